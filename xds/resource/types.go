@@ -1,0 +1,90 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Type is one of the four resource types of gRPC's xDS.
+type Type uint8
+
+// The resource types, in the order in which they refer to each other.
+const (
+	ListenerType Type = iota
+	RouteConfigType
+	ClusterType
+	EndpointsType
+	NumTypes
+)
+
+// Listener is a client's view of envoy.config.listener.v3.Listener.
+type Listener struct {
+	Name string
+	// Socket marks a listener without api_listener: valid, but an error for
+	// a client channel that asked for it (A27-LIS-1, A74).
+	Socket bool
+	// Exactly one of the two is set unless Socket is.
+	RouteConfigName string
+	RouteConfig     *RouteConfig
+
+	MaxStreamDuration time.Duration
+	Filters           []picker.Filter
+}
+
+// RouteConfig is envoy.config.route.v3.RouteConfiguration.
+type RouteConfig struct {
+	Name         string // empty if inline and unnamed
+	VirtualHosts []VirtualHost
+}
+
+// VirtualHost is envoy.config.route.v3.VirtualHost.
+type VirtualHost struct {
+	Name    string
+	Domains []string
+	Routes  []picker.Route
+}
+
+// Cluster is envoy.config.cluster.v3.Cluster.
+type Cluster struct {
+	Name string
+	Kind ClusterKind
+	// EDSService is the EDS resource name of a ClusterEDS: service_name, or
+	// else the cluster's name.
+	EDSService string
+	// DNSTarget is the host:port that a ClusterDNS resolves; DNSHost the host.
+	DNSTarget string
+	DNSHost   string
+	// Children are the clusters of a ClusterAggregate, in priority order.
+	Children []string
+
+	Policy      picker.Policy
+	MaxRequests uint32
+	// LoadReporting says that lrs_server is self (A27-CL-5); Metrics what to
+	// propagate (A85).
+	LoadReporting bool
+	Metrics       []string
+	Outlier       *picker.OutlierDetection
+}
+
+// ClusterKind enumerates how a cluster finds its endpoints.
+type ClusterKind uint8
+
+// The cluster kinds.
+const (
+	ClusterEDS ClusterKind = iota
+	ClusterDNS
+	ClusterAggregate
+)
+
+// Endpoints is envoy.config.endpoint.v3.ClusterLoadAssignment. A priority,
+// locality or endpoint slice that an update did not touch is the same slice
+// as before, so that whoever follows the updates can pass over it.
+type Endpoints struct {
+	Name       string
+	Priorities []picker.Priority
+	Drops      []picker.Drop
+}
