@@ -1,0 +1,78 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"sync"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// breaker is the circuit breaker of one (cluster, EDS service name) pair. All
+// channels of the process share it (A32); it is gone with its last user
+// (T-CB-2).
+type breaker struct {
+	*picker.Breaker
+	key  breakerKey
+	refs int // guarded by breakers.mu
+}
+
+type breakerKey struct{ cluster, service string }
+
+var breakers = struct {
+	mu sync.Mutex
+	m  map[breakerKey]*breaker
+}{m: map[breakerKey]*breaker{}}
+
+func acquireBreaker(cluster, service string) *breaker {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	k := breakerKey{cluster, service}
+	b := breakers.m[k]
+	if b == nil {
+		b = &breaker{Breaker: new(picker.Breaker), key: k}
+		breakers.m[k] = b
+	}
+	b.refs++
+	return b
+}
+
+func (b *breaker) release() {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	if b.refs--; b.refs == 0 {
+		delete(breakers.m, b.key)
+	}
+}
+
+// account acquires what the leaf counts its RPCs with.
+func (l *leaf) account(b *lb) {
+	l.breaker = acquireBreaker(l.cfg.Name, l.cfg.Service)
+	if server := l.cfg.Load.Server; server != "" {
+		l.load, l.stopLoad = b.client.ReportLoad(server, l.cfg.Name, l.cfg.Service)
+	} else {
+		l.load, l.stopLoad = new(picker.ClusterLoad), func() {}
+	}
+}
+
+// discharge gives back what account acquired. RPCs under way may go on
+// counting.
+func (l *leaf) discharge() {
+	l.breaker.release()
+	l.stopLoad()
+}
+
+// close releases everything the leaf has.
+func (l *leaf) close(b *lb) {
+	for _, p := range l.priorities {
+		p.keep()
+		p.stopFailover()
+		for _, loc := range p.localities {
+			for _, e := range loc.endpoints {
+				e.release(b)
+			}
+		}
+	}
+	l.discharge()
+}

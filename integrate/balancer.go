@@ -1,0 +1,175 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"encoding/json"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
+)
+
+// policyName is the LB policy that the resolver's service config names. It
+// works with our resolver only, which hands it the configuration's source.
+const policyName = "xdslb_experimental"
+
+type balancerBuilder struct{}
+
+func (balancerBuilder) Name() string { return policyName }
+
+func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
+	b := &lb{cc: cc, clusters: map[string]*cluster{}}
+	b.picker.current.Store(&published{})
+	return b
+}
+
+func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	return struct {
+		serviceconfig.LoadBalancingConfig
+	}{}, nil
+}
+
+// lb is the LB policy: it follows the target's configuration, owns the
+// SubConns, and publishes snapshots.
+//
+// Everything that changes it (configurations, SubConn states, timers) takes mu,
+// does its work and leaves; picks take no lock. gRPC's ClientConn is called
+// with mu held, which is safe because gRPC calls back from goroutines of its
+// own only; no code of the user runs under mu.
+type lb struct {
+	cc     balancer.ClientConn
+	picker stablePicker
+
+	mu       sync.Mutex
+	closed   bool
+	opts     *Config
+	client   *xds.Client
+	unwatch  func()
+	cfg      *picker.Config // nil while the target cannot be served
+	fatal    error          // why it cannot be
+	clusters map[string]*cluster
+	version  uint64 // of the latest cluster that changed
+
+	// doomed are the SubConns to close once no published snapshot leads to
+	// them.
+	doomed []balancer.SubConn
+	// stranded says that SubConns left READY since gRPC was told a new
+	// picker: RPCs that had picked one of them wait for it.
+	stranded    bool
+	announced   connectivity.State // what gRPC was last told
+	publishedAt time.Time
+	urgent      bool        // a cluster became READY that the snapshot calls otherwise
+	pending     *time.Timer // runs while a publication is due
+}
+
+// UpdateClientConnState comes once with the channel's source, and again only
+// if the resolver's state changes.
+func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
+	src := sourceOf(s.ResolverState)
+	if src == nil {
+		return errors.New("xdslb: this LB policy works with xdslb's resolver only")
+	}
+	b.mu.Lock()
+	if b.closed || b.client != nil {
+		b.mu.Unlock()
+		return nil
+	}
+	b.client, b.opts = src.client, src.opts
+	b.announce(connectivity.Connecting)
+	b.mu.Unlock()
+	stop := src.watch(b)
+	b.mu.Lock()
+	b.unwatch = stop
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		stop()
+	}
+	return nil
+}
+
+// Update implements xds.Watcher: a new configuration of the target.
+func (b *lb) Update(cfg *picker.Config) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.cfg, b.fatal = cfg, nil
+	next := make(map[string]*cluster, len(cfg.Clusters))
+	for _, cc := range cfg.Clusters {
+		c := b.clusters[cc.Name]
+		if c == nil {
+			c = &cluster{lb: b}
+		}
+		if c.cfg != cc {
+			c.update(cc)
+		}
+		next[cc.Name] = c
+		delete(b.clusters, cc.Name)
+	}
+	b.dropClusters()
+	b.clusters = next
+	b.publishSoon()
+}
+
+// Error implements xds.Watcher: the target cannot be served.
+func (b *lb) Error(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	b.cfg, b.fatal = nil, plainError(err.Error())
+	b.dropClusters()
+	b.publishSoon()
+}
+
+func (b *lb) dropClusters() {
+	for name, c := range b.clusters {
+		c.close()
+		delete(b.clusters, name)
+	}
+}
+
+// ResolverError is called only if another resolver is in use.
+func (b *lb) ResolverError(err error) { b.Error(err) }
+
+// UpdateSubConnState is never called: SubConns have listeners.
+func (b *lb) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle has nothing to do: connections are kept up while the policy lives.
+func (b *lb) ExitIdle() {}
+
+// Close releases everything. gRPC closes the SubConns with the channel; those
+// of a channel that goes idle are closed here.
+func (b *lb) Close() {
+	b.mu.Lock()
+	b.closed = true
+	if b.pending != nil {
+		b.pending.Stop()
+	}
+	b.dropClusters()
+	b.closeDoomed()
+	stop := b.unwatch
+	b.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+func (b *lb) closeDoomed() {
+	for _, sc := range b.doomed {
+		sc.Shutdown()
+	}
+	b.stranded = b.stranded || len(b.doomed) > 0
+	b.doomed = nil
+}

@@ -1,0 +1,212 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// cluster is the live side of one picker.Cluster: its leaves' priorities in
+// one list, and which of them is in use (A56).
+type cluster struct {
+	lb     *lb
+	cfg    *picker.Cluster
+	leaves []*leaf     // parallel to cfg.Leaves
+	order  []*priority // of all leaves, highest first
+	inUse  *priority   // nil while none is
+
+	ready bool // as published
+
+	// What picks see of the cluster. Unless dirty they are up to date, and
+	// the version in state lets picker.Build take over what it made of them.
+	dirty bool
+	view  clusterView
+	state picker.ClusterState
+}
+
+// leaf is the live side of one picker.Leaf.
+type leaf struct {
+	cfg        *picker.Leaf
+	breaker    *breaker
+	load       *picker.ClusterLoad
+	stopLoad   func() // ends load reporting; nil without
+	priorities []*priority
+	lastErr    error // of the latest connection attempt that failed
+}
+
+// clusterView is what a published snapshot needs of a cluster besides the
+// picker's part: outcomes in, gRPC's terms out. It is immutable.
+type clusterView struct {
+	failed  error                 // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
+	drops   []error               // by drop category; statuses, so that they are final (T-DROP-3)
+	refused error                 // by the circuit breaker; a status
+	picks   []balancer.PickResult // by endpoint index
+}
+
+// onChange follows a change of an endpoint's state in priority p.
+func (c *cluster) onChange(p *priority) {
+	p.observe()
+	c.choose()
+	if p == c.inUse {
+		c.dirty = true
+	}
+}
+
+// choose picks the priority to use by A56's ChoosePriority: the first that is
+// READY or still has time to become so, starting those that had no chance yet.
+// With none of these it is the first that is connecting, else the last.
+//
+// While the choice is still connecting, the priority in use before stays in
+// use as long as it is READY: an update that puts a new priority on top takes
+// no traffic from where it can be served.
+func (c *cluster) choose() {
+	chosen := c.walk()
+	if chosen != nil && chosen.connectivity() != picker.Ready {
+		if prev := c.inUse; prev != nil && prev.started && prev.connectivity() == picker.Ready {
+			chosen = prev
+		}
+	}
+	if chosen != c.inUse {
+		c.inUse = chosen
+		c.dirty = true
+	}
+	if !c.ready && c.status() == picker.Ready {
+		c.lb.urgent = true
+	}
+}
+
+func (c *cluster) walk() *priority {
+	for i, p := range c.order {
+		p.activate()
+		if p.connectivity() == picker.Ready {
+			for _, lower := range c.order[i+1:] {
+				lower.deactivate()
+			}
+			return p
+		}
+		if p.failover != nil {
+			return p
+		}
+	}
+	for _, p := range c.order {
+		if p.connectivity() == picker.Connecting {
+			return p
+		}
+	}
+	if n := len(c.order); n > 0 {
+		return c.order[n-1]
+	}
+	return nil
+}
+
+// status is what picks of the cluster come to, in three words.
+func (c *cluster) status() picker.Connectivity {
+	switch {
+	case c.inUse != nil:
+		return c.inUse.connectivity()
+	case c.cfg.Err == nil && len(c.cfg.Leaves) == 0:
+		return picker.Connecting
+	default:
+		return picker.TransientFailure
+	}
+}
+
+// refresh computes view and state if something changed: O(endpoints of the
+// priority in use) after a change of the set, else O(1).
+func (c *cluster) refresh() {
+	if !c.dirty {
+		return
+	}
+	c.dirty = false
+	c.lb.version++
+	c.state = picker.ClusterState{Version: c.lb.version, Leaf: -1}
+	c.view = clusterView{}
+	p := c.inUse
+	switch c.status() {
+	case picker.Ready:
+		p.derive()
+		c.view.picks = p.results
+		c.view.drops, c.view.refused = p.leaf.rejections()
+		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
+		c.state.Localities = p.state
+		c.state.Breaker = p.leaf.breaker.Breaker
+		c.state.Drops, c.state.Overload = p.leaf.dropCounters()
+	case picker.TransientFailure:
+		c.state.Failed = true
+		c.view.failed = c.failure()
+	}
+}
+
+func (c *cluster) leafIndex(l *leaf) int {
+	for i := range c.leaves {
+		if c.leaves[i] == l {
+			return i
+		}
+	}
+	return -1
+}
+
+// failure explains why no endpoint can be picked.
+func (c *cluster) failure() error {
+	p := c.inUse
+	var msg string
+	switch {
+	case c.cfg.Err != nil:
+		return plainError(fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, c.cfg.Err))
+	case p == nil:
+		msg = fmt.Sprintf("xds: cluster %q: no endpoints", c.cfg.Name)
+		for i := range c.cfg.Leaves {
+			if note := c.cfg.Leaves[i].Note; note != nil {
+				msg += fmt.Sprintf("; cluster %q: %v", c.cfg.Leaves[i].Name, note)
+			}
+		}
+		return plainError(msg)
+	case p.counts == [4]int{}:
+		msg = fmt.Sprintf("xds: cluster %q: priority %d has no usable endpoints", c.cfg.Name, p.index)
+	default:
+		msg = fmt.Sprintf("xds: cluster %q: no endpoint of priority %d is reachable", c.cfg.Name, p.index)
+	}
+	if note := p.leaf.cfg.Note; note != nil {
+		msg += fmt.Sprintf(" (%v)", note)
+	}
+	if p.leaf.lastErr != nil {
+		msg += fmt.Sprintf("; latest connection error: %v", p.leaf.lastErr)
+	}
+	return plainError(msg)
+}
+
+// rejections returns the statuses of RPCs that the leaf drops or its breaker
+// refuses, built once per change.
+func (l *leaf) rejections() (drops []error, refused error) {
+	for _, d := range l.cfg.Drops {
+		drops = append(drops, status.Errorf(codes.Unavailable, "xds: RPC is dropped by category %q of cluster %q", d.Category, l.cfg.Name))
+	}
+	return drops, status.Errorf(codes.Unavailable, "xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", l.cfg.Name, l.cfg.MaxRequests, l.cfg.Service)
+}
+
+func (l *leaf) dropCounters() (drops []*picker.Counter, overload *picker.Counter) {
+	for _, d := range l.cfg.Drops {
+		drops = append(drops, l.load.Drop(d.Category))
+	}
+	return drops, l.load.Overload()
+}
+
+// plainError is an error that is never taken for a gRPC status, whatever it
+// quotes: as a status it would end wait-for-ready RPCs, which are to wait.
+type plainError string
+
+func (e plainError) Error() string { return string(e) }
+
+// close releases everything the cluster has.
+func (c *cluster) close() {
+	for _, l := range c.leaves {
+		l.close(c.lb)
+	}
+}

@@ -1,0 +1,92 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// Config says how a channel uses xDS. The zero value is ready to use: the
+// bootstrap comes from the environment, everything else has its default. A
+// Config is read when it is passed and may be reused.
+type Config struct {
+	// Bootstrap is the bootstrap JSON (A27). Empty means the file that
+	// GRPC_XDS_BOOTSTRAP names, or else the value of
+	// GRPC_XDS_BOOTSTRAP_CONFIG.
+	Bootstrap []byte
+	// FailoverTimeout is how long a priority may take to connect before the
+	// next one is tried as well (A56); 0 means 10 s. A priority whose
+	// endpoints have all failed is given up at once.
+	FailoverTimeout time.Duration
+	// RetireAfter is how long the connections of a priority that is not
+	// needed any more are kept (A56); 0 means 15 minutes.
+	RetireAfter time.Duration
+	// IgnoreEndpointWeights makes ROUND_ROBIN plain round robin, as A27 has
+	// it, instead of EDF by endpoint weight (D2).
+	IgnoreEndpointWeights bool
+	// ControlPlaneDialOptions are added when dialing xDS servers, for
+	// instance a proxy's dialer or interceptors.
+	ControlPlaneDialOptions []grpc.DialOption
+}
+
+func (c Config) withDefaults() *Config {
+	if c.FailoverTimeout == 0 {
+		c.FailoverTimeout = 10 * time.Second
+	}
+	if c.RetireAfter == 0 {
+		c.RetireAfter = 15 * time.Minute
+	}
+	return &c
+}
+
+func (c *Config) bootstrap() (*bootstrap.Config, error) {
+	if len(c.Bootstrap) == 0 {
+		return bootstrap.Load()
+	}
+	return bootstrap.Parse("Config.Bootstrap", c.Bootstrap)
+}
+
+// NewBuilder returns a resolver for scheme "xds" to be used with
+// [grpc.WithResolvers]. It fails if the bootstrap cannot be read or is
+// invalid; the error names the source and the JSON path.
+//
+// A channel that has the resolver only routes, balances, drops, breaks
+// circuits and reports load; see [DialOptions] for what it lacks.
+func NewBuilder(cfg Config) (resolver.Builder, error) {
+	b := &resolverBuilder{scheme: "xds", opts: cfg.withDefaults()}
+	var err error
+	if b.bootstrap, err = b.opts.bootstrap(); err != nil {
+		return nil, err
+	}
+	return b, nil
+}
+
+// DialOptions returns everything that a channel needs: the resolver of
+// [NewBuilder]. It fails as NewBuilder does.
+func DialOptions(cfg Config) ([]grpc.DialOption, error) {
+	b, err := NewBuilder(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return []grpc.DialOption{grpc.WithResolvers(b)}, nil
+}
+
+// NewClient is [grpc.NewClient] for targets such as "xds:///service:port",
+// with the zero Config. The channel's credentials are the caller's to choose,
+// as ever.
+func NewClient(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	ours, err := DialOptions(Config{})
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient(target, append(ours, opts...)...)
+}
+
+var _ xds.Watcher = (*lb)(nil)

@@ -1,0 +1,86 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// stablePicker is the one picker that gRPC ever sees of a channel (D8). What
+// it picks from is swapped under it.
+type stablePicker struct {
+	current atomic.Pointer[published]
+	// waiting says that an RPC was told to wait since gRPC last saw a new
+	// picker.
+	waiting atomic.Bool
+}
+
+// published is what a pick reads: the snapshot, and what its outcomes mean to
+// gRPC. It is immutable.
+type published struct {
+	snapshot *picker.Snapshot // nil while there is no configuration
+	cfg      *picker.Config
+	clusters []clusterView // parallel to cfg.Clusters
+	fatal    error         // why there is no configuration; nil before the first
+}
+
+// Pick implements balancer.Picker.
+func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
+	s := p.current.Load()
+	if s.snapshot == nil {
+		return p.wait(info, s, s.fatal)
+	}
+	var r uint64
+	if s.snapshot.NeedsRandom() {
+		r = rand.Uint64()
+	}
+	res := s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
+	if res.Outcome == picker.Picked {
+		return s.clusters[res.Cluster].picks[res.Index], nil
+	}
+	return p.refuse(info, s, res)
+}
+
+// refuse turns an outcome without an endpoint into gRPC's terms. A status ends
+// the RPC; any other error lets it wait if it is wait-for-ready.
+//
+//go:noinline
+func (p *stablePicker) refuse(info balancer.PickInfo, s *published, res picker.Result) (balancer.PickResult, error) {
+	switch res.Outcome {
+	case picker.Queue:
+		return p.wait(info, s, nil)
+	case picker.Failed:
+		return p.wait(info, s, s.clusters[res.Cluster].failed)
+	case picker.Dropped:
+		return balancer.PickResult{}, s.clusters[res.Cluster].drops[res.Index]
+	case picker.Overloaded:
+		return balancer.PickResult{}, s.clusters[res.Cluster].refused
+	case picker.NotForwarding:
+		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "xds: the route that matches %q does not forward RPCs", info.FullMethodName)
+	default:
+		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "xds: no matching route found for %q", info.FullMethodName)
+	}
+}
+
+// wait lets an RPC wait for another snapshot, with the error that RPCs which
+// do not wait fail with, if any. The flag is raised before the snapshot is
+// looked at again: a publication that does not see the flag is one that this
+// pick sees.
+func (p *stablePicker) wait(info balancer.PickInfo, s *published, err error) (balancer.PickResult, error) {
+	p.waiting.Store(true)
+	if p.current.Load() != s {
+		return p.Pick(info)
+	}
+	if err == nil {
+		err = balancer.ErrNoSubConnAvailable
+	}
+	return balancer.PickResult{}, err
+}

@@ -1,0 +1,239 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"time"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// priority is the live side of one picker.Priority of one leaf.
+//
+// Its life follows A56: it starts when every higher one has failed, has the
+// failover time to connect, and once a higher one is back it is deactivated:
+// its connections are kept for a while in case it is needed again.
+type priority struct {
+	cluster    *cluster
+	leaf       *leaf
+	index      int // within the leaf
+	cfg        *picker.Priority
+	localities []*locality
+
+	counts [4]int // endpoints by picker.Connectivity, without the drained ones
+	// started says that the endpoints were asked to connect, and have not
+	// been released since.
+	started bool
+	// incomplete says that endpoints were added which have not been.
+	incomplete bool
+	// connected says that the priority was READY more recently than it was
+	// in TRANSIENT_FAILURE: if it leaves READY it gets the failover time anew.
+	connected bool
+	failover  *time.Timer // runs while the priority may still connect in time
+	retire    *time.Timer // runs while it is deactivated
+
+	// results is what a pick of each endpoint returns, localities
+	// concatenated; nil after a change. It is immutable once published.
+	results []balancer.PickResult
+	state   []picker.LocalityState // for Build; nil after a change
+}
+
+// locality is the live side of one picker.Locality.
+type locality struct {
+	prio      *priority
+	id        picker.LocalityID
+	cfg       []picker.Endpoint
+	load      *picker.Load
+	endpoints []*endpoint // parallel to cfg
+}
+
+// connectivity aggregates the priority's endpoints as weighted_target over
+// round_robin would.
+func (p *priority) connectivity() picker.Connectivity {
+	switch {
+	case p.counts[picker.Ready] > 0:
+		return picker.Ready
+	case p.counts[picker.Connecting]+p.counts[picker.Idle] > 0:
+		return picker.Connecting
+	default:
+		return picker.TransientFailure
+	}
+}
+
+// activate makes sure that all endpoints were asked to connect. The first time
+// it gives them the failover time; a deactivated priority is just kept.
+func (p *priority) activate() {
+	p.keep()
+	if !p.started {
+		p.started, p.incomplete = true, true
+		p.startFailover()
+	}
+	if !p.incomplete {
+		return
+	}
+	for _, l := range p.localities {
+		for i, e := range l.endpoints {
+			e.connect(p.cluster.lb, &l.cfg[i])
+		}
+	}
+	p.touch()
+	p.incomplete = false
+	p.observe() // without endpoints it has failed already
+}
+
+// inherit settles the priority after an update: endpoints may have come with
+// their connections, gone, or be new.
+func (p *priority) inherit() {
+	if !p.started && p.linked() {
+		// Connections that moved here are kept like those of a priority that
+		// was in use before.
+		p.started = true
+		p.deactivate()
+	}
+	if p.started && p.retire == nil {
+		p.activate()
+	}
+	p.observe()
+}
+
+// linked reports whether an endpoint has a connection: O(endpoints).
+func (p *priority) linked() bool {
+	for _, l := range p.localities {
+		for _, e := range l.endpoints {
+			if e.conn != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// keep cancels the retirement of a deactivated priority.
+func (p *priority) keep() {
+	if p.retire != nil {
+		p.retire.Stop()
+		p.retire = nil
+	}
+}
+
+// deactivate starts the time after which the connections of a priority that
+// is not needed any more are closed (A56).
+func (p *priority) deactivate() {
+	p.stopFailover()
+	if !p.started || p.retire != nil {
+		return
+	}
+	b := p.cluster.lb
+	var t *time.Timer
+	t = time.AfterFunc(b.opts.RetireAfter, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if p.retire != t || b.closed {
+			return
+		}
+		p.stop()
+		b.publishSoon()
+	})
+	p.retire = t
+}
+
+// stop closes the connections.
+func (p *priority) stop() {
+	p.keep()
+	p.stopFailover()
+	p.started, p.connected = false, false
+	for _, l := range p.localities {
+		for _, e := range l.endpoints {
+			e.release(p.cluster.lb)
+		}
+	}
+	p.recount()
+	p.touch()
+}
+
+func (p *priority) startFailover() {
+	b := p.cluster.lb
+	var t *time.Timer
+	t = time.AfterFunc(b.opts.FailoverTimeout, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if p.failover != t || b.closed {
+			return
+		}
+		p.failover = nil
+		p.cluster.choose()
+		b.publishSoon()
+	})
+	p.failover = t
+}
+
+func (p *priority) stopFailover() {
+	if p.failover != nil {
+		p.failover.Stop()
+		p.failover = nil
+	}
+}
+
+// observe runs the failover timer after a change of the endpoints' states
+// (T-PRIO-1): READY and TRANSIENT_FAILURE end it, and leaving READY starts it
+// anew.
+func (p *priority) observe() {
+	if !p.started {
+		return
+	}
+	switch p.connectivity() {
+	case picker.Ready:
+		p.connected = true
+		p.stopFailover()
+	case picker.TransientFailure:
+		p.connected = false
+		p.stopFailover()
+	default:
+		if p.connected && p.failover == nil && p.retire == nil {
+			p.connected = false
+			p.startFailover()
+		}
+	}
+}
+
+// recount counts the endpoints from scratch: O(endpoints).
+func (p *priority) recount() {
+	p.counts = [4]int{}
+	for _, l := range p.localities {
+		for _, e := range l.endpoints {
+			if !e.draining {
+				p.counts[e.Connectivity]++
+			}
+		}
+	}
+}
+
+// touch drops what was derived from the set of endpoints and connections.
+func (p *priority) touch() {
+	p.results, p.state, p.incomplete = nil, nil, true
+}
+
+// derive computes results and state if they were dropped: O(endpoints).
+func (p *priority) derive() {
+	if p.state != nil {
+		return
+	}
+	n := 0
+	for _, l := range p.localities {
+		n += len(l.endpoints)
+	}
+	p.results = make([]balancer.PickResult, 0, n)
+	states := make([]*picker.EndpointState, 0, n)
+	p.state = make([]picker.LocalityState, 0, len(p.localities))
+	for _, l := range p.localities {
+		from := len(states)
+		for _, e := range l.endpoints {
+			p.results = append(p.results, balancer.PickResult{SubConn: e.conn, Done: e.done})
+			states = append(states, &e.EndpointState)
+		}
+		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: states[from:len(states):len(states)]})
+	}
+}

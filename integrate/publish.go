@@ -1,0 +1,127 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// publishEvery is the least time between two snapshots while changes keep
+// coming. It bounds the work of a storm (10,000 endpoints coming up publish
+// at most 200 times a second, each O(endpoints)) and the delay of its last
+// change.
+const publishEvery = 5 * time.Millisecond
+
+// publishSoon publishes at once if that is due, or if a cluster can be picked
+// from that could not be before; else when the time has come. b.mu is held.
+func (b *lb) publishSoon() {
+	if !b.urgent {
+		if b.pending != nil {
+			return
+		}
+		if wait := publishEvery - time.Since(b.publishedAt); wait > 0 {
+			b.pending = time.AfterFunc(wait, func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				if !b.closed {
+					b.publish()
+				}
+			})
+			return
+		}
+	}
+	b.publish()
+}
+
+// publish makes all changes visible to picks: one snapshot, one store. b.mu is
+// held.
+func (b *lb) publish() {
+	if b.pending != nil {
+		b.pending.Stop()
+		b.pending = nil
+	}
+	b.publishedAt, b.urgent = time.Now(), false
+	prev := b.picker.current.Load()
+	next, helps := b.render(prev)
+	b.picker.current.Store(next)
+	b.closeDoomed()
+
+	state := b.connectivity()
+	// RPCs wait inside gRPC for a new picker in two cases: a pick told them
+	// to, or the connection they were given went away in between. The picker
+	// is the same object for ever; announcing it again wakes them.
+	waiting := b.stranded
+	if helps && b.picker.waiting.Swap(false) {
+		waiting = true
+	}
+	if waiting || state != b.announced {
+		b.announce(state)
+	}
+}
+
+func (b *lb) announce(state connectivity.State) {
+	b.announced, b.stranded = state, false
+	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &b.picker})
+}
+
+// render builds what picks read. It reports whether anything changed that can
+// help an RPC that waits: another configuration, or a cluster that became
+// READY or failed.
+func (b *lb) render(prev *published) (next *published, helps bool) {
+	next = &published{fatal: b.fatal}
+	if b.cfg == nil {
+		return next, b.fatal != nil
+	}
+	helps = prev.cfg != b.cfg
+	next.cfg = b.cfg
+	next.clusters = make([]clusterView, len(b.cfg.Clusters))
+	states := make([]picker.ClusterState, len(b.cfg.Clusters))
+	for i, cc := range b.cfg.Clusters {
+		c := b.clusters[cc.Name]
+		status := c.status()
+		helps = helps || c.dirty && (status == picker.TransientFailure || status == picker.Ready && !c.ready)
+		c.refresh()
+		c.ready = status == picker.Ready
+		next.clusters[i], states[i] = c.view, c.state
+	}
+	snapshot, err := picker.Build(prev.snapshot, b.cfg, states, metadata.ValueFromOutgoingContext)
+	if err != nil {
+		// xds validates what it hands over, so this is a defect of ours. The
+		// last good snapshot stays in force.
+		logger.Errorf("xdslb: keeping the previous configuration: %v", err)
+		if prev.snapshot != nil {
+			return prev, false
+		}
+		return &published{fatal: plainError(fmt.Sprintf("xds: %v", err))}, true
+	}
+	next.snapshot = snapshot
+	return next, helps
+}
+
+// connectivity is the channel's state: that of its best cluster (A31).
+func (b *lb) connectivity() connectivity.State {
+	if b.fatal != nil {
+		return connectivity.TransientFailure
+	}
+	best := connectivity.TransientFailure
+	if b.cfg == nil {
+		best = connectivity.Connecting
+	}
+	for _, c := range b.clusters {
+		switch c.status() {
+		case picker.Ready:
+			return connectivity.Ready
+		case picker.Connecting, picker.Idle:
+			best = connectivity.Connecting
+		}
+	}
+	return best
+}

@@ -1,0 +1,102 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"fmt"
+
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+var logger = grpclog.Component("xdslb")
+
+// init registers what gRPC finds by name. The stock xDS package registers the
+// scheme "xds" too and the last one wins, which is why NewClient and
+// DialOptions carry the resolver with them (D11); "xdslb" is ours alone.
+func init() {
+	balancer.Register(balancerBuilder{})
+	for _, scheme := range []string{"xds", "xdslb"} {
+		resolver.Register(&resolverBuilder{scheme: scheme, opts: Config{}.withDefaults()})
+	}
+}
+
+// resolverBuilder makes the resolver. Without a bootstrap it reads that of
+// the environment when the channel starts to connect.
+type resolverBuilder struct {
+	scheme    string
+	opts      *Config
+	bootstrap *bootstrap.Config
+}
+
+// Scheme implements resolver.Builder.
+func (b *resolverBuilder) Scheme() string { return b.scheme }
+
+// Build implements resolver.Builder: it joins the XdsClient and tells gRPC
+// once and for all which LB policy to use. Configurations reach that policy
+// directly, not through gRPC (D7).
+func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	boot := b.bootstrap
+	if boot == nil {
+		var err error
+		if boot, err = b.opts.bootstrap(); err != nil {
+			return nil, err
+		}
+	}
+	listener, err := boot.ListenerName(target.URL.Host, target.Endpoint())
+	if err != nil {
+		return nil, fmt.Errorf("xds: target %q: %w", target.URL.String(), err)
+	}
+	r := &xdsResolver{
+		opts:      b.opts,
+		client:    xds.Acquire(boot, xds.Options{DialOptions: b.opts.ControlPlaneDialOptions}),
+		listener:  listener,
+		authority: opts.Authority,
+	}
+	if r.authority == "" {
+		r.authority = target.Endpoint()
+	}
+	err = cc.UpdateState(resolver.State{
+		ServiceConfig: cc.ParseServiceConfig(`{"loadBalancingConfig":[{"` + policyName + `":{}}]}`),
+		Attributes:    attributes.New(sourceKey{}, r),
+	})
+	if err != nil {
+		r.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// xdsResolver is a channel's membership in the XdsClient, and the source of
+// its LB policy's configuration.
+type xdsResolver struct {
+	opts      *Config
+	client    *xds.Client
+	listener  string
+	authority string
+}
+
+type sourceKey struct{}
+
+func sourceOf(s resolver.State) *xdsResolver {
+	r, _ := s.Attributes.Value(sourceKey{}).(*xdsResolver)
+	return r
+}
+
+// watch starts the target's configuration flowing to b.
+func (r *xdsResolver) watch(b *lb) (stop func()) {
+	return r.client.Watch(r.listener, r.authority, b)
+}
+
+// ResolveNow implements resolver.Resolver. xDS resources are pushed; only the
+// names of LOGICAL_DNS clusters can be looked up again.
+func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) {}
+
+// Close implements resolver.Resolver.
+func (r *xdsResolver) Close() { r.client.Release() }
