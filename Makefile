@@ -1,0 +1,55 @@
+# Copyright 2026 The xdslb Authors
+# SPDX-License-Identifier: Apache-2.0
+
+GO       ?= go
+TOOL     := $(GO) tool -modfile=.ci/tools.mod
+PKGS     := ./...
+CHECKS   := $(shell sed 's/ *\#.*//' .ci/checks | paste -sd, -)
+FUZZTIME ?= 10s
+BENCH    ?= .
+COUNT    ?= 1
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Print the targets.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: ## Run the whole of it on loopback: control plane, backends, client.
+	@$(GO) run ./bench/cmd/demo
+
+.PHONY: test
+test: lint unit invariants race bench-once fuzz ## Run everything that has to pass before a merge.
+
+.PHONY: lint
+lint: ## gofmt, vet, staticcheck, go.mod tidiness.
+	@test -z "$$(gofmt -l . | tee /dev/stderr)"
+	$(GO) vet $(PKGS)
+	$(TOOL) staticcheck -checks '$(CHECKS)' $(PKGS)
+	$(GO) mod tidy -diff
+
+.PHONY: unit
+unit: ## Unit tests, examples, the import arrows of the house.
+	$(GO) test $(PKGS)
+
+.PHONY: invariants
+invariants: ## The kernel's tests with its internal checks switched on.
+	$(GO) test -short -tags invariants ./edf ./picker ./ringhash
+
+.PHONY: race
+race: ## Tests under the race detector.
+	$(GO) test -short -race $(PKGS)
+
+.PHONY: bench
+bench: ## The scoreboard: ours, stock xDS and plain round_robin in one run.
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./bench
+
+.PHONY: bench-once
+bench-once: ## Every benchmark once, so that none rots.
+	$(GO) test -run '^$$' -bench . -benchtime 1x $(PKGS)
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZTIME.
+	@set -e; for t in $$($(GO) test -list '^Fuzz' ./fuzz | grep ^Fuzz); do \
+		echo "fuzz $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) ./fuzz; done
