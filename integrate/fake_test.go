@@ -1,0 +1,174 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// fakeCC stands in for gRPC's side of a balancer. As gRPC does, it never calls
+// back from within a call; the test moves the SubConns' states.
+type fakeCC struct {
+	balancer.ClientConn // nil: any other method is not expected
+
+	mu        sync.Mutex
+	conns     map[string]*fakeConn // open ones, by address
+	opened    int
+	closed    int
+	state     connectivity.State
+	picker    balancer.Picker
+	announced int
+	duplicate string // an address that was opened while it was open
+}
+
+type fakeConn struct {
+	balancer.SubConn // nil
+
+	cc       *fakeCC
+	addr     string
+	listener func(balancer.SubConnState)
+	connects int
+	shut     bool
+}
+
+func newFakeCC() *fakeCC { return &fakeCC{conns: map[string]*fakeConn{}} }
+
+func (cc *fakeCC) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	sc := &fakeConn{cc: cc, addr: addrs[0].Addr, listener: opts.StateListener}
+	if cc.conns[sc.addr] != nil {
+		cc.duplicate = sc.addr
+	}
+	cc.conns[sc.addr] = sc
+	cc.opened++
+	return sc, nil
+}
+
+func (cc *fakeCC) UpdateState(s balancer.State) {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	cc.state, cc.picker = s.ConnectivityState, s.Picker
+	cc.announced++
+}
+
+func (cc *fakeCC) ResolveNow(resolver.ResolveNowOptions) {}
+
+func (sc *fakeConn) Connect() {
+	sc.cc.mu.Lock()
+	defer sc.cc.mu.Unlock()
+	sc.connects++
+}
+
+func (sc *fakeConn) Shutdown() {
+	sc.cc.mu.Lock()
+	defer sc.cc.mu.Unlock()
+	if !sc.shut {
+		sc.shut = true
+		sc.cc.closed++
+		if sc.cc.conns[sc.addr] == sc {
+			delete(sc.cc.conns, sc.addr)
+		}
+	}
+}
+
+// to moves the SubConn to a state, as gRPC would report it.
+func (sc *fakeConn) to(s connectivity.State) {
+	st := balancer.SubConnState{ConnectivityState: s}
+	if s == connectivity.TransientFailure {
+		st.ConnectionError = errors.New("connection refused")
+	}
+	sc.listener(st)
+}
+
+// conn returns the open SubConn of an endpoint made by ep.
+func (cc *fakeCC) conn(t testing.TB, n int) *fakeConn {
+	t.Helper()
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	sc := cc.conns[addr(n).String()]
+	if sc == nil {
+		t.Fatalf("endpoint %d has no SubConn", n)
+	}
+	return sc
+}
+
+// has reports whether an endpoint has a SubConn.
+func (cc *fakeCC) has(n int) bool {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return cc.conns[addr(n).String()] != nil
+}
+
+// newTestLB returns an LB policy on a fake ClientConn.
+func newTestLB(t testing.TB, opts Config) (*lb, *fakeCC) {
+	cc := newFakeCC()
+	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*lb)
+	b.opts = opts.withDefaults()
+	t.Cleanup(b.Close)
+	return b, cc
+}
+
+func addr(n int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 80)
+}
+
+// eps makes endpoints with the given numbers and weight 1.
+func eps(numbers ...int) []picker.Endpoint {
+	out := make([]picker.Endpoint, len(numbers))
+	for i, n := range numbers {
+		out[i] = picker.Endpoint{Addr: addr(n), Weight: 1}
+	}
+	return out
+}
+
+// prio makes a priority of localities named after their index.
+func prio(localities ...[]picker.Endpoint) picker.Priority {
+	var p picker.Priority
+	for i, e := range localities {
+		p.Localities = append(p.Localities, picker.Locality{ID: picker.LocalityID{Zone: fmt.Sprint(i)}, Weight: 1, Endpoints: e})
+	}
+	return p
+}
+
+// clusterOf makes a cluster of one leaf.
+func clusterOf(name string, prios ...picker.Priority) *picker.Cluster {
+	return &picker.Cluster{Name: name, Leaves: []picker.Leaf{{Name: name, Service: name, MaxRequests: 1024, Priorities: prios}}}
+}
+
+// configOf routes everything to the first cluster.
+func configOf(clusters ...*picker.Cluster) *picker.Config {
+	return &picker.Config{
+		Routes:   []picker.Route{{Clusters: []picker.WeightedCluster{{Name: clusters[0].Name, Weight: 1}}}},
+		Clusters: clusters,
+	}
+}
+
+// pick picks once and returns the address picked.
+func (b *lb) pick() (string, error) {
+	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+	if err != nil {
+		return "", err
+	}
+	res.Done(balancer.DoneInfo{BytesReceived: true})
+	return res.SubConn.(*fakeConn).addr, nil
+}
+
+// flush publishes what is pending.
+func (b *lb) flush() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.publish()
+}
