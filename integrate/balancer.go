@@ -58,9 +58,13 @@ type lb struct {
 	clusters map[string]*cluster
 	version  uint64 // of the latest cluster that changed
 
-	// doomed are the SubConns to close once no published snapshot leads to
-	// them.
-	doomed []balancer.SubConn
+	// doomed closes the connections that have no endpoint any more, once no
+	// published snapshot leads to them.
+	doomed []func()
+	// later is what to call once mu is free: LB policies of other packages,
+	// which call back at once.
+	later   []func()
+	calling bool // a goroutine is making them
 	// stranded says that SubConns left READY since gRPC was told a new
 	// picker: RPCs that had picked one of them wait for it.
 	stranded    bool
@@ -70,6 +74,24 @@ type lb struct {
 	pending     *time.Timer // runs while a publication is due
 }
 
+func (b *lb) lock() { b.mu.Lock() }
+
+// unlock ends a critical section, and makes the calls that had to wait for its
+// end. One goroutine at a time makes them, so that they keep their order.
+func (b *lb) unlock() {
+	for len(b.later) > 0 && !b.calling {
+		calls := b.later
+		b.later, b.calling = nil, true
+		b.mu.Unlock()
+		for _, call := range calls {
+			call()
+		}
+		b.mu.Lock()
+		b.calling = false
+	}
+	b.mu.Unlock()
+}
+
 // UpdateClientConnState comes once with the channel's source, and again only
 // if the resolver's state changes.
 func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
@@ -77,19 +99,19 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 	if src == nil {
 		return errors.New("xdslb: this LB policy works with xdslb's resolver only")
 	}
-	b.mu.Lock()
+	b.lock()
 	if b.closed || b.client != nil {
-		b.mu.Unlock()
+		b.unlock()
 		return nil
 	}
 	b.client, b.opts = src.client, src.opts
 	b.announce(connectivity.Connecting)
-	b.mu.Unlock()
+	b.unlock()
 	stop := src.watch(b)
-	b.mu.Lock()
+	b.lock()
 	b.unwatch = stop
 	closed := b.closed
-	b.mu.Unlock()
+	b.unlock()
 	if closed {
 		stop()
 	}
@@ -98,8 +120,8 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 
 // Update implements xds.Watcher: a new configuration of the target.
 func (b *lb) Update(cfg *picker.Config) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.lock()
+	defer b.unlock()
 	if b.closed {
 		return
 	}
@@ -123,8 +145,8 @@ func (b *lb) Update(cfg *picker.Config) {
 
 // Error implements xds.Watcher: the target cannot be served.
 func (b *lb) Error(err error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.lock()
+	defer b.unlock()
 	if b.closed {
 		return
 	}
@@ -152,7 +174,7 @@ func (b *lb) ExitIdle() {}
 // Close releases everything. gRPC closes the SubConns with the channel; those
 // of a channel that goes idle are closed here.
 func (b *lb) Close() {
-	b.mu.Lock()
+	b.lock()
 	b.closed = true
 	if b.pending != nil {
 		b.pending.Stop()
@@ -160,15 +182,15 @@ func (b *lb) Close() {
 	b.dropClusters()
 	b.closeDoomed()
 	stop := b.unwatch
-	b.mu.Unlock()
+	b.unlock()
 	if stop != nil {
 		stop()
 	}
 }
 
 func (b *lb) closeDoomed() {
-	for _, sc := range b.doomed {
-		sc.Shutdown()
+	for _, shut := range b.doomed {
+		shut()
 	}
 	b.stranded = b.stranded || len(b.doomed) > 0
 	b.doomed = nil

@@ -20,8 +20,11 @@ type endpoint struct {
 	picker.EndpointState
 
 	loc  *locality
-	conn balancer.SubConn // nil while the endpoint has not been asked to connect
+	conn balancer.SubConn // nil while there is none
 	done func(balancer.DoneInfo)
+	// multi connects an endpoint that has several addresses (A61); conn is
+	// then the SubConn that it chose, while it is READY.
+	multi *multiHomed
 	// heir is the endpoint that took the connection over when an update moved
 	// the address to another locality; the listener of conn follows it.
 	heir *endpoint
@@ -51,14 +54,19 @@ func (e *endpoint) finish(info balancer.DoneInfo) {
 	}
 }
 
-// connect asks for a connection to the endpoint if it has none yet. An
-// endpoint that is drained gets no new one (A27-CLA-8).
+// connect asks for a connection to the endpoint if it was not asked for yet.
+// An endpoint that is drained gets no new one (A27-CLA-8).
 func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
-	if e.conn != nil || e.draining {
+	if e.linked() || e.draining {
+		return
+	}
+	if cfg.Extra != nil && len(cfg.Extra.Addrs) > 0 {
+		e.multi = newMultiHomed(b, e, cfg)
+		e.set(picker.Connecting)
 		return
 	}
 	sc, err := b.cc.NewSubConn(
-		[]resolver.Address{{Addr: cfg.Addr.String(), ServerName: ""}},
+		[]resolver.Address{{Addr: cfg.Addr.String()}},
 		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.onConnState(e, s) }},
 	)
 	if err != nil { // only while the channel is closing
@@ -69,10 +77,14 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	sc.Connect()
 }
 
+// linked reports whether the endpoint was asked to connect.
+func (e *endpoint) linked() bool { return e.conn != nil || e.multi != nil }
+
 // adopt takes over the connection of an endpoint with the same address, whose
 // counters were others.
 func (e *endpoint) adopt(from *endpoint) {
 	e.conn, from.conn = from.conn, nil
+	e.multi, from.multi = from.multi, nil
 	e.Connectivity = from.Connectivity
 	from.heir = e
 }
@@ -80,10 +92,13 @@ func (e *endpoint) adopt(from *endpoint) {
 // release hands the connection to the balancer, which closes it once no
 // published snapshot refers to it.
 func (e *endpoint) release(b *lb) {
-	if e.conn != nil {
-		b.doomed = append(b.doomed, e.conn)
-		e.conn = nil
+	switch {
+	case e.multi != nil:
+		b.doomed = append(b.doomed, e.multi.close)
+	case e.conn != nil:
+		b.doomed = append(b.doomed, e.conn.Shutdown)
 	}
+	e.conn, e.multi = nil, nil
 	e.Connectivity = picker.Idle
 }
 
@@ -101,36 +116,45 @@ func (e *endpoint) set(to picker.Connectivity) {
 }
 
 // onConnState is the state listener of an endpoint's SubConn.
+func (b *lb) onConnState(e *endpoint, s balancer.SubConnState) {
+	b.lock()
+	defer b.unlock()
+	e = e.current()
+	if b.closed || e.conn == nil {
+		return
+	}
+	if s.ConnectivityState == connectivity.Idle {
+		// The connection was lost, or its back-off is over.
+		e.conn.Connect()
+	}
+	b.observe(e, s.ConnectivityState, s.ConnectionError)
+}
+
+// current follows the endpoint's connection to who has it now.
+func (e *endpoint) current() *endpoint {
+	for e.heir != nil {
+		e = e.heir
+	}
+	return e
+}
+
+// observe takes note of an endpoint's connectivity.
 //
 // TRANSIENT_FAILURE is sticky: until the connection is READY again its
 // attempts do not count as CONNECTING, so that a set of dead endpoints reads
 // as failed and the next priority gets its turn (T-LOC-1, A62).
-func (b *lb) onConnState(e *endpoint, s balancer.SubConnState) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for e.heir != nil {
-		e = e.heir
-	}
-	if b.closed || e.conn == nil {
-		return
-	}
+func (b *lb) observe(e *endpoint, s connectivity.State, err error) {
 	was := e.Connectivity
-	switch s.ConnectivityState {
+	switch s {
 	case connectivity.Ready:
 		e.set(picker.Ready)
 	case connectivity.TransientFailure:
 		e.set(picker.TransientFailure)
-		e.loc.prio.leaf.lastErr = s.ConnectionError
-	case connectivity.Idle:
-		// The connection was lost, or its back-off is over.
-		e.conn.Connect()
-		fallthrough
-	case connectivity.Connecting:
+		e.loc.prio.leaf.lastErr = err
+	case connectivity.Idle, connectivity.Connecting:
 		if was != picker.TransientFailure {
 			e.set(picker.Connecting)
 		}
-	default:
-		return
 	}
 	if e.Connectivity == was {
 		return

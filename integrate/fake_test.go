@@ -168,7 +168,7 @@ func (b *lb) pick() (string, error) {
 
 // flush publishes what is pending.
 func (b *lb) flush() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.lock()
+	defer b.unlock()
 	b.publish()
 }

@@ -79,8 +79,8 @@ func (p *priority) activate() {
 			e.connect(p.cluster.lb, &l.cfg[i])
 		}
 	}
-	p.touch()
 	p.incomplete = false
+	p.forget()
 	p.observe() // without endpoints it has failed already
 }
 
@@ -103,7 +103,7 @@ func (p *priority) inherit() {
 func (p *priority) linked() bool {
 	for _, l := range p.localities {
 		for _, e := range l.endpoints {
-			if e.conn != nil {
+			if e.linked() {
 				return true
 			}
 		}
@@ -129,8 +129,8 @@ func (p *priority) deactivate() {
 	b := p.cluster.lb
 	var t *time.Timer
 	t = time.AfterFunc(b.opts.RetireAfter, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.lock()
+		defer b.unlock()
 		if p.retire != t || b.closed {
 			return
 		}
@@ -158,8 +158,8 @@ func (p *priority) startFailover() {
 	b := p.cluster.lb
 	var t *time.Timer
 	t = time.AfterFunc(b.opts.FailoverTimeout, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.lock()
+		defer b.unlock()
 		if p.failover != t || b.closed {
 			return
 		}
@@ -211,9 +211,15 @@ func (p *priority) recount() {
 	}
 }
 
-// touch drops what was derived from the set of endpoints and connections.
+// touch notes that the set of endpoints changed.
 func (p *priority) touch() {
-	p.results, p.state, p.incomplete = nil, nil, true
+	p.incomplete = true
+	p.forget()
+}
+
+// forget drops what was derived from the endpoints and their connections.
+func (p *priority) forget() {
+	p.results, p.state = nil, nil
 }
 
 // derive computes results and state if they were dropped: O(endpoints).

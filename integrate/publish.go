@@ -29,8 +29,8 @@ func (b *lb) publishSoon() {
 		}
 		if wait := publishEvery - time.Since(b.publishedAt); wait > 0 {
 			b.pending = time.AfterFunc(wait, func() {
-				b.mu.Lock()
-				defer b.mu.Unlock()
+				b.lock()
+				defer b.unlock()
 				if !b.closed {
 					b.publish()
 				}
