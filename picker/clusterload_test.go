@@ -1,0 +1,158 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+)
+
+func leafOf(zones []string, categories ...string) *Leaf {
+	var leaf Leaf
+	for i, z := range zones {
+		l := Locality{ID: LocalityID{Zone: z}, Weight: 1}
+		leaf.Priorities = append(leaf.Priorities, Priority{Localities: []Locality{l}})
+		leaf.Drops = append(leaf.Drops, Drop{Category: categories[i%len(categories)]})
+	}
+	return &leaf
+}
+
+func TestClusterLoad(t *testing.T) {
+	var c ClusterLoad
+	a, b := c.Locality(LocalityID{Zone: "a"}), c.Locality(LocalityID{Zone: "b"})
+	if a == b || c.Locality(LocalityID{Zone: "a"}) != a {
+		t.Error("Locality does not return one Load per locality")
+	}
+	x, y := c.Drop("x"), c.Drop("y")
+	if x == y || c.Drop("x") != x {
+		t.Error("Drop does not return one Counter per category")
+	}
+	x.Add()
+	c.Overload().Add()
+	if x.Load() != 1 || y.Load() != 0 || c.Overload().Load() != 1 {
+		t.Errorf("drops x %d, y %d, overload %d; want 1, 0, 1", x.Load(), y.Load(), c.Overload().Load())
+	}
+	if got := maps.Collect(c.Localities()); len(got) != 2 || got[LocalityID{Zone: "a"}] != a || got[LocalityID{Zone: "b"}] != b {
+		t.Errorf("Localities() = %v", got)
+	}
+	for category := range c.Drops() {
+		c.Drop(category + "'") // a loop may change what it iterates over
+	}
+	if got := slices.Sorted(maps.Keys(maps.Collect(c.Drops()))); !slices.Equal(got, []string{"x", "x'", "y", "y'"}) {
+		t.Errorf("Drops() has %q", got)
+	}
+	for range c.Localities() {
+		break
+	}
+}
+
+// T-LRS-3: what is out of use is reported to the end before it goes.
+func TestClusterLoadForget(t *testing.T) {
+	var c ClusterLoad
+	id := LocalityID{Zone: "a"}
+	l, drop := c.Locality(id), c.Drop("x")
+	l.ticket()
+	drop.Add()
+	busy := l.Snapshot()
+	if c.Forget(id, busy) || c.ForgetDrop("x", 1) {
+		t.Error("counters in use were forgotten")
+	}
+	c.Retain(leafOf([]string{"b"}, "y"))
+	if c.Forget(id, busy) {
+		t.Error("a locality with an RPC in progress was forgotten")
+	}
+	l.finish(CallOK)
+	if c.Forget(id, busy) || c.ForgetDrop("x", 0) {
+		t.Error("counters were forgotten before their last counts were read")
+	}
+	if got := maps.Collect(c.Localities()); got[id] != l {
+		t.Error("a locality that is out of use is not reported")
+	}
+	c.Retain(leafOf([]string{"a"}, "x"))
+	if c.Forget(id, l.Snapshot()) || c.ForgetDrop("x", 1) {
+		t.Error("counters that came back into use were forgotten")
+	}
+	c.Retain(&Leaf{})
+	c.Retain(&Leaf{})
+	if c.Locality(id) != l || c.Forget(id, l.Snapshot()) {
+		t.Error("a locality that was asked for again was forgotten")
+	}
+	c.Retain(&Leaf{})
+	if !c.Forget(id, l.Snapshot()) || !c.ForgetDrop("x", 1) {
+		t.Error("counters that were read to the end were not forgotten")
+	}
+	if c.Locality(id) == l || c.Drop("x") == drop {
+		t.Error("counters came back after they were forgotten")
+	}
+}
+
+// The memory is bounded by what is in use, however much the configuration
+// changes.
+func TestClusterLoadBounded(t *testing.T) {
+	var c ClusterLoad
+	for i := range 1000 {
+		name := fmt.Sprint(i)
+		c.Locality(LocalityID{Zone: name})
+		c.Drop(name)
+		c.Retain(leafOf([]string{name}, name))
+		for id, l := range c.Localities() {
+			c.Forget(id, l.Snapshot())
+		}
+		for category, n := range c.Drops() {
+			c.ForgetDrop(category, n.Load())
+		}
+	}
+	if n, m := len(maps.Collect(c.Localities())), len(maps.Collect(c.Drops())); n != 1 || m != 1 {
+		t.Errorf("%d localities and %d categories are left, want 1 and 1", n, m)
+	}
+}
+
+func TestClusterLoadSilent(t *testing.T) {
+	c := ClusterLoad{Silent: true}
+	l, b := c.Locality(LocalityID{}), new(Breaker)
+	var e EndpointState
+	e.Bind(l, b)
+	b.Acquire(1)
+	l.ticket()
+	e.Finish(CallFailed)
+	if got := l.Snapshot(); got.Issued != 1 || got.Failed != 0 || b.InFlight() != 0 {
+		t.Errorf("silent load %+v with %d in flight", got, b.InFlight())
+	}
+}
+
+func TestClusterLoadConcurrent(t *testing.T) {
+	var (
+		c  ClusterLoad
+		wg sync.WaitGroup
+	)
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 200 {
+				id := LocalityID{Zone: fmt.Sprint((g + i) % 5)}
+				c.Locality(id).ticket()
+				if i%10 == 0 {
+					c.Retain(leafOf([]string{id.Zone}, "x"))
+				}
+			}
+		})
+		wg.Go(func() {
+			for range 100 {
+				for id, l := range c.Localities() {
+					c.Forget(id, l.Snapshot())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var issued uint64
+	for _, l := range c.Localities() {
+		issued += l.Snapshot().Issued
+	}
+	if issued != 800 {
+		t.Errorf("%d RPCs were issued, want 800", issued)
+	}
+}
