@@ -1,0 +1,275 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/jwt"
+)
+
+// A ChannelBuilder builds channel credentials of one type. The builders of
+// package google.golang.org/grpc/xds/bootstrap are ChannelBuilders.
+type ChannelBuilder interface {
+	// Build returns credentials for one channel and a function, which may be
+	// nil, to be called when they are no longer used. config is the "config"
+	// member of the channel_creds entry, nil if absent. An error means that
+	// config is invalid.
+	Build(config json.RawMessage) (credentials.Bundle, func(), error)
+}
+
+// A CallBuilder is a ChannelBuilder for call credentials.
+type CallBuilder interface {
+	Build(config json.RawMessage) (credentials.PerRPCCredentials, func(), error)
+}
+
+// creds is an entry of channel_creds or call_creds that is used.
+type creds[Builder any] struct {
+	name    string
+	config  json.RawMessage // canonical; nil if absent
+	builder Builder
+	builtin bool // config is known to hold nothing secret
+}
+
+func (c creds[Builder]) document(discreet bool) credsDoc {
+	if discreet && !c.builtin {
+		return credsDoc{Type: c.name}
+	}
+	return credsDoc{c.name, c.config}
+}
+
+// googleDefault is the one type from outside this package that is not built
+// while parsing: it has no configuration that could be wrong, and looking for
+// Google's application default credentials can take a network round trip.
+const googleDefault = "google_default"
+
+// DialOptions returns the options with which grpc.NewClient reaches the server
+// at s.URI: transport and call credentials, and what the credentials bundle
+// asks for. The caller calls stop once the channel is closed. Every call
+// builds credentials of its own.
+func (s *Server) DialOptions() (opts []grpc.DialOption, stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, f := range stops {
+			f()
+		}
+	}
+	bundle, f, err := s.channelCreds.builder.Build(s.channelCreds.config)
+	if err == nil && bundle == nil {
+		err = errors.New("the builder returned no credentials")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("xds: channel credentials %q for server %q: %w", s.channelCreds.name, s.URI, err)
+	}
+	stops = appendFunc(stops, f)
+	opts = append(opts, grpc.WithCredentialsBundle(bundle))
+	// A convention of grpc's own xDS client, for bundles that need more of the
+	// channel than credentials.
+	if b, ok := bundle.(interface{ DialOptions() []grpc.DialOption }); ok {
+		opts = append(opts, b.DialOptions()...)
+	}
+	for _, c := range s.callCreds {
+		perRPC, f, err := c.builder.Build(c.config)
+		if err == nil && perRPC == nil {
+			err = errors.New("the builder returned no credentials")
+		}
+		if err != nil {
+			stop()
+			return nil, nil, fmt.Errorf("xds: call credentials %q for server %q: %w", c.name, s.URI, err)
+		}
+		stops = appendFunc(stops, f)
+		opts = append(opts, grpc.WithPerRPCCredentials(perRPC))
+	}
+	return opts, stop, nil
+}
+
+func appendFunc(fs []func(), f func()) []func() {
+	if f == nil {
+		return fs
+	}
+	return append(fs, f)
+}
+
+// channelCreds reads channel_creds of a server: the first type that is
+// supported is used, what follows is not looked at beyond its type
+// (A27-BOOT-4..6). It reports whether the transport is plain text.
+func (p *parse) channelCreds(server value, s *Server) (plain bool) {
+	list := server.field("channel_creds")
+	if list.v == nil {
+		p.missing(server, "channel_creds", `list at least one, such as {"type": "insecure"} or {"type": "tls"}`)
+		return false
+	}
+	var unsupported []string
+	mistakes := len(p.errs)
+	for entry, name := range p.credsEntries(list) {
+		if s.channelCreds.name != "" || name == "" {
+			continue
+		}
+		c := creds[ChannelBuilder]{name: name, builtin: true}
+		config := entry.field("config")
+		switch name {
+		case "insecure":
+			c.builder, plain = insecureBuilder{}, true
+		case "tls":
+			files := p.certFiles(config)
+			c.builder, c.config = tlsBuilder{files}, canonical(files.document())
+		default:
+			c.builder, c.config, c.builtin = p.channelBuilder(name), rawConfig(config), false
+			if c.builder == nil {
+				unsupported = append(unsupported, name)
+				continue
+			}
+			plain = name != googleDefault && p.tryChannel(entry, c)
+		}
+		s.channelCreds = c
+	}
+	if s.channelCreds.name == "" && len(p.errs) == mistakes {
+		problem := "must list at least one channel credentials type"
+		if len(unsupported) > 0 {
+			problem = "must list a channel credentials type that is supported, and none of " + strings.Join(unsupported, ", ") + " is"
+		}
+		p.fail(list, problem, p.supportedChannelCreds())
+	}
+	return plain
+}
+
+// supportedChannelCreds is the advice for a list without a supported type.
+func (p *parse) supportedChannelCreds() string {
+	if p.channelBuilder(googleDefault) != nil {
+		return `add an entry of type "insecure", "tls" or "google_default", or make the program register the type that is meant`
+	}
+	return `add an entry of type "insecure" or "tls", or make the program supply the type that is meant (bootstrap.Parser.ChannelCreds)`
+}
+
+// callCreds reads call_creds of a server: all types that are supported are
+// used (A97).
+func (p *parse) callCreds(server value, s *Server, plain bool) {
+	for entry, name := range p.credsEntries(server.field("call_creds")) {
+		c := creds[CallBuilder]{name: name, builtin: true}
+		config := entry.field("config")
+		switch name {
+		case "":
+			continue
+		case "jwt_token_file":
+			c.builder, c.config = p.jwtTokenFile(entry)
+		default:
+			c.builder, c.config, c.builtin = p.callBuilder(name), rawConfig(config), false
+		}
+		if c.builder == nil {
+			continue
+		}
+		// grpc.NewClient has the same rule, and says less about it.
+		if p.tryCall(entry, c) && plain {
+			p.fail(entry.field("type"), fmt.Sprintf("is sent over secure channels only, and channel_creds selects %q", s.channelCreds.name),
+				`use channel credentials of type "tls", or remove the call credentials`)
+		}
+		s.callCreds = append(s.callCreds, c)
+	}
+}
+
+// credsEntries iterates over the objects of a list of credentials and their
+// types, "" for one that is malformed.
+func (p *parse) credsEntries(list value) iter.Seq2[value, string] {
+	const fix = `write an object such as {"type": "tls", "config": {}}`
+	return func(yield func(value, string) bool) {
+		for entry := range p.list(list, "put the credentials objects between square brackets") {
+			name := ""
+			if p.isObject(entry, fix) {
+				name = p.requiredText(entry, "type", `name the type of the credentials, such as "tls"`)
+			}
+			if !yield(entry, name) {
+				return
+			}
+		}
+	}
+}
+
+// tryChannel builds credentials to see whether their configuration is valid,
+// and reports whether the transport is plain text.
+func (p *parse) tryChannel(entry value, c creds[ChannelBuilder]) (plain bool) {
+	bundle, stop, err := c.builder.Build(c.config)
+	if err != nil {
+		p.badConfig(entry, c.name, err)
+		return false
+	}
+	if stop != nil {
+		defer stop()
+	}
+	if bundle == nil || bundle.TransportCredentials() == nil {
+		return false
+	}
+	return bundle.TransportCredentials().Info().SecurityProtocol == "insecure"
+}
+
+// tryCall is tryChannel for call credentials; it reports whether they need a
+// secure transport.
+func (p *parse) tryCall(entry value, c creds[CallBuilder]) (needsSecurity bool) {
+	perRPC, stop, err := c.builder.Build(c.config)
+	if err != nil {
+		p.badConfig(entry, c.name, err)
+		return false
+	}
+	if stop != nil {
+		defer stop()
+	}
+	return perRPC != nil && perRPC.RequireTransportSecurity()
+}
+
+func (p *parse) badConfig(entry value, name string, err error) {
+	p.add(&Error{
+		Path:    entry.field("config").path,
+		Problem: fmt.Sprintf("is not accepted by credentials of type %q: %v", name, err),
+		Fix:     "see the documentation of that type",
+		cause:   err,
+	})
+}
+
+// rawConfig returns a "config" member for a builder.
+func rawConfig(v value) json.RawMessage {
+	if v.v == nil {
+		return nil
+	}
+	return canonical(v.v)
+}
+
+type insecureBuilder struct{}
+
+func (insecureBuilder) Build(json.RawMessage) (credentials.Bundle, func(), error) {
+	return insecure.NewBundle(), nil, nil
+}
+
+// jwtTokenFile reads an entry of type jwt_token_file (A97). grpc's credentials
+// do the rest: they cache the token until 30 s before it expires, start to
+// refresh it a minute earlier, and refuse to send it over an insecure channel.
+func (p *parse) jwtTokenFile(entry value) (CallBuilder, json.RawMessage) {
+	const fix = "set it to the path of the file that holds the token"
+	config := entry.field("config")
+	if config.v == nil {
+		p.missing(entry, "config", `add {"jwt_token_file": "<path>"}`)
+		return nil, nil
+	}
+	if !p.isObject(config, `write {"jwt_token_file": "<path>"}`) {
+		return nil, nil
+	}
+	path := p.requiredText(config, "jwt_token_file", fix)
+	if path == "" {
+		return nil, nil
+	}
+	return jwtBuilder(path), canonical(map[string]string{"jwt_token_file": path})
+}
+
+// A jwtBuilder is the path of a token file.
+type jwtBuilder string
+
+func (path jwtBuilder) Build(json.RawMessage) (credentials.PerRPCCredentials, func(), error) {
+	c, err := jwt.NewTokenFileCallCredentials(string(path))
+	return c, nil, err
+}

@@ -1,0 +1,136 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"errors"
+	"testing"
+)
+
+// A27-BOOT-4: the first supported type wins, and later ones are not looked at.
+// A27-BOOT-6: its config reaches the builder as it is.
+func TestFirstSupportedChannelCreds(t *testing.T) {
+	fakes := map[string]*fakeChannel{"one": {}, "two": {}}
+	p := Parser{ChannelCreds: func(name string) ChannelBuilder {
+		if f := fakes[name]; f != nil {
+			return f
+		}
+		return nil
+	}}
+	for _, tt := range []struct{ creds, want, config string }{
+		{`[{"type": "unknown"}, {"type": "insecure"}, {"type": "google_default"}]`, "insecure", ""},
+		{`[{"type": "one", "config": {"b": [1.50], "a": "<"}}, {"type": "insecure"}]`, "one", `{"a":"<","b":[1.50]}`},
+		{`[{"type": "unknown", "config": 1}, {"type": "two", "config": null}, {"type": "one"}]`, "two", ""},
+		{`[{"type": "two", "config": 7}, {"type": "tls", "config": "not looked at"}]`, "two", "7"},
+	} {
+		c, err := p.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": `+tt.creds+`}]}`))
+		if err != nil {
+			t.Errorf("%s: %v", tt.creds, err)
+			continue
+		}
+		if got := c.Servers[0].channelCreds.name; got != tt.want {
+			t.Errorf("%s selects %s, want %s", tt.creds, got, tt.want)
+		}
+		if f := fakes[tt.want]; f != nil && string(f.config) != tt.config {
+			t.Errorf("%s: the builder got %s, want %s", tt.creds, f.config, tt.config)
+		}
+	}
+}
+
+// Credentials that are built are stopped: those of the check at once, those of
+// a channel when its user says so.
+func TestCredentialsLifeCycle(t *testing.T) {
+	channel, call := &fakeChannel{secure: true}, &fakeCall{secure: true}
+	p := Parser{
+		ChannelCreds: func(string) ChannelBuilder { return channel },
+		CallCreds:    func(string) CallBuilder { return call },
+	}
+	parse := func(name string) *Server {
+		t.Helper()
+		c, err := p.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "`+name+`"}], "call_creds": [{"type": "x"}, {"type": "y"}]}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Servers[0]
+	}
+	check := func(when string, built, calls int) {
+		t.Helper()
+		if channel.built != built || channel.stopped != built || call.built != calls || call.stopped != calls {
+			t.Errorf("%s: %d of %d channel and %d of %d call credentials are stopped, want %d and %d",
+				when, channel.stopped, channel.built, call.stopped, call.built, built, calls)
+		}
+	}
+	s := parse("fake")
+	check("parsed", 1, 2)
+
+	opts, stop, err := s.DialOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The bundle, the option it asks for, and two call credentials (A97: all).
+	if len(opts) != 4 {
+		t.Errorf("%d dial options, want 4", len(opts))
+	}
+	if channel.built != 2 || channel.stopped != 1 {
+		t.Errorf("in use: %d built, %d stopped", channel.built, channel.stopped)
+	}
+	stop()
+	check("stopped", 2, 4)
+
+	// Looking for Google's credentials takes the network, so it is put off.
+	s = parse(googleDefault)
+	check("google_default parsed", 2, 6)
+	if _, stop, err = s.DialOptions(); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	check("google_default stopped", 3, 8)
+
+	call.err = errors.New("no more")
+	if _, _, err := s.DialOptions(); !errors.Is(err, call.err) {
+		t.Errorf("error %v, want %v", err, call.err)
+	}
+	check("failed call credentials", 4, 8)
+	channel.err = errors.New("no more")
+	if _, _, err := s.DialOptions(); !errors.Is(err, channel.err) {
+		t.Errorf("error %v, want %v", err, channel.err)
+	}
+	check("failed channel credentials", 4, 8)
+}
+
+// A builder that returns neither credentials nor an error is an error when it
+// matters, and no panic before.
+func TestBuilderOfNothing(t *testing.T) {
+	p := Parser{ChannelCreds: func(string) ChannelBuilder { return &fakeChannel{none: true} }}
+	c, err := p.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "none"}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.Servers[0].DialOptions(); err == nil {
+		t.Error("DialOptions succeeded without credentials")
+	}
+}
+
+// A97: call credentials that need a secure channel do not get a plain one,
+// whatever its type is called; others do.
+func TestCallCredsNeedSecurity(t *testing.T) {
+	for _, tt := range []struct {
+		channel, call bool // secure, needs security
+		ok            bool
+	}{
+		{false, false, true}, {true, false, true}, {true, true, true}, {false, true, false},
+	} {
+		p := Parser{
+			ChannelCreds: func(string) ChannelBuilder { return &fakeChannel{secure: tt.channel} },
+			CallCreds:    func(string) CallBuilder { return &fakeCall{secure: tt.call} },
+		}
+		_, err := p.Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "x"}], "call_creds": [{"type": "y"}]}]}`))
+		if (err == nil) != tt.ok {
+			t.Errorf("%+v: error %v", tt, err)
+		}
+		if e, ok := errors.AsType[*Error](err); ok && e.Path != "$.xds_servers[0].call_creds[0].type" {
+			t.Errorf("%+v: error at %s", tt, e.Path)
+		}
+	}
+}

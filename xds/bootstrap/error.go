@@ -1,0 +1,146 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// An Error says what is wrong with a bootstrap document, where, and what to do.
+// Functions of this package that report several of them join them as
+// [errors.Join] does, so errors.As finds the first, which is the one to fix
+// first.
+type Error struct {
+	// Source is where the document came from: "file /etc/xds.json",
+	// "environment variable GRPC_XDS_BOOTSTRAP_CONFIG", or what the caller of
+	// Parse named it.
+	Source string
+	// Path is the JSON path of the offending value, such as
+	// "$.xds_servers[0].channel_creds"; or "line 3, column 7" if the text is
+	// not JSON; or empty if there is no text.
+	Path string
+	// Value is the offending value as JSON, shortened. It is empty if the value
+	// is absent, and for objects and lists, which may hold more than belongs
+	// into a log.
+	Value string
+	// Problem is the rule that is broken, and Fix what to do about it.
+	Problem, Fix string
+
+	cause error
+}
+
+// Error formats the fields as one line.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString("xds: bootstrap: ")
+	b.WriteString(e.Source)
+	if e.Path != "" {
+		b.WriteString(": " + e.Path)
+	}
+	b.WriteString(": " + e.Problem)
+	if e.Value != "" {
+		b.WriteString(" (it is " + e.Value + ")")
+	}
+	b.WriteString("; " + e.Fix)
+	return b.String()
+}
+
+// Unwrap returns the error of the operating system or of a credentials builder
+// behind e, if there is one.
+func (e *Error) Unwrap() error { return e.cause }
+
+// maxErrors bounds the length of a report: the tenth mistake of a document is
+// most often a consequence of the first.
+const maxErrors = 10
+
+// An errorList collects the mistakes of one document.
+type errorList struct {
+	source string
+	errs   []error
+	more   int // mistakes beyond maxErrors
+}
+
+func (l *errorList) add(e *Error) {
+	if len(l.errs) == maxErrors {
+		l.more++
+		return
+	}
+	e.Source = l.source
+	l.errs = append(l.errs, e)
+}
+
+// fail records that the value at v breaks a rule.
+func (l *errorList) fail(v value, problem, fix string) {
+	l.add(&Error{Path: v.path, Value: v.excerpt(), Problem: problem, Fix: fix})
+}
+
+// err returns nil, the only mistake, or all of them joined.
+func (l *errorList) err() error {
+	errs := l.errs
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	if l.more > 0 {
+		errs = append(errs, fmt.Errorf("xds: bootstrap: %s: and %d more", l.source, l.more))
+	}
+	return errors.Join(errs...)
+}
+
+// syntaxError explains why data is not JSON. It goes by the place alone, since
+// the texts of encoding/json differ between Go versions.
+func syntaxError(source string, data []byte, err error) *Error {
+	// Offset counts the bytes read, the offending one included. At the end of
+	// the text there is no offending one.
+	offset := len(data)
+	if s, ok := errors.AsType[*json.SyntaxError](err); ok && !strings.HasPrefix(s.Error(), "unexpected end") {
+		offset = min(max(int(s.Offset)-1, 0), len(data))
+	}
+	e := &Error{Source: source, Path: position(data[:offset]), Problem: "is not JSON: the text ends too early", cause: err}
+	if offset < len(data) {
+		r, _ := utf8.DecodeRune(data[offset:])
+		e.Problem = fmt.Sprintf("is not JSON: %q cannot stand here", r)
+	}
+	e.Fix = syntaxHint(bytes.TrimSpace(data[:offset]), data[offset:])
+	return e
+}
+
+// syntaxHint guesses at the slip from the text before the offending byte,
+// trimmed, and the text from it on.
+func syntaxHint(before, rest []byte) string {
+	if len(rest) == 0 {
+		return "complete the document; it was cut short, or lacks a closing quote or bracket"
+	}
+	if len(before) == 0 {
+		return "start the document with '{'; to name a file instead of giving the text, set GRPC_XDS_BOOTSTRAP to its path"
+	}
+	last := before[len(before)-1]
+	switch c := rest[0]; {
+	case last == ',' && (c == '}' || c == ']'):
+		return "remove the comma before the closing bracket"
+	case last == '\\':
+		return "write a backslash within a string as two"
+	case c < ' ':
+		return "close the string before the end of the line, or write \\n in it"
+	case c == '\'':
+		return "put strings between double quotes"
+	case c == '/' || c == '#':
+		return "remove the comment; JSON has none"
+	case c == '$' || c == '<':
+		return "put a value there; it looks as if a template was not filled in"
+	case c == 'T' || c == 'F' || c == 'N':
+		return "write true, false and null in lower case; JSON has no other words"
+	case (last == '{' || last == ',') && ('a' <= c|0x20 && c|0x20 <= 'z' || c == '_'):
+		return "put names and strings between double quotes"
+	case last == '}' && c == '{':
+		return "add a comma between the objects, or remove what follows the document"
+	case bytes.IndexByte([]byte(`"]}`), last) >= 0 && bytes.IndexByte([]byte(`"[{-0123456789tfn`), c) >= 0:
+		return "add the comma or the colon that is missing before it"
+	}
+	return "correct the text there; a tool such as jq shows whether it is JSON"
+}

@@ -1,0 +1,273 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// A Parser reads bootstrap documents. The zero value is ready to use and knows
+// the types of credentials that are built in: "insecure" and "tls" channel
+// credentials, "jwt_token_file" call credentials. A Parser may be copied, and
+// used by several goroutines if its functions may be.
+type Parser struct {
+	// ChannelCreds and CallCreds return the builder of credentials of a type
+	// that is not built in, or nil if they do not know it either. They are
+	// asked while parsing only.
+	ChannelCreds func(name string) ChannelBuilder
+	CallCreds    func(name string) CallBuilder
+}
+
+// Parse is Parser.Parse for the built-in types of credentials.
+func Parse(source string, data []byte) (*Config, error) { return Parser{}.Parse(source, data) }
+
+// Load is Parser.Load for the built-in types of credentials.
+func Load() (*Config, error) { return Parser{}.Load() }
+
+// Names of the environment variables that Load reads.
+const (
+	envFile = "GRPC_XDS_BOOTSTRAP"
+	envText = "GRPC_XDS_BOOTSTRAP_CONFIG"
+)
+
+// Load parses the file that the environment variable GRPC_XDS_BOOTSTRAP names,
+// or if that is unset or empty, the text in GRPC_XDS_BOOTSTRAP_CONFIG
+// (A27-BOOT-1). If neither is set, the error says so.
+func (p Parser) Load() (*Config, error) {
+	if name := os.Getenv(envFile); name != "" {
+		source := "file " + name
+		data, err := readFile(name)
+		if err != nil {
+			e := &Error{Source: source, Problem: "cannot be read: " + err.Error(), Fix: "make " + envFile + " the path of a file that this process may read", cause: err}
+			if strings.HasPrefix(strings.TrimSpace(name), "{") {
+				e.Source = "environment variable " + envFile
+				e.Problem = "is the path of a file, and holds JSON"
+				e.Fix = "move the text to " + envText + " and unset " + envFile
+			}
+			return nil, e
+		}
+		return p.Parse(source, data)
+	}
+	if text := os.Getenv(envText); text != "" {
+		return p.Parse("environment variable "+envText, []byte(text))
+	}
+	return nil, &Error{
+		Source:  "environment",
+		Problem: "there is no xDS bootstrap: neither " + envFile + " nor " + envText + " is set",
+		Fix:     "set " + envFile + " to the path of a bootstrap file, or " + envText + " to its text",
+	}
+}
+
+// readFile is os.ReadFile for files that might not end, such as devices.
+func readFile(name string) (data []byte, err error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	// One byte more than Parse accepts, so that it notices.
+	return io.ReadAll(io.LimitReader(f, maxSize+1))
+}
+
+// Parse reads a bootstrap document. The source, such as "file /etc/xds.json",
+// is for messages only. If the document is invalid, the error is an *Error or
+// several of them joined.
+func (p Parser) Parse(source string, data []byte) (*Config, error) {
+	root, err := decode(source, data)
+	if err != nil {
+		return nil, err
+	}
+	d := &parse{errorList: errorList{source: source}, Parser: p, known: make(map[string]*Server)}
+	c := d.config(root)
+	if err := d.err(); err != nil {
+		return nil, err
+	}
+	c.seal()
+	return c, nil
+}
+
+// A parse is the reading of one document.
+type parse struct {
+	errorList
+	Parser
+	known map[string]*Server // by key
+}
+
+func (p *parse) channelBuilder(name string) ChannelBuilder {
+	if p.ChannelCreds == nil {
+		return nil
+	}
+	return p.ChannelCreds(name)
+}
+
+func (p *parse) callBuilder(name string) CallBuilder {
+	if p.CallCreds == nil {
+		return nil
+	}
+	return p.CallCreds(name)
+}
+
+// config reads the document, the parts that matter most first, because the
+// first mistake found is the first reported.
+func (p *parse) config(root value) *Config {
+	c := &Config{Source: p.source, Authorities: make(map[string]*Authority), CertProviders: make(map[string]CertProvider)}
+	if !p.isObject(root, `write an object with at least "xds_servers"`) {
+		return c
+	}
+	const fix = `list at least one, such as {"server_uri": "xds.example.com:443", "channel_creds": [{"type": "tls"}]}`
+	switch servers := root.field("xds_servers"); {
+	case servers.v == nil:
+		p.missing(root, "xds_servers", fix)
+	case isEmptyList(servers.v):
+		p.fail(servers, "must have at least one server", fix)
+	default:
+		c.Servers = p.servers(servers)
+	}
+	c.node, c.metadata = p.node(root.field("node"))
+	for name, entry := range p.members(root.field("authorities"), "map the name of each authority to an object") {
+		c.Authorities[name] = p.authority(entry, name, c.Servers)
+	}
+	c.DefaultListenerTemplate = p.text(root.field("client_default_listener_resource_name_template"))
+	if c.DefaultListenerTemplate == "" {
+		c.DefaultListenerTemplate = "%s"
+	}
+	for name, entry := range p.members(root.field("certificate_providers"), "map the name of each instance to an object") {
+		c.CertProviders[name] = p.certProvider(entry)
+	}
+	return c
+}
+
+// servers reads a fallback chain.
+func (p *parse) servers(list value) (servers []*Server) {
+	for entry := range p.list(list, "put the server objects between square brackets") {
+		if p.isObject(entry, `write an object with "server_uri" and "channel_creds"`) {
+			servers = appendNew(servers, p.server(entry))
+		}
+	}
+	return servers
+}
+
+// server reads a server, and returns the one that is described alike if there
+// is one already (A47).
+func (p *parse) server(entry value) *Server {
+	s := &Server{URI: p.serverURI(entry)}
+	plain := p.channelCreds(entry, s)
+	p.callCreds(entry, s, plain)
+	for feature := range p.list(entry.field("server_features"), "put the features between square brackets") {
+		s.setFeature(feature.v)
+	}
+	s.key = string(canonical(s.document(false)))
+	if known := p.known[s.key]; known != nil {
+		return known
+	}
+	p.known[s.key] = s
+	return s
+}
+
+// serverURI reads server_uri, any gRPC target (A27-BOOT-3). Only what cannot be
+// one is rejected, since grpc would look it up in DNS without a word.
+func (p *parse) serverURI(entry value) string {
+	uri := p.requiredText(entry, "server_uri", `set it to the gRPC target of the server, such as "xds.example.com:443"`)
+	if uri != strings.TrimSpace(uri) {
+		p.fail(entry.field("server_uri"), "must not start or end with white space", "remove the white space")
+	}
+	scheme, rest, ok := strings.Cut(uri, "://")
+	if ok && (scheme == "http" || scheme == "https") && resolver.Get(scheme) == nil {
+		p.fail(entry.field("server_uri"), "must be a gRPC target, not a web address",
+			fmt.Sprintf(`write %q, with a port; channel_creds decides about TLS`, strings.TrimRight(rest, "/")))
+	}
+	return uri
+}
+
+// node reads the JSON form of envoy.config.core.v3.Node, in which a field may
+// have either spelling (A27-BOOT-9). Only what the document decides is read,
+// so what the client fills in cannot come from the file (A27-BOOT-10).
+func (p *parse) node(v value) (nodeDoc, *structpb.Struct) {
+	var n nodeDoc
+	if v.v == nil || !p.isObject(v, `write an object such as {"id": "<name of this client>"}`) {
+		return n, nil
+	}
+	n.ID = p.text(v.field("id"))
+	n.Cluster = p.text(v.field("cluster"))
+	const fix = `write an object with "region", "zone" and "sub_zone"`
+	if l := v.field("locality"); l.v != nil && p.isObject(l, fix) {
+		n.Locality.Region = p.text(l.field("region"))
+		n.Locality.Zone = p.text(l.field("zone"))
+		subZone := l.field("sub_zone")
+		if subZone.v == nil {
+			subZone = l.field("subZone")
+		}
+		n.Locality.SubZone = p.text(subZone)
+	}
+	m := v.field("metadata")
+	if m.v == nil || !p.isObject(m, "write an object; its members may be anything") {
+		return n, nil
+	}
+	n.Metadata = m.v.(map[string]any)
+	if bad, ok := outOfRange(value{v: m.v}); ok {
+		bad.path = m.path + bad.path
+		p.fail(bad, "must be within the range of a double", "write a smaller number, or a string")
+		return n, nil
+	}
+	metadata, err := structpb.NewStruct(n.Metadata)
+	if err != nil {
+		p.add(&Error{Path: m.path, Problem: "cannot be sent: " + err.Error(), Fix: "remove what the message complains about", cause: err})
+	}
+	return n, metadata
+}
+
+// outOfRange returns the first number below v that is too large for the only
+// type of number that node metadata has, with its path relative to v.
+func outOfRange(v value) (bad value, ok bool) {
+	switch x := v.v.(type) {
+	case json.Number:
+		_, err := x.Float64()
+		return v, err != nil
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(x)) {
+			if bad, ok := outOfRange(value{v: x[name]}); ok {
+				bad.path = value{}.field(name).path + bad.path
+				return bad, true
+			}
+		}
+	case []any:
+		for i := range x {
+			if bad, ok := outOfRange(value{v: x[i]}); ok {
+				bad.path = v.index(i).path + bad.path
+				return bad, true
+			}
+		}
+	}
+	return value{}, false
+}
+
+// certProvider reads an entry of certificate_providers (A29).
+func (p *parse) certProvider(entry value) CertProvider {
+	var c CertProvider
+	if !p.isObject(entry, `write an object with "plugin_name" and "config"`) {
+		return c
+	}
+	c.Plugin = p.requiredText(entry, "plugin_name", `name the plugin, such as "file_watcher"`)
+	config := entry.field("config")
+	c.Config = rawConfig(config)
+	if c.Plugin != "file_watcher" {
+		return c
+	}
+	files := p.certFiles(config)
+	c.Files = &files
+	// A SPIFFE bundle map (A87) is enough, too, for those who read Config.
+	if files.CertificateFile == "" && files.CACertificateFile == "" && config.field("spiffe_trust_bundle_map_file").v == nil {
+		p.fail(config, `must name at least one of "certificate_file" and "ca_certificate_file"`, "add the paths of the files to watch")
+	}
+	return c
+}

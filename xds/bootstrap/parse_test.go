@@ -1,0 +1,233 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
+
+// testParser knows the types of credentials of a program that registers some:
+// google_default, and "picky" which accepts no configuration.
+func testParser() Parser {
+	return Parser{
+		ChannelCreds: func(name string) ChannelBuilder {
+			switch name {
+			case "google_default":
+				return &fakeChannel{}
+			case "picky":
+				return &fakeChannel{err: errors.New("green is not a color")}
+			}
+			return nil
+		},
+		CallCreds: func(name string) CallBuilder {
+			if name == "picky" {
+				return &fakeCall{err: errors.New("green is not a color")}
+			}
+			return nil
+		},
+	}
+}
+
+// golden compares got with the golden file of a document, or rewrites it.
+func golden(t *testing.T, document, got string) {
+	t.Helper()
+	name := strings.TrimSuffix(document, ".json") + ".golden"
+	if *update {
+		if err := os.WriteFile(name, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s:\n got: %s\nwant: %s", name, got, want)
+	}
+}
+
+// documents returns the documents of a directory of testdata.
+func documents(t testing.TB, dir string) []string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join("testdata", dir, "*.json"))
+	if err != nil || len(names) == 0 {
+		t.Fatalf("no documents in testdata/%s: %v", dir, err)
+	}
+	return names
+}
+
+func read(t testing.TB, name string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// mistakes returns the errors that err joins, without the "and n more".
+func mistakes(t testing.TB, err error) (list []*Error) {
+	t.Helper()
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		all = joined.Unwrap()
+	}
+	for _, err := range all {
+		if e, ok := err.(*Error); ok {
+			list = append(list, e)
+		} else if !strings.Contains(err.Error(), " more") {
+			t.Errorf("error %q is a %T, want *Error", err, err)
+		}
+	}
+	return list
+}
+
+// TestBroken holds the error messages to what users.md row 16 asks for: source,
+// JSON path, what to do, within 100 ms, for a corpus of broken documents.
+func TestBroken(t *testing.T) {
+	const source = "file /etc/xds/bootstrap.json"
+	names := documents(t, "broken")
+	if len(names) < 30 {
+		t.Errorf("%d broken documents, want at least 30", len(names))
+	}
+	for _, name := range names {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			p := testParser()
+			if strings.Contains(name, "google_default") {
+				p = Parser{}
+			}
+			start := time.Now()
+			c, err := p.Parse(source, read(t, name))
+			if d := time.Since(start); d > 100*time.Millisecond {
+				t.Errorf("Parse took %v, want less than 100ms", d)
+			}
+			if err == nil {
+				t.Fatalf("Parse succeeded: %v", c)
+			}
+			for _, e := range mistakes(t, err) {
+				if e.Source != source || e.Path == "" || e.Problem == "" || e.Fix == "" {
+					t.Errorf("incomplete: %#v", e)
+				}
+			}
+			golden(t, name, err.Error()+"\n")
+		})
+	}
+}
+
+// TestGood compares what is understood of valid documents, the node message
+// included, and checks that it is a fixed point: parsing it again changes
+// nothing.
+func TestGood(t *testing.T) {
+	for _, name := range documents(t, "good") {
+		t.Run(filepath.Base(name), func(t *testing.T) {
+			c, err := testParser().Parse("test", read(t, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			node, err := protojson.Marshal(c.LRSNode())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var tree any // protojson varies its white space on purpose
+			if err := json.Unmarshal(node, &tree); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, c.String()+"\n\nnode "+string(canonical(tree))+"\n")
+
+			again, err := testParser().Parse("again", canonical(c.document(false)))
+			if err != nil {
+				t.Fatalf("parsing the result: %v", err)
+			}
+			if again.Fingerprint() != c.Fingerprint() || again.String() != c.String() {
+				t.Errorf("parsing the result gives %s, want %s", again, c)
+			}
+		})
+	}
+}
+
+// T-BOOT-1, A30: features of any type are tolerated, known ones become fields.
+func TestServerFeatures(t *testing.T) {
+	s := parse1(t, `[7, null, {"a": []}, "xds_v3", "Fail_On_Data_Errors"]`)
+	if s.FailOnDataErrors || s.IgnoreResourceDeletion || s.TrustedXDSServer || s.ResourceTimerIsTransientError {
+		t.Errorf("unknown features set some of %+v", s)
+	}
+	for name, field := range map[string]func(*Server) bool{
+		"ignore_resource_deletion":          func(s *Server) bool { return s.IgnoreResourceDeletion }, // A53
+		"trusted_xds_server":                func(s *Server) bool { return s.TrustedXDSServer },
+		"fail_on_data_errors":               func(s *Server) bool { return s.FailOnDataErrors },
+		"resource_timer_is_transient_error": func(s *Server) bool { return s.ResourceTimerIsTransientError },
+	} {
+		s := parse1(t, `[1, "`+name+`", "`+name+`"]`)
+		if !field(s) {
+			t.Errorf("feature %s is not set", name)
+		}
+		if got := s.features(); !slices.Equal(got, []string{name}) {
+			t.Errorf("feature %s sets %v", name, got)
+		}
+	}
+}
+
+// parse1 parses a document with one server that has the given features.
+func parse1(t *testing.T, features string) *Server {
+	t.Helper()
+	c, err := Parse("test", []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}], "server_features": `+features+`}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Servers[0]
+}
+
+// A27-BOOT-2, A47, A71: chains keep their order, and equal servers are one,
+// whatever their spelling, unused credentials and unknown features.
+func TestServersAreShared(t *testing.T) {
+	c, err := Parse("test", read(t, "testdata/good/fallback_and_duplicates.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.Servers) != 2 || c.Servers[0].URI != "one:1" || c.Servers[1].URI != "two:2" {
+		t.Fatalf("Servers = %v, want one:1 and two:2", c.Servers)
+	}
+	a, b := c.Authorities["a"].Servers[0], c.Authorities["b"].Servers[0]
+	if a != c.Servers[1] {
+		t.Errorf("authority a: %v is not the top-level server", a)
+	}
+	if b == a || b.Key() == a.Key() {
+		t.Errorf("authority b: %v is the same as %v", b, a)
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	data := []byte(`{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}]}]}`)
+	for _, size := range []int{maxSize, maxSize + 1} {
+		text := append(slices.Clone(data), strings.Repeat(" ", size-len(data))...)
+		_, err := Parse("test", text)
+		if got, want := err != nil, size > maxSize; got != want {
+			t.Errorf("%d bytes: error %v, want error: %v", size, err, want)
+		}
+	}
+}
+
+// Neither a broken nor a deep document may take the process down.
+func TestDeep(t *testing.T) {
+	for _, depth := range []int{1000, 9000, 100_000} {
+		text := `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}]}], "node": {"metadata": {"a": ` +
+			strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth) + `}}}`
+		if c, err := Parse("test", []byte(text)); err == nil && c.Node().GetMetadata() == nil {
+			t.Errorf("depth %d: metadata is lost", depth)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net"
+
+	"google.golang.org/grpc/credentials"
+)
+
+// A tlsBuilder builds "tls" channel credentials (A65).
+type tlsBuilder struct{ files CertFiles }
+
+func (b tlsBuilder) Build(json.RawMessage) (credentials.Bundle, func(), error) {
+	return tlsBundle{&tlsCreds{certs: NewCertLoader(b.files)}}, nil, nil
+}
+
+// A tlsBundle is transport credentials alone, in the shape of a bundle.
+type tlsBundle struct {
+	transport credentials.TransportCredentials
+}
+
+func (b tlsBundle) TransportCredentials() credentials.TransportCredentials { return b.transport }
+func (b tlsBundle) PerRPCCredentials() credentials.PerRPCCredentials       { return nil }
+func (b tlsBundle) NewWithMode(string) (credentials.Bundle, error)         { return b, nil }
+
+// tlsCreds is client-side TLS whose roots and identity come from files that may
+// change. grpc's TLS credentials can follow a changing identity, but not
+// changing roots, so each handshake makes its own from the current files.
+type tlsCreds struct{ certs *CertLoader }
+
+func (c *tlsCreds) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	certs, err := c.certs.Load()
+	if err != nil {
+		return nil, nil, err
+	}
+	config := &tls.Config{RootCAs: certs.Roots}
+	if certs.Identity != nil {
+		config.Certificates = []tls.Certificate{*certs.Identity}
+	}
+	return credentials.NewTLS(config).ClientHandshake(ctx, authority, conn)
+}
+
+func (c *tlsCreds) Info() credentials.ProtocolInfo {
+	return credentials.NewTLS(&tls.Config{}).Info()
+}
+
+// Clone returns c: nothing about it can be changed.
+func (c *tlsCreds) Clone() credentials.TransportCredentials { return c }
+
+func (c *tlsCreds) OverrideServerName(string) error {
+	return errors.New("xds: tls credentials of a bootstrap do not support another server name")
+}
+
+func (c *tlsCreds) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("xds: tls credentials of a bootstrap are for clients")
+}

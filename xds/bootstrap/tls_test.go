@@ -1,0 +1,338 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// An authority issues certificates.
+type certAuthority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	pem  []byte
+}
+
+func newCA(t testing.TB, name string) *certAuthority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Unix(0, 0), NotAfter: time.Now().AddDate(10, 0, 0),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &certAuthority{cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
+}
+
+// issue returns a certificate for localhost and its key in PEM format.
+func (ca *certAuthority) issue(t testing.TB, name string) (cert, key []byte) {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{"localhost"},
+		NotBefore: time.Unix(0, 0), NotAfter: time.Now().AddDate(10, 0, 0),
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, ca.cert, k.Public(), ca.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+}
+
+// serve starts a TLS server with a certificate of ca, and returns its target.
+// Clients are asked for a certificate of clients unless that is nil.
+func serve(t *testing.T, ca, clients *certAuthority, onCall func(context.Context)) string {
+	t.Helper()
+	identity, err := tls.X509KeyPair(ca.issue(t, "server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{identity}}
+	if clients != nil {
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+		config.ClientCAs.AddCert(clients.cert)
+	}
+	lis, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(grpc.Creds(credentials.NewTLS(config)), grpc.UnaryInterceptor(
+		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+			if onCall != nil {
+				onCall(ctx)
+			}
+			return h(ctx, req)
+		}))
+	healthpb.RegisterHealthServer(s, health.NewServer())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Serve(lis) }()
+	t.Cleanup(func() { s.Stop(); <-done })
+	return fmt.Sprintf("localhost:%d", lis.Addr().(*net.TCPAddr).Port)
+}
+
+// call makes one call on a new channel to the server.
+func call(t *testing.T, s *Server) error {
+	t.Helper()
+	opts, stop, err := s.DialOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	return callWith(t, s.URI, opts)
+}
+
+func callWith(t *testing.T, target string, opts []grpc.DialOption) error {
+	t.Helper()
+	cc, err := grpc.NewClient(target, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = healthpb.NewHealthClient(cc).Check(ctx, &healthpb.HealthCheckRequest{})
+	return err
+}
+
+func write(t testing.TB, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tlsServer is a server of a bootstrap with the given tls configuration.
+func tlsServer(t testing.TB, uri, config, rest string) *Server {
+	t.Helper()
+	c, err := Parse("test", fmt.Appendf(nil, `{"xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "tls", "config": %s}]%s}]}`, uri, config, rest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Servers[0]
+}
+
+// A65: TLS by a CA file, by the system's roots, and with an identity.
+func TestTLS(t *testing.T) {
+	ca, other := newCA(t, "ca"), newCA(t, "other")
+	dir := t.TempDir()
+	caFile, certFile, keyFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	otherFile, noPEM := filepath.Join(dir, "other.pem"), filepath.Join(dir, "no.pem")
+	cert, key := ca.issue(t, "client")
+	write(t, caFile, ca.pem)
+	write(t, otherFile, other.pem)
+	write(t, certFile, cert)
+	write(t, keyFile, key)
+	write(t, noPEM, []byte("no PEM"))
+	plain, mutual := serve(t, ca, nil, nil), serve(t, ca, ca, nil)
+	config := func(ca, cert, key string) string {
+		return fmt.Sprintf(`{"ca_certificate_file": %q, "certificate_file": %q, "private_key_file": %q}`, ca, cert, key)
+	}
+	for _, tt := range []struct {
+		name, uri, config string
+		err               string // part of it; the server decides about mutual TLS
+	}{
+		{"TLS", plain, config(caFile, "", ""), ""},
+		{"TLS with identity", plain, config(caFile, certFile, keyFile), ""},
+		{"mutual TLS", mutual, config(caFile, certFile, keyFile), ""},
+		{"no identity", mutual, config(caFile, "", ""), "error"},
+		{"system roots", plain, `{}`, "certificate"},
+		{"another CA", plain, config(otherFile, "", ""), "certificate"},
+		{"missing CA", plain, config(filepath.Join(dir, "missing.pem"), "", ""), "missing.pem"},
+		{"no CA", plain, config(noPEM, "", ""), "no.pem holds no certificate"},
+		{"missing key", mutual, config(caFile, certFile, filepath.Join(dir, "missing.pem")), "missing.pem"},
+		{"wrong key", mutual, config(caFile, certFile, noPEM), "no.pem"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := call(t, tlsServer(t, tt.uri, tt.config, ""))
+			if tt.err == "" {
+				if err != nil {
+					t.Errorf("call failed: %v", err)
+				}
+			} else if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("call returned %v, want UNAVAILABLE with %q", err, tt.err)
+			}
+		})
+	}
+}
+
+// A65: the next handshake after refresh_interval uses the new files, on the
+// channel that exists.
+func TestTLSReload(t *testing.T) {
+	before, after := newCA(t, "before"), newCA(t, "after")
+	old, renewed := serve(t, before, before, nil), serve(t, after, after, nil)
+	dir := t.TempDir()
+	install := func(ca *certAuthority) {
+		cert, key := ca.issue(t, "client")
+		write(t, filepath.Join(dir, "ca.pem"), ca.pem)
+		write(t, filepath.Join(dir, "cert.pem"), cert)
+		write(t, filepath.Join(dir, "key.pem"), key)
+	}
+	s := tlsServer(t, "unused", fmt.Sprintf(`{"ca_certificate_file": "%s/ca.pem", "certificate_file": "%[1]s/cert.pem", "private_key_file": "%[1]s/key.pem", "refresh_interval": "0.000000001s"}`, dir), "")
+	opts, stop, err := s.DialOptions()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	install(before)
+	if err := callWith(t, old, opts); err != nil {
+		t.Errorf("old files, old server: %v", err)
+	}
+	if err := callWith(t, renewed, opts); err == nil {
+		t.Error("old files, new server: call succeeded")
+	}
+	install(after)
+	if err := callWith(t, renewed, opts); err != nil {
+		t.Errorf("new files, new server: %v", err)
+	}
+	// A file that is being replaced does not cost the connection.
+	write(t, filepath.Join(dir, "key.pem"), nil)
+	if err := callWith(t, renewed, opts); err != nil {
+		t.Errorf("half-written files: %v", err)
+	}
+}
+
+// A29, A65: files are read once per interval, and what was read last is kept
+// while they are unreadable.
+func TestCertLoader(t *testing.T) {
+	first, second := newCA(t, "first"), newCA(t, "second")
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	synctest.Test(t, func(t *testing.T) {
+		l := NewCertLoader(CertFiles{CACertificateFile: file, RefreshInterval: time.Minute})
+		load := func(want *certAuthority) {
+			t.Helper()
+			certs, err := l.Load()
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool := x509.NewCertPool()
+			pool.AddCert(want.cert)
+			if !certs.Roots.Equal(pool) {
+				t.Errorf("roots are not %v", want.cert.Subject)
+			}
+		}
+		if _, err := l.Load(); !os.IsNotExist(unwrapped(err)) || !strings.Contains(err.Error(), file) {
+			t.Errorf("before there is a file: %v", err)
+		}
+		write(t, file, first.pem)
+		load(first)
+		write(t, file, second.pem)
+		<-time.After(time.Minute - 1)
+		load(first)
+		<-time.After(1)
+		load(second)
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Hour)
+		load(second)
+		write(t, file, first.pem)
+		load(first) // not a minute later
+	})
+}
+
+func unwrapped(err error) error {
+	for {
+		u, ok := err.(interface{ Unwrap() error })
+		if !ok {
+			return err
+		}
+		if _, ok := err.(*os.PathError); ok {
+			return err
+		}
+		err = u.Unwrap()
+	}
+}
+
+// A97: the token travels with each call, over TLS.
+func TestJWT(t *testing.T) {
+	ca := newCA(t, "ca")
+	dir := t.TempDir()
+	caFile, tokenFile := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "token")
+	write(t, caFile, ca.pem)
+	var got []string
+	target := serve(t, ca, nil, func(ctx context.Context) {
+		md, _ := metadata.FromIncomingContext(ctx)
+		got = md.Get("authorization")
+	})
+	s := tlsServer(t, target, fmt.Sprintf(`{"ca_certificate_file": %q}`, caFile),
+		fmt.Sprintf(`, "call_creds": [{"type": "future"}, {"type": "jwt_token_file", "config": {"jwt_token_file": %q}}]`, tokenFile))
+	if err := call(t, s); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), tokenFile) {
+		t.Errorf("without a token file: %v, want UNAVAILABLE that names it", err)
+	}
+	write(t, tokenFile, []byte("no token"))
+	if err := call(t, s); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("with a broken token: %v, want UNAUTHENTICATED", err)
+	}
+	claims := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp": %d}`, time.Now().Add(time.Hour).Unix()))
+	token := "header." + claims + ".signature"
+	write(t, tokenFile, []byte(token+"\n"))
+	if err := call(t, s); err != nil {
+		t.Errorf("with a token: %v", err)
+	}
+	if len(got) != 1 || got[0] != "Bearer "+token {
+		t.Errorf("the server got authorization %q, want Bearer %s", got, token)
+	}
+}
+
+// The rest of the interface refuses what it cannot do.
+func TestTLSCredsRefuse(t *testing.T) {
+	bundle, _, err := tlsBuilder{}.Build(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := bundle.TransportCredentials()
+	if got := c.Info().SecurityProtocol; got != "tls" {
+		t.Errorf("protocol %q, want tls", got)
+	}
+	if _, _, err := c.Clone().ServerHandshake(nil); err == nil {
+		t.Error("ServerHandshake succeeded")
+	}
+	if bundle.PerRPCCredentials() != nil {
+		t.Error("there are call credentials")
+	}
+}
