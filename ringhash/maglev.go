@@ -1,0 +1,223 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ringhash
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+const (
+	// DefaultTableSize is the size of Envoy's Maglev table unless configured.
+	DefaultTableSize = 65537
+
+	// MaxTableSize is the largest size of a Maglev table that Envoy accepts.
+	MaxTableSize = 5000011
+)
+
+// Maglev is a Maglev table (Eisenbud et al., NSDI 2016) with Envoy's placement
+// and weights. Against a ring it spreads load almost evenly and costs one load
+// per pick at any number of hosts; in return a change of hosts moves a few
+// requests that it need not move. A Maglev is immutable and safe for concurrent
+// use. Create one with [NewMaglev]; the zero Maglev must not be used.
+//
+// It holds 2 bytes per table slot, or 4 if there are more than 65536 hosts.
+type Maglev struct {
+	size  uint64
+	magic uint64 // floor((2^64-1) / size)
+
+	// One of the two is in use: host of each slot.
+	narrow []uint16
+	wide   []uint32
+}
+
+// NewMaglev builds the table of hosts. Its size must be a prime not larger than
+// [MaxTableSize]; [DefaultTableSize] suits up to some hundred hosts, and a host
+// may get no slot when there are more hosts than slots.
+//
+// Building takes O(m log m) expected time for a table of size m, plus O(n log n)
+// for n hosts, at any weights.
+func NewMaglev(hosts []Host, size uint64, fn Func) (*Maglev, error) {
+	if err := fn.validate(); err != nil {
+		return nil, err
+	}
+	if size > MaxTableSize {
+		return nil, fmt.Errorf("ringhash: maglev table size %d exceeds %d", size, MaxTableSize)
+	}
+	if !isPrime(size) {
+		return nil, fmt.Errorf("ringhash: maglev table size %d is not prime", size)
+	}
+	members, sum, err := rank(hosts)
+	if err != nil {
+		return nil, err
+	}
+	m := &Maglev{size: size, magic: math.MaxUint64 / size}
+	m.wide = fillTable(members, sum, uint32(size), fn)
+	if len(hosts) <= math.MaxUint16+1 {
+		m.narrow = make([]uint16, size)
+		for i, host := range m.wide {
+			m.narrow[i] = uint16(host)
+		}
+		m.wide = nil
+	}
+	return m, nil
+}
+
+func isPrime(n uint64) bool {
+	for d := uint64(2); d*d <= n; d++ {
+		if n%d == 0 {
+			return false
+		}
+	}
+	return n >= 2
+}
+
+// Pick returns the index of the host that a request with this hash belongs to.
+// O(1); does not allocate.
+func (m *Maglev) Pick(hash uint64) int {
+	slot := m.slot(hash)
+	if m.narrow != nil {
+		return int(m.narrow[slot])
+	}
+	return int(m.wide[slot])
+}
+
+// slot returns hash modulo m.size without a division. With s the size,
+// 2^64/s - magic <= 1, so hash*magic/2^64 is below hash/s by less than 1 and the
+// quotient is too small by one at most.
+func (m *Maglev) slot(hash uint64) uint64 {
+	quotient, _ := bits.Mul64(hash, m.magic)
+	rest := hash - quotient*m.size
+	if rest >= m.size {
+		rest -= m.size
+	}
+	return rest
+}
+
+// seat is a host that takes turns in filling the table.
+type seat struct {
+	host   uint32
+	walk   *walk
+	weight float64 // normalized
+	target float64 // sum of the largest weight over the turns taken
+}
+
+// walk goes through the slots of a table in the order that a key prefers.
+type walk struct {
+	next uint32
+	skip uint32 // coprime to the table size, which is prime
+}
+
+// fillTable returns the table in which each host in turn has taken the first
+// free slot of its walk.
+//
+// In each round a host takes a turn if the number of the round times its weight
+// has reached its target, and then raises its target by the largest weight: the
+// heaviest host takes a turn in every round, and one of a third of its weight in
+// every third. As in apportion, the rounding of float64 is part of the placement.
+// Looking for turns in each round would cost size times max/mean of the weights
+// (seconds, if one host is much heavier than many), so the turns are in a heap.
+func fillTable(members []member, sum uint64, size uint32, fn Func) []uint32 {
+	const free = math.MaxUint32
+	table := make([]uint32, size)
+	for i := range table {
+		table[i] = free
+	}
+	seats := makeSeats(members, sum, size, fn)
+	heaviest, lightest := 0.0, 1.0
+	for i := range seats {
+		heaviest = max(heaviest, seats[i].weight)
+		lightest = min(lightest, seats[i].weight)
+	}
+	queue := make(turns, len(seats))
+	for i := range queue {
+		queue[i] = 1<<32 | uint64(i) // ascending, hence a heap
+	}
+	for filled := range int(size) {
+		i := filled % len(seats)
+		if heaviest != lightest {
+			round := queue[0] >> 32
+			i = int(uint32(queue[0]))
+			seats[i].target += heaviest
+			queue.replaceFirst(seats[i].nextRound(round, uint64(size))<<32 | uint64(i))
+		}
+		w := seats[i].walk
+		for table[w.next] != free {
+			w.advance(size)
+		}
+		table[w.next] = seats[i].host
+		w.advance(size)
+	}
+	return table
+}
+
+// makeSeats returns the seats of members. Members with the same key share a walk:
+// the slots behind it are taken for all of them, and searching them once per host
+// would be quadratic if many hosts have the same key.
+func makeSeats(members []member, sum uint64, size uint32, fn Func) []seat {
+	seats := make([]seat, len(members))
+	walks := make([]walk, len(members))
+	for i, m := range members {
+		w := &walks[i]
+		if i > 0 && members[i-1].key == m.key {
+			w = seats[i-1].walk
+		} else {
+			w.next = uint32(fn.Sum(m.key) % uint64(size))
+			w.skip = uint32(fn.sumSeed1(m.key)%uint64(size-1)) + 1
+		}
+		seats[i] = seat{host: m.host, walk: w, weight: float64(m.weight) / float64(sum)}
+	}
+	return seats
+}
+
+func (w *walk) advance(size uint32) {
+	w.next += w.skip
+	if w.next >= size {
+		w.next -= size
+	}
+}
+
+// nextRound returns the first round after the given one in which s has a turn, or
+// last+1 if that is later. The heaviest host fills a slot in each round, so no
+// table of n slots sees more than n rounds.
+func (s *seat) nextRound(after, last uint64) uint64 {
+	estimate := math.Ceil(s.target / s.weight)
+	if estimate > float64(last) {
+		return last + 1
+	}
+	round := max(after+1, uint64(estimate))
+	// The quotient is rounded, the comparison that counts rounds a product.
+	for round-1 > after && float64(round-1)*s.weight >= s.target {
+		round--
+	}
+	for float64(round)*s.weight < s.target {
+		round++
+	}
+	return round
+}
+
+// turns is a binary heap of the next turns of all seats. A turn is its round in
+// the upper half and the seat in the lower: within a round, seats go by rank.
+type turns []uint64
+
+// replaceFirst replaces the least element. O(log n).
+func (h turns) replaceFirst(t uint64) {
+	i := 0
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if child+1 < len(h) && h[child+1] < h[child] {
+			child++
+		}
+		if t <= h[child] {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	h[i] = t
+}

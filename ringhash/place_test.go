@@ -1,0 +1,201 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ringhash
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+)
+
+func TestErrors(t *testing.T) {
+	ok := []Host{{"a", 1}}
+	ring := func(hosts []Host, minSize, maxSize uint64, fn Func) func() error {
+		return func() error {
+			_, err := New(hosts, minSize, maxSize, fn)
+			return err
+		}
+	}
+	maglev := func(hosts []Host, size uint64, fn Func) func() error {
+		return func() error {
+			_, err := NewMaglev(hosts, size, fn)
+			return err
+		}
+	}
+	update := func(hosts []Host) func() error {
+		return func() error {
+			_, err := mustNew(t, ok, 1, 10, XXH64).Update(hosts)
+			return err
+		}
+	}
+	heavy := []Host{{"a", math.MaxUint32}, {"b", 1}}
+	tests := []struct {
+		do   func() error
+		want string
+	}{
+		{ring(nil, 1, 10, XXH64), "ringhash: no hosts"},
+		{ring([]Host{{"a", 0}, {"b", 0}}, 1, 10, XXH64), "ringhash: all 2 hosts have weight 0"},
+		{ring(heavy, 1, 10, XXH64), "ringhash: sum of host weights 4294967296 exceeds 4294967295"},
+		{ring(ok, 0, 10, XXH64), "ringhash: minimum ring size is 0, must be at least 1"},
+		{ring(ok, 1, 0, XXH64), "ringhash: maximum ring size is 0, must be at least 1"},
+		{ring(ok, 11, 10, XXH64), "ringhash: minimum ring size 11 exceeds maximum ring size 10"},
+		{ring(ok, 1, MaxSize+1, XXH64), "ringhash: maximum ring size 8388609 exceeds 8388608"},
+		{ring(ok, math.MaxUint64, math.MaxUint64, XXH64), "ringhash: maximum ring size 18446744073709551615 exceeds 8388608"},
+		{ring(ok, 1, 10, 2), "ringhash: unknown hash function 2"},
+
+		{maglev(nil, 7, XXH64), "ringhash: no hosts"},
+		{maglev([]Host{{"a", 0}}, 7, XXH64), "ringhash: all 1 hosts have weight 0"},
+		{maglev(heavy, 7, XXH64), "ringhash: sum of host weights 4294967296 exceeds 4294967295"},
+		{maglev(ok, 0, XXH64), "ringhash: maglev table size 0 is not prime"},
+		{maglev(ok, 1, XXH64), "ringhash: maglev table size 1 is not prime"},
+		{maglev(ok, 65536, XXH64), "ringhash: maglev table size 65536 is not prime"},
+		{maglev(ok, 2209, XXH64), "ringhash: maglev table size 2209 is not prime"},
+		{maglev(ok, 5000077, XXH64), "ringhash: maglev table size 5000077 exceeds 5000011"},
+		{maglev(ok, 7, 255), "ringhash: unknown hash function 255"},
+
+		{update(nil), "ringhash: no hosts"},
+		{update([]Host{{"a", 0}}), "ringhash: all 1 hosts have weight 0"},
+		{update(heavy), "ringhash: sum of host weights 4294967296 exceeds 4294967295"},
+	}
+	for _, test := range tests {
+		if err := test.do(); err == nil || err.Error() != test.want {
+			t.Errorf("error is %v, want %s", err, test.want)
+		}
+	}
+}
+
+// The largest sum of weights that is allowed works, with the lightest share there
+// is beside it.
+func TestLargestWeights(t *testing.T) {
+	hosts := []Host{{"heavy", math.MaxUint32 - 1}, {"light", 1}}
+	r := mustNew(t, hosts, 1024, 4096, XXH64)
+	if want := slowRing(hosts, 1024, 4096, XXH64); !slices.Equal(entriesOf(t, r), want) {
+		t.Error("ring differs from oracle")
+	}
+	if r.Len() != 4096 {
+		t.Errorf("Len() = %d, want 4096", r.Len())
+	}
+}
+
+// counts returns the number of entries by host index, of n hosts.
+func counts(r *Ring, n int) []int {
+	list := make([]int, n)
+	for p := range r.Len() {
+		list[r.HostAt(p)]++
+	}
+	return list
+}
+
+// Figures worked out by hand from T-RING-1.
+func TestApportion(t *testing.T) {
+	tests := []struct {
+		weights          []uint32
+		minSize, maxSize uint64
+		want             []int
+	}{
+		{[]uint32{1, 1, 1}, 1, 100, []int{1, 1, 1}},        // one each, although 1 would do
+		{[]uint32{1, 1, 1}, 10, 100, []int{4, 4, 4}},       // ceil(10/3) each
+		{[]uint32{1, 1, 1}, 10, 10, []int{4, 3, 3}},        // targets 3.3, 6.7, 10
+		{[]uint32{3, 3, 4}, 10, 20, []int{3, 3, 4}},        // whole shares
+		{[]uint32{3, 3, 4}, 7, 20, []int{3, 3, 4}},         // ceil(2.1) = 3 for the lightest
+		{[]uint32{1, 3}, 1, 100, []int{1, 3}},              // scaled up for the lightest
+		{[]uint32{1, 3}, 1, 3, []int{1, 2}},                // unless the maximum is below: 0.75, 3
+		{[]uint32{1, 1, 1, 1}, 2, 2, []int{1, 0, 1, 0}},    // hosts without an entry
+		{[]uint32{1, 1, 1, 1}, 6, 6, []int{2, 1, 2, 1}},    // Envoy's example: targets 1.5, 3, 4.5, 6
+		{[]uint32{0, 5, 0, 5}, 2, 2, []int{0, 1, 0, 1}},    // weight zero
+		{[]uint32{1, 1}, 1023, 1023, []int{512, 511}},      // Envoy's LargeFractionalScale
+		{[]uint32{1 << 31, 1 << 30}, 1, 2, []int{2, 0}},    // 1.33 rounds up to 2
+		{[]uint32{1 << 30, 1 << 31}, 1, 2, []int{1, 1}},    // 0.67 rounds up to 1
+		{[]uint32{1, 1, 1, 997}, 4, 10, []int{1, 0, 0, 9}}, // the odd entry goes to the first
+	}
+	for _, test := range tests {
+		hosts := make([]Host, len(test.weights))
+		for i, w := range test.weights {
+			hosts[i] = Host{fmt.Sprintf("host-%d", i), w}
+		}
+		r := mustNew(t, hosts, test.minSize, test.maxSize, XXH64)
+		if got := counts(r, len(hosts)); !slices.Equal(got, test.want) {
+			t.Errorf("weights %v in %d..%d: counts are %v, want %v", test.weights, test.minSize, test.maxSize, got, test.want)
+		}
+	}
+}
+
+// The rounding of the running sums takes this ring beyond its maximum, in Envoy
+// and grpc-go alike.
+func TestRoundingBeyondMaximum(t *testing.T) {
+	members, sum, err := rank(benchHosts(1000))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := apportion(members, sum, MaxSize, MaxSize), 8388609; got != want {
+		t.Errorf("1000 hosts take %d entries, want %d", got, want)
+	}
+}
+
+// The ring is a function of the set of hosts, not of their order, also where
+// shares are not whole numbers (T-RING-4).
+func TestHostOrderDoesNotMatter(t *testing.T) {
+	rng := newRand(5)
+	for range 200 {
+		hosts := randomHosts(rng, 30)
+		minSize, maxSize := randomSizes(rng, 300)
+		fn := funcs[rng.IntN(2)]
+		r := mustNew(t, hosts, minSize, maxSize, fn)
+		maglev, err := NewMaglev(hosts, 251, fn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shuffled := slices.Clone(hosts)
+		rng.Shuffle(len(hosts), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		s := mustNew(t, shuffled, minSize, maxSize, fn)
+		if r.Len() != s.Len() {
+			t.Fatalf("Len() = %d, want %d", s.Len(), r.Len())
+		}
+		for p := range r.Len() {
+			if got, want := shuffled[s.HostAt(p)], hosts[r.HostAt(p)]; got != want || s.hashes[p] != r.hashes[p] {
+				t.Fatalf("position %d: host is %v, want %v", p, got, want)
+			}
+		}
+		shuffledMaglev, err := NewMaglev(shuffled, 251, fn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for slot := range uint64(251) {
+			if got, want := shuffled[shuffledMaglev.Pick(slot)], hosts[maglev.Pick(slot)]; got != want {
+				t.Fatalf("slot %d: host is %v, want %v", slot, got, want)
+			}
+		}
+	}
+}
+
+// Abbreviated keys sort as the keys do, whatever they have in common and however
+// long they are.
+func TestRankSortsByKey(t *testing.T) {
+	keys := []string{"", "\x00", "\x00\x00", "a", "a\x00", "a\x00\x00b", "aaaaaaaa", "aaaaaaaaa", "aaaaaaaa\x00", "b", "\xff"}
+	rng := newRand(6)
+	for _, prefix := range []string{"", "p", "common prefix of all keys "} {
+		for range 20 {
+			var hosts []Host
+			for _, key := range keys {
+				if rng.IntN(3) > 0 {
+					hosts = append(hosts, Host{prefix + key, 1 + rng.Uint32N(2)})
+				}
+			}
+			hosts = append(hosts, Host{prefix + "a", 1})
+			rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+			members, _, err := rank(hosts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []int
+			for _, m := range members {
+				got = append(got, int(m.host))
+			}
+			if want, _ := slowRank(hosts); !slices.Equal(got, want) {
+				t.Fatalf("order of %v is %v, want %v", hosts, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,313 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ringhash
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"unsafe"
+)
+
+var funcs = []Func{XXH3, XXH64}
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x9e3779b9)) }
+
+// randomHosts returns up to most hosts: some with the same key, some of weight
+// zero, keys of all lengths, weights of all magnitudes. At least one has weight.
+func randomHosts(rng *rand.Rand, most int) []Host {
+	hosts := make([]Host, 1+rng.IntN(most))
+	for i := range hosts {
+		hosts[i].Key = strings.Repeat("k", rng.IntN(40)) + fmt.Sprint(rng.IntN(2*most))
+		switch rng.IntN(4) {
+		case 0:
+			hosts[i].Weight = 1
+		case 1:
+			hosts[i].Weight = rng.Uint32N(4)
+		case 2:
+			hosts[i].Weight = rng.Uint32N(1000)
+		default:
+			hosts[i].Weight = rng.Uint32N(math.MaxUint32 / uint32(most))
+		}
+	}
+	hosts[rng.IntN(len(hosts))].Weight++
+	return hosts
+}
+
+func randomSizes(rng *rand.Rand, most int) (minSize, maxSize uint64) {
+	maxSize = 1 + rng.Uint64N(uint64(most))
+	return 1 + rng.Uint64N(maxSize), maxSize
+}
+
+// probesOf returns hashes that probe the edges of ring and some between.
+func probesOf(rng *rand.Rand, ring []slowEntry) []uint64 {
+	probes := []uint64{0, 1, math.MaxUint64 - 1, math.MaxUint64, 1 << 63, 1<<63 - 1}
+	for range 30 {
+		e := ring[rng.IntN(len(ring))]
+		probes = append(probes, e.hash-1, e.hash, e.hash+1, rng.Uint64())
+	}
+	return probes
+}
+
+// The ring is T-RING-1, T-RING-2 and T-RING-3: same entries, same lookups, for all
+// kinds of weights and sizes.
+func TestRingMatchesOracle(t *testing.T) {
+	rng := newRand(1)
+	for range 1500 {
+		hosts := randomHosts(rng, 40)
+		minSize, maxSize := randomSizes(rng, 3000)
+		fn := funcs[rng.IntN(2)]
+		r := mustNew(t, hosts, minSize, maxSize, fn)
+		want := slowRing(hosts, minSize, maxSize, fn)
+		if got := entriesOf(t, r); !slices.Equal(got, want) {
+			t.Fatalf("New(%v, %d, %d, %d) differs from oracle: %d entries, want %d", hosts, minSize, maxSize, fn, len(got), len(want))
+		}
+		for _, hash := range probesOf(rng, want) {
+			pos := slowSeek(want, hash)
+			if got := r.Position(hash); got != pos {
+				t.Fatalf("Position(%#x) = %d, want %d", hash, got, pos)
+			}
+			if got := r.Pick(hash); got != want[pos].host {
+				t.Fatalf("Pick(%#x) = %d, want %d", hash, got, want[pos].host)
+			}
+		}
+	}
+}
+
+// Large enough for the partition pass of the build, with shares that are not
+// whole numbers.
+func TestLargeRingMatchesOracle(t *testing.T) {
+	rng := newRand(2)
+	for _, fn := range funcs {
+		hosts := randomHosts(rng, 500)
+		for _, size := range []uint64{partitionAbove, partitionAbove + 1, 100_003} {
+			r := mustNew(t, hosts, 1, size, fn)
+			if want := slowRing(hosts, 1, size, fn); !slices.Equal(entriesOf(t, r), want) {
+				t.Errorf("ring of size %d, function %d differs from oracle", size, fn)
+			}
+		}
+	}
+}
+
+// Rings that Envoy's ring_hash_lb_test.cc and grpc-go's ring.go publish.
+func TestEnvoyRings(t *testing.T) {
+	tests := []struct {
+		name             string
+		minSize, maxSize uint64
+		weights          []uint32 // of 127.0.0.1:90, :91 and so on
+		want             []slowEntry
+	}{
+		{"Basic", 12, MaxSize, []uint32{1, 1, 1, 1, 1, 1}, []slowEntry{
+			{833437586790550860, 4}, {928266305478181108, 2}, {1033482794131418490, 0},
+			{3551244743356806947, 5}, {3851675632748031481, 3}, {5583722120771150861, 1},
+			{6311230543546372928, 1}, {7700377290971790572, 3}, {13144177310400110813, 5},
+			{13444792449719432967, 2}, {15516499411664133160, 4}, {16117243373044804889, 0},
+		}},
+		{"LocalityWeightedTinyRing", 6, 6, []uint32{1, 2, 3, 0}, []slowEntry{
+			{928266305478181108, 2}, {4443673547860492590, 2}, {5583722120771150861, 1},
+			{6311230543546372928, 1}, {13444792449719432967, 2}, {16117243373044804889, 0},
+		}},
+		{"HostAndLocalityWeightedTinyRing", 9, 9, []uint32{1, 2, 2, 4}, []slowEntry{
+			{928266305478181108, 2}, {3851675632748031481, 3}, {5583722120771150861, 1},
+			{6311230543546372928, 1}, {7700377290971790572, 3}, {12559126875973811811, 3},
+			{13444792449719432967, 2}, {13784988426630141778, 3}, {16117243373044804889, 0},
+		}},
+	}
+	for _, test := range tests {
+		hosts := make([]Host, len(test.weights))
+		for i, w := range test.weights {
+			hosts[i] = Host{fmt.Sprintf("127.0.0.1:%d", 90+i), w}
+		}
+		r := mustNew(t, hosts, test.minSize, test.maxSize, XXH64)
+		if got := entriesOf(t, r); !slices.Equal(got, test.want) {
+			t.Errorf("%s: ring is %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+// The end points of the circle belong to its first entry (T-RING-3).
+func TestPickWraps(t *testing.T) {
+	hosts := benchHosts(7)
+	for _, fn := range funcs {
+		r := mustNew(t, hosts, 50, 50, fn)
+		first, last := r.hashes[0], r.hashes[r.Len()-1]
+		for _, hash := range []uint64{0, first, last + 1, math.MaxUint64} {
+			if got, want := r.Pick(hash), r.HostAt(0); got != want {
+				t.Errorf("Pick(%#x) = %d, want %d", hash, got, want)
+			}
+			if got := r.Position(hash); got != 0 {
+				t.Errorf("Position(%#x) = %d, want 0", hash, got)
+			}
+		}
+		if got, want := r.Position(last), r.Len()-1; got != want {
+			t.Errorf("Position(%#x) = %d, want %d", last, got, want)
+		}
+	}
+}
+
+// Walking on from a position visits each entry once (gRFC A61).
+func TestNextWalksTheCircle(t *testing.T) {
+	r := mustNew(t, benchHosts(5), 23, 23, XXH64)
+	seen := make([]bool, r.Len())
+	start := r.Position(1 << 62)
+	pos := start
+	for range r.Len() {
+		if seen[pos] {
+			t.Fatalf("position %d is visited twice", pos)
+		}
+		seen[pos] = true
+		pos = r.Next(pos)
+	}
+	if pos != start {
+		t.Errorf("%d steps from %d end at %d", r.Len(), start, pos)
+	}
+}
+
+// xxh64Twins returns n different keys of 16 bytes that hash alike with XXH64 when
+// two more bytes follow: each lane of XXH64 can be undone, so the second makes up
+// for the first. Points 0 to 9 of such hosts all collide.
+func xxh64Twins(n int) []string {
+	const (
+		p1     = 0x9E3779B185EBCA87
+		p1inv  = 0x0887493432BADB37
+		p2     = 0xC2B2AE3D27D4EB4F
+		p2inv  = 0x0BA79078168D4BAF
+		p4     = 0x85EBCA77C2B2AE63
+		p5     = 0x27D4EB2F165667C5
+		length = 18
+	)
+	lane := func(x uint64) uint64 { return bits.RotateLeft64(x*p2, 31) * p1 }
+	state := func(x uint64) uint64 { return bits.RotateLeft64((p5+length)^lane(x), 27)*p1 + p4 }
+	keys := make([]string, n)
+	for i := range keys {
+		x := uint64(i) * golden
+		k := state(x) ^ state(0) ^ lane(1)
+		y := bits.RotateLeft64(k*p1inv, -31) * p2inv
+		keys[i] = string(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, x), y))
+	}
+	return keys
+}
+
+// Entries of equal hash are in the order of host keys, whatever the order of the
+// hosts, so the first of them gets all requests.
+func TestCollidingHosts(t *testing.T) {
+	keys := xxh64Twins(6)
+	for _, key := range keys[1:] {
+		if key == keys[0] || slowPoint(key, 7, XXH64) != slowPoint(keys[0], 7, XXH64) {
+			t.Fatal("keys do not collide")
+		}
+	}
+	rng := newRand(3)
+	for range 100 {
+		hosts := []Host{{"a", 1}, {"b", 2}, {"c", 1}}
+		for _, key := range keys {
+			hosts = append(hosts, Host{key, 1 + rng.Uint32N(2)})
+		}
+		rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+		r := mustNew(t, hosts, 40, 40, XXH64)
+		want := slowRing(hosts, 40, 40, XXH64)
+		if !slices.Equal(entriesOf(t, r), want) {
+			t.Fatal("ring of colliding hosts differs from oracle")
+		}
+		hash := slowPoint(keys[0], 0, XXH64)
+		if got, want := hosts[r.Pick(hash)].Key, slices.Min(keys); got != want {
+			t.Fatalf("Pick(%#x) = host %q, want %q", hash, got, want)
+		}
+	}
+}
+
+// Hosts with the same key share their points: the heaviest gets the requests and
+// the others are next on the way, whatever the order of the list.
+func TestHostsWithSameKey(t *testing.T) {
+	hosts := []Host{{"x", 1}, {"x", 3}, {"y", 2}, {"x", 2}}
+	for _, fn := range funcs {
+		r := mustNew(t, hosts, 64, 64, fn)
+		pos := r.Position(slowPoint("x", 0, fn))
+		for _, want := range []int{1, 3, 0} {
+			if got := r.HostAt(pos); got != want {
+				t.Errorf("HostAt(%d) = %d, want %d", pos, got, want)
+			}
+			pos = r.Next(pos)
+		}
+	}
+}
+
+// One key for all hosts, as with a constant hash_key, must not make a build slow:
+// sorting moves no entries of equal hash past each other.
+func TestAllHostsWithSameKey(t *testing.T) {
+	hosts := make([]Host, 20_000)
+	for i := range hosts {
+		hosts[i] = Host{"same", 1}
+	}
+	for _, fn := range funcs {
+		r := mustNew(t, hosts, 4*uint64(len(hosts)), MaxSize, fn)
+		checkInvariants(t, r)
+		if got := r.Pick(12345); got != 0 {
+			t.Errorf("Pick(12345) = %d, want 0", got)
+		}
+	}
+}
+
+// A host of weight zero is never picked; one of weight takes its whole share.
+func TestWeightEnds(t *testing.T) {
+	rng := newRand(4)
+	for range 200 {
+		hosts := randomHosts(rng, 20)
+		minSize, maxSize := randomSizes(rng, 500)
+		r := mustNew(t, hosts, minSize, maxSize, funcs[rng.IntN(2)])
+		for p := range r.Len() {
+			if host := r.HostAt(p); hosts[host].Weight == 0 {
+				t.Fatalf("host %d of weight 0 is at position %d", host, p)
+			}
+		}
+	}
+	only := []Host{{"a", 0}, {"b", math.MaxUint32}, {"c", 0}}
+	for _, fn := range funcs {
+		r := mustNew(t, only, 1, 1, fn)
+		if got := r.Pick(rng.Uint64()); got != 1 || r.Len() != 1 {
+			t.Errorf("Pick = %d in ring of %d, want 1 in ring of 1", got, r.Len())
+		}
+	}
+}
+
+func TestPickDoesNotAllocate(t *testing.T) {
+	r := mustNew(t, benchHosts(100), 4096, 4096, XXH64)
+	hash := uint64(0)
+	got := testing.AllocsPerRun(1000, func() {
+		hash += golden
+		sink += r.Pick(hash)
+		sink += r.HostAt(r.Next(r.Position(hash)))
+	})
+	if got != 0 {
+		t.Errorf("Pick allocates %v times", got)
+	}
+}
+
+// The memory that the documentation of Ring promises, and the number of
+// allocations of a build, which does not depend on its size.
+func TestMemory(t *testing.T) {
+	if got := unsafe.Sizeof(member{}); got != 32 {
+		t.Errorf("a host takes %d bytes, want 32", got)
+	}
+	hosts := benchHosts(1000)
+	for _, n := range []uint64{4096, 5000, 65536, 65537} {
+		r := mustNew(t, hosts, n, n, XXH64)
+		entry := 8*cap(r.hashes) + 4*cap(r.hosts)
+		if limit := 12*r.Len() + 12; entry > limit {
+			t.Errorf("%d entries take %d bytes, want at most %d", r.Len(), entry, limit)
+		}
+		if got, limit := 4*cap(r.start), 8*r.Len()+4; got > limit {
+			t.Errorf("index of %d entries takes %d bytes, want at most %d", r.Len(), got, limit)
+		}
+		allocs := testing.AllocsPerRun(1, func() { mustNew(t, hosts, n, n, XXH64) })
+		if allocs > 20 {
+			t.Errorf("New with %d entries allocates %v times, want at most 20", n, allocs)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ringhash
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// mustUpdate updates r to hosts and checks that the result is what New builds.
+func mustUpdate(t *testing.T, r *Ring, hosts []Host) *Ring {
+	t.Helper()
+	before := slices.Clone(r.hosts)
+	got, err := r.Update(hosts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(before, r.hosts) {
+		t.Fatal("Update changed the ring that it was called on")
+	}
+	checkInvariants(t, got)
+	want := mustNew(t, hosts, r.minSize, r.maxSize, r.fn)
+	if got.shift != want.shift || !slices.Equal(got.start, want.start) ||
+		!slices.Equal(got.hashes, want.hashes) || !slices.Equal(got.hosts, want.hosts) {
+		t.Fatalf("ring of %d entries updated to %v differs from New: %d entries, want %d", r.Len(), hosts, got.Len(), want.Len())
+	}
+	return got
+}
+
+// change returns hosts after a random step of a rollout.
+func change(rng *rand.Rand, hosts []Host, pool []Host) []Host {
+	hosts = slices.Clone(hosts)
+	at := rng.IntN(len(hosts))
+	switch rng.IntN(8) {
+	case 0, 1:
+		hosts = slices.Insert(hosts, at, pool[rng.IntN(len(pool))])
+	case 2, 3:
+		if len(hosts) > 1 {
+			hosts = slices.Delete(hosts, at, at+1)
+		}
+	case 4:
+		hosts[at].Weight = rng.Uint32N(5)
+	case 5:
+		rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+	case 6:
+		hosts[at] = pool[rng.IntN(len(pool))]
+	case 7:
+		for i := range hosts {
+			hosts[i].Weight *= 2
+		}
+	}
+	hosts[rng.IntN(len(hosts))].Weight |= 1
+	for i := range hosts {
+		hosts[i].Weight %= 1 << 20
+	}
+	return hosts
+}
+
+// Any sequence of updates ends at the ring that New builds for the last list: with
+// hosts that come, go, change weight or place, share a key or collide.
+func TestUpdateMatchesNew(t *testing.T) {
+	rng := newRand(8)
+	pool := randomHosts(rng, 60)
+	for _, key := range xxh64Twins(5) {
+		pool = append(pool, Host{key, 1}, Host{key, 2})
+	}
+	for range 150 {
+		hosts := []Host{pool[rng.IntN(len(pool))]}
+		hosts[0].Weight = 1
+		for range rng.IntN(30) {
+			hosts = append(hosts, pool[rng.IntN(len(pool))])
+		}
+		minSize, maxSize := randomSizes(rng, 1000)
+		if rng.IntN(3) == 0 {
+			minSize, maxSize = 1+minSize/20, 1+maxSize/20
+		}
+		r := mustNew(t, hosts, minSize, maxSize, funcs[rng.IntN(2)])
+		for range 40 {
+			hosts = change(rng, hosts, pool)
+			r = mustUpdate(t, r, hosts)
+		}
+	}
+}
+
+// Hosts of which all entries collide, in steps that drop and insert among equals.
+func TestUpdateOfCollidingHosts(t *testing.T) {
+	rng := newRand(9)
+	keys := xxh64Twins(8)
+	for range 100 {
+		r := mustNew(t, []Host{{keys[0], 1}}, 10, 60, XXH64)
+		for range 20 {
+			var hosts []Host
+			for _, key := range keys {
+				for range rng.IntN(3) {
+					hosts = append(hosts, Host{key, 1 + rng.Uint32N(3)})
+				}
+			}
+			hosts = append(hosts, Host{"other", 10})
+			rng.Shuffle(len(hosts), func(i, j int) { hosts[i], hosts[j] = hosts[j], hosts[i] })
+			r = mustUpdate(t, r, hosts)
+		}
+	}
+}
+
+// Each kind of update, told by what the result shares with the ring before.
+func TestUpdateKinds(t *testing.T) {
+	hosts := benchHosts(100)
+	for i := range hosts {
+		hosts[i].Weight = 2
+	}
+	heavier := slices.Clone(hosts)
+	for i := range heavier {
+		heavier[i].Weight = 6
+	}
+	reversed := slices.Clone(hosts)
+	slices.Reverse(reversed)
+	oneMore := benchHosts(101)
+	for i := range oneMore {
+		oneMore[i].Weight = 2
+	}
+	tests := []struct {
+		name                 string
+		hosts                []Host
+		sameRing, sameHashes bool
+		sameEntries          int
+	}{
+		{"nothing", hosts, true, true, 4100},
+		{"all weights times three", heavier, true, true, 4100},
+		{"weight zero added", append(slices.Clone(hosts), Host{"zero", 0}), true, true, 4100},
+		{"order", reversed, false, true, 4100},
+		{"one host added", oneMore, false, false, 4100},
+		{"one host removed", oneMore[1:100], false, false, 4059},
+		{"all hosts replaced", []Host{{"a", 1}, {"b", 1}}, false, false, 0},
+	}
+	for _, fn := range funcs {
+		r := mustNew(t, hosts, 4096, 4200, fn)
+		for _, test := range tests {
+			got := mustUpdate(t, r, test.hosts)
+			if same := got == r; same != test.sameRing {
+				t.Errorf("%s: same ring is %v, want %v", test.name, same, test.sameRing)
+			}
+			if same := &got.hashes[0] == &r.hashes[0]; same != test.sameHashes {
+				t.Errorf("%s: same hashes is %v, want %v", test.name, same, test.sameHashes)
+			}
+			same := 0
+			for _, hash := range got.hashes[:got.Len()] {
+				if _, ok := slices.BinarySearch(r.hashes, hash); ok {
+					same++
+				}
+			}
+			if same != test.sameEntries {
+				t.Errorf("%s: %d entries are as before, want %d", test.name, same, test.sameEntries)
+			}
+		}
+	}
+}
+
+// The ring is a function of the last list alone: an update there and back again,
+// in whatever steps, is where it began (go#6927).
+func TestUpdateIsIndependentOfHistory(t *testing.T) {
+	rng := newRand(10)
+	all := benchHosts(50)
+	want := mustNew(t, all[:20], 1024, 4096, XXH64)
+	for range 20 {
+		r := mustNew(t, all[:20], 1024, 4096, XXH64)
+		for range 10 {
+			some := slices.Clone(all)
+			rng.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
+			r = mustUpdate(t, r, some[:1+rng.IntN(50)])
+		}
+		r = mustUpdate(t, r, all[:20])
+		if !slices.Equal(r.hosts, want.hosts) {
+			t.Fatal("ring depends on the updates before")
+		}
+	}
+}
+
+// Beyond the size at which added entries are partitioned.
+func TestUpdateOfLargeRing(t *testing.T) {
+	hosts := benchHosts(30)
+	r := mustNew(t, hosts[:20], 1<<17, 1<<18, XXH3)
+	mustUpdate(t, r, hosts)
+	mustUpdate(t, r, hosts[5:])
+}

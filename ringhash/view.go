@@ -1,0 +1,69 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package ringhash
+
+// View is a [Ring] reduced to the hosts that are usable at the moment. Each
+// position answers with the next usable host, so a pick costs what it costs in
+// the Ring however many hosts are down: nothing is walked. A View is immutable
+// and safe for concurrent use. Create one with [Ring.Restrict]; the zero View
+// must not be used. It holds 4 bytes per ring entry and shares the rest with
+// the ring; if no host or every host is usable it shares those, too.
+type View struct {
+	index
+	hosts []uint32 // host to use from each position on, and from the sentinel
+	ok    bool     // some host of the ring is usable
+}
+
+// Restrict returns the view of r in which the hosts with usable[host] set remain.
+// Hosts beyond the end of usable are not usable. It is O(Len) and meant for the
+// cold path, after the state of a host has changed: the ring is not rebuilt, and
+// requests of usable hosts stay where they are.
+//
+// For gRFC A61 (T-RING-8) the usable hosts are those not in TRANSIENT_FAILURE.
+// For the random hashes of gRFC A76 a second view of the READY hosts gives the
+// host to use while the first gives the one to wake on the way.
+func (r *Ring) Restrict(usable []bool) *View {
+	last := uint32(0)
+	for _, m := range r.members {
+		last = max(last, m.host)
+	}
+	inUse := make([]bool, last+1)
+	copy(inUse, usable)
+	up, down := 0, 0
+	for _, m := range r.members {
+		switch {
+		case m.count == 0:
+		case inUse[m.host]:
+			up++
+		default:
+			down++
+		}
+	}
+	v := &View{index: r.index, hosts: r.hosts, ok: up > 0}
+	if up == 0 || down == 0 {
+		return v
+	}
+	first := 0
+	for !inUse[r.hosts[first]] {
+		first++
+	}
+	next := r.hosts[first] // the successor of the last entry
+	v.hosts = make([]uint32, len(r.hosts))
+	for p := len(r.hosts) - 1; p >= 0; p-- {
+		host := r.hosts[p]
+		if inUse[host] {
+			next = host
+		}
+		v.hosts[p] = next
+	}
+	return v
+}
+
+// Pick returns the host that a request with this hash belongs to: the host of the
+// first entry at or after the hash that is usable. If no host of the ring is, ok
+// is false and host is what [Ring.Pick] returns, whose error is the one to report
+// (gRFC A61). O(1) expected; does not allocate.
+func (v *View) Pick(hash uint64) (host int, ok bool) {
+	return int(v.hosts[v.seek(hash)]), v.ok
+}
