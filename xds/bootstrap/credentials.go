@@ -134,7 +134,7 @@ func (p *parse) channelCreds(server value, s *Server) (plain bool) {
 	if s.channelCreds.name == "" && len(p.errs) == mistakes {
 		problem := "must list at least one channel credentials type"
 		if len(unsupported) > 0 {
-			problem = "must list a channel credentials type that is supported, and none of " + strings.Join(unsupported, ", ") + " is"
+			problem = "must list a channel credentials type that is supported, and none of " + strings.Join(unsupported[:min(len(unsupported), 5)], ", ") + " is"
 		}
 		p.fail(list, problem, p.supportedChannelCreds())
 	}
@@ -154,14 +154,13 @@ func (p *parse) supportedChannelCreds() string {
 func (p *parse) callCreds(server value, s *Server, plain bool) {
 	for entry, name := range p.credsEntries(server.field("call_creds")) {
 		c := creds[CallBuilder]{name: name, builtin: true}
-		config := entry.field("config")
 		switch name {
 		case "":
 			continue
 		case "jwt_token_file":
 			c.builder, c.config = p.jwtTokenFile(entry)
 		default:
-			c.builder, c.config, c.builtin = p.callBuilder(name), rawConfig(config), false
+			c.builder, c.config, c.builtin = p.callBuilder(name), rawConfig(entry.field("config")), false
 		}
 		if c.builder == nil {
 			continue

@@ -114,9 +114,8 @@ func TestResourceAuthority(t *testing.T) {
 	}
 }
 
-// An authority without servers of its own has the top-level ones, and a
-// template that starts like its name has to go on with a slash (GD-13).
-func TestAuthorityErrorsAreErrors(t *testing.T) {
+// What is wrong with a target is reported like what is wrong with a document.
+func TestUnknownAuthority(t *testing.T) {
 	c := mustParse(t, federation)
 	_, err := c.ServersFor("xdstp://xds.authority.community/t/i")
 	if e, ok := errors.AsType[*Error](err); !ok || e.Path != "$.authorities" || e.Source != "test" || e.Fix == "" {

@@ -87,7 +87,7 @@ func (p Parser) Parse(source string, data []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &parse{errorList: errorList{source: source}, Parser: p, known: make(map[string]*Server)}
+	d := &parse{errorList: errorList{source: source}, parser: p, known: make(map[string]*Server)}
 	c := d.config(root)
 	if err := d.err(); err != nil {
 		return nil, err
@@ -99,22 +99,22 @@ func (p Parser) Parse(source string, data []byte) (*Config, error) {
 // A parse is the reading of one document.
 type parse struct {
 	errorList
-	Parser
-	known map[string]*Server // by key
+	parser Parser
+	known  map[string]*Server // by key
 }
 
 func (p *parse) channelBuilder(name string) ChannelBuilder {
-	if p.ChannelCreds == nil {
+	if p.parser.ChannelCreds == nil {
 		return nil
 	}
-	return p.ChannelCreds(name)
+	return p.parser.ChannelCreds(name)
 }
 
 func (p *parse) callBuilder(name string) CallBuilder {
-	if p.CallCreds == nil {
+	if p.parser.CallCreds == nil {
 		return nil
 	}
-	return p.CallCreds(name)
+	return p.parser.CallCreds(name)
 }
 
 // config reads the document, the parts that matter most first, because the
