@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
+	registry "google.golang.org/grpc/xds/bootstrap"
 
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -46,11 +47,17 @@ func (c Config) withDefaults() *Config {
 	return &c
 }
 
+// bootstrap reads the bootstrap. Credentials are those that it knows by itself
+// and those of gRPC's registry, where users add their own.
 func (c *Config) bootstrap() (*bootstrap.Config, error) {
-	if len(c.Bootstrap) == 0 {
-		return bootstrap.Load()
+	p := bootstrap.Parser{
+		ChannelCreds: func(name string) bootstrap.ChannelBuilder { return registry.GetChannelCredentials(name) },
+		CallCreds:    func(name string) bootstrap.CallBuilder { return registry.GetCallCredentials(name) },
 	}
-	return bootstrap.Parse("Config.Bootstrap", c.Bootstrap)
+	if len(c.Bootstrap) == 0 {
+		return p.Load()
+	}
+	return p.Parse("Config.Bootstrap", c.Bootstrap)
 }
 
 // NewBuilder returns a resolver for scheme "xds" to be used with
