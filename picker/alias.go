@@ -44,7 +44,7 @@ type aliasCell struct {
 // for each of its columns.
 func NewAlias(weights []uint32) (*Alias, error) {
 	if uint64(len(weights)) > math.MaxInt32 {
-		return nil, fmt.Errorf("picker: %d weights exceed the limit of %d", len(weights), math.MaxInt32)
+		return nil, fmt.Errorf("alias: %d weights exceed the limit of %d", len(weights), math.MaxInt32)
 	}
 	var sum uint64
 	n := 0
@@ -55,10 +55,10 @@ func NewAlias(weights []uint32) (*Alias, error) {
 		}
 	}
 	if sum == 0 {
-		return nil, fmt.Errorf("picker: none of %d weights is above 0", len(weights))
+		return nil, fmt.Errorf("alias: none of %d weights is above 0", len(weights))
 	}
 	if sum > math.MaxUint32 {
-		return nil, fmt.Errorf("picker: the sum of the weights, %d, exceeds %d", sum, uint32(math.MaxUint32))
+		return nil, fmt.Errorf("alias: the sum of the weights, %d, exceeds %d", sum, uint32(math.MaxUint32))
 	}
 
 	cells := make([]aliasCell, 0, n)
@@ -111,3 +111,6 @@ func (a *Alias) Pick(r uint64) int {
 	_, below := bits.Sub64(draw, c.threshold, 0)
 	return int(c.other ^ (c.other^c.self)&-uint32(below))
 }
+
+// random reports whether it takes a random word to tell what Pick returns.
+func (a *Alias) random() bool { return len(a.cells) > 1 }

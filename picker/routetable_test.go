@@ -1,0 +1,261 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"context"
+	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// A fakeHeaders is what an RPC sends, as a Build header hook.
+type fakeHeaders map[string][]string
+
+func (h fakeHeaders) get(_ context.Context, name string) []string { return h[name] }
+
+// slowMatch is the oracle: A28 as it reads, one route after the other.
+func slowMatch(routes []Route, path string, headers fakeHeaders, r uint64) int32 {
+	for i, route := range routes {
+		ok := slowString(route.Path, path)
+		for _, h := range route.Headers {
+			ok = ok && slowHeader(h, headers)
+		}
+		if f := route.Fraction; f != nil {
+			ok = ok && certain.perMillion(*f).hit(draw(r, drawRoute+uint64(i)))
+		}
+		if ok {
+			return int32(i)
+		}
+	}
+	return noRoute
+}
+
+func slowString(m StringMatch, s string) bool {
+	v := m.Value
+	if m.IgnoreCase && m.Kind != MatchRegex {
+		s, v = slowLower(s), slowLower(v)
+	}
+	return [...]bool{
+		MatchPrefix:   strings.HasPrefix(s, v),
+		MatchExact:    s == v,
+		MatchSuffix:   strings.HasSuffix(s, v),
+		MatchContains: strings.Contains(s, v),
+		MatchRegex:    m.Regex != nil && m.Regex.MatchString(s),
+	}[m.Kind]
+}
+
+func slowLower(s string) string {
+	b := []byte(s)
+	for i := range b {
+		b[i] += 32 * byte(strings.Count("ABCDEFGHIJKLMNOPQRSTUVWXYZ", string(b[i:i+1])))
+	}
+	return string(b)
+}
+
+func slowHeader(m HeaderMatch, headers fakeHeaders) bool {
+	values := headers[m.Name]
+	if m.Name == "content-type" {
+		values = []string{"application/grpc"}
+	} else if strings.HasSuffix(m.Name, "-bin") {
+		values = nil
+	}
+	present, value := len(values) > 0, strings.Join(values, ",")
+	if m.Kind == HeaderPresent {
+		return (present == m.Present) != m.Invert
+	}
+	match := false
+	if m.Kind == HeaderString {
+		match = slowString(m.String, value)
+	} else if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+		match = n >= m.Start && n < m.End
+	}
+	return present && match != m.Invert
+}
+
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+func randomString(rng *rand.Rand) StringMatch {
+	m := StringMatch{Kind: MatchKind(rng.IntN(5)), Value: randomPath(rng), IgnoreCase: rng.IntN(4) == 0}
+	if m.Kind == MatchRegex {
+		m.Regex = regexp.MustCompile(pick(rng, `^(?:/a.*)$`, `^(?:/[ab]/b)$`, `^(?:.*K)$`, `^(?:)$`, `^(?:5|x)$`))
+	}
+	return m
+}
+
+// randomPath makes paths of which many are equal or start the same, some with
+// bytes that only wrong folding changes.
+func randomPath(rng *rand.Rand) string {
+	s := pick(rng, "", "/", "/a", "/A", "/ab")
+	for range rng.IntN(4) {
+		s += pick(rng, "/", "a", "b", "B", "ab/", "K", "\u212a", "\xff", "[", "{")
+	}
+	return s
+}
+
+func randomHeader(rng *rand.Rand) HeaderMatch {
+	return HeaderMatch{
+		Name:    pick(rng, "x", "y", "z", "u", "v", "w", "x-bin", "content-type"),
+		Kind:    HeaderMatchKind(rng.IntN(3)),
+		String:  randomString(rng),
+		Start:   rng.Int64N(4) - 1,
+		End:     rng.Int64N(8),
+		Present: rng.IntN(2) == 0,
+		Invert:  rng.IntN(2) == 0,
+	}
+}
+
+func randomRoutes(rng *rand.Rand) []Route {
+	routes := make([]Route, rng.IntN(20))
+	for i := range routes {
+		r := &routes[i]
+		r.Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
+		r.Path = randomString(rng)
+		if rng.IntN(3) > 0 {
+			r.Path.Kind = MatchKind(rng.IntN(2)) // prefix or exact
+		}
+		for range rng.IntN(5) - 2 {
+			r.Headers = append(r.Headers, randomHeader(rng))
+		}
+		if rng.IntN(5) == 0 {
+			f := pick(rng, uint32(0), 1e6, 1, 999999, 500000)
+			r.Fraction = &f
+		}
+	}
+	return routes
+}
+
+// A28, T-RC-1, T-RC-3, T-RC-4, T-RC-7: the compiled table finds what the oracle
+// finds, for a million pairs of tables and requests.
+func TestRouteTableOracle(t *testing.T) {
+	tables, requests := 4000, 250
+	if testing.Short() || raceEnabled {
+		tables = 200
+	}
+	rng := rand.New(rand.NewPCG(11, 12))
+	matched := 0
+	for range tables {
+		routes := randomRoutes(rng)
+		table, err := newRouteTable(routes, map[string]int32{"c": 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range requests {
+			path, r := randomPath(rng), rng.Uint64()
+			headers := fakeHeaders{}
+			for _, name := range []string{"x", "y", "z", "u", "v", "w", "x-bin", "content-type"} {
+				for range rng.IntN(5) - 2 {
+					headers[name] = append(headers[name], pick(rng, "5", "-1", "0", "x", "", "9223372036854775808", randomPath(rng)))
+				}
+			}
+			want := slowMatch(routes, path, headers, r)
+			got := table.match(&request{method: path, r: r, header: headers.get})
+			if got != want {
+				t.Fatalf("path %q, headers %q, r %#x: route %d, want %d of %+v", path, headers, r, got, want, routes)
+			}
+			if table.always >= 0 && want != table.always {
+				t.Fatalf("path %q: route %d, but the table always takes %d", path, want, table.always)
+			}
+			if got != noRoute {
+				matched++
+			}
+		}
+	}
+	if matched < tables*requests/10 {
+		t.Errorf("only %d requests matched a route", matched)
+	}
+}
+
+// The oracle itself, on cases that are written down.
+func TestRouteCases(t *testing.T) {
+	zero, all := uint32(0), uint32(1e6)
+	exact := func(v string) StringMatch { return StringMatch{Kind: MatchExact, Value: v} }
+	prefix := func(v string) StringMatch { return StringMatch{Kind: MatchPrefix, Value: v} }
+	header := func(m HeaderMatch) Route { return Route{Path: prefix(""), Headers: []HeaderMatch{m}} }
+	for _, test := range []struct {
+		name    string
+		routes  []Route
+		path    string
+		headers fakeHeaders
+		want    int32
+	}{
+		{"first match", []Route{{Path: prefix("/s/")}, {Path: exact("/s/m")}}, "/s/m", nil, 0},
+		{"first match that is specific", []Route{{Path: exact("/s/m")}, {Path: prefix("/s/")}}, "/s/m", nil, 0},
+		{"longer than exact", []Route{{Path: exact("/s/m")}, {Path: prefix("/s/")}}, "/s/mm", nil, 1},
+		{"shorter than prefix", []Route{{Path: prefix("/s/m")}}, "/s/", nil, noRoute},
+		{"no routes", nil, "/s/m", nil, noRoute},
+		{"case", []Route{{Path: exact("/S/m")}, {Path: StringMatch{Kind: MatchExact, Value: "/S/M", IgnoreCase: true}}}, "/s/m", nil, 1},
+		{"fraction 0", []Route{{Path: prefix(""), Fraction: &zero}, {Path: prefix("")}}, "/", nil, 1},
+		{"fraction 1", []Route{{Path: prefix(""), Fraction: &all}, {Path: prefix("")}}, "/", nil, 0},
+		{"absent and inverted", []Route{header(HeaderMatch{Name: "x", String: exact("1"), Invert: true})}, "/", nil, noRoute},
+		{"absence demanded", []Route{header(HeaderMatch{Name: "x", Kind: HeaderPresent})}, "/", nil, 0},
+		{"presence inverted", []Route{header(HeaderMatch{Name: "x", Kind: HeaderPresent, Present: true, Invert: true})}, "/", nil, 0},
+		{"range start", []Route{header(HeaderMatch{Name: "x", Kind: HeaderRange, Start: 3, End: 5})}, "/", fakeHeaders{"x": {"3"}}, 0},
+		{"range end", []Route{header(HeaderMatch{Name: "x", Kind: HeaderRange, Start: 3, End: 5})}, "/", fakeHeaders{"x": {"5"}}, noRoute},
+		{"joined", []Route{header(HeaderMatch{Name: "x", String: exact("a,b")})}, "/", fakeHeaders{"x": {"a", "b"}}, 0},
+		{"binary", []Route{header(HeaderMatch{Name: "x-bin", Kind: HeaderPresent, Present: true})}, "/", fakeHeaders{"x-bin": {"a"}}, noRoute},
+		{"content type", []Route{header(HeaderMatch{Name: "content-type", String: exact("application/grpc")})}, "/", nil, 0},
+	} {
+		for i := range test.routes {
+			test.routes[i].Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
+		}
+		if got := slowMatch(test.routes, test.path, test.headers, 0); got != test.want {
+			t.Errorf("%s: the oracle says %d, want %d", test.name, got, test.want)
+		}
+		table, err := newRouteTable(test.routes, map[string]int32{"c": 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := table.match(&request{method: test.path, header: test.headers.get}); got != test.want {
+			t.Errorf("%s: route %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// Headers are read only if a route that depends on them is still in question,
+// and then once.
+func TestRouteHeaderReads(t *testing.T) {
+	routes := []Route{{Path: StringMatch{Kind: MatchExact, Value: "/s/m"}}}
+	for range 10 {
+		routes = append(routes, Route{Headers: []HeaderMatch{{Name: "x", String: StringMatch{Kind: MatchExact, Value: "1"}}}})
+	}
+	for i := range routes {
+		routes[i].Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
+	}
+	table, err := newRouteTable(routes, map[string]int32{"c": 0})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := 0
+	count := func(context.Context, string) []string { reads++; return nil }
+	if got := table.match(&request{method: "/s/m", header: count}); got != 0 || reads != 0 {
+		t.Errorf("/s/m: route %d after %d reads, want 0 after 0", got, reads)
+	}
+	if got := table.match(&request{method: "/s/n", header: count}); got != noRoute || reads != 1 {
+		t.Errorf("/s/n: route %d after %d reads, want none after 1", got, reads)
+	}
+}
+
+func TestRouteErrors(t *testing.T) {
+	over := uint32(1e6 + 1)
+	to := []WeightedCluster{{Name: "c", Weight: 1}}
+	for _, test := range []struct {
+		route Route
+		want  string
+	}{
+		{Route{Name: "r", Path: StringMatch{Kind: MatchRegex}}, `route 0 "r": path: regex match without a regex`},
+		{Route{Path: StringMatch{Kind: 9}}, "path: unknown match kind 9"},
+		{Route{Headers: []HeaderMatch{{Name: "x", Kind: 9}}}, `header "x": unknown match kind 9`},
+		{Route{Headers: []HeaderMatch{{Name: "x", String: StringMatch{Kind: MatchRegex}}}}, `header "x": regex match without a regex`},
+		{Route{Fraction: &over, Clusters: to}, "fraction: 1000001 per million"},
+		{Route{Clusters: []WeightedCluster{{Name: "d", Weight: 1}}}, `cluster "d" is not configured`},
+		{Route{Clusters: []WeightedCluster{{Name: "c"}, {Name: "c"}}}, "weighted clusters: alias: none of 2 weights is above 0"},
+	} {
+		if _, err := newRouteTable([]Route{test.route}, map[string]int32{"c": 0}); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: error %v, want %q", test.route, err, test.want)
+		}
+	}
+}
