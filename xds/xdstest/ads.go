@@ -1,0 +1,273 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// Stats says what happened to one type of resources on all streams so far.
+type Stats struct {
+	Requests, Responses int
+	ACKs, NACKs         int
+	// Names are those that open streams subscribe to, sorted.
+	Names []string
+	// LastError is the error_detail of the last NACK.
+	LastError string
+}
+
+// Stats returns the statistics of type t.
+func (s *Server) Stats(t string) Stats {
+	s.ads.mu.Lock()
+	defer s.ads.mu.Unlock()
+	stats := s.ads.stats[t]
+	names := make(map[string]bool)
+	for st := range s.ads.streams {
+		if sub := st.subs[t]; sub != nil {
+			for name := range sub.names {
+				names[name] = true
+			}
+		}
+	}
+	stats.Names = slices.Sorted(maps.Keys(names))
+	return stats
+}
+
+// Streams returns how many ADS streams are open, and how many ever were.
+func (s *Server) Streams() (open, total int) {
+	s.ads.mu.Lock()
+	defer s.ads.mu.Unlock()
+	return len(s.ads.streams), s.ads.total
+}
+
+// WaitACK returns nil once clients have accepted the resources of type t that
+// they subscribed to, as they were last Set: all clients, and at least one. It
+// is an error if one of them rejects the latest, or when ctx is done.
+func (s *Server) WaitACK(ctx context.Context, t string) error {
+	var rejected *nackError
+	err := s.events.wait(ctx, "an ACK of "+t, func() bool {
+		var done bool
+		done, rejected = s.ads.settled(t)
+		return done
+	})
+	if err == nil && rejected != nil {
+		return rejected
+	}
+	return err
+}
+
+// WaitNACK returns the error_detail with which a client rejected the resources
+// of type t, as they were last Set. It is an error if all clients, and at least
+// one, accept them, or when ctx is done.
+func (s *Server) WaitNACK(ctx context.Context, t string) (detail string, err error) {
+	var rejected *nackError
+	err = s.events.wait(ctx, "a NACK of "+t, func() bool {
+		var done bool
+		done, rejected = s.ads.settled(t)
+		return done
+	})
+	if err == nil && rejected == nil {
+		err = fmt.Errorf("xdstest: waiting for a NACK of %s: it was accepted", t)
+	}
+	if err != nil {
+		return "", err
+	}
+	return rejected.detail, nil
+}
+
+// nackError says that a client rejected a version.
+type nackError struct {
+	typeURL string
+	version uint64
+	detail  string
+}
+
+func (e *nackError) Error() string {
+	return fmt.Sprintf("xdstest: version %d of %s was rejected: %s", e.version, e.typeURL, e.detail)
+}
+
+// ads serves ADS streams. Each has a go-control-plane server of its own, which
+// makes the callbacks its own too, and lets it be ended alone.
+type ads struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	store     *store
+	events    *events
+	onRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
+
+	mu      sync.Mutex // taken before store.mu
+	total   int
+	streams map[*adsStream]bool // the open ones
+	stats   map[string]Stats    // by type, without Names
+}
+
+func (a *ads) init(store *store, events *events, onRequest func(int64, *discoveryv3.DiscoveryRequest)) {
+	a.store, a.events, a.onRequest = store, events, onRequest
+	a.streams, a.stats = make(map[*adsStream]bool), make(map[string]Stats)
+}
+
+// StreamAggregatedResources handles a stream until it ends.
+func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	st := &adsStream{ads: a, cancel: cancel, subs: make(map[string]*subscription)}
+	a.mu.Lock()
+	a.total++
+	st.number = int64(a.total)
+	a.streams[st] = true
+	a.mu.Unlock()
+	a.events.notify()
+	defer func() {
+		a.mu.Lock()
+		delete(a.streams, st)
+		a.mu.Unlock()
+		a.events.notify()
+	}()
+	// In order, so that a client receives the steps of a Set as they were made;
+	// and without the legacy wildcard, by which a client that unsubscribes from
+	// its last cluster would be sent all of them.
+	server := sotw.NewServer(ctx, &a.store.mux, st, sotw.WithOrderedADS(), sotw.DeactivateLegacyWildcard())
+	if err := server.StreamHandler(stream, resource.AnyType); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); errors.Is(err, errBroken) {
+		return err
+	}
+	return nil
+}
+
+// errBroken ends streams that are broken on purpose.
+var errBroken = status.Error(codes.Unavailable, "xdstest: stream broken")
+
+func (a *ads) breakStreams() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for st := range a.streams {
+		st.cancel(errBroken)
+	}
+}
+
+// settled reports whether all streams that subscribe to type t, and at least
+// one, have answered what is served, and who rejected it.
+func (a *ads) settled(t string) (bool, *nackError) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var any bool
+	var rejected *nackError
+	for st := range a.streams {
+		sub := st.subs[t]
+		if sub == nil || len(sub.names) == 0 {
+			continue
+		}
+		any = true
+		pending := a.store.pending(t, sub.names, sub.acked)
+		switch {
+		case pending == 0:
+		case sub.nack != nil && sub.nack.version >= pending:
+			rejected = sub.nack
+		default:
+			return false, nil
+		}
+	}
+	return any, rejected
+}
+
+// adsStream is an open stream, and its go-control-plane callbacks, which are
+// called one after the other.
+type adsStream struct {
+	ads    *ads
+	number int64
+	cancel context.CancelCauseFunc
+	subs   map[string]*subscription // by type; guarded by ads.mu
+}
+
+// subscription is what a client wants and has of one type.
+type subscription struct {
+	names    map[string]uint64 // with the version at the time it subscribed to them
+	nonce    string            // of the last response, "" before the first
+	sent     uint64            // version of the last response
+	answered bool              // the last response was
+	acked    uint64            // the last version accepted
+	nack     *nackError        // the last answer, if it was one
+}
+
+// OnStreamOpen implements sotw.Callbacks.
+func (st *adsStream) OnStreamOpen(context.Context, int64, string) error { return nil }
+
+// OnStreamClosed implements sotw.Callbacks.
+func (st *adsStream) OnStreamClosed(int64, *corev3.Node) {}
+
+// OnStreamRequest implements sotw.Callbacks.
+func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest) error {
+	a := st.ads
+	if a.onRequest != nil {
+		a.onRequest(st.number, req)
+	}
+	t := req.GetTypeUrl()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.events.notify()
+	stats := a.stats[t]
+	defer func() { a.stats[t] = stats }()
+	stats.Requests++
+	sub := st.subs[t]
+	if sub == nil {
+		sub = new(subscription)
+		st.subs[t] = sub
+	}
+	if sub.nonce != "" && req.GetResponseNonce() != sub.nonce {
+		return nil // stale: go-control-plane passes over it, too
+	}
+	names := make(map[string]uint64, len(req.GetResourceNames()))
+	version := a.store.version(t)
+	for _, name := range req.GetResourceNames() {
+		since, ok := sub.names[name]
+		if !ok {
+			since = version
+		}
+		names[name] = since
+	}
+	sub.names = names
+	if sub.nonce == "" || sub.answered {
+		return nil
+	}
+	sub.answered = true
+	if detail := req.GetErrorDetail(); detail != nil {
+		stats.NACKs++
+		stats.LastError = detail.GetMessage()
+		sub.nack = &nackError{typeURL: t, version: sub.sent, detail: detail.GetMessage()}
+		return nil
+	}
+	stats.ACKs++
+	sub.acked, sub.nack = sub.sent, nil
+	return nil
+}
+
+// OnStreamResponse implements sotw.Callbacks.
+func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, resp *discoveryv3.DiscoveryResponse) {
+	a := st.ads
+	t := resp.GetTypeUrl()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	defer a.events.notify()
+	stats := a.stats[t]
+	stats.Responses++
+	a.stats[t] = stats
+	sub := st.subs[t]
+	sub.nonce, sub.answered = resp.GetNonce(), false
+	// The cache's versions are decimal numbers.
+	sub.sent, _ = strconv.ParseUint(resp.GetVersionInfo(), 10, 64)
+}

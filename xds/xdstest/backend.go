@@ -1,0 +1,198 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+// BackendHeader is the response header of FullDuplexCall that names the backend.
+const BackendHeader = "xdstest-backend"
+
+// BackendOptions configures backends. The zero value is ready to use.
+type BackendOptions struct {
+	// Listen replaces net.Listen on TCP, for in-memory connections. It is given
+	// what Addr would return, or "127.0.0.1:0" the first time; the listener's
+	// address has to be of the form IP:port.
+	Listen func(addr string) (net.Listener, error)
+	// Server is passed to grpc.NewServer.
+	Server []grpc.ServerOption
+}
+
+// A Backend is a gRPC server that says who it is. It implements grpc.testing's
+// TestService:
+//
+//   - EmptyCall answers with nothing, at the least cost that an RPC can have;
+//   - UnaryCall answers with Addr as the hostname, and the request's payload;
+//   - FullDuplexCall answers each message with its payload, and has Addr in
+//     header BackendHeader.
+//
+// A Backend must be made by StartBackends or NewBackends. Any number of
+// goroutines may use it.
+type Backend struct {
+	service service
+	opts    BackendOptions
+
+	mu   sync.Mutex // held across Start and Stop
+	addr netip.AddrPort
+	grpc *grpc.Server // nil when stopped
+	done chan struct{}
+}
+
+// StartBackends returns n backends that accept connections, each on an address
+// of its own. They run until Stop.
+func StartBackends(n int, opts BackendOptions) ([]*Backend, error) {
+	backends := make([]*Backend, 0, n)
+	for range n {
+		b := &Backend{opts: opts, addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}
+		if err := b.Start(); err != nil {
+			for _, b := range backends {
+				b.Stop()
+			}
+			return nil, err
+		}
+		backends = append(backends, b)
+	}
+	return backends, nil
+}
+
+// BackendEndpoints returns the backends as endpoints of a locality.
+func BackendEndpoints(backends ...*Backend) []Endpoint {
+	endpoints := make([]Endpoint, 0, len(backends))
+	for _, b := range backends {
+		endpoints = append(endpoints, Endpoint{Addr: b.Addr()})
+	}
+	return endpoints
+}
+
+// Start starts a stopped backend again, on the same address.
+func (b *Backend) Start() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.grpc != nil {
+		return fmt.Errorf("xdstest: start backend %v: it runs", b.addr)
+	}
+	lis, err := listen(b.opts.Listen, b.addr.String())
+	if err != nil {
+		return fmt.Errorf("xdstest: start backend: %w", err)
+	}
+	addr, err := netip.ParseAddrPort(lis.Addr().String())
+	if err != nil {
+		return errors.Join(fmt.Errorf("xdstest: start backend: %w", err), lis.Close())
+	}
+	b.addr = addr
+	b.service.name = addr.String()
+	b.grpc, b.done = grpc.NewServer(append(b.opts.Server[:len(b.opts.Server):len(b.opts.Server)], grpc.WaitForHandlers(true))...), make(chan struct{})
+	testgrpc.RegisterTestServiceServer(b.grpc, &b.service)
+	go serve(b.grpc, lis, b.done)
+	return nil
+}
+
+// Stop closes the listener and all connections, and returns when the handlers
+// have. A Backend can be stopped again.
+func (b *Backend) Stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.grpc == nil {
+		return
+	}
+	b.grpc.Stop()
+	<-b.done
+	b.grpc = nil
+}
+
+// Addr returns the address of b. It stays the same when it is started again.
+func (b *Backend) Addr() netip.AddrPort {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.addr
+}
+
+// Calls returns the number of RPCs received so far, whatever came of them.
+func (b *Backend) Calls() uint64 { return b.service.calls.Load() }
+
+// SetDelay makes RPCs take at least d from now on.
+func (b *Backend) SetDelay(d time.Duration) { b.service.delay.Store(int64(d)) }
+
+// Fail makes RPCs fail with code from now on; codes.OK makes them succeed again.
+func (b *Backend) Fail(code codes.Code) { b.service.code.Store(uint32(code)) }
+
+// service implements TestService.
+type service struct {
+	testgrpc.UnimplementedTestServiceServer
+	name  string // written while the server is stopped
+	calls atomic.Uint64
+	delay atomic.Int64 // in nanoseconds
+	code  atomic.Uint32
+}
+
+// begin counts an RPC, delays it, and says how it fails if it is to.
+func (s *service) begin(ctx context.Context) error {
+	s.calls.Add(1)
+	if d := s.delay.Load(); d > 0 {
+		t := time.NewTimer(time.Duration(d))
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+	if c := codes.Code(s.code.Load()); c != codes.OK {
+		return status.Errorf(c, "backend %s was told to fail", s.name)
+	}
+	return nil
+}
+
+// EmptyCall implements TestService.
+func (s *service) EmptyCall(ctx context.Context, _ *testgrpc.Empty) (*testgrpc.Empty, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	return new(testgrpc.Empty), nil
+}
+
+// UnaryCall implements TestService.
+func (s *service) UnaryCall(ctx context.Context, req *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	if err := s.begin(ctx); err != nil {
+		return nil, err
+	}
+	return &testgrpc.SimpleResponse{Payload: req.GetPayload(), Hostname: s.name}, nil
+}
+
+// FullDuplexCall implements TestService.
+func (s *service) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {
+	if err := s.begin(stream.Context()); err != nil {
+		return err
+	}
+	if err := stream.SendHeader(metadata.Pairs(BackendHeader, s.name)); err != nil {
+		return err
+	}
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(&testgrpc.StreamingOutputCallResponse{Payload: req.GetPayload()}); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,47 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"fmt"
+	"sync"
+)
+
+// events wakes those who wait for something to happen.
+type events struct {
+	mu   sync.Mutex
+	next chan struct{} // closed by the next event; nil when nobody waits
+}
+
+// notify says that something happened.
+func (e *events) notify() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.next != nil {
+		close(e.next)
+		e.next = nil
+	}
+}
+
+// wait returns once cond holds. It looks after each event, and before the first;
+// cond runs without a lock. An error is about ctx and says what was awaited.
+func (e *events) wait(ctx context.Context, what string, cond func() bool) error {
+	for {
+		e.mu.Lock()
+		if e.next == nil {
+			e.next = make(chan struct{})
+		}
+		next := e.next
+		e.mu.Unlock()
+		if cond() {
+			return nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return fmt.Errorf("xdstest: waiting for %s: %w", what, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,250 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"net/netip"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// Service returns the resources of one service, all under its name: a client
+// that dials "xds:///name" reaches the endpoints of the localities.
+func Service(name string, localities ...Locality) Resources {
+	return Resources{
+		Listeners: []*listenerv3.Listener{Listener(name, name)},
+		Routes:    []*routev3.RouteConfiguration{RouteConfig(name, Route("", name))},
+		Clusters:  []*clusterv3.Cluster{Cluster(name, name)},
+		Endpoints: []*endpointv3.ClusterLoadAssignment{Endpoints(name, localities...)},
+	}
+}
+
+// Add appends the resources of others to r.
+func (r *Resources) Add(others ...Resources) {
+	for _, o := range others {
+		r.Listeners = append(r.Listeners, o.Listeners...)
+		r.Routes = append(r.Routes, o.Routes...)
+		r.Clusters = append(r.Clusters, o.Clusters...)
+		r.Endpoints = append(r.Endpoints, o.Endpoints...)
+	}
+}
+
+// Listener returns an API listener that takes its routes from RDS. The HTTP
+// filters come before the router, which is always there.
+func Listener(name, routeConfig string, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
+	return listener(name, &hcmv3.HttpConnectionManager{
+		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
+			ConfigSource: adsSource(), RouteConfigName: routeConfig,
+		}},
+		HttpFilters: filters,
+	})
+}
+
+// InlineListener returns an API listener with its routes in itself.
+func InlineListener(name string, routes *routev3.RouteConfiguration, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
+	return listener(name, &hcmv3.HttpConnectionManager{
+		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
+		HttpFilters:    filters,
+	})
+}
+
+func listener(name string, hcm *hcmv3.HttpConnectionManager) *listenerv3.Listener {
+	hcm.HttpFilters = append(hcm.HttpFilters[:len(hcm.HttpFilters):len(hcm.HttpFilters)], &hcmv3.HttpFilter{
+		Name:       "router",
+		ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: anyOf(new(routerv3.Router))},
+	})
+	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: anyOf(hcm)}}
+}
+
+// RouteConfig returns a route configuration with one virtual host, for all
+// domains.
+func RouteConfig(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
+	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
+		Name: name, Domains: []string{"*"}, Routes: routes,
+	}}}
+}
+
+// Route returns a route to a cluster for paths with a prefix, all if it is empty.
+func Route(prefix, cluster string) *routev3.Route {
+	return route(prefix, &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
+	})
+}
+
+// Weighted is one cluster of a WeightedRoute.
+type Weighted struct {
+	Cluster string
+	Weight  uint32
+}
+
+// WeightedRoute is Route to several clusters.
+func WeightedRoute(prefix string, clusters ...Weighted) *routev3.Route {
+	weighted := new(routev3.WeightedCluster)
+	for _, c := range clusters {
+		weighted.Clusters = append(weighted.Clusters, &routev3.WeightedCluster_ClusterWeight{
+			Name: c.Cluster, Weight: wrapperspb.UInt32(c.Weight),
+		})
+	}
+	return route(prefix, &routev3.RouteAction{
+		ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: weighted},
+	})
+}
+
+func route(prefix string, action *routev3.RouteAction) *routev3.Route {
+	return &routev3.Route{
+		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
+		Action: &routev3.Route_Route{Route: action},
+	}
+}
+
+// HashHeader makes a route hash a request header (A42), and returns it.
+func HashHeader(r *routev3.Route, header string) *routev3.Route {
+	r.GetRoute().HashPolicy = append(r.GetRoute().HashPolicy, &routev3.RouteAction_HashPolicy{
+		PolicySpecifier: &routev3.RouteAction_HashPolicy_Header_{
+			Header: &routev3.RouteAction_HashPolicy_Header{HeaderName: header},
+		},
+	})
+	return r
+}
+
+// A ClusterOption changes a cluster. Options are applied in order.
+type ClusterOption func(*clusterv3.Cluster)
+
+// Cluster returns an EDS cluster with policy ROUND_ROBIN. The EDS service name
+// may be empty, which means the cluster's name.
+func Cluster(name, service string, opts ...ClusterOption) *clusterv3.Cluster {
+	c := &clusterv3.Cluster{
+		Name:                 name,
+		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
+		EdsClusterConfig:     &clusterv3.Cluster_EdsClusterConfig{EdsConfig: adsSource(), ServiceName: service},
+	}
+	for _, opt := range opts {
+		opt(c)
+	}
+	return c
+}
+
+// LoadReports turns on LRS, to the server that serves the cluster (A27-CL-5).
+func LoadReports() ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: new(corev3.SelfConfigSource)}}
+	}
+}
+
+// MaxRequests sets the circuit breaker (A32).
+func MaxRequests(n uint32) ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{
+			Priority: corev3.RoutingPriority_DEFAULT, MaxRequests: wrapperspb.UInt32(n),
+		}}}
+	}
+}
+
+// RingHash sets policy RING_HASH (A42).
+func RingHash(minSize, maxSize uint64) ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.LbPolicy = clusterv3.Cluster_RING_HASH
+		c.LbConfig = &clusterv3.Cluster_RingHashLbConfig_{RingHashLbConfig: &clusterv3.Cluster_RingHashLbConfig{
+			MinimumRingSize: wrapperspb.UInt64(minSize), MaximumRingSize: wrapperspb.UInt64(maxSize),
+		}}
+	}
+}
+
+// LeastRequest sets policy LEAST_REQUEST (A48).
+func LeastRequest(choices uint32) ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST
+		c.LbConfig = &clusterv3.Cluster_LeastRequestLbConfig_{LeastRequestLbConfig: &clusterv3.Cluster_LeastRequestLbConfig{
+			ChoiceCount: wrapperspb.UInt32(choices),
+		}}
+	}
+}
+
+// Locality describes a locality to Endpoints.
+type Locality struct {
+	Place
+	Priority uint32
+	// Weight is the locality's share of its priority. 0 is 1: clients take a
+	// locality without a weight for absent (A27-CLA-2).
+	Weight    uint32
+	Endpoints []Endpoint
+}
+
+// Endpoint describes an endpoint to Endpoints.
+type Endpoint struct {
+	Addr   netip.AddrPort
+	Weight uint32              // 0 leaves it out, which means 1
+	Health corev3.HealthStatus // UNKNOWN, the zero value, is healthy
+}
+
+// Endpoints returns a load assignment.
+func Endpoints(service string, localities ...Locality) *endpointv3.ClusterLoadAssignment {
+	cla := &endpointv3.ClusterLoadAssignment{ClusterName: service}
+	for _, l := range localities {
+		le := &endpointv3.LocalityLbEndpoints{
+			Locality:            &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone},
+			Priority:            l.Priority,
+			LoadBalancingWeight: wrapperspb.UInt32(max(1, l.Weight)),
+			LbEndpoints:         make([]*endpointv3.LbEndpoint, 0, len(l.Endpoints)),
+		}
+		for _, e := range l.Endpoints {
+			lb := &endpointv3.LbEndpoint{
+				HealthStatus:   e.Health,
+				HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: address(e.Addr)}},
+			}
+			if e.Weight != 0 {
+				lb.LoadBalancingWeight = wrapperspb.UInt32(e.Weight)
+			}
+			le.LbEndpoints = append(le.LbEndpoints, lb)
+		}
+		cla.Endpoints = append(cla.Endpoints, le)
+	}
+	return cla
+}
+
+// Drop adds a drop category to a load assignment, and returns it.
+func Drop(cla *endpointv3.ClusterLoadAssignment, category string, perMillion uint32) *endpointv3.ClusterLoadAssignment {
+	if cla.Policy == nil {
+		cla.Policy = new(endpointv3.ClusterLoadAssignment_Policy)
+	}
+	cla.Policy.DropOverloads = append(cla.Policy.DropOverloads, &endpointv3.ClusterLoadAssignment_Policy_DropOverload{
+		Category:       category,
+		DropPercentage: &typev3.FractionalPercent{Numerator: perMillion, Denominator: typev3.FractionalPercent_MILLION},
+	})
+	return cla
+}
+
+func address(a netip.AddrPort) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address:       a.Addr().String(),
+		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: uint32(a.Port())},
+	}}}
+}
+
+func adsSource() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: new(corev3.AggregatedConfigSource)},
+	}
+}
+
+// anyOf wraps m. A message that cannot be encoded, as one with a string that is
+// not UTF-8, is left out, and a client rejects the resource for the lack of it.
+func anyOf(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		return nil
+	}
+	return a
+}

@@ -1,0 +1,156 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc"
+)
+
+// Options configures a Server. The zero value is ready to use.
+type Options struct {
+	// Listen replaces net.Listen on TCP, for in-memory connections. It is given
+	// what Addr would return, or "127.0.0.1:0" the first time.
+	Listen func(addr string) (net.Listener, error)
+	// OnRequest, if not nil, sees every ADS request before it is handled, those
+	// of one stream in order. The request must not be changed.
+	OnRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
+	// LoadInterval is how often clients are to report their load. The default is
+	// one second. See Loads.Configure for more.
+	LoadInterval time.Duration
+}
+
+// A Server is a control plane: ADS and LRS on one address.
+//
+// A Server must be made by Start or New. Any number of goroutines may use it.
+type Server struct {
+	opts   Options
+	events events
+	store  store
+	ads    ads
+	loads  Loads
+
+	mu   sync.Mutex // held across Start, Stop and Restart
+	addr string
+	grpc *grpc.Server // nil when stopped
+	done chan struct{}
+}
+
+// Start returns a Server that accepts connections and has no resources yet. It
+// runs until Stop.
+func Start(opts Options) (*Server, error) {
+	s := &Server{opts: opts, addr: "127.0.0.1:0"}
+	s.store.init()
+	s.ads.init(&s.store, &s.events, opts.OnRequest)
+	s.loads.init(&s.events, opts.LoadInterval)
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Addr returns the address clients connect to. It stays the same across Restart.
+func (s *Server) Addr() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.addr
+}
+
+// Stop closes the listener and all connections, so that streams end the hard
+// way, and returns when their handlers have. A Server can be stopped again.
+func (s *Server) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+}
+
+// Restart stops the server if it runs and starts it on the same address, with
+// the same resources and versions.
+func (s *Server) Restart() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stop()
+	return s.start()
+}
+
+// BreakStreams ends the open ADS and LRS streams with UNAVAILABLE. Connections
+// stay open.
+func (s *Server) BreakStreams() {
+	s.ads.breakStreams()
+	s.loads.breakStreams()
+}
+
+// Loads returns the LRS side of the server.
+func (s *Server) Loads() *Loads { return &s.loads }
+
+// Wait returns nil as soon as cond returns true, or an error when ctx is done.
+// It calls cond, which is free to use s, after each thing that happens to s.
+func (s *Server) Wait(ctx context.Context, cond func() bool) error {
+	return s.events.wait(ctx, "a condition", cond)
+}
+
+// Bootstrap returns a bootstrap configuration (A27, JSON) that names the server
+// and nothing else.
+func (s *Server) Bootstrap(nodeID string) []byte {
+	type object = map[string]any
+	b, err := json.Marshal(object{
+		"node": object{"id": nodeID},
+		"xds_servers": []object{{
+			"server_uri":      s.Addr(),
+			"channel_creds":   []object{{"type": "insecure"}},
+			"server_features": []string{"xds_v3"},
+		}},
+	})
+	if err != nil {
+		return nil // strings always encode
+	}
+	return b
+}
+
+// start is called with mu held, or before anybody else has s.
+func (s *Server) start() error {
+	lis, err := listen(s.opts.Listen, s.addr)
+	if err != nil {
+		return fmt.Errorf("xdstest: start the control plane: %w", err)
+	}
+	s.addr = lis.Addr().String()
+	s.grpc, s.done = grpc.NewServer(grpc.WaitForHandlers(true)), make(chan struct{})
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, &s.ads)
+	lrsv3.RegisterLoadReportingServiceServer(s.grpc, &s.loads)
+	go serve(s.grpc, lis, s.done)
+	return nil
+}
+
+// stop is called with mu held.
+func (s *Server) stop() {
+	if s.grpc == nil {
+		return
+	}
+	s.grpc.Stop()
+	<-s.done
+	s.grpc = nil
+}
+
+// listen listens on addr by means of f, or TCP if f is nil.
+func listen(f func(addr string) (net.Listener, error), addr string) (net.Listener, error) {
+	if f != nil {
+		return f(addr)
+	}
+	return net.Listen("tcp", addr)
+}
+
+// serve runs a server until it is stopped, then closes done. The error only says
+// that it was stopped.
+func serve(s *grpc.Server, lis net.Listener, done chan<- struct{}) {
+	defer close(done)
+	_ = s.Serve(lis)
+}
