@@ -66,24 +66,23 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// points sets dst[k] to the hash of point from+k of the host with this key.
-// The hash of a point depends on nothing but the key and the number of the
-// point: [Ring.Update] rests on that.
-func (f Func) points(dst []uint64, key string, from uint32) {
+// points sets dst[k] to point from+k of the host with this key. A point depends
+// on nothing but the key and the number of the point: [Ring.Update] rests on that.
+func (f Func) points(dst []entry, key string, host, from uint32) {
 	if f == XXH64 {
-		pointsXXH64(dst, key, from)
+		pointsXXH64(dst, key, host, from)
 		return
 	}
 	z := xxh3.HashString(key) + uint64(from)*golden
 	for k := range dst {
 		z += golden
-		dst[k] = mix(z)
+		dst[k] = newEntry(mix(z), host)
 	}
 }
 
 // pointsXXH64 counts up in place in the decimal text that is hashed: formatting
 // each number anew costs more than hashing it.
-func pointsXXH64(dst []uint64, key string, from uint32) {
+func pointsXXH64(dst []entry, key string, host, from uint32) {
 	const maxDigits = 10
 	text := make([]byte, 0, len(key)+1+maxDigits)
 	text = append(text, key...)
@@ -91,7 +90,7 @@ func pointsXXH64(dst []uint64, key string, from uint32) {
 	first := len(text)
 	text = strconv.AppendUint(text, uint64(from), 10)
 	for k := range dst {
-		dst[k] = xxhash.Sum64(text)
+		dst[k] = newEntry(xxhash.Sum64(text), host)
 		i := len(text) - 1
 		for i >= first && text[i] == '9' {
 			text[i] = '0'

@@ -128,7 +128,7 @@ func entriesOf(tb testing.TB, r *Ring) []slowEntry {
 	checkInvariants(tb, r)
 	list := make([]slowEntry, r.Len())
 	for p := range list {
-		list[p] = slowEntry{r.hashes[p], r.HostAt(p)}
+		list[p] = slowEntry{r.entries[p].hash(), r.HostAt(p)}
 	}
 	return list
 }
@@ -136,14 +136,16 @@ func entriesOf(tb testing.TB, r *Ring) []slowEntry {
 func checkInvariants(tb testing.TB, r *Ring) {
 	tb.Helper()
 	n := r.Len()
-	if n < 1 || len(r.hashes) != n+1 || len(r.hosts) != n+1 {
-		tb.Fatalf("Len() = %d with %d hashes and %d hosts", n, len(r.hashes), len(r.hosts))
+	if n < 1 {
+		tb.Fatalf("Len() = %d", n)
 	}
-	if r.hashes[n] != math.MaxUint64 || r.hosts[n] != r.hosts[0] {
-		tb.Fatalf("sentinel is (%#x, %d), want (%#x, %d)", r.hashes[n], r.hosts[n], uint64(math.MaxUint64), r.hosts[0])
+	if got, want := r.entries[n], newEntry(math.MaxUint64, r.entries[0].host); got != want {
+		tb.Fatalf("sentinel is %v, want %v", got, want)
 	}
-	if !slices.IsSorted(r.hashes) {
-		tb.Fatal("hashes are not sorted")
+	for p := range n {
+		if r.entries[p].hash() > r.entries[p+1].hash() {
+			tb.Fatalf("hash at %d is above that at %d", p, p+1)
+		}
 	}
 	buckets := 1 << (64 - r.shift)
 	if buckets < n || buckets >= 2*n && n > 1 || len(r.start) != buckets+1 {
@@ -151,7 +153,7 @@ func checkInvariants(tb testing.TB, r *Ring) {
 	}
 	for b, p := range r.start[:buckets] {
 		first := uint64(b) << r.shift
-		if r.hashes[p] < first || p > 0 && r.hashes[p-1] >= first {
+		if r.entries[p].hash() < first || p > 0 && r.entries[p-1].hash() >= first {
 			tb.Fatalf("start[%d] = %d is not the first position in the bucket or above", b, p)
 		}
 	}

@@ -154,7 +154,7 @@ func TestHostOrderDoesNotMatter(t *testing.T) {
 			t.Fatalf("Len() = %d, want %d", s.Len(), r.Len())
 		}
 		for p := range r.Len() {
-			if got, want := shuffled[s.HostAt(p)], hosts[r.HostAt(p)]; got != want || s.hashes[p] != r.hashes[p] {
+			if got, want := shuffled[s.HostAt(p)], hosts[r.HostAt(p)]; got != want || s.entries[p].hash() != r.entries[p].hash() {
 				t.Fatalf("position %d: host is %v, want %v", p, got, want)
 			}
 		}

@@ -20,9 +20,8 @@ const MaxSize = 8 << 20
 // per host in addition to the host keys, which it shares with the caller.
 type Ring struct {
 	index
-	hosts []uint32 // host of each position, and of the sentinel
 
-	// The rest is read by Update only.
+	// The rest is read by Update and Restrict only.
 	members []member
 	minSize uint64
 	maxSize uint64
@@ -77,56 +76,33 @@ func (r *Ring) place(hosts []Host) (members []member, size int, err error) {
 	return members, apportion(members, sum, r.minSize, r.maxSize), nil
 }
 
+// build makes r the ring of members, whose counts add up to size.
+func (r *Ring) build(members []member, size int) {
+	entries := makeEntries(size)
+	rest := entries
+	for _, m := range members {
+		r.fn.points(rest[:m.count], m.key, m.host, 0)
+		rest = rest[m.count:]
+	}
+	r.members = members
+	r.index = newIndex(sortEntries(entries))
+}
+
 // Pick returns the index of the host that a request with this hash belongs to.
-// O(1) expected for hashes that are uniformly distributed; does not allocate.
-func (r *Ring) Pick(hash uint64) int { return int(r.hosts[r.seek(hash)]) }
+// O(1) expected over hashes that are uniform; does not allocate.
+func (r *Ring) Pick(hash uint64) int { return r.pick(hash) }
 
 // Len returns the number of entries in the ring.
-func (r *Ring) Len() int { return len(r.hashes) - 1 }
+func (r *Ring) Len() int { return r.len() }
 
 // Position returns the position of the entry that a request with this hash
-// belongs to, from which [Ring.Next] walks on: a caller that must pass over
-// hosts in some state (gRFC A61) keeps that state in an array by host index.
-// Where all entries of failed hosts are to be skipped, [Ring.Restrict] does so
-// in constant time.
+// belongs to, from which [Ring.Next] walks on. It is for callers that pass over
+// hosts by some state that changes from pick to pick, which they keep in an array
+// by host index; [Ring.Restrict] passes over failed hosts in constant time.
 func (r *Ring) Position(hash uint64) int { return r.wrap(r.seek(hash)) }
 
 // HostAt returns the index of the host at a position in [0, Len).
-func (r *Ring) HostAt(pos int) int { return int(r.hosts[pos]) }
+func (r *Ring) HostAt(pos int) int { return int(r.entries[pos].host) }
 
 // Next returns the position after pos on the circle.
 func (r *Ring) Next(pos int) int { return r.wrap(pos + 1) }
-
-// index finds positions in a sorted array of hashes.
-type index struct {
-	// start[b] is the first position whose hash is in bucket b or above, where
-	// the bucket of a hash is its leading bits. There are as many buckets as
-	// entries, or up to twice as many, so a bucket holds at most one on average.
-	start []uint32
-
-	// hashes ascends and ends with a sentinel of all ones beyond the last entry,
-	// so the scan of a bucket needs no end.
-	hashes []uint64
-
-	shift uint // bucket of h is h >> shift; 1 to 63
-}
-
-// seek returns the first position whose hash is at or above the given one, or
-// the sentinel's. The scan compares less than once on average over uniform
-// hashes, even if the entries crowd in few buckets: a bucket is hit with
-// probability 1/buckets, so the mean is at most entries/buckets.
-func (x *index) seek(hash uint64) int {
-	p := int(x.start[hash>>(x.shift&63)])
-	for x.hashes[p] < hash {
-		p++
-	}
-	return p
-}
-
-// wrap turns the position of the sentinel into that of the first entry.
-func (x *index) wrap(pos int) int {
-	if pos == len(x.hashes)-1 {
-		return 0
-	}
-	return pos
-}

@@ -28,11 +28,11 @@ func (r *Ring) Update(hosts []Host) (*Ring, error) {
 		next.build(members, size)
 	case changed > 0:
 		merged := c.merge(r, size)
-		next.finish(members, merged, bucketStarts(merged.hashes))
+		next.members = members
+		next.index = newIndex(merged, bucketStarts(merged))
 	case c.renumbered:
 		next.members = members
-		next.index = r.index
-		next.hosts = c.renumber(make([]uint32, 0, len(r.hosts)), r.hosts)
+		next.index = newIndex(c.keep(makeEntries(size)[:0], r.entries[:size]), r.start)
 	default:
 		return r, nil
 	}
@@ -67,14 +67,16 @@ func (s *spans) add(m member, from, to uint32) {
 	}
 }
 
-// entries returns the points of s in the order of the ring.
-func (s *spans) entries(fn Func) entries {
-	all := makeEntries(s.size)
-	rest := all
+// sorted returns the points of s in the order of the ring.
+func (s *spans) sorted(fn Func) []entry {
+	entries := makeEntries(s.size)
+	rest := entries
 	for _, p := range s.list {
-		rest = rest.put(fn, p.key, p.host, p.from, p.to)
+		n := p.to - p.from
+		fn.points(rest[:n], p.key, p.host, p.from)
+		rest = rest[n:]
 	}
-	sorted, _ := all.sort()
+	sorted, _ := sortEntries(entries)
 	return sorted
 }
 
@@ -126,77 +128,52 @@ func compareFirst(a, b []member) int {
 
 // merge returns the size entries of the new ring. O(size), of which most is
 // copying: only the places of changes are looked at.
-func (c *changes) merge(old *Ring, size int) entries {
-	dropped, added := c.dropped.entries(old.fn), c.added.entries(old.fn)
-	merged := makeEntries(size)
-	merged.hashes, merged.hosts = merged.hashes[:0], merged.hosts[:0]
-	i, d, a := 0, 0, 0 // next entry of old, dropped and added
-	for d < len(dropped.hashes) || a < len(added.hashes) {
+func (c *changes) merge(old *Ring, size int) []entry {
+	dropped, added := c.dropped.sorted(old.fn), c.added.sorted(old.fn)
+	entries := old.entries[:old.Len()]
+	merged := makeEntries(size)[:0]
+	for len(dropped) > 0 || len(added) > 0 {
 		hash := uint64(math.MaxUint64)
-		if d < len(dropped.hashes) {
-			hash = dropped.hashes[d]
+		if len(dropped) > 0 {
+			hash = dropped[0].hash()
 		}
-		if a < len(added.hashes) {
-			hash = min(hash, added.hashes[a])
+		if len(added) > 0 {
+			hash = min(hash, added[0].hash())
 		}
-		run := i
-		i = old.seek(hash)
-		merged.hashes = append(merged.hashes, old.hashes[run:i]...)
-		merged.hosts = c.renumber(merged.hosts, old.hosts[run:i])
+		run := old.seek(hash) - (old.Len() - len(entries))
+		merged = c.keep(merged, entries[:run])
+		entries = entries[run:]
 
-		// Entries of equal hash go by rank. All three lists are in that order.
+		// Entries of equal hash go by rank, and all three lists are in that order.
 		for same := true; same; {
-			drop := d < len(dropped.hashes) && dropped.hashes[d] == hash
-			add := a < len(added.hashes) && added.hashes[a] == hash
-			stay := i < old.Len() && old.hashes[i] == hash
+			drop := len(dropped) > 0 && dropped[0].hash() == hash
+			add := len(added) > 0 && added[0].hash() == hash
+			stay := len(entries) > 0 && entries[0].hash() == hash
 			switch {
-			case drop && stay && old.hosts[i] == dropped.hosts[d]:
-				i++
-				d++
-			case add && (!stay || c.order[added.hosts[a]] < c.order[c.moved[old.hosts[i]]]):
-				merged.hashes = append(merged.hashes, hash)
-				merged.hosts = append(merged.hosts, added.hosts[a])
-				a++
+			case drop && stay && entries[0] == dropped[0]:
+				entries, dropped = entries[1:], dropped[1:]
+			case add && (!stay || c.order[added[0].host] < c.order[c.moved[entries[0].host]]):
+				merged = append(merged, added[0])
+				added = added[1:]
 			case stay:
-				merged.hashes = append(merged.hashes, hash)
-				merged.hosts = append(merged.hosts, c.moved[old.hosts[i]])
-				i++
+				merged = c.keep(merged, entries[:1])
+				entries = entries[1:]
 			default:
 				same = false
 			}
 		}
 	}
-	merged.hashes = append(merged.hashes, old.hashes[i:old.Len()]...)
-	merged.hosts = c.renumber(merged.hosts, old.hosts[i:old.Len()])
-	return merged
+	return c.keep(merged, entries)
 }
 
-// renumber appends the new indexes of hosts that stay to dst, which has room.
-func (c *changes) renumber(dst, hosts []uint32) []uint32 {
-	if !c.renumbered {
-		return append(dst, hosts...)
-	}
+// keep appends entries of hosts that stay to dst, under their new indexes.
+func (c *changes) keep(dst, entries []entry) []entry {
 	n := len(dst)
-	dst = dst[:n+len(hosts)]
-	for i, host := range hosts {
-		dst[n+i] = c.moved[host]
+	dst = append(dst, entries...)
+	if c.renumbered {
+		for i := n; i < len(dst); i++ {
+			dst[i].host = c.moved[dst[i].host]
+		}
 	}
 	return dst
-}
-
-// bucketStarts returns the start of each bucket of sorted hashes. O(n). It has no
-// branches that depend on the hashes: the last entry of a bucket leaves the start
-// of the next, and empty buckets inherit theirs.
-func bucketStarts(hashes []uint64) []uint32 {
-	shift := bucketShift(len(hashes)) & 63
-	start := make([]uint32, 1<<(64-shift)+1)
-	for i, hash := range hashes {
-		start[hash>>shift+1] = uint32(i + 1)
-	}
-	most := uint32(0)
-	for b, p := range start {
-		most = max(most, p)
-		start[b] = most
-	}
-	return start
 }

@@ -3,16 +3,17 @@
 
 package ringhash
 
+import "slices"
+
 // View is a [Ring] reduced to the hosts that are usable at the moment. Each
 // position answers with the next usable host, so a pick costs what it costs in
 // the Ring however many hosts are down: nothing is walked. A View is immutable
 // and safe for concurrent use. Create one with [Ring.Restrict]; the zero View
-// must not be used. It holds 4 bytes per ring entry and shares the rest with
-// the ring; if no host or every host is usable it shares those, too.
+// must not be used. It holds 12 bytes per ring entry and shares the rest with the
+// ring; if no host or every host is usable it shares those, too.
 type View struct {
-	index
-	hosts []uint32 // host to use from each position on, and from the sentinel
-	ok    bool     // some host of the ring is usable
+	index      // its entries have the next usable host in place of their own
+	ok    bool // some host of the ring is usable
 }
 
 // Restrict returns the view of r in which the hosts with usable[host] set remain.
@@ -40,22 +41,21 @@ func (r *Ring) Restrict(usable []bool) *View {
 			down++
 		}
 	}
-	v := &View{index: r.index, hosts: r.hosts, ok: up > 0}
+	v := &View{index: r.index, ok: up > 0}
 	if up == 0 || down == 0 {
 		return v
 	}
 	first := 0
-	for !inUse[r.hosts[first]] {
+	for !inUse[r.HostAt(first)] {
 		first++
 	}
-	next := r.hosts[first] // the successor of the last entry
-	v.hosts = make([]uint32, len(r.hosts))
-	for p := len(r.hosts) - 1; p >= 0; p-- {
-		host := r.hosts[p]
-		if inUse[host] {
+	next := r.entries[first].host // the successor of the last entry
+	v.entries = slices.Clone(r.entries)
+	for p := len(v.entries) - 1; p >= 0; p-- {
+		if host := v.entries[p].host; inUse[host] {
 			next = host
 		}
-		v.hosts[p] = next
+		v.entries[p].host = next
 	}
 	return v
 }
@@ -65,5 +65,5 @@ func (r *Ring) Restrict(usable []bool) *View {
 // is false and host is what [Ring.Pick] returns, whose error is the one to report
 // (gRFC A61). O(1) expected; does not allocate.
 func (v *View) Pick(hash uint64) (host int, ok bool) {
-	return int(v.hosts[v.seek(hash)]), v.ok
+	return v.pick(hash), v.ok
 }

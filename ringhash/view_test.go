@@ -30,9 +30,9 @@ func TestViewMatchesWalk(t *testing.T) {
 		minSize, maxSize := randomSizes(rng, 200)
 		r := mustNew(t, hosts, minSize, maxSize, funcs[rng.IntN(2)])
 		usable := randomStates(rng, rng.IntN(len(hosts)+3))
-		before := slices.Clone(r.hosts)
+		before := slices.Clone(r.entries)
 		v := r.Restrict(usable)
-		if !slices.Equal(r.hosts, before) {
+		if !slices.Equal(r.entries, before) {
 			t.Fatal("Restrict changed the ring")
 		}
 		for _, hash := range probesOf(rng, entriesOf(t, r)) {
