@@ -49,11 +49,7 @@ func (b *breaker) release() {
 // account acquires what the leaf counts its RPCs with.
 func (l *leaf) account(b *lb) {
 	l.breaker = acquireBreaker(l.cfg.Name, l.cfg.Service)
-	if server := l.cfg.Load.Server; server != "" {
-		l.load, l.stopLoad = b.client.ReportLoad(server, l.cfg.Name, l.cfg.Service)
-	} else {
-		l.load, l.stopLoad = new(picker.ClusterLoad), func() {}
-	}
+	l.load, l.stopLoad = &picker.ClusterLoad{Silent: true}, func() {}
 }
 
 // discharge gives back what account acquired. RPCs under way may go on

@@ -32,6 +32,10 @@ type Config struct {
 	// IgnoreEndpointWeights makes ROUND_ROBIN plain round robin, as A27 has
 	// it, instead of EDF by endpoint weight (D2).
 	IgnoreEndpointWeights bool
+	// Linger is how long the XdsClient stays subscribed after the last channel
+	// that used it, so that a channel which leaves idle mode finds its
+	// configuration; 0 means 30 s, less than 0 not at all.
+	Linger time.Duration
 	// ControlPlaneDialOptions are added when dialing xDS servers, for
 	// instance a proxy's dialer or interceptors.
 	ControlPlaneDialOptions []grpc.DialOption

@@ -55,7 +55,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	}
 	r := &xdsResolver{
 		opts:      b.opts,
-		client:    xds.Acquire(boot, xds.Options{DialOptions: b.opts.ControlPlaneDialOptions}),
+		client:    xds.Acquire(boot, xds.Options{DialOptions: b.opts.ControlPlaneDialOptions, Linger: b.opts.Linger}),
 		listener:  listener,
 		authority: opts.Authority,
 	}
@@ -96,7 +96,7 @@ func (r *xdsResolver) watch(b *lb) (stop func()) {
 
 // ResolveNow implements resolver.Resolver. xDS resources are pushed; only the
 // names of LOGICAL_DNS clusters can be looked up again.
-func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) {}
+func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.client.ResolveNow() }
 
 // Close implements resolver.Resolver.
 func (r *xdsResolver) Close() { r.client.Release() }

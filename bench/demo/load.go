@@ -52,7 +52,7 @@ func startLoad(cc *grpc.ClientConn, workers, rate int, isDrop func(error) bool) 
 func (l *load) call(ctx context.Context, isDrop func(error) bool) {
 	rpc, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	res, err := l.client.UnaryCall(rpc, &testgrpc.SimpleRequest{FillServerId: true})
+	res, err := l.client.UnaryCall(rpc, &testgrpc.SimpleRequest{})
 	if status.Code(err) == codes.Canceled && ctx.Err() != nil {
 		return
 	}
@@ -60,7 +60,7 @@ func (l *load) call(ctx context.Context, isDrop func(error) bool) {
 	defer l.mu.Unlock()
 	switch {
 	case err == nil:
-		l.served[res.GetServerId()]++
+		l.served[res.GetHostname()]++
 	case isDrop(err):
 		l.dropped++
 	default:

@@ -72,17 +72,30 @@ type Pick struct {
 type picker struct{ balancer.Picker }
 
 func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	if probe, ok := info.Ctx.Value(probeKey{}).(*probe); ok {
-		probe.mu.Lock()
-		probe.pick = Pick{p.Picker, info}
-		probe.mu.Unlock()
+	probe, ok := info.Ctx.Value(probeKey{}).(*probe)
+	if !ok {
+		return p.Picker.Pick(info)
 	}
+	probe.mu.Lock()
+	if probe.depth == 0 {
+		probe.pick = Pick{p.Picker, info}
+	}
+	probe.depth++
+	probe.mu.Unlock()
+	defer func() {
+		probe.mu.Lock()
+		probe.depth--
+		probe.mu.Unlock()
+	}()
 	return p.Picker.Pick(info)
 }
 
+// probe remembers the outermost pick of an RPC: policies that are installed
+// may be children of others that are.
 type probe struct {
-	mu   sync.Mutex
-	pick Pick
+	mu    sync.Mutex
+	depth int
+	pick  Pick
 }
 
 // Of makes one RPC on the channel and returns its pick. The channel's policy

@@ -1,0 +1,318 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo is the scenario of `make demo`: a control plane, nine backends
+// and a client, all real and on loopback, and what the client is seen to do
+// with them. Every sentence it prints is checked; one that does not hold is an
+// error.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/integrate"
+)
+
+// Options say how to run the demo.
+type Options struct {
+	Out  io.Writer
+	Live bool // Out is a terminal
+	// Picks compares the cost of a pick with stock grpc-go.
+	Picks bool
+	// Measure is how long shares are observed; 0 is 2.5 s.
+	Measure time.Duration
+}
+
+const (
+	workers = 8
+	rate    = 250 // RPCs a second and worker
+)
+
+// scene is the demo while it runs.
+type scene struct {
+	*show
+	fleet   *fleet
+	load    *load
+	measure time.Duration
+}
+
+// Run plays the scenario once. It returns an error if anything could not be
+// done or a claim does not hold, and leaves nothing behind.
+func Run(ctx context.Context, opt Options) (err error) {
+	s := &scene{show: &show{out: opt.Out, live: opt.Live, begin: time.Now()}, measure: opt.Measure}
+	if s.measure == 0 {
+		s.measure = 2500 * time.Millisecond
+	}
+	s.step("starting an ADS control plane and nine backends in three localities over two priorities")
+	if s.fleet, err = startFleet(); err != nil {
+		return err
+	}
+	defer s.fleet.stop()
+	cc, err := dial(s.fleet)
+	if err != nil {
+		return err
+	}
+	defer cc.Close()
+	s.load = startLoad(cc, workers, rate, func(err error) bool { return strings.Contains(err.Error(), "demo-throttle") })
+	defer s.load.stop()
+	for _, act := range []func(context.Context) error{s.shares, s.shift, s.failover, s.drops, s.outage} {
+		if err := act(ctx); err != nil {
+			return err
+		}
+	}
+	if opt.Picks {
+		if err := s.picks(ctx, cc); err != nil {
+			return err
+		}
+	}
+	if failed := s.table(); failed > 0 {
+		return fmt.Errorf("demo: %d claims do not hold", failed)
+	}
+	return nil
+}
+
+func dial(f *fleet) (*grpc.ClientConn, error) {
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: f.control.Bootstrap("demo"), Linger: -1})
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+}
+
+// watch looks at the load until cond holds, at most for the given time.
+func (s *scene) watch(ctx context.Context, limit time.Duration, what string, cond func(total int64, served map[string]int64) bool) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(limit)
+	for {
+		total, served := s.load.seen()
+		if cond(total, served) {
+			return nil
+		}
+		s.status("%s: %d RPCs, by zone %s", what, total, s.zones(served))
+		select {
+		case <-tick.C:
+		case <-deadline:
+			return fmt.Errorf("demo: %s: not within %v (%d RPCs, by zone %s)", what, limit, total, s.zones(served))
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *scene) zones(served map[string]int64) string {
+	var out []string
+	for _, l := range s.fleet.localities {
+		_, n := l.served(served)
+		out = append(out, fmt.Sprintf("%s %d", l.zone, n))
+	}
+	return strings.Join(out, ", ")
+}
+
+// observe counts RPCs for the measuring time, from now on.
+func (s *scene) observe(ctx context.Context, what string) (counts, error) {
+	s.load.take()
+	end := time.Now().Add(s.measure)
+	err := s.watch(ctx, s.measure+10*time.Second, what, func(total int64, _ map[string]int64) bool {
+		return total > 500 && time.Now().After(end)
+	})
+	return s.load.take(), err
+}
+
+// fourSigma is how far a share that is drawn at random may be off.
+func fourSigma(p float64, n int64) float64 { return 4 * math.Sqrt(p*(1-p)/float64(n)) }
+
+// claimShares compares who answered with the weights of priority 0.
+func (s *scene) claimShares(c counts) {
+	var sum uint32
+	for _, l := range s.fleet.localities {
+		if l.priority == 0 {
+			sum += l.weight
+		}
+	}
+	answered := s.fleet.atPriority(0, c.served)
+	for _, l := range s.fleet.localities {
+		each, all := l.served(c.served)
+		if l.priority > 0 {
+			s.count("RPCs to "+l.zone+" (priority 1)", 0, all)
+			continue
+		}
+		want := float64(l.weight) / float64(sum)
+		s.share(fmt.Sprintf("%s, weight %d", l.zone, l.weight), want, float64(all)/float64(answered), fourSigma(want, answered))
+		var of uint32
+		for _, w := range l.weights {
+			of += w
+		}
+		for i, n := range each {
+			// EDF is exact within n·w/W picks of a locality; leave room for
+			// the RPCs in flight at both ends.
+			want := float64(l.weights[i]) / float64(of)
+			s.share(fmt.Sprintf("  %s endpoint %d, weight %d of %d", l.zone, i, l.weights[i], of),
+				want, float64(n)/float64(all), float64(2*workers)/float64(all))
+		}
+	}
+	s.count("failed RPCs", 0, c.failed)
+}
+
+func (s *scene) shares(ctx context.Context) error {
+	if err := s.watch(ctx, 15*time.Second, "first RPCs", func(total int64, served map[string]int64) bool {
+		ready := 0
+		for _, l := range s.fleet.localities {
+			each, _ := l.served(served)
+			for _, n := range each {
+				if n > 0 {
+					ready++
+				}
+			}
+		}
+		return ready == 6
+	}); err != nil {
+		return err
+	}
+	c, err := s.observe(ctx, "shares")
+	if err != nil {
+		return err
+	}
+	s.step("shares of %d RPCs", c.total)
+	s.claimShares(c)
+	return nil
+}
+
+func (s *scene) shift(ctx context.Context) error {
+	s.load.take()
+	a := s.fleet.locality("east-a")
+	a.weights = []uint32{8, 1, 1}
+	s.fleet.locality("east-b").weight = 3
+	if err := s.fleet.pushed(ctx); err != nil {
+		return err
+	}
+	during := s.load.take()
+	if err := s.watch(ctx, 5*time.Second, "weights shift", func(total int64, _ map[string]int64) bool { return total > 2*workers+20 }); err != nil {
+		return err
+	}
+	c, err := s.observe(ctx, "shifted weights")
+	if err != nil {
+		return err
+	}
+	s.step("weights shifted under load: east-b to 3, east-a's endpoints to 8, 1, 1; %d RPCs", c.total)
+	s.claimShares(c)
+	s.count("failed RPCs while the weights shifted", 0, during.failed)
+	return nil
+}
+
+func (s *scene) failover(ctx context.Context) error {
+	s.load.take()
+	begin := time.Now()
+	for _, l := range s.fleet.localities[:2] {
+		for _, b := range l.backends {
+			b.Stop()
+		}
+	}
+	if err := s.watch(ctx, 10*time.Second, "failover", func(_ int64, served map[string]int64) bool { return s.fleet.atPriority(1, served) > 100 }); err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	cut := s.load.take()
+	s.step("the six backends of priority 0 were killed; priority 1 took over within %v", took.Round(time.Millisecond))
+	s.claim(cut.failed <= workers, "failed RPCs, in flight when they were killed", fmt.Sprintf("<= %d", workers), fmt.Sprint(cut.failed))
+	c, err := s.observe(ctx, "priority 1 serves")
+	if err != nil {
+		return err
+	}
+	s.count("RPCs to priority 0 while it is down", 0, s.fleet.atPriority(0, c.served))
+	s.count("failed RPCs while it is down", 0, c.failed)
+	for _, l := range s.fleet.localities[:2] {
+		for _, b := range l.backends {
+			if err := b.Start(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.watch(ctx, 20*time.Second, "failback", func(_ int64, served map[string]int64) bool {
+		for _, l := range s.fleet.localities[:2] {
+			each, _ := l.served(served)
+			for _, n := range each {
+				if n == 0 {
+					return false
+				}
+			}
+		}
+		return true
+	}); err != nil {
+		return err
+	}
+	back := s.load.take()
+	s.count("failed RPCs while it came back", 0, back.failed)
+	c, err = s.observe(ctx, "priority 0 serves again")
+	if err != nil {
+		return err
+	}
+	s.step("priority 0 is back; %d RPCs", c.total)
+	s.count("RPCs to priority 1 after failback", 0, s.fleet.atPriority(1, c.served))
+	s.count("failed RPCs after failback", 0, c.failed)
+	return nil
+}
+
+func (s *scene) drops(ctx context.Context) error {
+	s.fleet.drop = 100_000
+	if err := s.fleet.pushed(ctx); err != nil {
+		return err
+	}
+	if err := s.watch(ctx, 5*time.Second, "drops", func(int64, map[string]int64) bool {
+		s.load.mu.Lock()
+		defer s.load.mu.Unlock()
+		return s.load.dropped > 0
+	}); err != nil {
+		return err
+	}
+	c, err := s.observe(ctx, "drop category")
+	if err != nil {
+		return err
+	}
+	s.step("a drop category of 10 %%; %d RPCs", c.total)
+	s.share("dropped by demo-throttle", 0.1, float64(c.dropped)/float64(c.total), fourSigma(0.1, c.total))
+	s.count("failed for other reasons", 0, c.failed)
+	s.fleet.drop = 0
+	if err := s.fleet.pushed(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (s *scene) outage(ctx context.Context) error {
+	s.load.take()
+	s.fleet.control.Stop()
+	c, err := s.observe(ctx, "control plane is down")
+	if err != nil {
+		return err
+	}
+	s.step("the control plane was killed; %d RPCs without it", c.total)
+	s.count("failed RPCs without a control plane", 0, c.failed)
+	if err := s.fleet.control.Restart(); err != nil {
+		return err
+	}
+	s.fleet.locality("east-a").weights = []uint32{1, 1, 2}
+	if err := s.fleet.pushed(ctx); err != nil {
+		return err
+	}
+	back := s.load.take()
+	s.count("failed RPCs while it came back", 0, back.failed)
+	if err := s.watch(ctx, 5*time.Second, "new weights", func(total int64, _ map[string]int64) bool { return total > 2*workers+20 }); err != nil {
+		return err
+	}
+	c, err = s.observe(ctx, "control plane is back")
+	if err != nil {
+		return err
+	}
+	s.step("it is back, and its new weights are in force; %d RPCs", c.total)
+	s.claimShares(c)
+	return nil
+}

@@ -1,0 +1,118 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// target is the service the demo calls.
+const target = "demo.xdslb.test"
+
+// fleet is what the client is connected to: a control plane and nine backends
+// in three localities over two priorities.
+type fleet struct {
+	control    *xdstest.Server
+	localities []*locality
+	drop       uint32 // per million; 0 is no drop category
+}
+
+type locality struct {
+	zone     string
+	priority uint32
+	weight   uint32
+	backends []*xdstest.Backend
+	weights  []uint32 // of the backends
+}
+
+func startFleet() (*fleet, error) {
+	control, err := xdstest.Start(xdstest.Options{})
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{control: control, localities: []*locality{
+		{zone: "east-a", priority: 0, weight: 3, weights: []uint32{1, 2, 3}},
+		{zone: "east-b", priority: 0, weight: 1, weights: []uint32{1, 1, 1}},
+		{zone: "west-a", priority: 1, weight: 1, weights: []uint32{1, 1, 1}},
+	}}
+	for _, l := range f.localities {
+		if l.backends, err = xdstest.StartBackends(len(l.weights), xdstest.BackendOptions{}); err != nil {
+			f.stop()
+			return nil, err
+		}
+	}
+	return f, f.push()
+}
+
+func (f *fleet) stop() {
+	f.control.Stop()
+	for _, l := range f.localities {
+		for _, b := range l.backends {
+			b.Stop()
+		}
+	}
+}
+
+// push serves the fleet as it is.
+func (f *fleet) push() error {
+	var ls []xdstest.Locality
+	for _, l := range f.localities {
+		x := xdstest.Locality{Place: xdstest.Place{Region: "demo", Zone: l.zone}, Priority: l.priority, Weight: l.weight}
+		x.Endpoints = xdstest.BackendEndpoints(l.backends...)
+		for i := range x.Endpoints {
+			x.Endpoints[i].Weight = l.weights[i]
+		}
+		ls = append(ls, x)
+	}
+	r := xdstest.Service(target, ls...)
+	if f.drop > 0 {
+		xdstest.Drop(r.Endpoints[0], "demo-throttle", f.drop)
+	}
+	return f.control.Set(r)
+}
+
+// pushed serves the fleet as it is and waits until the client has accepted it.
+func (f *fleet) pushed(ctx context.Context) error {
+	if err := f.push(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	return f.control.WaitACK(ctx, xdstest.EDS)
+}
+
+// locality returns the one with the given zone.
+func (f *fleet) locality(zone string) *locality {
+	for _, l := range f.localities {
+		if l.zone == zone {
+			return l
+		}
+	}
+	panic(fmt.Sprintf("demo: no zone %q", zone))
+}
+
+// served adds up what a locality's backends answered, each and all.
+func (l *locality) served(c map[string]int64) (each []int64, all int64) {
+	for _, b := range l.backends {
+		n := c[b.Addr().String()]
+		each = append(each, n)
+		all += n
+	}
+	return each, all
+}
+
+// atPriority adds up what the localities of a priority answered.
+func (f *fleet) atPriority(p uint32, c map[string]int64) (n int64) {
+	for _, l := range f.localities {
+		if l.priority == p {
+			_, all := l.served(c)
+			n += all
+		}
+	}
+	return n
+}

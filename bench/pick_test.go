@@ -1,0 +1,63 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/xdslb/xdslb/bench/tap"
+)
+
+var pickScenarios = []scenario{
+	{name: "full/n=30", localities: 3, perLocality: 10, loadReports: true, drops: true},
+	{name: "full/n=1000", localities: 5, perLocality: 200, loadReports: true, drops: true},
+	{name: "plain/n=30", localities: 1, perLocality: 30},
+	{name: "weighted/n=30", localities: 3, perLocality: 10, weighted: true},
+	{name: "20routes/n=30", localities: 3, perLocality: 10, routes: 20},
+}
+
+// BenchmarkPick is DESIGN.md's first figure as far as public API reaches: what
+// the LB policy's picker does for one RPC, and its Done. full has load reports,
+// a circuit breaker and two drop categories; plain has one locality and only
+// the breaker that xDS clusters always have. gRPC's own work around it, the
+// same for all, comes on top, and stock's config selector too.
+func BenchmarkPick(b *testing.B) {
+	for _, sc := range pickScenarios {
+		for _, impl := range []string{"roundrobin", "stock", "ours"} {
+			b.Run("impl="+impl+"/"+sc.name, func(b *testing.B) {
+				cc := dial(b, impl, sc, startControl(b, sc))
+				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				defer cancel()
+				p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				// The probe's own context values are not part of a pick.
+				p.Info.Ctx = plain(p.Info.Ctx)
+				b.ReportAllocs()
+				b.ResetTimer()
+				b.RunParallel(func(pb *testing.PB) {
+					done := balancer.DoneInfo{BytesSent: true, BytesReceived: true}
+					for pb.Next() {
+						res, err := p.Picker.Pick(p.Info)
+						if err != nil {
+							continue // a drop, one in a million
+						}
+						if res.Done != nil {
+							res.Done(done)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// plain is a context with ctx's values and no deadline or cancellation.
+func plain(ctx context.Context) context.Context { return context.WithoutCancel(ctx) }
