@@ -18,20 +18,21 @@ import (
 // short, but compares the common start of the paths ("/package.Service/") at each
 // of its steps.
 //
-// Nodes live in one slice, the children of a node next to each other, and refer
-// to each other by index.
+// Nodes live in one slice, parents before children, and refer to each other by
+// index.
 type pathIndex struct {
 	nodes []pathNode
 	fold  bool // letters match in either case; the values are in lower case
 }
 
 type pathNode struct {
-	label    string  // what the node adds to its parent's value
-	edges    string  // the first byte of each child's label, ascending
-	children int32   // the first child
-	up       int32   // the nearest ancestor with routes in prefix, or -1
-	prefix   []int32 // routes with this value as prefix, ascending
-	exact    []int32 // routes with this value as path, ascending
+	label   string  // what the node adds to its parent's value
+	next    []int32 // the child whose label starts with byte low+i, or 0
+	low     byte
+	up      int32   // the nearest ancestor with routes in prefix, or -1
+	soonest int32   // the first route in prefix, here or in an ancestor, or noRoute
+	prefix  []int32 // routes with this value as prefix, ascending
+	exact   []int32 // routes with this value as path, ascending
 }
 
 // A pathEntry is the path matcher of one route.
@@ -54,46 +55,58 @@ func newPathIndex(entries []pathEntry, fold bool) *pathIndex {
 	}
 	slices.SortStableFunc(entries, func(a, b pathEntry) int { return strings.Compare(a.value, b.value) })
 
-	// A node covers a run of entries that share a start. The first at bytes of
-	// it are its parent's, and its label goes as far as all of them agree, which
-	// the first and the last decide.
-	type run struct {
-		entries []pathEntry
-		at      int
-	}
-	x := &pathIndex{fold: fold, nodes: []pathNode{{up: -1}}}
-	runs := []run{{entries: entries}}
+	x := &pathIndex{fold: fold, nodes: []pathNode{{up: -1, soonest: noRoute}}}
+	runs := []pathRun{{entries, 0}}
 	for i := 0; i < len(runs); i++ {
-		r := runs[i]
-		end := r.at + commonPrefix(r.entries[0].value[r.at:], r.entries[len(r.entries)-1].value[r.at:])
-		n := pathNode{label: r.entries[0].value[r.at:end], up: x.nodes[i].up, children: int32(len(runs))}
-		for len(r.entries) > 0 && len(r.entries[0].value) == end {
-			if e := r.entries[0]; e.exact {
-				n.exact = append(n.exact, e.route)
-			} else {
-				n.prefix = append(n.prefix, e.route)
-			}
-			r.entries = r.entries[1:]
-		}
-		up := n.up
-		if n.prefix != nil {
-			up = int32(i)
-		}
-		var edges []byte
-		for len(r.entries) > 0 {
-			edge, k := r.entries[0].value[end], 1
-			for k < len(r.entries) && r.entries[k].value[end] == edge {
-				k++
-			}
-			edges = append(edges, edge)
-			runs = append(runs, run{r.entries[:k], end})
-			x.nodes = append(x.nodes, pathNode{up: up})
-			r.entries = r.entries[k:]
-		}
-		n.edges = string(edges)
-		x.nodes[i] = n
+		children := x.split(int32(i), runs[i], int32(len(runs)))
+		runs = append(runs, children...)
 	}
 	return x
+}
+
+// A pathRun is the sorted entries below a node. They agree in more than the
+// first at bytes, which are those of the node's parent.
+type pathRun struct {
+	entries []pathEntry
+	at      int
+}
+
+// split fills in a node, of which up and soonest are its parent's, and adds its
+// children, from index child. Its label goes as far as all entries agree, which
+// the first and the last decide; shorter values sort first.
+func (x *pathIndex) split(node int32, r pathRun, child int32) (children []pathRun) {
+	n, e := &x.nodes[node], r.entries
+	end := r.at + commonPrefix(e[0].value[r.at:], e[len(e)-1].value[r.at:])
+	n.label = e[0].value[r.at:end]
+	for ; len(e) > 0 && len(e[0].value) == end; e = e[1:] {
+		if e[0].exact {
+			n.exact = append(n.exact, e[0].route)
+		} else {
+			n.prefix = append(n.prefix, e[0].route)
+		}
+	}
+	up, soonest := n.up, n.soonest
+	if n.prefix != nil {
+		up, soonest = node, min(soonest, n.prefix[0])
+		n.soonest = soonest
+	}
+	if len(e) == 0 {
+		return nil
+	}
+	n.low = e[0].value[end]
+	n.next = make([]int32, int(e[len(e)-1].value[end]-n.low)+1)
+	next, low := n.next, n.low
+	for len(e) > 0 {
+		edge, k := e[0].value[end], 1
+		for k < len(e) && e[k].value[end] == edge {
+			k++
+		}
+		next[edge-low] = child + int32(len(children))
+		children = append(children, pathRun{e[:k], end})
+		x.nodes = append(x.nodes, pathNode{up: up, soonest: soonest}) // n is no longer x's
+		e = e[k:]
+	}
+	return children
 }
 
 func commonPrefix(a, b string) int {
@@ -125,10 +138,10 @@ func (x *pathIndex) find(path string) (node int32, exact []int32) {
 		if x.fold {
 			c = lower(c)
 		}
-		next := strings.IndexByte(n.edges, c)
-		if next < 0 {
+		k := int(c) - int(n.low)
+		if uint(k) >= uint(len(n.next)) || n.next[k] == 0 {
 			return node, nil
 		}
-		node = n.children + int32(next)
+		node = n.next[k]
 	}
 }
