@@ -1,0 +1,107 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lbpolicy turns the load balancing policy of an xDS cluster into the
+// plain [picker.Policy] that the snapshot is built from: gRFC A52's registry of
+// converters, and the older fields that it replaces.
+//
+// # Problem
+//
+// A cluster names its policy in one of two ways. The older is an enum with a
+// message for each value (lb_policy, ring_hash_lb_config, ...). The newer is
+// load_balancing_policy: a list in order of preference, so that a control plane
+// can offer what only some of its clients know, whose entries carry messages of
+// any type, some of which hold a list again:
+//
+//	load_balancing_policy
+//	└─ policies[0] WrrLocality ── endpoint_picking_policy
+//	                              ├─ policies[0] TypedStruct myorg.MyLb   not linked in: skipped
+//	                              └─ policies[1] RoundRobin               the first that is supported
+//
+// # Structure
+//
+// A [Registry] maps type names to converters. [Registry.Convert] takes the first
+// entry of a list that it supports and hands it to the converter, which calls
+// back for the lists inside. The result is flat: one kind, its parameters, and
+// what the policies around it come down to.
+//
+//	wrr_locality{X}          X with Flat unset: a locality is drawn first
+//	X without wrr_locality   Flat: one layer of all endpoints, whatever their locality
+//	random_subsetting{X}     X with Subset set
+//
+// The rules are A52's, and each has a test that names it: load_balancing_policy
+// wins over the older fields, which are then not even validated (A52-SRC-1); the
+// type decides and the name of an entry is ignored (A52-REG-6); what is not
+// supported is skipped (A52-REG-2); the first that is supported is final, and if
+// it cannot be converted the cluster is invalid (A52-REG-4, A24); so it is when
+// nothing is supported (A52-REG-5) or lists are nested deeper than 16 levels
+// (A52-REG-7). Errors are meant for the control plane's operator and begin with
+// the path of the field:
+//
+//	load_balancing_policy.policies[1].typed_extension_config.typed_config: ring_hash: minimum_ring_size 10 exceeds maximum_ring_size 5
+//
+// # Why not JSON
+//
+// A52 converts into the JSON of a gRPC service config, which a second registry
+// parses: a typed configuration leaves the process' types and comes back. Only
+// custom policies need that detour, since their parsers take JSON; here no other
+// makes it. [JSON] renders the form that A52 describes, for logs and for
+// comparison with other clients.
+//
+// # Supported types
+//
+//	envoy.extensions.load_balancing_policies.
+//	  round_robin.v3.RoundRobin                         EDF by endpoint weight (DESIGN D2), slow start
+//	  ring_hash.v3.RingHash                             A42
+//	  least_request.v3.LeastRequest                     A48, slow start
+//	  client_side_weighted_round_robin.v3.ClientSide... A58, A114, slow start
+//	  pick_first.v3.PickFirst                           A62
+//	  maglev.v3.Maglev                                  Envoy's
+//	  wrr_locality.v3.WrrLocality                       A52
+//	  random_subsetting.v3.RandomSubsetting             A68
+//	xds.type.v3.TypedStruct, udpa.type.v1.TypedStruct   A52: a policy by its gRPC name
+//
+// A TypedStruct names a policy of the program: a balancer registered with
+// grpc-go, which becomes [picker.PolicyCustom] after its own parser has accepted
+// the configuration. Five names of gRPC stand for policies that the snapshot has
+// itself, and are converted to those: round_robin, pick_first,
+// least_request_experimental, ring_hash_experimental and weighted_round_robin. As
+// child balancers they would be slower, and ring_hash would not work at all, since
+// the request's hash reaches it through an internal package of grpc-go. This is
+// also the one way to set A76's requestHashHeader, which has no xDS field, and to
+// get round robin without weights ([picker.PolicyRoundRobin]).
+//
+// A program adds types of its own with [Registry.With], and a client whose picker
+// lacks a kind says so with [Registry.Restrict]. There is no global registration:
+// a registry is a value, immutable and safe for concurrent use, and its zero
+// value is ready.
+//
+// # Choices
+//
+//   - Ring sizes of 0 are errors: the xDS fields are wrappers, in which 0 is a
+//     value and not the absence of one, and Envoy's rule for them begins at 1. In
+//     gRPC's JSON, where 0 cannot be told from unset, it means the default
+//     (T-RING-5).
+//   - Sizes are kept as they came. The local cap of 4096 (A42, T-SEC-2) is an
+//     option of the client and is applied where rings are built, after min <= max
+//     was judged here.
+//   - wrr_locality inside wrr_locality is the same as once: the inner one sees
+//     one locality.
+//   - random_subsetting inside wrr_locality, a subset of each locality, cannot be
+//     expressed by [picker.Policy] and is an error; around wrr_locality it is a
+//     subset of all. Nested subsets come down to the smallest.
+//   - ring_hash inside wrr_locality is taken at its word: a ring per locality.
+//   - What Envoy's messages have and gRPC does not is used where the snapshot can
+//     (slow start, hash_balance_factor), and then it is validated. It is ignored
+//     where it cannot: locality_lb_config, active_request_bias, selection_method,
+//     use_hostname_for_hashing, and hash policies of consistent_hashing_lb_config.
+//
+// # Cost
+//
+// Conversion runs once per changed cluster. It is linear in the size of the
+// message, except that each level of nesting holds its bytes again: at most 16
+// times the input in all.
+//
+// Sources: gRFC A24, A42, A48, A52, A58, A62, A68, A76, A114; Envoy's
+// documentation of the messages for what gRPC does not specify.
+package lbpolicy

@@ -1,0 +1,119 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lbpolicy
+
+import (
+	"fmt"
+	"math"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+const (
+	defaultChoices = 2
+	maxChoices     = 10 // T-SEC-2
+
+	defaultAggression       = 1.0
+	defaultMinWeightPercent = 10.0
+)
+
+// roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (DESIGN
+// D2): with equal weights, round robin.
+func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
+	var m roundrobinv3.RoundRobin
+	if err := decode(config, &m); err != nil {
+		return picker.Policy{}, err
+	}
+	start, err := slowStart(m.GetSlowStartConfig())
+	if err != nil {
+		return picker.Policy{}, err
+	}
+	return picker.Policy{Kind: picker.PolicyEDF, Flat: true, SlowStart: start}, nil
+}
+
+// leastRequest converts A48's policy (A52-LR-1).
+func leastRequest(config []byte, _ Nested) (picker.Policy, error) {
+	var m leastrequestv3.LeastRequest
+	if err := decode(config, &m); err != nil {
+		return picker.Policy{}, err
+	}
+	start, err := slowStart(m.GetSlowStartConfig())
+	if err != nil {
+		return picker.Policy{}, err
+	}
+	return leastOf(m.GetChoiceCount(), start)
+}
+
+// leastOf is A48's rule for choice_count: 2 if unset, fewer are an error, more
+// than 10 are 10.
+func leastOf(choiceCount *wrapperspb.UInt32Value, start *picker.SlowStart) (picker.Policy, error) {
+	choices := uint32(defaultChoices)
+	if choiceCount != nil {
+		choices = choiceCount.GetValue()
+	}
+	if choices < 2 {
+		return picker.Policy{}, fmt.Errorf("choice_count %d is below 2", choices)
+	}
+	return picker.Policy{
+		Kind:      picker.PolicyLeastRequest,
+		Flat:      true,
+		Least:     &picker.LeastRequest{Choices: min(choices, maxChoices)},
+		SlowStart: start,
+	}, nil
+}
+
+// pickFirst converts A62's policy.
+func pickFirst(config []byte, _ Nested) (picker.Policy, error) {
+	var m pickfirstv3.PickFirst
+	if err := decode(config, &m); err != nil {
+		return picker.Policy{}, err
+	}
+	return picker.Policy{
+		Kind:  picker.PolicyPickFirst,
+		Flat:  true,
+		First: &picker.PickFirst{Shuffle: m.GetShuffleAddressList()},
+	}, nil
+}
+
+// slowStarter is implemented by both messages that slow start comes in. Their
+// getters take a nil receiver.
+type slowStarter interface {
+	GetSlowStartWindow() *durationpb.Duration
+	GetAggression() *corev3.RuntimeDouble
+	GetMinWeightPercent() *typev3.Percent
+}
+
+// slowStart converts Envoy's slow start. Without a window it is off, whatever
+// else is set. Of the aggression, which Envoy can override at run time, the
+// default is used.
+func slowStart(m slowStarter) (*picker.SlowStart, error) {
+	window, err := period("slow_start_config.slow_start_window", m.GetSlowStartWindow(), 0)
+	if err != nil {
+		return nil, err
+	}
+	aggression, percent := defaultAggression, defaultMinWeightPercent
+	if v := m.GetAggression(); v != nil {
+		aggression = v.GetDefaultValue()
+	}
+	if v := m.GetMinWeightPercent(); v != nil {
+		percent = v.GetValue()
+	}
+	switch { // written such that NaN is refused
+	case !(aggression > 0) || math.IsInf(aggression, 1):
+		return nil, fmt.Errorf("slow_start_config.aggression %v is not positive and finite", aggression)
+	case !(percent >= 0 && percent <= 100):
+		return nil, fmt.Errorf("slow_start_config.min_weight_percent %v is not within 0 to 100", percent)
+	case window == 0:
+		return nil, nil
+	}
+	return &picker.SlowStart{Window: window, Aggression: aggression, MinWeightPercent: percent}, nil
+}

@@ -1,0 +1,162 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lbpolicy
+
+import (
+	"encoding/json"
+	"math/rand/v2"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// node is a policy of a random list: what the message says, without the message.
+type node struct {
+	is    string // unsupported, unregistered, bad, leaf, weighted or subset
+	size  uint32 // choices of a leaf, size of a subset
+	child []node
+}
+
+// randomList returns up to three policies with lists inside, of any depth.
+func randomList(rng *rand.Rand, depth int) []node {
+	list := make([]node, rng.IntN(4))
+	for i := range list {
+		n := &list[i]
+		n.size = 2 + rng.Uint32N(9)
+		switch k := rng.IntN(20); {
+		case k < 4:
+			n.is = "unsupported"
+		case k < 7:
+			n.is = "unregistered"
+		case k < 8:
+			n.is = "bad"
+		case k < 10 || depth == 0:
+			n.is = "leaf"
+		case k < 17:
+			n.is, n.child = "weighted", randomList(rng, depth-1)
+		default:
+			n.is, n.child = "subset", randomList(rng, depth-1)
+		}
+	}
+	return list
+}
+
+func messages(t *testing.T, list []node) *clusterv3.LoadBalancingPolicy {
+	var entries []proto.Message
+	for _, n := range list {
+		switch n.is {
+		case "unsupported":
+			entries = append(entries, unsupported)
+		case "unregistered":
+			entries = append(entries, typedStruct(t, "myorg.NotLinkedIn", nil))
+		case "bad":
+			entries = append(entries, choices(1))
+		case "leaf":
+			entries = append(entries, choices(n.size))
+		case "weighted":
+			entries = append(entries, weighted(messages(t, n.child)))
+		case "subset":
+			entries = append(entries, subset(n.size, messages(t, n.child)))
+		}
+	}
+	return listOf(t, entries...)
+}
+
+// oracle is A52 for lists of nodes: drop what is not supported, then the first
+// decides everything. ok is false if the list is invalid.
+func oracle(list []node, level int) (p picker.Policy, ok bool) {
+	var supported []node
+	for _, n := range list {
+		if n.is != "unsupported" && n.is != "unregistered" {
+			supported = append(supported, n)
+		}
+	}
+	if level > 16 || len(supported) == 0 || supported[0].is == "bad" {
+		return picker.Policy{}, false
+	}
+	first := supported[0]
+	if first.is == "leaf" {
+		return picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: first.size}}, true
+	}
+	p, ok = oracle(first.child, level+1)
+	switch {
+	case first.is == "weighted":
+		p.Flat = false
+		return p, ok && p.Subset == 0
+	case p.Subset == 0:
+		p.Subset = first.size
+	default:
+		p.Subset = min(p.Subset, first.size)
+	}
+	return p, ok
+}
+
+// TestRandomLists compares Convert with the oracle, on lists that are also deeper
+// than 16 levels.
+func TestRandomLists(t *testing.T) {
+	rng := rand.New(rand.NewPCG(52, 1))
+	n := 20000
+	if testing.Short() {
+		n = 2000
+	}
+	valid := 0
+	for range n {
+		list := randomList(rng, 5)
+		if rng.IntN(8) == 0 { // the limit of levels is out of reach otherwise
+			for range 10 + rng.IntN(5) {
+				list = []node{{is: "weighted", child: list}}
+			}
+		}
+		want, ok := oracle(list, 1)
+		got, err := new(Registry).Convert(messages(t, list))
+		if ok != (err == nil) || ok && describe(got) != describe(want) {
+			t.Fatalf("%+v: got %s, %v, want %s, valid: %t", list, describe(got), err, describe(want), ok)
+		}
+		if ok {
+			valid++
+		}
+	}
+	if valid < n/10 || valid > n*9/10 {
+		t.Errorf("%d of %d lists were valid: the test has lost its point", valid, n)
+	}
+}
+
+// TestMutated checks that damaged clusters yield an error or a policy that is
+// whole and has a JSON form, and never a panic.
+func TestMutated(t *testing.T) {
+	rng := rand.New(rand.NewPCG(52, 2))
+	n := 200
+	if testing.Short() {
+		n = 20
+	}
+	for _, c := range goldenClusters(t) {
+		wire, err := proto.Marshal(c.cluster)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			damaged := append([]byte(nil), wire...)
+			for range 1 + rng.IntN(3) {
+				damaged[rng.IntN(len(damaged))] ^= 1 << rng.IntN(8)
+			}
+			var cluster clusterv3.Cluster
+			if proto.Unmarshal(damaged, &cluster) != nil {
+				continue
+			}
+			policy, err := new(Registry).OfCluster(&cluster)
+			if err != nil {
+				continue
+			}
+			if err := complete(policy); err != nil {
+				t.Errorf("%s, damaged: %v", c.name, err)
+			}
+			if js := JSON(policy); !json.Valid(js) || len(js) < len(`[{"":{}}]`) {
+				t.Errorf("%s, damaged: policy %s reads %s", c.name, describeCustom(policy), js)
+			}
+		}
+	}
+}

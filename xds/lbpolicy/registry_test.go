@@ -1,0 +1,286 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lbpolicy
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// nest returns a list of the given number of levels, the innermost of which holds
+// leaf. wrap makes the message that holds a list.
+func nest(t *testing.T, levels int, leaf proto.Message, wrap func(*clusterv3.LoadBalancingPolicy) proto.Message) *clusterv3.LoadBalancingPolicy {
+	t.Helper()
+	list := listOf(t, leaf)
+	for range levels - 1 {
+		list = listOf(t, wrap(list))
+	}
+	return list
+}
+
+// TestLevels is A52-REG-7: 16 levels are valid and 17 are not, whatever they are
+// made of. Converters of the program count like the built-in ones.
+func TestLevels(t *testing.T) {
+	passOn := func(config []byte, nested Nested) (picker.Policy, error) {
+		list := new(clusterv3.LoadBalancingPolicy)
+		if err := proto.Unmarshal(config, list); err != nil {
+			return picker.Policy{}, err
+		}
+		return nested(list)
+	}
+	own := new(Registry).With("envoy.config.cluster.v3.LoadBalancingPolicy", passOn)
+	turn := 0
+	for _, test := range []struct {
+		name string
+		wrap func(*clusterv3.LoadBalancingPolicy) proto.Message
+	}{
+		{"wrr_locality", weighted},
+		{"random_subsetting", func(l *clusterv3.LoadBalancingPolicy) proto.Message { return subset(3, l) }},
+		{"own", func(l *clusterv3.LoadBalancingPolicy) proto.Message { return l }},
+		{"mixed", func(l *clusterv3.LoadBalancingPolicy) proto.Message {
+			if turn++; turn%2 == 0 {
+				return l
+			}
+			return weighted(l)
+		}},
+	} {
+		if _, err := own.Convert(nest(t, 16, robin, test.wrap)); err != nil {
+			t.Errorf("%s: 16 levels: %v", test.name, err)
+		}
+		for _, leaf := range []proto.Message{robin, unsupported} {
+			_, err := own.Convert(nest(t, 17, leaf, test.wrap))
+			if err == nil || !strings.HasSuffix(err.Error(), "policies: exceeds max depth supported: 16 levels") {
+				t.Errorf("%s: 17 levels: got error %v", test.name, err)
+			}
+		}
+	}
+}
+
+// TestLevelsFinal is A52-REG-7 with A52-REG-4: what is nested too deep is invalid
+// and not unsupported, so that the next entry is not tried.
+func TestLevelsFinal(t *testing.T) {
+	list := nest(t, 17, robin, weighted)
+	list.Policies = append(list.Policies, listOf(t, robin).Policies...)
+	if p, err := new(Registry).Convert(list); err == nil {
+		t.Errorf("got %s, want an error", describe(p))
+	}
+}
+
+// TestTypeURL is A52-REG-6: all before the last slash of the URL is ignored.
+func TestTypeURL(t *testing.T) {
+	const name = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
+	for url, want := range map[string]bool{
+		"type.googleapis.com/" + name: true,
+		"a/b/" + name:                 true,
+		"/" + name:                    true,
+		name:                          true,
+		name + "/":                    false,
+		"":                            false,
+		"type.googleapis.com/" + strings.ToLower(name): false,
+	} {
+		list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{
+			nil, entryOf(nil), entryOf(&anypb.Any{TypeUrl: url}),
+		}}
+		if _, err := new(Registry).Convert(list); (err == nil) != want {
+			t.Errorf("%q: got error %v, want supported: %t", url, err, want)
+		}
+	}
+}
+
+// TestMalformed is A52-REG-4 for values that are not of their type, with nothing of
+// package proto's unstable texts in the error.
+func TestMalformed(t *testing.T) {
+	names := []string{"xds.type.v3.TypedStruct", "udpa.type.v1.TypedStruct"}
+	for name := range builtins {
+		names = append(names, name)
+	}
+	for _, name := range names {
+		list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{
+			entryOf(&anypb.Any{TypeUrl: "t/" + name, Value: []byte{0xff}}),
+		}}
+		list.Policies = append(list.Policies, listOf(t, robin).Policies...)
+		_, err := new(Registry).Convert(list)
+		if err == nil || !strings.Contains(err.Error(), ": value is not a valid ") || strings.Contains(err.Error(), "proto:") {
+			t.Errorf("%s: got error %v", name, err)
+		}
+	}
+}
+
+func TestConvertNil(t *testing.T) {
+	if _, err := new(Registry).Convert(nil); err == nil {
+		t.Error("no error for no list (A52-REG-5)")
+	}
+	if p, err := (*Registry)(nil).OfCluster(nil); err != nil || !reflect.DeepEqual(p, picker.Policy{}) {
+		t.Errorf("no cluster: got %+v, %v, want the default policy", p, err)
+	}
+}
+
+// TestRestrict checks both ways to name a kind that the picker does not have: an
+// entry is skipped unseen, an older field is an error.
+func TestRestrict(t *testing.T) {
+	var all *Registry
+	noLeast := all.Restrict(func(k picker.PolicyKind) bool { return k != picker.PolicyLeastRequest })
+	noCustom := noLeast.Restrict(func(k picker.PolicyKind) bool { return k != picker.PolicyCustom })
+	notJSON := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
+	custom := typedStruct(t, "myorg.NoParser", nil)
+	notJSONCustom := &typedstructv3.TypedStruct{TypeUrl: "myorg.NoParser", Value: notJSON}
+	for _, test := range []struct {
+		name string
+		r    *Registry
+		list *clusterv3.LoadBalancingPolicy
+		want string
+	}{
+		{"supported", all, listOf(t, choices(2), robin), "LeastRequest Flat=true Least={Choices:2}"},
+		{"skipped", noLeast, listOf(t, choices(2), robin), "EDF Flat=true"},
+		{"skipped unseen", noLeast, listOf(t, choices(1), robin), "EDF Flat=true"},
+		{"skipped inside", noLeast, listOf(t, weighted(listOf(t, choices(2), robin))), "EDF"},
+		{"skipped by its gRPC name", noLeast, listOf(t, typedStruct(t, nameLeastRequest, nil), robin), "EDF Flat=true"},
+		{"still there", noLeast, listOf(t, custom), "Custom Flat=true myorg.NoParser {}"},
+		{"restricted twice", noCustom, listOf(t, custom, choices(2), robin), "EDF Flat=true"},
+		{"restricted by nil", noCustom.Restrict(nil), listOf(t, custom, choices(2), robin), "EDF Flat=true"},
+		{"custom skipped unseen", noCustom, listOf(t, notJSONCustom, robin), "EDF Flat=true"},
+	} {
+		p, err := test.r.Convert(test.list)
+		if got := describeCustom(p); err != nil || got != test.want {
+			t.Errorf("%s: got %s, %v, want %s", test.name, got, err, test.want)
+		}
+	}
+	if p, err := all.Convert(listOf(t, notJSONCustom, robin)); err == nil {
+		t.Errorf("NaN as configuration: got %s, want an error", describeCustom(p))
+	}
+	legacy := &clusterv3.Cluster{LbPolicy: clusterv3.Cluster_LEAST_REQUEST}
+	if _, err := all.OfCluster(legacy); err != nil {
+		t.Errorf("unrestricted: %v", err)
+	}
+	_, err := noLeast.OfCluster(legacy)
+	if want := "lb_policy: unexpected lbPolicy LEAST_REQUEST"; err == nil || err.Error() != want {
+		t.Errorf("restricted: got error %v, want %s", err, want)
+	}
+}
+
+// TestWith checks what a program can do with types: add, replace, remove, without
+// a change to the registry that it started from.
+func TestWith(t *testing.T) {
+	const random = "type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random"
+	const robinType = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
+	as := func(p picker.Policy, err error) Converter {
+		return func([]byte, Nested) (picker.Policy, error) { return p, err }
+	}
+	first := picker.Policy{Kind: picker.PolicyPickFirst, Flat: true, First: new(picker.PickFirst)}
+	base := new(Registry)
+	added := base.With(random, as(first, nil))
+	both := listOf(t, unsupported, robin)
+	for _, test := range []struct {
+		name string
+		r    *Registry
+		list *clusterv3.LoadBalancingPolicy
+		want string
+	}{
+		{"base", base, both, "EDF Flat=true"},
+		{"added", added, both, "PickFirst Flat=true First={Shuffle:false}"},
+		{"wrapped", added, listOf(t, weighted(both)), "PickFirst First={Shuffle:false}"},
+		{"to nil", (*Registry)(nil).With(random, as(first, nil)), both, "PickFirst Flat=true First={Shuffle:false}"},
+		{"removed again", added.With(random, nil), both, "EDF Flat=true"},
+		{"built-in replaced", base.With(robinType, as(first, nil)), both, "PickFirst Flat=true First={Shuffle:false}"},
+		{"TypedStruct replaced", base.With("xds.type.v3.TypedStruct", as(first, nil)), listOf(t, typedStruct(t, "x", nil)), "PickFirst Flat=true First={Shuffle:false}"},
+		{"not for us", base.With(random, as(picker.Policy{}, fmt.Errorf("x: %w", ErrUnsupported))), both, "EDF Flat=true"},
+		{"of a kind not supported", added.Restrict(func(k picker.PolicyKind) bool { return k != first.Kind }), both, "EDF Flat=true"},
+		{"base afterwards", base, both, "EDF Flat=true"},
+	} {
+		p, err := test.r.Convert(test.list)
+		if got := describe(p); err != nil || got != test.want {
+			t.Errorf("%s: got %s, %v, want %s", test.name, got, err, test.want)
+		}
+	}
+
+	broken := errors.New("broken")
+	const path = "policies[0].typed_extension_config.typed_config: "
+	for _, test := range []struct {
+		name string
+		r    *Registry
+		want string
+	}{
+		{"error", base.With(robinType, as(picker.Policy{}, broken)), path + robinType + ": broken"},
+		{"removed", base.With(robinType, nil), `policies: no supported policy found in policy list: unsupported policy "` + robinType + `"`},
+		{"none left", base.With(robinType, as(picker.Policy{}, ErrUnsupported)), "policies: no supported policy found in policy list: " + robinType + ": unsupported policy"},
+		{"kind of the future", base.With(robinType, as(picker.Policy{Kind: 99}, nil)), path + robinType + ": converted to policy kind 99 without its parameters"},
+	} {
+		_, err := test.r.Convert(listOf(t, robin))
+		if err == nil || err.Error() != test.want {
+			t.Errorf("%s: got error %v, want %s", test.name, err, test.want)
+		}
+	}
+	_, err := base.With(robinType, as(picker.Policy{}, broken)).OfCluster(&clusterv3.Cluster{LoadBalancingPolicy: listOf(t, weighted(listOf(t, robin)))})
+	if !errors.Is(err, broken) {
+		t.Errorf("the converter's error is not wrapped by %v", err)
+	}
+}
+
+// TestIncomplete checks that no policy leaves a registry without the member that
+// its kind needs.
+func TestIncomplete(t *testing.T) {
+	for kind := picker.PolicyEDF; kind <= picker.PolicyCustom; kind++ {
+		const robinType = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"
+		r := new(Registry).With(robinType, func([]byte, Nested) (picker.Policy, error) {
+			return picker.Policy{Kind: kind, Flat: true}, nil
+		})
+		_, err := r.Convert(listOf(t, robin))
+		if want := kind == picker.PolicyEDF || kind == picker.PolicyRoundRobin; (err == nil) != want {
+			t.Errorf("kind %d: got error %v", kind, err)
+		}
+	}
+}
+
+// TestNoneSupportedIsFinal checks that a list without any supported entry makes the
+// entry around it an error, not another unsupported one (A52-REG-4, A52-REG-5).
+func TestNoneSupportedIsFinal(t *testing.T) {
+	_, err := new(Registry).Convert(listOf(t, weighted(listOf(t, unsupported)), robin))
+	if err == nil || errors.Is(err, ErrUnsupported) {
+		t.Errorf("got error %v", err)
+	}
+}
+
+// TestErrorSize checks that a hostile list does not make for an error of its size.
+func TestErrorSize(t *testing.T) {
+	list := new(clusterv3.LoadBalancingPolicy)
+	for range 10000 {
+		list.Policies = append(list.Policies, entryOf(&anypb.Any{TypeUrl: strings.Repeat("x", 10000)}))
+	}
+	if _, err := new(Registry).Convert(list); err == nil || len(err.Error()) > 2000 {
+		t.Errorf("got an error of %d bytes", len(fmt.Sprint(err)))
+	}
+}
+
+func TestConcurrent(t *testing.T) {
+	r := new(Registry).With("x.Y", func([]byte, Nested) (picker.Policy, error) { return picker.Policy{}, nil })
+	c := &clusterv3.Cluster{LoadBalancingPolicy: nest(t, 16, typedStruct(t, nameRingHash, nil), weighted)}
+	want, err := r.OfCluster(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 50 {
+				if got, err := r.With("x.Z", nil).OfCluster(c); err != nil || !reflect.DeepEqual(got, want) {
+					t.Errorf("got %s, %v, want %s", describe(got), err, describe(want))
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,182 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lbpolicy
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// typedStructs are the type names of policies in JSON (A52-TS-1). Both messages
+// look the same on the wire.
+var typedStructs = map[string]bool{
+	"xds.type.v3.TypedStruct":  true,
+	"udpa.type.v1.TypedStruct": true,
+}
+
+// The names of policies in gRPC's registry, as far as the snapshot has them.
+const (
+	nameRoundRobin   = "round_robin"
+	namePickFirst    = "pick_first"
+	nameRingHash     = "ring_hash_experimental"
+	nameLeastRequest = "least_request_experimental"
+	nameClientWRR    = "weighted_round_robin"
+	nameWRRLocality  = "xds_wrr_locality_experimental"
+	nameSubsetting   = "random_subsetting_experimental"
+)
+
+// natives convert the JSON configurations of gRPC policies that the snapshot has
+// itself; never written. Where the fields are those of the xDS message, its JSON
+// form is what they are read by.
+//
+// Policies with policies inside are not here: what gRPC makes of a child's name is
+// for its own registry to say.
+var natives = map[string]builtin{
+	nameRoundRobin:   {kind: picker.PolicyRoundRobin, convert: unweighted},
+	namePickFirst:    {kind: picker.PolicyPickFirst, convert: fromJSON[pickfirstv3.PickFirst](pickFirst)},
+	nameRingHash:     {kind: picker.PolicyRingHash, convert: ringHashJSON},
+	nameLeastRequest: {kind: picker.PolicyLeastRequest, convert: fromJSON[leastrequestv3.LeastRequest](leastRequest)},
+	nameClientWRR:    {kind: picker.PolicyClientWRR, convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
+}
+
+// openTypedStruct returns the converter for the policy that a TypedStruct names,
+// which is given the value of the struct in JSON. A name that nobody knows is
+// unsupported (A52-TS-3). Names are case-sensitive (A52-TS-4), as far as grpc-go's
+// registry is.
+func openTypedStruct(config []byte) (builtin, error) {
+	var m typedstructv3.TypedStruct
+	if err := decode(config, &m); err != nil {
+		return builtin{}, fmt.Errorf("typed_struct: %w", err)
+	}
+	name := typeName(m.GetTypeUrl())
+	b, ok := natives[name]
+	if !ok {
+		registered := balancer.Get(name)
+		if registered == nil {
+			return builtin{}, fmt.Errorf("%w %.100q: no such balancer is registered", ErrUnsupported, name)
+		}
+		b = builtin{kind: picker.PolicyCustom, convert: custom(name, registered)}
+	}
+	b.name = name
+	fromValue := b.convert
+	b.convert = func(_ []byte, nested Nested) (picker.Policy, error) {
+		js, err := valueJSON(m.GetValue())
+		if err != nil {
+			return picker.Policy{}, err
+		}
+		return fromValue(js, nested)
+	}
+	return b, nil
+}
+
+// valueJSON returns v as it is (A52-TS-2), with no value as an empty object. Equal
+// values yield equal bytes. What JSON does not have, such as NaN, is an error.
+func valueJSON(v *structpb.Struct) ([]byte, error) {
+	if v == nil {
+		return []byte("{}"), nil
+	}
+	js, err := json.Marshal(v)
+	if err != nil {
+		return nil, readable(err)
+	}
+	return js, nil
+}
+
+// custom converts the configuration of a balancer of grpc-go's registry, which is
+// valid if the balancer's own parser says so (A52-NACK-2). Like in grpc-go, a
+// balancer without one ignores what it is given.
+func custom(name string, b balancer.Builder) Converter {
+	return func(config []byte, _ Nested) (picker.Policy, error) {
+		if parser, ok := b.(balancer.ConfigParser); ok {
+			if _, err := parser.ParseConfig(config); err != nil {
+				return picker.Policy{}, err
+			}
+		}
+		return picker.Policy{
+			Kind:   picker.PolicyCustom,
+			Flat:   true,
+			Custom: &picker.CustomPolicy{Name: name, Config: config},
+		}, nil
+	}
+}
+
+// unweighted is gRPC's round robin: it has no configuration and no weights.
+func unweighted([]byte, Nested) (picker.Policy, error) {
+	return picker.Policy{Kind: picker.PolicyRoundRobin, Flat: true}, nil
+}
+
+// fromJSON returns a converter for the JSON form of the messages that c converts.
+// Fields that are not known are ignored (A21).
+func fromJSON[M any, P interface {
+	*M
+	proto.Message
+}](c Converter) Converter {
+	return func(config []byte, nested Nested) (picker.Policy, error) {
+		m := P(new(M))
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(config, m); err != nil {
+			return picker.Policy{}, readable(err)
+		}
+		wire, err := proto.Marshal(m)
+		if err != nil {
+			return picker.Policy{}, readable(err)
+		}
+		return c(wire, nested)
+	}
+}
+
+// ringHashJSON converts gRPC's form of ring_hash, which has A76's header and, other
+// than xDS, takes 0 for unset and has 4096 for default maximum (T-RING-5). Its
+// ring is placed as gRPC does it.
+func ringHashJSON(config []byte, _ Nested) (picker.Policy, error) {
+	var c struct {
+		MinRingSize       uint64 `json:"minRingSize"`
+		MaxRingSize       uint64 `json:"maxRingSize"`
+		RequestHashHeader string `json:"requestHashHeader"`
+	}
+	if err := json.Unmarshal(config, &c); err != nil {
+		if bad := (*json.UnmarshalTypeError)(nil); errors.As(err, &bad) {
+			err = fmt.Errorf("%s cannot be a %s", bad.Field, bad.Value)
+		}
+		return picker.Policy{}, err
+	}
+	p := picker.RingPolicy{
+		MinSize:       cmp.Or(c.MinRingSize, defaultMinRingSize),
+		MaxSize:       cmp.Or(c.MaxRingSize, 4096),
+		XXH64:         true,
+		RequestHeader: strings.ToLower(c.RequestHashHeader),
+	}
+	if err := checkRingSizes("minRingSize", p.MinSize, "maxRingSize", p.MaxSize); err != nil {
+		return picker.Policy{}, err
+	}
+	if h := p.RequestHeader; h != "" && (!isMetadataKey(h) || strings.HasSuffix(h, "-bin")) {
+		return picker.Policy{}, fmt.Errorf("requestHashHeader %q is not the name of a text header", c.RequestHashHeader)
+	}
+	return ring(p), nil
+}
+
+// isMetadataKey reports whether key can name a header of gRPC.
+func isMetadataKey(key string) bool {
+	return key != "" && strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyz-_.") == ""
+}
+
+// readable returns err, which is one of package protojson, with plain spaces for
+// those that the package varies in order not to be relied on: equal mistakes shall
+// read the same in logs.
+func readable(err error) error {
+	return errors.New(strings.ReplaceAll(err.Error(), "\u00a0", " "))
+}
