@@ -11,9 +11,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Func selects the hash function of a [Ring] or [Maglev] and of the requests
-// that are looked up in it: both sides must use the same one, or a request that
-// names a host by its key no longer finds it. The zero value is XXH3.
+// Func selects the hash function of a [Ring] or [Maglev] and of the requests that
+// are looked up in it. Both sides use the same one: only then does a request go
+// where other clients with this function send it. The zero value is XXH3.
 type Func uint8
 
 const (

