@@ -49,7 +49,11 @@ func (b *breaker) release() {
 // account acquires what the leaf counts its RPCs with.
 func (l *leaf) account(b *lb) {
 	l.breaker = acquireBreaker(l.cfg.Name, l.cfg.Service)
-	l.load, l.stopLoad = &picker.ClusterLoad{Silent: true}, func() {}
+	if server := l.cfg.Load.Server; server != "" && b.src != nil {
+		l.load, l.stopLoad = reportLoad(b.src, server, l.cfg.Name, l.cfg.Service)
+	} else {
+		l.load, l.stopLoad = &picker.ClusterLoad{Silent: true}, func() {}
+	}
 }
 
 // discharge gives back what account acquired. RPCs under way may go on

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds"
 )
 
 // policyName is the LB policy that the resolver's service config names. It
@@ -26,7 +25,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return policyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &lb{cc: cc, clusters: map[string]*cluster{}}
+	b := &lb{cc: cc, clusters: map[string]*cluster{}, serviceConfig: balancerOnly}
 	b.picker.current.Store(&published{})
 	return b
 }
@@ -51,12 +50,15 @@ type lb struct {
 	mu       sync.Mutex
 	closed   bool
 	opts     *Config
-	client   *xds.Client
+	src      *xdsResolver
 	unwatch  func()
 	cfg      *picker.Config // nil while the target cannot be served
 	fatal    error          // why it cannot be
 	clusters map[string]*cluster
 	version  uint64 // of the latest cluster that changed
+	plans    *plans // of cfg
+	// serviceConfig is what gRPC was told, balancerOnly at first.
+	serviceConfig string
 
 	// doomed closes the connections that have no endpoint any more, once no
 	// published snapshot leads to them.
@@ -100,11 +102,11 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		return errors.New("xdslb: this LB policy works with xdslb's resolver only")
 	}
 	b.lock()
-	if b.closed || b.client != nil {
+	if b.closed || b.src != nil {
 		b.unlock()
 		return nil
 	}
-	b.client, b.opts = src.client, src.opts
+	b.src, b.opts = src, src.opts
 	b.announce(connectivity.Connecting)
 	b.unlock()
 	stop := src.watch(b)
@@ -125,6 +127,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	if b.closed {
 		return
 	}
+	b.configureCalls(cfg)
 	b.cfg, b.fatal = cfg, nil
 	next := make(map[string]*cluster, len(cfg.Clusters))
 	for _, cc := range cfg.Clusters {
@@ -141,6 +144,31 @@ func (b *lb) Update(cfg *picker.Config) {
 	b.dropClusters()
 	b.clusters = next
 	b.publishSoon()
+}
+
+// configureCalls says what the routes say about RPCs besides where they go:
+// through gRPC's service config as far as that goes, the rest to interceptors.
+func (b *lb) configureCalls(cfg *picker.Config) {
+	if b.src == nil || b.cfg != nil && sameCalls(b.cfg, cfg) {
+		return
+	}
+	serviceConfig, expressed := methodConfigs(cfg)
+	b.plans = nil
+	if b.src.interceptors != nil {
+		b.plans = makePlans(cfg, expressed)
+	}
+	if serviceConfig != b.serviceConfig {
+		b.serviceConfig = serviceConfig
+		b.later = append(b.later, func() { b.src.configure(serviceConfig) })
+	}
+}
+
+// sameCalls reports whether two configurations have the same routes and
+// filters.
+func sameCalls(a, b *picker.Config) bool {
+	return len(a.Routes) == len(b.Routes) && (len(a.Routes) == 0 || &a.Routes[0] == &b.Routes[0]) &&
+		len(a.Filters) == len(b.Filters) && (len(a.Filters) == 0 || &a.Filters[0] == &b.Filters[0]) &&
+		a.MaxStreamDuration == b.MaxStreamDuration
 }
 
 // Error implements xds.Watcher: the target cannot be served.

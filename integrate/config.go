@@ -80,13 +80,28 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 }
 
 // DialOptions returns everything that a channel needs: the resolver of
-// [NewBuilder]. It fails as NewBuilder does.
+// [NewBuilder], and interceptors for what a resolver cannot do. It fails as
+// NewBuilder does.
+//
+// A channel without the interceptors lacks: timeouts and retries of routes
+// that match by header, by fraction, by a regular expression or by part of a
+// service's name (the others are in the service config that the resolver
+// gives to gRPC); HTTP filters such as fault injection; and that an RPC's
+// retries stay on the cluster of its first attempt.
+//
+// The options may be used for several channels.
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	b, err := NewBuilder(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return []grpc.DialOption{grpc.WithResolvers(b)}, nil
+	x := &interceptors{}
+	b.(*resolverBuilder).interceptors = x
+	return []grpc.DialOption{
+		grpc.WithResolvers(b),
+		grpc.WithChainUnaryInterceptor(x.unary),
+		grpc.WithChainStreamInterceptor(x.stream),
+	}, nil
 }
 
 // NewClient is [grpc.NewClient] for targets such as "xds:///service:port",

@@ -30,6 +30,17 @@ type published struct {
 	cfg      *picker.Config
 	clusters []clusterView // parallel to cfg.Clusters
 	fatal    error         // why there is no configuration; nil before the first
+	plans    *plans        // what interceptors do; nil if that is nothing
+}
+
+// routed returns the RPC if an interceptor chose its route. Targets without
+// such routes do not look.
+func (s *published) routed(info balancer.PickInfo) *rpc {
+	if s.plans == nil {
+		return nil
+	}
+	call, _ := info.Ctx.Value(rpcKey{}).(*rpc)
+	return call
 }
 
 // Pick implements balancer.Picker.
@@ -42,7 +53,12 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	if s.snapshot.NeedsRandom() {
 		r = rand.Uint64()
 	}
-	res := s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
+	var res picker.Result
+	if call := s.routed(info); call != nil {
+		res = s.snapshot.PickCluster(call.clusterIn(s), r)
+	} else {
+		res = s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
+	}
 	if res.Outcome == picker.Picked {
 		return s.clusters[res.Cluster].picks[res.Index], nil
 	}

@@ -52,6 +52,9 @@ func (b *lb) publish() {
 	prev := b.picker.current.Load()
 	next, helps := b.render(prev)
 	b.picker.current.Store(next)
+	if b.src != nil && b.src.link != nil && (next.snapshot != nil || next.fatal != nil) {
+		b.src.link.attach(&b.picker)
+	}
 	b.closeDoomed()
 
 	state := b.connectivity()
@@ -81,7 +84,7 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 		return next, b.fatal != nil
 	}
 	helps = prev.cfg != b.cfg
-	next.cfg = b.cfg
+	next.cfg, next.plans = b.cfg, b.plans
 	next.clusters = make([]clusterView, len(b.cfg.Clusters))
 	states := make([]picker.ClusterState, len(b.cfg.Clusters))
 	for i, cc := range b.cfg.Clusters {

@@ -33,14 +33,16 @@ type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
+	// interceptors are those of DialOptions; nil if the channel has none.
+	interceptors *interceptors
 }
 
 // Scheme implements resolver.Builder.
 func (b *resolverBuilder) Scheme() string { return b.scheme }
 
 // Build implements resolver.Builder: it joins the XdsClient and tells gRPC
-// once and for all which LB policy to use. Configurations reach that policy
-// directly, not through gRPC (D7).
+// which LB policy to use. Configurations reach that policy directly, not
+// through gRPC (D7).
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	boot := b.bootstrap
 	if boot == nil {
@@ -55,6 +57,8 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	}
 	r := &xdsResolver{
 		opts:      b.opts,
+		cc:        cc,
+		bootstrap: boot,
 		client:    xds.Acquire(boot, xds.Options{DialOptions: b.opts.ControlPlaneDialOptions, Linger: b.opts.Linger}),
 		listener:  listener,
 		authority: opts.Authority,
@@ -62,14 +66,10 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	if r.authority == "" {
 		r.authority = target.Endpoint()
 	}
-	err = cc.UpdateState(resolver.State{
-		ServiceConfig: cc.ParseServiceConfig(`{"loadBalancingConfig":[{"` + policyName + `":{}}]}`),
-		Attributes:    attributes.New(sourceKey{}, r),
-	})
-	if err != nil {
-		r.Close()
-		return nil, err
+	if b.interceptors != nil {
+		r.interceptors, r.link = b.interceptors, b.interceptors.link(target.String())
 	}
+	r.configure(balancerOnly)
 	return r, nil
 }
 
@@ -77,9 +77,26 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 // its LB policy's configuration.
 type xdsResolver struct {
 	opts      *Config
+	cc        resolver.ClientConn
+	bootstrap *bootstrap.Config
 	client    *xds.Client
 	listener  string
 	authority string
+
+	interceptors *interceptors // nil if the channel has none
+	link         *link
+}
+
+// configure tells gRPC the service config: which LB policy to use, always the
+// same, and what routes say about timeouts and retries, as far as it can be
+// said there.
+func (r *xdsResolver) configure(serviceConfig string) {
+	// gRPC asks for another resolution if the LB policy refuses the state,
+	// which ours does not.
+	_ = r.cc.UpdateState(resolver.State{
+		ServiceConfig: r.cc.ParseServiceConfig(serviceConfig),
+		Attributes:    attributes.New(sourceKey{}, r),
+	})
 }
 
 type sourceKey struct{}

@@ -83,6 +83,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	for _, p := range l.priorities {
 		p.recount()
 	}
+	l.load.Retain(cfg)
 	return l
 }
 
