@@ -100,9 +100,9 @@ func TestRingMovesLittle(t *testing.T) {
 			hosts := benchHosts(test.hosts)
 			full := mustNew(t, hosts, test.size, MaxSize, fn)
 			mean := 0.0
-			const sample = 10
+			const sample = 6
 			for i := range sample {
-				one := i * 9
+				one := i * 15
 				less := slices.Clone(hosts)
 				less[one].Weight = 0
 				all, ofOne := moves(mustUpdate(t, full, less).Pick, full.Pick, one)

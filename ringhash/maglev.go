@@ -43,11 +43,8 @@ func NewMaglev(hosts []Host, size uint64, fn Func) (*Maglev, error) {
 	if err := fn.validate(); err != nil {
 		return nil, err
 	}
-	if size > MaxTableSize {
-		return nil, fmt.Errorf("ringhash: maglev table size %d exceeds %d", size, MaxTableSize)
-	}
-	if !isPrime(size) {
-		return nil, fmt.Errorf("ringhash: maglev table size %d is not prime", size)
+	if err := validateTableSize(size); err != nil {
+		return nil, err
 	}
 	members, sum, err := rank(hosts)
 	if err != nil {
@@ -63,6 +60,16 @@ func NewMaglev(hosts []Host, size uint64, fn Func) (*Maglev, error) {
 		m.wide = nil
 	}
 	return m, nil
+}
+
+func validateTableSize(size uint64) error {
+	switch {
+	case size > MaxTableSize: // before isPrime, which takes its time with 2^64-1
+		return fmt.Errorf("ringhash: maglev table size %d exceeds %d", size, MaxTableSize)
+	case !isPrime(size):
+		return fmt.Errorf("ringhash: maglev table size %d is not prime", size)
+	}
+	return nil
 }
 
 func isPrime(n uint64) bool {

@@ -160,15 +160,6 @@ func TestMaglevSameKey(t *testing.T) {
 	}
 }
 
-func TestMaglevLargest(t *testing.T) {
-	m := mustMaglev(t, []Host{{"a", 0}, {"b", 1}}, MaxTableSize, XXH3)
-	for _, hash := range []uint64{0, MaxTableSize - 1, math.MaxUint64} {
-		if got := m.Pick(hash); got != 1 {
-			t.Errorf("Pick(%d) = %d, want 1", hash, got)
-		}
-	}
-}
-
 // The modulus by multiplication is exact.
 func TestMaglevSlot(t *testing.T) {
 	rng := newRand(15)
@@ -216,9 +207,9 @@ func TestIsPrime(t *testing.T) {
 			composite[m] = true
 		}
 	}
-	for _, n := range []uint64{DefaultTableSize, MaxTableSize} {
-		if !isPrime(n) {
-			t.Errorf("isPrime(%d) = false", n)
+	for _, n := range []uint64{2, DefaultTableSize, MaxTableSize} {
+		if err := validateTableSize(n); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestUpdateMatchesNew(t *testing.T) {
 	for _, key := range xxh64Twins(5) {
 		pool = append(pool, Host{key, 1}, Host{key, 2})
 	}
-	for range 150 {
+	for range 100 {
 		hosts := []Host{pool[rng.IntN(len(pool))]}
 		hosts[0].Weight = 1
 		for range rng.IntN(30) {
