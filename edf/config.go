@@ -1,0 +1,112 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package edf
+
+import (
+	"fmt"
+	"math"
+)
+
+// maxEndpoints keeps an index within 24 bits, so that at least 38 of a packed
+// key's 62 bits are left for the deadline. It also bounds what a hostile list of
+// endpoints can make the constructors allocate.
+const maxEndpoints = 1 << 24
+
+// A Config describes an EDF sequence and the place at which to enter it. The zero
+// value of each field but Weights is a sensible default.
+type Config struct {
+	// Weights holds one weight for each endpoint; a pick is an index into it. An
+	// endpoint of weight zero keeps its index but is never picked. At least one
+	// weight must be above zero, their sum at most 4294967295 (T-EDS-3), and
+	// their number at most 16777216.
+	Weights []uint32
+
+	// Start is how many picks of the sequence come before the first one, modulo
+	// its period. Zero is the order of the specification, which begins with the
+	// heaviest endpoint. A random 64-bit word makes endpoint i the first pick
+	// with probability Weights[i]/sum.
+	Start uint64
+
+	// Base is the ticket that draws the first pick; see Schedule.At. A Heap has
+	// no tickets and ignores it.
+	Base uint64
+
+	// Spread starts each endpoint at a phase of its own instead of all at once.
+	// Shares stay as exact, but an endpoint of weight 1000 beside a thousand of
+	// weight 1 no longer takes its thousand picks in a row. Equal weights keep
+	// their order. The sequence is then not the one of the specification.
+	Spread bool
+}
+
+// totals is what the constructors need to know of a valid set of weights.
+type totals struct {
+	endpoints int    // all of them
+	active    int    // those with a weight above zero
+	sum       uint64 // of all weights, at most 2^32-1
+	gcd       uint64 // of the weights above zero
+}
+
+// period is the number of picks after which the sequence repeats: by then every
+// endpoint has had weight/gcd picks and all deadlines fall due together.
+func (t totals) period() uint64 { return t.sum / t.gcd }
+
+// equal reports whether every active endpoint has the same weight.
+func (t totals) equal() bool { return t.period() == uint64(t.active) }
+
+// totals checks the weights. O(n); does not allocate.
+func (c Config) totals() (totals, error) {
+	t := totals{endpoints: len(c.Weights)}
+	if t.endpoints > maxEndpoints {
+		return t, fmt.Errorf("edf: weights: %d endpoints, more than %d", t.endpoints, maxEndpoints)
+	}
+	for _, w := range c.Weights {
+		if w == 0 {
+			continue
+		}
+		t.active++
+		t.sum += uint64(w)
+		if t.gcd != 1 {
+			t.gcd = gcd(uint64(w), t.gcd)
+		}
+	}
+	if t.active == 0 {
+		return t, fmt.Errorf("edf: weights: none of %d is above zero", t.endpoints)
+	}
+	if t.sum > math.MaxUint32 {
+		return t, fmt.Errorf("edf: weights: sum %d is more than %d", t.sum, uint32(math.MaxUint32))
+	}
+	return t, nil
+}
+
+// reweigh makes c take over from a sequence with totals t at place: it sets c.Start to the
+// same place in virtual time.
+//
+// After N picks virtual time is N/sum, on the scale on which an endpoint falls due every
+// 1/weight, so the new place is N*sum'/sum. Whatever weights stay the same then keep their
+// credit towards the next pick. Rounding to the nearest pick favours neither repeating nor
+// skipping one; rounding down would repeat half a pick with each update. If only the scale of
+// the weights has changed, their ratios have not, the periods are equal and so is the place.
+// place is below the period and hence below 2^32, so that the product fits 64 bits.
+func (c *Config) reweigh(t totals, place uint64) error {
+	if len(c.Weights) != t.endpoints {
+		return fmt.Errorf("edf: weights: %d endpoints cannot take over from %d", len(c.Weights), t.endpoints)
+	}
+	next, err := c.totals()
+	if err != nil {
+		return err
+	}
+	if next.period() == t.period() {
+		c.Start = place
+	} else {
+		c.Start = (place*next.sum + t.sum/2) / t.sum
+	}
+	return nil
+}
+
+func gcd(a, b uint64) uint64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}

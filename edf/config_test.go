@@ -1,0 +1,93 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package edf
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+var raceEnabled bool
+
+// scaled returns how often to repeat something: n, or a tenth where that takes ten times
+// as long.
+func scaled(n int) int {
+	if raceEnabled || testing.Short() {
+		return max(1, n/10)
+	}
+	return n
+}
+
+// oneGoroutine skips a test that takes long under the race detector and has nothing to race.
+func oneGoroutine(t *testing.T) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("one goroutine only")
+	}
+}
+
+func TestInvalidWeights(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		weights []uint32
+		want    string
+	}{
+		{"nil", nil, "edf: weights: none of 0 is above zero"},
+		{"zeros", make([]uint32, 3), "edf: weights: none of 3 is above zero"},
+		{"sum", []uint32{1 << 31, 1 << 31}, "edf: weights: sum 4294967296 is more than 4294967295"},
+		{"large sum", slices.Repeat([]uint32{1<<32 - 1}, 5), "edf: weights: sum 21474836475 is more than 4294967295"},
+		{"endpoints", make([]uint32, 1<<24+1), "edf: weights: 16777217 endpoints, more than 16777216"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			h, err := NewHeap(test.weights)
+			if h != nil || err == nil || err.Error() != test.want {
+				t.Errorf("NewHeap = %v, %v, want error %q", h, err, test.want)
+			}
+			s, err := NewSchedule(test.weights, 0)
+			if s != nil || err == nil || err.Error() != test.want {
+				t.Errorf("NewSchedule = %v, %v, want error %q", s, err, test.want)
+			}
+		})
+	}
+}
+
+// The largest sum is valid (T-EDS-3), and one endpoint may have all of it.
+func TestLargestWeights(t *testing.T) {
+	for _, weights := range [][]uint32{{1<<32 - 1}, {1<<31 - 1, 1 << 31}, {1, 1<<32 - 2}} {
+		forEachImpl(t, Config{Weights: weights}, func(t *testing.T, next func() int) {
+			if got, want := take(next, 300), newOracle(weights).take(300); !slices.Equal(got, want) {
+				t.Errorf("weights %v: got %v, want %v", weights, got, want)
+			}
+		})
+	}
+}
+
+func TestReweighRejects(t *testing.T) {
+	weights := []uint32{3, 2, 1}
+	h, _ := NewHeap(weights)
+	s, _ := NewSchedule(weights, 0)
+	for _, test := range []struct {
+		weights []uint32
+		want    string
+	}{
+		{[]uint32{1, 2}, "edf: weights: 2 endpoints cannot take over from 3"},
+		{nil, "edf: weights: 0 endpoints cannot take over from 3"},
+		{[]uint32{0, 0, 0}, "none of 3 is above zero"},
+	} {
+		if next, err := h.Reweigh(test.weights); next != nil || err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Heap.Reweigh(%v) = %v, %v, want error %q", test.weights, next, err, test.want)
+		}
+		if next, err := s.Reweigh(test.weights, 0); next != nil || err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Schedule.Reweigh(%v) = %v, %v, want error %q", test.weights, next, err, test.want)
+		}
+	}
+	// The old ones go on.
+	if got, want := take(h.Next, 6), newOracle(weights).take(6); !slices.Equal(got, want) {
+		t.Errorf("heap: got %v, want %v", got, want)
+	}
+	if got, want := take(s.Next, 6), newOracle(weights).take(6); !slices.Equal(got, want) {
+		t.Errorf("schedule: got %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,73 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package edf
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// The figures in the package documentation: over one period, the furthest that an endpoint's
+// picks get from its share of the picks so far, and the longest run of one endpoint (T-EDF-3).
+func TestFairness(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 5))
+	upTo := func(n int, most uint32) []uint32 {
+		weights := make([]uint32, n)
+		for i := range weights {
+			weights[i] = 1 + r.Uint32N(most)
+		}
+		return weights
+	}
+	for _, test := range []struct {
+		name          string
+		weights       []uint32
+		plain, spread string // deviation, run
+	}{
+		{"10 endpoints of weight 1 to 10", upTo(10, 10), "1.23 1", "1.14 1"},
+		{"100 endpoints of weight 1 to 1000", upTo(100, 1000), "1.73 1", "1.12 1"},
+		{"weight 1000 beside 1000 of weight 1", append([]uint32{1000}, slices.Repeat([]uint32{1}, 1000)...), "500.00 1000", "1.00 2"},
+		{"weight 1000 behind 1000 of weight 1", append(slices.Repeat([]uint32{1}, 1000), 1000), "499.50 999", "1.00 2"},
+	} {
+		for _, spread := range []bool{false, true} {
+			want := test.plain
+			if spread {
+				want = test.spread
+			}
+			h, err := Config{Weights: test.weights, Spread: spread}.Heap()
+			if err != nil {
+				t.Fatal(err)
+			}
+			deviation, run := unfairness(h, test.weights)
+			if got := fmt.Sprintf("%.2f %d", deviation, run); got != want {
+				t.Errorf("%s, spread %v: deviation and run %s, want %s", test.name, spread, got, want)
+			}
+		}
+	}
+}
+
+// unfairness draws a period from h.
+func unfairness(h *Heap, weights []uint32) (deviation float64, run int) {
+	picks := make([]float64, len(weights))
+	share := make([]float64, len(weights))
+	for i, w := range weights {
+		share[i] = float64(w) / float64(h.total.sum)
+	}
+	last, length := -1, 0
+	for n := range h.Period() {
+		i := h.Next()
+		picks[i]++
+		if i != last {
+			last, length = i, 0
+		}
+		length++
+		run = max(run, length)
+		for i := range picks {
+			deviation = max(deviation, math.Abs(picks[i]-float64(n+1)*share[i]))
+		}
+	}
+	return deviation, run
+}

@@ -1,0 +1,359 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package edf
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// impls are all ways to produce a sequence. They must agree in every pick.
+var impls = []struct {
+	name string
+	new  func(Config) (next func() int, err error)
+}{
+	{"heap", func(c Config) (func() int, error) {
+		h, err := c.Heap()
+		return h.Next, err
+	}},
+	{"schedule", func(c Config) (func() int, error) {
+		s, err := c.Schedule()
+		return s.Next, err
+	}},
+	{"period", func(c Config) (func() int, error) { // as if no window were needed, filled bit by bit
+		s, err := c.schedule(1<<20, 2*block)
+		return s.Next, err
+	}},
+	{"window", func(c Config) (func() int, error) {
+		s, err := c.schedule(0, 2*block)
+		return s.Next, err
+	}},
+}
+
+func take(next func() int, n int) []int {
+	picks := make([]int, n)
+	for i := range picks {
+		picks[i] = next()
+	}
+	return picks
+}
+
+// forEachImpl runs a test for all ways to produce the sequence of c.
+func forEachImpl(t *testing.T, c Config, f func(t *testing.T, next func() int)) {
+	for _, impl := range impls {
+		t.Run(impl.name, func(t *testing.T) {
+			next, err := impl.new(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			f(t, next)
+		})
+	}
+}
+
+// The sequences of the specification, from its text (EDF-8, EDF-9, EDF-13).
+func TestSeedVectors(t *testing.T) {
+	for _, test := range []struct {
+		weights []uint32
+		want    []int
+	}{
+		{[]uint32{1, 1, 1}, []int{0, 1, 2, 0, 1, 2, 0, 1, 2}},
+		{[]uint32{7, 7, 7}, []int{0, 1, 2, 0, 1, 2, 0, 1, 2}},
+		{[]uint32{2, 1}, []int{0, 0, 1, 0, 0, 1, 0, 0, 1}},
+		{[]uint32{1, 2, 4}, []int{2, 1, 2, 2, 0, 1, 2, 2, 1, 2, 2, 0, 1, 2}},
+		{[]uint32{5}, []int{0, 0, 0}},
+		{[]uint32{0, 2, 0, 1, 0}, []int{1, 1, 3, 1, 1, 3}},
+		// Ties go by index here, not to who has waited longest: Envoy would end in 1, 0.
+		{[]uint32{11, 3}, []int{0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}},
+	} {
+		t.Run(fmt.Sprint(test.weights), func(t *testing.T) {
+			if got := newOracle(test.weights).take(len(test.want)); !slices.Equal(got, test.want) {
+				t.Errorf("oracle: got %v, want %v", got, test.want)
+			}
+			forEachImpl(t, Config{Weights: test.weights}, func(t *testing.T, next func() int) {
+				if got := take(next, len(test.want)); !slices.Equal(got, test.want) {
+					t.Errorf("got %v, want %v", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// D1: the order is exact, whatever the weights.
+func TestSequenceIsTheOracles(t *testing.T) {
+	const picks = 700
+	for _, impl := range impls {
+		t.Run(impl.name, func(t *testing.T) {
+			t.Parallel()
+			for _, weights := range randomSets(scaled(1500), 40) {
+				next, err := impl.new(Config{Weights: weights})
+				if err != nil {
+					t.Fatal(err)
+				}
+				o := newOracle(weights)
+				for n := range picks {
+					if got, want := next(), o.next(); got != want {
+						t.Fatalf("weights %v: pick %d is %d, want %d", weights, n, got, want)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Spread is exact too, as long as 62 bits can tell the phases apart.
+func TestSpreadIsTheOracles(t *testing.T) {
+	for _, weights := range randomSets(scaled(300), 40) {
+		if slices.Max(weights) > 1000 {
+			continue
+		}
+		want := newSpreadOracle(weights).take(700)
+		for _, impl := range impls {
+			next, err := impl.new(Config{Weights: weights, Spread: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := take(next, len(want)); !slices.Equal(got, want) {
+				t.Fatalf("%s: weights %v: got %v, want %v", impl.name, weights, got, want)
+			}
+		}
+	}
+}
+
+// Two weights a and b make the hardest comparison where i*b and k*a differ by one: their
+// deadlines are 1/ab apart. It must come out right up to the largest product that packs,
+// beyond which keys are wide, and up to the largest there is.
+func TestNearestDeadlines(t *testing.T) {
+	for _, test := range []struct {
+		a, b uint32
+		wide bool
+	}{
+		{1 << 30, 1<<31 - 1, false},
+		{1 << 30, 1<<31 + 1, true},
+		{1<<31 - 1, 1 << 31, true},
+		{1<<31 - 99, 1<<31 + 98, true},
+		{3, 1<<32 - 4, false},
+		{1 << 16, 1<<32 - 1<<16 - 1, false},
+	} {
+		h, err := NewHeap([]uint32{test.a, test.b})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wide := h.wide != nil; wide != test.wide {
+			t.Errorf("weights %d and %d: wide keys: %v, want %v", test.a, test.b, wide, test.wide)
+		}
+		a, b := uint64(test.a), uint64(test.b)
+		for _, i := range []uint64{inverse(b, a), a - inverse(b, a)} { // i*b is 1 or -1 modulo a
+			n := i*b/a + i - 2
+			o := newOracle([]uint32{test.a, test.b})
+			o.skip(n)
+			h.Seek(n)
+			if got, want := take(h.Next, 6), o.take(6); !slices.Equal(got, want) {
+				t.Errorf("weights %d and %d: from pick %d on got %v, want %v", a, b, n, got, want)
+			}
+		}
+	}
+}
+
+// inverse returns x with x*a = 1 modulo m, for coprime a and m.
+func inverse(a, m uint64) uint64 {
+	r0, r1, x0, x1 := int64(m), int64(a%m), int64(0), int64(1)
+	for r1 > 1 {
+		q := r0 / r1
+		r0, r1, x0, x1 = r1, r0-q*r1, x1, x0-q*x1
+	}
+	return uint64(x1+int64(m)) % m
+}
+
+// Keys are moved back every two periods, which must not show (T-EDF-1).
+func TestSequenceRepeats(t *testing.T) {
+	for _, weights := range randomSets(scaled(400), 40) {
+		c := Config{Weights: weights}
+		h, err := c.Heap()
+		if err != nil {
+			t.Fatal(err)
+		}
+		period := h.Period()
+		if period > 2000 {
+			continue
+		}
+		want := newOracle(weights).take(int(period))
+		for _, impl := range impls {
+			next, _ := impl.new(c)
+			for n := range 7 * period {
+				if got, want := next(), want[n%period]; got != want {
+					t.Fatalf("%s: weights %v: pick %d of period %d is %d, want %d", impl.name, weights, n%period, n/period, got, want)
+				}
+			}
+		}
+	}
+}
+
+// Wide keys are moved back as well. Many endpoints of weight zero leave so few bits for
+// the deadline that a period short enough to be walked through needs them.
+func TestWideSequenceRepeats(t *testing.T) {
+	const a, b = 2_966_000, 2_966_001 // product just above 2^43
+	weights := make([]uint32, 1<<18+1)
+	weights[5], weights[1<<18] = a, b
+	wide, err := NewHeap(weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	packed, _ := NewHeap([]uint32{a, b})
+	if wide.wide == nil || packed.wide != nil {
+		t.Fatalf("wide keys: %v and %v, want true and false", wide.wide != nil, packed.wide != nil)
+	}
+	for n := range uint64(scaled(5)) * wide.Period() / 2 {
+		if got, want := wide.Next() != 5, packed.Next() != 0; got != want {
+			t.Fatalf("pick %d differs from that of packed keys", n)
+		}
+	}
+}
+
+func TestSeekIsManyPicks(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		for _, weights := range randomSets(scaled(200), 20) {
+			c := Config{Weights: weights, Spread: spread}
+			slow, err := c.Heap()
+			if err != nil {
+				t.Fatal(err)
+			}
+			fast, _ := c.Heap()
+			for n := range uint64(150) {
+				fast.Seek(n)
+				c.Start = n
+				started, _ := c.Heap()
+				want := slow.Next()
+				if got := fast.Next(); got != want {
+					t.Fatalf("%+v: after Seek(%d) the pick is %d, want %d", c, n, got, want)
+				}
+				if got := started.Next(); got != want {
+					t.Fatalf("%+v: the first pick is %d, want %d", c, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestSeekFar(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, weights := range randomSets(scaled(500), 30) {
+		h, err := NewHeap(weights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := r.Uint64()
+		o := newOracle(weights)
+		o.skip(n % h.Period())
+		h.Seek(n)
+		if got, want := take(h.Next, 50), o.take(50); !slices.Equal(got, want) {
+			t.Fatalf("weights %v: after Seek(%d) got %v, want %v", weights, n, got, want)
+		}
+	}
+}
+
+// EDF-2: at the end of a period shares are exact, and on the way no endpoint falls a whole
+// pick behind, nor gets further ahead than n*weight/sum.
+func TestQuotas(t *testing.T) {
+	for _, weights := range randomSets(scaled(1000), 30) {
+		h, err := NewHeap(weights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		picks := make([]uint64, len(weights))
+		for n := uint64(1); n <= min(h.Period(), 3000); n++ {
+			i := h.Next()
+			picks[i]++
+			if w := uint64(weights[i]); picks[i]*h.total.sum > w*(n+uint64(h.total.active)) {
+				t.Fatalf("weights %v: %d has had %d of %d picks", weights, i, picks[i], n)
+			}
+			for i, w := range weights {
+				if (picks[i]+1)*h.total.sum <= n*uint64(w) {
+					t.Fatalf("weights %v: %d has had %d of %d picks", weights, i, picks[i], n)
+				}
+				if n == h.Period() && picks[i]*h.total.sum != n*uint64(w) {
+					t.Fatalf("weights %v: %d has had %d picks in a period of %d", weights, i, picks[i], n)
+				}
+			}
+		}
+	}
+}
+
+func TestPeriod(t *testing.T) {
+	for _, test := range []struct {
+		weights []uint32
+		want    uint64
+	}{
+		{[]uint32{1}, 1},
+		{[]uint32{1 << 31}, 1},
+		{[]uint32{6, 0, 10}, 8},
+		{[]uint32{0, 7, 7, 7}, 3},
+		{[]uint32{1<<32 - 2, 1}, 1<<32 - 1},
+	} {
+		h, err := NewHeap(test.weights)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewSchedule(test.weights, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if h.Period() != test.want || s.Period() != test.want {
+			t.Errorf("weights %v: period %d and %d, want %d", test.weights, h.Period(), s.Period(), test.want)
+		}
+	}
+}
+
+// A key never passes three periods, and each match was decided rightly.
+func TestTournament(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		for _, weights := range randomSets(scaled(300), 40) {
+			h, err := Config{Weights: weights, Spread: spread}.Heap()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 50 {
+				var keys []uint64
+				for n, key := range h.tree {
+					if key < absent {
+						keys = append(keys, key)
+					} else if key != absent || n == 0 {
+						t.Fatalf("weights %v: node %d has key %#x", weights, n, key)
+					}
+				}
+				for _, c := range h.wide {
+					if c.due < absent {
+						keys = append(keys, c.due)
+					}
+				}
+				if len(keys) != len(h.classes) {
+					t.Fatalf("weights %v: %d live keys, want %d", weights, len(keys), len(h.classes))
+				}
+				if top, low := slices.Max(keys), slices.Min(keys); keys[0] != low || top-low > 1<<periodBits {
+					t.Fatalf("weights %v: winner %#x of keys from %#x to %#x", weights, keys[0], low, top)
+				}
+				h.Next()
+			}
+		}
+	}
+}
+
+func TestPacksIsSafe(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		a, b := uint64(1+r.Uint32N(1<<r.UintN(32))), uint64(1+r.Uint32N(1<<r.UintN(32)))
+		shift := 1 + r.IntN(24)
+		if a > b {
+			a, b = b, a
+		}
+		hi, lo := bits.Mul64(a, b)
+		want := a == b || hi == 0 && lo <= 1<<(periodBits-shift)
+		if got := packs([]uint64{a << 32, b << 32}, shift); a+b < 1<<32 && got != want {
+			t.Fatalf("packs(%d, %d, %d) = %v", a, b, shift, got)
+		}
+	}
+}

@@ -1,0 +1,358 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package edf
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Pick Start+k belongs to ticket Base+k, wherever both begin, also for tickets from before
+// Base as far as the stretch holds the whole period.
+func TestAt(t *testing.T) {
+	const picks = 300
+	r := rand.New(rand.NewPCG(7, 7))
+	for _, weights := range randomSets(scaled(500), 20) {
+		for _, base := range []uint64{0, 1, 1 << 20, 1<<63 - 100, 1 << 63, math.MaxUint64 - 50, r.Uint64()} {
+			c := Config{Weights: weights, Start: r.Uint64(), Base: base}
+			s, err := c.Schedule()
+			if err != nil {
+				t.Fatal(err)
+			}
+			o := newOracle(weights)
+			o.skip(c.Start % s.Period())
+			want := o.take(picks)
+			for k, want := range want {
+				if got := s.At(base + uint64(k)); got != want {
+					t.Fatalf("%+v: At(%d) = %d, want %d", c, base+uint64(k), got, want)
+				}
+			}
+			if s.Period() <= window {
+				for k := range uint64(picks) {
+					if got, want := s.At(base+k-s.Period()), want[k]; got != want {
+						t.Fatalf("%+v: At(%d) = %d, want %d", c, base+k-s.Period(), got, want)
+					}
+				}
+			}
+			if got := s.Fallbacks(); got != 0 {
+				t.Fatalf("%+v: %d fallbacks", c, got)
+			}
+		}
+	}
+}
+
+// Next draws the tickets that Ticket announces.
+func TestTicket(t *testing.T) {
+	s, err := Config{Weights: []uint32{4, 2, 1}, Base: 100}.Schedule()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k := range uint64(20) {
+		if got := s.Ticket(); got != 100+k {
+			t.Fatalf("Ticket() = %d, want %d", got, 100+k)
+		}
+		want := s.At(s.Ticket())
+		if got := s.Next(); got != want {
+			t.Fatalf("Next() = %d, At(%d) = %d", got, 100+k, want)
+		}
+	}
+}
+
+// EDF-13: equal weights are round robin, and take no memory.
+func TestEqualWeights(t *testing.T) {
+	for _, spread := range []bool{false, true} {
+		s, err := Config{Weights: slices.Repeat([]uint32{1 << 20}, 1000), Start: 998, Spread: spread}.Schedule()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.stretch != nil {
+			t.Error("equal weights have a stretch")
+		}
+		for k := range 3000 {
+			if got, want := s.Next(), (998+k)%1000; got != want {
+				t.Fatalf("pick %d is %d, want %d", k, got, want)
+			}
+		}
+	}
+}
+
+// Zero weights leave the others' indexes alone and are never picked.
+func TestZeroWeights(t *testing.T) {
+	weights := make([]uint32, 100)
+	for i := range weights {
+		weights[i] = uint32(i%3) * 5
+	}
+	for _, spread := range []bool{false, true} {
+		forEachImpl(t, Config{Weights: weights, Spread: spread}, func(t *testing.T, next func() int) {
+			for range 20_000 {
+				if i := next(); weights[i] == 0 {
+					t.Fatalf("picked %d, whose weight is zero", i)
+				}
+			}
+		})
+	}
+}
+
+// The modulus is exact from one end of the range to the other, for 1 as well.
+func TestPosition(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 200_000 {
+		s := Schedule{modulus: 1 + r.Uint64N(1<<r.UintN(64))}
+		if s.modulus > 1<<32 {
+			s.modulus = endless
+		}
+		s.inverse = math.MaxUint64 / s.modulus
+		p := r.Uint64()
+		for _, p := range []uint64{p, p / s.modulus * s.modulus, p/s.modulus*s.modulus - 1, 0, 1, math.MaxUint64} {
+			if got, want := s.position(p), p%s.modulus; got != want {
+				t.Fatalf("position(%d) modulo %d = %d, want %d", p, s.modulus, got, want)
+			}
+		}
+	}
+}
+
+// Indexes take 16 bits up to 65536 endpoints and 32 beyond.
+func TestManyEndpoints(t *testing.T) {
+	for _, n := range []int{1 << 16, 1<<16 + 1} {
+		weights := make([]uint32, n)
+		weights[0], weights[n-2], weights[n-1] = 3, 2, 5
+		o := newOracle([]uint32{3, 2, 5})
+		var want []int
+		for _, i := range o.take(20_000) {
+			want = append(want, []int{0, n - 2, n - 1}[i])
+		}
+		forEachImpl(t, Config{Weights: weights}, func(t *testing.T, next func() int) {
+			if got := take(next, len(want)); !slices.Equal(got, want) {
+				t.Errorf("%d endpoints: wrong sequence", n)
+			}
+		})
+	}
+}
+
+// A period that takes more than a window is held as well, if it is short enough, and is then
+// no longer in need of its Heap.
+func TestStretchKind(t *testing.T) {
+	oneGoroutine(t)
+	for _, test := range []struct {
+		weights []uint32
+		slides  bool
+		words   int
+		atOnce  bool
+	}{
+		{weights: []uint32{3, 4}, words: block / 4, atOnce: true},
+		{weights: []uint32{1, window - 1}, words: window / 4, atOnce: true},
+		{weights: []uint32{1, window}, words: (window + block) / 4},
+		{weights: []uint32{1, 1<<16 - 1}, words: 1 << 14},
+		{weights: []uint32{1, 1 << 16}, slides: true, words: window / 4},
+		{weights: append(make([]uint32, 1<<10), 1, 1<<19-1), words: 1 << 17},
+		{weights: append(make([]uint32, 1<<10), 1, 1<<19), slides: true, words: window / 4},
+		{weights: append(make([]uint32, 1<<17), 1, 1<<20), words: (1<<20 + block) / 2},
+		{weights: append(make([]uint32, 1<<17), 1, 1<<22), slides: true, words: window / 2},
+	} {
+		s, err := NewSchedule(test.weights, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slides := s.stretch.end == endless; slides != test.slides || len(s.stretch.words) != test.words {
+			t.Errorf("period %d of %d endpoints: slides %v in %d words, want %v in %d",
+				s.Period(), len(test.weights), slides, len(s.stretch.words), test.slides, test.words)
+		}
+		if atOnce := s.stretch.heap == nil; atOnce != test.atOnce {
+			t.Errorf("period %d: complete at once: %v, want %v", s.Period(), atOnce, test.atOnce)
+		}
+		for range s.Period() {
+			s.Next()
+		}
+		if kept := s.stretch.heap != nil; kept != test.slides {
+			t.Errorf("period %d: keeps its heap after a period: %v, want %v", s.Period(), kept, test.slides)
+		}
+		if got := s.Fallbacks(); got != 0 {
+			t.Errorf("period %d: %d fallbacks", s.Period(), got)
+		}
+	}
+}
+
+// schedules are the kinds of Schedule that hold a stretch, with the weights that make them.
+var schedules = []struct {
+	name    string
+	weights []uint32
+	longest uint64
+	window  uint64
+}{
+	{"complete", []uint32{5, 0, 17, 3, 1, 9}, 1 << 20, window},
+	{"period", []uint32{5000, 0, 17000, 333, 1, 9001}, 1 << 20, window},
+	{"window", []uint32{5000, 0, 17000, 333, 1, 9001}, 0, window},
+	{"small window", []uint32{5000, 0, 17000, 333, 1, 9001}, 0, 2 * block},
+}
+
+// Goroutines that draw at the same time share out the sequence: together they get what one
+// of them would, but for picks that are counted as fallbacks.
+func TestConcurrentNext(t *testing.T) {
+	const goroutines = 8
+	for _, test := range schedules {
+		t.Run(test.name, func(t *testing.T) {
+			c := Config{Weights: test.weights, Start: 4321, Base: 99}
+			s, err := c.schedule(test.longest, test.window)
+			if err != nil {
+				t.Fatal(err)
+			}
+			picks := scaled(40_000)
+			got := make([]atomic.Int64, len(c.Weights))
+			var done sync.WaitGroup
+			for range goroutines {
+				done.Go(func() {
+					for range picks {
+						got[s.Next()].Add(1)
+					}
+				})
+			}
+			done.Wait()
+			var off int64
+			h, _ := c.Heap()
+			for range goroutines * picks {
+				got[h.Next()].Add(-1)
+			}
+			for i := range got {
+				off += max(got[i].Load(), -got[i].Load())
+			}
+			// A fallback is one pick too few and one too many.
+			if fallbacks := s.Fallbacks(); off > 2*int64(fallbacks) || test.name == "complete" && fallbacks > 0 {
+				t.Errorf("counts differ by %d, with %d fallbacks", off, fallbacks)
+			}
+		})
+	}
+}
+
+// No pick is torn or passes for exact when it is not: tickets are drawn at random from
+// around the small window's edges by goroutines that hold each other up, and each pick that
+// differs from the sequence must have been counted.
+func TestConcurrentEdges(t *testing.T) {
+	const goroutines = 8
+	c := Config{Weights: []uint32{5000, 0, 17000, 333, 1, 9001}}
+	s, err := c.schedule(0, 2*block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	picks := uint64(scaled(60_000))
+	want := make([]int, goroutines*picks+4*block)
+	h, _ := c.Heap()
+	for i := range want {
+		want[i] = h.Next()
+	}
+	var front, wrong atomic.Uint64
+	var done sync.WaitGroup
+	for g := range uint64(goroutines) {
+		done.Go(func() {
+			r := rand.New(rand.NewPCG(g, g))
+			for range picks {
+				ticket := front.Add(1) - 1
+				ticket += r.Uint64N(2*block) - min(ticket, r.Uint64N(4*block))
+				if got := s.At(ticket); got != want[ticket] {
+					wrong.Add(1)
+					if got < 0 || got >= len(c.Weights) || c.Weights[got] == 0 {
+						t.Errorf("At(%d) = %d", ticket, got)
+						return
+					}
+				}
+				if ticket%37 == 0 {
+					runtime.Gosched()
+				}
+			}
+		})
+	}
+	done.Wait()
+	if wrong, fallbacks := wrong.Load(), s.Fallbacks(); wrong > fallbacks || fallbacks == 0 {
+		t.Errorf("%d picks differ from the sequence, %d were fallbacks", wrong, fallbacks)
+	}
+}
+
+func TestPlace(t *testing.T) {
+	s, err := Config{Weights: []uint32{4, 2, 2}, Start: 7, Base: 100}.Schedule()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ticket, want := range map[uint64]uint64{100: 3, 101: 0, 104: 3, 99: 2, 90: 1, 1<<40 + 100: 3} {
+		if got := s.Place(ticket); got != want {
+			t.Errorf("Place(%d) = %d, want %d", ticket, got, want)
+		}
+	}
+}
+
+// Nothing that a pick calls allocates, refills and seeks after a leap included.
+func TestNoAllocs(t *testing.T) {
+	oneGoroutine(t)
+	weights := []uint32{5000, 0, 17000, 333, 1, 9001}
+	h, _ := NewHeap(weights)
+	wide, _ := NewHeap([]uint32{1<<31 - 1, 1 << 31})
+	equal, _ := NewSchedule([]uint32{1, 1, 1}, 0)
+	period, _ := NewSchedule(weights, 0)
+	slides, _ := Config{Weights: weights}.schedule(0, window)
+	var ticket uint64
+	for name, f := range map[string]func(){
+		"Heap.Next":             func() { h.Next() },
+		"Heap.Next, wide":       func() { wide.Next() },
+		"Heap.Seek":             func() { h.Seek(12345) },
+		"Schedule.Next, equal":  func() { equal.Next() },
+		"Schedule.Next, period": func() { period.Next() },
+		"Schedule.Next, window": func() { slides.Next() },
+		"Schedule.At, gaps":     func() { ticket += 1 << 20; slides.At(ticket) },
+	} {
+		if got := testing.AllocsPerRun(2*window, f); got != 0 {
+			t.Errorf("%s: %v allocations", name, got)
+		}
+	}
+}
+
+// T-EDF-2: a random start makes each endpoint the first pick with the probability of its
+// share, so that clients which start together do not pile up on one. 100 000 fresh starts,
+// by Pearson's chi-square against a critical value of p = 0.001.
+func TestRandomStart(t *testing.T) {
+	oneGoroutine(t)
+	const starts = 100_000
+	for _, test := range []struct {
+		weights  []uint32
+		critical float64
+	}{
+		{[]uint32{1, 3}, 10.83},
+		{[]uint32{1, 99}, 10.83},
+		{[]uint32{10, 20, 0, 5, 40, 1, 24}, 20.52},
+	} {
+		c := Config{Weights: test.weights}
+		var sum float64
+		for _, w := range c.Weights {
+			sum += float64(w)
+		}
+		for _, impl := range impls {
+			if impl.name == "window" {
+				continue // like heap, from which it is filled, but slow to make
+			}
+			r := rand.New(rand.NewPCG(31378, 1))
+			picks := make([]float64, len(c.Weights))
+			for range starts {
+				c.Start = r.Uint64()
+				next, err := impl.new(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				picks[next()]++
+			}
+			var chi float64
+			for i, w := range c.Weights {
+				if want := starts * float64(w) / sum; want > 0 {
+					chi += (picks[i] - want) * (picks[i] - want) / want
+				} else if picks[i] > 0 {
+					t.Errorf("%s: %d was picked, whose weight is zero", impl.name, i)
+				}
+			}
+			if chi > test.critical {
+				t.Errorf("%s: weights %v: first picks %v: chi-square %.2f, critical %.2f", impl.name, c.Weights, picks, chi, test.critical)
+			}
+		}
+	}
+}
