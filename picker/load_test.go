@@ -31,7 +31,11 @@ func TestSizes(t *testing.T) {
 // T-LRS-3: issued = OK + failed + in progress and nothing is negative, whatever
 // happens meanwhile, and the counts are exact once nothing does.
 func TestLoadSnapshot(t *testing.T) {
-	const goroutines, rounds = 8, 5000
+	const goroutines = 8
+	rounds := 100000
+	if raceEnabled {
+		rounds = 5000
+	}
 	var (
 		load    Load
 		breaker Breaker
@@ -53,7 +57,7 @@ func TestLoadSnapshot(t *testing.T) {
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for !stop.Load() {
-			if s := load.Snapshot(); s.InProgress > goroutines*rounds || s.Issued != s.OK+s.Failed+s.InProgress {
+			if s := load.Snapshot(); s.InProgress > uint64(goroutines*rounds) || s.Issued != s.OK+s.Failed+s.InProgress {
 				t.Errorf("inconsistent snapshot %+v", s)
 				return
 			}
@@ -66,7 +70,7 @@ func TestLoadSnapshot(t *testing.T) {
 	if s.InProgress != 0 || s.Issued != s.OK+s.Failed {
 		t.Errorf("at rest: %+v", s)
 	}
-	if total := s.Issued + load.done[CallVoid].Load(); total != goroutines*rounds {
+	if total := s.Issued + load.done[CallVoid].Load(); total != uint64(goroutines*rounds) {
 		t.Errorf("%d calls were counted, want %d", total, goroutines*rounds)
 	}
 	if breaker.InFlight() != 0 {

@@ -118,7 +118,6 @@ func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, cluster
 			return false, fmt.Errorf("fraction: %d per million", *f)
 		}
 		r.fraction = certain.perMillion(*f)
-		live = live && *f > 0
 	}
 	r.free = len(r.headers) == 0 && r.fraction == certain
 	t.random = t.random || live && r.fraction.random()

@@ -1,0 +1,280 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+)
+
+func BenchmarkAlias(b *testing.B) {
+	for _, n := range []int{3, 100, 1000} {
+		weights := make([]uint32, n)
+		rng := newRand(1)
+		for i := range weights {
+			weights[i] = 1 + rng.Uint32N(1000)
+		}
+		a := mustAlias(b, weights)
+		b.Run(fmt.Sprintf("impl=alias/n=%d", n), func(b *testing.B) {
+			sum := 0
+			for b.Loop() {
+				sum += a.Pick(rand.Uint64())
+			}
+			sink.Store(int64(sum))
+		})
+		b.Run(fmt.Sprintf("impl=branchy/n=%d", n), func(b *testing.B) {
+			sum := 0
+			for b.Loop() {
+				sum += a.pickBranchy(rand.Uint64())
+			}
+			sink.Store(int64(sum))
+		})
+		b.Run(fmt.Sprintf("impl=draw/n=%d", n), func(b *testing.B) { // the floor: the random word alone
+			sum := uint64(0)
+			for b.Loop() {
+				sum += rand.Uint64()
+			}
+			sink.Store(int64(sum))
+		})
+	}
+}
+
+var sink atomic.Int64
+
+// pickBranchy is Pick with the choice written down as one.
+func (a *Alias) pickBranchy(r uint64) int {
+	column := int(r >> 33 * uint64(len(a.cells)) >> 31)
+	if c := &a.cells[column]; r*uint64(len(a.cells)) < c.threshold {
+		return int(c.self)
+	} else {
+		return int(c.other)
+	}
+}
+
+func BenchmarkBreaker(b *testing.B) {
+	b.Run("impl=breaker", func(b *testing.B) {
+		br := new(Breaker)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				if br.Acquire(1024) {
+					br.Release()
+				}
+			}
+		})
+	})
+	b.Run("impl=cas", func(b *testing.B) { // no early refusals
+		n := new(Counter)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				for {
+					v := n.n.Load()
+					if v >= 1024 {
+						break
+					}
+					if n.n.CompareAndSwap(v, v+1) {
+						n.n.Add(^uint64(0))
+						break
+					}
+				}
+			}
+		})
+	})
+}
+
+// BenchmarkLoad issues and ends an RPC, back to back (work=0) or with some time
+// before and after.
+func BenchmarkLoad(b *testing.B) {
+	spend := func(n int, x uint64) uint64 {
+		for range n {
+			x = x*6364136223846793005 + 1442695040888963407
+		}
+		return x
+	}
+	for _, work := range []int{0, 100} {
+		b.Run(fmt.Sprintf("layout=joint/work=%d", work), func(b *testing.B) {
+			l := new(Load)
+			b.RunParallel(func(pb *testing.PB) {
+				var x uint64
+				for pb.Next() {
+					l.ticket()
+					x = spend(work, x)
+					l.finish(CallOK)
+					x = spend(work, x)
+				}
+				sink.Store(int64(x))
+			})
+		})
+		b.Run(fmt.Sprintf("layout=split/work=%d", work), func(b *testing.B) {
+			issued, ok := new(Counter), new(Counter)
+			b.RunParallel(func(pb *testing.PB) {
+				var x uint64
+				for pb.Next() {
+					issued.Add()
+					x = spend(work, x)
+					ok.Add()
+					x = spend(work, x)
+				}
+				sink.Store(int64(x))
+			})
+		})
+	}
+}
+
+// benchWorld has localities of equal size that share the endpoints.
+func benchWorld(localities, n, drops int, silent bool) *world {
+	rng := newRand(1)
+	var list []Locality
+	for i := range localities {
+		weights := make([]uint32, n/localities)
+		for k := range weights {
+			weights[k] = 1 + rng.Uint32N(100)
+		}
+		list = append(list, zone(fmt.Sprint(i), 1+uint32(i), endpoints(i*n, weights...)))
+	}
+	w := newWorld()
+	w.cfg.Clusters, w.states, w.breakers, w.loads, w.known = nil, nil, nil, nil, nil
+	leaf := Leaf{MaxRequests: 1024, Priorities: []Priority{{Localities: list}}}
+	for i := range drops {
+		leaf.Drops = append(leaf.Drops, Drop{Category: fmt.Sprint(i), PerMillion: 100})
+	}
+	w.silent = silent
+	w.add(leaf)
+	return w
+}
+
+// BenchmarkPickFinish is an RPC's whole way through the snapshot, the random word
+// and the end included. Its floor is a plain round robin over the endpoints.
+func BenchmarkPickFinish(b *testing.B) {
+	b.Run("impl=roundrobin", func(b *testing.B) {
+		var (
+			states = make([]*EndpointState, 10)
+			next   = new(Counter)
+		)
+		b.RunParallel(func(pb *testing.PB) {
+			var e *EndpointState
+			for pb.Next() {
+				e = states[next.n.Add(1)%uint64(len(states))]
+			}
+			if e != nil {
+				b.Fail()
+			}
+		})
+	})
+	for _, test := range []struct {
+		localities, endpoints, drops int
+		silent                       bool
+	}{
+		{1, 10, 0, true}, {1, 10, 0, false}, {1, 200, 0, false}, {3, 30, 0, false}, {3, 30, 2, false}, {5, 200, 2, false},
+	} {
+		name := fmt.Sprintf("impl=snapshot/localities=%d/endpoints=%d/drops=%d/lrs=%t", test.localities, test.endpoints, test.drops, !test.silent)
+		b.Run(name, func(b *testing.B) {
+			w := benchWorld(test.localities, test.endpoints, test.drops, test.silent)
+			s := w.build(b)
+			states := w.flat(0)
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					var r uint64
+					if s.NeedsRandom() {
+						r = rand.Uint64()
+					}
+					if result := s.Pick(bg, "/package.Service/Method", r); result.Outcome == Picked {
+						states[result.Index].Finish(CallOK)
+					}
+				}
+			})
+		})
+	}
+}
+
+// BenchmarkMatch finds the route of an RPC to one of n methods, each with a
+// route of its own, in a random order.
+func BenchmarkMatch(b *testing.B) {
+	for _, n := range []int{1, 3, 20, 100, 1000} {
+		w := newWorld(zone("a", 1, endpoints(0, 1)))
+		to := w.cfg.Routes[0].Clusters
+		var methods []string
+		w.cfg.Routes = nil
+		for i := range n {
+			m := fmt.Sprintf("/some.package.v1.Service%d/Method%d", i/10, i%10)
+			methods = append(methods, m)
+			w.cfg.Routes = append(w.cfg.Routes, Route{Path: StringMatch{Kind: MatchExact, Value: m}, Clusters: to})
+		}
+		w.cfg.Routes = append(w.cfg.Routes, Route{Clusters: to})
+		s := w.build(b)
+		rng := newRand(1)
+		rng.Shuffle(n, func(i, j int) { methods[i], methods[j] = methods[j], methods[i] })
+		for len(methods) < 1024 {
+			methods = append(methods, methods[:min(len(methods), 1024-len(methods))]...)
+		}
+		b.Run(fmt.Sprintf("impl=index/n=%d", n), func(b *testing.B) {
+			sum, i := int32(0), 0
+			for b.Loop() {
+				route, _, _ := s.Match(bg, methods[i&1023], 0)
+				sum, i = sum+route, i+1
+			}
+			sink.Store(int64(sum))
+		})
+		b.Run(fmt.Sprintf("impl=linear/n=%d", n), func(b *testing.B) {
+			sum, i := int32(0), 0
+			for b.Loop() {
+				for k := range w.cfg.Routes {
+					if w.cfg.Routes[k].Path.matches(methods[i&1023]) {
+						sum += int32(k)
+						break
+					}
+				}
+				i++
+			}
+			sink.Store(int64(sum))
+		})
+	}
+}
+
+// BenchmarkPickUpdates picks while another goroutine publishes a snapshot with
+// a change for so many in 1000 picks.
+func BenchmarkPickUpdates(b *testing.B) {
+	for _, updates := range []int{0, 1, 10} {
+		b.Run(fmt.Sprintf("updates=%d", updates), func(b *testing.B) {
+			w := benchWorld(3, 30, 2, false)
+			var current atomic.Pointer[Snapshot]
+			current.Store(w.build(b))
+			states := w.flat(0)
+			i := 0
+			for b.Loop() {
+				if i++; updates > 0 && i%(1000/updates) == 0 {
+					states[0].Connectivity ^= Ready ^ Connecting
+					w.states[0].Version++
+					current.Store(w.build(b))
+				}
+				if result := current.Load().Pick(bg, "/s/m", rand.Uint64()); result.Outcome == Picked {
+					states[result.Index].Finish(CallOK)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkBuild makes the snapshot after one endpoint of one cluster has
+// changed.
+func BenchmarkBuild(b *testing.B) {
+	for _, test := range []struct{ clusters, localities, endpoints int }{{1, 1, 100}, {1, 10, 10000}, {1000, 1, 10}} {
+		b.Run(fmt.Sprintf("clusters=%d/localities=%d/endpoints=%d", test.clusters, test.localities, test.endpoints), func(b *testing.B) {
+			w := benchWorld(test.localities, test.endpoints, 0, false)
+			for range test.clusters - 1 {
+				w.add(*w.leaf(0))
+			}
+			w.build(b)
+			states := w.flat(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				states[0].Connectivity ^= Ready ^ Connecting
+				w.states[0].Version++
+				w.build(b)
+			}
+		})
+	}
+}

@@ -1,0 +1,318 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// What did not change is taken over, down to the pointer.
+func TestBuildTakesOver(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 2)), zone("b", 1, endpoints(2, 3, 4)))
+	w.add(Leaf{MaxRequests: 1, Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(0, 1))}}}})
+	first := w.build(t)
+
+	second := w.build(t)
+	if second.table != first.table || second.clusters[0] != first.clusters[0] || second.clusters[1] != first.clusters[1] {
+		t.Error("a build without a change makes something new")
+	}
+
+	w.flat(0)[2].Connectivity = Connecting
+	w.states[0].Version++
+	third := w.build(t)
+	was, is := second.clusters[0].localities, third.clusters[0].localities
+	if third.clusters[1] != second.clusters[1] {
+		t.Error("a cluster that did not change is made anew")
+	}
+	if is[0].schedule != was[0].schedule || &is[0].weights[0] != &was[0].weights[0] {
+		t.Error("a locality that did not change is made anew")
+	}
+	if is[1].schedule == was[1].schedule {
+		t.Error("a locality that lost an endpoint is taken over")
+	}
+
+	cfg := *w.cfg
+	cfg.Clusters = []*Cluster{w.cfg.Clusters[1], w.cfg.Clusters[0]}
+	w.cfg, w.states = &cfg, []ClusterState{w.states[1], w.states[0]}
+	fourth := w.build(t)
+	if fourth.clusters[0] != third.clusters[1] || fourth.clusters[1] != third.clusters[0] {
+		t.Error("clusters that moved are made anew")
+	}
+	if got := fourth.Pick(bg, "/s/m", 0); got.Cluster != 1 {
+		t.Errorf("a route leads to cluster %d after its cluster moved to 1", got.Cluster)
+	}
+
+	cfg.Routes = slices.Clone(cfg.Routes)
+	if w.build(t).table == fourth.table {
+		t.Error("routes that changed are taken over")
+	}
+}
+
+// A snapshot that was replaced still works, and its picks count in the same
+// places.
+func TestBuildKeepsOld(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
+	old := w.build(t)
+	for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
+		w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 2 // the same sequence
+	}
+	w.states[0].Version++
+	s := w.build(t)
+	var got []int32
+	for i := range 8 {
+		got = append(got, []*Snapshot{old, s}[i%2].Pick(bg, "/s/m", 0).Index)
+	}
+	if want := []int32{0, 1, 2, 3, 0, 1, 2, 3}; !slices.Equal(got, want) {
+		t.Errorf("two snapshots in turn pick %v, want %v", got, want)
+	}
+}
+
+// New weights go on from the same place, not from the start (D2): 10 picks are
+// 3/7 of a round of weights 1:2:4, and with 2:2:4, whose order is cabc, the
+// nearest place is 3 picks in.
+func TestBuildKeepsPlace(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 2, 4)))
+	picks(t, w.build(t), 10)
+	w.leaf(0).Priorities[0].Localities[0].Endpoints[0].Weight = 2
+	w.states[0].Version++
+	if got, want := picks(t, w.build(t), 6), "ccabcc"; got != want {
+		t.Errorf("after a change of weights picks %s, want %s", got, want)
+	}
+}
+
+// A new sequence starts anywhere with the same probability: the first pick of
+// many fresh snapshots is distributed like all picks (D2).
+func TestBuildRandomStart(t *testing.T) {
+	const rounds = 20000
+	w := newWorld(zone("a", 1, endpoints(0, 1, 9, 90)))
+	rng := newRand(1)
+	w.builder.start = rng.Uint64
+	var counts [3]float64
+	for range rounds {
+		w.snapshot = nil
+		counts[w.build(t).Pick(bg, "/s/m", 0).Index]++
+		w.flat(0)[0].Finish(CallOK)
+	}
+	for i, share := range []float64{.01, .09, .9} {
+		if math.Abs(counts[i]-rounds*share) > 4*math.Sqrt(rounds*share*(1-share)) {
+			t.Errorf("endpoint %d is the first of %v of %d snapshots, want a share of %v", i, counts[i], rounds, share)
+		}
+	}
+	// Build itself draws, too.
+	firsts := make(map[int32]bool)
+	for range 200 {
+		s, err := Build(nil, w.cfg, w.states, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		firsts[s.clusters[0].localities[0].first+int32(s.clusters[0].localities[0].schedule.At(0))] = true
+	}
+	if len(firsts) < 2 {
+		t.Error("all snapshots start with the same endpoint")
+	}
+}
+
+// Shares hold however often snapshots are replaced: with nothing changed, with
+// weights that wander, and with an endpoint that comes and goes. (Changes that
+// keep time with the picks can beat the average; random ones cannot.)
+func TestBuildContinuity(t *testing.T) {
+	rounds := 100000
+	if testing.Short() || raceEnabled {
+		rounds = 10000
+	}
+	rng := newRand(2)
+	for _, test := range []struct {
+		name   string
+		change func(w *world, i int)
+	}{
+		{"nothing", func(*world, int) {}},
+		{"a weight", func(w *world, _ int) {
+			list := w.leaf(0).Priorities[0].Localities[0].Endpoints
+			list[rng.IntN(len(list))].Weight ^= 1
+		}},
+		{"all weights", func(w *world, _ int) {
+			list := w.leaf(0).Priorities[0].Localities[0].Endpoints
+			for k := range list {
+				list[k].Weight = uint32(k+1)*10 + rng.Uint32N(4)
+			}
+		}},
+		{"endpoint", func(w *world, i int) { w.flat(0)[4].Connectivity = []Connectivity{Ready, TransientFailure}[i%2] }},
+	} {
+		w := newWorld(zone("a", 1, endpoints(0, 10, 20, 30, 40, 50)))
+		w.leaf(0).MaxRequests = math.MaxUint32
+		w.builder.start = newRand(1).Uint64
+		counts, due := make([]float64, 5), make([]float64, 5)
+		for i := range rounds {
+			test.change(w, i)
+			w.states[0].Version++
+			s := w.build(t)
+			weights := s.clusters[0].localities[0].weights
+			for k, weight := range weights {
+				due[k] += 10 * float64(weight) / float64(sum(weights))
+			}
+			for range 10 {
+				counts[s.Pick(bg, "/s/m", 0).Index]++
+			}
+		}
+		for k := range counts {
+			if math.Abs(counts[k]/due[k]-1) > .05 {
+				t.Errorf("%s: endpoint %d has %v picks, want %v ± 5 %%", test.name, k, counts[k], due[k])
+			}
+		}
+	}
+}
+
+func TestBuildErrors(t *testing.T) {
+	for _, test := range []struct {
+		change func(*world)
+		want   string
+	}{
+		{func(w *world) { w.cfg = nil }, "picker: no configuration"},
+		{func(w *world) { w.states = nil }, "picker: 0 states for 1 clusters"},
+		{func(w *world) { w.cfg.Clusters[0] = nil }, "picker: cluster 0 is nil"},
+		{func(w *world) {
+			w.cfg.Clusters = append(w.cfg.Clusters, w.cfg.Clusters[0])
+			w.states = append(w.states, w.states[0])
+		}, `picker: cluster "c0" is configured twice`},
+		{func(w *world) { w.cfg.Routes[0].Clusters[0].Name = "x" }, `picker: route 0 "": cluster "x" is not configured`},
+		{func(w *world) { w.states[0].Leaf = 1 }, `picker: cluster "c0": leaf 1 of 1 is in use`},
+		{func(w *world) { w.states[0].Priority = -1 }, `priority -1 of 1 is in use`},
+		{func(w *world) { w.states[0].Priority = 1 }, `priority 1 of 1 is in use`},
+		{func(w *world) { w.states[0].Localities = nil }, "0 states for 2 localities"},
+		{func(w *world) { w.states[0].Breaker = nil }, "no circuit breaker"},
+		{func(w *world) { w.states[0].Overload = nil }, "no circuit breaker"},
+		{func(w *world) { w.states[0].Drops = nil }, "1 drop categories have no counter each"},
+		{func(w *world) { w.states[0].Drops[0] = nil }, "1 drop categories have no counter each"},
+		{func(w *world) { w.leaf(0).Drops[0].PerMillion = 1e6 + 1 }, `drop category "x": 1000001 per million`},
+		{func(w *world) { w.leaf(0).Policy.Kind = PolicyRingHash }, "policy kind 2 is not supported"},
+		{func(w *world) { w.leaf(0).Policy.Flat = true }, "policy kind 0 in one layer of all localities is not supported"},
+		{func(w *world) { w.states[0].Localities[0].Endpoints = nil }, "locality {r a }: 0 states for 2 endpoints"},
+		{func(w *world) { w.states[0].Localities[0].Load = nil }, "locality {r a }: no load counters"},
+		{func(w *world) { w.states[0].Localities[0].Endpoints[1] = nil }, "endpoint 1 (10.0.0.1:443) is not bound to the counters"},
+		{func(w *world) { w.states[0].Localities[1].Endpoints[0] = new(EndpointState) }, "endpoint 0 (10.0.0.2:443) is not bound to the counters"},
+		{func(w *world) { w.states[0].Breaker = new(Breaker) }, "is not bound to the counters"},
+		{func(w *world) {
+			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
+				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = math.MaxUint32
+			}
+		}, `cluster "c0": locality {r a }: edf: weights: sum`},
+		{func(w *world) {
+			w.leaf(0).Priorities[0].Localities[0].Weight = 0
+			w.leaf(0).Priorities[0].Localities[1].Weight = 0
+		}, `localities: alias: none of 2 weights is above 0`},
+	} {
+		w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1)))
+		w.leaf(0).Drops = []Drop{{"x", 1}}
+		w.renew(0)
+		test.change(w)
+		s, err := Build(nil, w.cfg, w.states, nil)
+		if s != nil || err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("Build = %v, %v; want an error with %q", s, err, test.want)
+		}
+	}
+}
+
+// The zero configuration routes nothing, and nil header and prev are allowed.
+func TestBuildZero(t *testing.T) {
+	s, err := Build(nil, new(Config), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Pick(bg, "/s/m", 0), (Result{NoRoute, -1, -1, 0}); got != want || s.NeedsRandom() {
+		t.Errorf("Pick = %+v, want %+v", got, want)
+	}
+	w := newWorld(zone("a", 1, endpoints(0, 1)))
+	w.cfg.Routes[0].Headers = []HeaderMatch{{Name: "x", Kind: HeaderPresent}}
+	if got := w.build(t).Pick(bg, "/s/m", 0); got.Outcome != Picked {
+		t.Errorf("without a header hook a header is present: %+v", got)
+	}
+}
+
+// T-CB-1, T-LRS-3: counts are exact when all is quiet, though snapshots were
+// replaced all the time, and the limit held.
+func TestPickConcurrent(t *testing.T) {
+	const goroutines, limit = 8, 5
+	rounds := 20000
+	if testing.Short() || raceEnabled {
+		rounds = 2000
+	}
+	type published struct {
+		*Snapshot
+		endpoints []*EndpointState
+	}
+	w := newWorld(zone("a", 1, endpoints(0, 1, 2, 3)), zone("b", 2, endpoints(3, 1, 1)), zone("c", 3, endpoints(5, 7)))
+	w.leaf(0).MaxRequests = limit
+	w.leaf(0).Drops = []Drop{{"x", 100000}}
+	w.renew(0)
+	w.builder.start = rand.Uint64
+	var (
+		current               atomic.Pointer[published]
+		counts                [NotForwarding + 1]atomic.Uint64
+		ok, failed, void      atomic.Uint64
+		inFlight, over, calls atomic.Int64
+		pickers, writer       sync.WaitGroup
+		stop                  atomic.Bool
+	)
+	current.Store(&published{w.build(t), w.flat(0)})
+	for g := range goroutines {
+		pickers.Go(func() {
+			rng := newRand(uint64(g))
+			for range rounds {
+				p := current.Load()
+				result := p.Pick(bg, "/s/m", rng.Uint64())
+				counts[result.Outcome].Add(1)
+				if result.Outcome != Picked {
+					continue
+				}
+				calls.Add(1)
+				if inFlight.Add(1) > limit {
+					over.Add(1)
+				}
+				how := CallResult(rng.UintN(3))
+				[]*atomic.Uint64{&ok, &failed, &void}[how].Add(1)
+				inFlight.Add(-1)
+				p.endpoints[result.Index].Finish(how)
+			}
+		})
+	}
+	writer.Go(func() {
+		for i := 0; !stop.Load(); i++ {
+			for k, e := range w.flat(0) {
+				e.Connectivity = []Connectivity{Ready, Ready, Connecting}[(i+k)%3]
+			}
+			w.states[0].Version++
+			current.Store(&published{w.build(t), w.flat(0)})
+		}
+	})
+	pickers.Wait()
+	stop.Store(true)
+	writer.Wait()
+
+	if over.Load() > 0 {
+		t.Errorf("%d RPCs found more than %d in flight", over.Load(), limit)
+	}
+	var got LoadSnapshot
+	for _, l := range w.loads[0].Localities() {
+		s := l.Snapshot()
+		got = LoadSnapshot{got.Issued + s.Issued, got.OK + s.OK, got.Failed + s.Failed, got.InProgress + s.InProgress}
+	}
+	if want := (LoadSnapshot{counts[Picked].Load() - void.Load(), ok.Load(), failed.Load(), 0}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+	if n := w.loads[0].Drop("x").Load(); n != counts[Dropped].Load() || n == 0 {
+		t.Errorf("%d drops were counted, want %d", n, counts[Dropped].Load())
+	}
+	if n := w.loads[0].Overload().Load(); n != counts[Overloaded].Load() {
+		t.Errorf("%d refusals were counted, want %d", n, counts[Overloaded].Load())
+	}
+	if n := w.breakers[0].InFlight(); n != 0 {
+		t.Errorf("%d RPCs are in flight at the end", n)
+	}
+}

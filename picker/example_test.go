@@ -1,0 +1,87 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Weights 1:2:1 share the words in these proportions. A real caller passes
+// rand.Uint64().
+func ExampleAlias() {
+	a, err := picker.NewAlias([]uint32{1, 2, 1})
+	if err != nil {
+		panic(err)
+	}
+	var counts [3]int
+	for i := range uint64(1 << 10) {
+		counts[a.Pick(i<<54)]++
+	}
+	fmt.Println(counts)
+	// Output: [256 512 256]
+}
+
+// The kernel without gRPC: any proxy that fills a Config and keeps track of its
+// connections can pick from it.
+func ExampleBuild() {
+	cfg := &picker.Config{
+		Routes: []picker.Route{{Clusters: []picker.WeightedCluster{{Name: "backend", Weight: 1}}}},
+		Clusters: []*picker.Cluster{{
+			Name: "backend",
+			Leaves: []picker.Leaf{{
+				MaxRequests: 1024,
+				Priorities: []picker.Priority{{Localities: []picker.Locality{{
+					Weight: 1,
+					Endpoints: []picker.Endpoint{
+						{Addr: netip.MustParseAddrPort("10.0.0.1:443"), Weight: 1},
+						{Addr: netip.MustParseAddrPort("10.0.0.2:443"), Weight: 1},
+						{Addr: netip.MustParseAddrPort("10.0.0.3:443"), Weight: 1},
+					},
+				}}}},
+			}},
+		}},
+	}
+
+	// What outlives snapshots: the counters, and the endpoints bound to them.
+	var (
+		breaker   picker.Breaker
+		load      picker.ClusterLoad
+		local     = load.Locality(picker.LocalityID{})
+		endpoints = []*picker.EndpointState{{}, {}, {}}
+	)
+	for _, e := range endpoints {
+		e.Bind(local, &breaker)
+	}
+	endpoints[0].Connectivity = picker.Ready
+	endpoints[1].Connectivity = picker.Connecting
+	endpoints[2].Connectivity = picker.Ready
+
+	snapshot, err := picker.Build(nil, cfg, []picker.ClusterState{{
+		Version:    1, // to be changed with anything below, or in cfg
+		Localities: []picker.LocalityState{{Load: local, Endpoints: endpoints}},
+		Breaker:    &breaker,
+		Overload:   load.Overload(),
+	}}, nil)
+	if err != nil {
+		panic(err)
+	}
+
+	var picks [3]int
+	for range 10 {
+		result := snapshot.Pick(context.Background(), "/package.Service/Method", 0)
+		if result.Outcome == picker.Picked {
+			picks[result.Index]++
+			endpoints[result.Index].Finish(picker.CallOK) // at the end of the RPC
+		}
+	}
+	fmt.Println("picks:", picks)
+	fmt.Printf("load: %+v\n", local.Snapshot())
+	// Output:
+	// picks: [5 0 5]
+	// load: {Issued:10 OK:10 Failed:0 InProgress:0}
+}

@@ -1,0 +1,68 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// compile returns what the compiler says about the package under some flag.
+func compile(t *testing.T, flag string) []byte {
+	if testing.Short() || raceEnabled {
+		t.Skip("runs the compiler")
+	}
+	goTool, err := exec.LookPath("go")
+	if err != nil {
+		t.Skip("there is no go command")
+	}
+	out, err := exec.Command(goTool, "build", "-gcflags="+flag, ".").CombinedOutput()
+	if err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return out
+}
+
+// What a pick and the end of an RPC are made of is inlined into them.
+func TestInlining(t *testing.T) {
+	out := compile(t, "-m")
+	for _, name := range []string{
+		"(*Alias).Pick", "draw", "chance.hit", "(*Breaker).Acquire", "(*Breaker).Release", "(*Counter).Add",
+		"(*Load).ticket", "(*Load).finish", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
+	} {
+		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {
+			t.Errorf("%s is not inlined", name)
+		}
+	}
+}
+
+// The only indexes that the compiler has to check in the pick itself are those
+// that a table or a sequence returned.
+func TestBoundsChecks(t *testing.T) {
+	out := compile(t, "-d=ssa/check_bce")
+	source, err := os.ReadFile("snapshot.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bytes.Split(source, []byte("\n"))
+	allowed := map[string]int{
+		"to := &t.routes[route]": 1,
+		"return route, to.clusters[to.split.Pick(draw(r, drawCluster))], Picked": 2,
+		"i = c.alias.Pick(r)":   1,
+		"l := &c.localities[i]": 1,
+		"c.counts[i].Add()":     1,
+	}
+	for _, m := range regexp.MustCompile(`snapshot\.go:(\d+):\d+: Found Is(Slice)?InBounds`).FindAllSubmatch(out, -1) {
+		n, _ := strconv.Atoi(string(m[1]))
+		line := strings.TrimSpace(string(lines[n-1]))
+		if allowed[line]--; allowed[line] < 0 {
+			t.Errorf("snapshot.go:%d: unexpected bounds check: %s", n, line)
+		}
+	}
+}

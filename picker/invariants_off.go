@@ -1,0 +1,9 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !invariants
+
+package picker
+
+// invariants says whether Build checks what it made; see invariants_on.go.
+const invariants = false

@@ -1,0 +1,287 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+// picks returns the endpoint indexes of n picks as letters.
+func picks(t *testing.T, s *Snapshot, n int) string {
+	t.Helper()
+	var b strings.Builder
+	for range n {
+		result := s.Pick(bg, "/s/m", 0)
+		if result.Outcome != Picked {
+			t.Fatalf("outcome %d", result.Outcome)
+		}
+		b.WriteByte('a' + byte(result.Index))
+	}
+	return b.String()
+}
+
+// EDF-8, EDF-9, EDF-13, EDF-16: the order of the specification, which other
+// clients share.
+func TestPickGolden(t *testing.T) {
+	for _, test := range []struct {
+		weights []uint32
+		kind    PolicyKind
+		want    string
+	}{
+		{[]uint32{1, 1, 1}, PolicyEDF, "abcabcabc"},
+		{[]uint32{7, 7}, PolicyEDF, "abab"},
+		{[]uint32{2, 1}, PolicyEDF, "aabaab"},
+		{[]uint32{1, 2, 4}, PolicyEDF, "cbccabccbccabc"},
+		{[]uint32{1, 2, 4}, PolicyRoundRobin, "abcabc"},
+		{[]uint32{3}, PolicyEDF, "aaa"},
+	} {
+		w := newWorld(zone("a", 1, endpoints(0, test.weights...)))
+		w.leaf(0).Policy.Kind = test.kind
+		if got := picks(t, w.build(t), len(test.want)); got != test.want {
+			t.Errorf("weights %v, policy %d: picks %s, want %s", test.weights, test.kind, got, test.want)
+		}
+	}
+}
+
+// Only endpoints that are READY and not drained are picked, by their index among
+// all of them.
+func TestPickUsable(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1, 1)))
+	a, b := w.states[0].Localities[0].Endpoints, w.states[0].Localities[1].Endpoints
+	a[0].Connectivity, a[1].Connectivity = Idle, Connecting
+	b[0].Connectivity = TransientFailure
+	w.leaf(0).Priorities[0].Localities[1].Endpoints[1].Health = Draining
+	s := w.build(t)
+	if got := picks(t, s, 3); got != "eee" {
+		t.Errorf("picks %s, want eee", got)
+	}
+	if s.NeedsRandom() {
+		t.Error("a single locality with READY endpoints takes a random word")
+	}
+}
+
+// T-LOC-1, T-DROP-4: without a READY endpoint an RPC waits or fails, and is
+// neither dropped nor counted.
+func TestPickNone(t *testing.T) {
+	for _, test := range []struct {
+		states  []Connectivity
+		drained int
+		want    Outcome
+	}{
+		{[]Connectivity{Idle, TransientFailure}, -1, Queue},
+		{[]Connectivity{TransientFailure, Connecting}, -1, Queue},
+		{[]Connectivity{TransientFailure, TransientFailure}, -1, Failed},
+		{[]Connectivity{TransientFailure, Ready}, 1, Failed},
+		{[]Connectivity{TransientFailure, Connecting}, 1, Failed},
+		{nil, -1, Failed},
+	} {
+		w := newWorld(zone("a", 1, endpoints(0, make([]uint32, len(test.states))...)))
+		w.leaf(0).Drops = []Drop{{"all", 1e6}}
+		w.leaf(0).MaxRequests = 0
+		for i, state := range test.states {
+			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1
+			w.states[0].Localities[0].Endpoints[i].Connectivity = state
+			if i == test.drained {
+				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Health = Draining
+			}
+		}
+		w.renew(0)
+		result := w.build(t).Pick(bg, "/s/m", 0)
+		if want := (Result{Outcome: test.want}); result != want {
+			t.Errorf("%v: %+v, want %+v", test.states, result, want)
+		}
+		if n, m := w.loads[0].Drop("all").Load(), w.loads[0].Overload().Load(); n != 0 || m != 0 {
+			t.Errorf("%v: %d drops and %d refusals were counted", test.states, n, m)
+		}
+	}
+}
+
+func TestPickUnusableCluster(t *testing.T) {
+	for _, test := range []struct {
+		leaf   int
+		failed bool
+		err    error
+		want   Outcome
+	}{{-1, false, nil, Queue}, {-1, true, nil, Failed}, {-1, false, fmt.Errorf("x"), Failed}, {0, false, fmt.Errorf("x"), Failed}} {
+		w := newWorld(zone("a", 1, endpoints(0, 1)))
+		w.cfg.Clusters[0].Err = test.err
+		w.states[0].Leaf, w.states[0].Failed = test.leaf, test.failed
+		if got := w.build(t).Pick(bg, "/s/m", 0).Outcome; got != test.want {
+			t.Errorf("%+v: outcome %d", test, got)
+		}
+	}
+}
+
+// T-DROP-2, T-CB-1: drops come first, then the breaker; what they refuse leaves
+// no trace but its own counter.
+func TestPickRefused(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1)))
+	w.leaf(0).Drops = []Drop{{"none", 0}, {"half", 500000}}
+	w.leaf(0).MaxRequests = 2
+	w.renew(0)
+	s := w.build(t)
+	if !s.NeedsRandom() {
+		t.Error("a drop category of one half takes no random word")
+	}
+	var counts [NotForwarding + 1]uint64
+	rng := newRand(1)
+	const rounds = 100000
+	for range rounds {
+		result := s.Pick(bg, "/s/m", rng.Uint64())
+		counts[result.Outcome]++
+		if result.Outcome == Dropped && result.Index != 1 {
+			t.Fatalf("dropped by category %d, want 1", result.Index)
+		}
+	}
+	if counts[Picked] != 2 {
+		t.Errorf("%d RPCs were picked, want 2", counts[Picked])
+	}
+	if n := counts[Dropped]; math.Abs(float64(n)-rounds/2) > 5*math.Sqrt(rounds)/2 || n != w.loads[0].Drop("half").Load() || w.loads[0].Drop("none").Load() != 0 {
+		t.Errorf("%d of %d RPCs were dropped, and %d counted", n, rounds, w.loads[0].Drop("half").Load())
+	}
+	if n := counts[Overloaded]; n+counts[Dropped]+2 != rounds || n != w.loads[0].Overload().Load() {
+		t.Errorf("%d RPCs were refused, and %d counted", n, w.loads[0].Overload().Load())
+	}
+	w.flat(0)[0].Finish(CallOK)
+	w.flat(0)[0].Finish(CallOK)
+	want := LoadSnapshot{Issued: 2, OK: 2}
+	if got := w.states[0].Localities[0].Load.Snapshot(); got != want || w.breakers[0].InFlight() != 0 {
+		t.Errorf("at rest: %+v with %d in flight, want %+v", got, w.breakers[0].InFlight(), want)
+	}
+}
+
+// Routes decide on the cluster: A28, A36.
+func TestPickRoutes(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1)))
+	w.add(Leaf{MaxRequests: 1e9, Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(0, 1, 1))}}}})
+	w.leaf(0).MaxRequests = 1e9
+	w.cfg.Routes = []Route{
+		{Path: StringMatch{Value: "/stop/"}},
+		{Path: StringMatch{Value: "/split/"}, Clusters: []WeightedCluster{{Name: "c0", Weight: 1}, {Name: "c1", Weight: 3}}},
+		{Path: StringMatch{Value: "/one/"}, Clusters: []WeightedCluster{{Name: "c1", Weight: 1}}},
+		{Path: StringMatch{Value: "/head/"}, Headers: []HeaderMatch{{Name: "x", String: StringMatch{Value: "1"}}}, Clusters: []WeightedCluster{{Name: "c0", Weight: 1}}},
+	}
+	key := new(int)
+	w.header = func(ctx context.Context, name string) []string {
+		v, _ := ctx.Value(key).(string)
+		return []string{name + v}
+	}
+	w.cfg.Routes[3].Headers[0].String.Value = "x1"
+	s := w.build(t)
+	for _, test := range []struct {
+		ctx    context.Context
+		method string
+		want   Result
+	}{
+		{bg, "/stop/m", Result{NotForwarding, 0, -1, 0}},
+		{bg, "/other/m", Result{NoRoute, -1, -1, 0}},
+		{bg, "/one/m", Result{Picked, 2, 1, 0}},
+		{bg, "/one/m", Result{Picked, 2, 1, 1}},
+		{bg, "/head/m", Result{NoRoute, -1, -1, 0}},
+		{context.WithValue(bg, key, "1"), "/head/m", Result{Picked, 3, 0, 0}},
+	} {
+		if got := s.Pick(test.ctx, test.method, 0); got != test.want {
+			t.Errorf("Pick(%q) = %+v, want %+v", test.method, got, test.want)
+		}
+	}
+	var counts [2]float64
+	rng := newRand(1)
+	for range 100000 {
+		route, cluster, outcome := s.Match(bg, "/split/m", rng.Uint64())
+		if route != 1 || outcome != Picked {
+			t.Fatalf("Match = route %d with outcome %d", route, outcome)
+		}
+		counts[cluster]++
+	}
+	if math.Abs(counts[0]-25000) > 5*math.Sqrt(100000*.25*.75) {
+		t.Errorf("weights 1:3 make %v", counts)
+	}
+	if got, want := s.PickCluster(1, 0), (Result{Picked, -1, 1, 0}); got != want {
+		t.Errorf("PickCluster(1) = %+v, want %+v", got, want)
+	}
+	for _, cluster := range []int32{-1, 2, math.MaxInt32} {
+		if got, want := s.PickCluster(cluster, 0), (Result{NoRoute, -1, -1, 0}); got != want {
+			t.Errorf("PickCluster(%d) = %+v, want %+v", cluster, got, want)
+		}
+	}
+}
+
+// A27-EDSP-3: localities get their share of picks, whatever their endpoints are.
+func TestPickLocalities(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 100)), zone("b", 2, endpoints(1, 1, 1)), zone("c", 7, endpoints(3, 5)))
+	w.leaf(0).MaxRequests = 1e9
+	s := w.build(t)
+	var counts [4]float64
+	const rounds = 200000
+	rng := newRand(1)
+	for range rounds {
+		counts[s.Pick(bg, "/s/m", rng.Uint64()).Index]++
+	}
+	for i, share := range []float64{.1, .1, .1, .7} {
+		if math.Abs(counts[i]-rounds*share) > 5*math.Sqrt(rounds*share*(1-share)) {
+			t.Errorf("endpoint %d has %v of %d picks, want a share of %v", i, counts[i], rounds, share)
+		}
+	}
+	if counts[1] != counts[2] && counts[1] != counts[2]+1 {
+		t.Errorf("equal endpoints have %v and %v picks", counts[1], counts[2])
+	}
+}
+
+func TestNeedsRandom(t *testing.T) {
+	half := uint32(500000)
+	for _, test := range []struct {
+		name   string
+		change func(*world)
+		want   bool
+	}{
+		{"one cluster, one locality", func(*world) {}, false},
+		{"two localities", func(w *world) {
+			w.leaf(0).Priorities[0].Localities = append(w.leaf(0).Priorities[0].Localities, zone("b", 1, endpoints(1, 1)))
+			w.renew(0)
+			w.flat(0)[1].Connectivity = Ready
+		}, true},
+		{"all dropped", func(w *world) { w.leaf(0).Drops = []Drop{{"x", 1e6}}; w.renew(0) }, false},
+		{"half dropped", func(w *world) { w.leaf(0).Drops = []Drop{{"x", half}}; w.renew(0) }, true},
+		{"fraction", func(w *world) { w.cfg.Routes[0].Fraction = &half }, true},
+		{"split", func(w *world) {
+			w.cfg.Routes[0].Clusters = []WeightedCluster{{Name: "c0", Weight: 1}, {Name: "c0", Weight: 1}}
+		}, true},
+	} {
+		w := newWorld(zone("a", 1, endpoints(0, 1)))
+		test.change(w)
+		if got := w.build(t).NeedsRandom(); got != test.want {
+			t.Errorf("%s: NeedsRandom() = %t", test.name, got)
+		}
+	}
+}
+
+func TestPickAllocs(t *testing.T) {
+	w := benchWorld(3, 30, 2, false)
+	w.cfg.Routes = []Route{
+		{Path: StringMatch{Kind: MatchExact, Value: "/S/M", IgnoreCase: true}, Clusters: w.cfg.Routes[0].Clusters},
+		{Path: StringMatch{Kind: MatchExact, Value: "/s/m"}, Clusters: w.cfg.Routes[0].Clusters},
+		{Path: StringMatch{}, Clusters: []WeightedCluster{{Name: "c0", Weight: 1}, {Name: "c0", Weight: 2}}},
+	}
+	s, r, states := w.build(t), uint64(0), w.flat(0)
+	for _, method := range []string{"/s/m", "/S/m", "/other"} {
+		if n := testing.AllocsPerRun(1000, func() {
+			r += 0x9e3779b97f4a7c15
+			if result := s.Pick(bg, method, r); result.Outcome == Picked {
+				states[result.Index].Finish(CallOK)
+			}
+		}); n != 0 {
+			t.Errorf("Pick(%q) and Finish allocate %v times", method, n)
+		}
+	}
+	w.leaf(0).MaxRequests = 0
+	w.renew(0)
+	s = w.build(t)
+	if n := testing.AllocsPerRun(1000, func() { s.Pick(bg, "/s/m", 1) }); n != 0 {
+		t.Errorf("a refused Pick allocates %v times", n)
+	}
+}

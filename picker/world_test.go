@@ -1,0 +1,140 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+)
+
+// A world is a configuration with everything a caller of Build keeps beside it.
+type world struct {
+	cfg      *Config
+	states   []ClusterState
+	breakers []*Breaker
+	loads    []*ClusterLoad
+	known    []map[string]*EndpointState // by cluster, then address
+	builder  builder
+	header   func(ctx context.Context, name string) []string
+	snapshot *Snapshot
+	silent   bool // of loads
+}
+
+// newWorld has one route for everything to one cluster whose only priority has
+// the given localities, all READY.
+func newWorld(localities ...Locality) *world {
+	w := &world{
+		cfg: &Config{
+			Routes: []Route{{Clusters: []WeightedCluster{{Name: "c0", Weight: 1}}}},
+		},
+		builder: builder{start: func() uint64 { return 0 }},
+	}
+	w.add(Leaf{MaxRequests: 1024, Priorities: []Priority{{Localities: localities}}})
+	return w
+}
+
+// add adds a cluster with one leaf and makes all its endpoints READY.
+func (w *world) add(leaf Leaf) {
+	i := len(w.cfg.Clusters)
+	leaf.Name = fmt.Sprintf("c%d", i)
+	w.cfg.Clusters = append(w.cfg.Clusters, &Cluster{Name: leaf.Name, Leaves: []Leaf{leaf}})
+	w.states = append(w.states, ClusterState{})
+	w.breakers = append(w.breakers, new(Breaker))
+	w.loads = append(w.loads, &ClusterLoad{Silent: w.silent})
+	w.known = append(w.known, make(map[string]*EndpointState))
+	w.renew(i)
+	for _, l := range w.states[i].Localities {
+		for _, e := range l.Endpoints {
+			e.Connectivity = Ready
+		}
+	}
+}
+
+// leaf is the only leaf of cluster i.
+func (w *world) leaf(i int) *Leaf { return &w.cfg.Clusters[i].Leaves[0] }
+
+// renew brings the state of cluster i in line with its configuration, as
+// integrate does: endpoints keep their state by locality and address.
+func (w *world) renew(i int) {
+	leaf, s := w.leaf(i), &w.states[i]
+	s.Version++
+	s.Breaker, s.Overload, s.Drops = w.breakers[i], w.loads[i].Overload(), nil
+	for _, d := range leaf.Drops {
+		s.Drops = append(s.Drops, w.loads[i].Drop(d.Category))
+	}
+	s.Localities = nil
+	if len(leaf.Priorities) == 0 {
+		s.Leaf, s.Failed = -1, true
+		return
+	}
+	s.Leaf, s.Failed = 0, false
+	for _, l := range leaf.Priorities[s.Priority].Localities {
+		ls := LocalityState{Load: w.loads[i].Locality(l.ID)}
+		for _, e := range l.Endpoints {
+			key := fmt.Sprint(l.ID, e.Addr)
+			if w.known[i][key] == nil {
+				w.known[i][key] = new(EndpointState)
+				w.known[i][key].Bind(ls.Load, s.Breaker)
+			}
+			ls.Endpoints = append(ls.Endpoints, w.known[i][key])
+		}
+		s.Localities = append(s.Localities, ls)
+	}
+}
+
+// flat returns the endpoints that picks of cluster i index.
+func (w *world) flat(i int) (list []*EndpointState) {
+	for _, l := range w.states[i].Localities {
+		list = append(list, l.Endpoints...)
+	}
+	return list
+}
+
+// endpoint returns the endpoint that a pick of cluster i with that index means.
+func (w *world) endpoint(i, index int32) (locality int, cfg *Endpoint, state *EndpointState) {
+	localities := w.leaf(int(i)).Priorities[w.states[i].Priority].Localities
+	for k := range localities {
+		if n := int32(len(localities[k].Endpoints)); index >= n {
+			index -= n
+			continue
+		}
+		return k, &localities[k].Endpoints[index], w.states[i].Localities[k].Endpoints[index]
+	}
+	return -1, nil, nil
+}
+
+func (w *world) build(t testing.TB) *Snapshot {
+	t.Helper()
+	s, err := w.builder.build(w.snapshot, w.cfg, w.states, w.header)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.snapshot = s
+	return s
+}
+
+// endpoints returns one endpoint for each weight, on addresses of their own in
+// 10.0.0.0/8 from number first.
+func endpoints(first int, weights ...uint32) []Endpoint {
+	list := make([]Endpoint, len(weights))
+	for i, w := range weights {
+		list[i] = Endpoint{Addr: address(first + i), Weight: w}
+	}
+	return list
+}
+
+func address(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 443)
+}
+
+func zone(name string, weight uint32, endpoints []Endpoint) Locality {
+	return Locality{ID: LocalityID{Region: "r", Zone: name}, Weight: weight, Endpoints: endpoints}
+}
+
+var bg = context.Background()
+
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, seed)) }
