@@ -6,6 +6,8 @@ package ringhash
 import (
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 )
 
@@ -178,6 +180,37 @@ func TestUpdateIsIndependentOfHistory(t *testing.T) {
 			t.Fatal("ring depends on the updates before")
 		}
 	}
+}
+
+// Picks from a ring and its views go on while it is updated: nothing that is shared
+// is written, says the race detector.
+func TestConcurrentUse(t *testing.T) {
+	hosts := benchHosts(40)
+	r := mustNew(t, hosts[:30], 512, 1024, XXH64)
+	var current atomic.Pointer[Ring]
+	current.Store(r)
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	for g := range uint64(3) {
+		wg.Go(func() {
+			for hash := g; !done.Load(); hash += golden {
+				ring := current.Load()
+				view := ring.Restrict([]bool{true, false, true})
+				if host, ok := view.Pick(hash); ok && host != 0 && host != 2 {
+					t.Errorf("Pick(%#x) = %d, want 0 or 2", hash, host)
+				}
+				if host := ring.Pick(hash); host >= len(hosts) {
+					t.Errorf("Pick(%#x) = %d", hash, host)
+				}
+			}
+		})
+	}
+	for i := range 50 {
+		r = mustUpdate(t, r, hosts[i%10:20+i%20])
+		current.Store(r)
+	}
+	done.Store(true)
+	wg.Wait()
 }
 
 // Beyond the size at which added entries are partitioned.
