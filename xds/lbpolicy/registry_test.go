@@ -134,6 +134,7 @@ func TestConvertNil(t *testing.T) {
 func TestRestrict(t *testing.T) {
 	var all *Registry
 	noLeast := all.Restrict(func(k picker.PolicyKind) bool { return k != picker.PolicyLeastRequest })
+	onlyLeast := all.Restrict(func(k picker.PolicyKind) bool { return k == picker.PolicyLeastRequest })
 	noCustom := noLeast.Restrict(func(k picker.PolicyKind) bool { return k != picker.PolicyCustom })
 	notJSON := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
 	custom := typedStruct(t, "myorg.NoParser", nil)
@@ -148,6 +149,7 @@ func TestRestrict(t *testing.T) {
 		{"skipped", noLeast, listOf(t, choices(2), robin), "EDF Flat=true"},
 		{"skipped unseen", noLeast, listOf(t, choices(1), robin), "EDF Flat=true"},
 		{"skipped inside", noLeast, listOf(t, weighted(listOf(t, choices(2), robin))), "EDF"},
+		{"only what is inside counts", onlyLeast, listOf(t, robin, subset(4, listOf(t, weighted(listOf(t, choices(2)))))), "LeastRequest Least={Choices:2} Subset=4"},
 		{"skipped by its gRPC name", noLeast, listOf(t, typedStruct(t, nameLeastRequest, nil), robin), "EDF Flat=true"},
 		{"still there", noLeast, listOf(t, custom), "Custom Flat=true myorg.NoParser {}"},
 		{"restricted twice", noCustom, listOf(t, custom, choices(2), robin), "EDF Flat=true"},
@@ -200,6 +202,7 @@ func TestWith(t *testing.T) {
 		{"not for us", base.With(random, as(picker.Policy{}, fmt.Errorf("x: %w", ErrUnsupported))), both, "EDF Flat=true"},
 		{"of a kind not supported", added.Restrict(func(k picker.PolicyKind) bool { return k != first.Kind }), both, "EDF Flat=true"},
 		{"base afterwards", base, both, "EDF Flat=true"},
+		{"added afterwards", added, both, "PickFirst Flat=true First={Shuffle:false}"},
 	} {
 		p, err := test.r.Convert(test.list)
 		if got := describe(p); err != nil || got != test.want {

@@ -1,0 +1,46 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lbpolicy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	wrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// TestPeriods checks durations at the ends of what they can be, some of which the
+// JSON of protobuf cannot express.
+func TestPeriods(t *testing.T) {
+	const year = 31556952 // seconds
+	for _, test := range []struct {
+		period *durationpb.Duration
+		want   time.Duration
+		err    string // empty if there is none
+	}{
+		{nil, defaultBlackout, ""},
+		{new(durationpb.Duration), 0, ""},
+		{&durationpb.Duration{Nanos: 1}, 1, ""},
+		{&durationpb.Duration{Nanos: -1}, 0, "blackout_period -1ns is negative"},
+		{&durationpb.Duration{Seconds: 300 * year}, 1<<63 - 1, ""},
+		{&durationpb.Duration{Seconds: -300 * year}, 0, "is negative"},
+		{&durationpb.Duration{Seconds: 10001 * year}, 0, "blackout_period of 315601076952 seconds and 0 nanoseconds is not a valid duration"},
+		{&durationpb.Duration{Nanos: 1e9}, 0, "is not a valid duration"},
+		{&durationpb.Duration{Seconds: 1, Nanos: -1}, 0, "is not a valid duration"},
+	} {
+		p, err := new(Registry).Convert(listOf(t, &wrrv3.ClientSideWeightedRoundRobin{BlackoutPeriod: test.period}))
+		switch {
+		case test.err != "":
+			if err == nil || !strings.HasSuffix(err.Error(), test.err) {
+				t.Errorf("%v: got error %v, want %s", test.period, err, test.err)
+			}
+		case err != nil:
+			t.Errorf("%v: %v", test.period, err)
+		case p.WRR.Blackout != test.want:
+			t.Errorf("%v: got %v, want %v", test.period, p.WRR.Blackout, test.want)
+		}
+	}
+}
