@@ -99,8 +99,8 @@
 // # Cost
 //
 // Conversion runs once per changed cluster. It is linear in the size of the
-// message, except that each level of nesting holds its bytes again: at most 16
-// times the input in all.
+// message, except that each level of nesting holds its bytes again, at most 16
+// times in all, and the configuration of a custom policy once more as JSON.
 //
 // Sources: gRFC A24, A42, A48, A52, A58, A62, A68, A76, A114; Envoy's
 // documentation of the messages for what gRPC does not specify.
