@@ -1,0 +1,95 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// channel is the gRPC channel to one server, shared by its ADS stream and by
+// load reporting. Making and closing one calls into gRPC and into credentials,
+// so both happen without Client.mu, which guards only users.
+type channel struct {
+	cfg   *bootstrap.Server
+	users int
+
+	dial func() (*grpc.ClientConn, func(), error)
+	once sync.Once
+	cc   *grpc.ClientConn
+	stop func() // of the credentials
+	err  error
+}
+
+// channel returns the channel to a server for one more user; mu is held.
+func (c *Client) channel(cfg *bootstrap.Server) *channel {
+	ch := c.channels[cfg.Key()]
+	if ch == nil {
+		ch = &channel{cfg: cfg, dial: func() (*grpc.ClientConn, func(), error) { return c.dial(cfg) }}
+		c.channels[cfg.Key()] = ch
+	}
+	ch.users++
+	return ch
+}
+
+// releaseChannel is for when a user is done; mu is held.
+func (c *Client) releaseChannel(ch *channel) {
+	ch.users--
+	if ch.users > 0 {
+		return
+	}
+	delete(c.channels, ch.cfg.Key())
+	if c.closed {
+		go ch.close() // the user has outlived the client
+	} else {
+		c.tasks.Go(ch.close)
+	}
+}
+
+func (ch *channel) conn() (*grpc.ClientConn, error) {
+	ch.once.Do(func() { ch.cc, ch.stop, ch.err = ch.dial() })
+	return ch.cc, ch.err
+}
+
+func (ch *channel) close() {
+	ch.once.Do(func() {})
+	if ch.cc != nil {
+		ch.cc.Close()
+		ch.stop()
+	}
+}
+
+// dial makes the channel. It does not connect yet.
+func (c *Client) dial(cfg *bootstrap.Server) (*grpc.ClientConn, func(), error) {
+	opts, stop, err := cfg.DialOptions()
+	if err != nil {
+		return nil, nil, err
+	}
+	opts = append(opts,
+		grpc.WithDisableServiceConfig(),
+		// A server that vanished without a word is noticed after
+		// 5 min 20 s. More frequent pings would be refused by servers with
+		// gRPC's default enforcement policy.
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
+		// A state of the world has no size that could be called too large.
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           grpcbackoff.Config{BaseDelay: c.opts.BackoffBase, Multiplier: backoffFactor, Jitter: 0.5, MaxDelay: c.opts.BackoffMax},
+			MinConnectTimeout: 20 * time.Second,
+		}),
+	)
+	cc, err := grpc.NewClient(cfg.URI, append(opts, c.opts.DialOptions...)...)
+	if err != nil {
+		stop()
+		return nil, nil, err
+	}
+	return cc, stop, nil
+}

@@ -1,0 +1,312 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+var logger = grpclog.Component("xdslb")
+
+// Watcher receives one target's configuration. Its methods are called one at
+// a time, from a goroutine of the Client's that holds no lock, so they may
+// call anything of this package. While one runs, later configurations of the
+// same target replace each other, and the servers that sent them are held back
+// for a while.
+type Watcher interface {
+	// Update delivers a complete configuration, to be used from now on.
+	Update(*picker.Config)
+	// Error says that the target cannot be served at all, and why. It is
+	// over with the next Update. A target that has been served is not taken
+	// away for lack of a control plane.
+	Error(error)
+}
+
+// Options tune a Client. The zero value is what users get.
+type Options struct {
+	// DialOptions are added to what the bootstrap says about connections to
+	// control planes.
+	DialOptions []grpc.DialOption
+	// DNS resolves the names of LOGICAL_DNS clusters; nil is gRPC's "dns".
+	DNS resolver.Builder
+
+	// Linger is how long what nobody uses any more is kept up to date, so
+	// that a channel that leaves idle mode finds its configuration; 0 is
+	// 30 s, and less than 0 is not at all.
+	Linger time.Duration
+	// ResourceTimeout is how long a connected server may take to send a
+	// resource; 0 is 15 s (A57), or 30 s for servers that have the feature
+	// resource_timer_is_transient_error (A88).
+	ResourceTimeout time.Duration
+	// ConnectNotice is how long a connection may take until that counts as a
+	// failure; 0 is 1 s. The attempt goes on.
+	ConnectNotice time.Duration
+	// BackoffBase and BackoffMax bound the wait between streams; 0 is 1 s
+	// and 120 s.
+	BackoffBase, BackoffMax time.Duration
+}
+
+func (o Options) withDefaults() Options {
+	set := func(d *time.Duration, value time.Duration) {
+		if *d == 0 {
+			*d = value
+		}
+	}
+	set(&o.Linger, 30*time.Second)
+	set(&o.ConnectNotice, time.Second)
+	set(&o.BackoffBase, time.Second)
+	set(&o.BackoffMax, 120*time.Second)
+	if o.DNS == nil {
+		o.DNS = resolver.Get("dns")
+	}
+	return o
+}
+
+// Client talks to the servers of one bootstrap on behalf of all targets of the
+// process: one ADS stream per server, and one decoded copy of each resource
+// (D4). It must not be copied, is safe for concurrent use, and comes from
+// [Acquire].
+type Client struct {
+	cfg    *bootstrap.Config
+	opts   Options
+	node   *corev3.Node
+	known  map[string]*bootstrap.Server // by key: all of the bootstrap
+	ctx    context.Context              // ends with the client
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup // every goroutine of the client
+	done   chan struct{}  // closed when they have ended
+
+	users    int         // guarded by registry.mu
+	lingerer *time.Timer // runs while users is 0; guarded by registry.mu
+
+	// mu guards everything below and everything reachable from it. It is
+	// the only lock of the package besides registry.mu, is held for no
+	// longer than it takes to look at memory, and never while calling out.
+	mu          sync.Mutex
+	closed      bool
+	entries     map[entryKey]*entry
+	authorities map[authorityKey]*authority
+	servers     map[string]*server  // by key: those with a stream, or trying
+	channels    map[string]*channel // by key: those in use
+	views       map[viewKey]*view
+	touched     map[*view]chan struct{} // see response.apply; nil at other times
+}
+
+// registry holds the process's clients by fingerprint of their bootstrap. It
+// is the one global variable that sharing needs.
+var registry = struct {
+	mu      sync.Mutex
+	clients map[string]*Client
+}{clients: map[string]*Client{}}
+
+// Acquire returns the process's Client for a bootstrap, starting it if there is
+// none. The options are those of the first to ask. Each Acquire wants one
+// [Client.Release].
+func Acquire(cfg *bootstrap.Config, opts Options) *Client {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	c := registry.clients[cfg.Fingerprint()]
+	if c == nil {
+		c = newClient(cfg, opts.withDefaults())
+		registry.clients[cfg.Fingerprint()] = c
+	}
+	if c.lingerer != nil {
+		c.lingerer.Stop()
+		c.lingerer = nil
+	}
+	c.users++
+	return c
+}
+
+func newClient(cfg *bootstrap.Config, opts Options) *Client {
+	c := &Client{
+		cfg:         cfg,
+		opts:        opts,
+		node:        cfg.Node(),
+		known:       map[string]*bootstrap.Server{},
+		entries:     map[entryKey]*entry{},
+		authorities: map[authorityKey]*authority{},
+		servers:     map[string]*server{},
+		channels:    map[string]*channel{},
+		views:       map[viewKey]*view{},
+		done:        make(chan struct{}),
+	}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	note := func(servers []*bootstrap.Server) {
+		for _, s := range servers {
+			c.known[s.Key()] = s
+		}
+	}
+	note(cfg.Servers)
+	for _, a := range cfg.Authorities {
+		note(a.Servers)
+	}
+	return c
+}
+
+// Release gives up one Acquire. Some time after the last, see Options.Linger,
+// the Client closes its streams and connections and ends its goroutines; no
+// Watcher is called after that.
+func (c *Client) Release() {
+	registry.mu.Lock()
+	defer registry.mu.Unlock()
+	c.users--
+	if c.users > 0 {
+		return
+	}
+	if c.opts.Linger < 0 {
+		c.retire()
+		return
+	}
+	var t *time.Timer
+	t = time.AfterFunc(c.opts.Linger, func() {
+		registry.mu.Lock()
+		defer registry.mu.Unlock()
+		if c.lingerer == t {
+			c.retire()
+		}
+	})
+	c.lingerer = t
+}
+
+// retire closes a client without users; registry.mu is held.
+func (c *Client) retire() {
+	c.lingerer = nil
+	if registry.clients[c.cfg.Fingerprint()] == c {
+		delete(registry.clients, c.cfg.Fingerprint())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	for _, v := range c.views {
+		v.close()
+	}
+	for _, e := range c.entries {
+		e.stop()
+	}
+	for _, s := range c.servers {
+		s.close()
+	}
+	c.closed = true
+	c.cancel()
+	go func() {
+		c.tasks.Wait()
+		close(c.done)
+	}()
+}
+
+// Watch follows the target whose Listener has the given name, and whose virtual
+// host is chosen by authority. The Watcher hears of the configuration, or of
+// why there is none, as soon as either is known. Watches of the same target
+// share all work.
+//
+// cancel ends the watch. It does not wait: a call of the Watcher that has begun
+// when cancel is called may still be running when cancel returns, so cancel
+// may be called with any lock held, and from within such a call.
+func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return func() {}
+	}
+	v := c.view(viewKey{listener, authority})
+	one := &watch{watcher: w}
+	v.watches[one] = struct{}{}
+	if v.lingerer != nil {
+		v.lingerer.Stop()
+		v.lingerer = nil
+	}
+	v.poke()
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(v.watches, one)
+		if len(v.watches) == 0 && !v.closed && v.lingerer == nil {
+			v.linger()
+		}
+	}
+}
+
+// ResolveNow asks for another look-up of the names of all LOGICAL_DNS clusters
+// (A74). It is a hint, for when connections fail, and does not wait.
+func (c *Client) ResolveNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, e := range c.entries {
+		if key.typ == dnsType && e.lookup != nil {
+			e.lookup.again()
+		}
+	}
+}
+
+// Conn returns the channel to a server, the one that ADS uses as well, for load
+// reports; server is the Key of a server of the bootstrap, such as
+// picker.LoadReporting's. The caller calls release once it is done with the
+// channel, and does not close it.
+func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release func(), err error) {
+	cfg := c.known[server]
+	if cfg == nil {
+		return nil, nil, fmt.Errorf("xds: there is no server with key %q in the bootstrap", server)
+	}
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, nil, fmt.Errorf("xds: the client is closed")
+	}
+	ch := c.channel(cfg)
+	c.mu.Unlock()
+	release = sync.OnceFunc(func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.releaseChannel(ch)
+	})
+	cc, err := ch.conn()
+	if err != nil {
+		release()
+		return nil, nil, err
+	}
+	return cc, release, nil
+}
+
+// annotate adds to an error what a user needs to find the client in a control
+// plane's log (T-XDS-18).
+func (c *Client) annotate(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("[xDS node id: %s]: %w", c.node.GetId(), err)
+}
+
+// resourceTimeout is how long s may take to send a resource.
+func (c *Client) resourceTimeout(s *bootstrap.Server) time.Duration {
+	switch {
+	case c.opts.ResourceTimeout != 0:
+		return c.opts.ResourceTimeout
+	case s.ResourceTimerIsTransientError:
+		return 30 * time.Second
+	}
+	return 15 * time.Second
+}
+
+// decodeOptions are what the bootstrap says about resources from s.
+func (c *Client) decodeOptions(s *bootstrap.Server) resource.Options {
+	return resource.Options{
+		TrustedServer: s.TrustedXDSServer,
+		CertProviders: func(name string) bool { _, ok := c.cfg.CertProviders[name]; return ok },
+	}
+}

@@ -1,0 +1,367 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// TestNoControlPlane checks that a target without a control plane fails at
+// once, with everything needed to find out why (T-XDS-18), and recovers.
+func TestNoControlPlane(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		cp.refuse(errRefused)
+		start := time.Now()
+		w := h.watch("svc")
+		w.fails(t, "passthrough:///cp", `Listener resource "svc"`, "node-1", "connection refused")
+		if d := time.Since(start); d > 0 {
+			t.Errorf("the error took %v", d)
+		}
+		cp.serve(target("svc", 1)...)
+		cp.refuse(nil)
+		advance(5 * time.Second)
+		w.must(t)
+	})
+}
+
+// TestSilentAddress is TestNoControlPlane for a server that does not even
+// refuse: the error comes after ConnectNotice, while the attempt goes on.
+func TestSilentAddress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		cp.silent = true
+		start := time.Now()
+		w := h.watch("svc")
+		advance(time.Second)
+		w.fails(t, "passthrough:///cp", `Listener resource "svc"`, "node-1", "not connected after 1s", "CONNECTING")
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("the error took %v", d)
+		}
+		cp.serve(target("svc", 1)...)
+		cp.mu.Lock()
+		cp.silent = false
+		cp.mu.Unlock()
+		advance(30 * time.Second)
+		w.must(t)
+	})
+}
+
+// TestOutage checks that a control plane that goes away takes nothing with it,
+// not in an hour, and that what it says when it is back counts (A57).
+func TestOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := serving(t, Options{})
+		cp.refuse(errRefused)
+		advance(time.Hour)
+		if w.got().errs != 0 || w.got().updates != 1 {
+			t.Errorf("%d errors and %d updates, want none and 1", w.got().errs, w.got().updates)
+		}
+		late := h.watch("late")
+		late.fails(t, `"late"`, "refused")
+		if n := w.got().updates; n != 1 {
+			t.Errorf("%d updates for a target that is well, want 1", n)
+		}
+
+		cp.serve(endpointsAt("svc", 2))
+		cp.refuse(nil)
+		advance(5 * time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
+			t.Errorf("endpoints = %q, want the new ones", got)
+		}
+	})
+}
+
+// TestHangUpAfterResponse checks that a stream may end once something was said
+// on it: nobody is told (A57, T-XDS-8).
+func TestHangUpAfterResponse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		w := h.watch("svc")
+		cp.send(lds, "1", listenerTo("svc", "r"))
+		cp.hangUp(errors.New("going away"))
+		if w.got().errs != 0 {
+			t.Errorf("error %v", w.got().err)
+		}
+		advance(3 * time.Second)
+		cp.asked(rds, "r")
+		if cp.opened() != 2 {
+			t.Errorf("%d streams, want 2", cp.opened())
+		}
+		// This one ends without a response.
+		cp.hangUp(errors.New("overloaded"))
+		w.fails(t, `RouteConfiguration resource "r"`, "overloaded")
+	})
+}
+
+// TestRespondAndDie checks that a server that ends each stream after a response
+// sees no more than one stream in each base interval (T-XDS-8).
+func TestRespondAndDie(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		h.watch("svc")
+		const d = 100 * time.Second
+		for end := time.Now().Add(d); time.Now().Before(end); {
+			if s := cp.current(); s != nil {
+				cp.send(lds, "1", listenerTo("svc", "r"))
+				cp.hangUp(errors.New("crashed"))
+			}
+			advance(50 * time.Millisecond)
+		}
+		if n := cp.opened(); n > 101 || n < 30 {
+			t.Errorf("%d streams in %v, want one every 1 to 2 seconds", n, d)
+		}
+	})
+}
+
+// TestResourceTimer checks the time that a resource has to come (A57, T-XDS-7,
+// A88): from when a connected server was asked, anew on each stream, only for
+// resources that were never there; a late one is welcome.
+func TestResourceTimer(t *testing.T) {
+	for _, tt := range []struct {
+		feature string
+		timeout time.Duration
+		state   State
+	}{
+		{"", 15 * time.Second, DoesNotExist},
+		{"resource_timer_is_transient_error", 30 * time.Second, TimedOut},
+	} {
+		t.Run(tt.feature, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h, cp := only(t, Options{}, tt.feature)
+				cp.silent = true
+				w := h.watch("svc")
+				advance(10 * time.Second) // not connected: no timer
+				cp.mu.Lock()
+				cp.silent = false
+				cp.mu.Unlock()
+				for cp.current() == nil {
+					advance(100 * time.Millisecond)
+				}
+				advance(tt.timeout / 2)
+				cp.hangUp(errors.New("going away")) // the timer starts over
+				for cp.current() == nil {
+					advance(10 * time.Millisecond)
+				}
+				start := time.Now()
+				errs := w.got().errs
+				advance(tt.timeout - time.Second)
+				if w.got().errs != errs {
+					t.Fatalf("after %v: %v", time.Since(start), w.got().err)
+				}
+				advance(time.Second)
+				w.fails(t, `Listener resource "svc" not found`, "within "+tt.timeout.String(), "node-1",
+					"no Listener response at all") // T-XDS-17
+				if s := statusOf(h.c, lds, "svc"); s.State != tt.state {
+					t.Errorf("state = %v, want %v", s.State, tt.state)
+				}
+				cp.serve(target("svc", 1)...)
+				cp.send(lds, "1", listenerTo("svc", "svc"))
+				w.must(t)
+				// Nothing is timed that is in the cache.
+				cp.hangUp(errors.New("going away"))
+				advance(time.Hour)
+				if w.got().config == nil {
+					t.Errorf("error %v", w.got().err)
+				}
+			})
+		})
+	}
+}
+
+// TestHint checks that the hint of T-XDS-17 is given only where it applies.
+func TestHint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		cp.serve(listenerTo("there", "r"))
+		h.watch("there")
+		w := h.watch("svc")
+		advance(16 * time.Second)
+		w.fails(t, "not found")
+		if strings.Contains(w.got().err.Error(), "at all") {
+			t.Errorf("error %q, but there was a response", w.got().err)
+		}
+	})
+}
+
+// TestDeletion checks what the absence of a resource from a response means
+// (T-XDS-6, A53, A88), by type, for resources that were there before.
+func TestDeletion(t *testing.T) {
+	for _, features := range [][]string{nil, {"ignore_resource_deletion"}, {"fail_on_data_errors"}, {"fail_on_data_errors", "ignore_resource_deletion"}} {
+		for _, typ := range []resource.Type{lds, rds, cds, eds} {
+			t.Run(fmt.Sprint(typ, features), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					h, cp, w := serving(t, Options{}, features...)
+					cp.send(typ, "empty")
+					full := typ == lds || typ == cds
+					drops := full && len(features) > 0 && features[0] == "fail_on_data_errors"
+					switch {
+					case !drops:
+						if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+							t.Errorf("endpoints = %q, want those from before", got)
+						}
+						if note := w.cluster(t, "svc").Leaves[0].Note; (note != nil) != (typ == cds) {
+							t.Errorf("note = %v", note)
+						}
+					case typ == lds:
+						w.fails(t, `Listener resource "svc" not found`, "deleted", "node-1")
+					default:
+						if err := w.cluster(t, "svc").Err; err == nil || !strings.Contains(err.Error(), "deleted") {
+							t.Errorf("cluster error = %v, want one that says deleted", err)
+						}
+					}
+					want := Acked
+					if full {
+						want = DoesNotExist
+					}
+					if s := statusOf(h.c, typ, "svc"); s.State != want || (s.Version == "") != drops {
+						t.Errorf("status = %+v, want state %v", s, want)
+					}
+					// It comes back as it was.
+					cp.send(typ, "1", target("svc", 1)[typ])
+					if c := w.cluster(t, "svc"); ports(c) != "svc 1" || c.Leaves[0].Note != nil {
+						t.Errorf("cluster = %+v, want it back", c)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestNotYetReceived checks that the absence of a resource that was asked for
+// only just is no deletion (T-XDS-6).
+func TestNotYetReceived(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, _ := serving(t, Options{}, "fail_on_data_errors")
+		w := h.watch("new")
+		cp.send(lds, "2", listenerTo("svc", "svc")) // computed before it was asked for new
+		synctest.Wait()
+		if w.got().errs != 0 {
+			t.Errorf("error %v", w.got().err)
+		}
+		cp.serve(target("new", 2)...)
+		w.must(t)
+	})
+}
+
+// TestDataErrors is the rest of A88's table: invalid versions, and errors that
+// the server reports in the place of a resource (xRFC TP3), with and without an
+// earlier version.
+func TestDataErrors(t *testing.T) {
+	report := func(cp *fake, code codes.Code) {
+		cp.respond(cds, &discoveryv3.DiscoveryResponse{VersionInfo: "e", ResourceErrors: []*discoveryv3.ResourceError{{
+			ResourceName: &discoveryv3.ResourceName{Name: "svc"},
+			ErrorDetail:  &statuspb.Status{Code: int32(code), Message: "the reason"},
+		}}})
+	}
+	for _, tt := range []struct {
+		name  string
+		send  func(cp *fake)
+		state State
+		drops bool // with fail_on_data_errors
+		text  string
+	}{
+		{"invalid", func(cp *fake) { cp.send(cds, "bad", badCluster("svc")) }, Nacked, true, "svc"},
+		{"not found", func(cp *fake) { report(cp, codes.NotFound) }, ReceivedError, true, "NotFound: the reason"},
+		{"permission denied", func(cp *fake) { report(cp, codes.PermissionDenied) }, ReceivedError, true, "PermissionDenied: the reason"},
+		{"internal", func(cp *fake) { report(cp, codes.Internal) }, ReceivedError, false, "Internal: the reason"},
+	} {
+		for _, feature := range []string{"", "fail_on_data_errors"} {
+			t.Run(tt.name+"/cached/"+feature, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					h, cp, w := serving(t, Options{}, feature)
+					tt.send(cp)
+					c := w.cluster(t, "svc")
+					if tt.drops && feature != "" {
+						if c.Err == nil || !strings.Contains(c.Err.Error(), tt.text) {
+							t.Errorf("cluster error = %v, want %q", c.Err, tt.text)
+						}
+					} else if ports(c) != "svc 1" || c.Leaves[0].Note == nil || !strings.Contains(c.Leaves[0].Note.Error(), tt.text) {
+						t.Errorf("cluster = %q with %v, want the last version and a note with %q", ports(c), c.Leaves, tt.text)
+					}
+					if s := statusOf(h.c, cds, "svc"); s.State != tt.state {
+						t.Errorf("state = %v, want %v", s.State, tt.state)
+					}
+				})
+			})
+			t.Run(tt.name+"/uncached/"+feature, func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					h, cp := only(t, Options{}, feature)
+					w := h.watch("svc")
+					cp.send(lds, "1", listenerTo("svc", "r"))
+					cp.send(rds, "1", routesTo("r", "svc"))
+					tt.send(cp)
+					if err := w.cluster(t, "svc").Err; err == nil || !strings.Contains(err.Error(), tt.text) || !strings.Contains(err.Error(), "node-1") {
+						t.Errorf("cluster error = %v, want %q and the node", err, tt.text)
+					}
+					advance(time.Minute) // the timer must not run any more
+					if s := statusOf(h.c, cds, "svc"); s.State != tt.state {
+						t.Errorf("state = %v, want %v", s.State, tt.state)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestFlowControl checks that a server is not read while the watchers are busy
+// with what it sent before (T-XDS-14), within reason.
+func TestFlowControl(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, cp, w := serving(t, Options{})
+		before := cp.count(eds)
+		w.mu.Lock()
+		w.block = make(chan struct{})
+		w.mu.Unlock()
+		cp.send(eds, "0", endpointsAt("svc", 100))
+		// Other types go on while the watcher is busy.
+		cp.send(cds, "x", clusterTo("svc", "svc"))
+		if req := cp.last(cds); req.VersionInfo != "x" {
+			t.Errorf("CDS waits for a watcher of EDS: %v", req)
+		}
+		for i := range 4 {
+			cp.send(eds, fmt.Sprint(1+i), endpointsAt("svc", uint16(101+i)))
+		}
+		if n := cp.count(eds) - before; n != 1 {
+			t.Errorf("%d responses handled while the watcher is busy, want 1", n)
+		}
+		// A watcher that does not return does not stop the server for ever.
+		advance(2 * patience)
+		if n := cp.count(eds) - before; n != 3 {
+			t.Errorf("%d responses handled after %v, want patience to have an end", n, 2*patience)
+		}
+		advance(2 * patience)
+		block := w.block
+		w.mu.Lock()
+		w.block = nil
+		w.mu.Unlock()
+		close(block)
+		if got := ports(w.cluster(t, "svc")); got != "svc 104" {
+			t.Errorf("endpoints = %q, want the latest", got)
+		}
+		if w.got().updates != 3 {
+			t.Errorf("%d updates, want 3: the first, the one that blocked, and the latest", w.got().updates)
+		}
+	})
+}
+
+// TestBadChannel checks that an error of the channel itself is reported.
+func TestBadChannel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{strings.Replace(serverDoc("cp"), "passthrough:///cp", "nosuchscheme:///\\u0000", 1)}, "")
+		w := h.watch("svc")
+		w.fails(t, "node-1", "svc")
+	})
+}

@@ -1,0 +1,223 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// two returns a client with a chain of two servers.
+func two(t *testing.T) (h *harness, first, second *fake) {
+	t.Helper()
+	h = newHarness(t, Options{}, []string{serverDoc("first"), serverDoc("second")}, "")
+	return h, h.servers["first"], h.servers["second"]
+}
+
+// TestFallback checks when a server is left for the next in the chain, and when
+// that one is left again (A71, T-XDS-16).
+func TestFallback(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, first, second := two(t)
+		first.serve(target("svc", 1)...)
+		second.serve(append(target("svc", 2), target("new", 3)...)...)
+		w := h.watch("svc")
+		w.must(t)
+		first.refuse(errRefused)
+		advance(10 * time.Minute)
+		if n := second.opened(); n != 0 {
+			t.Errorf("%d streams to the second server, and nothing is missing", n)
+		}
+		// A resource that is not in the cache: now everything comes from the
+		// second server.
+		late := h.watch("new")
+		if got := ports(late.cluster(t, "new")); got != "new 3" {
+			t.Errorf("endpoints = %q", got)
+		}
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
+			t.Errorf("endpoints = %q, want those of the second server", got)
+		}
+		if w.got().errs+late.got().errs != 0 {
+			t.Errorf("errors %v, %v", w.got().err, late.got().err)
+		}
+		second.asked(lds, "new", "svc")
+		// The first server is back.
+		first.serve(target("new", 4)...)
+		first.refuse(nil)
+		advance(10 * time.Minute)
+		if a, b := ports(w.cluster(t, "svc")), ports(late.cluster(t, "new")); a != "svc 1" || b != "new 4" {
+			t.Errorf("endpoints = %q and %q, want those of the first server", a, b)
+		}
+		if second.current() != nil {
+			t.Error("the second server still has a stream")
+		}
+		if n := second.opened(); n != 1 {
+			t.Errorf("%d streams to the second server, want 1", n)
+		}
+	})
+}
+
+// TestFallbackFails checks that an error comes when the last server of the
+// chain fails, not before, and names them all.
+func TestFallbackFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, first, second := two(t)
+		first.refuse(errRefused)
+		second.silent = true
+		w := h.watch("svc")
+		advance(500 * time.Millisecond)
+		if w.got().errs != 0 {
+			t.Errorf("error %v while the second server may still answer", w.got().err)
+		}
+		advance(time.Second)
+		w.fails(t, "passthrough:///first", "connection refused", "passthrough:///second", "not connected after 1s", "node-1", `"svc"`)
+	})
+}
+
+// TestFallbackOfNothing checks that what the first server said does not exist
+// counts as known (A71).
+func TestFallbackOfNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, first, second := two(t)
+		w := h.watch("svc")
+		advance(16 * time.Second)
+		w.fails(t, "not found")
+		first.refuse(errRefused)
+		advance(time.Minute)
+		if n := second.opened(); n != 0 {
+			t.Errorf("%d streams to the second server", n)
+		}
+	})
+}
+
+// TestFallbackKeepsData checks that data of the second server stays when the
+// first is back and does not have it yet.
+func TestFallbackKeepsData(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, first, second := two(t)
+		first.refuse(errRefused)
+		second.serve(target("svc", 2)...)
+		w := h.watch("svc")
+		w.must(t)
+		first.serve(listenerTo("svc", "svc"))
+		first.refuse(nil)
+		advance(5 * time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" || second.current() != nil {
+			t.Errorf("endpoints = %q, stream to the second server: %v", got, second.current() != nil)
+		}
+		first.serve(target("svc", 1)...)
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints = %q", got)
+		}
+	})
+}
+
+// TestLoadReportsFollow checks that load is reported to the server that the
+// cluster comes from, also when another takes over and sends the same bytes
+// (T-XDS-16, A47).
+func TestLoadReportsFollow(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, first, second := two(t)
+		resources := []proto.Message{listenerTo("svc", "svc"), routesTo("svc", "svc"), xdstest.Cluster("svc", "svc", xdstest.LoadReports()), endpointsAt("svc", 1)}
+		first.serve(resources...)
+		second.serve(resources...)
+		first.refuse(errRefused)
+		w := h.watch("svc")
+		before := w.cluster(t, "svc").Leaves[0]
+		if before.Load.Server != h.c.cfg.Servers[1].Key() {
+			t.Errorf("load goes to %q, want the second server", before.Load.Server)
+		}
+		first.refuse(nil)
+		advance(5 * time.Minute)
+		after := w.cluster(t, "svc").Leaves[0]
+		if after.Load.Server != h.c.cfg.Servers[0].Key() {
+			t.Errorf("load goes to %q, want the first server", after.Load.Server)
+		}
+		if &before.Priorities[0] != &after.Priorities[0] {
+			t.Error("the endpoints did not change, and are other values")
+		}
+	})
+}
+
+// TestAuthorities checks federation (A47, T-XDS-15): who is asked for what, that
+// a server that two authorities share is one server, and that names which mean
+// the same are the same.
+func TestAuthorities(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		extra := `, "authorities": {"one": {"xds_servers": [` + serverDoc("cp", "xds_v3") + `]}, "two": {"xds_servers": [` + serverDoc("other") + `]}}`
+		h := newHarness(t, Options{}, []string{serverDoc("cp")}, extra)
+		cp, other := h.servers["cp"], h.servers["other"]
+		const (
+			listener = "xdstp://one/envoy.config.listener.v3.Listener/svc"
+			routes   = "xdstp://two/envoy.config.route.v3.RouteConfiguration/r?b=2&a=1"
+			sorted   = "xdstp://two/envoy.config.route.v3.RouteConfiguration/r?a=1&b=2"
+		)
+		w := &recorder{}
+		w.cancel = h.c.Watch(listener, "svc", w)
+		plain := h.watch("plain")
+		cp.asked(lds, "plain", listener)
+		cp.send(lds, "1", listenerTo(listener, routes), listenerTo("plain", sorted))
+		other.asked(rds, sorted)
+		other.send(rds, "1", routesTo(routes, "c"))
+		cp.asked(cds, "c")
+		cp.send(cds, "1", clusterTo("c", "xdstp://two/envoy.config.endpoint.v3.ClusterLoadAssignment/e"))
+		other.send(eds, "1", endpointsAt("xdstp://two/envoy.config.endpoint.v3.ClusterLoadAssignment/e", 1))
+		if a, b := ports(w.cluster(t, "c")), ports(plain.cluster(t, "c")); a != "c 1" || b != "c 1" {
+			t.Errorf("endpoints = %q and %q", a, b)
+		}
+		if a, b := cp.opened(), other.opened(); a != 1 || b != 1 {
+			t.Errorf("%d and %d streams, want one each", a, b)
+		}
+
+		// An authority that the bootstrap does not have is the fault of the
+		// resource that names it, and of nothing else.
+		cp.send(lds, "2", listenerTo(listener, routes), listenerTo("plain", "xdstp://three/envoy.config.route.v3.RouteConfiguration/r"))
+		plain.fails(t, `"three"`, "bootstrap")
+		if w.must(t); w.got().errs != 0 {
+			t.Errorf("error %v", w.got().err)
+		}
+		other.hangUp(errors.New("going away"))
+	})
+}
+
+func TestCanonicalName(t *testing.T) {
+	for _, tt := range []struct{ in, want string }{
+		{"svc", "svc"},
+		{"svc?b=1&a=2#x", "svc?b=1&a=2#x"},
+		{"xdstp://a/t/id", "xdstp://a/t/id"},
+		{"xdstp://a/t/id?", "xdstp://a/t/id"},
+		{"xdstp://a/t/id?b=2&a=1", "xdstp://a/t/id?a=1&b=2"},
+		{"xdstp://a/t/id?a=1#entry=x", "xdstp://a/t/id?a=1"},
+		{"xdstp:///t/id?z=1&y=%26&x", "xdstp:///t/id?x&y=%26&z=1"},
+	} {
+		if got := canonicalName(tt.in); got != tt.want {
+			t.Errorf("canonicalName(%q) = %q, want %q", tt.in, got, tt.want)
+		}
+		if got := canonicalName(tt.want); got != tt.want {
+			t.Errorf("canonicalName(%q) = %q, want the same", tt.want, got)
+		}
+	}
+}
+
+func TestAuthorityOf(t *testing.T) {
+	for name, want := range map[string]authorityKey{
+		"svc":                  {},
+		"xdstp://a":            {},
+		"xdstp://a/t":          {},
+		"xdstp://a/t/id":       {true, "a"},
+		"xdstp://a:8/t/id?x/y": {true, "a:8"},
+		"xdstp:///t/id":        {true, ""},
+		"xdstp:t/id":           {true, ""},
+		"XDSTP://a/t/id":       {},
+	} {
+		if got := authorityOf(name); got != want {
+			t.Errorf("authorityOf(%q) = %v, want %v", name, got, want)
+		}
+	}
+}

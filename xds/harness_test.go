@@ -1,0 +1,235 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+const (
+	lds = resource.ListenerType
+	rds = resource.RouteConfigType
+	cds = resource.ClusterType
+	eds = resource.EndpointsType
+)
+
+// harness is a client and the fake servers it can reach, in a bubble where
+// time passes only when everybody waits.
+type harness struct {
+	t       *testing.T
+	c       *Client
+	servers map[string]*fake
+}
+
+// bubble runs a test in a bubble.
+func bubble(t *testing.T, f func(t *testing.T)) { t.Helper(); synctest.Test(t, f) }
+
+// serverDoc describes a server of the bootstrap, with features.
+func serverDoc(name string, features ...string) string {
+	return fmt.Sprintf(`{"server_uri": "passthrough:///%s", "channel_creds": [{"type": "insecure"}], "server_features": ["%s"]}`,
+		name, strings.Join(features, `","`))
+}
+
+// newHarness makes a client of the servers, which are named like their URIs.
+// extra are further members of the bootstrap.
+func newHarness(t *testing.T, opts Options, servers []string, extra string) *harness {
+	t.Helper()
+	h := &harness{t: t, servers: map[string]*fake{}}
+	doc := fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "node-1", "cluster": %q}%s}`, strings.Join(servers, ","), t.Name(), extra)
+	cfg, err := bootstrap.Parse("test", []byte(doc))
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(servers []*bootstrap.Server) {
+		for _, s := range servers {
+			name := strings.TrimPrefix(s.URI, "passthrough:///")
+			if h.servers[name] == nil {
+				h.servers[name] = newFake(t, name)
+			}
+		}
+	}
+	add(cfg.Servers)
+	for _, a := range cfg.Authorities {
+		add(a.Servers)
+	}
+	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		return h.servers[addr].dial(ctx)
+	}))
+	h.c = Acquire(cfg, opts)
+	t.Cleanup(func() {
+		h.c.Release()
+		for _, f := range h.servers {
+			f.stop()
+		}
+		<-h.c.done
+		synctest.Wait()
+	})
+	return h
+}
+
+// only returns the harness of a single server named "cp", with the features.
+func only(t *testing.T, opts Options, features ...string) (*harness, *fake) {
+	t.Helper()
+	h := newHarness(t, opts, []string{serverDoc("cp", features...)}, "")
+	return h, h.servers["cp"]
+}
+
+// advance lets time pass.
+func advance(d time.Duration) {
+	synctest.Wait()
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// recorder is a Watcher that remembers.
+type recorder struct {
+	cancel func()
+
+	mu    sync.Mutex
+	calls calls
+	block chan struct{} // if not nil, what calls wait for
+}
+
+// calls is what a Watcher was called with.
+type calls struct {
+	updates, errs int
+	config        *picker.Config // of the latest call, nil if that was an error
+	err           error
+}
+
+func (r *recorder) Update(c *picker.Config) { r.note(c, nil) }
+func (r *recorder) Error(err error)         { r.note(nil, err) }
+
+func (r *recorder) note(c *picker.Config, err error) {
+	r.mu.Lock()
+	r.calls.config, r.calls.err = c, err
+	if err == nil {
+		r.calls.updates++
+	} else {
+		r.calls.errs++
+	}
+	block := r.block
+	r.mu.Unlock()
+	if block != nil {
+		<-block
+	}
+}
+
+// got returns the calls so far.
+func (r *recorder) got() calls {
+	synctest.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls
+}
+
+// watch watches a target whose listener and authority have the same name.
+func (h *harness) watch(target string) *recorder {
+	r := &recorder{}
+	r.cancel = h.c.Watch(target, target, r)
+	return r
+}
+
+// must returns the configuration in use, or ends the test.
+func (r *recorder) must(t *testing.T) *picker.Config {
+	t.Helper()
+	got := r.got()
+	if got.config == nil {
+		t.Fatalf("no configuration; the latest error is %v", got.err)
+	}
+	return got.config
+}
+
+// fails ends the test unless the latest call was an error with all the texts.
+func (r *recorder) fails(t *testing.T, texts ...string) {
+	t.Helper()
+	got := r.got()
+	if got.err == nil {
+		t.Fatalf("no error; %d updates so far", got.updates)
+	}
+	for _, text := range texts {
+		if !strings.Contains(got.err.Error(), text) {
+			t.Errorf("error %q lacks %q", got.err, text)
+		}
+	}
+}
+
+// cluster returns the named cluster of the configuration in use.
+func (r *recorder) cluster(t *testing.T, name string) *picker.Cluster {
+	t.Helper()
+	for _, c := range r.must(t).Clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("no cluster %q in the configuration", name)
+	return nil
+}
+
+// ports returns the ports of all endpoints of a cluster, leaf by leaf, for
+// short comparisons.
+func ports(c *picker.Cluster) string {
+	var b strings.Builder
+	for i, l := range c.Leaves {
+		if i > 0 {
+			b.WriteString(" | ")
+		}
+		b.WriteString(l.Name)
+		for _, p := range l.Priorities {
+			for _, loc := range p.Localities {
+				for _, e := range loc.Endpoints {
+					fmt.Fprintf(&b, " %d", e.Addr.Port())
+				}
+			}
+		}
+	}
+	return b.String()
+}
+
+// wrap packs a resource for a response.
+func wrap(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// nameOf returns the resource's type and name.
+func nameOf(m proto.Message) (resource.Type, string) {
+	switch m := m.(type) {
+	case *listenerv3.Listener:
+		return lds, m.Name
+	case *routev3.RouteConfiguration:
+		return rds, m.Name
+	case *clusterv3.Cluster:
+		return cds, m.Name
+	case *endpointv3.ClusterLoadAssignment:
+		return eds, m.ClusterName
+	}
+	panic(fmt.Sprintf("not a resource: %T", m))
+}
+
+var errRefused = errors.New("connect: connection refused")

@@ -1,0 +1,190 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestAcquire checks who shares a client, and how long it lives (D4).
+func TestAcquire(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		config := func(id string) *bootstrap.Config {
+			cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+id+`"}}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cfg
+		}
+		a, b, other := Acquire(config("1"), Options{}), Acquire(config("1"), Options{}), Acquire(config("2"), Options{})
+		if a != b || a == other {
+			t.Errorf("clients %p, %p and %p; want the first two to be the same", a, b, other)
+		}
+		a.Release()
+		advance(time.Minute)
+		if a.closed {
+			t.Error("closed with a user left")
+		}
+		b.Release()
+		advance(29 * time.Second)
+		if again := Acquire(config("1"), Options{}); again != a {
+			t.Error("a client that lingers was not taken up again")
+		}
+		advance(time.Minute)
+		if a.closed {
+			t.Error("closed with a user left")
+		}
+		a.Release()
+		other.Release()
+		<-a.done
+		<-other.done
+		fresh := Acquire(config("1"), Options{Linger: -1})
+		if fresh == a {
+			t.Error("a client that was closed was taken up again")
+		}
+		cancel := fresh.Watch("svc", "svc", &recorder{})
+		fresh.Release()
+		<-fresh.done
+		cancel()
+		fresh.Watch("svc", "svc", &recorder{})()
+		if _, _, err := fresh.Conn(fresh.cfg.Servers[0].Key()); err == nil {
+			t.Error("a channel from a client that is closed")
+		}
+	})
+}
+
+// TestCycles checks that channels that come and go leave nothing (row 3 of the
+// users' list).
+func TestCycles(t *testing.T) {
+	cycles := 10000
+	if testing.Short() || raceEnabled {
+		cycles = 500
+	}
+	bubble(t, func(t *testing.T) {
+		h, cp, _ := serving(t, Options{})
+		var before runtime.MemStats
+		goroutines := 0
+		for i := range cycles {
+			c := Acquire(h.c.cfg, Options{})
+			w := &recorder{}
+			w.cancel = c.Watch("svc", "svc", w)
+			if w.must(t); i%10 == 0 {
+				// Another target now and then, for which there is nothing.
+				c.Watch(fmt.Sprint("t", i), "svc", w)()
+			}
+			w.cancel()
+			c.Release()
+			if i == cycles/10 {
+				advance(time.Minute)
+				goroutines = runtime.NumGoroutine()
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+			}
+		}
+		advance(time.Minute)
+		if n := runtime.NumGoroutine(); n > goroutines {
+			t.Errorf("%d goroutines, %d before", n, goroutines)
+		}
+		if n := len(h.c.views); n != 1 {
+			t.Errorf("%d views, want 1", n)
+		}
+		if n := len(h.c.entries); n != 4 {
+			t.Errorf("%d entries, want 4", n)
+		}
+		if n := cp.opened(); n != 1 {
+			t.Errorf("%d streams, want 1", n)
+		}
+		var after runtime.MemStats
+		cp.mu.Lock()
+		cp.streams[0].requests = nil // the fake remembers all of them
+		cp.mu.Unlock()
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 1<<20 {
+			t.Errorf("the heap grew by %d bytes", grown)
+		}
+	})
+}
+
+// TestRestart checks clients that are closed and made again.
+func TestRestart(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		cp.serve(target("svc", 1)...)
+		for range 50 {
+			w := h.watch("svc")
+			w.must(t)
+			w.cancel()
+			opts := h.c.opts
+			h.c.Release()
+			<-h.c.done
+			h.c = Acquire(h.c.cfg, opts)
+		}
+		if n := cp.opened(); n != 50 {
+			t.Errorf("%d streams, want 50", n)
+		}
+	})
+}
+
+// nesting is a Watcher that does everything a Watcher can do to its client, and
+// waits for the result.
+type nesting struct {
+	h    *harness
+	done chan struct{}
+	once sync.Once
+}
+
+func (n *nesting) Error(error) {}
+func (n *nesting) Update(*picker.Config) {
+	n.once.Do(func() {
+		c := Acquire(n.h.c.cfg, Options{})
+		got := &signalling{got: make(chan struct{})}
+		cancel := c.Watch("inner", "inner", got)
+		<-got.got
+		c.ResolveNow()
+		for range c.Resources() {
+		}
+		cancel()
+		c.Release()
+		close(n.done)
+	})
+}
+
+type signalling struct {
+	once sync.Once
+	got  chan struct{}
+}
+
+func (s *signalling) Error(error)           {}
+func (s *signalling) Update(*picker.Config) { s.once.Do(func() { close(s.got) }) }
+
+// TestNested checks that a Watcher may wait for another target of the same
+// client, as a channel does whose own control plane is reached through xDS (row
+// 8 of the users' list).
+func TestNested(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		cp.serve(append(target("outer", 1), target("inner", 2)...)...)
+		n := &nesting{h: h, done: make(chan struct{})}
+		defer h.c.Watch("outer", "outer", n)()
+		select {
+		case <-n.done:
+		case <-time.After(10 * time.Second):
+			t.Error("stuck")
+		}
+		synctest.Wait()
+	})
+}

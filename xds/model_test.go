@@ -1,0 +1,162 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestModel does random things to a client and its server, many of them at
+// once, and compares what the watchers know with what the server has (row 5 of
+// the users' list). Every resource exists at all times, so a watcher that hears
+// that something does not is a failure, as is one that does not hear of the
+// present state after a while; the fake checks the protocol. Deletions are not
+// ignored, lest they go unnoticed.
+func TestModel(t *testing.T) {
+	seeds, steps := 8, 600
+	if testing.Short() || raceEnabled {
+		seeds, steps = 3, 200
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				linger := []time.Duration{-1, 100 * time.Millisecond, 20 * time.Second}[seed%3]
+				m := newModel(t, uint64(seed), Options{Linger: linger})
+				for i := range steps {
+					m.step()
+					if m.rng.IntN(3) == 0 {
+						synctest.Wait()
+					}
+					if i%20 == 19 {
+						m.check(i)
+					}
+				}
+			})
+		})
+	}
+}
+
+const modelSize = 5 // targets, route configurations, clusters, assignments
+
+type model struct {
+	t       *testing.T
+	rng     *rand.Rand
+	h       *harness
+	cp      *fake
+	watches map[*recorder]int // to the target's number
+
+	cluster [modelSize]int // of a route configuration
+	service [modelSize]int // of a cluster
+	port    [modelSize]uint16
+	invalid [modelSize]bool
+}
+
+func newModel(t *testing.T, seed uint64, opts Options) *model {
+	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 5)), watches: map[*recorder]int{}}
+	m.h, m.cp = only(t, opts, "fail_on_data_errors")
+	for i := range modelSize {
+		m.cluster[i], m.service[i], m.port[i] = i, i, uint16(1000*i)
+		m.cp.serve(listenerTo(fmt.Sprint("t", i), fmt.Sprint("r", i)))
+		m.serve(i)
+	}
+	return m
+}
+
+// serve makes the server have what the model has. The fake's own serve waits,
+// which is not wanted here.
+func (m *model) serve(i int) {
+	m.cp.mu.Lock()
+	defer m.cp.mu.Unlock()
+	endpoints := endpointsAt(fmt.Sprint("e", i), m.port[i])
+	if m.invalid[i] {
+		endpoints = badEndpoints(fmt.Sprint("e", i))
+	}
+	m.cp.set(routesTo(fmt.Sprint("r", i), fmt.Sprint("c", m.cluster[i])), clusterTo(fmt.Sprint("c", i), fmt.Sprint("e", m.service[i])), endpoints)
+	m.cp.push()
+}
+
+func (m *model) step() {
+	i := m.rng.IntN(modelSize)
+	switch k := m.rng.IntN(100); {
+	case k < 25:
+		m.watches[m.h.watch(fmt.Sprint("t", i))] = i
+	case k < 45:
+		for w := range m.watches {
+			w.cancel()
+			delete(m.watches, w)
+			break
+		}
+	case k < 55: // all of them, and some again
+		for w, i := range m.watches {
+			w.cancel()
+			delete(m.watches, w)
+			if m.rng.IntN(2) == 0 {
+				m.watches[m.h.watch(fmt.Sprint("t", i))] = i
+			}
+		}
+	case k < 70:
+		m.port[i]++
+		m.invalid[i] = m.rng.IntN(10) == 0
+		m.serve(i)
+	case k < 75:
+		m.cluster[i] = m.rng.IntN(modelSize)
+		m.serve(i)
+	case k < 80:
+		m.service[i] = m.rng.IntN(modelSize)
+		m.serve(i)
+	case k < 84:
+		m.cp.hangUp(errors.New("going away"))
+	case k < 86:
+		m.cp.refuse(errRefused)
+	case k < 90:
+		m.cp.refuse(nil)
+	default:
+		<-time.After(time.Duration(m.rng.IntN(3000)) * time.Millisecond)
+	}
+}
+
+// check waits until everything can have come through, and compares.
+func (m *model) check(step int) {
+	m.t.Helper()
+	for i := range modelSize {
+		if m.invalid[i] {
+			m.invalid[i] = false
+			m.serve(i)
+		}
+	}
+	m.cp.refuse(nil)
+	for i := 0; i < 300 && m.cp.current() == nil; i++ {
+		advance(time.Second)
+		if len(m.watches) == 0 {
+			break
+		}
+	}
+	advance(time.Second)
+	for w, target := range m.watches {
+		got := w.got()
+		if got.err != nil {
+			m.t.Fatalf("step %d: target t%d: %v", step, target, got.err)
+		}
+		if got.config == nil {
+			m.t.Fatalf("step %d: target t%d has no configuration", step, target)
+		}
+		cluster := m.cluster[target]
+		want := fmt.Sprintf("c%d %d", cluster, m.port[m.service[cluster]])
+		c := got.config.Clusters[0]
+		if c.Err != nil || len(c.Leaves) == 0 || c.Leaves[0].Note != nil || ports(c) != want {
+			m.t.Fatalf("step %d: target t%d: cluster %q, %+v; want %q", step, target, ports(c), c, want)
+		}
+	}
+	for s := range m.h.c.Resources() {
+		if s.Err != nil && (strings.Contains(s.Err.Error(), "not found") || s.State == DoesNotExist) {
+			m.t.Fatalf("step %d: %+v", step, s)
+		}
+	}
+}

@@ -1,0 +1,224 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// patience is how long watchers that are busy may keep a server from being
+// heard. Views keep the latest state only, so reading on costs no memory; but
+// a watcher that never returns, or that itself waits for something this very
+// stream has to bring, must not silence the server.
+const patience = time.Second
+
+// run keeps a stream to the server open for as long as there is something to
+// ask for, until ctx ends.
+func (s *server) run(ctx context.Context) {
+	cc, err := s.channel.conn()
+	if err != nil {
+		s.c.mu.Lock()
+		s.failed(err)
+		s.c.mu.Unlock()
+		<-ctx.Done()
+		return
+	}
+	wait := backoff{base: s.c.opts.BackoffBase, max: s.c.opts.BackoffMax}
+	for s.pause(ctx, cc, &wait) {
+		wait.begin(time.Now())
+		responded, err := s.stream(ctx, cc)
+		wait.end(time.Now(), responded, rand.Float64())
+		if ctx.Err() != nil {
+			return
+		}
+		s.c.mu.Lock()
+		s.down()
+		if responded {
+			// Servers may hang up when they please; only one that says
+			// nothing is out of reach (A57).
+			logger.Infof("The stream of xDS server %q ended: %v", s.cfg.URI, err)
+		} else {
+			logger.Warningf("xDS server %q cannot be reached: %v", s.cfg.URI, err)
+			s.failed(err)
+		}
+		s.c.mu.Unlock()
+	}
+}
+
+// pause returns true when the next stream should be opened, and false when ctx
+// has ended. It waits for demand and for the backoff, but not for the latter
+// once the connection, which has a backoff of its own, is up again.
+func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var connected chan struct{}
+	if cc.GetState() == connectivity.TransientFailure {
+		connected = make(chan struct{})
+		s.c.tasks.Go(func() {
+			defer close(connected)
+			for state := cc.GetState(); state != connectivity.Ready && cc.WaitForStateChange(ctx, state); {
+				state = cc.GetState()
+			}
+		})
+	}
+	isConnected := false
+	for ctx.Err() == nil {
+		s.c.mu.Lock()
+		urgent, idle := s.demand()
+		s.c.mu.Unlock()
+		var due <-chan time.Time
+		if !idle {
+			at := wait.due(urgent)
+			if isConnected {
+				at = wait.earliest()
+			}
+			if d := time.Until(at); d > 0 {
+				due = time.After(d)
+			} else {
+				return true
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-due:
+		case <-s.wake:
+		case <-connected:
+			connected, isConnected = nil, true
+		}
+	}
+	return false
+}
+
+// stream opens a stream and serves it until it ends, which is always with an
+// error. It reports whether there was a response.
+func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer cancel()
+
+	notice := time.AfterFunc(s.c.opts.ConnectNotice, func() {
+		s.c.mu.Lock()
+		defer s.c.mu.Unlock()
+		if ctx.Err() == nil && !s.up && s.err == nil {
+			s.failed(fmt.Errorf("not connected after %v (the connection is %v)", s.c.opts.ConnectNotice, cc.GetState()))
+		}
+	})
+	defer notice.Stop()
+	// Without wait-for-ready this fails, and says why, when the connection
+	// does; otherwise it returns once there is one (A57).
+	ads, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
+	if err != nil {
+		return false, err
+	}
+	s.c.mu.Lock()
+	notice.Stop()
+	s.opened()
+	s.c.mu.Unlock()
+
+	tasks.Go(func() { s.send(ctx, ads) })
+	var lanes [resource.NumTypes]chan *discoveryv3.DiscoveryResponse
+	for {
+		msg, err := ads.Recv()
+		if err == io.EOF {
+			err = errHungUp
+		}
+		if err != nil {
+			return responded, err
+		}
+		if !responded {
+			responded = true
+			s.c.mu.Lock()
+			for a := range s.users {
+				a.responded(s)
+			}
+			s.c.mu.Unlock()
+		}
+		t, ok := resource.TypeOf(msg.GetTypeUrl())
+		if !ok {
+			// Neither ACK nor NACK: there is nothing to say about it (T-XDS-12).
+			logger.Warningf("xDS server %q sent resources of the unknown type %q", s.cfg.URI, msg.GetTypeUrl())
+			continue
+		}
+		if lanes[t] == nil {
+			lane := make(chan *discoveryv3.DiscoveryResponse)
+			lanes[t] = lane
+			tasks.Go(func() { s.lane(ctx, t, lane) })
+		}
+		select {
+		case lanes[t] <- msg:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// send writes the requests that are due. It ends with the stream; what went
+// wrong is reported by the stream's receiving side.
+func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
+	node := s.c.node // in the first request of each stream (A27-NODE-1)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		}
+		for {
+			s.c.mu.Lock()
+			req, fresh := s.request(node)
+			s.c.mu.Unlock()
+			if req == nil {
+				break
+			}
+			if err := ads.Send(req); err != nil {
+				return
+			}
+			node = nil
+			s.c.mu.Lock()
+			s.startTimers(fresh)
+			s.c.mu.Unlock()
+		}
+	}
+}
+
+// lane handles the responses of one type, one after the other. Each type has a
+// lane of its own so that endpoints do not wait while a large set of clusters
+// is decoded. A stream holds one response per lane, and one more in its hand.
+func (s *server) lane(ctx context.Context, t resource.Type, responses <-chan *discoveryv3.DiscoveryResponse) {
+	for {
+		var msg *discoveryv3.DiscoveryResponse
+		select {
+		case <-ctx.Done():
+			return
+		case msg = <-responses:
+		}
+		r := response{server: s, typ: t, msg: msg}
+		touched := r.handle()
+		msg = nil
+		// Let the watchers finish before reading on (T-XDS-14).
+		enough := time.After(patience)
+		for _, settled := range touched {
+			select {
+			case <-settled:
+				continue
+			case <-enough:
+			case <-ctx.Done():
+			}
+			break
+		}
+	}
+}
+
+var errHungUp = errors.New("the server closed the stream")
