@@ -1,0 +1,243 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const target = "e2e.xdslb.test"
+
+// dial returns a channel to the target through the control plane, with
+// everything that DialOptions has.
+func dial(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	ours, err := integrate.DialOptions(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///"+target, append(append(ours, grpc.WithTransportCredentials(insecure.NewCredentials())), opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// call makes an RPC and returns the backend that answered.
+func call(t testing.TB, cc *grpc.ClientConn, opts ...grpc.CallOption) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{}, opts...)
+	return res.GetHostname(), err
+}
+
+func set(t testing.TB, s *xdstest.Server, r xdstest.Resources) {
+	t.Helper()
+	if err := s.Set(r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestBootstrapErrors: a bootstrap that is missing, unreadable or invalid is
+// an error of NewClient and NewBuilder, at once, and says where and what.
+func TestBootstrapErrors(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "bootstrap.json")
+	tests := []struct {
+		name, file, content string
+		want                []string
+	}{
+		{"nothing set", "", "", []string{"GRPC_XDS_BOOTSTRAP", "GRPC_XDS_BOOTSTRAP_CONFIG"}},
+		{"unreadable file", missing, "", []string{missing}},
+		{"not JSON", "", "{", []string{"GRPC_XDS_BOOTSTRAP_CONFIG", "line 1"}},
+		{"no servers", "", `{"xds_servers":[]}`, []string{"GRPC_XDS_BOOTSTRAP_CONFIG", "$.xds_servers"}},
+		{"no credentials", "", `{"xds_servers":[{"server_uri":"x:1","channel_creds":[{"type":"unknown"}]}]}`, []string{"$.xds_servers[0].channel_creds"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("GRPC_XDS_BOOTSTRAP", tt.file)
+			t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", tt.content)
+			_, err := integrate.NewClient("xds:///x", grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err == nil {
+				t.Fatal("NewClient succeeded")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("NewClient error %q lacks %q", err, want)
+				}
+			}
+			if _, err := integrate.NewBuilder(integrate.Config{}); err == nil {
+				t.Error("NewBuilder succeeded")
+			}
+		})
+	}
+}
+
+// TestNoControlPlane: without a control plane an RPC fails within about a
+// second, with an error that says which server, which resource and why, not
+// with a bare deadline; and the channel recovers once there is one.
+func TestNoControlPlane(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	control.Stop()
+	cc := dial(t, control.Bootstrap("node-7"))
+	begin := time.Now()
+	_, err := call(t, cc)
+	if took := time.Since(begin); took > 3*time.Second {
+		t.Errorf("the RPC failed after %v, want about a second", took)
+	}
+	if status.Code(err) != codes.Unavailable {
+		t.Errorf("RPC error = %v, want UNAVAILABLE", err)
+	}
+	for _, want := range []string{control.Addr(), target, "node-7", "connection refused"} {
+		if !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("RPC error %q lacks %q", err, want)
+		}
+	}
+	if err := control.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("RPC after the control plane came up: %v", err)
+	}
+}
+
+// TestSilentControlPlane: a control plane that accepts connections and says
+// nothing is told apart from one that is not there.
+func TestSilentControlPlane(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":%q,"channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`, lis.Addr())
+	cc := dial(t, []byte(boot))
+	begin := time.Now()
+	_, err = call(t, cc)
+	if took := time.Since(begin); took > 3*time.Second || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), lis.Addr().String()) {
+		t.Errorf("RPC failed after %v with %v, want UNAVAILABLE naming the server within about a second", took, err)
+	}
+}
+
+// TestRejectedUpdate: a resource that is not valid is rejected with an error
+// that names it, the field and the rule, and the last good one stays in force.
+func TestRejectedUpdate(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	good := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	set(t, control, good)
+	cc := dial(t, control.Bootstrap("n"))
+	if _, err := call(t, cc); err != nil {
+		t.Fatal(err)
+	}
+	bad := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	bad.Endpoints[0].Endpoints[0].LbEndpoints[0].LoadBalancingWeight = wrapperspb.UInt32(0)
+	set(t, control, bad)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	detail, err := control.WaitNACK(ctx, xdstest.EDS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{target, "load_balancing_weight", "0"} {
+		if !strings.Contains(detail, want) {
+			t.Errorf("error_detail %q lacks %q", detail, want)
+		}
+	}
+	for range 10 {
+		if _, err := call(t, cc); err != nil {
+			t.Fatalf("RPC after a rejected update: %v", err)
+		}
+	}
+}
+
+// TestRollingRestart replaces 100 backends one after the other under load,
+// through EDS updates: no RPC fails (users.md row 18).
+func TestRollingRestart(t *testing.T) {
+	n := 100
+	if testing.Short() {
+		n = 20
+	}
+	backends := xdstest.NewBackends(t, n, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	push := func() *endpointv3.ClusterLoadAssignment {
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		set(t, control, r)
+		return r.Endpoints[0]
+	}
+	push()
+	cc := dial(t, control.Bootstrap("n"))
+	if _, err := call(t, cc); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	failures := make(chan error, 1)
+	done := make(chan int)
+	for range 4 {
+		go func() {
+			calls := 0
+			for ctx.Err() == nil {
+				if _, err := call(t, cc); err != nil {
+					select {
+					case failures <- err:
+					default:
+					}
+				}
+				calls++
+			}
+			done <- calls
+		}()
+	}
+	for i := range backends {
+		old := backends[i]
+		backends[i] = xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
+		push()
+		if err := control.WaitACK(ctx, xdstest.EDS); err != nil {
+			t.Fatal(err)
+		}
+		// Removed endpoints get no new RPC once the update is in force; those
+		// under way may finish.
+		idle := old.Calls()
+		for quiet := 0; quiet < 3; quiet++ {
+			time.Sleep(10 * time.Millisecond)
+			if calls := old.Calls(); calls != idle {
+				idle, quiet = calls, 0
+			}
+		}
+		old.Stop()
+	}
+	cancel()
+	calls := 0
+	for range 4 {
+		calls += <-done
+	}
+	select {
+	case err := <-failures:
+		t.Errorf("an RPC failed during the rolling restart: %v", err)
+	default:
+		t.Logf("%d RPCs over %d restarts", calls, n)
+	}
+}
