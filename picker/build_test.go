@@ -90,19 +90,22 @@ func TestBuildKeepsPlace(t *testing.T) {
 // A new sequence starts anywhere with the same probability: the first pick of
 // many fresh snapshots is distributed like all picks (D2).
 func TestBuildRandomStart(t *testing.T) {
-	const rounds = 20000
+	rounds := 20000.
+	if raceEnabled {
+		rounds = 4000
+	}
 	w := newWorld(zone("a", 1, endpoints(0, 1, 9, 90)))
 	rng := newRand(1)
 	w.builder.start = rng.Uint64
 	var counts [3]float64
-	for range rounds {
+	for range int(rounds) {
 		w.snapshot = nil
 		counts[w.build(t).Pick(bg, "/s/m", 0).Index]++
 		w.flat(0)[0].Finish(CallOK)
 	}
 	for i, share := range []float64{.01, .09, .9} {
 		if math.Abs(counts[i]-rounds*share) > 4*math.Sqrt(rounds*share*(1-share)) {
-			t.Errorf("endpoint %d is the first of %v of %d snapshots, want a share of %v", i, counts[i], rounds, share)
+			t.Errorf("endpoint %d is the first of %v of %v snapshots, want a share of %v", i, counts[i], rounds, share)
 		}
 	}
 	// Build itself draws, too.
@@ -125,7 +128,7 @@ func TestBuildRandomStart(t *testing.T) {
 func TestBuildContinuity(t *testing.T) {
 	rounds := 100000
 	if testing.Short() || raceEnabled {
-		rounds = 10000
+		rounds = 4000
 	}
 	rng := newRand(2)
 	for _, test := range []struct {

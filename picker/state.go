@@ -28,16 +28,19 @@ type ClusterState struct {
 	Failed         bool
 
 	// Localities are those of the priority in use, in the order of the
-	// configuration.
+	// configuration. If none of their endpoints is READY, RPCs wait if one of
+	// them may become so, and fail otherwise (T-LOC-1).
 	Localities []LocalityState
 
+	// The counters are set, all of them, where Leaf is not -1.
 	Breaker  *Breaker   // shared by all users of the (cluster, service) pair
 	Drops    []*Counter // one for each of the leaf's drop categories
 	Overload *Counter   // RPCs that the breaker refused
 }
 
-// LocalityState is the state of one locality of the priority in use.
+// LocalityState is the state of one locality of the priority in use. Its
+// endpoints are bound to its Load and the cluster's Breaker.
 type LocalityState struct {
-	Load      *Load
+	Load      *Load            // of no other locality of the priority
 	Endpoints []*EndpointState // in the order of the configuration
 }
