@@ -87,4 +87,8 @@ type Endpoints struct {
 	Name       string
 	Priorities []picker.Priority
 	Drops      []picker.Drop
+
+	// metadata is what the endpoints' metadata were decoded from, for the
+	// next version to recognise.
+	metadata map[string]*metadata
 }

@@ -1,0 +1,118 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// lbEndpoint returns an endpoint with an IPv4 address made of n.
+func lbEndpoint(n int, weight uint32) *endpointv3.LbEndpoint {
+	return &endpointv3.LbEndpoint{
+		HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
+			Address: socketAddress(fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255), 8080),
+		}},
+		LoadBalancingWeight: wrapperspb.UInt32(weight),
+	}
+}
+
+func socketAddress(host string, port uint32) *corev3.Address {
+	return &corev3.Address{Address: &corev3.Address_SocketAddress{SocketAddress: &corev3.SocketAddress{
+		Address:       host,
+		PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port},
+	}}}
+}
+
+// assignment returns a message of n endpoints in 3 localities.
+func assignment(n int, decorate func(i int, e *endpointv3.LbEndpoint)) *endpointv3.ClusterLoadAssignment {
+	m := &endpointv3.ClusterLoadAssignment{ClusterName: "cluster"}
+	for l := range 3 {
+		loc := &endpointv3.LocalityLbEndpoints{
+			Locality:            &corev3.Locality{Region: "region", Zone: fmt.Sprintf("zone-%d", l)},
+			LoadBalancingWeight: wrapperspb.UInt32(uint32(l + 1)),
+		}
+		for i := n * l / 3; i < n*(l+1)/3; i++ {
+			e := lbEndpoint(i, uint32(1+i%100))
+			if decorate != nil {
+				decorate(i, e)
+			}
+			loc.LbEndpoints = append(loc.LbEndpoints, e)
+		}
+		m.Endpoints = append(m.Endpoints, loc)
+	}
+	return m
+}
+
+// workload marks an endpoint as Istio does.
+func workload(i int, e *endpointv3.LbEndpoint) {
+	e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"istio": {
+		Fields: map[string]*structpb.Value{"workload": structpb.NewStringValue(fmt.Sprintf("echo-%d;default;echo;v1;Kubernetes", i/100))},
+	}}}
+}
+
+func encode(tb testing.TB, m proto.Message) []byte {
+	tb.Helper()
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// BenchmarkDecodeEndpoints measures what an EDS update costs: from the wire, and
+// through proto.Unmarshal and the oracle. With change=weight, two messages that
+// differ in the weight of one endpoint take turns, each decoded with the other
+// as the previous version.
+func BenchmarkDecodeEndpoints(b *testing.B) {
+	for _, kind := range []struct {
+		name     string
+		decorate func(int, *endpointv3.LbEndpoint)
+	}{{"plain", nil}, {"istio", workload}} {
+		for _, n := range []int{100, 10000} {
+			m := assignment(n, kind.decorate)
+			first := encode(b, m)
+			m.Endpoints[1].LbEndpoints[0].LoadBalancingWeight.Value++
+			second := encode(b, m)
+			suffix := fmt.Sprintf("/n=%d/metadata=%s", n, kind.name)
+			b.Run("impl=wire/change=all"+suffix, func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(first)))
+				for b.Loop() {
+					if _, err := DecodeEndpoints(first, nil); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+			b.Run("impl=wire/change=weight"+suffix, func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(first)))
+				var prev *Endpoints
+				for b.Loop() {
+					next, err := DecodeEndpoints(second, prev)
+					if err != nil {
+						b.Fatal(err)
+					}
+					prev, first, second = next, second, first
+				}
+			})
+			b.Run("impl=proto/change=all"+suffix, func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(first)))
+				for b.Loop() {
+					m := new(endpointv3.ClusterLoadAssignment)
+					if err := proto.Unmarshal(first, m); err != nil || naiveEndpoints(m) == nil {
+						b.Fatal("refused")
+					}
+				}
+			})
+		}
+	}
+}

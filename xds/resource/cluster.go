@@ -1,0 +1,138 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+)
+
+// cluster converts a Cluster.
+func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
+	c := &Cluster{
+		Name:          p.dot("name").nonEmpty(m.GetName()),
+		MaxRequests:   maxRequests(m.GetCircuitBreakers()),
+		LoadReporting: m.GetLrsServer() != nil,
+		Metrics:       metrics(m.GetLrsReportEndpointMetrics()),
+		Outlier:       outlierDetection(m.GetOutlierDetection(), p.dot("outlier_detection")),
+	}
+	aggregate := new(aggregatev3.ClusterConfig)
+	switch t := m.GetClusterDiscoveryType().(type) {
+	case *clusterv3.Cluster_Type:
+		switch t.Type {
+		case clusterv3.Cluster_EDS:
+			c.Kind = ClusterEDS
+			c.EDSService = edsService(m, p)
+		case clusterv3.Cluster_LOGICAL_DNS:
+			c.Kind = ClusterDNS
+			c.DNSHost, c.DNSTarget = dnsName(m.GetLoadAssignment(), p.dot("load_assignment"))
+		default:
+			p.dot("type").refuse(t.Type, "must be EDS or LOGICAL_DNS")
+		}
+	case *clusterv3.Cluster_ClusterType:
+		p := p.dot("cluster_type").dot("typed_config")
+		if unpack(t.ClusterType.GetTypedConfig(), aggregate, p) {
+			c.Kind = ClusterAggregate
+			c.Children = children(aggregate.GetClusters(), p.dot("clusters"))
+		}
+	default:
+		p.fail("must have type or cluster_type")
+	}
+	if s := m.GetLrsServer(); s != nil && s.GetSelf() == nil { // A27-CL-5
+		p.dot("lrs_server").fail("must be self")
+	}
+	c.Policy = policy(m, p)
+	return c
+}
+
+// edsService returns the name of the EDS resource (A27-CL-2, A27-CL-3).
+func edsService(m *clusterv3.Cluster, p *path) string {
+	p = p.dot("eds_cluster_config")
+	eds := m.GetEdsClusterConfig()
+	p.dot("eds_config").adsOrSelf(eds.GetEdsConfig())
+	switch {
+	case eds.GetServiceName() != "":
+		return eds.GetServiceName()
+	case strings.HasPrefix(m.GetName(), "xdstp:"): // A47
+		p.dot("service_name").fail("must not be empty, for the cluster's name is an xdstp name")
+	}
+	return m.GetName()
+}
+
+// dnsName returns the host, and host and port, of the one endpoint of a
+// LOGICAL_DNS cluster (A37).
+func dnsName(m *endpointv3.ClusterLoadAssignment, p *path) (host, target string) {
+	if n := len(m.GetEndpoints()); n != 1 {
+		p.dot("endpoints").refuse(n, "must be one locality")
+		return "", ""
+	}
+	p = p.dot("endpoints").at(0).dot("lb_endpoints")
+	list := m.GetEndpoints()[0].GetLbEndpoints()
+	if n := len(list); n != 1 {
+		p.refuse(n, "must be one endpoint")
+		return "", ""
+	}
+	p = p.at(0).dot("endpoint").dot("address").dot("socket_address")
+	addr := list[0].GetEndpoint().GetAddress().GetSocketAddress()
+	if addr == nil {
+		p.fail("must be set")
+		return "", ""
+	}
+	if addr.GetResolverName() != "" {
+		p.dot("resolver_name").refuse(addr.GetResolverName(), "must be empty")
+	}
+	host = p.dot("address").nonEmpty(addr.GetAddress())
+	port := addr.GetPortValue()
+	if port < 1 || port > 65535 {
+		p.dot("port_value").refuse(port, "must be from 1 to 65535")
+	}
+	return host, net.JoinHostPort(host, strconv.Itoa(int(port)))
+}
+
+// children returns the clusters of an aggregate cluster. An aggregate of none
+// is refused (A37).
+func children(names []string, p *path) []string {
+	if len(names) == 0 {
+		p.fail("must not be empty")
+	}
+	for i, name := range names {
+		p.at(i).nonEmpty(name)
+	}
+	return names
+}
+
+// maxRequests returns the limit of the first thresholds for the priority
+// DEFAULT (A32, T-CB-1).
+func maxRequests(m *clusterv3.CircuitBreakers) uint32 {
+	for _, t := range m.GetThresholds() {
+		if t.GetPriority() != corev3.RoutingPriority_DEFAULT {
+			continue
+		}
+		if t.GetMaxRequests() != nil {
+			return t.GetMaxRequests().GetValue()
+		}
+		break
+	}
+	return 1024
+}
+
+// metrics returns those of the ORCA metrics to report that there are (A85).
+func metrics(names []string) []string {
+	var known []string
+	for _, name := range names {
+		switch custom, ok := strings.CutPrefix(name, "named_metrics."); {
+		case slices.Contains(known, name):
+		case ok && custom != "", name == "cpu_utilization", name == "mem_utilization", name == "application_utilization":
+			known = append(known, name)
+		}
+	}
+	return known
+}

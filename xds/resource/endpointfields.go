@@ -1,0 +1,330 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"net/netip"
+	"unicode/utf8"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// The tags of the fields of the messages in a ClusterLoadAssignment that are
+// read. Others are skipped, whatever is in them.
+const (
+	// ClusterLoadAssignment
+	tagClusterName = 1<<3 | bytesType
+	tagEndpoints   = 2<<3 | bytesType
+	tagPolicy      = 4<<3 | bytesType
+	// LocalityLbEndpoints
+	tagLocality         = 1<<3 | bytesType
+	tagLbEndpoints      = 2<<3 | bytesType
+	tagLocalityWeight   = 3<<3 | bytesType
+	tagPriority         = 5<<3 | varintType
+	tagLocalityMetadata = 9<<3 | bytesType
+	// Locality
+	tagRegion  = 1<<3 | bytesType
+	tagZone    = 2<<3 | bytesType
+	tagSubZone = 3<<3 | bytesType
+	// LbEndpoint; endpoint and endpoint_name exclude each other
+	tagEndpoint       = 1<<3 | bytesType
+	tagHealthStatus   = 2<<3 | varintType
+	tagMetadata       = 3<<3 | bytesType
+	tagEndpointWeight = 4<<3 | bytesType
+	tagEndpointName   = 5<<3 | bytesType
+	// Endpoint
+	tagAddress             = 1<<3 | bytesType
+	tagHostname            = 3<<3 | bytesType
+	tagAdditionalAddresses = 4<<3 | bytesType
+	// Endpoint.AdditionalAddress
+	tagAdditionalAddress = 1<<3 | bytesType
+	// Address; the three exclude each other
+	tagSocketAddress   = 1<<3 | bytesType
+	tagPipe            = 2<<3 | bytesType
+	tagInternalAddress = 3<<3 | bytesType
+	// SocketAddress; port_value and named_port exclude each other
+	tagIP        = 2<<3 | bytesType
+	tagPortValue = 3<<3 | varintType
+	tagNamedPort = 4<<3 | bytesType
+	// UInt32Value
+	tagValue = 1<<3 | varintType
+	// ClusterLoadAssignment.Policy
+	tagDropOverloads = 2<<3 | bytesType
+	// ClusterLoadAssignment.Policy.DropOverload
+	tagCategory       = 1<<3 | bytesType
+	tagDropPercentage = 2<<3 | bytesType
+	// FractionalPercent
+	tagNumerator   = 1<<3 | varintType
+	tagDenominator = 2<<3 | varintType
+)
+
+// localityFields is a LocalityLbEndpoints without its endpoints.
+type localityFields struct {
+	id        picker.LocalityID
+	hasID     bool
+	weight    uint32 // 0 if unset, which is the same
+	priority  uint32
+	metadata  []byte
+	endpoints int    // how many there are
+	rest      []byte // the message
+}
+
+// parse sets f from its message.
+func (f *localityFields) parse() (ok bool) {
+	var id, weight []byte
+	r := reader{rest: f.rest}
+	for r.next() {
+		switch r.tag {
+		case tagLocality:
+			id = merge(id, r.bytes)
+		case tagLbEndpoints:
+			f.endpoints++
+		case tagLocalityWeight:
+			weight = merge(weight, r.bytes)
+		case tagPriority:
+			f.priority = uint32(r.varint)
+		case tagLocalityMetadata:
+			f.metadata = merge(f.metadata, r.bytes)
+		}
+	}
+	f.hasID = id != nil
+	ok = !r.bad && parseUint32(weight, &f.weight)
+	r = reader{rest: id}
+	for r.next() {
+		switch r.tag {
+		case tagRegion:
+			ok = setText(&f.id.Region, r.bytes) && ok
+		case tagZone:
+			ok = setText(&f.id.Zone, r.bytes) && ok
+		case tagSubZone:
+			ok = setText(&f.id.SubZone, r.bytes) && ok
+		}
+	}
+	return ok && !r.bad
+}
+
+// endpointFields is an LbEndpoint.
+type endpointFields struct {
+	endpoint  []byte // nil if unset
+	health    int32
+	weight    uint32
+	hasWeight bool
+	metadata  []byte
+
+	// The fields of endpoint.
+	address    addressFields
+	additional []addressFields
+	hostname   []byte
+}
+
+// parse sets all of f from the encoding of an LbEndpoint. It allocates only for
+// additional addresses, and for these only until f has room for them.
+func (f *endpointFields) parse(b []byte) (ok bool) {
+	*f = endpointFields{additional: f.additional[:0]}
+	var weight, address []byte
+	r := reader{rest: b}
+	for r.next() {
+		switch r.tag {
+		case tagEndpoint:
+			f.endpoint = merge(f.endpoint, r.bytes)
+		case tagEndpointName:
+			f.endpoint = nil
+		case tagHealthStatus:
+			f.health = int32(r.varint)
+		case tagMetadata:
+			f.metadata = merge(f.metadata, r.bytes)
+		case tagEndpointWeight:
+			weight = merge(weight, r.bytes)
+			f.hasWeight = true
+		}
+	}
+	ok = !r.bad && parseUint32(weight, &f.weight)
+	r = reader{rest: f.endpoint}
+	for r.next() {
+		switch r.tag {
+		case tagAddress:
+			address = merge(address, r.bytes)
+		case tagHostname:
+			f.hostname = r.bytes
+			ok = ok && validText(r.bytes)
+		case tagAdditionalAddresses:
+			ok = f.parseAdditional(r.bytes) && ok
+		}
+	}
+	return f.address.parse(address) && ok && !r.bad
+}
+
+func (f *endpointFields) parseAdditional(b []byte) (ok bool) {
+	var address []byte
+	r := reader{rest: b}
+	for r.next() {
+		if r.tag == tagAdditionalAddress {
+			address = merge(address, r.bytes)
+		}
+	}
+	var a addressFields
+	ok = a.parse(address)
+	f.additional = append(f.additional, a)
+	return ok && !r.bad
+}
+
+// usable returns the endpoint's health, and false if that is a reason to leave
+// it out (A27-CLA-8).
+func (f *endpointFields) usable() (h picker.Health, usable bool) {
+	switch corev3.HealthStatus(f.health) {
+	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY:
+		return picker.Healthy, true
+	case corev3.HealthStatus_DRAINING:
+		return picker.Draining, true
+	}
+	return 0, false
+}
+
+// addressFields is an Address.
+type addressFields struct {
+	missing string // the outermost field that has to be set and is not
+	text    []byte
+	port    uint32
+}
+
+// parse sets f from the encoding of an Address, which is nil if there is none.
+func (f *addressFields) parse(b []byte) (ok bool) {
+	if b == nil {
+		f.missing = "address"
+		return true
+	}
+	var socket []byte
+	r := reader{rest: b}
+	for r.next() {
+		switch r.tag {
+		case tagSocketAddress:
+			socket = merge(socket, r.bytes)
+		case tagPipe, tagInternalAddress:
+			socket = nil
+		}
+	}
+	ok = !r.bad
+	f.missing = "socket_address"
+	if socket != nil {
+		f.missing = "port_value"
+	}
+	r = reader{rest: socket}
+	for r.next() {
+		switch r.tag {
+		case tagIP:
+			f.text = r.bytes
+			ok = ok && validText(r.bytes)
+		case tagPortValue:
+			f.port, f.missing = uint32(r.varint), ""
+		case tagNamedPort:
+			f.port, f.missing = 0, "port_value"
+		}
+	}
+	return ok && !r.bad
+}
+
+// parseUint32 sets n from the encoding of a UInt32Value.
+func parseUint32(b []byte, n *uint32) (ok bool) {
+	r := reader{rest: b}
+	for r.next() {
+		if r.tag == tagValue {
+			*n = uint32(r.varint)
+		}
+	}
+	return !r.bad
+}
+
+// setText sets s from a string field. It returns false if that is not UTF-8.
+func setText(s *string, b []byte) (ok bool) {
+	*s = string(b)
+	return validText(b)
+}
+
+func validText(b []byte) bool { return utf8.Valid(b) }
+
+// parseAddr parses an IP address without a zone, and unmaps it (T-EDS-4). It
+// does not allocate for IPv4 addresses; netip.ParseAddr would make a string of
+// them, for its error's sake.
+func parseAddr(b []byte) (addr netip.Addr, ok bool) {
+	if v4, ok := parseIPv4(b); ok {
+		return netip.AddrFrom4(v4), true
+	}
+	addr, err := netip.ParseAddr(string(b))
+	return addr.Unmap(), err == nil && addr.Zone() == ""
+}
+
+// parseIPv4 parses four decimal numbers without leading zeros.
+func parseIPv4(b []byte) (addr [4]byte, ok bool) {
+	if len(b) > len("255.255.255.255") {
+		return addr, false
+	}
+	octet, digits, value := 0, 0, 0
+	for _, c := range b {
+		switch {
+		case '0' <= c && c <= '9':
+			if digits > 0 && value == 0 {
+				return addr, false
+			}
+			value = 10*value + int(c-'0')
+			digits++
+			if value > 255 {
+				return addr, false
+			}
+		case c == '.' && digits > 0 && octet < 3:
+			addr[octet] = byte(value)
+			octet, digits, value = octet+1, 0, 0
+		default:
+			return addr, false
+		}
+	}
+	addr[3] = byte(value)
+	return addr, octet == 3 && digits > 0
+}
+
+// drops reads the drop_overloads of a policy (A27-CLA-13).
+func (d *endpointsDecoder) drops(policy []byte) (drops []picker.Drop, ok bool) {
+	ok = true
+	r := reader{rest: policy}
+	for r.next() {
+		if r.tag != tagDropOverloads {
+			continue
+		}
+		p := d.root().dot("policy").dot("drop_overloads").at(len(drops)).dot("drop_percentage")
+		drop, valid := parseDrop(r.bytes, p)
+		ok = ok && valid
+		drops = append(drops, drop)
+	}
+	return drops, ok && !r.bad
+}
+
+// parseDrop parses a DropOverload, whose percentage is at p.
+func parseDrop(b []byte, p *path) (drop picker.Drop, ok bool) {
+	var percent []byte
+	var numerator uint32
+	var denominator int32
+	ok = true
+	r := reader{rest: b}
+	for r.next() {
+		switch r.tag {
+		case tagCategory:
+			ok = setText(&drop.Category, r.bytes) && ok
+		case tagDropPercentage:
+			percent = merge(percent, r.bytes)
+		}
+	}
+	ok = ok && !r.bad
+	r = reader{rest: percent}
+	for r.next() {
+		switch r.tag {
+		case tagNumerator:
+			numerator = uint32(r.varint)
+		case tagDenominator:
+			denominator = int32(r.varint)
+		}
+	}
+	drop.PerMillion = fraction(numerator, denominator, p).PerMillion // T-DROP-1
+	return drop, ok && !r.bad
+}

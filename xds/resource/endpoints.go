@@ -1,0 +1,398 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// DecodeEndpoints returns the validated form of a ClusterLoadAssignment (A27,
+// A61). The error is an *Error, as from [Decode].
+//
+// prev, which may be nil, is what an earlier version of the resource was decoded
+// to. Every part of the result that says the same is prev's own: the endpoints of
+// a locality, the localities of a priority, the drops, and prev itself if there
+// is no difference at all. Lists that differ in their order only count as the
+// same, and keep prev's.
+//
+// It takes O(len(value)) time. Memory is taken for what differs from prev; for
+// telling whether an address occurs twice, once there is one where prev had
+// another; and for metadata. In all that is at most 64 bytes per byte of value.
+func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
+	d := newEndpointsDecoder(value, prev)
+	e, ok := d.decode()
+	if !ok {
+		d.errors, d.more = nil, 0
+		d.here().fail("is malformed, or has text that is not UTF-8")
+	}
+	if len(d.errors) > 0 {
+		name, _ := Name(EndpointsType, value)
+		return nil, d.err(EndpointsType, name)
+	}
+	return e, nil
+}
+
+// endpointsDecoder is the state of decoding one ClusterLoadAssignment. Methods
+// with the result ok return false if the message is malformed, and then nothing
+// else about it matters. What is only invalid goes to the problems.
+type endpointsDecoder struct {
+	problems
+	value []byte
+	prev  *Endpoints // never nil
+
+	// i and j are the place that is being read, endpoints[i].lb_endpoints[j];
+	// -1 if it is above that.
+	i, j int
+
+	total      int // endpoints of the message
+	localities map[localityKey]*localityState
+	levels     map[uint32]*level
+	// seen has all addresses so far, each with the place of its endpoint in
+	// the new list. It is nil as long as every address is where prev has it,
+	// since prev has none twice.
+	seen map[addrKey]int32
+	// metadata is what was decoded so far, by its encoding.
+	metadata map[string]*metadata
+
+	addrs []netip.AddrPort // additional addresses of the endpoint that is being read
+}
+
+type localityKey struct {
+	priority uint32
+	id       picker.LocalityID
+}
+
+type localityState struct {
+	prev *picker.Locality // nil if it is new
+	used bool             // the message has it
+}
+
+// level is a priority of the new version.
+type level struct {
+	localities []picker.Locality
+	weight     uint64 // sum over localities
+	kept       int    // how many localities are as in prev
+}
+
+func newEndpointsDecoder(value []byte, prev *Endpoints) *endpointsDecoder {
+	if prev == nil {
+		prev = &Endpoints{}
+	}
+	d := &endpointsDecoder{
+		value:      value,
+		prev:       prev,
+		i:          -1,
+		j:          -1,
+		localities: make(map[localityKey]*localityState),
+		levels:     make(map[uint32]*level),
+	}
+	for p := range prev.Priorities {
+		list := prev.Priorities[p].Localities
+		for i := range list {
+			d.localities[localityKey{uint32(p), list[i].ID}] = &localityState{prev: &list[i]}
+		}
+	}
+	return d
+}
+
+// here returns the path to what is being read.
+func (d *endpointsDecoder) here() *path {
+	p := d.root()
+	if d.i >= 0 {
+		p = p.dot("endpoints").at(d.i)
+	}
+	if d.j >= 0 {
+		p = p.dot("lb_endpoints").at(d.j)
+	}
+	return p
+}
+
+func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
+	var (
+		name       string
+		policy     []byte
+		localities []localityFields
+	)
+	ok = true
+	r := reader{rest: d.value}
+	for r.next() {
+		switch r.tag {
+		case tagClusterName:
+			ok = setText(&name, r.bytes) && ok
+		case tagEndpoints:
+			localities = append(localities, localityFields{rest: r.bytes})
+		case tagPolicy:
+			policy = merge(policy, r.bytes)
+		}
+	}
+	if r.bad || !ok {
+		return nil, false
+	}
+	d.root().dot("cluster_name").nonEmpty(name)
+	for d.i = range localities {
+		if !localities[d.i].parse() {
+			return nil, false
+		}
+		d.total += localities[d.i].endpoints
+	}
+	for d.i = range localities {
+		if !d.locality(&localities[d.i]) {
+			return nil, false
+		}
+	}
+	d.i = -1
+	drops, ok := d.drops(policy)
+	if !ok {
+		return nil, false
+	}
+	return d.finish(name, drops), true
+}
+
+// locality reads endpoints[i]. One without weight is left out before anything
+// else about it counts (A27-CLA-2, T-EDS-1).
+func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
+	if in.weight == 0 {
+		return d.skip(in)
+	}
+	state := &localityState{}
+	if key := (localityKey{in.priority, in.id}); !in.hasID { // A27-CLA-14
+		d.here().dot("locality").fail("must be set")
+	} else if known := d.localities[key]; known == nil {
+		d.localities[key] = state
+	} else if known.used { // A27-CLA-6
+		d.here().dot("locality").failf("region %s, zone %s, sub_zone %s must occur once in priority %d",
+			quote(in.id.Region), quote(in.id.Zone), quote(in.id.SubZone), in.priority)
+	} else {
+		state = known
+	}
+	state.used = true
+	prev := state.prev
+	if prev == nil {
+		prev = &picker.Locality{ID: in.id}
+	}
+
+	loc := picker.Locality{ID: prev.ID, Weight: in.weight}
+	if loc.Endpoints, ok = d.endpoints(in, prev.Endpoints); !ok {
+		return false
+	}
+	if m := d.decodeMetadata(in.metadata); m != nil && m.extra != nil {
+		loc.Metadata = m.extra.Metadata
+	}
+
+	l := d.levels[in.priority]
+	if l == nil {
+		l = &level{}
+		d.levels[in.priority] = l
+	}
+	l.localities = append(l.localities, loc)
+	l.weight += uint64(in.weight)
+	if prev.Weight == loc.Weight && sameSlice(prev.Endpoints, loc.Endpoints) && sameMetadata(prev.Metadata, loc.Metadata) {
+		l.kept++
+	}
+	return true
+}
+
+// skip reads the endpoints of a locality that is left out: they may be invalid,
+// but not malformed.
+func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
+	var f endpointFields
+	r := reader{rest: in.rest}
+	for r.next() {
+		if r.tag != tagLbEndpoints {
+			continue
+		}
+		d.j++
+		if !f.parse(r.bytes) {
+			return false
+		}
+	}
+	d.j = -1
+	return true
+}
+
+// endpoints reads the endpoints of a locality. Those that are unhealthy are left
+// out before anything else about them counts (A27-CLA-8, T-EDS-2); those that
+// drain are kept (A55).
+func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint) (list []picker.Endpoint, ok bool) {
+	rev := revision{prev: prev, most: in.endpoints}
+	sum := uint64(0)
+	var f endpointFields
+	r := reader{rest: in.rest}
+	for r.next() {
+		if r.tag != tagLbEndpoints {
+			continue
+		}
+		d.j++
+		if !f.parse(r.bytes) {
+			return nil, false
+		}
+		health, usable := f.usable()
+		if !usable {
+			continue
+		}
+		old := rev.old()
+		e, ok := d.endpoint(&f, old)
+		if !ok {
+			continue // it is invalid, so nothing becomes of the list
+		}
+		e.Health = health
+		sum += uint64(e.Weight)
+		d.unique(&e, old, &rev)
+		rev.add(e)
+	}
+	d.j = -1
+	if sum > math.MaxUint32 { // T-EDS-3
+		d.here().dot("lb_endpoints").refuse(sum, "must have weights whose sum is at most 4294967295")
+	}
+	return rev.done(d.seen), true
+}
+
+// endpoint converts an endpoint but for its health. It returns false if it is
+// invalid. old is prev's endpoint in the same place, or nil.
+func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e picker.Endpoint, ok bool) {
+	e = picker.Endpoint{Weight: 1}
+	if f.hasWeight {
+		e.Weight = f.weight
+	}
+	ok = e.Weight != 0
+	if !ok {
+		d.here().dot("load_balancing_weight").refuse(0, "must be at least 1")
+	}
+	if f.endpoint == nil { // A27-CLA-10
+		d.here().dot("endpoint").fail("must be set")
+		return e, false
+	}
+	e.Addr = d.address(&f.address, -1)
+	ok = ok && e.Addr.IsValid()
+	d.addrs = d.addrs[:0]
+	for i := range f.additional { // A61
+		addr := d.address(&f.additional[i], i)
+		ok = ok && addr.IsValid()
+		d.addrs = append(d.addrs, addr)
+	}
+	m := d.decodeMetadata(f.metadata)
+	switch {
+	case len(d.addrs) > 0 || len(f.hostname) > 0:
+		e.Extra = d.extra(f, m, old)
+	case m != nil:
+		e.Extra = m.extra
+	}
+	return e, ok
+}
+
+// address converts an address of an endpoint: the first if i is -1, or else
+// additional address i. The result is the zero AddrPort if it is invalid.
+func (d *endpointsDecoder) address(f *addressFields, i int) netip.AddrPort {
+	if f.missing == "" && f.port <= math.MaxUint16 {
+		if addr, ok := parseAddr(f.text); ok {
+			return netip.AddrPortFrom(addr, uint16(f.port))
+		}
+	}
+	p := d.here().dot("endpoint")
+	if i >= 0 {
+		p = p.dot("additional_addresses").at(i)
+	}
+	switch p = p.dot("address"); {
+	case f.missing == "address":
+		p.fail("must be set")
+	case f.missing == "socket_address":
+		p.dot(f.missing).fail("must be set")
+	case f.missing == "port_value":
+		p.dot("socket_address").dot(f.missing).fail("must be set")
+	case f.port > math.MaxUint16:
+		p.dot("socket_address").dot("port_value").refuse(f.port, "must be at most 65535")
+	default: // A27-CLA-11
+		p.dot("socket_address").dot("address").refuse(string(f.text), "must be an IPv4 or IPv6 address without a zone")
+	}
+	return netip.AddrPort{}
+}
+
+// unique checks that no address of e, which is about to be added to rev, occurred
+// before (A27-CLA-12). old is prev's endpoint in that place, or nil.
+func (d *endpointsDecoder) unique(e, old *picker.Endpoint, rev *revision) {
+	if d.seen == nil {
+		if old != nil && sameAddrs(e, old) {
+			return
+		}
+		d.see(rev.soFar())
+	}
+	d.note(e, rev.n)
+}
+
+// see starts d.seen with the addresses of everything before, and with those of
+// list, the start of the current locality.
+func (d *endpointsDecoder) see(list []picker.Endpoint) {
+	d.seen = make(map[addrKey]int32, d.total)
+	for _, l := range d.levels {
+		for i := range l.localities {
+			for j := range l.localities[i].Endpoints {
+				d.note(&l.localities[i].Endpoints[j], j)
+			}
+		}
+	}
+	for j := range list {
+		d.note(&list[j], j)
+	}
+}
+
+// note puts the addresses of e, the endpoint at a place of its locality, into
+// d.seen.
+func (d *endpointsDecoder) note(e *picker.Endpoint, place int) {
+	d.noteAddr(e.Addr, place)
+	for _, addr := range moreAddrs(e) {
+		d.noteAddr(addr, place)
+	}
+}
+
+func (d *endpointsDecoder) noteAddr(addr netip.AddrPort, place int) {
+	before := len(d.seen)
+	d.seen[keyOf(addr)] = int32(place)
+	if len(d.seen) == before {
+		d.here().dot("endpoint").refuse(addr, "must not have an address that occurred before")
+	}
+}
+
+// finish puts the priorities together.
+func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
+	e := &Endpoints{
+		Name:       name,
+		Priorities: make([]picker.Priority, len(d.levels)),
+		Drops:      drops,
+		metadata:   d.metadata,
+	}
+	kept := 0
+	for p := range e.Priorities {
+		l := d.levels[uint32(p)]
+		if l == nil { // A27-CLA-5
+			d.root().dot("endpoints").failf("must have a locality of priority %d, for there are higher ones", p)
+			return nil
+		}
+		if l.weight > math.MaxUint32 { // A27-CLA-3
+			d.root().dot("endpoints").failf("must have weights whose sum in priority %d is at most 4294967295", p)
+		}
+		e.Priorities[p].Localities = l.localities
+		if p < len(d.prev.Priorities) {
+			prev := d.prev.Priorities[p].Localities
+			if l.kept == len(prev) && l.kept == len(l.localities) {
+				e.Priorities[p].Localities = prev
+				kept++
+			}
+		}
+	}
+	samePriorities := kept == len(e.Priorities) && kept == len(d.prev.Priorities)
+	if samePriorities {
+		e.Priorities = d.prev.Priorities
+	}
+	if slices.Equal(drops, d.prev.Drops) {
+		e.Drops = d.prev.Drops
+		if samePriorities && name == d.prev.Name {
+			return d.prev
+		}
+	}
+	return e
+}

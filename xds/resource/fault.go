@@ -1,0 +1,134 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"math"
+	"time"
+
+	faultcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+)
+
+// A Fault is the configuration of a fault injection filter (A33), and of a
+// route's override of it. It is the Config of a picker.Filter, and what
+// overrides map filter names to. The zero value injects nothing.
+type Fault struct {
+	Delay *FaultDelay // comes first; nil is none
+	Abort *FaultAbort // nil is none
+	// MaxActive is how many RPCs of the process may suffer a fault at the same
+	// time; math.MaxUint32 if there is no limit.
+	MaxActive uint32
+}
+
+// A FaultDelay delays RPCs before anything is sent.
+type FaultDelay struct {
+	Chance Percentage
+	Fixed  time.Duration // unless Header
+	Header bool          // the RPC says how long: x-envoy-fault-delay-request
+}
+
+// A FaultAbort fails RPCs before anything is sent.
+type FaultAbort struct {
+	Chance Percentage
+	Code   uint32 // gRPC status code, unless Header; 0 ends the RPC as if the server had said OK
+	Header bool   // the RPC says how: x-envoy-fault-abort-request, -abort-grpc-request
+}
+
+// A Percentage is the chance of a fault.
+type Percentage struct {
+	PerMillion uint32 // at most 10⁶
+	// Unit is what 1 in a header such as x-envoy-fault-delay-request-percentage
+	// is worth, per million. A header can lower the chance only.
+	Unit uint32
+}
+
+// AbortCode returns the gRPC status code for the HTTP status of a fault, by
+// gRPC's mapping of HTTP statuses. It is UNKNOWN for 200, since what is aborted
+// has no gRPC status either (A33). ok is false if status is no HTTP status of a
+// response.
+func AbortCode(status uint32) (code uint32, ok bool) {
+	switch status {
+	case 400:
+		return 13, true // INTERNAL
+	case 401:
+		return 16, true // UNAUTHENTICATED
+	case 403:
+		return 7, true // PERMISSION_DENIED
+	case 404:
+		return 12, true // UNIMPLEMENTED
+	case 429, 502, 503, 504:
+		return 14, true // UNAVAILABLE
+	}
+	return 2, 200 <= status && status < 600 // UNKNOWN
+}
+
+func newFault(m *faultv3.HTTPFault, p *path) *Fault {
+	f := &Fault{MaxActive: math.MaxUint32}
+	if limit := m.GetMaxActiveFaults(); limit != nil {
+		f.MaxActive = limit.GetValue()
+	}
+	if m.GetDelay() != nil {
+		f.Delay = newFaultDelay(m.GetDelay(), p.dot("delay"))
+	}
+	if m.GetAbort() != nil {
+		f.Abort = newFaultAbort(m.GetAbort(), p.dot("abort"))
+	}
+	return f
+}
+
+func newFaultDelay(m *faultcommonv3.FaultDelay, p *path) *FaultDelay {
+	f := &FaultDelay{Chance: percentage(m.GetPercentage(), p.dot("percentage"))}
+	switch m.GetFaultDelaySecifier().(type) {
+	case *faultcommonv3.FaultDelay_FixedDelay:
+		f.Fixed = p.dot("fixed_delay").duration(m.GetFixedDelay())
+	case *faultcommonv3.FaultDelay_HeaderDelay_:
+		f.Header = true
+	default:
+		p.fail("must have fixed_delay or header_delay")
+	}
+	return f
+}
+
+func newFaultAbort(m *faultv3.FaultAbort, p *path) *FaultAbort {
+	f := &FaultAbort{Chance: percentage(m.GetPercentage(), p.dot("percentage"))}
+	switch kind := m.GetErrorType().(type) {
+	case *faultv3.FaultAbort_HttpStatus:
+		var ok bool
+		if f.Code, ok = AbortCode(kind.HttpStatus); !ok {
+			p.dot("http_status").refuse(kind.HttpStatus, "must be from 200 to 599")
+		}
+	case *faultv3.FaultAbort_GrpcStatus:
+		f.Code = kind.GrpcStatus
+		p.dot("grpc_status").atMost(f.Code, 16)
+	case *faultv3.FaultAbort_HeaderAbort_:
+		f.Header = true
+	default:
+		p.fail("must have http_status, grpc_status or header_abort")
+	}
+	return f
+}
+
+// percentage converts a fraction to parts per million. It multiplies in 64 bits
+// and cuts what is more than the whole, since 50000000 % is 100 %, and not the
+// 0.7 % that overflow makes of it (T-RC-4, T-DROP-1).
+func percentage(m *typev3.FractionalPercent, p *path) Percentage {
+	return fraction(m.GetNumerator(), int32(m.GetDenominator()), p)
+}
+
+func fraction(numerator uint32, denominator int32, p *path) Percentage {
+	var unit uint32
+	switch typev3.FractionalPercent_DenominatorType(denominator) {
+	case typev3.FractionalPercent_HUNDRED:
+		unit = 1e4
+	case typev3.FractionalPercent_TEN_THOUSAND:
+		unit = 100
+	case typev3.FractionalPercent_MILLION:
+		unit = 1
+	default:
+		p.dot("denominator").refuse(denominator, "must be HUNDRED, TEN_THOUSAND or MILLION")
+	}
+	return Percentage{PerMillion: uint32(min(uint64(numerator)*uint64(unit), 1e6)), Unit: unit}
+}

@@ -1,0 +1,79 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// hashPolicies converts the hash policies of a route (A42, T-RING-6). Policies
+// that never yield a hash are left out; what is left of one that was terminal
+// is that the policies before it, if they yield one, are the last.
+func (d *decoder) hashPolicies(list []*routev3.RouteAction_HashPolicy, p *path) []picker.HashPolicy {
+	var policies []picker.HashPolicy
+	for i, m := range list {
+		h, ok := d.hashPolicy(m, p.at(i))
+		switch {
+		case ok:
+			h.Terminal = m.GetTerminal()
+			policies = append(policies, h)
+		case m.GetTerminal() && len(policies) > 0:
+			policies[len(policies)-1].Terminal = true
+		}
+	}
+	return policies
+}
+
+// hashPolicy returns false if the policy yields nothing.
+func (d *decoder) hashPolicy(m *routev3.RouteAction_HashPolicy, p *path) (h picker.HashPolicy, ok bool) {
+	switch m.GetPolicySpecifier().(type) {
+	case *routev3.RouteAction_HashPolicy_FilterState_:
+		return h, m.GetFilterState().GetKey() == "io.grpc.channel_id"
+	case *routev3.RouteAction_HashPolicy_Header_:
+		p = p.dot("header")
+		h.Header = lower(p.dot("header_name").nonEmpty(m.GetHeader().GetHeaderName()))
+		if rewrite := m.GetHeader().GetRegexRewrite(); rewrite != nil {
+			p = p.dot("regex_rewrite")
+			h.Rewrite = d.compile(rewrite.GetPattern(), "%s", p.dot("pattern"))
+			h.Substitution = substitution(rewrite.GetSubstitution(), h.Rewrite, p.dot("substitution"))
+		}
+		return h, !strings.HasSuffix(h.Header, "-bin")
+	}
+	return h, false
+}
+
+// substitution converts RE2's syntax to Go's: \1 is ${1}, \\ is one backslash,
+// and $ is $$, since Go takes $1 and $name for groups (T-RC-2). re is nil if it
+// could not be compiled.
+func substitution(s string, re *regexp.Regexp, p *path) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '$':
+			b.WriteString("$$")
+		case s[i] != '\\':
+			b.WriteByte(s[i])
+		case i+1 < len(s) && s[i+1] == '\\':
+			b.WriteByte('\\')
+			i++
+		case i+1 < len(s) && '0' <= s[i+1] && s[i+1] <= '9':
+			i++
+			group := int(s[i] - '0')
+			if re != nil && group > re.NumSubexp() {
+				p.failf("group %d is not in the pattern, which has %d", group, re.NumSubexp())
+			}
+			b.WriteString("${" + strconv.Itoa(group) + "}")
+		default:
+			p.refuse(s, `must have a digit or a backslash after each backslash`)
+			return ""
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,47 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+)
+
+// listener converts a Listener. Of a socket listener nothing but the name is
+// read: it is for servers, and not for a client to judge.
+func (d *decoder) listener(m *listenerv3.Listener, p *path) *Listener {
+	l := &Listener{Name: p.dot("name").nonEmpty(m.GetName())}
+	if m.GetApiListener() == nil {
+		l.Socket = true
+		return l
+	}
+	p = p.dot("api_listener").dot("api_listener")
+	hcm := new(hcmv3.HttpConnectionManager)
+	if !unpack(m.GetApiListener().GetApiListener(), hcm, p) { // A27-LIS-1
+		return l
+	}
+	switch s := hcm.GetRouteSpecifier().(type) { // A27-LIS-2
+	case *hcmv3.HttpConnectionManager_Rds:
+		p := p.dot("rds")
+		p.dot("config_source").adsOrSelf(s.Rds.GetConfigSource()) // A27-LIS-3
+		l.RouteConfigName = p.dot("route_config_name").nonEmpty(s.Rds.GetRouteConfigName())
+	case *hcmv3.HttpConnectionManager_RouteConfig:
+		l.RouteConfig = d.routeConfig(s.RouteConfig, p.dot("route_config"))
+	default:
+		p.fail("must have rds or route_config")
+	}
+	l.MaxStreamDuration = p.dot("common_http_protocol_options").dot("max_stream_duration").
+		duration(hcm.GetCommonHttpProtocolOptions().GetMaxStreamDuration())
+	l.Filters = d.filters(hcm.GetHttpFilters(), p.dot("http_filters"))
+
+	// A41 has clients refuse these as well, so that one Listener means the
+	// same to clients and servers.
+	if n := hcm.GetXffNumTrustedHops(); n != 0 {
+		p.dot("xff_num_trusted_hops").refuse(n, "must be 0")
+	}
+	if len(hcm.GetOriginalIpDetectionExtensions()) != 0 {
+		p.dot("original_ip_detection_extensions").fail("must be empty")
+	}
+	return l
+}

@@ -1,0 +1,96 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"math"
+	"net/netip"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// naiveEndpoints is the oracle of DecodeEndpoints: the rules, one after the
+// other, on the decoded message. It returns nil if one is broken.
+func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
+	e := &Endpoints{Name: m.GetClusterName()}
+	bad := e.Name == ""
+	for _, drop := range m.GetPolicy().GetDropOverloads() {
+		parts, ok := map[int32]uint64{0: 100, 1: 10000, 2: 1000000}[int32(drop.GetDropPercentage().GetDenominator())]
+		if bad = bad || !ok; ok {
+			n := uint64(drop.GetDropPercentage().GetNumerator()) * 1000000 / parts
+			e.Drops = append(e.Drops, picker.Drop{Category: drop.GetCategory(), PerMillion: uint32(min(n, 1000000))})
+		}
+	}
+	type key struct {
+		priority uint32
+		id       picker.LocalityID
+	}
+	localities, addrs, weights := map[key]bool{}, map[netip.AddrPort]bool{}, map[uint32]uint64{}
+	levels := map[uint32][]picker.Locality{}
+	for _, lm := range m.GetEndpoints() {
+		if lm.GetLoadBalancingWeight().GetValue() == 0 {
+			continue
+		}
+		p, id := lm.GetPriority(), picker.LocalityID{Region: lm.GetLocality().GetRegion(), Zone: lm.GetLocality().GetZone(), SubZone: lm.GetLocality().GetSubZone()}
+		bad = bad || lm.GetLocality() == nil || localities[key{p, id}]
+		localities[key{p, id}] = true
+		weights[p] += uint64(lm.GetLoadBalancingWeight().GetValue())
+		loc := picker.Locality{ID: id, Weight: lm.GetLoadBalancingWeight().GetValue()}
+		if x := newExtra(lm.GetMetadata()); x != nil {
+			loc.Metadata = x.Metadata
+		}
+		sum := uint64(0)
+		for _, em := range lm.GetLbEndpoints() {
+			if h := em.GetHealthStatus(); h != 0 && h != 1 && h != 3 {
+				continue
+			}
+			ep, ok := naiveEndpoint(em, addrs)
+			bad = bad || !ok
+			sum += uint64(ep.Weight)
+			loc.Endpoints = append(loc.Endpoints, ep)
+		}
+		bad = bad || sum > math.MaxUint32 || weights[p] > math.MaxUint32
+		levels[p] = append(levels[p], loc)
+	}
+	for p := range uint32(len(levels)) {
+		bad = bad || levels[p] == nil
+		e.Priorities = append(e.Priorities, picker.Priority{Localities: levels[p]})
+	}
+	if bad {
+		return nil
+	}
+	return e
+}
+
+func naiveEndpoint(m *endpointv3.LbEndpoint, seen map[netip.AddrPort]bool) (e picker.Endpoint, ok bool) {
+	e.Weight, ok = 1, true
+	if w := m.GetLoadBalancingWeight(); w != nil {
+		e.Weight, ok = w.GetValue(), w.GetValue() != 0
+	}
+	if m.GetHealthStatus() == 3 {
+		e.Health = picker.Draining
+	}
+	if e.Extra = newExtra(m.GetMetadata()); e.Extra == nil {
+		e.Extra = &picker.EndpointExtra{}
+	}
+	e.Extra.Hostname = m.GetEndpoint().GetHostname()
+	list := []*endpointv3.Endpoint_AdditionalAddress{{Address: m.GetEndpoint().GetAddress()}}
+	for i, a := range append(list, m.GetEndpoint().GetAdditionalAddresses()...) {
+		s := a.GetAddress().GetSocketAddress()
+		ip, err := netip.ParseAddr(s.GetAddress())
+		addr := netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue()))
+		ok = ok && s.GetPortSpecifier() != nil && s.GetNamedPort() == "" && s.GetPortValue() < 65536 && err == nil && ip.Zone() == "" && !seen[addr]
+		if seen[addr] = true; i == 0 {
+			e.Addr = addr
+		} else {
+			e.Extra.Addrs = append(e.Extra.Addrs, addr)
+		}
+	}
+	if x := e.Extra; x.Hostname == "" && x.Addrs == nil && x.Metadata == nil {
+		e.Extra = nil
+	}
+	return e, ok
+}

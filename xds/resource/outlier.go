@@ -1,0 +1,66 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// outlierDetection converts and completes an outlier detection (A50). The
+// success rate algorithm is on unless it is switched off, the failure
+// percentage algorithm is off unless it is switched on. What the others of
+// Envoy's algorithms need is ignored.
+func outlierDetection(m *clusterv3.OutlierDetection, p *path) *picker.OutlierDetection {
+	if m == nil {
+		return nil
+	}
+	number := func(v *wrapperspb.UInt32Value, otherwise uint32) uint32 {
+		if v == nil {
+			return otherwise
+		}
+		return v.GetValue()
+	}
+	percent := func(v *wrapperspb.UInt32Value, otherwise uint32, field string) uint32 {
+		n := number(v, otherwise)
+		p.dot(field).atMost(n, 100)
+		return n
+	}
+	span := func(v *durationpb.Duration, otherwise time.Duration, field string) time.Duration {
+		if v == nil {
+			return otherwise
+		}
+		return p.dot(field).duration(v)
+	}
+	o := &picker.OutlierDetection{
+		Interval:           span(m.GetInterval(), 10*time.Second, "interval"),
+		BaseEjectionTime:   span(m.GetBaseEjectionTime(), 30*time.Second, "base_ejection_time"),
+		MaxEjectionPercent: percent(m.GetMaxEjectionPercent(), 10, "max_ejection_percent"),
+	}
+	o.MaxEjectionTime = span(m.GetMaxEjectionTime(), max(300*time.Second, o.BaseEjectionTime), "max_ejection_time")
+
+	if n := percent(m.GetEnforcingSuccessRate(), 100, "enforcing_success_rate"); n != 0 {
+		o.SuccessRate = &picker.SuccessRate{
+			StdevFactor:   number(m.GetSuccessRateStdevFactor(), 1900),
+			Enforcement:   n,
+			MinimumHosts:  number(m.GetSuccessRateMinimumHosts(), 5),
+			RequestVolume: number(m.GetSuccessRateRequestVolume(), 100),
+		}
+	}
+	threshold := percent(m.GetFailurePercentageThreshold(), 85, "failure_percentage_threshold")
+	if n := percent(m.GetEnforcingFailurePercentage(), 0, "enforcing_failure_percentage"); n != 0 {
+		o.FailurePercentage = &picker.FailurePercentage{
+			Threshold:     threshold,
+			Enforcement:   n,
+			MinimumHosts:  number(m.GetFailurePercentageMinimumHosts(), 5),
+			RequestVolume: number(m.GetFailurePercentageRequestVolume(), 50),
+		}
+	}
+	return o
+}

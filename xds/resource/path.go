@@ -1,0 +1,105 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// A path is the place in a resource that is being read. It turns into text only
+// if something is wrong there. Paths point to the path above them, so a step
+// down costs one small allocation; next to the message that is being read, that
+// is little.
+type path struct {
+	up    *path
+	to    *problems
+	step  string // a field's name or a map key in brackets; "" is the index
+	index int
+}
+
+func (l *problems) root() *path { return &path{to: l} }
+
+// dot returns the path to a field.
+func (p *path) dot(field string) *path { return &path{up: p, to: p.to, step: field} }
+
+// at returns the path to an element of the repeated field at p.
+func (p *path) at(i int) *path { return &path{up: p, to: p.to, index: i} }
+
+// key returns the path to an element of the map at p.
+func (p *path) key(k string) *path { return &path{up: p, to: p.to, step: "[" + quote(k) + "]"} }
+
+// fail records that the value at p breaks a rule.
+func (p *path) fail(rule string) {
+	if !p.to.full() {
+		p.to.errors = append(p.to.errors, FieldError{Path: p.String(), Rule: rule})
+	}
+}
+
+func (p *path) failf(format string, args ...any) { p.fail(fmt.Sprintf(format, args...)) }
+
+// refuse records that value, which is at p, breaks a rule.
+func (p *path) refuse(value any, rule string) {
+	if p.to.full() {
+		return
+	}
+	text := fmt.Sprint(value)
+	if s, ok := value.(string); ok {
+		text = quote(s)
+	}
+	p.to.errors = append(p.to.errors, FieldError{Path: p.String(), Value: text, Rule: rule})
+}
+
+// String returns the path in the form of FieldError.Path.
+func (p *path) String() string {
+	switch {
+	case p.up == nil:
+		return ""
+	case p.step == "":
+		return p.up.String() + "[" + strconv.Itoa(p.index) + "]"
+	case p.up.up == nil || p.step[0] == '[':
+		return p.up.String() + p.step
+	}
+	return p.up.String() + "." + p.step
+}
+
+// nonEmpty checks and returns the text at p.
+func (p *path) nonEmpty(s string) string {
+	if s == "" {
+		p.fail("must not be empty")
+	}
+	return s
+}
+
+// duration checks the duration at p, and returns it, or 0 if there is none.
+// Durations beyond time.Duration's 292 years are cut there.
+func (p *path) duration(d *durationpb.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	if err := d.CheckValid(); err != nil || d.GetSeconds() < 0 || d.GetNanos() < 0 {
+		p.refuse(fmt.Sprintf("%ds%+dns", d.GetSeconds(), d.GetNanos()), "must be a valid duration and not negative")
+		return 0
+	}
+	return d.AsDuration()
+}
+
+// atMost checks a number at p against its upper bound.
+func (p *path) atMost(n, limit uint32) {
+	if n > limit {
+		p.refuse(n, fmt.Sprintf("must be at most %d", limit))
+	}
+}
+
+// adsOrSelf checks that a resource comes from the server that named it; a
+// client has no other source (A27, A47).
+func (p *path) adsOrSelf(s *corev3.ConfigSource) {
+	if s.GetAds() == nil && s.GetSelf() == nil {
+		p.fail("must be ads or self")
+	}
+}

@@ -1,0 +1,83 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Bounds on regular expressions (T-SEC-2). A repetition such as (x{100}){10}
+// takes a hundred times as much memory per byte as anything else a control
+// plane can send.
+const (
+	maxPattern   = 16 << 10 // bytes of one expression
+	maxPrograms  = 1 << 20  // size of all expressions of a resource, see programSize
+	badPattern   = "must be a regular expression in RE2 syntax"
+	longPattern  = "must be at most 16384 bytes long"
+	largePattern = "must, with the other expressions of the resource, compile to at most 1048576 instructions"
+)
+
+// regexMatch converts a matcher of whole strings: the expression is anchored on
+// both ends (T-RC-1).
+func (d *decoder) regexMatch(m *matcherv3.RegexMatcher, p *path) picker.StringMatch {
+	return picker.StringMatch{Kind: picker.MatchRegex, Regex: d.compile(m, `^(?:%s)$`, p)}
+}
+
+// compile compiles m's expression, put into format, or returns nil. Equal
+// expressions of a resource share the result, since control planes like to
+// repeat them.
+func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *regexp.Regexp {
+	p = p.dot("regex")
+	source := p.nonEmpty(m.GetRegex())
+	if len(source) > maxPattern {
+		p.refuse(source, longPattern)
+		return nil
+	}
+	text := fmt.Sprintf(format, source)
+	if re := d.regexps[text]; re != nil {
+		return re
+	}
+	// The expression has to be one by itself: "a)|(?:b" is none, although it
+	// would become one between the anchors.
+	tree, err := syntax.Parse(source, syntax.Perl)
+	if err != nil {
+		p.refuse(source, badPattern)
+		return nil
+	}
+	if d.size += programSize(tree); d.size > maxPrograms {
+		p.refuse(source, largePattern)
+		return nil
+	}
+	re, err := regexp.Compile(text)
+	if err != nil {
+		p.refuse(source, badPattern)
+		return nil
+	}
+	if d.regexps == nil {
+		d.regexps = make(map[string]*regexp.Regexp)
+	}
+	d.regexps[text] = re
+	return re
+}
+
+// programSize returns an upper bound for the instructions and rune ranges that
+// an expression compiles to. It is O(size of the tree), which the parser keeps
+// proportional to the expression's length, and does not overflow, since the
+// parser refuses repetitions of more than a thousand times in all.
+func programSize(re *syntax.Regexp) int {
+	n := 2 + len(re.Rune)
+	for _, sub := range re.Sub {
+		n += programSize(sub)
+	}
+	if re.Op == syntax.OpRepeat {
+		n *= max(re.Min+1, re.Max)
+	}
+	return n
+}

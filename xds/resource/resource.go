@@ -1,0 +1,198 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+const urlPrefix = "type.googleapis.com/"
+
+var typeNames = [NumTypes]struct{ short, proto string }{
+	ListenerType:    {"Listener", "envoy.config.listener.v3.Listener"},
+	RouteConfigType: {"RouteConfiguration", "envoy.config.route.v3.RouteConfiguration"},
+	ClusterType:     {"Cluster", "envoy.config.cluster.v3.Cluster"},
+	EndpointsType:   {"ClusterLoadAssignment", "envoy.config.endpoint.v3.ClusterLoadAssignment"},
+}
+
+// String returns the message's name without its package.
+func (t Type) String() string {
+	if t >= NumTypes {
+		return fmt.Sprintf("Type(%d)", uint8(t))
+	}
+	return typeNames[t].short
+}
+
+// URL returns the type URL by which ADS knows the type, or "" if it is none of
+// the four.
+func (t Type) URL() string {
+	if t >= NumTypes {
+		return ""
+	}
+	return urlPrefix + typeNames[t].proto
+}
+
+// TypeOf returns the type with a type URL. Responses of other types are to be
+// ignored (T-XDS-12).
+func TypeOf(url string) (t Type, ok bool) {
+	name, ok := strings.CutPrefix(url, urlPrefix)
+	for t := range NumTypes {
+		if ok && name == typeNames[t].proto {
+			return t, true
+		}
+	}
+	return 0, false
+}
+
+// Unwrap returns the type URL and the bytes of a resource of a response, which
+// may be wrapped in an envoy.service.discovery.v3.Resource (T-XDS-13). What else
+// the wrapper says is ignored: the name is the resource's own, and a time to
+// live is only sent to clients that ask for it. It does not allocate, and value
+// is part of a.
+func Unwrap(a *anypb.Any) (url string, value []byte, err error) {
+	if a.GetTypeUrl() != urlPrefix+"envoy.service.discovery.v3.Resource" {
+		return a.GetTypeUrl(), a.GetValue(), nil
+	}
+	var inner []byte
+	r := reader{rest: a.GetValue()}
+	for r.next() {
+		if r.tag == 2<<3|bytesType { // resource
+			inner = merge(inner, r.bytes)
+		}
+	}
+	if r.bad {
+		return "", nil, errors.New("the discovery.v3.Resource around a resource is malformed")
+	}
+	if inner == nil {
+		return "", nil, errors.New("a discovery.v3.Resource has no resource in it")
+	}
+	r = reader{rest: inner}
+	for r.next() {
+		switch r.tag {
+		case 1<<3 | bytesType: // type_url
+			url = string(r.bytes)
+		case 2<<3 | bytesType: // value
+			value = r.bytes
+		}
+	}
+	if r.bad {
+		return "", nil, errors.New("the Any in a discovery.v3.Resource is malformed")
+	}
+	return url, value, nil
+}
+
+// Name returns the name of a resource without decoding the rest, so that a
+// resource whose bytes have not changed need not be decoded. It is O(fields of
+// the outermost message).
+func Name(t Type, value []byte) (string, error) {
+	var name []byte
+	r := reader{rest: value}
+	for r.next() {
+		if r.tag == 1<<3|bytesType { // name or cluster_name
+			name = r.bytes
+		}
+	}
+	switch {
+	case r.bad || !utf8.Valid(name):
+		return "", fmt.Errorf("a %v resource is malformed", t)
+	case len(name) == 0:
+		return "", fmt.Errorf("a %v resource has no name", t)
+	}
+	return string(name), nil
+}
+
+// Options are what decoding depends on besides the bytes.
+type Options struct {
+	// TrustedServer says that the resource comes from a server with the
+	// trusted_xds_server feature, which may rewrite authorities (A81).
+	TrustedServer bool
+	// CertProviders reports whether the bootstrap defines a certificate
+	// provider instance (A29). It may be nil. Nothing asks it while the TLS
+	// settings of clusters are ignored; see the package comment.
+	CertProviders func(name string) bool
+}
+
+// Decode returns the validated form of a resource: a *Listener, *RouteConfig,
+// *Cluster or *Endpoints. The error is an *Error; the resource is then to be
+// refused, and has no effect (A46). Nothing in the result refers to value.
+func Decode(t Type, value []byte, opt Options) (any, error) {
+	d := &decoder{opt: opt}
+	var result any
+	switch t {
+	case ListenerType:
+		if m := new(listenerv3.Listener); d.unmarshal(value, m) {
+			result = d.listener(m, d.root())
+		}
+	case RouteConfigType:
+		if m := new(routev3.RouteConfiguration); d.unmarshal(value, m) {
+			d.root().dot("name").nonEmpty(m.GetName())
+			result = d.routeConfig(m, d.root())
+		}
+	case ClusterType:
+		if m := new(clusterv3.Cluster); d.unmarshal(value, m) {
+			result = d.cluster(m, d.root())
+		}
+	case EndpointsType:
+		endpoints, err := DecodeEndpoints(value, nil)
+		if err != nil {
+			return nil, err
+		}
+		return endpoints, nil
+	default:
+		return nil, fmt.Errorf("%v is not a type of resource", t)
+	}
+	name, _ := Name(t, value)
+	if err := d.err(t, name); err != nil {
+		return nil, err
+	}
+	return result, nil
+}
+
+// decoder is the state of decoding one resource other than endpoints.
+type decoder struct {
+	problems
+	opt     Options
+	regexps map[string]*regexp.Regexp // compiled so far, by pattern
+	size    int                       // of those, see compile
+}
+
+// unmarshal decodes the bytes of the message at the root.
+func (d *decoder) unmarshal(value []byte, m proto.Message) bool {
+	return unmarshalAt(value, m, d.root())
+}
+
+func unmarshalAt(value []byte, m proto.Message, p *path) bool {
+	err := proto.Unmarshal(value, m)
+	if err != nil {
+		// The error's text differs on purpose from program to program, in the
+		// space after its prefix.
+		why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
+		p.fail("is not a " + typeName(m) + ": " + why)
+	}
+	return err == nil
+}
+
+// unpack decodes a into m if it has m's type.
+func unpack(a *anypb.Any, m proto.Message, p *path) bool {
+	if baseName(a.GetTypeUrl()) != typeName(m) {
+		p.refuse(a.GetTypeUrl(), "must be a "+typeName(m))
+		return false
+	}
+	return unmarshalAt(a.GetValue(), m, p)
+}
+
+func typeName(m proto.Message) string { return string(m.ProtoReflect().Descriptor().FullName()) }
+
+// baseName returns the message name that a type URL ends in.
+func baseName(url string) string { return url[strings.LastIndexByte(url, '/')+1:] }

@@ -1,0 +1,75 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// retryCodes are the conditions of retry_on that are about gRPC statuses. The
+// others are for HTTP, and ignored (A44).
+var retryCodes = map[string]uint32{
+	"cancelled":          1,
+	"deadline-exceeded":  4,
+	"resource-exhausted": 8,
+	"internal":           13,
+	"unavailable":        14,
+}
+
+// retryPolicy converts a retry policy (A44). It returns nil if that allows no
+// retry, though a route's policy then still stands in for its virtual host's.
+func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
+	if m == nil {
+		return nil
+	}
+	r := &picker.RetryPolicy{MaxAttempts: 2}
+	for s := range strings.SplitSeq(m.GetRetryOn(), ",") {
+		code, ok := retryCodes[lower(strings.TrimSpace(s))]
+		if ok && !slices.Contains(r.On, code) {
+			r.On = append(r.On, code)
+		}
+	}
+	if m.GetNumRetries() != nil {
+		n := m.GetNumRetries().GetValue()
+		if n == 0 {
+			p.dot("num_retries").refuse(n, "must be at least 1")
+		}
+		r.MaxAttempts = int(min(uint64(n)+1, 5))
+	}
+	r.BaseBackoff, r.MaxBackoff = backoff(m.GetRetryBackOff(), p.dot("retry_back_off"))
+	if len(r.On) == 0 {
+		return nil
+	}
+	return r
+}
+
+// backoff returns the bounds of the backoff between attempts. What is below a
+// millisecond counts as one.
+func backoff(m *routev3.RetryPolicy_RetryBackOff, p *path) (base, limit time.Duration) {
+	if m == nil {
+		return 25 * time.Millisecond, 250 * time.Millisecond
+	}
+	base = p.dot("base_interval").duration(m.GetBaseInterval())
+	if base == 0 {
+		p.dot("base_interval").fail("must be above 0")
+	}
+	limit = p.dot("max_interval").duration(m.GetMaxInterval())
+	switch {
+	case m.GetMaxInterval() == nil:
+		base = max(base, time.Millisecond)
+		return base, 10 * min(base, math.MaxInt64/10)
+	case limit == 0:
+		p.dot("max_interval").fail("must be above 0")
+	case limit < base:
+		p.dot("max_interval").refuse(limit, "must be at least base_interval, "+base.String())
+	}
+	return max(base, time.Millisecond), max(limit, time.Millisecond)
+}

@@ -1,0 +1,101 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// hostDefaults is what a virtual host says for routes that do not.
+type hostDefaults struct {
+	retry     *picker.RetryPolicy
+	overrides map[string]any
+}
+
+// route converts a route. It returns false if the route is to be passed over,
+// as A28 has it for routes that a client cannot act on, or that match no RPC.
+func (d *decoder) route(m *routev3.Route, host hostDefaults, p *path) (r picker.Route, keep bool) {
+	if len(m.GetMatch().GetQueryParameters()) > 0 {
+		return r, false // RPCs have no query
+	}
+	r.Name = m.GetName()
+	keep = d.match(m.GetMatch(), &r, p.dot("match"))
+	r.Overrides = d.overrides(m.GetTypedPerFilterConfig(), host.overrides, p.dot("typed_per_filter_config"))
+	r.Retry = host.retry
+
+	// Any other action leaves the route without clusters: RPCs that match it
+	// fail (A36).
+	if action, ok := m.GetAction().(*routev3.Route_Route); ok {
+		keep = d.action(action.Route, &r, p.dot("route")) && keep
+	}
+	return r, keep
+}
+
+// action converts a route action. It returns false if there is no cluster
+// specifier that a client knows (A28, T-RC-6).
+func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep bool) {
+	switch m.GetClusterSpecifier().(type) {
+	case *routev3.RouteAction_Cluster:
+		name := p.dot("cluster").nonEmpty(m.GetCluster())
+		r.Clusters = []picker.WeightedCluster{{Name: name, Weight: 1}}
+	case *routev3.RouteAction_WeightedClusters:
+		r.Clusters = d.weightedClusters(m.GetWeightedClusters(), p.dot("weighted_clusters"))
+	default:
+		return false
+	}
+	r.Hash = d.hashPolicies(m.GetHashPolicy(), p.dot("hash_policy"))
+	r.AutoHostRewrite = d.opt.TrustedServer && m.GetAutoHostRewrite().GetValue()
+	r.Timeout = timeout(m.GetMaxStreamDuration(), p.dot("max_stream_duration"))
+	if m.GetRetryPolicy() != nil {
+		r.Retry = retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy"))
+	}
+	return true
+}
+
+// weightedClusters leaves clusters without weight out.
+func (d *decoder) weightedClusters(m *routev3.WeightedCluster, p *path) []picker.WeightedCluster {
+	clusters := make([]picker.WeightedCluster, 0, len(m.GetClusters()))
+	var sum uint64
+	for i, c := range m.GetClusters() {
+		p := p.dot("clusters").at(i)
+		weight := c.GetWeight().GetValue()
+		if weight == 0 {
+			continue
+		}
+		sum += uint64(weight)
+		clusters = append(clusters, picker.WeightedCluster{
+			Name:      p.dot("name").nonEmpty(c.GetName()),
+			Weight:    weight,
+			Overrides: d.overrides(c.GetTypedPerFilterConfig(), nil, p.dot("typed_per_filter_config")),
+		})
+	}
+	switch {
+	case sum == 0:
+		p.dot("clusters").fail("must have a weight above 0")
+	case sum > math.MaxUint32:
+		p.dot("clusters").refuse(sum, "must have weights whose sum is at most 4294967295")
+	}
+	return slices.Clip(clusters)
+}
+
+// timeout returns the limit that a route sets to the duration of RPCs: 0 is no
+// limit, nil leaves it to the listener (A31). RouteAction.timeout is not for
+// gRPC.
+func timeout(m *routev3.RouteAction_MaxStreamDuration, p *path) *time.Duration {
+	stream := p.dot("max_stream_duration").duration(m.GetMaxStreamDuration())
+	header := p.dot("grpc_timeout_header_max").duration(m.GetGrpcTimeoutHeaderMax())
+	switch {
+	case m.GetGrpcTimeoutHeaderMax() != nil:
+		return &header
+	case m.GetMaxStreamDuration() != nil:
+		return &stream
+	}
+	return nil
+}
