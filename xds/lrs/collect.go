@@ -1,0 +1,143 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lrs
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+)
+
+// key is what load is reported by.
+type key struct{ cluster, service string }
+
+// A cluster is all there is to report by one key. It is guarded by Reporter.mu.
+type cluster struct {
+	key
+	sources []*source
+	since   time.Time // the end of the last report
+	until   time.Time // the end of the report being made
+
+	// What sources counted that had to be forgotten before it was reported: now
+	// is part of the report being made, later will be.
+	now, later counts
+}
+
+// wanted is which clusters the server wants reported.
+type wanted struct {
+	all   bool
+	names map[string]bool
+}
+
+func wantedBy(resp *lrsv3.LoadStatsResponse) wanted {
+	w := wanted{all: resp.GetSendAllClusters(), names: make(map[string]bool)}
+	for _, name := range resp.GetClusters() {
+		w.names[name] = true
+	}
+	return w
+}
+
+// collect returns what is to be reported of the clusters that are wanted, and
+// which ones it looked at, for commit.
+func (r *Reporter) collect(w wanted, now time.Time) (stats []*endpointv3.ClusterStats, read []*cluster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.clusters {
+		if !w.all && !w.names[c.key.cluster] {
+			// The counts of those who are still there may be wanted some day.
+			// Those of others would pile up.
+			c.now, c.later = counts{}, counts{}
+			r.forget(c, func(s *source) bool { return s.stopped })
+			continue
+		}
+		c.until = now
+		c.now.add(&c.later)
+		c.later = counts{}
+		if sum := c.unsent(); !sum.empty() {
+			stats = append(stats, c.encode(&sum))
+		}
+		read = append(read, c)
+	}
+	slices.SortFunc(stats, func(a, b *endpointv3.ClusterStats) int {
+		return cmp.Or(
+			cmp.Compare(a.GetClusterName(), b.GetClusterName()),
+			cmp.Compare(a.GetClusterServiceName(), b.GetClusterServiceName()),
+		)
+	})
+	return stats, read
+}
+
+// commit notes that what collect returned has been sent.
+func (r *Reporter) commit(read []*cluster) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range read {
+		c.since = c.until
+		c.now = counts{}
+		r.forget(c, func(s *source) bool { return s.commit() && s.last })
+	}
+}
+
+// unsent reads all counters of c and returns what is to be reported.
+func (c *cluster) unsent() counts {
+	var sum counts
+	sum.add(&c.now)
+	for _, s := range c.sources {
+		s.last = s.stopped
+		s.see()
+		sum.addUnsent(s)
+	}
+	return sum
+}
+
+// fold adds to c what s counted and has not reported, since s is going to be
+// forgotten. A report of what was seen of s may be on its way.
+func (c *cluster) fold(s *source) {
+	c.now.addUnsent(s)
+	s.commit()
+	s.see()
+	c.later.addUnsent(s)
+}
+
+// encode returns the message for counts of c, in a certain order.
+func (c *cluster) encode(sum *counts) *endpointv3.ClusterStats {
+	stats := &endpointv3.ClusterStats{
+		ClusterName:          c.key.cluster,
+		ClusterServiceName:   c.key.service,
+		TotalDroppedRequests: sum.overloads,
+		LoadReportInterval:   durationpb.New(c.until.Sub(c.since)),
+	}
+	for id, l := range sum.localities {
+		stats.UpstreamLocalityStats = append(stats.UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
+			Locality:                &corev3.Locality{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone},
+			TotalIssuedRequests:     l.Issued,
+			TotalSuccessfulRequests: l.OK,
+			TotalErrorRequests:      l.Failed,
+			TotalRequestsInProgress: l.InProgress,
+		})
+	}
+	for category, n := range sum.drops {
+		stats.TotalDroppedRequests += n
+		stats.DroppedRequests = append(stats.DroppedRequests, &endpointv3.ClusterStats_DroppedRequests{
+			Category: category, DroppedCount: n,
+		})
+	}
+	slices.SortFunc(stats.UpstreamLocalityStats, func(a, b *endpointv3.UpstreamLocalityStats) int {
+		x, y := a.GetLocality(), b.GetLocality()
+		return cmp.Or(
+			cmp.Compare(x.GetRegion(), y.GetRegion()),
+			cmp.Compare(x.GetZone(), y.GetZone()),
+			cmp.Compare(x.GetSubZone(), y.GetSubZone()),
+		)
+	})
+	slices.SortFunc(stats.DroppedRequests, func(a, b *endpointv3.ClusterStats_DroppedRequests) int {
+		return cmp.Compare(a.GetCategory(), b.GetCategory())
+	})
+	return stats
+}

@@ -1,0 +1,309 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lrs
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A ledger is a slow, obvious account of all that happens: one number for each
+// thing that can be counted, by name.
+type ledger map[string]int
+
+// add enters a report, the way the ledger names things. In progress is not added
+// up; progress returns it.
+func (l ledger) add(stats []*endpointv3.ClusterStats) (progress ledger) {
+	progress = make(ledger)
+	for _, c := range stats {
+		name := c.GetClusterName() + "/" + c.GetClusterServiceName()
+		for _, z := range c.GetUpstreamLocalityStats() {
+			zone := name + "/" + z.GetLocality().GetZone()
+			l[zone+" issued"] += int(z.GetTotalIssuedRequests())
+			l[zone+" ok"] += int(z.GetTotalSuccessfulRequests())
+			l[zone+" failed"] += int(z.GetTotalErrorRequests())
+			progress[zone] += int(z.GetTotalRequestsInProgress())
+		}
+		for _, d := range c.GetDroppedRequests() {
+			l[name+" "+d.GetCategory()] += int(d.GetDroppedCount())
+		}
+		l[name+" dropped"] += int(c.GetTotalDroppedRequests())
+	}
+	return progress
+}
+
+// diff says where l and other differ.
+func (l ledger) diff(other ledger) (lines []string) {
+	for name := range l {
+		if l[name] != other[name] {
+			lines = append(lines, fmt.Sprintf("%s: %d, want %d", name, l[name], other[name]))
+		}
+	}
+	for name := range other {
+		if _, ok := l[name]; !ok && other[name] != 0 {
+			lines = append(lines, fmt.Sprintf("%s: 0, want %d", name, other[name]))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+// user is somebody who reports, and does at random what users do.
+type user struct {
+	name  string // of cluster and service
+	load  *picker.ClusterLoad
+	stop  func()
+	zones []string // in use
+	tr    *traffic // to zones
+	ends  []func() // of the RPCs in progress
+}
+
+// step does something, and enters it.
+func (u *user) step(t *testing.T, rng *rand.Rand, truth, progress ledger) {
+	all := []string{"a", "b", "c"}
+	switch op := rng.IntN(20); {
+	case op < 9: // an RPC begins
+		if len(u.zones) == 0 {
+			return
+		}
+		z, tr := rng.IntN(len(u.zones)), u.tr
+		name := u.name + "/" + u.zones[z]
+		tr.begin(z, 1)
+		truth[name+" issued"]++
+		progress[name]++
+		u.ends = append(u.ends, func() {
+			progress[name]--
+			if rng.IntN(3) == 0 {
+				tr.end(z, 1, picker.CallFailed)
+				truth[name+" failed"]++
+			} else {
+				tr.end(z, 1, picker.CallOK)
+				truth[name+" ok"]++
+			}
+		})
+	case op < 17: // one ends
+		if n := len(u.ends); n > 0 {
+			i := rng.IntN(n)
+			u.ends[i]()
+			u.ends = slices.Delete(u.ends, i, i+1)
+		}
+	case op == 17:
+		u.load.Drop("x").Add()
+		truth[u.name+" x"]++
+		truth[u.name+" dropped"]++
+	case op == 18:
+		u.load.Overload().Add()
+		truth[u.name+" dropped"]++
+	default: // the configuration changes
+		u.zones = all[:rng.IntN(len(all)+1)]
+		retain(u.load, u.zones, []string{"x"}[:rng.IntN(2)])
+		u.tr = newTraffic(t, u.load, u.zones...)
+	}
+}
+
+// T-LRS-3: everything that sources count is reported once, whatever the order in
+// which they come, count, are configured and go, and reports are made, sent and
+// lost; what is in progress is always what is; and nothing remains.
+func TestCollect(t *testing.T) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 8
+	}
+	for seed := range seeds {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		r := NewReporter(offline{}, node, Options{})
+		_, stopLast := r.Report("stays", "")
+		truth, progress, reported := make(ledger), make(ledger), make(ledger)
+		var users []*user
+		var stats []*endpointv3.ClusterStats // of the report being made
+		var read []*cluster
+		for range 5000 {
+			switch op := rng.IntN(40); {
+			case op == 0 && len(users) < 8:
+				c := string(rune('0' + rng.IntN(2)))
+				u := &user{name: c + "/s"}
+				u.load, u.stop = r.Report(c, "s")
+				u.tr = newTraffic(t, u.load)
+				users = append(users, u)
+			case op == 1 && len(users) > 0:
+				i := rng.IntN(len(users))
+				u := users[i]
+				for _, end := range u.ends {
+					end()
+				}
+				users = slices.Delete(users, i, i+1)
+				// With too many stopped already, its counts are folded; but
+				// they are lost if it is the cluster's only source.
+				if len(r.clusters[key{u.name[:1], "s"}].sources) > 1 && rng.IntN(2) == 0 {
+					r.stopFull(u.stop)
+				} else {
+					u.stop()
+				}
+			case op == 2 && read == nil:
+				stats, read = r.collect(wanted{all: true}, time.Now())
+				got := ledger{}.add(stats)
+				if diff := got.diff(progress); diff != nil {
+					t.Fatalf("seed %d: in progress: %q", seed, diff)
+				}
+			case op == 3 && read != nil:
+				reported.add(stats)
+				r.commit(read)
+				read = nil
+			case op == 4:
+				read = nil // lost
+			case op > 4 && len(users) > 0:
+				users[rng.IntN(len(users))].step(t, rng, truth, progress)
+			}
+		}
+		for range 2 { // a stopped source may have been seen before its last RPC ended
+			stats, read = r.collect(wanted{all: true}, time.Now())
+			reported.add(stats)
+			r.commit(read)
+		}
+		if diff := reported.diff(truth); diff != nil {
+			t.Errorf("seed %d: reported: %q", seed, diff)
+		}
+		if n, want := r.census(), len(users)+1; n.stopped != 0 || n.sources != want || n.clusters > want {
+			t.Errorf("seed %d: reporter remembers %+v, want %d sources", seed, n, want)
+		}
+		stopLast()
+		r.Close()
+	}
+}
+
+// An RPC that turns out never to have been sent after it was reported is made up
+// for by those that follow, and one before is not reported.
+func TestCollectVoid(t *testing.T) {
+	r := NewReporter(offline{}, node, Options{})
+	defer r.Close()
+	load, _ := r.Report("c", "s")
+	tr := newTraffic(t, load, "a")
+	for i, tt := range []struct {
+		do   func()
+		want int // issued
+	}{
+		{func() { tr.begin(0, 5); tr.end(0, 1, picker.CallVoid) }, 4},
+		{func() { tr.end(0, 3, picker.CallVoid) }, 0},
+		{func() { tr.begin(0, 2) }, 0},
+		{func() { tr.begin(0, 4) }, 3},
+	} {
+		tt.do()
+		stats, read := r.collect(wanted{all: true}, time.Now())
+		r.commit(read)
+		got := make(ledger)
+		if got.add(stats); got["c/s/a issued"] != tt.want {
+			t.Errorf("report %d: %d issued, want %d", i, got["c/s/a issued"], tt.want)
+		}
+	}
+}
+
+// A source that is folded while its report is on the way is neither lost nor
+// counted twice, whether the report arrives or not.
+func TestFold(t *testing.T) {
+	for _, arrives := range []bool{true, false} {
+		r := NewReporter(offline{}, node, Options{})
+		defer r.Close()
+		r.Report("c", "s")
+		load, stop := r.Report("c", "s")
+		tr := newTraffic(t, load, "a")
+		tr.rpcs(0, 3, picker.CallOK)
+		load.Overload().Add()
+		got := make(ledger)
+		stats, read := r.collect(wanted{all: true}, time.Now())
+		tr.rpcs(0, 4, picker.CallOK)
+		load.Drop("x").Add()
+		r.stopFull(stop)
+		if arrives {
+			got.add(stats)
+			r.commit(read)
+		}
+		for range 2 {
+			stats, read = r.collect(wanted{all: true}, time.Now())
+			got.add(stats)
+			r.commit(read)
+		}
+		want := ledger{"c/s/a issued": 7, "c/s/a ok": 7, "c/s/a failed": 0, "c/s x": 1, "c/s dropped": 2}
+		if diff := got.diff(want); diff != nil {
+			t.Errorf("report arrives %v: %q", arrives, diff)
+		}
+	}
+}
+
+// Sources of a cluster that the server does not want are forgotten when they
+// stop, and others are not.
+func TestUnwanted(t *testing.T) {
+	r := NewReporter(offline{}, node, Options{})
+	defer r.Close()
+	load, _ := r.Report("c", "s")
+	tr := newTraffic(t, load, "a")
+	tr.rpcs(0, 3, picker.CallOK)
+	var stops []func()
+	for _, name := range []string{"c", "d", "d"} {
+		load, stop := r.Report(name, "s")
+		load.Drop("x").Add()
+		stops = append(stops, stop)
+	}
+	stops[0]()
+	r.stopFull(stops[1]) // folded into the other
+	stops[2]()
+	if stats, read := r.collect(wanted{names: map[string]bool{"e": true}}, time.Now()); stats != nil || read != nil {
+		t.Errorf("collected %v of %d clusters that are not wanted", stats, len(read))
+	}
+	if got, want := r.census(), (census{clusters: 1, sources: 1}); got != want {
+		t.Errorf("reporter remembers %+v, want %+v", got, want)
+	}
+	got := make(ledger)
+	stats, _ := r.collect(wanted{names: map[string]bool{"c": true}}, time.Now())
+	if got.add(stats); got["c/s/a ok"] != 3 {
+		t.Errorf("%d RPCs collected once they are wanted, want 3", got["c/s/a ok"])
+	}
+}
+
+// A cluster that is forgotten and comes back while a report of it is on its way
+// is not forgotten with the report.
+func TestForgetAndReturn(t *testing.T) {
+	r := NewReporter(offline{}, node, Options{})
+	defer r.Close()
+	r.Report("stays", "")
+	_, stop := r.Report("c", "s")
+	_, read := r.collect(wanted{all: true}, time.Now())
+	r.stopFull(stop)
+	load, _ := r.Report("c", "s")
+	load.Overload().Add()
+	r.commit(read)
+	got := make(ledger)
+	stats, _ := r.collect(wanted{all: true}, time.Now())
+	if got.add(stats); got["c/s dropped"] != 1 {
+		t.Errorf("%d drops reported, want 1", got["c/s dropped"])
+	}
+}
+
+func BenchmarkCollect(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprintf("localities=10/sources=%d", n), func(b *testing.B) {
+			r := NewReporter(offline{}, node, Options{})
+			defer r.Close()
+			zones := []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
+			for i := range n {
+				load, _ := r.Report(fmt.Sprint(i%10), "s")
+				tr := newTraffic(b, load, zones...)
+				for z := range zones {
+					tr.begin(z, 1)
+				}
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				_, read := r.collect(wanted{all: true}, time.Now())
+				r.commit(read)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lrs
+
+import "github.com/xdslb/xdslb/picker"
+
+// A source is what one user of a cluster counts. Each of its numbers is first
+// seen, to be reported, and then, once the report has left, sent. It is guarded
+// by Reporter.mu.
+type source struct {
+	load    *picker.ClusterLoad
+	stopped bool
+	last    bool // stopped before the counters were seen
+
+	localities map[*picker.Load]*tally
+	drops      map[*picker.Counter]*count
+	overload   count
+}
+
+// tally is what is known of a Load.
+type tally struct {
+	id   picker.LocalityID
+	seen picker.LoadSnapshot
+	// sent.Issued does not step back with the Load's: the difference stays 0
+	// until that has caught up.
+	sent picker.LoadSnapshot
+}
+
+// count is what is known of a Counter.
+type count struct {
+	category   string
+	seen, sent uint64
+}
+
+func newSource() *source {
+	return &source{
+		load:       new(picker.ClusterLoad),
+		localities: make(map[*picker.Load]*tally),
+		drops:      make(map[*picker.Counter]*count),
+	}
+}
+
+// see reads all counters.
+func (s *source) see() {
+	for id, load := range s.load.Localities() {
+		t := s.localities[load]
+		if t == nil {
+			t = &tally{id: id}
+			s.localities[load] = t
+		}
+		t.seen = load.Snapshot()
+	}
+	for category, counter := range s.load.Drops() {
+		n := s.drops[counter]
+		if n == nil {
+			n = &count{category: category}
+			s.drops[counter] = n
+		}
+		n.seen = counter.Load()
+	}
+	s.overload.seen = s.load.Overload().Load()
+}
+
+// commit takes what was seen for sent, lets go of counters that are out of use,
+// and reports whether no RPC was in progress.
+func (s *source) commit() (quiet bool) {
+	quiet = true
+	for load, t := range s.localities {
+		issued := max(t.seen.Issued, t.sent.Issued)
+		t.sent = t.seen
+		t.sent.Issued = issued
+		if t.seen.InProgress > 0 {
+			quiet = false
+		} else if s.load.Forget(t.id, t.seen) {
+			delete(s.localities, load)
+		}
+	}
+	for counter, n := range s.drops {
+		n.sent = n.seen
+		if s.load.ForgetDrop(n.category, n.seen) {
+			delete(s.drops, counter)
+		}
+	}
+	s.overload.sent = s.overload.seen
+	return quiet
+}
+
+// counts are numbers to be reported. Only those that are not 0 are there. The
+// zero counts are none.
+type counts struct {
+	localities map[picker.LocalityID]picker.LoadSnapshot
+	drops      map[string]uint64
+	overloads  uint64
+}
+
+func (c *counts) empty() bool {
+	return len(c.localities) == 0 && len(c.drops) == 0 && c.overloads == 0
+}
+
+// addUnsent adds what was seen of s and not sent, and what was in progress.
+func (c *counts) addUnsent(s *source) {
+	for _, t := range s.localities {
+		c.addLocality(t.id, picker.LoadSnapshot{
+			Issued:     max(t.seen.Issued, t.sent.Issued) - t.sent.Issued,
+			OK:         t.seen.OK - t.sent.OK,
+			Failed:     t.seen.Failed - t.sent.Failed,
+			InProgress: t.seen.InProgress,
+		})
+	}
+	for _, n := range s.drops {
+		c.addDrops(n.category, n.seen-n.sent)
+	}
+	c.overloads += s.overload.seen - s.overload.sent
+}
+
+// add adds other, but for what was in progress: it is a gauge, and that was then.
+func (c *counts) add(other *counts) {
+	for id, l := range other.localities {
+		l.InProgress = 0
+		c.addLocality(id, l)
+	}
+	for category, n := range other.drops {
+		c.addDrops(category, n)
+	}
+	c.overloads += other.overloads
+}
+
+func (c *counts) addLocality(id picker.LocalityID, l picker.LoadSnapshot) {
+	if l == (picker.LoadSnapshot{}) {
+		return
+	}
+	if c.localities == nil {
+		c.localities = make(map[picker.LocalityID]picker.LoadSnapshot)
+	}
+	sum := c.localities[id]
+	sum.Issued += l.Issued
+	sum.OK += l.OK
+	sum.Failed += l.Failed
+	sum.InProgress += l.InProgress
+	c.localities[id] = sum
+}
+
+func (c *counts) addDrops(category string, n uint64) {
+	if n == 0 {
+		return
+	}
+	if c.drops == nil {
+		c.drops = make(map[string]uint64)
+	}
+	c.drops[category] += n
+}

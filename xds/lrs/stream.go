@@ -1,0 +1,154 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lrs
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/grpclog"
+)
+
+var logger = grpclog.Component("xdslb")
+
+// sendTimeout is how long a server may leave a report unread before its stream is
+// given up.
+const sendTimeout = 10 * time.Second
+
+// run keeps a stream open as long as there are sources. Report starts it; it ends
+// after the last source was stopped.
+func (r *Reporter) run() {
+	for !r.rest() {
+		t := time.NewTimer(time.Until(r.backoff.due()))
+		select {
+		case <-t.C:
+			r.backoff.begin(time.Now())
+			err := r.report()
+			r.backoff.end(time.Now(), err == nil, rand.Float64())
+			if err != nil && r.ctx.Err() == nil {
+				logger.Warningf("lrs: %v", err)
+			}
+		case <-r.wake:
+			t.Stop()
+		case <-r.ctx.Done():
+			// Close has stopped the sources.
+			t.Stop()
+		}
+	}
+}
+
+// A response is what a server said, and where to answer.
+type response struct {
+	*lrsv3.LoadStatsResponse
+	stream lrsv3.LoadReportingService_StreamLoadStatsClient
+}
+
+// report opens a stream and reports on it until it ends or the last source is
+// stopped. The error is why the stream ended, if the server never said anything.
+func (r *Reporter) report() error {
+	ctx, cancel := context.WithCancel(r.ctx)
+	responses, ended := make(chan response), make(chan error, 1)
+	go func() {
+		defer close(ended)
+		ended <- r.receive(ctx, responses)
+	}()
+	defer func() {
+		cancel()
+		for range ended { // until receive has returned
+		}
+	}()
+
+	var stream lrsv3.LoadReportingService_StreamLoadStatsClient // nil until the server has said something
+	var want wanted
+	var interval time.Duration
+	var last time.Time // when the last report was sent, or the first response received
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	timer.Stop()
+	for {
+		select {
+		case resp := <-responses:
+			if stream == nil {
+				stream, last = resp.stream, time.Now()
+			}
+			want = wantedBy(resp.LoadStatsResponse)
+			interval = max(r.opts.MinInterval, resp.GetLoadReportingInterval().AsDuration())
+			timer.Reset(time.Until(last.Add(interval)))
+		case <-timer.C:
+			last = time.Now()
+			r.send(stream, want, sendTimeout, cancel)
+			timer.Reset(interval)
+		case err := <-ended:
+			if stream != nil {
+				return nil
+			}
+			return err
+		case <-r.wake:
+			if !r.idle() {
+				continue
+			}
+			if stream != nil {
+				r.finish(stream, want, responses, ended, cancel)
+			}
+			return nil
+		}
+	}
+}
+
+// receive opens a stream, introduces the client, and passes on what it receives
+// until the stream ends.
+func (r *Reporter) receive(ctx context.Context, responses chan<- response) error {
+	stream, err := lrsv3.NewLoadReportingServiceClient(r.conn).StreamLoadStats(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		return err
+	}
+	// Node goes into the first request only (T-LRS-4). If this fails then so
+	// does Recv, which knows why.
+	_ = stream.Send(&lrsv3.LoadStatsRequest{Node: r.node})
+	for {
+		resp, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		select {
+		case responses <- response{resp, stream}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// send sends a report. If it cannot, or not within the timeout, the stream ends,
+// and what was to be sent will be part of the next report.
+func (r *Reporter) send(stream lrsv3.LoadReportingService_StreamLoadStatsClient, want wanted, timeout time.Duration, cancel context.CancelFunc) bool {
+	stats, read := r.collect(want, time.Now())
+	t := time.AfterFunc(timeout, cancel)
+	defer t.Stop()
+	if stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: stats}) != nil {
+		return false // receive knows why
+	}
+	r.commit(read)
+	return true
+}
+
+// finish sends the last report and ends the stream from this side. It waits for
+// the server to end it, too, for a stream that is canceled takes along what it
+// has not written yet.
+func (r *Reporter) finish(stream lrsv3.LoadReportingService_StreamLoadStatsClient, want wanted, responses <-chan response, ended <-chan error, cancel context.CancelFunc) {
+	t := time.AfterFunc(r.opts.FinalTimeout, cancel)
+	defer t.Stop()
+	if !r.send(stream, want, r.opts.FinalTimeout, cancel) || stream.CloseSend() != nil {
+		return
+	}
+	for {
+		select {
+		case <-responses:
+		case <-ended:
+			return
+		}
+	}
+}

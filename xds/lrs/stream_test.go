@@ -1,0 +1,624 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lrs
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// A bubble ends only when all of its goroutines have, so each test that uses one
+// is a leak check, too.
+
+// reports returns the requests of the current streams but the first, which
+// introduces.
+func reports(s *xdstest.Server) (list []*lrsv3.LoadStatsRequest) {
+	for _, req := range s.Loads().Requests() {
+		if req.GetNode() == nil {
+			list = append(list, req)
+		}
+	}
+	return list
+}
+
+// A27-LRS-1, A27-LRS-2, A27-LRS-3, A27-LRS-4, T-LRS-3, T-LRS-4: two requests,
+// field by field.
+func TestReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		load, _ := r.Report("cluster", "service")
+		tr := newTraffic(t, load, "b", "a", "idle")
+		tr.begin(0, 5)
+		tr.end(0, 2, picker.CallOK)
+		tr.end(0, 1, picker.CallFailed)
+		tr.rpcs(1, 4, picker.CallOK)
+		load.Drop("lb").Add()
+		load.Drop("lb").Add()
+		load.Drop("never")
+		load.Overload().Add()
+		r.Report("silent", "")
+		pass(10 * time.Second)
+		tr.end(0, 2, picker.CallVoid)
+		tr.rpcs(0, 4, picker.CallOK) // 2 less than that, the two that were void
+		pass(10 * time.Second)
+		pass(10 * time.Second) // nothing
+
+		locality := func(zone string) *corev3.Locality { return &corev3.Locality{Zone: zone} }
+		want := []*lrsv3.LoadStatsRequest{
+			{Node: node},
+			{ClusterStats: []*endpointv3.ClusterStats{{
+				ClusterName: "cluster", ClusterServiceName: "service",
+				LoadReportInterval:   durationpb.New(10 * time.Second),
+				TotalDroppedRequests: 3,
+				DroppedRequests:      []*endpointv3.ClusterStats_DroppedRequests{{Category: "lb", DroppedCount: 2}},
+				UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{
+					{Locality: locality("a"), TotalIssuedRequests: 4, TotalSuccessfulRequests: 4},
+					{Locality: locality("b"), TotalIssuedRequests: 5, TotalSuccessfulRequests: 2, TotalErrorRequests: 1, TotalRequestsInProgress: 2},
+				},
+			}}},
+			{ClusterStats: []*endpointv3.ClusterStats{{
+				ClusterName: "cluster", ClusterServiceName: "service",
+				LoadReportInterval: durationpb.New(10 * time.Second),
+				UpstreamLocalityStats: []*endpointv3.UpstreamLocalityStats{
+					{Locality: locality("b"), TotalIssuedRequests: 2, TotalSuccessfulRequests: 4},
+				},
+			}}},
+			{},
+		}
+		got := s.Loads().Requests()
+		if !slices.EqualFunc(got, want, func(a, b *lrsv3.LoadStatsRequest) bool { return proto.Equal(a, b) }) {
+			t.Errorf("requests:\n%v\nwant:\n%v", got, want)
+		}
+	})
+}
+
+// A27-CL-6: no stream without a source. The stream ends with the last one, which
+// is reported to the end (T-LRS-3), and there is another when there is another.
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		streams := func(wantOpen, wantTotal int) {
+			t.Helper()
+			if open, total := s.Loads().Streams(); open != wantOpen || total != wantTotal {
+				t.Errorf("%d streams open, %d in all; want %d, %d", open, total, wantOpen, wantTotal)
+			}
+		}
+		pass(time.Hour)
+		streams(0, 0)
+		for i := range 3 {
+			load1, stop1 := r.Report("cluster", "service")
+			load2, stop2 := r.Report("cluster", "service")
+			pass(time.Second)
+			streams(1, i+1)
+			newTraffic(t, load1, "a").rpcs(0, 1, picker.CallOK)
+			newTraffic(t, load2, "a").rpcs(0, 10, picker.CallOK)
+			stop1()
+			stop1()
+			synctest.Wait()
+			streams(1, i+1)
+			stop2()
+			synctest.Wait()
+			streams(0, i+1)
+			c := s.Loads().Counts("cluster", "service")
+			if got, want := c.Sum().OK, uint64(11*(i+1)); got != want {
+				t.Errorf("%d RPCs reported, want %d", got, want)
+			}
+			if got := r.census(); got != (census{}) {
+				t.Errorf("reporter remembers %+v, want nothing", got)
+			}
+			pass(time.Hour)
+		}
+	})
+}
+
+// T-LRS-3: RPCs of a stopped source are reported as they end, if there is a
+// stream, and then the source is forgotten.
+func TestStopBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		r.Report("other", "")
+		load, stop := r.Report("cluster", "service")
+		tr := newTraffic(t, load, "a")
+		tr.begin(0, 2)
+		stop()
+		pass(20 * time.Second)
+		tr.end(0, 1, picker.CallFailed)
+		pass(10 * time.Second)
+		tr.end(0, 1, picker.CallOK)
+		if got, want := r.census(), (census{clusters: 2, sources: 2, stopped: 1, counters: 1}); got != want {
+			t.Errorf("reporter remembers %+v, want %+v", got, want)
+		}
+		pass(10 * time.Second)
+		c := s.Loads().Counts("cluster", "service")
+		if got, want := c.Sum(), (xdstest.LocalityCounts{Issued: 2, OK: 1, Failed: 1}); got != want {
+			t.Errorf("counts %+v, want %+v", got, want)
+		}
+		if got, want := r.census(), (census{clusters: 1, sources: 1}); got != want {
+			t.Errorf("reporter remembers %+v, want %+v", got, want)
+		}
+	})
+}
+
+// T-LRS-1, GD-14: whatever interval a server sends, reports come, and no more
+// than one each second.
+func TestInterval(t *testing.T) {
+	for name, tt := range map[string]struct {
+		sent *durationpb.Duration
+		want time.Duration
+	}{
+		"absent":   {nil, time.Second},
+		"zero":     {durationpb.New(0), time.Second},
+		"negative": {durationpb.New(-time.Hour), time.Second},
+		"tiny":     {durationpb.New(time.Nanosecond), time.Second},
+		"invalid":  {&durationpb.Duration{Seconds: -1, Nanos: 5e8}, time.Second},
+		"as asked": {durationpb.New(1500 * time.Millisecond), 1500 * time.Millisecond},
+		"huge":     {&durationpb.Duration{Seconds: 1 << 62}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := start(t)
+				s.Loads().Configure(&lrsv3.LoadStatsResponse{SendAllClusters: true, LoadReportingInterval: tt.sent})
+				r.Report("cluster", "service")
+				pass(6 * time.Second)
+				want := 0
+				if tt.want > 0 {
+					want = int(6 * time.Second / tt.want)
+				}
+				if got := len(reports(s)); got != want {
+					t.Errorf("%d reports in 6 s, want %d", got, want)
+				}
+			})
+		})
+	}
+}
+
+// T-LRS-2: later responses change the interval and the clusters. The interval is
+// that between two reports, so a server that repeats itself does not put them
+// off. Counts go on while they are not wanted; the interval reported is the one
+// that they were counted in.
+func TestResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		one, _ := r.Report("one", "")
+		two, _ := r.Report("two", "")
+		ask := func(seconds int64, clusters ...string) {
+			s.Loads().Configure(&lrsv3.LoadStatsResponse{
+				Clusters: clusters, LoadReportingInterval: &durationpb.Duration{Seconds: seconds},
+			})
+			synctest.Wait()
+		}
+		check := func(cluster string, ok uint64, interval time.Duration) {
+			t.Helper()
+			c := s.Loads().Counts(cluster, "")
+			if c.Sum().OK != ok || c.Interval != interval {
+				t.Errorf("cluster %s: %d RPCs in %v reported, want %d in %v", cluster, c.Sum().OK, c.Interval, ok, interval)
+			}
+		}
+		ask(5, "one", "unknown")
+		rpc1, rpc2 := newTraffic(t, one, "a"), newTraffic(t, two, "a")
+		for range 15 {
+			rpc1.rpcs(0, 1, picker.CallOK)
+			rpc2.rpcs(0, 1, picker.CallOK)
+			ask(5, "one")
+			pass(time.Second)
+		}
+		check("one", 15, 15*time.Second)
+		check("two", 0, 0)
+
+		ask(2, "two")
+		rpc1.rpcs(0, 1, picker.CallOK)
+		pass(2 * time.Second)
+		check("one", 15, 15*time.Second)
+		check("two", 15, 17*time.Second)
+
+		ask(1)
+		rpc1.rpcs(0, 1, picker.CallOK)
+		rpc2.rpcs(0, 1, picker.CallOK)
+		pass(8 * time.Second)
+		check("one", 15, 15*time.Second)
+		check("two", 15, 17*time.Second)
+		s.Loads().Configure(&lrsv3.LoadStatsResponse{
+			SendAllClusters: true, LoadReportingInterval: durationpb.New(time.Second),
+		})
+		pass(time.Second)
+		check("one", 17, 26*time.Second)
+		check("two", 16, 26*time.Second)
+	})
+}
+
+// T-LRS-3: a locality that the configuration lost is reported with the next
+// report, and forgotten when it is idle.
+func TestRemovedLocality(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		load, _ := r.Report("cluster", "service")
+		tr := newTraffic(t, load, "a", "b")
+		pass(time.Second)
+		tr.begin(0, 2)
+		tr.rpcs(1, 5, picker.CallOK)
+		load.Drop("x").Add()
+		retain(load, []string{"b"}, nil)
+		tr.end(0, 1, picker.CallOK)
+		pass(10 * time.Second)
+		if n := len(maps.Collect(load.Localities())); n != 2 {
+			t.Errorf("%d localities while one is busy, want 2", n)
+		}
+		if n := len(maps.Collect(load.Drops())); n != 0 {
+			t.Errorf("%d drop categories after they were reported, want 0", n)
+		}
+		tr.end(0, 1, picker.CallOK)
+		pass(10 * time.Second)
+		if n := len(maps.Collect(load.Localities())); n != 1 {
+			t.Errorf("%d localities after both were reported, want 1", n)
+		}
+		// The locality comes back, with counters that start over.
+		retain(load, []string{"a", "b"}, nil)
+		newTraffic(t, load, "a", "b").rpcs(0, 3, picker.CallOK)
+		pass(10 * time.Second)
+		c := s.Loads().Counts("cluster", "service")
+		a := c.Localities[xdstest.Place{Zone: "a"}]
+		if want := (xdstest.LocalityCounts{Issued: 5, OK: 5}); a != want || c.Dropped != 1 {
+			t.Errorf("locality a %+v, dropped %d; want %+v, 1", a, c.Dropped, want)
+		}
+		if got := r.census().counters; got != 2 {
+			t.Errorf("reporter remembers %d localities and drop categories, want 2", got)
+		}
+	})
+}
+
+// What was counted while there was no stream is reported once there is one again,
+// over the time it was counted in.
+func TestReconnect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		load, _ := r.Report("cluster", "service")
+		tr := newTraffic(t, load, "a")
+		pass(time.Second)
+		for range 5 {
+			tr.rpcs(0, 7, picker.CallOK)
+			s.BreakStreams()
+			pass(12 * time.Second) // up to one of them without a stream
+		}
+		s.Stop()
+		tr.rpcs(0, 100, picker.CallFailed)
+		pass(time.Hour)
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		pass(5 * time.Minute) // two of them for the channel to connect
+		c := s.Loads().Counts("cluster", "service")
+		if got := c.Sum(); got.OK != 35 || got.Failed != 100 || got.Issued != 135 {
+			t.Errorf("reported %+v, want 35 OK and 100 failed", got)
+		}
+		if c.Interval < time.Hour+time.Minute || c.Interval > time.Hour+4*time.Minute {
+			t.Errorf("intervals add up to %v, want a minute and the hour without a server", c.Interval)
+		}
+		if _, total := s.Loads().Streams(); total != 7 {
+			t.Errorf("%d streams, want 7", total)
+		}
+	})
+}
+
+// hostile is a server that does something other than LRS.
+type hostile struct {
+	lrsv3.UnimplementedLoadReportingServiceServer
+	handle handler
+
+	mu      sync.Mutex
+	streams []time.Time // when they were opened
+	open    int
+}
+
+type handler func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error
+
+func (h *hostile) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+	h.mu.Lock()
+	h.streams = append(h.streams, time.Now())
+	h.open++
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		h.open--
+		h.mu.Unlock()
+	}()
+	return h.handle(stream)
+}
+
+func startHostile(t *testing.T, handle handler) (*hostile, *Reporter) {
+	t.Helper()
+	p, h := new(pipe), &hostile{handle: handle}
+	lis, err := p.listen("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.WaitForHandlers(true))
+	lrsv3.RegisterLoadReportingServiceServer(server, h)
+	go func() { _ = server.Serve(lis) }()
+	t.Cleanup(server.Stop)
+	r := NewReporter(p.dial(t), node, Options{})
+	t.Cleanup(r.Close)
+	return h, r
+}
+
+var errUnfit = status.Error(codes.Unimplemented, "unfit")
+
+// all asks for all clusters, each second.
+var all = &lrsv3.LoadStatsResponse{SendAllClusters: true}
+
+// The ways servers can be hostile.
+var (
+	fails  handler = func(lrsv3.LoadReportingService_StreamLoadStatsServer) error { return errUnfit }
+	silent handler = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+		<-stream.Context().Done()
+		return nil
+	}
+	hangsUp handler = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+		return stream.Send(all)
+	}
+	neverEnds handler = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+		_ = stream.Send(all)
+		for stream.Context().Err() == nil {
+			if _, err := stream.Recv(); err != nil {
+				<-stream.Context().Done()
+			}
+		}
+		return nil
+	}
+	neverReads handler = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+		_ = stream.Send(all)
+		<-stream.Context().Done()
+		return nil
+	}
+	hasTheLastWord handler = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+		_ = stream.Send(all)
+		for {
+			if _, err := stream.Recv(); err != nil {
+				return stream.Send(all)
+			}
+		}
+	}
+)
+
+// fill makes reports larger than the window of a stream, so that the second waits
+// for the server to read the first.
+func fill(t *testing.T, r *Reporter) {
+	t.Helper()
+	load, _ := r.Report("full", "")
+	newTraffic(t, load, strings.Repeat("z", 1<<18)).begin(0, 1)
+}
+
+// Servers that fail at once see streams further and further apart, at random;
+// those that answer first and then hang up see no more than one each second.
+func TestBackoff(t *testing.T) {
+	for name, tt := range map[string]struct {
+		handle   handler
+		minutes  time.Duration
+		min, max int // streams in that time
+	}{
+		"fails":    {fails, 60, 40, 150},
+		"hangs up": {hangsUp, 5, 250, 301},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, r := startHostile(t, tt.handle)
+				r.Report("cluster", "service")
+				pass(tt.minutes * time.Minute)
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if n := len(h.streams); n < tt.min || n > tt.max {
+					t.Errorf("%d streams in %d minutes, want %d to %d", n, tt.minutes, tt.min, tt.max)
+				}
+				for i := range len(h.streams) - 1 {
+					if d := h.streams[i+1].Sub(h.streams[i]); d < time.Second || d > 2*time.Minute {
+						t.Errorf("streams %d and %d are %v apart", i, i+1, d)
+					}
+				}
+			})
+		})
+	}
+}
+
+// endings are the hostile servers, and how long they can keep a stream open that
+// the reporter wants to end.
+var endings = map[string]struct {
+	handle handler
+	want   time.Duration
+}{
+	"silent":            {silent, 0},
+	"fails":             {fails, 0},
+	"has the last word": {hasTheLastWord, 0},
+	"never ends":        {neverEnds, 500 * time.Millisecond},
+	"never reads":       {neverReads, 500 * time.Millisecond},
+}
+
+// T-LRS-4: Close returns in time, whatever the server does, also in the middle of
+// a report.
+func TestCloseBounded(t *testing.T) {
+	for name, tt := range endings {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, r := startHostile(t, tt.handle)
+				fill(t, r)
+				pass(5 * time.Second)
+				begun := time.Now()
+				r.Close()
+				if d := time.Since(begun); d != tt.want {
+					t.Errorf("Close took %v, want %v", d, tt.want)
+				}
+				load, stop := r.Report("cluster", "service")
+				stop()
+				if load == nil || !load.Silent {
+					t.Error("Report after Close does not say that nobody reads the counters")
+				}
+				r.Close()
+			})
+		})
+	}
+}
+
+// A27-CL-6: when the last source stops the stream ends in time, whatever the
+// server does.
+func TestStopBounded(t *testing.T) {
+	for name, tt := range endings {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, r := startHostile(t, tt.handle)
+				_, stop := r.Report("cluster", "service")
+				pass(5 * time.Second)
+				stop()
+				pass(tt.want)
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if h.open != 0 {
+					t.Errorf("the stream is open %v after stop", tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A report that cannot be sent is given up in time and becomes part of the next.
+func TestSendBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := xdstest.New(t, xdstest.Options{Listen: new(pipe).listen})
+		h, r := startHostile(t, nil)
+		h.handle = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
+			h.handle = s.Loads().StreamLoadStats
+			return neverReads(stream)
+		}
+		fill(t, r)
+		load, _ := r.Report("cluster", "service")
+		tr := newTraffic(t, load, "a")
+		pass(1500 * time.Millisecond) // the first report is on the way, for all that is known
+		tr.rpcs(0, 3, picker.CallOK)
+		pass(2 * time.Second) // the second is being sent
+		tr.rpcs(0, 4, picker.CallOK)
+		pass(sendTimeout)
+		if open, _ := s.Loads().Streams(); open != 1 {
+			t.Fatalf("%d streams to the server that reads, want 1", open)
+		}
+		pass(time.Second)
+		c := s.Loads().Counts("cluster", "service")
+		if got := c.Sum().OK; got != 7 {
+			t.Errorf("%d RPCs reported, want 7", got)
+		}
+	})
+}
+
+// A source that stops and one that starts before anybody noticed share a stream.
+func TestStopAndStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		_, stop := r.Report("cluster", "service")
+		pass(5 * time.Second)
+		stop()
+		r.Report("cluster", "service")
+		pass(10 * time.Second)
+		if open, total := s.Loads().Streams(); open != 1 || total != 1 {
+			t.Errorf("%d streams open, %d in all, want 1, 1", open, total)
+		}
+	})
+}
+
+// Close sends a last report, also when sources have not been stopped.
+func TestCloseReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		load, stop := r.Report("cluster", "service")
+		pass(time.Second)
+		newTraffic(t, load, "a").rpcs(0, 3, picker.CallOK)
+		r.Close()
+		stop()
+		c := s.Loads().Counts("cluster", "service")
+		if c.Sum().OK != 3 || c.Interval != time.Second {
+			t.Errorf("%d RPCs in %v reported, want 3 in 1s", c.Sum().OK, c.Interval)
+		}
+	})
+}
+
+// users.md D4: sources that come and go while the server is away take bounded
+// memory, and none once they are gone.
+func TestStoppedBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewReporter(offline{}, node, Options{})
+		defer r.Close()
+		_, stopLast := r.Report("stays", "")
+		for i := range 10 * maxStopped {
+			load, stop := r.Report("comes and goes", string(rune('a'+i)))
+			load.Overload().Add()
+			stop()
+		}
+		synctest.Wait()
+		if got, want := r.census(), (census{clusters: maxStopped + 1, sources: maxStopped + 1, stopped: maxStopped}); got != want {
+			t.Errorf("reporter remembers %+v, want %+v", got, want)
+		}
+		stopLast()
+		synctest.Wait()
+		if got := r.census(); got != (census{}) {
+			t.Errorf("reporter remembers %+v after the last source stopped, want nothing", got)
+		}
+	})
+}
+
+// T-LRS-3, users.md row 2: under concurrency, at quiescence, totals are exact:
+// over loopback, with several sources for the same cluster that come and go, more
+// of them between two reports than may wait to be reported.
+func TestConcurrent(t *testing.T) {
+	ignore := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	s := xdstest.New(t, xdstest.Options{LoadInterval: time.Millisecond})
+	cc := dialTCP(t, s.Addr())
+	r := NewReporter(cc, node, Options{MinInterval: time.Millisecond, BackoffBase: time.Millisecond, FinalTimeout: 5 * time.Second})
+	r.Report("stays", "") // keeps the stream open
+	const workers, rounds = 8, 400
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for range rounds {
+				load, stop := r.Report("cluster", "service")
+				tr := newTraffic(t, load, "a", "b")
+				for i := range 100 {
+					tr.begin(i%2, 1)
+					tr.end(i%2, 1, picker.CallResult(w%2))
+					if i%10 == 0 {
+						load.Drop("x").Add()
+						load.Overload().Add()
+					}
+				}
+				stop()
+			}
+		})
+	}
+	wg.Wait()
+	want := xdstest.LocalityCounts{Issued: workers * rounds * 100, OK: workers * rounds * 50, Failed: workers * rounds * 50}
+	err := s.Loads().Wait(ctx, func() bool {
+		c := s.Loads().Counts("cluster", "service")
+		return c.Sum() == want && c.Dropped == workers*rounds*20 && c.Drops["x"] == workers*rounds*10
+	})
+	if err != nil {
+		t.Errorf("%v: %+v, want %+v", err, s.Loads().Counts("cluster", "service"), want)
+	}
+	r.Close()
+}

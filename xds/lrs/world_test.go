@@ -1,0 +1,195 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lrs
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// traffic issues RPCs to the localities of a ClusterLoad, as picks do: there is
+// no other way to make one count.
+type traffic struct {
+	load      *picker.ClusterLoad
+	snapshot  *picker.Snapshot
+	endpoints []*picker.EndpointState // one for each zone
+}
+
+func newTraffic(t testing.TB, load *picker.ClusterLoad, zones ...string) *traffic {
+	t.Helper()
+	tr := &traffic{load: load}
+	var cfg picker.Config
+	var states []picker.ClusterState
+	breaker := new(picker.Breaker)
+	for _, zone := range zones {
+		locality := picker.Locality{
+			ID:        picker.LocalityID{Zone: zone},
+			Weight:    1,
+			Endpoints: []picker.Endpoint{{Addr: netip.MustParseAddrPort("192.0.2.1:1"), Weight: 1}},
+		}
+		counters := load.Locality(locality.ID)
+		e := &picker.EndpointState{Connectivity: picker.Ready}
+		e.Bind(counters, breaker)
+		tr.endpoints = append(tr.endpoints, e)
+		cfg.Clusters = append(cfg.Clusters, &picker.Cluster{Name: zone, Leaves: []picker.Leaf{{
+			MaxRequests: 1 << 31, Priorities: []picker.Priority{{Localities: []picker.Locality{locality}}},
+		}}})
+		states = append(states, picker.ClusterState{
+			Breaker: breaker, Overload: load.Overload(),
+			Localities: []picker.LocalityState{{Load: counters, Endpoints: []*picker.EndpointState{e}}},
+		})
+	}
+	var err error
+	if tr.snapshot, err = picker.Build(nil, &cfg, states, nil); err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// begin begins n RPCs to a zone.
+func (tr *traffic) begin(zone, n int) {
+	for range n {
+		if r := tr.snapshot.PickCluster(int32(zone), 0); r.Outcome != picker.Picked {
+			panic("the pick failed")
+		}
+	}
+}
+
+// end ends n RPCs to a zone.
+func (tr *traffic) end(zone, n int, result picker.CallResult) {
+	for range n {
+		tr.endpoints[zone].Finish(result)
+	}
+}
+
+// rpcs begins and ends n RPCs to a zone.
+func (tr *traffic) rpcs(zone, n int, result picker.CallResult) {
+	tr.begin(zone, n)
+	tr.end(zone, n, result)
+}
+
+// retain says which zones and drop categories are in use.
+func retain(load *picker.ClusterLoad, zones, categories []string) {
+	var leaf picker.Leaf
+	for _, zone := range zones {
+		l := picker.Locality{ID: picker.LocalityID{Zone: zone}}
+		leaf.Priorities = append(leaf.Priorities, picker.Priority{Localities: []picker.Locality{l}})
+	}
+	for _, category := range categories {
+		leaf.Drops = append(leaf.Drops, picker.Drop{Category: category})
+	}
+	load.Retain(&leaf)
+}
+
+// pipe is an in-memory network with one address, so that a bubble's clock waits
+// for what is on the way.
+type pipe struct {
+	mu  sync.Mutex
+	lis *bufconn.Listener
+}
+
+func (p *pipe) listen(string) (net.Listener, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lis = bufconn.Listen(1 << 16)
+	return p.lis, nil
+}
+
+// dial returns a channel to whoever listens.
+func (p *pipe) dial(t testing.TB) *grpc.ClientConn {
+	t.Helper()
+	cc, err := grpc.NewClient("passthrough:///lrs", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			p.mu.Lock()
+			lis := p.lis
+			p.mu.Unlock()
+			return lis.DialContext(ctx)
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// node introduces the reporters of tests.
+var node = &corev3.Node{Id: "test", ClientFeatures: []string{"envoy.lrs.supports_send_all_clusters"}}
+
+// start returns a server and a reporter to it, in a bubble. The server asks for
+// reports on all clusters every ten seconds.
+func start(t *testing.T) (*xdstest.Server, *Reporter) {
+	t.Helper()
+	p := new(pipe)
+	s := xdstest.New(t, xdstest.Options{Listen: p.listen, LoadInterval: 10 * time.Second})
+	r := NewReporter(p.dial(t), node, Options{})
+	t.Cleanup(r.Close)
+	return s, r
+}
+
+// pass lets time pass, in a bubble, and what happens in it happen.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// offline is a connection to a server that cannot be reached.
+type offline struct{ grpc.ClientConnInterface }
+
+func (offline) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// dialTCP returns a channel to an address.
+func dialTCP(t testing.TB, addr string) *grpc.ClientConn {
+	t.Helper()
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// A census is how much a reporter remembers.
+type census struct{ clusters, sources, stopped, counters int }
+
+func (r *Reporter) census() census {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := census{clusters: len(r.clusters), stopped: r.stopped}
+	for _, c := range r.clusters {
+		n.sources += len(c.sources)
+		for _, s := range c.sources {
+			n.counters += len(s.localities) + len(s.drops)
+		}
+	}
+	return n
+}
+
+// stopFull calls stop as if too many sources had been stopped already.
+func (r *Reporter) stopFull(stop func()) {
+	r.addStopped(maxStopped)
+	stop()
+	r.addStopped(-maxStopped)
+}
+
+func (r *Reporter) addStopped(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stopped += n
+}
