@@ -25,6 +25,9 @@ const maxDepth = 16
 // Each cluster is visited once: O(clusters and edges), however many paths there
 // are.
 func flatten(root string, lookup func(name string) *entry) (leaves []string, r readiness, err error) {
+	if c, ok := lookup(root).value.(*resource.Cluster); ok && c.Kind != resource.ClusterAggregate {
+		return []string{root}, ready, nil // no need to walk
+	}
 	w := walk{lookup: lookup, seen: map[string]bool{}, readiness: ready}
 	w.visit(root, 1)
 	switch {

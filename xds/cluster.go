@@ -117,7 +117,7 @@ func (v *view) leaf(name string) *leaf {
 	if l.readiness == waiting {
 		return l
 	}
-	v.use(l.endpoints.key.typ, l.endpoints.key.name)
+	v.deps[l.endpoints] = v.look // which may be others than those wanted
 	made := madeOf{cluster: l.cluster, endpoints: l.endpoints.value}
 	if cds.from != nil && l.cluster.LoadReporting {
 		made.server = cds.from.Key()

@@ -83,9 +83,6 @@ func (l *lookup) again() {
 func (l *lookup) resolved(list []netip.AddrPort) {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	if l.e.lookup != l {
-		return
-	}
 	// Names with several addresses tend to come back in another order each
 	// time, which is no news: they are one endpoint.
 	value := &addresses{list}
@@ -98,9 +95,7 @@ func (l *lookup) resolved(list []netip.AddrPort) {
 func (l *lookup) failed(err error) {
 	l.c.mu.Lock()
 	defer l.c.mu.Unlock()
-	if l.e.lookup == l {
-		l.c.fail(l.e, ReceivedError, fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), false, false)
-	}
+	l.c.fail(l.e, ReceivedError, fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), false, false)
 }
 
 // lookupConn is where the resolver reports to.

@@ -46,7 +46,9 @@ func (v *view) evaluate() {
 		if name := v.live.listener.RouteConfigName; name != "" {
 			v.use(resource.RouteConfigType, name)
 		}
-		v.resolve(v.live)
+		if v.live != want {
+			v.resolve(v.live)
+		}
 		v.publish()
 	} else if err != nil {
 		v.outcomeError(err)

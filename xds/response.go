@@ -205,9 +205,6 @@ func (r *response) delete(t *subscriptions) {
 		}
 		sub.received = false
 		e := sub.entry
-		if e.value != nil && e.from != s.cfg {
-			continue // another server has taken over
-		}
 		err := fmt.Errorf("xds: %v resource %q not found: xDS server %q has deleted it", r.typ, e.key.name, s.cfg.URI)
 		if e.value != nil && !s.cfg.FailOnDataErrors {
 			logger.Warningf("%v; keeping the last version", err)
