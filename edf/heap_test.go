@@ -196,20 +196,20 @@ func TestSequenceRepeats(t *testing.T) {
 // Wide keys are moved back as well. Many endpoints of weight zero leave so few bits for
 // the deadline that a period short enough to be walked through needs them.
 func TestWideSequenceRepeats(t *testing.T) {
-	const a, b = 2_966_000, 2_966_001 // product just above 2^43
+	few := []uint32{2_966_000, 2_966_001, 7} // the product of the first two is just above 2^43
 	weights := make([]uint32, 1<<18+1)
-	weights[5], weights[1<<18] = a, b
+	weights[5], weights[99], weights[1<<18] = few[0], few[1], few[2]
 	wide, err := NewHeap(weights)
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, _ := NewHeap([]uint32{a, b})
+	packed, _ := NewHeap(few)
 	if wide.wide == nil || packed.wide != nil {
 		t.Fatalf("wide keys: %v and %v, want true and false", wide.wide != nil, packed.wide != nil)
 	}
-	for n := range uint64(scaled(5)) * wide.Period() / 2 {
-		if got, want := wide.Next() != 5, packed.Next() != 0; got != want {
-			t.Fatalf("pick %d differs from that of packed keys", n)
+	for n := range uint64(scaled(7)) * wide.Period() / 2 {
+		if got, want := wide.Next(), packed.Next(); weights[got] != few[want] {
+			t.Fatalf("pick %d is %d, with packed keys %d", n, got, want)
 		}
 	}
 }
@@ -342,18 +342,20 @@ func TestTournament(t *testing.T) {
 	}
 }
 
-func TestPacksIsSafe(t *testing.T) {
+func TestPacks(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
-		a, b := uint64(1+r.Uint32N(1<<r.UintN(32))), uint64(1+r.Uint32N(1<<r.UintN(32)))
 		shift := 1 + r.IntN(24)
-		if a > b {
-			a, b = b, a
+		a := uint64(1 + r.Uint32N(1<<r.UintN(32)))
+		b := uint64(1 + r.Uint32N(1<<r.UintN(32)))
+		if r.IntN(4) == 0 { // just as large as fits
+			k := r.IntN(min(periodBits-shift, 31))
+			a, b = 1<<k, 1<<min(periodBits-shift-k, 31)
 		}
 		hi, lo := bits.Mul64(a, b)
 		want := a == b || hi == 0 && lo <= 1<<(periodBits-shift)
-		if got := packs([]uint64{a << 32, b << 32}, shift); a+b < 1<<32 && got != want {
-			t.Fatalf("packs(%d, %d, %d) = %v", a, b, shift, got)
+		if got := packs([]uint64{min(a, b) << 32, max(a, b) << 32}, shift); a+b < 1<<32 && got != want {
+			t.Fatalf("packs(%d, %d; %d) = %v, want %v", a, b, shift, got, want)
 		}
 	}
 }

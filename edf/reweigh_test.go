@@ -84,6 +84,37 @@ func TestReweighKeepsPlace(t *testing.T) {
 	}
 }
 
+// Only the place in the period counts, not how many have passed.
+func TestReweighAfterPeriods(t *testing.T) {
+	old, changed := []uint32{30, 60, 0, 20}, []uint32{31, 60, 10, 20} // of period 11 and 121
+	for place := range uint64(11) {
+		var want []int
+		for periods := range uint64(4) {
+			h, err := NewHeap(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range periods*11 + place {
+				h.Next()
+			}
+			if h, err = h.Reweigh(changed); err != nil {
+				t.Fatal(err)
+			}
+			s, _ := NewSchedule(old, 0)
+			if s, err = s.Reweigh(changed, periods*11+place); err != nil {
+				t.Fatal(err)
+			}
+			got := take(h.Next, 121)
+			if periods == 0 {
+				want = got
+			}
+			if !slices.Equal(got, want) || !slices.Equal(take(s.Next, 121), want) {
+				t.Fatalf("%d periods and %d picks: different sequence", periods, place)
+			}
+		}
+	}
+}
+
 // Updates may come more often than picks get round: every endpoint still has its share.
 // (Envoy starved light ones, pull request 10064; so does a fresh start at zero each time.)
 func TestReweighOften(t *testing.T) {

@@ -152,8 +152,9 @@ func TestStretchKind(t *testing.T) {
 		{weights: []uint32{1, 1 << 16}, slides: true, words: window / 4},
 		{weights: append(make([]uint32, 1<<10), 1, 1<<19-1), words: 1 << 17},
 		{weights: append(make([]uint32, 1<<10), 1, 1<<19), slides: true, words: window / 4},
-		{weights: append(make([]uint32, 1<<17), 1, 1<<20), words: (1<<20 + block) / 2},
-		{weights: append(make([]uint32, 1<<17), 1, 1<<22), slides: true, words: window / 2},
+		{weights: append(make([]uint32, 1<<16-2), 1, 1<<20), slides: true, words: window / 4},
+		{weights: append(make([]uint32, 1<<16-1), 1, 1<<20), words: (1<<20 + block) / 2},
+		{weights: append(make([]uint32, 1<<16-1), 1, 1<<21), slides: true, words: window / 2},
 	} {
 		s, err := NewSchedule(test.weights, 0)
 		if err != nil {
@@ -273,11 +274,12 @@ func TestConcurrentEdges(t *testing.T) {
 }
 
 func TestPlace(t *testing.T) {
-	s, err := Config{Weights: []uint32{4, 2, 2}, Start: 7, Base: 100}.Schedule()
+	// A period of 4; the largest start is in place 3.
+	s, err := Config{Weights: []uint32{4, 2, 2}, Start: math.MaxUint64 - 2, Base: 100}.Schedule()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for ticket, want := range map[uint64]uint64{100: 3, 101: 0, 104: 3, 99: 2, 90: 1, 1<<40 + 100: 3} {
+	for ticket, want := range map[uint64]uint64{100: 1, 101: 2, 103: 0, 1<<40 + 100: 1, 99: 0, 98: 3, 90: 3} {
 		if got := s.Place(ticket); got != want {
 			t.Errorf("Place(%d) = %d, want %d", ticket, got, want)
 		}

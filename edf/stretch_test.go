@@ -15,11 +15,12 @@ var uneven = []uint32{5000, 0, 17000, 333, 1, 9001}
 // sequence.
 func newUneven(t *testing.T, longest uint64) (*Schedule, []int) {
 	t.Helper()
-	s, err := Config{Weights: uneven}.schedule(longest, window)
+	c := Config{Weights: uneven, Start: 1 << 60}
+	s, err := c.schedule(longest, window)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, err := NewHeap(uneven)
+	h, err := c.Heap()
 	if err != nil {
 		t.Fatal(err)
 	}
