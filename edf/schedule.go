@@ -24,7 +24,7 @@ const (
 // A Schedule is an EDF sequence that any number of goroutines draw from.
 //
 // The zero Schedule is not usable; NewSchedule makes one. A Schedule must not be copied.
-// All methods may be called at any time. Next and At take no lock, never wait for a
+// All methods may be called at any time. Next and At take no lock, do not wait for a
 // goroutine that is off its CPU, and do not allocate.
 //
 // Equal weights take no memory beyond the Schedule. Otherwise it holds 2 bytes for each
@@ -113,10 +113,12 @@ func (s *Schedule) Ticket() uint64 { return s.next.Load() }
 // the sequence. It is for callers that count picks anyway and would not count them twice,
 // or that deal out tickets in batches; they should not call Next as well.
 //
-// Tickets should be drawn from a counter that only goes up. They may leave gaps, and come
-// in any order that goroutines overtaking each other produce. O(1) if the period is held in
-// memory, otherwise O(log n) on average, paid by one pick in 64, and O(n) after a gap of
-// more than 8192; does not allocate.
+// Tickets should be drawn from a counter that only goes up. They may leave gaps, and come in
+// any order that goroutines overtaking each other produce. Where a window slides along, one
+// from far ahead takes it along, and those left behind count as Fallbacks.
+//
+// O(1) if the period is held in memory, otherwise O(log n) on average, paid by one pick in 64,
+// and O(n) after a gap of more than 8192; does not allocate.
 func (s *Schedule) At(ticket uint64) int {
 	p := s.position(ticket)
 	t := s.stretch

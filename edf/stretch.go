@@ -19,6 +19,10 @@ const (
 	// endpoints, and so neither has the length.
 	window = 8192
 
+	// patience is how often a pick that has overtaken the refiller looks for progress. It
+	// takes a microsecond or two, in which a refiller that is on its CPU makes a block.
+	patience = 1024
+
 	// endless is above every position: the modulus of positions in a window, and where
 	// the picks of a complete period end.
 	endless = 1 << 63
@@ -31,16 +35,16 @@ const (
 // The stretch is either a whole period, which fills up once and is complete, or a window that
 // slides along the sequence and overwrites what lies furthest back.
 //
-// No pick waits for another. A goroutine that loses its CPU in the middle of a block leaves
-// ahead picks behind for the others. When these are used up, they fall back on what their slot
-// holds, which is the pick one window earlier. Endpoints have about their shares of any such
-// number of picks in a row, so that the stretch is its own table of weighted choices, and a
-// smoother one than random choices would be. A reader that loses its CPU for so long that its
-// entry is overwritten falls back likewise, on the pick one window later.
+// No pick waits for a goroutine that is off its CPU. When one loses it in the middle of a block,
+// it leaves ahead picks behind for the others. When these are used up, they fall back on what
+// their slot holds, which is the pick one window earlier. Endpoints have about their shares of
+// any such number of picks in a row, so that the stretch is its own table of weighted choices,
+// and a smoother one than random choices would be. A reader that loses its CPU for so long that
+// its entry is overwritten falls back likewise, on the pick one window later.
 //
-// Waiting a microsecond for the refiller instead would help only goroutines that do nothing but
-// draw, which outrun it. Where picks are further apart what was made ahead runs out only if the
-// refiller is off its CPU, and then waiting is of no use and all pay for it.
+// Goroutines that do nothing but draw outrun the refiller, though, and would fall back on most of
+// their picks. So they do wait as long as the refiller makes progress. The first that sees none
+// says where it stalled, and until it moves from there all the others fall back at once.
 type stretch struct {
 	// Written by the constructor only.
 	words []atomic.Uint64 // 4 picks of 16 bits, or 2 of 32
@@ -61,10 +65,13 @@ type stretch struct {
 	// be. Written by the owner of busy, before the words.
 	oldest atomic.Uint64
 
+	// stalled is the value of ready at which a pick has waited in vain.
+	stalled atomic.Uint64
+
+	fallbacks atomic.Uint64
 	busy      atomic.Bool
 	made      uint64 // the next position to make; belongs to the owner of busy, as does
 	heap      *Heap  // the sequence from there on
-	fallbacks atomic.Uint64
 
 	_ [padding]byte
 
@@ -106,14 +113,10 @@ func (t *stretch) load(slot uint64) int {
 }
 
 // atEdge is Schedule.At for positions near the end of what is made, beyond it, or overwritten.
-// It sees to it that more is made, by this goroutine or another.
 //
 //go:noinline
 func (t *stretch) atEdge(p uint64) int {
-	if p >= t.ready.Load() && !t.busy.Load() && t.busy.CompareAndSwap(false, true) {
-		t.fill(p)
-	}
-	made := t.ready.Load() + t.ahead
+	made := t.refill(p)
 	slot := p & t.mask
 	if slot >= made {
 		slot %= made // an incomplete period has no slot for p yet
@@ -123,6 +126,28 @@ func (t *stretch) atEdge(p uint64) int {
 		t.fallbacks.Add(1)
 	}
 	return index
+}
+
+// refill sees to it that position p is made and enough ahead of it, by this goroutine or by
+// another, and returns the end of what is made.
+func (t *stretch) refill(p uint64) (made uint64) {
+	ready := t.ready.Load()
+	for looks := 0; p >= ready && looks < patience; looks++ {
+		if !t.busy.Load() && t.busy.CompareAndSwap(false, true) {
+			t.fill(p)
+			return t.ready.Load() + t.ahead
+		}
+		if p < ready+t.ahead || ready == t.stalled.Load() {
+			return ready + t.ahead
+		}
+		if now := t.ready.Load(); now != ready {
+			ready, looks = now, 0
+		}
+	}
+	if p >= ready {
+		t.stalled.Store(ready)
+	}
+	return ready + t.ahead
 }
 
 // fill makes picks until more than ahead of them follow position p, and gives busy up. That is

@@ -77,6 +77,9 @@ func TestParkedRefiller(t *testing.T) {
 			if got := s.Fallbacks(); got != starved {
 				t.Errorf("%d fallbacks of %d picks without a refiller", got, starved)
 			}
+			if s.stretch.stalled.Load() != s.stretch.ready.Load() {
+				t.Error("picks do not know that they need not wait")
+			}
 			for i, w := range uneven {
 				if want := starved * int(w) / int(s.Period()); counts[i] < want-4 || counts[i] > want+4 {
 					t.Errorf("%d fell back on %d %d times, its share is %d", starved, i, counts[i], want)
@@ -85,6 +88,10 @@ func TestParkedRefiller(t *testing.T) {
 
 			close(release)
 			<-done
+			s.At(uint64(next - 1))
+			if s.stretch.stalled.Load() == s.stretch.ready.Load() {
+				t.Error("picks do not know that they may wait")
+			}
 			exact := 0
 			for range 2 * window {
 				before := s.Fallbacks()
