@@ -73,14 +73,13 @@
 //
 // # Bounds
 //
-// Memory is proportional to the input: at most 64 bytes per byte for endpoints,
+// Memory is proportional to the input: at most 128 bytes per byte for endpoints,
 // and 512 for the others, which is what the generated types take for a message
-// full of empty messages (TestMemory). What could grow faster has a bound
-// of its own (T-SEC-2): regular expressions are at most 16 KiB long and together
-// compile to at most 2^20 instructions in a resource; load balancing policies
-// nest at most 16 deep; an Error has at most 32 entries and quotes at most 128
-// bytes of a text. Messages nest as deep as proto.Unmarshal lets them, 10 000
-// levels.
+// full of empty messages (TestMemory). What could grow faster has a bound of its
+// own (T-SEC-2): a regular expression is at most 8 KiB long, and those of a
+// resource compile to at most 2^20 instructions; load balancing policies nest at
+// most 16 deep; an Error has at most 32 entries and quotes at most 128 bytes of a
+// text. Messages nest as deep as proto.Unmarshal lets them, 10 000 levels.
 //
 // # Concurrency
 //

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -72,10 +73,11 @@ type localityFields struct {
 	rest      []byte // the message
 }
 
-// parse sets f from its message.
-func (f *localityFields) parse() (ok bool) {
+// parse sets f from the encoding of a LocalityLbEndpoints.
+func (f *localityFields) parse(b []byte) (ok bool) {
+	*f = localityFields{rest: b}
 	var id, weight []byte
-	r := reader{rest: f.rest}
+	r := reader{rest: b}
 	for r.next() {
 		switch r.tag {
 		case tagLocality:
@@ -286,31 +288,43 @@ func parseIPv4(b []byte) (addr [4]byte, ok bool) {
 
 // drops reads the drop_overloads of a policy (A27-CLA-13).
 func (d *endpointsDecoder) drops(policy []byte) (drops []picker.Drop, ok bool) {
-	ok = true
 	r := reader{rest: policy}
 	for r.next() {
 		if r.tag != tagDropOverloads {
 			continue
 		}
-		p := d.root().dot("policy").dot("drop_overloads").at(len(drops)).dot("drop_percentage")
-		drop, valid := parseDrop(r.bytes, p)
-		ok = ok && valid
-		drops = append(drops, drop)
+		f, ok := parseDrop(r.bytes)
+		if !ok {
+			return nil, false
+		}
+		percent, ok := fraction(f.numerator, f.denominator) // T-DROP-1
+		if !ok {
+			p := d.root().dot("policy").dot("drop_overloads").at(len(drops)).dot("drop_percentage")
+			p.dot("denominator").refuse(int32(f.denominator), knownDenominator)
+		}
+		drops = append(drops, picker.Drop{Category: f.category, PerMillion: percent.PerMillion})
+		if d.more {
+			break
+		}
 	}
-	return drops, ok && !r.bad
+	return drops, !r.bad
 }
 
-// parseDrop parses a DropOverload, whose percentage is at p.
-func parseDrop(b []byte, p *path) (drop picker.Drop, ok bool) {
+// dropFields is a DropOverload.
+type dropFields struct {
+	category    string
+	numerator   uint32
+	denominator typev3.FractionalPercent_DenominatorType
+}
+
+func parseDrop(b []byte) (f dropFields, ok bool) {
 	var percent []byte
-	var numerator uint32
-	var denominator int32
 	ok = true
 	r := reader{rest: b}
 	for r.next() {
 		switch r.tag {
 		case tagCategory:
-			ok = setText(&drop.Category, r.bytes) && ok
+			ok = setText(&f.category, r.bytes) && ok
 		case tagDropPercentage:
 			percent = merge(percent, r.bytes)
 		}
@@ -320,11 +334,10 @@ func parseDrop(b []byte, p *path) (drop picker.Drop, ok bool) {
 	for r.next() {
 		switch r.tag {
 		case tagNumerator:
-			numerator = uint32(r.varint)
+			f.numerator = uint32(r.varint)
 		case tagDenominator:
-			denominator = int32(r.varint)
+			f.denominator = typev3.FractionalPercent_DenominatorType(r.varint)
 		}
 	}
-	drop.PerMillion = fraction(numerator, denominator, p).PerMillion // T-DROP-1
-	return drop, ok && !r.bad
+	return f, ok && !r.bad
 }

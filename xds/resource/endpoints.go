@@ -22,12 +22,12 @@ import (
 //
 // It takes O(len(value)) time. Memory is taken for what differs from prev; for
 // telling whether an address occurs twice, once there is one where prev had
-// another; and for metadata. In all that is at most 64 bytes per byte of value.
+// another; and for metadata. In all that is at most 128 bytes per byte of value.
 func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
 	d := newEndpointsDecoder(value, prev)
 	e, ok := d.decode()
 	if !ok {
-		d.errors, d.more = nil, 0
+		d.problems = problems{}
 		d.here().fail("is malformed, or has text that is not UTF-8")
 	}
 	if len(d.errors) > 0 {
@@ -114,9 +114,9 @@ func (d *endpointsDecoder) here() *path {
 
 func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 	var (
-		name       string
-		policy     []byte
-		localities []localityFields
+		name   string
+		policy []byte
+		count  int // of localities
 	)
 	ok = true
 	r := reader{rest: d.value}
@@ -125,7 +125,7 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 		case tagClusterName:
 			ok = setText(&name, r.bytes) && ok
 		case tagEndpoints:
-			localities = append(localities, localityFields{rest: r.bytes})
+			count++
 		case tagPolicy:
 			policy = merge(policy, r.bytes)
 		}
@@ -134,8 +134,14 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 		return nil, false
 	}
 	d.root().dot("cluster_name").nonEmpty(name)
-	for d.i = range localities {
-		if !localities[d.i].parse() {
+	localities := make([]localityFields, count)
+	r = reader{rest: d.value}
+	for r.next() {
+		if r.tag != tagEndpoints {
+			continue
+		}
+		d.i++
+		if !localities[d.i].parse(r.bytes) {
 			return nil, false
 		}
 		d.total += localities[d.i].endpoints
@@ -143,6 +149,9 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 	for d.i = range localities {
 		if !d.locality(&localities[d.i]) {
 			return nil, false
+		}
+		if d.more {
+			return nil, true
 		}
 	}
 	d.i = -1
@@ -232,6 +241,9 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 			return nil, false
 		}
 		health, usable := f.usable()
+		if d.more {
+			return nil, true
+		}
 		if !usable {
 			continue
 		}

@@ -4,12 +4,15 @@
 package resource
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"reflect"
 	"slices"
 	"testing"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +20,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/xdslb/xdslb/picker"
 )
 
 // plain returns e without what only DecodeEndpoints keeps.
@@ -92,4 +97,138 @@ func readFields(t *testing.T) protoreflect.MessageDescriptor {
 		t.Fatal(err)
 	}
 	return fd.Messages().ByName("ClusterLoadAssignment")
+}
+
+// TestEndpointsHealth: A27-CLA-8, A55, T-EDS-2. What is unhealthy may be as wrong
+// as it likes.
+func TestEndpointsHealth(t *testing.T) {
+	for health, want := range map[corev3.HealthStatus]string{
+		corev3.HealthStatus_UNKNOWN:   "[{10.0.0.1:8080 7 0 <nil>}]",
+		corev3.HealthStatus_HEALTHY:   "[{10.0.0.1:8080 7 0 <nil>}]",
+		corev3.HealthStatus_UNHEALTHY: "[]",
+		corev3.HealthStatus_DRAINING:  "[{10.0.0.1:8080 7 1 <nil>}]",
+		corev3.HealthStatus_TIMEOUT:   "[]",
+		corev3.HealthStatus_DEGRADED:  "[]",
+		77:                            "[]",
+	} {
+		e := lbEndpoint(1, 7)
+		e.HealthStatus = health
+		sick := []*endpointv3.LbEndpoint{lbEndpoint(1, 0), lbEndpoint(1, 4294967295), {}}
+		for _, s := range sick {
+			s.HealthStatus = corev3.HealthStatus_UNHEALTHY
+		}
+		m := assignment(3, nil)
+		m.Endpoints = m.Endpoints[:1]
+		m.Endpoints[0].LbEndpoints = append(sick, e)
+		got, err := DecodeEndpoints(encode(t, m), nil)
+		if err != nil {
+			t.Errorf("%v: %v", health, err)
+		} else if s := fmt.Sprint(got.Priorities[0].Localities[0].Endpoints); s != want {
+			t.Errorf("%v: endpoints are %s, want %s", health, s, want)
+		}
+	}
+}
+
+// TestEndpointsAccepted: what is not to be refused.
+func TestEndpointsAccepted(t *testing.T) {
+	tests := []struct{ name, json, want string }{
+		{"A27-CLA-1: no localities", `{"clusterName": "e"}`, `[]`},
+		{"A27-CLA-2: only localities without weight, whatever is in them", `{"clusterName": "e", "endpoints": [
+			{"locality": {}}, {"locality": {}, "loadBalancingWeight": 0, "lbEndpoints": [{}]}]}`, `[]`},
+		{"A27-CLA-3: the greatest weights in each of two priorities", `{"clusterName": "e", "endpoints": [
+			{"locality": {}, "loadBalancingWeight": 4294967295},
+			{"locality": {}, "loadBalancingWeight": 4294967294, "priority": 1}, {"locality": {"zone": "z"}, "loadBalancingWeight": 1, "priority": 1}]}`,
+			`[{[{{  } 4294967295 [] map[]}]} {[{{  } 4294967294 [] map[]} {{ z } 1 [] map[]}]}]`},
+		{"A27-CLA-5: priorities in any order", `{"clusterName": "e", "endpoints": [
+			{"locality": {}, "loadBalancingWeight": 2, "priority": 1}, {"locality": {}, "loadBalancingWeight": 1}]}`,
+			`[{[{{  } 1 [] map[]}]} {[{{  } 2 [] map[]}]}]`},
+		{"A27-CLA-6: a locality in two priorities", `{"clusterName": "e", "endpoints": [
+			{"locality": {"region": "r", "zone": "z", "subZone": "s"}, "loadBalancingWeight": 2},
+			{"locality": {"region": "r", "zone": "z", "subZone": "s"}, "loadBalancingWeight": 3, "priority": 1}]}`,
+			`[{[{{r z s} 2 [] map[]}]} {[{{r z s} 3 [] map[]}]}]`},
+		{"EDF-3, T-EDS-3, T-EDS-4: weights up to the limit, addresses of all kinds, port 0", `{"clusterName": "e", "endpoints": [
+			{"locality": {}, "loadBalancingWeight": 1, "lbEndpoints": [
+				{"endpoint": {"address": {"socketAddress": {"address": "1.2.3.4", "portValue": 0}}}},
+				{"endpoint": {"address": {"socketAddress": {"address": "::ffff:1.2.3.5", "portValue": 65535}}}, "loadBalancingWeight": 4294967293},
+				{"endpoint": {"address": {"socketAddress": {"address": "2001:DB8::1", "portValue": 1}}}}]}]}`,
+			`[{[{{  } 1 [{1.2.3.4:0 1 0 <nil>} {1.2.3.5:65535 4294967293 0 <nil>} {[2001:db8::1]:1 1 0 <nil>}] map[]}]}]`},
+		{"A27-UNK-3: fields that gRPC does not know", `{"clusterName": "e", "namedEndpoints": {"x": {}}, "policy": {"overprovisioningFactor": 0},
+			"endpoints": [{"locality": {}, "loadBalancingWeight": 1, "proximity": 3}]}`,
+			`[{[{{  } 1 [] map[]}]}]`},
+	}
+	for _, tt := range tests {
+		e := decodeAs[*Endpoints](t, EndpointsType, tt.json)
+		if got := fmt.Sprint(e.Priorities); got != tt.want {
+			t.Errorf("%s: priorities are %s, want %s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestEndpointsExtra: A61, A76, A81.
+func TestEndpointsExtra(t *testing.T) {
+	e := decodeAs[*Endpoints](t, EndpointsType, `{"clusterName": "e", "endpoints": [{
+		"locality": {}, "loadBalancingWeight": 1, "metadata": {"filterMetadata": {"proxy": {"port": 3, "list": [null, true]}}},
+		"lbEndpoints": [{
+			"endpoint": {
+				"address": {"socketAddress": {"address": "1.2.3.4", "portValue": 80}},
+				"additionalAddresses": [{"address": {"socketAddress": {"address": "::1", "portValue": 81}}}],
+				"hostname": "host"},
+			"metadata": {"filterMetadata": {"envoy.lb": {"hash_key": "key"}}}
+		}, {
+			"endpoint": {"address": {"socketAddress": {"address": "1.2.3.5", "portValue": 80}}},
+			"metadata": {"filterMetadata": {"envoy.lb": {"hash_key": 7}}}
+		}]}]}`)
+	loc := e.Priorities[0].Localities[0]
+	for _, tt := range []struct{ got, want string }{
+		{fmt.Sprint(loc.Metadata), "map[proxy:map[list:[<nil> true] port:3]]"},
+		{fmt.Sprint(*loc.Endpoints[0].Extra), "{[[::1]:81] host key map[envoy.lb:map[hash_key:key]]}"},
+		{fmt.Sprint(*loc.Endpoints[1].Extra), "{[]   map[envoy.lb:map[hash_key:7]]}"},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("got %s, want %s", tt.got, tt.want)
+		}
+	}
+}
+
+// TestDrops: T-DROP-1.
+func TestDrops(t *testing.T) {
+	e := decodeAs[*Endpoints](t, EndpointsType, `{"clusterName": "e", "policy": {"dropOverloads": [
+		{"category": "a", "dropPercentage": {"numerator": 3}},
+		{"category": "b", "dropPercentage": {"numerator": 3, "denominator": "TEN_THOUSAND"}},
+		{"category": "c", "dropPercentage": {"numerator": 3, "denominator": "MILLION"}},
+		{"category": "d", "dropPercentage": {"numerator": 101}},
+		{"category": "e", "dropPercentage": {"numerator": 4294967295}},
+		{"category": "f", "dropPercentage": {"numerator": 429497, "denominator": "TEN_THOUSAND"}},
+		{"category": "g"}]}}`)
+	want := []picker.Drop{{Category: "a", PerMillion: 30000}, {Category: "b", PerMillion: 300}, {Category: "c", PerMillion: 3},
+		{Category: "d", PerMillion: 1e6}, {Category: "e", PerMillion: 1e6}, {Category: "f", PerMillion: 1e6}, {Category: "g"}}
+	if !slices.Equal(e.Drops, want) {
+		t.Errorf("drops are %v, want %v", e.Drops, want)
+	}
+}
+
+// TestParseAddr compares parsing addresses with netip's.
+func TestParseAddr(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(7, 8))
+	valid := 0
+	for range 20000 {
+		text := []byte(pick(rnd, "1.2.3.4", "255.250.0.10", "::ffff:1.2.3.4", "fe80::1", "1.2.3.4.5", "300.1.1.1"))
+		for range rnd.IntN(4) {
+			text = mutate(rnd, text)
+		}
+		for range rnd.IntN(2) {
+			text = append(text, ".019:"[rnd.IntN(5)])
+		}
+		want, err := netip.ParseAddr(string(text))
+		ok := err == nil && want.Zone() == ""
+		if ok {
+			valid++
+		}
+		if got, gotOK := parseAddr(text); gotOK != ok || ok && got != want.Unmap() {
+			t.Fatalf("parseAddr(%q) = %v, %t, want %v, %t", text, got, gotOK, want, ok)
+		}
+	}
+	if valid < 1000 {
+		t.Errorf("only %d addresses were valid", valid)
+	}
 }

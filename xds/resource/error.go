@@ -4,7 +4,6 @@
 package resource
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -17,7 +16,7 @@ type Error struct {
 	Type   Type
 	Name   string       // of the resource; empty if it has none
 	Errors []FieldError // in the order of reading, at most 32
-	More   int          // how many there are beyond those
+	More   bool         // there are others beyond those
 }
 
 // A FieldError is one rule that a resource breaks.
@@ -41,8 +40,8 @@ func (e *Error) Error() string {
 		b.WriteString(sep + e.Errors[i].String())
 		sep = "; "
 	}
-	if e.More > 0 {
-		fmt.Fprintf(&b, "; and %d more", e.More)
+	if e.More {
+		b.WriteString("; and more")
 	}
 	return b.String()
 }
@@ -69,16 +68,13 @@ const (
 // problems collects what is wrong with one resource.
 type problems struct {
 	errors []FieldError
-	more   int
+	more   bool // there was no room for another
 }
 
-// full reports whether there is no room for another problem, and counts it.
+// full reports whether there is no room for another problem.
 func (l *problems) full() bool {
-	if len(l.errors) == maxErrors {
-		l.more++
-		return true
-	}
-	return false
+	l.more = l.more || len(l.errors) == maxErrors
+	return l.more
 }
 
 // err returns nil if there was no problem. The result is an error, and not an

@@ -111,24 +111,30 @@ func newFaultAbort(m *faultv3.FaultAbort, p *path) *FaultAbort {
 	return f
 }
 
-// percentage converts a fraction to parts per million. It multiplies in 64 bits
-// and cuts what is more than the whole, since 50000000 % is 100 %, and not the
-// 0.7 % that overflow makes of it (T-RC-4, T-DROP-1).
 func percentage(m *typev3.FractionalPercent, p *path) Percentage {
-	return fraction(m.GetNumerator(), int32(m.GetDenominator()), p)
+	result, ok := fraction(m.GetNumerator(), m.GetDenominator())
+	if !ok {
+		p.dot("denominator").refuse(int32(m.GetDenominator()), knownDenominator)
+	}
+	return result
 }
 
-func fraction(numerator uint32, denominator int32, p *path) Percentage {
-	var unit uint32
-	switch typev3.FractionalPercent_DenominatorType(denominator) {
+const knownDenominator = "must be HUNDRED, TEN_THOUSAND or MILLION"
+
+// fraction converts a FractionalPercent to parts per million. It multiplies in
+// 64 bits and cuts what is more than the whole, since 50000000 % is 100 %, and
+// not the 12 % that overflow makes of it (T-RC-4, T-DROP-1).
+func fraction(numerator uint32, denominator typev3.FractionalPercent_DenominatorType) (p Percentage, ok bool) {
+	switch denominator {
 	case typev3.FractionalPercent_HUNDRED:
-		unit = 1e4
+		p.Unit = 1e4
 	case typev3.FractionalPercent_TEN_THOUSAND:
-		unit = 100
+		p.Unit = 100
 	case typev3.FractionalPercent_MILLION:
-		unit = 1
+		p.Unit = 1
 	default:
-		p.dot("denominator").refuse(denominator, "must be HUNDRED, TEN_THOUSAND or MILLION")
+		return p, false
 	}
-	return Percentage{PerMillion: uint32(min(uint64(numerator)*uint64(unit), 1e6)), Unit: unit}
+	p.PerMillion = uint32(min(uint64(numerator)*uint64(p.Unit), 1e6))
+	return p, true
 }

@@ -159,7 +159,7 @@ func (cfg filterConfig) fault() *Fault {
 			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m)
 		}
 		if err != nil {
-			cfg.p.fail("is not the JSON form of a " + faultType)
+			cfg.p.fail("cannot be read as the JSON form of " + faultType)
 		}
 	}
 	return newFault(m, cfg.p)

@@ -82,11 +82,15 @@ func (p *path) duration(d *durationpb.Duration) time.Duration {
 	if d == nil {
 		return 0
 	}
-	if err := d.CheckValid(); err != nil || d.GetSeconds() < 0 || d.GetNanos() < 0 {
-		p.refuse(fmt.Sprintf("%ds%+dns", d.GetSeconds(), d.GetNanos()), "must be a valid duration and not negative")
-		return 0
+	switch {
+	case !d.IsValid():
+		p.failf("must be a valid duration, which %d s and %d ns are not", d.GetSeconds(), d.GetNanos())
+	case d.AsDuration() < 0:
+		p.refuse(d.AsDuration(), "must not be negative")
+	default:
+		return d.AsDuration()
 	}
-	return d.AsDuration()
+	return 0
 }
 
 // atMost checks a number at p against its upper bound.

@@ -4,6 +4,7 @@
 package resource
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -17,10 +18,9 @@ import (
 // takes a hundred times as much memory per byte as anything else a control
 // plane can send.
 const (
-	maxPattern   = 16 << 10 // bytes of one expression
-	maxPrograms  = 1 << 20  // size of all expressions of a resource, see programSize
-	badPattern   = "must be a regular expression in RE2 syntax"
-	longPattern  = "must be at most 16384 bytes long"
+	maxPattern   = 8 << 10 // bytes of one expression
+	maxPrograms  = 1 << 20 // size of all expressions of a resource, see programSize
+	longPattern  = "must be at most 8192 bytes long"
 	largePattern = "must, with the other expressions of the resource, compile to at most 1048576 instructions"
 )
 
@@ -36,8 +36,11 @@ func (d *decoder) regexMatch(m *matcherv3.RegexMatcher, p *path) picker.StringMa
 func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *regexp.Regexp {
 	p = p.dot("regex")
 	source := p.nonEmpty(m.GetRegex())
-	if len(source) > maxPattern {
+	switch {
+	case len(source) > maxPattern:
 		p.refuse(source, longPattern)
+		return nil
+	case d.size > maxPrograms: // too much has been parsed already
 		return nil
 	}
 	text := fmt.Sprintf(format, source)
@@ -48,7 +51,7 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	// would become one between the anchors.
 	tree, err := syntax.Parse(source, syntax.Perl)
 	if err != nil {
-		p.refuse(source, badPattern)
+		p.refuse(source, "must be a regular expression: "+reason(err))
 		return nil
 	}
 	if d.size += programSize(tree); d.size > maxPrograms {
@@ -57,7 +60,7 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
-		p.refuse(source, badPattern)
+		p.refuse(source, "must be a regular expression: "+reason(err))
 		return nil
 	}
 	if d.regexps == nil {
@@ -65,6 +68,14 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	}
 	d.regexps[text] = re
 	return re
+}
+
+// reason says what is wrong with an expression, but not again which one it is.
+func reason(err error) string {
+	if e, ok := errors.AsType[*syntax.Error](err); ok {
+		return e.Code.String()
+	}
+	return err.Error()
 }
 
 // programSize returns an upper bound for the instructions and rune ranges that

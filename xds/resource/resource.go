@@ -178,7 +178,7 @@ func unmarshalAt(value []byte, m proto.Message, p *path) bool {
 		// The error's text differs on purpose from program to program, in the
 		// space after its prefix.
 		why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
-		p.fail("is not a " + typeName(m) + ": " + why)
+		p.fail("cannot be read as " + typeName(m) + ": " + why)
 	}
 	return err == nil
 }
@@ -186,7 +186,7 @@ func unmarshalAt(value []byte, m proto.Message, p *path) bool {
 // unpack decodes a into m if it has m's type.
 func unpack(a *anypb.Any, m proto.Message, p *path) bool {
 	if baseName(a.GetTypeUrl()) != typeName(m) {
-		p.refuse(a.GetTypeUrl(), "must be a "+typeName(m))
+		p.refuse(a.GetTypeUrl(), "must be of type "+typeName(m))
 		return false
 	}
 	return unmarshalAt(a.GetValue(), m, p)

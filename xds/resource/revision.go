@@ -68,7 +68,7 @@ func (r *revision) done(places map[addrKey]int32) []picker.Endpoint {
 func (r *revision) permuted(places map[addrKey]int32) bool {
 	for i := range r.prev {
 		place, ok := places[keyOf(r.prev[i].Addr)]
-		if !ok || int(place) >= r.n || r.list[place] != r.prev[i] {
+		if !ok || int(place) >= r.n || !sameEndpoint(&r.list[place], &r.prev[i]) {
 			return false
 		}
 	}
@@ -95,6 +95,13 @@ func moreAddrs(e *picker.Endpoint) []netip.AddrPort {
 
 func sameAddrs(a, b *picker.Endpoint) bool {
 	return a.Addr == b.Addr && (a.Extra == b.Extra || slices.Equal(moreAddrs(a), moreAddrs(b)))
+}
+
+// sameEndpoint reports whether a and b say the same.
+func sameEndpoint(a, b *picker.Endpoint) bool {
+	x, y := a.Extra, b.Extra
+	return a.Weight == b.Weight && a.Health == b.Health && sameAddrs(a, b) && (x == y || x != nil && y != nil &&
+		x.Hostname == y.Hostname && x.HashKey == y.HashKey && sameMetadata(x.Metadata, y.Metadata))
 }
 
 // sameSlice reports whether a and b are one and the same.

@@ -1,0 +1,114 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// decodeCluster returns an EDS cluster with the given JSON fields.
+func decodeCluster(tb testing.TB, fields string) *Cluster {
+	tb.Helper()
+	return decodeAs[*Cluster](tb, ClusterType, `{"name": "c", "type": "EDS", `+fields+`}`)
+}
+
+const ads = `"edsClusterConfig": {"edsConfig": {"ads": {}}}`
+
+// TestCluster: A27-CL-1 … 6, A32, A37, A47, A85.
+func TestCluster(t *testing.T) {
+	eds := Cluster{Name: "c", EDSService: "c", MaxRequests: 1024}
+	with := func(change func(c *Cluster)) Cluster {
+		c := eds
+		change(&c)
+		return c
+	}
+	const dns = `"type": "LOGICAL_DNS", "loadAssignment": {"endpoints": [{"lbEndpoints": [{"endpoint": {"address": {"socketAddress": {"address": "%s", "portValue": 443}}}}]}]}`
+	tests := []struct {
+		name, json string
+		want       Cluster
+	}{
+		{"no service name", `"type": "EDS", ` + ads, eds},
+		{"a service name, from the same server", `"type": "EDS", "edsClusterConfig": {"serviceName": "s", "edsConfig": {"self": {}}}`,
+			with(func(c *Cluster) { c.EDSService = "s" })},
+		{"A27-CL-5", `"type": "EDS", "lrsServer": {"self": {}}, ` + ads, with(func(c *Cluster) { c.LoadReporting = true })},
+		{"A85", `"type": "EDS", "lrsReportEndpointMetrics": ["cpu_utilization", "named_metrics.a", "x", "named_metrics.", "named_metrics.a", "named_metrics.*"], ` + ads,
+			with(func(c *Cluster) { c.Metrics = []string{"cpu_utilization", "named_metrics.a", "named_metrics.*"} })},
+		{"A32: the first thresholds of the priority DEFAULT", `"type": "EDS", "circuitBreakers": {"thresholds": [
+			{"priority": "HIGH", "maxRequests": 1}, {"maxRequests": 0}, {"maxRequests": 2}]}, ` + ads, with(func(c *Cluster) { c.MaxRequests = 0 })},
+		{"T-CB-1: also if they do not say", `"type": "EDS", "circuitBreakers": {"thresholds": [{}, {"maxRequests": 2}]}, ` + ads, eds},
+		{"A37: a host to resolve", fmt.Sprintf(dns, "example.com"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "example.com", DNSTarget: "example.com:443", MaxRequests: 1024}},
+		{"A37: an IPv6 address", fmt.Sprintf(dns, "::1"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "::1", DNSTarget: "[::1]:443", MaxRequests: 1024}},
+		{"A37: an aggregate, whatever its type is called", `"clusterType": {"name": "x", "typedConfig": {
+			"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["b", "a", "b"]}}`,
+			Cluster{Name: "c", Kind: ClusterAggregate, Children: []string{"b", "a", "b"}, MaxRequests: 1024}},
+		{"A52-SRC-1: lb_policy does not count beside load_balancing_policy", `"type": "EDS", "lbPolicy": "MAGLEV", ` + ads + `, "loadBalancingPolicy": {"policies": [
+			{"typedExtensionConfig": {"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.config.core.v3.Node"}}},
+			{"typedExtensionConfig": {"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"}}}]}`,
+			with(func(c *Cluster) { c.Policy.Flat = true })},
+	}
+	for _, tt := range tests {
+		if got := decodeAs[*Cluster](t, ClusterType, `{"name": "c", `+tt.json+`}`); !reflect.DeepEqual(*got, tt.want) {
+			t.Errorf("%s: cluster is %+v, want %+v", tt.name, *got, tt.want)
+		}
+	}
+}
+
+// TestPolicyDepth: A52-REG-7, A52-WRRL-1. 16 levels are within the limit.
+func TestPolicyDepth(t *testing.T) {
+	const url = `"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.`
+	policy := `{"policies": [{"typedExtensionConfig": {"name": "x", "typedConfig": {` + url + `round_robin.v3.RoundRobin"}}}]}`
+	for range maxPolicyDepth - 1 {
+		policy = `{"policies": [{"typedExtensionConfig": {"name": "x", "typedConfig": {` + url + `wrr_locality.v3.WrrLocality", "endpointPickingPolicy": ` + policy + `}}}]}`
+	}
+	if got := decodeCluster(t, ads+`, "loadBalancingPolicy": `+policy).Policy; got != (picker.Policy{}) {
+		t.Errorf("policy is %+v, want that of ROUND_ROBIN", got)
+	}
+}
+
+// TestOutlierDetection: A50.
+func TestOutlierDetection(t *testing.T) {
+	defaults := picker.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 10,
+		SuccessRate: &picker.SuccessRate{StdevFactor: 1900, Enforcement: 100, MinimumHosts: 5, RequestVolume: 100},
+	}
+	with := func(change func(o *picker.OutlierDetection)) *picker.OutlierDetection {
+		o := defaults
+		change(&o)
+		return &o
+	}
+	tests := []struct {
+		json string
+		want *picker.OutlierDetection
+	}{
+		{`"altStatName": "x"`, nil},
+		{`"outlierDetection": {}`, &defaults},
+		{`"outlierDetection": {"consecutive5xx": 3, "enforcingConsecutive5xx": 300, "enforcingSuccessRate": 0}`, with(func(o *picker.OutlierDetection) { o.SuccessRate = nil })},
+		{`"outlierDetection": {"baseEjectionTime": "400s"}`, with(func(o *picker.OutlierDetection) {
+			o.BaseEjectionTime, o.MaxEjectionTime = 400*time.Second, 400*time.Second
+		})},
+		{`"outlierDetection": {"baseEjectionTime": "400s", "maxEjectionTime": "1s", "interval": "0s", "maxEjectionPercent": 0}`, with(func(o *picker.OutlierDetection) {
+			o.BaseEjectionTime, o.MaxEjectionTime, o.Interval, o.MaxEjectionPercent = 400*time.Second, time.Second, 0, 0
+		})},
+		{`"outlierDetection": {"successRateStdevFactor": 1, "enforcingSuccessRate": 2, "successRateMinimumHosts": 3, "successRateRequestVolume": 4}`, with(func(o *picker.OutlierDetection) {
+			o.SuccessRate = &picker.SuccessRate{StdevFactor: 1, Enforcement: 2, MinimumHosts: 3, RequestVolume: 4}
+		})},
+		{`"outlierDetection": {"enforcingFailurePercentage": 50}`, with(func(o *picker.OutlierDetection) {
+			o.FailurePercentage = &picker.FailurePercentage{Threshold: 85, Enforcement: 50, MinimumHosts: 5, RequestVolume: 50}
+		})},
+		{`"outlierDetection": {"enforcingFailurePercentage": 100, "failurePercentageThreshold": 0, "failurePercentageMinimumHosts": 0, "failurePercentageRequestVolume": 1}`, with(func(o *picker.OutlierDetection) {
+			o.FailurePercentage = &picker.FailurePercentage{Enforcement: 100, RequestVolume: 1}
+		})},
+		{`"outlierDetection": {"enforcingFailurePercentage": 0, "failurePercentageThreshold": 3}`, &defaults},
+	}
+	for _, tt := range tests {
+		if got := decodeCluster(t, ads+`, `+tt.json).Outlier; !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.json, got, tt.want)
+		}
+	}
+}

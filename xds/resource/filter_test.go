@@ -1,0 +1,160 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+const (
+	hcmURL    = `"@type": "type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"`
+	routerURL = `"@type": "type.googleapis.com/` + routerType + `"`
+	faultURL  = `"@type": "type.googleapis.com/` + faultType + `"`
+	router    = `{"name": "router", "typedConfig": {` + routerURL + `}}`
+	rds       = `"rds": {"routeConfigName": "r", "configSource": {"self": {}}}`
+)
+
+// decodeFilters returns the filters of a listener with the given ones and the
+// router.
+func decodeFilters(tb testing.TB, filters ...string) []picker.Filter {
+	tb.Helper()
+	return decodeAs[*Listener](tb, ListenerType, fmt.Sprintf(
+		`{"name": "l", "apiListener": {"apiListener": {%s, %s, "httpFilters": [%s]}}}`,
+		hcmURL, rds, strings.Join(append(filters, router), ", "))).Filters
+}
+
+// TestListener: A27-LIS-1 … 3, A31, A47.
+func TestListener(t *testing.T) {
+	l := decodeAs[*Listener](t, ListenerType, `{"name": "l", "apiListener": {"apiListener": {`+hcmURL+`, `+rds+`,
+		"commonHttpProtocolOptions": {"maxStreamDuration": "3s"}, "httpFilters": [`+router+`]}}}`)
+	if want := (Listener{Name: "l", RouteConfigName: "r", MaxStreamDuration: 3 * time.Second}); !reflect.DeepEqual(*l, want) {
+		t.Errorf("listener is %+v, want %+v", *l, want)
+	}
+
+	l = decodeAs[*Listener](t, ListenerType, `{"name": "l", "apiListener": {"apiListener": {`+hcmURL+`,
+		"routeConfig": {"virtualHosts": [{"name": "v", "domains": ["*"]}]}, "httpFilters": [`+router+`]}}}`)
+	want := Listener{Name: "l", RouteConfig: &RouteConfig{VirtualHosts: []VirtualHost{{Name: "v", Domains: []string{"*"}}}}}
+	if !reflect.DeepEqual(*l, want) {
+		t.Errorf("listener is %+v, want %+v", *l, want)
+	}
+
+	// What servers listen on is not for clients to judge.
+	l = decodeAs[*Listener](t, ListenerType, `{"name": "l", "address": {}, "filterChains": [{}]}`)
+	if want := (Listener{Name: "l", Socket: true}); !reflect.DeepEqual(*l, want) {
+		t.Errorf("listener is %+v, want %+v", *l, want)
+	}
+}
+
+// TestFilters: A39, A55, T-RC-8.
+func TestFilters(t *testing.T) {
+	const unknown = `"typedConfig": {"@type": "type.googleapis.com/envoy.config.core.v3.Node"}`
+	got := decodeFilters(t,
+		`{"name": "a", "typedConfig": {`+faultURL+`}}`,
+		`{"name": "b", "isOptional": true, `+unknown+`}`,
+		`{"name": "c", "isOptional": true}`,
+		`{"name": "d", "typedConfig": {"@type": "type.googleapis.com/`+sessionType+`"}}`,
+		`{"name": "e", "typedConfig": {"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "typeUrl": "x/`+faultType+`",
+			"value": {"max_active_faults": 3, "delay": {"fixed_delay": "1s", "percentage": {"numerator": 50}}, "other": 1}}}`,
+		`{"name": "f", "typedConfig": {"@type": "type.googleapis.com/udpa.type.v1.TypedStruct", "typeUrl": "`+faultType+`"}}`,
+		`{"name": "g", "disabled": true, "typedConfig": {`+faultURL+`, "abort": {"grpcStatus": 3}}}`,
+	)
+	none := &Fault{MaxActive: math.MaxUint32}
+	url := "type.googleapis.com/" + faultType
+	want := []picker.Filter{
+		{Name: "a", Type: url, Config: none},
+		{Name: "e", Type: url, Config: &Fault{MaxActive: 3, Delay: &FaultDelay{Fixed: time.Second, Chance: Percentage{500000, 10000}}}},
+		{Name: "f", Type: url, Config: none},
+		{Name: "g", Type: url, Config: &Fault{}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("filters are %+v, want %+v", got, want)
+	}
+}
+
+// TestFault: A33.
+func TestFault(t *testing.T) {
+	tests := []struct {
+		config string
+		want   Fault
+	}{
+		{`"delay": {"headerDelay": {}, "percentage": {"numerator": 5, "denominator": "TEN_THOUSAND"}}, "maxActiveFaults": 0`,
+			Fault{Delay: &FaultDelay{Header: true, Chance: Percentage{500, 100}}}},
+		{`"delay": {"fixedDelay": "0.25s"}, "maxActiveFaults": 7`,
+			Fault{Delay: &FaultDelay{Fixed: 250 * time.Millisecond, Chance: Percentage{0, 10000}}, MaxActive: 7}},
+		{`"abort": {"headerAbort": {}, "percentage": {"numerator": 101}}`,
+			Fault{Abort: &FaultAbort{Header: true, Chance: Percentage{1e6, 10000}}, MaxActive: math.MaxUint32}},
+		{`"abort": {"grpcStatus": 0, "percentage": {"numerator": 3, "denominator": "MILLION"}}`,
+			Fault{Abort: &FaultAbort{Code: 0, Chance: Percentage{3, 1}}, MaxActive: math.MaxUint32}},
+		{`"abort": {"httpStatus": 503}, "upstreamCluster": "x", "headers": [{"name": "h"}]`,
+			Fault{Abort: &FaultAbort{Code: 14, Chance: Percentage{0, 10000}}, MaxActive: math.MaxUint32}},
+	}
+	for _, tt := range tests {
+		filters := decodeFilters(t, `{"name": "f", "typedConfig": {`+faultURL+`, `+tt.config+`}}`)
+		if !reflect.DeepEqual(filters[0].Config, &tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.config, filters[0].Config, tt.want)
+		}
+	}
+}
+
+func TestAbortCode(t *testing.T) {
+	for status, want := range map[uint32]string{
+		0: "2 false", 199: "2 false", 200: "2 true", 400: "13 true", 401: "16 true", 403: "7 true", 404: "12 true",
+		418: "2 true", 429: "14 true", 502: "14 true", 503: "14 true", 504: "14 true", 599: "2 true", 600: "2 false",
+	} {
+		code, ok := AbortCode(status)
+		if got := fmt.Sprint(code, ok); got != want {
+			t.Errorf("AbortCode(%d) = %s, want %s", status, got, want)
+		}
+	}
+}
+
+// TestOverrides: A39. A route has what its virtual host says unless it says
+// otherwise, a cluster only what it says itself.
+func TestOverrides(t *testing.T) {
+	abort := func(code int) string { return fmt.Sprintf(`{%s, "abort": {"grpcStatus": %d}}`, faultURL, code) }
+	wrap := func(config, more string) string {
+		return `{"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", ` + more + `"config": ` + config + `}`
+	}
+	node := `{"@type": "type.googleapis.com/envoy.config.core.v3.Node"}`
+	routes := decodeRoutes(t, `"typedPerFilterConfig": {"a": `+abort(1)+`, "b": `+wrap(abort(2), "")+`}, "routes": [
+		{"match": {"prefix": ""}, "route": {"cluster": "c"}},
+		{"match": {"prefix": ""}, "typedPerFilterConfig": {
+			"b": `+abort(3)+`,
+			"c": `+wrap(node, `"isOptional": true, `)+`,
+			"d": {"@type": "type.googleapis.com/`+sessionRouteType+`"},
+			"e": {"@type": "type.googleapis.com/`+rbacRouteType+`"},
+			"f": {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": true}
+		}, "route": {"weightedClusters": {"clusters": [{"name": "x", "weight": 1, "typedPerFilterConfig": {"a": `+abort(4)+`}}, {"name": "y", "weight": 1}]}}}]`)
+	text := func(m map[string]any) string {
+		out := map[string]any{}
+		for name, v := range m {
+			if f := v.(*Fault); f.Abort != nil {
+				out[name] = f.Abort.Code
+			} else {
+				out[name] = *f
+			}
+		}
+		return fmt.Sprint(out)
+	}
+	for _, tt := range []struct {
+		got  map[string]any
+		want string
+	}{
+		{routes[0].Overrides, "map[a:1 b:2]"},
+		{routes[1].Overrides, "map[a:1 b:3 f:{<nil> <nil> 0}]"},
+		{routes[1].Clusters[0].Overrides, "map[a:4]"},
+		{routes[1].Clusters[1].Overrides, "map[]"},
+	} {
+		if got := text(tt.got); got != tt.want {
+			t.Errorf("overrides are %s, want %s", got, tt.want)
+		}
+	}
+}

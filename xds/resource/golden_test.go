@@ -1,0 +1,180 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/rbac/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/stateful_session/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+)
+
+var update = flag.Bool("update", false, "rewrite the expectations in testdata")
+
+// newMessage returns an empty message of a type.
+func newMessage(t Type) proto.Message {
+	return [NumTypes]proto.Message{
+		new(listenerv3.Listener), new(routev3.RouteConfiguration), new(clusterv3.Cluster), new(endpointv3.ClusterLoadAssignment),
+	}[t].ProtoReflect().New().Interface()
+}
+
+// fromJSON returns the encoding of a resource.
+func fromJSON(tb testing.TB, t Type, text string) []byte {
+	tb.Helper()
+	m := newMessage(t)
+	if err := protojson.Unmarshal([]byte(text), m); err != nil {
+		tb.Fatalf("%s\nis not a %v: %v", text, t, err)
+	}
+	return encode(tb, m)
+}
+
+// decodeAs decodes the JSON form of a resource, which has to be valid.
+func decodeAs[T any](tb testing.TB, t Type, text string) T {
+	tb.Helper()
+	v, err := Decode(t, fromJSON(tb, t, text), Options{TrustedServer: true})
+	if err != nil {
+		tb.Fatalf("%s\nwas refused: %v", text, err)
+	}
+	return v.(T)
+}
+
+// TestRefused holds NACK texts to testdata/refused: for each case a title with
+// what it is about, the resource as JSON, and the error. Operators read these.
+func TestRefused(t *testing.T) {
+	for typ, file := range []string{"listener.txt", "routes.txt", "cluster.txt", "endpoints.txt"} {
+		typ, file := Type(typ), filepath.Join("testdata", "refused", file)
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		head, cases, _ := strings.Cut("\n"+string(text), "\n# ")
+		out.WriteString(strings.TrimPrefix(head, "\n"))
+		for c := range strings.SplitSeq(cases, "\n# ") {
+			title, rest, _ := strings.Cut(c, "\n")
+			resource, want, ok := strings.Cut(rest, "\n--\n")
+			if !ok {
+				t.Fatalf("%s: case %q has no --", file, title)
+			}
+			want = strings.TrimSpace(want)
+			_, err := Decode(typ, fromJSON(t, typ, resource), Options{})
+			if err == nil {
+				t.Errorf("%s: %s: was not refused", file, title)
+				continue
+			}
+			got := strings.ReplaceAll(err.Error(), "; ", ";\n\t")
+			if got != want && !*update {
+				t.Errorf("%s: %s:\n got %s\nwant %s", file, title, got, want)
+			}
+			out.WriteString("\n# " + title + "\n" + resource + "\n--\n" + got + "\n")
+		}
+		if *update {
+			if err := os.WriteFile(file, []byte(out.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestIstio decodes resources as Istio sends them to proxyless clients, and
+// compares the values with the golden files beside them.
+func TestIstio(t *testing.T) {
+	files, err := filepath.Glob("testdata/istio/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no resources: %v", err)
+	}
+	types := map[string]Type{"lds": ListenerType, "rds": RouteConfigType, "cds": ClusterType, "eds": EndpointsType}
+	for _, file := range files {
+		base := strings.TrimSuffix(filepath.Base(file), ".json")
+		typ := types[base[strings.LastIndexByte(base, '-')+1:]]
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list []json.RawMessage
+		if err := json.Unmarshal(text, &list); err != nil {
+			t.Fatal(err)
+		}
+		values := make([]any, len(list))
+		for i, m := range list {
+			values[i] = decodeAs[any](t, typ, string(m))
+		}
+		got := dump(t, values)
+		golden := strings.TrimSuffix(file, ".json") + ".golden"
+		if *update {
+			if err := os.WriteFile(golden, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != string(want) {
+			t.Errorf("%s is decoded to\n%s\nwant\n%s", file, got, want)
+		}
+	}
+}
+
+// dump returns v as JSON without what is zero, so that a new field changes only
+// what it is about.
+func dump(t *testing.T, v any) []byte {
+	t.Helper()
+	b, err := json.Marshal(v)
+	var tree any
+	if err == nil {
+		err = json.Unmarshal(b, &tree)
+	}
+	if err == nil {
+		b, err = json.MarshalIndent(sparse(tree), "", "  ")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(b, '\n')
+}
+
+// sparse returns v without zero values in objects; nil if nothing is left.
+func sparse(v any) any {
+	switch v := v.(type) {
+	case []any:
+		for i := range v {
+			v[i] = sparse(v[i])
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case map[string]any:
+		for k := range v {
+			if v[k] = sparse(v[k]); v[k] == nil {
+				delete(v, k)
+			}
+		}
+		if len(v) == 0 {
+			return nil
+		}
+	case string, float64, bool:
+		if reflect.ValueOf(v).IsZero() {
+			return nil
+		}
+	}
+	return v
+}

@@ -1,0 +1,214 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// field returns the encoding of a field with a length.
+func field(num protowire.Number, value string) []byte {
+	return protowire.AppendString(protowire.AppendTag(nil, num, protowire.BytesType), value)
+}
+
+func TestType(t *testing.T) {
+	for typ := range NumTypes {
+		got, ok := TypeOf(typ.URL())
+		if got != typ || !ok {
+			t.Errorf("TypeOf(%q) = %v, %t, want %v", typ.URL(), got, ok, typ)
+		}
+		if want := "type.googleapis.com/" + typeName(newMessage(typ)); typ.URL() != want {
+			t.Errorf("%v.URL() = %q, want %q", typ, typ.URL(), want)
+		}
+		if !strings.HasSuffix(typ.URL(), "."+typ.String()) {
+			t.Errorf("%v is the name of %q", typ, typ.URL())
+		}
+	}
+	for _, url := range []string{"", "envoy.config.cluster.v3.Cluster", "type.googleapis.com/envoy.api.v2.Cluster"} { // T-XDS-12
+		if typ, ok := TypeOf(url); ok {
+			t.Errorf("TypeOf(%q) = %v", url, typ)
+		}
+	}
+	if got := NumTypes.String() + NumTypes.URL(); got != "Type(4)" {
+		t.Errorf("the type that is none is %q", got)
+	}
+	if _, err := Decode(NumTypes, nil, Options{}); err == nil {
+		t.Error("decoded a resource of no type")
+	}
+}
+
+// TestUnwrap: T-XDS-13.
+func TestUnwrap(t *testing.T) {
+	const wrapper = "type.googleapis.com/envoy.service.discovery.v3.Resource"
+	inner := string(field(1, "some/url")) + string(field(2, "value"))
+	tests := []struct {
+		name, url, value string
+		want             string
+	}{
+		{"plain", "some/url", "value", "some/url value"},
+		{"wrapped", wrapper, string(field(3, "name")) + string(field(2, inner)), "some/url value"},
+		{"in two parts", wrapper, string(field(2, inner[:10])) + string(field(2, inner[10:])), "some/url value"},
+		{"empty", wrapper, string(field(3, "name")), "error"},
+		{"malformed wrapper", wrapper, "\x12\x05x", "error"},
+		{"malformed Any", wrapper, string(field(2, "\x0a\x05x")), "error"},
+	}
+	for _, tt := range tests {
+		url, value, err := Unwrap(&anypb.Any{TypeUrl: tt.url, Value: []byte(tt.value)})
+		got := url + " " + string(value)
+		if err != nil {
+			got = "error"
+		}
+		if got != tt.want {
+			t.Errorf("%s: Unwrap = %q, %v, want %q", tt.name, got, err, tt.want)
+		}
+	}
+	if _, _, err := Unwrap(nil); err != nil {
+		t.Errorf("Unwrap(nil): %v", err)
+	}
+}
+
+func TestName(t *testing.T) {
+	for typ := range NumTypes {
+		tests := []struct{ value, want string }{
+			{string(field(2, "x")) + string(field(1, "name")) + string(field(3, "y")), "name"},
+			{string(field(1, "name")) + string(field(1, "last")), "last"},
+			{"", ""},
+			{string(field(1, "\xff")), ""},
+			{string(field(1, "name")) + "\x12\x05x", ""},
+		}
+		for _, tt := range tests {
+			got, err := Name(typ, []byte(tt.value))
+			if got != tt.want || (err == nil) != (tt.want != "") {
+				t.Errorf("Name(%v, %q) = %q, %v, want %q", typ, tt.value, got, err, tt.want)
+			}
+		}
+	}
+}
+
+// TestMalformed: what cannot be decoded is an error that names the resource as
+// far as it can be known, and says the same in every program.
+func TestMalformed(t *testing.T) {
+	tests := []struct {
+		typ         Type
+		value, want string
+	}{
+		{ClusterType, "\x0a", `Cluster "": cannot be read as envoy.config.cluster.v3.Cluster: .+`},
+		{ClusterType, string(field(1, "c")) + string(field(10, "\x0a")), `Cluster "c": cannot be read as envoy.config.cluster.v3.Cluster: .+`},
+		{RouteConfigType, string(field(1, "\xff")), `RouteConfiguration "": cannot be read as .* invalid UTF-8`},
+		{EndpointsType, "\x0a", `ClusterLoadAssignment "": is malformed, or has text that is not UTF-8`},
+		{EndpointsType, string(field(1, "e")) + string(field(2, "")) + string(field(2, "\x0a")), `ClusterLoadAssignment "e": endpoints\[1\]: is malformed, .*`},
+		{EndpointsType, string(field(1, "e")) + string(field(2, string(field(2, ""))+string(field(2, "\x0a")))), `ClusterLoadAssignment "e": endpoints\[0\].lb_endpoints\[1\]: is malformed, .*`},
+	}
+	for _, tt := range tests {
+		v, err := Decode(tt.typ, []byte(tt.value), Options{})
+		e, ok := errors.AsType[*Error](err)
+		if !ok {
+			t.Errorf("Decode(%v, %q) = %v, %v, want an *Error", tt.typ, tt.value, v, err)
+			continue
+		}
+		if !regexp.MustCompile("^"+tt.want+"$").MatchString(e.Error()) || strings.Contains(e.Error(), "\u00a0") {
+			t.Errorf("Decode(%v, %q) = %v, want %s", tt.typ, tt.value, e, tt.want)
+		}
+	}
+}
+
+// TestDamaged decodes damaged resources: T-XDS-19. That none of them makes the
+// decoder panic is all there is to see.
+func TestDamaged(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 4))
+	var seeds [][]byte
+	var types []Type
+	for typ, file := range []string{"listener.txt", "routes.txt", "cluster.txt", "endpoints.txt"} {
+		text, err := os.ReadFile(filepath.Join("testdata", "refused", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "{") && len(line) < 4000 {
+				seeds = append(seeds, fromJSON(t, Type(typ), line))
+				types = append(types, Type(typ))
+			}
+		}
+	}
+	rounds := 300
+	if testing.Short() {
+		rounds = 30
+	}
+	decoded := 0
+	for range rounds {
+		for i, b := range seeds {
+			for range rnd.IntN(4) {
+				b = mutate(rnd, b)
+			}
+			if _, err := Decode(types[i], b, Options{}); err == nil {
+				decoded++
+			}
+		}
+	}
+	if decoded == 0 {
+		t.Error("no damaged resource was decoded: the damage is too great")
+	}
+}
+
+// TestMemory bounds what decoding allocates per byte of input, in all, for
+// messages that are as dense as can be (T-SEC-2).
+func TestMemory(t *testing.T) {
+	// nested returns n times value as field path[len(path)-1], inside of one
+	// message for each number before that, after a name.
+	nested := func(n int, value string, path ...protowire.Number) string {
+		b := strings.Repeat(string(field(path[len(path)-1], value)), n)
+		for i := len(path) - 2; i >= 0; i-- {
+			b = string(field(path[i], b))
+		}
+		return string(field(1, "name")) + b
+	}
+	endpoint := string(field(1, string(field(1, string(field(1, string(field(2, "::"))+"\x18\x01"))))))
+	weight := string(field(3, "\x08\x01"))
+	tests := []struct {
+		name, value string
+		typ         Type
+		limit       uint64
+	}{
+		{"virtual hosts", nested(1e5, "", 2), RouteConfigType, 512},
+		{"routes", nested(1e5, "", 2, 3), RouteConfigType, 512},
+		{"header matchers", nested(1e5, "", 2, 3, 1, 6), RouteConfigType, 512},
+		{"weighted clusters", nested(1e5, "", 2, 3, 2, 3, 1), RouteConfigType, 512},
+		{"hash policies", nested(1e5, "", 2, 3, 2, 15), RouteConfigType, 512},
+		{"repetitions", nested(3000, "(?:x{30}){30}", 2, 3, 1, 10, 2), RouteConfigType, 512},
+		{"expressions", nested(3000, string(field(1, string(field(10, string(field(2, "(?:x{30}){30}")))))), 2, 3), RouteConfigType, 512},
+		{"classes", nested(100, string(field(1, string(field(10, string(field(2, strings.Repeat(`\pL`, 2700))))))), 2, 3), RouteConfigType, 512},
+		{"thresholds", nested(1e5, "", 10, 1), ClusterType, 512},
+		{"policies", nested(1e5, "", 41, 1), ClusterType, 512},
+		{"filter chains", nested(1e5, "", 3), ListenerType, 512},
+		{"localities", nested(1e5, weight, 2), EndpointsType, 128},
+		{"localities without weight", nested(1e5, "", 2), EndpointsType, 128},
+		{"endpoints", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+strings.Repeat(string(field(2, "")), 1e5))), EndpointsType, 128},
+		{"the same endpoint", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+strings.Repeat(string(field(2, endpoint)), 1e5))), EndpointsType, 128},
+		{"drops", nested(1e5, "", 4, 2), EndpointsType, 128},
+		{"metadata", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+nested(1e5, "", 9, 1, 2, 1)[6:])), EndpointsType, 128},
+		{"metadata lists", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+nested(1e5, "", 9, 1, 2, 1, 2, 6, 1)[6:])), EndpointsType, 128},
+	}
+	for _, tt := range tests {
+		value := []byte(tt.value)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Decode(tt.typ, value, Options{})
+		runtime.ReadMemStats(&after)
+		got := (after.TotalAlloc - before.TotalAlloc) / uint64(len(value))
+		t.Logf("%s: %d bytes per byte of %d (%.100v)", tt.name, got, len(value), err)
+		if got > tt.limit {
+			t.Errorf("%s: decoding %d bytes took %d times as much memory, want at most %d times", tt.name, len(value), got, tt.limit)
+		}
+	}
+}
