@@ -25,6 +25,39 @@ type endpoint struct {
 	next, class uint32
 }
 
+// byWeight returns the weights above zero, divided by their greatest common divisor, in the
+// upper and their indexes in the lower half of a word, in order of weight and then index. It
+// sorts byte by byte of the weight, from the lowest: O(n), where comparing would be most of
+// what an update of ten thousand endpoints costs.
+func byWeight(weights []uint32, t totals) []uint64 {
+	order, spare := make([]uint64, 0, t.active), make([]uint64, t.active)
+	var all uint64 // bits of any weight
+	for i, w := range weights {
+		if w > 0 {
+			order = append(order, uint64(w)/t.gcd<<32|uint64(i))
+			all |= uint64(w) / t.gcd << 32
+		}
+	}
+	for shift := 32; all>>shift > 0; shift += 8 {
+		var place [256]int // in spare, of the next one with this byte
+		for _, o := range order {
+			place[byte(o>>shift)]++
+		}
+		sum := 0
+		for b, count := range place {
+			place[b] = sum
+			sum += count
+		}
+		for _, o := range order {
+			b := byte(o >> shift)
+			spare[place[b]] = o
+			place[b]++
+		}
+		order, spare = spare, order
+	}
+	return order
+}
+
 // classify makes the classes of h from the weights above zero, in order of weight and index,
 // and returns the number of leaves that they need. If apart, each endpoint is a class of its
 // own.

@@ -56,8 +56,8 @@
 // Equal weights need no table, position modulo n is the index. Otherwise the table is the whole
 // period if that is not too long (Schedule says what that is), and a window that slides along
 // the sequence if it is. Both are filled from a Heap by the picks themselves, 64 at a time, so
-// that making a Schedule costs no more than its first 8192 picks. A complete period is read
-// without ever writing, and its Heap is dropped.
+// that making a Schedule costs a Heap and no more than its first 8192 picks. A complete period
+// is only read, and its Heap is dropped.
 //
 // The counter of tickets is the caller's if it wants: At takes a ticket, and a caller that
 // counts picks for other reasons does not pay for a second counter. Next is At with a counter
@@ -80,6 +80,9 @@
 //
 // Rounding weights so that periods become short: an exact window costs 10 to 15 ns more than a
 // table, and weights from a control plane are meant as they are.
+//
+// A window that grows with the number of endpoints: what it bridges is time. With 4 slots for
+// each of 100000 endpoints, making the Schedule took 22 ms instead of 9, for picks as fast.
 //
 // # Cost
 //

@@ -5,7 +5,6 @@ package edf
 
 import (
 	"math/bits"
-	"slices"
 	"sync"
 )
 
@@ -67,13 +66,7 @@ func (c Config) Heap() (*Heap, error) {
 // newHeap returns a Heap that still needs a Seek.
 func newHeap(weights []uint32, t totals, spread bool) *Heap {
 	h := &Heap{endpoints: make([]endpoint, t.endpoints), total: t, spread: spread}
-	order := make([]uint64, 0, t.active) // weight, index
-	for i, w := range weights {
-		if w > 0 {
-			order = append(order, uint64(w)/t.gcd<<32|uint64(i))
-		}
-	}
-	slices.Sort(order)
+	order := byWeight(weights, t)
 
 	// A phase tells endpoints of one weight apart, and then order need not be exact.
 	shift := bits.Len(uint(t.endpoints - 1))

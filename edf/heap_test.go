@@ -342,6 +342,25 @@ func TestTournament(t *testing.T) {
 	}
 }
 
+func TestByWeight(t *testing.T) {
+	for _, weights := range randomSets(scaled(1000), 300) {
+		total, err := Config{Weights: weights}.totals()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []uint64
+		for i, w := range weights {
+			if w > 0 {
+				want = append(want, uint64(w)/total.gcd<<32+uint64(i))
+			}
+		}
+		slices.Sort(want)
+		if got := byWeight(weights, total); !slices.Equal(got, want) {
+			t.Fatalf("weights %v: got %#x, want %#x", weights, got, want)
+		}
+	}
+}
+
 func TestPacks(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 100_000 {
