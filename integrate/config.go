@@ -34,7 +34,7 @@ type Config struct {
 	IgnoreEndpointWeights bool
 	// Linger is how long the XdsClient stays subscribed after the last channel
 	// that used it, so that a channel which leaves idle mode finds its
-	// configuration; 0 means 30 s, less than 0 not at all.
+	// configuration; 0 means 5 s, less than 0 not at all.
 	Linger time.Duration
 	// ControlPlaneDialOptions are added when dialing xDS servers, for
 	// instance a proxy's dialer or interceptors.
@@ -47,6 +47,9 @@ func (c Config) withDefaults() *Config {
 	}
 	if c.RetireAfter == 0 {
 		c.RetireAfter = 15 * time.Minute
+	}
+	if c.Linger == 0 {
+		c.Linger = 5 * time.Second
 	}
 	return &c
 }

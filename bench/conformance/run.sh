@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Copyright 2026 The xdslb Authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs grpc-go's own black-box xDS end-to-end tests against this checkout:
+#
+#	run.sh [group ...]     client ringhash cluster load empty retry-fault fallback; all by default
+#
+# It copies grpc-go out of the module cache, lays shim.go.txt over it, so that
+# the tests' hooks return our resolver, and replaces the host name that the
+# tests put in EDS by an IP literal, as A27 has it. One line per group, the
+# names of what failed, and a total; exits 1 if anything failed.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+checkout=$(cd "$here/../.." && pwd)
+work=${WORK:-${TMPDIR:-/tmp}/xdslb-conformance}
+groups=${*:-client ringhash cluster load empty retry-fault fallback}
+version=$(cd "$checkout" && go list -m -f '{{.Version}}' google.golang.org/grpc)
+source=$(cd "$checkout" && go mod download -json "google.golang.org/grpc@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
+tree=$work/grpc
+mkdir -p "$work"
+rm -rf "$tree"
+cp -r "$source" "$tree"
+chmod -R u+w "$tree"
+grep -rl '"localhost"' "$tree"/{test/xds,internal/testutils/xds,balancer/ringhash,internal/xds} --include='*.go' |
+	xargs -r sed -i 's/"localhost"/"127.0.0.1"/g'
+cp "$here/shim.go.txt" "$tree/internal/xds/resolver/zz_shim.go"
+cd "$tree"
+go mod edit -require=github.com/xdslb/xdslb@v0.0.0 -replace=github.com/xdslb/xdslb="$checkout"
+go mod tidy >"$work/tidy.log" 2>&1 || { tail -3 "$work/tidy.log"; exit 1; }
+
+client='ClientResourceVersionAfterStreamRestart|ClientSideAffinitySanityCheck|WrrLocality|ClientSideFederation|ClientSideFederationWithOnlyXDSTPStyleLDS|Federation_UnknownAuthorityInDialTarget|Federation_UnknownAuthorityInReceivedResponse|IgnoreResourceDeletionOnClient|ClientSideXDS|ClientSideXDS_RouteMatching_IgnoreIncomingMetadata|Client_ConcurrentRPC|OutlierDetection_NoopConfig|OutlierDetectionWithOutlier|OutlierDetectionXDSDefaultOn|ClientSideXDS_LocalityChangesPriority'
+cluster='AggregateCluster_|ErrorFromParentLB_ConnectionError|ErrorFromParentLB_ResourceNotFound|LogicalDNS_MultipleEndpoints|EDS_OneLocality|EDS_MultipleLocalities|EDS_EndpointsHealth|EDS_EmptyUpdate|EDS_ResourceRemoved|EDS_ClusterResourceDoesNotContainEDSServiceName|EDS_ClusterResourceUpdates|EDS_BadUpdateWithoutPreviousGoodUpdate|EDS_BadUpdateWithPreviousGoodUpdate'
+load='ConfigUpdateWithSameLoadReportingServerConfig|LoadReportingPickFirstMultiLocality|CircuitBreaking|DropByCategory|CircuitBreakingLogicalDNS|LRSLogicalDNS|ReResolutionAfterTransientFailure|UpdateLRSServerToNil|LoadReporting_CustomMetricsPropagation|SecurityConfigWithoutXDSCreds'
+
+passed=0 failed=0
+for g in $groups; do
+	case $g in
+	client) package=./test/xds/ run="^Test\$/^($client)\$" ;;
+	ringhash) package=./balancer/ringhash/ run='^Test$/^RingHash_' ;;
+	cluster) package=./internal/xds/balancer/cdsbalancer/e2e_test/ run="^Test\$/^($cluster)" ;;
+	load) package=./internal/xds/balancer/clusterimpl/tests/ run="^Test\$/^($load)\$" ;;
+	empty) package=./xds/test/ run='^Test$/^EDS_NoEndpointsInResource$' ;;
+	retry-fault) package=./test/xds/ run='^Test$/^(ClientSideRetry|FaultInjection_Unary|FaultInjection_MaxActiveFaults)$' ;;
+	fallback) package=./internal/xds/xdsclient/tests/fallback/ run='^Test$/^Fallback' ;;
+	*) echo "unknown group $g"; exit 2 ;;
+	esac
+	log=$work/$g.log
+	go test -count=1 -timeout 600s -v "$package" -run "${RUN:-$run}" >"$log" 2>&1 || true
+	p=$(grep -cE '^ +--- PASS: Test/' "$log" || true)
+	f=$(grep -cE '^ +--- FAIL: Test/' "$log" || true)
+	grep -qE 'build failed|^panic:|setup failed' "$log" && f=$((f + 1)) && echo "$g: build failure or panic, see $log"
+	passed=$((passed + p)) failed=$((failed + f))
+	echo "$g: $p passed, $f failed"
+	grep -E '^ +--- FAIL: Test/' "$log" || true
+done
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
