@@ -137,9 +137,9 @@ func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoverySe
 		a.events.notify()
 	}()
 	// In order, so that a client receives the steps of a Set as they were made;
-	// and without the legacy wildcard, by which a client that unsubscribes from
-	// its last cluster would be sent all of them.
-	server := sotw.NewServer(ctx, &a.store.mux, st, sotw.WithOrderedADS(), sotw.DeactivateLegacyWildcard())
+	// and with the legacy wildcard, as most servers have it, so that a client
+	// whose first request names nothing is sent everything (T-XDS-2).
+	server := sotw.NewServer(ctx, &a.store.mux, st, sotw.WithOrderedADS())
 	if err := server.StreamHandler(stream, resource.AnyType); err != nil {
 		return err
 	}
@@ -175,6 +175,8 @@ func (a *ads) settled(t string) (bool, *nackError) {
 		any = true
 		pending := a.store.pending(t, sub.names, sub.acked)
 		switch {
+		case sub.nonce != "" && !sub.answered:
+			return false, nil
 		case pending == 0:
 		case sub.nack != nil && sub.nack.version >= pending:
 			rejected = sub.nack
@@ -201,7 +203,7 @@ type subscription struct {
 	sent     uint64            // version of the last response
 	answered bool              // the last response was
 	acked    uint64            // the last version accepted
-	nack     *nackError        // the last answer, if it was one
+	nack     *nackError        // the last rejection
 }
 
 // OnStreamOpen implements sotw.Callbacks.
@@ -252,7 +254,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 		return nil
 	}
 	stats.ACKs++
-	sub.acked, sub.nack = sub.sent, nil
+	sub.acked = sub.sent
 	return nil
 }
 

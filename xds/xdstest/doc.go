@@ -9,9 +9,9 @@
 // What a client does with its control plane cannot be shown against a fake that
 // agrees with the client's author about the protocol. The [Server] here is
 // go-control-plane, which real control planes are built on, so it drops requests
-// with a stale nonce (T-XDS-4), takes an empty first request the way its users
-// have it configured, and sends a CDS response in full but an EDS response with
-// only what changed. grpc-go's own xDS client works with it too: one test says
+// with a stale nonce (T-XDS-4), takes an empty first request for one for everything
+// (T-XDS-2), and sends a CDS response in full but an EDS response with only what
+// changed. grpc-go's own xDS client works with it too: one test says
 // the same thing to both.
 //
 // # Structure

@@ -1,0 +1,137 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest_test
+
+import (
+	"context"
+	"testing"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// client is an ADS client that does what the test says, right or wrong.
+type client struct {
+	*testing.T
+	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
+}
+
+func dialRaw(t *testing.T, ctx context.Context, s *xdstest.Server) client {
+	t.Helper()
+	cc, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client{t, stream}
+}
+
+// send answers resp, which may be nil, and subscribes to names.
+func (c client) send(typeURL string, resp *discoveryv3.DiscoveryResponse, reject string, names ...string) {
+	c.Helper()
+	req := &discoveryv3.DiscoveryRequest{
+		TypeUrl: typeURL, ResourceNames: names, ResponseNonce: resp.GetNonce(), VersionInfo: resp.GetVersionInfo(),
+	}
+	if reject != "" {
+		req.ErrorDetail = &statuspb.Status{Message: reject}
+	}
+	if err := c.Send(req); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// receive returns a response, which has to have n resources.
+func (c client) receive(n int) *discoveryv3.DiscoveryResponse {
+	c.Helper()
+	resp, err := c.Recv()
+	if err != nil {
+		c.Fatal(err)
+	}
+	if len(resp.GetResources()) != n {
+		c.Fatalf("%d resources received, want %d", len(resp.GetResources()), n)
+	}
+	return resp
+}
+
+// T-XDS-2, T-XDS-4, T-XDS-6: what counts as an answer, and what is waited for.
+func TestProtocol(t *testing.T) {
+	checkLeaks(t)
+	ctx := testContext(t)
+	s := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service("a")
+	r.Add(xdstest.Service("b"))
+	set(t, s, r)
+	c := dialRaw(t, ctx, s)
+
+	c.send(xdstest.CDS, nil, "")
+	all := c.receive(2) // the legacy wildcard
+	c.send(xdstest.CDS, all, "", "a")
+	if err := s.WaitACK(ctx, xdstest.CDS); err != nil {
+		t.Error(err)
+	}
+
+	// Each type has its nonces; a stale one is passed over.
+	c.send(xdstest.EDS, nil, "", "a")
+	first := c.receive(1)
+	c.send(xdstest.EDS, first, "", "a")
+	if err := s.WaitACK(ctx, xdstest.EDS); err != nil {
+		t.Error(err)
+	}
+	if err := s.Resend(xdstest.EDS, "a"); err != nil {
+		t.Fatal(err)
+	}
+	second := c.receive(1)
+	c.send(xdstest.EDS, first, "stale", "a", "b")
+	c.send(xdstest.EDS, second, "bad", "a")
+	if detail, err := s.WaitNACK(ctx, xdstest.EDS); detail != "bad" || err != nil {
+		t.Errorf("WaitNACK() = %q, %v, want bad", detail, err)
+	}
+
+	// A request that follows a NACK with the same nonce subscribes, no more.
+	c.send(xdstest.EDS, second, "", "a", "b")
+	third := c.receive(1) // b
+	if got := s.Stats(xdstest.EDS); got.ACKs != 1 || got.NACKs != 1 || got.Requests != 5 || got.Responses != 3 || len(got.Names) != 2 {
+		t.Errorf("Stats() = %+v, want 1 ACK, 1 NACK, 5 requests, 3 responses, 2 names", got)
+	}
+	c.send(xdstest.EDS, third, "", "a", "b")
+	if err := s.WaitACK(ctx, xdstest.EDS); err != nil {
+		t.Error(err)
+	}
+
+	// What was removed before a client asked for it is not answered.
+	c.send(xdstest.LDS, nil, "", "a")
+	listener := c.receive(1)
+	c.send(xdstest.LDS, listener, "", "a")
+	r.Listeners = r.Listeners[:1]
+	set(t, s, r)
+	c.send(xdstest.LDS, listener, "", "a", "b")
+	if err := s.Wait(ctx, func() bool { return len(s.Stats(xdstest.LDS).Names) == 2 }); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.WaitACK(ctx, xdstest.LDS); err != nil {
+		t.Error(err)
+	}
+
+	// Nobody is told that endpoints are gone, so nobody is expected to answer.
+	r.Endpoints = nil
+	set(t, s, r)
+	if err := s.WaitACK(ctx, xdstest.EDS); err != nil {
+		t.Error(err)
+	}
+
+	s.BreakStreams()
+	if _, err := c.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("the stream ended with %v, want UNAVAILABLE", err)
+	}
+}
