@@ -83,7 +83,7 @@ func (a *authority) extend() {
 func (a *authority) check() {
 	for a.servers[len(a.servers)-1].err != nil && a.anyUncached() {
 		if len(a.servers) < len(a.chain) {
-			logger.Warningf("Falling back from xDS server %q to %q: %v", a.servers[len(a.servers)-1].cfg.URI, a.chain[len(a.servers)].URI, a.servers[len(a.servers)-1].err)
+			a.c.warnf("Falling back from xDS server %q to %q: %v", a.servers[len(a.servers)-1].cfg.URI, a.chain[len(a.servers)].URI, a.servers[len(a.servers)-1].err)
 			a.extend()
 			continue
 		}
@@ -113,7 +113,7 @@ func (a *authority) failure(e *entry) error {
 func (a *authority) responded(s *server) {
 	i := slices.Index(a.servers, s)
 	for _, lower := range a.servers[i+1:] {
-		logger.Infof("xDS server %q is back, leaving %q", s.cfg.URI, lower.cfg.URI)
+		a.c.infof("xDS server %q is back, leaving %q", s.cfg.URI, lower.cfg.URI)
 		delete(lower.users, a)
 		for e := range a.entries {
 			lower.drop(e)

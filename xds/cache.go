@@ -45,10 +45,9 @@ type entryKey struct {
 }
 
 // entry is a resource in the cache: the latest valid version, and what is wrong
-// if anything. It exists while a view watches it or, after that, until the
-// servers have been told (see server.request): a name that is watched again
-// before then has missed nothing, and a server asked for it again would not
-// answer. Once the servers know, the data is gone (T-WATCH-3).
+// if anything. It exists while a view watches it and, after that, until it is
+// safe to say that the servers know that it is not wanted any more (T-WATCH-3,
+// see server.leave).
 type entry struct {
 	key       entryKey
 	authority *authority // nil for DNS and for names of unknown authorities
@@ -107,7 +106,7 @@ func (e *entry) uncached() bool { return e.value == nil && e.state == Requested 
 func (c *Client) accept(e *entry, value any, sum xxh3.Uint128, version string, from *bootstrap.Server) {
 	same := e.value == value && e.err == nil && e.from == from
 	if e.state == DoesNotExist && e.value != nil {
-		logger.Infof("%v resource %q, which the server had deleted, is back", e.key.typ, e.key.name)
+		c.infof("%v resource %q, which the server had deleted, is back", e.key.typ, e.key.name)
 	}
 	if e.value != value {
 		e.updated = time.Now()
@@ -174,6 +173,9 @@ func (c *Client) entry(typ resource.Type, name string) *entry {
 
 // watch adds a view to those that need e.
 func (c *Client) watch(e *entry, v *view) {
+	if len(e.views) == 0 && e.value == nil {
+		e.state, e.err, e.transient = Requested, nil, false // what was wrong then is no news
+	}
 	e.views[v] = struct{}{}
 	if e.key.typ == dnsType {
 		if e.lookup == nil {
@@ -237,14 +239,14 @@ type ResourceStatus struct {
 	Err     error     // what is wrong, nil if nothing is
 }
 
-// Resources returns what is known about every resource that is watched, by type
+// Resources returns what is known about every resource that is in use, by type
 // and name. It takes a copy first, so the loop may take its time.
 func (c *Client) Resources() iter.Seq[ResourceStatus] {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	all := make([]ResourceStatus, 0, len(c.entries))
 	for key, e := range c.entries {
-		if key.typ == dnsType {
+		if key.typ == dnsType || len(e.views) == 0 {
 			continue
 		}
 		s := ResourceStatus{Type: key.typ, Name: key.name, State: e.state, Err: e.err}

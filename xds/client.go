@@ -103,6 +103,34 @@ type Client struct {
 	channels    map[string]*channel // by key: those in use
 	views       map[viewKey]*view
 	touched     map[*view]chan struct{} // see response.apply; nil at other times
+	log         []logLine               // see unlock
+}
+
+// logLine is a line for the log, and what writes it.
+type logLine struct {
+	write func(...any)
+	text  string
+}
+
+// unlock releases mu, and then writes what was noted for the log meanwhile: the
+// logger is the user's code.
+func (c *Client) unlock() {
+	lines := c.log
+	c.log = nil
+	c.mu.Unlock()
+	for _, l := range lines {
+		l.write(l.text)
+	}
+}
+
+// infof notes a line for the log; mu is held.
+func (c *Client) infof(format string, args ...any) {
+	c.log = append(c.log, logLine{logger.Info, fmt.Sprintf(format, args...)})
+}
+
+// warnf is infof for warnings.
+func (c *Client) warnf(format string, args ...any) {
+	c.log = append(c.log, logLine{logger.Warning, fmt.Sprintf(format, args...)})
 }
 
 // registry holds the process's clients by fingerprint of their bootstrap. It
@@ -189,7 +217,7 @@ func (c *Client) retire() {
 		delete(registry.clients, c.cfg.Fingerprint())
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	if c.closed {
 		return
 	}
@@ -220,7 +248,7 @@ func (c *Client) retire() {
 // may be called with any lock held, and from within such a call.
 func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	if c.closed {
 		return func() {}
 	}
@@ -234,7 +262,7 @@ func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 	v.poke()
 	return func() {
 		c.mu.Lock()
-		defer c.mu.Unlock()
+		defer c.unlock()
 		delete(v.watches, one)
 		if len(v.watches) == 0 && !v.closed && v.lingerer == nil {
 			v.linger()
@@ -246,7 +274,7 @@ func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 // (A74). It is a hint, for when connections fail, and does not wait.
 func (c *Client) ResolveNow() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	for key, e := range c.entries {
 		if key.typ == dnsType && e.lookup != nil {
 			e.lookup.again()
@@ -265,14 +293,14 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 	}
 	c.mu.Lock()
 	if c.closed {
-		c.mu.Unlock()
+		c.unlock()
 		return nil, nil, fmt.Errorf("xds: the client is closed")
 	}
 	ch := c.channel(cfg)
-	c.mu.Unlock()
+	c.unlock()
 	release = sync.OnceFunc(func() {
 		c.mu.Lock()
-		defer c.mu.Unlock()
+		defer c.unlock()
 		c.releaseChannel(ch)
 	})
 	cc, err := ch.conn()

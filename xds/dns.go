@@ -82,7 +82,7 @@ func (l *lookup) again() {
 
 func (l *lookup) resolved(list []netip.AddrPort) {
 	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
+	defer l.c.unlock()
 	// Names with several addresses tend to come back in another order each
 	// time, which is no news: they are one endpoint.
 	value := &addresses{list}
@@ -94,7 +94,7 @@ func (l *lookup) resolved(list []netip.AddrPort) {
 
 func (l *lookup) failed(err error) {
 	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
+	defer l.c.unlock()
 	l.c.fail(l.e, ReceivedError, fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), false, false)
 }
 

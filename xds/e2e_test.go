@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -207,6 +208,53 @@ func TestRandomWatches(t *testing.T) {
 	for w := range watches {
 		w.cancel()
 	}
+}
+
+// TestConcurrentUse has everything called from everywhere, for the race detector
+// to see.
+func TestConcurrentUse(t *testing.T) {
+	cp, c := start(t, quick)
+	cfg, err := bootstrap.Parse("test", cp.Bootstrap(t.Name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		if err := cp.Update(service(fmt.Sprint("t", i), 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tasks sync.WaitGroup
+	for g := range 8 {
+		tasks.Go(func() {
+			for i := range 30 {
+				mine := xds.Acquire(cfg, quick)
+				if mine != c {
+					t.Error("another client for the same bootstrap")
+				}
+				w := watch(mine, fmt.Sprint("t", (g+i)%4))
+				switch i % 5 {
+				case 0:
+					mine.ResolveNow()
+				case 1:
+					for range mine.Resources() {
+					}
+				case 2:
+					if _, release, err := mine.Conn(cfg.Servers[0].Key()); err == nil {
+						release()
+					}
+				case 3:
+					w.wait(t, "the configuration", served(1))
+				case 4:
+					if g == 0 {
+						cp.BreakStreams()
+					}
+				}
+				w.cancel()
+				mine.Release()
+			}
+		})
+	}
+	tasks.Wait()
 }
 
 // TestWithholdingServer checks the hint about a server that waits to be asked

@@ -57,6 +57,9 @@ func TestFallback(t *testing.T) {
 		if second.current() != nil {
 			t.Error("the second server still has a stream")
 		}
+		if v := first.current().requests[0].VersionInfo; v != "" {
+			t.Errorf("version %q claimed of the first server for what the second sent", v)
+		}
 		if n := second.opened(); n != 1 {
 			t.Errorf("%d streams to the second server, want 1", n)
 		}

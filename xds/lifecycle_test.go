@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"sync"
@@ -95,7 +96,7 @@ func TestCycles(t *testing.T) {
 			}
 		}
 		advance(time.Minute)
-		if n := runtime.NumGoroutine(); n > goroutines {
+		if n := runtime.NumGoroutine(); n > goroutines+3 { // the runtime has some of its own
 			t.Errorf("%d goroutines, %d before", n, goroutines)
 		}
 		if n := len(h.c.views); n != 1 {
@@ -136,6 +137,20 @@ func TestRestart(t *testing.T) {
 		if n := cp.opened(); n != 50 {
 			t.Errorf("%d streams, want 50", n)
 		}
+	})
+}
+
+// TestNoDemand checks that a server of which nothing is wanted is left alone.
+func TestNoDemand(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := serving(t, Options{Linger: -1})
+		w.cancel()
+		cp.hangUp(errors.New("going away"))
+		advance(time.Hour)
+		if n := cp.opened(); n != 1 {
+			t.Errorf("%d streams, want 1", n)
+		}
+		h.watch("svc").must(t)
 	})
 }
 

@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -79,7 +80,7 @@ func (v *view) want() (*plan, readiness, error) {
 		return nil, ready, fmt.Errorf("xds: route configuration %q of listener %q has no virtual host for %q", routes.Name, v.key.listener, v.key.authority)
 	}
 	if v.last == nil || v.last.listener != listener || v.last.host != host {
-		v.last = newPlan(listener, host, v.last)
+		v.last = newPlan(listener, host, cmp.Or(v.live, v.last))
 	}
 	return v.last, ready, nil
 }

@@ -45,11 +45,12 @@ type item struct {
 // affected has come to terms with it.
 func (r *response) handle() (touched []chan struct{}) {
 	r.split()
+	opts := r.server.c.decodeOptions(r.server.cfg)
 	for {
 		r.compare()
 		for i := range r.items {
 			if it := &r.items[i]; !it.skip && !it.known {
-				it.value, it.err = decode(r.typ, it.bytes, it.prev, r.server.c.decodeOptions(r.server.cfg))
+				it.value, it.err = decode(r.typ, it.bytes, it.prev, opts)
 			}
 		}
 		if touched, ok := r.apply(); ok {
@@ -93,7 +94,7 @@ func (r *response) split() {
 func (r *response) compare() {
 	c := r.server.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	for i := range r.items {
 		it := &r.items[i]
 		sub := r.server.types[r.typ].subs[it.name]
@@ -137,7 +138,7 @@ func decode(t resource.Type, bytes []byte, prev any, opts resource.Options) (val
 func (r *response) apply() (touched []chan struct{}, ok bool) {
 	s, c := r.server, r.server.c
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	t := &s.types[r.typ]
 	if !t.sent {
 		return nil, true // unasked, so there is nothing to acknowledge either
@@ -157,7 +158,7 @@ func (r *response) apply() (touched []chan struct{}, ok bool) {
 		if sub == nil || it.skip {
 			continue
 		}
-		sub.stopTimer()
+		sub.answered()
 		sub.received, sub.round = true, t.round
 		if it.err == nil {
 			c.accept(sub.entry, it.value, it.sum, r.msg.GetVersionInfo(), s.cfg)
@@ -186,7 +187,7 @@ func (r *response) reported(t *subscriptions) {
 		if sub == nil {
 			continue
 		}
-		sub.stopTimer()
+		sub.answered()
 		sub.round = t.round
 		code := codes.Code(re.GetErrorDetail().GetCode())
 		err := fmt.Errorf("xds: %v resource %q: xDS server %q reports %v: %s", r.typ, sub.entry.key.name, s.cfg.URI, code, re.GetErrorDetail().GetMessage())
@@ -207,7 +208,7 @@ func (r *response) delete(t *subscriptions) {
 		e := sub.entry
 		err := fmt.Errorf("xds: %v resource %q not found: xDS server %q has deleted it", r.typ, e.key.name, s.cfg.URI)
 		if e.value != nil && !s.cfg.FailOnDataErrors {
-			logger.Warningf("%v; keeping the last version", err)
+			s.c.warnf("%v; keeping the last version", err)
 		}
 		s.c.fail(e, DoesNotExist, err, false, s.cfg.FailOnDataErrors)
 	}
@@ -220,7 +221,7 @@ func (r *response) acknowledge(t *subscriptions) {
 		t.version, t.nack = r.msg.GetVersionInfo(), ""
 	} else {
 		t.nack = detail(r.nacks)
-		logger.Warningf("Rejecting version %q of %v resources from xDS server %q: %s", r.msg.GetVersionInfo(), r.typ, r.server.cfg.URI, t.nack)
+		r.server.c.warnf("Rejecting version %q of %v resources from xDS server %q: %s", r.msg.GetVersionInfo(), r.typ, r.server.cfg.URI, t.nack)
 	}
 	r.server.poke()
 }

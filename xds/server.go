@@ -6,7 +6,6 @@ package xds
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -42,7 +41,7 @@ type server struct {
 // subscriptions is the state of one type.
 type subscriptions struct {
 	subs  map[string]*subscription // by canonical name
-	names []string                 // those of subs, sorted; nil if stale
+	names []string                 // those to ask for, sorted; nil if stale
 
 	version string // last accepted; outlives the stream (T-XDS-2)
 	nonce   string // last received on this stream
@@ -60,11 +59,16 @@ type subscriptions struct {
 // subscription is one server's relation to a resource.
 type subscription struct {
 	entry *entry
-	timer *time.Timer // until the resource counts as absent; nil if it does not run
+	// timer runs until the resource counts as absent or, if leaving, as
+	// left; nil if it does not run.
+	timer *time.Timer
 	// received says that this server has sent the resource, in response
 	// number round, and has not deleted it since (T-XDS-6).
 	received bool
 	round    uint64
+	// leaving says that a request without the resource has been sent: see
+	// server.leave.
+	leaving bool
 }
 
 // server returns the server of a description, connecting if need be; mu is
@@ -105,18 +109,25 @@ func (s *server) close() {
 // subscribe asks for e, unless it was asked for before.
 func (s *server) subscribe(e *entry) {
 	t := &s.types[e.key.typ]
-	if t.subs[e.key.name] != nil {
+	sub := t.subs[e.key.name]
+	switch {
+	case sub == nil:
+		t.subs[e.key.name] = &subscription{entry: e}
+		e.subs++
+	case sub.leaving:
+		// If the server knows that it was left, a response without e may
+		// be on its way that is no deletion.
+		sub.leaving, sub.received = false, false
+		sub.stopTimer()
+	default:
 		return
 	}
-	t.subs[e.key.name] = &subscription{entry: e}
 	t.names = nil
 	t.dirty = true
-	e.subs++
 	s.poke()
 }
 
-// unsubscribe makes the next request leave e out. Until that is sent the
-// subscription stands, because the server still believes in it.
+// unsubscribe makes the next request leave e out.
 func (s *server) unsubscribe(e *entry) {
 	t := &s.types[e.key.typ]
 	if !s.up || !t.sent {
@@ -125,6 +136,29 @@ func (s *server) unsubscribe(e *entry) {
 	}
 	t.dirty = true
 	s.poke()
+}
+
+// leave is for when a request without a resource is about to be sent. Whether
+// the server takes note is not certain: if a response of its own is under way,
+// it will pass over the request (T-XDS-4). Then it still believes the client to
+// have the resource, and would not send it to a client that asks for it anew.
+// So the client keeps it, and whatever else the server says about it, for as
+// long as a message may plausibly be under way. A resource that is asked for
+// again within that time is in the cache, and if the server did take note it
+// comes once more.
+func (s *server) leave(sub *subscription) {
+	sub.stopTimer()
+	sub.leaving = true
+	s.types[sub.entry.key.typ].names = nil
+	var timer *time.Timer
+	timer = time.AfterFunc(s.c.resourceTimeout(s.cfg), func() {
+		s.c.mu.Lock()
+		defer s.c.unlock()
+		if sub.timer == timer {
+			s.drop(sub.entry)
+		}
+	})
+	sub.timer = timer
 }
 
 // drop ends a subscription.
@@ -148,8 +182,9 @@ func (s *server) poke() {
 	}
 }
 
-// urgent reports whether somebody waits for a resource from this server of
-// which nothing has been heard, and idle whether nobody wants anything.
+// demand reports whether it is urgent to reach the server, because somebody
+// waits for a resource of which nothing has been heard, and whether it is idle,
+// because nobody wants anything.
 func (s *server) demand() (urgent, idle bool) {
 	idle = true
 	for t := range s.types {
@@ -171,19 +206,28 @@ func (s *server) opened() {
 	for i := range s.types {
 		t := &s.types[i]
 		t.nonce, t.nack, t.sent, t.heard = "", "", false, false
-		cached := false
-		for _, sub := range t.subs {
-			cached = cached || sub.entry.value != nil
-		}
-		// A version claims to have the resources, which is only true if
-		// they are still in the cache: a server that goes by the version
-		// would not send them again.
-		if !cached {
+		// A version claims that the cache has what this server sent. A
+		// server that goes by it would not send that again.
+		if !t.inCache(s.cfg) {
 			t.version = ""
 		}
 		t.dirty = true
 	}
 	s.poke()
+}
+
+// inCache reports whether the cache has resources of the type that are wanted
+// from a server, and none from others.
+func (t *subscriptions) inCache(from *bootstrap.Server) (ok bool) {
+	for _, sub := range t.subs {
+		if sub.entry.value != nil {
+			if sub.entry.from != from {
+				return false
+			}
+			ok = true
+		}
+	}
+	return ok
 }
 
 // down notes that there is no stream. Timers wait for the next (T-XDS-7).
@@ -238,19 +282,26 @@ func (s *server) request(node *corev3.Node) (*discoveryv3.DiscoveryRequest, []*s
 	return nil, nil
 }
 
-// current returns the names to ask for, after dropping those that nobody
-// wants any more, and the subscriptions that wait for a first answer.
+// current returns the names to ask for, without those that nobody wants any
+// more, and the subscriptions that wait for a first answer.
 func (t *subscriptions) current(s *server) (names []string, fresh []*subscription) {
 	for _, sub := range t.subs {
 		switch {
+		case sub.leaving:
 		case len(sub.entry.views) == 0:
-			s.drop(sub.entry)
+			s.leave(sub)
 		case sub.timer == nil && sub.entry.uncached():
 			fresh = append(fresh, sub)
 		}
 	}
 	if t.names == nil {
-		t.names = slices.Sorted(maps.Keys(t.subs))
+		t.names = make([]string, 0, len(t.subs))
+		for name, sub := range t.subs {
+			if !sub.leaving {
+				t.names = append(t.names, name)
+			}
+		}
+		slices.Sort(t.names)
 	}
 	return t.names, fresh
 }
@@ -269,13 +320,20 @@ func (s *server) startTimers(fresh []*subscription) {
 		var timer *time.Timer
 		timer = time.AfterFunc(timeout, func() {
 			s.c.mu.Lock()
-			defer s.c.mu.Unlock()
+			defer s.c.unlock()
 			if sub.timer == timer {
 				sub.timer = nil
 				s.expire(sub.entry, timeout)
 			}
 		})
 		sub.timer = timer
+	}
+}
+
+// answered stops the clock for a resource of which something has been heard.
+func (sub *subscription) answered() {
+	if !sub.leaving {
+		sub.stopTimer()
 	}
 }
 
@@ -298,7 +356,7 @@ func (s *server) expire(e *entry, timeout time.Duration) {
 		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", e.key.typ)
 	}
 	err := fmt.Errorf("xds: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", e.key.typ, e.key.name, s.cfg.URI, timeout, hint)
-	logger.Warningf("%v", err)
+	s.c.warnf("%v", err)
 	if s.cfg.ResourceTimerIsTransientError {
 		s.c.fail(e, TimedOut, err, true, false)
 	} else {

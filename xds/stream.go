@@ -32,7 +32,7 @@ func (s *server) run(ctx context.Context) {
 	if err != nil {
 		s.c.mu.Lock()
 		s.failed(err)
-		s.c.mu.Unlock()
+		s.c.unlock()
 		<-ctx.Done()
 		return
 	}
@@ -49,12 +49,12 @@ func (s *server) run(ctx context.Context) {
 		if responded {
 			// Servers may hang up when they please; only one that says
 			// nothing is out of reach (A57).
-			logger.Infof("The stream of xDS server %q ended: %v", s.cfg.URI, err)
+			s.c.infof("The stream of xDS server %q ended: %v", s.cfg.URI, err)
 		} else {
-			logger.Warningf("xDS server %q cannot be reached: %v", s.cfg.URI, err)
+			s.c.warnf("xDS server %q cannot be reached: %v", s.cfg.URI, err)
 			s.failed(err)
 		}
-		s.c.mu.Unlock()
+		s.c.unlock()
 	}
 }
 
@@ -78,7 +78,7 @@ func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) 
 	for ctx.Err() == nil {
 		s.c.mu.Lock()
 		urgent, idle := s.demand()
-		s.c.mu.Unlock()
+		s.c.unlock()
 		var due <-chan time.Time
 		if !idle {
 			at := wait.due(urgent)
@@ -111,10 +111,11 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	defer cancel()
 
 	notice := time.AfterFunc(s.c.opts.ConnectNotice, func() {
+		state := cc.GetState()
 		s.c.mu.Lock()
-		defer s.c.mu.Unlock()
+		defer s.c.unlock()
 		if ctx.Err() == nil && !s.up && s.err == nil {
-			s.failed(fmt.Errorf("not connected after %v (the connection is %v)", s.c.opts.ConnectNotice, cc.GetState()))
+			s.failed(fmt.Errorf("not connected after %v (the connection is %v)", s.c.opts.ConnectNotice, state))
 		}
 	})
 	defer notice.Stop()
@@ -127,7 +128,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	s.c.mu.Lock()
 	notice.Stop()
 	s.opened()
-	s.c.mu.Unlock()
+	s.c.unlock()
 
 	tasks.Go(func() { s.send(ctx, ads) })
 	var lanes [resource.NumTypes]chan *discoveryv3.DiscoveryResponse
@@ -145,7 +146,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 			for a := range s.users {
 				a.responded(s)
 			}
-			s.c.mu.Unlock()
+			s.c.unlock()
 		}
 		t, ok := resource.TypeOf(msg.GetTypeUrl())
 		if !ok {
@@ -178,7 +179,7 @@ func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 		for {
 			s.c.mu.Lock()
 			req, fresh := s.request(node)
-			s.c.mu.Unlock()
+			s.c.unlock()
 			if req == nil {
 				break
 			}
@@ -188,7 +189,7 @@ func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 			node = nil
 			s.c.mu.Lock()
 			s.startTimers(fresh)
-			s.c.mu.Unlock()
+			s.c.unlock()
 		}
 	}
 }

@@ -97,7 +97,7 @@ func (v *view) linger() {
 	var t *time.Timer
 	t = time.AfterFunc(v.c.opts.Linger, func() {
 		v.c.mu.Lock()
-		defer v.c.mu.Unlock()
+		defer v.c.unlock()
 		if v.lingerer == t {
 			v.close()
 		}
@@ -133,7 +133,7 @@ func (v *view) run() {
 		if !closed {
 			v.evaluate()
 		}
-		v.c.mu.Unlock()
+		v.c.unlock()
 		for v.deliver() {
 		}
 		if settled != nil {
@@ -155,7 +155,7 @@ func (v *view) deliver() bool {
 			break
 		}
 	}
-	v.c.mu.Unlock()
+	v.c.unlock()
 	switch {
 	case next == nil:
 		return false

@@ -378,6 +378,56 @@ func TestRewatch(t *testing.T) {
 	})
 }
 
+// TestLeave checks the race that makes servers withhold a resource: a response
+// crosses the request that leaves it out, which the server therefore passes
+// over; when it is asked for again, the server, which has never noticed, has
+// nothing to send.
+func TestLeave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1}, "fail_on_data_errors")
+		a, b := h.watch("a"), h.watch("b")
+		cp.send(lds, "1", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		cp.send(rds, "1", routesTo("ra", "c"), routesTo("rb", "c"))
+		cp.send(cds, "1", clusterTo("c", "c"))
+		cp.send(eds, "1", endpointsAt("c", 1))
+		a.must(t)
+		a.cancel()
+		cp.asked(rds, "rb")
+		// These were sent before the server read that. Both types of responses
+		// count: those with all resources, and those with what changed.
+		cp.send(lds, "2", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		cp.send(rds, "2", routesTo("ra", "c", "c"))
+		cp.asked(lds, "b")
+		cp.asked(rds, "rb")
+		a = h.watch("a")
+		if n := len(a.must(t).Routes); n != 2 {
+			t.Errorf("%d routes, want the 2 of the latest response", n)
+		}
+		cp.asked(lds, "a", "b")
+		cp.asked(rds, "ra", "rb")
+		// If the server did read it, the next response may lack what was asked
+		// for again since.
+		cp.send(lds, "3", listenerTo("b", "rb"))
+		advance(time.Minute)
+		if got := a.got(); got.errs != 0 {
+			t.Errorf("error %v", got.err)
+		}
+
+		// After a while nobody believes any more that it has the resource.
+		a.cancel()
+		advance(16 * time.Second)
+		cp.send(rds, "3", routesTo("ra", "c"))
+		a = h.watch("a")
+		if got := a.got(); got.updates != 0 {
+			t.Error("a resource that was left long ago is in use")
+		}
+		cp.send(lds, "4", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		cp.send(rds, "4", routesTo("ra", "c"))
+		a.must(t)
+		b.cancel()
+	})
+}
+
 // TestLinger checks that a target stays up to date for a while after its last
 // watch, so that a channel that leaves idle mode does not have to ask (row 19
 // of the users' list).
@@ -396,7 +446,7 @@ func TestLinger(t *testing.T) {
 			t.Errorf("%d requests to watch the target again", n-requests)
 		}
 		again.cancel()
-		advance(31 * time.Second)
+		advance(50 * time.Second)
 		if n := len(h.c.views) + len(h.c.entries); n != 0 {
 			t.Errorf("%d views and entries are left", n)
 		}
