@@ -25,7 +25,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return policyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &lb{cc: cc, clusters: map[string]*cluster{}, serviceConfig: balancerOnly}
+	b := &lb{cc: cc, clusters: map[string]*cluster{}}
 	b.picker.current.Store(&published{})
 	return b
 }
@@ -57,7 +57,7 @@ type lb struct {
 	clusters map[string]*cluster
 	version  uint64 // of the latest cluster that changed
 	plans    *plans // of cfg
-	// serviceConfig is what gRPC was told, balancerOnly at first.
+	// serviceConfig is what gRPC was told.
 	serviceConfig string
 
 	// doomed closes the connections that have no endpoint any more, once no
@@ -106,7 +106,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.unlock()
 		return nil
 	}
-	b.src, b.opts = src, src.opts
+	b.src, b.opts, b.serviceConfig = src, src.opts, src.opts.serviceConfig(nil)
 	b.announce(connectivity.Connecting)
 	b.unlock()
 	stop := src.watch(b)
@@ -152,7 +152,7 @@ func (b *lb) configureCalls(cfg *picker.Config) {
 	if b.src == nil || b.cfg != nil && sameCalls(b.cfg, cfg) {
 		return
 	}
-	serviceConfig, expressed := methodConfigs(cfg)
+	serviceConfig, expressed := methodConfigs(cfg, b.opts)
 	b.plans = nil
 	if b.src.interceptors != nil {
 		b.plans = makePlans(cfg, expressed)

@@ -153,7 +153,8 @@ func (c *cluster) leafIndex(l *leaf) int {
 	return -1
 }
 
-// failure explains why no endpoint can be picked.
+// failure explains why no endpoint can be picked, in grpc-go's terms where
+// users may know them.
 func (c *cluster) failure() error {
 	p := c.inUse
 	var msg string
@@ -161,7 +162,7 @@ func (c *cluster) failure() error {
 	case c.cfg.Err != nil:
 		return plainError(fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, c.cfg.Err))
 	case p == nil:
-		msg = fmt.Sprintf("xds: cluster %q: no endpoints", c.cfg.Name)
+		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from", c.cfg.Name)
 		for i := range c.cfg.Leaves {
 			if note := c.cfg.Leaves[i].Note; note != nil {
 				msg += fmt.Sprintf("; cluster %q: %v", c.cfg.Leaves[i].Name, note)
@@ -169,7 +170,7 @@ func (c *cluster) failure() error {
 		}
 		return plainError(msg)
 	case p.counts == [4]int{}:
-		msg = fmt.Sprintf("xds: cluster %q: priority %d has no usable endpoints", c.cfg.Name, p.index)
+		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from in priority %d", c.cfg.Name, p.index)
 	default:
 		msg = fmt.Sprintf("xds: cluster %q: no endpoint of priority %d is reachable", c.cfg.Name, p.index)
 	}

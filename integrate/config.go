@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 	registry "google.golang.org/grpc/xds/bootstrap"
 
@@ -32,6 +33,17 @@ type Config struct {
 	// IgnoreEndpointWeights makes ROUND_ROBIN plain round robin, as A27 has
 	// it, instead of EDF by endpoint weight (D2).
 	IgnoreEndpointWeights bool
+	// HealthCheckService turns on client-side health checking (A17): a
+	// connection counts as READY once the backend's health service says that
+	// this service is SERVING. The program must import
+	// google.golang.org/grpc/health. Empty is off.
+	HealthCheckService string
+	// Keepalive makes connections to backends notice a peer that is gone
+	// without a word, which otherwise takes TCP about 15 minutes. Nil is off,
+	// gRPC's default. A Time of 30 s and a Timeout of 5 s, without
+	// PermitWithoutStream, suit most; servers must allow it by their
+	// enforcement policy. [DialOptions] and [NewClient] only.
+	Keepalive *keepalive.ClientParameters
 	// Linger is how long the XdsClient stays subscribed after the last channel
 	// that used it, so that a channel which leaves idle mode finds its
 	// configuration; 0 means 5 s, less than 0 not at all.
@@ -100,11 +112,15 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	}
 	x := &interceptors{}
 	b.(*resolverBuilder).interceptors = x
-	return []grpc.DialOption{
+	opts := []grpc.DialOption{
 		grpc.WithResolvers(b),
 		grpc.WithChainUnaryInterceptor(x.unary),
 		grpc.WithChainStreamInterceptor(x.stream),
-	}, nil
+	}
+	if cfg.Keepalive != nil {
+		opts = append(opts, grpc.WithKeepaliveParams(*cfg.Keepalive))
+	}
+	return opts, nil
 }
 
 // NewClient is [grpc.NewClient] for targets such as "xds:///service:port",

@@ -67,7 +67,10 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	}
 	sc, err := b.cc.NewSubConn(
 		[]resolver.Address{{Addr: cfg.Addr.String()}},
-		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { b.onConnState(e, s) }},
+		balancer.NewSubConnOptions{
+			StateListener:      func(s balancer.SubConnState) { b.onConnState(e, s) },
+			HealthCheckEnabled: b.opts.HealthCheckService != "",
+		},
 	)
 	if err != nil { // only while the channel is closing
 		return
@@ -127,7 +130,24 @@ func (b *lb) onConnState(e *endpoint, s balancer.SubConnState) {
 		// The connection was lost, or its back-off is over.
 		e.conn.Connect()
 	}
+	if s.ConnectivityState == connectivity.Ready && b.opts.HealthCheckService != "" {
+		// Connected is not enough; the listener says when it is READY.
+		conn := e.conn
+		b.later = append(b.later, func() {
+			conn.RegisterHealthListener(func(s balancer.SubConnState) { b.onHealth(e, conn, s) })
+		})
+		s.ConnectivityState = connectivity.Connecting
+	}
 	b.observe(e, s.ConnectivityState, s.ConnectionError)
+}
+
+// onHealth takes note of a connection's health (A17).
+func (b *lb) onHealth(e *endpoint, conn balancer.SubConn, s balancer.SubConnState) {
+	b.lock()
+	defer b.unlock()
+	if e = e.current(); !b.closed && e.conn == conn {
+		b.observe(e, s.ConnectivityState, s.ConnectionError)
+	}
 }
 
 // current follows the endpoint's connection to who has it now.

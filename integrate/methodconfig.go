@@ -27,7 +27,7 @@ import (
 
 // methodConfigs returns the service config for the routes, and for each route
 // whether it says all that the route does.
-func methodConfigs(cfg *picker.Config) (serviceConfig string, expressed []bool) {
+func methodConfigs(cfg *picker.Config, opts *Config) (serviceConfig string, expressed []bool) {
 	expressed = make([]bool, len(cfg.Routes))
 	type method struct {
 		Name        []map[string]string `json:"name"`
@@ -65,22 +65,28 @@ func methodConfigs(cfg *picker.Config) (serviceConfig string, expressed []bool) 
 	if !configured {
 		methods = nil
 	}
-	js, err := json.Marshal(map[string]any{
-		"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}},
-		"methodConfig":        methods,
-	})
-	if err != nil {
-		return balancerOnly, make([]bool, len(cfg.Routes)) // strings and numbers always encode
-	}
 	if methods == nil {
-		return balancerOnly, expressed
+		return opts.serviceConfig(nil), expressed
 	}
-	return string(js), expressed
+	return opts.serviceConfig(methods), expressed
 }
 
-// balancerOnly is the service config of a target whose routes configure no
-// RPCs.
-const balancerOnly = `{"loadBalancingConfig":[{"` + policyName + `":{}}]}`
+// serviceConfig is what gRPC is told of a channel: the LB policy, always the
+// same, the service whose health counts, and what is known of methods.
+func (c *Config) serviceConfig(methods any) string {
+	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}}
+	if c.HealthCheckService != "" {
+		sc["healthCheckConfig"] = map[string]any{"serviceName": c.HealthCheckService}
+	}
+	if methods != nil {
+		sc["methodConfig"] = methods
+	}
+	js, err := json.Marshal(sc)
+	if err != nil {
+		logger.Errorf("xdslb: service config: %v", err) // strings and numbers always encode
+	}
+	return string(js)
+}
 
 // callConfig is what a route says about its RPCs besides where they go.
 type callConfig struct {

@@ -69,7 +69,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	if b.interceptors != nil {
 		r.interceptors, r.link = b.interceptors, b.interceptors.link(target.String())
 	}
-	r.configure(balancerOnly)
+	r.configure(b.opts.serviceConfig(nil))
 	return r, nil
 }
 
