@@ -4,11 +4,9 @@
 package resource
 
 import (
-	"net/netip"
 	"unicode/utf8"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -246,98 +244,3 @@ func setText(s *string, b []byte) (ok bool) {
 }
 
 func validText(b []byte) bool { return utf8.Valid(b) }
-
-// parseAddr parses an IP address without a zone, and unmaps it (T-EDS-4). It
-// does not allocate for IPv4 addresses; netip.ParseAddr would make a string of
-// them, for its error's sake.
-func parseAddr(b []byte) (addr netip.Addr, ok bool) {
-	if v4, ok := parseIPv4(b); ok {
-		return netip.AddrFrom4(v4), true
-	}
-	addr, err := netip.ParseAddr(string(b))
-	return addr.Unmap(), err == nil && addr.Zone() == ""
-}
-
-// parseIPv4 parses four decimal numbers without leading zeros.
-func parseIPv4(b []byte) (addr [4]byte, ok bool) {
-	if len(b) > len("255.255.255.255") {
-		return addr, false
-	}
-	octet, digits, value := 0, 0, 0
-	for _, c := range b {
-		switch {
-		case '0' <= c && c <= '9':
-			if digits > 0 && value == 0 {
-				return addr, false
-			}
-			value = 10*value + int(c-'0')
-			digits++
-			if value > 255 {
-				return addr, false
-			}
-		case c == '.' && digits > 0 && octet < 3:
-			addr[octet] = byte(value)
-			octet, digits, value = octet+1, 0, 0
-		default:
-			return addr, false
-		}
-	}
-	addr[3] = byte(value)
-	return addr, octet == 3 && digits > 0
-}
-
-// drops reads the drop_overloads of a policy (A27-CLA-13).
-func (d *endpointsDecoder) drops(policy []byte) (drops []picker.Drop, ok bool) {
-	r := reader{rest: policy}
-	for r.next() {
-		if r.tag != tagDropOverloads {
-			continue
-		}
-		f, ok := parseDrop(r.bytes)
-		if !ok {
-			return nil, false
-		}
-		percent, ok := fraction(f.numerator, f.denominator) // T-DROP-1
-		if !ok {
-			p := d.root().dot("policy").dot("drop_overloads").at(len(drops)).dot("drop_percentage")
-			p.dot("denominator").refuse(int32(f.denominator), knownDenominator)
-		}
-		drops = append(drops, picker.Drop{Category: f.category, PerMillion: percent.PerMillion})
-		if d.more {
-			break
-		}
-	}
-	return drops, !r.bad
-}
-
-// dropFields is a DropOverload.
-type dropFields struct {
-	category    string
-	numerator   uint32
-	denominator typev3.FractionalPercent_DenominatorType
-}
-
-func parseDrop(b []byte) (f dropFields, ok bool) {
-	var percent []byte
-	ok = true
-	r := reader{rest: b}
-	for r.next() {
-		switch r.tag {
-		case tagCategory:
-			ok = setText(&f.category, r.bytes) && ok
-		case tagDropPercentage:
-			percent = merge(percent, r.bytes)
-		}
-	}
-	ok = ok && !r.bad
-	r = reader{rest: percent}
-	for r.next() {
-		switch r.tag {
-		case tagNumerator:
-			f.numerator = uint32(r.varint)
-		case tagDenominator:
-			f.denominator = typev3.FractionalPercent_DenominatorType(r.varint)
-		}
-	}
-	return f, ok && !r.bad
-}

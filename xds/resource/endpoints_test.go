@@ -80,6 +80,46 @@ func TestEndpointsOracle(t *testing.T) {
 	}
 }
 
+// TestEndpointsOneof: of fields that exclude each other the last counts, and what
+// came before the other one is forgotten.
+func TestEndpointsOneof(t *testing.T) {
+	ip := field(2, "1.2.3.4")
+	port, named := []byte("\x18\x50"), field(4, "http")
+	socket := func(parts ...[]byte) []byte { return field(1, string(slices.Concat(parts...))) }
+	address := func(parts ...[]byte) []byte { return field(1, string(slices.Concat(parts...))) }
+	endpoint := func(parts ...[]byte) []byte { return field(1, string(slices.Concat(parts...))) }
+	pipe, internal, name := field(2, ""), field(3, ""), field(5, "x")
+	good := endpoint(address(socket(ip, port)))
+	tests := []struct {
+		name  string
+		value []byte
+		valid bool
+	}{
+		{"an endpoint", good, true},
+		{"an endpoint, then a name", slices.Concat(good, name), false},
+		{"a name, then an endpoint", slices.Concat(name, good), true},
+		{"an endpoint, a name, half an endpoint", slices.Concat(good, name, endpoint(address(socket(ip)))), false},
+		{"an endpoint in two halves", slices.Concat(endpoint(address(socket(ip))), endpoint(address(socket(port)))), true},
+		{"a pipe at last", endpoint(address(socket(ip, port), pipe)), false},
+		{"an internal address at last", endpoint(address(socket(ip, port), internal)), false},
+		{"a socket at last", endpoint(address(internal, pipe, socket(ip, port))), true},
+		{"half a socket at last", endpoint(address(socket(ip, port), pipe, socket(ip))), false},
+		{"a named port at last", endpoint(address(socket(ip, port, named))), false},
+		{"a port at last", endpoint(address(socket(named, port, ip))), true},
+	}
+	for _, tt := range tests {
+		b := slices.Concat(field(1, "e"), field(2, string(slices.Concat(field(1, ""), field(3, "\x08\x01"), field(2, string(tt.value))))))
+		got, err := DecodeEndpoints(b, nil)
+		m := new(endpointv3.ClusterLoadAssignment)
+		if err := proto.Unmarshal(b, m); err != nil {
+			t.Fatalf("%s: %v", tt.name, err)
+		}
+		if want := naiveEndpoints(m); (err == nil) != tt.valid || !reflect.DeepEqual(plain(got), want) {
+			t.Errorf("%s: %+v, %v, want %+v", tt.name, got, err, want)
+		}
+	}
+}
+
 // readFields returns the type of ClusterLoadAssignment without the fields that
 // are not read.
 func readFields(t *testing.T) protoreflect.MessageDescriptor {

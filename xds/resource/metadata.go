@@ -63,16 +63,19 @@ func newExtra(m *corev3.Metadata) *picker.EndpointExtra {
 // extra returns what sets an endpoint with several addresses or a hostname
 // apart: prev's if that is the same. m may be nil.
 func (d *endpointsDecoder) extra(f *endpointFields, m *metadata, old *picker.Endpoint) *picker.EndpointExtra {
-	var extra picker.EndpointExtra
+	var known picker.EndpointExtra
 	if m != nil && m.extra != nil {
-		extra = *m.extra
+		known = *m.extra
 	}
 	if old != nil && old.Extra != nil && string(f.hostname) == old.Extra.Hostname &&
-		slices.Equal(d.addrs, old.Extra.Addrs) && extra.HashKey == old.Extra.HashKey &&
-		sameMetadata(extra.Metadata, old.Extra.Metadata) {
+		slices.Equal(d.addrs, old.Extra.Addrs) && known.HashKey == old.Extra.HashKey &&
+		sameMetadata(known.Metadata, old.Extra.Metadata) {
 		return old.Extra
 	}
-	extra.Hostname = string(f.hostname)
-	extra.Addrs = append([]netip.AddrPort(nil), d.addrs...) // nil if there are none
-	return &extra
+	return &picker.EndpointExtra{
+		Addrs:    append([]netip.AddrPort(nil), d.addrs...), // nil if there are none
+		Hostname: string(f.hostname),
+		HashKey:  known.HashKey,
+		Metadata: known.Metadata,
+	}
 }

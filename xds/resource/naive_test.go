@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/xdslb/xdslb/picker"
@@ -82,7 +83,8 @@ func naiveEndpoint(m *endpointv3.LbEndpoint, seen map[netip.AddrPort]bool) (e pi
 		s := a.GetAddress().GetSocketAddress()
 		ip, err := netip.ParseAddr(s.GetAddress())
 		addr := netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue()))
-		ok = ok && s.GetPortSpecifier() != nil && s.GetNamedPort() == "" && s.GetPortValue() < 65536 && err == nil && ip.Zone() == "" && !seen[addr]
+		_, hasPort := s.GetPortSpecifier().(*corev3.SocketAddress_PortValue)
+		ok = ok && hasPort && s.GetPortValue() < 65536 && err == nil && ip.Zone() == "" && !seen[addr]
 		if seen[addr] = true; i == 0 {
 			e.Addr = addr
 		} else {

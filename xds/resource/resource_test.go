@@ -10,11 +10,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/emptypb"
 )
 
 // field returns the encoding of a field with a length.
@@ -96,6 +99,42 @@ func TestName(t *testing.T) {
 	}
 }
 
+// TestReader reads random bytes, which are a message if the proto library takes
+// them for one of which it knows no field.
+func TestReader(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(9, 10))
+	long := field(2, strings.Repeat("x", 300))
+	if r := (reader{rest: slices.Concat(long, long)}); !r.next() || len(r.bytes) != 300 || cap(r.bytes) != 300 {
+		t.Errorf("a long field has %d bytes and room for %d, want 300", len(r.bytes), cap(r.bytes))
+	}
+	valid := 0
+	for range 100000 {
+		b := make([]byte, rnd.IntN(9))
+		for i := range b {
+			b[i] = byte(rnd.Uint32()) >> rnd.IntN(6) // also small numbers, and so short lengths
+		}
+		if rnd.IntN(4) == 0 { // a number near the greatest
+			b = append(protowire.AppendVarint(nil, uint64(1<<29-2+rnd.IntN(4))<<3|uint64(rnd.IntN(2))), b...)
+		}
+		r := reader{rest: b}
+		for r.next() {
+			if r.tag&7 == bytesType && cap(r.bytes) != len(r.bytes) {
+				t.Fatalf("in %x, the field %x has room for %d bytes more", b, r.bytes, cap(r.bytes)-len(r.bytes))
+			}
+		}
+		want := proto.Unmarshal(b, new(emptypb.Empty)) == nil
+		if want {
+			valid++
+		}
+		if r.bad == want {
+			t.Fatalf("%x: is malformed (%t), want %t", b, r.bad, !want)
+		}
+	}
+	if valid < 10000 {
+		t.Errorf("only %d messages were valid", valid)
+	}
+}
+
 // TestMalformed: what cannot be decoded is an error that names the resource as
 // far as it can be known, and says the same in every program.
 func TestMalformed(t *testing.T) {
@@ -109,6 +148,8 @@ func TestMalformed(t *testing.T) {
 		{EndpointsType, "\x0a", `ClusterLoadAssignment "": is malformed, or has text that is not UTF-8`},
 		{EndpointsType, string(field(1, "e")) + string(field(2, "")) + string(field(2, "\x0a")), `ClusterLoadAssignment "e": endpoints\[1\]: is malformed, .*`},
 		{EndpointsType, string(field(1, "e")) + string(field(2, string(field(2, ""))+string(field(2, "\x0a")))), `ClusterLoadAssignment "e": endpoints\[0\].lb_endpoints\[1\]: is malformed, .*`},
+		{EndpointsType, string(field(1, "e")) + string(field(2, "\x1a\x02\x08\x01")) + string(field(2, "\x1a\x02\x08\x01"+string(field(2, "\x0a")))),
+			`ClusterLoadAssignment "e": endpoints\[1\].lb_endpoints\[0\]: is malformed, .*`}, // and not that the first lacks a locality
 	}
 	for _, tt := range tests {
 		v, err := Decode(tt.typ, []byte(tt.value), Options{})
@@ -191,9 +232,9 @@ func TestMemory(t *testing.T) {
 		{"thresholds", nested(1e5, "", 10, 1), ClusterType, 512},
 		{"policies", nested(1e5, "", 41, 1), ClusterType, 512},
 		{"filter chains", nested(1e5, "", 3), ListenerType, 512},
-		{"localities", nested(1e5, weight, 2), EndpointsType, 128},
+		{"localities", nested(1e5, weight, 2), EndpointsType, 32},
 		{"localities without weight", nested(1e5, "", 2), EndpointsType, 128},
-		{"endpoints", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+strings.Repeat(string(field(2, "")), 1e5))), EndpointsType, 128},
+		{"endpoints", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+strings.Repeat(string(field(2, "")), 1e5))), EndpointsType, 8},
 		{"the same endpoint", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+strings.Repeat(string(field(2, endpoint)), 1e5))), EndpointsType, 128},
 		{"drops", nested(1e5, "", 4, 2), EndpointsType, 128},
 		{"metadata", string(field(1, "name")) + string(field(2, string(field(1, ""))+weight+nested(1e5, "", 9, 1, 2, 1)[6:])), EndpointsType, 128},

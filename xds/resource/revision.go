@@ -4,7 +4,6 @@
 package resource
 
 import (
-	"encoding/binary"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -57,6 +56,8 @@ func (r *revision) done(places map[addrKey]int32) []picker.Endpoint {
 	switch {
 	case r.n == len(r.prev) && (r.list == nil || r.moved && r.permuted(places)):
 		return r.prev
+	case r.n == 0:
+		return nil
 	case r.n < r.most-r.most/4 || r.list == nil:
 		return slices.Clone(r.soFar())
 	}
@@ -73,17 +74,6 @@ func (r *revision) permuted(places map[addrKey]int32) bool {
 		}
 	}
 	return true
-}
-
-// An addrKey is an address in 18 bytes without pointers. As the key of a map it
-// takes half the memory of a netip.AddrPort and none of the collector's time.
-type addrKey [18]byte
-
-func keyOf(addr netip.AddrPort) (k addrKey) {
-	ip := addr.Addr().As16() // IPv4 addresses as the mapped ones that parseAddr unmaps
-	copy(k[:], ip[:])
-	binary.BigEndian.PutUint16(k[16:], addr.Port())
-	return k
 }
 
 func moreAddrs(e *picker.Endpoint) []netip.AddrPort {

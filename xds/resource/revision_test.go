@@ -24,6 +24,7 @@ func TestEndpointsShare(t *testing.T) {
 	base := func() *endpointv3.ClusterLoadAssignment {
 		m := assignment(30, workload)
 		m.Endpoints[2].Priority = 1
+		m.Endpoints[1].LbEndpoints = m.Endpoints[1].LbEndpoints[:6]
 		m.Endpoints[1].LbEndpoints[3].GetEndpoint().Hostname = "host"
 		m.Endpoints[1].LbEndpoints[4].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socketAddress("::1", 1)}}
 		m.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{Category: "lb"}}}
@@ -84,6 +85,18 @@ func TestEndpointsShare(t *testing.T) {
 			slices.Reverse(m.Endpoints[0].LbEndpoints)
 			m.Endpoints[0].LbEndpoints[0].LoadBalancingWeight.Value++
 		}, drops + "1 0/1 1/0 "},
+		{"order and a hostname", func(m *endpointv3.ClusterLoadAssignment) {
+			slices.Reverse(m.Endpoints[1].LbEndpoints)
+			m.Endpoints[1].LbEndpoints[2].GetEndpoint().Hostname = "other"
+		}, drops + "1 0/0 1/0 "},
+		{"order and an additional address", func(m *endpointv3.ClusterLoadAssignment) {
+			slices.Reverse(m.Endpoints[1].LbEndpoints)
+			m.Endpoints[1].LbEndpoints[1].GetEndpoint().AdditionalAddresses[0].Address = socketAddress("::2", 1)
+		}, drops + "1 0/0 1/0 "},
+		{"two endpoints of different localities swapped", func(m *endpointv3.ClusterLoadAssignment) {
+			a, b := m.Endpoints[0].LbEndpoints, m.Endpoints[1].LbEndpoints
+			a[9], b[0] = b[0], a[9]
+		}, drops + "1 1/0 "},
 		{"drops", func(m *endpointv3.ClusterLoadAssignment) { m.Policy = nil }, priorities + levels + lists},
 		{"what is ignored", func(m *endpointv3.ClusterLoadAssignment) {
 			m.Policy.OverprovisioningFactor = wrapperspb.UInt32(140)
@@ -160,6 +173,27 @@ func sorted(e *Endpoints) *Endpoints {
 	return e
 }
 
+// TestEndpointsTwice: A27-CLA-12 with a previous version. The address that occurs
+// a second time is one that did not have to be remembered so far.
+func TestEndpointsTwice(t *testing.T) {
+	prev, err := DecodeEndpoints(encode(t, assignment(30, nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, host := range map[string]int{"in the same locality": 10, "in another one": 0, "in the last endpoint": 18} {
+		m := assignment(30, nil)
+		m.Endpoints[1].LbEndpoints[9] = lbEndpoint(host, 1)
+		if _, err := DecodeEndpoints(encode(t, m), prev); err == nil || !strings.Contains(err.Error(), "endpoints[1].lb_endpoints[9]") {
+			t.Errorf("an address twice, %s: %v", name, err)
+		}
+	}
+	m := assignment(30, nil)
+	m.Endpoints[1].LbEndpoints[9].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socketAddress("10.0.0.0", 8080)}}
+	if _, err := DecodeEndpoints(encode(t, m), prev); err == nil {
+		t.Error("an additional address that is another's first was not refused")
+	}
+}
+
 // TestEndpointsUpdates follows random updates: a version never depends on the
 // one before but for its order, and is refused no matter what that was.
 func TestEndpointsUpdates(t *testing.T) {
@@ -219,8 +253,13 @@ func change(rnd *rand.Rand, m *endpointv3.ClusterLoadAssignment) {
 // TestEndpointsAllocs: an update allocates for what it changes, and not for the
 // rest.
 func TestEndpointsAllocs(t *testing.T) {
+	more := func(i int, e *endpointv3.LbEndpoint) {
+		workload(i, e)
+		e.GetEndpoint().Hostname = "host"
+		e.GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socketAddress(fmt.Sprintf("10.10.%d.%d", i>>8, i&255), 1)}}
+	}
 	for _, n := range []int{30, 3000} {
-		m := assignment(n, workload)
+		m := assignment(n, more)
 		first := encode(t, m)
 		m.Endpoints[1].LbEndpoints[0].LoadBalancingWeight.Value++
 		second := encode(t, m)

@@ -1,0 +1,111 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"math"
+	"net/netip"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// endpoints reads the endpoints of a locality. Those that are unhealthy are left
+// out before anything else about them counts (A27-CLA-8, T-EDS-2); those that
+// drain are kept (A55).
+func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint) (list []picker.Endpoint, ok bool) {
+	rev := revision{prev: prev, most: in.endpoints}
+	sum := uint64(0)
+	var f endpointFields
+	r := reader{rest: in.rest}
+	for r.next() {
+		if r.tag != tagLbEndpoints {
+			continue
+		}
+		d.j++
+		if !f.parse(r.bytes) {
+			return nil, false
+		}
+		if d.more {
+			return nil, true
+		}
+		health, usable := f.usable()
+		if !usable {
+			continue
+		}
+		old := rev.old()
+		e, ok := d.endpoint(&f, old)
+		if !ok {
+			continue // it is invalid, so nothing becomes of the list
+		}
+		e.Health = health
+		sum += uint64(e.Weight)
+		d.unique(&e, old, &rev)
+		rev.add(e)
+	}
+	d.j = -1
+	if sum > math.MaxUint32 { // T-EDS-3
+		d.here().dot("lb_endpoints").refuse(sum, "must have weights whose sum is at most 4294967295")
+	}
+	return rev.done(d.seen), true
+}
+
+// endpoint converts an endpoint but for its health. It returns false if it is
+// invalid. old is prev's endpoint in the same place, or nil.
+func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e picker.Endpoint, ok bool) {
+	e = picker.Endpoint{Weight: 1}
+	if f.hasWeight {
+		e.Weight = f.weight
+	}
+	ok = e.Weight != 0
+	if !ok {
+		d.here().dot("load_balancing_weight").refuse(0, "must be at least 1")
+	}
+	if f.endpoint == nil { // A27-CLA-10
+		d.here().dot("endpoint").fail("must be set")
+		return e, false
+	}
+	e.Addr = d.address(&f.address, -1)
+	ok = ok && e.Addr.IsValid()
+	d.addrs = d.addrs[:0]
+	for i := range f.additional { // A61
+		addr := d.address(&f.additional[i], i)
+		ok = ok && addr.IsValid()
+		d.addrs = append(d.addrs, addr)
+	}
+	m := d.decodeMetadata(f.metadata)
+	switch {
+	case len(d.addrs) > 0 || len(f.hostname) > 0:
+		e.Extra = d.extra(f, m, old)
+	case m != nil:
+		e.Extra = m.extra
+	}
+	return e, ok
+}
+
+// address converts an address of an endpoint: the first if i is -1, or else
+// additional address i. The result is the zero AddrPort if it is invalid.
+func (d *endpointsDecoder) address(f *addressFields, i int) netip.AddrPort {
+	if f.missing == "" && f.port <= math.MaxUint16 {
+		if addr, ok := parseAddr(f.text); ok {
+			return netip.AddrPortFrom(addr, uint16(f.port))
+		}
+	}
+	p := d.here().dot("endpoint")
+	if i >= 0 {
+		p = p.dot("additional_addresses").at(i)
+	}
+	switch p = p.dot("address"); {
+	case f.missing == "address":
+		p.fail("must be set")
+	case f.missing == "socket_address":
+		p.dot(f.missing).fail("must be set")
+	case f.missing == "port_value":
+		p.dot("socket_address").dot(f.missing).fail("must be set")
+	case f.port > math.MaxUint16:
+		p.dot("socket_address").dot("port_value").refuse(f.port, "must be at most 65535")
+	default: // A27-CLA-11
+		p.dot("socket_address").dot("address").refuse(string(f.text), "must be an IPv4 or IPv6 address without a zone")
+	}
+	return netip.AddrPort{}
+}

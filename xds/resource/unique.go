@@ -1,0 +1,55 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"net/netip"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// unique checks that no address of e, which is about to be added to rev, occurred
+// before (A27-CLA-12). old is prev's endpoint in that place, or nil.
+func (d *endpointsDecoder) unique(e, old *picker.Endpoint, rev *revision) {
+	if d.seen == nil {
+		if old != nil && sameAddrs(e, old) {
+			return
+		}
+		d.see(rev.soFar())
+	}
+	d.note(e, rev.n)
+}
+
+// see starts d.seen with the addresses of everything before, and with those of
+// list, the start of the current locality.
+func (d *endpointsDecoder) see(list []picker.Endpoint) {
+	d.seen = make(map[addrKey]int32, d.total)
+	for _, l := range d.levels {
+		for i := range l.localities {
+			for j := range l.localities[i].Endpoints {
+				d.note(&l.localities[i].Endpoints[j], j)
+			}
+		}
+	}
+	for j := range list {
+		d.note(&list[j], j)
+	}
+}
+
+// note puts the addresses of e, the endpoint at a place of its locality, into
+// d.seen.
+func (d *endpointsDecoder) note(e *picker.Endpoint, place int) {
+	d.noteAddr(e.Addr, place)
+	for _, addr := range moreAddrs(e) {
+		d.noteAddr(addr, place)
+	}
+}
+
+func (d *endpointsDecoder) noteAddr(addr netip.AddrPort, place int) {
+	before := len(d.seen)
+	d.seen[keyOf(addr)] = int32(place)
+	if len(d.seen) == before {
+		d.here().dot("endpoint").refuse(addr, "must not have an address that occurred before")
+	}
+}
