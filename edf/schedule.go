@@ -24,8 +24,9 @@ const (
 // A Schedule is an EDF sequence that any number of goroutines draw from.
 //
 // The zero Schedule is not usable; NewSchedule makes one. A Schedule must not be copied.
-// All methods may be called at any time. Next and At take no lock, do not wait for a
-// goroutine that is off its CPU, and do not allocate.
+// All methods may be called at any time. Next and At take no lock and do not allocate. They wait
+// for no goroutine that is off its CPU; if drawn from faster than picks can be made, and unless
+// the period is in memory, they wait some microseconds for one that is making them.
 //
 // Equal weights take no memory beyond the Schedule. Otherwise it holds 2 bytes for each
 // pick of a period (4 if there are more than 65536 endpoints) up to 128 KiB or, if that

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// block is how many picks are made at a time. It bounds what a refill adds to the
-	// pick that does it, to about a microsecond.
+	// block is how many picks are made at a time: about a microsecond's worth, which is
+	// what a refill adds to the pick that does it.
 	block = 64
 
 	// window is the length of a window, in picks: 16 KiB, or 32 KiB for more than 65536
@@ -19,9 +19,10 @@ const (
 	// endpoints, and so neither has the length.
 	window = 8192
 
-	// patience is how often a pick that has overtaken the refiller looks for progress. It
-	// takes a microsecond or two, in which a refiller that is on its CPU makes a block.
-	patience = 1024
+	// patience is how often a pick that has overtaken the refiller looks for it to catch up.
+	// It takes about five microseconds, in which a refiller that is on its CPU makes some
+	// blocks.
+	patience = 1 << 12
 
 	// endless is above every position: the modulus of positions in a window, and where
 	// the picks of a complete period end.
@@ -43,8 +44,8 @@ const (
 // its entry is overwritten falls back likewise, on the pick one window later.
 //
 // Goroutines that do nothing but draw outrun the refiller, though, and would fall back on most of
-// their picks. So they do wait as long as the refiller makes progress. The first that sees none
-// says where it stalled, and until it moves from there all the others fall back at once.
+// their picks. So a pick does wait for some blocks to be made. The first that sees none says where
+// the refiller stalled, and until it moves from there all the others fall back at once.
 type stretch struct {
 	// Written by the constructor only.
 	words []atomic.Uint64 // 4 picks of 16 bits, or 2 of 32
@@ -132,19 +133,21 @@ func (t *stretch) atEdge(p uint64) int {
 // another, and returns the end of what is made.
 func (t *stretch) refill(p uint64) (made uint64) {
 	ready := t.ready.Load()
-	for looks := 0; p >= ready && looks < patience; looks++ {
+	before := ready
+	for range patience {
+		if p < ready {
+			break
+		}
 		if !t.busy.Load() && t.busy.CompareAndSwap(false, true) {
 			t.fill(p)
 			return t.ready.Load() + t.ahead
 		}
 		if p < ready+t.ahead || ready == t.stalled.Load() {
-			return ready + t.ahead
+			break
 		}
-		if now := t.ready.Load(); now != ready {
-			ready, looks = now, 0
-		}
+		ready = t.ready.Load()
 	}
-	if p >= ready {
+	if p >= ready+t.ahead && ready == before {
 		t.stalled.Store(ready)
 	}
 	return ready + t.ahead
@@ -155,8 +158,9 @@ func (t *stretch) refill(p uint64) (made uint64) {
 // gap, and about a window and a half at most.
 func (t *stretch) fill(p uint64) {
 	window := 2 * t.ahead
-	if t.end == endless && p >= t.made+window {
-		// The tickets leapt so far that nothing in the window would be of use.
+	if t.end == endless && p >= t.made+max(window, uint64(t.heap.total.active)) {
+		// The tickets leapt so far that nothing in the window is of use, and so far that a
+		// Seek is no slower than making the picks that they leapt over.
 		t.made = p / block * block
 		t.oldest.Store(t.made)
 		t.heap.Seek(t.start + t.made - t.first)
