@@ -24,9 +24,10 @@
 //	                         │                              └─ Cluster             cluster.go, outlier.go, policy.go
 //	                         │
 //	                         └─ DecodeEndpoints(prev) ── protowire ── Endpoints    endpoints.go
+//	                                                  localities and endpoints   endpoint.go, revision.go
 //
 // Listeners, routes and clusters are small and rare, so they go through the
-// generated types. Every converter gets the [path] of what it converts, and
+// generated types. Every converter gets the path of what it converts, and
 // reports what is wrong there; conversion goes on, so that one [Error] has all
 // of it. The result of a conversion with an error in it is thrown away, which is
 // why converters need not care what they return in that case.
@@ -49,12 +50,12 @@
 //
 //   - A Listener without api_listener is valid, and marked as a socket listener.
 //   - The stateful session filter (A55) is accepted without effect, even where
-//     it is required; see filters. Fault injection is decoded, and
-//     applied by whoever intercepts RPCs.
+//     it is required. Fault injection is decoded, and applied by whoever
+//     intercepts RPCs.
 //   - A filter that is disabled, or that a route disables, counts as one that
 //     injects nothing.
-//   - transport_socket of a cluster, and what is in it, is ignored: it is only for channels
-//     with xDS credentials (A29), which there are none of yet.
+//   - The transport_socket of a cluster, and what is in it, is ignored: it is for
+//     channels with xDS credentials only (A29), and there are none of these yet.
 //   - Routes that no RPC can match, or whose action gRPC does not know, are left
 //     out: those with query parameters, with a condition on a binary header, with
 //     a cluster from a header or plugin (A28). A route to anything but a cluster

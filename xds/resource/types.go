@@ -31,8 +31,10 @@ type Listener struct {
 	RouteConfigName string
 	RouteConfig     *RouteConfig
 
-	MaxStreamDuration time.Duration
-	Filters           []picker.Filter
+	MaxStreamDuration time.Duration // A31; 0 is no limit
+	// Filters are the HTTP filters in order (A39), without the router and those
+	// that have no effect. Their Config is a *Fault (A33).
+	Filters []picker.Filter
 }
 
 // RouteConfig is envoy.config.route.v3.RouteConfiguration.
@@ -41,10 +43,11 @@ type RouteConfig struct {
 	VirtualHosts []VirtualHost
 }
 
-// VirtualHost is envoy.config.route.v3.VirtualHost.
+// VirtualHost is envoy.config.route.v3.VirtualHost. Its retry policy and filter
+// overrides are those of its routes that have none of their own.
 type VirtualHost struct {
 	Name    string
-	Domains []string
+	Domains []string // see RouteConfig.Match
 	Routes  []picker.Route
 }
 
@@ -62,12 +65,13 @@ type Cluster struct {
 	Children []string
 
 	Policy      picker.Policy
-	MaxRequests uint32
+	MaxRequests uint32 // A32; 1024 where it is not set, 0 lets nothing pass
 	// LoadReporting says that lrs_server is self (A27-CL-5); Metrics what to
-	// propagate (A85).
+	// propagate (A85): names of ORCA metrics that there are, each once, in the
+	// order they were sent.
 	LoadReporting bool
 	Metrics       []string
-	Outlier       *picker.OutlierDetection
+	Outlier       *picker.OutlierDetection // A50; nil is off
 }
 
 // ClusterKind enumerates how a cluster finds its endpoints.
@@ -82,7 +86,8 @@ const (
 
 // Endpoints is envoy.config.endpoint.v3.ClusterLoadAssignment. A priority,
 // locality or endpoint slice that an update did not touch is the same slice
-// as before, so that whoever follows the updates can pass over it.
+// as before, so that whoever follows the updates can pass over it; see
+// DecodeEndpoints.
 type Endpoints struct {
 	Name       string
 	Priorities []picker.Priority
