@@ -7,11 +7,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/xdslb/xdslb/edf"
 )
 
 // Build returns the snapshot of cfg with its clusters in the given states, which
@@ -27,8 +24,9 @@ import (
 // at a random place, so that a fleet that is updated together does not begin
 // with the same endpoint (D2).
 //
-// Build fails on a cfg that is not valid and on states that do not fit it, and
-// leaves nothing changed then. Its cost is O(clusters) for what it takes over
+// Build fails on a cfg whose routes are not valid and leaves nothing changed then.
+// A cluster that is not valid, or whose state does not fit it, does not stand in
+// the way of others: its RPCs fail, and Snapshot.ClusterErr says why. Build's cost is O(clusters) for what it takes over
 // and O(endpoints of the priority in use) for each cluster that changed, with
 // allocations for the localities that did.
 func Build(prev *Snapshot, cfg *Config, states []ClusterState, header func(ctx context.Context, name string) []string) (*Snapshot, error) {
@@ -37,8 +35,12 @@ func Build(prev *Snapshot, cfg *Config, states []ClusterState, header func(ctx c
 
 // A builder is what one Build works with.
 type builder struct {
-	start   func() uint64 // where a new sequence starts
-	scratch []uint32
+	start func() uint64 // where a new sequence starts
+
+	// Memory that one cluster leaves to the next.
+	pools   []pool
+	states  []Connectivity
+	weights []uint32
 }
 
 func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState, header func(ctx context.Context, name string) []string) (*Snapshot, error) {
@@ -83,10 +85,7 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState, heade
 	}
 	s.random = s.table.random
 	for i := range states {
-		c, err := b.cluster(prev.cluster(cfg.Clusters[i].Name), cfg.Clusters[i], &states[i])
-		if err != nil {
-			return nil, fmt.Errorf("picker: cluster %q: %w", cfg.Clusters[i].Name, err)
-		}
+		c := b.cluster(prev.cluster(cfg.Clusters[i].Name), cfg.Clusters[i], &states[i])
 		s.clusters[i] = c
 		s.random = s.random || c.random
 	}
@@ -117,33 +116,44 @@ func sameSlice[T any](a, b []T) bool {
 }
 
 // cluster compiles a cluster. prev is its last form, or nil.
-func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) (*cluster, error) {
+func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) *cluster {
 	if prev != nil && prev.version == state.Version {
-		return prev, nil
+		return prev
 	}
 	c := &cluster{name: cfg.Name, version: state.Version}
+	if prev != nil {
+		c.tickets = prev.tickets
+	}
 	if cfg.Err != nil || state.Leaf < 0 {
 		c.outcome = Queue
 		if cfg.Err != nil || state.Failed {
 			c.outcome = Failed
 		}
-		return c, nil
+		return c
 	}
+	if err := b.compile(c, prev, cfg, state); err != nil {
+		return &cluster{name: c.name, version: c.version, tickets: c.tickets, outcome: Failed, err: err}
+	}
+	return c
+}
+
+// compile fills in c from the leaf and priority that are in use.
+func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) error {
 	leaf, priority, err := inUse(cfg, state)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.account(leaf, state); err != nil {
-		return nil, err
+		return err
 	}
 	if err := leaf.Policy.check(); err != nil {
-		return nil, err
+		return err
 	}
-	if err := b.localities(c, prev, leaf.Policy.Kind, priority, state); err != nil {
-		return nil, err
+	if err := b.groups(c, prev, &leaf.Policy, priority, state); err != nil {
+		return err
 	}
 	c.random = c.alias != nil || c.dropped.random()
-	return c, nil
+	return nil
 }
 
 // inUse returns the leaf and priority that are in use.
@@ -183,118 +193,46 @@ func (c *cluster) account(leaf *Leaf, state *ClusterState) (err error) {
 
 // check reports whether snapshots know the policy.
 func (p *Policy) check() error {
-	switch {
-	case p.Kind != PolicyEDF && p.Kind != PolicyRoundRobin:
+	if p.Kind != PolicyEDF && p.Kind != PolicyRoundRobin {
 		return fmt.Errorf("policy kind %d is not supported", p.Kind)
-	case p.Flat:
-		return fmt.Errorf("policy kind %d in one layer of all localities is not supported", p.Kind)
 	}
 	return nil
 }
 
-// localities compiles the localities of the priority in use and decides on the
-// cluster's outcome (T-LOC-1).
-func (b *builder) localities(c, prev *cluster, kind PolicyKind, cfg *Priority, state *ClusterState) error {
+// groups compiles the groups of the priority in use that have an endpoint to pick,
+// and decides on the cluster's outcome (T-LOC-1).
+func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state *ClusterState) error {
+	pools, err := b.survey(policy.Flat, cfg, state)
+	if err != nil {
+		return err
+	}
+	if c.tickets == nil && policy.Flat {
+		c.tickets = new(Counter)
+	}
 	before := prev.byLoad()
-	var shares []uint32
-	first, pending := 0, false
-	for i := range cfg.Localities {
-		lc, ls := &cfg.Localities[i], &state.Localities[i]
-		weights, waits, err := b.weigh(kind, lc, ls, c.breaker)
-		if err != nil {
-			return fmt.Errorf("locality %v: %w", lc.ID, err)
+	var weights []uint32
+	pending := false
+	for i := range pools {
+		p := &pools[i]
+		pending = pending || p.count[Idle]+p.count[Connecting] > 0
+		if p.count[Ready] == 0 {
+			continue
 		}
-		pending = pending || waits
-		if weights != nil {
-			l := locality{load: ls.Load, first: int32(first)}
-			if err := b.schedule(&l, before[ls.Load], weights); err != nil {
-				return fmt.Errorf("locality %v: %w", lc.ID, err)
-			}
-			c.localities, shares = append(c.localities, l), append(shares, lc.Weight)
+		g := group{first: int32(p.first), load: p.load}
+		if err := b.sequence(&g, before[p.load], p, c, policy.Kind); err != nil {
+			return fmt.Errorf("locality %v: %w", p.localities[0].ID, err)
 		}
-		if first += len(lc.Endpoints); first > math.MaxInt32 {
-			return fmt.Errorf("more than %d endpoints", math.MaxInt32)
-		}
+		c.groups, weights = append(c.groups, g), append(weights, p.weight)
 	}
 	switch {
-	case len(c.localities) == 0 && pending:
+	case len(c.groups) == 0 && pending:
 		c.outcome = Queue
-	case len(c.localities) == 0:
+	case len(c.groups) == 0:
 		c.outcome = Failed
-	case len(c.localities) > 1:
-		alias, err := NewAlias(shares)
-		if err != nil {
+	case len(c.groups) > 1:
+		if c.alias, err = NewAlias(weights); err != nil {
 			return fmt.Errorf("localities: %w", err)
 		}
-		c.alias = alias
 	}
 	return nil
-}
-
-// byLoad returns the localities of c, which may be nil, by their Load.
-func (c *cluster) byLoad() map[*Load]*locality {
-	if c == nil {
-		return nil
-	}
-	m := make(map[*Load]*locality, len(c.localities))
-	for i := range c.localities {
-		m[c.localities[i].load] = &c.localities[i]
-	}
-	return m
-}
-
-// weigh returns the weights of a locality's endpoints, 0 for those that are not
-// to be picked (EDF-16), or nil if none is, in memory that the next call reuses.
-// waits says that an endpoint may yet become READY.
-func (b *builder) weigh(kind PolicyKind, cfg *Locality, state *LocalityState, breaker *Breaker) (weights []uint32, waits bool, err error) {
-	if len(state.Endpoints) != len(cfg.Endpoints) {
-		return nil, false, fmt.Errorf("%d states for %d endpoints", len(state.Endpoints), len(cfg.Endpoints))
-	}
-	if state.Load == nil {
-		return nil, false, errors.New("no load counters")
-	}
-	weights, usable := b.scratch[:0], false
-	for i, e := range state.Endpoints {
-		if e == nil || e.load != state.Load || e.breaker != breaker {
-			return nil, false, fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, cfg.Endpoints[i].Addr)
-		}
-		w := uint32(0)
-		if cfg.Endpoints[i].Health != Draining {
-			switch e.Connectivity {
-			case Ready:
-				if w = cfg.Endpoints[i].Weight; kind == PolicyRoundRobin {
-					w = 1
-				}
-				usable = usable || w > 0
-			case Idle, Connecting:
-				waits = true
-			}
-		}
-		weights = append(weights, w)
-	}
-	b.scratch = weights
-	if !usable {
-		return nil, waits, nil
-	}
-	return weights, waits, nil
-}
-
-// schedule gives l the sequence of weights. before is its last form, or nil.
-func (b *builder) schedule(l, before *locality, weights []uint32) (err error) {
-	switch {
-	case before == nil || !sameActive(before.weights, weights):
-		l.weights = slices.Clone(weights)
-		l.schedule, err = edf.Config{Weights: l.weights, Start: b.start(), Base: l.load.issued.Load()}.Schedule()
-	case slices.Equal(before.weights, weights):
-		l.weights, l.schedule = before.weights, before.schedule
-	default:
-		l.weights = slices.Clone(weights)
-		l.schedule, err = before.schedule.Reweigh(l.weights, l.load.issued.Load())
-	}
-	return err
-}
-
-// sameActive reports whether the same indexes have a weight in a and b.
-func sameActive(a, b []uint32) bool {
-	return slices.EqualFunc(a, b, func(v, w uint32) bool { return (v > 0) == (w > 0) })
 }

@@ -27,7 +27,7 @@ func TestBuildTakesOver(t *testing.T) {
 	w.flat(0)[2].Connectivity = Connecting
 	w.states[0].Version++
 	third := w.build(t)
-	was, is := second.clusters[0].localities, third.clusters[0].localities
+	was, is := second.clusters[0].groups, third.clusters[0].groups
 	if third.clusters[1] != second.clusters[1] {
 		t.Error("a cluster that did not change is made anew")
 	}
@@ -115,7 +115,7 @@ func TestBuildRandomStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		firsts[s.clusters[0].localities[0].first+int32(s.clusters[0].localities[0].schedule.At(0))] = true
+		firsts[s.clusters[0].groups[0].first+int32(s.clusters[0].groups[0].schedule.At(0))] = true
 	}
 	if len(firsts) < 2 {
 		t.Error("all snapshots start with the same endpoint")
@@ -156,7 +156,7 @@ func TestBuildContinuity(t *testing.T) {
 			test.change(w, i)
 			w.states[0].Version++
 			s := w.build(t)
-			weights := s.clusters[0].localities[0].weights
+			weights := s.clusters[0].groups[0].weights
 			for k, weight := range weights {
 				due[k] += 10 * float64(weight) / float64(sum(weights))
 			}
@@ -185,31 +185,6 @@ func TestBuildErrors(t *testing.T) {
 			w.states = append(w.states, w.states[0])
 		}, `picker: cluster "c0" is configured twice`},
 		{func(w *world) { w.cfg.Routes[0].Clusters[0].Name = "x" }, `picker: route 0 "": cluster "x" is not configured`},
-		{func(w *world) { w.states[0].Leaf = 1 }, `picker: cluster "c0": leaf 1 of 1 is in use`},
-		{func(w *world) { w.states[0].Priority = -1 }, `priority -1 of 1 is in use`},
-		{func(w *world) { w.states[0].Priority = 1 }, `priority 1 of 1 is in use`},
-		{func(w *world) { w.states[0].Localities = nil }, "0 states for 2 localities"},
-		{func(w *world) { w.states[0].Breaker = nil }, "no circuit breaker"},
-		{func(w *world) { w.states[0].Overload = nil }, "no circuit breaker"},
-		{func(w *world) { w.states[0].Drops = nil }, "1 drop categories have no counter each"},
-		{func(w *world) { w.states[0].Drops[0] = nil }, "1 drop categories have no counter each"},
-		{func(w *world) { w.leaf(0).Drops[0].PerMillion = 1e6 + 1 }, `drop category "x": 1000001 per million`},
-		{func(w *world) { w.leaf(0).Policy.Kind = PolicyRingHash }, "policy kind 2 is not supported"},
-		{func(w *world) { w.leaf(0).Policy.Flat = true }, "policy kind 0 in one layer of all localities is not supported"},
-		{func(w *world) { w.states[0].Localities[0].Endpoints = nil }, "locality {r a }: 0 states for 2 endpoints"},
-		{func(w *world) { w.states[0].Localities[0].Load = nil }, "locality {r a }: no load counters"},
-		{func(w *world) { w.states[0].Localities[0].Endpoints[1] = nil }, "endpoint 1 (10.0.0.1:443) is not bound to the counters"},
-		{func(w *world) { w.states[0].Localities[1].Endpoints[0] = new(EndpointState) }, "endpoint 0 (10.0.0.2:443) is not bound to the counters"},
-		{func(w *world) { w.states[0].Breaker = new(Breaker) }, "is not bound to the counters"},
-		{func(w *world) {
-			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
-				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = math.MaxUint32
-			}
-		}, `cluster "c0": locality {r a }: edf: weights: sum`},
-		{func(w *world) {
-			w.leaf(0).Priorities[0].Localities[0].Weight = 0
-			w.leaf(0).Priorities[0].Localities[1].Weight = 0
-		}, `localities: alias: none of 2 weights is above 0`},
 	} {
 		w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1)))
 		w.leaf(0).Drops = []Drop{{"x", 1}}
@@ -219,6 +194,69 @@ func TestBuildErrors(t *testing.T) {
 		if s != nil || err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("Build = %v, %v; want an error with %q", s, err, test.want)
 		}
+	}
+}
+
+// A cluster that cannot be compiled fails its own RPCs and no others, until it can
+// be (T-WATCH-4).
+func TestClusterErrors(t *testing.T) {
+	for _, test := range []struct {
+		change func(*world)
+		want   string
+	}{
+		{func(w *world) { w.states[0].Leaf = 1 }, `leaf 1 of 1 is in use`},
+		{func(w *world) { w.states[0].Priority = -1 }, `priority -1 of 1 is in use`},
+		{func(w *world) { w.states[0].Priority = 1 }, `priority 1 of 1 is in use`},
+		{func(w *world) { w.states[0].Localities = nil }, "0 states for 2 localities"},
+		{func(w *world) { w.states[0].Breaker = nil }, "no circuit breaker"},
+		{func(w *world) { w.states[0].Overload = nil }, "no circuit breaker"},
+		{func(w *world) { w.states[0].Drops = nil }, "1 drop categories have no counter each"},
+		{func(w *world) { w.states[0].Drops[0] = nil }, "1 drop categories have no counter each"},
+		{func(w *world) { w.leaf(0).Drops[0].PerMillion = 1e6 + 1 }, `drop category "x": 1000001 per million`},
+		{func(w *world) { w.leaf(0).Policy.Kind = 99 }, "policy kind 99 is not supported"},
+		{func(w *world) { w.states[0].Localities[0].Endpoints = nil }, "locality {r a }: 0 states for 2 endpoints"},
+		{func(w *world) { w.states[0].Localities[0].Load = nil }, "locality {r a }: no load counters"},
+		{func(w *world) { w.states[0].Localities[0].Endpoints[1] = nil }, "endpoint 1 (10.0.0.1:443) is not bound to the counters"},
+		{func(w *world) { w.states[0].Localities[1].Endpoints[0] = new(EndpointState) }, "endpoint 0 (10.0.0.2:443) is not bound to the counters"},
+		{func(w *world) { w.states[0].Breaker = new(Breaker) }, "is not bound to the counters"},
+		{func(w *world) {
+			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
+				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = math.MaxUint32
+			}
+		}, `locality {r a }: edf: weights: sum`},
+		{func(w *world) {
+			w.leaf(0).Priorities[0].Localities[0].Weight = 0
+			w.leaf(0).Priorities[0].Localities[1].Weight = 0
+		}, `localities: alias: none of 2 weights is above 0`},
+		{func(w *world) { w.states[0].Localities[1].Endpoints[1].Connectivity = 4 }, "locality {r b }: endpoint 1 (10.0.0.3:443) has connectivity 4"},
+	} {
+		w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1)))
+		w.leaf(0).Drops = []Drop{{"x", 1}}
+		w.renew(0)
+		w.add(Leaf{MaxRequests: 10, Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(0, 1))}}}})
+		good := w.build(t)
+		test.change(w)
+		w.states[0].Version++
+		s := w.build(t)
+		if err := s.ClusterErr(0); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("ClusterErr = %v; want an error with %q", err, test.want)
+		}
+		if got := s.Pick(bg, "/s/m", 0).Outcome; got != Failed {
+			t.Errorf("%s: outcome %d, want Failed", test.want, got)
+		}
+		if got := s.PickCluster(1, 0).Outcome; got != Picked || s.ClusterErr(1) != nil || s.clusters[1] != good.clusters[1] {
+			t.Errorf("%s: the other cluster has outcome %d, error %v", test.want, got, s.ClusterErr(1))
+		}
+		if w.build(t).ClusterErr(0) != s.ClusterErr(0) {
+			t.Errorf("%s: the error is gone without a change", test.want)
+		}
+	}
+	w := newWorld(zone("a", 1, endpoints(0, 1)))
+	w.states[0].Breaker = nil
+	w.build(t)
+	w.renew(0)
+	if s := w.build(t); s.ClusterErr(0) != nil || s.Pick(bg, "/s/m", 0).Outcome != Picked || s.ClusterErr(1) != nil || s.ClusterErr(-1) != nil {
+		t.Errorf("once it is valid a cluster has error %v", s.ClusterErr(0))
 	}
 }
 

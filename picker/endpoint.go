@@ -27,6 +27,14 @@ func (e *EndpointState) Bind(load *Load, breaker *Breaker) {
 	e.load, e.breaker, e.silent = load, breaker, load.silent
 }
 
+// Begin counts an RPC as issued to the endpoint. Any number of goroutines may call
+// it. One atomic addition, or none if nobody reports the load; does not allocate.
+func (e *EndpointState) Begin() {
+	if !e.silent {
+		e.load.issued.Add(1)
+	}
+}
+
 // Finish ends an RPC that was picked for the endpoint. It must be called exactly
 // once for each. Any number of goroutines may call it. Two atomic additions, or
 // one if nobody reports the load; does not allocate.

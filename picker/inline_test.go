@@ -34,7 +34,7 @@ func TestInlining(t *testing.T) {
 	out := compile(t, "-m")
 	for _, name := range []string{
 		"(*Alias).Pick", "draw", "chance.hit", "(*Breaker).Acquire", "(*Breaker).Release", "(*Counter).Add",
-		"(*Load).ticket", "(*Load).finish", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
+		"(*Load).ticket", "(*Load).finish", "(*EndpointState).Begin", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
 	} {
 		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {
 			t.Errorf("%s is not inlined", name)
@@ -54,9 +54,10 @@ func TestBoundsChecks(t *testing.T) {
 	allowed := map[string]int{
 		"to := &t.routes[route]": 1,
 		"return route, to.clusters[to.split.Pick(draw(r, drawCluster))], Picked": 2,
-		"i = c.alias.Pick(r)":   1,
-		"l := &c.localities[i]": 1,
-		"c.counts[i].Add()":     1,
+		"i = c.alias.Pick(r)":           1,
+		"g := &c.groups[i]":             1,
+		"g.endpoints[endpoint].Begin()": 1,
+		"c.counts[i].Add()":             1,
 	}
 	for _, m := range regexp.MustCompile(`snapshot\.go:(\d+):\d+: Found Is(Slice)?InBounds`).FindAllSubmatch(out, -1) {
 		n, _ := strconv.Atoi(string(m[1]))

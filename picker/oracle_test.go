@@ -47,6 +47,10 @@ func (o *oracle) build(w *world) {
 		c.leaf = &w.cfg.Clusters[i].Leaves[s.Leaf]
 		for k, l := range c.leaf.Priorities[s.Priority].Localities {
 			now := oracleLocality{id: l.ID, share: l.Weight}
+			if c.leaf.Policy.Flat && k > 0 { // goes into the layer that there is
+				now.id, now.weights = LocalityID{}, c.localities[0].weights
+				c.localities = nil
+			}
 			for j, e := range l.Endpoints {
 				weight := e.Weight
 				if c.leaf.Policy.Kind == PolicyRoundRobin {
@@ -59,27 +63,31 @@ func (o *oracle) build(w *world) {
 				now.weights = append(now.weights, weight)
 				c.waits = c.waits || e.Health != Draining && (state == Idle || state == Connecting)
 			}
+			c.localities = append(c.localities, now)
+		}
+		for k := range c.localities {
+			now := &c.localities[k]
 			for _, old := range before {
-				if old.id != l.ID {
+				if old.id != now.id {
 					continue
 				} else if slices.Equal(old.weights, now.weights) {
 					now.place = old.place
 				} else if sameActive(old.weights, now.weights) && sum(now.weights) > 0 {
-					now.place = placeOf(w.snapshot.clusters[i], s.Localities[k].Load)
+					now.place = placeOf(w.snapshot.clusters[i], w.loads[i], now.id)
 				}
 			}
-			c.localities = append(c.localities, now)
 		}
 	}
 }
 
-func placeOf(c *cluster, load *Load) uint64 {
-	for _, l := range c.localities {
-		if l.load == load {
-			return l.schedule.Place(load.issued.Load())
-		}
+// placeOf is the place of a locality, or of all localities if id is zero.
+func placeOf(c *cluster, loads *ClusterLoad, id LocalityID) uint64 {
+	var load *Load
+	if id != (LocalityID{}) {
+		load = loads.Locality(id)
 	}
-	return 0
+	g := c.byLoad()[load]
+	return g.schedule.Place(g.tickets.Load())
 }
 
 func (o *oracle) pick(path string, r uint64) Result {
@@ -211,6 +219,7 @@ func (w *world) mutate(rng *rand.Rand) {
 		leaf.Priorities = []Priority{p}
 	}
 	leaf.Policy.Kind = PolicyKind(rng.IntN(8) / 7) // now and then PolicyRoundRobin
+	leaf.Policy.Flat = rng.IntN(4) == 0
 	leaf.Drops = nil
 	for k := range rng.IntN(3) {
 		leaf.Drops = append(leaf.Drops, Drop{fmt.Sprint(k), pick(rng, 0, 10000, rng.Uint32N(300000))})

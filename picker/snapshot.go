@@ -6,8 +6,6 @@ package picker
 import (
 	"context"
 	"sync"
-
-	"github.com/xdslb/xdslb/edf"
 )
 
 // A Snapshot is a target's routes, clusters and endpoints at one moment, in the
@@ -32,29 +30,25 @@ type Snapshot struct {
 // A cluster is the compiled form of a Cluster in the state it was in. It is
 // shared by all snapshots between two changes.
 type cluster struct {
-	outcome    Outcome // Picked if there is an endpoint to pick, else what picks come to
-	random     bool
-	limit      uint32 // of breaker
-	dropped    chance // by any of the drop categories
-	alias      *Alias // draws from localities; nil if there is only one
-	breaker    *Breaker
-	localities []locality // those with an endpoint to pick, in the order of the configuration
+	outcome Outcome // Picked if there is an endpoint to pick, else what picks come to
+	random  bool
+	limit   uint32 // of breaker
+	dropped chance // by any of the drop categories
+	alias   *Alias // draws from groups; nil if there is only one
+	breaker *Breaker
+	groups  []group // those with an endpoint to pick, in the order of the configuration
 
 	drops    []chance   // upper bounds by category
 	counts   []*Counter // of drops
 	overload *Counter
 
+	// tickets is the place in the sequence of a group that has several
+	// localities. It is handed from each form of the cluster to the next.
+	tickets *Counter
+
 	name    string
 	version uint64
-}
-
-// A locality is a set of endpoints in their EDF sequence. The number of RPCs
-// issued to it so far, in load, is its position in there (D9a).
-type locality struct {
-	schedule *edf.Schedule
-	load     *Load
-	first    int32    // the index of its first endpoint in the priority
-	weights  []uint32 // that schedule was made of: 0 for endpoints not to be picked
+	err     error // why there is no more to it
 }
 
 // Result is what a pick comes to.
@@ -81,6 +75,15 @@ const (
 	NoRoute                      // no route matches; final (A28)
 	NotForwarding                // the route that matches does not forward; final (A36)
 )
+
+// ClusterErr returns why the cluster with an index in Config.Clusters could not be
+// compiled, or nil. All its RPCs fail, and those of other clusters do not.
+func (s *Snapshot) ClusterErr(cluster int) error {
+	if cluster < 0 || cluster >= len(s.clusters) {
+		return nil
+	}
+	return s.clusters[cluster].err
+}
 
 // NeedsRandom reports whether any pick depends on its random word. If not, a
 // caller may save the draw and pass 0.
@@ -151,9 +154,12 @@ func (s *Snapshot) PickCluster(cluster int32, r uint64) Result {
 	if c.alias != nil {
 		i = c.alias.Pick(r)
 	}
-	l := &c.localities[i]
-	endpoint := l.schedule.At(l.load.ticket())
-	return Result{Outcome: Picked, Route: -1, Cluster: cluster, Index: l.first + int32(endpoint)}
+	g := &c.groups[i]
+	endpoint := g.schedule.At(g.tickets.Add(1) - 1)
+	if g.endpoints != nil {
+		g.endpoints[endpoint].Begin()
+	}
+	return Result{Outcome: Picked, Route: -1, Cluster: cluster, Index: g.first + int32(endpoint)}
 }
 
 // drop counts an RPC that word x drops and returns the category.
