@@ -49,7 +49,9 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 	if s := m.GetLrsServer(); s != nil && s.GetSelf() == nil { // A27-CL-5
 		p.dot("lrs_server").fail("must be self")
 	}
-	c.Policy = policy(m, p)
+	if c.Kind != ClusterAggregate { // whose leaves have policies (A75)
+		c.Policy = policy(m, p)
+	}
 	return c
 }
 

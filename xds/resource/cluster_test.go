@@ -63,7 +63,7 @@ func TestCluster(t *testing.T) {
 func TestPolicyDepth(t *testing.T) {
 	const url = `"@type": "type.googleapis.com/envoy.extensions.load_balancing_policies.`
 	policy := `{"policies": [{"typedExtensionConfig": {"name": "x", "typedConfig": {` + url + `round_robin.v3.RoundRobin"}}}]}`
-	for range maxPolicyDepth - 1 {
+	for range 16 - 1 {
 		policy = `{"policies": [{"typedExtensionConfig": {"name": "x", "typedConfig": {` + url + `wrr_locality.v3.WrrLocality", "endpointPickingPolicy": ` + policy + `}}}]}`
 	}
 	if got := decodeCluster(t, ads+`, "loadBalancingPolicy": `+policy).Policy; got != (picker.Policy{}) {
