@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -95,7 +94,7 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 		c.ready = status == picker.Ready
 		next.clusters[i], states[i] = c.view, c.state
 	}
-	snapshot, err := picker.Build(prev.snapshot, b.cfg, states, metadata.ValueFromOutgoingContext)
+	snapshot, err := picker.Build(prev.snapshot, b.cfg, states, picker.Env{Header: metadata.ValueFromOutgoingContext})
 	if err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.
@@ -106,6 +105,11 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 		return &published{fatal: plainError(fmt.Sprintf("xds: %v", err))}, true
 	}
 	next.snapshot = snapshot
+	for i, cc := range b.cfg.Clusters {
+		if err := snapshot.ClusterErr(i); err != nil {
+			next.clusters[i].failed = plainError(fmt.Sprintf("xds: cluster %q: %v", cc.Name, err))
+		}
+	}
 	return next, helps
 }
 

@@ -4,7 +4,6 @@
 package picker
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,9 +11,7 @@ import (
 )
 
 // Build returns the snapshot of cfg with its clusters in the given states, which
-// are parallel to cfg.Clusters. prev is the snapshot before, or nil. header
-// returns the values of an RPC's header, for routes that depend on some; nil
-// stands for none.
+// are parallel to cfg.Clusters. prev is the snapshot before, or nil.
 //
 // What did not change is taken over from prev: a cluster with the same name and
 // Version as it is; of a cluster that changed, each locality whose endpoints can
@@ -29,8 +26,8 @@ import (
 // the way of others: its RPCs fail, and Snapshot.ClusterErr says why. Build's cost is O(clusters) for what it takes over
 // and O(endpoints of the priority in use) for each cluster that changed, with
 // allocations for the localities that did.
-func Build(prev *Snapshot, cfg *Config, states []ClusterState, header func(ctx context.Context, name string) []string) (*Snapshot, error) {
-	return builder{start: rand.Uint64}.build(prev, cfg, states, header)
+func Build(prev *Snapshot, cfg *Config, states []ClusterState, env Env) (*Snapshot, error) {
+	return builder{start: rand.Uint64}.build(prev, cfg, states, env)
 }
 
 // A builder is what one Build works with.
@@ -43,7 +40,7 @@ type builder struct {
 	weights []uint32
 }
 
-func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState, header func(ctx context.Context, name string) []string) (*Snapshot, error) {
+func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState, env Env) (*Snapshot, error) {
 	if cfg == nil {
 		return nil, errors.New("picker: no configuration")
 	}
@@ -53,13 +50,10 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState, heade
 	if prev == nil {
 		prev = new(Snapshot)
 	}
-	if header == nil {
-		header = func(context.Context, string) []string { return nil }
-	}
 	s := &Snapshot{
 		table:    prev.table,
 		clusters: make([]*cluster, len(states)),
-		header:   header,
+		env:      env.withDefaults(),
 		routes:   cfg.Routes,
 		index:    prev.index,
 	}

@@ -111,7 +111,7 @@ func TestBuildRandomStart(t *testing.T) {
 	// Build itself draws, too.
 	firsts := make(map[int32]bool)
 	for range 200 {
-		s, err := Build(nil, w.cfg, w.states, nil)
+		s, err := Build(nil, w.cfg, w.states, Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestBuildErrors(t *testing.T) {
 		w.leaf(0).Drops = []Drop{{"x", 1}}
 		w.renew(0)
 		test.change(w)
-		s, err := Build(nil, w.cfg, w.states, nil)
+		s, err := Build(nil, w.cfg, w.states, Env{})
 		if s != nil || err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("Build = %v, %v; want an error with %q", s, err, test.want)
 		}
@@ -244,7 +244,7 @@ func TestClusterErrors(t *testing.T) {
 		if got := s.Pick(bg, "/s/m", 0).Outcome; got != Failed {
 			t.Errorf("%s: outcome %d, want Failed", test.want, got)
 		}
-		if got := s.PickCluster(1, 0).Outcome; got != Picked || s.ClusterErr(1) != nil || s.clusters[1] != good.clusters[1] {
+		if got := s.PickCluster(bg, -1, 1, 0).Outcome; got != Picked || s.ClusterErr(1) != nil || s.clusters[1] != good.clusters[1] {
 			t.Errorf("%s: the other cluster has outcome %d, error %v", test.want, got, s.ClusterErr(1))
 		}
 		if w.build(t).ClusterErr(0) != s.ClusterErr(0) {
@@ -262,7 +262,7 @@ func TestClusterErrors(t *testing.T) {
 
 // The zero configuration routes nothing, and nil header and prev are allowed.
 func TestBuildZero(t *testing.T) {
-	s, err := Build(nil, new(Config), nil, nil)
+	s, err := Build(nil, new(Config), nil, Env{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func ExampleBuild() {
 		Localities: []picker.LocalityState{{Load: local, Endpoints: endpoints}},
 		Breaker:    &breaker,
 		Overload:   load.Overload(),
-	}}, nil)
+	}}, picker.Env{})
 	if err != nil {
 		panic(err)
 	}

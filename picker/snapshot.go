@@ -20,7 +20,7 @@ type Snapshot struct {
 	_        [0]sync.Mutex
 	table    *routeTable
 	clusters []*cluster // parallel to Config.Clusters
-	header   func(ctx context.Context, name string) []string
+	env      Env
 	random   bool
 
 	routes []Route          // that table was made of
@@ -99,9 +99,7 @@ func (s *Snapshot) Pick(ctx context.Context, method string, r uint64) Result {
 	if outcome != Picked {
 		return Result{Outcome: outcome, Route: route, Cluster: cluster}
 	}
-	result := s.PickCluster(cluster, r)
-	result.Route = route
-	return result
+	return s.PickCluster(ctx, route, cluster, r)
 }
 
 // Match is the first half of Pick: the route that an RPC takes and the cluster it
@@ -110,7 +108,7 @@ func (s *Snapshot) Pick(ctx context.Context, method string, r uint64) Result {
 func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, cluster int32, outcome Outcome) {
 	t := s.table
 	if route = t.always; route < 0 {
-		route = t.match(ctx, method, r, s.header)
+		route = t.match(ctx, method, r, s.env.Header)
 		if route == noRoute {
 			return -1, -1, NoRoute
 		}
@@ -126,29 +124,31 @@ func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, c
 }
 
 // PickCluster is the second half of Pick, for RPCs whose cluster is known: it
-// picks one of the cluster's endpoints. r may be the same word as for Match.
+// picks one of the cluster's endpoints. r may be the same word as for Match. The
+// route, or -1 if it is not known, has the hash policies, for clusters whose
+// policy hashes.
 //
 // An RPC that is to wait, or fails for lack of an endpoint, is neither dropped
 // nor refused: it will be picked for again, and drops are drawn once for each RPC
 // (T-DROP-4). After that come the drops and then the breaker (T-DROP-2), which
 // nothing can follow but a pick, so there is no place to be given back.
-func (s *Snapshot) PickCluster(cluster int32, r uint64) Result {
+func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint64) Result {
 	k := uint(cluster)
 	if k >= uint(len(s.clusters)) {
 		return Result{Outcome: NoRoute, Route: -1, Cluster: -1}
 	}
 	c := s.clusters[k]
 	if c.outcome != Picked {
-		return Result{Outcome: c.outcome, Route: -1, Cluster: cluster}
+		return Result{Outcome: c.outcome, Route: route, Cluster: cluster}
 	}
 	if c.dropped > 0 {
 		if x := draw(r, drawDrop); c.dropped.hit(x) {
-			return Result{Outcome: Dropped, Route: -1, Cluster: cluster, Index: c.drop(x)}
+			return Result{Outcome: Dropped, Route: route, Cluster: cluster, Index: c.drop(x)}
 		}
 	}
 	if !c.breaker.Acquire(c.limit) {
 		c.overload.Add()
-		return Result{Outcome: Overloaded, Route: -1, Cluster: cluster}
+		return Result{Outcome: Overloaded, Route: route, Cluster: cluster}
 	}
 	i := 0
 	if c.alias != nil {
@@ -159,7 +159,7 @@ func (s *Snapshot) PickCluster(cluster int32, r uint64) Result {
 	if g.endpoints != nil {
 		g.endpoints[endpoint].Begin()
 	}
-	return Result{Outcome: Picked, Route: -1, Cluster: cluster, Index: g.first + int32(endpoint)}
+	return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + int32(endpoint)}
 }
 
 // drop counts an RPC that word x drops and returns the category.

@@ -167,7 +167,7 @@ func TestPickRoutes(t *testing.T) {
 		{Path: StringMatch{Value: "/head/"}, Headers: []HeaderMatch{{Name: "x", String: StringMatch{Value: "1"}}}, Clusters: []WeightedCluster{{Name: "c0", Weight: 1}}},
 	}
 	key := new(int)
-	w.header = func(ctx context.Context, name string) []string {
+	w.env.Header = func(ctx context.Context, name string) []string {
 		v, _ := ctx.Value(key).(string)
 		return []string{name + v}
 	}
@@ -201,11 +201,11 @@ func TestPickRoutes(t *testing.T) {
 	if math.Abs(counts[0]-25000) > 5*math.Sqrt(100000*.25*.75) {
 		t.Errorf("weights 1:3 make %v", counts)
 	}
-	if got, want := s.PickCluster(1, 0), (Result{Picked, -1, 1, 0}); got != want {
+	if got, want := s.PickCluster(bg, -1, 1, 0), (Result{Picked, -1, 1, 0}); got != want {
 		t.Errorf("PickCluster(1) = %+v, want %+v", got, want)
 	}
 	for _, cluster := range []int32{-1, 2, math.MaxInt32} {
-		if got, want := s.PickCluster(cluster, 0), (Result{NoRoute, -1, -1, 0}); got != want {
+		if got, want := s.PickCluster(bg, -1, cluster, 0), (Result{NoRoute, -1, -1, 0}); got != want {
 			t.Errorf("PickCluster(%d) = %+v, want %+v", cluster, got, want)
 		}
 	}

@@ -19,7 +19,7 @@ type world struct {
 	loads    []*ClusterLoad
 	known    []map[string]*EndpointState // by cluster, then address
 	builder  builder
-	header   func(ctx context.Context, name string) []string
+	env      Env
 	snapshot *Snapshot
 	silent   bool // of loads
 }
@@ -109,7 +109,7 @@ func (w *world) endpoint(i, index int32) (locality int, cfg *Endpoint, state *En
 
 func (w *world) build(t testing.TB) *Snapshot {
 	t.Helper()
-	s, err := w.builder.build(w.snapshot, w.cfg, w.states, w.header)
+	s, err := w.builder.build(w.snapshot, w.cfg, w.states, w.env)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func newTraffic(t testing.TB, load *picker.ClusterLoad, zones ...string) *traffi
 		})
 	}
 	var err error
-	if tr.snapshot, err = picker.Build(nil, &cfg, states, nil); err != nil {
+	if tr.snapshot, err = picker.Build(nil, &cfg, states, picker.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	return tr
@@ -63,7 +63,7 @@ func newTraffic(t testing.TB, load *picker.ClusterLoad, zones ...string) *traffi
 // begin begins n RPCs to a zone.
 func (tr *traffic) begin(zone, n int) {
 	for range n {
-		if r := tr.snapshot.PickCluster(int32(zone), 0); r.Outcome != picker.Picked {
+		if r := tr.snapshot.PickCluster(context.Background(), -1, int32(zone), 0); r.Outcome != picker.Picked {
 			panic("the pick failed")
 		}
 	}
