@@ -15,7 +15,7 @@
 //
 // # Structure
 //
-//	Acquire ──► Client                               one per bootstrap and process
+//	Acquire ──► Client    one per bootstrap         acquire.go, client.go
 //	              │
 //	    Watch ──► view    one per target             view.go: looks, delivers
 //	              │  ▲      plan.go                  routes, and when to switch to new ones

@@ -84,6 +84,32 @@ func TestOutage(t *testing.T) {
 	})
 }
 
+// TestReturn checks that there is a stream as soon as there is a connection: the
+// two backoffs, that of the channel and that of the stream, do not add up.
+func TestReturn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, cp, _ := serving(t, Options{})
+		connected := func() bool {
+			cp.mu.Lock()
+			defer cp.mu.Unlock()
+			return len(cp.conns) > 0
+		}
+		for range 5 {
+			cp.refuse(errRefused)
+			advance(time.Hour)
+			n := cp.opened()
+			cp.refuse(nil)
+			for !connected() {
+				advance(100 * time.Millisecond)
+			}
+			advance(time.Second)
+			if cp.opened() == n {
+				t.Fatal("connected for a second, and there is no stream")
+			}
+		}
+	})
+}
+
 // TestHangUpAfterResponse checks that a stream may end once something was said
 // on it: nobody is told (A57, T-XDS-8).
 func TestHangUpAfterResponse(t *testing.T) {

@@ -42,7 +42,6 @@ type fake struct {
 	version   int
 	streams   []*fakeStream
 	conns     []net.Conn
-	accepted  [4]string // versions that the client has accepted on any stream
 }
 
 // fakeStream is one stream of a fake.
@@ -89,10 +88,13 @@ func (f *fake) dial(ctx context.Context) (net.Conn, error) {
 		return nil, ctx.Err()
 	}
 	conn, err := f.lis.DialContext(ctx)
+	if err != nil {
+		return nil, err
+	}
 	f.mu.Lock()
 	f.conns = append(f.conns, conn)
 	f.mu.Unlock()
-	return conn, err
+	return conn, nil
 }
 
 // stop ends the server for good.
@@ -173,7 +175,6 @@ func (s *fakeStream) request(req *discoveryv3.DiscoveryRequest) {
 		t.detail = req.ErrorDetail.Message
 	} else if req.ResponseNonce != "" {
 		t.acks++
-		s.f.accepted[typ] = t.versions[req.ResponseNonce]
 	}
 	for name := range t.sent {
 		if !slices.Contains(req.ResourceNames, name) {

@@ -96,6 +96,22 @@ func only(t *testing.T, opts Options, features ...string) (*harness, *fake) {
 	return h, h.servers["cp"]
 }
 
+// entries returns how many resources the client has in its cache, and views how
+// many targets.
+func (h *harness) entries() int {
+	synctest.Wait()
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	return len(h.c.entries)
+}
+
+func (h *harness) views() int {
+	synctest.Wait()
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	return len(h.c.views)
+}
+
 // advance lets time pass.
 func advance(d time.Duration) {
 	synctest.Wait()

@@ -13,9 +13,11 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -99,10 +101,10 @@ func TestCycles(t *testing.T) {
 		if n := runtime.NumGoroutine(); n > goroutines+3 { // the runtime has some of its own
 			t.Errorf("%d goroutines, %d before", n, goroutines)
 		}
-		if n := len(h.c.views); n != 1 {
+		if n := h.views(); n != 1 {
 			t.Errorf("%d views, want 1", n)
 		}
-		if n := len(h.c.entries); n != 4 {
+		if n := h.entries(); n != 4 {
 			t.Errorf("%d entries, want 4", n)
 		}
 		if n := cp.opened(); n != 1 {
@@ -138,6 +140,45 @@ func TestRestart(t *testing.T) {
 			t.Errorf("%d streams, want 50", n)
 		}
 	})
+}
+
+// TestManyClusters checks that a target with 10,000 clusters is a matter of
+// moments (row 8 of the users' list).
+func TestManyClusters(t *testing.T) {
+	n := 10000
+	if testing.Short() || raceEnabled {
+		n = 1000
+	}
+	d := newDirect(t)
+	names := make([]string, n)
+	clusters, endpoints := make([]*anypb.Any, n), make([]*anypb.Any, n)
+	for i := range n {
+		names[i] = fmt.Sprint("c", i)
+		clusters[i] = wrap(clusterTo(names[i], names[i]))
+		endpoints[i] = wrap(endpointsAt(names[i], uint16(i)))
+	}
+	start := time.Now()
+	d.respond(lds, "1", wrap(listenerTo("svc", "r")))
+	d.respond(rds, "1", wrap(xdstest.RouteConfig("r", xdstest.WeightedRoute("", weighted(names)...))))
+	d.respond(cds, "1", clusters...)
+	d.respond(eds, "1", endpoints[:n-1]...)
+	if d.w.updates != 0 {
+		t.Error("an update before everything was there")
+	}
+	d.respond(eds, "2", endpoints[n-1])
+	if d.w.updates != 1 {
+		t.Errorf("%d updates, want 1", d.w.updates)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("%d clusters took %v", n, took)
+	}
+}
+
+func weighted(names []string) (all []xdstest.Weighted) {
+	for _, name := range names {
+		all = append(all, xdstest.Weighted{Cluster: name, Weight: 1})
+	}
+	return all
 }
 
 // TestNoDemand checks that a server of which nothing is wanted is left alone.

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestModel does random things to a client and its server, many of them at
-// once, and compares what the watchers know with what the server has (row 5 of
+// TestModel does random things to a client and its servers, many of them at
+// once, and compares what the watchers know with what the servers have (row 5 of
 // the users' list). Every resource exists at all times, so a watcher that hears
 // that something does not is a failure, as is one that does not hear of the
 // present state after a while; the fake checks the protocol. Deletions are not
@@ -28,7 +28,7 @@ func TestModel(t *testing.T) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				linger := []time.Duration{-1, 100 * time.Millisecond, 20 * time.Second}[seed%3]
-				m := newModel(t, uint64(seed), Options{Linger: linger})
+				m := newModel(t, uint64(seed), 1+seed%2, Options{Linger: linger})
 				for i := range steps {
 					m.step()
 					if m.rng.IntN(3) == 0 {
@@ -49,7 +49,7 @@ type model struct {
 	t       *testing.T
 	rng     *rand.Rand
 	h       *harness
-	cp      *fake
+	cps     []*fake           // a chain; all of them have the same resources
 	watches map[*recorder]int // to the target's number
 
 	cluster [modelSize]int // of a route configuration
@@ -58,12 +58,22 @@ type model struct {
 	invalid [modelSize]bool
 }
 
-func newModel(t *testing.T, seed uint64, opts Options) *model {
+func newModel(t *testing.T, seed uint64, servers int, opts Options) *model {
 	m := &model{t: t, rng: rand.New(rand.NewPCG(seed, 5)), watches: map[*recorder]int{}}
-	m.h, m.cp = only(t, opts, "fail_on_data_errors")
+	names := []string{"first", "second"}[:servers]
+	var docs []string
+	for _, name := range names {
+		docs = append(docs, serverDoc(name, "fail_on_data_errors"))
+	}
+	m.h = newHarness(t, opts, docs, "")
+	for _, name := range names {
+		m.cps = append(m.cps, m.h.servers[name])
+	}
 	for i := range modelSize {
 		m.cluster[i], m.service[i], m.port[i] = i, i, uint16(1000*i)
-		m.cp.serve(listenerTo(fmt.Sprint("t", i), fmt.Sprint("r", i)))
+		for _, cp := range m.cps {
+			cp.serve(listenerTo(fmt.Sprint("t", i), fmt.Sprint("r", i)))
+		}
 		m.serve(i)
 	}
 	return m
@@ -72,18 +82,21 @@ func newModel(t *testing.T, seed uint64, opts Options) *model {
 // serve makes the server have what the model has. The fake's own serve waits,
 // which is not wanted here.
 func (m *model) serve(i int) {
-	m.cp.mu.Lock()
-	defer m.cp.mu.Unlock()
 	endpoints := endpointsAt(fmt.Sprint("e", i), m.port[i])
 	if m.invalid[i] {
 		endpoints = badEndpoints(fmt.Sprint("e", i))
 	}
-	m.cp.set(routesTo(fmt.Sprint("r", i), fmt.Sprint("c", m.cluster[i])), clusterTo(fmt.Sprint("c", i), fmt.Sprint("e", m.service[i])), endpoints)
-	m.cp.push()
+	for _, cp := range m.cps {
+		cp.mu.Lock()
+		cp.set(routesTo(fmt.Sprint("r", i), fmt.Sprint("c", m.cluster[i])), clusterTo(fmt.Sprint("c", i), fmt.Sprint("e", m.service[i])), endpoints)
+		cp.push()
+		cp.mu.Unlock()
+	}
 }
 
 func (m *model) step() {
 	i := m.rng.IntN(modelSize)
+	cp := m.cps[m.rng.IntN(len(m.cps))]
 	switch k := m.rng.IntN(100); {
 	case k < 25:
 		m.watches[m.h.watch(fmt.Sprint("t", i))] = i
@@ -112,11 +125,11 @@ func (m *model) step() {
 		m.service[i] = m.rng.IntN(modelSize)
 		m.serve(i)
 	case k < 84:
-		m.cp.hangUp(errors.New("going away"))
+		cp.hangUp(errors.New("going away"))
 	case k < 86:
-		m.cp.refuse(errRefused)
+		cp.refuse(errRefused)
 	case k < 90:
-		m.cp.refuse(nil)
+		cp.refuse(nil)
 	default:
 		<-time.After(time.Duration(m.rng.IntN(3000)) * time.Millisecond)
 	}
@@ -131,8 +144,10 @@ func (m *model) check(step int) {
 			m.serve(i)
 		}
 	}
-	m.cp.refuse(nil)
-	for i := 0; i < 300 && m.cp.current() == nil; i++ {
+	for _, cp := range m.cps {
+		cp.refuse(nil)
+	}
+	for i := 0; i < 300 && m.cps[0].current() == nil; i++ {
 		advance(time.Second)
 		if len(m.watches) == 0 {
 			break

@@ -344,6 +344,36 @@ func TestUnchanged(t *testing.T) {
 	})
 }
 
+// TestAskedMeanwhile checks that a resource that is asked for while a response
+// that has it is being decoded is not passed over: the server might not send it
+// again.
+func TestAskedMeanwhile(t *testing.T) {
+	d := newDirect(t)
+	d.c.mu.Lock()
+	d.s.types[lds].sent = true
+	d.c.mu.Unlock()
+	r := response{server: d.s, typ: lds, msg: &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}}}
+	r.split()
+	r.compare()
+	if !r.items[0].skip {
+		t.Fatal("a resource that nobody asked for is looked at")
+	}
+	d.c.Watch("other", "other", &counter{})
+	for subscribed := false; !subscribed; {
+		d.c.mu.Lock()
+		subscribed = d.s.types[lds].subs["other"] != nil
+		d.c.mu.Unlock()
+	}
+	if _, ok := r.apply(); ok {
+		t.Error("the resource was passed over")
+	}
+	r = response{server: d.s, typ: lds, msg: r.msg}
+	r.handle()
+	if s := statusOf(d.c, lds, "other"); s.State != Acked {
+		t.Errorf("status = %+v", s)
+	}
+}
+
 // TestNamelessResource checks that what cannot be read is rejected without
 // taking it for the deletion of something else.
 func TestNamelessResource(t *testing.T) {

@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -313,8 +314,8 @@ func TestWatchesShare(t *testing.T) {
 		if &a[0] != &b[0] {
 			t.Error("two targets have different copies of the endpoints")
 		}
-		if cp.opened() != 1 || len(h.c.entries) != 13 || len(h.c.views) != 10 {
-			t.Errorf("%d streams, %d entries, %d views; want 1, 13, 10", cp.opened(), len(h.c.entries), len(h.c.views))
+		if cp.opened() != 1 || h.entries() != 13 || h.views() != 10 {
+			t.Errorf("%d streams, %d entries, %d views; want 1, 13, 10", cp.opened(), h.entries(), h.views())
 		}
 	})
 }
@@ -413,10 +414,14 @@ func TestLeave(t *testing.T) {
 			t.Errorf("error %v", got.err)
 		}
 
-		// After a while nobody believes any more that it has the resource.
+		// After a while nobody believes any more that it has the resource,
+		// whatever was heard of it meanwhile.
 		a.cancel()
-		advance(16 * time.Second)
 		cp.send(rds, "3", routesTo("ra", "c"))
+		advance(16 * time.Second)
+		if n := h.entries(); n != 4 {
+			t.Errorf("%d entries, want those of b only", n)
+		}
 		a = h.watch("a")
 		if got := a.got(); got.updates != 0 {
 			t.Error("a resource that was left long ago is in use")
@@ -424,7 +429,39 @@ func TestLeave(t *testing.T) {
 		cp.send(lds, "4", listenerTo("a", "ra"), listenerTo("b", "rb"))
 		cp.send(rds, "4", routesTo("ra", "c"))
 		a.must(t)
+		// The end of the stream clears everything up.
+		a.cancel()
+		cp.hangUp(errors.New("going away"))
+		if n := h.entries(); n != 4 {
+			t.Errorf("%d entries, want those of b only", n)
+		}
 		b.cancel()
+	})
+}
+
+// TestRewatchMissing checks that a target that did not exist is given a chance
+// when it is watched again.
+func TestRewatchMissing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1})
+		h.watch("other")
+		w := h.watch("svc")
+		advance(16 * time.Second)
+		w.fails(t, "not found")
+		w.cancel()
+		w = h.watch("svc")
+		if got := w.got(); got.errs != 0 {
+			t.Errorf("error %v before the server can have answered", got.err)
+		}
+		w.cancel()
+		synctest.Wait()
+		w = h.watch("svc")
+		if got := w.got(); got.errs != 0 {
+			t.Errorf("error %v before the server can have answered", got.err)
+		}
+		cp.serve(target("svc", 1)...)
+		cp.send(lds, "1", listenerTo("svc", "svc"))
+		w.must(t)
 	})
 }
 
@@ -447,7 +484,7 @@ func TestLinger(t *testing.T) {
 		}
 		again.cancel()
 		advance(50 * time.Second)
-		if n := len(h.c.views) + len(h.c.entries); n != 0 {
+		if n := h.views() + h.entries(); n != 0 {
 			t.Errorf("%d views and entries are left", n)
 		}
 	})
