@@ -6,6 +6,7 @@ package integrate
 import (
 	"encoding/json"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -25,7 +26,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return policyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &lb{cc: cc, clusters: map[string]*cluster{}}
+	b := &lb{cc: cc, clusters: map[string]*cluster{}, channelID: rand.Uint64()}
 	b.picker.current.Store(&published{})
 	return b
 }
@@ -44,8 +45,9 @@ func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancing
 // with mu held, which is safe because gRPC calls back from goroutines of its
 // own only; no code of the user runs under mu.
 type lb struct {
-	cc     balancer.ClientConn
-	picker stablePicker
+	cc        balancer.ClientConn
+	channelID uint64 // random; what hash policies by channel id hash (A42)
+	picker    stablePicker
 
 	mu       sync.Mutex
 	closed   bool

@@ -90,6 +90,7 @@ type rpcKey struct{}
 // to the same cluster (A31).
 type rpc struct {
 	table   *published
+	route   int32 // in table
 	cluster int32 // in table
 	name    string
 	plan    *rpcPlan
@@ -102,6 +103,15 @@ func (c *rpc) clusterIn(s *published) int32 {
 		return c.cluster
 	}
 	return int32(slices.IndexFunc(s.cfg.Clusters, func(cc *picker.Cluster) bool { return cc.Name == c.name }))
+}
+
+// routeIn returns the index of the RPC's route in a snapshot, or -1 if the
+// routes have changed since.
+func (c *rpc) routeIn(s *published) int32 {
+	if s == c.table || s.cfg == c.table.cfg {
+		return c.route
+	}
+	return -1
 }
 
 // rpcPlan is what is to be done for the RPCs of one route and cluster.
@@ -126,7 +136,7 @@ func (x *interceptors) plan(ctx context.Context, cc *grpc.ClientConn, method str
 		return nil
 	}
 	name := t.cfg.Clusters[cluster].Name
-	return &rpc{table: t, cluster: cluster, name: name, plan: plans.of(name)}
+	return &rpc{table: t, route: route, cluster: cluster, name: name, plan: plans.of(name)}
 }
 
 // unary is the unary client interceptor.

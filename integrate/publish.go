@@ -94,7 +94,7 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 		c.ready = status == picker.Ready
 		next.clusters[i], states[i] = c.view, c.state
 	}
-	snapshot, err := picker.Build(prev.snapshot, b.cfg, states, picker.Env{Header: metadata.ValueFromOutgoingContext})
+	snapshot, err := picker.Build(prev.snapshot, b.cfg, states, b.env())
 	if err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.
