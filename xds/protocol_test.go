@@ -6,6 +6,7 @@ package xds
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -396,6 +397,41 @@ func TestDecodeDoesNotPanic(t *testing.T) {
 	}
 	if v, err := decode(200, nil, nil, resource.Options{}); err == nil {
 		t.Errorf("decode = %v, want an error", v)
+	}
+}
+
+// TestGarbage checks that whatever a server sends is accepted or rejected, and
+// leaves the client able to take the next good version.
+func TestGarbage(t *testing.T) {
+	d := newDirect(t)
+	rng := rand.New(rand.NewPCG(6, 7))
+	good := target("svc", 1)
+	for round := range 300 {
+		for typ, m := range good {
+			a := wrap(m)
+			for range 1 + rng.IntN(4) {
+				switch i := rng.IntN(len(a.Value)); rng.IntN(4) {
+				case 0:
+					a.Value[i] = byte(rng.Uint32())
+				case 1:
+					a.Value[i] ^= 1 << rng.IntN(8)
+				case 2:
+					a.Value = slices.Insert(a.Value, i, byte(rng.Uint32()))
+				default:
+					a.Value = a.Value[:max(1, i)]
+				}
+			}
+			d.respond(resource.Type(typ), "bad", wrap(good[rng.IntN(4)]), a, &anypb.Any{TypeUrl: a.TypeUrl})
+		}
+		for typ, m := range good {
+			d.respond(resource.Type(typ), "good", wrap(m))
+		}
+		if s := statusOf(d.c, eds, "svc"); s.State != Acked || s.Version != "good" {
+			t.Fatalf("round %d: status = %+v", round, s)
+		}
+	}
+	if d.w.updates == 0 {
+		t.Error("no update")
 	}
 }
 

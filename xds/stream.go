@@ -30,9 +30,7 @@ const patience = time.Second
 func (s *server) run(ctx context.Context) {
 	cc, err := s.channel.conn()
 	if err != nil {
-		s.c.mu.Lock()
-		s.failed(err)
-		s.c.unlock()
+		s.ended(ctx, false, err)
 		<-ctx.Done()
 		return
 	}
@@ -41,21 +39,26 @@ func (s *server) run(ctx context.Context) {
 		wait.begin(time.Now())
 		responded, err := s.stream(ctx, cc)
 		wait.end(time.Now(), responded, rand.Float64())
-		if ctx.Err() != nil {
-			return
-		}
-		s.c.mu.Lock()
-		s.down()
-		if responded {
-			// Servers may hang up when they please; only one that says
-			// nothing is out of reach (A57).
-			s.c.infof("The stream of xDS server %q ended: %v", s.cfg.URI, err)
-		} else {
-			s.c.warnf("xDS server %q cannot be reached: %v", s.cfg.URI, err)
-			s.failed(err)
-		}
-		s.c.unlock()
+		s.ended(ctx, responded, err)
 	}
+}
+
+// ended takes note of the end of a stream.
+func (s *server) ended(ctx context.Context, responded bool, err error) {
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	if ctx.Err() != nil {
+		return // it was the client that ended it
+	}
+	s.down()
+	if responded {
+		// Servers may hang up when they please; only one that says nothing
+		// is out of reach (A57).
+		s.c.infof("The stream of xDS server %q ended: %v", s.cfg.URI, err)
+		return
+	}
+	s.c.warnf("xDS server %q cannot be reached: %v", s.cfg.URI, err)
+	s.failed(err)
 }
 
 // pause returns true when the next stream should be opened, and false when ctx
