@@ -157,7 +157,7 @@ func (c *Client) changed(e *entry) {
 	}
 }
 
-// entry finds a resource, or starts to ask for it.
+// entry returns the entry of a resource, making one if there is none.
 func (c *Client) entry(typ resource.Type, name string) *entry {
 	if typ != dnsType {
 		name = canonicalName(name)
