@@ -209,9 +209,6 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 // annotate adds to an error what a user needs to find the client in a control
 // plane's log (T-XDS-18).
 func (c *Client) annotate(err error) error {
-	if err == nil {
-		return nil
-	}
 	return fmt.Errorf("[xDS node id: %s]: %w", c.node.GetId(), err)
 }
 
