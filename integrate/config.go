@@ -4,6 +4,8 @@
 package integrate
 
 import (
+	"os"
+	"strconv"
 	"time"
 
 	"google.golang.org/grpc"
@@ -48,6 +50,12 @@ type Config struct {
 	// that used it, so that a channel which leaves idle mode finds its
 	// configuration; 0 means 5 s, less than 0 not at all.
 	Linger time.Duration
+	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in
+	// force until there is another, as A88 has it. The environment variable
+	// that A88 names, GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true, does so
+	// too. Otherwise a deletion counts, as in every gRPC today, unless the
+	// bootstrap gives the server the feature ignore_resource_deletion (A53).
+	KeepDeleted bool
 	// ControlPlaneDialOptions are added when dialing xDS servers, for
 	// instance a proxy's dialer or interceptors.
 	ControlPlaneDialOptions []grpc.DialOption
@@ -59,6 +67,9 @@ func (c Config) withDefaults() *Config {
 	}
 	if c.RetireAfter == 0 {
 		c.RetireAfter = 15 * time.Minute
+	}
+	if keep, err := strconv.ParseBool(os.Getenv("GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING")); err == nil && keep {
+		c.KeepDeleted = true
 	}
 	if c.Linger == 0 {
 		c.Linger = 5 * time.Second

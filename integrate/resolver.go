@@ -59,7 +59,11 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		opts:      b.opts,
 		cc:        cc,
 		bootstrap: boot,
-		client:    xds.Acquire(boot, xds.Options{DialOptions: b.opts.ControlPlaneDialOptions, Linger: b.opts.Linger}),
+		client: xds.Acquire(boot, xds.Options{
+			DialOptions: b.opts.ControlPlaneDialOptions,
+			DropDeleted: !b.opts.KeepDeleted,
+			Linger:      b.opts.Linger,
+		}),
 		listener:  listener,
 		authority: opts.Authority,
 	}

@@ -43,6 +43,11 @@ type Options struct {
 	// DNS resolves the names of LOGICAL_DNS clusters; nil is gRPC's "dns".
 	DNS resolver.Builder
 
+	// DropDeleted takes away a Listener or Cluster that a server deletes, as
+	// A57 has it, unless the server has the feature ignore_resource_deletion
+	// (A53). The default is A88's: the last version stays in force unless the
+	// server has the feature fail_on_data_errors.
+	DropDeleted bool
 	// Linger is how long what nobody uses any more is kept up to date, so
 	// that a channel that leaves idle mode finds its configuration; 0 is
 	// 30 s, and less than 0 is not at all.

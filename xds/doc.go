@@ -80,8 +80,9 @@
 //     heard. What has been received stays in use, for as long as it takes.
 //   - An invalid version, a deletion, and an error in the place of a resource
 //     leave the last good version in use, and appear as Leaf.Note, unless the
-//     bootstrap gives the server the feature fail_on_data_errors. Since that is
-//     the default, the feature ignore_resource_deletion (A53) has no effect.
+//     bootstrap gives the server the feature fail_on_data_errors (A88). With
+//     Options.DropDeleted a deletion counts, as in A57, unless the server has
+//     the feature ignore_resource_deletion (A53).
 //   - Errors of clusters and endpoints stay with the cluster (A74). Those of
 //     Listener and RouteConfiguration make the target fail: Watcher.Error.
 //   - Errors name server, resource and node id.

@@ -225,14 +225,27 @@ func TestHint(t *testing.T) {
 // TestDeletion checks what the absence of a resource from a response means
 // (T-XDS-6, A53, A88), by type, for resources that were there before.
 func TestDeletion(t *testing.T) {
-	for _, features := range [][]string{nil, {"ignore_resource_deletion"}, {"fail_on_data_errors"}, {"fail_on_data_errors", "ignore_resource_deletion"}} {
+	const a53, a88 = "ignore_resource_deletion", "fail_on_data_errors"
+	for _, tt := range []struct {
+		features []string
+		opts     Options
+		drops    bool
+	}{
+		{nil, Options{}, false},
+		{[]string{a53}, Options{}, false},
+		{[]string{a88}, Options{}, true},
+		{[]string{a88, a53}, Options{}, true},
+		{nil, Options{DropDeleted: true}, true},
+		{[]string{a53}, Options{DropDeleted: true}, false},
+		{[]string{a88}, Options{DropDeleted: true}, true},
+	} {
 		for _, typ := range []resource.Type{lds, rds, cds, eds} {
-			t.Run(fmt.Sprint(typ, features), func(t *testing.T) {
+			t.Run(fmt.Sprint(typ, tt.features, tt.opts.DropDeleted), func(t *testing.T) {
 				bubble(t, func(t *testing.T) {
-					h, cp, w := serving(t, Options{}, features...)
+					h, cp, w := serving(t, tt.opts, tt.features...)
 					cp.send(typ, "empty")
 					full := typ == lds || typ == cds
-					drops := full && len(features) > 0 && features[0] == "fail_on_data_errors"
+					drops := full && tt.drops
 					switch {
 					case !drops:
 						if got := ports(w.cluster(t, "svc")); got != "svc 1" {
@@ -242,10 +255,10 @@ func TestDeletion(t *testing.T) {
 							t.Errorf("note = %v", note)
 						}
 					case typ == lds:
-						w.fails(t, `Listener resource "svc" not found`, "deleted", "node-1")
+						w.fails(t, `resource "svc" of type "ListenerResource" has been removed`, "node-1")
 					default:
-						if err := w.cluster(t, "svc").Err; err == nil || !strings.Contains(err.Error(), "deleted") {
-							t.Errorf("cluster error = %v, want one that says deleted", err)
+						if err := w.cluster(t, "svc").Err; err == nil || !strings.Contains(err.Error(), "has been removed") {
+							t.Errorf("cluster error = %v, want one that says removed", err)
 						}
 					}
 					want := Acked

@@ -206,11 +206,13 @@ func (r *response) delete(t *subscriptions) {
 		}
 		sub.received = false
 		e := sub.entry
-		err := fmt.Errorf("xds: %v resource %q not found: xDS server %q has deleted it", r.typ, e.key.name, s.cfg.URI)
-		if e.value != nil && !s.cfg.FailOnDataErrors {
+		// grpc-go's wording, which users match on (D5).
+		err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, r.typ.String()+"Resource", s.cfg.URI)
+		drop := s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion
+		if e.value != nil && !drop {
 			s.c.warnf("%v; keeping the last version", err)
 		}
-		s.c.fail(e, DoesNotExist, err, false, s.cfg.FailOnDataErrors)
+		s.c.fail(e, DoesNotExist, err, false, drop)
 	}
 }
 
