@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,9 +131,13 @@ func (b *lb) Update(cfg *picker.Config) {
 		return
 	}
 	b.configureCalls(cfg)
+	source := cfg.Clusters
+	if b.opts.IgnoreEndpointWeights {
+		cfg = b.unweighted(cfg)
+	}
 	b.cfg, b.fatal = cfg, nil
 	next := make(map[string]*cluster, len(cfg.Clusters))
-	for _, cc := range cfg.Clusters {
+	for i, cc := range cfg.Clusters {
 		c := b.clusters[cc.Name]
 		if c == nil {
 			c = &cluster{lb: b}
@@ -140,12 +145,35 @@ func (b *lb) Update(cfg *picker.Config) {
 		if c.cfg != cc {
 			c.update(cc)
 		}
+		c.weighted = source[i]
 		next[cc.Name] = c
 		delete(b.clusters, cc.Name)
 	}
 	b.dropClusters()
 	b.clusters = next
 	b.publishSoon()
+}
+
+// unweighted returns cfg with plain round robin in the place of EDF. A cluster
+// that is the same as before stays the same.
+func (b *lb) unweighted(cfg *picker.Config) *picker.Config {
+	out := *cfg
+	out.Clusters = make([]*picker.Cluster, len(cfg.Clusters))
+	for i, cc := range cfg.Clusters {
+		if c := b.clusters[cc.Name]; c != nil && c.weighted == cc {
+			out.Clusters[i] = c.cfg
+			continue
+		}
+		plain := *cc
+		plain.Leaves = slices.Clone(cc.Leaves)
+		for k := range plain.Leaves {
+			if plain.Leaves[k].Policy.Kind == picker.PolicyEDF {
+				plain.Leaves[k].Policy.Kind = picker.PolicyRoundRobin
+			}
+		}
+		out.Clusters[i] = &plain
+	}
+	return &out
 }
 
 // configureCalls says what the routes say about RPCs besides where they go:

@@ -219,3 +219,37 @@ func TestMemoryPerEndpoint(t *testing.T) {
 		t.Errorf("%d bytes per endpoint, want at most 250", total/n)
 	}
 }
+
+// TestIgnoreEndpointWeights: the option makes ROUND_ROBIN plain round robin
+// (A27-CLA-9); without it endpoints are picked by weight (D2).
+func TestIgnoreEndpointWeights(t *testing.T) {
+	for _, ignore := range []bool{false, true} {
+		b, cc := newTestLB(t, Config{IgnoreEndpointWeights: ignore})
+		weighted := eps(1, 2)
+		weighted[0].Weight = 3
+		cfg := configOf(clusterOf("c", prio(weighted)))
+		b.Update(cfg)
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		b.Update(&picker.Config{Routes: cfg.Routes, Clusters: cfg.Clusters}) // the same clusters
+		b.flush()
+		counts := map[string]int{}
+		for range 400 {
+			a, err := b.pick()
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[a]++
+		}
+		want := 300
+		if ignore {
+			want = 200
+		}
+		if got := counts[addr(1).String()]; got != want {
+			t.Errorf("IgnoreEndpointWeights %v: %d of 400 picks went to the endpoint of weight 3 of 4, want %d", ignore, got, want)
+		}
+		if cc.opened != 2 {
+			t.Errorf("opened %d connections, want 2", cc.opened)
+		}
+	}
+}

@@ -16,11 +16,14 @@ import (
 // cluster is the live side of one picker.Cluster: its leaves' priorities in
 // one list, and which of them is in use (A56).
 type cluster struct {
-	lb     *lb
-	cfg    *picker.Cluster
-	leaves []*leaf     // parallel to cfg.Leaves
-	order  []*priority // of all leaves, highest first
-	inUse  *priority   // nil while none is
+	lb  *lb
+	cfg *picker.Cluster
+	// weighted is what cfg was made of; the same unless
+	// Config.IgnoreEndpointWeights is set.
+	weighted *picker.Cluster
+	leaves   []*leaf     // parallel to cfg.Leaves
+	order    []*priority // of all leaves, highest first
+	inUse    *priority   // nil while none is
 
 	ready bool // as published
 
