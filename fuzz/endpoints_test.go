@@ -1,0 +1,270 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuzz
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// endpointSeeds are load assignments, and why each is of interest.
+func endpointSeeds() []*endpointv3.ClusterLoadAssignment {
+	addr := func(n byte) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, n}), 443) }
+	hosts := func(first byte, weights ...uint32) (list []xdstest.Endpoint) {
+		for i, w := range weights {
+			list = append(list, xdstest.Endpoint{Addr: addr(first + byte(i)), Weight: w})
+		}
+		return list
+	}
+	zone := func(name string, priority, weight uint32, list ...xdstest.Endpoint) xdstest.Locality {
+		return xdstest.Locality{Place: xdstest.Place{Region: "r", Zone: name}, Priority: priority, Weight: weight, Endpoints: list}
+	}
+	change := func(m *endpointv3.ClusterLoadAssignment, f func(*endpointv3.LocalityLbEndpoints)) *endpointv3.ClusterLoadAssignment {
+		f(m.Endpoints[0])
+		return m
+	}
+	one := func() *endpointv3.ClusterLoadAssignment {
+		return xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1)...))
+	}
+	draining := hosts(1, 1, 1)
+	draining[0].Health = corev3.HealthStatus_DRAINING
+	unhealthy := hosts(1, 1, 1)
+	unhealthy[1].Health = corev3.HealthStatus_UNHEALTHY
+	return []*endpointv3.ClusterLoadAssignment{
+		{},                     // no name
+		xdstest.Endpoints("s"), // nothing to pick (A27-CLA-4)
+		one(),
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1, 2, 3)...), zone("b", 0, 2, hosts(9, 5, 5)...)), // weights on both levels
+		xdstest.Endpoints("s", zone("b", 0, 2, hosts(9, 5, 5)...), zone("a", 0, 1, hosts(1, 3, 2, 1)...)), // the same in another order, one weight changed
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1)...), zone("a", 1, 1, hosts(2, 1)...)),          // two priorities
+		xdstest.Endpoints("s", zone("a", 1, 1, hosts(1, 1)...)),                                           // a gap in them (A27-CLA-5)
+		xdstest.Endpoints("s", zone("a", 0, 1), zone("a", 0, 1)),                                          // a locality twice (A27-CLA-6)
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1)...), zone("b", 0, 1, hosts(1, 1)...)),          // an address twice (A27-CLA-12)
+		xdstest.Endpoints("s", zone("a", 0, math.MaxUint32), zone("b", 0, 1)),                             // too much weight (A27-CLA-3)
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32, 1)...)),                           // likewise of endpoints (T-EDS-3)
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32-1, 1)...)),                         // the most there can be
+		xdstest.Endpoints("s", zone("a", 0, 1, draining...)),                                              // A55
+		xdstest.Endpoints("s", zone("a", 0, 1, unhealthy...)),                                             // A27-CLA-8
+		xdstest.Drop(xdstest.Drop(one(), "throttle", 250000), "all", 2000000),                             // more than everything
+		change(one(), func(l *endpointv3.LocalityLbEndpoints) { // left out, but what is in it is invalid
+			l.LoadBalancingWeight = nil
+			l.LbEndpoints[0].HostIdentifier = nil
+		}),
+		change(one(), func(l *endpointv3.LocalityLbEndpoints) { l.LbEndpoints[0].LoadBalancingWeight = wrapperspb.UInt32(0) }),
+		change(one(), func(l *endpointv3.LocalityLbEndpoints) { // A27-CLA-11
+			l.LbEndpoints[0].GetEndpoint().Address.GetSocketAddress().Address = "example.com"
+		}),
+		change(one(), func(l *endpointv3.LocalityLbEndpoints) { // the address of another endpoint in disguise, and everything an endpoint can have (A61, A76, A81)
+			e := l.LbEndpoints[0].GetEndpoint()
+			e.Hostname = "h"
+			mapped := proto.CloneOf(e.Address)
+			mapped.GetSocketAddress().Address = "::ffff:10.0.0.2"
+			e.AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: mapped}}
+			l.LbEndpoints[0].Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{
+				"envoy.lb": {Fields: map[string]*structpb.Value{"hash_key": structpb.NewStringValue("k"), "nan": structpb.NewNumberValue(math.NaN())}},
+			}}
+			l.Metadata = l.LbEndpoints[0].Metadata
+		}),
+	}
+}
+
+// FuzzEndpoints takes an EDS resource, and another that came before it, through
+// decoding to picks.
+func FuzzEndpoints(f *testing.F) {
+	last := []byte(nil)
+	for _, m := range endpointSeeds() {
+		b := encode(f, m)
+		f.Add(b, last)
+		f.Add(b, b)
+		last = b
+	}
+	for _, b := range recorded(f, resource.EndpointsType, "-eds", "endpoints.txt") {
+		f.Add(b, last)
+		last = b
+	}
+	f.Fuzz(func(t *testing.T, value, before []byte) {
+		var got *resource.Endpoints
+		var err error
+		spend(t, 128*len(value)+64<<10, func() { got, err = resource.DecodeEndpoints(value, nil) })
+		checkEndpoints(t, value, got, err)
+
+		prev, _ := resource.DecodeEndpoints(before, nil)
+		var next *resource.Endpoints
+		var nextErr error
+		spend(t, 128*(len(value)+len(before))+64<<10, func() { next, nextErr = resource.DecodeEndpoints(value, prev) })
+		if fmt.Sprint(nextErr) != fmt.Sprint(err) {
+			t.Fatalf("error is %v, after another version %v", err, nextErr)
+		}
+		if err != nil {
+			checkRefusal(t, err)
+			return
+		}
+		if text, want := render(next), render(got); text != want {
+			t.Fatalf("after another version it is\n%s\nwant\n%s", text, want)
+		}
+		if again, err := resource.DecodeEndpoints(value, next); again != next {
+			t.Errorf("the same bytes are not the same as before (%v):\n%s\nthen\n%s", err, render(next), render(again))
+		}
+		checkPicks(t, got, next)
+	})
+}
+
+// checkEndpoints compares what became of value with the oracle. Bytes that
+// proto.Unmarshal refuses may be accepted, if it is for a field that is not read.
+func checkEndpoints(t *testing.T, value []byte, got *resource.Endpoints, err error) {
+	t.Helper()
+	m := new(endpointv3.ClusterLoadAssignment)
+	if proto.Unmarshal(value, m) != nil {
+		return
+	}
+	want, rule := naiveEndpoints(m)
+	if (err != nil) != (rule != "") {
+		t.Fatalf("%v\nerror is %v, but the oracle says %q", m, err, rule)
+	}
+	if err != nil {
+		return
+	}
+	if text, want := render(got), render(want); text != want {
+		t.Fatalf("%v\nis decoded to\n%s\nwant\n%s", m, text, want)
+	}
+}
+
+// naiveEndpoints is the oracle: the message as a list, and which rule it breaks.
+func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints, rule string) {
+	e = &resource.Endpoints{Name: m.GetClusterName()}
+	require := func(ok bool, what string) {
+		if !ok {
+			rule = what
+		}
+	}
+	require(e.Name != "", "name")
+	for _, d := range m.GetPolicy().GetDropOverloads() {
+		p := d.GetDropPercentage()
+		require(p.GetDenominator() >= 0 && p.GetDenominator() <= 2, "denominator")
+		unit := map[int32]uint64{0: 10000, 1: 100, 2: 1}[int32(p.GetDenominator())]
+		e.Drops = append(e.Drops, picker.Drop{Category: d.GetCategory(), PerMillion: uint32(min(1e6, uint64(p.GetNumerator())*unit))})
+	}
+	var places, addrs []string // what has to be unique
+	levels := make(map[uint32]picker.Priority)
+	shares := make(map[uint32]uint64)
+	for _, in := range m.GetEndpoints() {
+		weight, place := in.GetLoadBalancingWeight().GetValue(), in.GetLocality()
+		if weight == 0 {
+			continue
+		}
+		l := picker.Locality{ID: picker.LocalityID{Region: place.GetRegion(), Zone: place.GetZone(), SubZone: place.GetSubZone()}, Weight: weight}
+		l.Metadata, _ = naiveMetadata(in.GetMetadata())
+		require(place != nil, "locality")
+		places = append(places, fmt.Sprintf("%d %q", in.GetPriority(), l.ID))
+		sum := uint64(0)
+		for _, ep := range in.GetLbEndpoints() {
+			if !slices.Contains([]corev3.HealthStatus{corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DRAINING}, ep.GetHealthStatus()) {
+				continue
+			}
+			endpoint, ok := naiveEndpoint(ep)
+			require(ok, "endpoint")
+			sum += uint64(endpoint.Weight)
+			for _, a := range append([]netip.AddrPort{endpoint.Addr}, endpoint.Extra.Addrs...) {
+				addrs = append(addrs, a.String())
+			}
+			l.Endpoints = append(l.Endpoints, endpoint)
+		}
+		require(sum <= math.MaxUint32, "endpoint weights")
+		shares[in.GetPriority()] += uint64(weight)
+		level := levels[in.GetPriority()]
+		level.Localities = append(level.Localities, l)
+		levels[in.GetPriority()] = level
+	}
+	for p := range uint32(len(levels)) {
+		level, ok := levels[p]
+		require(ok, "priorities")
+		require(shares[p] <= math.MaxUint32, "locality weights")
+		e.Priorities = append(e.Priorities, level)
+	}
+	for _, list := range [][]string{places, addrs} {
+		n := len(list)
+		slices.Sort(list)
+		require(len(slices.Compact(list)) == n, "unique")
+	}
+	return e, rule
+}
+
+func naiveEndpoint(m *endpointv3.LbEndpoint) (e picker.Endpoint, ok bool) {
+	e = picker.Endpoint{Weight: 1, Extra: &picker.EndpointExtra{Hostname: m.GetEndpoint().GetHostname()}}
+	if m.GetHealthStatus() == corev3.HealthStatus_DRAINING {
+		e.Health = picker.Draining
+	}
+	if m.GetLoadBalancingWeight() != nil {
+		e.Weight = m.GetLoadBalancingWeight().GetValue()
+	}
+	e.Extra.Metadata, e.Extra.HashKey = naiveMetadata(m.GetMetadata())
+	e.Addr, ok = naiveAddress(m.GetEndpoint().GetAddress())
+	ok = ok && e.Weight > 0
+	for _, more := range m.GetEndpoint().GetAdditionalAddresses() {
+		addr, valid := naiveAddress(more.GetAddress())
+		e.Extra.Addrs = append(e.Extra.Addrs, addr)
+		ok = ok && valid
+	}
+	return e, ok
+}
+
+func naiveAddress(m *corev3.Address) (netip.AddrPort, bool) {
+	s := m.GetSocketAddress()
+	ip, err := netip.ParseAddr(s.GetAddress())
+	_, numbered := s.GetPortSpecifier().(*corev3.SocketAddress_PortValue)
+	ok := err == nil && ip.Zone() == "" && numbered && s.GetPortValue() <= math.MaxUint16
+	return netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue())), ok
+}
+
+func naiveMetadata(m *corev3.Metadata) (data picker.Metadata, hashKey string) {
+	if len(m.GetFilterMetadata()) > 0 {
+		data = make(picker.Metadata)
+	}
+	for name, object := range m.GetFilterMetadata() {
+		data[name] = object.AsMap()
+	}
+	return data, m.GetFilterMetadata()["envoy.lb"].GetFields()["hash_key"].GetStringValue()
+}
+
+// render writes e in an order of its own, since the decoder may keep the order
+// that an earlier version had. The text is the same for equal contents, NaN
+// included.
+func render(e *resource.Endpoints) string {
+	text := fmt.Sprintf("%q drops %+v\n", e.Name, e.Drops)
+	for p, level := range e.Priorities {
+		var localities []string
+		for _, l := range level.Localities {
+			line := fmt.Sprintf(" priority %d: %q weight %d %#v\n", p, l.ID, l.Weight, l.Metadata)
+			list := slices.Clone(l.Endpoints)
+			slices.SortFunc(list, func(a, b picker.Endpoint) int {
+				return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Weight, b.Weight))
+			})
+			for _, ep := range list {
+				var x picker.EndpointExtra
+				if ep.Extra != nil {
+					x = *ep.Extra
+				}
+				line += fmt.Sprintf("  %v weight %d health %d, %v %q %q %#v\n", ep.Addr, ep.Weight, ep.Health, x.Addrs, x.Hostname, x.HashKey, x.Metadata)
+			}
+			localities = append(localities, line)
+		}
+		slices.Sort(localities)
+		text += fmt.Sprint(localities)
+	}
+	return text
+}

@@ -1,0 +1,120 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuzz
+
+import (
+	"context"
+	"testing"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// What a test needs of package picker beyond its configuration types is here.
+
+// A target is a configuration, and what the caller of Build keeps beside it.
+type target struct {
+	cfg      picker.Config
+	states   []picker.ClusterState
+	snapshot *picker.Snapshot
+}
+
+// anyRoute sends everything to cluster "c".
+var anyRoute = []picker.Route{{Clusters: []picker.WeightedCluster{{Name: "c", Weight: 1}}}}
+
+// use makes one priority of a leaf the only destination, with all its endpoints
+// READY, as after a change of configuration.
+func (g *target) use(leaf picker.Leaf, priority int) {
+	leaf.Name = "c"
+	state := picker.ClusterState{
+		Priority: priority,
+		Breaker:  new(picker.Breaker),
+		Overload: new(picker.Counter),
+	}
+	if len(g.states) > 0 {
+		state.Version = g.states[0].Version + 1
+	}
+	for range leaf.Drops {
+		state.Drops = append(state.Drops, new(picker.Counter))
+	}
+	for _, l := range leaf.Priorities[priority].Localities {
+		local := picker.LocalityState{Load: new(picker.Load)}
+		for range l.Endpoints {
+			e := &picker.EndpointState{Connectivity: picker.Ready}
+			e.Bind(local.Load, state.Breaker)
+			local.Endpoints = append(local.Endpoints, e)
+		}
+		state.Localities = append(state.Localities, local)
+	}
+	g.cfg = picker.Config{Routes: anyRoute, Clusters: []*picker.Cluster{{Name: "c", Leaves: []picker.Leaf{leaf}}}}
+	g.states = []picker.ClusterState{state}
+}
+
+// build is Build after the last snapshot.
+func (g *target) build(t *testing.T) {
+	t.Helper()
+	s, err := picker.Build(g.snapshot, &g.cfg, g.states, picker.Env{Header: headersOf, Now: 1})
+	if err != nil {
+		t.Fatalf("%+v cannot be built: %v", g.cfg, err)
+	}
+	g.snapshot = s
+}
+
+type headersKey struct{}
+
+// headersOf returns headers that a context was made with.
+func headersOf(ctx context.Context, name string) []string {
+	h, _ := ctx.Value(headersKey{}).(map[string][]string)
+	return h[name]
+}
+
+// checkPicks picks from every priority of two versions of endpoints, one after the
+// other.
+func checkPicks(t *testing.T, versions ...*resource.Endpoints) {
+	t.Helper()
+	var g target
+	for i, e := range versions {
+		for p := range e.Priorities {
+			g.use(picker.Leaf{MaxRequests: 1024, Drops: e.Drops, Priorities: e.Priorities}, p)
+			g.cfg.Clusters[0].Leaves[0].Policy.Kind = picker.PolicyKind(i % 2)
+			g.build(t)
+			if err := g.snapshot.ClusterErr(0); err != nil {
+				t.Fatalf("priority %d of\n%s\ncannot be used: %v", p, render(e), err)
+			}
+			g.checkPicks(t, &e.Priorities[p], e.Drops)
+		}
+	}
+}
+
+// checkPicks checks that picks come to what they can come to.
+func (g *target) checkPicks(t *testing.T, p *picker.Priority, drops []picker.Drop) {
+	t.Helper()
+	var healthy []bool
+	some := false
+	for _, l := range p.Localities {
+		for _, e := range l.Endpoints {
+			healthy = append(healthy, e.Health == picker.Healthy)
+			some = some || e.Health == picker.Healthy
+		}
+	}
+	picks := min(2*len(healthy)+1, 64)
+	for i := range picks {
+		r := uint64(i) * 0x9e3779b97f4a7c15
+		got := g.snapshot.Pick(context.Background(), "/s/m", r)
+		switch ok := some; got.Outcome {
+		case picker.Picked:
+			if !ok || int(got.Index) >= len(healthy) || !healthy[got.Index] {
+				t.Fatalf("Pick = %+v, with endpoints that are healthy %v", got, healthy)
+			}
+		case picker.Dropped:
+			if !ok || drops[got.Index].PerMillion == 0 {
+				t.Fatalf("Pick = %+v, with drops %v", got, drops)
+			}
+		default:
+			if ok || got.Outcome != picker.Failed {
+				t.Fatalf("Pick = %+v, with endpoints that are healthy %v", got, healthy)
+			}
+		}
+	}
+}
