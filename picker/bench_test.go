@@ -4,8 +4,10 @@
 package picker
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"testing"
 )
@@ -276,5 +278,89 @@ func BenchmarkBuild(b *testing.B) {
 				w.build(b)
 			}
 		})
+	}
+}
+
+// hashWorld has n endpoints whose policy hashes, of which so many in 1000 are up.
+func hashWorld(kind PolicyKind, n, up int, balance uint32) (w *world, hash *uint64) {
+	list := endpoints(0, make([]uint32, n)...)
+	for i := range list {
+		list[i].Weight = 1
+	}
+	w, hash, _ = ringWorld(kind, RingPolicy{MinSize: 4096, MaxSize: 4096, XXH64: true, BalanceFactor: balance}, zone("a", 1, list))
+	if kind == PolicyMaglev {
+		w.leaf(0).Policy.Ring.MinSize = 65537
+	}
+	for i, e := range w.flat(0) {
+		if i*1000 >= n*up {
+			e.Connectivity = TransientFailure
+		}
+	}
+	return w, hash
+}
+
+// BenchmarkPickHash picks by hash, and ends the RPC, with 1000 endpoints of which
+// so many in 1000 are up (row 15 of the aims: flat).
+func BenchmarkPickHash(b *testing.B) {
+	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
+		for _, up := range []int{1000, 10, 0} {
+			for _, balance := range []uint32{0, 125} {
+				b.Run(fmt.Sprintf("impl=%s/up=%d/balance=%d", map[PolicyKind]string{PolicyRingHash: "ring", PolicyMaglev: "maglev"}[kind], up, balance), func(b *testing.B) {
+					w, hash := hashWorld(kind, 1000, up, balance)
+					s, list := w.build(b), w.flat(0)
+					b.ReportAllocs()
+					for b.Loop() {
+						*hash = *hash*6364136223846793005 + 1442695040888963407
+						if got := s.Pick(bg, "/s/m", *hash); got.Outcome == Picked {
+							list[got.Index].Finish(CallOK)
+						}
+					}
+				})
+			}
+		}
+	}
+	b.Run("impl=header", func(b *testing.B) { // the hash of a header of 20 bytes
+		w, _ := hashWorld(PolicyRingHash, 1000, 1000, 0)
+		values := make([][]string, 1024)
+		for i := range values {
+			values[i] = []string{fmt.Sprintf("user-%015d", i*7919)}
+		}
+		i := 0
+		w.env.RequestHash = nil
+		w.env.Header = func(context.Context, string) []string { i++; return values[i&1023] }
+		w.cfg.Routes[0].Hash = []HashPolicy{{Header: "user"}}
+		s, list := w.build(b), w.flat(0)
+		b.ReportAllocs()
+		for b.Loop() {
+			if got := s.Pick(bg, "/s/m", 0); got.Outcome == Picked {
+				list[got.Index].Finish(CallOK)
+			}
+		}
+	})
+}
+
+// BenchmarkBuildHash makes the snapshot after one of 1000 connections has failed or
+// come back, or one weight has changed.
+func BenchmarkBuildHash(b *testing.B) {
+	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
+		for _, change := range []string{"connection", "weight"} {
+			b.Run(fmt.Sprintf("kind=%s/change=%s", map[PolicyKind]string{PolicyRingHash: "ring", PolicyMaglev: "maglev"}[kind], change), func(b *testing.B) {
+				w, _ := hashWorld(kind, 1000, 990, 0)
+				w.build(b)
+				list := w.flat(0)
+				b.ReportAllocs()
+				for b.Loop() {
+					if change == "connection" {
+						list[0].Connectivity ^= Ready ^ TransientFailure
+					} else {
+						l := slices.Clone(w.leaf(0).Priorities[0].Localities[0].Endpoints)
+						l[0].Weight ^= 3
+						w.leaf(0).Priorities = []Priority{{Localities: []Locality{zone("a", 1, l)}}}
+					}
+					w.states[0].Version++
+					w.build(b)
+				}
+			})
+		}
 	}
 }

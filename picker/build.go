@@ -27,12 +27,13 @@ import (
 // and O(endpoints of the priority in use) for each cluster that changed, with
 // allocations for the localities that did.
 func Build(prev *Snapshot, cfg *Config, states []ClusterState, env Env) (*Snapshot, error) {
-	return builder{start: rand.Uint64}.build(prev, cfg, states, env)
+	return builder{start: rand.Uint64, env: env.withDefaults()}.build(prev, cfg, states)
 }
 
 // A builder is what one Build works with.
 type builder struct {
 	start func() uint64 // where a new sequence starts
+	env   Env           // with defaults
 
 	// Memory that one cluster leaves to the next.
 	pools   []pool
@@ -40,7 +41,7 @@ type builder struct {
 	weights []uint32
 }
 
-func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState, env Env) (*Snapshot, error) {
+func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Snapshot, error) {
 	if cfg == nil {
 		return nil, errors.New("picker: no configuration")
 	}
@@ -53,7 +54,7 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState, env E
 	s := &Snapshot{
 		table:    prev.table,
 		clusters: make([]*cluster, len(states)),
-		env:      env.withDefaults(),
+		env:      b.env,
 		routes:   cfg.Routes,
 		index:    prev.index,
 	}
@@ -143,11 +144,7 @@ func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) e
 	if err := leaf.Policy.check(); err != nil {
 		return err
 	}
-	if err := b.groups(c, prev, &leaf.Policy, priority, state); err != nil {
-		return err
-	}
-	c.random = c.alias != nil || c.dropped.random()
-	return nil
+	return b.groups(c, prev, &leaf.Policy, priority, state)
 }
 
 // inUse returns the leaf and priority that are in use.
@@ -185,18 +182,10 @@ func (c *cluster) account(leaf *Leaf, state *ClusterState) (err error) {
 	return nil
 }
 
-// check reports whether snapshots know the policy.
-func (p *Policy) check() error {
-	if p.Kind != PolicyEDF && p.Kind != PolicyRoundRobin {
-		return fmt.Errorf("policy kind %d is not supported", p.Kind)
-	}
-	return nil
-}
-
-// groups compiles the groups of the priority in use that have an endpoint to pick,
-// and decides on the cluster's outcome (T-LOC-1).
+// groups compiles the groups of the priority in use that RPCs can be sent to, and
+// decides on the cluster's outcome (T-LOC-1).
 func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state *ClusterState) error {
-	pools, err := b.survey(policy.Flat, cfg, state)
+	pools, err := b.survey(policy, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -204,29 +193,45 @@ func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state 
 		c.tickets = new(Counter)
 	}
 	before := prev.byLoad()
+	best := hopeless
+	for i := range pools {
+		best = max(best, pools[i].prospect(policy.Kind))
+	}
 	var weights []uint32
-	pending := false
 	for i := range pools {
 		p := &pools[i]
-		pending = pending || p.count[Idle]+p.count[Connecting] > 0
-		if p.count[Ready] == 0 {
+		if best < lazy || p.prospect(policy.Kind) < best {
 			continue
 		}
-		g := group{first: int32(p.first), load: p.load}
-		if err := b.sequence(&g, before[p.load], p, c, policy.Kind); err != nil {
+		g, err := b.group(c, before[p.load], p, policy)
+		if err != nil {
 			return fmt.Errorf("locality %v: %w", p.localities[0].ID, err)
 		}
 		c.groups, weights = append(c.groups, g), append(weights, p.weight)
 	}
 	switch {
-	case len(c.groups) == 0 && pending:
-		c.outcome = Queue
-	case len(c.groups) == 0:
+	case best == hopeless:
 		c.outcome = Failed
+	case best == hopeful:
+		c.outcome = Queue
 	case len(c.groups) > 1:
 		if c.alias, err = NewAlias(weights); err != nil {
 			return fmt.Errorf("localities: %w", err)
 		}
 	}
+	c.random = c.alias != nil || c.dropped.random() || len(c.groups) > 0 && c.groups[0].rule != inSequence
 	return nil
+}
+
+// group compiles a group. before is its last form, or nil.
+func (b *builder) group(c *cluster, before *group, p *pool, policy *Policy) (group, error) {
+	g := group{first: int32(p.first), load: p.load}
+	var err error
+	switch policy.Kind {
+	case PolicyRingHash, PolicyMaglev:
+		err = b.hashing(&g, before, p, policy)
+	default:
+		err = b.sequence(&g, before, p, c, policy.Kind)
+	}
+	return g, err
 }

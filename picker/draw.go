@@ -14,6 +14,8 @@ import (
 const (
 	drawCluster = 1 + iota // of a weighted route
 	drawDrop
+	drawHash  // of an RPC that has none
+	drawProbe // of hosts with room
 	drawRoute // runtime_fraction of route 0; route i has drawRoute + i
 )
 

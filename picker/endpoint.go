@@ -3,6 +3,8 @@
 
 package picker
 
+import "sync/atomic"
+
 // An EndpointState is what snapshots share of one endpoint (D9). The caller
 // embeds it in whatever it keeps of an endpoint and binds Finish to it once, so
 // that the end of an RPC needs nothing that was made for that RPC, and a long
@@ -14,10 +16,12 @@ type EndpointState struct {
 	load    *Load
 	breaker *Breaker
 	silent  bool // a copy of load's, so that Finish need not fetch it
-
+	counted bool // in inFlight
 	// Connectivity is the state of the connection. The caller writes it, never
 	// while a Build that is given the endpoint runs; picks do not read it.
 	Connectivity Connectivity
+
+	inFlight atomic.Int32 // RPCs
 }
 
 // Bind says what the endpoint's RPCs are counted with: the Load of its locality
@@ -27,20 +31,34 @@ func (e *EndpointState) Bind(load *Load, breaker *Breaker) {
 	e.load, e.breaker, e.silent = load, breaker, load.silent
 }
 
+// CountInFlight makes the endpoint count the RPCs that it has in flight, which
+// costs each RPC two additions. It must be called before the first pick, for
+// endpoints of policies that want it and no others (Policy.CountsInFlight): the end
+// of an RPC cannot tell whether its beginning was counted, so an endpoint whose
+// policy changes its mind is another endpoint.
+func (e *EndpointState) CountInFlight() { e.counted = true }
+
 // Begin counts an RPC as issued to the endpoint. Any number of goroutines may call
-// it. One atomic addition, or none if nobody reports the load; does not allocate.
+// it. At most two atomic additions; does not allocate.
 func (e *EndpointState) Begin() {
 	if !e.silent {
-		e.load.issued.Add(1)
+		e.load.ticket()
+	}
+	if e.counted {
+		e.inFlight.Add(1)
 	}
 }
 
 // Finish ends an RPC that was picked for the endpoint. It must be called exactly
-// once for each. Any number of goroutines may call it. Two atomic additions, or
-// one if nobody reports the load; does not allocate.
+// once for each. Any number of goroutines may call it. Two atomic additions, one
+// less if nobody reports the load and one more if RPCs in flight are counted; does
+// not allocate.
 func (e *EndpointState) Finish(r CallResult) {
 	e.breaker.Release()
 	if !e.silent {
 		e.load.finish(r)
+	}
+	if e.counted {
+		e.inFlight.Add(-1)
 	}
 }

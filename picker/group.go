@@ -13,17 +13,27 @@ import (
 // policy: the endpoints of a locality, or, if the policy makes one layer of them,
 // those of all localities of the priority.
 type group struct {
+	rule     rule
 	first    int32 // the index of its first endpoint in the priority
 	schedule *edf.Schedule
 	tickets  *atomic.Uint64 // RPCs issued so far, which is the place in schedule
 	// endpoints are those that RPCs are counted at; nil if tickets does that,
 	// being the count of issued RPCs of a Load.
 	endpoints []*EndpointState
+	hashing   *hashing // byHash
 
 	// For the next Build.
 	load    *Load    // of the group's locality; nil if it has several
 	weights []uint32 // that schedule was made of: 0 for endpoints not to be picked
 }
+
+// A rule is how a group picks, of which there are fewer ways than policies.
+type rule uint8
+
+const (
+	inSequence rule = iota // the next one of schedule
+	byHash                 // the one that the RPC's hash belongs to
+)
 
 // byLoad returns the groups of c, which may be nil, by the Load of their locality.
 func (c *cluster) byLoad() map[*Load]*group {

@@ -54,10 +54,11 @@ func TestBoundsChecks(t *testing.T) {
 	allowed := map[string]int{
 		"to := &t.routes[route]": 1,
 		"return route, to.clusters[to.split.Pick(draw(r, drawCluster))], Picked": 2,
-		"i = c.alias.Pick(r)":           1,
-		"g := &c.groups[i]":             1,
-		"g.endpoints[endpoint].Begin()": 1,
-		"c.counts[i].Add()":             1,
+		"i = c.alias.Pick(r)":                      1,
+		"g := &c.groups[i]":                        1,
+		"g.endpoints[endpoint].Begin()":            1,
+		"g.endpoints[found.Index-g.first].Begin()": 1,
+		"c.counts[i].Add()":                        1,
 	}
 	for _, m := range regexp.MustCompile(`snapshot\.go:(\d+):\d+: Found Is(Slice)?InBounds`).FindAllSubmatch(out, -1) {
 		n, _ := strconv.Atoi(string(m[1]))

@@ -29,9 +29,19 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 		end := int32(0)
 		for k, g := range c.groups {
 			must(g.first >= end, "group %d of cluster %d starts at %d, before %d", k, i, g.first, end)
-			end = g.first + int32(len(g.weights))
-			e := g.schedule.At(g.tickets.Load())
-			must(e >= 0 && e < len(g.weights) && g.weights[e] > 0, "group %d of cluster %d picks %d of %v", k, i, e, g.weights)
+			switch g.rule {
+			case inSequence:
+				end = g.first + int32(len(g.weights))
+				e := g.schedule.At(g.tickets.Load())
+				must(e >= 0 && e < len(g.weights) && g.weights[e] > 0, "group %d of cluster %d picks %d of %v", k, i, e, g.weights)
+			case byHash:
+				end = g.first + int32(len(g.endpoints))
+				h := g.hashing
+				must(len(h.hosts) == len(g.endpoints) && len(h.states) == len(g.endpoints), "group %d of cluster %d has %d hosts for %d endpoints", k, i, len(h.hosts), len(g.endpoints))
+				_, ok := h.alive.find(0)
+				_, ready := h.ready.find(0)
+				must(ok || !ready, "group %d of cluster %d has READY hosts and none alive", k, i)
+			}
 		}
 	}
 }

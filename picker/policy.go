@@ -5,6 +5,8 @@ package picker
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"time"
 )
 
@@ -44,12 +46,41 @@ const (
 	PolicyCustom                         // a balancer of grpc-go's registry (A52, D10)
 )
 
+// CountsInFlight reports whether picks look at how many RPCs endpoints have in
+// flight. The endpoints then have to count them: EndpointState.CountInFlight.
+func (p *Policy) CountsInFlight() bool {
+	switch p.Kind {
+	case PolicyLeastRequest:
+		return true
+	case PolicyRingHash, PolicyMaglev:
+		return p.Ring != nil && p.Ring.BalanceFactor > 0
+	}
+	return false
+}
+
+// check reports whether snapshots know the policy.
+func (p *Policy) check() error {
+	switch p.Kind {
+	case PolicyEDF, PolicyRoundRobin:
+		return nil
+	case PolicyRingHash, PolicyMaglev:
+		if p.Ring == nil {
+			return fmt.Errorf("policy kind %d has no parameters", p.Kind)
+		}
+		if strings.HasSuffix(p.Ring.RequestHeader, "-bin") { // A76
+			return fmt.Errorf("request header %q is binary", p.Ring.RequestHeader)
+		}
+		return nil
+	}
+	return fmt.Errorf("policy kind %d is not supported", p.Kind)
+}
+
 // RingPolicy parametrises ring_hash (A42) and maglev.
 type RingPolicy struct {
 	MinSize, MaxSize uint64 // ring entries; for maglev MinSize is the table size
 	XXH64            bool   // Envoy's hash and placement (D3); otherwise XXH3
-	// RequestHeader names the header that is hashed when no route hash
-	// policy is in force (A76); empty is none.
+	// RequestHeader names the header that is hashed instead of what the route's
+	// hash policies say (A76); empty is none.
 	RequestHeader string
 	// BalanceFactor bounds the load of a host to this percentage of the
 	// average; 0 is off.

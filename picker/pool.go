@@ -26,12 +26,12 @@ type pool struct {
 // survey returns the pools of the priority in use: one if the policy is flat,
 // else one for each locality. Their states are in memory that the next call
 // reuses.
-func (b *builder) survey(flat bool, cfg *Priority, state *ClusterState) ([]pool, error) {
+func (b *builder) survey(policy *Policy, cfg *Priority, state *ClusterState) ([]pool, error) {
 	pools, first := b.pools[:0], 0
 	b.states = b.states[:0]
 	for i := range cfg.Localities {
 		lc, ls := &cfg.Localities[i], &state.Localities[i]
-		if !flat || i == 0 {
+		if !policy.Flat || i == 0 {
 			pools = append(pools, pool{load: ls.Load, weight: lc.Weight, locality: i, first: first, endpoints: ls.Endpoints})
 		} else {
 			p := &pools[0]
@@ -39,7 +39,7 @@ func (b *builder) survey(flat bool, cfg *Priority, state *ClusterState) ([]pool,
 		}
 		p := &pools[len(pools)-1]
 		p.localities = cfg.Localities[p.locality : i+1]
-		if err := b.visit(p, lc, ls, state.Breaker); err != nil {
+		if err := b.visit(p, lc, ls, state.Breaker, policy.CountsInFlight()); err != nil {
 			return nil, fmt.Errorf("locality %v: %w", lc.ID, err)
 		}
 		first += len(lc.Endpoints)
@@ -56,7 +56,7 @@ func (b *builder) survey(flat bool, cfg *Priority, state *ClusterState) ([]pool,
 }
 
 // visit checks the endpoints of a locality and takes down their states.
-func (b *builder) visit(p *pool, cfg *Locality, state *LocalityState, breaker *Breaker) error {
+func (b *builder) visit(p *pool, cfg *Locality, state *LocalityState, breaker *Breaker, counted bool) error {
 	if len(state.Endpoints) != len(cfg.Endpoints) {
 		return fmt.Errorf("%d states for %d endpoints", len(state.Endpoints), len(cfg.Endpoints))
 	}
@@ -67,6 +67,8 @@ func (b *builder) visit(p *pool, cfg *Locality, state *LocalityState, breaker *B
 		switch {
 		case e == nil || e.load != state.Load || e.breaker != breaker:
 			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, cfg.Endpoints[i].Addr)
+		case e.counted != counted:
+			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, e.counted, counted)
 		case e.Connectivity > TransientFailure:
 			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, cfg.Endpoints[i].Addr, e.Connectivity)
 		}
@@ -78,4 +80,29 @@ func (b *builder) visit(p *pool, cfg *Locality, state *LocalityState, breaker *B
 		b.states = append(b.states, s)
 	}
 	return nil
+}
+
+// A prospect is what RPCs may hope for in a pool.
+type prospect uint8
+
+const (
+	hopeless prospect = iota // all endpoints have failed
+	hopeful                  // an endpoint may become READY by itself
+	lazy                     // an endpoint may become READY once an RPC asks for it
+	good                     // an endpoint is READY
+)
+
+// prospect returns what RPCs may hope for in p. Only the pools that offer most get
+// any (T-LOC-1).
+func (p *pool) prospect(kind PolicyKind) prospect {
+	switch waits := p.count[Idle]+p.count[Connecting] > 0; {
+	case p.count[Ready] > 0:
+		return good
+	case waits && (kind == PolicyRingHash || kind == PolicyMaglev):
+		return lazy
+	case waits:
+		return hopeful
+	default:
+		return hopeless
+	}
 }

@@ -136,4 +136,3 @@ func TestRequestHashAllocs(t *testing.T) {
 		}
 	}
 }
-

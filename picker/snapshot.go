@@ -60,12 +60,14 @@ type Result struct {
 	// its localities concatenated; of a dropped RPC, the index of the drop
 	// category.
 	Index int32
+	// Also is the index of a second endpoint, of PickedWake.
+	Also int32
 }
 
 // Outcome enumerates what a pick can come to.
 type Outcome uint8
 
-// The outcomes of a pick. All but Picked leave nothing to be undone.
+// The outcomes of a pick. All but Picked and PickedWake leave nothing to be undone.
 const (
 	Picked        Outcome = iota // the endpoint at Index; its EndpointState.Finish must follow
 	Queue                        // no endpoint yet: wait for another snapshot
@@ -74,6 +76,8 @@ const (
 	Overloaded                   // refused by the circuit breaker; final (A32)
 	NoRoute                      // no route matches; final (A28)
 	NotForwarding                // the route that matches does not forward; final (A36)
+	Wake                         // as Queue, and the endpoint at Index, which is IDLE, is to be connected (A61)
+	PickedWake                   // as Picked, and the endpoint at Also, which is IDLE, is to be connected (A76)
 )
 
 // ClusterErr returns why the cluster with an index in Config.Clusters could not be
@@ -141,6 +145,18 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 	if c.outcome != Picked {
 		return Result{Outcome: c.outcome, Route: route, Cluster: cluster}
 	}
+	i := 0
+	if c.alias != nil {
+		i = c.alias.Pick(r)
+	}
+	g := &c.groups[i]
+	var found Result
+	if g.rule == byHash {
+		found = s.seek(ctx, route, cluster, c, g, r)
+		if found.Outcome != Picked && found.Outcome != PickedWake {
+			return found
+		}
+	}
 	if c.dropped > 0 {
 		if x := draw(r, drawDrop); c.dropped.hit(x) {
 			return Result{Outcome: Dropped, Route: route, Cluster: cluster, Index: c.drop(x)}
@@ -150,11 +166,10 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 		c.overload.Add()
 		return Result{Outcome: Overloaded, Route: route, Cluster: cluster}
 	}
-	i := 0
-	if c.alias != nil {
-		i = c.alias.Pick(r)
+	if g.rule == byHash {
+		g.endpoints[found.Index-g.first].Begin()
+		return found
 	}
-	g := &c.groups[i]
 	endpoint := g.schedule.At(g.tickets.Add(1) - 1)
 	if g.endpoints != nil {
 		g.endpoints[endpoint].Begin()

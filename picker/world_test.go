@@ -75,10 +75,14 @@ func (w *world) renew(i int) {
 	for _, l := range leaf.Priorities[s.Priority].Localities {
 		ls := LocalityState{Load: w.loads[i].Locality(l.ID)}
 		for _, e := range l.Endpoints {
-			key := fmt.Sprint(l.ID, e.Addr)
+			counts := leaf.Policy.CountsInFlight()
+			key := fmt.Sprint(l.ID, e.Addr, counts)
 			if w.known[i][key] == nil {
 				w.known[i][key] = new(EndpointState)
 				w.known[i][key].Bind(ls.Load, s.Breaker)
+				if counts {
+					w.known[i][key].CountInFlight()
+				}
 			}
 			ls.Endpoints = append(ls.Endpoints, w.known[i][key])
 		}
@@ -109,7 +113,8 @@ func (w *world) endpoint(i, index int32) (locality int, cfg *Endpoint, state *En
 
 func (w *world) build(t testing.TB) *Snapshot {
 	t.Helper()
-	s, err := w.builder.build(w.snapshot, w.cfg, w.states, w.env)
+	w.builder.env = w.env.withDefaults()
+	s, err := w.builder.build(w.snapshot, w.cfg, w.states)
 	if err != nil {
 		t.Fatal(err)
 	}

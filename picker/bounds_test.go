@@ -1,0 +1,109 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"math"
+	"math/big"
+	"testing"
+
+	"github.com/xdslb/xdslb/ringhash"
+)
+
+// Slots are what Envoy's formula gives in exact arithmetic; a share that is not a
+// whole number of 2^-32 may cost the last of many.
+func TestSlots(t *testing.T) {
+	rng := newRand(1)
+	for range 20000 {
+		p := &placement{}
+		for range 1 + rng.IntN(5) {
+			p.hosts = append(p.hosts, ringhash.Host{Weight: pick(rng, 0, 1, 1<<30, rng.Uint32N(1e9))})
+		}
+		p.hosts[0].Weight++
+		for _, h := range p.hosts {
+			p.total += uint64(h.Weight)
+		}
+		factor, all := pick(rng, 100, 125, 100+rng.Uint32N(1000)), rng.Int64N(pick(rng, int64(10), 1000, 1e6))
+		b := newBounds(p, factor)
+		for i, h := range p.hosts {
+			total := ((all+1)*int64(factor) + 99) / 100
+			exact := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(total), big.NewInt(int64(h.Weight))), new(big.Int).SetUint64(p.total))
+			share, _ := exact.Float64()
+			want := max(int64(math.Ceil(share)), 1)
+			if got := b.slots(i, all); got != want && (got != want-1 || share > float64(want-1)+float64(total)/(1<<32)) {
+				t.Fatalf("weight %d of %d, %d in flight, factor %d: %d slots, want %d", h.Weight, p.total, all, factor, got, want)
+			}
+		}
+	}
+	b := newBounds(&placement{hosts: []ringhash.Host{{Weight: 1}}, total: 1}, math.MaxUint32)
+	for _, all := range []int64{-5, 0, math.MaxInt64} {
+		if got := b.slots(0, all); got < 1 {
+			t.Errorf("%d in flight make %d slots", all, got)
+		}
+	}
+	if newBounds(&placement{}, 0) != nil {
+		t.Error("a factor of 0 bounds something")
+	}
+}
+
+// hash_balance_factor: RPCs that do not end and all have the same hash stay at
+// their host while it has room, and spread over the others when it has not.
+func TestBalance(t *testing.T) {
+	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
+		const n, rounds = 10, 2000
+		w, hash, _ := ringWorld(kind, RingPolicy{MinSize: 1009, MaxSize: 1009, BalanceFactor: 150}, zone("a", 1, endpoints(0, make([]uint32, n)...)))
+		for i := range n {
+			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1
+		}
+		s, list := w.build(t), w.flat(0)
+		h := s.clusters[0].groups[0].hashing
+		*hash = 12345
+		rng := newRand(1)
+		own, _ := h.alive.find(*hash)
+		moved, squeezed := 0, 0
+		for i := range rounds {
+			before := int64(list[own].inFlight.Load())
+			slots := h.load.slots(own, w.breakers[0].InFlight())
+			got := int(s.Pick(bg, "/s/m", rng.Uint64()).Index)
+			switch {
+			case before <= slots && got != own:
+				t.Fatalf("kind %d, RPC %d: host %d with %d of %d slots taken is passed over", kind, i, own, before, slots)
+			case before > slots && got == own:
+				squeezed++
+			case got != own:
+				moved++
+			}
+		}
+		most := int32(0)
+		for _, e := range list {
+			most = max(most, e.inFlight.Load())
+		}
+		if limit := int32(h.load.slots(own, rounds)) + 1; most > limit+1 || moved < rounds*4/5 || squeezed > rounds/100 {
+			t.Errorf("kind %d: a host has %d RPCs, want at most %d; %d moved, %d found no room", kind, most, limit, moved, squeezed)
+		}
+		for _, e := range list {
+			for e.inFlight.Load() > 0 {
+				e.Finish(CallOK)
+			}
+		}
+		if w.breakers[0].InFlight() != 0 {
+			t.Errorf("kind %d: %d RPCs are in flight at the end", kind, w.breakers[0].InFlight())
+		}
+	}
+}
+
+// Only READY hosts take what others cannot.
+func TestBalanceStates(t *testing.T) {
+	w, hash, _ := ringWorld(PolicyRingHash, RingPolicy{MinSize: 64, MaxSize: 64, BalanceFactor: 100}, zone("a", 1, endpoints(0, 1, 1, 1, 1)))
+	for i, state := range []Connectivity{Idle, Connecting, TransientFailure} {
+		w.flat(0)[i].Connectivity = state
+	}
+	s, rng := w.build(t), newRand(1)
+	for range 1000 {
+		*hash = rng.Uint64()
+		if got := s.Pick(bg, "/s/m", 0); got.Outcome == Picked && got.Index != 3 {
+			t.Fatalf("picked endpoint %d, want the one that is READY", got.Index)
+		}
+	}
+}

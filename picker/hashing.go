@@ -1,0 +1,210 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"context"
+	"math/bits"
+	"slices"
+
+	"github.com/xdslb/xdslb/ringhash"
+)
+
+// A hashing picks by the hash of the RPC (PolicyRingHash, PolicyMaglev): a
+// placement, and what the endpoints' states make of it. Other than with any other
+// policy, endpoints are not connected before they are needed, so an RPC may come
+// to one that is IDLE, and must wait for it rather than go elsewhere (A61).
+type hashing struct {
+	*placement
+	header string // to be hashed whatever the route says (A76)
+	states []Connectivity
+	load   *bounds // nil if there are none
+
+	alive   *detour // hosts not in TRANSIENT_FAILURE
+	ready   *detour // hosts that are READY
+	prompt  *detour // hosts that are READY or IDLE
+	waiting bool    // a host is CONNECTING
+}
+
+// hashing makes g a hashing of p. before is the group's last form, or nil.
+func (b *builder) hashing(g *group, before *group, p *pool, policy *Policy) error {
+	spec, err := policy.Ring.spec(policy.Kind, b.env.RingCap)
+	if err != nil {
+		return err
+	}
+	h := &hashing{header: policy.Ring.RequestHeader}
+	var was *placement
+	if before != nil && before.hashing != nil {
+		was = before.hashing.placement
+	}
+	if h.placement, err = place(was, spec, p.localities); err != nil {
+		return err
+	}
+	g.rule, g.endpoints = byHash, p.endpoints
+	if before != nil && before.hashing != nil && h.sameHosts(before.hashing) && slices.Equal(before.hashing.states, p.states) {
+		old := before.hashing
+		h.states, h.alive, h.ready, h.prompt, h.waiting = old.states, old.alive, old.ready, old.prompt, old.waiting
+	} else {
+		h.states = slices.Clone(p.states)
+		h.detours()
+	}
+	h.load = newBounds(h.placement, policy.Ring.BalanceFactor)
+	g.hashing = h
+	return nil
+}
+
+// sameHosts reports whether hashes belong to the same hosts in h and o.
+func (h *hashing) sameHosts(o *hashing) bool { return h.ring == o.ring && h.table == o.table }
+
+// detours makes the three detours. Those that come to the same are one, and with
+// all hosts in one state it is no detour at all.
+func (h *hashing) detours() {
+	var present uint8 // states that hosts are in
+	for i, s := range h.states {
+		if h.hosts[i].Weight > 0 {
+			present |= 1 << s
+		}
+	}
+	var made [16]*detour // by states that it leads to
+	to := func(states uint8) *detour {
+		states &= present
+		if made[states] == nil {
+			made[states] = newDetour(h.placement, h.states, states)
+		}
+		return made[states]
+	}
+	h.alive = to(1<<Ready | 1<<Idle | 1<<Connecting)
+	h.ready = to(1 << Ready)
+	h.prompt = to(1<<Ready | 1<<Idle)
+	h.waiting = present&(1<<Connecting) != 0
+}
+
+// seek returns the outcome of an RPC with a hash: that of the first host on the
+// ring that is not in TRANSIENT_FAILURE (A61). Does not allocate.
+func (h *hashing) seek(hash uint64) (host int, outcome Outcome) {
+	host, ok := h.alive.find(hash)
+	switch {
+	case !ok:
+		return 0, Failed
+	case h.states[host] == Ready:
+		return host, Picked
+	case h.states[host] == Idle:
+		return host, Wake
+	default:
+		return 0, Queue
+	}
+}
+
+// seekAny returns the outcome of an RPC that does not care where it goes (A76),
+// hash being a random word: the first host on the ring that is READY. An IDLE one
+// on the way is woken, unless a host is CONNECTING already, so that the ring comes
+// up one by one; it is also then, or the host itself if none is READY. Does not
+// allocate.
+func (h *hashing) seekAny(hash uint64) (host, also int, outcome Outcome) {
+	host, ready := h.ready.find(hash)
+	first, prompt := h.prompt.find(hash)
+	switch {
+	case h.waiting && ready:
+		return host, 0, Picked
+	case h.waiting:
+		return 0, 0, Queue
+	case !prompt:
+		return 0, 0, Failed
+	case !ready:
+		return first, 0, Wake
+	case first == host:
+		return host, 0, Picked
+	default:
+		return host, first, PickedWake
+	}
+}
+
+// seek finds the endpoint of group g of cluster c that an RPC's hash leads to. The
+// RPC is not counted yet: it may have to wait.
+func (s *Snapshot) seek(ctx context.Context, route, cluster int32, c *cluster, g *group, r uint64) Result {
+	h := g.hashing
+	result := Result{Route: route, Cluster: cluster}
+	hash, ok := s.requestHash(ctx, route, h.spec.fn, h.header)
+	var host, also int
+	if ok {
+		host, result.Outcome = h.seek(hash)
+	} else {
+		hash = draw(r, drawHash)
+		host, also, result.Outcome = h.seekAny(hash)
+	}
+	switch result.Outcome {
+	case PickedWake:
+		result.Also = g.first + int32(also)
+		fallthrough
+	case Picked:
+		if h.load != nil {
+			host = h.balance(hash, host, c.breaker.InFlight(), g.endpoints, r)
+		}
+		fallthrough
+	case Wake:
+		result.Index = g.first + int32(host)
+	}
+	return result
+}
+
+// A detour leads each hash to the first of some hosts that its way round the ring
+// comes to.
+type detour struct {
+	view *ringhash.View // nil if the placement is a table
+	*tableDetour
+}
+
+// tableDetour is a detour in a Maglev table. There is no way round a table, so the
+// hash jumps to other places in it, and if these few jumps do not find one of the
+// hosts either, takes its pick of all that there are. That keeps other hashes
+// where they are while most hosts are up, and costs the same however many are
+// down. To make a table of those hosts instead, as Envoy does, takes a millisecond
+// and moves some of the other hashes.
+type tableDetour struct {
+	table  *ringhash.Maglev
+	member []bool
+	list   []int32
+}
+
+const tableJumps = 8
+
+// newDetour returns the detour to hosts in any of some states, a set of bits.
+func newDetour(p *placement, states []Connectivity, to uint8) *detour {
+	member := make([]bool, len(states))
+	var list []int32
+	for i, s := range states {
+		if p.hosts[i].Weight > 0 && to&(1<<s) != 0 {
+			member[i] = true
+			if p.table != nil {
+				list = append(list, int32(i))
+			}
+		}
+	}
+	if p.ring != nil {
+		return &detour{view: p.ring.Restrict(member)}
+	}
+	return &detour{tableDetour: &tableDetour{p.table, member, list}}
+}
+
+// find returns the host that a hash leads to. ok is false if there is none. O(1);
+// does not allocate.
+func (d *detour) find(hash uint64) (host int, ok bool) {
+	if d.view != nil {
+		return d.view.Pick(hash)
+	}
+	return d.jump(hash)
+}
+
+func (d *tableDetour) jump(hash uint64) (host int, ok bool) {
+	if len(d.list) == 0 {
+		return 0, false
+	}
+	for k := range tableJumps {
+		if host = d.table.Pick(ringhash.Probe(hash, k)); d.member[host] {
+			return host, true
+		}
+	}
+	k, _ := bits.Mul64(ringhash.Probe(hash, tableJumps), uint64(len(d.list)))
+	return int(d.list[k]), true
+}
