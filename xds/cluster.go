@@ -163,7 +163,7 @@ func newLeaf(of madeOf, note error) *picker.Leaf {
 		Note:        note,
 	}
 	if c.Kind == resource.ClusterEDS {
-		l.Service = c.EDSService
+		l.Service = c.ServiceName
 	}
 	if of.server != "" {
 		l.Load = picker.LoadReporting{Server: of.server, Metrics: c.Metrics}

@@ -112,8 +112,14 @@ func TestBroken(t *testing.T) {
 			}
 			start := time.Now()
 			c, err := p.Parse(source, read(t, name))
-			if d := time.Since(start); d > 100*time.Millisecond {
-				t.Errorf("Parse took %v, want less than 100ms", d)
+			took := time.Since(start)
+			for range 5 { // the machine may be busy
+				start = time.Now()
+				_, _ = p.Parse(source, read(t, name))
+				took = min(took, time.Since(start))
+			}
+			if took > 100*time.Millisecond {
+				t.Errorf("Parse took %v, want less than 100ms", took)
 			}
 			if err == nil {
 				t.Fatalf("Parse succeeded: %v", c)

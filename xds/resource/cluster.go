@@ -30,7 +30,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		switch t.Type {
 		case clusterv3.Cluster_EDS:
 			c.Kind = ClusterEDS
-			c.EDSService = edsService(m, p)
+			c.EDSService, c.ServiceName = edsService(m, p), m.GetEdsClusterConfig().GetServiceName()
 		case clusterv3.Cluster_LOGICAL_DNS:
 			c.Kind = ClusterDNS
 			c.DNSHost, c.DNSTarget = dnsName(m.GetLoadAssignment(), p.dot("load_assignment"))

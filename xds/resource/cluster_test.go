@@ -35,7 +35,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"no service name", `"type": "EDS", ` + ads, eds},
 		{"a service name, from the same server", `"type": "EDS", "edsClusterConfig": {"serviceName": "s", "edsConfig": {"self": {}}}`,
-			with(func(c *Cluster) { c.EDSService = "s" })},
+			with(func(c *Cluster) { c.EDSService, c.ServiceName = "s", "s" })},
 		{"A27-CL-5", `"type": "EDS", "lrsServer": {"self": {}}, ` + ads, with(func(c *Cluster) { c.LoadReporting = true })},
 		{"A85", `"type": "EDS", "lrsReportEndpointMetrics": ["cpu_utilization", "named_metrics.a", "x", "named_metrics.", "named_metrics.a", "named_metrics.*"], ` + ads,
 			with(func(c *Cluster) { c.Metrics = []string{"cpu_utilization", "named_metrics.a", "named_metrics.*"} })},

@@ -58,6 +58,9 @@ type Cluster struct {
 	// EDSService is the EDS resource name of a ClusterEDS: service_name, or
 	// else the cluster's name.
 	EDSService string
+	// ServiceName is service_name as it was sent: what load reports and
+	// circuit breakers know the service by (T-LRS-4). It may be empty.
+	ServiceName string
 	// DNSTarget is the host:port that a ClusterDNS resolves; DNSHost the host.
 	DNSTarget string
 	DNSHost   string
