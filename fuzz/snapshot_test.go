@@ -5,6 +5,7 @@ package fuzz
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/xdslb/xdslb/picker"
@@ -117,4 +118,33 @@ func (g *target) checkPicks(t *testing.T, p *picker.Priority, drops []picker.Dro
 			}
 		}
 	}
+}
+
+// clusterNames returns the clusters that routes name, each once.
+func clusterNames(routes []picker.Route) (names []string) {
+	for _, r := range routes {
+		for _, c := range r.Clusters {
+			names = append(names, c.Name)
+		}
+	}
+	slices.Sort(names)
+	return append(slices.Compact(names), "no route's")
+}
+
+// match builds a snapshot of routes and matches an RPC with it. No cluster has
+// endpoints.
+func match(t *testing.T, routes []picker.Route, path string, headers map[string][]string, r uint64) picker.Result {
+	t.Helper()
+	g := target{cfg: picker.Config{Routes: routes}}
+	for _, name := range clusterNames(routes) {
+		g.cfg.Clusters = append(g.cfg.Clusters, &picker.Cluster{Name: name})
+		g.states = append(g.states, picker.ClusterState{Leaf: -1})
+	}
+	g.build(t)
+	ctx := context.WithValue(context.Background(), headersKey{}, headers)
+	route, cluster, outcome := g.snapshot.Match(ctx, path, r)
+	if got := g.snapshot.Pick(ctx, path, r); outcome == picker.Picked && got != (picker.Result{Outcome: picker.Queue, Route: route, Cluster: cluster}) {
+		t.Fatalf("Pick = %+v, but Match says route %d and cluster %d", got, route, cluster)
+	}
+	return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}
 }

@@ -1,0 +1,257 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuzz
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// routeSeeds are route configurations, and why each is of interest.
+func routeSeeds() []*routev3.RouteConfiguration {
+	with := func(r *routev3.Route, f func(*routev3.RouteMatch)) *routev3.Route {
+		f(r.Match)
+		return r
+	}
+	header := func(h *routev3.HeaderMatcher) func(*routev3.RouteMatch) {
+		return func(m *routev3.RouteMatch) { m.Headers = append(m.Headers, h) }
+	}
+	regex := func(s string) *matcherv3.RegexMatcher { return &matcherv3.RegexMatcher{Regex: s} }
+	fraction := func(n uint32) func(*routev3.RouteMatch) {
+		return func(m *routev3.RouteMatch) {
+			m.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: &typev3.FractionalPercent{Numerator: n}}
+		}
+	}
+	hosts := xdstest.RouteConfig("hosts", xdstest.Route("", "c"))
+	for _, domain := range []string{"a.example.com", "*.example.com", "a.*", "A.EXAMPLE.COM", "*ample.com"} {
+		hosts.VirtualHosts = append(hosts.VirtualHosts, &routev3.VirtualHost{Name: domain, Domains: []string{domain}})
+	}
+	return []*routev3.RouteConfiguration{
+		{},
+		hosts, // every kind of domain (A28)
+		xdstest.RouteConfig("one", xdstest.Route("", "c")),
+		xdstest.RouteConfig("order", xdstest.Route("/s/m", "a"), xdstest.Route("/s/", "b"), xdstest.Route("/s/m", "c"), xdstest.Route("", "d")),
+		xdstest.RouteConfig("later but longer", xdstest.Route("/s/", "b"), xdstest.Route("/s/m", "a")),
+		xdstest.RouteConfig("split", xdstest.WeightedRoute("/s/", xdstest.Weighted{Cluster: "a", Weight: 3}, xdstest.Weighted{Cluster: "b", Weight: 1}, xdstest.Weighted{Cluster: "a", Weight: 2}, xdstest.Weighted{Cluster: "z"})),
+		xdstest.RouteConfig("paths",
+			with(xdstest.Route("", "a"), func(m *routev3.RouteMatch) {
+				m.PathSpecifier, m.CaseSensitive = &routev3.RouteMatch_Path{Path: "/S/m"}, wrapperspb.Bool(false)
+			}),
+			with(xdstest.Route("/S", "b"), func(m *routev3.RouteMatch) { m.CaseSensitive = wrapperspb.Bool(false) }),
+			with(xdstest.Route("", "c"), func(m *routev3.RouteMatch) {
+				m.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: regex("/s|/s/m")} // whole paths only (T-RC-1)
+			}),
+			with(xdstest.Route("", "d"), func(m *routev3.RouteMatch) { m.PathSpecifier = &routev3.RouteMatch_Path{Path: "/s/m"} })),
+		xdstest.RouteConfig("fractions", with(xdstest.Route("", "a"), fraction(0)), with(xdstest.Route("", "b"), fraction(50)), with(xdstest.Route("", "c"), fraction(100)), xdstest.Route("", "d")),
+		xdstest.RouteConfig("headers",
+			with(xdstest.Route("", "a"), header(&routev3.HeaderMatcher{Name: "X", HeaderMatchSpecifier: &routev3.HeaderMatcher_ExactMatch{ExactMatch: "v"}})),
+			with(xdstest.Route("", "b"), header(&routev3.HeaderMatcher{Name: "x", HeaderMatchSpecifier: &routev3.HeaderMatcher_PrefixMatch{PrefixMatch: "v"}, InvertMatch: true})),
+			with(xdstest.Route("", "c"), header(&routev3.HeaderMatcher{Name: "y", HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: -1, End: 8}}})),
+			with(xdstest.Route("", "d"), header(&routev3.HeaderMatcher{Name: "z", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: false}})),
+			with(xdstest.Route("", "e"), header(&routev3.HeaderMatcher{Name: "z-bin", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}})),
+			with(xdstest.Route("", "f"), header(&routev3.HeaderMatcher{Name: "content-type", HeaderMatchSpecifier: &routev3.HeaderMatcher_SuffixMatch{SuffixMatch: "grpc"}})),
+			with(xdstest.Route("", "g"), header(&routev3.HeaderMatcher{Name: "w", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+				MatchPattern: &matcherv3.StringMatcher_Contains{Contains: "Kk"}, IgnoreCase: true}}})),
+			with(xdstest.Route("", "h"), header(&routev3.HeaderMatcher{Name: "v", HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex("a|ab")}}))),
+		xdstest.RouteConfig("no action", &routev3.Route{Match: xdstest.Route("/s", "").Match, Action: &routev3.Route_NonForwardingAction{NonForwardingAction: new(routev3.NonForwardingAction)}}),
+		xdstest.RouteConfig("hash", xdstest.HashHeader(xdstest.Route("", "c"), "x")),
+	}
+}
+
+// FuzzRouteConfig takes an RDS resource through decoding to matches. An RPC has
+// the path, and for the headers that routes look at, in the order of their
+// appearance, one line each; no line is no header, and a "|" parts two values.
+func FuzzRouteConfig(f *testing.F) {
+	seeds := recorded(f, resource.RouteConfigType, "-rds", "routes.txt")
+	for _, m := range routeSeeds() {
+		seeds = append(seeds, encode(f, m))
+	}
+	for i, b := range seeds {
+		f.Add(b, "a.example.com", "/s/m", "v\n7\n\nKK\nab", uint64(i)<<60)
+		f.Add(b, "echo.app.svc.cluster.local", "/S/M", "v|w\n08", ^uint64(0))
+	}
+	f.Fuzz(func(t *testing.T, value []byte, authority, path, headers string, r uint64) {
+		var v any
+		var err error
+		spend(t, 512*len(value)+expressions(value), func() {
+			v, err = resource.Decode(resource.RouteConfigType, value, resource.Options{TrustedServer: true})
+		})
+		if err != nil {
+			checkRefusal(t, err)
+			return
+		}
+		checkRouteConfig(t, v.(*resource.RouteConfig), authority, path, headers, r)
+	})
+}
+
+// expressions is what decoding may allocate beyond a multiple of the resource's
+// length: the regular expressions, if there may be any, and some for errors.
+func expressions(value []byte) int {
+	if strings.ContainsAny(string(value), "{+*?|[(\\") {
+		return 256 << 20
+	}
+	return 256 << 10
+}
+
+// checkRouteConfig matches an authority, and then an RPC in every virtual host.
+func checkRouteConfig(t *testing.T, rc *resource.RouteConfig, authority, path, headers string, r uint64) {
+	t.Helper()
+	want := -1
+	for i, host := range rc.VirtualHosts {
+		for _, domain := range host.Domains {
+			if rank(domain, authority) > 0 && (want < 0 || rank(domain, authority) > bestRank(rc.VirtualHosts[want].Domains, authority)) {
+				want = i
+			}
+		}
+	}
+	switch got := rc.Match(authority); {
+	case want < 0 && got != nil:
+		t.Errorf("Match(%q) = %q, want none", authority, got.Domains)
+	case want >= 0 && got != &rc.VirtualHosts[want]:
+		t.Errorf("Match(%q) = %+v, want virtual host %d: %q", authority, got, want, rc.VirtualHosts[want].Domains)
+	}
+	for i := range rc.VirtualHosts {
+		checkMatch(t, rc.VirtualHosts[i].Routes, path, headers, r)
+	}
+}
+
+func bestRank(domains []string, authority string) (best int) {
+	for _, domain := range domains {
+		best = max(best, rank(domain, authority))
+	}
+	return best
+}
+
+// rank orders the domains that match an authority by precedence (A28); it is 0 if
+// a domain does not match.
+func rank(domain, authority string) int {
+	const exact, suffix, prefix = 3 << 40, 2 << 40, 1 << 40
+	d, a := fold(domain), fold(authority)
+	start, end := strings.TrimPrefix(d, "*"), strings.TrimSuffix(d, "*")
+	switch {
+	case d == "*":
+		return 1
+	case start != d && len(a) > len(start) && strings.HasSuffix(a, start):
+		return suffix + len(d)
+	case start == d && end != d && len(a) > len(end) && strings.HasPrefix(a, end):
+		return prefix + len(d)
+	case d == a && d == start && d == end:
+		return exact
+	}
+	return 0
+}
+
+// fold maps ASCII letters to lower case.
+func fold(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if strings.IndexByte("ABCDEFGHIJKLMNOPQRSTUVWXYZ", c) >= 0 {
+			b[i] = c | 0x20
+		}
+	}
+	return string(b)
+}
+
+// checkMatch compares Match with the first route that matches. A route that
+// matches by chance may or may not be it.
+func checkMatch(t *testing.T, routes []picker.Route, path, headers string, r uint64) {
+	t.Helper()
+	values := make(map[string][]string)
+	lines := strings.Split(headers, "\n")
+	for _, route := range routes {
+		for _, h := range route.Headers {
+			if _, known := values[h.Name]; !known && len(values) < len(lines) && lines[len(values)] != "" {
+				values[h.Name] = strings.Split(lines[len(values)], "|")
+			}
+		}
+	}
+	var possible []int32 // in order; the last is certain
+	for i := range routes {
+		f := routes[i].Fraction
+		if f != nil && *f == 0 || !naiveMatch(&routes[i], path, values) {
+			continue
+		}
+		possible = append(possible, int32(i))
+		if f == nil || *f == 1e6 {
+			break
+		}
+	}
+	g := match(t, routes, path, values, r)
+	if g.Route < 0 {
+		if g.Outcome != picker.NoRoute || len(possible) > 0 && certain(&routes[possible[len(possible)-1]]) {
+			t.Fatalf("Match(%q, %v) = %+v, but routes %v match", path, values, g, possible)
+		}
+		return
+	}
+	if !slices.Contains(possible, g.Route) {
+		t.Fatalf("Match(%q, %v) = %+v, want one of routes %v", path, values, g, possible)
+	}
+	to := routes[g.Route].Clusters
+	name := clusterNames(routes)[max(g.Cluster, 0)]
+	switch {
+	case len(to) == 0 && (g.Outcome != picker.NotForwarding || g.Cluster >= 0):
+		t.Fatalf("Match(%q, %v) = %+v, but the route has no cluster", path, values, g)
+	case len(to) > 0 && (g.Outcome != picker.Picked || !slices.ContainsFunc(to, func(c picker.WeightedCluster) bool { return c.Name == name })):
+		t.Fatalf("Match(%q, %v) = %+v, cluster %q of %+v", path, values, g, name, to)
+	}
+}
+
+func certain(r *picker.Route) bool { return r.Fraction == nil || *r.Fraction == 1e6 }
+
+func naiveMatch(r *picker.Route, path string, values map[string][]string) bool {
+	for _, h := range r.Headers {
+		v, present := values[h.Name]
+		if h.Name == "content-type" { // which is known (A28)
+			v, present = []string{"application/grpc"}, true
+		}
+		n, err := strconv.ParseInt(strings.Join(v, ","), 10, 64)
+		holds := false
+		switch {
+		case h.Kind == picker.HeaderPresent:
+			holds = present == h.Present
+		case !present:
+			return false
+		case h.Kind == picker.HeaderRange:
+			holds = err == nil && h.Start <= n && n < h.End
+		default:
+			holds = naiveString(&h.String, strings.Join(v, ","))
+		}
+		if holds == h.Invert {
+			return false
+		}
+	}
+	return naiveString(&r.Path, path)
+}
+
+// naiveString is the matchers of A63. An expression has to match all of the text.
+func naiveString(m *picker.StringMatch, s string) bool {
+	v := m.Value
+	if m.IgnoreCase {
+		v, s = fold(v), fold(s)
+	}
+	switch m.Kind {
+	case picker.MatchPrefix:
+		return strings.HasPrefix(s, v)
+	case picker.MatchExact:
+		return s == v
+	case picker.MatchSuffix:
+		return strings.HasSuffix(s, v)
+	case picker.MatchContains:
+		return strings.Contains(s, v)
+	}
+	at := m.Regex.FindStringIndex(s)
+	return len(at) == 2 && at[0] == 0 && at[1] == len(s)
+}
