@@ -5,6 +5,7 @@ package fuzz
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -147,4 +148,38 @@ func match(t *testing.T, routes []picker.Route, path string, headers map[string]
 		t.Fatalf("Pick = %+v, but Match says route %d and cluster %d", got, route, cluster)
 	}
 	return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}
+}
+
+// pickBy picks by a policy from two localities with endpoints in every state.
+// Build may not know the policy: then RPCs fail, and ClusterErr says why.
+func pickBy(t *testing.T, p picker.Policy) {
+	t.Helper()
+	var level picker.Priority
+	for i, zone := range []string{"a", "b"} {
+		l := picker.Locality{ID: picker.LocalityID{Zone: zone}, Weight: uint32(i + 1)}
+		for k := range byte(5) {
+			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), k}), 443)
+			l.Endpoints = append(l.Endpoints, picker.Endpoint{Addr: addr, Weight: uint32(k) + 1, Health: picker.Health(k / 4)})
+		}
+		level.Localities = append(level.Localities, l)
+	}
+	var g target
+	g.use(picker.Leaf{MaxRequests: 1024, Policy: p, Priorities: []picker.Priority{level}}, 0)
+	for _, l := range g.states[0].Localities {
+		l.Endpoints[1].Connectivity = picker.TransientFailure
+	}
+	g.build(t)
+	err := g.snapshot.ClusterErr(0)
+	if err != nil && p.Kind <= picker.PolicyRoundRobin {
+		t.Fatalf("policy %+v cannot be used: %v", p, err)
+	}
+	for i := range uint64(20) {
+		got := g.snapshot.Pick(context.Background(), "/s/m", i*0x9e3779b97f4a7c15)
+		if (err != nil) != (got.Outcome == picker.Failed) || got.Index < 0 || got.Index >= 10 {
+			t.Fatalf("with policy %+v (%v), Pick = %+v", p, err, got)
+		}
+		if n := got.Index % 5; got.Outcome == picker.Picked && (n == 1 || n == 4) {
+			t.Fatalf("with policy %+v, Pick = %+v, which is not to be picked", p, got)
+		}
+	}
 }
