@@ -56,6 +56,15 @@ func (l *leaf) account(b *lb) {
 	}
 }
 
+// sink returns where endpoints of a locality leave ORCA reports, or nil if no
+// load is reported.
+func (l *leaf) sink(id picker.LocalityID) *orcaSink {
+	if l.load.Silent {
+		return nil
+	}
+	return &orcaSink{l.load.Metrics(id), &l.metrics}
+}
+
 // discharge gives back what account acquired. RPCs under way may go on
 // counting.
 func (l *leaf) discharge() {

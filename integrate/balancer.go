@@ -74,7 +74,7 @@ type lb struct {
 	// picker: RPCs that had picked one of them wait for it.
 	stranded    bool
 	announced   connectivity.State // what gRPC was last told
-	publishedAt time.Time
+	nextPublish time.Time
 	urgent      bool        // a cluster became READY that the snapshot calls otherwise
 	pending     *time.Timer // runs while a publication is due
 }

@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"fmt"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -39,7 +40,8 @@ type leaf struct {
 	cfg        *picker.Leaf
 	breaker    *breaker
 	load       *picker.ClusterLoad
-	stopLoad   func() // ends load reporting; nil without
+	stopLoad   func()                      // ends load reporting
+	metrics    atomic.Pointer[metricNames] // that load reports pass on
 	priorities []*priority
 	lastErr    error // of the latest connection attempt that failed
 }

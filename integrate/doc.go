@@ -43,8 +43,8 @@
 //
 // # Cost
 //
-// A SubConn's state change is O(priorities); publications come at most every
-// 5 ms in a storm and are O(endpoints) each, so that n endpoints coming up
+// A SubConn's state change is O(priorities); publications come at least 5 ms
+// apart in a storm and are O(endpoints) each, so that n endpoints coming up
 // cost O(n), not O(n²). An update costs one pass over the endpoints of the
 // clusters that changed; localities whose endpoints are the same slice are
 // passed over.

@@ -28,13 +28,14 @@ type endpoint struct {
 	// heir is the endpoint that took the connection over when an update moved
 	// the address to another locality; the listener of conn follows it.
 	heir *endpoint
+	orca *orcaSink // of the locality; nil without load reports
 	// draining mirrors the configuration: the endpoint gets no new RPC and
 	// does not count for its priority's state.
 	draining bool
 }
 
 func newEndpoint(loc *locality) *endpoint {
-	e := &endpoint{loc: loc}
+	e := &endpoint{loc: loc, orca: loc.orca}
 	e.Bind(loc.load, loc.prio.leaf.breaker.Breaker)
 	e.done = e.finish
 	return e
@@ -44,6 +45,9 @@ func newEndpoint(loc *locality) *endpoint {
 // pick, no per-RPC state (D9). gRPC reports a pick whose connection had gone
 // before it was used with an empty DoneInfo.
 func (e *endpoint) finish(info balancer.DoneInfo) {
+	if info.ServerLoad != nil && e.orca != nil {
+		e.orca.note(info.ServerLoad)
+	}
 	switch {
 	case info.Err != nil:
 		e.Finish(picker.CallFailed)

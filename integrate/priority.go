@@ -47,6 +47,7 @@ type locality struct {
 	id        picker.LocalityID
 	cfg       []picker.Endpoint
 	load      *picker.Load
+	orca      *orcaSink
 	endpoints []*endpoint // parallel to cfg
 }
 

@@ -13,11 +13,14 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// publishEvery is the least time between two snapshots while changes keep
-// coming. It bounds the work of a storm (10,000 endpoints coming up publish
-// at most 200 times a second, each O(endpoints)) and the delay of its last
-// change.
-const publishEvery = 5 * time.Millisecond
+// While changes keep coming, snapshots are at least publishPause apart, and four
+// times as long as the last one took, so that a storm (10,000 endpoints coming
+// up) leaves the processor to others; but never so far that its last change is
+// late by more than maxPublishPause.
+const (
+	publishPause    = 5 * time.Millisecond
+	maxPublishPause = 15 * time.Millisecond
+)
 
 // publishSoon publishes at once if that is due, or if a cluster can be picked
 // from that could not be before; else when the time has come. b.mu is held.
@@ -26,7 +29,7 @@ func (b *lb) publishSoon() {
 		if b.pending != nil {
 			return
 		}
-		if wait := publishEvery - time.Since(b.publishedAt); wait > 0 {
+		if wait := time.Until(b.nextPublish); wait > 0 {
 			b.pending = time.AfterFunc(wait, func() {
 				b.lock()
 				defer b.unlock()
@@ -47,7 +50,12 @@ func (b *lb) publish() {
 		b.pending.Stop()
 		b.pending = nil
 	}
-	b.publishedAt, b.urgent = time.Now(), false
+	b.urgent = false
+	begin := time.Now()
+	defer func() {
+		end := time.Now()
+		b.nextPublish = end.Add(min(max(4*end.Sub(begin), publishPause), maxPublishPause))
+	}()
 	prev := b.picker.current.Load()
 	next, helps := b.render(prev)
 	b.picker.current.Store(next)

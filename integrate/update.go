@@ -84,6 +84,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		p.recount()
 	}
 	l.load.Retain(cfg)
+	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
 	return l
 }
 
@@ -177,7 +178,7 @@ func (m *move) match(p *priority) {
 		load := p.leaf.load.Locality(cfg.ID)
 		k := slices.IndexFunc(olds, func(l *locality) bool { return l != nil && l.id == cfg.ID })
 		if k < 0 || olds[k].load != load {
-			l := &locality{prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, endpoints: make([]*endpoint, len(cfg.Endpoints))}
+			l := &locality{prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, orca: p.leaf.sink(cfg.ID), endpoints: make([]*endpoint, len(cfg.Endpoints))}
 			for j := range l.endpoints {
 				m.fresh = append(m.fresh, opening{l, j})
 			}

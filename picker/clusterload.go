@@ -31,6 +31,7 @@ type ClusterLoad struct {
 	mu         sync.Mutex
 	localities counters[LocalityID, Load]
 	drops      counters[string, Counter]
+	metrics    map[LocalityID]*Metrics
 }
 
 // Locality returns the Load of a locality, which is the same one until it is
@@ -78,6 +79,10 @@ func (c *ClusterLoad) Drops() iter.Seq2[string, *Counter] {
 func (c *ClusterLoad) Retain(leaf *Leaf) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.Silent {
+		// Nobody reads the counters, so nobody would ever forget them.
+		defer func() { clear(c.localities.retired); clear(c.drops.retired) }()
+	}
 	c.localities.retireAll()
 	for i := range leaf.Priorities {
 		for j := range leaf.Priorities[i].Localities {
@@ -102,6 +107,7 @@ func (c *ClusterLoad) Forget(id LocalityID, read LoadSnapshot) bool {
 		return false
 	}
 	delete(c.localities.retired, id)
+	delete(c.metrics, id)
 	return true
 }
 

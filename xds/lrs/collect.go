@@ -5,6 +5,7 @@ package lrs
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/picker"
 )
 
 // key is what load is reported by.
@@ -114,13 +117,15 @@ func (c *cluster) encode(sum *counts) *endpointv3.ClusterStats {
 		LoadReportInterval:   durationpb.New(c.until.Sub(c.since)),
 	}
 	for id, l := range sum.localities {
-		stats.UpstreamLocalityStats = append(stats.UpstreamLocalityStats, &endpointv3.UpstreamLocalityStats{
+		locality := &endpointv3.UpstreamLocalityStats{
 			Locality:                &corev3.Locality{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone},
 			TotalIssuedRequests:     l.Issued,
 			TotalSuccessfulRequests: l.OK,
 			TotalErrorRequests:      l.Failed,
 			TotalRequestsInProgress: l.InProgress,
-		})
+		}
+		encodeMetrics(locality, sum.metrics[id])
+		stats.UpstreamLocalityStats = append(stats.UpstreamLocalityStats, locality)
 	}
 	for category, n := range sum.drops {
 		stats.TotalDroppedRequests += n
@@ -140,4 +145,25 @@ func (c *cluster) encode(sum *counts) *endpointv3.ClusterStats {
 		return cmp.Compare(a.GetCategory(), b.GetCategory())
 	})
 	return stats
+}
+
+// encodeMetrics adds a locality's ORCA metrics: utilizations have fields of
+// their own, all others are listed by name (A85).
+func encodeMetrics(to *endpointv3.UpstreamLocalityStats, sums map[string]picker.MetricSum) {
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		s := sums[name]
+		unnamed := &endpointv3.UnnamedEndpointLoadMetricStats{NumRequestsFinishedWithMetric: s.Count, TotalMetricValue: s.Total}
+		switch name {
+		case "cpu_utilization":
+			to.CpuUtilization = unnamed
+		case "mem_utilization":
+			to.MemUtilization = unnamed
+		case "application_utilization":
+			to.ApplicationUtilization = unnamed
+		default:
+			to.LoadMetricStats = append(to.LoadMetricStats, &endpointv3.EndpointLoadMetricStats{
+				MetricName: name, NumRequestsFinishedWithMetric: s.Count, TotalMetricValue: s.Total,
+			})
+		}
+	}
 }

@@ -50,8 +50,8 @@
 // turns out to be gone was not issued, which may become known too late; the next
 // reports then say that much less. Of a cluster: drops by category, and in total,
 // which includes what the circuit breaker refused. A cluster or locality with
-// nothing to say is left out. Per-endpoint counts and ORCA metrics (A64, A85) are
-// not reported.
+// nothing to say is left out. The ORCA metrics that the cluster's configuration
+// names are added up by locality (A85). Per-endpoint counts are not reported.
 //
 // # Why not the alternatives
 //

@@ -16,6 +16,8 @@ type source struct {
 	localities map[*picker.Load]*tally
 	drops      map[*picker.Counter]*count
 	overload   count
+	// metrics were taken of load and not sent (A85).
+	metrics map[picker.LocalityID]map[string]picker.MetricSum
 }
 
 // tally is what is known of a Load.
@@ -60,6 +62,9 @@ func (s *source) see() {
 		n.seen = counter.Load()
 	}
 	s.overload.seen = s.load.Overload().Load()
+	for id, sums := range s.load.TakeMetrics() {
+		s.metrics = addMetrics(s.metrics, id, sums)
+	}
 }
 
 // commit takes what was seen for sent, lets go of counters that are out of use,
@@ -83,6 +88,7 @@ func (s *source) commit() (quiet bool) {
 		}
 	}
 	s.overload.sent = s.overload.seen
+	s.metrics = nil
 	return quiet
 }
 
@@ -92,6 +98,7 @@ type counts struct {
 	localities map[picker.LocalityID]picker.LoadSnapshot
 	drops      map[string]uint64
 	overloads  uint64
+	metrics    map[picker.LocalityID]map[string]picker.MetricSum
 }
 
 func (c *counts) empty() bool {
@@ -112,6 +119,9 @@ func (c *counts) addUnsent(s *source) {
 		c.addDrops(n.category, n.seen-n.sent)
 	}
 	c.overloads += s.overload.seen - s.overload.sent
+	for id, sums := range s.metrics {
+		c.metrics = addMetrics(c.metrics, id, sums)
+	}
 }
 
 // add adds other, but for what was in progress: it is a gauge, and that was then.
@@ -124,6 +134,26 @@ func (c *counts) add(other *counts) {
 		c.addDrops(category, n)
 	}
 	c.overloads += other.overloads
+	for id, sums := range other.metrics {
+		c.metrics = addMetrics(c.metrics, id, sums)
+	}
+}
+
+// addMetrics adds the sums of a locality to m, which may be nil.
+func addMetrics(m map[picker.LocalityID]map[string]picker.MetricSum, id picker.LocalityID, sums map[string]picker.MetricSum) map[picker.LocalityID]map[string]picker.MetricSum {
+	if m == nil {
+		m = make(map[picker.LocalityID]map[string]picker.MetricSum)
+	}
+	if m[id] == nil {
+		m[id] = make(map[string]picker.MetricSum, len(sums))
+	}
+	for name, s := range sums {
+		sum := m[id][name]
+		sum.Count += s.Count
+		sum.Total += s.Total
+		m[id][name] = sum
+	}
+	return m
 }
 
 func (c *counts) addLocality(id picker.LocalityID, l picker.LoadSnapshot) {
