@@ -39,6 +39,8 @@ type builder struct {
 	pools   []pool
 	states  []Connectivity
 	weights []uint32
+
+	warming bool // slow start is under way in the cluster
 }
 
 func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Snapshot, error) {
@@ -193,6 +195,7 @@ func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state 
 		c.tickets = new(Counter)
 	}
 	before := prev.byLoad()
+	b.warming = false
 	best := hopeless
 	for i := range pools {
 		best = max(best, pools[i].prospect(policy.Kind))
@@ -219,7 +222,8 @@ func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state 
 			return fmt.Errorf("localities: %w", err)
 		}
 	}
-	c.random = c.alias != nil || c.dropped.random() || len(c.groups) > 0 && c.groups[0].rule != inSequence
+	c.warming = b.warming
+	c.random = c.alias != nil || c.dropped.random() || len(c.groups) > 0 && c.groups[0].rule.random()
 	return nil
 }
 
@@ -230,8 +234,14 @@ func (b *builder) group(c *cluster, before *group, p *pool, policy *Policy) (gro
 	switch policy.Kind {
 	case PolicyRingHash, PolicyMaglev:
 		err = b.hashing(&g, before, p, policy)
+	case PolicyLeastRequest:
+		err = b.lottery(&g, p, policy)
+	case PolicyPickFirst:
+		err = b.pickFirst(&g, before, p)
+	case PolicyCustom:
+		g.rule, g.first = byChild, int32(p.locality)
 	default:
-		err = b.sequence(&g, before, p, c, policy.Kind)
+		err = b.sequence(&g, before, p, c, policy)
 	}
 	return g, err
 }

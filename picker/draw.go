@@ -14,9 +14,10 @@ import (
 const (
 	drawCluster = 1 + iota // of a weighted route
 	drawDrop
-	drawHash  // of an RPC that has none
-	drawProbe // of hosts with room
-	drawRoute // runtime_fraction of route 0; route i has drawRoute + i
+	drawHash                             // of an RPC that has none
+	drawProbe                            // of hosts with room
+	drawTicket                           // number 0 of a lottery; there are maxChoices
+	drawRoute  = drawTicket + maxChoices // runtime_fraction of route 0; route i has drawRoute + i
 )
 
 // draw returns the random word of decision k: output k of splitmix64 (Steele,

@@ -17,11 +17,20 @@ type EndpointState struct {
 	breaker *Breaker
 	silent  bool // a copy of load's, so that Finish need not fetch it
 	counted bool // in inFlight
-	// Connectivity is the state of the connection. The caller writes it, never
-	// while a Build that is given the endpoint runs; picks do not read it.
+	// Connectivity is the state of the connection. The caller writes this and the
+	// following fields, never while a Build that is given the endpoint runs; picks
+	// do not read them.
 	Connectivity Connectivity
+	// Ejected says that outlier detection has ejected the endpoint (A50). It then
+	// gets no RPC while it is READY, as if its connection had failed.
+	Ejected bool
 
-	inFlight atomic.Int32 // RPCs
+	inFlight atomic.Int32  // RPCs
+	weight   atomic.Uint32 // own weight, the bits of a float32
+
+	// ReadySince is when the endpoint became READY, in nanoseconds on the clock of
+	// Env.Now, for slow start; 0 is for long ago.
+	ReadySince int64
 }
 
 // Bind says what the endpoint's RPCs are counted with: the Load of its locality

@@ -34,6 +34,11 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 				end = g.first + int32(len(g.weights))
 				e := g.schedule.At(g.tickets.Load())
 				must(e >= 0 && e < len(g.weights) && g.weights[e] > 0, "group %d of cluster %d picks %d of %v", k, i, e, g.weights)
+			case byLottery:
+				for _, t := range g.lottery.tickets {
+					must(t.weight > 0 && t.index >= 0, "group %d of cluster %d has lots %v", k, i, g.lottery.tickets)
+					end = max(end, g.first+t.index+1)
+				}
 			case byHash:
 				end = g.first + int32(len(g.endpoints))
 				h := g.hashing

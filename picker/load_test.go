@@ -19,7 +19,7 @@ func TestSizes(t *testing.T) {
 		{"Counter", unsafe.Sizeof(Counter{}), lineSize},
 		{"Breaker", unsafe.Sizeof(Breaker{}), lineSize},
 		{"Load", unsafe.Sizeof(Load{}), lineSize},
-		{"EndpointState", unsafe.Sizeof(EndpointState{}), 24},
+		{"EndpointState", unsafe.Sizeof(EndpointState{}), 40},
 		{"aliasCell", unsafe.Sizeof(aliasCell{}), 16},
 	} {
 		if unsafe.Sizeof(uintptr(0)) == 8 && test.got != test.want {

@@ -58,21 +58,28 @@ func (p *Policy) CountsInFlight() bool {
 	return false
 }
 
-// check reports whether snapshots know the policy.
+// check reports whether snapshots can do what the policy says.
 func (p *Policy) check() error {
+	missing := false
 	switch p.Kind {
-	case PolicyEDF, PolicyRoundRobin:
-		return nil
+	case PolicyEDF, PolicyRoundRobin, PolicyClientWRR, PolicyPickFirst, PolicyCustom:
 	case PolicyRingHash, PolicyMaglev:
-		if p.Ring == nil {
-			return fmt.Errorf("policy kind %d has no parameters", p.Kind)
-		}
-		if strings.HasSuffix(p.Ring.RequestHeader, "-bin") { // A76
+		missing = p.Ring == nil
+		if !missing && strings.HasSuffix(p.Ring.RequestHeader, "-bin") { // A76
 			return fmt.Errorf("request header %q is binary", p.Ring.RequestHeader)
 		}
-		return nil
+	case PolicyLeastRequest:
+		missing = p.Least == nil
+	default:
+		return fmt.Errorf("policy kind %d is not supported", p.Kind)
 	}
-	return fmt.Errorf("policy kind %d is not supported", p.Kind)
+	if missing {
+		return fmt.Errorf("policy kind %d has no parameters", p.Kind)
+	}
+	if p.SlowStart != nil {
+		return p.SlowStart.check()
+	}
+	return nil
 }
 
 // RingPolicy parametrises ring_hash (A42) and maglev.

@@ -73,8 +73,8 @@ func (b *builder) visit(p *pool, cfg *Locality, state *LocalityState, breaker *B
 			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, cfg.Endpoints[i].Addr, e.Connectivity)
 		}
 		s := e.Connectivity
-		if cfg.Endpoints[i].Health == Draining {
-			s = TransientFailure // EDF-16
+		if cfg.Endpoints[i].Health == Draining || s == Ready && e.Ejected { // EDF-16, A50
+			s = TransientFailure
 		}
 		p.count[s]++
 		b.states = append(b.states, s)
@@ -95,12 +95,13 @@ const (
 // prospect returns what RPCs may hope for in p. Only the pools that offer most get
 // any (T-LOC-1).
 func (p *pool) prospect(kind PolicyKind) prospect {
-	switch waits := p.count[Idle]+p.count[Connecting] > 0; {
+	hashes := kind == PolicyRingHash || kind == PolicyMaglev
+	switch {
 	case p.count[Ready] > 0:
 		return good
-	case waits && (kind == PolicyRingHash || kind == PolicyMaglev):
+	case p.count[Idle] > 0 && (hashes || kind == PolicyCustom), p.count[Connecting] > 0 && hashes:
 		return lazy
-	case waits:
+	case p.count[Idle]+p.count[Connecting] > 0:
 		return hopeful
 	default:
 		return hopeless

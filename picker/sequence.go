@@ -5,48 +5,55 @@ package picker
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/xdslb/xdslb/edf"
 )
 
-// PolicyEDF and PolicyRoundRobin pick the endpoints of a group in their EDF
-// sequence. The place in it is a count of RPCs that is kept elsewhere: of a group
+// PolicyEDF, PolicyRoundRobin and PolicyClientWRR pick the endpoints of a group in
+// their EDF sequence, and differ in what weights are. PolicyPickFirst is the
+// sequence of a single endpoint. The place in it is a count of RPCs that is kept elsewhere: of a group
 // that is a locality, the Load's, so that the RPC is counted by being placed (D9a);
 // of a group of several localities a count of its own, besides which the RPC is
 // counted at the locality of the endpoint that it comes to (T-LRS-5).
 
 // sequence makes g the sequence of p's READY endpoints. before is the group's last
-// form, or nil. The sequence goes on if it has the same endpoints, and starts at a
-// random place if not.
-func (b *builder) sequence(g *group, before *group, p *pool, c *cluster, kind PolicyKind) (err error) {
+// form, or nil.
+func (b *builder) sequence(g *group, before *group, p *pool, c *cluster, policy *Policy) error {
 	if p.load != nil {
-		g.tickets = &p.load.issued
-	} else {
-		g.tickets, g.endpoints = &c.tickets.n, p.endpoints
+		return b.schedule(g, before, &p.load.issued, b.weigh(p, policy))
 	}
-	weights := b.weigh(p, kind)
+	g.endpoints = p.endpoints
+	return b.schedule(g, before, &c.tickets.n, b.weigh(p, policy))
+}
+
+// schedule gives g the sequence of weights, with its place counted by tickets. It
+// goes on where the last one was if it has the same endpoints, and starts at a
+// random place if not.
+func (b *builder) schedule(g *group, before *group, tickets *atomic.Uint64, weights []uint32) (err error) {
+	g.tickets = tickets
 	switch {
-	case before == nil || before.tickets != g.tickets || !sameActive(before.weights, weights):
+	case before == nil || before.tickets != tickets || !sameActive(before.weights, weights):
 		g.weights = slices.Clone(weights)
-		g.schedule, err = edf.Config{Weights: g.weights, Start: b.start(), Base: g.tickets.Load()}.Schedule()
+		g.schedule, err = edf.Config{Weights: g.weights, Start: b.start(), Base: tickets.Load()}.Schedule()
 	case slices.Equal(before.weights, weights):
 		g.weights, g.schedule = before.weights, before.schedule
 	default:
 		g.weights = slices.Clone(weights)
-		g.schedule, err = before.schedule.Reweigh(g.weights, g.tickets.Load())
+		g.schedule, err = before.schedule.Reweigh(g.weights, tickets.Load())
 	}
 	return err
 }
 
 // weigh returns the weights of p's endpoints, 0 for those that are not to be
 // picked, in memory that the next call reuses.
-func (b *builder) weigh(p *pool, kind PolicyKind) []uint32 {
+func (b *builder) weigh(p *pool, policy *Policy) []uint32 {
 	weights := b.weights[:0]
 	for i := range p.localities {
 		for k := range p.localities[i].Endpoints {
-			w := uint32(1)
-			if kind != PolicyRoundRobin {
-				w = p.localities[i].Endpoints[k].Weight
+			w := p.localities[i].Endpoints[k].Weight
+			if policy.Kind == PolicyRoundRobin {
+				w = 1
 			}
 			if p.states[len(weights)] != Ready {
 				w = 0
@@ -55,6 +62,12 @@ func (b *builder) weigh(p *pool, kind PolicyKind) []uint32 {
 		}
 	}
 	b.weights = weights
+	if policy.Kind == PolicyClientWRR {
+		ownWeights(weights, p)
+	}
+	if policy.SlowStart != nil && policy.SlowStart.warm(weights, p, b.env.Now) {
+		b.warming = true
+	}
 	return weights
 }
 

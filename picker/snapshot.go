@@ -32,6 +32,7 @@ type Snapshot struct {
 type cluster struct {
 	outcome Outcome // Picked if there is an endpoint to pick, else what picks come to
 	random  bool
+	warming bool
 	limit   uint32 // of breaker
 	dropped chance // by any of the drop categories
 	alias   *Alias // draws from groups; nil if there is only one
@@ -59,6 +60,9 @@ type Result struct {
 	// Index is the endpoint's index among all endpoints of the priority in use,
 	// its localities concatenated; of a dropped RPC, the index of the drop
 	// category.
+	//
+	// Of Delegate it is the locality's, or 0 if the policy makes one layer of
+	// them; of other outcomes 0.
 	Index int32
 	// Also is the index of a second endpoint, of PickedWake.
 	Also int32
@@ -67,7 +71,8 @@ type Result struct {
 // Outcome enumerates what a pick can come to.
 type Outcome uint8
 
-// The outcomes of a pick. All but Picked and PickedWake leave nothing to be undone.
+// The outcomes of a pick. All but Picked, PickedWake and Delegate leave nothing to be
+// undone.
 const (
 	Picked        Outcome = iota // the endpoint at Index; its EndpointState.Finish must follow
 	Queue                        // no endpoint yet: wait for another snapshot
@@ -78,6 +83,7 @@ const (
 	NotForwarding                // the route that matches does not forward; final (A36)
 	Wake                         // as Queue, and the endpoint at Index, which is IDLE, is to be connected (A61)
 	PickedWake                   // as Picked, and the endpoint at Also, which is IDLE, is to be connected (A76)
+	Delegate                     // to the balancer of the locality at Index; see PolicyCustom
 )
 
 // ClusterErr returns why the cluster with an index in Config.Clusters could not be
@@ -87,6 +93,14 @@ func (s *Snapshot) ClusterErr(cluster int) error {
 		return nil
 	}
 	return s.clusters[cluster].err
+}
+
+// Warming reports whether an endpoint of the cluster with an index in
+// Config.Clusters is in its slow start: its share is that of the moment of the
+// build, so the cluster's Version should change, and a build follow, every so often
+// until it is through.
+func (s *Snapshot) Warming(cluster int) bool {
+	return cluster >= 0 && cluster < len(s.clusters) && s.clusters[cluster].warming
 }
 
 // NeedsRandom reports whether any pick depends on its random word. If not, a
@@ -166,15 +180,22 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 		c.overload.Add()
 		return Result{Outcome: Overloaded, Route: route, Cluster: cluster}
 	}
-	if g.rule == byHash {
+	var endpoint int32
+	switch g.rule {
+	case byHash:
 		g.endpoints[found.Index-g.first].Begin()
 		return found
+	case byChild:
+		return Result{Outcome: Delegate, Route: route, Cluster: cluster, Index: g.first}
+	case byLottery:
+		endpoint = g.lottery.pick(r)
+	default:
+		endpoint = int32(g.schedule.At(g.tickets.Add(1) - 1))
+		if g.endpoints != nil {
+			g.endpoints[endpoint].Begin()
+		}
 	}
-	endpoint := g.schedule.At(g.tickets.Add(1) - 1)
-	if g.endpoints != nil {
-		g.endpoints[endpoint].Begin()
-	}
-	return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + int32(endpoint)}
+	return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + endpoint}
 }
 
 // drop counts an RPC that word x drops and returns the category.
