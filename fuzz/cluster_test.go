@@ -150,7 +150,8 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 		a := m.GetLoadAssignment().GetEndpoints()[0].GetLbEndpoints()[0].GetEndpoint().GetAddress().GetSocketAddress()
 		want.Kind, want.DNSHost, want.DNSTarget = resource.ClusterDNS, a.GetAddress(), net.JoinHostPort(a.GetAddress(), strconv.Itoa(int(a.GetPortValue())))
 	default:
-		if want.EDSService = m.GetEdsClusterConfig().GetServiceName(); want.EDSService == "" {
+		want.ServiceName = m.GetEdsClusterConfig().GetServiceName()
+		if want.EDSService = want.ServiceName; want.EDSService == "" {
 			want.EDSService = m.Name
 		}
 	}
