@@ -266,7 +266,7 @@ func TestBuildZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.Pick(bg, "/s/m", 0), (Result{NoRoute, -1, -1, 0, 0}); got != want || s.NeedsRandom() {
+	if got, want := s.Pick(bg, "/s/m", 0), (Result{NoRoute, -1, -1, 0}); got != want || s.NeedsRandom() {
 		t.Errorf("Pick = %+v, want %+v", got, want)
 	}
 	w := newWorld(zone("a", 1, endpoints(0, 1)))

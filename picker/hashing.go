@@ -99,24 +99,23 @@ func (h *hashing) seek(hash uint64) (host int, outcome Outcome) {
 // seekAny returns the outcome of an RPC that does not care where it goes (A76),
 // hash being a random word: the first host on the ring that is READY. An IDLE one
 // on the way is woken, unless a host is CONNECTING already, so that the ring comes
-// up one by one; it is also then, or the host itself if none is READY. Does not
-// allocate.
-func (h *hashing) seekAny(hash uint64) (host, also int, outcome Outcome) {
+// up one by one; if none is READY the RPC waits for it. Does not allocate.
+func (h *hashing) seekAny(hash uint64) (host int, outcome Outcome) {
 	host, ready := h.ready.find(hash)
 	first, prompt := h.prompt.find(hash)
 	switch {
 	case h.waiting && ready:
-		return host, 0, Picked
+		return host, Picked
 	case h.waiting:
-		return 0, 0, Queue
+		return 0, Queue
 	case !prompt:
-		return 0, 0, Failed
+		return 0, Failed
 	case !ready:
-		return first, 0, Wake
+		return first, Wake
 	case first == host:
-		return host, 0, Picked
+		return host, Picked
 	default:
-		return host, first, PickedWake
+		return host, PickedWake
 	}
 }
 
@@ -124,28 +123,41 @@ func (h *hashing) seekAny(hash uint64) (host, also int, outcome Outcome) {
 // RPC is not counted yet: it may have to wait.
 func (s *Snapshot) seek(ctx context.Context, route, cluster int32, c *cluster, g *group, r uint64) Result {
 	h := g.hashing
-	result := Result{Route: route, Cluster: cluster}
+	var host int
+	var outcome Outcome
 	hash, ok := s.requestHash(ctx, route, h.spec.fn, h.header)
-	var host, also int
 	if ok {
-		host, result.Outcome = h.seek(hash)
+		host, outcome = h.seek(hash)
 	} else {
 		hash = draw(r, drawHash)
-		host, also, result.Outcome = h.seekAny(hash)
+		host, outcome = h.seekAny(hash)
 	}
-	switch result.Outcome {
-	case PickedWake:
-		result.Also = g.first + int32(also)
-		fallthrough
-	case Picked:
+	switch outcome {
+	case Queue, Failed:
+		return Result{Outcome: outcome, Route: route, Cluster: cluster}
+	case Picked, PickedWake:
 		if h.load != nil {
 			host = h.balance(hash, host, c.breaker.InFlight(), g.endpoints, r)
 		}
-		fallthrough
-	case Wake:
-		result.Index = g.first + int32(host)
 	}
-	return result
+	return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: g.first + int32(host)}
+}
+
+// Asleep returns the index of the endpoint that is to be connected besides the one
+// that was picked, of a Result of s with outcome PickedWake. r is the random word of
+// that pick. Of other outcomes it is -1. O(1).
+func (s *Snapshot) Asleep(result Result, r uint64) int32 {
+	if result.Outcome != PickedWake {
+		return -1
+	}
+	c := s.clusters[result.Cluster]
+	i := 0
+	if c.alias != nil {
+		i = c.alias.Pick(r)
+	}
+	g := &c.groups[i]
+	host, _ := g.hashing.prompt.find(draw(r, drawHash))
+	return g.first + int32(host)
 }
 
 // A detour leads each hash to the first of some hosts that its way round the ring

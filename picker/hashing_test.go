@@ -153,9 +153,13 @@ func TestRingHashOracle(t *testing.T) {
 					h = draw(random, drawHash)
 				}
 				index, also, outcome := slowSeek(r, states, h, !*some)
-				want := Result{outcome, 0, 0, int32(index), int32(also)}
-				if got := s.Pick(bg, "/s/m", random); got != want {
+				want := Result{outcome, 0, 0, int32(index)}
+				got := s.Pick(bg, "/s/m", random)
+				if got != want {
 					t.Fatalf("seed %d, step %d, hash %#x, random %t: Pick = %+v, want %+v", seed, step, h, !*some, got, want)
+				}
+				if outcome == PickedWake && s.Asleep(got, random) != int32(also) {
+					t.Fatalf("seed %d, step %d, hash %#x: Asleep = %d, want %d", seed, step, h, s.Asleep(got, random), also)
 				}
 				seen[outcome]++
 			}
@@ -221,7 +225,8 @@ func TestMaglev(t *testing.T) {
 		alive := slices.ContainsFunc(list, func(e *EndpointState) bool { return e.Connectivity != TransientFailure })
 		for range 100 {
 			*hash, *some = rng.Uint64(), rng.IntN(4) > 0
-			got := s.Pick(bg, "/s/m", rng.Uint64())
+			r := rng.Uint64()
+			got := s.Pick(bg, "/s/m", r)
 			seen[got.Outcome]++
 			own := table.Pick(*hash)
 			switch state := list[got.Index].Connectivity; {
@@ -230,8 +235,8 @@ func TestMaglev(t *testing.T) {
 			case got.Outcome == Failed:
 			case (got.Outcome == Picked || got.Outcome == PickedWake) != (state == Ready), got.Outcome == Wake && state != Idle:
 				t.Fatalf("outcome %+v with an endpoint in state %d", got, state)
-			case got.Outcome == PickedWake && (list[got.Also].Connectivity != Idle || *some):
-				t.Fatalf("outcome %+v wakes an endpoint in state %d", got, list[got.Also].Connectivity)
+			case got.Outcome == PickedWake && (list[s.Asleep(got, r)].Connectivity != Idle || *some):
+				t.Fatalf("outcome %+v wakes an endpoint in state %d", got, list[s.Asleep(got, r)].Connectivity)
 			case *some && list[own].Connectivity != TransientFailure && got.Index != int32(own):
 				t.Fatalf("outcome %+v, want endpoint %d", got, own)
 			}

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -39,6 +40,13 @@ func TestInlining(t *testing.T) {
 		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {
 			t.Errorf("%s is not inlined", name)
 		}
+	}
+}
+
+// A Result stays in registers.
+func TestResultFields(t *testing.T) {
+	if n := reflect.TypeFor[Result]().NumField(); n > 4 {
+		t.Errorf("a Result has %d fields, more than the compiler keeps in registers", n)
 	}
 }
 

@@ -93,11 +93,11 @@ func placeOf(c *cluster, loads *ClusterLoad, id LocalityID) uint64 {
 func (o *oracle) pick(path string, r uint64) Result {
 	route := slowMatch(o.cfg.Routes, path, nil, r)
 	if route == noRoute {
-		return Result{NoRoute, -1, -1, 0, 0}
+		return Result{NoRoute, -1, -1, 0}
 	}
 	to := o.cfg.Routes[route].Clusters
 	if len(to) == 0 {
-		return Result{NotForwarding, route, -1, 0, 0}
+		return Result{NotForwarding, route, -1, 0}
 	}
 	name := to[drawIndex(len(to), draw(r, drawCluster), func(i int) uint32 { return to[i].Weight })].Name
 	cluster := int32(slices.IndexFunc(o.cfg.Clusters, func(c *Cluster) bool { return c.Name == name }))
@@ -107,19 +107,19 @@ func (o *oracle) pick(path string, r uint64) Result {
 		total += sum(l.weights)
 	}
 	if total == 0 && c.waits {
-		return Result{Queue, route, cluster, 0, 0}
+		return Result{Queue, route, cluster, 0}
 	} else if total == 0 {
-		return Result{Failed, route, cluster, 0, 0}
+		return Result{Failed, route, cluster, 0}
 	}
 	passed := chance(0)
 	for i, d := range c.leaf.Drops {
 		passed += (certain - passed).perMillion(d.PerMillion)
 		if passed.hit(draw(r, drawDrop)) {
-			return Result{Dropped, route, cluster, int32(i), 0}
+			return Result{Dropped, route, cluster, int32(i)}
 		}
 	}
 	if c.inFlight >= c.leaf.MaxRequests {
-		return Result{Overloaded, route, cluster, 0, 0}
+		return Result{Overloaded, route, cluster, 0}
 	}
 	c.inFlight++
 	k := drawIndex(len(c.localities), r, func(i int) uint32 {
@@ -134,7 +134,7 @@ func (o *oracle) pick(path string, r uint64) Result {
 	}
 	l := &c.localities[k]
 	l.place++
-	return Result{Picked, route, cluster, int32(index + slowEDF(l.weights, l.place-1)), 0}
+	return Result{Picked, route, cluster, int32(index + slowEDF(l.weights, l.place-1))}
 }
 
 // drawIndex leaves the choice to Alias, whose own tests say that it is fair.

@@ -178,12 +178,12 @@ func TestPickRoutes(t *testing.T) {
 		method string
 		want   Result
 	}{
-		{bg, "/stop/m", Result{NotForwarding, 0, -1, 0, 0}},
-		{bg, "/other/m", Result{NoRoute, -1, -1, 0, 0}},
-		{bg, "/one/m", Result{Picked, 2, 1, 0, 0}},
-		{bg, "/one/m", Result{Picked, 2, 1, 1, 0}},
-		{bg, "/head/m", Result{NoRoute, -1, -1, 0, 0}},
-		{context.WithValue(bg, key, "1"), "/head/m", Result{Picked, 3, 0, 0, 0}},
+		{bg, "/stop/m", Result{NotForwarding, 0, -1, 0}},
+		{bg, "/other/m", Result{NoRoute, -1, -1, 0}},
+		{bg, "/one/m", Result{Picked, 2, 1, 0}},
+		{bg, "/one/m", Result{Picked, 2, 1, 1}},
+		{bg, "/head/m", Result{NoRoute, -1, -1, 0}},
+		{context.WithValue(bg, key, "1"), "/head/m", Result{Picked, 3, 0, 0}},
 	} {
 		if got := s.Pick(test.ctx, test.method, 0); got != test.want {
 			t.Errorf("Pick(%q) = %+v, want %+v", test.method, got, test.want)
@@ -201,11 +201,11 @@ func TestPickRoutes(t *testing.T) {
 	if math.Abs(counts[0]-25000) > 5*math.Sqrt(100000*.25*.75) {
 		t.Errorf("weights 1:3 make %v", counts)
 	}
-	if got, want := s.PickCluster(bg, -1, 1, 0), (Result{Picked, -1, 1, 0, 0}); got != want {
+	if got, want := s.PickCluster(bg, -1, 1, 0), (Result{Picked, -1, 1, 0}); got != want {
 		t.Errorf("PickCluster(1) = %+v, want %+v", got, want)
 	}
 	for _, cluster := range []int32{-1, 2, math.MaxInt32} {
-		if got, want := s.PickCluster(bg, -1, cluster, 0), (Result{NoRoute, -1, -1, 0, 0}); got != want {
+		if got, want := s.PickCluster(bg, -1, cluster, 0), (Result{NoRoute, -1, -1, 0}); got != want {
 			t.Errorf("PickCluster(%d) = %+v, want %+v", cluster, got, want)
 		}
 	}
