@@ -83,7 +83,7 @@ func checkName(t *testing.T, typ resource.Type, value []byte) {
 	}
 	m := message(typ)
 	if proto.Unmarshal(value, m) == nil {
-		var field protoreflect.FieldDescriptor = m.ProtoReflect().Descriptor().Fields().ByNumber(1)
+		field := m.ProtoReflect().Descriptor().Fields().ByNumber(1)
 		if want := m.ProtoReflect().Get(field).String(); name != want {
 			t.Fatalf("Name(%v) = %q, %v, want %q", typ, name, err, want)
 		}

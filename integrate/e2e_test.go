@@ -241,3 +241,46 @@ func TestRollingRestart(t *testing.T) {
 		t.Logf("%d RPCs over %d restarts", calls, n)
 	}
 }
+
+// TestSeveralAddresses: an endpoint with additional addresses (A61) is reached
+// through any of them, is one endpoint for its weight, and keeps its connection
+// when the order of its addresses changes.
+func TestSeveralAddresses(t *testing.T) {
+	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	resources := func(first, second *xdstest.Backend) xdstest.Resources {
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(first, backends[2])})
+		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
+			Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(second)}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
+		}}
+		return r
+	}
+	backends[0].Stop() // only the additional address answers
+	set(t, control, resources(backends[0], backends[1]))
+	cc := dial(t, control.Bootstrap("n"))
+	counts := map[string]int{}
+	for counts[backends[1].Addr().String()] == 0 || counts[backends[2].Addr().String()] == 0 {
+		got, err := call(t, cc, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[got]++
+	}
+	clear(counts)
+	set(t, control, resources(backends[1], backends[0]))
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := control.WaitACK(ctx, xdstest.EDS); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		got, err := call(t, cc)
+		if err != nil {
+			t.Fatalf("RPC after the addresses changed places: %v", err)
+		}
+		counts[got]++
+	}
+	if n := counts[backends[1].Addr().String()]; n < 49 || n > 51 {
+		t.Errorf("the endpoint with two addresses got %d of 100 RPCs, want half", n)
+	}
+}
