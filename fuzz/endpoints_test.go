@@ -49,18 +49,19 @@ func endpointSeeds() []*endpointv3.ClusterLoadAssignment {
 		{},                     // no name
 		xdstest.Endpoints("s"), // nothing to pick (A27-CLA-4)
 		one(),
-		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1, 2, 3)...), zone("b", 0, 2, hosts(9, 5, 5)...)), // weights on both levels
-		xdstest.Endpoints("s", zone("b", 0, 2, hosts(9, 5, 5)...), zone("a", 0, 1, hosts(1, 3, 2, 1)...)), // the same in another order, one weight changed
-		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1)...), zone("a", 1, 1, hosts(2, 1)...)),          // two priorities
-		xdstest.Endpoints("s", zone("a", 1, 1, hosts(1, 1)...)),                                           // a gap in them (A27-CLA-5)
-		xdstest.Endpoints("s", zone("a", 0, 1), zone("a", 0, 1)),                                          // a locality twice (A27-CLA-6)
-		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1)...), zone("b", 0, 1, hosts(1, 1)...)),          // an address twice (A27-CLA-12)
-		xdstest.Endpoints("s", zone("a", 0, math.MaxUint32), zone("b", 0, 1)),                             // too much weight (A27-CLA-3)
-		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32, 1)...)),                           // likewise of endpoints (T-EDS-3)
-		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32-1, 1)...)),                         // the most there can be
-		xdstest.Endpoints("s", zone("a", 0, 1, draining...)),                                              // A55
-		xdstest.Endpoints("s", zone("a", 0, 1, unhealthy...)),                                             // A27-CLA-8
-		xdstest.Drop(xdstest.Drop(one(), "throttle", 250000), "all", 2000000),                             // more than everything
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1, 2, 3)...), zone("b", 0, 2, hosts(9, 5, 5)...)),                     // weights on both levels
+		xdstest.Endpoints("s", zone("b", 0, 2, hosts(9, 5, 5)...), zone("a", 0, 1, hosts(1, 3, 2, 1)...)),                     // the same in another order, one weight changed
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1)...), zone("a", 1, 1, hosts(2, 1)...)),                              // two priorities
+		xdstest.Endpoints("s", zone("a", 1, 1, hosts(1, 1)...)),                                                               // a gap in them (A27-CLA-5)
+		xdstest.Endpoints("s", zone("a", 0, 1), zone("a", 0, 1)),                                                              // a locality twice (A27-CLA-6)
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, 1)...), zone("b", 0, 1, hosts(1, 1)...)),                              // an address twice (A27-CLA-12)
+		xdstest.Endpoints("s", zone("a", 0, math.MaxUint32), zone("b", 0, 1)),                                                 // too much weight (A27-CLA-3)
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32, 1)...)),                                               // likewise of endpoints (T-EDS-3)
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32-1, 1)...)),                                             // the most there can be
+		xdstest.Endpoints("s", zone("a", 0, 1, hosts(1, math.MaxUint32)...), zone("b", 0, 1, hosts(2, math.MaxUint32, 0)...)), // in one layer more than a locality may have
+		xdstest.Endpoints("s", zone("a", 0, 1, draining...)),                                                                  // A55
+		xdstest.Endpoints("s", zone("a", 0, 1, unhealthy...)),                                                                 // A27-CLA-8
+		xdstest.Drop(xdstest.Drop(one(), "throttle", 250000), "all", 2000000),                                                 // more than everything
 		change(one(), func(l *endpointv3.LocalityLbEndpoints) { // left out, but what is in it is invalid
 			l.LoadBalancingWeight = nil
 			l.LbEndpoints[0].HostIdentifier = nil
