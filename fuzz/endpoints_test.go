@@ -9,10 +9,12 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -84,6 +86,41 @@ func endpointSeeds() []*endpointv3.ClusterLoadAssignment {
 	}
 }
 
+// wireSeeds are encodings that no encoder makes, and that mean something all the
+// same. Those of an endpoint are in the place of the only one of a valid resource.
+func wireSeeds() (list [][]byte) {
+	field := func(n protowire.Number, value ...string) string {
+		return string(protowire.AppendString(protowire.AppendTag(nil, n, protowire.BytesType), strings.Join(value, "")))
+	}
+	const port, named = "\x18\x50", "\x22\x04http"
+	ip := field(2, "10.0.0.1")
+	address := func(socket ...string) string { return field(1, field(1, socket...)) }
+	for _, endpoint := range []string{
+		field(1, address(ip, port)) + field(5, "name"),                       // the last of a oneof counts
+		field(5, "name") + field(1, address(ip, port)),                       //
+		field(1, address(ip, port, named)),                                   //
+		field(1, address(ip, named, port)),                                   //
+		field(1, field(1, field(1, ip, port), field(2))),                     //
+		field(1, field(1, field(1, ip, port), field(3), field(1, ip, port))), // and is not merged with what it was before
+		field(1, address(ip)) + field(1, address(port)),                      // two halves are merged
+		field(1, address(ip, port)) + field(4, "\x08\x00") + field(4),        // the weight stays 0
+		field(1, address(ip, port)) + "\x20\x05",                             // a weight of the wrong wire type
+		field(1, address(ip, port)) + "\x10\x80\x80\x80\x80\x10",             // a health beyond 32 bits
+		field(1, address(ip, "\x18\xd0\x80\x80\x80\x10")),                    // likewise a port
+		field(1, address(ip, port)) + "\x7b\x7c",                             // a group
+		field(1, address(ip, port)) + "\x7b",                                 // that does not end
+		field(1, address(ip, port), field(3, "\xff")),                        // a hostname that is not UTF-8
+		field(1, address(ip, port)) + field(3, field(1, field(1, "a\xff"))),  // nor is this
+		"\x10\x02" + field(1, "\x80"),                                        // left out, but malformed
+		field(1, address(ip, port), field(4, field(1, field(1, ip, port)))),  // an address twice in one endpoint
+		field(1, address(field(2, "::1%eth0"), port)),                        // a zone
+		field(1, address(field(2, "010.0.0.1"), port)),                       // octal, or not
+	} {
+		list = append(list, []byte(field(1, "s")+field(2, field(1, field(2, "z")), field(3, "\x08\x01"), field(2, endpoint))))
+	}
+	return list
+}
+
 // FuzzEndpoints takes an EDS resource, and another that came before it, through
 // decoding to picks.
 func FuzzEndpoints(f *testing.F) {
@@ -94,8 +131,9 @@ func FuzzEndpoints(f *testing.F) {
 		f.Add(b, b)
 		last = b
 	}
-	for _, b := range recorded(f, resource.EndpointsType, "-eds", "endpoints.txt") {
+	for _, b := range append(wireSeeds(), recorded(f, resource.EndpointsType, "-eds", "endpoints.txt")...) {
 		f.Add(b, last)
+		f.Add(slices.Concat(b, b), b) // merges the two
 		last = b
 	}
 	f.Fuzz(func(t *testing.T, value, before []byte) {

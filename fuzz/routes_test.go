@@ -62,10 +62,12 @@ func routeSeeds() []*routev3.RouteConfiguration {
 			with(xdstest.Route("", "c"), header(&routev3.HeaderMatcher{Name: "y", HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: -1, End: 8}}})),
 			with(xdstest.Route("", "d"), header(&routev3.HeaderMatcher{Name: "z", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: false}})),
 			with(xdstest.Route("", "e"), header(&routev3.HeaderMatcher{Name: "z-bin", HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}})),
-			with(xdstest.Route("", "f"), header(&routev3.HeaderMatcher{Name: "content-type", HeaderMatchSpecifier: &routev3.HeaderMatcher_SuffixMatch{SuffixMatch: "grpc"}})),
 			with(xdstest.Route("", "g"), header(&routev3.HeaderMatcher{Name: "w", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
 				MatchPattern: &matcherv3.StringMatcher_Contains{Contains: "Kk"}, IgnoreCase: true}}})),
-			with(xdstest.Route("", "h"), header(&routev3.HeaderMatcher{Name: "v", HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex("a|ab")}}))),
+			with(xdstest.Route("", "h"), header(&routev3.HeaderMatcher{Name: "v", HeaderMatchSpecifier: &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: regex("a|ab")}})),
+			with(xdstest.Route("", "i"), header(&routev3.HeaderMatcher{Name: "u", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+				MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "Kk"}, IgnoreCase: true}}})),
+			with(xdstest.Route("", "f"), header(&routev3.HeaderMatcher{Name: "content-type", HeaderMatchSpecifier: &routev3.HeaderMatcher_SuffixMatch{SuffixMatch: "grpc"}}))),
 		xdstest.RouteConfig("no action", &routev3.Route{Match: xdstest.Route("/s", "").Match, Action: &routev3.Route_NonForwardingAction{NonForwardingAction: new(routev3.NonForwardingAction)}}),
 		xdstest.RouteConfig("hash", xdstest.HashHeader(xdstest.Route("", "c"), "x")),
 	}
@@ -80,8 +82,10 @@ func FuzzRouteConfig(f *testing.F) {
 		seeds = append(seeds, encode(f, m))
 	}
 	for i, b := range seeds {
-		f.Add(b, "a.example.com", "/s/m", "v\n7\n\nKK\nab", uint64(i)<<60)
-		f.Add(b, "echo.app.svc.cluster.local", "/S/M", "v|w\n08", ^uint64(0))
+		f.Add(b, "a.example.com", "/s/m", "v\n7", uint64(i)<<60)
+		f.Add(b, "b.Example.com", "/S/M", "v|w\n08", ^uint64(0)) // two patterns with a wildcard
+		f.Add(b, "a.b", "/s", "\n8\nz\nxKKx", uint64(5))
+		f.Add(b, ".example.com", "/", "\n-2\nz\n\nab\nkK", uint64(5)) // a wildcard is not empty
 	}
 	f.Fuzz(func(t *testing.T, value []byte, authority, path, headers string, r uint64) {
 		var v any

@@ -40,6 +40,9 @@ func FuzzUnwrap(f *testing.F) {
 		twice := wrap(&discoveryv3.Resource{Resource: once}) // the second wrapper is of no type that there is
 		f.Add(twice.TypeUrl, twice.Value)
 	}
+	halves := append(encode(f, &discoveryv3.Resource{Resource: &anypb.Any{TypeUrl: xdstest.EDS}}),
+		encode(f, &discoveryv3.Resource{Resource: &anypb.Any{Value: entries[3].Value}})...)
+	f.Add(wrapperURL, halves) // are merged
 	f.Fuzz(func(t *testing.T, url string, value []byte) {
 		entry := &anypb.Any{TypeUrl: url, Value: value}
 		gotURL, got, err := resource.Unwrap(entry)
