@@ -123,6 +123,16 @@ func (c *cluster) status() picker.Connectivity {
 	}
 }
 
+// choosy reports whether RPCs may wait for a certain endpoint of the cluster
+// while others are READY.
+func (c *cluster) choosy() bool {
+	switch c.inUse.leaf.cfg.Policy.Kind {
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest:
+		return false
+	}
+	return true
+}
+
 // refresh computes view and state if something changed: O(endpoints of the
 // priority in use) after a change of the set, else O(1).
 func (c *cluster) refresh() {

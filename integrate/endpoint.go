@@ -37,6 +37,9 @@ type endpoint struct {
 func newEndpoint(loc *locality) *endpoint {
 	e := &endpoint{loc: loc, orca: loc.orca}
 	e.Bind(loc.load, loc.prio.leaf.breaker.Breaker)
+	if loc.counted {
+		e.CountInFlight()
+	}
 	e.done = e.finish
 	return e
 }

@@ -59,7 +59,7 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	} else {
 		res = s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
 	}
-	if res.Outcome == picker.Picked {
+	if res.Outcome == picker.Picked || res.Outcome == picker.PickedWake {
 		return s.clusters[res.Cluster].picks[res.Index], nil
 	}
 	return p.refuse(info, s, res)
@@ -71,7 +71,7 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 //go:noinline
 func (p *stablePicker) refuse(info balancer.PickInfo, s *published, res picker.Result) (balancer.PickResult, error) {
 	switch res.Outcome {
-	case picker.Queue:
+	case picker.Queue, picker.Wake: // endpoints connect without being asked
 		return p.wait(info, s, nil)
 	case picker.Failed:
 		return p.wait(info, s, s.clusters[res.Cluster].failed)

@@ -48,6 +48,7 @@ type locality struct {
 	cfg       []picker.Endpoint
 	load      *picker.Load
 	orca      *orcaSink
+	counted   bool        // the endpoints count the RPCs they have in flight
 	endpoints []*endpoint // parallel to cfg
 }
 

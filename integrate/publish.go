@@ -83,8 +83,8 @@ func (b *lb) announce(state connectivity.State) {
 }
 
 // render builds what picks read. It reports whether anything changed that can
-// help an RPC that waits: another configuration, or a cluster that became
-// READY or failed.
+// help an RPC that waits: another configuration, a cluster that became READY or
+// failed, or another endpoint of one whose RPCs wait for a certain one.
 func (b *lb) render(prev *published) (next *published, helps bool) {
 	next = &published{fatal: b.fatal}
 	if b.cfg == nil {
@@ -97,7 +97,7 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 	for i, cc := range b.cfg.Clusters {
 		c := b.clusters[cc.Name]
 		status := c.status()
-		helps = helps || c.dirty && (status == picker.TransientFailure || status == picker.Ready && !c.ready)
+		helps = helps || c.dirty && (status == picker.TransientFailure || status == picker.Ready && (!c.ready || c.choosy()))
 		c.refresh()
 		c.ready = status == picker.Ready
 		next.clusters[i], states[i] = c.view, c.state

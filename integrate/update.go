@@ -173,12 +173,18 @@ func (m *move) abandonLocality(l *locality) {
 func (m *move) match(p *priority) {
 	olds := p.localities
 	p.localities = make([]*locality, len(p.cfg.Localities))
+	counted := p.leaf.cfg.Policy.CountsInFlight()
 	for i := range p.cfg.Localities {
 		cfg := &p.cfg.Localities[i]
 		load := p.leaf.load.Locality(cfg.ID)
 		k := slices.IndexFunc(olds, func(l *locality) bool { return l != nil && l.id == cfg.ID })
-		if k < 0 || olds[k].load != load {
-			l := &locality{prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, orca: p.leaf.sink(cfg.ID), endpoints: make([]*endpoint, len(cfg.Endpoints))}
+		if k < 0 || olds[k].load != load || olds[k].counted != counted {
+			// Endpoints that come from elsewhere are other ones: what their
+			// RPCs are counted with is settled when they are made.
+			l := &locality{
+				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, orca: p.leaf.sink(cfg.ID), counted: counted,
+				endpoints: make([]*endpoint, len(cfg.Endpoints)),
+			}
 			for j := range l.endpoints {
 				m.fresh = append(m.fresh, opening{l, j})
 			}

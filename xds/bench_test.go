@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -43,7 +44,7 @@ func newDirect(tb testing.TB) *direct {
 		tb.Fatal(err)
 	}
 	d := &direct{w: &counter{}}
-	d.c = Acquire(cfg, Options{Linger: -1, DialOptions: []grpc.DialOption{
+	d.c = Acquire(cfg, Options{Linger: -1, ConnectNotice: time.Hour, DialOptions: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }),
 	}})
 	tb.Cleanup(func() { d.c.Release(); <-d.c.done })

@@ -11,9 +11,13 @@ import (
 )
 
 // policies converts the load balancing policies of clusters, as far as
-// snapshots know them: a resource that was accepted can be used.
+// channels carry them out: a resource that was accepted can be used.
 var policies = (*lbpolicy.Registry)(nil).Restrict(func(kind picker.PolicyKind) bool {
-	return kind == picker.PolicyEDF || kind == picker.PolicyRoundRobin
+	switch kind {
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyRingHash, picker.PolicyMaglev, picker.PolicyLeastRequest:
+		return true
+	}
+	return false
 })
 
 // policy returns the load balancing policy of a cluster, from whichever field
