@@ -99,9 +99,10 @@ func FuzzRing(f *testing.F) {
 	for i, w := range weightSeeds {
 		f.Add("10.0.0.1:80\n10.0.0.2:80\n10.0.0.3:80\n10.0.0.4:80", encodeWeights(w), uint16(8), uint16(64), i%3 > 0, uint64(5), "10.0.0.2:80\n10.0.0.9:80")
 	}
-	f.Add("a\na\n\n", []byte{}, uint16(10), uint16(10), true, uint64(1), "a")               // equal keys and no key
-	f.Add("a\nb\nc", []byte{}, uint16(10), uint16(2), true, uint64(0), "b\na\nc")           // more hosts than entries; max below min
-	f.Add("a\nb\nc\nd\ne", []byte{}, uint16(1), uint16(2), false, ^uint64(0), "e\nd\nc\nb") // likewise
+	f.Add("a\nb", encodeWeights([]uint32{math.MaxUint32 - 1, 1}), uint16(9), uint16(9), true, uint64(2), "a\nb\nc") // the largest sum
+	f.Add("a\na\n\n", []byte{}, uint16(10), uint16(10), true, uint64(1), "a")                                       // equal keys and no key
+	f.Add("a\nb\nc", []byte{}, uint16(10), uint16(2), true, uint64(0), "b\na\nc")                                   // more hosts than entries; max below min
+	f.Add("a\nb\nc\nd\ne", []byte{}, uint16(1), uint16(2), false, ^uint64(0), "e\nd\nc\nb")                         // likewise
 	f.Fuzz(func(t *testing.T, keys string, list []byte, minSize, maxSize uint16, xxh64 bool, usable uint64, others string) {
 		minSize, maxSize = minSize%1024, maxSize%2048
 		fn := ringhash.XXH3
