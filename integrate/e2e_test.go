@@ -284,3 +284,116 @@ func TestSeveralAddresses(t *testing.T) {
 		t.Errorf("the endpoint with two addresses got %d of 100 RPCs, want half", n)
 	}
 }
+
+// TestWaitForReady: RPCs that wait for ready and were made while the control
+// plane could not be reached, or before it had the resource, all succeed once
+// the configuration arrives.
+func TestWaitForReady(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	resources := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	calls := func(cc *grpc.ClientConn) (finished func()) {
+		const n = 20
+		done := make(chan error, n)
+		for range n {
+			go func() {
+				_, err := call(t, cc, grpc.WaitForReady(true))
+				done <- err
+			}()
+		}
+		return func() {
+			t.Helper()
+			for range n {
+				if err := <-done; err != nil {
+					t.Errorf("an RPC that waits for ready failed: %v", err)
+				}
+			}
+		}
+	}
+	t.Run("no control plane", func(t *testing.T) {
+		control := xdstest.New(t, xdstest.Options{})
+		set(t, control, resources)
+		control.Stop()
+		cc := dial(t, control.Bootstrap("a"))
+		finished := calls(cc)
+		if _, err := call(t, cc); err == nil { // by then they have been told to wait
+			t.Error("an RPC succeeded without a control plane")
+		}
+		if err := control.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		finished()
+	})
+	t.Run("no resource", func(t *testing.T) {
+		control := xdstest.New(t, xdstest.Options{})
+		cc := dial(t, control.Bootstrap("b"))
+		finished := calls(cc)
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if err := control.Wait(ctx, func() bool { return len(control.Stats(xdstest.LDS).Names) > 0 }); err != nil {
+			t.Fatal(err)
+		}
+		set(t, control, resources)
+		finished()
+	})
+}
+
+// TestManyTargets: fifty targets of one bootstrap share one ADS stream, and one
+// copy of each resource (D4).
+func TestManyTargets(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	shared := xdstest.Service("shared", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	const n = 50
+	for i := range n {
+		shared.Listeners = append(shared.Listeners, xdstest.Listener(fmt.Sprintf("t%d", i), "shared"))
+	}
+	set(t, control, shared)
+	ours, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		cc, err := grpc.NewClient(fmt.Sprintf("xds:///t%d", i), append(ours, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cc.Close() })
+		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if open, total := control.Streams(); open != 1 || total != 1 {
+		t.Errorf("%d streams open of %d, want one", open, total)
+	}
+	if names := control.Stats(xdstest.CDS).Names; len(names) != 1 {
+		t.Errorf("clusters %q are subscribed to, want one", names)
+	}
+}
+
+// TestRedial: channels that are made, used and closed leave nothing behind; the
+// package's TestMain counts the goroutines.
+func TestRedial(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	n := 500
+	if testing.Short() {
+		n = 50
+	}
+	keep := dial(t, control.Bootstrap("n"))
+	if _, err := call(t, keep, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		cc := dial(t, control.Bootstrap("n"))
+		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+			t.Fatal(err)
+		}
+		if err := cc.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if open, total := control.Streams(); open != 1 || total != 1 {
+		t.Errorf("%d streams open of %d, want one for all channels", open, total)
+	}
+}
