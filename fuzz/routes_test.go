@@ -82,7 +82,7 @@ func FuzzRouteConfig(f *testing.F) {
 		seeds = append(seeds, encode(f, m))
 	}
 	for i, b := range seeds {
-		f.Add(b, "a.example.com", "/s/m", "v\n7", uint64(i)<<60)
+		f.Add(b, "a.example.com", "/s/m", "va\n-1", uint64(i)<<60)
 		f.Add(b, "b.Example.com", "/S/M", "v|w\n08", ^uint64(0)) // two patterns with a wildcard
 		f.Add(b, "a.b", "/s", "\n8\nz\nxKKx", uint64(5))
 		f.Add(b, ".example.com", "/", "\n-2\nz\n\n\nkK", uint64(5)) // a wildcard is not empty
@@ -174,12 +174,13 @@ func fold(s string) string {
 func checkMatch(t *testing.T, routes []picker.Route, path, headers string, r uint64) {
 	t.Helper()
 	values := make(map[string][]string)
-	lines := strings.Split(headers, "\n")
+	lines, named := strings.Split(headers, "\n"), make(map[string]bool)
 	for _, route := range routes {
 		for _, h := range route.Headers {
-			if _, known := values[h.Name]; !known && len(values) < len(lines) && lines[len(values)] != "" {
-				values[h.Name] = strings.Split(lines[len(values)], "|")
+			if i := len(named); !named[h.Name] && i < len(lines) && lines[i] != "" {
+				values[h.Name] = strings.Split(lines[i], "|")
 			}
+			named[h.Name] = true
 		}
 	}
 	var possible []int32 // in order; the last is certain
