@@ -51,10 +51,10 @@ func TestSlots(t *testing.T) {
 // their host while it has room, and spread over the others when it has not.
 func TestBalance(t *testing.T) {
 	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
-		const n, rounds = 10, 2000
+		const n, rounds = 100, 5000
 		w, hash, _ := ringWorld(kind, RingPolicy{MinSize: 1009, MaxSize: 1009, BalanceFactor: 150}, zone("a", 1, endpoints(0, make([]uint32, n)...)))
 		for i := range n {
-			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1
+			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1 + uint32(i%3)
 		}
 		s, list := w.build(t), w.flat(0)
 		h := s.clusters[0].groups[0].hashing
@@ -75,12 +75,14 @@ func TestBalance(t *testing.T) {
 				moved++
 			}
 		}
-		most := int32(0)
-		for _, e := range list {
-			most = max(most, e.inFlight.Load())
+		over := 0
+		for i, e := range list {
+			if int64(e.inFlight.Load()) > h.load.slots(i, rounds)+1 {
+				over++
+			}
 		}
-		if limit := int32(h.load.slots(own, rounds)) + 1; most > limit+1 || moved < rounds*4/5 || squeezed > rounds/100 {
-			t.Errorf("kind %d: a host has %d RPCs, want at most %d; %d moved, %d found no room", kind, most, limit, moved, squeezed)
+		if over > 0 || moved < rounds*9/10 || squeezed > rounds/100 {
+			t.Errorf("kind %d: %d hosts have more RPCs than they should; %d moved, %d found no room", kind, over, moved, squeezed)
 		}
 		for _, e := range list {
 			for e.inFlight.Load() > 0 {

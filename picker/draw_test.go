@@ -99,7 +99,8 @@ func TestDropCategory(t *testing.T) {
 // of each come up equally often.
 func TestDrawIndependent(t *testing.T) {
 	const rounds, cells = 1 << 18, 64
-	pairs := [][2]uint64{{0, drawCluster}, {0, drawDrop}, {0, drawRoute}, {drawCluster, drawDrop}, {drawDrop, drawRoute}, {drawRoute, drawRoute + 1}}
+	pairs := [][2]uint64{{0, drawCluster}, {0, drawDrop}, {0, drawRoute}, {drawCluster, drawDrop}, {drawDrop, drawRoute}, {drawRoute, drawRoute + 1},
+		{0, drawTicket}, {drawTicket, drawTicket + 1}, {drawTicket + maxChoices - 1, drawRoute}, {0, drawHash}, {drawHash, drawProbe}, {drawProbe, drawTicket}}
 	for _, p := range pairs {
 		rng := rand.New(rand.NewPCG(9, p[0]<<8|p[1]))
 		var counts [cells]float64

@@ -29,7 +29,7 @@ type EndpointState struct {
 	weight   atomic.Uint32 // own weight, the bits of a float32
 
 	// ReadySince is when the endpoint became READY, in nanoseconds on the clock of
-	// Env.Now, for slow start; 0 is for long ago.
+	// Env.Now. Only slow start wants to know.
 	ReadySince int64
 }
 

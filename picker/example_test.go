@@ -85,3 +85,76 @@ func ExampleBuild() {
 	// picks: [5 0 5]
 	// load: {Issued:10 OK:10 Failed:0 InProgress:0}
 }
+
+// headerKey is the context key of an RPC's header, which in gRPC is metadata.
+type headerKey string
+
+// Endpoints of a policy that hashes are connected when an RPC belongs to them: until
+// then it comes to Wake, and waits.
+func ExampleSnapshot_Pick() {
+	cfg := &picker.Config{
+		Routes: []picker.Route{{
+			Hash:     []picker.HashPolicy{{Header: "user"}},
+			Clusters: []picker.WeightedCluster{{Name: "cache", Weight: 1}},
+		}},
+		Clusters: []*picker.Cluster{{
+			Name: "cache",
+			Leaves: []picker.Leaf{{
+				Policy: picker.Policy{
+					Kind: picker.PolicyRingHash,
+					Flat: true,
+					Ring: &picker.RingPolicy{MinSize: 1024, MaxSize: 4096, XXH64: true},
+				},
+				MaxRequests: 1024,
+				Priorities: []picker.Priority{{Localities: []picker.Locality{{
+					Weight: 1,
+					Endpoints: []picker.Endpoint{
+						{Addr: netip.MustParseAddrPort("10.0.0.1:443"), Weight: 1},
+						{Addr: netip.MustParseAddrPort("10.0.0.2:443"), Weight: 1},
+					},
+				}}}},
+			}},
+		}},
+	}
+	var (
+		breaker   picker.Breaker
+		load      picker.ClusterLoad
+		local     = load.Locality(picker.LocalityID{})
+		endpoints = []*picker.EndpointState{{}, {}} // both are Idle
+		state     = picker.ClusterState{
+			Localities: []picker.LocalityState{{Load: local, Endpoints: endpoints}},
+			Breaker:    &breaker,
+			Overload:   load.Overload(),
+		}
+		env = picker.Env{Header: func(ctx context.Context, name string) []string {
+			return []string{ctx.Value(headerKey(name)).(string)}
+		}}
+		snapshot *picker.Snapshot
+	)
+	for _, e := range endpoints {
+		e.Bind(local, &breaker)
+	}
+	for _, user := range []string{"ann", "ann", "bob", "eve", "ann"} {
+		state.Version++
+		next, err := picker.Build(snapshot, cfg, []picker.ClusterState{state}, env)
+		if err != nil {
+			panic(err)
+		}
+		snapshot = next
+		ctx := context.WithValue(context.Background(), headerKey("user"), user)
+		switch result := snapshot.Pick(ctx, "/package.Service/Method", 0); result.Outcome {
+		case picker.Picked:
+			fmt.Println(user, "goes to", cfg.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[result.Index].Addr)
+			endpoints[result.Index].Finish(picker.CallOK)
+		case picker.Wake:
+			fmt.Println(user, "waits")
+			endpoints[result.Index].Connectivity = picker.Ready // which takes longer in real life
+		}
+	}
+	// Output:
+	// ann waits
+	// ann goes to 10.0.0.2:443
+	// bob waits
+	// eve goes to 10.0.0.2:443
+	// ann goes to 10.0.0.2:443
+}

@@ -61,10 +61,8 @@ func (h *hashing) sameHosts(o *hashing) bool { return h.ring == o.ring && h.tabl
 // all hosts in one state it is no detour at all.
 func (h *hashing) detours() {
 	var present uint8 // states that hosts are in
-	for i, s := range h.states {
-		if h.hosts[i].Weight > 0 {
-			present |= 1 << s
-		}
+	for _, s := range h.states {
+		present |= 1 << s
 	}
 	var made [16]*detour // by states that it leads to
 	to := func(states uint8) *detour {
@@ -186,7 +184,7 @@ func newDetour(p *placement, states []Connectivity, to uint8) *detour {
 	member := make([]bool, len(states))
 	var list []int32
 	for i, s := range states {
-		if p.hosts[i].Weight > 0 && to&(1<<s) != 0 {
+		if to&(1<<s) != 0 {
 			member[i] = true
 			if p.table != nil {
 				list = append(list, int32(i))

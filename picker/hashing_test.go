@@ -124,7 +124,9 @@ func TestRingHashOracle(t *testing.T) {
 			}
 			mix := pick(rng, []Connectivity{Ready}, []Connectivity{TransientFailure}, []Connectivity{Ready, Idle}, []Connectivity{Idle, TransientFailure}, []Connectivity{Ready, Connecting, Idle, TransientFailure, TransientFailure})
 			for _, e := range w.flat(0) {
-				e.Connectivity = pick(rng, mix...)
+				if step%2 == 0 {
+					e.Connectivity = pick(rng, mix...)
+				}
 			}
 			w.states[0].Version++
 			s := w.build(t)
@@ -178,6 +180,10 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 		var l []Endpoint
 		if i < len(old) && rng.IntN(2) == 0 {
 			l = slices.Clone(old[i].Endpoints)
+			if len(l) > 0 && rng.IntN(2) == 0 {
+				k := rng.IntN(len(l))
+				l[k] = Endpoint{Addr: address(i*100 + 50 + rng.IntN(50)), Weight: 1}
+			}
 		}
 		for range rng.IntN(4) {
 			l = append(l, Endpoint{Addr: address(i*100 + len(l)), Weight: 1})

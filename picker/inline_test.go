@@ -35,7 +35,7 @@ func TestInlining(t *testing.T) {
 	out := compile(t, "-m")
 	for _, name := range []string{
 		"(*Alias).Pick", "draw", "chance.hit", "(*Breaker).Acquire", "(*Breaker).Release", "(*Counter).Add",
-		"(*Load).ticket", "(*Load).finish", "(*EndpointState).Begin", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
+		"(*Load).ticket", "(*Load).finish", "(*bounds).slots", "(*EndpointState).Begin", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
 	} {
 		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {
 			t.Errorf("%s is not inlined", name)

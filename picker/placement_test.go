@@ -99,6 +99,18 @@ func TestRingTakesOver(t *testing.T) {
 				t.Errorf("kind %d: after change %d hosts are %v, want %v", kind, name, after.hosts, want)
 			}
 		}
+		l := w.leaf(0).Priorities[0].Localities[0].Endpoints
+		for _, weight := range []uint32{1, 9} {
+			w.leaf(0).Priorities = []Priority{{Localities: []Locality{zone("a", 1, l[:1]), zone("b", weight, l[1:])}}}
+			w.renew(0)
+			want := hostsOf(nil, w.leaf(0).Priorities[0].Localities)
+			if after := of(w.build(t)); !slices.Equal(after.hosts, want) {
+				t.Errorf("kind %d: with a locality of weight %d hosts are %v, want %v", kind, weight, after.hosts, want)
+			}
+			for _, e := range w.flat(0) {
+				e.Connectivity = Ready
+			}
+		}
 		w.leaf(0).Policy.Ring = &RingPolicy{MinSize: 103, MaxSize: 103}
 		w.renew(0)
 		if after := of(w.build(t)); after.spec.minSize != 103 || after.ring != nil && after.ring.Len() != 103 {

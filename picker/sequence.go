@@ -29,11 +29,12 @@ func (b *builder) sequence(g *group, before *group, p *pool, c *cluster, policy 
 
 // schedule gives g the sequence of weights, with its place counted by tickets. It
 // goes on where the last one was if it has the same endpoints, and starts at a
-// random place if not.
+// random place if not. A group that has a last form has the same count, or a single
+// endpoint, of which all places are the same.
 func (b *builder) schedule(g *group, before *group, tickets *atomic.Uint64, weights []uint32) (err error) {
 	g.tickets = tickets
 	switch {
-	case before == nil || before.tickets != tickets || !sameActive(before.weights, weights):
+	case before == nil || before.schedule == nil || !sameActive(before.weights, weights):
 		g.weights = slices.Clone(weights)
 		g.schedule, err = edf.Config{Weights: g.weights, Start: b.start(), Base: tickets.Load()}.Schedule()
 	case slices.Equal(before.weights, weights):

@@ -88,3 +88,32 @@ func TestFlatOneLocality(t *testing.T) {
 		t.Errorf("%d RPCs were counted, want 7, and %d twice", got, s.clusters[0].tickets.Load())
 	}
 }
+
+// The place of a sequence is a count, so one that is counted elsewhere is another
+// sequence, though it be of the same endpoints.
+func TestFlatChangesCount(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 2, 4)))
+	w.leaf(0).Policy.Flat = true
+	before := w.build(t).clusters[0].groups[0].schedule
+	w.leaf(0).Priorities = []Priority{{Localities: []Locality{w.leaf(0).Priorities[0].Localities[0], zone("b", 1, nil)}}}
+	w.renew(0)
+	if w.build(t).clusters[0].groups[0].schedule == before {
+		t.Error("the sequence goes on with another count")
+	}
+	if got, want := picks(t, w.snapshot, 7), "cbccabc"; got != want {
+		t.Errorf("picks %s, want %s", got, want)
+	}
+}
+
+// Building does not write to what it is given.
+func TestFlatDoesNotWrite(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 1, endpoints(1, 1)))
+	w.leaf(0).Policy.Flat = true
+	a, b := &w.states[0].Localities[0].Endpoints, w.states[0].Localities[1].Endpoints
+	spare := new(EndpointState)
+	*a = append(append(make([]*EndpointState, 0, 2), *a...), spare)[:1]
+	w.build(t)
+	if (*a)[:2][1] != spare || b[0] == spare {
+		t.Error("a build wrote behind a slice of endpoints")
+	}
+}

@@ -41,7 +41,7 @@ func (s *SlowStart) warm(weights []uint32, p *pool, now int64) bool {
 	warming, lightest, sum := false, uint64(math.MaxUint32), uint64(0)
 	for i, w := range weights {
 		if w > 0 {
-			warming = warming || s.age(p.endpoints[i], now) < s.Window
+			warming = warming || age(p.endpoints[i], now) < s.Window
 			lightest, sum = min(lightest, uint64(w)), sum+uint64(w)
 		}
 	}
@@ -52,8 +52,8 @@ func (s *SlowStart) warm(weights []uint32, p *pool, now int64) bool {
 	for i, w := range weights {
 		if w > 0 {
 			whole := uint64(w) * scale
-			if age := s.age(p.endpoints[i], now); age < s.Window {
-				whole = max(uint64(math.Round(float64(whole)*s.factor(age))), 1)
+			if since := age(p.endpoints[i], now); since < s.Window {
+				whole = max(uint64(math.Round(float64(whole)*s.factor(since))), 1)
 			}
 			weights[i] = uint32(whole)
 		}
@@ -62,9 +62,6 @@ func (s *SlowStart) warm(weights []uint32, p *pool, now int64) bool {
 }
 
 // age returns for how long e has been READY.
-func (s *SlowStart) age(e *EndpointState, now int64) time.Duration {
-	if e.ReadySince == 0 {
-		return s.Window
-	}
-	return time.Duration(max(now-e.ReadySince, 0))
+func age(e *EndpointState, now int64) time.Duration {
+	return time.Duration(now - e.ReadySince)
 }

@@ -46,7 +46,7 @@ func TestSlowStartShares(t *testing.T) {
 			for i, e := range w.flat(0) {
 				e.Connectivity = Ready
 				e.SetWeight(5)
-				e.ReadySince = int64(i) * 1000 * second // 0 is for ever
+				e.ReadySince = int64(i) * 1000 * second
 			}
 			list, rng := w.flat(0), newRand(1)
 			for _, age := range []int64{0, 1, 15, 40, 60} {
@@ -95,6 +95,26 @@ func TestSlowStartEnds(t *testing.T) {
 	s := w.build(t)
 	if got := s.clusters[0].groups[0].weights; s.Warming(0) || got[0] != 1 || got[1] != 2 {
 		t.Errorf("after the window Warming = %t, weights %v", s.Warming(0), got)
+	}
+}
+
+// Scaling weights up must not make them overflow, however far apart they are.
+func TestSlowStartScale(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 1<<31)))
+	w.leaf(0).Policy.SlowStart = &SlowStart{Window: 100, Aggression: 1}
+	w.flat(0)[0].ReadySince, w.env.Now = 1000, 1050
+	if got := w.build(t).clusters[0].groups[0].weights; got[0] != 1 || got[1] != 1<<31 {
+		t.Errorf("weights %v", got)
+	}
+}
+
+// One cluster's slow start is not another's.
+func TestWarmingByCluster(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1)))
+	w.leaf(0).Policy.SlowStart = &SlowStart{Window: 100, Aggression: 1}
+	w.add(Leaf{Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(0, 1))}}}})
+	if s := w.build(t); !s.Warming(0) || s.Warming(1) {
+		t.Errorf("Warming = %t, %t, want true, false", s.Warming(0), s.Warming(1))
 	}
 }
 

@@ -29,7 +29,8 @@ type ClusterState struct {
 
 	// Localities are those of the priority in use, in the order of the
 	// configuration. If none of their endpoints is READY, RPCs wait if one of
-	// them may become so, and fail otherwise (T-LOC-1).
+	// them may become so, and fail otherwise (T-LOC-1); if the policy hashes,
+	// that goes for the endpoint that an RPC belongs to.
 	Localities []LocalityState
 
 	// The counters are set, all of them, where Leaf is not -1.
@@ -39,7 +40,9 @@ type ClusterState struct {
 }
 
 // LocalityState is the state of one locality of the priority in use. Its
-// endpoints are bound to its Load and the cluster's Breaker.
+// endpoints are bound to its Load and the cluster's Breaker, and count their RPCs in
+// flight if the policy wants it (EndpointState.CountInFlight). Snapshots may keep the
+// slice: it is not written after it was handed over.
 type LocalityState struct {
 	Load      *Load            // of no other locality of the priority
 	Endpoints []*EndpointState // in the order of the configuration
