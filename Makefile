@@ -52,4 +52,4 @@ bench-once: ## Every benchmark once, so that none rots.
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.
 	@set -e; for t in $$($(GO) test -list '^Fuzz' ./fuzz | grep ^Fuzz); do \
-		echo "fuzz $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) ./fuzz; done
+		echo "fuzz $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./fuzz; done

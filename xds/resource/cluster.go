@@ -5,7 +5,6 @@ package resource
 
 import (
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -129,9 +128,12 @@ func maxRequests(m *clusterv3.CircuitBreakers) uint32 {
 // metrics returns those of the ORCA metrics to report that there are (A85).
 func metrics(names []string) []string {
 	var known []string
+	seen := make(map[string]bool, len(names))
 	for _, name := range names {
+		again := seen[name]
+		seen[name] = true
 		switch custom, ok := strings.CutPrefix(name, "named_metrics."); {
-		case slices.Contains(known, name):
+		case again:
 		case ok && custom != "", name == "cpu_utilization", name == "mem_utilization", name == "application_utilization":
 			known = append(known, name)
 		}

@@ -70,7 +70,8 @@
 //   - Malformed bytes are refused in all fields that are read, those of endpoints
 //     that are left out included, but for the metadata of these.
 //
-// Load balancing policies other than round robin are refused as not supported.
+// Load balancing policies are converted by xds/lbpolicy, as far as channels carry
+// them out.
 //
 // # Bounds
 //
