@@ -32,19 +32,19 @@ type placementSpec struct {
 	minSize, maxSize uint64 // for maglev minSize is the table's
 }
 
-// spec returns what the policy asks for, within cap. A table is bounded by its
-// own rule, ringhash.MaxTableSize: the largest prime below a cap would be another
-// placement.
-func (p *RingPolicy) spec(kind PolicyKind, cap uint64) (placementSpec, error) {
+// spec returns what the policy asks for, with rings no larger than limit. A table is bounded by its
+// own rule, ringhash.MaxTableSize: the largest prime below a limit would be
+// another placement.
+func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) {
 	s := placementSpec{kind: kind, minSize: p.MinSize}
 	if p.XXH64 {
 		s.fn = ringhash.XXH64
 	}
 	if kind == PolicyRingHash {
-		if p.MinSize > p.MaxSize { // T-RING-5: before the cap hides it
+		if p.MinSize > p.MaxSize { // T-RING-5: before the limit hides it
 			return s, fmt.Errorf("ring: minimum size %d exceeds maximum size %d", p.MinSize, p.MaxSize)
 		}
-		s.minSize, s.maxSize = min(p.MinSize, cap), min(p.MaxSize, cap)
+		s.minSize, s.maxSize = min(p.MinSize, limit), min(p.MaxSize, limit)
 	}
 	return s, nil
 }

@@ -27,8 +27,14 @@ type pool struct {
 // else one for each locality. Their states are in memory that the next call
 // reuses.
 func (b *builder) survey(policy *Policy, cfg *Priority, state *ClusterState) ([]pool, error) {
-	pools, first := b.pools[:0], 0
-	b.states = b.states[:0]
+	pools, first, total := b.pools[:0], 0, 0
+	for i := range cfg.Localities {
+		total += len(cfg.Localities[i].Endpoints)
+	}
+	if total > math.MaxInt32 {
+		return nil, fmt.Errorf("%d endpoints, more than %d", total, math.MaxInt32)
+	}
+	b.states = slices.Grow(b.states[:0], total)
 	for i := range cfg.Localities {
 		lc, ls := &cfg.Localities[i], &state.Localities[i]
 		if !policy.Flat || i == 0 {
@@ -43,9 +49,6 @@ func (b *builder) survey(policy *Policy, cfg *Priority, state *ClusterState) ([]
 			return nil, fmt.Errorf("locality %v: %w", lc.ID, err)
 		}
 		first += len(lc.Endpoints)
-	}
-	if first > math.MaxInt32 {
-		return nil, fmt.Errorf("%d endpoints, more than %d", first, math.MaxInt32)
 	}
 	for i := range pools {
 		p := &pools[i]

@@ -49,7 +49,7 @@ func (b *builder) schedule(g *group, before *group, tickets *atomic.Uint64, weig
 // weigh returns the weights of p's endpoints, 0 for those that are not to be
 // picked, in memory that the next call reuses.
 func (b *builder) weigh(p *pool, policy *Policy) []uint32 {
-	weights := b.weights[:0]
+	weights := slices.Grow(b.weights[:0], len(p.states))
 	for i := range p.localities {
 		for k := range p.localities[i].Endpoints {
 			w := p.localities[i].Endpoints[k].Weight
