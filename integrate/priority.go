@@ -128,18 +128,25 @@ func (p *priority) deactivate() {
 	if !p.started || p.retire != nil {
 		return
 	}
+	p.after(p.cluster.lb.opts.RetireAfter, &p.retire, p.stop)
+}
+
+// after starts a timer in slot: unless it is stopped or replaced by then, it
+// empties the slot and calls f with the balancer's mutex held.
+func (p *priority) after(d time.Duration, slot **time.Timer, f func()) {
 	b := p.cluster.lb
 	var t *time.Timer
-	t = time.AfterFunc(b.opts.RetireAfter, func() {
+	t = time.AfterFunc(d, func() {
 		b.lock()
 		defer b.unlock()
-		if p.retire != t || b.closed {
+		if *slot != t || b.closed {
 			return
 		}
-		p.stop()
+		*slot = nil
+		f()
 		b.publishSoon()
 	})
-	p.retire = t
+	*slot = t
 }
 
 // stop closes the connections.
@@ -157,19 +164,7 @@ func (p *priority) stop() {
 }
 
 func (p *priority) startFailover() {
-	b := p.cluster.lb
-	var t *time.Timer
-	t = time.AfterFunc(b.opts.FailoverTimeout, func() {
-		b.lock()
-		defer b.unlock()
-		if p.failover != t || b.closed {
-			return
-		}
-		p.failover = nil
-		p.cluster.choose()
-		b.publishSoon()
-	})
-	p.failover = t
+	p.after(p.cluster.lb.opts.FailoverTimeout, &p.failover, p.cluster.choose)
 }
 
 func (p *priority) stopFailover() {
