@@ -58,11 +58,11 @@ func (l *leaf) account(b *lb) {
 
 // sink returns where endpoints of a locality leave ORCA reports, or nil if no
 // load is reported.
-func (l *leaf) sink(id picker.LocalityID) *orcaSink {
+func (l *leaf) sink(id picker.LocalityID) *taps {
 	if l.load.Silent {
 		return nil
 	}
-	return &orcaSink{l.load.Metrics(id), &l.metrics}
+	return &taps{orca: &orcaSink{l.load.Metrics(id), &l.metrics}}
 }
 
 // discharge gives back what account acquired. RPCs under way may go on
@@ -74,6 +74,7 @@ func (l *leaf) discharge() {
 
 // close releases everything the leaf has.
 func (l *leaf) close(b *lb) {
+	l.detector.stop()
 	for _, p := range l.priorities {
 		p.keep()
 		p.stopFailover()

@@ -27,7 +27,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return policyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &lb{cc: cc, clusters: map[string]*cluster{}, channelID: rand.Uint64()}
+	b := &lb{cc: cc, clusters: map[string]*cluster{}, channelID: rand.Uint64(), born: time.Now(), draw: rand.Uint32N}
 	b.picker.current.Store(&published{})
 	return b
 }
@@ -49,6 +49,8 @@ type lb struct {
 	cc        balancer.ClientConn
 	channelID uint64 // random; what hash policies by channel id hash (A42)
 	picker    stablePicker
+	born      time.Time             // the zero of now
+	draw      func(n uint32) uint32 // a uniform number below n
 
 	mu       sync.Mutex
 	closed   bool

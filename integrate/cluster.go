@@ -43,6 +43,7 @@ type leaf struct {
 	stopLoad   func()                      // ends load reporting
 	metrics    atomic.Pointer[metricNames] // that load reports pass on
 	priorities []*priority
+	detector   detector
 	lastErr    error // of the latest connection attempt that failed
 }
 

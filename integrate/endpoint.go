@@ -4,6 +4,8 @@
 package integrate
 
 import (
+	"sync/atomic"
+
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
@@ -15,7 +17,8 @@ import (
 // that survives snapshots (D9). It belongs to exactly one locality, whose
 // counters its RPCs go to.
 //
-// All fields but the embedded counters are guarded by the balancer's mutex.
+// All fields but the embedded counters and taps are guarded by the balancer's
+// mutex.
 type endpoint struct {
 	picker.EndpointState
 
@@ -28,14 +31,16 @@ type endpoint struct {
 	// heir is the endpoint that took the connection over when an update moved
 	// the address to another locality; the listener of conn follows it.
 	heir *endpoint
-	orca *orcaSink // of the locality; nil without load reports
+	taps atomic.Pointer[taps] // nil for most
 	// draining mirrors the configuration: the endpoint gets no new RPC and
 	// does not count for its priority's state.
 	draining bool
 }
 
 func newEndpoint(loc *locality) *endpoint {
-	e := &endpoint{loc: loc, orca: loc.orca}
+	e := &endpoint{loc: loc}
+	e.taps.Store(loc.taps)
+	loc.prio.leaf.watch(e)
 	e.Bind(loc.load, loc.prio.leaf.breaker.Breaker)
 	if loc.counted {
 		e.CountInFlight()
@@ -48,17 +53,17 @@ func newEndpoint(loc *locality) *endpoint {
 // pick, no per-RPC state (D9). gRPC reports a pick whose connection had gone
 // before it was used with an empty DoneInfo.
 func (e *endpoint) finish(info balancer.DoneInfo) {
-	if info.ServerLoad != nil && e.orca != nil {
-		e.orca.note(info.ServerLoad)
-	}
+	result := picker.CallVoid
 	switch {
 	case info.Err != nil:
-		e.Finish(picker.CallFailed)
+		result = picker.CallFailed
 	case info.BytesReceived || info.BytesSent:
-		e.Finish(picker.CallOK)
-	default:
-		e.Finish(picker.CallVoid)
+		result = picker.CallOK
 	}
+	if t := e.taps.Load(); t != nil {
+		t.note(&info, result)
+	}
+	e.Finish(result)
 }
 
 // connect asks for a connection to the endpoint if it was not asked for yet.
@@ -97,6 +102,10 @@ func (e *endpoint) adopt(from *endpoint) {
 	e.multi, from.multi = from.multi, nil
 	e.Connectivity = from.Connectivity
 	from.heir = e
+	e.Ejected = from.Ejected
+	if t := from.taps.Load(); t != nil {
+		e.retap(func(own *taps) { own.host = t.host })
+	}
 }
 
 // release hands the connection to the balancer, which closes it once no
@@ -117,12 +126,26 @@ func (e *endpoint) set(to picker.Connectivity) {
 	if e.Connectivity == to {
 		return
 	}
-	if !e.draining {
-		counts := &e.loc.prio.counts
-		counts[e.Connectivity]--
-		counts[to]++
-	}
+	e.count(-1)
 	e.Connectivity = to
+	e.count(+1)
+}
+
+// count adds the endpoint, or takes it away, n being +1 or -1, among those of
+// its priority.
+func (e *endpoint) count(n int) {
+	if !e.draining {
+		e.loc.prio.counts[e.standing()] += n
+	}
+}
+
+// standing is what the endpoint counts as: one that is connected and ejected has
+// failed (A50).
+func (e *endpoint) standing() picker.Connectivity {
+	if e.Ejected && e.Connectivity == picker.Ready {
+		return picker.TransientFailure
+	}
+	return e.Connectivity
 }
 
 // onConnState is the state listener of an endpoint's SubConn.

@@ -47,7 +47,7 @@ type locality struct {
 	id        picker.LocalityID
 	cfg       []picker.Endpoint
 	load      *picker.Load
-	orca      *orcaSink
+	taps      *taps       // of the endpoints, to begin with
 	counted   bool        // the endpoints count the RPCs they have in flight
 	endpoints []*endpoint // parallel to cfg
 }
@@ -131,22 +131,10 @@ func (p *priority) deactivate() {
 	p.after(p.cluster.lb.opts.RetireAfter, &p.retire, p.stop)
 }
 
-// after starts a timer in slot: unless it is stopped or replaced by then, it
-// empties the slot and calls f with the balancer's mutex held.
+// after starts a timer in slot, publishing what comes of f: see lb.after.
 func (p *priority) after(d time.Duration, slot **time.Timer, f func()) {
 	b := p.cluster.lb
-	var t *time.Timer
-	t = time.AfterFunc(d, func() {
-		b.lock()
-		defer b.unlock()
-		if *slot != t || b.closed {
-			return
-		}
-		*slot = nil
-		f()
-		b.publishSoon()
-	})
-	*slot = t
+	b.after(d, slot, func() { f(); b.publishSoon() })
 }
 
 // stop closes the connections.
@@ -199,12 +187,8 @@ func (p *priority) observe() {
 // recount counts the endpoints from scratch: O(endpoints).
 func (p *priority) recount() {
 	p.counts = [4]int{}
-	for _, l := range p.localities {
-		for _, e := range l.endpoints {
-			if !e.draining {
-				p.counts[e.Connectivity]++
-			}
-		}
+	for e := range p.endpoints {
+		e.count(+1)
 	}
 }
 

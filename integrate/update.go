@@ -80,6 +80,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		m.match(p)
 	}
 	m.settle()
+	l.detect(c.lb)
 	for _, p := range l.priorities {
 		p.recount()
 	}
@@ -182,7 +183,7 @@ func (m *move) match(p *priority) {
 			// Endpoints that come from elsewhere are other ones: what their
 			// RPCs are counted with is settled when they are made.
 			l := &locality{
-				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, orca: p.leaf.sink(cfg.ID), counted: counted,
+				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, taps: p.leaf.sink(cfg.ID), counted: counted,
 				endpoints: make([]*endpoint, len(cfg.Endpoints)),
 			}
 			for j := range l.endpoints {

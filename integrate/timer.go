@@ -1,0 +1,25 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import "time"
+
+// after starts a timer in slot: unless it is stopped or replaced by then, it
+// empties the slot and calls f with the balancer's mutex held.
+func (b *lb) after(d time.Duration, slot **time.Timer, f func()) {
+	var t *time.Timer
+	t = time.AfterFunc(d, func() {
+		b.lock()
+		defer b.unlock()
+		if *slot != t || b.closed {
+			return
+		}
+		*slot = nil
+		f()
+	})
+	*slot = t
+}
+
+// now is the time in nanoseconds on a monotonic clock of the balancer's own.
+func (b *lb) now() int64 { return int64(time.Since(b.born)) }
