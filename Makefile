@@ -41,6 +41,10 @@ invariants: ## The kernel's tests with its internal checks switched on.
 race: ## Tests under the race detector.
 	$(GO) test -short -race $(PKGS)
 
+.PHONY: conformance
+conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).
+	@bench/conformance/run.sh
+
 .PHONY: bench
 bench: ## The scoreboard: ours, stock xDS and plain round_robin in one run.
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./bench

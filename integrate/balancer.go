@@ -111,7 +111,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.unlock()
 		return nil
 	}
-	b.src, b.opts, b.serviceConfig = src, src.opts, src.opts.serviceConfig(nil)
+	b.src, b.opts, b.serviceConfig = src, src.opts, src.serviceConfig(nil)
 	b.announce(connectivity.Connecting)
 	b.unlock()
 	stop := src.watch(b)
@@ -184,12 +184,9 @@ func (b *lb) configureCalls(cfg *picker.Config) {
 	if b.src == nil || b.cfg != nil && sameCalls(b.cfg, cfg) {
 		return
 	}
-	serviceConfig, expressed := methodConfigs(cfg, b.opts)
-	b.plans = nil
-	if b.src.interceptors != nil {
-		b.plans = makePlans(cfg, expressed)
-	}
-	if serviceConfig != b.serviceConfig {
+	methods, expressed := methodConfigs(cfg)
+	b.plans = makePlans(cfg, expressed)
+	if serviceConfig := b.src.serviceConfig(methods); serviceConfig != b.serviceConfig {
 		b.serviceConfig = serviceConfig
 		b.later = append(b.later, func() { b.src.configure(serviceConfig) })
 	}
@@ -198,9 +195,12 @@ func (b *lb) configureCalls(cfg *picker.Config) {
 // sameCalls reports whether two configurations have the same routes and
 // filters.
 func sameCalls(a, b *picker.Config) bool {
-	return len(a.Routes) == len(b.Routes) && (len(a.Routes) == 0 || &a.Routes[0] == &b.Routes[0]) &&
-		len(a.Filters) == len(b.Filters) && (len(a.Filters) == 0 || &a.Filters[0] == &b.Filters[0]) &&
-		a.MaxStreamDuration == b.MaxStreamDuration
+	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
+}
+
+// sameSlice reports whether two slices are one.
+func sameSlice[T any](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // Error implements xds.Watcher: the target cannot be served.

@@ -58,7 +58,8 @@ func TestMethodConfigs(t *testing.T) {
 			[]bool{false, true}, []string{"other/ 1.000000000s"}},
 	}
 	for _, tt := range tests {
-		js, expressed := methodConfigs(&picker.Config{Routes: tt.routes}, &Config{})
+		methods, expressed := methodConfigs(&picker.Config{Routes: tt.routes})
+		js := (&Config{}).serviceConfig(methods)
 		if !reflect.DeepEqual(expressed, tt.expressed) {
 			t.Errorf("%s: expressed %v, want %v", tt.name, expressed, tt.expressed)
 		}

@@ -109,24 +109,24 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 // [NewBuilder], and interceptors for what a resolver cannot do. It fails as
 // NewBuilder does.
 //
-// A channel without the interceptors lacks: timeouts and retries of routes
-// that match by header, by fraction, by a regular expression or by part of a
-// service's name (the others are in the service config that the resolver
-// gives to gRPC); HTTP filters such as fault injection; and that an RPC's
-// retries stay on the cluster of its first attempt.
+// A channel without the interceptors lacks:
+//   - timeouts and retries of routes that match by header, by fraction, by a
+//     regular expression or by part of a service's name (the others are in the
+//     service config that the resolver gives to gRPC);
+//   - HTTP filters such as fault injection;
+//   - that an RPC's retries stay on the cluster of its first attempt.
 //
-// The options may be used for several channels.
+// The options may be used for several channels. The interceptors are behind
+// those of options that come before; see [UnaryInterceptor] for other orders.
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	b, err := NewBuilder(cfg)
 	if err != nil {
 		return nil, err
 	}
-	x := &interceptors{}
-	b.(*resolverBuilder).interceptors = x
 	opts := []grpc.DialOption{
 		grpc.WithResolvers(b),
-		grpc.WithChainUnaryInterceptor(x.unary),
-		grpc.WithChainStreamInterceptor(x.stream),
+		grpc.WithChainUnaryInterceptor(UnaryInterceptor),
+		grpc.WithChainStreamInterceptor(StreamInterceptor),
 	}
 	if cfg.Keepalive != nil {
 		opts = append(opts, grpc.WithKeepaliveParams(*cfg.Keepalive))

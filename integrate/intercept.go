@@ -9,109 +9,56 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/picker"
 )
 
-// interceptors apply what a route says about an RPC besides where it goes, as
-// far as gRPC's service config cannot: timeouts and retries of routes that
-// match by header or fraction, and HTTP filters. One that finds nothing to do
-// costs an atomic load or two and allocates nothing.
-//
-// gRPC calls interceptors before a channel has its configuration, and without
-// saying which resolver it has. links joins the two by target: the balancer
-// leaves its picker there, an interceptor waits for it.
-type interceptors struct {
-	links sync.Map              // canonical target to *link
-	last  atomic.Pointer[bound] // the channel seen last, which usually is the only one
-}
-
-// link is what interceptors know of the channels of one target.
-type link struct {
-	picker atomic.Pointer[stablePicker]
-	once   sync.Once
-	known  chan struct{} // closed once picker has had a configuration, or an error
-}
-
-// bound is a channel's link.
-type bound struct {
-	cc   *grpc.ClientConn
-	link *link
-}
-
-// link returns the link of a target.
-func (x *interceptors) link(target string) *link {
-	if l, ok := x.links.Load(target); ok {
-		return l.(*link)
-	}
-	l, _ := x.links.LoadOrStore(target, &link{known: make(chan struct{})})
-	return l.(*link)
-}
-
-// attach makes p, which has a configuration by now or cannot have one, the
-// picker of the link's channels. One that went idle is used until then, so that
-// RPCs which wake a channel need not wait for their routes.
-func (l *link) attach(p *stablePicker) {
-	l.picker.Store(p)
-	l.once.Do(func() { close(l.known) })
-}
-
-// table returns what the channel's picks read at the moment, waiting for a
-// first configuration if need be. It is nil if ctx ends before; the RPC itself
-// will say so better.
-func (x *interceptors) table(ctx context.Context, cc *grpc.ClientConn) *published {
-	b := x.last.Load()
-	if b == nil || b.cc != cc {
-		b = &bound{cc, x.link(cc.CanonicalTarget())}
-		x.last.Store(b)
-	}
-	p := b.link.picker.Load()
-	if p == nil {
-		cc.Connect() // it may be idle
-		select {
-		case <-b.link.known:
-			p = b.link.picker.Load()
-		case <-ctx.Done():
-			return nil
-		}
-	}
-	return p.current.Load()
-}
-
 // rpcKey is the context key of an RPC's *rpc.
 type rpcKey struct{}
 
 // rpc is an RPC whose route was chosen by an interceptor: its attempts all go
-// to the same cluster (A31).
+// to the same cluster (A31). It lives as long as the RPC and holds no snapshot
+// (D9).
 type rpc struct {
-	table   *published
-	route   int32 // in table
-	cluster int32 // in table
-	name    string
+	plans   *plans
 	plan    *rpcPlan
+	route   int32 // while plans are in force
+	cluster int32 // where it was when the route was chosen
+	name    string
 }
 
-// clusterIn returns the index of the RPC's cluster in a snapshot. One that is
-// gone from the configuration has no index, and its RPC no route.
+// clusterIn returns the index of the RPC's cluster in a snapshot, or -1 if it
+// is gone from the configuration.
 func (c *rpc) clusterIn(s *published) int32 {
-	if s == c.table || s.cfg == c.table.cfg {
+	clusters := s.cfg.Clusters
+	if i := int(c.cluster); i < len(clusters) && clusters[i].Name == c.name {
 		return c.cluster
 	}
-	return int32(slices.IndexFunc(s.cfg.Clusters, func(cc *picker.Cluster) bool { return cc.Name == c.name }))
+	return int32(slices.IndexFunc(clusters, func(cc *picker.Cluster) bool { return cc.Name == c.name }))
 }
 
 // routeIn returns the index of the RPC's route in a snapshot, or -1 if the
 // routes have changed since.
 func (c *rpc) routeIn(s *published) int32 {
-	if s == c.table || s.cfg == c.table.cfg {
+	if s.plans == c.plans {
 		return c.route
 	}
 	return -1
+}
+
+// pick picks from the RPC's cluster. If an update has taken that away since the
+// route was chosen, the RPC takes the route that it would take now.
+func (c *rpc) pick(s *published, info balancer.PickInfo, r uint64) picker.Result {
+	cluster := c.clusterIn(s)
+	if cluster < 0 {
+		return s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
+	}
+	return s.snapshot.PickCluster(info.Ctx, c.routeIn(s), cluster, r)
 }
 
 // rpcPlan is what is to be done for the RPCs of one route and cluster.
@@ -121,9 +68,9 @@ type rpcPlan struct {
 	filters []Interceptor
 }
 
-// plan finds the RPC's route, if the target has any that take an interceptor.
-func (x *interceptors) plan(ctx context.Context, cc *grpc.ClientConn, method string) *rpc {
-	t := x.table(ctx, cc)
+// planOf finds the RPC's route, if the target has any that take an interceptor.
+func planOf(ctx context.Context, cc *grpc.ClientConn, method string) *rpc {
+	t := tableOf(ctx, cc)
 	if t == nil || t.plans == nil {
 		return nil
 	}
@@ -136,12 +83,18 @@ func (x *interceptors) plan(ctx context.Context, cc *grpc.ClientConn, method str
 		return nil
 	}
 	name := t.cfg.Clusters[cluster].Name
-	return &rpc{table: t, route: route, cluster: cluster, name: name, plan: plans.of(name)}
+	return &rpc{plans: t.plans, plan: plans.of(name), route: route, cluster: cluster, name: name}
 }
 
-// unary is the unary client interceptor.
-func (x *interceptors) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	call := x.plan(ctx, cc, method)
+// UnaryInterceptor applies what the route of a unary RPC says besides where the
+// RPC goes, as far as gRPC's service config cannot: timeouts and retries of
+// routes that match by header or fraction, and HTTP filters. [DialOptions] and
+// [NewClient] install it; it is exported for channels whose interceptors are put
+// together elsewhere. It serves any channel that has a resolver of this package,
+// and lets RPCs of others pass. With nothing to do it costs a map look-up or two
+// and allocates nothing.
+func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	call := planOf(ctx, cc, method)
 	if call == nil {
 		return invoker(ctx, method, req, reply, cc, opts...)
 	}
@@ -167,10 +120,12 @@ func (x *interceptors) unary(ctx context.Context, method string, req, reply any,
 	})
 }
 
-// stream is the stream client interceptor. A stream cannot be retried from
-// here, since what was sent on it is gone; see methodConfigs for what is.
-func (x *interceptors) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	call := x.plan(ctx, cc, method)
+// StreamInterceptor is what [UnaryInterceptor] is, for streams, but for retries:
+// what was sent on a stream is gone when it fails. Routes that gRPC's service
+// config can say (see [DialOptions]) have their streams retried by gRPC; a policy
+// of another route that meets a stream is reported in the log, once.
+func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	call := planOf(ctx, cc, method)
 	if call == nil {
 		return streamer(ctx, desc, cc, method, opts...)
 	}

@@ -25,16 +25,17 @@ import (
 // could match the same RPCs is inexpressible and configured otherwise. Routes
 // that earlier ones hide completely are left out.
 
-// methodConfigs returns the service config for the routes, and for each route
-// whether it says all that the route does.
-func methodConfigs(cfg *picker.Config, opts *Config) (serviceConfig string, expressed []bool) {
+// methodConfig is one entry of a service config.
+type methodConfig struct {
+	Name        []map[string]string `json:"name"`
+	Timeout     string              `json:"timeout,omitempty"`
+	RetryPolicy json.RawMessage     `json:"retryPolicy,omitempty"`
+}
+
+// methodConfigs returns the method configs for the routes, and for each route
+// whether they say all that the route does.
+func methodConfigs(cfg *picker.Config) (methods []methodConfig, expressed []bool) {
 	expressed = make([]bool, len(cfg.Routes))
-	type method struct {
-		Name        []map[string]string `json:"name"`
-		Timeout     string              `json:"timeout,omitempty"`
-		RetryPolicy json.RawMessage     `json:"retryPolicy,omitempty"`
-	}
-	var methods []method
 	var earlier []scope // of routes that are not expressed
 	hidden := map[scope]bool{}
 	configured := false
@@ -53,7 +54,7 @@ func methodConfigs(cfg *picker.Config, opts *Config) (serviceConfig string, expr
 		}
 		hidden[scope{service: s.service, method: s.method}] = true
 		configured = configured || c != callConfig{}
-		m := method{Name: []map[string]string{s.name()}, RetryPolicy: c.retryJSON()}
+		m := methodConfig{Name: []map[string]string{s.name()}, RetryPolicy: c.retryJSON()}
 		if c.timeout > 0 {
 			m.Timeout = fmt.Sprintf("%.9fs", c.timeout.Seconds())
 		}
@@ -65,15 +66,12 @@ func methodConfigs(cfg *picker.Config, opts *Config) (serviceConfig string, expr
 	if !configured {
 		methods = nil
 	}
-	if methods == nil {
-		return opts.serviceConfig(nil), expressed
-	}
-	return opts.serviceConfig(methods), expressed
+	return methods, expressed
 }
 
 // serviceConfig is what gRPC is told of a channel: the LB policy, always the
 // same, the service whose health counts, and what is known of methods.
-func (c *Config) serviceConfig(methods any) string {
+func (c *Config) serviceConfig(methods []methodConfig) string {
 	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}}
 	if c.HealthCheckService != "" {
 		sc["healthCheckConfig"] = map[string]any{"serviceName": c.HealthCheckService}

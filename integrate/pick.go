@@ -55,7 +55,7 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	}
 	var res picker.Result
 	if call := s.routed(info); call != nil {
-		res = s.snapshot.PickCluster(info.Ctx, call.routeIn(s), call.clusterIn(s), r)
+		res = call.pick(s, info, r)
 	} else {
 		res = s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
 	}

@@ -59,7 +59,7 @@ func (b *lb) publish() {
 	prev := b.picker.current.Load()
 	next, helps := b.render(prev)
 	b.picker.current.Store(next)
-	if b.src != nil && b.src.link != nil && (next.snapshot != nil || next.fatal != nil) {
+	if b.src != nil && (next.snapshot != nil || next.fatal != nil) {
 		b.src.link.attach(&b.picker)
 	}
 	b.closeDoomed()

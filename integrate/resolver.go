@@ -33,8 +33,6 @@ type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
-	// interceptors are those of DialOptions; nil if the channel has none.
-	interceptors *interceptors
 }
 
 // Scheme implements resolver.Builder.
@@ -66,14 +64,12 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		}),
 		listener:  listener,
 		authority: opts.Authority,
+		link:      newLink(),
 	}
 	if r.authority == "" {
 		r.authority = target.Endpoint()
 	}
-	if b.interceptors != nil {
-		r.interceptors, r.link = b.interceptors, b.interceptors.link(target.String())
-	}
-	r.configure(b.opts.serviceConfig(nil))
+	r.configure(r.serviceConfig(nil))
 	return r, nil
 }
 
@@ -86,9 +82,12 @@ type xdsResolver struct {
 	client    *xds.Client
 	listener  string
 	authority string
+	link      *link
+}
 
-	interceptors *interceptors // nil if the channel has none
-	link         *link
+// serviceConfig is what gRPC is told of the channel, methods included.
+func (r *xdsResolver) serviceConfig(methods []methodConfig) string {
+	return r.opts.serviceConfig(append(methods, r.link.methodConfig()))
 }
 
 // configure tells gRPC the service config: which LB policy to use, always the
@@ -120,4 +119,7 @@ func (r *xdsResolver) watch(b *lb) (stop func()) {
 func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.client.ResolveNow() }
 
 // Close implements resolver.Resolver.
-func (r *xdsResolver) Close() { r.client.Release() }
+func (r *xdsResolver) Close() {
+	r.link.close()
+	r.client.Release()
+}
