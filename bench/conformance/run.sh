@@ -4,7 +4,7 @@
 #
 # Runs grpc-go's own black-box xDS end-to-end tests against this checkout:
 #
-#	run.sh [group ...]     client ringhash cluster load empty retry fault fallback; all by default
+#	run.sh [group ...]     client ringhash cluster load empty retry fallback; all by default
 #
 # `make conformance` runs all, which takes about four minutes. It copies grpc-go
 # out of the module cache, lays shim.go.txt over it, so that the tests' hooks
@@ -13,13 +13,14 @@
 # per group, the names of what failed, and a total; exits 1 if anything failed.
 # WORK is where the copy and the logs go, RUN selects other tests of a group.
 #
-# Of grpc-go's tests those are left out that look into its own resolver, balancers
-# or filters, or that are about servers, TLS from xDS, RLS or HTTP CONNECT.
+# Those of grpc-go's tests are left out that reach into its own resolver, balancers
+# or filters (fault injection's replace its timers and random numbers), and those
+# about servers, TLS from xDS, RLS and HTTP CONNECT.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 checkout=$(cd "$here/../.." && pwd)
 work=${WORK:-${TMPDIR:-/tmp}/xdslb-conformance}
-groups=${*:-client ringhash cluster load empty retry fault fallback}
+groups=${*:-client ringhash cluster load empty retry fallback}
 version=$(cd "$checkout" && go list -m -f '{{.Version}}' google.golang.org/grpc)
 source=$(cd "$checkout" && go mod download -json "google.golang.org/grpc@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 tree=$work/grpc
@@ -47,7 +48,6 @@ for g in $groups; do
 	load) package=./internal/xds/balancer/clusterimpl/tests/ run="^Test\$/^($load)\$" ;;
 	empty) package=./xds/test/ run='^Test$/^EDS_NoEndpointsInResource$' ;;
 	retry) package=./test/xds/ run='^Test$/^ClientSideRetry$' ;;
-	fault) package=./internal/xds/httpfilter/fault/ run='^Test$/^FaultInjection_MaxActiveFaults$' ;;
 	fallback) package=./internal/xds/xdsclient/tests/fallback/ run='^Test$/^Fallback' ;;
 	*) echo "unknown group $g"; exit 2 ;;
 	esac
