@@ -4,6 +4,7 @@
 package picker
 
 import (
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -63,6 +64,9 @@ func (b *builder) weigh(p *pool, policy *Policy) []uint32 {
 		}
 	}
 	b.weights = weights
+	if len(p.localities) > 1 {
+		fit(weights)
+	}
 	if policy.Kind == PolicyClientWRR {
 		ownWeights(weights, p)
 	}
@@ -70,6 +74,25 @@ func (b *builder) weigh(p *pool, policy *Policy) []uint32 {
 		b.warming = true
 	}
 	return weights
+}
+
+// fit divides weights that sum to more than a schedule takes, which several
+// localities in one layer can, though each keeps within the limit (T-EDS-3). None
+// becomes 0: that adds less than 1 to each, for which there is room. O(n).
+func fit(weights []uint32) {
+	sum := uint64(0)
+	for _, w := range weights {
+		sum += uint64(w)
+	}
+	if sum <= math.MaxUint32 {
+		return
+	}
+	divisor := sum/(math.MaxUint32-uint64(len(weights))) + 1
+	for i, w := range weights {
+		if w > 0 {
+			weights[i] = uint32(max(uint64(w)/divisor, 1))
+		}
+	}
 }
 
 // sameActive reports whether the same indexes have a weight in a and b.

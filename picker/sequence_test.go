@@ -4,6 +4,7 @@
 package picker
 
 import (
+	"math"
 	"testing"
 )
 
@@ -115,5 +116,28 @@ func TestFlatDoesNotWrite(t *testing.T) {
 	w.build(t)
 	if (*a)[:2][1] != spare || b[0] == spare {
 		t.Error("a build wrote behind a slice of endpoints")
+	}
+}
+
+// TestFlatWeights: localities of one layer, each of which keeps within the limit of
+// T-EDS-3, are picked in proportion even if together they do not.
+func TestFlatWeights(t *testing.T) {
+	const most = math.MaxUint32
+	w := newWorld(zone("a", 1, endpoints(0, most)), zone("b", 1, endpoints(1, most/2, 1)), zone("c", 1, endpoints(3, most/2)))
+	w.leaf(0).Policy.Flat = true
+	s := w.build(t)
+	if err := s.ClusterErr(0); err != nil {
+		t.Fatal(err)
+	}
+	counts := make([]int, 4)
+	for i := range uint64(4000) {
+		r := s.Pick(bg, "/s/m", i)
+		counts[r.Index]++
+		w.flat(0)[r.Index].Finish(CallOK)
+	}
+	for i, want := range []int{2000, 1000, 0, 1000} {
+		if n := counts[i]; n < want-2 || n > want+2 {
+			t.Errorf("endpoint %d has %d of 4000 picks, want %d", i, n, want)
+		}
 	}
 }
