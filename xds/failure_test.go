@@ -42,7 +42,7 @@ func TestNoControlPlane(t *testing.T) {
 func TestSilentAddress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
-		cp.silent = true
+		cp.Hang()
 		start := time.Now()
 		w := h.watch("svc")
 		advance(time.Second)
@@ -51,9 +51,7 @@ func TestSilentAddress(t *testing.T) {
 			t.Errorf("the error took %v", d)
 		}
 		cp.serve(target("svc", 1)...)
-		cp.mu.Lock()
-		cp.silent = false
-		cp.mu.Unlock()
+		cp.refuse(nil)
 		advance(30 * time.Second)
 		w.must(t)
 	})
@@ -90,9 +88,7 @@ func TestReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		_, cp, _ := serving(t, Options{})
 		connected := func() bool {
-			cp.mu.Lock()
-			defer cp.mu.Unlock()
-			return len(cp.conns) > 0
+			return cp.Conns() > 0
 		}
 		for range 5 {
 			cp.refuse(errRefused)
@@ -167,12 +163,10 @@ func TestResourceTimer(t *testing.T) {
 		t.Run(tt.feature, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h, cp := only(t, Options{}, tt.feature)
-				cp.silent = true
+				cp.Hang()
 				w := h.watch("svc")
 				advance(10 * time.Second) // not connected: no timer
-				cp.mu.Lock()
-				cp.silent = false
-				cp.mu.Unlock()
+				cp.refuse(nil)
 				for cp.current() == nil {
 					advance(100 * time.Millisecond)
 				}

@@ -57,7 +57,7 @@ func TestFallback(t *testing.T) {
 		if second.current() != nil {
 			t.Error("the second server still has a stream")
 		}
-		if v := first.current().requests[0].VersionInfo; v != "" {
+		if v := first.must().Requests("")[0].VersionInfo; v != "" {
 			t.Errorf("version %q claimed of the first server for what the second sent", v)
 		}
 		if n := second.opened(); n != 1 {
@@ -72,7 +72,7 @@ func TestFallbackFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, first, second := two(t)
 		first.refuse(errRefused)
-		second.silent = true
+		second.Hang()
 		w := h.watch("svc")
 		advance(500 * time.Millisecond)
 		if w.got().errs != 0 {

@@ -75,13 +75,13 @@ func newHarness(t *testing.T, opts Options, servers []string, extra string) *har
 		add(a.Servers)
 	}
 	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		return h.servers[addr].dial(ctx)
+		return h.servers[addr].Dial(ctx, addr)
 	}))
 	h.c = Acquire(cfg, opts)
 	t.Cleanup(func() {
 		h.c.Release()
 		for _, f := range h.servers {
-			f.stop()
+			f.Stop()
 		}
 		<-h.c.done
 		synctest.Wait()

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // TestModel does random things to a client and its servers, many of them at
@@ -87,10 +89,9 @@ func (m *model) serve(i int) {
 		endpoints = badEndpoints(fmt.Sprint("e", i))
 	}
 	for _, cp := range m.cps {
-		cp.mu.Lock()
-		cp.set(routesTo(fmt.Sprint("r", i), fmt.Sprint("c", m.cluster[i])), clusterTo(fmt.Sprint("c", i), fmt.Sprint("e", m.service[i])), endpoints)
-		cp.push()
-		cp.mu.Unlock()
+		if err := cp.Update(collect([]proto.Message{routesTo(fmt.Sprint("r", i), fmt.Sprint("c", m.cluster[i])), clusterTo(fmt.Sprint("c", i), fmt.Sprint("e", m.service[i])), endpoints})); err != nil {
+			m.t.Fatal(err)
+		}
 	}
 }
 

@@ -89,9 +89,9 @@ func TestNewStream(t *testing.T) {
 		if n := cp.opened(); n != 2 {
 			t.Fatalf("%d streams, want 2", n)
 		}
-		s := cp.current()
+		s := cp.must()
 		var types []string
-		for _, req := range s.requests {
+		for _, req := range s.Requests("") {
 			if req.ResponseNonce == "" {
 				types = append(types, fmt.Sprint(req.TypeUrl[strings.LastIndex(req.TypeUrl, ".")+1:], req.ResourceNames, req.VersionInfo))
 			}
@@ -116,7 +116,7 @@ func TestVersionWithoutResources(t *testing.T) {
 		cp.serve(target("other", 5)...)
 		cp.refuse(nil)
 		advance(5 * time.Second)
-		if req := cp.current().requests[0]; req.VersionInfo != "" {
+		if req := cp.must().Requests("")[0]; req.VersionInfo != "" {
 			t.Errorf("version %q claimed for a resource never received", req.VersionInfo)
 		}
 		w.must(t)
@@ -183,13 +183,9 @@ func TestSubscriptionRacesWithResponse(t *testing.T) {
 		h, cp, _ := serving(t, Options{})
 		cp.serve(target("other", 2)...)
 		// The response is under way when the second target is watched.
-		cp.mu.Lock()
-		s := cp.streams[0]
-		cp.version++
-		cp.resources[lds]["svc"] = wrap(listenerTo("svc", "svc"))
-		cp.changed[lds]["svc"] = cp.version
-		s.answer(lds, &s.types[lds])
-		cp.mu.Unlock()
+		if err := cp.Resend(lds.URL(), "svc"); err != nil {
+			t.Fatal(err)
+		}
 		w := h.watch("other")
 		w.must(t)
 		cp.asked(lds, "other", "svc")
@@ -203,12 +199,12 @@ func TestUnknownType(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
 		h.watch("svc")
-		s := cp.current()
-		before := len(s.requests)
+		s := cp.must()
+		before := len(s.Requests(""))
 		cp.respond(lds, &discoveryv3.DiscoveryResponse{TypeUrl: "type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.Secret", VersionInfo: "1"})
 		cp.send(eds, "1", endpointsAt("svc", 1))
-		if got := len(s.requests); got != before {
-			t.Errorf("%d requests in answer to resources nobody asked for: %v", got-before, s.requests[before:])
+		if got := s.Requests(""); len(got) != before {
+			t.Errorf("%d requests in answer to resources nobody asked for: %v", len(got)-before, got[before:])
 		}
 		cp.send(lds, "1", listenerTo("svc", "svc"))
 		cp.asked(rds, "svc")

@@ -474,12 +474,12 @@ func TestLinger(t *testing.T) {
 		w.cancel()
 		advance(29 * time.Second)
 		cp.serve(endpointsAt("svc", 2))
-		requests := len(cp.current().requests)
+		requests := len(cp.must().Requests(""))
 		again := h.watch("svc")
 		if got := ports(again.cluster(t, "svc")); got != "svc 2" {
 			t.Errorf("endpoints = %q", got)
 		}
-		if n := len(cp.current().requests); n != requests {
+		if n := len(cp.must().Requests("")); n != requests {
 			t.Errorf("%d requests to watch the target again", n-requests)
 		}
 		again.cancel()

@@ -107,6 +107,7 @@ type ads struct {
 	store     *store
 	events    *events
 	onRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
+	checker   *Checker
 
 	mu      sync.Mutex // taken before store.mu
 	total   int
@@ -116,6 +117,7 @@ type ads struct {
 
 func (a *ads) init(store *store, events *events, onRequest func(int64, *discoveryv3.DiscoveryRequest)) {
 	a.store, a.events, a.onRequest = store, events, onRequest
+	a.checker = NewChecker(nil)
 	a.streams, a.stats = make(map[*adsStream]bool), make(map[string]Stats)
 }
 
@@ -123,7 +125,7 @@ func (a *ads) init(store *store, events *events, onRequest func(int64, *discover
 func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
-	st := &adsStream{ads: a, cancel: cancel, subs: make(map[string]*subscription)}
+	st := &adsStream{ads: a, cancel: cancel, check: a.checker.Stream(), subs: make(map[string]*subscription)}
 	a.mu.Lock()
 	a.total++
 	st.number = int64(a.total)
@@ -193,6 +195,7 @@ type adsStream struct {
 	ads    *ads
 	number int64
 	cancel context.CancelCauseFunc
+	check  *StreamChecker
 	subs   map[string]*subscription // by type; guarded by ads.mu
 }
 
@@ -218,6 +221,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 	if a.onRequest != nil {
 		a.onRequest(st.number, req)
 	}
+	st.check.Request(req)
 	t := req.GetTypeUrl()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -261,6 +265,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 // OnStreamResponse implements sotw.Callbacks.
 func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, resp *discoveryv3.DiscoveryResponse) {
 	a := st.ads
+	st.check.Response(resp)
 	t := resp.GetTypeUrl()
 	a.mu.Lock()
 	defer a.mu.Unlock()

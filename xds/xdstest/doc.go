@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package xdstest is the other side of an xDS client, small enough to start in a
-// test: a control plane that serves ADS and LRS, and backends to send RPCs to.
+// test: a control plane that serves ADS and LRS, another one that misbehaves as
+// told, and backends to send RPCs to.
 //
 // # Problem
 //
@@ -28,8 +29,15 @@
 // return plain protobuf messages for tests to change further. Service builds the
 // four resources of a service at once.
 //
-// All state of a test is in the values that Start and StartBackends return. New
-// and NewBackends do the same for tests, and clean up.
+// [Scripted] is the other kind: an ADS server of its own that takes the protocol
+// literally, fails the test of a client that does not, and can be made to delay,
+// repeat, reorder, omit and garble responses, to cut streams, and to be out of
+// reach. What a client does in spite of its server shows there; what it does
+// with servers as they are shows with Server. Both hold what clients say against
+// a [Checker].
+//
+// All state of a test is in the values that Start, StartScripted and
+// StartBackends return. New, NewScripted and NewBackends do the same for tests, and clean up.
 //
 // # Why not a snapshot cache
 //

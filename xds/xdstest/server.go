@@ -92,6 +92,9 @@ func (s *Server) BreakStreams() {
 // Loads returns the LRS side of the server.
 func (s *Server) Loads() *Loads { return &s.loads }
 
+// Violations returns what clients have said against the protocol; see Checker.
+func (s *Server) Violations() []string { return s.ads.checker.Violations() }
+
 // Wait returns nil as soon as cond returns true, or an error when ctx is done.
 // It calls cond, which is free to use s, after each thing that happens to s.
 func (s *Server) Wait(ctx context.Context, cond func() bool) error {

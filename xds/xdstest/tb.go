@@ -3,10 +3,11 @@
 
 package xdstest
 
-// TB is what New and NewBackends need of a *testing.T or *testing.B. Package
+// TB is what New, NewScripted and NewBackends need of a *testing.T or *testing.B. Package
 // testing itself stays out of programs that use this package.
 type TB interface {
 	Helper()
+	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 	Cleanup(func())
 }
@@ -19,6 +20,22 @@ func New(tb TB, opts Options) *Server {
 	if err != nil {
 		tb.Fatalf("%v", err)
 	}
+	tb.Cleanup(s.Stop)
+	return s
+}
+
+// NewScripted is StartScripted for tests: what a client says against the protocol
+// fails the test, and the end of the test stops the server.
+func NewScripted(tb TB, opts ScriptedOptions) *Scripted {
+	tb.Helper()
+	report := opts.Report
+	opts.Report = func(violation string) {
+		tb.Errorf("xdstest: %s", violation)
+		if report != nil {
+			report(violation)
+		}
+	}
+	s := StartScripted(opts)
 	tb.Cleanup(s.Stop)
 	return s
 }

@@ -1,0 +1,219 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+)
+
+// A Checker knows what the state-of-the-world protocol asks of a client, and
+// reports what a client says against it. Both servers of this package have one;
+// it is exported for servers that are neither.
+//
+// It knows only what crosses the wire, as the server sees it. A request that was
+// sent before a response had arrived is no violation, nor is one that answers
+// the latest of several responses only.
+//
+// A Checker must be made by NewChecker. Any number of goroutines may use it.
+type Checker struct {
+	mu         sync.Mutex
+	report     func(violation string)
+	violations []string
+	streams    int
+	// versions are those sent lately, by type: a client may claim them on its
+	// next stream. Full ones become old, so that memory is bounded.
+	versions, old map[string]map[string]bool
+}
+
+// maxVersions is how many versions of a type a Checker remembers at least, and
+// maxViolations how many violations.
+const (
+	maxVersions   = 4096
+	maxViolations = 100
+)
+
+// NewChecker returns a Checker for the streams of one server. It calls report, if
+// that is not nil, once for each violation, with no lock held.
+func NewChecker(report func(violation string)) *Checker {
+	return &Checker{report: report, versions: make(map[string]map[string]bool), old: make(map[string]map[string]bool)}
+}
+
+// Violations returns what clients have said wrong so far: the first hundred.
+func (c *Checker) Violations() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.violations)
+}
+
+// Stream returns the checker of a new stream.
+func (c *Checker) Stream() *StreamChecker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams++
+	return &StreamChecker{c: c, number: c.streams, types: make(map[string]*checkedType)}
+}
+
+// sent notes a version; mu is held.
+func (c *Checker) sent(t, version string) {
+	if len(c.versions[t]) >= maxVersions {
+		c.old[t], c.versions[t] = c.versions[t], nil
+	}
+	if c.versions[t] == nil {
+		c.versions[t] = make(map[string]bool)
+	}
+	c.versions[t][version] = true
+}
+
+// A StreamChecker checks one stream. It comes from Checker.Stream.
+type StreamChecker struct {
+	c        *Checker
+	number   int
+	requests int
+	types    map[string]*checkedType // by URL
+}
+
+// checkedType is what a stream has carried of one type.
+type checkedType struct {
+	requests int
+	version  string // of the latest request
+	nonce    string // of the latest request
+	rejected bool   // the latest response that was answered was rejected
+
+	// responses are those that the client may still answer, by nonce; older
+	// ones than the latest answered are forgotten.
+	responses map[string]checkedResponse
+	sent      int
+}
+
+type checkedResponse struct {
+	number  int // from 1
+	version string
+}
+
+// Response notes what the server sends, before it does.
+func (s *StreamChecker) Response(resp *discoveryv3.DiscoveryResponse) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	t := s.of(resp.GetTypeUrl())
+	t.sent++
+	t.responses[resp.GetNonce()] = checkedResponse{number: t.sent, version: resp.GetVersionInfo()}
+	s.c.sent(resp.GetTypeUrl(), resp.GetVersionInfo())
+}
+
+// Request checks what the client sends.
+func (s *StreamChecker) Request(req *discoveryv3.DiscoveryRequest) {
+	s.c.mu.Lock()
+	s.requests++
+	var found []string
+	wrong := func(format string, args ...any) {
+		found = append(found, fmt.Sprintf("stream %d, request %d: %s: %v", s.number, s.requests, fmt.Sprintf(format, args...), req))
+	}
+	if s.requests == 1 {
+		checkNode(req.GetNode(), wrong)
+	}
+	if url := req.GetTypeUrl(); url != LDS && url != RDS && url != CDS && url != EDS {
+		wrong("T-XDS-12: a request for type %q", url)
+	} else {
+		checkNames(req.GetResourceNames(), wrong)
+		t := s.of(url)
+		if t.requests == 0 {
+			s.first(t, req, wrong)
+		}
+		t.answer(req, wrong)
+		t.requests++
+		t.version, t.nonce = req.GetVersionInfo(), req.GetResponseNonce()
+	}
+	s.c.violations = append(s.c.violations, found[:min(len(found), maxViolations-len(s.c.violations))]...)
+	s.c.mu.Unlock()
+	if s.c.report != nil {
+		for _, violation := range found {
+			s.c.report(violation)
+		}
+	}
+}
+
+func (s *StreamChecker) of(url string) *checkedType {
+	t := s.types[url]
+	if t == nil {
+		t = &checkedType{responses: make(map[string]checkedResponse)}
+		s.types[url] = t
+	}
+	return t
+}
+
+// checkNode checks the node of a stream's first request.
+func checkNode(node *corev3.Node, wrong func(string, ...any)) {
+	switch {
+	case node == nil:
+		wrong("A27-NODE-1: no node in the first request")
+	case node.GetUserAgentName() == "" || node.GetUserAgentVersion() == "":
+		wrong("A27-NODE-3: no user agent")
+	case !slices.Contains(node.GetClientFeatures(), "envoy.lb.does_not_support_overprovisioning"):
+		wrong("A27-NODE-4: client features %q", node.GetClientFeatures())
+	}
+}
+
+func checkNames(names []string, wrong func(string, ...any)) {
+	seen := make(map[string]bool, len(names))
+	for _, name := range names {
+		switch {
+		case name == "" || name == "*" || strings.HasSuffix(name, "/*"):
+			wrong("T-XDS-2: name %q asks for everything", name)
+		case seen[name]:
+			wrong("name %q is there twice", name)
+		}
+		seen[name] = true
+	}
+}
+
+// first checks what is particular to the first request of a type.
+func (s *StreamChecker) first(t *checkedType, req *discoveryv3.DiscoveryRequest, wrong func(string, ...any)) {
+	if len(req.GetResourceNames()) == 0 {
+		wrong("T-XDS-2: a first request without names asks for everything")
+	}
+	if v := req.GetVersionInfo(); v != "" && !s.c.versions[req.GetTypeUrl()][v] && !s.c.old[req.GetTypeUrl()][v] {
+		wrong("T-XDS-1: version %q was never sent", v)
+	}
+	t.version = req.GetVersionInfo()
+}
+
+// answer checks nonce, version and error of a request.
+func (t *checkedType) answer(req *discoveryv3.DiscoveryRequest, wrong func(string, ...any)) {
+	version, nonce, nack := req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail()
+	if nonce == t.nonce {
+		// Nothing new was answered: the names are what this is about.
+		if version != t.version {
+			wrong("T-XDS-1: version %q after %q, in answer to the same response", version, t.version)
+		}
+		if nack != nil && !t.rejected {
+			wrong("T-XDS-1: a NACK of what was accepted before")
+		}
+		return
+	}
+	response, ok := t.responses[nonce]
+	if !ok {
+		wrong("T-XDS-1: a nonce that is not of this stream and type, or older than the latest one answered")
+		return
+	}
+	for older, r := range t.responses {
+		if r.number < response.number {
+			delete(t.responses, older)
+		}
+	}
+	t.rejected = nack != nil
+	switch {
+	case nack == nil && version != response.version:
+		wrong("T-XDS-1: an ACK of version %q says %q", response.version, version)
+	case nack != nil && version != t.version:
+		wrong("T-XDS-1: a NACK says version %q, and %q was accepted last", version, t.version)
+	case nack != nil && (nack.GetCode() == 0 || nack.GetMessage() == ""):
+		wrong("T-XDS-1: a NACK that does not say why")
+	}
+}

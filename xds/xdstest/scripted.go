@@ -1,0 +1,368 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// ScriptedOptions configures a Scripted. The zero value is ready to use.
+type ScriptedOptions struct {
+	// Listener is what the server accepts connections from. The default is in
+	// memory, for clients that connect by Scripted.Dial.
+	Listener net.Listener
+	// Tamper, if not nil, replaces each response that the server makes by
+	// itself: none is an omission, two a repetition, one held back and
+	// returned with the next a reordering; taking time is a delay. It must
+	// not change resp but may return changed copies. Responses without a
+	// nonce get a new one. It is called by one goroutine for each stream;
+	// ctx ends with the stream.
+	Tamper func(ctx context.Context, resp *discoveryv3.DiscoveryResponse) []*discoveryv3.DiscoveryResponse
+	// Report is told what clients say against the protocol; see Checker.
+	Report func(violation string)
+}
+
+// A Scripted is a control plane that takes the protocol literally and does what
+// it is told, like a faulty one or none at all. It serves ADS and nothing else.
+//
+// It holds every request against the protocol (see Checker), passes over those
+// with a stale nonce (T-XDS-4), and says by itself what Set and Update give it:
+// all resources that were asked for in responses of type Listener and Cluster,
+// those that changed in others. It does not wait for an answer before it sends
+// the next response. Before the first Set or Update it says nothing by itself.
+//
+// Everything works in a bubble of testing/synctest, if the server is started
+// there.
+//
+// A Scripted must be made by StartScripted or NewScripted. Any number of
+// goroutines may use it.
+type Scripted struct {
+	opts    ScriptedOptions
+	events  events
+	checker *Checker
+	memory  *bufconn.Listener // nil with Options.Listener
+	grpc    *grpc.Server
+	done    chan struct{}
+
+	mu       sync.Mutex
+	refusal  error
+	hanging  bool
+	conns    map[net.Conn]bool
+	auto     bool
+	version  uint64
+	served   map[string]map[string]servedResource // by type and name
+	streams  []*Stream                            // the open ones, oldest first
+	total    int
+	finished map[string]Stats // of streams that have ended, by type
+}
+
+// servedResource is a resource that a Scripted serves, as of a version.
+type servedResource struct {
+	any   *anypb.Any
+	since uint64
+}
+
+// StartScripted returns a server that runs until Stop.
+func StartScripted(opts ScriptedOptions) *Scripted {
+	s := &Scripted{
+		opts:     opts,
+		checker:  NewChecker(opts.Report),
+		grpc:     grpc.NewServer(grpc.WaitForHandlers(true)),
+		done:     make(chan struct{}),
+		conns:    make(map[net.Conn]bool),
+		served:   map[string]map[string]servedResource{LDS: {}, RDS: {}, CDS: {}, EDS: {}},
+		finished: make(map[string]Stats),
+	}
+	lis := opts.Listener
+	if lis == nil {
+		s.memory = bufconn.Listen(1 << 20)
+		lis = s.memory
+	}
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, scriptedADS{s: s})
+	go serve(s.grpc, scriptedListener{lis, s}, s.done)
+	return s
+}
+
+// Stop ends all connections and returns when nothing runs any more.
+func (s *Scripted) Stop() {
+	s.grpc.Stop()
+	<-s.done
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for conn := range s.conns {
+		_ = conn.Close() // also those that hang
+	}
+	clear(s.conns)
+}
+
+// Dial connects to the server; it is made for grpc.WithContextDialer and pays no
+// attention to the address.
+func (s *Scripted) Dial(ctx context.Context, _ string) (net.Conn, error) {
+	s.mu.Lock()
+	refusal, hanging := s.refusal, s.hanging
+	s.mu.Unlock()
+	switch {
+	case refusal != nil:
+		return nil, refusal
+	case hanging:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case s.memory == nil:
+		var d net.Dialer
+		return d.DialContext(ctx, s.opts.Listener.Addr().Network(), s.opts.Listener.Addr().String())
+	}
+	return s.memory.DialContext(ctx)
+}
+
+// Refuse breaks all connections, and makes Dial fail with err and other new
+// connections break at once. A nil err ends that, and Hang.
+func (s *Scripted) Refuse(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal, s.hanging = err, false
+	if err != nil {
+		for conn := range s.conns {
+			_ = conn.Close()
+		}
+		clear(s.conns)
+	}
+}
+
+// Hang makes new connections neither work nor fail, like a server behind a
+// firewall.
+func (s *Scripted) Hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal, s.hanging = nil, true
+}
+
+// Conns returns how many connections were accepted and are not known to be
+// broken.
+func (s *Scripted) Conns() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// scriptedListener passes on the connections that s has no other plans for.
+type scriptedListener struct {
+	net.Listener
+	s *Scripted
+}
+
+func (l scriptedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		l.s.mu.Lock()
+		refused, hanging := l.s.refusal != nil, l.s.hanging
+		if !refused {
+			l.s.conns[conn] = true
+		}
+		l.s.mu.Unlock()
+		l.s.events.notify()
+		switch {
+		case refused:
+			_ = conn.Close()
+		case !hanging:
+			return scriptedConn{conn, l.s}, nil
+		}
+	}
+}
+
+// scriptedConn is a connection that is forgotten when it is closed.
+type scriptedConn struct {
+	net.Conn
+	s *Scripted
+}
+
+func (c scriptedConn) Close() error {
+	c.s.mu.Lock()
+	delete(c.s.conns, c.Conn)
+	c.s.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Set replaces what is served; see Server.Set. Resources need not be valid.
+func (s *Scripted) Set(r Resources) error { return s.put(r, true) }
+
+// Update is Set without removing anything.
+func (s *Scripted) Update(r Resources) error { return s.put(r, false) }
+
+func (s *Scripted) put(r Resources, replace bool) error {
+	encoded, err := r.encode()
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.auto = true
+	s.version++
+	for t, next := range encoded {
+		for name, b := range next {
+			if old := s.served[t][name].any; old == nil || string(old.GetValue()) != string(b) {
+				s.served[t][name] = servedResource{&anypb.Any{TypeUrl: t, Value: b}, s.version}
+			}
+		}
+		if replace {
+			maps.DeleteFunc(s.served[t], func(name string, _ servedResource) bool { return next[name] == nil })
+		}
+	}
+	s.poke()
+	return nil
+}
+
+// Remove stops serving resources of type t.
+func (s *Scripted) Remove(t string, names ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	for _, name := range names {
+		delete(s.served[t], name)
+	}
+	s.poke()
+}
+
+// Resend gives a resource of type t a new version and the same content; see
+// Server.Resend.
+func (s *Scripted) Resend(t, name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.served[t][name]
+	if !ok {
+		return fmt.Errorf("xdstest: resend %s %q: not served", t, name)
+	}
+	s.version++
+	s.served[t][name] = servedResource{r.any, s.version}
+	s.poke()
+	return nil
+}
+
+// poke has all streams look for something to say; mu is held.
+func (s *Scripted) poke() {
+	for _, st := range s.streams {
+		st.poke()
+	}
+}
+
+// Stream returns the youngest stream that is open, nil if none is.
+func (s *Scripted) Stream() *Stream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.streams) == 0 {
+		return nil
+	}
+	return s.streams[len(s.streams)-1]
+}
+
+// Streams returns how many streams are open, and how many ever were.
+func (s *Scripted) Streams() (open, total int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.streams), s.total
+}
+
+// BreakStreams ends the open streams with UNAVAILABLE. Connections stay open.
+func (s *Scripted) BreakStreams() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, st := range s.streams {
+		st.close(errBroken)
+	}
+}
+
+// Stats returns the statistics of type t on all streams so far.
+func (s *Scripted) Stats(t string) Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.finished[t]
+	var names []string
+	for _, st := range s.streams {
+		of := st.of(t)
+		stats.add(of.stats)
+		names = append(names, of.names...)
+	}
+	slices.Sort(names)
+	stats.Names = slices.Compact(names)
+	return stats
+}
+
+// Violations returns what clients have said against the protocol; see Checker.
+func (s *Scripted) Violations() []string { return s.checker.Violations() }
+
+// Wait returns nil as soon as cond returns true; see Server.Wait.
+func (s *Scripted) Wait(ctx context.Context, cond func() bool) error {
+	return s.events.wait(ctx, "a condition", cond)
+}
+
+// scriptedADS is the service, apart from the methods for tests.
+type scriptedADS struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	s *Scripted
+}
+
+func (a scriptedADS) StreamAggregatedResources(ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
+	s := a.s
+	ctx, cancel := context.WithCancelCause(ads.Context())
+	st := &Stream{s: s, ads: ads, cancel: cancel, wake: make(chan struct{}, 1), check: s.checker.Stream(), types: make(map[string]*streamType)}
+	s.mu.Lock()
+	s.total++
+	st.number = s.total
+	s.streams = append(s.streams, st)
+	s.mu.Unlock()
+	s.events.notify()
+
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		for {
+			req, err := ads.Recv()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			st.request(req)
+		}
+	}()
+	st.send(ctx)
+	s.mu.Lock()
+	s.streams = slices.DeleteFunc(s.streams, func(other *Stream) bool { return other == st })
+	for url, t := range st.types {
+		stats := s.finished[url]
+		stats.add(t.stats)
+		s.finished[url] = stats
+	}
+	s.mu.Unlock()
+	s.events.notify()
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return status.Error(codes.Canceled, "xdstest: the client is gone")
+}
+
+// add adds the counters of another Stats, and takes its LastError if it has one.
+func (s *Stats) add(o Stats) {
+	s.Requests += o.Requests
+	s.Responses += o.Responses
+	s.ACKs += o.ACKs
+	s.NACKs += o.NACKs
+	if o.LastError != "" {
+		s.LastError = o.LastError
+	}
+}

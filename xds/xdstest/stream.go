@@ -1,0 +1,266 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+)
+
+// maxRemembered is how many requests a Stream remembers.
+const maxRemembered = 4096
+
+// A Stream is one ADS stream of a Scripted. Any number of goroutines may use it.
+type Stream struct {
+	s      *Scripted
+	ads    discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
+	number int
+	check  *StreamChecker
+	cancel context.CancelCauseFunc
+	wake   chan struct{} // holds a token if there may be something to send
+
+	// What follows is guarded by Scripted.mu.
+	requests []*discoveryv3.DiscoveryRequest
+	queue    []*discoveryv3.DiscoveryResponse // of Respond, to be sent
+	nonces   int
+	types    map[string]*streamType
+}
+
+// streamType is what a stream knows of one type.
+type streamType struct {
+	stats    Stats
+	asked    bool
+	names    []string          // as last asked for
+	nonce    string            // of the latest response
+	answered bool              // the latest response was
+	sent     map[string]uint64 // what the client was sent, by version, if the server answers by itself
+}
+
+// of returns what is known of a type; mu is held.
+func (st *Stream) of(url string) *streamType {
+	t := st.types[url]
+	if t == nil {
+		t = &streamType{answered: true}
+		st.types[url] = t
+	}
+	return t
+}
+
+// Number is the stream's number on its server, from 1.
+func (st *Stream) Number() int { return st.number }
+
+// Requests returns the latest requests of a type, or of all if t is empty,
+// oldest first.
+func (st *Stream) Requests(t string) []*discoveryv3.DiscoveryRequest {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	all := slices.Clone(st.requests)
+	if t == "" {
+		return all
+	}
+	return slices.DeleteFunc(all, func(req *discoveryv3.DiscoveryRequest) bool { return req.GetTypeUrl() != t })
+}
+
+// Stats returns the statistics of type t on this stream.
+func (st *Stream) Stats(t string) Stats {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	of := st.of(t)
+	stats := of.stats
+	stats.Names = slices.Clone(of.names)
+	return stats
+}
+
+// Send sends resources of type t in one response, and returns its nonce.
+func (st *Stream) Send(t, version string, resources ...proto.Message) (nonce string) {
+	resp := &discoveryv3.DiscoveryResponse{TypeUrl: t, VersionInfo: version}
+	for _, m := range resources {
+		resp.Resources = append(resp.Resources, anyOf(m))
+	}
+	return st.Respond(resp)
+}
+
+// Respond sends a response as it is, be it nonsense, after those that are due.
+// A response without a nonce gets a new one; one with a nonce of the past repeats
+// that. It returns the nonce, and does not wait.
+func (st *Stream) Respond(resp *discoveryv3.DiscoveryResponse) (nonce string) {
+	resp = proto.CloneOf(resp)
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	st.enter(resp)
+	st.queue = append(st.queue, resp)
+	st.poke()
+	return resp.GetNonce()
+}
+
+// Close ends the stream with an error, UNAVAILABLE unless it has a status.
+func (st *Stream) Close(err error) {
+	if _, ok := status.FromError(err); !ok {
+		err = status.Error(codes.Unavailable, fmt.Sprint(err))
+	}
+	st.close(err)
+}
+
+func (st *Stream) close(err error) { st.cancel(err) }
+
+func (st *Stream) poke() {
+	select {
+	case st.wake <- struct{}{}:
+	default:
+	}
+}
+
+// request takes note of a request.
+func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
+	st.check.Request(req)
+	defer st.s.events.notify()
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	if len(st.requests) == maxRemembered {
+		st.requests = slices.Delete(st.requests, 0, maxRemembered/2)
+	}
+	st.requests = append(st.requests, req)
+	t := st.of(req.GetTypeUrl())
+	t.stats.Requests++
+	if req.GetResponseNonce() != t.nonce {
+		return // stale: the client is about to hear of a later response, and to answer it (T-XDS-4)
+	}
+	if !t.answered {
+		t.answered = true
+		if detail := req.GetErrorDetail(); detail != nil {
+			t.stats.NACKs++
+			t.stats.LastError = detail.GetMessage()
+		} else {
+			t.stats.ACKs++
+		}
+	}
+	for name := range t.sent {
+		if !slices.Contains(req.GetResourceNames(), name) {
+			delete(t.sent, name)
+		}
+	}
+	t.names, t.asked = req.GetResourceNames(), true
+	st.poke()
+}
+
+// send sends what is due until ctx ends.
+func (st *Stream) send(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-st.wake:
+		}
+		for _, resp := range st.due(ctx) {
+			st.s.mu.Lock()
+			st.of(resp.GetTypeUrl()).stats.Responses++
+			st.s.mu.Unlock()
+			if st.ads.Send(resp) != nil {
+				<-ctx.Done() // the receiving side says why
+				return
+			}
+			st.s.events.notify()
+		}
+	}
+}
+
+// due returns what is to be sent now.
+func (st *Stream) due(ctx context.Context) []*discoveryv3.DiscoveryResponse {
+	st.s.mu.Lock()
+	all := st.queue
+	st.queue = nil
+	if !st.s.auto {
+		st.s.mu.Unlock()
+		return all
+	}
+	var own []*discoveryv3.DiscoveryResponse
+	before := make(map[string]string)
+	// What is referred to comes first.
+	for _, url := range []string{CDS, EDS, LDS, RDS} {
+		before[url] = st.of(url).nonce
+		if resp := st.answer(url); resp != nil {
+			own = append(own, resp)
+		}
+	}
+	st.s.mu.Unlock()
+	for _, resp := range own {
+		all = append(all, st.tamper(ctx, resp, before[resp.GetTypeUrl()])...)
+	}
+	return all
+}
+
+// tamper returns what is sent in the place of a response of the server's own;
+// before is the nonce before its.
+func (st *Stream) tamper(ctx context.Context, resp *discoveryv3.DiscoveryResponse, before string) []*discoveryv3.DiscoveryResponse {
+	if st.s.opts.Tamper == nil {
+		return []*discoveryv3.DiscoveryResponse{resp}
+	}
+	list := st.s.opts.Tamper(ctx, resp)
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	if t := st.of(resp.GetTypeUrl()); !slices.Contains(list, resp) && t.nonce == resp.GetNonce() {
+		t.nonce, t.answered = before, true // it will not be answered
+	}
+	for _, r := range list {
+		if r != resp {
+			st.enter(r)
+		}
+	}
+	return list
+}
+
+// answer returns the response of a type that has something that the client asked
+// for and was not sent, nil if there is none; mu is held.
+func (st *Stream) answer(url string) *discoveryv3.DiscoveryResponse {
+	t := st.of(url)
+	if !t.asked {
+		return nil
+	}
+	full := url == LDS || url == CDS
+	news := false
+	var list []*anypb.Any
+	sent := make(map[string]uint64, len(t.names))
+	for _, name := range t.names {
+		r, ok := st.s.served[url][name]
+		before := t.sent[name]
+		fresh, gone := ok && before != r.since, !ok && before != 0
+		switch {
+		case ok:
+			sent[name] = r.since
+			if full || fresh {
+				list = append(list, r.any)
+			}
+			news = news || fresh
+		case gone && full:
+			news = true
+		}
+	}
+	t.sent = sent
+	if !news {
+		return nil
+	}
+	resp := &discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: strconv.FormatUint(st.s.version, 10), Resources: list}
+	st.enter(resp)
+	return resp
+}
+
+// enter gives a response its nonce, from when on requests with another one are
+// stale; mu is held.
+func (st *Stream) enter(resp *discoveryv3.DiscoveryResponse) {
+	if resp.GetNonce() == "" {
+		st.nonces++
+		resp.Nonce = strconv.Itoa(st.nonces)
+	}
+	t := st.of(resp.GetTypeUrl())
+	t.nonce, t.answered = resp.GetNonce(), false
+	st.check.Response(resp)
+}
