@@ -80,7 +80,7 @@ func (l *leaf) close(b *lb) {
 		p.stopFailover()
 		for _, loc := range p.localities {
 			for _, e := range loc.endpoints {
-				e.release(b)
+				e.retire(b)
 			}
 		}
 	}

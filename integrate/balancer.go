@@ -28,6 +28,7 @@ func (balancerBuilder) Name() string { return policyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
 	b := &lb{cc: cc, clusters: map[string]*cluster{}, channelID: rand.Uint64(), born: time.Now(), draw: rand.Uint32N}
+	b.picker.wake = b.wake
 	b.picker.current.Store(&published{})
 	return b
 }
@@ -228,8 +229,22 @@ func (b *lb) ResolverError(err error) { b.Error(err) }
 // UpdateSubConnState is never called: SubConns have listeners.
 func (b *lb) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// ExitIdle has nothing to do: connections are kept up while the policy lives.
-func (b *lb) ExitIdle() {}
+// ExitIdle is called when the user wants the channel connected. Clusters that
+// wait for RPCs connect to one endpoint each; the others are at it anyway.
+func (b *lb) ExitIdle() {
+	b.lock()
+	defer b.unlock()
+	if b.closed {
+		return
+	}
+	for _, c := range b.clusters {
+		if c.status() == picker.Idle {
+			c.inUse.rouse()
+			c.onChange(c.inUse)
+		}
+	}
+	b.publishSoon()
+}
 
 // Close releases everything. gRPC closes the SubConns with the channel; those
 // of a channel that goes idle are closed here.

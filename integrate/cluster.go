@@ -26,7 +26,7 @@ type cluster struct {
 	order    []*priority // of all leaves, highest first
 	inUse    *priority   // nil while none is
 
-	ready bool // as published
+	serving bool // as published: its status was READY or IDLE
 
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
@@ -54,6 +54,9 @@ type clusterView struct {
 	drops   []error               // by drop category; statuses, so that they are final (T-DROP-3)
 	refused error                 // by the circuit breaker; a status
 	picks   []balancer.PickResult // by endpoint index
+	// sleepers are what an RPC may wake, by endpoint index; nil if endpoints
+	// connect by themselves.
+	sleepers []sleeper
 }
 
 // onChange follows a change of an endpoint's state in priority p.
@@ -66,7 +69,7 @@ func (c *cluster) onChange(p *priority) {
 }
 
 // choose picks the priority to use by A56's ChoosePriority: the first that is
-// READY or still has time to become so, starting those that had no chance yet.
+// READY or IDLE or still has time to become so, starting those that had no chance yet.
 // With none of these it is the first that is connecting, else the last.
 //
 // While the choice is still connecting, the priority in use before stays in
@@ -74,7 +77,7 @@ func (c *cluster) onChange(p *priority) {
 // no traffic from where it can be served.
 func (c *cluster) choose() {
 	chosen := c.walk()
-	if chosen != nil && chosen.connectivity() != picker.Ready {
+	if chosen != nil && !serves(chosen.connectivity()) {
 		if prev := c.inUse; prev != nil && prev.started && prev.connectivity() == picker.Ready {
 			chosen = prev
 		}
@@ -83,7 +86,7 @@ func (c *cluster) choose() {
 		c.inUse = chosen
 		c.dirty = true
 	}
-	if !c.ready && c.status() == picker.Ready {
+	if !c.serving && serves(c.status()) {
 		c.lb.urgent = true
 	}
 }
@@ -91,7 +94,7 @@ func (c *cluster) choose() {
 func (c *cluster) walk() *priority {
 	for i, p := range c.order {
 		p.activate()
-		if p.connectivity() == picker.Ready {
+		if serves(p.connectivity()) {
 			for _, lower := range c.order[i+1:] {
 				lower.deactivate()
 			}
@@ -112,7 +115,7 @@ func (c *cluster) walk() *priority {
 	return nil
 }
 
-// status is what picks of the cluster come to, in three words.
+// status is what picks of the cluster come to, in a word.
 func (c *cluster) status() picker.Connectivity {
 	switch {
 	case c.inUse != nil:
@@ -124,15 +127,9 @@ func (c *cluster) status() picker.Connectivity {
 	}
 }
 
-// choosy reports whether RPCs may wait for a certain endpoint of the cluster
-// while others are READY.
-func (c *cluster) choosy() bool {
-	switch c.inUse.leaf.cfg.Policy.Kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest:
-		return false
-	}
-	return true
-}
+// choosy reports whether RPCs may wait for a certain endpoint of the cluster,
+// whatever the state of others.
+func (c *cluster) choosy() bool { return c.inUse != nil && c.inUse.lazy() }
 
 // refresh computes view and state if something changed: O(endpoints of the
 // priority in use) after a change of the set, else O(1).
@@ -144,19 +141,19 @@ func (c *cluster) refresh() {
 	c.lb.version++
 	c.state = picker.ClusterState{Version: c.lb.version, Leaf: -1}
 	c.view = clusterView{}
-	p := c.inUse
-	switch c.status() {
-	case picker.Ready:
+	p, status := c.inUse, c.status()
+	if status == picker.TransientFailure {
+		c.state.Failed = true
+		c.view.failed = c.failure()
+	}
+	if status == picker.Ready || c.choosy() {
 		p.derive()
-		c.view.picks = p.results
+		c.view.picks, c.view.sleepers = p.results, p.sleepers
 		c.view.drops, c.view.refused = p.leaf.rejections()
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
 		c.state.Localities = p.state
 		c.state.Breaker = p.leaf.breaker.Breaker
 		c.state.Drops, c.state.Overload = p.leaf.dropCounters()
-	case picker.TransientFailure:
-		c.state.Failed = true
-		c.view.failed = c.failure()
 	}
 }
 

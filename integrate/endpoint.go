@@ -32,9 +32,10 @@ type endpoint struct {
 	// the address to another locality; the listener of conn follows it.
 	heir *endpoint
 	taps atomic.Pointer[taps] // nil for most
-	// draining mirrors the configuration: the endpoint gets no new RPC and
-	// does not count for its priority's state.
+	// draining mirrors the configuration: the endpoint gets no new RPC or
+	// connection and does not count for its priority's state.
 	draining bool
+	roused   atomic.Bool // an RPC has asked for the connection: see sleeper
 }
 
 func newEndpoint(loc *locality) *endpoint {
@@ -66,12 +67,20 @@ func (e *endpoint) finish(info balancer.DoneInfo) {
 	e.Finish(result)
 }
 
-// connect asks for a connection to the endpoint if it was not asked for yet.
-// An endpoint that is drained gets no new one (A27-CLA-8).
+// connect asks for a connection to the endpoint if it was not asked for yet, or
+// went IDLE since. An endpoint that is drained gets no new one (A27-CLA-8).
 func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
-	if e.linked() || e.draining {
+	if e.draining {
 		return
 	}
+	if e.linked() {
+		if e.Connectivity == picker.Idle {
+			e.set(picker.Connecting)
+			e.reconnect(b)
+		}
+		return
+	}
+	e.loc.prio.forget()
 	if cfg.Extra != nil && len(cfg.Extra.Addrs) > 0 {
 		e.multi = newMultiHomed(b, e, cfg)
 		e.set(picker.Connecting)
@@ -90,6 +99,15 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	e.conn = sc
 	e.set(picker.Connecting)
 	sc.Connect()
+}
+
+// reconnect connects an endpoint anew whose connection is IDLE.
+func (e *endpoint) reconnect(b *lb) {
+	if m := e.multi; m != nil {
+		b.later = append(b.later, func() { m.child.ExitIdle() })
+	} else {
+		e.conn.Connect()
+	}
 }
 
 // linked reports whether the endpoint was asked to connect.
@@ -119,6 +137,13 @@ func (e *endpoint) release(b *lb) {
 	}
 	e.conn, e.multi = nil, nil
 	e.Connectivity = picker.Idle
+	e.roused.Store(false)
+}
+
+// retire releases an endpoint that is in no configuration any more.
+func (e *endpoint) retire(b *lb) {
+	e.draining = true
+	e.release(b)
 }
 
 // set moves the endpoint to a state and keeps its priority's counts.
@@ -129,6 +154,9 @@ func (e *endpoint) set(to picker.Connectivity) {
 	e.count(-1)
 	e.Connectivity = to
 	e.count(+1)
+	if to == picker.Idle {
+		e.roused.Store(false)
+	}
 }
 
 // count adds the endpoint, or takes it away, n being +1 or -1, among those of
@@ -155,10 +183,6 @@ func (b *lb) onConnState(e *endpoint, s balancer.SubConnState) {
 	e = e.current()
 	if b.closed || e.conn == nil {
 		return
-	}
-	if s.ConnectivityState == connectivity.Idle {
-		// The connection was lost, or its back-off is over.
-		e.conn.Connect()
 	}
 	if s.ConnectivityState == connectivity.Ready && b.opts.HealthCheckService != "" {
 		// Connected is not enough; the listener says when it is READY.
@@ -201,7 +225,14 @@ func (b *lb) observe(e *endpoint, s connectivity.State, err error) {
 	case connectivity.TransientFailure:
 		e.set(picker.TransientFailure)
 		e.loc.prio.leaf.lastErr = err
-	case connectivity.Idle, connectivity.Connecting:
+	case connectivity.Idle: // the connection was lost, or its back-off is over
+		if was != picker.TransientFailure && e.loc.prio.lazy() {
+			e.set(picker.Idle)
+			break
+		}
+		e.reconnect(b)
+		fallthrough
+	case connectivity.Connecting:
 		if was != picker.TransientFailure {
 			e.set(picker.Connecting)
 		}

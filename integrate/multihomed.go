@@ -60,8 +60,6 @@ func (m *multiHomed) UpdateState(s balancer.State) {
 			e.loc.prio.forget()
 			e.loc.prio.cluster.dirty = true
 		}
-	} else if s.ConnectivityState == connectivity.Idle {
-		m.b.later = append(m.b.later, m.child.ExitIdle)
 	}
 	m.b.observe(e, s.ConnectivityState, err)
 }

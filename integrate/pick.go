@@ -21,6 +21,7 @@ type stablePicker struct {
 	// waiting says that an RPC was told to wait since gRPC last saw a new
 	// picker.
 	waiting atomic.Bool
+	wake    func(sleeper)
 }
 
 // published is what a pick reads: the snapshot, and what its outcomes mean to
@@ -59,19 +60,27 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	} else {
 		res = s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
 	}
-	if res.Outcome == picker.Picked || res.Outcome == picker.PickedWake {
+	if res.Outcome == picker.Picked {
 		return s.clusters[res.Cluster].picks[res.Index], nil
 	}
-	return p.refuse(info, s, res)
+	return p.other(info, s, res, r)
 }
 
-// refuse turns an outcome without an endpoint into gRPC's terms. A status ends
-// the RPC; any other error lets it wait if it is wait-for-ready.
+// other turns an outcome that is more, or less, than an endpoint into gRPC's
+// terms. A status ends the RPC; any other error lets it wait if it is
+// wait-for-ready.
 //
 //go:noinline
-func (p *stablePicker) refuse(info balancer.PickInfo, s *published, res picker.Result) (balancer.PickResult, error) {
+func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Result, r uint64) (balancer.PickResult, error) {
 	switch res.Outcome {
-	case picker.Queue, picker.Wake: // endpoints connect without being asked
+	case picker.PickedWake:
+		c := &s.clusters[res.Cluster]
+		p.wake(c.sleepers[s.snapshot.Asleep(res, r)])
+		return c.picks[res.Index], nil
+	case picker.Wake:
+		p.wake(s.clusters[res.Cluster].sleepers[res.Index])
+		return p.wait(info, s, nil)
+	case picker.Queue:
 		return p.wait(info, s, nil)
 	case picker.Failed:
 		return p.wait(info, s, s.clusters[res.Cluster].failed)

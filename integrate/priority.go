@@ -24,6 +24,8 @@ type priority struct {
 	localities []*locality
 
 	counts [4]int // endpoints by picker.Connectivity, without the drained ones
+	// next is where the search for an endpoint to wake goes on.
+	next int
 	// started says that the endpoints were asked to connect, and have not
 	// been released since.
 	started bool
@@ -37,8 +39,9 @@ type priority struct {
 
 	// results is what a pick of each endpoint returns, localities
 	// concatenated; nil after a change. It is immutable once published.
-	results []balancer.PickResult
-	state   []picker.LocalityState // for Build; nil after a change
+	results  []balancer.PickResult
+	sleepers []sleeper              // parallel to results if the priority is lazy
+	state    []picker.LocalityState // for Build; nil after a change
 }
 
 // locality is the live side of one picker.Locality.
@@ -52,9 +55,14 @@ type locality struct {
 	endpoints []*endpoint // parallel to cfg
 }
 
-// connectivity aggregates the priority's endpoints as weighted_target over
-// round_robin would.
+// connectivity aggregates the states of the priority's endpoints: as
+// weighted_target over round_robin would, or by the rules of ring_hash
+// (T-RING-7). Only a lazy one is ever IDLE.
 func (p *priority) connectivity() picker.Connectivity {
+	if p.lazy() {
+		state, _ := p.ringState()
+		return state
+	}
 	switch {
 	case p.counts[picker.Ready] > 0:
 		return picker.Ready
@@ -65,8 +73,13 @@ func (p *priority) connectivity() picker.Connectivity {
 	}
 }
 
-// activate makes sure that all endpoints were asked to connect. The first time
-// it gives them the failover time; a deactivated priority is just kept.
+// serves reports whether a priority in a state gets RPCs: one that is IDLE does,
+// since that is what connects it.
+func serves(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
+
+// activate makes sure that all endpoints were asked to connect, if they are not
+// to wait for RPCs. The first time it gives them the failover time; a
+// deactivated priority is just kept.
 func (p *priority) activate() {
 	p.keep()
 	if !p.started {
@@ -76,9 +89,11 @@ func (p *priority) activate() {
 	if !p.incomplete {
 		return
 	}
-	for _, l := range p.localities {
-		for i, e := range l.endpoints {
-			e.connect(p.cluster.lb, &l.cfg[i])
+	if !p.lazy() {
+		for _, l := range p.localities {
+			for i, e := range l.endpoints {
+				e.connect(p.cluster.lb, &l.cfg[i])
+			}
 		}
 	}
 	p.incomplete = false
@@ -163,14 +178,19 @@ func (p *priority) stopFailover() {
 }
 
 // observe runs the failover timer after a change of the endpoints' states
-// (T-PRIO-1): READY and TRANSIENT_FAILURE end it, and leaving READY starts it
-// anew.
+// (T-PRIO-1): READY, IDLE and TRANSIENT_FAILURE end it, and leaving the first two
+// starts it anew.
 func (p *priority) observe() {
 	if !p.started {
 		return
 	}
+	if p.lazy() && p.retire == nil {
+		if _, wake := p.ringState(); wake {
+			p.rouse()
+		}
+	}
 	switch p.connectivity() {
-	case picker.Ready:
+	case picker.Ready, picker.Idle:
 		p.connected = true
 		p.stopFailover()
 	case picker.TransientFailure:
@@ -200,7 +220,7 @@ func (p *priority) touch() {
 
 // forget drops what was derived from the endpoints and their connections.
 func (p *priority) forget() {
-	p.results, p.state = nil, nil
+	p.results, p.sleepers, p.state = nil, nil, nil
 }
 
 // derive computes results and state if they were dropped: O(endpoints).
@@ -208,18 +228,21 @@ func (p *priority) derive() {
 	if p.state != nil {
 		return
 	}
-	n := 0
-	for _, l := range p.localities {
-		n += len(l.endpoints)
+	n := p.size()
+	if p.lazy() {
+		p.sleepers = make([]sleeper, 0, n)
 	}
 	p.results = make([]balancer.PickResult, 0, n)
 	states := make([]*picker.EndpointState, 0, n)
 	p.state = make([]picker.LocalityState, 0, len(p.localities))
 	for _, l := range p.localities {
 		from := len(states)
-		for _, e := range l.endpoints {
+		for i, e := range l.endpoints {
 			p.results = append(p.results, balancer.PickResult{SubConn: e.conn, Done: e.done})
 			states = append(states, &e.EndpointState)
+			if p.sleepers != nil {
+				p.sleepers = append(p.sleepers, sleeper{e, &l.cfg[i]})
+			}
 		}
 		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: states[from:len(states):len(states)]})
 	}

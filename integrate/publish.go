@@ -97,9 +97,9 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 	for i, cc := range b.cfg.Clusters {
 		c := b.clusters[cc.Name]
 		status := c.status()
-		helps = helps || c.dirty && (status == picker.TransientFailure || status == picker.Ready && (!c.ready || c.choosy()))
+		helps = helps || c.dirty && (status == picker.TransientFailure || c.choosy() || status == picker.Ready && !c.serving)
 		c.refresh()
-		c.ready = status == picker.Ready
+		c.serving = serves(status)
 		next.clusters[i], states[i] = c.view, c.state
 	}
 	snapshot, err := picker.Build(prev.snapshot, b.cfg, states, b.env())
@@ -126,17 +126,21 @@ func (b *lb) connectivity() connectivity.State {
 	if b.fatal != nil {
 		return connectivity.TransientFailure
 	}
-	best := connectivity.TransientFailure
 	if b.cfg == nil {
-		best = connectivity.Connecting
+		return connectivity.Connecting
 	}
+	var has [4]bool
 	for _, c := range b.clusters {
-		switch c.status() {
-		case picker.Ready:
-			return connectivity.Ready
-		case picker.Connecting, picker.Idle:
-			best = connectivity.Connecting
-		}
+		has[c.status()] = true
 	}
-	return best
+	switch {
+	case has[picker.Ready]:
+		return connectivity.Ready
+	case has[picker.Connecting]:
+		return connectivity.Connecting
+	case has[picker.Idle]:
+		return connectivity.Idle
+	default:
+		return connectivity.TransientFailure
+	}
 }

@@ -46,6 +46,7 @@ func (c *cluster) update(cfg *picker.Cluster) {
 // updateLeaf returns the live side of cfg, made from prev where there is one.
 func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	l := prev
+	turned := prev != nil && prev.cfg.Policy.Hashes() != cfg.Policy.Hashes()
 	switch {
 	case l == nil:
 		l = &leaf{cfg: cfg}
@@ -83,6 +84,9 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	l.detect(c.lb)
 	for _, p := range l.priorities {
 		p.recount()
+		if turned {
+			p.touch() // endpoints may be asleep that are to connect now
+		}
 	}
 	l.load.Retain(cfg)
 	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
@@ -274,7 +278,7 @@ func (m *move) settle() {
 	}
 	for _, l := range m.left {
 		if byAddr == nil || byAddr[l.addrs] == l.e {
-			l.e.release(m.lb)
+			l.e.retire(m.lb)
 		}
 	}
 }

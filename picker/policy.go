@@ -46,6 +46,10 @@ const (
 	PolicyCustom                         // a balancer of grpc-go's registry (A52, D10)
 )
 
+// Hashes reports whether RPCs come to endpoints by their hash. Endpoints need not
+// be connected then before they are asked for.
+func (p *Policy) Hashes() bool { return p.Kind == PolicyRingHash || p.Kind == PolicyMaglev }
+
 // CountsInFlight reports whether picks look at how many RPCs endpoints have in
 // flight. The endpoints then have to count them: EndpointState.CountInFlight.
 func (p *Policy) CountsInFlight() bool {
