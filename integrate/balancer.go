@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +26,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return policyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &lb{cc: cc, clusters: map[string]*cluster{}, channelID: rand.Uint64(), born: time.Now(), draw: rand.Uint32N}
+	b := &lb{cc: cc, clusters: map[string]*cluster{}, channelID: rand.Uint64(), subsetSeed: rand.Uint64(), born: time.Now(), draw: rand.Uint32N}
 	b.picker.wake = b.wake
 	b.picker.current.Store(&published{})
 	return b
@@ -50,8 +49,11 @@ type lb struct {
 	cc        balancer.ClientConn
 	channelID uint64 // random; what hash policies by channel id hash (A42)
 	picker    stablePicker
-	born      time.Time             // the zero of now
-	draw      func(n uint32) uint32 // a uniform number below n
+	// subsetSeed is random; which endpoints the channel keeps of many (A68)
+	// depends on it.
+	subsetSeed uint64
+	born       time.Time             // the zero of now
+	draw       func(n uint32) uint32 // a uniform number below n
 
 	mu       sync.Mutex
 	closed   bool
@@ -134,10 +136,8 @@ func (b *lb) Update(cfg *picker.Config) {
 		return
 	}
 	b.configureCalls(cfg)
-	source := cfg.Clusters
-	if b.opts.IgnoreEndpointWeights {
-		cfg = b.unweighted(cfg)
-	}
+	sent := cfg.Clusters
+	cfg = b.adapt(cfg)
 	b.cfg, b.fatal = cfg, nil
 	next := make(map[string]*cluster, len(cfg.Clusters))
 	for i, cc := range cfg.Clusters {
@@ -148,35 +148,13 @@ func (b *lb) Update(cfg *picker.Config) {
 		if c.cfg != cc {
 			c.update(cc)
 		}
-		c.weighted = source[i]
+		c.sent = sent[i]
 		next[cc.Name] = c
 		delete(b.clusters, cc.Name)
 	}
 	b.dropClusters()
 	b.clusters = next
 	b.publishSoon()
-}
-
-// unweighted returns cfg with plain round robin in the place of EDF. A cluster
-// that is the same as before stays the same.
-func (b *lb) unweighted(cfg *picker.Config) *picker.Config {
-	out := *cfg
-	out.Clusters = make([]*picker.Cluster, len(cfg.Clusters))
-	for i, cc := range cfg.Clusters {
-		if c := b.clusters[cc.Name]; c != nil && c.weighted == cc {
-			out.Clusters[i] = c.cfg
-			continue
-		}
-		plain := *cc
-		plain.Leaves = slices.Clone(cc.Leaves)
-		for k := range plain.Leaves {
-			if plain.Leaves[k].Policy.Kind == picker.PolicyEDF {
-				plain.Leaves[k].Policy.Kind = picker.PolicyRoundRobin
-			}
-		}
-		out.Clusters[i] = &plain
-	}
-	return &out
 }
 
 // configureCalls says what the routes say about RPCs besides where they go:

@@ -17,14 +17,12 @@ import (
 // cluster is the live side of one picker.Cluster: its leaves' priorities in
 // one list, and which of them is in use (A56).
 type cluster struct {
-	lb  *lb
-	cfg *picker.Cluster
-	// weighted is what cfg was made of; the same unless
-	// Config.IgnoreEndpointWeights is set.
-	weighted *picker.Cluster
-	leaves   []*leaf     // parallel to cfg.Leaves
-	order    []*priority // of all leaves, highest first
-	inUse    *priority   // nil while none is
+	lb     *lb
+	cfg    *picker.Cluster
+	sent   *picker.Cluster // that cfg was made of: see adapt
+	leaves []*leaf         // parallel to cfg.Leaves
+	order  []*priority     // of all leaves, highest first
+	inUse  *priority       // nil while none is
 
 	serving bool // as published: its status was READY or IDLE
 
