@@ -135,7 +135,9 @@ func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 		d := rate(h) - mean
 		variance += d * d / float64(len(hosts))
 	}
-	required := mean - math.Sqrt(variance)*float64(cfg.StdevFactor)/1000
+	// Hosts that are all the same are no outliers by a rounding error.
+	const rounding = 1e-12
+	required := mean - math.Sqrt(variance)*float64(cfg.StdevFactor)/1000 - rounding
 	for _, h := range hosts {
 		if rate(h) < required {
 			s.eject(h, cfg.Enforcement)

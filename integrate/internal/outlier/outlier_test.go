@@ -1,0 +1,340 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outlier
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+const second = int64(time.Second)
+
+// world is some hosts and a clock.
+type world struct {
+	cfg   *picker.OutlierDetection
+	hosts []*Host
+	now   int64
+	draw  func(n uint32) uint32
+}
+
+func newWorld(n int, cfg picker.OutlierDetection) *world {
+	w := &world{cfg: &cfg, draw: func(uint32) uint32 { return 0 }}
+	for range n {
+		w.hosts = append(w.hosts, new(Host))
+	}
+	return w
+}
+
+// calls makes RPCs of host i end.
+func (w *world) calls(i, ok, failed int) {
+	for range ok {
+		w.hosts[i].Count(true)
+	}
+	for range failed {
+		w.hosts[i].Count(false)
+	}
+}
+
+// sweep sweeps ten seconds after the last time.
+func (w *world) sweep() {
+	w.now += 10 * second
+	Sweep(w.cfg, w.hosts, w.now, w.draw)
+}
+
+func (w *world) ejected() []int {
+	var out []int
+	for i, h := range w.hosts {
+		if h.Ejected() {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+func (w *world) want(t *testing.T, hosts ...int) {
+	t.Helper()
+	got := w.ejected()
+	same := len(got) == len(hosts)
+	for i := 0; same && i < len(got); i++ {
+		same = got[i] == hosts[i]
+	}
+	if !same {
+		t.Errorf("after %d s hosts %v are ejected, want %v", w.now/second, got, hosts)
+	}
+}
+
+// base is a configuration that ejects for 30 s, up to 300 s, any number of hosts.
+func base() picker.OutlierDetection {
+	return picker.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 100,
+	}
+}
+
+func byRate(r picker.SuccessRate) picker.OutlierDetection {
+	cfg := base()
+	cfg.SuccessRate = &r
+	return cfg
+}
+
+func byFailures(f picker.FailurePercentage) picker.OutlierDetection {
+	cfg := base()
+	cfg.FailurePercentage = &f
+	return cfg
+}
+
+// TestFailurePercentage: strictly more than the threshold of at least so many
+// RPCs, and at least so many hosts with as many (A50, T-OD-1).
+func TestFailurePercentage(t *testing.T) {
+	tests := []struct {
+		name       string
+		f          picker.FailurePercentage
+		ok, failed int // of host 0; host 1 has 50 that are OK
+		want       bool
+	}{
+		{"at the threshold", picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 50}, 25, 25, false},
+		{"above it", picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 50}, 24, 26, true},
+		{"all of 100 %", picker.FailurePercentage{Threshold: 100, Enforcement: 100}, 0, 100, false},
+		{"one above 0 %", picker.FailurePercentage{Enforcement: 100}, 99, 1, true},
+		{"too few RPCs", picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 50}, 0, 49, false},
+		{"no RPCs", picker.FailurePercentage{Enforcement: 100}, 0, 0, false},
+		{"hosts enough", picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 50, MinimumHosts: 2}, 0, 50, true},
+		{"too few hosts", picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 50, MinimumHosts: 3}, 0, 50, false},
+		{"too few hosts with RPCs", picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 51, MinimumHosts: 2}, 0, 51, false},
+		{"never enforced", picker.FailurePercentage{Threshold: 50}, 0, 50, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(2, byFailures(tt.f))
+			w.calls(0, tt.ok, tt.failed)
+			w.calls(1, 50, 0)
+			w.sweep()
+			if tt.want {
+				w.want(t, 0)
+			} else {
+				w.want(t)
+			}
+		})
+	}
+}
+
+// TestSuccessRate: a rate below the mean less some population standard deviations
+// (T-OD-1). Of nine hosts at 100 % and one at p, the mean is 0.9 + p/10 and the
+// deviation 0.3 (1-p), so that host 9 is out for factors below 3 only.
+func TestSuccessRate(t *testing.T) {
+	for _, tt := range []struct {
+		factor uint32
+		want   []int
+	}{{0, []int{9}}, {1900, []int{9}}, {2990, []int{9}}, {3010, nil}, {math.MaxUint32, nil}} {
+		w := newWorld(10, byRate(picker.SuccessRate{StdevFactor: tt.factor, Enforcement: 100, MinimumHosts: 5, RequestVolume: 100}))
+		for i := range 9 {
+			w.calls(i, 100, 0)
+		}
+		w.calls(9, 50, 50)
+		w.sweep()
+		w.want(t, tt.want...)
+	}
+}
+
+// TestEquals: hosts of the same rate are no outliers to each other, even if there is
+// no margin and the mean is not exact.
+func TestEquals(t *testing.T) {
+	for n := 1; n < 50; n++ {
+		for ok := range 20 {
+			w := newWorld(n, byRate(picker.SuccessRate{Enforcement: 100}))
+			for i := range w.hosts {
+				w.calls(i, ok, 7)
+			}
+			w.sweep()
+			w.want(t)
+		}
+	}
+}
+
+// TestMaxEjectionPercent is T-OD-1: the share of ejected hosts is looked at before
+// each ejection, so that 10 % of 5 hosts is one of them, and 0 % none.
+func TestMaxEjectionPercent(t *testing.T) {
+	for _, tt := range []struct {
+		percent uint32
+		want    []int
+	}{{0, nil}, {10, []int{0}}, {20, []int{0}}, {21, []int{0, 1}}, {100, []int{0, 1, 2, 3, 4}}} {
+		cfg := byFailures(picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 1})
+		cfg.MaxEjectionPercent = tt.percent
+		w := newWorld(5, cfg)
+		for range 2 { // those that are ejected count in the next sweep, too
+			for i := range w.hosts {
+				w.calls(i, 0, 10)
+			}
+			w.sweep()
+			w.want(t, tt.want...)
+		}
+	}
+}
+
+// TestEnforcement: an outlier is ejected if a draw from 0 to 99 is below the
+// percentage, and there is one draw for each outlier.
+func TestEnforcement(t *testing.T) {
+	for draw := range uint32(100) {
+		w := newWorld(2, byFailures(picker.FailurePercentage{Threshold: 50, Enforcement: 30, RequestVolume: 1}))
+		draws := 0
+		w.draw = func(n uint32) uint32 {
+			draws++
+			if n != 100 {
+				t.Fatalf("draw below %d, want 100", n)
+			}
+			return draw
+		}
+		w.calls(0, 0, 10)
+		w.calls(1, 10, 0)
+		w.sweep()
+		if got, want := w.hosts[0].Ejected(), draw < 30; got != want || draws != 1 {
+			t.Errorf("draw of %d: ejected %v with %d draws, want %v with one", draw, got, draws, want)
+		}
+	}
+}
+
+// TestReturn: an ejected host returns at the first sweep after base × multiplier.
+// The multiplier rises with each ejection, falls by one with each sweep outside,
+// and the time is bounded by the greater of base and maximum.
+func TestReturn(t *testing.T) {
+	eject := func(w *world) (seconds int64) {
+		t.Helper()
+		w.calls(0, 0, 10)
+		w.sweep()
+		w.want(t, 0)
+		from := w.now
+		for w.hosts[0].Ejected() {
+			w.sweep()
+		}
+		return (w.now - from) / second
+	}
+	cfg := byFailures(picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 1})
+	cfg.BaseEjectionTime, cfg.MaxEjectionTime = 25*time.Second, 70*time.Second
+	w := newWorld(2, cfg)
+	for i, want := range []int64{30, 60, 80, 80} { // 25, 50, 70 and 70 s, in sweeps 10 s apart
+		if got := eject(w); got != want {
+			t.Errorf("ejection %d took %d s, want %d", i, got, want)
+		}
+	}
+	w.sweep() // from 4 to 1
+	w.sweep()
+	w.sweep()
+	if got := eject(w); got != 60 {
+		t.Errorf("the ejection after three good intervals took %d s, want 60", got)
+	}
+	for range 10 {
+		w.sweep()
+	}
+	if got := eject(w); got != 30 {
+		t.Errorf("the ejection after ten good intervals took %d s, want 30", got)
+	}
+
+	w.cfg.MaxEjectionTime = 0
+	if got := eject(w); got != 30 {
+		t.Errorf("with no maximum to speak of an ejection took %d s, want the base time", got)
+	}
+	w.cfg.BaseEjectionTime = 0
+	if got := eject(w); got != 10 {
+		t.Errorf("with a base time of 0 an ejection took %d s, want one interval", got)
+	}
+	w.cfg.BaseEjectionTime, w.cfg.MaxEjectionTime = math.MaxInt64, math.MaxInt64
+	w.calls(0, 0, 10)
+	w.sweep()
+	w.hosts[0].multiplier = 7 // the product does not fit
+	w.sweep()
+	w.want(t, 0)
+}
+
+// TestNotTwice: RPCs that were under way when their host was ejected do not
+// prolong its time, and neither does the second algorithm.
+func TestNotTwice(t *testing.T) {
+	cfg := byFailures(picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 1})
+	cfg.SuccessRate = &picker.SuccessRate{StdevFactor: 500, Enforcement: 100, RequestVolume: 1}
+	w := newWorld(2, cfg)
+	for range 4 {
+		w.calls(0, 0, 10)
+		w.calls(1, 10, 0)
+		w.sweep()
+		w.want(t, 0)
+	}
+	w.sweep()
+	w.want(t)
+}
+
+// TestIntervals: counts are those of the interval, not of all time.
+func TestIntervals(t *testing.T) {
+	w := newWorld(1, byFailures(picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 10}))
+	for range 5 {
+		w.calls(0, 0, 9)
+		w.sweep()
+		w.want(t)
+	}
+}
+
+// TestAgainstOracle compares with A50's text, word for word, over random clusters,
+// rates and configurations that change on the way.
+func TestAgainstOracle(t *testing.T) {
+	runs := 2000
+	if testing.Short() {
+		runs = 300
+	}
+	for seed := range uint64(runs) {
+		rng := rand.New(rand.NewPCG(seed, 50))
+		w := newWorld(1+rng.IntN(12), randomConfig(rng))
+		o := newOracle(len(w.hosts))
+		for step := range 40 {
+			if rng.IntN(10) == 0 {
+				*w.cfg = randomConfig(rng)
+			}
+			for i := range w.hosts {
+				ok, failed := rng.IntN(20), 0
+				if rng.IntN(3) == 0 {
+					failed = rng.IntN(20)
+				}
+				w.calls(i, ok, failed)
+				o.calls(i, ok, failed)
+			}
+			draws := rng.Uint64()
+			drawer := func() func(uint32) uint32 {
+				r := rand.New(rand.NewPCG(draws, 0))
+				return r.Uint32N
+			}
+			w.draw = drawer()
+			w.sweep()
+			o.sweep(w.cfg, w.now, drawer())
+			for i, h := range w.hosts {
+				if h.Ejected() != o.endpoints[i].ejected || h.multiplier != uint32(o.endpoints[i].multiplier) {
+					t.Fatalf("seed %d, step %d, host %d of %d, %+v: ejected %v with multiplier %d, A50 says %v with %d", seed, step, i, len(w.hosts), *w.cfg,
+						h.Ejected(), h.multiplier, o.endpoints[i].ejected, o.endpoints[i].multiplier)
+				}
+			}
+		}
+	}
+}
+
+func randomConfig(rng *rand.Rand) picker.OutlierDetection {
+	cfg := picker.OutlierDetection{
+		BaseEjectionTime:   time.Duration(rng.IntN(60)) * time.Second,
+		MaxEjectionTime:    time.Duration(rng.IntN(120)) * time.Second,
+		MaxEjectionPercent: rng.Uint32N(101),
+	}
+	if rng.IntN(4) > 0 {
+		cfg.SuccessRate = &picker.SuccessRate{StdevFactor: rng.Uint32N(2000), Enforcement: rng.Uint32N(101), MinimumHosts: rng.Uint32N(6), RequestVolume: rng.Uint32N(25)}
+	}
+	if rng.IntN(4) > 0 {
+		cfg.FailurePercentage = &picker.FailurePercentage{Threshold: rng.Uint32N(101), Enforcement: rng.Uint32N(101), MinimumHosts: rng.Uint32N(6), RequestVolume: rng.Uint32N(25)}
+	}
+	return cfg
+}
+
+// TestCountAllocates: nothing.
+func TestCountAllocates(t *testing.T) {
+	h := new(Host)
+	if n := testing.AllocsPerRun(100, func() { h.Count(true); h.Count(false) }); n != 0 {
+		t.Errorf("Count allocates %v times", n)
+	}
+}
