@@ -156,7 +156,7 @@ func TestInject(t *testing.T) {
 		{"delay, then abort", resource.Fault{Delay: &resource.FaultDelay{Chance: always, Header: true}, Abort: abort, MaxActive: 1},
 			ctxWith("x-envoy-fault-delay-request", "2000"), status.Error(codes.Aborted, ""), 2 * time.Second},
 		{"by header", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-grpc-request", "5"), status.Error(codes.NotFound, ""), 0},
-		{"by header, OK", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-grpc-request", "0"), abortedOK{}, 0},
+		{"by header, OK", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-grpc-request", "0"), errEndedOK, 0},
 		{"by HTTP header", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-request", "503"), status.Error(codes.Unavailable, ""), 0},
 		{"a bad header", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-request", "x"), nil, 0},
 		{"lowered to never", resource.Fault{Abort: byHeader, MaxActive: 1},
@@ -165,9 +165,9 @@ func TestInject(t *testing.T) {
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
 			begin := time.Now()
-			_, done, err := inject(tt.ctx, &tt.fault)
-			if done != nil {
-				done()
+			suffers, err := inject(tt.ctx, &tt.fault)
+			if suffers {
+				activeFaults.Add(-1)
 			}
 			if status.Code(err) != status.Code(tt.want) || (err == nil) != (tt.want == nil) {
 				t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)

@@ -5,11 +5,15 @@ package integrate
 
 import (
 	"context"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -21,50 +25,82 @@ import (
 // moment; A33 has max_active_faults apply to all of them together.
 var activeFaults atomic.Int64
 
-// interceptorFor returns what a filter's configuration does to RPCs, or nil if
-// that is nothing.
-func interceptorFor(config any) Interceptor {
-	f, ok := config.(*resource.Fault)
-	if !ok || f.Delay == nil && f.Abort == nil {
-		return nil
+// injector is fault injection as an interceptor; it is empty if there is nothing
+// to inject.
+func injector(f *resource.Fault) interceptor {
+	if f.Delay == nil && f.Abort == nil {
+		return interceptor{}
 	}
-	return func(ctx context.Context) (context.Context, func(), error) { return inject(ctx, f) }
+	return interceptor{
+		unary: func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			suffers, err := inject(ctx, f)
+			if suffers {
+				defer activeFaults.Add(-1)
+			}
+			switch err {
+			case nil:
+				return invoker(ctx, method, req, reply, cc, opts...)
+			case errEndedOK:
+				return nil
+			default:
+				return err
+			}
+		},
+		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			suffers, err := inject(ctx, f)
+			end := func() {}
+			if suffers {
+				end = sync.OnceFunc(func() { activeFaults.Add(-1) })
+			}
+			var s grpc.ClientStream
+			switch err {
+			case nil:
+				if suffers {
+					opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { end() }))
+				}
+				s, err = streamer(ctx, desc, cc, method, opts...)
+			case errEndedOK:
+				end()
+				return endStream(ctx, opts), nil
+			}
+			if err != nil {
+				end()
+			}
+			return s, err
+		},
+	}
 }
 
-// abortedOK is the error of an RPC that a fault ends with status OK.
-type abortedOK struct{}
-
-func (abortedOK) Error() string { return "xds: fault injection ended the RPC with status OK" }
+// errEndedOK says that a fault ends the RPC with status OK.
+var errEndedOK = errors.New("xds: fault injection ended the RPC with status OK")
 
 // inject delays and then aborts an RPC, each with its own chance, before
-// anything is sent (A33).
-func inject(ctx context.Context, f *resource.Fault) (context.Context, func(), error) {
+// anything is sent (A33). suffers says that the RPC counts among the active
+// faults, until it ends.
+func inject(ctx context.Context, f *resource.Fault) (suffers bool, err error) {
 	delay := f.Delay != nil && hit(ctx, f.Delay.Chance, f.Delay.Header, "x-envoy-fault-delay-request-percentage")
 	abort := f.Abort != nil && hit(ctx, f.Abort.Chance, f.Abort.Header, "x-envoy-fault-abort-request-percentage")
 	if !delay && !abort {
-		return ctx, nil, nil
+		return false, nil
 	}
 	if activeFaults.Add(1) > int64(f.MaxActive) {
 		activeFaults.Add(-1)
-		return ctx, nil, nil
+		return false, nil
 	}
-	done := func() { activeFaults.Add(-1) }
 	if delay {
 		if err := pause(ctx, f.Delay); err != nil {
-			done()
-			return ctx, nil, err
+			return true, err
 		}
 	}
 	if abort {
 		if code, ok := abortCode(ctx, f.Abort); ok {
-			done()
 			if code == codes.OK {
-				return ctx, nil, abortedOK{}
+				return true, errEndedOK
 			}
-			return ctx, nil, status.Error(code, "xds: RPC aborted by fault injection")
+			return true, status.Error(code, "xds: RPC aborted by fault injection")
 		}
 	}
-	return ctx, done, nil
+	return true, nil
 }
 
 // hit draws whether a fault strikes. Where the request's headers drive the
@@ -123,3 +159,26 @@ func headerNumber(ctx context.Context, name string) (n uint64, ok bool) {
 	n, err := strconv.ParseUint(values[0], 10, 32)
 	return n, err == nil
 }
+
+// endedStream is a stream that a fault ended with status OK and no message.
+type endedStream struct {
+	grpc.ClientStream // nil: all methods are below
+	ctx               context.Context
+}
+
+// endStream returns one, and tells whoever waits for its end.
+func endStream(ctx context.Context, opts []grpc.CallOption) endedStream {
+	for _, o := range opts {
+		if o, ok := o.(grpc.OnFinishCallOption); ok {
+			o.OnFinish(nil)
+		}
+	}
+	return endedStream{ctx: ctx}
+}
+
+func (endedStream) Header() (metadata.MD, error) { return nil, nil }
+func (endedStream) Trailer() metadata.MD         { return nil }
+func (endedStream) CloseSend() error             { return nil }
+func (s endedStream) Context() context.Context   { return s.ctx }
+func (endedStream) SendMsg(any) error            { return io.EOF }
+func (endedStream) RecvMsg(any) error            { return io.EOF }

@@ -5,15 +5,12 @@ package integrate
 
 import (
 	"context"
-	"io"
 	"math/rand/v2"
 	"slices"
 	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -61,13 +58,6 @@ func (c *rpc) pick(s *published, info balancer.PickInfo, r uint64) picker.Result
 	return s.snapshot.PickCluster(info.Ctx, c.routeIn(s), cluster, r)
 }
 
-// rpcPlan is what is to be done for the RPCs of one route and cluster.
-type rpcPlan struct {
-	timeout time.Duration       // 0 is none
-	retry   *picker.RetryPolicy // nil is none
-	filters []Interceptor
-}
-
 // planOf finds the RPC's route, if the target has any that take an interceptor.
 func planOf(ctx context.Context, cc *grpc.ClientConn, method string) *rpc {
 	t := tableOf(ctx, cc)
@@ -104,20 +94,24 @@ func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *gr
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	ctx, done, err := call.enter(ctx)
-	if err == (abortedOK{}) {
-		return nil
+	return call.plan.unary(invoker)(ctx, method, req, reply, cc, opts...)
+}
+
+// unary wraps retries around an invoker, and the filters around that.
+func (p *rpcPlan) unary(next grpc.UnaryInvoker) grpc.UnaryInvoker {
+	if p.retry != nil {
+		next = retrying(p.retry, next)
 	}
-	if err != nil {
-		return err
+	for _, f := range slices.Backward(p.filters) {
+		if f.unary == nil {
+			continue
+		}
+		inner := next
+		next = func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+			return f.unary(ctx, method, req, reply, cc, inner, opts...)
+		}
 	}
-	defer done()
-	if call.plan.retry == nil {
-		return invoker(ctx, method, req, reply, cc, opts...)
-	}
-	return retryUnary(ctx, call.plan.retry, opts, func(opts []grpc.CallOption) error {
-		return invoker(ctx, method, req, reply, cc, opts...)
-	})
+	return next
 }
 
 // StreamInterceptor is what [UnaryInterceptor] is, for streams, but for retries:
@@ -130,63 +124,36 @@ func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 		return streamer(ctx, desc, cc, method, opts...)
 	}
 	ctx = context.WithValue(ctx, rpcKey{}, call)
-	cancel := func() {}
-	if d := call.plan.timeout; d > 0 {
-		ctx, cancel = context.WithTimeout(ctx, d)
-	}
 	if call.plan.retry != nil {
 		logUnretried()
 	}
-	ctx, done, err := call.enter(ctx)
+	streamer = call.plan.stream(streamer)
+	d := call.plan.timeout
+	if d == 0 {
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	s, err := streamer(ctx, desc, cc, method, append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))...)
 	if err != nil {
 		cancel()
-		if err == (abortedOK{}) {
-			return endedStream{ctx: ctx}, nil
-		}
-		return nil, err
-	}
-	finish := sync.OnceFunc(func() { done(); cancel() })
-	s, err := streamer(ctx, desc, cc, method, append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { finish() }))...)
-	if err != nil {
-		finish()
 	}
 	return s, err
+}
+
+// stream wraps the filters around a streamer.
+func (p *rpcPlan) stream(next grpc.Streamer) grpc.Streamer {
+	for _, f := range slices.Backward(p.filters) {
+		if f.stream == nil {
+			continue
+		}
+		inner := next
+		next = func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return f.stream(ctx, desc, cc, method, inner, opts...)
+		}
+	}
+	return next
 }
 
 var logUnretried = sync.OnceFunc(func() {
 	logger.Warning("xdslb: a route's retry policy does not apply to streams: it matches by more than the path, which gRPC's service config cannot say")
 })
-
-// enter lets the filters have a look at the RPC, in order.
-func (c *rpc) enter(ctx context.Context) (context.Context, func(), error) {
-	var leave []func()
-	done := func() {
-		for _, f := range leave {
-			f()
-		}
-	}
-	for _, f := range c.plan.filters {
-		next, left, err := f(ctx)
-		if err != nil {
-			done()
-			return ctx, nil, err
-		}
-		if ctx = next; left != nil {
-			leave = append(leave, left)
-		}
-	}
-	return ctx, done, nil
-}
-
-// endedStream is a stream that a fault ended with status OK and no message.
-type endedStream struct {
-	grpc.ClientStream // nil: all methods are below
-	ctx               context.Context
-}
-
-func (endedStream) Header() (metadata.MD, error) { return nil, nil }
-func (endedStream) Trailer() metadata.MD         { return nil }
-func (endedStream) CloseSend() error             { return nil }
-func (s endedStream) Context() context.Context   { return s.ctx }
-func (endedStream) SendMsg(any) error            { return io.EOF }
-func (endedStream) RecvMsg(any) error            { return io.EOF }

@@ -4,16 +4,17 @@
 package integrate
 
 import (
-	"context"
 	"time"
 
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Interceptor is what an HTTP filter (A39) does to an RPC before it is sent: it
-// may delay it, fail it with a status error, or go on with another context.
-// done, if not nil, is called when the RPC is over.
-type Interceptor func(ctx context.Context) (next context.Context, done func(), err error)
+// rpcPlan is what is to be done for the RPCs of one route and cluster.
+type rpcPlan struct {
+	timeout time.Duration       // 0 is none
+	retry   *picker.RetryPolicy // nil is none
+	filters []interceptor
+}
 
 // plans says what interceptors do for each route of a target. Only routes that
 // need an interceptor have an entry.
@@ -39,20 +40,16 @@ func (r *routePlans) of(cluster string) *rpcPlan {
 }
 
 // makePlans returns the plans for cfg, or nil if no RPC needs an interceptor.
-// Routes that the service config expresses keep their timeouts and retries to
-// gRPC; an RPC that it may retry still keeps its cluster.
+// Routes that the service config expresses keep their retries to gRPC, and their
+// timeouts too unless there are filters, whose time counts; an RPC that gRPC may
+// retry still keeps its cluster.
 func makePlans(cfg *picker.Config, expressed []bool) *plans {
 	p := &plans{routes: make([]*routePlans, len(cfg.Routes))}
 	needed := false
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
-		var timeout time.Duration
-		var retry *picker.RetryPolicy
-		if !expressed[i] {
-			timeout, retry = timeoutOf(cfg, r), r.Retry
-		}
-		rp := &routePlans{all: &rpcPlan{timeout: timeout, retry: retry, filters: filtersOf(cfg, r, nil)}}
-		need := timeout > 0 || r.Retry != nil || len(rp.all.filters) > 0
+		rp := &routePlans{all: planFor(cfg, r, &picker.WeightedCluster{}, expressed[i])}
+		need := rp.all.needed() || r.Retry != nil
 		for k := range r.Clusters {
 			c := &r.Clusters[k]
 			if len(c.Overrides) == 0 {
@@ -61,9 +58,9 @@ func makePlans(cfg *picker.Config, expressed []bool) *plans {
 			if rp.byCluster == nil {
 				rp.byCluster = map[string]*rpcPlan{}
 			}
-			plan := &rpcPlan{timeout: timeout, retry: retry, filters: filtersOf(cfg, r, c)}
+			plan := planFor(cfg, r, c, expressed[i])
 			rp.byCluster[c.Name] = plan
-			need = need || len(plan.filters) > 0
+			need = need || plan.needed()
 		}
 		if need {
 			p.routes[i], needed = rp, true
@@ -75,24 +72,20 @@ func makePlans(cfg *picker.Config, expressed []bool) *plans {
 	return p
 }
 
-// filtersOf returns what the listener's HTTP filters do for a route, with the
-// most specific override of each: weighted cluster, then route (A39).
-func filtersOf(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster) []Interceptor {
-	var out []Interceptor
+func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, expressed bool) *rpcPlan {
+	p := &rpcPlan{}
 	for i := range cfg.Filters {
-		f := &cfg.Filters[i]
-		config := f.Config
-		if o, ok := r.Overrides[f.Name]; ok {
-			config = o
-		}
-		if c != nil {
-			if o, ok := c.Overrides[f.Name]; ok {
-				config = o
-			}
-		}
-		if in := interceptorFor(config); in != nil {
-			out = append(out, in)
+		if in, ok := interceptorFor(&cfg.Filters[i], r, c); ok {
+			p.filters = append(p.filters, in)
 		}
 	}
-	return out
+	if !expressed {
+		p.retry = r.Retry
+	}
+	if !expressed || len(p.filters) > 0 {
+		p.timeout = timeoutOf(cfg, r)
+	}
+	return p
 }
+
+func (p *rpcPlan) needed() bool { return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 }

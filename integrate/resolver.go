@@ -59,6 +59,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		bootstrap: boot,
 		client: xds.Acquire(boot, xds.Options{
 			DialOptions: b.opts.ControlPlaneDialOptions,
+			Filter:      filterType,
 			DropDeleted: !b.opts.KeepDeleted,
 			Linger:      b.opts.Linger,
 		}),

@@ -21,6 +21,15 @@ import (
 // (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
 
+// retrying makes attempts at unary RPCs as the policy says.
+func retrying(policy *picker.RetryPolicy, invoker grpc.UnaryInvoker) grpc.UnaryInvoker {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+		return retryUnary(ctx, policy, opts, func(opts []grpc.CallOption) error {
+			return invoker(ctx, method, req, reply, cc, opts...)
+		})
+	}
+}
+
 // retryUnary makes attempts at a unary RPC as the policy says (A44, A6): an
 // attempt that got response headers is final, and so is one that the server
 // does not want repeated.

@@ -120,7 +120,8 @@ type Drop struct {
 
 // Filter is one HTTP filter of the listener (A39).
 type Filter struct {
-	Name   string // instance name; keys Route.Overrides
-	Type   string // type URL of the configuration
-	Config any    // as decoded by the filter's converter
+	Name     string // instance name; keys Route.Overrides
+	Type     string // full name of the message that configures it
+	Config   any    // as decoded by the filter's converter
+	Disabled bool   // until a route says otherwise
 }

@@ -42,6 +42,9 @@ type Options struct {
 	DialOptions []grpc.DialOption
 	// DNS resolves the names of LOGICAL_DNS clusters; nil is gRPC's "dns".
 	DNS resolver.Builder
+	// Filter knows HTTP filters besides those of package resource; see
+	// resource.Options. It may be nil.
+	Filter func(message string) *resource.FilterType
 
 	// DropDeleted takes away a Listener or Cluster that a server deletes, as
 	// A57 has it, unless the server has the feature ignore_resource_deletion
@@ -233,5 +236,6 @@ func (c *Client) decodeOptions(s *bootstrap.Server) resource.Options {
 	return resource.Options{
 		TrustedServer: s.TrustedXDSServer,
 		CertProviders: func(name string) bool { _, ok := c.cfg.CertProviders[name]; return ok },
+		Filter:        c.opts.Filter,
 	}
 }

@@ -63,6 +63,7 @@ func (e FieldError) String() string {
 const (
 	maxErrors = 32
 	maxQuote  = 128 // bytes of a text that is quoted
+	maxRule   = 512 // bytes of an error of a filter that is not of this package
 )
 
 // problems collects what is wrong with one resource.
@@ -91,9 +92,16 @@ func quote(s string) string {
 	if len(s) <= maxQuote {
 		return strconv.Quote(s)
 	}
-	cut := maxQuote
-	for cut > 0 && !utf8.RuneStart(s[cut]) {
-		cut--
+	return strconv.Quote(clip(s, maxQuote)) + "…"
+}
+
+// clip returns the first n bytes of s, or fewer so as not to cut a character.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
 	}
-	return strconv.Quote(s[:cut]) + "…"
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }

@@ -10,30 +10,15 @@ import (
 	udpav1 "github.com/cncf/xds/go/udpa/type/v1"
 	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/xdslb/xdslb/picker"
-)
-
-// The HTTP filters that a client knows, by the type of their configuration.
-const (
-	routerType = "envoy.extensions.filters.http.router.v3.Router"
-	faultType  = "envoy.extensions.filters.http.fault.v3.HTTPFault"
-
-	// Stateful session affinity (A55) is accepted without effect. Istio sends
-	// the filter as required to services that want it, and an RPC that goes to
-	// any endpoint is better than a channel that fails.
-	sessionType      = "envoy.extensions.filters.http.stateful_session.v3.StatefulSession"
-	sessionRouteType = "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute"
-
-	// A filter of servers. Routes are for both sides, so a client has to accept
-	// what routes say to it (A39).
-	rbacRouteType = "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"
 )
 
 // filters converts the filter chain of a listener (A39, T-RC-8). The result
@@ -53,19 +38,17 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 		names[name] = struct{}{}
 
 		cfg := unwrap(m.GetTypedConfig(), p.dot("typed_config"))
-		switch cfg.kind {
-		case routerType, sessionType:
-		case faultType:
-			fault := cfg.fault()
-			if m.GetDisabled() {
-				fault = &Fault{} // until a route configures it
-			}
-			filters = append(filters, picker.Filter{Name: name, Type: urlPrefix + faultType, Config: fault})
-		default:
+		t := d.filterType(cfg.kind)
+		if t == nil || t.config != cfg.kind {
 			if !m.GetIsOptional() {
 				cfg.p.refuse(cfg.kind, "must be a supported filter, for it is not optional")
 			}
 			continue
+		}
+		if t.parseConfig != nil {
+			filters = append(filters, picker.Filter{
+				Name: name, Type: t.config, Config: cfg.parse(t.parseConfig), Disabled: m.GetDisabled(),
+			})
 		}
 		if last == routerType {
 			p.fail("must not be behind the router filter")
@@ -76,6 +59,17 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 		p.fail("must end with the router filter")
 	}
 	return filters
+}
+
+// A FilterOverride is what a virtual host, a route or a weighted cluster says
+// about one filter instance (A39).
+type FilterOverride struct {
+	// Type is the filter's, as in picker.Filter.Type. It has to be that of the
+	// instance, which only the listener knows. An override that only turns the
+	// filter on or off has none.
+	Type     string
+	Config   any
+	Disabled bool
 }
 
 // overrides converts a typed_per_filter_config, and adds what is inherited and
@@ -96,20 +90,20 @@ func (d *decoder) overrides(m map[string]*anypb.Any, inherited map[string]any, p
 			}
 			p = p.dot("config")
 			config = wrapper.GetConfig()
+			if wrapper.GetDisabled() || config == nil {
+				own = with(own, name, FilterOverride{Disabled: wrapper.GetDisabled()})
+				continue
+			}
 		}
 		cfg := unwrap(config, p)
+		t := d.filterType(cfg.kind)
 		switch {
-		case wrapper.GetDisabled():
-			// There is no saying which filter this is, but fault injection
-			// is the only one that has an effect.
-			own = with(own, name, &Fault{})
-		case cfg.kind == faultType:
-			own = with(own, name, cfg.fault())
-		case cfg.kind == sessionType, cfg.kind == sessionRouteType, cfg.kind == rbacRouteType:
-		case cfg.kind == routerType:
-			p.fail("must not override the router filter, which has nothing to override")
-		case !wrapper.GetIsOptional():
-			cfg.p.refuse(cfg.kind, "must be of a supported filter, for it is not optional")
+		case t == nil || t.override != cfg.kind:
+			if !wrapper.GetIsOptional() {
+				cfg.p.refuse(cfg.kind, "must be what overrides a supported filter, for it is not optional")
+			}
+		case t.parseOverride != nil:
+			own = with(own, name, FilterOverride{Type: t.config, Config: cfg.parse(t.parseOverride)})
 		}
 	}
 	return own
@@ -142,25 +136,47 @@ func unwrap(a *anypb.Any, p *path) filterConfig {
 		GetValue() *structpb.Struct
 	}{new(xdsv3.TypedStruct), new(udpav1.TypedStruct)} {
 		if cfg.kind == typeName(m) && unpack(a, m, p) {
-			return filterConfig{kind: baseName(m.GetTypeUrl()), object: m.GetValue(), p: p.dot("value")}
+			object := m.GetValue()
+			if object == nil {
+				object = new(structpb.Struct)
+			}
+			return filterConfig{kind: baseName(m.GetTypeUrl()), object: object, p: p.dot("value")}
 		}
 	}
 	return cfg
 }
 
-// fault decodes the configuration of a fault injection filter.
-func (cfg filterConfig) fault() *Fault {
-	m := new(faultv3.HTTPFault)
-	if cfg.any != nil {
-		unpack(cfg.any, m, cfg.p)
-	} else if cfg.object != nil {
+// message decodes the configuration: into the message that it names, if the
+// program knows that. A TypedStruct of another is the object that it carries.
+func (cfg filterConfig) message() (proto.Message, bool) {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(cfg.kind))
+	switch {
+	case err == nil && cfg.any != nil:
+		m := t.New().Interface()
+		return m, unmarshalAt(cfg.any.GetValue(), m, cfg.p)
+	case err == nil:
+		m := t.New().Interface()
 		text, err := protojson.Marshal(cfg.object)
 		if err == nil {
 			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, m)
 		}
 		if err != nil {
-			cfg.p.fail("cannot be read as the JSON form of " + faultType)
+			cfg.p.fail("cannot be read as the JSON form of " + cfg.kind)
 		}
+		return m, err == nil
+	case cfg.any == nil:
+		return cfg.object, true
+	default:
+		cfg.p.refuse(cfg.kind, "must be a message that the program knows")
+		return nil, false
 	}
-	return newFault(m, cfg.p)
+}
+
+// parse decodes the configuration and converts it by the filter's own rules.
+func (cfg filterConfig) parse(convert func(proto.Message, *path) any) any {
+	m, ok := cfg.message()
+	if !ok {
+		return nil
+	}
+	return convert(m, cfg.p)
 }

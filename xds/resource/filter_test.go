@@ -60,19 +60,18 @@ func TestFilters(t *testing.T) {
 		`{"name": "a", "typedConfig": {`+faultURL+`}}`,
 		`{"name": "b", "isOptional": true, `+unknown+`}`,
 		`{"name": "c", "isOptional": true}`,
-		`{"name": "d", "typedConfig": {"@type": "type.googleapis.com/`+sessionType+`"}}`,
+		`{"name": "d", "typedConfig": {"@type": "type.googleapis.com/`+builtin[2].config+`"}}`,
 		`{"name": "e", "typedConfig": {"@type": "type.googleapis.com/xds.type.v3.TypedStruct", "typeUrl": "x/`+faultType+`",
 			"value": {"max_active_faults": 3, "delay": {"fixed_delay": "1s", "percentage": {"numerator": 50}}, "other": 1}}}`,
 		`{"name": "f", "typedConfig": {"@type": "type.googleapis.com/udpa.type.v1.TypedStruct", "typeUrl": "`+faultType+`"}}`,
 		`{"name": "g", "disabled": true, "typedConfig": {`+faultURL+`, "abort": {"grpcStatus": 3}}}`,
 	)
 	none := &Fault{MaxActive: math.MaxUint32}
-	url := "type.googleapis.com/" + faultType
 	want := []picker.Filter{
-		{Name: "a", Type: url, Config: none},
-		{Name: "e", Type: url, Config: &Fault{MaxActive: 3, Delay: &FaultDelay{Fixed: time.Second, Chance: Percentage{500000, 10000}}}},
-		{Name: "f", Type: url, Config: none},
-		{Name: "g", Type: url, Config: &Fault{}},
+		{Name: "a", Type: faultType, Config: none},
+		{Name: "e", Type: faultType, Config: &Fault{MaxActive: 3, Delay: &FaultDelay{Fixed: time.Second, Chance: Percentage{500000, 10000}}}},
+		{Name: "f", Type: faultType, Config: none},
+		{Name: "g", Type: faultType, Config: &Fault{MaxActive: math.MaxUint32, Abort: &FaultAbort{Code: 3, Chance: Percentage{0, 1e4}}}, Disabled: true},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("filters are %+v, want %+v", got, want)
@@ -129,17 +128,19 @@ func TestOverrides(t *testing.T) {
 		{"match": {"prefix": ""}, "typedPerFilterConfig": {
 			"b": `+abort(3)+`,
 			"c": `+wrap(node, `"isOptional": true, `)+`,
-			"d": {"@type": "type.googleapis.com/`+sessionRouteType+`"},
-			"e": {"@type": "type.googleapis.com/`+rbacRouteType+`"},
-			"f": {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": true}
+			"d": {"@type": "type.googleapis.com/`+builtin[2].override+`"},
+			"e": {"@type": "type.googleapis.com/`+builtin[3].override+`"},
+			"f": {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig", "disabled": true},
+			"g": {"@type": "type.googleapis.com/envoy.config.route.v3.FilterConfig"}
 		}, "route": {"weightedClusters": {"clusters": [{"name": "x", "weight": 1, "typedPerFilterConfig": {"a": `+abort(4)+`}}, {"name": "y", "weight": 1}]}}}]`)
 	text := func(m map[string]any) string {
 		out := map[string]any{}
 		for name, v := range m {
-			if f := v.(*Fault); f.Abort != nil {
+			o := v.(FilterOverride)
+			if f, ok := o.Config.(*Fault); ok && o.Type == faultType {
 				out[name] = f.Abort.Code
 			} else {
-				out[name] = *f
+				out[name] = o
 			}
 		}
 		return fmt.Sprint(out)
@@ -149,7 +150,7 @@ func TestOverrides(t *testing.T) {
 		want string
 	}{
 		{routes[0].Overrides, "map[a:1 b:2]"},
-		{routes[1].Overrides, "map[a:1 b:3 f:{<nil> <nil> 0}]"},
+		{routes[1].Overrides, "map[a:1 b:3 f:{ <nil> true} g:{ <nil> false}]"},
 		{routes[1].Clusters[0].Overrides, "map[a:4]"},
 		{routes[1].Clusters[1].Overrides, "map[]"},
 	} {

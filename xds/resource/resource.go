@@ -121,6 +121,14 @@ type Options struct {
 	// provider instance (A29). It may be nil. Nothing asks it while the TLS
 	// settings of clusters are ignored; see the package comment.
 	CertProviders func(name string) bool
+	// Filter returns the HTTP filter that a message, by its full name,
+	// configures or overrides, or nil. It may be nil, and takes precedence over
+	// the filters that this package knows, but for the router.
+	//
+	// A configuration that comes as a TypedStruct is converted to the message
+	// that it names, if the program has that linked in, and handed over as a
+	// *structpb.Struct otherwise (A39).
+	Filter func(message string) *FilterType
 }
 
 // Decode returns the validated form of a resource: a *Listener, *RouteConfig,

@@ -1,0 +1,186 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	xdsv3 "github.com/cncf/xds/go/xds/type/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// init registers a filter whose RPCs fail with what it is configured to say.
+func init() {
+	parse := func(m proto.Message) (any, error) {
+		s, ok := m.(*structpb.Struct)
+		if say := s.GetFields()["say"].GetStringValue(); ok && say != "" {
+			return say, nil
+		}
+		return nil, errors.New("say must be a text")
+	}
+	integrate.RegisterHTTPFilter(integrate.HTTPFilter{
+		Config: "xdslb.test.Say", ParseConfig: parse,
+		Override: "xdslb.test.SayElse", ParseOverride: parse,
+		Intercept: func(config, override any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
+			say, _ := config.(string)
+			if o, ok := override.(string); ok {
+				say += " " + o
+			}
+			err := status.Error(codes.FailedPrecondition, say)
+			return func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+					return err
+				}, func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, grpc.Streamer, ...grpc.CallOption) (grpc.ClientStream, error) {
+					return nil, err
+				}
+		},
+	})
+}
+
+// typedStruct is a filter's configuration of a type that is no generated one.
+func typedStruct(name, key, value string) *xdsv3.TypedStruct {
+	return &xdsv3.TypedStruct{TypeUrl: "type.googleapis.com/" + name, Value: &structpb.Struct{
+		Fields: map[string]*structpb.Value{key: structpb.NewStringValue(value)},
+	}}
+}
+
+// TestHTTPFilter: a user's filter is configured by the listener and overridden
+// by virtual host, route and weighted cluster, the last of which counts; it can
+// be turned off and on by each; and an override of another filter's type, or for
+// an unknown instance, is none (A39).
+func TestHTTPFilter(t *testing.T) {
+	override := func(m proto.Message) map[string]*anypb.Any {
+		return map[string]*anypb.Any{"say": anyOf(t, m), "unknown": anyOf(t, m)}
+	}
+	elseSay := func(s string) proto.Message { return typedStruct("xdslb.test.SayElse", "say", s) }
+	path := func(p string, m proto.Message) *routev3.Route {
+		r := xdstest.Route(p, target)
+		if m != nil {
+			r.TypedPerFilterConfig = override(m)
+		}
+		return r
+	}
+	weighted := func(p string, m proto.Message) *routev3.Route {
+		r := xdstest.WeightedRoute(p, xdstest.Weighted{Cluster: target, Weight: 1})
+		r.TypedPerFilterConfig = override(elseSay("route"))
+		r.GetRoute().GetWeightedClusters().Clusters[0].TypedPerFilterConfig = override(m)
+		return r
+	}
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	unknown := httpFilter(t, "unknown", typedStruct("xdslb.test.Unknown", "say", "x"))
+	unknown.IsOptional = true
+	off := httpFilter(t, "off", typedStruct("xdslb.test.Say", "say", "off"))
+	off.Disabled = true
+	r.Listeners[0] = xdstest.Listener(target, target, unknown, off, httpFilter(t, "say", typedStruct("xdslb.test.Say", "say", "listener")))
+	r.Routes[0] = xdstest.RouteConfig(target,
+		path("/host/", nil),
+		path("/route/", elseSay("route")),
+		weighted("/cluster/", elseSay("cluster")),
+		path("/off/", &routev3.FilterConfig{Disabled: true}),
+		path("/on/", &routev3.FilterConfig{}),
+		path("/wrapped/", &routev3.FilterConfig{Config: anyOf(t, elseSay("wrapped"))}),
+		path("/type/", abort(codes.Aborted, 1e6)),
+	)
+	r.Routes[0].VirtualHosts[0].TypedPerFilterConfig = override(elseSay("host"))
+	set(t, control, r)
+	cc := dial(t, control.Bootstrap("n"))
+	for _, tt := range []struct{ path, want string }{
+		{"/host/", "listener host"},
+		{"/route/", "listener route"},
+		{"/cluster/", "listener cluster"},
+		{"/on/", "listener"},
+		{"/wrapped/", "listener wrapped"},
+		{"/type/", "listener"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		err := cc.Invoke(ctx, tt.path+"m", &testgrpc.Empty{}, &testgrpc.Empty{})
+		if s := status.Convert(err); s.Code() != codes.FailedPrecondition || s.Message() != tt.want {
+			t.Errorf("%s: RPC fails with %v, want %q", tt.path, err, tt.want)
+		}
+		_, err = cc.NewStream(ctx, &grpc.StreamDesc{}, tt.path+"m")
+		if s := status.Convert(err); s.Message() != tt.want {
+			t.Errorf("%s: stream fails with %v, want %q", tt.path, err, tt.want)
+		}
+		cancel()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := cc.Invoke(ctx, "/off/m", &testgrpc.Empty{}, &testgrpc.Empty{}); status.Code(err) != codes.Unimplemented {
+		t.Errorf("/off/: RPC fails with %v, want what the backend says", err)
+	}
+}
+
+// TestHTTPFilterRefused: a user's filter refuses a configuration with its own
+// words; so are refused a filter that is unknown and not optional, an override of
+// one that has none, and a filter behind the router (A39, T-RC-8).
+func TestHTTPFilterRefused(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(r *xdstest.Resources)
+		typ    string
+		want   string
+	}{
+		{"config", func(r *xdstest.Resources) {
+			r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "say", typedStruct("xdslb.test.Say", "speak", "x")))
+		}, xdstest.LDS, "say must be a text"},
+		{"override", func(r *xdstest.Resources) {
+			r.Routes[0].VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{"say": anyOf(t, typedStruct("xdslb.test.SayElse", "x", "x"))}
+		}, xdstest.RDS, "say must be a text"},
+		{"override by the wrong message", func(r *xdstest.Resources) {
+			r.Routes[0].VirtualHosts[0].TypedPerFilterConfig = map[string]*anypb.Any{"say": anyOf(t, typedStruct("xdslb.test.Say", "say", "x"))}
+		}, xdstest.RDS, "xdslb.test.Say"},
+		{"unknown", func(r *xdstest.Resources) {
+			r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "x", typedStruct("xdslb.test.Unknown", "x", "x")))
+		}, xdstest.LDS, "xdslb.test.Unknown"},
+		{"no router", func(r *xdstest.Resources) {
+			hcm := &hcmv3.HttpConnectionManager{
+				RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: r.Routes[0]},
+				HttpFilters:    []*hcmv3.HttpFilter{httpFilter(t, "say", typedStruct("xdslb.test.Say", "say", "x"))},
+			}
+			r.Listeners[0].ApiListener.ApiListener = anyOf(t, hcm)
+		}, xdstest.LDS, "router"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			control := xdstest.New(t, xdstest.Options{})
+			r := xdstest.Service(target)
+			tt.change(&r)
+			set(t, control, r)
+			dial(t, control.Bootstrap("n")).Connect()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := control.Wait(ctx, func() bool { return control.Stats(tt.typ).NACKs > 0 })
+			if detail := control.Stats(tt.typ).LastError; err != nil || !strings.Contains(detail, tt.want) {
+				t.Errorf("NACK %q, %v; want one that says %q", detail, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestRegisterHTTPFilterPanics: a filter that cannot work is a defect of the
+// program.
+func TestRegisterHTTPFilterPanics(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("RegisterHTTPFilter accepts a filter without functions")
+		}
+	}()
+	integrate.RegisterHTTPFilter(integrate.HTTPFilter{Config: "x"})
+}
