@@ -6,6 +6,7 @@ package integrate
 import (
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
@@ -23,6 +24,9 @@ type cluster struct {
 	leaves []*leaf         // parallel to cfg.Leaves
 	order  []*priority     // of all leaves, highest first
 	inUse  *priority       // nil while none is
+
+	weighing *time.Timer // runs while weights may change (A58)
+	warming  *time.Timer // runs while endpoints are in their slow start
 
 	serving bool // as published: its status was READY or IDLE
 
@@ -42,7 +46,8 @@ type leaf struct {
 	metrics    atomic.Pointer[metricNames] // that load reports pass on
 	priorities []*priority
 	detector   detector
-	lastErr    error // of the latest connection attempt that failed
+	weighing   atomic.Pointer[weighing] // nil unless the policy is PolicyClientWRR
+	lastErr    error                    // of the latest connection attempt that failed
 }
 
 // clusterView is what a published snapshot needs of a cluster besides the
@@ -145,6 +150,7 @@ func (c *cluster) refresh() {
 		c.view.failed = c.failure()
 	}
 	if status == picker.Ready || c.choosy() {
+		p.reweigh()
 		p.derive()
 		c.view.picks, c.view.sleepers = p.results, p.sleepers
 		c.view.drops, c.view.refused = p.leaf.rejections()
@@ -218,6 +224,8 @@ func (e plainError) Error() string { return string(e) }
 
 // close releases everything the cluster has.
 func (c *cluster) close() {
+	halt(&c.weighing)
+	halt(&c.warming)
 	for _, l := range c.leaves {
 		l.close(c.lb)
 	}

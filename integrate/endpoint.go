@@ -41,7 +41,7 @@ type endpoint struct {
 func newEndpoint(loc *locality) *endpoint {
 	e := &endpoint{loc: loc}
 	e.taps.Store(loc.taps)
-	loc.prio.leaf.watch(e)
+	loc.prio.leaf.tap(e)
 	e.Bind(loc.load, loc.prio.leaf.breaker.Breaker)
 	if loc.counted {
 		e.CountInFlight()
@@ -120,10 +120,7 @@ func (e *endpoint) adopt(from *endpoint) {
 	e.multi, from.multi = from.multi, nil
 	e.Connectivity = from.Connectivity
 	from.heir = e
-	e.Ejected = from.Ejected
-	if t := from.taps.Load(); t != nil {
-		e.retap(func(own *taps) { own.host = t.host })
-	}
+	e.inherit(from)
 }
 
 // release hands the connection to the balancer, which closes it once no
@@ -135,6 +132,7 @@ func (e *endpoint) release(b *lb) {
 	case e.conn != nil:
 		b.doomed = append(b.doomed, e.conn.Shutdown)
 	}
+	e.hush()
 	e.conn, e.multi = nil, nil
 	e.Connectivity = picker.Idle
 	e.roused.Store(false)
@@ -156,6 +154,11 @@ func (e *endpoint) set(to picker.Connectivity) {
 	e.count(+1)
 	if to == picker.Idle {
 		e.roused.Store(false)
+	}
+	if to == picker.Ready {
+		e.arrive()
+	} else {
+		e.hush()
 	}
 }
 

@@ -31,5 +31,6 @@ func (b *lb) env() picker.Env {
 		Header:      metadata.ValueFromOutgoingContext,
 		RequestHash: requestHash,
 		ChannelID:   b.channelID,
+		Now:         b.now(),
 	}
 }

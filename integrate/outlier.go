@@ -47,7 +47,7 @@ func (l *leaf) detect(b *lb) {
 	if d.began.IsZero() {
 		d.began = time.Now()
 		for e := range l.endpoints {
-			l.watch(e)
+			l.tap(e)
 		}
 	}
 	if interval := max(l.cfg.Outlier.Interval, minInterval); interval != d.interval {
@@ -58,29 +58,14 @@ func (l *leaf) detect(b *lb) {
 // await sets the timer for one interval after the last run.
 func (l *leaf) await(b *lb, interval time.Duration) {
 	d := &l.detector
-	if d.timer != nil {
-		d.timer.Stop()
-	}
+	halt(&d.timer)
 	d.interval = interval
 	b.after(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
 }
 
 func (d *detector) stop() {
-	if d.timer != nil {
-		d.timer.Stop()
-	}
+	halt(&d.timer)
 	*d = detector{}
-}
-
-// watch makes the endpoint's RPCs count if outliers are detected.
-func (l *leaf) watch(e *endpoint) {
-	if l.detects() {
-		e.retap(func(t *taps) {
-			if t.host == nil {
-				t.host = new(outlier.Host)
-			}
-		})
-	}
 }
 
 // sweep judges the endpoints, once per interval. Ejections close no connection

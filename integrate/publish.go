@@ -117,6 +117,9 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 		if err := snapshot.ClusterErr(i); err != nil {
 			next.clusters[i].failed = plainError(fmt.Sprintf("xds: cluster %q: %v", cc.Name, err))
 		}
+		c := b.clusters[cc.Name]
+		c.paceWeights()
+		c.paceWarming(snapshot.Warming(i))
 	}
 	return next, helps
 }

@@ -21,5 +21,14 @@ func (b *lb) after(d time.Duration, slot **time.Timer, f func()) {
 	*slot = t
 }
 
-// now is the time in nanoseconds on a monotonic clock of the balancer's own.
-func (b *lb) now() int64 { return int64(time.Since(b.born)) }
+// halt stops the timer in a slot, if there is one.
+func halt(slot **time.Timer) {
+	if *slot != nil {
+		(*slot).Stop()
+		*slot = nil
+	}
+}
+
+// now is the time in nanoseconds on a monotonic clock of the balancer's own. It is
+// above 0.
+func (b *lb) now() int64 { return int64(time.Since(b.born)) + 1 }

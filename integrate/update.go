@@ -82,6 +82,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	}
 	m.settle()
 	l.detect(c.lb)
+	l.weigh()
 	for _, p := range l.priorities {
 		p.recount()
 		if turned {

@@ -14,7 +14,7 @@ import (
 // channels carry them out: a resource that was accepted can be used.
 var policies = (*lbpolicy.Registry)(nil).Restrict(func(kind picker.PolicyKind) bool {
 	switch kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyRingHash, picker.PolicyMaglev, picker.PolicyLeastRequest:
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyRingHash, picker.PolicyMaglev, picker.PolicyLeastRequest, picker.PolicyClientWRR:
 		return true
 	}
 	return false
