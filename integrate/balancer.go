@@ -69,8 +69,9 @@ type lb struct {
 	serviceConfig string
 
 	// doomed closes the connections that have no endpoint any more, once no
-	// published snapshot leads to them.
-	doomed []func()
+	// published snapshot leads to them; see closeDoomed.
+	doomed  []func()
+	closing sync.WaitGroup
 	// later is what to call once mu is free: LB policies of other packages,
 	// which call back at once.
 	later   []func()
@@ -241,10 +242,18 @@ func (b *lb) Close() {
 	}
 }
 
+// closeDoomed closes connections on a goroutine of its own: closing one whose peer
+// takes nothing any more keeps gRPC waiting for 5 s, and neither configurations nor
+// the states of other connections are to wait for that.
 func (b *lb) closeDoomed() {
-	for _, shut := range b.doomed {
-		shut()
+	if len(b.doomed) == 0 {
+		return
 	}
-	b.stranded = b.stranded || len(b.doomed) > 0
-	b.doomed = nil
+	doomed := b.doomed
+	b.doomed, b.stranded = nil, true
+	b.closing.Go(func() {
+		for _, shut := range doomed {
+			shut()
+		}
+	})
 }

@@ -256,3 +256,34 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 		}
 	}
 }
+
+// TestSlowClose: a connection that takes its time to close, as one to a peer that
+// is cut off does, holds up neither configurations nor other connections.
+func TestSlowClose(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
+	cc.conn(t, 1).to(ready)
+	cc.conn(t, 2).to(ready)
+	hold := make(chan struct{})
+	cc.conn(t, 1).hold = hold
+	b.lock()
+	b.publish()
+	b.unlock()
+	b.Update(configOf(clusterOf("c", prio(eps(2, 3)))))
+	b.lock()
+	b.publish() // with which the connection is closed
+	b.unlock()
+	cc.conn(t, 2).to(failure)
+	cc.conn(t, 3).to(ready)
+	b.lock()
+	b.publish()
+	b.unlock()
+	if got, err := b.pick(); got != addr(3).String() {
+		t.Errorf("picked %q, %v, want endpoint 3", got, err)
+	}
+	close(hold)
+	b.flush()
+	if cc.closed != 1 {
+		t.Errorf("%d connections are closed, want 1", cc.closed)
+	}
+}

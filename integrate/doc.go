@@ -37,7 +37,7 @@
 // # Concurrency
 //
 // One mutex per channel serialises whatever changes the balancer. Picks take
-// none. The balancer starts no goroutine; its timers (failover, retirement,
+// none. The balancer starts goroutines only to close connections; its timers (failover, retirement,
 // publication) stop with it. Configurations arrive on a goroutine of the
 // XdsClient's, which cancelling the watch waits for.
 //

@@ -41,6 +41,7 @@ type fakeConn struct {
 	listener func(balancer.SubConnState)
 	connects int
 	shut     bool
+	hold     chan struct{} // if not nil, what Shutdown waits for
 }
 
 func newFakeCC() *fakeCC { return &fakeCC{conns: map[string]*fakeConn{}} }
@@ -73,6 +74,9 @@ func (sc *fakeConn) Connect() {
 }
 
 func (sc *fakeConn) Shutdown() {
+	if sc.hold != nil {
+		<-sc.hold
+	}
 	sc.cc.mu.Lock()
 	defer sc.cc.mu.Unlock()
 	if !sc.shut {
@@ -166,9 +170,10 @@ func (b *lb) pick() (string, error) {
 	return res.SubConn.(*fakeConn).addr, nil
 }
 
-// flush publishes what is pending.
+// flush publishes what is pending, and waits until what is to be closed is.
 func (b *lb) flush() {
 	b.lock()
-	defer b.unlock()
 	b.publish()
+	b.unlock()
+	b.closing.Wait()
 }

@@ -40,8 +40,10 @@ func newMultiHomed(b *lb, e *endpoint, cfg *picker.Endpoint) *multiHomed {
 	return m
 }
 
-// close closes the child. b.mu is held.
+// close closes the child. b.mu is not held.
 func (m *multiHomed) close() {
+	m.b.lock()
+	defer m.b.unlock()
 	m.b.later = append(m.b.later, func() { m.child.Close() })
 }
 
