@@ -75,7 +75,7 @@ type lb struct {
 	// later is what to call once mu is free: LB policies of other packages,
 	// which call back at once.
 	later   []func()
-	calling bool // a goroutine is making them
+	calling bool // a goroutine makes them
 	// stranded says that SubConns left READY since gRPC was told a new
 	// picker: RPCs that had picked one of them wait for it.
 	stranded    bool
@@ -87,20 +87,31 @@ type lb struct {
 
 func (b *lb) lock() { b.mu.Lock() }
 
-// unlock ends a critical section, and makes the calls that had to wait for its
-// end. One goroutine at a time makes them, so that they keep their order.
+// unlock ends a critical section, and has the calls made that had to wait for
+// its end: by a goroutine of their own, since whoever unlocks may be called from
+// within a mutex of the very policy that is to be called. There is one such
+// goroutine at a time, so that calls keep their order.
 func (b *lb) unlock() {
-	for len(b.later) > 0 && !b.calling {
+	if len(b.later) > 0 && !b.calling {
+		b.calling = true
+		go b.call()
+	}
+	b.mu.Unlock()
+}
+
+func (b *lb) call() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for len(b.later) > 0 {
 		calls := b.later
-		b.later, b.calling = nil, true
+		b.later = nil
 		b.mu.Unlock()
 		for _, call := range calls {
 			call()
 		}
 		b.mu.Lock()
-		b.calling = false
 	}
-	b.mu.Unlock()
+	b.calling = false
 }
 
 // UpdateClientConnState comes once with the channel's source, and again only

@@ -283,6 +283,20 @@ func TestSeveralAddresses(t *testing.T) {
 	if n := counts[backends[1].Addr().String()]; n < 49 || n > 51 {
 		t.Errorf("the endpoint with two addresses got %d of 100 RPCs, want half", n)
 	}
+
+	// The address in use goes away, the other comes up.
+	if err := backends[0].Start(); err != nil {
+		t.Fatal(err)
+	}
+	backends[1].Stop()
+	clear(counts)
+	for counts[backends[0].Addr().String()] == 0 {
+		got, err := call(t, cc, grpc.WaitForReady(true))
+		if err != nil {
+			t.Fatalf("RPC after the address in use was stopped: %v", err)
+		}
+		counts[got]++
+	}
 }
 
 // TestWaitForReady: RPCs that wait for ready and were made while the control

@@ -55,7 +55,12 @@ func (m *multiHomed) UpdateState(s balancer.State) {
 	if m.b.closed || e.multi != m {
 		return
 	}
-	res, err := s.Picker.Pick(balancer.PickInfo{})
+	// Only these states' pickers are asked: that of IDLE would call back.
+	var res balancer.PickResult
+	var err error
+	if s.ConnectivityState == connectivity.Ready || s.ConnectivityState == connectivity.TransientFailure {
+		res, err = s.Picker.Pick(balancer.PickInfo{})
+	}
 	if s.ConnectivityState == connectivity.Ready && err == nil {
 		if e.conn != res.SubConn {
 			e.conn = res.SubConn
