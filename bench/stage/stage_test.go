@@ -1,0 +1,92 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package stage
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc/balancer"
+	_ "google.golang.org/grpc/balancer/ringhash"
+	"google.golang.org/grpc/balancer/roundrobin"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func limit(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// A policy sees the endpoints connect, and picks those that did.
+func TestPlay(t *testing.T) {
+	s := New(func(addr string) bool { return strings.HasPrefix(addr, "down") })
+	defer s.Close()
+	if err := s.Play(roundrobin.Name, "{}", []string{"a:1", "b:1", "c:1", "down:1"}); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Wait(limit(t), 3, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[balancer.SubConn]int)
+	for range 30 {
+		r, err := p.Pick(balancer.PickInfo{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[r.SubConn]++
+	}
+	for sc, n := range seen {
+		if addr := sc.(*subConn).addr; n != 10 || addr == "down:1" {
+			t.Errorf("%s was picked %d times, want 10 each", addr, n)
+		}
+	}
+}
+
+// A policy that an xDS resolver names gets as far.
+func TestResolve(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+	if err := control.Set(xdstest.Service("svc", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})); err != nil {
+		t.Fatal(err)
+	}
+	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: control.Bootstrap("node"), Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(nil)
+	defer s.Close()
+	if err := s.Resolve(b, "xds:///svc"); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Wait(limit(t), 3, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Pick(balancer.PickInfo{Ctx: t.Context(), FullMethodName: "/s/m"}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWaitEnds(t *testing.T) {
+	s := New(nil)
+	defer s.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := s.Wait(ctx, 1, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("Wait = %v, want %v", err, context.Canceled)
+	}
+	if err := s.Play("no such policy", "{}", nil); err == nil {
+		t.Error("a policy that is not registered can be played")
+	}
+}
