@@ -41,7 +41,13 @@ type scenario struct {
 	drops       bool
 	routes      int // that do not match, before the one that does
 	weighted    bool
+	policy      xdstest.ClusterOption // nil is ROUND_ROBIN
+	hashed      bool                  // by hashHeader
+	tcp         bool                  // connections over loopback, not in memory
 }
+
+// impls are the whole stacks that are compared.
+var impls = []string{"round_robin", "stock", "ours"}
 
 func (sc scenario) endpoints() int { return sc.localities * sc.perLocality }
 
@@ -69,6 +75,9 @@ func (sc scenario) resources(revision uint32) xdstest.Resources {
 	if sc.loadReports {
 		opts = append(opts, xdstest.LoadReports())
 	}
+	if sc.policy != nil {
+		opts = append(opts, sc.policy)
+	}
 	opts = append(opts, xdstest.MaxRequests(1_000_000))
 	r := xdstest.Service(service, ls...)
 	r.Clusters[0] = xdstest.Cluster(service, service, opts...)
@@ -77,6 +86,9 @@ func (sc scenario) resources(revision uint32) xdstest.Resources {
 		xdstest.Drop(r.Endpoints[0], "throttle", 1)
 	}
 	routes := r.Routes[0].VirtualHosts[0].Routes
+	if sc.hashed {
+		xdstest.HashHeader(routes[0], hashHeader)
+	}
 	r.Routes[0].VirtualHosts[0].Routes = nil
 	for i := range sc.routes {
 		r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes, xdstest.Route(fmt.Sprintf("/package.Service%d/", i), service))
@@ -89,24 +101,37 @@ func endpointAddr(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 80)
 }
 
-// backend is one in-memory server that all endpoints lead to.
+// backend is one server that all endpoints lead to.
 type backend struct {
-	lis   *bufconn.Listener
-	dials atomic.Int64
+	connect func(ctx context.Context) (net.Conn, error)
+	dials   atomic.Int64
 }
 
-func startBackend(tb testing.TB) *backend {
-	b := &backend{lis: bufconn.Listen(1 << 16)}
+func startBackend(tb testing.TB, tcp bool) *backend {
+	b := &backend{}
+	var lis net.Listener
+	if tcp {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		lis, b.connect = l, func(ctx context.Context) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+		}
+	} else {
+		l := bufconn.Listen(1 << 16)
+		lis, b.connect = l, l.DialContext
+	}
 	srv := grpc.NewServer()
 	testgrpc.RegisterTestServiceServer(srv, echo{})
-	go func() { _ = srv.Serve(b.lis) }() // ends with Stop
+	go func() { _ = srv.Serve(lis) }() // ends with Stop
 	tb.Cleanup(srv.Stop)
 	return b
 }
 
 func (b *backend) dial(ctx context.Context, _ string) (net.Conn, error) {
 	b.dials.Add(1)
-	return b.lis.DialContext(ctx)
+	return b.connect(ctx)
 }
 
 type echo struct {
@@ -118,48 +143,59 @@ func (echo) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error)
 }
 
 // dial returns a channel of the implementation whose connections to all the
-// scenario's endpoints are up.
+// scenario's endpoints are up, or of which sessions need, if it hashes.
 func dial(tb testing.TB, impl string, sc scenario, control *xdstest.Server) *grpc.ClientConn {
 	tb.Helper()
-	b := startBackend(tb)
-	var res resolver.Builder
-	var err error
-	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(b.dial)}
-	target := "xds:///" + service
-	switch impl {
-	case "ours":
-		res, err = integrate.NewBuilder(integrate.Config{Bootstrap: control.Bootstrap(tb.Name())})
-	case "stock":
-		res, err = xds.NewXDSResolverWithConfigForTesting(control.Bootstrap(tb.Name()))
-	case "roundrobin":
-		m := manual.NewBuilderWithScheme("static")
-		var state resolver.State
-		for i := range sc.endpoints() {
-			state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: endpointAddr(i).String()}}})
-		}
-		m.InitialState(state)
-		res, target = m, "static:///"+service
-		opts = append(opts, grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`))
-	default:
-		tb.Fatalf("unknown impl %q", impl)
-	}
-	if err != nil {
-		tb.Fatal(err)
-	}
-	cc, err := grpc.NewClient(target, append(opts, grpc.WithResolvers(res))...)
+	b := startBackend(tb, sc.tcp)
+	target, opts := options(tb, impl, sc, control)
+	cc, err := grpc.NewClient(target, append(opts, grpc.WithContextDialer(b.dial))...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { _ = cc.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
-	client := testgrpc.NewTestServiceClient(cc)
-	for b.dials.Load() < int64(sc.endpoints()) {
-		if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
+	call := func(ctx context.Context) {
+		if err := cc.Invoke(ctx, method, &testgrpc.Empty{}, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
 			tb.Fatal(err)
 		}
 	}
+	if sc.hashed {
+		for _, session := range sessions() {
+			call(session)
+		}
+		return cc
+	}
+	for b.dials.Load() < int64(sc.endpoints()) {
+		call(ctx)
+	}
 	return cc
+}
+
+// options are what NewClient takes for a channel of the implementation.
+func options(tb testing.TB, impl string, sc scenario, control *xdstest.Server) (target string, opts []grpc.DialOption) {
+	opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	if impl == "round_robin" {
+		m := manual.NewBuilderWithScheme("static")
+		var state resolver.State
+		for _, addr := range addresses(sc.endpoints()) {
+			state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{{Addr: addr}}})
+		}
+		m.InitialState(state)
+		return "static:///" + service, append(opts, grpc.WithResolvers(m), grpc.WithDefaultServiceConfig(`{"loadBalancingConfig":[{"round_robin":{}}]}`))
+	}
+	return "xds:///" + service, append(opts, grpc.WithResolvers(newBuilder(tb, impl, control)))
+}
+
+// newBuilder returns the resolver of an implementation of xDS.
+func newBuilder(tb testing.TB, impl string, control *xdstest.Server) resolver.Builder {
+	bootstrap := control.Bootstrap(tb.Name())
+	if impl == "stock" {
+		return must(tb, func() (resolver.Builder, error) { return xds.NewXDSResolverWithConfigForTesting(bootstrap) })
+	}
+	return must(tb, func() (resolver.Builder, error) {
+		return integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+	})
 }
 
 // startControl serves the scenario.

@@ -10,6 +10,6 @@
 //	benchstat -col /impl
 //
 // puts the implementations side by side. impl=ours is this module, impl=stock
-// is google.golang.org/grpc/xds, impl=roundrobin is grpc-go's round_robin over a
+// is google.golang.org/grpc/xds, impl=round_robin is grpc-go's round_robin over a
 // static list, without any xDS: the floor.
 package bench

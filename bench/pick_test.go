@@ -5,13 +5,16 @@ package bench
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 var pickScenarios = []scenario{
@@ -22,16 +25,21 @@ var pickScenarios = []scenario{
 	{name: "20routes/n=30", localities: 3, perLocality: 10, routes: 20},
 }
 
+// ringScenario is DESIGN.md's row of ring_hash.
+var ringScenario = scenario{name: "ring/n=1000", localities: 1, perLocality: 1000, policy: xdstest.RingHash(4096, 4096), hashed: true}
+
 // BenchmarkPick is DESIGN.md's first figure as far as public API reaches: what
 // the LB policy's picker does for one RPC, and its Done. full has load reports,
 // a circuit breaker and two drop categories; plain has one locality and only
 // the breaker that xDS clusters always have. gRPC's own work around it, the
-// same for all, comes on top, and stock's config selector too.
+// same for all, comes on top, and stock's config selector too: BenchmarkSelect
+// has them, in runs that can see inside gRPC.
 func BenchmarkPick(b *testing.B) {
 	for _, sc := range pickScenarios {
-		for _, impl := range []string{"roundrobin", "stock", "ours"} {
-			b.Run("impl="+impl+"/"+sc.name, func(b *testing.B) {
-				cc := dial(b, impl, sc, startControl(b, sc))
+		for _, impl := range impls {
+			channel := sync.OnceValue(func() *grpc.ClientConn { return dial(b, impl, sc, startControl(b, sc)) })
+			b.Run("impl="+impl+"/case="+sc.name, func(b *testing.B) {
+				cc := channel()
 				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 				defer cancel()
 				p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})

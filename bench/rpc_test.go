@@ -5,27 +5,36 @@ package bench
 
 import (
 	"context"
+	"runtime"
+	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// BenchmarkRPC is a whole unary RPC over in-memory connections, 64 at a time.
-// Its allocations are what binds; its time is mostly gRPC's own.
+// BenchmarkRPC is a whole unary RPC, 64 at a time, over in-memory connections
+// and over loopback. Its allocations are what binds; its time is mostly gRPC's
+// own.
 func BenchmarkRPC(b *testing.B) {
-	sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true}
-	for _, impl := range []string{"roundrobin", "stock", "ours"} {
-		b.Run("impl="+impl, func(b *testing.B) {
-			client := testgrpc.NewTestServiceClient(dial(b, impl, sc, startControl(b, sc)))
-			b.ReportAllocs()
-			b.SetParallelism(32)
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				ctx := context.Background()
-				for pb.Next() {
-					_, _ = client.EmptyCall(ctx, &testgrpc.Empty{}) // one in a million is dropped
-				}
+	for _, network := range []string{"mem", "tcp"} {
+		sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true, tcp: network == "tcp"}
+		for _, impl := range impls {
+			channel := sync.OnceValue(func() *grpc.ClientConn { return dial(b, impl, sc, startControl(b, sc)) })
+			b.Run("impl="+impl+"/net="+network, func(b *testing.B) {
+				client := testgrpc.NewTestServiceClient(channel())
+				b.ReportAllocs()
+				b.SetParallelism(64 / runtime.GOMAXPROCS(0))
+				b.ResetTimer()
+				cpu := cpuTime()
+				b.RunParallel(func(pb *testing.PB) {
+					ctx := context.Background()
+					for pb.Next() {
+						_, _ = client.EmptyCall(ctx, &testgrpc.Empty{}) // one in a million is dropped
+					}
+				})
+				b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N), "cpu-ns/op")
 			})
-		})
+		}
 	}
 }

@@ -7,52 +7,83 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/stage"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // BenchmarkEDSUpdate is an EDS update that changes the weight of one endpoint,
-// from the control plane's Set to the client's ACK: processor time and bytes of
-// the process, so the control plane's share is in both; impl=none has a client
-// less and is what to take off.
+// from the control plane's Set to the client's ACK, and for impl=ours, which
+// publishes before it acknowledges, to the picks: processor time and bytes of the
+// process, so the control plane's share is in both; impl=none has a client less
+// and is what to take off. change=none sends the same bytes once more.
+//
+// The clients run on a stage, without connections to backends.
 func BenchmarkEDSUpdate(b *testing.B) {
-	for _, n := range []int{1000, 5000} {
+	for _, n := range sizes(1000, 5000) {
 		sc := scenario{localities: 5, perLocality: n / 5, weighted: true}
-		for _, impl := range []string{"none", "stock", "ours"} {
-			b.Run(fmt.Sprintf("impl=%s/n=%d", impl, n), func(b *testing.B) {
-				control := startControl(b, sc)
-				if impl != "none" {
-					dial(b, impl, sc, control)
+		for _, change := range []string{"weight", "none"} {
+			for _, impl := range []string{"none", "stock", "ours"} {
+				if impl == "stock" && testing.Short() {
+					continue
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-				defer cancel()
-				var before, after runtime.MemStats
-				runtime.GC()
-				runtime.ReadMemStats(&before)
-				cpu := cpuTime()
-				b.ResetTimer()
-				for i := range b.N {
-					if err := control.Set(sc.resources(uint32(i + 1))); err != nil {
-						b.Fatal(err)
-					}
+				if impl == "none" && change == "none" {
+					continue // nobody is there to send it to
+				}
+				world := sync.OnceValues(func() (*xdstest.Server, *stage.Stage) {
+					control := startControl(b, sc)
 					if impl == "none" {
-						continue
+						return control, nil
 					}
-					if err := control.WaitACK(ctx, xdstest.EDS); err != nil {
-						b.Fatal(err)
-					}
-				}
-				b.StopTimer()
-				runtime.ReadMemStats(&after)
-				b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/1e3, "cpu-µs/op")
-				b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(b.N)/1024, "KiB/op")
-			})
+					s := start(b, impl, sc, control)
+					b.Cleanup(s.Close)
+					return control, s
+				})
+				b.Run(fmt.Sprintf("impl=%s/n=%d/change=%s", impl, n, change), func(b *testing.B) {
+					control, s := world()
+					measureUpdates(b, control, s, sc, change)
+				})
+			}
 		}
 	}
 }
+
+func measureUpdates(b *testing.B, control *xdstest.Server, s *stage.Stage, sc scenario, change string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	cpu := cpuTime()
+	b.ResetTimer()
+	for range b.N {
+		revision++
+		var err error
+		if change == "none" {
+			err = control.Resend(xdstest.EDS, service)
+		} else {
+			err = control.Set(sc.resources(revision))
+		}
+		if err == nil && s != nil {
+			err = control.WaitACK(ctx, xdstest.EDS)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.StopTimer()
+	settle(s)
+	runtime.ReadMemStats(&after)
+	b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/1e3, "cpu-µs/op")
+	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(b.N)/1024, "KiB/op")
+}
+
+// revision makes each update differ from the one before.
+var revision uint32
 
 // cpuTime is the processor time of the process so far, in nanoseconds.
 func cpuTime() int64 {

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -27,6 +28,8 @@ type Stage struct {
 	queue  *queue
 	down   func(addr string) bool
 	target resolver.Target
+
+	pulse atomic.Uint64
 
 	mu       sync.Mutex
 	changed  sync.Cond // state, ready, err
@@ -91,6 +94,7 @@ func (s *Stage) update(policy string, config json.RawMessage, state resolver.Sta
 		}
 	}
 	s.queue.add(func() {
+		s.pulse.Add(1)
 		if s.policy == nil {
 			s.policy = b.Build(s, balancer.BuildOptions{Target: s.target, DialCreds: insecure.NewCredentials()})
 		}
@@ -112,8 +116,9 @@ func (s *Stage) fail(err error) {
 }
 
 // Wait returns the picker as soon as so many SubConns are READY, so many have
-// failed, and the policy has settled: nothing more is queued for it. It fails
-// when the policy or the resolver does, or ctx is done.
+// failed, and nothing more is queued for the policy; see Pulse for policies
+// that have goroutines of their own. It fails when the policy or the resolver
+// does, or ctx is done.
 func (s *Stage) Wait(ctx context.Context, ready, failed int) (balancer.Picker, error) {
 	stop := context.AfterFunc(ctx, func() { s.fail(ctx.Err()) })
 	defer stop()
@@ -140,6 +145,10 @@ func (s *Stage) Picker() balancer.Picker {
 	return s.state.Picker
 }
 
+// Pulse returns a number that changes with whatever happens on the stage. Once it
+// does not any more the policy has settled, be it on its own goroutines.
+func (s *Stage) Pulse() uint64 { return s.pulse.Load() }
+
 // Close ends the play.
 func (s *Stage) Close() {
 	s.mu.Lock()
@@ -161,6 +170,7 @@ func (s *Stage) Close() {
 
 // NewSubConn implements balancer.ClientConn.
 func (s *Stage) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	s.pulse.Add(1)
 	if len(addrs) == 0 {
 		return nil, errors.New("stage: a SubConn without an address")
 	}
@@ -169,6 +179,7 @@ func (s *Stage) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOpt
 
 // UpdateState implements balancer.ClientConn.
 func (s *Stage) UpdateState(state balancer.State) {
+	s.pulse.Add(1)
 	s.mu.Lock()
 	s.state = state
 	s.mu.Unlock()

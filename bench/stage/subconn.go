@@ -51,6 +51,7 @@ func (c *subConn) enter(state connectivity.State, err error) {
 		c.listen(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
 	}
 	s := c.stage
+	s.pulse.Add(1)
 	s.mu.Lock()
 	s.ready += count(state == connectivity.Ready) - count(from == connectivity.Ready)
 	s.failed += count(state == connectivity.TransientFailure) - count(from == connectivity.TransientFailure)

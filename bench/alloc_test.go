@@ -1,0 +1,54 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A pick and the end of its RPC allocate nothing, by any policy, but for what
+// it takes gRPC to hand out a header: one slice. Unlike a time this can
+// be tested on any machine.
+func TestPolicyAllocs(t *testing.T) {
+	ctx := sessions()[0]
+	for _, p := range policies {
+		k := newKernel(t, 3, 30, "random", p.ours)
+		want := 0.
+		if p.ours.Ring != nil {
+			want = 1
+		}
+		got := testing.AllocsPerRun(1000, func() {
+			if res := k.snapshot.Pick(ctx, method, 12345); res.Outcome == picker.Picked {
+				k.endpoints[res.Index].Finish(picker.CallOK)
+			}
+		})
+		if got != want {
+			t.Errorf("%s: %v allocations, want %v", p.name, got, want)
+		}
+	}
+}
+
+// The same through a real channel, with load reports, drops, a breaker and
+// routes that do not match.
+func TestChannelAllocs(t *testing.T) {
+	sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true, routes: 20}
+	cc := dial(t, "ours", sc, startControl(t, sc))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Info.Ctx = context.WithoutCancel(p.Info.Ctx)
+	if got := testing.AllocsPerRun(1000, func() { _ = p.Do() }); got != 0 {
+		t.Errorf("%v allocations in a pick, want none", got)
+	}
+}

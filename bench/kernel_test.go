@@ -1,0 +1,117 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// kernel is a target with one cluster, in the hands of package picker alone:
+// impl=ours without gRPC around it.
+type kernel struct {
+	cfg       *picker.Config
+	states    []picker.ClusterState
+	env       picker.Env
+	snapshot  *picker.Snapshot
+	endpoints []*picker.EndpointState // as Result.Index counts them
+}
+
+// newKernel has n endpoints in localities of equal size, all READY, with
+// weights of the skew.
+func newKernel(tb testing.TB, localities, n int, skew string, policy picker.Policy) *kernel {
+	tb.Helper()
+	leaf := picker.Leaf{Name: service, Service: service, Policy: policy, MaxRequests: 1_000_000, Priorities: []picker.Priority{{}}}
+	load, breaker := &picker.ClusterLoad{}, &picker.Breaker{}
+	state := picker.ClusterState{Version: 1, Breaker: breaker, Overload: load.Overload()}
+	k := &kernel{}
+	weights := skewed(n, skew)
+	for l := range localities {
+		locality := picker.Locality{ID: picker.LocalityID{Zone: string(rune('a' + l))}, Weight: uint32(l + 1)}
+		ls := picker.LocalityState{Load: load.Locality(locality.ID)}
+		for i := l * n / localities; i < (l+1)*n/localities; i++ {
+			locality.Endpoints = append(locality.Endpoints, picker.Endpoint{Addr: endpointAddr(i), Weight: weights[i]})
+			e := &picker.EndpointState{Connectivity: picker.Ready}
+			e.Bind(ls.Load, breaker)
+			if policy.CountsInFlight() {
+				e.CountInFlight()
+			}
+			e.SetWeight(float64(weights[i]))
+			ls.Endpoints = append(ls.Endpoints, e)
+			k.endpoints = append(k.endpoints, e)
+		}
+		leaf.Priorities[0].Localities = append(leaf.Priorities[0].Localities, locality)
+		state.Localities = append(state.Localities, ls)
+	}
+	k.cfg = &picker.Config{
+		Routes: []picker.Route{{
+			Clusters: []picker.WeightedCluster{{Name: service, Weight: 1}},
+			Hash:     []picker.HashPolicy{{Header: hashHeader}},
+		}},
+		Clusters: []*picker.Cluster{{Name: service, Leaves: []picker.Leaf{leaf}}},
+	}
+	k.states = []picker.ClusterState{state}
+	k.env = picker.Env{Header: metadata.ValueFromOutgoingContext, RingCap: 8 << 20, Now: int64(time.Hour)}
+	k.build(tb)
+	return k
+}
+
+// build compiles the present state into the next snapshot.
+func (k *kernel) build(tb testing.TB) {
+	s, err := picker.Build(k.snapshot, k.cfg, k.states, k.env)
+	if err == nil {
+		err = s.ClusterErr(0)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	k.snapshot = s
+}
+
+// flip takes the first endpoint down, or up again, and builds.
+func (k *kernel) flip(tb testing.TB) {
+	k.endpoints[0].Connectivity ^= picker.Ready ^ picker.TransientFailure
+	k.states[0].Version++
+	k.build(tb)
+}
+
+// skewed returns n weights: all the same, drawn from 1 to 1000, or a thousand
+// times as much for the first as for the others.
+func skewed(n int, skew string) []uint32 {
+	rng := newRand()
+	weights := make([]uint32, n)
+	for i := range weights {
+		switch {
+		case skew == "random":
+			weights[i] = 1 + rng.Uint32N(1000)
+		case skew == "one" && i == 0:
+			weights[i] = 1000
+		default:
+			weights[i] = 1
+		}
+	}
+	return weights
+}
+
+// newRand returns the generator of all inputs: they are the same in each run.
+func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
+
+// sizes leaves out, with -short, what takes long to set up.
+func sizes(list ...int) []int {
+	if !testing.Short() {
+		return list
+	}
+	short := list[:0:0]
+	for _, n := range list {
+		if n <= 1000 {
+			short = append(short, n)
+		}
+	}
+	return short
+}

@@ -1,0 +1,106 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/balancer/roundrobin"
+
+	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// BenchmarkStartup is a target coming up, from nothing to n endpoints READY,
+// xDS included. Connections cost nothing here, so the time, the processor's, is
+// the policy's. impl=round_robin is gRPC's, whose time grows with the square of
+// n: it makes a picker for each endpoint that connects.
+//
+// B/endpoint is what is let go of for each endpoint when the channel is closed,
+// in live heap: without connections, but with SubConns as far as the policy keeps
+// them, and with what the XdsClient holds.
+func BenchmarkStartup(b *testing.B) {
+	for _, n := range sizes(100, 1000, 3000, 10_000) {
+		sc := scenario{localities: 5, perLocality: n / 5, weighted: true}
+		for _, impl := range impls {
+			if impl == "round_robin" && n > 3000 {
+				continue
+			}
+			b.Run(fmt.Sprintf("impl=%s/n=%d", impl, n), func(b *testing.B) {
+				control := startControl(b, sc)
+				var cpu, allocated, held int64
+				for range b.N {
+					var before, after runtime.MemStats
+					runtime.GC()
+					runtime.ReadMemStats(&before)
+					from := cpuTime()
+					s := start(b, impl, sc, control)
+					settle(s)
+					cpu += cpuTime() - from
+					runtime.ReadMemStats(&after)
+					allocated += int64(after.TotalAlloc - before.TotalAlloc)
+					held += liveHeap()
+					s.Close()
+					settle(nil)
+					held -= liveHeap()
+				}
+				b.ReportMetric(0, "ns/op") // it would have the settling
+				b.ReportMetric(float64(cpu)/float64(b.N)/1e6, "cpu-ms/op")
+				b.ReportMetric(float64(allocated)/float64(b.N)/1024, "KiB/op")
+				b.ReportMetric(float64(held)/float64(b.N)/float64(n), "B/endpoint")
+			})
+		}
+	}
+}
+
+// settle returns when nothing has happened on the stage, if any, for a while,
+// and the process has been at rest.
+func settle(s *stage.Stage) {
+	const while, rest = 20 * time.Millisecond, 4 * time.Millisecond
+	for {
+		var pulse uint64
+		if s != nil {
+			pulse = s.Pulse()
+		}
+		cpu := cpuTime()
+		time.Sleep(while)
+		if (s == nil || s.Pulse() == pulse) && cpuTime()-cpu < int64(rest) {
+			return
+		}
+	}
+}
+
+// start runs the implementation's policy on a stage until all endpoints are
+// READY. The stage is the caller's to close.
+func start(b *testing.B, impl string, sc scenario, control *xdstest.Server) *stage.Stage {
+	s := stage.New(nil)
+	var err error
+	if impl == "round_robin" {
+		err = s.Play(roundrobin.Name, "{}", addresses(sc.endpoints()))
+	} else {
+		err = s.Resolve(newBuilder(b, impl, control), "xds:///"+service)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	if err == nil {
+		_, err = s.Wait(ctx, sc.endpoints(), 0)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	return s
+}
+
+// liveHeap returns the bytes that are in use.
+func liveHeap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC() // what finalizers let go of
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
