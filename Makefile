@@ -46,12 +46,12 @@ conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes
 	@bench/conformance/run.sh
 
 .PHONY: bench
-bench: ## The scoreboard: ours, stock xDS and plain round_robin in one run.
-	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) ./bench
+bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.
+	@$(GO) run ./bench/cmd/scoreboard -bench '$(BENCH)' -count $(COUNT)
 
 .PHONY: bench-once
 bench-once: ## Every benchmark once, so that none rots.
-	$(GO) test -run '^$$' -bench . -benchtime 1x $(PKGS)
+	$(GO) test -run '^$$' -bench . -benchtime 1x -short $(PKGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.

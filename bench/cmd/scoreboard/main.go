@@ -1,0 +1,205 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command scoreboard runs the benchmarks with a look inside gRPC, and prints
+// them in tables with implementations side by side. It has to be run in the
+// module's root, as make bench does.
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+
+	"github.com/xdslb/xdslb/bench/inside"
+	"github.com/xdslb/xdslb/bench/record"
+)
+
+type options struct {
+	pattern, time, cpu, out string
+	count                   int
+	peers, short            bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.pattern, "bench", ".", "which benchmarks, a regular `expression`")
+	flag.StringVar(&o.time, "benchtime", "60ms", "how long, or how often (10x), each is run")
+	flag.StringVar(&o.cpu, "cpu", "1,2", "numbers of processors to pick with; everything else takes the last")
+	flag.StringVar(&o.out, "o", "", "`file` to record the results in")
+	flag.IntVar(&o.count, "count", 1, "how many times; tables have the least")
+	flag.BoolVar(&o.peers, "peers", true, "run those of bench/peers as well")
+	flag.BoolVar(&o.short, "short", false, "leave out large sizes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "scoreboard:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	root, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(cache, "xdslb-bench")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	modfile, err := inside.Prepare(root, dir)
+	if err != nil {
+		return err
+	}
+	var log bytes.Buffer
+	out := io.Writer(&log)
+	if o.out != "" {
+		f, err := os.Create(o.out)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }() // the check is below
+		out = io.MultiWriter(&log, f)
+		defer func() {
+			if err := f.Sync(); err != nil {
+				fmt.Fprintln(os.Stderr, "scoreboard:", err)
+			}
+		}()
+	}
+	describe(ctx, out, o)
+	progress := &ticker{w: os.Stderr}
+	for _, p := range passes(o) {
+		args := []string{"test", "-run", "^$", "-bench", p.pattern, "-benchmem", "-benchtime", o.time, "-timeout", "60m",
+			"-count", fmt.Sprint(o.count), "-cpu", p.cpu}
+		if o.short {
+			args = append(args, "-short")
+		}
+		if p.skip != "" {
+			args = append(args, "-skip", p.skip)
+		}
+		if p.dir == "" {
+			args = append(args, "-modfile", modfile, "-tags", "inside")
+		}
+		cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
+		cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, io.MultiWriter(out, progress), os.Stderr
+		if err := cmd.Run(); err != nil {
+			progress.done()
+			_, _ = io.Copy(os.Stderr, &log)
+			return fmt.Errorf("go %s: %w", strings.Join(args, " "), err)
+		}
+	}
+	progress.done()
+	rec, err := record.Read(&log)
+	if err != nil {
+		return err
+	}
+	return show(os.Stdout, rec)
+}
+
+// A pass is one run of go test.
+type pass struct{ dir, pkg, pattern, skip, cpu string }
+
+// parallel are the benchmarks to which the number of processors matters.
+const parallel = "^Benchmark(EDF|Pick|PickUpdates|Policy|Select)$"
+
+// passes splits a run of everything: picks on each number of processors, the
+// rest on the last.
+func passes(o options) []pass {
+	last := o.cpu[strings.LastIndexByte(o.cpu, ',')+1:]
+	list := []pass{{pkg: "./bench", pattern: o.pattern, cpu: o.cpu}}
+	if o.pattern == "." {
+		list = []pass{
+			{pkg: "./bench", pattern: parallel, cpu: o.cpu},
+			{pkg: "./bench", pattern: o.pattern, skip: parallel, cpu: last},
+		}
+	}
+	if o.peers {
+		list = append(list, pass{dir: "bench/peers", pkg: ".", pattern: o.pattern, cpu: last})
+	}
+	return list
+}
+
+// describe writes what a reader has to know about the run.
+func describe(ctx context.Context, w io.Writer, o options) {
+	first := func(name string, args ...string) string {
+		out, err := exec.CommandContext(ctx, name, args...).Output()
+		if err != nil {
+			return "unknown"
+		}
+		line, _, _ := strings.Cut(string(out), "\n")
+		return strings.TrimSpace(line)
+	}
+	fmt.Fprintf(w, "commit: %s\n", first("git", "describe", "--always", "--dirty"))
+	fmt.Fprintf(w, "date: %s\n", first("date", "-u", "+%Y-%m-%d"))
+	fmt.Fprintf(w, "go: %s\n", first("go", "env", "GOVERSION"))
+	fmt.Fprintf(w, "grpc: %s\n", first("go", "list", "-m", "-f", "{{.Version}}", "google.golang.org/grpc"))
+	fmt.Fprintf(w, "processors: %s\n", first("nproc"))
+	load, _, _ := strings.Cut(first("cat", "/proc/loadavg"), " ")
+	fmt.Fprintf(w, "load: %s\n", load)
+	fmt.Fprintf(w, "command: go run ./bench/cmd/scoreboard -bench '%s' -benchtime %s -count %d\n", o.pattern, o.time, o.count)
+}
+
+// show prints the tables: time for all, and the other units where a benchmark
+// is about them.
+func show(w io.Writer, rec *record.Record) error {
+	for _, s := range rec.Config {
+		if s.Key != "pkg" {
+			fmt.Fprintf(w, "%s: %s\n", s.Key, s.Value)
+		}
+	}
+	for _, t := range rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "allocs/op") {
+		fmt.Fprintln(w)
+		if err := t.Print(w, "ours"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ticker shows on a terminal which benchmark was the last to finish.
+type ticker struct {
+	w    *os.File
+	part []byte
+	n    int
+}
+
+// Write implements io.Writer. It never fails.
+func (t *ticker) Write(p []byte) (int, error) {
+	t.part = append(t.part, p...)
+	for {
+		line, rest, ok := bytes.Cut(t.part, []byte("\n"))
+		if !ok {
+			return len(p), nil
+		}
+		t.part = rest
+		if name, _, ok := bytes.Cut(line, []byte(" ")); ok && bytes.HasPrefix(name, []byte("Benchmark")) {
+			t.n++
+			if t.terminal() {
+				fmt.Fprintf(t.w, "\r\x1b[K%4d  %s", t.n, bytes.TrimSpace(name))
+			}
+		}
+	}
+}
+
+func (t *ticker) terminal() bool {
+	info, err := t.w.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+func (t *ticker) done() {
+	if t.terminal() {
+		fmt.Fprint(t.w, "\r\x1b[K")
+	}
+}
