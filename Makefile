@@ -52,6 +52,7 @@ bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.
 .PHONY: bench-once
 bench-once: ## Every benchmark once, so that none rots.
 	$(GO) test -run '^$$' -bench . -benchtime 1x -short $(PKGS)
+	cd bench/peers && $(GO) vet . && $(GO) test -run '^$$' -bench . -benchtime 1x .
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.

@@ -59,6 +59,11 @@ func (s *Stage) Play(policy, config string, addrs []string) error {
 	for i, a := range addrs {
 		state.Endpoints[i].Addresses = []resolver.Address{{Addr: a}}
 	}
+	return s.PlayState(policy, config, state)
+}
+
+// PlayState is Play with all that a resolver can say.
+func (s *Stage) PlayState(policy, config string, state resolver.State) error {
 	return s.update(policy, json.RawMessage(config), state)
 }
 
