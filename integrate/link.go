@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,6 +90,9 @@ func (l *link) close() {
 func linkOf(ctx context.Context, cc *grpc.ClientConn) *link {
 	if l, ok := linksOf.Load(cc); ok {
 		return l.(*link)
+	}
+	if target := cc.CanonicalTarget(); !strings.HasPrefix(target, "xds:") && !strings.HasPrefix(target, "xdslb:") {
+		return nil
 	}
 	for awake := false; ; {
 		if id := cc.GetMethodConfig(linkMethod).Timeout; id != nil {

@@ -110,7 +110,8 @@ func TestInterceptorsAfterIdle(t *testing.T) {
 	}
 }
 
-// TestInterceptorsOfOtherChannels: RPCs of a channel with another resolver pass.
+// TestInterceptorsOfOtherChannels: RPCs of a channel with another resolver pass,
+// and at once, even if its LB policy is IDLE until it is asked to pick.
 func TestInterceptorsOfOtherChannels(t *testing.T) {
 	backend := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
 	cc, err := grpc.NewClient("passthrough:///"+backend.Addr().String(),
@@ -120,6 +121,14 @@ func TestInterceptorsOfOtherChannels(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cc.Close() }()
+	passed := false
+	err = integrate.UnaryInterceptor(context.Background(), "/s/m", nil, nil, cc, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+		passed = true
+		return nil
+	})
+	if err != nil || !passed || cc.GetState() != connectivity.Idle {
+		t.Errorf("the interceptor passed an RPC on: %v, error %v, channel %v; want true, none, IDLE", passed, err, cc.GetState())
+	}
 	for range 2 {
 		if _, err := call(t, cc); err != nil {
 			t.Error(err)
