@@ -78,6 +78,7 @@ func (l *leaf) close(b *lb) {
 	for _, p := range l.priorities {
 		p.keep()
 		p.stopFailover()
+		p.dismiss()
 		for _, loc := range p.localities {
 			for _, e := range loc.endpoints {
 				e.retire(b)

@@ -25,8 +25,11 @@ type balancerBuilder struct{}
 
 func (balancerBuilder) Name() string { return policyName }
 
-func (balancerBuilder) Build(cc balancer.ClientConn, _ balancer.BuildOptions) balancer.Balancer {
-	b := &lb{cc: cc, clusters: map[string]*cluster{}, channelID: rand.Uint64(), subsetSeed: rand.Uint64(), born: time.Now(), draw: rand.Uint32N}
+func (balancerBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	b := &lb{
+		cc: cc, build: opts, clusters: map[string]*cluster{},
+		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), born: time.Now(), draw: rand.Uint32N,
+	}
 	b.picker.wake = b.wake
 	b.picker.current.Store(&published{})
 	return b
@@ -47,7 +50,8 @@ func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancing
 // own only; no code of the user runs under mu.
 type lb struct {
 	cc        balancer.ClientConn
-	channelID uint64 // random; what hash policies by channel id hash (A42)
+	build     balancer.BuildOptions // for children
+	channelID uint64                // random; what hash policies by channel id hash (A42)
 	picker    stablePicker
 	// subsetSeed is random; which endpoints the channel keeps of many (A68)
 	// depends on it.

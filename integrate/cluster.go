@@ -60,6 +60,9 @@ type clusterView struct {
 	// sleepers are what an RPC may wake, by endpoint index; nil if endpoints
 	// connect by themselves.
 	sleepers []sleeper
+	// groups are those whose children pick, by locality index; nil if the
+	// snapshot picks endpoints.
+	groups []*group
 }
 
 // onChange follows a change of an endpoint's state in priority p.
@@ -132,7 +135,7 @@ func (c *cluster) status() picker.Connectivity {
 
 // choosy reports whether RPCs may wait for a certain endpoint of the cluster,
 // whatever the state of others.
-func (c *cluster) choosy() bool { return c.inUse != nil && c.inUse.lazy() }
+func (c *cluster) choosy() bool { return c.inUse != nil && (c.inUse.lazy() || c.inUse.delegates()) }
 
 // refresh computes view and state if something changed: O(endpoints of the
 // priority in use) after a change of the set, else O(1).
@@ -153,6 +156,9 @@ func (c *cluster) refresh() {
 		p.reweigh()
 		p.derive()
 		c.view.picks, c.view.sleepers = p.results, p.sleepers
+		if p.leaf.cfg.Policy.Kind == picker.PolicyCustom {
+			c.view.groups = p.groups
+		}
 		c.view.drops, c.view.refused = p.leaf.rejections()
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
 		c.state.Localities = p.state

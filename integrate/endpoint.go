@@ -32,10 +32,15 @@ type endpoint struct {
 	// the address to another locality; the listener of conn follows it.
 	heir *endpoint
 	taps atomic.Pointer[taps] // nil for most
+	// holder is whose SubConn conn is, of those that children have made; nil
+	// if it is no child's.
+	holder *childConn
 	// draining mirrors the configuration: the endpoint gets no new RPC or
 	// connection and does not count for its priority's state.
 	draining bool
-	roused   atomic.Bool // an RPC has asked for the connection: see sleeper
+	manifold bool                // a child was told of several addresses
+	raw      picker.Connectivity // of conn, as gRPC has reported it last
+	roused   atomic.Bool         // an RPC has asked for the connection: see sleeper
 }
 
 func newEndpoint(loc *locality) *endpoint {
@@ -86,10 +91,11 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 		e.set(picker.Connecting)
 		return
 	}
+	var sc balancer.SubConn
 	sc, err := b.cc.NewSubConn(
 		[]resolver.Address{{Addr: cfg.Addr.String()}},
 		balancer.NewSubConnOptions{
-			StateListener:      func(s balancer.SubConnState) { b.onConnState(e, s) },
+			StateListener:      func(s balancer.SubConnState) { b.onConnState(e, sc, s) },
 			HealthCheckEnabled: b.opts.HealthCheckService != "",
 		},
 	)
@@ -118,6 +124,7 @@ func (e *endpoint) linked() bool { return e.conn != nil || e.multi != nil }
 func (e *endpoint) adopt(from *endpoint) {
 	e.conn, from.conn = from.conn, nil
 	e.multi, from.multi = from.multi, nil
+	e.raw, from.holder = from.raw, nil
 	e.Connectivity = from.Connectivity
 	from.heir = e
 	e.inherit(from)
@@ -127,6 +134,9 @@ func (e *endpoint) adopt(from *endpoint) {
 // published snapshot refers to it.
 func (e *endpoint) release(b *lb) {
 	switch {
+	case e.holder != nil: // who shuts it down
+		e.Connectivity = picker.Idle
+		return
 	case e.multi != nil:
 		b.doomed = append(b.doomed, e.multi.close)
 	case e.conn != nil:
@@ -180,11 +190,21 @@ func (e *endpoint) standing() picker.Connectivity {
 }
 
 // onConnState is the state listener of an endpoint's SubConn.
-func (b *lb) onConnState(e *endpoint, s balancer.SubConnState) {
+func (b *lb) onConnState(e *endpoint, sc balancer.SubConn, s balancer.SubConnState) {
 	b.lock()
 	defer b.unlock()
-	e = e.current()
-	if b.closed || e.conn == nil {
+	if e = e.current(); !b.closed && e.conn == sc {
+		b.onState(e, s)
+	}
+}
+
+// onState takes note of a state of the endpoint's connection.
+func (b *lb) onState(e *endpoint, s balancer.SubConnState) {
+	e.raw = connectivityOf(s.ConnectivityState)
+	if e.loc.prio.delegates() || e.holder != nil {
+		if e.holder != nil {
+			e.holder.hear(s)
+		}
 		return
 	}
 	if s.ConnectivityState == connectivity.Ready && b.opts.HealthCheckService != "" {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -170,10 +171,22 @@ func (b *lb) pick() (string, error) {
 	return res.SubConn.(*fakeConn).addr, nil
 }
 
-// flush publishes what is pending, and waits until what is to be closed is.
+// flush publishes what is pending, once everything has come to rest.
 func (b *lb) flush() {
+	b.calm()
 	b.lock()
 	b.publish()
 	b.unlock()
-	b.closing.Wait()
+	b.calm()
+}
+
+// calm waits until all calls of other LB policies have been made, and everything
+// that was to be closed is.
+func (b *lb) calm() {
+	for busy := true; busy; runtime.Gosched() {
+		b.closing.Wait()
+		b.mu.Lock()
+		busy = b.calling || len(b.later) > 0
+		b.mu.Unlock()
+	}
 }

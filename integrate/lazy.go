@@ -29,7 +29,7 @@ func (b *lb) wake(s sleeper) {
 		defer b.unlock()
 		e := s.e.current()
 		p := e.loc.prio
-		if b.closed || !p.started {
+		if b.closed || !p.started || p.delegates() {
 			s.e.roused.Store(false)
 			return
 		}
@@ -45,9 +45,17 @@ func (p *priority) ringState() (state picker.Connectivity, wakeOne bool) {
 	return picker.RingState(p.counts[picker.Idle], p.counts[picker.Connecting], p.counts[picker.Ready], p.counts[picker.TransientFailure])
 }
 
-// rouse connects an endpoint that is IDLE. The search goes on where the last
+// rouse connects an endpoint that is IDLE, or has the children do so. The search goes on where the last
 // one ended, so that n endpoints which fail one after the other cost O(n).
 func (p *priority) rouse() {
+	for _, g := range p.groups {
+		if g != nil && g.state == picker.Idle {
+			g.current.exitIdle()
+		}
+	}
+	if p.delegates() {
+		return
+	}
 	n := p.size()
 	for range n {
 		l, i := p.at(p.next % n)

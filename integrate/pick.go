@@ -82,8 +82,10 @@ func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Re
 		return p.wait(info, s, nil)
 	case picker.Queue:
 		return p.wait(info, s, nil)
+	case picker.Delegate:
+		return p.delegate(info, s, res)
 	case picker.Failed:
-		return p.wait(info, s, s.clusters[res.Cluster].failed)
+		return p.failing(info, s, &s.clusters[res.Cluster])
 	case picker.Dropped:
 		return balancer.PickResult{}, s.clusters[res.Cluster].drops[res.Index]
 	case picker.Overloaded:

@@ -22,6 +22,7 @@ type priority struct {
 	index      int // within the leaf
 	cfg        *picker.Priority
 	localities []*locality
+	groups     []*group // by index of their first locality; nil unless children connect
 
 	counts [4]int // endpoints by picker.Connectivity, without the drained ones
 	// next is where the search for an endpoint to wake goes on.
@@ -57,8 +58,11 @@ type locality struct {
 
 // connectivity aggregates the states of the priority's endpoints: as
 // weighted_target over round_robin would, or by the rules of ring_hash
-// (T-RING-7). Only a lazy one is ever IDLE.
+// (T-RING-7). Only a lazy one, or one of custom children, is ever IDLE.
 func (p *priority) connectivity() picker.Connectivity {
+	if p.delegates() {
+		return p.groupState()
+	}
 	if p.lazy() {
 		state, _ := p.ringState()
 		return state
@@ -78,7 +82,7 @@ func (p *priority) connectivity() picker.Connectivity {
 func serves(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
 
 // activate makes sure that all endpoints were asked to connect, if they are not
-// to wait for RPCs. The first time it gives them the failover time; a
+// to wait for RPCs or in the hands of children. The first time it gives them the failover time; a
 // deactivated priority is just kept.
 func (p *priority) activate() {
 	p.keep()
@@ -89,7 +93,7 @@ func (p *priority) activate() {
 	if !p.incomplete {
 		return
 	}
-	if !p.lazy() {
+	if p.tend(); !p.lazy() && !p.delegates() {
 		for _, l := range p.localities {
 			for i, e := range l.endpoints {
 				e.connect(p.cluster.lb, &l.cfg[i])
@@ -110,6 +114,7 @@ func (p *priority) inherit() {
 		p.started = true
 		p.deactivate()
 	}
+	p.tend()
 	if p.started && p.retire == nil {
 		p.activate()
 	}
@@ -157,6 +162,7 @@ func (p *priority) stop() {
 	p.keep()
 	p.stopFailover()
 	p.started, p.connected = false, false
+	p.dismiss()
 	for _, l := range p.localities {
 		for _, e := range l.endpoints {
 			e.release(p.cluster.lb)

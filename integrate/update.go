@@ -163,6 +163,7 @@ func sameAddrs(a, b *picker.Endpoint) bool {
 func (m *move) abandon(p *priority) {
 	p.keep()
 	p.stopFailover()
+	p.dismiss()
 	for _, l := range p.localities {
 		m.abandonLocality(l)
 	}

@@ -14,7 +14,8 @@ import (
 // channels carry them out: a resource that was accepted can be used.
 var policies = (*lbpolicy.Registry)(nil).Restrict(func(kind picker.PolicyKind) bool {
 	switch kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyRingHash, picker.PolicyMaglev, picker.PolicyLeastRequest, picker.PolicyClientWRR:
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyRingHash, picker.PolicyMaglev, picker.PolicyLeastRequest,
+		picker.PolicyClientWRR, picker.PolicyPickFirst, picker.PolicyCustom:
 		return true
 	}
 	return false
