@@ -6,6 +6,7 @@ package integrate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +40,8 @@ func init() {
 		Override: "xdslb.test.SayElse", ParseOverride: parse,
 		Intercept: func(config, override any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
 			say, _ := config.(string)
-			if o, ok := override.(string); ok {
-				say += " " + o
+			if override != nil {
+				say = fmt.Sprint(say, " ", override)
 			}
 			err := status.Error(codes.FailedPrecondition, say)
 			return func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {

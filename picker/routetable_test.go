@@ -167,6 +167,7 @@ func TestRouteTableOracle(t *testing.T) {
 			}
 		}
 	}
+	t.Logf("%d tables and %d requests, of which %d matched a route", tables, tables*requests, matched)
 	if matched < tables*requests/10 {
 		t.Errorf("only %d requests matched a route", matched)
 	}
