@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -69,6 +70,7 @@ type lb struct {
 	clusters map[string]*cluster
 	version  uint64 // of the latest cluster that changed
 	plans    *plans // of cfg
+	rewrites bool   // a route of cfg rewrites authorities (A81)
 	// serviceConfig is what gRPC was told.
 	serviceConfig string
 
@@ -155,6 +157,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	sent := cfg.Clusters
 	cfg = b.adapt(cfg)
 	b.cfg, b.fatal = cfg, nil
+	b.rewriteAuthorities(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
 	next := make(map[string]*cluster, len(cfg.Clusters))
 	for i, cc := range cfg.Clusters {
 		c := b.clusters[cc.Name]

@@ -32,9 +32,10 @@ type cluster struct {
 
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
-	dirty bool
-	view  clusterView
-	state picker.ClusterState
+	dirty   bool
+	view    clusterView
+	state   picker.ClusterState
+	renamed []balancer.PickResult // as last in view
 }
 
 // leaf is the live side of one picker.Leaf.
@@ -57,6 +58,7 @@ type clusterView struct {
 	drops   []error               // by drop category; statuses, so that they are final (T-DROP-3)
 	refused error                 // by the circuit breaker; a status
 	picks   []balancer.PickResult // by endpoint index
+	renamed []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
 	// sleepers are what an RPC may wake, by endpoint index; nil if endpoints
 	// connect by themselves.
 	sleepers []sleeper
@@ -158,6 +160,9 @@ func (c *cluster) refresh() {
 		c.view.picks, c.view.sleepers = p.results, p.sleepers
 		if p.leaf.cfg.Policy.Kind == picker.PolicyCustom {
 			c.view.groups = p.groups
+		}
+		if c.lb.rewrites {
+			c.rename(p)
 		}
 		c.view.drops, c.view.refused = p.leaf.rejections()
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index

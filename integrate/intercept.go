@@ -39,23 +39,18 @@ func (c *rpc) clusterIn(s *published) int32 {
 	return int32(slices.IndexFunc(clusters, func(cc *picker.Cluster) bool { return cc.Name == c.name }))
 }
 
-// routeIn returns the index of the RPC's route in a snapshot, or -1 if the
-// routes have changed since.
-func (c *rpc) routeIn(s *published) int32 {
-	if s.plans == c.plans {
-		return c.route
-	}
-	return -1
-}
-
 // pick picks from the RPC's cluster. If an update has taken that away since the
-// route was chosen, the RPC takes the route that it would take now.
+// route was chosen, the RPC takes the route that it would take now; if only the
+// routes have changed, what that route says besides the cluster counts.
 func (c *rpc) pick(s *published, info balancer.PickInfo, r uint64) picker.Result {
-	cluster := c.clusterIn(s)
+	cluster, route := c.clusterIn(s), c.route
 	if cluster < 0 {
 		return s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
 	}
-	return s.snapshot.PickCluster(info.Ctx, c.routeIn(s), cluster, r)
+	if s.plans != c.plans {
+		route, _, _ = s.snapshot.Match(info.Ctx, info.FullMethodName, r)
+	}
+	return s.snapshot.PickCluster(info.Ctx, route, cluster, r)
 }
 
 // planOf finds the RPC's route, if the target has any that take an interceptor.

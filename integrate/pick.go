@@ -32,6 +32,7 @@ type published struct {
 	clusters []clusterView // parallel to cfg.Clusters
 	fatal    error         // why there is no configuration; nil before the first
 	plans    *plans        // what interceptors do; nil if that is nothing
+	rewrites bool          // a route rewrites authorities
 }
 
 // routed returns the RPC if an interceptor chose its route. Targets without
@@ -60,7 +61,7 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	} else {
 		res = s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
 	}
-	if res.Outcome == picker.Picked {
+	if res.Outcome == picker.Picked && !s.rewrites {
 		return s.clusters[res.Cluster].picks[res.Index], nil
 	}
 	return p.other(info, s, res, r)
@@ -73,10 +74,11 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 //go:noinline
 func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Result, r uint64) (balancer.PickResult, error) {
 	switch res.Outcome {
+	case picker.Picked:
+		return s.result(res), nil
 	case picker.PickedWake:
-		c := &s.clusters[res.Cluster]
-		p.wake(c.sleepers[s.snapshot.Asleep(res, r)])
-		return c.picks[res.Index], nil
+		p.wake(s.clusters[res.Cluster].sleepers[s.snapshot.Asleep(res, r)])
+		return s.result(res), nil
 	case picker.Wake:
 		p.wake(s.clusters[res.Cluster].sleepers[res.Index])
 		return p.wait(info, s, nil)
@@ -95,6 +97,16 @@ func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Re
 	default:
 		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "xds: no matching route found for %q", info.FullMethodName)
 	}
+}
+
+// result is what a pick of an endpoint returns: with the endpoint's hostname as
+// the authority if the route says so (A81).
+func (s *published) result(res picker.Result) balancer.PickResult {
+	c := &s.clusters[res.Cluster]
+	if s.rewrites && res.Route >= 0 && s.cfg.Routes[res.Route].AutoHostRewrite {
+		return c.renamed[res.Index]
+	}
+	return c.picks[res.Index]
 }
 
 // wait lets an RPC wait for another snapshot, with the error that RPCs which

@@ -91,7 +91,7 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 		return next, b.fatal != nil
 	}
 	helps = prev.cfg != b.cfg
-	next.cfg, next.plans = b.cfg, b.plans
+	next.cfg, next.plans, next.rewrites = b.cfg, b.plans, b.rewrites
 	next.clusters = make([]clusterView, len(b.cfg.Clusters))
 	states := make([]picker.ClusterState, len(b.cfg.Clusters))
 	for i, cc := range b.cfg.Clusters {
