@@ -91,12 +91,15 @@ func TestAuthorityRewriting(t *testing.T) {
 	}
 	// A channel that is there follows what changes, also if only the name does.
 	cc := dial(t, trusting)
-	for _, want := range []string{"a.test", "b.test", target, "a.test"} {
-		route := rewriting("", target)
-		if want == target {
-			route = xdstest.Route("", target)
+	for _, step := range []struct {
+		hostname string
+		rewrite  bool
+	}{{"a.test", false}, {"a.test", true}, {"b.test", true}, {"b.test", false}, {"b.test", true}} {
+		route, want := xdstest.Route("", target), target
+		if step.rewrite {
+			route, want = rewriting("", target), step.hostname
 		}
-		set(t, control, resources(want, route))
+		set(t, control, resources(step.hostname, route))
 		for deadline := time.Now().Add(10 * time.Second); authority(cc) != want; {
 			if time.Now().After(deadline) {
 				t.Fatalf("authority %q, want %q", authority(cc), want)
