@@ -9,7 +9,8 @@
 # `make conformance` runs all, which takes about four minutes. It copies grpc-go
 # out of the module cache, lays shim.go.txt over it, so that the tests' hooks
 # return our resolver and all channels have our interceptors, and replaces the
-# host name that the tests put in EDS by an IP literal, as A27 has it. One line
+# host name, or nothing, that the tests put in EDS by an IP literal, as A27 has
+# it (A27-CLA-11; grpc-go dials ":port" then). One line
 # per group, the names of what failed, and a total; exits 1 if anything failed.
 # WORK is where the copy and the logs go, RUN selects other tests of a group.
 #
@@ -30,6 +31,7 @@ cp -r "$source" "$tree"
 chmod -R u+w "$tree"
 grep -rl '"localhost"' "$tree"/{test/xds,internal/testutils/xds,balancer/ringhash,internal/xds} --include='*.go' |
 	xargs -r sed -i 's/"localhost"/"127.0.0.1"/g'
+sed -i 's/^func EndpointResourceWithOptions(opts EndpointOptions).*{$/&\n\tif opts.Host == "" {\n\t\topts.Host = "127.0.0.1"\n\t}/' "$tree/internal/testutils/xds/e2e/clientresources.go"
 cp "$here/shim.go.txt" "$tree/internal/xds/resolver/zz_shim.go"
 cd "$tree"
 go mod edit -require=github.com/xdslb/xdslb@v0.0.0 -replace=github.com/xdslb/xdslb="$checkout"
