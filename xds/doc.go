@@ -98,6 +98,9 @@
 //     after 20 s.
 //   - After a stream that had a response ends, the next one does not follow at
 //     once; see backoff.
+//   - A response that repeats what was just rejected is rejected again after
+//     Options.BackoffBase: go-control-plane's caches send the first version of
+//     a type again as soon as it is rejected.
 //   - An aggregate cluster does without children that cannot be had, and the
 //     LB policy is that of its leaves (A74, A75).
 //   - Resources nobody asked for are not looked at, so they cannot be rejected.

@@ -56,33 +56,33 @@ func serverDoc(name string, features ...string) string {
 // extra are further members of the bootstrap.
 func newHarness(t *testing.T, opts Options, servers []string, extra string) *harness {
 	t.Helper()
-	h := &harness{t: t, servers: map[string]*fake{}}
+	fakes := map[string]*fake{}
+	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+		return fakes[addr].Dial(ctx, addr)
+	}))
+	h := newClientHarness(t, opts, servers, extra)
+	h.servers = fakes
+	for _, s := range h.c.known {
+		name := strings.TrimPrefix(s.URI, "passthrough:///")
+		if fakes[name] == nil {
+			fakes[name] = newFake(t, name)
+			t.Cleanup(fakes[name].Stop)
+		}
+	}
+	return h
+}
+
+// newClientHarness is newHarness without the servers, which opts has to lead to.
+func newClientHarness(t *testing.T, opts Options, servers []string, extra string) *harness {
+	t.Helper()
 	doc := fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "node-1", "cluster": %q}%s}`, strings.Join(servers, ","), t.Name(), extra)
 	cfg, err := bootstrap.Parse("test", []byte(doc))
 	if err != nil {
 		t.Fatal(err)
 	}
-	add := func(servers []*bootstrap.Server) {
-		for _, s := range servers {
-			name := strings.TrimPrefix(s.URI, "passthrough:///")
-			if h.servers[name] == nil {
-				h.servers[name] = newFake(t, name)
-			}
-		}
-	}
-	add(cfg.Servers)
-	for _, a := range cfg.Authorities {
-		add(a.Servers)
-	}
-	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
-		return h.servers[addr].Dial(ctx, addr)
-	}))
-	h.c = Acquire(cfg, opts)
+	h := &harness{t: t, c: Acquire(cfg, opts)}
 	t.Cleanup(func() {
 		h.c.Release()
-		for _, f := range h.servers {
-			f.Stop()
-		}
 		<-h.c.done
 		synctest.Wait()
 	})

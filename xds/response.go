@@ -218,14 +218,22 @@ func (r *response) delete(t *subscriptions) {
 
 // acknowledge makes the next request an ACK or a NACK (T-XDS-1).
 func (r *response) acknowledge(t *subscriptions) {
-	t.nonce, t.dirty = r.msg.GetNonce(), true
-	if len(r.nacks) == 0 {
-		t.version, t.nack = r.msg.GetVersionInfo(), ""
-	} else {
+	s, version := r.server, r.msg.GetVersionInfo()
+	t.nonce, t.nack = r.msg.GetNonce(), ""
+	if len(r.nacks) > 0 {
 		t.nack = detail(r.nacks)
-		r.server.c.warnf("Rejecting version %q of %v resources from xDS server %q: %s", r.msg.GetVersionInfo(), r.typ, r.server.cfg.URI, t.nack)
+		again := rejection{version, t.nack}
+		if again == t.rejected {
+			s.answerLater(t)
+			return
+		}
+		t.rejected = again
+		s.c.warnf("Rejecting version %q of %v resources from xDS server %q: %s", version, r.typ, s.cfg.URI, t.nack)
+	} else {
+		t.version, t.rejected = version, rejection{}
 	}
-	r.server.poke()
+	t.dirty = true
+	s.poke()
 }
 
 // detail joins what is wrong with a response, up to a size that a server can

@@ -101,6 +101,7 @@ func (s *server) opened() {
 	for i := range s.types {
 		t := &s.types[i]
 		t.nonce, t.nack, t.sent, t.heard = "", "", false, false
+		t.rejected = rejection{}
 		// A version claims that the cache has what this server sent. A
 		// server that goes by it would not send that again.
 		if !t.inCache(s.cfg) {
@@ -115,6 +116,10 @@ func (s *server) opened() {
 func (s *server) down() {
 	s.up = false
 	for i := range s.types {
+		if t := &s.types[i]; t.later != nil {
+			t.later.Stop()
+			t.later = nil
+		}
 		for _, sub := range s.types[i].subs {
 			sub.stopTimer()
 			if len(sub.entry.views) == 0 {

@@ -19,7 +19,12 @@ type subscriptions struct {
 	version string // last accepted; outlives the stream (T-XDS-2)
 	nonce   string // last received on this stream
 	nack    string // what was wrong with that response
-	dirty   bool   // a request is due
+	// rejected is the latest response that was rejected on this stream, by
+	// version and fault, and later runs until an answer is due to one that
+	// repeats it: see server.answerLater.
+	rejected rejection
+	later    *time.Timer
+	dirty    bool // a request is due
 	// sent says that this stream has carried names of the type. If not, a
 	// request without names would mean all resources there are (T-XDS-2,
 	// T-XDS-3).
@@ -27,6 +32,34 @@ type subscriptions struct {
 	// heard says that this stream has carried a response of the type.
 	heard bool
 	round uint64 // number of the current response
+}
+
+// rejection says what was rejected, and why.
+type rejection struct{ version, fault string }
+
+// answerLater makes a NACK due after a while, unless another request carries it
+// before. A server that answers a request for whatever is newer than the version
+// in it sends what was rejected again as soon as it hears of the rejection (as
+// go-control-plane's caches do, at least for the first version), and the two
+// would go round as fast as they can.
+func (s *server) answerLater(t *subscriptions) {
+	if t.later != nil {
+		return
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(s.c.opts.BackoffBase, func() {
+		s.c.mu.Lock()
+		defer s.c.unlock()
+		if t.later != timer {
+			return
+		}
+		t.later = nil
+		if t.nack != "" {
+			t.dirty = true
+			s.poke()
+		}
+	})
+	t.later = timer
 }
 
 // subscription is one server's relation to a resource.

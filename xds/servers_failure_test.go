@@ -1,0 +1,274 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// TestXDS7Timer: a resource that does not come counts as missing, not before the
+// time that it has, and is welcome after it (T-XDS-7, A57; A88 for the other
+// kind of timer).
+func TestXDS7Timer(t *testing.T) {
+	for feature, timeout := range map[string]time.Duration{"": 15 * time.Second, "resource_timer_is_transient_error": 30 * time.Second} {
+		withServers(t, 1, Options{}, []string{feature}, func(t *testing.T, h *harness, cps []*plane) {
+			cp := cps[0]
+			cp.set(listenerTo("svc", "svc"), clusterTo("svc", "svc"))
+			w := h.watch("svc")
+			advance(timeout - time.Millisecond)
+			if got := w.got(); got.errs > 0 {
+				t.Fatalf("too early: %v", got.err)
+			}
+			advance(time.Millisecond)
+			w.fails(t, `RouteConfiguration resource "svc"`, "not found", "node-1")
+			cp.set(target("svc", 1)...)
+			w.must(t)
+			// What is in the cache has no timer, on a new stream neither.
+			cp.hangUp()
+			advance(time.Hour)
+			if got := w.got(); got.config == nil {
+				t.Errorf("error %v", got.err)
+			}
+		})
+	}
+}
+
+// TestXDS8Streams: the end of a stream that had a response is nobody's business,
+// a server that cannot be reached is, to those who have nothing yet; and neither
+// leads to more than one attempt per base interval (T-XDS-8, T-XDS-18, A57).
+func TestXDS8Streams(t *testing.T) {
+	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
+		start := time.Now()
+		for range 400 {
+			cp.hangUp()
+			advance(250 * time.Millisecond)
+		}
+		if n, d := cp.opened(), time.Since(start); n > int(d/time.Second)+1 || n < 10 {
+			t.Errorf("%d streams in %v", n, d)
+		}
+		cp.refuse(errRefused)
+		late := h.watch("late")
+		advance(10 * time.Second)
+		late.fails(t, "node-1", "connection refused", "passthrough:///cp0")
+		if got := w.got(); got.errs > 0 || got.updates > 1 {
+			t.Errorf("%d errors and %d updates of a target that is served; %v", got.errs, got.updates, got.err)
+		}
+		cp.refuse(nil)
+		cp.update(target("late", 7)...)
+		advance(5 * time.Minute)
+		late.must(t)
+	})
+}
+
+// TestRejectionLoop: a server that sends what was rejected again, as soon as it
+// hears of that, does not keep the client busy (T-XDS-1). go-control-plane does so
+// with the first version of a type.
+func TestRejectionLoop(t *testing.T) {
+	withServers(t, 1, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
+		cp := cps[0]
+		all := target("svc", 1)
+		all[3] = badEndpoints("svc")
+		cp.set(all...)
+		w := h.watch("svc")
+		advance(time.Minute)
+		if n := cp.Stats(eds.URL()).NACKs; n < 1 || n > 61 {
+			t.Errorf("%d NACKs in a minute, want no more than one in a second", n)
+		}
+		// What is asked for meanwhile does not wait.
+		cp.update(target("other", 2)...)
+		h.watch("other").must(t)
+		cp.update(endpointsAt("svc", 3))
+		advance(time.Second)
+		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
+			t.Errorf("endpoints = %q", got)
+		}
+	})
+}
+
+// TestA57Outage: a control plane that is away for an hour takes nothing with it,
+// and what it says when it is back counts (A57).
+func TestA57Outage(t *testing.T) {
+	withServer(t, Options{}, []string{"fail_on_data_errors"}, func(t *testing.T, h *harness, cp *plane, w *recorder) {
+		cp.refuse(errRefused)
+		advance(time.Hour)
+		if got := w.got(); got.errs != 0 || got.updates != 1 {
+			t.Errorf("%d errors and %d updates; %v", got.errs, got.updates, got.err)
+		}
+		cp.update(endpointsAt("svc", 2))
+		cp.refuse(nil)
+		advance(5 * time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
+			t.Errorf("endpoints = %q", got)
+		}
+	})
+}
+
+// TestA53A88Deletion: what a deletion does under each of the server features.
+func TestA53A88Deletion(t *testing.T) {
+	for _, tt := range []struct {
+		feature string
+		opts    Options
+		drops   bool
+	}{
+		{"", Options{}, false},
+		{"", Options{DropDeleted: true}, true},
+		{"ignore_resource_deletion", Options{DropDeleted: true}, false},
+		{"fail_on_data_errors", Options{}, true},
+	} {
+		for _, typ := range []resource.Type{lds, cds} {
+			withServer(t, tt.opts, []string{tt.feature}, func(t *testing.T, h *harness, cp *plane, w *recorder) {
+				all := target("svc", 1)
+				cp.set(append(all[:typ:typ], all[typ+1:]...)...)
+				got := w.got()
+				dropped := got.config == nil || got.config.Clusters[0].Err != nil
+				if dropped != tt.drops {
+					t.Errorf("%v, %q, %v: dropped = %v; %+v", typ, tt.feature, tt.opts.DropDeleted, dropped, got)
+				}
+				if s := statusOf(h.c, typ, "svc"); s.State != DoesNotExist {
+					t.Errorf("status = %+v", s)
+				}
+				cp.set(target("svc", 1)...)
+				if c := w.cluster(t, "svc"); c.Err != nil || c.Leaves[0].Note != nil {
+					t.Errorf("cluster = %+v after the return", c)
+				}
+			})
+		}
+	}
+}
+
+// TestA71Fallback: the next server is asked only while the first is out of reach
+// and something is missing that is not in the cache, and left as soon as the
+// first says something (A71, T-XDS-16).
+func TestA71Fallback(t *testing.T) {
+	withServers(t, 2, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
+		one, two := cps[0], cps[1]
+		one.set(target("svc", 1)...)
+		two.set(append(target("svc", 2), target("new", 3)...)...)
+		w := h.watch("svc")
+		w.must(t)
+		one.refuse(errRefused)
+		advance(10 * time.Minute)
+		if n := two.opened(); n != 0 {
+			t.Errorf("%d streams to the second server, and nothing is missing", n)
+		}
+		late := h.watch("new")
+		if a, b := ports(late.cluster(t, "new")), ports(w.cluster(t, "svc")); a != "new 3" || b != "svc 2" {
+			t.Errorf("endpoints %q and %q, want all from the second server", a, b)
+		}
+		one.set(append(target("svc", 1), target("new", 4)...)...)
+		one.refuse(nil)
+		advance(10 * time.Minute)
+		if a, b := ports(late.cluster(t, "new")), ports(w.cluster(t, "svc")); a != "new 4" || b != "svc 1" {
+			t.Errorf("endpoints %q and %q, want all from the first server", a, b)
+		}
+		if open, total := two.Streams(); open != 0 || total != 1 {
+			t.Errorf("%d of %d streams to the second server", open, total)
+		}
+		if w.got().errs+late.got().errs > 0 {
+			t.Errorf("errors %v, %v", w.got().err, late.got().err)
+		}
+	})
+}
+
+// TestWatch2Switch: a new dependency is put to use when it is there, the old one
+// is in use until then, and let go after (T-WATCH-2, A74).
+func TestWatch2Switch(t *testing.T) {
+	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
+		before := w.must(t)
+		same := func(what string) {
+			t.Helper()
+			if w.must(t) != before {
+				t.Errorf("%s: another configuration before all of it is there", what)
+			}
+		}
+		cp.update(listenerTo("svc", "r2"))
+		same("a new route name")
+		cp.update(routesTo("r2", "c2"))
+		same("a new cluster name")
+		cp.update(clusterTo("c2", "e2"))
+		same("a new service name")
+		cp.asked(eds, "e2", "svc")
+		cp.update(endpointsAt("e2", 2))
+		if got := ports(w.cluster(t, "c2")); got != "c2 2" || w.got().updates != 2 {
+			t.Errorf("endpoints %q in update %d", got, w.got().updates)
+		}
+		cp.asked(rds, "r2")
+		cp.asked(eds, "e2")
+
+		cp.update(clusterTo("c2", "e3"))
+		if got := ports(w.cluster(t, "c2")); got != "c2 2" {
+			t.Errorf("endpoints %q before the new ones are there", got)
+		}
+		cp.update(endpointsAt("e3", 3))
+		if got := ports(w.cluster(t, "c2")); got != "c2 3" {
+			t.Errorf("endpoints %q", got)
+		}
+		cp.asked(eds, "e3")
+	})
+}
+
+// TestWatch3Forget: what nobody watches is forgotten, and fetched again for the
+// next who does (T-WATCH-3).
+func TestWatch3Forget(t *testing.T) {
+	withServer(t, Options{Linger: -1}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
+		w.cancel()
+		advance(time.Minute)
+		if n := h.entries(); n != 0 {
+			t.Errorf("%d entries are left", n)
+		}
+		cp.update(endpointsAt("svc", 2))
+		again := h.watch("svc")
+		if got := ports(again.cluster(t, "svc")); got != "svc 2" || again.got().updates != 1 {
+			t.Errorf("endpoints %q in update %d, want the new ones at once", got, again.got().updates)
+		}
+	})
+}
+
+// TestWatch4Isolation: one bad cluster is the business of its own traffic, and an
+// error without earlier data leaves an empty one (T-WATCH-4).
+func TestWatch4Isolation(t *testing.T) {
+	withServers(t, 1, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
+		cp := cps[0]
+		cp.set(listenerTo("svc", "r"), routesTo("r", "good", "bad", "lost", "empty"), endpointsAt("good", 1), badEndpoints("empty"),
+			clusterTo("good", "good"), badCluster("bad"), clusterTo("empty", "empty"))
+		w := h.watch("svc")
+		advance(16 * time.Second)
+		if got := ports(w.cluster(t, "good")); got != "good 1" {
+			t.Errorf("endpoints = %q", got)
+		}
+		if err := w.cluster(t, "bad").Err; err == nil || !strings.Contains(err.Error(), "lrs_server") {
+			t.Errorf("bad: error = %v", err)
+		}
+		if err := w.cluster(t, "lost").Err; err == nil || !strings.Contains(err.Error(), "not found") {
+			t.Errorf("lost: error = %v", err)
+		}
+		if c := w.cluster(t, "empty"); c.Err != nil || len(c.Leaves) != 1 || c.Leaves[0].Note == nil || len(c.Leaves[0].Priorities) != 0 {
+			t.Errorf("empty = %+v", c)
+		}
+		// A new version that is bad leaves the old one in use.
+		cp.update(badEndpoints("good"))
+		if c := w.cluster(t, "good"); ports(c) != "good 1" || c.Leaves[0].Note == nil {
+			t.Errorf("endpoints = %q, note %v", ports(c), c.Leaves[0].Note)
+		}
+	})
+}
+
+// TestWatch5Aggregate: of a diamond each leaf counts once, at its first place, and
+// a child that is missing is passed over (T-WATCH-5, A37, A74, A75).
+func TestWatch5Aggregate(t *testing.T) {
+	withServers(t, 1, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
+		cps[0].set(listenerTo("svc", "r"), routesTo("r", "top"),
+			aggregateOf("top", "left", "gone", "right"), aggregateOf("left", "x", "y"), aggregateOf("right", "y", "x", "top", "z"),
+			clusterTo("x", "x"), clusterTo("y", "y"), clusterTo("z", "z"), endpointsAt("x", 1), endpointsAt("y", 2), endpointsAt("z", 3))
+		w := h.watch("svc")
+		advance(16 * time.Second)
+		if got := ports(w.cluster(t, "top")); got != "x 1 | y 2 | z 3" {
+			t.Errorf("leaves = %q", got)
+		}
+	})
+}
