@@ -12,9 +12,11 @@ import (
 	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -31,6 +33,8 @@ type fakeCC struct {
 	state     connectivity.State
 	picker    balancer.Picker
 	announced int
+	streams   int    // of load reports, open
+	streamed  int    // of load reports, ever
 	duplicate string // an address that was opened while it was open
 }
 
@@ -87,6 +91,28 @@ func (sc *fakeConn) Shutdown() {
 			delete(sc.cc.conns, sc.addr)
 		}
 	}
+}
+
+// GetOrBuildProducer builds what asks for load reports out of band; each SubConn has
+// one at a time. Nothing is ever reported.
+func (sc *fakeConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Producer, func()) {
+	count := func(open, opened int) {
+		sc.cc.mu.Lock()
+		defer sc.cc.mu.Unlock()
+		sc.cc.streams += open
+		sc.cc.streamed += opened
+	}
+	count(1, 1)
+	p, stop := pb.Build(silent{})
+	return p, func() { stop(); count(-1, 0) }
+}
+
+// silent is a connection to a server that never answers.
+type silent struct{ grpc.ClientConnInterface }
+
+func (silent) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+	<-ctx.Done()
+	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
 // to moves the SubConn to a state, as gRPC would report it.

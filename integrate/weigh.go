@@ -57,6 +57,7 @@ func (l *leaf) weigh() {
 			for e := range l.endpoints {
 				e.hush()
 				e.retap(func(t *taps) { t.weigher = nil })
+				e.SetWeight(0)
 			}
 		}
 		return
