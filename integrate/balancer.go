@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/picker"
@@ -27,13 +29,7 @@ type balancerBuilder struct{}
 func (balancerBuilder) Name() string { return policyName }
 
 func (balancerBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
-	b := &lb{
-		cc: cc, build: opts, clusters: map[string]*cluster{},
-		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), born: time.Now(), draw: rand.Uint32N,
-	}
-	b.picker.wake = b.wake
-	b.picker.current.Store(&published{})
-	return b
+	return newLB(cc, opts)
 }
 
 func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
@@ -59,9 +55,11 @@ type lb struct {
 	subsetSeed uint64
 	born       time.Time             // the zero of now
 	draw       func(n uint32) uint32 // a uniform number below n
+	standalone bool                  // without xDS
 
 	mu       sync.Mutex
 	closed   bool
+	dial     func(netip.AddrPort) resolver.Address // the address to connect to
 	opts     *Config
 	src      *xdsResolver
 	unwatch  func()
@@ -89,6 +87,18 @@ type lb struct {
 	nextPublish time.Time
 	urgent      bool        // a cluster became READY that the snapshot calls otherwise
 	pending     *time.Timer // runs while a publication is due
+}
+
+func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
+	b := &lb{
+		cc: cc, build: opts, clusters: map[string]*cluster{},
+		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), born: time.Now(), draw: rand.Uint32N,
+		announced: connectivity.Shutdown, // nothing yet
+		dial:      func(addr netip.AddrPort) resolver.Address { return resolver.Address{Addr: addr.String()} },
+	}
+	b.picker.wake = b.wake
+	b.picker.current.Store(&published{})
+	return b
 }
 
 func (b *lb) lock() { b.mu.Lock() }

@@ -187,6 +187,8 @@ func (c *cluster) failure() error {
 	p := c.inUse
 	var msg string
 	switch {
+	case c.lb.standalone:
+		msg = "no endpoint is reachable"
 	case c.cfg.Err != nil:
 		return plainError(fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, c.cfg.Err))
 	case p == nil:

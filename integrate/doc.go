@@ -34,6 +34,13 @@
 // Its Done is bound to the endpoint when the endpoint is created; it holds no
 // snapshot, so that a stream that lasts for days keeps no old ring alive (D9).
 //
+// # Without xDS
+//
+// Three of the kernel's policies are LB policies for any channel, by name in the
+// service config: [WeightedRoundRobin], [RingHash], [LeastRequest]
+// (standalone.go). Their configuration is made of what the channel's own resolver
+// says; all else is the same balancer.
+//
 // # Concurrency
 //
 // One mutex per channel serialises whatever changes the balancer. Picks take
@@ -43,7 +50,7 @@
 //
 // # Cost
 //
-// A SubConn's state change is O(priorities); publications come at least 5 ms
+// A SubConn's state change is O(priorities); publications come at least 1 ms
 // apart in a storm and are O(endpoints) each, so that n endpoints coming up
 // cost O(n), not O(n²). An update costs one pass over the endpoints of the
 // clusters that changed; localities whose endpoints are the same slice are

@@ -93,10 +93,10 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	}
 	var sc balancer.SubConn
 	sc, err := b.cc.NewSubConn(
-		[]resolver.Address{{Addr: cfg.Addr.String()}},
+		[]resolver.Address{b.dial(cfg.Addr)},
 		balancer.NewSubConnOptions{
 			StateListener:      func(s balancer.SubConnState) { b.onConnState(e, sc, s) },
-			HealthCheckEnabled: b.opts.HealthCheckService != "",
+			HealthCheckEnabled: b.checksHealth(),
 		},
 	)
 	if err != nil { // only while the channel is closing
@@ -207,7 +207,7 @@ func (b *lb) onState(e *endpoint, s balancer.SubConnState) {
 		}
 		return
 	}
-	if s.ConnectivityState == connectivity.Ready && b.opts.HealthCheckService != "" {
+	if s.ConnectivityState == connectivity.Ready && b.checksHealth() {
 		// Connected is not enough; the listener says when it is READY.
 		conn := e.conn
 		b.later = append(b.later, func() {
@@ -217,6 +217,11 @@ func (b *lb) onState(e *endpoint, s balancer.SubConnState) {
 	}
 	b.observe(e, s.ConnectivityState, s.ConnectionError)
 }
+
+// checksHealth reports whether connections are READY only once gRPC's health
+// listener says so. Without xDS the service config, which is the user's, says
+// whether that asks the backend.
+func (b *lb) checksHealth() bool { return b.standalone || b.opts.HealthCheckService != "" }
 
 // onHealth takes note of a connection's health (A17).
 func (b *lb) onHealth(e *endpoint, conn balancer.SubConn, s balancer.SubConnState) {

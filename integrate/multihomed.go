@@ -28,9 +28,9 @@ type multiHomed struct {
 // newMultiHomed starts connecting e. b.mu is held.
 func newMultiHomed(b *lb, e *endpoint, cfg *picker.Endpoint) *multiHomed {
 	m := &multiHomed{ClientConn: b.cc, b: b, e: e}
-	addrs := []resolver.Address{{Addr: cfg.Addr.String()}}
+	addrs := []resolver.Address{b.dial(cfg.Addr)}
 	for _, a := range cfg.Extra.Addrs {
-		addrs = append(addrs, resolver.Address{Addr: a.String()})
+		addrs = append(addrs, b.dial(a))
 	}
 	state := balancer.ClientConnState{ResolverState: resolver.State{Endpoints: []resolver.Endpoint{{Addresses: addrs}}}}
 	b.later = append(b.later, func() {

@@ -13,12 +13,12 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// While changes keep coming, snapshots are at least publishPause apart, and four
+// While changes keep coming, snapshots are at least publishPause apart, and eight
 // times as long as the last one took, so that a storm (10,000 endpoints coming
 // up) leaves the processor to others; but never so far that its last change is
 // late by more than maxPublishPause.
 const (
-	publishPause    = 5 * time.Millisecond
+	publishPause    = time.Millisecond
 	maxPublishPause = 15 * time.Millisecond
 )
 
@@ -54,7 +54,7 @@ func (b *lb) publish() {
 	begin := time.Now()
 	defer func() {
 		end := time.Now()
-		b.nextPublish = end.Add(min(max(4*end.Sub(begin), publishPause), maxPublishPause))
+		b.nextPublish = end.Add(min(max(8*end.Sub(begin), publishPause), maxPublishPause))
 	}()
 	prev := b.picker.current.Load()
 	next, helps := b.render(prev)

@@ -22,6 +22,9 @@ var logger = grpclog.Component("xdslb")
 // DialOptions carry the resolver with them (D11); "xdslb" is ours alone.
 func init() {
 	balancer.Register(balancerBuilder{})
+	for name := range standalonePolicies {
+		balancer.Register(standaloneBuilder{name})
+	}
 	for _, scheme := range []string{"xds", "xdslb"} {
 		resolver.Register(&resolverBuilder{scheme: scheme, opts: Config{}.withDefaults()})
 	}

@@ -1,0 +1,182 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/experimental/balancer/weight"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/ringhash"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// The LB policies that any channel can use without xDS, whatever its resolver:
+// by name in the loadBalancingConfig of its service config, once this package is
+// imported. Their parameters, all of them optional, are those of the JSON objects
+// there. A resolver gives endpoints weights by package
+// google.golang.org/grpc/experimental/balancer/weight; an endpoint without one
+// has weight 1.
+const (
+	// WeightedRoundRobin is round robin by endpoint weight, in EDF order
+	// (EDF-1..17). Weights take effect with the first RPC after the resolver
+	// reports them. {}
+	WeightedRoundRobin = "xdslb_weighted_round_robin"
+	// RingHash sends RPCs to endpoints by their hash (A42, A61, A76): that of
+	// [WithRequestHash], or of the header that requestHashHeader names, or a
+	// random one. {"minRingSize": 1024, "maxRingSize": 4096,
+	// "requestHashHeader": "", "hashFunction": "XXH3" or "XX_HASH"}
+	RingHash = "xdslb_ring_hash"
+	// LeastRequest sends an RPC to that of a few random endpoints which has the
+	// fewest in flight (A48). {"choiceCount": 2}
+	LeastRequest = "xdslb_least_request"
+)
+
+// standalonePolicies read the parameters of each policy.
+var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error){
+	WeightedRoundRobin: func(json.RawMessage) (picker.Policy, error) {
+		return picker.Policy{Flat: true}, nil
+	},
+	RingHash: func(js json.RawMessage) (picker.Policy, error) {
+		p := struct {
+			MinRingSize, MaxRingSize        uint64
+			RequestHashHeader, HashFunction string
+		}{1024, 4096, "", "XXH3"}
+		if err := json.Unmarshal(js, &p); err != nil {
+			return picker.Policy{}, err
+		}
+		switch {
+		case p.MinRingSize == 0 || p.MinRingSize > p.MaxRingSize || p.MaxRingSize > maxRingSize:
+			return picker.Policy{}, fmt.Errorf("ring sizes %d to %d: must be 1 to %d, in order", p.MinRingSize, p.MaxRingSize, maxRingSize)
+		case p.HashFunction != "XXH3" && p.HashFunction != "XX_HASH":
+			return picker.Policy{}, fmt.Errorf("hashFunction %q: must be XXH3 or XX_HASH", p.HashFunction)
+		}
+		return picker.Policy{Kind: picker.PolicyRingHash, Flat: true, Ring: &picker.RingPolicy{
+			MinSize: p.MinRingSize, MaxSize: p.MaxRingSize, RequestHeader: p.RequestHashHeader, XXH64: p.HashFunction == "XX_HASH",
+		}}, nil
+	},
+	LeastRequest: func(js json.RawMessage) (picker.Policy, error) {
+		p := struct{ ChoiceCount uint32 }{2}
+		if err := json.Unmarshal(js, &p); err != nil {
+			return picker.Policy{}, err
+		}
+		if p.ChoiceCount < 2 {
+			return picker.Policy{}, fmt.Errorf("choiceCount %d: must be at least 2", p.ChoiceCount)
+		}
+		return picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: min(p.ChoiceCount, 10)}}, nil
+	},
+}
+
+const maxRingSize = 8 << 20 // entries that may be asked for (A42); snapshots make 4096 of more
+
+// standaloneBuilder makes one of the policies that work without xDS.
+type standaloneBuilder struct{ name string }
+
+func (s standaloneBuilder) Name() string { return s.name }
+
+// standaloneConfig is the parsed configuration of such a policy.
+type standaloneConfig struct {
+	serviceconfig.LoadBalancingConfig
+	policy picker.Policy
+}
+
+// ParseConfig implements balancer.ConfigParser.
+func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	policy, err := standalonePolicies[s.name](js)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return &standaloneConfig{policy: policy}, nil
+}
+
+func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	b := newLB(cc, opts)
+	b.opts = Config{}.withDefaults()
+	b.standalone = true
+	return &standalone{lb: b, name: opts.Target.Endpoint()}
+}
+
+// standalone is an LB policy that gets its endpoints from the channel's resolver:
+// it makes them the one cluster of a configuration, and leaves the rest to lb.
+type standalone struct {
+	*lb
+	name string
+	book addressBook
+}
+
+// UpdateClientConnState implements balancer.Balancer.
+func (s *standalone) UpdateClientConnState(ccs balancer.ClientConnState) error {
+	config, ok := ccs.BalancerConfig.(*standaloneConfig)
+	if !ok {
+		return fmt.Errorf("xdslb: LB config has type %T", ccs.BalancerConfig)
+	}
+	book, endpoints := s.book.enter(ccs.ResolverState.Endpoints)
+	if len(endpoints) == 0 {
+		s.Error(errors.New("the resolver has no endpoints"))
+		return balancer.ErrBadResolverState
+	}
+	s.book = book
+	s.lock()
+	s.dial = book.dial
+	s.unlock()
+	s.Update(&picker.Config{
+		Routes: []picker.Route{{Clusters: []picker.WeightedCluster{{Name: s.name, Weight: 1}}}},
+		Clusters: []*picker.Cluster{{Name: s.name, Leaves: []picker.Leaf{{
+			Name:        s.name,
+			Policy:      config.policy,
+			MaxRequests: math.MaxUint32,
+			Priorities:  []picker.Priority{{Localities: []picker.Locality{{Weight: 1, Endpoints: endpoints}}}},
+		}}}},
+	})
+	return nil
+}
+
+// ResolverError implements balancer.Balancer: the last good endpoints stay.
+func (s *standalone) ResolverError(err error) {
+	s.lock()
+	served := s.cfg != nil
+	s.unlock()
+	if !served {
+		s.Error(err)
+	}
+}
+
+// enter returns the book of a list of endpoints, in which those that are in the
+// receiver keep what they have, and the endpoints as the kernel knows them.
+// Addresses that come again are left out.
+func (a addressBook) enter(list []resolver.Endpoint) (addressBook, []picker.Endpoint) {
+	next := addressBook{made: a.made}
+	endpoints := make([]picker.Endpoint, 0, len(list))
+	for _, ep := range list {
+		var out picker.Endpoint
+		var extra picker.EndpointExtra
+		for _, addr := range ep.Addresses {
+			switch key, fresh := next.add(&a, addr); {
+			case !fresh:
+			case !out.Addr.IsValid():
+				out.Addr, extra.HashKey = key, addr.Addr
+			default:
+				extra.Addrs = append(extra.Addrs, key)
+			}
+		}
+		if !out.Addr.IsValid() {
+			continue
+		}
+		if key := ringhash.HashKey(ep); key != "" {
+			extra.HashKey = key
+		}
+		if extra.HashKey != out.Addr.String() || len(extra.Addrs) > 0 {
+			out.Extra = &extra
+		}
+		out.Weight = max(weight.FromEndpoint(ep).Weight, 1)
+		endpoints = append(endpoints, out)
+	}
+	return next, endpoints
+}

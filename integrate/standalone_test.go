@@ -1,0 +1,191 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental/balancer/weight"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/ringhash"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// dialStandalone returns a channel without xDS under an LB policy of ours. Its
+// addresses are names that only its dialer knows.
+func dialStandalone(t *testing.T, loadBalancingConfig string, backends []*xdstest.Backend, weights ...uint32) (*grpc.ClientConn, *manual.Resolver) {
+	t.Helper()
+	r := manual.NewBuilderWithScheme("test")
+	r.InitialState(resolver.State{Endpoints: named(backends, weights...)})
+	cc, err := grpc.NewClient("test:///fleet",
+		grpc.WithResolvers(r),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultServiceConfig(`{"loadBalancingConfig": [`+loadBalancingConfig+`]}`),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			var i int
+			if _, err := fmt.Sscanf(addr, "backend %d", &i); err != nil {
+				return nil, err
+			}
+			return new(net.Dialer).DialContext(ctx, "tcp", backends[i].Addr().String())
+		}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc, r
+}
+
+// named returns the endpoints of a resolver that knows backends by name.
+func named(backends []*xdstest.Backend, weights ...uint32) (endpoints []resolver.Endpoint) {
+	for i := range backends {
+		ep := resolver.Endpoint{Addresses: []resolver.Address{{Addr: fmt.Sprintf("backend %d", i)}}}
+		if i < len(weights) {
+			ep = weight.Set(ep, weight.EndpointInfo{Weight: weights[i]})
+		}
+		endpoints = append(endpoints, ep)
+	}
+	return endpoints
+}
+
+// connected makes RPCs until every backend has had one.
+func connected(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Backend) {
+	t.Helper()
+	for _, b := range backends {
+		for b.Calls() == 0 {
+			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestStandaloneWeights: without xDS the EDF policy keeps to the weights that
+// the resolver reports, exactly, and from the first RPC after a change (EDF-2,
+// EDF-11, EDF-15, EDF-17).
+func TestStandaloneWeights(t *testing.T) {
+	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+	cc, r := dialStandalone(t, `{"xdslb_weighted_round_robin": {}}`, backends, 1, 2, 5)
+	connected(t, cc, backends)
+	for _, weights := range [][]uint32{{1, 2, 5}, {6, 1, 1}, {1, 1, 1}} {
+		r.UpdateState(resolver.State{Endpoints: named(backends, weights...)})
+		const periods = 20
+		var before [3]uint64
+		var sum uint32
+		for i, b := range backends {
+			before[i] = b.Calls()
+			sum += weights[i]
+		}
+		for range periods * sum {
+			if _, err := call(t, cc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, b := range backends {
+			if got, want := b.Calls()-before[i], periods*uint64(weights[i]); got != want {
+				t.Errorf("weights %v: backend %d got %d RPCs, want %d", weights, i, got, want)
+			}
+		}
+	}
+}
+
+// TestStandaloneRing: without xDS the ring places RPCs by a header's XXH64, the
+// endpoints by the name of their address.
+func TestStandaloneRing(t *testing.T) {
+	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
+	cc, _ := dialStandalone(t, `{"xdslb_ring_hash": {"requestHashHeader": "session", "hashFunction": "XX_HASH"}}`, backends)
+	var hosts []ringhash.Host
+	for i := range backends {
+		hosts = append(hosts, ringhash.Host{Key: fmt.Sprintf("backend %d", i), Weight: 1})
+	}
+	ring, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		session := fmt.Sprintf("user-%d", i)
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "session", session), 10*time.Second)
+		res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := backends[ring.Pick(ringhash.XXH64.Sum(session))].Addr().String(); res.GetHostname() != want {
+			t.Errorf("session %q went to %s, want %s", session, res.GetHostname(), want)
+		}
+	}
+}
+
+// TestStandaloneLeastRequest: without xDS a slow backend gets few RPCs (A48).
+func TestStandaloneLeastRequest(t *testing.T) {
+	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
+	cc, _ := dialStandalone(t, `{"xdslb_least_request": {"choiceCount": 4}}`, backends)
+	connected(t, cc, backends)
+	backends[0].SetDelay(100 * time.Millisecond)
+	before := backends[0].Calls()
+	done := make(chan error)
+	for range 4 {
+		go func() {
+			var err error
+			for i := 0; i < 50 && err == nil; i++ {
+				_, err = call(t, cc)
+			}
+			done <- err
+		}()
+	}
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := backends[0].Calls() - before; n > 20 {
+		t.Errorf("the slow one of four backends got %d of 200 RPCs, want far less than its even share", n)
+	}
+}
+
+// TestStandaloneErrors: parameters that make no sense are refused when the
+// service config is parsed, and a resolver without endpoints makes RPCs fail
+// until it has some.
+func TestStandaloneErrors(t *testing.T) {
+	for _, c := range []struct{ policy, config, want string }{
+		{integrate.RingHash, `{"minRingSize": 10, "maxRingSize": 9}`, "ring sizes 10 to 9"},
+		{integrate.RingHash, `{"minRingSize": 0}`, "ring sizes 0"},
+		{integrate.RingHash, `{"hashFunction": "MURMUR"}`, `hashFunction "MURMUR"`},
+		{integrate.RingHash, `{"minRingSize": "many"}`, "MinRingSize"},
+		{integrate.LeastRequest, `{"choiceCount": 1}`, "choiceCount 1"},
+	} {
+		_, err := balancer.Get(c.policy).(balancer.ConfigParser).ParseConfig([]byte(c.config))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s with %s: error %v, want one with %q", c.policy, c.config, err, c.want)
+		}
+	}
+
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	cc, r := dialStandalone(t, `{"xdslb_weighted_round_robin": {}}`, backends)
+	connected(t, cc, backends)
+	r.UpdateState(resolver.State{})
+	var err error
+	for begin := time.Now(); err == nil && time.Since(begin) < 10*time.Second; {
+		_, err = call(t, cc)
+	}
+	if err == nil || !strings.Contains(err.Error(), "no endpoints") {
+		t.Errorf("RPC without endpoints: %v, want an error that says so", err)
+	}
+	r.UpdateState(resolver.State{Endpoints: named(backends)})
+	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+		t.Errorf("RPC after endpoints are back: %v", err)
+	}
+}
