@@ -112,7 +112,8 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 // A channel without the interceptors lacks:
 //   - timeouts and retries of routes that match by header, by fraction, by a
 //     regular expression or by part of a service's name (the others are in the
-//     service config that the resolver gives to gRPC);
+//     service config that the resolver gives to gRPC), and any timeouts and
+//     retries of RPCs made before the channel had its first configuration;
 //   - HTTP filters such as fault injection;
 //   - that an RPC's retries stay on the cluster of its first attempt.
 //

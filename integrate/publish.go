@@ -59,8 +59,9 @@ func (b *lb) publish() {
 	prev := b.picker.current.Load()
 	next, helps := b.render(prev)
 	b.picker.current.Store(next)
-	if b.src != nil && (next.snapshot != nil || next.fatal != nil) {
-		b.src.link.attach(&b.picker)
+	if b.src != nil && b.src.link.picker.Load() == nil && (next.snapshot != nil || next.fatal != nil) {
+		// The first RPCs find their method configs in place.
+		b.later = append(b.later, func() { b.src.link.attach(&b.picker) })
 	}
 	b.closeDoomed()
 

@@ -1,0 +1,348 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	faultcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// The tests of this file run with DialOptions, which are what NewClient installs,
+// and with a resolver alone, whose channels lack what DialOptions says they lack.
+
+// ways are the two ways to make a channel.
+var ways = []struct {
+	name         string
+	interceptors bool
+	open         func(t testing.TB, bootstrap []byte) *grpc.ClientConn
+}{
+	{"DialOptions", true, func(t testing.TB, bootstrap []byte) *grpc.ClientConn { return dial(t, bootstrap) }},
+	{"WithResolvers", false, func(t testing.TB, bootstrap []byte) *grpc.ClientConn {
+		b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cc, err := grpc.NewClient("xds:///"+target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cc.Close() })
+		return cc
+	}},
+}
+
+// bothWays runs a test for each way to make a channel.
+func bothWays(t *testing.T, test func(t *testing.T, interceptors bool, open func(bootstrap []byte) *grpc.ClientConn)) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			test(t, way.interceptors, func(bootstrap []byte) *grpc.ClientConn { return way.open(t, bootstrap) })
+		})
+	}
+}
+
+// clusters serves each backend as a cluster of its own, named by letter.
+func clusters(backends []*xdstest.Backend, filters []*hcmv3.HttpFilter, routes ...*routev3.Route) xdstest.Resources {
+	r := xdstest.Resources{
+		Routes: []*routev3.RouteConfiguration{xdstest.RouteConfig(target, routes...)},
+	}
+	r.Listeners = append(r.Listeners, xdstest.Listener(target, target, filters...))
+	for i, b := range backends {
+		name := string(rune('a' + i))
+		r.Clusters = append(r.Clusters, xdstest.Cluster(name, name))
+		r.Endpoints = append(r.Endpoints, xdstest.Endpoints(name, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b)}))
+	}
+	return r
+}
+
+// waitFor waits for a condition.
+func waitFor(t testing.TB, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !cond(); runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatal("waited for 10 s")
+		}
+	}
+}
+
+// rpcs makes n RPCs, some at a time, and calls back with each one's outcome and
+// how long it took. The first waits until the channel is ready.
+func rpcs(t testing.TB, cc *grpc.ClientConn, n int, outcome func(err error, took time.Duration)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	client := testgrpc.NewTestServiceClient(cc)
+	var left atomic.Int64
+	left.Store(int64(n))
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for left.Add(-1) >= 0 {
+				begin := time.Now()
+				_, err := client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
+				outcome(err, time.Since(begin))
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// near reports whether k of n is within some standard deviations of what a
+// chance of p makes likely.
+func near(k, n uint64, p, sigmas float64) bool {
+	return math.Abs(float64(k)-float64(n)*p) <= sigmas*math.Sqrt(float64(n)*p*(1-p))
+}
+
+// TestSplit: of 10⁵ RPCs each cluster gets its weight's share within 3 sigma
+// (A28, T-RC-6). One run in a hundred does not by pure chance, so there is a
+// second chance.
+func TestSplit(t *testing.T) {
+	n := 100_000
+	if testing.Short() {
+		n = 2000
+	}
+	bothWays(t, func(t *testing.T, _ bool, open func([]byte) *grpc.ClientConn) {
+		backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+		control := xdstest.New(t, xdstest.Options{})
+		set(t, control, clusters(backends, nil, xdstest.WeightedRoute("",
+			xdstest.Weighted{Cluster: "a", Weight: 90}, xdstest.Weighted{Cluster: "b", Weight: 9},
+			xdstest.Weighted{Cluster: "never", Weight: 0}, xdstest.Weighted{Cluster: "c", Weight: 1})))
+		cc := open(control.Bootstrap(t.Name()))
+		var before [3]uint64
+		for attempt := 1; ; attempt++ {
+			rpcs(t, cc, n, func(err error, _ time.Duration) {
+				if err != nil {
+					t.Error(err)
+				}
+			})
+			good := true
+			var counts [3]uint64
+			for i, p := range []float64{0.9, 0.09, 0.01} {
+				counts[i] = backends[i].Calls() - before[i]
+				before[i] += counts[i]
+				good = good && near(counts[i], uint64(n), p, 3)
+			}
+			if good {
+				return
+			}
+			if attempt == 2 {
+				t.Fatalf("the clusters got %v of %d RPCs, want 90, 9 and 1 %%", counts, n)
+			}
+		}
+	})
+}
+
+// header adds a condition to a route.
+func header(r *routev3.Route, name, value string) *routev3.Route {
+	r.Match.Headers = append(r.Match.Headers, &routev3.HeaderMatcher{
+		Name:                 name,
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_ExactMatch{ExactMatch: value},
+	})
+	return r
+}
+
+// TestCanary: RPCs with a header, however its name is written in the route, go
+// to the canary; others do not (A28, T-RC-3).
+func TestCanary(t *testing.T) {
+	bothWays(t, func(t *testing.T, _ bool, open func([]byte) *grpc.ClientConn) {
+		backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+		control := xdstest.New(t, xdstest.Options{})
+		set(t, control, clusters(backends, nil, header(xdstest.Route("", "b"), "X-Canary", "yes"), xdstest.Route("", "a")))
+		cc := open(control.Bootstrap(t.Name()))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		for _, tt := range []struct {
+			value string
+			want  int
+		}{{"yes", 1}, {"no", 0}, {"", 0}, {"yes", 1}} {
+			ctx := ctx
+			if tt.value != "" {
+				ctx = metadata.AppendToOutgoingContext(ctx, "x-canary", tt.value)
+			}
+			res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
+			if want := backends[tt.want].Addr().String(); err != nil || res.GetHostname() != want {
+				t.Errorf("x-canary %q: %q, %v; want %q", tt.value, res.GetHostname(), err, want)
+			}
+		}
+	})
+}
+
+// limited gives a route a timeout.
+func limited(r *routev3.Route, d time.Duration) *routev3.Route {
+	r.GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(d)}
+	return r
+}
+
+// TestRouteTimeout: a route's timeout ends unary RPCs and streams, and those of
+// other routes go on (A31). Without interceptors it does only if the route is one
+// that a service config can express.
+func TestRouteTimeout(t *testing.T) {
+	const limit, delay = 50 * time.Millisecond, 400 * time.Millisecond
+	const calls = "/grpc.testing.TestService/"
+	tests := []struct {
+		name string
+		expressible
+		routes []*routev3.Route
+	}{
+		{"all", true, []*routev3.Route{limited(xdstest.Route("", "a"), limit)}},
+		{"a service", true, []*routev3.Route{limited(xdstest.Route(calls, "a"), limit), xdstest.Route("", "a")}},
+		{"another service", false, []*routev3.Route{limited(xdstest.Route("/other/", "a"), limit), xdstest.Route("", "a")}},
+		{"part of a name", false, []*routev3.Route{limited(xdstest.Route("/grpc.testing.", "a"), limit), xdstest.Route("", "a")}},
+		{"a header", false, []*routev3.Route{header(limited(xdstest.Route("", "a"), limit), "slow", "yes"), xdstest.Route("", "a")}},
+	}
+	bothWays(t, func(t *testing.T, interceptors bool, open func([]byte) *grpc.ClientConn) {
+		for _, tt := range tests {
+			t.Run(tt.name, func(t *testing.T) {
+				backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+				control := xdstest.New(t, xdstest.Options{})
+				set(t, control, clusters(backends, nil, tt.routes...))
+				cc := open(control.Bootstrap(t.Name()))
+				client := testgrpc.NewTestServiceClient(cc)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				if !interceptors && bool(tt.expressible) {
+					cc.Connect()
+					waitFor(t, func() bool { return cc.GetMethodConfig(calls+"EmptyCall").Timeout != nil })
+				}
+				backends[0].SetDelay(delay)
+				ctx = metadata.AppendToOutgoingContext(ctx, "slow", "yes")
+				want := codes.OK
+				if tt.name != "another service" && (interceptors || bool(tt.expressible)) {
+					want = codes.DeadlineExceeded
+				}
+				if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}); status.Code(err) != want {
+					t.Errorf("the RPC ends with %v, want %v", err, want)
+				}
+				stream, err := client.FullDuplexCall(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := stream.CloseSend(); err != nil {
+					t.Error(err)
+				}
+				_, err = stream.Recv()
+				if errors.Is(err, io.EOF) {
+					err = nil
+				}
+				if status.Code(err) != want {
+					t.Errorf("the stream ends with %v, want %v", err, want)
+				}
+			})
+		}
+	})
+}
+
+type expressible bool
+
+// retrying gives a route a retry policy.
+func retrying(r *routev3.Route) *routev3.Route {
+	r.GetRoute().RetryPolicy = &routev3.RetryPolicy{
+		RetryOn:      "unavailable",
+		RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(time.Millisecond)},
+	}
+	return r
+}
+
+// TestRouteRetry: an RPC that fails UNAVAILABLE is made again, and succeeds
+// (A44); with interceptors also where a service config cannot say so.
+func TestRouteRetry(t *testing.T) {
+	bothWays(t, func(t *testing.T, interceptors bool, open func([]byte) *grpc.ClientConn) {
+		for _, byHeader := range []bool{false, true} {
+			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+			backends[1].Fail(codes.Unavailable)
+			control := xdstest.New(t, xdstest.Options{})
+			route := retrying(xdstest.Route("", target))
+			if byHeader {
+				route = header(route, "retry", "yes")
+			}
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r.Routes[0] = xdstest.RouteConfig(target, route)
+			set(t, control, r)
+			client := testgrpc.NewTestServiceClient(open(control.Bootstrap(t.Name())))
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			ctx = metadata.AppendToOutgoingContext(ctx, "retry", "yes")
+			waitFor(t, func() bool { // until both are connected
+				_, _ = client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
+				return backends[0].Calls() > 0 && backends[1].Calls() > 0
+			})
+			failed := 0
+			for range 40 {
+				if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}); err != nil {
+					failed++
+				}
+			}
+			if want := interceptors || !byHeader; (failed == 0) != want {
+				t.Errorf("by header %v: %d of 40 RPCs failed, want retries: %v", byHeader, failed, want)
+			}
+		}
+	})
+}
+
+// TestFaultPercentages: of the RPCs that many are aborted, or delayed, as the
+// listener's filter says, and none without interceptors (A33).
+func TestFaultPercentages(t *testing.T) {
+	const delay = 100 * time.Millisecond
+	delaying := &faultv3.HTTPFault{Delay: &faultcommonv3.FaultDelay{
+		FaultDelaySecifier: &faultcommonv3.FaultDelay_FixedDelay{FixedDelay: durationpb.New(delay)},
+		Percentage:         &typev3.FractionalPercent{Numerator: 10},
+	}}
+	tests := []struct {
+		name    string
+		filter  *faultv3.HTTPFault
+		n       int
+		p       float64
+		suffers func(err error, took time.Duration) bool
+	}{
+		{"abort", abort(codes.ResourceExhausted, 300_000), 4000, 0.3, func(err error, _ time.Duration) bool {
+			return status.Code(err) == codes.ResourceExhausted
+		}},
+		{"delay", delaying, 1000, 0.1, func(_ error, took time.Duration) bool { return took >= delay }},
+	}
+	bothWays(t, func(t *testing.T, interceptors bool, open func([]byte) *grpc.ClientConn) {
+		for _, tt := range tests {
+			backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+			control := xdstest.New(t, xdstest.Options{})
+			set(t, control, clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "fault", tt.filter)}, xdstest.Route("", "a")))
+			cc := open(control.Bootstrap(t.Name() + tt.name))
+			rpcs(t, cc, 1, func(error, time.Duration) {}) // the channel connects
+			var suffered atomic.Uint64
+			rpcs(t, cc, tt.n, func(err error, took time.Duration) {
+				if tt.suffers(err, took) {
+					suffered.Add(1)
+				}
+			})
+			p, got := tt.p, suffered.Load()
+			if !interceptors {
+				p = 0
+			}
+			// Five sigma, and as many RPCs as a busy machine may slow down.
+			if slow := uint64(tt.n / 50); !near(got, uint64(tt.n), p, 5) && !(tt.name == "delay" && got >= slow && near(got-slow, uint64(tt.n), p, 5)) {
+				t.Errorf("%s: %d of %d RPCs suffer, want %v %%", tt.name, got, tt.n, 100*p)
+			}
+		}
+	})
+}
