@@ -6,6 +6,7 @@ TOOL     := $(GO) tool -modfile=.ci/tools.mod
 PKGS     := ./...
 CHECKS   := $(shell sed 's/ *\#.*//' .ci/checks | paste -sd, -)
 FUZZTIME ?= 10s
+SCENARIOS ?= 100
 BENCH    ?= .
 COUNT    ?= 1
 
@@ -44,6 +45,10 @@ race: ## Tests under the race detector.
 .PHONY: conformance
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).
 	@bench/conformance/run.sh
+
+.PHONY: chaos
+chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual time each.
+	$(GO) test -timeout 0 -run 'TestChaos$$' ./integrate -chaos.scenarios $(SCENARIOS)
 
 .PHONY: bench
 bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.

@@ -1,0 +1,153 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// audit checks the books of a scenario in which nothing is under way any more.
+func (w *world) audit(cc *grpc.ClientConn) {
+	w.t.Helper()
+	w.await(w.inexact)
+	for addr, n := range w.net.open("steady") {
+		if n != 1 || !slices.Contains(w.configured(), addr) {
+			w.fail("%d connections to %s are open; configured are %v", n, addr, w.configured())
+		}
+	}
+	w.subscriptions()
+	w.breaker(cc)
+	w.drops(cc)
+}
+
+// reported adds up what both control planes were told about a cluster.
+func (w *world) reported(name string) (sum xdstest.LocalityCounts, dropped uint64) {
+	for _, c := range w.controls {
+		counts := c.Loads().Counts(w.service+name, w.service+name)
+		one := counts.Sum()
+		sum.Issued += one.Issued
+		sum.OK += one.OK
+		sum.Failed += one.Failed
+		sum.InProgress += one.InProgress
+		dropped += counts.Drops["chaos"]
+	}
+	return sum, dropped
+}
+
+// inexact says what is wrong with the load reports, if anything: whatever was
+// issued has ended (T-LRS-3), and all successes were reported once.
+func (w *world) inexact() string {
+	if w.lossy {
+		return ""
+	}
+	served, _ := w.oracle.counts()
+	for _, name := range []string{"a", "b"} {
+		sum, _ := w.reported(name)
+		if sum.Issued != sum.OK+sum.Failed || sum.InProgress != 0 || sum.OK != uint64(served[name]) {
+			return fmt.Sprintf("cluster %s: %+v are reported, %d RPCs succeeded", name, sum, served[name])
+		}
+	}
+	return ""
+}
+
+// subscriptions checks that the control plane is asked for what is configured and
+// for nothing else.
+func (w *world) subscriptions() {
+	w.t.Helper()
+	w.await(func() string {
+		for _, c := range w.controls {
+			names := c.Stats(xdstest.EDS).Names
+			if open, _ := c.Streams(); open > 0 && !slices.Equal(names, []string{w.service + "a", w.service + "b"}) {
+				return fmt.Sprintf("subscriptions to %q", names)
+			}
+		}
+		return ""
+	})
+}
+
+// breaker checks that no RPC of the scenario is still in the breaker's count: of a
+// limit of 3, 3 are left (T-CB-1).
+func (w *world) breaker(cc *grpc.ClientConn) {
+	w.t.Helper()
+	p := w.plan.clone()
+	p.routed = map[string]uint32{"a": 1}
+	p.clusters["a"].breaker = 3
+	w.apply(p)
+	rng := rand.New(rand.NewPCG(1, 1))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client := testgrpc.NewTestServiceClient(cc)
+	for i := range 3 {
+		s, err := client.FullDuplexCall(ctx)
+		if err == nil {
+			_, err = s.Header()
+		}
+		if err != nil {
+			w.fail("RPC %d of 3 that the breaker allows: %v", i+1, err)
+		}
+	}
+	_, err := client.UnaryCall(ctx, new(testgrpc.SimpleRequest))
+	if status.Code(err) != codes.Unavailable || !strings.Contains(fmt.Sprint(err), "circuit breaker") {
+		w.fail("the RPC beyond the breaker's limit: %v", err)
+	}
+	cancel()
+	w.pass(deadline / w.haste())
+	p = p.clone()
+	p.clusters["a"].breaker = 1 << 20
+	w.apply(p)
+	for range 3 {
+		if err := w.unary("audit", cc, rng); err != nil {
+			w.fail("RPC after the breaker's limit: %v", err)
+		}
+	}
+}
+
+// drops checks that the RPCs dropped are those that are reported (A27-CLA-13).
+func (w *world) drops(cc *grpc.ClientConn) {
+	w.t.Helper()
+	p := w.plan.clone()
+	p.clusters["a"].drop = 300_000
+	w.apply(p)
+	client := testgrpc.NewTestServiceClient(cc)
+	dropped := uint64(0)
+	for range 100 {
+		_, err := client.UnaryCall(context.Background(), new(testgrpc.SimpleRequest))
+		switch {
+		case err == nil:
+		case status.Code(err) == codes.Unavailable && strings.Contains(err.Error(), "dropped"):
+			dropped++
+		default:
+			w.fail("an RPC that may be dropped: %v", err)
+		}
+	}
+	w.await(func() string {
+		if _, got := w.reported("a"); got == dropped || w.lossy && got <= dropped {
+			return ""
+		}
+		return "drops that are not reported"
+	})
+	if dropped == 0 || dropped == 100 {
+		w.fail("%d of 100 RPCs were dropped, of 30 %%", dropped)
+	}
+}
+
+// apply pushes a plan and waits until it is in effect.
+func (w *world) apply(p *plan) {
+	w.t.Helper()
+	w.note("push %v", p)
+	w.push(p, noDefect)
+	w.await(w.unsettled)
+	w.pass(deadline / w.haste())
+}

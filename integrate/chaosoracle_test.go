@@ -1,0 +1,223 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// oracle knows what the control plane said and when it was put into effect, and
+// which backends could be reached when, and says whether what became of an RPC
+// or a connection can be excused. It looks at no code of ours.
+//
+// What it knows it knows for periods: from when something began to be possible
+// until it certainly was over. An RPC that overlaps several configurations may
+// be served by any of them, but it may fail only if one of them is a reason to.
+type oracle struct {
+	lag time.Duration // from an ACK until RPCs certainly follow it
+	// recovery is how long a backend that is back may wait for the client's next
+	// attempt to connect.
+	recovery time.Duration
+
+	mu     sync.Mutex
+	epochs []*epoch
+	first  time.Time           // when a configuration was in effect
+	faults map[string][]*fault // by address
+	served map[string]int      // RPCs that succeeded, by cluster
+	failed int
+	wrong  []string
+}
+
+// epoch is a configuration: pushed at one time, in effect alone from another on.
+type epoch struct {
+	plan    *plan
+	pushed  time.Time
+	settled time.Time // zero while it is not acknowledged
+}
+
+// fault is a period in which a backend was dead or could not be reached.
+type fault struct{ from, to time.Time } // to is zero until it is over
+
+func newOracle(lag, recovery time.Duration) *oracle {
+	return &oracle{lag: lag, recovery: recovery, faults: map[string][]*fault{}, served: map[string]int{}}
+}
+
+// push says that a configuration is served from now on.
+func (o *oracle) push(p *plan) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.epochs = append(o.epochs, &epoch{plan: p, pushed: time.Now()})
+}
+
+// settle says that the latest configuration has been acknowledged.
+func (o *oracle) settle() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if e := o.epochs[len(o.epochs)-1]; e.settled.IsZero() {
+		e.settled = time.Now().Add(o.lag)
+		if o.first.IsZero() {
+			o.first = e.settled
+		}
+	}
+}
+
+// down and up say that a backend cannot be reached any more, or can be again.
+func (o *oracle) down(addr string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.faults[addr] = append(o.faults[addr], &fault{from: time.Now()})
+}
+
+func (o *oracle) up(addr string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.faults[addr]
+	list[len(list)-1].to = time.Now()
+}
+
+// faulty reports whether a backend could not be reached at some time; mu is held.
+func (o *oracle) faulty(addr string, from, to time.Time) bool {
+	return slices.ContainsFunc(o.faults[addr], func(f *fault) bool {
+		return !f.from.After(to) && (f.to.IsZero() || !f.to.Before(from))
+	})
+}
+
+// possible returns the configurations that may have been in effect at some time;
+// mu is held.
+func (o *oracle) possible(from, to time.Time) (list []*plan) {
+	for _, e := range slices.Backward(o.epochs) {
+		if e.pushed.After(to) {
+			continue
+		}
+		list = append(list, e.plan)
+		if !e.settled.IsZero() && !e.settled.After(from) {
+			break
+		}
+	}
+	return list
+}
+
+// outcome is what became of an RPC.
+type outcome struct {
+	who        string
+	begin, end time.Time
+	peer       string // that it was sent to last, if any
+	backend    string // that answered, if any
+	err        error
+}
+
+// judge excuses an RPC or takes note of what is wrong.
+func (o *oracle) judge(c outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	plans := o.possible(c.begin, c.end)
+	if c.err == nil {
+		name := clusterIn(plans, c.backend)
+		if !routedTo(plans, name) || !slices.ContainsFunc(plans, func(p *plan) bool { return p.takes(c.backend) }) {
+			o.accuse("%s: an RPC went to %s, but configurations were %v", c.who, c.backend, plans)
+		}
+		o.served[name]++
+		return
+	}
+	o.failed++
+	if o.first.IsZero() || o.first.After(c.begin) {
+		return // there was nothing to succeed by
+	}
+	if code := status.Code(c.err); code != codes.Unavailable && code != codes.DeadlineExceeded && code != codes.Canceled {
+		o.accuse("%s: an RPC failed with %v", c.who, c.err)
+		return
+	}
+	if c.peer != "" && o.faulty(c.peer, c.begin, c.end) {
+		return // its backend died under it
+	}
+	// Routes and endpoints arrive apart, so each may be of any of the plans.
+	for _, p := range plans {
+		for name := range p.routed {
+			for _, q := range plans {
+				if !o.good(q.clusters[name], c.begin.Add(-o.recovery), c.end) {
+					return // that cluster had nobody to send it to
+				}
+			}
+		}
+	}
+	o.accuse("%s: an RPC that could succeed failed after %v at %q: %v; configurations %v", c.who, c.end.Sub(c.begin), c.peer, c.err, plans)
+}
+
+// clusterIn returns the cluster that a backend is in, by any of the plans.
+func clusterIn(plans []*plan, addr string) string {
+	for _, p := range plans {
+		if name := p.clusterOf(addr); name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
+func routedTo(plans []*plan, cluster string) bool {
+	return slices.ContainsFunc(plans, func(p *plan) bool { return p.routed[cluster] > 0 })
+}
+
+// good reports whether a cluster had an endpoint that could be reached all the
+// time; mu is held.
+func (o *oracle) good(c *clusterPlan, from, to time.Time) bool {
+	return slices.ContainsFunc(c.endpoints, func(e placed) bool {
+		return !e.draining && !o.faulty(e.addr, from, to)
+	})
+}
+
+// ended is for when a channel closed a connection that was well: only to an
+// endpoint that it was told to leave meanwhile.
+func (o *oracle) ended(who, addr string, opened time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if now := time.Now(); !o.faulty(addr, opened.Add(-o.recovery), now) && o.kept(addr, opened, now) {
+		o.accuse("%s closed its connection to %s, which stayed configured", who, addr)
+	}
+}
+
+// opened is for when a channel connects to an address that it has connections to.
+func (o *oracle) opened(who, addr string, others int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	if long := now.Add(-time.Minute); others > 0 && !o.faulty(addr, long, now) && o.kept(addr, long, now) {
+		o.accuse("%s has %d connections to %s and opens another", who, others, addr)
+	}
+}
+
+// kept reports whether an address was configured all the time; mu is held.
+func (o *oracle) kept(addr string, from, to time.Time) bool {
+	return !slices.ContainsFunc(o.possible(from, to), func(p *plan) bool {
+		return p.routed[p.clusterOf(addr)] == 0
+	})
+}
+
+// accuse takes note of a violation; mu is held.
+func (o *oracle) accuse(format string, args ...any) {
+	if len(o.wrong) < 10 {
+		o.wrong = append(o.wrong, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+	}
+}
+
+// violations returns what went wrong, and forgets it.
+func (o *oracle) violations() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	list := o.wrong
+	o.wrong = nil
+	return list
+}
+
+// counts returns how many RPCs succeeded, by cluster, and failed.
+func (o *oracle) counts() (served map[string]int, failed int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.served, o.failed
+}

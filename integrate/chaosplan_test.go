@@ -1,0 +1,226 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// plan is a configuration in a scenario's terms. It is not changed once pushed.
+type plan struct {
+	number   int
+	routed   map[string]uint32 // weights of the clusters that RPCs go to
+	clusters map[string]*clusterPlan
+}
+
+// clusterPlan is a cluster of a plan; clusters have no backends in common.
+type clusterPlan struct {
+	endpoints []placed
+	policy    int
+	breaker   uint32
+	drop      uint32 // per million
+}
+
+// placed is a backend and its place.
+type placed struct {
+	addr     string
+	zone     int
+	priority int
+	weight   uint32
+	draining bool
+}
+
+func (p *plan) String() string {
+	text := fmt.Sprintf("#%d to %v:", p.number, p.routed)
+	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
+		text += " " + name + fmt.Sprintf("%+v", p.clusters[name].endpoints)
+	}
+	return text
+}
+
+func (p *plan) clone() *plan {
+	q := &plan{number: p.number + 1, routed: maps.Clone(p.routed), clusters: map[string]*clusterPlan{}}
+	for name, c := range p.clusters {
+		d := *c
+		d.endpoints = slices.Clone(c.endpoints)
+		q.clusters[name] = &d
+	}
+	return q
+}
+
+// clusterOf returns the cluster that a backend is in.
+func (p *plan) clusterOf(addr string) string {
+	for name, c := range p.clusters {
+		if slices.ContainsFunc(c.endpoints, func(e placed) bool { return e.addr == addr }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// takes reports whether a backend gets new RPCs.
+func (p *plan) takes(addr string) bool {
+	for _, c := range p.clusters {
+		if slices.ContainsFunc(c.endpoints, func(e placed) bool { return e.addr == addr && !e.draining }) {
+			return true
+		}
+	}
+	return false
+}
+
+// defect makes one resource of what is served invalid.
+type defect int
+
+const (
+	noDefect defect = iota
+	badEndpoints
+	badCluster
+	badRoutes
+	badListener
+	numDefects
+)
+
+// resources returns what a control plane serves for p.
+func (p *plan) resources(service string, d defect) xdstest.Resources {
+	var r xdstest.Resources
+	r.Listeners = append(r.Listeners, xdstest.Listener(service, service))
+	var to []xdstest.Weighted
+	for _, name := range slices.Sorted(maps.Keys(p.routed)) {
+		to = append(to, xdstest.Weighted{Cluster: service + name, Weight: p.routed[name]})
+	}
+	route := xdstest.HashHeader(xdstest.WeightedRoute("", to...), "user")
+	r.Routes = append(r.Routes, xdstest.RouteConfig(service, route))
+	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
+		c := p.clusters[name]
+		opts := []xdstest.ClusterOption{xdstest.LoadReports(), xdstest.MaxRequests(c.breaker)}
+		switch c.policy {
+		case 1:
+			opts = append(opts, xdstest.LeastRequest(2))
+		case 2:
+			opts = append(opts, xdstest.RingHash(64, 256))
+		}
+		r.Clusters = append(r.Clusters, xdstest.Cluster(service+name, service+name, opts...))
+		zones := map[[2]int]*xdstest.Locality{}
+		var order [][2]int
+		for _, e := range c.endpoints {
+			key := [2]int{e.priority, e.zone}
+			if zones[key] == nil {
+				zones[key] = &xdstest.Locality{Place: xdstest.Place{Zone: fmt.Sprint("z", e.zone)}, Priority: uint32(e.priority), Weight: uint32(e.zone + 1)}
+				order = append(order, key)
+			}
+			ep := xdstest.Endpoint{Addr: netip.MustParseAddrPort(e.addr), Weight: e.weight}
+			if e.draining {
+				ep.Health = corev3.HealthStatus_DRAINING
+			}
+			zones[key].Endpoints = append(zones[key].Endpoints, ep)
+		}
+		var list []xdstest.Locality
+		for _, key := range order {
+			list = append(list, *zones[key])
+		}
+		cla := xdstest.Endpoints(service+name, list...)
+		if c.drop > 0 {
+			xdstest.Drop(cla, "chaos", c.drop)
+		}
+		r.Endpoints = append(r.Endpoints, cla)
+	}
+	switch d {
+	case badEndpoints:
+		for _, cla := range r.Endpoints {
+			cla.Endpoints[0].LbEndpoints[0].LoadBalancingWeight = wrapperspb.UInt32(0)
+		}
+	case badCluster:
+		for _, c := range r.Clusters {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+		}
+	case badRoutes:
+		r.Routes[0].VirtualHosts[0].Domains = []string{"a*b*c"}
+	case badListener:
+		r.Listeners[0].ApiListener.ApiListener.Value = []byte("\xff")
+	}
+	return r
+}
+
+// mutate returns a plan that differs from p in a random way: weights, localities,
+// priorities, members, draining, policies, clusters, routes. Every cluster keeps
+// an endpoint, and priorities are without a gap.
+func (p *plan) mutate(rng *rand.Rand, pools map[string][]string) *plan {
+	q := p.clone()
+	names := slices.Sorted(maps.Keys(pools))
+	name := names[rng.IntN(len(names))]
+	c := q.clusters[name]
+	switch rng.IntN(8) {
+	case 0: // weights
+		for i := range c.endpoints {
+			c.endpoints[i].weight = 1 + rng.Uint32N(5)
+		}
+	case 1: // localities
+		for i := range c.endpoints {
+			c.endpoints[i].zone = rng.IntN(3)
+		}
+	case 2: // a flip of priorities
+		for i := range c.endpoints {
+			c.endpoints[i].priority = 1 - c.endpoints[i].priority
+		}
+	case 3: // other priorities
+		for i := range c.endpoints {
+			c.endpoints[i].priority = rng.IntN(2)
+		}
+	case 4: // members, and their order
+		c.endpoints = randomEndpoints(rng, pools[name])
+	case 5: // draining, of not all
+		for i := range c.endpoints {
+			c.endpoints[i].draining = i > 0 && rng.IntN(3) == 0
+		}
+	case 6: // routes
+		q.routed = map[string]uint32{}
+		for _, n := range rng.Perm(len(names))[:1+rng.IntN(len(names))] {
+			q.routed[names[n]] = 1 + rng.Uint32N(3)
+		}
+	case 7: // the policy
+		c.policy = rng.IntN(3)
+	}
+	c.close()
+	return q
+}
+
+// close closes gaps in the priorities.
+func (c *clusterPlan) close() {
+	if !slices.ContainsFunc(c.endpoints, func(e placed) bool { return e.priority == 0 }) {
+		for i := range c.endpoints {
+			c.endpoints[i].priority = 0
+		}
+	}
+}
+
+func randomEndpoints(rng *rand.Rand, pool []string) (list []placed) {
+	for _, i := range rng.Perm(len(pool))[:1+rng.IntN(len(pool))] {
+		list = append(list, placed{addr: pool[i], zone: rng.IntN(3), priority: rng.IntN(2), weight: 1 + rng.Uint32N(5)})
+	}
+	return list
+}
+
+// firstPlan routes to all clusters, which have all their backends.
+func firstPlan(rng *rand.Rand, pools map[string][]string) *plan {
+	p := &plan{routed: map[string]uint32{}, clusters: map[string]*clusterPlan{}}
+	for _, name := range slices.Sorted(maps.Keys(pools)) {
+		p.routed[name] = 1
+		c := &clusterPlan{breaker: 1 << 20}
+		for i, addr := range pools[name] {
+			c.endpoints = append(c.endpoints, placed{addr: addr, priority: i % 2, weight: 1 + rng.Uint32N(5)})
+		}
+		p.clusters[name] = c
+	}
+	return p
+}

@@ -1,0 +1,293 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// deadline is what RPCs of a scenario have. It is longer than a failover takes.
+const deadline = 5 * time.Second
+
+// world is everybody in a scenario: control planes, backends, channels, and the
+// oracle that judges what becomes of RPCs.
+type world struct {
+	t       testing.TB
+	rng     *rand.Rand // of the driver
+	service string
+	net     *network
+	oracle  *oracle
+
+	controls []*xdstest.Server
+	config   integrate.Config
+	backends map[string]*xdstest.Backend
+	pools    map[string][]string // addresses, by cluster
+	plan     *plan
+	defect   defect
+
+	dead, held map[string]bool
+	cut, slow  bool // of the first control plane
+	lossy      bool // a control plane may have missed a load report
+	history    []string
+	stop       chan struct{} // closed when the loads are to end
+	loads      sync.WaitGroup
+}
+
+// newWorld starts servers: control planes of which the second is what the first
+// falls back to, and backends of two clusters. Nothing is served yet.
+func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
+	w := &world{
+		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed, real), net: newNetwork(real),
+		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
+		dead: map[string]bool{}, held: map[string]bool{}, stop: make(chan struct{}),
+	}
+	w.oracle = newOracle(50*time.Millisecond, 3*time.Second)
+	if real {
+		w.oracle = newOracle(time.Second, 5*time.Second)
+	}
+	w.net.onOpen = func(who, addr string, others int) {
+		if !strings.HasPrefix(who, "control") {
+			w.oracle.opened(who, addr, others)
+		}
+	}
+	w.net.onEnd = func(who, addr string, opened time.Time, byClient bool) {
+		if byClient && who == "steady" {
+			w.oracle.ended(who, addr, opened)
+		}
+	}
+	server := grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})
+	for name, n := range map[string]int{"a": 5, "b": 3} {
+		for _, b := range xdstest.NewBackends(t, n, xdstest.BackendOptions{Listen: w.net.listen, Server: []grpc.ServerOption{server}}) {
+			w.backends[b.Addr().String()] = b
+			w.pools[name] = append(w.pools[name], b.Addr().String())
+		}
+	}
+	for range controls {
+		w.controls = append(w.controls, xdstest.New(t, xdstest.Options{Listen: w.net.listen}))
+	}
+	w.config = integrate.Config{
+		Bootstrap:               w.bootstrap(),
+		Linger:                  -1,
+		FailoverTimeout:         time.Second,
+		KeepDeleted:             true,
+		Keepalive:               &keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second},
+		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(w.net.dialer("control"))},
+	}
+	w.push(firstPlan(w.rng, w.pools), noDefect)
+	return w
+}
+
+func (w *world) bootstrap() []byte {
+	type object = map[string]any
+	var servers []object
+	for _, c := range w.controls {
+		servers = append(servers, object{"server_uri": c.Addr(), "channel_creds": []object{{"type": "insecure"}}})
+	}
+	b, err := json.Marshal(object{"node": object{"id": w.service}, "xds_servers": servers})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return b
+}
+
+// dial makes a channel.
+func (w *world) dial(who string, opts ...grpc.DialOption) *grpc.ClientConn {
+	ours, err := integrate.DialOptions(w.config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///"+w.service, slices.Concat(ours, opts, []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(w.net.dialer(who)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+	})...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return cc
+}
+
+// push serves a configuration on all control planes, or one with a defect, of
+// which nothing may take effect.
+func (w *world) push(p *plan, d defect) {
+	w.oracle.push(p)
+	w.plan, w.defect = p, d
+	for _, c := range w.controls {
+		if err := c.Set(p.resources(w.service, d)); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// settled reports whether the clients have answered all that is served.
+func (w *world) settled() bool {
+	if !w.net.real {
+		synctest.Wait()
+	}
+	now, cancel := context.WithCancel(context.Background())
+	cancel()
+	heard := false
+	for _, c := range w.controls {
+		if open, _ := c.Streams(); open == 0 {
+			continue
+		}
+		for _, typ := range []string{xdstest.LDS, xdstest.RDS, xdstest.CDS, xdstest.EDS} {
+			if err := c.WaitACK(now, typ); err != nil && errors.Is(err, context.Canceled) {
+				return false
+			}
+		}
+		heard = true
+	}
+	return heard
+}
+
+// unsettled is settled for await.
+func (w *world) unsettled() string {
+	if w.settled() {
+		return ""
+	}
+	return "a configuration that is not acknowledged"
+}
+
+// pass lets time pass, and tells the oracle when configurations take effect.
+func (w *world) pass(d time.Duration) {
+	for end := time.Now().Add(d); ; {
+		if w.settled() {
+			w.oracle.settle()
+		}
+		left := time.Until(end)
+		if left <= 0 {
+			return
+		}
+		<-time.After(min(left, 100*time.Millisecond))
+	}
+}
+
+// await lets time pass until nothing is wrong, for no longer than is reasonable.
+func (w *world) await(wrong func() string) {
+	w.t.Helper()
+	for range 600 * w.haste() {
+		if wrong() == "" {
+			return
+		}
+		w.pass(500 * time.Millisecond / w.haste())
+	}
+	w.fail("in vain was waited for the end of: %s", wrong())
+}
+
+// note writes down what the driver does.
+func (w *world) note(format string, args ...any) {
+	w.history = append(w.history, time.Now().Format("05.000 ")+fmt.Sprintf(format, args...))
+}
+
+func (w *world) fail(format string, args ...any) {
+	w.t.Helper()
+	w.t.Fatalf(format+"\nwhat happened:\n%s", append(args, strings.Join(w.history[max(0, len(w.history)-40):], "\n"))...)
+}
+
+// rest waits for d at most, and reports whether the loads are to go on.
+func (w *world) rest(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-w.stop:
+		return false
+	}
+}
+
+// load runs f, which makes RPCs, until the end of the scenario.
+func (w *world) load(f func(rng *rand.Rand)) {
+	rng := rand.New(rand.NewPCG(w.rng.Uint64(), w.rng.Uint64()))
+	w.loads.Go(func() { f(rng) })
+}
+
+// outgoing is the context of an RPC.
+func outgoing(rng *rand.Rand) (context.Context, context.CancelFunc) {
+	ctx := metadata.AppendToOutgoingContext(context.Background(), "user", fmt.Sprint(rng.IntN(100)))
+	return context.WithTimeout(ctx, deadline)
+}
+
+// unary makes an RPC and has it judged.
+func (w *world) unary(who string, cc *grpc.ClientConn, rng *rand.Rand) error {
+	ctx, cancel := outgoing(rng)
+	defer cancel()
+	var p peer.Peer
+	c := outcome{who: who, begin: time.Now()}
+	res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, new(testgrpc.SimpleRequest), grpc.Peer(&p))
+	c.end, c.backend, c.err = time.Now(), res.GetHostname(), err
+	if p.Addr != nil {
+		c.peer = p.Addr.String()
+	}
+	w.oracle.judge(c)
+	return err
+}
+
+// stream opens a stream, sends n messages back and forth, and has it judged.
+func (w *world) stream(who string, cc *grpc.ClientConn, rng *rand.Rand, n int) {
+	ctx, cancel := outgoing(rng)
+	defer cancel()
+	var p peer.Peer
+	c := outcome{who: who, begin: time.Now()}
+	c.err = func() error {
+		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.Peer(&p))
+		if err != nil {
+			return err
+		}
+		header, err := s.Header()
+		if err != nil {
+			return err
+		}
+		if from := header.Get(xdstest.BackendHeader); len(from) > 0 {
+			c.backend = from[0]
+		}
+		for range n {
+			if err := s.Send(new(testgrpc.StreamingOutputCallRequest)); err != nil && err != io.EOF {
+				return err
+			}
+			if _, err := s.Recv(); err != nil {
+				return err
+			}
+			w.rest(time.Duration(rng.IntN(200)) * time.Millisecond)
+		}
+		if err := s.CloseSend(); err != nil {
+			return err
+		}
+		if _, err = s.Recv(); err == io.EOF {
+			return nil
+		}
+		return err
+	}()
+	c.end = time.Now()
+	if p.Addr != nil {
+		c.peer = p.Addr.String()
+	} else if c.err != nil {
+		c.peer = c.backend
+	}
+	w.oracle.judge(c)
+}
