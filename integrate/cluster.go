@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,6 +25,7 @@ type cluster struct {
 	leaves []*leaf         // parallel to cfg.Leaves
 	order  []*priority     // of all leaves, highest first
 	inUse  *priority       // nil while none is
+	shares []share         // of the load, inUse's first; nil if it takes all
 
 	weighing *time.Timer // runs while weights may change (A58)
 	warming  *time.Timer // runs while endpoints are in their slow start
@@ -35,6 +37,7 @@ type cluster struct {
 	dirty   bool
 	view    clusterView
 	state   picker.ClusterState
+	served  *picker.Cluster // what state is of: cfg, unless the load is shared
 	renamed []balancer.PickResult // as last in view
 }
 
@@ -71,7 +74,7 @@ type clusterView struct {
 func (c *cluster) onChange(p *priority) {
 	p.observe()
 	c.choose()
-	if p == c.inUse {
+	if p == c.inUse || slices.ContainsFunc(c.shares, func(s share) bool { return s.p == p }) {
 		c.dirty = true
 	}
 }
@@ -90,6 +93,9 @@ func (c *cluster) choose() {
 			chosen = prev
 		}
 	}
+	if len(c.shares) > 0 && chosen != c.shares[0].p {
+		c.shares = nil
+	}
 	if chosen != c.inUse {
 		c.inUse = chosen
 		c.dirty = true
@@ -103,7 +109,7 @@ func (c *cluster) walk() *priority {
 	for i, p := range c.order {
 		p.activate()
 		if serves(p.connectivity()) {
-			for _, lower := range c.order[i+1:] {
+			for _, lower := range c.order[i+1+c.overflow(i):] {
 				lower.deactivate()
 			}
 			return p
@@ -150,6 +156,10 @@ func (c *cluster) refresh() {
 	c.state = picker.ClusterState{Version: c.lb.version, Leaf: -1}
 	c.view = clusterView{}
 	p, status := c.inUse, c.status()
+	c.served = c.cfg
+	if len(c.shares) > 0 {
+		p, c.served = c.merge()
+	}
 	if status == picker.TransientFailure {
 		c.state.Failed = true
 		c.view.failed = c.failure()

@@ -32,6 +32,13 @@ type Config struct {
 	// RetireAfter is how long the connections of a priority that is not
 	// needed any more are kept (A56); 0 means 15 minutes.
 	RetireAfter time.Duration
+	// OverprovisioningFactor lets a priority whose endpoints have failed in part
+	// share the load with the next one, as Envoy does: with a factor of 140,
+	// Envoy's default, once more than 28.6 % of its endpoints have. In percent;
+	// what is less than 100 counts as 100, and 0 is off, as gRPC has it (A27-EDSP-4): a lower priority gets
+	// RPCs only if no endpoint of a higher one is reachable. Clusters whose
+	// policy is not EDF, round robin or least request are not affected.
+	OverprovisioningFactor uint32
 	// IgnoreEndpointWeights makes ROUND_ROBIN plain round robin, as A27 has
 	// it, instead of EDF by endpoint weight (D2).
 	IgnoreEndpointWeights bool
@@ -70,6 +77,9 @@ func (c Config) withDefaults() *Config {
 	}
 	if keep, err := strconv.ParseBool(os.Getenv("GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING")); err == nil && keep {
 		c.KeepDeleted = true
+	}
+	if c.OverprovisioningFactor > 0 {
+		c.OverprovisioningFactor = max(c.OverprovisioningFactor, 100)
 	}
 	if c.Linger == 0 {
 		c.Linger = 5 * time.Second

@@ -95,15 +95,17 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 	next.cfg, next.plans, next.rewrites = b.cfg, b.plans, b.rewrites
 	next.clusters = make([]clusterView, len(b.cfg.Clusters))
 	states := make([]picker.ClusterState, len(b.cfg.Clusters))
+	served := *b.cfg
+	served.Clusters = make([]*picker.Cluster, len(b.cfg.Clusters))
 	for i, cc := range b.cfg.Clusters {
 		c := b.clusters[cc.Name]
 		status := c.status()
 		helps = helps || c.dirty && (status == picker.TransientFailure || c.choosy() || status == picker.Ready && !c.serving)
 		c.refresh()
 		c.serving = serves(status)
-		next.clusters[i], states[i] = c.view, c.state
+		next.clusters[i], states[i], served.Clusters[i] = c.view, c.state, c.served
 	}
-	snapshot, err := picker.Build(prev.snapshot, b.cfg, states, b.env())
+	snapshot, err := picker.Build(prev.snapshot, &served, states, b.env())
 	if err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.

@@ -1,0 +1,105 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"math"
+	"testing"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+func series(from, n int) (numbers []int) {
+	for i := range n {
+		numbers = append(numbers, from+i)
+	}
+	return numbers
+}
+
+// share picks often and returns how much of it went to endpoints below n.
+func (b *lb) share(t *testing.T, n int) float64 {
+	t.Helper()
+	b.flush()
+	const picks = 20_000
+	below := map[string]bool{}
+	for i := range n {
+		below[addr(i).String()] = true
+	}
+	hits := 0
+	for range picks {
+		got, err := b.pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if below[got] {
+			hits++
+		}
+	}
+	return float64(hits) / picks
+}
+
+// TestOverprovisioning: with the factor on, a priority that has lost too many
+// endpoints shares the load with the next ones as Envoy's document on load
+// balancing priorities has it, and takes it back; with it off it keeps
+// everything (A27-EDSP-4).
+func TestOverprovisioning(t *testing.T) {
+	const n = 20
+	for _, c := range []struct {
+		factor, failed0, failed1 int
+		want                     [2]float64 // shares of priorities 0 and 1
+	}{
+		{0, 19, 0, [2]float64{1, 0}},
+		{140, 0, 0, [2]float64{1, 0}},
+		{140, 5, 0, [2]float64{1, 0}},
+		{140, 10, 0, [2]float64{.7, .3}},
+		{140, 15, 0, [2]float64{.35, .65}},
+		{140, 15, 12, [2]float64{.35, .56}}, // and .09 for priority 2
+		{100, 10, 0, [2]float64{.5, .5}},
+		{140, 20, 0, [2]float64{0, 1}},
+		{140, 19, 19, [2]float64{.07, .07}},
+	} {
+		b, cc := newTestLB(t, Config{OverprovisioningFactor: uint32(c.factor)})
+		zone := func(p picker.Priority, zones ...string) picker.Priority {
+			for i := range p.Localities {
+				p.Localities[i].ID.Zone = zones[i]
+			}
+			return p
+		}
+		first := prio(eps(series(0, 12)...), eps(series(12, 8)...))
+		first.Localities[1].Weight = 3
+		b.Update(configOf(clusterOf("c", first,
+			zone(prio(eps(series(n, n)...)), "b"),
+			zone(prio(eps(series(2*n, n)...)), "c"))))
+		fail := func(from, failed int) {
+			for i := range n {
+				if cc.has(from + i) {
+					if i < failed {
+						cc.conn(t, from+i).to(failure)
+					} else {
+						cc.conn(t, from+i).to(ready)
+					}
+				}
+			}
+		}
+		fail(0, c.failed0)
+		if needed := c.want[1] > 0; cc.has(n) != needed {
+			t.Errorf("%+v: priority 1 connects: %v, want %v", c, !needed, needed)
+		}
+		fail(n, c.failed1)
+		fail(2*n, 0)
+		got := b.share(t, n)
+		got1 := b.share(t, 2*n) - got
+		const tolerance = .02
+		if math.Abs(got-c.want[0]) > tolerance || math.Abs(got1-c.want[1]) > 2*tolerance {
+			t.Errorf("%+v: the first two priorities got %.3f and %.3f of the picks, want %v", c, got, got1, c.want)
+		}
+		fail(0, 0)
+		if got := b.share(t, n); got != 1 {
+			t.Errorf("%+v: after recovery priority 0 got %.3f of the picks, want all", c, got)
+		}
+		if c.want[1] > 0 && !cc.has(n) {
+			t.Errorf("%+v: after recovery the connections of priority 1 were closed at once", c)
+		}
+	}
+}
