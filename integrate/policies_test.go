@@ -6,6 +6,7 @@ package integrate_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -93,5 +94,45 @@ func TestLeastRequest(t *testing.T) {
 	}
 	if n := backends[0].Calls() - before; n > workers*each/8 {
 		t.Errorf("the slow one of four backends got %d of %d RPCs, want far less than its even share", n, workers*each)
+	}
+}
+
+// TestLeastRequestShare: of 20 backends one becomes 50 ms slower, and in the second
+// that follows gets no more than 1.5 % of the RPCs (issue 6); 2.5 % are let pass for
+// the sake of machines that are busy with something else.
+func TestLeastRequestShare(t *testing.T) {
+	backends := xdstest.NewBackends(t, 20, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.LeastRequest(2))}
+	set(t, control, r)
+	cc := dial(t, control.Bootstrap("n"))
+	keepCalling(t, cc, 4)
+	counts := func() (slow, all, least uint64) {
+		least = math.MaxUint64
+		for _, b := range backends {
+			n := b.Calls()
+			all, least = all+n, min(least, n)
+		}
+		return backends[0].Calls(), all, least
+	}
+	await(t, "RPCs at all backends", func() bool {
+		_, _, least := counts()
+		return least > 10
+	})
+	slow, all, _ := counts()
+	backends[0].SetDelay(50 * time.Millisecond)
+	begin := time.Now()
+	await(t, "a second", func() bool { return time.Since(begin) > time.Second })
+	slower, more, _ := counts()
+	took := time.Since(begin).Seconds()
+	share := float64(slower-slow) / float64(more-all)
+	// Without an RPC in flight the slow one is as good as any, so that one of 20 RPCs
+	// goes there, and the next one after 50 ms. Where that is more, the machine is too
+	// slow for the figure.
+	unavoidable := 1 / (20 + 0.05*float64(more-all)/took)
+	t.Logf("%d of %d RPCs, %.2f %%; %.2f %% is what idle backends get", slower-slow, more-all, 100*share, 100*unavoidable)
+	if share > max(0.025, 2*unavoidable) {
+		t.Errorf("the slow one of 20 backends gets %.2f %% of RPCs, want at most 1.5 %%", 100*share)
 	}
 }
