@@ -62,6 +62,7 @@ func newChild(g *group, name string) *child {
 // held; list is called later.
 func (c *child) update(endpoints map[string]*endpoint, config []byte, list func() resolver.State) {
 	c.endpoints, c.unsettled = endpoints, true
+	c.rebind()
 	c.b.later = append(c.b.later, func() {
 		c.b.lock()
 		closed := c.closed

@@ -4,6 +4,9 @@
 package integrate
 
 import (
+	"errors"
+	"sync/atomic"
+
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
@@ -21,16 +24,17 @@ import (
 // while the policy is switched, of endpoints with several addresses, and second
 // ones to the same address.
 //
-// The embedded SubConn, child and e never change. The rest is guarded by the
-// balancer's mutex.
+// Picks read the embedded SubConn, which never changes, and at. The rest is
+// guarded by the balancer's mutex.
 type childConn struct {
 	balancer.SubConn // gRPC's
 
 	child    *child
-	e        *endpoint // whose RPCs are counted
+	addr     string
+	at       atomic.Pointer[endpoint] // that picks count for
 	listener func(balancer.SubConnState)
 
-	own  bool // the SubConn is nobody else's; otherwise it is that of the holder of e
+	own  bool // the SubConn is nobody else's; otherwise it is that of the holder of at
 	done bool // it was shut down
 	// found is the state in which the connection was taken over, until Connect
 	// is called: the child takes it for IDLE. Idle itself is none.
@@ -41,18 +45,21 @@ type childConn struct {
 // connect makes a SubConn. b.mu is held.
 func (c *child) connect(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	h := &childConn{child: c, listener: opts.StateListener}
+	var e *endpoint
 	sharable := false
 	if len(addrs) == 1 {
-		h.e = c.endpoints[addrs[0].Addr]
-		sharable = h.e != nil && h.e.holder == nil && !h.e.manifold && addrs[0].Attributes == nil && addrs[0].ServerName == ""
+		h.addr = addrs[0].Addr
+		e = c.endpoints[h.addr]
+		sharable = e != nil && e.holder == nil && !e.manifold && addrs[0].Attributes == nil && addrs[0].ServerName == ""
 	}
-	if h.e == nil {
-		h.e = c.strayEndpoint()
+	if e == nil {
+		e = c.strayEndpoint()
 	}
+	h.at.Store(e)
 	if h.listener == nil {
 		h.listener = func(s balancer.SubConnState) { c.policy.UpdateSubConnState(h, s) }
 	}
-	if e := h.e; sharable && e.conn != nil {
+	if sharable && e.conn != nil {
 		if e.raw == picker.Ready || e.raw == picker.Connecting {
 			h.SubConn, h.found, e.holder = e.conn, e.raw, h
 			c.conns[h] = struct{}{}
@@ -82,16 +89,38 @@ func (c *child) strayEndpoint() *endpoint {
 
 // hold makes the SubConn the connection of its endpoint.
 func (h *childConn) hold() {
-	e := h.e.current()
+	e := h.at.Load().current()
 	switch {
 	case e.holder == h:
 		return
 	case e.holder != nil:
 		e.holder.own = true
-	case e.conn != nil:
+	case e.conn != nil && e.conn != h.SubConn:
 		e.drop(h.child.b)
 	}
-	e.conn, e.holder, e.raw, h.own = h.SubConn, h, connectivityOf(h.last), false
+	if e.conn != h.SubConn {
+		e.conn, e.raw = h.SubConn, connectivityOf(h.last)
+	}
+	e.holder, h.own = h, false
+}
+
+// rebind makes the child's SubConns those of the endpoints that have their
+// addresses now: an endpoint of the same group that moved to another locality
+// is another one.
+func (c *child) rebind() {
+	for h := range c.conns {
+		e, old := c.endpoints[h.addr], h.at.Load().current()
+		if e == nil {
+			continue
+		}
+		h.at.Store(e)
+		if e != old && old.holder == h {
+			old.conn, old.holder, h.own = nil, nil, true
+		}
+		if e.holder == nil && (e.conn == h.SubConn || h.own && e.conn == nil && !e.manifold) {
+			h.hold()
+		}
+	}
 }
 
 // onState is the listener of a SubConn that was made for the child. It may
@@ -105,7 +134,7 @@ func (h *childConn) onState(s balancer.SubConnState) {
 	}
 	if h.own {
 		h.hear(s)
-	} else if e := h.e.current(); e.conn == h.SubConn {
+	} else if e := h.at.Load().current(); e.conn == h.SubConn {
 		b.onState(e, s)
 	}
 }
@@ -123,7 +152,33 @@ func (h *childConn) hear(s balancer.SubConnState) {
 		h.child.b.stranded = true
 		h.child.b.publishSoon()
 	}
+	if s.ConnectivityState == connectivity.Ready && h.ejected() {
+		s = ejection
+	}
 	h.tell(s)
+}
+
+// ejection is what a child hears of a READY connection whose endpoint is ejected.
+var ejection = balancer.SubConnState{
+	ConnectivityState: connectivity.TransientFailure,
+	ConnectionError:   errors.New("ejected by outlier detection"),
+}
+
+// ejected reports whether outlier detection has ejected the endpoint (A50).
+func (h *childConn) ejected() bool { return !h.own && h.at.Load().current().Ejected }
+
+// tellEjection tells the child, if one holds the connection, that outlier
+// detection has ejected the endpoint, or let it return.
+func (e *endpoint) tellEjection() {
+	h := e.holder
+	if h == nil || e.raw != picker.Ready || h.found != picker.Idle {
+		return
+	}
+	if e.Ejected {
+		h.tell(ejection)
+	} else {
+		h.tell(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+	}
 }
 
 func (h *childConn) tell(s balancer.SubConnState) {
@@ -138,7 +193,8 @@ func (h *childConn) Connect() {
 	defer b.unlock()
 	switch h.found {
 	case picker.Ready:
-		h.tell(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+		h.found = picker.Idle
+		h.hear(balancer.SubConnState{ConnectivityState: connectivity.Ready})
 	case picker.Connecting:
 		h.tell(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
 	default:
@@ -162,7 +218,7 @@ func (h *childConn) drop() {
 	h.done = true
 	b := h.child.b
 	delete(h.child.conns, h)
-	switch e := h.e.current(); {
+	switch e := h.at.Load().current(); {
 	case h.own:
 		b.doomed = append(b.doomed, h.SubConn.Shutdown)
 	case e.holder == h:

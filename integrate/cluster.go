@@ -65,8 +65,8 @@ type clusterView struct {
 	// sleepers are what an RPC may wake, by endpoint index; nil if endpoints
 	// connect by themselves.
 	sleepers []sleeper
-	// groups are those whose children pick, by locality index; nil if the
-	// snapshot picks endpoints.
+	// groups are those whose children connect the endpoints, by locality
+	// index; nil if there are none.
 	groups []*group
 }
 
@@ -168,9 +168,7 @@ func (c *cluster) refresh() {
 		p.reweigh()
 		p.derive()
 		c.view.picks, c.view.sleepers = p.results, p.sleepers
-		if p.leaf.cfg.Policy.Kind == picker.PolicyCustom {
-			c.view.groups = p.groups
-		}
+		c.view.groups = p.groups
 		if c.lb.rewrites {
 			c.rename(p)
 		}

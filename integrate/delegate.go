@@ -20,8 +20,7 @@ func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker
 	result, err := shown.Pick(info)
 	if err == nil {
 		if h, ok := result.SubConn.(*childConn); ok {
-			h.e.Begin()
-			h.bind(&result)
+			h.begin(&result)
 			return result, nil
 		}
 		err = balancer.ErrNoSubConnAvailable // a SubConn that is nobody's
@@ -30,11 +29,13 @@ func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker
 	return p.declined(info, s, g, shown, err)
 }
 
-// bind turns a child's pick into gRPC's: its SubConn, and the end of the RPC told
-// to both.
-func (h *childConn) bind(r *balancer.PickResult) {
+// begin turns a child's pick into gRPC's: its SubConn, the beginning of the RPC
+// counted, and the end told to both.
+func (h *childConn) begin(r *balancer.PickResult) {
+	e := h.at.Load()
+	e.Begin()
 	r.SubConn = h.SubConn
-	ours, theirs := h.e.done, r.Done
+	ours, theirs := e.done, r.Done
 	if theirs == nil {
 		r.Done = ours
 		return
@@ -48,7 +49,7 @@ func (h *childConn) bind(r *balancer.PickResult) {
 // failing lets a child in TRANSIENT_FAILURE say why (T-LOC-1).
 func (p *stablePicker) failing(info balancer.PickInfo, s *published, v *clusterView) (balancer.PickResult, error) {
 	for _, g := range v.groups {
-		if g == nil {
+		if g == nil || g.kind != picker.PolicyCustom {
 			continue
 		}
 		shown := g.shown.Load()
@@ -68,9 +69,7 @@ func (p *stablePicker) declined(info balancer.PickInfo, s *published, g *group, 
 	if _, final := status.FromError(err); final && err != nil {
 		return balancer.PickResult{}, err
 	}
-	if shown.idle && !shown.asked.Swap(true) {
-		shown.child.wake()
-	}
+	shown.rouse()
 	p.waiting.Store(true)
 	if g.shown.Load() != shown {
 		return p.Pick(info)
@@ -81,12 +80,24 @@ func (p *stablePicker) declined(info balancer.PickInfo, s *published, g *group, 
 	return p.wait(info, s, err)
 }
 
-// wake asks the child to connect, because an RPC wants it to.
-func (c *child) wake() {
-	c.b.lock()
-	defer c.b.unlock()
-	if !c.b.closed && !c.closed {
-		c.exitIdle()
+// rouse asks children that are IDLE to connect, because an RPC wants them to.
+func rouse(groups []*group) {
+	for _, g := range groups {
+		if g != nil {
+			g.shown.Load().rouse()
+		}
+	}
+}
+
+func (s *shownPicker) rouse() {
+	if !s.idle || s.asked.Swap(true) {
+		return
+	}
+	b := s.child.b
+	b.lock()
+	defer b.unlock()
+	if !b.closed && !s.child.closed {
+		s.child.exitIdle()
 	}
 }
 

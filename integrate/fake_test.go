@@ -26,6 +26,7 @@ import (
 type fakeCC struct {
 	balancer.ClientConn // nil: any other method is not expected
 
+	b         *lb
 	mu        sync.Mutex
 	conns     map[string]*fakeConn // open ones, by address
 	opened    int
@@ -76,6 +77,11 @@ func (sc *fakeConn) Connect() {
 	sc.cc.mu.Lock()
 	defer sc.cc.mu.Unlock()
 	sc.connects++
+}
+
+// RegisterHealthListener says READY soon, as gRPC does without health checks.
+func (sc *fakeConn) RegisterHealthListener(l func(balancer.SubConnState)) {
+	sc.cc.b.closing.Go(func() { l(balancer.SubConnState{ConnectivityState: connectivity.Ready}) })
 }
 
 func (sc *fakeConn) Shutdown() {
@@ -147,6 +153,7 @@ func (cc *fakeCC) has(n int) bool {
 func newTestLB(t testing.TB, opts Config) (*lb, *fakeCC) {
 	cc := newFakeCC()
 	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*lb)
+	cc.b = b
 	b.opts = opts.withDefaults()
 	t.Cleanup(b.Close)
 	return b, cc
@@ -209,10 +216,18 @@ func (b *lb) flush() {
 // calm waits until all calls of other LB policies have been made, and everything
 // that was to be closed is.
 func (b *lb) calm() {
-	for busy := true; busy; runtime.Gosched() {
+	for rested := false; !rested; {
+		for b.talks() {
+			runtime.Gosched()
+		}
 		b.closing.Wait()
-		b.mu.Lock()
-		busy = b.calling || len(b.later) > 0
-		b.mu.Unlock()
+		rested = !b.talks()
 	}
+}
+
+// talks reports whether calls of other LB policies are to be made.
+func (b *lb) talks() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.calling || len(b.later) > 0
 }

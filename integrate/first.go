@@ -14,8 +14,9 @@ import (
 // order, by Happy Eyeballs (A61), and settles for one (A62). Its picker says
 // which; RPCs do not go through it. It reports whether that changed.
 //
-// When the connection is lost pick_first waits for an RPC to start over. Ours
-// does so at once, since all connections are kept up while a cluster is in use.
+// When the connection is lost pick_first is IDLE until an RPC has it start over.
+// One of several, each for a locality, does so at once: RPCs go to those that
+// are READY, and none would ask it to.
 func (g *group) presentFirst() (changed bool) {
 	var selected *endpoint
 	switch g.state {
@@ -23,7 +24,7 @@ func (g *group) presentFirst() (changed bool) {
 		res, err := g.current.state.Picker.Pick(balancer.PickInfo{})
 		if h, ok := res.SubConn.(*childConn); ok && err == nil {
 			h.hold()
-			selected = h.e.current()
+			selected = h.at.Load().current()
 			g.prio.forget()
 		}
 	case picker.TransientFailure:
@@ -31,8 +32,10 @@ func (g *group) presentFirst() (changed bool) {
 			_, g.prio.leaf.lastErr = g.current.state.Picker.Pick(balancer.PickInfo{})
 		}
 	case picker.Idle:
-		g.state = picker.Connecting
-		g.current.exitIdle()
+		if !g.flat {
+			g.state = picker.Connecting
+			g.current.exitIdle()
+		}
 	}
 	changed = selected != g.selected
 	g.selected = selected

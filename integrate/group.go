@@ -77,7 +77,15 @@ func (g *group) update() {
 	if c == nil || c.name != name {
 		c = g.replace(newChild(g, name))
 	}
-	c.update(g.byAddress(), config, func() resolver.State { return stateOf(in.all, in.ours) })
+	endpoints := g.byAddress()
+	if c != g.current {
+		g.current.endpoints = endpoints
+		g.current.rebind()
+	}
+	c.update(endpoints, config, func() resolver.State { return stateOf(in.all, in.ours) })
+	if g.kind == picker.PolicyPickFirst {
+		g.presentFirst()
+	}
 }
 
 // replace makes a child the one that updates go to.

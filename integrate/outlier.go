@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/outlier"
+	"github.com/xdslb/xdslb/picker"
 )
 
 // detector runs A50's interval timer for one leaf: outliers are told by all
@@ -24,10 +25,11 @@ type detector struct {
 const minInterval = 10 * time.Millisecond
 
 // detects reports whether the configuration has outliers detected. Without an
-// algorithm nothing is counted either.
+// algorithm nothing is counted either. pick_first takes no notice: it has but one
+// endpoint (A61).
 func (l *leaf) detects() bool {
 	o := l.cfg.Outlier
-	return o != nil && (o.SuccessRate != nil || o.FailurePercentage != nil)
+	return o != nil && (o.SuccessRate != nil || o.FailurePercentage != nil) && l.cfg.Policy.Kind != picker.PolicyPickFirst
 }
 
 // detect follows a change of the configuration. Counts of priorities have to be
@@ -39,6 +41,7 @@ func (l *leaf) detect(b *lb) {
 			d.stop()
 			for e := range l.endpoints {
 				e.Ejected = false
+				e.tellEjection()
 				e.retap(func(t *taps) { t.host = nil })
 			}
 		}
@@ -86,6 +89,7 @@ func (l *leaf) sweep(b *lb) {
 				e.count(-1)
 				e.Ejected = out
 				e.count(+1)
+				e.tellEjection()
 			}
 		}
 		if changed {

@@ -83,6 +83,7 @@ func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Re
 		p.wake(s.clusters[res.Cluster].sleepers[res.Index])
 		return p.wait(info, s, nil)
 	case picker.Queue:
+		rouse(s.clusters[res.Cluster].groups)
 		return p.wait(info, s, nil)
 	case picker.Delegate:
 		return p.delegate(info, s, res)
