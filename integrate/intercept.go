@@ -8,9 +8,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -27,6 +29,16 @@ type rpc struct {
 	route   int32 // while plans are in force
 	cluster int32 // where it was when the route was chosen
 	name    string
+	// final says that a pick ended the RPC, which is then not to be retried.
+	final atomic.Bool
+}
+
+// refused notes that a pick failed: with a status, it is the end of the RPC
+// (T-DROP-3, A32).
+func (c *rpc) refused(err error) {
+	if _, ok := status.FromError(err); ok {
+		c.final.Store(true)
+	}
 }
 
 // clusterIn returns the index of the RPC's cluster in a snapshot, or -1 if it

@@ -56,7 +56,8 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 		r = rand.Uint64()
 	}
 	var res picker.Result
-	if call := s.routed(info); call != nil {
+	call := s.routed(info)
+	if call != nil {
 		res = call.pick(s, info, r)
 	} else {
 		res = s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
@@ -64,7 +65,11 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	if res.Outcome == picker.Picked && !s.rewrites {
 		return s.clusters[res.Cluster].picks[res.Index], nil
 	}
-	return p.other(info, s, res, r)
+	result, err := p.other(info, s, res, r)
+	if err != nil && call != nil {
+		call.refused(err)
+	}
+	return result, err
 }
 
 // other turns an outcome that is more, or less, than an endpoint into gRPC's

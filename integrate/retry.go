@@ -32,13 +32,15 @@ func retrying(policy *picker.RetryPolicy, invoker grpc.UnaryInvoker) grpc.UnaryI
 
 // retryUnary makes attempts at a unary RPC as the policy says (A44, A6): an
 // attempt that got response headers is final, and so is one that the server
-// does not want repeated.
+// does not want repeated, or that a pick ended.
 func retryUnary(ctx context.Context, policy *picker.RetryPolicy, opts []grpc.CallOption, attempt func([]grpc.CallOption) error) error {
+	call, _ := ctx.Value(rpcKey{}).(*rpc)
 	backoff := policy.BaseBackoff
 	for n := 1; ; n++ {
 		var header, trailer metadata.MD
 		err := attempt(append(opts[:len(opts):len(opts)], grpc.Header(&header), grpc.Trailer(&trailer)))
-		if err == nil || n >= policy.MaxAttempts || len(header) > 0 || !slices.Contains(policy.On, uint32(status.Code(err))) {
+		if err == nil || n >= policy.MaxAttempts || len(header) > 0 || !slices.Contains(policy.On, uint32(status.Code(err))) ||
+			call != nil && call.final.Load() {
 			return err
 		}
 		wait := time.Duration(rand.Int64N(int64(backoff)) + 1)
