@@ -1,0 +1,125 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/xdslb/xdslb/bench/record"
+)
+
+// What counts as a loss of time: all three have to hold.
+const (
+	// significance is the chance to see such a difference between two runs of
+	// the same program.
+	significance = 1e-3
+	// Differences below these are not worth a commit's rejection, and code
+	// that only moved to another address can make them.
+	leastRatio = 1.10
+	leastNs    = 4
+)
+
+// repeats is how many measurements, one after the other, make one sample: the
+// least of them.
+const repeats = 3
+
+// samples are those of one benchmark in one version, one for each round.
+type samples struct {
+	ns     []float64
+	allocs []float64
+}
+
+// add takes a measurement made in a round; rounds come in order.
+func (s *samples) add(round int, r *record.Result) {
+	ns, _ := r.Value("ns/op")
+	allocs, _ := r.Value("allocs/op")
+	if len(s.ns) == round {
+		s.ns, s.allocs = append(s.ns, ns), append(s.allocs, allocs)
+	}
+	s.ns[round], s.allocs[round] = min(s.ns[round], ns), min(s.allocs[round], allocs)
+}
+
+// A verdict compares two versions of a benchmark.
+type verdict struct {
+	base, head             float64 // ns/op, lower quartiles
+	p                      float64 // of head being no slower
+	baseAllocs, headAllocs float64
+	slower, allocates      bool
+}
+
+// judge compares. The lower quartile stands for a version, since whatever else
+// the machine does only ever adds to a time; the test looks at all samples.
+func judge(base, head *samples) verdict {
+	v := verdict{
+		base: quantile(base.ns, .25), head: quantile(head.ns, .25), p: slower(base.ns, head.ns),
+		baseAllocs: slices.Min(base.allocs), headAllocs: slices.Min(head.allocs),
+	}
+	v.slower = v.p < significance && v.head > v.base*leastRatio && v.head > v.base+leastNs
+	v.allocates = v.headAllocs > v.baseAllocs
+	return v
+}
+
+// String says what became of the benchmark.
+func (v verdict) String() string {
+	s := fmt.Sprintf("%7.1f → %7.1f ns  %+6.1f %%  p=%.4f  %g → %g allocs", v.base, v.head, 100*(v.head/v.base-1), v.p, v.baseAllocs, v.headAllocs)
+	if v.slower {
+		s += "  SLOWER"
+	}
+	if v.allocates {
+		s += "  ALLOCATES"
+	}
+	return s
+}
+
+// quantile returns the q quantile of list, q in [0,1].
+func quantile(list []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[int(q*float64(len(sorted)-1))]
+}
+
+// slower is the one-sided Mann-Whitney U test of b having larger values than a:
+// the chance to see b so far above a if both had the same distribution. It uses
+// the normal approximation with corrections for ties and continuity, which is
+// good from eight samples each.
+func slower(a, b []float64) float64 {
+	type sample struct {
+		value float64
+		ofB   bool
+	}
+	all := make([]sample, 0, len(a)+len(b))
+	for _, v := range a {
+		all = append(all, sample{v, false})
+	}
+	for _, v := range b {
+		all = append(all, sample{v, true})
+	}
+	slices.SortFunc(all, func(x, y sample) int { return cmp.Compare(x.value, y.value) })
+	rankSum, ties := 0., 0. // ranks of b; Σ t³−t over runs of t equal values
+	for i := 0; i < len(all); {
+		k := i
+		for k < len(all) && all[k].value == all[i].value {
+			k++
+		}
+		rank := float64(i+k+1) / 2 // the mean of i+1 … k
+		t := float64(k - i)
+		ties += t*t*t - t
+		for ; i < k; i++ {
+			if all[i].ofB {
+				rankSum += rank
+			}
+		}
+	}
+	na, nb := float64(len(a)), float64(len(b))
+	n := na + nb
+	u := rankSum - nb*(nb+1)/2
+	variance := na * nb / 12 * (n + 1 - ties/(n*(n-1)))
+	if variance <= 0 {
+		return 1 // all values are the same
+	}
+	z := (u - na*nb/2 - .5) / math.Sqrt(variance)
+	return math.Erfc(z/math.Sqrt2) / 2
+}

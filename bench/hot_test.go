@@ -1,0 +1,75 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/edf"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/ringhash"
+)
+
+// BenchmarkHot is what make bench-diff guards: what every RPC goes through, ours
+// alone, on one goroutine, which is what can be told apart on a noisy machine.
+// op=channel is a pick and its Done in a real channel; the others are parts of
+// the kernel.
+func BenchmarkHot(b *testing.B) {
+	b.Run("op=channel", func(b *testing.B) {
+		sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true, routes: 20}
+		cc := dial(b, "ours", sc, startControl(b, sc))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		p.Info.Ctx = context.WithoutCancel(p.Info.Ctx)
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = p.Do() // one in a million is dropped
+		}
+	})
+	for _, p := range policies {
+		b.Run("op=pick/policy="+p.name, func(b *testing.B) {
+			k := newKernel(b, 3, 30, "random", p.ours)
+			k.env.RequestHash = func(context.Context) (uint64, bool) { return rand.Uint64(), true }
+			k.states[0].Version++
+			k.snapshot = nil
+			k.build(b)
+			ctx := b.Context()
+			b.ReportAllocs()
+			for b.Loop() {
+				var r uint64
+				if k.snapshot.NeedsRandom() {
+					r = rand.Uint64()
+				}
+				if res := k.snapshot.Pick(ctx, method, r); res.Outcome == picker.Picked {
+					k.endpoints[res.Index].Finish(picker.CallOK)
+				}
+			}
+		})
+	}
+	b.Run("op=edf", func(b *testing.B) {
+		s := must(b, func() (*edf.Schedule, error) { return edf.NewSchedule(skewed(1000, "random"), 1<<40) })
+		b.ReportAllocs()
+		for b.Loop() {
+			sink += s.Next()
+		}
+	})
+	b.Run("op=ring", func(b *testing.B) {
+		r := must(b, func() (*ringhash.Ring, error) { return ringhash.New(hashHosts(1000), 4096, 4096, ringhash.XXH64) })
+		hashes := randomHashes()
+		b.ReportAllocs()
+		for i := 0; b.Loop(); i++ {
+			sink += r.Pick(hashes[i%len(hashes)])
+		}
+	})
+}
