@@ -9,6 +9,7 @@ FUZZTIME ?= 10s
 SCENARIOS ?= 100
 BENCH    ?= .
 COUNT    ?= 1
+BASE     ?=
 
 .DEFAULT_GOAL := help
 
@@ -53,6 +54,10 @@ chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual tim
 .PHONY: bench
 bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.
 	@$(GO) run ./bench/cmd/scoreboard -bench '$(BENCH)' -count $(COUNT)
+
+.PHONY: bench-diff
+bench-diff: ## Compare the hot benchmarks with another commit's: BASE, or where this branch began.
+	@$(GO) run ./bench/cmd/benchdiff -base '$(BASE)'
 
 .PHONY: bench-once
 bench-once: ## Every benchmark once, so that none rots.

@@ -77,16 +77,21 @@ func TestJudge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	zero := slices.Repeat([]float64{0}, 20)
 	one := slices.Repeat([]float64{1}, 20)
-	for i := range 2000 {
+	const rounds = 2000
+	missed := 0
+	for i := range rounds {
 		base := &samples{ns: noisy(rng, 20, 160), allocs: zero}
 		if v := judge(base, &samples{ns: noisy(rng, 20, 160), allocs: zero}); v.slower || v.allocates {
 			t.Fatalf("seed %d, round %d: no change is %v", seed, i, v)
 		}
 		if v := judge(base, &samples{ns: noisy(rng, 20, 210), allocs: zero}); !v.slower {
-			t.Errorf("seed %d, round %d: 50 ns more is %v", seed, i, v)
+			missed++
 		}
 		if v := judge(base, &samples{ns: noisy(rng, 20, 160), allocs: one}); !v.allocates {
 			t.Fatalf("seed %d, round %d: an allocation is %v", seed, i, v)
 		}
+	}
+	if missed > rounds/200 {
+		t.Errorf("seed %d: 50 ns more pass in %d of %d comparisons", seed, missed, rounds)
 	}
 }

@@ -1,0 +1,82 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package plot
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+)
+
+// wellFormed fails the test unless the chart is XML, and counts elements.
+func wellFormed(t *testing.T, svg string) map[string]int {
+	t.Helper()
+	seen := make(map[string]int)
+	d := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return seen
+		}
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, svg)
+		}
+		if e, ok := tok.(xml.StartElement); ok {
+			seen[e.Name.Local]++
+		}
+	}
+}
+
+func TestBars(t *testing.T) {
+	svg := Chart{Title: "pick <cost>", Y: "ns", Log: true}.Bars([]string{"a & b", "c"}, []Series{
+		{Name: "ours", Values: []float64{10, 200}},
+		{Name: "stock", Values: []float64{math.NaN(), 3000}},
+	})
+	// Three bars and two keys of the legend.
+	if seen := wellFormed(t, svg); seen["rect"] != 5 {
+		t.Errorf("%d rectangles, want 5", seen["rect"])
+	}
+	for _, bad := range []string{"NaN", "Inf", `height="-`} {
+		if strings.Contains(svg, bad) {
+			t.Errorf("%q in\n%s", bad, svg)
+		}
+	}
+}
+
+func TestLines(t *testing.T) {
+	x := []float64{0, 1, 2, 3}
+	svg := Chart{Title: "t", X: "s", Y: "ms"}.Lines([]Series{{Name: "p99", X: x, Values: []float64{1, 2, math.NaN(), 4}}}, map[float64]string{1.5: "shift"})
+	if seen := wellFormed(t, svg); seen["path"] != 1 {
+		t.Errorf("%d paths, want 1", seen["path"])
+	}
+	if got := strings.Count(svg, "M"); got < 2 {
+		t.Error("the gap is not in the line")
+	}
+}
+
+// Charts of nothing are charts all the same.
+func TestEmpty(t *testing.T) {
+	for _, svg := range []string{
+		Chart{}.Bars(nil, nil), Chart{Log: true}.Lines(nil, nil),
+		Chart{}.Bars([]string{"a"}, []Series{{Values: []float64{0}}}),
+		Chart{Log: true}.Bars([]string{"a"}, []Series{{Values: []float64{0}}}),
+		Chart{}.Lines([]Series{{X: []float64{1}, Values: []float64{0}}}, nil),
+	} {
+		wellFormed(t, svg)
+		if strings.Contains(svg, "NaN") || strings.Contains(svg, "Inf") {
+			t.Errorf("not a number in\n%s", svg)
+		}
+	}
+}
+
+func TestTicks(t *testing.T) {
+	for _, high := range []float64{.003, 1, 7, 10, 99, 12345} {
+		if n := len(ticks(0, high)); n < 4 || n > 12 {
+			t.Errorf("%d ticks from 0 to %v: %v", n, high, ticks(0, high))
+		}
+	}
+}
