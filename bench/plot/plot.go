@@ -18,9 +18,9 @@ import (
 
 // Sizes in pixels.
 const (
-	width, height          = 760, 340
-	left, right            = 70, 16
-	top, bottom            = 40, 54
+	width, height           = 760, 340
+	left, right             = 70, 16
+	top, bottom             = 40, 54
 	innerWidth, innerHeight = width - left - right, height - top - bottom
 )
 
