@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"runtime/pprof"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -92,22 +94,13 @@ func TestCycles(t *testing.T) {
 			c.Release()
 			if i == cycles/10 {
 				advance(time.Minute)
-				goroutines = runtime.NumGoroutine()
+				goroutines = running()
 				runtime.GC()
 				runtime.ReadMemStats(&before)
 			}
 		}
-		// The runtime has some goroutines of its own, and tests before this one
-		// may have some that are about to end.
-		n := 0
-		for range 100 {
-			advance(time.Minute)
-			if n = runtime.NumGoroutine(); n <= goroutines+3 {
-				break
-			}
-			runtime.Gosched()
-		}
-		if n > goroutines+3 {
+		advance(time.Minute)
+		if n := running(); n != goroutines || n == 0 {
 			t.Errorf("%d goroutines, %d before", n, goroutines)
 		}
 		if n := h.views(); n != 1 {
@@ -126,6 +119,15 @@ func TestCycles(t *testing.T) {
 			t.Errorf("the heap grew by %d bytes", grown)
 		}
 	})
+}
+
+// running returns how many goroutines there are in the test's bubble, which is
+// at rest: those of the runtime and of other tests come and go as they please.
+func running() int {
+	synctest.Wait()
+	var b strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&b, 2)
+	return strings.Count(b.String(), "synctest bubble ")
 }
 
 // TestRestart checks clients that are closed and made again.

@@ -204,8 +204,14 @@ func (r *response) delete(t *subscriptions) {
 		if !sub.received || sub.round == t.round {
 			continue
 		}
-		sub.received = false
 		e := sub.entry
+		if sub.leaving {
+			// The server has heard of it, or has deleted the resource. Either
+			// way it would send it to who asks anew.
+			s.drop(e)
+			continue
+		}
+		sub.received = false
 		// grpc-go's wording, which users match on (D5).
 		err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, r.typ.String()+"Resource", s.cfg.URI)
 		drop := s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion

@@ -202,8 +202,10 @@ func (t *checkedType) answer(req *discoveryv3.DiscoveryRequest, wrong func(strin
 		wrong("T-XDS-1: a nonce that is not of this stream and type, or older than the latest one answered")
 		return
 	}
+	accepted := version == t.version // or that of one whose ACK was left out
 	for older, r := range t.responses {
 		if r.number < response.number {
+			accepted = accepted || version == r.version
 			delete(t.responses, older)
 		}
 	}
@@ -211,7 +213,7 @@ func (t *checkedType) answer(req *discoveryv3.DiscoveryRequest, wrong func(strin
 	switch {
 	case nack == nil && version != response.version:
 		wrong("T-XDS-1: an ACK of version %q says %q", response.version, version)
-	case nack != nil && version != t.version:
+	case nack != nil && !accepted:
 		wrong("T-XDS-1: a NACK says version %q, and %q was accepted last", version, t.version)
 	case nack != nil && (nack.GetCode() == 0 || nack.GetMessage() == ""):
 		wrong("T-XDS-1: a NACK that does not say why")

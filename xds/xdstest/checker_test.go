@@ -50,6 +50,7 @@ func TestChecker(t *testing.T) {
 		}, ""},
 		{"subscription while a response is under way", []any{hello, response(LDS, "7", "1"), request(LDS, "", "", "a", "b"), request(LDS, "7", "1", "a", "b")}, ""},
 		{"the latest of two responses is answered", []any{hello, response(LDS, "7", "1"), response(LDS, "8", "2"), request(LDS, "8", "2", "a")}, ""},
+		{"the former of two responses is accepted, the latter rejected", []any{hello, response(LDS, "7", "1"), response(LDS, "8", "2"), nack(request(LDS, "7", "2", "a"), "bad")}, ""},
 		{"a response with the nonce of the last", []any{hello, response(LDS, "7", "1"), request(LDS, "7", "1", "a"), response(LDS, "7", "1"), request(LDS, "7", "1", "a")}, ""},
 		{"version kept on a new stream", []any{hello, response(LDS, "7", "1"), request(LDS, "7", "1", "a"), nil, first(request(LDS, "7", "", "a"))}, ""},
 		{"types are apart", []any{hello, request(CDS, "", "", "a"), response(CDS, "1", "1"), response(LDS, "2", "2"), request(LDS, "2", "2", "a"), request(CDS, "1", "1", "a")}, ""},

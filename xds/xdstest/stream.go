@@ -17,7 +17,7 @@ import (
 )
 
 // maxRemembered is how many requests a Stream remembers.
-const maxRemembered = 4096
+const maxRemembered = 256
 
 // A Stream is one ADS stream of a Scripted. Any number of goroutines may use it.
 type Stream struct {

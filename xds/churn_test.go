@@ -1,0 +1,178 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// TestChurn does random things to a client and its servers, many of them at
+// once, and compares what the watchers know with what the servers have (row 5 of
+// the users' list). Every resource exists at all times, so a watcher that hears
+// that something does not is a failure, as is one that does not hear of the
+// present state after a while; the fake checks the protocol. Deletions are not
+// ignored, lest they go unnoticed.
+func TestChurn(t *testing.T) {
+	seeds, steps := 8, 600
+	if testing.Short() || raceEnabled {
+		seeds, steps = 3, 200
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				linger := []time.Duration{-1, 100 * time.Millisecond, 20 * time.Second}[seed%3]
+				m := newChurn(t, uint64(seed), 1+seed%2, Options{Linger: linger})
+				for i := range steps {
+					m.step()
+					if m.rng.IntN(3) == 0 {
+						synctest.Wait()
+					}
+					if i%20 == 19 {
+						m.check(i)
+					}
+				}
+			})
+		})
+	}
+}
+
+const churnSize = 5 // targets, route configurations, clusters, assignments
+
+type churn struct {
+	t       *testing.T
+	rng     *rand.Rand
+	h       *harness
+	cps     []*fake           // a chain; all of them have the same resources
+	watches map[*recorder]int // to the target's number
+
+	cluster [churnSize]int // of a route configuration
+	service [churnSize]int // of a cluster
+	port    [churnSize]uint16
+	invalid [churnSize]bool
+}
+
+func newChurn(t *testing.T, seed uint64, servers int, opts Options) *churn {
+	m := &churn{t: t, rng: rand.New(rand.NewPCG(seed, 5)), watches: map[*recorder]int{}}
+	names := []string{"first", "second"}[:servers]
+	var docs []string
+	for _, name := range names {
+		docs = append(docs, serverDoc(name, "fail_on_data_errors"))
+	}
+	m.h = newHarness(t, opts, docs, "")
+	for _, name := range names {
+		m.cps = append(m.cps, m.h.servers[name])
+	}
+	for i := range churnSize {
+		m.cluster[i], m.service[i], m.port[i] = i, i, uint16(1000*i)
+		for _, cp := range m.cps {
+			cp.serve(listenerTo(fmt.Sprint("t", i), fmt.Sprint("r", i)))
+		}
+		m.serve(i)
+	}
+	return m
+}
+
+// serve makes the server have what the model has. The fake's own serve waits,
+// which is not wanted here.
+func (m *churn) serve(i int) {
+	endpoints := endpointsAt(fmt.Sprint("e", i), m.port[i])
+	if m.invalid[i] {
+		endpoints = badEndpoints(fmt.Sprint("e", i))
+	}
+	for _, cp := range m.cps {
+		if err := cp.Update(collect([]proto.Message{routesTo(fmt.Sprint("r", i), fmt.Sprint("c", m.cluster[i])), clusterTo(fmt.Sprint("c", i), fmt.Sprint("e", m.service[i])), endpoints})); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+}
+
+func (m *churn) step() {
+	i := m.rng.IntN(churnSize)
+	cp := m.cps[m.rng.IntN(len(m.cps))]
+	switch k := m.rng.IntN(100); {
+	case k < 25:
+		m.watches[m.h.watch(fmt.Sprint("t", i))] = i
+	case k < 45:
+		for w := range m.watches {
+			w.cancel()
+			delete(m.watches, w)
+			break
+		}
+	case k < 55: // all of them, and some again
+		for w, i := range m.watches {
+			w.cancel()
+			delete(m.watches, w)
+			if m.rng.IntN(2) == 0 {
+				m.watches[m.h.watch(fmt.Sprint("t", i))] = i
+			}
+		}
+	case k < 70:
+		m.port[i]++
+		m.invalid[i] = m.rng.IntN(10) == 0
+		m.serve(i)
+	case k < 75:
+		m.cluster[i] = m.rng.IntN(churnSize)
+		m.serve(i)
+	case k < 80:
+		m.service[i] = m.rng.IntN(churnSize)
+		m.serve(i)
+	case k < 84:
+		cp.hangUp(errors.New("going away"))
+	case k < 86:
+		cp.refuse(errRefused)
+	case k < 90:
+		cp.refuse(nil)
+	default:
+		<-time.After(time.Duration(m.rng.IntN(3000)) * time.Millisecond)
+	}
+}
+
+// check waits until everything can have come through, and compares.
+func (m *churn) check(step int) {
+	m.t.Helper()
+	for i := range churnSize {
+		if m.invalid[i] {
+			m.invalid[i] = false
+			m.serve(i)
+		}
+	}
+	for _, cp := range m.cps {
+		cp.refuse(nil)
+	}
+	for i := 0; i < 300 && m.cps[0].current() == nil; i++ {
+		advance(time.Second)
+		if len(m.watches) == 0 {
+			break
+		}
+	}
+	advance(time.Second)
+	for w, target := range m.watches {
+		got := w.got()
+		if got.err != nil {
+			m.t.Fatalf("step %d: target t%d: %v", step, target, got.err)
+		}
+		if got.config == nil {
+			m.t.Fatalf("step %d: target t%d has no configuration", step, target)
+		}
+		cluster := m.cluster[target]
+		want := fmt.Sprintf("c%d %d", cluster, m.port[m.service[cluster]])
+		c := got.config.Clusters[0]
+		if c.Err != nil || len(c.Leaves) == 0 || c.Leaves[0].Note != nil || ports(c) != want {
+			m.t.Fatalf("step %d: target t%d: cluster %q, %+v; want %q", step, target, ports(c), c, want)
+		}
+	}
+	for s := range m.h.c.Resources() {
+		if s.Err != nil && (strings.Contains(s.Err.Error(), "not found") || s.State == DoesNotExist) {
+			m.t.Fatalf("step %d: %+v", step, s)
+		}
+	}
+}

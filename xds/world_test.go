@@ -1,0 +1,436 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// worldSize is how many resources of each type there are in a world.
+const worldSize = 4
+
+// world is a client without a network, its servers, and what is true: target ti
+// has routes rj, these lead to a cluster ck, that to the assignment el, and that
+// has one endpoint, whose port tells the version and the server.
+//
+// After each step these must hold:
+//
+//   - Requests are as the protocol asks (see xdstest.Checker), none of them a
+//     wildcard.
+//   - What is in the cache with a good version stays so while somebody watches
+//     it; with fail_on_data_errors, unless it was deleted or spoilt.
+//   - Nothing counts as missing or invalid that was neither deleted nor spoilt.
+//   - A target that was served whole stays so, unless something was.
+//
+// After all is repaired, connected and delivered (settle), these must:
+//
+//   - It comes to rest.
+//   - Every watcher has the configuration of the present, from the first server.
+type world struct {
+	c       *Client
+	drops   bool // the servers have fail_on_data_errors
+	servers []*simServer
+	watches []*worldWatch
+
+	link    [3][worldSize]int // which rj, ck, el the resource of the type before leads to
+	port    [worldSize]uint16
+	version int
+	present [resource.NumTypes][worldSize]bool
+	good    [resource.NumTypes][worldSize]bool
+	set     [resource.NumTypes][worldSize]int // version
+	// harmed are the resources that were deleted or spoilt since all was well.
+	harmed map[entryKey]bool
+	waited time.Duration // since then
+
+	cached map[*entry]bool // had a good version after the last step
+	broken error
+}
+
+// worldWatch is a Watcher that remembers what it heard in a step.
+type worldWatch struct {
+	target int
+	cancel func()
+	whole  bool // it had a configuration without any fault
+
+	mu    sync.Mutex
+	heard []outcome
+	last  outcome
+}
+
+// outcome is a call of a Watcher.
+type outcome struct {
+	config *picker.Config
+	err    error
+}
+
+func (w *worldWatch) Update(c *picker.Config) { w.hear(outcome{config: c}) }
+func (w *worldWatch) Error(err error)         { w.hear(outcome{err: err}) }
+func (w *worldWatch) hear(o outcome) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.heard, w.last = append(w.heard, o), o
+}
+
+func newWorld(t *testing.T, opts Options, drops bool, servers int) *world {
+	w := &world{drops: drops, harmed: map[entryKey]bool{}}
+	var docs []string
+	for i := range servers {
+		feature := ""
+		if drops {
+			feature = "fail_on_data_errors"
+		}
+		docs = append(docs, serverDoc(fmt.Sprint("cp", i), feature))
+	}
+	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+strings.Join(docs, ",")+`], "node": {"id": "`+t.Name()+`"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.DialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+		<-ctx.Done() // nobody is there: see tame
+		return nil, ctx.Err()
+	})}
+	w.c = newClient(cfg, opts.withDefaults())
+	for i, s := range cfg.Servers {
+		w.servers = append(w.servers, newSimServer(w, i, s))
+	}
+	for i := range worldSize {
+		for typ := range w.present {
+			w.present[typ][i], w.good[typ][i] = true, true
+		}
+		w.link[0][i], w.link[1][i], w.link[2][i] = i, i, i
+		w.port[i] = uint16(1 + i)
+	}
+	return w
+}
+
+func (w *world) close() {
+	w.c.users = 1
+	w.c.opts.Linger = -1
+	w.c.Release()
+	<-w.c.done
+}
+
+// tame ends the goroutines that servers of the client run. The world does what
+// they would do.
+func (w *world) tame() {
+	synctest.Wait()
+	w.c.mu.Lock()
+	for i, sim := range w.servers {
+		s := w.c.servers[w.c.cfg.Servers[i].Key()]
+		if s == sim.s {
+			continue
+		}
+		if s != nil {
+			s.cancel()
+		}
+		sim.s, sim.stream = s, nil
+	}
+	w.c.unlock()
+	synctest.Wait()
+}
+
+func name(typ resource.Type, i int) string { return fmt.Sprint([]string{"t", "r", "c", "e"}[typ], i) }
+
+// resource returns a resource as server number from has it, nil if it is
+// deleted.
+func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
+	if !w.present[typ][i] {
+		return nil
+	}
+	good, own := w.good[typ][i], name(typ, i)
+	switch typ {
+	case lds:
+		l := listenerTo(own, name(rds, w.link[0][i]))
+		if !good {
+			l.ApiListener.ApiListener = wrap(&corev3.Node{})
+		}
+		return wrap(l)
+	case rds:
+		r := routesTo(own, name(cds, w.link[1][i]))
+		if !good {
+			r.VirtualHosts[0].Routes[0].Match = &routev3.RouteMatch{}
+		}
+		return wrap(r)
+	case cds:
+		if !good {
+			return wrap(badCluster(own))
+		}
+		return wrap(clusterTo(own, name(eds, w.link[2][i])))
+	}
+	if !good {
+		return wrap(badEndpoints(own))
+	}
+	return wrap(endpointsAt(own, w.portAt(i, from)))
+}
+
+func (w *world) portAt(i, from int) uint16 { return uint16(from*30000) + w.port[i] }
+
+// do takes a step, and reports whether it had an effect.
+func (w *world) do(o op) bool {
+	effect := w.step(o)
+	w.tame()
+	w.check()
+	return effect
+}
+
+func (w *world) step(o op) bool {
+	sim := w.servers[int(o.a)%len(w.servers)]
+	typ, i := resource.Type(o.b%4), int(o.c)%worldSize
+	switch o.kind {
+	case opWatch:
+		if len(w.watches) >= 8 {
+			return false
+		}
+		w.watch(i)
+	case opCancel, opRewatch:
+		if len(w.watches) == 0 {
+			return false
+		}
+		n := int(o.a) % len(w.watches)
+		target := w.watches[n].target
+		w.watches[n].cancel()
+		w.watches = slices.Delete(w.watches, n, n+1)
+		if o.kind == opRewatch {
+			w.watch(target)
+		}
+	case opConnect:
+		return sim.connect()
+	case opCut:
+		return sim.end(errors.New("going away"))
+	case opRefuse:
+		return sim.refuse()
+	case opSend:
+		return sim.send()
+	case opHear:
+		return sim.hear()
+	case opReceive:
+		for range resource.NumTypes { // of the first type that has one
+			if sim.receive(typ) {
+				return true
+			}
+			typ = (typ + 1) % resource.NumTypes
+		}
+		return false
+	case opChange:
+		w.change(typ, i, int(o.a)%worldSize)
+	case opSpoil:
+		w.harm(typ, i)
+		w.good[typ][i] = false
+		w.touch(typ, i)
+	case opDelete:
+		w.harm(typ, i)
+		w.present[typ][i] = false
+		w.touch(typ, i)
+	case opResend:
+		w.touch(typ, i)
+	case opPartial:
+		return sim.partial(typ, o.c)
+	case opWait:
+		d := time.Duration(o.a) * 8 * time.Millisecond
+		if w.waited+d > 10*time.Second {
+			return false // nor may a timer run out for want of a delivery
+		}
+		w.waited += d
+		<-time.After(d)
+	case opSettle:
+		w.settle()
+	}
+	return true
+}
+
+func (w *world) watch(target int) {
+	watch := &worldWatch{target: target}
+	watch.cancel = w.c.Watch(name(lds, target), "host", watch)
+	w.watches = append(w.watches, watch)
+}
+
+// change makes a new version of a resource, which is good, and leads elsewhere.
+func (w *world) change(typ resource.Type, i, to int) {
+	if typ == eds {
+		w.port[i] += worldSize
+	} else {
+		w.link[typ][i] = to
+	}
+	w.present[typ][i], w.good[typ][i] = true, true
+	w.touch(typ, i)
+}
+
+// touch has all servers send a resource anew, or its absence.
+func (w *world) touch(typ resource.Type, i int) {
+	w.version++
+	w.set[typ][i] = w.version
+	for _, sim := range w.servers {
+		sim.answer(typ)
+	}
+}
+
+func (w *world) harm(typ resource.Type, i int) { w.harmed[entryKey{typ, name(typ, i)}] = true }
+
+func (w *world) fail(format string, args ...any) {
+	if w.broken == nil {
+		w.broken = fmt.Errorf(format, args...)
+	}
+}
+
+func (w *world) err() error { return w.broken }
+
+// check looks for what must not be.
+func (w *world) check() {
+	for _, sim := range w.servers {
+		if v := sim.checker.Violations(); len(v) > 0 {
+			w.fail("server %d: %s", sim.number, v[0])
+		}
+	}
+	w.c.mu.Lock()
+	cached := map[*entry]bool{}
+	for _, e := range w.c.entries {
+		if e.value != nil && len(e.views) > 0 {
+			cached[e] = true
+		}
+		if w.cached[e] && e.value == nil && !(w.drops && w.harmed[e.key]) {
+			w.fail("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
+		}
+		if len(e.views) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {
+			w.fail("%v resource %q is well, and counts as %v: %v", e.key.typ, e.key.name, e.state, e.err)
+		}
+	}
+	w.cached = cached
+	w.c.unlock()
+	for _, watch := range w.watches {
+		watch.mu.Lock()
+		heard := watch.heard
+		watch.heard = nil
+		watch.mu.Unlock()
+		for _, o := range heard {
+			fault := o.fault()
+			if watch.whole && fault != "" && len(w.harmed) == 0 {
+				w.fail("target t%d was served, and is not any more: %s", watch.target, fault)
+			}
+			watch.whole = watch.whole || fault == ""
+		}
+	}
+}
+
+// fault says what is wrong with a call, "" if nothing is.
+func (o outcome) fault() string {
+	if o.err != nil {
+		return o.err.Error()
+	}
+	for _, c := range o.config.Clusters {
+		if c.Err != nil {
+			return c.Err.Error()
+		}
+		if len(c.Leaves) != 1 || c.Leaves[0].Note != nil || len(c.Leaves[0].Priorities) != 1 {
+			return fmt.Sprintf("cluster %q: %+v", c.Name, c.Leaves)
+		}
+	}
+	return ""
+}
+
+// settle has everything delivered, harm included, and gives timers time to
+// run out. Then it repairs everything, has that delivered, and compares.
+func (w *world) settle() {
+	for _, phase := range []func(){func() {}, w.repair} {
+		phase()
+		w.deliver()
+		<-time.After(16 * time.Second)
+		w.tame()
+		w.check()
+		w.deliver()
+	}
+	if w.broken != nil {
+		return
+	}
+	for _, watch := range w.watches {
+		r := w.link[0][watch.target]
+		c := w.link[1][r]
+		e := w.link[2][c]
+		want := fmt.Sprintf("%s of %s %s: %d", name(lds, watch.target), name(cds, c), name(eds, e), w.portAt(e, 0))
+		watch.mu.Lock()
+		last := watch.last
+		watch.mu.Unlock()
+		if last.config == nil {
+			w.fail("target t%d is not served: %v; want %s", watch.target, last.err, want)
+			continue
+		}
+		if fault := last.fault(); fault != "" {
+			w.fail("target t%d: %s; want %s", watch.target, fault, want)
+			continue
+		}
+		cluster := last.config.Clusters[0]
+		got := fmt.Sprintf("%s of %s %s: %s", name(lds, watch.target), cluster.Name, cluster.Leaves[0].Service,
+			strings.TrimPrefix(ports(cluster), cluster.Name+" "))
+		if got != want || len(last.config.Clusters) != 1 {
+			w.fail("target t%d has %s; want %s", watch.target, got, want)
+		}
+	}
+	w.waited = 0
+	clear(w.harmed)
+	w.c.mu.Lock()
+	defer w.c.unlock()
+	for key, e := range w.c.entries {
+		// What is about to be forgotten is not followed any more, and may come
+		// back with its fault when it is watched again.
+		if e.err != nil && len(e.views) == 0 {
+			w.harmed[key] = true
+		}
+	}
+}
+
+// repair makes everything whole that is not.
+func (w *world) repair() {
+	for typ := range w.present {
+		for i := range worldSize {
+			if w.present[typ][i] && w.good[typ][i] {
+				continue
+			}
+			to := i
+			if typ < int(eds) {
+				to = w.link[typ][i]
+			}
+			w.change(resource.Type(typ), i, to)
+		}
+	}
+}
+
+// deliver connects the servers that the client wants, and delivers messages until
+// there are none.
+func (w *world) deliver() {
+	for range 2000 {
+		busy := false
+		for _, sim := range w.servers {
+			busy = sim.connect() || busy
+			w.tame()
+			busy = sim.send() || busy
+			busy = sim.hear() || busy
+			for typ := range sim.types() {
+				busy = sim.receive(typ) || busy
+				w.tame()
+			}
+		}
+		w.check()
+		if !busy || w.broken != nil {
+			return
+		}
+	}
+	w.fail("the client and its servers do not come to rest")
+}
