@@ -34,6 +34,18 @@
 // Its Done is bound to the endpoint when the endpoint is created; it holds no
 // snapshot, so that a stream that lasts for days keeps no old ring alive (D9).
 //
+// # What endpoints say of themselves
+//
+// Three things happen by the clock rather than by an update or a SubConn's state:
+//
+//	outlier.go    once per interval outliers are ejected, and return (A50)
+//	weigh.go      once per update period reports become weights (A58, A114)
+//	slowstart.go  while endpoints warm up, their cluster is compiled anew
+//
+// What they go by is gathered at the end of RPCs, behind one pointer of the endpoint
+// that is nil where nobody asks (taps.go). The formulas are packages of their own:
+// internal/outlier, internal/orcaweight.
+//
 // # Without xDS
 //
 // Three of the kernel's policies are LB policies for any channel, by name in the
@@ -63,6 +75,6 @@
 // endpoints. Flattened, a pick is a walk over slices of one snapshot, route
 // and cluster cannot disagree (D6), and a change is diffed once.
 //
-// Sources: gRFC A27, A28, A32, A56, A61, A115; requirements are cited by id in
+// Sources: gRFC A27, A28, A32, A50, A51, A56, A58, A61, A75, A114, A115; requirements are cited by id in
 // the code.
 package integrate
