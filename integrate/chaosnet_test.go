@@ -86,7 +86,7 @@ func (n *network) dialer(who string) func(context.Context, string) (net.Conn, er
 		if err != nil {
 			return nil, err
 		}
-		w := &wire{Conn: conn, n: n, who: who, addr: addr, opened: time.Now(), closed: make(chan struct{})}
+		w := &wire{Conn: conn, n: n, who: who, addr: addr, opened: time.Now(), closed: make(chan struct{}), failed: make(chan struct{})}
 		n.mu.Lock()
 		others := len(n.conns[who+" "+addr])
 		if others == 0 {
@@ -171,8 +171,9 @@ type wire struct {
 
 	once   sync.Once
 	closed chan struct{}
+	failed chan struct{} // closed with the first error
 	mu     sync.Mutex
-	broken bool   // by the peer, or while held
+	broken bool   // there was an error
 	kept   []byte // what was written while held
 }
 
@@ -188,10 +189,11 @@ func (w *wire) pass() {
 }
 
 func (w *wire) note(err error) {
-	if err != nil {
-		w.mu.Lock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil && !w.broken {
 		w.broken = true
-		w.mu.Unlock()
+		close(w.failed)
 	}
 }
 
@@ -205,6 +207,7 @@ func (w *wire) Read(b []byte) (int, error) {
 		select {
 		case <-time.After(delay):
 		case <-w.closed:
+		case <-w.failed: // or else gRPC would go on trying to use the connection
 		}
 	}
 	w.pass()
@@ -235,10 +238,10 @@ func (w *wire) Write(b []byte) (int, error) {
 func (w *wire) flush() {
 	w.pass()
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	_, err := w.Conn.Write(w.kept)
-	w.broken = w.broken || err != nil
 	w.kept = nil
+	w.mu.Unlock()
+	w.note(err)
 }
 
 // RemoteAddr implements net.Conn; it is what an RPC's peer is known by.

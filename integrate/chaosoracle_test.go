@@ -120,7 +120,7 @@ func (o *oracle) judge(c outcome) {
 	plans := o.possible(c.begin, c.end)
 	if c.err == nil {
 		name := clusterIn(plans, c.backend)
-		if !routedTo(plans, name) || !slices.ContainsFunc(plans, func(p *plan) bool { return p.takes(c.backend) }) {
+		if !routedTo(plans, name) || !slices.ContainsFunc(o.of(name, plans, c), func(p *plan) bool { return p.takes(c.backend) }) {
 			o.accuse("%s: an RPC went to %s, but configurations were %v", c.who, c.backend, plans)
 		}
 		o.served[name]++
@@ -140,7 +140,7 @@ func (o *oracle) judge(c outcome) {
 	// Routes and endpoints arrive apart, so each may be of any of the plans.
 	for _, p := range plans {
 		for name := range p.routed {
-			for _, q := range plans {
+			for _, q := range o.of(name, plans, c) {
 				if !o.good(q.clusters[name], c.begin.Add(-o.recovery), c.end) {
 					return // that cluster had nobody to send it to
 				}
@@ -148,6 +148,16 @@ func (o *oracle) judge(c outcome) {
 		}
 	}
 	o.accuse("%s: an RPC that could succeed failed after %v at %q: %v; configurations %v", c.who, c.end.Sub(c.begin), c.peer, c.err, plans)
+}
+
+// of returns the configurations by which an RPC to a cluster may go, of those that
+// are possible. If the cluster was not routed to for a while, its last version may
+// be in use until the server, asked again, has answered (T-WATCH-3); mu is held.
+func (o *oracle) of(cluster string, plans []*plan, c outcome) []*plan {
+	if earlier := o.possible(c.begin.Add(-20*time.Second), c.end); slices.ContainsFunc(earlier, func(p *plan) bool { return p.routed[cluster] == 0 }) {
+		return earlier
+	}
+	return plans
 }
 
 // clusterIn returns the cluster that a backend is in, by any of the plans.

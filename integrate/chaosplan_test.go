@@ -44,7 +44,13 @@ type placed struct {
 func (p *plan) String() string {
 	text := fmt.Sprintf("#%d to %v:", p.number, p.routed)
 	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
-		text += " " + name + fmt.Sprintf("%+v", p.clusters[name].endpoints)
+		text += fmt.Sprintf(" %s by %d", name, p.clusters[name].policy)
+		for _, e := range p.clusters[name].endpoints {
+			text += fmt.Sprintf(" %s/p%d,z%d,w%d", e.addr, e.priority, e.zone, e.weight)
+			if e.draining {
+				text += ",drains"
+			}
+		}
 	}
 	return text
 }

@@ -287,3 +287,29 @@ func TestSlowClose(t *testing.T) {
 		t.Errorf("%d connections are closed, want 1", cc.closed)
 	}
 }
+
+// TestUndrain: an endpoint that was drained from the beginning, and so was never
+// connected to, is connected to once it is not drained any more (A27-CLA-8), in the
+// priority in use and in one that was passed over for it.
+func TestUndrain(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	endpoints := func(health picker.Health) [][]picker.Endpoint {
+		list := [][]picker.Endpoint{eps(1, 2), eps(3)}
+		list[0][1].Health, list[1][0].Health = health, health
+		return list
+	}
+	for _, health := range []picker.Health{picker.Draining, picker.Healthy} {
+		list := endpoints(health)
+		b.Update(configOf(clusterOf("c", prio(list[0]), prio(list[1]))))
+		if health == picker.Draining {
+			cc.conn(t, 1).to(failure) // priority 1 has its turn, and nobody
+		}
+		b.flush()
+	}
+	cc.conn(t, 2).to(failure)
+	cc.conn(t, 3).to(ready)
+	b.flush()
+	if got, err := b.pick(); got != addr(3).String() {
+		t.Errorf("picked %q, %v, want endpoint 3", got, err)
+	}
+}

@@ -231,7 +231,10 @@ func (m *move) matchEndpoints(l *locality, cfg []picker.Endpoint) {
 	}
 	if same { // weights or health changed, the set did not
 		for i, e := range old {
-			e.draining = cfg[i].Health == picker.Draining
+			drained := e.draining
+			if e.draining = cfg[i].Health == picker.Draining; drained && !e.draining && !e.linked() {
+				l.prio.incomplete = true // it was not asked to connect
+			}
 		}
 		return
 	}
