@@ -37,7 +37,7 @@ type cluster struct {
 	dirty   bool
 	view    clusterView
 	state   picker.ClusterState
-	served  *picker.Cluster // what state is of: cfg, unless the load is shared
+	served  *picker.Cluster       // what state is of: cfg, unless the load is shared
 	renamed []balancer.PickResult // as last in view
 }
 

@@ -65,12 +65,18 @@ func (c *rpc) pick(s *published, info balancer.PickInfo, r uint64) picker.Result
 	return s.snapshot.PickCluster(info.Ctx, route, cluster, r)
 }
 
-// planOf finds the RPC's route, if the target has any that take an interceptor.
+// planOf finds the RPC's route, if the channel is ours and its target has any
+// that take an interceptor.
 func planOf(ctx context.Context, cc *grpc.ClientConn, method string) *rpc {
 	t := tableOf(ctx, cc)
 	if t == nil || t.plans == nil {
 		return nil
 	}
+	return t.plan(ctx, method)
+}
+
+// plan finds the RPC's route; it is nil if there is nothing to do for it.
+func (t *published) plan(ctx context.Context, method string) *rpc {
 	route, cluster, outcome := t.snapshot.Match(ctx, method, rand.Uint64())
 	if outcome != picker.Picked {
 		return nil // the pick will say why
