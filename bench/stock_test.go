@@ -10,9 +10,8 @@ import (
 )
 
 // stock holds what grpc-go does not export, for comparison. It is all nil
-// unless the test is built against a copy of grpc-go with a door in it (build
-// tag inside, see bench/inside), as make bench does; benchmarks leave out what
-// is nil.
+// unless the test is built against a copy of grpc-go with a door in it, as make
+// bench does (package inside); benchmarks leave out what is nil.
 var stock struct {
 	// pick does what one attempt of an RPC does between the call and the
 	// transport: select the call's config, pick a SubConn, commit, finish.

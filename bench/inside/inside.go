@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package inside lets benchmarks look inside grpc-go: it makes a copy of it
-// with a door, three files that export what is measured and change nothing,
-// and a go.mod that builds the project against the copy:
+// with a door, three files that export what is measured and change nothing, a
+// go.mod that builds the project against the copy, and one more file for package
+// bench, which uses the door:
 //
-//	go test -modfile <Prepare's result> -tags inside -bench . ./bench
+//	go test -modfile <dir>/go.mod -overlay <dir>/overlay.json -bench . ./bench
 //
 // Without it the benchmarks have to leave out the config selector, which takes
 // half of stock's time for an RPC, and stock's ring, EDF and decoder.
@@ -23,7 +24,10 @@ import (
 //go:embed door/*.txt
 var door embed.FS
 
-// places says where in grpc-go the files of the door go.
+// user is the file for package bench.
+const user = "door/bench_test.go.txt"
+
+// places says where in grpc-go the other files go.
 var places = map[string]string{
 	"door/grpc.go.txt":     "zz_door.go",
 	"door/ringhash.go.txt": "balancer/ringhash/zz_door.go",
@@ -31,41 +35,58 @@ var places = map[string]string{
 }
 
 // Prepare makes the copy in the directory dir, unless it is there, and returns
-// the path of a go.mod for the module at root. Nothing in root is written.
-func Prepare(root, dir string) (modfile string, err error) {
+// the flags that make the go command use it for the module at root. Nothing in
+// root is written.
+func Prepare(root, dir string) (flags []string, err error) {
 	list := exec.Command("go", "list", "-m", "-json", "google.golang.org/grpc")
 	list.Dir, list.Stderr = root, os.Stderr
 	out, err := list.Output()
 	if err != nil {
-		return "", fmt.Errorf("inside: %w", err)
+		return nil, fmt.Errorf("inside: %w", err)
 	}
 	var mod struct{ Version, Dir string }
 	if err := json.Unmarshal(out, &mod); err != nil {
-		return "", fmt.Errorf("inside: %w", err)
+		return nil, fmt.Errorf("inside: %w", err)
 	}
 	if mod.Dir == "" {
-		return "", fmt.Errorf("inside: grpc-go %s is not in the module cache; run go mod download", mod.Version)
+		return nil, fmt.Errorf("inside: grpc-go %s is not in the module cache; run go mod download", mod.Version)
 	}
 	tree := filepath.Join(dir, "grpc-"+mod.Version)
 	if err := install(tree, mod.Dir); err != nil {
-		return "", fmt.Errorf("inside: %w", err)
+		return nil, fmt.Errorf("inside: %w", err)
 	}
-	modfile = filepath.Join(dir, "go.mod")
+	modfile, overlay := filepath.Join(dir, "go.mod"), filepath.Join(dir, "overlay.json")
 	for _, name := range []string{"go.mod", "go.sum"} {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
-			return "", fmt.Errorf("inside: %w", err)
+			return nil, fmt.Errorf("inside: %w", err)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
-			return "", fmt.Errorf("inside: %w", err)
+			return nil, fmt.Errorf("inside: %w", err)
 		}
 	}
 	edit := exec.Command("go", "mod", "edit", "-replace=google.golang.org/grpc="+tree, modfile)
 	edit.Stderr = os.Stderr
 	if err := edit.Run(); err != nil {
-		return "", fmt.Errorf("inside: %w", err)
+		return nil, fmt.Errorf("inside: %w", err)
 	}
-	return modfile, nil
+	text, err := door.ReadFile(user)
+	if err != nil {
+		return nil, fmt.Errorf("inside: %w", err)
+	}
+	file := filepath.Join(dir, "inside_test.go")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return nil, fmt.Errorf("inside: %w", err)
+	}
+	var replace struct{ Replace map[string]string }
+	replace.Replace = map[string]string{filepath.Join(root, "bench", "inside_test.go"): file}
+	if text, err = json.Marshal(replace); err != nil {
+		return nil, fmt.Errorf("inside: %w", err)
+	}
+	if err := os.WriteFile(overlay, text, 0o644); err != nil {
+		return nil, fmt.Errorf("inside: %w", err)
+	}
+	return []string{"-modfile", modfile, "-overlay", overlay}, nil
 }
 
 // install copies the tree at from to tree if it is not there, and puts the door

@@ -59,7 +59,7 @@ func run(ctx context.Context, o options) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	modfile, err := inside.Prepare(root, dir)
+	look, err := inside.Prepare(root, dir)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func run(ctx context.Context, o options) error {
 			args = append(args, "-skip", p.skip)
 		}
 		if p.dir == "" {
-			args = append(args, "-modfile", modfile, "-tags", "inside")
+			args = append(args, look...)
 		}
 		cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, io.MultiWriter(out, progress), os.Stderr
