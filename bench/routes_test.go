@@ -1,0 +1,109 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// BenchmarkRoutes is what an RPC costs behind n - 1 routes that do not match,
+// where paths decide: ours beside round_robin without xDS. What stock does about
+// routes it does in its config selector, which shows in runs that can see inside
+// gRPC: there it is config select, pick and Done for all three.
+func BenchmarkRoutes(b *testing.B) {
+	for _, n := range []int{1, 20, 100, 1000} {
+		sc := scenario{localities: 1, perLocality: 30, routes: n - 1}
+		for _, impl := range impls {
+			if impl == "stock" && stock.pick == nil {
+				continue
+			}
+			b.Run(fmt.Sprintf("impl=%s/n=%d", impl, n), func(b *testing.B) {
+				cc := dial(b, impl, sc, startControl(b, sc))
+				op := func() { _ = stock.pick(b.Context(), cc, method) }
+				if stock.pick == nil {
+					p := tapped(b, cc)
+					op = func() { _ = p.Do() }
+				}
+				b.ReportAllocs()
+				for b.Loop() {
+					op()
+				}
+			})
+		}
+	}
+}
+
+// tapped returns the pick of an RPC on the channel.
+func tapped(tb testing.TB, cc *grpc.ClientConn) tap.Pick {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	p.Info.Ctx = context.WithoutCancel(p.Info.Ctx)
+	return p
+}
+
+// BenchmarkInterceptor is what the interceptors of DialOptions add to an RPC whose
+// target has nothing for them to do.
+func BenchmarkInterceptor(b *testing.B) {
+	sc := scenario{localities: 1, perLocality: 30}
+	cc := dial(b, "ours", sc, startControl(b, sc))
+	invoke := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		_ = integrate.UnaryInterceptor(ctx, method, nil, nil, cc, invoke)
+	}
+}
+
+// The route of an RPC is found without an allocation where paths decide, however
+// many there are, and with one for each header that is looked at, which is gRPC's
+// own.
+func TestRouteAllocs(t *testing.T) {
+	ctx := metadata.AppendToOutgoingContext(t.Context(), "a", "x", "b", "x", "c", "x")
+	for _, n := range []int{1, 20, 100, 1000} {
+		for headers := range 4 {
+			k := newKernel(t, 1, 10, "equal", picker.Policy{})
+			to := k.cfg.Routes[0].Clusters
+			k.cfg.Routes = nil
+			for i := range n - 1 {
+				r := picker.Route{Path: picker.StringMatch{Value: fmt.Sprintf("/package.Service%d/", i)}, Clusters: to}
+				if headers > 0 {
+					r.Path.Value = "/" // so that the headers decide
+				}
+				for _, name := range []string{"a", "b", "c"}[:headers] {
+					// The last of them does not match.
+					r.Headers = append(r.Headers, picker.HeaderMatch{Name: name, Kind: picker.HeaderPresent, Present: len(r.Headers) < headers-1})
+				}
+				k.cfg.Routes = append(k.cfg.Routes, r)
+			}
+			k.cfg.Routes = append(k.cfg.Routes, picker.Route{Clusters: to})
+			k.build(t)
+			want := float64(headers)
+			if n == 1 {
+				want = 0
+			}
+			if route, _, _ := k.snapshot.Match(ctx, method, 0); int(route) != n-1 {
+				t.Fatalf("%d routes, %d headers: route %d, want the last", n, headers, route)
+			}
+			if got := testing.AllocsPerRun(100, func() { k.snapshot.Match(ctx, method, 0) }); got != want {
+				t.Errorf("%d routes, %d headers: %v allocations, want %v", n, headers, got, want)
+			}
+		}
+	}
+}
