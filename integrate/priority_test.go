@@ -52,7 +52,8 @@ func wantPick(t *testing.T, b *lb, numbers ...int) {
 
 // TestFailoverAtOnce: a priority whose endpoints have all failed is given up
 // without waiting for the timer, lower ones connect only then (A56 lazy
-// creation), and the higher one gets the traffic back as soon as it is READY.
+// creation, A27-EDSP-2), and the higher one gets the traffic back as soon as it is
+// READY.
 func TestFailoverAtOnce(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps(1, 2)), prio(eps(3)))))

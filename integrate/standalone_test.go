@@ -74,8 +74,8 @@ func connected(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Backend) {
 }
 
 // TestStandaloneWeights: without xDS the EDF policy keeps to the weights that
-// the resolver reports, exactly, and from the first RPC after a change (EDF-2,
-// EDF-11, EDF-15, EDF-17).
+// the resolver reports, exactly, and from the first RPC after a change (EDF-1,
+// EDF-2, EDF-10..12, EDF-15, EDF-17).
 func TestStandaloneWeights(t *testing.T) {
 	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
 	cc, r := dialStandalone(t, `{"xdslb_weighted_round_robin": {}}`, backends, 1, 2, 5)

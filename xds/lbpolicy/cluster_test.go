@@ -43,7 +43,7 @@ func TestIstio(t *testing.T) {
 }
 
 // TestLegacyMeans checks that each value of lb_policy is short for a list (A52's
-// backward compatibility, A42, A48).
+// backward compatibility, A42, A48; EDF-14 for ROUND_ROBIN).
 func TestLegacyMeans(t *testing.T) {
 	for value, list := range map[clusterv3.Cluster_LbPolicy]proto.Message{
 		clusterv3.Cluster_ROUND_ROBIN:   weighted(listOf(t, robin)),
