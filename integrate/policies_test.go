@@ -47,9 +47,21 @@ func withPolicy(t *testing.T, opt xdstest.ClusterOption) (*grpc.ClientConn, []*x
 // of their header (A42, T-RING-1..3, T-RING-6).
 func TestRingHash(t *testing.T) {
 	cc, backends := withPolicy(t, xdstest.RingHash(1024, 4096))
-	var hosts []ringhash.Host
+	var keys, addrs []string
 	for _, b := range backends {
-		hosts = append(hosts, ringhash.Host{Key: b.Addr().String(), Weight: 1})
+		keys = append(keys, b.Addr().String())
+		addrs = append(addrs, b.Addr().String())
+	}
+	wantRing(t, cc, keys, addrs)
+}
+
+// wantRing checks that RPCs go where the XXH64 ring of hosts with the keys puts
+// the value of their header "session"; addrs are where the hosts are.
+func wantRing(t *testing.T, cc *grpc.ClientConn, keys, addrs []string) {
+	t.Helper()
+	var hosts []ringhash.Host
+	for _, key := range keys {
+		hosts = append(hosts, ringhash.Host{Key: key, Weight: 1})
 	}
 	ring, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH64)
 	if err != nil {
@@ -63,7 +75,7 @@ func TestRingHash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := hosts[ring.Pick(ringhash.XXH64.Sum(session))].Key; res.GetHostname() != want {
+		if want := addrs[ring.Pick(ringhash.XXH64.Sum(session))]; res.GetHostname() != want {
 			t.Errorf("session %q went to %s, want %s", session, res.GetHostname(), want)
 		}
 	}

@@ -15,13 +15,10 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/experimental/balancer/weight"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/ringhash"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -107,26 +104,12 @@ func TestStandaloneWeights(t *testing.T) {
 func TestStandaloneRing(t *testing.T) {
 	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
 	cc, _ := dialStandalone(t, `{"xdslb_ring_hash": {"requestHashHeader": "session", "hashFunction": "XX_HASH"}}`, backends)
-	var hosts []ringhash.Host
-	for i := range backends {
-		hosts = append(hosts, ringhash.Host{Key: fmt.Sprintf("backend %d", i), Weight: 1})
+	var keys, addrs []string
+	for i, b := range backends {
+		keys = append(keys, fmt.Sprintf("backend %d", i))
+		addrs = append(addrs, b.Addr().String())
 	}
-	ring, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 100 {
-		session := fmt.Sprintf("user-%d", i)
-		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(context.Background(), "session", session), 10*time.Second)
-		res, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
-		cancel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want := backends[ring.Pick(ringhash.XXH64.Sum(session))].Addr().String(); res.GetHostname() != want {
-			t.Errorf("session %q went to %s, want %s", session, res.GetHostname(), want)
-		}
-	}
+	wantRing(t, cc, keys, addrs)
 }
 
 // TestStandaloneLeastRequest: without xDS a slow backend gets few RPCs (A48).
