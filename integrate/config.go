@@ -15,6 +15,7 @@ import (
 
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
 // Config says how a channel uses xDS. The zero value is ready to use: the
@@ -63,6 +64,13 @@ type Config struct {
 	// too. Otherwise a deletion counts, as in every gRPC today, unless the
 	// bootstrap gives the server the feature ignore_resource_deletion (A53).
 	KeepDeleted bool
+	// Policies converts the LB policies that clusters ask for (A52). Nil knows
+	// xDS's own and, through TypedStruct, every balancer that the program
+	// registers with gRPC, to which [EndpointInfoOf] tells what EDS says. A
+	// control plane's own messages are taught to it with
+	// [lbpolicy.Registry.With]. Channels share an XdsClient if they have the
+	// same Registry, so a program wants one.
+	Policies *lbpolicy.Registry
 	// ControlPlaneDialOptions are added when dialing xDS servers, for
 	// instance a proxy's dialer or interceptors.
 	ControlPlaneDialOptions []grpc.DialOption

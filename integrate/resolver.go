@@ -63,6 +63,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		client: xds.Acquire(boot, xds.Options{
 			DialOptions: b.opts.ControlPlaneDialOptions,
 			Filter:      filterType,
+			Policies:    b.opts.Policies,
 			DropDeleted: !b.opts.KeepDeleted,
 			Linger:      b.opts.Linger,
 		}),

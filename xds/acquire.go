@@ -9,25 +9,34 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
-// registry holds the process's clients by fingerprint of their bootstrap. It
-// is the one global variable that sharing needs.
+// registry holds the process's clients. It is the one global variable that
+// sharing needs.
 var registry = struct {
 	mu      sync.Mutex
-	clients map[string]*Client
-}{clients: map[string]*Client{}}
+	clients map[clientKey]*Client
+}{clients: map[clientKey]*Client{}}
 
-// Acquire returns the process's Client for a bootstrap, starting it if there is
-// none. The options are those of the first to ask. Each Acquire wants one
+// clientKey says which channels share a client: those to which a resource means
+// the same.
+type clientKey struct {
+	bootstrap string // fingerprint
+	policies  *lbpolicy.Registry
+}
+
+// Acquire returns the process's Client for a bootstrap and [Options.Policies],
+// starting it if there is none. The other options are those of the first to ask. Each Acquire wants one
 // [Client.Release].
 func Acquire(cfg *bootstrap.Config, opts Options) *Client {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
-	c := registry.clients[cfg.Fingerprint()]
+	key := clientKey{cfg.Fingerprint(), opts.Policies}
+	c := registry.clients[key]
 	if c == nil {
 		c = newClient(cfg, opts.withDefaults())
-		registry.clients[cfg.Fingerprint()] = c
+		registry.clients[key] = c
 	}
 	if c.lingerer != nil {
 		c.lingerer.Stop()
@@ -91,8 +100,8 @@ func (c *Client) Release() {
 // retire closes a client without users; registry.mu is held.
 func (c *Client) retire() {
 	c.lingerer = nil
-	if registry.clients[c.cfg.Fingerprint()] == c {
-		delete(registry.clients, c.cfg.Fingerprint())
+	if key := (clientKey{c.cfg.Fingerprint(), c.opts.Policies}); registry.clients[key] == c {
+		delete(registry.clients, key)
 	}
 	c.mu.Lock()
 	defer c.unlock()

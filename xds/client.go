@@ -16,6 +16,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -40,6 +41,10 @@ type Options struct {
 	// DialOptions are added to what the bootstrap says about connections to
 	// control planes.
 	DialOptions []grpc.DialOption
+	// Policies converts the load balancing policies of clusters (A52); nil
+	// knows those of package lbpolicy. Clients with different ones share
+	// nothing.
+	Policies *lbpolicy.Registry
 	// DNS resolves the names of LOGICAL_DNS clusters; nil is gRPC's "dns".
 	DNS resolver.Builder
 	// Filter knows HTTP filters besides those of package resource; see
@@ -235,6 +240,7 @@ func (c *Client) resourceTimeout(s *bootstrap.Server) time.Duration {
 func (c *Client) decodeOptions(s *bootstrap.Server) resource.Options {
 	return resource.Options{
 		TrustedServer: s.TrustedXDSServer,
+		Policies:      c.opts.Policies,
 		CertProviders: func(name string) bool { _, ok := c.cfg.CertProviders[name]; return ok },
 		Filter:        c.opts.Filter,
 	}

@@ -49,7 +49,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		p.dot("lrs_server").fail("must be self")
 	}
 	if c.Kind != ClusterAggregate { // whose leaves have policies (A75)
-		c.Policy = policy(m, p)
+		c.Policy = d.policy(m, p)
 	}
 	return c
 }

@@ -15,6 +15,8 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
 const urlPrefix = "type.googleapis.com/"
@@ -117,6 +119,9 @@ type Options struct {
 	// TrustedServer says that the resource comes from a server with the
 	// trusted_xds_server feature, which may rewrite authorities (A81).
 	TrustedServer bool
+	// Policies converts load balancing policies; nil knows those of package
+	// lbpolicy.
+	Policies *lbpolicy.Registry
 	// CertProviders reports whether the bootstrap defines a certificate
 	// provider instance (A29). It may be nil. Nothing asks it while the TLS
 	// settings of clusters are ignored; see the package comment.

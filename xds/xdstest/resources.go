@@ -6,6 +6,7 @@ package xdstest
 import (
 	"net/netip"
 
+	typedstructv3 "github.com/cncf/xds/go/xds/type/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -13,9 +14,11 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	wrrlocalityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
@@ -169,6 +172,38 @@ func LeastRequest(choices uint32) ClusterOption {
 			ChoiceCount: wrapperspb.UInt32(choices),
 		}}
 	}
+}
+
+// Policies sets load_balancing_policy to a list of policies, in order of
+// preference (A52).
+func Policies(policies ...proto.Message) ClusterOption {
+	return func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = policyList(policies) }
+}
+
+// WrrLocality returns A52's policy that draws a locality first, and leaves its
+// endpoints to the first of the policies that a client knows.
+func WrrLocality(policies ...proto.Message) proto.Message {
+	return &wrrlocalityv3.WrrLocality{EndpointPickingPolicy: policyList(policies)}
+}
+
+// TypedStruct returns a custom policy of a name in gRPC's registry (A52). Its
+// configuration is as structpb.NewStruct wants it.
+func TypedStruct(name string, config map[string]any) proto.Message {
+	value, err := structpb.NewStruct(config)
+	if err != nil {
+		panic(err)
+	}
+	return &typedstructv3.TypedStruct{TypeUrl: "type.googleapis.com/" + name, Value: value}
+}
+
+func policyList(policies []proto.Message) *clusterv3.LoadBalancingPolicy {
+	list := new(clusterv3.LoadBalancingPolicy)
+	for _, p := range policies {
+		list.Policies = append(list.Policies, &clusterv3.LoadBalancingPolicy_Policy{
+			TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: anyOf(p)},
+		})
+	}
+	return list
 }
 
 // Locality describes a locality to Endpoints.
