@@ -22,7 +22,7 @@ demo: ## Run the whole of it on loopback: control plane, backends, client.
 	@$(GO) run ./bench/cmd/demo
 
 .PHONY: test
-test: lint unit invariants race bench-once fuzz ## Run everything that has to pass before a merge.
+test: lint unit examples invariants race bench-once fuzz ## Run everything that has to pass before a merge.
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, go.mod tidiness.
@@ -34,6 +34,10 @@ lint: ## gofmt, vet, staticcheck, go.mod tidiness.
 .PHONY: unit
 unit: ## Unit tests, examples, the import arrows of the house.
 	$(GO) test $(PKGS)
+
+.PHONY: examples
+examples: ## Modules that use this one as others do.
+	cd integrate/examples/custom && $(GO) vet . && $(GO) test .
 
 .PHONY: invariants
 invariants: ## The kernel's tests with its internal checks switched on.

@@ -47,15 +47,16 @@ func TestRandomPolicies(t *testing.T) {
 					c = firstOf(flat, false, m.prios...)
 				}
 				b.set(configOf(c))
+				b.flush()
 				// From here on the model knows all states.
 				m.state = map[int]connectivity.State{}
 				for n := range 8 {
 					for cc.has(n) && m.state[n] != ready {
 						b.to(cc.conn(t, n), ready)
+						b.flush()
 						m.state[n] = ready
 					}
 				}
-				b.flush()
 				for n := range 8 {
 					if !cc.has(n) { // pick_first has closed it
 						delete(m.state, n)

@@ -46,6 +46,22 @@
 // that is nil where nobody asks (taps.go). The formulas are packages of their own:
 // internal/outlier, internal/orcaweight.
 //
+// # Policies of others
+//
+// A custom policy (A52), and gRPC's own pick_first (A62), connect the endpoints
+// themselves (D10):
+//
+//	groups.go     a priority has a group for each locality, or one for all
+//	group.go      a group has a child, and a second one while the policy is switched
+//	child.go      a child is a balancer of gRPC's registry, and the ClientConn it sees
+//	childconn.go  its SubConns hold the endpoints' connections
+//	delegate.go   the snapshot draws the group, the child picks
+//	first.go      of pick_first the snapshot picks, there being one to pick
+//
+// What the policy sees of EDS is in attributes: [EndpointInfoOf]. Messages of a
+// control plane's own are converted by [Config.Policies]. examples/custom is a
+// policy out of tree.
+//
 // # Without xDS
 //
 // Three of the kernel's policies are LB policies for any channel, by name in the

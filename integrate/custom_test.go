@@ -1,0 +1,137 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer/randomsubsetting"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// offering serves backends, a locality for each, and lists policies.
+func offering(t *testing.T, control *xdstest.Server, backends []*xdstest.Backend, policies ...proto.Message) {
+	t.Helper()
+	var localities []xdstest.Locality
+	for i, b := range backends {
+		localities = append(localities, xdstest.Locality{
+			Place: xdstest.Place{Zone: string(rune('a' + i))}, Weight: uint32(i + 1), Endpoints: xdstest.BackendEndpoints(b),
+		})
+	}
+	r := xdstest.Service(target, localities...)
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.LoadReports(), xdstest.Policies(policies...))}
+	set(t, control, r)
+}
+
+// TestTypedStruct: a policy of gRPC's registry is selected by TypedStruct behind
+// one that is not registered (A52-TS-3, A52-EX-1), replaced by one of the
+// snapshot's and selected again, under load and without an error; a configuration
+// that its parser refuses is a NACK (A52-NACK-2).
+func TestTypedStruct(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	subset := func(size float64) proto.Message {
+		return xdstest.WrrLocality(
+			xdstest.TypedStruct("myorg.MyCustomLeastRequestPolicy", map[string]any{"choiceCount": 2.}),
+			xdstest.TypedStruct(randomsubsetting.Name, map[string]any{
+				"subsetSize": size, "childPolicy": []any{map[string]any{"round_robin": map[string]any{}}},
+			}),
+		)
+	}
+	offering(t, control, backends, subset(1))
+	cc := dial(t, control.Bootstrap("n"))
+	stop, done := make(chan struct{}), make(chan error)
+	for range 4 {
+		go func() {
+			for {
+				select {
+				case <-stop:
+					done <- nil
+					return
+				default:
+				}
+				if _, err := call(t, cc); err != nil {
+					done <- err
+					return
+				}
+			}
+		}()
+	}
+	for i := range 6 {
+		was := [2]uint64{backends[0].Calls(), backends[1].Calls()}
+		if i%2 == 0 {
+			offering(t, control, backends, subset(1))
+		} else {
+			offering(t, control, backends, xdstest.WrrLocality(&roundrobinv3.RoundRobin{}))
+		}
+		if err := control.WaitACK(ctx, xdstest.CDS); err != nil {
+			t.Fatal(err)
+		}
+		await(t, "RPCs to both localities", func() bool { return backends[0].Calls() > was[0]+20 && backends[1].Calls() > was[1]+20 })
+	}
+	offering(t, control, backends, subset(0))
+	nack, err := control.WaitNACK(ctx, xdstest.CDS)
+	if err != nil || !strings.Contains(nack, randomsubsetting.Name) {
+		t.Errorf("NACK %q, %v, want one that names the policy", nack, err)
+	}
+	close(stop)
+	for range 4 {
+		if err := <-done; err != nil {
+			t.Errorf("an RPC failed: %v", err)
+		}
+	}
+}
+
+// TestOwnPolicyMessage: a program teaches its channels a message of its control
+// plane's (A52-REG-2); channels without it take the next in the list.
+func TestOwnPolicyMessage(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	offering(t, control, backends, &randomv3.Random{}, &roundrobinv3.RoundRobin{})
+	converted := 0
+	policies := new(lbpolicy.Registry).With("type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random",
+		func([]byte, lbpolicy.Nested) (picker.Policy, error) {
+			converted++
+			return picker.Policy{Kind: picker.PolicyPickFirst, Flat: true, First: &picker.PickFirst{}}, nil
+		})
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, Policies: policies})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Close() })
+	plain := dial(t, control.Bootstrap("n"))
+	for range 20 {
+		if got, err := call(t, first); err != nil || got != backends[0].Addr().String() {
+			t.Fatalf("RPC went to %s, %v, want the first backend", got, err)
+		}
+	}
+	await(t, "RPCs to the other backend", func() bool {
+		if _, err := call(t, plain); err != nil {
+			t.Fatal(err)
+		}
+		return backends[1].Calls() > 0
+	})
+	if converted != 1 {
+		t.Errorf("the cluster was converted %d times, want once", converted)
+	}
+}
