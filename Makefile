@@ -10,6 +10,7 @@ SCENARIOS ?= 100
 BENCH    ?= .
 COUNT    ?= 1
 BASE     ?=
+REPORTED := ^Benchmark(Decode|EDF|EDSUpdate|PickDown|Policy|Ring|Select|Startup)$$
 
 .DEFAULT_GOAL := help
 
@@ -58,6 +59,14 @@ chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual tim
 .PHONY: bench
 bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.
 	@$(GO) run ./bench/cmd/scoreboard -bench '$(BENCH)' -count $(COUNT)
+
+.PHONY: bench-report
+bench-report: ## A page with plots in bench/out: costs, shares, latencies, what happens during failures.
+	@mkdir -p bench/out
+	@$(GO) run ./bench/cmd/scoreboard -bench '$(REPORTED)' -benchtime 30ms -o bench/out/bench.txt >/dev/null
+	@$(GO) run ./bench/cmd/latency -o bench/out/latency.json
+	@$(GO) run ./bench/cmd/report -bench bench/out/bench.txt -latency bench/out/latency.json -o bench/out/report.html
+	@echo bench/out/report.html
 
 .PHONY: bench-diff
 bench-diff: ## Compare the hot benchmarks with another commit's: BASE, or where this branch began.
