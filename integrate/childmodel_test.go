@@ -5,9 +5,9 @@ package integrate
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
@@ -26,12 +26,19 @@ func TestRandomPolicies(t *testing.T) {
 		runs = 40
 	}
 	for run := range runs {
-		t.Run(fmt.Sprint(run), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			built()
 			rng := rand.New(rand.NewPCG(52, uint64(run)))
 			b, cc := newTestLB(t, Config{})
 			m := &model{state: map[int]connectivity.State{}}
 			kind, flat := 0, false
+			// rest waits for all: round_robin wakes its endpoints from goroutines of
+			// its own.
+			rest := func() {
+				synctest.Wait()
+				b.flush()
+				synctest.Wait()
+			}
 			update := func() {
 				m.prios = randomSplit(rng, rng.Perm(8)[:1+rng.IntN(7)])
 				if rng.IntN(2) == 0 {
@@ -47,13 +54,13 @@ func TestRandomPolicies(t *testing.T) {
 					c = firstOf(flat, false, m.prios...)
 				}
 				b.set(configOf(c))
-				b.flush()
+				rest()
 				// From here on the model knows all states.
 				m.state = map[int]connectivity.State{}
 				for n := range 8 {
 					for cc.has(n) && m.state[n] != ready {
 						b.to(cc.conn(t, n), ready)
-						b.flush()
+						rest()
 						m.state[n] = ready
 					}
 				}
@@ -74,25 +81,25 @@ func TestRandomPolicies(t *testing.T) {
 						m.state[n] = s
 					}
 				}
-				b.flush()
+				rest()
 				may, _ := m.may()
 				got, err := b.pick()
 				switch {
 				case err == nil && !may[got] && !m.readyBelow(got):
-					t.Fatalf("step %d, policy %d: picked %s, may pick %v", step, kind, got, may)
+					t.Fatalf("run %d, step %d, policy %d: picked %s, may pick %v", run, step, kind, got, may)
 				case err != nil && len(may) > 0 && kind < 3:
-					t.Fatalf("step %d, policy %d: the pick failed with %v, may pick %v", step, kind, err, may)
+					t.Fatalf("run %d, step %d, policy %d: the pick failed with %v, may pick %v", run, step, kind, err, may)
 				case kind == 3 && errors.Is(err, balancer.ErrNoSubConnAvailable):
-					t.Fatalf("step %d: pick_first waits", step)
+					t.Fatalf("run %d, step %d: pick_first waits", run, step)
 				}
 			}
 			if n := breakerOf(b).InFlight(); n != 0 {
-				t.Errorf("%d RPCs are in flight", n)
+				t.Errorf("run %d: %d RPCs are in flight", run, n)
 			}
 			b.set(&picker.Config{})
 			b.flush()
 			if len(cc.conns) > 0 || cc.opened != cc.closed {
-				t.Errorf("%d connections are left; opened %d, closed %d", len(cc.conns), cc.opened, cc.closed)
+				t.Errorf("run %d: %d connections are left; opened %d, closed %d", run, len(cc.conns), cc.opened, cc.closed)
 			}
 		})
 	}
