@@ -79,5 +79,5 @@ bench-once: ## Every benchmark once, so that none rots.
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.
-	@set -e; for t in $$($(GO) test -list '^Fuzz' ./fuzz | grep ^Fuzz); do \
-		echo "fuzz $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x ./fuzz; done
+	@set -e; for p in ./fuzz ./integrate; do for t in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
+		echo "fuzz $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p; done; done

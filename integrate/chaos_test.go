@@ -285,7 +285,7 @@ func (w *world) calm() {
 	p := w.plan.clone()
 	p.routed = map[string]uint32{"a": 1, "b": 1}
 	for _, name := range []string{"a", "b"} {
-		p.clusters[name].policy = 0
+		p.clusters[name].policy = roundRobin
 		for i := range p.clusters[name].endpoints {
 			p.clusters[name].endpoints[i].draining = false
 		}

@@ -175,11 +175,25 @@ func routedTo(plans []*plan, cluster string) bool {
 }
 
 // good reports whether a cluster had an endpoint that could be reached all the
-// time; mu is held.
+// time, in a priority that counts as failed only if all of it has. That of ring hash
+// does so with the second failure already (A42); mu is held.
 func (o *oracle) good(c *clusterPlan, from, to time.Time) bool {
-	return slices.ContainsFunc(c.endpoints, func(e placed) bool {
-		return !e.draining && !o.faulty(e.addr, from, to)
-	})
+	var alive, failed [2]int
+	for _, e := range c.endpoints {
+		switch {
+		case e.draining:
+		case o.faulty(e.addr, from, to):
+			failed[e.priority]++
+		default:
+			alive[e.priority]++
+		}
+	}
+	for p := range alive {
+		if alive[p] > 0 && (c.policy != ringHash || failed[p] < 2) {
+			return true
+		}
+	}
+	return false
 }
 
 // ended is for when a channel closed a connection that was well: only to an

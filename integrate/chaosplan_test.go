@@ -32,6 +32,14 @@ type clusterPlan struct {
 	drop      uint32 // per million
 }
 
+// The policies of clusters.
+const (
+	roundRobin = iota
+	leastRequest
+	ringHash
+	numPolicies
+)
+
 // placed is a backend and its place.
 type placed struct {
 	addr     string
@@ -111,9 +119,9 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 		c := p.clusters[name]
 		opts := []xdstest.ClusterOption{xdstest.LoadReports(), xdstest.MaxRequests(c.breaker)}
 		switch c.policy {
-		case 1:
+		case leastRequest:
 			opts = append(opts, xdstest.LeastRequest(2))
-		case 2:
+		case ringHash:
 			opts = append(opts, xdstest.RingHash(64, 256))
 		}
 		r.Clusters = append(r.Clusters, xdstest.Cluster(service+name, service+name, opts...))
@@ -195,7 +203,7 @@ func (p *plan) mutate(rng *rand.Rand, pools map[string][]string) *plan {
 			q.routed[names[n]] = 1 + rng.Uint32N(3)
 		}
 	case 7: // the policy
-		c.policy = rng.IntN(3)
+		c.policy = rng.IntN(numPolicies)
 	}
 	c.close()
 	return q

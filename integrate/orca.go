@@ -4,6 +4,7 @@
 package integrate
 
 import (
+	"math"
 	"strings"
 	"sync/atomic"
 
@@ -54,7 +55,8 @@ func newMetricNames(names []string) *metricNames {
 }
 
 // note adds a report to the sums, as far as the cluster wants it. Utilizations
-// that are not positive were not set.
+// that are not positive were not set. What is not a finite number is left out: one
+// backend could spoil the sum of all.
 func (s *orcaSink) note(load any) {
 	report, ok := load.(*orcav3.OrcaLoadReport)
 	wanted := s.wanted.Load()
@@ -70,13 +72,15 @@ func (s *orcaSink) note(load any) {
 		{wanted.mem, "mem_utilization", report.GetMemUtilization()},
 		{wanted.application, "application_utilization", report.GetApplicationUtilization()},
 	} {
-		if u.wanted && u.value > 0 {
+		if u.wanted && u.value > 0 && finite(u.value) {
 			s.metrics.Add(u.name, u.value)
 		}
 	}
 	for key, value := range report.GetNamedMetrics() {
-		if wanted.allNamed || wanted.named[key] {
+		if (wanted.allNamed || wanted.named[key]) && finite(value) {
 			s.metrics.Add(namedPrefix+key, value)
 		}
 	}
 }
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

@@ -1,0 +1,237 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuzz
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// adsSeeds are what servers say to a client that follows the target "s".
+func adsSeeds(tb testing.TB) [][]byte {
+	nonce := 0
+	respond := func(url string, resources ...*anypb.Any) []byte {
+		nonce++
+		return encode(tb, &discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: "v", Nonce: strings.Repeat("n", nonce), Resources: resources})
+	}
+	named := func(a *anypb.Any) *anypb.Any { return wrap(&discoveryv3.Resource{Name: "s", Resource: a}) }
+	l, r, c, e := wrap(xdstest.Listener("s", "s")), wrap(xdstest.RouteConfig("s", xdstest.Route("", "s"))), wrap(xdstest.Cluster("s", "s")), wrap(endpointSeeds()[3])
+	lds, rds, cds, eds := respond(xdstest.LDS, l), respond(xdstest.RDS, r), respond(xdstest.CDS, c), respond(xdstest.EDS, e)
+	inline := respond(xdstest.LDS, wrap(xdstest.InlineListener("s", xdstest.RouteConfig("r", xdstest.Route("", "s")))))
+	dns, aggregate := clusterSeeds()[7], clusterSeeds()[8]
+	dns.Name, aggregate.Name = "a", "s"
+	bad := proto.CloneOf(e)
+	bad.Value = append(bad.Value, "\x12\x00"...)
+	list := [][]byte{
+		say(lds, rds, cds, eds),
+		say(inline, cds, eds),
+		say(respond(xdstest.LDS, named(l)), respond(xdstest.RDS, named(r)), respond(xdstest.CDS, named(c)), respond(xdstest.EDS, named(e))),
+		say(inline, cds, respond(xdstest.EDS, bad), eds),                                       // a NACK, then not
+		say(inline, cds, eds, respond(xdstest.CDS)),                                            // a deletion
+		say(lds, lds, respond(xdstest.LDS, l, l), respond(xdstest.LDS, l, e)),                  // again, twice, of another type
+		say(eds, respond("type.googleapis.com/x"), respond(""), lds),                           // not asked for, of no known type
+		say(inline, respond(xdstest.CDS, wrap(aggregate), wrap(dns), wrap(clusterSeeds()[0]))), // DNS in an aggregate
+		say(encode(tb, &discoveryv3.DiscoveryResponse{TypeUrl: xdstest.LDS, ResourceErrors: []*discoveryv3.ResourceError{{
+			ResourceName: &discoveryv3.ResourceName{Name: "s"}, ErrorDetail: &statuspb.Status{Code: 7, Message: "no"},
+		}}})),
+		say([]byte("\xff")),
+	}
+	for _, seeds := range [][][]byte{recorded(tb, resource.EndpointsType, "-eds", "endpoints.txt")[:2], recorded(tb, resource.ClusterType, "-cds", "cluster.txt")[:2]} {
+		for i, b := range seeds {
+			list = append(list, say(lds, rds, respond([]string{xdstest.CDS, xdstest.EDS}[i%2], &anypb.Any{TypeUrl: xdstest.CDS, Value: b})))
+		}
+	}
+	return list
+}
+
+// FuzzADS says a script to an XdsClient and listens. The client answers each
+// response of a type that it has asked for with the response's nonce: with an ACK
+// of its version if all is well, with a NACK that keeps the version before and has
+// an error of bounded size if not (T-XDS-1), as a naive look at its resources says;
+// other responses it does not answer. Configurations that it delivers can be built
+// from. When it is released nothing is left, or the bubble would not end.
+func FuzzADS(f *testing.F) {
+	for _, b := range adsSeeds(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		synctest.Test(t, func(t *testing.T) { checkADS(t, script(b, 12)) })
+	})
+}
+
+// follower is a Watcher that keeps what comes last.
+type follower struct {
+	mu  sync.Mutex
+	cfg *picker.Config
+}
+
+// Update implements xds.Watcher.
+func (w *follower) Update(cfg *picker.Config) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cfg = cfg
+}
+
+// Error implements xds.Watcher.
+func (w *follower) Error(error) {}
+
+// noDNS is a resolver that never answers.
+type noDNS struct{}
+
+func (noDNS) Build(resolver.Target, resolver.ClientConn, resolver.BuildOptions) (resolver.Resolver, error) {
+	return noDNS{}, nil
+}
+func (noDNS) Scheme() string                        { return "dns" }
+func (noDNS) ResolveNow(resolver.ResolveNowOptions) {}
+func (noDNS) Close()                                {}
+
+func checkADS(t *testing.T, messages [][]byte) {
+	cfg, err := bootstrap.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var stream *wire // the latest
+	client := xds.Acquire(cfg, xds.Options{Linger: -1, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			stream = newWire(ctx)
+			return stream, nil
+		},
+	)}})
+	defer client.Release()
+	w := new(follower)
+	defer client.Watch("s", "s", w)()
+	synctest.Wait()
+	mu.Lock()
+	open := stream
+	mu.Unlock()
+	accepted := map[string]string{} // versions, by type
+	for _, b := range messages {
+		resp := new(discoveryv3.DiscoveryResponse)
+		wellFormed := proto.Unmarshal(b, resp) == nil
+		before := open.sent()
+		asked := lastOf(before, resp.GetTypeUrl())
+		select {
+		case open.down <- b:
+		case <-open.ctx.Done():
+			return
+		}
+		synctest.Wait()
+		if !wellFormed {
+			break // the stream has ended
+		}
+		after := open.sent()
+		last := lastOf(after, resp.GetTypeUrl())
+		if asked == nil || !isType(resp.GetTypeUrl()) {
+			if last != asked {
+				t.Fatalf("%v\nwas not asked for and is answered with %v", resp, last)
+			}
+			continue
+		}
+		checkAnswer(t, resp, asked, last, accepted)
+		w.mu.Lock()
+		latest := w.cfg
+		w.mu.Unlock()
+		if latest != nil {
+			buildable(t, latest)
+		}
+	}
+	<-time.After(40 * time.Second) // until timers of resources have run out
+}
+
+// lastOf returns the last request of a type, nil if there is none.
+func lastOf(requests []proto.Message, url string) *discoveryv3.DiscoveryRequest {
+	for _, m := range slices.Backward(requests) {
+		if req := m.(*discoveryv3.DiscoveryRequest); req.GetTypeUrl() == url {
+			return req
+		}
+	}
+	return nil
+}
+
+// checkAnswer checks the request that followed a response.
+func checkAnswer(t *testing.T, resp *discoveryv3.DiscoveryResponse, asked, got *discoveryv3.DiscoveryRequest, accepted map[string]string) {
+	t.Helper()
+	url := resp.GetTypeUrl()
+	if got == asked || got.GetResponseNonce() != resp.GetNonce() {
+		t.Fatalf("%v\nis answered with %v", resp, got)
+	}
+	// A resource may have led to another request of its type already, which says
+	// nothing about what was wrong any more. The version says it.
+	bad, certain := naiveNACK(resp, asked.GetResourceNames())
+	if !bad {
+		accepted[url] = resp.GetVersionInfo()
+	}
+	if detail := got.GetErrorDetail(); len(detail.GetMessage()) > 9<<10 || detail != nil && detail.GetMessage() == "" {
+		t.Fatalf("%v\nis rejected with %d bytes of error", resp, len(detail.GetMessage()))
+	}
+	if certain && (got.GetVersionInfo() != accepted[url] || !bad && got.GetErrorDetail() != nil) {
+		t.Fatalf("%v\nis answered with %v, but it is bad: %v, and the last good version is %q", resp, got, bad, accepted[url])
+	}
+	if !certain {
+		accepted[url] = got.GetVersionInfo()
+	}
+}
+
+// naiveNACK reports whether there is something wrong with a response to a client
+// that asked for names, and whether that is certain: xdstp names have more than one
+// form.
+func naiveNACK(resp *discoveryv3.DiscoveryResponse, names []string) (bad, certain bool) {
+	typ, _ := resource.TypeOf(resp.GetTypeUrl())
+	seen := map[string]bool{}
+	for _, a := range resp.GetResources() {
+		url, value, err := resource.Unwrap(a)
+		if err != nil || url != typ.URL() {
+			return true, true
+		}
+		name, err := resource.Name(typ, value)
+		if err != nil || seen[name] {
+			return true, true
+		}
+		if strings.HasPrefix(name, "xdstp:") {
+			return false, false
+		}
+		seen[name] = true
+		if !slices.Contains(names, name) {
+			continue
+		}
+		if typ == resource.EndpointsType {
+			_, err = resource.DecodeEndpoints(value, nil)
+		} else {
+			_, err = resource.Decode(typ, value, resource.Options{})
+		}
+		bad = bad || err != nil
+	}
+	return bad, true
+}
+
+// buildable checks that a snapshot can be built of what was delivered.
+func buildable(t *testing.T, cfg *picker.Config) {
+	t.Helper()
+	g := target{cfg: *cfg}
+	for range cfg.Clusters {
+		g.states = append(g.states, picker.ClusterState{Leaf: -1})
+	}
+	g.build(t)
+}
