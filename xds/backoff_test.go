@@ -20,12 +20,12 @@ func TestBackoffRange(t *testing.T) {
 		urgent   bool
 		min, max time.Duration // from the end of the stream
 	}{
-		{"long stream, nobody waits", 0, time.Hour, true, false, 0, 8 * s},
+		{"long stream, nobody waits", 0, time.Hour, true, false, 0, storm * s},
 		{"long stream, somebody waits", 0, time.Hour, true, true, 0, s},
 		{"short stream with response", 0, 100 * time.Millisecond, true, true, 900 * time.Millisecond, 1900 * time.Millisecond},
 		{"refused once", 0, 0, false, true, s, 2 * s},
 		{"refused twice", 1, 0, false, true, s, 2600 * time.Millisecond},
-		{"refused once, nobody waits", 0, 0, false, false, s, 9 * s},
+		{"refused once, nobody waits", 0, 0, false, false, s, (1 + storm) * s},
 		{"refused 100 times", 99, 0, false, true, s, 121 * s},
 		{"refused 100 times, nobody waits", 99, 0, false, false, s, 121 * s},
 		{"response after failures", 50, time.Hour, true, true, 0, s},

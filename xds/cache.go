@@ -10,6 +10,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -65,6 +66,13 @@ type entry struct {
 	sum     xxh3.Uint128
 	version string
 	updated time.Time
+
+	// What views last made of a Cluster, for the next view to share: as a leaf,
+	// and as what routes name.
+	leaf    *picker.Leaf
+	made    madeOf
+	cluster *picker.Cluster
+	parts   []*picker.Leaf
 
 	rejected xxh3.Uint128      // the latest invalid version, in state Nacked
 	rejector *bootstrap.Server // that sent it

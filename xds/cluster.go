@@ -5,6 +5,7 @@ package xds
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -67,11 +68,15 @@ func (c *cluster) assemble(name string, v *view) {
 	if same {
 		return
 	}
-	c.parts = parts
-	c.value = &picker.Cluster{Name: name, Leaves: make([]picker.Leaf, len(parts))}
-	for i, part := range parts {
-		c.value.Leaves[i] = *part
+	e := v.use(resource.ClusterType, name)
+	if e.cluster == nil || !slices.Equal(e.parts, parts) {
+		e.parts = parts
+		e.cluster = &picker.Cluster{Name: name, Leaves: make([]picker.Leaf, len(parts))}
+		for i, part := range parts {
+			e.cluster.Leaves[i] = *part
+		}
 	}
+	c.parts, c.value = e.parts, e.cluster
 }
 
 // leaf is what a view knows of a cluster that has endpoints.
@@ -128,7 +133,10 @@ func (v *view) leaf(name string) *leaf {
 		made.note = note.Error()
 	}
 	if l.value == nil || l.made != made {
-		l.made, l.value = made, newLeaf(made, note)
+		if cds.leaf == nil || cds.made != made {
+			cds.made, cds.leaf = made, newLeaf(made, note)
+		}
+		l.made, l.value = made, cds.leaf
 	}
 	return l
 }

@@ -82,15 +82,19 @@ func TestOutage(t *testing.T) {
 	})
 }
 
-// TestReturn checks that there is a stream as soon as there is a connection: the
-// two backoffs, that of the channel and that of the stream, do not add up.
+// TestReturn checks that there is a stream soon after there is a connection, and
+// at once if somebody waits: the two backoffs, that of the channel and that of
+// the stream, do not add up.
 func TestReturn(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, cp, _ := serving(t, Options{})
+		h, cp, _ := serving(t, Options{})
 		connected := func() bool {
 			return cp.Conns() > 0
 		}
-		for range 5 {
+		for i, within := range []time.Duration{2 * storm * time.Second, 2 * storm * time.Second, time.Second, time.Second, time.Second} {
+			if within == time.Second {
+				h.watch(fmt.Sprint("another", i))
+			}
 			cp.refuse(errRefused)
 			advance(time.Hour)
 			n := cp.opened()
@@ -98,9 +102,9 @@ func TestReturn(t *testing.T) {
 			for !connected() {
 				advance(100 * time.Millisecond)
 			}
-			advance(time.Second)
+			advance(within)
 			if cp.opened() == n {
-				t.Fatal("connected for a second, and there is no stream")
+				t.Fatalf("connected for %v, and there is no stream", within)
 			}
 		}
 	})

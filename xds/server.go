@@ -95,6 +95,16 @@ func (s *server) demand() (urgent, idle bool) {
 	return false, idle
 }
 
+// replaced reports whether another server is in use instead of s (A71).
+func (s *server) replaced() bool {
+	for a := range s.users {
+		if a.servers[len(a.servers)-1] != s {
+			return true
+		}
+	}
+	return false
+}
+
 // opened prepares for a new stream: no nonce yet, and everything to say.
 func (s *server) opened() {
 	s.up, s.err = true, nil

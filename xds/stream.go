@@ -62,8 +62,8 @@ func (s *server) ended(ctx context.Context, responded bool, err error) {
 }
 
 // pause returns true when the next stream should be opened, and false when ctx
-// has ended. It waits for demand and for the backoff, but not for the latter
-// once the connection, which has a backoff of its own, is up again.
+// has ended. It waits for demand and for the backoff, but not for all of the
+// latter once the connection, which has a backoff of its own, is up again.
 func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,16 +77,19 @@ func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) 
 			}
 		})
 	}
-	isConnected := false
+	var since time.Time // there is a connection again
 	for ctx.Err() == nil {
 		s.c.mu.Lock()
 		urgent, idle := s.demand()
+		if !since.IsZero() {
+			urgent = urgent || s.replaced()
+		}
 		s.c.unlock()
 		var due <-chan time.Time
 		if !idle {
 			at := wait.due(urgent)
-			if isConnected {
-				at = wait.earliest()
+			if !since.IsZero() {
+				at = wait.connected(since, urgent)
 			}
 			if d := time.Until(at); d > 0 {
 				due = time.After(d)
@@ -99,7 +102,7 @@ func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) 
 		case <-due:
 		case <-s.wake:
 		case <-connected:
-			connected, isConnected = nil, true
+			connected, since = nil, time.Now()
 		}
 	}
 	return false
