@@ -125,7 +125,9 @@ func (p *priority) reclaim() {
 					e.conn.Connect()
 					e.raw = picker.Connecting
 				}
-				e.Connectivity = e.raw
+				if e.Connectivity = e.raw; e.raw == picker.Ready {
+					e.arrive()
+				}
 			}
 		}
 	}

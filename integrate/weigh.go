@@ -70,7 +70,7 @@ func (l *leaf) weigh() {
 	for e := range l.endpoints {
 		l.tap(e)
 		e.hush()
-		if e.Connectivity == picker.Ready {
+		if e.Connectivity == picker.Ready && e.loc.prio.groups == nil { // else reclaim says what is READY
 			e.listen()
 		}
 	}
@@ -84,6 +84,7 @@ func (e *endpoint) listen() {
 	if t == nil || t.weigher == nil || how == nil || !how.OutOfBand {
 		return
 	}
+	e.hush()
 	w, conn, options := t.weigher, e.conn, orca.OOBListenerOptions{ReportInterval: how.OOBPeriod}
 	var stop func()
 	w.b.later = append(w.b.later, func() { stop = orca.RegisterOOBListener(conn, w, options) })

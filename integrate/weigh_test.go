@@ -240,7 +240,11 @@ func TestOutOfBand(t *testing.T) {
 		want(0, 6)
 		update(time.Second, prio(eps(1)))
 		want(1, 7)
-		b.Close()
+		b.set(configOf(customOf(true, stubA, `{}`, prio(eps(1, 2))))) // 2 is not READY, their policy is
 		want(0, 7)
+		update(time.Second, prio(eps(1, 2)))
+		want(1, 8)
+		b.Close()
+		want(0, 8)
 	})
 }
