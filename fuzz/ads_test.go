@@ -31,7 +31,7 @@ func adsSeeds(tb testing.TB) [][]byte {
 	nonce := 0
 	respond := func(url string, resources ...*anypb.Any) []byte {
 		nonce++
-		return encode(tb, &discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: "v", Nonce: strings.Repeat("n", nonce), Resources: resources})
+		return encode(tb, &discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: strings.Repeat("v", nonce), Nonce: strings.Repeat("n", nonce), Resources: resources})
 	}
 	named := func(a *anypb.Any) *anypb.Any { return wrap(&discoveryv3.Resource{Name: "s", Resource: a}) }
 	l, r, c, e := wrap(xdstest.Listener("s", "s")), wrap(xdstest.RouteConfig("s", xdstest.Route("", "s"))), wrap(xdstest.Cluster("s", "s")), wrap(endpointSeeds()[3])
