@@ -137,6 +137,7 @@ func checkADS(t *testing.T, messages [][]byte) {
 		case <-open.ctx.Done():
 			return
 		}
+		<-time.After(5 * time.Second) // a NACK that says the same again takes its time
 		synctest.Wait()
 		if !wellFormed {
 			break // the stream has ended
