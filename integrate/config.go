@@ -36,9 +36,10 @@ type Config struct {
 	// OverprovisioningFactor lets a priority whose endpoints have failed in part
 	// share the load with the next one, as Envoy does: with a factor of 140,
 	// Envoy's default, once more than 28.6 % of its endpoints have. In percent;
-	// what is less than 100 counts as 100, and 0 is off, as gRPC has it (A27-EDSP-4): a lower priority gets
-	// RPCs only if no endpoint of a higher one is reachable. Clusters whose
-	// policy is not EDF, round robin or least request are not affected.
+	// what is less than 100 counts as 100. 0 is off, as gRPC has it
+	// (A27-EDSP-4): a lower priority gets RPCs only if no endpoint of a higher
+	// one is reachable. Clusters whose policy is not EDF, round robin or least
+	// request are not affected.
 	OverprovisioningFactor uint32
 	// IgnoreEndpointWeights makes ROUND_ROBIN plain round robin, as A27 has
 	// it, instead of EDF by endpoint weight (D2).

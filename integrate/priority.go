@@ -82,8 +82,8 @@ func (p *priority) connectivity() picker.Connectivity {
 func serves(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
 
 // activate makes sure that all endpoints were asked to connect, if they are not
-// to wait for RPCs or in the hands of children. The first time it gives them the failover time; a
-// deactivated priority is just kept.
+// to wait for RPCs or in the hands of children. The first time it gives them the
+// failover time; a deactivated priority is just kept.
 func (p *priority) activate() {
 	p.keep()
 	if !p.started {
