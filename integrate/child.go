@@ -156,7 +156,7 @@ func (c *child) settle() {
 	}
 	c.unsettled = false
 	for _, e := range c.endpoints {
-		if e.conn != nil && e.holder == nil {
+		if e.conn != nil && e.holder() == nil {
 			e.drop(c.b)
 		}
 	}

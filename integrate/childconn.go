@@ -50,7 +50,7 @@ func (c *child) connect(addrs []resolver.Address, opts balancer.NewSubConnOption
 	if len(addrs) == 1 {
 		h.addr = addrs[0].Addr
 		e = c.endpoints[h.addr]
-		sharable = e != nil && e.holder == nil && !e.manifold && addrs[0].Attributes == nil && addrs[0].ServerName == ""
+		sharable = e != nil && e.holder() == nil && !e.manifold && addrs[0].Attributes == nil && addrs[0].ServerName == ""
 	}
 	if e == nil {
 		e = c.strayEndpoint()
@@ -61,7 +61,7 @@ func (c *child) connect(addrs []resolver.Address, opts balancer.NewSubConnOption
 	}
 	if sharable && e.conn != nil {
 		if e.raw == picker.Ready || e.raw == picker.Connecting {
-			h.SubConn, h.found, e.holder = e.conn, e.raw, h
+			h.SubConn, h.found, e.bond().holder = e.conn, e.raw, h
 			c.conns[h] = struct{}{}
 			return h, nil
 		}
@@ -91,17 +91,17 @@ func (c *child) strayEndpoint() *endpoint {
 func (h *childConn) hold() {
 	e := h.at.Load().current()
 	switch {
-	case e.holder == h:
+	case e.holder() == h:
 		return
-	case e.holder != nil:
-		e.holder.own = true
+	case e.holder() != nil:
+		e.holder().own = true
 	case e.conn != nil && e.conn != h.SubConn:
 		e.drop(h.child.b)
 	}
 	if e.conn != h.SubConn {
 		e.conn, e.raw = h.SubConn, connectivityOf(h.last)
 	}
-	e.holder, h.own = h, false
+	e.bond().holder, h.own = h, false
 }
 
 // rebind makes the child's SubConns those of the endpoints that have their
@@ -114,10 +114,11 @@ func (c *child) rebind() {
 			continue
 		}
 		h.at.Store(e)
-		if e != old && old.holder == h {
-			old.conn, old.holder, h.own = nil, nil, true
+		if e != old && old.holder() == h {
+			old.conn, h.own = nil, true
+			old.unhold()
 		}
-		if e.holder == nil && (e.conn == h.SubConn || h.own && e.conn == nil && !e.manifold) {
+		if e.holder() == nil && (e.conn == h.SubConn || h.own && e.conn == nil && !e.manifold) {
 			h.hold()
 		}
 	}
@@ -170,7 +171,7 @@ func (h *childConn) ejected() bool { return !h.own && h.at.Load().current().Ejec
 // tellEjection tells the child, if one holds the connection, that outlier
 // detection has ejected the endpoint, or let it return.
 func (e *endpoint) tellEjection() {
-	h := e.holder
+	h := e.holder()
 	if h == nil || e.raw != picker.Ready || h.found != picker.Idle {
 		return
 	}
@@ -221,7 +222,7 @@ func (h *childConn) drop() {
 	switch e := h.at.Load().current(); {
 	case h.own:
 		b.doomed = append(b.doomed, h.SubConn.Shutdown)
-	case e.holder == h:
+	case e.holder() == h:
 		e.drop(b)
 	}
 	if !h.child.closed {
@@ -237,7 +238,8 @@ func (h *childConn) drop() {
 // drop closes the endpoint's connection once no published snapshot leads to it.
 func (e *endpoint) drop(b *lb) {
 	b.doomed = append(b.doomed, e.conn.Shutdown)
-	e.conn, e.holder = nil, nil
+	e.conn = nil
+	e.unhold()
 	e.loc.prio.forget()
 	e.loc.prio.cluster.dirty = true
 }

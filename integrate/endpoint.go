@@ -22,19 +22,11 @@ import (
 type endpoint struct {
 	picker.EndpointState
 
-	loc  *locality
-	conn balancer.SubConn // nil while there is none
-	done func(balancer.DoneInfo)
-	// multi connects an endpoint that has several addresses (A61); conn is
-	// then the SubConn that it chose, while it is READY.
-	multi *multiHomed
-	// heir is the endpoint that took the connection over when an update moved
-	// the address to another locality; the listener of conn follows it.
-	heir *endpoint
-	taps atomic.Pointer[taps] // nil for most
-	// holder is whose SubConn conn is, of those that children have made; nil
-	// if it is no child's.
-	holder *childConn
+	loc   *locality
+	conn  balancer.SubConn // nil while there is none
+	done  func(balancer.DoneInfo)
+	taps  atomic.Pointer[taps] // nil for most
+	bonds *bonds               // nil for most
 	// draining mirrors the configuration: the endpoint gets no new RPC or
 	// connection and does not count for its priority's state.
 	draining bool
@@ -87,7 +79,7 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	}
 	e.loc.prio.forget()
 	if cfg.Extra != nil && len(cfg.Extra.Addrs) > 0 {
-		e.multi = newMultiHomed(b, e, cfg)
+		e.bond().multi = newMultiHomed(b, e, cfg)
 		e.set(picker.Connecting)
 		return
 	}
@@ -95,7 +87,7 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	sc, err := b.cc.NewSubConn(
 		[]resolver.Address{b.dial(cfg.Addr)},
 		balancer.NewSubConnOptions{
-			StateListener:      func(s balancer.SubConnState) { b.onConnState(e, sc, s) },
+			StateListener:      func(s balancer.SubConnState) { e.onConnState(sc, s) },
 			HealthCheckEnabled: b.checksHealth(),
 		},
 	)
@@ -109,7 +101,7 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 
 // reconnect connects an endpoint anew whose connection is IDLE.
 func (e *endpoint) reconnect(b *lb) {
-	if m := e.multi; m != nil {
+	if m := e.multi(); m != nil {
 		b.later = append(b.later, func() { m.child.ExitIdle() })
 	} else {
 		e.conn.Connect()
@@ -117,16 +109,15 @@ func (e *endpoint) reconnect(b *lb) {
 }
 
 // linked reports whether the endpoint was asked to connect.
-func (e *endpoint) linked() bool { return e.conn != nil || e.multi != nil }
+func (e *endpoint) linked() bool { return e.conn != nil || e.multi() != nil }
 
 // adopt takes over the connection of an endpoint with the same address, whose
 // counters were others.
 func (e *endpoint) adopt(from *endpoint) {
 	e.conn, from.conn = from.conn, nil
-	e.multi, from.multi = from.multi, nil
-	e.raw, from.holder = from.raw, nil
+	e.raw = from.raw
 	e.Connectivity = from.Connectivity
-	from.heir = e
+	from.bequeath(e)
 	e.inherit(from)
 }
 
@@ -134,16 +125,19 @@ func (e *endpoint) adopt(from *endpoint) {
 // published snapshot refers to it.
 func (e *endpoint) release(b *lb) {
 	switch {
-	case e.holder != nil: // who shuts it down
+	case e.holder() != nil: // who shuts it down
 		e.Connectivity = picker.Idle
 		return
-	case e.multi != nil:
-		b.doomed = append(b.doomed, e.multi.close)
+	case e.multi() != nil:
+		b.doomed = append(b.doomed, e.multi().close)
 	case e.conn != nil:
 		b.doomed = append(b.doomed, e.conn.Shutdown)
 	}
 	e.hush()
-	e.conn, e.multi = nil, nil
+	e.conn = nil
+	if e.bonds != nil {
+		e.bonds.multi = nil
+	}
 	e.Connectivity = picker.Idle
 	e.roused.Store(false)
 }
@@ -190,7 +184,8 @@ func (e *endpoint) standing() picker.Connectivity {
 }
 
 // onConnState is the state listener of an endpoint's SubConn.
-func (b *lb) onConnState(e *endpoint, sc balancer.SubConn, s balancer.SubConnState) {
+func (e *endpoint) onConnState(sc balancer.SubConn, s balancer.SubConnState) {
+	b := e.loc.prio.cluster.lb
 	b.lock()
 	defer b.unlock()
 	if e = e.current(); !b.closed && e.conn == sc {
@@ -201,9 +196,9 @@ func (b *lb) onConnState(e *endpoint, sc balancer.SubConn, s balancer.SubConnSta
 // onState takes note of a state of the endpoint's connection.
 func (b *lb) onState(e *endpoint, s balancer.SubConnState) {
 	e.raw = connectivityOf(s.ConnectivityState)
-	if e.loc.prio.delegates() || e.holder != nil {
-		if e.holder != nil {
-			e.holder.hear(s)
+	if e.loc.prio.delegates() || e.holder() != nil {
+		if h := e.holder(); h != nil {
+			h.hear(s)
 		}
 		return
 	}
@@ -230,14 +225,6 @@ func (b *lb) onHealth(e *endpoint, conn balancer.SubConn, s balancer.SubConnStat
 	if e = e.current(); !b.closed && e.conn == conn {
 		b.observe(e, s.ConnectivityState, s.ConnectionError)
 	}
-}
-
-// current follows the endpoint's connection to who has it now.
-func (e *endpoint) current() *endpoint {
-	for e.heir != nil {
-		e = e.heir
-	}
-	return e
 }
 
 // observe takes note of an endpoint's connectivity.

@@ -74,7 +74,7 @@ func (p *priority) tendGroup(olds []*group, first int, members []*locality) *gro
 		g = &group{groupKey: key, prio: p, state: picker.Connecting}
 		for _, l := range members {
 			for _, e := range l.endpoints {
-				if e.multi != nil { // the child is to choose among the addresses
+				if e.multi() != nil { // the child is to choose among the addresses
 					e.release(p.cluster.lb)
 				}
 			}
@@ -91,8 +91,8 @@ func (p *priority) tendGroup(olds []*group, first int, members []*locality) *gro
 func (p *priority) detach(g *group) {
 	for _, l := range p.localities {
 		for _, e := range l.endpoints {
-			if e.holder != nil && e.holder.child.group == g && !e.manifold {
-				e.holder = nil
+			if h := e.holder(); h != nil && h.child.group == g && !e.manifold {
+				e.unhold()
 			}
 		}
 	}
@@ -116,10 +116,11 @@ func (p *priority) reclaim() {
 			e.Connectivity = picker.Idle
 			switch {
 			case e.conn == nil:
-			case e.holder != nil:
+			case e.holder() != nil:
 				// The child of a group that ends may close it when it likes.
-				e.holder.own = true
-				e.conn, e.holder = nil, nil
+				e.holder().own = true
+				e.conn = nil
+				e.unhold()
 			default:
 				if e.raw == picker.Idle && !p.lazy() {
 					e.conn.Connect()

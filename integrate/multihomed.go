@@ -52,7 +52,7 @@ func (m *multiHomed) UpdateState(s balancer.State) {
 	m.b.lock()
 	defer m.b.unlock()
 	e := m.e.current()
-	if m.b.closed || e.multi != m {
+	if m.b.closed || e.multi() != m {
 		return
 	}
 	// Only these states' pickers are asked: that of IDLE would call back.

@@ -346,7 +346,7 @@ func (b *lb) live() (leaves []*leaf) {
 // TestEndpointSize keeps endpoints in their size class, which most of the memory
 // per endpoint follows from.
 func TestEndpointSize(t *testing.T) {
-	if size := unsafe.Sizeof(endpoint{}); size > 112 {
-		t.Errorf("an endpoint has %d bytes, want at most 112", size)
+	if size := unsafe.Sizeof(endpoint{}); size > 96 {
+		t.Errorf("an endpoint has %d bytes, want at most 96", size)
 	}
 }
