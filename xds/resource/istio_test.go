@@ -1,0 +1,41 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestIstioAccepted decodes every resource that Istio was seen to send to
+// proxyless clients (testdata/istio/README.md says how they were made): none is
+// refused, with a bootstrap that defines the certificate provider that they name.
+func TestIstioAccepted(t *testing.T) {
+	opts := Options{CertProviders: func(name string) bool { return name == "default" }}
+	n := 0
+	for typ, file := range []string{"every.lds.jsonl", "every.rds.jsonl", "every.cds.jsonl", "every.eds.jsonl"} {
+		text, err := os.ReadFile("testdata/istio/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+		n += len(lines)
+		for i, line := range lines {
+			b := fromJSON(t, Type(typ), line)
+			if _, err := Decode(Type(typ), b, opts); err != nil {
+				t.Errorf("%s:%d: %v", file, i+1, err)
+			}
+			if Type(typ) != EndpointsType {
+				continue
+			}
+			if _, err := DecodeEndpoints(b, nil); err != nil {
+				t.Errorf("%s:%d: %v", file, i+1, err)
+			}
+		}
+	}
+	if n != 37 {
+		t.Errorf("%d resources, want 37", n)
+	}
+}
