@@ -59,6 +59,13 @@ type Config struct {
 	// that used it, so that a channel which leaves idle mode finds its
 	// configuration; 0 means 5 s, less than 0 not at all.
 	Linger time.Duration
+	// ResourceTimeout is how long a control plane that is connected may take to
+	// send a resource until the resource counts as missing (A57); 0 means 15 s,
+	// or 30 s for servers with the feature resource_timer_is_transient_error
+	// (A88). What depends on a missing resource waits for that long: an
+	// aggregate cluster, for instance, until the endpoints of its first child
+	// count as missing before it makes do with the second (A74).
+	ResourceTimeout time.Duration
 	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in
 	// force until there is another, as A88 has it. The environment variable
 	// that A88 names, GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true, does so

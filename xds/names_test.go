@@ -1,0 +1,110 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// TestNames checks, for each type, which name is asked for (A27-LDS-1, A27-RDS-1,
+// A27-CDS-1, A27-EDS-1) and that only a resource of exactly that name will do
+// (A27-LDS-2, A27-LDS-3, A27-LDS-4, A27-RDS-2, A27-CDS-2, A27-CDS-3): neither
+// case, nor ports, nor dots are interpreted (A27-RES-10), and what else comes is
+// passed over, with an ACK.
+func TestNames(t *testing.T) {
+	withServers(t, 1, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
+		cp := cps[0]
+		const target, routes, cluster, service = "svc.Example:80", "Routes", "Cluster", "Service"
+		cp.set(listenerTo("other", "x"))
+		w := &recorder{}
+		w.cancel = h.c.Watch(target, target, w)
+		steps := []struct {
+			typ  resource.Type
+			name string
+			make func(name string) proto.Message
+		}{
+			{lds, target, func(name string) proto.Message { return listenerTo(name, routes) }},
+			{rds, routes, func(name string) proto.Message { return routesTo(name, cluster) }},
+			{cds, cluster, func(name string) proto.Message { return clusterTo(name, service) }},
+			{eds, service, func(name string) proto.Message { return endpointsAt(name, 1) }},
+		}
+		for _, s := range steps {
+			cp.asked(s.typ, s.name)
+			for _, near := range []string{strings.ToLower(s.name), strings.ToUpper(s.name), s.name + ".", s.name + ":80", strings.TrimSuffix(s.name, ":80") + ":443"} {
+				cp.update(s.make(near))
+			}
+			if s.typ < eds {
+				if got := cp.Stats((s.typ + 1).URL()).Names; len(got) != 0 {
+					t.Errorf("%v: another resource than %q was used: it led to %q", s.typ, s.name, got)
+				}
+			}
+			cp.update(s.make(s.name))
+		}
+		if got := ports(w.cluster(t, cluster)); got != cluster+" 1" {
+			t.Errorf("endpoints = %q", got)
+		}
+		for _, s := range steps {
+			if n := cp.Stats(s.typ.URL()).NACKs; n != 0 {
+				t.Errorf("%v: %d NACKs", s.typ, n)
+			}
+		}
+	})
+}
+
+// TestExtraNames is TestNames with a server that sends resources nobody asked
+// for, which go-control-plane does not.
+func TestExtraNames(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		w := h.watch("svc")
+		for typ, m := range target("svc", 1) {
+			cp.send(resource.Type(typ), "1", target("SVC", 2)[typ], m, target("svc.", 3)[typ])
+		}
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints = %q", got)
+		}
+		if n := h.entries(); n != 4 {
+			t.Errorf("%d resources in the cache, want the 4 asked for", n)
+		}
+	})
+}
+
+// TestAggregateWaits: an aggregate cluster waits for the endpoints of each child,
+// for as long as they have to come and no longer, and then does without (A74, A37):
+// there is no telling those that are late from those that are missing, and RPCs
+// sent to the second child meanwhile would move to the first a moment later.
+func TestAggregateWaits(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Second / 2} {
+		withServers(t, 1, Options{ResourceTimeout: timeout}, nil, func(t *testing.T, h *harness, cps []*plane) {
+			cps[0].set(listenerTo("svc", "r"), routesTo("r", "top"), aggregateOf("top", "first", "second"),
+				clusterTo("first", "first"), clusterTo("second", "second"), endpointsAt("second", 2))
+			w := h.watch("svc")
+			if timeout == 0 {
+				timeout = 15 * time.Second
+			}
+			advance(timeout - time.Millisecond)
+			if n := w.got().updates; n != 0 {
+				t.Errorf("%d updates before it is known what there is", n)
+			}
+			advance(time.Millisecond)
+			top := w.cluster(t, "top")
+			if got := ports(top); got != "first | second 2" {
+				t.Errorf("leaves = %q", got)
+			}
+			if top.Leaves[0].Note == nil || top.Leaves[1].Note != nil {
+				t.Errorf("notes %v and %v", top.Leaves[0].Note, top.Leaves[1].Note)
+			}
+			cps[0].update(endpointsAt("first", 1))
+			if got := ports(w.cluster(t, "top")); got != "first 1 | second 2" {
+				t.Errorf("leaves = %q", got)
+			}
+		})
+	}
+}
