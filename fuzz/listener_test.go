@@ -70,8 +70,14 @@ func FuzzListener(f *testing.F) {
 		}
 		names := make(map[string]bool)
 		for _, filter := range l.Filters {
-			fault, ok := filter.Config.(*resource.Fault)
-			if !ok || fault == nil || filter.Name == "" || names[filter.Name] {
+			ok := false
+			switch c := filter.Config.(type) {
+			case *resource.Fault:
+				ok = c != nil
+			case *resource.Session:
+				ok = c != nil && c.TTL >= 0 && (c.Cookie != "" || *c == resource.Session{})
+			}
+			if !ok || filter.Name == "" || names[filter.Name] {
 				t.Errorf("%v\nhas filter %+v", m, filter)
 			}
 			names[filter.Name] = true

@@ -69,6 +69,7 @@ type lb struct {
 	version  uint64 // of the latest cluster that changed
 	plans    *plans // of cfg
 	rewrites bool   // a route of cfg rewrites authorities (A81)
+	sessions bool   // a route of cfg has session affinity (A55)
 	// serviceConfig is what gRPC was told.
 	serviceConfig string
 
@@ -168,6 +169,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	cfg = b.adapt(cfg)
 	b.cfg, b.fatal = cfg, nil
 	b.rewriteAuthorities(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
+	b.keepsSessions(b.plans.hasSessions())
 	next := make(map[string]*cluster, len(cfg.Clusters))
 	for i, cc := range cfg.Clusters {
 		c := b.clusters[cc.Name]

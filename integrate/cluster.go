@@ -62,6 +62,7 @@ type clusterView struct {
 	refused error                 // by the circuit breaker; a status
 	picks   []balancer.PickResult // by endpoint index
 	renamed []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
+	hosts   *hosts                // for sessions; nil if there are none
 	// sleepers are what an RPC may wake, by endpoint index; nil if endpoints
 	// connect by themselves.
 	sleepers []sleeper
@@ -171,6 +172,9 @@ func (c *cluster) refresh() {
 		c.view.groups = p.groups
 		if c.lb.rewrites {
 			c.rename(p)
+		}
+		if c.lb.sessions && !p.delegates() {
+			c.view.hosts = findHosts(p)
 		}
 		c.view.drops, c.view.refused = p.leaf.rejections()
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index

@@ -140,7 +140,8 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 //     regular expression or by part of a service's name (the others are in the
 //     service config that the resolver gives to gRPC), and any timeouts and
 //     retries of RPCs made before the channel had its first configuration;
-//   - HTTP filters such as fault injection;
+//   - HTTP filters: fault injection, session affinity, and those of
+//     [RegisterHTTPFilter];
 //   - that an RPC's retries stay on the cluster of its first attempt.
 //
 // The options may be used for several channels. The interceptors are behind

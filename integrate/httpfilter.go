@@ -94,6 +94,8 @@ func filterType(message string) *resource.FilterType {
 type interceptor struct {
 	unary  grpc.UnaryClientInterceptor
 	stream grpc.StreamClientInterceptor
+	// session says that it is stateful session affinity, which picks take part in.
+	session bool
 }
 
 // interceptorFor returns what a filter instance does to the RPCs of a route and
@@ -115,8 +117,13 @@ func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster
 	}
 	if registered := filterOf(f.Type); registered != nil {
 		in.unary, in.stream = registered.Intercept(f.Config, override)
-	} else if fault, isFault := configOr(f.Config, override).(*resource.Fault); isFault {
-		in = injector(fault)
+	} else {
+		switch cfg := configOr(f.Config, override).(type) {
+		case *resource.Fault:
+			in = injector(cfg)
+		case *resource.Session:
+			in = affinity(cfg, r)
+		}
 	}
 	return in, in.unary != nil || in.stream != nil
 }

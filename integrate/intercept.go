@@ -29,6 +29,8 @@ type rpc struct {
 	route   int32 // while plans are in force
 	cluster int32 // where it was when the route was chosen
 	name    string
+	// session is the RPC's session, if it may have one (A55).
+	session *session
 	// final says that a pick ended the RPC, which is then not to be retried.
 	final atomic.Bool
 }
@@ -51,16 +53,24 @@ func (c *rpc) clusterIn(s *published) int32 {
 	return int32(slices.IndexFunc(clusters, func(cc *picker.Cluster) bool { return cc.Name == c.name }))
 }
 
-// pick picks from the RPC's cluster. If an update has taken that away since the
-// route was chosen, the RPC takes the route that it would take now; if only the
-// routes have changed, what that route says besides the cluster counts.
-func (c *rpc) pick(s *published, info balancer.PickInfo, r uint64) picker.Result {
-	cluster, route := c.clusterIn(s), c.route
-	if cluster < 0 {
-		return s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
-	}
+// place returns the route and the cluster that the RPC's picks from a snapshot
+// are for. If an update has taken the cluster away since the route was chosen it
+// is -1; if only the routes have changed, what the route says besides the cluster
+// is that of the route which the RPC would take now.
+func (c *rpc) place(s *published, info balancer.PickInfo, r uint64) (route, cluster int32) {
+	route, cluster = c.route, c.clusterIn(s)
 	if s.plans != c.plans {
 		route, _, _ = s.snapshot.Match(info.Ctx, info.FullMethodName, r)
+	}
+	return route, cluster
+}
+
+// pick picks from the RPC's cluster, or from what the RPC's route would be now if
+// there is no such cluster any more.
+func (c *rpc) pick(s *published, info balancer.PickInfo, r uint64) picker.Result {
+	route, cluster := c.place(s, info, r)
+	if cluster < 0 {
+		return s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
 	}
 	return s.snapshot.PickCluster(info.Ctx, route, cluster, r)
 }

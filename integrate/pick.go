@@ -55,18 +55,24 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	if s.snapshot.NeedsRandom() {
 		r = rand.Uint64()
 	}
-	var res picker.Result
-	call := s.routed(info)
-	if call != nil {
-		res = call.pick(s, info, r)
-	} else {
-		res = s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
+	if call := s.routed(info); call != nil {
+		return p.pickFor(info, s, call, r)
 	}
+	res := s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
 	if res.Outcome == picker.Picked && !s.rewrites {
 		return s.clusters[res.Cluster].picks[res.Index], nil
 	}
-	result, err := p.other(info, s, res, r)
-	if err != nil && call != nil {
+	return p.other(info, s, res, r)
+}
+
+// pickFor picks for an RPC whose route was chosen by an interceptor.
+func (p *stablePicker) pickFor(info balancer.PickInfo, s *published, call *rpc, r uint64) (result balancer.PickResult, err error) {
+	if call.session != nil {
+		result, err = p.pickForSession(info, s, call)
+	} else {
+		result, err = p.other(info, s, call.pick(s, info, r), r)
+	}
+	if err != nil {
 		call.refused(err)
 	}
 	return result, err

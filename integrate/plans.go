@@ -14,6 +14,7 @@ type rpcPlan struct {
 	timeout time.Duration       // 0 is none
 	retry   *picker.RetryPolicy // nil is none
 	filters []interceptor
+	session bool // one of the filters is stateful session affinity
 }
 
 // plans says what interceptors do for each route of a target. Only routes that
@@ -77,6 +78,7 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, exp
 	for i := range cfg.Filters {
 		if in, ok := interceptorFor(&cfg.Filters[i], r, c); ok {
 			p.filters = append(p.filters, in)
+			p.session = p.session || in.session
 		}
 	}
 	if !expressed {

@@ -100,7 +100,7 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 	for i, cc := range b.cfg.Clusters {
 		c := b.clusters[cc.Name]
 		status := c.status()
-		helps = helps || c.dirty && (status == picker.TransientFailure || c.choosy() || status == picker.Ready && !c.serving)
+		helps = helps || c.dirty && (status == picker.TransientFailure || c.choosy() || b.sessions || status == picker.Ready && !c.serving)
 		c.refresh()
 		c.serving = serves(status)
 		next.clusters[i], states[i], served.Clusters[i] = c.view, c.state, c.served

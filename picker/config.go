@@ -47,11 +47,19 @@ type Leaf struct {
 	Drops       []Drop // EDS drop_overloads, in list order
 	Load        LoadReporting
 	Outlier     *OutlierDetection // nil: off (A50)
+	Override    OverrideHosts     // picks ignore it
 
 	Priorities []Priority // by priority, no gaps; empty when EDS has no endpoints
 	// Note explains an empty or stale leaf ("EDS resource x: not found"); it
 	// is quoted in the errors of RPCs that fail for lack of an endpoint (A74).
 	Note error
+}
+
+// OverrideHosts says which endpoints session affinity may send RPCs to (A55). The
+// zero value is A55's default: those of health Healthy.
+type OverrideHosts struct {
+	NotHealthy bool // none of health Healthy
+	Draining   bool // those of health Draining
 }
 
 // LoadReporting is a cluster's lrs_server setting.

@@ -168,6 +168,7 @@ func newLeaf(of madeOf, note error) *picker.Leaf {
 		Policy:      c.Policy,
 		MaxRequests: c.MaxRequests,
 		Outlier:     c.Outlier,
+		Override:    c.Override,
 		Note:        note,
 	}
 	if c.Kind == resource.ClusterEDS {

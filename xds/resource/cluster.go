@@ -22,6 +22,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		LoadReporting: m.GetLrsServer() != nil,
 		Metrics:       metrics(m.GetLrsReportEndpointMetrics()),
 		Outlier:       outlierDetection(m.GetOutlierDetection(), p.dot("outlier_detection")),
+		Override:      overrideHosts(m),
 	}
 	aggregate := new(aggregatev3.ClusterConfig)
 	switch t := m.GetClusterDiscoveryType().(type) {

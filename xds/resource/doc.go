@@ -49,11 +49,10 @@
 // Fields that no gRFC names are ignored (A27-UNK-1). A few decisions:
 //
 //   - A Listener without api_listener is valid, and marked as a socket listener.
-//   - The stateful session filter (A55) is accepted without effect, even where
-//     it is required. Fault injection is decoded, and applied by whoever
-//     intercepts RPCs.
-//   - A filter that is disabled, or that a route disables, counts as one that
-//     injects nothing.
+//   - A stateful session filter (A55) whose state is not in a cookie has no
+//     effect, even where it is required. Filters are decoded here, and applied
+//     by whoever intercepts RPCs.
+//   - Of HTTP filters beyond those of this package Options.Filter knows the rules.
 //   - The transport_socket of a cluster, and what is in it, is ignored: it is for
 //     channels with xDS credentials only (A29), and there are none of these yet.
 //   - Routes that no RPC can match, or whose action gRPC does not know, are left

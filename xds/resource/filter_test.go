@@ -69,6 +69,7 @@ func TestFilters(t *testing.T) {
 	none := &Fault{MaxActive: math.MaxUint32}
 	want := []picker.Filter{
 		{Name: "a", Type: faultType, Config: none},
+		{Name: "d", Type: builtin[2].config, Config: &Session{}},
 		{Name: "e", Type: faultType, Config: &Fault{MaxActive: 3, Delay: &FaultDelay{Fixed: time.Second, Chance: Percentage{500000, 10000}}}},
 		{Name: "f", Type: faultType, Config: none},
 		{Name: "g", Type: faultType, Config: &Fault{MaxActive: math.MaxUint32, Abort: &FaultAbort{Code: 3, Chance: Percentage{0, 1e4}}}, Disabled: true},
@@ -139,6 +140,8 @@ func TestOverrides(t *testing.T) {
 			o := v.(FilterOverride)
 			if f, ok := o.Config.(*Fault); ok && o.Type == faultType {
 				out[name] = f.Abort.Code
+			} else if s, ok := o.Config.(*Session); ok && o.Type == builtin[2].config {
+				out[name] = *s
 			} else {
 				out[name] = o
 			}
@@ -150,12 +153,48 @@ func TestOverrides(t *testing.T) {
 		want string
 	}{
 		{routes[0].Overrides, "map[a:1 b:2]"},
-		{routes[1].Overrides, "map[a:1 b:3 f:{ <nil> true} g:{ <nil> false}]"},
+		{routes[1].Overrides, "map[a:1 b:3 d:{  0s} f:{ <nil> true} g:{ <nil> false}]"},
 		{routes[1].Clusters[0].Overrides, "map[a:4]"},
 		{routes[1].Clusters[1].Overrides, "map[]"},
 	} {
 		if got := text(tt.got); got != tt.want {
 			t.Errorf("overrides are %s, want %s", got, tt.want)
+		}
+	}
+}
+
+// TestSession: A55. A state that is not in a cookie has no effect; it is no reason
+// to refuse a listener.
+func TestSession(t *testing.T) {
+	const url = "type.googleapis.com/envoy.extensions."
+	state := func(typ, rest string) string {
+		return `"sessionState": {"name": "s", "typedConfig": {"@type": "` + url + typ + `"` + rest + `}}`
+	}
+	cookie := func(c string) string {
+		return state("http.stateful_session.cookie.v3.CookieBasedSessionState", `, "cookie": {`+c+`}`)
+	}
+	for config, want := range map[string]Session{
+		cookie(`"name": "c", "path": "/p", "ttl": "120s"`): {"c", "/p", 2 * time.Minute},
+		cookie(`"name": "c"`):                              {"c", "/", 0},
+		state("filters.http.router.v3.Router", ""):         {},
+		``: {},
+	} {
+		if config != "" {
+			config = ", " + config
+		}
+		filters := decodeFilters(t, `{"name": "s", "typedConfig": {"@type": "type.googleapis.com/`+builtin[2].config+`"`+config+`}}`)
+		if !reflect.DeepEqual(filters[0].Config, &want) {
+			t.Errorf("%s: %+v, want %+v", config, filters[0].Config, want)
+		}
+	}
+	for config, want := range map[string]string{
+		cookie(``):                          "cookie.name: must not be empty",
+		cookie(`"name": "c", "ttl": "-1s"`): "cookie.ttl: must not be negative",
+	} {
+		_, err := Decode(ListenerType, fromJSON(t, ListenerType, `{"name": "l", "apiListener": {"apiListener": {`+hcmURL+`, `+rds+`, "httpFilters": [
+			{"name": "s", "typedConfig": {"@type": "type.googleapis.com/`+builtin[2].config+`", `+config+`}}, `+router+`]}}}`), Options{})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v, want %q", config, err, want)
 		}
 	}
 }

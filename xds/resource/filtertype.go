@@ -38,12 +38,11 @@ const (
 var builtin = []filterType{
 	{config: routerType},
 	{config: faultType, override: faultType, parseConfig: parseFault, parseOverride: parseFault},
-	// Stateful session affinity (A55) is accepted without effect. Istio sends
-	// the filter as required to services that want it, and an RPC that goes to
-	// any endpoint is better than a channel that fails.
 	{
 		config:   "envoy.extensions.filters.http.stateful_session.v3.StatefulSession",
 		override: "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",
+
+		parseConfig: parseSession, parseOverride: parseSessionOverride,
 	},
 	// A filter of servers. Routes are for both sides, so a client has to accept
 	// what routes say to it (A39).
