@@ -219,6 +219,9 @@ func (c *cluster) failure() error {
 	if note := p.leaf.cfg.Note; note != nil {
 		msg += fmt.Sprintf(" (%v)", note)
 	}
+	if n := p.ejected(); n > 0 {
+		msg += fmt.Sprintf("; %d of its endpoints are ejected as outliers", n)
+	}
 	if p.leaf.lastErr != nil {
 		msg += fmt.Sprintf("; latest connection error: %v", p.leaf.lastErr)
 	}

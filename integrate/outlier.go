@@ -100,6 +100,16 @@ func (l *leaf) sweep(b *lb) {
 	b.publishSoon()
 }
 
+// ejected returns how many endpoints are ejected: O(endpoints).
+func (p *priority) ejected() (n int) {
+	for e := range p.endpoints {
+		if e.Ejected {
+			n++
+		}
+	}
+	return n
+}
+
 // endpoints visits the endpoints of all priorities.
 func (l *leaf) endpoints(yield func(*endpoint) bool) {
 	for _, p := range l.priorities {

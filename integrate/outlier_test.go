@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -133,8 +134,8 @@ func TestEjectedPriority(t *testing.T) {
 		b.load(t, 40, 3)
 		time.Sleep(10 * time.Second) // 21 s
 		b.flush()
-		if _, err := b.pick(); err == nil || errors.Is(err, balancer.ErrNoSubConnAvailable) {
-			t.Errorf("Pick() with all endpoints ejected = %v, want an error", err)
+		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "1 of its endpoints are ejected") {
+			t.Errorf("Pick() with all endpoints ejected = %v, want an error that says so", err)
 		}
 		time.Sleep(10 * time.Second) // 31 s
 		wantPick(t, b, 1, 2)
