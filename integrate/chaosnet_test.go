@@ -255,7 +255,11 @@ func (w *wire) Close() error {
 		byClient := !w.broken && w.n.held(w.addr) == nil
 		w.mu.Unlock()
 		w.n.mu.Lock()
-		delete(w.n.conns[w.who+" "+w.addr], w)
+		pair := w.who + " " + w.addr
+		delete(w.n.conns[pair], w)
+		if len(w.n.conns[pair]) == 0 {
+			delete(w.n.conns, pair)
+		}
 		w.n.mu.Unlock()
 		if w.n.onEnd != nil {
 			w.n.onEnd(w.who, w.addr, w.opened, byClient)

@@ -20,6 +20,7 @@ import (
 // plan is a configuration in a scenario's terms. It is not changed once pushed.
 type plan struct {
 	number   int
+	silent   bool              // without load reports
 	routed   map[string]uint32 // weights of the clusters that RPCs go to
 	clusters map[string]*clusterPlan
 }
@@ -64,7 +65,7 @@ func (p *plan) String() string {
 }
 
 func (p *plan) clone() *plan {
-	q := &plan{number: p.number + 1, routed: maps.Clone(p.routed), clusters: map[string]*clusterPlan{}}
+	q := &plan{number: p.number + 1, silent: p.silent, routed: maps.Clone(p.routed), clusters: map[string]*clusterPlan{}}
 	for name, c := range p.clusters {
 		d := *c
 		d.endpoints = slices.Clone(c.endpoints)
@@ -117,7 +118,10 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 	r.Routes = append(r.Routes, xdstest.RouteConfig(service, route))
 	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
 		c := p.clusters[name]
-		opts := []xdstest.ClusterOption{xdstest.LoadReports(), xdstest.MaxRequests(c.breaker)}
+		opts := []xdstest.ClusterOption{xdstest.MaxRequests(c.breaker)}
+		if !p.silent {
+			opts = append(opts, xdstest.LoadReports())
+		}
 		switch c.policy {
 		case leastRequest:
 			opts = append(opts, xdstest.LeastRequest(2))
