@@ -90,6 +90,44 @@ func TestRejectionLoop(t *testing.T) {
 	})
 }
 
+// TestRejectionRepeated is TestRejectionLoop step by step.
+func TestRejectionRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		h.watch("svc")
+		bad := listenerTo("svc", "")
+		nacks := func(want int) {
+			t.Helper()
+			if _, n, _ := cp.counts(lds); n != want {
+				t.Errorf("%d NACKs, want %d", n, want)
+			}
+		}
+		cp.send(lds, "1", bad)
+		nacks(1)
+		cp.send(lds, "1", bad) // the same again: later
+		nacks(1)
+		cp.send(lds, "1", bad)
+		nacks(1)
+		advance(time.Second)
+		nacks(2)
+		advance(time.Minute)
+		nacks(2)
+		cp.send(lds, "1", bad)
+		h.watch("other") // a request that carries it
+		nacks(3)
+		advance(time.Minute)
+		nacks(3)
+		cp.send(lds, "2", bad) // another version: at once
+		nacks(4)
+		cp.send(lds, "3", listenerTo("svc", "r"))
+		if acks, _, _ := cp.counts(lds); acks != 1 {
+			t.Errorf("%d ACKs, want 1", acks)
+		}
+		cp.send(lds, "2", bad) // what was accepted meanwhile ends the repetition
+		nacks(5)
+	})
+}
+
 // TestA57Outage: a control plane that is away for an hour takes nothing with it,
 // and what it says when it is back counts (A57).
 func TestA57Outage(t *testing.T) {

@@ -1,0 +1,99 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"net"
+)
+
+// Dial connects to the server; it is made for grpc.WithContextDialer and pays no
+// attention to the address.
+func (s *Scripted) Dial(ctx context.Context, _ string) (net.Conn, error) {
+	s.mu.Lock()
+	refusal, hanging := s.refusal, s.hanging
+	s.mu.Unlock()
+	switch {
+	case refusal != nil:
+		return nil, refusal
+	case hanging:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case s.memory == nil:
+		var d net.Dialer
+		return d.DialContext(ctx, s.opts.Listener.Addr().Network(), s.opts.Listener.Addr().String())
+	}
+	return s.memory.DialContext(ctx)
+}
+
+// Refuse breaks all connections, and makes Dial fail with err and other new
+// connections break at once. A nil err ends that, and Hang.
+func (s *Scripted) Refuse(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal, s.hanging = err, false
+	if err != nil {
+		for conn := range s.conns {
+			_ = conn.Close()
+		}
+		clear(s.conns)
+	}
+}
+
+// Hang makes new connections neither work nor fail, like a server behind a
+// firewall.
+func (s *Scripted) Hang() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal, s.hanging = nil, true
+}
+
+// Conns returns how many connections were accepted and are not known to be
+// broken.
+func (s *Scripted) Conns() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// scriptedListener passes on the connections that s has no other plans for.
+type scriptedListener struct {
+	net.Listener
+	s *Scripted
+}
+
+func (l scriptedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		l.s.mu.Lock()
+		refused, hanging := l.s.refusal != nil, l.s.hanging
+		if !refused {
+			l.s.conns[conn] = true
+		}
+		l.s.mu.Unlock()
+		l.s.events.notify()
+		switch {
+		case refused:
+			_ = conn.Close()
+		case !hanging:
+			return scriptedConn{conn, l.s}, nil
+		}
+	}
+}
+
+// scriptedConn is a connection that is forgotten when it is closed.
+type scriptedConn struct {
+	net.Conn
+	s *Scripted
+}
+
+func (c scriptedConn) Close() error {
+	c.s.mu.Lock()
+	delete(c.s.conns, c.Conn)
+	c.s.mu.Unlock()
+	return c.Conn.Close()
+}
