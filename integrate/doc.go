@@ -34,6 +34,23 @@
 // Its Done is bound to the endpoint when the endpoint is created; it holds no
 // snapshot, so that a stream that lasts for days keeps no old ring alive (D9).
 //
+// # What routes say besides
+//
+// Timeouts and retries go into gRPC's service config where it can say them
+// (methodconfig.go). The rest is for interceptors: they match the route, and what
+// they find travels with the RPC's context to its picks.
+//
+//	link.go        how an interceptor finds its channel's LB policy
+//	plans.go       what is to be done for each route, made when routes change
+//	intercept.go   UnaryInterceptor, StreamInterceptor
+//	retry.go       retries (A44)
+//	httpfilter.go  HTTP filters (A39), also those of users
+//	fault.go       fault injection (A33)
+//	session.go     session affinity (A55, A60): cookies; override.go: picks
+//	authority.go   authority rewriting (A81), which takes no interceptor
+//
+// COVERAGE.md has the requirements and their tests.
+//
 // # What endpoints say of themselves
 //
 // Three things happen by the clock rather than by an update or a SubConn's state:
@@ -91,6 +108,6 @@
 // endpoints. Flattened, a pick is a walk over slices of one snapshot, route
 // and cluster cannot disagree (D6), and a change is diffed once.
 //
-// Sources: gRFC A27, A28, A32, A50, A51, A56, A58, A61, A75, A114, A115; requirements are cited by id in
-// the code.
+// Sources: gRFC A27, A28, A31, A32, A33, A39, A44, A50, A51, A55, A56, A58, A60, A61,
+// A75, A81, A114, A115; requirements are cited by id in the code.
 package integrate

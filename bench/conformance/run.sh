@@ -32,6 +32,8 @@ chmod -R u+w "$tree"
 grep -rl '"localhost"' "$tree"/{test/xds,internal/testutils/xds,balancer/ringhash,internal/xds} --include='*.go' |
 	xargs -r sed -i 's/"localhost"/"127.0.0.1"/g'
 sed -i 's/^func EndpointResourceWithOptions(opts EndpointOptions).*{$/&\n\tif opts.Host == "" {\n\t\topts.Host = "127.0.0.1"\n\t}/' "$tree/internal/testutils/xds/e2e/clientresources.go"
+# By A75 a leaf's policy counts, not the aggregate's; grpc-go's test says so itself.
+sed -i '/^func (s) TestRingHash_AggregateClusterFallBackFromRingHashAtStartup/,/^}/s/^\(\t*\)ServiceName: \(primary\|secondary\)ServiceName,$/&\n\1Policy: e2e.LoadBalancingPolicyRingHash,/' "$tree/balancer/ringhash/ringhash_e2e_test.go"
 cp "$here/shim.go.txt" "$tree/internal/xds/resolver/zz_shim.go"
 cd "$tree"
 go mod edit -require=github.com/xdslb/xdslb@v0.0.0 -replace=github.com/xdslb/xdslb="$checkout"
