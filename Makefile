@@ -60,6 +60,14 @@ chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual tim
 bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.
 	@$(GO) run ./bench/cmd/scoreboard -bench '$(BENCH)' -count $(COUNT)
 
+.PHONY: bench-record
+bench-record: ## Record a run for the READMEs. Have the machine to yourself.
+	@$(GO) run ./bench/cmd/scoreboard -count 3 -o bench/testdata/baseline.txt
+
+.PHONY: readme
+readme: ## Write the tables of README.md and bench/README.md from the recorded run.
+	@$(GO) run ./bench/cmd/readme
+
 .PHONY: bench-report
 bench-report: ## A page with plots in bench/out: costs, shares, latencies, what happens during failures.
 	@mkdir -p bench/out

@@ -10,6 +10,10 @@
 //	benchstat -col /impl
 //
 // puts the implementations side by side. impl=ours is this module, impl=stock
-// is google.golang.org/grpc/xds, impl=round_robin is grpc-go's round_robin over a
-// static list, without any xDS: the floor.
+// is google.golang.org/grpc/xds and grpc-go's public policies, impl=round_robin
+// is grpc-go's round_robin over a static list, without any xDS: the floor.
+// README.md has the others, the method, and what is known about noise.
+//
+// Benchmarks that need a look inside gRPC's channel are in bench/inside and run
+// by make bench only.
 package bench

@@ -45,17 +45,17 @@ func (s *samples) add(round int, r *record.Result) {
 
 // A verdict compares two versions of a benchmark.
 type verdict struct {
-	base, head             float64 // ns/op, lower quartiles
+	base, head             float64 // ns/op, lower deciles
 	p                      float64 // of head being no slower
 	baseAllocs, headAllocs float64
 	slower, allocates      bool
 }
 
-// judge compares. The lower quartile stands for a version, since whatever else
+// judge compares. The lower decile stands for a version, since whatever else
 // the machine does only ever adds to a time; the test looks at all samples.
 func judge(base, head *samples) verdict {
 	v := verdict{
-		base: quantile(base.ns, .25), head: quantile(head.ns, .25), p: slower(base.ns, head.ns),
+		base: quantile(base.ns, .1), head: quantile(head.ns, .1), p: slower(base.ns, head.ns),
 		baseAllocs: slices.Min(base.allocs), headAllocs: slices.Min(head.allocs),
 	}
 	v.slower = v.p < significance && v.head > v.base*leastRatio && v.head > v.base+leastNs

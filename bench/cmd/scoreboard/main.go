@@ -9,6 +9,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, o options) error {
+func run(ctx context.Context, o options) (err error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return err
@@ -64,21 +65,19 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	var log bytes.Buffer
+	describe(ctx, &log, o) // before the record changes the tree
 	out := io.Writer(&log)
 	if o.out != "" {
 		f, err := os.Create(o.out)
 		if err != nil {
 			return err
 		}
-		defer func() { _ = f.Close() }() // the check is below
+		defer func() { err = errors.Join(err, f.Close()) }()
+		if _, err := f.Write(log.Bytes()); err != nil {
+			return err
+		}
 		out = io.MultiWriter(&log, f)
-		defer func() {
-			if err := f.Sync(); err != nil {
-				fmt.Fprintln(os.Stderr, "scoreboard:", err)
-			}
-		}()
 	}
-	describe(ctx, out, o)
 	progress := &ticker{w: os.Stderr}
 	for _, p := range passes(o) {
 		args := []string{"test", "-run", "^$", "-bench", p.pattern, "-benchmem", "-benchtime", o.time, "-timeout", "60m",
