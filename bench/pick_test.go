@@ -14,7 +14,6 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/tap"
-	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 var pickScenarios = []scenario{
@@ -24,9 +23,6 @@ var pickScenarios = []scenario{
 	{name: "weighted/n=30", localities: 3, perLocality: 10, weighted: true},
 	{name: "20routes/n=30", localities: 3, perLocality: 10, routes: 20},
 }
-
-// ringScenario is DESIGN.md's row of ring_hash.
-var ringScenario = scenario{name: "ring/n=1000", localities: 1, perLocality: 1000, policy: xdstest.RingHash(4096, 4096), hashed: true}
 
 // BenchmarkPick is DESIGN.md's first figure as far as public API reaches: what
 // the LB policy's picker does for one RPC, and its Done. full has load reports,
