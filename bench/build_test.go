@@ -29,12 +29,14 @@ func BenchmarkRing(b *testing.B) {
 		size := uint64(n)
 		b.Run(fmt.Sprintf("impl=ours/op=build/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			defer charge(b)()
 			for b.Loop() {
 				must(b, func() (*ringhash.Ring, error) { return ringhash.New(hosts, size, size, ringhash.XXH64) })
 			}
 		})
 		b.Run(fmt.Sprintf("impl=ours_xxh3/op=build/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			defer charge(b)()
 			for b.Loop() {
 				must(b, func() (*ringhash.Ring, error) { return ringhash.New(hosts, size, size, ringhash.XXH3) })
 			}
@@ -44,12 +46,14 @@ func BenchmarkRing(b *testing.B) {
 			b.ReportAllocs()
 			list := [][]ringhash.Host{other, hosts}
 			r := ring
+			defer charge(b)()
 			for i := 0; b.Loop(); i++ {
 				r = must(b, func() (*ringhash.Ring, error) { return r.Update(list[i%2]) })
 			}
 		})
 		hashes := randomHashes()
 		b.Run(fmt.Sprintf("impl=ours/op=pick/n=%d", n), func(b *testing.B) {
+			defer charge(b)()
 			for i := 0; b.Loop(); i++ {
 				sink += ring.Pick(hashes[i%len(hashes)])
 			}
@@ -60,6 +64,7 @@ func BenchmarkRing(b *testing.B) {
 		newRing := stock.ring(addresses(ringHosts))
 		b.Run(fmt.Sprintf("impl=stock/op=build/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			defer charge(b)()
 			for b.Loop() {
 				newRing(size)
 			}
@@ -67,12 +72,14 @@ func BenchmarkRing(b *testing.B) {
 		// gRPC's ring is built anew when a host changes.
 		b.Run(fmt.Sprintf("impl=stock/op=change/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			defer charge(b)()
 			for b.Loop() {
 				newRing(size)
 			}
 		})
 		pick := newRing(size)
 		b.Run(fmt.Sprintf("impl=stock/op=pick/n=%d", n), func(b *testing.B) {
+			defer charge(b)()
 			for i := 0; b.Loop(); i++ {
 				sink += len(pick(hashes[i%len(hashes)]))
 			}
@@ -89,12 +96,14 @@ func BenchmarkMaglev(b *testing.B) {
 		}
 		b.Run(fmt.Sprintf("impl=ours/op=build/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			defer charge(b)()
 			for b.Loop() {
 				must(b, func() (*ringhash.Maglev, error) { return ringhash.NewMaglev(hosts, uint64(n), ringhash.XXH64) })
 			}
 		})
 		table := must(b, func() (*ringhash.Maglev, error) { return ringhash.NewMaglev(hosts, uint64(n), ringhash.XXH64) })
 		b.Run(fmt.Sprintf("impl=ours/op=pick/n=%d", n), func(b *testing.B) {
+			defer charge(b)()
 			for i := 0; b.Loop(); i++ {
 				sink += table.Pick(hashes[i%len(hashes)])
 			}
@@ -114,6 +123,7 @@ func BenchmarkWeighted(b *testing.B) {
 		run := func(name string, do func()) {
 			b.Run(fmt.Sprintf("%s/n=%d", name, n), func(b *testing.B) {
 				b.ReportAllocs()
+				defer charge(b)()
 				for b.Loop() {
 					do()
 				}
@@ -148,6 +158,7 @@ func BenchmarkSnapshot(b *testing.B) {
 			b.Run(fmt.Sprintf("impl=ours/policy=%s/n=%d", p.name, n), func(b *testing.B) {
 				k := newKernel(b, 5, n, "random", p.ours)
 				b.ReportAllocs()
+				defer charge(b)()
 				for b.Loop() {
 					k.flip(b)
 				}

@@ -30,6 +30,7 @@ func BenchmarkDecode(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(len(first)))
 				values := [][]byte{first, second}
+				defer charge(b)()
 				for i := 0; b.Loop(); i++ {
 					decode(values[i%2])
 				}

@@ -56,6 +56,7 @@ func BenchmarkEDF(b *testing.B) {
 func spin(b *testing.B, do func()) {
 	b.ReportAllocs()
 	b.ResetTimer()
+	defer charge(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		for pb.Next() {
 			do()

@@ -33,6 +33,7 @@ func BenchmarkHot(b *testing.B) {
 		}
 		p.Info.Ctx = context.WithoutCancel(p.Info.Ctx)
 		b.ReportAllocs()
+		defer charge(b)()
 		for b.Loop() {
 			_ = p.Do() // one in a million is dropped
 		}
@@ -46,6 +47,7 @@ func BenchmarkHot(b *testing.B) {
 			k.build(b)
 			ctx := b.Context()
 			b.ReportAllocs()
+			defer charge(b)()
 			for b.Loop() {
 				var r uint64
 				if k.snapshot.NeedsRandom() {
@@ -60,6 +62,7 @@ func BenchmarkHot(b *testing.B) {
 	b.Run("op=edf", func(b *testing.B) {
 		s := must(b, func() (*edf.Schedule, error) { return edf.NewSchedule(skewed(1000, "random"), 1<<40) })
 		b.ReportAllocs()
+		defer charge(b)()
 		for b.Loop() {
 			sink += s.Next()
 		}
@@ -68,6 +71,7 @@ func BenchmarkHot(b *testing.B) {
 		r := must(b, func() (*ringhash.Ring, error) { return ringhash.New(hashHosts(1000), 4096, 4096, ringhash.XXH64) })
 		hashes := randomHashes()
 		b.ReportAllocs()
+		defer charge(b)()
 		for i := 0; b.Loop(); i++ {
 			sink += r.Pick(hashes[i%len(hashes)])
 		}

@@ -35,6 +35,7 @@ func BenchmarkMatch(b *testing.B) {
 		ctx := b.Context()
 		b.Run(fmt.Sprintf("impl=ours/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			defer charge(b)()
 			for i := 0; b.Loop(); i++ {
 				route, _, _ := k.snapshot.Match(ctx, calls[i%len(calls)], 0)
 				sink += int(route)
@@ -42,6 +43,7 @@ func BenchmarkMatch(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("impl=scan/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
+			defer charge(b)()
 			for i := 0; b.Loop(); i++ {
 				for r := range methods {
 					if strings.Compare(methods[r], calls[i%len(calls)]) == 0 {

@@ -46,6 +46,7 @@ func BenchmarkPick(b *testing.B) {
 				p.Info.Ctx = plain(p.Info.Ctx)
 				b.ReportAllocs()
 				b.ResetTimer()
+				defer charge(b)()
 				b.RunParallel(func(pb *testing.PB) {
 					done := balancer.DoneInfo{BytesSent: true, BytesReceived: true}
 					for pb.Next() {

@@ -95,6 +95,7 @@ func measureKernel(b *testing.B, k *kernel) {
 	ctxs := sessions()
 	b.ReportAllocs()
 	b.ResetTimer()
+	defer charge(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		s := k.snapshot
 		for i := rand.Uint32(); pb.Next(); i++ {
@@ -114,6 +115,7 @@ func measurePicker(b *testing.B, p balancer.Picker) {
 	ctxs := sessions()
 	b.ReportAllocs()
 	b.ResetTimer()
+	defer charge(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		info := balancer.PickInfo{FullMethodName: method}
 		for i := rand.Uint32(); pb.Next(); i++ {

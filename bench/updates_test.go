@@ -77,6 +77,7 @@ func BenchmarkPickUpdates(b *testing.B) {
 func mix(b *testing.B, percent uint32, pick, update func()) {
 	b.ReportAllocs()
 	b.ResetTimer()
+	defer charge(b)()
 	b.RunParallel(func(pb *testing.PB) {
 		rng := newRand()
 		for pb.Next() {

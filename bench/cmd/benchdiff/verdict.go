@@ -33,9 +33,14 @@ type samples struct {
 	allocs []float64
 }
 
-// add takes a measurement made in a round; rounds come in order.
+// add takes a measurement made in a round; rounds come in order. Processor time
+// counts, if the benchmark has it, since that goes on only while the process
+// runs.
 func (s *samples) add(round int, r *record.Result) {
-	ns, _ := r.Value("ns/op")
+	ns, ok := r.Value("cpu-ns/op")
+	if !ok {
+		ns, _ = r.Value("ns/op")
+	}
 	allocs, _ := r.Value("allocs/op")
 	if len(s.ns) == round {
 		s.ns, s.allocs = append(s.ns, ns), append(s.allocs, allocs)

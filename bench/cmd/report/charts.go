@@ -70,13 +70,13 @@ func costs(rec *record.Record) []template.HTML {
 		by       string // the parameter that is the label
 		only     string // a parameter, "n=1000", that results must have
 	}{
-		{plot.Chart{Title: "An RPC from the call to its connection, in gRPC's channel", Y: "ns", Log: true}, "Select", "ns/op", "case", ""},
-		{plot.Chart{Title: "Pick among 1000 endpoints, by policy and peer", Y: "ns", Log: true}, "Policy", "ns/op", "policy", "n=1000"},
-		{plot.Chart{Title: "Pick from a weighted sequence of 1000", Y: "ns", Log: true}, "EDF", "ns/op", "skew", "n=1000"},
-		{plot.Chart{Title: "Pick by ring hash, by percent of endpoints down", Y: "ns", Log: true}, "PickDown", "ns/op", "down", ""},
-		{plot.Chart{Title: "Build of a ring of 1000 hosts, by entries", Y: "ns", Log: true}, "Ring", "ns/op", "n", "op=build"},
+		{plot.Chart{Title: "An RPC from the call to its connection, in gRPC's channel", Y: "ns of CPU", Log: true}, "Select", "cpu-ns/op", "case", ""},
+		{plot.Chart{Title: "Pick among 1000 endpoints, by policy and peer", Y: "ns of CPU", Log: true}, "Policy", "cpu-ns/op", "policy", "n=1000"},
+		{plot.Chart{Title: "Pick from a weighted sequence of 1000", Y: "ns of CPU", Log: true}, "EDF", "cpu-ns/op", "skew", "n=1000"},
+		{plot.Chart{Title: "Pick by ring hash, by percent of endpoints down", Y: "ns of CPU", Log: true}, "PickDown", "cpu-ns/op", "down", ""},
+		{plot.Chart{Title: "Build of a ring of 1000 hosts, by entries", Y: "ns of CPU", Log: true}, "Ring", "cpu-ns/op", "n", "op=build"},
 		{plot.Chart{Title: "EDS update that changes one weight, by endpoints; none is the control plane's part", Y: "µs of CPU", Log: true}, "EDSUpdate", "cpu-µs/op", "n", "change=weight"},
-		{plot.Chart{Title: "Decode and validate an EDS resource, by endpoints", Y: "ns", Log: true}, "Decode", "ns/op", "n", "change=all"},
+		{plot.Chart{Title: "Decode and validate an EDS resource, by endpoints", Y: "ns of CPU", Log: true}, "Decode", "cpu-ns/op", "n", "change=all"},
 		{plot.Chart{Title: "Start-up of a target, by endpoints", Y: "ms of CPU", Log: true}, "Startup", "cpu-ms/op", "n", ""},
 		{plot.Chart{Title: "Held for each endpoint, without connections", Y: "bytes"}, "Startup", "B/endpoint", "n", ""},
 	} {

@@ -13,8 +13,8 @@ import (
 
 func TestRender(t *testing.T) {
 	rec, err := record.Read(strings.NewReader(`cpu: A <fast> one
-BenchmarkPolicy/impl=ours/policy=ring_hash/n=1000-2 1 50 ns/op 0 allocs/op
-BenchmarkPolicy/impl=stock/policy=ring_hash/n=1000-2 1 500 ns/op 4 allocs/op
+BenchmarkPolicy/impl=ours/policy=ring_hash/n=1000-2 1 50 cpu-ns/op 0 allocs/op
+BenchmarkPolicy/impl=stock/policy=ring_hash/n=1000-2 1 500 cpu-ns/op 4 allocs/op
 `))
 	if err != nil {
 		t.Fatal(err)
