@@ -1,0 +1,94 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/xdslb/xdslb/bench/record"
+)
+
+// figures looks measurements up in a record.
+type figures struct{ *record.Record }
+
+// get returns a cell by benchmark ("Select"), unit, implementation and the rest
+// of the name ("case=full/n=30", and "-2" on two processors).
+func (f figures) get(op, unit, impl, row string) record.Cell {
+	for _, t := range f.Tables("impl", unit) {
+		if t.Op == op {
+			return t.Cell(row, impl)
+		}
+	}
+	return record.Cell{Empty: true}
+}
+
+// where says what a table was measured with.
+func (f figures) where() string {
+	return fmt.Sprintf("`%s` at %s, %s, %s, gRPC %s, %s processors of a shared %s with a load of %s at the start. "+
+		"Processor time, the least of the repetitions; ratios within a run hold better than times.",
+		f.Get("command"), f.Get("commit"), f.Get("date"), f.Get("go"), f.Get("grpc"), f.Get("processors"), f.Get("cpu"), f.Get("load"))
+}
+
+// front is README.md's table: what users pay.
+func front(rec *record.Record) string {
+	f := figures{rec}
+	var b strings.Builder
+	b.WriteString("\n| | stock `grpc/xds` | xdslb | plain `round_robin`, no xDS |\n|---|---|---|---|\n")
+	row := func(what string, cell func(impl string) string) {
+		stock, ours, plain := cell("stock"), cell("ours"), cell("round_robin")
+		if ours != "" {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", what, stock, ours, plain)
+		}
+	}
+	selected := func(row string) func(impl string) string {
+		return func(impl string) string {
+			ns := f.get("Select", "cpu-ns/op", impl, row)
+			if ns.Empty {
+				return ""
+			}
+			return fmt.Sprintf("%s, %s", ns.In("cpu-ns/op"), plural(f.get("Select", "allocs/op", impl, row), "alloc"))
+		}
+	}
+	row("one RPC from the call to its connection: 3 localities x 10 endpoints, load reports, breaker, 2 drop categories", selected("case=full/n=30"))
+	row("the same, two goroutines, each RPC", selected("case=full/n=30-2"))
+	row("behind 20 routes that do not match", selected("case=20routes/n=30"))
+	row("ring hash of a header, 1000 endpoints", selected("case=ring/n=1000"))
+	row("EDS update, one weight of 5000", func(impl string) string {
+		cpu, ok := f.netUpdate("cpu-µs/op", impl)
+		kib, _ := f.netUpdate("KiB/op", impl)
+		if !ok {
+			return ""
+		}
+		return fmt.Sprintf("%s of CPU, %s", cpu.In("cpu-µs/op"), kib.In("KiB/op"))
+	})
+	row("10,000 endpoints from nothing to READY", func(impl string) string {
+		cpu, kib := f.get("Startup", "cpu-ms/op", impl, "n=10000-2"), f.get("Startup", "KiB/op", impl, "n=10000-2")
+		if cpu.Empty {
+			return ""
+		}
+		return fmt.Sprintf("%s of CPU, %s", cpu.In("cpu-ms/op"), kib.In("KiB/op"))
+	})
+	fmt.Fprintf(&b, "\n%s [All figures and the aims](bench/README.md).\n", f.where())
+	return b.String()
+}
+
+// netUpdate is the cost of an EDS update to a client: without the control
+// plane's part.
+func (f figures) netUpdate(unit, impl string) (record.Cell, bool) {
+	const row = "n=5000/change=weight-2"
+	with, without := f.get("EDSUpdate", unit, impl, row), f.get("EDSUpdate", unit, "none", row)
+	if with.Empty || without.Empty {
+		return record.Cell{Empty: true}, false
+	}
+	return record.Cell{Amount: max(0, with.Amount-without.Amount)}, true
+}
+
+func plural(c record.Cell, what string) string {
+	s := c.In(what+"s/op") + " " + what
+	if c.Amount != 1 {
+		s += "s"
+	}
+	return s
+}

@@ -1,0 +1,58 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/xdslb/xdslb/bench/record"
+)
+
+// The tables in the pages are those of the recorded run.
+func TestPagesAreCurrent(t *testing.T) {
+	const root = "../../.."
+	want, err := compose(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range want {
+		got, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(got, text) {
+			t.Errorf("%s is not what %s makes of it: run make readme", name, recorded)
+		}
+	}
+}
+
+const run = `commit: abc
+BenchmarkSelect/impl=round_robin/case=full/n=30 100 100 cpu-ns/op 1 allocs/op
+BenchmarkSelect/impl=stock/case=full/n=30 100 2000 cpu-ns/op 21 allocs/op
+BenchmarkSelect/impl=ours/case=full/n=30 100 151 cpu-ns/op 1 allocs/op
+BenchmarkEDSUpdate/impl=none/n=5000/change=weight-2 10 5000 cpu-µs/op 3000 KiB/op
+BenchmarkEDSUpdate/impl=stock/n=5000/change=weight-2 10 55000 cpu-µs/op 18000 KiB/op
+BenchmarkEDSUpdate/impl=ours/n=5000/change=weight-2 10 6000 cpu-µs/op 3500 KiB/op
+`
+
+func TestTables(t *testing.T) {
+	rec, err := record.Read(strings.NewReader(run))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| 2 µs, 21 allocs | 151 ns, 1 alloc | 100 ns, 1 alloc |", "| 50 ms of CPU, 14.6 MiB | 1 ms of CPU, 500 KiB |"} {
+		if got := front(rec); !strings.Contains(got, want) {
+			t.Errorf("no %q in%s", want, got)
+		}
+	}
+	for _, want := range []string{"| ×1.50 | ×1.51 | **missed** |", "| 0 | 0 | reached |", "| 1/10 | 1/50 | reached |", "| not in this run |"} {
+		if got := goals(rec); !strings.Contains(got, want) {
+			t.Errorf("no %q in%s", want, got)
+		}
+	}
+}
