@@ -13,8 +13,8 @@ const (
 	backoffFactor = 1.6
 	// storm is over how many times the base a client spreads its return to a
 	// server when it can do without: a server that restarts sees at most one
-	// in twelve of its clients in each base interval.
-	storm = 12
+	// in thirteen of its clients in each base interval.
+	storm = 13
 )
 
 // backoff decides when the next stream to a server may be opened. It is
@@ -61,11 +61,10 @@ func (b *backoff) earliest() time.Time {
 
 // connected is when the next stream should be opened if there has been a
 // connection again since then: at once if that is urgent, and otherwise within
-// twice storm times base. After a short outage connections do return in step:
-// they have gRPC's backoff, and do not know what is urgent. It is twice because
-// those clients return as well that did not notice the outage yet.
+// storm times base. After a short outage connections do return in step: they
+// have gRPC's backoff, and do not know what is urgent.
 func (b *backoff) connected(since time.Time, urgent bool) time.Time {
-	at := since.Add(time.Duration(b.draw * 2 * storm * float64(b.base)))
+	at := since.Add(time.Duration(b.draw * storm * float64(b.base)))
 	if earliest := b.earliest(); urgent || at.Before(earliest) {
 		return earliest
 	}

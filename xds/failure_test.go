@@ -91,7 +91,7 @@ func TestReturn(t *testing.T) {
 		connected := func() bool {
 			return cp.Conns() > 0
 		}
-		for i, within := range []time.Duration{2 * storm * time.Second, 2 * storm * time.Second, time.Second, time.Second, time.Second} {
+		for i, within := range []time.Duration{storm * time.Second, storm * time.Second, time.Second, time.Second, time.Second} {
 			if within == time.Second {
 				h.watch(fmt.Sprint("another", i))
 			}

@@ -26,14 +26,15 @@ import (
 // time is not: gRPC's backoff between connections and that between streams are both
 // at work. TestBackoffStorm is about servers that end streams only.
 func TestFleetReturns(t *testing.T) {
-	clients, percent := 1000, 15
-	if testing.Short() || raceEnabled {
-		clients, percent = 150, 25 // small numbers scatter
-	}
 	for _, tt := range []struct {
-		name string
-		down time.Duration
-	}{{"down for 5s", 5 * time.Second}, {"down for 60s", time.Minute}} {
+		name             string
+		clients, percent int
+		down             time.Duration
+	}{{"down for 5s", 1000, 15, 5 * time.Second}, {"down for 60s", 400, 15, time.Minute}} {
+		clients, percent := tt.clients, tt.percent
+		if testing.Short() || raceEnabled {
+			clients, percent = 150, 25 // small numbers scatter
+		}
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var mu sync.Mutex

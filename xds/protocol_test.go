@@ -85,7 +85,7 @@ func TestNewStream(t *testing.T) {
 		w.must(t)
 
 		cp.hangUp(errors.New("going away"))
-		advance(10 * time.Second)
+		advance((1 + storm) * time.Second)
 		if n := cp.opened(); n != 2 {
 			t.Fatalf("%d streams, want 2", n)
 		}

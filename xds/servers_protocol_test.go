@@ -70,7 +70,7 @@ func TestXDS2NewStream(t *testing.T) {
 			versions[req.TypeUrl] = req.VersionInfo
 		}
 		cp.hangUp()
-		advance(10 * time.Second)
+		advance((1 + storm) * time.Second)
 		s := cp.stream(1)
 		for i, req := range s.said {
 			if (req.Node != nil) != (i == 0) {

@@ -81,7 +81,7 @@ func (f *fleet) pushed(ctx context.Context) error {
 	if err := f.push(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	return f.control.WaitACK(ctx, xdstest.EDS)
 }
