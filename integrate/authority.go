@@ -6,6 +6,8 @@ package integrate
 import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/picker"
 )
 
 // rewriteAuthorities says whether a route rewrites authorities (A81). Other
@@ -42,6 +44,27 @@ func (c *cluster) rename(p *priority) {
 		}
 	}
 	c.renamed = c.view.renamed
+	if p.delegates() {
+		c.view.indexes = make(map[*endpoint]int32, len(p.results))
+		for _, l := range p.localities {
+			for _, e := range l.endpoints {
+				c.view.indexes[e] = int32(len(c.view.indexes))
+			}
+		}
+	}
+}
+
+// rewritten reports whether the RPC's route rewrites its authority.
+func (s *published) rewritten(res picker.Result) bool {
+	return s.rewrites && res.Route >= 0 && s.cfg.Routes[res.Route].AutoHostRewrite
+}
+
+// rename rewrites the authority of an RPC that a child has picked e for.
+func (s *published) rename(r *balancer.PickResult, res picker.Result, e *endpoint) {
+	c := &s.clusters[res.Cluster]
+	if i, ok := c.indexes[e]; ok && s.rewritten(res) {
+		r.Metadata = metadata.Join(r.Metadata, c.renamed[i].Metadata)
+	}
 }
 
 const authorityKey = ":authority"

@@ -12,7 +12,9 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer/roundrobin"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -46,7 +48,12 @@ func TestAuthorityRewriting(t *testing.T) {
 		at := xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backend)}
 		r := xdstest.Service(target, at)
 		r.Add(xdstest.Resources{
-			Clusters: []*clusterv3.Cluster{xdstest.Cluster("nameless", target+"2"), dnsCluster("dns", backend.Addr().Port())},
+			Clusters: []*clusterv3.Cluster{
+				xdstest.Cluster("nameless", target+"2"),
+				dnsCluster("dns", backend.Addr().Port()),
+				xdstest.Cluster("custom", target, xdstest.Policies(xdstest.TypedStruct(roundrobin.Name, nil))),
+				xdstest.Cluster("first", target, xdstest.Policies(&pickfirstv3.PickFirst{})),
+			},
 		}, xdstest.Resources{Endpoints: xdstest.Service(target+"2", at).Endpoints})
 		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Hostname = hostname
 		r.Routes[0] = xdstest.RouteConfig(target, routes...)
@@ -80,6 +87,8 @@ func TestAuthorityRewriting(t *testing.T) {
 		{"another route", trusting, resources("b.test", rewriting("/other/", target), xdstest.Route(methods, target)), nil, target},
 		{"no hostname", trusting, resources("b.test", rewriting("", "nameless")), nil, target},
 		{"LOGICAL_DNS", trusting, resources("b.test", rewriting("", "dns")), nil, "localhost"},
+		{"a custom policy", trusting, resources("b.test", rewriting("", "custom")), nil, "b.test"},
+		{"pick_first", trusting, resources("b.test", rewriting("", "first")), nil, "b.test"},
 		{"not trusted", bootstrap, resources("b.test", rewriting("", target)), nil, target},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

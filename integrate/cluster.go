@@ -62,6 +62,7 @@ type clusterView struct {
 	refused error                 // by the circuit breaker; a status
 	picks   []balancer.PickResult // by endpoint index
 	renamed []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
+	indexes map[*endpoint]int32   // of renamed, where children pick
 	hosts   *hosts                // for sessions; nil if there are none
 	// sleepers are what an RPC may wake, by endpoint index; nil if endpoints
 	// connect by themselves.

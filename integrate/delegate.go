@@ -21,6 +21,7 @@ func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker
 	if err == nil {
 		if h, ok := result.SubConn.(*childConn); ok {
 			h.begin(&result)
+			s.rename(&result, res, h.at.Load())
 			return result, nil
 		}
 		err = balancer.ErrNoSubConnAvailable // a SubConn that is nobody's

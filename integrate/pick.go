@@ -115,7 +115,7 @@ func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Re
 // the authority if the route says so (A81).
 func (s *published) result(res picker.Result) balancer.PickResult {
 	c := &s.clusters[res.Cluster]
-	if s.rewrites && res.Route >= 0 && s.cfg.Routes[res.Route].AutoHostRewrite {
+	if s.rewritten(res) {
 		return c.renamed[res.Index]
 	}
 	return c.picks[res.Index]
