@@ -14,7 +14,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/balancer/roundrobin"
+	"google.golang.org/grpc/balancer/randomsubsetting"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -51,7 +51,9 @@ func TestAuthorityRewriting(t *testing.T) {
 			Clusters: []*clusterv3.Cluster{
 				xdstest.Cluster("nameless", target+"2"),
 				dnsCluster("dns", backend.Addr().Port()),
-				xdstest.Cluster("custom", target, xdstest.Policies(xdstest.TypedStruct(roundrobin.Name, nil))),
+				xdstest.Cluster("custom", target, xdstest.Policies(xdstest.TypedStruct(randomsubsetting.Name, map[string]any{
+					"subsetSize": 2., "childPolicy": []any{map[string]any{"round_robin": map[string]any{}}},
+				}))),
 				xdstest.Cluster("first", target, xdstest.Policies(&pickfirstv3.PickFirst{})),
 			},
 		}, xdstest.Resources{Endpoints: xdstest.Service(target+"2", at).Endpoints})
