@@ -4,7 +4,6 @@
 package xds
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -67,6 +66,11 @@ func (ch *channel) close() {
 	}
 }
 
+// maxResponse is the size of the largest response that is read, in bytes, for a
+// response in memory is many times as large (LB-SEC-1). It is that of some hundred
+// thousand endpoints; Options.DialOptions can set another.
+const maxResponse = 64 << 20
+
 // dial makes the channel. It does not connect yet.
 func (c *Client) dial(cfg *bootstrap.Server) (*grpc.ClientConn, func(), error) {
 	opts, stop, err := cfg.DialOptions()
@@ -79,8 +83,7 @@ func (c *Client) dial(cfg *bootstrap.Server) (*grpc.ClientConn, func(), error) {
 		// 5 min 20 s. More frequent pings would be refused by servers with
 		// gRPC's default enforcement policy.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
-		// A state of the world has no size that could be called too large.
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           grpcbackoff.Config{BaseDelay: c.opts.BackoffBase, Multiplier: backoffFactor, Jitter: 0.5, MaxDelay: c.opts.BackoffMax},
 			MinConnectTimeout: 20 * time.Second,
