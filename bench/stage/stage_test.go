@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/balancer"
@@ -75,6 +76,13 @@ func TestResolve(t *testing.T) {
 	}
 	if _, err := p.Pick(balancer.PickInfo{Ctx: t.Context(), FullMethodName: "/s/m"}); err != nil {
 		t.Error(err)
+	}
+}
+
+// The Go runtime has size classes of 48 and 64 bytes.
+func TestSubConnSize(t *testing.T) {
+	if got := unsafe.Sizeof(subConn{}); got <= 48 || got > SubConnSize {
+		t.Errorf("a SubConn has %d bytes, which are not %d on the heap", got, SubConnSize)
 	}
 }
 

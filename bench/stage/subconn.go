@@ -11,6 +11,9 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
+// SubConnSize is how many bytes a SubConn of a stage takes of the heap.
+const SubConnSize = 64
+
 // A subConn connects in no time. Its state belongs to the queue.
 type subConn struct {
 	balancer.SubConn // nil: gRPC insists on it

@@ -77,7 +77,10 @@ func front(rec *record.Record) string {
 // netUpdate is the cost of an EDS update to a client: without the control
 // plane's part.
 func (f figures) netUpdate(unit, impl string) (record.Cell, bool) {
-	const row = "n=5000/change=weight-2"
+	return f.net("n=5000/change=weight-2", unit, impl)
+}
+
+func (f figures) net(row, unit, impl string) (record.Cell, bool) {
 	with, without := f.get("EDSUpdate", unit, impl, row), f.get("EDSUpdate", unit, "none", row)
 	if with.Empty || without.Empty {
 		return record.Cell{Empty: true}, false
