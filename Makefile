@@ -7,6 +7,7 @@ PKGS     := ./...
 CHECKS   := $(shell sed 's/ *\#.*//' .ci/checks | paste -sd, -)
 FUZZTIME ?= 10s
 SCENARIOS ?= 100
+DURATION ?= 10m
 BENCH    ?= .
 COUNT    ?= 1
 BASE     ?=
@@ -55,6 +56,10 @@ conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes
 .PHONY: chaos
 chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual time each.
 	$(GO) test -timeout 0 -run 'TestChaos$$' ./integrate -chaos.scenarios $(SCENARIOS)
+
+.PHONY: soak
+soak: ## Keep 50 channels busy for DURATION, and print how heap, goroutines and picks do.
+	$(GO) test -timeout 0 -v -run 'TestSoak$$' ./integrate -soak $(DURATION)
 
 .PHONY: bench
 bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.

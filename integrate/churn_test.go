@@ -184,13 +184,6 @@ func TestMemoryPerEndpoint(t *testing.T) {
 		t.Skip("measures the heap")
 	}
 	const n = 10_000
-	live := func() uint64 {
-		runtime.GC()
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
-	}
 	numbers := make([]int, n)
 	for i := range numbers {
 		numbers[i] = i
@@ -312,4 +305,13 @@ func TestUndrain(t *testing.T) {
 	if got, err := b.pick(); got != addr(3).String() {
 		t.Errorf("picked %q, %v, want endpoint 3", got, err)
 	}
+}
+
+// live returns the size of what is in use, in bytes.
+func live() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
