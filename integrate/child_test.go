@@ -269,6 +269,9 @@ func TestPolicyChangeKeepsConnections(t *testing.T) {
 	if cc.opened != 2 || cc.closed != 1 || cc.has(2) {
 		t.Errorf("opened %d, closed %d, want 2, 1: pick_first needs one connection", cc.opened, cc.closed)
 	}
+	b.set(configOf(clusterOf("c", prio(list))))
+	wantPick(t, b, 1)
+	wantConns(t, b, cc, 1, 2)
 	b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
 	wantPick(t, b, 1)
 	if cc.opened != 3 || cc.closed != 1 {
@@ -399,6 +402,13 @@ func TestCustomErrors(t *testing.T) {
 	}
 	if cc.state != ready {
 		t.Errorf("the channel is %v, want READY", cc.state)
+	}
+	before = cc.announced
+	b.to(cc.conn(t, 1), ready)
+	b.to(cc.conn(t, 1), idle)
+	b.flush()
+	if cc.announced != before+1 {
+		t.Error("gRPC was not told that a connection was lost, for which picked RPCs wait")
 	}
 }
 

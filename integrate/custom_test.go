@@ -96,6 +96,19 @@ func TestTypedStruct(t *testing.T) {
 			t.Errorf("an RPC failed: %v", err)
 		}
 	}
+	reported := func() bool { // each RPC once, whoever picked it
+		counts := control.Loads().Counts(target, target)
+		for i, b := range backends {
+			l := counts.Localities[xdstest.Place{Zone: string(rune('a' + i))}]
+			if l.Issued != b.Calls() || l.OK != b.Calls() || l.InProgress != 0 {
+				return false
+			}
+		}
+		return true
+	}
+	if err := control.Loads().Wait(ctx, reported); err != nil {
+		t.Errorf("%v: got %+v for %d and %d RPCs", err, control.Loads().Counts(target, target), backends[0].Calls(), backends[1].Calls())
+	}
 }
 
 // TestOwnPolicyMessage: a program teaches its channels a message of its control

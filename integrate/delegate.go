@@ -20,8 +20,8 @@ func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker
 	result, err := shown.Pick(info)
 	if err == nil {
 		if h, ok := result.SubConn.(*childConn); ok {
-			h.begin(&result)
-			s.rename(&result, res, h.at.Load())
+			e := h.begin(&result)
+			s.rename(&result, res, e)
 			return result, nil
 		}
 		err = balancer.ErrNoSubConnAvailable // a SubConn that is nobody's
@@ -32,19 +32,20 @@ func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker
 
 // begin turns a child's pick into gRPC's: its SubConn, the beginning of the RPC
 // counted, and the end told to both.
-func (h *childConn) begin(r *balancer.PickResult) {
-	e := h.at.Load()
+func (h *childConn) begin(r *balancer.PickResult) (e *endpoint) {
+	e = h.at.Load()
 	e.Begin()
 	r.SubConn = h.SubConn
 	ours, theirs := e.done, r.Done
 	if theirs == nil {
 		r.Done = ours
-		return
+		return e
 	}
 	r.Done = func(info balancer.DoneInfo) {
 		theirs(info)
 		ours(info)
 	}
+	return e
 }
 
 // failing lets a child in TRANSIENT_FAILURE say why (T-LOC-1).
@@ -81,7 +82,8 @@ func (p *stablePicker) declined(info balancer.PickInfo, s *published, g *group, 
 	return p.wait(info, s, err)
 }
 
-// rouse asks children that are IDLE to connect, because an RPC wants them to.
+// rouse asks children that are IDLE to connect, because an RPC wants them to. The
+// first that does takes the balancer's mutex, others an atomic load.
 func rouse(groups []*group) {
 	for _, g := range groups {
 		if g != nil {

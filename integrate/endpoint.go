@@ -94,7 +94,7 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	if err != nil { // only while the channel is closing
 		return
 	}
-	e.conn = sc
+	e.conn, e.raw = sc, picker.Connecting
 	e.set(picker.Connecting)
 	sc.Connect()
 }

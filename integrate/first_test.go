@@ -180,6 +180,9 @@ func TestPickFirstAddresses(t *testing.T) {
 		b.to(cc.conn(t, 1), ready)
 		wantPick(t, b, 1)
 		b.set(configOf(clusterOf("c", prio(list))))
+		if e := b.clusters["c"].inUse.localities[0].endpoints[0]; e.multi() == nil {
+			t.Error("the endpoint's addresses are not tried in turn after the change of policy")
+		}
 		b.set(configOf(clusterOf("c", prio(eps(9)))))
 		b.flush()
 		wantConns(t, b, cc, 9)
