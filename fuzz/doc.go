@@ -36,7 +36,8 @@
 //
 // A target inside a package can look at its internals, and soon depends on them.
 // These stay as they are when an algorithm is replaced, which is when they are
-// needed.
+// needed. The exception is what no caller can reach but through an RPC: package
+// integrate's FuzzLoadReport.
 //
 // # Cost and caveats
 //

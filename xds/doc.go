@@ -87,6 +87,9 @@
 //     Listener and RouteConfiguration make the target fail: Watcher.Error.
 //   - Errors name server, resource and node id.
 //
+// What a server is trusted with, and the limits that hold whatever it sends, are
+// in SECURITY.md.
+//
 // # Differences from grpc-go's client
 //
 //   - One client for all targets, rather than one for each: one stream per
