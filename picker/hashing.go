@@ -94,7 +94,7 @@ func (h *hashing) seek(hash uint64) (host int, outcome Outcome) {
 	}
 }
 
-// seekAny returns the outcome of an RPC that does not care where it goes (A76),
+// seekAny returns the outcome of an RPC without the header that A76 has hashed,
 // hash being a random word: the first host on the ring that is READY. An IDLE one
 // on the way is woken, unless a host is CONNECTING already, so that the ring comes
 // up one by one; if none is READY the RPC waits for it. Does not allocate.
@@ -124,10 +124,12 @@ func (s *Snapshot) seek(ctx context.Context, route, cluster int32, c *cluster, g
 	var host int
 	var outcome Outcome
 	hash, ok := s.requestHash(ctx, route, h.spec.fn, h.header)
-	if ok {
+	if !ok {
+		hash = draw(r, drawHash)
+	}
+	if ok || h.header == "" {
 		host, outcome = h.seek(hash)
 	} else {
-		hash = draw(r, drawHash)
 		host, outcome = h.seekAny(hash)
 	}
 	switch outcome {

@@ -75,8 +75,9 @@ func slowRing(t *testing.T, localities []Locality, minSize, maxSize uint64, fn r
 	return r
 }
 
-// slowSeek walks the ring as A61 and A76 have it, entry by entry.
-func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, random bool) (index, also int, outcome Outcome) {
+// slowSeek walks the ring entry by entry, as A61 has it, or A76 for RPCs that may go
+// anywhere.
+func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, anywhere bool) (index, also int, outcome Outcome) {
 	woken, wanted := -1, slices.Contains(states, Connecting)
 	for pos, n := r.Position(hash), 0; n < r.Len(); pos, n = r.Next(pos), n+1 {
 		host := r.HostAt(pos)
@@ -85,9 +86,9 @@ func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, random bool)
 			return host, woken, PickedWake
 		case s == Ready:
 			return host, 0, Picked
-		case !random && s == Idle:
+		case !anywhere && s == Idle:
 			return host, 0, Wake
-		case !random && s == Connecting:
+		case !anywhere && s == Connecting:
 			return 0, 0, Queue
 		case s == Idle && !wanted:
 			woken, wanted = host, true
@@ -95,7 +96,7 @@ func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, random bool)
 	}
 	if woken >= 0 {
 		return woken, 0, Wake
-	} else if wanted && random {
+	} else if wanted && anywhere {
 		return 0, 0, Queue
 	}
 	return 0, 0, Failed
@@ -112,6 +113,9 @@ func TestRingHashOracle(t *testing.T) {
 	for seed := range worlds {
 		rng := newRand(seed)
 		policy := RingPolicy{MinSize: 1 + rng.Uint64N(200), MaxSize: 200 + rng.Uint64N(9000), XXH64: rng.IntN(2) == 0}
+		if rng.IntN(2) == 0 {
+			policy.RequestHeader = "absent" // RPCs without a hash go anywhere (A76)
+		}
 		w, hash, some := ringWorld(PolicyRingHash, policy, zone("a", 1, endpoints(0, 1, 1)))
 		fn := ringhash.XXH3
 		if policy.XXH64 {
@@ -154,7 +158,7 @@ func TestRingHashOracle(t *testing.T) {
 				if !*some {
 					h = draw(random, drawHash)
 				}
-				index, also, outcome := slowSeek(r, states, h, !*some)
+				index, also, outcome := slowSeek(r, states, h, !*some && policy.RequestHeader != "")
 				want := Result{outcome, 0, 0, int32(index)}
 				got := s.Pick(bg, "/s/m", random)
 				if got != want {
@@ -210,7 +214,7 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 // comes to an alive one if there is any; with all of them READY a table decides
 // alone.
 func TestMaglev(t *testing.T) {
-	w, hash, some := ringWorld(PolicyMaglev, RingPolicy{MinSize: 1009, XXH64: true}, zone("a", 1, endpoints(0, 1, 2, 3, 4)), zone("b", 3, endpoints(4, 5, 6)))
+	w, hash, some := ringWorld(PolicyMaglev, RingPolicy{MinSize: 1009, XXH64: true, RequestHeader: "absent"}, zone("a", 1, endpoints(0, 1, 2, 3, 4)), zone("b", 3, endpoints(4, 5, 6)))
 	hosts := hostsOf(nil, w.leaf(0).Priorities[0].Localities)
 	table, err := ringhash.NewMaglev(hosts, 1009, ringhash.XXH64)
 	if err != nil {
