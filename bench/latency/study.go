@@ -127,7 +127,7 @@ func (s Study) measure(ctx context.Context, j job, run *Run) (err error) {
 	send(ctx, schedule(s.Rate, warmUp, rng), do)
 
 	at := schedule(s.Rate, s.Duration, rng)
-	cpu, gc := usage()
+	before := readUsage()
 	played := make(chan error, 1)
 	if j.event != nil {
 		run.Marks = j.event.marks(s.Duration)
@@ -137,9 +137,9 @@ func (s Study) measure(ctx context.Context, j job, run *Run) (err error) {
 	}
 	calls := send(ctx, at, do)
 	err = <-played
-	cpuAfter, gcAfter := usage()
-	run.CPU = (cpuAfter - cpu) * 1e6 / float64(max(1, len(calls)))
-	run.GC = 100 * (gcAfter - gc) / max(cpuAfter-cpu, 1e-9)
+	after := readUsage()
+	run.CPU = (after.process - before.process) * 1e6 / float64(max(1, len(calls)))
+	run.GC = 100 * (after.gc - before.gc) / max(after.busy-before.busy, 1e-9)
 	run.summarise(calls, w.fleet)
 	if j.event != nil {
 		run.divide(calls, w.fleet)
@@ -159,20 +159,32 @@ func caller(cc *grpc.ClientConn) func(ctx context.Context, i int) (string, error
 	}
 }
 
-// usage returns the processor time of the process, and of its garbage
-// collector, in seconds.
-func usage() (cpu, gc float64) {
+// A usage is processor time so far, in seconds.
+type usage struct {
+	process float64 // by the kernel's account
+	busy    float64 // by the runtime's, which counts a thread that waits for a processor as busy
+	gc      float64 // of busy
+}
+
+func readUsage() usage {
+	var u usage
 	var ru syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err == nil {
-		cpu = float64(ru.Utime.Nano()+ru.Stime.Nano()) / 1e9
+		u.process = float64(ru.Utime.Nano()+ru.Stime.Nano()) / 1e9
 	}
-	sample := []metrics.Sample{{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}}
-	metrics.Read(sample)
-	if sample[0].Value.Kind() == metrics.KindFloat64 {
-		gc = sample[0].Value.Float64()
-		if sample[1].Value.Kind() == metrics.KindFloat64 {
-			gc -= sample[1].Value.Float64() // it would have been idle otherwise
+	samples := []metrics.Sample{
+		{Name: "/cpu/classes/total:cpu-seconds"}, {Name: "/cpu/classes/idle:cpu-seconds"},
+		{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},
+	}
+	metrics.Read(samples)
+	value := func(i int) float64 {
+		if samples[i].Value.Kind() != metrics.KindFloat64 {
+			return 0
 		}
+		return samples[i].Value.Float64()
 	}
-	return cpu, gc
+	// The collector's work on a processor that would be idle is nobody's loss.
+	u.gc = value(2) - value(3)
+	u.busy = value(0) - value(1) - value(3)
+	return u
 }
