@@ -11,11 +11,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestNoControlPlane checks that a target without a control plane fails at
@@ -390,6 +394,33 @@ func TestFlowControl(t *testing.T) {
 		}
 		if w.got().updates != 3 {
 			t.Errorf("%d updates, want 3: the first, the one that blocked, and the latest", w.got().updates)
+		}
+	})
+}
+
+// TestRest checks that a server which sends without a pause is not listened to
+// without one: responses that take 100 ms each come 200 ms apart (LB-SEC-1).
+func TestRest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		handled := 0
+		slow := new(lbpolicy.Registry).With("type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
+			func([]byte, lbpolicy.Nested) (picker.Policy, error) {
+				handled++
+				time.Sleep(100 * time.Millisecond)
+				return picker.Policy{Kind: picker.PolicyRoundRobin}, nil
+			})
+		_, cp, _ := serving(t, Options{Policies: slow})
+		advance(time.Minute)
+		const responses = 50
+		for i := range responses {
+			c := clusterTo("svc", "svc")
+			c.AltStatName = fmt.Sprint(i)
+			xdstest.Policies(new(roundrobinv3.RoundRobin))(c)
+			cp.send(cds, fmt.Sprint(i), c)
+		}
+		advance(2 * time.Second)
+		if handled < 8 || handled > 12 {
+			t.Errorf("%d responses handled in 2 s, want about 10", handled)
 		}
 	})
 }

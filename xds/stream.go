@@ -25,6 +25,9 @@ import (
 // stream has to bring, must not silence the server.
 const patience = time.Second
 
+// longestRest bounds the rest that a lane takes after a response.
+const longestRest = time.Second
+
 // run keeps a stream to the server open for as long as there is something to
 // ask for, until ctx ends.
 func (s *server) run(ctx context.Context) {
@@ -203,6 +206,9 @@ func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 // lane handles the responses of one type, one after the other. Each type has a
 // lane of its own so that endpoints do not wait while a large set of clusters
 // is decoded. A stream holds one response per lane, and one more in its hand.
+//
+// After a response a lane rests for as long as it took, so that a server which
+// sends without a pause gets half a processor for each type and no more.
 func (s *server) lane(ctx context.Context, t resource.Type, responses <-chan *discoveryv3.DiscoveryResponse) {
 	for {
 		var msg *discoveryv3.DiscoveryResponse
@@ -211,9 +217,11 @@ func (s *server) lane(ctx context.Context, t resource.Type, responses <-chan *di
 			return
 		case msg = <-responses:
 		}
+		begin := time.Now()
 		r := response{server: s, typ: t, msg: msg}
 		touched := r.handle()
 		msg = nil
+		rest := min(time.Since(begin), longestRest)
 		// Let the watchers finish before reading on (T-XDS-14).
 		enough := time.After(patience)
 		for _, settled := range touched {
@@ -224,6 +232,10 @@ func (s *server) lane(ctx context.Context, t resource.Type, responses <-chan *di
 			case <-ctx.Done():
 			}
 			break
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rest):
 		}
 	}
 }
