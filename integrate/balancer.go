@@ -70,8 +70,6 @@ type lb struct {
 	plans    *plans // of cfg
 	rewrites bool   // a route of cfg rewrites authorities (A81)
 	sessions bool   // a route of cfg has session affinity (A55)
-	// serviceConfig is what gRPC was told.
-	serviceConfig string
 
 	// doomed closes the connections that have no endpoint any more, once no
 	// published snapshot leads to them; see closeDoomed.
@@ -143,7 +141,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.unlock()
 		return nil
 	}
-	b.src, b.opts, b.serviceConfig = src, src.opts, src.serviceConfig(nil)
+	b.src, b.opts = src, src.opts
 	b.announce(connectivity.Connecting)
 	b.unlock()
 	stop := src.watch(b)
@@ -196,10 +194,7 @@ func (b *lb) configureCalls(cfg *picker.Config) {
 	}
 	methods, expressed := methodConfigs(cfg)
 	b.plans = makePlans(cfg, expressed)
-	if serviceConfig := b.src.serviceConfig(methods); serviceConfig != b.serviceConfig {
-		b.serviceConfig = serviceConfig
-		b.later = append(b.later, func() { b.src.configure(serviceConfig) })
-	}
+	b.later = append(b.later, func() { b.src.configure(methods) })
 }
 
 // sameCalls reports whether two configurations have the same routes and

@@ -151,6 +151,7 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.(*resolverBuilder).intercepted = true
 	opts := []grpc.DialOption{
 		grpc.WithResolvers(b),
 		grpc.WithChainUnaryInterceptor(UnaryInterceptor),

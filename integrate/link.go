@@ -19,18 +19,22 @@ import (
 // link joins a channel's interceptors, which know the channel, with its LB
 // policy, which knows the configuration. gRPC tells a resolver nothing of the
 // channel it is for, and an interceptor nothing of the resolver; what both
-// reach is the channel's service config. The resolver's has an entry for a
-// method that nobody calls, whose timeout, a random number, names the link.
+// reach is the channel's service config. The resolver puts an entry there for a
+// method that nobody calls, whose timeout, a random number, names the link. The
+// channel's first RPC finds it and binds the link, and then the entry goes: a
+// service config with methods costs every RPC three look-ups in a map.
 //
 // A link lives as long as its resolver. A channel that leaves idle mode has a
 // new one.
 type link struct {
-	id     time.Duration
-	picker atomic.Pointer[stablePicker]
-	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key
-	once   sync.Once
-	known  chan struct{} // closed once picker has had a configuration, or an error, or never will
-	closed atomic.Bool
+	id          time.Duration
+	tell        func() // gRPC the service config, if wanted changed
+	intercepted bool   // an interceptor will ask
+	picker      atomic.Pointer[stablePicker]
+	cc          atomic.Pointer[grpc.ClientConn] // in linksOf under this key
+	once        sync.Once
+	known       chan struct{} // closed once picker has had a configuration, or an error, or never will
+	closed      atomic.Bool
 }
 
 const (
@@ -41,12 +45,30 @@ const (
 var (
 	links   sync.Map // link.id to *link
 	linksOf sync.Map // *grpc.ClientConn to *link, of channels that made an RPC
+	// asked says that an interceptor met a channel whose resolver was not made
+	// together with it.
+	asked atomic.Bool
 )
 
-func newLink() *link {
-	l := &link{id: time.Duration(rand.Int64N(1 << 62)), known: make(chan struct{})}
+func newLink(tell func(), intercepted bool) *link {
+	l := &link{id: time.Duration(rand.Int64N(1 << 62)), tell: tell, intercepted: intercepted, known: make(chan struct{})}
 	links.Store(l.id, l)
 	return l
+}
+
+// wanted reports whether the service config is to name the link.
+func (l *link) wanted() bool { return (l.intercepted || asked.Load()) && l.cc.Load() == nil }
+
+// ask has all links named that are not bound. It reports whether that is new.
+func ask() bool {
+	if asked.Swap(true) {
+		return false
+	}
+	links.Range(func(_, l any) bool {
+		l.(*link).tell()
+		return true
+	})
+	return true
 }
 
 // methodConfig is the entry of the service config that names the link.
@@ -72,6 +94,7 @@ func (l *link) bind(cc *grpc.ClientConn) {
 	if l.closed.Load() {
 		linksOf.CompareAndDelete(cc, l)
 	}
+	l.tell()
 }
 
 // close ends the link with its resolver. RPCs that wait for it look again.
@@ -101,13 +124,17 @@ func linkOf(ctx context.Context, cc *grpc.ClientConn) *link {
 				return l.(*link)
 			}
 		}
+		if l, ok := linksOf.Load(cc); ok { // another RPC was faster
+			return l.(*link)
+		}
 		state := cc.GetState()
 		switch {
-		case state != connectivity.Idle && state != connectivity.Connecting:
-			return nil
-		case !awake:
+		case state == connectivity.Idle && !awake:
 			cc.Connect() // resolvers usually say what they have to before this returns
 			awake = true
+		case ask():
+		case state != connectivity.Idle && state != connectivity.Connecting:
+			return nil
 		case !cc.WaitForStateChange(ctx, state):
 			return nil
 		}

@@ -13,7 +13,7 @@ import (
 // ended cannot be found, and pins no channel.
 func TestLinkLeavesNothing(t *testing.T) {
 	for _, bindFirst := range []bool{true, false} {
-		l, cc := newLink(), new(grpc.ClientConn)
+		l, cc := newLink(func() {}, true), new(grpc.ClientConn)
 		if bindFirst {
 			l.bind(cc)
 			if got, ok := linksOf.Load(cc); !ok || got != l {

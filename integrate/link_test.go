@@ -184,3 +184,20 @@ func TestInterceptorAllocs(t *testing.T) {
 	}
 	measure("filters elsewhere")
 }
+
+// TestLinkIsNotTold: once a channel has made an RPC its service config has no
+// entry for methods any more, which would cost every RPC.
+func TestLinkIsNotTold(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	cc := dial(t, control.Bootstrap("n"))
+	for range 2 {
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		if d := cc.GetMethodConfig("/xdslb.link/id").Timeout; d != nil {
+			t.Errorf("after an RPC the service config still names the link: %v", *d)
+		}
+	}
+}

@@ -5,6 +5,8 @@ package integrate
 
 import (
 	"fmt"
+	"slices"
+	"sync"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
@@ -36,6 +38,9 @@ type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
+	// intercepted says that the channels have our interceptors: DialOptions
+	// made the builder.
+	intercepted bool
 }
 
 // Scheme implements resolver.Builder.
@@ -70,12 +75,12 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		}),
 		listener:  listener,
 		authority: opts.Authority,
-		link:      newLink(),
 	}
+	r.link = newLink(r.tell, b.intercepted)
 	if r.authority == "" {
 		r.authority = target.Endpoint()
 	}
-	r.configure(r.serviceConfig(nil))
+	r.configure(nil)
 	return r, nil
 }
 
@@ -89,17 +94,38 @@ type xdsResolver struct {
 	listener  string
 	authority string
 	link      *link
+
+	mu      sync.Mutex     // orders what gRPC is told
+	methods []methodConfig // of the routes
+	told    string         // the service config that gRPC has
 }
 
-// serviceConfig is what gRPC is told of the channel, methods included.
-func (r *xdsResolver) serviceConfig(methods []methodConfig) string {
-	return r.opts.serviceConfig(append(methods, r.link.methodConfig()))
+// configure tells gRPC what routes say about timeouts and retries, as far as it
+// can be said in a service config.
+func (r *xdsResolver) configure(methods []methodConfig) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.methods = methods
+	r.tellLocked()
 }
 
-// configure tells gRPC the service config: which LB policy to use, always the
-// same, and what routes say about timeouts and retries, as far as it can be
-// said there.
-func (r *xdsResolver) configure(serviceConfig string) {
+// tell tells gRPC the service config if that has changed.
+func (r *xdsResolver) tell() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tellLocked()
+}
+
+func (r *xdsResolver) tellLocked() {
+	methods := slices.Clip(r.methods)
+	if r.link.wanted() {
+		methods = append(methods, r.link.methodConfig())
+	}
+	serviceConfig := r.opts.serviceConfig(methods)
+	if serviceConfig == r.told {
+		return
+	}
+	r.told = serviceConfig
 	// gRPC asks for another resolution if the LB policy refuses the state,
 	// which ours does not.
 	_ = r.cc.UpdateState(resolver.State{

@@ -77,7 +77,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 	const seed = 31
 	b, cc := newTestLB(t, Config{})
-	b.src = &xdsResolver{opts: b.opts, cc: fakeResolverCC{}, link: newLink()}
+	b.src = &xdsResolver{opts: b.opts, cc: fakeResolverCC{}, link: newLink(func() {}, false)}
 	t.Cleanup(b.src.link.close)
 	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
 	step := func() {
