@@ -8,6 +8,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -66,10 +67,11 @@ type lb struct {
 	cfg      *picker.Config // nil while the target cannot be served
 	fatal    error          // why it cannot be
 	clusters map[string]*cluster
-	version  uint64 // of the latest cluster that changed
-	plans    *plans // of cfg
-	rewrites bool   // a route of cfg rewrites authorities (A81)
-	sessions bool   // a route of cfg has session affinity (A55)
+	version  uint64         // of the latest cluster that changed
+	plans    *plans         // of cfg
+	methods  []methodConfig // of cfg, as the resolver tells gRPC
+	rewrites bool           // a route of cfg rewrites authorities (A81)
+	sessions bool           // a route of cfg has session affinity (A55)
 
 	// doomed closes the connections that have no endpoint any more, once no
 	// published snapshot leads to them; see closeDoomed.
@@ -194,7 +196,10 @@ func (b *lb) configureCalls(cfg *picker.Config) {
 	}
 	methods, expressed := methodConfigs(cfg)
 	b.plans = makePlans(cfg, expressed)
-	b.later = append(b.later, func() { b.src.configure(methods) })
+	if !reflect.DeepEqual(methods, b.methods) {
+		b.methods = methods
+		b.later = append(b.later, func() { b.src.configure(methods) })
+	}
 }
 
 // sameCalls reports whether two configurations have the same routes and
