@@ -8,9 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -33,6 +36,29 @@ func TestPolicyAllocs(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: %v allocations, want %v", p.name, got, want)
 		}
+	}
+}
+
+// A whole RPC of a target of scheme xdslb, with everything on and the interceptors
+// installed, allocates no more than one of plain round robin without xDS, what the
+// server allocates included.
+func TestRPCAllocs(t *testing.T) {
+	sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true}
+	control := startControl(t, sc)
+	ours := must(t, func() ([]grpc.DialOption, error) {
+		return integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1})
+	})
+	target, plain := options(t, "round_robin", sc, control)
+	allocs := func(cc *grpc.ClientConn) float64 {
+		return testing.AllocsPerRun(2000, func() {
+			_ = cc.Invoke(t.Context(), method, &testgrpc.Empty{}, &testgrpc.Empty{})
+		})
+	}
+	floor := allocs(open(t, sc, target, plain))
+	got := allocs(open(t, sc, "xdslb:///"+service, append(ours, grpc.WithTransportCredentials(insecure.NewCredentials()))))
+	t.Logf("%v allocations, round robin %v", got, floor)
+	if got > floor+1 {
+		t.Errorf("%v allocations in an RPC, want no more than the %v of round robin", got, floor)
 	}
 }
 

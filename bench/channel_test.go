@@ -146,8 +146,14 @@ func (echo) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error)
 // scenario's endpoints are up, or of which sessions need, if it hashes.
 func dial(tb testing.TB, impl string, sc scenario, control *xdstest.Server) *grpc.ClientConn {
 	tb.Helper()
-	b := startBackend(tb, sc.tcp)
 	target, opts := options(tb, impl, sc, control)
+	return open(tb, sc, target, opts)
+}
+
+// open is dial for a target and options.
+func open(tb testing.TB, sc scenario, target string, opts []grpc.DialOption) *grpc.ClientConn {
+	tb.Helper()
+	b := startBackend(tb, sc.tcp)
 	cc, err := grpc.NewClient(target, append(opts, grpc.WithContextDialer(b.dial))...)
 	if err != nil {
 		tb.Fatal(err)

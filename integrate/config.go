@@ -144,6 +144,10 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 //     [RegisterHTTPFilter];
 //   - that an RPC's retries stay on the cluster of its first attempt.
 //
+// They are for targets of the schemes xds and xdslb, which mean the same, but
+// for gRPC: for each RPC of a channel of scheme xds it makes a context that says
+// the content type to its own LB policies, which is four allocations.
+//
 // The options may be used for several channels. The interceptors are behind
 // those of options that come before; see [UnaryInterceptor] for other orders.
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
@@ -151,9 +155,12 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.(*resolverBuilder).intercepted = true
+	forXDS := b.(*resolverBuilder)
+	forXDS.intercepted = true
+	forXDSLB := *forXDS
+	forXDSLB.scheme = "xdslb"
 	opts := []grpc.DialOption{
-		grpc.WithResolvers(b),
+		grpc.WithResolvers(forXDS, &forXDSLB),
 		grpc.WithChainUnaryInterceptor(UnaryInterceptor),
 		grpc.WithChainStreamInterceptor(StreamInterceptor),
 	}
