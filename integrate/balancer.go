@@ -69,7 +69,9 @@ type lb struct {
 	clusters map[string]*cluster
 	version  uint64         // of the latest cluster that changed
 	plans    *plans         // of cfg
-	methods  []methodConfig // of cfg, as the resolver tells gRPC
+	heard    *picker.Config // the latest configuration, which may not be in force yet
+	calls    calls          // of heard
+	queued   int            // updates that wait for gRPC to be told of methods
 	rewrites bool           // a route of cfg rewrites authorities (A81)
 	sessions bool           // a route of cfg has session affinity (A55)
 
@@ -157,14 +159,55 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 	return nil
 }
 
-// Update implements xds.Watcher: a new configuration of the target.
+// Update implements xds.Watcher: a new configuration of the target. If gRPC has
+// to be told something of methods, that comes first, so that no RPC is made by the
+// new configuration and the old service config.
 func (b *lb) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
-	if b.closed {
-		return
+	untold := false
+	if b.src != nil && (b.heard == nil || !sameCalls(b.heard, cfg)) {
+		methods, expressed := methodConfigs(cfg)
+		untold = !reflect.DeepEqual(methods, b.calls.methods)
+		b.calls = calls{methods, makePlans(cfg, expressed)}
 	}
-	b.configureCalls(cfg)
+	b.heard = cfg
+	calls := b.calls
+	b.inTurn(untold, func() { b.src.configure(calls.methods) }, func() { b.apply(cfg, calls.plans) })
+}
+
+// calls is what a configuration's routes say about RPCs besides where they go:
+// through gRPC's service config as far as that goes, the rest to interceptors.
+type calls struct {
+	methods []methodConfig
+	plans   *plans
+}
+
+// inTurn does something to the balancer: at once, unless tell is to be called
+// before, without the mutex, or what came earlier still waits for such a call.
+func (b *lb) inTurn(first bool, tell, do func()) {
+	switch {
+	case b.closed:
+	case !first && b.queued == 0:
+		do()
+	default:
+		b.queued++
+		b.later = append(b.later, func() {
+			if first {
+				tell()
+			}
+			b.lock()
+			defer b.unlock()
+			if b.queued--; !b.closed {
+				do()
+			}
+		})
+	}
+}
+
+// apply takes over a configuration.
+func (b *lb) apply(cfg *picker.Config, plans *plans) {
+	b.plans = plans
 	sent := cfg.Clusters
 	cfg = b.adapt(cfg)
 	b.cfg, b.fatal = cfg, nil
@@ -188,20 +231,6 @@ func (b *lb) Update(cfg *picker.Config) {
 	b.publishSoon()
 }
 
-// configureCalls says what the routes say about RPCs besides where they go:
-// through gRPC's service config as far as that goes, the rest to interceptors.
-func (b *lb) configureCalls(cfg *picker.Config) {
-	if b.src == nil || b.cfg != nil && sameCalls(b.cfg, cfg) {
-		return
-	}
-	methods, expressed := methodConfigs(cfg)
-	b.plans = makePlans(cfg, expressed)
-	if !reflect.DeepEqual(methods, b.methods) {
-		b.methods = methods
-		b.later = append(b.later, func() { b.src.configure(methods) })
-	}
-}
-
 // sameCalls reports whether two configurations have the same routes and
 // filters.
 func sameCalls(a, b *picker.Config) bool {
@@ -217,12 +246,11 @@ func sameSlice[T any](a, b []T) bool {
 func (b *lb) Error(err error) {
 	b.lock()
 	defer b.unlock()
-	if b.closed {
-		return
-	}
-	b.cfg, b.fatal = nil, plainError(err.Error())
-	b.dropClusters()
-	b.publishSoon()
+	b.inTurn(false, nil, func() {
+		b.cfg, b.fatal = nil, plainError(err.Error())
+		b.dropClusters()
+		b.publishSoon()
+	})
 }
 
 func (b *lb) dropClusters() {

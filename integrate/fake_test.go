@@ -133,9 +133,7 @@ func (sc *fakeConn) to(s connectivity.State) {
 // conn returns the open SubConn of an endpoint made by ep.
 func (cc *fakeCC) conn(t testing.TB, n int) *fakeConn {
 	t.Helper()
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	sc := cc.conns[addr(n).String()]
+	sc := cc.find(n)
 	if sc == nil {
 		t.Fatalf("endpoint %d has no SubConn", n)
 	}
@@ -143,10 +141,13 @@ func (cc *fakeCC) conn(t testing.TB, n int) *fakeConn {
 }
 
 // has reports whether an endpoint has a SubConn.
-func (cc *fakeCC) has(n int) bool {
+func (cc *fakeCC) has(n int) bool { return cc.find(n) != nil }
+
+// find returns the open SubConn of an endpoint, or nil.
+func (cc *fakeCC) find(n int) *fakeConn {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	return cc.conns[addr(n).String()] != nil
+	return cc.conns[addr(n).String()]
 }
 
 // newTestLB returns an LB policy on a fake ClientConn.

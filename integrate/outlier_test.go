@@ -314,10 +314,12 @@ func TestCounts(t *testing.T) {
 				synctest.Wait()
 			case 3:
 				for n := range 12 {
-					if cc.has(n) && rng.IntN(2) == 0 {
-						cc.conn(t, n).to(ready)
-					} else if cc.has(n) && rng.IntN(4) == 0 {
-						cc.conn(t, n).to(failure)
+					switch sc := cc.find(n); {
+					case sc == nil: // SubConns are closed in the background
+					case rng.IntN(2) == 0:
+						sc.to(ready)
+					case rng.IntN(4) == 0:
+						sc.to(failure)
 					}
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -402,10 +403,10 @@ func TestFlowControl(t *testing.T) {
 // without one: responses that take 100 ms each come 200 ms apart (LB-SEC-1).
 func TestRest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		handled := 0
+		var handled atomic.Int64
 		slow := new(lbpolicy.Registry).With("type.googleapis.com/envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin",
 			func([]byte, lbpolicy.Nested) (picker.Policy, error) {
-				handled++
+				handled.Add(1)
 				time.Sleep(100 * time.Millisecond)
 				return picker.Policy{Kind: picker.PolicyRoundRobin}, nil
 			})
@@ -419,8 +420,8 @@ func TestRest(t *testing.T) {
 			cp.send(cds, fmt.Sprint(i), c)
 		}
 		advance(2 * time.Second)
-		if handled < 8 || handled > 12 {
-			t.Errorf("%d responses handled in 2 s, want about 10", handled)
+		if n := handled.Load(); n < 8 || n > 12 {
+			t.Errorf("%d responses handled in 2 s, want about 10", n)
 		}
 	})
 }
