@@ -6,6 +6,7 @@ package integrate_test
 import (
 	"context"
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -93,7 +94,8 @@ func TestSessionAffinity(t *testing.T) {
 	set(t, control, statefulService(t, false, backends))
 	cc := dial(t, control.Bootstrap("n"))
 	seen := map[string]bool{}
-	for range 8 {
+	begin := time.Now()
+	for i := 0; i < 8 || len(seen) < 2 && time.Since(begin) < 10*time.Second; i++ {
 		backend, cookie := inSession(t, cc, "")
 		text, err := base64.StdEncoding.DecodeString(cookie)
 		if want := backend + ";cluster:" + target; err != nil || string(text) != want {
@@ -186,11 +188,13 @@ func TestSessionRoutes(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
 	split := xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "b", Weight: 1})
+	nodes := 0
 	serve := func(path string, r *routev3.Route) *grpc.ClientConn {
 		res := clusters(backends, nil, r)
 		res.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "session", sticky(t, path)))
 		set(t, control, res)
-		return dial(t, control.Bootstrap("n"))
+		nodes++ // another XdsClient, that has not heard of what was served before
+		return dial(t, control.Bootstrap(fmt.Sprint(nodes)))
 	}
 	cc := serve("", split)
 	clustersSeen := map[bool]bool{}
