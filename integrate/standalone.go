@@ -26,8 +26,8 @@ import (
 // has weight 1.
 const (
 	// WeightedRoundRobin is round robin by endpoint weight, in EDF order
-	// (EDF-1..17). Weights take effect with the first RPC after the resolver
-	// reports them. {}
+	// (EDF-1..17). Weights take effect within 20 ms of the resolver's reporting
+	// them. {}
 	WeightedRoundRobin = "xdslb_weighted_round_robin"
 	// RingHash sends RPCs to endpoints by their hash (A42, A61, A76): that of
 	// [WithRequestHash], or of the header that requestHashHeader names, or a

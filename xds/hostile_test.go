@@ -34,7 +34,7 @@ func TestLargeResponse(t *testing.T) {
 		large.Value = append(append(large.Value, 0xfa, 0x7f, 0x81, 0x80, 0x80, 0x20), make([]byte, maxResponse+1)...)
 		streams := cp.opened()
 		cp.respond(eds, &discoveryv3.DiscoveryResponse{VersionInfo: "large", Resources: []*anypb.Any{large}})
-		advance(10 * time.Second)
+		advance(time.Minute)
 		if got := ports(w.cluster(t, "svc")); got != "svc 1" || w.got().errs != 0 {
 			t.Errorf("endpoints = %q after %d errors, want those from before", got, w.got().errs)
 		}
