@@ -141,8 +141,8 @@ func TestStandaloneLeastRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := backends[0].Calls() - before; n > 20 {
-		t.Errorf("the slow one of four backends got %d of 200 RPCs, want far less than its even share", n)
+	if n := backends[0].Calls() - before; n > 35 {
+		t.Errorf("the slow one of four backends got %d of 200 RPCs, want less than its even share of 50", n)
 	}
 }
 
