@@ -104,7 +104,7 @@ func (t *published) plan(ctx context.Context, method string) *rpc {
 // routes that match by header or fraction, and HTTP filters. [DialOptions] and
 // [NewClient] install it; it is exported for channels whose interceptors are put
 // together elsewhere. It serves any channel that has a resolver of this package,
-// and lets RPCs of others pass. With nothing to do it costs a map look-up or two
+// and lets RPCs of others pass. With nothing to do it costs a map look-up or two at most
 // and allocates nothing.
 func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	call := planOf(ctx, cc, method)

@@ -45,10 +45,19 @@ const (
 var (
 	links   sync.Map // link.id to *link
 	linksOf sync.Map // *grpc.ClientConn to *link, of channels that made an RPC
+	// settled is an entry of linksOf that is found without a look-up: that of
+	// the channel which came first of those that are left, usually the only one.
+	settled atomic.Pointer[bound]
 	// asked says that an interceptor met a channel whose resolver was not made
 	// together with it.
 	asked atomic.Bool
 )
+
+// bound is a channel and its link.
+type bound struct {
+	cc   *grpc.ClientConn
+	link *link
+}
 
 func newLink(tell func(), intercepted bool) *link {
 	l := &link{id: time.Duration(rand.Int64N(1 << 62)), tell: tell, intercepted: intercepted, known: make(chan struct{})}
@@ -91,10 +100,19 @@ func (l *link) attach(p *stablePicker) {
 func (l *link) bind(cc *grpc.ClientConn) {
 	l.cc.Store(cc)
 	linksOf.Store(cc, l)
+	settled.CompareAndSwap(nil, &bound{cc, l})
 	if l.closed.Load() {
-		linksOf.CompareAndDelete(cc, l)
+		l.forget(cc)
 	}
 	l.tell()
+}
+
+// forget removes what leads from the channel to the link.
+func (l *link) forget(cc *grpc.ClientConn) {
+	linksOf.CompareAndDelete(cc, l)
+	if b := settled.Load(); b != nil && b.link == l {
+		settled.CompareAndSwap(b, nil)
+	}
 }
 
 // close ends the link with its resolver. RPCs that wait for it look again.
@@ -102,15 +120,18 @@ func (l *link) close() {
 	links.Delete(l.id)
 	l.closed.Store(true)
 	if cc := l.cc.Load(); cc != nil {
-		linksOf.CompareAndDelete(cc, l)
+		l.forget(cc)
 	}
 	l.once.Do(func() { close(l.known) })
 }
 
 // linkOf returns the channel's link, or nil if its resolver is not ours. It
-// costs a map look-up and does not allocate, but for the first RPC of a channel
+// costs a map look-up at most and does not allocate, but for the first RPC of a channel
 // that is new or was idle, which wakes it.
 func linkOf(ctx context.Context, cc *grpc.ClientConn) *link {
+	if b := settled.Load(); b != nil && b.cc == cc {
+		return b.link
+	}
 	if l, ok := linksOf.Load(cc); ok {
 		return l.(*link)
 	}

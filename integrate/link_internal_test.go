@@ -30,6 +30,9 @@ func TestLinkLeavesNothing(t *testing.T) {
 		if _, ok := linksOf.Load(cc); ok {
 			t.Errorf("bind first %v: the link can be found by its channel", bindFirst)
 		}
+		if b := settled.Load(); b != nil {
+			t.Errorf("bind first %v: the link is still %v's", bindFirst, b.cc)
+		}
 		<-l.known // nobody waits for it
 	}
 }
