@@ -165,15 +165,17 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 func (b *lb) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
-	untold := false
+	var tell func()
 	if b.src != nil && (b.heard == nil || !sameCalls(b.heard, cfg)) {
 		methods, expressed := methodConfigs(cfg)
-		untold = !reflect.DeepEqual(methods, b.calls.methods)
+		if !reflect.DeepEqual(methods, b.calls.methods) {
+			tell = func() { b.src.configure(methods) }
+		}
 		b.calls = calls{methods, makePlans(cfg, expressed)}
 	}
 	b.heard = cfg
-	calls := b.calls
-	b.inTurn(untold, func() { b.src.configure(calls.methods) }, func() { b.apply(cfg, calls.plans) })
+	plans := b.calls.plans
+	b.inTurn(tell, func() { b.apply(cfg, plans) })
 }
 
 // calls is what a configuration's routes say about RPCs besides where they go:
@@ -183,17 +185,18 @@ type calls struct {
 	plans   *plans
 }
 
-// inTurn does something to the balancer: at once, unless tell is to be called
-// before, without the mutex, or what came earlier still waits for such a call.
-func (b *lb) inTurn(first bool, tell, do func()) {
+// inTurn does something to the balancer: at once, unless there is tell, which is
+// to be called before, without the mutex, or what came earlier still waits for
+// such a call.
+func (b *lb) inTurn(tell, do func()) {
 	switch {
 	case b.closed:
-	case !first && b.queued == 0:
+	case tell == nil && b.queued == 0:
 		do()
 	default:
 		b.queued++
 		b.later = append(b.later, func() {
-			if first {
+			if tell != nil {
 				tell()
 			}
 			b.lock()
@@ -246,7 +249,7 @@ func sameSlice[T any](a, b []T) bool {
 func (b *lb) Error(err error) {
 	b.lock()
 	defer b.unlock()
-	b.inTurn(false, nil, func() {
+	b.inTurn(nil, func() {
 		b.cfg, b.fatal = nil, plainError(err.Error())
 		b.dropClusters()
 		b.publishSoon()

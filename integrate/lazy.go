@@ -45,8 +45,9 @@ func (p *priority) ringState() (state picker.Connectivity, wakeOne bool) {
 	return picker.RingState(p.counts[picker.Idle], p.counts[picker.Connecting], p.counts[picker.Ready], p.counts[picker.TransientFailure])
 }
 
-// rouse connects an endpoint that is IDLE, or has the children do so. The search goes on where the last
-// one ended, so that n endpoints which fail one after the other cost O(n).
+// rouse connects an endpoint that is IDLE, or has the children do so. The search
+// goes on where the last one ended, so that n endpoints which fail one after the
+// other cost O(n).
 func (p *priority) rouse() {
 	for _, g := range p.groups {
 		if g != nil && g.state == picker.Idle {
