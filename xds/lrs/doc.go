@@ -33,7 +33,8 @@
 // load reports configured there is neither (A27-CL-6). A second goroutine
 // receives. A source that has been stopped is reported for the last time, and
 // then forgotten; but as long as there are others it stays until its last RPC has
-// ended.
+// ended. So that a channel with a few RPCs and a short life is reported too, a new
+// stream is given half a second to be opened and answered before it ends.
 //
 // # What the server says
 //

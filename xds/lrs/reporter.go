@@ -21,8 +21,8 @@ type Options struct {
 	// more of them get this (T-LRS-1). 0 is one second.
 	MinInterval time.Duration
 	// FinalTimeout is how long Close may take to send the last report, and how
-	// long a stream is kept for it after the last source has stopped. 0 is half
-	// a second.
+	// long a stream is kept for it after the last source has stopped, or the
+	// server's first word awaited. 0 is half a second.
 	FinalTimeout time.Duration
 	// BackoffBase is the least time between the beginnings of two streams, and
 	// the longest wait after a first failure, which then grows up to BackoffMax.
@@ -181,11 +181,29 @@ func (r *Reporter) idle() bool {
 	return r.active == 0
 }
 
-// rest ends run if there is no source, and forgets those that were.
-func (r *Reporter) rest() bool {
+// owing reports whether something was counted and not reported.
+func (r *Reporter) owing() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.active > 0 {
+	return r.owes()
+}
+
+// owes is owing; mu is held.
+func (r *Reporter) owes() bool {
+	for _, c := range r.clusters {
+		if sum := c.unsent(); !sum.empty() {
+			return true
+		}
+	}
+	return false
+}
+
+// rest ends run if there is no source, and forgets those that were. If it has not
+// been tried to report what they counted, that comes first.
+func (r *Reporter) rest(tried bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.active > 0 || !tried && r.owes() && r.ctx.Err() == nil {
 		return false
 	}
 	clear(r.clusters)

@@ -22,10 +22,11 @@ const sendTimeout = 10 * time.Second
 // run keeps a stream open as long as there are sources. Report starts it; it ends
 // after the last source was stopped.
 func (r *Reporter) run() {
-	for !r.rest() {
+	for tried := false; !r.rest(tried); {
 		t := time.NewTimer(time.Until(r.backoff.due()))
 		select {
 		case <-t.C:
+			tried = true
 			r.backoff.begin(time.Now())
 			err := r.report()
 			r.backoff.end(time.Now(), err == nil, rand.Float64())
@@ -48,7 +49,9 @@ type response struct {
 }
 
 // report opens a stream and reports on it until it ends or the last source is
-// stopped. The error is why the stream ended, if the server never said anything.
+// stopped. If something was counted it then waits for a server that has not said
+// what it wants, within the first moments: channels can be short-lived. The error is why the
+// stream ended, if the server never said anything.
 func (r *Reporter) report() error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	responses, ended := make(chan response), make(chan error, 1)
@@ -69,6 +72,12 @@ func (r *Reporter) report() error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	timer.Stop()
+	// Once there is no source, it is late for the server's first word.
+	begun := time.Now()
+	var late <-chan time.Time
+	if r.idle() {
+		late = time.After(r.opts.FinalTimeout)
+	}
 	for {
 		select {
 		case resp := <-responses:
@@ -88,12 +97,21 @@ func (r *Reporter) report() error {
 			}
 			return err
 		case <-r.wake:
-			if !r.idle() {
-				continue
+			if stream != nil || !r.idle() {
+				break
 			}
-			if stream != nil {
-				r.finish(stream, want, responses, ended, cancel)
+			if !r.owing() {
+				return nil
 			}
+			late = time.After(time.Until(begun.Add(r.opts.FinalTimeout)))
+		case <-late:
+			if r.idle() {
+				return nil
+			}
+			late = nil
+		}
+		if stream != nil && r.idle() {
+			r.finish(stream, want, responses, ended, cancel)
 			return nil
 		}
 	}

@@ -346,6 +346,49 @@ func TestCloseReports(t *testing.T) {
 	})
 }
 
+// A channel that is closed before the server has said what it wants reports all
+// the same (T-LRS-3): one that was closed as a whole, and one that was not the last.
+func TestShortLived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := start(t)
+		for i, leave := range []func(stop func()){
+			func(stop func()) { stop() },
+			func(stop func()) {
+				stop()
+				r.Report("another", "")
+			},
+			func(func()) { r.Close() },
+		} {
+			load, stop := r.Report("cluster", "service")
+			newTraffic(t, load, "a").rpcs(0, 3, picker.CallOK)
+			leave(stop)
+			pass(time.Minute)
+			c := s.Loads().Counts("cluster", "service")
+			if got, want := c.Sum().OK, uint64(3*(i+1)); got != want {
+				t.Errorf("%d RPCs reported after %d times, want %d", got, i+1, want)
+			}
+		}
+	})
+}
+
+// A server that never says anything is not waited for.
+func TestShortLivedSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewReporter(offline{}, node, Options{})
+		defer r.Close()
+		for _, rpcs := range []int{0, 1} {
+			load, stop := r.Report("cluster", "service")
+			newTraffic(t, load, "a").rpcs(0, rpcs, picker.CallOK)
+			begin := time.Now()
+			stop()
+			r.tasks.Wait()
+			if got, want := time.Since(begin), time.Duration(rpcs)*r.opts.FinalTimeout; got != want {
+				t.Errorf("the reporter rests after %v with %d RPCs to report, want %v", got, rpcs, want)
+			}
+		}
+	})
+}
+
 // users.md D4: sources that come and go while the server is away take bounded
 // memory, and none once they are gone.
 func TestStoppedBound(t *testing.T) {
@@ -362,6 +405,7 @@ func TestStoppedBound(t *testing.T) {
 		if got, want := r.census(), (census{clusters: maxStopped + 1, sources: maxStopped + 1, stopped: maxStopped}); got != want {
 			t.Errorf("reporter remembers %+v, want %+v", got, want)
 		}
+		pass(time.Second)
 		stopLast()
 		synctest.Wait()
 		if got := r.census(); got != (census{}) {
