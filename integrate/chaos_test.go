@@ -35,7 +35,6 @@ var (
 // The first seeds are always the same, so that a fault of the code fails again;
 // the others are new each time.
 func TestChaos(t *testing.T) {
-	skipBubble(t)
 	fixed, random := 8, 4
 	if testing.Short() {
 		fixed, random = 2, 1

@@ -9,8 +9,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/test/bufconn"
 )
 
 // network connects the parties of a scenario, and can do to them what networks
@@ -24,7 +22,7 @@ type network struct {
 
 	mu     sync.Mutex
 	ports  int
-	memory map[string]*bufconn.Listener
+	memory map[string]*memoryListener
 	holds  map[string]chan struct{}      // by address; closed when the hold is over
 	delay  map[string]time.Duration      // of what clients read, by address
 	conns  map[string]map[*wire]struct{} // open ones, by who and whom
@@ -34,7 +32,7 @@ type network struct {
 
 func newNetwork(real bool) *network {
 	return &network{
-		real: real, memory: map[string]*bufconn.Listener{},
+		real: real, memory: map[string]*memoryListener{},
 		holds: map[string]chan struct{}{}, delay: map[string]time.Duration{},
 		conns: map[string]map[*wire]struct{}{},
 	}
@@ -51,22 +49,10 @@ func (n *network) listen(addr string) (net.Listener, error) {
 		n.ports++
 		addr = fmt.Sprintf("10.0.%d.%d:80", n.ports>>8, n.ports&255)
 	}
-	l := bufconn.Listen(64 << 10)
+	l := newMemoryListener(addr)
 	n.memory[addr] = l
-	return &memoryListener{l, addr}, nil
+	return l, nil
 }
-
-type memoryListener struct {
-	*bufconn.Listener
-	addr string
-}
-
-func (l *memoryListener) Addr() net.Addr { return textAddr(l.addr) }
-
-type textAddr string
-
-func (textAddr) Network() string  { return "tcp" }
-func (a textAddr) String() string { return string(a) }
 
 // dialer returns a dialer for the connections of one party.
 func (n *network) dialer(who string) func(context.Context, string) (net.Conn, error) {
@@ -111,7 +97,7 @@ func (n *network) connect(ctx context.Context, addr string) (net.Conn, error) {
 	if l == nil {
 		return nil, fmt.Errorf("connect %s: connection refused", addr)
 	}
-	return l.DialContext(ctx)
+	return l.dial(ctx)
 }
 
 // held returns what is closed when addr can be reached, nil if it can.

@@ -56,16 +56,6 @@ type world struct {
 	loads      sync.WaitGroup
 }
 
-// skipBubble skips a test of a world in memory under the race detector: in a
-// bubble its runtime can crash in the timer that each connection of bufconn starts
-// with, which is due at once (Go 1.26). TestChaosLoopback is for that.
-func skipBubble(t *testing.T) {
-	t.Helper()
-	if raceEnabled {
-		t.Skip("the race detector crashes in the timers of bufconn and synctest")
-	}
-}
-
 // newWorld starts servers: control planes of which the second is what the first
 // falls back to, and backends of two clusters. Nothing is served yet.
 func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {

@@ -49,14 +49,18 @@ func newEndpoint(loc *locality) *endpoint {
 
 // finish is the pre-bound Done of every pick of the endpoint: one call per
 // pick, no per-RPC state (D9). gRPC reports a pick whose connection had gone
-// before it was used with an empty DoneInfo.
+// before it was used with an empty DoneInfo, and an RPC whose connection went
+// before its message was sent without the error. No RPC succeeds without an
+// answer, though.
 func (e *endpoint) finish(info balancer.DoneInfo) {
 	result := picker.CallVoid
 	switch {
 	case info.Err != nil:
 		result = picker.CallFailed
-	case info.BytesReceived || info.BytesSent:
+	case info.BytesReceived:
 		result = picker.CallOK
+	case info.BytesSent:
+		result = picker.CallFailed
 	}
 	if t := e.taps.Load(); t != nil {
 		t.note(&info, result)

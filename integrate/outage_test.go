@@ -15,7 +15,6 @@ import (
 // that are there, idle ones that come back, and new ones; none fails, and no
 // connection is touched (A57, users.md row 6).
 func TestOutage(t *testing.T) {
-	skipBubble(t)
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1, false, 1)
 		cc := w.dial("steady")
@@ -57,7 +56,6 @@ func TestOutage(t *testing.T) {
 // no stream, no connection, no subscription, no memory, and no goroutine, with which
 // the bubble would not end (users.md row 3).
 func TestRedials(t *testing.T) {
-	skipBubble(t)
 	cycles := 10_000
 	if testing.Short() {
 		cycles = 500

@@ -1,0 +1,182 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// memoryListener accepts connections that are made within the process. In a
+// bubble, time waits for what is on the way in them. They differ from bufconn's
+// in that none begins with a timer that is due at once, in which the race
+// detector's runtime can crash in a bubble (Go 1.26), and in that writers never
+// wait: what a peer does not read is kept.
+type memoryListener struct {
+	addr   string
+	accept chan net.Conn
+	once   sync.Once
+	closed chan struct{}
+}
+
+func newMemoryListener(addr string) *memoryListener {
+	return &memoryListener{addr: addr, accept: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (l *memoryListener) dial(ctx context.Context) (net.Conn, error) {
+	there, back := newMemoryPipe(), newMemoryPipe()
+	select {
+	case l.accept <- &memoryConn{in: there, out: back, local: l.addr}:
+		return &memoryConn{in: back, out: there, local: "client"}, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Accept implements net.Listener.
+func (l *memoryListener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accept:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *memoryListener) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (l *memoryListener) Addr() net.Addr { return textAddr(l.addr) }
+
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }
+
+// memoryConn is one end of a connection. Each direction has one reader at a time.
+type memoryConn struct {
+	in, out *memoryPipe
+	local   string
+}
+
+func (c *memoryConn) Read(b []byte) (int, error)  { return c.in.read(b) }
+func (c *memoryConn) Write(b []byte) (int, error) { return c.out.write(b) }
+
+// Close ends both directions; the peer can read what was written before.
+func (c *memoryConn) Close() error {
+	c.out.end(io.EOF, false)
+	c.in.end(net.ErrClosed, true)
+	return nil
+}
+
+func (c *memoryConn) LocalAddr() net.Addr               { return textAddr(c.local) }
+func (c *memoryConn) RemoteAddr() net.Addr              { return textAddr("client") }
+func (c *memoryConn) SetWriteDeadline(time.Time) error  { return nil }
+func (c *memoryConn) SetReadDeadline(t time.Time) error { return c.in.setDeadline(t) }
+func (c *memoryConn) SetDeadline(t time.Time) error     { return c.in.setDeadline(t) }
+
+// memoryPipe is one direction.
+type memoryPipe struct {
+	mu       sync.Mutex
+	data     []byte
+	ended    error         // for readers who have read all
+	wake     chan struct{} // holds a token when there may be something new
+	deadline *time.Timer
+	expired  bool
+}
+
+func newMemoryPipe() *memoryPipe { return &memoryPipe{wake: make(chan struct{}, 1)} }
+
+func (p *memoryPipe) read(b []byte) (int, error) {
+	for {
+		p.mu.Lock()
+		n, err := copy(b, p.data), p.ended
+		p.data = p.data[n:]
+		if p.expired {
+			err = os.ErrDeadlineExceeded
+		}
+		p.mu.Unlock()
+		if n > 0 || len(b) == 0 {
+			return n, nil
+		}
+		if err != nil {
+			return 0, err
+		}
+		<-p.wake
+	}
+}
+
+func (p *memoryPipe) write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended != nil {
+		return 0, net.ErrClosed
+	}
+	p.data = append(p.data, b...)
+	p.poke()
+	return len(b), nil
+}
+
+// end ends the direction, with what is under way or without.
+func (p *memoryPipe) end(err error, discard bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ended == nil {
+		p.ended = err
+	}
+	if discard {
+		p.data = nil
+		p.stop()
+	}
+	p.poke()
+}
+
+// poke makes the reader look; mu is held.
+func (p *memoryPipe) poke() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// stop stops the timer of the deadline; mu is held.
+func (p *memoryPipe) stop() {
+	if p.deadline != nil {
+		p.deadline.Stop()
+		p.deadline = nil
+	}
+}
+
+func (p *memoryPipe) setDeadline(t time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stop()
+	wait := time.Until(t)
+	p.expired = !t.IsZero() && wait <= 0
+	if p.expired {
+		p.poke()
+	} else if !t.IsZero() {
+		var timer *time.Timer
+		timer = time.AfterFunc(wait, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.deadline == timer {
+				p.expired = true
+				p.poke()
+			}
+		})
+		p.deadline = timer
+	}
+	return nil
+}
