@@ -119,7 +119,7 @@ func (o *oracle) judge(c outcome) {
 	defer o.mu.Unlock()
 	plans := o.possible(c.begin, c.end)
 	if c.err == nil {
-		name := clusterIn(plans, c.backend)
+		name := o.clusterOf(c.backend)
 		if !routedTo(plans, name) || !slices.ContainsFunc(o.of(name, plans, c), func(p *plan) bool { return p.takes(c.backend) }) {
 			o.accuse("%s: an RPC went to %s, but configurations were %v", c.who, c.backend, plans)
 		}
@@ -160,10 +160,10 @@ func (o *oracle) of(cluster string, plans []*plan, c outcome) []*plan {
 	return plans
 }
 
-// clusterIn returns the cluster that a backend is in, by any of the plans.
-func clusterIn(plans []*plan, addr string) string {
-	for _, p := range plans {
-		if name := p.clusterOf(addr); name != "" {
+// clusterOf returns the cluster that a backend is in, or was; mu is held.
+func (o *oracle) clusterOf(addr string) string {
+	for _, e := range o.epochs {
+		if name := e.plan.clusterOf(addr); name != "" {
 			return name
 		}
 	}
