@@ -98,9 +98,6 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	w := newWorld(t, seed, real, controls)
 	if controls > 1 && seed%8 == 3 {
 		w.cutControl() // begins with the second one
-		// Its reporter ends with the change to the first, and nobody hears of
-		// what was in progress then.
-		w.lossy = true
 	}
 	steady, lazy := w.dial("steady"), w.dial("lazy", grpc.WithIdleTimeout(2*time.Second))
 	for range 3 {
