@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // network connects the parties of a scenario, and can do to them what networks
@@ -22,7 +24,7 @@ type network struct {
 
 	mu     sync.Mutex
 	ports  int
-	memory map[string]*memoryListener
+	memory map[string]*xdstest.MemoryListener
 	holds  map[string]chan struct{}      // by address; closed when the hold is over
 	delay  map[string]time.Duration      // of what clients read, by address
 	conns  map[string]map[*wire]struct{} // open ones, by who and whom
@@ -32,7 +34,7 @@ type network struct {
 
 func newNetwork(real bool) *network {
 	return &network{
-		real: real, memory: map[string]*memoryListener{},
+		real: real, memory: map[string]*xdstest.MemoryListener{},
 		holds: map[string]chan struct{}{}, delay: map[string]time.Duration{},
 		conns: map[string]map[*wire]struct{}{},
 	}
@@ -49,7 +51,7 @@ func (n *network) listen(addr string) (net.Listener, error) {
 		n.ports++
 		addr = fmt.Sprintf("10.0.%d.%d:80", n.ports>>8, n.ports&255)
 	}
-	l := newMemoryListener(addr)
+	l := xdstest.NewMemoryListener(addr)
 	n.memory[addr] = l
 	return l, nil
 }
@@ -97,7 +99,7 @@ func (n *network) connect(ctx context.Context, addr string) (net.Conn, error) {
 	if l == nil {
 		return nil, fmt.Errorf("connect %s: connection refused", addr)
 	}
-	return l.dial(ctx)
+	return l.Dial(ctx)
 }
 
 // held returns what is closed when addr can be reached, nil if it can.
@@ -253,3 +255,8 @@ func (w *wire) Close() error {
 	})
 	return w.Conn.Close()
 }
+
+type textAddr string
+
+func (textAddr) Network() string  { return "tcp" }
+func (a textAddr) String() string { return string(a) }

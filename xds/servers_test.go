@@ -15,7 +15,6 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/resource"
@@ -60,7 +59,7 @@ func withServers(t *testing.T, n int, opts Options, features []string, f func(t 
 				var cps []*plane
 				planes := map[string]*plane{}
 				for i := range n {
-					p := &plane{t: t, name: fmt.Sprint("cp", i), lis: bufconn.Listen(1 << 20)}
+					p := &plane{t: t, name: fmt.Sprint("cp", i), lis: xdstest.NewMemoryListener("")}
 					p.controlPlane = start(t, p.lis)
 					docs = append(docs, serverDoc(p.name, features...))
 					cps, planes[p.name] = append(cps, p), p
@@ -99,7 +98,7 @@ type plane struct {
 	controlPlane
 	t    *testing.T
 	name string
-	lis  *bufconn.Listener
+	lis  *xdstest.MemoryListener
 
 	mu      sync.Mutex
 	refusal error
@@ -114,7 +113,7 @@ func (p *plane) dial(ctx context.Context) (net.Conn, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	conn, err := p.lis.DialContext(ctx)
+	conn, err := p.lis.Dial(ctx)
 	if err == nil {
 		p.mu.Lock()
 		p.conns = append(p.conns, conn)

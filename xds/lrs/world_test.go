@@ -15,7 +15,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -99,13 +98,13 @@ func retain(load *picker.ClusterLoad, zones, categories []string) {
 // for what is on the way.
 type pipe struct {
 	mu  sync.Mutex
-	lis *bufconn.Listener
+	lis *xdstest.MemoryListener
 }
 
 func (p *pipe) listen(string) (net.Listener, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lis = bufconn.Listen(1 << 16)
+	p.lis = xdstest.NewMemoryListener("")
 	return p.lis, nil
 }
 
@@ -117,7 +116,7 @@ func (p *pipe) dial(t testing.TB) *grpc.ClientConn {
 			p.mu.Lock()
 			lis := p.lis
 			p.mu.Unlock()
-			return lis.DialContext(ctx)
+			return lis.Dial(ctx)
 		}))
 	if err != nil {
 		t.Fatal(err)

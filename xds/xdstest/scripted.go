@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
@@ -54,7 +53,7 @@ type Scripted struct {
 	opts    ScriptedOptions
 	events  events
 	checker *Checker
-	memory  *bufconn.Listener // nil with Options.Listener
+	memory  *MemoryListener // nil with Options.Listener
 	grpc    *grpc.Server
 	done    chan struct{}
 
@@ -89,7 +88,7 @@ func StartScripted(opts ScriptedOptions) *Scripted {
 	}
 	lis := opts.Listener
 	if lis == nil {
-		s.memory = bufconn.Listen(1 << 20)
+		s.memory = NewMemoryListener("")
 		lis = s.memory
 	}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, scriptedADS{s: s})

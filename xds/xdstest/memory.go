@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package integrate_test
+package xdstest
 
 import (
 	"context"
@@ -12,27 +12,35 @@ import (
 	"time"
 )
 
-// memoryListener accepts connections that are made within the process. In a
-// bubble, time waits for what is on the way in them. They differ from bufconn's
-// in that none begins with a timer that is due at once, in which the race
-// detector's runtime can crash in a bubble (Go 1.26), and in that writers never
-// wait: what a peer does not read is kept.
-type memoryListener struct {
-	addr   string
+// A MemoryListener accepts connections that are made within the process. In a
+// bubble of testing/synctest, time waits for what is on the way in them. They differ
+// from those of gRPC's bufconn in that none begins with a timer that is due at once,
+// in which the race detector's runtime can crash in a bubble (Go 1.26), and in that
+// writers never wait: what a peer does not read is kept, and deadlines are for
+// readers.
+//
+// A MemoryListener must be made by NewMemoryListener. Any number of goroutines may
+// use it; a connection may have one reader and any number of writers at a time.
+type MemoryListener struct {
+	addr   memoryAddr
 	accept chan net.Conn
 	once   sync.Once
 	closed chan struct{}
 }
 
-func newMemoryListener(addr string) *memoryListener {
-	return &memoryListener{addr: addr, accept: make(chan net.Conn), closed: make(chan struct{})}
+// NewMemoryListener returns a listener whose Addr has the given text. Nothing else
+// is done with it: whoever dials needs the listener.
+func NewMemoryListener(addr string) *MemoryListener {
+	return &MemoryListener{addr: memoryAddr(addr), accept: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-func (l *memoryListener) dial(ctx context.Context) (net.Conn, error) {
+// Dial returns a connection once it is accepted, or an error if l is closed or ctx
+// done first.
+func (l *MemoryListener) Dial(ctx context.Context) (net.Conn, error) {
 	there, back := newMemoryPipe(), newMemoryPipe()
 	select {
-	case l.accept <- &memoryConn{in: there, out: back, local: l.addr}:
-		return &memoryConn{in: back, out: there, local: "client"}, nil
+	case l.accept <- &memoryConn{in: there, out: back, local: l.addr, remote: "client"}:
+		return &memoryConn{in: back, out: there, local: "client", remote: l.addr}, nil
 	case <-l.closed:
 		return nil, net.ErrClosed
 	case <-ctx.Done():
@@ -41,7 +49,7 @@ func (l *memoryListener) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Accept implements net.Listener.
-func (l *memoryListener) Accept() (net.Conn, error) {
+func (l *MemoryListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.accept:
 		return c, nil
@@ -51,23 +59,23 @@ func (l *memoryListener) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *memoryListener) Close() error {
+func (l *MemoryListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (l *memoryListener) Addr() net.Addr { return textAddr(l.addr) }
+func (l *MemoryListener) Addr() net.Addr { return l.addr }
 
-type textAddr string
+type memoryAddr string
 
-func (textAddr) Network() string  { return "tcp" }
-func (a textAddr) String() string { return string(a) }
+func (memoryAddr) Network() string  { return "tcp" }
+func (a memoryAddr) String() string { return string(a) }
 
-// memoryConn is one end of a connection. Each direction has one reader at a time.
+// memoryConn is one end of a connection.
 type memoryConn struct {
-	in, out *memoryPipe
-	local   string
+	in, out       *memoryPipe
+	local, remote memoryAddr
 }
 
 func (c *memoryConn) Read(b []byte) (int, error)  { return c.in.read(b) }
@@ -80,8 +88,8 @@ func (c *memoryConn) Close() error {
 	return nil
 }
 
-func (c *memoryConn) LocalAddr() net.Addr               { return textAddr(c.local) }
-func (c *memoryConn) RemoteAddr() net.Addr              { return textAddr("client") }
+func (c *memoryConn) LocalAddr() net.Addr               { return c.local }
+func (c *memoryConn) RemoteAddr() net.Addr              { return c.remote }
 func (c *memoryConn) SetWriteDeadline(time.Time) error  { return nil }
 func (c *memoryConn) SetReadDeadline(t time.Time) error { return c.in.setDeadline(t) }
 func (c *memoryConn) SetDeadline(t time.Time) error     { return c.in.setDeadline(t) }
@@ -102,7 +110,9 @@ func (p *memoryPipe) read(b []byte) (int, error) {
 	for {
 		p.mu.Lock()
 		n, err := copy(b, p.data), p.ended
-		p.data = p.data[n:]
+		if p.data = p.data[n:]; len(p.data) == 0 {
+			p.data = nil // or it would keep what it once held
+		}
 		if p.expired {
 			err = os.ErrDeadlineExceeded
 		}
