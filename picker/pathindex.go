@@ -117,6 +117,19 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
+// first returns the first of the routes that match path, or noRoute. O(len(path)).
+func (x *pathIndex) first(path string) int32 {
+	node, exact := x.find(path)
+	best := int32(noRoute)
+	if node >= 0 {
+		best = x.nodes[node].soonest
+	}
+	if len(exact) > 0 {
+		best = min(best, exact[0])
+	}
+	return best
+}
+
 // find descends along path. It returns the node to climb from for all routes
 // that match a prefix of path, longest first, and the routes for path itself.
 // O(len(path)); does not allocate.

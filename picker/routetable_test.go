@@ -108,11 +108,16 @@ func randomHeader(rng *rand.Rand) HeaderMatch {
 	}
 }
 
+// randomRoutes makes routes of all kinds, or such that go by the path only.
 func randomRoutes(rng *rand.Rand) []Route {
-	routes := make([]Route, rng.IntN(20))
+	routes, plain := make([]Route, rng.IntN(20)), rng.IntN(3) == 0
 	for i := range routes {
 		r := &routes[i]
 		r.Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
+		if plain {
+			r.Path = StringMatch{Kind: MatchKind(rng.IntN(2)), Value: randomPath(rng)}
+			continue
+		}
 		r.Path = randomString(rng)
 		if rng.IntN(3) > 0 {
 			r.Path.Kind = MatchKind(rng.IntN(2)) // prefix or exact
