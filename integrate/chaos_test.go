@@ -128,9 +128,7 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 			for range rng.IntN(4) {
 				_ = w.unary(who, cc, rng)
 			}
-			if err := cc.Close(); err != nil {
-				t.Error(err)
-			}
+			w.hangUp(cc)
 		}
 	})
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -139,15 +137,11 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 		w.check()
 	}
 	w.calm()
-	close(w.stop)
-	w.loads.Wait()
+	w.end()
 	w.check()
 	w.audit(steady)
-	for _, cc := range []*grpc.ClientConn{steady, lazy} {
-		if err := cc.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	w.hangUp(steady)
+	w.hangUp(lazy)
 	w.gone()
 	served, failed := w.oracle.counts()
 	t.Logf("%d steps; RPCs served %v, failed with reason %d", len(w.history), served, failed)

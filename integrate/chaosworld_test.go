@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -52,8 +53,10 @@ type world struct {
 	cut, slow  bool // of the first control plane
 	lossy      bool // a control plane may have missed a load report
 	history    []string
-	stop       chan struct{} // closed when the loads are to end
 	loads      sync.WaitGroup
+	stop       chan struct{} // closed when the loads are to end
+	stopped    sync.Once
+	dialed     map[*grpc.ClientConn]bool // not hung up; guarded by net.mu
 }
 
 // newWorld starts servers: control planes of which the second is what the first
@@ -62,7 +65,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed, real), net: newNetwork(real),
 		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
-		dead: map[string]bool{}, held: map[string]bool{}, stop: make(chan struct{}),
+		dead: map[string]bool{}, held: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
 	}
 	w.oracle = newOracle(50*time.Millisecond, 3*time.Second)
 	if real {
@@ -96,8 +99,27 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 		Keepalive:               &keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second},
 		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(w.net.dialer("control"))},
 	}
+	t.Cleanup(w.clear)
 	w.push(firstPlan(w.rng, w.pools), noDefect)
 	return w
+}
+
+// clear ends what a test that failed has left, without which its bubble could not
+// end and would take the other tests along.
+func (w *world) clear() {
+	w.end()
+	w.net.mu.Lock()
+	left := slices.Collect(maps.Keys(w.dialed))
+	w.net.mu.Unlock()
+	for _, cc := range left {
+		w.hangUp(cc)
+	}
+}
+
+// end ends the loads.
+func (w *world) end() {
+	w.stopped.Do(func() { close(w.stop) })
+	w.loads.Wait()
 }
 
 func (w *world) bootstrap() []byte {
@@ -130,7 +152,20 @@ func (w *world) dial(who string, opts ...grpc.DialOption) *grpc.ClientConn {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	w.dialed[cc] = true
 	return cc
+}
+
+// hangUp closes a channel.
+func (w *world) hangUp(cc *grpc.ClientConn) {
+	if err := cc.Close(); err != nil {
+		w.t.Error(err)
+	}
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	delete(w.dialed, cc)
 }
 
 // push serves a configuration on all control planes, or one with a defect, of

@@ -43,11 +43,8 @@ func TestOutage(t *testing.T) {
 		if after := w.net.open("steady"); len(after) != len(before) || len(after) == 0 {
 			t.Errorf("connections are %v, before the outage they were %v", after, before)
 		}
-		for _, err := range []error{cc.Close(), late.Close()} {
-			if err != nil {
-				t.Error(err)
-			}
-		}
+		w.hangUp(cc)
+		w.hangUp(late)
 		w.gone()
 	})
 }
@@ -77,9 +74,7 @@ func TestRedials(t *testing.T) {
 			if err := w.unary(who, cc, rng); err != nil {
 				w.fail("cycle %d: %v", i, err)
 			}
-			if err := cc.Close(); err != nil {
-				w.fail("cycle %d: %v", i, err)
-			}
+			w.hangUp(cc)
 			w.oracle.settle()
 		}
 		w.check()
