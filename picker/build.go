@@ -223,7 +223,7 @@ func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state 
 		}
 	}
 	c.warming = b.warming
-	c.random = c.alias != nil || c.dropped.random() || len(c.groups) > 0 && c.groups[0].rule.random()
+	c.random = c.alias != nil || slices.ContainsFunc(c.drops, chance.random) || len(c.groups) > 0 && c.groups[0].rule.random()
 	return nil
 }
 

@@ -47,7 +47,7 @@ func (whole chance) perMillion(n uint32) chance {
 // hit reports whether word x is within the chance.
 func (c chance) hit(x uint64) bool { return x>>1 < uint64(c) }
 
-// random reports whether it takes a random word to tell.
+// random reports whether it takes a random word to tell whether c is hit.
 func (c chance) random() bool { return c != 0 && c != certain }
 
 // dropBounds compiles the drop categories of a leaf. An independent draw for

@@ -247,6 +247,8 @@ func TestNeedsRandom(t *testing.T) {
 		}, true},
 		{"all dropped", func(w *world) { w.leaf(0).Drops = []Drop{{"x", 1e6}}; w.renew(0) }, false},
 		{"half dropped", func(w *world) { w.leaf(0).Drops = []Drop{{"x", half}}; w.renew(0) }, true},
+		{"all dropped, by either of two", func(w *world) { w.leaf(0).Drops = []Drop{{"x", half}, {"y", 1e6}}; w.renew(0) }, true},
+		{"all dropped, by the second", func(w *world) { w.leaf(0).Drops = []Drop{{"x", 0}, {"y", 1e6}, {"z", half}}; w.renew(0) }, false},
 		{"fraction", func(w *world) { w.cfg.Routes[0].Fraction = &half }, true},
 		{"split", func(w *world) {
 			w.cfg.Routes[0].Clusters = []WeightedCluster{{Name: "c0", Weight: 1}, {Name: "c0", Weight: 1}}
