@@ -69,7 +69,8 @@ func (c *cluster) assemble(name string, v *view) {
 		return
 	}
 	e := v.use(resource.ClusterType, name)
-	if e.cluster == nil || !slices.Equal(e.parts, parts) {
+	// Views may name a resource in ways that mean the same, see canonicalName.
+	if e.cluster == nil || e.cluster.Name != name || !slices.Equal(e.parts, parts) {
 		e.parts = parts
 		e.cluster = &picker.Cluster{Name: name, Leaves: make([]picker.Leaf, len(parts))}
 		for i, part := range parts {

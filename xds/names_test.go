@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -73,6 +74,27 @@ func TestExtraNames(t *testing.T) {
 		if n := h.entries(); n != 4 {
 			t.Errorf("%d resources in the cache, want the 4 asked for", n)
 		}
+	})
+}
+
+// TestNamesAlike checks that a cluster which routes name in two ways that mean the
+// same is one resource (T-XDS-15), and is found by either name.
+func TestNamesAlike(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{serverDoc("cp")}, `, "authorities": {"a": {}}`)
+		const (
+			sorted  = "xdstp://a/envoy.config.cluster.v3.Cluster/c?a=1&b=2"
+			swapped = "xdstp://a/envoy.config.cluster.v3.Cluster/c?b=2&a=1"
+		)
+		h.servers["cp"].serve(listenerTo("svc", "r"), routesTo("r", sorted, swapped), listenerTo("other", "o"), routesTo("o", swapped),
+			clusterTo(sorted, "e"), endpointsAt("e", 1))
+		w, other := h.watch("svc"), h.watch("other")
+		for _, got := range []*picker.Cluster{w.cluster(t, sorted), w.cluster(t, swapped), other.cluster(t, swapped)} {
+			if got := ports(got); got != sorted+" 1" {
+				t.Errorf("endpoints = %q", got)
+			}
+		}
+		h.servers["cp"].asked(cds, sorted)
 	})
 }
 
