@@ -116,8 +116,10 @@ func (a *authority) responded(s *server) {
 		a.c.infof("xDS server %q is back, leaving %q", s.cfg.URI, lower.cfg.URI)
 		delete(lower.users, a)
 		for e := range a.entries {
+			lower.types[e.key.typ].dirty = true
 			lower.drop(e)
 		}
+		lower.poke()
 		if len(lower.users) == 0 {
 			lower.close()
 		}

@@ -83,6 +83,42 @@ func TestFallbackFails(t *testing.T) {
 	})
 }
 
+// TestFallbackShared checks that a server which stays in use for another authority
+// is told what was given up when the first server came back, so that it sends it
+// again when it is needed again (A71, T-XDS-4).
+func TestFallbackShared(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const routes = "xdstp://other/envoy.config.route.v3.RouteConfiguration/r"
+		h := newHarness(t, Options{Linger: -1}, []string{serverDoc("first"), serverDoc("second")},
+			`, "authorities": {"other": {"xds_servers": [`+serverDoc("second")+`]}}`)
+		first, second := h.servers["first"], h.servers["second"]
+		first.serve(append(target("svc", 1)[1:], listenerTo("svc", "svc"), listenerTo("main", routes))...)
+		second.serve(append(target("svc", 2), listenerTo("main", routes), routesTo(routes, "svc"))...)
+		h.watch("main").must(t)
+		first.refuse(errRefused)
+		w := h.watch("svc")
+		advance(10 * time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
+			t.Errorf("endpoints = %q, want those of the second server", got)
+		}
+		first.refuse(nil)
+		advance(10 * time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints = %q, want those of the first server", got)
+		}
+		second.asked(rds, routes)
+		w.cancel()
+		advance(10 * time.Minute)
+		first.refuse(errRefused)
+		advance(10 * time.Minute)
+		again := h.watch("svc")
+		advance(20 * time.Second)
+		if again.must(t); again.got().errs != 0 {
+			t.Errorf("error %v", again.got().err)
+		}
+	})
+}
+
 // TestFallbackOfNothing checks that what the first server said does not exist
 // counts as known (A71).
 func TestFallbackOfNothing(t *testing.T) {
