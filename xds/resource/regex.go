@@ -60,6 +60,12 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
+		// It may quote up to its end, and then what format has behind it as well.
+		if ended, e := regexp.Compile(fmt.Sprintf(format, source+`\E`)); e == nil {
+			re, err = ended, nil
+		}
+	}
+	if err != nil {
 		p.refuse(source, "must be a regular expression: "+reason(err))
 		return nil
 	}

@@ -90,6 +90,12 @@ func TestRoutePath(t *testing.T) {
 			t.Errorf("/a|/b matches %q: %t, want %t", path, got, want)
 		}
 	}
+	p = decodeRoute(t, `"safeRegex": {"regex": "/a|\\Q/b."}`, `"cluster": "c"`).Path // the quotation need not end
+	for path, want := range map[string]bool{"/a": true, "/b.": true, "/bx": false, "/b.)$": false, "x/b.": false} {
+		if got := p.Regex.MatchString(path); got != want {
+			t.Errorf(`/a|\Q/b. matches %q: %t, want %t`, path, got, want)
+		}
+	}
 }
 
 // TestRouteHeaders: A28, A63, T-RC-3.
