@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -58,13 +59,17 @@ func (ch *channel) conn() (*grpc.ClientConn, error) {
 	return ch.cc, ch.err
 }
 
+// close ends the channel. Whoever comes late, as a server's goroutine may that
+// was started a moment ago, finds an error.
 func (ch *channel) close() {
-	ch.once.Do(func() {})
+	ch.once.Do(func() { ch.err = errClosed })
 	if ch.cc != nil {
 		ch.cc.Close()
 		ch.stop()
 	}
 }
+
+var errClosed = errors.New("xds: the channel is closed")
 
 // maxResponse is the size of the largest response that is read, in bytes, for a
 // response in memory is many times as large (LB-SEC-1). It is that of some hundred

@@ -206,6 +206,22 @@ func TestNoDemand(t *testing.T) {
 	})
 }
 
+// TestClosedAtOnce checks that a server which is given up before its goroutine
+// had a turn ends like any other.
+func TestClosedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		for range 100 {
+			h.c.mu.Lock()
+			h.c.server(h.c.cfg.Servers[0]).close()
+			h.c.unlock()
+		}
+		if n := cp.opened(); n != 0 {
+			t.Errorf("%d streams, want none", n)
+		}
+	})
+}
+
 // nesting is a Watcher that does everything a Watcher can do to its client, and
 // waits for the result.
 type nesting struct {
