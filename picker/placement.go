@@ -97,14 +97,15 @@ func hostsOf(before *placement, localities []Locality) []ringhash.Host {
 		all += uint64(localities[i].Weight)
 		n += len(localities[i].Endpoints)
 	}
-	hosts := make([]ringhash.Host, 0, n)
+	hosts, first := make([]ringhash.Host, 0, n), 0
 	for i := range localities {
 		var sum uint64
 		for k := range localities[i].Endpoints {
 			sum += uint64(localities[i].Endpoints[k].Weight)
 		}
 		share := uq31(uint64(localities[i].Weight), all)
-		was, keys := before.locality(i)
+		was, keys := before.locality(i, first)
+		first += len(was)
 		for k := range localities[i].Endpoints {
 			var h ringhash.Host
 			e := &localities[i].Endpoints[k]
@@ -122,14 +123,11 @@ func hostsOf(before *placement, localities []Locality) []ringhash.Host {
 	return hosts
 }
 
-// locality returns the endpoints and hosts of locality i of p, which may be nil.
-func (p *placement) locality(i int) ([]Endpoint, []ringhash.Host) {
+// locality returns the endpoints of locality i of p, which may be nil, and the hosts
+// that they are: those from first on.
+func (p *placement) locality(i, first int) ([]Endpoint, []ringhash.Host) {
 	if p == nil || i >= len(p.from) {
 		return nil, nil
-	}
-	first := 0
-	for k := range p.from[:i] {
-		first += len(p.from[k].Endpoints)
 	}
 	return p.from[i].Endpoints, p.hosts[first:]
 }

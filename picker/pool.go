@@ -41,7 +41,10 @@ func (b *builder) survey(policy *Policy, cfg *Priority, state *ClusterState) ([]
 			pools = append(pools, pool{load: ls.Load, weight: lc.Weight, locality: i, first: first, endpoints: ls.Endpoints})
 		} else {
 			p := &pools[0]
-			p.load, p.endpoints = nil, append(slices.Clip(p.endpoints), ls.Endpoints...)
+			if i == 1 {
+				p.load, p.endpoints = nil, append(make([]*EndpointState, 0, total), p.endpoints...)
+			}
+			p.endpoints = append(p.endpoints, ls.Endpoints...)
 		}
 		p := &pools[len(pools)-1]
 		p.localities = cfg.Localities[p.locality : i+1]

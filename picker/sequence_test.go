@@ -4,6 +4,7 @@
 package picker
 
 import (
+	"fmt"
 	"math"
 	"testing"
 )
@@ -116,6 +117,25 @@ func TestFlatDoesNotWrite(t *testing.T) {
 	w.build(t)
 	if (*a)[:2][1] != spare || b[0] == spare {
 		t.Error("a build wrote behind a slice of endpoints")
+	}
+}
+
+// A build copies the endpoints of a layer once, however many localities it has.
+func TestFlatAllocs(t *testing.T) {
+	build := func(n int) float64 {
+		var localities []Locality
+		for i := range n {
+			localities = append(localities, zone(fmt.Sprint(i), 1, endpoints(i, 1)))
+		}
+		w := newWorld(localities...)
+		w.leaf(0).Policy.Flat = true
+		return testing.AllocsPerRun(10, func() {
+			w.states[0].Version++
+			w.build(t)
+		})
+	}
+	if few, many := build(3), build(200); many > few+5 {
+		t.Errorf("with 200 localities a build allocates %v times, with 3 %v", many, few)
 	}
 }
 
