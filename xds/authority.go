@@ -55,13 +55,12 @@ func (a *authority) subscribe(e *entry) {
 	for _, s := range a.servers {
 		s.subscribe(e)
 	}
-	if last := a.servers[len(a.servers)-1]; last.err == nil || !e.uncached() {
-		return
-	}
-	if len(a.servers) < len(a.chain) {
-		a.check()
-	} else {
+	switch {
+	case !e.uncached():
+	case a.exhausted():
 		a.c.unreachable(e, a.failure(e))
+	default:
+		a.check()
 	}
 }
 
@@ -79,21 +78,30 @@ func (a *authority) extend() {
 
 // check falls back to the next server while the last one in use cannot be
 // reached and somebody waits for a resource of which nothing has been heard.
-// At the end of the chain, those who wait are told (A71).
+// When no server of the chain can be reached, those who wait are told (A71).
 func (a *authority) check() {
-	for a.servers[len(a.servers)-1].err != nil && a.anyUncached() {
-		if len(a.servers) < len(a.chain) {
-			a.c.warnf("Falling back from xDS server %q to %q: %v", a.servers[len(a.servers)-1].cfg.URI, a.chain[len(a.servers)].URI, a.servers[len(a.servers)-1].err)
-			a.extend()
-			continue
+	for {
+		last := a.servers[len(a.servers)-1]
+		if last.err == nil || len(a.servers) == len(a.chain) || !a.anyUncached() {
+			break
 		}
-		for e := range a.entries {
-			if e.uncached() {
-				a.c.unreachable(e, a.failure(e))
-			}
-		}
+		a.c.warnf("Falling back from xDS server %q to %q: %v", last.cfg.URI, a.chain[len(a.servers)].URI, last.err)
+		a.extend()
+	}
+	if !a.exhausted() {
 		return
 	}
+	for e := range a.entries {
+		if e.uncached() {
+			a.c.unreachable(e, a.failure(e))
+		}
+	}
+}
+
+// exhausted reports whether no server of the chain can be reached. The last one
+// can fail while an earlier one is back, and has not said anything yet.
+func (a *authority) exhausted() bool {
+	return len(a.servers) == len(a.chain) && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.err == nil })
 }
 
 // failure says why e cannot be had, naming every server of the chain.

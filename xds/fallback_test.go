@@ -83,6 +83,32 @@ func TestFallbackFails(t *testing.T) {
 	})
 }
 
+// TestFallbackFailsLast checks that there is no error while a server of the chain
+// may still answer, be it the first, which is back and has not said anything yet
+// (A71).
+func TestFallbackFailsLast(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{ResourceTimeout: time.Hour}, []string{serverDoc("first"), serverDoc("second")}, "")
+		first, second := h.servers["first"], h.servers["second"]
+		first.refuse(errRefused)
+		w := h.watch("svc")
+		second.must()
+		first.refuse(nil)
+		advance(10 * time.Minute)
+		first.must()
+		second.refuse(errRefused)
+		late := h.watch("late")
+		advance(10 * time.Minute)
+		if w.got().errs+late.got().errs != 0 {
+			t.Errorf("errors %v, %v", w.got().err, late.got().err)
+		}
+		first.refuse(errRefused)
+		for _, w := range []*recorder{w, late} {
+			w.fails(t, "passthrough:///first", "passthrough:///second", "connection refused")
+		}
+	})
+}
+
 // TestFallbackShared checks that a server which stays in use for another authority
 // is told what was given up when the first server came back, so that it sends it
 // again when it is needed again (A71, T-XDS-4).
