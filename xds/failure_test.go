@@ -426,6 +426,27 @@ func TestRest(t *testing.T) {
 	})
 }
 
+// TestForgiven checks that a server which could not be reached when it was last
+// needed is not held to be out of reach when it is needed again.
+func TestForgiven(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1})
+		cp.refuse(errRefused)
+		w := h.watch("svc")
+		w.fails(t, "connection refused")
+		w.cancel()
+		advance(10 * time.Minute)
+		cp.serve(target("svc", 1)...)
+		cp.refuse(nil)
+		advance(10 * time.Minute)
+		again := h.watch("svc")
+		advance(time.Minute)
+		if again.must(t); again.got().errs != 0 {
+			t.Errorf("%d errors", again.got().errs)
+		}
+	})
+}
+
 // TestBadChannel checks that an error of the channel itself is reported.
 func TestBadChannel(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -84,6 +84,9 @@ func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) 
 	for ctx.Err() == nil {
 		s.c.mu.Lock()
 		urgent, idle := s.demand()
+		if idle {
+			s.err = nil // what it was is no news by the time that somebody asks
+		}
 		if !since.IsZero() {
 			urgent = urgent || s.replaced()
 		}
