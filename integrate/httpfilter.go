@@ -104,7 +104,7 @@ type interceptor struct {
 func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
 	var override any
 	disabled := f.Disabled
-	for _, level := range []map[string]any{c.Overrides, r.Overrides} {
+	for _, level := range []map[string]any{c.Overrides, r.Overrides, r.HostOverrides} {
 		o, found := level[f.Name].(resource.FilterOverride)
 		if !found || o.Type != "" && o.Type != f.Type {
 			continue // of another filter: only the listener knows which one the name stands for

@@ -108,7 +108,7 @@ func TestHTTPFilter(t *testing.T) {
 		{"/cluster/", "listener cluster"},
 		{"/on/", "listener"},
 		{"/wrapped/", "listener wrapped"},
-		{"/type/", "listener"},
+		{"/type/", "listener host"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		err := cc.Invoke(ctx, tt.path+"m", &testgrpc.Empty{}, &testgrpc.Empty{})

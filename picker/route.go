@@ -27,9 +27,10 @@ type Route struct {
 	AutoHostRewrite bool // A81
 
 	// What interceptors apply; picks ignore it.
-	Timeout   *time.Duration // A31: nil inherits the listener's, 0 is none
-	Retry     *RetryPolicy   // A44, of the route or else of its virtual host
-	Overrides map[string]any // filter instance name to configuration (A39)
+	Timeout       *time.Duration // A31: nil inherits the listener's, 0 is none
+	Retry         *RetryPolicy   // A44, of the route or else of its virtual host
+	Overrides     map[string]any // filter instance name to configuration (A39)
+	HostOverrides map[string]any // its virtual host's, where Overrides has none
 }
 
 // WeightedCluster is one destination of a route.

@@ -62,7 +62,7 @@
 //   - Header names are in lower case, regular expressions anchored, RE2
 //     substitutions in Go's syntax, fractions in parts per million cut at the
 //     whole, and defaults filled in. What a virtual host says for all its routes
-//     is in each of them.
+//     is in each of them, which share it.
 //   - Endpoints without health are left out before anything else about them is
 //     looked at, localities without weight likewise. Endpoints that drain are
 //     kept, and marked.

@@ -72,15 +72,11 @@ type FilterOverride struct {
 	Disabled bool
 }
 
-// overrides converts a typed_per_filter_config, and adds what is inherited and
-// not overridden. Of configurations for one filter instance, that of a weighted
-// cluster comes before that of the route, and that before the virtual host's
-// (A39).
-func (d *decoder) overrides(m map[string]*anypb.Any, inherited map[string]any, p *path) map[string]any {
-	if len(m) == 0 {
-		return inherited
-	}
-	own := maps.Clone(inherited)
+// overrides converts a typed_per_filter_config. Of configurations for one filter
+// instance, that of a weighted cluster comes before that of the route, and that
+// before the virtual host's (A39).
+func (d *decoder) overrides(m map[string]*anypb.Any, p *path) map[string]any {
+	var own map[string]any
 	for _, name := range slices.Sorted(maps.Keys(m)) {
 		p := p.key(name)
 		config, wrapper := m[name], new(routev3.FilterConfig)

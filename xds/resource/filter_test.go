@@ -116,8 +116,8 @@ func TestAbortCode(t *testing.T) {
 	}
 }
 
-// TestOverrides: A39. A route has what its virtual host says unless it says
-// otherwise, a cluster only what it says itself.
+// TestOverrides: A39. Virtual host, route and cluster have what they say
+// themselves, and a route its virtual host's beside it.
 func TestOverrides(t *testing.T) {
 	abort := func(code int) string { return fmt.Sprintf(`{%s, "abort": {"grpcStatus": %d}}`, faultURL, code) }
 	wrap := func(config, more string) string {
@@ -152,8 +152,10 @@ func TestOverrides(t *testing.T) {
 		got  map[string]any
 		want string
 	}{
-		{routes[0].Overrides, "map[a:1 b:2]"},
-		{routes[1].Overrides, "map[a:1 b:3 d:{  0s} f:{ <nil> true} g:{ <nil> false}]"},
+		{routes[0].Overrides, "map[]"},
+		{routes[0].HostOverrides, "map[a:1 b:2]"},
+		{routes[1].HostOverrides, "map[a:1 b:2]"},
+		{routes[1].Overrides, "map[b:3 d:{  0s} f:{ <nil> true} g:{ <nil> false}]"},
 		{routes[1].Clusters[0].Overrides, "map[a:4]"},
 		{routes[1].Clusters[1].Overrides, "map[]"},
 	} {

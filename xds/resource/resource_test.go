@@ -5,6 +5,7 @@ package resource
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -216,6 +217,15 @@ func TestMemory(t *testing.T) {
 	}
 	endpoint := string(field(1, string(field(1, string(field(1, string(field(2, "::"))+"\x18\x01"))))))
 	weight := string(field(3, "\x08\x01"))
+	// overrides is a host with 2000 of them, and 2000 routes with one each.
+	override := func(num protowire.Number, i int) string {
+		config := field(2, string(field(1, "/envoy.config.route.v3.FilterConfig")))
+		return string(field(num, string(field(1, fmt.Sprint(i)))+string(config)))
+	}
+	overrides := strings.Repeat(string(field(3, string(field(1, "\x0a\x00"))+override(13, 0))), 2000)
+	for i := range 2000 {
+		overrides += override(15, i)
+	}
 	tests := []struct {
 		name, value string
 		typ         Type
@@ -229,6 +239,7 @@ func TestMemory(t *testing.T) {
 		{"repetitions", nested(3000, "(?:x{30}){30}", 2, 3, 1, 10, 2), RouteConfigType, 512},
 		{"expressions", nested(3000, string(field(1, string(field(10, string(field(2, "(?:x{30}){30}")))))), 2, 3), RouteConfigType, 512},
 		{"classes", nested(100, string(field(1, string(field(10, string(field(2, strings.Repeat(`\pL`, 2700))))))), 2, 3), RouteConfigType, 512},
+		{"overrides", string(field(1, "name")) + string(field(2, overrides)), RouteConfigType, 512},
 		{"thresholds", nested(1e5, "", 10, 1), ClusterType, 512},
 		{"policies", nested(1e5, "", 41, 1), ClusterType, 512},
 		{"filter chains", nested(1e5, "", 3), ListenerType, 512},

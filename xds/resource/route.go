@@ -13,7 +13,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// hostDefaults is what a virtual host says for routes that do not.
+// hostDefaults is what a virtual host says for routes that do not. The routes share
+// it: a copy for each would be their product.
 type hostDefaults struct {
 	retry     *picker.RetryPolicy
 	overrides map[string]any
@@ -27,8 +28,8 @@ func (d *decoder) route(m *routev3.Route, host hostDefaults, p *path) (r picker.
 	}
 	r.Name = m.GetName()
 	keep = d.match(m.GetMatch(), &r, p.dot("match"))
-	r.Overrides = d.overrides(m.GetTypedPerFilterConfig(), host.overrides, p.dot("typed_per_filter_config"))
-	r.Retry = host.retry
+	r.Overrides = d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config"))
+	r.Retry, r.HostOverrides = host.retry, host.overrides
 
 	// Any other action leaves the route without clusters: RPCs that match it
 	// fail (A36).
@@ -73,7 +74,7 @@ func (d *decoder) weightedClusters(m *routev3.WeightedCluster, p *path) []picker
 		clusters = append(clusters, picker.WeightedCluster{
 			Name:      p.dot("name").nonEmpty(c.GetName()),
 			Weight:    weight,
-			Overrides: d.overrides(c.GetTypedPerFilterConfig(), nil, p.dot("typed_per_filter_config")),
+			Overrides: d.overrides(c.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config")),
 		})
 	}
 	switch {

@@ -44,8 +44,9 @@ type RouteConfig struct {
 	VirtualHosts []VirtualHost
 }
 
-// VirtualHost is envoy.config.route.v3.VirtualHost. Its retry policy and filter
-// overrides are those of its routes that have none of their own.
+// VirtualHost is envoy.config.route.v3.VirtualHost. Its retry policy is
+// that of its routes that have none of their own, its filter overrides are their
+// HostOverrides.
 type VirtualHost struct {
 	Name    string
 	Domains []string // see RouteConfig.Match

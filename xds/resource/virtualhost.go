@@ -31,7 +31,7 @@ func (d *decoder) virtualHost(m *routev3.VirtualHost, p *path) VirtualHost {
 	}
 	defaults := hostDefaults{
 		retry:     retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy")),
-		overrides: d.overrides(m.GetTypedPerFilterConfig(), nil, p.dot("typed_per_filter_config")),
+		overrides: d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config")),
 	}
 	for i, route := range m.GetRoutes() {
 		if r, ok := d.route(route, defaults, p.dot("routes").at(i)); ok {
