@@ -142,7 +142,7 @@ func (c *cluster) paceWeights() {
 		halt(&c.weighing)
 	} else if c.weighing == nil {
 		c.lb.after(how.UpdatePeriod, &c.weighing, func() {
-			if c.inUse.reweigh() {
+			if c.inUse != nil && c.inUse.reweigh() { // an update may not be published yet
 				c.dirty = true
 				c.lb.publishSoon()
 			}

@@ -191,6 +191,25 @@ func TestUpdatePeriod(t *testing.T) {
 	})
 }
 
+// TestUpdatePeriodEmpty: the period may end between an update that takes all
+// endpoints away and its publication.
+func TestUpdatePeriodEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2))))))
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		b.flush()
+		time.Sleep(time.Second - publishPause/2)
+		b.flush() // the next publication has to wait
+		b.Update(configOf(weighed(clusterOf("c"))))
+		time.Sleep(2 * publishPause)
+		if got, err := b.pick(); err == nil {
+			t.Errorf("a cluster without endpoints: picked %s", got)
+		}
+	})
+}
+
 // TestOutOfBand: the stream of reports is there while the connection is READY and the
 // policy wants it, one on each connection, and is made anew if the period changes;
 // reports of RPCs do not count then (A58).
