@@ -164,7 +164,7 @@ func ringHashJSON(config []byte, _ Nested) (picker.Policy, error) {
 		return picker.Policy{}, err
 	}
 	if h := p.RequestHeader; h != "" && (!isMetadataKey(h) || strings.HasSuffix(h, "-bin")) {
-		return picker.Policy{}, fmt.Errorf("requestHashHeader %q is not the name of a text header", c.RequestHashHeader)
+		return picker.Policy{}, fmt.Errorf("requestHashHeader %.100q is not the name of a text header", c.RequestHashHeader)
 	}
 	return ring(p), nil
 }

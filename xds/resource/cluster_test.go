@@ -6,6 +6,7 @@ package resource
 import (
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +69,22 @@ func TestPolicyDepth(t *testing.T) {
 	}
 	if got := decodeCluster(t, ads+`, "loadBalancingPolicy": `+policy).Policy; got != (picker.Policy{}) {
 		t.Errorf("policy is %+v, want that of ROUND_ROBIN", got)
+	}
+}
+
+// TestPolicyErrorLength: what a policy is refused for is not quoted at any length
+// (T-SEC-2), whoever says so.
+func TestPolicyErrorLength(t *testing.T) {
+	long := strings.Repeat("!", 1e5)
+	for _, tt := range []struct{ policy, want string }{
+		{`"typeUrl": "ring_hash_experimental", "value": {"requestHashHeader": "` + long + `"}`, "is not the name of a text header"},
+		{`"typeUrl": "weighted_round_robin", "value": {"blackoutPeriod": "` + long + `"}`, "invalid google.protobuf.Duration value"},
+	} {
+		b := fromJSON(t, ClusterType, `{"name": "c", "type": "EDS", `+ads+`, "loadBalancingPolicy": {"policies": [{"typedExtensionConfig": {"typedConfig": {"@type": "type.googleapis.com/xds.type.v3.TypedStruct", `+tt.policy+`}}}]}}`)
+		_, err := Decode(ClusterType, b, Options{})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 3000 {
+			t.Errorf("error is %.1000v, want %s in at most 3000 bytes", err, tt.want)
+		}
 	}
 }
 

@@ -64,6 +64,10 @@ const (
 	maxErrors = 32
 	maxQuote  = 128 // bytes of a text that is quoted
 	maxRule   = 512 // bytes of an error of a filter that is not of this package
+
+	// maxPolicyRule is likewise for policies, whose errors name the lists that
+	// they are in: 16 levels are less than 1500 bytes.
+	maxPolicyRule = 2048
 )
 
 // problems collects what is wrong with one resource.

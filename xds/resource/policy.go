@@ -15,7 +15,7 @@ import (
 func (d *decoder) policy(m *clusterv3.Cluster, p *path) picker.Policy {
 	result, err := d.opt.Policies.OfCluster(m)
 	if err != nil {
-		p.fail(err.Error())
+		p.fail(clip(err.Error(), maxPolicyRule))
 	}
 	return result
 }
