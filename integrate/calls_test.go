@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -78,6 +79,62 @@ func TestMethodConfigs(t *testing.T) {
 		}
 		if !reflect.DeepEqual(names, tt.names) {
 			t.Errorf("%s: method configs %q, want %q", tt.name, names, tt.names)
+		}
+	}
+}
+
+// TestFractionDrawnOnce: an RPC is drawn between routes once, be it by an interceptor
+// or its pick, so that a route gets its fraction whichever of the routes take an
+// interceptor; and an RPC of a route that does never goes without (A28, A31).
+func TestFractionDrawnOnce(t *testing.T) {
+	const n = 20_000
+	tenth, limits := uint32(1e5), [2]time.Duration{time.Second, 2 * time.Second}
+	for _, limited := range [][2]bool{{true, false}, {false, true}, {true, true}, {false, false}} {
+		cfg := configOf(clusterOf("canary", prio(eps(0))), clusterOf("rest", prio(eps(1))))
+		cfg.Routes = []picker.Route{
+			{Fraction: &tenth, Clusters: []picker.WeightedCluster{{Name: "canary", Weight: 1}}},
+			{Clusters: []picker.WeightedCluster{{Name: "rest", Weight: 1}}},
+		}
+		for i, limited := range limited {
+			if limited {
+				cfg.Routes[i].Timeout = &limits[i]
+			}
+		}
+		b, cc := newTestLB(t, Config{})
+		_, expressed := methodConfigs(cfg)
+		b.lock()
+		b.apply(cfg, makePlans(cfg, expressed))
+		b.unlock()
+		cc.conn(t, 0).to(ready)
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		var got [2]int
+		s := b.picker.current.Load()
+		for range n {
+			info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()}
+			timed := false
+			if s.plans != nil {
+				if call := s.plan(info.Ctx, info.FullMethodName); call != nil {
+					info.Ctx = context.WithValue(info.Ctx, rpcKey{}, call)
+					timed = call.plan.timeout > 0
+				}
+			}
+			res, err := b.picker.Pick(info)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Done(balancer.DoneInfo{BytesReceived: true})
+			route := 0
+			if res.SubConn.(*fakeConn).addr == addr(1).String() {
+				route = 1
+			}
+			got[route]++
+			if timed != limited[route] {
+				t.Fatalf("limited %v: an RPC of route %d has a timeout: %v", limited, route, timed)
+			}
+		}
+		if share := float64(got[0]) / n; math.Abs(share-.1) > .015 {
+			t.Errorf("limited %v: the first route got %.3f of the RPCs, want .1", limited, share)
 		}
 	}
 }

@@ -4,6 +4,7 @@
 package integrate
 
 import (
+	"slices"
 	"time"
 
 	"github.com/xdslb/xdslb/picker"
@@ -18,7 +19,9 @@ type rpcPlan struct {
 }
 
 // plans says what interceptors do for each route of a target. Only routes that
-// need an interceptor have an entry.
+// need an interceptor have an entry, unless RPCs are drawn between routes: one that
+// took a route without an entry would be drawn again by its pick, and the odds be
+// others.
 type plans struct {
 	routes []*routePlans
 }
@@ -47,6 +50,7 @@ func (r *routePlans) of(cluster string) *rpcPlan {
 func makePlans(cfg *picker.Config, expressed []bool) *plans {
 	p := &plans{routes: make([]*routePlans, len(cfg.Routes))}
 	needed := false
+	drawn := slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 })
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		rp := &routePlans{all: planFor(cfg, r, &picker.WeightedCluster{}, expressed[i])}
@@ -63,9 +67,10 @@ func makePlans(cfg *picker.Config, expressed []bool) *plans {
 			rp.byCluster[c.Name] = plan
 			need = need || plan.needed()
 		}
-		if need {
-			p.routes[i], needed = rp, true
+		if need || drawn {
+			p.routes[i] = rp
 		}
+		needed = needed || need
 	}
 	if !needed {
 		return nil
