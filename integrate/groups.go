@@ -114,6 +114,7 @@ func (p *priority) reclaim() {
 	for _, l := range p.localities {
 		for _, e := range l.endpoints {
 			e.Connectivity = picker.Idle
+			e.roused.Store(false)
 			switch {
 			case e.conn == nil:
 			case e.holder() != nil:

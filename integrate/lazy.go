@@ -33,7 +33,9 @@ func (b *lb) wake(s sleeper) {
 			s.e.roused.Store(false)
 			return
 		}
-		e.connect(b, s.cfg)
+		if e.connect(b, s.cfg); e.Connectivity == picker.Idle { // it is drained, but perhaps not for ever
+			s.e.roused.Store(false)
+		}
 		p.cluster.onChange(p)
 		b.publishSoon()
 	}()

@@ -172,6 +172,43 @@ func TestLazyRemoved(t *testing.T) {
 	})
 }
 
+// TestLazyWakesAgain: whatever became of an endpoint that an RPC asked for, once it is
+// IDLE again RPCs wake it again (A61): if it was drained before it was connected, and
+// if another policy had it meanwhile.
+func TestLazyWakesAgain(t *testing.T) {
+	for name, use := range map[string]func(b *lb, asked sleeper){
+		"drained": func(b *lb, asked sleeper) {
+			p := prio(eps(0))
+			p.Localities[0].Endpoints[0].Health = picker.Draining
+			b.Update(configOf(ring(clusterOf("c", p))))
+			b.wake(asked)
+		},
+		"in other hands": func(b *lb, asked sleeper) {
+			b.wake(asked)
+			synctest.Wait()
+			b.Update(configOf(customOf(true, "xdslb_test.missing", "{}", prio(eps(0)))))
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{})
+			b.Update(configOf(ring(clusterOf("c", prio(eps(0))))))
+			use(b, b.picker.current.Load().clusters[0].sleepers[0])
+			synctest.Wait()
+			b.flush()
+			if cc.has(0) {
+				t.Fatalf("%s: the endpoint has a connection", name)
+			}
+			b.Update(configOf(ring(clusterOf("c", prio(eps(0))))))
+			b.flush()
+			_, _ = b.pickHash(1)
+			synctest.Wait()
+			if !cc.has(0) {
+				t.Errorf("%s: an RPC did not wake the endpoint again", name)
+			}
+		})
+	}
+}
+
 // TestExitIdle: a channel that is asked to connect wakes one endpoint of a
 // lazy cluster.
 func TestExitIdle(t *testing.T) {
