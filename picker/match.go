@@ -122,7 +122,11 @@ func (m *HeaderMatch) settled() (settled, match bool) {
 	case strings.HasSuffix(m.Name, "-bin"):
 		return true, m.matches(nil)
 	case m.Name == "content-type":
-		return true, m.matches([]string{"application/grpc"})
+		return true, m.matches(contentType)
 	}
 	return false, false
 }
+
+// contentType is that of all RPCs, as far as routes and hash policies see; never
+// written.
+var contentType = []string{"application/grpc"}

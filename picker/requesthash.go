@@ -46,13 +46,17 @@ func (s *Snapshot) requestHash(ctx context.Context, route int32, fn ringhash.Fun
 	return hash, ok
 }
 
-// headerHash returns the hash of the header that p names, if the RPC has it.
-// Binary headers are never seen (T-RC-3).
+// headerHash returns the hash of the header that p names, if the RPC has it. Which
+// headers it has is what it is for routes: binary ones are never seen (T-RC-3), and
+// the content type is known (A28).
 func (s *Snapshot) headerHash(ctx context.Context, fn ringhash.Func, p *HashPolicy) (hash uint64, ok bool) {
 	if strings.HasSuffix(p.Header, "-bin") {
 		return 0, false
 	}
-	values := s.env.Header(ctx, p.Header)
+	values := contentType
+	if p.Header != "content-type" {
+		values = s.env.Header(ctx, p.Header)
+	}
 	if len(values) == 0 {
 		return 0, false
 	}

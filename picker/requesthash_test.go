@@ -114,6 +114,7 @@ func TestRequestHashSources(t *testing.T) {
 	check("the route's policies", 0, "", 7, true)
 	check("header of the ring", 0, "h", ringhash.XXH64.Sum("x,y"), true)
 	check("binary header", 0, "h-bin", 0, false)
+	check("content type", 0, "content-type", ringhash.XXH64.Sum("application/grpc"), true)
 	check("no route", -1, "", 0, false)
 	check("a route that is gone", 1, "", 0, false)
 	sent = nil
