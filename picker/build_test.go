@@ -221,9 +221,9 @@ func TestClusterErrors(t *testing.T) {
 		{func(w *world) { w.states[0].Breaker = new(Breaker) }, "is not bound to the counters"},
 		{func(w *world) {
 			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
-				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = math.MaxUint32
+				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 0
 			}
-		}, `locality {r a }: edf: weights: sum`},
+		}, `locality {r a }: edf: weights: none of 2 is above zero`},
 		{func(w *world) {
 			w.leaf(0).Priorities[0].Localities[0].Weight = 0
 			w.leaf(0).Priorities[0].Localities[1].Weight = 0

@@ -64,9 +64,7 @@ func (b *builder) weigh(p *pool, policy *Policy) []uint32 {
 		}
 	}
 	b.weights = weights
-	if len(p.localities) > 1 {
-		fit(weights)
-	}
+	fit(weights)
 	if policy.Kind == PolicyClientWRR {
 		ownWeights(weights, p)
 	}
@@ -76,9 +74,10 @@ func (b *builder) weigh(p *pool, policy *Policy) []uint32 {
 	return weights
 }
 
-// fit divides weights that sum to more than a schedule takes, which several
-// localities in one layer can, though each keeps within the limit (T-EDS-3). None
-// becomes 0: that adds less than 1 to each, for which there is room. O(n).
+// fit divides weights that sum to more than a schedule takes: those of several
+// localities in one layer can, though each keeps within the limit (T-EDS-3), and
+// those of endpoints that are not from EDS. None becomes 0: that adds less than 1 to
+// each, for which there is room. O(n).
 func fit(weights []uint32) {
 	sum := uint64(0)
 	for _, w := range weights {

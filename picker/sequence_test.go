@@ -139,25 +139,30 @@ func TestFlatAllocs(t *testing.T) {
 	}
 }
 
-// TestFlatWeights: localities of one layer, each of which keeps within the limit of
-// T-EDS-3, are picked in proportion even if together they do not.
-func TestFlatWeights(t *testing.T) {
+// TestLargeWeights: weights that sum to more than a sequence takes are picked in
+// proportion, be it those of localities in one layer, each of which keeps within the
+// limit of T-EDS-3, or of a locality that does not come from EDS.
+func TestLargeWeights(t *testing.T) {
 	const most = math.MaxUint32
-	w := newWorld(zone("a", 1, endpoints(0, most)), zone("b", 1, endpoints(1, most/2, 1)), zone("c", 1, endpoints(3, most/2)))
-	w.leaf(0).Policy.Flat = true
-	s := w.build(t)
-	if err := s.ClusterErr(0); err != nil {
-		t.Fatal(err)
-	}
-	counts := make([]int, 4)
-	for i := range uint64(4000) {
-		r := s.Pick(bg, "/s/m", i)
-		counts[r.Index]++
-		w.flat(0)[r.Index].Finish(CallOK)
-	}
-	for i, want := range []int{2000, 1000, 0, 1000} {
-		if n := counts[i]; n < want-2 || n > want+2 {
-			t.Errorf("endpoint %d has %d of 4000 picks, want %d", i, n, want)
+	for _, w := range []*world{
+		newWorld(zone("a", 1, endpoints(0, most)), zone("b", 1, endpoints(1, most/2, 1)), zone("c", 1, endpoints(3, most/2))),
+		newWorld(zone("a", 1, endpoints(0, most, most/2, 1, most/2))),
+	} {
+		w.leaf(0).Policy.Flat = len(w.leaf(0).Priorities[0].Localities) > 1
+		s := w.build(t)
+		if err := s.ClusterErr(0); err != nil {
+			t.Fatal(err)
+		}
+		counts := make([]int, 4)
+		for i := range uint64(4000) {
+			r := s.Pick(bg, "/s/m", i)
+			counts[r.Index]++
+			w.flat(0)[r.Index].Finish(CallOK)
+		}
+		for i, want := range []int{2000, 1000, 0, 1000} {
+			if n := counts[i]; n < want-2 || n > want+2 {
+				t.Errorf("endpoint %d has %d of 4000 picks, want %d", i, n, want)
+			}
 		}
 	}
 }
