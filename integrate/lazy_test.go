@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 
@@ -207,6 +208,55 @@ func TestLazyWakesAgain(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestLazySession: an RPC whose session is with an endpoint that is drained goes to
+// another one once the connection is gone, for there will be no new one (A55,
+// A27-CLA-8).
+func TestLazySession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		plans := &plans{routes: []*routePlans{{all: &rpcPlan{session: true}}}}
+		update := func(health picker.Health) {
+			c := ring(clusterOf("c", prio(eps(0, 1))))
+			c.Leaves[0].Override.Draining = true
+			c.Leaves[0].Priorities[0].Localities[0].Endpoints[0].Health = health
+			b.lock()
+			b.apply(configOf(c), plans)
+			b.unlock()
+			b.flush()
+		}
+		// pick picks for the session with endpoint 0. Endpoint 1 is there when it is
+		// needed.
+		pick := func() string {
+			call := &rpc{plans: plans, name: "c", session: &session{hosts: []netip.AddrPort{addr(0)}}}
+			for range 3 {
+				res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.WithValue(t.Context(), rpcKey{}, call)})
+				if err == nil {
+					res.Done(balancer.DoneInfo{BytesReceived: true})
+					return res.SubConn.(*fakeConn).addr
+				}
+				synctest.Wait()
+				if cc.has(1) {
+					cc.conn(t, 1).to(ready)
+				}
+				b.flush()
+			}
+			return "nowhere"
+		}
+		update(picker.Healthy)
+		_ = pick() // wakes it
+		cc.conn(t, 0).to(ready)
+		update(picker.Draining)
+		if got := pick(); got != addr(0).String() {
+			t.Errorf("while the drained endpoint is connected, its session goes to %s", got)
+		}
+		cc.conn(t, 0).to(idle)
+		b.flush()
+		if got := pick(); got != addr(1).String() {
+			t.Errorf("after the connection was lost, the session goes to %s, want the other endpoint", got)
+		}
+	})
 }
 
 // TestExitIdle: a channel that is asked to connect wakes one endpoint of a

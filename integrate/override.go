@@ -96,7 +96,7 @@ func (p *stablePicker) pickForSession(info balancer.PickInfo, s *published, call
 				case picker.Connecting:
 					return p.wait(info, s, nil)
 				case picker.Idle:
-					if sleepers := s.clusters[cluster].sleepers; sleepers != nil {
+					if sleepers := s.clusters[cluster].sleepers; sleepers != nil && found.list[i].cfg.Health != picker.Draining {
 						p.wake(sleepers[i])
 						return p.wait(info, s, nil)
 					}
