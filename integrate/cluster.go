@@ -93,10 +93,11 @@ func (c *cluster) choose() {
 	if chosen != nil && !serves(chosen.connectivity()) {
 		if prev := c.inUse; prev != nil && prev.started && prev.connectivity() == picker.Ready {
 			chosen = prev
+			c.overflow(slices.Index(c.order, prev))
 		}
 	}
-	if len(c.shares) > 0 && chosen != c.shares[0].p {
-		c.shares = nil
+	if len(c.shares) > 0 && (chosen != c.shares[0].p || chosen.connectivity() != picker.Ready) {
+		c.shares, c.dirty = nil, true
 	}
 	if chosen != c.inUse {
 		c.inUse = chosen

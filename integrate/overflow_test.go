@@ -4,8 +4,12 @@
 package integrate
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"testing"
+
+	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -100,6 +104,59 @@ func TestOverprovisioning(t *testing.T) {
 		}
 		if c.want[1] > 0 && !cc.has(n) {
 			t.Errorf("%+v: after recovery the connections of priority 1 were closed at once", c)
+		}
+	}
+}
+
+// TestOverprovisioningStale: a priority shares the load only as long as it can be
+// picked from, also while one that an update has put on top connects, and when one of
+// those that share it is the one that connects.
+func TestOverprovisioningStale(t *testing.T) {
+	a, b, fresh := zone("a", eps(0, 1)), zone("b", eps(2, 3)), zone("fresh", eps(4))
+	for name, c := range map[string]struct {
+		change func(t *testing.T, b *lb, cc *fakeCC)
+		want   string // what the zones' shares come to; empty if RPCs wait
+	}{
+		"nothing": {func(*testing.T, *lb, *fakeCC) {}, "70 30"},
+		"the first reconnects": {func(t *testing.T, b *lb, cc *fakeCC) {
+			cc.conn(t, 0).to(idle)
+		}, ""},
+		"another on top": {func(t *testing.T, l *lb, cc *fakeCC) {
+			l.Update(configOf(clusterOf("c", fresh, a, b)))
+		}, "70 30"},
+		"another on top, the second fails": {func(t *testing.T, l *lb, cc *fakeCC) {
+			l.Update(configOf(clusterOf("c", fresh, a, b)))
+			l.flush()
+			cc.conn(t, 2).to(failure)
+			cc.conn(t, 3).to(failure)
+		}, "100 0"},
+		"another on top, the second is gone": {func(t *testing.T, l *lb, cc *fakeCC) {
+			l.Update(configOf(clusterOf("c", fresh, a)))
+		}, "100 0"},
+		"another on top, the first recovers": {func(t *testing.T, l *lb, cc *fakeCC) {
+			l.Update(configOf(clusterOf("c", fresh, a, b)))
+			l.flush()
+			cc.conn(t, 1).to(ready)
+		}, "100 0"},
+	} {
+		l, cc := newTestLB(t, Config{OverprovisioningFactor: 140})
+		l.Update(configOf(clusterOf("c", a, b)))
+		cc.conn(t, 0).to(ready)
+		cc.conn(t, 1).to(failure)
+		cc.conn(t, 2).to(ready)
+		cc.conn(t, 3).to(ready)
+		l.flush()
+		c.change(t, l, cc)
+		l.flush()
+		if c.want == "" {
+			if got, err := l.pick(); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
+				t.Errorf("%s: Pick() = %q, %v, want to wait", name, got, err)
+			}
+			continue
+		}
+		first := math.Round(l.share(t, 2)*20) * 5 // to 5 %
+		if got := fmt.Sprint(first, 100-first); got != c.want {
+			t.Errorf("%s: shares %s, want %s", name, got, c.want)
 		}
 	}
 }
