@@ -83,9 +83,12 @@ func serves(s picker.Connectivity) bool { return s == picker.Ready || s == picke
 
 // activate makes sure that all endpoints were asked to connect, if they are not
 // to wait for RPCs or in the hands of children. The first time it gives them the
-// failover time; a deactivated priority is just kept.
+// failover time; a deactivated priority is just kept, and has it if it is connecting.
 func (p *priority) activate() {
-	p.keep()
+	if p.retire != nil {
+		p.keep()
+		p.observe()
+	}
 	if !p.started {
 		p.started, p.incomplete = true, true
 		p.startFailover()
@@ -111,7 +114,7 @@ func (p *priority) inherit() {
 	if !p.started && p.linked() {
 		// Connections that moved here are kept like those of a priority that
 		// was in use before.
-		p.started = true
+		p.started, p.connected = true, true
 		p.deactivate()
 	}
 	p.tend()

@@ -107,3 +107,44 @@ func TestPriorityChosenOnce(t *testing.T) {
 		t.Errorf("%d connections were opened, want those to endpoints 1 and 3", cc.opened)
 	}
 }
+
+// TestPriorityMovedConnecting: a priority that is new, but has taken over an endpoint
+// which still connects, has the failover time like any other (T-PRIO-1).
+func TestPriorityMovedConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(clusterOf("c", zone("a", eps(0)), zone("b", eps(1)))))
+		b.Update(configOf(clusterOf("c", zone("renamed", eps(0)), zone("b", eps(1)))))
+		if cc.opened != 1 {
+			t.Fatalf("%d SubConns were made, want that of the first priority alone", cc.opened)
+		}
+		time.Sleep(b.opts.FailoverTimeout)
+		synctest.Wait()
+		if !cc.has(1) {
+			t.Error("the second priority does not connect after the failover time")
+		}
+	})
+}
+
+// TestPriorityReactivatedConnecting: so does one that lost its connection while it was
+// not needed (T-PRIO-1, T-PRIO-4).
+func TestPriorityReactivatedConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(clusterOf("c", zone("a", eps(0)), zone("b", eps(1)), zone("c", eps(2)))))
+		cc.conn(t, 0).to(failure)
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 0).to(ready)
+		cc.conn(t, 1).to(idle)
+		cc.conn(t, 1).to(connecting)
+		cc.conn(t, 0).to(failure)
+		if cc.has(2) {
+			t.Fatal("the third priority connects at once")
+		}
+		time.Sleep(b.opts.FailoverTimeout)
+		synctest.Wait()
+		if !cc.has(2) {
+			t.Error("the third priority does not connect after the failover time")
+		}
+	})
+}
