@@ -151,6 +151,12 @@ func TestMalformed(t *testing.T) {
 		{EndpointsType, string(field(1, "e")) + string(field(2, string(field(2, ""))+string(field(2, "\x0a")))), `ClusterLoadAssignment "e": endpoints\[0\].lb_endpoints\[1\]: is malformed, .*`},
 		{EndpointsType, string(field(1, "e")) + string(field(2, "\x1a\x02\x08\x01")) + string(field(2, "\x1a\x02\x08\x01"+string(field(2, "\x0a")))),
 			`ClusterLoadAssignment "e": endpoints\[1\].lb_endpoints\[0\]: is malformed, .*`}, // and not that the first lacks a locality
+		// Two halves of a field do not make one: the first is a group that the second
+		// ends, a text that the second completes, or takes up whole.
+		{EndpointsType, string(field(1, "e")) + string(field(2, string(field(1, "\x7b"))+string(field(1, "\x7c")))), `ClusterLoadAssignment "e": endpoints\[0\]: is malformed, .*`},
+		{EndpointsType, string(field(1, "e")) + string(field(2, string(field(1, "\x0a\x02"))+string(field(1, "zz")))), `ClusterLoadAssignment "e": endpoints\[0\]: is malformed, .*`},
+		{EndpointsType, string(field(1, "e")) + string(field(4, "\x12\x04")) + string(field(4, string(field(2, "\x0a\x00")))), `ClusterLoadAssignment "e": is malformed, .*`},
+		{EndpointsType, string(field(1, "e")) + string(field(4, "")) + string(field(4, "\x12\x04")) + string(field(4, string(field(2, "\x0a\x00")))), `ClusterLoadAssignment "e": is malformed, .*`},
 	}
 	for _, tt := range tests {
 		v, err := Decode(tt.typ, []byte(tt.value), Options{})

@@ -78,11 +78,35 @@ func (r *reader) next() bool {
 // merge adds another occurrence of a message field that is not repeated: the
 // two encodings after each other are an encoding of the two messages merged,
 // which is what the field means. A field that occurs once, as always in
-// practice, is not copied. had is nil if there was none, and b has no spare
-// capacity, so what merge appends to is its own.
+// practice, is not copied. had is nil if there was none.
 func merge(had, b []byte) []byte {
 	if had == nil {
 		return b
 	}
+	return join(had, b)
+}
+
+// join is merge for a field that occurs again. b has no spare capacity, so what
+// join appends to is its own.
+//
+// Halves of a message are none, even if they make one together: each occurrence
+// has to be well-formed by itself. The first one is looked at when a second comes,
+// and is known by its lack of capacity; what was appended to seldom lacks it, so
+// that merging takes O(bytes) in all.
+func join(had, b []byte) []byte {
+	if len(had) == cap(had) && !wellFormed(had) || !wellFormed(b) {
+		return malformed
+	}
 	return append(had, b...)
+}
+
+// malformed is no message, whatever is appended to it.
+var malformed = []byte{0}
+
+// wellFormed reports whether b can be split into fields.
+func wellFormed(b []byte) bool {
+	r := reader{rest: b}
+	for r.next() {
+	}
+	return !r.bad
 }
