@@ -216,6 +216,7 @@ func TestInject(t *testing.T) {
 		{"by header, OK", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-grpc-request", "0"), errEndedOK, 0},
 		{"by HTTP header", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-request", "503"), status.Error(codes.Unavailable, ""), 0},
 		{"a bad header", resource.Fault{Abort: byHeader, MaxActive: 1}, ctxWith("x-envoy-fault-abort-request", "x"), nil, 0},
+		{"no header", resource.Fault{Delay: &resource.FaultDelay{Chance: always, Header: true}, MaxActive: 1}, ctxWith(), nil, 0},
 		{"lowered to never", resource.Fault{Abort: byHeader, MaxActive: 1},
 			ctxWith("x-envoy-fault-abort-grpc-request", "5", "x-envoy-fault-abort-request-percentage", "0"), nil, 0},
 	}
@@ -225,6 +226,9 @@ func TestInject(t *testing.T) {
 			suffers, err := inject(tt.ctx, &tt.fault)
 			if suffers {
 				activeFaults.Add(-1)
+			}
+			if want := tt.want != nil || tt.took > 0; suffers != want {
+				t.Errorf("%s: counts among the active faults: %v, want %v", tt.name, suffers, want)
 			}
 			if status.Code(err) != status.Code(tt.want) || (err == nil) != (tt.want == nil) {
 				t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)

@@ -80,6 +80,14 @@ var errEndedOK = errors.New("xds: fault injection ended the RPC with status OK")
 func inject(ctx context.Context, f *resource.Fault) (suffers bool, err error) {
 	delay := f.Delay != nil && hit(ctx, f.Delay.Chance, f.Delay.Header, "x-envoy-fault-delay-request-percentage")
 	abort := f.Abort != nil && hit(ctx, f.Abort.Chance, f.Abort.Header, "x-envoy-fault-abort-request-percentage")
+	var wait time.Duration
+	if delay {
+		wait, delay = delayTime(ctx, f.Delay)
+	}
+	var code codes.Code
+	if abort {
+		code, abort = abortCode(ctx, f.Abort)
+	}
 	if !delay && !abort {
 		return false, nil
 	}
@@ -88,19 +96,18 @@ func inject(ctx context.Context, f *resource.Fault) (suffers bool, err error) {
 		return false, nil
 	}
 	if delay {
-		if err := pause(ctx, f.Delay); err != nil {
+		if err := pause(ctx, wait); err != nil {
 			return true, err
 		}
 	}
-	if abort {
-		if code, ok := abortCode(ctx, f.Abort); ok {
-			if code == codes.OK {
-				return true, errEndedOK
-			}
-			return true, status.Error(code, "xds: RPC aborted by fault injection")
-		}
+	switch {
+	case !abort:
+		return true, nil
+	case code == codes.OK:
+		return true, errEndedOK
+	default:
+		return true, status.Error(code, "xds: RPC aborted by fault injection")
 	}
-	return true, nil
 }
 
 // hit draws whether a fault strikes. Where the request's headers drive the
@@ -115,16 +122,17 @@ func hit(ctx context.Context, p resource.Percentage, byHeader bool, header strin
 	return rand.Uint32N(1e6) < chance
 }
 
-// pause waits as long as the delay says, or the RPC's header does.
-func pause(ctx context.Context, d *resource.FaultDelay) error {
-	wait := d.Fixed
-	if d.Header {
-		ms, ok := headerNumber(ctx, "x-envoy-fault-delay-request")
-		if !ok {
-			return nil
-		}
-		wait = time.Duration(min(ms, 1<<40)) * time.Millisecond
+// delayTime is as long as the delay, or the RPC's header, says.
+func delayTime(ctx context.Context, d *resource.FaultDelay) (wait time.Duration, ok bool) {
+	if !d.Header {
+		return d.Fixed, true
 	}
+	ms, ok := headerNumber(ctx, "x-envoy-fault-delay-request")
+	return time.Duration(ms) * time.Millisecond, ok
+}
+
+// pause waits, or returns the status of an RPC that ends before.
+func pause(ctx context.Context, wait time.Duration) error {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
