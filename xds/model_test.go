@@ -127,7 +127,7 @@ func opsString(ops []op) string {
 // chooses the kind of world.
 func runOps(t *testing.T, seed uint64, ops []op, took *[numOps]int) (err error) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{Linger: []time.Duration{-1, 5 * time.Second}[seed%2]}, seed/2%2 == 1, 1+int(seed/4%2))
+		w := newWorld(t, Options{Linger: []time.Duration{-1, 5 * time.Second}[seed%2]}, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
 		defer w.close()
 		for i, o := range ops {
 			effect := w.do(o)

@@ -168,7 +168,7 @@ func (r *response) apply() (touched []chan struct{}, ok bool) {
 		c.reject(sub.entry, it.err, it.sum, s.cfg)
 	}
 	r.reported(t)
-	if complete := r.typ == resource.ListenerType || r.typ == resource.ClusterType; complete && !r.nameless {
+	if complete(r.typ) && !r.nameless {
 		r.delete(t)
 	}
 	r.acknowledge(t)
@@ -196,30 +196,38 @@ func (r *response) reported(t *subscriptions) {
 	}
 }
 
+// complete reports whether a response of type t has all resources that were asked
+// for, so that it tells which ones do not exist (T-XDS-6).
+func complete(t resource.Type) bool { return t == resource.ListenerType || t == resource.ClusterType }
+
 // delete deals with resources that a response of a type whose responses are
-// complete does not have any more (T-XDS-6, A53, A88).
+// complete does not have any more.
 func (r *response) delete(t *subscriptions) {
 	s := r.server
 	for _, sub := range t.subs {
-		if !sub.received || sub.round == t.round {
-			continue
-		}
-		e := sub.entry
-		if sub.leaving {
+		switch {
+		case !sub.received || sub.round == t.round || sub.doubted:
+		case sub.leaving:
 			// The server has heard of it, or has deleted the resource. Either
 			// way it would send it to who asks anew.
-			s.drop(e)
-			continue
+			s.drop(sub.entry)
+		default:
+			s.removed(sub)
 		}
-		sub.received = false
-		// grpc-go's wording, which users match on (D5).
-		err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, r.typ.String()+"Resource", s.cfg.URI)
-		drop := s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion
-		if e.value != nil && !drop {
-			s.c.warnf("%v; keeping the last version", err)
-		}
-		s.c.fail(e, DoesNotExist, err, false, drop)
 	}
+}
+
+// removed notes that the server has deleted a resource (A53, A88).
+func (s *server) removed(sub *subscription) {
+	e := sub.entry
+	sub.received = false
+	// grpc-go's wording, which users match on (D5).
+	err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, e.key.typ.String()+"Resource", s.cfg.URI)
+	drop := s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion
+	if e.value != nil && !drop {
+		s.c.warnf("%v; keeping the last version", err)
+	}
+	s.c.fail(e, DoesNotExist, err, false, drop)
 }
 
 // acknowledge makes the next request an ACK or a NACK (T-XDS-1).

@@ -156,7 +156,7 @@ func (sim *simServer) answer(typ resource.Type) {
 	sent := map[string]int{}
 	var list []*anypb.Any
 	for i := range worldSize {
-		own := name(typ, i)
+		own := sim.w.name(typ, i)
 		if !slices.Contains(t.names, own) {
 			continue
 		}
@@ -188,7 +188,7 @@ func (sim *simServer) partial(typ resource.Type, which uint8) bool {
 	}
 	var list []*anypb.Any
 	for i := range worldSize {
-		_, had := sim.stream.types[typ].sent[name(typ, i)]
+		_, had := sim.stream.types[typ].sent[sim.w.name(typ, i)]
 		if had && (typ == lds || typ == cds || which&(1<<i) != 0) {
 			if a := sim.w.resource(typ, i, sim.number); a != nil {
 				list = append(list, a)

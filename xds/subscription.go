@@ -73,8 +73,9 @@ type subscription struct {
 	received bool
 	round    uint64
 	// leaving says that a request without the resource has been sent: see
-	// server.leave.
-	leaving bool
+	// server.leave. doubted says that it is asked for again since then: see
+	// server.doubt.
+	leaving, doubted bool
 }
 
 // subscribe asks for e, unless it was asked for before.
@@ -86,10 +87,11 @@ func (s *server) subscribe(e *entry) {
 		t.subs[e.key.name] = &subscription{entry: e}
 		e.subs++
 	case sub.leaving:
-		// If the server knows that it was left, a response without e may
-		// be on its way that is no deletion.
-		sub.leaving, sub.received = false, false
+		sub.leaving = false
 		sub.stopTimer()
+		if sub.received = sub.received && e.value != nil; sub.received {
+			s.doubt(sub)
+		}
 	default:
 		return
 	}
@@ -127,6 +129,30 @@ func (s *server) leave(sub *subscription) {
 		defer s.c.unlock()
 		if sub.timer == timer {
 			s.drop(sub.entry)
+		}
+	})
+	sub.timer = timer
+}
+
+// doubt is for a resource in the cache that was left a moment ago and is asked for
+// again. If the server knows that it was left, a response without the resource
+// may be on its way that is no deletion, but then the resource follows. So such
+// a response counts only if, for as long as a message may plausibly be under way,
+// it does not (T-XDS-6).
+func (s *server) doubt(sub *subscription) {
+	t := &s.types[sub.entry.key.typ]
+	round := t.round
+	sub.doubted = true
+	var timer *time.Timer
+	timer = time.AfterFunc(s.c.resourceTimeout(s.cfg), func() {
+		s.c.mu.Lock()
+		defer s.c.unlock()
+		if sub.timer != timer {
+			return
+		}
+		sub.timer, sub.doubted = nil, false
+		if t.round != round && complete(sub.entry.key.typ) {
+			s.removed(sub)
 		}
 	})
 	sub.timer = timer
@@ -216,6 +242,7 @@ func (sub *subscription) answered() {
 }
 
 func (sub *subscription) stopTimer() {
+	sub.doubted = false
 	if sub.timer != nil {
 		sub.timer.Stop()
 		sub.timer = nil

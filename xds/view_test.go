@@ -407,8 +407,10 @@ func TestLeave(t *testing.T) {
 		cp.asked(lds, "a", "b")
 		cp.asked(rds, "ra", "rb")
 		// If the server did read it, the next response may lack what was asked
-		// for again since.
+		// for again since, but then one comes that has it.
 		cp.send(lds, "3", listenerTo("b", "rb"))
+		advance(14 * time.Second)
+		cp.send(lds, "4", listenerTo("a", "ra"), listenerTo("b", "rb"))
 		advance(time.Minute)
 		if got := a.got(); got.errs != 0 {
 			t.Errorf("error %v", got.err)
@@ -436,6 +438,51 @@ func TestLeave(t *testing.T) {
 			t.Errorf("%d entries, want those of b only", n)
 		}
 		b.cancel()
+	})
+}
+
+// TestDeletedMeanwhile checks that a resource that was left, asked for again, and
+// deleted meanwhile does not stay in use for ever (T-XDS-6, T-WATCH-3).
+func TestDeletedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1}, "fail_on_data_errors")
+		a := h.watch("a")
+		h.watch("b")
+		both := []proto.Message{inlineListener("a", routesTo("", "c")), inlineListener("b", routesTo("", "c"))}
+		cp.send(lds, "1", both...)
+		cp.send(cds, "1", clusterTo("c", "c"))
+		cp.send(eds, "1", endpointsAt("c", 1))
+		again := func() {
+			t.Helper()
+			a.must(t)
+			a.cancel()
+			cp.asked(lds, "b")
+			a = h.watch("a")
+			cp.asked(lds, "a", "b")
+		}
+		// The only response since lacks it.
+		again()
+		cp.send(lds, "2", both[1])
+		if got := a.got(); got.errs != 0 {
+			t.Errorf("error %v while it may follow", got.err)
+		}
+		advance(16 * time.Second)
+		a.fails(t, "has been removed")
+		cp.send(lds, "3", both...)
+		// There is no response while it may follow, and then one that lacks it.
+		again()
+		advance(16 * time.Second)
+		a.must(t)
+		cp.send(lds, "4", both[1])
+		a.fails(t, "has been removed")
+		cp.send(lds, "5", both...)
+		// On a new stream everything is asked for at once.
+		again()
+		cp.hangUp(errors.New("going away"))
+		advance(time.Minute)
+		cp.asked(lds, "a", "b")
+		cp.send(lds, "6", both[1])
+		a.fails(t, "has been removed")
 	})
 }
 

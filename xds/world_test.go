@@ -46,10 +46,13 @@ const worldSize = 4
 //   - It comes to rest.
 //   - Every watcher has the configuration of the present, from the first server.
 type world struct {
-	c       *Client
-	drops   bool // the servers have fail_on_data_errors
-	servers []*simServer
-	watches []*worldWatch
+	c     *Client
+	drops bool // the servers have fail_on_data_errors
+	// federated says that every other resource is of an authority that has the
+	// servers in the opposite order (A47).
+	federated bool
+	servers   []*simServer
+	watches   []*worldWatch
 
 	link    [3][worldSize]int // which rj, ck, el the resource of the type before leads to
 	port    [worldSize]uint16
@@ -61,6 +64,7 @@ type world struct {
 	harmed map[entryKey]bool
 	waited time.Duration // since then
 
+	away   int             // number of the server that is out of reach, counted from 1
 	cached map[*entry]bool // had a good version after the last step
 	broken error
 }
@@ -90,8 +94,8 @@ func (w *worldWatch) hear(o outcome) {
 	w.heard, w.last = append(w.heard, o), o
 }
 
-func newWorld(t *testing.T, opts Options, drops bool, servers int) *world {
-	w := &world{drops: drops, harmed: map[entryKey]bool{}}
+func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *world {
+	w := &world{drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}}
 	var docs []string
 	for i := range servers {
 		feature := ""
@@ -100,7 +104,10 @@ func newWorld(t *testing.T, opts Options, drops bool, servers int) *world {
 		}
 		docs = append(docs, serverDoc(fmt.Sprint("cp", i), feature))
 	}
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+strings.Join(docs, ",")+`], "node": {"id": "`+t.Name()+`"}}`))
+	chain := strings.Join(docs, ",")
+	slices.Reverse(docs)
+	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+chain+`], "node": {"id": "`+t.Name()+`"},
+		"authorities": {"other": {"xds_servers": [`+strings.Join(docs, ",")+`]}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +155,21 @@ func (w *world) tame() {
 	synctest.Wait()
 }
 
-func name(typ resource.Type, i int) string { return fmt.Sprint([]string{"t", "r", "c", "e"}[typ], i) }
+func (w *world) name(typ resource.Type, i int) string {
+	own := fmt.Sprint([]string{"t", "r", "c", "e"}[typ], i)
+	if w.first(i) > 0 {
+		return "xdstp://other/" + typ.String() + "/" + own
+	}
+	return own
+}
+
+// first returns the number of the server that comes first for a resource.
+func (w *world) first(i int) int {
+	if w.federated {
+		return i % 2
+	}
+	return 0
+}
 
 // resource returns a resource as server number from has it, nil if it is
 // deleted.
@@ -156,16 +177,16 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 	if !w.present[typ][i] {
 		return nil
 	}
-	good, own := w.good[typ][i], name(typ, i)
+	good, own := w.good[typ][i], w.name(typ, i)
 	switch typ {
 	case lds:
-		l := listenerTo(own, name(rds, w.link[0][i]))
+		l := listenerTo(own, w.name(rds, w.link[0][i]))
 		if !good {
 			l.ApiListener.ApiListener = wrap(&corev3.Node{})
 		}
 		return wrap(l)
 	case rds:
-		r := routesTo(own, name(cds, w.link[1][i]))
+		r := routesTo(own, w.name(cds, w.link[1][i]))
 		if !good {
 			r.VirtualHosts[0].Routes[0].Match = &routev3.RouteMatch{}
 		}
@@ -174,7 +195,7 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 		if !good {
 			return wrap(badCluster(own))
 		}
-		return wrap(clusterTo(own, name(eds, w.link[2][i])))
+		return wrap(clusterTo(own, w.name(eds, w.link[2][i])))
 	}
 	if !good {
 		return wrap(badEndpoints(own))
@@ -252,14 +273,14 @@ func (w *world) step(o op) bool {
 		w.waited += d
 		<-time.After(d)
 	case opSettle:
-		w.settle()
+		w.settle(int(o.a))
 	}
 	return true
 }
 
 func (w *world) watch(target int) {
 	watch := &worldWatch{target: target}
-	watch.cancel = w.c.Watch(name(lds, target), "host", watch)
+	watch.cancel = w.c.Watch(w.name(lds, target), "host", watch)
 	w.watches = append(w.watches, watch)
 }
 
@@ -283,7 +304,7 @@ func (w *world) touch(typ resource.Type, i int) {
 	}
 }
 
-func (w *world) harm(typ resource.Type, i int) { w.harmed[entryKey{typ, name(typ, i)}] = true }
+func (w *world) harm(typ resource.Type, i int) { w.harmed[entryKey{typ, w.name(typ, i)}] = true }
 
 func (w *world) fail(format string, args ...any) {
 	if w.broken == nil {
@@ -347,15 +368,26 @@ func (o outcome) fault() string {
 }
 
 // settle has everything delivered, harm included, and gives timers time to
-// run out. Then it repairs everything, has that delivered, and compares.
-func (w *world) settle() {
-	for _, phase := range []func(){func() {}, w.repair} {
+// run out; then once more, perhaps with a server out of reach. Then it repairs
+// everything, has that delivered, and compares.
+func (w *world) settle(choice int) {
+	for _, phase := range []func(){
+		func() {},
+		func() { w.away = choice % (len(w.servers) + 1) },
+		func() { w.away = 0; w.repair() },
+	} {
 		phase()
+		w.deliver()
+		<-time.After(2 * time.Second) // for what repeats a rejection: see answerLater
+		w.tame()
 		w.deliver()
 		<-time.After(16 * time.Second)
 		w.tame()
 		w.check()
 		w.deliver()
+		if len(w.servers) == 1 { // what a second server sent stays until the first has it
+			w.checkDeleted()
+		}
 	}
 	if w.broken != nil {
 		return
@@ -364,7 +396,7 @@ func (w *world) settle() {
 		r := w.link[0][watch.target]
 		c := w.link[1][r]
 		e := w.link[2][c]
-		want := fmt.Sprintf("%s of %s %s: %d", name(lds, watch.target), name(cds, c), name(eds, e), w.portAt(e, 0))
+		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.first(e)))
 		watch.mu.Lock()
 		last := watch.last
 		watch.mu.Unlock()
@@ -377,7 +409,7 @@ func (w *world) settle() {
 			continue
 		}
 		cluster := last.config.Clusters[0]
-		got := fmt.Sprintf("%s of %s %s: %s", name(lds, watch.target), cluster.Name, cluster.Leaves[0].Service,
+		got := fmt.Sprintf("%s of %s %s: %s", w.name(lds, watch.target), cluster.Name, cluster.Leaves[0].Service,
 			strings.TrimPrefix(ports(cluster), cluster.Name+" "))
 		if got != want || len(last.config.Clusters) != 1 {
 			w.fail("target t%d has %s; want %s", watch.target, got, want)
@@ -394,6 +426,33 @@ func (w *world) settle() {
 			w.harmed[key] = true
 		}
 	}
+}
+
+// checkDeleted has the servers say what there is, and looks for what is in use
+// and was deleted.
+func (w *world) checkDeleted() {
+	for _, sim := range w.servers {
+		sim.partial(lds, 0)
+		sim.partial(cds, 0)
+	}
+	w.deliver()
+	w.c.mu.Lock()
+	defer w.c.unlock()
+	for key, e := range w.c.entries {
+		if w.drops && complete(key.typ) && len(e.views) > 0 && e.value != nil && !w.there(key) {
+			w.fail("%v resource %q was deleted, and is in use", key.typ, key.name)
+		}
+	}
+}
+
+// there reports whether the servers have a resource.
+func (w *world) there(key entryKey) bool {
+	for i := range worldSize {
+		if w.present[key.typ][i] && w.name(key.typ, i) == key.name {
+			return true
+		}
+	}
+	return false
 }
 
 // repair makes everything whole that is not.
@@ -418,6 +477,11 @@ func (w *world) deliver() {
 	for range 2000 {
 		busy := false
 		for _, sim := range w.servers {
+			if sim.number+1 == w.away {
+				busy = sim.s != nil && sim.s.err == nil && sim.refuse() || busy
+				w.tame()
+				continue
+			}
 			busy = sim.connect() || busy
 			w.tame()
 			busy = sim.send() || busy
