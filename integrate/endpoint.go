@@ -90,10 +90,7 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 	var sc balancer.SubConn
 	sc, err := b.cc.NewSubConn(
 		[]resolver.Address{b.dial(cfg.Addr)},
-		balancer.NewSubConnOptions{
-			StateListener:      func(s balancer.SubConnState) { e.onConnState(sc, s) },
-			HealthCheckEnabled: b.checksHealth(),
-		},
+		balancer.NewSubConnOptions{StateListener: func(s balancer.SubConnState) { e.onConnState(sc, s) }},
 	)
 	if err != nil { // only while the channel is closing
 		return

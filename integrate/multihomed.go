@@ -33,6 +33,9 @@ func newMultiHomed(b *lb, e *endpoint, cfg *picker.Endpoint) *multiHomed {
 		addrs = append(addrs, b.dial(a))
 	}
 	state := balancer.ClientConnState{ResolverState: resolver.State{Endpoints: []resolver.Endpoint{{Addresses: addrs}}}}
+	if b.checksHealth() {
+		state.ResolverState = pickfirst.EnableHealthListener(state.ResolverState)
+	}
 	b.later = append(b.later, func() {
 		m.child = balancer.Get(pickfirst.Name).Build(m, balancer.BuildOptions{})
 		_ = m.child.UpdateClientConnState(state) // fails only for an empty list
