@@ -156,13 +156,6 @@ func TestStartUpIsLinear(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures time")
 	}
-	best := func(n int) time.Duration {
-		least := time.Hour
-		for range 5 {
-			least = min(least, startAll(t, n))
-		}
-		return least
-	}
 	var m0, m1 runtime.MemStats
 	runtime.ReadMemStats(&m0)
 	startAll(t, 10_000)
@@ -170,7 +163,12 @@ func TestStartUpIsLinear(t *testing.T) {
 	if got := m1.TotalAlloc - m0.TotalAlloc; got > 200<<20 {
 		t.Errorf("10k endpoints coming up allocated %d MiB, want at most 200", got>>20)
 	}
-	small, large := best(1000), best(10_000)
+	// The least of several times; of as many as it takes, since others may have kept
+	// the machine from all but one of the short ones.
+	small, large := time.Hour, time.Hour
+	for round := 0; round < 5 || round < 50 && (large > 20*small || large > 300*time.Millisecond); round++ {
+		small, large = min(small, startAll(t, 1000)), min(large, startAll(t, 10_000))
+	}
 	t.Logf("1k: %v, 10k: %v (%.1f times), %d KiB", small, large, float64(large)/float64(small), (m1.TotalAlloc-m0.TotalAlloc)>>10)
 	if large > 20*small || large > 300*time.Millisecond {
 		t.Errorf("10k endpoints took %v, 1k took %v: more than linear", large, small)
