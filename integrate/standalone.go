@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/experimental/balancer/weight"
@@ -52,14 +53,17 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 		if err := json.Unmarshal(js, &p); err != nil {
 			return picker.Policy{}, err
 		}
+		header := strings.ToLower(p.RequestHashHeader) // as metadata is
 		switch {
 		case p.MinRingSize == 0 || p.MinRingSize > p.MaxRingSize || p.MaxRingSize > maxRingSize:
 			return picker.Policy{}, fmt.Errorf("ring sizes %d to %d: must be 1 to %d, in order", p.MinRingSize, p.MaxRingSize, maxRingSize)
 		case p.HashFunction != "XXH3" && p.HashFunction != "XX_HASH":
 			return picker.Policy{}, fmt.Errorf("hashFunction %q: must be XXH3 or XX_HASH", p.HashFunction)
+		case strings.HasSuffix(header, "-bin"):
+			return picker.Policy{}, fmt.Errorf("requestHashHeader %q: must not be binary", p.RequestHashHeader)
 		}
 		return picker.Policy{Kind: picker.PolicyRingHash, Flat: true, Ring: &picker.RingPolicy{
-			MinSize: p.MinRingSize, MaxSize: p.MaxRingSize, RequestHeader: p.RequestHashHeader, XXH64: p.HashFunction == "XX_HASH",
+			MinSize: p.MinRingSize, MaxSize: p.MaxRingSize, RequestHeader: header, XXH64: p.HashFunction == "XX_HASH",
 		}}, nil
 	},
 	LeastRequest: func(js json.RawMessage) (picker.Policy, error) {

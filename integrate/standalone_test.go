@@ -110,7 +110,7 @@ func TestStandaloneWeights(t *testing.T) {
 // endpoints by the name of their address.
 func TestStandaloneRing(t *testing.T) {
 	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
-	cc, _ := dialStandalone(t, `{"xdslb_ring_hash": {"requestHashHeader": "session", "hashFunction": "XX_HASH"}}`, backends)
+	cc, _ := dialStandalone(t, `{"xdslb_ring_hash": {"requestHashHeader": "Session", "hashFunction": "XX_HASH"}}`, backends)
 	var keys, addrs []string
 	for i, b := range backends {
 		keys = append(keys, fmt.Sprintf("backend %d", i))
@@ -154,6 +154,7 @@ func TestStandaloneErrors(t *testing.T) {
 		{integrate.RingHash, `{"minRingSize": 10, "maxRingSize": 9}`, "ring sizes 10 to 9"},
 		{integrate.RingHash, `{"minRingSize": 0}`, "ring sizes 0"},
 		{integrate.RingHash, `{"hashFunction": "MURMUR"}`, `hashFunction "MURMUR"`},
+		{integrate.RingHash, `{"requestHashHeader": "Session-Bin"}`, `requestHashHeader "Session-Bin"`},
 		{integrate.RingHash, `{"minRingSize": "many"}`, "MinRingSize"},
 		{integrate.LeastRequest, `{"choiceCount": 1}`, "choiceCount 1"},
 	} {
