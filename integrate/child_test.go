@@ -319,20 +319,19 @@ func TestCustomPriorities(t *testing.T) {
 		wantPick(t, b, 2)
 		b.to(cc.conn(t, 1), ready)
 		wantPick(t, b, 1)
-		time.Sleep(14 * time.Minute)
+		pass(14 * time.Minute)
 		if low.closed {
 			t.Fatal("the lower priority was closed at once")
 		}
 		b.to(cc.conn(t, 1), failure)
 		wantPick(t, b, 2)
 		b.to(cc.conn(t, 1), ready)
-		time.Sleep(16 * time.Minute)
-		synctest.Wait()
+		pass(16 * time.Minute)
 		if !low.closed || cc.has(2) {
 			t.Error("the lower priority was kept for ever")
 		}
 		b.to(cc.conn(t, 1), connecting) // hangs: the timer runs
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		one(t)
 		b.to(cc.conn(t, 2), ready)
 		wantPick(t, b, 2)

@@ -12,9 +12,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	randomv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/random/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer/randomsubsetting"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/integrate"
@@ -123,15 +121,7 @@ func TestOwnPolicyMessage(t *testing.T) {
 			converted++
 			return picker.Policy{Kind: picker.PolicyPickFirst, Flat: true, First: &picker.PickFirst{}}, nil
 		})
-	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, Policies: policies})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = first.Close() })
+	first := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, Policies: policies})
 	plain := dial(t, control.Bootstrap("n"))
 	for range 20 {
 		if got, err := call(t, first); err != nil || got != backends[0].Addr().String() {

@@ -33,7 +33,13 @@ const target = "e2e.xdslb.test"
 // everything that DialOptions has.
 func dial(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	ours, err := integrate.DialOptions(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+	return dialConfig(t, integrate.Config{Bootstrap: bootstrap, Linger: -1}, opts...)
+}
+
+// dialConfig is dial with a configuration.
+func dialConfig(t testing.TB, cfg integrate.Config, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	ours, err := integrate.DialOptions(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,13 +226,13 @@ func TestRollingRestart(t *testing.T) {
 		}
 		// Removed endpoints get no new RPC once the update is in force; those
 		// under way may finish.
-		idle := old.Calls()
-		for quiet := 0; quiet < 3; quiet++ {
-			time.Sleep(10 * time.Millisecond)
-			if calls := old.Calls(); calls != idle {
-				idle, quiet = calls, 0
+		last, since := old.Calls(), time.Now()
+		await(t, "a removed backend that gets no RPC", func() bool {
+			if calls := old.Calls(); calls != last {
+				last, since = calls, time.Now()
 			}
-		}
+			return time.Since(since) > 30*time.Millisecond
+		})
 		old.Stop()
 	}
 	cancel()

@@ -46,7 +46,7 @@ func TestPickFirst(t *testing.T) {
 		wantConns(t, b, cc, 1, 2)
 		wantPick(t, b)
 		b.to(cc.conn(t, 2), connecting)
-		time.Sleep(300 * time.Millisecond) // Happy Eyeballs: 250 ms (A61)
+		pass(300 * time.Millisecond) // Happy Eyeballs: 250 ms (A61)
 		wantConns(t, b, cc, 1, 2, 3)
 		b.to(cc.conn(t, 3), connecting)
 		b.to(cc.conn(t, 3), ready)
@@ -220,7 +220,7 @@ func TestPickFirstEjection(t *testing.T) {
 		b.to(cc.conn(t, 1), ready)
 		b.flush()
 		b.load(t, 60, 1)
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		wantPick(t, b, 1)
 	})
 }
@@ -238,10 +238,10 @@ func TestCustomEjection(t *testing.T) {
 		}
 		b.flush()
 		b.load(t, 60, 1)
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		wantPick(t, b, 2, 3)
 		b.load(t, 60)
-		time.Sleep(20 * time.Second)
+		pass(20 * time.Second)
 		b.flush()
 		seen := map[string]bool{}
 		for range 6 {

@@ -9,7 +9,6 @@ import (
 
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // the client's side
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
@@ -53,15 +52,7 @@ func TestHealthCheck(t *testing.T) {
 		Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(spare)}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
 	}}
 	set(t, control, r)
-	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, HealthCheckService: "s"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cc, err := grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cc.Close() })
+	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, HealthCheckService: "s"})
 	for goodWatches.Load() == 0 || badWatches.Load() == 0 || bothWatches.Load() == 0 {
 		if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 			t.Fatal(err)

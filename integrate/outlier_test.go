@@ -57,15 +57,15 @@ func TestEjection(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			cc.conn(t, n).to(ready)
 		}
-		time.Sleep(9 * time.Second)
+		pass(9 * time.Second)
 		b.load(t, 60, 1)
 		wantPick(t, b, 1, 2, 3)
-		time.Sleep(2 * time.Second) // 11 s
+		pass(2 * time.Second) // 11 s
 		wantPick(t, b, 2, 3)
 		b.load(t, 60)
-		time.Sleep(18 * time.Second) // 29 s
+		pass(18 * time.Second) // 29 s
 		wantPick(t, b, 2, 3)
-		time.Sleep(2 * time.Second) // 31 s: 15 s were over at 25 s
+		pass(2 * time.Second) // 31 s: 15 s were over at 25 s
 		counts := map[string]int{}
 		for range 30 {
 			a, err := b.pick()
@@ -78,11 +78,11 @@ func TestEjection(t *testing.T) {
 			t.Errorf("of 30 RPCs after its return the endpoint got %d, want 10", counts[addr(1).String()])
 		}
 		b.load(t, 60, 1)
-		time.Sleep(10 * time.Second) // 41 s: ejected at 40 s, for 30 s
+		pass(10 * time.Second) // 41 s: ejected at 40 s, for 30 s
 		wantPick(t, b, 2, 3)
-		time.Sleep(38 * time.Second) // 79 s
+		pass(38 * time.Second) // 79 s
 		wantPick(t, b, 2, 3)
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		b.load(t, 60)
 		wantPick(t, b, 1, 2, 3)
 		if cc.opened != 3 || cc.closed != 0 || cc.conn(t, 1).connects != 1 {
@@ -107,7 +107,7 @@ func TestOutcomes(t *testing.T) {
 				res, _ := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
 				res.Done(balancer.DoneInfo{}) // the connection had gone
 			}
-			time.Sleep(11 * time.Second)
+			pass(11 * time.Second)
 			if _, err := b.pick(); (err != nil) != tt.ejects {
 				t.Errorf("%d failures and %d RPCs that were not sent: Pick() = %v, want an ejection: %v", tt.failed, tt.void, err, tt.ejects)
 			}
@@ -124,7 +124,7 @@ func TestEjectedPriority(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
 		b.load(t, 40, 1, 2)
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		wantPick(t, b) // the next one connects
 		cc.conn(t, 3).to(ready)
 		wantPick(t, b, 3)
@@ -132,12 +132,12 @@ func TestEjectedPriority(t *testing.T) {
 			t.Errorf("channel is %v, want READY", cc.state)
 		}
 		b.load(t, 40, 3)
-		time.Sleep(10 * time.Second) // 21 s
+		pass(10 * time.Second) // 21 s
 		b.flush()
 		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "1 of its endpoints are ejected") {
 			t.Errorf("Pick() with all endpoints ejected = %v, want an error that says so", err)
 		}
-		time.Sleep(10 * time.Second) // 31 s
+		pass(10 * time.Second) // 31 s
 		wantPick(t, b, 1, 2)
 		if cc.closed != 0 {
 			t.Errorf("closed %d connections, want none", cc.closed)
@@ -160,32 +160,32 @@ func TestDetectionTimer(t *testing.T) {
 		update(10 * time.Second)
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		b.load(t, 40, 1)
 		for range 5 { // the same interval
 			update(10 * time.Second)
 		}
-		time.Sleep(3900 * time.Millisecond)
+		pass(3900 * time.Millisecond)
 		wantPick(t, b, 1, 2)
-		time.Sleep(200 * time.Millisecond) // 10.1 s
+		pass(200 * time.Millisecond) // 10.1 s
 		wantPick(t, b, 2)
 
-		time.Sleep(20 * time.Second) // 30.1 s; back since 20 s
+		pass(20 * time.Second) // 30.1 s; back since 20 s
 		b.load(t, 40, 1)
-		time.Sleep(6 * time.Second) // 36.1 s
-		update(8 * time.Second)     // since 30 s
-		time.Sleep(1800 * time.Millisecond)
+		pass(6 * time.Second)   // 36.1 s
+		update(8 * time.Second) // since 30 s
+		pass(1800 * time.Millisecond)
 		wantPick(t, b, 1, 2)
-		time.Sleep(200 * time.Millisecond) // 38.1 s
+		pass(200 * time.Millisecond) // 38.1 s
 		wantPick(t, b, 2)
 
-		time.Sleep(12 * time.Second) // 50.1 s; back since 46 s
+		pass(12 * time.Second) // 50.1 s; back since 46 s
 		b.load(t, 40, 1)
 		update(time.Second) // over since 47 s
-		time.Sleep(10 * time.Millisecond)
+		pass(10 * time.Millisecond)
 		wantPick(t, b, 2)
 		update(0)
-		time.Sleep(time.Second) // would never end
+		pass(time.Second) // would never end
 		wantPick(t, b, 1, 2)
 	})
 }
@@ -201,7 +201,7 @@ func TestDetectionOff(t *testing.T) {
 			cc.conn(t, 1).to(ready)
 			cc.conn(t, 2).to(ready)
 			b.load(t, 40, 1)
-			time.Sleep(11 * time.Second)
+			pass(11 * time.Second)
 			wantPick(t, b, 2)
 			c := clusterOf("c", prio(eps(1, 2)))
 			c.Leaves[0].Outlier = outlier
@@ -215,7 +215,7 @@ func TestDetectionOff(t *testing.T) {
 					t.Errorf("%s: endpoints go on counting", name)
 				}
 			}
-			time.Sleep(time.Minute)
+			pass(time.Minute)
 		}
 	})
 }
@@ -230,7 +230,7 @@ func TestEjectionSurvives(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
 		b.load(t, 40, 1)
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		wantPick(t, b, 2)
 		update(prio(eps(2), eps(1))) // to another locality
 		wantPick(t, b, 2)
@@ -240,16 +240,16 @@ func TestEjectionSurvives(t *testing.T) {
 		cc.conn(t, 1).to(idle) // to another connection
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 2)
-		time.Sleep(10 * time.Second) // 21 s
+		pass(10 * time.Second) // 21 s
 		wantPick(t, b, 2)
-		time.Sleep(10 * time.Second) // 31 s
+		pass(10 * time.Second) // 31 s
 		b.load(t, 20)
 		if counts := b.shares(t, 20); counts[1] != 10 {
 			t.Errorf("after its time the endpoint gets %d of 20 RPCs, want 10", counts[1])
 		}
 
 		b.load(t, 100, 1)
-		time.Sleep(10 * time.Second)
+		pass(10 * time.Second)
 		wantPick(t, b, 2)
 		update(prio(eps(2)))
 		update(prio(eps(1, 2)))

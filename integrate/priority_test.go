@@ -85,11 +85,11 @@ func TestFailoverTimer(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
 		cc.conn(t, 1).to(connecting)
-		time.Sleep(9900 * time.Millisecond)
+		pass(9900 * time.Millisecond)
 		if cc.has(2) {
 			t.Fatal("failover before the timeout")
 		}
-		time.Sleep(200 * time.Millisecond)
+		pass(200 * time.Millisecond)
 		cc.conn(t, 2).to(ready)
 		wantPick(t, b, 2)
 		cc.conn(t, 1).to(ready)
@@ -98,15 +98,15 @@ func TestFailoverTimer(t *testing.T) {
 		// P0 loses its connection: it was READY, so it gets the time anew.
 		cc.conn(t, 1).to(idle)
 		wantPick(t, b)
-		time.Sleep(11 * time.Second)
+		pass(11 * time.Second)
 		wantPick(t, b, 2) // P1 was only deactivated: used at once
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 1)
-		time.Sleep(14 * time.Minute)
+		pass(14 * time.Minute)
 		if !cc.has(2) {
 			t.Fatal("a deactivated priority was closed before its time")
 		}
-		time.Sleep(2 * time.Minute)
+		pass(2 * time.Minute)
 		if cc.has(2) {
 			t.Fatal("a deactivated priority is kept for ever")
 		}
@@ -121,7 +121,7 @@ func TestFirstConnectingPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
-		time.Sleep(11 * time.Second) // P0 hangs
+		pass(11 * time.Second) // P0 hangs
 		cc.conn(t, 2).to(failure)
 		wantPick(t, b)
 		cc.conn(t, 1).to(failure)

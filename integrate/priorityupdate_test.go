@@ -33,12 +33,12 @@ func TestPriorityKeepsLower(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 1)
 		cc.conn(t, 1).to(idle) // 10 s to connect
-		time.Sleep(5 * time.Second)
+		pass(5 * time.Second)
 		b.Update(cfg(picker.PolicyRoundRobin))
 		if b.flush(); cc.opened != 2 || cc.closed != 0 {
 			t.Fatalf("%d connections opened and %d closed, want 2 and 0", cc.opened, cc.closed)
 		}
-		time.Sleep(6 * time.Second)
+		pass(6 * time.Second)
 		wantPick(t, b, 2)
 	})
 }
@@ -56,7 +56,7 @@ func TestPriorityRemoved(t *testing.T) {
 		cc.conn(t, 2).to(ready)
 		cc.conn(t, 1).to(ready)
 		wantPick(t, b, 1)
-		time.Sleep(14 * time.Minute)
+		pass(14 * time.Minute)
 		cc.conn(t, 1).to(failure)
 		wantPick(t, b, 2)
 		if cc.opened != 2 {
@@ -77,13 +77,13 @@ func TestPriorityIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", zone("a", eps(1)), zone("b", eps(2)))))
-		time.Sleep(6 * time.Second) // of the 10 s that zone a has
+		pass(6 * time.Second) // of the 10 s that zone a has
 		b.Update(configOf(clusterOf("c", zone("new", nil), zone("a", eps(1)), zone("b", eps(2)))))
-		time.Sleep(3 * time.Second)
+		pass(3 * time.Second)
 		if cc.has(2) {
 			t.Fatal("zone a was given up before its time")
 		}
-		time.Sleep(2 * time.Second)
+		pass(2 * time.Second)
 		if !cc.has(2) {
 			t.Fatal("an update gave zone a more time than the 10 s")
 		}
@@ -108,6 +108,19 @@ func TestPriorityChosenOnce(t *testing.T) {
 	}
 }
 
+// wantFailover fails the test unless an endpoint is connected to after the failover
+// time, and not before.
+func wantFailover(t *testing.T, b *lb, cc *fakeCC, n int) {
+	t.Helper()
+	if cc.has(n) {
+		t.Fatalf("endpoint %d is connected to at once", n)
+	}
+	pass(b.opts.FailoverTimeout)
+	if !cc.has(n) {
+		t.Errorf("endpoint %d is not connected to after the failover time", n)
+	}
+}
+
 // TestPriorityMovedConnecting: a priority that is new, but has taken over an endpoint
 // which still connects, has the failover time like any other (T-PRIO-1).
 func TestPriorityMovedConnecting(t *testing.T) {
@@ -115,14 +128,7 @@ func TestPriorityMovedConnecting(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		b.Update(configOf(clusterOf("c", zone("a", eps(0)), zone("b", eps(1)))))
 		b.Update(configOf(clusterOf("c", zone("renamed", eps(0)), zone("b", eps(1)))))
-		if cc.has(1) {
-			t.Fatal("the second priority connects at once")
-		}
-		time.Sleep(b.opts.FailoverTimeout)
-		synctest.Wait()
-		if !cc.has(1) {
-			t.Error("the second priority does not connect after the failover time")
-		}
+		wantFailover(t, b, cc, 1)
 	})
 }
 
@@ -138,13 +144,6 @@ func TestPriorityReactivatedConnecting(t *testing.T) {
 		cc.conn(t, 1).to(idle)
 		cc.conn(t, 1).to(connecting)
 		cc.conn(t, 0).to(failure)
-		if cc.has(2) {
-			t.Fatal("the third priority connects at once")
-		}
-		time.Sleep(b.opts.FailoverTimeout)
-		synctest.Wait()
-		if !cc.has(2) {
-			t.Error("the third priority does not connect after the failover time")
-		}
+		wantFailover(t, b, cc, 2)
 	})
 }

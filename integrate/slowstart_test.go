@@ -36,7 +36,7 @@ func TestSlowStart(t *testing.T) {
 				for e := 1; e <= 3; e++ {
 					cc.conn(t, e).to(ready)
 				}
-				time.Sleep(window + 5*step)
+				pass(window + 5*step)
 				for range 2 {
 					b.lock()
 					if b.clusters["c"].warming != nil {
@@ -47,7 +47,7 @@ func TestSlowStart(t *testing.T) {
 					cc.conn(t, 4).to(ready)
 					since := time.Now()
 					for _, pause := range []time.Duration{1, 4, 10, 14, 3} {
-						time.Sleep(pause*step + 100*time.Millisecond)
+						pass(pause*step + 100*time.Millisecond)
 						got := 0
 						for range n {
 							a, err := b.pick()

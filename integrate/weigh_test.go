@@ -78,28 +78,28 @@ func TestReports(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			cc.conn(t, n).to(ready)
 		}
-		time.Sleep(500 * time.Millisecond)
+		pass(500 * time.Millisecond)
 		b.wantShares(t, 1, 1, 1)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		time.Sleep(9 * time.Second) // 9.5 s
+		pass(9 * time.Second) // 9.5 s
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 		b.wantShares(t, 1, 1, 1)
-		time.Sleep(2 * time.Second) // 11.5 s: the blackout was over at 10.5 s
+		pass(2 * time.Second) // 11.5 s: the blackout was over at 10.5 s
 		b.wantShares(t, 2, 4, 3)
 		b.serve(t, 30, map[int]float64{1: 1, 2: 0.25, 3: 0.25})
 		b.wantShares(t, 2, 4, 3) // until the next update
-		time.Sleep(time.Second)  // 12.5 s
+		pass(time.Second)        // 12.5 s
 		b.wantShares(t, 1, 4, 2.5)
-		time.Sleep(10 * time.Second) // 22.5 s
+		pass(10 * time.Second) // 22.5 s
 		b.wantShares(t, 1, 4, 4)
-		time.Sleep(40 * time.Second) // 62.5 s
+		pass(40 * time.Second) // 62.5 s
 		b.serve(t, 30, map[int]float64{2: 0.5})
-		time.Sleep(10 * time.Second) // 72.5 s: reports 1 and 3 expired at 71.5 s
-		b.wantShares(t, 1, 1, 1)     // fewer than two are known
+		pass(10 * time.Second)   // 72.5 s: reports 1 and 3 expired at 71.5 s
+		b.wantShares(t, 1, 1, 1) // fewer than two are known
 		b.serve(t, 30, map[int]float64{1: 0.25})
-		time.Sleep(9 * time.Second) // 81.5 s: another blackout
+		pass(9 * time.Second) // 81.5 s: another blackout
 		b.wantShares(t, 1, 1, 1)
-		time.Sleep(2 * time.Second) // 83.5 s
+		pass(2 * time.Second) // 83.5 s
 		b.wantShares(t, 4, 2, 3)
 	})
 }
@@ -119,7 +119,7 @@ func TestWeightSurvives(t *testing.T) {
 		cc.conn(t, 2).to(ready)
 		b.flush()
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		time.Sleep(11500 * time.Millisecond)
+		pass(11500 * time.Millisecond)
 		b.wantShares(t, 1, 2)
 		update(prio(eps(2, 1)))
 		b.wantShares(t, 1, 2)
@@ -134,7 +134,7 @@ func TestWeightSurvives(t *testing.T) {
 		b.flush()
 		b.wantShares(t, 1, 1)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		time.Sleep(11500 * time.Millisecond)
+		pass(11500 * time.Millisecond)
 		b.wantShares(t, 1, 2)
 
 		plain := configOf(clusterOf("c", prio(eps(1, 2))))
@@ -172,11 +172,11 @@ func TestUpdatePeriod(t *testing.T) {
 		running(false)
 		cc.conn(t, 2).to(ready)
 		running(true)
-		time.Sleep(100 * time.Millisecond)
+		pass(100 * time.Millisecond)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 		for period := range 30 {
 			before := b.picker.current.Load()
-			time.Sleep(time.Second)
+			pass(time.Second)
 			b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
 			if published, want := b.picker.current.Load() != before, period == 10; published != want {
 				t.Errorf("period %d published: %v, want %v", period, published, want)
@@ -200,10 +200,10 @@ func TestUpdatePeriodEmpty(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		cc.conn(t, 2).to(ready)
 		b.flush()
-		time.Sleep(time.Second - publishPause/2)
+		pass(time.Second - publishPause/2)
 		b.flush() // the next publication has to wait
 		b.Update(configOf(weighed(clusterOf("c"))))
-		time.Sleep(2 * publishPause)
+		pass(2 * publishPause)
 		if got, err := b.pick(); err == nil {
 			t.Errorf("a cluster without endpoints: picked %s", got)
 		}
@@ -247,7 +247,7 @@ func TestOutOfBand(t *testing.T) {
 		cc.conn(t, 1).to(ready)
 		want(2, 5)
 		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
-		time.Sleep(12 * time.Second)
+		pass(12 * time.Second)
 		b.wantShares(t, 1, 1)
 		update(2*time.Second, prio(eps(1)))
 		want(1, 5)

@@ -50,8 +50,8 @@ type response struct {
 
 // report opens a stream and reports on it until it ends or the last source is
 // stopped. If something was counted it then waits for a server that has not said
-// what it wants, within the first moments: channels can be short-lived. The error is why the
-// stream ended, if the server never said anything.
+// what it wants, within the first moments: channels can be short-lived. The error
+// is why the stream ended, if the server never said anything.
 func (r *Reporter) report() error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	responses, ended := make(chan response), make(chan error, 1)

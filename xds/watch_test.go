@@ -1,0 +1,259 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestWatchesShare checks that watches of one target are one view, and that
+// several targets share resources and streams (D4, D8 of the users' list).
+func TestWatchesShare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		var all []*recorder
+		for i := range 20 {
+			all = append(all, h.watch(fmt.Sprint("t", i%10)))
+		}
+		for i := range 10 {
+			cp.serve(listenerTo(fmt.Sprint("t", i), "r"))
+		}
+		cp.serve(routesTo("r", "c"), clusterTo("c", "c"), endpointsAt("c", 1))
+		if all[0].cluster(t, "c") != all[10].cluster(t, "c") {
+			t.Error("two watches of the same target have different clusters")
+		}
+		a, b := all[0].cluster(t, "c").Leaves[0].Priorities, all[1].cluster(t, "c").Leaves[0].Priorities
+		if &a[0] != &b[0] {
+			t.Error("two targets have different copies of the endpoints")
+		}
+		if cp.opened() != 1 || h.entries() != 13 || h.views() != 10 {
+			t.Errorf("%d streams, %d entries, %d views; want 1, 13, 10", cp.opened(), h.entries(), h.views())
+		}
+	})
+}
+
+// TestCancel checks that nothing is delivered after cancel, also if cancel is
+// called by the watcher, and that others do not notice.
+func TestCancel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		inside := &selfCancelling{}
+		inside.cancel = h.c.Watch("svc", "svc", inside)
+		gone := h.watch("svc")
+		stays := h.watch("svc")
+		gone.cancel()
+		gone.cancel() // does no harm
+		cp.serve(target("svc", 1)...)
+		cp.serve(endpointsAt("svc", 2))
+		if inside.calls != 1 || gone.got().updates+gone.got().errs != 0 || stays.got().updates != 2 {
+			t.Errorf("calls = %d, %d, %d; want 1, 0, 2", inside.calls, gone.got().updates+gone.got().errs, stays.got().updates)
+		}
+	})
+}
+
+type selfCancelling struct {
+	cancel func()
+	calls  int
+}
+
+func (s *selfCancelling) Update(*picker.Config) { s.calls++; s.cancel() }
+func (s *selfCancelling) Error(error)           { s.calls++; s.cancel() }
+
+// TestRewatch checks that a resource that nobody watches any more is gone, and
+// asked for again by the next to watch it (T-WATCH-3).
+func TestRewatch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := serving(t, Options{Linger: -1})
+		keep := h.watch("keep")
+		cp.serve(target("keep", 7)...)
+		keep.must(t)
+		w.cancel()
+		synctest.Wait()
+		cp.asked(lds, "keep")
+		if s := statusOf(h.c, lds, "svc"); s.Name != "" {
+			t.Errorf("still in the cache: %+v", s)
+		}
+		cp.serve(endpointsAt("svc", 3))
+		again := h.watch("svc")
+		if got := ports(again.cluster(t, "svc")); got != "svc 3" {
+			t.Errorf("endpoints = %q, want fresh ones", got)
+		}
+		// Without a pause, the server hears nothing, and what it sent counts.
+		again.cancel()
+		again = h.watch("svc")
+		if got := ports(again.cluster(t, "svc")); got != "svc 3" {
+			t.Errorf("endpoints = %q", got)
+		}
+		advance(time.Minute)
+		if again.got().errs != 0 {
+			t.Errorf("error %v", again.got().err)
+		}
+	})
+}
+
+// TestLeave checks the race that makes servers withhold a resource: a response
+// crosses the request that leaves it out, which the server therefore passes
+// over; when it is asked for again, the server, which has never noticed, has
+// nothing to send.
+func TestLeave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1}, "fail_on_data_errors")
+		a, b := h.watch("a"), h.watch("b")
+		cp.send(lds, "1", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		cp.send(rds, "1", routesTo("ra", "c"), routesTo("rb", "c"))
+		cp.send(cds, "1", clusterTo("c", "c"))
+		cp.send(eds, "1", endpointsAt("c", 1))
+		a.must(t)
+		a.cancel()
+		cp.asked(rds, "rb")
+		// These were sent before the server read that. Both types of responses
+		// count: those with all resources, and those with what changed.
+		cp.send(lds, "2", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		cp.send(rds, "2", routesTo("ra", "c", "c"))
+		cp.asked(lds, "b")
+		cp.asked(rds, "rb")
+		a = h.watch("a")
+		if n := len(a.must(t).Routes); n != 2 {
+			t.Errorf("%d routes, want the 2 of the latest response", n)
+		}
+		cp.asked(lds, "a", "b")
+		cp.asked(rds, "ra", "rb")
+		// If the server did read it, the next response may lack what was asked
+		// for again since, but then one comes that has it.
+		cp.send(lds, "3", listenerTo("b", "rb"))
+		advance(14 * time.Second)
+		cp.send(lds, "4", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		advance(time.Minute)
+		if got := a.got(); got.errs != 0 {
+			t.Errorf("error %v", got.err)
+		}
+
+		// After a while nobody believes any more that it has the resource,
+		// whatever was heard of it meanwhile.
+		a.cancel()
+		cp.send(rds, "3", routesTo("ra", "c"))
+		advance(16 * time.Second)
+		if n := h.entries(); n != 4 {
+			t.Errorf("%d entries, want those of b only", n)
+		}
+		a = h.watch("a")
+		if got := a.got(); got.updates != 0 {
+			t.Error("a resource that was left long ago is in use")
+		}
+		cp.send(lds, "4", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		cp.send(rds, "4", routesTo("ra", "c"))
+		a.must(t)
+		// The end of the stream clears everything up.
+		a.cancel()
+		cp.hangUp(errors.New("going away"))
+		if n := h.entries(); n != 4 {
+			t.Errorf("%d entries, want those of b only", n)
+		}
+		b.cancel()
+	})
+}
+
+// TestDeletedMeanwhile checks that a resource that was left, asked for again, and
+// deleted meanwhile does not stay in use for ever (T-XDS-6, T-WATCH-3).
+func TestDeletedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1}, "fail_on_data_errors")
+		a := h.watch("a")
+		h.watch("b")
+		both := []proto.Message{inlineListener("a", routesTo("", "c")), inlineListener("b", routesTo("", "c"))}
+		cp.send(lds, "1", both...)
+		cp.send(cds, "1", clusterTo("c", "c"))
+		cp.send(eds, "1", endpointsAt("c", 1))
+		again := func() {
+			t.Helper()
+			a.must(t)
+			a.cancel()
+			cp.asked(lds, "b")
+			a = h.watch("a")
+			cp.asked(lds, "a", "b")
+		}
+		// The only response since lacks it.
+		again()
+		cp.send(lds, "2", both[1])
+		if got := a.got(); got.errs != 0 {
+			t.Errorf("error %v while it may follow", got.err)
+		}
+		advance(16 * time.Second)
+		a.fails(t, "has been removed")
+		cp.send(lds, "3", both...)
+		// There is no response while it may follow, and then one that lacks it.
+		again()
+		advance(16 * time.Second)
+		a.must(t)
+		cp.send(lds, "4", both[1])
+		a.fails(t, "has been removed")
+		cp.send(lds, "5", both...)
+		// On a new stream everything is asked for at once.
+		again()
+		cp.hangUp(errors.New("going away"))
+		advance(time.Minute)
+		cp.asked(lds, "a", "b")
+		cp.send(lds, "6", both[1])
+		a.fails(t, "has been removed")
+	})
+}
+
+// TestRewatchMissing checks that a target that did not exist is given a chance
+// when it is watched again.
+func TestRewatchMissing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1})
+		h.watch("other")
+		w := h.watch("svc")
+		advance(16 * time.Second)
+		w.fails(t, "not found")
+		w.cancel()
+		w = h.watch("svc")
+		if got := w.got(); got.errs != 0 {
+			t.Errorf("error %v before the server can have answered", got.err)
+		}
+		w.cancel()
+		synctest.Wait()
+		w = h.watch("svc")
+		if got := w.got(); got.errs != 0 {
+			t.Errorf("error %v before the server can have answered", got.err)
+		}
+		cp.serve(target("svc", 1)...)
+		cp.send(lds, "1", listenerTo("svc", "svc"))
+		w.must(t)
+	})
+}
+
+// TestLinger checks that a target stays up to date for a while after its last
+// watch, so that a channel that leaves idle mode does not have to ask (row 19
+// of the users' list).
+func TestLinger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := serving(t, Options{})
+		w.cancel()
+		advance(29 * time.Second)
+		cp.serve(endpointsAt("svc", 2))
+		requests := len(cp.must().Requests(""))
+		again := h.watch("svc")
+		if got := ports(again.cluster(t, "svc")); got != "svc 2" {
+			t.Errorf("endpoints = %q", got)
+		}
+		if n := len(cp.must().Requests("")); n != requests {
+			t.Errorf("%d requests to watch the target again", n-requests)
+		}
+		again.cancel()
+		advance(50 * time.Second)
+		if n := h.views() + h.entries(); n != 0 {
+			t.Errorf("%d views and entries are left", n)
+		}
+	})
+}
