@@ -7,11 +7,15 @@ PKGS     := ./...
 CHECKS   := $(shell sed 's/ *\#.*//' .ci/checks | paste -sd, -)
 FUZZTIME ?= 10s
 SCENARIOS ?= 100
+RUNS     ?= 100000
 DURATION ?= 10m
 BENCH    ?= .
 COUNT    ?= 1
 BASE     ?=
+PLATFORMS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 REPORTED := ^Benchmark(Decode|EDF|EDSUpdate|PickDown|Policy|Ring|Select|Startup)$$
+
+SHELL    := bash
 
 .DEFAULT_GOAL := help
 
@@ -21,10 +25,13 @@ help: ## Print the targets.
 
 .PHONY: demo
 demo: ## Run the whole of it on loopback: control plane, backends, client.
-	@$(GO) run ./bench/cmd/demo
+	@GO=$(GO) bench/cmd/run.sh demo
+
+STEPS := lint unit examples invariants race bench-once portable fuzz
 
 .PHONY: test
-test: lint unit examples invariants race bench-once fuzz ## Run everything that has to pass before a merge.
+test: ## Run everything that has to pass before a merge.
+	@MAKE='$(MAKE)' .ci/steps $(STEPS)
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, go.mod tidiness.
@@ -40,6 +47,7 @@ unit: ## Unit tests, examples, the import arrows of the house.
 .PHONY: examples
 examples: ## Modules that use this one as others do.
 	cd integrate/examples/custom && $(GO) vet . && $(GO) test .
+	cd integrate/examples/opentelemetry && $(GO) vet ./... && $(GO) test ./...
 
 .PHONY: invariants
 invariants: ## The kernel's tests with its internal checks switched on.
@@ -56,6 +64,14 @@ conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes
 .PHONY: chaos
 chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual time each.
 	$(GO) test -timeout 0 -run 'TestChaos$$' ./integrate -chaos.scenarios $(SCENARIOS)
+
+.PHONY: model
+model: ## Run RUNS random histories of the balancer against the model of what it promises.
+	$(GO) test -timeout 0 -run 'TestModel$$' ./integrate -model.runs $(RUNS)
+
+.PHONY: differential
+differential: ## Compare with stock xDS in SEEDS random worlds (default 300), from seed FROM.
+	$(GO) test -timeout 0 -v -run 'TestDifferential$$' ./bench/differential -differential.seeds $(or $(SEEDS),300) -differential.from $(or $(FROM),1)
 
 .PHONY: soak
 soak: ## Keep 50 channels busy for DURATION, and print how heap, goroutines and picks do.
@@ -75,22 +91,41 @@ readme: ## Write the tables of README.md and bench/README.md from the recorded r
 
 .PHONY: bench-report
 bench-report: ## A page with plots in bench/out: costs, shares, latencies, what happens during failures.
-	@mkdir -p bench/out
-	@$(GO) run ./bench/cmd/scoreboard -bench '$(REPORTED)' -benchtime 30ms -o bench/out/bench.txt >/dev/null
-	@$(GO) run ./bench/cmd/latency -o bench/out/latency.json
-	@$(GO) run ./bench/cmd/report -bench bench/out/bench.txt -latency bench/out/latency.json -o bench/out/report.html
+	@echo '[1/3] benchmarks: two minutes or so'
+	@GO=$(GO) bench/cmd/run.sh scoreboard -bench '$(REPORTED)' -benchtime 30ms -o bench/out/bench.txt >/dev/null
+	@echo '[2/3] latencies under load: three minutes'
+	@GO=$(GO) bench/cmd/run.sh latency -o bench/out/latency.json
+	@echo '[3/3] the page'
+	@GO=$(GO) bench/cmd/run.sh report -bench bench/out/bench.txt -latency bench/out/latency.json -o bench/out/report.html
 	@echo bench/out/report.html
+
+# The tag and the flag have the random choices of policies follow the seed.
+.PHONY: arena
+arena: ## Which policy is best? All fleets, all policies, ours and stock's; ARENA has more flags.
+	@mkdir -p bench/out
+	@GO=$(GO) GOFLAGS='-tags=seeded -ldflags=-checklinkname=0' bench/cmd/run.sh arena -o bench/out/arena.json -page bench/out/arena.html -table bench/out/arena.md $(ARENA) | tee bench/out/arena.txt
+	@echo bench/out/arena.html
 
 .PHONY: bench-diff
 bench-diff: ## Compare the hot benchmarks with another commit's: BASE, or where this branch began.
 	@$(GO) run ./bench/cmd/benchdiff -base '$(BASE)'
 
+# The time of a single iteration says nothing.
+NOFIGURES := grep -vE '^(Benchmark.*/op|goos: |goarch: |pkg: |cpu: |PASS$$)'
+
 .PHONY: bench-once
 bench-once: ## Every benchmark once, so that none rots.
-	$(GO) test -run '^$$' -bench . -benchtime 1x -short $(PKGS)
-	cd bench/peers && $(GO) vet . && $(GO) test -run '^$$' -bench . -benchtime 1x .
+	@set -o pipefail; $(GO) test -run '^$$' -bench . -benchtime 1x -short $(PKGS) | $(NOFIGURES)
+	@set -o pipefail; cd bench/peers && $(GO) vet . && $(GO) test -run '^$$' -bench . -benchtime 1x . | $(NOFIGURES)
+
+# The vet is for the tests, which go build leaves out.
+.PHONY: portable
+portable: ## Build for every system in PLATFORMS, and the kernel for 32 bits.
+	@set -e; for p in $(PLATFORMS); do echo "build for $$p"; \
+		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./...; done
+	GOOS=windows $(GO) vet -buildtag ./...
+	GOARCH=386 $(GO) build ./edf ./picker ./ringhash
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.
-	@set -e; for p in ./fuzz ./integrate; do for t in $$($(GO) test -list '^Fuzz' $$p | grep ^Fuzz); do \
-		echo "fuzz $$t"; $(GO) test -run '^$$' -fuzz "^$$t\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 20x $$p; done; done
+	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./integrate

@@ -17,7 +17,7 @@ import (
 const ringHosts = 1000
 
 // BenchmarkRing builds rings of so many entries for 1000 hosts, and looks one
-// hash up: rows of DESIGN.md. change=host replaces one host of the ring.
+// hash up: rows of the aims. change=host replaces one host of the ring.
 func BenchmarkRing(b *testing.B) {
 	hosts := hashHosts(ringHosts)
 	other := hashHosts(ringHosts)

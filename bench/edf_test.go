@@ -14,7 +14,7 @@ import (
 	"github.com/xdslb/xdslb/edf"
 )
 
-// BenchmarkEDF is DESIGN.md's row of the EDF pick: the next index of a weighted
+// BenchmarkEDF is the aims' row of the EDF pick: the next index of a weighted
 // sequence, for any number of goroutines. impl=heap is the textbook's EDF, a
 // binary heap under a mutex with deadlines in floating point, and impl=stock
 // gRPC's own version of that, which only an inside run can reach. impl=random is

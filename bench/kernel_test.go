@@ -35,18 +35,16 @@ func newKernel(tb testing.TB, localities, n int, skew string, policy picker.Poli
 	for l := range localities {
 		locality := picker.Locality{ID: picker.LocalityID{Zone: string(rune('a' + l))}, Weight: uint32(l + 1)}
 		ls := picker.LocalityState{Load: load.Locality(locality.ID)}
+		binding := picker.NewBinding(ls.Load, breaker, policy.CountsInFlight())
 		for i := l * n / localities; i < (l+1)*n/localities; i++ {
 			locality.Endpoints = append(locality.Endpoints, picker.Endpoint{Addr: endpointAddr(i), Weight: weights[i]})
 			e := &picker.EndpointState{Connectivity: picker.Ready}
-			e.Bind(ls.Load, breaker)
-			if policy.CountsInFlight() {
-				e.CountInFlight()
-			}
+			e.Bind(binding)
 			e.SetWeight(float64(weights[i]))
-			ls.Endpoints = append(ls.Endpoints, e)
 			k.endpoints = append(k.endpoints, e)
 		}
 		leaf.Priorities[0].Localities = append(leaf.Priorities[0].Localities, locality)
+		ls.Endpoints = picker.StateSlice(k.endpoints[l*n/localities:])
 		state.Localities = append(state.Localities, ls)
 	}
 	k.cfg = &picker.Config{

@@ -24,7 +24,7 @@ var pickScenarios = []scenario{
 	{name: "20routes/n=30", localities: 3, perLocality: 10, routes: 20},
 }
 
-// BenchmarkPick is DESIGN.md's first figure as far as public API reaches: what
+// BenchmarkPick is the aims' first figure as far as public API reaches: what
 // the LB policy's picker does for one RPC, and its Done. full has load reports,
 // a circuit breaker and two drop categories; plain has one locality and only
 // the breaker that xDS clusters always have. gRPC's own work around it, the

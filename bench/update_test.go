@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/xdslb/xdslb/bench/cputime"
 	"github.com/xdslb/xdslb/bench/stage"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -93,10 +93,4 @@ func charge(b *testing.B) (stop func()) {
 }
 
 // cpuTime is the processor time of the process so far, in nanoseconds.
-func cpuTime() int64 {
-	var ru syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {
-		return 0
-	}
-	return ru.Utime.Nano() + ru.Stime.Nano()
-}
+func cpuTime() int64 { return cputime.Process().Nanoseconds() }

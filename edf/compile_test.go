@@ -37,7 +37,7 @@ func TestInlining(t *testing.T) {
 		"(*Schedule).Next",
 		"(*Schedule).position",
 		"(*class).advance",
-		"(*stretch).load",
+		"(*buffer).load",
 		"contender.beats",
 	} {
 		if !strings.Contains(out, "can inline "+name+"\n") {
@@ -47,7 +47,7 @@ func TestInlining(t *testing.T) {
 }
 
 // Bounds checks cost nothing measurable in a pick while there are no more of them than
-// these: one for the stretch, and for a Heap one for the winner, two for its endpoint and
+// these: one for the buffer, and for a Heap one for the winner, two for its endpoint and
 // class, and one in the replay. The compiler reports those of an inlined function where it is called.
 func TestBoundsChecks(t *testing.T) {
 	checks := make(map[string]int)

@@ -13,8 +13,8 @@ import (
 // endpoints can make the constructors allocate.
 const maxEndpoints = 1 << 24
 
-// A Config describes an EDF sequence and the place at which to enter it. The zero
-// value of each field but Weights is a sensible default.
+// A Config describes an EDF sequence and the place at which to enter it. All fields but
+// Weights may be zero.
 type Config struct {
 	// Weights holds one weight for each endpoint; a pick is an index into it. An
 	// endpoint of weight zero keeps its index but is never picked. At least one
@@ -31,15 +31,9 @@ type Config struct {
 	// Base is the ticket that draws the first pick; see Schedule.At. A Heap has
 	// no tickets and ignores it.
 	Base uint64
-
-	// Spread starts each endpoint at a phase of its own instead of all at once.
-	// Shares stay as exact, but an endpoint of weight 1000 beside a thousand of
-	// weight 1 no longer takes its thousand picks in a row. Equal weights keep
-	// their order. The sequence is then not the one of the specification.
-	Spread bool
 }
 
-// totals is what the constructors need to know of a valid set of weights.
+// totals describes a valid set of weights.
 type totals struct {
 	endpoints int    // all of them
 	active    int    // those with a weight above zero
@@ -79,15 +73,15 @@ func (c Config) totals() (totals, error) {
 	return t, nil
 }
 
-// reweigh makes c take over from a sequence with totals t at place: it sets c.Start to the
-// same place in virtual time.
+// reweigh makes c continue a sequence with totals t at place: it sets c.Start to the same
+// place in virtual time.
 //
-// After N picks virtual time is N/sum, on the scale on which an endpoint falls due every
-// 1/weight, so the new place is N*sum'/sum. Whatever weights stay the same then keep their
-// credit towards the next pick. Rounding to the nearest pick favours neither repeating nor
-// skipping one; rounding down would repeat half a pick with each update. If only the scale of
-// the weights has changed, their ratios have not, the periods are equal and so is the place.
-// place is below the period and hence below 2^32, so that the product fits 64 bits.
+// After N picks virtual time is N/sum, on the scale on which an endpoint is due every
+// 1/weight, so the new place is N*sum'/sum. Endpoints whose weight stays the same keep their
+// credit towards the next pick. The place is rounded to the nearest pick, since rounding
+// down would repeat half a pick with each update. If only the scale of the weights changes,
+// the period and the place stay the same. place is below the period and hence below 2^32,
+// so the product fits 64 bits.
 func (c *Config) reweigh(t totals, place uint64) error {
 	if len(c.Weights) != t.endpoints {
 		return fmt.Errorf("edf: weights: %d endpoints cannot take over from %d", len(c.Weights), t.endpoints)

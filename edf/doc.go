@@ -6,46 +6,44 @@
 //
 // # Order
 //
-// Endpoint i falls due at 1/w, 2/w, 3/w and so on, w being its weight. A pick takes the one
-// that is due first; of several it takes the one with the lowest index. This is the order that
-// the gRFC on endpoint weights from EDS asks for (A34, requirements EDF-4 to EDF-9), in exact
-// arithmetic: implementations that add up 1/w in floating point swap picks where rounding
-// breaks a tie (T-EDF-1). Equal weights are round robin (EDF-13). Weight zero is never picked.
+// Endpoint i is due at 1/w, 2/w, 3/w and so on, w being its weight. A pick takes the endpoint
+// that is due first, and the one with the lowest index if several are. This is the order of the
+// gRFC on endpoint weights from EDS (A34, requirements EDF-4 to EDF-9) in exact arithmetic.
+// Implementations that add up 1/w in floating point swap picks where rounding breaks a tie
+// (T-EDF-1). Equal weights are round robin (EDF-13). Weight zero is never picked.
 //
 // The sequence repeats after sum/gcd picks, its period. In each period endpoint i has exactly
 // w/gcd picks, and after any number of picks it is less than one pick behind its share (EDF-2).
-// It may be ahead by more. A weight of 1000 beside a thousand of 1 is due a thousand times
-// before any other is due once, and so has a thousand picks in a row (T-EDF-3). That is the
-// specified order; Config.Spread is another, in which everyone starts at a phase of its own.
-// Over one period, how far picks get from their share, and the longest run of one endpoint
+// It may be ahead by more: a weight of 1000 beside a thousand of 1 is due a thousand times
+// before any other is due once, and so has a thousand picks in a row (T-EDF-3). Over one
+// period, how far picks get from their share, and the longest run of one endpoint
 // (TestFairness):
 //
-//	weights                      as specified           Spread
-//	10 of 1 to 10                1.23 picks, run 1      1.14 picks, run 1
-//	100 of 1 to 1000             1.73 picks, run 1      1.12 picks, run 1
-//	one of 1000, 1000 of 1       500 picks, run 1000    1.00 picks, run 2
+//	10 of 1 to 10                1.23 picks, run 1
+//	100 of 1 to 1000             1.73 picks, run 1
+//	one of 1000, 1000 of 1       500 picks, run 1000
 //
-// The order begins with the heaviest endpoint, so clients that hear of the same weights at the
-// same time and begin at the beginning begin with the same endpoint; if weights change often,
-// some never get to the light ones (T-EDF-2). Hence Config.Start: a random word makes each
-// endpoint the first pick with the probability of its share. Randomness is the caller's, as is
-// the choice to start at zero. When weights change, Reweigh keeps the place.
+// The order begins with the heaviest endpoint. So clients that get the same weights at the same
+// time and begin at the start all begin with the same endpoint, and if weights change often,
+// light ones may never be picked (T-EDF-2). Hence Config.Start: a random word makes each
+// endpoint the first pick with the probability of its share. The caller draws that word, or
+// starts at zero. When weights change, Schedule.Reweigh keeps the place.
 //
 // # Heap
 //
-// Deadlines are fixed-point numbers of 62 bits a period. That is exact, not just precise: two
-// deadlines i/a and k/b differ by 1/ab or not at all, and no two weights with a sum below 2^32
-// have a product above 2^62. All but extreme weights leave enough bits for the index at the low
-// end of the same word, so that one comparison of 64 bits decides by deadline and index (see
-// packs in class.go; wide.go is for the others). Nothing drifts: the remainder of 1/w is
-// carried, and keys move back by two periods now and then.
+// Deadlines are fixed-point numbers with 62 bits for a period. That is exact: two deadlines i/a
+// and k/b differ by at least 1/ab or not at all, and no two weights with a sum below 2^32 have a
+// product above 2^62. All but extreme weights leave enough bits for the index at the low end of
+// the same word, so one comparison of 64 bits decides by deadline and index (packs in class.go;
+// wide.go is for the others). Nothing drifts: the remainder of 1/w is carried, and keys are
+// moved back by two periods now and then.
 //
 // The queue is a tournament tree: after a pick, its path from leaf to root is played again. Each
-// step is one min and one max, with no branch to mispredict, where a binary heap compares twice
-// and branches on it. Endpoints of one weight share a leaf and take turns, so the tree has the
-// size of the number of distinct weights, which in practice is small. And since EDF never lets
-// anyone fall a whole pick behind, the state after n picks is that of the whole parts of n*w/sum
-// plus fewer than one pick for each endpoint: Seek goes anywhere in O(n).
+// step is one min and one max, without a branch to mispredict. A binary heap compares twice and
+// branches. Endpoints of one weight share a leaf and take turns, so the size of the tree is the
+// number of distinct weights, which in practice is small. No endpoint falls a whole pick behind,
+// so the state after n picks is that of the whole parts of n*w/sum plus fewer than one pick for
+// each endpoint, and Seek goes anywhere in O(n).
 //
 // # Schedule
 //
@@ -54,34 +52,38 @@
 //	ticket --(+offset)--> position --(mod period)--> [ 2 1 2 2 0 1 2 ] --> index
 //
 // Equal weights need no table, position modulo n is the index. Otherwise the table is the whole
-// period if that is not too long (Schedule says what that is), and a window that slides along
-// the sequence if it is. Both are filled from a Heap by the picks themselves, 64 at a time, so
-// that making a Schedule costs a Heap and no more than its first 8192 picks. A complete period
-// is only read, and its Heap is dropped.
+// period if that is not too long (see Schedule), otherwise a window that slides along the
+// sequence (buffer). The picks themselves fill it from a Heap, 64 at a time, so making a Schedule
+// costs a Heap and at most 8192 picks. A complete period is only read, and its Heap is freed.
 //
-// The counter of tickets is the caller's if it wants: At takes a ticket, and a caller that
-// counts picks for other reasons does not pay for a second counter. Next is At with a counter
-// of its own. A counter that several cores add to in a tight loop costs several times what it
-// costs one of them, because its cache line has to travel, and that then is the cost of a pick
-// (BenchmarkNextParallel; impl=baseline is a counter and nothing else). Who draws that fast can
-// take tickets in batches (impl=batches), which keeps the order but for the picks under way.
+// At takes a ticket from a counter of the caller, so a caller that counts picks for other
+// reasons does not pay for a second counter. Next is At with the Schedule's own counter. A
+// counter that several cores add to in a tight loop costs several times what it costs one core,
+// because its cache line has to move, and that then is the cost of a pick
+// (BenchmarkNextParallel; impl=baseline is a counter and nothing else). Callers that draw so fast
+// can take tickets in batches (impl=batches), which keeps the order except for the picks in
+// progress.
 //
-// # What was not done
+// # Rejected
 //
 // Batches inside Next, one for each P: finding the P takes sync.Pool, runtime linkname or unsafe.
 // With sync.Pool a pick took 18 ns alone instead of 3, and 20 instead of 40 with two goroutines
-// in a tight loop; a caller that has a place of its own for a batch needs none of that.
+// in a tight loop. A caller that has its own place for a batch needs none of that.
 //
 // A binary heap behind a lock: 5 to 12 times slower than a Heap (BenchmarkNext,
-// impl=mutexheap), and more where goroutines meet. The static stride scheduler of
-// A58: not in this order, and it steps over light endpoints one by one, up to 500 steps a
-// pick for one weight of 1000 among 1s (impl=stride).
+// impl=mutexheap), and more under contention. The static stride scheduler of A58: its order is
+// another, and it steps over light endpoints one by one, up to 500 steps a pick for one weight
+// of 1000 among 1s (impl=stride).
 //
-// Rounding weights so that periods become short: an exact window costs 8 to 14 ns more than a
-// table, and weights from a control plane are meant as they are.
+// Rounding weights to make periods short: an exact window costs 8 to 14 ns more than a table,
+// and the control plane's weights are taken as they are.
 //
-// A window that grows with the number of endpoints: what it bridges is time. Filling 4 slots for
-// each of 100000 endpoints took 14 ms more, and picks were not faster.
+// A window that grows with the number of endpoints: a window bridges time, which does not depend
+// on that number. Filling 4 slots for each of 100000 endpoints took 14 ms more, and picks were
+// not faster.
+//
+// A phase for each endpoint, which deals out the picks of a heavy endpoint among those of light
+// ones: the order would no longer be the specified one.
 //
 // # Cost
 //

@@ -67,24 +67,3 @@ func ExampleSchedule_At() {
 	fmt.Println()
 	// Output: 0 0 1 2 0 0 0 1 2 2 0 2
 }
-
-// A heavy endpoint and many light ones: by the specification the heavy one takes its picks in
-// a row. Spread deals them out.
-func ExampleConfig_spread() {
-	weights := []uint32{6, 1, 1, 1, 1, 1, 1}
-	for _, spread := range []bool{false, true} {
-		h, err := edf.Config{Weights: weights, Spread: spread}.Heap()
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		picks := make([]int, h.Period())
-		for n := range picks {
-			picks[n] = h.Next()
-		}
-		fmt.Println(picks)
-	}
-	// Output:
-	// [0 0 0 0 0 0 1 2 3 4 5 6]
-	// [3 0 6 0 1 0 4 0 2 0 5 0]
-}

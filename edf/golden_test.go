@@ -105,8 +105,6 @@ func parseGolden(text string) (Config, error) {
 			if _, err := fmt.Sscan(value, &c.Start); err != nil {
 				return c, err
 			}
-		case "spread":
-			c.Spread = true
 		default:
 			return c, fmt.Errorf("unknown word %q", word)
 		}

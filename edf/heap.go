@@ -12,18 +12,17 @@ const (
 	// periodBits: one period of virtual time spans 2^periodBits keys.
 	periodBits = 62
 
-	// rebaseAt is two periods, at which keys are moved back. Live keys lie within
-	// one period of each other, so that none reaches three, absent, which is what a
-	// leaf without a class contends with.
+	// rebaseAt is two periods, at which keys are moved back. Live keys lie within one
+	// period of each other, so none reaches three. That is absent, the key of a leaf
+	// without a class.
 	rebaseAt = 2 << periodBits
 	absent   = 3 << periodBits
 )
 
 // A Heap is an exact EDF sequence, produced pick by pick.
 //
-// The zero Heap is not usable; NewHeap makes one. A Heap must not be copied, and it
-// has a single owner: no two of its methods may run at the same time. Schedule is
-// the sequence for many goroutines.
+// The zero Heap is not usable; NewHeap makes one. A Heap must not be copied. No two of its
+// methods may run at the same time. Schedule is the sequence for many goroutines.
 //
 // Next is O(log m) for m distinct weights, whatever their ratio. A Heap holds 8 bytes
 // for each endpoint and 40 to 48 for each distinct weight.
@@ -41,7 +40,6 @@ type Heap struct {
 	classes   []class
 
 	total    totals
-	spread   bool
 	position uint64 // picks since the start of the sequence, give or take whole periods
 }
 
@@ -58,31 +56,25 @@ func (c Config) Heap() (*Heap, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := newHeap(c.Weights, t, c.Spread)
+	h := newHeap(c.Weights, t)
 	h.Seek(c.Start)
 	return h, nil
 }
 
 // newHeap returns a Heap that still needs a Seek.
-func newHeap(weights []uint32, t totals, spread bool) *Heap {
-	h := &Heap{endpoints: make([]endpoint, t.endpoints), total: t, spread: spread}
+func newHeap(weights []uint32, t totals) *Heap {
+	h := &Heap{endpoints: make([]endpoint, t.endpoints), total: t}
 	order := byWeight(weights, t)
-
-	// A phase tells endpoints of one weight apart, and then order need not be exact.
 	shift := bits.Len(uint(t.endpoints - 1))
-	if h.phased() || packs(order, shift) {
+	if packs(order, shift) {
 		h.unit = 1 << shift
-		h.tree = make([]uint64, h.classify(order, h.phased()))
+		h.tree = make([]uint64, h.classify(order, false))
 	} else {
 		h.unit = 1
 		h.wide = make([]contender, h.classify(order, true))
 	}
 	return h
 }
-
-// phased reports whether endpoints have phases of their own. Equal weights need none: they
-// take turns already.
-func (h *Heap) phased() bool { return h.spread && !h.total.equal() }
 
 // Period returns the number of picks after which the sequence repeats: the sum of
 // the weights divided by their greatest common divisor.
@@ -107,9 +99,8 @@ func (h *Heap) Next() int {
 	return int(index)
 }
 
-// play replays the matches on the way from node n to the root, with key as the
-// contender. min and max compile to conditional moves: who wins is hard to predict,
-// and so no branch depends on it.
+// play replays the matches on the way from node n to the root, with key as the contender.
+// min and max compile to conditional moves, since the winner is hard to predict.
 func (h *Heap) play(key uint64, n int) {
 	tree := h.tree
 	for ; n > 0; n /= 2 {
@@ -133,32 +124,26 @@ func (h *Heap) rebase() {
 
 // Seek moves to position n of the sequence, counted from its start: Next then returns
 // what the (n+1)th call after NewHeap would have returned. O(m) for m distinct
-// weights, followed by less than one pick for each endpoint (three with Spread); does
-// not allocate.
+// weights, followed by less than one pick for each endpoint; does not allocate.
 //
-// It rests on EDF never letting an endpoint fall behind the whole part of its quota: after
-// n picks endpoint i has had at least floor(n*weight/sum). (Otherwise it lacks a pick whose
-// deadline is at most n/sum, and all n came before that one. But the picks with a deadline
-// of at most n/sum, the lacking one included, are the sum of these floors: no more than n.)
-// That much is granted at once. The rest, fewer picks than there are endpoints, is picked
-// one by one. A phase and its rounding bring deadlines forward by less than two picks of
-// each endpoint, so with Spread only the quotas of that many picks earlier are sure.
+// It works because no endpoint falls behind the whole part of its quota: after n picks
+// endpoint i has had at least floor(n*weight/sum). (Otherwise it lacks a pick whose deadline
+// is at most n/sum, and all n picks came before that one. But the picks with a deadline of
+// at most n/sum, the lacking one included, are the sum of these floors: no more than n.)
+// Seek grants these quotas at once. The rest, fewer picks than there are endpoints, it
+// picks one by one.
 func (h *Heap) Seek(n uint64) {
 	n %= h.total.period()
-	sure := n
-	if h.phased() {
-		sure -= min(n, 2*uint64(h.total.active))
-	}
 	h.position = 0
-	// Zero is less than every key. A key climbs to the first node that no other has
-	// reached yet and waits there for its match, while the zero climbs on.
+	// Zero is less than every key. A key moves up to the first node that no other has
+	// reached and stays there until its match, while the zero moves on.
 	clear(h.tree)
 	clear(h.wide)
 	for i := range h.classes {
 		c := &h.classes[i]
-		had := sure * uint64(c.weight) / h.total.period()
+		had := n * uint64(c.weight) / h.total.period()
 		h.position += had * uint64(c.size)
-		h.enter(c.start(had+1, h.unit, h.phased()), c.first, i)
+		h.enter(c.start(had+1, h.unit), c.first, i)
 	}
 	for i := len(h.classes); i < len(h.tree)+len(h.wide); i++ {
 		h.enter(absent/h.unit, 0, i)
@@ -168,20 +153,7 @@ func (h *Heap) Seek(n uint64) {
 	}
 }
 
-// Reweigh returns the sequence of new weights for the same endpoints, at the place in
-// virtual time that h has reached: endpoints whose weight has not changed are as far from
-// their next pick as before, give or take a pick. It fails on weights that Config calls
-// invalid and if their number is not that of h, which stays as it is. For another set of
-// endpoints make a new Heap. O(n log n).
-func (h *Heap) Reweigh(weights []uint32) (*Heap, error) {
-	c := Config{Weights: weights, Spread: h.spread}
-	if err := c.reweigh(h.total, h.position%h.Period()); err != nil {
-		return nil, err
-	}
-	return c.Heap()
-}
-
-// enter lets a contender into the tournament at the leaf of a class.
+// enter adds a contender to the tournament at the leaf of a class.
 func (h *Heap) enter(due uint64, index uint32, class int) {
 	if h.wide != nil {
 		h.playWide(contender{due, index}, (len(h.wide)+class)/2)

@@ -105,25 +105,6 @@ func TestSequenceIsTheOracles(t *testing.T) {
 	}
 }
 
-// Spread is exact too, as long as 62 bits can tell the phases apart.
-func TestSpreadIsTheOracles(t *testing.T) {
-	for _, weights := range randomSets(scaled(300), 40) {
-		if slices.Max(weights) > 1000 {
-			continue
-		}
-		want := newSpreadOracle(weights).take(700)
-		for _, impl := range impls {
-			next, err := impl.new(Config{Weights: weights, Spread: true})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := take(next, len(want)); !slices.Equal(got, want) {
-				t.Fatalf("%s: weights %v: got %v, want %v", impl.name, weights, got, want)
-			}
-		}
-	}
-}
-
 // Two weights a and b make the hardest comparison where i*b and k*a differ by one: their
 // deadlines are 1/ab apart. It must come out right up to the largest product that packs,
 // beyond which keys are wide, and up to the largest there is.
@@ -215,25 +196,23 @@ func TestWideSequenceRepeats(t *testing.T) {
 }
 
 func TestSeekIsManyPicks(t *testing.T) {
-	for _, spread := range []bool{false, true} {
-		for _, weights := range randomSets(scaled(200), 20) {
-			c := Config{Weights: weights, Spread: spread}
-			slow, err := c.Heap()
-			if err != nil {
-				t.Fatal(err)
+	for _, weights := range randomSets(scaled(200), 20) {
+		c := Config{Weights: weights}
+		slow, err := c.Heap()
+		if err != nil {
+			t.Fatal(err)
+		}
+		fast, _ := c.Heap()
+		for n := range uint64(150) {
+			fast.Seek(n)
+			c.Start = n
+			started, _ := c.Heap()
+			want := slow.Next()
+			if got := fast.Next(); got != want {
+				t.Fatalf("%+v: after Seek(%d) the pick is %d, want %d", c, n, got, want)
 			}
-			fast, _ := c.Heap()
-			for n := range uint64(150) {
-				fast.Seek(n)
-				c.Start = n
-				started, _ := c.Heap()
-				want := slow.Next()
-				if got := fast.Next(); got != want {
-					t.Fatalf("%+v: after Seek(%d) the pick is %d, want %d", c, n, got, want)
-				}
-				if got := started.Next(); got != want {
-					t.Fatalf("%+v: the first pick is %d, want %d", c, got, want)
-				}
+			if got := started.Next(); got != want {
+				t.Fatalf("%+v: the first pick is %d, want %d", c, got, want)
 			}
 		}
 	}
@@ -310,34 +289,32 @@ func TestPeriod(t *testing.T) {
 
 // A key never passes three periods, and each match was decided rightly.
 func TestTournament(t *testing.T) {
-	for _, spread := range []bool{false, true} {
-		for _, weights := range randomSets(scaled(300), 40) {
-			h, err := Config{Weights: weights, Spread: spread}.Heap()
-			if err != nil {
-				t.Fatal(err)
+	for _, weights := range randomSets(scaled(300), 40) {
+		h, err := Config{Weights: weights}.Heap()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			var keys []uint64
+			for n, key := range h.tree {
+				if key < absent {
+					keys = append(keys, key)
+				} else if key != absent || n == 0 {
+					t.Fatalf("weights %v: node %d has key %#x", weights, n, key)
+				}
 			}
-			for range 50 {
-				var keys []uint64
-				for n, key := range h.tree {
-					if key < absent {
-						keys = append(keys, key)
-					} else if key != absent || n == 0 {
-						t.Fatalf("weights %v: node %d has key %#x", weights, n, key)
-					}
+			for _, c := range h.wide {
+				if c.due < absent {
+					keys = append(keys, c.due)
 				}
-				for _, c := range h.wide {
-					if c.due < absent {
-						keys = append(keys, c.due)
-					}
-				}
-				if len(keys) != len(h.classes) {
-					t.Fatalf("weights %v: %d live keys, want %d", weights, len(keys), len(h.classes))
-				}
-				if top, low := slices.Max(keys), slices.Min(keys); keys[0] != low || top-low > 1<<periodBits {
-					t.Fatalf("weights %v: winner %#x of keys from %#x to %#x", weights, keys[0], low, top)
-				}
-				h.Next()
 			}
+			if len(keys) != len(h.classes) {
+				t.Fatalf("weights %v: %d live keys, want %d", weights, len(keys), len(h.classes))
+			}
+			if top, low := slices.Max(keys), slices.Min(keys); keys[0] != low || top-low > 1<<periodBits {
+				t.Fatalf("weights %v: winner %#x of keys from %#x to %#x", weights, keys[0], low, top)
+			}
+			h.Next()
 		}
 	}
 }

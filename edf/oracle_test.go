@@ -14,27 +14,14 @@ import (
 // looking at every endpoint for each pick: slow and obvious.
 type oracle struct {
 	weights []uint32
-	phase   []uint32 // head start of each endpoint, in units of 2^-32 of its interval
 	picks   []uint64 // of each endpoint so far
 }
 
 func newOracle(weights []uint32) *oracle {
-	return &oracle{weights, make([]uint32, len(weights)), make([]uint64, len(weights))}
+	return &oracle{weights, make([]uint64, len(weights))}
 }
 
-// newSpreadOracle is newOracle for Config.Spread.
-func newSpreadOracle(weights []uint32) *oracle {
-	o := newOracle(weights)
-	active := slices.DeleteFunc(slices.Clone(weights), func(w uint32) bool { return w == 0 })
-	if slices.Min(active) < slices.Max(active) {
-		for i := range o.phase {
-			o.phase[i] = uint32(i) * 0x9E3779B9
-		}
-	}
-	return o
-}
-
-// next picks the endpoint with the earliest deadline, (picks+1-phase)/weight (EDF-5,
+// next picks the endpoint with the earliest deadline, (picks+1)/weight (EDF-5,
 // EDF-7). Of several it is the first one's turn (EDF-6, EDF-8).
 func (o *oracle) next() int {
 	best := -1
@@ -49,12 +36,12 @@ func (o *oracle) next() int {
 
 // earlier compares two deadlines as fractions, by cross multiplication in 128 bits.
 func (o *oracle) earlier(i, k int) bool {
-	hi, lo := bits.Mul64((o.picks[i]+1)<<32-uint64(o.phase[i]), uint64(o.weights[k]))
-	hk, lk := bits.Mul64((o.picks[k]+1)<<32-uint64(o.phase[k]), uint64(o.weights[i]))
+	hi, lo := bits.Mul64(o.picks[i]+1, uint64(o.weights[k]))
+	hk, lk := bits.Mul64(o.picks[k]+1, uint64(o.weights[i]))
 	return hi < hk || hi == hk && lo < lk
 }
 
-// skip makes n picks from the start without phases. It grants the whole part of each
+// skip makes n picks from the start. It grants the whole part of each
 // quota at once, for periods that are too long to step through.
 func (o *oracle) skip(n uint64) {
 	var sum, done uint64

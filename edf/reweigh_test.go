@@ -11,29 +11,23 @@ import (
 
 // Reweigh with the same weights, or all of them times a factor, changes nothing.
 func TestReweighSame(t *testing.T) {
-	for _, spread := range []bool{false, true} {
-		for _, weights := range randomSets(scaled(100), 20) {
-			c := Config{Weights: weights, Spread: spread, Start: 5, Base: 1000}
-			h, err := c.Heap()
-			if err != nil {
+	for _, weights := range randomSets(scaled(100), 20) {
+		c := Config{Weights: weights, Start: 5, Base: 1000}
+		s, err := c.Schedule()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := c.Heap()
+		for n := range 50 {
+			if got, want := s.Next(), h.Next(); got != want {
+				t.Fatalf("weights %v: pick %d is %d, want %d", weights, n, got, want)
+			}
+			if s, err = s.Reweigh(scale(weights, s.total.sum, n), s.Ticket()); err != nil {
 				t.Fatal(err)
 			}
-			s, _ := c.Schedule()
-			want, _ := c.Heap()
-			for n := range 50 {
-				if got, want := h.Next(), want.Next(); got != want || s.Next() != want {
-					t.Fatalf("weights %v: pick %d differs", weights, n)
-				}
-				if h, err = h.Reweigh(scale(weights, h.total.sum, n)); err != nil {
-					t.Fatal(err)
-				}
-				if s, err = s.Reweigh(scale(weights, s.total.sum, n), s.Ticket()); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if got := s.Ticket(); got != 1050 {
-				t.Fatalf("Ticket() = %d, want 1050", got)
-			}
+		}
+		if got := s.Ticket(); got != 1050 {
+			t.Fatalf("Ticket() = %d, want 1050", got)
 		}
 	}
 }
@@ -57,9 +51,8 @@ func TestReweighKeepsPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h, _ := NewHeap(weights)
 	for n := range 500 {
-		if s.Next() != n || h.Next() != n {
+		if s.Next() != n {
 			t.Fatalf("pick %d is not %d", n, n)
 		}
 	}
@@ -68,18 +61,12 @@ func TestReweighKeepsPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h, err = h.Reweigh(weights); err != nil {
-		t.Fatal(err)
-	}
 	// The heavier one now comes first in each round, so it counts among the 500 that have had
 	// their turn, in place of the last of them.
 	for n := range 500 {
 		want := 499 + n
 		if got := s.Next(); got != want {
-			t.Fatalf("schedule: pick %d after the update is %d, want %d", n, got, want)
-		}
-		if got := h.Next(); got != want {
-			t.Fatalf("heap: pick %d after the update is %d, want %d", n, got, want)
+			t.Fatalf("pick %d after the update is %d, want %d", n, got, want)
 		}
 	}
 }
@@ -90,25 +77,18 @@ func TestReweighAfterPeriods(t *testing.T) {
 	for place := range uint64(11) {
 		var want []int
 		for periods := range uint64(4) {
-			h, err := NewHeap(old)
+			s, err := NewSchedule(old, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range periods*11 + place {
-				h.Next()
-			}
-			if h, err = h.Reweigh(changed); err != nil {
-				t.Fatal(err)
-			}
-			s, _ := NewSchedule(old, 0)
 			if s, err = s.Reweigh(changed, periods*11+place); err != nil {
 				t.Fatal(err)
 			}
-			got := take(h.Next, 121)
+			got := take(s.Next, 121)
 			if periods == 0 {
 				want = got
 			}
-			if !slices.Equal(got, want) || !slices.Equal(take(s.Next, 121), want) {
+			if !slices.Equal(got, want) {
 				t.Fatalf("%d periods and %d picks: different sequence", periods, place)
 			}
 		}
@@ -128,20 +108,20 @@ func TestReweighOften(t *testing.T) {
 				weights[i] = 10
 			}
 		}
-		h, err := Config{Weights: weights, Start: r.Uint64()}.Heap()
+		s, err := Config{Weights: weights, Start: r.Uint64()}.Schedule()
 		if err != nil {
 			t.Fatal(err)
 		}
 		had, due := make([]float64, len(weights)), make([]float64, len(weights))
 		for n := range 40_000 {
-			had[h.Next()]++
+			had[s.Next()]++
 			for i, w := range weights {
-				due[i] += float64(w) / float64(h.total.sum)
+				due[i] += float64(w) / float64(s.total.sum)
 			}
 			if n%every == 0 {
 				i := r.IntN(len(weights))
 				weights[i] += weights[i]/10 - 2*weights[i]/10*r.Uint32N(2)
-				if h, err = h.Reweigh(weights); err != nil {
+				if s, err = s.Reweigh(weights, s.Ticket()); err != nil {
 					t.Fatal(err)
 				}
 			}

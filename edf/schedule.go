@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// origin is about where positions start. It leaves room for tickets from before the
-	// first one, and for 2^63 after it.
+	// origin is about where positions start. It leaves room for tickets before the first
+	// one, and for 2^63 after it.
 	origin = 1 << 48
 
 	// padding keeps what is written apart from what is only read. It is two cache lines,
@@ -24,27 +24,26 @@ const (
 // A Schedule is an EDF sequence that any number of goroutines draw from.
 //
 // The zero Schedule is not usable; NewSchedule makes one. A Schedule must not be copied.
-// All methods may be called at any time. Next and At take no lock and do not allocate. They wait
-// for no goroutine that is off its CPU; if drawn from faster than picks can be made, and unless
-// the period is in memory, they wait some microseconds for one that is making them.
+// Any number of goroutines may call its methods. Next and At take no lock and do not allocate.
+// They do not wait for a goroutine that is off its CPU. If the period is not in memory and
+// picks are drawn faster than they can be made, they wait some microseconds for the goroutine
+// that makes them.
 //
-// Equal weights take no memory beyond the Schedule. Otherwise it holds 2 bytes for each
-// pick of a period (4 if there are more than 65536 endpoints) up to 128 KiB or, if that
-// is more, 1 KiB for each endpoint up to 1 MiB, or 32 bytes for each (64) beyond. A
-// longer period costs 16 KiB (32) and a Heap for good, a shorter one a Heap until it has
-// been drawn from end to end.
+// Equal weights take no memory beyond the Schedule. Otherwise a period of n endpoints is held
+// in memory, 2 bytes for each pick, if it has at most max(2^16, min(512·n, 2^19), 16·n) picks,
+// and a Heap until it has been drawn from end to end. A longer period takes 16 KiB and a Heap.
+// With more than 65536 endpoints it is 4 bytes for each pick, or 32 KiB.
 type Schedule struct {
 	_ [0]sync.Mutex
 
 	// Written by the constructor only.
-	offset  uint64   // position minus ticket
-	modulus uint64   // of positions: the period, or 1<<63 if it is not held in memory
-	inverse uint64   // floor((2^64-1)/modulus)
-	stretch *stretch // nil if all endpoints have the same weight: position is index
-	start   uint64   // below the period
+	offset  uint64  // position minus ticket
+	modulus uint64  // of positions: the period, or 1<<63 if it is not held in memory
+	inverse uint64  // floor((2^64-1)/modulus)
+	buffer  *buffer // nil if all endpoints have the same weight: position is index
+	start   uint64  // below the period
 	base    uint64
 	total   totals
-	spread  bool
 
 	_    [padding]byte
 	next atomic.Uint64 // ticket
@@ -52,9 +51,9 @@ type Schedule struct {
 }
 
 // NewSchedule returns the EDF sequence of weights from position start, for tickets from
-// zero. Unless the very order matters, pass a random word as start: clients that all
-// learn of the weights at once and begin at zero begin with the same endpoint. It fails
-// on weights that Config calls invalid. It does not keep weights. O(n log n).
+// zero. Unless the exact order matters, pass a random word as start: clients that learn of the
+// weights at the same time and begin at zero begin with the same endpoint. It returns an error
+// for weights that Config calls invalid. It does not keep weights. O(n log n).
 func NewSchedule(weights []uint32, start uint64) (*Schedule, error) {
 	return Config{Weights: weights, Start: start}.Schedule()
 }
@@ -84,15 +83,14 @@ func (c Config) schedule(longest, window uint64) (*Schedule, error) {
 		start:   c.Start % period,
 		base:    c.Base,
 		total:   t,
-		spread:  c.Spread,
 	}
 	first := origin / period * period // the position of the first pick
 	if t.equal() && t.active == t.endpoints {
 		first += s.start
 	} else {
-		h := newHeap(c.Weights, t, c.Spread)
+		h := newHeap(c.Weights, t)
 		h.Seek(s.start)
-		s.stretch = newStretch(h, period <= longest, window)
+		s.buffer = newBuffer(h, period <= longest, window)
 		if period > longest {
 			s.modulus, first = endless, origin
 		}
@@ -103,37 +101,38 @@ func (c Config) schedule(longest, window uint64) (*Schedule, error) {
 	return s, nil
 }
 
-// Next returns the next pick: At with a ticket from a counter of the Schedule's own,
-// which begins at Base. Under contention the counter is what it costs. Does not allocate.
+// Next returns the next pick: At with a ticket from the Schedule's own counter, which begins
+// at Base. Under contention it costs what the counter costs. Does not allocate.
 func (s *Schedule) Next() int { return s.At(s.next.Add(1) - 1) }
 
-// Ticket returns the ticket that the next call of Next will draw.
+// Ticket returns the ticket that the next call of Next will draw. Callers of Next pass it to
+// Reweigh and Place; callers of At have their own counter.
 func (s *Schedule) Ticket() uint64 { return s.next.Load() }
 
-// At returns the pick that a ticket stands for: ticket Base+k draws pick number Start+k of
-// the sequence. It is for callers that count picks anyway and would not count them twice,
-// or that deal out tickets in batches; they should not call Next as well.
+// At returns the pick of a ticket: ticket Base+k draws pick number Start+k of the sequence. It
+// is for callers that count picks anyway, or that hand out tickets in batches. They should not
+// call Next as well.
 //
-// Tickets should be drawn from a counter that only goes up. They may leave gaps, and come in
-// any order that goroutines overtaking each other produce. Where a window slides along, one
-// from far ahead takes it along, and those left behind count as Fallbacks.
+// Tickets should come from a counter that only goes up. They may leave gaps, and come in any
+// order that results from goroutines overtaking each other. A ticket from far ahead moves a
+// window along, and tickets left behind count as Fallbacks.
 //
 // O(1) if the period is held in memory, otherwise O(log n) on average, paid by one pick in 64,
 // and O(n) after a gap of more than 8192; does not allocate.
 func (s *Schedule) At(ticket uint64) int {
 	p := s.position(ticket)
-	t := s.stretch
-	if t == nil {
+	b := s.buffer
+	if b == nil {
 		return int(p)
 	}
-	if p < t.ready.Load() {
-		index := t.load(p & t.mask)
+	if p < b.ready.Load() {
+		index := b.load(p & b.mask)
 		// Only now: had the entry been overwritten before it was read, oldest would say so.
-		if p >= t.oldest.Load() {
+		if p >= b.oldest.Load() {
 			return index
 		}
 	}
-	return t.atEdge(p)
+	return b.atEdge(p)
 }
 
 // position returns the position of a ticket, reduced by the modulus. With inverse =
@@ -162,30 +161,31 @@ func (s *Schedule) Place(ticket uint64) uint64 {
 	return uint64((int64(s.start) + since + period) % period)
 }
 
-// Reweigh returns the Schedule that takes over from s at ticket with new weights for the
-// same endpoints, at the place in virtual time that s has reached by then: endpoints whose
-// weight has not changed are as far from their next pick as before, give or take a pick. Its
-// tickets go on where those of s end, for Next as well: pass s.Ticket() if they come from
-// there.
+// Reweigh returns the Schedule that continues s from ticket on with new weights for the same
+// endpoints, at the place in virtual time that s has reached there: endpoints whose weight
+// has not changed are as far from their next pick as before, give or take a pick. Callers of
+// Next pass s.Ticket().
 //
-// It fails on weights that Config calls invalid and if their number is not that of s, which
-// stays as it is. For another set of endpoints make a new Schedule, with a random start.
+// It returns an error for weights that Config calls invalid and if their number is not that
+// of s, which stays usable. For another set of endpoints make a new Schedule with a random
+// start.
 // O(n log n).
 func (s *Schedule) Reweigh(weights []uint32, ticket uint64) (*Schedule, error) {
-	c := Config{Weights: weights, Base: ticket, Spread: s.spread}
+	c := Config{Weights: weights, Base: ticket}
 	if err := c.reweigh(s.total, s.Place(ticket)); err != nil {
 		return nil, err
 	}
 	return c.Schedule()
 }
 
-// Fallbacks returns how many picks were not the next in the sequence, because the
-// goroutine that was to make them was held up, or because the ticket came too late or
-// leapt ahead. They were picks of a nearby part of the sequence instead, so that shares are
-// kept. Always zero when a period has at most 8192 picks.
+// Fallbacks returns how many picks were out of sequence, because the goroutine that makes
+// picks was off its CPU, or because the ticket came too late or jumped ahead. They were picks
+// of a nearby part of the sequence instead, which keeps the shares. It is 0 if the period has
+// at most 8192 picks. It is for monitoring, and for tests that need to know whether the order
+// was exact.
 func (s *Schedule) Fallbacks() uint64 {
-	if s.stretch == nil {
+	if s.buffer == nil {
 		return 0
 	}
-	return s.stretch.fallbacks.Load()
+	return s.buffer.fallbacks.Load()
 }

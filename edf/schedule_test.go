@@ -14,7 +14,7 @@ import (
 )
 
 // Pick Start+k belongs to ticket Base+k, wherever both begin, also for tickets from before
-// Base as far as the stretch holds the whole period.
+// Base as far as the buffer holds the whole period.
 func TestAt(t *testing.T) {
 	const picks = 300
 	r := rand.New(rand.NewPCG(7, 7))
@@ -66,18 +66,16 @@ func TestTicket(t *testing.T) {
 
 // EDF-13: equal weights are round robin, and take no memory.
 func TestEqualWeights(t *testing.T) {
-	for _, spread := range []bool{false, true} {
-		s, err := Config{Weights: slices.Repeat([]uint32{1 << 20}, 1000), Start: 998, Spread: spread}.Schedule()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.stretch != nil {
-			t.Error("equal weights have a stretch")
-		}
-		for k := range 3000 {
-			if got, want := s.Next(), (998+k)%1000; got != want {
-				t.Fatalf("pick %d is %d, want %d", k, got, want)
-			}
+	s, err := Config{Weights: slices.Repeat([]uint32{1 << 20}, 1000), Start: 998}.Schedule()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.buffer != nil {
+		t.Error("equal weights have a buffer")
+	}
+	for k := range 3000 {
+		if got, want := s.Next(), (998+k)%1000; got != want {
+			t.Fatalf("pick %d is %d, want %d", k, got, want)
 		}
 	}
 }
@@ -88,15 +86,13 @@ func TestZeroWeights(t *testing.T) {
 	for i := range weights {
 		weights[i] = uint32(i%3) * 5
 	}
-	for _, spread := range []bool{false, true} {
-		forEachImpl(t, Config{Weights: weights, Spread: spread}, func(t *testing.T, next func() int) {
-			for range 20_000 {
-				if i := next(); weights[i] == 0 {
-					t.Fatalf("picked %d, whose weight is zero", i)
-				}
+	forEachImpl(t, Config{Weights: weights}, func(t *testing.T, next func() int) {
+		for range 20_000 {
+			if i := next(); weights[i] == 0 {
+				t.Fatalf("picked %d, whose weight is zero", i)
 			}
-		})
-	}
+		}
+	})
 }
 
 // The modulus is exact from one end of the range to the other, for 1 as well.
@@ -137,7 +133,7 @@ func TestManyEndpoints(t *testing.T) {
 
 // A period that takes more than a window is held as well, if it is short enough, and is then
 // no longer in need of its Heap.
-func TestStretchKind(t *testing.T) {
+func TestBufferKind(t *testing.T) {
 	oneGoroutine(t)
 	for _, test := range []struct {
 		weights []uint32
@@ -160,17 +156,17 @@ func TestStretchKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slides := s.stretch.end == endless; slides != test.slides || len(s.stretch.words) != test.words {
+		if slides := s.buffer.end == endless; slides != test.slides || len(s.buffer.words) != test.words {
 			t.Errorf("period %d of %d endpoints: slides %v in %d words, want %v in %d",
-				s.Period(), len(test.weights), slides, len(s.stretch.words), test.slides, test.words)
+				s.Period(), len(test.weights), slides, len(s.buffer.words), test.slides, test.words)
 		}
-		if atOnce := s.stretch.heap == nil; atOnce != test.atOnce {
+		if atOnce := s.buffer.heap == nil; atOnce != test.atOnce {
 			t.Errorf("period %d: complete at once: %v, want %v", s.Period(), atOnce, test.atOnce)
 		}
 		for range s.Period() {
 			s.Next()
 		}
-		if kept := s.stretch.heap != nil; kept != test.slides {
+		if kept := s.buffer.heap != nil; kept != test.slides {
 			t.Errorf("period %d: keeps its heap after a period: %v, want %v", s.Period(), kept, test.slides)
 		}
 		if got := s.Fallbacks(); got != 0 {
@@ -179,7 +175,7 @@ func TestStretchKind(t *testing.T) {
 	}
 }
 
-// schedules are the kinds of Schedule that hold a stretch, with the weights that make them.
+// schedules are the kinds of Schedule that hold a buffer, with the weights that make them.
 var schedules = []struct {
 	name    string
 	weights []uint32

@@ -15,6 +15,7 @@
 // The targets see packages from outside, as their users do:
 //
 //	bytes ── resource.Decode ── picker.Build ── Pick, Match    endpoints, cluster, listener, routes
+//	bytes ── resource.Decode ── a list of rules                tls
 //	bytes ── resource.Unwrap, resource.Name                    unwrap
 //	JSON ─── bootstrap.Parse ── ListenerName, Node, ...        bootstrap, listenername
 //	bytes ── lbpolicy.Registry.OfCluster, Convert              lbpolicy

@@ -122,11 +122,12 @@ func FuzzRing(f *testing.F) {
 			t.Fatalf("%d to %d entries for %v: got %d, want %d", minSize, maxSize, hosts, r.Len(), len(slow))
 		}
 		if xxh64 {
+			walk := slices.Collect(r.Walk(0))
 			for i, e := range slow {
 				checkPlace(t, r, slow, e.hash)
 				checkPlace(t, r, slow, e.hash+1)
-				if r.HostAt(i) != e.host {
-					t.Fatalf("HostAt(%d) = %d, want %d", i, r.HostAt(i), e.host)
+				if walk[i] != e.host {
+					t.Fatalf("host %d of the walk is %d, want %d", i, walk[i], e.host)
 				}
 			}
 		}
@@ -144,10 +145,12 @@ func FuzzRing(f *testing.F) {
 		if updated.Len() != fresh.Len() {
 			t.Fatalf("%d entries after Update to %v, want %d", updated.Len(), moved, fresh.Len())
 		}
+		if got, want := slices.Collect(updated.Walk(0)), slices.Collect(fresh.Walk(0)); !slices.Equal(got, want) {
+			t.Fatalf("Update from %v to %v has hosts %v, New has %v", hosts, moved, got, want)
+		}
 		for i := range fresh.Len() {
-			hash := uint64(i) * 0x9e3779b97f4a7c15
-			if updated.HostAt(i) != fresh.HostAt(i) || updated.Position(hash) != fresh.Position(hash) {
-				t.Fatalf("Update from %v to %v differs from New at entry %d or hash %#x", hosts, moved, i, hash)
+			if hash := uint64(i) * 0x9e3779b97f4a7c15; updated.Pick(hash) != fresh.Pick(hash) {
+				t.Fatalf("Update from %v to %v differs from New at hash %#x", hosts, moved, hash)
 			}
 		}
 	})
@@ -158,8 +161,17 @@ func checkPlace(t *testing.T, r *ringhash.Ring, slow []slowEntry, hash uint64) {
 	t.Helper()
 	want := slices.IndexFunc(slow, func(e slowEntry) bool { return e.hash >= hash })
 	want = max(want, 0) // around the circle
-	if got := r.Position(hash); got != want || r.Pick(hash) != slow[want].host || r.Next(got) != (want+1)%len(slow) {
-		t.Fatalf("hash %#x is at %d, host %d, want %d, host %d", hash, got, r.Pick(hash), want, slow[want].host)
+	if r.Pick(hash) != slow[want].host {
+		t.Fatalf("hash %#x belongs to host %d, want %d", hash, r.Pick(hash), slow[want].host)
+	}
+	k := want
+	for host := range r.Walk(hash) {
+		if host != slow[k].host {
+			t.Fatalf("the walk of hash %#x comes to host %d at entry %d, want %d", hash, host, k, slow[k].host)
+		}
+		if k = (k + 1) % len(slow); k == (want+3)%len(slow) {
+			break
+		}
 	}
 }
 
@@ -173,13 +185,12 @@ func checkRestricted(t *testing.T, r *ringhash.Ring, hosts int, mask uint64) {
 	v := r.Restrict(usable)
 	for i := range uint64(64) {
 		hash := i<<58 + mask>>6
-		at, want, ok := r.Position(hash), r.Pick(hash), false
-		for range r.Len() {
-			if host := r.HostAt(at); usable[host] {
+		want, ok := r.Pick(hash), false
+		for host := range r.Walk(hash) {
+			if usable[host] {
 				want, ok = host, true
 				break
 			}
-			at = r.Next(at)
 		}
 		if got, found := v.Pick(hash); got != want || found != ok {
 			t.Fatalf("with usable %v, Pick(%#x) = %d, %v, want %d, %v", usable, hash, got, found, want, ok)

@@ -43,14 +43,13 @@ func (g *target) use(leaf picker.Leaf, priority int) {
 	}
 	for _, l := range leaf.Priorities[priority].Localities {
 		local := picker.LocalityState{Load: new(picker.Load)}
+		var list picker.StateSlice
 		for range l.Endpoints {
 			e := &picker.EndpointState{Connectivity: picker.Ready}
-			e.Bind(local.Load, state.Breaker)
-			if leaf.Policy.CountsInFlight() {
-				e.CountInFlight()
-			}
-			local.Endpoints = append(local.Endpoints, e)
+			e.Bind(picker.NewBinding(local.Load, state.Breaker, leaf.Policy.CountsInFlight()))
+			list = append(list, e)
 		}
+		local.Endpoints = list
 		state.Localities = append(state.Localities, local)
 	}
 	g.cfg = picker.Config{Routes: anyRoute, Clusters: []*picker.Cluster{{Name: "c", Leaves: []picker.Leaf{leaf}}}}
@@ -118,7 +117,8 @@ func (g *target) checkPicks(t *testing.T) {
 	var list []*picker.EndpointState // nil for those that must not be picked
 	some := false
 	for i, l := range leaf.Priorities[state.Priority].Localities {
-		for k, e := range state.Localities[i].Endpoints {
+		for k := range l.Endpoints {
+			e := state.Localities[i].Endpoints.State(k)
 			if ok := l.Endpoints[k].Health == picker.Healthy && e.Connectivity == picker.Ready; ok {
 				list, some = append(list, e), true
 			} else {
@@ -127,10 +127,14 @@ func (g *target) checkPicks(t *testing.T) {
 		}
 	}
 	for i := range min(2*len(list)+1, 32) {
+		x := g.snapshot.ExplainCluster(context.Background(), 0, 0)
 		got := g.snapshot.Pick(context.Background(), "/s/m", uint64(i)*0x9e3779b97f4a7c15)
+		if !possible(x, got) {
+			t.Fatalf("by %+v Pick = %+v, which is impossible: %+v", leaf.Policy, got, x)
+		}
 		ok := some
 		switch got.Outcome {
-		case picker.Picked, picker.PickedWake:
+		case picker.Picked, picker.PickedConnect:
 			if ok = ok && int(got.Index) < len(list) && list[got.Index] != nil; ok {
 				list[got.Index].Finish(picker.CallOK)
 			}
@@ -148,6 +152,26 @@ func (g *target) checkPicks(t *testing.T) {
 	if n := state.Breaker.InFlight(); n != 0 && leaf.Policy.Kind != picker.PolicyCustom {
 		t.Errorf("by %+v %d RPCs are in flight after all have ended", leaf.Policy, n)
 	}
+}
+
+// possible reports whether a pick of the only cluster may come to a result, as it is
+// explained.
+func possible(x *picker.ClusterExplanation, got picker.Result) bool {
+	switch got.Outcome {
+	case picker.Picked, picker.PickedConnect:
+		return int(got.Index) < len(x.Endpoints) && x.Endpoints[got.Index].Share > 0
+	case picker.Dropped:
+		return x.Drops[got.Index] > 0
+	case picker.Overloaded:
+		return x.InFlight >= int64(x.Limit)
+	case picker.Delegate:
+		return x.Localities[got.Index] > 0
+	case picker.Queue, picker.QueueConnect:
+		return x.Waits > 0
+	case picker.Failed:
+		return x.Fails > 0
+	}
+	return false
 }
 
 // clusterNames returns the clusters that routes name, each once.
@@ -173,6 +197,10 @@ func match(t *testing.T, routes []picker.Route, path string, headers map[string]
 	g.build(t)
 	ctx := context.WithValue(context.Background(), headersKey{}, headers)
 	route, cluster, outcome := g.snapshot.Match(ctx, path, r)
+	checks, unmatched := g.snapshot.ExplainRoutes(ctx, path)
+	if outcome == picker.NoRoute && unmatched == 0 || outcome != picker.NoRoute && checks[route].Probability == 0 {
+		t.Fatalf("Match says route %d, which is impossible: %+v", route, checks)
+	}
 	if got := g.snapshot.Pick(ctx, path, r); outcome == picker.Picked && got != (picker.Result{Outcome: picker.Queue, Route: route, Cluster: cluster}) {
 		t.Fatalf("Pick = %+v, but Match says route %d and cluster %d", got, route, cluster)
 	}
@@ -195,7 +223,7 @@ func pickBy(t *testing.T, p picker.Policy) {
 	var g target
 	g.use(picker.Leaf{MaxRequests: 1024, Policy: p, Priorities: []picker.Priority{level}}, 0)
 	for _, l := range g.states[0].Localities {
-		l.Endpoints[1].Connectivity = picker.TransientFailure
+		l.Endpoints.(picker.StateSlice)[1].Connectivity = picker.TransientFailure
 	}
 	g.build(t)
 	if err := g.snapshot.ClusterErr(0); err != nil {

@@ -41,6 +41,7 @@ func TestArrows(t *testing.T) {
 			{"github.com/envoyproxy/go-control-plane/pkg", prod},
 			{"google.golang.org/grpc/internal/xds/resolver", "we replace it, and users must not link it twice"},
 		}},
+		{"integrate/stockmetrics", []rule{{"google.golang.org/grpc/internal/xds/xdsclient", "it is for programs without stock"}}},
 	}
 	for _, tt := range tests {
 		out, err := exec.Command("go", "list", "-deps", "../"+tt.pkg).Output()

@@ -10,9 +10,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// rewriteAuthorities says whether a route rewrites authorities (A81). Other
-// targets do nothing for it.
-func (b *lb) rewriteAuthorities(on bool) {
+// setRewritesLocked says whether a route rewrites authorities (A81). Other targets do
+// nothing for it.
+func (b *lb) setRewritesLocked(on bool) {
 	if on == b.rewrites {
 		return
 	}
@@ -22,17 +22,17 @@ func (b *lb) rewriteAuthorities(on bool) {
 	}
 }
 
-// rename fills in what picks by routes that rewrite authorities return: those of
+// rewriteAuthorities fills in what picks by routes that rewrite authorities return: those of
 // endpoints with a hostname tell gRPC to make it the RPC's :authority. gRPC has
 // the channel's credentials check that, and lets grpc.CallAuthority take
 // precedence. O(endpoints).
-func (c *cluster) rename(p *priority) {
-	old := c.renamed
-	c.view.renamed = make([]balancer.PickResult, 0, len(p.results))
+func (c *cluster) rewriteAuthorities(p *priority) {
+	old := c.authorityPicks
+	c.view.authorityPicks = make([]balancer.PickResult, 0, len(p.picks))
 	for _, l := range p.localities {
 		for i := range l.endpoints {
-			k := len(c.view.renamed)
-			res := p.results[k]
+			k := len(c.view.authorityPicks)
+			res := p.picks[k].result()
 			if extra := l.cfg[i].Extra; extra != nil && extra.Hostname != "" {
 				if k < len(old) && authorityOf(old[k]) == extra.Hostname {
 					res.Metadata = old[k].Metadata
@@ -40,30 +40,34 @@ func (c *cluster) rename(p *priority) {
 					res.Metadata = metadata.MD{authorityKey: {extra.Hostname}}
 				}
 			}
-			c.view.renamed = append(c.view.renamed, res)
+			c.view.authorityPicks = append(c.view.authorityPicks, res)
 		}
 	}
-	c.renamed = c.view.renamed
-	if p.delegates() {
-		c.view.indexes = make(map[*endpoint]int32, len(p.results))
-		for _, l := range p.localities {
-			for _, e := range l.endpoints {
-				c.view.indexes[e] = int32(len(c.view.indexes))
-			}
-		}
+	c.authorityPicks = c.view.authorityPicks
+	c.indexEndpoints(p)
+}
+
+// indexEndpoints fills in the indexes of endpoints that children pick. O(endpoints).
+func (c *cluster) indexEndpoints(p *priority) {
+	if !p.delegates() || c.view.indexes != nil {
+		return
+	}
+	c.view.indexes = make(map[*endpoint]int32, len(p.picks))
+	for e := range p.endpoints {
+		c.view.indexes[e] = int32(len(c.view.indexes))
 	}
 }
 
 // rewritten reports whether the RPC's route rewrites its authority.
 func (s *published) rewritten(res picker.Result) bool {
-	return s.rewrites && res.Route >= 0 && s.cfg.Routes[res.Route].AutoHostRewrite
+	return s.rewrites && res.Route >= 0 && s.Config.Routes[res.Route].AutoHostRewrite
 }
 
-// rename rewrites the authority of an RPC that a child has picked e for.
-func (s *published) rename(r *balancer.PickResult, res picker.Result, e *endpoint) {
+// rewriteAuthority rewrites the authority of an RPC that a child has picked e for.
+func (s *published) rewriteAuthority(r *balancer.PickResult, res picker.Result, e *endpoint) {
 	c := &s.clusters[res.Cluster]
 	if i, ok := c.indexes[e]; ok && s.rewritten(res) {
-		r.Metadata = metadata.Join(r.Metadata, c.renamed[i].Metadata)
+		r.Metadata = metadata.Join(r.Metadata, c.authorityPicks[i].Metadata)
 	}
 }
 

@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -54,83 +56,68 @@ type lb struct {
 	// subsetSeed is random; which endpoints the channel keeps of many (A68)
 	// depends on it.
 	subsetSeed uint64
-	born       time.Time             // the zero of now
+	start      time.Time             // the zero of now
 	draw       func(n uint32) uint32 // a uniform number below n
 	standalone bool                  // without xDS
 
-	mu       sync.Mutex
-	closed   bool
-	dial     func(netip.AddrPort) resolver.Address // the address to connect to
-	opts     *Config
-	src      *xdsResolver
-	unwatch  func()
-	cfg      *picker.Config // nil while the target cannot be served
-	fatal    error          // why it cannot be
-	clusters map[string]*cluster
-	version  uint64         // of the latest cluster that changed
-	plans    *plans         // of cfg
-	heard    *picker.Config // the latest configuration, which may not be in force yet
-	calls    calls          // of heard
-	queued   int            // updates that wait for gRPC to be told of methods
-	rewrites bool           // a route of cfg rewrites authorities (A81)
-	sessions bool           // a route of cfg has session affinity (A55)
+	mu     sync.Mutex
+	closed bool
+	// resolved is what the resolver said about an address; nil with xDS.
+	resolved  func(netip.AddrPort) resolver.Address
+	opts      *Config
+	src       *xdsResolver
+	stopWatch func()
+	cfg       *picker.Config // nil while the target cannot be served
+	fatal     error          // why it cannot be
+	clusters  map[string]*cluster
+	version   uint64         // of the latest cluster that changed
+	plans     *perrpc.Plans  // of cfg
+	routeErrs *routeErrors   // of cfg, or an earlier one
+	latest    *picker.Config // the latest configuration, which may not be in force yet
+	rpcs      rpcConfig      // of latest
+	journal   journal
+	delta     Changes   // that the configuration makes which is being applied
+	applied   time.Time // when cfg was, or fatal
+	logged    logLimiter
+	turns     map[topic]*turn // of the target and its clusters
+	hasFailed bool            // the target, since it was last served
+	target    string          // as metrics have it, from before the resolver leads here; empty without xDS
+	export    *metric.Export  // nil while nobody wants metrics of the channel
+	received  time.Time       // of the latest configuration whose latency was measured
+	queued    int             // updates that wait for gRPC to be told of methods
+	rewrites  bool            // a route of cfg rewrites authorities (A81)
+	sessions  bool            // a route of cfg has session affinity (A55)
 
-	// doomed closes the connections that have no endpoint any more, once no
-	// published snapshot leads to them; see closeDoomed.
-	doomed  []func()
-	closing sync.WaitGroup
-	// later is what to call once mu is free: LB policies of other packages,
+	// pendingShutdown closes the connections that have no endpoint any more, once no
+	// published snapshot leads to them; see shutdownPendingLocked.
+	pendingShutdown []func()
+	closing         sync.WaitGroup
+	// callbacks is what to call once mu is free: LB policies of other packages,
 	// which call back at once.
-	later   []func()
-	calling bool // a goroutine makes them
-	// stranded says that SubConns left READY since gRPC was told a new
+	callbacks []func()
+	running   bool     // a goroutine makes them
+	lines     []func() // the same for the log
+	writing   bool
+	// lostReady says that SubConns left READY since gRPC was told a new
 	// picker: RPCs that had picked one of them wait for it.
-	stranded    bool
+	lostReady   bool
 	announced   connectivity.State // what gRPC was last told
 	nextPublish time.Time
-	urgent      bool        // a cluster became READY that the snapshot calls otherwise
-	pending     *time.Timer // runs while a publication is due
+	publishTime time.Duration // that the last publication took
+	urgent      bool          // a cluster became READY that the snapshot calls otherwise
+	pending     *time.Timer   // runs while a publication is due
+	publication chan struct{} // closed by the next one; nil unless somebody waits for it
 }
 
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{
-		cc: cc, build: opts, clusters: map[string]*cluster{},
-		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), born: time.Now(), draw: rand.Uint32N,
+		cc: cc, build: opts, clusters: map[string]*cluster{}, turns: map[topic]*turn{},
+		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N,
 		announced: connectivity.Shutdown, // nothing yet
-		dial:      func(addr netip.AddrPort) resolver.Address { return resolver.Address{Addr: addr.String()} },
 	}
-	b.picker.wake = b.wake
+	b.picker.requestConnect = b.requestConnect
 	b.picker.current.Store(&published{})
 	return b
-}
-
-func (b *lb) lock() { b.mu.Lock() }
-
-// unlock ends a critical section, and has the calls made that had to wait for
-// its end: by a goroutine of their own, since whoever unlocks may be called from
-// within a mutex of the very policy that is to be called. There is one such
-// goroutine at a time, so that calls keep their order.
-func (b *lb) unlock() {
-	if len(b.later) > 0 && !b.calling {
-		b.calling = true
-		go b.call()
-	}
-	b.mu.Unlock()
-}
-
-func (b *lb) call() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for len(b.later) > 0 {
-		calls := b.later
-		b.later = nil
-		b.mu.Unlock()
-		for _, call := range calls {
-			call()
-		}
-		b.mu.Lock()
-	}
-	b.calling = false
 }
 
 // UpdateClientConnState comes once with the channel's source, and again only
@@ -146,15 +133,18 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		return nil
 	}
 	b.src, b.opts = src, src.opts
-	b.announce(connectivity.Connecting)
+	b.target = b.build.Target.String()
+	b.updateStateLocked(connectivity.Connecting)
 	b.unlock()
+	export := metric.Start(b.target, b.cc.MetricsRecorder())
 	stop := src.watch(b)
 	b.lock()
-	b.unwatch = stop
+	b.stopWatch, b.export = stop, export
 	closed := b.closed
 	b.unlock()
 	if closed {
 		stop()
+		export.Stop()
 	}
 	return nil
 }
@@ -166,77 +156,60 @@ func (b *lb) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
 	var tell func()
-	if b.src != nil && (b.heard == nil || !sameCalls(b.heard, cfg)) {
-		methods, expressed := methodConfigs(cfg)
-		if !reflect.DeepEqual(methods, b.calls.methods) {
+	if b.src != nil && (b.latest == nil || !sameRPCConfig(b.latest, cfg)) {
+		methods, plans := perrpc.Compile(cfg)
+		if !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.configure(methods) }
 		}
-		b.calls = calls{methods, makePlans(cfg, expressed)}
+		b.rpcs = rpcConfig{methods, plans}
 	}
-	b.heard = cfg
-	plans := b.calls.plans
-	b.inTurn(tell, func() { b.apply(cfg, plans) })
+	b.latest = cfg
+	plans := b.rpcs.plans
+	b.afterCallbacksLocked(tell, func() { b.applyLocked(cfg, plans) })
 }
 
-// calls is what a configuration's routes say about RPCs besides where they go:
+// rpcConfig is what a configuration's routes say about RPCs besides where they go:
 // through gRPC's service config as far as that goes, the rest to interceptors.
-type calls struct {
-	methods []methodConfig
-	plans   *plans
+type rpcConfig struct {
+	methods []perrpc.MethodConfig
+	plans   *perrpc.Plans
 }
 
-// inTurn does something to the balancer: at once, unless there is tell, which is
-// to be called before, without the mutex, or what came earlier still waits for
-// such a call.
-func (b *lb) inTurn(tell, do func()) {
-	switch {
-	case b.closed:
-	case tell == nil && b.queued == 0:
-		do()
-	default:
-		b.queued++
-		b.later = append(b.later, func() {
-			if tell != nil {
-				tell()
-			}
-			b.lock()
-			defer b.unlock()
-			if b.queued--; !b.closed {
-				do()
-			}
-		})
-	}
-}
-
-// apply takes over a configuration.
-func (b *lb) apply(cfg *picker.Config, plans *plans) {
+// applyLocked takes over a configuration.
+func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.plans = plans
-	sent := cfg.Clusters
-	cfg = b.adapt(cfg)
+	b.delta = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
+	received := cfg.Clusters
+	cfg = b.channelConfigLocked(cfg)
+	b.noteWeightsLocked(cfg)
 	b.cfg, b.fatal = cfg, nil
-	b.rewriteAuthorities(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
-	b.keepsSessions(b.plans.hasSessions())
+	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
+	b.setSessionsLocked(b.plans.HasSessions())
 	next := make(map[string]*cluster, len(cfg.Clusters))
 	for i, cc := range cfg.Clusters {
 		c := b.clusters[cc.Name]
 		if c == nil {
 			c = &cluster{lb: b}
+			b.delta.ClustersAdded++
 		}
 		if c.cfg != cc {
 			c.update(cc)
 		}
-		c.sent = sent[i]
+		c.received = received[i]
 		next[cc.Name] = c
 		delete(b.clusters, cc.Name)
 	}
-	b.dropClusters()
+	b.delta.ClustersRemoved = len(b.clusters)
+	b.closeClustersLocked()
 	b.clusters = next
-	b.publishSoon()
+	b.noteLocked(Event{Kind: ConfigurationApplied, Changes: b.delta}, nil)
+	b.applied = time.Now()
+	b.publishSoonLocked()
 }
 
-// sameCalls reports whether two configurations have the same routes and
+// sameRPCConfig reports whether two configurations have the same routes and
 // filters.
-func sameCalls(a, b *picker.Config) bool {
+func sameRPCConfig(a, b *picker.Config) bool {
 	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
 }
 
@@ -245,18 +218,25 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// Error implements xds.Watcher: the target cannot be served.
+// Error implements xds.Watcher: the target cannot be served. After that gRPC is told
+// that methods have no timeouts and retries any more.
 func (b *lb) Error(err error) {
 	b.lock()
 	defer b.unlock()
-	b.inTurn(nil, func() {
-		b.cfg, b.fatal = nil, plainError(err.Error())
-		b.dropClusters()
-		b.publishSoon()
+	b.afterCallbacksLocked(nil, func() {
+		b.cfg, b.fatal = nil, b.plainLocked("", err.Error(), b.infoLocked(ReasonTarget))
+		b.applied = time.Now()
+		b.noteLocked(Event{Kind: TargetFailed, Err: err}, nil)
+		b.closeClustersLocked()
+		b.publishSoonLocked()
 	})
+	if b.rpcs.methods != nil {
+		b.afterCallbacksLocked(func() { b.src.configure(nil) }, func() {})
+	}
+	b.latest, b.rpcs = nil, rpcConfig{}
 }
 
-func (b *lb) dropClusters() {
+func (b *lb) closeClustersLocked() {
 	for name, c := range b.clusters {
 		c.close()
 		delete(b.clusters, name)
@@ -279,11 +259,11 @@ func (b *lb) ExitIdle() {
 	}
 	for _, c := range b.clusters {
 		if c.status() == picker.Idle {
-			c.inUse.rouse()
+			c.inUse.connectOneIdle()
 			c.onChange(c.inUse)
 		}
 	}
-	b.publishSoon()
+	b.publishSoonLocked()
 }
 
 // Close releases everything. gRPC closes the SubConns with the channel; those
@@ -294,27 +274,52 @@ func (b *lb) Close() {
 	if b.pending != nil {
 		b.pending.Stop()
 	}
-	b.dropClusters()
-	b.closeDoomed()
-	stop := b.unwatch
+	b.closeClustersLocked()
+	b.endTurnLocked(topic{what: turnServed})
+	b.shutdownPendingLocked()
+	b.notifyPublicationLocked()
+	stop, export := b.stopWatch, b.export
 	b.unlock()
 	if stop != nil {
 		stop()
 	}
+	b.foldCounts()
+	export.Stop()
 }
 
-// closeDoomed closes connections on a goroutine of its own: closing one whose peer
+// shutdownPendingLocked shuts connections down on a goroutine of its own: closing one whose peer
 // takes nothing any more keeps gRPC waiting for 5 s, and neither configurations nor
 // the states of other connections are to wait for that.
-func (b *lb) closeDoomed() {
-	if len(b.doomed) == 0 {
+func (b *lb) shutdownPendingLocked() {
+	if len(b.pendingShutdown) == 0 {
 		return
 	}
-	doomed := b.doomed
-	b.doomed, b.stranded = nil, true
+	doomed := b.pendingShutdown
+	b.pendingShutdown, b.lostReady = nil, true
 	b.closing.Go(func() {
 		for _, shut := range doomed {
 			shut()
 		}
 	})
+}
+
+// addressesOf returns the addresses to connect to for an endpoint, in order.
+func (b *lb) addressesOf(cfg *picker.Endpoint) []resolver.Address {
+	n := 1
+	if multiAddressed(cfg) {
+		n += len(cfg.Extra.Addrs)
+	}
+	addrs := make([]resolver.Address, n)
+	for i := range addrs {
+		key := cfg.Addr
+		if i > 0 {
+			key = cfg.Extra.Addrs[i-1]
+		}
+		if b.resolved != nil {
+			addrs[i] = b.resolved(key)
+		} else {
+			addrs[i] = resolver.Address{Addr: key.String()}
+		}
+	}
+	return addrs
 }

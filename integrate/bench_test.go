@@ -4,8 +4,12 @@
 package integrate
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -44,5 +48,41 @@ func BenchmarkFlap(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkPick is what gRPC asks of the picker for one RPC, and its end: of a
+// cluster of ten endpoints, for RPCs of a plain route, and for those that an
+// interceptor has bound.
+func BenchmarkPick(b *testing.B) {
+	for _, bound := range []bool{false, true} {
+		name := "plain"
+		if bound {
+			name = "bound"
+		}
+		b.Run(name, func(b *testing.B) {
+			lb, cc := newTestLB(b, Config{})
+			cfg := configOf(clusterOf("c", prio(eps(series(0, 10)...))))
+			if bound {
+				limit := time.Minute
+				cfg.Routes[0].Headers = []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}
+				cfg.Routes[0].Timeout = &limit
+			}
+			lb.take(cfg)
+			for i := range 10 {
+				cc.conn(b, i).to(ready)
+			}
+			lb.flush()
+			info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: lb.bind(context.Background())}
+			done := balancer.DoneInfo{BytesReceived: true}
+			b.ReportAllocs()
+			for b.Loop() {
+				res, err := lb.picker.Pick(info)
+				if err != nil {
+					b.Fatal(err)
+				}
+				res.Done(done)
+			}
+		})
 	}
 }

@@ -18,6 +18,17 @@ import (
 	"google.golang.org/grpc"
 )
 
+// Chaos is scenarios of random faults, which the whole client has to survive. In this
+// file is a scenario's course: what happens (world.step), and what is checked in the
+// end (world.check). The rest is in
+//
+//	chaosplan_test.go    plan: a configuration, as random changes make it, and its resources
+//	chaosworld_test.go   world: control planes, backends, channels, the load on them, time
+//	chaosnet_test.go     network: connections that can be held back, slowed down and cut
+//	chaosoracle_test.go  oracle: which outcomes of RPCs, and which connections, can be excused
+//	chaosaudit_test.go   what is counted and reported, once nothing is under way
+//	chaosoutage_test.go  two scenarios that are not random: an outage, and channels that come and go
+
 var (
 	scenarios = flag.Int("chaos.scenarios", 0, "how many random scenarios of virtual time to run; 0 is a few")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "the first seed; 0 is a random one")
@@ -28,7 +39,7 @@ var (
 // pushed, valid and not, control planes are cut off, restarted and slow, one
 // channel goes idle and comes back, one is closed and dialed again, while RPCs
 // and streams go on. All along no RPC fails that could succeed, none goes where
-// it must not, and no connection is made or closed without need (users.md row 4);
+// it must not, and no connection is made or closed without need;
 // in the end what was reported (T-LRS-3) and counted (T-CB-1) is exact, and
 // nothing is left. The bubble of a scenario would not end with a goroutine in it.
 //

@@ -153,7 +153,7 @@ func (w *world) drops(cc *grpc.ClientConn) {
 	}
 }
 
-// apply pushes a plan and waits until it is in effect.
+// applyLocked pushes a plan and waits until it is in effect.
 func (w *world) apply(p *plan) {
 	w.t.Helper()
 	w.note("push %v", p)

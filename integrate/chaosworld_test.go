@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -92,6 +93,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 		w.controls = append(w.controls, xdstest.New(t, xdstest.Options{Listen: w.net.listen}))
 	}
 	w.config = integrate.Config{
+		Logger:                  slog.New(slog.DiscardHandler), // the default one is the tests', which keeps all lines
 		Bootstrap:               w.bootstrap(),
 		Linger:                  -1,
 		FailoverTimeout:         time.Second,
@@ -249,7 +251,7 @@ func (w *world) fail(format string, args ...any) {
 // rest waits for d at most, and reports whether the loads are to go on.
 func (w *world) rest(d time.Duration) bool {
 	select {
-	case <-time.After(d):
+	case <-time.After(max(d, 1)): // no timer is due at once: see timing.After
 		return true
 	case <-w.stop:
 		return false

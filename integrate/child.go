@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"errors"
+	"log/slog"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
@@ -17,12 +18,12 @@ import (
 // (A52, D10), and the ClientConn that it sees.
 //
 // It is called without the balancer's mutex, as it may call back at once, and
-// one call at a time, in the order of lb.later. Its calls may come from
-// anywhere. Close of a balancer need not shut its SubConns down; ours does it for
-// it.
+// one call at a time, in the order of lb.callbacks. Its own calls may come from
+// anywhere. The Close of a balancer need not shut its SubConns down; ours does it
+// for it.
 //
-// All fields but policy are guarded by the balancer's mutex. policy is only
-// touched by calls of lb.later.
+// All fields but policy are guarded by the balancer's mutex. policy is touched only
+// by calls of lb.callbacks.
 type child struct {
 	balancer.ClientConn // the channel's
 
@@ -31,14 +32,23 @@ type child struct {
 	name   string
 	policy balancer.Balancer // nil before the first update
 
-	endpoints map[string]*endpoint // by address
-	conns     map[*childConn]struct{}
-	stray     *endpoint // counts what is picked of other addresses; nil while there is none
-	state     balancer.State
-	closed    bool
-	// unsettled says that the child has not said, since it got its latest
-	// list, what it makes of it: it may still ask for connections that there are.
-	unsettled bool
+	targets map[string]target // by address
+	conns   map[*childSubConn]struct{}
+	// unknown counts what is picked of addresses that are no endpoint's; nil while
+	// there are none.
+	unknown *endpoint
+	state   balancer.State
+	closed  bool
+	// awaitingState says that the child has not said, since it got its latest
+	// list, what it makes of it: it may still claim connections that there are.
+	awaitingState bool
+}
+
+// target is what an address leads to.
+type target struct {
+	endpoint  *endpoint
+	exclusive bool // the endpoint has no other address
+	hostname  string
 }
 
 var errClosed = errors.New("xdslb: the LB policy is closed")
@@ -50,7 +60,7 @@ func newChild(g *group, name string) *child {
 		b:          b,
 		group:      g,
 		name:       name,
-		conns:      map[*childConn]struct{}{},
+		conns:      map[*childSubConn]struct{}{},
 		state: balancer.State{
 			ConnectivityState: connectivity.Connecting,
 			Picker:            base.NewErrPicker(balancer.ErrNoSubConnAvailable),
@@ -58,37 +68,64 @@ func newChild(g *group, name string) *child {
 	}
 }
 
-// update gives the child another list of endpoints and configuration. b.mu is
-// held; list is called later.
-func (c *child) update(endpoints map[string]*endpoint, config []byte, list func() resolver.State) {
-	c.endpoints, c.unsettled = endpoints, true
-	c.rebind()
-	c.b.later = append(c.b.later, func() {
+// updateLocked gives the child another list of endpoints and configuration. list is
+// called later, without the mutex.
+func (c *child) updateLocked(targets map[string]target, config []byte, list func() resolver.State) {
+	c.retargetLocked(targets)
+	c.b.callbacks = append(c.b.callbacks, func() {
 		c.b.lock()
 		closed := c.closed
+		c.awaitingState = true
 		c.b.unlock()
 		if closed {
 			return
 		}
-		parsed, err := c.prepare(config)
+		parsed, err := c.buildPolicy(config)
 		if err == nil {
 			err = c.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: list(), BalancerConfig: parsed})
 		}
-		if err != nil {
-			logger.Warningf("xdslb: LB policy %q: %v", c.name, err)
-		}
 		c.b.lock()
 		defer c.b.unlock()
-		if c.policy == nil {
-			c.accept(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
+		if err != nil {
+			c.b.logLocked(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.group.prio.cluster.cfg.Name,
+				slog.String("policy", c.name), slog.String("error", err.Error()))
 		}
-		c.settle()
+		if c.policy == nil {
+			c.onStateLocked(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
+		}
+		c.shutdownUnclaimedLocked()
 	})
 }
 
-// prepare builds the child if it is not, and parses its configuration, which
+// retargetLocked makes the child's connections serve the endpoints that have their
+// addresses now: one that moved to another locality is another endpoint.
+func (c *child) retargetLocked(targets map[string]target) {
+	c.targets = targets
+	for h := range c.conns {
+		t := h.target()
+		if t.endpoint == nil {
+			continue
+		}
+		h.onReturn()
+		if old := h.endpoint.Load(); old != t.endpoint {
+			h.endpoint.Store(t.endpoint)
+			if c := h.conn.Load(); c != nil {
+				if old.conn == c {
+					old.conn = nil
+				}
+				c.endpoint = t.endpoint
+				c.followDraining(nil) // the old one drained: the endpoint had moved
+			}
+		}
+		if t.exclusive && t.endpoint.conn == nil {
+			h.becomeOwn()
+		}
+	}
+}
+
+// buildPolicy builds the policy if it is not, and parses its configuration, which
 // was found valid when the resource was accepted.
-func (c *child) prepare(config []byte) (parsed serviceconfig.LoadBalancingConfig, err error) {
+func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingConfig, err error) {
 	builder := balancer.Get(c.name)
 	if builder == nil {
 		return nil, errors.New("no such balancer is registered")
@@ -108,27 +145,39 @@ func (c *child) prepare(config []byte) (parsed serviceconfig.LoadBalancingConfig
 	return parsed, nil
 }
 
-// exitIdle asks the child to connect. b.mu is held.
-func (c *child) exitIdle() {
-	c.b.later = append(c.b.later, func() {
+// exitIdleLocked asks the child to connect.
+func (c *child) exitIdleLocked() {
+	c.b.callbacks = append(c.b.callbacks, func() {
 		if c.policy != nil {
 			c.policy.ExitIdle()
 		}
 	})
 }
 
-// close ends the child and, once it has ended, its connections. b.mu is held.
-func (c *child) close() {
+// closeLocked ends the child and, once it has ended, the connections that it still
+// has.
+func (c *child) closeLocked() {
+	if c.closed {
+		return
+	}
 	c.closed = true
-	c.b.later = append(c.b.later, func() {
+	c.b.callbacks = append(c.b.callbacks, func() {
 		if c.policy != nil {
 			c.policy.Close()
 		}
 		c.b.lock()
 		defer c.b.unlock()
 		for h := range c.conns {
-			h.drop()
+			h.shutdownLocked()
 		}
+		if c.b.closed {
+			c.b.shutdownPendingLocked()
+			return
+		}
+		if current := c.group.current; current != c && !current.closed {
+			current.retargetLocked(current.targets) // endpoints are left without a connection of their own
+		}
+		c.b.publishSoonLocked()
 	})
 }
 
@@ -136,31 +185,32 @@ func (c *child) close() {
 func (c *child) UpdateState(s balancer.State) {
 	c.b.lock()
 	defer c.b.unlock()
-	c.accept(s)
+	c.onStateLocked(s)
 }
 
-func (c *child) accept(s balancer.State) {
+func (c *child) onStateLocked(s balancer.State) {
 	if c.b.closed || c.closed {
 		return
 	}
 	c.state = s
-	c.group.heard(c)
-	c.settle()
+	c.group.onChildState(c)
+	c.shutdownUnclaimedLocked()
 }
 
-// settle lets go of connections that were there before the child, or came with
-// endpoints from elsewhere, once the child has had the chance to ask for them.
-func (c *child) settle() {
-	if !c.unsettled || c.closed || c.group.current != c || c.state.ConnectivityState == connectivity.Connecting {
+// shutdownUnclaimedLocked shuts down connections that were there before the child,
+// or came with endpoints from elsewhere, once the child has had the chance to claim
+// them.
+func (c *child) shutdownUnclaimedLocked() {
+	if !c.awaitingState || c.closed || c.group.current != c || c.state.ConnectivityState == connectivity.Connecting {
 		return
 	}
-	c.unsettled = false
-	for _, e := range c.endpoints {
-		if e.conn != nil && e.holder() == nil {
-			e.drop(c.b)
+	c.awaitingState = false
+	for e := range c.group.endpoints {
+		if own := e.conn; own != nil && own.child == nil {
+			own.shutdown()
 		}
 	}
-	c.b.publishSoon()
+	c.b.publishSoonLocked()
 }
 
 // ResolveNow implements balancer.ClientConn.
@@ -181,5 +231,5 @@ func (c *child) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOpt
 	if c.b.closed || c.closed {
 		return nil, errClosed
 	}
-	return c.connect(addrs, opts)
+	return c.newSubConnLocked(addrs, opts)
 }

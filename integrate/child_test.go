@@ -25,20 +25,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// set is Update, and waits for what children make of it.
-func (b *lb) set(cfg *picker.Config) {
-	b.Update(cfg)
-	b.calm()
-}
-
-// to moves a SubConn to a state, and waits for what children make of it.
-func (b *lb) to(sc *fakeConn, s connectivity.State) {
-	sc.to(s)
-	b.calm()
-}
-
 // breakerOf returns the circuit breaker of the only cluster.
-func breakerOf(b *lb) *picker.Breaker { return b.clusters["c"].leaves[0].breaker.Breaker }
+func breakerOf(b *testLB) *picker.Breaker { return b.clusters["c"].leaves[0].breaker.Breaker }
 
 // TestCustomSeesEndpoints: a custom policy sees the endpoints of its group, not
 // those that are drained, with locality, weights, host name and metadata; one

@@ -4,69 +4,79 @@
 package integrate
 
 import (
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 )
 
 // cluster is the live side of one picker.Cluster: its leaves' priorities in
 // one list, and which of them is in use (A56).
+//
+// The balancer's mutex guards all fields and methods.
 type cluster struct {
-	lb     *lb
-	cfg    *picker.Cluster
-	sent   *picker.Cluster // that cfg was made of: see adapt
-	leaves []*leaf         // parallel to cfg.Leaves
-	order  []*priority     // of all leaves, highest first
-	inUse  *priority       // nil while none is
-	shares []share         // of the load, inUse's first; nil if it takes all
+	lb       *lb
+	cfg      *picker.Cluster
+	received *picker.Cluster // that cfg was made of: see channelConfigLocked
+	leaves   []*leaf         // parallel to cfg.Leaves
+	order    []*priority     // of all leaves, highest first
+	inUse    *priority       // nil while none is
+	shares   []loadShare     // inUse's first; nil if it takes all
 
-	weighing *time.Timer // runs while weights may change (A58)
-	warming  *time.Timer // runs while endpoints are in their slow start
+	weightTimer    *time.Timer // runs while weights may change (A58)
+	slowStartTimer *time.Timer // runs while endpoints are in their slow start
+	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
 
-	serving bool // as published: its status was READY or IDLE
+	// As published.
+	serving  bool // the status was READY or IDLE
+	ready    int  // endpoints of the priority in use that were READY
+	mayQueue bool // see mayQueueWhileReady
 
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
-	dirty   bool
-	view    clusterView
-	state   picker.ClusterState
-	served  *picker.Cluster       // what state is of: cfg, unless the load is shared
-	renamed []balancer.PickResult // as last in view
+	dirty          bool
+	view           clusterView
+	state          picker.ClusterState
+	effective      *picker.Cluster       // what state is of: cfg, unless the load is shared
+	authorityPicks []balancer.PickResult // as last in view
 }
 
 // leaf is the live side of one picker.Leaf.
 type leaf struct {
-	cfg        *picker.Leaf
-	breaker    *breaker
-	load       *picker.ClusterLoad
-	stopLoad   func()                      // ends load reporting
-	metrics    atomic.Pointer[metricNames] // that load reports pass on
-	priorities []*priority
-	detector   detector
-	weighing   atomic.Pointer[weighing] // nil unless the policy is PolicyClientWRR
-	lastErr    error                    // of the latest connection attempt that failed
+	cfg         *picker.Leaf
+	security    *xdstls.Cluster // nil without xDS
+	breaker     *breaker
+	load        *picker.ClusterLoad
+	stopReports func()                      // ends load reporting
+	metrics     atomic.Pointer[metricNames] // that load reports pass on
+	priorities  []*priority
+	detector    detector
+	wrr         atomic.Pointer[wrrConfig] // nil unless the policy is PolicyClientWRR
+	rejected    *rejections               // see there; nil until they are needed
+	lastErr     error                     // of the latest connection attempt that failed
+	errs        map[*endpoint]error       // why those in TRANSIENT_FAILURE are
+	// replacementFailed says that it is logged that the latest TLS settings do not work.
+	replacementFailed bool
 }
 
 // clusterView is what a published snapshot needs of a cluster besides the
 // picker's part: outcomes in, gRPC's terms out. It is immutable.
 type clusterView struct {
-	failed  error                 // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
-	drops   []error               // by drop category; statuses, so that they are final (T-DROP-3)
-	refused error                 // by the circuit breaker; a status
-	picks   []balancer.PickResult // by endpoint index
-	renamed []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
-	indexes map[*endpoint]int32   // of renamed, where children pick
-	hosts   *hosts                // for sessions; nil if there are none
-	// sleepers are what an RPC may wake, by endpoint index; nil if endpoints
+	status         picker.Connectivity
+	failed         error                 // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
+	rejections     *rejections           // statuses, so that they are final (T-DROP-3); nil while no priority is in use
+	picks          []pick                // by endpoint index
+	authorityPicks []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
+	indexes        map[*endpoint]int32   // of authorityPicks and labels, where children pick
+	labels         []map[string]string   // of attempts, by endpoint index; nil unless they are labeled
+	overrideHosts  *overrideHosts        // for sessions; nil if there are none
+	// connectable are what an RPC may connect, by endpoint index; nil if endpoints
 	// connect by themselves.
-	sleepers []sleeper
+	connectable []*endpoint
 	// groups are those whose children connect the endpoints, by locality
 	// index; nil if there are none.
 	groups []*group
@@ -76,63 +86,105 @@ type clusterView struct {
 func (c *cluster) onChange(p *priority) {
 	p.observe()
 	c.choose()
-	if p == c.inUse || slices.ContainsFunc(c.shares, func(s share) bool { return s.p == p }) {
+	if p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p }) {
 		c.dirty = true
 	}
 }
 
-// choose picks the priority to use by A56's ChoosePriority: the first that is
-// READY or IDLE or still has time to become so, starting those that had no chance yet.
-// With none of these it is the first that is connecting, else the last.
+// choose settles which priority is used: that of A56, except that while it is still
+// connecting the one in use before stays in use as long as it is READY, or one above it
+// that is. An update that puts a new priority on top takes no traffic from
+// where it can be served.
 //
-// While the choice is still connecting, the priority in use before stays in
-// use as long as it is READY: an update that puts a new priority on top takes
-// no traffic from where it can be served.
+// Priorities below the chosen one are retired, unless they share its load.
 func (c *cluster) choose() {
-	chosen := c.walk()
-	if chosen != nil && !serves(chosen.connectivity()) {
-		if prev := c.inUse; prev != nil && prev.started && prev.connectivity() == picker.Ready {
-			chosen = prev
-			c.overflow(slices.Index(c.order, prev))
+	i := c.choosePriority()
+	chosen := i >= 0 && takesRPCs(c.order[i].connectivity())
+	if prev := c.inUse; !chosen && prev != nil && prev.connectivity() == picker.Ready {
+		i = slices.IndexFunc(c.order, func(p *priority) bool { return p.connectivity() == picker.Ready })
+		c.order[i].activate() // an update may have moved it above
+	}
+	var inUse *priority
+	var shares []loadShare
+	if i >= 0 {
+		inUse = c.order[i]
+		var sharing int
+		shares, sharing = c.shareLoad(i)
+		if chosen {
+			for _, p := range c.order[i+1+sharing:] {
+				p.retire()
+			}
 		}
 	}
-	if len(c.shares) > 0 && (chosen != c.shares[0].p || chosen.connectivity() != picker.Ready) {
-		c.shares, c.dirty = nil, true
+	if inUse != c.inUse {
+		c.lb.noteLocked(Event{Kind: PriorityChanged, Cluster: c.cfg.Name, From: slices.Index(c.order, c.inUse), To: i}, nil)
 	}
-	if chosen != c.inUse {
-		c.inUse = chosen
-		c.dirty = true
+	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
+		c.inUse, c.shares, c.dirty = inUse, shares, true
 	}
-	if !c.serving && serves(c.status()) {
+	if c.overdue() {
 		c.lb.urgent = true
 	}
 }
 
-func (c *cluster) walk() *priority {
+// choosePriority returns the index of the first priority that is READY or IDLE or
+// still has time to become so, activating those that had no chance yet (A56's
+// ChoosePriority). With none of these it is the first that is connecting, else the
+// last; -1 if there are no priorities.
+func (c *cluster) choosePriority() int {
 	for i, p := range c.order {
 		p.activate()
-		if serves(p.connectivity()) {
-			for _, lower := range c.order[i+1+c.overflow(i):] {
-				lower.deactivate()
-			}
-			return p
-		}
-		if p.failover != nil {
-			return p
+		if p.phase == trying || takesRPCs(p.connectivity()) {
+			return i
 		}
 	}
-	for _, p := range c.order {
+	for i, p := range c.order {
 		if p.connectivity() == picker.Connecting {
-			return p
+			return i
 		}
 	}
-	if n := len(c.order); n > 0 {
-		return c.order[n-1]
-	}
-	return nil
+	return len(c.order) - 1
 }
 
-// status is what picks of the cluster come to, in a word.
+// promptly is up to how many READY endpoints are published without a pause: a
+// channel that is starting spreads its first RPCs over all of a few backends.
+const promptly = 8
+
+// overdue reports whether RPCs gain enough by what has changed for a publication at
+// once: there is an endpoint to pick and was none, or there are a few more of few,
+// unless publications take long.
+func (c *cluster) overdue() bool {
+	if !c.serving && takesRPCs(c.status()) {
+		return true
+	}
+	if c.inUse == nil || c.lb.publishTime > publishPause/8 {
+		return false
+	}
+	n := c.inUse.counts[picker.Ready]
+	return n > c.ready && n <= promptly
+}
+
+// failureTextDelay keeps a cluster whose endpoints all fail, each with an error of its
+// own, from being published over and over for that.
+const failureTextDelay = time.Second
+
+// onConnectionError follows a connection error. RPCs that fail say the latest one, a
+// little later if the state of the cluster does not change with it.
+func (c *cluster) onConnectionError(l *leaf, err error) {
+	last := l.lastErr
+	l.lastErr = err
+	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l || last == nil || err == nil || last.Error() == err.Error() {
+		return
+	}
+	c.lb.afterLocked(failureTextDelay, &c.failureTimer, func() {
+		if c.status() == picker.TransientFailure {
+			c.dirty = true
+			c.lb.publishSoonLocked()
+		}
+	})
+}
+
+// status is the cluster's aggregate connectivity.
 func (c *cluster) status() picker.Connectivity {
 	switch {
 	case c.inUse != nil:
@@ -144,9 +196,19 @@ func (c *cluster) status() picker.Connectivity {
 	}
 }
 
-// choosy reports whether RPCs may wait for a certain endpoint of the cluster,
-// whatever the state of others.
-func (c *cluster) choosy() bool { return c.inUse != nil && (c.inUse.lazy() || c.inUse.delegates()) }
+// mayQueueWhileReady reports whether RPCs may wait for a certain endpoint of the
+// cluster, whatever the state of others.
+func (c *cluster) mayQueueWhileReady() bool {
+	return c.inUse != nil && (c.inUse.onDemand() || c.inUse.delegates())
+}
+
+// notePublished notes what of the cluster is published.
+func (c *cluster) notePublished() {
+	c.serving, c.ready, c.mayQueue = takesRPCs(c.status()), 0, c.mayQueueWhileReady()
+	if c.inUse != nil {
+		c.ready = c.inUse.counts[picker.Ready]
+	}
+}
 
 // refresh computes view and state if something changed: O(endpoints of the
 // priority in use) after a change of the set, else O(1).
@@ -156,29 +218,34 @@ func (c *cluster) refresh() {
 	}
 	c.dirty = false
 	c.lb.version++
+	failed := c.state.Failed
 	c.state = picker.ClusterState{Version: c.lb.version, Leaf: -1}
-	c.view = clusterView{}
 	p, status := c.inUse, c.status()
-	c.served = c.cfg
+	c.view = clusterView{status: status}
+	c.effective = c.cfg
 	if len(c.shares) > 0 {
-		p, c.served = c.merge()
+		p, c.effective = c.mergeShares()
 	}
 	if status == picker.TransientFailure {
 		c.state.Failed = true
 		c.view.failed = c.failure()
 	}
-	if status == picker.Ready || c.choosy() {
-		p.reweigh()
-		p.derive()
-		c.view.picks, c.view.sleepers = p.results, p.sleepers
+	if c.state.Failed != failed {
+		c.noteFailure()
+	}
+	if status == picker.Ready || c.mayQueueWhileReady() || p != nil && c.lb.sessions {
+		p.updateWeights()
+		p.buildCache()
+		c.view.picks, c.view.connectable = p.picks, p.connectable
 		c.view.groups = p.groups
 		if c.lb.rewrites {
-			c.rename(p)
+			c.rewriteAuthorities(p)
 		}
+		c.labelAttempts(p)
 		if c.lb.sessions && !p.delegates() {
-			c.view.hosts = findHosts(p)
+			c.view.overrideHosts = findHosts(p)
 		}
-		c.view.drops, c.view.refused = p.leaf.rejections()
+		c.view.rejections = p.leaf.rejections(c.lb)
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
 		c.state.Localities = p.state
 		c.state.Breaker = p.leaf.breaker.Breaker
@@ -186,58 +253,16 @@ func (c *cluster) refresh() {
 	}
 }
 
-func (c *cluster) leafIndex(l *leaf) int {
-	for i := range c.leaves {
-		if c.leaves[i] == l {
-			return i
-		}
+// noteFailure notes that RPCs of the cluster have begun to fail, or ceased to.
+func (c *cluster) noteFailure() {
+	ev := Event{Kind: ClusterRecovered, Cluster: c.cfg.Name}
+	if c.state.Failed {
+		ev.Kind, ev.Err = ClusterFailed, c.view.failed
 	}
-	return -1
+	c.lb.noteLocked(ev, nil)
 }
 
-// failure explains why no endpoint can be picked, in grpc-go's terms where
-// users may know them.
-func (c *cluster) failure() error {
-	p := c.inUse
-	var msg string
-	switch {
-	case c.lb.standalone:
-		msg = "no endpoint is reachable"
-	case c.cfg.Err != nil:
-		return plainError(fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, c.cfg.Err))
-	case p == nil:
-		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from", c.cfg.Name)
-		for i := range c.cfg.Leaves {
-			if note := c.cfg.Leaves[i].Note; note != nil {
-				msg += fmt.Sprintf("; cluster %q: %v", c.cfg.Leaves[i].Name, note)
-			}
-		}
-		return plainError(msg)
-	case p.counts == [4]int{}:
-		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from in priority %d", c.cfg.Name, p.index)
-	default:
-		msg = fmt.Sprintf("xds: cluster %q: no endpoint of priority %d is reachable", c.cfg.Name, p.index)
-	}
-	if note := p.leaf.cfg.Note; note != nil {
-		msg += fmt.Sprintf(" (%v)", note)
-	}
-	if n := p.ejected(); n > 0 {
-		msg += fmt.Sprintf("; %d of its endpoints are ejected as outliers", n)
-	}
-	if p.leaf.lastErr != nil {
-		msg += fmt.Sprintf("; latest connection error: %v", p.leaf.lastErr)
-	}
-	return plainError(msg)
-}
-
-// rejections returns the statuses of RPCs that the leaf drops or its breaker
-// refuses, built once per change.
-func (l *leaf) rejections() (drops []error, refused error) {
-	for _, d := range l.cfg.Drops {
-		drops = append(drops, status.Errorf(codes.Unavailable, "xds: RPC is dropped by category %q of cluster %q", d.Category, l.cfg.Name))
-	}
-	return drops, status.Errorf(codes.Unavailable, "xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", l.cfg.Name, l.cfg.MaxRequests, l.cfg.Service)
-}
+func (c *cluster) leafIndex(l *leaf) int { return slices.Index(c.leaves, l) }
 
 func (l *leaf) dropCounters() (drops []*picker.Counter, overload *picker.Counter) {
 	for _, d := range l.cfg.Drops {
@@ -246,17 +271,46 @@ func (l *leaf) dropCounters() (drops []*picker.Counter, overload *picker.Counter
 	return drops, l.load.Overload()
 }
 
-// plainError is an error that is never taken for a gRPC status, whatever it
-// quotes: as a status it would end wait-for-ready RPCs, which are to wait.
-type plainError string
-
-func (e plainError) Error() string { return string(e) }
+// endpoints visits the endpoints of all priorities.
+func (l *leaf) endpoints(yield func(*endpoint) bool) {
+	for _, p := range l.priorities {
+		for e := range p.endpoints {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
 
 // close releases everything the cluster has.
 func (c *cluster) close() {
-	halt(&c.weighing)
-	halt(&c.warming)
+	halt(&c.weightTimer)
+	halt(&c.slowStartTimer)
+	halt(&c.failureTimer)
 	for _, l := range c.leaves {
 		l.close(c.lb)
 	}
+	c.lb.endTurnLocked(topic{turnFailed, c.cfg.Name})
+	c.lb.endTurnLocked(topic{turnPriority, c.cfg.Name})
+	if s := c.lb.src; s != nil {
+		s.link.ForgetFailures(c.cfg.Name)
+	}
+}
+
+// close releases everything the leaf has.
+func (l *leaf) close(b *lb) {
+	l.detector.stop()
+	b.callbacks = append(b.callbacks, l.security.Close)
+	for _, p := range l.priorities {
+		p.enter(dormant)
+		for g := range p.liveGroups {
+			g.close()
+		}
+		p.groups = nil
+		for e := range p.endpoints {
+			b.delta.EndpointsRemoved++
+			e.remove(b)
+		}
+	}
+	l.releaseCounters()
 }

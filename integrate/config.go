@@ -4,8 +4,13 @@
 package integrate
 
 import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -13,6 +18,8 @@ import (
 	"google.golang.org/grpc/resolver"
 	registry "google.golang.org/grpc/xds/bootstrap"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
@@ -21,6 +28,11 @@ import (
 // Config says how a channel uses xDS. The zero value is ready to use: the
 // bootstrap comes from the environment, everything else has its default. A
 // Config is read when it is passed and may be reused.
+//
+// Channels share one XdsClient, with a stream to each control plane and one copy of
+// each resource, if they have the same Bootstrap, Linger, ResourceTimeout,
+// KeepDeleted, ReconnectSpread, MaxTableSize, MaxHashBytes, Policies and
+// ControlPlaneDialOptions. The other fields are each channel's own.
 type Config struct {
 	// Bootstrap is the bootstrap JSON (A27). Empty means the file that
 	// GRPC_XDS_BOOTSTRAP names, or else the value of
@@ -41,8 +53,10 @@ type Config struct {
 	// one is reachable. Clusters whose policy is not EDF, round robin or least
 	// request are not affected.
 	OverprovisioningFactor uint32
-	// IgnoreEndpointWeights makes ROUND_ROBIN plain round robin, as A27 has
-	// it, instead of EDF by endpoint weight (D2).
+	// IgnoreEndpointWeights has ROUND_ROBIN and LEAST_REQUEST give all endpoints
+	// of a locality the same share, as A27 and A48 have it, and as
+	// google.golang.org/grpc/xds does. By default they go by endpoint weight,
+	// as in Envoy (D2). Hashes go by weight either way (A42).
 	IgnoreEndpointWeights bool
 	// HealthCheckService turns on client-side health checking (A17): a
 	// connection counts as READY once the backend's health service says that
@@ -55,6 +69,22 @@ type Config struct {
 	// PermitWithoutStream, suit most; servers must allow it by their
 	// enforcement policy. [DialOptions] and [NewClient] only.
 	Keepalive *keepalive.ClientParameters
+	// ReconnectOnTLSChange replaces a cluster's connections when the control plane
+	// changes its TLS settings: another connection is made by the new settings, and
+	// when it is READY the old one is shut down, whose RPCs may finish. By default
+	// an update concerns new connections only (A29): a connection that was made in
+	// plaintext, or to a server whose name is not accepted any more, stays until
+	// it is lost.
+	//
+	// It costs a handshake for each endpoint of the cluster, all at the same time,
+	// and twice the connections until these are done, whenever the control plane
+	// likes. If the new settings do not work, the old connection stays in use, which
+	// is logged once; so this is no way to cut off a backend. New certificates in
+	// the files of a provider are no change of settings. A custom policy
+	// that has producers on a connection sees it lost and come back at once.
+	//
+	// It is for channels with the credentials of [NewCredentials].
+	ReconnectOnTLSChange bool
 	// Linger is how long the XdsClient stays subscribed after the last channel
 	// that used it, so that a channel which leaves idle mode finds its
 	// configuration; 0 means 5 s, less than 0 not at all.
@@ -66,21 +96,54 @@ type Config struct {
 	// aggregate cluster, for instance, until the endpoints of its first child
 	// count as missing before it makes do with the second (A74).
 	ResourceTimeout time.Duration
+	// ReconnectSpread is over how long XdsClients spread their return to a control
+	// plane that ended their streams, at random, so that not all of a fleet come
+	// back at once; 0 means 13 s, less than 0 no spread, for fleets that are
+	// small. An XdsClient that lacks a resource does not wait.
+	ReconnectSpread time.Duration
 	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in
 	// force until there is another, as A88 has it. The environment variable
 	// that A88 names, GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true, does so
 	// too. Otherwise a deletion counts, as in every gRPC today, unless the
 	// bootstrap gives the server the feature ignore_resource_deletion (A53).
 	KeepDeleted bool
+	// CountCalls has each RPC counted by locality and result in clusters whose load
+	// is not reported as well, for the metrics xdslb.lb.calls and xdslb.lb.picks:
+	// an atomic addition per RPC, or two with policies that hash or compare RPCs in
+	// flight. Clusters whose load is reported are counted anyway.
+	CountCalls bool
 	// Policies converts the LB policies that clusters ask for (A52). Nil knows
 	// xDS's own and, through TypedStruct, every balancer that the program
 	// registers with gRPC, to which [EndpointInfoOf] tells what EDS says. A
 	// control plane's own messages are taught to it with
-	// [lbpolicy.Registry.With]. Channels share an XdsClient if they have the
-	// same Registry, so a program wants one.
+	// [lbpolicy.Registry.With]. Channels with different Registries have XdsClients
+	// of their own, even if these know the same, so a program wants one Registry.
 	Policies *lbpolicy.Registry
+	// MaxTableSize is the largest Maglev table that a cluster gets, in slots of
+	// two bytes, whatever the control plane asks for; 0 means 65537.
+	MaxTableSize uint64
+	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one
+	// target; 0 means 64 MiB. Where clusters ask for more, the largest of them
+	// are made smaller.
+	MaxHashBytes uint64
+	// Logger has the lines of the channel and of the XdsClient: at ERROR and WARN
+	// invalid resources, servers that cannot be reached, targets and clusters that
+	// cannot be served, failovers, TLS that cannot be done, and what the channel does
+	// not apply; at INFO what is over again. Lines are constant texts with the
+	// attributes target, cluster, resource, server, node and error, as far as they
+	// apply. Equal ones are written once in a minute; the next says how many were
+	// left out. Whether a target is served, whether RPCs of a cluster fail, and which
+	// priority it uses, the last line says truly, up to a minute late if it changes
+	// often. Nil is slog.Default() at the time of the line.
+	//
+	// Channels with different Loggers share an XdsClient all the same: its lines go
+	// to the first Logger that is not nil, and those that come with another are told
+	// so once. What is logged once in a process goes to the channel that met it.
+	Logger *slog.Logger
 	// ControlPlaneDialOptions are added when dialing xDS servers, for
-	// instance a proxy's dialer or interceptors.
+	// instance a proxy's dialer or interceptors. Options cannot be compared but
+	// by identity: channels that are to share an XdsClient want the same values
+	// here, made once, not by a call for each channel.
 	ControlPlaneDialOptions []grpc.DialOption
 }
 
@@ -109,6 +172,10 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 	p := bootstrap.Parser{
 		ChannelCreds: func(name string) bootstrap.ChannelBuilder { return registry.GetChannelCredentials(name) },
 		CallCreds:    func(name string) bootstrap.CallBuilder { return registry.GetCallCredentials(name) },
+		CertPlugin: func(name string, config json.RawMessage) error {
+			_, err := xdstls.ParsePlugin(name, config)
+			return err
+		},
 	}
 	if len(c.Bootstrap) == 0 {
 		return p.Load()
@@ -121,8 +188,25 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 // invalid; the error names the source and the JSON path.
 //
 // A channel that has the resolver only routes, balances, drops, breaks
-// circuits and reports load; see [DialOptions] for what it lacks.
+// circuits and reports load; see [DialOptions] for what it lacks, which is logged
+// once if the control plane asks for it. A builder serves one scheme: targets
+// "xdslb:///…" need DialOptions, and without them use the bootstrap of the
+// environment and the zero Config.
 func NewBuilder(cfg Config) (resolver.Builder, error) {
+	b, err := newBuilder(cfg)
+	if err != nil {
+		return nil, err
+	}
+	customBuilders.Store(true)
+	return b, nil
+}
+
+// customBuilders says that the program has called NewBuilder, and so may expect
+// that to serve scheme xdslb too.
+var customBuilders atomic.Bool
+
+func newBuilder(cfg Config) (*resolverBuilder, error) {
+	noteOtherXDS(cfg.Logger)
 	b := &resolverBuilder{scheme: "xds", opts: cfg.withDefaults()}
 	var err error
 	if b.bootstrap, err = b.opts.bootstrap(); err != nil {
@@ -130,6 +214,17 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 	}
 	return b, nil
 }
+
+// noteOtherXDS logs once whose the scheme xds is where it is not ours: the last
+// package to register it wins, which is unknown until the program runs (D11).
+func noteOtherXDS(logger *slog.Logger) {
+	if _, ours := resolver.Get("xds").(*resolverBuilder); !ours && !otherXDSNoted.Swap(true) {
+		perrpc.LoggerOr(logger).Info("xdslb: scheme xds is registered by another package, usually google.golang.org/grpc/xds: channels made without "+
+			"integrate.NewClient, integrate.DialOptions or integrate.NewBuilder are not xdslb's", "by", fmt.Sprintf("%T", resolver.Get("xds")))
+	}
+}
+
+var otherXDSNoted atomic.Bool
 
 // DialOptions returns everything that a channel needs: the resolver of
 // [NewBuilder], and interceptors for what a resolver cannot do. It fails as
@@ -142,20 +237,33 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 //     retries of RPCs made before the channel had its first configuration;
 //   - HTTP filters: fault injection, session affinity, and those of
 //     [RegisterHTTPFilter];
-//   - that an RPC's retries stay on the cluster of its first attempt.
+//   - that an RPC's retries stay on the cluster of its first attempt;
+//   - that an RPC whose deadline comes before the first configuration says what
+//     it has waited for.
 //
 // They are for targets of the schemes xds and xdslb, which mean the same, but
 // for gRPC: for each RPC of a channel of scheme xds it makes a context that says
 // the content type to its own LB policies, which is four allocations.
 //
-// The options may be used for several channels. The interceptors are behind
-// those of options that come before; see [UnaryInterceptor] for other orders.
+// The options may be used for several channels, and for one channel once: retries
+// and filters would be applied twice. They should come last. gRPC calls
+// interceptors in the order of the options. What comes behind ours is called for each
+// attempt of our retries, within the route's timeout, and not for an RPC that a filter
+// ends. A route's timeout, retries and filters are those of the route that matches
+// the headers which the RPC has when it comes to ours. If an interceptor behind ours
+// changes headers so that another route matches, the RPC goes where the other route
+// says, with what the first one says besides; that is logged once. Options of which
+// gRPC takes the last one ([Config.Keepalive]) are ours, too, if they come last.
+//
+// [grpc.WithDisableRetry] is not for the retries of our interceptors, which cannot see
+// it. Retries of either kind are off with
+//
+//	grpc.WithDefaultCallOptions(grpc.MaxRetryRPCBufferSize(0))
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
-	b, err := NewBuilder(cfg)
+	forXDS, err := newBuilder(cfg)
 	if err != nil {
 		return nil, err
 	}
-	forXDS := b.(*resolverBuilder)
 	forXDS.intercepted = true
 	forXDSLB := *forXDS
 	forXDSLB.scheme = "xdslb"
@@ -172,13 +280,35 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 
 // NewClient is [grpc.NewClient] for targets such as "xds:///service:port",
 // with the zero Config. The channel's credentials are the caller's to choose,
-// as ever.
+// as ever. The caller's interceptors come before ours, so that routes see the
+// headers which they add; resolvers of the caller's for the schemes xds and xdslb
+// take precedence.
+//
+// Targets of other schemes, and those without, go to grpc.NewClient as they are;
+// they need no bootstrap.
 func NewClient(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
-	ours, err := DialOptions(Config{})
+	return newClient(Config{}, target, opts)
+}
+
+func newClient(cfg Config, target string, opts []grpc.DialOption) (*grpc.ClientConn, error) {
+	if !usesXDS(target) {
+		return grpc.NewClient(target, opts...)
+	}
+	ours, err := DialOptions(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return grpc.NewClient(target, append(ours, opts...)...)
+	return grpc.NewClient(target, append(opts[:len(opts):len(opts)], ours...)...)
+}
+
+// usesXDS reports whether gRPC takes a target for one of the schemes that are
+// ours: by its scheme if there is a resolver for that, else by the default scheme.
+func usesXDS(target string) bool {
+	scheme := resolver.GetDefaultScheme()
+	if u, err := url.Parse(target); err == nil && resolver.Get(u.Scheme) != nil {
+		scheme = u.Scheme
+	}
+	return scheme == "xds" || scheme == "xdslb"
 }
 
 var _ xds.Watcher = (*lb)(nil)

@@ -19,7 +19,7 @@ func TestCoverageTable(t *testing.T) {
 	}
 	declared := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func ((?:Test|Example)\w+)\(`)
-	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go"} {
+	for _, pattern := range []string{"../*/*_test.go", "../*/*/*_test.go", "../*/*/*/*_test.go", "../*/*/*/*/*_test.go", "../*/*/*/*/*/*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -16,26 +16,42 @@ import (
 // group, and has the RPC through the drops and the circuit breaker.
 func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker.Result) (balancer.PickResult, error) {
 	g := s.clusters[res.Cluster].groups[res.Index]
-	shown := g.shown.Load()
-	result, err := shown.Pick(info)
-	if err == nil {
-		if h, ok := result.SubConn.(*childConn); ok {
-			e := h.begin(&result)
-			s.rename(&result, res, e)
-			return result, nil
-		}
-		err = balancer.ErrNoSubConnAvailable // a SubConn that is nobody's
+	childPicker := g.childPicker.Load()
+	result, h, err := childPicker.pick(info)
+	if err != nil {
+		s.Snapshot.Cancel(res)
+		return result, p.childErr(s, g, childPicker, err)
 	}
-	s.snapshot.Undo(res)
-	return p.declined(info, s, g, shown, err)
+	e := h.begin(&result)
+	s.rewriteAuthority(&result, res, e)
+	s.clusters[res.Cluster].labelEndpoint(info.Ctx, e)
+	return result, nil
 }
 
-// begin turns a child's pick into gRPC's: its SubConn, the beginning of the RPC
-// counted, and the end told to both.
-func (h *childConn) begin(r *balancer.PickResult) (e *endpoint) {
-	e = h.at.Load()
+// pick picks by the child's picker. A SubConn that is not the child's, or is not
+// READY, is none: gRPC would have the RPC wait for another picker, and not say so.
+func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childSubConn, error) {
+	result, err := s.Pick(info)
+	if err != nil {
+		return balancer.PickResult{}, nil, err
+	}
+	if h, ok := result.SubConn.(*childSubConn); ok && h.ready.Load() {
+		if c := h.conn.Load(); c != nil {
+			result.SubConn = c.subConn()
+			return result, h, nil
+		}
+	}
+	if result.Done != nil {
+		result.Done(balancer.DoneInfo{})
+	}
+	return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
+}
+
+// begin counts the beginning of an RPC that the child has picked for, and has its end
+// told to both.
+func (h *childSubConn) begin(r *balancer.PickResult) (e *endpoint) {
+	e = h.endpoint.Load()
 	e.Begin()
-	r.SubConn = h.SubConn
 	ours, theirs := e.done, r.Done
 	if theirs == nil {
 		r.Done = ours
@@ -48,66 +64,79 @@ func (h *childConn) begin(r *balancer.PickResult) (e *endpoint) {
 	return e
 }
 
-// failing lets a child in TRANSIENT_FAILURE say why (T-LOC-1).
-func (p *stablePicker) failing(info balancer.PickInfo, s *published, v *clusterView) (balancer.PickResult, error) {
-	for _, g := range v.groups {
+// pickFailed lets a child in TRANSIENT_FAILURE say why (T-LOC-1). It may still pick,
+// if it knows better; that RPC is admitted like any other.
+func (p *stablePicker) pickFailed(info balancer.PickInfo, s *published, res picker.Result, r uint64) (balancer.PickResult, error) {
+	c := &s.clusters[res.Cluster]
+	for _, g := range c.groups {
 		if g == nil || g.kind != picker.PolicyCustom {
 			continue
 		}
-		shown := g.shown.Load()
-		result, err := shown.Pick(info)
-		if h, ok := result.SubConn.(*childConn); ok && err == nil {
-			// It knows better. The RPC passed no breaker, so none is told.
-			result.SubConn = h.SubConn
-			return result, nil
+		childPicker := g.childPicker.Load()
+		result, h, err := childPicker.pick(info)
+		if err != nil {
+			return result, p.childErr(s, g, childPicker, err)
 		}
-		return p.declined(info, s, g, shown, err)
+		if err := c.refusal(s.Snapshot.Admit(res.Cluster, r)); err != nil {
+			if result.Done != nil {
+				result.Done(balancer.DoneInfo{Err: err})
+			}
+			return balancer.PickResult{}, err
+		}
+		e := h.begin(&result)
+		s.rewriteAuthority(&result, res, e)
+		c.labelEndpoint(info.Ctx, e)
+		return result, nil
 	}
-	return p.wait(info, s, v.failed)
+	return balancer.PickResult{}, p.wait(s, c.failed)
 }
 
-// declined lets an RPC wait for another picker of the child, or fail.
-func (p *stablePicker) declined(info balancer.PickInfo, s *published, g *group, shown *shownPicker, err error) (balancer.PickResult, error) {
+// childErr returns the error of an RPC that a child did not pick for: a status is
+// final, and any other lets the RPC wait for another picker of the child.
+func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker, err error) error {
 	if _, final := status.FromError(err); final && err != nil {
-		return balancer.PickResult{}, err
+		return err
 	}
-	shown.rouse()
+	childPicker.exitIdle()
 	p.waiting.Store(true)
-	if g.shown.Load() != shown {
-		return p.Pick(info)
+	if g.childPicker.Load() != childPicker {
+		return errPickAgain
 	}
 	if errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		err = nil
 	}
-	return p.wait(info, s, err)
+	return p.wait(s, err)
 }
 
-// rouse asks children that are IDLE to connect, because an RPC wants them to. The
-// first that does takes the balancer's mutex, others an atomic load.
-func rouse(groups []*group) {
+// exitIdleAll asks children that are IDLE to connect, because an RPC wants them
+// to. The first RPC that does takes the balancer's mutex, others an atomic load.
+func exitIdleAll(groups []*group) {
 	for _, g := range groups {
 		if g != nil {
-			g.shown.Load().rouse()
+			g.childPicker.Load().exitIdle()
 		}
 	}
 }
 
-func (s *shownPicker) rouse() {
-	if !s.idle || s.asked.Swap(true) {
+func (s *childPicker) exitIdle() {
+	if !s.idle || s.exitIdleRequested.Swap(true) {
 		return
 	}
 	b := s.child.b
 	b.lock()
 	defer b.unlock()
 	if !b.closed && !s.child.closed {
-		s.child.exitIdle()
+		s.child.exitIdleLocked()
 	}
 }
 
-// wakeWaiting lets RPCs that wait have another look, because a child has another
-// picker. b.mu is held.
-func (b *lb) wakeWaiting() {
-	if b.picker.waiting.Swap(false) || b.stranded {
-		b.announce(b.announced)
+// repickLocked has gRPC pick again for RPCs that wait, because a child has another
+// picker.
+func (b *lb) repickLocked() {
+	if b.picker.waiting.Swap(false) {
+		b.updateStateLocked(b.announced)
+	}
+	if b.lostReady {
+		b.publishSoonLocked() // what lost its connection may be in the snapshot still
 	}
 }

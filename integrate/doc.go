@@ -9,89 +9,185 @@
 //	cc, err := integrate.NewClient("xds:///orders:8080",
 //		grpc.WithTransportCredentials(insecure.NewCredentials()))
 //
+// A blank import registers the schemes "xds" and "xdslb" too, for programs whose
+// channels are made by others. That is less in two ways. Such channels have no
+// interceptors of ours; the log says what is not applied because of that. And where
+// the program links google.golang.org/grpc/xds as well, scheme "xds" belongs to
+// whichever package was initialized last, usually that one; nothing of this package
+// runs then that could say so. Scheme "xdslb" is always ours.
+//
+// [Explain] says where an RPC would go if it were made now, and why nowhere else:
+//
+//	x, err := integrate.Explain(ctx, cc, "/shop.Cart/Add")
+//	if err != nil {
+//		return err // the channel is idle, not ours, or has no configuration
+//	}
+//	fmt.Print(x) // text; as JSON it is plain data
+//
 // # Structure
 //
 // gRPC is on one side of this package, the kernel on the other. A channel has
 // three objects of ours:
 //
-//	resolver  resolver.go   joins the shared XdsClient; tells gRPC, once, which LB policy to use
+//	resolver  resolver.go   joins the shared XdsClient; tells gRPC which LB policy to use, and method configs
 //	balancer  balancer.go   follows the target's configuration, owns the SubConns
-//	picker    pick.go       the one picker gRPC ever sees; snapshots are swapped under it
+//	picker    pick.go       the one picker that gRPC ever sees; snapshots are swapped under it
 //
 // A configuration goes from the XdsClient straight to the balancer, without
 // JSON, attributes or a resolver round trip (D7):
 //
-//	xds.Client -> lb.Update           balancer.go
-//	           -> cluster.update      update.go    endpoints old to new, connections kept
-//	           -> cluster.choose      priority.go  which priority is used (A56)
-//	           -> lb.publish          publish.go   picker.Build, one atomic store
+//	xds.Client -> lb.Update                balancer.go
+//	           -> lb.channelConfigLocked   channelconfig.go   what is this channel's own: subsets, weights ignored
+//	           -> cluster.update           update.go          endpoints old to new, connections kept
+//	           -> priority.afterUpdate     priority.go        new endpoints connect, child policies are updated
+//	           -> cluster.choose           cluster.go         which priority is used (A56)
+//	           -> lb.publishSoonLocked     publish.go         picker.Build, one atomic store
 //
-// The state of a SubConn enters at endpoint.go and takes the last two steps.
-// An RPC takes one:
+// The state of a SubConn enters at conn.onState (conn.go), goes to lb.observeLocked
+// (endpoint.go) or to a child policy, and takes the last two steps. An RPC takes one:
 //
 //	stablePicker.Pick -> picker.Snapshot.Pick -> a prebuilt balancer.PickResult
 //
-// Its Done is bound to the endpoint when the endpoint is created; it holds no
-// snapshot, so that a stream that lasts for days keeps no old ring alive (D9).
+// Its Done is bound to the endpoint when the endpoint is created. It holds no
+// snapshot, so a stream that lasts for days keeps no old ring alive (D9).
+//
+// # Files
+//
+// What users call:
+//
+//	config.go        Config, NewClient, DialOptions, NewBuilder
+//	interceptor.go   UnaryInterceptor, StreamInterceptor
+//	httpfilter.go    HTTPFilter, for filters of users (A39)
+//	endpointinfo.go  EndpointInfo: what EDS says, for custom policies
+//	hash.go          WithRequestHash; what snapshots know of the channel
+//	standalone.go    the LB policies for channels without xDS, whose addresses may be
+//	                 names or sockets
+//	credentials.go   NewCredentials: TLS from xDS (A29)
+//	status.go        Status, StatusOf: what channels are at
+//	waitready.go     WaitReady: until RPCs of a method would be sent
+//	errors.go        the errors of RPCs, their reasons for programs
+//	event.go         Event: what happens to a channel
+//	explain.go       Explain: where an RPC would go, and why nowhere else
+//	explainwhatif.go ExplainWhatIf: the same by resources of a file (explainfile.go)
+//
+// The balancer:
+//
+//	balancer.go          lb: what gRPC and the XdsClient call
+//	serial.go            the mutex, the queues of callbacks and of the log, timers
+//	channelconfig.go     what this channel makes of a configuration that all share
+//	cluster.go           cluster: which priority is used, what picks see of it; leaf
+//	priority.go          priority: its phase, its endpoints, its groups; locality
+//	update.go            reconciler: from one configuration to the next
+//	publish.go           when snapshots are made, and when gRPC is told
+//	counters.go          circuit breakers and load reports, shared by the process
+//	overprovisioning.go  priorities that share their load, as in Envoy
+//	ondemand.go          endpoints that connect when an RPC asks for them
+//	journal.go           the latest events, bounded; changes.go: what a configuration changed
+//	log.go               lines for Config.Logger, limited, written by a queue of their own
+//	statusof.go          what each part says of itself for Status
+//
+// Connections:
+//
+//	conn.go          conn: one connection and its owner; its life is drawn there
+//	endpoint.go      endpoint: what picks and priorities go by
+//	security.go      what a cluster says about TLS, on its way to the handshake (A29)
+//	multiaddress.go  an endpoint with several addresses, among which pick_first chooses (A61)
+//
+// Picks:
+//
+//	pick.go       stablePicker: bind, pick from the snapshot, look up the outcome
+//	delegate.go   picks by child policies
+//	override.go   picks for RPCs of sessions (A55, A60)
+//	authority.go  authority rewriting (A81), which takes no interceptor
+//
+// What happens by the clock, rather than by an update or a SubConn's state, and what
+// it goes by:
+//
+//	outlier.go    once per interval outliers are ejected, and return (A50)
+//	weights.go    once per update period reports become weights (A58, A114); while
+//	              endpoints are in slow start, their cluster is compiled anew
+//	observers.go  who hears how an endpoint's RPCs end, nil where nobody asks; metrics
+//	              of backends for load reports (A85)
+//
+// The formulas are packages of their own: internal/outlier, internal/orcaweight.
+//
+// What can be seen from outside:
+//
+//	event.go       things that happen, noted in one place
+//	metrics.go     metrics of channels: what is counted, and read when somebody looks
+//	metricsxds.go  those of XdsClients
+//	labels.go      labels of gRPC's per-attempt metrics
+//
+// METRICS.md has the list. Package internal/metric has the series, and knows gRPC's
+// registry.
+//
+// Explanations:
+//
+//	explaincluster.go   what the snapshot says of an RPC, joined with what else is known
+//	explainendpoint.go  an endpoint: its weight, its share, or why it is out
+//	explainlive.go      what a channel's balancer knows of its clusters
+//	explaintext.go      the text for people
+//
+// Child policies are balancers of gRPC's registry that connect the endpoints
+// themselves: custom policies (A52), and gRPC's own pick_first (A62, D10):
+//
+//	group.go         a priority has a group for each locality, or one for all; a group
+//	                 has a child, and a second one while the policy is switched
+//	child.go         child: the balancer, and the ClientConn that it sees
+//	childsubconn.go  childSubConn: a SubConn as the child sees it, which has a conn
+//
+// With pick_first the snapshot picks the one endpoint that the child has selected.
+// Messages of a control plane's own are converted by [Config.Policies].
+// examples/custom is a policy out of tree.
 //
 // # What routes say besides
 //
-// Timeouts and retries go into gRPC's service config where it can say them
-// (methodconfig.go). The rest is for interceptors: they match the route, and what
-// they find travels with the RPC's context to its picks.
+// Timeouts and retries go into gRPC's service config where it can say them. The
+// rest is for interceptors: they match the route, and what they find travels with
+// the RPC's context to its picks. All of that is package internal/perrpc.
+// COVERAGE.md has the requirements and their tests. DIFFERENCES.md lists what
+// google.golang.org/grpc/xds does otherwise.
 //
-//	link.go        how an interceptor finds its channel's LB policy
-//	plans.go       what is to be done for each route, made when routes change
-//	intercept.go   UnaryInterceptor, StreamInterceptor
-//	retry.go       retries (A44)
-//	httpfilter.go  HTTP filters (A39), also those of users
-//	fault.go       fault injection (A33)
-//	session.go     session affinity (A55, A60): cookies; override.go: picks
-//	authority.go   authority rewriting (A81), which takes no interceptor
+// # choose
 //
-// COVERAGE.md has the requirements and their tests.
-//
-// # What endpoints say of themselves
-//
-// Three things happen by the clock rather than by an update or a SubConn's state:
-//
-//	outlier.go    once per interval outliers are ejected, and return (A50)
-//	weigh.go      once per update period reports become weights (A58, A114)
-//	slowstart.go  while endpoints warm up, their cluster is compiled anew
-//
-// What they go by is gathered at the end of RPCs, behind one pointer of the endpoint
-// that is nil where nobody asks (taps.go). The formulas are packages of their own:
-// internal/outlier, internal/orcaweight.
-//
-// # Policies of others
-//
-// A custom policy (A52), and gRPC's own pick_first (A62), connect the endpoints
-// themselves (D10):
-//
-//	groups.go     a priority has a group for each locality, or one for all
-//	group.go      a group has a child, and a second one while the policy is switched
-//	child.go      a child is a balancer of gRPC's registry, and the ClientConn it sees
-//	childconn.go  its SubConns hold the endpoints' connections
-//	delegate.go   the snapshot draws the group, the child picks
-//	first.go      of pick_first the snapshot picks, there being one to pick
-//
-// What the policy sees of EDS is in attributes: [EndpointInfoOf]. Messages of a
-// control plane's own are converted by [Config.Policies]. examples/custom is a
-// policy out of tree.
+// cluster.choose follows each change of a priority's state. choosePriority is A56's
+// ChoosePriority: the first priority that is READY, IDLE, or has time left to connect.
+// It activates the priorities on its way. choose departs from it in one case: while the
+// chosen priority is still connecting, the one that was in use stays in use if it is
+// READY, or gives way to one above it that is. Priorities below the chosen one are
+// retired: their connections stay for [Config].RetireAfter. Which phase a priority is
+// in, and with which timer, is drawn at type phase in priority.go.
 //
 // # Without xDS
 //
 // Three of the kernel's policies are LB policies for any channel, by name in the
-// service config: [WeightedRoundRobin], [RingHash], [LeastRequest]
-// (standalone.go). Their configuration is made of what the channel's own resolver
-// says; all else is the same balancer.
+// service config: [WeightedRoundRobin], [RingHash], [LeastRequest]. Their
+// configuration is made of what the channel's own resolver says; all else is the
+// same balancer.
 //
 // # Concurrency
 //
-// One mutex per channel serialises whatever changes the balancer. Picks take
-// none. The balancer starts goroutines only to close connections; its timers (failover, retirement,
-// publication) stop with it. Configurations arrive on a goroutine of the
-// XdsClient's, which cancelling the watch waits for.
+// One mutex per channel (lb.mu) serialises whatever changes the balancer. Picks take
+// none, except that the first RPC which asks an IDLE child policy to connect does.
+// Functions that need the mutex end in Locked, or are methods of a type whose comment
+// says so.
+//
+// gRPC's ClientConn and SubConns are called with the mutex held, but for Shutdown and
+// the registration of listeners: gRPC calls back from goroutines of its own. Child
+// policies, pick_first and the resolver call back at once. So calls of them are
+// appended to lb.callbacks, and made in order when the mutex is free.
+//
+// Goroutines are started for four things:
+//
+//   - the callbacks, while there are any; one at a time (lb.unlock)
+//   - SubConns that are shut down, which may take 5 s (lb.shutdownPendingLocked)
+//   - an endpoint that an RPC asks to connect (lb.requestConnect)
+//   - the last report of a load reporter (reporter.unref)
+//
+// Timers (failover, retirement, publication, outlier detection, weights, slow start)
+// take the mutex and stop with the balancer. Configurations arrive on a goroutine of
+// the XdsClient's. Cancelling the watch does not wait for it; a closed balancer
+// ignores what still comes.
 //
 // # Cost
 //

@@ -148,6 +148,35 @@ func TestSilentControlPlane(t *testing.T) {
 	}
 }
 
+// TestUnknownTarget: an RPC whose deadline is over before the control plane's time
+// to send the Listener says what it waited for, and of whom.
+func TestUnknownTarget(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, xdstest.Service("another target"))
+	cc := dial(t, control.Bootstrap("node-7"))
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	stream := func() error {
+		_, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
+		return err
+	}
+	unary := func() error {
+		_, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{})
+		return err
+	}
+	for _, rpc := range []func() error{unary, stream} {
+		err := rpc()
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("RPC error %v, want DEADLINE_EXCEEDED", err)
+		}
+		for _, want := range []string{"waiting for Listener", target, control.Addr(), "node-7"} {
+			if !strings.Contains(fmt.Sprint(err), want) {
+				t.Errorf("RPC error %q lacks %q", err, want)
+			}
+		}
+	}
+}
+
 // TestRejectedUpdate: a resource that is not valid is rejected with an error
 // that names it, the field and the rule, and the last good one stays in force.
 func TestRejectedUpdate(t *testing.T) {
@@ -181,7 +210,7 @@ func TestRejectedUpdate(t *testing.T) {
 }
 
 // TestRollingRestart replaces 100 backends one after the other under load,
-// through EDS updates: no RPC fails (users.md row 18).
+// through EDS updates: no RPC fails.
 func TestRollingRestart(t *testing.T) {
 	n := 100
 	if testing.Short() {

@@ -8,13 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
@@ -48,6 +50,12 @@ type fakeConn struct {
 	connects int
 	shut     bool
 	hold     chan struct{} // if not nil, what Shutdown waits for
+	healthy  chan struct{} // if not nil, what the health listener waits for
+}
+
+// MetricsRecorder implements balancer.ClientConn: nobody records.
+func (*fakeCC) MetricsRecorder() estats.MetricsRecorder {
+	return estats.UnimplementedMetricsRecorder{}
 }
 
 func newFakeCC() *fakeCC { return &fakeCC{conns: map[string]*fakeConn{}} }
@@ -81,7 +89,13 @@ func (sc *fakeConn) Connect() {
 
 // RegisterHealthListener says READY soon, as gRPC does without health checks.
 func (sc *fakeConn) RegisterHealthListener(l func(balancer.SubConnState)) {
-	sc.cc.b.closing.Go(func() { l(balancer.SubConnState{ConnectivityState: connectivity.Ready}) })
+	healthy := sc.healthy
+	sc.cc.b.closing.Go(func() {
+		if healthy != nil {
+			<-healthy
+		}
+		l(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+	})
 }
 
 func (sc *fakeConn) Shutdown() {
@@ -150,16 +164,6 @@ func (cc *fakeCC) find(n int) *fakeConn {
 	return cc.conns[addr(n).String()]
 }
 
-// newTestLB returns an LB policy on a fake ClientConn.
-func newTestLB(t testing.TB, opts Config) (*lb, *fakeCC) {
-	cc := newFakeCC()
-	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*lb)
-	cc.b = b
-	b.opts = opts.withDefaults()
-	t.Cleanup(b.Close)
-	return b, cc
-}
-
 func addr(n int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 80)
 }
@@ -195,40 +199,10 @@ func configOf(clusters ...*picker.Cluster) *picker.Config {
 	}
 }
 
-// pick picks once and returns the address picked.
-func (b *lb) pick() (string, error) {
-	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-	if err != nil {
-		return "", err
-	}
-	res.Done(balancer.DoneInfo{BytesReceived: true})
-	return res.SubConn.(*fakeConn).addr, nil
-}
-
-// flush publishes what is pending, once everything has come to rest.
-func (b *lb) flush() {
-	b.calm()
-	b.lock()
-	b.publish()
-	b.unlock()
-	b.calm()
-}
-
-// calm waits until all calls of other LB policies have been made, and everything
-// that was to be closed is.
-func (b *lb) calm() {
-	for rested := false; !rested; {
-		for b.talks() {
-			runtime.Gosched()
-		}
-		b.closing.Wait()
-		rested = !b.talks()
-	}
-}
-
-// talks reports whether calls of other LB policies are to be made.
-func (b *lb) talks() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.calling || len(b.later) > 0
+// pass lets time pass, in a bubble, and what happens in it happen. It takes a
+// nanosecond at least: two goroutines of a bubble that start timers which are due at
+// once can crash the race detector (Go 1.26).
+func pass(d time.Duration) {
+	<-time.After(max(d, 1))
+	synctest.Wait()
 }

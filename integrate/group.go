@@ -6,6 +6,7 @@ package integrate
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"slices"
 	"sync/atomic"
 
@@ -19,14 +20,16 @@ import (
 
 // group is a set of endpoints that one child policy connects: those of a
 // locality, or of a whole priority whose policy is flat. Custom policies pick
-// among them too; with pick_first the snapshot does, since there is but one to
-// pick from.
+// among them too (A52); with pick_first the snapshot does, since there is but one
+// to pick from (A62).
 //
 // To the rest of the balancer all endpoints of a group are in the state that
 // its child reports, except that pick_first's selected one alone is READY.
 //
 // Another policy takes over gracefully: the old child serves until the new one
 // has something better to offer.
+//
+// The balancer's mutex guards all fields but childPicker, and all methods.
 type group struct {
 	groupKey
 	prio       *priority
@@ -35,11 +38,11 @@ type group struct {
 	inputs     inputs
 
 	current, next *child // next is nil unless the policy is being switched
-	// shown is what picks ask: the current child's picker. Picks read it
+	// childPicker is what picks ask: the current child's picker. Picks read it
 	// without the mutex.
-	shown    atomic.Pointer[shownPicker]
-	state    picker.Connectivity
-	selected *endpoint // by pick_first; nil while it is not READY
+	childPicker atomic.Pointer[childPicker]
+	state       picker.Connectivity
+	selected    *endpoint // by pick_first; nil while it is not READY
 }
 
 // groupKey says what makes a group another one.
@@ -52,12 +55,28 @@ type groupKey struct {
 	load    *picker.ClusterLoad
 }
 
-// shownPicker is a state of a child as picks see it.
-type shownPicker struct {
+// childPicker is a state of a child as picks see it.
+type childPicker struct {
 	balancer.Picker
-	child *child
-	idle  bool
-	asked atomic.Bool // to leave IDLE
+	child             *child
+	idle              bool
+	exitIdleRequested atomic.Bool // to leave IDLE
+}
+
+// covers reports whether a locality's endpoints belong to the group.
+func (g *group) covers(l *locality) bool {
+	return l.prio == g.prio && (g.flat || l.id == g.locality) && slices.Contains(g.prio.groups, g)
+}
+
+// endpoints visits the endpoints of the group with their configuration.
+func (g *group) endpoints(yield func(*endpoint, *picker.Endpoint) bool) {
+	for _, l := range g.localities {
+		for i, e := range l.endpoints {
+			if !yield(e, &l.cfg[i]) {
+				return
+			}
+		}
+	}
 }
 
 // update passes the group's configuration on to its child if it changed:
@@ -75,59 +94,55 @@ func (g *group) update() {
 		c = g.current
 	}
 	if c == nil || c.name != name {
-		c = g.replace(newChild(g, name))
+		c = newChild(g, name)
+		g.switchTo(c)
 	}
-	endpoints := g.byAddress()
+	targets := g.targets()
 	if c != g.current {
-		g.current.endpoints = endpoints
-		g.current.rebind()
+		g.current.retargetLocked(targets)
 	}
-	c.update(endpoints, config, func() resolver.State { return stateOf(in.all, in.ours) })
+	c.updateLocked(targets, config, func() resolver.State { return stateOf(in.all, in.ours) })
 	if g.kind == picker.PolicyPickFirst {
-		g.presentFirst()
+		g.publishSelected()
 	}
 }
 
-// replace makes a child the one that updates go to.
-func (g *group) replace(c *child) *child {
+// switchTo makes a child the one that updates go to.
+func (g *group) switchTo(c *child) {
 	switch {
 	case g.current == nil:
 		g.current = c
-		g.present()
+		g.publishState()
 	case g.next == nil:
 		g.next = c
 	default:
-		g.next.close()
+		g.next.closeLocked()
 		g.next = c
 	}
-	return c
 }
 
-// byAddress returns the endpoints that the child is told of.
-func (g *group) byAddress() map[string]*endpoint {
-	m := map[string]*endpoint{}
-	for _, l := range g.localities {
-		for i, e := range l.endpoints {
-			addrs := addressesOf(&l.cfg[i])
-			e.manifold = len(addrs) > 1
-			if e.draining {
-				continue
-			}
-			for _, a := range addrs {
-				m[a] = e
-			}
+// targets returns the endpoints that the child is told of, by address.
+func (g *group) targets() map[string]target {
+	m := map[string]target{}
+	for e, cfg := range g.endpoints {
+		if e.Draining {
+			continue
+		}
+		addrs := addressesOf(cfg)
+		for _, a := range addrs {
+			m[a] = target{e, len(addrs) == 1, hostname(cfg)}
 		}
 	}
 	return m
 }
 
-// heard follows a new state of one of the group's children. The next one takes
-// over when it has come to something, or the current one is not READY.
-func (g *group) heard(c *child) {
+// onChildState follows a new state of one of the group's children. The next one
+// takes over when it has come to something, or the current one is not READY.
+func (g *group) onChildState(c *child) {
 	if g.next != nil {
 		mine, theirs := g.current.state.ConnectivityState, g.next.state.ConnectivityState
 		if mine != connectivity.Ready || c == g.next && theirs != connectivity.Connecting {
-			g.current.close()
+			g.current.closeLocked()
 			g.current, g.next = g.next, nil
 		}
 	}
@@ -135,37 +150,98 @@ func (g *group) heard(c *child) {
 		return
 	}
 	p := g.prio
-	if g.present() {
-		g.spread()
+	if g.publishState() {
+		g.propagateState()
 		p.cluster.onChange(p)
-		p.cluster.lb.publishSoon()
+		p.cluster.lb.publishSoonLocked()
 	} else if p.cluster.inUse == p {
-		p.cluster.lb.wakeWaiting()
+		p.cluster.lb.repickLocked()
 	}
 }
 
-// present shows the current child's state and picker to picks. It reports
+// publishState shows the current child's state and picker to picks. It reports
 // whether the endpoints' states changed.
-func (g *group) present() (changed bool) {
-	c := g.current
-	state := connectivityOf(c.state.ConnectivityState)
-	if g.state == picker.TransientFailure && state == picker.Connecting && !g.flat {
-		state = g.state // T-LOC-1, as weighted_target has it
+func (g *group) publishState() (changed bool) {
+	c, was, selected := g.current, g.state, g.selected
+	g.state = connectivityOf(c.state.ConnectivityState)
+	if was == picker.TransientFailure && g.state == picker.Connecting && !g.flat {
+		g.state = was // T-LOC-1, as weighted_target has it
 	}
-	g.shown.Store(&shownPicker{Picker: c.state.Picker, child: c, idle: state == picker.Idle})
-	changed = g.state != state
-	g.state = state
+	g.childPicker.Store(&childPicker{Picker: c.state.Picker, child: c, idle: g.state == picker.Idle})
 	if g.kind == picker.PolicyPickFirst {
-		changed = g.presentFirst() || changed
+		g.publishSelected()
 	}
-	return changed
+	return g.state != was || g.selected != selected
 }
 
-// spread puts the group's endpoints into its state.
-func (g *group) spread() {
-	for _, l := range g.localities {
-		for _, e := range l.endpoints {
-			e.set(g.stateFor(e))
+// publishSelected follows gRPC's own pick_first, which connects to the endpoints in
+// order, by Happy Eyeballs (A61), and settles for one (A62). Its picker says
+// which; RPCs do not go through it.
+//
+// When the connection is lost pick_first is IDLE until an RPC has it start over.
+// One of several, each for a locality, does so at once: RPCs go to those that
+// are READY, and none would ask it to.
+func (g *group) publishSelected() {
+	g.selected = nil
+	switch g.state {
+	case picker.Ready:
+		res, err := g.current.state.Picker.Pick(balancer.PickInfo{})
+		if h, ok := res.SubConn.(*childSubConn); ok && err == nil && h.ready.Load() {
+			h.becomeOwn()
+			g.selected = h.endpoint.Load()
+			g.prio.clearCache()
+		} else {
+			g.state = picker.Connecting // its connection has moved away
+		}
+	case picker.TransientFailure:
+		if g.current.state.ConnectivityState == connectivity.TransientFailure {
+			_, err := g.current.state.Picker.Pick(balancer.PickInfo{})
+			g.prio.cluster.onConnectionError(g.prio.leaf, err)
+		}
+	case picker.Idle:
+		if !g.flat {
+			g.state = picker.Connecting
+			g.current.exitIdleLocked()
+		}
+	}
+}
+
+// propagateState puts the group's endpoints into its state.
+func (g *group) propagateState() {
+	for e := range g.endpoints {
+		if g.state == picker.Ready && g.selected != nil && g.selected != e {
+			e.setState(picker.Idle)
+		} else {
+			e.setState(g.state)
+		}
+	}
+}
+
+// onEjection has the children hear that outlier detection has ejected an endpoint,
+// or let it return (A50).
+func (g *group) onEjection(e *endpoint) {
+	for h := range g.subConns(e) {
+		h.onEjection()
+	}
+}
+
+// subConns visits the SubConns that the children have to an endpoint.
+func (g *group) subConns(e *endpoint) iter.Seq[*childSubConn] {
+	return func(yield func(*childSubConn) bool) {
+		for c := range g.children {
+			for h := range c.conns {
+				if h.endpoint.Load() == e && !yield(h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (g *group) children(yield func(*child) bool) {
+	for _, c := range []*child{g.current, g.next} {
+		if c != nil && !yield(c) {
+			return
 		}
 	}
 }
@@ -173,10 +249,8 @@ func (g *group) spread() {
 // close ends the group. Its connections are closed when its children have
 // ended.
 func (g *group) close() {
-	for _, c := range []*child{g.current, g.next} {
-		if c != nil {
-			c.close()
-		}
+	for c := range g.children {
+		c.closeLocked()
 	}
 }
 

@@ -25,8 +25,8 @@ func requestHash(ctx context.Context) (h uint64, ok bool) {
 	return h, ok
 }
 
-// env is what the channel's snapshots know of the channel and its RPCs.
-func (b *lb) env() picker.Env {
+// envLocked is what the channel's snapshots know of the channel and its RPCs.
+func (b *lb) envLocked() picker.Env {
 	return picker.Env{
 		Header:      metadata.ValueFromOutgoingContext,
 		RequestHash: requestHash,

@@ -4,13 +4,10 @@
 package integrate
 
 import (
-	"sync"
-
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 )
 
 // HTTPFilter is a kind of HTTP filter (A39) that [RegisterHTTPFilter] adds to
@@ -44,12 +41,6 @@ type HTTPFilter struct {
 	Intercept func(config, override any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor)
 }
 
-// filterTypes are the registered filters, by the names of their messages.
-var filterTypes = struct {
-	mu sync.RWMutex
-	m  map[string]*HTTPFilter
-}{m: map[string]*HTTPFilter{}}
-
 // RegisterHTTPFilter makes a filter known to all channels of the process. It is
 // to be called before channels are made, usually by an init function; resources
 // that were received before are not looked at again. A filter for the messages of
@@ -67,71 +58,5 @@ func RegisterHTTPFilter(f HTTPFilter) {
 	case (f.Override == "") != (f.ParseOverride == nil):
 		panic("xdslb: an HTTPFilter needs both or neither of Override and ParseOverride")
 	}
-	filterTypes.mu.Lock()
-	defer filterTypes.mu.Unlock()
-	filterTypes.m[f.Config] = &f
-	if f.Override != "" {
-		filterTypes.m[f.Override] = &f
-	}
-}
-
-func filterOf(message string) *HTTPFilter {
-	filterTypes.mu.RLock()
-	defer filterTypes.mu.RUnlock()
-	return filterTypes.m[message]
-}
-
-// filterType is what the XdsClient asks about filters.
-func filterType(message string) *resource.FilterType {
-	f := filterOf(message)
-	if f == nil {
-		return nil
-	}
-	return &resource.FilterType{Config: f.Config, Override: f.Override, ParseConfig: f.ParseConfig, ParseOverride: f.ParseOverride}
-}
-
-// interceptor is what one filter does to RPCs. A nil half lets them pass.
-type interceptor struct {
-	unary  grpc.UnaryClientInterceptor
-	stream grpc.StreamClientInterceptor
-	// session says that it is stateful session affinity, which picks take part in.
-	session bool
-}
-
-// interceptorFor returns what a filter instance does to the RPCs of a route and
-// one of its clusters, by the most specific override of the three levels. false
-// is nothing.
-func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
-	var override any
-	disabled := f.Disabled
-	for _, level := range []map[string]any{c.Overrides, r.Overrides, r.HostOverrides} {
-		o, found := level[f.Name].(resource.FilterOverride)
-		if !found || o.Type != "" && o.Type != f.Type {
-			continue // of another filter: only the listener knows which one the name stands for
-		}
-		override, disabled = o.Config, o.Disabled
-		break
-	}
-	if disabled {
-		return in, false
-	}
-	if registered := filterOf(f.Type); registered != nil {
-		in.unary, in.stream = registered.Intercept(f.Config, override)
-	} else {
-		switch cfg := configOr(f.Config, override).(type) {
-		case *resource.Fault:
-			in = injector(cfg)
-		case *resource.Session:
-			in = affinity(cfg, r)
-		}
-	}
-	return in, in.unary != nil || in.stream != nil
-}
-
-// configOr returns what replaces a configuration, or that.
-func configOr(config, override any) any {
-	if override != nil {
-		return override
-	}
-	return config
+	perrpc.RegisterHTTPFilter(perrpc.HTTPFilter(f))
 }

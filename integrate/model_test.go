@@ -4,130 +4,162 @@
 package integrate
 
 import (
-	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"testing"
-
-	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
-
-	"github.com/xdslb/xdslb/picker"
+	"testing/synctest"
+	"time"
 )
 
-// model is a slow picture of one cluster: which endpoints there are and what
-// became of their connections.
-type model struct {
-	prios []picker.Priority
-	state map[int]connectivity.State // by endpoint number; absent is never connected
+// The random model is histories of a balancer between a control plane and gRPC that
+// are both simulated. In this file is a history: how it runs, how it shrinks to what
+// goes wrong, how it is printed. The rest is in
+//
+//	modelplane_test.go     plane: the configuration, and how it changes at random
+//	modelplaces_test.go    where things are in the configuration that was sent last
+//	modelgrpc_test.go      modelChannel: gRPC's side, with SubConns that keep gRPC's rules
+//	modelpolicies_test.go  custom policies, good and bad
+//	modelrpc_test.go       modelRPC: an RPC from its first pick to its end
+//	modelloads_test.go     the servers that load is reported to, and what they should hear
+//	modelinside_test.go    all that the model knows of the inside of this package
+//	modeltrial_test.go     trial: a history under way, and all that can happen in it (ops)
+//	modelchecks_test.go    what holds after every step (trial.audit)
+//	modelstatus_test.go    what a channel says of itself
+//	modelsessions_test.go  what holds for RPCs of sessions
+//	modelend_test.go       the calm at the end, and what holds then (trial.converge, finish)
+//	modelordeals_test.go   what is tried in the calm: an ejection, a reconnection
+
+var (
+	modelSeed = flag.Uint64("model.seed", 1, "the first history of TestModel")
+	modelRuns = flag.Int("model.runs", 0, "how many histories TestModel runs; 0 is a few")
+	modelAll  = flag.Bool("model.all", false, "go on after a history that fails, and print a line for each")
+	modelSkip = flag.String("model.skip", "", "pass over what TestModel finds that matches this expression, for as long as it is known")
+	modelLog  = flag.Bool("model.v", false, "print every history of TestModel as it goes, not only those that fail")
+)
+
+// history is what happens in a trial: how it begins, and steps, each of which is
+// drawn from a number of its own, so that the others stay what they are if one is
+// left out.
+type history struct {
+	seed  uint64
+	steps []uint64
 }
 
-// may returns the endpoints that a pick may go to by A27 and A56, given that
-// no failover timer fires: those READY in the highest priority that has any,
-// as long as all higher ones have failed. wait says that RPCs wait.
-func (m *model) may() (ready map[string]bool, wait bool) {
-	for _, p := range m.prios {
-		ready = map[string]bool{}
-		pending := false
-		for _, l := range p.Localities {
-			for _, e := range l.Endpoints {
-				switch m.state[numberOf(e)] {
-				case connectivity.Ready:
-					ready[e.Addr.String()] = true
-				case connectivity.TransientFailure:
-				default:
-					pending = true
-				}
+const stepsPerHistory = 60
+
+func newHistory(seed uint64) history {
+	rng := rand.New(rand.NewPCG(27, seed))
+	h := history{seed: rng.Uint64()}
+	for range stepsPerHistory {
+		h.steps = append(h.steps, rng.Uint64())
+	}
+	return h
+}
+
+// run lives through the history in a bubble and returns what is wrong, and the
+// steps in words if they are asked for.
+func (h history) run(t *testing.T, verbose bool) (wrong string, log []string) {
+	synctest.Test(t, func(*testing.T) {
+		var tr *trial
+		defer func() {
+			switch r := recover().(type) {
+			case nil:
+			case finding:
+				wrong = string(r)
+			default:
+				wrong = fmt.Sprintf("panic: %v\n%s", r, debug.Stack())
 			}
+			if tr != nil {
+				log = tr.log
+				tr.stop()
+				pass(time.Minute) // for those who finish in their own time
+			}
+		}()
+		tr = newTrial(rand.New(rand.NewPCG(0, h.seed)), verbose)
+		tr.audit()
+		for _, s := range h.steps {
+			tr.step(s)
 		}
-		if len(ready) > 0 || pending {
-			return ready, len(ready) == 0
-		}
-	}
-	return nil, false
+		tr.converge()
+		tr.finish()
+	})
+	return wrong, log
 }
 
-func numberOf(e picker.Endpoint) int {
-	a := e.Addr.Addr().As4()
-	return int(a[1])<<16 | int(a[2])<<8 | int(a[3])
-}
-
-// TestRandomInterleavings drives the balancer through random SubConn states,
-// updates and picks, and checks every pick against the model. Failures are
-// sticky in the model as they are in the balancer.
-func TestRandomInterleavings(t *testing.T) {
-	runs, steps := 200, 200
-	if testing.Short() {
-		runs = 40
-	}
-	for run := range runs {
-		t.Run(fmt.Sprint(run), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(56, uint64(run)))
-			b, cc := newTestLB(t, Config{})
-			m := &model{state: map[int]connectivity.State{}}
-			update := func() {
-				m.prios = randomSplit(rng, rng.Perm(8)[:1+rng.IntN(7)])
-				b.Update(configOf(clusterOf("c", m.prios...)))
-				kept := map[int]connectivity.State{}
-				for _, p := range m.prios {
-					for _, l := range p.Localities {
-						for _, e := range l.Endpoints {
-							if s, ok := m.state[numberOf(e)]; ok {
-								kept[numberOf(e)] = s
-							}
-						}
-					}
-				}
-				m.state = kept
-			}
-			update()
-			for step := range steps {
-				switch rng.IntN(10) {
-				case 0:
-					update()
-				default:
-					n := rng.IntN(8)
-					if !cc.has(n) {
-						continue
-					}
-					s := []connectivity.State{ready, ready, idle, connecting, failure}[rng.IntN(5)]
-					cc.conn(t, n).to(s)
-					switch {
-					case s == idle || s == connecting:
-						if m.state[n] != failure {
-							m.state[n] = connecting
-						}
-					default:
-						m.state[n] = s
-					}
-				}
-				b.flush()
-				may, wait := m.may()
-				got, err := b.pick()
-				switch {
-				case err == nil && !may[got] && !m.readyBelow(got):
-					t.Fatalf("step %d: picked %s, may pick %v", step, got, may)
-				case errors.Is(err, balancer.ErrNoSubConnAvailable) && !wait:
-					t.Fatalf("step %d: the pick waits, may pick %v", step, may)
-				case err != nil && !errors.Is(err, balancer.ErrNoSubConnAvailable) && (wait || len(may) > 0):
-					t.Fatalf("step %d: the pick failed with %v, may pick %v, wait %v", step, err, may, wait)
-				}
-			}
-		})
-	}
-}
-
-// readyBelow reports whether the address is READY anywhere: while a higher
-// priority is still connecting, one that was in use and is READY serves on.
-func (m *model) readyBelow(addr string) bool {
-	for _, p := range m.prios {
-		for _, l := range p.Localities {
-			for _, e := range l.Endpoints {
-				if e.Addr.String() == addr {
-					return m.state[numberOf(e)] == ready
-				}
+// shrink leaves steps out as long as the history goes wrong in the same way
+// without them: halves first, then less and less, down to single ones.
+func (h history) shrink(t *testing.T, wrong string) history {
+	for size := len(h.steps) / 2; size > 0; size /= 2 {
+		for from := 0; from < len(h.steps); {
+			less := history{h.seed, slices.Delete(slices.Clone(h.steps), from, min(from+size, len(h.steps)))}
+			if again, _ := less.fail(t, wrong, false); again != "" {
+				h = less
+			} else {
+				from += size
 			}
 		}
 	}
-	return false
+	return h
+}
+
+// fail returns what run does if that is wrong in a certain way. It tries more than
+// once: picks draw at random, and goroutines of others' policies take turns as
+// they like.
+func (h history) fail(t *testing.T, way string, verbose bool) (wrong string, log []string) {
+	for range 5 {
+		if wrong, log := h.run(t, verbose); wrong != "" && sort(wrong) == sort(way) {
+			return wrong, log
+		}
+	}
+	return "", nil
+}
+
+// sort is what findings of the same kind have in common: all but the numbers and
+// the states of SubConns.
+func sort(wrong string) string { return details.ReplaceAllString(wrong, "") }
+
+var details = regexp.MustCompile(`(?s)\d|to [ab]|"[ab]\d?\.\d+"|\([A-Z].*?\)|map\[.*?\]|\n.*`)
+
+// TestModel is the random model of everything: see ops and plane.mutate for what
+// happens in it, and audit, converge and finish for what a balancer promises.
+//
+// A history that goes wrong is printed with its seed and the fewest steps that
+// still do it. If a goroutine of the balancer's panics, which ends the process, the
+// trace names the bubble: the k-th is of the history -model.seed + k - 1, and
+// -model.v prints its steps as they go.
+func TestModel(t *testing.T) {
+	runs := *modelRuns
+	if runs == 0 {
+		runs = 500
+		if testing.Short() {
+			runs = 100
+		}
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // the heap is small
+	for i := range runs {
+		seed := *modelSeed + uint64(i)
+		h := newHistory(seed)
+		if *modelLog {
+			fmt.Fprintf(os.Stderr, "history %d:\n", seed)
+		}
+		wrong, _ := h.run(t, false)
+		if wrong == "" {
+			continue
+		}
+		t.Errorf("history %d: %s", seed, wrong)
+		if *modelAll {
+			continue
+		}
+		h = h.shrink(t, wrong)
+		if wrong, log := h.fail(t, wrong, true); wrong != "" {
+			t.Fatalf("in %d steps: %s\n%s", len(h.steps), wrong, strings.Join(log, "\n"))
+		}
+		t.Fatal("it does not go wrong each time: picks draw at random")
+	}
 }

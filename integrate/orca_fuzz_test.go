@@ -43,9 +43,9 @@ func FuzzLoadReport(f *testing.F) {
 		list := strings.Split(names, ",")
 		var wanted atomic.Pointer[metricNames]
 		wanted.Store(newMetricNames(list))
-		s := &orcaSink{new(picker.Metrics), &wanted}
+		s := &orcaRecorder{new(picker.Metrics), &wanted}
 		for range 2 {
-			s.note(report)
+			s.onDone(report)
 		}
 		sums := s.metrics.Take()
 		if len(sums) > 3+len(report.GetNamedMetrics()) || len(sums) > 1000 {

@@ -29,9 +29,9 @@ func TestMetricNames(t *testing.T) {
 	for _, tt := range tests {
 		var wanted atomic.Pointer[metricNames]
 		wanted.Store(newMetricNames(tt.names))
-		s := &orcaSink{new(picker.Metrics), &wanted}
-		s.note(report)
-		s.note("not a report")
+		s := &orcaRecorder{new(picker.Metrics), &wanted}
+		s.onDone(report)
+		s.onDone("not a report")
 		if got := s.metrics.Take(); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%q: %v, want %v", tt.names, got, tt.want)
 		}

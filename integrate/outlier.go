@@ -32,17 +32,17 @@ func (l *leaf) detects() bool {
 	return o != nil && (o.SuccessRate != nil || o.FailurePercentage != nil) && l.cfg.Policy.Kind != picker.PolicyPickFirst
 }
 
-// detect follows a change of the configuration. Counts of priorities have to be
-// taken anew after it. b.mu is held.
-func (l *leaf) detect(b *lb) {
+// updateDetection follows a change of the configuration. Counts of priorities have to be
+// taken anew after it.
+func (l *leaf) updateDetection(b *lb) {
 	d := &l.detector
 	if !l.detects() {
 		if !d.began.IsZero() {
 			d.stop()
 			for e := range l.endpoints {
 				e.Ejected = false
-				e.tellEjection()
-				e.retap(func(t *taps) { t.host = nil })
+				e.loc.prio.onEjection(e)
+				e.updateObservers(func(t *observers) { t.host = nil })
 			}
 		}
 		return
@@ -50,7 +50,7 @@ func (l *leaf) detect(b *lb) {
 	if d.began.IsZero() {
 		d.began = time.Now()
 		for e := range l.endpoints {
-			l.tap(e)
+			l.addObservers(e)
 		}
 	}
 	if interval := max(l.cfg.Outlier.Interval, minInterval); interval != d.interval {
@@ -63,7 +63,7 @@ func (l *leaf) await(b *lb, interval time.Duration) {
 	d := &l.detector
 	halt(&d.timer)
 	d.interval = interval
-	b.after(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
+	b.afterLocked(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
 }
 
 func (d *detector) stop() {
@@ -78,18 +78,19 @@ func (l *leaf) sweep(b *lb) {
 	d.began = time.Now()
 	var hosts []*outlier.Host
 	for e := range l.endpoints {
-		hosts = append(hosts, e.taps.Load().host)
+		hosts = append(hosts, e.observers.Load().host)
 	}
-	outlier.Sweep(l.cfg.Outlier, hosts, b.now(), b.draw)
+	b.countOutliers(outlier.Sweep(l.cfg.Outlier, hosts, b.now(), b.draw))
 	for _, p := range l.priorities {
 		changed := false
 		for e := range p.endpoints {
-			if out := e.taps.Load().host.Ejected(); out != e.Ejected {
+			if out := e.observers.Load().host.Ejected(); out != e.Ejected {
 				changed = true
 				e.count(-1)
 				e.Ejected = out
 				e.count(+1)
-				e.tellEjection()
+				p.onEjection(e)
+				p.noteEjection(e)
 			}
 		}
 		if changed {
@@ -97,7 +98,16 @@ func (l *leaf) sweep(b *lb) {
 		}
 	}
 	l.await(b, d.interval)
-	b.publishSoon()
+	b.publishSoonLocked()
+}
+
+// noteEjection notes that an endpoint was ejected, or returned.
+func (p *priority) noteEjection(e *endpoint) {
+	ev := Event{Kind: EndpointReturned, Cluster: p.cluster.cfg.Name}
+	if e.Ejected {
+		ev.Kind = EndpointEjected
+	}
+	p.cluster.lb.noteLocked(ev, e)
 }
 
 // ejected returns how many endpoints are ejected: O(endpoints).
@@ -110,24 +120,12 @@ func (p *priority) ejected() (n int) {
 	return n
 }
 
-// endpoints visits the endpoints of all priorities.
-func (l *leaf) endpoints(yield func(*endpoint) bool) {
-	for _, p := range l.priorities {
-		for e := range p.endpoints {
-			if !yield(e) {
-				return
-			}
-		}
-	}
-}
-
-// endpoints visits the endpoints of all localities.
-func (p *priority) endpoints(yield func(*endpoint) bool) {
-	for _, l := range p.localities {
-		for _, e := range l.endpoints {
-			if !yield(e) {
-				return
-			}
+// onEjection tells the child policies, if they connect the endpoint, that it was
+// ejected, or returned.
+func (p *priority) onEjection(e *endpoint) {
+	for g := range p.liveGroups {
+		if g.covers(e.loc) {
+			g.onEjection(e)
 		}
 	}
 }

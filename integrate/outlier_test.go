@@ -6,12 +6,12 @@ package integrate
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"google.golang.org/grpc/balancer"
 
@@ -26,25 +26,6 @@ func detecting(c *picker.Cluster) *picker.Cluster {
 		FailurePercentage: &picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 10},
 	}
 	return c
-}
-
-// load makes n RPCs, of which those on the given endpoints fail.
-func (b *lb) load(t *testing.T, n int, failing ...int) {
-	t.Helper()
-	b.flush()
-	for range n {
-		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		info := balancer.DoneInfo{BytesReceived: true}
-		for _, f := range failing {
-			if res.SubConn.(*fakeConn).addr == addr(f).String() {
-				info.Err = errors.New("failed")
-			}
-		}
-		res.Done(info)
-	}
 }
 
 // TestEjection: an endpoint whose RPCs fail is ejected at the end of the interval,
@@ -211,7 +192,7 @@ func TestDetectionOff(t *testing.T) {
 				t.Errorf("%s: the endpoint that was ejected gets %d of 20 RPCs, want 10", name, counts[1])
 			}
 			for e := range b.clusters["c"].leaves[0].endpoints {
-				if e.taps.Load() != nil {
+				if e.observers.Load() != nil {
 					t.Errorf("%s: endpoints go on counting", name)
 				}
 			}
@@ -261,25 +242,6 @@ func TestEjectionSurvives(t *testing.T) {
 	})
 }
 
-// shares makes n RPCs and counts them by endpoint.
-func (b *lb) shares(t *testing.T, n int) map[int]int {
-	t.Helper()
-	b.flush()
-	byAddr := map[string]int{}
-	for range n {
-		a, err := b.pick()
-		if err != nil {
-			t.Fatal(err)
-		}
-		byAddr[a]++
-	}
-	counts := map[int]int{}
-	for i := range 100 {
-		counts[i] = byAddr[addr(i).String()]
-	}
-	return counts
-}
-
 // TestCounts: the counts of priorities, which are kept step by step, are what
 // counting anew yields, through random updates, states and ejections.
 func TestCounts(t *testing.T) {
@@ -302,8 +264,10 @@ func TestCounts(t *testing.T) {
 			case 1:
 				for _, l := range b.live() {
 					for e := range l.endpoints {
-						if t := e.taps.Load(); t != nil && rng.IntN(2) == 0 {
+						if t := e.observers.Load(); t != nil && rng.IntN(2) == 0 {
 							for range 10 {
+								l.breaker.Acquire(math.MaxUint32)
+								e.Begin()
 								e.done(balancer.DoneInfo{Err: errors.New("failed")})
 							}
 						}
@@ -337,18 +301,34 @@ func TestCounts(t *testing.T) {
 	})
 }
 
-// live returns the leaves of all clusters.
-func (b *lb) live() (leaves []*leaf) {
-	for _, c := range b.clusters {
-		leaves = append(leaves, c.leaves...)
-	}
-	return leaves
-}
-
-// TestEndpointSize keeps endpoints in their size class, which most of the memory
-// per endpoint follows from.
-func TestEndpointSize(t *testing.T) {
-	if size := unsafe.Sizeof(endpoint{}); size > 96 {
-		t.Errorf("an endpoint has %d bytes, want at most 96", size)
-	}
+// TestCustomEjection: a custom policy is told that an endpoint which outlier
+// detection ejects has failed (A50), and that it is READY when its time is over;
+// the connection stays.
+func TestCustomEjection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		built()
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(detecting(customOf(true, stubA, `{}`, prio(eps(1, 2, 3))))))
+		for n := 1; n <= 3; n++ {
+			b.to(cc.conn(t, n), ready)
+		}
+		b.flush()
+		b.load(t, 60, 1)
+		pass(11 * time.Second)
+		wantPick(t, b, 2, 3)
+		b.load(t, 60)
+		pass(20 * time.Second)
+		b.flush()
+		seen := map[string]bool{}
+		for range 6 {
+			a, err := b.pick()
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[a] = true
+		}
+		if len(seen) != 3 || cc.opened != 3 || cc.closed != 0 {
+			t.Errorf("picked %v, opened %d, closed %d; want all three, 3, 0", seen, cc.opened, cc.closed)
+		}
+	})
 }

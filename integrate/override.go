@@ -4,34 +4,31 @@
 package integrate
 
 import (
-	"math/rand/v2"
 	"net/netip"
-	"slices"
 
-	"google.golang.org/grpc/balancer"
-
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
-// hosts are a cluster's endpoints for RPCs of sessions (A55), as of one
+// overrideHosts are a cluster's endpoints for RPCs of sessions (A55), as of one
 // publication: those of the priority in use, by endpoint index. Targets without
 // sessions have none.
-type hosts struct {
-	list []host
+type overrideHosts struct {
+	list []overrideHost
 	// byAddr has the index of the endpoint with an address, if sessions may go to
 	// endpoints of its health.
 	byAddr map[netip.AddrPort]int32
 }
 
-type host struct {
+type overrideHost struct {
 	e     *endpoint
 	cfg   *picker.Endpoint
 	state picker.Connectivity
 }
 
 // findHosts returns the hosts of a priority: O(endpoints) after a change.
-func findHosts(p *priority) *hosts {
-	h := &hosts{byAddr: map[netip.AddrPort]int32{}}
+func findHosts(p *priority) *overrideHosts {
+	h := &overrideHosts{byAddr: map[netip.AddrPort]int32{}}
 	allowed := p.leaf.cfg.Override
 	for _, l := range p.localities {
 		for i, e := range l.endpoints {
@@ -40,7 +37,7 @@ func findHosts(p *priority) *hosts {
 				state = picker.TransientFailure // A50
 			}
 			index := int32(len(h.list))
-			h.list = append(h.list, host{e, cfg, state})
+			h.list = append(h.list, overrideHost{e, cfg, state})
 			if draining := cfg.Health == picker.Draining; draining && !allowed.Draining || !draining && allowed.NotHealthy {
 				continue
 			}
@@ -55,9 +52,9 @@ func findHosts(p *priority) *hosts {
 	return h
 }
 
-// keepsSessions says whether RPCs may belong to sessions. Targets whose RPCs do not
-// do nothing for it.
-func (b *lb) keepsSessions(on bool) {
+// setSessionsLocked says whether RPCs may belong to sessions. Other targets do nothing
+// for it.
+func (b *lb) setSessionsLocked(on bool) {
 	if on == b.sessions {
 		return
 	}
@@ -67,69 +64,47 @@ func (b *lb) keepsSessions(on bool) {
 	}
 }
 
-// pickForSession picks the endpoint that the RPC's session is with, if that is
-// READY, and waits if it is about to be; else any other. Either way it notes where
-// the RPC goes.
-func (p *stablePicker) pickForSession(info balancer.PickInfo, s *published, call *rpc) (balancer.PickResult, error) {
-	r := rand.Uint64()
-	route, cluster := call.place(s, info, r)
-	if cluster >= 0 {
-		if found := s.clusters[cluster].hosts; found != nil {
-			for _, addr := range call.session.hosts {
-				i, ok := found.byAddr[addr]
-				if !ok {
-					continue
-				}
-				switch found.list[i].state {
-				case picker.Ready:
-					res := s.snapshot.Admit(cluster, r)
-					res.Route = route
-					if res.Outcome == picker.Picked {
-						res.Index = i
-						found.list[i].e.Begin()
-						call.goes(s, res)
-						return s.result(res), nil
-					}
-					if res.Outcome == picker.Dropped || res.Outcome == picker.Overloaded {
-						return p.other(info, s, res, r)
-					}
-				case picker.Connecting:
-					return p.wait(info, s, nil)
-				case picker.Idle:
-					if sleepers := s.clusters[cluster].sleepers; sleepers != nil && found.list[i].cfg.Health != picker.Draining {
-						p.wake(sleepers[i])
-						return p.wait(info, s, nil)
-					}
-				}
-				break
-			}
+// pickForSession picks the endpoint that an RPC's session is with, if that is
+// READY, or has the RPC wait if the endpoint is about to be. Otherwise ok is false,
+// and the RPC may go to any endpoint.
+func (s *published) pickForSession(session *perrpc.Session, route, cluster int32, r uint64) (res picker.Result, ok bool) {
+	c := &s.clusters[cluster]
+	i, h := c.overrideHosts.find(session.Hosts)
+	if h == nil {
+		return res, false
+	}
+	switch h.state {
+	case picker.Ready:
+		res = s.Snapshot.Admit(cluster, r)
+		res.Route = route
+		switch res.Outcome {
+		case picker.Picked:
+			res.Index = i
+			h.e.Begin()
+			return res, true
+		case picker.Dropped, picker.Overloaded:
+			return res, true
+		}
+	case picker.Connecting:
+		return picker.Result{Outcome: picker.Queue, Route: route, Cluster: cluster}, true
+	case picker.Idle:
+		if c.connectable != nil && h.cfg.Health != picker.Draining {
+			return picker.Result{Outcome: picker.QueueConnect, Route: route, Cluster: cluster, Index: i}, true
 		}
 	}
-	res := call.pick(s, info, r)
-	result, err := p.other(info, s, res, r)
-	if err == nil && (res.Outcome == picker.Picked || res.Outcome == picker.PickedWake) {
-		call.goes(s, res)
-	}
-	return result, err
+	return res, false
 }
 
-// goes notes where the RPC goes.
-func (c *rpc) goes(s *published, res picker.Result) {
-	if h := s.clusters[res.Cluster].hosts; h != nil {
-		c.session.went.Store(&place{s.cfg.Clusters[res.Cluster].Name, h.list[res.Index].cfg})
+// find returns the first host that has one of the addresses, and its index, or
+// nil. A cluster without sessions has no hosts.
+func (h *overrideHosts) find(addrs []netip.AddrPort) (int32, *overrideHost) {
+	if h == nil {
+		return 0, nil
 	}
-}
-
-// hasSessions reports whether a route's RPCs may belong to sessions.
-func (p *plans) hasSessions() bool {
-	return p != nil && slices.ContainsFunc(p.routes, func(r *routePlans) bool {
-		if r == nil {
-			return false
+	for _, a := range addrs {
+		if i, ok := h.byAddr[a]; ok {
+			return i, &h.list[i]
 		}
-		found := r.all.session
-		for _, plan := range r.byCluster {
-			found = found || plan.session
-		}
-		return found
-	})
+	}
+	return 0, nil
 }

@@ -4,13 +4,13 @@
 package integrate
 
 import (
+	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -20,94 +20,153 @@ type stablePicker struct {
 	current atomic.Pointer[published]
 	// waiting says that an RPC was told to wait since gRPC last saw a new
 	// picker.
-	waiting atomic.Bool
-	wake    func(sleeper)
+	waiting        atomic.Bool
+	requestConnect func(*endpoint)
+	noRoute        atomic.Uint64 // RPCs that no route matched
 }
 
 // published is what a pick reads: the snapshot, and what its outcomes mean to
 // gRPC. It is immutable.
 type published struct {
-	snapshot *picker.Snapshot // nil while there is no configuration
-	cfg      *picker.Config
-	clusters []clusterView // parallel to cfg.Clusters
-	fatal    error         // why there is no configuration; nil before the first
-	plans    *plans        // what interceptors do; nil if that is nothing
-	rewrites bool          // a route rewrites authorities
+	perrpc.Table
+	clusters  []clusterView // parallel to Config.Clusters
+	routeErrs *routeErrors  // nil without a Config
+	rewrites  bool          // a route rewrites authorities
+	plain     bool          // what is picked is all there is to a pick: no authority, no labels
 }
 
-// routed returns the RPC if an interceptor chose its route. Targets without
-// such routes do not look.
-func (s *published) routed(info balancer.PickInfo) *rpc {
-	if s.plans == nil {
-		return nil
-	}
-	call, _ := info.Ctx.Value(rpcKey{}).(*rpc)
-	return call
+// pick is what a pick of an endpoint comes to.
+type pick struct {
+	sc   balancer.SubConn
+	done func(balancer.DoneInfo)
 }
 
-// Pick implements balancer.Picker.
+func (p *pick) result() balancer.PickResult { return balancer.PickResult{SubConn: p.sc, Done: p.done} }
+
+// table returns what interceptors go by.
+func (p *stablePicker) table() *perrpc.Table { return &p.current.Load().Table }
+
+// Pick implements balancer.Picker. It binds the RPC to a cluster, or finds that an
+// interceptor did, picks from the snapshot, and looks up what the outcome is in
+// gRPC's terms; it starts again only if a publication came in between.
 func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
-	s := p.current.Load()
-	if s.snapshot == nil {
-		return p.wait(info, s, s.fatal)
+	for {
+		s := p.current.Load()
+		if s.Snapshot == nil {
+			if err := p.wait(s, s.Err); err != errPickAgain {
+				return balancer.PickResult{}, err
+			}
+			continue
+		}
+		var r uint64
+		if s.Snapshot.NeedsRandom() {
+			r = rand.Uint64()
+		}
+		var call *perrpc.Call
+		if s.Plans != nil {
+			call = s.CallOf(info.Ctx, info.FullMethodName)
+		}
+		var res picker.Result
+		if call == nil {
+			res = s.Snapshot.Pick(info.Ctx, info.FullMethodName, r)
+			if res.Outcome == picker.Picked && s.plain {
+				return s.clusters[res.Cluster].picks[res.Index].result(), nil
+			}
+		} else {
+			res = s.pickBound(info, call, r)
+		}
+		result, err := p.lookUp(info, s, call, res, r)
+		if err != errPickAgain {
+			return result, err
+		}
 	}
-	var r uint64
-	if s.snapshot.NeedsRandom() {
-		r = rand.Uint64()
-	}
-	if call := s.routed(info); call != nil {
-		return p.pickFor(info, s, call, r)
-	}
-	res := s.snapshot.Pick(info.Ctx, info.FullMethodName, r)
-	if res.Outcome == picker.Picked && !s.rewrites {
-		return s.clusters[res.Cluster].picks[res.Index], nil
-	}
-	return p.other(info, s, res, r)
 }
 
-// pickFor picks for an RPC whose route was chosen by an interceptor.
-func (p *stablePicker) pickFor(info balancer.PickInfo, s *published, call *rpc, r uint64) (result balancer.PickResult, err error) {
-	if call.session != nil {
-		result, err = p.pickForSession(info, s, call)
-	} else {
-		result, err = p.other(info, s, call.pick(s, info, r), r)
+// errPickAgain says that a publication came while an RPC was to wait for one. It
+// never leaves Pick.
+var errPickAgain = errors.New("xdslb: pick again")
+
+// pickBound picks for an RPC whose route was chosen by an interceptor: the
+// endpoint of its session, if it has one, or any of its cluster.
+func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint64) picker.Result {
+	route, cluster, outcome := call.Bound(&s.Table, info.Ctx, info.FullMethodName)
+	if outcome != picker.Picked {
+		return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}
 	}
-	if err != nil {
-		call.refused(err)
+	if session := call.Session(); session != nil {
+		if res, ok := s.pickForSession(session, route, cluster, r); ok {
+			return res
+		}
+	}
+	return s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
+}
+
+// lookUp returns an outcome in gRPC's terms, and lets the RPC's Call know. A
+// status ends the RPC; any other error lets it wait if it is wait-for-ready.
+//
+//go:noinline
+func (p *stablePicker) lookUp(info balancer.PickInfo, s *published, call *perrpc.Call, res picker.Result, r uint64) (result balancer.PickResult, err error) {
+	switch c := s.clusterOf(res); res.Outcome {
+	case picker.Picked:
+		result = s.result(res)
+		c.label(info.Ctx, res.Index)
+	case picker.PickedConnect:
+		p.requestConnect(c.connectable[s.Snapshot.ConnectIndex(res, r)])
+		result = s.result(res)
+		c.label(info.Ctx, res.Index)
+	case picker.QueueConnect:
+		p.requestConnect(c.connectable[res.Index])
+		err = p.wait(s, nil)
+	case picker.Queue:
+		exitIdleAll(c.groups)
+		err = p.wait(s, nil)
+	case picker.Delegate:
+		result, err = p.delegate(info, s, res)
+	case picker.Failed:
+		result, err = p.pickFailed(info, s, res, r)
+	case picker.Dropped, picker.Overloaded:
+		err = c.refusal(res)
+	case picker.NotForwarding:
+		err = s.routeErrs.notForwardingErr(res.Route)
+	default:
+		p.noRoute.Add(1)
+		err = s.routeErrs.noRoute
+	}
+	if call != nil {
+		s.recordPick(call, res, err)
 	}
 	return result, err
 }
 
-// other turns an outcome that is more, or less, than an endpoint into gRPC's
-// terms. A status ends the RPC; any other error lets it wait if it is
-// wait-for-ready.
-//
-//go:noinline
-func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Result, r uint64) (balancer.PickResult, error) {
+// refusal returns the status of an RPC that is dropped or that the circuit breaker
+// refuses, or nil.
+func (c *clusterView) refusal(res picker.Result) error {
 	switch res.Outcome {
-	case picker.Picked:
-		return s.result(res), nil
-	case picker.PickedWake:
-		p.wake(s.clusters[res.Cluster].sleepers[s.snapshot.Asleep(res, r)])
-		return s.result(res), nil
-	case picker.Wake:
-		p.wake(s.clusters[res.Cluster].sleepers[res.Index])
-		return p.wait(info, s, nil)
-	case picker.Queue:
-		rouse(s.clusters[res.Cluster].groups)
-		return p.wait(info, s, nil)
-	case picker.Delegate:
-		return p.delegate(info, s, res)
-	case picker.Failed:
-		return p.failing(info, s, &s.clusters[res.Cluster])
 	case picker.Dropped:
-		return balancer.PickResult{}, s.clusters[res.Cluster].drops[res.Index]
+		return c.rejections.drops[res.Index]
 	case picker.Overloaded:
-		return balancer.PickResult{}, s.clusters[res.Cluster].refused
-	case picker.NotForwarding:
-		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "xds: the route that matches %q does not forward RPCs", info.FullMethodName)
-	default:
-		return balancer.PickResult{}, status.Errorf(codes.Unavailable, "xds: no matching route found for %q", info.FullMethodName)
+		return c.rejections.overload
+	}
+	return nil
+}
+
+// clusterOf returns the view of the outcome's cluster, or nil if it has none.
+func (s *published) clusterOf(res picker.Result) *clusterView {
+	if res.Cluster < 0 {
+		return nil
+	}
+	return &s.clusters[res.Cluster]
+}
+
+// recordPick tells an RPC's Call that a pick failed, or its session which endpoint
+// was picked.
+func (s *published) recordPick(call *perrpc.Call, res picker.Result, err error) {
+	switch {
+	case err != nil:
+		call.Failed(err)
+	case res.Outcome != picker.Picked && res.Outcome != picker.PickedConnect:
+	case call.Session() != nil && s.clusters[res.Cluster].overrideHosts != nil:
+		call.Session().Picked(s.Config.Clusters[res.Cluster].Name, s.clusters[res.Cluster].overrideHosts.list[res.Index].cfg)
 	}
 }
 
@@ -116,22 +175,23 @@ func (p *stablePicker) other(info balancer.PickInfo, s *published, res picker.Re
 func (s *published) result(res picker.Result) balancer.PickResult {
 	c := &s.clusters[res.Cluster]
 	if s.rewritten(res) {
-		return c.renamed[res.Index]
+		return c.authorityPicks[res.Index]
 	}
-	return c.picks[res.Index]
+	return c.picks[res.Index].result()
 }
 
-// wait lets an RPC wait for another snapshot, with the error that RPCs which
-// do not wait fail with, if any. The flag is raised before the snapshot is
-// looked at again: a publication that does not see the flag is one that this
-// pick sees.
-func (p *stablePicker) wait(info balancer.PickInfo, s *published, err error) (balancer.PickResult, error) {
+// wait returns the error that lets an RPC wait for another snapshot: err, with
+// which RPCs that do not wait fail, or that of an RPC that is queued in any case.
+// The flag is raised before the snapshot is looked at again: a publication that
+// does not see the flag is one that this pick sees, and errPickAgain says so.
+func (p *stablePicker) wait(s *published, err error) error {
 	p.waiting.Store(true)
-	if p.current.Load() != s {
-		return p.Pick(info)
+	switch {
+	case p.current.Load() != s:
+		return errPickAgain
+	case err != nil:
+		return err
+	default:
+		return balancer.ErrNoSubConnAvailable
 	}
-	if err == nil {
-		err = balancer.ErrNoSubConnAvailable
-	}
-	return balancer.PickResult{}, err
 }

@@ -4,46 +4,62 @@
 package integrate
 
 import (
+	"slices"
 	"time"
-
-	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/picker"
 )
 
-// priority is the live side of one picker.Priority of one leaf.
+// priority is the live side of one picker.Priority of one leaf. Its endpoints are
+// connected by the balancer, or by the child policies of its groups.
 //
-// Its life follows A56: it starts when every higher one has failed, has the
-// failover time to connect, and once a higher one is back it is deactivated:
-// its connections are kept for a while in case it is needed again.
+// The balancer's mutex guards all fields and methods.
 type priority struct {
 	cluster    *cluster
 	leaf       *leaf
 	index      int // within the leaf
 	cfg        *picker.Priority
 	localities []*locality
-	groups     []*group // by index of their first locality; nil unless children connect
+	groups     []*group // by index of their first locality, nil inside where there is none yet; nil unless children connect
+
+	phase       phase
+	phaseBefore phase       // that a retired priority goes back to: serving or failed
+	timer       *time.Timer // runs while trying, and while retired
+	deadline    int64       // when timer is due, as of lb.now
+	// needsConnect says that endpoints were added which were not asked to connect.
+	needsConnect bool
 
 	counts [4]int // endpoints by picker.Connectivity, without the drained ones
-	// next is where the search for an endpoint to wake goes on.
-	next int
-	// started says that the endpoints were asked to connect, and have not
-	// been released since.
-	started bool
-	// incomplete says that endpoints were added which have not been.
-	incomplete bool
-	// connected says that the priority was READY more recently than it was
-	// in TRANSIENT_FAILURE: if it leaves READY it gets the failover time anew.
-	connected bool
-	failover  *time.Timer // runs while the priority may still connect in time
-	retire    *time.Timer // runs while it is deactivated
+	next   int    // where the search for an endpoint to connect goes on
 
-	// results is what a pick of each endpoint returns, localities
+	// picks is what a pick of each endpoint returns, localities
 	// concatenated; nil after a change. It is immutable once published.
-	results  []balancer.PickResult
-	sleepers []sleeper              // parallel to results if the priority is lazy
-	state    []picker.LocalityState // for Build; nil after a change
+	picks       []pick
+	connectable []*endpoint            // parallel to picks if the endpoints connect on demand
+	state       []picker.LocalityState // for Build; nil after a change
 }
+
+// phase is where a priority is in its life (A56):
+//
+//	dormant ──activate──► trying ──READY, IDLE──► serving
+//	                        │ ▲                    │   ▲
+//	          failure, or   │ └────CONNECTING──────┤   │ READY, IDLE
+//	          out of time   ▼                      │   │
+//	                      failed ◄─────failure─────┘   │
+//	                        └──────────────────────────┘
+//
+// A higher priority that serves retires this one, whatever it is in. It keeps its
+// connections, and resumes when it is activated again, or is dormant after
+// Config.RetireAfter.
+type phase uint8
+
+const (
+	dormant phase = iota // no endpoint was asked to connect
+	trying               // it has the failover time to connect
+	serving              // READY or IDLE: it gets RPCs
+	failed               // it has failed since it last served, or not connected in time
+	retired              // it is not needed, and keeps its connections for a while
+)
 
 // locality is the live side of one picker.Locality.
 type locality struct {
@@ -51,20 +67,33 @@ type locality struct {
 	id        picker.LocalityID
 	cfg       []picker.Endpoint
 	load      *picker.Load
-	taps      *taps       // of the endpoints, to begin with
-	counted   bool        // the endpoints count the RPCs they have in flight
-	endpoints []*endpoint // parallel to cfg
+	observers *observers // of the endpoints, to begin with
+	counted   bool       // the endpoints count the RPCs they have in flight
+	binding   *picker.Binding
+	endpoints endpoints // parallel to cfg
+}
+
+// endpoints implements picker.EndpointStates.
+type endpoints []*endpoint
+
+func (es endpoints) Len() int                          { return len(es) }
+func (es endpoints) State(i int) *picker.EndpointState { return &es[i].EndpointState }
+
+// usable reports whether an endpoint of the locality is not draining.
+func (l *locality) usable() bool {
+	return slices.ContainsFunc(l.endpoints, func(e *endpoint) bool { return !e.Draining })
 }
 
 // connectivity aggregates the states of the priority's endpoints: as
 // weighted_target over round_robin would, or by the rules of ring_hash
-// (T-RING-7). Only a lazy one, or one of custom children, is ever IDLE.
+// (T-RING-7). Only one that connects on demand, or one of custom children, is ever
+// IDLE.
 func (p *priority) connectivity() picker.Connectivity {
 	if p.delegates() {
 		return p.groupState()
 	}
-	if p.lazy() {
-		state, _ := p.ringState()
+	if p.onDemand() {
+		state, _ := p.onDemandState()
 		return state
 	}
 	switch {
@@ -77,140 +106,166 @@ func (p *priority) connectivity() picker.Connectivity {
 	}
 }
 
-// serves reports whether a priority in a state gets RPCs: one that is IDLE does,
+// takesRPCs reports whether a priority in a state gets RPCs: one that is IDLE does,
 // since that is what connects it.
-func serves(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
+func takesRPCs(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
 
-// activate makes sure that all endpoints were asked to connect, if they are not
-// to wait for RPCs or in the hands of children. The first time it gives them the
-// failover time; a deactivated priority is just kept, and has it if it is connecting.
+// activate makes the priority one that may be used: it starts to connect, or comes
+// back from retirement. Endpoints that were not asked to connect are, if they are
+// not to wait for RPCs.
 func (p *priority) activate() {
-	if p.retire != nil {
-		p.keep()
+	switch p.phase {
+	case dormant:
+		p.needsConnect = true
+		p.enter(trying)
+	case retired:
+		p.enter(p.phaseBefore)
 		p.observe()
 	}
-	if !p.started {
-		p.started, p.incomplete = true, true
-		p.startFailover()
+	if p.needsConnect {
+		p.connectEndpoints()
+		p.observe() // without endpoints it has failed already
 	}
-	if !p.incomplete {
-		return
-	}
-	if p.tend(); !p.lazy() && !p.delegates() {
+}
+
+// connectEndpoints asks all endpoints to connect that are not to wait for RPCs, or
+// has child policies do so.
+func (p *priority) connectEndpoints() {
+	p.needsConnect = false
+	if p.delegates() {
+		p.syncGroups()
+	} else if !p.onDemand() {
 		for _, l := range p.localities {
 			for i, e := range l.endpoints {
 				e.connect(p.cluster.lb, &l.cfg[i])
 			}
 		}
 	}
-	p.incomplete = false
-	p.forget()
-	p.observe() // without endpoints it has failed already
+	p.clearCache()
 }
 
-// inherit settles the priority after an update: endpoints may have come with
-// their connections, gone, or be new.
-func (p *priority) inherit() {
-	if !p.started && p.linked() {
+// afterUpdate settles the priority after an update: endpoints may have come with
+// their connections, gone, or be new, and the policy may be another.
+func (p *priority) afterUpdate() {
+	if p.phase == dormant && p.hasConn() {
 		// Connections that moved here are kept like those of a priority that
 		// was in use before.
-		p.started, p.connected = true, true
-		p.deactivate()
+		p.enter(serving)
+		p.retire()
 	}
-	p.tend()
-	if p.started && p.retire == nil {
-		p.activate()
+	switch {
+	case !p.delegates():
+		p.closeGroups()
+		if p.needsConnect && p.active() {
+			p.connectEndpoints()
+		}
+	case p.phase != dormant:
+		p.needsConnect = false
+		p.syncGroups()
 	}
 	p.observe()
 }
 
-// linked reports whether an endpoint has a connection: O(endpoints).
-func (p *priority) linked() bool {
-	for _, l := range p.localities {
-		for _, e := range l.endpoints {
-			if e.linked() {
-				return true
-			}
+// active reports whether the priority is in use, or was tried.
+func (p *priority) active() bool { return p.phase != dormant && p.phase != retired }
+
+// hasConn reports whether an endpoint has a connection: O(endpoints).
+func (p *priority) hasConn() bool {
+	for e := range p.endpoints {
+		if e.conn != nil {
+			return true
 		}
 	}
 	return false
 }
 
-// keep cancels the retirement of a deactivated priority.
-func (p *priority) keep() {
-	if p.retire != nil {
-		p.retire.Stop()
-		p.retire = nil
+// enter moves the priority to a phase, and starts the timer of that.
+func (p *priority) enter(to phase) {
+	halt(&p.timer)
+	p.phase = to
+	b := p.cluster.lb
+	switch to {
+	case trying:
+		p.deadline = b.now() + int64(b.opts.FailoverTimeout)
+		b.afterLocked(b.opts.FailoverTimeout, &p.timer, func() {
+			p.phase = failed
+			p.cluster.choose()
+			b.publishSoonLocked()
+		})
+	case retired:
+		p.deadline = b.now() + int64(b.opts.RetireAfter)
+		b.afterLocked(b.opts.RetireAfter, &p.timer, func() {
+			p.stop()
+			p.cluster.choose()
+			b.publishSoonLocked()
+		})
 	}
 }
 
-// deactivate starts the time after which the connections of a priority that
-// is not needed any more are closed (A56).
-func (p *priority) deactivate() {
-	p.stopFailover()
-	if !p.started || p.retire != nil {
+// retire starts the time after which the connections of a priority that is not
+// needed any more are closed (A56).
+func (p *priority) retire() {
+	if !p.active() {
 		return
 	}
-	p.after(p.cluster.lb.opts.RetireAfter, &p.retire, p.stop)
+	p.phaseBefore = failed
+	if p.phase == serving {
+		p.phaseBefore = serving
+	}
+	p.enter(retired)
 }
 
-// after starts a timer in slot, publishing what comes of f: see lb.after.
-func (p *priority) after(d time.Duration, slot **time.Timer, f func()) {
-	b := p.cluster.lb
-	b.after(d, slot, func() { f(); b.publishSoon() })
-}
-
-// stop closes the connections.
+// stop shuts the connections down.
 func (p *priority) stop() {
-	p.keep()
-	p.stopFailover()
-	p.started, p.connected = false, false
-	p.dismiss()
-	for _, l := range p.localities {
-		for _, e := range l.endpoints {
-			e.release(p.cluster.lb)
-		}
+	p.enter(dormant)
+	for g := range p.liveGroups {
+		g.close()
+	}
+	p.groups = nil
+	for e := range p.endpoints {
+		e.disconnect(p.cluster.lb)
 	}
 	p.recount()
-	p.touch()
+	p.invalidate()
 }
 
-func (p *priority) startFailover() {
-	p.after(p.cluster.lb.opts.FailoverTimeout, &p.failover, p.cluster.choose)
-}
-
-func (p *priority) stopFailover() {
-	if p.failover != nil {
-		p.failover.Stop()
-		p.failover = nil
-	}
-}
-
-// observe runs the failover timer after a change of the endpoints' states
-// (T-PRIO-1): READY, IDLE and TRANSIENT_FAILURE end it, and leaving the first two
-// starts it anew.
+// observe follows a change of the endpoints' states (T-PRIO-1): READY, IDLE and
+// TRANSIENT_FAILURE end the failover time, and a priority that served and is
+// connecting gets it anew.
 func (p *priority) observe() {
-	if !p.started {
+	if p.phase == dormant {
 		return
 	}
-	if p.lazy() && p.retire == nil {
-		if _, wake := p.ringState(); wake {
-			p.rouse()
+	if p.onDemand() && p.active() {
+		if _, wake := p.onDemandState(); wake {
+			p.connectOneIdle()
 		}
 	}
-	switch p.connectivity() {
-	case picker.Ready, picker.Idle:
-		p.connected = true
-		p.stopFailover()
-	case picker.TransientFailure:
-		p.connected = false
-		p.stopFailover()
-	default:
-		if p.connected && p.failover == nil && p.retire == nil {
-			p.connected = false
-			p.startFailover()
-		}
+	next := p.phase
+	if next == retired {
+		next = p.phaseBefore
 	}
+	switch s := p.connectivity(); {
+	case takesRPCs(s):
+		next = serving
+	case s == picker.TransientFailure:
+		next = failed
+	case next == serving && p.phase != retired:
+		next = trying
+	}
+	switch {
+	case p.phase == retired:
+		p.phaseBefore = next
+	case p.phase != next:
+		p.enter(next)
+	}
+}
+
+// close ends a priority that is in no configuration any more; its endpoints are
+// left, with connections of the balancer's own.
+func (p *priority) close() {
+	p.closeGroups()
+	p.enter(dormant)
 }
 
 // recount counts the endpoints from scratch: O(endpoints).
@@ -221,38 +276,191 @@ func (p *priority) recount() {
 	}
 }
 
-// touch notes that the set of endpoints changed.
-func (p *priority) touch() {
-	p.incomplete = true
-	p.forget()
+// invalidate notes that the set of endpoints changed.
+func (p *priority) invalidate() {
+	p.needsConnect = true
+	p.clearCache()
 }
 
-// forget drops what was derived from the endpoints and their connections.
-func (p *priority) forget() {
-	p.results, p.sleepers, p.state = nil, nil, nil
+// clearCache drops what was built from the endpoints and their connections.
+func (p *priority) clearCache() {
+	p.picks, p.connectable, p.state = nil, nil, nil
 }
 
-// derive computes results and state if they were dropped: O(endpoints).
-func (p *priority) derive() {
+// buildCache computes picks and state if they were dropped: O(endpoints).
+func (p *priority) buildCache() {
 	if p.state != nil {
 		return
 	}
 	n := p.size()
-	if p.lazy() {
-		p.sleepers = make([]sleeper, 0, n)
+	if p.onDemand() {
+		p.connectable = make([]*endpoint, 0, n)
 	}
-	p.results = make([]balancer.PickResult, 0, n)
-	states := make([]*picker.EndpointState, 0, n)
+	p.picks = make([]pick, 0, n)
 	p.state = make([]picker.LocalityState, 0, len(p.localities))
 	for _, l := range p.localities {
-		from := len(states)
-		for i, e := range l.endpoints {
-			p.results = append(p.results, balancer.PickResult{SubConn: e.conn, Done: e.done})
-			states = append(states, &e.EndpointState)
-			if p.sleepers != nil {
-				p.sleepers = append(p.sleepers, sleeper{e, &l.cfg[i]})
+		for _, e := range l.endpoints {
+			p.picks = append(p.picks, pick{e.conn.subConn(), e.done})
+			if p.connectable != nil {
+				p.connectable = append(p.connectable, e)
 			}
 		}
-		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: states[from:len(states):len(states)]})
+		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: l.endpoints})
 	}
+}
+
+// endpoints visits the endpoints of all localities.
+func (p *priority) endpoints(yield func(*endpoint) bool) {
+	for _, l := range p.localities {
+		for _, e := range l.endpoints {
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// size is how many endpoints the priority has.
+func (p *priority) size() int {
+	n := 0
+	for _, l := range p.localities {
+		n += len(l.endpoints)
+	}
+	return n
+}
+
+// delegates reports whether the priority's endpoints are connected by child
+// policies: see group.
+func (p *priority) delegates() bool {
+	k := p.leaf.cfg.Policy.Kind
+	return k == picker.PolicyCustom || k == picker.PolicyPickFirst
+}
+
+// syncGroups brings the priority's groups in line with its configuration:
+// O(endpoints) of the groups that changed.
+func (p *priority) syncGroups() {
+	olds := p.groups
+	p.groups = make([]*group, len(p.localities))
+	if p.leaf.cfg.Policy.Flat && len(p.localities) > 0 {
+		p.syncGroup(olds, 0, p.localities)
+	} else {
+		for i := range p.localities {
+			p.syncGroup(olds, i, p.localities[i:i+1])
+		}
+	}
+	for _, g := range olds {
+		if g != nil {
+			p.handBack(g)
+		}
+	}
+	for g := range p.liveGroups {
+		g.update()
+		g.propagateState()
+	}
+	p.recount()
+	p.clearCache()
+	p.cluster.dirty = true
+}
+
+// syncGroup fills in the group of some localities: that of before, which it takes
+// out of olds, or a new one. There is none if all endpoints are draining, or, yet, if
+// the priority is retired.
+func (p *priority) syncGroup(olds []*group, first int, members []*locality) {
+	key := groupKey{kind: p.leaf.cfg.Policy.Kind, flat: p.leaf.cfg.Policy.Flat, breaker: p.leaf.breaker, load: p.leaf.load}
+	if !key.flat {
+		key.locality = members[0].id
+	}
+	var g *group
+	if slices.ContainsFunc(members, (*locality).usable) {
+		if i := slices.IndexFunc(olds, func(g *group) bool { return g != nil && g.groupKey == key }); i >= 0 {
+			g, olds[i] = olds[i], nil
+		} else if p.phase == retired {
+			p.needsConnect = true
+		} else {
+			g = &group{groupKey: key, prio: p, state: picker.Connecting}
+		}
+	}
+	for _, l := range members {
+		for _, e := range l.endpoints {
+			if c := e.conn; c != nil && c.child == nil && (c.multiAddress() || e.Draining) {
+				c.shutdown() // the child is to choose among the addresses
+			}
+			if g == nil {
+				e.setState(picker.Connecting)
+			}
+		}
+	}
+	if g != nil {
+		g.first, g.localities = first, slices.Clone(members)
+		p.groups[first] = g
+	}
+}
+
+// liveGroups visits the groups that there are.
+func (p *priority) liveGroups(yield func(*group) bool) {
+	for _, g := range p.groups {
+		if g != nil && !yield(g) {
+			return
+		}
+	}
+}
+
+// closeGroups ends the groups of a priority whose policy the snapshot has itself,
+// and goes on with their connections.
+func (p *priority) closeGroups() {
+	if p.groups == nil {
+		return
+	}
+	olds := p.groups
+	p.groups = nil
+	for _, g := range olds {
+		if g != nil {
+			p.handBack(g)
+		}
+	}
+	for e := range p.endpoints {
+		e.resume(p.cluster.lb)
+	}
+	p.invalidate()
+	p.recount()
+}
+
+// handBack ends a group, and makes the endpoints' own connections the balancer's.
+// Those of endpoints with several addresses end with the group: they are not what
+// the balancer would make.
+func (p *priority) handBack(g *group) {
+	g.close()
+	for _, l := range p.localities {
+		for i, e := range l.endpoints {
+			c := e.conn
+			if c == nil || c.child == nil || c.child.child.group != g {
+				continue
+			}
+			if multiAddressed(&l.cfg[i]) {
+				e.conn = nil
+			} else {
+				c.surrender()
+			}
+		}
+	}
+}
+
+// groupState aggregates the groups' states as weighted_target does. A group that is
+// still to be made is connecting.
+func (p *priority) groupState() picker.Connectivity {
+	var has [4]bool
+	for i, l := range p.localities {
+		switch {
+		case i < len(p.groups) && p.groups[i] != nil:
+			has[p.groups[i].state] = true
+		case l.usable() && !(p.leaf.cfg.Policy.Flat && len(p.groups) > 0 && p.groups[0] != nil):
+			has[picker.Connecting] = true
+		}
+	}
+	for _, s := range []picker.Connectivity{picker.Ready, picker.Connecting, picker.Idle} {
+		if has[s] {
+			return s
+		}
+	}
+	return picker.TransientFailure
 }

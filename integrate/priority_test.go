@@ -26,7 +26,7 @@ const (
 
 // wantPick checks that picks go to one of the endpoints, or queue if none is
 // given.
-func wantPick(t *testing.T, b *lb, numbers ...int) {
+func wantPick(t *testing.T, b *testLB, numbers ...int) {
 	t.Helper()
 	b.flush()
 	for range 20 {

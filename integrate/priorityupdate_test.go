@@ -110,7 +110,7 @@ func TestPriorityChosenOnce(t *testing.T) {
 
 // wantFailover fails the test unless an endpoint is connected to after the failover
 // time, and not before.
-func wantFailover(t *testing.T, b *lb, cc *fakeCC, n int) {
+func wantFailover(t *testing.T, b *testLB, cc *fakeCC, n int) {
 	t.Helper()
 	if cc.has(n) {
 		t.Fatalf("endpoint %d is connected to at once", n)

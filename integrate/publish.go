@@ -5,11 +5,14 @@ package integrate
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -22,77 +25,75 @@ const (
 	maxPublishPause = 15 * time.Millisecond
 )
 
-// publishSoon publishes at once if that is due, or if a cluster can be picked
-// from that could not be before; else when the time has come. b.mu is held.
-func (b *lb) publishSoon() {
+// publishSoonLocked publishes at once if that is due, or urgent; else when the time has
+// come.
+func (b *lb) publishSoonLocked() {
 	if !b.urgent {
 		if b.pending != nil {
 			return
 		}
 		if wait := time.Until(b.nextPublish); wait > 0 {
-			b.pending = time.AfterFunc(wait, func() {
-				b.lock()
-				defer b.unlock()
-				if !b.closed {
-					b.publish()
-				}
-			})
+			b.afterLocked(wait, &b.pending, b.publishLocked)
 			return
 		}
 	}
-	b.publish()
+	b.publishLocked()
 }
 
-// publish makes all changes visible to picks: one snapshot, one store. b.mu is
-// held.
-func (b *lb) publish() {
-	if b.pending != nil {
-		b.pending.Stop()
-		b.pending = nil
-	}
+// publishLocked makes all changes visible to picks: one snapshot, one store.
+func (b *lb) publishLocked() {
+	halt(&b.pending)
 	b.urgent = false
 	begin := time.Now()
 	defer func() {
 		end := time.Now()
-		b.nextPublish = end.Add(min(max(8*end.Sub(begin), publishPause), maxPublishPause))
+		b.publishTime = end.Sub(begin)
+		b.measurePublication(end)
+		b.nextPublish = end.Add(min(max(8*b.publishTime, publishPause), maxPublishPause))
 	}()
 	prev := b.picker.current.Load()
-	next, helps := b.render(prev)
+	next, helps := b.renderLocked(prev)
 	b.picker.current.Store(next)
-	if b.src != nil && b.src.link.picker.Load() == nil && (next.snapshot != nil || next.fatal != nil) {
+	b.notifyPublicationLocked()
+	if b.src != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !b.src.link.Published()) {
 		// The first RPCs find their method configs in place.
-		b.later = append(b.later, func() { b.src.link.attach(&b.picker) })
+		b.callbacks = append(b.callbacks, func() { b.src.link.Publish(b.picker.table) })
 	}
-	b.closeDoomed()
+	b.shutdownPendingLocked()
 
-	state := b.connectivity()
+	state := b.connectivityLocked()
 	// RPCs wait inside gRPC for a new picker in two cases: a pick told them
 	// to, or the connection they were given went away in between. The picker
 	// is the same object for ever; announcing it again wakes them.
-	waiting := b.stranded
+	waiting := b.lostReady
+	b.lostReady = false
 	if helps && b.picker.waiting.Swap(false) {
 		waiting = true
 	}
 	if waiting || state != b.announced {
-		b.announce(state)
+		b.updateStateLocked(state)
 	}
 }
 
-func (b *lb) announce(state connectivity.State) {
-	b.announced, b.stranded = state, false
+func (b *lb) updateStateLocked(state connectivity.State) {
+	b.announced = state
 	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &b.picker})
 }
 
-// render builds what picks read. It reports whether anything changed that can
+// renderLocked builds what picks read. It reports whether anything changed that can
 // help an RPC that waits: another configuration, a cluster that became READY or
 // failed, or another endpoint of one whose RPCs wait for a certain one.
-func (b *lb) render(prev *published) (next *published, helps bool) {
-	next = &published{fatal: b.fatal}
+func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
+	next = &published{Table: perrpc.Table{Err: b.fatal}}
+	if b.src != nil {
+		next.Link = b.src.link
+	}
 	if b.cfg == nil {
 		return next, b.fatal != nil
 	}
-	helps = prev.cfg != b.cfg
-	next.cfg, next.plans, next.rewrites = b.cfg, b.plans, b.rewrites
+	helps = prev.Config != b.cfg
+	next.Config, next.Plans, next.rewrites, next.routeErrs = b.cfg, b.plans, b.rewrites, b.routeErrorsLocked()
+	next.plain = !b.rewrites && metric.UpdateLabels == nil
 	next.clusters = make([]clusterView, len(b.cfg.Clusters))
 	states := make([]picker.ClusterState, len(b.cfg.Clusters))
 	served := *b.cfg
@@ -100,35 +101,35 @@ func (b *lb) render(prev *published) (next *published, helps bool) {
 	for i, cc := range b.cfg.Clusters {
 		c := b.clusters[cc.Name]
 		status := c.status()
-		helps = helps || c.dirty && (status == picker.TransientFailure || c.choosy() || b.sessions || status == picker.Ready && !c.serving)
+		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || b.sessions || status == picker.Ready && !c.serving)
 		c.refresh()
-		c.serving = serves(status)
-		next.clusters[i], states[i], served.Clusters[i] = c.view, c.state, c.served
+		c.notePublished()
+		next.clusters[i], states[i], served.Clusters[i] = c.view, c.state, c.effective
 	}
-	snapshot, err := picker.Build(prev.snapshot, &served, states, b.env())
+	snapshot, err := picker.Build(prev.Snapshot, &served, states, b.envLocked())
 	if err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.
-		logger.Errorf("xdslb: keeping the previous configuration: %v", err)
-		if prev.snapshot != nil {
+		b.logLocked(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
+		if prev.Snapshot != nil {
 			return prev, false
 		}
-		return &published{fatal: plainError(fmt.Sprintf("xds: %v", err))}, true
+		return &published{Table: perrpc.Table{Err: b.plainLocked("", fmt.Sprintf("xds: %v", err), b.infoLocked(ReasonTarget))}}, true
 	}
-	next.snapshot = snapshot
+	next.Snapshot = snapshot
 	for i, cc := range b.cfg.Clusters {
 		if err := snapshot.ClusterErr(i); err != nil {
-			next.clusters[i].failed = plainError(fmt.Sprintf("xds: cluster %q: %v", cc.Name, err))
+			next.clusters[i].failed = b.plainLocked(cc.Name, fmt.Sprintf("xds: cluster %q: %v", cc.Name, err), b.infoLocked(ReasonCluster, "cluster", cc.Name))
 		}
 		c := b.clusters[cc.Name]
-		c.paceWeights()
-		c.paceWarming(snapshot.Warming(i))
+		c.scheduleWeights()
+		c.scheduleSlowStart(snapshot.InSlowStart(i))
 	}
 	return next, helps
 }
 
-// connectivity is the channel's state: that of its best cluster (A31).
-func (b *lb) connectivity() connectivity.State {
+// connectivityLocked is the channel's state: that of its best cluster (A31).
+func (b *lb) connectivityLocked() connectivity.State {
 	if b.fatal != nil {
 		return connectivity.TransientFailure
 	}

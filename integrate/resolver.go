@@ -4,20 +4,21 @@
 package integrate
 
 import (
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
-
-var logger = grpclog.Component("xdslb")
 
 // init registers what gRPC finds by name. The stock xDS package registers the
 // scheme "xds" too and the last one wins, which is why NewClient and
@@ -51,10 +52,13 @@ func (b *resolverBuilder) Scheme() string { return b.scheme }
 // through gRPC (D7).
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	boot := b.bootstrap
-	if boot == nil {
+	if boot == nil { // registered by init
+		if b.scheme == "xdslb" && customBuilders.Load() {
+			noteSchemes(b.opts.Logger)
+		}
 		var err error
 		if boot, err = b.opts.bootstrap(); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w (target %q has no integrate.Config: make the channel with integrate.DialOptions)", err, target.URL.String())
 		}
 	}
 	listener, err := boot.ListenerName(target.URL.Host, target.Endpoint())
@@ -67,21 +71,41 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		bootstrap: boot,
 		client: xds.Acquire(boot, xds.Options{
 			DialOptions:     b.opts.ControlPlaneDialOptions,
-			Filter:          filterType,
+			Filter:          perrpc.FilterType,
 			Policies:        b.opts.Policies,
 			DropDeleted:     !b.opts.KeepDeleted,
 			Linger:          b.opts.Linger,
 			ResourceTimeout: b.opts.ResourceTimeout,
+			ReconnectSpread: b.opts.ReconnectSpread,
+			MaxTableSize:    b.opts.MaxTableSize,
+			MaxHashBytes:    b.opts.MaxHashBytes,
+			Logger:          b.opts.Logger,
 		}),
 		listener:  listener,
 		authority: opts.Authority,
+		node:      boot.Node().GetId(),
+		started:   make(chan struct{}),
 	}
-	r.link = newLink(r.tell, b.intercepted)
+	r.link = perrpc.NewLink(perrpc.LinkOptions{
+		Target: target.URL.String(), Update: r.updateServiceConfig, Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
+	})
 	if r.authority == "" {
 		r.authority = target.Endpoint()
 	}
+	r.link.Register() // whoever finds it may use all of r
 	r.configure(nil)
 	return r, nil
+}
+
+var schemesNoted atomic.Bool
+
+// noteSchemes logs once that a builder does not serve scheme xdslb.
+func noteSchemes(logger *slog.Logger) {
+	if schemesNoted.Swap(true) {
+		return
+	}
+	perrpc.LoggerOr(logger).Warn("xdslb: a channel of scheme xdslb uses the bootstrap of the environment and the zero Config, and the program has called integrate.NewBuilder: " +
+		"its builder serves scheme xds only. Use integrate.DialOptions, which serve both, or targets of scheme xds.")
 }
 
 // xdsResolver is a channel's membership in the XdsClient, and the source of
@@ -93,39 +117,43 @@ type xdsResolver struct {
 	client    *xds.Client
 	listener  string
 	authority string
-	link      *link
+	node      string // its id, as control planes know the client
+	link      *perrpc.Link
+	balancer  atomic.Pointer[lb] // nil until gRPC has made it
+	started   chan struct{}      // closed once balancer is not nil any more, or never will be
+	starting  sync.Once          // closes started
 
-	mu      sync.Mutex     // orders what gRPC is told
-	methods []methodConfig // of the routes
-	told    string         // the service config that gRPC has
+	mu      sync.Mutex            // orders what gRPC is told
+	methods []perrpc.MethodConfig // of the routes
+	sent    string                // the service config that gRPC has
 }
 
 // configure tells gRPC what routes say about timeouts and retries, as far as it
 // can be said in a service config.
-func (r *xdsResolver) configure(methods []methodConfig) {
+func (r *xdsResolver) configure(methods []perrpc.MethodConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.methods = methods
-	r.tellLocked()
+	r.updateServiceConfigLocked()
 }
 
-// tell tells gRPC the service config if that has changed.
-func (r *xdsResolver) tell() {
+// updateServiceConfig tells gRPC the service config if that has changed.
+func (r *xdsResolver) updateServiceConfig() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tellLocked()
+	r.updateServiceConfigLocked()
 }
 
-func (r *xdsResolver) tellLocked() {
+func (r *xdsResolver) updateServiceConfigLocked() {
 	methods := slices.Clip(r.methods)
-	if r.link.wanted() {
-		methods = append(methods, r.link.methodConfig())
+	if r.link.InServiceConfig() {
+		methods = append(methods, r.link.MethodConfig())
 	}
 	serviceConfig := r.opts.serviceConfig(methods)
-	if serviceConfig == r.told {
+	if serviceConfig == r.sent {
 		return
 	}
-	r.told = serviceConfig
+	r.sent = serviceConfig
 	// gRPC asks for another resolution if the LB policy refuses the state,
 	// which ours does not.
 	_ = r.cc.UpdateState(resolver.State{
@@ -133,6 +161,26 @@ func (r *xdsResolver) tellLocked() {
 		Attributes:    attributes.New(sourceKey{}, r),
 	})
 }
+
+// serviceConfig is what gRPC is told of a channel: the LB policy, always the
+// same, the service whose health counts, and what is known of methods.
+func (c *Config) serviceConfig(methods []perrpc.MethodConfig) string {
+	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}}
+	if c.HealthCheckService != "" {
+		sc["healthCheckConfig"] = map[string]any{"serviceName": c.HealthCheckService}
+	}
+	if methods != nil {
+		sc["methodConfig"] = methods
+	}
+	js, err := json.Marshal(sc)
+	if err != nil {
+		perrpc.LoggerOr(c.Logger).Error("xdslb: service config", "error", err) // strings and numbers always encode
+	}
+	return string(js)
+}
+
+// waiting says what the target's first configuration waits for.
+func (r *xdsResolver) waiting() error { return r.client.Waiting(r.listener, r.authority) }
 
 type sourceKey struct{}
 
@@ -143,7 +191,18 @@ func sourceOf(s resolver.State) *xdsResolver {
 
 // watch starts the target's configuration flowing to b.
 func (r *xdsResolver) watch(b *lb) (stop func()) {
+	r.balancer.Store(b)
+	r.start()
 	return r.client.Watch(r.listener, r.authority, b)
+}
+
+// start lets those go on who wait for the LB policy.
+func (r *xdsResolver) start() {
+	r.starting.Do(func() {
+		if r.started != nil { // in tests it may be
+			close(r.started)
+		}
+	})
 }
 
 // ResolveNow implements resolver.Resolver. xDS resources are pushed; only the
@@ -152,6 +211,7 @@ func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.client.ResolveN
 
 // Close implements resolver.Resolver.
 func (r *xdsResolver) Close() {
-	r.link.close()
+	r.link.Close()
+	r.start()
 	r.client.Release()
 }

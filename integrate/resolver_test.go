@@ -4,12 +4,18 @@
 package integrate
 
 import (
+	"errors"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
 // stateCC is gRPC's side of a resolver.
@@ -56,5 +62,87 @@ func TestResolverState(t *testing.T) {
 	}
 	if !strings.Contains(cc.configs[0], `"loadBalancingConfig"`) || strings.Contains(cc.configs[0], "svc") {
 		t.Errorf("service config %s, want the LB policy and nothing of the target", cc.configs[0])
+	}
+}
+
+// TestWhoSharesClient: channels share an XdsClient if whatever of their Configs is for
+// it is the same.
+func TestWhoSharesClient(t *testing.T) {
+	bootstrap := []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)
+	base := Config{Bootstrap: bootstrap, Linger: -1}
+	clientOf := func(cfg Config) *xds.Client {
+		b, err := NewBuilder(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := b.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/svc:80"}}, &stateCC{}, resolver.BuildOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		return r.(*xdsResolver).client
+	}
+	first := clientOf(base)
+	proxy := grpc.WithNoProxy()
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		shares bool
+	}{
+		{"nothing", func(*Config) {}, true},
+		{"a default", func(c *Config) { c.MaxTableSize = 65537 }, true},
+		{"the channel's own", func(c *Config) { c.FailoverTimeout, c.IgnoreEndpointWeights = time.Second, true }, true},
+		{"Linger", func(c *Config) { c.Linger = time.Hour }, false},
+		{"ResourceTimeout", func(c *Config) { c.ResourceTimeout = time.Second }, false},
+		{"ReconnectSpread", func(c *Config) { c.ReconnectSpread = -1 }, false},
+		{"KeepDeleted", func(c *Config) { c.KeepDeleted = true }, false},
+		{"Policies", func(c *Config) { c.Policies = new(lbpolicy.Registry) }, false},
+		{"MaxTableSize", func(c *Config) { c.MaxTableSize = 7 }, false},
+		{"MaxHashBytes", func(c *Config) { c.MaxHashBytes = 7 }, false},
+		{"ControlPlaneDialOptions", func(c *Config) { c.ControlPlaneDialOptions = []grpc.DialOption{proxy} }, false},
+	} {
+		cfg := base
+		tt.change(&cfg)
+		if client := clientOf(cfg); (client == first) != tt.shares {
+			t.Errorf("another %s: the channels share an XdsClient: %v, want %v", tt.name, client == first, tt.shares)
+		} else if again := clientOf(cfg); again != client {
+			t.Errorf("another %s: channels with the same Config have different XdsClients", tt.name)
+		}
+	}
+}
+
+// TestForgetMethodConfigs: once the target cannot be served, gRPC is told of no
+// timeouts and retries of its former routes; and of those of the next ones.
+func TestForgetMethodConfigs(t *testing.T) {
+	builder, err := NewBuilder(Config{Linger: -1, Bootstrap: []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc := &stateCC{}
+	r, err := builder.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/svc:80"}}, cc, resolver.BuildOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	b, _ := newTestLB(t, Config{})
+	b.src = r.(*xdsResolver)
+	limit := time.Second
+	cfg := configOf(clusterOf("c", prio(eps(1))))
+	cfg.Routes[0].Timeout = &limit
+	for _, step := range []struct {
+		update func()
+		want   bool
+	}{
+		{func() { b.Update(cfg) }, true},
+		{func() { b.Error(errors.New("deleted")) }, false},
+		{func() { b.Update(cfg) }, true},
+		{func() { b.Error(errors.New("deleted")); b.Update(cfg) }, true},
+		{func() { b.Update(cfg); b.Error(errors.New("deleted")) }, false},
+	} {
+		step.update()
+		b.calm()
+		if last := cc.configs[len(cc.configs)-1]; strings.Contains(last, "timeout") != step.want {
+			t.Errorf("after %d service configs the last is %s, want a timeout: %v", len(cc.configs), last, step.want)
+		}
 	}
 }

@@ -223,3 +223,33 @@ func TestSessionRoutes(t *testing.T) {
 		t.Errorf("a cookie of another path is set: %q", cookie)
 	}
 }
+
+// TestSessionLastDraining: a session keeps to its endpoint while that drains, also when no
+// other endpoint can be reached (A55).
+func TestSessionLastDraining(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, statefulService(t, true, backends))
+	cc := dial(t, control.Bootstrap("n"))
+	first := backends[0].Addr().String()
+	var cookie string
+	waitFor(t, func() bool {
+		backend, next := inSession(t, cc, "")
+		cookie = next
+		return backend == first
+	})
+	set(t, control, statefulService(t, true, backends, 0))
+	waitFor(t, func() bool {
+		a, _ := inSession(t, cc, "")
+		b, _ := inSession(t, cc, "")
+		return a != first && b != first
+	})
+	backends[1].Stop()
+	waitFor(t, func() bool {
+		_, err := call(t, cc)
+		return err != nil
+	})
+	if backend, _ := inSession(t, cc, cookie); backend != first {
+		t.Errorf("the session went to %s, want %s, which drains", backend, first)
+	}
+}

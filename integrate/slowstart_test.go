@@ -39,7 +39,7 @@ func TestSlowStart(t *testing.T) {
 				pass(window + 5*step)
 				for range 2 {
 					b.lock()
-					if b.clusters["c"].warming != nil {
+					if b.clusters["c"].slowStartTimer != nil {
 						t.Error("the timer runs though no endpoint warms up")
 					}
 					b.unlock()

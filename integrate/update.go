@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
@@ -18,27 +19,26 @@ import (
 
 // update takes over a new configuration of the cluster.
 func (c *cluster) update(cfg *picker.Cluster) {
-	old := c.leaves
+	old := make(map[string]*leaf, len(c.leaves))
+	for _, l := range c.leaves {
+		old[l.cfg.Name] = l
+	}
 	c.cfg, c.dirty = cfg, true
 	c.leaves, c.order = make([]*leaf, len(cfg.Leaves)), nil
 	for i := range cfg.Leaves {
-		var prev *leaf
-		if k := slices.IndexFunc(old, func(l *leaf) bool { return l != nil && l.cfg.Name == cfg.Leaves[i].Name }); k >= 0 {
-			prev, old[k] = old[k], nil
-		}
-		c.leaves[i] = c.updateLeaf(prev, &cfg.Leaves[i])
+		name := cfg.Leaves[i].Name
+		c.leaves[i] = c.updateLeaf(old[name], &cfg.Leaves[i])
+		delete(old, name)
 		c.order = append(c.order, c.leaves[i].priorities...)
 	}
 	for _, l := range old {
-		if l != nil {
-			l.close(c.lb)
-		}
+		l.close(c.lb)
 	}
 	if c.inUse != nil && !slices.Contains(c.order, c.inUse) {
 		c.inUse = nil
 	}
 	for _, p := range c.order {
-		p.inherit()
+		p.afterUpdate()
 	}
 	c.choose()
 }
@@ -46,90 +46,258 @@ func (c *cluster) update(cfg *picker.Cluster) {
 // updateLeaf returns the live side of cfg, made from prev where there is one.
 func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	l := prev
-	turned := prev != nil && prev.cfg.Policy.Hashes() != cfg.Policy.Hashes()
+	var was *picker.Leaf
+	if prev != nil {
+		was = prev.cfg
+	}
+	resecured := prev != nil && c.lb.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, cfg.TLS)
+	rehashed := prev != nil && was.Policy.Hashes() != cfg.Policy.Hashes()
 	switch {
 	case l == nil:
-		l = &leaf{cfg: cfg}
-		l.account(c.lb)
+		l = &leaf{cfg: cfg, security: c.lb.newSecurity(cfg.Name)}
+		l.acquireCounters(c.lb)
 	case l.cfg.Service != cfg.Service || l.cfg.Load.Server != cfg.Load.Server:
-		// Breaker and load reports belong to the pair of names. Calls that
-		// are under way keep crediting the old ones.
-		l.discharge()
+		// Breaker and load reports belong to the pair of names. Those that stay
+		// the same are acquired again before they are released, and so know of
+		// the RPCs under way.
+		release := l.heldCounters()
 		l.cfg = cfg
-		l.account(c.lb)
+		l.acquireCounters(c.lb)
+		release()
 	default:
 		l.cfg = cfg
 	}
-	olds := l.priorities
-	l.priorities = make([]*priority, len(cfg.Priorities))
-	claimed := make([]bool, len(olds))
-	for i := range cfg.Priorities {
-		p := claim(olds, claimed, i, &cfg.Priorities[i])
-		if p == nil {
-			p = &priority{cluster: c, leaf: l}
-		}
-		p.index, p.cfg = i, &cfg.Priorities[i]
-		l.priorities[i] = p
+	if prev != nil {
+		c.lb.delta.noteLeaf(was, cfg)
 	}
-	m := move{lb: c.lb}
-	for i, p := range olds {
-		if !claimed[i] {
-			m.abandon(p)
-		}
+	c.lb.callbacks = append(c.lb.callbacks, l.security.Swap(cfg.TLS))
+	m := reconciler{lb: c.lb, policy: &cfg.Policy}
+	m.matchPriorities(c, l)
+	m.finish()
+	if resecured {
+		l.replaceConns()
 	}
-	for _, p := range l.priorities {
-		m.match(p)
-	}
-	m.settle()
-	l.detect(c.lb)
-	l.weigh()
+	l.updateDetection(c.lb)
+	l.updateWRR()
 	for _, p := range l.priorities {
 		p.recount()
-		if turned {
-			p.touch() // endpoints may be asleep that are to connect now
+		if rehashed {
+			p.invalidate() // endpoints may be IDLE that are to connect now
 		}
 	}
+	l.foldCounts()
 	l.load.Retain(cfg)
 	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
 	return l
 }
 
-// claim finds the old priority that a new one continues: one that shares a
-// locality with it, the one of the same index first (T-PRIO-5).
-func claim(olds []*priority, claimed []bool, index int, cfg *picker.Priority) *priority {
-	shares := func(p *priority) bool {
-		return slices.ContainsFunc(p.localities, func(l *locality) bool {
-			return slices.ContainsFunc(cfg.Localities, func(n picker.Locality) bool { return n.ID == l.id })
-		})
-	}
-	if index < len(olds) && !claimed[index] && shares(olds[index]) {
-		claimed[index] = true
-		return olds[index]
-	}
-	for i, p := range olds {
-		if !claimed[i] && shares(p) {
-			claimed[i] = true
-			return p
-		}
-	}
-	return nil
+// reconciler carries the endpoints of one leaf over to a new configuration.
+type reconciler struct {
+	lb     *lb
+	policy *picker.Policy
+	left   []oldEndpoint // without a place yet
+	open   []slot        // without an endpoint yet
 }
 
-// move carries the endpoints of one leaf over to a new configuration.
-type move struct {
-	lb    *lb
-	left  []leftover // old endpoints without a place yet
-	fresh []opening  // places without an endpoint yet
-}
-
-type leftover struct {
-	addrs addrKey
+type oldEndpoint struct {
+	cfg   *picker.Endpoint // as it was
 	e     *endpoint
+	taken bool
 }
 
-type opening struct {
+// slot is the place of an endpoint.
+type slot struct {
 	loc *locality
 	i   int
+}
+
+// matchPriorities makes the leaf's priorities those of its new configuration. A
+// priority continues an old one that shares a locality with it, that of the same
+// index first (T-PRIO-5).
+func (m *reconciler) matchPriorities(c *cluster, l *leaf) {
+	olds := l.priorities
+	byLocality := map[picker.LocalityID][]int{} // indexes of olds
+	for i, p := range olds {
+		for _, loc := range p.localities {
+			byLocality[loc.id] = append(byLocality[loc.id], i)
+		}
+	}
+	continued := make([]bool, len(olds))
+	l.priorities = make([]*priority, len(l.cfg.Priorities))
+	for i := range l.cfg.Priorities {
+		cfg := &l.cfg.Priorities[i]
+		p := &priority{cluster: c, leaf: l}
+		best := -1
+		for _, loc := range cfg.Localities {
+			for _, k := range byLocality[loc.ID] {
+				if !continued[k] && (best < 0 || k == i || k < best && best != i) {
+					best = k
+				}
+			}
+		}
+		if best >= 0 {
+			p, continued[best] = olds[best], true
+		}
+		p.index, p.cfg = i, cfg
+		l.priorities[i] = p
+	}
+	for i, p := range olds {
+		if !continued[i] {
+			p.close()
+			for _, loc := range p.localities {
+				m.offer(loc)
+			}
+		}
+	}
+	for _, p := range l.priorities {
+		m.matchLocalities(p)
+	}
+}
+
+// offer leaves the endpoints of a locality that is gone to other places.
+func (m *reconciler) offer(l *locality) {
+	for i, e := range l.endpoints {
+		m.left = append(m.left, oldEndpoint{cfg: &l.cfg[i], e: e})
+	}
+}
+
+// matchLocalities takes over the localities of the priority's last configuration,
+// and in each the endpoints that stayed at their index.
+func (m *reconciler) matchLocalities(p *priority) {
+	olds := p.localities
+	byID := make(map[picker.LocalityID]int, len(olds)) // indexes of olds
+	for k, l := range olds {
+		byID[l.id] = k
+	}
+	p.localities = make([]*locality, len(p.cfg.Localities))
+	counted := m.policy.CountsInFlight()
+	for i := range p.cfg.Localities {
+		cfg := &p.cfg.Localities[i]
+		load := p.leaf.load.Locality(cfg.ID)
+		k, ok := byID[cfg.ID]
+		if !ok || olds[k] == nil || olds[k].load != load || olds[k].counted != counted {
+			// Endpoints that come from elsewhere are other ones: what their
+			// RPCs are counted with is settled when they are made.
+			l := &locality{
+				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, observers: p.leaf.loadObserver(cfg.ID), counted: counted,
+				binding:   picker.NewBinding(load, p.leaf.breaker.Breaker, counted),
+				endpoints: make([]*endpoint, len(cfg.Endpoints)),
+			}
+			for j := range l.endpoints {
+				m.open = append(m.open, slot{l, j})
+			}
+			p.localities[i] = l
+			p.invalidate()
+			continue
+		}
+		if k != i {
+			p.invalidate()
+		}
+		p.localities[i] = olds[k]
+		m.matchEndpoints(olds[k], cfg.Endpoints)
+		olds[k] = nil
+	}
+	for _, l := range olds {
+		if l != nil {
+			m.offer(l)
+			p.invalidate()
+		}
+	}
+}
+
+// matchEndpoints moves a locality from its old list of endpoints to a new one.
+// A list that is the same slice costs nothing.
+func (m *reconciler) matchEndpoints(l *locality, cfg []picker.Endpoint) {
+	oldCfg, old := l.cfg, l.endpoints
+	if sameSlice(oldCfg, cfg) {
+		return
+	}
+	l.cfg = cfg
+	if slices.EqualFunc(oldCfg, cfg, func(a, b picker.Endpoint) bool { return sameAddrs(&a, &b) }) {
+		for i, e := range old { // weights or health changed, the set did not
+			e.configure(m.lb, &oldCfg[i], &cfg[i])
+		}
+		return
+	}
+	l.prio.invalidate()
+	l.endpoints = make([]*endpoint, len(cfg))
+	for i := range max(len(old), len(cfg)) {
+		switch {
+		case i < len(old) && i < len(cfg) && sameAddrs(&oldCfg[i], &cfg[i]):
+			l.endpoints[i] = old[i]
+			old[i].configure(m.lb, &oldCfg[i], &cfg[i])
+			continue
+		case i < len(old):
+			m.left = append(m.left, oldEndpoint{cfg: &oldCfg[i], e: old[i]})
+		}
+		if i < len(cfg) {
+			m.open = append(m.open, slot{l, i})
+		}
+	}
+}
+
+// finish fills the open places, with old endpoints of the same address where
+// there are any, and removes the old ones that found none.
+func (m *reconciler) finish() {
+	byAddr := make(map[addrKey]*oldEndpoint, min(len(m.left), len(m.open)))
+	if len(m.open) > 0 {
+		for i := range m.left {
+			byAddr[keyOf(m.left[i].cfg)] = &m.left[i]
+		}
+	}
+	for _, s := range m.open {
+		cfg := &s.loc.cfg[s.i]
+		var e *endpoint
+		if old := byAddr[keyOf(cfg)]; old == nil || old.taken {
+			e = newEndpoint(s.loc)
+			e.Draining = cfg.Health == picker.Draining
+			m.lb.delta.EndpointsAdded++
+		} else {
+			e, old.taken = old.e, true
+			if old.e.loc != s.loc {
+				e = newEndpoint(s.loc)
+				e.Draining = cfg.Health == picker.Draining
+				e.takeOver(m.lb, old.e, cfg)
+			}
+			e.configure(m.lb, old.cfg, cfg)
+		}
+		s.loc.endpoints[s.i] = e
+	}
+	for i := range m.left {
+		if !m.left[i].taken {
+			m.lb.delta.EndpointsRemoved++
+			m.left[i].e.remove(m.lb)
+		}
+	}
+}
+
+// configure follows a change of the endpoint's configuration.
+func (e *endpoint) configure(b *lb, was, cfg *picker.Endpoint) {
+	b.delta.noteEndpoint(was, cfg)
+	drained := e.Draining
+	e.Draining = cfg.Health == picker.Draining
+	switch {
+	case drained && !e.Draining && e.conn == nil:
+		e.loc.prio.needsConnect = true // it was not asked to connect
+	case e.Draining && e.conn != nil && e.conn.child == nil && e.conn.state != picker.Ready:
+		e.disconnect(b)
+	case e.conn != nil:
+		e.conn.followDraining(cfg)
+	}
+	if hostname(was) != hostname(cfg) {
+		e.renew(b)
+	}
+	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
+		return
+	}
+	for _, c := range []*conn{e.conn, e.conn.other} {
+		if c == nil {
+			continue
+		}
+		if m, ok := c.sc.(*multiAddress); ok {
+			m.update(cfg) // in another order
+		}
+	}
 }
 
 // addrKey identifies an endpoint by its addresses; their order does not
@@ -140,7 +308,7 @@ type addrKey struct {
 }
 
 func keyOf(e *picker.Endpoint) addrKey {
-	if e.Extra == nil || len(e.Extra.Addrs) == 0 {
+	if !multiAddressed(e) {
 		return addrKey{addr: e.Addr}
 	}
 	all := append([]netip.AddrPort{e.Addr}, e.Extra.Addrs...)
@@ -157,133 +325,4 @@ func sameAddrs(a, b *picker.Endpoint) bool {
 		return a.Addr == b.Addr
 	}
 	return keyOf(a) == keyOf(b)
-}
-
-// abandon offers all endpoints of a priority that is gone.
-func (m *move) abandon(p *priority) {
-	p.keep()
-	p.stopFailover()
-	p.dismiss()
-	for _, l := range p.localities {
-		m.abandonLocality(l)
-	}
-}
-
-func (m *move) abandonLocality(l *locality) {
-	for i, e := range l.endpoints {
-		m.left = append(m.left, leftover{keyOf(&l.cfg[i]), e})
-	}
-}
-
-// match takes over p's localities, and in each the endpoints that stayed at
-// their index.
-func (m *move) match(p *priority) {
-	olds := p.localities
-	p.localities = make([]*locality, len(p.cfg.Localities))
-	counted := p.leaf.cfg.Policy.CountsInFlight()
-	for i := range p.cfg.Localities {
-		cfg := &p.cfg.Localities[i]
-		load := p.leaf.load.Locality(cfg.ID)
-		k := slices.IndexFunc(olds, func(l *locality) bool { return l != nil && l.id == cfg.ID })
-		if k < 0 || olds[k].load != load || olds[k].counted != counted {
-			// Endpoints that come from elsewhere are other ones: what their
-			// RPCs are counted with is settled when they are made.
-			l := &locality{
-				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, taps: p.leaf.sink(cfg.ID), counted: counted,
-				endpoints: make([]*endpoint, len(cfg.Endpoints)),
-			}
-			for j := range l.endpoints {
-				m.fresh = append(m.fresh, opening{l, j})
-			}
-			p.localities[i] = l
-			p.touch()
-			continue
-		}
-		if k != i {
-			p.touch()
-		}
-		p.localities[i] = olds[k]
-		m.matchEndpoints(olds[k], cfg.Endpoints)
-		olds[k] = nil
-	}
-	if len(olds) != len(p.localities) {
-		p.touch()
-	}
-	for _, l := range olds {
-		if l != nil {
-			m.abandonLocality(l)
-			p.touch()
-		}
-	}
-}
-
-// matchEndpoints moves a locality from its old list of endpoints to a new one.
-// A list that is the same slice costs nothing.
-func (m *move) matchEndpoints(l *locality, cfg []picker.Endpoint) {
-	oldCfg, old := l.cfg, l.endpoints
-	if len(oldCfg) == len(cfg) && (len(cfg) == 0 || &oldCfg[0] == &cfg[0]) {
-		return
-	}
-	l.cfg = cfg
-	same := len(old) == len(cfg)
-	for i := 0; same && i < len(cfg); i++ {
-		same = sameAddrs(&oldCfg[i], &cfg[i])
-	}
-	if same { // weights or health changed, the set did not
-		for i, e := range old {
-			drained := e.draining
-			if e.draining = cfg[i].Health == picker.Draining; drained && !e.draining && !e.linked() {
-				l.prio.incomplete = true // it was not asked to connect
-			}
-		}
-		return
-	}
-	l.prio.touch()
-	l.endpoints = make([]*endpoint, len(cfg))
-	for i := range max(len(old), len(cfg)) {
-		switch {
-		case i >= len(cfg):
-			m.left = append(m.left, leftover{keyOf(&oldCfg[i]), old[i]})
-		case i >= len(old):
-			m.fresh = append(m.fresh, opening{l, i})
-		case sameAddrs(&oldCfg[i], &cfg[i]):
-			l.endpoints[i] = old[i]
-			old[i].draining = cfg[i].Health == picker.Draining
-		default:
-			m.left = append(m.left, leftover{keyOf(&oldCfg[i]), old[i]})
-			m.fresh = append(m.fresh, opening{l, i})
-		}
-	}
-}
-
-// settle fills the open places, with old endpoints of the same address where
-// there are any, and releases the old ones that found none.
-func (m *move) settle() {
-	var byAddr map[addrKey]*endpoint
-	if len(m.left) > 0 && len(m.fresh) > 0 {
-		byAddr = make(map[addrKey]*endpoint, len(m.left))
-		for _, l := range m.left {
-			byAddr[l.addrs] = l.e
-		}
-	}
-	for _, o := range m.fresh {
-		cfg := &o.loc.cfg[o.i]
-		old := byAddr[keyOf(cfg)]
-		switch {
-		case old == nil:
-			old = newEndpoint(o.loc)
-		case old.loc != o.loc:
-			e := newEndpoint(o.loc)
-			e.adopt(old)
-			old = e
-		}
-		old.draining = cfg.Health == picker.Draining
-		o.loc.endpoints[o.i] = old
-		delete(byAddr, keyOf(cfg))
-	}
-	for _, l := range m.left {
-		if byAddr == nil || byAddr[l.addrs] == l.e {
-			l.e.retire(m.lb)
-		}
-	}
 }

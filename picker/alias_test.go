@@ -20,10 +20,10 @@ func mustAlias(t testing.TB, weights []uint32) *Alias {
 	return a
 }
 
-// words counts, by arithmetic over all 2^64 of them, the random words that lead
+// aliasWords counts, by arithmetic over all 2^64 of them, the random words that lead
 // to each of n indexes. A word r is in column c if c·2^64 ≤ r·n < (c+1)·2^64,
 // and below its threshold if r·n < c·2^64 + threshold.
-func (a *Alias) words(n int) []*big.Int {
+func aliasWords(a *Alias, n int) []*big.Int {
 	counts := make([]*big.Int, n)
 	for i := range counts {
 		counts[i] = new(big.Int)
@@ -79,7 +79,7 @@ func TestAliasWords(t *testing.T) {
 			columns[c.self]++
 			columns[c.other]++
 		}
-		for i, got := range a.words(len(weights)) {
+		for i, got := range aliasWords(a, len(weights)) {
 			// |got·sum − weight·2^64| < columns·sum
 			diff := new(big.Int).Mul(got, sum)
 			diff.Sub(diff, new(big.Int).Lsh(big.NewInt(int64(weights[i])), 64)).Abs(diff)

@@ -31,7 +31,7 @@ func BenchmarkAlias(b *testing.B) {
 		b.Run(fmt.Sprintf("impl=branchy/n=%d", n), func(b *testing.B) {
 			sum := 0
 			for b.Loop() {
-				sum += a.pickBranchy(rand.Uint64())
+				sum += pickBranchy(a, rand.Uint64())
 			}
 			sink.Store(int64(sum))
 		})
@@ -48,7 +48,7 @@ func BenchmarkAlias(b *testing.B) {
 var sink atomic.Int64
 
 // pickBranchy is Pick with the choice written down as one.
-func (a *Alias) pickBranchy(r uint64) int {
+func pickBranchy(a *Alias, r uint64) int {
 	column := int(r >> 33 * uint64(len(a.cells)) >> 31)
 	if c := &a.cells[column]; r*uint64(len(a.cells)) < c.threshold {
 		return int(c.self)
@@ -102,7 +102,7 @@ func BenchmarkLoad(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				var x uint64
 				for pb.Next() {
-					l.ticket()
+					l.issue()
 					x = spend(work, x)
 					l.finish(CallOK)
 					x = spend(work, x)
@@ -127,7 +127,7 @@ func BenchmarkLoad(b *testing.B) {
 }
 
 // benchWorld has localities of equal size that share the endpoints.
-func benchWorld(localities, n, drops int, silent bool) *world {
+func benchWorld(localities, n, drops int, unreported bool) *world {
 	rng := newRand(1)
 	var list []Locality
 	for i := range localities {
@@ -143,7 +143,7 @@ func benchWorld(localities, n, drops int, silent bool) *world {
 	for i := range drops {
 		leaf.Drops = append(leaf.Drops, Drop{Category: fmt.Sprint(i), PerMillion: 100})
 	}
-	w.silent = silent
+	w.unreported = unreported
 	w.add(leaf)
 	return w
 }
@@ -168,13 +168,13 @@ func BenchmarkPickFinish(b *testing.B) {
 	})
 	for _, test := range []struct {
 		localities, endpoints, drops int
-		silent                       bool
+		unreported                   bool
 	}{
 		{1, 10, 0, true}, {1, 10, 0, false}, {1, 200, 0, false}, {3, 30, 0, false}, {3, 30, 2, false}, {5, 200, 2, false},
 	} {
-		name := fmt.Sprintf("impl=snapshot/localities=%d/endpoints=%d/drops=%d/lrs=%t", test.localities, test.endpoints, test.drops, !test.silent)
+		name := fmt.Sprintf("impl=snapshot/localities=%d/endpoints=%d/drops=%d/lrs=%t", test.localities, test.endpoints, test.drops, !test.unreported)
 		b.Run(name, func(b *testing.B) {
-			w := benchWorld(test.localities, test.endpoints, test.drops, test.silent)
+			w := benchWorld(test.localities, test.endpoints, test.drops, test.unreported)
 			s := w.build(b)
 			states := w.flat(0)
 			b.ReportAllocs()
@@ -223,7 +223,7 @@ func BenchmarkPolicy(b *testing.B) {
 						case Picked:
 							list[result.Index].Finish(CallOK)
 						case Delegate:
-							s.Undo(result)
+							s.Cancel(result)
 						}
 					}
 				})
@@ -364,7 +364,7 @@ func hashWorld(kind PolicyKind, n, up int, balance uint32) (w *world, hash *uint
 }
 
 // BenchmarkPickHash picks by hash, and ends the RPC, with 1000 endpoints of which
-// so many in 1000 are up (row 15 of the aims: flat).
+// so many in 1000 are up (the cost is to be flat).
 func BenchmarkPickHash(b *testing.B) {
 	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
 		for _, up := range []int{1000, 10, 0} {

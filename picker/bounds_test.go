@@ -11,9 +11,9 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// Slots are what Envoy's formula gives in exact arithmetic; a share that is not a
+// Limits are what Envoy's formula gives in exact arithmetic; a share that is not a
 // whole number of 2^-32 may cost the last of many.
-func TestSlots(t *testing.T) {
+func TestBoundsLimit(t *testing.T) {
 	rng := newRand(1)
 	for range 20000 {
 		p := &placement{}
@@ -31,15 +31,15 @@ func TestSlots(t *testing.T) {
 			exact := new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(total), big.NewInt(int64(h.Weight))), new(big.Int).SetUint64(p.total))
 			share, _ := exact.Float64()
 			want := max(int64(math.Ceil(share)), 1)
-			if got := b.slots(i, all); got != want && (got != want-1 || share > float64(want-1)+float64(total)/(1<<32)) {
-				t.Fatalf("weight %d of %d, %d in flight, factor %d: %d slots, want %d", h.Weight, p.total, all, factor, got, want)
+			if got := b.limit(i, all); got != want && (got != want-1 || share > float64(want-1)+float64(total)/(1<<32)) {
+				t.Fatalf("weight %d of %d, %d in flight, factor %d: limit %d, want %d", h.Weight, p.total, all, factor, got, want)
 			}
 		}
 	}
 	b := newBounds(&placement{hosts: []ringhash.Host{{Weight: 1}}, total: 1}, math.MaxUint32)
 	for _, all := range []int64{-5, 0, math.MaxInt64} {
-		if got := b.slots(0, all); got < 1 {
-			t.Errorf("%d in flight make %d slots", all, got)
+		if got := b.limit(0, all); got < 1 {
+			t.Errorf("%d in flight make a limit of %d", all, got)
 		}
 	}
 	if newBounds(&placement{}, 0) != nil {
@@ -60,16 +60,16 @@ func TestBalance(t *testing.T) {
 		h := s.clusters[0].groups[0].hashing
 		*hash = 12345
 		rng := newRand(1)
-		own, _ := h.alive.find(*hash)
+		own, _ := h.notFailed.find(*hash)
 		moved, squeezed := 0, 0
 		for i := range rounds {
 			before := int64(list[own].inFlight.Load())
-			slots := h.load.slots(own, w.breakers[0].InFlight())
+			limit := h.bounds.limit(own, w.breakers[0].InFlight())
 			got := int(s.Pick(bg, "/s/m", rng.Uint64()).Index)
 			switch {
-			case before <= slots && got != own:
-				t.Fatalf("kind %d, RPC %d: host %d with %d of %d slots taken is passed over", kind, i, own, before, slots)
-			case before > slots && got == own:
+			case before <= limit && got != own:
+				t.Fatalf("kind %d, RPC %d: host %d with %d of at most %d RPCs is passed over", kind, i, own, before, limit)
+			case before > limit && got == own:
 				squeezed++
 			case got != own:
 				moved++
@@ -77,7 +77,7 @@ func TestBalance(t *testing.T) {
 		}
 		over := 0
 		for i, e := range list {
-			if int64(e.inFlight.Load()) > h.load.slots(i, rounds)+1 {
+			if int64(e.inFlight.Load()) > h.bounds.limit(i, rounds)+1 {
 				over++
 			}
 		}

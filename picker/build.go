@@ -4,43 +4,47 @@
 package picker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 )
 
-// Build returns the snapshot of cfg with its clusters in the given states, which
-// are parallel to cfg.Clusters. prev is the snapshot before, or nil.
+// Build returns the snapshot of cfg with its clusters in the given states, which are
+// parallel to cfg.Clusters. prev is the previous snapshot, or nil.
 //
-// What did not change is taken over from prev: a cluster with the same name and
-// Version as it is; of a cluster that changed, each locality whose endpoints can
-// be picked and weighted as before; the routes if they are the same slice and
-// clusters have the same places. A locality whose weights alone changed goes on
-// from its place in the sequence, and one whose set of endpoints changed starts
-// at a random place, so that a fleet that is updated together does not begin
-// with the same endpoint (D2).
+// Build takes over from prev what did not change:
 //
-// Build fails on a cfg whose routes are not valid and leaves nothing changed then.
-// A cluster that is not valid, or whose state does not fit it, does not stand in
-// the way of others: its RPCs fail, and Snapshot.ClusterErr says why. Build's cost is O(clusters) for what it takes over
-// and O(endpoints of the priority in use) for each cluster that changed, with
-// allocations for the localities that did.
+//   - a cluster with the same name and Version, as a whole;
+//   - in other clusters each locality with the same endpoints to pick and the same weights;
+//   - the routes, if they are the same slice and clusters have the same indexes.
+//
+// A locality in which only weights changed keeps its position in the sequence. One whose
+// set of endpoints to pick changed starts at a random position, so that the clients of a
+// fleet which are updated together do not begin with the same endpoint (D2).
+//
+// If the routes are invalid, Build returns an error and prev remains valid. A cluster that
+// is invalid, or whose state does not fit it, does not affect others: its RPCs fail, and
+// Snapshot.ClusterErr says why.
+//
+// The cost is O(clusters) for what is taken over, and O(endpoints of the priority in use)
+// for each cluster that changed, with allocations for each locality that changed.
 func Build(prev *Snapshot, cfg *Config, states []ClusterState, env Env) (*Snapshot, error) {
 	return builder{start: rand.Uint64, env: env.withDefaults()}.build(prev, cfg, states)
 }
 
-// A builder is what one Build works with.
+// A builder has what one Build works with.
 type builder struct {
-	start func() uint64 // where a new sequence starts
+	start func() uint64 // returns the position at which a new sequence starts
 	env   Env           // with defaults
 
-	// Memory that one cluster leaves to the next.
-	pools   []pool
+	// Memory that all clusters use in turn.
+	inputs  []groupInput
 	states  []Connectivity
 	weights []uint32
 
-	warming bool // slow start is under way in the cluster
+	inSlowStart bool // an endpoint of the current cluster is in slow start
 }
 
 func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Snapshot, error) {
@@ -112,14 +116,14 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// cluster compiles a cluster. prev is its last form, or nil.
+// cluster compiles a cluster. prev is its previous form, or nil.
 func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) *cluster {
 	if prev != nil && prev.version == state.Version {
 		return prev
 	}
 	c := &cluster{name: cfg.Name, version: state.Version}
 	if prev != nil {
-		c.tickets = prev.tickets
+		c.issued = prev.issued
 	}
 	if cfg.Err != nil || state.Leaf < 0 {
 		c.outcome = Queue
@@ -129,7 +133,7 @@ func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) *clu
 		return c
 	}
 	if err := b.compile(c, prev, cfg, state); err != nil {
-		return &cluster{name: c.name, version: c.version, tickets: c.tickets, outcome: Failed, err: err}
+		return &cluster{name: c.name, version: c.version, issued: c.issued, outcome: Failed, err: err}
 	}
 	return c
 }
@@ -140,7 +144,7 @@ func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) e
 	if err != nil {
 		return err
 	}
-	if err := c.account(leaf, state); err != nil {
+	if err := c.admission(leaf, state); err != nil {
 		return err
 	}
 	if err := leaf.Policy.check(); err != nil {
@@ -165,8 +169,8 @@ func inUse(cfg *Cluster, state *ClusterState) (*Leaf, *Priority, error) {
 	return leaf, p, nil
 }
 
-// account fills in what comes before an endpoint is chosen: drops and breaker.
-func (c *cluster) account(leaf *Leaf, state *ClusterState) (err error) {
+// admission fills in what admit reads: drops and breaker.
+func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 	if state.Breaker == nil || state.Overload == nil {
 		return errors.New("no circuit breaker or no counter of what it refuses")
 	}
@@ -184,64 +188,102 @@ func (c *cluster) account(leaf *Leaf, state *ClusterState) (err error) {
 	return nil
 }
 
-// groups compiles the groups of the priority in use that RPCs can be sent to, and
-// decides on the cluster's outcome (T-LOC-1).
+// groups compiles the groups of the priority in use that RPCs can be sent to, and sets the
+// cluster's outcome (T-LOC-1).
 func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state *ClusterState) error {
-	pools, err := b.survey(policy, cfg, state)
+	inputs, err := b.collect(policy, cfg, state)
 	if err != nil {
 		return err
 	}
-	if c.tickets == nil && policy.Flat {
-		c.tickets = new(Counter)
+	if c.issued == nil && policy.Flat {
+		c.issued = new(Counter)
 	}
-	before := prev.byLoad()
-	b.warming = false
-	best := hopeless
-	for i := range pools {
-		best = max(best, pools[i].prospect(policy.Kind))
+	before := prev.groupsByLoad()
+	b.inSlowStart = false
+	best := allFailed
+	for i := range inputs {
+		best = max(best, inputs[i].usability(policy))
 	}
 	var weights []uint32
-	for i := range pools {
-		p := &pools[i]
-		if best < lazy || p.prospect(policy.Kind) < best {
+	for i := range inputs {
+		in := &inputs[i]
+		if best < someOnDemand || in.usability(policy) < best {
 			continue
 		}
-		g, err := b.group(c, before[p.load], p, policy)
+		g, err := b.group(c, before[in.load], in, policy)
 		if err != nil {
-			return fmt.Errorf("locality %v: %w", p.localities[0].ID, err)
+			return fmt.Errorf("locality %v: %w", in.localities[0].ID, err)
 		}
-		c.groups, weights = append(c.groups, g), append(weights, p.weight)
+		c.groups, weights = append(c.groups, g), append(weights, in.weight)
 	}
 	switch {
-	case best == hopeless:
+	case best == allFailed:
 		c.outcome = Failed
-	case best == hopeful:
+	case best == someConnecting:
 		c.outcome = Queue
 	case len(c.groups) > 1:
 		if c.alias, err = NewAlias(weights); err != nil {
 			return fmt.Errorf("localities: %w", err)
 		}
 	}
-	c.warming = b.warming
-	c.random = c.alias != nil || slices.ContainsFunc(c.drops, chance.random) || len(c.groups) > 0 && c.groups[0].rule.random()
+	c.inSlowStart = b.inSlowStart
+	c.random = c.alias != nil || slices.ContainsFunc(c.drops, probability.random) || len(c.groups) > 0 && c.groups[0].rule.random()
 	return nil
 }
 
-// group compiles a group. before is its last form, or nil.
-func (b *builder) group(c *cluster, before *group, p *pool, policy *Policy) (group, error) {
-	g := group{first: int32(p.first), load: p.load}
+// group compiles a group. before is its previous form, or nil.
+func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Policy) (group, error) {
+	g := group{first: int32(in.first), load: in.load}
 	var err error
 	switch policy.Kind {
 	case PolicyRingHash, PolicyMaglev:
-		err = b.hashing(&g, before, p, policy)
+		err = b.hashing(&g, before, in, policy)
 	case PolicyLeastRequest:
-		err = b.lottery(&g, p, policy)
+		err = b.leastRequest(&g, in, policy)
 	case PolicyPickFirst:
-		err = b.pickFirst(&g, before, p)
+		err = b.pickFirst(&g, before, in)
 	case PolicyCustom:
-		g.rule, g.first = byChild, int32(p.locality)
+		g.rule, g.first = byDelegate, int32(in.locality)
 	default:
-		err = b.sequence(&g, before, p, c, policy)
+		err = b.sequence(&g, before, in, c, policy)
 	}
 	return g, err
+}
+
+// Env describes the channel that snapshots serve. The zero Env is that of a channel whose
+// RPCs have no headers. All fields but Now must be the same in each Build of a target,
+// since what is taken over from the previous snapshot depends on them.
+type Env struct {
+	// Header returns the values of a header of an RPC, by its name in lower case, or nil
+	// if the RPC lacks it. Picks call it for routes and hash policies that read headers.
+	// It must not retain the context.
+	Header func(ctx context.Context, name string) []string
+	// RequestHash returns the hash that an RPC brings along, which takes precedence over
+	// hash policies. A nil RequestHash means that no RPC does.
+	RequestHash func(ctx context.Context) (hash uint64, ok bool)
+	// ChannelID is what hash policies by channel id hash to: a random word that stays
+	// the same for the life of the channel (A42).
+	ChannelID uint64
+	// RingCap is the largest ring of PolicyRingHash, in entries, whatever the control
+	// plane asks for (T-SEC-2). 0 means 4096, gRPC's cap (A42), which package integrate
+	// uses. Proxies with larger rings raise it, as the benchmarks do.
+	RingCap uint64
+	// Now is the time of the build in nanoseconds, on the clock of
+	// EndpointState.StateSince.
+	Now int64
+}
+
+const defaultRingCap = 4096 // entries (A42)
+
+func (e Env) withDefaults() Env {
+	if e.Header == nil {
+		e.Header = func(context.Context, string) []string { return nil }
+	}
+	if e.RequestHash == nil {
+		e.RequestHash = func(context.Context) (uint64, bool) { return 0, false }
+	}
+	if e.RingCap == 0 {
+		e.RingCap = defaultRingCap
+	}
+	return e
 }

@@ -5,11 +5,8 @@ package picker
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 )
 
@@ -214,10 +211,10 @@ func TestClusterErrors(t *testing.T) {
 		{func(w *world) { w.states[0].Drops[0] = nil }, "1 drop categories have no counter each"},
 		{func(w *world) { w.leaf(0).Drops[0].PerMillion = 1e6 + 1 }, `drop category "x": 1000001 per million`},
 		{func(w *world) { w.leaf(0).Policy.Kind = 99 }, "policy kind 99 is not supported"},
-		{func(w *world) { w.states[0].Localities[0].Endpoints = nil }, "locality {r a }: 0 states for 2 endpoints"},
+		{func(w *world) { w.states[0].Localities[0].Endpoints = nil }, "locality {r a }: no state for each of 2 endpoints"},
 		{func(w *world) { w.states[0].Localities[0].Load = nil }, "locality {r a }: no load counters"},
-		{func(w *world) { w.states[0].Localities[0].Endpoints[1] = nil }, "endpoint 1 (10.0.0.1:443) is not bound to the counters"},
-		{func(w *world) { w.states[0].Localities[1].Endpoints[0] = new(EndpointState) }, "endpoint 0 (10.0.0.2:443) is not bound to the counters"},
+		{func(w *world) { w.states[0].Localities[0].Endpoints.(StateSlice)[1] = nil }, "endpoint 1 (10.0.0.1:443) is not bound to the counters"},
+		{func(w *world) { w.states[0].Localities[1].Endpoints.(StateSlice)[0] = new(EndpointState) }, "endpoint 0 (10.0.0.2:443) is not bound to the counters"},
 		{func(w *world) { w.states[0].Breaker = new(Breaker) }, "is not bound to the counters"},
 		{func(w *world) {
 			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
@@ -228,7 +225,7 @@ func TestClusterErrors(t *testing.T) {
 			w.leaf(0).Priorities[0].Localities[0].Weight = 0
 			w.leaf(0).Priorities[0].Localities[1].Weight = 0
 		}, `localities: alias: none of 2 weights is above 0`},
-		{func(w *world) { w.states[0].Localities[1].Endpoints[1].Connectivity = 4 }, "locality {r b }: endpoint 1 (10.0.0.3:443) has connectivity 4"},
+		{func(w *world) { w.states[0].Localities[1].Endpoints.(StateSlice)[1].Connectivity = 4 }, "locality {r b }: endpoint 1 (10.0.0.3:443) has connectivity 4"},
 	} {
 		w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1)))
 		w.leaf(0).Drops = []Drop{{"x", 1}}
@@ -273,87 +270,5 @@ func TestBuildZero(t *testing.T) {
 	w.cfg.Routes[0].Headers = []HeaderMatch{{Name: "x", Kind: HeaderPresent}}
 	if got := w.build(t).Pick(bg, "/s/m", 0); got.Outcome != Picked {
 		t.Errorf("without a header hook a header is present: %+v", got)
-	}
-}
-
-// T-CB-1, T-LRS-3: counts are exact when all is quiet, though snapshots were
-// replaced all the time, and the limit held.
-func TestPickConcurrent(t *testing.T) {
-	const goroutines, limit = 8, 5
-	rounds := 20000
-	if testing.Short() || raceEnabled {
-		rounds = 2000
-	}
-	type published struct {
-		*Snapshot
-		endpoints []*EndpointState
-	}
-	w := newWorld(zone("a", 1, endpoints(0, 1, 2, 3)), zone("b", 2, endpoints(3, 1, 1)), zone("c", 3, endpoints(5, 7)))
-	w.leaf(0).MaxRequests = limit
-	w.leaf(0).Drops = []Drop{{"x", 100000}}
-	w.renew(0)
-	w.builder.start = rand.Uint64
-	var (
-		current               atomic.Pointer[published]
-		counts                [NotForwarding + 1]atomic.Uint64
-		ok, failed, void      atomic.Uint64
-		inFlight, over, calls atomic.Int64
-		pickers, writer       sync.WaitGroup
-		stop                  atomic.Bool
-	)
-	current.Store(&published{w.build(t), w.flat(0)})
-	for g := range goroutines {
-		pickers.Go(func() {
-			rng := newRand(uint64(g))
-			for range rounds {
-				p := current.Load()
-				result := p.Pick(bg, "/s/m", rng.Uint64())
-				counts[result.Outcome].Add(1)
-				if result.Outcome != Picked {
-					continue
-				}
-				calls.Add(1)
-				if inFlight.Add(1) > limit {
-					over.Add(1)
-				}
-				how := CallResult(rng.UintN(3))
-				[]*atomic.Uint64{&ok, &failed, &void}[how].Add(1)
-				inFlight.Add(-1)
-				p.endpoints[result.Index].Finish(how)
-			}
-		})
-	}
-	writer.Go(func() {
-		for i := 0; !stop.Load(); i++ {
-			for k, e := range w.flat(0) {
-				e.Connectivity = []Connectivity{Ready, Ready, Connecting}[(i+k)%3]
-			}
-			w.states[0].Version++
-			current.Store(&published{w.build(t), w.flat(0)})
-		}
-	})
-	pickers.Wait()
-	stop.Store(true)
-	writer.Wait()
-
-	if over.Load() > 0 {
-		t.Errorf("%d RPCs found more than %d in flight", over.Load(), limit)
-	}
-	var got LoadSnapshot
-	for _, l := range w.loads[0].Localities() {
-		s := l.Snapshot()
-		got = LoadSnapshot{got.Issued + s.Issued, got.OK + s.OK, got.Failed + s.Failed, got.InProgress + s.InProgress}
-	}
-	if want := (LoadSnapshot{counts[Picked].Load() - void.Load(), ok.Load(), failed.Load(), 0}); got != want {
-		t.Errorf("counted %+v, want %+v", got, want)
-	}
-	if n := w.loads[0].Drop("x").Load(); n != counts[Dropped].Load() || n == 0 {
-		t.Errorf("%d drops were counted, want %d", n, counts[Dropped].Load())
-	}
-	if n := w.loads[0].Overload().Load(); n != counts[Overloaded].Load() {
-		t.Errorf("%d refusals were counted, want %d", n, counts[Overloaded].Load())
-	}
-	if n := w.breakers[0].InFlight(); n != 0 {
-		t.Errorf("%d RPCs are in flight at the end", n)
 	}
 }

@@ -9,22 +9,21 @@ import (
 	"sync"
 )
 
-// A ClusterLoad holds the counters of one (cluster, EDS service name) pair: what
-// an LRS client reports of it. The owner of the cluster asks for the counters
-// while it configures picks, and hands them to Build; the reporter reads them.
+// A ClusterLoad has the counters of one (cluster, EDS service name) pair that an LRS client
+// reports. The owner of the cluster gets the counters from it when it configures picks, and
+// passes them to Build. The reporter reads them.
 //
-// The zero ClusterLoad is empty and ready to use. It must not be copied. Any
-// number of goroutines may use it. Its methods lock; picks do not call them.
+// The zero ClusterLoad is empty and ready to use. It must not be copied. Any number of
+// goroutines may use it. Its methods lock a mutex. Picks do not call them.
 //
-// Counters outlive the configuration that named them, since RPCs may be under
-// way and the last counts unreported (T-LRS-3). So removal takes two: Retain, by
-// which the owner says what is in use, and Forget, by which the reporter says
-// what it has read. The memory is bounded by what is in use and what was since
-// the last report.
+// Counters outlive the configuration that named them, since RPCs may be in flight and the
+// last counts unreported (T-LRS-3). So removal takes two steps: with Retain the owner says
+// what is in use, and with Forget the reporter says what it has read. The memory is bounded
+// by what is in use and what was in use since the last report.
 type ClusterLoad struct {
-	// Silent says that nobody reads the localities' results, which saves each
-	// RPC an atomic addition. It is set before first use, or never.
-	Silent bool
+	// Unreported says that nobody reads the localities' results, which saves each RPC an
+	// atomic addition. It must not be changed after first use.
+	Unreported bool
 
 	overload Counter
 
@@ -34,15 +33,14 @@ type ClusterLoad struct {
 	metrics    map[LocalityID]*Metrics
 }
 
-// Locality returns the Load of a locality, which is the same one until it is
-// forgotten.
+// Locality returns the Load of a locality, the same one until Forget removes it.
 func (c *ClusterLoad) Locality(id LocalityID) *Load {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l := c.localities.get(id); l != nil {
 		return l
 	}
-	l := &Load{silent: c.Silent}
+	l := &Load{unreported: c.Unreported}
 	c.localities.add(id, l)
 	return l
 }
@@ -59,12 +57,12 @@ func (c *ClusterLoad) Drop(category string) *Counter {
 	return n
 }
 
-// Overload returns the counter of RPCs that the circuit breaker refused. They
-// belong to no category (A32).
+// Overload returns the counter of RPCs that the circuit breaker refused, which belong to
+// no category (A32).
 func (c *ClusterLoad) Overload() *Counter { return &c.overload }
 
-// Localities iterates over the localities in no particular order, including
-// those that are out of use but not forgotten. The loop may call methods of c.
+// Localities iterates over the localities in no particular order, including those that are
+// no longer in use but not forgotten. The loop may call methods of c.
 func (c *ClusterLoad) Localities() iter.Seq2[LocalityID, *Load] {
 	return func(yield func(LocalityID, *Load) bool) { each(&c.mu, &c.localities, yield) }
 }
@@ -74,12 +72,12 @@ func (c *ClusterLoad) Drops() iter.Seq2[string, *Counter] {
 	return func(yield func(string, *Counter) bool) { each(&c.mu, &c.drops, yield) }
 }
 
-// Retain says that the localities and drop categories of leaf, and no others,
-// are in use. O(localities and drops, now and before).
+// Retain says that the localities and drop categories of leaf are in use, and no others.
+// O(localities and drops, now and before).
 func (c *ClusterLoad) Retain(leaf *Leaf) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.Silent {
+	if c.Unreported {
 		// Nobody reads the counters, so nobody would ever forget them.
 		defer func() { clear(c.localities.retired); clear(c.drops.retired) }()
 	}
@@ -95,10 +93,10 @@ func (c *ClusterLoad) Retain(leaf *Leaf) {
 	}
 }
 
-// Forget removes a locality that is out of use, if it is idle and the reporter
-// has reported all of it, that is, if its counts are still read. It reports
-// whether it did. The Load of a locality that comes back afterwards is another
-// one and starts from 0, so a reporter keeps what it read by *Load.
+// Forget removes a locality that is no longer in use if it has no RPCs in flight and its
+// counts are still read, which the reporter has reported. It reports whether it did. If the
+// locality comes back, its Load is another one and starts from 0, so a reporter keeps what
+// it read by *Load.
 func (c *ClusterLoad) Forget(id LocalityID, read LoadSnapshot) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +109,8 @@ func (c *ClusterLoad) Forget(id LocalityID, read LoadSnapshot) bool {
 	return true
 }
 
-// ForgetDrop removes a drop category that is out of use, if its count is still
-// read. It reports whether it did.
+// ForgetDrop removes a drop category that is no longer in use if its count is still read.
+// It reports whether it did.
 func (c *ClusterLoad) ForgetDrop(category string, read uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -124,14 +122,14 @@ func (c *ClusterLoad) ForgetDrop(category string, read uint64) bool {
 	return true
 }
 
-// counters are the counters of one kind, those in use apart from those that
-// wait to be forgotten.
+// counters has the counters of one kind: those in use, and those that are retired until
+// they are forgotten.
 type counters[K comparable, T any] struct {
 	used, retired map[K]*T
 }
 
-// get returns the counter of key, or nil if there is none. It is in use from
-// then on.
+// get returns the counter of key, or nil if there is none. The counter is in use from then
+// on.
 func (c *counters[K, T]) get(key K) *T {
 	t := c.retired[key]
 	if t == nil {
@@ -157,8 +155,8 @@ func (c *counters[K, T]) retireAll() {
 	clear(c.used)
 }
 
-// each yields all counters, of a copy that is made under mu: no lock is held
-// while the loop runs.
+// each yields all counters of a copy that it makes under mu. No lock is held while the loop
+// runs.
 func each[K comparable, T any](mu *sync.Mutex, c *counters[K, T], yield func(K, *T) bool) {
 	mu.Lock()
 	all := make(map[K]*T, len(c.used)+len(c.retired))
@@ -170,4 +168,80 @@ func each[K comparable, T any](mu *sync.Mutex, c *counters[K, T], yield func(K, 
 			return
 		}
 	}
+}
+
+// Metrics adds up the load metrics that backends of a locality send at the end of RPCs
+// (ORCA), for load reports (A85). It is a map under a mutex: few RPCs have metrics, and
+// decoding them costs more than the lock. The zero Metrics is ready to use. It must not be
+// copied.
+type Metrics struct {
+	mu   sync.Mutex
+	sums map[string]MetricSum
+}
+
+// A MetricSum is the sum of a metric over the RPCs that reported it.
+type MetricSum struct {
+	Count uint64
+	Total float64
+}
+
+// maxMetrics limits the number of names that backends can make up between two reports.
+const maxMetrics = 1000
+
+// Add counts one RPC that reported value.
+func (m *Metrics) Add(name string, value float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s, ok := m.sums[name]
+	if !ok {
+		if len(m.sums) >= maxMetrics {
+			return
+		}
+		if m.sums == nil {
+			m.sums = make(map[string]MetricSum)
+		}
+	}
+	s.Count++
+	s.Total += value
+	m.sums[name] = s
+}
+
+// Take returns the sums since the last Take, or nil if there are none.
+func (m *Metrics) Take() map[string]MetricSum {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	sums := m.sums
+	m.sums = nil
+	return sums
+}
+
+// Metrics returns the Metrics of a locality, the same until Forget removes the locality.
+func (c *ClusterLoad) Metrics(id LocalityID) *Metrics {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.metrics[id]
+	if m == nil {
+		m = new(Metrics)
+		if c.metrics == nil {
+			c.metrics = make(map[LocalityID]*Metrics)
+		}
+		c.metrics[id] = m
+	}
+	return m
+}
+
+// TakeMetrics calls Take for all localities and returns those that have sums.
+func (c *ClusterLoad) TakeMetrics() map[LocalityID]map[string]MetricSum {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all map[LocalityID]map[string]MetricSum
+	for id, m := range c.metrics {
+		if sums := m.Take(); sums != nil {
+			if all == nil {
+				all = make(map[LocalityID]map[string]MetricSum)
+			}
+			all[id] = sums
+		}
+	}
+	return all
 }

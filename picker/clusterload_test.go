@@ -6,6 +6,7 @@ package picker
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -55,7 +56,7 @@ func TestClusterLoadForget(t *testing.T) {
 	var c ClusterLoad
 	id := LocalityID{Zone: "a"}
 	l, drop := c.Locality(id), c.Drop("x")
-	l.ticket()
+	l.issue()
 	drop.Add()
 	busy := l.Snapshot()
 	if c.Forget(id, busy) || c.ForgetDrop("x", 1) {
@@ -112,15 +113,15 @@ func TestClusterLoadBounded(t *testing.T) {
 }
 
 func TestClusterLoadSilent(t *testing.T) {
-	c := ClusterLoad{Silent: true}
+	c := ClusterLoad{Unreported: true}
 	l, b := c.Locality(LocalityID{}), new(Breaker)
 	var e EndpointState
-	e.Bind(l, b)
+	e.Bind(NewBinding(l, b, false))
 	b.Acquire(1)
-	l.ticket()
+	l.issue()
 	e.Finish(CallFailed)
 	if got := l.Snapshot(); got.Issued != 1 || got.Failed != 0 || b.InFlight() != 0 {
-		t.Errorf("silent load %+v with %d in flight", got, b.InFlight())
+		t.Errorf("unreported load %+v with %d in flight", got, b.InFlight())
 	}
 }
 
@@ -133,7 +134,7 @@ func TestClusterLoadConcurrent(t *testing.T) {
 		wg.Go(func() {
 			for i := range 200 {
 				id := LocalityID{Zone: fmt.Sprint((g + i) % 5)}
-				c.Locality(id).ticket()
+				c.Locality(id).issue()
 				if i%10 == 0 {
 					c.Retain(leafOf([]string{id.Zone}, "x"))
 				}
@@ -154,5 +155,28 @@ func TestClusterLoadConcurrent(t *testing.T) {
 	}
 	if issued != 800 {
 		t.Errorf("%d RPCs were issued, want 800", issued)
+	}
+}
+
+// TestMetrics: A85 sums and counts, from nothing after each report; bounded.
+func TestMetrics(t *testing.T) {
+	var c ClusterLoad
+	id := LocalityID{Zone: "z"}
+	c.Metrics(id).Add("cost", 2)
+	c.Metrics(id).Add("cost", 3)
+	c.Metrics(id).Add("cpu", 0.5)
+	c.Metrics(LocalityID{Zone: "idle"})
+	want := map[LocalityID]map[string]MetricSum{id: {"cost": {2, 5}, "cpu": {1, 0.5}}}
+	if got := c.TakeMetrics(); !reflect.DeepEqual(got, want) {
+		t.Errorf("TakeMetrics() = %v, want %v", got, want)
+	}
+	if got := c.TakeMetrics(); got != nil {
+		t.Errorf("second TakeMetrics() = %v, want none", got)
+	}
+	for i := range 2 * maxMetrics {
+		c.Metrics(id).Add(fmt.Sprint(i), 1)
+	}
+	if got := len(c.TakeMetrics()[id]); got != maxMetrics {
+		t.Errorf("%d names, want at most %d", got, maxMetrics)
 	}
 }

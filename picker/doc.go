@@ -1,126 +1,138 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package picker chooses the endpoint of each RPC from what an xDS control plane
-// has configured. It is the hot path and knows neither gRPC nor protobuf:
-// configuration and connection states go in, indexes come out.
+// Package picker chooses the endpoint of each RPC by what an xDS control plane has
+// configured. It is the hot path and knows neither gRPC nor protobuf: configuration and
+// connection states go in, indexes come out.
 //
 // # Problem
 //
-// Between an RPC and its connection xDS puts a dozen decisions: which route,
-// which cluster of it, whether to drop, whether the circuit breaker is open,
-// which priority, which locality, which endpoint; and then the RPC is counted,
-// three times over. Made one after the other by layers that do not know of each
-// other, that is some twenty allocations and a microsecond for each RPC. Yet
-// nearly all of it depends only on the configuration and on which connections
-// are up, which change a million times less often than RPCs are made.
+// Between an RPC and its connection xDS puts a dozen decisions: which route, which of its
+// clusters, whether to drop, whether the circuit breaker is open, which priority, which
+// locality, which endpoint. Then the RPC is counted, three times over. Layers that decide
+// one after the other, and do not know of each other, take about twenty allocations and a
+// microsecond for each RPC. Yet nearly all of it depends only on the configuration and on
+// which connections are READY, and these change a million times less often than RPCs are
+// made.
 //
 // # Structure
 //
-// So it is decided when they change. Build compiles a Config and the states of
-// its clusters into a Snapshot, an immutable tree of slices that a pick walks
-// without a lock, an allocation, a map or an interface:
+// So decisions are made when these change. Build compiles a Config and the states of its
+// clusters into a Snapshot, an immutable tree of slices that a pick walks without a lock,
+// an allocation, a map or an interface:
 //
 //	Snapshot ── routeTable    path ─→ radix tree ─→ candidates ─→ conditions ─→ first match
-//	   │                      of its clusters one is drawn: Alias
+//	   │                      one of its clusters is drawn: Alias
 //	   └─ cluster             usable? ─→ group: Alias ─→ drop? ─→ breaker?
-//	        └─ group          ticket = issued++ ─→ edf.Schedule.At(ticket) ─→ index
+//	        └─ group          position = issued++ ─→ edf.Schedule.At(position) ─→ index
 //
-// A group is what a policy picks from: the endpoints of a locality, or, if the
-// policy is Flat, all of the priority. There are more policies than ways to pick:
+// A group is the set of endpoints that a policy picks from: those of a locality, or, if the
+// policy is Flat, those of the whole priority. Several policies share a way to pick (rule):
 //
-//	in sequence   PolicyEDF, PolicyRoundRobin, PolicyClientWRR   weights: configured, equal, reported
-//	              PolicyPickFirst                                the sequence of one endpoint
-//	by hash       PolicyRingHash, PolicyMaglev                   hash ─→ placement ─→ detour ─→ index
-//	by lottery    PolicyLeastRequest                             the least loaded of a few
-//	by child      PolicyCustom                                   the caller's balancer
+//	inSequence       PolicyEDF, PolicyRoundRobin, PolicyClientWRR   by configured, equal, reported weights
+//	                 PolicyPickFirst                                the sequence of one endpoint
+//	byHash           PolicyRingHash, PolicyMaglev                   hash ─→ placement ─→ view ─→ index
+//	byLeastRequest   PolicyLeastRequest                             the least loaded of a few random ones
+//	byDelegate       PolicyCustom                                   the caller's balancer picks
 //
-// An RPC that is hashed may have to wait for the one endpoint that it belongs to, so
-// that is looked up before the drops (T-DROP-4) and counted after the breaker.
+// An RPC that is hashed may have to wait for the one endpoint that it belongs to, so its
+// endpoint is looked up before the drops (T-DROP-4) and counted after the breaker.
 //
-// What RPCs write is not in the snapshot but shared by all that refer to it, and
-// belongs to the caller:
+// Snapshots contain nothing that RPCs write. That belongs to the caller, and all snapshots
+// refer to it:
 //
 //	Breaker        RPCs in flight of a (cluster, service) pair, for the process
 //	Load           RPCs issued, succeeded, failed of a locality, for LRS and EDF
 //	Counter        RPCs dropped by a category, refused by the breaker
-//	EndpointState  which of these the end of an RPC goes to; RPCs in flight, if
-//	               the policy looks at them; what the endpoint reports itself
+//	EndpointState  the counters above that the end of an RPC goes to; RPCs in flight, if
+//	               the policy compares them; the weight that the endpoint reports
 //
-// A ClusterLoad keeps those that LRS reports. The priority in use is chosen by the
-// caller, between builds, for it depends on timers.
+// A ClusterLoad has the counters that LRS reports. The caller chooses the priority in use,
+// between builds, since that depends on timers.
+//
+// # Files
+//
+//	config.go       what the control plane sent: Config, clusters, routes, policies
+//	state.go        what the caller knows besides: ClusterState, EndpointState
+//	build.go        Build: from these to a Snapshot; group.go has the endpoints' part
+//	snapshot.go     the pick
+//	routetable.go   from an RPC to its route; pathindex.go is the radix tree
+//	sequence.go     groups in EDF order; weights.go has their weights
+//	hashing.go      groups by hash; placement.go has their rings and tables
+//	leastrequest.go groups by load
+//	counters.go     what RPCs write; clusterload.go keeps it for LRS
+//	alias.go        weighted random choice; draw.go has the other random decisions
+//	subset.go       random subsetting, before endpoints connect
+//	explain.go      what picks would come to, as probabilities; explainhash.go by hash
+//	invariants.go   what Build checks under the build tag invariants
 //
 // # Cost
 //
-// An RPC pays four atomic additions with everything on:
+// An RPC costs four atomic additions with everything on:
 //
 //	breaker.inFlight + 1   Pick: the limit is on RPCs of all channels of the process
 //	load.issued + 1        Pick: position in the EDF sequence and LRS count in one
 //	breaker.inFlight − 1   Finish
 //	load.done[result] + 1  Finish: LRS tells failed RPCs from others
 //
-// The second does two jobs, and in progress, which LRS wants to know too, is what
-// is issued and not done. No other two can be one: the breaker spans channels and
-// localities and its count goes down again, and a position must only go up. If
-// nobody reports the load the fourth is saved. A flat sequence of several localities
-// has a count of its own, which is a fifth; so have policies that look at RPCs in
-// flight, and a sixth in Finish. A refused or dropped RPC leaves no
-// trace but its own counter; one that has to wait leaves none at all, since it
-// will be picked for again (T-DROP-4).
+// The second does two jobs. LRS also wants the RPCs in progress, which are those issued and
+// not done. No other two can be one: the breaker spans channels and localities and its count
+// goes down again, while a position must only go up. If nobody reports the load, the fourth
+// is saved. A flat group of several localities has a position of its own, which is a fifth.
+// Policies that compare RPCs in flight add one in Pick and one in Finish. A refused or
+// dropped RPC only adds to its own counter. One that has to wait adds to none, since it will
+// be picked for again (T-DROP-4).
 //
-// The random word comes from the caller, and only if Snapshot.NeedsRandom. All
-// decisions of a pick are made from the one word: the locality takes it as it is
-// and each of the others mixes it in its own way. They are independent
-// (TestDrawIndependent), and a route of 0 % never matches and one of 100 % always
-// does, exactly.
+// The random word comes from the caller, and only if Snapshot.NeedsRandom. All decisions of
+// a pick are made from the one word: the locality is drawn with the word as it is, and each
+// other decision mixes it in its own way. They are independent (TestDrawIndependent). A
+// route of 0 % never matches and one of 100 % always does, exactly.
 //
-// BenchmarkPickFinish has the price of all this beside that of a plain round
-// robin, BenchmarkPolicy that of each policy (with 3 localities of 10 endpoints 38 ns
-// in sequence, 26 if flat; by hash 50 to 65, by lottery 45 to 54), BenchmarkPickHash
-// that of hashing while endpoints are down, BenchmarkMatch that of routes: a hundred methods with a route each take
-// less than one and a half times as long as three.
+// BenchmarkPickFinish compares all this with a plain round robin. BenchmarkPolicy has the
+// cost of each policy: with 3 localities of 10 endpoints 38 ns in sequence, 26 if flat, 50 to
+// 65 by hash, 45 to 54 by least request. BenchmarkPickHash has that of hashing while
+// endpoints are down, and BenchmarkMatch that of routes: a hundred methods with a route each
+// take less than one and a half times as long as three.
 //
 // # Building
 //
-// Build takes over from the previous snapshot what did not change: clusters by
-// their version, of a changed cluster the sequences whose weights are the same and
-// the rings whose keys and weights are, the routes if they are the same slice.
-// Sequences go on over a weight change. Their position, being a count of RPCs, needs no handing over: picks may go on
-// from the old snapshot while the new one is published, and neither repeats what
+// Build takes over from the previous snapshot what did not change: clusters by their
+// version; in a changed cluster the sequences whose weights are the same, and the rings whose
+// keys and weights are; the routes if they are the same slice. A sequence continues when
+// weights change. Its position is a count of RPCs, so it needs no handing over: picks may
+// continue from the old snapshot while the new one is published, and neither repeats what
 // the other picked.
 //
-// A cluster that cannot be compiled fails alone (Snapshot.ClusterErr). What time
-// changes, the weights of slow start and of reports, takes effect with the next
-// build, which its owner asks for by changing the cluster's version.
+// A cluster that cannot be compiled fails alone (Snapshot.ClusterErr). Weights that change
+// with time, during slow start or by reports, take effect with the next build. The caller
+// requests it by changing the cluster's version.
 //
 // # What is left to the caller
 //
-// Everything that takes time: connecting, the choice of the priority (RingState has
-// the rule for those that hash), the shuffle of pick first, timers of slow start and
-// of reports, outlier detection (EndpointState.Ejected). Subsetting, which decides
-// what is connected at all, is a function of its own (Subset) and done before. It
+// Everything that takes time: connecting, choosing the priority (RingState has the rule for
+// policies that hash), shuffling for pick first, the timers of slow start and of reports,
+// outlier detection (EndpointState.Ejected). Subsetting decides which endpoints are
+// connected at all, so the caller applies it before Build (Priority.Subset). The package
 // starts no goroutine.
 //
-// # Not done this way
+// # Rejected
 //
-// A tree of pickers, one for each layer, each with a Pick method, is easier to
-// extend, but an interface call per layer keeps the compiler from seeing through
-// any of them, and each layer that wants to know of the end of an RPC has to wrap
-// a closure. Here a new policy is a case in builder.group and a file, and rarely one
-// in PickCluster.
+// A tree of pickers, one for each layer, each with a Pick method, is easier to extend. But
+// the compiler cannot see through an interface call for each layer, and each layer that
+// needs the end of an RPC has to wrap a closure. Here a new policy is a case in
+// builder.group and a file, and rarely a case in PickCluster: see ARCHITECTURE.md.
 //
-// Sharding the counters by processor is not done for want of a cheap shard: see
-// Counter and Breaker. Keeping positions in the snapshot would lose what is picked
-// while the next one is built, and restart the sequence with it. A state machine
-// in one word per cluster, of position and RPCs in flight, would save an addition,
-// but the channels of a process share the breaker and must not share the sequence.
+// Sharding the counters by processor fails for lack of a cheap shard: see Counter and
+// Breaker. Positions in the snapshot would lose what is picked while the next one is built,
+// and restart the sequence with it. One word for each cluster with both position and RPCs in
+// flight would save an addition, but the channels of a process share the breaker and must
+// not share the sequence.
 //
 // # Sources
 //
-// Routes: gRFC A28, A31, A36, A63. Breaker: A32. Localities, drops, load reports:
-// A27, A56. EDF: A34 (draft), package edf. Hashing: A42, A61, A76, A113, package
-// ringhash, Envoy's hash_balance_factor. Least request: A48. Client-side WRR: A58.
-// Pick first: A62. Custom policies: A52. Subsetting: A68. Outlier detection: A50. Slow
-// start: Envoy's. Requirement ids such as T-RC-3 refer to
-// the project's list.
+// Routes: gRFC A28, A31, A36, A63. Breaker: A32. Localities, drops, load reports: A27, A56.
+// EDF: A34 (draft), package edf. Hashing: A42, A61, A76, A113, package ringhash, Envoy's
+// hash_balance_factor. Least request: A48. Client-side WRR: A58. Pick first: A62. Custom
+// policies: A52. Subsetting: A68. Outlier detection: A50. Slow start: Envoy. Ids such as
+// T-RC-3 and D9a are explained in REQUIREMENTS.md and ARCHITECTURE.md.
 package picker

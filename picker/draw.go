@@ -8,16 +8,16 @@ import (
 	"math/bits"
 )
 
-// A pick takes several random decisions and one random word, since drawing
-// another costs more than mixing this one (4.6 against 0.9 ns). The locality gets
-// the word as it is, and every other decision its own number here.
+// A pick makes several random decisions from one random word, since drawing another word
+// costs more than mixing this one (4.6 against 0.9 ns). The locality is drawn with the
+// word as it is. Each other decision has a number here.
 const (
 	drawCluster = 1 + iota // of a weighted route
 	drawDrop
-	drawHash                             // of an RPC that has none
-	drawProbe                            // of hosts with room
-	drawTicket                           // number 0 of a lottery; there are maxChoices
-	drawRoute  = drawTicket + maxChoices // runtime_fraction of route 0; route i has drawRoute + i
+	drawHash                                   // of an RPC that has none
+	drawProbe                                  // of a host with room (bounds)
+	drawCandidate                              // sample 0 of a leastRequest; there are maxChoices
+	drawRoute     = drawCandidate + maxChoices // runtime_fraction of route 0; route i has drawRoute + i
 )
 
 // draw returns the random word of decision k: output k of splitmix64 (Steele,
@@ -30,39 +30,39 @@ func draw(r uint64, k uint64) uint64 {
 	return r ^ r>>31
 }
 
-// A chance is a probability in units of 2^-63, from 0 to 1 inclusive: the two
-// ends are exact, which 64 bits would leave no room for. Word x hits it if
-// x>>1 < chance.
-type chance uint64
+// A probability is in units of 2^-63, from 0 to 1 inclusive. Both ends are exact, for
+// which units of 2^-64 would leave no room. Word x hits it if x>>1 < probability.
+type probability uint64
 
-const certain chance = 1 << 63
+const always probability = 1 << 63
 
-// perMillion returns n·10⁻⁶ of whole, rounded down. n is at most 10⁶.
-func (whole chance) perMillion(n uint32) chance {
-	hi, lo := bits.Mul64(uint64(whole), uint64(n))
+// perMillion returns n·10⁻⁶ of p, rounded down. n is at most 10⁶.
+func (p probability) perMillion(n uint32) probability {
+	hi, lo := bits.Mul64(uint64(p), uint64(n))
 	part, _ := bits.Div64(hi, lo, 1e6)
-	return chance(part)
+	return probability(part)
 }
 
-// hit reports whether word x is within the chance.
-func (c chance) hit(x uint64) bool { return x>>1 < uint64(c) }
+// hit reports whether word x is within the probability.
+func (p probability) hit(x uint64) bool { return x>>1 < uint64(p) }
 
-// random reports whether it takes a random word to tell whether c is hit.
-func (c chance) random() bool { return c != 0 && c != certain }
+// random reports whether hitting p depends on the word.
+func (p probability) random() bool { return p != 0 && p != always }
 
-// dropBounds compiles the drop categories of a leaf. An independent draw for
-// each category in list order, where the first hit drops the RPC (T-DROP-2), has
-// the same outcome as one draw against p₁, p₁+(1−p₁)·p₂, and so on: category i is
-// hit below bound i and not below bound i−1. Each bound is off by less than 2^-63
-// for each category. O(len(drops)).
-func dropBounds(drops []Drop) ([]chance, error) {
-	bounds := make([]chance, len(drops))
-	var bound chance
+// dropBounds compiles the drop categories of a leaf to upper bounds for one draw.
+//
+// The specified rule is an independent draw for each category in list order, where the
+// first hit drops the RPC (T-DROP-2). The same comes of one draw against p₁,
+// p₁+(1−p₁)·p₂, and so on: category i is hit below bound i and not below bound i−1. Each
+// bound is off by less than 2^-63 for each category. O(len(drops)).
+func dropBounds(drops []Drop) ([]probability, error) {
+	bounds := make([]probability, len(drops))
+	var bound probability
 	for i, d := range drops {
 		if d.PerMillion > 1e6 {
 			return nil, fmt.Errorf("drop category %q: %d per million", d.Category, d.PerMillion)
 		}
-		bound += (certain - bound).perMillion(d.PerMillion)
+		bound += (always - bound).perMillion(d.PerMillion)
 		bounds[i] = bound
 	}
 	return bounds, nil
@@ -70,7 +70,7 @@ func dropBounds(drops []Drop) ([]chance, error) {
 
 // dropCategory returns the index of the category that word x hits, given that
 // it hits one.
-func dropCategory(bounds []chance, x uint64) int {
+func dropCategory(bounds []probability, x uint64) int {
 	for i, b := range bounds {
 		if b.hit(x) {
 			return i

@@ -29,16 +29,16 @@ func TestDrawGolden(t *testing.T) {
 // T-RC-4, T-DROP-1: 0 never, 10⁶ always, exactly.
 func TestChanceEnds(t *testing.T) {
 	for _, x := range []uint64{0, 1, 2, math.MaxUint64 - 1, math.MaxUint64} {
-		if certain.perMillion(0).hit(x) {
-			t.Errorf("a chance of 0 is hit by %#x", x)
+		if always.perMillion(0).hit(x) {
+			t.Errorf("a probability of 0 is hit by %#x", x)
 		}
-		if !certain.perMillion(1e6).hit(x) {
-			t.Errorf("a chance of 1 is not hit by %#x", x)
+		if !always.perMillion(1e6).hit(x) {
+			t.Errorf("a probability of 1 is not hit by %#x", x)
 		}
 	}
-	half := certain.perMillion(500000)
+	half := always.perMillion(500000)
 	if !half.hit(math.MaxUint64/2) || half.hit(math.MaxUint64/2+1) {
-		t.Error("a chance of 1/2 is not hit by half of the words")
+		t.Error("a probability of 1/2 is not hit by half of the words")
 	}
 }
 
@@ -62,15 +62,15 @@ func TestDropBounds(t *testing.T) {
 			pass.Sub(pass, p)
 			want.Add(want, p)
 
-			got := new(big.Rat).SetFrac(new(big.Int).SetUint64(uint64(bounds[i])), new(big.Int).SetUint64(uint64(certain)))
+			got := new(big.Rat).SetFrac(new(big.Int).SetUint64(uint64(bounds[i])), new(big.Int).SetUint64(uint64(always)))
 			diff := got.Sub(want, got)
-			if f, _ := diff.Float64(); f < 0 || f > float64(i+1)/float64(certain) {
+			if f, _ := diff.Float64(); f < 0 || f > float64(i+1)/float64(always) {
 				t.Fatalf("%v: bound %d is %v too low", drops, i, f)
 			}
-			if d.PerMillion == 1e6 && bounds[i] != certain {
-				t.Fatalf("%v: bound %d is %v, want certain", drops, i, bounds[i])
+			if d.PerMillion == 1e6 && bounds[i] != always {
+				t.Fatalf("%v: bound %d is %v, want always", drops, i, bounds[i])
 			}
-			if before := append([]chance{0}, bounds...)[i]; d.PerMillion == 0 && bounds[i] != before {
+			if before := append([]probability{0}, bounds...)[i]; d.PerMillion == 0 && bounds[i] != before {
 				t.Fatalf("%v: bound %d is %v, above %v", drops, i, bounds[i], before)
 			}
 		}
@@ -100,7 +100,7 @@ func TestDropCategory(t *testing.T) {
 func TestDrawIndependent(t *testing.T) {
 	const rounds, cells = 1 << 18, 64
 	pairs := [][2]uint64{{0, drawCluster}, {0, drawDrop}, {0, drawRoute}, {drawCluster, drawDrop}, {drawDrop, drawRoute}, {drawRoute, drawRoute + 1},
-		{0, drawTicket}, {drawTicket, drawTicket + 1}, {drawTicket + maxChoices - 1, drawRoute}, {0, drawHash}, {drawHash, drawProbe}, {drawProbe, drawTicket}}
+		{0, drawCandidate}, {drawCandidate, drawCandidate + 1}, {drawCandidate + maxChoices - 1, drawRoute}, {0, drawHash}, {drawHash, drawProbe}, {drawProbe, drawCandidate}}
 	for _, p := range pairs {
 		rng := rand.New(rand.NewPCG(9, p[0]<<8|p[1]))
 		var counts [cells]float64

@@ -52,10 +52,10 @@ func ExampleBuild() {
 		breaker   picker.Breaker
 		load      picker.ClusterLoad
 		local     = load.Locality(picker.LocalityID{})
-		endpoints = []*picker.EndpointState{{}, {}, {}}
+		endpoints = picker.StateSlice{{}, {}, {}}
 	)
 	for _, e := range endpoints {
-		e.Bind(local, &breaker)
+		e.Bind(picker.NewBinding(local, &breaker, false))
 	}
 	endpoints[0].Connectivity = picker.Ready
 	endpoints[1].Connectivity = picker.Connecting
@@ -90,7 +90,7 @@ func ExampleBuild() {
 type headerKey string
 
 // Endpoints of a policy that hashes are connected when an RPC belongs to them: until
-// then it comes to Wake, and waits.
+// then it comes to QueueConnect, and waits.
 func ExampleSnapshot_Pick() {
 	cfg := &picker.Config{
 		Routes: []picker.Route{{
@@ -120,7 +120,7 @@ func ExampleSnapshot_Pick() {
 		breaker   picker.Breaker
 		load      picker.ClusterLoad
 		local     = load.Locality(picker.LocalityID{})
-		endpoints = []*picker.EndpointState{{}, {}} // both are Idle
+		endpoints = picker.StateSlice{{}, {}} // both are Idle
 		state     = picker.ClusterState{
 			Localities: []picker.LocalityState{{Load: local, Endpoints: endpoints}},
 			Breaker:    &breaker,
@@ -132,7 +132,7 @@ func ExampleSnapshot_Pick() {
 		snapshot *picker.Snapshot
 	)
 	for _, e := range endpoints {
-		e.Bind(local, &breaker)
+		e.Bind(picker.NewBinding(local, &breaker, false))
 	}
 	for _, user := range []string{"ann", "ann", "bob", "eve", "ann"} {
 		state.Version++
@@ -146,7 +146,7 @@ func ExampleSnapshot_Pick() {
 		case picker.Picked:
 			fmt.Println(user, "goes to", cfg.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[result.Index].Addr)
 			endpoints[result.Index].Finish(picker.CallOK)
-		case picker.Wake:
+		case picker.QueueConnect:
 			fmt.Println(user, "waits")
 			endpoints[result.Index].Connectivity = picker.Ready // which takes longer in real life
 		}

@@ -4,47 +4,52 @@
 package picker
 
 import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
 	"sync/atomic"
 
 	"github.com/xdslb/xdslb/edf"
 )
 
-// A group is a set of endpoints that one policy picks from, compiled for that
-// policy: the endpoints of a locality, or, if the policy makes one layer of them,
-// those of all localities of the priority.
+// A group is a set of endpoints that one policy picks from, compiled for that policy:
+// the endpoints of a locality, or those of the whole priority if the policy is Flat.
 type group struct {
 	rule     rule
-	first    int32 // the index of its first endpoint in the priority; of its locality, of rule byChild
-	schedule *edf.Schedule
-	tickets  *atomic.Uint64 // RPCs issued so far, which is the place in schedule
-	// endpoints are those that RPCs are counted at; nil if tickets does that,
-	// being the count of issued RPCs of a Load.
+	first    int32         // index in the priority of its first endpoint; for byDelegate, of its locality
+	schedule *edf.Schedule // of rule inSequence
+	// issued counts the RPCs issued so far, which is the position in schedule: that of
+	// the locality's Load, or the cluster's own for a flat group of several localities.
+	issued *atomic.Uint64
+	// endpoints count the RPCs that they get. It is nil if issued already does so, being
+	// the count of their Load.
 	endpoints []*EndpointState
-	hashing   *hashing // of rule byHash
-	lottery   *lottery // of rule byLottery
+	hashing   *hashing      // of rule byHash
+	least     *leastRequest // of rule byLeastRequest
 
-	// For the next Build.
-	load    *Load          // of the group's locality; nil if it has several
-	weights []uint32       // that schedule was made of: 0 for endpoints not to be picked
-	only    *EndpointState // of PolicyPickFirst
+	// What the next Build compares with.
+	load     *Load          // of the group's locality; nil if it has several
+	weights  []uint32       // that schedule was made of: 0 for endpoints that are not picked
+	selected *EndpointState // of PolicyPickFirst
 }
 
-// A rule is how a group picks, of which there are fewer ways than policies.
+// A rule is a way to pick. Several policies share one.
 type rule uint8
 
 const (
-	inSequence rule = iota // the next one of schedule
-	byHash                 // the one that the RPC's hash belongs to
-	byLottery              // the least loaded of some
-	byChild                // the caller knows
+	inSequence     rule = iota // the next endpoint of schedule
+	byHash                     // the endpoint that the RPC's hash belongs to
+	byLeastRequest             // the least loaded of a few random ones
+	byDelegate                 // the caller's balancer picks
 )
 
-// random reports whether picks by the rule take a random word. By hash they may
-// turn out to.
-func (r rule) random() bool { return r == byHash || r == byLottery }
+// random reports whether picks by the rule need a random word. Picks by hash need one
+// for RPCs without a hash.
+func (r rule) random() bool { return r == byHash || r == byLeastRequest }
 
-// byLoad returns the groups of c, which may be nil, by the Load of their locality.
-func (c *cluster) byLoad() map[*Load]*group {
+// groupsByLoad returns the groups of c, which may be nil, by the Load of their locality.
+func (c *cluster) groupsByLoad() map[*Load]*group {
 	if c == nil {
 		return nil
 	}
@@ -53,4 +58,111 @@ func (c *cluster) byLoad() map[*Load]*group {
 		m[c.groups[i].load] = &c.groups[i]
 	}
 	return m
+}
+
+// A groupInput is what a group is made from: endpoints and their states at the moment.
+type groupInput struct {
+	load       *Load // of its locality; nil if it has several
+	weight     uint32
+	locality   int        // index in the priority of its first locality
+	first      int        // index in the priority of its first endpoint
+	localities []Locality // as configured
+	endpoints  EndpointStates
+	states     []Connectivity // as new RPCs see them; parallel to endpoints
+	count      [4]int         // endpoints by state
+}
+
+// collect returns the inputs of the groups of the priority in use: one if the policy is
+// flat, else one for each locality. The next call reuses their memory.
+func (b *builder) collect(policy *Policy, cfg *Priority, state *ClusterState) ([]groupInput, error) {
+	inputs, first, total := b.inputs[:0], 0, 0
+	for i := range cfg.Localities {
+		total += len(cfg.Localities[i].Endpoints)
+	}
+	if total > math.MaxInt32 {
+		return nil, fmt.Errorf("%d endpoints, more than %d", total, math.MaxInt32)
+	}
+	b.states = slices.Grow(b.states[:0], total)
+	var flat StateSlice // the endpoints of several localities
+	for i := range cfg.Localities {
+		lc, ls := &cfg.Localities[i], &state.Localities[i]
+		if !policy.Flat || i == 0 {
+			inputs = append(inputs, groupInput{load: ls.Load, weight: lc.Weight, locality: i, first: first, endpoints: ls.Endpoints})
+		} else {
+			in := &inputs[0]
+			if i == 1 {
+				in.load, flat = nil, appendStates(make(StateSlice, 0, total), in.endpoints)
+			}
+			if flat = appendStates(flat, ls.Endpoints); i == len(cfg.Localities)-1 {
+				in.endpoints = flat
+			}
+		}
+		in := &inputs[len(inputs)-1]
+		in.localities = cfg.Localities[in.locality : i+1]
+		if err := b.collectLocality(in, lc, ls, state.Breaker, policy.CountsInFlight()); err != nil {
+			return nil, fmt.Errorf("locality %v: %w", lc.ID, err)
+		}
+		first += len(lc.Endpoints)
+	}
+	for i := range inputs {
+		in := &inputs[i]
+		in.states = b.states[in.first : in.first+in.endpoints.Len()]
+	}
+	b.inputs = inputs
+	return inputs, nil
+}
+
+// collectLocality checks the endpoints of a locality and appends their states to
+// b.states.
+func (b *builder) collectLocality(in *groupInput, cfg *Locality, state *LocalityState, breaker *Breaker, countInFlight bool) error {
+	if state.Endpoints == nil || state.Endpoints.Len() != len(cfg.Endpoints) {
+		return fmt.Errorf("no state for each of %d endpoints", len(cfg.Endpoints))
+	}
+	if state.Load == nil {
+		return errors.New("no load counters")
+	}
+	for i := range cfg.Endpoints {
+		e := state.Endpoints.State(i)
+		switch {
+		case e == nil || e.binding == nil || e.binding.load != state.Load || e.binding.breaker != breaker:
+			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, cfg.Endpoints[i].Addr)
+		case e.binding.countInFlight != countInFlight:
+			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, e.binding.countInFlight, countInFlight)
+		case e.Connectivity > TransientFailure:
+			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, cfg.Endpoints[i].Addr, e.Connectivity)
+		}
+		s := e.Connectivity
+		if cfg.Endpoints[i].Health == Draining || s == Ready && e.Ejected { // EDF-16, A50
+			s = TransientFailure
+		}
+		in.count[s]++
+		b.states = append(b.states, s)
+	}
+	return nil
+}
+
+// A usability says what an RPC can get from a group, in ascending order.
+type usability uint8
+
+const (
+	allFailed      usability = iota // all endpoints have failed
+	someConnecting                  // an endpoint may become READY by itself
+	someOnDemand                    // an endpoint may become READY once an RPC asks for it
+	someReady                       // an endpoint is READY
+)
+
+// usability returns what an RPC can get from a group of these endpoints. Only the groups
+// with the highest usability of their priority are picked from (T-LOC-1).
+func (in *groupInput) usability(policy *Policy) usability {
+	hashes := policy.Hashes()
+	switch {
+	case in.count[Ready] > 0:
+		return someReady
+	case in.count[Idle] > 0 && (hashes || policy.Kind == PolicyCustom), in.count[Connecting] > 0 && hashes:
+		return someOnDemand
+	case in.count[Idle]+in.count[Connecting] > 0:
+		return someConnecting
+	default:
+		return allFailed
+	}
 }

@@ -7,147 +7,165 @@ import (
 	"context"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// A hashing picks by the hash of the RPC (PolicyRingHash, PolicyMaglev): a
-// placement, and what the endpoints' states make of it. Other than with any other
-// policy, endpoints are not connected before they are needed, so an RPC may come
-// to one that is IDLE, and must wait for it rather than go elsewhere (A61).
+// A hashing picks by the hash of the RPC (PolicyRingHash, PolicyMaglev). It combines a
+// placement with the states of the endpoints. With these policies endpoints connect when
+// an RPC asks for them. So an RPC may get to an endpoint that is IDLE, and has to wait for
+// it instead of going to another (A61).
 type hashing struct {
 	*placement
-	header string // to be hashed whatever the route says (A76)
+	header string // hashed instead of what the route says (A76); empty is none
 	states []Connectivity
-	load   *bounds // nil if there are none
+	bounds *bounds // nil if loads are not bounded
 
-	alive   *detour // hosts not in TRANSIENT_FAILURE
-	ready   *detour // hosts that are READY
-	prompt  *detour // hosts that are READY or IDLE
-	waiting bool    // a host is CONNECTING
+	notFailed   *view // hosts not in TRANSIENT_FAILURE
+	ready       *view // hosts that are READY
+	readyOrIdle *view // hosts that are READY or IDLE
+	connecting  bool  // a host is CONNECTING
+	mostReady   bool  // at least half of the hosts are READY
 }
 
-// hashing makes g a hashing of p. before is the group's last form, or nil.
-func (b *builder) hashing(g *group, before *group, p *pool, policy *Policy) error {
+// hashing makes g pick by hash among the endpoints of in. before is the group's previous
+// form, or nil.
+func (b *builder) hashing(g *group, before *group, in *groupInput, policy *Policy) error {
 	spec, err := policy.Ring.spec(policy.Kind, b.env.RingCap)
 	if err != nil {
 		return err
 	}
 	h := &hashing{header: policy.Ring.RequestHeader}
-	var was *placement
+	var old *placement
 	if before != nil && before.hashing != nil {
-		was = before.hashing.placement
+		old = before.hashing.placement
 	}
-	if h.placement, err = place(was, spec, p.localities); err != nil {
+	if h.placement, err = place(old, spec, in.localities); err != nil {
 		return err
 	}
-	g.rule, g.endpoints = byHash, p.endpoints
-	if before != nil && before.hashing != nil && h.sameHosts(before.hashing) && slices.Equal(before.hashing.states, p.states) {
+	g.rule, g.endpoints = byHash, appendStates(make(StateSlice, 0, in.endpoints.Len()), in.endpoints)
+	if before != nil && before.hashing != nil && h.sameHosts(before.hashing) && slices.Equal(before.hashing.states, in.states) {
 		old := before.hashing
-		h.states, h.alive, h.ready, h.prompt, h.waiting = old.states, old.alive, old.ready, old.prompt, old.waiting
+		h.states, h.notFailed, h.ready, h.readyOrIdle = old.states, old.notFailed, old.ready, old.readyOrIdle
+		h.connecting, h.mostReady = old.connecting, old.mostReady
 	} else {
-		h.states = slices.Clone(p.states)
-		h.detours()
+		h.states = slices.Clone(in.states)
+		h.makeViews()
 	}
-	h.load = newBounds(h.placement, policy.Ring.BalanceFactor)
+	h.bounds = newBounds(h.placement, policy.Ring.BalanceFactor)
 	g.hashing = h
 	return nil
 }
 
-// sameHosts reports whether hashes belong to the same hosts in h and o.
+// sameHosts reports whether each hash belongs to the same host in h and o.
 func (h *hashing) sameHosts(o *hashing) bool { return h.ring == o.ring && h.table == o.table }
 
-// detours makes the three detours. Those that come to the same are one, and with
-// all hosts in one state it is no detour at all.
-func (h *hashing) detours() {
-	var present uint8 // states that hosts are in
+// makeViews makes the three views. Views of the same hosts are one view, and a view of all
+// hosts of a ring costs nothing (ringhash.Ring.Restrict).
+func (h *hashing) makeViews() {
+	var present uint8 // set of the states that hosts are in
+	count := 0        // of READY ones
 	for _, s := range h.states {
 		present |= 1 << s
+		if s == Ready {
+			count++
+		}
 	}
-	var made [16]*detour // by states that it leads to
-	to := func(states uint8) *detour {
+	h.mostReady = 2*count >= len(h.states)
+	var made [16]*view // by the set of states of its hosts
+	of := func(states uint8) *view {
 		states &= present
 		if made[states] == nil {
-			made[states] = newDetour(h.placement, h.states, states)
+			made[states] = newView(h.placement, h.states, states)
 		}
 		return made[states]
 	}
-	h.alive = to(1<<Ready | 1<<Idle | 1<<Connecting)
-	h.ready = to(1 << Ready)
-	h.prompt = to(1<<Ready | 1<<Idle)
-	h.waiting = present&(1<<Connecting) != 0
+	h.notFailed = of(1<<Ready | 1<<Idle | 1<<Connecting)
+	h.ready = of(1 << Ready)
+	h.readyOrIdle = of(1<<Ready | 1<<Idle)
+	h.connecting = present&(1<<Connecting) != 0
 }
 
-// seek returns the outcome of an RPC with a hash: that of the first host on the
-// ring that is not in TRANSIENT_FAILURE (A61). Does not allocate.
-func (h *hashing) seek(hash uint64) (host int, outcome Outcome) {
-	host, ok := h.alive.find(hash)
+// pick returns the outcome of an RPC with a hash. It is that of the first host on the ring
+// that is not in TRANSIENT_FAILURE (A61). Does not allocate.
+func (h *hashing) pick(hash uint64) (host int, outcome Outcome) {
+	host, ok := h.notFailed.find(hash)
 	switch {
 	case !ok:
 		return 0, Failed
 	case h.states[host] == Ready:
 		return host, Picked
 	case h.states[host] == Idle:
-		return host, Wake
+		return host, QueueConnect
 	default:
 		return 0, Queue
 	}
 }
 
-// seekAny returns the outcome of an RPC without the header that A76 has hashed,
-// hash being a random word: the first host on the ring that is READY. An IDLE one
-// on the way is woken, unless a host is CONNECTING already, so that the ring comes
-// up one by one; if none is READY the RPC waits for it. Does not allocate.
-func (h *hashing) seekAny(hash uint64) (host int, outcome Outcome) {
-	host, ready := h.ready.find(hash)
-	first, prompt := h.prompt.find(hash)
+// pickAny returns the outcome of an RPC that has no hash, r being a random word: the first
+// READY host on the ring, from where r points. Any host may serve the RPC, so it does not
+// wait for one while another is READY, except where A42 asks for that and it is soon over:
+// see pickByHash. The first IDLE host on the way, if any, is
+// connected, unless a host is CONNECTING already: the ring comes up one by one (A76). With
+// no host READY the RPC waits for the CONNECTING one, or for that IDLE one.
+//
+// Each pick of the RPC has another word. It still waits for one connection at most, since
+// the word only says where the search begins (T-RING-6). Does not allocate.
+func (h *hashing) pickAny(r uint64) (host int, outcome Outcome) {
+	host, ready := h.ready.find(r)
 	switch {
-	case h.waiting && ready:
+	case ready && (h.connecting || h.readyOrIdle == h.ready):
 		return host, Picked
-	case h.waiting:
+	case h.connecting:
 		return 0, Queue
-	case !prompt:
+	}
+	first, ok := h.readyOrIdle.find(r)
+	switch {
+	case !ok:
 		return 0, Failed
 	case !ready:
-		return first, Wake
+		return first, QueueConnect
 	case first == host:
 		return host, Picked
 	default:
-		return host, PickedWake
+		return host, PickedConnect
 	}
 }
 
-// seek finds the endpoint of group g of cluster c that an RPC's hash leads to. The
-// RPC is not counted yet: it may have to wait.
-func (s *Snapshot) seek(ctx context.Context, route, cluster int32, c *cluster, g *group, r uint64) Result {
+// pickByHash picks in group g of cluster c, whose rule is byHash. It does not count the
+// RPC, which may have to wait.
+func (s *Snapshot) pickByHash(ctx context.Context, route, cluster int32, c *cluster, g *group, r uint64) Result {
 	h := g.hashing
 	var host int
 	var outcome Outcome
 	hash, ok := s.requestHash(ctx, route, h.spec.fn, h.header)
-	if !ok {
-		hash = draw(r, drawHash)
-	}
-	if ok || h.header == "" {
-		host, outcome = h.seek(hash)
+	if ok {
+		host, outcome = h.pick(hash)
+	} else if hash = draw(r, drawHash); h.mostReady && h.header == "" {
+		// A random word is the RPC's hash (A42). It may have to wait for its host, but
+		// each time it draws anew the odds are at least even that it need not: those
+		// that are up get no more than their share.
+		host, outcome = h.pick(hash)
 	} else {
-		host, outcome = h.seekAny(hash)
+		host, outcome = h.pickAny(hash)
 	}
 	switch outcome {
 	case Queue, Failed:
 		return Result{Outcome: outcome, Route: route, Cluster: cluster}
-	case Picked, PickedWake:
-		if h.load != nil {
+	case Picked, PickedConnect:
+		if h.bounds != nil {
 			host = h.balance(hash, host, c.breaker.InFlight(), g.endpoints, r)
 		}
 	}
 	return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: g.first + int32(host)}
 }
 
-// Asleep returns the index of the endpoint that is to be connected besides the one
-// that was picked, of a Result of s with outcome PickedWake. r is the random word of
-// that pick. Of other outcomes it is -1. O(1).
-func (s *Snapshot) Asleep(result Result, r uint64) int32 {
-	if result.Outcome != PickedWake {
+// ConnectIndex returns the index of the endpoint that is to be connected besides the picked
+// one, for a Result of s with outcome PickedConnect. r is the random word of that pick. For
+// other outcomes it returns -1. O(1).
+func (s *Snapshot) ConnectIndex(result Result, r uint64) int32 {
+	if result.Outcome != PickedConnect {
 		return -1
 	}
 	c := s.clusters[result.Cluster]
@@ -156,37 +174,37 @@ func (s *Snapshot) Asleep(result Result, r uint64) int32 {
 		i = c.alias.Pick(r)
 	}
 	g := &c.groups[i]
-	host, _ := g.hashing.prompt.find(draw(r, drawHash))
+	host, _ := g.hashing.readyOrIdle.find(draw(r, drawHash))
 	return g.first + int32(host)
 }
 
-// A detour leads each hash to the first of some hosts that its way round the ring
-// comes to.
-type detour struct {
-	view *ringhash.View // nil if the placement is a table
-	*tableDetour
+// A view finds the host of a hash among some of the hosts of a placement: the first of
+// them on the way round the ring.
+type view struct {
+	ring       *ringhash.View // nil if the placement is a table
+	*tableView                // nil if the placement is a ring
 }
 
-// tableDetour is a detour in a Maglev table. There is no way round a table, so the
-// hash jumps to other places in it, and if these few jumps do not find one of the
-// hosts either, takes its pick of all that there are. That keeps other hashes
-// where they are while most hosts are up, and costs the same however many are
-// down. To make a table of those hosts instead, as Envoy does, takes milliseconds
-// (BenchmarkBuildHash, change=weight) and moves some of the other hashes.
-type tableDetour struct {
+// A tableView is a view of a Maglev table. A table has no way round, so the hash tries a
+// few other slots. If none of their hosts is in the view, it draws from all hosts that
+// are. Other hashes stay where they are while most hosts are in the view, and the cost is
+// the same however many are not. Envoy instead makes a table of the remaining hosts, which
+// takes milliseconds (BenchmarkBuildHash, change=weight) and moves some of the other
+// hashes.
+type tableView struct {
 	table  *ringhash.Maglev
-	member []bool
-	list   []int32
+	member []bool  // by host
+	list   []int32 // of the members
 }
 
-const tableJumps = 8
+const tableProbes = 8
 
-// newDetour returns the detour to hosts in any of some states, a set of bits.
-func newDetour(p *placement, states []Connectivity, to uint8) *detour {
+// newView returns the view of the hosts in some states, a set of bits.
+func newView(p *placement, states []Connectivity, of uint8) *view {
 	member := make([]bool, len(states))
 	var list []int32
 	for i, s := range states {
-		if to&(1<<s) != 0 {
+		if of&(1<<s) != 0 {
 			member[i] = true
 			if p.table != nil {
 				list = append(list, int32(i))
@@ -194,29 +212,152 @@ func newDetour(p *placement, states []Connectivity, to uint8) *detour {
 		}
 	}
 	if p.ring != nil {
-		return &detour{view: p.ring.Restrict(member)}
+		return &view{ring: p.ring.Restrict(member)}
 	}
-	return &detour{tableDetour: &tableDetour{p.table, member, list}}
+	return &view{tableView: &tableView{p.table, member, list}}
 }
 
-// find returns the host that a hash leads to. ok is false if there is none. O(1);
-// does not allocate.
-func (d *detour) find(hash uint64) (host int, ok bool) {
-	if d.view != nil {
-		return d.view.Pick(hash)
+// find returns the host of a hash. ok is false if the view has no hosts. O(1); does not
+// allocate.
+func (v *view) find(hash uint64) (host int, ok bool) {
+	if v.ring != nil {
+		return v.ring.Pick(hash)
 	}
-	return d.jump(hash)
+	return v.probe(hash)
 }
 
-func (d *tableDetour) jump(hash uint64) (host int, ok bool) {
-	if len(d.list) == 0 {
+func (v *tableView) probe(hash uint64) (host int, ok bool) {
+	if len(v.list) == 0 {
 		return 0, false
 	}
-	for k := range tableJumps {
-		if host = d.table.Pick(ringhash.Probe(hash, k)); d.member[host] {
+	for k := range tableProbes {
+		if host = v.table.Pick(ringhash.Probe(hash, k)); v.member[host] {
 			return host, true
 		}
 	}
-	k, _ := bits.Mul64(ringhash.Probe(hash, tableJumps), uint64(len(d.list)))
-	return int(d.list[k]), true
+	k, _ := bits.Mul64(ringhash.Probe(hash, tableProbes), uint64(len(v.list)))
+	return int(v.list[k]), true
+}
+
+// bounds limit the RPCs in flight of each host of a hashing to a factor of its share of
+// all (Envoy's hash_balance_factor), so that one popular hash does not overload its host.
+// An RPC whose host is full goes to the host of another attempt of its hash
+// (ringhash.Probe).
+//
+// The total is that of the circuit breaker, as in Envoy. A count of the group's own would
+// cost each RPC two additions. If several channels share the breaker, the bounds of each
+// are wider than they need to be.
+type bounds struct {
+	factor uint64   // percent
+	shares []uint32 // by host, in units of 2^-32; a host with all of the weight has 2^32-1
+}
+
+// An RPC whose host is full is placed anew this often. The first attempts depend on its
+// hash alone, so the overflow of a popular hash goes to the same few hosts, in this client
+// as in others. The remaining attempts are random. With two thirds of the hosts full, the
+// worst that a factor of 150 allows, all but one RPC in 600 find room.
+const (
+	fixedProbes  = 8
+	randomProbes = 8
+)
+
+// newBounds returns the bounds for a factor in percent, or nil if that is 0. O(hosts) in
+// each Build after a change of states, which saves picks a division.
+func newBounds(p *placement, factor uint32) *bounds {
+	if factor == 0 {
+		return nil
+	}
+	b := &bounds{factor: uint64(factor), shares: make([]uint32, len(p.hosts))}
+	for i, h := range p.hosts {
+		b.shares[i] = uint32(min(uint64(h.Weight)<<32/p.total, 1<<32-1))
+	}
+	return b
+}
+
+// limit returns how many RPCs host may have in flight while all hosts have total: its
+// share of factor times total, the RPC being picked included, rounded up, at least one.
+func (b *bounds) limit(host int, total int64) int64 {
+	scaled := (uint64(min(max(total, 0), 1<<31)+1)*b.factor + 99) / 100
+	scaled = min(scaled, 1<<31)
+	return max(int64((scaled*uint64(b.shares[host])+(1<<32-1))>>32), 1)
+}
+
+// balance returns host, which is READY, if it has room; otherwise the first host with room
+// out of other attempts to place hash; otherwise the least loaded of them all. total is the
+// RPCs in flight, and r a random word. O(1); does not allocate.
+func (h *hashing) balance(hash uint64, host int, total int64, endpoints []*EndpointState, r uint64) int {
+	load := int64(endpoints[host].inFlight.Load())
+	limit := h.bounds.limit(host, total)
+	for k := 1; load > limit && k <= fixedProbes+randomProbes; k++ {
+		if k == fixedProbes+1 {
+			hash = draw(r, drawProbe)
+		}
+		other, ok := h.ready.find(ringhash.Probe(hash, k))
+		if !ok || other == host {
+			continue
+		}
+		otherLoad, otherLimit := int64(endpoints[other].inFlight.Load()), h.bounds.limit(other, total)
+		if otherLoad*limit < load*otherLimit {
+			host, load, limit = other, otherLoad, otherLimit
+		}
+	}
+	return host
+}
+
+// requestHash returns the hash of an RPC, made with fn: the one that it brings along; or
+// that of header, if that is not empty (A76); or else that of the route's hash policies
+// (A42, T-RING-6). ok is false if the RPC has nothing that is to be hashed. Any endpoint
+// may then serve it: see pickAny.
+//
+// It does not allocate unless the header hook does, a header has several values, or a hash
+// policy rewrites it.
+func (s *Snapshot) requestHash(ctx context.Context, route int32, fn ringhash.Func, header string) (hash uint64, ok bool) {
+	if hash, ok := s.env.RequestHash(ctx); ok {
+		return hash, true
+	}
+	if header != "" {
+		return s.headerHash(ctx, fn, &HashPolicy{Header: header})
+	}
+	if route < 0 || int(route) >= len(s.routes) {
+		return 0, false
+	}
+	policies := s.routes[route].Hash
+	for i := range policies {
+		p := &policies[i]
+		part, found := s.env.ChannelID, true
+		if p.Header != "" {
+			part, found = s.headerHash(ctx, fn, p)
+		}
+		if found {
+			// Rotated, so that equal parts do not cancel each other out.
+			hash, ok = bits.RotateLeft64(hash, 1)^part, true
+		}
+		if p.Terminal && ok {
+			break
+		}
+	}
+	return hash, ok
+}
+
+// headerHash returns the hash of the header that p names, if the RPC has it. It sees the
+// headers that routes see: no binary ones (T-RC-3), and a fixed content type (A28).
+func (s *Snapshot) headerHash(ctx context.Context, fn ringhash.Func, p *HashPolicy) (hash uint64, ok bool) {
+	if strings.HasSuffix(p.Header, "-bin") {
+		return 0, false
+	}
+	values := contentType
+	if p.Header != "content-type" {
+		values = s.env.Header(ctx, p.Header)
+	}
+	if len(values) == 0 {
+		return 0, false
+	}
+	value := values[0]
+	if len(values) > 1 {
+		value = strings.Join(values, ",")
+	}
+	if p.Rewrite != nil {
+		value = p.Rewrite.ReplaceAllString(value, p.Substitution)
+	}
+	return fn.Sum(value), true
 }

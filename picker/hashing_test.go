@@ -75,19 +75,30 @@ func slowRing(t *testing.T, localities []Locality, minSize, maxSize uint64, fn r
 	return r
 }
 
-// slowSeek walks the ring entry by entry, as A61 has it, or A76 for RPCs that may go
-// anywhere.
+// waitsForItsHost reports whether an RPC without a hash has its random word for one (A42):
+// if at least half of the hosts are READY, and the policy names no header (A76).
+func waitsForItsHost(policy RingPolicy, states []Connectivity) bool {
+	ready := 0
+	for _, s := range states {
+		if s == Ready {
+			ready++
+		}
+	}
+	return policy.RequestHeader == "" && 2*ready >= len(states)
+}
+
+// slowSeek walks the ring entry by entry, as A61 has it, or A76 for RPCs without a
+// hash, which may go anywhere.
 func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, anywhere bool) (index, also int, outcome Outcome) {
 	woken, wanted := -1, slices.Contains(states, Connecting)
-	for pos, n := r.Position(hash), 0; n < r.Len(); pos, n = r.Next(pos), n+1 {
-		host := r.HostAt(pos)
+	for host := range r.Walk(hash) {
 		switch s := states[host]; {
 		case s == Ready && woken >= 0:
-			return host, woken, PickedWake
+			return host, woken, PickedConnect
 		case s == Ready:
 			return host, 0, Picked
 		case !anywhere && s == Idle:
-			return host, 0, Wake
+			return host, 0, QueueConnect
 		case !anywhere && s == Connecting:
 			return 0, 0, Queue
 		case s == Idle && !wanted:
@@ -95,7 +106,7 @@ func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, anywhere boo
 		}
 	}
 	if woken >= 0 {
-		return woken, 0, Wake
+		return woken, 0, QueueConnect
 	} else if wanted && anywhere {
 		return 0, 0, Queue
 	}
@@ -109,12 +120,12 @@ func TestRingHashOracle(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		worlds = 4
 	}
-	var seen [PickedWake + 1]int
+	var seen [PickedConnect + 1]int
 	for seed := range worlds {
 		rng := newRand(seed)
 		policy := RingPolicy{MinSize: 1 + rng.Uint64N(200), MaxSize: 200 + rng.Uint64N(9000), XXH64: rng.IntN(2) == 0}
 		if rng.IntN(2) == 0 {
-			policy.RequestHeader = "absent" // RPCs without a hash go anywhere (A76)
+			policy.RequestHeader = "absent"
 		}
 		w, hash, some := ringWorld(PolicyRingHash, policy, zone("a", 1, endpoints(0, 1, 1)))
 		fn := ringhash.XXH3
@@ -158,20 +169,20 @@ func TestRingHashOracle(t *testing.T) {
 				if !*some {
 					h = draw(random, drawHash)
 				}
-				index, also, outcome := slowSeek(r, states, h, !*some && policy.RequestHeader != "")
+				index, also, outcome := slowSeek(r, states, h, !*some && !waitsForItsHost(policy, states))
 				want := Result{outcome, 0, 0, int32(index)}
 				got := s.Pick(bg, "/s/m", random)
 				if got != want {
 					t.Fatalf("seed %d, step %d, hash %#x, random %t: Pick = %+v, want %+v", seed, step, h, !*some, got, want)
 				}
-				if outcome == PickedWake && s.Asleep(got, random) != int32(also) {
-					t.Fatalf("seed %d, step %d, hash %#x: Asleep = %d, want %d", seed, step, h, s.Asleep(got, random), also)
+				if outcome == PickedConnect && s.ConnectIndex(got, random) != int32(also) {
+					t.Fatalf("seed %d, step %d, hash %#x: ConnectIndex = %d, want %d", seed, step, h, s.ConnectIndex(got, random), also)
 				}
 				seen[outcome]++
 			}
 		}
 	}
-	for _, outcome := range []Outcome{Picked, Queue, Failed, Wake, PickedWake} {
+	for _, outcome := range []Outcome{Picked, Queue, Failed, QueueConnect, PickedConnect} {
 		if seen[outcome] < 100 {
 			t.Errorf("outcome %d was seen %d times in all", outcome, seen[outcome])
 		}
@@ -210,8 +221,54 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 	return list
 }
 
+// T-RING-6, A76: an RPC without a hash waits for one connection at most, whichever
+// endpoint each of its picks draws. While one is CONNECTING it asks for no other, and
+// while one is READY it does not wait. That holds whether the hash is missing because
+// the route has no policy for it or because the ring's own header was not sent.
+func TestHashlessWaitsOnce(t *testing.T) {
+	const n = 100
+	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
+		for _, header := range []string{"", "absent"} {
+			t.Run(fmt.Sprintf("kind=%d/header=%s", kind, header), func(t *testing.T) {
+				rng := newRand(1)
+				for range 20 {
+					w, _, some := ringWorld(kind, RingPolicy{MinSize: 1009, MaxSize: 1009, RequestHeader: header}, zone("a", 1, endpoints(0, slices.Repeat([]uint32{1}, n)...)))
+					*some = false
+					list := w.flat(0)
+					for _, e := range list {
+						e.Connectivity = Idle
+					}
+					pick := func() (Result, uint64) {
+						w.states[0].Version++
+						r := rng.Uint64()
+						return w.build(t).Pick(bg, "/s/m", r), r
+					}
+					woken, _ := pick()
+					if woken.Outcome != QueueConnect {
+						t.Fatalf("outcome %+v with all endpoints IDLE, want QueueConnect", woken)
+					}
+					list[woken.Index].Connectivity = Connecting
+					for range 10 {
+						if got, _ := pick(); got.Outcome != Queue {
+							t.Fatalf("outcome %+v with an endpoint CONNECTING, want Queue", got)
+						}
+					}
+					list[woken.Index].Connectivity = Ready
+					got, r := pick()
+					if got.Outcome != Picked && got.Outcome != PickedConnect || got.Index != woken.Index {
+						t.Fatalf("outcome %+v with endpoint %d READY", got, woken.Index)
+					}
+					if also := w.snapshot.ConnectIndex(got, r); got.Outcome == PickedConnect && list[also].Connectivity != Idle {
+						t.Fatalf("outcome %+v wakes endpoint %d, which is not IDLE", got, also)
+					}
+				}
+			})
+		}
+	}
+}
+
 // Whatever the policy, a request stays with its endpoint while that is READY, and
-// comes to an alive one if there is any; with all of them READY a table decides
+// comes to one that has not failed if there is any; with all of them READY a table decides
 // alone.
 func TestMaglev(t *testing.T) {
 	w, hash, some := ringWorld(PolicyMaglev, RingPolicy{MinSize: 1009, XXH64: true, RequestHeader: "absent"}, zone("a", 1, endpoints(0, 1, 2, 3, 4)), zone("b", 3, endpoints(4, 5, 6)))
@@ -221,7 +278,7 @@ func TestMaglev(t *testing.T) {
 		t.Fatal(err)
 	}
 	rng := newRand(1)
-	var seen [PickedWake + 1]int
+	var seen [PickedConnect + 1]int
 	for round := range 200 {
 		for _, e := range w.flat(0) {
 			e.Connectivity = Ready
@@ -243,16 +300,16 @@ func TestMaglev(t *testing.T) {
 			case (got.Outcome == Failed) == alive:
 				t.Fatalf("outcome %+v, with an endpoint alive: %t", got, alive)
 			case got.Outcome == Failed:
-			case (got.Outcome == Picked || got.Outcome == PickedWake) != (state == Ready), got.Outcome == Wake && state != Idle:
+			case (got.Outcome == Picked || got.Outcome == PickedConnect) != (state == Ready), got.Outcome == QueueConnect && state != Idle:
 				t.Fatalf("outcome %+v with an endpoint in state %d", got, state)
-			case got.Outcome == PickedWake && (list[s.Asleep(got, r)].Connectivity != Idle || *some):
-				t.Fatalf("outcome %+v wakes an endpoint in state %d", got, list[s.Asleep(got, r)].Connectivity)
+			case got.Outcome == PickedConnect && (list[s.ConnectIndex(got, r)].Connectivity != Idle || *some):
+				t.Fatalf("outcome %+v wakes an endpoint in state %d", got, list[s.ConnectIndex(got, r)].Connectivity)
 			case *some && list[own].Connectivity != TransientFailure && got.Index != int32(own):
 				t.Fatalf("outcome %+v, want endpoint %d", got, own)
 			}
 		}
 	}
-	for _, outcome := range []Outcome{Picked, Failed, Wake, PickedWake} {
+	for _, outcome := range []Outcome{Picked, Failed, QueueConnect, PickedConnect} {
 		if seen[outcome] < 50 {
 			t.Errorf("outcome %d was seen %d times", outcome, seen[outcome])
 		}
@@ -292,12 +349,12 @@ func TestHashingCounts(t *testing.T) {
 	w.renew(0)
 	w.flat(0)[0].Connectivity = Idle
 	s, rng := w.build(t), newRand(1)
-	var counts [PickedWake + 1]uint64
+	var counts [PickedConnect + 1]uint64
 	for range 1000 {
 		*hash = rng.Uint64()
 		counts[s.Pick(bg, "/s/m", rng.Uint64()).Outcome]++
 	}
-	if counts[Wake] < 400 || counts[Picked] != 1 || counts[Wake]+counts[Picked]+counts[Dropped]+counts[Overloaded] != 1000 {
+	if counts[QueueConnect] < 400 || counts[Picked] != 1 || counts[QueueConnect]+counts[Picked]+counts[Dropped]+counts[Overloaded] != 1000 {
 		t.Errorf("outcomes are %v", counts)
 	}
 	if n := w.loads[0].Drop("half").Load(); n != counts[Dropped] || n < 150 {
@@ -322,7 +379,7 @@ func TestHashingLocalities(t *testing.T) {
 	}{
 		{[]Connectivity{Ready, Ready, TransientFailure, TransientFailure}, map[Result]float64{{Index: 0}: .25, {Index: 1}: .75}},
 		{[]Connectivity{Idle, Ready, TransientFailure, TransientFailure}, map[Result]float64{{Index: 1}: 1}},
-		{[]Connectivity{Idle, Connecting, TransientFailure, TransientFailure}, map[Result]float64{{Outcome: Wake, Index: 0}: .25, {Outcome: Queue}: .75}},
+		{[]Connectivity{Idle, Connecting, TransientFailure, TransientFailure}, map[Result]float64{{Outcome: QueueConnect, Index: 0}: .25, {Outcome: Queue}: .75}},
 		{[]Connectivity{Idle, TransientFailure, Ready, TransientFailure}, map[Result]float64{{Index: 2}: 1}},
 		{[]Connectivity{TransientFailure, TransientFailure, TransientFailure, TransientFailure}, map[Result]float64{{Outcome: Failed}: 1}},
 	} {
@@ -356,7 +413,7 @@ func TestHashingAllocs(t *testing.T) {
 			s, list, r := w.build(t), w.flat(0), uint64(0)
 			if n := testing.AllocsPerRun(1000, func() {
 				r += 0x9e3779b97f4a7c15
-				if got := s.Pick(bg, "/s/m", r); got.Outcome == Picked || got.Outcome == PickedWake {
+				if got := s.Pick(bg, "/s/m", r); got.Outcome == Picked || got.Outcome == PickedConnect {
 					list[got.Index].Finish(CallOK)
 				}
 			}); n != 0 {

@@ -1,12 +1,16 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build invariants
+
 package picker
 
 import "fmt"
 
-// checkInvariants panics if picks could go wrong in s. It runs under the build
-// tag invariants only.
+// invariants says whether Build checks what it made, which doubles its cost.
+const invariants = true
+
+// checkInvariants panics if picks could go wrong in s.
 func (s *Snapshot) checkInvariants(states []ClusterState) {
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -32,20 +36,20 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 			switch g.rule {
 			case inSequence:
 				end = g.first + int32(len(g.weights))
-				e := g.schedule.At(g.tickets.Load())
+				e := g.schedule.At(g.issued.Load())
 				must(e >= 0 && e < len(g.weights) && g.weights[e] > 0, "group %d of cluster %d picks %d of %v", k, i, e, g.weights)
-			case byLottery:
-				for _, t := range g.lottery.tickets {
-					must(t.weight > 0 && t.index >= 0, "group %d of cluster %d has lots %v", k, i, g.lottery.tickets)
+			case byLeastRequest:
+				for _, t := range g.least.candidates {
+					must(t.weight > 0 && t.index >= 0, "group %d of cluster %d has candidates %v", k, i, g.least.candidates)
 					end = max(end, g.first+t.index+1)
 				}
 			case byHash:
 				end = g.first + int32(len(g.endpoints))
 				h := g.hashing
 				must(len(h.hosts) == len(g.endpoints) && len(h.states) == len(g.endpoints), "group %d of cluster %d has %d hosts for %d endpoints", k, i, len(h.hosts), len(g.endpoints))
-				_, ok := h.alive.find(0)
+				_, ok := h.notFailed.find(0)
 				_, ready := h.ready.find(0)
-				must(ok || !ready, "group %d of cluster %d has READY hosts and none alive", k, i)
+				must(ok || !ready, "group %d of cluster %d has READY hosts and all failed", k, i)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func leastWorld(choices uint32, localities ...Locality) *world {
 func slowLeast(ready []int32, load []int32, choices int, r uint64) int32 {
 	best := int32(-1)
 	for k := range choices {
-		x := new(big.Int).SetUint64(draw(r, drawTicket+uint64(k)))
+		x := new(big.Int).SetUint64(draw(r, drawCandidate+uint64(k)))
 		x.Rsh(x.Mul(x, big.NewInt(int64(len(ready)))), 64)
 		if i := ready[x.Int64()]; best < 0 || load[i] < load[best] {
 			best = i
@@ -106,7 +106,7 @@ func TestLeastRequestWeights(t *testing.T) {
 	}
 }
 
-// An endpoint that is slow gets fewer RPCs (users' row 13).
+// An endpoint that is slow gets fewer RPCs.
 func TestLeastRequestAvoidsSlow(t *testing.T) {
 	w := leastWorld(2, zone("a", 1, endpoints(0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)))
 	s, list, rng := w.build(t), w.flat(0), newRand(1)

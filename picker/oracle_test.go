@@ -56,7 +56,7 @@ func (o *oracle) build(w *world) {
 				if c.leaf.Policy.Kind == PolicyRoundRobin {
 					weight = 1
 				}
-				state := s.Localities[k].Endpoints[j].Connectivity
+				state := s.Localities[k].Endpoints.State(j).Connectivity
 				if e.Health == Draining || state != Ready {
 					weight = 0
 				}
@@ -86,8 +86,8 @@ func placeOf(c *cluster, loads *ClusterLoad, id LocalityID) uint64 {
 	if id != (LocalityID{}) {
 		load = loads.Locality(id)
 	}
-	g := c.byLoad()[load]
-	return g.schedule.Place(g.tickets.Load())
+	g := c.groupsByLoad()[load]
+	return g.schedule.Place(g.issued.Load())
 }
 
 func (o *oracle) pick(path string, r uint64) Result {
@@ -111,9 +111,9 @@ func (o *oracle) pick(path string, r uint64) Result {
 	} else if total == 0 {
 		return Result{Failed, route, cluster, 0}
 	}
-	passed := chance(0)
+	passed := probability(0)
 	for i, d := range c.leaf.Drops {
-		passed += (certain - passed).perMillion(d.PerMillion)
+		passed += (always - passed).perMillion(d.PerMillion)
 		if passed.hit(draw(r, drawDrop)) {
 			return Result{Dropped, route, cluster, int32(i)}
 		}
@@ -322,9 +322,9 @@ func checkPicks(t *testing.T, seed uint64, seen *[NotForwarding + 1]int) {
 			case Picked:
 				_, _, e := w.endpoint(got.Cluster, got.Index)
 				outstanding = append(outstanding, call{e, s.clusters[got.Cluster].name})
-				n := loads[e.load]
+				n := loads[e.binding.load]
 				n.Issued++
-				loads[e.load] = n
+				loads[e.binding.load] = n
 			case Dropped:
 				refused[w.states[got.Cluster].Drops[got.Index]]++
 			case Overloaded:
@@ -336,9 +336,9 @@ func checkPicks(t *testing.T, seed uint64, seen *[NotForwarding + 1]int) {
 			c := outstanding[0]
 			outstanding = outstanding[1:]
 			c.endpoint.Finish(CallOK)
-			n := loads[c.endpoint.load]
+			n := loads[c.endpoint.binding.load]
 			n.OK++
-			loads[c.endpoint.load] = n
+			loads[c.endpoint.binding.load] = n
 			o.clusters[s.index[c.cluster]].inFlight--
 		}
 	}

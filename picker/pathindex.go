@@ -8,31 +8,28 @@ import (
 	"strings"
 )
 
-// A pathIndex finds the routes whose path matcher, exact or prefix, matches an
-// RPC's path: a radix tree of the matchers' values, at most two nodes for each.
-// Looking a path up costs one comparison for each place at which the values
-// branch, so that a hundred methods of a service cost what three cost.
+// A pathIndex finds the routes whose path matcher, exact or prefix, matches an RPC's path.
+// It is a radix tree of the matchers' values with at most two nodes for each value. A
+// look-up costs one comparison for each place at which the values branch, so a hundred
+// methods of a service cost what three do.
 //
-// A hash of the whole path would do for exact matches only. A binary search of
-// the sorted values, whose predecessor of a path leads to all its prefixes, is as
-// short, but compares the common start of the paths ("/package.Service/") at each
-// of its steps.
+// Rejected: a hash of the whole path finds exact matches only; a binary search of the
+// sorted values compares the common start of the paths ("/package.Service/") in each step.
 //
-// Nodes live in one slice, parents before children, and refer to each other by
-// index.
+// Nodes are in one slice, parents before children, and refer to each other by index.
 type pathIndex struct {
 	nodes []pathNode
 	fold  bool // letters match in either case; the values are in lower case
 }
 
 type pathNode struct {
-	label   string  // what the node adds to its parent's value
-	next    []int32 // the child whose label starts with byte low+i, or 0
-	low     byte
-	up      int32   // the nearest ancestor with routes in prefix, or -1
-	soonest int32   // the first route in prefix, here or in an ancestor, or noRoute
-	prefix  []int32 // routes with this value as prefix, ascending
-	exact   []int32 // routes with this value as path, ascending
+	label    string  // what the node adds to its parent's value
+	next     []int32 // the child whose label starts with byte low+i, or 0
+	low      byte
+	up       int32   // the nearest ancestor with routes in prefix, or -1
+	minRoute int32   // the least route in prefix, here or in an ancestor, or noRoute
+	prefix   []int32 // routes with this value as prefix, ascending
+	exact    []int32 // routes with this value as path, ascending
 }
 
 // A pathEntry is the path matcher of one route.
@@ -55,7 +52,7 @@ func newPathIndex(entries []pathEntry, fold bool) *pathIndex {
 	}
 	slices.SortStableFunc(entries, func(a, b pathEntry) int { return strings.Compare(a.value, b.value) })
 
-	x := &pathIndex{fold: fold, nodes: []pathNode{{up: -1, soonest: noRoute}}}
+	x := &pathIndex{fold: fold, nodes: []pathNode{{up: -1, minRoute: noRoute}}}
 	runs := []pathRun{{entries, 0}}
 	for i := 0; i < len(runs); i++ {
 		children := x.split(int32(i), runs[i], int32(len(runs)))
@@ -64,16 +61,16 @@ func newPathIndex(entries []pathEntry, fold bool) *pathIndex {
 	return x
 }
 
-// A pathRun is the sorted entries below a node. They agree in more than the
-// first at bytes, which are those of the node's parent.
+// A pathRun has the sorted entries below a node. Their first at bytes are the value of the
+// node's parent.
 type pathRun struct {
 	entries []pathEntry
 	at      int
 }
 
-// split fills in a node, of which up and soonest are its parent's, and adds its
-// children, from index child. Its label goes as far as all entries agree, which
-// the first and the last decide; shorter values sort first.
+// split fills in a node, whose up and minRoute are those of its parent so far, and adds
+// its children, from index child on. The label is what all entries have in common, for
+// which the first and the last suffice. Shorter values sort first.
 func (x *pathIndex) split(node int32, r pathRun, child int32) (children []pathRun) {
 	n, e := &x.nodes[node], r.entries
 	end := r.at + commonPrefix(e[0].value[r.at:], e[len(e)-1].value[r.at:])
@@ -85,10 +82,10 @@ func (x *pathIndex) split(node int32, r pathRun, child int32) (children []pathRu
 			n.prefix = append(n.prefix, e[0].route)
 		}
 	}
-	up, soonest := n.up, n.soonest
+	up, minRoute := n.up, n.minRoute
 	if n.prefix != nil {
-		up, soonest = node, min(soonest, n.prefix[0])
-		n.soonest = soonest
+		up, minRoute = node, min(minRoute, n.prefix[0])
+		n.minRoute = minRoute
 	}
 	if len(e) == 0 {
 		return nil
@@ -103,7 +100,7 @@ func (x *pathIndex) split(node int32, r pathRun, child int32) (children []pathRu
 		}
 		next[edge-low] = child + int32(len(children))
 		children = append(children, pathRun{e[:k], end})
-		x.nodes = append(x.nodes, pathNode{up: up, soonest: soonest}) // n is no longer x's
+		x.nodes = append(x.nodes, pathNode{up: up, minRoute: minRoute}) // n is no longer x's
 		e = e[k:]
 	}
 	return children
@@ -122,7 +119,7 @@ func (x *pathIndex) first(path string) int32 {
 	node, exact := x.find(path)
 	best := int32(noRoute)
 	if node >= 0 {
-		best = x.nodes[node].soonest
+		best = x.nodes[node].minRoute
 	}
 	if len(exact) > 0 {
 		best = min(best, exact[0])
@@ -130,7 +127,7 @@ func (x *pathIndex) first(path string) int32 {
 	return best
 }
 
-// find descends along path. It returns the node to climb from for all routes
+// find descends along path. It returns the node from which walking up visits all routes
 // that match a prefix of path, longest first, and the routes for path itself.
 // O(len(path)); does not allocate.
 func (x *pathIndex) find(path string) (node int32, exact []int32) {

@@ -5,15 +5,16 @@ package picker
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// A placement says which hash belongs to which endpoint of a group, whatever the
-// states of the endpoints: by a ring or a Maglev table. It is immutable and shared
-// by all snapshots between two changes of keys, weights or sizes, so that a
-// connection which comes or goes costs nothing here.
+// A placement says which hash belongs to which endpoint of a group, by a ring or a Maglev
+// table. It does not depend on the states of the endpoints. It is immutable, and all
+// snapshots between two changes of keys, weights or sizes share it, so connections that come
+// and go cost nothing here.
 type placement struct {
 	ring  *ringhash.Ring   // nil if there is a table
 	table *ringhash.Maglev // nil if there is a ring
@@ -21,20 +22,19 @@ type placement struct {
 	hosts []ringhash.Host // parallel to the group's endpoints
 	total uint64          // of the hosts' weights
 
-	from []Locality // what hosts were made of
+	localities []Locality // that hosts were made of
 }
 
-// placementSpec is what a placement depends on besides the hosts. Sizes are in
-// entries.
+// A placementSpec is what a placement depends on besides the hosts.
 type placementSpec struct {
 	kind             PolicyKind
 	fn               ringhash.Func
-	minSize, maxSize uint64 // for maglev minSize is the table's
+	minSize, maxSize uint64 // in entries; for maglev minSize is that of the table
 }
 
-// spec returns what the policy asks for, with rings no larger than limit. A table is bounded by its
-// own rule, ringhash.MaxTableSize: the largest prime below a limit would be
-// another placement.
+// spec returns what the policy asks for, with rings no larger than limit. Tables have a
+// limit of their own, ringhash.MaxTableSize, and are refused beyond it: a table of the
+// largest prime below the limit would be another placement.
 func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) {
 	s := placementSpec{kind: kind, minSize: p.MinSize}
 	if p.XXH64 {
@@ -49,20 +49,20 @@ func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) 
 	return s, nil
 }
 
-// place returns the placement of the endpoints of localities. It is before, which
-// may be nil, if nothing has changed, which the same slices show in O(localities).
-// Otherwise it takes O(n·log n) for n endpoints and, of a ring, what has changed
-// (ringhash.Ring.Update); of a table, a new one.
+// place returns the placement of the endpoints of localities. It returns before, which may
+// be nil, if the slices are the same: O(localities). Otherwise it takes O(n·log n) for n
+// endpoints, and then the entries of a ring that change (ringhash.Ring.Update), or a whole
+// table.
 func place(before *placement, spec placementSpec, localities []Locality) (*placement, error) {
 	if before != nil && before.spec != spec {
 		before = nil
 	}
-	if before != nil && slices.EqualFunc(before.from, localities, func(a, b Locality) bool {
+	if before != nil && slices.EqualFunc(before.localities, localities, func(a, b Locality) bool {
 		return a.Weight == b.Weight && sameSlice(a.Endpoints, b.Endpoints)
 	}) {
 		return before, nil
 	}
-	next := &placement{spec: spec, hosts: hostsOf(before, localities), from: localities}
+	next := &placement{spec: spec, hosts: hostsOf(before, localities), localities: localities}
 	for i := range next.hosts {
 		next.total += uint64(next.hosts[i].Weight)
 	}
@@ -83,39 +83,32 @@ func place(before *placement, spec placementSpec, localities []Locality) (*place
 	return next, nil
 }
 
-// hostsOf returns the hosts that the endpoints of localities are. A host's weight
-// is the share of its locality times its share in there, as fixed-point numbers
-// with 31 bits after the point (A113), so that neither product nor sum overflows
-// (T-EDS-3). A draining endpoint is no host, but counts in its locality's sum: that
-// it drains moves none of the others.
+// hostsOf returns the hosts that the endpoints of localities are, with their weights by
+// A113. A draining endpoint is no host, but counts in its locality's sum: that it drains
+// moves none of the others.
 //
-// before, which may be nil, lends the keys of endpoints that are where they were.
+// Endpoints with the same index as in before, which may be nil, share their keys with it.
 func hostsOf(before *placement, localities []Locality) []ringhash.Host {
-	var all uint64
+	var total uint64
 	n := 0
 	for i := range localities {
-		all += uint64(localities[i].Weight)
+		total += uint64(localities[i].Weight)
 		n += len(localities[i].Endpoints)
 	}
 	hosts, first := make([]ringhash.Host, 0, n), 0
 	for i := range localities {
-		var sum uint64
-		for k := range localities[i].Endpoints {
-			sum += uint64(localities[i].Endpoints[k].Weight)
-		}
-		share := uq31(uint64(localities[i].Weight), all)
-		was, keys := before.locality(i, first)
-		first += len(was)
-		for k := range localities[i].Endpoints {
+		old, oldHosts := before.locality(i, first)
+		first += len(old)
+		for k, weight := range localities[i].FlatWeights(total) {
 			var h ringhash.Host
 			e := &localities[i].Endpoints[k]
-			if k < len(was) && sameKey(&was[k], e) {
-				h.Key = keys[k].Key
+			if k < len(old) && sameKey(&old[k], e) {
+				h.Key = oldHosts[k].Key
 			} else {
 				h.Key = keyOf(e)
 			}
 			if e.Health != Draining {
-				h.Weight = uint32(max(share*uq31(uint64(e.Weight), sum)>>31, 1))
+				h.Weight = weight
 			}
 			hosts = append(hosts, h)
 		}
@@ -123,16 +116,40 @@ func hostsOf(before *placement, localities []Locality) []ringhash.Host {
 	return hosts
 }
 
-// locality returns the endpoints of locality i of p, which may be nil, and the hosts
-// that they are: those from first on.
-func (p *placement) locality(i, first int) ([]Endpoint, []ringhash.Host) {
-	if p == nil || i >= len(p.from) {
-		return nil, nil
+// FlatWeights yields the index of each endpoint of l and the weight that it has in one
+// layer of all endpoints of the priority (A113): the share of the locality times the
+// share of the endpoint in the locality, at least 1, in units of 2^-31. total is the sum
+// of the weights of all localities of the priority. The shares are fixed-point numbers
+// with 31 bits after the point, so that neither their product nor the sum of the weights
+// overflows (T-EDS-3). O(endpoints).
+//
+// Rings and Maglev tables have these weights, and so do the endpoints that the balancer
+// of a PolicyCustom gets (package integrate).
+func (l *Locality) FlatWeights(total uint64) iter.Seq2[int, uint32] {
+	return func(yield func(int, uint32) bool) {
+		var sum uint64
+		for k := range l.Endpoints {
+			sum += uint64(l.Endpoints[k].Weight)
+		}
+		share := uq31(uint64(l.Weight), total)
+		for k := range l.Endpoints {
+			if !yield(k, uint32(max(share*uq31(uint64(l.Endpoints[k].Weight), sum)>>31, 1))) {
+				return
+			}
+		}
 	}
-	return p.from[i].Endpoints, p.hosts[first:]
 }
 
-// keyOf returns what places an endpoint: its hash_key (A76) or else its first
+// locality returns the endpoints of locality i of p, which may be nil, and their hosts,
+// which begin at first.
+func (p *placement) locality(i, first int) ([]Endpoint, []ringhash.Host) {
+	if p == nil || i >= len(p.localities) {
+		return nil, nil
+	}
+	return p.localities[i].Endpoints, p.hosts[first:]
+}
+
+// keyOf returns the key that places an endpoint: its hash_key (A76) or else its first
 // address (T-RING-2).
 func keyOf(e *Endpoint) string {
 	if e.Extra != nil && e.Extra.HashKey != "" {
@@ -141,11 +158,11 @@ func keyOf(e *Endpoint) string {
 	return e.Addr.String()
 }
 
-// sameKey reports whether keyOf(a) is keyOf(b), if that is plain to see.
+// sameKey reports whether keyOf(a) is certainly keyOf(b). O(1).
 func sameKey(a, b *Endpoint) bool { return a.Addr == b.Addr && a.Extra == nil && b.Extra == nil }
 
-// uq31 returns part/whole as a fixed-point number with 31 bits after the point.
-// part fits 32 bits and is at most whole. Of nothing, it is nothing.
+// uq31 returns part/whole as a fixed-point number with 31 bits after the point, or 0 if
+// whole is 0. part fits 32 bits and is at most whole.
 func uq31(part, whole uint64) uint64 {
 	if whole == 0 {
 		return 0

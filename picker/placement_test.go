@@ -68,8 +68,8 @@ func TestRingTakesOver(t *testing.T) {
 		}
 		w.leaf(0).Drops = []Drop{{"x", 1}}
 		w.renew(0)
-		if third := of(w.build(t)); third.alive != second.alive || &third.states[0] != &second.states[0] {
-			t.Errorf("kind %d: a drop category costs a detour", kind)
+		if third := of(w.build(t)); third.notFailed != second.notFailed || &third.states[0] != &second.states[0] {
+			t.Errorf("kind %d: a drop category makes new views", kind)
 		}
 
 		change := func(f func(*Endpoint)) *hashing {

@@ -8,43 +8,43 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 )
 
-// A routeTable is the compiled form of a virtual host's routes. The first match
-// in the order of the configuration counts (A28); the table gets at it by other
-// ways than trying one route after the other.
+// A routeTable is the compiled form of a virtual host's routes. It finds the first route,
+// in the order of the configuration, that matches an RPC (A28), without trying each.
 //
-// The path, which all routes look at, leads through an index to the routes it
-// matches; only the conditions of these are checked, and of these only as long
-// as no earlier route has matched. Routes whose paths cannot be indexed (regular
-// expressions) are tried in turn, again only those before the best match so far.
-// What a route demands of headers that no RPC shows, or that all do, is decided
-// when the table is built.
+// An index leads from the RPC's path to the routes whose path matches. Only their other
+// conditions are checked, and only until no earlier route is left. Routes whose paths
+// cannot be indexed (regular expressions, for example) are tried in turn, again only those
+// before the best match so far. Conditions on headers that have the same value in all RPCs
+// are evaluated when the table is built.
 type routeTable struct {
 	routes []route // by index in the configuration
-	// always is the first route if it matches every RPC, which is all there is to
-	// a target with a single route; else -1.
+	// always is 0 if the first route matches every RPC, as it does for most targets with
+	// a single route, otherwise -1.
 	always    int32
 	cased     *pathIndex
 	folded    *pathIndex // of routes that ignore case
 	unindexed []int32    // routes that are in neither index, ascending
-	plain     bool       // all routes are in cased and have no conditions: the path says it all
-	random    bool       // a route draws
+	plain     bool       // all routes are in cased and unconditional, so that the path decides
+	random    bool       // matching, or the choice of a weighted cluster, needs a random word
 }
 
-// A route is the compiled form of a Route: its conditions besides an indexed
-// path, and its destination.
+// A route is the compiled form of a Route: its target and the conditions that are not in
+// an index.
 type route struct {
-	free     bool         // no conditions
-	path     *StringMatch // nil if the route is in an index
-	headers  []headerCondition
-	fraction chance
-	cluster  int32 // ≥ 0, or noCluster, or splitClusters
-	split    *Alias
-	clusters []int32 // by index that split draws
+	unconditional bool         // there are none
+	path          *StringMatch // nil if the route is in an index
+	headers       []headerCondition
+	fraction      probability
+	cluster       int32 // ≥ 0, or noCluster, or splitClusters
+	split         *Alias
+	clusters      []int32 // parallel to the weights of split
 }
 
-// The destinations of a route that are not one cluster.
+// The values of route.cluster that are not the index of a cluster.
 const (
 	noCluster     = -1 // the route does not forward (A36)
 	splitClusters = -2
@@ -55,11 +55,11 @@ type headerCondition struct {
 	slot int // in request.values; equal for equal names
 }
 
-// noRoute is above every index of a route, so that it gives way to every match.
+// noRoute is above every index of a route, so that any match is before it.
 const noRoute = math.MaxInt32
 
-// newRouteTable compiles routes. clusters has the index of each cluster by name.
-// O(routes·log routes) without the headers; the table refers to routes.
+// newRouteTable compiles routes, which the table keeps. clusters has the index of each
+// cluster by name. O(routes·log routes) without the headers.
 func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, error) {
 	t := &routeTable{routes: make([]route, len(routes)), always: -1}
 	slots := make(map[string]int)
@@ -67,7 +67,7 @@ func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, erro
 	for i := range routes {
 		live, err := t.compile(&t.routes[i], &routes[i], slots, clusters)
 		if err != nil {
-			return nil, fmt.Errorf("picker: route %d %q: %w", i, routes[i].Name, err)
+			return nil, fmt.Errorf("route %d %q: %w", i, routes[i].Name, err)
 		}
 		if !live {
 			continue
@@ -76,24 +76,24 @@ func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, erro
 		e := pathEntry{path.Value, path.Kind == MatchExact, int32(i)}
 		switch r := &t.routes[i]; {
 		case path.Kind != MatchExact && path.Kind != MatchPrefix:
-			r.path, r.free = path, false
+			r.path, r.unconditional = path, false
 			t.unindexed = append(t.unindexed, e.route)
 		case path.IgnoreCase && path.Value != "":
 			folded = append(folded, e)
 		default:
 			cased = append(cased, e)
-			if i == 0 && r.free && e.value == "" && !e.exact {
+			if i == 0 && r.unconditional && e.value == "" && !e.exact {
 				t.always = 0
 			}
 		}
 	}
 	t.cased, t.folded = newPathIndex(cased, false), newPathIndex(folded, true)
-	t.plain = t.cased != nil && len(cased) == len(routes) && !slices.ContainsFunc(t.routes, func(r route) bool { return !r.free })
+	t.plain = t.cased != nil && len(cased) == len(routes) && !slices.ContainsFunc(t.routes, func(r route) bool { return !r.unconditional })
 	return t, nil
 }
 
-// compile fills in r but for an index. The route is not live if nothing can match
-// it. slots numbers the headers.
+// compile fills in r, except for path. live is false if no RPC can match the route. slots
+// has the number of each header by name.
 func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, clusters map[string]int32) (live bool, err error) {
 	if err := cfg.Path.check(); err != nil {
 		return false, fmt.Errorf("path: %w", err)
@@ -104,7 +104,7 @@ func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, cluster
 		if err := m.check(); err != nil {
 			return false, err
 		}
-		if settled, match := m.settled(); settled {
+		if constant, match := m.constant(); constant {
 			live = live && match
 			continue
 		}
@@ -115,20 +115,20 @@ func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, cluster
 		}
 		r.headers = append(r.headers, headerCondition{m, slot})
 	}
-	r.fraction = certain
+	r.fraction = always
 	if f := cfg.Fraction; f != nil {
 		if *f > 1e6 {
 			return false, fmt.Errorf("fraction: %d per million", *f)
 		}
-		r.fraction = certain.perMillion(*f)
+		r.fraction = always.perMillion(*f)
 	}
-	r.free = len(r.headers) == 0 && r.fraction == certain
+	r.unconditional = len(r.headers) == 0 && r.fraction == always
 	t.random = t.random || live && r.fraction.random()
-	return live, t.aim(r, cfg.Clusters, clusters)
+	return live, t.compileTarget(r, cfg.Clusters, clusters)
 }
 
-// aim fills in the destination of a route.
-func (t *routeTable) aim(r *route, to []WeightedCluster, clusters map[string]int32) error {
+// compileTarget fills in the clusters of a route.
+func (t *routeTable) compileTarget(r *route, to []WeightedCluster, clusters map[string]int32) error {
 	weights, indexes := make([]uint32, len(to)), make([]int32, len(to))
 	for k, c := range to {
 		index, ok := clusters[c.Name]
@@ -153,15 +153,15 @@ func (t *routeTable) aim(r *route, to []WeightedCluster, clusters map[string]int
 	return nil
 }
 
-// A request is the RPC that a route is sought for.
+// A request is the RPC that a route is looked up for.
 type request struct {
 	ctx    context.Context
 	method string
 	r      uint64
 	header func(ctx context.Context, name string) []string
 
-	// Headers that were read, by slot, since the routes of a table tend to look
-	// at the same ones. There is room for the usual number.
+	// Headers that were read, by slot, since the routes of a table tend to read the same
+	// ones. Headers beyond these are read anew for each route.
 	known  [4]bool
 	values [4][]string
 }
@@ -171,16 +171,16 @@ func (t *routeTable) match(ctx context.Context, method string, r uint64, header 
 	if t.plain {
 		return t.cased.first(method)
 	}
-	// A composite literal would be copied into place, from words that were
-	// stored a moment ago in smaller pieces, which stalls for 10 ns.
+	// Field by field: a composite literal is copied into place by words that were just
+	// stored in smaller pieces, which stalls for 10 ns.
 	var q request
 	q.ctx, q.method, q.r, q.header = ctx, method, r, header
 	best := int32(noRoute)
 	if t.cased != nil {
-		best = t.climb(t.cased, &q, best)
+		best = t.walkUp(t.cased, &q, best)
 	}
 	if t.folded != nil {
-		best = t.climb(t.folded, &q, best)
+		best = t.walkUp(t.folded, &q, best)
 	}
 	if len(t.unindexed) > 0 {
 		best = t.first(t.unindexed, &q, best)
@@ -188,37 +188,36 @@ func (t *routeTable) match(ctx context.Context, method string, r uint64, header 
 	return best
 }
 
-// climb returns the first route in x that matches and is before best, or best.
-// It starts with the most specific paths: they are usually listed first, and
-// once one of them has matched the conditions of the others need no look.
-func (t *routeTable) climb(x *pathIndex, q *request, best int32) int32 {
+// walkUp returns the first route in x that matches and is before best, or best. It starts
+// with the most specific paths: they are usually listed first, and after a match only
+// earlier routes have to be checked.
+func (t *routeTable) walkUp(x *pathIndex, q *request, best int32) int32 {
 	node, exact := x.find(q.method)
 	if len(exact) > 0 {
 		best = t.first(exact, q, best)
 	}
-	for node >= 0 && x.nodes[node].soonest < best {
+	for node >= 0 && x.nodes[node].minRoute < best {
 		best = t.first(x.nodes[node].prefix, q, best)
 		node = x.nodes[node].up
 	}
 	return best
 }
 
-// first returns the first of the candidates that matches and is before best, or
-// best.
+// first returns the first of the candidates that matches and is before best, or best.
 func (t *routeTable) first(candidates []int32, q *request, best int32) int32 {
 	for _, i := range candidates {
 		if i >= best {
 			break
 		}
-		if r := &t.routes[i]; r.free || t.holds(r, i, q) {
+		if r := &t.routes[i]; r.unconditional || t.matches(r, i, q) {
 			return i
 		}
 	}
 	return best
 }
 
-// holds checks the conditions of route i.
-func (t *routeTable) holds(r *route, i int32, q *request) bool {
+// matches reports whether an RPC meets the conditions of r, which is route i.
+func (t *routeTable) matches(r *route, i int32, q *request) bool {
 	if r.path != nil && !r.path.matches(q.method) {
 		return false
 	}
@@ -227,7 +226,7 @@ func (t *routeTable) holds(r *route, i int32, q *request) bool {
 			return false
 		}
 	}
-	return r.fraction == certain || r.fraction.hit(draw(q.r, drawRoute+uint64(i)))
+	return r.fraction == always || r.fraction.hit(draw(q.r, drawRoute+uint64(i)))
 }
 
 // lookUp returns the values of the header.
@@ -240,3 +239,125 @@ func (q *request) lookUp(h headerCondition) []string {
 	}
 	return q.values[h.slot]
 }
+
+// check returns why the matcher cannot be used, or nil.
+func (m *StringMatch) check() error {
+	switch {
+	case m.Kind > MatchRegex:
+		return fmt.Errorf("unknown match kind %d", m.Kind)
+	case m.Kind == MatchRegex && m.Regex == nil:
+		return fmt.Errorf("regex match without a regex")
+	}
+	return nil
+}
+
+// matches reports whether s matches (A63). It does not allocate.
+func (m *StringMatch) matches(s string) bool {
+	v := m.Value
+	switch m.Kind {
+	case MatchPrefix, MatchExact, MatchSuffix:
+		if len(s) < len(v) || m.Kind == MatchExact && len(s) != len(v) {
+			return false
+		}
+		if m.Kind == MatchSuffix {
+			s = s[len(s)-len(v):]
+		} else {
+			s = s[:len(v)]
+		}
+		return s == v || m.IgnoreCase && equalFold(s, v)
+	case MatchContains:
+		if !m.IgnoreCase {
+			return strings.Contains(s, v)
+		}
+		for ; len(s) >= len(v); s = s[1:] {
+			if equalFold(s[:len(v)], v) {
+				return true
+			}
+		}
+		return false
+	default:
+		return m.Regex.MatchString(s)
+	}
+}
+
+// equalFold reports whether a and b, which have the same length, are equal except for the
+// case of ASCII letters. strings.EqualFold folds more: it takes the
+// Kelvin sign for a k. Lower-casing first would allocate for each RPC (T-RC-7).
+func equalFold(a, b string) bool {
+	for i := range len(a) {
+		if lower(a[i]) != lower(b[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && equalFold(s[:len(prefix)], prefix)
+}
+
+func lower(c byte) byte {
+	if 'A' <= c && c <= 'Z' {
+		c += 'a' - 'A'
+	}
+	return c
+}
+
+// lowerAll applies lower to each byte. Unlike strings.ToLower it changes nothing else, not
+// even invalid UTF-8.
+func lowerAll(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		b[i] = lower(c)
+	}
+	return string(b)
+}
+
+func (m *HeaderMatch) check() error {
+	switch {
+	case m.Kind > HeaderPresent:
+		return fmt.Errorf("header %q: unknown match kind %d", m.Name, m.Kind)
+	case m.Kind == HeaderString:
+		if err := m.String.check(); err != nil {
+			return fmt.Errorf("header %q: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+// matches reports whether the values of a header match (T-RC-3). It allocates only to join
+// several values, and for the error of a value that is not a number.
+func (m *HeaderMatch) matches(values []string) bool {
+	if len(values) == 0 {
+		return m.Kind == HeaderPresent && m.Present == m.Invert
+	}
+	v := values[0]
+	if len(values) > 1 && m.Kind != HeaderPresent {
+		v = strings.Join(values, ",")
+	}
+	switch m.Kind {
+	case HeaderPresent:
+		return m.Present != m.Invert
+	case HeaderString:
+		return m.String.matches(v) != m.Invert
+	default: // HeaderRange
+		n, err := strconv.ParseInt(v, 10, 64)
+		return (err == nil && m.Start <= n && n < m.End) != m.Invert
+	}
+}
+
+// constant reports whether the condition has the same result for all RPCs, and that
+// result: binary headers are never visible, and the content type is known (A28).
+func (m *HeaderMatch) constant() (constant, match bool) {
+	switch {
+	case strings.HasSuffix(m.Name, "-bin"):
+		return true, m.matches(nil)
+	case m.Name == "content-type":
+		return true, m.matches(contentType)
+	}
+	return false, false
+}
+
+// contentType is what routes and hash policies see as the content type of all RPCs. It is
+// never written.
+var contentType = []string{"application/grpc"}

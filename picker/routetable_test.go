@@ -25,7 +25,7 @@ func slowMatch(routes []Route, path string, headers fakeHeaders, r uint64) int32
 			ok = ok && slowHeader(h, headers)
 		}
 		if f := route.Fraction; f != nil {
-			ok = ok && certain.perMillion(*f).hit(draw(r, drawRoute+uint64(i)))
+			ok = ok && always.perMillion(*f).hit(draw(r, drawRoute+uint64(i)))
 		}
 		if ok {
 			return int32(i)

@@ -64,7 +64,7 @@ func TestFlatKeepsPlace(t *testing.T) {
 	}
 	w.states[0].Version++
 	w.build(t)
-	if got, want := w.snapshot.clusters[0].tickets.Load(), uint64(11); got != want {
+	if got, want := w.snapshot.clusters[0].issued.Load(), uint64(11); got != want {
 		t.Errorf("the count is %d after an interruption, want %d", got, want)
 	}
 
@@ -86,8 +86,8 @@ func TestFlatOneLocality(t *testing.T) {
 	if got, want := picks(t, s, 7), "cbccabc"; got != want {
 		t.Errorf("picks %s, want %s", got, want)
 	}
-	if got := w.states[0].Localities[0].Load.Snapshot().Issued; got != 7 || s.clusters[0].tickets.Load() != 0 {
-		t.Errorf("%d RPCs were counted, want 7, and %d twice", got, s.clusters[0].tickets.Load())
+	if got := w.states[0].Localities[0].Load.Snapshot().Issued; got != 7 || s.clusters[0].issued.Load() != 0 {
+		t.Errorf("%d RPCs were counted, want 7, and %d twice", got, s.clusters[0].issued.Load())
 	}
 }
 
@@ -111,11 +111,12 @@ func TestFlatChangesCount(t *testing.T) {
 func TestFlatDoesNotWrite(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 1, endpoints(1, 1)))
 	w.leaf(0).Policy.Flat = true
-	a, b := &w.states[0].Localities[0].Endpoints, w.states[0].Localities[1].Endpoints
+	l := w.states[0].Localities
 	spare := new(EndpointState)
-	*a = append(append(make([]*EndpointState, 0, 2), *a...), spare)[:1]
+	a := append(StateSlice{l[0].Endpoints.State(0)}, spare)
+	l[0].Endpoints = a[:1]
 	w.build(t)
-	if (*a)[:2][1] != spare || b[0] == spare {
+	if a[1] != spare || l[1].Endpoints.State(0) == spare {
 		t.Error("a build wrote behind a slice of endpoints")
 	}
 }
@@ -163,6 +164,44 @@ func TestLargeWeights(t *testing.T) {
 			if n := counts[i]; n < want-2 || n > want+2 {
 				t.Errorf("endpoint %d has %d of 4000 picks, want %d", i, n, want)
 			}
+		}
+	}
+}
+
+// A62: RPCs stick to one endpoint until it is READY no more, and then go to the
+// first in the list that is, also if the list has changed meanwhile.
+func TestPickFirst(t *testing.T) {
+	for _, flat := range []bool{true, false} {
+		w := newWorld(zone("a", 1, endpoints(0, 5, 1)), zone("b", 1, endpoints(2, 9, 1)))
+		if !flat {
+			w = newWorld(zone("a", 1, endpoints(0, 5, 1, 9, 1)))
+		}
+		w.leaf(0).Policy = Policy{Kind: PolicyPickFirst, Flat: flat}
+		list := w.flat(0)
+		step := func(want string, states ...Connectivity) {
+			t.Helper()
+			for i, s := range states {
+				list[i].Connectivity = s
+			}
+			w.states[0].Version++
+			if got := picks(t, w.build(t), 3); got != want {
+				t.Errorf("flat %t, states %v: picks %s, want %s", flat, states, got, want)
+			}
+		}
+		step("ccc", Idle, TransientFailure, Ready, Ready)
+		step("ccc", Ready, Ready, Ready, Ready)
+		step("aaa", Ready, Ready, Idle, Ready)
+		step("ddd", Connecting, TransientFailure, Idle, Ready)
+		if w.snapshot.NeedsRandom() {
+			t.Errorf("flat %t: one endpoint takes a random word", flat)
+		}
+		if got := list[3].binding.load.Snapshot().Issued; flat && got != 9 || !flat && got != 12 {
+			t.Errorf("flat %t: %d RPCs were counted at the endpoint's locality", flat, got)
+		}
+		list[3].Connectivity = Connecting
+		w.states[0].Version++
+		if got := w.build(t).Pick(bg, "/s/m", 0); got != (Result{Outcome: Queue}) {
+			t.Errorf("flat %t: %+v with nothing READY, want Queue", flat, got)
 		}
 	}
 }

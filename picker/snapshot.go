@@ -8,14 +8,13 @@ import (
 	"sync"
 )
 
-// A Snapshot is a target's routes, clusters and endpoints at one moment, in the
-// form that picks walk. Build makes one; its caller publishes it through an
-// atomic pointer.
+// A Snapshot has a target's routes, clusters and endpoints at one moment, in the form that
+// picks walk. Build makes it, and its caller publishes it through an atomic pointer.
 //
-// The zero Snapshot is not usable. A Snapshot must not be copied. It is
-// immutable, and any number of goroutines may use it, also while the next one is
-// built and after it was published. What picks write (Load, Breaker, Counter)
-// belongs to the caller and is shared by all snapshots that refer to it.
+// The zero Snapshot is not usable. A Snapshot must not be copied. It is immutable, and any
+// number of goroutines may use it, also while the next one is built and after that was
+// published. What picks write (Load, Breaker, Counter) belongs to the caller and is shared
+// by all snapshots that refer to it.
 type Snapshot struct {
 	_        [0]sync.Mutex
 	table    *routeTable
@@ -24,55 +23,52 @@ type Snapshot struct {
 	random   bool
 
 	routes []Route          // that table was made of
-	index  map[string]int32 // of each cluster by name; for Build only
+	index  map[string]int32 // of each cluster by name; only Build reads it
 }
 
-// A cluster is the compiled form of a Cluster in the state it was in. It is
-// shared by all snapshots between two changes.
+// A cluster is the compiled form of a Cluster in a certain state. All snapshots between
+// two changes of that state share it.
 type cluster struct {
-	outcome Outcome // Picked if there is an endpoint to pick, else what picks come to
-	random  bool
-	warming bool
-	limit   uint32 // of breaker
-	dropped chance // by any of the drop categories
-	alias   *Alias // draws from groups; nil if there is only one
-	breaker *Breaker
-	groups  []group // those with an endpoint to pick, in the order of the configuration
+	outcome     Outcome // Picked if there are groups, otherwise the outcome of all picks
+	random      bool
+	inSlowStart bool
+	limit       uint32      // of breaker
+	dropped     probability // of being dropped by any category
+	alias       *Alias      // draws from groups; nil if there is one at most
+	breaker     *Breaker
+	groups      []group // those that RPCs can use, in the order of the configuration
 
-	drops    []chance   // upper bounds by category
-	counts   []*Counter // of drops
+	drops    []probability // upper bounds by category
+	counts   []*Counter    // of drops
 	overload *Counter
 
-	// tickets is the place in the sequence of a group that has several
-	// localities. It is handed from each form of the cluster to the next.
-	tickets *Counter
+	// issued is the position in the sequence of a flat group of several localities.
+	// Each form of the cluster takes it over from the previous one.
+	issued *Counter
 
 	name    string
 	version uint64
-	err     error // why there is no more to it
+	err     error // why the cluster could not be compiled
 }
 
-// Result is what a pick comes to. It has no more than the four fields that the
-// compiler is willing to keep in registers: with a fifth one BenchmarkPickFinish
-// takes twice as long.
+// Result is the result of a pick. Its four fields are as many as the compiler keeps in
+// registers: with a fifth one BenchmarkPickFinish takes twice as long.
 type Result struct {
 	Outcome Outcome
-	Route   int32 // index in Config.Routes, or -1 if none matched or none was sought
+	Route   int32 // index in Config.Routes, or -1 if none matched or none was looked for
 	Cluster int32 // index in Config.Clusters, or -1
-	// Index is the endpoint's index among all endpoints of the priority in use,
-	// its localities concatenated; of a dropped RPC, the index of the drop
-	// category.
-	//
-	// Of Delegate it is the locality's, or 0 if the policy makes one layer of
-	// them; of other outcomes 0.
+	// Index is the endpoint's index among all endpoints of the priority in use, its
+	// localities concatenated. For Dropped it is the index of the drop category. For
+	// Delegate it is the index of the locality, or 0 if the policy is Flat. For other
+	// outcomes it is 0.
 	Index int32
 }
 
-// Outcome enumerates what a pick can come to.
+// Outcome enumerates the outcomes of a pick.
 type Outcome uint8
 
-// The outcomes of a pick. All but Picked, PickedWake and Delegate leave nothing to be
-// undone.
+// The outcomes of a pick. Only after Picked, PickedConnect and Delegate something has to
+// follow.
 const (
 	Picked        Outcome = iota // the endpoint at Index; its EndpointState.Finish must follow
 	Queue                        // no endpoint yet: wait for another snapshot
@@ -81,13 +77,13 @@ const (
 	Overloaded                   // refused by the circuit breaker; final (A32)
 	NoRoute                      // no route matches; final (A28)
 	NotForwarding                // the route that matches does not forward; final (A36)
-	Wake                         // as Queue, and the endpoint at Index, which is IDLE, is to be connected (A61)
-	PickedWake                   // as Picked, and an endpoint that is IDLE is to be connected: see Snapshot.Asleep (A76)
-	Delegate                     // to the balancer of the locality at Index; see PolicyCustom
+	QueueConnect                 // as Queue, and the endpoint at Index, which is IDLE, is to be connected (A61)
+	PickedConnect                // as Picked, and an endpoint that is IDLE is to be connected: see Snapshot.ConnectIndex (A76)
+	Delegate                     // the balancer of the locality at Index picks: see Cancel (A52)
 )
 
 // ClusterErr returns why the cluster with an index in Config.Clusters could not be
-// compiled, or nil. All its RPCs fail, and those of other clusters do not.
+// compiled, or nil. All its RPCs fail. Other clusters are not affected.
 func (s *Snapshot) ClusterErr(cluster int) error {
 	if cluster < 0 || cluster >= len(s.clusters) {
 		return nil
@@ -95,23 +91,21 @@ func (s *Snapshot) ClusterErr(cluster int) error {
 	return s.clusters[cluster].err
 }
 
-// Warming reports whether an endpoint of the cluster with an index in
-// Config.Clusters is in its slow start: its share is that of the moment of the
-// build, so the cluster's Version should change, and a build follow, every so often
-// until it is through.
-func (s *Snapshot) Warming(cluster int) bool {
-	return cluster >= 0 && cluster < len(s.clusters) && s.clusters[cluster].warming
+// InSlowStart reports whether an endpoint of the cluster with an index in Config.Clusters is
+// in slow start. Its share is that of the moment of the build. So the caller should change
+// the cluster's Version and build again every so often until InSlowStart is false.
+func (s *Snapshot) InSlowStart(cluster int) bool {
+	return cluster >= 0 && cluster < len(s.clusters) && s.clusters[cluster].inSlowStart
 }
 
-// NeedsRandom reports whether any pick depends on its random word. If not, a
-// caller may save the draw and pass 0.
+// NeedsRandom reports whether any pick depends on its random word. If not, a caller may
+// save the draw and pass 0.
 func (s *Snapshot) NeedsRandom() bool { return s.random }
 
-// Pick routes an RPC to a cluster and picks an endpoint there. method is the
-// RPC's path, "/package.Service/Method", and r a uniform random word, new for
-// each pick. It takes two atomic additions if it picks an endpoint. It does not
-// allocate unless a route's conditions read headers; what that takes is up to the
-// hook, and several values are joined for it.
+// Pick routes an RPC to a cluster and picks one of its endpoints. method is the RPC's path,
+// "/package.Service/Method". r is a uniform random word, a new one for each pick. Two
+// atomic additions if an endpoint is picked. It does not allocate, except that Env.Header
+// may, and that several values of a header are joined.
 func (s *Snapshot) Pick(ctx context.Context, method string, r uint64) Result {
 	route, cluster, outcome := s.Match(ctx, method, r)
 	if outcome != Picked {
@@ -120,9 +114,8 @@ func (s *Snapshot) Pick(ctx context.Context, method string, r uint64) Result {
 	return s.PickCluster(ctx, route, cluster, r)
 }
 
-// Match is the first half of Pick: the route that an RPC takes and the cluster it
-// is sent to. The outcome is Picked if there is one, else NoRoute or
-// NotForwarding.
+// Match is the first half of Pick: it returns the route of an RPC and its cluster. The
+// outcome is Picked if there is a cluster, otherwise NoRoute or NotForwarding.
 func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, cluster int32, outcome Outcome) {
 	t := s.table
 	if route = t.always; route < 0 {
@@ -141,15 +134,14 @@ func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, c
 	return route, to.clusters[to.split.Pick(draw(r, drawCluster))], Picked
 }
 
-// PickCluster is the second half of Pick, for RPCs whose cluster is known: it
-// picks one of the cluster's endpoints. r may be the same word as for Match. The
-// route, or -1 if it is not known, has the hash policies, for clusters whose
-// policy hashes.
+// PickCluster is the second half of Pick: it picks an endpoint of a known cluster. r may be
+// the word that Match got. route has the hash policies, for clusters whose policy hashes;
+// -1 is none.
 //
-// An RPC that is to wait, or fails for lack of an endpoint, is neither dropped
-// nor refused: it will be picked for again, and drops are drawn once for each RPC
-// (T-DROP-4). After that come the drops and then the breaker (T-DROP-2), which
-// nothing can follow but a pick, so there is no place to be given back.
+// An RPC that has to wait, or fails for lack of an endpoint, is neither dropped nor
+// refused: it will be picked for again, and drops are drawn once for each RPC (T-DROP-4).
+// Then come the drops and then the breaker (T-DROP-2). An RPC that passes both gets an
+// endpoint, so PickCluster never has to undo what it counted.
 func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint64) Result {
 	k := uint(cluster)
 	if k >= uint(len(s.clusters)) {
@@ -166,31 +158,26 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 	g := &c.groups[i]
 	var found Result
 	if g.rule == byHash {
-		found = s.seek(ctx, route, cluster, c, g, r)
-		if found.Outcome != Picked && found.Outcome != PickedWake {
+		found = s.pickByHash(ctx, route, cluster, c, g, r)
+		if found.Outcome != Picked && found.Outcome != PickedConnect {
 			return found
 		}
 	}
-	if c.dropped > 0 {
-		if x := draw(r, drawDrop); c.dropped.hit(x) {
-			return Result{Outcome: Dropped, Route: route, Cluster: cluster, Index: c.drop(x)}
-		}
-	}
-	if !c.breaker.Acquire(c.limit) {
-		c.overload.Add()
-		return Result{Outcome: Overloaded, Route: route, Cluster: cluster}
+	if !c.admit(r) {
+		outcome, category := c.refuse(r)
+		return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: category}
 	}
 	var endpoint int32
 	switch g.rule {
 	case byHash:
 		g.endpoints[found.Index-g.first].Begin()
 		return found
-	case byChild:
+	case byDelegate:
 		return Result{Outcome: Delegate, Route: route, Cluster: cluster, Index: g.first}
-	case byLottery:
-		endpoint = g.lottery.pick(r)
+	case byLeastRequest:
+		endpoint = g.least.pick(r)
 	default:
-		endpoint = int32(g.schedule.At(g.tickets.Add(1) - 1))
+		endpoint = int32(g.schedule.At(g.issued.Add(1) - 1))
 		if g.endpoints != nil {
 			g.endpoints[endpoint].Begin()
 		}
@@ -198,11 +185,72 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 	return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + endpoint}
 }
 
-// drop counts an RPC that word x drops and returns the category.
+// Admit applies a cluster's drops and circuit breaker to an RPC whose endpoint the caller
+// knows, as with session affinity (A55). PickCluster applies them by itself. The outcome is
+// Picked, without an endpoint, if the RPC is admitted; then Begin and Finish of the
+// caller's endpoint must follow. Any other outcome is that of the pick. It makes no
+// difference whether the cluster has other endpoints to pick, as long as the state that it
+// was built from names a priority in use.
+//
+// The RPC counts in the sequence of its endpoint's locality, as if it had been the
+// endpoint's turn. Does not allocate.
+func (s *Snapshot) Admit(cluster int32, r uint64) Result {
+	k := uint(cluster)
+	if k >= uint(len(s.clusters)) {
+		return Result{Outcome: NoRoute, Route: -1, Cluster: -1}
+	}
+	c := s.clusters[k]
+	switch {
+	case c.breaker == nil:
+		return Result{Outcome: c.outcome, Route: -1, Cluster: cluster}
+	case !c.admit(r):
+		outcome, category := c.refuse(r)
+		return Result{Outcome: outcome, Route: -1, Cluster: cluster, Index: category}
+	}
+	return Result{Outcome: Picked, Route: -1, Cluster: cluster}
+}
+
+// admit reports whether an RPC is neither dropped nor refused by the circuit breaker, which
+// counts it then.
+func (c *cluster) admit(r uint64) bool {
+	if c.dropped > 0 && c.dropped.hit(draw(r, drawDrop)) {
+		return false
+	}
+	return c.breaker.Acquire(c.limit)
+}
+
+// refuse counts an RPC that is not admitted, and returns its outcome and the index of the
+// drop category, if it is dropped.
 //
 //go:noinline
-func (c *cluster) drop(x uint64) int32 {
-	i := dropCategory(c.drops, x)
-	c.counts[i].Add()
-	return int32(i)
+func (c *cluster) refuse(r uint64) (outcome Outcome, category int32) {
+	if x := draw(r, drawDrop); c.dropped.hit(x) {
+		category = int32(dropCategory(c.drops, x))
+		c.counts[category].Add()
+		return Dropped, category
+	}
+	c.overload.Add()
+	return Overloaded, 0
+}
+
+// PolicyCustom (A52, D10) leaves the choice of the endpoint to a balancer of the caller.
+// Such a pick has the outcome Delegate and the locality in Index. It has passed the drops
+// and the circuit breaker. The caller then
+//
+//   - calls Cancel if its balancer has no endpoint to pick, or
+//   - calls Begin of the endpoint that its balancer picked, and Finish at the end of the RPC.
+//
+// The locality is drawn from those with a READY endpoint. If there are none, it is drawn
+// from those with an IDLE endpoint, since a balancer may connect when it is asked.
+// Otherwise RPCs wait, or fail. So the caller maintains the endpoints' Connectivity as with
+// any other policy. It should not report an endpoint as IDLE that no pick will connect,
+// since the drop of an RPC that is delegated and undone is drawn again (T-DROP-4).
+
+// Cancel takes back what a pick with outcome Delegate has counted (T-CB-1). It must be called
+// on the Snapshot that the Result is from, at most once, and not if Finish is called. For
+// results with other outcomes it does nothing.
+func (s *Snapshot) Cancel(r Result) {
+	if r.Outcome == Delegate {
+		s.clusters[r.Cluster].breaker.Release()
+	}
 }

@@ -52,7 +52,7 @@ func TestPickGolden(t *testing.T) {
 // all of them.
 func TestPickUsable(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 1)), zone("b", 1, endpoints(2, 1, 1, 1)))
-	a, b := w.states[0].Localities[0].Endpoints, w.states[0].Localities[1].Endpoints
+	a, b := w.states[0].Localities[0].Endpoints.(StateSlice), w.states[0].Localities[1].Endpoints.(StateSlice)
 	a[0].Connectivity, a[1].Connectivity = Idle, Connecting
 	b[0].Connectivity = TransientFailure
 	w.leaf(0).Priorities[0].Localities[1].Endpoints[1].Health = Draining
@@ -85,7 +85,7 @@ func TestPickNone(t *testing.T) {
 		w.leaf(0).MaxRequests = 0
 		for i, state := range test.states {
 			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1
-			w.states[0].Localities[0].Endpoints[i].Connectivity = state
+			w.states[0].Localities[0].Endpoints.(StateSlice)[i].Connectivity = state
 			if i == test.drained {
 				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Health = Draining
 			}
@@ -285,5 +285,131 @@ func TestPickAllocs(t *testing.T) {
 	s = w.build(t)
 	if n := testing.AllocsPerRun(1000, func() { s.Pick(bg, "/s/m", 1) }); n != 0 {
 		t.Errorf("a refused Pick allocates %v times", n)
+	}
+}
+
+// A55, T-DROP-2, T-CB-1: an RPC whose endpoint is known is dropped and refused as
+// by a pick, and counts as one.
+func TestAdmit(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1, 1)))
+	w.leaf(0).Drops = []Drop{{"none", 0}, {"half", 500000}}
+	w.leaf(0).MaxRequests = 2
+	w.renew(0)
+	s := w.build(t)
+	rng := newRand(2)
+	for range 10000 {
+		r := rng.Uint64()
+		got := s.Admit(0, r)
+		if got.Outcome == Picked {
+			w.flat(0)[1].Begin()
+		}
+		// A pick with the same word fares the same, but for what it takes.
+		if want := s.PickCluster(bg, -1, 0, r); want.Outcome != got.Outcome && (got.Outcome != Picked || want.Outcome != Overloaded) {
+			t.Fatalf("Admit says %+v, and a pick %+v", got, want)
+		} else if want.Outcome == Dropped && want.Index != got.Index {
+			t.Fatalf("Admit drops by category %d, and a pick by %d", got.Index, want.Index)
+		} else if want.Outcome == Picked {
+			w.flat(0)[want.Index].Finish(CallNotSent)
+		}
+	}
+	if n := w.breakers[0].InFlight(); n != 2 {
+		t.Errorf("%d RPCs are in flight, want the breaker's 2", n)
+	}
+	w.flat(0)[1].Finish(CallOK)
+	w.flat(0)[1].Finish(CallOK)
+	if got := w.states[0].Localities[0].Load.Snapshot(); got.OK != 2 || got.InProgress != 0 {
+		t.Errorf("at rest: %+v", got)
+	}
+	if got := s.Admit(7, 0); got.Outcome != NoRoute {
+		t.Errorf("a cluster that is not there: %+v", got)
+	}
+	w.flat(0)[0].Connectivity, w.flat(0)[1].Connectivity = TransientFailure, TransientFailure
+	w.states[0].Version++
+	w.states[0].Failed = true
+	const admitted = ^uint64(0) // is dropped by no category
+	if got := w.build(t).Admit(0, admitted); got.Outcome != Picked {
+		t.Errorf("a cluster whose endpoints have failed, but for the caller's: %+v", got)
+	}
+	w.flat(0)[0].Finish(CallNotSent)
+	w.states[0].Version++
+	w.states[0].Leaf = -1
+	if got := w.build(t).Admit(0, admitted); got.Outcome != Failed {
+		t.Errorf("a cluster without a priority in use: %+v", got)
+	}
+}
+
+// D10, T-CB-1: a delegated RPC has been through drops and breaker, and is given back
+// without a trace or counted where it went.
+func TestCustom(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 1, endpoints(1, 1, 1)))
+	w.leaf(0).Policy = Policy{Kind: PolicyCustom, Flat: true, Custom: &CustomPolicy{Name: "x"}}
+	w.leaf(0).MaxRequests = 2
+	w.renew(0)
+	s, list := w.build(t), w.flat(0)
+	for range 2 {
+		if got := s.Pick(bg, "/s/m", 0); got != (Result{Outcome: Delegate}) {
+			t.Fatalf("%+v, want Delegate to layer 0", got)
+		}
+	}
+	refused := s.Pick(bg, "/s/m", 0)
+	if refused.Outcome != Overloaded {
+		t.Errorf("%+v above the limit", refused)
+	}
+	s.Cancel(refused)                   // means nothing
+	s.Cancel(Result{Outcome: Delegate}) // the first
+	list[2].Begin()                     // the second
+	if got := w.breakers[0].InFlight(); got != 1 {
+		t.Errorf("%d RPCs are in flight, want 1", got)
+	}
+	list[2].Finish(CallOK)
+	if got, want := list[2].binding.load.Snapshot(), (LoadSnapshot{Issued: 1, OK: 1}); got != want || w.breakers[0].InFlight() != 0 {
+		t.Errorf("counted %+v with %d in flight, want %+v", got, w.breakers[0].InFlight(), want)
+	}
+	if got := list[0].binding.load.Snapshot(); got != (LoadSnapshot{}) {
+		t.Errorf("the other locality counted %+v", got)
+	}
+
+	w.leaf(0).Drops = []Drop{{"all", 1e6}}
+	w.renew(0)
+	if got := w.build(t).Pick(bg, "/s/m", 0).Outcome; got != Dropped {
+		t.Errorf("outcome %d, want Dropped", got)
+	}
+}
+
+// Inside wrr_locality a locality is drawn first: of those with a READY endpoint, or
+// else of those that an RPC may wake.
+func TestCustomLocalities(t *testing.T) {
+	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 3, endpoints(1, 1, 1)), zone("c", 4, endpoints(3, 1)))
+	w.leaf(0).Policy = Policy{Kind: PolicyCustom}
+	w.leaf(0).MaxRequests = math.MaxUint32
+	rng := newRand(1)
+	for _, test := range []struct {
+		states []Connectivity
+		want   map[Result]float64
+	}{
+		{[]Connectivity{Ready, Idle, Ready, Ready}, map[Result]float64{{Outcome: Delegate, Index: 0}: .125, {Outcome: Delegate, Index: 1}: .375, {Outcome: Delegate, Index: 2}: .5}},
+		{[]Connectivity{Idle, Connecting, Ready, Idle}, map[Result]float64{{Outcome: Delegate, Index: 1}: 1}},
+		{[]Connectivity{Idle, Connecting, Idle, Connecting}, map[Result]float64{{Outcome: Delegate, Index: 0}: .25, {Outcome: Delegate, Index: 1}: .75}},
+		{[]Connectivity{TransientFailure, Connecting, TransientFailure, Connecting}, map[Result]float64{{Outcome: Queue}: 1}},
+		{[]Connectivity{TransientFailure, TransientFailure, TransientFailure, TransientFailure}, map[Result]float64{{Outcome: Failed}: 1}},
+	} {
+		for i, e := range w.flat(0) {
+			e.Connectivity = test.states[i]
+		}
+		w.states[0].Version++
+		s, counts := w.build(t), make(map[Result]float64)
+		for range 10000 {
+			result := s.Pick(bg, "/s/m", rng.Uint64())
+			counts[result] += .0001
+			s.Cancel(result)
+		}
+		for result, share := range counts {
+			if math.Abs(share-test.want[result]) > .03 {
+				t.Errorf("%v: a share of %.2f is %+v, want %.2f", test.states, share, result, test.want[result])
+			}
+		}
+		if got := w.breakers[0].InFlight(); got != 0 {
+			t.Errorf("%d RPCs are in flight though all were given back", got)
+		}
 	}
 }

@@ -10,40 +10,40 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Subset returns the indexes, in ascending order, of the k endpoints that a client
-// with this seed keeps of a list (random subsetting, A68): those whose first
-// address has the smallest XXH64 with the seed. The seed is a random word that the
-// client draws once, so that clients differ and each endpoint has about as many of
-// them as any other. When endpoints come or go a client changes no more of its own
-// than it must. O(n·log n).
-//
-// Subsetting is up to whoever connects to endpoints, since not to connect is the
-// point of it: Build ignores Policy.Subset and picks from the endpoints that it is
-// given, which are the subset then (Priority.Subset).
-func Subset(endpoints []Endpoint, k int, seed uint64) []int {
-	s := newSubsetter(seed)
-	for i := range endpoints {
-		s.add(&endpoints[i])
-	}
-	return s.smallest(k)
-}
-
 // Subset returns the priority that is left when its endpoints, of all localities
-// together, are cut down to k as Subset does. Localities keep their places and
-// weights, and those that keep all of their endpoints the very slice. O(n·log n);
-// copies what changes.
+// together, are cut down to k (random subsetting, A68): to those whose first address
+// has the smallest XXH64 with the seed. The seed is a random word that the client draws
+// once, so that clients differ and each endpoint has about as many clients as any other.
+// When endpoints come or go a client replaces no more of its own than it must.
+//
+// Draining endpoints do not count towards k, since they get no RPCs. Those that rank
+// before the last of the k are kept besides: all that were in the subset before they
+// began to drain are among them, and sessions may go on there (A55).
+//
+// Localities keep their places and weights, and those that keep all of their endpoints
+// the very slice. O(n·log n); copies what changes.
+//
+// Whoever connects to endpoints calls it, since not to connect is the point of it. Build
+// ignores Policy.Subset and picks from the endpoints that it is given.
 func (p Priority) Subset(k int, seed uint64) Priority {
-	s := newSubsetter(seed)
-	for i := range p.Localities {
-		for j := range p.Localities[i].Endpoints {
-			s.add(&p.Localities[i].Endpoints[j])
-		}
-	}
-	if k >= len(s.ranks) {
+	ranks := p.rank(seed)
+	if k >= len(ranks) {
 		return p
 	}
-	kept, first := s.smallest(k), 0
+	n := 0
+	for ; n < len(ranks) && k > 0; n++ {
+		if !ranks[n].draining {
+			k--
+		}
+	}
+	kept := make([]int, n) // indexes, all localities together
+	for i := range kept {
+		kept[i] = ranks[i].index
+	}
+	slices.Sort(kept)
+
 	p.Localities = slices.Clone(p.Localities)
+	first := 0
 	for i := range p.Localities {
 		l := &p.Localities[i]
 		all := l.Endpoints
@@ -59,37 +59,29 @@ func (p Priority) Subset(k int, seed uint64) Priority {
 	return p
 }
 
-// A subsetter ranks endpoints by their hash.
-type subsetter struct {
-	seed   uint64
-	digest *xxhash.Digest
-	text   []byte
-	ranks  []hashRank
+// A subsetRank is the place of an endpoint in the order of hashes.
+type subsetRank struct {
+	hash     uint64
+	index    int
+	draining bool
 }
 
-type hashRank struct {
-	hash  uint64
-	index int
-}
-
-func newSubsetter(seed uint64) *subsetter {
-	return &subsetter{seed: seed, digest: xxhash.NewWithSeed(seed)}
-}
-
-func (s *subsetter) add(e *Endpoint) {
-	s.text = e.Addr.AppendTo(s.text[:0])
-	s.digest.ResetWithSeed(s.seed)
-	_, _ = s.digest.Write(s.text) // never fails
-	s.ranks = append(s.ranks, hashRank{s.digest.Sum64(), len(s.ranks)})
-}
-
-// smallest returns the indexes of the k endpoints with the smallest hashes.
-func (s *subsetter) smallest(k int) []int {
-	slices.SortFunc(s.ranks, func(a, b hashRank) int { return cmp.Or(cmp.Compare(a.hash, b.hash), a.index-b.index) })
-	indexes := make([]int, 0, min(max(k, 0), len(s.ranks)))
-	for _, r := range s.ranks[:cap(indexes)] {
-		indexes = append(indexes, r.index)
+// rank returns the endpoints of all localities in the order of their hashes.
+func (p *Priority) rank(seed uint64) []subsetRank {
+	var (
+		digest = xxhash.NewWithSeed(seed)
+		text   []byte
+		ranks  []subsetRank
+	)
+	for i := range p.Localities {
+		for k := range p.Localities[i].Endpoints {
+			e := &p.Localities[i].Endpoints[k]
+			text = e.Addr.AppendTo(text[:0])
+			digest.ResetWithSeed(seed)
+			_, _ = digest.Write(text) // never fails
+			ranks = append(ranks, subsetRank{digest.Sum64(), len(ranks), e.Health == Draining})
+		}
 	}
-	slices.Sort(indexes)
-	return indexes
+	slices.SortFunc(ranks, func(a, b subsetRank) int { return cmp.Or(cmp.Compare(a.hash, b.hash), a.index-b.index) })
+	return ranks
 }

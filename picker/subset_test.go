@@ -13,8 +13,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// slowSubset keeps an endpoint if fewer than k others come before it.
-func slowSubset(endpoints []Endpoint, k int, seed uint64) (kept []int) {
+// slowSubset keeps an endpoint if fewer than k others that do not drain come before it.
+func slowSubset(endpoints []Endpoint, k int, seed uint64) (kept []Endpoint) {
 	hash := func(i int) uint64 {
 		d := xxhash.NewWithSeed(seed)
 		fmt.Fprint(d, endpoints[i].Addr)
@@ -23,15 +23,20 @@ func slowSubset(endpoints []Endpoint, k int, seed uint64) (kept []int) {
 	for i := range endpoints {
 		before := 0
 		for j := range endpoints {
-			if hash(j) < hash(i) || hash(j) == hash(i) && j < i {
+			if endpoints[j].Health != Draining && (hash(j) < hash(i) || hash(j) == hash(i) && j < i) {
 				before++
 			}
 		}
 		if before < k {
-			kept = append(kept, i)
+			kept = append(kept, endpoints[i])
 		}
 	}
 	return kept
+}
+
+// subset returns the endpoints that are left of a priority with one locality.
+func subset(list []Endpoint, k int, seed uint64) []Endpoint {
+	return Priority{Localities: []Locality{zone("a", 1, list)}}.Subset(k, seed).Localities[0].Endpoints
 }
 
 func TestSubsetOracle(t *testing.T) {
@@ -40,13 +45,10 @@ func TestSubsetOracle(t *testing.T) {
 		list := make([]Endpoint, rng.IntN(20))
 		for i := range list {
 			list[i].Addr = address(rng.IntN(15)) // some are the same
+			list[i].Health = pick(rng, Healthy, Healthy, Draining)
 		}
 		k, seed := rng.IntN(25)-2, rng.Uint64()
-		got, want := Subset(list, k, seed), slowSubset(list, k, seed)
-		if !slices.Equal(got, want) {
-			t.Fatalf("Subset(%d endpoints, %d) = %v, want %v", len(list), k, got, want)
-		}
-
+		want := slowSubset(list, k, seed)
 		p := Priority{}
 		for i := 0; i < len(list); {
 			n := min(rng.IntN(8), len(list)-i)
@@ -60,12 +62,36 @@ func TestSubsetOracle(t *testing.T) {
 			}
 			kept = append(kept, l.Endpoints...)
 		}
-		var whole []Endpoint
-		for _, i := range want {
-			whole = append(whole, list[i])
+		if !slices.Equal(kept, want) {
+			t.Fatalf("Subset(%d) of %v keeps %v, want %v", k, list, kept, want)
 		}
-		if !slices.Equal(kept, whole) {
-			t.Fatalf("Priority.Subset(%d) keeps %v, want %v", k, kept, whole)
+	}
+}
+
+// A68, A27-CLA-8: draining endpoints get no RPCs, so they take nobody's place in the
+// subset. Those that were in it stay, for sessions that may go on there (A55).
+func TestSubsetDraining(t *testing.T) {
+	const n, k = 20, 2
+	for seed := range uint64(200) {
+		list := endpoints(0, make([]uint32, n)...)
+		before := subset(list, k, seed)
+		for i := range n / 2 { // the old half of a rolling update
+			list[i].Health = Draining
+		}
+		after := subset(list, k, seed)
+		healthy := 0
+		for _, e := range after {
+			if e.Health == Healthy {
+				healthy++
+			}
+		}
+		if healthy != k {
+			t.Fatalf("seed %d: %d healthy endpoints of %d in a subset of %d", seed, healthy, n/2, k)
+		}
+		for _, e := range before {
+			if !slices.ContainsFunc(after, func(o Endpoint) bool { return o.Addr == e.Addr }) {
+				t.Fatalf("seed %d: endpoint %v was in the subset and is not any more", seed, e.Addr)
+			}
 		}
 	}
 }
@@ -77,13 +103,17 @@ func TestSubsetGolden(t *testing.T) {
 		seed uint64
 		want []int
 	}{{0, []int{1, 2, 5, 9}}, {1, []int{0, 1, 7, 8}}, {math.MaxUint64, []int{0, 5, 8, 11}}} {
-		if got := Subset(list, 4, test.seed); !slices.Equal(got, test.want) {
-			t.Errorf("seed %d: %v, want %v", test.seed, got, test.want)
+		var want []Endpoint
+		for _, i := range test.want {
+			want = append(want, list[i])
+		}
+		if got := subset(list, 4, test.seed); !slices.Equal(got, want) {
+			t.Errorf("seed %d: %v, want %v", test.seed, got, want)
 		}
 	}
 }
 
-// Users' row 12: connections per endpoint as even as chance has them, and one
+// Connections per endpoint as even as chance has them, and one
 // endpoint more or less costs a client one connection at most.
 func TestSubsetShares(t *testing.T) {
 	const clients, n, k = 300, 300, 90
@@ -93,14 +123,14 @@ func TestSubsetShares(t *testing.T) {
 	changes := 0
 	for range clients {
 		seed := rng.Uint64()
-		kept := Subset(list, k, seed)
-		fewer := Subset(list[:n-1], k, seed)
 		var before, after [(n + 63) / 64]uint64
-		for _, i := range kept {
+		for _, e := range subset(list, k, seed) {
+			i := indexOf(e.Addr)
 			counts[i]++
 			before[i/64] |= 1 << (i % 64)
 		}
-		for _, i := range fewer {
+		for _, e := range subset(list[:n-1], k, seed) {
+			i := indexOf(e.Addr)
 			after[i/64] |= 1 << (i % 64)
 		}
 		gained := 0

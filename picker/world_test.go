@@ -13,15 +13,15 @@ import (
 
 // A world is a configuration with everything a caller of Build keeps beside it.
 type world struct {
-	cfg      *Config
-	states   []ClusterState
-	breakers []*Breaker
-	loads    []*ClusterLoad
-	known    []map[string]*EndpointState // by cluster, then address
-	builder  builder
-	env      Env
-	snapshot *Snapshot
-	silent   bool // of loads
+	cfg        *Config
+	states     []ClusterState
+	breakers   []*Breaker
+	loads      []*ClusterLoad
+	known      []map[string]*EndpointState // by cluster, then address
+	builder    builder
+	env        Env
+	snapshot   *Snapshot
+	unreported bool // of loads
 }
 
 // newWorld has one route for everything to one cluster whose only priority has
@@ -44,11 +44,11 @@ func (w *world) add(leaf Leaf) {
 	w.cfg.Clusters = append(w.cfg.Clusters, &Cluster{Name: leaf.Name, Leaves: []Leaf{leaf}})
 	w.states = append(w.states, ClusterState{})
 	w.breakers = append(w.breakers, new(Breaker))
-	w.loads = append(w.loads, &ClusterLoad{Silent: w.silent})
+	w.loads = append(w.loads, &ClusterLoad{Unreported: w.unreported})
 	w.known = append(w.known, make(map[string]*EndpointState))
 	w.renew(i)
 	for _, l := range w.states[i].Localities {
-		for _, e := range l.Endpoints {
+		for _, e := range l.Endpoints.(StateSlice) {
 			e.Connectivity = Ready
 		}
 	}
@@ -74,18 +74,17 @@ func (w *world) renew(i int) {
 	s.Leaf, s.Failed = 0, false
 	for _, l := range leaf.Priorities[s.Priority].Localities {
 		ls := LocalityState{Load: w.loads[i].Locality(l.ID)}
+		var list StateSlice
 		for _, e := range l.Endpoints {
 			counts := leaf.Policy.CountsInFlight()
 			key := fmt.Sprint(l.ID, e.Addr, counts)
 			if w.known[i][key] == nil {
 				w.known[i][key] = new(EndpointState)
-				w.known[i][key].Bind(ls.Load, s.Breaker)
-				if counts {
-					w.known[i][key].CountInFlight()
-				}
+				w.known[i][key].Bind(NewBinding(ls.Load, s.Breaker, counts))
 			}
-			ls.Endpoints = append(ls.Endpoints, w.known[i][key])
+			list = append(list, w.known[i][key])
 		}
+		ls.Endpoints = list
 		s.Localities = append(s.Localities, ls)
 	}
 }
@@ -93,7 +92,7 @@ func (w *world) renew(i int) {
 // flat returns the endpoints that picks of cluster i index.
 func (w *world) flat(i int) (list []*EndpointState) {
 	for _, l := range w.states[i].Localities {
-		list = append(list, l.Endpoints...)
+		list = appendStates(list, l.Endpoints)
 	}
 	return list
 }
@@ -106,7 +105,7 @@ func (w *world) endpoint(i, index int32) (locality int, cfg *Endpoint, state *En
 			index -= n
 			continue
 		}
-		return k, &localities[k].Endpoints[index], w.states[i].Localities[k].Endpoints[index]
+		return k, &localities[k].Endpoints[index], w.states[i].Localities[k].Endpoints.(StateSlice)[index]
 	}
 	return -1, nil, nil
 }
@@ -134,6 +133,12 @@ func endpoints(first int, weights ...uint32) []Endpoint {
 
 func address(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 443)
+}
+
+// indexOf returns i of address(i).
+func indexOf(a netip.AddrPort) int {
+	b := a.Addr().As4()
+	return int(b[1])<<16 | int(b[2])<<8 | int(b[3])
 }
 
 func zone(name string, weight uint32, endpoints []Endpoint) Locality {

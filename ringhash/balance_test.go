@@ -15,7 +15,7 @@ func arcs(r *Ring, n int) []float64 {
 	last := r.entries[r.Len()-1].hash()
 	for p := range r.Len() {
 		hash := r.entries[p].hash()
-		shares[r.HostAt(p)] += float64(hash-last) / (1 << 64) // wraps at the first
+		shares[hostAt(r, p)] += float64(hash-last) / (1 << 64) // wraps at the first
 		last = hash
 	}
 	return shares

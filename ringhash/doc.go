@@ -13,8 +13,8 @@
 // object with the key of its host, its hash is made from a string of its own, the
 // entries go through a comparison sort, and a lookup is a binary search through
 // the pointers, followed by a look-up in a map of host states for each entry that
-// is passed over. With 4096 entries that is some 80 ns while all is well, and near
-// 100 µs per request when all hosts are down, which is when nobody can spare them.
+// is passed over. With 4096 entries that takes about 80 ns while all hosts are up,
+// and about 100 µs per request when all hosts are down.
 //
 // # Structure
 //
@@ -56,19 +56,19 @@
 // in the same order in float64, including where these exceed the maximum size by
 // one (T-RING-1); products are rounded before they are added, as on amd64, so that
 // all platforms agree. [XXH3] has the same counts but points of its own: the key is
-// hashed once and the ordinal is mixed in. It builds faster and is as balanced.
+// hashed once and the number of the point is mixed in. It builds faster and is as balanced.
 //
-// Where shares are not whole numbers, the order of hosts decides who gets the odd
-// entry (T-RING-4). That order is by key, as in grpc-go, so the ring is a function
-// of the set of keys and weights: not of the order of a list, nor of the updates
-// before (go#6927). Envoy goes by the order of its list and agrees for lists that
-// are sorted, and whenever shares are whole. Entries of equal hash are in the same
-// order, where other implementations leave it to their sort.
+// Where shares are not whole numbers, the order of hosts decides who gets the odd entry
+// (T-RING-4). Hosts are ordered by key, as in grpc-go, so the ring depends on the set of keys
+// and weights alone, and not on the order of a list or on earlier updates (go#6927). Envoy
+// uses the order of its list, and agrees for sorted lists and for whole shares. Entries of
+// equal hash are in the order of their hosts. Other implementations leave that order to their
+// sort.
 //
-// Hosts may have the same key, since an A76 hash_key may be anything: they own the
-// same points, of which the heaviest host gets the requests (then the one first in
-// the list), and the others are next on the way if it fails. That is for the caller
-// to avoid or to use; an error would take down all hosts for the sake of two.
+// Hosts may have the same key, since an A76 hash_key may be anything. They own the same
+// points. The heaviest of them gets the requests (the first in the list, if they weigh the
+// same), and the others are next on the way if it fails. That is no error, which would take
+// down all hosts because of two.
 //
 // # Ring or Maglev
 //

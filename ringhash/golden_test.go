@@ -35,7 +35,7 @@ func TestGolden(t *testing.T) {
 			fmt.Fprintf(&text, "size %d\n", size)
 			r := mustNew(t, goldenHosts, size, size, fn)
 			for p := range r.Len() {
-				fmt.Fprintf(&text, "%016x %s\n", r.entries[p].hash(), goldenHosts[r.HostAt(p)].Key)
+				fmt.Fprintf(&text, "%016x %s\n", r.entries[p].hash(), goldenHosts[hostAt(r, p)].Key)
 			}
 		}
 		checkGolden(t, "ring_"+name+".txt", text.Bytes())

@@ -53,8 +53,8 @@ func (x *index) len() int { return len(x.entries) - 1 }
 // average, even if the entries crowd in few buckets: the longer a bucket is, the
 // more of the others are empty.
 //
-// To pass none or one is a bet that no branch predictor wins, so the first step is
-// taken by arithmetic: it saves a third of a pick where the ring is in the caches.
+// Whether the scan passes none or one is not predictable, so the first step is arithmetic
+// instead of a branch. That saves a third of a pick if the ring is in the caches.
 func (x *index) seek(hash uint64) int {
 	p := uint64(x.start[hash>>(x.shift&63)])
 	_, below := bits.Sub64(x.entries[p].hash(), hash, 0)
@@ -112,9 +112,8 @@ const (
 // entries, whose capacity has room for a sentinel. O(n) for hashes that are
 // uniform.
 //
-// This is a counting sort by bucket, of which one pass of insertion sort finishes
-// the work since a bucket has about one entry. What a comparison sort would throw
-// away, the offsets of the buckets, is the lookup index.
+// This is a counting sort by bucket and one pass of insertion sort, which suffices since a
+// bucket has about one entry. The offsets of the buckets are the lookup index.
 func sortEntries(entries []entry) (sorted []entry, start []uint32) {
 	src, dst := entries, makeEntries(len(entries))
 	if len(entries) > partitionAbove {

@@ -43,8 +43,8 @@ func TestSortEntries(t *testing.T) {
 				t.Errorf("%s: order of %d entries is wrong", name, n)
 			}
 			for _, hash := range probesOf(rng, want) {
-				if got, want := r.Position(hash), slowSeek(want, hash); got != want {
-					t.Fatalf("%s: Position(%#x) = %d, want %d of %d", name, hash, got, want, n)
+				if got, want := position(r, hash), slowSeek(want, hash); got != want {
+					t.Fatalf("%s: position(%#x) = %d, want %d of %d", name, hash, got, want, n)
 				}
 			}
 		}

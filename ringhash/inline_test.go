@@ -6,6 +6,7 @@ package ringhash
 import (
 	"os/exec"
 	"regexp"
+	"runtime"
 	"testing"
 )
 
@@ -14,6 +15,9 @@ import (
 func TestInlining(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the compiler")
+	}
+	if runtime.GOARCH == "386" {
+		t.Skip("64-bit arithmetic and atomics weigh more in the inliner's budget on 386")
 	}
 	goTool, err := exec.LookPath("go")
 	if err != nil {
@@ -24,7 +28,7 @@ func TestInlining(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	for _, name := range []string{
-		"(*Ring).Pick", "(*Ring).HostAt", "(*Ring).Next", "(*Ring).Len",
+		"(*Ring).Pick", "(*Ring).Walk", "(*Ring).Len",
 		"(*View).Pick", "(*Maglev).Pick", "Probe", "(*index).seek", "(*entry).hash", "newEntry", "mix",
 	} {
 		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {

@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// DefaultTableSize is the size of Envoy's Maglev table unless configured.
+	// DefaultTableSize is the size of Envoy's Maglev table unless configured. It is for
+	// callers of NewMaglev without a configured size.
 	DefaultTableSize = 65537
 
 	// MaxTableSize is the largest size of a Maglev table that Envoy accepts.
@@ -18,9 +19,9 @@ const (
 )
 
 // Maglev is a Maglev table (Eisenbud et al., NSDI 2016) with Envoy's placement
-// and weights. Against a ring it spreads load almost evenly and costs one load
-// per pick at any number of hosts; in return a change of hosts moves a few
-// requests that it need not move. A Maglev is immutable and safe for concurrent
+// and weights. Compared to a ring it spreads load almost evenly, and a pick costs
+// one load from memory at any number of hosts. In return a change of hosts moves a
+// few requests that it need not move. A Maglev is immutable and safe for concurrent
 // use. Create one with [NewMaglev]; the zero Maglev must not be used.
 //
 // It holds 2 bytes per table slot, or 4 if there are more than 65536 hosts.
@@ -28,7 +29,7 @@ type Maglev struct {
 	size  uint64
 	magic uint64 // floor((2^64-1) / size)
 
-	// One of the two is in use: host of each slot.
+	// The host of each slot, in one of the two.
 	narrow []uint16
 	wide   []uint32
 }
@@ -103,110 +104,110 @@ func (m *Maglev) slot(hash uint64) uint64 {
 	return rest
 }
 
-// seat is a host that takes turns in filling the table.
-type seat struct {
+// maglevHost is a host that takes turns in filling the table.
+type maglevHost struct {
 	host   uint32
-	walk   *walk
+	slots  *permutation
 	weight float64 // normalized
 	target float64 // sum of the largest weight over the turns taken
 }
 
-// walk goes through the slots of a table in the order that a key prefers.
-type walk struct {
+// permutation is the order of slots that a key prefers.
+type permutation struct {
 	next uint32
 	skip uint32 // coprime to the table size, which is prime
 }
 
-// fillTable returns the table in which each host in turn has taken the first
-// free slot of its walk.
+// fillTable returns the table in which hosts have taken turns, each turn taking the first
+// free slot of the host's permutation.
 //
-// In each round a host takes a turn if the number of the round times its weight
-// has reached its target, and then raises its target by the largest weight: the
-// heaviest host takes a turn in every round, and one of a third of its weight in
-// every third. As in apportion, the rounding of float64 is part of the placement.
-// Looking for turns in each round would cost size times max/mean of the weights
-// (seconds, if one host is much heavier than many), so the turns are in a heap.
+// In each round a host takes a turn if the number of the round times its weight has reached
+// its target, and then its target grows by the largest weight. So the heaviest host takes a
+// turn in every round, and one of a third of its weight in every third. As in apportion, the
+// rounding of float64 is part of the placement. Searching for turns in each round would cost
+// size times max/mean of the weights (seconds, if one host is much heavier than many others),
+// so the turns are in a heap.
 func fillTable(members []member, sum uint64, size uint32, fn Func) []uint32 {
 	const free = math.MaxUint32
 	table := make([]uint32, size)
 	for i := range table {
 		table[i] = free
 	}
-	seats := makeSeats(members, sum, size, fn)
+	hs := maglevHosts(members, sum, size, fn)
 	heaviest, lightest := 0.0, 1.0
-	for i := range seats {
-		heaviest = max(heaviest, seats[i].weight)
-		lightest = min(lightest, seats[i].weight)
+	for i := range hs {
+		heaviest = max(heaviest, hs[i].weight)
+		lightest = min(lightest, hs[i].weight)
 	}
-	queue := make(turns, len(seats))
+	queue := make(turns, len(hs))
 	for i := range queue {
 		queue[i] = 1<<32 | uint64(i) // ascending, hence a heap
 	}
 	for filled := range int(size) {
-		i := filled % len(seats)
+		i := filled % len(hs)
 		if heaviest != lightest {
 			round := queue[0] >> 32
 			i = int(uint32(queue[0]))
-			seats[i].target += heaviest
-			queue.replaceFirst(seats[i].nextRound(round, uint64(size))<<32 | uint64(i))
+			hs[i].target += heaviest
+			queue.replaceFirst(hs[i].nextRound(round, uint64(size))<<32 | uint64(i))
 		}
-		w := seats[i].walk
-		for table[w.next] != free {
-			w.advance(size)
+		p := hs[i].slots
+		for table[p.next] != free {
+			p.advance(size)
 		}
-		table[w.next] = seats[i].host
-		w.advance(size)
+		table[p.next] = hs[i].host
+		p.advance(size)
 	}
 	return table
 }
 
-// makeSeats returns the seats of members. Members with the same key share a walk:
-// the slots behind it are taken for all of them, and searching them once per host
-// would be quadratic if many hosts have the same key.
-func makeSeats(members []member, sum uint64, size uint32, fn Func) []seat {
-	seats := make([]seat, len(members))
-	walks := make([]walk, len(members))
+// maglevHosts returns the hosts of members. Members with the same key share a permutation:
+// the slots that it has passed are taken for all of them. If each searched them, the build
+// would be quadratic in the number of hosts with the same key.
+func maglevHosts(members []member, sum uint64, size uint32, fn Func) []maglevHost {
+	hs := make([]maglevHost, len(members))
+	permutations := make([]permutation, len(members))
 	for i, m := range members {
-		w := &walks[i]
+		p := &permutations[i]
 		if i > 0 && members[i-1].key == m.key {
-			w = seats[i-1].walk
+			p = hs[i-1].slots
 		} else {
-			w.next = uint32(fn.Sum(m.key) % uint64(size))
-			w.skip = uint32(fn.sumSeed1(m.key)%uint64(size-1)) + 1
+			p.next = uint32(fn.Sum(m.key) % uint64(size))
+			p.skip = uint32(fn.sumSeed1(m.key)%uint64(size-1)) + 1
 		}
-		seats[i] = seat{host: m.host, walk: w, weight: float64(m.weight) / float64(sum)}
+		hs[i] = maglevHost{host: m.host, slots: p, weight: float64(m.weight) / float64(sum)}
 	}
-	return seats
+	return hs
 }
 
-func (w *walk) advance(size uint32) {
-	w.next += w.skip
-	if w.next >= size {
-		w.next -= size
+func (p *permutation) advance(size uint32) {
+	p.next += p.skip
+	if p.next >= size {
+		p.next -= size
 	}
 }
 
-// nextRound returns the first round after the given one in which s has a turn, or
+// nextRound returns the first round after the given one in which h has a turn, or
 // last+1 if that is later. The heaviest host fills a slot in each round, so no
 // table of n slots sees more than n rounds.
-func (s *seat) nextRound(after, last uint64) uint64 {
-	estimate := math.Ceil(s.target / s.weight)
+func (h *maglevHost) nextRound(after, last uint64) uint64 {
+	estimate := math.Ceil(h.target / h.weight)
 	if estimate > float64(last) {
 		return last + 1
 	}
 	round := max(after+1, uint64(estimate))
 	// The quotient is rounded, the comparison that counts rounds a product.
-	for round-1 > after && float64(round-1)*s.weight >= s.target {
+	for round-1 > after && float64(round-1)*h.weight >= h.target {
 		round--
 	}
-	for float64(round)*s.weight < s.target {
+	for float64(round)*h.weight < h.target {
 		round++
 	}
 	return round
 }
 
-// turns is a binary heap of the next turns of all seats. A turn is its round in
-// the upper half and the seat in the lower: within a round, seats go by rank.
+// turns is a binary heap of the next turns of all hosts. A turn has its round in the upper
+// half and the rank of the host in the lower, so within a round hosts go by rank.
 type turns []uint64
 
 // replaceFirst replaces the least element. O(log n).

@@ -143,8 +143,8 @@ func TestMaglevWide(t *testing.T) {
 	}
 }
 
-// Hosts of weight zero have no slot; hosts with the same key share by weight. They
-// walk as one, for the time to build is quadratic in them otherwise.
+// Hosts of weight zero have no slot. Hosts with the same key share its slots by weight, and
+// one permutation, since the time to build would be quadratic in them otherwise.
 func TestMaglevSameKey(t *testing.T) {
 	hosts := []Host{{"x", 1}, {"y", 0}, {"x", 2}, {"y", 0}, {"z", 2}, {"x", 3}}
 	if got, want := tableOf(mustMaglev(t, hosts, 251, XXH64)), slowMaglev(hosts, 251, XXH64); !slices.Equal(got, want) {
@@ -154,8 +154,8 @@ func TestMaglevSameKey(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seats := makeSeats(members, sum, 251, XXH64)
-	if seats[0].walk != seats[2].walk || seats[2].walk == seats[3].walk {
+	hs := maglevHosts(members, sum, 251, XXH64)
+	if hs[0].slots != hs[2].slots || hs[2].slots == hs[3].slots {
 		t.Error("hosts share walks otherwise than by key")
 	}
 }

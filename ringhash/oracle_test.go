@@ -128,10 +128,16 @@ func entriesOf(tb testing.TB, r *Ring) []slowEntry {
 	checkInvariants(tb, r)
 	list := make([]slowEntry, r.Len())
 	for p := range list {
-		list[p] = slowEntry{r.entries[p].hash(), r.HostAt(p)}
+		list[p] = slowEntry{r.entries[p].hash(), hostAt(r, p)}
 	}
 	return list
 }
+
+// position returns the position of the entry that a hash belongs to.
+func position(r *Ring, hash uint64) int { return r.wrap(r.seek(hash)) }
+
+// hostAt returns the host at a position.
+func hostAt(r *Ring, pos int) int { return int(r.entries[pos].host) }
 
 func checkInvariants(tb testing.TB, r *Ring) {
 	tb.Helper()

@@ -46,12 +46,12 @@ func rank(hosts []Host) (members []member, sum uint64, err error) {
 	if len(hosts) == 0 {
 		return nil, 0, errors.New("ringhash: no hosts")
 	}
-	order := make([]abbreviation, 0, len(hosts))
+	order := make([]sortKey, 0, len(hosts))
 	skip := commonPrefix(hosts)
 	for i, h := range hosts {
 		if h.Weight != 0 {
 			sum += uint64(h.Weight)
-			order = append(order, abbreviation{head(h.Key[skip:]), uint32(i)})
+			order = append(order, sortKey{head(h.Key[skip:]), uint32(i)})
 		}
 	}
 	if sum == 0 {
@@ -60,7 +60,7 @@ func rank(hosts []Host) (members []member, sum uint64, err error) {
 	if sum > math.MaxUint32 {
 		return nil, 0, fmt.Errorf("ringhash: sum of host weights %d exceeds %d", sum, uint32(math.MaxUint32))
 	}
-	slices.SortFunc(order, func(a, b abbreviation) int {
+	slices.SortFunc(order, func(a, b sortKey) int {
 		if a.head != b.head {
 			return cmp.Compare(a.head, b.head)
 		}
@@ -74,10 +74,10 @@ func rank(hosts []Host) (members []member, sum uint64, err error) {
 	return members, sum, nil
 }
 
-// abbreviation stands for a host while sorting. Host keys of a cluster tend to
-// begin alike, so the eight bytes after what they have in common mostly decide
-// without a look at the keys, and there are no pointers to swap.
-type abbreviation struct {
+// sortKey stands for a host while sorting. Host keys of a cluster tend to begin alike, so the
+// eight bytes after the common prefix are mostly enough to compare, and swaps move no
+// pointers.
+type sortKey struct {
 	head uint64
 	host uint32
 }

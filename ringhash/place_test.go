@@ -83,7 +83,7 @@ func TestLargestWeights(t *testing.T) {
 func counts(r *Ring, n int) []int {
 	list := make([]int, n)
 	for p := range r.Len() {
-		list[r.HostAt(p)]++
+		list[hostAt(r, p)]++
 	}
 	return list
 }
@@ -154,7 +154,7 @@ func TestHostOrderDoesNotMatter(t *testing.T) {
 			t.Fatalf("Len() = %d, want %d", s.Len(), r.Len())
 		}
 		for p := range r.Len() {
-			if got, want := shuffled[s.HostAt(p)], hosts[r.HostAt(p)]; got != want || s.entries[p].hash() != r.entries[p].hash() {
+			if got, want := shuffled[hostAt(s, p)], hosts[hostAt(r, p)]; got != want || s.entries[p].hash() != r.entries[p].hash() {
 				t.Fatalf("position %d: host is %v, want %v", p, got, want)
 			}
 		}

@@ -6,6 +6,7 @@ package ringhash
 import (
 	"errors"
 	"fmt"
+	"iter"
 )
 
 // MaxSize is the largest ring that can be asked for (T-RING-5).
@@ -95,14 +96,19 @@ func (r *Ring) Pick(hash uint64) int { return int(r.entries[r.seek(hash)].host) 
 // Len returns the number of entries in the ring.
 func (r *Ring) Len() int { return r.len() }
 
-// Position returns the position of the entry that a request with this hash
-// belongs to, from which [Ring.Next] walks on. It is for callers that pass over
-// hosts by some state that changes from pick to pick, which they keep in an array
-// by host index; [Ring.Restrict] passes over failed hosts in constant time.
-func (r *Ring) Position(hash uint64) int { return r.wrap(r.seek(hash)) }
-
-// HostAt returns the index of the host at a position in [0, Len).
-func (r *Ring) HostAt(pos int) int { return int(r.entries[pos].host) }
-
-// Next returns the position after pos on the circle.
-func (r *Ring) Next(pos int) int { return r.wrap(pos + 1) }
+// Walk yields the hosts that a request with this hash gets to, in order: the host of its
+// entry, then those of all following entries, once around the circle. A host is yielded as
+// often as it has entries. Walk is for callers that pass over hosts by a state that changes
+// from one pick to the next. [Ring.Restrict] passes over failed hosts in constant time.
+// Does not allocate in a range statement.
+func (r *Ring) Walk(hash uint64) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		pos := r.wrap(r.seek(hash))
+		for range r.len() {
+			if !yield(int(r.entries[pos].host)) {
+				return
+			}
+			pos = r.wrap(pos + 1)
+		}
+	}
+}

@@ -70,8 +70,8 @@ func TestRingMatchesOracle(t *testing.T) {
 		}
 		for _, hash := range probesOf(rng, want) {
 			pos := slowSeek(want, hash)
-			if got := r.Position(hash); got != pos {
-				t.Fatalf("Position(%#x) = %d, want %d", hash, got, pos)
+			if got := position(r, hash); got != pos {
+				t.Fatalf("position(%#x) = %d, want %d", hash, got, pos)
 			}
 			if got := r.Pick(hash); got != want[pos].host {
 				t.Fatalf("Pick(%#x) = %d, want %d", hash, got, want[pos].host)
@@ -135,34 +135,34 @@ func TestPickWraps(t *testing.T) {
 		r := mustNew(t, hosts, 50, 50, fn)
 		first, last := r.entries[0].hash(), r.entries[r.Len()-1].hash()
 		for _, hash := range []uint64{0, first, last + 1, math.MaxUint64} {
-			if got, want := r.Pick(hash), r.HostAt(0); got != want {
+			if got, want := r.Pick(hash), hostAt(r, 0); got != want {
 				t.Errorf("Pick(%#x) = %d, want %d", hash, got, want)
 			}
-			if got := r.Position(hash); got != 0 {
-				t.Errorf("Position(%#x) = %d, want 0", hash, got)
+			if got := position(r, hash); got != 0 {
+				t.Errorf("position(%#x) = %d, want 0", hash, got)
 			}
 		}
-		if got, want := r.Position(last), r.Len()-1; got != want {
-			t.Errorf("Position(%#x) = %d, want %d", last, got, want)
+		if got, want := position(r, last), r.Len()-1; got != want {
+			t.Errorf("position(%#x) = %d, want %d", last, got, want)
 		}
 	}
 }
 
-// Walking on from a position visits each entry once (gRFC A61).
-func TestNextWalksTheCircle(t *testing.T) {
+// A walk visits each entry once, beginning with that of the hash (gRFC A61).
+func TestWalk(t *testing.T) {
 	r := mustNew(t, benchHosts(5), 23, 23, XXH64)
-	seen := make([]bool, r.Len())
-	start := r.Position(1 << 62)
-	pos := start
-	for range r.Len() {
-		if seen[pos] {
-			t.Fatalf("position %d is visited twice", pos)
+	for _, hash := range []uint64{0, 1 << 62, math.MaxUint64} {
+		pos := position(r, hash)
+		n := 0
+		for host := range r.Walk(hash) {
+			if want := hostAt(r, (pos+n)%r.Len()); host != want {
+				t.Fatalf("Walk(%#x): host %d is %d, want %d", hash, n, host, want)
+			}
+			n++
 		}
-		seen[pos] = true
-		pos = r.Next(pos)
-	}
-	if pos != start {
-		t.Errorf("%d steps from %d end at %d", r.Len(), start, pos)
+		if n != r.Len() {
+			t.Errorf("Walk(%#x) yields %d hosts for %d entries", hash, n, r.Len())
+		}
 	}
 }
 
@@ -225,12 +225,14 @@ func TestHostsWithSameKey(t *testing.T) {
 	hosts := []Host{{"x", 1}, {"x", 3}, {"y", 2}, {"x", 2}}
 	for _, fn := range funcs {
 		r := mustNew(t, hosts, 64, 64, fn)
-		pos := r.Position(slowPoint("x", 0, fn))
-		for _, want := range []int{1, 3, 0} {
-			if got := r.HostAt(pos); got != want {
-				t.Errorf("HostAt(%d) = %d, want %d", pos, got, want)
+		want := []int{1, 3, 0}
+		for host := range r.Walk(slowPoint("x", 0, fn)) {
+			if host != want[0] {
+				t.Errorf("the walk comes to host %d, want %d", host, want[0])
 			}
-			pos = r.Next(pos)
+			if want = want[1:]; len(want) == 0 {
+				break
+			}
 		}
 	}
 }
@@ -259,7 +261,7 @@ func TestWeightEnds(t *testing.T) {
 		minSize, maxSize := randomSizes(rng, 500)
 		r := mustNew(t, hosts, minSize, maxSize, funcs[rng.IntN(2)])
 		for p := range r.Len() {
-			if host := r.HostAt(p); hosts[host].Weight == 0 {
+			if host := hostAt(r, p); hosts[host].Weight == 0 {
 				t.Fatalf("host %d of weight 0 is at position %d", host, p)
 			}
 		}
@@ -279,7 +281,11 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	got := testing.AllocsPerRun(1000, func() {
 		hash += golden
 		sink += r.Pick(hash)
-		sink += r.HostAt(r.Next(r.Position(hash)))
+		for host := range r.Walk(hash) {
+			if sink += host; host > 50 {
+				break
+			}
+		}
 	})
 	if got != 0 {
 		t.Errorf("Pick allocates %v times", got)

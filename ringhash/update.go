@@ -80,9 +80,9 @@ func (s *spans) sorted(fn Func) []entry {
 	return sorted
 }
 
-// compare pairs the members of two generations, the later of which was ranked
-// from a list of n hosts. Hosts that share a key pair up in order of rank, so
-// that no pairs cross: hosts that stay keep their rank relative to each other.
+// compare pairs the members of two generations. The later one was ranked from a list of n
+// hosts. Hosts that share a key are paired in order of rank, so that hosts that stay keep
+// their rank relative to each other.
 func compare(before, after []member, n int) *changes {
 	last := uint32(0)
 	for i := range before {
@@ -114,8 +114,8 @@ func compare(before, after []member, n int) *changes {
 	return c
 }
 
-// compareFirst compares the keys of the first members of two lists, of which one
-// may be empty and then comes last.
+// compareFirst compares the keys of the first members of two lists. One of them may be
+// empty. It counts as the later one.
 func compareFirst(a, b []member) int {
 	switch {
 	case len(a) == 0:
@@ -126,8 +126,8 @@ func compareFirst(a, b []member) int {
 	return strings.Compare(a[0].key, b[0].key)
 }
 
-// merge returns the size entries of the new ring. O(size), of which most is
-// copying: only the places of changes are looked at.
+// merge returns the size entries of the new ring. O(size), most of which is copying, since it
+// only looks at the places of changes.
 func (c *changes) merge(old *Ring, size int) []entry {
 	dropped, added := c.dropped.sorted(old.fn), c.added.sorted(old.fn)
 	entries := old.entries[:old.Len()]

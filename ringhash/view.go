@@ -46,7 +46,7 @@ func (r *Ring) Restrict(usable []bool) *View {
 		return v
 	}
 	first := 0
-	for !inUse[r.HostAt(first)] {
+	for !inUse[r.entries[first].host] {
 		first++
 	}
 	next := r.entries[first].host // the successor of the last entry

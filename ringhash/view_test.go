@@ -11,12 +11,10 @@ import (
 
 // slowViewPick walks the ring from the entry of a hash to the first usable host.
 func slowViewPick(r *Ring, usable []bool, hash uint64) (host int, ok bool) {
-	pos := r.Position(hash)
-	for range r.Len() {
-		if host := r.HostAt(pos); host < len(usable) && usable[host] {
+	for host := range r.Walk(hash) {
+		if host < len(usable) && usable[host] {
 			return host, true
 		}
-		pos = r.Next(pos)
 	}
 	return r.Pick(hash), false
 }

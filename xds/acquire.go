@@ -5,45 +5,94 @@ package xds
 
 import (
 	"context"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
 	"sync"
-	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
-// registry holds the process's clients. It is the one global variable that
-// sharing needs.
+// registry holds the process's clients, by the fingerprint of their bootstrap. It is
+// the one global variable that sharing needs.
 var registry = struct {
 	mu      sync.Mutex
-	clients map[clientKey]*Client
-}{clients: map[clientKey]*Client{}}
+	clients map[string][]*Client
+	started uint64 // number of clients so far
+}{clients: map[string][]*Client{}}
 
-// clientKey says which channels share a client: those to which a resource means
-// the same.
-type clientKey struct {
-	bootstrap string // fingerprint
-	policies  *lbpolicy.Registry
+// Acquire returns the process's Client for a bootstrap and options, starting it if
+// there is none. Equal options share a Client, and with it streams and resources;
+// other options have a Client of their own, so that none is ignored. Options are
+// equal if all their fields are: of DialOptions each element has to be the very
+// same value, so a program makes them once; functions are told apart by their code.
+//
+// The Logger is the exception: a second stream to every control plane would be a high
+// price for it. A client has one, the first that is not nil of all Acquires that
+// share it. Who comes with another is told so, on the other, once.
+//
+// Each Acquire wants one [Client.Release].
+func Acquire(cfg *bootstrap.Config, opts Options) *Client {
+	c, differs := acquire(cfg, opts.withDefaults())
+	if differs != "" {
+		loggerOr(opts.Logger).Info("xdslb: another client of the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())
+	}
+	if c.shareLogger(opts.Logger) {
+		opts.Logger.Info("xdslb: the client of these xDS servers is shared, and writes to the Logger that it was given first", "node", c.NodeID())
+	}
+	return c
 }
 
-// Acquire returns the process's Client for a bootstrap and [Options.Policies],
-// starting it if there is none. The other options are those of the first to ask. Each Acquire wants one
-// [Client.Release].
-func Acquire(cfg *bootstrap.Config, opts Options) *Client {
+// acquire is Acquire; differs names an option if that is why there is one client
+// more.
+func acquire(cfg *bootstrap.Config, opts Options) (c *Client, differs string) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
-	key := clientKey{cfg.Fingerprint(), opts.Policies}
-	c := registry.clients[key]
-	if c == nil {
-		c = newClient(cfg, opts.withDefaults())
-		registry.clients[key] = c
+	key := cfg.Fingerprint()
+	for _, other := range registry.clients[key] {
+		if d := opts.difference(other.opts); d != "" {
+			differs = d
+			continue
+		}
+		other.lingerTimer.StopLocked()
+		other.users++
+		return other, ""
 	}
-	if c.lingerer != nil {
-		c.lingerer.Stop()
-		c.lingerer = nil
+	c = newClient(cfg, opts)
+	c.users = 1
+	registry.started++
+	c.number = registry.started
+	registry.clients[key] = append(registry.clients[key], c)
+	return c, differs
+}
+
+// difference returns the name of a field by which the options differ, "" if clients
+// with either would do the same.
+func (o Options) difference(p Options) string {
+	a, b := reflect.ValueOf(o), reflect.ValueOf(p)
+	for i := range a.NumField() {
+		if a.Field(i).Type() != reflect.TypeFor[*slog.Logger]() && !same(a.Field(i), b.Field(i)) {
+			return a.Type().Field(i).Name
+		}
 	}
-	c.users++
-	return c
+	return ""
+}
+
+// same reports whether two values are equal, as far as one can tell.
+func same(a, b reflect.Value) bool {
+	switch a.Kind() {
+	case reflect.Func:
+		return a.Pointer() == b.Pointer()
+	case reflect.Slice:
+		for i := range min(a.Len(), b.Len()) {
+			if !same(a.Index(i), b.Index(i)) {
+				return false
+			}
+		}
+		return a.Len() == b.Len()
+	}
+	return a.Comparable() && b.Comparable() && a.Equal(b)
 }
 
 func newClient(cfg *bootstrap.Config, opts Options) *Client {
@@ -55,19 +104,26 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 		entries:     map[entryKey]*entry{},
 		authorities: map[authorityKey]*authority{},
 		servers:     map[string]*server{},
+		relations:   map[string]*relation{},
 		channels:    map[string]*channel{},
-		views:       map[viewKey]*view{},
+		managers:    map[targetKey]*dependencyManager{},
+		logged:      map[logKey]*logged{},
 		done:        make(chan struct{}),
+		bytes:       keepBytes.Load(),
 	}
+	c.logger.Store(opts.Logger)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	note := func(servers []*bootstrap.Server) {
 		for _, s := range servers {
-			c.known[s.Key()] = s
+			if c.known[s.Key()] == nil {
+				c.known[s.Key()] = s
+				c.order = append(c.order, s)
+			}
 		}
 	}
 	note(cfg.Servers)
-	for _, a := range cfg.Authorities {
-		note(a.Servers)
+	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
+		note(cfg.Authorities[name].Servers)
 	}
 	return c
 }
@@ -83,24 +139,17 @@ func (c *Client) Release() {
 		return
 	}
 	if c.opts.Linger < 0 {
-		c.retire()
+		c.closeLocked()
 		return
 	}
-	var t *time.Timer
-	t = time.AfterFunc(c.opts.Linger, func() {
-		registry.mu.Lock()
-		defer registry.mu.Unlock()
-		if c.lingerer == t {
-			c.retire()
-		}
-	})
-	c.lingerer = t
+	c.lingerTimer.StartLocked(c.opts.Linger, &registry.mu, c.closeLocked)
 }
 
-// retire closes a client without users; registry.mu is held.
-func (c *Client) retire() {
-	c.lingerer = nil
-	if key := (clientKey{c.cfg.Fingerprint(), c.opts.Policies}); registry.clients[key] == c {
+// closeLocked closes a client without users. The caller holds registry.mu.
+func (c *Client) closeLocked() {
+	key := c.cfg.Fingerprint()
+	registry.clients[key] = slices.DeleteFunc(registry.clients[key], func(other *Client) bool { return other == c })
+	if len(registry.clients[key]) == 0 {
 		delete(registry.clients, key)
 	}
 	c.mu.Lock()
@@ -108,14 +157,14 @@ func (c *Client) retire() {
 	if c.closed {
 		return
 	}
-	for _, v := range c.views {
-		v.close()
+	for _, m := range c.managers {
+		m.closeLocked()
 	}
 	for _, e := range c.entries {
-		e.stop()
+		e.stopLocked()
 	}
 	for _, s := range c.servers {
-		s.close()
+		s.closeLocked()
 	}
 	c.closed = true
 	c.cancel()

@@ -60,7 +60,7 @@ func (w *walk) visit(name string, depth int) {
 		return
 	}
 	e := w.lookup(name)
-	w.readiness = min(w.readiness, e.readiness())
+	w.readiness = min(w.readiness, e.readinessLocked())
 	c, _ := e.value.(*resource.Cluster)
 	switch {
 	case c == nil:

@@ -6,6 +6,8 @@ package xds
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,9 +32,9 @@ type authority struct {
 	entries map[*entry]struct{}
 }
 
-// authority returns the authority of the resource with the given canonical
-// name; mu is held.
-func (c *Client) authority(name string) (*authority, error) {
+// authorityLocked returns the authority of the resource with the given canonical
+// name.
+func (c *Client) authorityLocked(name string) (*authority, error) {
 	key := authorityOf(name)
 	a := c.authorities[key]
 	if a == nil {
@@ -46,66 +48,73 @@ func (c *Client) authority(name string) (*authority, error) {
 	return a, nil
 }
 
-// subscribe asks all servers in use for e; mu is held.
-func (a *authority) subscribe(e *entry) {
+// subscribeLocked asks all servers in use for e. What is in the cache, and may have
+// changed since e was unsubscribed from, is fetched anew (T-WATCH-3).
+func (a *authority) subscribeLocked(e *entry) {
 	a.entries[e] = struct{}{}
 	if len(a.servers) == 0 {
-		a.extend()
+		a.useNextServerLocked()
+	}
+	if e.value != nil && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.sendsLocked(e) }) {
+		e.resetLocked()
 	}
 	for _, s := range a.servers {
-		s.subscribe(e)
+		s.subscribeLocked(e)
 	}
 	switch {
-	case !e.uncached():
-	case a.exhausted():
-		a.c.unreachable(e, a.failure(e))
+	case !e.unansweredLocked():
+	case a.exhaustedLocked():
+		a.c.unreachableLocked(e, a.failureLocked(e))
 	default:
-		a.check()
+		a.checkLocked()
 	}
 }
 
-// extend puts the next server of the chain to use.
-func (a *authority) extend() {
-	s := a.c.server(a.chain[len(a.servers)])
+// useNextServerLocked puts the next server of the chain to use.
+func (a *authority) useNextServerLocked() {
+	s := a.c.serverLocked(a.chain[len(a.servers)])
 	a.servers = append(a.servers, s)
 	s.users[a] = struct{}{}
 	for e := range a.entries {
-		if len(e.views) > 0 {
-			s.subscribe(e)
+		if len(e.watchers) > 0 {
+			s.subscribeLocked(e)
 		}
 	}
 }
 
-// check falls back to the next server while the last one in use cannot be
+// checkLocked falls back to the next server while the last one in use cannot be
 // reached and somebody waits for a resource of which nothing has been heard.
-// When no server of the chain can be reached, those who wait are told (A71).
-func (a *authority) check() {
+// When no server of the chain can be reached, such resources get an error (A71).
+func (a *authority) checkLocked() {
 	for {
-		last := a.servers[len(a.servers)-1]
-		if last.err == nil || len(a.servers) == len(a.chain) || !a.anyUncached() {
+		last := a.lastLocked()
+		if last.err == nil || len(a.servers) == len(a.chain) || !a.anyUnansweredLocked() {
 			break
 		}
-		a.c.warnf("Falling back from xDS server %q to %q: %v", last.cfg.URI, a.chain[len(a.servers)].URI, last.err)
-		a.extend()
+		next := a.chain[len(a.servers)]
+		a.c.logLocked(slog.LevelWarn, "xdslb: falling back from an xDS server to the next", fact{server: last.cfg, typ: noType, err: last.err},
+			slog.String("next", next.URI))
+		a.journalLocked(Fallback, last, last.err)
+		a.useNextServerLocked()
 	}
-	if !a.exhausted() {
+	if !a.exhaustedLocked() {
 		return
 	}
 	for e := range a.entries {
-		if e.uncached() {
-			a.c.unreachable(e, a.failure(e))
+		if e.unansweredLocked() {
+			a.c.unreachableLocked(e, a.failureLocked(e))
 		}
 	}
 }
 
-// exhausted reports whether no server of the chain can be reached. The last one
+// exhaustedLocked reports whether no server of the chain can be reached. The last one
 // can fail while an earlier one is back, and has not said anything yet.
-func (a *authority) exhausted() bool {
+func (a *authority) exhaustedLocked() bool {
 	return len(a.servers) == len(a.chain) && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.err == nil })
 }
 
-// failure says why e cannot be had, naming every server of the chain.
-func (a *authority) failure(e *entry) error {
+// failureLocked says why e cannot be had, naming every server of the chain.
+func (a *authority) failureLocked(e *entry) error {
 	if len(a.servers) == 1 {
 		return fmt.Errorf("xds: waiting for %v resource %q: xDS server %q: %w", e.key.typ, e.key.name, a.servers[0].cfg.URI, a.servers[0].err)
 	}
@@ -116,28 +125,40 @@ func (a *authority) failure(e *entry) error {
 	return fmt.Errorf("xds: waiting for %v resource %q%s", e.key.typ, e.key.name, b.String())
 }
 
-// responded notes that s has sent something: the servers after it are not
-// needed any more (A71). What they have sent stays until s sends its own.
-func (a *authority) responded(s *server) {
+// respondedLocked notes that s has sent something: the servers after it are not
+// needed any more (A71). What they have sent stays until s sends its own, or does
+// not in time.
+func (a *authority) respondedLocked(s *server) {
 	i := slices.Index(a.servers, s)
+	if i == len(a.servers)-1 {
+		return
+	}
+	a.journalLocked(Return, s, nil)
 	for _, lower := range a.servers[i+1:] {
-		a.c.infof("xDS server %q is back, leaving %q", s.cfg.URI, lower.cfg.URI)
+		a.c.logLocked(slog.LevelInfo, "xdslb: an xDS server is back, leaving the one after it", fact{server: s.cfg, typ: noType},
+			slog.String("left", lower.cfg.URI))
 		delete(lower.users, a)
 		for e := range a.entries {
 			lower.types[e.key.typ].dirty = true
-			lower.drop(e)
+			lower.dropLocked(e)
 		}
-		lower.poke()
+		lower.notify()
 		if len(lower.users) == 0 {
-			lower.close()
+			lower.closeLocked()
 		}
 	}
 	a.servers = a.servers[:i+1]
+	for t := range s.types {
+		s.startTimersLocked(slices.Collect(maps.Values(s.types[t].subs)))
+	}
 }
 
-func (a *authority) anyUncached() bool {
+// lastLocked returns the last server in use.
+func (a *authority) lastLocked() *server { return a.servers[len(a.servers)-1] }
+
+func (a *authority) anyUnansweredLocked() bool {
 	for e := range a.entries {
-		if len(e.views) > 0 && e.uncached() {
+		if len(e.watchers) > 0 && e.unansweredLocked() {
 			return true
 		}
 	}

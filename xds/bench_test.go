@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -44,7 +45,7 @@ func newDirect(tb testing.TB) *direct {
 		tb.Fatal(err)
 	}
 	d := &direct{w: &counter{}}
-	d.c = Acquire(cfg, Options{Linger: -1, ConnectNotice: time.Hour, DialOptions: []grpc.DialOption{
+	d.c = Acquire(cfg, Options{Linger: -1, ConnectFailureAfter: time.Hour, DialOptions: []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }),
 	}})
 	tb.Cleanup(func() { d.c.Release(); <-d.c.done })
@@ -114,6 +115,37 @@ func BenchmarkEndpointsUpdate(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkKeepBytes is the memory of an assignment of 10,000 endpoints in the cache,
+// with KeepBytes and without: what the heap grows by, with a configuration delivered.
+func BenchmarkKeepBytes(b *testing.B) {
+	for _, keep := range []bool{false, true} {
+		b.Run(fmt.Sprint("keep=", keep), func(b *testing.B) {
+			old := keepBytes.Swap(keep)
+			defer keepBytes.Store(old)
+			const n = 10000
+			list, _ := manyEndpoints(n)
+			encoded := wrap(list)
+			var before, after runtime.MemStats
+			for b.Loop() {
+				d := newDirect(b)
+				for i, m := range target("svc")[:3] {
+					d.respond(resource.Type(i), "1", wrap(m))
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				d.respond(eds, "1", encoded)
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				if raw := statusOf(d.c, eds, "svc").Raw; (raw != nil) != keep {
+					b.Fatalf("bytes: %v", raw)
+				}
+			}
+			b.ReportMetric(float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/n, "B/endpoint")
+			b.ReportMetric(float64(len(encoded.Value))/n, "wire-B/endpoint")
+		})
 	}
 }
 

@@ -4,8 +4,8 @@
 package xds
 
 import (
-	"iter"
-	"slices"
+	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -18,8 +18,9 @@ import (
 // State is what is known about a resource (A40, A88).
 type State uint8
 
-// The states of a resource. All but Requested and Acked come with an error,
-// and with or without an earlier version that is still in use.
+// The states of a resource. All but Requested and Acked come with an error. Nacked,
+// DoesNotExist, ReceivedError and TimedOut come with or without an earlier version
+// that is still in use.
 const (
 	Requested     State = iota // subscribed to, nothing heard yet
 	Acked                      // the version in use is the latest
@@ -27,11 +28,12 @@ const (
 	DoesNotExist               // deleted, or not sent in time
 	ReceivedError              // the server sent an error in its place (xRFC TP3)
 	TimedOut                   // not sent in time by a server that would have said so
+	Unknown                    // there is nobody to ask: the bootstrap lacks the name's authority
 )
 
 // String returns A40's name for the state.
 func (s State) String() string {
-	return [...]string{"REQUESTED", "ACKED", "NACKED", "DOES_NOT_EXIST", "RECEIVED_ERROR", "TIMEOUT"}[s]
+	return [...]string{"REQUESTED", "ACKED", "NACKED", "DOES_NOT_EXIST", "RECEIVED_ERROR", "TIMEOUT", "UNKNOWN"}[s]
 }
 
 // dnsType is the type of the entries that hold a LOGICAL_DNS cluster's
@@ -46,36 +48,88 @@ type entryKey struct {
 }
 
 // entry is a resource in the cache: the latest valid version, and what is wrong
-// if anything. It exists while a view watches it and, after that, until it is
-// safe to say that the servers know that it is not wanted any more (T-WATCH-3,
-// see server.leave).
+// if anything. It exists while a dependency manager watches it and, after that,
+// until it is safe to say that the servers know that it is not wanted any more
+// (T-WATCH-3, see server.beginUnsubscribeLocked).
 type entry struct {
 	key       entryKey
 	authority *authority // nil for DNS and for names of unknown authorities
 	lookup    *lookup    // for DNS
-	views     map[*view]struct{}
-	subs      int // servers that are subscribed to it
+	watchers  map[*dependencyManager]struct{}
+	since     time.Time // the first of watchers
+	subs      int       // servers that are subscribed to it
 
-	state State
-	value any   // *resource.Listener etc. or *addresses; immutable; nil if there is none
-	err   error // nil in state Acked; why value is nil, or else why it is old
+	state   State
+	entered time.Time // when state became what it is
+	value   any       // *resource.Listener etc. or *addresses; immutable; nil if there is none
+	err     error     // nil in state Acked; why value is nil, or else why it is old
+	erred   time.Time // when err was found, the last time
 	// transient says that err is the connection's, not the resource's.
 	transient bool
 
 	from    *bootstrap.Server // that sent value
 	sum     xxh3.Uint128
 	version string
-	updated time.Time
+	updated arrival // of the message that brought value
+	raw     []byte  // of value, as received; nil unless Client.bytes
 
-	// What views last made of a Cluster, for the next view to share: as a leaf,
-	// and as what routes name.
-	leaf    *picker.Leaf
-	made    madeOf
-	cluster *picker.Cluster
-	parts   []*picker.Leaf
+	// What was last made of a Cluster, for other targets to share: a leaf of
+	// leafInputs, and what routes name of clusterLeaves.
+	leaf          *picker.Leaf
+	made          leafInputs
+	cluster       *picker.Cluster
+	clusterLeaves []*picker.Leaf
 
-	rejected xxh3.Uint128      // the latest invalid version, in state Nacked
-	rejector *bootstrap.Server // that sent it
+	rejected *rejectedVersion // the latest, in state Nacked; nil in others
+}
+
+// rejectedVersion is an invalid version of a resource; what is wrong is the entry's
+// err.
+type rejectedVersion struct {
+	sum     xxh3.Uint128
+	from    *bootstrap.Server
+	version string
+	at      time.Time // when the message came
+}
+
+// acceptedVersion is a valid version of a resource, or the addresses of a DNS name.
+type acceptedVersion struct {
+	value   any
+	sum     xxh3.Uint128
+	version string
+	from    *bootstrap.Server
+	at      arrival // of the message
+	raw     []byte  // see entry.raw; nil, too, if the bytes are those in the cache
+}
+
+// arrival is when a message came; nil is never. Versions of resources and what is made
+// of them share it, since there are many.
+type arrival *time.Time
+
+// later returns the later one of two arrivals.
+func later(a, b arrival) arrival {
+	if a == nil || b != nil && (*b).After(*a) {
+		return b
+	}
+	return a
+}
+
+// when returns the time of an arrival.
+func when(a arrival) time.Time {
+	if a == nil {
+		return time.Time{}
+	}
+	return *a
+}
+
+// enterLocked changes the state.
+func (e *entry) enterLocked(s State) {
+	if e.state != s || e.entered.IsZero() {
+		e.state, e.entered = s, time.Now()
+	}
+	if s != Nacked {
+		e.rejected = nil
+	}
 }
 
 // readiness says whether what depends on something can be put to use. It is
@@ -88,13 +142,13 @@ const (
 	ready                        // it is known, if only that there is nothing
 )
 
-// adopt reports whether to replace something that is in use by something newer:
+// shouldReplace reports whether to replace something that is in use by something newer:
 // only by what is complete, unless there is nothing to lose (T-WATCH-2, A88).
-func adopt(have, want readiness) bool {
+func shouldReplace(have, want readiness) bool {
 	return want == ready || want == unreachable && have != ready
 }
 
-func (e *entry) readiness() readiness {
+func (e *entry) readinessLocked() readiness {
 	switch {
 	case e.value != nil:
 		return ready
@@ -106,165 +160,188 @@ func (e *entry) readiness() readiness {
 	return ready
 }
 
-// uncached reports whether nothing has been heard of the resource, be it bad
+// unansweredLocked reports whether nothing has been heard of the resource, be it bad
 // (A71). Such resources have timers and make servers fall back.
-func (e *entry) uncached() bool { return e.value == nil && e.state == Requested }
+func (e *entry) unansweredLocked() bool { return e.value == nil && e.state == Requested }
 
-// accept makes value the resource's latest version.
-func (c *Client) accept(e *entry, value any, sum xxh3.Uint128, version string, from *bootstrap.Server) {
-	same := e.value == value && e.err == nil && e.from == from
+// acceptLocked makes v the resource's latest version.
+func (c *Client) acceptLocked(e *entry, v acceptedVersion) {
+	same := e.value == v.value && e.err == nil && e.from == v.from
 	if e.state == DoesNotExist && e.value != nil {
-		c.infof("%v resource %q, which the server had deleted, is back", e.key.typ, e.key.name)
+		c.logLocked(slog.LevelInfo, "xdslb: a resource that the server had deleted is back", fact{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
 	}
-	if e.value != value {
-		e.updated = time.Now()
+	if e.value != v.value {
+		e.updated = v.at
 	}
-	e.state, e.value, e.err, e.transient = Acked, value, nil, false
-	e.from, e.sum, e.version = from, sum, version
+	if v.raw != nil {
+		e.raw = v.raw
+	}
+	e.enterLocked(Acked)
+	e.value, e.err, e.erred, e.transient = v.value, nil, time.Time{}, false
+	e.from, e.sum, e.version = v.from, v.sum, v.version
 	if !same {
-		c.changed(e)
+		server := ""
+		if v.from != nil {
+			server = v.from.URI
+		}
+		e.journalLocked(Accepted, v.version, server, nil)
+		c.changedLocked(e)
 	}
 }
 
-// fail notes that the latest version of a resource cannot be had. What is in
-// use stays in use unless drop is set (A88).
-func (c *Client) fail(e *entry, state State, err error, transient, drop bool) {
-	dropped := drop && e.value != nil
+// failure is why the latest version of a resource cannot be had.
+type failure struct {
+	state State
+	err   error
+	// transient says that err is the connection's, not the resource's; drop that
+	// what is in use must not be used any more (A88).
+	transient, drop bool
+
+	// For the journal.
+	kind    EventKind
+	version string
+	from    *bootstrap.Server // nil if it is no server's news
+}
+
+// failLocked notes that the latest version of a resource cannot be had. What is in
+// use stays in use unless f.drop is set (A88).
+func (c *Client) failLocked(e *entry, f failure) {
+	dropped := f.drop && e.value != nil
 	if dropped {
-		e.value, e.from, e.version, e.sum = nil, nil, "", xxh3.Uint128{}
+		e.resetLocked()
 	}
-	news := dropped || e.err == nil || e.err.Error() != err.Error() || e.transient != transient
-	e.state, e.err, e.transient = state, err, transient
+	news := dropped || e.err == nil || e.err.Error() != f.err.Error() || e.transient != f.transient
+	e.enterLocked(f.state)
+	e.err, e.erred, e.transient = f.err, time.Now(), f.transient
 	if news {
-		c.changed(e)
+		server := ""
+		if f.from != nil {
+			server = f.from.URI
+		}
+		e.journalLocked(f.kind, f.version, server, f.err)
+		c.changedLocked(e)
 	}
 }
 
-// reject notes that the latest version of a resource is invalid (A46).
-func (c *Client) reject(e *entry, err error, sum xxh3.Uint128, from *bootstrap.Server) {
-	e.rejected, e.rejector = sum, from
-	c.fail(e, Nacked, err, false, from.FailOnDataErrors)
+// resetLocked forgets everything that is known of a resource.
+func (e *entry) resetLocked() {
+	e.enterLocked(Requested)
+	e.value, e.err, e.erred, e.transient = nil, nil, time.Time{}, false
+	e.from, e.version, e.sum, e.raw = nil, "", xxh3.Uint128{}, nil
 }
 
-// unreachable notes that no server can be asked for a resource of which
+// rejectLocked notes that the latest version of a resource is invalid (A46).
+func (c *Client) rejectLocked(e *entry, err error, v rejectedVersion) {
+	c.failLocked(e, failure{state: Nacked, err: err, drop: v.from.FailOnDataErrors, kind: Rejected, version: v.version, from: v.from})
+	e.rejected = &v
+}
+
+// unreachableLocked notes that no server can be asked for a resource of which
 // nothing has been heard. The state stays Requested.
-func (c *Client) unreachable(e *entry, err error) {
+func (c *Client) unreachableLocked(e *entry, err error) {
+	e.erred = time.Now()
 	if e.err == nil || e.err.Error() != err.Error() {
 		e.err, e.transient = err, true
-		c.changed(e)
+		c.changedLocked(e)
 	}
 }
 
-// changed tells the views that watch e.
-func (c *Client) changed(e *entry) {
-	for v := range e.views {
-		settled := v.poke()
-		if c.touched != nil {
-			c.touched[v] = settled
+// waitingLocked says for what a resource is waited that nothing has been heard of.
+func (e *entry) waitingLocked() error {
+	since := time.Since(e.since).Round(time.Millisecond)
+	switch {
+	case e.err != nil:
+		return e.err
+	case e.authority == nil:
+		return fmt.Errorf("xds: waiting for DNS name %q for %v", e.key.name, since)
+	}
+	s, state := e.authority.lastLocked(), "is not connected yet"
+	if s.up {
+		state = "is connected but has not sent it"
+	}
+	return fmt.Errorf("xds: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, since, s.cfg.URI, state)
+}
+
+// changedLocked notifies the watchers of e.
+func (c *Client) changedLocked(e *entry) {
+	for m := range e.watchers {
+		delivered := m.notifyLocked()
+		if c.affected != nil {
+			c.affected[m] = delivered
 		}
 	}
 }
 
-// entry returns the entry of a resource, making one if there is none.
-func (c *Client) entry(typ resource.Type, name string) *entry {
+// entryLocked returns the entry of a resource, making one if there is none.
+func (c *Client) entryLocked(typ resource.Type, name string) *entry {
 	if typ != dnsType {
 		name = canonicalName(name)
 	}
 	key := entryKey{typ, name}
 	e := c.entries[key]
 	if e == nil {
-		e = &entry{key: key, views: map[*view]struct{}{}}
+		e = &entry{key: key, watchers: map[*dependencyManager]struct{}{}}
 		c.entries[key] = e
 	}
 	return e
 }
 
-// watch adds a view to those that need e.
-func (c *Client) watch(e *entry, v *view) {
-	if len(e.views) == 0 && e.value == nil {
-		e.state, e.err, e.transient = Requested, nil, false // what was wrong then is no news
+// watchLocked adds a watcher of e.
+func (c *Client) watchLocked(e *entry, m *dependencyManager) {
+	if len(e.watchers) == 0 && e.value == nil {
+		e.resetLocked() // what was wrong then is no news
 	}
-	e.views[v] = struct{}{}
+	if len(e.watchers) == 0 {
+		e.since = time.Now()
+	}
+	e.watchers[m] = struct{}{}
 	if e.key.typ == dnsType {
 		if e.lookup == nil {
-			e.lookup = c.resolve(e)
+			e.lookup = c.resolveLocked(e)
 		}
 		return
 	}
 	if e.authority == nil {
-		a, err := c.authority(e.key.name)
+		a, err := c.authorityLocked(e.key.name)
 		if err != nil {
-			c.fail(e, DoesNotExist, err, false, false)
+			c.failLocked(e, failure{state: Unknown, err: err, kind: Missing})
 			return
 		}
 		e.authority = a
 	}
-	e.authority.subscribe(e)
+	e.authority.subscribeLocked(e)
 }
 
-// unwatch removes a view, and with the last one the subscription.
-func (c *Client) unwatch(e *entry, v *view) {
-	delete(e.views, v)
-	if len(e.views) > 0 {
+// unwatchLocked removes a watcher, and with the last one the subscription.
+func (c *Client) unwatchLocked(e *entry, m *dependencyManager) {
+	delete(e.watchers, m)
+	if len(e.watchers) > 0 {
 		return
 	}
 	if e.authority != nil {
 		for _, s := range e.authority.servers {
-			s.unsubscribe(e)
+			s.unsubscribeLocked(e)
 		}
 	}
-	c.forget(e)
+	c.forgetLocked(e)
 }
 
-// forget removes an entry that nobody needs and that no server would send.
-func (c *Client) forget(e *entry) {
-	if len(e.views) > 0 || e.subs > 0 {
+// forgetLocked removes an entry that nobody needs and that no server would send.
+func (c *Client) forgetLocked(e *entry) {
+	if len(e.watchers) > 0 || e.subs > 0 {
 		return
 	}
-	e.stop()
+	e.stopLocked()
 	delete(c.entries, e.key)
 	if e.authority != nil {
 		delete(e.authority.entries, e)
 	}
 }
 
-// stop ends what runs on behalf of the entry.
-func (e *entry) stop() {
+// stopLocked ends what runs on behalf of the entry.
+func (e *entry) stopLocked() {
 	if e.lookup != nil {
 		e.lookup.cancel()
 		e.lookup = nil
 	}
-}
-
-// ResourceStatus describes a resource in the cache, for debugging and CSDS.
-type ResourceStatus struct {
-	Type    resource.Type
-	Name    string
-	State   State
-	Version string    // of the version in use; empty if there is none
-	Updated time.Time // when the version in use arrived
-	Server  string    // URI of the server that sent it
-	Err     error     // what is wrong, nil if nothing is
-}
-
-// Resources returns what is known about every resource that is in use, by type
-// and name. It takes a copy first, so the loop may take its time.
-func (c *Client) Resources() iter.Seq[ResourceStatus] {
-	c.mu.Lock()
-	defer c.unlock()
-	all := make([]ResourceStatus, 0, len(c.entries))
-	for key, e := range c.entries {
-		if key.typ == dnsType || len(e.views) == 0 {
-			continue
-		}
-		s := ResourceStatus{Type: key.typ, Name: key.name, State: e.state, Err: e.err}
-		if e.value != nil {
-			s.Version, s.Updated, s.Server = e.version, e.updated, e.from.URI
-		}
-		all = append(all, s)
-	}
-	slices.SortFunc(all, func(a, b ResourceStatus) int {
-		return compareKeys(entryKey{a.Type, a.Name}, entryKey{b.Type, b.Name})
-	})
-	return slices.Values(all)
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
 // channel is the gRPC channel to one server, shared by its ADS stream and by
@@ -29,8 +30,8 @@ type channel struct {
 	err  error
 }
 
-// channel returns the channel to a server for one more user; mu is held.
-func (c *Client) channel(cfg *bootstrap.Server) *channel {
+// channelLocked returns the channel to a server for one more user.
+func (c *Client) channelLocked(cfg *bootstrap.Server) *channel {
 	ch := c.channels[cfg.Key()]
 	if ch == nil {
 		ch = &channel{cfg: cfg, dial: func() (*grpc.ClientConn, func(), error) { return c.dial(cfg) }}
@@ -40,8 +41,8 @@ func (c *Client) channel(cfg *bootstrap.Server) *channel {
 	return ch
 }
 
-// releaseChannel is for when a user is done; mu is held.
-func (c *Client) releaseChannel(ch *channel) {
+// releaseChannelLocked releases a reference to a channel.
+func (c *Client) releaseChannelLocked(ch *channel) {
 	ch.users--
 	if ch.users > 0 {
 		return
@@ -90,7 +91,7 @@ func (c *Client) dial(cfg *bootstrap.Server) (*grpc.ClientConn, func(), error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           grpcbackoff.Config{BaseDelay: c.opts.BackoffBase, Multiplier: backoffFactor, Jitter: 0.5, MaxDelay: c.opts.BackoffMax},
+			Backoff:           grpcbackoff.Config{BaseDelay: c.opts.BackoffBase, Multiplier: timing.BackoffFactor, Jitter: 0.5, MaxDelay: c.opts.BackoffMax},
 			MinConnectTimeout: 20 * time.Second,
 		}),
 	)

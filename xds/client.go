@@ -4,23 +4,24 @@
 package xds
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/grpclog"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/resource"
 )
-
-var logger = grpclog.Component("xdslb")
 
 // Watcher receives one target's configuration. Its methods are called one at
 // a time, from a goroutine of the Client's that holds no lock, so they may
@@ -36,14 +37,15 @@ type Watcher interface {
 	Error(error)
 }
 
-// Options tune a Client. The zero value is what users get.
+// Options tune a Client. The zero value is ready to use; package integrate has other
+// defaults for Linger and DropDeleted.
 type Options struct {
 	// DialOptions are added to what the bootstrap says about connections to
-	// control planes.
+	// control planes. They must not be changed any more; see Acquire for who
+	// shares a Client.
 	DialOptions []grpc.DialOption
 	// Policies converts the load balancing policies of clusters (A52); nil
-	// knows those of package lbpolicy. Clients with different ones share
-	// nothing.
+	// knows those of package lbpolicy.
 	Policies *lbpolicy.Registry
 	// DNS resolves the names of LOGICAL_DNS clusters; nil is gRPC's "dns".
 	DNS resolver.Builder
@@ -64,24 +66,46 @@ type Options struct {
 	// resource; 0 is 15 s (A57), or 30 s for servers that have the feature
 	// resource_timer_is_transient_error (A88).
 	ResourceTimeout time.Duration
-	// ConnectNotice is how long a connection may take until that counts as a
+	// ConnectFailureAfter is how long a connection may take until that counts as a
 	// failure; 0 is 1 s. The attempt goes on.
-	ConnectNotice time.Duration
+	ConnectFailureAfter time.Duration
 	// BackoffBase and BackoffMax bound the wait between streams; 0 is 1 s
 	// and 120 s.
 	BackoffBase, BackoffMax time.Duration
+	// ReconnectSpread is over how long a client spreads its return to a server
+	// at random, if it has all that it needs in its cache: what the server
+	// changed meanwhile comes that late. A client that lacks a resource, or
+	// starts to, does not wait for that. 0 is 13 times BackoffBase, so that of
+	// the clients of a server that restarts at most one in 13 returns in each
+	// BackoffBase; less than 0 is no spread, for fleets that are small.
+	ReconnectSpread time.Duration
+
+	// Logger has the client's lines: at WARN invalid resources (NACKs), servers that
+	// cannot be reached, fallbacks, deletions, and resources that do not come; at
+	// INFO what is over again. Nil is slog.Default(). Equal lines are written once
+	// in a minute. It does not divide clients; see Acquire.
+	Logger *slog.Logger
+
+	// MaxTableSize is the largest Maglev table that a cluster gets, in slots of
+	// two bytes, whatever the control plane asks for; 0 is 65537.
+	MaxTableSize uint64
+	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one
+	// target; 0 is 64 MiB. Where the clusters would take more, the largest of
+	// them are made smaller.
+	MaxHashBytes uint64
 }
 
+// reconnectSpread is the default of Options.ReconnectSpread, in BackoffBases.
+const reconnectSpread = 13
+
 func (o Options) withDefaults() Options {
-	set := func(d *time.Duration, value time.Duration) {
-		if *d == 0 {
-			*d = value
-		}
-	}
-	set(&o.Linger, 30*time.Second)
-	set(&o.ConnectNotice, time.Second)
-	set(&o.BackoffBase, time.Second)
-	set(&o.BackoffMax, 120*time.Second)
+	o.Linger = cmp.Or(o.Linger, 30*time.Second)
+	o.ConnectFailureAfter = cmp.Or(o.ConnectFailureAfter, time.Second)
+	o.BackoffBase = cmp.Or(o.BackoffBase, time.Second)
+	o.BackoffMax = cmp.Or(o.BackoffMax, 120*time.Second)
+	o.ReconnectSpread = cmp.Or(o.ReconnectSpread, reconnectSpread*o.BackoffBase)
+	o.MaxTableSize = cmp.Or(o.MaxTableSize, defaultMaxTableSize)
+	o.MaxHashBytes = cmp.Or(o.MaxHashBytes, defaultMaxHashBytes)
 	if o.DNS == nil {
 		o.DNS = resolver.Get("dns")
 	}
@@ -89,21 +113,26 @@ func (o Options) withDefaults() Options {
 }
 
 // Client talks to the servers of one bootstrap on behalf of all targets of the
-// process: one ADS stream per server, and one decoded copy of each resource
+// process that have the same Options: one ADS stream per server, and one decoded copy of each resource
 // (D4). It must not be copied, is safe for concurrent use, and comes from
 // [Acquire].
 type Client struct {
 	cfg    *bootstrap.Config
 	opts   Options
+	number uint64 // in the order of Acquire
 	node   *corev3.Node
 	known  map[string]*bootstrap.Server // by key: all of the bootstrap
+	order  []*bootstrap.Server          // the same, in order
+	bytes  bool                         // see KeepBytes
+	logger atomic.Pointer[slog.Logger]  // nil is slog.Default()
+	other  atomic.Pointer[slog.Logger]  // the latest other one; see shareLogger
 	ctx    context.Context              // ends with the client
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup // every goroutine of the client
 	done   chan struct{}  // closed when they have ended
 
-	users    int         // guarded by registry.mu
-	lingerer *time.Timer // runs while users is 0; guarded by registry.mu
+	users       int          // guarded by registry.mu
+	lingerTimer timing.Timer // runs while users is 0; guarded by registry.mu
 
 	// mu guards everything below and everything reachable from it. It is
 	// the only lock of the package besides registry.mu, is held for no
@@ -112,39 +141,20 @@ type Client struct {
 	closed      bool
 	entries     map[entryKey]*entry
 	authorities map[authorityKey]*authority
-	servers     map[string]*server  // by key: those with a stream, or trying
-	channels    map[string]*channel // by key: those in use
-	views       map[viewKey]*view
-	touched     map[*view]chan struct{} // see response.apply; nil at other times
-	log         []logLine               // see unlock
+	servers     map[string]*server   // by key: those with a stream, or trying
+	relations   map[string]*relation // by key: those that ever were
+	channels    map[string]*channel  // by key: those in use
+	managers    map[targetKey]*dependencyManager
+	affected    map[*dependencyManager]chan struct{} // see response.apply; nil at other times
+	log         []logLine                            // see unlock
+	logged      map[logKey]*logged
 }
 
-// logLine is a line for the log, and what writes it.
-type logLine struct {
-	write func(...any)
-	text  string
-}
+// locker locks and unlocks a client for timers.
+type locker struct{ c *Client }
 
-// unlock releases mu, and then writes what was noted for the log meanwhile: the
-// logger is the user's code.
-func (c *Client) unlock() {
-	lines := c.log
-	c.log = nil
-	c.mu.Unlock()
-	for _, l := range lines {
-		l.write(l.text)
-	}
-}
-
-// infof notes a line for the log; mu is held.
-func (c *Client) infof(format string, args ...any) {
-	c.log = append(c.log, logLine{logger.Info, fmt.Sprintf(format, args...)})
-}
-
-// warnf is infof for warnings.
-func (c *Client) warnf(format string, args ...any) {
-	c.log = append(c.log, logLine{logger.Warning, fmt.Sprintf(format, args...)})
-}
+func (l locker) Lock()   { l.c.mu.Lock() }
+func (l locker) Unlock() { l.c.unlock() }
 
 // Watch follows the target whose Listener has the given name, and whose virtual
 // host is chosen by authority. The Watcher hears of the configuration, or of
@@ -160,22 +170,32 @@ func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 	if c.closed {
 		return func() {}
 	}
-	v := c.view(viewKey{listener, authority})
+	m := c.managerLocked(targetKey{listener, authority})
 	one := &watch{watcher: w}
-	v.watches[one] = struct{}{}
-	if v.lingerer != nil {
-		v.lingerer.Stop()
-		v.lingerer = nil
-	}
-	v.poke()
+	m.watches[one] = struct{}{}
+	m.lingerTimer.StopLocked()
+	m.notifyLocked()
 	return func() {
 		c.mu.Lock()
 		defer c.unlock()
-		delete(v.watches, one)
-		if len(v.watches) == 0 && !v.closed && v.lingerer == nil {
-			v.linger()
+		delete(m.watches, one)
+		if len(m.watches) == 0 && !m.closed && !m.lingerTimer.RunningLocked() {
+			m.lingerLocked()
 		}
 	}
+}
+
+// Waiting says why a target that is watched has no configuration: which resource of
+// which server it waits for, and how long already, or what is wrong with it. It is
+// nil if the target has a configuration, or is not watched. It is what RPCs
+// that end before there is one can say.
+func (c *Client) Waiting(listener, authority string) error {
+	c.mu.Lock()
+	defer c.unlock()
+	if m := c.managers[targetKey{listener, authority}]; m != nil {
+		return m.waitingLocked()
+	}
+	return nil
 }
 
 // ResolveNow asks for another look-up of the names of all LOGICAL_DNS clusters
@@ -204,12 +224,12 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 		c.unlock()
 		return nil, nil, fmt.Errorf("xds: the client is closed")
 	}
-	ch := c.channel(cfg)
+	ch := c.channelLocked(cfg)
 	c.unlock()
 	release = sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.unlock()
-		c.releaseChannel(ch)
+		c.releaseChannelLocked(ch)
 	})
 	cc, err := ch.conn()
 	if err != nil {
@@ -219,9 +239,9 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 	return cc, release, nil
 }
 
-// annotate adds to an error what a user needs to find the client in a control
+// withNodeID adds to an error what a user needs to find the client in a control
 // plane's log (T-XDS-18).
-func (c *Client) annotate(err error) error {
+func (c *Client) withNodeID(err error) error {
 	return fmt.Errorf("[xDS node id: %s]: %w", c.node.GetId(), err)
 }
 
@@ -241,7 +261,9 @@ func (c *Client) decodeOptions(s *bootstrap.Server) resource.Options {
 	return resource.Options{
 		TrustedServer: s.TrustedXDSServer,
 		Policies:      c.opts.Policies,
-		CertProviders: func(name string) bool { _, ok := c.cfg.CertProviders[name]; return ok },
-		Filter:        c.opts.Filter,
+		CertProvider: func(instance string, use resource.CertUse) error {
+			return c.cfg.CheckCertProvider(instance, use == resource.RootCerts)
+		},
+		Filter: c.opts.Filter,
 	}
 }

@@ -11,49 +11,57 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// cluster is what a view knows of a cluster that its routes name.
+// cluster is what a dependency manager knows of a cluster that its routes name.
 type cluster struct {
-	look      uint64
-	readiness readiness // of what is in use; waiting if nothing is
+	generation uint64
+	readiness  readiness // of what is in use; waiting if nothing is
 
 	// What is in use: the names of the leaves, or why there are none.
-	leaves []string
-	err    error
+	leaves   []string
+	err      error
+	received arrival // of the latest aggregate that leaves are by
 
 	// What was made of it, and of which versions of the leaves.
 	value *picker.Cluster
 	parts []*picker.Leaf
 }
 
-// cluster returns a cluster as of this look. Whatever is wrong with it stays
-// with it (T-WATCH-4).
-func (v *view) cluster(name string) *cluster {
-	c := v.clusters[name]
+// clusterLocked returns a cluster as of this generation. Whatever is wrong with it
+// stays with it (T-WATCH-4).
+func (m *dependencyManager) clusterLocked(name string) *cluster {
+	c := m.clusters[name]
 	if c == nil {
 		c = &cluster{}
-		v.clusters[name] = c
+		m.clusters[name] = c
 	}
-	if c.look == v.look {
+	if c.generation == m.generation {
 		return c
 	}
-	c.look = v.look
-	leaves, r, err := flatten(name, func(name string) *entry { return v.use(resource.ClusterType, name) })
+	c.generation = m.generation
+	var received arrival
+	leaves, r, err := flatten(name, func(name string) *entry {
+		e := m.useLocked(resource.ClusterType, name)
+		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
+			received = later(received, e.updated) // those with endpoints are leaves, and know best
+		}
+		return e
+	})
 	for _, leaf := range leaves {
-		r = min(r, v.leaf(leaf).readiness)
+		r = min(r, m.leafLocked(leaf).readiness)
 	}
-	if adopt(c.readiness, r) {
-		c.readiness, c.leaves, c.err = r, leaves, err
+	if shouldReplace(c.readiness, r) {
+		c.readiness, c.leaves, c.err, c.received = r, leaves, err, received
 	}
 	if c.readiness != waiting {
-		c.assemble(name, v)
+		c.assembleLocked(name, m)
 	}
 	return c
 }
 
-// assemble makes the value of what is in use, unless it has not changed.
-func (c *cluster) assemble(name string, v *view) {
+// assembleLocked makes the value of what is in use, unless it has not changed.
+func (c *cluster) assembleLocked(name string, m *dependencyManager) {
 	if c.err != nil {
-		err := v.c.annotate(c.err)
+		err := m.c.withNodeID(c.err)
 		if c.value == nil || c.value.Err == nil || c.value.Err.Error() != err.Error() {
 			c.value, c.parts = &picker.Cluster{Name: name, Err: err}, nil
 		}
@@ -62,96 +70,103 @@ func (c *cluster) assemble(name string, v *view) {
 	same := c.value != nil && c.value.Err == nil && len(c.parts) == len(c.leaves)
 	parts := make([]*picker.Leaf, len(c.leaves))
 	for i, name := range c.leaves {
-		parts[i] = v.leaf(name).value
+		parts[i] = m.leafLocked(name).value
 		same = same && parts[i] == c.parts[i]
 	}
 	if same {
 		return
 	}
-	e := v.use(resource.ClusterType, name)
-	// Views may name a resource in ways that mean the same, see canonicalName.
-	if e.cluster == nil || e.cluster.Name != name || !slices.Equal(e.parts, parts) {
-		e.parts = parts
+	e := m.useLocked(resource.ClusterType, name)
+	// Two names of a resource may mean the same; see canonicalName.
+	if e.cluster == nil || e.cluster.Name != name || !slices.Equal(e.clusterLeaves, parts) {
+		e.clusterLeaves = parts
 		e.cluster = &picker.Cluster{Name: name, Leaves: make([]picker.Leaf, len(parts))}
 		for i, part := range parts {
 			e.cluster.Leaves[i] = *part
 		}
 	}
-	c.parts, c.value = e.parts, e.cluster
+	c.parts, c.value = e.clusterLeaves, e.cluster
 }
 
-// leaf is what a view knows of a cluster that has endpoints.
+// leaf is what a dependency manager knows of a cluster that has endpoints.
 type leaf struct {
-	look      uint64
-	readiness readiness // of what is in use; waiting if nothing is
+	generation uint64
+	readiness  readiness // of what is in use; waiting if nothing is
 
 	// What is in use: the versions of cluster and endpoints. The entry of the
 	// latter may lag behind what the former names.
 	cluster   *resource.Cluster
 	endpoints *entry
+	received  arrival // of the later one of them
 
 	value *picker.Leaf
-	made  madeOf
+	made  leafInputs
 }
 
-// madeOf is all that a leaf's value depends on; equal ones give equal values.
-type madeOf struct {
+// leafInputs are all that a leaf's value depends on. Equal inputs give equal values.
+type leafInputs struct {
 	cluster   *resource.Cluster
 	server    string // key of the server to report load to, if any
 	endpoints any    // *resource.Endpoints or *addresses, nil if there are none
+	halvings  uint8  // of the largest hash ring or table
 	note      string
 }
 
-// leaf returns a leaf as of this look. Its Cluster resource is in the cache.
-func (v *view) leaf(name string) *leaf {
-	l := v.leaves[name]
+// leafLocked returns a leaf as of this generation. Its Cluster resource is in the
+// cache.
+func (m *dependencyManager) leafLocked(name string) *leaf {
+	l := m.leaves[name]
 	if l == nil {
 		l = &leaf{}
-		v.leaves[name] = l
+		m.leaves[name] = l
 	}
-	if l.look == v.look {
+	if l.generation == m.generation {
 		return l
 	}
-	l.look = v.look
-	cds := v.use(resource.ClusterType, name)
+	l.generation = m.generation
+	cds := m.useLocked(resource.ClusterType, name)
 	if want, _ := cds.value.(*resource.Cluster); want != nil && want.Kind != resource.ClusterAggregate {
-		endpoints := v.endpoints(want)
-		if r := endpoints.readiness(); adopt(l.readiness, r) {
+		endpoints := m.endpointsLocked(want)
+		if r := endpoints.readinessLocked(); shouldReplace(l.readiness, r) {
 			l.readiness, l.cluster, l.endpoints = r, want, endpoints
 		}
 	}
 	if l.readiness == waiting {
 		return l
 	}
-	v.deps[l.endpoints] = v.look // which may be others than those wanted
-	made := madeOf{cluster: l.cluster, endpoints: l.endpoints.value}
+	m.deps[l.endpoints] = m.generation // which may be others than those wanted
+	if l.cluster == cds.value {
+		l.received = later(l.received, cds.updated)
+	}
+	l.received = later(l.received, l.endpoints.updated)
+	made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, halvings: m.halvings}
 	if cds.from != nil && l.cluster.LoadReporting {
 		made.server = cds.from.Key()
 	}
-	note := l.note(cds)
+	note := l.noteLocked(cds)
 	if note != nil {
-		note = v.c.annotate(note)
+		note = m.c.withNodeID(note)
 		made.note = note.Error()
 	}
 	if l.value == nil || l.made != made {
 		if cds.leaf == nil || cds.made != made {
-			cds.made, cds.leaf = made, newLeaf(made, note)
+			cds.made, cds.leaf = made, newLeaf(made, &m.c.opts, note)
 		}
 		l.made, l.value = made, cds.leaf
 	}
 	return l
 }
 
-// endpoints returns where a cluster's endpoints come from.
-func (v *view) endpoints(c *resource.Cluster) *entry {
+// endpointsLocked returns where a cluster's endpoints come from.
+func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 	if c.Kind == resource.ClusterDNS {
-		return v.use(dnsType, c.DNSTarget)
+		return m.useLocked(dnsType, c.DNSTarget)
 	}
-	return v.use(resource.EndpointsType, c.EDSService)
+	return m.useLocked(resource.EndpointsType, c.EDSService)
 }
 
-// note says what is wrong with a leaf in use (A74, A88).
-func (l *leaf) note(cds *entry) error {
+// noteLocked says what is wrong with a leaf in use (A74, A88).
+func (l *leaf) noteLocked(cds *entry) error {
 	switch {
 	case l.endpoints.err == nil:
 		return cds.err
@@ -162,15 +177,16 @@ func (l *leaf) note(cds *entry) error {
 }
 
 // newLeaf puts cluster and endpoints together. It copies slice headers only.
-func newLeaf(of madeOf, note error) *picker.Leaf {
+func newLeaf(of leafInputs, opts *Options, note error) *picker.Leaf {
 	c := of.cluster
 	l := &picker.Leaf{
-		Name:        c.Name,
-		Policy:      c.Policy,
-		MaxRequests: c.MaxRequests,
-		Outlier:     c.Outlier,
-		Override:    c.Override,
-		Note:        note,
+		Name:           c.Name,
+		Policy:         opts.bounded(c.Policy, of.halvings),
+		MaxRequests:    c.MaxRequests,
+		Outlier:        c.Outlier,
+		Override:       c.Override,
+		TLS:            c.TLS,
+		ResolutionNote: note,
 	}
 	if c.Kind == resource.ClusterEDS {
 		l.Service = c.ServiceName

@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
+	"time"
 
-	"github.com/zeebo/xxh3"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
@@ -45,8 +45,8 @@ type lookup struct {
 	retry  chan struct{} // holds a token if another look-up was asked for
 }
 
-// resolve starts a lookup for e, whose name is the target; mu is held.
-func (c *Client) resolve(e *entry) *lookup {
+// resolveLocked starts a lookup for e, whose name is the target.
+func (c *Client) resolveLocked(e *entry) *lookup {
 	ctx, cancel := context.WithCancel(c.ctx)
 	l := &lookup{c: c, e: e, cancel: cancel, retry: make(chan struct{}, 1)}
 	c.tasks.Go(func() { l.run(ctx) })
@@ -89,13 +89,14 @@ func (l *lookup) resolved(list []netip.AddrPort) {
 	if old, ok := l.e.value.(*addresses); ok && sameSet(old.list, list) {
 		value = old
 	}
-	l.c.accept(l.e, value, xxh3.Uint128{}, "", nil)
+	now := time.Now()
+	l.c.acceptLocked(l.e, acceptedVersion{value: value, at: &now})
 }
 
 func (l *lookup) failed(err error) {
 	l.c.mu.Lock()
 	defer l.c.unlock()
-	l.c.fail(l.e, ReceivedError, fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), false, false)
+	l.c.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), kind: ErrorReceived})
 }
 
 // lookupConn is where the resolver reports to.

@@ -87,13 +87,13 @@ func TestLogicalDNS(t *testing.T) {
 		}
 		cc.ReportError(errors.New("SERVFAIL"))
 		leaf := w.cluster(t, "c").Leaves[0]
-		if len(leaf.Priorities) != 0 || leaf.Note == nil || !strings.Contains(leaf.Note.Error(), "SERVFAIL") || !strings.Contains(leaf.Note.Error(), "db.example.com") {
+		if len(leaf.Priorities) != 0 || leaf.ResolutionNote == nil || !strings.Contains(leaf.ResolutionNote.Error(), "SERVFAIL") || !strings.Contains(leaf.ResolutionNote.Error(), "db.example.com") {
 			t.Errorf("leaf = %+v, want none, and why", leaf)
 		}
 		_ = cc.UpdateState(state("10.0.0.1:8080", "[::ffff:10.0.0.2]:8080", "10.0.0.1:8080"))
 		leaf = w.cluster(t, "c").Leaves[0]
-		if leaf.Note != nil || leaf.Service != "" {
-			t.Errorf("note = %v, service = %q; want neither", leaf.Note, leaf.Service)
+		if leaf.ResolutionNote != nil || leaf.Service != "" {
+			t.Errorf("note = %v, service = %q; want neither", leaf.ResolutionNote, leaf.Service)
 		}
 		e := leaf.Priorities[0].Localities[0].Endpoints
 		if len(e) != 1 || e[0].Addr.String() != "10.0.0.1:8080" || fmt.Sprint(e[0].Extra.Addrs) != "[10.0.0.2:8080]" || e[0].Extra.Hostname != "db.example.com" {
@@ -108,7 +108,7 @@ func TestLogicalDNS(t *testing.T) {
 			t.Error("no addresses at all were accepted")
 		}
 		leaf = w.cluster(t, "c").Leaves[0]
-		if len(leaf.Priorities) != 1 || leaf.Note == nil {
+		if len(leaf.Priorities) != 1 || leaf.ResolutionNote == nil {
 			t.Errorf("leaf = %+v, want the last addresses, and a note", leaf)
 		}
 
@@ -119,7 +119,7 @@ func TestLogicalDNS(t *testing.T) {
 		}
 
 		cp.serve(dnsCluster("c", "bad.example.com", 1))
-		if leaf := w.cluster(t, "c").Leaves[0]; leaf.Note == nil || !strings.Contains(leaf.Note.Error(), "no such name") {
+		if leaf := w.cluster(t, "c").Leaves[0]; leaf.ResolutionNote == nil || !strings.Contains(leaf.ResolutionNote.Error(), "no such name") {
 			t.Errorf("leaf = %+v", leaf)
 		}
 		if dns.conn("db.example.com:8080") != nil {

@@ -43,7 +43,7 @@ func TestNoControlPlane(t *testing.T) {
 }
 
 // TestSilentAddress is TestNoControlPlane for a server that does not even
-// refuse: the error comes after ConnectNotice, while the attempt goes on.
+// refuse: the error comes after ConnectFailureAfter, while the attempt goes on.
 func TestSilentAddress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
@@ -96,7 +96,7 @@ func TestReturn(t *testing.T) {
 		connected := func() bool {
 			return cp.Conns() > 0
 		}
-		for i, within := range []time.Duration{storm * time.Second, storm * time.Second, time.Second, time.Second, time.Second} {
+		for i, within := range []time.Duration{reconnectSpread * time.Second, reconnectSpread * time.Second, time.Second, time.Second, time.Second} {
 			if within == time.Second {
 				h.watch(fmt.Sprint("another", i))
 			}
@@ -254,7 +254,7 @@ func TestDeletion(t *testing.T) {
 						if got := ports(w.cluster(t, "svc")); got != "svc 1" {
 							t.Errorf("endpoints = %q, want those from before", got)
 						}
-						if note := w.cluster(t, "svc").Leaves[0].Note; (note != nil) != (typ == cds) {
+						if note := w.cluster(t, "svc").Leaves[0].ResolutionNote; (note != nil) != (typ == cds) {
 							t.Errorf("note = %v", note)
 						}
 					case typ == lds:
@@ -273,7 +273,7 @@ func TestDeletion(t *testing.T) {
 					}
 					// It comes back as it was.
 					cp.send(typ, "1", target("svc", 1)[typ])
-					if c := w.cluster(t, "svc"); ports(c) != "svc 1" || c.Leaves[0].Note != nil {
+					if c := w.cluster(t, "svc"); ports(c) != "svc 1" || c.Leaves[0].ResolutionNote != nil {
 						t.Errorf("cluster = %+v, want it back", c)
 					}
 				})
@@ -330,7 +330,7 @@ func TestDataErrors(t *testing.T) {
 						if c.Err == nil || !strings.Contains(c.Err.Error(), tt.text) {
 							t.Errorf("cluster error = %v, want %q", c.Err, tt.text)
 						}
-					} else if ports(c) != "svc 1" || c.Leaves[0].Note == nil || !strings.Contains(c.Leaves[0].Note.Error(), tt.text) {
+					} else if ports(c) != "svc 1" || c.Leaves[0].ResolutionNote == nil || !strings.Contains(c.Leaves[0].ResolutionNote.Error(), tt.text) {
 						t.Errorf("cluster = %q with %v, want the last version and a note with %q", ports(c), c.Leaves, tt.text)
 					}
 					if s := statusOf(h.c, cds, "svc"); s.State != tt.state {
@@ -380,11 +380,11 @@ func TestFlowControl(t *testing.T) {
 			t.Errorf("%d responses handled while the watcher is busy, want 1", n)
 		}
 		// A watcher that does not return does not stop the server for ever.
-		advance(2 * patience)
+		advance(2 * maxWatcherWait)
 		if n := cp.count(eds) - before; n != 3 {
-			t.Errorf("%d responses handled after %v, want patience to have an end", n, 2*patience)
+			t.Errorf("%d responses handled after %v, want maxWatcherWait to have an end", n, 2*maxWatcherWait)
 		}
-		advance(2 * patience)
+		advance(2 * maxWatcherWait)
 		block := w.block
 		w.mu.Lock()
 		w.block = nil

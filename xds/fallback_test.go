@@ -5,6 +5,7 @@ package xds
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -181,6 +182,41 @@ func TestFallbackKeepsData(t *testing.T) {
 			t.Errorf("endpoints = %q", got)
 		}
 	})
+}
+
+// TestFallbackOnlyThere checks what becomes of resources that the first server does
+// not have, once it is back and the second, which sent them, is left: a Listener
+// counts as deleted when its time is over, and others stay in use with a note of
+// what is wrong (A71, T-XDS-6). Neither stays as if nothing were.
+func TestFallbackOnlyThere(t *testing.T) {
+	for _, drops := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			h := newHarness(t, Options{DropDeleted: drops}, []string{serverDoc("first"), serverDoc("second")}, "")
+			first, second := h.servers["first"], h.servers["second"]
+			first.refuse(errRefused)
+			second.serve(append(target("svc", 2), target("only", 3)...)...)
+			svc, only := h.watch("svc"), h.watch("only")
+			svc.must(t)
+			only.must(t)
+			first.serve(target("svc", 1)[:3]...) // without endpoints
+			first.refuse(nil)
+			advance(5 * time.Minute)
+			note := svc.cluster(t, "svc").Leaves[0].ResolutionNote
+			if got := ports(svc.cluster(t, "svc")); got != "svc 2" || note == nil {
+				t.Errorf("endpoints = %q, note %v; want those of the second server, with a note", got, note)
+			} else if text := note.Error(); !strings.Contains(text, "passthrough:///first") || !strings.Contains(text, "passthrough:///second") {
+				t.Errorf("note %v, want one that names both servers", note)
+			}
+			if s := statusOf(h.c, lds, "only"); s.State != DoesNotExist || s.Err == nil {
+				t.Errorf("the listener that the first server does not have: %+v", s)
+			}
+			if drops {
+				only.fails(t, `"only"`, "not found", "passthrough:///first", "passthrough:///second")
+			} else if got := ports(only.cluster(t, "only")); got != "only 3" {
+				t.Errorf("endpoints = %q", got)
+			}
+		})
+	}
 }
 
 // TestLoadReportsFollow checks that load is reported to the server that the

@@ -22,7 +22,7 @@ import (
 
 // TestFleetReturns has a thousand clients lose their control plane and get it
 // back, and counts the streams in each second of their return: no second sees
-// more than 15 % of them (row 6 of the users' list). The clients are real, the
+// more than 15 % of them. The clients are real, the
 // time is not: gRPC's backoff between connections and that between streams are both
 // at work. TestBackoffStorm is about servers that end streams only.
 func TestFleetReturns(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -25,6 +26,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -80,6 +82,9 @@ func newClientHarness(t *testing.T, opts Options, servers []string, extra string
 	if err != nil {
 		t.Fatal(err)
 	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
 	h := &harness{t: t, c: Acquire(cfg, opts)}
 	t.Cleanup(func() {
 		h.c.Release()
@@ -96,7 +101,7 @@ func only(t *testing.T, opts Options, features ...string) (*harness, *fake) {
 	return h, h.servers["cp"]
 }
 
-// entries returns how many resources the client has in its cache, and views how
+// entries returns how many resources the client has in its cache, and targets how
 // many targets.
 func (h *harness) entries() int {
 	synctest.Wait()
@@ -105,17 +110,17 @@ func (h *harness) entries() int {
 	return len(h.c.entries)
 }
 
-func (h *harness) views() int {
+func (h *harness) targets() int {
 	synctest.Wait()
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
-	return len(h.c.views)
+	return len(h.c.managers)
 }
 
 // advance lets time pass.
 func advance(d time.Duration) {
 	synctest.Wait()
-	<-time.After(d)
+	<-timing.After(d)
 	synctest.Wait()
 }
 

@@ -18,61 +18,12 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestAcquire checks who shares a client, and how long it lives (D4).
-func TestAcquire(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		config := func(id string) *bootstrap.Config {
-			cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+id+`"}}`))
-			if err != nil {
-				t.Fatal(err)
-			}
-			return cfg
-		}
-		a, b, other := Acquire(config("1"), Options{}), Acquire(config("1"), Options{}), Acquire(config("2"), Options{})
-		if a != b || a == other {
-			t.Errorf("clients %p, %p and %p; want the first two to be the same", a, b, other)
-		}
-		a.Release()
-		advance(time.Minute)
-		if a.closed {
-			t.Error("closed with a user left")
-		}
-		b.Release()
-		advance(29 * time.Second)
-		if again := Acquire(config("1"), Options{}); again != a {
-			t.Error("a client that lingers was not taken up again")
-		}
-		advance(time.Minute)
-		if a.closed {
-			t.Error("closed with a user left")
-		}
-		a.Release()
-		other.Release()
-		<-a.done
-		<-other.done
-		fresh := Acquire(config("1"), Options{Linger: -1})
-		if fresh == a {
-			t.Error("a client that was closed was taken up again")
-		}
-		cancel := fresh.Watch("svc", "svc", &recorder{})
-		fresh.Release()
-		<-fresh.done
-		cancel()
-		fresh.Watch("svc", "svc", &recorder{})()
-		if _, _, err := fresh.Conn(fresh.cfg.Servers[0].Key()); err == nil {
-			t.Error("a channel from a client that is closed")
-		}
-	})
-}
-
-// TestCycles checks that channels that come and go leave nothing (row 3 of the
-// users' list).
+// TestCycles checks that channels that come and go leave nothing behind.
 func TestCycles(t *testing.T) {
 	cycles := 10000
 	if testing.Short() || raceEnabled {
@@ -83,7 +34,7 @@ func TestCycles(t *testing.T) {
 		var before runtime.MemStats
 		goroutines := 0
 		for i := range cycles {
-			c := Acquire(h.c.cfg, Options{})
+			c := Acquire(h.c.cfg, h.c.opts)
 			w := &recorder{}
 			w.cancel = c.Watch("svc", "svc", w)
 			if w.must(t); i%10 == 0 {
@@ -106,8 +57,8 @@ func TestCycles(t *testing.T) {
 		if n := running(); n != goroutines || n == 0 {
 			t.Errorf("%d goroutines, %d before", n, goroutines)
 		}
-		if n := h.views(); n != 1 {
-			t.Errorf("%d views, want 1", n)
+		if n := h.targets(); n != 1 {
+			t.Errorf("%d targets, want 1", n)
 		}
 		if n := h.entries(); n != 4 {
 			t.Errorf("%d entries, want 4", n)
@@ -154,7 +105,7 @@ func TestRestart(t *testing.T) {
 }
 
 // TestManyClusters checks that a target with 10,000 clusters is a matter of
-// moments (row 8 of the users' list).
+// moments.
 func TestManyClusters(t *testing.T) {
 	n := 10000
 	if testing.Short() || raceEnabled {
@@ -213,7 +164,7 @@ func TestClosedAtOnce(t *testing.T) {
 		h, cp := only(t, Options{})
 		for range 100 {
 			h.c.mu.Lock()
-			h.c.server(h.c.cfg.Servers[0]).close()
+			h.c.serverLocked(h.c.cfg.Servers[0]).closeLocked()
 			h.c.unlock()
 		}
 		if n := cp.opened(); n != 0 {
@@ -233,7 +184,7 @@ type nesting struct {
 func (n *nesting) Error(error) {}
 func (n *nesting) Update(*picker.Config) {
 	n.once.Do(func() {
-		c := Acquire(n.h.c.cfg, Options{})
+		c := Acquire(n.h.c.cfg, n.h.c.opts)
 		got := &signalling{got: make(chan struct{})}
 		cancel := c.Watch("inner", "inner", got)
 		<-got.got
@@ -255,8 +206,8 @@ func (s *signalling) Error(error)           {}
 func (s *signalling) Update(*picker.Config) { s.once.Do(func() { close(s.got) }) }
 
 // TestNested checks that a Watcher may wait for another target of the same
-// client, as a channel does whose own control plane is reached through xDS (row
-// 8 of the users' list).
+// client, as a channel does whose own control plane is reached through
+// xDS.
 func TestNested(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})

@@ -120,8 +120,8 @@ func TestAggregateWaits(t *testing.T) {
 			if got := ports(top); got != "first | second 2" {
 				t.Errorf("leaves = %q", got)
 			}
-			if top.Leaves[0].Note == nil || top.Leaves[1].Note != nil {
-				t.Errorf("notes %v and %v", top.Leaves[0].Note, top.Leaves[1].Note)
+			if top.Leaves[0].ResolutionNote == nil || top.Leaves[1].ResolutionNote != nil {
+				t.Errorf("notes %v and %v", top.Leaves[0].ResolutionNote, top.Leaves[1].ResolutionNote)
 			}
 			cps[0].update(endpointsAt("first", 1))
 			if got := ports(w.cluster(t, "top")); got != "first 1 | second 2" {

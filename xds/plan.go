@@ -6,6 +6,7 @@ package xds
 import (
 	"cmp"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"time"
@@ -23,66 +24,75 @@ type plan struct {
 	filters           []picker.Filter
 	maxStreamDuration time.Duration
 	clusters          []string // as first named by the routes
+	received          arrival  // of the later one of listener and host
 }
 
-// evaluate looks at everything that the target depends on, and updates the
-// outcome.
+// evaluateLocked puts together everything that the target depends on, and updates
+// the outcome.
 //
 // On each of three levels (the plan, a cluster's leaves, a leaf's endpoints)
 // what is wanted may lack a part that was asked for only now. Then what is in
 // use stays in use, and is kept up to date, until the part has arrived or is
 // known to be missing (T-WATCH-2). Only where there is nothing to lose is a
-// part that cannot be had at present as good as missing (A88); see adopt. Hence
+// part that cannot be had at present as good as missing (A88); see shouldReplace. Hence
 // no failure of a control plane can take away what it has given.
-func (v *view) evaluate() {
-	v.look++
-	want, r, err := v.want()
+func (m *dependencyManager) evaluateLocked() {
+	m.generation++
+	want, r, err := m.desiredLocked()
 	if want != nil {
-		r = v.resolve(want)
+		r = m.resolvePlanLocked(want)
 	}
-	if r == ready || r == unreachable && v.live == nil {
-		v.live = want
+	if r == ready || r == unreachable && m.active == nil {
+		m.active = want
 	}
-	if v.live != nil {
-		if name := v.live.listener.RouteConfigName; name != "" {
-			v.use(resource.RouteConfigType, name)
+	if m.active != nil {
+		if name := m.active.listener.RouteConfigName; name != "" {
+			m.useLocked(resource.RouteConfigType, name)
 		}
-		if v.live != want {
-			v.resolve(v.live)
+		if m.active != want {
+			m.resolvePlanLocked(m.active)
 		}
-		v.publish()
+		if halvings := m.halvingsLocked(); halvings != m.halvings {
+			m.c.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables of a target are halved, to stay within Options.MaxHashBytes",
+				fact{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.c.opts.MaxHashBytes))
+			m.halvings = halvings
+			m.evaluateLocked() // which comes to the same halvings
+			return
+		}
+		m.publishLocked()
 	} else if err != nil {
-		v.outcomeError(err)
+		m.publishErrorLocked(err)
 	}
-	v.sweep()
+	m.sweepLocked()
 }
 
-// want returns the plan that Listener and RouteConfiguration ask for, or why
+// desiredLocked returns the plan that Listener and RouteConfiguration ask for, or why
 // there is none, and whether that is final.
-func (v *view) want() (*plan, readiness, error) {
-	e := v.use(resource.ListenerType, v.key.listener)
+func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
+	e := m.useLocked(resource.ListenerType, m.key.listener)
 	listener, _ := e.value.(*resource.Listener)
 	if listener == nil {
-		return nil, e.readiness(), e.err
+		return nil, e.readinessLocked(), e.err
 	}
 	if listener.Socket {
-		return nil, ready, fmt.Errorf("xds: listener %q is a socket listener, and a client needs one with api_listener", v.key.listener)
+		return nil, ready, fmt.Errorf("xds: listener %q is a socket listener, and a client needs one with api_listener", m.key.listener)
 	}
 	routes := listener.RouteConfig
 	if routes == nil {
-		e = v.use(resource.RouteConfigType, listener.RouteConfigName)
+		e = m.useLocked(resource.RouteConfigType, listener.RouteConfigName)
 		if routes, _ = e.value.(*resource.RouteConfig); routes == nil {
-			return nil, e.readiness(), e.err
+			return nil, e.readinessLocked(), e.err
 		}
 	}
-	host := routes.Match(v.key.authority)
+	host := routes.Match(m.key.authority)
 	if host == nil {
-		return nil, ready, fmt.Errorf("xds: route configuration %q of listener %q has no virtual host for %q", routes.Name, v.key.listener, v.key.authority)
+		return nil, ready, fmt.Errorf("xds: route configuration %q of listener %q has no virtual host for %q", routes.Name, m.key.listener, m.key.authority)
 	}
-	if v.last == nil || v.last.listener != listener || v.last.host != host {
-		v.last = newPlan(listener, host, cmp.Or(v.live, v.last))
+	if m.latest == nil || m.latest.listener != listener || m.latest.host != host {
+		m.latest = newPlan(listener, host, cmp.Or(m.active, m.latest))
+		m.latest.received = later(m.useLocked(resource.ListenerType, m.key.listener).updated, e.updated)
 	}
-	return v.last, ready, nil
+	return m.latest, ready, nil
 }
 
 // newPlan returns the plan for a virtual host. What says the same as in the
@@ -121,45 +131,52 @@ func clusterNames(routes []picker.Route) (names []string) {
 	return names
 }
 
-// resolve brings the plan's clusters up to date, and returns how ready they
+// resolvePlanLocked brings the plan's clusters up to date, and returns how ready they
 // are as a whole.
-func (v *view) resolve(p *plan) readiness {
+func (m *dependencyManager) resolvePlanLocked(p *plan) readiness {
 	r := ready
 	for _, name := range p.clusters {
-		r = min(r, v.cluster(name).readiness)
+		r = min(r, m.clusterLocked(name).readiness)
 	}
 	return r
 }
 
-// publish makes the live plan the outcome, unless it is already.
-func (v *view) publish() {
-	p := v.live
+// publishLocked makes the active plan the outcome, unless it is already.
+func (m *dependencyManager) publishLocked() {
+	p := m.active
 	clusters := make([]*picker.Cluster, len(p.clusters))
+	at := p.received
 	for i, name := range p.clusters {
-		clusters[i] = v.clusters[name].value
+		c := m.clusters[name]
+		clusters[i] = c.value
+		at = later(at, c.received)
+		for _, leaf := range c.leaves {
+			at = later(at, m.leaves[leaf].received)
+		}
 	}
-	if old := v.config; old != nil && sameSlice(old.Routes, p.routes) && sameSlice(old.Filters, p.filters) &&
+	if old := m.config; old != nil && sameSlice(old.Routes, p.routes) && sameSlice(old.Filters, p.filters) &&
 		old.MaxStreamDuration == p.maxStreamDuration && slices.Equal(old.Clusters, clusters) {
 		return
 	}
-	v.config = &picker.Config{
+	m.config = &picker.Config{
 		Routes:            p.routes,
 		Clusters:          clusters,
 		MaxStreamDuration: p.maxStreamDuration,
 		Filters:           p.filters,
+		Received:          when(at),
 	}
-	v.err = nil
-	v.outcome++
+	m.err = nil
+	m.outcome++
 }
 
-// outcomeError makes err the outcome, unless it is already.
-func (v *view) outcomeError(err error) {
-	err = v.c.annotate(err)
-	if v.err != nil && v.err.Error() == err.Error() {
+// publishErrorLocked makes err the outcome, unless it is already.
+func (m *dependencyManager) publishErrorLocked(err error) {
+	err = m.c.withNodeID(err)
+	if m.err != nil && m.err.Error() == err.Error() {
 		return
 	}
-	v.config, v.err = nil, err
-	v.outcome++
+	m.config, m.err = nil, err
+	m.outcome++
 }
 
 // sameSlice reports whether a and b are one and the same.

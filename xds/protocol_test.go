@@ -57,6 +57,7 @@ func TestAnswer(t *testing.T) {
 		check("", "1", true)
 		cp.send(lds, "2", listenerTo("svc", "r"))
 		check("2", "2", false)
+		advance(time.Second) // NACKs are that far apart
 		cp.send(lds, "3", bad)
 		check("2", "3", true)
 		if msg := cp.last(lds).ErrorDetail.Message; !strings.Contains(msg, "svc") {
@@ -85,7 +86,7 @@ func TestNewStream(t *testing.T) {
 		w.must(t)
 
 		cp.hangUp(errors.New("going away"))
-		advance((1 + storm) * time.Second)
+		advance((1 + reconnectSpread) * time.Second)
 		if n := cp.opened(); n != 2 {
 			t.Fatalf("%d streams, want 2", n)
 		}
@@ -134,9 +135,9 @@ func TestNoWildcard(t *testing.T) {
 		h.c.mu.Lock()
 		defer h.c.mu.Unlock()
 		s := h.c.servers[h.c.cfg.Servers[0].Key()]
-		s.opened()
+		s.openedLocked()
 		n := 0
-		for req, _ := s.request(nil); req != nil; req, _ = s.request(nil) {
+		for req, _ := s.requestLocked(nil); req != nil; req, _ = s.requestLocked(nil) {
 			if n++; len(req.ResourceNames) == 0 || req.TypeUrl == rds.URL() {
 				t.Errorf("request %v", req)
 			}
@@ -280,14 +281,15 @@ func TestMixedResponse(t *testing.T) {
 		}
 		if a, b := w.cluster(t, "a"), w.cluster(t, "b"); ports(a) != "a 11" || ports(b) != "b 2" {
 			t.Errorf("endpoints = %q and %q, want the new ones of a and the old ones of b", ports(a), ports(b))
-		} else if note := b.Leaves[0].Note; note == nil || a.Leaves[0].Note != nil {
-			t.Errorf("notes = %v and %v, want one for b only", a.Leaves[0].Note, note)
+		} else if note := b.Leaves[0].ResolutionNote; note == nil || a.Leaves[0].ResolutionNote != nil {
+			t.Errorf("notes = %v and %v, want one for b only", a.Leaves[0].ResolutionNote, note)
 		}
 		if s := statusOf(h.c, eds, "b"); s.State != Nacked || s.Version != "1" || s.Err == nil {
 			t.Errorf("status of b = %+v", s)
 		}
 
 		updates := w.got().updates
+		advance(time.Second)
 		cp.send(eds, "3", badEndpoints("b")) // T-XDS-10: the same error again
 		synctest.Wait()
 		if w.got().updates != updates {
@@ -298,7 +300,7 @@ func TestMixedResponse(t *testing.T) {
 		}
 
 		cp.send(eds, "4", endpointsAt("b", 2))
-		if note := w.cluster(t, "b").Leaves[0].Note; note != nil {
+		if note := w.cluster(t, "b").Leaves[0].ResolutionNote; note != nil {
 			t.Errorf("note = %v, want none: b is back to what it was", note)
 		}
 		if s := statusOf(h.c, eds, "b"); s.State != Acked || s.Version != "4" {
@@ -335,7 +337,7 @@ func TestUnchanged(t *testing.T) {
 		cp.send(eds, "bad", badEndpoints("svc"))
 		cp.serve(listenerTo("second", "svc"))
 		second := h.watch("second")
-		if leaf := second.cluster(t, "svc").Leaves[0]; leaf.Note == nil || len(leaf.Priorities) != 1 {
+		if leaf := second.cluster(t, "svc").Leaves[0]; leaf.ResolutionNote == nil || len(leaf.Priorities) != 1 {
 			t.Errorf("leaf = %+v, want the last version, and a note", leaf)
 		}
 	})

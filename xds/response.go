@@ -4,7 +4,9 @@
 package xds
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -22,10 +24,13 @@ type response struct {
 	server *server
 	typ    resource.Type
 	msg    *discoveryv3.DiscoveryResponse
+	at     arrival
 
 	items    []item
 	nameless bool    // there is a resource whose name cannot be read
 	nacks    []error // what is wrong; any makes the answer a NACK (A46)
+	invalid  int     // resources that are not valid
+	refused  string  // name of the first of them that has one
 }
 
 // item is one resource of a response.
@@ -38,12 +43,13 @@ type item struct {
 	known bool // value and err are those of the cache
 	prev  any  // the version in the cache, if any
 	value any
+	raw   []byte // a copy of bytes, if the client keeps them
 	err   error
 }
 
-// handle does everything, and returns what tells when each view that was
-// affected has come to terms with it.
-func (r *response) handle() (touched []chan struct{}) {
+// handle does everything, and returns a channel for each target that was affected,
+// which is closed once the target's watchers have the result.
+func (r *response) handle() (affected []chan struct{}) {
 	r.split()
 	opts := r.server.c.decodeOptions(r.server.cfg)
 	for {
@@ -51,10 +57,13 @@ func (r *response) handle() (touched []chan struct{}) {
 		for i := range r.items {
 			if it := &r.items[i]; !it.skip && !it.known {
 				it.value, it.err = decode(r.typ, it.bytes, it.prev, opts)
+				if it.err == nil && r.server.c.bytes {
+					it.raw = bytes.Clone(it.bytes) // which may be part of a buffer
+				}
 			}
 		}
-		if touched, ok := r.apply(); ok {
-			return touched
+		if affected, ok := r.apply(); ok {
+			return affected
 		}
 	}
 }
@@ -107,14 +116,14 @@ func (r *response) compare() {
 		switch {
 		case e.value != nil && e.sum == it.sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer:
 			it.known, it.value = true, e.value
-		case e.state == Nacked && e.rejected == it.sum && e.rejector == r.server.cfg:
+		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
 			it.known, it.err = true, e.err
 		}
 	}
 }
 
 // decode never panics, whatever the server sent (T-XDS-19).
-func decode(t resource.Type, bytes []byte, prev any, opts resource.Options) (value any, err error) {
+func decode(t resource.Type, data []byte, prev any, opts resource.Options) (value any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			value, err = nil, fmt.Errorf("xds: decoding a %v resource panicked: %v", t, p)
@@ -122,21 +131,21 @@ func decode(t resource.Type, bytes []byte, prev any, opts resource.Options) (val
 	}()
 	if t == resource.EndpointsType {
 		last, _ := prev.(*resource.Endpoints)
-		endpoints, err := resource.DecodeEndpoints(bytes, last)
+		endpoints, err := resource.DecodeEndpoints(data, last)
 		if err != nil {
 			return nil, err
 		}
 		return endpoints, nil
 	}
-	return resource.Decode(t, bytes, opts)
+	return resource.Decode(t, data, opts)
 }
 
 // apply puts the response into effect: on the cache, and on what the next
 // request of the type will say. A valid resource counts, whatever is wrong with
 // others (A46). It is not ok to apply a response with a resource that has been
 // asked for since it was compared.
-func (r *response) apply() (touched []chan struct{}, ok bool) {
-	s, c := r.server, r.server.c
+func (r *response) apply() (affected []chan struct{}, ok bool) {
+	s, c, version := r.server, r.server.c, r.msg.GetVersionInfo()
 	c.mu.Lock()
 	defer c.unlock()
 	t := &s.types[r.typ]
@@ -148,51 +157,60 @@ func (r *response) apply() (touched []chan struct{}, ok bool) {
 			return nil, false
 		}
 	}
-	c.touched = map[*view]chan struct{}{}
-	defer func() { c.touched = nil }()
+	c.affected = map[*dependencyManager]chan struct{}{}
+	defer func() { c.affected = nil }()
 	t.heard = true
 	t.round++
+	counts := &s.relation.status.Types[r.typ]
+	r.invalid = len(r.nacks) // of which no name is known, or not one alone
 	for i := range r.items {
 		it := &r.items[i]
 		sub := t.subs[it.name]
 		if sub == nil || it.skip {
 			continue
 		}
-		sub.answered()
+		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
 		if it.err == nil {
-			c.accept(sub.entry, it.value, it.sum, r.msg.GetVersionInfo(), s.cfg)
+			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, version, s.cfg, r.at, it.raw})
+			counts.Valid++
 			continue
 		}
+		if r.refused == "" {
+			r.refused = it.name
+		}
+		r.invalid++
 		r.nacks = append(r.nacks, it.err)
-		c.reject(sub.entry, it.err, it.sum, s.cfg)
+		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, version, when(r.at)})
 	}
-	r.reported(t)
+	counts.Invalid += uint64(r.invalid)
+	r.applyErrorsLocked(t)
 	if complete(r.typ) && !r.nameless {
-		r.delete(t)
+		r.deleteLocked(t)
 	}
-	r.acknowledge(t)
-	for _, settled := range c.touched {
-		touched = append(touched, settled)
+	r.acknowledgeLocked(t)
+	for _, delivered := range c.affected {
+		affected = append(affected, delivered)
 	}
-	return touched, true
+	return affected, true
 }
 
-// reported takes note of the errors that the server sent in the place of
+// applyErrorsLocked takes note of the errors that the server sent in the place of
 // resources (xRFC TP3, A88).
-func (r *response) reported(t *subscriptions) {
+func (r *response) applyErrorsLocked(t *subscriptions) {
 	s := r.server
 	for _, re := range r.msg.GetResourceErrors() {
 		sub := t.subs[canonicalName(re.GetResourceName().GetName())]
 		if sub == nil {
 			continue
 		}
-		sub.answered()
+		sub.answeredLocked()
 		sub.round = t.round
 		code := codes.Code(re.GetErrorDetail().GetCode())
 		err := fmt.Errorf("xds: %v resource %q: xDS server %q reports %v: %s", r.typ, sub.entry.key.name, s.cfg.URI, code, re.GetErrorDetail().GetMessage())
 		data := code == codes.NotFound || code == codes.PermissionDenied
-		s.c.fail(sub.entry, ReceivedError, err, !data, data && s.cfg.FailOnDataErrors)
+		s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server reports an error in the place of a resource", fact{server: s.cfg, typ: r.typ, name: sub.entry.key.name, err: err})
+		s.c.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && s.cfg.FailOnDataErrors, kind: ErrorReceived, from: s.cfg})
 	}
 }
 
@@ -200,54 +218,55 @@ func (r *response) reported(t *subscriptions) {
 // for, so that it tells which ones do not exist (T-XDS-6).
 func complete(t resource.Type) bool { return t == resource.ListenerType || t == resource.ClusterType }
 
-// delete deals with resources that a response of a type whose responses are
+// deleteLocked deals with resources that a response of a type whose responses are
 // complete does not have any more.
-func (r *response) delete(t *subscriptions) {
+func (r *response) deleteLocked(t *subscriptions) {
 	s := r.server
 	for _, sub := range t.subs {
 		switch {
-		case !sub.received || sub.round == t.round || sub.doubted:
-		case sub.leaving:
+		case !sub.received || sub.round == t.round:
+		case sub.unsubscribing:
 			// The server has heard of it, or has deleted the resource. Either
 			// way it would send it to who asks anew.
-			s.drop(sub.entry)
+			s.dropLocked(sub.entry)
 		default:
-			s.removed(sub)
+			s.removedLocked(sub)
 		}
 	}
 }
 
-// removed notes that the server has deleted a resource (A53, A88).
-func (s *server) removed(sub *subscription) {
+// removedLocked notes that the server has deleted a resource (A53, A88).
+func (s *server) removedLocked(sub *subscription) {
 	e := sub.entry
 	sub.received = false
 	// grpc-go's wording, which users match on (D5).
 	err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, e.key.typ.String()+"Resource", s.cfg.URI)
-	drop := s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion
-	if e.value != nil && !drop {
-		s.c.warnf("%v; keeping the last version", err)
+	message := "xdslb: an xDS server has deleted a resource"
+	if e.value != nil && !s.deletionCounts() {
+		message += "; keeping the last version"
 	}
-	s.c.fail(e, DoesNotExist, err, false, drop)
+	s.c.logLocked(slog.LevelWarn, message, fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
+	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(), kind: Deleted, from: s.cfg})
 }
 
-// acknowledge makes the next request an ACK or a NACK (T-XDS-1).
-func (r *response) acknowledge(t *subscriptions) {
+// deletionCounts reports whether a resource that the server deletes is not used any
+// more (A53, A88).
+func (s *server) deletionCounts() bool {
+	return s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion
+}
+
+// acknowledgeLocked makes the next request an ACK or a NACK (T-XDS-1).
+func (r *response) acknowledgeLocked(t *subscriptions) {
 	s, version := r.server, r.msg.GetVersionInfo()
-	t.nonce, t.nack = r.msg.GetNonce(), ""
+	t.nonce, t.nack = r.msg.GetNonce(), rejection{}
 	if len(r.nacks) > 0 {
-		t.nack = detail(r.nacks)
-		again := rejection{version, t.nack}
-		if again == t.rejected {
-			s.answerLater(t)
-			return
-		}
-		t.rejected = again
-		s.c.warnf("Rejecting version %q of %v resources from xDS server %q: %s", version, r.typ, s.cfg.URI, t.nack)
-	} else {
-		t.version, t.rejected = version, rejection{}
+		t.nack = rejection{version, detail(r.nacks), r.refused, r.invalid}
+		s.nackLocked(r.typ)
+		return
 	}
+	t.version, t.lastNack = version, rejection{}
 	t.dirty = true
-	s.poke()
+	s.notify()
 }
 
 // detail joins what is wrong with a response, up to a size that a server can

@@ -23,31 +23,32 @@ import (
 // and a request that is late can never take back what a later one said
 // (T-XDS-4, T-XDS-5).
 type server struct {
-	c       *Client
-	cfg     *bootstrap.Server
-	channel *channel
-	users   map[*authority]struct{}
-	types   [resource.NumTypes]subscriptions
-	wake    chan struct{} // holds a token if there may be something to do
-	cancel  context.CancelFunc
+	c        *Client
+	cfg      *bootstrap.Server
+	channel  *channel
+	relation *relation
+	users    map[*authority]struct{}
+	types    [resource.NumTypes]subscriptions
+	wake     chan struct{} // holds a token if there may be something to do
+	cancel   context.CancelFunc
 
 	up  bool  // a stream is open
 	err error // why there is none; nil while the first attempt is young
 }
 
-// server returns the server of a description, connecting if need be; mu is
-// held.
-func (c *Client) server(cfg *bootstrap.Server) *server {
+// serverLocked returns the server of a description, connecting if need be.
+func (c *Client) serverLocked(cfg *bootstrap.Server) *server {
 	s := c.servers[cfg.Key()]
 	if s != nil {
 		return s
 	}
 	s = &server{
-		c:       c,
-		cfg:     cfg,
-		channel: c.channel(cfg),
-		users:   map[*authority]struct{}{},
-		wake:    make(chan struct{}, 1),
+		c:        c,
+		cfg:      cfg,
+		channel:  c.channelLocked(cfg),
+		relation: c.relationLocked(cfg),
+		users:    map[*authority]struct{}{},
+		wake:     make(chan struct{}, 1),
 	}
 	for t := range s.types {
 		s.types[t].subs = map[string]*subscription{}
@@ -60,33 +61,32 @@ func (c *Client) server(cfg *bootstrap.Server) *server {
 }
 
 // close ends the stream and all that belongs to it.
-func (s *server) close() {
+func (s *server) closeLocked() {
 	if s.c.servers[s.cfg.Key()] != s {
 		return
 	}
 	delete(s.c.servers, s.cfg.Key())
 	s.cancel()
-	s.down()
-	s.c.releaseChannel(s.channel)
+	s.downLocked()
+	s.c.releaseChannelLocked(s.channel)
 }
 
-func (s *server) poke() {
+func (s *server) notify() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-// demand reports whether it is urgent to reach the server, because somebody
-// waits for a resource of which nothing has been heard, and whether it is idle,
-// because nobody wants anything.
-func (s *server) demand() (urgent, idle bool) {
+// demandLocked reports whether a resource that somebody wants is not in the cache, and
+// whether nobody wants anything.
+func (s *server) demandLocked() (lacking, idle bool) {
 	idle = true
 	for t := range s.types {
 		for _, sub := range s.types[t].subs {
-			if len(sub.entry.views) > 0 {
+			if len(sub.entry.watchers) > 0 {
 				idle = false
-				if sub.entry.uncached() {
+				if sub.entry.value == nil {
 					return true, false
 				}
 			}
@@ -95,69 +95,71 @@ func (s *server) demand() (urgent, idle bool) {
 	return false, idle
 }
 
-// replaced reports whether another server is in use instead of s (A71).
-func (s *server) replaced() bool {
+// replacedLocked reports whether another server is in use instead of s (A71).
+func (s *server) replacedLocked() bool {
 	for a := range s.users {
-		if a.servers[len(a.servers)-1] != s {
+		if a.lastLocked() != s {
 			return true
 		}
 	}
 	return false
 }
 
-// opened prepares for a new stream: no nonce yet, and everything to say.
-func (s *server) opened() {
+// openedLocked prepares for a new stream: no nonce yet, and everything to say.
+func (s *server) openedLocked() {
 	s.up, s.err = true, nil
+	s.relation.streamOpened()
 	for i := range s.types {
 		t := &s.types[i]
-		t.nonce, t.nack, t.sent, t.heard = "", "", false, false
-		t.rejected = rejection{}
+		t.nonce, t.sent, t.heard = "", false, false
+		t.nack, t.lastNack = rejection{}, rejection{}
 		// A version claims that the cache has what this server sent. A
 		// server that goes by it would not send that again.
-		if !t.inCache(s.cfg) {
+		if !t.inCacheLocked(s.cfg) {
 			t.version = ""
 		}
 		t.dirty = true
 	}
-	s.poke()
+	s.notify()
 }
 
-// down notes that there is no stream. Timers wait for the next (T-XDS-7).
-func (s *server) down() {
+// downLocked notes that there is no stream. Timers wait for the next (T-XDS-7).
+func (s *server) downLocked() {
 	s.up = false
 	for i := range s.types {
-		if t := &s.types[i]; t.later != nil {
-			t.later.Stop()
-			t.later = nil
-		}
+		s.types[i].nackTimer.StopLocked()
 		for _, sub := range s.types[i].subs {
-			sub.stopTimer()
-			if len(sub.entry.views) == 0 {
-				s.drop(sub.entry)
+			sub.timer.StopLocked()
+			if len(sub.entry.watchers) == 0 {
+				s.dropLocked(sub.entry)
 			}
 		}
 	}
 }
 
-// failed notes that the server cannot be reached: the connection or the stream
+// failedLocked notes that the server cannot be reached: the connection or the stream
 // ended without a response, or takes suspiciously long (A57).
-func (s *server) failed(err error) {
+func (s *server) failedLocked(err error) {
 	s.err = err
+	if s.relation.ended(err) {
+		s.journalLocked(StreamFailed, err)
+	}
+	s.relation.failed()
 	for a := range s.users {
-		a.check()
+		a.checkLocked()
 	}
 }
 
-// request returns the next request that is due on the current stream, and the
-// resources that it is the first to ask for; nil if none is due.
-func (s *server) request(node *corev3.Node) (*discoveryv3.DiscoveryRequest, []*subscription) {
+// requestLocked returns the next request that is due on the current stream, and the
+// subscriptions that wait for an answer to it; nil if none is due.
+func (s *server) requestLocked(node *corev3.Node) (*discoveryv3.DiscoveryRequest, []*subscription) {
 	for i := range s.types {
 		t := &s.types[i]
 		if !t.dirty {
 			continue
 		}
 		t.dirty = false
-		names, fresh := t.current(s)
+		names, awaited := s.namesLocked(t)
 		if len(names) == 0 && !t.sent {
 			continue
 		}
@@ -169,11 +171,11 @@ func (s *server) request(node *corev3.Node) (*discoveryv3.DiscoveryRequest, []*s
 			VersionInfo:   t.version,
 			ResponseNonce: t.nonce,
 		}
-		if t.nack != "" {
-			req.ErrorDetail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: t.nack}
-			t.nack = ""
+		if t.nack != (rejection{}) {
+			req.ErrorDetail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: t.nack.fault}
+			t.nack = rejection{}
 		}
-		return req, fresh
+		return req, awaited
 	}
 	return nil, nil
 }

@@ -4,6 +4,8 @@
 package xds
 
 import (
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -117,14 +119,42 @@ func TestRejectionRepeated(t *testing.T) {
 		nacks(3)
 		advance(time.Minute)
 		nacks(3)
-		cp.send(lds, "2", bad) // another version: at once
+		cp.send(lds, "2", bad)
 		nacks(4)
+		advance(time.Second)
 		cp.send(lds, "3", listenerTo("svc", "r"))
 		if acks, _, _ := cp.counts(lds); acks != 1 {
 			t.Errorf("%d ACKs, want 1", acks)
 		}
-		cp.send(lds, "2", bad) // what was accepted meanwhile ends the repetition
+		cp.send(lds, "2", bad)
 		nacks(5)
+	})
+}
+
+// TestRejectionAlternates checks that a server which sends invalid versions in turn,
+// each with another fault, and valid ones between them, gets no more than a NACK in
+// a second, and makes one line for each fault in the log.
+func TestRejectionAlternates(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		h, cp := only(t, Options{Logger: slog.New(book)})
+		h.watch("svc")
+		for i := range 300 {
+			bad := listenerTo("svc", "")
+			bad.ApiListener.ApiListener.TypeUrl = fmt.Sprint("bad-", i%2)
+			if i%3 == 2 {
+				bad = listenerTo("svc", "r")
+			}
+			cp.send(lds, fmt.Sprint(i%3), bad)
+			advance(10 * time.Millisecond)
+		}
+		advance(2 * time.Second)
+		if _, nacks, _ := cp.counts(lds); nacks < 3 || nacks > 4 {
+			t.Errorf("%d NACKs in 3 s, want one in each", nacks)
+		}
+		if lines := book.with("WARN", "NACK"); len(lines) != 2 {
+			t.Errorf("%d warnings about two faults: %q", len(lines), lines)
+		}
 	})
 }
 
@@ -171,7 +201,7 @@ func TestA53A88Deletion(t *testing.T) {
 					t.Errorf("status = %+v", s)
 				}
 				cp.set(target("svc", 1)...)
-				if c := w.cluster(t, "svc"); c.Err != nil || c.Leaves[0].Note != nil {
+				if c := w.cluster(t, "svc"); c.Err != nil || c.Leaves[0].ResolutionNote != nil {
 					t.Errorf("cluster = %+v after the return", c)
 				}
 			})
@@ -285,13 +315,13 @@ func TestWatch4Isolation(t *testing.T) {
 		if err := w.cluster(t, "lost").Err; err == nil || !strings.Contains(err.Error(), "not found") {
 			t.Errorf("lost: error = %v", err)
 		}
-		if c := w.cluster(t, "empty"); c.Err != nil || len(c.Leaves) != 1 || c.Leaves[0].Note == nil || len(c.Leaves[0].Priorities) != 0 {
+		if c := w.cluster(t, "empty"); c.Err != nil || len(c.Leaves) != 1 || c.Leaves[0].ResolutionNote == nil || len(c.Leaves[0].Priorities) != 0 {
 			t.Errorf("empty = %+v", c)
 		}
 		// A new version that is bad leaves the old one in use.
 		cp.update(badEndpoints("good"))
-		if c := w.cluster(t, "good"); ports(c) != "good 1" || c.Leaves[0].Note == nil {
-			t.Errorf("endpoints = %q, note %v", ports(c), c.Leaves[0].Note)
+		if c := w.cluster(t, "good"); ports(c) != "good 1" || c.Leaves[0].ResolutionNote == nil {
+			t.Errorf("endpoints = %q, note %v", ports(c), c.Leaves[0].ResolutionNote)
 		}
 	})
 }

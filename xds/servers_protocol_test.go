@@ -70,7 +70,7 @@ func TestXDS2NewStream(t *testing.T) {
 			versions[req.TypeUrl] = req.VersionInfo
 		}
 		cp.hangUp()
-		advance((1 + storm) * time.Second)
+		advance((1 + reconnectSpread) * time.Second)
 		s := cp.stream(1)
 		for i, req := range s.said {
 			if (req.Node != nil) != (i == 0) {
@@ -215,12 +215,12 @@ func TestXDS9Mixed(t *testing.T) {
 		w.must(t)
 		cp.update(endpointsAt("a", 11), badEndpoints("b"))
 		a, b := w.cluster(t, "a"), w.cluster(t, "b")
-		if ports(a) != "a 11" || ports(b) != "b 2" || a.Leaves[0].Note != nil || b.Leaves[0].Note == nil {
-			t.Errorf("endpoints %q and %q, notes %v and %v", ports(a), ports(b), a.Leaves[0].Note, b.Leaves[0].Note)
+		if ports(a) != "a 11" || ports(b) != "b 2" || a.Leaves[0].ResolutionNote != nil || b.Leaves[0].ResolutionNote == nil {
+			t.Errorf("endpoints %q and %q, notes %v and %v", ports(a), ports(b), a.Leaves[0].ResolutionNote, b.Leaves[0].ResolutionNote)
 		}
 		cp.update(endpointsAt("b", 2))
-		if b = w.cluster(t, "b"); b.Leaves[0].Note != nil || ports(b) != "b 2" {
-			t.Errorf("endpoints %q, note %v", ports(b), b.Leaves[0].Note)
+		if b = w.cluster(t, "b"); b.Leaves[0].ResolutionNote != nil || ports(b) != "b 2" {
+			t.Errorf("endpoints %q, note %v", ports(b), b.Leaves[0].ResolutionNote)
 		}
 		if s := statusOf(h.c, eds, "b"); s.State != Acked {
 			t.Errorf("status = %+v", s)
@@ -262,7 +262,7 @@ func TestXDS11NewWatcherOfRejected(t *testing.T) {
 	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
 		cp.update(badEndpoints("svc"), listenerTo("second", "svc"))
 		leaf := h.watch("second").cluster(t, "svc").Leaves[0]
-		if leaf.Note == nil || len(leaf.Priorities) != 1 {
+		if leaf.ResolutionNote == nil || len(leaf.Priorities) != 1 {
 			t.Errorf("leaf = %+v", leaf)
 		}
 	})

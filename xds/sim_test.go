@@ -30,7 +30,7 @@ type simServer struct {
 }
 
 // simStream is a stream and what is under way on it. Requests arrive in order,
-// responses in order by type, as in lanes.
+// responses in order by type, as in workers.
 type simStream struct {
 	check     *xdstest.StreamChecker
 	node      *corev3.Node // until it was sent
@@ -71,10 +71,10 @@ func (sim *simServer) connect() bool {
 	c := sim.w.c
 	c.mu.Lock()
 	defer c.unlock()
-	if _, idle := sim.s.demand(); idle {
+	if _, idle := sim.s.demandLocked(); idle {
 		return false
 	}
-	sim.s.opened()
+	sim.s.openedLocked()
 	sim.stream = &simStream{check: sim.checker.Stream(), node: c.node}
 	return true
 }
@@ -108,12 +108,12 @@ func (sim *simServer) send() bool {
 	c := sim.w.c
 	c.mu.Lock()
 	defer c.unlock()
-	req, fresh := sim.s.request(sim.stream.node)
+	req, fresh := sim.s.requestLocked(sim.stream.node)
 	if req == nil {
 		return false
 	}
 	sim.stream.node = nil
-	sim.s.startTimers(fresh)
+	sim.s.startTimersLocked(fresh)
 	sim.stream.requests = append(sim.stream.requests, req)
 	return true
 }
@@ -221,7 +221,7 @@ func (sim *simServer) receive(typ resource.Type) bool {
 		c := sim.w.c
 		c.mu.Lock()
 		for a := range sim.s.users {
-			a.responded(sim.s)
+			a.respondedLocked(sim.s)
 		}
 		c.unlock()
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -15,18 +16,20 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// patience is how long watchers that are busy may keep a server from being
-// heard. Views keep the latest state only, so reading on costs no memory; but
-// a watcher that never returns, or that itself waits for something this very
-// stream has to bring, must not silence the server.
-const patience = time.Second
+// maxWatcherWait is how long busy watchers may keep a stream from being read.
+// Dependency managers keep the latest state only, so reading on costs no memory. A
+// watcher that never returns, or that waits for something that this very stream
+// brings, must not silence the server.
+const maxWatcherWait = time.Second
 
-// longestRest bounds the rest that a lane takes after a response.
-const longestRest = time.Second
+// maxThrottle bounds the pause of a typeWorker after a response.
+const maxThrottle = time.Second
 
 // run keeps a stream to the server open for as long as there is something to
 // ask for, until ctx ends.
@@ -37,11 +40,11 @@ func (s *server) run(ctx context.Context) {
 		<-ctx.Done()
 		return
 	}
-	wait := backoff{base: s.c.opts.BackoffBase, max: s.c.opts.BackoffMax}
+	wait := timing.Backoff{Base: s.c.opts.BackoffBase, Max: s.c.opts.BackoffMax}
 	for s.pause(ctx, cc, &wait) {
-		wait.begin(time.Now())
+		wait.Begin(time.Now())
 		responded, err := s.stream(ctx, cc)
-		wait.end(time.Now(), responded, rand.Float64())
+		wait.End(time.Now(), responded, rand.Float64())
 		s.ended(ctx, responded, err)
 	}
 }
@@ -53,21 +56,23 @@ func (s *server) ended(ctx context.Context, responded bool, err error) {
 	if ctx.Err() != nil {
 		return // it was the client that ended it
 	}
-	s.down()
+	s.downLocked()
 	if responded {
 		// Servers may hang up when they please; only one that says nothing
 		// is out of reach (A57).
-		s.c.infof("The stream of xDS server %q ended: %v", s.cfg.URI, err)
+		s.c.logLocked(slog.LevelInfo, "xdslb: the stream of an xDS server ended", fact{server: s.cfg, typ: noType, err: err})
+		s.relation.ended(err)
+		s.journalLocked(StreamFailed, err)
 		return
 	}
-	s.c.warnf("xDS server %q cannot be reached: %v", s.cfg.URI, err)
-	s.failed(err)
+	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server cannot be reached", fact{server: s.cfg, typ: noType, err: err})
+	s.failedLocked(err)
 }
 
 // pause returns true when the next stream should be opened, and false when ctx
 // has ended. It waits for demand and for the backoff, but not for all of the
 // latter once the connection, which has a backoff of its own, is up again.
-func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) bool {
+func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *timing.Backoff) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var connected chan struct{}
@@ -83,19 +88,20 @@ func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *backoff) 
 	var since time.Time // there is a connection again
 	for ctx.Err() == nil {
 		s.c.mu.Lock()
-		urgent, idle := s.demand()
+		lacking, idle := s.demandLocked()
 		if idle {
 			s.err = nil // what it was is no news by the time that somebody asks
 		}
-		if !since.IsZero() {
-			urgent = urgent || s.replaced()
+		spread := s.c.opts.ReconnectSpread
+		if lacking || !since.IsZero() && s.replacedLocked() {
+			spread = 0
 		}
 		s.c.unlock()
 		var due <-chan time.Time
 		if !idle {
-			at := wait.due(urgent)
+			at := wait.Due(spread)
 			if !since.IsZero() {
-				at = wait.connected(since, urgent)
+				at = wait.Connected(since, spread)
 			}
 			if d := time.Until(at); d > 0 {
 				due = time.After(d)
@@ -122,12 +128,12 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	defer tasks.Wait()
 	defer cancel()
 
-	notice := time.AfterFunc(s.c.opts.ConnectNotice, func() {
+	notice := time.AfterFunc(s.c.opts.ConnectFailureAfter, func() {
 		state := cc.GetState()
 		s.c.mu.Lock()
 		defer s.c.unlock()
 		if ctx.Err() == nil && !s.up && s.err == nil {
-			s.failed(fmt.Errorf("not connected after %v (the connection is %v)", s.c.opts.ConnectNotice, state))
+			s.failedLocked(fmt.Errorf("not connected after %v (the connection is %v)", s.c.opts.ConnectFailureAfter, state))
 		}
 	})
 	defer notice.Stop()
@@ -139,11 +145,11 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	}
 	s.c.mu.Lock()
 	notice.Stop()
-	s.opened()
+	s.openedLocked()
 	s.c.unlock()
 
 	tasks.Go(func() { s.send(ctx, ads) })
-	var lanes [resource.NumTypes]chan *discoveryv3.DiscoveryResponse
+	var workers [resource.NumTypes]chan received
 	for {
 		msg, err := ads.Recv()
 		if err == io.EOF {
@@ -152,30 +158,52 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 		if err != nil {
 			return responded, err
 		}
-		if !responded {
-			responded = true
-			s.c.mu.Lock()
-			for a := range s.users {
-				a.responded(s)
-			}
-			s.c.unlock()
-		}
-		t, ok := resource.TypeOf(msg.GetTypeUrl())
+		at := time.Now()
+		t, ok := s.received(msg, !responded)
+		responded = true
 		if !ok {
-			// Neither ACK nor NACK: there is nothing to say about it (T-XDS-12).
-			logger.Warningf("xDS server %q sent resources of the unknown type %q", s.cfg.URI, msg.GetTypeUrl())
-			continue
+			continue // neither ACK nor NACK: there is nothing to say about it (T-XDS-12)
 		}
-		if lanes[t] == nil {
-			lane := make(chan *discoveryv3.DiscoveryResponse)
-			lanes[t] = lane
-			tasks.Go(func() { s.lane(ctx, t, lane) })
+		if workers[t] == nil {
+			responses := make(chan received)
+			workers[t] = responses
+			tasks.Go(func() { s.typeWorker(ctx, t, responses) })
 		}
 		select {
-		case lanes[t] <- msg:
+		case workers[t] <- received{msg, &at}:
 		case <-ctx.Done():
 		}
 	}
+}
+
+// received is a response and when it came.
+type received struct {
+	msg *discoveryv3.DiscoveryResponse
+	at  arrival
+}
+
+// received counts a response, which may be the first one of its stream, and returns
+// its type; not ok if it is none of ours.
+func (s *server) received(msg *discoveryv3.DiscoveryResponse, first bool) (t resource.Type, ok bool) {
+	t, ok = resource.TypeOf(msg.GetTypeUrl())
+	size := proto.Size(msg)
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	if first {
+		s.relation.responded()
+		s.journalLocked(Connected, nil)
+		for a := range s.users {
+			a.respondedLocked(s)
+		}
+	}
+	if !ok {
+		s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server sent resources of an unknown type", fact{server: s.cfg, typ: noType, name: msg.GetTypeUrl()})
+		return t, false
+	}
+	counts := &s.relation.status.Types[t]
+	counts.Messages++
+	counts.Bytes += uint64(size)
+	return t, true
 }
 
 // send writes the requests that are due. It ends with the stream; what went
@@ -190,7 +218,7 @@ func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 		}
 		for {
 			s.c.mu.Lock()
-			req, fresh := s.request(node)
+			req, fresh := s.requestLocked(node)
 			s.c.unlock()
 			if req == nil {
 				break
@@ -200,36 +228,48 @@ func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 			}
 			node = nil
 			s.c.mu.Lock()
-			s.startTimers(fresh)
+			s.sentLocked(req)
+			s.startTimersLocked(fresh)
 			s.c.unlock()
 		}
 	}
 }
 
-// lane handles the responses of one type, one after the other. Each type has a
-// lane of its own so that endpoints do not wait while a large set of clusters
-// is decoded. A stream holds one response per lane, and one more in its hand.
+// sentLocked counts a request.
+func (s *server) sentLocked(req *discoveryv3.DiscoveryRequest) {
+	t, _ := resource.TypeOf(req.TypeUrl)
+	counts := &s.relation.status.Types[t]
+	counts.Requests++
+	if req.ErrorDetail != nil {
+		counts.NACKs++
+	}
+}
+
+// typeWorker handles the responses of one type, one after the other. Each type has
+// a worker of its own so that endpoints do not wait while a large set of clusters is
+// decoded. A stream holds one response per worker, and one that it has just read.
 //
-// After a response a lane rests for as long as it took, so that a server which
-// sends without a pause gets half a processor for each type and no more.
-func (s *server) lane(ctx context.Context, t resource.Type, responses <-chan *discoveryv3.DiscoveryResponse) {
+// After a response a worker pauses for as long as the response took, so that a
+// server which sends without a pause gets half a processor for each type and no
+// more.
+func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-chan received) {
 	for {
-		var msg *discoveryv3.DiscoveryResponse
+		var next received
 		select {
 		case <-ctx.Done():
 			return
-		case msg = <-responses:
+		case next = <-responses:
 		}
 		begin := time.Now()
-		r := response{server: s, typ: t, msg: msg}
-		touched := r.handle()
-		msg = nil
-		rest := min(time.Since(begin), longestRest)
+		r := response{server: s, typ: t, msg: next.msg, at: next.at}
+		affected := r.handle()
+		next = received{}
+		throttle := min(time.Since(begin), maxThrottle)
 		// Let the watchers finish before reading on (T-XDS-14).
-		enough := time.After(patience)
-		for _, settled := range touched {
+		enough := time.After(maxWatcherWait)
+		for _, delivered := range affected {
 			select {
-			case <-settled:
+			case <-delivered:
 				continue
 			case <-enough:
 			case <-ctx.Done():
@@ -238,7 +278,7 @@ func (s *server) lane(ctx context.Context, t resource.Type, responses <-chan *di
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(rest):
+		case <-timing.After(throttle):
 		}
 	}
 }

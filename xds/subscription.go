@@ -4,11 +4,15 @@
 package xds
 
 import (
+	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/timing"
+	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // subscriptions is the state of one type.
@@ -18,13 +22,12 @@ type subscriptions struct {
 
 	version string // last accepted; outlives the stream (T-XDS-2)
 	nonce   string // last received on this stream
-	nack    string // what was wrong with that response
-	// rejected is the latest response that was rejected on this stream, by
-	// version and fault, and later runs until an answer is due to one that
-	// repeats it: see server.answerLater.
-	rejected rejection
-	later    *time.Timer
-	dirty    bool // a request is due
+	// nack says what was wrong with the latest response, until a request has
+	// said so. nackTimer runs for a while after a NACK, and the next one waits
+	// for it; see server.nackLocked. lastNack was logged last.
+	nack, lastNack rejection
+	nackTimer      timing.Timer
+	dirty          bool // a request is due
 	// sent says that this stream has carried names of the type. If not, a
 	// request without names would mean all resources there are (T-XDS-2,
 	// T-XDS-3).
@@ -34,171 +37,156 @@ type subscriptions struct {
 	round uint64 // number of the current response
 }
 
-// rejection says what was rejected, and why.
-type rejection struct{ version, fault string }
+// rejection says which version was rejected, and why; the zero value is none.
+type rejection struct {
+	version, fault string
+	name           string // of the first resource that is invalid; empty if it has none
+	resources      int    // that are invalid
+}
 
-// answerLater makes a NACK due after a while, unless another request carries it
-// before. A server that answers a request for whatever is newer than the version
-// in it sends what was rejected again as soon as it hears of the rejection (as
-// go-control-plane's caches do, at least for the first version), and the two
-// would go round as fast as they can.
-func (s *server) answerLater(t *subscriptions) {
-	if t.later != nil {
+// nackLocked makes a NACK due: at once, or when Options.BackoffBase has passed
+// since the one before, unless another request carries it earlier. A server that
+// answers a request for whatever is newer than the version in it sends what was
+// rejected again as soon as it hears of the rejection (as go-control-plane's caches
+// do, at least for the first version), and the two would go round as fast as they
+// can. What was logged just now is not logged again.
+func (s *server) nackLocked(typ resource.Type) {
+	t := &s.types[typ]
+	if t.nackTimer.RunningLocked() {
 		return
 	}
-	var timer *time.Timer
-	timer = time.AfterFunc(s.c.opts.BackoffBase, func() {
-		s.c.mu.Lock()
-		defer s.c.unlock()
-		if t.later != timer {
-			return
-		}
-		t.later = nil
-		if t.nack != "" {
-			t.dirty = true
-			s.poke()
+	if t.nack != t.lastNack {
+		t.lastNack = t.nack
+		s.c.logLocked(slog.LevelWarn, "xdslb: rejecting invalid resources of an xDS server (NACK)",
+			fact{server: s.cfg, typ: typ, name: t.nack.name, version: t.nack.version, err: errors.New(t.nack.fault)}, slog.Int("resources", t.nack.resources))
+	}
+	t.dirty = true
+	s.notify()
+	s.startLocked(&t.nackTimer, s.c.opts.BackoffBase, func() {
+		if t.nack != (rejection{}) {
+			s.nackLocked(typ)
 		}
 	})
-	t.later = timer
+}
+
+// startLocked starts a timer of the server's, whose function is called with
+// Client.mu held.
+func (s *server) startLocked(t *timing.Timer, d time.Duration, f func()) {
+	t.StartLocked(d, locker{s.c}, f)
 }
 
 // subscription is one server's relation to a resource.
 type subscription struct {
 	entry *entry
-	// timer runs until the resource counts as absent or, if leaving, as
-	// left; nil if it does not run.
-	timer *time.Timer
+	// timer runs until the resource counts as absent or, while unsubscribing,
+	// as unsubscribed.
+	timer timing.Timer
 	// received says that this server has sent the resource, in response
 	// number round, and has not deleted it since (T-XDS-6).
 	received bool
 	round    uint64
-	// leaving says that a request without the resource has been sent: see
-	// server.leave. doubted says that it is asked for again since then: see
-	// server.doubt.
-	leaving, doubted bool
+	// unsubscribing says that a request without the resource has been sent, the
+	// latest one after response number omitted: see beginUnsubscribeLocked.
+	unsubscribing bool
+	omitted       uint64
 }
 
-// subscribe asks for e, unless it was asked for before.
-func (s *server) subscribe(e *entry) {
+// subscribeLocked asks for e, unless it was asked for before.
+func (s *server) subscribeLocked(e *entry) {
 	t := &s.types[e.key.typ]
 	sub := t.subs[e.key.name]
 	switch {
 	case sub == nil:
 		t.subs[e.key.name] = &subscription{entry: e}
 		e.subs++
-	case sub.leaving:
-		sub.leaving = false
-		sub.stopTimer()
-		if sub.received = sub.received && e.value != nil; sub.received {
-			s.doubt(sub)
-		}
+	case sub.unsubscribing:
+		sub.received = sub.received && e.value != nil && s.sendsLocked(e)
+		sub.unsubscribing = false
+		sub.timer.StopLocked()
 	default:
 		return
 	}
 	t.names = nil
 	t.dirty = true
-	s.poke()
+	s.notify()
 }
 
-// unsubscribe makes the next request leave e out.
-func (s *server) unsubscribe(e *entry) {
+// unsubscribeLocked makes the next request leave e out.
+func (s *server) unsubscribeLocked(e *entry) {
 	t := &s.types[e.key.typ]
 	if !s.up || !t.sent {
-		s.drop(e)
+		s.dropLocked(e)
 		return
 	}
 	t.dirty = true
-	s.poke()
+	s.notify()
 }
 
-// leave is for when a request without a resource is about to be sent. Whether
-// the server takes note is not certain: if a response of its own is under way,
-// it will pass over the request (T-XDS-4). Then it still believes the client to
-// have the resource, and would not send it to a client that asks for it anew.
-// So the client keeps it, and whatever else the server says about it, for as
-// long as a message may plausibly be under way. A resource that is asked for
-// again within that time is in the cache, and if the server did take note it
-// comes once more.
-func (s *server) leave(sub *subscription) {
-	sub.stopTimer()
-	sub.leaving = true
+// beginUnsubscribeLocked is for when the first request without a resource is about
+// to be sent. Whether the server takes note is not certain: if a response of its
+// own is under way, it ignores the request (T-XDS-4). Then it still believes the
+// client to have the resource, and would not send it to a client that asks for it
+// anew. So the client keeps the resource, and follows it, for as long as a message
+// may plausibly be under way; see sendsLocked.
+func (s *server) beginUnsubscribeLocked(sub *subscription) {
+	sub.unsubscribing = true
 	s.types[sub.entry.key.typ].names = nil
-	var timer *time.Timer
-	timer = time.AfterFunc(s.c.resourceTimeout(s.cfg), func() {
-		s.c.mu.Lock()
-		defer s.c.unlock()
-		if sub.timer == timer {
-			s.drop(sub.entry)
-		}
-	})
-	sub.timer = timer
+	s.startLocked(&sub.timer, s.c.resourceTimeout(s.cfg), func() { s.dropLocked(sub.entry) })
 }
 
-// doubt is for a resource in the cache that was left a moment ago and is asked for
-// again. If the server knows that it was left, a response without the resource
-// may be on its way that is no deletion, but then the resource follows. So such
-// a response counts only if, for as long as a message may plausibly be under way,
-// it does not (T-XDS-6).
-func (s *server) doubt(sub *subscription) {
-	t := &s.types[sub.entry.key.typ]
-	round := t.round
-	sub.doubted = true
-	var timer *time.Timer
-	timer = time.AfterFunc(s.c.resourceTimeout(s.cfg), func() {
-		s.c.mu.Lock()
-		defer s.c.unlock()
-		if sub.timer != timer {
-			return
-		}
-		sub.timer, sub.doubted = nil, false
-		if t.round != round && complete(sub.entry.key.typ) {
-			s.removed(sub)
-		}
-	})
-	sub.timer = timer
+// sendsLocked reports whether the server still sends changes of e, so that the cache
+// can be used. It does not if a request has left e out, unless the server ignored the
+// request: a response was under way then. If responses of the type are complete, that
+// response has e, so a response with e is the proof. If they are not, there is none,
+// and the cache has to do. A server that does not send changes any more sends e when
+// it is asked for anew (T-WATCH-3).
+func (s *server) sendsLocked(e *entry) bool {
+	sub := s.types[e.key.typ].subs[e.key.name]
+	return sub != nil && (!complete(e.key.typ) || !sub.unsubscribing || sub.round > sub.omitted)
 }
 
-// drop ends a subscription.
-func (s *server) drop(e *entry) {
+// dropLocked ends a subscription.
+func (s *server) dropLocked(e *entry) {
 	t := &s.types[e.key.typ]
 	sub := t.subs[e.key.name]
 	if sub == nil {
 		return
 	}
-	sub.stopTimer()
+	sub.timer.StopLocked()
 	delete(t.subs, e.key.name)
 	t.names = nil
 	e.subs--
-	s.c.forget(e)
+	s.c.forgetLocked(e)
 }
 
-// current returns the names to ask for, without those that nobody wants any
-// more, and the subscriptions that wait for a first answer.
-func (t *subscriptions) current(s *server) (names []string, fresh []*subscription) {
+// namesLocked returns the names for the request that is about to be sent, without
+// those that nobody wants any more, and the subscriptions that wait for an answer.
+func (s *server) namesLocked(t *subscriptions) (names []string, awaited []*subscription) {
 	for _, sub := range t.subs {
-		switch {
-		case sub.leaving:
-		case len(sub.entry.views) == 0:
-			s.leave(sub)
-		case sub.timer == nil && sub.entry.uncached():
-			fresh = append(fresh, sub)
+		if !sub.unsubscribing && len(sub.entry.watchers) == 0 {
+			s.beginUnsubscribeLocked(sub)
+		}
+		if sub.unsubscribing {
+			sub.omitted = t.round
+		} else if s.awaitsLocked(sub) {
+			awaited = append(awaited, sub)
 		}
 	}
 	if t.names == nil {
 		t.names = make([]string, 0, len(t.subs))
 		for name, sub := range t.subs {
-			if !sub.leaving {
+			if !sub.unsubscribing {
 				t.names = append(t.names, name)
 			}
 		}
 		slices.Sort(t.names)
 	}
-	return t.names, fresh
+	return t.names, awaited
 }
 
-// inCache reports whether the cache has resources of the type that are wanted
+// inCacheLocked reports whether the cache has resources of the type that are wanted
 // from a server, and none from others.
-func (t *subscriptions) inCache(from *bootstrap.Server) (ok bool) {
+func (t *subscriptions) inCacheLocked(from *bootstrap.Server) (ok bool) {
 	for _, sub := range t.subs {
 		if sub.entry.value != nil {
 			if sub.entry.from != from {
@@ -210,61 +198,54 @@ func (t *subscriptions) inCache(from *bootstrap.Server) (ok bool) {
 	return ok
 }
 
-// startTimers starts the clock for resources that the server was asked for
-// just now (A57).
-func (s *server) startTimers(fresh []*subscription) {
-	if !s.up {
-		return
-	}
+// awaitsLocked reports whether the server is to send a resource in time: because
+// nothing has been heard of it, or because this server has not sent what is in use,
+// and there is no other any more that is asked (A71).
+func (s *server) awaitsLocked(sub *subscription) bool {
+	e := sub.entry
+	return e.unansweredLocked() ||
+		e.state == Acked && e.value != nil && !sub.received && e.authority.lastLocked() == s
+}
+
+// startTimersLocked starts the clock for resources that the server was asked for
+// just now (A57), unless it runs.
+func (s *server) startTimersLocked(awaited []*subscription) {
 	timeout := s.c.resourceTimeout(s.cfg)
-	for _, sub := range fresh {
-		if s.types[sub.entry.key.typ].subs[sub.entry.key.name] != sub || sub.timer != nil || !sub.entry.uncached() {
-			continue
+	for _, sub := range awaited {
+		current := s.types[sub.entry.key.typ].subs[sub.entry.key.name] == sub
+		if s.up && current && !sub.timer.RunningLocked() && s.awaitsLocked(sub) {
+			s.startLocked(&sub.timer, timeout, func() { s.expireLocked(sub, timeout) })
 		}
-		var timer *time.Timer
-		timer = time.AfterFunc(timeout, func() {
-			s.c.mu.Lock()
-			defer s.c.unlock()
-			if sub.timer == timer {
-				sub.timer = nil
-				s.expire(sub.entry, timeout)
-			}
-		})
-		sub.timer = timer
 	}
 }
 
-// answered stops the clock for a resource of which something has been heard.
-func (sub *subscription) answered() {
-	if !sub.leaving {
-		sub.stopTimer()
+// answeredLocked stops the clock for a resource of which something has been heard.
+func (sub *subscription) answeredLocked() {
+	if !sub.unsubscribing {
+		sub.timer.StopLocked()
 	}
 }
 
-func (sub *subscription) stopTimer() {
-	sub.doubted = false
-	if sub.timer != nil {
-		sub.timer.Stop()
-		sub.timer = nil
-	}
-}
-
-// expire gives up waiting for a resource (A57, A88). It may still come.
-func (s *server) expire(e *entry, timeout time.Duration) {
-	if !e.uncached() {
+// expireLocked gives up waiting for a resource (A57, A88). It may still come.
+func (s *server) expireLocked(sub *subscription, timeout time.Duration) {
+	if !s.awaitsLocked(sub) {
 		return
 	}
+	e := sub.entry
 	hint := ""
-	if !s.types[e.key.typ].heard {
+	switch {
+	case e.value != nil:
+		hint = fmt.Sprintf("; the version in the cache is from xDS server %q", e.from.URI)
+	case !s.types[e.key.typ].heard:
 		// What a go-control-plane SnapshotCache in ADS mode does to clients
 		// that ask for less than all (T-XDS-17).
 		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", e.key.typ)
 	}
 	err := fmt.Errorf("xds: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", e.key.typ, e.key.name, s.cfg.URI, timeout, hint)
-	s.c.warnf("%v", err)
+	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, err: err})
 	if s.cfg.ResourceTimerIsTransientError {
-		s.c.fail(e, TimedOut, err, true, false)
+		s.c.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: Missing, from: s.cfg})
 	} else {
-		s.c.fail(e, DoesNotExist, err, false, false)
+		s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: complete(e.key.typ) && s.deletionCounts(), kind: Missing, from: s.cfg})
 	}
 }

@@ -13,10 +13,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestWatchesShare checks that watches of one target are one view, and that
-// several targets share resources and streams (D4, D8 of the users' list).
+// several targets share resources and streams (D4).
 func TestWatchesShare(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
@@ -35,8 +36,8 @@ func TestWatchesShare(t *testing.T) {
 		if &a[0] != &b[0] {
 			t.Error("two targets have different copies of the endpoints")
 		}
-		if cp.opened() != 1 || h.entries() != 13 || h.views() != 10 {
-			t.Errorf("%d streams, %d entries, %d views; want 1, 13, 10", cp.opened(), h.entries(), h.views())
+		if cp.opened() != 1 || h.entries() != 13 || h.targets() != 10 {
+			t.Errorf("%d streams, %d entries, %d targets; want 1, 13, 10", cp.opened(), h.entries(), h.targets())
 		}
 	})
 }
@@ -79,8 +80,8 @@ func TestRewatch(t *testing.T) {
 		w.cancel()
 		synctest.Wait()
 		cp.asked(lds, "keep")
-		if s := statusOf(h.c, lds, "svc"); s.Name != "" {
-			t.Errorf("still in the cache: %+v", s)
+		if s := statusOf(h.c, lds, "svc"); s.Watched {
+			t.Errorf("still watched: %+v", s)
 		}
 		cp.serve(endpointsAt("svc", 3))
 		again := h.watch("svc")
@@ -98,6 +99,36 @@ func TestRewatch(t *testing.T) {
 			t.Errorf("error %v", again.got().err)
 		}
 	})
+}
+
+// TestRefetch checks that what was left is asked for anew, not taken from the cache
+// (T-WATCH-3): a Listener is deleted, and comes back when its cluster does not exist
+// any more, of which the client did not hear. A server that still has the cluster
+// sends it at once.
+func TestRefetch(t *testing.T) {
+	for _, deleted := range []bool{true, false} {
+		bubble(t, func(t *testing.T) {
+			h, cp := only(t, Options{DropDeleted: true})
+			cp.serve(target("svc", 1)...)
+			w := h.watch("svc")
+			w.must(t)
+			cp.Remove(xdstest.LDS, "svc")
+			w.fails(t, "has been removed")
+			if deleted {
+				cp.Remove(xdstest.CDS, "svc")
+			}
+			advance(time.Second)
+			updates := w.got().updates
+			cp.serve(listenerTo("svc", "svc"))
+			if got := w.got().updates - updates; (got == 0) != deleted {
+				t.Errorf("cluster deleted: %v; %d updates when the listener came back", deleted, got)
+			}
+			advance(16 * time.Second)
+			if err := w.cluster(t, "svc").Err; (err != nil) != deleted {
+				t.Errorf("cluster deleted: %v; its error is %v", deleted, err)
+			}
+		})
+	}
 }
 
 // TestLeave checks the race that makes servers withhold a resource: a response
@@ -122,16 +153,19 @@ func TestLeave(t *testing.T) {
 		cp.asked(lds, "b")
 		cp.asked(rds, "rb")
 		a = h.watch("a")
+		cp.asked(lds, "a", "b")
+		// Responses that have all there is have it again, now that the server
+		// knows. One that was sent before may lack it.
+		cp.send(lds, "3", listenerTo("b", "rb"))
+		advance(14 * time.Second)
+		if got := a.got(); got.updates+got.errs != 0 {
+			t.Errorf("%+v before the server has sent the listener again", got)
+		}
+		cp.send(lds, "4", listenerTo("a", "ra"), listenerTo("b", "rb"))
+		cp.asked(rds, "ra", "rb")
 		if n := len(a.must(t).Routes); n != 2 {
 			t.Errorf("%d routes, want the 2 of the latest response", n)
 		}
-		cp.asked(lds, "a", "b")
-		cp.asked(rds, "ra", "rb")
-		// If the server did read it, the next response may lack what was asked
-		// for again since, but then one comes that has it.
-		cp.send(lds, "3", listenerTo("b", "rb"))
-		advance(14 * time.Second)
-		cp.send(lds, "4", listenerTo("a", "ra"), listenerTo("b", "rb"))
 		advance(time.Minute)
 		if got := a.got(); got.errs != 0 {
 			t.Errorf("error %v", got.err)
@@ -188,22 +222,25 @@ func TestDeletedMeanwhile(t *testing.T) {
 			t.Errorf("error %v while it may follow", got.err)
 		}
 		advance(16 * time.Second)
-		a.fails(t, "has been removed")
+		a.fails(t, "not found")
 		cp.send(lds, "3", both...)
-		// There is no response while it may follow, and then one that lacks it.
+		// There is no response.
 		again()
 		advance(16 * time.Second)
+		a.fails(t, "not found")
+		cp.send(lds, "4", both...)
 		a.must(t)
-		cp.send(lds, "4", both[1])
+		cp.send(lds, "5", both[1])
 		a.fails(t, "has been removed")
-		cp.send(lds, "5", both...)
+		cp.send(lds, "6", both...)
 		// On a new stream everything is asked for at once.
 		again()
 		cp.hangUp(errors.New("going away"))
 		advance(time.Minute)
 		cp.asked(lds, "a", "b")
-		cp.send(lds, "6", both[1])
-		a.fails(t, "has been removed")
+		cp.send(lds, "7", both[1])
+		advance(16 * time.Second)
+		a.fails(t, "not found")
 	})
 }
 
@@ -234,8 +271,7 @@ func TestRewatchMissing(t *testing.T) {
 }
 
 // TestLinger checks that a target stays up to date for a while after its last
-// watch, so that a channel that leaves idle mode does not have to ask (row 19
-// of the users' list).
+// watch, so that a channel that leaves idle mode does not have to ask.
 func TestLinger(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := serving(t, Options{})
@@ -252,8 +288,8 @@ func TestLinger(t *testing.T) {
 		}
 		again.cancel()
 		advance(50 * time.Second)
-		if n := h.views() + h.entries(); n != 0 {
-			t.Errorf("%d views and entries are left", n)
+		if n := h.targets() + h.entries(); n != 0 {
+			t.Errorf("%d targets and entries are left", n)
 		}
 	})
 }

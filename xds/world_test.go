@@ -271,7 +271,7 @@ func (w *world) step(o op) bool {
 			return false // nor may a timer run out for want of a delivery
 		}
 		w.waited += d
-		<-time.After(d)
+		<-time.After(max(d, 1)) // see timing.After
 	case opSettle:
 		w.settle(int(o.a))
 	}
@@ -324,13 +324,14 @@ func (w *world) check() {
 	w.c.mu.Lock()
 	cached := map[*entry]bool{}
 	for _, e := range w.c.entries {
-		if e.value != nil && len(e.views) > 0 {
+		if e.value != nil && len(e.watchers) > 0 {
 			cached[e] = true
 		}
-		if w.cached[e] && e.value == nil && !(w.drops && w.harmed[e.key]) {
+		// What was unsubscribed from since the last check is fetched anew.
+		if w.cached[e] && e.value == nil && e.state != Requested && !(w.drops && w.harmed[e.key]) {
 			w.fail("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
 		}
-		if len(e.views) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {
+		if len(e.watchers) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {
 			w.fail("%v resource %q is well, and counts as %v: %v", e.key.typ, e.key.name, e.state, e.err)
 		}
 	}
@@ -360,7 +361,7 @@ func (o outcome) fault() string {
 		if c.Err != nil {
 			return c.Err.Error()
 		}
-		if len(c.Leaves) != 1 || c.Leaves[0].Note != nil || len(c.Leaves[0].Priorities) != 1 {
+		if len(c.Leaves) != 1 || c.Leaves[0].ResolutionNote != nil || len(c.Leaves[0].Priorities) != 1 {
 			return fmt.Sprintf("cluster %q: %+v", c.Name, c.Leaves)
 		}
 	}
@@ -378,16 +379,14 @@ func (w *world) settle(choice int) {
 	} {
 		phase()
 		w.deliver()
-		<-time.After(2 * time.Second) // for what repeats a rejection: see answerLater
+		<-time.After(2 * time.Second) // for what repeats a rejection: see nackLocked
 		w.tame()
 		w.deliver()
 		<-time.After(16 * time.Second)
 		w.tame()
 		w.check()
 		w.deliver()
-		if len(w.servers) == 1 { // what a second server sent stays until the first has it
-			w.checkDeleted()
-		}
+		w.checkDeleted()
 	}
 	if w.broken != nil {
 		return
@@ -422,7 +421,7 @@ func (w *world) settle(choice int) {
 	for key, e := range w.c.entries {
 		// What is about to be forgotten is not followed any more, and may come
 		// back with its fault when it is watched again.
-		if e.err != nil && len(e.views) == 0 {
+		if e.err != nil && len(e.watchers) == 0 {
 			w.harmed[key] = true
 		}
 	}
@@ -439,7 +438,7 @@ func (w *world) checkDeleted() {
 	w.c.mu.Lock()
 	defer w.c.unlock()
 	for key, e := range w.c.entries {
-		if w.drops && complete(key.typ) && len(e.views) > 0 && e.value != nil && !w.there(key) {
+		if w.drops && complete(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) {
 			w.fail("%v resource %q was deleted, and is in use", key.typ, key.name)
 		}
 	}

@@ -4,9 +4,9 @@
 #
 # Runs grpc-go's own black-box xDS end-to-end tests against this checkout:
 #
-#	run.sh [group ...]     client ringhash cluster load empty retry fallback; all by default
+#	run.sh [group ...]     client ringhash cluster load tls security empty retry fallback; all by default
 #
-# `make conformance` runs all, which takes about four minutes. It copies grpc-go
+# `make conformance` runs all, which takes about two minutes. It copies grpc-go
 # out of the module cache, lays shim.go.txt over it, so that the tests' hooks
 # return our resolver and all channels have our interceptors, and replaces the
 # host name, or nothing, that the tests put in EDS by an IP literal, as A27 has
@@ -19,12 +19,12 @@
 #
 # Those of grpc-go's tests are left out that reach into its own resolver, balancers
 # or filters (fault injection's replace its timers and random numbers), and those
-# about servers, TLS from xDS, RLS and HTTP CONNECT.
+# about servers, RLS and HTTP CONNECT; README.md says which tests of TLS, and why.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 checkout=$(cd "$here/../.." && pwd)
 work=${WORK:-${TMPDIR:-/tmp}/xdslb-conformance}
-groups=${*:-client ringhash cluster load empty retry fallback}
+groups=${*:-client ringhash cluster load tls security empty retry fallback}
 version=$(cd "$checkout" && go list -m -f '{{.Version}}' google.golang.org/grpc)
 source=$(cd "$checkout" && go mod download -json "google.golang.org/grpc@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 tree=$work/grpc
@@ -38,6 +38,15 @@ sed -i 's/^func EndpointResourceWithOptions(opts EndpointOptions).*{$/&\n\tif op
 # By A75 a leaf's policy counts, not the aggregate's; grpc-go's test says so itself.
 sed -i '/^func (s) TestRingHash_AggregateClusterFallBackFromRingHashAtStartup/,/^}/s/^\(\t*\)ServiceName: \(primary\|secondary\)ServiceName,$/&\n\1Policy: e2e.LoadBalancingPolicyRingHash,/' "$tree/balancer/ringhash/ringhash_e2e_test.go"
 sed -i 's/defaultTestTimeout  *= 10 \* time.Second/defaultTestTimeout = 20 * time.Second/' "$tree"/test/xds/*.go
+# The tests of TLS have our credentials where they have those of grpc-go's for clients.
+grep -lE 'NewClientCredentials' "$tree"/{test/xds,internal/xds/balancer/clusterimpl/tests}/*_test.go | while read -r f; do
+	sed -i -E 's/(xdscreds|xds)\.NewClientCredentials\(/ours.NewCredentials(/
+		s/(xdscreds|xds)\.ClientOptions\{/ours.CredentialsOptions{/
+		/ours.CredentialsOptions\{/,/\}/s/FallbackCreds: */Fallback: /
+		s/^import \($/&\n\tours "github.com\/xdslb\/xdslb\/integrate"/' "$f"
+	grep -qE 'xdscreds\.' "$f" || sed -i -E '/xdscreds "google.golang.org\/grpc\/credentials\/xds"/d' "$f"
+	grep -qE '[^a-z]xds\.[A-Z]' "$f" || sed -i -E '/^\t"google.golang.org\/grpc\/credentials\/xds"/d' "$f"
+done
 cp "$here/shim.go.txt" "$tree/internal/xds/resolver/zz_shim.go"
 cd "$tree"
 go mod edit -require=github.com/xdslb/xdslb@v0.0.0 -replace=github.com/xdslb/xdslb="$checkout"
@@ -45,7 +54,9 @@ go mod tidy >"$work/tidy.log" 2>&1 || { tail -3 "$work/tidy.log"; exit 1; }
 
 client='ClientResourceVersionAfterStreamRestart|ClientSideAffinitySanityCheck|WrrLocality|ClientSideFederation|ClientSideFederationWithOnlyXDSTPStyleLDS|Federation_UnknownAuthorityInDialTarget|Federation_UnknownAuthorityInReceivedResponse|IgnoreResourceDeletionOnClient|ClientSideXDS|ClientSideXDS_RouteMatching_IgnoreIncomingMetadata|Client_ConcurrentRPC|OutlierDetection_NoopConfig|OutlierDetectionWithOutlier|OutlierDetectionXDSDefaultOn|ClientSideXDS_LocalityChangesPriority'
 cluster='AggregateCluster_|ErrorFromParentLB_ConnectionError|ErrorFromParentLB_ResourceNotFound|LogicalDNS_MultipleEndpoints|EDS_OneLocality|EDS_MultipleLocalities|EDS_EndpointsHealth|EDS_EmptyUpdate|EDS_ResourceRemoved|EDS_ClusterResourceDoesNotContainEDSServiceName|EDS_ClusterResourceUpdates|EDS_BadUpdateWithoutPreviousGoodUpdate|EDS_BadUpdateWithPreviousGoodUpdate'
-load='ConfigUpdateWithSameLoadReportingServerConfig|LoadReportingPickFirstMultiLocality|CircuitBreaking|DropByCategory|CircuitBreakingLogicalDNS|LRSLogicalDNS|ReResolutionAfterTransientFailure|UpdateLRSServerToNil|LoadReporting_CustomMetricsPropagation|SecurityConfigWithoutXDSCreds'
+load='ConfigUpdateWithSameLoadReportingServerConfig|LoadReportingPickFirstMultiLocality|CircuitBreaking|DropByCategory|CircuitBreakingLogicalDNS|LRSLogicalDNS|ReResolutionAfterTransientFailure|UpdateLRSServerToNil|LoadReporting_CustomMetricsPropagation'
+tls='ClientSideXDS_WithNo.*|ClientSideXDS_WithValid.*|ClientSideXDS_SNISANValidation|ClientSideXDS_AutoHostSNI.*|ClientSideXDS_FallbackSANMatchers|UnmarshalCluster_WithUpdateValidatorFunc|UnmarshalListener_WithUpdateValidatorFunc|ServerSideXDS_(Fallback|FileWatcherCerts|FileWatcherCertsSPIFFE|SecurityConfigChange)'
+security='SecurityConfig.*|NoSecurityConfigWithXDSCreds|GoodSecurityConfig|AggregateClusterSecurityConfig|CertproviderStoreError|AuthorityOverridingWithTLS'
 
 passed=0 failed=0
 for g in $groups; do
@@ -54,6 +65,8 @@ for g in $groups; do
 	ringhash) package=./balancer/ringhash/ run='^Test$/^RingHash_' ;;
 	cluster) package=./internal/xds/balancer/cdsbalancer/e2e_test/ run="^Test\$/^($cluster)" ;;
 	load) package=./internal/xds/balancer/clusterimpl/tests/ run="^Test\$/^($load)\$" ;;
+	tls) package=./test/xds/ run="^Test\$/^($tls)\$" ;;
+	security) package=./internal/xds/balancer/clusterimpl/tests/ run="^Test\$/^($security)\$" ;;
 	empty) package=./xds/test/ run='^Test$/^EDS_NoEndpointsInResource$' ;;
 	retry) package=./test/xds/ run='^Test$/^ClientSideRetry$' ;;
 	fallback) package=./internal/xds/xdsclient/tests/fallback/ run='^Test$/^Fallback' ;;

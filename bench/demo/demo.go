@@ -11,6 +11,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"strings"
 	"time"
@@ -45,13 +46,15 @@ type scene struct {
 }
 
 // Run plays the scenario once. It returns an error if anything could not be
-// done or a claim does not hold, and leaves nothing behind.
+// done or a claim does not hold, and leaves nothing behind. If ctx is done
+// before the end, Run says how far it came and returns ctx's error.
 func Run(ctx context.Context, opt Options) (err error) {
 	s := &scene{show: &show{out: opt.Out, live: opt.Live, begin: time.Now()}, measure: opt.Measure}
 	if s.measure == 0 {
 		s.measure = 2500 * time.Millisecond
 	}
-	s.step("starting an ADS control plane and nine backends in three localities over two priorities")
+	fmt.Fprint(opt.Out, "An ADS control plane, nine backends in three localities and a client, all\n"+
+		"real and on loopback. Whatever is claimed is checked. This takes 30 s.\n")
 	if s.fleet, err = startFleet(); err != nil {
 		return err
 	}
@@ -60,27 +63,59 @@ func Run(ctx context.Context, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer cc.Close()
+	defer func() { _ = cc.Close() }() // nothing is lost with it
 	s.load = startLoad(cc, workers, rate, func(err error) bool { return strings.Contains(err.Error(), "demo-throttle") })
 	defer s.load.stop()
-	for _, act := range []func(context.Context) error{s.shares, s.shift, s.failover, s.drops, s.outage} {
-		if err := act(ctx); err != nil {
+	err = s.play(ctx, s.parts(cc, opt.Picks))
+	if ctx.Err() != nil {
+		made, held := s.sum()
+		fmt.Fprintf(s.out, "\nStopped after %.1f s, in act %d of %d: so far %s.\n", s.elapsed(), len(s.acts), s.total, verdict(made, held))
+		return ctx.Err()
+	}
+	if err != nil {
+		return err
+	}
+	made, held := s.sum()
+	fmt.Fprintf(s.out, "\nAfter %.1f s %s.\n", s.elapsed(), verdict(made, held))
+	if held < made {
+		return fmt.Errorf("demo: %d claims do not hold", made-held)
+	}
+	return nil
+}
+
+// A part is what happens in an act.
+type part struct {
+	title string
+	play  func(context.Context) error
+}
+
+func (s *scene) parts(cc *grpc.ClientConn, picks bool) []part {
+	list := []part{
+		{"Localities and endpoints get their weights' shares", s.shares},
+		{"Weights change under load", s.shift},
+		{"A priority dies, the next takes over; it returns", s.failover},
+		{"A drop category", s.drops},
+		{"The control plane dies and returns", s.outage},
+	}
+	if picks {
+		list = append(list, part{"A pick beside stock grpc-go's", func(ctx context.Context) error { return s.picks(ctx, cc) }})
+	}
+	return list
+}
+
+func (s *scene) play(ctx context.Context, parts []part) error {
+	s.total = len(parts)
+	for _, p := range parts {
+		s.open(p.title)
+		if err := p.play(ctx); err != nil {
 			return err
 		}
-	}
-	if opt.Picks {
-		if err := s.picks(ctx, cc); err != nil {
-			return err
-		}
-	}
-	if failed := s.table(); failed > 0 {
-		return fmt.Errorf("demo: %d claims do not hold", failed)
 	}
 	return nil
 }
 
 func dial(f *fleet) (*grpc.ClientConn, error) {
-	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: f.control.Bootstrap("demo"), Linger: -1})
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: f.control.Bootstrap("demo"), Linger: -1, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +132,7 @@ func (s *scene) watch(ctx context.Context, limit time.Duration, what string, con
 		if cond(total, served) {
 			return nil
 		}
-		s.status("%s: %d RPCs, by zone %s", what, total, s.zones(served))
+		s.status("%s: %d RPCs; %s", what, total, s.zones(served))
 		select {
 		case <-tick.C:
 		case <-deadline:
@@ -142,7 +177,7 @@ func (s *scene) claimShares(c counts) {
 	for _, l := range s.fleet.localities {
 		each, all := l.served(c.served)
 		if l.priority > 0 {
-			s.count("RPCs to "+l.zone+" (priority 1)", 0, all)
+			s.count("RPCs to "+l.zone+", priority 1", 0, all)
 			continue
 		}
 		want := float64(l.weight) / float64(sum)
@@ -155,7 +190,7 @@ func (s *scene) claimShares(c counts) {
 			// EDF is exact within n·w/W picks of a locality; leave room for
 			// the RPCs in flight at both ends.
 			want := float64(l.weights[i]) / float64(of)
-			s.share(fmt.Sprintf("  %s endpoint %d, weight %d of %d", l.zone, i, l.weights[i], of),
+			s.share(fmt.Sprintf("  its endpoint %d, weight %d of %d", i, l.weights[i], of),
 				want, float64(n)/float64(all), float64(2*workers)/float64(all))
 		}
 	}
@@ -163,6 +198,7 @@ func (s *scene) claimShares(c counts) {
 }
 
 func (s *scene) shares(ctx context.Context) error {
+	s.note("east-a to east-b is 3 to 1; their endpoints are 1, 2, 3 and 1, 1, 1; west-a has priority 1 and waits")
 	if err := s.watch(ctx, 15*time.Second, "first RPCs", func(total int64, served map[string]int64) bool {
 		ready := 0
 		for _, l := range s.fleet.localities {
@@ -181,12 +217,13 @@ func (s *scene) shares(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.step("shares of %d RPCs", c.total)
+	s.note("%d RPCs were made", c.total)
 	s.claimShares(c)
 	return nil
 }
 
 func (s *scene) shift(ctx context.Context) error {
+	s.note("east-b goes to 3, as much as east-a, whose endpoints go to 8, 1, 1")
 	s.load.take()
 	a := s.fleet.locality("east-a")
 	a.weights = []uint32{8, 1, 1}
@@ -202,13 +239,14 @@ func (s *scene) shift(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.step("weights shifted under load: east-b to 3, east-a's endpoints to 8, 1, 1; %d RPCs", c.total)
+	s.note("%d RPCs were made", c.total)
 	s.claimShares(c)
 	s.count("failed RPCs while the weights shifted", 0, during.failed)
 	return nil
 }
 
 func (s *scene) failover(ctx context.Context) error {
+	s.note("the six backends of priority 0 are killed")
 	s.load.take()
 	begin, atMost := time.Now(), 0
 	for _, l := range s.fleet.localities[:2] {
@@ -222,7 +260,7 @@ func (s *scene) failover(ctx context.Context) error {
 	}
 	took := time.Since(begin)
 	cut := s.load.take()
-	s.step("the six backends of priority 0 were killed; priority 1 took over within %v", took.Round(time.Millisecond))
+	s.note("priority 1 took over within %v", took.Round(time.Millisecond))
 	s.claim(cut.failed <= int64(atMost), "failed RPCs, in flight when they were killed", fmt.Sprintf("<= %d", atMost), fmt.Sprint(cut.failed))
 	c, err := s.observe(ctx, "priority 1 serves")
 	if err != nil {
@@ -230,6 +268,7 @@ func (s *scene) failover(ctx context.Context) error {
 	}
 	s.count("RPCs to priority 0 while it is down", 0, s.fleet.atPriority(0, c.served))
 	s.count("failed RPCs while it is down", 0, c.failed)
+	s.note("the six backends start again")
 	for _, l := range s.fleet.localities[:2] {
 		for _, b := range l.backends {
 			if err := b.Start(); err != nil {
@@ -256,13 +295,14 @@ func (s *scene) failover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.step("priority 0 is back; %d RPCs", c.total)
+	s.note("priority 0 is back; %d RPCs were made", c.total)
 	s.count("RPCs to priority 1 after failback", 0, s.fleet.atPriority(1, c.served))
 	s.count("failed RPCs after failback", 0, c.failed)
 	return nil
 }
 
 func (s *scene) drops(ctx context.Context) error {
+	s.note("10%% of all RPCs are to be dropped")
 	s.fleet.drop = 100_000
 	if err := s.fleet.pushed(ctx); err != nil {
 		return err
@@ -278,7 +318,7 @@ func (s *scene) drops(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.step("a drop category of 10 %%; %d RPCs", c.total)
+	s.note("%d RPCs were made", c.total)
 	s.share("dropped by demo-throttle", 0.1, float64(c.dropped)/float64(c.total), fourSigma(0.1, c.total))
 	s.count("failed for other reasons", 0, c.failed)
 	s.fleet.drop = 0
@@ -289,14 +329,16 @@ func (s *scene) drops(ctx context.Context) error {
 }
 
 func (s *scene) outage(ctx context.Context) error {
+	s.note("the control plane is killed")
 	s.load.take()
 	s.fleet.control.Stop()
 	c, err := s.observe(ctx, "control plane is down")
 	if err != nil {
 		return err
 	}
-	s.step("the control plane was killed; %d RPCs without it", c.total)
+	s.note("%d RPCs were made without it", c.total)
 	s.count("failed RPCs without a control plane", 0, c.failed)
+	s.note("it starts again, and has new weights: 1, 1, 2 for east-a's endpoints")
 	if err := s.fleet.control.Restart(); err != nil {
 		return err
 	}
@@ -313,7 +355,7 @@ func (s *scene) outage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.step("it is back, and its new weights are in force; %d RPCs", c.total)
+	s.note("its weights are in force; %d RPCs were made", c.total)
 	s.claimShares(c)
 	return nil
 }

@@ -4,8 +4,13 @@
 package demo
 
 import (
+	"context"
+	"errors"
+	"io"
+	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"go.uber.org/goleak"
 )
@@ -14,14 +19,78 @@ import (
 // leak test of the whole path.
 func TestDemo(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	if err := Run(t.Context(), Options{Out: testWriter{t}, Measure: time.Second}); err != nil {
+	w := &testWriter{t: t}
+	if err := Run(t.Context(), Options{Out: w, Measure: time.Second}); err != nil {
 		t.Fatal(err)
+	}
+	fits(t, w.String())
+	if !strings.Contains(w.String(), "claims hold.") {
+		t.Error("there is no verdict at the end")
 	}
 }
 
-type testWriter struct{ t *testing.T }
+// A demo that is interrupted says how far it came.
+func TestInterrupted(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	w := &testWriter{t: t, seen: func(text string) {
+		if strings.Contains(text, "[2/5]") {
+			cancel()
+		}
+	}}
+	if err := Run(ctx, Options{Out: w, Measure: time.Second}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("Run = %v, want %v", err, context.Canceled)
+	}
+	if want := "in act 2 of 5: so far all 10 claims hold.\n"; !strings.HasSuffix(w.String(), want) {
+		t.Errorf("the last words are not %q", want)
+	}
+}
 
-func (w testWriter) Write(p []byte) (int, error) {
+// The longest lines that there can be fit into a terminal, on which one
+// overwrites the other.
+func TestShow(t *testing.T) {
+	w := &testWriter{t: t}
+	s := &show{out: w, live: true, begin: time.Now().Add(-59 * time.Second), total: 1}
+	s.open("An act")
+	s.note("%s", strings.Repeat("a word or two ", 20))
+	s.status("%s", strings.Repeat("… ", 60))
+	s.share("its endpoint 0, weight 8 of 10", .5, .1234, .1234)
+	s.count("failed RPCs, in flight when they were killed", 0, 0)
+	if made, held := s.sum(); made != 2 || held != 1 {
+		t.Errorf("%d of %d claims held, want 1 of 2", held, made)
+	}
+	fits(t, w.String())
+	if got := strings.Count(w.String(), "FAIL"); got != 2 {
+		t.Errorf("the claim that does not hold is printed %d times, want at once and at the end", got)
+	}
+}
+
+// fits fails the test if a line is wider than a terminal.
+func fits(t *testing.T, text string) {
+	t.Helper()
+	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' }) {
+		line = strings.TrimPrefix(line, "\x1b[2K")
+		if n := utf8.RuneCountInString(line); n >= columns {
+			t.Errorf("%d columns: %q", n, line)
+		}
+	}
+}
+
+// testWriter remembers what was written and logs it.
+type testWriter struct {
+	strings.Builder
+	t    *testing.T
+	seen func(all string) // nil is nobody
+}
+
+var _ io.Writer = (*testWriter)(nil)
+
+func (w *testWriter) Write(p []byte) (int, error) {
 	w.t.Logf("%s", p)
+	_, _ = w.Builder.Write(p) // it never fails
+	if w.seen != nil {
+		w.seen(w.String())
+	}
 	return len(p), nil
 }

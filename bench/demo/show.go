@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 )
 
-// claim is one line of the final table: what was to be seen, what was.
-type claim struct {
-	what, expected, observed string
-	ok                       bool
+// columns is the width of a terminal that every line fits into.
+const columns = 80
+
+// An act is a part of the demo, with a line of the summary.
+type act struct {
+	title      string
+	held, made int // claims
 }
 
 // show prints what happens: live on a terminal, as plain lines elsewhere.
@@ -22,19 +25,37 @@ type show struct {
 	out    io.Writer
 	live   bool
 	begin  time.Time
-	claims []claim
+	total  int // acts there will be
+	acts   []act
+	failed []string // lines of the claims that do not hold
+	headed bool     // the act's claims have their head
 }
 
-func (s *show) step(format string, args ...any) {
+// open begins an act.
+func (s *show) open(title string) {
+	s.acts = append(s.acts, act{title: title})
+	s.headed = false
 	s.erase()
-	fmt.Fprintf(s.out, "%5.1fs  %s\n", time.Since(s.begin).Seconds(), fmt.Sprintf(format, args...))
+	fmt.Fprintf(s.out, "\n[%d/%d] %s\n", len(s.acts), s.total, title)
+}
+
+// note prints when something happened, or is about to, over several lines if
+// need be.
+func (s *show) note(format string, args ...any) {
+	s.erase()
+	prefix := fmt.Sprintf("%5.1fs ", s.elapsed())
+	for _, line := range wrap(fmt.Sprintf(format, args...), columns-1-len(prefix)) {
+		fmt.Fprintf(s.out, "%s%s\n", prefix, line)
+		prefix = strings.Repeat(" ", len(prefix))
+	}
 }
 
 // status overwrites the terminal's last line; elsewhere it prints nothing.
 func (s *show) status(format string, args ...any) {
 	if s.live {
+		line := []rune("     … " + fmt.Sprintf(format, args...))
 		s.erase()
-		fmt.Fprintf(s.out, "        … %s", fmt.Sprintf(format, args...))
+		fmt.Fprint(s.out, string(line[:min(len(line), columns-1)]))
 	}
 }
 
@@ -44,14 +65,32 @@ func (s *show) erase() {
 	}
 }
 
-// claim records a claim and prints it at once.
+func (s *show) elapsed() float64 { return time.Since(s.begin).Seconds() }
+
+// The columns of a claim: its mark, what it says, what was expected and what
+// was observed.
+const row = "  %-4s %-45s %15s %9s\n"
+
+// claim counts a claim and prints it.
 func (s *show) claim(ok bool, what, expected, observed string) {
-	s.claims = append(s.claims, claim{what, expected, observed, ok})
-	mark := "ok"
-	if !ok {
-		mark = "DOES NOT HOLD"
+	s.erase()
+	if !s.headed {
+		fmt.Fprintf(s.out, row, "", "", "expected", "observed")
+		s.headed = true
 	}
-	s.step("  %-52s expected %-12s observed %-14s %s", what, expected, observed, mark)
+	a := &s.acts[len(s.acts)-1]
+	a.made++
+	mark := "ok"
+	if ok {
+		a.held++
+	} else {
+		mark = "FAIL"
+	}
+	line := fmt.Sprintf(row, mark, what, expected, observed)
+	if !ok {
+		s.failed = append(s.failed, line)
+	}
+	fmt.Fprint(s.out, line)
 }
 
 // count claims that a number is exactly another.
@@ -63,24 +102,48 @@ func (s *show) count(what string, want, got int64) {
 func (s *show) share(what string, want, got, tolerance float64) {
 	off := got - want
 	s.claim(off <= tolerance && off >= -tolerance, what,
-		fmt.Sprintf("%.2f%%", 100*want), fmt.Sprintf("%.2f%% (%+.2f)", 100*got, 100*off))
+		fmt.Sprintf("%.2f%% ±%.2f", 100*want, 100*tolerance), fmt.Sprintf("%.2f%%", 100*got))
 }
 
-// table prints all claims and returns how many do not hold.
-func (s *show) table() (failed int) {
+// sum prints how many claims of each act held, and those that did not. It
+// returns the numbers of all.
+func (s *show) sum() (made, held int) {
 	s.erase()
-	fmt.Fprintf(s.out, "\n")
-	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "CLAIM\tEXPECTED\tOBSERVED\t\n")
-	for _, c := range s.claims {
-		mark := "ok"
-		if !c.ok {
-			mark = "DOES NOT HOLD"
-			failed++
-		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", c.what, c.expected, c.observed, mark)
+	fmt.Fprintf(s.out, "\n  claims  held\n")
+	for _, a := range s.acts {
+		fmt.Fprintf(s.out, "%8d%6d  %s\n", a.made, a.held, a.title)
+		made, held = made+a.made, held+a.held
 	}
-	w.Flush()
-	fmt.Fprintf(s.out, "%s\n%d claims, %d do not hold, %.1f s\n", strings.Repeat("-", 60), len(s.claims), failed, time.Since(s.begin).Seconds())
-	return failed
+	if len(s.failed) > 0 {
+		fmt.Fprintf(s.out, "\nThese do not hold:\n"+row+"%s", "", "", "expected", "observed", strings.Join(s.failed, ""))
+	}
+	return made, held
+}
+
+// verdict says how many claims held.
+func verdict(made, held int) string {
+	switch {
+	case made == 0:
+		return "no claim was checked yet"
+	case made == held:
+		return fmt.Sprintf("all %d claims hold", made)
+	}
+	return fmt.Sprintf("%d of %d claims hold, %d do not", held, made, made-held)
+}
+
+// wrap breaks a text between words into lines of at most the width.
+func wrap(text string, width int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
 }

@@ -27,13 +27,13 @@ type step struct {
 
 var events = []event{
 	{
-		name: "weight shift", weights: [2]uint32{9, 1},
+		name: "Weights shift", weights: [2]uint32{9, 1},
 		steps: []step{{1. / 2, "9:1 → 1:9", func(w *world) error {
 			return w.control.Set(w.policy.resources(w.fleet, [2]uint32{1, 9}, [2]uint32{}))
 		}}},
 	},
 	{
-		name: "failover", weights: [2]uint32{1, 1}, priorities: [2]uint32{0, 1},
+		name: "Failover", weights: [2]uint32{1, 1}, priorities: [2]uint32{0, 1},
 		steps: []step{
 			{1. / 3, "priority 0 stops", func(w *world) error {
 				stopFleet(w.fleet[:len(w.fleet)/2])
@@ -50,7 +50,7 @@ var events = []event{
 		},
 	},
 	{
-		name: "control plane loss", weights: [2]uint32{1, 1},
+		name: "Control plane lost", weights: [2]uint32{1, 1},
 		steps: []step{
 			{1. / 3, "control plane stops", func(w *world) error { w.control.Stop(); return nil }},
 			{2. / 3, "it starts again", func(w *world) error { return w.control.Restart() }},

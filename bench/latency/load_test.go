@@ -57,6 +57,20 @@ func TestSendIsLate(t *testing.T) {
 	})
 }
 
+// A result that the generator's own lateness may explain is called so.
+func TestLate(t *testing.T) {
+	for _, tt := range []struct {
+		latency, lag float64
+		want         bool
+	}{
+		{10, 0, false}, {10, 2, false}, {10, 3, true}, {400, 9, false}, {400, 11, true}, {0, 0, false},
+	} {
+		if got := Late(tt.latency, tt.lag); got != tt.want {
+			t.Errorf("Late(%v ms, %v ms) = %t, want %t", tt.latency, tt.lag, got, tt.want)
+		}
+	}
+}
+
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(slot - time.Duration(time.Now().UnixNano())%slot) // to the beginning of a slot

@@ -29,7 +29,7 @@ type Run struct {
 
 	Sent, Failed                   int
 	Mean, P50, P90, P99, P999, Max float64
-	Lag99                          float64 // of the generator
+	Lag50, Lag99, Lag999           float64 // how late the generator sent
 	CPU                            float64 // microseconds of processor time for each RPC
 	GC                             float64 // percent of it for garbage collection
 
@@ -54,10 +54,20 @@ type Mark struct {
 // A Bucket is a tenth of a second, by the times at which RPCs should have been
 // sent.
 type Bucket struct {
-	Second, P50, P99 float64
-	Sent, Failed     int
-	Moved            float64 // share of the second half of the fleet
+	Second, P50, P99, Lag99 float64
+	Sent, Failed            int
+	Moved                   float64 // share of the second half of the fleet
 }
+
+// tooLate is a lateness, in milliseconds, of a machine that has no time for what
+// is measured either.
+const tooLate = 10
+
+// Late reports whether a percentile of latencies says more about the machine
+// than about what is measured: the same percentile of the generator's lateness,
+// which is part of each latency, is more than a quarter of it, or more than
+// 10 ms. Both are in milliseconds.
+func Late(latency, lag float64) bool { return lag > min(latency/4, tooLate) }
 
 const bucket = 100 * time.Millisecond
 
@@ -78,7 +88,7 @@ func (r *Run) summarise(calls []call, fleet []*node) {
 	r.Mean, _ = stats.Mean(took) // of none there is none
 	r.Max, _ = stats.Max(took)
 	r.P50, r.P90, r.P99, r.P999 = percentile(took, 50), percentile(took, 90), percentile(took, 99), percentile(took, 99.9)
-	r.Lag99 = percentile(lag, 99)
+	r.Lag50, r.Lag99, r.Lag999 = percentile(lag, 50), percentile(lag, 99), percentile(lag, 99.9)
 	total := 0.
 	for _, n := range fleet {
 		total += n.capacity()
@@ -100,12 +110,12 @@ func (r *Run) divide(calls []call, fleet []*node) {
 	for len(calls) > 0 {
 		k := calls[0].at / bucket
 		b := Bucket{Second: (k * bucket).Seconds()}
-		var took []float64
+		var took, lag []float64
 		there := 0
 		for len(calls) > 0 && calls[0].at/bucket == k {
 			c := calls[0]
 			calls = calls[1:]
-			took = append(took, ms(c.took))
+			took, lag = append(took, ms(c.took)), append(lag, ms(c.lag))
 			b.Sent++
 			switch {
 			case c.backend == "":
@@ -114,7 +124,7 @@ func (r *Run) divide(calls []call, fleet []*node) {
 				there++
 			}
 		}
-		b.P50, b.P99 = percentile(took, 50), percentile(took, 99)
+		b.P50, b.P99, b.Lag99 = percentile(took, 50), percentile(took, 99), percentile(lag, 99)
 		b.Moved = float64(there) / float64(max(1, b.Sent-b.Failed))
 		r.Buckets = append(r.Buckets, b)
 	}

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/metrics"
-	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/bench/cputime"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -168,10 +168,7 @@ type usage struct {
 
 func readUsage() usage {
 	var u usage
-	var ru syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err == nil {
-		u.process = float64(ru.Utime.Nano()+ru.Stime.Nano()) / 1e9
-	}
+	u.process = cputime.Process().Seconds()
 	samples := []metrics.Sample{
 		{Name: "/cpu/classes/total:cpu-seconds"}, {Name: "/cpu/classes/idle:cpu-seconds"},
 		{Name: "/cpu/classes/gc/total:cpu-seconds"}, {Name: "/cpu/classes/gc/mark/idle:cpu-seconds"},

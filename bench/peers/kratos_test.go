@@ -115,12 +115,10 @@ func snapshot(b *testing.B, n int, policy picker.Policy) (*picker.Snapshot, []*p
 		list   []picker.Endpoint
 		states []*picker.EndpointState
 	)
+	binding := picker.NewBinding(load.Locality(id), breaker, policy.CountsInFlight())
 	for i := range hosts(n) {
 		e := &picker.EndpointState{Connectivity: picker.Ready}
-		e.Bind(load.Locality(id), breaker)
-		if policy.CountsInFlight() {
-			e.CountInFlight()
-		}
+		e.Bind(binding)
 		list, states = append(list, picker.Endpoint{Weight: uint32(1 + i%7)}), append(states, e)
 	}
 	s, err := picker.Build(nil, &picker.Config{
@@ -131,7 +129,7 @@ func snapshot(b *testing.B, n int, policy picker.Policy) (*picker.Snapshot, []*p
 		}}}},
 	}, []picker.ClusterState{{
 		Version: 1, Breaker: breaker, Overload: load.Overload(),
-		Localities: []picker.LocalityState{{Load: load.Locality(id), Endpoints: states}},
+		Localities: []picker.LocalityState{{Load: load.Locality(id), Endpoints: picker.StateSlice(states)}},
 	}}, picker.Env{})
 	if err == nil {
 		err = s.ClusterErr(0)

@@ -1,11 +1,11 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plot draws bar and line charts as SVG, as much of them as a report of
-// benchmarks needs: some groups of bars, or some lines over a common axis,
-// either on a logarithmic scale if wanted. Charts are text that fits into a page
-// of HTML and follows its colour scheme; gonum/plot would bring fonts and nine
-// modules for the same.
+// Package plot draws charts as SVG, as much of them as a report of benchmarks
+// needs: rows of labelled values, as bars from zero or as dots on a logarithmic
+// scale, and lines over a common axis. Charts are text that fits into a page of
+// HTML, follows its colour scheme and can be read on a phone; gonum/plot would
+// bring fonts and nine modules for the same.
 package plot
 
 import (
@@ -16,72 +16,137 @@ import (
 	"strings"
 )
 
-// Sizes in pixels.
+// Sizes in pixels: those of the width of a phone, more or less.
 const (
-	width, height           = 760, 340
-	left, right             = 70, 16
-	top, bottom             = 40, 54
-	innerWidth, innerHeight = width - left - right, height - top - bottom
+	width       = 480
+	head        = 48 // title, note and what is between them and the drawing
+	line        = 17 // of rows
+	gap         = 4  // above the rows of a label
+	rowLeft     = 96 // names of series end there
+	rowRight    = 118
+	left, right = 56, 12 // of lines
+	innerHeight = 200
+	innerWidth  = width - left - right
 )
 
-// colours are for eight series, told apart by the colour-blind as well
-// (Okabe and Ito).
-var colours = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c8c8c", "#bcbd22"}
-
-// A Chart is what bars and lines have in common.
+// A Chart is what rows and lines have in common.
 type Chart struct {
-	Title string
-	Y     string // what the vertical axis measures, with its unit
-	X     string // the same of the horizontal axis; for lines
-	Log   bool   // vertical axis
+	Title  string
+	Note   string // below the title: what is measured, in which unit
+	Log    bool   // scale of the values
+	Format func(v float64) string
+	Base   string // rows: the series that others are given as multiples of
+	X      string // lines: what the horizontal axis measures
 }
 
-// A Series is a set of bars of one colour, or a line. NaN leaves a gap.
+// A Series is a set of values of one colour, an SVG one. NaN is no value.
 type Series struct {
-	Name   string
-	X      []float64 // of lines
-	Values []float64
+	Name, Colour string
+	X            []float64 // of lines
+	Values       []float64
+	Doubtful     []bool // rows: values that are drawn hollow and marked; may be short
 }
 
-// Bars draws a group of bars for each label, with one bar for each series.
-func (c Chart) Bars(labels []string, series []Series) string {
-	p := c.begin(series, math.Inf(1), math.Inf(-1))
-	group := float64(innerWidth) / float64(max(1, len(labels)))
-	bar := group * .8 / float64(max(1, len(series)))
+func (s *Series) doubtful(i int) bool { return i < len(s.Doubtful) && s.Doubtful[i] }
+
+// Rows draws a row for each label and series, with the value in print. On a
+// linear scale it is the length of a bar. A logarithmic scale has no zero for a
+// bar to begin at, so there it is the place of a dot.
+func (c Chart) Rows(labels []string, series []Series) string {
+	rows := 0
+	for i := range labels {
+		rows += 1 + len(present(series, i))
+	}
+	p := c.begin(series, float64(head+rows*line+len(labels)*gap+24))
+	p.left, p.right = rowLeft, rowRight
+	bottom := float64(head + rows*line + len(labels)*gap)
+	for _, t := range p.steps() {
+		p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%.1f" stroke="currentColor" stroke-opacity=".15"/>`, p.along(t), head, p.along(t), bottom)
+		p.text(p.along(t), bottom+14, "middle", c.format(t))
+	}
+	y := float64(head)
 	for i, label := range labels {
-		x := left + group*float64(i)
-		p.text(x+group/2, height-bottom+16, "middle", label)
-		for k, s := range series {
-			if i >= len(s.Values) || math.IsNaN(s.Values[i]) {
-				continue
-			}
-			y := p.y(s.Values[i])
-			p.printf(`<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s, %s: %s</title></rect>`,
-				x+group*.1+bar*float64(k), y, max(1, bar-1), float64(height-bottom)-y, colour(k), esc(label), esc(s.Name), number(s.Values[i]))
+		y += line + gap
+		p.printf(`<text x="4" y="%.1f" font-weight="bold">%s</text>`, y-5, esc(label))
+		for _, s := range present(series, i) {
+			y += line
+			p.row(y, s, i, base(series, c.Base, i))
 		}
 	}
-	return p.end(series)
+	p.printf("</svg>\n")
+	return p.String()
+}
+
+// row draws value i of a series above y.
+func (p *paper) row(y float64, s Series, i int, base float64) {
+	v := s.Values[i]
+	x := p.along(v)
+	fill, text := s.Colour, p.format(v)
+	switch {
+	case s.doubtful(i):
+		fill, text = "none", text+" †"
+	case s.Name != p.Base && base > 0 && v > 0:
+		text += "  ×" + digits(v/base)
+	}
+	p.text(rowLeft-6, y-5, "end", s.Name)
+	if p.Log {
+		p.printf(`<circle cx="%.1f" cy="%.1f" r="4" fill="%s" stroke="%s"/>`, x, y-9, fill, s.Colour)
+	} else {
+		p.printf(`<rect x="%d" y="%.1f" width="%.1f" height="11" fill="%s" stroke="%s"/>`, rowLeft, y-14, max(1, x-rowLeft), fill, s.Colour)
+	}
+	p.text(x+9, y-5, "start", text)
+}
+
+// present are the series that have a value i.
+func present(series []Series, i int) []Series {
+	var list []Series
+	for _, s := range series {
+		if i < len(s.Values) && !math.IsNaN(s.Values[i]) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// base is value i of the named series, 0 if it has none that can be trusted.
+func base(series []Series, name string, i int) float64 {
+	for _, s := range present(series, i) {
+		if s.Name == name && !s.doubtful(i) {
+			return s.Values[i]
+		}
+	}
+	return 0
 }
 
 // Lines draws a line for each series, and vertical marks at some places of the
 // horizontal axis.
 func (c Chart) Lines(series []Series, marks map[float64]string) string {
-	first, last := math.Inf(1), math.Inf(-1)
+	const top, bottom = head + 20, head + 20 + innerHeight
+	p := c.begin(series, bottom+40)
+	p.left, p.right, p.first, p.last = left, right, math.Inf(1), math.Inf(-1)
 	for _, s := range series {
 		for _, x := range s.X {
-			first, last = min(first, x), max(last, x)
+			p.first, p.last = min(p.first, x), max(p.last, x)
 		}
 	}
-	p := c.begin(series, first, last)
-	for _, t := range ticks(first, last) {
-		p.text(p.x(t), height-bottom+16, "middle", number(t))
+	for _, t := range p.steps() {
+		y := bottom - innerHeight*p.part(t)
+		p.printf(`<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="currentColor" stroke-opacity=".15"/>`, left, y, width-right, y)
+		p.text(left-6, y+4, "end", c.format(t))
 	}
-	p.text(left+innerWidth/2, height-bottom+34, "middle", c.X)
+	for _, t := range ticks(p.first, p.last) {
+		p.text(p.x(t), bottom+16, "middle", number(t))
+	}
+	p.text(left+innerWidth/2, bottom+32, "middle", c.X)
 	for at, label := range marks {
-		p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="currentColor" stroke-dasharray="3 3"/>`, p.x(at), top, p.x(at), height-bottom)
+		p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="currentColor" stroke-dasharray="3 3"/>`, p.x(at), top, p.x(at), bottom)
 		p.text(p.x(at)+4, top+10, "start", label)
 	}
-	for k, s := range series {
+	legend := float64(left)
+	for _, s := range series {
+		p.printf(`<rect x="%.1f" y="%d" width="9" height="9" fill="%s"/>`, legend, head-3, s.Colour)
+		p.text(legend+13, head+5, "start", s.Name)
+		legend += 30 + 6.5*float64(len(s.Name))
 		var path strings.Builder
 		pen := "M"
 		for i, v := range s.Values {
@@ -89,50 +154,40 @@ func (c Chart) Lines(series []Series, marks map[float64]string) string {
 				pen = "M"
 				continue
 			}
-			fmt.Fprintf(&path, "%s%.1f %.1f", pen, p.x(s.X[i]), p.y(v))
+			fmt.Fprintf(&path, "%s%.1f %.1f", pen, p.x(s.X[i]), bottom-innerHeight*p.part(v))
+			if pen == "M" {
+				path.WriteString("h0") // a value between gaps is a dot
+			}
 			pen = "L"
 		}
-		p.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.6"><title>%s</title></path>`, path.String(), colour(k), esc(s.Name))
+		p.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.6" stroke-linecap="round"/>`, path.String(), s.Colour)
 	}
-	return p.end(series)
+	p.printf("</svg>\n")
+	return p.String()
 }
 
 // paper is a chart that is being drawn.
 type paper struct {
 	Chart
 	strings.Builder
-	low, high   float64 // of the vertical axis
-	first, last float64 // of the horizontal axis
+	left, right int     // margins
+	low, high   float64 // of the values
+	first, last float64 // of the horizontal axis of lines
 }
 
-// begin draws the frame and the vertical axis.
-func (c Chart) begin(series []Series, first, last float64) *paper {
-	p := &paper{Chart: c, first: first, last: last}
+// begin draws the head.
+func (c Chart) begin(series []Series, height float64) *paper {
+	p := &paper{Chart: c}
 	p.low, p.high = extent(series, c.Log)
-	p.printf(`<svg viewBox="0 0 %d %d" width="%d" xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="11" fill="currentColor">`, width, height, width)
-	p.printf(`<text x="%d" y="16" font-size="13" font-weight="bold">%s</text>`, left, esc(c.Title))
-	steps := ticks(p.low, p.high)
+	p.printf(`<svg viewBox="0 0 %d %.0f" width="%d" role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="12" fill="currentColor">`,
+		width, height, width, esc(c.Title))
+	p.printf(`<text x="4" y="16" font-size="14" font-weight="bold">%s</text>`, esc(c.Title))
+	note := c.Note
 	if c.Log {
-		steps = decades(p.low, p.high)
+		note += ", logarithmic scale"
 	}
-	for _, t := range steps {
-		p.printf(`<line x1="%d" y1="%.1f" x2="%d" y2="%.1f" stroke="currentColor" stroke-opacity=".15"/>`, left, p.y(t), width-right, p.y(t))
-		p.text(left-6, p.y(t)+4, "end", number(t))
-	}
-	p.printf(`<text transform="translate(14 %d) rotate(-90)" text-anchor="middle">%s</text>`, top+innerHeight/2, esc(c.Y))
+	p.printf(`<text x="4" y="33" fill-opacity=".7">%s</text>`, esc(note))
 	return p
-}
-
-// end draws the legend and returns the chart.
-func (p *paper) end(series []Series) string {
-	x := float64(left)
-	for k, s := range series {
-		p.printf(`<rect x="%.1f" y="%d" width="9" height="9" fill="%s"/>`, x, top-16, colour(k))
-		p.text(x+13, top-8, "start", s.Name)
-		x += 26 + 6.2*float64(len(s.Name))
-	}
-	p.printf("</svg>\n")
-	return p.String()
 }
 
 func (p *paper) printf(format string, args ...any) { fmt.Fprintf(&p.Builder, format, args...) }
@@ -141,6 +196,7 @@ func (p *paper) text(x, y float64, anchor, text string) {
 	p.printf(`<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`, x, y, anchor, esc(text))
 }
 
+// x is the place of a number on the horizontal axis of lines.
 func (p *paper) x(v float64) float64 {
 	if p.last <= p.first {
 		return left
@@ -148,12 +204,43 @@ func (p *paper) x(v float64) float64 {
 	return left + innerWidth*(v-p.first)/(p.last-p.first)
 }
 
-func (p *paper) y(v float64) float64 {
+// part is how much of the scale is below a value.
+func (p *paper) part(v float64) float64 {
 	low, high := p.low, p.high
 	if p.Log {
 		low, high, v = math.Log10(low), math.Log10(high), math.Log10(max(v, low))
 	}
-	return height - bottom - innerHeight*(v-low)/(high-low)
+	return (v - low) / (high - low)
+}
+
+// along is the horizontal place of a value of a row.
+func (p *paper) along(v float64) float64 {
+	return float64(p.left) + float64(width-p.left-p.right)*p.part(v)
+}
+
+// steps are the values at which there are lines across, at most six: decades on
+// a logarithmic scale.
+func (p *paper) steps() []float64 {
+	all := ticks(p.low, p.high)
+	if p.Log {
+		all = nil
+		for t := p.low; t <= p.high*1.001; t *= 10 {
+			all = append(all, t)
+		}
+	}
+	every := (len(all) + 5) / 6
+	var list []float64
+	for i := 0; i < len(all); i += every {
+		list = append(list, all[i])
+	}
+	return list
+}
+
+func (c Chart) format(v float64) string {
+	if c.Format == nil {
+		return number(v)
+	}
+	return c.Format(v)
 }
 
 // extent returns the ends of an axis for the values: whole decades if it is
@@ -181,12 +268,12 @@ func extent(series []Series, log bool) (low, high float64) {
 	return 0, step * math.Ceil(high/step)
 }
 
-// stride is 1, 2 or 5 times a power of ten, such that span has four to ten of
-// them.
+// stride is 1, 2 or 5 times a power of ten, such that span has three to seven
+// of them.
 func stride(span float64) float64 {
-	unit := math.Pow(10, math.Floor(math.Log10(span/4)))
+	unit := math.Pow(10, math.Floor(math.Log10(span/3)))
 	for _, f := range []float64{5, 2} {
-		if span/(f*unit) >= 4 {
+		if span/(f*unit) >= 3 {
 			return f * unit
 		}
 	}
@@ -205,16 +292,6 @@ func ticks(low, high float64) []float64 {
 	return list
 }
 
-func decades(low, high float64) []float64 {
-	var list []float64
-	for t := low; t <= high*1.001; t *= 10 {
-		list = append(list, t)
-	}
-	return list
-}
-
-func colour(i int) string { return colours[i%len(colours)] }
-
 func esc(s string) string { return html.EscapeString(s) }
 
 // number formats in few characters.
@@ -228,4 +305,12 @@ func number(v float64) string {
 		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + "k"
 	}
 	return strconv.FormatFloat(v, 'g', 4, 64)
+}
+
+// digits formats with three significant digits.
+func digits(v float64) string {
+	if v >= 100 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
 }

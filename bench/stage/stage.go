@@ -179,7 +179,7 @@ func (s *Stage) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOpt
 	if len(addrs) == 0 {
 		return nil, errors.New("stage: a SubConn without an address")
 	}
-	return &subConn{stage: s, addr: addrs[0].Addr, listen: opts.StateListener}, nil
+	return &subConn{stage: s, down: s.down(addrs[0].Addr), listen: opts.StateListener}, nil
 }
 
 // UpdateState implements balancer.ClientConn.

@@ -8,6 +8,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -77,14 +79,41 @@ type Server struct {
 
 // A CertProvider is an entry of certificate_providers (A29).
 type CertProvider struct {
-	// Plugin is the name of the certificate provider plugin. Nothing is known
-	// about plugins other than "file_watcher".
+	// Plugin is the name of the certificate provider plugin.
 	Plugin string
-	// Files is the parsed Config of a "file_watcher", nil for other plugins.
-	Files *CertFiles
+	// Files reads what the Config of a "file_watcher" names, nil for other plugins.
+	Files *CertLoader
+	// Unusable says why the plugin cannot be used (Parser.CertPlugin); nil if it can.
+	Unusable error
 	// Config is the plugin's own configuration as JSON, with all its fields;
 	// nil if absent.
 	Config json.RawMessage
+}
+
+// CheckCertProvider says what keeps clusters from using an instance of CertProviders
+// for roots, or else for the client's certificate: nil if nothing does. A file_watcher
+// has to have the files; that it has no roots does not mean those of the system.
+func (c *Config) CheckCertProvider(instance string, roots bool) error {
+	p, ok := c.CertProviders[instance]
+	switch {
+	case !ok:
+		use := "identity"
+		if roots {
+			use = "root"
+		}
+		return fmt.Errorf("%s certificate provider instance name %.200q missing in bootstrap configuration (certificate_providers)", use, instance) // grpc-go's words (D5)
+	case p.Unusable != nil:
+		return fmt.Errorf("must be an instance whose plugin can be used, which %q cannot: %w", p.Plugin, p.Unusable)
+	case p.Files == nil:
+		return nil
+	}
+	switch f := p.Files.Files(); {
+	case roots && f.CACertificateFile == "" && f.SPIFFEBundleMapFile == "":
+		return errors.New("must be an instance with ca_certificate_file or spiffe_trust_bundle_map_file")
+	case !roots && f.CertificateFile == "":
+		return errors.New("must be an instance with certificate_file and private_key_file")
+	}
+	return nil
 }
 
 // Key identifies the server within the process: servers with equal keys have

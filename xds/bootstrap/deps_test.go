@@ -20,7 +20,7 @@ func TestDependencies(t *testing.T) {
 		"google.golang.org/grpc/xds":              "its registry of credentials links ALTS, OAuth and SPIFFE; see package comment",
 		"google.golang.org/grpc/credentials/alts": "is needed on Google's platform only",
 		"golang.org/x/oauth2":                     "is needed on Google's platform only",
-		"github.com/spiffe":                       "gRFC A87 is not supported",
+		"github.com/spiffe":                       "a SPIFFE bundle map (A87) is a little JSON",
 		"github.com/xdslb/xdslb/integrate":        "arrows point down",
 		"github.com/xdslb/xdslb/picker":           "this package knows nothing about load balancing",
 	} {

@@ -50,7 +50,9 @@
 //   - authorities and the listener name templates: gRFC A47, see
 //     [Config.ListenerName]. Equal servers are one *Server throughout.
 //   - certificate_providers: gRFC A29. The "file_watcher" plugin is checked at
-//     once, others are kept as they are until a resource asks for them.
+//     once, with its SPIFFE bundle map (A87); whether the program has others,
+//     and what they say to their configuration, the [Parser] is told. What cannot
+//     be used is an error of the resources that name it.
 //
 // Unknown fields are ignored at every level (A27-BOOT-8), null is the same as
 // absent, and names are matched exactly. server_listener_resource_name_template
@@ -84,6 +86,6 @@
 //
 // gRFC A27, A29, A30, A47, A53, A65, A71, A81, A88 and A97
 // (https://github.com/grpc/proposal); RFC 3986 for percent-encoding; xRFC TP1
-// for xdstp names. Requirement ids such as A27-BOOT-4 and T-BOOT-1 refer to the
-// project's requirement matrix.
+// for xdstp names. Requirement ids such as A27-BOOT-4 and T-BOOT-1 are
+// explained in REQUIREMENTS.md.
 package bootstrap

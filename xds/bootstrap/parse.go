@@ -5,6 +5,7 @@ package bootstrap
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -26,6 +27,11 @@ type Parser struct {
 	// asked while parsing only.
 	ChannelCreds func(name string) ChannelBuilder
 	CallCreds    func(name string) CallBuilder
+	// CertPlugin returns nil if the program has a certificate provider plugin, which
+	// accepts the configuration, and else what is wrong. It is asked about those that
+	// are not built in, which only "file_watcher" is. An instance that cannot be used
+	// is an error of the resources that name it (A29).
+	CertPlugin func(name string, config json.RawMessage) error
 }
 
 // Parse is Parser.Parse for the built-in types of credentials.
@@ -115,6 +121,13 @@ func (p *parse) callBuilder(name string) CallBuilder {
 		return nil
 	}
 	return p.parser.CallCreds(name)
+}
+
+func (p *parse) certPlugin(name string, config json.RawMessage) error {
+	if p.parser.CertPlugin == nil {
+		return errors.New("the program does not have the plugin")
+	}
+	return p.parser.CertPlugin(name, config)
 }
 
 // config reads the document, the parts that matter most first, because the
@@ -261,12 +274,12 @@ func (p *parse) certProvider(entry value) CertProvider {
 	config := entry.field("config")
 	c.Config = rawConfig(config)
 	if c.Plugin != "file_watcher" {
+		c.Unusable = p.certPlugin(c.Plugin, c.Config)
 		return c
 	}
 	files := p.certFiles(config)
-	c.Files = &files
-	// A SPIFFE bundle map (A87) is enough, too, for those who read Config.
-	if files.CertificateFile == "" && files.CACertificateFile == "" && config.field("spiffe_trust_bundle_map_file").v == nil {
+	c.Files = NewCertLoader(files)
+	if files.CertificateFile == "" && files.CACertificateFile == "" && files.SPIFFEBundleMapFile == "" {
 		p.fail(config, `must name at least one of "certificate_file" and "ca_certificate_file"`, "add the paths of the files to watch")
 	}
 	return c

@@ -96,7 +96,7 @@ func mistakes(t testing.TB, err error) (list []*Error) {
 	return list
 }
 
-// TestBroken holds the error messages to what users.md row 16 asks for: source,
+// TestBroken holds the error messages to what a user needs: source,
 // JSON path, what to do, within 100 ms, for a corpus of broken documents.
 func TestBroken(t *testing.T) {
 	const source = "file /etc/xds/bootstrap.json"

@@ -251,7 +251,7 @@ func TestCertLoader(t *testing.T) {
 			}
 			pool := x509.NewCertPool()
 			pool.AddCert(want.cert)
-			if !certs.Roots.Equal(pool) {
+			if !certs.Roots.Pool.Equal(pool) {
 				t.Errorf("roots are not %v", want.cert.Subject)
 			}
 		}

@@ -33,9 +33,6 @@ func (r *Registry) OfCluster(c *clusterv3.Cluster) (picker.Policy, error) {
 // Other than as entries of a list, ROUND_ROBIN and LEAST_REQUEST stand for what
 // they are inside wrr_locality (A42, A48).
 func (r *Registry) Legacy(c *clusterv3.Cluster) (picker.Policy, error) {
-	if kind, ok := legacyKinds[c.GetLbPolicy()]; !ok || !r.allows(kind) {
-		return picker.Policy{}, fmt.Errorf("lb_policy: unexpected lbPolicy %v", c.GetLbPolicy())
-	}
 	var policy picker.Policy
 	var field string
 	var err error
@@ -53,19 +50,13 @@ func (r *Registry) Legacy(c *clusterv3.Cluster) (picker.Policy, error) {
 		field = "maglev_lb_config"
 		policy, err = maglevTable(c.GetMaglevLbConfig().GetTableSize(),
 			c.GetCommonLbConfig().GetConsistentHashingLbConfig().GetHashBalanceFactor())
+	default:
+		return picker.Policy{}, fmt.Errorf("lb_policy: unexpected lbPolicy %v", c.GetLbPolicy())
 	}
 	if err != nil {
 		return picker.Policy{}, fmt.Errorf("%s: %w", field, err)
 	}
 	return policy, nil
-}
-
-// legacyKinds are the values of lb_policy that are supported; never written.
-var legacyKinds = map[clusterv3.Cluster_LbPolicy]picker.PolicyKind{
-	clusterv3.Cluster_ROUND_ROBIN:   picker.PolicyEDF,
-	clusterv3.Cluster_LEAST_REQUEST: picker.PolicyLeastRequest,
-	clusterv3.Cluster_RING_HASH:     picker.PolicyRingHash,
-	clusterv3.Cluster_MAGLEV:        picker.PolicyMaglev,
 }
 
 func legacyLeastRequest(c *clusterv3.Cluster_LeastRequestLbConfig) (picker.Policy, error) {
@@ -79,7 +70,7 @@ func legacyLeastRequest(c *clusterv3.Cluster_LeastRequestLbConfig) (picker.Polic
 }
 
 // legacyRingHash converts A42's fields. XX_HASH is the zero value of the enum here,
-// so that there is no way not to ask for it (DESIGN D3).
+// so that there is no way not to ask for it (D3).
 func legacyRingHash(c *clusterv3.Cluster_RingHashLbConfig, common *clusterv3.Cluster_CommonLbConfig) (picker.Policy, error) {
 	if f := c.GetHashFunction(); f != clusterv3.Cluster_RingHashLbConfig_XX_HASH {
 		return picker.Policy{}, unsupportedHash(f)

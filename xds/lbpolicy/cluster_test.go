@@ -19,7 +19,7 @@ func TestIstio(t *testing.T) {
 	for file, want := range map[string]string{
 		"ring-hash":          "RingHash Flat=true Ring={MinSize:1024 MaxSize:8388608 XXH64:true RequestHeader: BalanceFactor:0}",
 		"ring-hash-weighted": "RingHash Flat=true Ring={MinSize:1024 MaxSize:8388608 XXH64:true RequestHeader: BalanceFactor:0}",
-		"least-request":      "LeastRequest Least={Choices:2}",
+		"least-request":      "LeastRequest Least={Choices:2 IgnoreWeights:false}",
 	} {
 		data, err := os.ReadFile("testdata/istio/" + file + ".json")
 		if err != nil {

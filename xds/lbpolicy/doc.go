@@ -51,7 +51,7 @@
 // # Supported types
 //
 //	envoy.extensions.load_balancing_policies.
-//	  round_robin.v3.RoundRobin                         EDF by endpoint weight (DESIGN D2), slow start
+//	  round_robin.v3.RoundRobin                         EDF by endpoint weight (D2), slow start
 //	  ring_hash.v3.RingHash                             A42
 //	  least_request.v3.LeastRequest                     A48, slow start
 //	  client_side_weighted_round_robin.v3.ClientSide... A58, A114, slow start
@@ -71,10 +71,9 @@
 // also the one way to set A76's requestHashHeader, which has no xDS field, and to
 // get round robin without weights ([picker.PolicyRoundRobin]).
 //
-// A program adds types of its own with [Registry.With], and a client whose picker
-// lacks a kind says so with [Registry.Restrict]. There is no global registration:
-// a registry is a value, immutable and safe for concurrent use, and its zero
-// value is ready.
+// A program adds types of its own with [Registry.With], or removes them. There is
+// no global registration: a registry is a value, immutable and safe for concurrent
+// use, and its zero value is ready.
 //
 // # Choices
 //

@@ -26,8 +26,8 @@ const (
 	defaultMinWeightPercent = 10.0
 )
 
-// roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (DESIGN
-// D2): with equal weights, round robin.
+// roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (D2): with
+// equal weights, round robin.
 func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
 	var m roundrobinv3.RoundRobin
 	if err := decode(config, &m); err != nil {

@@ -24,7 +24,7 @@ const (
 
 // ringHash converts A42's policy (A52-RH-1). A message that asks for XX_HASH gets
 // Envoy's placement, bit for bit; DEFAULT_HASH leaves the choice to the client
-// (DESIGN D3).
+// (D3).
 func ringHash(config []byte, _ Nested) (picker.Policy, error) {
 	var m ringhashv3.RingHash
 	if err := decode(config, &m); err != nil {

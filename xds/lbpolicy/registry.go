@@ -37,11 +37,10 @@ type Nested func(*clusterv3.LoadBalancingPolicy) (picker.Policy, error)
 // Registry converts policies.
 //
 // The zero value and nil know the types in the package documentation. A Registry
-// is immutable: [Registry.With] and [Registry.Restrict] return changed copies.
-// It is safe for concurrent use.
+// is immutable: [Registry.With] returns a changed copy. It is safe for concurrent
+// use.
 type Registry struct {
 	converters map[string]Converter // the program's own, by type name; nil removes a type
-	supports   func(picker.PolicyKind) bool
 }
 
 // With returns a copy of r in which entries with messages of type typeURL are
@@ -51,36 +50,12 @@ type Registry struct {
 // A policy that c returns is used as it is, which includes Flat: it should be
 // set, and a wrr_locality around the entry will unset it.
 func (r *Registry) With(typeURL string, c Converter) *Registry {
-	changed := r.clone()
-	if changed.converters == nil {
-		changed.converters = make(map[string]Converter)
+	changed := &Registry{make(map[string]Converter)}
+	if r != nil {
+		maps.Copy(changed.converters, r.converters)
 	}
 	changed.converters[typeName(typeURL)] = c
 	return changed
-}
-
-// Restrict returns a copy of r for a client whose picker has only the kinds for
-// which supports returns true, in addition to the restrictions of r. Entries of
-// other kinds are skipped unseen; a cluster that asks for one in its older fields
-// is invalid. supports must be safe for concurrent use; nil restricts nothing.
-func (r *Registry) Restrict(supports func(picker.PolicyKind) bool) *Registry {
-	changed := r.clone()
-	if supports == nil {
-		return changed
-	}
-	changed.supports = func(k picker.PolicyKind) bool { return r.allows(k) && supports(k) }
-	return changed
-}
-
-func (r *Registry) clone() *Registry {
-	if r == nil {
-		return new(Registry)
-	}
-	return &Registry{maps.Clone(r.converters), r.supports}
-}
-
-func (r *Registry) allows(k picker.PolicyKind) bool {
-	return r == nil || r.supports == nil || r.supports(k)
 }
 
 // Convert returns the first policy of the list that is supported (A52-REG-2). Its
@@ -140,9 +115,6 @@ func (r *Registry) entry(message *anypb.Any, level int) (picker.Policy, error) {
 	if b.convert == nil {
 		return picker.Policy{}, fmt.Errorf("%w %.100q", ErrUnsupported, name)
 	}
-	if !b.nests && !r.allows(b.kind) {
-		return picker.Policy{}, fmt.Errorf("%w %s", ErrUnsupported, b.name)
-	}
 	policy, err := b.convert(message.GetValue(), nested)
 	if err != nil {
 		return picker.Policy{}, fmt.Errorf("%s: %w", b.name, err)
@@ -150,9 +122,7 @@ func (r *Registry) entry(message *anypb.Any, level int) (picker.Policy, error) {
 	return policy, nil
 }
 
-// own converts an entry with a converter of the program. That the picker supports
-// the result can only be judged afterwards, and that the result is one at all is
-// not for granted.
+// own converts an entry with a converter of the program, and checks the result.
 func (r *Registry) own(name string, c Converter, config []byte, nested Nested) (picker.Policy, error) {
 	if c == nil {
 		return picker.Policy{}, fmt.Errorf("%w %.100q", ErrUnsupported, name)
@@ -160,9 +130,6 @@ func (r *Registry) own(name string, c Converter, config []byte, nested Nested) (
 	policy, err := c(config, nested)
 	if err == nil {
 		err = complete(policy)
-	}
-	if err == nil && !r.allows(policy.Kind) {
-		err = ErrUnsupported
 	}
 	if err != nil {
 		return picker.Policy{}, fmt.Errorf("%s: %w", name, err)
@@ -198,8 +165,6 @@ func complete(p picker.Policy) error {
 // builtin is a converter of this package.
 type builtin struct {
 	name    string // names the policy in errors
-	kind    picker.PolicyKind
-	nests   bool // the kind is that of a policy inside
 	convert Converter
 }
 
@@ -207,15 +172,15 @@ const policies = "envoy.extensions.load_balancing_policies."
 
 // builtins are by type name; never written.
 var builtins = map[string]builtin{
-	policies + "round_robin.v3.RoundRobin":     {name: "round_robin", kind: picker.PolicyEDF, convert: roundRobin},
-	policies + "ring_hash.v3.RingHash":         {name: "ring_hash", kind: picker.PolicyRingHash, convert: ringHash},
-	policies + "maglev.v3.Maglev":              {name: "maglev", kind: picker.PolicyMaglev, convert: maglev},
-	policies + "least_request.v3.LeastRequest": {name: "least_request", kind: picker.PolicyLeastRequest, convert: leastRequest},
+	policies + "round_robin.v3.RoundRobin":     {name: "round_robin", convert: roundRobin},
+	policies + "ring_hash.v3.RingHash":         {name: "ring_hash", convert: ringHash},
+	policies + "maglev.v3.Maglev":              {name: "maglev", convert: maglev},
+	policies + "least_request.v3.LeastRequest": {name: "least_request", convert: leastRequest},
 	policies + "client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin": {
-		name: "client_side_weighted_round_robin", kind: picker.PolicyClientWRR, convert: clientWRR},
-	policies + "pick_first.v3.PickFirst":               {name: "pick_first", kind: picker.PolicyPickFirst, convert: pickFirst},
-	policies + "wrr_locality.v3.WrrLocality":           {name: "wrr_locality", nests: true, convert: wrrLocality},
-	policies + "random_subsetting.v3.RandomSubsetting": {name: "random_subsetting", nests: true, convert: randomSubsetting},
+		name: "client_side_weighted_round_robin", convert: clientWRR},
+	policies + "pick_first.v3.PickFirst":               {name: "pick_first", convert: pickFirst},
+	policies + "wrr_locality.v3.WrrLocality":           {name: "wrr_locality", convert: wrrLocality},
+	policies + "random_subsetting.v3.RandomSubsetting": {name: "random_subsetting", convert: randomSubsetting},
 }
 
 // typeName returns what identifies the type in a type URL: all after the last

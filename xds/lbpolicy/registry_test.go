@@ -129,48 +129,12 @@ func TestConvertNil(t *testing.T) {
 	}
 }
 
-// TestRestrict checks both ways to name a kind that the picker does not have: an
-// entry is skipped unseen, an older field is an error.
-func TestRestrict(t *testing.T) {
-	var all *Registry
-	noLeast := all.Restrict(func(k picker.PolicyKind) bool { return k != picker.PolicyLeastRequest })
-	onlyLeast := all.Restrict(func(k picker.PolicyKind) bool { return k == picker.PolicyLeastRequest })
-	noCustom := noLeast.Restrict(func(k picker.PolicyKind) bool { return k != picker.PolicyCustom })
-	notJSON := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
-	custom := typedStruct(t, "myorg.NoParser", nil)
-	notJSONCustom := &typedstructv3.TypedStruct{TypeUrl: "myorg.NoParser", Value: notJSON}
-	for _, test := range []struct {
-		name string
-		r    *Registry
-		list *clusterv3.LoadBalancingPolicy
-		want string
-	}{
-		{"supported", all, listOf(t, choices(2), robin), "LeastRequest Flat=true Least={Choices:2}"},
-		{"skipped", noLeast, listOf(t, choices(2), robin), "EDF Flat=true"},
-		{"skipped unseen", noLeast, listOf(t, choices(1), robin), "EDF Flat=true"},
-		{"skipped inside", noLeast, listOf(t, weighted(listOf(t, choices(2), robin))), "EDF"},
-		{"only what is inside counts", onlyLeast, listOf(t, robin, subset(4, listOf(t, weighted(listOf(t, choices(2)))))), "LeastRequest Least={Choices:2} Subset=4"},
-		{"skipped by its gRPC name", noLeast, listOf(t, typedStruct(t, nameLeastRequest, nil), robin), "EDF Flat=true"},
-		{"still there", noLeast, listOf(t, custom), "Custom Flat=true myorg.NoParser {}"},
-		{"restricted twice", noCustom, listOf(t, custom, choices(2), robin), "EDF Flat=true"},
-		{"restricted by nil", noCustom.Restrict(nil), listOf(t, custom, choices(2), robin), "EDF Flat=true"},
-		{"custom skipped unseen", noCustom, listOf(t, notJSONCustom, robin), "EDF Flat=true"},
-	} {
-		p, err := test.r.Convert(test.list)
-		if got := describeCustom(p); err != nil || got != test.want {
-			t.Errorf("%s: got %s, %v, want %s", test.name, got, err, test.want)
-		}
-	}
-	if p, err := all.Convert(listOf(t, notJSONCustom, robin)); err == nil {
+// TestNotJSON checks that a TypedStruct whose value JSON does not have is invalid.
+func TestNotJSON(t *testing.T) {
+	value := &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewNumberValue(math.NaN())}}
+	list := listOf(t, &typedstructv3.TypedStruct{TypeUrl: "myorg.NoParser", Value: value}, robin)
+	if p, err := new(Registry).Convert(list); err == nil {
 		t.Errorf("NaN as configuration: got %s, want an error", describeCustom(p))
-	}
-	legacy := &clusterv3.Cluster{LbPolicy: clusterv3.Cluster_LEAST_REQUEST}
-	if _, err := all.OfCluster(legacy); err != nil {
-		t.Errorf("unrestricted: %v", err)
-	}
-	_, err := noLeast.OfCluster(legacy)
-	if want := "lb_policy: unexpected lbPolicy LEAST_REQUEST"; err == nil || err.Error() != want {
-		t.Errorf("restricted: got error %v, want %s", err, want)
 	}
 }
 
@@ -200,7 +164,6 @@ func TestWith(t *testing.T) {
 		{"built-in replaced", base.With(robinType, as(first, nil)), both, "PickFirst Flat=true First={Shuffle:false}"},
 		{"TypedStruct replaced", base.With("xds.type.v3.TypedStruct", as(first, nil)), listOf(t, typedStruct(t, "x", nil)), "PickFirst Flat=true First={Shuffle:false}"},
 		{"not for us", base.With(random, as(picker.Policy{}, fmt.Errorf("x: %w", ErrUnsupported))), both, "EDF Flat=true"},
-		{"of a kind not supported", added.Restrict(func(k picker.PolicyKind) bool { return k != first.Kind }), both, "EDF Flat=true"},
 		{"base afterwards", base, both, "EDF Flat=true"},
 		{"added afterwards", added, both, "PickFirst Flat=true First={Shuffle:false}"},
 	} {

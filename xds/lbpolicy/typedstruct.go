@@ -47,11 +47,11 @@ const (
 // Policies with policies inside are not here: what gRPC makes of a child's name is
 // for its own registry to say.
 var natives = map[string]builtin{
-	nameRoundRobin:   {kind: picker.PolicyRoundRobin, convert: unweighted},
-	namePickFirst:    {kind: picker.PolicyPickFirst, convert: fromJSON[pickfirstv3.PickFirst](pickFirst)},
-	nameRingHash:     {kind: picker.PolicyRingHash, convert: ringHashJSON},
-	nameLeastRequest: {kind: picker.PolicyLeastRequest, convert: fromJSON[leastrequestv3.LeastRequest](leastRequest)},
-	nameClientWRR:    {kind: picker.PolicyClientWRR, convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
+	nameRoundRobin:   {convert: unweighted},
+	namePickFirst:    {convert: fromJSON[pickfirstv3.PickFirst](pickFirst)},
+	nameRingHash:     {convert: ringHashJSON},
+	nameLeastRequest: {convert: fromJSON[leastrequestv3.LeastRequest](leastRequest)},
+	nameClientWRR:    {convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
 }
 
 // openTypedStruct returns the converter for the policy that a TypedStruct names,
@@ -70,7 +70,7 @@ func openTypedStruct(config []byte) (builtin, error) {
 		if registered == nil {
 			return builtin{}, fmt.Errorf("%w %.100q: no such balancer is registered", ErrUnsupported, name)
 		}
-		b = builtin{kind: picker.PolicyCustom, convert: custom(name, registered)}
+		b = builtin{convert: custom(name, registered)}
 	}
 	b.name = name
 	fromValue := b.convert

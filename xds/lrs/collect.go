@@ -56,7 +56,7 @@ func (r *Reporter) collect(w wanted, now time.Time) (stats []*endpointv3.Cluster
 			// The counts of those who are still there may be wanted some day.
 			// Those of others would pile up.
 			c.now, c.later = counts{}, counts{}
-			r.forget(c, func(s *source) bool { return s.stopped })
+			r.forgetLocked(c, func(s *source) bool { return s.stopped })
 			continue
 		}
 		c.until = now
@@ -83,7 +83,7 @@ func (r *Reporter) commit(read []*cluster) {
 	for _, c := range read {
 		c.since = c.until
 		c.now = counts{}
-		r.forget(c, func(s *source) bool { return s.commit() && s.last })
+		r.forgetLocked(c, func(s *source) bool { return s.commit() && s.last })
 	}
 }
 

@@ -143,7 +143,7 @@ func TestCollect(t *testing.T) {
 				// With too many stopped already, its counts are folded; but
 				// they are lost if it is the cluster's only source.
 				if len(r.clusters[key{u.name[:1], "s"}].sources) > 1 && rng.IntN(2) == 0 {
-					r.stopFull(u.stop)
+					stopFull(r, u.stop)
 				} else {
 					u.stop()
 				}
@@ -171,7 +171,7 @@ func TestCollect(t *testing.T) {
 		if diff := reported.diff(truth); diff != nil {
 			t.Errorf("seed %d: reported: %q", seed, diff)
 		}
-		if n, want := r.census(), len(users)+1; n.stopped != 0 || n.sources != want || n.clusters > want {
+		if n, want := censusOf(r), len(users)+1; n.stopped != 0 || n.sources != want || n.clusters > want {
 			t.Errorf("seed %d: reporter remembers %+v, want %d sources", seed, n, want)
 		}
 		stopLast()
@@ -190,8 +190,8 @@ func TestCollectVoid(t *testing.T) {
 		do   func()
 		want int // issued
 	}{
-		{func() { tr.begin(0, 5); tr.end(0, 1, picker.CallVoid) }, 4},
-		{func() { tr.end(0, 3, picker.CallVoid) }, 0},
+		{func() { tr.begin(0, 5); tr.end(0, 1, picker.CallNotSent) }, 4},
+		{func() { tr.end(0, 3, picker.CallNotSent) }, 0},
 		{func() { tr.begin(0, 2) }, 0},
 		{func() { tr.begin(0, 4) }, 3},
 	} {
@@ -220,7 +220,7 @@ func TestFold(t *testing.T) {
 		stats, read := r.collect(wanted{all: true}, time.Now())
 		tr.rpcs(0, 4, picker.CallOK)
 		load.Drop("x").Add()
-		r.stopFull(stop)
+		stopFull(r, stop)
 		if arrives {
 			got.add(stats)
 			r.commit(read)
@@ -252,12 +252,12 @@ func TestUnwanted(t *testing.T) {
 		stops = append(stops, stop)
 	}
 	stops[0]()
-	r.stopFull(stops[1]) // folded into the other
+	stopFull(r, stops[1]) // folded into the other
 	stops[2]()
 	if stats, read := r.collect(wanted{names: map[string]bool{"e": true}}, time.Now()); stats != nil || read != nil {
 		t.Errorf("collected %v of %d clusters that are not wanted", stats, len(read))
 	}
-	if got, want := r.census(), (census{clusters: 1, sources: 1}); got != want {
+	if got, want := censusOf(r), (census{clusters: 1, sources: 1}); got != want {
 		t.Errorf("reporter remembers %+v, want %+v", got, want)
 	}
 	got := make(ledger)
@@ -275,7 +275,7 @@ func TestForgetAndReturn(t *testing.T) {
 	r.Report("stays", "")
 	_, stop := r.Report("c", "s")
 	_, read := r.collect(wanted{all: true}, time.Now())
-	r.stopFull(stop)
+	stopFull(r, stop)
 	load, _ := r.Report("c", "s")
 	load.Overload().Add()
 	r.commit(read)

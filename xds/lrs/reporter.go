@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
 // Options configures a Reporter. The zero value is ready to use.
@@ -65,7 +66,7 @@ type Reporter struct {
 	wake   chan struct{} // holds a token if the last source may have stopped
 	tasks  sync.WaitGroup
 
-	backoff backoff // run's
+	backoff timing.Backoff // run's
 
 	mu       sync.Mutex
 	clusters map[key]*cluster
@@ -87,7 +88,7 @@ func NewReporter(conn grpc.ClientConnInterface, node *corev3.Node, opts Options)
 		wake:     make(chan struct{}, 1),
 		clusters: make(map[key]*cluster),
 	}
-	r.backoff = backoff{base: r.opts.BackoffBase, max: r.opts.BackoffMax}
+	r.backoff = timing.Backoff{Base: r.opts.BackoffBase, Max: r.opts.BackoffMax}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	return r
 }
@@ -102,7 +103,7 @@ func (r *Reporter) Report(clusterName, service string) (load *picker.ClusterLoad
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return &picker.ClusterLoad{Silent: true}, func() {}
+		return &picker.ClusterLoad{Unreported: true}, func() {}
 	}
 	k := key{clusterName, service}
 	c := r.clusters[k]
@@ -135,10 +136,10 @@ func (r *Reporter) stop(c *cluster, s *source) {
 		if len(c.sources) > 1 {
 			c.fold(s)
 		}
-		r.forget(c, func(other *source) bool { return other == s })
+		r.forgetLocked(c, func(other *source) bool { return other == s })
 	}
 	if r.active == 0 {
-		r.poke()
+		r.notify()
 	}
 }
 
@@ -157,7 +158,7 @@ func (r *Reporter) Close() {
 		}
 	}
 	r.active = 0
-	r.poke()
+	r.notify()
 	r.mu.Unlock()
 
 	t := time.AfterFunc(r.opts.FinalTimeout, r.cancel)
@@ -166,8 +167,8 @@ func (r *Reporter) Close() {
 	r.cancel()
 }
 
-// poke makes run see that something changed.
-func (r *Reporter) poke() {
+// notify makes run see that something changed.
+func (r *Reporter) notify() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -181,15 +182,15 @@ func (r *Reporter) idle() bool {
 	return r.active == 0
 }
 
-// owing reports whether something was counted and not reported.
-func (r *Reporter) owing() bool {
+// owes reports whether something was counted and not reported.
+func (r *Reporter) owes() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.owes()
+	return r.owesLocked()
 }
 
-// owes is owing; mu is held.
-func (r *Reporter) owes() bool {
+// owesLocked is owes for callers that hold mu.
+func (r *Reporter) owesLocked() bool {
 	for _, c := range r.clusters {
 		if sum := c.unsent(); !sum.empty() {
 			return true
@@ -198,12 +199,12 @@ func (r *Reporter) owes() bool {
 	return false
 }
 
-// rest ends run if there is no source, and forgets those that were. If it has not
-// been tried to report what they counted, that comes first.
-func (r *Reporter) rest(tried bool) bool {
+// finished reports whether run can end, because there is no source and what they
+// counted was reported or tried to be, and forgets the sources then.
+func (r *Reporter) finished(tried bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.active > 0 || !tried && r.owes() && r.ctx.Err() == nil {
+	if r.active > 0 || !tried && r.owesLocked() && r.ctx.Err() == nil {
 		return false
 	}
 	clear(r.clusters)
@@ -212,9 +213,9 @@ func (r *Reporter) rest(tried bool) bool {
 	return true
 }
 
-// forget removes those sources of c that gone says, all of which are stopped, and
-// c if nothing is left of it; mu is held.
-func (r *Reporter) forget(c *cluster, gone func(*source) bool) {
+// forgetLocked removes those sources of c that gone says, all of which are stopped, and
+// c if nothing is left of it.
+func (r *Reporter) forgetLocked(c *cluster, gone func(*source) bool) {
 	before := len(c.sources)
 	c.sources = slices.DeleteFunc(c.sources, gone)
 	r.stopped -= before - len(c.sources)

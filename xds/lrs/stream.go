@@ -11,6 +11,8 @@ import (
 	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/grpclog"
+
+	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
 var logger = grpclog.Component("xdslb")
@@ -22,22 +24,19 @@ const sendTimeout = 10 * time.Second
 // run keeps a stream open as long as there are sources. Report starts it; it ends
 // after the last source was stopped.
 func (r *Reporter) run() {
-	for tried := false; !r.rest(tried); {
-		t := time.NewTimer(time.Until(r.backoff.due()))
+	for tried := false; !r.finished(tried); {
 		select {
-		case <-t.C:
+		case <-timing.After(time.Until(r.backoff.Due(0))):
 			tried = true
-			r.backoff.begin(time.Now())
+			r.backoff.Begin(time.Now())
 			err := r.report()
-			r.backoff.end(time.Now(), err == nil, rand.Float64())
+			r.backoff.End(time.Now(), err == nil, rand.Float64())
 			if err != nil && r.ctx.Err() == nil {
 				logger.Warningf("lrs: %v", err)
 			}
 		case <-r.wake:
-			t.Stop()
 		case <-r.ctx.Done():
 			// Close has stopped the sources.
-			t.Stop()
 		}
 	}
 }
@@ -68,10 +67,8 @@ func (r *Reporter) report() error {
 	var stream lrsv3.LoadReportingService_StreamLoadStatsClient // nil until the server has said something
 	var want wanted
 	var interval time.Duration
-	var last time.Time // when the last report was sent, or the first response received
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	timer.Stop()
+	var last time.Time       // when the last report was sent, or the first response received
+	var due <-chan time.Time // the next report
 	// Once there is no source, it is late for the server's first word.
 	begun := time.Now()
 	var late <-chan time.Time
@@ -86,11 +83,11 @@ func (r *Reporter) report() error {
 			}
 			want = wantedBy(resp.LoadStatsResponse)
 			interval = max(r.opts.MinInterval, resp.GetLoadReportingInterval().AsDuration())
-			timer.Reset(time.Until(last.Add(interval)))
-		case <-timer.C:
+			due = timing.After(time.Until(last.Add(interval)))
+		case <-due:
 			last = time.Now()
 			r.send(stream, want, sendTimeout, cancel)
-			timer.Reset(interval)
+			due = time.After(interval)
 		case err := <-ended:
 			if stream != nil {
 				return nil
@@ -100,10 +97,10 @@ func (r *Reporter) report() error {
 			if stream != nil || !r.idle() {
 				break
 			}
-			if !r.owing() {
+			if !r.owes() {
 				return nil
 			}
-			late = time.After(time.Until(begun.Add(r.opts.FinalTimeout)))
+			late = timing.After(time.Until(begun.Add(r.opts.FinalTimeout)))
 		case <-late:
 			if r.idle() {
 				return nil

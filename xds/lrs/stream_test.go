@@ -54,7 +54,7 @@ func TestReport(t *testing.T) {
 		load.Overload().Add()
 		r.Report("silent", "")
 		pass(10 * time.Second)
-		tr.end(0, 2, picker.CallVoid)
+		tr.end(0, 2, picker.CallNotSent)
 		tr.rpcs(0, 4, picker.CallOK) // 2 less than that, the two that were void
 		pass(10 * time.Second)
 		pass(10 * time.Second) // nothing
@@ -119,7 +119,7 @@ func TestStop(t *testing.T) {
 			if got, want := c.Sum().OK, uint64(11*(i+1)); got != want {
 				t.Errorf("%d RPCs reported, want %d", got, want)
 			}
-			if got := r.census(); got != (census{}) {
+			if got := censusOf(r); got != (census{}) {
 				t.Errorf("reporter remembers %+v, want nothing", got)
 			}
 			pass(time.Hour)
@@ -141,7 +141,7 @@ func TestStopBusy(t *testing.T) {
 		tr.end(0, 1, picker.CallFailed)
 		pass(10 * time.Second)
 		tr.end(0, 1, picker.CallOK)
-		if got, want := r.census(), (census{clusters: 2, sources: 2, stopped: 1, counters: 1}); got != want {
+		if got, want := censusOf(r), (census{clusters: 2, sources: 2, stopped: 1, counters: 1}); got != want {
 			t.Errorf("reporter remembers %+v, want %+v", got, want)
 		}
 		pass(10 * time.Second)
@@ -149,7 +149,7 @@ func TestStopBusy(t *testing.T) {
 		if got, want := c.Sum(), (xdstest.LocalityCounts{Issued: 2, OK: 1, Failed: 1}); got != want {
 			t.Errorf("counts %+v, want %+v", got, want)
 		}
-		if got, want := r.census(), (census{clusters: 1, sources: 1}); got != want {
+		if got, want := censusOf(r), (census{clusters: 1, sources: 1}); got != want {
 			t.Errorf("reporter remembers %+v, want %+v", got, want)
 		}
 	})
@@ -276,7 +276,7 @@ func TestRemovedLocality(t *testing.T) {
 		if want := (xdstest.LocalityCounts{Issued: 5, OK: 5}); a != want || c.Dropped != 1 {
 			t.Errorf("locality a %+v, dropped %d; want %+v, 1", a, c.Dropped, want)
 		}
-		if got := r.census().counters; got != 2 {
+		if got := censusOf(r).counters; got != 2 {
 			t.Errorf("reporter remembers %d localities and drop categories, want 2", got)
 		}
 	})
@@ -373,23 +373,30 @@ func TestShortLived(t *testing.T) {
 
 // A server that never says anything is not waited for.
 func TestShortLivedSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := NewReporter(offline{}, node, Options{})
-		defer r.Close()
-		for _, rpcs := range []int{0, 1} {
+	for _, tt := range []struct {
+		rpcs    int
+		streams bool // the stream is opened before the source stops
+	}{{0, false}, {1, false}, {0, true}, {1, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			// One reporter for each: a stream that was tried delays the next.
+			r := NewReporter(offline{}, node, Options{})
+			defer r.Close()
 			load, stop := r.Report("cluster", "service")
-			newTraffic(t, load, "a").rpcs(0, rpcs, picker.CallOK)
+			newTraffic(t, load, "a").rpcs(0, tt.rpcs, picker.CallOK)
+			if tt.streams {
+				synctest.Wait()
+			}
 			begin := time.Now()
 			stop()
 			r.tasks.Wait()
-			if got, want := time.Since(begin), time.Duration(rpcs)*r.opts.FinalTimeout; got != want {
-				t.Errorf("the reporter rests after %v with %d RPCs to report, want %v", got, rpcs, want)
+			if got, want := time.Since(begin), time.Duration(tt.rpcs)*r.opts.FinalTimeout; got != want {
+				t.Errorf("%+v: the reporter ends after %v, want %v", tt, got, want)
 			}
-		}
-	})
+		})
+	}
 }
 
-// users.md D4: sources that come and go while the server is away take bounded
+// Sources that come and go while the server is away take bounded
 // memory, and none once they are gone.
 func TestStoppedBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -402,19 +409,19 @@ func TestStoppedBound(t *testing.T) {
 			stop()
 		}
 		synctest.Wait()
-		if got, want := r.census(), (census{clusters: maxStopped + 1, sources: maxStopped + 1, stopped: maxStopped}); got != want {
+		if got, want := censusOf(r), (census{clusters: maxStopped + 1, sources: maxStopped + 1, stopped: maxStopped}); got != want {
 			t.Errorf("reporter remembers %+v, want %+v", got, want)
 		}
 		pass(time.Second)
 		stopLast()
 		synctest.Wait()
-		if got := r.census(); got != (census{}) {
+		if got := censusOf(r); got != (census{}) {
 			t.Errorf("reporter remembers %+v after the last source stopped, want nothing", got)
 		}
 	})
 }
 
-// T-LRS-3, users.md row 2: under concurrency, at quiescence, totals are exact:
+// T-LRS-3: under concurrency, at quiescence, totals are exact:
 // over loopback, with several sources for the same cluster that come and go, more
 // of them between two reports than may wait to be reported.
 func TestConcurrent(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -42,14 +43,14 @@ func newTraffic(t testing.TB, load *picker.ClusterLoad, zones ...string) *traffi
 		}
 		counters := load.Locality(locality.ID)
 		e := &picker.EndpointState{Connectivity: picker.Ready}
-		e.Bind(counters, breaker)
+		e.Bind(picker.NewBinding(counters, breaker, false))
 		tr.endpoints = append(tr.endpoints, e)
 		cfg.Clusters = append(cfg.Clusters, &picker.Cluster{Name: zone, Leaves: []picker.Leaf{{
 			MaxRequests: 1 << 31, Priorities: []picker.Priority{{Localities: []picker.Locality{locality}}},
 		}}})
 		states = append(states, picker.ClusterState{
 			Breaker: breaker, Overload: load.Overload(),
-			Localities: []picker.LocalityState{{Load: counters, Endpoints: []*picker.EndpointState{e}}},
+			Localities: []picker.LocalityState{{Load: counters, Endpoints: picker.StateSlice{e}}},
 		})
 	}
 	var err error
@@ -141,7 +142,7 @@ func start(t *testing.T) (*xdstest.Server, *Reporter) {
 
 // pass lets time pass, in a bubble, and what happens in it happen.
 func pass(d time.Duration) {
-	<-time.After(d)
+	<-timing.After(d)
 	synctest.Wait()
 }
 
@@ -167,7 +168,8 @@ func dialTCP(t testing.TB, addr string) *grpc.ClientConn {
 // A census is how much a reporter remembers.
 type census struct{ clusters, sources, stopped, counters int }
 
-func (r *Reporter) census() census {
+// censusOf counts what a reporter remembers.
+func censusOf(r *Reporter) census {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := census{clusters: len(r.clusters), stopped: r.stopped}
@@ -181,13 +183,13 @@ func (r *Reporter) census() census {
 }
 
 // stopFull calls stop as if too many sources had been stopped already.
-func (r *Reporter) stopFull(stop func()) {
-	r.addStopped(maxStopped)
+func stopFull(r *Reporter, stop func()) {
+	addStopped(r, maxStopped)
 	stop()
-	r.addStopped(-maxStopped)
+	addStopped(r, -maxStopped)
 }
 
-func (r *Reporter) addStopped(n int) {
+func addStopped(r *Reporter, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopped += n

@@ -23,6 +23,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		Metrics:       metrics(m.GetLrsReportEndpointMetrics()),
 		Outlier:       outlierDetection(m.GetOutlierDetection(), p.dot("outlier_detection")),
 		Override:      overrideHosts(m),
+		TLS:           d.transportSocket(m, p),
 	}
 	aggregate := new(aggregatev3.ClusterConfig)
 	switch t := m.GetClusterDiscoveryType().(type) {

@@ -21,7 +21,7 @@
 //	                         │                              │    filters, Fault    filter.go, filtertype.go, fault.go
 //	                         │                              ├─ RouteConfig         virtualhost.go
 //	                         │                              │    routes            route.go, match.go, hash.go, retry.go
-//	                         │                              └─ Cluster             cluster.go, outlier.go, policy.go
+//	                         │                              └─ Cluster             cluster.go, tls.go, outlier.go, policy.go
 //	                         │
 //	                         └─ DecodeEndpoints(prev) ── protowire ── Endpoints    endpoints.go
 //	                                                  localities and endpoints   endpoint.go, revision.go
@@ -53,8 +53,12 @@
 //     effect, even where it is required. Filters are decoded here, and applied
 //     by whoever intercepts RPCs.
 //   - Of HTTP filters beyond those of this package Options.Filter knows the rules.
-//   - The transport_socket of a cluster, and what is in it, is ignored: it is for
-//     channels with xDS credentials only (A29), and there are none of these yet.
+//   - The transport_socket of a cluster is validated whatever the credentials of the
+//     channels are, for the resource is one for all (A29). Sockets other than TLS are
+//     refused, A86's proxy too; so are names of servers in the typed field alone, which
+//     gRPC does not read: what a client does not know must not make it trust more.
+//     A82 and A101 are always on. The deprecated fields of provider instances count
+//     where the new ones are absent, as Istio's older releases need it.
 //   - Routes that no RPC can match, or whose action gRPC does not know, are left
 //     out: those with query parameters, with a condition on a binary header, with
 //     a cluster from a header or plugin (A28). A route to anything but a cluster
@@ -89,8 +93,8 @@
 //
 // # Sources
 //
-// gRFC A27, A28, A30, A31, A32, A33, A36, A37, A39, A41, A42, A44, A47, A50, A52,
-// A55, A61, A63, A76, A81 and A85 (https://github.com/grpc/proposal), and the
-// comments of Envoy's protos. Ids such as A27-CLA-6 and T-RC-4 refer to the
-// project's requirement matrix.
+// gRFC A27, A28, A29, A30, A31, A32, A33, A36, A37, A39, A41, A42, A44, A47, A50, A52,
+// A55, A61, A63, A76, A81, A82, A85, A86 and A101 (https://github.com/grpc/proposal), and the
+// comments of Envoy's protos. Ids such as A27-CLA-6 and T-RC-4 are explained in
+// REQUIREMENTS.md.
 package resource

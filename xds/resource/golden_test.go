@@ -48,7 +48,7 @@ func fromJSON(tb testing.TB, t Type, text string) []byte {
 // decodeAs decodes the JSON form of a resource, which has to be valid.
 func decodeAs[T any](tb testing.TB, t Type, text string) T {
 	tb.Helper()
-	v, err := Decode(t, fromJSON(tb, t, text), Options{TrustedServer: true})
+	v, err := Decode(t, fromJSON(tb, t, text), Options{TrustedServer: true, CertProvider: onlyDefault})
 	if err != nil {
 		tb.Fatalf("%s\nwas refused: %v", text, err)
 	}

@@ -13,7 +13,7 @@ import (
 // proxyless clients (testdata/istio/README.md says how they were made): none is
 // refused, with a bootstrap that defines the certificate provider that they name.
 func TestIstioAccepted(t *testing.T) {
-	opts := Options{CertProviders: func(name string) bool { return name == "default" }}
+	opts := Options{CertProvider: onlyDefault}
 	n := 0
 	for typ, file := range []string{"every.lds.jsonl", "every.rds.jsonl", "every.cds.jsonl", "every.eds.jsonl"} {
 		text, err := os.ReadFile("testdata/istio/" + file)

@@ -122,10 +122,10 @@ type Options struct {
 	// Policies converts load balancing policies; nil knows those of package
 	// lbpolicy.
 	Policies *lbpolicy.Registry
-	// CertProviders reports whether the bootstrap defines a certificate
-	// provider instance (A29). It may be nil. Nothing asks it while the TLS
-	// settings of clusters are ignored; see the package comment.
-	CertProviders func(name string) bool
+	// CertProvider returns nil if clusters may use a certificate provider instance
+	// of the bootstrap (A29) for a purpose, or else what is wrong with it, as a rule
+	// such as "must be …". Nil knows no instance.
+	CertProvider func(instance string, use CertUse) error
 	// Filter returns the HTTP filter that a message, by its full name,
 	// configures or overrides, or nil. It may be nil, and takes precedence over
 	// the filters that this package knows, but for the router.
@@ -135,6 +135,15 @@ type Options struct {
 	// *structpb.Struct otherwise (A39).
 	Filter func(message string) *FilterType
 }
+
+// CertUse is what a certificate provider is asked for.
+type CertUse uint8
+
+// What there is to be asked for.
+const (
+	RootCerts    CertUse = iota // that servers are verified by
+	IdentityCert                // that the client shows, and its key
+)
 
 // Decode returns the validated form of a resource: a *Listener, *RouteConfig,
 // *Cluster or *Endpoints. The error is an *Error; the resource is then to be

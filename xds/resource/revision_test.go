@@ -18,26 +18,29 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestEndpointsShare: what an update did not touch is the same slice as before,
-// and what it did touch is as if there had been no previous version.
-func TestEndpointsShare(t *testing.T) {
-	base := func() *endpointv3.ClusterLoadAssignment {
-		m := assignment(30, workload)
-		m.Endpoints[2].Priority = 1
-		m.Endpoints[1].LbEndpoints = m.Endpoints[1].LbEndpoints[:6]
-		m.Endpoints[1].LbEndpoints[3].GetEndpoint().Hostname = "host"
-		m.Endpoints[1].LbEndpoints[4].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socketAddress("::1", 1)}}
-		m.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{Category: "lb"}}}
-		return m
-	}
+// sharedAssignment is what the next version is made from.
+func sharedAssignment() *endpointv3.ClusterLoadAssignment {
+	m := assignment(30, workload)
+	m.Endpoints[2].Priority = 1
+	m.Endpoints[1].LbEndpoints = m.Endpoints[1].LbEndpoints[:6]
+	m.Endpoints[1].LbEndpoints[3].GetEndpoint().Hostname = "host"
+	m.Endpoints[1].LbEndpoints[4].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{Address: socketAddress("::1", 1)}}
+	m.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{Category: "lb"}}}
+	return m
+}
+
+// sharing is a change of sharedAssignment, and what both versions have in common.
+type sharing struct {
+	name   string
+	change func(m *endpointv3.ClusterLoadAssignment)
+	want   string
+}
+
+func sharings() []sharing {
 	// The parts that can be shared: all, the priorities, the drops, the
 	// localities of each priority, the endpoints of each locality.
 	const all, priorities, drops, levels, lists = "all ", "priorities ", "drops ", "0 1 ", "0/0 0/1 1/0 "
-	tests := []struct {
-		name   string
-		change func(m *endpointv3.ClusterLoadAssignment)
-		want   string
-	}{
+	return []sharing{
 		{"nothing", func(*endpointv3.ClusterLoadAssignment) {}, all + priorities + drops + levels + lists},
 		{"an endpoint's weight", func(m *endpointv3.ClusterLoadAssignment) {
 			m.Endpoints[0].LbEndpoints[9].LoadBalancingWeight.Value++
@@ -102,12 +105,17 @@ func TestEndpointsShare(t *testing.T) {
 			m.Policy.OverprovisioningFactor = wrapperspb.UInt32(140)
 		}, all + priorities + drops + levels + lists},
 	}
-	for _, tt := range tests {
-		prev, err := DecodeEndpoints(encode(t, base()), nil)
+}
+
+// TestEndpointsShare: what an update did not touch is the same slice as before,
+// and what it did touch is as if there had been no previous version.
+func TestEndpointsShare(t *testing.T) {
+	for _, tt := range sharings() {
+		prev, err := DecodeEndpoints(encode(t, sharedAssignment()), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := base()
+		m := sharedAssignment()
 		tt.change(m)
 		b := encode(t, m)
 		fresh, err := DecodeEndpoints(b, nil)

@@ -78,6 +78,7 @@ type Cluster struct {
 	Metrics       []string
 	Outlier       *picker.OutlierDetection // A50; nil is off
 	Override      picker.OverrideHosts     // A55
+	TLS           *picker.TLS              // A29; nil is none
 }
 
 // ClusterKind enumerates how a cluster finds its endpoints.

@@ -46,6 +46,7 @@ type BackendOptions struct {
 // goroutines may use it.
 type Backend struct {
 	service service
+	conns   connections
 	opts    BackendOptions
 
 	mu   sync.Mutex // held across Start and Stop
@@ -97,7 +98,7 @@ func (b *Backend) Start() error {
 	}
 	b.addr = addr
 	b.service.name = addr.String()
-	b.grpc, b.done = grpc.NewServer(append(b.opts.Server[:len(b.opts.Server):len(b.opts.Server)], grpc.WaitForHandlers(true))...), make(chan struct{})
+	b.grpc, b.done = grpc.NewServer(append(b.opts.Server[:len(b.opts.Server):len(b.opts.Server)], grpc.WaitForHandlers(true), grpc.StatsHandler(&b.conns))...), make(chan struct{})
 	testgrpc.RegisterTestServiceServer(b.grpc, &b.service)
 	go serve(b.grpc, lis, b.done)
 	return nil

@@ -60,8 +60,8 @@ func (c *Checker) Stream() *StreamChecker {
 	return &StreamChecker{c: c, number: c.streams, types: make(map[string]*checkedType)}
 }
 
-// sent notes a version; mu is held.
-func (c *Checker) sent(t, version string) {
+// sentLocked notes a version.
+func (c *Checker) sentLocked(t, version string) {
 	if len(c.versions[t]) >= maxVersions {
 		c.old[t], c.versions[t] = c.versions[t], nil
 	}
@@ -101,10 +101,10 @@ type checkedResponse struct {
 func (s *StreamChecker) Response(resp *discoveryv3.DiscoveryResponse) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
-	t := s.of(resp.GetTypeUrl())
+	t := s.typeLocked(resp.GetTypeUrl())
 	t.sent++
 	t.responses[resp.GetNonce()] = checkedResponse{number: t.sent, version: resp.GetVersionInfo()}
-	s.c.sent(resp.GetTypeUrl(), resp.GetVersionInfo())
+	s.c.sentLocked(resp.GetTypeUrl(), resp.GetVersionInfo())
 }
 
 // Request checks what the client sends.
@@ -122,7 +122,7 @@ func (s *StreamChecker) Request(req *discoveryv3.DiscoveryRequest) {
 		wrong("T-XDS-12: a request for type %q", url)
 	} else {
 		checkNames(req.GetResourceNames(), wrong)
-		t := s.of(url)
+		t := s.typeLocked(url)
 		if t.requests == 0 {
 			s.first(t, req, wrong)
 		}
@@ -139,7 +139,7 @@ func (s *StreamChecker) Request(req *discoveryv3.DiscoveryRequest) {
 	}
 }
 
-func (s *StreamChecker) of(url string) *checkedType {
+func (s *StreamChecker) typeLocked(url string) *checkedType {
 	t := s.types[url]
 	if t == nil {
 		t = &checkedType{responses: make(map[string]checkedResponse)}

@@ -10,6 +10,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
 // A MemoryListener accepts connections that are made within the process. In a
@@ -100,7 +102,7 @@ type memoryPipe struct {
 	data     []byte
 	ended    error         // for readers who have read all
 	wake     chan struct{} // holds a token when there may be something new
-	deadline *time.Timer
+	deadline timing.Timer
 	expired  bool
 }
 
@@ -134,7 +136,7 @@ func (p *memoryPipe) write(b []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	p.data = append(p.data, b...)
-	p.poke()
+	p.notifyLocked()
 	return len(b), nil
 }
 
@@ -147,46 +149,32 @@ func (p *memoryPipe) end(err error, discard bool) {
 	}
 	if discard {
 		p.data = nil
-		p.stop()
+		p.deadline.StopLocked()
 	}
-	p.poke()
+	p.notifyLocked()
 }
 
-// poke makes the reader look; mu is held.
-func (p *memoryPipe) poke() {
+// notifyLocked wakes the reader.
+func (p *memoryPipe) notifyLocked() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
 	}
 }
 
-// stop stops the timer of the deadline; mu is held.
-func (p *memoryPipe) stop() {
-	if p.deadline != nil {
-		p.deadline.Stop()
-		p.deadline = nil
-	}
-}
-
 func (p *memoryPipe) setDeadline(t time.Time) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stop()
+	p.deadline.StopLocked()
 	wait := time.Until(t)
 	p.expired = !t.IsZero() && wait <= 0
 	if p.expired {
-		p.poke()
+		p.notifyLocked()
 	} else if !t.IsZero() {
-		var timer *time.Timer
-		timer = time.AfterFunc(wait, func() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
-			if p.deadline == timer {
-				p.expired = true
-				p.poke()
-			}
+		p.deadline.StartLocked(wait, &p.mu, func() {
+			p.expired = true
+			p.notifyLocked()
 		})
-		p.deadline = timer
 	}
 	return nil
 }

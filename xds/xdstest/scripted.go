@@ -133,7 +133,7 @@ func (s *Scripted) put(r Resources, replace bool) error {
 			maps.DeleteFunc(s.served[t], func(name string, _ servedResource) bool { return next[name] == nil })
 		}
 	}
-	s.poke()
+	s.notifyLocked()
 	return nil
 }
 
@@ -145,7 +145,7 @@ func (s *Scripted) Remove(t string, names ...string) {
 	for _, name := range names {
 		delete(s.served[t], name)
 	}
-	s.poke()
+	s.notifyLocked()
 }
 
 // Resend gives a resource of type t a new version and the same content; see
@@ -159,14 +159,14 @@ func (s *Scripted) Resend(t, name string) error {
 	}
 	s.version++
 	s.served[t][name] = servedResource{r.any, s.version}
-	s.poke()
+	s.notifyLocked()
 	return nil
 }
 
-// poke has all streams look for something to say; mu is held.
-func (s *Scripted) poke() {
+// notifyLocked has all streams look for something to say.
+func (s *Scripted) notifyLocked() {
 	for _, st := range s.streams {
-		st.poke()
+		st.notify()
 	}
 }
 
@@ -203,7 +203,7 @@ func (s *Scripted) Stats(t string) Stats {
 	stats := s.finished[t]
 	var names []string
 	for _, st := range s.streams {
-		of := st.of(t)
+		of := st.typeLocked(t)
 		stats.add(of.stats)
 		names = append(names, of.names...)
 	}

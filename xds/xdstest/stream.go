@@ -45,8 +45,8 @@ type streamType struct {
 	sent     map[string]uint64 // what the client was sent, by version, if the server answers by itself
 }
 
-// of returns what is known of a type; mu is held.
-func (st *Stream) of(url string) *streamType {
+// typeLocked returns what is known of a type.
+func (st *Stream) typeLocked(url string) *streamType {
 	t := st.types[url]
 	if t == nil {
 		t = &streamType{answered: true}
@@ -74,7 +74,7 @@ func (st *Stream) Requests(t string) []*discoveryv3.DiscoveryRequest {
 func (st *Stream) Stats(t string) Stats {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	of := st.of(t)
+	of := st.typeLocked(t)
 	stats := of.stats
 	stats.Names = slices.Clone(of.names)
 	return stats
@@ -96,9 +96,9 @@ func (st *Stream) Respond(resp *discoveryv3.DiscoveryResponse) (nonce string) {
 	resp = proto.CloneOf(resp)
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	st.enter(resp)
+	st.enterLocked(resp)
 	st.queue = append(st.queue, resp)
-	st.poke()
+	st.notify()
 	return resp.GetNonce()
 }
 
@@ -112,7 +112,7 @@ func (st *Stream) Close(err error) {
 
 func (st *Stream) close(err error) { st.cancel(err) }
 
-func (st *Stream) poke() {
+func (st *Stream) notify() {
 	select {
 	case st.wake <- struct{}{}:
 	default:
@@ -129,7 +129,7 @@ func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 		st.requests = slices.Delete(st.requests, 0, maxRemembered/2)
 	}
 	st.requests = append(st.requests, req)
-	t := st.of(req.GetTypeUrl())
+	t := st.typeLocked(req.GetTypeUrl())
 	t.stats.Requests++
 	if req.GetResponseNonce() != t.nonce {
 		return // stale: the client is about to hear of a later response, and to answer it (T-XDS-4)
@@ -149,7 +149,7 @@ func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 		}
 	}
 	t.names, t.asked = req.GetResourceNames(), true
-	st.poke()
+	st.notify()
 }
 
 // send sends what is due until ctx ends.
@@ -162,7 +162,7 @@ func (st *Stream) send(ctx context.Context) {
 		}
 		for _, resp := range st.due(ctx) {
 			st.s.mu.Lock()
-			st.of(resp.GetTypeUrl()).stats.Responses++
+			st.typeLocked(resp.GetTypeUrl()).stats.Responses++
 			st.s.mu.Unlock()
 			if st.ads.Send(resp) != nil {
 				<-ctx.Done() // the receiving side says why
@@ -186,8 +186,8 @@ func (st *Stream) due(ctx context.Context) []*discoveryv3.DiscoveryResponse {
 	before := make(map[string]string)
 	// What is referred to comes first.
 	for _, url := range []string{CDS, EDS, LDS, RDS} {
-		before[url] = st.of(url).nonce
-		if resp := st.answer(url); resp != nil {
+		before[url] = st.typeLocked(url).nonce
+		if resp := st.answerLocked(url); resp != nil {
 			own = append(own, resp)
 		}
 	}
@@ -207,21 +207,21 @@ func (st *Stream) tamper(ctx context.Context, resp *discoveryv3.DiscoveryRespons
 	list := st.s.opts.Tamper(ctx, resp)
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	if t := st.of(resp.GetTypeUrl()); !slices.Contains(list, resp) && t.nonce == resp.GetNonce() {
+	if t := st.typeLocked(resp.GetTypeUrl()); !slices.Contains(list, resp) && t.nonce == resp.GetNonce() {
 		t.nonce, t.answered = before, true // it will not be answered
 	}
 	for _, r := range list {
 		if r != resp {
-			st.enter(r)
+			st.enterLocked(r)
 		}
 	}
 	return list
 }
 
-// answer returns the response of a type that has something that the client asked
-// for and was not sent, nil if there is none; mu is held.
-func (st *Stream) answer(url string) *discoveryv3.DiscoveryResponse {
-	t := st.of(url)
+// answerLocked returns the response of a type that has something that the client asked
+// for and was not sent, nil if there is none.
+func (st *Stream) answerLocked(url string) *discoveryv3.DiscoveryResponse {
+	t := st.typeLocked(url)
 	if !t.asked {
 		return nil
 	}
@@ -249,18 +249,18 @@ func (st *Stream) answer(url string) *discoveryv3.DiscoveryResponse {
 		return nil
 	}
 	resp := &discoveryv3.DiscoveryResponse{TypeUrl: url, VersionInfo: strconv.FormatUint(st.s.version, 10), Resources: list}
-	st.enter(resp)
+	st.enterLocked(resp)
 	return resp
 }
 
-// enter gives a response its nonce, from when on requests with another one are
-// stale; mu is held.
-func (st *Stream) enter(resp *discoveryv3.DiscoveryResponse) {
+// enterLocked gives a response its nonce, from when on requests with another one are
+// stale.
+func (st *Stream) enterLocked(resp *discoveryv3.DiscoveryResponse) {
 	if resp.GetNonce() == "" {
 		st.nonces++
 		resp.Nonce = strconv.Itoa(st.nonces)
 	}
-	t := st.of(resp.GetTypeUrl())
+	t := st.typeLocked(resp.GetTypeUrl())
 	t.nonce, t.answered = resp.GetNonce(), false
 	st.check.Response(resp)
 }

@@ -1,11 +1,13 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows xdslb at work: see package demo.
+// Command demo shows xdslb at work: see package demo. It exits with 1 if a
+// claim does not hold or something fails, and with 130 when it is interrupted.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,16 +16,30 @@ import (
 	"github.com/xdslb/xdslb/bench/demo"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+// limit is how long the demo may take: about twice what it needs.
+const limit = 58 * time.Second
+
+func main() { os.Exit(run()) }
+
+func run() (code int) {
+	interrupted, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, 58*time.Second)
+	context.AfterFunc(interrupted, stop) // a second Ctrl-C ends the process at once
+	ctx, cancel := context.WithTimeout(interrupted, limit)
 	defer cancel()
 	info, err := os.Stdout.Stat()
 	live := err == nil && info.Mode()&os.ModeCharDevice != 0
-	if err := demo.Run(ctx, demo.Options{Out: os.Stdout, Live: live, Picks: true}); err != nil {
+	err = demo.Run(ctx, demo.Options{Out: os.Stdout, Live: live, Picks: true})
+	switch {
+	case err == nil:
+		return 0
+	case interrupted.Err() != nil:
+		fmt.Fprintln(os.Stderr, "demo: interrupted")
+		return 130
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
+		fmt.Fprintf(os.Stderr, "demo: not done after %v: is the machine busy?\n", limit)
+	default:
 		fmt.Fprintln(os.Stderr, err)
-		stop()
-		os.Exit(1)
 	}
+	return 1
 }

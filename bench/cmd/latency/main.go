@@ -63,9 +63,15 @@ func run(ctx context.Context, s latency.Study, out string) error {
 	return os.WriteFile(out, text, 0o644)
 }
 
+// progress says what is being done: on a terminal in one line, elsewhere in a
+// line for each run.
 func progress(done, total int, what string) {
 	if terminal() {
-		fmt.Fprintf(os.Stderr, "\r\x1b[K%d of %d  %s", done+1, total, what)
+		fmt.Fprintf(os.Stderr, "\r\x1b[K")
+	}
+	fmt.Fprintf(os.Stderr, "%6d of %d  %s", done+1, total, what)
+	if !terminal() {
+		fmt.Fprintln(os.Stderr)
 	}
 }
 

@@ -6,7 +6,9 @@ package main
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
+	"slices"
 
 	"github.com/xdslb/xdslb/bench/latency"
 	"github.com/xdslb/xdslb/bench/record"
@@ -18,6 +20,9 @@ var layout string
 // A page is what the layout shows.
 type page struct {
 	Settings []record.Setting
+	Impls    []impl
+	Late     int // runs of the latency study that are not to be trusted
+	Runs     int
 	Costs    []template.HTML // charts of the benchmarks
 	Latency  *latency.Report
 	Policies []template.HTML
@@ -27,8 +32,12 @@ type page struct {
 }
 
 func render(rec *record.Record, lat *latency.Report) ([]byte, error) {
+	late, runs := lateRuns(lat)
 	p := page{
 		Settings: rec.Config,
+		Impls:    used(rec, lat),
+		Late:     late,
+		Runs:     runs,
 		Costs:    costs(rec),
 		Latency:  lat,
 		Policies: policyCharts(lat),
@@ -37,6 +46,13 @@ func render(rec *record.Record, lat *latency.Report) ([]byte, error) {
 		Tables:   rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "allocs/op"),
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
+		"ms": func(took, lag float64) string {
+			if latency.Late(took, lag) {
+				return fmt.Sprintf("%.2f †", took)
+			}
+			return fmt.Sprintf("%.2f", took)
+		},
+		"percent": func(part float64) string { return fmt.Sprintf("%.1f", 100*part) },
 		"cell": func(t *record.Table, row record.Row, column string) string {
 			return t.Cell(row.Name, column).In(t.Unit)
 		},
@@ -55,4 +71,12 @@ func render(rec *record.Record, lat *latency.Report) ([]byte, error) {
 		return nil, err
 	}
 	return b.Bytes(), nil
+}
+
+// used are the implementations that there are results of.
+func used(rec *record.Record, lat *latency.Report) []impl {
+	return slices.DeleteFunc(slices.Clone(impls), func(m impl) bool {
+		return !slices.ContainsFunc(rec.Results, func(r record.Result) bool { return r.Param("impl") == m.Name }) &&
+			!slices.ContainsFunc(lat.Policies, func(r latency.Run) bool { return r.Impl == m.Name })
+	})
 }

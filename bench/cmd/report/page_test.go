@@ -4,6 +4,7 @@
 package main
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -19,16 +20,16 @@ BenchmarkPolicy/impl=stock/policy=ring_hash/n=1000-2 1 500 cpu-ns/op 4 allocs/op
 	if err != nil {
 		t.Fatal(err)
 	}
-	shares := []latency.Share{{Backend: "a", Capacity: .2, Got: .3}}
+	shares := []latency.Share{{Backend: "a", Capacity: .2, Got: .3}, {Backend: "b", Capacity: .8, Got: .7}}
 	lat := &latency.Report{Go: "go1.26", Policies: []latency.Run{
-		{Impl: "ours", Policy: "edf", Sent: 10, P99: 12.5, Shares: shares},
+		{Impl: "ours", Policy: "edf", Sent: 10, P99: 12.5, Lag99: 3.2, P999: 40, Lag999: 1, Shares: shares},
 		{Impl: "stock", Policy: "edf", Error: "<refused>"},
 	}, Events: []latency.Run{{Impl: "ours", Event: "failover", Marks: []latency.Mark{{Second: 1, Label: "stop"}}, Buckets: []latency.Bucket{{P99: 1}, {Second: 1, P99: 2}}}}}
 	out, err := render(rec, lat)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"A &lt;fast&gt; one", "&lt;refused&gt;", "×10", "12.50", "failover: p99", "Shares by edf", "ring_hash"} {
+	for _, want := range []string{"A &lt;fast&gt; one", "&lt;refused&gt;", "×10", "12.50 †", ">12.5 ms †<", ">40 ms<", "in 1 of 2 runs", "failover: latency", "What the slow backend got", "ring_hash"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -38,5 +39,32 @@ BenchmarkPolicy/impl=stock/policy=ring_hash/n=1000-2 1 500 cpu-ns/op 4 allocs/op
 	}
 	if _, err := render(&record.Record{}, &latency.Report{}); err != nil {
 		t.Errorf("an empty page: %v", err)
+	}
+}
+
+// Each implementation that there are records of has a colour of its own.
+func TestColours(t *testing.T) {
+	f, err := os.Open("../../testdata/baseline.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	rec, err := record.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := map[string]string{unknown: "an unknown implementation"}
+	for _, m := range impls {
+		if other := taken[m.Colour]; other != "" {
+			t.Errorf("%s has the colour of %s", m.Name, other)
+		}
+		taken[m.Colour] = m.Name
+	}
+	for _, c := range charted {
+		for _, r := range rec.Results {
+			if name := r.Param("impl"); r.Op == c.op && name != "none" && place(name) == len(impls) {
+				t.Errorf("%s, in the chart %q, has no colour", name, c.title)
+			}
+		}
 	}
 }

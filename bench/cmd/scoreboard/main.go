@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -79,7 +80,10 @@ func run(ctx context.Context, o options) (err error) {
 		out = io.MultiWriter(&log, f)
 	}
 	progress := &ticker{w: os.Stderr}
-	for _, p := range passes(o) {
+	list := passes(o)
+	for i, p := range list {
+		progress.done()
+		fmt.Fprintf(os.Stderr, "benchmarks, pass %d of %d: builds %s first, which takes a while\n", i+1, len(list), path.Join(p.dir, p.pkg))
 		args := []string{"test", "-run", "^$", "-bench", p.pattern, "-benchmem", "-benchtime", o.time, "-timeout", "60m",
 			"-count", fmt.Sprint(o.count), "-cpu", p.cpu}
 		if o.short {
@@ -167,11 +171,13 @@ func show(w io.Writer, rec *record.Record) error {
 	return nil
 }
 
-// ticker shows on a terminal which benchmark was the last to finish.
+// ticker shows which benchmark was the last to finish: on a terminal in one
+// line, elsewhere in a line for each operation.
 type ticker struct {
 	w    *os.File
 	part []byte
 	n    int
+	op   string
 }
 
 // Write implements io.Writer. It never fails.
@@ -185,9 +191,14 @@ func (t *ticker) Write(p []byte) (int, error) {
 		t.part = rest
 		if name, _, ok := bytes.Cut(line, []byte(" ")); ok && bytes.HasPrefix(name, []byte("Benchmark")) {
 			t.n++
-			if t.terminal() {
-				fmt.Fprintf(t.w, "\r\x1b[K%4d  %s", t.n, bytes.TrimSpace(name))
+			op, _, _ := strings.Cut(string(name), "/")
+			switch {
+			case t.terminal():
+				fmt.Fprintf(t.w, "\r\x1b[K%6d  %s", t.n, bytes.TrimSpace(name))
+			case op != t.op:
+				fmt.Fprintf(t.w, "%6d  %s\n", t.n, op)
 			}
+			t.op = op
 		}
 	}
 }

@@ -129,6 +129,12 @@ func (w *Weight) Report(cfg *picker.ClientWRR, value float64, now int64) {
 // another process.
 func (w *Weight) Connect() { w.since.Store(0) }
 
+// Expired reports whether reports have come, and the last one too long ago.
+func (w *Weight) Expired(cfg *picker.ClientWRR, now int64) bool {
+	updated := w.updated.Load()
+	return updated != 0 && now-updated >= int64(cfg.Expiration)
+}
+
 // At returns the weight to use, or 0 if it is not known: no report yet, the last one
 // too long ago, or the first one too recent (T-WRR-3). A blackout period of 0 is
 // none.

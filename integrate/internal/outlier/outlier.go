@@ -56,11 +56,15 @@ func (h *Host) Count(ok bool) {
 // Ejected reports whether the host is ejected.
 func (h *Host) Ejected() bool { return h.ejected }
 
+// Until returns when the ejection of a host that is ejected ends, on the clock of Sweep:
+// the first Sweep after that lets it return.
+func (h *Host) Until(cfg *picker.OutlierDetection) int64 { return h.since + h.term(cfg) }
+
 // Sweep is one run of A50's interval timer over the hosts of a cluster, at now,
 // in nanoseconds on any monotonic clock that is the same in each run. draw
 // returns a uniform number below n; an ejection that is enforced by some percent
-// takes one draw. O(hosts).
-func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n uint32) uint32) {
+// takes one draw. It returns what came of the outliers that it found. O(hosts).
+func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n uint32) uint32) Findings {
 	s := sweep{cfg: cfg, hosts: hosts, now: now, draw: draw}
 	for _, h := range hosts {
 		calls := h.calls.Swap(0)
@@ -83,6 +87,18 @@ func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n u
 			h.ejected = false
 		}
 	}
+	return s.found
+}
+
+// Findings are the outliers that a sweep found among the hosts that were not ejected,
+// by algorithm.
+type Findings struct{ SuccessRate, FailurePercentage Verdicts }
+
+// Verdicts say what came of the outliers that an algorithm found.
+type Verdicts struct {
+	Ejected  int
+	Overflow int // not ejected, because too many are
+	Spared   int // not ejected, because of the enforcement percentage
 }
 
 // term returns how long the host is ejected for, in nanoseconds.
@@ -102,6 +118,7 @@ type sweep struct {
 	ejected int
 	now     int64
 	draw    func(n uint32) uint32
+	found   Findings
 }
 
 // total returns the host's RPCs in the interval.
@@ -140,7 +157,7 @@ func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 	required := mean - math.Sqrt(variance)*float64(cfg.StdevFactor)/1000 - rounding
 	for _, h := range hosts {
 		if rate(h) < required {
-			s.eject(h, cfg.Enforcement)
+			s.eject(h, cfg.Enforcement, &s.found.SuccessRate)
 		}
 	}
 }
@@ -153,7 +170,7 @@ func (s *sweep) byFailurePercentage(cfg *picker.FailurePercentage) {
 	}
 	for _, h := range hosts {
 		if 100*uint64(h.failed) > uint64(cfg.Threshold)*h.total() {
-			s.eject(h, cfg.Enforcement)
+			s.eject(h, cfg.Enforcement, &s.found.FailurePercentage)
 		}
 	}
 }
@@ -161,14 +178,17 @@ func (s *sweep) byFailurePercentage(cfg *picker.FailurePercentage) {
 // eject ejects a host, unless it is or too many are, or the draw spares it. The
 // share of those that are ejected is looked at before: 10 % of 5 hosts is one,
 // and 0 % is none (T-OD-1).
-func (s *sweep) eject(h *Host, enforcement uint32) {
-	if h.ejected || 100*uint64(s.ejected) >= uint64(s.cfg.MaxEjectionPercent)*uint64(len(s.hosts)) {
-		return
+func (s *sweep) eject(h *Host, enforcement uint32, v *Verdicts) {
+	switch {
+	case h.ejected:
+	case 100*uint64(s.ejected) >= uint64(s.cfg.MaxEjectionPercent)*uint64(len(s.hosts)):
+		v.Overflow++
+	case s.draw(100) >= enforcement:
+		v.Spared++
+	default:
+		v.Ejected++
+		h.ejected, h.since = true, s.now
+		h.multiplier++
+		s.ejected++
 	}
-	if s.draw(100) >= enforcement {
-		return
-	}
-	h.ejected, h.since = true, s.now
-	h.multiplier++
-	s.ejected++
 }

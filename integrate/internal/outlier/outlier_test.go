@@ -338,3 +338,41 @@ func TestCountAllocates(t *testing.T) {
 		t.Errorf("Count allocates %v times", n)
 	}
 }
+
+// TestFindings: a sweep says what came of the outliers that it found, by algorithm; one
+// that is ejected already is none (A91).
+func TestFindings(t *testing.T) {
+	for _, tt := range []struct {
+		name                  string
+		enforcement, maxEject uint32
+		draw                  uint32
+		want                  Verdicts
+	}{
+		{"ejected", 100, 100, 99, Verdicts{Ejected: 2}},
+		{"spared", 10, 100, 10, Verdicts{Spared: 2}},
+		{"too many", 100, 10, 0, Verdicts{Ejected: 1, Overflow: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(10, picker.OutlierDetection{
+				BaseEjectionTime: time.Hour, MaxEjectionPercent: tt.maxEject,
+				FailurePercentage: &picker.FailurePercentage{Threshold: 50, Enforcement: tt.enforcement, RequestVolume: 1, MinimumHosts: 1},
+			})
+			fail := func() {
+				for i := range w.hosts {
+					w.calls(i, 10*min(1, i/2), 10*max(0, 1-i/2))
+				}
+			}
+			draw := func(uint32) uint32 { return tt.draw }
+			fail()
+			if got := Sweep(w.cfg, w.hosts, second, draw); got != (Findings{FailurePercentage: tt.want}) {
+				t.Errorf("findings are %+v, want %+v by failure percentage", got, tt.want)
+			}
+			fail()
+			again := tt.want
+			again.Ejected = 0
+			if got := Sweep(w.cfg, w.hosts, 2*second, draw); got != (Findings{FailurePercentage: again}) {
+				t.Errorf("then findings are %+v, want %+v", got, again)
+			}
+		})
+	}
+}

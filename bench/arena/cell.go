@@ -1,0 +1,108 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+)
+
+// A Mode is how a policy plays a fleet.
+type Mode string
+
+// The modes.
+const (
+	Channels Mode = "channels" // real channels in memory, in virtual time
+	Loopback Mode = "loopback" // real channels over TCP, in real time
+	Kernels  Mode = "kernels"  // pickers alone, in virtual time
+)
+
+// A Cell is a run: a policy in a fleet.
+type Cell struct {
+	Mode   Mode
+	Fleet  string
+	Policy string // as Policy.String has it
+	Seed   uint64
+	Long   bool // a fleet of the calibration, for its minute
+}
+
+// String implements fmt.Stringer.
+func (c Cell) String() string { return fmt.Sprintf("%s, %s (%s)", c.Fleet, c.Policy, c.Mode) }
+
+// Play runs a cell. What goes wrong is in the result.
+func Play(t *testing.T, c Cell) *Result {
+	r := &Result{Fleet: c.Fleet, Mode: c.Mode}
+	f, p, err := c.find()
+	if err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	r.Impl, r.Policy = p.Impl, p.Name
+	var result *Result
+	switch c.Mode {
+	case Kernels:
+		result, err = simulate(f, p, c.Seed)
+	case Loopback:
+		result, err = play(f, p, c.Seed, true)
+	default:
+		synctest.Test(t, func(*testing.T) { result, err = play(f, p, c.Seed, false) })
+	}
+	if err != nil {
+		r.Error = err.Error()
+		return r
+	}
+	result.Mode, result.Long = c.Mode, c.Long
+	return result
+}
+
+func (c Cell) find() (*Fleet, *Policy, error) {
+	fleets := append(Fleets(), LoopbackFleet())
+	if c.Long {
+		fleets = Calibration()
+	}
+	policies := Policies()
+	i := slices.IndexFunc(fleets, func(f Fleet) bool { return f.Name == c.Fleet })
+	k := slices.IndexFunc(policies, func(p Policy) bool { return p.String() == c.Policy })
+	if i < 0 || k < 0 {
+		return nil, nil, fmt.Errorf("arena: there is no %v", c)
+	}
+	return &fleets[i], &policies[k], nil
+}
+
+// Cells are all runs of a seed, those that take longest first.
+func Cells(seed uint64) []Cell {
+	var list []Cell
+	add := func(mode Mode, f *Fleet, long bool) {
+		for _, p := range Policies() {
+			if p.plays(mode, f) {
+				list = append(list, Cell{mode, f.Name, p.String(), seed, long})
+			}
+		}
+	}
+	for _, f := range Fleets() {
+		add(Channels, &f, false)
+	}
+	small := LoopbackFleet()
+	add(Channels, &small, false)
+	for _, f := range Calibration() {
+		add(Kernels, &f, true)
+	}
+	for _, f := range Fleets() {
+		if !f.Stops {
+			add(Kernels, &f, false)
+		}
+	}
+	add(Loopback, &small, false)
+	return list
+}
+
+// plays reports whether the policy has a row in the fleet.
+func (p *Policy) plays(mode Mode, f *Fleet) bool {
+	if mode == Kernels && p.Kernel == nil {
+		return false
+	}
+	return p.Only == nil || slices.Contains(p.Only, f.Name)
+}

@@ -1,0 +1,286 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// A Fleet is clients, servers, and what happens to them.
+type Fleet struct {
+	Name  string
+	About string
+
+	Clients, Servers int
+	Workers          int // of each server
+	QueueLimit       int // of each server, beyond its workers; 0 is none
+	Zones            int // servers are in zones by turns; 0 is one
+
+	Methods []Method
+	Need    Distribution // of what RPCs need, around their method's mean
+	// Load is the part of the fleet's capacity that is asked for where Shape is 1.
+	Load float64
+	// Shape, if not nil, is the rate of RPCs by time, 1 being Load.
+	Shape func(at time.Duration) float64
+	// Speed, if not nil, is the speed of a server that its operator knows of, 1
+	// being that of Methods.
+	Speed func(server int) float64
+	// Timeout is that of RPCs; 0 is none. An RPC that fails counts as having taken
+	// it, so that nothing is won by failing fast.
+	Timeout time.Duration
+
+	Warm, Run time.Duration // before the score begins, and after
+
+	// Script, if not nil, draws what happens.
+	Script func(f *Fleet, rng *rand.Rand) []Event
+	// Bad are servers whose share is reported, between BadFrom and BadTo; the run
+	// after Warm if both are 0. BadBears is what part of the RPCs they can do.
+	Bad            []int
+	BadFrom, BadTo time.Duration
+	BadBears       float64
+	// Stops says that servers stop, which only channels notice.
+	Stops bool
+}
+
+// An Event is something that happens to servers.
+type Event struct {
+	At    time.Duration
+	Label string // empty for those that are not worth a mark
+	do    func(m *machines)
+}
+
+// machines is what events act upon.
+type machines struct {
+	servers []*Server
+	// stop ends a server's process, with its connections: at once, or after it has
+	// told its clients and done what it has. start starts it.
+	stop  func(server int, gracefully bool)
+	start func(server int)
+}
+
+func speedAt(at time.Duration, label string, server int, factor float64) Event {
+	return Event{at, label, func(m *machines) {
+		s := m.servers[server]
+		s.setSpeed(s.Nominal * factor)
+	}}
+}
+
+func failAt(at time.Duration, label string, server int, failing bool) Event {
+	return Event{at, label, func(m *machines) { m.servers[server].setFailing(failing) }}
+}
+
+func stopAt(at time.Duration, label string, server int, gracefully bool) Event {
+	return Event{at, label, func(m *machines) { m.stop(server, gracefully) }}
+}
+
+// startAt starts a server, with a cold cache if it says so.
+func startAt(at time.Duration, label string, server int, cold bool) Event {
+	return Event{at, label, func(m *machines) {
+		if cold {
+			m.servers[server].chill()
+		}
+		m.start(server)
+	}}
+}
+
+// usual is the fleet that others are variants of: that of the calibration.
+func usual(name, about string) Fleet {
+	return Fleet{
+		Name: name, About: about,
+		Clients: 100, Servers: 30, Workers: 1,
+		Methods: []Method{{1, 10 * time.Millisecond}}, Need: Exponential, Load: .8,
+		Warm: 5 * time.Second, Run: 15 * time.Second,
+	}
+}
+
+// smaller is a fleet of 60 clients and 12 servers, a pair of which sees about one
+// RPC a second, as in the usual one. It plays for longer, and has a timeout.
+func smaller(name string, load float64, about string) Fleet {
+	return usual(name, about).with(func(f *Fleet) {
+		f.Clients, f.Servers, f.Load = 60, 12, load
+		f.Run, f.Timeout = 30*time.Second, 2*time.Second
+	})
+}
+
+// with changes a fleet.
+func (f Fleet) with(change func(f *Fleet)) Fleet {
+	change(&f)
+	return f
+}
+
+// slowed has the first n servers by a factor slower, from the start, which the
+// operator does not know of. The rate stays that part of what is left.
+func slowed(n int, by float64) func(f *Fleet) {
+	return func(f *Fleet) {
+		whole := float64(f.Servers)
+		left := whole - float64(n)*(1-1/by)
+		f.Load *= left / whole
+		f.BadBears = float64(n) / by / left
+		for i := range n {
+			f.Bad = append(f.Bad, i)
+		}
+		f.Script = func(*Fleet, *rand.Rand) []Event {
+			var list []Event
+			for i := range n {
+				list = append(list, speedAt(0, "", i, 1/by))
+			}
+			return list
+		}
+	}
+}
+
+// The fleets of the calibration, which the sketch of a simulation played before
+// there were channels to play with.
+const (
+	homogeneous = "homogeneous"
+	threeSlow   = "3 of 30 slow"
+	fewClients  = "5 clients"
+	fewAndSlow  = "5 clients, 3 slow"
+	generations = "three generations" // the one with weights
+)
+
+// Calibration are fleets whose figures are known (Known), of a minute. Kernels play
+// them; as published, for channels and kernels, they are shorter.
+func Calibration() []Fleet {
+	list := calibrated()
+	for i := range list {
+		list[i].Warm, list[i].Run = 10*time.Second, time.Minute
+	}
+	return list
+}
+
+func calibrated() []Fleet {
+	return []Fleet{
+		usual(homogeneous, "all servers are the same, 80 % load"),
+		usual(threeSlow, "three servers are four times slower, which nobody knows").with(slowed(3, 4)),
+		usual(fewClients, "the same load from 5 clients").with(func(f *Fleet) { f.Clients = 5 }),
+		usual(fewAndSlow, "both").with(func(f *Fleet) { f.Clients = 5 }).with(slowed(3, 4)),
+	}
+}
+
+// Fleets are those that are published.
+func Fleets() []Fleet { return slices.Concat(calibrated(), calm(), stormy()) }
+
+// LoopbackFleet is small enough to be played in real time, by all policies at
+// once, on a small machine. Channels play it in virtual time as well.
+func LoopbackFleet() Fleet {
+	return smaller("loopback", .45, "5 clients, 20 servers, two of which are two times slower, 40 ms; 45 % load").with(func(f *Fleet) {
+		f.Clients, f.Servers, f.Run = 5, 20, 40*time.Second
+		f.Methods = []Method{{1, 40 * time.Millisecond}}
+	}).with(slowed(2, 2))
+}
+
+// calm are fleets to which nothing happens.
+func calm() []Fleet {
+	const s = time.Second
+	return []Fleet{
+		smaller(generations, .8, "servers of speeds 0.5, 1 and 1.5, which the operator knows").with(func(f *Fleet) {
+			f.Speed = func(i int) float64 { return .5 + .5*float64(i%3) }
+		}),
+		smaller("8 workers", .8, "servers have eight workers, and RPCs take eight times as long").with(func(f *Fleet) {
+			f.Workers, f.Methods = 8, []Method{{1, 80 * time.Millisecond}}
+		}),
+		smaller("fixed cost", .8, "all RPCs need 10 ms").with(func(f *Fleet) { f.Need = Fixed }),
+		smaller("heavy tail", .6, "what RPCs need is of a Pareto distribution with α = 1.8; 60 % load").with(func(f *Fleet) { f.Need = Pareto(1.8) }),
+		smaller("two methods", .7, "nine of ten RPCs need 2 ms, one needs 82 ms; 70 % load").with(func(f *Fleet) {
+			f.Methods = []Method{{.9, 2 * time.Millisecond}, {.1, 82 * time.Millisecond}}
+			f.Need = Fixed
+		}),
+		smaller("bursts", 1, "twice the capacity for 200 ms in each 2 s, 50 % load between").with(func(f *Fleet) {
+			f.Shape = bursts(2*s, 200*time.Millisecond, .5, 2)
+		}),
+		smaller("a day", 1, "load from 20 to 95 % and back").with(func(f *Fleet) { f.Shape = day(f.Run, .2, .95) }),
+		smaller("overload", 1.3, "130 % load; servers queue 20 RPCs at most").with(func(f *Fleet) { f.QueueLimit = 20 }),
+	}
+}
+
+// stormy are fleets to which something happens.
+func stormy() []Fleet {
+	const s = time.Second
+	return []Fleet{
+		smaller("one fails fast", .7, "one server refuses everything at once for 20 s; 70 % load").with(func(f *Fleet) {
+			f.Bad, f.BadFrom, f.BadTo = []int{0}, 15*s, 35*s
+			f.Script = func(*Fleet, *rand.Rand) []Event {
+				return []Event{failAt(15*s, "fails", 0, true), failAt(35*s, "mended", 0, false)}
+			}
+		}),
+		smaller("one stalls", .7, "one server stands still for 10 s; 70 % load").with(func(f *Fleet) {
+			f.Bad, f.BadFrom, f.BadTo = []int{0}, 15*s, 25*s
+			f.Script = func(*Fleet, *rand.Rand) []Event {
+				return []Event{speedAt(15*s, "stalls", 0, 0), speedAt(25*s, "goes on", 0, 1)}
+			}
+		}),
+		smaller("antagonists", .7, "two servers have half their CPU taken for 5 s, then two others; 70 % load").with(func(f *Fleet) {
+			f.Script = antagonists(2, 5*s)
+		}),
+		smaller("cold caches", .6, "every 5 s two servers lose their caches; 60 % load").with(func(f *Fleet) {
+			f.Script = func(f *Fleet, rng *rand.Rand) []Event {
+				var list []Event
+				for k, i := range rng.Perm(f.Servers) {
+					at := f.Warm + time.Duration(k/2)*5*s
+					list = append(list, Event{at, "", func(m *machines) { m.servers[i].chill() }})
+				}
+				return list
+			}
+		}),
+		smaller("rolling restart", .6, "every 2.4 s a server drains, and comes back 2 s later with a cold cache; 60 % load").with(func(f *Fleet) {
+			f.Stops = true
+			f.Script = func(f *Fleet, rng *rand.Rand) []Event {
+				var list []Event
+				for k, i := range rng.Perm(f.Servers) {
+					at := f.Warm + time.Duration(k)*2400*time.Millisecond
+					list = append(list, stopAt(at, "", i, true), startAt(at+2*s, "", i, true))
+				}
+				return list
+			}
+		}),
+		smaller("a zone lost", .55, "a third of the servers is gone for 10 s; 55 % load").with(func(f *Fleet) {
+			f.Zones, f.Stops = 3, true
+			for i := 0; i < f.Servers; i += 3 {
+				f.Bad = append(f.Bad, i)
+			}
+			f.BadFrom, f.BadTo = 20*s, 30*s
+			f.Script = func(f *Fleet, _ *rand.Rand) []Event {
+				list := []Event{{20 * s, "zone lost", func(*machines) {}}, {30 * s, "zone back", func(*machines) {}}}
+				for _, i := range f.Bad {
+					list = append(list, stopAt(20*s, "", i, false), startAt(30*s, "", i, false))
+				}
+				return list
+			}
+		}),
+	}
+}
+
+// antagonists take half of the CPU of n random servers for so long, and begin
+// anew, within a second, with others.
+func antagonists(n int, d time.Duration) func(f *Fleet, rng *rand.Rand) []Event {
+	return func(f *Fleet, rng *rand.Rand) []Event {
+		var list []Event
+		for at := time.Duration(0); at < f.end(); at += d + time.Second {
+			for _, i := range rng.Perm(f.Servers)[:n] {
+				from := at + time.Duration(rng.Int64N(int64(time.Second)))
+				list = append(list, speedAt(from, "", i, .5), speedAt(from+d, "", i, 1))
+			}
+		}
+		return list
+	}
+}
+
+// check says what is wrong with a fleet.
+func (f *Fleet) check() error {
+	switch {
+	case f.Clients < 1 || f.Servers < 1 || f.Workers < 1:
+		return fmt.Errorf("arena: fleet %q: there must be clients, servers and workers", f.Name)
+	case len(f.Methods) == 0 || f.Need == nil || f.mean() <= 0:
+		return fmt.Errorf("arena: fleet %q: nothing says what RPCs need", f.Name)
+	case f.Load <= 0 || f.Run <= 0:
+		return fmt.Errorf("arena: fleet %q: there must be load, and time", f.Name)
+	case f.Warm%slot != 0 || f.Run%slot != 0 || f.BadFrom%slot != 0 || f.BadTo%slot != 0:
+		return fmt.Errorf("arena: fleet %q: times must be multiples of %v", f.Name, slot)
+	}
+	return nil
+}

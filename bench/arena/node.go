@@ -1,0 +1,199 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// method is the arena's only one. What an RPC needs is looked up by its number,
+// which is all that a request has in it.
+const (
+	serviceName = "xdslb.arena.Arena"
+	method      = "/" + serviceName + "/Do"
+)
+
+// A node is a gRPC server around the model of one.
+type node struct {
+	model  *Server
+	policy *Policy
+	net    *network
+	work   []arrival
+	addr   netip.AddrPort
+
+	mu   sync.Mutex // held across start and stop
+	grpc *grpc.Server
+	done chan struct{}
+}
+
+func startNode(s *Server, p *Policy, n *network, work []arrival) (*node, error) {
+	nd := &node{model: s, policy: p, net: n, work: work, addr: netip.MustParseAddrPort(anyPort)}
+	return nd, nd.start()
+}
+
+// start starts the server, again on the address that it had.
+func (n *node) start() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.grpc != nil {
+		return nil
+	}
+	lis, err := n.net.listen(n.addr.String())
+	if err != nil {
+		return err
+	}
+	if n.addr, err = netip.ParseAddrPort(lis.Addr().String()); err != nil {
+		return err
+	}
+	opts := []grpc.ServerOption{
+		grpc.ReadBufferSize(connBuffer), grpc.WriteBufferSize(connBuffer),
+		grpc.WaitForHandlers(true),
+	}
+	if n.policy.Reports {
+		opts = append(opts, orca.CallMetricsServerOption(nil))
+	}
+	register := func(grpc.ServiceRegistrar) {}
+	if n.policy.Server != nil {
+		var more []grpc.ServerOption
+		more, register = n.policy.Server(n.model)
+		opts = append(append(opts, grpc.StatsHandler(extras{n.model})), more...)
+	}
+	n.grpc, n.done = grpc.NewServer(opts...), make(chan struct{})
+	n.grpc.RegisterService(&serviceDesc, n)
+	register(n.grpc)
+	n.model.setDown(false)
+	go func(s *grpc.Server, done chan<- struct{}) {
+		defer close(done)
+		_ = s.Serve(lis) // the error only says that it was stopped
+	}(n.grpc, n.done)
+	return nil
+}
+
+// stop stops the server, or has it finish what it has first.
+func (n *node) stop(gracefully bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.grpc == nil {
+		return
+	}
+	if gracefully {
+		n.grpc.GracefulStop()
+	}
+	n.model.setDown(true)
+	n.grpc.Stop()
+	<-n.done
+	n.grpc = nil
+}
+
+// serviceDesc is what protoc-gen-go-grpc would make.
+var serviceDesc = grpc.ServiceDesc{
+	ServiceName: serviceName,
+	HandlerType: (*doer)(nil),
+	Methods: []grpc.MethodDesc{{MethodName: "Do", Handler: func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		in := new(wrapperspb.UInt32Value)
+		if err := dec(in); err != nil {
+			return nil, err
+		}
+		if interceptor == nil {
+			return srv.(doer).do(ctx, in)
+		}
+		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: method}, func(ctx context.Context, req any) (any, error) {
+			return srv.(doer).do(ctx, req.(*wrapperspb.UInt32Value))
+		})
+	}}},
+}
+
+type doer interface {
+	do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapperspb.UInt32Value, error)
+}
+
+// do has the model do the job.
+func (n *node) do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapperspb.UInt32Value, error) {
+	if number.Value >= uint32(len(n.work)) {
+		return nil, status.Errorf(codes.InvalidArgument, "there is no RPC %d", number.Value)
+	}
+	done := make(chan refusal, 1)
+	giveUp := n.model.submit(n.work[number.Value].need, func(r refusal) { done <- r })
+	var r refusal
+	select {
+	case r = <-done:
+	case <-ctx.Done():
+		giveUp()
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	if m := orca.CallMetricsRecorderFromContext(ctx); m != nil {
+		qps, eps, utilisation := n.model.load()
+		m.SetQPS(qps)
+		m.SetEPS(eps)
+		m.SetApplicationUtilization(utilisation)
+	}
+	switch r {
+	case refusedFull:
+		return nil, status.Error(codes.ResourceExhausted, "the queue is full")
+	case refusedFailing, refusedDown:
+		return nil, status.Error(codes.Unavailable, "refused")
+	}
+	return number, nil
+}
+
+// extras counts messages that are no RPCs of the arena.
+type extras struct{ model *Server }
+
+type ownKey struct{}
+
+// TagRPC implements stats.Handler.
+func (e extras) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	if info.FullMethodName == method {
+		return ctx
+	}
+	return context.WithValue(ctx, ownKey{}, true)
+}
+
+// HandleRPC implements stats.Handler. A probe is a message there and one back; a
+// stream of reports is messages back.
+func (e extras) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if ctx.Value(ownKey{}) == nil {
+		return
+	}
+	switch s.(type) {
+	case *stats.InPayload, *stats.OutPayload:
+		e.model.count()
+	}
+}
+
+// TagConn implements stats.Handler.
+func (extras) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (extras) HandleConn(context.Context, stats.ConnStats) {}
+
+// startNodes starts a server around each model.
+func startNodes(models []*Server, p *Policy, n *network, work []arrival) ([]*node, error) {
+	var list []*node
+	for _, m := range models {
+		nd, err := startNode(m, p, n, work)
+		if err != nil {
+			stopNodes(list)
+			return nil, fmt.Errorf("arena: start server %d: %w", m.Index, err)
+		}
+		list = append(list, nd)
+	}
+	return list, nil
+}
+
+func stopNodes(list []*node) {
+	for _, n := range list {
+		n.stop(false)
+	}
+}

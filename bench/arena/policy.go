@@ -1,0 +1,109 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	clientwrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer/leastrequest"
+	"google.golang.org/grpc/balancer/roundrobin"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// An Impl says whose channel it is.
+type Impl string
+
+// The implementations.
+const (
+	Anchor Impl = "anchor" // a channel of gRPC with a policy of this package, without xDS
+	Ours   Impl = "ours"
+	Stock  Impl = "stock" // google.golang.org/grpc/xds
+)
+
+// A Policy is a row: whose channel, and what it is configured with.
+type Policy struct {
+	Impl Impl
+	Name string
+
+	// Cluster is what the control plane says to channels of Ours and Stock; nothing
+	// is ROUND_ROBIN.
+	Cluster []xdstest.ClusterOption
+	// ServiceConfig is that of channels without xDS: a policy by its name in gRPC's
+	// registry, ours or another. Endpoints have their nominal speed as weight.
+	ServiceConfig string
+	// Config is for channels of Ours.
+	Config integrate.Config
+	// DialOptions are for the channels of clients, whatever they are.
+	DialOptions []grpc.DialOption
+
+	Weights bool // EDS has the nominal speeds as weights
+	Reports bool // servers report their load at the end of RPCs (A51)
+	Hashed  bool // RPCs have a hash of their own, in a header
+	// Server, if not nil, is for policies that servers have a part in: options of the
+	// gRPC server, and services to register with it. What arrives there by methods
+	// that are not the arena's counts as extra messages.
+	Server func(s *Server) (opts []grpc.ServerOption, register func(grpc.ServiceRegistrar))
+
+	// Only, if not nil, names the fleets that the policy plays; nil is all.
+	Only []string
+	// Kernel, if not nil, is the same policy without channels, which plays the
+	// fleets of the calibration.
+	Kernel NewKernel
+}
+
+// String is the name of the row.
+func (p *Policy) String() string { return string(p.Impl) + " " + p.Name }
+
+// Names of the two policies that every other is compared with.
+const (
+	RandomName = "random"
+	OracleName = "oracle"
+)
+
+const hashHeader = "session"
+
+// Policies are the rows of each fleet. Random and oracle come first.
+func Policies() []Policy {
+	list := []Policy{
+		{Impl: Anchor, Name: RandomName, Kernel: randomKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + randomPolicy + `":{}}]}`},
+		{Impl: Anchor, Name: OracleName, Kernel: oracleKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + oraclePolicy + `":{}}]}`},
+	}
+	edf, least := picker.Policy{Kind: picker.PolicyEDF}, picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}
+	for _, p := range []struct {
+		Policy
+		stock NewKernel
+	}{
+		{Policy{Name: "round_robin", Kernel: snapshots(edf, false)},
+			staged(roundrobin.Name, `{}`)},
+		{Policy{Name: "least_request", Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)},
+			Kernel: snapshots(least, false)},
+			staged(leastrequest.Name, `{"choiceCount":2}`)},
+		{Policy{Name: "client_wrr", Cluster: []xdstest.ClusterOption{clientWRR}, Reports: true}, nil},
+		{Policy{Name: "ring_hash", Cluster: []xdstest.ClusterOption{xdstest.RingHash(4096, 4096)}, Hashed: true, Only: []string{homogeneous}}, nil},
+	} {
+		ours, stock := p.Policy, p.Policy
+		ours.Impl, stock.Impl, stock.Kernel = Ours, Stock, p.stock
+		list = append(list, stock, ours)
+	}
+	return append(list,
+		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
+		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)}},
+	)
+}
+
+// clientWRR has clients weigh endpoints by the load that they report (A58), with
+// A58's defaults but for the blackout, which would outlast the warm-up.
+func clientWRR(c *clusterv3.Cluster) {
+	xdstest.Policies(xdstest.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{
+		BlackoutPeriod:     durationpb.New(2 * time.Second),
+		WeightUpdatePeriod: durationpb.New(time.Second),
+	}))(c)
+}

@@ -1,0 +1,117 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A Report is what all runs of a seed have come to, in JSON.
+type Report struct {
+	Go, GRPC, Machine, Commit, Date string
+
+	Seed    uint64
+	Seeded  bool // random choices of policies follow the seed
+	Partial bool // interrupted
+	Fleets  []Description
+	Results []*Result
+}
+
+// A Description is what a Fleet is in words.
+type Description struct {
+	Name, About string
+	Bears       float64 // what part of the RPCs the bad servers can do
+	HasBad      bool
+}
+
+// Describe describes all fleets.
+func Describe() []Description {
+	var list []Description
+	for _, f := range append(Fleets(), LoopbackFleet()) {
+		d := Description{Name: f.Name, About: f.About, Bears: f.BadBears, HasBad: len(f.Bad) > 0}
+		list = append(list, d)
+	}
+	return list
+}
+
+// Of are the results of a fleet by some means, in the order of Policies.
+func (r *Report) Of(mode Mode, long bool, fleet string) []*Result {
+	order := map[string]int{}
+	for i, p := range Policies() {
+		order[p.String()] = i
+	}
+	var list []*Result
+	for _, x := range r.Results {
+		if x.Mode == mode && x.Long == long && x.Fleet == fleet {
+			list = append(list, x)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Result) int { return cmp.Compare(order[a.Row()], order[b.Row()]) })
+	return list
+}
+
+// Row is the name of the result's policy with its implementation.
+func (r *Result) Row() string { return string(r.Impl) + " " + r.Policy }
+
+// Cell is the run that the result is of.
+func (r *Result) Cell(seed uint64) Cell { return Cell{r.Mode, r.Fleet, r.Row(), seed, r.Long} }
+
+// A Verdict is the best of ours and the best of stock in a fleet.
+type Verdict struct {
+	Fleet       string
+	Ours, Stock *Result
+	// Worse are policies of ours that stock has, too, and does better, beyond doubt.
+	Worse []string
+}
+
+// Lost reports whether stock's best is better than ours, by goodput or else by the
+// 99th percentile, beyond doubt.
+func (v *Verdict) Lost() bool { return better(v.Stock, v.Ours) }
+
+// better reports whether a is better than b by more than chance explains.
+func better(a, b *Result) bool {
+	if d := a.Goodput - b.Goodput; math.Abs(d) > .005 {
+		return d > 0
+	}
+	return a.P99*(1+math.Hypot(a.Doubt, b.Doubt)) < b.P99
+}
+
+// Verdicts are those of all fleets.
+func (r *Report) Verdicts() []Verdict {
+	var list []Verdict
+	for _, f := range r.Fleets {
+		v := Verdict{Fleet: f.Name}
+		rows := r.Of(Channels, false, f.Name)
+		for _, x := range rows {
+			if x.Error != "" {
+				continue
+			}
+			switch x.Impl {
+			case Ours:
+				v.Ours = best(v.Ours, x)
+			case Stock:
+				v.Stock = best(v.Stock, x)
+				i := slices.IndexFunc(rows, func(o *Result) bool { return o.Impl == Ours && o.Policy == x.Policy && o.Error == "" })
+				if i >= 0 && better(x, rows[i]) {
+					v.Worse = append(v.Worse, x.Policy)
+				}
+			}
+		}
+		if v.Ours != nil && v.Stock != nil {
+			list = append(list, v)
+		}
+	}
+	return list
+}
+
+// best is the one with the higher goodput or else the lower 99th percentile; a may
+// be nil.
+func best(a, b *Result) *Result {
+	if a == nil || b.Goodput > a.Goodput+.005 || b.Goodput > a.Goodput-.005 && b.P99 < a.P99 {
+		return b
+	}
+	return a
+}

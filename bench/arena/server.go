@@ -1,0 +1,341 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"math"
+	"sync"
+	"time"
+)
+
+// A Server is the model of a server: workers that take jobs from one queue in the
+// order of their arrival. What a job needs is known when it arrives (see Load);
+// how long that takes depends on the server's speed.
+//
+//	arrive ── refused (down, failing, queue full)
+//	   │
+//	   ├─ queue ─→ worker ─→ done
+//	   └─ given up: leaves the queue; a worker that has it carries on all the same
+//
+// Any number of goroutines may use a Server.
+type Server struct {
+	Index int
+	Zone  int
+	// Nominal is the speed that the operator knows of: the generation of the
+	// hardware. Events change the real speed.
+	Nominal float64
+
+	clock   clock
+	workers int
+	limit   int // of the queue; 0 is none
+
+	mu      sync.Mutex
+	speed   float64 // nominal, less what antagonists take; 0 while it stalls
+	failing bool    // it refuses everything at once
+	down    bool    // nothing can be sent to it
+	cold    int     // jobs until the cache is warm; the first take coldFactor times as long
+	queue   []*job
+	waiting int // jobs in the queue that have not been given up
+	running []*job
+
+	arrivals counts   // jobs, refused ones included
+	busy     counts   // nanoseconds of workers
+	messages uint64   // that are no RPCs of the load
+	rate     decaying // of arrivals
+	refusals decaying
+	used     decaying // seconds of workers
+}
+
+// coldJobs is how many jobs warm a cold cache, linearly; the first takes
+// coldFactor times as long.
+const (
+	coldJobs   = 200
+	coldFactor = 4
+)
+
+// A refusal says why a server did not do a job.
+type refusal int
+
+const (
+	served refusal = iota
+	refusedFull
+	refusedFailing
+	refusedDown
+)
+
+// A job is an RPC at a server.
+type job struct {
+	need  float64 // nanoseconds of a worker at speed 1 that are left
+	done  func(refusal)
+	since time.Duration // when need was brought up to date
+	timer timer         // of the end; nil while it waits
+	gone  bool          // given up
+}
+
+func newServer(c clock, index, workers, limit int, speed float64) *Server {
+	return &Server{Index: index, Nominal: speed, clock: c, workers: workers, limit: limit, speed: speed}
+}
+
+// Submit has the server do a job that needs so much of a worker's time at speed 1,
+// and calls done when it is done or refused, perhaps at once. The function that it
+// returns is for clients that do not wait any longer; done may be called all the
+// same.
+func (s *Server) submit(need time.Duration, done func(refusal)) (giveUp func()) {
+	s.mu.Lock()
+	now := s.clock.now()
+	s.arrivals.add(now, 1)
+	s.rate.add(now, 1)
+	why := served
+	switch {
+	case s.down:
+		why = refusedDown
+	case s.failing:
+		why = refusedFailing
+	case s.limit > 0 && s.waiting >= s.limit:
+		why = refusedFull
+	}
+	if why != served {
+		s.refusals.add(now, 1)
+		s.mu.Unlock()
+		done(why)
+		return func() {}
+	}
+	j := &job{need: float64(need), done: done}
+	if s.cold > 0 {
+		j.need *= 1 + (coldFactor-1)*float64(s.cold)/coldJobs
+		s.cold--
+	}
+	if len(s.running) < s.workers {
+		s.beginLocked(j, now)
+	} else {
+		s.queue = append(s.queue, j)
+		s.waiting++
+	}
+	s.mu.Unlock()
+	return func() { s.giveUp(j) }
+}
+
+func (s *Server) giveUp(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.timer == nil && !j.gone && s.waiting > 0 && !s.runsLocked(j) {
+		s.waiting--
+	}
+	j.gone = true
+}
+
+func (s *Server) runsLocked(j *job) bool {
+	for _, r := range s.running {
+		if r == j {
+			return true
+		}
+	}
+	return false
+}
+
+// beginLocked gives a job to a worker.
+func (s *Server) beginLocked(j *job, now time.Duration) {
+	s.running = append(s.running, j)
+	s.scheduleLocked(j, now)
+}
+
+// scheduleLocked sets the timer of a running job by the present speed.
+func (s *Server) scheduleLocked(j *job, now time.Duration) {
+	j.since = now
+	if s.speed > 0 {
+		j.timer = s.clock.after(time.Duration(math.Ceil(j.need/s.speed)), func() { s.finish(j) })
+	}
+}
+
+// finish ends a job and begins the next.
+func (s *Server) finish(j *job) {
+	s.mu.Lock()
+	if !s.runsLocked(j) || j.timer == nil {
+		s.mu.Unlock()
+		return // it was stopped, or the speed changed, at this moment
+	}
+	now := s.clock.now()
+	s.workedLocked(j, now)
+	s.removeLocked(j)
+	for len(s.queue) > 0 && len(s.running) < s.workers {
+		next := s.queue[0]
+		s.queue[0] = nil
+		s.queue = s.queue[1:]
+		if !next.gone {
+			s.waiting--
+			s.beginLocked(next, now)
+		}
+	}
+	s.mu.Unlock()
+	j.done(served)
+}
+
+func (s *Server) removeLocked(j *job) {
+	for i, r := range s.running {
+		if r == j {
+			last := len(s.running) - 1
+			s.running[i] = s.running[last]
+			s.running[last] = nil
+			s.running = s.running[:last]
+			return
+		}
+	}
+}
+
+// workedLocked accounts for a worker's time since the last time.
+func (s *Server) workedLocked(j *job, now time.Duration) {
+	s.busy.spread(j.since, now)
+	s.used.add(now, (now - j.since).Seconds())
+	j.need = max(0, j.need-s.speed*float64(now-j.since))
+	j.since = now
+}
+
+// setSpeed changes how fast the workers are from now on.
+func (s *Server) setSpeed(speed float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.now()
+	for _, j := range s.running {
+		s.workedLocked(j, now)
+		if j.timer != nil {
+			j.timer.Stop()
+			j.timer = nil
+		}
+	}
+	s.speed = speed
+	for _, j := range s.running {
+		s.scheduleLocked(j, now)
+	}
+}
+
+// setFailing has the server refuse everything at once, or stop that.
+func (s *Server) setFailing(failing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = failing
+}
+
+// chill empties the cache.
+func (s *Server) chill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cold = coldJobs
+}
+
+// setDown stops the server, which loses its jobs, or starts it.
+func (s *Server) setDown(down bool) {
+	s.mu.Lock()
+	now := s.clock.now()
+	s.down = down
+	lost := s.queue
+	if down {
+		for _, j := range s.running {
+			s.workedLocked(j, now)
+			if j.timer != nil {
+				j.timer.Stop()
+				j.timer = nil
+			}
+			lost = append(lost, j)
+		}
+		s.queue, s.running, s.waiting = nil, nil, 0
+	}
+	s.mu.Unlock()
+	if down {
+		for _, j := range lost {
+			j.done(refusedDown)
+		}
+	}
+}
+
+// inFlight is how many jobs wait or run.
+func (s *Server) inFlight() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.waiting + len(s.running)
+}
+
+// wait is what the oracle goes by: how long a job that arrives now has to wait and
+// be worked on, if jobs in flight need mean each. It is infinite if the server
+// refuses, or stands still.
+func (s *Server) wait(mean time.Duration) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down || s.failing || s.speed == 0 || s.limit > 0 && s.waiting >= s.limit {
+		return math.Inf(1)
+	}
+	n := s.waiting + len(s.running)
+	work := float64(mean) / s.speed
+	if s.cold > 0 {
+		work *= 1 + (coldFactor-1)*float64(s.cold)/coldJobs
+	}
+	if n < s.workers {
+		return work
+	}
+	return work * (1 + float64(n-s.workers+1)/float64(s.workers))
+}
+
+// load is what a server says of itself (A51): RPCs per second, those that it refused,
+// and the part of its workers' time that is used, of late.
+func (s *Server) load() (qps, eps, utilisation float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.clock.now()
+	return s.rate.value(now), s.refusals.value(now), s.used.value(now) / float64(s.workers)
+}
+
+// count takes note of a message that is no RPC of the load: a probe, a report.
+func (s *Server) count() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages++
+}
+
+// counts are amounts by slot of time.
+type counts []float64
+
+// slot is how fine series over time are.
+const slot = 500 * time.Millisecond
+
+func (c *counts) add(at time.Duration, amount float64) {
+	i := int(max(0, at) / slot)
+	for len(*c) <= i {
+		*c = append(*c, 0)
+	}
+	(*c)[i] += amount
+}
+
+// spread adds the nanoseconds from one time to another.
+func (c *counts) spread(from, to time.Duration) {
+	for from < to {
+		end := min(to, (from/slot+1)*slot)
+		c.add(from, float64(end-from))
+		from = end
+	}
+}
+
+// sum is the amount from one time to another, which are multiples of a slot.
+func (c counts) sum(from, to time.Duration) float64 {
+	total := 0.
+	for i := int(from / slot); i < int(to/slot) && i < len(c); i++ {
+		total += c[i]
+	}
+	return total
+}
+
+// decaying is a rate per second, of about the last second.
+type decaying struct {
+	amount float64
+	at     time.Duration
+}
+
+const decay = time.Second
+
+func (d *decaying) value(now time.Duration) float64 {
+	return d.amount * math.Exp(-float64(now-d.at)/float64(decay)) / decay.Seconds()
+}
+
+func (d *decaying) add(now time.Duration, amount float64) {
+	d.amount = d.value(now)*decay.Seconds() + amount
+	d.at = now
+}

@@ -1,0 +1,282 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental/balancer/weight"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/xds"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// connBuffer is the size of the transports' buffers; there are thousands of them.
+const connBuffer = 2 << 10
+
+// target is the service's name.
+const target = "arena.xdslb.test"
+
+// A call is what came of an RPC.
+type call struct {
+	took   time.Duration // until the end of the run if it had not ended by then
+	failed bool
+}
+
+// A world is a run with real channels: a control plane, servers, clients. Its time
+// is that of package time, virtual in a bubble.
+type world struct {
+	fleet   *Fleet
+	policy  *Policy
+	work    []arrival
+	calls   []call
+	models  []*Server
+	nodes   []*node
+	net     *network
+	control *xdstest.Server
+	conns   []*grpc.ClientConn
+
+	mu     sync.Mutex
+	faults []error // of events
+}
+
+// play plays a fleet with a policy over real channels, in memory or over loopback.
+// In a bubble nothing of it is left when it returns.
+func play(f *Fleet, p *Policy, seed uint64, real bool) (*Result, error) {
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	w := &world{fleet: f, policy: p, work: f.arrivals(seed), net: newNetwork(real)}
+	defer w.close()
+	clock := &systemClock{start: time.Now()}
+	for i := range f.Servers {
+		s := newServer(clock, i, f.Workers, f.QueueLimit, f.nominal(i))
+		if f.Zones > 0 {
+			s.Zone = i % f.Zones
+		}
+		w.models = append(w.models, s)
+	}
+	var err error
+	if w.nodes, err = startNodes(w.models, p, w.net, w.work); err != nil {
+		return nil, err
+	}
+	if err := w.serve(); err != nil {
+		return nil, err
+	}
+	if err := w.connect(seed); err != nil {
+		return nil, err
+	}
+	reseed(seed)
+	clock.start = time.Now() // when all is connected
+	begin := cputime.Process()
+	events := w.schedule(clock, seed)
+	w.send(clock)
+	for _, e := range events {
+		e.Stop()
+	}
+	cpu := cputime.Process() - begin
+	w.close()
+	if len(w.faults) > 0 {
+		return nil, fmt.Errorf("arena: %s, %s: %w", f.Name, p, w.faults[0])
+	}
+	r := score(f, seed, w.work, w.calls, w.models)
+	r.Policy, r.Impl = p.Name, p.Impl
+	r.CPU = float64(cpu.Nanoseconds()) / 1e3 / float64(len(w.work))
+	return r, nil
+}
+
+// serve starts the control plane.
+func (w *world) serve() error {
+	if w.policy.Impl == Anchor || w.policy.ServiceConfig != "" {
+		return nil
+	}
+	var err error
+	if w.control, err = xdstest.Start(xdstest.Options{Listen: w.net.listen}); err != nil {
+		return err
+	}
+	zones := make([]xdstest.Locality, max(1, w.fleet.Zones))
+	for i, n := range w.nodes {
+		z := &zones[i%len(zones)]
+		z.Zone = strconv.Itoa(i % len(zones))
+		e := xdstest.Endpoint{Addr: n.addr}
+		if w.policy.Weights {
+			e.Weight = uint32(100 * n.model.Nominal)
+		}
+		z.Weight += uint32(100 * n.model.Nominal)
+		z.Endpoints = append(z.Endpoints, e)
+	}
+	r := xdstest.Service(target, zones...)
+	r.Clusters[0] = xdstest.Cluster(target, target, append([]xdstest.ClusterOption{xdstest.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
+	if w.policy.Hashed {
+		xdstest.HashHeader(r.Routes[0].VirtualHosts[0].Routes[0], hashHeader)
+	}
+	return w.control.Set(r)
+}
+
+// connect makes the clients' channels, one after the other, and waits until all
+// connections are there: what a policy draws then follows the seed as well.
+func (w *world) connect(seed uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for i := range w.fleet.Clients {
+		reseed(seed<<20 + uint64(i))
+		cc, err := w.channel()
+		if err != nil {
+			return err
+		}
+		w.conns = append(w.conns, cc)
+		cc.Connect()
+		// Rings connect when they are asked.
+		for s := cc.GetState(); s != connectivity.Ready && !w.policy.Hashed; s = cc.GetState() {
+			if !cc.WaitForStateChange(ctx, s) {
+				return fmt.Errorf("arena: %s, %s: a channel is %v", w.fleet.Name, w.policy, s)
+			}
+		}
+		time.Sleep(settle)
+	}
+	return nil
+}
+
+// settle is how long the connections of a channel have, after the first.
+const settle = 50 * time.Millisecond
+
+// channel makes the channel of a client.
+func (w *world) channel() (*grpc.ClientConn, error) {
+	opts := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(w.net.dial),
+		grpc.WithReadBufferSize(connBuffer), grpc.WithWriteBufferSize(connBuffer), grpc.WithIdleTimeout(0),
+	}
+	opts = append(opts, w.policy.DialOptions...)
+	if w.control == nil {
+		return w.static(opts)
+	}
+	bootstrap, err := w.net.bootstrap(w.control)
+	if err != nil {
+		return nil, err
+	}
+	if w.policy.Impl == Stock {
+		b, err := xds.NewXDSResolverWithConfigForTesting(bootstrap)
+		if err != nil {
+			return nil, err
+		}
+		return grpc.NewClient("xds:///"+target, append(opts, grpc.WithResolvers(b))...)
+	}
+	cfg := w.policy.Config
+	cfg.Bootstrap, cfg.Linger = bootstrap, -1
+	ours, err := integrate.DialOptions(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return grpc.NewClient("xds:///"+target, append(opts, ours...)...)
+}
+
+// static makes a channel without xDS.
+func (w *world) static(opts []grpc.DialOption) (*grpc.ClientConn, error) {
+	m := manual.NewBuilderWithScheme("arena")
+	var state resolver.State
+	for _, n := range w.nodes {
+		a := withModel(resolver.Address{Addr: n.addr.String()}, n.model, w.fleet.mean())
+		e := weight.Set(resolver.Endpoint{Addresses: []resolver.Address{a}}, weight.EndpointInfo{Weight: uint32(100 * n.model.Nominal)})
+		state.Addresses, state.Endpoints = append(state.Addresses, a), append(state.Endpoints, e)
+	}
+	m.InitialState(state)
+	return grpc.NewClient("arena:///"+target, append(opts, grpc.WithResolvers(m), grpc.WithDefaultServiceConfig(w.policy.ServiceConfig))...)
+}
+
+// schedule has events happen at their times.
+func (w *world) schedule(clock clock, seed uint64) []timer {
+	m := &machines{
+		servers: w.models,
+		stop:    func(i int, gracefully bool) { w.nodes[i].stop(gracefully) },
+		start: func(i int) {
+			if err := w.nodes[i].start(); err != nil {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				w.faults = append(w.faults, err)
+			}
+		},
+	}
+	var list []timer
+	for _, e := range w.fleet.events(seed) {
+		if e.At == 0 {
+			e.do(m)
+		} else {
+			list = append(list, clock.after(e.At, func() { e.do(m) }))
+		}
+	}
+	return list
+}
+
+// events are what happens, drawn by the seed.
+func (f *Fleet) events(seed uint64) []Event {
+	if f.Script == nil {
+		return nil
+	}
+	return f.Script(f, rand.New(rand.NewPCG(seed, 3)))
+}
+
+// send makes the RPCs at their times, each on a goroutine of its own, and returns
+// at the end of the run.
+func (w *world) send(clock clock) {
+	w.calls = make([]call, len(w.work))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var calls sync.WaitGroup
+	for i := range w.work {
+		if d := w.work[i].at - clock.now(); d > 0 {
+			time.Sleep(d)
+		}
+		calls.Go(func() { w.call(ctx, clock, i) })
+	}
+	if d := w.fleet.end() - clock.now(); d > 0 {
+		time.Sleep(d)
+	}
+	cancel()
+	calls.Wait()
+}
+
+// call makes one RPC. Its latency counts from when it should have been sent.
+func (w *world) call(ctx context.Context, clock clock, i int) {
+	a := &w.work[i]
+	if w.policy.Hashed {
+		ctx = session(ctx, strconv.Itoa(i))
+	}
+	within := ctx
+	if w.fleet.Timeout > 0 {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, w.fleet.Timeout)
+		defer cancel()
+	}
+	out := new(wrapperspb.UInt32Value)
+	err := w.conns[a.client].Invoke(within, method, wrapperspb.UInt32(uint32(i)), out)
+	c := &w.calls[i]
+	c.took = clock.now() - a.at
+	c.failed = err != nil && ctx.Err() == nil // what the end of the run ends has not failed
+}
+
+// close ends everything. It may be called again.
+func (w *world) close() {
+	for _, cc := range w.conns {
+		_ = cc.Close() // nothing to be done about it
+	}
+	stopNodes(w.nodes)
+	if w.control != nil {
+		w.control.Stop()
+	}
+	w.net.close()
+	w.conns, w.nodes, w.control = nil, nil, nil
+}

@@ -1,0 +1,228 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Command arena plays all fleets with all policies, and prints who was good where.
+// See package arena.
+//
+// Runs are made by copies of the program, one for each processor: time is virtual
+// only in tests, so that each copy is a test; and a run that crashes or hangs takes
+// no other along.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/xdslb/xdslb/bench/arena"
+)
+
+type options struct {
+	seed             uint64
+	fleets, policies string
+	processes        int
+	modes            string
+	resume           bool
+	from             string
+	out, page, table string
+}
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == workerArg {
+		work()
+		return
+	}
+	var o options
+	flag.Uint64Var(&o.seed, "seed", 1, "of arrivals, of what happens and of what policies draw")
+	flag.StringVar(&o.fleets, "fleets", "", "only fleets whose name this regular `expression` matches")
+	flag.StringVar(&o.policies, "policies", "", "only policies whose name it matches, and the anchors")
+	flag.IntVar(&o.processes, "processes", runtime.NumCPU(), "how many runs at a time")
+	flag.StringVar(&o.modes, "modes", "", "only in modes that it matches: channels, kernels, loopback")
+	flag.BoolVar(&o.resume, "resume", false, "keep what is in the file of -o, and run what is missing")
+	flag.StringVar(&o.from, "from", "", "print and draw the report in this `file`, and run nothing")
+	flag.StringVar(&o.out, "o", "", "`file` to write the report to, in JSON")
+	flag.StringVar(&o.page, "page", "", "`file` to write a page with plots to")
+	flag.StringVar(&o.table, "table", "", "`file` to write a table for a README to")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "arena:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	var r *arena.Report
+	var err error
+	if o.from != "" {
+		r, err = read(o.from)
+	} else {
+		r, err = o.report(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	if o.out != "" {
+		text, err := json.Marshal(r)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.out, append(text, '\n'), 0o644); err != nil {
+			return err
+		}
+	}
+	if o.page != "" {
+		page, err := render(r)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.page, page, 0o644); err != nil {
+			return err
+		}
+	}
+	if o.table != "" {
+		var b bytes.Buffer
+		if err := r.Markdown(&b); err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.table, b.Bytes(), 0o644); err != nil {
+			return err
+		}
+	}
+	return r.Write(os.Stdout)
+}
+
+func read(file string) (*arena.Report, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	r := &arena.Report{}
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return r, nil
+}
+
+// report makes all runs: those over loopback, which take no time but their own, all
+// at once and last.
+func (o *options) report(ctx context.Context) (*arena.Report, error) {
+	cells, err := o.cells()
+	if err != nil {
+		return nil, err
+	}
+	r := &arena.Report{
+		Go: runtime.Version(), GRPC: grpc.Version, Date: time.Now().UTC().Format(time.DateOnly),
+		Machine: fmt.Sprintf("%s/%s, %d processors", runtime.GOOS, runtime.GOARCH, runtime.NumCPU()),
+		Seed:    o.seed, Seeded: arena.Seeded, Fleets: arena.Describe(),
+	}
+	if commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
+		r.Commit = strings.TrimSpace(string(commit))
+	}
+	var kept []*arena.Result
+	if o.resume {
+		if kept, err = o.kept(); err != nil {
+			return nil, err
+		}
+		cells = slices.DeleteFunc(cells, func(c arena.Cell) bool {
+			return slices.ContainsFunc(kept, func(r *arena.Result) bool { return r.Cell(o.seed) == c })
+		})
+	}
+	real := func(c arena.Cell) bool { return c.Mode == arena.Loopback }
+	virtual := slices.DeleteFunc(slices.Clone(cells), real)
+	show := &progress{total: len(cells)}
+	if r.Results, err = play(ctx, virtual, o.processes, show); err == nil && len(virtual) < len(cells) {
+		var list []*arena.Result
+		cells = slices.DeleteFunc(cells, func(c arena.Cell) bool { return !real(c) })
+		list, err = play(ctx, cells, max(1, len(cells)), show)
+		r.Results = append(r.Results, list...)
+	}
+	show.end()
+	r.Results = append(kept, r.Results...)
+	if err != nil && (len(r.Results) == 0 || ctx.Err() == nil) {
+		return nil, err
+	}
+	r.Partial = err != nil // interrupted: what there is by then is worth a look
+	arena.Judge(r.Results)
+	return r, nil
+}
+
+// kept are the results of an earlier run that was interrupted.
+func (o *options) kept() ([]*arena.Result, error) {
+	r, err := read(o.out)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Seed != o.seed || r.Seeded != arena.Seeded {
+		return nil, fmt.Errorf("%s has another seed", o.out)
+	}
+	return slices.DeleteFunc(r.Results, func(r *arena.Result) bool { return r.Error != "" }), nil
+}
+
+// cells are the runs that the flags ask for.
+func (o *options) cells() ([]arena.Cell, error) {
+	fleets, err := regexp.Compile(o.fleets)
+	if err != nil {
+		return nil, err
+	}
+	policies, err := regexp.Compile(o.policies)
+	if err != nil {
+		return nil, err
+	}
+	modes, err := regexp.Compile(o.modes)
+	if err != nil {
+		return nil, err
+	}
+	list := slices.DeleteFunc(arena.Cells(o.seed), func(c arena.Cell) bool {
+		anchor := strings.HasPrefix(c.Policy, string(arena.Anchor))
+		return !modes.MatchString(string(c.Mode)) || !fleets.MatchString(c.Fleet) || !anchor && !policies.MatchString(c.Policy)
+	})
+	if len(list) == 0 {
+		return nil, fmt.Errorf("there is no fleet %q with a policy %q", o.fleets, o.policies)
+	}
+	return list, nil
+}
+
+// progress says what has been done: on a terminal in one line, elsewhere in a line
+// for each tenth.
+type progress struct {
+	done, total int
+}
+
+func (p *progress) step(what string) {
+	p.done++
+	if terminal() {
+		fmt.Fprintf(os.Stderr, "\r\x1b[K%6d of %d  %s", p.done, p.total, what)
+	} else if p.done*10/p.total != (p.done-1)*10/p.total {
+		fmt.Fprintf(os.Stderr, "%6d of %d  %s\n", p.done, p.total, what)
+	}
+}
+
+func (p *progress) end() {
+	if terminal() {
+		fmt.Fprint(os.Stderr, "\r\x1b[K")
+	}
+}
+
+func terminal() bool {
+	info, err := os.Stderr.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -1,0 +1,152 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/bench/arena"
+)
+
+// workerArg makes the program a worker: it reads cells, and writes results.
+const workerArg = "-worker"
+
+// patience is how long a run may take.
+const patience = 5 * time.Minute
+
+// work is what a worker does. testing.Main, which ends the program, is for those
+// that do without the go command.
+func work() {
+	out := json.NewEncoder(os.Stdout)
+	in := json.NewDecoder(bufio.NewReader(os.Stdin))
+	os.Stdout, os.Args = os.Stderr, os.Args[:1] // what tests say is not for the reader of results
+	all := func(string, string) (bool, error) { return true, nil }
+	testing.Main(all, []testing.InternalTest{{Name: "cells", F: func(t *testing.T) {
+		var c arena.Cell
+		for in.Decode(&c) == nil && !t.Failed() {
+			t.Run(c.String(), func(t *testing.T) { _ = out.Encode(arena.Play(t, c)) }) // the reader notices if there is nothing
+		}
+		os.Exit(0) // without a word about tests that passed
+	}}}, nil, nil)
+}
+
+// play has processes play the cells. If it is interrupted, it returns what there is
+// beside the error.
+func play(ctx context.Context, cells []arena.Cell, processes int, show *progress) ([]*arena.Result, error) {
+	todo := make(chan int)
+	results := make([]*arena.Result, len(cells))
+	var mu sync.Mutex // guards results, show and fault
+	var fault error
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var workers sync.WaitGroup
+	for range min(processes, len(cells)) {
+		workers.Go(func() {
+			w := &worker{}
+			defer w.stop()
+			for i := range todo {
+				r, err := w.play(ctx, cells[i])
+				mu.Lock()
+				if err != nil && fault == nil {
+					fault = err
+					cancel()
+				}
+				if results[i] = r; r != nil {
+					show.step(cells[i].String())
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range cells {
+		select {
+		case todo <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(todo)
+	workers.Wait()
+	if fault == nil {
+		fault = ctx.Err()
+	}
+	return slices.DeleteFunc(results, func(r *arena.Result) bool { return r == nil }), fault
+}
+
+// A worker is a copy of the program, started when there is something to do.
+type worker struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *json.Decoder
+}
+
+// play returns the result of a cell; one with an Error if the copy crashes. The
+// error says that there can be no copy.
+func (w *worker) play(ctx context.Context, c arena.Cell) (*arena.Result, error) {
+	if w.cmd == nil {
+		if err := w.start(); err != nil {
+			return nil, err
+		}
+	}
+	timer := time.AfterFunc(patience, w.kill)
+	defer timer.Stop()
+	defer context.AfterFunc(ctx, w.kill)()
+	r := &arena.Result{}
+	err := json.NewEncoder(w.in).Encode(c)
+	if err == nil {
+		err = w.out.Decode(r)
+	}
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		w.stop()
+		impl, name, _ := strings.Cut(c.Policy, " ")
+		return &arena.Result{Fleet: c.Fleet, Impl: arena.Impl(impl), Policy: name, Mode: c.Mode, Long: c.Long, Error: fmt.Sprintf("the run did not end: %v", err)}, nil
+	}
+	return r, nil
+}
+
+func (w *worker) start() error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	w.cmd = exec.Command(self, workerArg)
+	// A run is mostly one thing after another, and a collection mostly the stacks of
+	// thousands of goroutines.
+	w.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=200")
+	w.cmd.Stderr = os.Stderr
+	if w.in, err = w.cmd.StdinPipe(); err != nil {
+		return err
+	}
+	out, err := w.cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	w.out = json.NewDecoder(out)
+	return w.cmd.Start()
+}
+
+func (w *worker) kill() { _ = w.cmd.Process.Kill() }
+
+// stop ends the copy, which does nothing any more or has crashed.
+func (w *worker) stop() {
+	if w.cmd == nil {
+		return
+	}
+	_ = w.in.Close()
+	_ = w.cmd.Wait() // how it ended is known
+	w.cmd = nil
+}

@@ -1,0 +1,138 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/xds"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// The two implementations.
+const (
+	stock = "stock"
+	ours  = "ours"
+)
+
+var both = []string{stock, ours}
+
+// A side is one of the two clients, and the control plane that serves it. The two
+// control planes always serve the same; there are two so that each client's
+// requests are counted apart.
+type side struct {
+	name    string
+	control *xdstest.Server
+	net     *network
+	cfg     integrate.Config // of ours
+
+	mu       sync.Mutex
+	rejected map[string]string // error_detail of a NACK since forget, by type
+}
+
+// newSide starts a control plane.
+func newSide(t *testing.T, name string, n *network) *side {
+	s := &side{name: name, net: n, rejected: map[string]string{}}
+	s.control = xdstest.New(t, xdstest.Options{Listen: n.listen, OnRequest: s.onRequest})
+	return s
+}
+
+// onRequest takes note of NACKs. The control plane answers a NACK with what was
+// rejected, and stock that with a NACK, at once: without a pause no virtual time
+// would ever pass again.
+func (s *side) onRequest(_ int64, req *discoveryv3.DiscoveryRequest) {
+	if req.GetErrorDetail() == nil {
+		return
+	}
+	s.mu.Lock()
+	s.rejected[req.GetTypeUrl()] = req.GetErrorDetail().GetMessage()
+	s.mu.Unlock()
+	time.Sleep(time.Second)
+}
+
+// forget forgets what was rejected.
+func (s *side) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.rejected)
+}
+
+// answer says whether there was a NACK of a type, and of what.
+func (s *side) answer(url string) (rejected bool, detail string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	detail, rejected = s.rejected[url]
+	return rejected, detail
+}
+
+// bootstrap names the side's control plane.
+func (s *side) bootstrap(t *testing.T) []byte {
+	type object = map[string]any
+	id := fmt.Sprintf("%s/%p", t.Name(), s.net)
+	networks.Store(id, s.net)
+	t.Cleanup(func() { networks.Delete(id) })
+	b, err := json.Marshal(object{
+		"node": object{"id": s.name},
+		"xds_servers": []object{{
+			"server_uri":    s.control.Addr(),
+			"channel_creds": []object{{"type": memoryCreds, "config": id}},
+		}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// xdsOptions are the dial options that make a channel the side's.
+func (s *side) xdsOptions(t *testing.T) []grpc.DialOption {
+	if s.name == stock {
+		b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrap(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []grpc.DialOption{grpc.WithResolvers(b)}
+	}
+	cfg := s.cfg
+	cfg.Bootstrap, cfg.Linger = s.bootstrap(t), -1
+	opts, err := integrate.DialOptions(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opts
+}
+
+// transportOptions are the same for both.
+func (s *side) transportOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(s.net.dial),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second},
+			MinConnectTimeout: 2 * time.Second,
+		}),
+		grpc.WithIdleTimeout(0),
+	}
+}
+
+// dial returns a channel to a service.
+func (s *side) dial(t *testing.T, service string, opts ...grpc.DialOption) *grpc.ClientConn {
+	all := append(s.xdsOptions(t), s.transportOptions()...)
+	cc, err := grpc.NewClient("xds:///"+service, append(all, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}

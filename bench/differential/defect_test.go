@@ -1,0 +1,180 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// Defects by type of resource. Each changes a resource so that both clients ought to
+// reject it, and both ought to go on with the version before.
+var (
+	listenerDefects = map[string]func(hcm *hcmv3.HttpConnectionManager){
+		"unknown filter": func(hcm *hcmv3.HttpConnectionManager) {
+			unknown := &hcmv3.HttpFilter{Name: "unknown", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: mustAny(wrapperspb.String("what"))}}
+			hcm.HttpFilters = append([]*hcmv3.HttpFilter{unknown}, hcm.HttpFilters...)
+		},
+		"no router": func(hcm *hcmv3.HttpConnectionManager) {
+			hcm.HttpFilters = hcm.HttpFilters[:max(0, len(hcm.HttpFilters)-1)]
+		},
+		"no filters":        func(hcm *hcmv3.HttpConnectionManager) { hcm.HttpFilters = nil },
+		"no routes":         func(hcm *hcmv3.HttpConnectionManager) { hcm.RouteSpecifier = nil },
+		"filters of a name": func(hcm *hcmv3.HttpConnectionManager) { hcm.HttpFilters = append(hcm.HttpFilters, hcm.HttpFilters...) },
+		"rds not by ads": func(hcm *hcmv3.HttpConnectionManager) {
+			hcm.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: service}}
+		},
+	}
+	routeDefects = map[string]func(vh *routev3.VirtualHost, r *routev3.Route){
+		"bad regex": func(_ *routev3.VirtualHost, r *routev3.Route) {
+			r.Match.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: "(["}}
+		},
+		"no path":  func(_ *routev3.VirtualHost, r *routev3.Route) { r.Match.PathSpecifier = nil },
+		"no match": func(_ *routev3.VirtualHost, r *routev3.Route) { r.Match = nil },
+		"zero retries": func(vh *routev3.VirtualHost, _ *routev3.Route) {
+			vh.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(0)}
+		},
+		"zero backoff": func(vh *routev3.VirtualHost, _ *routev3.Route) {
+			vh.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", RetryBackOff: &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(0)}}
+		},
+		"no weights": func(_ *routev3.VirtualHost, r *routev3.Route) {
+			wc := &routev3.WeightedCluster{Clusters: []*routev3.WeightedCluster_ClusterWeight{{Name: "c0", Weight: wrapperspb.UInt32(0)}}}
+			r.Action = &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: wc}}}
+		},
+		"weights beyond 32 bits": func(_ *routev3.VirtualHost, r *routev3.Route) {
+			wc := &routev3.WeightedCluster{Clusters: []*routev3.WeightedCluster_ClusterWeight{
+				{Name: "c0", Weight: wrapperspb.UInt32(math.MaxUint32)}, {Name: "c1", Weight: wrapperspb.UInt32(1)},
+			}}
+			r.Action = &routev3.Route_Route{Route: &routev3.RouteAction{ClusterSpecifier: &routev3.RouteAction_WeightedClusters{WeightedClusters: wc}}}
+		},
+		"header without a condition": func(_ *routev3.VirtualHost, r *routev3.Route) {
+			r.Match.Headers = append(r.Match.Headers, &routev3.HeaderMatcher{Name: "x-tenant"})
+		},
+	}
+	clusterDefects = map[string]func(c *clusterv3.Cluster){
+		"ring beyond 8M":     func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(1<<24, 1<<25)(c) },
+		"ring min above max": func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.RingHash(100, 10)(c) },
+		"lb_policy RANDOM":   func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; c.LbPolicy = clusterv3.Cluster_RANDOM },
+		"least of 1":         func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = nil; xdstest.LeastRequest(1)(c) },
+		"no known policy":    xdstest.Policies(xdstest.TypedStruct("nobody.Knows", nil)),
+		"no policy":          xdstest.Policies(),
+		"lrs not self": func(c *clusterv3.Cluster) {
+			c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}}}
+		},
+		"eds by nobody": func(c *clusterv3.Cluster) {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS}
+			c.EdsClusterConfig = &clusterv3.Cluster_EdsClusterConfig{}
+		},
+		"type STATIC": func(c *clusterv3.Cluster) {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
+		},
+		"aggregate of none": func(c *clusterv3.Cluster) {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
+				Name: "envoy.clusters.aggregate", TypedConfig: mustAny(&aggregatev3.ClusterConfig{}),
+			}}
+		},
+		"outliers of 101 %": func(c *clusterv3.Cluster) {
+			c.OutlierDetection = &clusterv3.OutlierDetection{MaxEjectionPercent: wrapperspb.UInt32(101)}
+		},
+		"dns without an endpoint": func(c *clusterv3.Cluster) {
+			c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS}
+			c.LoadAssignment = &endpointv3.ClusterLoadAssignment{}
+		},
+	}
+	endpointDefects = map[string]func(cla *endpointv3.ClusterLoadAssignment){
+		"priority gap": func(cla *endpointv3.ClusterLoadAssignment) { cla.Endpoints[0].Priority += 7 },
+		"locality twice": func(cla *endpointv3.ClusterLoadAssignment) {
+			l := cla.Endpoints[0]
+			cla.Endpoints = append(cla.Endpoints, &endpointv3.LocalityLbEndpoints{
+				Locality: l.Locality, Priority: l.Priority, LoadBalancingWeight: wrapperspb.UInt32(1),
+			})
+			l.LoadBalancingWeight = wrapperspb.UInt32(1)
+		},
+		"address twice": func(cla *endpointv3.ClusterLoadAssignment) {
+			l := cla.Endpoints[0]
+			l.LoadBalancingWeight = wrapperspb.UInt32(1)
+			first := &endpointv3.LbEndpoint{HostIdentifier: l.LbEndpoints[0].HostIdentifier}
+			l.LbEndpoints = append([]*endpointv3.LbEndpoint{first, first}, l.LbEndpoints...)
+		},
+		"locality weights beyond 32 bits": func(cla *endpointv3.ClusterLoadAssignment) {
+			l := cla.Endpoints[0]
+			l.LoadBalancingWeight = wrapperspb.UInt32(math.MaxUint32)
+			cla.Endpoints = append(cla.Endpoints, &endpointv3.LocalityLbEndpoints{
+				Locality: &corev3.Locality{Region: "other"}, Priority: l.Priority, LoadBalancingWeight: wrapperspb.UInt32(1),
+			})
+		},
+		"endpoint of weight 0": func(cla *endpointv3.ClusterLoadAssignment) {
+			cla.Endpoints[0].LoadBalancingWeight = wrapperspb.UInt32(1)
+			cla.Endpoints[0].LbEndpoints[0].LoadBalancingWeight = wrapperspb.UInt32(0)
+		},
+		"drops of an unknown denominator": func(cla *endpointv3.ClusterLoadAssignment) {
+			cla.Policy = &endpointv3.ClusterLoadAssignment_Policy{DropOverloads: []*endpointv3.ClusterLoadAssignment_Policy_DropOverload{{
+				Category: "x", DropPercentage: &typev3.FractionalPercent{Numerator: 1, Denominator: 77},
+			}}}
+		},
+		"no locality": func(cla *endpointv3.ClusterLoadAssignment) {
+			cla.Endpoints[0].LoadBalancingWeight = wrapperspb.UInt32(1)
+			cla.Endpoints[0].Locality = nil
+		},
+	}
+)
+
+// apply puts the defect in the resources; nothing happens if its place is not there.
+func (d defect) apply(r *xdstest.Resources) {
+	switch d.typ {
+	case "LDS":
+		for _, l := range r.Listeners {
+			hcm := new(hcmv3.HttpConnectionManager)
+			if err := l.GetApiListener().GetApiListener().UnmarshalTo(hcm); err != nil {
+				panic(err)
+			}
+			hcm.StatPrefix = d.String()
+			listenerDefects[d.kind](hcm)
+			l.ApiListener = &listenerv3.ApiListener{ApiListener: mustAny(hcm)}
+		}
+	case "RDS":
+		for _, rc := range r.Routes {
+			vh := rc.VirtualHosts[len(rc.VirtualHosts)-1]
+			vh.Name = d.String()
+			routeDefects[d.kind](vh, vh.Routes[0])
+		}
+	case "CDS":
+		for _, c := range r.Clusters {
+			if c.Name == d.name {
+				c.AltStatName = d.String()
+				clusterDefects[d.kind](c)
+			}
+		}
+	case "EDS":
+		for _, cla := range r.Endpoints {
+			if cla.ClusterName == d.name && len(cla.Endpoints) > 0 && len(cla.Endpoints[0].LbEndpoints) > 0 {
+				cla.Endpoints[0].LbEndpoints[0].HealthStatus = corev3.HealthStatus_HEALTHY // others are not looked at (A27-CLA-8)
+				cla.NamedEndpoints = map[string]*endpointv3.Endpoint{d.String(): {}}
+				endpointDefects[d.kind](cla)
+			}
+		}
+	}
+}
+
+// ofPolicy reports whether the defect is that of a cluster's LB policy.
+func (d defect) ofPolicy() bool {
+	return d.typ == "CDS" && slices.Contains([]string{"ring beyond 8M", "ring min above max", "lb_policy RANDOM", "least of 1", "no known policy", "no policy"}, d.kind)
+}
+
+func (d defect) String() string { return fmt.Sprintf("%s %s %s #%d", d.typ, d.name, d.kind, d.version) }

@@ -1,0 +1,73 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// An optionDifference is something that the sides of an option case do not have in
+// common.
+type optionDifference struct {
+	c              *optionCase
+	variant, place string
+	notes          [2]rpcNotes // of stock and ours, about the same RPC
+}
+
+func (d *optionDifference) String() string {
+	return fmt.Sprintf("%s\nstock:\n  %s\nours:\n  %s", d.notes[0].rpc, strings.Join(d.notes[0].lines, "\n  "), strings.Join(d.notes[1].lines, "\n  "))
+}
+
+// optionReasons are all differences that are accepted, each with where it is documented.
+var optionReasons = []struct {
+	text   string
+	covers func(d *optionDifference) bool
+}{
+	{
+		"streams are not retried where gRPC's service config cannot say the route (StreamInterceptor); in stock they are",
+		func(d *optionDifference) bool {
+			return d.variant == "retry" && strings.HasPrefix(d.notes[1].rpc, "stream") && d.attempts(0) > 1 && d.attempts(1) == 1
+		},
+	},
+	{
+		"interceptors behind ours are called for each attempt, within the route's timeout, and not for RPCs that a filter ends (DialOptions); in stock once for each RPC",
+		func(d *optionDifference) bool {
+			return d.place == "behind" && d.c.interceptors != nil && slices.Contains([]string{"timeout", "retry", "abort"}, d.variant)
+		},
+	},
+	{
+		"grpc.WithDisableRetry is not visible to interceptors (DialOptions)",
+		func(d *optionDifference) bool {
+			return d.c.name == "DisableRetry" && d.variant == "retry" && d.attempts(0) == 1 && d.attempts(1) > 1
+		},
+	},
+	{
+		"grpc.WithMaxCallAttempts is obeyed (UnaryInterceptor); stock ignores it for policies from xDS",
+		func(d *optionDifference) bool {
+			return d.c.name == "MaxCallAttempts" && d.attempts(0) == 3 && d.attempts(1) == 2
+		},
+	},
+}
+
+// accepted reports whether there is a reason for the difference.
+func (d *optionDifference) accepted() bool {
+	for _, r := range optionReasons {
+		if r.covers(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// attempts is how many attempts one side's RPC took; 0 if that was not noted.
+func (d *optionDifference) attempts(side int) (n int) {
+	for _, line := range d.notes[side].lines {
+		if _, rest, ok := strings.Cut(line, " after "); ok {
+			_, _ = fmt.Sscanf(rest, "%d attempts", &n)
+		}
+	}
+	return n
+}

@@ -1,0 +1,265 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package differential
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	faultcommonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/common/fault/v3"
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// service is what channels dial; its Listener and RouteConfiguration have its name.
+const service = "shop.example"
+
+// faultFilter is the name of the fault filter in the listener.
+const faultFilter = "fault"
+
+// resources are the world as a control plane serves it.
+func (w *world) resources(addrs map[string]netip.AddrPort) xdstest.Resources {
+	var r xdstest.Resources
+	rc := &routev3.RouteConfiguration{Name: service}
+	for i, h := range w.hosts {
+		rc.VirtualHosts = append(rc.VirtualHosts, h.proto(strconv.Itoa(i)))
+	}
+	var filters []*hcmv3.HttpFilter
+	if w.fault != nil {
+		filters = append(filters, &hcmv3.HttpFilter{
+			Name:       faultFilter,
+			ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: mustAny(w.fault.proto())},
+		})
+	}
+	lis := xdstest.Listener(service, service, filters...)
+	if w.inline {
+		lis = xdstest.InlineListener(service, rc, filters...)
+	}
+	if w.maxStream > 0 {
+		hcm := new(hcmv3.HttpConnectionManager)
+		if err := lis.GetApiListener().GetApiListener().UnmarshalTo(hcm); err != nil {
+			panic(err)
+		}
+		hcm.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxStreamDuration: durationpb.New(w.maxStream)}
+		lis.ApiListener.ApiListener = mustAny(hcm)
+	}
+	if !w.isGone("LDS") {
+		r.Listeners = append(r.Listeners, lis)
+	}
+	if !w.inline && !w.isGone("RDS") {
+		r.Routes = append(r.Routes, rc)
+	}
+	for i := range w.clusters {
+		c := &w.clusters[i]
+		if !w.isGone("CDS " + c.name) {
+			r.Clusters = append(r.Clusters, c.proto(addrs))
+		}
+		if c.kind == eds && !w.isGone("EDS "+c.name) {
+			r.Endpoints = append(r.Endpoints, c.endpoints(addrs))
+		}
+	}
+	for _, d := range w.defects {
+		d.apply(&r)
+	}
+	return r
+}
+
+func mustAny(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+func (h *host) proto(name string) *routev3.VirtualHost {
+	vh := &routev3.VirtualHost{
+		Name: name, Domains: h.domains, RetryPolicy: h.retry.proto(),
+		TypedPerFilterConfig: h.fault.override(),
+	}
+	for i := range h.routes {
+		vh.Routes = append(vh.Routes, h.routes[i].proto())
+	}
+	return vh
+}
+
+func (r *route) proto() *routev3.Route {
+	m := &routev3.RouteMatch{}
+	switch r.kind {
+	case matchPrefix:
+		m.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: r.path}
+	case matchExact:
+		m.PathSpecifier = &routev3.RouteMatch_Path{Path: r.path}
+	case matchRegex:
+		m.PathSpecifier = &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{Regex: r.path}}
+	}
+	if r.ignoreCase {
+		m.CaseSensitive = wrapperspb.Bool(false)
+	}
+	for _, h := range r.headers {
+		m.Headers = append(m.Headers, h.proto())
+	}
+	if r.fraction.of != 0 {
+		m.RuntimeFraction = &corev3.RuntimeFractionalPercent{DefaultValue: r.fraction.proto()}
+	}
+	out := &routev3.Route{Match: m, TypedPerFilterConfig: r.fault.override()}
+	switch r.action {
+	case forward:
+		out.Action = &routev3.Route_Route{Route: r.actionProto()}
+	case nonForward:
+		out.Action = &routev3.Route_NonForwardingAction{NonForwardingAction: &routev3.NonForwardingAction{}}
+	case direct:
+		out.Action = &routev3.Route_DirectResponse{DirectResponse: &routev3.DirectResponseAction{Status: 200}}
+	case redirect:
+		out.Action = &routev3.Route_Redirect{Redirect: &routev3.RedirectAction{}}
+	}
+	return out
+}
+
+func (r *route) actionProto() *routev3.RouteAction {
+	a := &routev3.RouteAction{RetryPolicy: r.retry.proto()}
+	if len(r.clusters) == 1 && r.clusters[0].fault == nil {
+		a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: r.clusters[0].cluster}
+	} else {
+		wc := &routev3.WeightedCluster{}
+		for _, c := range r.clusters {
+			wc.Clusters = append(wc.Clusters, &routev3.WeightedCluster_ClusterWeight{
+				Name: c.cluster, Weight: wrapperspb.UInt32(c.weight), TypedPerFilterConfig: c.fault.override(),
+			})
+		}
+		a.ClusterSpecifier = &routev3.RouteAction_WeightedClusters{WeightedClusters: wc}
+	}
+	if r.timeout != nil || r.headerMax != nil {
+		a.MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{}
+	}
+	if r.timeout != nil {
+		a.MaxStreamDuration.MaxStreamDuration = durationpb.New(*r.timeout)
+	}
+	if r.headerMax != nil {
+		a.MaxStreamDuration.GrpcTimeoutHeaderMax = durationpb.New(*r.headerMax)
+	}
+	for _, h := range r.hash {
+		p := &routev3.RouteAction_HashPolicy{Terminal: h.terminal}
+		if h.header == "" {
+			p.PolicySpecifier = &routev3.RouteAction_HashPolicy_FilterState_{FilterState: &routev3.RouteAction_HashPolicy_FilterState{Key: "io.grpc.channel_id"}}
+		} else {
+			hh := &routev3.RouteAction_HashPolicy_Header{HeaderName: h.header}
+			if h.regex != "" {
+				hh.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{Pattern: &matcherv3.RegexMatcher{Regex: h.regex}, Substitution: h.rewritten}
+			}
+			p.PolicySpecifier = &routev3.RouteAction_HashPolicy_Header_{Header: hh}
+		}
+		a.HashPolicy = append(a.HashPolicy, p)
+	}
+	return a
+}
+
+func (h *header) proto() *routev3.HeaderMatcher {
+	m := &routev3.HeaderMatcher{Name: h.name, InvertMatch: h.invert}
+	s := &matcherv3.StringMatcher{IgnoreCase: h.ignoreCase}
+	switch h.kind {
+	case matchPresent:
+		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_PresentMatch{PresentMatch: h.value == "true"}
+		return m
+	case matchRange:
+		lo, hi, _ := strings.Cut(h.value, "-")
+		start, _ := strconv.ParseInt(lo, 10, 64)
+		end, _ := strconv.ParseInt(hi, 10, 64)
+		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_RangeMatch{RangeMatch: &typev3.Int64Range{Start: start, End: end}}
+		return m
+	case matchRegex:
+		m.HeaderMatchSpecifier = &routev3.HeaderMatcher_SafeRegexMatch{SafeRegexMatch: &matcherv3.RegexMatcher{Regex: h.value}}
+		return m
+	case matchExact:
+		s.MatchPattern = &matcherv3.StringMatcher_Exact{Exact: h.value}
+	case matchPrefix:
+		s.MatchPattern = &matcherv3.StringMatcher_Prefix{Prefix: h.value}
+	case matchSuffix:
+		s.MatchPattern = &matcherv3.StringMatcher_Suffix{Suffix: h.value}
+	case matchContain:
+		s.MatchPattern = &matcherv3.StringMatcher_Contains{Contains: h.value}
+	default:
+		panic(fmt.Sprintf("header match %q", h.kind))
+	}
+	m.HeaderMatchSpecifier = &routev3.HeaderMatcher_StringMatch{StringMatch: s}
+	return m
+}
+
+func (f fraction) proto() *typev3.FractionalPercent {
+	p := &typev3.FractionalPercent{Numerator: f.n}
+	switch f.of {
+	case 0, 100:
+	case 10_000:
+		p.Denominator = typev3.FractionalPercent_TEN_THOUSAND
+	case 1_000_000:
+		p.Denominator = typev3.FractionalPercent_MILLION
+	default:
+		panic(fmt.Sprintf("fraction of %d", f.of))
+	}
+	return p
+}
+
+func (r *retry) proto() *routev3.RetryPolicy {
+	if r == nil {
+		return nil
+	}
+	p := &routev3.RetryPolicy{RetryOn: strings.Join(r.on, ",")}
+	if r.n != 0 {
+		p.NumRetries = wrapperspb.UInt32(r.n)
+	}
+	if r.base > 0 {
+		p.RetryBackOff = &routev3.RetryPolicy_RetryBackOff{BaseInterval: durationpb.New(r.base)}
+		if r.max > 0 {
+			p.RetryBackOff.MaxInterval = durationpb.New(r.max)
+		}
+	}
+	return p
+}
+
+func (f *fault) proto() *faultv3.HTTPFault {
+	m := &faultv3.HTTPFault{}
+	if f.delay.of != 0 {
+		m.Delay = &faultcommonv3.FaultDelay{Percentage: f.delay.proto()}
+		m.Delay.FaultDelaySecifier = &faultcommonv3.FaultDelay_FixedDelay{FixedDelay: durationpb.New(f.delayBy)}
+		if f.byHeader {
+			m.Delay.FaultDelaySecifier = &faultcommonv3.FaultDelay_HeaderDelay_{HeaderDelay: &faultcommonv3.FaultDelay_HeaderDelay{}}
+		}
+	}
+	if f.abort.of != 0 {
+		m.Abort = &faultv3.FaultAbort{Percentage: f.abort.proto()}
+		switch {
+		case f.byHeader:
+			m.Abort.ErrorType = &faultv3.FaultAbort_HeaderAbort_{HeaderAbort: &faultv3.FaultAbort_HeaderAbort{}}
+		case f.http != 0:
+			m.Abort.ErrorType = &faultv3.FaultAbort_HttpStatus{HttpStatus: f.http}
+		default:
+			m.Abort.ErrorType = &faultv3.FaultAbort_GrpcStatus{GrpcStatus: f.code}
+		}
+	}
+	return m
+}
+
+// override is the fault as an override of the listener's.
+func (f *fault) override() map[string]*anypb.Any {
+	if f == nil {
+		return nil
+	}
+	return map[string]*anypb.Any{faultFilter: mustAny(f.proto())}
+}
+
+// edsResource is the name of a cluster's EDS resource.
+func (c *cluster) edsResource() string { return cmp.Or(c.edsName, c.name) }

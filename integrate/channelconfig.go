@@ -1,0 +1,120 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"log/slog"
+	"slices"
+	"sync/atomic"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// channelConfigLocked returns the configuration that this channel makes of one that all
+// channels share: without endpoint weights if it is to ignore them (D2), with its own
+// share of the endpoints where the policy wants a subset (A68), and without the
+// endpoints that its credentials would connect to in the clear against A29.
+// A cluster that is the same as before stays the same.
+func (b *lb) channelConfigLocked(cfg *picker.Config) *picker.Config {
+	var out *picker.Config
+	for i, cc := range cfg.Clusters {
+		if !slices.ContainsFunc(cc.Leaves, b.changes) {
+			continue
+		}
+		if out == nil {
+			clone := *cfg
+			out, clone.Clusters = &clone, slices.Clone(cfg.Clusters)
+		}
+		if c := b.clusters[cc.Name]; c != nil && c.received == cc {
+			out.Clusters[i] = c.cfg
+		} else {
+			out.Clusters[i] = b.channelClusterLocked(cc)
+		}
+	}
+	if out == nil {
+		return cfg
+	}
+	return out
+}
+
+// changes reports whether the leaf is not taken as it is.
+func (b *lb) changes(l picker.Leaf) bool {
+	return b.opts.IgnoreEndpointWeights && weighs(&l.Policy) || l.Policy.Subset > 0 || b.refuses(&l)
+}
+
+// weighs reports whether a policy goes by endpoint weights and can do without: rings
+// and Maglev tables cannot.
+func weighs(p *picker.Policy) bool {
+	return p.Kind == picker.PolicyEDF || p.Kind == picker.PolicyLeastRequest && !p.Least.IgnoreWeights
+}
+
+// ignoreWeights makes a policy that weighs endpoints the same without weights.
+func ignoreWeights(p *picker.Policy) {
+	if p.Kind == picker.PolicyEDF {
+		p.Kind = picker.PolicyRoundRobin
+		return
+	}
+	least := *p.Least
+	least.IgnoreWeights = true
+	p.Least = &least
+}
+
+func (b *lb) channelClusterLocked(cc *picker.Cluster) *picker.Cluster {
+	out := *cc
+	out.Leaves = slices.Clone(cc.Leaves)
+	for i := range out.Leaves {
+		l := &out.Leaves[i]
+		if b.refuses(l) {
+			b.refuse(l)
+		}
+		if b.opts.IgnoreEndpointWeights && weighs(&l.Policy) {
+			ignoreWeights(&l.Policy)
+		}
+		if n := l.Policy.Subset; n > 0 {
+			l.Priorities = slices.Clone(l.Priorities)
+			for k := range l.Priorities {
+				l.Priorities[k] = l.Priorities[k].Subset(int(n), b.subsetSeed)
+			}
+		}
+	}
+	return &out
+}
+
+// weightsNoted says that noteWeightsLocked has logged its line.
+var weightsNoted atomic.Bool
+
+// noteWeightsLocked logs, once in the process, that endpoint weights count where
+// grpc-go's own xDS ignores them (D2, A27-EDSP-5): who comes from there sees traffic
+// move. It looks at clusters that have changed.
+func (b *lb) noteWeightsLocked(cfg *picker.Config) {
+	if b.standalone || weightsNoted.Load() {
+		return
+	}
+	for _, cc := range cfg.Clusters {
+		if c := b.clusters[cc.Name]; (c == nil || c.cfg != cc) && weightsCount(cc) && !weightsNoted.Swap(true) {
+			b.logLocked(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
+				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
+			return
+		}
+	}
+}
+
+// weightsCount reports whether endpoint weights make a difference to a cluster that
+// could do without.
+func weightsCount(cc *picker.Cluster) bool {
+	for i := range cc.Leaves {
+		l := &cc.Leaves[i]
+		if !weighs(&l.Policy) {
+			continue
+		}
+		for _, p := range l.Priorities {
+			for _, loc := range p.Localities {
+				if slices.ContainsFunc(loc.Endpoints, func(e picker.Endpoint) bool { return e.Weight != loc.Endpoints[0].Weight }) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

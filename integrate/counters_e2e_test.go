@@ -1,0 +1,121 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // the codec that cutting wraps
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// cutting is a codec that does something between the pick of an RPC and its
+// message.
+type cutting struct {
+	encoding.CodecV2
+	cut func()
+}
+
+func (c cutting) Marshal(v any) (mem.BufferSlice, error) {
+	c.cut()
+	return c.CodecV2.Marshal(v)
+}
+
+// TestReportCut: an RPC whose connection is cut after the pick and before its
+// message is sent is not reported as a success (T-LRS-3), although gRPC does not
+// pass its error to the balancer.
+func TestReportCut(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.LoadReports())}
+	set(t, control, r)
+	cc := dial(t, control.Bootstrap("n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := call(t, cc); err != nil {
+		t.Fatal(err)
+	}
+	codec := cutting{encoding.GetCodecV2("proto"), func() {
+		backends[0].Stop()
+		cc.WaitForStateChange(ctx, connectivity.Ready)
+	}}
+	if _, err := call(t, cc, grpc.ForceCodecV2(codec)); status.Code(err) != codes.Unavailable {
+		t.Errorf("the RPC whose connection was cut: %v", err)
+	}
+	want := xdstest.LocalityCounts{Issued: 2, OK: 1, Failed: 1}
+	counts := func() xdstest.LocalityCounts {
+		c := control.Loads().Counts(target, target)
+		return c.Sum()
+	}
+	if err := control.Loads().Wait(ctx, func() bool { return counts().Issued == 2 && counts().InProgress == 0 }); err != nil || counts() != want {
+		t.Errorf("%+v are reported, %v, want %+v", counts(), err, want)
+	}
+}
+
+// TestReportRename: the end of an RPC that is under way when its cluster, the only
+// one that reports, changes its EDS service is reported for the service that it was
+// begun with (T-LRS-3).
+func TestReportRename(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	locality := xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}
+	serve := func(service string) {
+		r := xdstest.Service(target, locality)
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, service, xdstest.LoadReports())}
+		r.Endpoints = []*endpointv3.ClusterLoadAssignment{xdstest.Endpoints(service, locality)}
+		set(t, control, r)
+	}
+	serve("one")
+	cc := dial(t, control.Bootstrap("n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	wait := func(what string, done func(one, two xdstest.LocalityCounts) bool) {
+		t.Helper()
+		of := func(service string) xdstest.LocalityCounts {
+			c := control.Loads().Counts(target, service)
+			return c.Sum()
+		}
+		if err := control.Loads().Wait(ctx, func() bool { return done(of("one"), of("two")) }); err != nil {
+			t.Fatalf("%s is not reported: %+v and %+v", what, of("one"), of("two"))
+		}
+	}
+	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Header(); err != nil {
+		t.Fatal(err)
+	}
+	wait("the begin of the stream", func(one, _ xdstest.LocalityCounts) bool { return one.Issued == 1 })
+	serve("two")
+	wait("an RPC to the new service", func(_, two xdstest.LocalityCounts) bool {
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		return two.OK > 0
+	})
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Fatal(err)
+	}
+	wait("the end of the stream", func(one, _ xdstest.LocalityCounts) bool {
+		return one.OK+one.Failed == one.Issued && one.InProgress == 0
+	})
+}

@@ -1,0 +1,193 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	xdscreds "google.golang.org/grpc/credentials/xds"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// upstreamTLS makes a cluster demand TLS, with what context says beyond the
+// instance "default" for the roots.
+func upstreamTLS(t testing.TB, context *tlsv3.UpstreamTlsContext) xdstest.ClusterOption {
+	t.Helper()
+	if context == nil {
+		context = &tlsv3.UpstreamTlsContext{CommonTlsContext: rootsFrom("default")}
+	}
+	config, err := anypb.New(context)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(c *clusterv3.Cluster) {
+		c.TransportSocket = &corev3.TransportSocket{
+			Name: "envoy.transport_sockets.tls", ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: config},
+		}
+	}
+}
+
+// rootsFrom verifies servers by the roots of a provider instance.
+func rootsFrom(instance string) *tlsv3.CommonTlsContext {
+	return &tlsv3.CommonTlsContext{ValidationContextType: &tlsv3.CommonTlsContext_ValidationContext{
+		ValidationContext: &tlsv3.CertificateValidationContext{
+			CaCertificateProviderInstance: &tlsv3.CertificateProviderPluginInstance{InstanceName: instance},
+		},
+	}}
+}
+
+// withProviders adds certificate providers to a bootstrap.
+func withProviders(bootstrap []byte, providers string) []byte {
+	return bytes.Replace(bootstrap, []byte("{"), []byte(`{"certificate_providers":`+providers+`,`), 1)
+}
+
+// rootsOnly has an instance whose roots are never read.
+const rootsOnly = `{"default":{"plugin_name":"file_watcher","config":{"ca_certificate_file":"/dev/null"}}}`
+
+// eavesdropper accepts connections, and counts them and what is sent.
+type eavesdropper struct {
+	addr        netip.AddrPort
+	conns, sent atomic.Int64
+}
+
+func newEavesdropper(t *testing.T) *eavesdropper {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	e := &eavesdropper{addr: lis.Addr().(*net.TCPAddr).AddrPort()}
+	go func() {
+		for {
+			conn, err := lis.Accept()
+			if err != nil {
+				return
+			}
+			e.conns.Add(1)
+			go func() {
+				defer conn.Close()
+				b := make([]byte, 4096)
+				for {
+					n, err := conn.Read(b)
+					if e.sent.Add(int64(n)); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return e
+}
+
+// empty makes an RPC to the route of EmptyCall.
+func empty(ctx context.Context, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+	_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, opts...)
+	return err
+}
+
+// stockCredentials are grpc-go's xDS credentials with a fallback to plaintext.
+func stockCredentials(t *testing.T) grpc.DialOption {
+	t.Helper()
+	creds, err := xdscreds.NewClientCredentials(xdscreds.ClientOptions{FallbackCreds: insecure.NewCredentials()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return grpc.WithTransportCredentials(creds)
+}
+
+// TestForeignXDSCredentials (T-SEC-1): grpc-go's xDS credentials cannot carry out what
+// our clusters say about TLS, and would take their fallback. A cluster that demands TLS
+// fails instead, no connection to it is made, whatever its policy, and the log says so
+// once; a cluster beside it that demands none is served with the fallback.
+func TestForeignXDSCredentials(t *testing.T) {
+	for name, policy := range map[string]xdstest.ClusterOption{
+		"ROUND_ROBIN":   func(*clusterv3.Cluster) {},
+		"RING_HASH":     xdstest.RingHash(8, 8),
+		"pick_first":    xdstest.Policies(&pickfirstv3.PickFirst{}),
+		"custom policy": xdstest.Policies(xdstest.TypedStruct("weighted_target_experimental_absent", nil), xdstest.TypedStruct("round_robin", map[string]any{})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := newEavesdropper(t)
+			backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+			control := xdstest.New(t, xdstest.Options{})
+			r := xdstest.Service(target)
+			r.Routes = []*routev3.RouteConfiguration{xdstest.RouteConfig(target, xdstest.Route("/grpc.testing.TestService/Empty", "secret"), xdstest.Route("", "open"))}
+			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("secret", "", policy, upstreamTLS(t, nil)), xdstest.Cluster("open", "", policy)}
+			r.Endpoints = nil
+			r.Endpoints = append(r.Endpoints,
+				xdstest.Endpoints("secret", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: secret.addr}}}),
+				xdstest.Endpoints("open", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+			set(t, control, r)
+			cc := dial(t, withProviders(control.Bootstrap("n"), rootsOnly), stockCredentials(t))
+			if _, err := call(t, cc); err != nil {
+				t.Errorf("a cluster without TLS: %v", err)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			err := empty(ctx, cc)
+			if status.Code(err) != codes.Unavailable {
+				t.Errorf("a cluster with TLS: %v, want UNAVAILABLE", err)
+			}
+			for _, want := range []string{`cluster "secret"`, "transport_socket", "integrate.NewCredentials"} {
+				if !strings.Contains(status.Convert(err).Message(), want) {
+					t.Errorf("error %v, want %s in it", err, want)
+				}
+			}
+			if err := empty(ctx, cc, grpc.WaitForReady(true)); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("wait for ready: %v, want it to wait", err)
+			}
+			if secret.conns.Load() != 0 || secret.sent.Load() != 0 {
+				t.Errorf("%d connections were made to the cluster, and %d bytes sent in plaintext", secret.conns.Load(), secret.sent.Load())
+			}
+		})
+	}
+	if n := len(logs.with(target, "cluster=secret", "it demands TLS", "integrate.NewCredentials", "once per target")); n != 1 {
+		t.Errorf("%d lines in the log, want 1", n)
+	}
+}
+
+// TestUnknownProvider (A29): TLS settings that cannot be carried out are refused, so
+// that the control plane learns of them, and RPCs say which field it is.
+func TestUnknownProvider(t *testing.T) {
+	secret := newEavesdropper(t)
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: secret.addr}}})
+	upstreamTLS(t, nil)(r.Clusters[0])
+	set(t, control, r)
+	for providers, want := range map[string]string{
+		`{}`:                                  "root certificate provider instance name \"default\" missing in bootstrap configuration",
+		`{"default":{"plugin_name":"alien"}}`: `no certificate provider builder found for "alien"`,
+		`{"default":{"plugin_name":"file_watcher","config":{"certificate_file":"a","private_key_file":"b"}}}`: "must be an instance with ca_certificate_file",
+	} {
+		for _, creds := range []grpc.DialOption{stockCredentials(t), grpc.WithTransportCredentials(newCredentials(t))} {
+			_, err := call(t, dial(t, withProviders(control.Bootstrap("n"), providers), creds))
+			if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ca_certificate_provider_instance.instance_name") {
+				t.Errorf("%s: %v, want %s", providers, err, want)
+			}
+		}
+	}
+	if secret.conns.Load() != 0 {
+		t.Errorf("%d connections were made", secret.conns.Load())
+	}
+}

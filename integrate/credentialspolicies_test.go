@@ -1,0 +1,281 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// newCredentials are those of NewCredentials with a fallback to plaintext.
+func newCredentials(t testing.TB) credentials.TransportCredentials {
+	t.Helper()
+	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return creds
+}
+
+// trusting returns certificate providers with the instance "default", whose roots are
+// the CA.
+func trusting(t testing.TB, ca *tlstest.CA) string {
+	t.Helper()
+	files := tlstest.NewFiles(t)
+	tlstest.Write(t, files.CA, ca.PEM)
+	return fmt.Sprintf(`{"default":{"plugin_name":"file_watcher","config":{"ca_certificate_file":%q}}}`, files.CA)
+}
+
+// tlsBackends are backends that speak TLS only.
+func tlsBackends(t testing.TB, n int, config *tls.Config) []*xdstest.Backend {
+	t.Helper()
+	return xdstest.NewBackends(t, n, xdstest.BackendOptions{Server: []grpc.ServerOption{grpc.Creds(credentials.NewTLS(config))}})
+}
+
+// hidden are credentials that do not say that they use xDS.
+type hidden struct {
+	credentials.TransportCredentials
+}
+
+// onBothAddresses gives each endpoint a second address.
+func onBothAddresses(cla *endpointv3.ClusterLoadAssignment) {
+	endpoints := cla.Endpoints[0].LbEndpoints
+	for i, e := range endpoints {
+		other := endpoints[(i+1)%len(endpoints)].GetEndpoint()
+		e.GetEndpoint().AdditionalAddresses = append(e.GetEndpoint().AdditionalAddresses, &endpointv3.Endpoint_AdditionalAddress{Address: proto.CloneOf(other.Address)})
+	}
+	cla.Endpoints[0].LbEndpoints = endpoints[:1]
+}
+
+// TestTLSByEveryPolicy (A29): whoever makes a connection, the balancer itself or a child
+// policy, it is secured, also while policies take over from each other, and also by
+// credentials that are wrapped. RPCs see the server's certificate.
+func TestTLSByEveryPolicy(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	backends := tlsBackends(t, 2, &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{DNS: []string{"b.example"}}).TLS}})
+	control := xdstest.New(t, xdstest.Options{})
+	boot := withProviders(control.Bootstrap("n"), trusting(t, ca))
+	dialAll := func() (channels []*grpc.ClientConn) {
+		for _, creds := range []credentials.TransportCredentials{newCredentials(t), hidden{newCredentials(t)}, newCredentials(t).Clone()} {
+			channels = append(channels, dial(t, boot, grpc.WithTransportCredentials(creds)))
+		}
+		return channels
+	}
+	lasting := dialAll()
+	for _, tt := range []struct {
+		name   string
+		policy xdstest.ClusterOption
+		change func(*endpointv3.ClusterLoadAssignment)
+	}{
+		{"ROUND_ROBIN", func(*clusterv3.Cluster) {}, nil},
+		{"RING_HASH", xdstest.RingHash(8, 8), nil},
+		{"custom", xdstest.Policies(xdstest.TypedStruct("round_robin", map[string]any{})), nil},
+		{"pick_first", xdstest.Policies(&pickfirstv3.PickFirst{}), nil},
+		{"several addresses", func(*clusterv3.Cluster) {}, onBothAddresses},
+		{"several addresses, custom", xdstest.Policies(xdstest.TypedStruct("round_robin", map[string]any{})), onBothAddresses},
+	} {
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", tt.policy, upstreamTLS(t, nil))}
+		if tt.change != nil {
+			tt.change(r.Endpoints[0])
+		}
+		set(t, control, r)
+		for _, b := range backends { // so that connections are made anew
+			b.Stop()
+			if err := b.Start(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i, cc := range append(dialAll(), lasting...) {
+			p, err := secureCall(t, cc)
+			if err != nil {
+				t.Fatalf("%s: channel %d: %v", tt.name, i, err)
+			}
+			if info, ok := p.AuthInfo.(credentials.TLSInfo); !ok || info.State.PeerCertificates[0].DNSNames[0] != "b.example" {
+				t.Errorf("%s: channel %d: peer %v", tt.name, i, p.AuthInfo)
+			}
+		}
+	}
+}
+
+// secureCall makes RPCs until one succeeds, as the first may meet a connection that
+// ends.
+func secureCall(t *testing.T, cc *grpc.ClientConn) (p peer.Peer, err error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for {
+		err = empty(ctx, cc, grpc.WaitForReady(true), grpc.Peer(&p))
+		if err == nil || ctx.Err() != nil {
+			return p, err
+		}
+	}
+}
+
+// TestTLSComesLater (T-SEC-1): TLS settings of a cluster that had none close nothing. The
+// connection that there is goes on; when it is lost, the same SubConn's next one is
+// secured. So it is the other way round.
+func TestTLSComesLater(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	plain := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
+	control := xdstest.New(t, xdstest.Options{})
+	publish := func(opts ...xdstest.ClusterOption) {
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(plain)})
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", opts...)}
+		set(t, control, r)
+	}
+	publish()
+	cc := dial(t, withProviders(control.Bootstrap("n"), trusting(t, ca)), grpc.WithTransportCredentials(newCredentials(t)))
+	if _, err := call(t, cc); err != nil {
+		t.Fatal(err)
+	}
+	acks := control.Stats(xdstest.CDS).ACKs
+	publish(upstreamTLS(t, nil))
+	if err := control.Wait(t.Context(), func() bool { return control.Stats(xdstest.CDS).ACKs > acks }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := call(t, cc); err != nil {
+		t.Errorf("after the update: %v", err)
+	}
+	plain.Stop()
+	secure, err := xdstest.StartBackends(1, xdstest.BackendOptions{
+		Listen: func(string) (net.Listener, error) { return net.Listen("tcp", plain.Addr().String()) },
+		Server: []grpc.ServerOption{grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}}))},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := secureCall(t, cc); err != nil || p.AuthInfo.AuthType() != "tls" {
+		t.Errorf("after the connection was lost: %v, %v", p.AuthInfo, err)
+	}
+	publish()
+	secure[0].Stop()
+	if err := plain.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := secureCall(t, cc); err != nil || p.AuthInfo.AuthType() != "insecure" {
+		t.Errorf("without TLS again: %v, %v", p.AuthInfo, err)
+	}
+}
+
+// TestAutoHostName (A101): the hostname of an endpoint is asked for and verified, one
+// that changes is too, and one that comes later.
+func TestAutoHostName(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	var mu sync.Mutex
+	var asked string
+	certs := map[string]*tls.Certificate{}
+	for _, name := range []string{"one.example", "two.example", ""} {
+		pair := ca.Issue(tlstest.Names{DNS: []string{cmp.Or(name, "none.example")}})
+		certs[name] = &pair.TLS
+	}
+	backends := tlsBackends(t, 1, &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked = h.ServerName
+		return certs[asked], nil
+	}})
+	control := xdstest.New(t, xdstest.Options{})
+	cc := dial(t, withProviders(control.Bootstrap("n"), trusting(t, ca)), grpc.WithTransportCredentials(newCredentials(t)))
+	for _, hostname := range []string{"", "one.example", "two.example:8080", "three.example", "one.example"} {
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+		upstreamTLS(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: rootsFrom("default"), AutoHostSni: true, AutoSniSanValidation: true})(r.Clusters[0])
+		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Hostname = hostname
+		set(t, control, r)
+		want, _, _ := strings.Cut(hostname, ":")
+		end := time.Now().Add(10 * time.Second)
+		for {
+			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+			err := empty(ctx, cc)
+			cancel()
+			mu.Lock()
+			name := asked
+			mu.Unlock()
+			if name == want && (err == nil) == (certs[want] != nil) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("hostname %q: server name %q, error %v", hostname, name, err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}
+}
+
+// secret are per-RPC credentials that want security.
+type secret struct{}
+
+func (secret) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"token": "x"}, nil
+}
+func (secret) RequireTransportSecurity() bool { return true }
+
+// TestTokensNeedTLS (T-SEC-1): per-RPC credentials that want security are sent to a
+// cluster with TLS, and not to one that has the fallback.
+func TestTokensNeedTLS(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	safe := tlsBackends(t, 1, &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})
+	open := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(safe...)})
+	upstreamTLS(t, nil)(r.Clusters[0])
+	r.Add(xdstest.Resources{
+		Clusters:  []*clusterv3.Cluster{xdstest.Cluster("open", "")},
+		Endpoints: []*endpointv3.ClusterLoadAssignment{xdstest.Endpoints("open", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(open...)})},
+	})
+	r.Routes[0] = xdstest.RouteConfig(target, xdstest.Route("/grpc.testing.TestService/Empty", "open"), xdstest.Route("", target))
+	set(t, control, r)
+	cc := dial(t, withProviders(control.Bootstrap("n"), trusting(t, ca)), grpc.WithTransportCredentials(newCredentials(t)))
+	if _, err := call(t, cc, grpc.PerRPCCredentials(secret{})); err != nil {
+		t.Errorf("to the cluster with TLS: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	client := testgrpc.NewTestServiceClient(cc)
+	if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}); err != nil {
+		t.Errorf("to the cluster without TLS: %v", err)
+	}
+	if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.PerRPCCredentials(secret{})); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("with a token, to the cluster without TLS: %v", err)
+	}
+}
+
+// TestNewCredentials: the fallback is required, and serves where there is no xDS.
+func TestNewCredentials(t *testing.T) {
+	if _, err := integrate.NewCredentials(integrate.CredentialsOptions{}); err == nil || !strings.Contains(err.Error(), "Fallback") {
+		t.Errorf("without a fallback: %v", err)
+	}
+	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
+	cc, err := grpc.NewClient("passthrough:///"+b.Addr().String(), grpc.WithTransportCredentials(newCredentials(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	if _, err := call(t, cc); err != nil {
+		t.Error(err)
+	}
+}

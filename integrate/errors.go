@@ -1,0 +1,233 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// ErrorDomain is the domain of the google.rpc.ErrorInfo that the statuses of RPCs carry
+// which this package ends, for programs that act on the reason:
+//
+//	for _, d := range status.Convert(err).Details() {
+//		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == integrate.ErrorDomain {
+//			switch info.Reason { ...
+//
+// The metadata has, where they are known, target, listener, authority, node, cluster,
+// service, priority, route, category and max_requests.
+//
+// RPCs that are refused for good (the first four reasons) have it always. The others
+// fail because there is nothing to send them to, and gRPC makes their status of a text:
+// the interceptors recognize the text and add the ErrorInfo, so channels that lack the
+// interceptors have the text alone, as has grpc.OnFinish where no interceptor has
+// something to do. So does, rarely, an RPC that fails while the text changes.
+//
+// A server that returns such an error from its own handler passes the ErrorInfo on to
+// its client, in grpc-status-details-bin, as it does the text.
+const ErrorDomain = "xdslb"
+
+// The reasons of the ErrorInfo.
+const (
+	ReasonDropped       = "DROPPED"        // by a drop category of EDS
+	ReasonBreaker       = "BREAKER"        // the cluster has as many RPCs in flight as it may (A32)
+	ReasonNoRoute       = "NO_ROUTE"       // no route matches
+	ReasonNotForwarding = "NOT_FORWARDING" // the route that matches does not forward (A36)
+	ReasonNoEndpoints   = "NO_ENDPOINTS"   // the cluster has none, or none can be reached
+	ReasonTLS           = "TLS"            // what the cluster says about TLS cannot be done, or handshakes fail
+	ReasonCluster       = "CLUSTER"        // the Cluster resource is missing or invalid
+	ReasonTarget        = "TARGET"         // the target cannot be served: Listener or routes are missing or invalid
+)
+
+// refusalLocked returns the status of RPCs that are refused for good. It takes some
+// microseconds, so it is made once for each change.
+func (b *lb) refusalLocked(text string, info *errdetails.ErrorInfo) error {
+	st, err := status.New(codes.Unavailable, b.textLocked(text)).WithDetails(info)
+	if err != nil { // an ErrorInfo always encodes, and the code is not OK
+		return status.Error(codes.Unavailable, b.textLocked(text))
+	}
+	return st.Err()
+}
+
+// infoLocked returns the ErrorInfo of a reason. more are keys and values.
+func (b *lb) infoLocked(reason string, more ...string) *errdetails.ErrorInfo {
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain, Metadata: map[string]string{}}
+	if s := b.src; s != nil {
+		more = append(more, "target", s.link.Target, "listener", s.listener, "authority", s.authority, "node", s.node)
+	}
+	for pair := range slices.Chunk(more, 2) {
+		if pair[1] != "" {
+			info.Metadata[pair[0]] = strings.ToValidUTF8(pair[1], "\ufffd")
+		}
+	}
+	return info
+}
+
+// textLocked adds the node to a text that lacks it, by which the control plane's log
+// knows the client.
+func (b *lb) textLocked(text string) string {
+	if b.src == nil || b.src.node == "" || strings.Contains(text, "[xDS node id: ") {
+		return text
+	}
+	return fmt.Sprintf("[xDS node id: %s]: %s", b.src.node, text)
+}
+
+// plainError is an error that is never taken for a gRPC status, whatever it
+// quotes: as a status it would end wait-for-ready RPCs, which are to wait.
+type plainError string
+
+func (e plainError) Error() string { return string(e) }
+
+// plainLocked returns a plainError about a cluster, or the target (""), whose ErrorInfo the
+// interceptors know from then on.
+func (b *lb) plainLocked(about, text string, info *errdetails.ErrorInfo) plainError {
+	text = b.textLocked(text)
+	if b.src != nil {
+		b.src.link.NoteFailure(about, text, info)
+	}
+	return plainError(text)
+}
+
+// routeErrors are the statuses of RPCs that routes do not lead anywhere. They are made
+// once for a list of routes.
+type routeErrors struct {
+	of            []picker.Route
+	noRoute       error
+	notForwarding map[int32]error // by route, of those that do not forward
+	stale         error           // of RPCs whose route did not forward, and is gone
+}
+
+// notForwardingErr returns the status of RPCs of a route, which may be one of an earlier
+// list if an interceptor has chosen it.
+func (r *routeErrors) notForwardingErr(route int32) error {
+	if err := r.notForwarding[route]; err != nil {
+		return err
+	}
+	return r.stale
+}
+
+// routeErrorsLocked returns those of the configuration in force.
+func (b *lb) routeErrorsLocked() *routeErrors {
+	routes := b.cfg.Routes
+	if b.routeErrs != nil && sameSlice(b.routeErrs.of, routes) {
+		return b.routeErrs
+	}
+	r := &routeErrors{of: routes, notForwarding: map[int32]error{}}
+	where := ""
+	if b.src != nil {
+		where = fmt.Sprintf(" in the virtual host of Listener %q for authority %q", b.src.listener, b.src.authority)
+	}
+	r.noRoute = b.refusalLocked(fmt.Sprintf("xds: no matching route found among the %d%s", len(routes), where), b.infoLocked(ReasonNoRoute))
+	r.stale = b.refusalLocked(fmt.Sprintf("xds: the route that matched%s does not forward RPCs", where), b.infoLocked(ReasonNotForwarding))
+	for i := range routes {
+		if len(routes[i].Clusters) == 0 {
+			name := routeName(routes, i)
+			r.notForwarding[int32(i)] = b.refusalLocked(fmt.Sprintf("xds: the route that matches (%s%s) does not forward RPCs", name, where),
+				b.infoLocked(ReasonNotForwarding, "route", name))
+		}
+	}
+	b.routeErrs = r
+	return r
+}
+
+// routeName names a route: by its number, and its name if it has one.
+func routeName(routes []picker.Route, i int) string {
+	if name := routes[i].Name; name != "" {
+		return fmt.Sprintf("%d, %q", i, name)
+	}
+	return fmt.Sprint(i)
+}
+
+// rejections are the statuses of RPCs that a leaf drops or its breaker refuses, made
+// once for a configuration of the leaf.
+type rejections struct {
+	of       *picker.Leaf
+	drops    []error // by drop category
+	overload error
+}
+
+// rejections returns those of the leaf's configuration.
+func (l *leaf) rejections(b *lb) *rejections {
+	if l.rejected != nil && l.rejected.of == l.cfg {
+		return l.rejected
+	}
+	name, service := l.cfg.Name, l.cfg.Service
+	r := &rejections{of: l.cfg}
+	for _, d := range l.cfg.Drops {
+		r.drops = append(r.drops, b.refusalLocked(fmt.Sprintf("xds: RPC is dropped by category %q of cluster %q", d.Category, name),
+			b.infoLocked(ReasonDropped, "cluster", name, "service", service, "category", d.Category)))
+	}
+	r.overload = b.refusalLocked(fmt.Sprintf("xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, l.cfg.MaxRequests, service),
+		b.infoLocked(ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(l.cfg.MaxRequests)))
+	l.rejected = r
+	return r
+}
+
+// failure explains why no endpoint can be picked.
+func (c *cluster) failure() error {
+	msg, reason := c.explain()
+	more := []string{"cluster", c.cfg.Name}
+	if p := c.inUse; p != nil {
+		more = append(more, "service", p.leaf.cfg.Service, "priority", fmt.Sprint(p.index))
+	}
+	return c.lb.plainLocked(c.cfg.Name, msg, c.lb.infoLocked(reason, more...))
+}
+
+// explain says why no endpoint can be picked, in grpc-go's terms where users may know
+// them, and which reason that is. O(endpoints).
+func (c *cluster) explain() (msg, reason string) {
+	p := c.inUse
+	reason = ReasonNoEndpoints
+	switch {
+	case c.lb.standalone:
+		msg = "no endpoint is reachable"
+	case c.cfg.Err != nil:
+		return fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, c.cfg.Err), ReasonCluster
+	case p == nil:
+		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from", c.cfg.Name)
+		for i := range c.cfg.Leaves {
+			if note := c.cfg.Leaves[i].ResolutionNote; note != nil {
+				msg += fmt.Sprintf("; cluster %q: %v", c.cfg.Leaves[i].Name, note)
+			}
+		}
+		if slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool { return c.lb.refuses(&l) }) {
+			reason = ReasonTLS
+		}
+	case p.counts == [4]int{}:
+		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from in priority %d", c.cfg.Name, p.index)
+	default:
+		msg = fmt.Sprintf("xds: cluster %q: no endpoint of priority %d is reachable", c.cfg.Name, p.index)
+	}
+	if p != nil {
+		var about string
+		about, reason = p.trouble(reason)
+		msg += about
+	}
+	return msg, reason
+}
+
+// trouble says what else is known of a priority without an endpoint to pick, and the
+// reason of the failure, which is another if it is TLS. O(endpoints).
+func (p *priority) trouble(reason string) (msg, is string) {
+	if note := p.leaf.cfg.ResolutionNote; note != nil {
+		msg += fmt.Sprintf(" (%v)", note)
+	}
+	if n := p.ejected(); n > 0 {
+		msg += fmt.Sprintf("; %d of its endpoints are ejected as outliers", n)
+	}
+	if err := p.leaf.lastErr; err != nil {
+		msg += fmt.Sprintf("; latest connection error: %v", err)
+		if strings.Contains(err.Error(), "authentication handshake failed") { // gRPC's words
+			reason = ReasonTLS
+		}
+	}
+	return msg, reason
+}

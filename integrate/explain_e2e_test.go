@@ -1,0 +1,215 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+const unaryCall = "/grpc.testing.TestService/UnaryCall"
+
+// possible returns what share of its RPCs each backend is expected to get; those that are
+// out have none.
+func possible(x *integrate.Explanation) map[string]float64 {
+	shares := map[string]float64{}
+	for _, r := range x.Routes {
+		for _, c := range r.Clusters {
+			for _, l := range c.Localities {
+				for _, e := range l.Endpoints {
+					if e.Out == "" {
+						shares[e.Address] += r.Probability * c.Share * e.Share
+					}
+				}
+			}
+		}
+	}
+	return shares
+}
+
+// TestExplainAgrees: RPCs go where Explain says, by header and by weights, while one of the
+// backends is down; with our interceptors and without.
+func TestExplainAgrees(t *testing.T) {
+	backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
+	backends[3].Stop()
+	bothWays(t, func(t *testing.T, interceptors bool, open func(bootstrap []byte) *grpc.ClientConn) {
+		header := xdstest.Route("", "a")
+		header.Match.Headers = []*routev3.HeaderMatcher{{Name: "k", HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{
+			StringMatch: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: "v"}},
+		}}}
+		header.GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(time.Minute)}
+		control := xdstest.New(t, xdstest.Options{})
+		r := clusters(backends[:1], nil, header, xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "many", Weight: 3}))
+		weighted := xdstest.BackendEndpoints(backends[1:]...)
+		weighted[0].Weight, weighted[1].Weight, weighted[2].Weight = 1, 2, 5
+		r.Clusters = append(r.Clusters, xdstest.Cluster("many", "many"))
+		r.Endpoints = append(r.Endpoints, xdstest.Endpoints("many", xdstest.Locality{Endpoints: weighted}))
+		set(t, control, r)
+		cc := open(control.Bootstrap("n"))
+		client := testgrpc.NewTestServiceClient(cc)
+		for _, md := range []metadata.MD{nil, {"k": {"v"}}, {"k": {"w"}}} {
+			ctx := metadata.NewOutgoingContext(t.Context(), md)
+			x := settled(t, ctx, cc)
+			shares, got := possible(x), map[string]int{}
+			const n = 400
+			for range n {
+				res, err := client.UnaryCall(ctx, &testgrpc.SimpleRequest{}, grpc.WaitForReady(true))
+				if err != nil {
+					t.Fatal(err)
+				}
+				got[res.GetHostname()]++
+			}
+			for backend, k := range got {
+				if shares[backend] == 0 {
+					t.Fatalf("headers %v: %d RPCs went to %s:\n%v", md, k, backend, x)
+				}
+			}
+			for backend, p := range shares {
+				if d := math.Abs(float64(got[backend]) - p*n); d > 5*math.Sqrt(n*p*(1-p))+1 {
+					t.Errorf("headers %v: %s got %d RPCs of %d, want %v:\n%v", md, backend, got[backend], n, p*n, x)
+				}
+			}
+			text := x.String()
+			if md != nil && md["k"][0] == "v" && !interceptors != strings.Contains(text, "NOT APPLIED") {
+				t.Errorf("interceptors %v:\n%s", interceptors, text)
+			}
+		}
+	})
+}
+
+// settled explains an RPC once the endpoints have come to rest.
+func settled(t *testing.T, ctx context.Context, cc *grpc.ClientConn) (x *integrate.Explanation) {
+	t.Helper()
+	cc.Connect()
+	waitFor(t, func() bool {
+		var err error
+		x, err = integrate.Explain(ctx, cc, unaryCall)
+		return err == nil && !x.Pending && !strings.Contains(x.String(), "CONNECTING") && !strings.Contains(x.String(), "wait\n")
+	})
+	return x
+}
+
+// TestExplainErrors: channels that cannot be explained say why, and are not connected for
+// it.
+func TestExplainErrors(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	explain := func(cc *grpc.ClientConn, method string, want ...string) {
+		t.Helper()
+		x, err := integrate.Explain(t.Context(), cc, method)
+		if err == nil {
+			t.Fatalf("explained:\n%v", x)
+		}
+		for _, w := range want {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("error %q lacks %q", err, w)
+			}
+		}
+	}
+	cc := dial(t, control.Bootstrap("n"))
+	explain(cc, unaryCall, "is idle", "Connect")
+	explain(cc, "no slash", "slash")
+	if s := cc.GetState(); s != connectivity.Idle {
+		t.Errorf("the channel is %v, want IDLE", s)
+	}
+	cc.Connect()
+	waitFor(t, func() bool {
+		_, err := integrate.Explain(t.Context(), cc, unaryCall)
+		return strings.Contains(fmt.Sprint(err), "no configuration yet: ") && strings.Contains(err.Error(), "waiting for Listener")
+	})
+	r := xdstest.Service(target)
+	r.Routes[0].VirtualHosts[0].Domains = []string{"other"}
+	set(t, control, r)
+	waitFor(t, func() bool {
+		_, err := integrate.Explain(t.Context(), cc, unaryCall)
+		return strings.Contains(fmt.Sprint(err), "cannot be served") && strings.Contains(err.Error(), "no virtual host")
+	})
+	_ = cc.Close()
+	explain(cc, unaryCall, "closed")
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lis.Close() })
+	plain, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = plain.Close() })
+	explain(plain, unaryCall, "neither xds nor xdslb")
+}
+
+// TestExplainWhatIfAgrees: resources of a control plane explain an RPC from a file as they
+// do from a channel that has them.
+func TestExplainWhatIfAgrees(t *testing.T) {
+	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := clusters(backends[:1], nil, xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "many", Weight: 3}))
+	weighted := xdstest.BackendEndpoints(backends[1:]...)
+	weighted[0].Weight, weighted[1].Weight = 1, 4
+	r.Clusters = append(r.Clusters, xdstest.Cluster("many", "many"))
+	r.Endpoints = append(r.Endpoints, xdstest.Endpoints("many", xdstest.Locality{Endpoints: weighted}))
+	set(t, control, r)
+	live := possible(settled(t, t.Context(), dial(t, control.Bootstrap("n"))))
+	file := whatIf(t, r)
+	x, err := integrate.ExplainWhatIf(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	supposed := possible(x)
+	for a, want := range live {
+		if math.Abs(supposed[a]-want) > 1e-9 {
+			t.Errorf("%s gets %v of RPCs by the file, and %v by the channel", a, supposed[a], want)
+		}
+	}
+	file.States = map[netip.AddrPort]connectivity.State{backends[2].Addr(): connectivity.TransientFailure}
+	if x, err = integrate.ExplainWhatIf(t.Context(), file); err != nil || math.Abs(possible(x)[backends[1].Addr().String()]-.75) > 1e-9 {
+		t.Errorf("with one failed: %v\n%v", err, x)
+	}
+}
+
+// whatIf returns the question what the resources do.
+func whatIf(t *testing.T, r xdstest.Resources) integrate.WhatIf {
+	t.Helper()
+	var doc []byte
+	add := func(m proto.Message) {
+		js, err := protojson.Marshal(anyOf(t, m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		doc = append(append(doc, js...), '\n')
+	}
+	for _, m := range r.Listeners {
+		add(m)
+	}
+	for _, m := range r.Routes {
+		add(m)
+	}
+	for _, m := range r.Clusters {
+		add(m)
+	}
+	for _, m := range r.Endpoints {
+		add(m)
+	}
+	return integrate.WhatIf{Target: "xds:///" + target, Method: unaryCall, Resources: doc}
+}

@@ -1,0 +1,308 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// String returns the explanation as text for people, in lines of 80 columns as far as
+// names allow.
+func (x *Explanation) String() string {
+	var t explanationText
+	t.line(0, "%s on %s, %s", x.Method, x.Target, x.Time.UTC().Format(time.RFC3339))
+	if x.Pending {
+		t.line(0, "Changes wait to be published: picks do not know of them yet.")
+	}
+	for _, what := range x.NotApplied {
+		t.line(0, "NOT APPLIED, since the channel has no interceptors of xdslb: %s", what)
+	}
+	t.line(0, "Routes")
+	for i := range x.Routes {
+		t.routeLine(&x.Routes[i])
+	}
+	if x.NoRoute > 0 {
+		t.line(2, "no route: %s of RPCs fail UNAVAILABLE", percent(x.NoRoute))
+	}
+	for i := range x.Routes {
+		if x.Routes[i].Probability > 0 {
+			t.route(&x.Routes[i])
+		}
+	}
+	return t.String()
+}
+
+// WriteTo writes what String returns.
+func (x *Explanation) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.WriteString(w, x.String())
+	return int64(n), err
+}
+
+// explanationText is text that is broken into lines.
+type explanationText struct{ strings.Builder }
+
+const columns = 80
+
+// line writes a line with an indent, and goes on with two columns more.
+func (t *explanationText) line(indent int, format string, args ...any) {
+	column := 0
+	for _, word := range strings.Fields(fmt.Sprintf(format, args...)) {
+		width := utf8.RuneCountInString(word)
+		switch {
+		case column == 0:
+			t.WriteString(strings.Repeat(" ", indent))
+			column = indent
+		case column+1+width > columns:
+			t.WriteString("\n" + strings.Repeat(" ", indent+2))
+			column = indent + 2
+		default:
+			t.WriteByte(' ')
+			column++
+		}
+		t.WriteString(word)
+		column += width
+	}
+	t.WriteByte('\n')
+}
+
+// name is the route's name for people.
+func (r *ExplainedRoute) name() string {
+	if r.Name == "" {
+		return fmt.Sprintf("route %d", r.Index)
+	}
+	return fmt.Sprintf("route %d %q", r.Index, r.Name)
+}
+
+// routeLine is a route's line in the list of all.
+func (t *explanationText) routeLine(r *ExplainedRoute) {
+	switch {
+	case r.Mismatch != "":
+		t.line(2, "%s: no: %s", r.name(), r.Mismatch)
+	case r.Fraction != nil:
+		t.line(2, "%s: %s of RPCs (its fraction is %s): path %s", r.name(), percent(r.Probability), percent(*r.Fraction), r.Path)
+	default:
+		t.line(2, "%s: %s of RPCs: path %s", r.name(), percent(r.Probability), r.Path)
+	}
+}
+
+// route is what there is to say of a route that the RPC may take.
+func (t *explanationText) route(r *ExplainedRoute) {
+	t.line(0, "%s%s", strings.ToUpper(r.name()[:1]), r.name()[1:])
+	if r.NotForwarding {
+		t.line(2, "does not forward: its RPCs fail UNAVAILABLE")
+	}
+	if r.Timeout != "" {
+		t.line(2, "timeout %s, by %s", r.Timeout, r.AppliedBy)
+	}
+	if p := r.Retry; p != nil {
+		t.line(2, "retries on %s, %d attempts in all, after %s to %s, by %s", strings.Join(p.On, ", "), p.MaxAttempts, p.BaseBackoff, p.MaxBackoff, r.AppliedBy)
+	}
+	if r.Hash != nil {
+		t.line(2, "hash policies: %s", strings.Join(r.Hash, "; "))
+	}
+	if r.RewriteAuthority {
+		t.line(2, "the authority is the endpoint's hostname, if it has one")
+	}
+	if s := r.Session; s != nil && s.Hosts == nil {
+		t.line(2, "session affinity by cookie %q, which the RPC lacks", s.Cookie)
+	} else if s != nil {
+		t.line(2, "session affinity by cookie %q: endpoint %s, cluster %q", s.Cookie, strings.Join(s.Hosts, ", "), s.Cluster)
+	}
+	for i := range r.Clusters {
+		t.cluster(&r.Clusters[i])
+	}
+}
+
+func (t *explanationText) cluster(c *ExplainedCluster) {
+	t.line(2, "cluster %q: %s of the route", c.Name, percent(c.Share))
+	if c.Leaf != "" && c.Leaf != c.Name {
+		t.line(4, "of the aggregate, %q is in use", c.Leaf)
+	}
+	if c.Service != "" && c.Service != c.Name {
+		t.line(4, "EDS service %q", c.Service)
+	}
+	if c.Note != "" {
+		t.line(4, "note: %s", c.Note)
+	}
+	t.outcome(c)
+	if c.Policy != "" {
+		t.line(4, "policy: %s", c.Policy)
+	}
+	for _, f := range c.Filters {
+		state := "configured"
+		if f.Disabled {
+			state = "disabled"
+		}
+		t.line(4, "filter %q, %s by the %s", f.Name, state, f.From)
+	}
+	for _, d := range c.Drops {
+		t.line(4, "drops %s of them as %q", percent(d.Probability), d.Category)
+	}
+	if b := c.Breaker; b != nil {
+		refuses := ""
+		if b.Refuses {
+			refuses = ": it refuses the next one"
+		}
+		t.line(4, "circuit breaker: %d RPCs in flight of %d%s", b.InFlight, b.Limit, refuses)
+	}
+	t.tls(c.TLS)
+	t.hash(c.Hash)
+	for i := range c.Priorities {
+		t.priority(&c.Priorities[i])
+	}
+	for i := range c.Localities {
+		t.locality(&c.Localities[i])
+	}
+	if n := len(c.NotInSubset); n > 0 {
+		t.line(4, "%d endpoints are not in this channel's subset: %s", n, shorten(c.NotInSubset, 8))
+	}
+}
+
+// outcome says what becomes of the RPCs to a cluster.
+func (t *explanationText) outcome(c *ExplainedCluster) {
+	for _, o := range []struct {
+		p    float64
+		text string
+	}{{c.Picked, "get an endpoint"}, {c.Delegated, "go to a child policy, which picks"}, {c.Waits, "wait"}, {c.Fails, "fail UNAVAILABLE, or wait if they are wait-for-ready"}} {
+		if o.p > 0 {
+			t.line(4, "%s %s", percent(o.p), o.text)
+		}
+	}
+	if c.Failure != "" {
+		t.line(4, "failure: %s", c.Failure)
+	}
+}
+
+func (t *explanationText) tls(s *ExplainedTLS) {
+	if s == nil {
+		return
+	}
+	text := "TLS"
+	if !s.InForce {
+		text += " (NOT IN FORCE: the channel's credentials do not go by xDS)"
+	}
+	text += ": roots of " + s.Roots
+	if s.Identity != "" {
+		text += ", own certificate of " + s.Identity
+	}
+	if s.SANs == nil {
+		text += ", any server of these roots"
+	} else {
+		text += ", servers whose name " + strings.Join(s.SANs, ", or ")
+	}
+	if s.ServerName != "" {
+		text += ", SNI " + s.ServerName
+	}
+	t.line(4, "%s", text)
+}
+
+func (t *explanationText) hash(h *ExplainedHash) {
+	switch {
+	case h == nil:
+	case h.Hash == "":
+		t.line(4, "the RPC has no hash: a random one, or any READY endpoint, will do")
+	default:
+		t.line(4, "hash %s of %s", h.Hash, strings.Join(h.Sources, ", "))
+		for _, p := range h.Places {
+			t.line(6, "entry %d of %d of the %s: %s", p.Position, p.Size, p.In, strings.Join(p.Order, ", then "))
+		}
+	}
+}
+
+func (t *explanationText) priority(p *ExplainedPriority) {
+	mark := " "
+	if p.InUse || p.Share > 0 {
+		mark = "*"
+	}
+	counts := ""
+	for _, c := range []struct {
+		n    int
+		name string
+	}{{p.Ready, "ready"}, {p.Connecting, "connecting"}, {p.Idle, "idle"}, {p.Failed, "failed"}, {p.Draining, "draining"}} {
+		if c.n > 0 {
+			counts += fmt.Sprintf(", %d %s", c.n, c.name)
+		}
+	}
+	share := ""
+	if p.Share > 0 {
+		share = fmt.Sprintf(" takes %s,", percent(p.Share))
+	}
+	t.line(4, "%s priority %d of %q:%s %s%s", mark, p.Index, p.Leaf, share, p.Reason, counts)
+}
+
+func (t *explanationText) locality(l *ExplainedLocality) {
+	share := percent(l.Share) + " of the cluster"
+	if l.Child != "" {
+		if slices.ContainsFunc(l.Endpoints, func(e ExplainedEndpoint) bool { return e.Out == "" && e.Share == 0 && e.Waits == 0 }) {
+			share = "as the child policy picks"
+		}
+		share += "; child policy " + l.Child
+	}
+	t.line(4, "locality %q, weight %d: %s", strings.TrimRight(l.Region+"/"+l.Zone+"/"+l.SubZone, "/"), l.Weight, share)
+	for i := range l.Endpoints {
+		t.endpoint(&l.Endpoints[i])
+	}
+}
+
+func (t *explanationText) endpoint(e *ExplainedEndpoint) {
+	text := e.Address
+	if e.More != nil {
+		text += " (also " + strings.Join(e.More, ", ") + ")"
+	}
+	switch {
+	case e.Out != "":
+		text += " out: " + e.Out
+	case e.Waits > 0 && e.Share > 0:
+		text += fmt.Sprintf(" %s, and %s wait for it", percent(e.Share), percent(e.Waits))
+	case e.Waits > 0:
+		text += fmt.Sprintf(" %s wait for it", percent(e.Waits))
+	case e.Share > 0:
+		text += " " + percent(e.Share)
+	default:
+		text += " if the child policy picks it"
+		if e.ChildTold != "" {
+			text += ", which was told that it is " + e.ChildTold
+		}
+	}
+	if !strings.HasPrefix(e.Out, e.State) {
+		text += ", " + e.State
+	}
+	if e.WeightFrom != "" {
+		text += fmt.Sprintf(", weight %d (%s)", e.EffectiveWeight, e.WeightFrom)
+	}
+	if e.SlowStart > 0 {
+		text += fmt.Sprintf(", slow start at %s", percent(e.SlowStart))
+	}
+	if e.InFlight > 0 {
+		text += fmt.Sprintf(", %d in flight", e.InFlight)
+	}
+	if e.Error != "" {
+		text += ": " + e.Error
+	}
+	t.line(6, "%s", text)
+}
+
+// shorten joins the first n of a list.
+func shorten(list []string, n int) string {
+	if len(list) <= n {
+		return strings.Join(list, ", ")
+	}
+	return strings.Join(list[:n], ", ") + ", ..."
+}
+
+// percent is a probability in percent. Only 0 is 0 %, and only 1 is 100 %.
+func percent(p float64) string {
+	switch {
+	case p > 0 && p < 0.00001:
+		return "below 0.001 %"
+	case p < 1 && p > 0.9999:
+		return "above 99.99 %"
+	}
+	return fmt.Sprintf("%.4g %%", 100*p)
+}

@@ -1,0 +1,253 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// WhatIf is a question to ExplainWhatIf.
+type WhatIf struct {
+	// Target is that of the channel, such as "xds:///orders:8080", and Method the RPC's.
+	Target, Method string
+	// Authority is the channel's, by which the virtual host is chosen; "" is what the
+	// target names.
+	Authority string
+	// Resources is JSON with the target's resources, in protobuf's mapping. Resources are
+	// all objects whose "@type" is one of the four types, however deep: those of a
+	// DiscoveryResponse, of a dump by CSDS, or of a plain list. Those in lists named lds,
+	// rds, cds and eds, or listeners, routes, clusters and endpoints, need not say their
+	// type. Several documents may follow each other.
+	Resources []byte
+	// States are those of the endpoints by their first address; the others are READY.
+	States map[netip.AddrPort]connectivity.State
+	// Config is that of the channel. Only what decides about picks counts: Policies,
+	// IgnoreEndpointWeights, the bounds of hash tables, and the Bootstrap, if it is set,
+	// for certificate providers and trusted_xds_server.
+	Config Config
+}
+
+// ExplainWhatIf explains an RPC by resources from a file, as Explain does by those of a
+// channel. It needs no control plane and touches no backend. Endpoints have been READY for
+// long and have nothing in flight, none is ejected, and sessions have no endpoint; what picks by the channel's id, or
+// by a random subset (A68), does so for some channel. Priorities that can serve by States
+// are used, and those that are CONNECTING if none can, as after the failover time.
+//
+// A resource that is missing or invalid is what it would be from a server that had sent no
+// other version: an error, or the failure of the cluster that needs it.
+func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
+	if !strings.HasPrefix(w.Method, "/") {
+		return nil, fmt.Errorf("xdslb: method %q does not begin with a slash: want /package.Service/Method", w.Method)
+	}
+	resources, err := parseResources(w.Resources)
+	if err != nil {
+		return nil, err
+	}
+	var boot *bootstrap.Config
+	if w.Config.Bootstrap != nil {
+		if boot, err = w.Config.bootstrap(); err != nil {
+			return nil, err
+		}
+	}
+	listener, authority, err := w.names(boot)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := xds.Assemble(listener, authority, resources, boot, xds.Options{
+		Filter: perrpc.FilterType, Policies: w.Config.Policies, MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return w.explain(withoutUserCode(ctx), cfg)
+}
+
+// names returns the names of the listener and of the authority.
+func (w *WhatIf) names(boot *bootstrap.Config) (listener, authority string, err error) {
+	u, err := url.Parse(w.Target)
+	if err != nil {
+		return "", "", fmt.Errorf("xdslb: target: %w", err)
+	}
+	endpoint := resolver.Target{URL: *u}.Endpoint()
+	if u.Scheme != "xds" && u.Scheme != "xdslb" {
+		return "", "", fmt.Errorf("xdslb: target %q is of neither scheme xds nor xdslb", w.Target)
+	}
+	listener, authority = endpoint, w.Authority
+	if authority == "" {
+		authority = endpoint
+	}
+	if boot != nil {
+		listener, err = boot.ListenerName(u.Host, endpoint)
+	}
+	return listener, authority, err
+}
+
+// explain explains an RPC by a configuration.
+func (w *WhatIf) explain(ctx context.Context, cfg *picker.Config) (*Explanation, error) {
+	channel := newLB(nil, balancer.BuildOptions{}) // for what is a channel's own
+	channel.opts = w.Config.withDefaults()
+	cfg = channel.channelConfigLocked(cfg)
+	_, plans := perrpc.Compile(cfg)
+
+	states, subjects := make([]picker.ClusterState, len(cfg.Clusters)), map[string]*subject{}
+	for i, c := range cfg.Clusters {
+		subjects[c.Name] = w.suppose(c, &states[i])
+	}
+	env := channel.envLocked()
+	env.Now = supposedAge
+	s, err := picker.Build(nil, cfg, states, env)
+	if err != nil {
+		return nil, err
+	}
+	x := explainer{ctx: ctx, table: &perrpc.Table{Snapshot: s, Config: cfg, Plans: plans}, applied: true, now: supposedAge}
+	x.Target = w.Target
+	x.begin(w.Method)
+	x.clusters(func(name string, _ uint64) *subject { return subjects[name] })
+	return &x.Explanation, nil
+}
+
+// supposedAge is for how long endpoints have been READY: longer than any slow start.
+const supposedAge = int64(1000 * time.Hour)
+
+// suppose makes up the state of a cluster, and returns what there is to know of it.
+func (w *WhatIf) suppose(c *picker.Cluster, state *picker.ClusterState) *subject {
+	s := &subject{usesTLS: true, failure: c.Err}
+	var all []supposed
+	for i := range c.Leaves {
+		for k := range c.Leaves[i].Priorities {
+			all = append(all, w.supposePriority(&c.Leaves[i], i, k))
+		}
+	}
+	inUse := choose(all)
+	for i := range all {
+		s.priorities = append(s.priorities, all[i].explain(i, inUse))
+	}
+	if *state = (picker.ClusterState{Version: 1, Leaf: -1, Failed: true}); inUse < 0 {
+		if len(c.Leaves) > 0 {
+			s.leaf, s.note = &c.Leaves[0], c.Leaves[0].ResolutionNote
+		}
+		if s.failure == nil {
+			s.failure = fmt.Errorf("xds: cluster %q: no targets to pick from", c.Name)
+		}
+		return s
+	}
+	p := &all[inUse]
+	s.leaf, s.localities, s.connectable, s.note = p.leaf, p.localities, p.leaf.Policy.Hashes(), p.leaf.ResolutionNote
+	state.Leaf, state.Priority, state.Localities, state.Failed = p.leafIndex, p.index, p.states, false
+	state.Breaker, state.Overload = p.breaker, new(picker.Counter)
+	for range p.leaf.Drops {
+		state.Drops = append(state.Drops, new(picker.Counter))
+	}
+	if p.connectivity() == picker.TransientFailure {
+		s.failure = fmt.Errorf("xds: cluster %q: no endpoint of priority %d is reachable", c.Name, p.index)
+	}
+	return s
+}
+
+// supposed is a priority whose endpoints have the states that are supposed.
+type supposed struct {
+	leaf             *picker.Leaf
+	leafIndex, index int
+	breaker          *picker.Breaker
+	states           []picker.LocalityState
+	localities       []subjectLocality
+	counts           [4]int // endpoints by state, without draining ones
+	draining         int
+}
+
+func (w *WhatIf) supposePriority(leaf *picker.Leaf, leafIndex, index int) supposed {
+	p := supposed{leaf: leaf, leafIndex: leafIndex, index: index, breaker: new(picker.Breaker)}
+	localities := leaf.Priorities[index].Localities
+	for i := range localities {
+		l := &localities[i]
+		load := new(picker.Load)
+		binding := picker.NewBinding(load, p.breaker, leaf.Policy.CountsInFlight())
+		states, known := make(picker.StateSlice, len(l.Endpoints)), subjectLocality{cfg: l}
+		for k := range l.Endpoints {
+			e := &picker.EndpointState{Connectivity: w.stateOf(l.Endpoints[k].Addr)}
+			e.Bind(binding)
+			states[k] = e
+			known.endpoints = append(known.endpoints, subjectEndpoint{cfg: &l.Endpoints[k], state: e})
+			if l.Endpoints[k].Health == picker.Draining {
+				p.draining++
+			} else {
+				p.counts[e.Connectivity]++
+			}
+		}
+		p.states = append(p.states, picker.LocalityState{Load: load, Endpoints: states})
+		p.localities = append(p.localities, known)
+	}
+	return p
+}
+
+func (w *WhatIf) stateOf(a netip.AddrPort) picker.Connectivity {
+	if s, ok := w.States[a]; ok {
+		return connectivityOf(s)
+	}
+	return picker.Ready
+}
+
+// connectivity aggregates the endpoints' states, as priority.connectivity does.
+func (p *supposed) connectivity() picker.Connectivity {
+	c := &p.counts
+	if p.leaf.Policy.Hashes() {
+		state, _ := picker.RingState(c[picker.Idle], c[picker.Connecting], c[picker.Ready], c[picker.TransientFailure])
+		return state
+	}
+	switch {
+	case c[picker.Ready] > 0:
+		return picker.Ready
+	case c[picker.Connecting]+c[picker.Idle] > 0:
+		return picker.Connecting
+	}
+	return picker.TransientFailure
+}
+
+// choose returns the priority in use, as cluster.choosePriority does when the failover time
+// of all is over; -1 if there is none.
+func choose(all []supposed) int {
+	for _, wanted := range []func(picker.Connectivity) bool{takesRPCs, func(s picker.Connectivity) bool { return s == picker.Connecting }} {
+		for i := range all {
+			if wanted(all[i].connectivity()) {
+				return i
+			}
+		}
+	}
+	return len(all) - 1
+}
+
+// explain explains the priority, which is the i-th.
+func (p *supposed) explain(i, inUse int) ExplainedPriority {
+	e := ExplainedPriority{
+		Leaf: p.leaf.Name, Index: p.index, InUse: i == inUse,
+		Ready: p.counts[picker.Ready], Connecting: p.counts[picker.Connecting], Idle: p.counts[picker.Idle], Failed: p.counts[picker.TransientFailure], Draining: p.draining,
+	}
+	switch {
+	case i > inUse:
+		e.Reason = "not needed"
+	case i == inUse && takesRPCs(p.connectivity()):
+		e.Reason = "in use: the first that can serve"
+	case i == inUse:
+		e.Reason = "in use, since none can serve"
+	case p.counts == [4]int{}:
+		e.Reason = "no endpoints"
+	default:
+		e.Reason = "no endpoint can be reached in time"
+	}
+	return e
+}

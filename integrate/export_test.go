@@ -1,0 +1,11 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import "google.golang.org/grpc"
+
+// NewClientWith is NewClient with a configuration, such as one without Linger.
+func NewClientWith(cfg Config, target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
+	return newClient(cfg, target, opts)
+}

@@ -1,0 +1,203 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// anyOf wraps a message, which encodes.
+func anyOf(t testing.TB, m proto.Message) *anypb.Any {
+	t.Helper()
+	a, err := anypb.New(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// httpFilter is an instance of a filter.
+func httpFilter(t testing.TB, name string, config proto.Message) *hcmv3.HttpFilter {
+	t.Helper()
+	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: anyOf(t, config)}}
+}
+
+// abort fails RPCs, that many of a million, with a code.
+func abort(code codes.Code, perMillion uint32) *faultv3.HTTPFault {
+	return &faultv3.HTTPFault{Abort: &faultv3.FaultAbort{
+		ErrorType:  &faultv3.FaultAbort_GrpcStatus{GrpcStatus: uint32(code)},
+		Percentage: &typev3.FractionalPercent{Numerator: perMillion, Denominator: typev3.FractionalPercent_MILLION},
+	}}
+}
+
+// abortingService is a service whose listener aborts all RPCs with a code.
+func abortingService(t testing.TB, code codes.Code) *xdstest.Server {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "fault", abort(code, 1e6)))
+	set(t, control, r)
+	return control
+}
+
+// dialByHand returns a channel with a resolver and interceptors that were put
+// together by the caller.
+func dialByHand(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///"+target, append(opts,
+		grpc.WithResolvers(b),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(integrate.UnaryInterceptor),
+		grpc.WithChainStreamInterceptor(integrate.StreamInterceptor))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// TestInterceptorsOfTwoChannels: the interceptors of two channels with the same
+// target, but different control planes, each find their own channel's filters.
+func TestInterceptorsOfTwoChannels(t *testing.T) {
+	first := dialByHand(t, abortingService(t, codes.DataLoss).Bootstrap("a"))
+	second := dialByHand(t, abortingService(t, codes.Aborted).Bootstrap("b"))
+	for range 3 {
+		if _, err := call(t, first); status.Code(err) != codes.DataLoss {
+			t.Errorf("RPC of the first channel: %v, want DATA_LOSS", err)
+		}
+		if _, err := call(t, second); status.Code(err) != codes.Aborted {
+			t.Errorf("RPC of the second channel: %v, want ABORTED", err)
+		}
+	}
+}
+
+// TestInterceptorsAfterIdle: a channel that comes back from idle mode has a new
+// resolver, and its first RPC already has the filters.
+func TestInterceptorsAfterIdle(t *testing.T) {
+	cc := dialByHand(t, abortingService(t, codes.DataLoss).Bootstrap("n"), grpc.WithIdleTimeout(50*time.Millisecond))
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	for range 3 {
+		if _, err := call(t, cc); status.Code(err) != codes.DataLoss {
+			t.Fatalf("RPC: %v, want DATA_LOSS", err)
+		}
+		for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
+			if !cc.WaitForStateChange(ctx, s) {
+				t.Fatalf("the channel does not become idle but stays %v", s)
+			}
+		}
+	}
+}
+
+// TestInterceptorsOfOtherChannels: RPCs of a channel with another resolver pass,
+// and at once, even if its LB policy is IDLE until it is asked to pick.
+func TestInterceptorsOfOtherChannels(t *testing.T) {
+	backend := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
+	cc, err := grpc.NewClient("passthrough:///"+backend.Addr().String(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithUnaryInterceptor(integrate.UnaryInterceptor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cc.Close() }()
+	passed := false
+	err = integrate.UnaryInterceptor(context.Background(), "/s/m", nil, nil, cc, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+		passed = true
+		return nil
+	})
+	if err != nil || !passed || cc.GetState() != connectivity.Idle {
+		t.Errorf("the interceptor passed an RPC on: %v, error %v, channel %v; want true, none, IDLE", passed, err, cc.GetState())
+	}
+	for range 2 {
+		if _, err := call(t, cc); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestInterceptorAllocs: an RPC whose target has nothing for interceptors costs
+// them no allocation, and neither does one whose route has nothing.
+func TestInterceptorAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	set(t, control, r)
+	cc := dialByHand(t, control.Bootstrap("n"))
+	invoker := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+	streamer := func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+		return nil, nil
+	}
+	measure := func(name string) {
+		t.Helper()
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		ctx := t.Context()
+		if n := testing.AllocsPerRun(1000, func() {
+			_ = integrate.UnaryInterceptor(ctx, "/s/m", nil, nil, cc, invoker)
+		}); n != 0 {
+			t.Errorf("%s: a unary RPC allocates %v times, want 0", name, n)
+		}
+		if n := testing.AllocsPerRun(1000, func() {
+			_, _ = integrate.StreamInterceptor(ctx, nil, cc, "/s/m", streamer)
+		}); n != 0 {
+			t.Errorf("%s: a stream allocates %v times, want 0", name, n)
+		}
+	}
+	measure("no filters")
+
+	faulty := xdstest.Route("/other/", target)
+	faulty.TypedPerFilterConfig = map[string]*anypb.Any{"fault": anyOf(t, abort(codes.Aborted, 1e6))}
+	r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "fault", &faultv3.HTTPFault{}))
+	r.Routes[0] = xdstest.RouteConfig(target, faulty, xdstest.Route("", target))
+	set(t, control, r)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for integrate.UnaryInterceptor(ctx, "/other/m", nil, nil, cc, invoker) == nil { // until it is in force
+		if ctx.Err() != nil {
+			t.Fatal("the filter does not come into force")
+		}
+	}
+	measure("filters elsewhere")
+}
+
+// TestLinkIsNotTold: once a channel has made an RPC its service config has no
+// entry for methods any more, which would cost every RPC.
+func TestLinkIsNotTold(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	cc := dial(t, control.Bootstrap("n"))
+	for range 2 {
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		if d := cc.GetMethodConfig("/xdslb.internal.ChannelLookup/NobodyCallsThis").Timeout; d != nil {
+			t.Errorf("after an RPC the service config still names the link: %v", *d)
+		}
+	}
+}

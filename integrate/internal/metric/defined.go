@@ -1,0 +1,239 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package metric
+
+import (
+	"sync"
+
+	estats "google.golang.org/grpc/experimental/stats"
+	"google.golang.org/grpc/stats"
+)
+
+// The keys of labels. Those that begin with "grpc." mean what A78, A89 and A91 say.
+const (
+	target    = "grpc.target"
+	backend   = "grpc.lb.backend_service" // the cluster
+	locality  = "grpc.lb.locality"
+	method    = "grpc.lb.outlier_detection.detection_method"
+	unenforce = "grpc.lb.outlier_detection.unenforced_reason"
+	server    = "grpc.xds.server"
+	authority = "grpc.xds.authority"
+	state     = "grpc.xds.cache_state"
+	typ       = "grpc.xds.resource_type"
+)
+
+// stockPrefix is what stock's names have instead of our prefix.
+const prefix, stockPrefix = "xdslb.", "grpc."
+
+// What stock has under the same name with grpc. instead of xdslb.: A78, A91 and what
+// grpc-go says of its metrics. Types, units and labels are the same.
+var (
+	Connected = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.connected", Unit: "{connected}", Labels: []string{target, server},
+		Description: "1 if the XdsClient has a working ADS stream to the server, else 0.",
+	}).greatest().stock()
+	Resources = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.resources", Unit: "{resource}", Labels: []string{target, authority, state, typ},
+		Description: "Resources of the XdsClient, by state.",
+	}).stock()
+	ServerFailure = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.server_failure", Unit: "{failure}", Labels: []string{target, server},
+		Description: "How often a server that worked could not be reached any more, or ended a stream without a response.",
+	}).stock()
+	UpdatesValid = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.resource_updates_valid", Unit: "{resource}", Labels: []string{target, server, typ},
+		Description: "Resources received that are valid, including those that have not changed.",
+	}).stock()
+	UpdatesInvalid = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.resource_updates_invalid", Unit: "{resource}", Labels: []string{target, server, typ},
+		Description: "Resources received that are invalid.",
+	}).stock()
+
+	WRRFallback = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.wrr.rr_fallback", Unit: "{update}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
+		Description: "Updates of weights with fewer than two that can be used, so that all endpoints had the same share.",
+	}).stock()
+	WRRNotYetUsable = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.wrr.endpoint_weight_not_yet_usable", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
+		Description: "Endpoints without a report yet or in their blackout period, counted at each update of weights.",
+	}).stock()
+	WRRStale = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.wrr.endpoint_weight_stale", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
+		Description: "Endpoints whose latest report is older than the expiration period, counted at each update of weights.",
+	}).stock()
+	WRRWeights = define(Histogram, estats.MetricDescriptor{
+		Name: "xdslb.lb.wrr.endpoint_weights", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
+		Description: "Weights of endpoints at each update of weights; 0 if there is none that can be used.",
+	}).stock()
+
+	EjectionsEnforced = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.outlier_detection.ejections_enforced", Unit: "{ejection}", Labels: []string{target, method},
+		Description: "Endpoints ejected by outlier detection.",
+	}).stock()
+	EjectionsUnenforced = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.outlier_detection.ejections_unenforced", Unit: "{ejection}", Labels: []string{target, method, unenforce},
+		Description: "Outliers that were not ejected, because too many are or because the enforcement percentage spared them.",
+	}).stock()
+)
+
+// What the control plane does.
+var (
+	NACKs = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.nacks", Unit: "{response}", Labels: []string{server, typ},
+		Description: "Responses that were refused.",
+	})
+	Messages = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.messages", Unit: "{message}", Labels: []string{server, typ},
+		Description: "ADS responses received.",
+	})
+	Bytes = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.received_size", Unit: "By", Labels: []string{server, typ},
+		Description: "Bytes of ADS responses received, as protobuf.",
+	})
+	Requests = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.requests", Unit: "{message}", Labels: []string{server, typ},
+		Description: "ADS requests sent, including ACKs and NACKs.",
+	})
+	Streams = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.streams", Unit: "{stream}", Labels: []string{server},
+		Description: "ADS streams opened.",
+	})
+	ResourceAge = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.resource_age", Unit: "s", Labels: []string{typ, "xdslb.resource_name"},
+		Description: "Time since the content of the resource in use arrived.",
+	}).greatest()
+	ConfigurationLatency = define(Histogram, estats.MetricDescriptor{
+		Name: "xdslb.xds_client.configuration_latency", Unit: "s", Labels: []string{target}, Bounds: seconds,
+		Description: "Time from the arrival of an ADS response to the publication of what RPCs go by because of it.",
+	})
+)
+
+// What load balancing does.
+var (
+	Picks = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.picks", Unit: "{pick}", Labels: []string{backend, locality},
+		Description: "RPC attempts given to a locality.",
+	})
+	Calls = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.calls", Unit: "{attempt}", Labels: []string{backend, locality, "xdslb.result"},
+		Description: "RPC attempts that ended, by result: ok or failed.",
+	})
+	Drops = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.drops", Unit: "{call}", Labels: []string{backend, "xdslb.drop_category"},
+		Description: "RPCs dropped because the control plane asks for it.",
+	})
+	BreakerRejections = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.breaker_rejections", Unit: "{call}", Labels: []string{backend},
+		Description: "RPCs refused by a circuit breaker.",
+	})
+	BreakerInFlight = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.lb.breaker_in_flight", Unit: "{attempt}", Labels: []string{backend, "xdslb.eds_service"},
+		Description: "RPC attempts in flight that a circuit breaker counts.",
+	})
+	NoRoute = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.no_route", Unit: "{call}", Labels: []string{target},
+		Description: "RPCs that no route matched.",
+	})
+	PriorityChanges = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.priority_changes", Unit: "{change}", Labels: []string{target, backend, "xdslb.direction"},
+		Description: "Failovers of a cluster to a lower priority, direction down, and returns to a higher one, direction up.",
+	})
+	Priority = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.lb.priority", Unit: "{priority}", Labels: []string{target, backend},
+		Description: "The priority in use, 0 being the highest, or -1 if there is none.",
+	}).greatest()
+	Endpoints = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.lb.endpoints", Unit: "{endpoint}", Labels: []string{target, backend, "xdslb.state"},
+		Description: "Endpoints by the state of their connection, those that are excluded among them.",
+	})
+	EndpointsExcluded = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.lb.endpoints_excluded", Unit: "{endpoint}", Labels: []string{target, backend, "xdslb.reason"},
+		Description: "Endpoints that get no RPCs whatever their connection, by the first reason: draining, ejected, priority, subset.",
+	})
+	ConnectionsLost = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.connections_lost", Unit: "{disconnection}", Labels: []string{target, backend},
+		Description: "Connections to endpoints that were READY and ended.",
+	})
+	ConnectionsFailed = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.lb.connections_failed", Unit: "{attempt}", Labels: []string{target, backend},
+		Description: "Attempts to connect to endpoints that failed.",
+	})
+	PublicationDuration = define(Histogram, estats.MetricDescriptor{
+		Name: "xdslb.lb.publication_duration", Unit: "s", Labels: []string{target}, Bounds: seconds,
+		Description: "What it takes to publish what RPCs go by.",
+	})
+)
+
+// What channels and their interceptors do.
+var (
+	Retries = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.client.retries", Unit: "{attempt}", Labels: []string{target},
+		Description: "Attempts after the first that the interceptors made.",
+	})
+	Channels = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
+		Description: "Channels of the target that are not idle.",
+	})
+	MissingInterceptors = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.client.channels_without_interceptors", Unit: "{channel}", Labels: []string{target},
+		Description: "Channels whose configuration asks for what only the interceptors of xdslb do, and which lack them.",
+	})
+)
+
+// seconds are the bounds of histograms of times, from 10 µs to a minute.
+var seconds = []float64{1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
+
+// greatest makes a gauge of several channels the greatest of them.
+func (m *Metric) greatest() *Metric {
+	m.Max = true
+	return m
+}
+
+// twins are the metrics that stock has too.
+var twins []*Metric
+
+func (m *Metric) stock() *Metric {
+	twins = append(twins, m)
+	return m
+}
+
+// StockName returns the name that stock has for the metric, or "".
+func (m *Metric) StockName() string {
+	for _, twin := range twins {
+		if twin == m {
+			return stockPrefix + m.Name[len(prefix):]
+		}
+	}
+	return ""
+}
+
+// StockNames returns stock's names.
+func StockNames() *stats.MetricSet {
+	set := stats.NewMetricSet()
+	for _, m := range twins {
+		set = set.Add(m.StockName())
+	}
+	return set
+}
+
+// UseStockNames has what stock has metrics for recorded under stock's names as well.
+// Names that are not registered with gRPC yet are registered. It is called from an init
+// function.
+func UseStockNames() error { return useStockNames() }
+
+var useStockNames = sync.OnceValue(func() error {
+	for _, m := range twins {
+		name := m.StockName()
+		if d := estats.DescriptorForMetric(name); d != nil {
+			if err := m.adopt(d); err != nil {
+				return err
+			}
+			continue
+		}
+		d := m.MetricDescriptor
+		d.Name = name
+		m.register(d)
+	}
+	return nil
+})

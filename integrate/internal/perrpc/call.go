@@ -1,0 +1,153 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// callKey is the context key of an RPC's *Call.
+type callKey struct{}
+
+// Call is an RPC whose route was chosen by an interceptor. It lives as long as the
+// RPC and holds no Snapshot (D9).
+//
+// Its life: Table.Bind makes it and matches a route, whose plan is applied. Filters
+// and retries are part of that. The first pick settles which cluster the RPC goes
+// to: that of the route, unless an interceptor of the application behind ours has
+// changed the headers so that another route matches (D13). All further picks, which
+// are those of the RPC's other attempts, go to the same cluster (A31).
+type Call struct {
+	link   *Link  // of the channel; nil in tests
+	method string // link and method tell the RPC from those made with its context
+	random uint64 // the RPC's word for Match
+	plan   *plan
+	// matched is the match of the interceptor, and settled, from the first pick
+	// on, that or another.
+	matched match
+	settled atomic.Pointer[match]
+	// filtered is the route that the headers lead to behind the HTTP filters,
+	// which may change them without changing where the RPC goes.
+	filtered atomic.Int32
+	session  *Session // nil if there is none (A55)
+	// final says that a pick ended the RPC, which is then not to be retried.
+	final atomic.Bool
+}
+
+// match is what a routing decision comes to.
+type match struct {
+	plans   *Plans // that route is an index of
+	route   int32
+	cluster int32  // its index at that time; -1 unless outcome is Picked
+	name    string // of the cluster
+	outcome picker.Outcome
+}
+
+// match matches an RPC.
+func (t *Table) match(ctx context.Context, method string, random uint64) match {
+	m := match{plans: t.Plans}
+	m.route, m.cluster, m.outcome = t.Snapshot.Match(ctx, method, random)
+	if m.outcome == picker.Picked {
+		m.name = t.Config.Clusters[m.cluster].Name
+	}
+	return m
+}
+
+// callIn returns the Call of the innermost RPC that interceptors have bound, or nil.
+func callIn(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// CallOf returns the Call of an RPC that picks from t, or nil if no interceptor
+// chose its route. The Call in the context may be that of an RPC on whose behalf
+// this one is made.
+func (t *Table) CallOf(ctx context.Context, method string) *Call {
+	if c := callIn(ctx); c != nil && c.method == method && c.link == t.Link {
+		return c
+	}
+	if t.Link != nil {
+		t.Link.warnUnapplied(t)
+	}
+	return nil
+}
+
+// Session returns the RPC's session, or nil if it has none.
+func (c *Call) Session() *Session { return c.session }
+
+// Failed notes that a pick failed. With a status, that is the end of the RPC
+// (T-DROP-3, A32).
+func (c *Call) Failed(err error) {
+	if _, ok := status.FromError(err); ok {
+		c.final.Store(true)
+	}
+}
+
+// Bound returns the route and the cluster that the RPC's picks from t are for,
+// unless the outcome, not Picked, says that no cluster serves the RPC. If an update
+// has taken the cluster away the RPC is matched again. If an update has only
+// changed the routes, the route is the one that the RPC would take now.
+func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, cluster int32, outcome picker.Outcome) {
+	m := c.settled.Load()
+	if m == nil {
+		m = c.settle(t, ctx, method)
+	}
+	if m.outcome != picker.Picked {
+		return m.route, -1, m.outcome
+	}
+	cluster = m.clusterIn(t)
+	if cluster >= 0 && t.Plans == m.plans {
+		return m.route, cluster, picker.Picked
+	}
+	route, now, outcome := t.Snapshot.Match(ctx, method, c.random)
+	if cluster >= 0 {
+		return route, cluster, picker.Picked
+	}
+	return route, now, outcome
+}
+
+// settle decides where the RPC goes, at its first pick. It matches again only
+// where routes look at headers. Since the word is the same, another outcome means
+// that the headers are others, or the routes.
+func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
+	m := &c.matched
+	if m.plans.byHeader {
+		now := t.match(ctx, method, c.random)
+		if now.plans != m.plans || now.route != c.filtered.Load() {
+			if now.plans == m.plans && c.link != nil {
+				c.link.warnOrder()
+			}
+			other := now
+			m = &other
+		}
+	}
+	if !c.settled.CompareAndSwap(nil, m) {
+		return c.settled.Load() // attempts of the application's own, side by side
+	}
+	return m
+}
+
+// afterFilters notes which route the headers lead to behind the filters.
+func (c *Call) afterFilters(ctx context.Context) {
+	if t := c.link.current(); t != nil && t.Plans == c.matched.plans {
+		route, _, _ := t.Snapshot.Match(ctx, c.method, c.random)
+		c.filtered.Store(route)
+	}
+}
+
+// clusterIn returns the index of the match's cluster in a table, or -1 if it is
+// gone from the configuration.
+func (m *match) clusterIn(t *Table) int32 {
+	clusters := t.Config.Clusters
+	if i := int(m.cluster); i < len(clusters) && clusters[i].Name == m.name {
+		return m.cluster
+	}
+	return int32(slices.IndexFunc(clusters, func(c *picker.Cluster) bool { return c.Name == m.name }))
+}

@@ -1,0 +1,39 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package perrpc does what xDS routes ask for besides the choice of a
+// connection: timeouts, retries, HTTP filters, and that all attempts of an RPC go
+// to one cluster (A31).
+//
+// # Structure
+//
+//	table.go        Table: what a publication of the balancer says about RPCs
+//	plan.go         Plans: what is to be done for each route, made when routes change
+//	methodconfig.go the part that gRPC's service config can say (D6)
+//	link.go         Link: how an interceptor finds the tables of its channel
+//	interceptor.go  UnaryInterceptor and StreamInterceptor, which do the rest
+//	call.go         Call: an RPC's binding to a route, from the interceptor to the picks
+//	filter.go       HTTP filters (A39), also those of users
+//	fault.go        fault injection (A33)
+//	session.go      session affinity by cookie (A55, A60); the picker keeps to it
+//	retry.go        retries (A44)
+//	unapplied.go    what a channel without interceptors does not do, and says so
+//
+// # One RPC
+//
+// The interceptor finds the channel's Link, and through it the Table in force. It
+// matches the route and the cluster, which makes a Call, puts that into the
+// RPC's context, and applies the Plan of the route: the timeout, the filters, and
+// innermost the retries. Each attempt comes to a pick, which finds the Call in the
+// context. The first pick settles the cluster: that of the route, unless headers
+// have changed since (D13). The others go to the same one. A Call holds no Snapshot,
+// so that a stream that lasts for days keeps no old one alive (D9).
+//
+// A target whose routes ask for nothing has no Plans; its RPCs get no Call, and
+// its picks do not look for one.
+//
+// # Concurrency
+//
+// A Table is immutable. A Link's methods may be called by any goroutine. This
+// package starts no goroutine and takes no lock of the balancer.
+package perrpc

@@ -1,0 +1,95 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// Explanation is what is done for the RPCs of a route besides the pick.
+type Explanation struct {
+	Timeout time.Duration       // 0 is none
+	Retry   *picker.RetryPolicy // nil is none
+	Cookie  string              // of the session, if there is session affinity (A55)
+	// Hosts and Cluster are what the RPC's cookie names, if it has one; Cluster only if the
+	// route leads there (A60).
+	Hosts   []netip.AddrPort
+	Cluster string
+}
+
+// FilterExplanation is an HTTP filter, as it is for a route and one of its clusters.
+type FilterExplanation struct {
+	Name, Type string
+	// From is whose configuration counts: "listener", "virtual host", "route" or "cluster".
+	From     string
+	Disabled bool
+	Config   any
+}
+
+// InServiceConfig says for each route whether gRPC sees to its timeout and retries, by its
+// service config. Otherwise interceptors do. O(routes²) in the worst case, as Compile is.
+func (t *Table) InServiceConfig() []bool {
+	_, inServiceConfig := methodConfigs(t.Config)
+	return inServiceConfig
+}
+
+// Explain explains what is done for an RPC of a route. It runs no filter, and no code of
+// users but that of ctx.
+func (t *Table) Explain(ctx context.Context, method string, route int) Explanation {
+	r := &t.Config.Routes[route]
+	e := Explanation{Timeout: timeoutOf(t.Config, r), Retry: r.Retry}
+	for _, f := range t.ExplainFilters(route, "") {
+		if session, ok := f.Config.(*resource.Session); ok && !f.Disabled && session.Cookie != "" {
+			e.Cookie = session.Cookie
+			e.Hosts, e.Cluster = sessionOf(ctx, session, r, method)
+		}
+	}
+	return e
+}
+
+// ExplainFilters returns the filters for the RPCs of a route to a cluster, in order. Of a
+// cluster that the route names twice they are those of the first entry; "" is none.
+func (t *Table) ExplainFilters(route int, cluster string) (list []FilterExplanation) {
+	r, to := &t.Config.Routes[route], &picker.WeightedCluster{}
+	if i := slices.IndexFunc(r.Clusters, func(c picker.WeightedCluster) bool { return c.Name == cluster }); i >= 0 {
+		to = &r.Clusters[i]
+	}
+	for i := range t.Config.Filters {
+		list = append(list, explainFilter(&t.Config.Filters[i], r, to))
+	}
+	return list
+}
+
+// explainFilter is interceptorFor without the interceptor.
+func explainFilter(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) FilterExplanation {
+	e := FilterExplanation{Name: f.Name, Type: f.Type, From: "listener", Disabled: f.Disabled, Config: f.Config}
+	levels := []string{"cluster", "route", "virtual host"}
+	for i, level := range []map[string]any{c.Overrides, r.Overrides, r.HostOverrides} {
+		o, found := level[f.Name].(resource.FilterOverride)
+		if !found || o.Type != "" && o.Type != f.Type {
+			continue
+		}
+		e.From, e.Disabled, e.Config = levels[i], o.Disabled, configOr(f.Config, o.Config)
+		break
+	}
+	return e
+}
+
+// sessionOf returns what the cookie of an RPC names, if it has one.
+func sessionOf(ctx context.Context, cfg *resource.Session, r *picker.Route, method string) (hosts []netip.AddrPort, cluster string) {
+	call := new(Call) // of this explanation alone
+	if s := newSession(context.WithValue(ctx, callKey{}, call), cfg, r, method); s != nil {
+		hosts = slices.Clone(s.Hosts)
+	}
+	return hosts, call.matched.name
+}
+
+// HasInterceptors reports whether RPCs of the channel pass interceptors of ours.
+func (l *Link) HasInterceptors() bool { return l.hasInterceptors() }

@@ -1,0 +1,166 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+)
+
+// UnaryInterceptor is integrate.UnaryInterceptor.
+func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	t, err := tableOf(ctx, cc, opts)
+	switch {
+	case err != nil:
+		finish(opts, err)
+		return err
+	case t == nil:
+		return invoker(ctx, method, req, reply, cc, opts...)
+	case t.Plans == nil:
+		link := t.Link // the RPC holds no Snapshot (D9)
+		return link.withInfo(invoker(ctx, method, req, reply, cc, opts...))
+	default:
+		return t.Unary(ctx, method, req, reply, cc, invoker, opts...)
+	}
+}
+
+// Unary is the unary interceptor of a table with Plans. Whatever attempts the RPC
+// takes, and whether it gets as far as gRPC, OnFinish is called once.
+func (t *Table) Unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, call := t.Bind(ctx, method)
+	link := t.Link
+	if call == nil || !call.plan.needed() {
+		return link.withInfo(invoker(ctx, method, req, reply, cc, opts...))
+	}
+	if d := call.plan.timeout; d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	inner := opts
+	if slices.ContainsFunc(opts, isOnFinish) {
+		inner = slices.DeleteFunc(slices.Clone(opts), isOnFinish)
+	}
+	err := link.withInfo(call.unary(invoker)(ctx, method, req, reply, cc, inner...))
+	finish(opts, err)
+	return err
+}
+
+func isOnFinish(o grpc.CallOption) bool {
+	_, ok := o.(grpc.OnFinishCallOption)
+	return ok
+}
+
+// finish tells the options that the RPC ended.
+func finish(opts []grpc.CallOption, err error) {
+	for _, o := range opts {
+		if o, ok := o.(grpc.OnFinishCallOption); ok {
+			o.OnFinish(err)
+		}
+	}
+}
+
+// unary wraps retries around an invoker, and the filters around that.
+func (c *Call) unary(next grpc.UnaryInvoker) grpc.UnaryInvoker {
+	p := c.plan
+	if p.retry != nil {
+		next = retrying(p.retry, next)
+	}
+	if inner := next; c.filtersCount() {
+		next = func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+			c.afterFilters(ctx)
+			return inner(ctx, method, req, reply, cc, opts...)
+		}
+	}
+	for _, f := range slices.Backward(p.filters) {
+		if f.unary == nil {
+			continue
+		}
+		inner := next
+		next = func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+			return f.unary(ctx, method, req, reply, cc, inner, opts...)
+		}
+	}
+	return next
+}
+
+// StreamInterceptor is integrate.StreamInterceptor.
+func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	t, err := tableOf(ctx, cc, opts)
+	switch {
+	case err != nil:
+		finish(opts, err)
+		return nil, err
+	case t == nil:
+		return streamer(ctx, desc, cc, method, opts...)
+	case t.Plans == nil:
+		link := t.Link
+		s, err := streamer(ctx, desc, cc, method, opts...)
+		return s, link.withInfo(err)
+	default:
+		return t.Stream(ctx, desc, cc, method, streamer, opts...)
+	}
+}
+
+// Stream is the stream interceptor of a table with Plans. It calls OnFinish for
+// streams that do not get as far as gRPC.
+func (t *Table) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	ctx, call := t.Bind(ctx, method)
+	link := t.Link
+	if call == nil || !call.plan.needed() {
+		s, err := streamer(ctx, desc, cc, method, opts...)
+		return s, link.withInfo(err)
+	}
+	if call.plan.retry != nil {
+		link.warnUnretried()
+	}
+	started := false
+	chain := call.stream(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		started = true
+		return streamer(ctx, desc, cc, method, opts...)
+	})
+	inner, cancel := opts, func() {}
+	if d := call.plan.timeout; d > 0 {
+		ctx, cancel = context.WithTimeout(ctx, d)
+		inner = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
+	}
+	s, err := chain(ctx, desc, cc, method, inner...)
+	if err != nil {
+		err = link.withInfo(err)
+		cancel()
+		if !started {
+			finish(opts, err)
+		}
+	}
+	return s, err
+}
+
+// filtersCount reports whether the RPC's filters could change its route if they
+// came before it was matched.
+func (c *Call) filtersCount() bool {
+	return c.link != nil && len(c.plan.filters) > 0 && c.matched.plans.byHeader
+}
+
+// stream wraps the filters around a streamer.
+func (c *Call) stream(next grpc.Streamer) grpc.Streamer {
+	p := c.plan
+	if inner := next; c.filtersCount() {
+		next = func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			c.afterFilters(ctx)
+			return inner(ctx, desc, cc, method, opts...)
+		}
+	}
+	for _, f := range slices.Backward(p.filters) {
+		if f.stream == nil {
+			continue
+		}
+		inner := next
+		next = func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return f.stream(ctx, desc, cc, method, inner, opts...)
+		}
+	}
+	return next
+}

@@ -1,0 +1,357 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Link joins a channel's interceptors, which know the channel, with its LB
+// policy, which knows the configuration. gRPC tells a resolver nothing of the
+// channel it is for, and an interceptor nothing of the resolver; what both
+// reach is the channel's service config. The resolver puts an entry there for a
+// method that nobody calls, whose timeout is the number of the link. The channel's
+// first RPC finds it and binds the link, and then the entry goes: a service config
+// with methods costs every RPC three look-ups in a map. Until then channelz shows
+// the entry. Its retry policy asks for more attempts than any channel makes, and what
+// gRPC has made of that is the channel's grpc.WithMaxCallAttempts.
+//
+// A link lives as long as its resolver. A channel that leaves idle mode has a
+// new one.
+type Link struct {
+	LinkOptions
+	id     time.Duration
+	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until an interceptor has asked
+	table  atomic.Pointer[func() *Table]   // nil before the first configuration or error
+	closed atomic.Bool
+	// maxAttempts is the channel's grpc.WithMaxCallAttempts, known once cc is.
+	maxAttempts atomic.Int64
+	named       atomic.Int32 // how many want the service config to name the link besides
+
+	mu    sync.Mutex
+	event chan struct{} // closed, and replaced, by Publish; closed for good by Close
+
+	looked   atomic.Pointer[Plans] // by warnUnapplied
+	failures failures
+	// unretried says that warnUnretried was called.
+	unretried atomic.Bool
+	retries   atomic.Uint64 // made by the interceptors
+}
+
+// LinkOptions are what a link has to know of its resolver.
+type LinkOptions struct {
+	// Target is the channel's target, for the log.
+	Target string
+	// Update has gRPC told the service config if InServiceConfig changed.
+	Update func()
+	// Waiting says what the first configuration waits for: "waiting for ...". Nil is
+	// nothing that is known.
+	Waiting func() error
+	// Intercepted says that the channel was made with our interceptors, which
+	// will look for the link.
+	Intercepted bool
+	// Logger has the lines about the channel; nil is slog.Default().
+	Logger *slog.Logger
+	// Resolver is the resolver, for whoever comes from a channel: see LinkOf.
+	Resolver any
+}
+
+const (
+	linkService = "xdslb.internal.ChannelLookup"
+	linkMethod  = "NobodyCallsThis"
+)
+
+var (
+	lastLink atomic.Int64
+	links    sync.Map // Link.id to *Link
+	linksOf  sync.Map // *grpc.ClientConn to *Link, of channels that made an RPC
+	// lastBinding is an entry of linksOf that is found without a look-up: that
+	// of the oldest channel left, usually the only one.
+	lastBinding atomic.Pointer[binding]
+	// requested says that an interceptor met a channel whose resolver was not
+	// made together with it.
+	requested atomic.Bool
+)
+
+// binding is a channel and its link.
+type binding struct {
+	cc   *grpc.ClientConn
+	link *Link
+}
+
+// NewLink returns the link of a new resolver. Nobody finds it before Register.
+func NewLink(opts LinkOptions) *Link {
+	return &Link{LinkOptions: opts, id: time.Duration(lastLink.Add(1)) * time.Second, event: make(chan struct{})}
+}
+
+// Register lets the link be found. From then on any goroutine may call Update, and
+// look at the Resolver.
+func (l *Link) Register() { links.Store(l.id, l) }
+
+// InServiceConfig reports whether the service config is to name the link.
+func (l *Link) InServiceConfig() bool {
+	return (l.Intercepted || requested.Load()) && l.cc.Load() == nil || l.named.Load() > 0
+}
+
+// request has all links named that are not bound. It reports whether that is new.
+func request() bool {
+	if requested.Swap(true) {
+		return false
+	}
+	links.Range(func(_, l any) bool {
+		l.(*Link).Update()
+		return true
+	})
+	return true
+}
+
+// MethodConfig is the entry of the service config that names the link.
+func (l *Link) MethodConfig() MethodConfig {
+	return MethodConfig{
+		Name:    []map[string]string{{"service": linkService, "method": linkMethod}},
+		Timeout: fmt.Sprintf("%ds", l.id/time.Second),
+		RetryPolicy: retryJSON(&picker.RetryPolicy{
+			MaxAttempts: math.MaxInt32, BaseBackoff: time.Second, MaxBackoff: time.Second, On: []uint32{uint32(codes.Unavailable)},
+		}),
+	}
+}
+
+// Publish tells the link that there is a first configuration, or an error, or a
+// configuration after an error. RPCs that wait for one of these look again.
+func (l *Link) Publish(table func() *Table) {
+	l.table.Store(&table)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.closed.Load() {
+		close(l.event)
+		l.event = make(chan struct{})
+	}
+}
+
+// Retries returns how many attempts after the first the interceptors have made.
+func (l *Link) Retries() uint64 { return l.retries.Load() }
+
+// Published reports whether Publish was called.
+func (l *Link) Published() bool { return l.table.Load() != nil }
+
+// current returns the table in force, or nil before the first.
+func (l *Link) current() *Table {
+	if table := l.table.Load(); table != nil {
+		return (*table)()
+	}
+	return nil
+}
+
+// nextEvent returns a channel that is closed by the next Publish, or by Close.
+func (l *Link) nextEvent() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.event
+}
+
+// bind remembers that the link is cc's, which makes up to so many attempts. Whichever
+// of bind and Close comes second removes the entry again.
+func (l *Link) bind(cc *grpc.ClientConn, maxAttempts int) {
+	l.maxAttempts.Store(int64(maxAttempts))
+	l.cc.Store(cc)
+	linksOf.Store(cc, l)
+	lastBinding.CompareAndSwap(nil, &binding{cc, l})
+	if l.closed.Load() {
+		l.unbind(cc)
+	}
+	l.Update()
+}
+
+// unbind removes what leads from the channel to the link.
+func (l *Link) unbind(cc *grpc.ClientConn) {
+	linksOf.CompareAndDelete(cc, l)
+	if b := lastBinding.Load(); b != nil && b.link == l {
+		lastBinding.CompareAndSwap(b, nil)
+	}
+}
+
+// Close ends the link with its resolver. RPCs that wait for it look again.
+func (l *Link) Close() {
+	links.Delete(l.id)
+	l.mu.Lock()
+	if !l.closed.Swap(true) {
+		close(l.event)
+	}
+	l.mu.Unlock()
+	if cc := l.cc.Load(); cc != nil {
+		l.unbind(cc)
+	}
+}
+
+// linkOf returns the channel's link, or nil if its resolver is not ours. It
+// costs a map look-up at most and does not allocate, but for the first RPC of a channel
+// that is new or was idle, which wakes it.
+func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
+	if b := lastBinding.Load(); b != nil && b.cc == cc {
+		return b.link
+	}
+	if l, ok := linksOf.Load(cc); ok {
+		return l.(*Link)
+	}
+	if !mayBeOurs(cc) {
+		return nil
+	}
+	for awake := false; ; {
+		if m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod); m.Timeout != nil && m.RetryPolicy != nil {
+			if l, ok := links.Load(*m.Timeout); ok {
+				l.(*Link).bind(cc, m.RetryPolicy.MaxAttempts)
+				return l.(*Link)
+			}
+		}
+		if l, ok := linksOf.Load(cc); ok { // another RPC was faster
+			return l.(*Link)
+		}
+		state := cc.GetState()
+		switch {
+		case state == connectivity.Idle && !awake:
+			cc.Connect() // resolvers usually say what they have to before this returns
+			awake = true
+		case request():
+		case state != connectivity.Idle && state != connectivity.Connecting:
+			if state == connectivity.Ready {
+				warnOtherResolver(cc.Target())
+			}
+			return nil
+		case !cc.WaitForStateChange(ctx, state):
+			return nil
+		}
+	}
+}
+
+// mayBeOurs reports whether the channel's target has one of our schemes.
+func mayBeOurs(cc *grpc.ClientConn) bool {
+	target := cc.CanonicalTarget()
+	return strings.HasPrefix(target, "xds:") || strings.HasPrefix(target, "xdslb:")
+}
+
+// Links returns the links that there are, in the order in which they were made.
+func Links() []*Link {
+	var all []*Link
+	links.Range(func(_, l any) bool {
+		all = append(all, l.(*Link))
+		return true
+	})
+	slices.SortFunc(all, func(a, b *Link) int { return cmp.Compare(a.id, b.id) })
+	return all
+}
+
+// identifying is held while LinkOf has all links named.
+var identifying sync.Mutex
+
+// LinkOf returns the channel's link, or nil if its resolver is not ours or the channel
+// is idle and has none. It does not connect the channel. If no interceptor has asked
+// for the link yet, it takes one change of the service config of all channels, unless
+// the channel's target or state says that it has none.
+func LinkOf(cc *grpc.ClientConn) *Link {
+	if l := known(cc); l != nil || !mayBeOurs(cc) || cc.GetState() == connectivity.Shutdown {
+		return l
+	}
+	identifying.Lock()
+	defer identifying.Unlock()
+	all := Links()
+	for _, l := range all {
+		l.name(+1)
+	}
+	defer func() {
+		for _, l := range all {
+			l.name(-1)
+		}
+	}()
+	return known(cc)
+}
+
+// known returns the link of a channel that is bound to it, or whose service config
+// names it.
+func known(cc *grpc.ClientConn) *Link {
+	if l, ok := linksOf.Load(cc); ok {
+		return l.(*Link)
+	}
+	if m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod); m.Timeout != nil {
+		if l, ok := links.Load(*m.Timeout); ok {
+			return l.(*Link)
+		}
+	}
+	return nil
+}
+
+// name has the service config name the link, n being +1, or not any more, n
+// being -1.
+func (l *Link) name(n int32) {
+	l.named.Add(n)
+	l.Update()
+}
+
+// Current returns the table in force, or nil before the first.
+func (l *Link) Current() *Table { return l.current() }
+
+// tableOf returns what the channel's picks read at the moment, or nil if the
+// channel is not ours. It waits for a first configuration. An RPC that is
+// wait-for-ready waits also while the target cannot be served, since until then
+// nobody knows what its route asks for. If ctx ends before, the error says what the
+// RPC waited for.
+func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
+	for {
+		l := linkOf(ctx, cc)
+		if l == nil {
+			return nil, nil
+		}
+		if t := l.current(); t != nil && t.Snapshot != nil {
+			return t, nil
+		}
+		event := l.nextEvent()
+		t := l.current()
+		if t != nil && (t.Snapshot != nil || !waitsForReady(opts)) {
+			return t, nil // without Snapshot, the pick says why
+		}
+		select {
+		case <-event:
+		case <-ctx.Done():
+			return nil, l.withInfo(l.waitErr(ctx, t))
+		}
+	}
+}
+
+// waitErr is the error of an RPC that ended while it waited for a configuration.
+func (l *Link) waitErr(ctx context.Context, t *Table) error {
+	code := status.FromContextError(ctx.Err()).Code()
+	if t != nil && t.Err != nil {
+		return status.Errorf(code, "latest balancer error: %v", t.Err) // gRPC's words
+	}
+	if err := l.Waiting(); err != nil {
+		return status.Errorf(code, "%v: %v", ctx.Err(), err)
+	}
+	return status.Errorf(code, "xds: %v while waiting for a first configuration", ctx.Err())
+}
+
+// waitsForReady reports whether an RPC is wait-for-ready.
+func waitsForReady(opts []grpc.CallOption) bool {
+	wait := false
+	for _, o := range opts {
+		if o, ok := o.(grpc.FailFastCallOption); ok {
+			wait = !o.FailFast
+		}
+	}
+	return wait
+}

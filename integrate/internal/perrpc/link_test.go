@@ -1,0 +1,129 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestLinkLeavesNothing: whichever of bind and close comes first, a link that
+// ended cannot be found, and pins no channel.
+func TestLinkLeavesNothing(t *testing.T) {
+	for _, bindFirst := range []bool{true, false} {
+		l, cc := NewLink(LinkOptions{Update: func() {}, Intercepted: true}), new(grpc.ClientConn)
+		if bindFirst {
+			l.bind(cc, 5)
+			if got, ok := linksOf.Load(cc); !ok || got != l {
+				t.Errorf("a bound channel has link %v", got)
+			}
+			l.Close()
+		} else {
+			l.Close()
+			l.bind(cc, 5)
+		}
+		if _, ok := links.Load(l.id); ok {
+			t.Errorf("bind first %v: the link can be found by its id", bindFirst)
+		}
+		if _, ok := linksOf.Load(cc); ok {
+			t.Errorf("bind first %v: the link can be found by its channel", bindFirst)
+		}
+		if b := lastBinding.Load(); b != nil {
+			t.Errorf("bind first %v: the link is still %v's", bindFirst, b.cc)
+		}
+		<-l.nextEvent() // nobody waits for it
+	}
+}
+
+// TestWaitForReadyGetsPlan: an RPC that is wait-for-ready waits through an error of
+// the target, and gets what its route asks for once there is a configuration; another
+// RPC goes on to its pick, which says what the error is.
+func TestWaitForReadyGetsPlan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, cc := NewLink(LinkOptions{Update: func() {}, Intercepted: true}), new(grpc.ClientConn)
+		defer l.Close()
+		l.bind(cc, 5)
+		var current *Table
+		start := func(wait bool) (timed func() (passed, limited bool)) {
+			var done, deadline bool
+			go func() {
+				_ = UnaryInterceptor(t.Context(), "/s/m", nil, nil, cc, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+					_, deadline = ctx.Deadline()
+					done = true
+					return nil
+				}, grpc.WaitForReady(wait))
+			}()
+			return func() (bool, bool) { synctest.Wait(); return done, deadline }
+		}
+		publish := func(table *Table) {
+			current = table
+			l.Publish(func() *Table { return current })
+		}
+		patient, hasty := start(true), start(false)
+		check := func(when string, rpc func() (passed, limited bool), wantPassed, wantLimited bool) {
+			t.Helper()
+			if passed, limited := rpc(); passed != wantPassed || limited != wantLimited {
+				t.Errorf("%s: the RPC passed: %v, with a timeout: %v; want %v, %v", when, passed, limited, wantPassed, wantLimited)
+			}
+		}
+		check("before anything is known", patient, false, false)
+		check("before anything is known", hasty, false, false)
+		publish(&Table{Err: errors.New("no such target")})
+		check("after an error", patient, false, false)
+		check("after an error", hasty, true, false)
+		publish(limitedTable(t, l))
+		check("after a configuration", patient, true, true)
+		publish(&Table{Err: errors.New("deleted")})
+		again := start(true)
+		check("after another error", again, false, false)
+		publish(limitedTable(t, l))
+		check("after another configuration", again, true, true)
+	})
+}
+
+// limitedTable has one route, whose RPCs interceptors give a timeout.
+func limitedTable(t *testing.T, l *Link) *Table {
+	t.Helper()
+	limit := time.Minute
+	cfg := &picker.Config{
+		Routes: []picker.Route{{
+			Headers: []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}, Timeout: &limit,
+			Clusters: []picker.WeightedCluster{{Name: "c", Weight: 1}},
+		}},
+		Clusters: []*picker.Cluster{{Name: "c"}},
+	}
+	env := picker.Env{Header: func(context.Context, string) []string { return nil }}
+	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, 1), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, plans := Compile(cfg)
+	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Link: l}
+}
+
+// TestLinkIsReadable: what channelz shows of a link says that it is nobody's method,
+// and its timeout is one that people can read; and links differ.
+func TestLinkIsReadable(t *testing.T) {
+	seen := map[string]bool{}
+	for range 3 {
+		l := NewLink(LinkOptions{Update: func() {}})
+		defer l.Close()
+		m := l.MethodConfig()
+		timeout, err := time.ParseDuration(m.Timeout)
+		if err != nil || timeout != l.id || timeout > time.Hour || seen[m.Timeout] {
+			t.Errorf("timeout %q: %v; want less than an hour, and another one for each link", m.Timeout, err)
+		}
+		seen[m.Timeout] = true
+		if name := m.Name[0]["service"] + "/" + m.Name[0]["method"]; name != "xdslb.internal.ChannelLookup/NobodyCallsThis" {
+			t.Errorf("the entry is named %s", name)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// plan is what is to be done for the RPCs of one route and cluster.
+type plan struct {
+	timeout time.Duration       // 0 is none
+	retry   *picker.RetryPolicy // nil is none
+	filters []interceptor
+	session bool // one of the filters is stateful session affinity
+}
+
+// Plans says what interceptors do for each route of a target. Only routes that
+// need an interceptor have an entry, unless RPCs are drawn between routes: one that
+// took a route without an entry would be drawn again by its pick, and the odds be
+// others.
+type Plans struct {
+	routes   []*routePlans
+	drawn    bool // a route is for a fraction of RPCs
+	byHeader bool // a route looks at headers
+	// What RPCs lack on a channel without interceptors.
+	filters           []string // names
+	timeouts, retries int      // of that many routes
+}
+
+// plan returns the plan for an RPC, or nil if it needs none.
+func (p *Plans) plan(m *match) *plan {
+	switch {
+	case m.outcome == picker.Picked:
+		if r := p.routes[m.route]; r != nil {
+			return r.of(m.name)
+		}
+	case p.drawn:
+		return new(plan) // the RPC fails, and nothing is done for it
+	}
+	return nil
+}
+
+// routePlans are a route's plans. Most routes have one; those whose weighted
+// clusters override filters (A39) have one more for each entry of such a cluster.
+type routePlans struct {
+	all       *plan
+	byCluster map[string][]weightedPlan // nil if no entry overrides anything
+}
+
+// weightedPlan is the plan of an entry of weighted_clusters, and the entry's weight.
+type weightedPlan struct {
+	plan   *plan
+	weight uint32 // above 0
+}
+
+// of returns the plan for an RPC that goes to a cluster. A route may name a cluster
+// twice, with other overrides: which entry the RPC is for is drawn by their weights.
+func (r *routePlans) of(cluster string) *plan {
+	entries := r.byCluster[cluster]
+	switch len(entries) {
+	case 0:
+		return r.all
+	case 1:
+		return entries[0].plan
+	}
+	sum := uint64(0)
+	for _, e := range entries {
+		sum += uint64(e.weight)
+	}
+	n, i := rand.Uint64N(sum), 0
+	for n >= uint64(entries[i].weight) {
+		n -= uint64(entries[i].weight)
+		i++
+	}
+	return entries[i].plan
+}
+
+// plans are all plans of the route.
+func (r *routePlans) plans() []*plan {
+	list := []*plan{r.all}
+	for _, entries := range r.byCluster {
+		for _, e := range entries {
+			list = append(list, e.plan)
+		}
+	}
+	return list
+}
+
+// plansFor makes the plans of a route.
+func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routePlans {
+	rp := &routePlans{all: planFor(cfg, r, &picker.WeightedCluster{}, inServiceConfig)}
+	for i := range r.Clusters {
+		if len(r.Clusters[i].Overrides) == 0 {
+			continue
+		}
+		if rp.byCluster == nil {
+			rp.byCluster = map[string][]weightedPlan{}
+		}
+		rp.byCluster[r.Clusters[i].Name] = nil
+	}
+	for i := range r.Clusters {
+		c := &r.Clusters[i]
+		if entries, overridden := rp.byCluster[c.Name]; overridden && c.Weight > 0 {
+			rp.byCluster[c.Name] = append(entries, weightedPlan{planFor(cfg, r, c, inServiceConfig), c.Weight})
+		}
+	}
+	return rp
+}
+
+// makePlans returns the plans for cfg, or nil if no RPC needs an interceptor.
+// Routes that the service config expresses keep their retries to gRPC, and their
+// timeouts too unless there are filters, whose time counts; an RPC that gRPC may
+// retry still keeps its cluster.
+func makePlans(cfg *picker.Config, inServiceConfig []bool) *Plans {
+	p := &Plans{
+		routes:   make([]*routePlans, len(cfg.Routes)),
+		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
+		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
+	}
+	needed := false
+	for i := range cfg.Routes {
+		r := &cfg.Routes[i]
+		rp := plansFor(cfg, r, inServiceConfig[i])
+		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
+		if need || p.drawn {
+			p.routes[i] = rp
+		}
+		if len(r.Clusters) > 0 {
+			p.count(rp, inServiceConfig[i])
+		}
+		needed = needed || need
+	}
+	if !needed {
+		return nil
+	}
+	return p
+}
+
+// count adds what a route's RPCs lack on a channel without interceptors.
+func (p *Plans) count(r *routePlans, inServiceConfig bool) {
+	if !inServiceConfig && r.all.timeout > 0 {
+		p.timeouts++
+	}
+	if r.all.retry != nil {
+		p.retries++
+	}
+	for _, plan := range r.plans() {
+		for _, f := range plan.filters {
+			if !slices.Contains(p.filters, f.name) {
+				p.filters = append(p.filters, f.name)
+			}
+		}
+	}
+	slices.Sort(p.filters)
+}
+
+func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
+	p := &plan{}
+	for i := range cfg.Filters {
+		if in, ok := interceptorFor(&cfg.Filters[i], r, c); ok {
+			p.filters = append(p.filters, in)
+			p.session = p.session || in.session
+		}
+	}
+	if !inServiceConfig {
+		p.retry = r.Retry
+	}
+	if !inServiceConfig || len(p.filters) > 0 {
+		p.timeout = timeoutOf(cfg, r)
+	}
+	return p
+}
+
+// needed reports whether the plan is for interceptors to carry out: of one that is not,
+// an RPC needs no more than its Call.
+func (p *plan) needed() bool { return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 }
+
+// HasSessions reports whether a route's RPCs may belong to sessions (A55).
+func (p *Plans) HasSessions() bool {
+	return p != nil && slices.ContainsFunc(p.routes, func(r *routePlans) bool {
+		return r != nil && slices.ContainsFunc(r.plans(), func(p *plan) bool { return p.session })
+	})
+}

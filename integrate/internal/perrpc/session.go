@@ -1,0 +1,178 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"encoding/base64"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// Session is the session of one RPC (A55): which endpoint its cookie asks for, and
+// which one was picked.
+type Session struct {
+	cookie string // as decoded: see upstream.cookie; empty if there is none
+	// Hosts are the addresses of the endpoint that the cookie names.
+	Hosts  []netip.AddrPort
+	picked atomic.Pointer[upstream]
+}
+
+// Picked records the endpoint that a pick of the RPC chose.
+func (s *Session) Picked(cluster string, e *picker.Endpoint) { s.picked.Store(&upstream{cluster, e}) }
+
+// upstream is where an RPC went.
+type upstream struct {
+	cluster string
+	cfg     *picker.Endpoint
+}
+
+// clusterPrefix precedes a cluster's name in a cookie (A60).
+const clusterPrefix = "cluster:"
+
+// cookie is what the upstream is called in a cookie: the endpoint's addresses (A61)
+// and the cluster (A60), "10.0.0.1:80,10.0.0.2:80;cluster:name".
+func (u *upstream) cookie() string {
+	var b strings.Builder
+	b.WriteString(u.cfg.Addr.String())
+	if u.cfg.Extra != nil {
+		for _, a := range u.cfg.Extra.Addrs {
+			b.WriteString("," + a.String())
+		}
+	}
+	b.WriteString(";" + clusterPrefix + u.cluster)
+	return b.String()
+}
+
+// sessionInterceptor is stateful session affinity as an interceptor for a route's RPCs; it
+// is empty if there is none.
+func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
+	if cfg.Cookie == "" {
+		return interceptor{}
+	}
+	return interceptor{
+		session: true,
+		unary: func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			s := newSession(ctx, cfg, r, method)
+			err := invoker(ctx, method, req, reply, cc, opts...)
+			for _, o := range opts {
+				if o, ok := o.(grpc.HeaderCallOption); ok {
+					*o.HeaderAddr = s.addSetCookie(cfg, *o.HeaderAddr)
+				}
+			}
+			return err
+		},
+		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			s := newSession(ctx, cfg, r, method)
+			stream, err := streamer(ctx, desc, cc, method, opts...)
+			if err != nil || s == nil {
+				return stream, err
+			}
+			return &sessionStream{stream, cfg, s}, nil
+		},
+	}
+}
+
+// newSession reads the RPC's cookie, and lets its picks know. It returns nil if the
+// cookie's path is not that of the RPC.
+func newSession(ctx context.Context, cfg *resource.Session, r *picker.Route, method string) *Session {
+	call := callIn(ctx)
+	if call == nil || !underPath(method, cfg.Path) {
+		return nil
+	}
+	s := call.StartSession(nil)
+	for _, line := range metadata.ValueFromOutgoingContext(ctx, "cookie") {
+		cookies, err := http.ParseCookie(line)
+		if err != nil {
+			continue
+		}
+		for _, c := range cookies {
+			if c.Name == cfg.Cookie {
+				s.parseCookie(call, r, c.Value)
+				return s
+			}
+		}
+	}
+	return s
+}
+
+// StartSession makes the RPC one of a session with the endpoint that has these
+// addresses, or, without any, of a session that its first pick begins.
+func (c *Call) StartSession(hosts []netip.AddrPort) *Session {
+	c.session = &Session{Hosts: hosts}
+	return c.session
+}
+
+// parseCookie takes the session from a cookie's value: its endpoint, and its
+// cluster if the route still leads there (A60). What cannot be read is no session.
+func (s *Session) parseCookie(call *Call, r *picker.Route, value string) {
+	text, err := base64.StdEncoding.DecodeString(value)
+	if err != nil {
+		return
+	}
+	addrs, cluster, _ := strings.Cut(string(text), ";")
+	for a := range strings.SplitSeq(addrs, ",") {
+		host, err := netip.ParseAddrPort(a)
+		if err != nil {
+			s.Hosts = nil
+			return
+		}
+		s.Hosts = append(s.Hosts, host)
+	}
+	s.cookie = string(text)
+	for i := range r.Clusters {
+		if name := r.Clusters[i].Name; cluster == clusterPrefix+name {
+			call.matched.name = name
+		}
+	}
+}
+
+// addSetCookie adds the cookie to the response headers of an RPC that went elsewhere
+// than its cookie says, or had none. A response without headers stays so.
+func (s *Session) addSetCookie(cfg *resource.Session, header metadata.MD) metadata.MD {
+	if s == nil || header == nil {
+		return header
+	}
+	picked := s.picked.Load()
+	if picked == nil || picked.cookie() == s.cookie {
+		return header
+	}
+	c := http.Cookie{
+		Name:     cfg.Cookie,
+		Value:    base64.StdEncoding.EncodeToString([]byte(picked.cookie())),
+		Path:     cfg.Path,
+		MaxAge:   int(cfg.TTL.Seconds()),
+		HttpOnly: true,
+	}
+	header = header.Copy()
+	header.Append("set-cookie", c.String())
+	return header
+}
+
+// sessionStream has the cookie among its response headers.
+type sessionStream struct {
+	grpc.ClientStream
+	cfg     *resource.Session
+	session *Session
+}
+
+func (s *sessionStream) Header() (metadata.MD, error) {
+	header, err := s.ClientStream.Header()
+	return s.session.addSetCookie(s.cfg, header), err
+}
+
+// underPath reports whether a cookie with a path is for a method (RFC 6265,
+// section 5.1.4).
+func underPath(method, path string) bool {
+	rest, ok := strings.CutPrefix(method, path)
+	return ok && (rest == "" || strings.HasSuffix(path, "/") || rest[0] == '/')
+}

@@ -1,0 +1,47 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Table is what one publication of a channel's balancer says about RPCs. It is
+// immutable.
+type Table struct {
+	Snapshot *picker.Snapshot // nil while there is no configuration
+	Err      error            // why there is none; nil before the first
+	Config   *picker.Config   // that Snapshot was built from
+	Plans    *Plans           // nil if no RPC needs an interceptor
+	Link     *Link            // of the channel; nil in tests
+}
+
+// Bind chooses the RPC's route and cluster, and returns a context that tells its
+// picks. It returns a nil Call if there is nothing to do for the RPC.
+//
+// An RPC that no cluster serves is bound too, if RPCs are drawn between routes: its
+// pick would draw again, and fewer RPCs fail than the route's fraction.
+func (t *Table) Bind(ctx context.Context, method string) (context.Context, *Call) {
+	random := rand.Uint64()
+	m := t.match(ctx, method, random)
+	plan := t.Plans.plan(&m)
+	if plan == nil {
+		return t.unbind(ctx, method), nil
+	}
+	c := &Call{link: t.Link, method: method, random: random, plan: plan, matched: m}
+	c.filtered.Store(m.route)
+	return context.WithValue(ctx, callKey{}, c), c
+}
+
+// unbind returns the context of an RPC without Call, for which that of another RPC
+// of the same method must not be taken.
+func (t *Table) unbind(ctx context.Context, method string) context.Context {
+	if c := callIn(ctx); c == nil || c.method != method || c.link != t.Link {
+		return ctx
+	}
+	return context.WithValue(ctx, callKey{}, (*Call)(nil))
+}

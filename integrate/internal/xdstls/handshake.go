@@ -1,0 +1,148 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstls
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// Handshake secures a new connection to the target. Without TLS settings it is not
+// secured, and plain is true: the fallback's turn.
+func (t Target) Handshake(ctx context.Context, raw net.Conn) (conn net.Conn, info credentials.AuthInfo, plain bool, err error) {
+	for {
+		s := t.cluster.current.Load()
+		if s == nil {
+			return nil, nil, true, nil
+		}
+		config, err := s.config(ctx, t, func() bool { return t.cluster.current.Load() != s })
+		if err != nil && t.cluster.current.Load() != s {
+			continue
+		}
+		if err != nil {
+			return nil, nil, false, fmt.Errorf("xds: TLS to cluster %q: %w", s.cluster, err)
+		}
+		conn, info, err := s.handshake(ctx, raw, config)
+		return conn, info, false, err
+	}
+}
+
+// config returns what crypto/tls is to do. stale reports whether the settings are
+// another version's by now.
+func (s *settings) config(ctx context.Context, t Target, stale func() bool) (*tls.Config, error) {
+	sni := s.ServerName
+	if s.AutoHostName {
+		if !t.cluster.hostnames {
+			return nil, errors.New("auto_host_sni is set, and hostnames are not known, for the channel's credentials hide that they use xDS: " +
+				"give it those of integrate.NewCredentials as they are")
+		}
+		if t.hostname != "" {
+			sni = withoutPort(t.hostname)
+		}
+	}
+	config := &tls.Config{
+		ServerName: sni,
+		NextProtos: []string{"h2"},
+		MinVersion: tls.VersionTLS12,
+		// verify does it, since names are not matched as crypto/tls does.
+		InsecureSkipVerify: true,
+	}
+	var roots bootstrap.Roots
+	var err error
+	if s.roots != nil {
+		if roots, err = s.roots.loadRoots(ctx, stale); err != nil {
+			return nil, err
+		}
+	}
+	if s.identity != nil {
+		if config.Certificates, err = s.identity.loadIdentity(ctx, stale); err != nil {
+			return nil, err
+		}
+	}
+	// Not VerifyPeerCertificate: a resumed connection would go without it.
+	config.VerifyConnection = func(state tls.ConnectionState) error { return s.verify(state.PeerCertificates, roots, sni) }
+	return config, nil
+}
+
+// withoutPort returns the host of a hostname that may have a port (A101).
+func withoutPort(hostname string) string {
+	if host, _, err := net.SplitHostPort(hostname); err == nil {
+		return host
+	}
+	return hostname
+}
+
+func (s *settings) handshake(ctx context.Context, raw net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
+	conn := tls.Client(raw, config)
+	err := conn.HandshakeContext(ctx)
+	if err == nil && conn.ConnectionState().NegotiatedProtocol != "h2" {
+		err = errors.New("the server does not offer the protocol h2 (ALPN)")
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("xds: TLS to cluster %q: %w", s.cluster, s.explain(err, config.Certificates))
+	}
+	state := conn.ConnectionState()
+	info := credentials.TLSInfo{State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
+	if uris := state.PeerCertificates[0].URIs; len(uris) == 1 && bootstrap.IsSPIFFEID(uris[0]) {
+		info.SPIFFEID = uris[0]
+	}
+	secured := securedConn{conn, s, config.Certificates}
+	if sc, ok := raw.(syscall.Conn); ok {
+		return socketConn{secured, sc}, info, nil
+	}
+	return secured, info, nil
+}
+
+// explain says more of an error by which the server refuses the client's certificate.
+func (s *settings) explain(err error, shown []tls.Certificate) error {
+	var remote *net.OpError
+	switch {
+	case !errors.As(err, &remote) || remote.Op != "remote error" || !strings.Contains(remote.Err.Error(), "certificate"):
+		return err
+	case s.identity == nil:
+		return fmt.Errorf("%w: the Cluster resource names no tls_certificate_provider_instance, so the client has shown none", err)
+	case len(shown) == 0 || shown[0].Leaf == nil:
+		return fmt.Errorf("%w: the server refuses the client's certificate, of certificate provider instance %q", err, s.identity.Instance)
+	default:
+		return fmt.Errorf("%w: the server refuses the client's certificate (%s), of certificate provider instance %q", err, describe(shown[0].Leaf), s.identity.Instance)
+	}
+}
+
+// securedConn is a connection that says why the server refuses it: in TLS 1.3 the client
+// learns of that by its first read.
+type securedConn struct {
+	*tls.Conn
+	settings *settings
+	shown    []tls.Certificate
+}
+
+// Read implements net.Conn.
+func (c securedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		if explained := c.settings.explain(err, c.shown); explained != err {
+			return n, fmt.Errorf("xds: TLS to cluster %q: %w", c.settings.cluster, explained)
+		}
+	}
+	return n, err
+}
+
+// socketConn is a connection whose socket gRPC can set options of.
+type socketConn struct {
+	securedConn
+	socket syscall.Conn
+}
+
+// SyscallConn implements syscall.Conn.
+func (c socketConn) SyscallConn() (syscall.RawConn, error) { return c.socket.SyscallConn() }

@@ -1,0 +1,165 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstls
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// verify verifies the server's certificates: that the first leads to the roots, and
+// that it is for a name that the control plane accepts (A29, A101).
+func (s *settings) verify(chain []*x509.Certificate, roots bootstrap.Roots, sni string) error {
+	if len(chain) == 0 {
+		return errors.New("the server has shown no certificate")
+	}
+	leaf := chain[0]
+	if err := roots.Verify(chain, s.SystemRoots); err != nil {
+		by := "the system's roots"
+		if s.roots != nil {
+			by = fmt.Sprintf("the roots of certificate provider instance %q", s.roots.Instance)
+		}
+		return fmt.Errorf("the server's certificate (%s) is not accepted by %s: %w", describe(leaf), by, err)
+	}
+	if s.MatchServerName && sni != "" {
+		if !isFor(leaf, sni) {
+			return fmt.Errorf("the server's certificate (%s) has names that do not match the SNI %.200q (auto_sni_san_validation)", describe(leaf), sni)
+		}
+		return nil
+	}
+	if len(s.SANs) > 0 && !s.acceptsNames(leaf) {
+		return fmt.Errorf("the server's certificate (%s) has names that do not match any of the accepted SANs (match_subject_alt_names): %s", describe(leaf), describeMatchers(s.SANs))
+	}
+	return nil
+}
+
+// isFor reports whether a certificate is for a server name.
+func isFor(cert *x509.Certificate, name string) bool {
+	if ip := net.ParseIP(name); ip != nil {
+		return slices.ContainsFunc(cert.IPAddresses, ip.Equal)
+	}
+	return slices.ContainsFunc(cert.DNSNames, func(san string) bool { return matchDNS(name, san) })
+}
+
+// acceptsNames reports whether one of a certificate's names matches. Only an exact
+// matcher is compared with a DNS name as DNS names are, wildcards included.
+func (s *settings) acceptsNames(cert *x509.Certificate) bool {
+	for i := range s.SANs {
+		m := &s.SANs[i]
+		if slices.ContainsFunc(cert.DNSNames, func(san string) bool {
+			return m.Kind == picker.MatchExact && matchDNS(m.Value, san) || m.Kind != picker.MatchExact && m.Matches(san)
+		}) {
+			return true
+		}
+		for san := range otherNames(cert) {
+			if m.Matches(san) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// otherNames visits the names of a certificate that are not DNS names, as text.
+func otherNames(cert *x509.Certificate) func(yield func(string) bool) {
+	return func(yield func(string) bool) {
+		for _, u := range cert.URIs {
+			if !yield(u.String()) {
+				return
+			}
+		}
+		for _, a := range cert.EmailAddresses {
+			if !yield(a) {
+				return
+			}
+		}
+		for _, ip := range cert.IPAddresses {
+			if !yield(ip.String()) {
+				return
+			}
+		}
+	}
+}
+
+// matchDNS reports whether a DNS name of a certificate covers a host. Case does not
+// count, nor does a final dot. The first label of the name may be "*", which stands for
+// one label, as long as others follow; nowhere else does a star mean anything (RFC 6125,
+// section 6.4.3).
+func matchDNS(host, san string) bool {
+	host, san = strings.ToLower(strings.TrimSuffix(host, ".")), strings.ToLower(strings.TrimSuffix(san, "."))
+	if host == "" || san == "" {
+		return false
+	}
+	parent, wild := strings.CutPrefix(san, "*.")
+	if !wild {
+		return host == san && !strings.Contains(san, "*")
+	}
+	label, rest, ok := strings.Cut(host, ".")
+	return ok && label != "" && parent != "" && rest == parent && !strings.Contains(parent, "*")
+}
+
+// maxNames is how many names of a certificate or matchers an error quotes.
+const maxNames = 8
+
+// describe says which certificate it is.
+func describe(cert *x509.Certificate) string {
+	var names []string
+	for _, san := range cert.DNSNames {
+		names = append(names, "DNS "+quote(san))
+		if len(names) > maxNames {
+			break
+		}
+	}
+	for san := range otherNames(cert) {
+		if len(names) > maxNames {
+			break
+		}
+		names = append(names, quote(san))
+	}
+	if names == nil {
+		names = []string{"no name"}
+	}
+	return fmt.Sprintf("subject %s, issuer %s, valid from %s to %s, for %s", quote(cert.Subject.String()), quote(cert.Issuer.String()),
+		cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), list(names))
+}
+
+// describeMatchers says what would match.
+func describeMatchers(matchers []picker.StringMatch) string {
+	var texts []string
+	for i := range matchers[:min(len(matchers), maxNames+1)] {
+		m := &matchers[i]
+		kind := [...]string{picker.MatchPrefix: "prefix ", picker.MatchExact: "", picker.MatchSuffix: "suffix ", picker.MatchContains: "containing ", picker.MatchRegex: "regex "}[m.Kind]
+		value := m.Value
+		if m.Kind == picker.MatchRegex {
+			value = m.Regex.String()
+		}
+		texts = append(texts, kind+quote(value))
+	}
+	return list(texts)
+}
+
+// list joins texts, as many as an error may have.
+func list(texts []string) string {
+	if len(texts) > maxNames {
+		texts = append(texts[:maxNames:maxNames], "…")
+	}
+	return strings.Join(texts, ", ")
+}
+
+// quote quotes a foreign text, cut if it is long.
+func quote(s string) string {
+	if len(s) > 128 {
+		return strconv.Quote(s[:128]) + "…"
+	}
+	return strconv.Quote(s)
+}

@@ -1,0 +1,42 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+)
+
+// labelAttempts fills in the labels of attempts to each endpoint, if package
+// attemptlabels is linked: O(endpoints).
+func (c *cluster) labelAttempts(p *priority) {
+	if metric.UpdateLabels == nil {
+		return
+	}
+	c.view.labels = make([]map[string]string, 0, len(p.picks))
+	for _, l := range p.localities {
+		labels := map[string]string{"grpc.lb.locality": localityName(l.id), "grpc.lb.backend_service": p.leaf.cfg.Name}
+		for range l.endpoints {
+			c.view.labels = append(c.view.labels, labels)
+		}
+	}
+	c.indexEndpoints(p)
+}
+
+// label labels the attempt with a context, which goes to an endpoint.
+func (c *clusterView) label(ctx context.Context, endpoint int32) {
+	if c.labels != nil {
+		metric.UpdateLabels(ctx, c.labels[endpoint])
+	}
+}
+
+// labelEndpoint is label for an endpoint that a child has picked.
+func (c *clusterView) labelEndpoint(ctx context.Context, e *endpoint) {
+	if c.labels != nil {
+		if i, ok := c.indexes[e]; ok {
+			c.label(ctx, i)
+		}
+	}
+}

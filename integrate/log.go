@@ -1,0 +1,183 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+)
+
+// Bounds of a channel's log: how often equal lines are written, and of how many that is
+// remembered.
+const (
+	logInterval = time.Minute
+	maxLogKeys  = 256
+)
+
+// logLimiter remembers what a channel has logged. The balancer's mutex guards it.
+type logLimiter map[logKey]*logged
+
+// logKey says which lines are equal.
+type logKey struct{ message, cluster string }
+
+// logged is when a line was written, and how many equal ones were left out since.
+type logged struct {
+	at      time.Time
+	leftOut int
+}
+
+// due reports how many lines equal to one were left out since the one before, or after
+// how long it may be written, if that is not now.
+func (l *logLimiter) due(key logKey, now time.Time) (leftOut int, wait time.Duration) {
+	if last := (*l)[key]; last != nil {
+		if wait = logInterval - now.Sub(last.at); wait > 0 {
+			last.leftOut++
+			return 0, wait
+		}
+		leftOut = last.leftOut
+		last.at, last.leftOut = now, 0
+		return leftOut, 0
+	}
+	if *l == nil || len(*l) >= maxLogKeys {
+		*l = logLimiter{}
+	}
+	(*l)[key] = &logged{at: now}
+	return 0, 0
+}
+
+// logLocked has a line written, with the target and the node, once the mutex is free:
+// the Logger is the user's code. Of lines with the same message and cluster there is one
+// in logInterval, and none while maxLogKeys wait for the Logger: if this one is left out, wait is how long it would have to wait.
+func (b *lb) logLocked(level slog.Level, message, cluster string, attrs ...slog.Attr) (wait time.Duration) {
+	if len(b.lines) >= maxLogKeys { // the Logger does not keep up
+		return logInterval
+	}
+	leftOut, wait := b.logged.due(logKey{message, cluster}, time.Now())
+	if wait > 0 {
+		return wait
+	}
+	logger, about := b.opts.Logger, b.aboutLocked(cluster)
+	if leftOut > 0 {
+		attrs = append(attrs, slog.Int("left_out", leftOut))
+	}
+	b.lines = append(b.lines, func() {
+		perrpc.LoggerOr(logger).LogAttrs(context.Background(), level, message, slices.Concat(about, attrs)...)
+	})
+	return 0
+}
+
+// turn is what the log says of something that goes back and forth, such as whether RPCs
+// of a cluster fail. The balancer's mutex guards it.
+type turn struct {
+	state string      // by the latest line that was written
+	timer *time.Timer // runs until the latest one that was left out is written
+}
+
+// topic is what lines with a turn are about.
+type topic struct{ what, cluster string }
+
+// logTurnLocked is logLocked for lines that are about a state, which others undo. The
+// last of these says how it is: if it is left out, it is written when the time has come,
+// unless what the log says is the same.
+func (b *lb) logTurnLocked(of topic, state string, level slog.Level, message string, attrs ...slog.Attr) {
+	t := b.turns[of]
+	if t == nil {
+		t = &turn{}
+		b.turns[of] = t
+	}
+	halt(&t.timer)
+	wait := b.logLocked(level, message, of.cluster, attrs...)
+	switch {
+	case wait == 0:
+		t.state = state
+	case t.state != state:
+		b.afterLocked(wait, &t.timer, func() {
+			if last := b.logged[logKey{message, of.cluster}]; last != nil && last.leftOut > 0 {
+				last.leftOut-- // it is not left out after all
+			}
+			b.logTurnLocked(of, state, level, message, attrs...)
+		})
+	}
+}
+
+// endTurnLocked forgets what the log says of something that is no more.
+func (b *lb) endTurnLocked(of topic) {
+	if t := b.turns[of]; t != nil {
+		halt(&t.timer)
+		delete(b.turns, of)
+	}
+}
+
+// What turns are about.
+const (
+	turnServed   = "served"   // whether the target is
+	turnFailed   = "failed"   // whether RPCs of a cluster fail
+	turnPriority = "priority" // which one a cluster uses
+)
+
+// aboutLocked returns the attributes of all lines of a channel.
+func (b *lb) aboutLocked(cluster string) (attrs []slog.Attr) {
+	if b.src != nil {
+		attrs = append(attrs, slog.String("target", b.src.link.Target), slog.String("node", b.src.node))
+	} else {
+		attrs = append(attrs, slog.String("target", b.build.Target.URL.String()))
+	}
+	if cluster != "" {
+		attrs = append(attrs, slog.String("cluster", cluster))
+	}
+	return attrs
+}
+
+// The lines of events. Programs may match them.
+const (
+	msgTargetFailed = "xdslb: the target cannot be served"
+	msgServedAgain  = "xdslb: the target is served again"
+	msgFailover     = "xdslb: a cluster fails over to a lower priority"
+	msgUnavailable  = "xdslb: RPCs of a cluster fail"
+	msgRecovered    = "xdslb: RPCs of a cluster do not fail any more"
+	msgFailback     = "xdslb: a cluster returns to a higher priority"
+	msgEjected      = "xdslb: an endpoint is ejected as an outlier"
+)
+
+// logEventLocked logs the events that an operator wants to know of. Single connections
+// are not among them: a fleet that restarts would fill the log.
+func (b *lb) logEventLocked(ev *Event) {
+	switch ev.Kind {
+	case TargetFailed:
+		b.hasFailed = true
+		b.logTurnLocked(topic{what: turnServed}, msgTargetFailed, slog.LevelWarn, msgTargetFailed, slog.String("error", fmt.Sprint(ev.Err)))
+	case ConfigurationApplied:
+		if b.hasFailed {
+			b.hasFailed = false
+			b.logTurnLocked(topic{what: turnServed}, msgServedAgain, slog.LevelInfo, msgServedAgain)
+		}
+	case PriorityChanged:
+		b.logPriorityLocked(ev)
+	case ClusterFailed:
+		b.logTurnLocked(topic{turnFailed, ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", fmt.Sprint(ev.Err)))
+	case ClusterRecovered:
+		b.logTurnLocked(topic{turnFailed, ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
+	case EndpointEjected:
+		b.logLocked(slog.LevelInfo, msgEjected, ev.Cluster)
+	}
+}
+
+// logPriorityLocked logs that a cluster uses another priority. What it begins with is
+// none.
+func (b *lb) logPriorityLocked(ev *Event) {
+	level, message := slog.LevelInfo, msgFailback
+	switch {
+	case ev.From < 0 || ev.To < 0:
+		b.endTurnLocked(topic{turnPriority, ev.Cluster})
+		return
+	case ev.To > ev.From:
+		level, message = slog.LevelWarn, msgFailover
+	}
+	b.logTurnLocked(topic{turnPriority, ev.Cluster}, priorityName(ev.To), level, message, slog.Int("from_priority", ev.From), slog.Int("to_priority", ev.To))
+}

@@ -1,0 +1,184 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	estats "google.golang.org/grpc/experimental/stats"
+
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestMetricsTable: METRICS.md says of each metric what is registered with gRPC.
+func TestMetricsTable(t *testing.T) {
+	page, err := os.ReadFile("METRICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []string
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, "|"); strings.HasPrefix(line, "| `xdslb.") && len(cells) == 10 {
+			cells = slices.Delete(cells[1:9], 4, 6) // what it is, and its cost
+			for i := range cells {
+				cells[i] = strings.Trim(cells[i], " ")
+			}
+			rows = append(rows, strings.Join(cells, " | "))
+		}
+	}
+	var want []string
+	for _, m := range metric.All() {
+		d := estats.DescriptorForMetric(m.Name)
+		if d == nil {
+			t.Fatalf("metric %s is not registered", m.Name)
+		}
+		var labels []string
+		for _, l := range d.Labels {
+			labels = append(labels, "`"+l+"`")
+		}
+		for _, l := range d.OptionalLabels {
+			labels = append(labels, "[`"+l+"`]")
+		}
+		byDefault, stock := "off", "–"
+		if d.Default {
+			byDefault = "on"
+		}
+		if name := StockMetricName(m.Name); name != "" {
+			stock = "`" + name + "`"
+		}
+		kind := [...]string{estats.MetricTypeIntCount: "count", estats.MetricTypeFloatHisto: "histogram", estats.MetricTypeIntAsyncGauge: "gauge"}[d.Type]
+		want = append(want, strings.Join([]string{"`" + d.Name + "`", kind, d.Unit, strings.Join(labels, ", "), byDefault, stock}, " | "))
+	}
+	for i := range max(len(rows), len(want)) {
+		switch {
+		case i >= len(rows):
+			t.Errorf("METRICS.md lacks %s", want[i])
+		case i >= len(want):
+			t.Errorf("METRICS.md has a row too many: %s", rows[i])
+		case rows[i] != want[i]:
+			t.Errorf("METRICS.md has\n\t%s\nand gRPC\n\t%s", rows[i], want[i])
+		}
+	}
+	if names := Metrics().Metrics(); len(names) != len(want) {
+		t.Errorf("Metrics has %d names, want %d", len(names), len(want))
+	}
+}
+
+// TestBreakerGaugeGoes: the gauge of a circuit breaker goes with its last user and its last
+// RPC, whichever is later.
+func TestBreakerGaugeGoes(t *testing.T) {
+	shown := func() (n int) {
+		process{}.SharedGauges(func(m *metric.Metric, _ int64, labels ...string) {
+			if m == metric.BreakerInFlight && labels[0] == t.Name() {
+				n++
+			}
+		})
+		return n
+	}
+	b := acquireBreaker(t.Name(), "")
+	b.Acquire(1)
+	b.release()
+	if n := shown(); n != 1 {
+		t.Errorf("with an RPC in flight the breaker is shown %d times", n)
+	}
+	b.Release()
+	if n := shown(); n != 0 {
+		t.Errorf("without users and RPCs the breaker is shown %d times", n)
+	}
+}
+
+// counted reads the sum of a count's series of a cluster.
+func counted(m *metric.Metric, cluster string) (n int64) {
+	for _, f := range metric.Gather() {
+		for _, s := range f.Samples {
+			if f.Metric == m && s.Labels[0] == cluster {
+				n += s.Value
+			}
+		}
+	}
+	return n
+}
+
+// pickOne makes a pick of the first endpoint, which becomes READY.
+func pickOne(t *testing.T, b *testLB, cc *fakeCC) balancer.PickResult {
+	t.Helper()
+	cc.conn(t, 1).to(connectivity.Ready)
+	b.flush()
+	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
+}
+
+// TestPicksOfLocalityThatLeft: picks are counted though their locality has left the
+// configuration before anybody reads them.
+func TestPicksOfLocalityThatLeft(t *testing.T) {
+	metric.Watch()
+	b, cc := newTestLB(t, Config{})
+	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
+	pickOne(t, b, cc)
+	b.Update(configOf(clusterOf(t.Name(), picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "1"}, Weight: 1, Endpoints: eps(1)}}})))
+	b.flush()
+	if n := counted(metric.Picks, t.Name()); n != 1 {
+		t.Errorf("%d picks are counted, want 1", n)
+	}
+}
+
+// TestCallsOfClusterThatLeft: RPCs that end after their cluster has left the configuration
+// are counted, and then nothing of it is kept.
+func TestCallsOfClusterThatLeft(t *testing.T) {
+	metric.Watch()
+	b, cc := newTestLB(t, Config{CountCalls: true})
+	name := t.Name()
+	b.Update(configOf(clusterOf(name, prio(eps(1)))))
+	res := pickOne(t, b, cc)
+	b.Update(configOf(clusterOf("other", prio(eps(1)))))
+	b.flush()
+	if n := counted(metric.Calls, name); n != 0 {
+		t.Errorf("%d RPCs are counted while one is in flight", n)
+	}
+	res.Done(balancer.DoneInfo{BytesReceived: true})
+	if n := counted(metric.Calls, name); n != 1 {
+		t.Errorf("%d RPCs are counted, want 1", n)
+	}
+	for _, cluster := range retiredLoads.m {
+		if cluster == name {
+			t.Error("counters are kept that no RPC uses")
+		}
+	}
+}
+
+// otherXDS are xDS credentials of another package.
+type otherXDS struct {
+	credentials.TransportCredentials
+}
+
+func (otherXDS) UsesXDS() bool { return true }
+
+// TestRefusedIsNoSubset: the endpoints of a cluster that the channel refuses for its
+// credentials are not said to be left out of a subset.
+func TestRefusedIsNoSubset(t *testing.T) {
+	b, _ := newTestLB(t, Config{})
+	b.build.DialCreds = otherXDS{insecure.NewCredentials()}
+	cfg := configOf(clusterOf(t.Name(), prio(eps(1, 2))))
+	cfg.Clusters[0].Leaves[0].TLS = &picker.TLS{SystemRoots: true}
+	b.set(cfg)
+	b.lock()
+	defer b.unlock()
+	b.clusters[t.Name()].endpointGauges(func(m *metric.Metric, value int64, labels ...string) {
+		if value != 0 {
+			t.Errorf("%s with labels %q is %d, want 0", m.Name, labels, value)
+		}
+	})
+}

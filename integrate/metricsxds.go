@@ -1,0 +1,88 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// This file reads XdsClients for metrics. Channels share them (D4), and stock's metrics
+// of clients are labeled by target. So what a client counts is reported once for each
+// target that uses it.
+
+// typeNames are the values of the label grpc.xds.resource_type, as in grpc-go.
+var typeNames = [resource.NumTypes]string{
+	resource.ListenerType: "ListenerResource", resource.RouteConfigType: "RouteConfigResource",
+	resource.ClusterType: "ClusterResource", resource.EndpointsType: "EndpointsResource",
+}
+
+// foldClient folds what a client has counted of its servers.
+func foldClient(c *xds.Client, target string) {
+	for _, s := range c.Servers() {
+		source := metric.SourceOf(c, s.Description) // servers of a bootstrap may have the same URI
+		metric.ServerFailure.Fold(source, int64(s.Failures), target, s.URI)
+		metric.Streams.Fold(source, int64(s.Streams), s.URI)
+		for t, n := range s.Types {
+			name := typeNames[t]
+			metric.UpdatesValid.Fold(source, int64(n.Valid), target, s.URI, name)
+			metric.UpdatesInvalid.Fold(source, int64(n.Invalid), target, s.URI, name)
+			metric.NACKs.Fold(source, int64(n.NACKs), s.URI, name)
+			metric.Messages.Fold(source, int64(n.Messages), s.URI, name)
+			metric.Bytes.Fold(source, int64(n.Bytes), s.URI, name)
+			metric.Requests.Fold(source, int64(n.Requests), s.URI, name)
+		}
+	}
+}
+
+// clientGauges emits the gauges of a client for a target that uses it.
+func clientGauges(c *xds.Client, target string, emit metric.Emit) {
+	for _, s := range c.Servers() {
+		if !s.InUse {
+			continue
+		}
+		connected := int64(0)
+		if s.Connected {
+			connected = 1
+		}
+		emit(metric.Connected, connected, target, s.URI)
+	}
+	for r := range c.Resources() {
+		emit(metric.Resources, 1, target, r.Authority, cacheState(&r), typeNames[r.Type])
+	}
+}
+
+// cacheState is what the label grpc.xds.cache_state says of a resource (A78). States that
+// came after that have A88's names.
+func cacheState(r *xds.ResourceStatus) string {
+	switch r.State {
+	case xds.Acked:
+		return "acked"
+	case xds.Nacked:
+		if r.Version != "" {
+			return "nacked_but_cached"
+		}
+		return "nacked"
+	case xds.DoesNotExist:
+		return "does_not_exist"
+	case xds.ReceivedError:
+		return "received_error"
+	case xds.TimedOut:
+		return "timeout"
+	default:
+		return "requested"
+	}
+}
+
+// ageGauges emits the ages of the resources that a client has in use.
+func ageGauges(c *xds.Client, emit metric.Emit) {
+	for r := range c.Resources() {
+		if r.Watched && r.Version != "" {
+			emit(metric.ResourceAge, int64(time.Since(r.Updated).Seconds()), typeNames[r.Type], r.Name)
+		}
+	}
+}

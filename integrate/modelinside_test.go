@@ -1,0 +1,116 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"net/netip"
+	"net/url"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// This file is all that the random model knows of the inside of this package:
+// how to give the balancer what the XdsClient gives, what sessions are to a pick,
+// and what the process must not keep. Everything else goes through gRPC's
+// interfaces.
+
+// modelBootstrap has two servers, whose keys are modelServers.
+const modelBootstrap = `{"node": {"id": "model"}, "xds_servers": [
+	{"server_uri": "passthrough:///primary", "channel_creds": [{"type": "insecure"}]},
+	{"server_uri": "passthrough:///secondary", "channel_creds": [{"type": "insecure"}]}]}`
+
+// newModelBalancer returns the resolver and the LB policy as gRPC builds them,
+// with a channel's options. The control plane's streams are what the interceptor
+// makes of them.
+func newModelBalancer(cc balancer.ClientConn, opts Config, control grpc.StreamClientInterceptor) (balancer.Balancer, resolver.Resolver) {
+	opts.Linger, opts.ResourceTimeout = -1, 1e6*time.Hour
+	opts.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithChainStreamInterceptor(control)}
+	builder := &resolverBuilder{scheme: "xds", opts: opts.withDefaults(), bootstrap: parsedBootstrap()}
+	states := &stateCC{}
+	r, err := builder.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/model"}}, states, resolver.BuildOptions{})
+	if err != nil {
+		panic(err)
+	}
+	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{})
+	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: states.states[0]}); err != nil {
+		panic(err)
+	}
+	return b, r
+}
+
+// modelServers returns the keys of the servers that load can be reported to.
+func modelServers() (keys []string) {
+	for _, s := range parsedBootstrap().Servers {
+		keys = append(keys, s.Key())
+	}
+	return keys
+}
+
+// parsedBootstrap is modelBootstrap, which takes its time to parse.
+var parsedBootstrap = sync.OnceValue(func() *bootstrap.Config {
+	cfg, err := (&Config{Bootstrap: []byte(modelBootstrap)}).bootstrap()
+	if err != nil {
+		panic(err)
+	}
+	return cfg
+})
+
+// push is a configuration from the XdsClient.
+func push(b balancer.Balancer, cfg *picker.Config) { b.(*lb).Update(cfg) }
+
+// sessionFilter is the HTTP filter of session affinity as the XdsClient decodes it.
+func sessionFilter() picker.Filter {
+	return picker.Filter{Name: "session", Config: &resource.Session{Cookie: "c", Path: "/"}}
+}
+
+// inSessionWith is the context of an RPC whose cookie names an endpoint, as the
+// interceptor makes it.
+func inSessionWith(ctx context.Context, b balancer.Balancer, method string, host netip.AddrPort) context.Context {
+	table := b.(*lb).picker.table()
+	if table.Plans == nil {
+		return ctx
+	}
+	ctx, call := table.Bind(ctx, method)
+	if call != nil {
+		call.StartSession([]netip.AddrPort{host})
+	}
+	return ctx
+}
+
+// breakersInUse is how many circuit breakers the process has.
+func breakersInUse() int {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	forgetIdleBreakersLocked()
+	return len(breakers.m)
+}
+
+// statusIn is what StatusOf says of the balancer's channel.
+func statusIn(b balancer.Balancer) TargetStatus { return b.(*lb).src.status() }
+
+// readyIn reports whether WaitReady would return for RPCs of a method.
+func readyIn(b balancer.Balancer, method string) bool {
+	return b.(*lb).ready(context.Background(), method)
+}
+
+// withDefaults fills in what a channel's options leave open.
+func withDefaults(o Config) *Config { return o.withDefaults() }
+
+// unpublished reports whether picks are yet to see something that has changed: it
+// waits for publishPause to be over.
+func unpublished(b balancer.Balancer) bool {
+	lb := b.(*lb)
+	lb.mu.Lock()
+	defer lb.mu.Unlock()
+	return lb.pending != nil && !lb.closed
+}

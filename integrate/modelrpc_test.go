@@ -1,0 +1,139 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/status"
+)
+
+// modelRPC is an RPC from its first pick to its end, as gRPC makes it: it picks,
+// and picks again when a new picker is announced, until it has a connection that
+// is READY or an error that ends it.
+//
+//	waiting ─pick→ holding ─use→ in flight ─end→ over
+//	   ↑              │
+//	   └──connection gone
+type modelRPC struct {
+	id           int
+	cluster      string
+	hash         uint64
+	host         int // the number of the endpoint that its session is with; 0 is none
+	waitForReady bool
+
+	waiting  bool
+	seen     int // the announcement of the picker that said to wait
+	err      error
+	conn     *modelConn // that it was given
+	done     func(balancer.DoneInfo)
+	account  account // whose limit it counts for, from the pick to its end
+	reported bool    // load is reported of it
+}
+
+// account is what a circuit breaker belongs to (A32).
+type account struct{ cluster, service string }
+
+func (r *modelRPC) String() string { return fmt.Sprintf("RPC %d to %s", r.id, r.cluster) }
+
+// newRPC makes an RPC that has not picked yet.
+func (t *trial) newRPC(cluster string, hash uint64, waitForReady bool) *modelRPC {
+	t.rpcs++
+	return &modelRPC{id: t.rpcs, cluster: cluster, hash: hash, waitForReady: waitForReady}
+}
+
+// pick has the RPC pick once, with the picker of the moment.
+func (t *trial) pick(r *modelRPC) {
+	p, seen := t.grpc.seen()
+	r.waiting, r.seen, r.err, r.conn, r.done = true, seen, nil, nil, nil
+	if p == nil {
+		return
+	}
+	ctx, method := WithRequestHash(context.Background(), r.hash), "/"+r.cluster+"/m"
+	if r.host > 0 {
+		ctx = inSessionWith(ctx, t.lb, method, addr(r.host))
+	}
+	possible := t.explain(r, ctx, method)
+	res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
+	possible(res, err)
+	switch {
+	case errors.Is(err, balancer.ErrNoSubConnAvailable):
+	case err != nil:
+		if _, final := status.FromError(err); final || !r.waitForReady {
+			r.waiting, r.err = false, err
+		}
+	default:
+		conn, ok := res.SubConn.(*modelConn)
+		if !ok || conn == nil {
+			t.fail("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
+		}
+		r.waiting, r.conn, r.done = false, conn, res.Done
+		if r.done == nil {
+			r.done = func(balancer.DoneInfo) {}
+		}
+		t.admit(r)
+	}
+}
+
+// joinSession makes the RPC one of a session with some endpoint of its cluster.
+func (t *trial) joinSession(r *modelRPC) {
+	c := t.clusterNamed(r.cluster)
+	r.host = c.leaves[t.rng.IntN(len(c.leaves))].first + t.rng.IntN(endpointsPerLeaf)
+}
+
+// use has the RPC use the connection that it was given, or go back to waiting if
+// that is gone.
+func (t *trial) use(r *modelRPC) {
+	if r.conn.takesRPCs() {
+		t.inFlight = append(t.inFlight, r)
+		return
+	}
+	t.release(r, balancer.DoneInfo{})
+	r.waiting, r.conn = true, nil
+}
+
+// end ends an RPC in flight.
+func (t *trial) end(r *modelRPC, err error) {
+	t.release(r, balancer.DoneInfo{Err: err, BytesSent: true, BytesReceived: err == nil})
+}
+
+// admit counts an RPC that was given a connection. The limit is that of the
+// configuration in force (A32).
+func (t *trial) admit(r *modelRPC) {
+	l := t.leafOf(r.conn.number)
+	if l == nil {
+		t.fail("%v picked %v, which is nobody's", r, r.conn)
+	}
+	r.account, r.reported = account{l.name, l.service}, l.server != ""
+	if n := t.counts[r.account]; n >= int(l.max) {
+		t.fail("%v was admitted to %s with %d RPCs in flight, max_requests is %d (A32)", r, l.name, n, l.max)
+	}
+	t.counts[r.account]++
+}
+
+func (t *trial) release(r *modelRPC, info balancer.DoneInfo) {
+	t.counts[r.account]--
+	t.note(r, info)
+	r.done(info)
+	r.done = nil
+}
+
+// refused reports whether the error is a circuit breaker's, and fails if none of
+// the cluster's has reached its limit.
+func (t *trial) refused(r *modelRPC) bool {
+	if !strings.Contains(r.err.Error(), "circuit breaker") {
+		return false
+	}
+	for _, l := range t.clusterNamed(r.cluster).leaves {
+		if t.counts[account{l.name, l.service}] >= int(l.max) {
+			return true
+		}
+	}
+	t.fail("%v was refused: %v; in flight are %v", r, r.err, t.counts)
+	return true
+}

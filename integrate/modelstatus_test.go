@@ -1,0 +1,141 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"slices"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file checks what a channel says of itself (Status, WaitReady) against what the
+// model knows.
+
+// checkStatus checks the channel's status.
+func (t *trial) checkStatus() {
+	s := statusIn(t.lb)
+	routed := 0
+	for _, c := range t.plane.clusters {
+		if !c.routed || c.sent == nil {
+			continue
+		}
+		routed++
+		i := slices.IndexFunc(s.Clusters, func(cs ClusterStatus) bool { return cs.Name == c.sent.Name })
+		if i < 0 {
+			t.fail("the status lacks cluster %s: %+v", c.name, s.Clusters)
+			return
+		}
+		t.checkClusterStatus(c, &s.Clusters[i])
+	}
+	if len(s.Clusters) != routed {
+		t.fail("the status has %d clusters, of %d", len(s.Clusters), routed)
+	}
+	if len(s.Events) == 0 || s.Since.IsZero() || s.Error != "" {
+		t.fail("the status of a target in force is %+v", s)
+	}
+}
+
+func (t *trial) checkClusterStatus(c *planeCluster, s *ClusterStatus) {
+	for i, l := range c.leaves {
+		if n := t.counts[account{l.name, l.service}]; s.Leaves[i].InFlight != int64(n) {
+			t.fail("the status has %d RPCs of %s in flight, of %d", s.Leaves[i].InFlight, l.name, n)
+		}
+	}
+	var all []PriorityStatus
+	for _, l := range s.Leaves {
+		all = append(all, l.Priorities...)
+	}
+	tiers := c.priorities()
+	if len(all) != len(tiers) {
+		t.fail("the status has %d priorities of %s, of %d", len(all), c.name, len(tiers))
+	}
+	inUse := 0
+	for i, p := range tiers {
+		t.checkPriorityStatus(c, p, &all[i])
+		if all[i].InUse {
+			inUse++
+		}
+		if all[i].Priority != i || (i == s.Priority) && !all[i].InUse {
+			t.fail("priority %d of %s, of which %d is in use, is %+v", i, c.name, s.Priority, all[i])
+		}
+		if i < s.Priority && t.options.OverprovisioningFactor == 0 && t.isReady(p) {
+			t.fail("the status says that %s uses priority %d, though %d is READY (A56)", c.name, s.Priority, i)
+		}
+	}
+	if len(tiers) > 0 && (s.Priority < 0 || inUse != 1 && t.options.OverprovisioningFactor == 0) {
+		t.fail("%d priorities of %s are in use, and the cluster's is %d", inUse, c.name, s.Priority)
+	}
+	if s.Priority >= 0 && tiers[s.Priority].transparent() && (s.State == "READY") != t.isReady(tiers[s.Priority]) {
+		t.fail("the status says that %s is %s, by priority %d; READY is %v", c.name, s.State, s.Priority, t.isReady(tiers[s.Priority]))
+	}
+	if (s.State == "TRANSIENT_FAILURE") != (s.Error != "") {
+		t.fail("the status says that %s is %s: %q", c.name, s.State, s.Error)
+	}
+}
+
+// checkPriorityStatus checks what the status says of a priority's endpoints.
+func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) {
+	var want EndpointCounts
+	failed := 0
+	for _, loc := range p.Localities {
+		for i := range loc.Endpoints {
+			e := &loc.Endpoints[i]
+			want.Total++
+			switch {
+			case e.Health == picker.Draining:
+				want.Draining++
+			case t.hasConn(e, t.usable):
+				want.Ready++
+			case e.Extra == nil && t.hasConn(e, unreachable) && !t.hasConn(e, reachable): // a replacement may be either
+				failed++
+			}
+		}
+	}
+	n := s.Endpoints
+	if n.Total != want.Total || n.Total != n.Ready+n.Connecting+n.Idle+n.Failed+n.Ejected+n.Draining+n.Subset {
+		t.fail("the status of a priority of %s has the endpoints %+v, of %d", c.name, n, want.Total)
+	}
+	if !p.transparent() {
+		return
+	}
+	if n.Ready != want.Ready || n.Draining != want.Draining || n.Failed < failed || n.Ejected+n.Subset > 0 {
+		t.fail("the status of a priority of %s has the endpoints %+v; %d are READY, %d drain, %d failed", c.name, n, want.Ready, want.Draining, failed)
+	}
+	if t.hasFailed(p) && s.State != "TRANSIENT_FAILURE" {
+		t.fail("the status of a priority of %s that has failed is %+v", c.name, s)
+	}
+}
+
+func unreachable(conn *modelConn) bool { return conn.state == connectivity.TransientFailure }
+func reachable(conn *modelConn) bool   { return !unreachable(conn) }
+
+// hasConn reports whether an endpoint has such a SubConn.
+func (t *trial) hasConn(e *picker.Endpoint, such func(*modelConn) bool) bool {
+	return slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool { return has(e, conn.number) && such(conn) })
+}
+
+// checkReady checks that WaitReady would return if RPCs of a cluster are served for
+// certain, and that they do not wait if it would.
+func (t *trial) checkReady() {
+	for _, c := range t.plane.clusters {
+		if !c.routed || c.sluggish() {
+			continue
+		}
+		ready := readyIn(t.lb, "/"+c.name+"/m")
+		t.rest()
+		if !ready && t.mustServe(c) {
+			t.fail("WaitReady would wait for %s, which has an endpoint to pick", c.name)
+		}
+		if !ready || t.hashes(c) || slices.ContainsFunc(c.priorities(), func(p tier) bool { return !p.transparent() }) {
+			continue
+		}
+		r := t.newRPC(c.name, t.rng.Uint64(), false)
+		if t.pick(r); r.waiting || r.conn == nil && !t.refused(r) {
+			t.fail("WaitReady would return for %s, and %v is not sent: %v", c.name, r, r.err)
+		}
+		t.settle(r)
+	}
+}

@@ -1,0 +1,366 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+)
+
+// trial is one history under way: the control plane, gRPC's side, the balancer
+// between them, and the RPCs.
+type trial struct {
+	rng     *rand.Rand // of the step under way
+	plane   *plane
+	grpc    *modelChannel
+	lb      balancer.Balancer
+	source  resolver.Resolver
+	servers *loadServers
+	options Config
+
+	rpcs     int // made so far
+	sleepers []*modelRPC
+	holding  []*modelRPC // have picked, and use it after the next step
+	inFlight []*modelRPC
+	counts   map[account]int
+	loads    map[account]*loads // of RPCs that have ended, as they are to be reported
+	lossy    map[string]bool    // CDS clusters whose reports cannot be complete
+	drained  map[*modelConn]int // connects of SubConns when their endpoint was found draining
+
+	before struct{ breakers, policies int } // of other histories, which went wrong
+
+	log     []string
+	verbose bool
+}
+
+// finding is what a trial found to be wrong.
+type finding string
+
+// fail ends the trial, unless such findings are to be passed over.
+func (t *trial) fail(format string, args ...any) {
+	f := finding(fmt.Sprintf(format, args...))
+	if *modelSkip == "" || !regexp.MustCompile(*modelSkip).MatchString(string(f)) {
+		panic(f)
+	}
+}
+
+// say logs what happens. It is printed at once if it is wanted of every history: if
+// a goroutine of the balancer's panics, the process ends.
+func (t *trial) say(format string, args ...any) {
+	if t.verbose {
+		t.log = append(t.log, fmt.Sprintf(format, args...))
+	}
+	if *modelLog {
+		fmt.Fprintf(os.Stderr, format+"\n", args...)
+	}
+}
+
+// randomOptions draws the options of the channel. Intervals of A56 that many trials
+// reach the end of find more than those of 15 minutes do.
+func randomOptions(rng *rand.Rand) Config {
+	var o Config
+	if rng.IntN(16) > 0 {
+		o.FailoverTimeout, o.RetireAfter = 3*time.Second, []time.Duration{10 * time.Second, 30 * time.Second}[rng.IntN(2)]
+	}
+	if rng.IntN(4) == 0 {
+		o.OverprovisioningFactor = 140
+	}
+	if rng.IntN(4) == 0 {
+		o.HealthCheckService = "s"
+	}
+	o.ReconnectOnTLSChange = rng.IntN(4) > 0
+	return o
+}
+
+func newTrial(rng *rand.Rand, verbose bool) *trial {
+	t := &trial{
+		rng: rng, plane: newPlane(rng), options: randomOptions(rng),
+		servers: &loadServers{sums: map[account]*loads{}},
+		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{},
+		verbose: verbose,
+	}
+	t.before.breakers, t.before.policies = breakersInUse(), int(livePolicies.Load())
+	t.start()
+	t.sayPlane()
+	return t
+}
+
+func (t *trial) sayPlane() {
+	for _, c := range t.plane.clusters {
+		for _, l := range c.leaves {
+			t.say("    %v", l)
+		}
+	}
+}
+
+// start is a channel that leaves idle mode: another balancer, and the first
+// configuration.
+func (t *trial) start() {
+	t.grpc = &modelChannel{settings: func(number int) int { return t.leafOf(number).sentTLS }}
+	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.servers.intercept)
+	t.push()
+}
+
+// stop is a channel that goes idle, or is closed.
+func (t *trial) stop() {
+	t.lb.Close()
+	t.source.Close()
+}
+
+// push sends the configuration.
+func (t *trial) push() {
+	push(t.lb, t.plane.config())
+	for _, c := range t.plane.clusters {
+		for _, l := range c.leaves {
+			t.lossy[l.name] = t.lossy[l.name] || l.moved
+		}
+	}
+}
+
+// rest lets everything settle that does not wait for a timer of some length: what
+// gRPC says soon, and what the balancer has yet to publish.
+func (t *trial) rest() {
+	for {
+		synctest.Wait()
+		switch {
+		case t.grpc.deliver():
+		case unpublished(t.lb):
+			pass(2 * publishPause)
+		default:
+			return
+		}
+	}
+}
+
+// An op is something that can happen. It is drawn from t.rng, so that the same
+// step is the same whatever steps were before.
+type op struct {
+	odds int
+	do   func(t *trial)
+}
+
+var ops = []op{
+	{30, (*trial).update},
+	{14, (*trial).wait},
+	{40, (*trial).connections},
+	{5, (*trial).outage},
+	{8, (*trial).recovery},
+	{14, (*trial).traffic},
+	{6, (*trial).endSome},
+	{2, (*trial).exitIdle},
+	{1, (*trial).idleAndBack},
+	{1, (*trial).refuse},
+}
+
+// step takes the trial a step further, whose number is s.
+func (t *trial) step(s uint64) {
+	t.rng = rand.New(rand.NewPCG(s, 0))
+	odds := 0
+	for _, o := range ops {
+		odds += o.odds
+	}
+	k := t.rng.IntN(odds)
+	for _, o := range ops {
+		if k -= o.odds; k < 0 {
+			o.do(t)
+			break
+		}
+	}
+	t.audit()
+}
+
+// update is a change of the configuration, or several at once.
+func (t *trial) update() {
+	t.say("update:")
+	for range 1 + t.rng.IntN(3) {
+		t.plane.mutate(t.rng, t.say)
+	}
+	t.push()
+}
+
+// wait lets time pass: a second or so, a failover, a retirement.
+func (t *trial) wait() {
+	o := withDefaults(t.options)
+	longest := []time.Duration{time.Second, 5 * time.Second, o.FailoverTimeout * 5 / 4, o.RetireAfter * 5 / 4}
+	d := time.Duration(t.rng.Int64N(int64(longest[t.rng.IntN(len(longest))])))
+	t.say("wait %v", d)
+	pass(d)
+}
+
+// connections takes a few SubConns a step further.
+func (t *trial) connections() {
+	for range 1 + t.rng.IntN(4) {
+		if open := t.grpc.open(); len(open) > 0 {
+			c := open[t.rng.IntN(len(open))]
+			was := c.state
+			if c.step(t.rng.IntN(4) > 0) {
+				t.say("%v, was %v", c, was)
+				t.glance()
+			}
+		}
+	}
+}
+
+// outage loses all connections, or lets all attempts fail.
+func (t *trial) outage() {
+	t.say("outage")
+	for _, c := range t.grpc.open() {
+		if c.state == connectivity.Ready || c.state == connectivity.Connecting {
+			c.step(false)
+			t.glance()
+		}
+	}
+}
+
+// recovery lets nearly all connections come up that are asked for.
+func (t *trial) recovery() {
+	t.say("recovery")
+	for range 3 {
+		for _, c := range t.grpc.open() {
+			if c.state != connectivity.Ready && t.rng.IntN(10) > 0 {
+				c.step(true)
+				t.glance()
+			}
+		}
+	}
+}
+
+// glance makes an RPC at once, while the balancer has not settled: it may go to a
+// connection that has just gone, or wait, but must be woken like any other.
+func (t *trial) glance() {
+	if t.rng.IntN(2) > 0 || len(t.sleepers) > 10 {
+		return
+	}
+	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
+	r := t.newRPC(c.name, t.rng.Uint64(), true)
+	switch t.pick(r); {
+	case r.waiting:
+		t.sleepers = append(t.sleepers, r)
+	case r.conn != nil:
+		t.holding = append(t.holding, r)
+	}
+}
+
+// traffic makes RPCs to one cluster, of which those to one endpoint fail more
+// often. Some stay in flight.
+func (t *trial) traffic() {
+	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
+	bad := t.rng.IntN(endpointsPerLeaf)
+	n := 1 + t.rng.IntN(20)
+	t.say("%d RPCs to %s, endpoint %d is bad", n, c.name, bad)
+	for range n {
+		r := t.newRPC(c.name, t.rng.Uint64(), false)
+		t.pick(r)
+		if r.conn == nil {
+			continue
+		}
+		if !t.used(r) {
+			continue
+		}
+		if t.rng.IntN(8) == 0 {
+			t.inFlight = append(t.inFlight, r)
+			continue
+		}
+		var err error
+		if r.conn.number%10 == bad || t.rng.IntN(8) == 0 {
+			err = errors.New("failed")
+		}
+		t.end(r, err)
+	}
+}
+
+// endSome ends some of the RPCs that are in flight.
+func (t *trial) endSome() {
+	var left []*modelRPC
+	for _, r := range t.inFlight {
+		switch t.rng.IntN(4) {
+		case 0:
+			left = append(left, r)
+		case 1:
+			t.end(r, errors.New("failed"))
+		default:
+			t.end(r, nil)
+		}
+	}
+	t.say("%d RPCs end", len(t.inFlight)-len(left))
+	t.inFlight = left
+}
+
+func (t *trial) exitIdle() {
+	t.say("ExitIdle")
+	t.lb.ExitIdle()
+}
+
+// idleAndBack has the channel go idle, once it has no RPCs, and come back: gRPC
+// closes the balancer and builds another.
+func (t *trial) idleAndBack() {
+	t.say("idle and back")
+	t.sleepers = nil
+	for _, r := range slices.Concat(t.inFlight, t.holding) {
+		t.end(r, nil)
+	}
+	t.inFlight, t.holding = nil, nil
+	old := t.grpc
+	t.stop()
+	t.rest()
+	t.mustBeShut(old)
+	t.start()
+}
+
+// loseReports notes that the RPCs in flight are not reported by those who began.
+func (t *trial) loseReports() {
+	for a, n := range t.counts {
+		if n > 0 {
+			t.lossy[a.cluster] = true
+		}
+	}
+}
+
+// refuse has the target fail, and come back with the next update.
+func (t *trial) refuse() {
+	t.say("the target fails")
+	t.lb.ResolverError(errors.New("no such target"))
+	t.rest()
+	t.loseReports()
+	if t.rng.IntN(2) == 0 {
+		t.probeAll()
+	}
+	for _, c := range t.plane.clusters {
+		c.sent = nil
+	}
+	t.push()
+}
+
+// clusterNamed and leafOf find what a name or a number belongs to.
+func (t *trial) clusterNamed(name string) *planeCluster {
+	for _, c := range t.plane.clusters {
+		if c.name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// leafOf returns the leaf whose endpoints have numbers such as this one, whether or
+// not the configuration has the endpoint.
+func (t *trial) leafOf(number int) *planeLeaf {
+	for _, c := range t.plane.clusters {
+		for _, l := range c.leaves {
+			if k := number - l.first; k >= 0 && k < leafStride {
+				return l
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is about priorities whose endpoints are not connected before they
+// are needed, since RPCs come to each by their hash (A42, A61).
+
+// onDemand reports whether the endpoints connect only when an RPC asks for them.
+func (p *priority) onDemand() bool { return p.leaf.cfg.Policy.Hashes() }
+
+// requestConnect connects an endpoint that an RPC was to go to. Of the RPCs that ask for
+// the same one, only the first after it became IDLE costs more than a load; none
+// takes the mutex.
+func (b *lb) requestConnect(e *endpoint) {
+	if !e.RequestConnect() {
+		return
+	}
+	go func() {
+		b.lock()
+		defer b.unlock()
+		p, i := e.loc.prio, slices.Index(e.loc.endpoints, e)
+		if b.closed || i < 0 || p.phase == dormant || p.delegates() {
+			e.ResetConnectRequest()
+			return
+		}
+		if e.connect(b, &e.loc.cfg[i]); e.Connectivity == picker.Idle { // it is drained
+			e.ResetConnectRequest()
+		}
+		p.cluster.onChange(p)
+		b.publishSoonLocked()
+	}()
+}
+
+// onDemandState is the state of a priority that connects on demand, and whether one of
+// its endpoints has to be connected for it ever to get better (T-RING-7): it may
+// get no RPCs.
+func (p *priority) onDemandState() (state picker.Connectivity, connectOne bool) {
+	return picker.RingState(p.counts[picker.Idle], p.counts[picker.Connecting], p.counts[picker.Ready], p.counts[picker.TransientFailure])
+}
+
+// connectOneIdle connects an endpoint that is IDLE, or has the children do so. The
+// search goes on where the last one ended, so that n endpoints which fail one after
+// the other cost O(n).
+func (p *priority) connectOneIdle() {
+	for g := range p.liveGroups {
+		if g.state == picker.Idle {
+			g.current.exitIdleLocked()
+		}
+	}
+	if p.delegates() {
+		return
+	}
+	n := p.size()
+	for range n {
+		l, i := p.at(p.next % n)
+		p.next = (p.next + 1) % n
+		if e := l.endpoints[i]; e.Connectivity == picker.Idle && !e.Draining {
+			e.connect(p.cluster.lb, &l.cfg[i])
+			return
+		}
+	}
+}
+
+// at returns the place of the i-th endpoint, localities concatenated:
+// O(localities).
+func (p *priority) at(i int) (*locality, int) {
+	for _, l := range p.localities {
+		if i < len(l.endpoints) {
+			return l, i
+		}
+		i -= len(l.endpoints)
+	}
+	panic("xdslb: no such endpoint")
+}

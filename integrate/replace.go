@@ -1,0 +1,168 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"log/slog"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file replaces connections whose cluster has other TLS settings than they were
+// made with (Config.ReconnectOnTLSChange): another connection is made, takes the place
+// of the first when it is READY, and only then the first is shut down, which lets its
+// RPCs finish. See conn for the states.
+
+// replaceConns replaces the leaf's connections, those of child policies among them.
+func (l *leaf) replaceConns() {
+	l.replacementFailed = false
+	for _, p := range l.priorities {
+		for _, loc := range p.localities {
+			for i, e := range loc.endpoints {
+				if e.conn != nil {
+					e.conn.replace(&loc.cfg[i])
+				}
+			}
+		}
+		for g := range p.liveGroups {
+			for c := range g.children {
+				for h := range c.conns {
+					if own := h.conn.Load(); own != nil && own != own.endpoint.conn {
+						own.replace(nil)
+					}
+				}
+			}
+		}
+	}
+}
+
+// replace makes a connection by the latest settings, to take the place of this one. One
+// that is not connected needs none, as its next attempt is by these settings. One that
+// still connects may be by the old ones. A draining endpoint gets no new connection
+// (A27-CLA-8); it is replaced if the endpoint comes back. cfg is the endpoint's; the
+// connections of child policies have addresses of their own.
+func (c *conn) replace(cfg *picker.Endpoint) {
+	c.abandon()
+	if c.outdated = c.endpoint.Draining; c.outdated || !c.mayBeConnecting() && c.state != picker.Ready {
+		return
+	}
+	next := &conn{other: c, replacement: true}
+	var err error
+	if c.child != nil {
+		if err = next.dialFor(c.child); err == nil {
+			next.connect()
+		}
+	} else {
+		err = next.dial(c.lb(), cfg)
+	}
+	if err == nil {
+		c.other = next
+	}
+}
+
+// mayBeConnecting reports whether a handshake may be under way, or about to begin.
+// pick_first calls it TRANSIENT_FAILURE until one of several addresses is READY.
+func (c *conn) mayBeConnecting() bool {
+	return c.asked || c.state == picker.Connecting || c.state == picker.TransientFailure && c.multiAddress()
+}
+
+// abandon gives the replacement up, if there is one. It is shut down with the next
+// publication.
+func (c *conn) abandon() (had bool) {
+	c.outdated = false
+	next := c.other
+	if next == nil {
+		return false
+	}
+	b := c.lb()
+	c.other, next.other, next.replacement = nil, nil, false
+	b.pendingShutdown = append(b.pendingShutdown, next.sc.Shutdown)
+	return true
+}
+
+// followDraining gives the replacement up when the endpoint begins to drain, and makes
+// it when that is over.
+func (c *conn) followDraining(cfg *picker.Endpoint) {
+	switch draining := c.endpoint.Draining; {
+	case draining && c.abandon():
+		c.outdated = true
+	case !draining && c.outdated:
+		c.replace(cfg)
+	}
+}
+
+// onReplacementState follows a state of a replacement. As long as it does not
+// connect, and as long as its backend is not healthy (A17), the other stays in force.
+func (c *conn) onReplacementState(s balancer.SubConnState) {
+	old := c.other
+	switch s.ConnectivityState {
+	case connectivity.Ready:
+		if b := c.lb(); b.checksHealth() && old.child == nil && !c.multiAddress() && !old.endpoint.loc.prio.delegates() {
+			c.checkHealth()
+			return
+		}
+		c.takeOver(s)
+	case connectivity.Idle:
+		c.connect()
+	case connectivity.TransientFailure:
+		old.endpoint.loc.prio.leaf.noteReplacementFailed(c.lb(), s.ConnectionError)
+	}
+}
+
+// takeOver puts a replacement that is READY into the other's place, and shuts the other
+// down. A child policy does not notice, unless it has a producer on the connection, which
+// ends with it: it sees a connection that was lost and is there again.
+func (c *conn) takeOver(s balancer.SubConnState) {
+	old, b := c.other, c.lb()
+	e, h := old.endpoint, old.child
+	c.other, c.replacement, c.endpoint, c.child = nil, false, e, h
+	old.other, old.endpoint, old.child = nil, nil, nil
+	if e.conn == old {
+		e.conn = c
+		e.loc.prio.clearCache()
+		e.loc.prio.cluster.dirty = true
+	}
+	b.pendingShutdown = append(b.pendingShutdown, old.sc.Shutdown)
+	switch {
+	case h != nil:
+		h.conn.Store(c)
+		c.onTakenOver(old.state == picker.Ready, s)
+	case e.loc.prio.delegates():
+	case e.Connectivity == picker.Ready:
+		e.startOOB()
+	default:
+		b.observeLocked(e, connectivity.Ready, nil)
+	}
+	b.publishSoonLocked()
+}
+
+// onTakenOver follows the coming into force of a connection of a child policy. ready
+// says that the one before was READY.
+func (c *conn) onTakenOver(ready bool, s balancer.SubConnState) {
+	h := c.child
+	switch listener := h.healthListener; {
+	case !ready:
+		h.onState(s)
+	case h.hasProducer:
+		h.inherited = true
+		h.forget()
+		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
+	case listener != nil:
+		sc := c.subConn()
+		h.child.b.callbacks = append(h.child.b.callbacks, func() { sc.RegisterHealthListener(listener) })
+	}
+}
+
+// noteReplacementFailed logs, once after each change, that the settings do not work.
+func (l *leaf) noteReplacementFailed(b *lb, err error) {
+	if l.replacementFailed {
+		return
+	}
+	l.replacementFailed = true
+	b.logLocked(slog.LevelWarn, "xdslb: a cluster has other TLS settings, by which a backend cannot be connected to: "+
+		"its connection by the old settings stays in use, and the new ones are tried again", l.cfg.Name, slog.String("error", err.Error()))
+}

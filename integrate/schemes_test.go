@@ -1,0 +1,91 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestOtherSchemes: without a bootstrap, targets of other schemes work as with
+// grpc.NewClient, so that one helper can make all channels of a program; those of
+// ours are refused.
+func TestOtherSchemes(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
+	addr := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0].Addr().String()
+	for _, target := range []string{"dns:///" + addr, "passthrough:///" + addr, addr} {
+		cc, err := integrate.NewClient(target, creds)
+		if err != nil {
+			t.Errorf("%s: %v", target, err)
+			continue
+		}
+		if _, err := call(t, cc); err != nil {
+			t.Errorf("%s: %v", target, err)
+		}
+		_ = cc.Close()
+	}
+	for _, target := range []string{"xds:///x", "XDS:///x", "xdslb:///x", "xds://authority/x"} {
+		if _, err := integrate.NewClient(target, creds); err == nil || !strings.Contains(err.Error(), "GRPC_XDS_BOOTSTRAP") {
+			t.Errorf("%s without a bootstrap: %v", target, err)
+		}
+	}
+}
+
+// TestBuilderHasOneScheme: a builder of NewBuilder, which serves scheme xds, does not
+// serve scheme xdslb, and the channel says so.
+func TestBuilderHasOneScheme(t *testing.T) {
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "")
+	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: xdstest.New(t, xdstest.Options{}).Bootstrap("n")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xdslb:///x", grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cc.Close() }()
+	if _, err := call(t, cc); err == nil || !strings.Contains(err.Error(), "integrate.DialOptions") {
+		t.Errorf("RPC of a channel of scheme xdslb with a builder of scheme xds: %v", err)
+	}
+	if found := logs.with("scheme xdslb", "integrate.NewBuilder", "integrate.DialOptions"); len(found) != 1 {
+		t.Errorf("the log says %q, want one line", found)
+	}
+}
+
+// TestResolverOfOthers: a channel that has our interceptors, and for scheme xds the
+// resolver of another package, says so once, and its RPCs pass.
+func TestResolverOfOthers(t *testing.T) {
+	theirs := manual.NewBuilderWithScheme("xds")
+	theirs.InitialState(resolver.State{Addresses: []resolver.Address{{Addr: xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0].Addr().String()}}})
+	cc, err := grpc.NewClient("xds:///others.log.test", grpc.WithResolvers(theirs), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithChainUnaryInterceptor(integrate.UnaryInterceptor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cc.Close() }()
+	waitFor(t, func() bool {
+		cc.Connect()
+		return cc.GetState() == connectivity.Ready
+	})
+	for range 2 {
+		if _, err := call(t, cc); err != nil {
+			t.Error(err)
+		}
+	}
+	if found := logs.with("others.log.test", "resolver of another package"); len(found) != 1 {
+		t.Errorf("the log says %q, want one line", found)
+	}
+}

@@ -1,0 +1,347 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// TargetStatus is what a channel is at: what is in force, since when, from whom, and what
+// is wrong. It is plain data, for people and for encoding/json, and nothing in it changes
+// any more.
+type TargetStatus struct {
+	Time   time.Time `json:"time"` // when the status was taken
+	Target string    `json:"target"`
+	// Connectivity is the channel's: IDLE, CONNECTING, READY, TRANSIENT_FAILURE or
+	// SHUTDOWN. A channel that is IDLE because it has not been used yet, or not for a
+	// while, has neither configuration nor connections, and all else is empty.
+	Connectivity string `json:"connectivity"`
+
+	Listener  string `json:"listener,omitempty"`
+	Authority string `json:"authority,omitempty"` // by which the virtual host is chosen
+	Node      string `json:"node,omitempty"`      // its id
+
+	// Since is when the configuration came into force; zero while there is none.
+	Since time.Time `json:"since,omitzero"`
+	// Received is when the latest of its resources arrived.
+	Received time.Time `json:"received,omitzero"`
+	// Error says why the target cannot be served, or, while there is no first
+	// configuration, what that waits for.
+	Error string `json:"error,omitempty"`
+	// Pending says that a later configuration is about to come into force.
+	Pending bool `json:"pending,omitempty"`
+	Routes  int  `json:"routes"` // of the virtual host
+	// Unapplied is what the configuration asks for and the channel does not do, because
+	// it was made without interceptors: see DialOptions.
+	Unapplied []string `json:"unapplied,omitempty"`
+
+	Clusters  []ClusterStatus  `json:"clusters,omitempty"`  // by name
+	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
+	Servers   []ServerStatus   `json:"servers,omitempty"`   // xDS servers that were turned to, in the bootstrap's order
+	Events    []EventStatus    `json:"events,omitempty"`    // the latest, oldest first
+}
+
+// ClusterStatus is a destination of the routes.
+type ClusterStatus struct {
+	Name string `json:"name"`
+	// State is IDLE, CONNECTING, READY or TRANSIENT_FAILURE; RPCs of a cluster in
+	// TRANSIENT_FAILURE fail with Error, unless they wait for ready.
+	State string `json:"state"`
+	Error string `json:"error,omitempty"`
+	// Priority is the one in use, counted over all leaves (A56); -1 is none.
+	Priority int          `json:"priority"`
+	Leaves   []LeafStatus `json:"leaves,omitempty"` // several if it is an aggregate, in order
+}
+
+// LeafStatus is a cluster with endpoints.
+type LeafStatus struct {
+	Name    string `json:"name"`
+	Service string `json:"service,omitempty"` // of EDS
+	// Policy picks endpoints: "edf", "round_robin", "ring_hash", "maglev", "least_request",
+	// "client_wrr", "pick_first", or the name of a policy of gRPC's registry.
+	Policy string `json:"policy"`
+	TLS    bool   `json:"tls"` // the Cluster resource demands it (A29)
+	Note   string `json:"note,omitempty"`
+	// ConnectionError is that of the latest attempt that failed.
+	ConnectionError string `json:"connection_error,omitempty"`
+
+	// InFlight and MaxRequests are those of the circuit breaker (A32), which all
+	// channels of the process share. Rejected counts what it refused.
+	InFlight    int64        `json:"in_flight"`
+	MaxRequests uint32       `json:"max_requests"`
+	Rejected    uint64       `json:"rejected"`
+	Drops       []DropStatus `json:"drops,omitempty"`
+
+	Priorities []PriorityStatus `json:"priorities,omitempty"`
+}
+
+// DropStatus is a drop category of EDS. Dropped, and LeafStatus.Rejected, count all
+// channels of the XdsClient if the cluster's load is reported, and otherwise this one,
+// since the cluster came into its configuration.
+type DropStatus struct {
+	Category   string `json:"category"`
+	PerMillion uint32 `json:"per_million"`
+	Dropped    uint64 `json:"dropped"`
+}
+
+// PriorityStatus is a priority of a leaf.
+type PriorityStatus struct {
+	Priority int `json:"priority"` // counted over all leaves of the cluster
+	// Phase is "dormant" (nothing was asked to connect), "trying" (it has the failover
+	// time to connect), "serving" (READY or IDLE), "failed", or "retired" (a higher
+	// priority serves, and the connections are kept for a while).
+	Phase     string         `json:"phase"`
+	State     string         `json:"state"`
+	InUse     bool           `json:"in_use"`
+	Endpoints EndpointCounts `json:"endpoints"`
+}
+
+// EndpointCounts counts the endpoints of a priority, each in one of the fields but Total.
+// Those that EDS calls neither HEALTHY, UNKNOWN nor DRAINING are no part of a
+// configuration, and not counted.
+type EndpointCounts struct {
+	Total      int `json:"total"`
+	Ready      int `json:"ready"`      // can be picked
+	Connecting int `json:"connecting"` // or waiting for the result of a health check
+	Idle       int `json:"idle"`       // not asked to connect
+	Failed     int `json:"failed"`     // not reachable, until an attempt succeeds
+	Ejected    int `json:"ejected"`    // connected, and taken out as outliers (A50)
+	Draining   int `json:"draining"`   // no new RPCs (A27)
+	Subset     int `json:"subset"`     // left out of this channel's subset (A68)
+}
+
+// ResourceStatus is an xDS resource of the target: the version in force, and what is
+// wrong with the latest one, if anything.
+type ResourceStatus struct {
+	Type  string `json:"type"` // "Listener", "RouteConfiguration", "Cluster" or "ClusterLoadAssignment"
+	Name  string `json:"name"`
+	State string `json:"state"` // as A40 has it: "ACKED", "NACKED", "REQUESTED" …
+
+	Version string    `json:"version,omitempty"`   // in force; empty is none
+	Updated time.Time `json:"updated,omitzero"`    // when its content arrived
+	Age     float64   `json:"age,omitempty"`       // seconds since
+	Server  string    `json:"server,omitempty"`    // URI of the server that sent it
+	Error   string    `json:"error,omitempty"`     // why none is in force, or not the latest
+	Refused string    `json:"refused,omitempty"`   // the latest version, if it is invalid
+	Tried   time.Time `json:"refused_at,omitzero"` // when that arrived
+}
+
+// ServerStatus is how the XdsClient gets on with an xDS server.
+type ServerStatus struct {
+	URI       string    `json:"uri"`
+	InUse     bool      `json:"in_use"`    // there is a stream, or an attempt to have one
+	Connected bool      `json:"connected"` // from the first stream on, until one ends without a response
+	Since     time.Time `json:"since,omitzero"`
+	Error     string    `json:"error,omitempty"` // of the latest stream that failed
+	ErrorTime time.Time `json:"error_time,omitzero"`
+}
+
+// Status returns the status of each channel of the process that has a resolver of this
+// package and is not idle, in the order in which the resolvers were made. It connects
+// nothing. Each takes the channel's mutex for O(endpoints).
+func Status() []TargetStatus {
+	all := []TargetStatus{}
+	for _, r := range resolvers() {
+		all = append(all, r.status())
+	}
+	return all
+}
+
+// StatusOf returns the status of a channel. It fails if the channel's resolver is not of
+// this package. It does not connect a channel that is idle; of a channel of scheme xds that is
+// idle, or has just begun to connect, nobody can tell whose resolver it is to have. It takes the channel's mutex for
+// O(endpoints), and may take one change of the service config of all channels, which
+// their RPCs do not notice.
+func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
+	state := cc.GetState()
+	if r := resolverOf(cc); r != nil {
+		return r.status(), nil
+	}
+	bare := TargetStatus{Time: time.Now(), Target: cc.CanonicalTarget(), Connectivity: state.String()}
+	switch {
+	case !usesXDS(cc.CanonicalTarget()):
+		return bare, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errForeign)
+	case state == connectivity.Ready || state == connectivity.TransientFailure:
+		return bare, fmt.Errorf("xdslb: channel %q: %w, or could not be made", cc.Target(), errForeign)
+	}
+	return bare, nil
+}
+
+var errForeign = errors.New("its resolver is not xdslb's")
+
+// status returns the status of the resolver's channel.
+func (r *xdsResolver) status() TargetStatus {
+	s := TargetStatus{
+		Time: time.Now(), Target: r.link.Target, Connectivity: connectivity.Connecting.String(),
+		Listener: r.listener, Authority: r.authority, Node: r.node,
+	}
+	var events []Event
+	if b := r.balancer.Load(); b != nil {
+		events = b.status(&s)
+	}
+	if s.Since.IsZero() {
+		if err := r.waiting(); err != nil {
+			s.Error = err.Error()
+		}
+	}
+	if t := r.link.Current(); t != nil {
+		s.Unapplied = r.link.Unapplied(t)
+	}
+	r.addResources(&s)
+	for _, server := range r.client.Servers() {
+		s.Servers = append(s.Servers, ServerStatus{
+			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: errorText(server.Err), ErrorTime: server.ErrTime,
+		})
+	}
+	s.Events = mergeEvents(events, r.client.Events(r.listener, r.authority))
+	return s
+}
+
+// addResources adds the resources that the target depends on.
+func (r *xdsResolver) addResources(s *TargetStatus) {
+	for res := range r.client.TargetResources(r.listener, r.authority) {
+		out := ResourceStatus{
+			Type: res.Type.String(), Name: res.Name, State: res.State.String(),
+			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: errorText(res.Err),
+			Refused: res.Rejected.Version, Tried: res.Rejected.Time,
+		}
+		if !res.Updated.IsZero() {
+			out.Age = s.Time.Sub(res.Updated).Seconds()
+		}
+		s.Resources = append(s.Resources, out)
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// EventStatus is an Event of the channel, or of the XdsClient about what the channel uses.
+type EventStatus struct {
+	Time time.Time `json:"time"`
+	// Kind is the name of an EventKind, or of an xds.EventKind.
+	Kind  string    `json:"kind"`
+	Count int       `json:"count,omitempty"` // if it is several like each other
+	Last  time.Time `json:"last,omitzero"`   // of several
+
+	Cluster  string `json:"cluster,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	Change   string `json:"change,omitempty"` // such as "+2 -1 endpoints", or "priority 0 to 1"
+
+	Type     string `json:"type,omitempty"` // of the resource
+	Resource string `json:"resource,omitempty"`
+	Version  string `json:"version,omitempty"`
+	Server   string `json:"server,omitempty"`
+
+	Error string `json:"error,omitempty"`
+}
+
+// String returns the event on one line.
+func (e EventStatus) String() string {
+	var b strings.Builder
+	b.WriteString(e.Time.Format("15:04:05.000 ") + e.Kind)
+	if e.Count > 1 {
+		fmt.Fprintf(&b, " ×%d until %s", e.Count, e.Last.Format("15:04:05.000"))
+	}
+	for _, f := range []struct{ name, value string }{
+		{"cluster", e.Cluster}, {"endpoint", e.Endpoint}, {e.Type, e.Resource}, {"version", e.Version}, {"server", e.Server},
+	} {
+		if f.value != "" {
+			fmt.Fprintf(&b, " %s %q", f.name, f.value)
+		}
+	}
+	if e.Change != "" {
+		b.WriteString(": " + e.Change)
+	}
+	if e.Error != "" {
+		b.WriteString(": " + e.Error)
+	}
+	return b.String()
+}
+
+// mergeEvents joins the events of a channel and of its XdsClient by time. What the
+// XdsClient has delivered is left out: the channel says what it made of it.
+func mergeEvents(ours []Event, theirs []xds.Event) []EventStatus {
+	var all []EventStatus
+	for i := range ours {
+		all = append(all, ours[i].status())
+	}
+	for _, ev := range theirs {
+		if ev.Kind == xds.ConfigurationDelivered || ev.Kind == xds.TargetFailed {
+			continue
+		}
+		out := EventStatus{Time: ev.Time, Kind: ev.Kind.String(), Resource: ev.Name, Version: ev.Version, Server: ev.Server, Error: ev.Err}
+		switch {
+		case ev.Type < resource.NumTypes:
+			out.Type = ev.Type.String()
+		case ev.Name != "":
+			out.Type = "DNS name"
+		}
+		all = append(all, out)
+	}
+	slices.SortStableFunc(all, func(a, b EventStatus) int { return a.Time.Compare(b.Time) })
+	return all
+}
+
+// status returns the event as plain data.
+func (e *Event) status() EventStatus {
+	out := EventStatus{Time: e.Time, Kind: e.Kind.String(), Cluster: e.Cluster, Error: errorText(e.Err)}
+	if e.Count > 1 {
+		out.Count, out.Last = e.Count, e.Last
+	}
+	if e.Endpoint.IsValid() {
+		out.Endpoint = e.Endpoint.String()
+	}
+	switch e.Kind {
+	case ConfigurationApplied:
+		out.Change = e.Changes.String()
+	case PriorityChanged:
+		out.Change = fmt.Sprintf("priority %s to %s", priorityName(e.From), priorityName(e.To))
+	}
+	return out
+}
+
+func priorityName(i int) string {
+	if i < 0 {
+		return "none"
+	}
+	return fmt.Sprint(i)
+}
+
+// resolverOf returns the resolver of a channel, or nil if that is not ours, or the
+// channel is idle and has none. It does not connect the channel.
+func resolverOf(cc *grpc.ClientConn) *xdsResolver {
+	l := perrpc.LinkOf(cc)
+	if l == nil {
+		return nil
+	}
+	r, _ := l.Resolver.(*xdsResolver)
+	return r
+}
+
+// resolvers returns those of all channels of the process, in the order in which they
+// were made.
+func resolvers() []*xdsResolver {
+	var all []*xdsResolver
+	for _, l := range perrpc.Links() {
+		if r, ok := l.Resolver.(*xdsResolver); ok {
+			all = append(all, r)
+		}
+	}
+	return all
+}

@@ -1,0 +1,221 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+func statusOf(t *testing.T, cc *grpc.ClientConn) integrate.TargetStatus {
+	t.Helper()
+	s, err := integrate.StatusOf(cc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// eventsLike returns the events that contain all of some texts.
+func eventsLike(s integrate.TargetStatus, texts ...string) (found []string) {
+	for _, ev := range s.Events {
+		line := ev.String()
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+// TestStatus: a channel that has failed over says so, with the state of each priority and
+// what is wrong with it, what each resource is at, and what has happened; and says what is
+// refused of a later configuration, which does not come into force.
+func TestStatus(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	lower := xdstest.BackendEndpoints(backends...)
+	lower[1].Health = corev3.HealthStatus_DRAINING
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}},
+		xdstest.Locality{Place: xdstest.Place{Zone: "b"}, Priority: 1, Endpoints: lower})
+	r.Clusters[0] = xdstest.Cluster(target, target, xdstest.MaxRequests(7))
+	xdstest.Drop(r.Endpoints[0], "none", 0)
+	set(t, control, r)
+	cc := dial(t, control.Bootstrap("node-7"))
+	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+
+	s := statusOf(t, cc)
+	if s.Target != "xds:///"+target || s.Connectivity != "READY" || s.Listener != target || s.Authority != target || s.Node != "node-7" ||
+		s.Routes != 1 || s.Since.IsZero() || s.Received.IsZero() || s.Since.Before(s.Received) || s.Error != "" || s.Pending || s.Unapplied != nil {
+		t.Errorf("the status of the target is %+v", s)
+	}
+	if len(s.Clusters) != 1 || len(s.Clusters[0].Leaves) != 1 || len(s.Clusters[0].Leaves[0].Priorities) != 2 {
+		t.Fatalf("the clusters are %+v", s.Clusters)
+	}
+	c := s.Clusters[0]
+	leaf := c.Leaves[0]
+	if c.State != "READY" || c.Priority != 1 || c.Error != "" || leaf.Name != target || leaf.Service != target || leaf.Policy != "edf" || leaf.TLS ||
+		leaf.InFlight != 0 || leaf.MaxRequests != 7 || len(leaf.Drops) != 1 || leaf.Drops[0].Category != "none" || !strings.Contains(leaf.ConnectionError, nobody.Addr.String()) {
+		t.Errorf("the status of the cluster is %+v", c)
+	}
+	want := []integrate.PriorityStatus{
+		{Priority: 0, Phase: "failed", State: "TRANSIENT_FAILURE", Endpoints: integrate.EndpointCounts{Total: 1, Failed: 1}},
+		{Priority: 1, Phase: "serving", State: "READY", InUse: true, Endpoints: integrate.EndpointCounts{Total: 2, Ready: 1, Draining: 1}},
+	}
+	if !reflect.DeepEqual(leaf.Priorities, want) {
+		t.Errorf("the priorities are %+v, want %+v", leaf.Priorities, want)
+	}
+	if len(s.Resources) != 4 || slices.ContainsFunc(s.Resources, func(r integrate.ResourceStatus) bool {
+		return r.State != "ACKED" || r.Name != target || r.Version == "" || r.Updated.IsZero() || r.Age <= 0 || !strings.Contains(r.Server, control.Addr()) || r.Error != ""
+	}) {
+		t.Errorf("the resources are %+v", s.Resources)
+	}
+	if len(s.Servers) != 1 || !s.Servers[0].Connected || !s.Servers[0].InUse {
+		t.Errorf("the servers are %+v", s.Servers)
+	}
+	for _, texts := range [][]string{
+		{"ConfigurationApplied", "routes, +1 clusters, +3 endpoints"}, {"PriorityChanged", "priority 0 to 1"},
+		{"ConnectionFailed", nobody.Addr.String(), "refused"}, {"Accepted", `ClusterLoadAssignment "` + target},
+	} {
+		if found := eventsLike(s, texts...); len(found) != 1 {
+			t.Errorf("%d events say %q, want 1, of %v", len(found), texts, s.Events)
+		}
+	}
+	if !slices.IsSortedFunc(s.Events, func(a, b integrate.EventStatus) int { return a.Time.Compare(b.Time) }) {
+		t.Errorf("the events are not in order: %v", s.Events)
+	}
+
+	version := s.Resources[2].Version
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target)}
+	r.Clusters[0].LbPolicy = clusterv3.Cluster_RANDOM
+	set(t, control, r)
+	waitFor(t, func() bool { return statusOf(t, cc).Resources[2].State == "NACKED" })
+	s = statusOf(t, cc)
+	if res := s.Resources[2]; res.Type != "Cluster" || res.Version != version || res.Refused == "" || res.Refused == version || !strings.Contains(res.Error, "RANDOM") ||
+		len(eventsLike(s, "Rejected", `Cluster "`, "RANDOM")) != 1 || s.Clusters[0].Leaves[0].MaxRequests != 7 {
+		t.Errorf("after a NACK the status is %+v, the events %v", s, s.Events)
+	}
+	js, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again integrate.TargetStatus
+	if err := json.Unmarshal(js, &again); err != nil || len(again.Events) != len(s.Events) || !reflect.DeepEqual(again.Clusters, s.Clusters) {
+		t.Errorf("as JSON the status is %s: %v", js, err)
+	}
+	if all := integrate.Status(); !slices.ContainsFunc(all, func(s integrate.TargetStatus) bool { return s.Node == "node-7" && s.Target == "xds:///"+target }) {
+		t.Errorf("the status of all channels is %+v", all)
+	}
+}
+
+// TestStatusOfWhatIsNot: the status of a channel that is idle says so, and leaves it idle;
+// that of one whose resolver is another package's fails; that of one without interceptors
+// says what it lacks; that of one that cannot be served says why.
+func TestStatusOfWhatIsNot(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	cc := dial(t, control.Bootstrap("n"))
+	if s := statusOf(t, cc); s.Connectivity != "IDLE" || s.Target != "xds:///"+target || s.Clusters != nil || cc.GetState() != connectivity.Idle {
+		t.Errorf("the status of a channel that is idle is %+v, and its state then %v", s, cc.GetState())
+	}
+	cc.Connect()
+	waitFor(t, func() bool { return statusOf(t, cc).Error != "" }) // its LB policy takes a moment
+	if s := statusOf(t, cc); s.Connectivity != "CONNECTING" || !s.Since.IsZero() || !strings.Contains(s.Error, `waiting for Listener resource "`+target) {
+		t.Errorf("the status of a channel without configuration is %+v", s)
+	}
+
+	foreign, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = foreign.Close() }()
+	if s, err := integrate.StatusOf(foreign); err == nil || !strings.Contains(err.Error(), "passthrough:///x") {
+		t.Errorf("the status of a channel of another resolver is %+v, %v; want an error", s, err)
+	}
+
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	r := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "chaos", abort(codes.Aborted, 1e6))}, xdstest.Route("", "a"))
+	set(t, control, r)
+	bare := withoutInterceptors(t, control.Bootstrap("m"), target)
+	if _, err := call(t, bare); err != nil {
+		t.Fatal(err)
+	}
+	if s := statusOf(t, bare); len(s.Unapplied) != 1 || s.Unapplied[0] != `HTTP filters ["chaos"]` {
+		t.Errorf("without interceptors %q is not applied", s.Unapplied)
+	}
+	if err := cc.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s := statusOf(t, cc); s.Connectivity != "SHUTDOWN" || s.Clusters != nil {
+		t.Errorf("the status of a closed channel is %+v", s)
+	}
+}
+
+// TestStatusMeanwhile: statuses may be taken, and readiness waited for, while
+// configurations, connections and RPCs come and go.
+func TestStatusMeanwhile(t *testing.T) {
+	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	serve := func(list ...*xdstest.Backend) {
+		set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(list...)}))
+	}
+	serve(backends...)
+	cc := dial(t, control.Bootstrap("n"))
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for _, look := range []func(){
+		func() { _ = integrate.Status() },
+		func() {
+			if s := statusOf(t, cc); s.Connectivity != "IDLE" && s.Target != "xds:///"+target {
+				t.Errorf("the status is %+v", s)
+			}
+		},
+		func() {
+			if err := integrate.WaitReady(t.Context(), cc, emptyCall); err != nil {
+				t.Error(err)
+			}
+		},
+		func() { _, _ = call(t, cc, grpc.WaitForReady(true)) },
+	} {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					look()
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		serve(backends[i%3], backends[(i+1)%3])
+		backends[i%3].Stop()
+		if err := backends[i%3].Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	serve(backends...)
+	close(stop)
+	others.Wait()
+	waitFor(t, func() bool {
+		p := statusOf(t, cc).Clusters[0].Leaves[0].Priorities[0].Endpoints
+		return p.Ready == 3 && p.Total == 3
+	})
+}

@@ -1,0 +1,141 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file has what the balancer's parts say of themselves for a TargetStatus.
+
+// status fills in what the balancer knows, and returns its events. O(endpoints).
+func (b *lb) status(s *TargetStatus) []Event {
+	b.lock()
+	defer b.unlock()
+	s.Connectivity = b.announced.String()
+	s.Pending = b.queued > 0
+	if b.fatal != nil {
+		s.Error = b.fatal.Error()
+	}
+	if b.cfg != nil || b.fatal != nil {
+		s.Since = b.applied
+	}
+	if b.cfg != nil {
+		s.Received, s.Routes = b.cfg.Received, len(b.cfg.Routes)
+	}
+	for _, c := range b.clusters {
+		s.Clusters = append(s.Clusters, c.describe())
+	}
+	slices.SortFunc(s.Clusters, func(a, b ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	return b.journal.events()
+}
+
+// describe returns the cluster's status.
+func (c *cluster) describe() ClusterStatus {
+	s := ClusterStatus{Name: c.cfg.Name, State: stateName(c.status()), Priority: slices.Index(c.order, c.inUse)}
+	if c.inUse == nil {
+		s.Priority = -1
+	}
+	if c.status() == picker.TransientFailure {
+		s.Error, _ = c.explain()
+	}
+	first := 0
+	for i, l := range c.leaves {
+		s.Leaves = append(s.Leaves, l.describe(c, first, c.left(i)))
+		first += len(l.priorities)
+	}
+	return s
+}
+
+// left returns how many endpoints of each priority of a leaf are left out of the
+// channel's subset.
+func (c *cluster) left(leaf int) []int {
+	if c.received == nil || c.received == c.cfg || leaf >= len(c.received.Leaves) {
+		return nil
+	}
+	var left []int
+	is := c.cfg.Leaves[leaf].Priorities
+	for i, was := range c.received.Leaves[leaf].Priorities {
+		n := 0
+		for k := range was.Localities {
+			n += len(was.Localities[k].Endpoints)
+			if i < len(is) && k < len(is[i].Localities) {
+				n -= len(is[i].Localities[k].Endpoints)
+			}
+		}
+		left = append(left, n)
+	}
+	return left
+}
+
+// describe returns the leaf's status. first is the number of its first priority, and
+// left how many endpoints of each are not in the channel's subset.
+func (l *leaf) describe(c *cluster, first int, left []int) LeafStatus {
+	s := LeafStatus{
+		Name: l.cfg.Name, Service: l.cfg.Service, Policy: policyLabel(&l.cfg.Policy), TLS: l.cfg.TLS != nil,
+		Note: errorText(l.cfg.ResolutionNote), ConnectionError: errorText(l.lastErr),
+		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
+	}
+	for _, d := range l.cfg.Drops {
+		s.Drops = append(s.Drops, DropStatus{d.Category, d.PerMillion, l.load.Drop(d.Category).Load()})
+	}
+	for i, p := range l.priorities {
+		ps := p.describe(first + i)
+		ps.InUse = p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p })
+		if i < len(left) {
+			ps.Endpoints.Subset = left[i]
+			ps.Endpoints.Total += left[i]
+		}
+		s.Priorities = append(s.Priorities, ps)
+	}
+	return s
+}
+
+// describe returns the priority's status: O(endpoints).
+func (p *priority) describe(number int) PriorityStatus {
+	s := PriorityStatus{Priority: number, Phase: p.phase.String(), State: stateName(p.connectivity())}
+	for e := range p.endpoints {
+		s.Endpoints.Total++
+		switch {
+		case e.Draining:
+			s.Endpoints.Draining++
+		case e.Ejected && e.Connectivity == picker.Ready:
+			s.Endpoints.Ejected++
+		case e.Connectivity == picker.Ready:
+			s.Endpoints.Ready++
+		case e.Connectivity == picker.Connecting:
+			s.Endpoints.Connecting++
+		case e.Connectivity == picker.Idle:
+			s.Endpoints.Idle++
+		default:
+			s.Endpoints.Failed++
+		}
+	}
+	return s
+}
+
+// String returns the phase's name.
+func (p phase) String() string {
+	return [...]string{"dormant", "trying", "serving", "failed", "retired"}[p]
+}
+
+// stateName returns gRPC's name of a state.
+func stateName(s picker.Connectivity) string {
+	return [...]string{"IDLE", "CONNECTING", "READY", "TRANSIENT_FAILURE"}[s]
+}
+
+// policyLabel names a policy for people.
+func policyLabel(p *picker.Policy) string {
+	if p.Kind == picker.PolicyCustom && p.Custom != nil {
+		return p.Custom.Name
+	}
+	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom"}
+	if int(p.Kind) < len(names) {
+		return names[p.Kind]
+	}
+	return "unknown"
+}

@@ -1,0 +1,27 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package withstock is package stockmetrics for programs that link
+// google.golang.org/grpc/xds too: see there. The metrics are those that stock has
+// registered; nothing is registered twice, in whatever order packages are linked.
+//
+// Importing it links google.golang.org/grpc/xds.
+package withstock
+
+import (
+	"google.golang.org/grpc/grpclog"
+	"google.golang.org/grpc/stats"
+	_ "google.golang.org/grpc/xds" // is initialized before this package, and registers the names
+
+	_ "github.com/xdslb/xdslb/integrate" // which the metrics are of
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+)
+
+func init() {
+	if err := metric.UseStockNames(); err != nil {
+		grpclog.Component("xdslb").Errorf("No metrics under stock's names: %v", err)
+	}
+}
+
+// Names returns the names of the metrics that this package records.
+func Names() *stats.MetricSet { return metric.StockNames() }

@@ -1,0 +1,205 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// The tests of this file are about what a channel does not do, or not yet, and how
+// users get to know (D15).
+
+// withoutInterceptors is a channel of a name, made by somebody who has the resolver
+// only.
+func withoutInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientConn {
+	t.Helper()
+	b, err := integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///"+name, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// TestMissingInterceptorsAreLogged: a channel without interceptors says once for its
+// target what its configuration asks for in vain, and what to do; channels that have
+// them, and configurations that lack nothing, say nothing.
+func TestMissingInterceptorsAreLogged(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	full := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "chaos-monkey", abort(codes.Aborted, 1e6))},
+		retried(limited(absent(xdstest.Route("", "a"), "nobody"), time.Minute), 1))
+	plain := clusters(backends, nil, retried(limited(xdstest.Route("", "a"), time.Minute), 1))
+	serve := func(name string, r xdstest.Resources) {
+		t.Helper()
+		r.Listeners[0].Name = name
+		set(t, control, r)
+	}
+
+	serve("lacks.log.test", full)
+	for range 2 { // channels
+		cc := withoutInterceptors(t, control.Bootstrap("n"), "lacks.log.test")
+		for range 2 {
+			if _, err := call(t, cc); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	const what = `not_applied=HTTP filters ["chaos-monkey"]; ` +
+		`the retries of 1 route that gRPC's service config cannot express; the timeouts of 1 route that`
+	if found := logs.with("lacks.log.test", what, "integrate.NewClient", "integrate.DialOptions"); len(found) != 1 {
+		t.Errorf("the log has %d lines about the target, want 1 that says %s:\n%s", len(found), what, logs.with("lacks.log.test"))
+	}
+
+	has, err := integrate.NewClientWith(integrate.Config{Bootstrap: control.Bootstrap("m"), Linger: -1}, "xds:///lacks.log.test",
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = has.Close() })
+	if _, err := call(t, has); status.Code(err) != codes.Aborted {
+		t.Errorf("with interceptors: %v, want ABORTED", err)
+	}
+	byHand := dialByHand(t, control.Bootstrap("o"))
+	before := len(logs.with(target, "not_applied")) // by other tests
+	serve(target, full)
+	if _, err := call(t, byHand); status.Code(err) != codes.Aborted {
+		t.Errorf("with interceptors put together by hand: %v, want ABORTED", err)
+	}
+	control = xdstest.New(t, xdstest.Options{})
+	serve("plain.log.test", plain)
+	if _, err := call(t, withoutInterceptors(t, control.Bootstrap("n"), "plain.log.test")); err != nil {
+		t.Error(err)
+	}
+	found := append(logs.with(target, "not_applied")[before:], logs.with("plain.log.test", "not_applied")...)
+	if len(found) > 0 {
+		t.Errorf("of channels that lack nothing the log says: %s", found)
+	}
+}
+
+// TestOrderIsLogged: an interceptor behind ours that changes where RPCs go is
+// reported once; an HTTP filter that changes headers does not change where RPCs go,
+// and is not reported.
+func TestOrderIsLogged(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := clusters(backends, nil, header(xdstest.Route("", "a"), "x-tenant", "blue"), retried(absent(xdstest.Route("", "b"), "nobody"), 1))
+	r.Listeners[0] = xdstest.Listener("order.log.test", target)
+	set(t, control, r)
+	creds := grpc.WithTransportCredentials(insecure.NewCredentials())
+	open := func(extra ...grpc.DialOption) *grpc.ClientConn {
+		ours, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cc, err := grpc.NewClient("xds:///order.log.test", append(append(ours, creds), extra...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = cc.Close() })
+		return cc
+	}
+	blue := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		return invoker(metadata.AppendToOutgoingContext(ctx, "x-tenant", "blue"), method, req, reply, cc, opts...)
+	})
+	for range 3 {
+		if _, err := call(t, open(blue)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := logs.with("order.log.test", "Put integrate.DialOptions last"); len(found) != 1 || backends[0].Calls() != 3 {
+		t.Errorf("of an interceptor behind ours the log says %q, and %d of 3 RPCs went by its header; want one line, and 3", found, backends[0].Calls())
+	}
+
+	r.Listeners[0] = xdstest.Listener("filter.log.test", target, httpFilter(t, "tenant", typedStruct("acme.Tenant", "name", "blue")))
+	set(t, control, r)
+	cc := withInterceptors(t, control.Bootstrap("n"), "filter.log.test")
+	before := backends[1].Calls()
+	for range 3 {
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Header(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.CloseSend(); err != nil {
+			t.Error(err)
+		}
+	}
+	if found := logs.with("filter.log.test", "interceptor"); len(found) > 0 || backends[1].Calls()-before != 6 {
+		t.Errorf("of a filter that adds a header the log says %q, and %d of 6 RPCs went to the route of the headers before", found, backends[1].Calls()-before)
+	}
+}
+
+// withInterceptors is a channel of a name with everything.
+func withInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientConn {
+	t.Helper()
+	cc, err := integrate.NewClientWith(integrate.Config{Bootstrap: bootstrap, Linger: -1}, "xds:///"+name, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
+
+// TestWaitSaysWhatFor: an RPC whose deadline comes before the first configuration
+// says which resource is missing and who should send it.
+func TestWaitSaysWhatFor(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	r := clusters(xdstest.NewBackends(t, 1, xdstest.BackendOptions{}), nil, xdstest.Route("", "a"))
+	r.Clusters, r.Endpoints = nil, nil
+	set(t, control, r)
+	for name, want := range map[string]string{"typo": `Listener resource "typo"`, target: `Cluster resource "a"`} {
+		for _, wait := range []bool{false, true} {
+			cc := withInterceptors(t, control.Bootstrap("node-7"), name)
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			finished := 0
+			_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(wait), grpc.OnFinish(func(error) { finished++ }))
+			cancel()
+			if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "waiting for "+want) || !strings.Contains(err.Error(), control.Addr()) || !strings.Contains(err.Error(), "node-7") || finished != 1 {
+				t.Errorf("wait for ready %v: %v, and OnFinish called %d times; want DEADLINE_EXCEEDED while waiting for %s from the server, and once", wait, err, finished, want)
+			}
+		}
+	}
+}
+
+// TestWeightsAreLogged: that endpoint weights count is logged once, however many
+// channels and clusters there are, with the way to turn it off.
+func TestWeightsAreLogged(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	endpoints := xdstest.BackendEndpoints(backends...)
+	endpoints[0].Weight, endpoints[1].Weight = 1, 3
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: endpoints}))
+	for range 2 {
+		if _, err := call(t, dial(t, control.Bootstrap("n"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found := logs.with("different weights", "IgnoreEndpointWeights"); len(found) != 1 {
+		t.Errorf("the log says %d times that weights count, want once: %s", len(found), found)
+	}
+}

@@ -1,0 +1,171 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+const emptyCall = "/grpc.testing.TestService/EmptyCall"
+
+// TestWaitReadySaysWhatIsMissing: when its context ends, WaitReady says what RPCs lack,
+// whatever that is.
+func TestWaitReadySaysWhatIsMissing(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(r *xdstest.Resources)
+		want   []string
+	}{
+		{"listener", func(r *xdstest.Resources) { r.Listeners = nil }, []string{`waiting for Listener resource "` + target}},
+		{"cluster", func(r *xdstest.Resources) { r.Clusters = nil }, []string{`waiting for Cluster resource "` + target}},
+		{"virtual host", func(r *xdstest.Resources) { r.Routes[0].VirtualHosts = nil }, []string{"has no virtual host"}},
+		{"route", func(r *xdstest.Resources) { r.Routes[0] = xdstest.RouteConfig(target, xdstest.Route("/x", target)) }, []string{"no matching route", target}},
+		{"endpoint", func(r *xdstest.Resources) { r.Endpoints[0] = xdstest.Endpoints(target) }, []string{`cluster "` + target, "no targets"}},
+		{"connection", func(*xdstest.Resources) {}, []string{`cluster "` + target, "no endpoint of priority 0 is reachable", nobody.Addr.String()}},
+	}
+	for _, tt := range tests {
+		control := xdstest.New(t, xdstest.Options{})
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}})
+		tt.change(&r)
+		set(t, control, r)
+		cc := dial(t, control.Bootstrap("node-7"))
+		var err error
+		says := func() bool { // a moment later, on a machine that is busy
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			err = integrate.WaitReady(ctx, cc, emptyCall)
+			return errors.Is(err, context.DeadlineExceeded) && !slices.ContainsFunc(append(tt.want, "node-7", emptyCall), func(want string) bool {
+				return !strings.Contains(err.Error(), want)
+			})
+		}
+		for begin := time.Now(); !says(); {
+			if time.Since(begin) > 5*time.Second {
+				t.Fatalf("%s: %v, want %q, the node and the method in it", tt.name, err, tt.want)
+			}
+		}
+	}
+}
+
+// TestWaitReady: WaitReady returns once what was missing is there, be that the first
+// resources, a route or a backend, and RPCs are sent then; headers count, and of a route
+// with several clusters all do. It counts as an RPC nowhere.
+func TestWaitReady(t *testing.T) {
+	for _, policy := range []xdstest.ClusterOption{func(*clusterv3.Cluster) {}, xdstest.RingHash(8, 8)} {
+		control := xdstest.New(t, xdstest.Options{})
+		backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
+		backends[0].Stop()
+		cc := dial(t, control.Bootstrap("n"))
+		ready := make(chan error, 1)
+		start := func(ctx context.Context) { go func() { ready <- integrate.WaitReady(ctx, cc, emptyCall) }() }
+		blocked := func(why string) {
+			t.Helper()
+			select {
+			case err := <-ready:
+				t.Fatalf("%s: WaitReady returned %v", why, err)
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+		blue := metadata.AppendToOutgoingContext(t.Context(), "x-tenant", "blue")
+		start(blue)
+		blocked("without resources")
+
+		r := clusters(backends, nil, header(xdstest.Route("", "b"), "x-tenant", "red"))
+		for i := range r.Clusters {
+			policy(r.Clusters[i])
+		}
+		set(t, control, r)
+		blocked("without a route for the header")
+		r.Routes[0] = xdstest.RouteConfig(target, header(xdstest.Route("", "b"), "x-tenant", "red"), xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "c", Weight: 1}))
+		set(t, control, r)
+		blocked("without one of two clusters")
+		if err := backends[0].Start(); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-ready; err != nil {
+			t.Error(err)
+		}
+		red := metadata.AppendToOutgoingContext(t.Context(), "x-tenant", "red")
+		if err := integrate.WaitReady(red, cc, emptyCall); err != nil {
+			t.Error(err)
+		}
+		for i, b := range backends {
+			if b.Calls() != 0 {
+				t.Errorf("backend %d was called", i)
+			}
+		}
+		if _, err := call(t, cc); err != nil {
+			t.Errorf("an RPC of a channel that is ready: %v", err)
+		}
+	}
+}
+
+// TestWaitReadyOfRefusals: RPCs that would be dropped, or refused by the circuit breaker,
+// are answered, so the channel is ready, and nothing is counted.
+func TestWaitReadyOfRefusals(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)})
+	r.Clusters[0] = xdstest.Cluster(target, target, xdstest.MaxRequests(0))
+	xdstest.Drop(r.Endpoints[0], "all", 1e6)
+	set(t, control, r)
+	cc := dial(t, control.Bootstrap("n"))
+	if err := integrate.WaitReady(t.Context(), cc, emptyCall); err != nil {
+		t.Error(err)
+	}
+	if leaf := statusOf(t, cc).Clusters[0].Leaves[0]; leaf.Rejected != 0 || leaf.Drops[0].Dropped != 0 || leaf.InFlight != 0 {
+		t.Errorf("WaitReady has counted: %+v", leaf)
+	}
+}
+
+// TestWaitReadyOfOthers: WaitReady fails at once for a channel whose resolver is another
+// package's and for one that is closed, also while it waits.
+func TestWaitReadyOfOthers(t *testing.T) {
+	foreign, err := grpc.NewClient("passthrough:///"+nobody.Addr.String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = foreign.Close() }()
+	if err := integrate.WaitReady(t.Context(), foreign, emptyCall); err == nil || !strings.Contains(err.Error(), "passthrough:///") {
+		t.Errorf("of another resolver's channel: %v", err)
+	}
+	cc := dial(t, xdstest.New(t, xdstest.Options{}).Bootstrap("n"))
+	ended := make(chan error)
+	go func() { ended <- integrate.WaitReady(t.Context(), cc, emptyCall) }()
+	time.Sleep(50 * time.Millisecond)
+	if err := cc.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("of a channel that is closed meanwhile: %v", err)
+	}
+	if err := integrate.WaitReady(t.Context(), cc, emptyCall); err == nil || !strings.Contains(err.Error(), "closed") {
+		t.Errorf("of a closed channel: %v", err)
+	}
+}
+
+// TestWaitReadySurvivesIdleness: a channel that goes idle while WaitReady waits is
+// connected again.
+func TestWaitReadySurvivesIdleness(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	cc := dial(t, control.Bootstrap("n"), grpc.WithIdleTimeout(50*time.Millisecond))
+	ended := make(chan error)
+	go func() { ended <- integrate.WaitReady(t.Context(), cc, emptyCall) }()
+	time.Sleep(200 * time.Millisecond)
+	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

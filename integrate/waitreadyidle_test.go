@@ -1,0 +1,77 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestWaitReadyRests (A52): a child policy that stays IDLE is asked to connect by WaitReady
+// once, and not over and over while that waits.
+func TestWaitReadyRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := newTestLB(t, Config{})
+		_ = built()
+		b.set(configOf(customOf(true, stubA, `{"Lazy":true}`, prio(eps(1)))))
+		b.flush()
+		s := one(t)
+		s.mu.Lock()
+		s.mute = true
+		s.mu.Unlock()
+		r := &xdsResolver{link: perrpc.NewLink(perrpc.LinkOptions{Update: func() {}}), started: make(chan struct{})}
+		r.balancer.Store(b.lb)
+		r.start()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if again, err := r.waitReady(ctx, "/s/m"); again || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("WaitReady returned %v, again: %v", err, again)
+		}
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.idled == 0 || s.idled > 3 {
+			t.Errorf("the policy was asked to connect %d times in a second, want once", s.idled)
+		}
+	})
+}
+
+// lookedAt is a context of somebody who wants to know when it is looked at.
+type lookedAt struct {
+	context.Context
+	look func()
+}
+
+func (c lookedAt) Value(key any) any {
+	c.look()
+	return c.Context.Value(key)
+}
+
+// TestWaitReadyAsksUnlocked: the context's own code, which may want to know the channel's
+// status, is called without the mutex, also to say what is missing.
+func TestWaitReadyAsksUnlocked(t *testing.T) {
+	b, _ := newTestLB(t, Config{})
+	cfg := configOf(clusterOf("c", prio(eps(1))))
+	cfg.Routes[0].Headers = []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}
+	b.set(cfg)
+	b.flush()
+	looks := 0
+	ctx := lookedAt{t.Context(), func() {
+		looks++
+		if !b.mu.TryLock() {
+			t.Error("the context is asked with the mutex held")
+			return
+		}
+		b.mu.Unlock()
+	}}
+	if b.ready(ctx, "/s/m") || b.missing(ctx, "/s/m") == "" || looks < 2 {
+		t.Errorf("the cluster is ready, or the context was asked %d times, want 2", looks)
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/orca"
+
+	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is client-side weighted round robin (A58): reports of endpoints become
+// weights as they come, at the end of RPCs or out of band, and the snapshot learns
+// of them once per update period.
+
+// wrrConfig is how the endpoints of a leaf are weighed. It is immutable.
+type wrrConfig struct {
+	*picker.ClientWRR
+	rule *orcaweight.Rule
+}
+
+// wrrWeight is where what an endpoint reports becomes its weight. It implements
+// orca.OOBListener.
+type wrrWeight struct {
+	orcaweight.Weight
+	b    *lb
+	leaf *leaf
+
+	// Guarded by the balancer's mutex.
+	published float64 // what the snapshots know
+	stopOOB   func()  // ends the reports out of band; nil while there are none
+}
+
+// onDone takes note of a report at the end of an RPC.
+func (w *wrrWeight) onDone(load any) {
+	report, ok := load.(*orcav3.OrcaLoadReport)
+	if how := w.leaf.wrr.Load(); ok && report != nil && how != nil && !how.OutOfBand {
+		w.Report(how.ClientWRR, how.rule.Weight(report), w.b.now())
+	}
+}
+
+// OnLoadReport takes note of a report out of band.
+func (w *wrrWeight) OnLoadReport(report *orcav3.OrcaLoadReport) {
+	if how := w.leaf.wrr.Load(); how != nil && how.OutOfBand {
+		w.Report(how.ClientWRR, how.rule.Weight(report), w.b.now())
+	}
+}
+
+// updateWRR follows a change of the configuration.
+func (l *leaf) updateWRR() {
+	was := l.wrr.Load()
+	if l.cfg.Policy.Kind != picker.PolicyClientWRR {
+		if was != nil {
+			l.wrr.Store(nil)
+			for e := range l.endpoints {
+				e.stopOOB()
+				e.updateObservers(func(t *observers) { t.wrr = nil })
+				e.SetWeight(0)
+			}
+		}
+		return
+	}
+	cfg := l.cfg.Policy.WRR
+	l.wrr.Store(&wrrConfig{cfg, orcaweight.NewRule(cfg)})
+	if was != nil && was.OutOfBand == cfg.OutOfBand && was.OOBPeriod == cfg.OOBPeriod {
+		return
+	}
+	for e := range l.endpoints {
+		l.addObservers(e)
+		e.stopOOB()
+		if e.Connectivity == picker.Ready && e.loc.prio.groups == nil { // else closeGroups says what is READY
+			e.startOOB()
+		}
+	}
+}
+
+// startOOB asks for reports out of band of an endpoint that is READY, if the policy
+// wants them. They come over the endpoint's connection, whichever of its addresses
+// that leads to (T-WRR-5), until stopOOB.
+func (e *endpoint) startOOB() {
+	t, how := e.observers.Load(), e.loc.prio.leaf.wrr.Load()
+	if t == nil || t.wrr == nil || how == nil || !how.OutOfBand {
+		return
+	}
+	e.stopOOB()
+	w, conn, options := t.wrr, e.conn.subConn(), orca.OOBListenerOptions{ReportInterval: how.OOBPeriod}
+	var stop func()
+	w.b.callbacks = append(w.b.callbacks, func() { stop = orca.RegisterOOBListener(conn, w, options) })
+	w.stopOOB = func() { stop() }
+}
+
+// stopOOB ends reports out of band.
+func (e *endpoint) stopOOB() {
+	if t := e.observers.Load(); t != nil && t.wrr != nil && t.wrr.stopOOB != nil {
+		w := t.wrr
+		w.b.callbacks = append(w.b.callbacks, w.stopOOB)
+		w.stopOOB = nil
+	}
+}
+
+// onReady starts what counts from an endpoint's becoming READY: slow start, the
+// blackout period of its weight, reports out of band.
+func (e *endpoint) onReady() {
+	e.StateSince = e.loc.prio.cluster.lb.now()
+	if t := e.observers.Load(); t != nil && t.wrr != nil {
+		t.wrr.Connect()
+		e.startOOB()
+	}
+}
+
+// updateWeights tells the endpoints' states their weights of the moment, and reports
+// whether one changed that picks look at. O(endpoints).
+func (p *priority) updateWeights() (changed bool) {
+	how := p.leaf.wrr.Load()
+	if how == nil {
+		return false
+	}
+	now := p.cluster.lb.now()
+	p.measureWeights(how, now)
+	for e := range p.endpoints {
+		if e.Connectivity != picker.Ready {
+			continue
+		}
+		w := e.observers.Load().wrr
+		if weight := w.At(how.ClientWRR, now); weight != w.published {
+			w.published, changed = weight, true
+			e.SetWeight(weight)
+		}
+	}
+	return changed
+}
+
+// scheduleWeights keeps a timer of the update period running while weights matter: the
+// cluster picks by them, and has two endpoints to choose from.
+func (c *cluster) scheduleWeights() {
+	var how *wrrConfig
+	if c.inUse != nil && c.inUse.counts[picker.Ready] > 1 {
+		how = c.inUse.leaf.wrr.Load()
+	}
+	if how == nil {
+		halt(&c.weightTimer)
+	} else if c.weightTimer == nil {
+		c.lb.afterLocked(how.UpdatePeriod, &c.weightTimer, func() {
+			if c.inUse != nil && c.inUse.updateWeights() { // an update may not be published yet
+				c.dirty = true
+				c.lb.publishSoonLocked()
+			}
+			c.scheduleWeights()
+		})
+	}
+}
+
+// While endpoints are in their slow start, their share is what it was when the
+// snapshot was built: twenty builds per window follow the curve closely, as long as
+// they are neither so close that they cost anything nor so far apart that one sees
+// the steps.
+const (
+	slowStartSteps   = 20
+	minSlowStartStep = 100 * time.Millisecond
+	maxSlowStartStep = time.Second
+)
+
+// scheduleSlowStart has the cluster compiled anew every so often while endpoints are
+// in their slow start.
+func (c *cluster) scheduleSlowStart(inSlowStart bool) {
+	if !inSlowStart {
+		halt(&c.slowStartTimer)
+	} else if c.slowStartTimer == nil {
+		window := c.inUse.leaf.cfg.Policy.SlowStart.Window
+		c.lb.afterLocked(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
+			c.dirty = true
+			c.lb.publishSoonLocked()
+		})
+	}
+}

@@ -1,0 +1,182 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+)
+
+// Written-shared words own their lines, and nothing else is that large.
+func TestSizes(t *testing.T) {
+	for _, test := range []struct {
+		name      string
+		got, want uintptr
+	}{
+		{"Counter", unsafe.Sizeof(Counter{}), lineSize},
+		{"Breaker", unsafe.Sizeof(Breaker{}), lineSize},
+		{"Load", unsafe.Sizeof(Load{}), lineSize},
+		{"EndpointState", unsafe.Sizeof(EndpointState{}), 32},
+		{"aliasCell", unsafe.Sizeof(aliasCell{}), 16},
+	} {
+		if unsafe.Sizeof(uintptr(0)) == 8 && test.got != test.want {
+			t.Errorf("%s takes %d bytes, want %d", test.name, test.got, test.want)
+		}
+	}
+}
+
+// T-LRS-3: issued = OK + failed + in progress and nothing is negative, whatever
+// happens meanwhile, and the counts are exact once nothing does.
+func TestLoadSnapshot(t *testing.T) {
+	const goroutines = 8
+	rounds := 100000
+	if raceEnabled {
+		rounds = 5000
+	}
+	var (
+		load    Load
+		breaker Breaker
+		calls   sync.WaitGroup
+		stop    atomic.Bool
+	)
+	for g := range goroutines {
+		calls.Go(func() {
+			var e EndpointState
+			e.Bind(NewBinding(&load, &breaker, false))
+			for i := range rounds {
+				if breaker.Acquire(goroutines) {
+					load.issue()
+					e.Finish(CallResult((g + i) % 3))
+				}
+			}
+		})
+	}
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for !stop.Load() {
+			if s := load.Snapshot(); s.InProgress > uint64(goroutines*rounds) || s.Issued != s.OK+s.Failed+s.InProgress {
+				t.Errorf("inconsistent snapshot %+v", s)
+				return
+			}
+		}
+	})
+	calls.Wait()
+	stop.Store(true)
+	reader.Wait()
+	s := load.Snapshot()
+	if s.InProgress != 0 || s.Issued != s.OK+s.Failed {
+		t.Errorf("at rest: %+v", s)
+	}
+	if total := s.Issued + load.done[CallNotSent].Load(); total != uint64(goroutines*rounds) {
+		t.Errorf("%d calls were counted, want %d", total, goroutines*rounds)
+	}
+	if breaker.InFlight() != 0 {
+		t.Errorf("%d calls are in flight at rest", breaker.InFlight())
+	}
+}
+
+func TestFinish(t *testing.T) {
+	for _, test := range []struct {
+		result CallResult
+		want   LoadSnapshot
+	}{
+		{CallOK, LoadSnapshot{Issued: 2, OK: 1, InProgress: 1}},
+		{CallFailed, LoadSnapshot{Issued: 2, Failed: 1, InProgress: 1}},
+		{CallNotSent, LoadSnapshot{Issued: 1, InProgress: 1}},
+	} {
+		var (
+			load    Load
+			breaker Breaker
+			e       EndpointState
+		)
+		e.Bind(NewBinding(&load, &breaker, false))
+		for range 2 {
+			breaker.Acquire(10)
+			load.issue()
+		}
+		e.Finish(test.result)
+		if got := load.Snapshot(); got != test.want {
+			t.Errorf("after result %d: %+v, want %+v", test.result, got, test.want)
+		}
+		if breaker.InFlight() != 1 {
+			t.Errorf("after result %d: %d in flight, want 1", test.result, breaker.InFlight())
+		}
+	}
+}
+
+// T-CB-1, T-CB-2: the limit is hard and every Release gives one place back.
+func TestBreakerLimit(t *testing.T) {
+	const goroutines, rounds = 64, 2000
+	for _, limit := range []uint32{1, 7, 40} {
+		var (
+			b              Breaker
+			inFlight, peak atomic.Int64
+			admitted       atomic.Int64
+			wg             sync.WaitGroup
+		)
+		for range goroutines {
+			wg.Go(func() {
+				for range rounds {
+					if !b.Acquire(limit) {
+						runtime.Gosched()
+						continue
+					}
+					admitted.Add(1)
+					n := inFlight.Add(1)
+					for p := peak.Load(); n > p && !peak.CompareAndSwap(p, n); p = peak.Load() {
+					}
+					runtime.Gosched()
+					inFlight.Add(-1)
+					b.Release()
+				}
+			})
+		}
+		wg.Wait()
+		if peak.Load() > int64(limit) {
+			t.Errorf("limit %d: %d RPCs in flight at once", limit, peak.Load())
+		}
+		if b.InFlight() != 0 {
+			t.Errorf("limit %d: %d RPCs in flight at the end", limit, b.InFlight())
+		}
+		if admitted.Load() == 0 {
+			t.Errorf("limit %d: no RPC was admitted", limit)
+		}
+	}
+}
+
+func TestBreakerZero(t *testing.T) {
+	var b Breaker
+	if b.Acquire(0) {
+		t.Error("Acquire(0) admits an RPC")
+	}
+	if !b.Acquire(1) {
+		t.Error("a refused RPC holds its place")
+	}
+}
+
+// A32: RPCs that are in flight stay when the limit is lowered, and it refuses
+// until they are fewer.
+func TestBreakerLowered(t *testing.T) {
+	var b Breaker
+	for range 5 {
+		if !b.Acquire(5) {
+			t.Fatal("Acquire(5) refuses below the limit")
+		}
+	}
+	for n := 5; n >= 2; n-- {
+		if b.Acquire(2) {
+			t.Errorf("Acquire(2) admits with %d in flight", n)
+		}
+		b.Release()
+	}
+	if !b.Acquire(2) {
+		t.Error("Acquire(2) refuses with 1 in flight")
+	}
+	if !b.Acquire(3) || b.Acquire(2) {
+		t.Error("two views of the limit do not both hold")
+	}
+}

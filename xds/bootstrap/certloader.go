@@ -1,0 +1,180 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bootstrap
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/grpclog"
+)
+
+// Certs is what the files of a CertFiles hold.
+type Certs struct {
+	// Roots verify the server.
+	Roots Roots
+	// Identity is the client's certificate and key; nil if it has none.
+	Identity *tls.Certificate
+}
+
+// Roots are the certificates that servers are verified by: of each trust domain if
+// TrustDomains is not nil (A87), else Pool; with neither, those of the system.
+type Roots struct {
+	Pool         *x509.CertPool
+	TrustDomains map[string]*x509.CertPool
+}
+
+// A CertLoader reads the files of a CertFiles, and reads them again when what
+// it has is older than RefreshInterval and somebody asks.
+//
+// There is no goroutine that watches files, as grpc's file_watcher has: certs
+// are needed at handshakes only, which are rare, so an idle client costs
+// nothing and there is nothing to close. It is safe for concurrent use.
+//
+// Roots and identity are read apart: a certificate without its key keeps nobody from
+// new roots. A certificate and its key are one, though: files that do not match are
+// taken for ones that are being replaced.
+type CertLoader struct {
+	files    CertFiles
+	roots    loaded[Roots]
+	identity loaded[*tls.Certificate]
+}
+
+// NewCertLoader returns a loader that has not read anything yet.
+func NewCertLoader(files CertFiles) *CertLoader { return &CertLoader{files: files} }
+
+// Files returns what the loader reads.
+func (l *CertLoader) Files() CertFiles { return l.files }
+
+var logger = grpclog.Component("xdslb")
+
+// Load returns the current certificates. If the files cannot be read, or are
+// in the middle of being replaced, it returns those it read last and tries
+// again next time; it fails only if it never read any. The result is shared,
+// and must not be modified.
+func (l *CertLoader) Load() (*Certs, error) {
+	roots, err := l.LoadRoots()
+	if err != nil {
+		return nil, err
+	}
+	identity, err := l.LoadIdentity()
+	if err != nil {
+		return nil, err
+	}
+	return &Certs{roots, identity}, nil
+}
+
+// LoadRoots is Load for the roots alone.
+func (l *CertLoader) LoadRoots() (Roots, error) {
+	return l.roots.get(l.files.RefreshInterval, l.files.readRoots, func(Roots) bool { return true })
+}
+
+// LoadIdentity is Load for the client's certificate and key alone. A certificate that
+// has expired is read again whatever its age.
+func (l *CertLoader) LoadIdentity() (*tls.Certificate, error) {
+	return l.identity.get(l.files.RefreshInterval, l.files.readIdentity, func(c *tls.Certificate) bool {
+		return c == nil || c.Leaf == nil || time.Now().Before(c.Leaf.NotAfter)
+	})
+}
+
+// loaded is what was read of some files.
+type loaded[T any] struct {
+	mu     sync.Mutex // held while reading, so that one handshake reads for all
+	value  T          // the last that could be read
+	at     time.Time  // when; zero if never
+	warned time.Time  // when a failure was last logged
+}
+
+// warnPause is between two lines about the same files.
+const warnPause = 10 * time.Second
+
+// get returns the value, which is read if it is older than interval or not valid.
+func (l *loaded[T]) get(interval time.Duration, read func() (T, error), valid func(T) bool) (T, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.at.IsZero() && now.Sub(l.at) < interval && valid(l.value) {
+		return l.value, nil
+	}
+	value, err := read()
+	switch {
+	case err == nil:
+		l.value, l.at = value, now
+	case l.at.IsZero():
+		return value, err
+	case l.warned.IsZero() || now.Sub(l.warned) >= warnPause:
+		l.warned = now
+		logger.Warningf("Keeping the TLS files read at %v: %v", l.at.Format(time.RFC3339), err)
+	}
+	return l.value, nil
+}
+
+func (f CertFiles) readRoots() (roots Roots, err error) {
+	if f.SPIFFEBundleMapFile != "" {
+		text, err := os.ReadFile(f.SPIFFEBundleMapFile)
+		if err != nil {
+			return roots, fmt.Errorf("xds: reading spiffe_trust_bundle_map_file: %w", err)
+		}
+		if roots.TrustDomains, err = parseBundleMap(text); err != nil {
+			return roots, fmt.Errorf("xds: spiffe_trust_bundle_map_file %s: %w", f.SPIFFEBundleMapFile, err)
+		}
+		return roots, nil
+	}
+	if f.CACertificateFile == "" {
+		return roots, nil
+	}
+	pem, err := os.ReadFile(f.CACertificateFile)
+	if err != nil {
+		return roots, fmt.Errorf("xds: reading ca_certificate_file: %w", err)
+	}
+	roots.Pool = x509.NewCertPool()
+	if !roots.Pool.AppendCertsFromPEM(pem) {
+		return Roots{}, fmt.Errorf("xds: ca_certificate_file %s holds no certificate in PEM format", f.CACertificateFile)
+	}
+	return roots, nil
+}
+
+// readIdentity says of a certificate and key that cannot be used why, and nothing of
+// what is in them.
+func (f CertFiles) readIdentity() (*tls.Certificate, error) {
+	if f.CertificateFile == "" {
+		return nil, nil
+	}
+	identity, err := tls.LoadX509KeyPair(f.CertificateFile, f.PrivateKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("xds: reading certificate_file %s and private_key_file %s: %w", f.CertificateFile, f.PrivateKeyFile, err)
+	}
+	return &identity, nil
+}
+
+// Verify verifies a server's certificate chain, the server's own first. system says
+// that without roots those of the system do; it fails otherwise. It does not look at
+// the names that the certificate is for, but for the trust domain.
+func (r Roots) Verify(chain []*x509.Certificate, system bool) error {
+	if len(chain) == 0 {
+		return errors.New("the server has shown no certificate")
+	}
+	opts := x509.VerifyOptions{Roots: r.Pool, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	if r.TrustDomains != nil {
+		domain, err := TrustDomain(chain[0])
+		if err != nil {
+			return fmt.Errorf("roots depend on the trust domain, and %w", err)
+		}
+		if opts.Roots = r.TrustDomains[domain]; opts.Roots == nil {
+			return fmt.Errorf("there are no roots for trust domain %q", domain)
+		}
+	} else if r.Pool == nil && !system {
+		return errors.New("there are no roots")
+	}
+	for _, c := range chain[1:] {
+		opts.Intermediates.AddCert(c)
+	}
+	_, err := chain[0].Verify(opts)
+	return err
+}

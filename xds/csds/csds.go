@@ -1,0 +1,188 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package csds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	adminv3 "github.com/envoyproxy/go-control-plane/envoy/admin/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/xdslb/xdslb/xds"
+)
+
+func init() { xds.KeepBytes() }
+
+// Options tune a Server. The zero value is ready to use.
+type Options struct {
+	// Others are CSDS servers whose configurations are added to those of this
+	// module's clients: that of google.golang.org/grpc/xds/csds, for programs that use
+	// both. A gRPC server takes each service once. If one of Others fails, so does the
+	// RPC, with its status.
+	Others []statusv3.ClientStatusDiscoveryServiceServer
+}
+
+// Server is a CSDS server that shows the XdsClients of the process. It has no state.
+type Server struct {
+	statusv3.UnimplementedClientStatusDiscoveryServiceServer
+	others []statusv3.ClientStatusDiscoveryServiceServer
+}
+
+// NewServer returns a Server.
+func NewServer(opts Options) *Server { return &Server{others: opts.Others} }
+
+// Registrar is a gRPC server: a *grpc.Server, or a *xds.GRPCServer of grpc-go.
+type Registrar interface {
+	grpc.ServiceRegistrar
+	GetServiceInfo() map[string]grpc.ServiceInfo
+}
+
+// Register registers a Server without Others. See [Server.Register].
+func Register(r Registrar) error { return NewServer(Options{}).Register(r) }
+
+// Register registers s with a gRPC server that does not serve yet. If that has a CSDS
+// server already, Register leaves it alone and returns an error; gRPC itself would end
+// the process.
+func (s *Server) Register(r Registrar) error {
+	name := statusv3.ClientStatusDiscoveryService_ServiceDesc.ServiceName
+	if _, ok := r.GetServiceInfo()[name]; ok {
+		return fmt.Errorf("csds: the gRPC server has a service %s already, as google.golang.org/grpc/admin registers it "+
+			"in programs with google.golang.org/grpc/xds; register csds.NewServer with that one in Options.Others instead of it", name)
+	}
+	statusv3.RegisterClientStatusDiscoveryServiceServer(r, s)
+	return nil
+}
+
+// FetchClientStatus implements the unary method.
+func (s *Server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStatusRequest) (*statusv3.ClientStatusResponse, error) {
+	if len(req.GetNodeMatchers()) > 0 {
+		return nil, status.Error(codes.InvalidArgument, "csds: node_matchers: must be empty, since a client has one node (A40)")
+	}
+	resp := &statusv3.ClientStatusResponse{}
+	for _, c := range xds.Clients() {
+		resp.Config = append(resp.Config, configOf(c, !req.GetExcludeResourceContents()))
+	}
+	for _, other := range s.others {
+		more, err := other.FetchClientStatus(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		resp.Config = append(resp.Config, more.GetConfig()...)
+	}
+	return resp, nil
+}
+
+// StreamClientStatus implements the streaming method: a response to each request. It
+// is no watch (A40).
+func (s *Server) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
+	for {
+		req, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		resp, err := s.FetchClientStatus(stream.Context(), req)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(resp); err != nil {
+			return err
+		}
+	}
+}
+
+// configOf describes a client.
+func configOf(c *xds.Client, contents bool) *statusv3.ClientConfig {
+	config := &statusv3.ClientConfig{Node: c.Node(), ClientScope: scopeOf(c.Targets())}
+	for r := range c.Resources() {
+		if r.Watched {
+			config.GenericXdsConfigs = append(config.GenericXdsConfigs, genericOf(&r, contents))
+		}
+	}
+	return config
+}
+
+// maxScope is how many targets client_scope names.
+const maxScope = 8
+
+// scopeOf says whose data a client has (A71): the names of the Listeners that its
+// targets begin with.
+func scopeOf(targets []xds.Target) string {
+	var names []string
+	for _, t := range targets {
+		if n := len(names); n == 0 || names[n-1] != t.Listener {
+			names = append(names, t.Listener)
+		}
+	}
+	if more := len(names) - maxScope; more > 0 {
+		names = append(names[:maxScope], fmt.Sprintf("and %d more", more))
+	}
+	return text(strings.Join(names, ", "))
+}
+
+// statuses are A40's and A88's names of the states.
+var statuses = map[xds.State]adminv3.ClientResourceStatus{
+	xds.Unknown:       adminv3.ClientResourceStatus_UNKNOWN,
+	xds.Requested:     adminv3.ClientResourceStatus_REQUESTED,
+	xds.DoesNotExist:  adminv3.ClientResourceStatus_DOES_NOT_EXIST,
+	xds.Acked:         adminv3.ClientResourceStatus_ACKED,
+	xds.Nacked:        adminv3.ClientResourceStatus_NACKED,
+	xds.ReceivedError: adminv3.ClientResourceStatus_RECEIVED_ERROR,
+	xds.TimedOut:      adminv3.ClientResourceStatus_TIMEOUT,
+}
+
+// genericOf describes a resource.
+func genericOf(r *xds.ResourceStatus, contents bool) *statusv3.ClientConfig_GenericXdsConfig {
+	g := &statusv3.ClientConfig_GenericXdsConfig{
+		TypeUrl:      r.Type.URL(),
+		Name:         text(r.Name),
+		VersionInfo:  text(r.Version),
+		LastUpdated:  timestamp(r.Updated),
+		ClientStatus: statuses[r.State],
+		ErrorState:   errorOf(r),
+	}
+	if contents {
+		g.XdsConfig = r.Raw
+	}
+	return g
+}
+
+// errorOf says why the resource's latest version is not in force; nil if it is, or
+// nothing is known yet.
+func errorOf(r *xds.ResourceStatus) *adminv3.UpdateFailureState {
+	switch {
+	case r.Rejected.Err != nil:
+		return &adminv3.UpdateFailureState{
+			LastUpdateAttempt: timestamp(r.Rejected.Time),
+			Details:           text(r.Rejected.Err.Error()),
+			VersionInfo:       text(r.Rejected.Version),
+		}
+	case r.Err != nil:
+		return &adminv3.UpdateFailureState{LastUpdateAttempt: timestamp(r.ErrTime), Details: text(r.Err.Error())}
+	}
+	return nil
+}
+
+// timestamp returns nil for the zero time.
+func timestamp(t time.Time) *timestamppb.Timestamp {
+	if t.IsZero() {
+		return nil
+	}
+	return timestamppb.New(t)
+}
+
+// text makes a string fit for protobuf, which refuses to encode a message with one
+// that is not UTF-8. Names come from users and servers.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

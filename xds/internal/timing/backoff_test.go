@@ -1,0 +1,79 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package timing
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// spread is that of clients that lack nothing.
+const spread = 13 * time.Second
+
+// TestBackoffRange checks the range of the wait after each outcome (A57).
+func TestBackoffRange(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		name     string
+		failures int // in a row
+		length   time.Duration
+		response bool
+		spread   time.Duration
+		min, max time.Duration // from the end of the stream
+	}{
+		{"long stream, nobody waits", 0, time.Hour, true, spread, 0, spread},
+		{"long stream, somebody waits", 0, time.Hour, true, 0, 0, s},
+		{"short stream with response", 0, 100 * time.Millisecond, true, 0, 900 * time.Millisecond, 1900 * time.Millisecond},
+		{"refused once", 0, 0, false, 0, s, 2 * s},
+		{"refused twice", 1, 0, false, 0, s, 2600 * time.Millisecond},
+		{"refused once, nobody waits", 0, 0, false, spread, s, s + spread},
+		{"refused 100 times", 99, 0, false, 0, s, 121 * s},
+		{"refused 100 times, nobody waits", 99, 0, false, spread, s, 121 * s},
+		{"response after failures", 50, time.Hour, true, 0, 0, s},
+	} {
+		for _, draw := range []float64{0, 1} {
+			b := Backoff{Base: s, Max: 120 * s, failures: tt.failures}
+			start := time.Unix(1000, 0)
+			b.Begin(start)
+			end := start.Add(tt.length)
+			b.End(end, tt.response, draw)
+			want := tt.min
+			if draw == 1 {
+				want = tt.max
+			}
+			if got := b.Due(tt.spread).Sub(end); got != want {
+				t.Errorf("%s: due after %v with draw %v, want %v", tt.name, got, draw, want)
+			}
+			if b.Earliest().After(b.Due(tt.spread)) {
+				t.Errorf("%s: due before it is allowed", tt.name)
+			}
+		}
+	}
+}
+
+// TestBackoffStorm checks that a fleet whose server restarts does not return
+// in step: no second sees more than 15 % of it.
+func TestBackoffStorm(t *testing.T) {
+	const clients = 10000
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, response := range []bool{true, false} {
+		perSecond := map[int64]int{}
+		for range clients {
+			b := Backoff{Base: time.Second, Max: 120 * time.Second}
+			b.Begin(time.Unix(0, 0))
+			end := time.Unix(500, 0)
+			if !response {
+				end = time.Unix(0, 0)
+			}
+			b.End(end, response, rng.Float64())
+			perSecond[b.Due(spread).Unix()]++
+		}
+		for second, n := range perSecond {
+			if n > clients*15/100 {
+				t.Errorf("response=%v: %d of %d clients return in second %d", response, n, clients, second)
+			}
+		}
+	}
+}

@@ -1,0 +1,197 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// kinds returns the kinds of a target's events after the first n, with the names of
+// resources and servers.
+func (h *harness) kinds(target string, n int) (kinds []string) {
+	h.t.Helper()
+	events := h.c.Events(target, target)
+	if !slices.IsSortedFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) }) {
+		h.t.Errorf("events are not in order: %v", events)
+	}
+	for _, e := range events[min(n, len(events)):] {
+		s := e.Kind.String()
+		if e.Type < resource.NumTypes {
+			s += fmt.Sprintf(" %v %s %s", e.Type, e.Name, e.Version)
+		}
+		s += " " + strings.TrimPrefix(e.Server, "passthrough:///")
+		kinds = append(kinds, strings.Join(strings.Fields(s), " "))
+	}
+	return kinds
+}
+
+// follow checks the events that have come since the last call.
+func (h *harness) follow(seen *int, target string, want ...string) {
+	h.t.Helper()
+	got := h.kinds(target, *seen)
+	*seen += len(got)
+	if !slices.Equal(got, want) {
+		h.t.Errorf("events = %q, want %q", got, want)
+	}
+}
+
+// TestEvents checks what is in a target's journal.
+func TestEvents(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1})
+		if got := h.c.Events("svc", "svc"); got != nil {
+			t.Errorf("events of what nobody watches: %v", got)
+		}
+		w := h.watch("svc")
+		h.watch("other")
+		seen, others := 0, 0
+		cp.send(lds, "1", listenerTo("svc", "r"))
+		h.follow(&seen, "svc", "Connected cp", "Accepted Listener svc 1 cp")
+		cp.send(rds, "2", routesTo("r", "c"))
+		cp.send(cds, "3", clusterTo("c", "e"))
+		cp.send(eds, "4", endpointsAt("e", 1))
+		h.follow(&seen, "svc", "Accepted RouteConfiguration r 2 cp", "Accepted Cluster c 3 cp", "Accepted ClusterLoadAssignment e 4 cp", "ConfigurationDelivered")
+		cp.send(eds, "5", endpointsAt("e", 1)) // no news
+		h.follow(&seen, "svc")
+		cp.send(eds, "6", badEndpoints("e"))
+		h.follow(&seen, "svc", "Rejected ClusterLoadAssignment e 6 cp", "ConfigurationDelivered")
+		if e := h.c.Events("svc", "svc")[seen-2]; !strings.Contains(e.Err, "priority 0") || !strings.Contains(e.String(), `version "6" server "passthrough:///cp": `) {
+			t.Errorf("event = %v", e)
+		}
+		cp.send(eds, "7", badEndpoints("e")) // no news
+		h.follow(&seen, "svc")
+		cp.send(cds, "8")
+		h.follow(&seen, "svc", "Deleted Cluster c cp", "ConfigurationDelivered")
+		cp.respond(eds, &discoveryv3.DiscoveryResponse{VersionInfo: "9", Nonce: "9", ResourceErrors: []*discoveryv3.ResourceError{{
+			ResourceName: &discoveryv3.ResourceName{Name: "e"}, ErrorDetail: &statuspb.Status{Code: int32(codes.PermissionDenied), Message: "not yours"},
+		}}})
+		h.follow(&seen, "svc", "ErrorReceived ClusterLoadAssignment e cp", "ConfigurationDelivered")
+		cp.hangUp(errors.New("reload"))
+		h.follow(&seen, "svc", "StreamFailed cp")
+		advance(15 * time.Minute)
+		cp.send(rds, "10", routesTo("r", "c"))
+		h.follow(&seen, "svc", "Connected cp")
+		h.follow(&others, "other", "Connected cp", "StreamFailed cp", "Missing Listener other cp", "TargetFailed", "Connected cp")
+		w.cancel()
+		if got := h.c.Events("svc", "svc"); got != nil {
+			t.Errorf("events of what nobody watches any more: %v", got)
+		}
+	})
+}
+
+// TestEventsOutage checks that an outage is a few events, however long it takes, and
+// that fallback and return are in the journals of those concerned.
+func TestEventsOutage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{serverDoc("one"), serverDoc("two")}, "")
+		one, two := h.servers["one"], h.servers["two"]
+		one.serve(target("old", 1)...)
+		h.watch("old").must(t)
+		seen := len(h.c.Events("old", "old"))
+		one.refuse(errRefused)
+		advance(time.Hour)
+		lost := h.kinds("old", seen)
+		if len(lost) < 1 || len(lost) > 3 || slices.ContainsFunc(lost, func(k string) bool { return k != "StreamFailed one" }) {
+			t.Errorf("an hour without the server: %q", lost)
+		}
+		seen += len(lost)
+		two.serve(append(target("new", 2), target("old", 1)...)...)
+		h.watch("new").must(t)
+		late := h.kinds("new", 0)
+		if !slices.Contains(late, "Fallback one") || !slices.Contains(late, "Connected two") {
+			t.Errorf("the target that makes the client fall back: %q", late)
+		}
+		if got := h.kinds("old", seen); !slices.Contains(got, "Fallback one") {
+			t.Errorf("the target that was there: %q", got)
+		}
+		one.refuse(nil)
+		one.serve(target("new", 2)...)
+		advance(time.Hour)
+		for _, target := range []string{"old", "new"} {
+			if got := h.kinds(target, 0); !slices.Contains(got, "Return one") {
+				t.Errorf("%s: %q", target, got)
+			}
+		}
+	})
+}
+
+// TestEventsShared checks that an event about a resource is in the journals of those
+// that watch it, and no others.
+func TestEventsShared(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		cp.serve(listenerTo("a", "ra"), listenerTo("b", "rb"), listenerTo("c", "rc"), routesTo("ra", "x"), routesTo("rb", "x"), routesTo("rc", "y"),
+			clusterTo("x", "x"), clusterTo("y", "y"), endpointsAt("x", 1), endpointsAt("y", 1))
+		seen := map[string]int{}
+		for _, target := range []string{"a", "b", "c"} {
+			h.watch(target).must(t)
+			seen[target] = len(h.c.Events(target, target))
+		}
+		cp.serve(endpointsAt("x", 2))
+		for target, want := range map[string]int{"a": 2, "b": 2, "c": 0} {
+			if got := h.kinds(target, seen[target]); len(got) != want {
+				t.Errorf("%s: %q, want %d events", target, got, want)
+			}
+		}
+	})
+}
+
+// TestJournal checks the ring: nothing at first, the last of many, in order; and that
+// long errors are cut between characters.
+func TestJournal(t *testing.T) {
+	var j journal
+	if j.list() == nil || len(j.list()) != 0 || j.events != nil {
+		t.Errorf("empty journal = %v", j)
+	}
+	for i := range 3*journalSize + 7 {
+		j.add(&Event{Version: fmt.Sprint(i)})
+		list := j.list()
+		if len(list) != min(i+1, journalSize) || list[len(list)-1].Version != fmt.Sprint(i) || list[0].Version != fmt.Sprint(max(0, i+1-journalSize)) {
+			t.Fatalf("after %d events: %v", i+1, list)
+		}
+	}
+	if cap(j.events) > journalSize {
+		t.Errorf("memory for %d events", cap(j.events))
+	}
+	e := newEvent(Rejected, errors.New("x"+strings.Repeat("é", 1000)))
+	if len(e.Err) > maxText+3 || !utf8.ValidString(e.Err) || !strings.HasSuffix(e.Err, "é…") {
+		t.Errorf("%d bytes: %q", len(e.Err), e.Err)
+	}
+	if got := EventKind(99).String(); got != "EventKind(99)" {
+		t.Errorf("unknown kind: %q", got)
+	}
+}
+
+// TestJournalBound checks that long names and versions are cut, and that what they were
+// cut from is not kept.
+func TestJournalBound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		h.watch("svc")
+		long := strings.Repeat("x", 1<<20)
+		cp.send(lds, long, listenerTo("svc", long))
+		cp.send(rds, long, routesTo(long, "c"))
+		events := h.c.Events("svc", "svc")
+		if len(events) != 3 {
+			t.Fatalf("events = %v", events)
+		}
+		for _, e := range events {
+			if n := len(e.Name) + len(e.Version) + len(e.Err); n > 2*(maxText+3) {
+				t.Errorf("%v of %d bytes", e.Kind, n)
+			}
+		}
+	})
+}

@@ -1,0 +1,214 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// logBook is a Logger's Handler that keeps what is written.
+type logBook struct {
+	mu      sync.Mutex
+	records []slog.Record
+	hook    func() // if not nil, called for each record
+}
+
+func (b *logBook) Enabled(context.Context, slog.Level) bool { return true }
+func (b *logBook) WithAttrs([]slog.Attr) slog.Handler       { return b }
+func (b *logBook) WithGroup(string) slog.Handler            { return b }
+func (b *logBook) Handle(_ context.Context, r slog.Record) error {
+	b.mu.Lock()
+	b.records = append(b.records, r)
+	b.mu.Unlock()
+	if b.hook != nil {
+		b.hook()
+	}
+	return nil
+}
+
+// line returns a record as a line: level, message, attributes.
+func line(r slog.Record) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %s", r.Level, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	return b.String()
+}
+
+// with returns the lines that contain all of the texts.
+func (b *logBook) with(texts ...string) (found []string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+next:
+	for _, r := range b.records {
+		l := line(r)
+		for _, text := range texts {
+			if !strings.Contains(l, text) {
+				continue next
+			}
+		}
+		found = append(found, l)
+	}
+	return found
+}
+
+// want ends the test unless there is exactly one line with all of the texts.
+func (b *logBook) want(t *testing.T, texts ...string) {
+	t.Helper()
+	if got := b.with(texts...); len(got) != 1 {
+		t.Errorf("%d lines with %q, want one; all: %s", len(got), texts, strings.Join(b.with(""), "\n"))
+	}
+}
+
+// TestLog checks what is in the log, with which attributes: NACKs, deletions, missing
+// resources, failures, fallback and return.
+func TestLog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		h := newHarness(t, Options{Logger: slog.New(book), Linger: -1}, []string{serverDoc("one"), serverDoc("two")}, "")
+		one, two := h.servers["one"], h.servers["two"]
+		one.serve(target("svc", 1)...)
+		h.watch("svc").must(t)
+		one.send(cds, "7", badCluster("svc"))
+		book.want(t, "WARN", "NACK", "server=passthrough:///one", "type=Cluster", "resource=svc", "version=7", "resources=1", "node=node-1", "lrs_server")
+
+		one.send(lds, "8")
+		book.want(t, "WARN", "deleted", "keeping the last version", "type=Listener", "resource=svc", "server=passthrough:///one")
+		one.send(lds, "9", target("svc", 1)[0])
+		book.want(t, "INFO", "is back", "type=Listener", "resource=svc", "version=9")
+
+		one.hangUp(nil)
+		book.want(t, "INFO", "stream", "ended", "server=passthrough:///one")
+		one.refuse(errRefused)
+		two.serve(target("new", 2)...)
+		h.watch("new")
+		advance(time.Minute)
+		book.want(t, "WARN", "falling back", "server=passthrough:///one", "next=passthrough:///two", "error=", "node=node-1")
+		if n := len(book.with("WARN", "cannot be reached", "server=passthrough:///one")); n == 0 {
+			t.Error("nothing about the server that is away")
+		}
+		one.refuse(nil)
+		advance(10 * time.Minute)
+		book.want(t, "INFO", "is back, leaving", "server=passthrough:///one", "left=passthrough:///two")
+		book.want(t, "WARN", "does not send", "type=Listener", "resource=new", "server=passthrough:///one")
+	})
+}
+
+// TestLogEqualLines checks that equal lines are one in a minute, whatever versions
+// they are about, which says how many were left out.
+func TestLogEqualLines(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		h, cp := only(t, Options{Logger: slog.New(book)})
+		h.watch("svc")
+		const rounds = 150 // seconds
+		for i := range rounds {
+			cp.send(lds, fmt.Sprint(i), listenerTo("svc", ""))
+			advance(time.Second)
+		}
+		lines := book.with("NACK")
+		if len(lines) != 3 {
+			t.Fatalf("%d lines about the same fault in %d s, want 3", len(lines), rounds)
+		}
+		if strings.Contains(lines[0], "left_out") || !strings.Contains(lines[1], "left_out=5") || !strings.Contains(lines[2], "left_out=5") {
+			t.Errorf("lines = %q, want left_out=50 or so in the second and the third", lines)
+		}
+		cp.send(lds, "x", listenerTo("svc", "r"))
+		bad := listenerTo("svc", "")
+		bad.ApiListener.ApiListener.TypeUrl = "another fault"
+		cp.send(lds, "y", bad)
+		advance(time.Second)
+		book.want(t, "NACK", "another fault")
+	})
+}
+
+// TestLogUnlocked checks that a Logger may call the client: no lock is held.
+func TestLogUnlocked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		h, cp := only(t, Options{Logger: slog.New(book)})
+		called := 0
+		book.hook = func() {
+			if !h.c.mu.TryLock() {
+				t.Error("the Logger was called with the lock held")
+				return
+			}
+			h.c.mu.Unlock()
+			for range h.c.Resources() {
+			}
+			h.c.Servers()
+			h.c.Events("svc", "svc")
+			called += len(Clients())
+		}
+		h.watch("svc")
+		cp.send(lds, "1", listenerTo("svc", ""))
+		if called == 0 {
+			t.Error("nothing was logged")
+		}
+	})
+}
+
+// TestLogBound checks that the memory of what was logged is bounded.
+func TestLogBound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		h, _ := only(t, Options{Logger: slog.New(book)})
+		for i := range 10 * maxLogKeys {
+			h.c.mu.Lock()
+			h.c.logLocked(slog.LevelWarn, "message", fact{typ: noType, name: fmt.Sprint(i), err: errors.New("error")})
+			h.c.unlock()
+		}
+		if n := len(h.c.logged); n > maxLogKeys {
+			t.Errorf("%d lines are remembered", n)
+		}
+		if n := len(book.with("message")); n != 10*maxLogKeys {
+			t.Errorf("%d lines, and all of them were different", n)
+		}
+	})
+}
+
+// TestLoggerIsShared checks which Logger a client has that several share: the first
+// that is not nil; and that whoever comes with another is told once.
+func TestLoggerIsShared(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("nowhere")+`], "node": {"id": "`+t.Name()+`"}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		books := []*logBook{{}, {}}
+		first, second := slog.New(books[0]), slog.New(books[1])
+		var clients []*Client
+		for _, l := range []*slog.Logger{nil, first, second, nil, second, first} {
+			clients = append(clients, Acquire(cfg, Options{Logger: l}))
+		}
+		for _, c := range clients {
+			if c != clients[0] {
+				t.Error("another client for another Logger")
+			}
+		}
+		c := clients[0]
+		c.mu.Lock()
+		c.logLocked(slog.LevelInfo, "the message", fact{typ: noType})
+		c.unlock()
+		books[0].want(t, "the message")
+		if got := books[1].with(""); len(got) != 1 || !strings.Contains(got[0], "given first") {
+			t.Errorf("on the other Logger: %q, want one line that says where the others are", got)
+		}
+		for _, c := range clients {
+			c.Release()
+		}
+		advance(time.Hour)
+	})
+}

@@ -1,0 +1,170 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// Assemble puts a target's configuration together from resources at hand, as a Client does
+// from those that servers send: the Listener of the name, the virtual host for the
+// authority, and what these lead to. It asks no server and looks no name up, so LOGICAL_DNS
+// clusters have no endpoints.
+//
+// A resource that is invalid, or missing, is as if a server had sent it so, and none before:
+// the error is Assemble's if the target cannot be served without it, and otherwise that of
+// the clusters that need it. cfg says which certificate providers there are and what the
+// first server may do; nil allows any provider and nothing else.
+func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap.Config, opts Options) (*picker.Config, error) {
+	a := assembly{opts: opts.withDefaults(), entries: map[entryKey]*entry{}}
+	decode := resource.Options{
+		Policies:     opts.Policies,
+		CertProvider: func(string, resource.CertUse) error { return nil },
+		Filter:       opts.Filter,
+	}
+	if cfg != nil {
+		decode.TrustedServer = len(cfg.Servers) > 0 && cfg.Servers[0].TrustedXDSServer
+		decode.CertProvider = func(instance string, use resource.CertUse) error {
+			return cfg.CheckCertProvider(instance, use == resource.RootCerts)
+		}
+	}
+	for i, r := range resources {
+		if err := a.add(r, decode); err != nil {
+			return nil, fmt.Errorf("xds: resource %d: %w", i, err)
+		}
+	}
+	p, err := a.plan(listener, authority)
+	if err != nil {
+		return nil, err
+	}
+	a.halvings = a.opts.halvings(a.hashUsers(p.clusters))
+	out := &picker.Config{Routes: p.routes, Filters: p.filters, MaxStreamDuration: p.maxStreamDuration}
+	for _, name := range p.clusters {
+		out.Clusters = append(out.Clusters, a.cluster(name))
+	}
+	return out, nil
+}
+
+// assembly is the cache of Assemble.
+type assembly struct {
+	opts     Options
+	entries  map[entryKey]*entry
+	halvings uint8 // of the largest hash ring or table
+}
+
+// add decodes a resource.
+func (a *assembly) add(r *anypb.Any, opts resource.Options) error {
+	url, value, err := resource.Unwrap(r)
+	if err != nil {
+		return err
+	}
+	t, ok := resource.TypeOf(url)
+	if !ok {
+		return fmt.Errorf("type %q is none of Listener, RouteConfiguration, Cluster and ClusterLoadAssignment", url)
+	}
+	name, err := resource.Name(t, value)
+	if err != nil {
+		return err
+	}
+	key := entryKey{t, canonicalName(name)}
+	if a.entries[key] != nil {
+		return fmt.Errorf("%v %q occurs twice", t, name)
+	}
+	e := &entry{key: key}
+	if e.value, e.err = resource.Decode(t, value, opts); e.err != nil {
+		e.value = nil
+	}
+	a.entries[key] = e
+	return nil
+}
+
+// lookup returns a resource, or one that says that it is missing.
+func (a *assembly) lookup(t resource.Type, name string) *entry {
+	if e := a.entries[entryKey{t, canonicalName(name)}]; e != nil {
+		return e
+	}
+	return &entry{err: fmt.Errorf("xds: %v %q is not among the resources", t, name)}
+}
+
+// plan returns the route table of a target: see dependencyManager.desiredLocked.
+func (a *assembly) plan(name, authority string) (*plan, error) {
+	e := a.lookup(resource.ListenerType, name)
+	listener, _ := e.value.(*resource.Listener)
+	if listener == nil {
+		return nil, e.err
+	}
+	if listener.Socket {
+		return nil, fmt.Errorf("xds: listener %q is a socket listener, and a client needs one with api_listener", name)
+	}
+	routes := listener.RouteConfig
+	if routes == nil {
+		e = a.lookup(resource.RouteConfigType, listener.RouteConfigName)
+		if routes, _ = e.value.(*resource.RouteConfig); routes == nil {
+			return nil, e.err
+		}
+	}
+	host := routes.Match(authority)
+	if host == nil {
+		return nil, fmt.Errorf("xds: route configuration %q of listener %q has no virtual host for %q", routes.Name, name, authority)
+	}
+	return newPlan(listener, host, nil), nil
+}
+
+// flatten returns the leaves of what routes name.
+func (a *assembly) flatten(name string) ([]string, error) {
+	leaves, _, err := flatten(name, func(name string) *entry { return a.lookup(resource.ClusterType, name) })
+	return leaves, err
+}
+
+// leaf returns what a leaf is made of, which flatten has found, and why it has no endpoints.
+func (a *assembly) leaf(name string) (of leafInputs, note error) {
+	of = leafInputs{cluster: a.lookup(resource.ClusterType, name).value.(*resource.Cluster), halvings: a.halvings}
+	if of.cluster.Kind == resource.ClusterDNS {
+		return of, fmt.Errorf("xds: %q is not looked up", of.cluster.DNSTarget)
+	}
+	e := a.lookup(resource.EndpointsType, of.cluster.EDSService)
+	if e.value == nil {
+		return of, e.err
+	}
+	of.endpoints = e.value
+	return of, nil
+}
+
+// hashUsers returns the leaves of clusters of which picks hash, each once.
+func (a *assembly) hashUsers(clusters []string) (users []hashUser) {
+	seen := map[string]bool{}
+	for _, name := range clusters {
+		leaves, _ := a.flatten(name)
+		for _, leaf := range leaves {
+			if seen[leaf] {
+				continue
+			}
+			seen[leaf] = true
+			if of, _ := a.leaf(leaf); of.cluster.Policy.Hashes() {
+				users = append(users, hashUser{&of.cluster.Policy, of.endpoints})
+			}
+		}
+	}
+	return users
+}
+
+// cluster returns what routes name.
+func (a *assembly) cluster(name string) *picker.Cluster {
+	leaves, err := a.flatten(name)
+	if err != nil {
+		return &picker.Cluster{Name: name, Err: err}
+	}
+	out := &picker.Cluster{Name: name}
+	for _, leaf := range leaves {
+		made, note := a.leaf(leaf)
+		out.Leaves = append(out.Leaves, *newLeaf(made, &a.opts, note))
+	}
+	return out
+}

@@ -1,0 +1,55 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWaiting checks what a target without a configuration is said to wait for: of
+// whom, for which resource and how long, whether the server is silent or says
+// nothing of it, until it is found to be missing.
+func TestWaiting(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1})
+		says := func(texts ...string) {
+			t.Helper()
+			cp.current()
+			err := h.c.Waiting("typo", "typo")
+			for _, text := range texts {
+				if err == nil || !strings.Contains(err.Error(), text) {
+					t.Errorf("%v, want a text with %q", err, text)
+				}
+			}
+			if len(texts) == 0 && err != nil {
+				t.Errorf("%v, want nothing", err)
+			}
+		}
+		says()
+		cp.Hang()
+		w := h.watch("typo")
+		says(`waiting for Listener resource "typo" for 0s`, "passthrough:///cp", "not connected yet", "node-1")
+		advance(2 * time.Second)
+		says(`waiting for Listener resource "typo"`, "passthrough:///cp", "not connected after 1s")
+		w.cancel()
+		cp.refuse(errRefused) // what hangs ends
+		cp.refuse(nil)
+		cp.serve(target("other", 1)...)
+		other := h.watch("other")
+		advance(20 * time.Second)
+		other.must(t)
+		w = h.watch("typo")
+		advance(3 * time.Second)
+		says(`waiting for Listener resource "typo"`, "passthrough:///cp", "is connected but has not sent it")
+		cp.serve(listenerTo("typo", "r"), routesTo("r", "a", "b"))
+		advance(time.Second)
+		says(`waiting for Cluster resource "a" for 1s`, "and for 1 more")
+		advance(15 * time.Second)
+		w.must(t) // without the clusters
+		says()
+		w.cancel()
+	})
+}

@@ -1,0 +1,45 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestWaitConnected waits for a connection that is to come, and says which backend has
+// none.
+func TestWaitConnected(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	cc, err := grpc.NewClient(backends[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	if n := backends[0].Connections(); n != 0 {
+		t.Errorf("%d connections are open before there is a client", n)
+	}
+	cc.Connect()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := xdstest.WaitConnected(ctx, backends[0]); err != nil {
+		t.Fatal(err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := xdstest.WaitConnected(short, backends...); err == nil || !strings.Contains(err.Error(), backends[1].Addr().String()) {
+		t.Errorf("WaitConnected() = %v, want an error that names %v", err, backends[1].Addr())
+	}
+	backends[0].Stop()
+	if n := backends[0].Connections(); n != 0 {
+		t.Errorf("%d connections are open of a backend that was stopped", n)
+	}
+}
