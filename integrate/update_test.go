@@ -153,6 +153,9 @@ func TestUpdatesUnderLoad(t *testing.T) {
 					t.Errorf("an RPC failed after %d: %v", rpcs.Load(), err)
 					return
 				}
+				// Or two of these would have two processors to themselves, and
+				// an update would wait for their time slices.
+				runtime.Gosched()
 			}
 		})
 	}
