@@ -180,7 +180,7 @@ func (c *cluster) scheduleWeights() {
 	} else if c.weightTimer == nil {
 		c.lb.afterLocked(how.UpdatePeriod, &c.weightTimer, func() {
 			if c.inUse != nil && c.inUse.updateWeights() { // an update may not be published yet
-				c.dirty = true
+				c.setDirty()
 				c.lb.publishSoonLocked()
 			}
 			c.scheduleWeights()
@@ -206,7 +206,7 @@ func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 	} else if c.slowStartTimer == nil {
 		window := c.inUse.leaf.cfg.Policy.SlowStart.Window
 		c.lb.afterLocked(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
-			c.dirty = true
+			c.setDirty()
 			c.lb.publishSoonLocked()
 		})
 	}
