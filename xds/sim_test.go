@@ -114,7 +114,7 @@ func (sim *simServer) send() bool {
 	}
 	sim.stream.node = nil
 	sim.s.startTimersLocked(fresh)
-	sim.stream.requests = append(sim.stream.requests, req)
+	sim.stream.requests = append(sim.stream.requests, req.(*discoveryv3.DiscoveryRequest))
 	return true
 }
 
