@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -31,6 +32,13 @@ type deltaType struct {
 	asked map[string]struct{}
 	// changed are the names for which that may not be so any more.
 	changed map[string]struct{}
+	// echoes counts, by name, the requests that left a resource and that the server may
+	// still answer by saying that it is gone. What is older than a generation is in
+	// stale, and what is older than two is forgotten, since no message is under way
+	// for so long.
+	echoes, stale map[string]int
+	turned        time.Time // when the generation began
+
 	// answers are the ACKs and NACKs that are due, oldest first.
 	answers []answer
 }
@@ -56,9 +64,8 @@ func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 func (delta) openedLocked(_ *server, t *subscriptions) {
 	t.version = ""
 	t.delta = deltaType{asked: map[string]struct{}{}, changed: map[string]struct{}{}}
-	for name, sub := range t.subs {
+	for name := range t.subs {
 		t.delta.changed[name] = struct{}{}
-		sub.echoes = 0
 	}
 }
 
@@ -75,6 +82,10 @@ func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (req
 		return req, nil
 	}
 	t.dirty = false
+	var versions map[string]string // a first request says what the client has
+	if !t.sent {
+		versions = s.claimLocked(t)
+	}
 	come, gone, awaited := s.changesLocked(t)
 	// A first request that subscribes to nothing would ask for everything (T-XDS-2).
 	if len(come) == 0 && len(gone) == 0 {
@@ -85,9 +96,7 @@ func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (req
 		TypeUrl:                  typ.URL(),
 		ResourceNamesSubscribe:   come,
 		ResourceNamesUnsubscribe: gone,
-	}
-	if !t.sent {
-		req.InitialResourceVersions = s.versionsLocked(t)
+		InitialResourceVersions:  versions,
 	}
 	t.sent = true
 	return req, awaited
@@ -103,13 +112,10 @@ func (s *server) changesLocked(t *subscriptions) (come, gone []string, awaited [
 		_, asked := d.asked[name]
 		if sub != nil && !sub.unsubscribing && len(sub.entry.watchers) == 0 {
 			if asked {
-				sub.echoes++
-			}
-			if sub.echoes == 0 {
+				s.beginUnsubscribeLocked(sub)
+			} else {
 				s.dropLocked(sub.entry)
 				sub = nil
-			} else {
-				s.beginUnsubscribeLocked(sub)
 			}
 		}
 		switch wanted := sub != nil && !sub.unsubscribing; {
@@ -122,6 +128,7 @@ func (s *server) changesLocked(t *subscriptions) (come, gone []string, awaited [
 		case !wanted && asked:
 			gone = append(gone, name)
 			delete(d.asked, name)
+			d.left(name, s.c.resourceTimeout(s.cfg))
 		}
 	}
 	clear(d.changed)
@@ -130,18 +137,41 @@ func (s *server) changesLocked(t *subscriptions) (come, gone []string, awaited [
 	return come, gone, awaited
 }
 
-// versionsLocked returns the versions that the cache has from this server, so that it
-// need not send them again; none if it has something from another server, since then
-// this one has to show that it is back (A71). What is not in order is not claimed:
-// the server could not put it right by sending nothing.
-func (s *server) versionsLocked(t *subscriptions) map[string]string {
-	if !t.inCacheLocked(s.cfg) {
-		return nil
+// left notes that a request leaves a resource; generation is how long the answer may
+// be under way.
+func (d *deltaType) left(name string, generation time.Duration) {
+	if now := time.Now(); d.echoes == nil || now.Sub(d.turned) > generation {
+		d.echoes, d.stale, d.turned = map[string]int{}, d.echoes, now
 	}
-	versions := make(map[string]string, len(t.subs))
+	d.echoes[name]++
+}
+
+// echoed takes one from the echoes that are expected of a name, and reports whether
+// there was one.
+func (d *deltaType) echoed(name string) bool {
+	for _, echoes := range []map[string]int{d.stale, d.echoes} {
+		if n := echoes[name]; n > 1 {
+			echoes[name]--
+			return true
+		} else if n == 1 {
+			delete(echoes, name)
+			return true
+		}
+	}
+	return false
+}
+
+// claimLocked returns the versions that the cache has from this server, so that it
+// need not send them again; none if it has something from another server, since then
+// this one has to show that it is back (A71). What is not in order is not claimed: the
+// server could not put it right by sending nothing. What is not claimed has to come.
+func (s *server) claimLocked(t *subscriptions) map[string]string {
+	claim := t.inCacheLocked(s.cfg)
+	versions := map[string]string{}
 	for name, sub := range t.subs {
 		e := sub.entry
-		if _, asked := t.delta.asked[name]; asked && sub.received && e.state == Acked && e.version != "" {
+		sub.received = sub.received && claim && e.state == Acked && e.version != ""
+		if sub.received && len(e.watchers) > 0 {
 			versions[name] = e.version
 		}
 	}
@@ -209,19 +239,16 @@ func (delta) deleteLocked(r *response, t *subscriptions) {
 }
 
 // goneLocked notes that the server says that a resource is gone. Some servers say so
-// of what they were told to leave, too (see subscription.echoes): then it is no news,
-// or may be none. Then it is asked for again, which the server has to answer.
+// of what they were told to leave, too (see deltaType.echoes): then it may be no news.
+// What is wanted is asked for again then, which the server has to answer.
 func (s *server) goneLocked(t *subscriptions, name string) {
-	sub := t.subs[name]
+	sub, echo := t.subs[name], t.delta.echoed(name)
 	switch {
 	case sub == nil || sub.round == t.round:
 		// Not asked for, or sent along, or said before.
 	case sub.unsubscribing:
-		if sub.echoes--; sub.echoes <= 0 {
-			s.dropLocked(sub.entry)
-		}
-	case sub.echoes > 0:
-		sub.echoes--
+		s.dropLocked(sub.entry)
+	case echo:
 		sub.received = false
 		delete(t.delta.asked, name)
 		s.changedLocked(t, name)

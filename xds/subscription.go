@@ -65,9 +65,6 @@ type subscription struct {
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool
 	omitted       uint64
-	// echoes counts, for delta, the requests without the resource on this stream to
-	// which the server may still answer that it is gone.
-	echoes int
 }
 
 // subscribeLocked asks for e, unless it was asked for before.
