@@ -34,7 +34,7 @@ func TestChurn(t *testing.T) {
 				for i := range steps {
 					if i == steps/2 && seed == 2*seeds-1 { // a switch in the middle
 						for _, cp := range m.cps {
-							cp.OnlySotW()
+							cp.Serve(true, false)
 						}
 					}
 					m.step()

@@ -57,17 +57,18 @@ type Scripted struct {
 	grpc    *grpc.Server
 	done    chan struct{}
 
-	mu       sync.Mutex
-	refusal  error
-	hanging  bool
-	conns    map[net.Conn]bool
-	auto     bool
-	version  uint64
-	served   map[string]map[string]servedResource // by type and name
-	streams  []openStream                         // the open ones, oldest first
-	only     variants
-	total    int
-	finished map[string]Stats // of streams that have ended, by type
+	mu      sync.Mutex
+	refusal error
+	hanging bool
+	conns   map[net.Conn]bool
+	auto    bool
+	version uint64
+	served  map[string]map[string]servedResource // by type and name
+	streams []openStream                         // the open ones, oldest first
+
+	noSotW, noDelta bool // see Serve
+	total           int
+	finished        map[string]Stats // of streams that have ended, by type
 }
 
 // servedResource is a resource that a Scripted serves, as of a version.
@@ -246,11 +247,12 @@ func (s *Scripted) handle(ctx context.Context, st openStream, receive func() err
 	common := st.common()
 	common.cancel = cancel
 	s.mu.Lock()
-	if _, incremental := st.(*DeltaStream); incremental && s.only == sotwOnly || !incremental && s.only == deltaOnly {
+	s.total++
+	if _, incremental := st.(*DeltaStream); incremental && s.noDelta || !incremental && s.noSotW {
 		s.mu.Unlock()
+		cancel(nil)
 		return errUnimplemented
 	}
-	s.total++
 	common.number = s.total
 	s.streams = append(s.streams, st)
 	s.mu.Unlock()
@@ -283,26 +285,11 @@ func (s *Scripted) handle(ctx context.Context, st openStream, receive func() err
 // errUnimplemented is what a server says that does not speak a variant.
 var errUnimplemented = status.Error(codes.Unimplemented, "xdstest: this variant of ADS is not served")
 
-// variants is what a server speaks.
-type variants uint8
-
-const (
-	both variants = iota
-	sotwOnly
-	deltaOnly
-)
-
-// OnlySotW ends incremental streams with UNIMPLEMENTED from now on, and OnlyDelta those
-// of the state-of-the-world variant; the open ones are broken. The default is to serve
-// both.
-func (s *Scripted) OnlySotW() { s.serveOnly(sotwOnly) }
-
-// OnlyDelta is explained at OnlySotW.
-func (s *Scripted) OnlyDelta() { s.serveOnly(deltaOnly) }
-
-func (s *Scripted) serveOnly(v variants) {
+// Serve says which variants of ADS are served from now on, and breaks the open streams.
+// Streams of the others end with UNIMPLEMENTED. At first both are served.
+func (s *Scripted) Serve(sotw, delta bool) {
 	s.mu.Lock()
-	s.only = v
+	s.noSotW, s.noDelta = !sotw, !delta
 	s.mu.Unlock()
 	s.BreakStreams()
 }
