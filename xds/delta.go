@@ -184,11 +184,18 @@ func (delta) split(r *response) {
 	r.begin(len(msg.GetResources()))
 	for i, res := range msg.GetResources() {
 		name, err := r.deltaName(res)
+		var ttl time.Duration
+		if err == nil {
+			ttl, err = resource.TTL(res.GetTtl())
+		}
 		if err != nil {
 			r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: %w", i, err))
 			continue
 		}
-		it := item{name: canonicalName(name), version: res.GetVersion(), bytes: res.GetResource().GetValue()}
+		it := item{
+			name: canonicalName(name), version: res.GetVersion(), bytes: res.GetResource().GetValue(),
+			ttl: ttl, heartbeat: res.GetResource() == nil,
+		}
 		r.add(i, it)
 		for _, alias := range res.GetAliases() {
 			if alias = canonicalName(alias); alias != it.name {
@@ -206,6 +213,9 @@ func (r *response) deltaName(res *discoveryv3.Resource) (string, error) {
 	name := res.GetName()
 	if name == "" {
 		name = res.GetResourceName().GetName()
+	}
+	if res.GetResource() == nil && res.GetTtl() != nil {
+		return name, nil
 	}
 	if res.GetResource() == nil {
 		return "", fmt.Errorf("%v resource %q has no content", r.typ, name)
@@ -249,15 +259,23 @@ func (s *server) goneLocked(t *subscriptions, name string) {
 	case sub.unsubscribing:
 		s.dropLocked(sub.entry)
 	case echo:
-		sub.received = false
-		delete(t.delta.asked, name)
-		s.changedLocked(t, name)
+		s.askAgainLocked(t, sub)
 	case sub.received:
 		sub.answeredLocked()
 		s.removedLocked(sub)
 	case s.awaitsLocked(sub):
 		sub.answeredLocked()
 		s.absentLocked(sub, fmt.Errorf("xds: %v resource %q not found: xDS server %q says that it does not exist", sub.entry.key.typ, name, s.cfg.URI))
+	}
+}
+
+// askAgainLocked has the server send a resource, which it has to do if it is
+// subscribed to once more. In the other variant there is no such way.
+func (s *server) askAgainLocked(t *subscriptions, sub *subscription) {
+	sub.received = false
+	if t.delta.asked != nil {
+		delete(t.delta.asked, sub.entry.key.name)
+		s.changedLocked(t, sub.entry.key.name)
 	}
 }
 

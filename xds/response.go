@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/zeebo/xxh3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -26,13 +28,13 @@ type response struct {
 	msg    message
 	at     arrival
 
-	version  string // for logs
-	items    []item
-	seen     map[string]struct{} // the names of items
-	nameless bool                // there is a resource whose name cannot be read
-	nacks    []error             // what is wrong; any makes the answer a NACK (A46)
-	invalid  int                 // resources that are not valid
-	refused  string              // name of the first of them that has one
+	version string // for logs
+	items   []item
+	seen    map[string]struct{} // the names of items
+	partial bool                // not all resources are named, though the type's responses are complete
+	nacks   []error             // what is wrong; any makes the answer a NACK (A46)
+	invalid int                 // resources that are not valid
+	refused string              // name of the first of them that has one
 }
 
 // item is one resource of a response.
@@ -41,6 +43,9 @@ type item struct {
 	version string
 	bytes   []byte
 	sum     xxh3.Uint128
+	ttl     time.Duration // 0 is for ever
+	// heartbeat says that there are no bytes: the version in the cache lives on.
+	heartbeat bool
 
 	skip  bool // nobody asked for it
 	known bool // value and err are those of the cache
@@ -110,11 +115,28 @@ func (r *response) compare() {
 		e := sub.entry
 		it.skip, it.prev = false, e.value
 		switch {
+		case it.heartbeat:
+			it.known = true
+			it.renew(e, r.server.cfg)
 		case e.value != nil && e.sum == it.sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer:
 			it.known, it.value = true, e.value
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
 			it.known, it.err = true, e.err
 		}
+	}
+}
+
+// renew makes a heartbeat an item for the version in the cache, if that is what it is
+// about.
+func (it *item) renew(e *entry, from *bootstrap.Server) {
+	it.value, it.err = e.value, nil
+	switch {
+	case e.value == nil || e.from != from:
+		it.err = fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", e.key.typ, e.key.name)
+	case it.version != "" && it.version != e.version:
+		it.err = fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", e.key.typ, e.key.name, it.version, e.version)
+	default:
+		it.version, it.sum = e.version, e.sum
 	}
 }
 
@@ -169,6 +191,7 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 		sub.received, sub.round = true, t.round
 		if it.err == nil {
 			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, it.version, s.cfg, r.at, it.raw})
+			s.liveLocked(sub, it.ttl)
 			counts.Valid++
 			continue
 		}
@@ -177,6 +200,10 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 		}
 		r.invalid++
 		r.nacks = append(r.nacks, it.err)
+		if it.heartbeat {
+			s.askAgainLocked(t, sub)
+			continue // it says nothing about a version
+		}
 		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, it.version, when(r.at)})
 	}
 	counts.Invalid += uint64(r.invalid)
@@ -225,6 +252,21 @@ func (s *server) removedLocked(sub *subscription) {
 	}
 	s.c.logLocked(slog.LevelWarn, message, fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
 	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: Deleted, from: s.cfg})
+}
+
+// liveLocked starts the time to live of a resource that came just now; 0 is for ever.
+func (s *server) liveLocked(sub *subscription, ttl time.Duration) {
+	e := sub.entry
+	if ttl == 0 {
+		e.ttlTimer.StopLocked()
+		return
+	}
+	s.startLocked(&e.ttlTimer, ttl, func() {
+		err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, e.key.name, s.cfg.URI, ttl)
+		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
+		sub.received, s.types[e.key.typ].lapsed = false, true
+		s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: true, kind: Deleted, from: s.cfg})
+	})
 }
 
 // absentLocked notes that the server does not have a resource.

@@ -33,9 +33,10 @@ func (sotw) openedLocked(s *server, t *subscriptions) {
 	t.delta = deltaType{}
 	// A version claims that the cache has what this server sent. A server that goes
 	// by it would not send that again.
-	if !t.inCacheLocked(s.cfg) {
+	if !t.inCacheLocked(s.cfg) || t.lapsed {
 		t.version = ""
 	}
+	t.lapsed = false
 }
 
 func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
@@ -90,7 +91,18 @@ func (sotw) split(r *response) {
 	r.version = msg.GetVersionInfo()
 	r.begin(len(msg.GetResources()))
 	for i, a := range msg.GetResources() {
-		url, value, err := resource.Unwrap(a)
+		w, err := resource.WrappingOf(a)
+		if err == nil && w.Heartbeat {
+			// The other resources of its type go without saying then.
+			r.partial = true
+			r.add(i, item{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
+			continue
+		}
+		var url string
+		var value []byte
+		if err == nil {
+			url, value, err = resource.Unwrap(a)
+		}
 		if err == nil && url != r.typ.URL() {
 			err = r.foreign(url)
 		}
@@ -99,18 +111,18 @@ func (sotw) split(r *response) {
 			name, err = resource.Name(r.typ, value)
 		}
 		if err != nil {
-			r.nameless = true
+			r.partial = true
 			r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: %w", i, err))
 			continue
 		}
-		r.add(i, item{name: canonicalName(name), version: r.version, bytes: value})
+		r.add(i, item{name: canonicalName(name), version: r.version, ttl: w.TTL, bytes: value})
 	}
 }
 
 // deleteLocked deals with resources that a response of a type whose responses are
 // complete does not have any more.
 func (sotw) deleteLocked(r *response, t *subscriptions) {
-	if !complete(r.typ) || r.nameless {
+	if !complete(r.typ) || r.partial {
 		return
 	}
 	s := r.server

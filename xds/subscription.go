@@ -29,6 +29,8 @@ type subscriptions struct {
 	names   []string // those to ask for, sorted; nil if stale
 	version string   // last accepted; outlives the stream (T-XDS-2)
 	nonce   string   // last received on this stream
+	// lapsed says that the cache has lost a resource of this version (liveLocked).
+	lapsed bool
 	// nack says what was wrong with the latest response, until a request has
 	// said so. nackTimer runs for a while after a NACK, and the next one waits
 	// for it; see server.nackLocked.

@@ -187,6 +187,7 @@ const (
 
 	featureNoOverprovisioning = "envoy.lb.does_not_support_overprovisioning"
 	featureResourceInSotW     = "xds.config.resource-in-sotw"
+	featureResourceTTL        = "xds.config.supports-resource-ttl"
 	featureSendAllClusters    = "envoy.lrs.supports_send_all_clusters"
 )
 
@@ -200,7 +201,7 @@ func (c *Config) Node() *corev3.Node {
 		Metadata:             proto.CloneOf(c.metadata),
 		UserAgentName:        userAgentName,
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: userAgentVersion},
-		ClientFeatures:       []string{featureNoOverprovisioning, featureResourceInSotW},
+		ClientFeatures:       []string{featureNoOverprovisioning, featureResourceInSotW, featureResourceTTL},
 	}
 	if l := c.node.Locality; l != (localityDoc{}) {
 		n.Locality = &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}
