@@ -19,7 +19,7 @@
 //	bytes ── resource.Unwrap, resource.Name                    unwrap
 //	JSON ─── bootstrap.Parse ── ListenerName, Node, ...        bootstrap, listenername
 //	bytes ── lbpolicy.Registry.OfCluster, Convert              lbpolicy
-//	bytes ── a stream ── xds.Client, lrs.Reporter              ads, lrs
+//	bytes ── a stream ── xds.Client, lrs.Reporter              ads, delta, lrs
 //	numbers ─ edf, ringhash, picker.Alias                      edf, alias, ring
 //
 // A target that only looks for panics finds little, so each compares with

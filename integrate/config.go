@@ -31,7 +31,7 @@ import (
 //
 // Channels share one XdsClient, with a stream to each control plane and one copy of
 // each resource, if they have the same Bootstrap, Linger, ResourceTimeout,
-// KeepDeleted, ReconnectSpread, MaxTableSize, MaxHashBytes, Policies and
+// KeepDeleted, Delta, ReconnectSpread, MaxTableSize, MaxHashBytes, Policies and
 // ControlPlaneDialOptions. The other fields are each channel's own.
 type Config struct {
 	// Bootstrap is the bootstrap JSON (A27). Empty means the file that
@@ -107,6 +107,12 @@ type Config struct {
 	// too. Otherwise a deletion counts, as in every gRPC today, unless the
 	// bootstrap gives the server the feature ignore_resource_deletion (A53).
 	KeepDeleted bool
+	// Delta has the control planes spoken to in the incremental variant of ADS
+	// (DeltaAggregatedResources), in which a change costs what changed. So does the
+	// server feature xdslb.delta_ads in the bootstrap, for one server. Whichever
+	// variant it begins with, a control plane that answers UNIMPLEMENTED is spoken
+	// to in the other.
+	Delta bool
 	// CountCalls has each RPC counted by locality and result in clusters whose load
 	// is not reported as well, for the metrics xdslb.lb.calls and xdslb.lb.picks:
 	// an atomic addition per RPC, or two with policies that hash or compare RPCs in

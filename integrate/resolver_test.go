@@ -96,6 +96,7 @@ func TestWhoSharesClient(t *testing.T) {
 		{"ResourceTimeout", func(c *Config) { c.ResourceTimeout = time.Second }, false},
 		{"ReconnectSpread", func(c *Config) { c.ReconnectSpread = -1 }, false},
 		{"KeepDeleted", func(c *Config) { c.KeepDeleted = true }, false},
+		{"Delta", func(c *Config) { c.Delta = true }, false},
 		{"Policies", func(c *Config) { c.Policies = new(lbpolicy.Registry) }, false},
 		{"MaxTableSize", func(c *Config) { c.MaxTableSize = 7 }, false},
 		{"MaxHashBytes", func(c *Config) { c.MaxHashBytes = 7 }, false},

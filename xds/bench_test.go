@@ -9,14 +9,19 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/picker"
@@ -176,5 +181,143 @@ func BenchmarkLook(b *testing.B) {
 				b.Errorf("%d updates of %d", d.w.updates, i+1)
 			}
 		})
+	}
+}
+
+// BenchmarkClusterChange is a change of one of n clusters of 1.3 KB, the way from the
+// bytes of the response to the watcher, in both variants; wire-B is what the server
+// sends for it. In one case a single target's routes lead to all of them, in the other
+// there are n targets with one cluster each.
+func BenchmarkClusterChange(b *testing.B) {
+	const n = 9000
+	for _, targets := range []int{1, n} {
+		for _, variant := range []string{"sotw", "delta"} {
+			b.Run(fmt.Sprintf("variant=%s/n=%d/targets=%d", variant, n, targets), func(b *testing.B) {
+				d := newDirect(b)
+				d.speak(variant)
+				var names []string
+				var clusters, endpoints, listeners, routes []proto.Message
+				for i := range n {
+					names = append(names, fmt.Sprintf("outbound|8080||svc-%d.namespace.svc.cluster.local", i))
+					clusters = append(clusters, largeCluster(names[i], 0))
+					endpoints = append(endpoints, endpointsAt(names[i], 1))
+				}
+				if targets == 1 {
+					listeners = append(listeners, listenerTo("svc", "svc"))
+					routes = append(routes, routesTo("svc", names...))
+				} else {
+					for i := range n {
+						d.c.Watch(names[i], names[i], d.w)
+						listeners = append(listeners, listenerTo(names[i], names[i]))
+						routes = append(routes, routesTo(names[i], names[i]))
+					}
+				}
+				d.settled()
+				for typ, list := range [][]proto.Message{listeners, routes, clusters, endpoints} {
+					d.say(resource.Type(typ), "1", list)
+				}
+				changed := slices.Clone(clusters)
+				changed[7] = largeCluster(names[7], 1)
+				versions := [2][]proto.Message{clusters, changed}
+				if variant == "delta" {
+					versions = [2][]proto.Message{{clusters[7]}, {changed[7]}}
+				}
+				var wire [2][]byte
+				for i, list := range versions {
+					msg := d.message(resource.ClusterType, fmt.Sprint("v", i), list)
+					wire[i], _ = proto.Marshal(msg)
+				}
+				updates := d.w.updates
+				b.ReportAllocs()
+				i := 0
+				for b.Loop() {
+					i++
+					msg := d.message(resource.ClusterType, "", nil)
+					if err := proto.Unmarshal(wire[i%2], msg); err != nil {
+						b.Fatal(err)
+					}
+					d.handle(resource.ClusterType, msg)
+				}
+				b.ReportMetric(float64(len(wire[0])), "wire-B/op")
+				if got := d.w.updates - updates; got != i {
+					b.Errorf("%d updates of %d", got, i)
+				}
+			})
+		}
+	}
+}
+
+// largeCluster returns a cluster of 1.3 KB.
+func largeCluster(name string, version uint32) *clusterv3.Cluster {
+	c := clusterTo(name, name)
+	c.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRequests: wrapperspb.UInt32(100 + version)}}}
+	c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"istio": {Fields: map[string]*structpb.Value{
+		"services": structpb.NewStringValue(strings.Repeat("x", 1000)),
+	}}}}
+	return c
+}
+
+// speak has the server spoken to in a variant.
+func (d *direct) speak(name string) {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	if name == "delta" {
+		d.s.variant = delta{}
+	}
+	d.s.openedLocked()
+}
+
+// settled waits until the client has asked for what is watched.
+func (d *direct) settled() {
+	for n := -1; ; {
+		d.c.mu.Lock()
+		now := len(d.s.types[resource.ListenerType].subs)
+		watched := len(d.c.managers)
+		d.c.mu.Unlock()
+		if now == watched && now == n {
+			return
+		}
+		n = now
+		runtime.Gosched()
+	}
+}
+
+// message makes a response in the variant that is spoken.
+func (d *direct) message(typ resource.Type, version string, list []proto.Message) message {
+	if d.s.variant == (sotw{}) {
+		msg := &discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: version, Nonce: version}
+		for _, m := range list {
+			msg.Resources = append(msg.Resources, wrap(m))
+		}
+		return msg
+	}
+	msg := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL(), Nonce: version}
+	for _, m := range list {
+		_, name := nameOf(m)
+		msg.Resources = append(msg.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: wrap(m)})
+	}
+	return msg
+}
+
+func (d *direct) say(typ resource.Type, version string, list []proto.Message) {
+	d.handle(typ, d.message(typ, version, list))
+}
+
+// handle has a response handled as by a stream, with the requests that are due made
+// before and after it, and waits for the watchers.
+func (d *direct) handle(typ resource.Type, msg message) {
+	d.requests()
+	r := response{server: d.s, typ: typ, msg: msg}
+	for _, settled := range r.handle() {
+		<-settled
+	}
+	d.requests()
+}
+
+func (d *direct) requests() {
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	for req, _ := d.s.requestLocked(nil); req != nil; req, _ = d.s.requestLocked(nil) {
+		_, _ = proto.Marshal(req)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -56,8 +57,9 @@ type entry struct {
 	authority *authority // nil for DNS and for names of unknown authorities
 	lookup    *lookup    // for DNS
 	watchers  map[*dependencyManager]struct{}
-	since     time.Time // the first of watchers
-	subs      int       // servers that are subscribed to it
+	since     time.Time    // the first of watchers
+	subs      int          // servers that are subscribed to it
+	ttlTimer  timing.Timer // runs while value is valid for some time only
 
 	state   State
 	entered time.Time // when state became what it is
@@ -226,6 +228,7 @@ func (c *Client) failLocked(e *entry, f failure) {
 // resetLocked forgets everything that is known of a resource.
 func (e *entry) resetLocked() {
 	e.enterLocked(Requested)
+	e.ttlTimer.StopLocked()
 	e.value, e.err, e.erred, e.transient = nil, nil, time.Time{}, false
 	e.from, e.version, e.sum, e.raw = nil, "", xxh3.Uint128{}, nil
 }
@@ -340,6 +343,7 @@ func (c *Client) forgetLocked(e *entry) {
 
 // stopLocked ends what runs on behalf of the entry.
 func (e *entry) stopLocked() {
+	e.ttlTimer.StopLocked()
 	if e.lookup != nil {
 		e.lookup.cancel()
 		e.lookup = nil

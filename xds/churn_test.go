@@ -26,12 +26,17 @@ func TestChurn(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		seeds, steps = 3, 200
 	}
-	for seed := range seeds {
+	for seed := range 2 * seeds {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				linger := []time.Duration{-1, 100 * time.Millisecond, 20 * time.Second}[seed%3]
-				m := newChurn(t, uint64(seed), 1+seed%2, Options{Linger: linger})
+				m := newChurn(t, uint64(seed), 1+seed%2, Options{Linger: linger, Delta: seed >= seeds})
 				for i := range steps {
+					if i == steps/2 && seed == 2*seeds-1 { // a switch in the middle
+						for _, cp := range m.cps {
+							cp.Serve(true, false)
+						}
+					}
 					m.step()
 					if m.rng.IntN(3) == 0 {
 						synctest.Wait()
@@ -148,7 +153,7 @@ func (m *churn) check(step int) {
 	for _, cp := range m.cps {
 		cp.refuse(nil)
 	}
-	for i := 0; i < 300 && m.cps[0].current() == nil; i++ {
+	for i := 0; i < 300 && !m.cps[0].connected(); i++ {
 		advance(time.Second)
 		if len(m.watches) == 0 {
 			break

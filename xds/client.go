@@ -58,6 +58,10 @@ type Options struct {
 	// (A53). The default is A88's: the last version stays in force unless the
 	// server has the feature fail_on_data_errors.
 	DropDeleted bool
+	// Delta has all servers spoken to in the incremental variant of ADS, as the
+	// server feature xdslb.delta_ads has one (see package bootstrap). A server that
+	// does not implement it is spoken to in the other.
+	Delta bool
 	// Linger is how long what nobody uses any more is kept up to date, so
 	// that a channel that leaves idle mode finds its configuration; 0 is
 	// 30 s, and less than 0 is not at all.

@@ -40,6 +40,11 @@ func start(t testing.TB, opts xds.Options) (*xdstest.Server, *xds.Client) {
 	}
 	c := xds.Acquire(cfg, opts)
 	t.Cleanup(c.Release)
+	t.Cleanup(func() {
+		if v := cp.Violations(); len(v) > 0 {
+			t.Errorf("violations of the protocol: %q", v)
+		}
+	})
 	return cp, c
 }
 
@@ -103,8 +108,21 @@ func service(name string, port uint16) xdstest.Resources {
 
 // TestControlPlane is the way of a target with go-control-plane at the other
 // end: changes, a bad version, a restart, and a watch that comes back.
-func TestControlPlane(t *testing.T) {
-	cp, c := start(t, quick)
+func TestControlPlane(t *testing.T) { variants(t, testControlPlane) }
+
+// variants runs a test for each variant of ADS.
+func variants(t *testing.T, f func(t *testing.T, opts xds.Options)) {
+	for _, delta := range []bool{false, true} {
+		t.Run(fmt.Sprint("delta=", delta), func(t *testing.T) {
+			opts := quick
+			opts.Delta = delta
+			f(t, opts)
+		})
+	}
+}
+
+func testControlPlane(t *testing.T, opts xds.Options) {
+	cp, c := start(t, opts)
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	w := watch(c, "svc")
@@ -160,12 +178,14 @@ func TestControlPlane(t *testing.T) {
 // TestRandomWatches watches and cancels at random while streams break, with
 // go-control-plane as the judge: every target exists
 // at all times, so every watch must have its configuration soon.
-func TestRandomWatches(t *testing.T) {
+func TestRandomWatches(t *testing.T) { variants(t, testRandomWatches) }
+
+func testRandomWatches(t *testing.T, opts xds.Options) {
 	rounds := 60
 	if testing.Short() {
 		rounds = 15
 	}
-	cp, c := start(t, quick)
+	cp, c := start(t, opts)
 	rng := rand.New(rand.NewPCG(8, 9))
 	const targets = 6
 	var port uint16 = 1
@@ -212,8 +232,10 @@ func TestRandomWatches(t *testing.T) {
 
 // TestConcurrentUse has everything called from everywhere, for the race detector
 // to see.
-func TestConcurrentUse(t *testing.T) {
-	cp, c := start(t, quick)
+func TestConcurrentUse(t *testing.T) { variants(t, testConcurrentUse) }
+
+func testConcurrentUse(t *testing.T, opts xds.Options) {
+	cp, c := start(t, opts)
 	cfg, err := bootstrap.Parse("test", cp.Bootstrap(t.Name()))
 	if err != nil {
 		t.Fatal(err)
@@ -227,7 +249,7 @@ func TestConcurrentUse(t *testing.T) {
 	for g := range 8 {
 		tasks.Go(func() {
 			for i := range 30 {
-				mine := xds.Acquire(cfg, quick)
+				mine := xds.Acquire(cfg, opts)
 				if mine != c {
 					t.Error("another client for the same bootstrap")
 				}

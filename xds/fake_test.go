@@ -44,8 +44,33 @@ func (f *fake) refuse(err error) {
 func (f *fake) hangUp(err error) {
 	if s := f.current(); s != nil {
 		s.Close(err)
-		synctest.Wait()
+	} else if d := f.delta(); d != nil {
+		d.Close(err)
 	}
+	synctest.Wait()
+}
+
+// delta returns the open stream of the incremental variant, nil if there is none.
+func (f *fake) delta() *xdstest.DeltaStream {
+	synctest.Wait()
+	return f.DeltaStream()
+}
+
+// mustDelta returns the open stream of the incremental variant, or ends the test.
+func (f *fake) mustDelta() *xdstest.DeltaStream {
+	f.t.Helper()
+	s := f.delta()
+	if s == nil {
+		f.t.Fatalf("%s: no stream", f.name)
+	}
+	return s
+}
+
+// connected reports whether there is a stream.
+func (f *fake) connected() bool {
+	synctest.Wait()
+	open, _ := f.Streams()
+	return open > 0
 }
 
 // current returns the open stream, nil if there is none.

@@ -50,12 +50,14 @@ func TestModel(t *testing.T) {
 	var took [numOps]int
 	for _, seed := range seeds {
 		ops := randomOps(seed, steps)
-		err := runOps(t, seed, ops, &took)
-		if err == nil {
-			continue
+		for mode := range numModes {
+			err := runOps(t, seed, mode, ops, &took)
+			if err == nil {
+				continue
+			}
+			ops, err = shrink(ops, err, func(ops []op) error { return runOps(t, seed, mode, ops, nil) })
+			t.Fatalf("seed %d, %v: %v\nRepeat it with %s=%d. The steps that it takes:\n%s", seed, mode, err, seedVariable, seed, opsString(ops))
 		}
-		ops, err = shrink(ops, err, func(ops []op) error { return runOps(t, seed, ops, nil) })
-		t.Fatalf("seed %d: %v\nRepeat it with %s=%d. The steps that it takes:\n%s", seed, err, seedVariable, seed, opsString(ops))
 	}
 	if runs > 1 {
 		for kind, n := range took {
@@ -65,6 +67,23 @@ func TestModel(t *testing.T) {
 		}
 	}
 	t.Logf("%d steps; of each kind, those that had an effect: %v", len(seeds)*steps, took)
+}
+
+// mode is which variant of ADS is spoken. All have the same history, and have to end
+// with the same configurations: see world.settle.
+type mode uint8
+
+const (
+	modeSotW    mode = iota
+	modeDelta        // incremental, and the servers say what they must
+	modeEcho         // and more than that: see world.echo
+	modeThere        // sotw, then incremental
+	modeAndBack      // incremental, then sotw
+	numModes
+)
+
+func (m mode) String() string {
+	return [numModes]string{"sotw", "delta", "echo", "there", "and back"}[m]
 }
 
 // op is a step. Its arguments choose among what there is at the time, so a run
@@ -128,11 +147,21 @@ func opsString(ops []op) string {
 
 // runOps takes the steps in a new world, and says what went wrong. The seed
 // chooses the kind of world.
-func runOps(t *testing.T, seed uint64, ops []op, took *[numOps]int) (err error) {
+func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (err error) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, Options{Linger: []time.Duration{-1, 5 * time.Second}[seed%2]}, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
+		opts := Options{
+			Linger: []time.Duration{-1, 5 * time.Second}[seed%2],
+			Delta:  mode == modeDelta || mode == modeEcho || mode == modeAndBack,
+		}
+		w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
+		w.echo = mode == modeEcho || seed%3 == 0 && mode != modeDelta
 		defer w.close()
 		for i, o := range ops {
+			if i == len(ops)/2 && (mode == modeThere || mode == modeAndBack) {
+				for _, sim := range w.servers {
+					sim.swap()
+				}
+			}
 			effect := w.do(o)
 			if effect && took != nil {
 				took[o.kind]++

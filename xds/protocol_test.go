@@ -137,7 +137,8 @@ func TestNoWildcard(t *testing.T) {
 		s := h.c.servers[h.c.cfg.Servers[0].Key()]
 		s.openedLocked()
 		n := 0
-		for req, _ := s.requestLocked(nil); req != nil; req, _ = s.requestLocked(nil) {
+		for r, _ := s.requestLocked(nil); r != nil; r, _ = s.requestLocked(nil) {
+			req := r.(*discoveryv3.DiscoveryRequest)
 			if n++; len(req.ResourceNames) == 0 || req.TypeUrl == rds.URL() {
 				t.Errorf("request %v", req)
 			}
@@ -352,7 +353,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	d.s.types[lds].sent = true
 	d.c.mu.Unlock()
 	r := response{server: d.s, typ: lds, msg: &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}}}
-	r.split()
+	d.s.variant.split(&r)
 	r.compare()
 	if !r.items[0].skip {
 		t.Fatal("a resource that nobody asked for is looked at")

@@ -5,39 +5,47 @@ package xds
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
+	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/zeebo/xxh3"
 	"google.golang.org/grpc/codes"
 
+	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// response is one DiscoveryResponse on its way into the cache: split into
+// response is one response on its way into the cache: split into
 // resources, compared with the cache, decoded where new, and applied.
 // Comparing and applying take Client.mu, splitting and decoding, which are the
 // work, do not.
 type response struct {
 	server *server
 	typ    resource.Type
-	msg    *discoveryv3.DiscoveryResponse
+	msg    message
 	at     arrival
 
-	items    []item
-	nameless bool    // there is a resource whose name cannot be read
-	nacks    []error // what is wrong; any makes the answer a NACK (A46)
-	invalid  int     // resources that are not valid
-	refused  string  // name of the first of them that has one
+	version string // for logs
+	items   []item
+	seen    map[string]struct{} // the names of items
+	partial bool                // not all resources are named, though the type's responses are complete
+	nacks   []error             // what is wrong; any makes the answer a NACK (A46)
+	invalid int                 // resources that are not valid
+	refused string              // name of the first of them that has one
 }
 
 // item is one resource of a response.
 type item struct {
-	name  string // canonical
-	bytes []byte
-	sum   xxh3.Uint128
+	name    string // canonical
+	version string
+	bytes   []byte
+	sum     xxh3.Uint128
+	ttl     time.Duration // 0 is for ever
+	// heartbeat says that there are no bytes: the version in the cache lives on.
+	heartbeat bool
 
 	skip  bool // nobody asked for it
 	known bool // value and err are those of the cache
@@ -50,7 +58,7 @@ type item struct {
 // handle does everything, and returns a channel for each target that was affected,
 // which is closed once the target's watchers have the result.
 func (r *response) handle() (affected []chan struct{}) {
-	r.split()
+	r.server.variant.split(r)
 	opts := r.server.c.decodeOptions(r.server.cfg)
 	for {
 		r.compare()
@@ -68,33 +76,26 @@ func (r *response) handle() (affected []chan struct{}) {
 	}
 }
 
-// split names the resources. It costs one pass over their bytes and decodes
-// nothing.
-func (r *response) split() {
-	r.items = make([]item, 0, len(r.msg.GetResources()))
-	seen := make(map[string]struct{}, len(r.msg.GetResources()))
-	for i, a := range r.msg.GetResources() {
-		url, value, err := resource.Unwrap(a)
-		if err == nil && url != r.typ.URL() {
-			err = fmt.Errorf("a resource of type %q in a response of type %q", url, r.typ.URL())
-		}
-		var name string
-		if err == nil {
-			name, err = resource.Name(r.typ, value)
-		}
-		if err != nil {
-			r.nameless = true
-			r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: %w", i, err))
-			continue
-		}
-		name = canonicalName(name)
-		if _, twice := seen[name]; twice {
-			r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, r.typ, name))
-			continue
-		}
-		seen[name] = struct{}{}
-		r.items = append(r.items, item{name: name, bytes: value, sum: xxh3.Hash128(value)})
+// begin makes room for n resources.
+func (r *response) begin(n int) {
+	r.items = make([]item, 0, n)
+	r.seen = make(map[string]struct{}, n)
+}
+
+// foreign says that a resource is of another type than the response.
+func (r *response) foreign(url string) error {
+	return fmt.Errorf("a resource of type %q in a response of type %q", url, r.typ.URL())
+}
+
+// add adds resource number i of the response, unless there is one of its name.
+func (r *response) add(i int, it item) {
+	if _, twice := r.seen[it.name]; twice {
+		r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, r.typ, it.name))
+		return
 	}
+	r.seen[it.name] = struct{}{}
+	it.sum = xxh3.Hash128(it.bytes)
+	r.items = append(r.items, it)
 }
 
 // compare finds the resources that nobody asked for, which are not looked at
@@ -114,11 +115,28 @@ func (r *response) compare() {
 		e := sub.entry
 		it.skip, it.prev = false, e.value
 		switch {
+		case it.heartbeat:
+			it.known = true
+			it.renew(e, r.server.cfg)
 		case e.value != nil && e.sum == it.sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer:
 			it.known, it.value = true, e.value
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
 			it.known, it.err = true, e.err
 		}
+	}
+}
+
+// renew makes a heartbeat an item for the version in the cache, if that is what it is
+// about.
+func (it *item) renew(e *entry, from *bootstrap.Server) {
+	it.value, it.err = e.value, nil
+	switch {
+	case e.value == nil || e.from != from:
+		it.err = fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", e.key.typ, e.key.name)
+	case it.version != "" && it.version != e.version:
+		it.err = fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", e.key.typ, e.key.name, it.version, e.version)
+	default:
+		it.version, it.sum = e.version, e.sum
 	}
 }
 
@@ -145,7 +163,7 @@ func decode(t resource.Type, data []byte, prev any, opts resource.Options) (valu
 // others (A46). It is not ok to apply a response with a resource that has been
 // asked for since it was compared.
 func (r *response) apply() (affected []chan struct{}, ok bool) {
-	s, c, version := r.server, r.server.c, r.msg.GetVersionInfo()
+	s, c := r.server, r.server.c
 	c.mu.Lock()
 	defer c.unlock()
 	t := &s.types[r.typ]
@@ -172,7 +190,8 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
 		if it.err == nil {
-			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, version, s.cfg, r.at, it.raw})
+			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, it.version, s.cfg, r.at, it.raw})
+			s.liveLocked(sub, it.ttl)
 			counts.Valid++
 			continue
 		}
@@ -181,14 +200,16 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 		}
 		r.invalid++
 		r.nacks = append(r.nacks, it.err)
-		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, version, when(r.at)})
+		if it.heartbeat {
+			s.askAgainLocked(t, sub)
+			continue // it says nothing about a version
+		}
+		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, it.version, when(r.at)})
 	}
 	counts.Invalid += uint64(r.invalid)
 	r.applyErrorsLocked(t)
-	if complete(r.typ) && !r.nameless {
-		r.deleteLocked(t)
-	}
-	r.acknowledgeLocked(t)
+	s.variant.deleteLocked(r, t)
+	s.variant.acknowledgeLocked(r, t)
 	for _, delivered := range c.affected {
 		affected = append(affected, delivered)
 	}
@@ -214,26 +235,10 @@ func (r *response) applyErrorsLocked(t *subscriptions) {
 	}
 }
 
-// complete reports whether a response of type t has all resources that were asked
-// for, so that it tells which ones do not exist (T-XDS-6).
+// complete reports whether a state-of-the-world response of type t has all resources
+// that were asked for, so that it tells which ones do not exist (T-XDS-6). Resources
+// of other types are never taken away, in neither variant.
 func complete(t resource.Type) bool { return t == resource.ListenerType || t == resource.ClusterType }
-
-// deleteLocked deals with resources that a response of a type whose responses are
-// complete does not have any more.
-func (r *response) deleteLocked(t *subscriptions) {
-	s := r.server
-	for _, sub := range t.subs {
-		switch {
-		case !sub.received || sub.round == t.round:
-		case sub.unsubscribing:
-			// The server has heard of it, or has deleted the resource. Either
-			// way it would send it to who asks anew.
-			s.dropLocked(sub.entry)
-		default:
-			s.removedLocked(sub)
-		}
-	}
-}
 
 // removedLocked notes that the server has deleted a resource (A53, A88).
 func (s *server) removedLocked(sub *subscription) {
@@ -242,31 +247,53 @@ func (s *server) removedLocked(sub *subscription) {
 	// grpc-go's wording, which users match on (D5).
 	err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, e.key.typ.String()+"Resource", s.cfg.URI)
 	message := "xdslb: an xDS server has deleted a resource"
-	if e.value != nil && !s.deletionCounts() {
+	if e.value != nil && !s.deletionCounts(e.key.typ) {
 		message += "; keeping the last version"
 	}
 	s.c.logLocked(slog.LevelWarn, message, fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
-	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(), kind: Deleted, from: s.cfg})
+	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: Deleted, from: s.cfg})
+}
+
+// liveLocked starts the time to live of a resource that came just now; 0 is for ever.
+func (s *server) liveLocked(sub *subscription, ttl time.Duration) {
+	e := sub.entry
+	if ttl == 0 {
+		e.ttlTimer.StopLocked()
+		return
+	}
+	s.startLocked(&e.ttlTimer, ttl, func() {
+		err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, e.key.name, s.cfg.URI, ttl)
+		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
+		sub.received, s.types[e.key.typ].lapsed = false, true
+		s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: true, kind: Deleted, from: s.cfg})
+	})
+}
+
+// absentLocked notes that the server does not have a resource.
+func (s *server) absentLocked(sub *subscription, err error) {
+	e := sub.entry
+	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, err: err})
+	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: Missing, from: s.cfg})
 }
 
 // deletionCounts reports whether a resource that the server deletes is not used any
 // more (A53, A88).
-func (s *server) deletionCounts() bool {
-	return s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion
+func (s *server) deletionCounts(t resource.Type) bool {
+	return complete(t) && (s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion)
 }
 
-// acknowledgeLocked makes the next request an ACK or a NACK (T-XDS-1).
-func (r *response) acknowledgeLocked(t *subscriptions) {
-	s, version := r.server, r.msg.GetVersionInfo()
-	t.nonce, t.nack = r.msg.GetNonce(), rejection{}
-	if len(r.nacks) > 0 {
-		t.nack = rejection{version, detail(r.nacks), r.refused, r.invalid}
-		s.nackLocked(r.typ)
-		return
+// rejection says what is wrong with the response.
+func (r *response) rejection() rejection {
+	return rejection{r.version, detail(r.nacks), r.refused, r.invalid}
+}
+
+// logRejectionLocked logs a rejection, unless it was logged last.
+func (s *server) logRejectionLocked(typ resource.Type, n rejection) {
+	if t := &s.types[typ]; n != t.lastNack {
+		t.lastNack = n
+		s.c.logLocked(slog.LevelWarn, "xdslb: rejecting invalid resources of an xDS server (NACK)",
+			fact{server: s.cfg, typ: typ, name: n.name, version: n.version, err: errors.New(n.fault)}, slog.Int("resources", n.resources))
 	}
-	t.version, t.lastNack = version, rejection{}
-	t.dirty = true
-	s.notify()
 }
 
 // detail joins what is wrong with a response, up to a size that a server can

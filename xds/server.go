@@ -7,9 +7,6 @@ import (
 	"context"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/codes"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -32,6 +29,9 @@ type server struct {
 	wake     chan struct{} // holds a token if there may be something to do
 	cancel   context.CancelFunc
 
+	variant  variant // of ADS that is spoken; changes between streams only
+	switched bool    // it has changed since there was a response
+
 	up  bool  // a stream is open
 	err error // why there is none; nil while the first attempt is young
 }
@@ -49,7 +49,9 @@ func (c *Client) serverLocked(cfg *bootstrap.Server) *server {
 		relation: c.relationLocked(cfg),
 		users:    map[*authority]struct{}{},
 		wake:     make(chan struct{}, 1),
+		variant:  c.firstVariant(cfg),
 	}
+	s.relation.status.Variant = s.variant.String()
 	for t := range s.types {
 		s.types[t].subs = map[string]*subscription{}
 	}
@@ -113,11 +115,7 @@ func (s *server) openedLocked() {
 		t := &s.types[i]
 		t.nonce, t.sent, t.heard = "", false, false
 		t.nack, t.lastNack = rejection{}, rejection{}
-		// A version claims that the cache has what this server sent. A
-		// server that goes by it would not send that again.
-		if !t.inCacheLocked(s.cfg) {
-			t.version = ""
-		}
+		s.variant.openedLocked(s, t)
 		t.dirty = true
 	}
 	s.notify()
@@ -152,30 +150,13 @@ func (s *server) failedLocked(err error) {
 
 // requestLocked returns the next request that is due on the current stream, and the
 // subscriptions that wait for an answer to it; nil if none is due.
-func (s *server) requestLocked(node *corev3.Node) (*discoveryv3.DiscoveryRequest, []*subscription) {
+func (s *server) requestLocked(node *corev3.Node) (request, []*subscription) {
 	for i := range s.types {
-		t := &s.types[i]
-		if !t.dirty {
-			continue
+		if s.types[i].dirty {
+			if req, awaited := s.variant.requestLocked(s, resource.Type(i), node); req != nil {
+				return req, awaited
+			}
 		}
-		t.dirty = false
-		names, awaited := s.namesLocked(t)
-		if len(names) == 0 && !t.sent {
-			continue
-		}
-		t.sent = true
-		req := &discoveryv3.DiscoveryRequest{
-			Node:          node,
-			TypeUrl:       resource.Type(i).URL(),
-			ResourceNames: names,
-			VersionInfo:   t.version,
-			ResponseNonce: t.nonce,
-		}
-		if t.nack != (rejection{}) {
-			req.ErrorDetail = &statuspb.Status{Code: int32(codes.InvalidArgument), Message: t.nack.fault}
-			t.nack = rejection{}
-		}
-		return req, awaited
 	}
 	return nil, nil
 }

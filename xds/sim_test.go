@@ -6,13 +6,11 @@ package xds
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
-	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -33,20 +31,24 @@ type simServer struct {
 // responses in order by type, as in workers.
 type simStream struct {
 	check     *xdstest.StreamChecker
+	wire      simWire
 	node      *corev3.Node // until it was sent
 	responded bool
-	requests  []*discoveryv3.DiscoveryRequest
-	responses [resource.NumTypes][]*discoveryv3.DiscoveryResponse
-	nonces    int
-	types     [resource.NumTypes]simType
+	requests  []request
+	responses [resource.NumTypes][]message
 }
 
-// simType is what a server knows of a client's wishes.
-type simType struct {
-	asked bool
-	names []string
-	nonce string
-	sent  map[string]int // by version
+// simWire is what a server says and understands on a stream, in one of the variants.
+type simWire interface {
+	// hear takes note of a request, and has the server answer.
+	hear(*simServer, *xdstest.StreamChecker, request)
+	asked(resource.Type) bool
+	// answer returns what the client does not have, nil if there is nothing.
+	answer(*simServer, resource.Type) message
+	// partial returns some of what the client has, though nobody asked.
+	partial(*simServer, resource.Type, uint8) message
+	// note tells the checker what is sent.
+	note(*xdstest.StreamChecker, message)
 }
 
 func newSimServer(w *world, number int, cfg *bootstrap.Server) *simServer {
@@ -75,8 +77,21 @@ func (sim *simServer) connect() bool {
 		return false
 	}
 	sim.s.openedLocked()
-	sim.stream = &simStream{check: sim.checker.Stream(), node: c.node}
+	sim.stream = &simStream{check: sim.checker.Stream(), node: c.node, wire: &sotwWire{}}
+	if sim.s.variant == (delta{}) {
+		sim.stream.wire = &deltaWire{}
+	}
 	return true
+}
+
+// swap has the server speak the other variant only, from the next stream on.
+func (sim *simServer) swap() bool {
+	if sim.s == nil {
+		return false
+	}
+	sim.end(errors.New("going away"))
+	unimplemented.Delete(sim.cfg.Key())
+	return sim.s.switchVariant(status.Error(codes.Unimplemented, "swapped"))
 }
 
 // end ends the stream.
@@ -126,86 +141,34 @@ func (sim *simServer) hear() bool {
 	}
 	req := st.requests[0]
 	st.requests = st.requests[1:]
-	st.check.Request(req)
-	typ, ok := resource.TypeOf(req.TypeUrl)
-	if !ok {
-		return true
-	}
-	t := &st.types[typ]
-	if req.ResponseNonce != t.nonce {
-		return true // stale
-	}
-	for name := range t.sent {
-		if !slices.Contains(req.ResourceNames, name) {
-			delete(t.sent, name)
-		}
-	}
-	t.asked, t.names = true, req.ResourceNames
-	sim.answer(typ)
+	st.wire.hear(sim, st.check, req)
 	return true
 }
 
 // answer has the server send what the client does not have, if there is any.
 func (sim *simServer) answer(typ resource.Type) {
-	st := sim.stream
-	if st == nil || !st.types[typ].asked {
+	if sim.stream == nil {
 		return
 	}
-	t := &st.types[typ]
-	full, news := typ == lds || typ == cds, false
-	sent := map[string]int{}
-	var list []*anypb.Any
-	for i := range worldSize {
-		own := sim.w.name(typ, i)
-		if !slices.Contains(t.names, own) {
-			continue
-		}
-		before, had := t.sent[own]
-		a := sim.w.resource(typ, i, sim.number)
-		switch {
-		case a != nil:
-			version := sim.w.set[typ][i]
-			fresh := !had || version != before
-			if full || fresh {
-				list = append(list, a)
-			}
-			sent[own], news = version, news || fresh
-		case had && full:
-			news = true
-		}
-	}
-	t.sent = sent
-	if news {
-		sim.respond(typ, list)
+	if msg := sim.stream.wire.answer(sim, typ); msg != nil {
+		sim.respond(typ, msg)
 	}
 }
 
 // partial has the server send some of what it has, though nobody asked: for
 // Listeners and Clusters, all.
 func (sim *simServer) partial(typ resource.Type, which uint8) bool {
-	if sim.stream == nil || len(sim.stream.types[typ].names) == 0 {
+	if sim.stream == nil || !sim.stream.wire.asked(typ) {
 		return false
 	}
-	var list []*anypb.Any
-	for i := range worldSize {
-		_, had := sim.stream.types[typ].sent[sim.w.name(typ, i)]
-		if had && (typ == lds || typ == cds || which&(1<<i) != 0) {
-			if a := sim.w.resource(typ, i, sim.number); a != nil {
-				list = append(list, a)
-			}
-		}
-	}
-	sim.respond(typ, list)
+	sim.respond(typ, sim.stream.wire.partial(sim, typ, which))
 	return true
 }
 
-func (sim *simServer) respond(typ resource.Type, list []*anypb.Any) {
+func (sim *simServer) respond(typ resource.Type, msg message) {
 	st := sim.stream
-	st.nonces++
-	st.types[typ].nonce = fmt.Sprint(st.nonces)
-	resp := &discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: fmt.Sprint(sim.w.version), Nonce: st.types[typ].nonce, Resources: list}
-	st.check.Response(resp)
-	st.responses[typ] = append(st.responses[typ], resp)
+	st.wire.note(st.check, msg)
+	st.responses[typ] = append(st.responses[typ], msg)
 }
 
 // receive has the client handle a response of a type.
@@ -220,6 +183,7 @@ func (sim *simServer) receive(typ resource.Type) bool {
 		st.responded = true
 		c := sim.w.c
 		c.mu.Lock()
+		sim.s.switched = false
 		for a := range sim.s.users {
 			a.respondedLocked(sim.s)
 		}

@@ -178,6 +178,9 @@ type ServerStatus struct {
 	// Description is the URI with the types of credentials and the features: two
 	// servers of a bootstrap may differ in these only.
 	Description string
+	// Variant is the RPC of ADS by which the client speaks with the server:
+	// StreamAggregatedResources (state of the world), or DeltaAggregatedResources.
+	Variant string
 	// InUse says that the client has a stream to the server or tries to have one.
 	// Servers further down a chain are in use while those before them cannot be
 	// reached (A71).

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/proto"
@@ -44,6 +43,9 @@ func (s *server) run(ctx context.Context) {
 	for s.pause(ctx, cc, &wait) {
 		wait.Begin(time.Now())
 		responded, err := s.stream(ctx, cc)
+		if !responded && s.switchVariant(err) {
+			responded, err = s.stream(ctx, cc)
+		}
 		wait.End(time.Now(), responded, rand.Float64())
 		s.ended(ctx, responded, err)
 	}
@@ -139,7 +141,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	defer notice.Stop()
 	// Without wait-for-ready this fails, and says why, when the connection
 	// does; otherwise it returns once there is one (A57).
-	ads, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
+	ads, err := s.variant.open(ctx, cc)
 	if err != nil {
 		return false, err
 	}
@@ -151,7 +153,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	tasks.Go(func() { s.send(ctx, ads) })
 	var workers [resource.NumTypes]chan received
 	for {
-		msg, err := ads.Recv()
+		msg, err := ads.recv()
 		if err == io.EOF {
 			err = errHungUp
 		}
@@ -178,18 +180,19 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 
 // received is a response and when it came.
 type received struct {
-	msg *discoveryv3.DiscoveryResponse
+	msg message
 	at  arrival
 }
 
 // received counts a response, which may be the first one of its stream, and returns
 // its type; not ok if it is none of ours.
-func (s *server) received(msg *discoveryv3.DiscoveryResponse, first bool) (t resource.Type, ok bool) {
+func (s *server) received(msg message, first bool) (t resource.Type, ok bool) {
 	t, ok = resource.TypeOf(msg.GetTypeUrl())
 	size := proto.Size(msg)
 	s.c.mu.Lock()
 	defer s.c.unlock()
 	if first {
+		s.switched = false
 		s.relation.responded()
 		s.journalLocked(Connected, nil)
 		for a := range s.users {
@@ -208,7 +211,7 @@ func (s *server) received(msg *discoveryv3.DiscoveryResponse, first bool) (t res
 
 // send writes the requests that are due. It ends with the stream; what went
 // wrong is reported by the stream's receiving side.
-func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient) {
+func (s *server) send(ctx context.Context, ads adsStream) {
 	node := s.c.node // in the first request of each stream (A27-NODE-1)
 	for {
 		select {
@@ -223,7 +226,7 @@ func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 			if req == nil {
 				break
 			}
-			if err := ads.Send(req); err != nil {
+			if err := ads.send(req); err != nil {
 				return
 			}
 			node = nil
@@ -236,11 +239,11 @@ func (s *server) send(ctx context.Context, ads discoveryv3.AggregatedDiscoverySe
 }
 
 // sentLocked counts a request.
-func (s *server) sentLocked(req *discoveryv3.DiscoveryRequest) {
-	t, _ := resource.TypeOf(req.TypeUrl)
+func (s *server) sentLocked(req request) {
+	t, _ := resource.TypeOf(req.GetTypeUrl())
 	counts := &s.relation.status.Types[t]
 	counts.Requests++
-	if req.ErrorDetail != nil {
+	if req.GetErrorDetail() != nil {
 		counts.NACKs++
 	}
 }

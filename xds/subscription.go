@@ -4,37 +4,40 @@
 package xds
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/internal/timing"
-	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // subscriptions is the state of one type.
 type subscriptions struct {
 	subs  map[string]*subscription // by canonical name
-	names []string                 // those to ask for, sorted; nil if stale
-
-	version string // last accepted; outlives the stream (T-XDS-2)
-	nonce   string // last received on this stream
-	// nack says what was wrong with the latest response, until a request has
-	// said so. nackTimer runs for a while after a NACK, and the next one waits
-	// for it; see server.nackLocked. lastNack was logged last.
-	nack, lastNack rejection
-	nackTimer      timing.Timer
-	dirty          bool // a request is due
+	dirty bool                     // a request is due
 	// sent says that this stream has carried names of the type. If not, a
 	// request without names would mean all resources there are (T-XDS-2,
 	// T-XDS-3).
 	sent bool
 	// heard says that this stream has carried a response of the type.
-	heard bool
-	round uint64 // number of the current response
+	heard    bool
+	round    uint64    // number of the current response
+	lastNack rejection // was logged last
+
+	// For sotw.
+	names   []string // those to ask for, sorted; nil if stale
+	version string   // last accepted; outlives the stream (T-XDS-2)
+	nonce   string   // last received on this stream
+	// lapsed says that the cache has lost a resource of this version (liveLocked).
+	lapsed bool
+	// nack says what was wrong with the latest response, until a request has
+	// said so. nackTimer runs for a while after a NACK, and the next one waits
+	// for it; see server.nackLocked.
+	nack      rejection
+	nackTimer timing.Timer
+
+	delta deltaType // zero while the server speaks sotw
 }
 
 // rejection says which version was rejected, and why; the zero value is none.
@@ -42,31 +45,6 @@ type rejection struct {
 	version, fault string
 	name           string // of the first resource that is invalid; empty if it has none
 	resources      int    // that are invalid
-}
-
-// nackLocked makes a NACK due: at once, or when Options.BackoffBase has passed
-// since the one before, unless another request carries it earlier. A server that
-// answers a request for whatever is newer than the version in it sends what was
-// rejected again as soon as it hears of the rejection (as go-control-plane's caches
-// do, at least for the first version), and the two would go round as fast as they
-// can. What was logged just now is not logged again.
-func (s *server) nackLocked(typ resource.Type) {
-	t := &s.types[typ]
-	if t.nackTimer.RunningLocked() {
-		return
-	}
-	if t.nack != t.lastNack {
-		t.lastNack = t.nack
-		s.c.logLocked(slog.LevelWarn, "xdslb: rejecting invalid resources of an xDS server (NACK)",
-			fact{server: s.cfg, typ: typ, name: t.nack.name, version: t.nack.version, err: errors.New(t.nack.fault)}, slog.Int("resources", t.nack.resources))
-	}
-	t.dirty = true
-	s.notify()
-	s.startLocked(&t.nackTimer, s.c.opts.BackoffBase, func() {
-		if t.nack != (rejection{}) {
-			s.nackLocked(typ)
-		}
-	})
 }
 
 // startLocked starts a timer of the server's, whose function is called with
@@ -106,9 +84,22 @@ func (s *server) subscribeLocked(e *entry) {
 	default:
 		return
 	}
-	t.names = nil
+	s.changedLocked(t, e.key.name)
+}
+
+// changedLocked has a request say whether a resource is wanted.
+func (s *server) changedLocked(t *subscriptions, name string) {
+	t.markLocked(name)
 	t.dirty = true
 	s.notify()
+}
+
+// markLocked notes that what was said of a resource may not be so any more.
+func (t *subscriptions) markLocked(name string) {
+	t.names = nil
+	if t.delta.changed != nil {
+		t.delta.changed[name] = struct{}{}
+	}
 }
 
 // unsubscribeLocked makes the next request leave e out.
@@ -118,8 +109,7 @@ func (s *server) unsubscribeLocked(e *entry) {
 		s.dropLocked(e)
 		return
 	}
-	t.dirty = true
-	s.notify()
+	s.changedLocked(t, e.key.name)
 }
 
 // beginUnsubscribeLocked is for when the first request without a resource is about
@@ -135,14 +125,10 @@ func (s *server) beginUnsubscribeLocked(sub *subscription) {
 }
 
 // sendsLocked reports whether the server still sends changes of e, so that the cache
-// can be used. It does not if a request has left e out, unless the server ignored the
-// request: a response was under way then. If responses of the type are complete, that
-// response has e, so a response with e is the proof. If they are not, there is none,
-// and the cache has to do. A server that does not send changes any more sends e when
-// it is asked for anew (T-WATCH-3).
+// can be used.
 func (s *server) sendsLocked(e *entry) bool {
 	sub := s.types[e.key.typ].subs[e.key.name]
-	return sub != nil && (!complete(e.key.typ) || !sub.unsubscribing || sub.round > sub.omitted)
+	return sub != nil && s.variant.sendsLocked(sub)
 }
 
 // dropLocked ends a subscription.
@@ -154,34 +140,9 @@ func (s *server) dropLocked(e *entry) {
 	}
 	sub.timer.StopLocked()
 	delete(t.subs, e.key.name)
-	t.names = nil
+	t.markLocked(e.key.name)
 	e.subs--
 	s.c.forgetLocked(e)
-}
-
-// namesLocked returns the names for the request that is about to be sent, without
-// those that nobody wants any more, and the subscriptions that wait for an answer.
-func (s *server) namesLocked(t *subscriptions) (names []string, awaited []*subscription) {
-	for _, sub := range t.subs {
-		if !sub.unsubscribing && len(sub.entry.watchers) == 0 {
-			s.beginUnsubscribeLocked(sub)
-		}
-		if sub.unsubscribing {
-			sub.omitted = t.round
-		} else if s.awaitsLocked(sub) {
-			awaited = append(awaited, sub)
-		}
-	}
-	if t.names == nil {
-		t.names = make([]string, 0, len(t.subs))
-		for name, sub := range t.subs {
-			if !sub.unsubscribing {
-				t.names = append(t.names, name)
-			}
-		}
-		slices.Sort(t.names)
-	}
-	return t.names, awaited
 }
 
 // inCacheLocked reports whether the cache has resources of the type that are wanted
@@ -242,10 +203,10 @@ func (s *server) expireLocked(sub *subscription, timeout time.Duration) {
 		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", e.key.typ)
 	}
 	err := fmt.Errorf("xds: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", e.key.typ, e.key.name, s.cfg.URI, timeout, hint)
-	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, err: err})
-	if s.cfg.ResourceTimerIsTransientError {
-		s.c.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: Missing, from: s.cfg})
-	} else {
-		s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: complete(e.key.typ) && s.deletionCounts(), kind: Missing, from: s.cfg})
+	if !s.cfg.ResourceTimerIsTransientError {
+		s.absentLocked(sub, err)
+		return
 	}
+	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, err: err})
+	s.c.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: Missing, from: s.cfg})
 }

@@ -12,7 +12,9 @@
 # host name, or nothing, that the tests put in EDS by an IP literal, as A27 has
 # it (A27-CLA-11; grpc-go dials ":port" then). One line
 # per group, the names of what failed, and a total; exits 1 if anything failed.
-# WORK is where the copy and the logs go, RUN selects other tests of a group.
+# WORK is where the copy and the logs go, RUN selects other tests of a group. With
+# DELTA=1 our clients speak the incremental variant of ADS, and bridge.go.txt lets the
+# tests see it.
 #
 # Tests may take 20 s, not 10: after a stream ended, clients that lack nothing
 # come back over 13 s, so that a fleet does not come at once.
@@ -48,6 +50,11 @@ grep -lE 'NewClientCredentials' "$tree"/{test/xds,internal/xds/balancer/clusteri
 	grep -qE '[^a-z]xds\.[A-Z]' "$f" || sed -i -E '/^\t"google.golang.org\/grpc\/credentials\/xds"/d' "$f"
 done
 cp "$here/shim.go.txt" "$tree/internal/xds/resolver/zz_shim.go"
+if [ -n "${DELTA:-}" ]; then
+	export XDSLB_CONFORMANCE_DELTA=1
+	cp "$here/bridge.go.txt" "$tree/internal/testutils/xds/e2e/zz_bridge.go"
+	sed -i 's/v3server.NewServer(ctx, cache, callbacks)/v3server.NewServer(ctx, cache, withBridge(opts, callbacks))/' "$tree/internal/testutils/xds/e2e/server.go"
+fi
 cd "$tree"
 go mod edit -require=github.com/xdslb/xdslb@v0.0.0 -replace=github.com/xdslb/xdslb="$checkout"
 go mod tidy >"$work/tidy.log" 2>&1 || { tail -3 "$work/tidy.log"; exit 1; }

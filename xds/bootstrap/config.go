@@ -71,6 +71,9 @@ type Server struct {
 	// resources, so that waiting for one in vain is a connectivity problem
 	// (A88).
 	ResourceTimerIsTransientError bool
+	// Delta says that the server is to be spoken to in the incremental variant of
+	// ADS. The feature is xdslb's own; gRPC defines none.
+	Delta bool
 
 	channelCreds creds[ChannelBuilder]
 	callCreds    []creds[CallBuilder]
@@ -139,6 +142,7 @@ const (
 	featureTrustedXDSServer              = "trusted_xds_server"
 	featureFailOnDataErrors              = "fail_on_data_errors"
 	featureResourceTimerIsTransientError = "resource_timer_is_transient_error"
+	featureDelta                         = "xdslb.delta_ads"
 )
 
 // setFeature notes a feature; unknown ones are ignored (A30).
@@ -152,6 +156,8 @@ func (s *Server) setFeature(name any) {
 		s.FailOnDataErrors = true
 	case featureResourceTimerIsTransientError:
 		s.ResourceTimerIsTransientError = true
+	case featureDelta:
+		s.Delta = true
 	}
 }
 
@@ -166,6 +172,7 @@ func (s *Server) features() []string {
 		{s.IgnoreResourceDeletion, featureIgnoreResourceDeletion},
 		{s.ResourceTimerIsTransientError, featureResourceTimerIsTransientError},
 		{s.TrustedXDSServer, featureTrustedXDSServer},
+		{s.Delta, featureDelta},
 	} {
 		if f.set {
 			names = append(names, f.name)
@@ -180,6 +187,7 @@ const (
 
 	featureNoOverprovisioning = "envoy.lb.does_not_support_overprovisioning"
 	featureResourceInSotW     = "xds.config.resource-in-sotw"
+	featureResourceTTL        = "xds.config.supports-resource-ttl"
 	featureSendAllClusters    = "envoy.lrs.supports_send_all_clusters"
 )
 
@@ -193,7 +201,7 @@ func (c *Config) Node() *corev3.Node {
 		Metadata:             proto.CloneOf(c.metadata),
 		UserAgentName:        userAgentName,
 		UserAgentVersionType: &corev3.Node_UserAgentVersion{UserAgentVersion: userAgentVersion},
-		ClientFeatures:       []string{featureNoOverprovisioning, featureResourceInSotW},
+		ClientFeatures:       []string{featureNoOverprovisioning, featureResourceInSotW, featureResourceTTL},
 	}
 	if l := c.node.Locality; l != (localityDoc{}) {
 		n.Locality = &corev3.Locality{Region: l.Region, Zone: l.Zone, SubZone: l.SubZone}

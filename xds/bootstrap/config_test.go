@@ -52,7 +52,7 @@ func TestNode(t *testing.T) {
 		c := mustParse(t, withNode(tt.node))
 		tt.want.UserAgentName = "xdslb"
 		tt.want.UserAgentVersionType = &corev3.Node_UserAgentVersion{UserAgentVersion: userAgentVersion}
-		tt.want.ClientFeatures = []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw"}
+		tt.want.ClientFeatures = []string{"envoy.lb.does_not_support_overprovisioning", "xds.config.resource-in-sotw", "xds.config.supports-resource-ttl"}
 		got := c.Node()
 		if !proto.Equal(got, tt.want) {
 			t.Errorf("node %s: got %v, want %v", tt.node, got, tt.want)

@@ -44,7 +44,9 @@
 //   - call_creds: gRFC A97. All supported types are used: "jwt_token_file", or
 //     one that the [Parser] was given.
 //   - server_features: a list of any JSON values (A30); the known ones become
-//     booleans of [Server], and "xds_v3" has nothing left to say.
+//     booleans of [Server], and "xds_v3" has nothing left to say. One is xdslb's
+//     own, for gRPC has none: "xdslb.delta_ads" has the server spoken to in the
+//     incremental variant of ADS ([Server].Delta).
 //   - node: id, cluster, metadata and locality are copied to the wire; what the
 //     client itself fills in is ignored (A27-BOOT-10, A27-NODE-2..4).
 //   - authorities and the listener name templates: gRFC A47, see

@@ -58,12 +58,11 @@ func TypeOf(url string) (t Type, ok bool) {
 }
 
 // Unwrap returns the type URL and the bytes of a resource of a response, which
-// may be wrapped in an envoy.service.discovery.v3.Resource (T-XDS-13). What else
-// the wrapper says is ignored: the name is the resource's own, and a time to
-// live is only sent to clients that ask for it. It does not allocate, and value
-// is part of a.
+// may be wrapped in an envoy.service.discovery.v3.Resource (T-XDS-13). The name is
+// the resource's own; for what else the wrapper says see WrappingOf. It does not
+// allocate, and value is part of a.
 func Unwrap(a *anypb.Any) (url string, value []byte, err error) {
-	if a.GetTypeUrl() != urlPrefix+"envoy.service.discovery.v3.Resource" {
+	if a.GetTypeUrl() != wrapper {
 		return a.GetTypeUrl(), a.GetValue(), nil
 	}
 	var inner []byte

@@ -9,13 +9,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
@@ -106,8 +106,10 @@ type ads struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	store     *store
 	events    *events
-	onRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
 	checker   *Checker
+	onRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
+
+	onDeltaRequest func(stream int64, req *discoveryv3.DeltaDiscoveryRequest)
 
 	mu      sync.Mutex // taken before store.mu
 	total   int
@@ -115,29 +117,16 @@ type ads struct {
 	stats   map[string]Stats    // by type, without Names
 }
 
-func (a *ads) init(store *store, events *events, onRequest func(int64, *discoveryv3.DiscoveryRequest)) {
-	a.store, a.events, a.onRequest = store, events, onRequest
+func (a *ads) init(store *store, events *events, opts *Options) {
+	a.store, a.events, a.onRequest, a.onDeltaRequest = store, events, opts.OnRequest, opts.OnDeltaRequest
 	a.checker = NewChecker(nil)
 	a.streams, a.stats = make(map[*adsStream]bool), make(map[string]Stats)
 }
 
 // StreamAggregatedResources handles a stream until it ends.
 func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	ctx, cancel := context.WithCancelCause(stream.Context())
-	defer cancel(nil)
-	st := &adsStream{ads: a, cancel: cancel, check: a.checker.Stream(), subs: make(map[string]*subscription)}
-	a.mu.Lock()
-	a.total++
-	st.number = int64(a.total)
-	a.streams[st] = true
-	a.mu.Unlock()
-	a.events.notify()
-	defer func() {
-		a.mu.Lock()
-		delete(a.streams, st)
-		a.mu.Unlock()
-		a.events.notify()
-	}()
+	ctx, st, end := a.begin(stream.Context())
+	defer end()
 	// In order, so that a client receives the steps of a Set as they were made;
 	// and with the legacy wildcard, as most servers have it, so that a client
 	// whose first request names nothing is sent everything (T-XDS-2).
@@ -149,6 +138,25 @@ func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoverySe
 		return err
 	}
 	return nil
+}
+
+// begin notes a stream; end notes its end.
+func (a *ads) begin(ctx context.Context) (_ context.Context, st *adsStream, end func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	st = &adsStream{ads: a, cancel: cancel, check: a.checker.Stream(), subs: make(map[string]*subscription)}
+	a.mu.Lock()
+	a.total++
+	st.number = int64(a.total)
+	a.streams[st] = true
+	a.mu.Unlock()
+	a.events.notify()
+	return ctx, st, func() {
+		cancel(nil)
+		a.mu.Lock()
+		delete(a.streams, st)
+		a.mu.Unlock()
+		a.events.notify()
+	}
 }
 
 // errBroken ends streams that are broken on purpose.
@@ -175,7 +183,7 @@ func (a *ads) settled(t string) (bool, *nackError) {
 			continue
 		}
 		any = true
-		pending := a.store.pending(t, sub.names, sub.acked)
+		pending := a.store.pending(t, sub)
 		switch {
 		case sub.nonce != "" && !sub.answered:
 			return false, nil
@@ -206,6 +214,7 @@ type subscription struct {
 	sent     uint64            // version of the last response
 	answered bool              // the last response was
 	acked    uint64            // the last version accepted
+	claimed  map[string]uint64 // versions that an incremental stream began with
 	nack     *nackError        // the last rejection
 }
 
@@ -226,15 +235,9 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	defer a.events.notify()
-	stats := a.stats[t]
-	defer func() { a.stats[t] = stats }()
-	stats.Requests++
-	sub := st.subs[t]
-	if sub == nil {
-		sub = new(subscription)
-		st.subs[t] = sub
-	}
+	sub := st.subLocked(t)
 	if sub.nonce != "" && req.GetResponseNonce() != sub.nonce {
+		st.answeredLocked(t, sub, false, nil)
 		return nil // stale: go-control-plane passes over it, too
 	}
 	names := make(map[string]uint64, len(req.GetResourceNames()))
@@ -247,34 +250,42 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 		names[name] = since
 	}
 	sub.names = names
-	if sub.nonce == "" || sub.answered {
-		return nil
+	st.answeredLocked(t, sub, sub.nonce != "", req.GetErrorDetail())
+	return nil
+}
+
+// subLocked returns what a client wants and has of a type.
+func (st *adsStream) subLocked(t string) *subscription {
+	sub := st.subs[t]
+	if sub == nil {
+		sub = &subscription{names: make(map[string]uint64)}
+		st.subs[t] = sub
+	}
+	return sub
+}
+
+// answeredLocked counts a request, which may answer the latest response, with an ACK
+// or with a NACK if there is a detail.
+func (st *adsStream) answeredLocked(t string, sub *subscription, answer bool, detail *statuspb.Status) {
+	stats := st.ads.stats[t]
+	defer func() { st.ads.stats[t] = stats }()
+	stats.Requests++
+	if !answer || sub.answered {
+		return
 	}
 	sub.answered = true
-	if detail := req.GetErrorDetail(); detail != nil {
+	if detail != nil {
 		stats.NACKs++
 		stats.LastError = detail.GetMessage()
 		sub.nack = &nackError{typeURL: t, version: sub.sent, detail: detail.GetMessage()}
-		return nil
+		return
 	}
 	stats.ACKs++
 	sub.acked = sub.sent
-	return nil
 }
 
 // OnStreamResponse implements sotw.Callbacks.
 func (st *adsStream) OnStreamResponse(_ context.Context, _ int64, _ *discoveryv3.DiscoveryRequest, resp *discoveryv3.DiscoveryResponse) {
-	a := st.ads
 	st.check.Response(resp)
-	t := resp.GetTypeUrl()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	defer a.events.notify()
-	stats := a.stats[t]
-	stats.Responses++
-	a.stats[t] = stats
-	sub := st.subs[t]
-	sub.nonce, sub.answered = resp.GetNonce(), false
-	// The cache's versions are decimal numbers.
-	sub.sent, _ = strconv.ParseUint(resp.GetVersionInfo(), 10, 64)
+	st.responded(resp.GetTypeUrl(), resp.GetNonce(), resp.GetVersionInfo())
 }

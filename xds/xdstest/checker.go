@@ -13,7 +13,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// A Checker knows what the state-of-the-world protocol asks of a client, and
+// A Checker knows what both variants of the protocol ask of a client, and
 // reports what a client says against it. Both servers of this package have one;
 // it is exported for servers that are neither.
 //
@@ -57,12 +57,12 @@ func (c *Checker) Stream() *StreamChecker {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.streams++
-	return &StreamChecker{c: c, number: c.streams, types: make(map[string]*checkedType)}
+	return &StreamChecker{c: c, number: c.streams, types: make(map[string]*checkedType), deltas: make(map[string]*checkedDelta)}
 }
 
-// sentLocked notes a version.
-func (c *Checker) sentLocked(t, version string) {
-	if len(c.versions[t]) >= maxVersions {
+// sentLocked notes a version; limit is how many are remembered at least.
+func (c *Checker) sentLocked(t, version string, limit int) {
+	if len(c.versions[t]) >= limit {
 		c.old[t], c.versions[t] = c.versions[t], nil
 	}
 	if c.versions[t] == nil {
@@ -71,12 +71,15 @@ func (c *Checker) sentLocked(t, version string) {
 	c.versions[t][version] = true
 }
 
-// A StreamChecker checks one stream. It comes from Checker.Stream.
+// A StreamChecker checks one stream, of either variant: Response and Request are for
+// state of the world, DeltaResponse and DeltaRequest for incremental. It comes from
+// Checker.Stream.
 type StreamChecker struct {
 	c        *Checker
 	number   int
 	requests int
-	types    map[string]*checkedType // by URL
+	types    map[string]*checkedType // by URL; of a state-of-the-world stream
+	deltas   map[string]*checkedDelta
 }
 
 // checkedType is what a stream has carried of one type.
@@ -104,11 +107,26 @@ func (s *StreamChecker) Response(resp *discoveryv3.DiscoveryResponse) {
 	t := s.typeLocked(resp.GetTypeUrl())
 	t.sent++
 	t.responses[resp.GetNonce()] = checkedResponse{number: t.sent, version: resp.GetVersionInfo()}
-	s.c.sentLocked(resp.GetTypeUrl(), resp.GetVersionInfo())
+	s.c.sentLocked(resp.GetTypeUrl(), resp.GetVersionInfo(), maxVersions)
 }
 
 // Request checks what the client sends.
 func (s *StreamChecker) Request(req *discoveryv3.DiscoveryRequest) {
+	s.check(req, req.GetNode(), req.GetTypeUrl(), func(wrong func(string, ...any)) {
+		checkNames(req.GetResourceNames(), wrong)
+		t := s.typeLocked(req.GetTypeUrl())
+		if t.requests == 0 {
+			s.first(t, req, wrong)
+		}
+		t.answer(req, wrong)
+		t.requests++
+		t.version, t.nonce = req.GetVersionInfo(), req.GetResponseNonce()
+	})
+}
+
+// check checks a request of either variant: what both have in common, and the rest by
+// f, with the lock held.
+func (s *StreamChecker) check(req any, node *corev3.Node, url string, f func(wrong func(string, ...any))) {
 	s.c.mu.Lock()
 	s.requests++
 	var found []string
@@ -116,19 +134,12 @@ func (s *StreamChecker) Request(req *discoveryv3.DiscoveryRequest) {
 		found = append(found, fmt.Sprintf("stream %d, request %d: %s: %v", s.number, s.requests, fmt.Sprintf(format, args...), req))
 	}
 	if s.requests == 1 {
-		checkNode(req.GetNode(), wrong)
+		checkNode(node, wrong)
 	}
-	if url := req.GetTypeUrl(); url != LDS && url != RDS && url != CDS && url != EDS {
+	if url != LDS && url != RDS && url != CDS && url != EDS {
 		wrong("T-XDS-12: a request for type %q", url)
 	} else {
-		checkNames(req.GetResourceNames(), wrong)
-		t := s.typeLocked(url)
-		if t.requests == 0 {
-			s.first(t, req, wrong)
-		}
-		t.answer(req, wrong)
-		t.requests++
-		t.version, t.nonce = req.GetVersionInfo(), req.GetResponseNonce()
+		f(wrong)
 	}
 	s.c.violations = append(s.c.violations, found[:min(len(found), maxViolations-len(s.c.violations))]...)
 	s.c.mu.Unlock()

@@ -283,3 +283,14 @@ func anyOf(m proto.Message) *anypb.Any {
 	}
 	return a
 }
+
+// nameOf returns the name of a resource.
+func nameOf(m proto.Message) string {
+	switch m := m.(type) {
+	case interface{ GetClusterName() string }: // ClusterLoadAssignment
+		return m.GetClusterName()
+	case interface{ GetName() string }:
+		return m.GetName()
+	}
+	return ""
+}

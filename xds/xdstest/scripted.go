@@ -57,16 +57,18 @@ type Scripted struct {
 	grpc    *grpc.Server
 	done    chan struct{}
 
-	mu       sync.Mutex
-	refusal  error
-	hanging  bool
-	conns    map[net.Conn]bool
-	auto     bool
-	version  uint64
-	served   map[string]map[string]servedResource // by type and name
-	streams  []*Stream                            // the open ones, oldest first
-	total    int
-	finished map[string]Stats // of streams that have ended, by type
+	mu      sync.Mutex
+	refusal error
+	hanging bool
+	conns   map[net.Conn]bool
+	auto    bool
+	version uint64
+	served  map[string]map[string]servedResource // by type and name
+	streams []openStream                         // the open ones, oldest first
+
+	noSotW, noDelta bool // see Serve
+	total           int
+	finished        map[string]Stats // of streams that have ended, by type
 }
 
 // servedResource is a resource that a Scripted serves, as of a version.
@@ -166,18 +168,15 @@ func (s *Scripted) Resend(t, name string) error {
 // notifyLocked has all streams look for something to say.
 func (s *Scripted) notifyLocked() {
 	for _, st := range s.streams {
-		st.notify()
+		st.common().notify()
 	}
 }
 
-// Stream returns the youngest stream that is open, nil if none is.
+// Stream returns the youngest state-of-the-world stream that is open, nil if none is.
 func (s *Scripted) Stream() *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.streams) == 0 {
-		return nil
-	}
-	return s.streams[len(s.streams)-1]
+	return youngest[*Stream](s.streams)
 }
 
 // Streams returns how many streams are open, and how many ever were.
@@ -192,7 +191,7 @@ func (s *Scripted) BreakStreams() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, st := range s.streams {
-		st.close(errBroken)
+		st.common().close(errBroken)
 	}
 }
 
@@ -203,9 +202,9 @@ func (s *Scripted) Stats(t string) Stats {
 	stats := s.finished[t]
 	var names []string
 	for _, st := range s.streams {
-		of := st.typeLocked(t)
-		stats.add(of.stats)
-		names = append(names, of.names...)
+		of := st.statsLocked(t)
+		stats.add(of)
+		names = append(names, of.Names...)
 	}
 	slices.Sort(names)
 	stats.Names = slices.Compact(names)
@@ -227,42 +226,82 @@ type scriptedADS struct {
 }
 
 func (a scriptedADS) StreamAggregatedResources(ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
-	s := a.s
-	ctx, cancel := context.WithCancelCause(ads.Context())
-	st := &Stream{s: s, ads: ads, cancel: cancel, wake: make(chan struct{}, 1), check: s.checker.Stream(), types: make(map[string]*streamType)}
+	st := &Stream{scriptedStream: a.s.newStream(), ads: ads, types: make(map[string]*streamType)}
+	return a.s.handle(ads.Context(), st, func() error {
+		req, err := ads.Recv()
+		if err == nil {
+			st.request(req)
+		}
+		return err
+	})
+}
+
+// newStream returns the common part of a stream, to be handled.
+func (s *Scripted) newStream() *scriptedStream {
+	return &scriptedStream{s: s, wake: make(chan struct{}, 1), check: s.checker.Stream()}
+}
+
+// handle handles a stream until it ends; receive takes one request.
+func (s *Scripted) handle(ctx context.Context, st openStream, receive func() error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	common := st.common()
+	common.cancel = cancel
 	s.mu.Lock()
 	s.total++
-	st.number = s.total
+	if _, incremental := st.(*DeltaStream); incremental && s.noDelta || !incremental && s.noSotW {
+		s.mu.Unlock()
+		cancel(nil)
+		return errUnimplemented
+	}
+	common.number = s.total
 	s.streams = append(s.streams, st)
 	s.mu.Unlock()
 	s.events.notify()
 
-	received := make(chan struct{})
 	go func() {
-		defer close(received)
 		for {
-			req, err := ads.Recv()
-			if err != nil {
+			if err := receive(); err != nil {
 				cancel(err)
 				return
 			}
-			st.request(req)
 		}
 	}()
 	st.send(ctx)
 	s.mu.Lock()
-	s.streams = slices.DeleteFunc(s.streams, func(other *Stream) bool { return other == st })
-	for url, t := range st.types {
+	s.streams = slices.DeleteFunc(s.streams, func(other openStream) bool { return other == st })
+	st.eachLocked(func(url string, own Stats) {
 		stats := s.finished[url]
-		stats.add(t.stats)
+		stats.add(own)
 		s.finished[url] = stats
-	}
+	})
 	s.mu.Unlock()
 	s.events.notify()
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return status.Error(codes.Canceled, "xdstest: the client is gone")
+}
+
+// errUnimplemented is what a server says that does not speak a variant.
+var errUnimplemented = status.Error(codes.Unimplemented, "xdstest: this variant of ADS is not served")
+
+// Serve says which variants of ADS are served from now on, and breaks the open streams.
+// Streams of the others end with UNIMPLEMENTED. At first both are served.
+func (s *Scripted) Serve(sotw, delta bool) {
+	s.mu.Lock()
+	s.noSotW, s.noDelta = !sotw, !delta
+	s.mu.Unlock()
+	s.BreakStreams()
+}
+
+// youngest returns the youngest stream of a variant, the zero value if there is none.
+func youngest[S openStream](streams []openStream) (st S) {
+	for _, open := range streams {
+		if of, ok := open.(S); ok {
+			st = of
+		}
+	}
+	return st
 }
 
 // add adds the counters of another Stats, and takes its LastError if it has one.

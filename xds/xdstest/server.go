@@ -24,6 +24,8 @@ type Options struct {
 	// OnRequest, if not nil, sees every ADS request before it is handled, those
 	// of one stream in order. The request must not be changed.
 	OnRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
+	// OnDeltaRequest is OnRequest for incremental streams.
+	OnDeltaRequest func(stream int64, req *discoveryv3.DeltaDiscoveryRequest)
 	// LoadInterval is how often clients are to report their load. The default is
 	// one second. See Loads.Configure for more.
 	LoadInterval time.Duration
@@ -50,7 +52,7 @@ type Server struct {
 func Start(opts Options) (*Server, error) {
 	s := &Server{opts: opts, addr: "127.0.0.1:0"}
 	s.store.init()
-	s.ads.init(&s.store, &s.events, opts.OnRequest)
+	s.ads.init(&s.store, &s.events, &s.opts)
 	s.loads.init(&s.events, opts.LoadInterval)
 	if err := s.start(); err != nil {
 		return nil, err

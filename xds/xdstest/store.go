@@ -146,8 +146,9 @@ type store struct {
 func (s *store) init() {
 	s.byType = make(map[string]*collection)
 	s.mux = cache.MuxCache{
-		Classify: func(req *cache.Request) string { return req.GetTypeUrl() },
-		Caches:   make(map[string]cache.Cache),
+		Classify:      func(req *cache.Request) string { return req.GetTypeUrl() },
+		ClassifyDelta: func(req *cache.DeltaRequest) string { return req.GetTypeUrl() },
+		Caches:        make(map[string]cache.Cache),
 	}
 	for _, t := range []string{LDS, RDS, CDS, EDS} {
 		c := &collection{
@@ -161,18 +162,18 @@ func (s *store) init() {
 
 // pending returns the latest version of type t that a client has yet to answer,
 // of those that touched the names it subscribed to, each since the given
-// version; or 0 if it has answered all: it accepted acked.
-func (s *store) pending(t string, subscribed map[string]uint64, acked uint64) uint64 {
+// version; or 0 if it has answered all.
+func (s *store) pending(t string, sub *subscription) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := s.byType[t]
 	var latest uint64
-	for name, since := range subscribed {
+	for name, since := range sub.names {
 		v := c.changed[name]
 		if c.encoded[name] == nil && (v <= since || t == RDS || t == EDS) {
 			continue // never there for this client, or of a type that is removed tacitly
 		}
-		if v > acked {
+		if v > max(sub.acked, sub.claimed[name]) {
 			latest = max(latest, v)
 		}
 	}

@@ -19,14 +19,11 @@ import (
 // maxRemembered is how many requests a Stream remembers.
 const maxRemembered = 256
 
-// A Stream is one ADS stream of a Scripted. Any number of goroutines may use it.
+// A Stream is one state-of-the-world ADS stream of a Scripted. Any number of
+// goroutines may use it.
 type Stream struct {
-	s      *Scripted
-	ads    discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
-	number int
-	check  *StreamChecker
-	cancel context.CancelCauseFunc
-	wake   chan struct{} // holds a token if there may be something to send
+	*scriptedStream
+	ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 
 	// What follows is guarded by Scripted.mu.
 	requests []*discoveryv3.DiscoveryRequest
@@ -45,6 +42,26 @@ type streamType struct {
 	sent     map[string]uint64 // what the client was sent, by version, if the server answers by itself
 }
 
+// scriptedStream is what the streams of both variants have in common.
+type scriptedStream struct {
+	s      *Scripted
+	number int
+	check  *StreamChecker
+	cancel context.CancelCauseFunc
+	wake   chan struct{} // holds a token if there may be something to send
+}
+
+func (st *scriptedStream) common() *scriptedStream { return st }
+
+// openStream is a stream of either variant.
+type openStream interface {
+	common() *scriptedStream
+	// send sends what is due until ctx ends.
+	send(ctx context.Context)
+	statsLocked(url string) Stats
+	eachLocked(func(url string, stats Stats))
+}
+
 // typeLocked returns what is known of a type.
 func (st *Stream) typeLocked(url string) *streamType {
 	t := st.types[url]
@@ -56,7 +73,7 @@ func (st *Stream) typeLocked(url string) *streamType {
 }
 
 // Number is the stream's number on its server, from 1.
-func (st *Stream) Number() int { return st.number }
+func (st *scriptedStream) Number() int { return st.number }
 
 // Requests returns the latest requests of a type, or of all if t is empty,
 // oldest first.
@@ -74,10 +91,20 @@ func (st *Stream) Requests(t string) []*discoveryv3.DiscoveryRequest {
 func (st *Stream) Stats(t string) Stats {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	of := st.typeLocked(t)
+	return st.statsLocked(t)
+}
+
+func (st *Stream) statsLocked(url string) Stats {
+	of := st.typeLocked(url)
 	stats := of.stats
 	stats.Names = slices.Clone(of.names)
 	return stats
+}
+
+func (st *Stream) eachLocked(f func(url string, stats Stats)) {
+	for url, t := range st.types {
+		f(url, t.stats)
+	}
 }
 
 // Send sends resources of type t in one response, and returns its nonce.
@@ -103,16 +130,16 @@ func (st *Stream) Respond(resp *discoveryv3.DiscoveryResponse) (nonce string) {
 }
 
 // Close ends the stream with an error, UNAVAILABLE unless it has a status.
-func (st *Stream) Close(err error) {
+func (st *scriptedStream) Close(err error) {
 	if _, ok := status.FromError(err); !ok {
 		err = status.Error(codes.Unavailable, fmt.Sprint(err))
 	}
 	st.close(err)
 }
 
-func (st *Stream) close(err error) { st.cancel(err) }
+func (st *scriptedStream) close(err error) { st.cancel(err) }
 
-func (st *Stream) notify() {
+func (st *scriptedStream) notify() {
 	select {
 	case st.wake <- struct{}{}:
 	default:

@@ -77,8 +77,19 @@ var aims = []goal{
 		c, ok := f.net("n=5000/change=none-2", "cpu-µs/op", "ours")
 		return c.Amount, ok
 	}},
+	{"one of 9000 clusters changed, incremental ADS: bytes down", "ClusterUpdate/n=9000", 4096, "B/op", delta("ClusterUpdate", "down-B/op", 1)},
+	{"reconnect with nothing changed, incremental ADS: bytes up for a resource", "ClusterReconnect/n=9000", 100, "B/op", delta("ClusterReconnect", "up-B/op", 2*9000+2)},
+	{"bytes down, in all", "ClusterReconnect/n=9000", 1024, "B/op", delta("ClusterReconnect", "down-B/op", 1)},
 	{"bytes held for an endpoint, of 10,000, without connections", "Startup/n=10000", 250, "B/endpoint", alone("Startup", "B/endpoint", "n=10000-2")},
 	{"whole unary RPC over memory, allocations more than round_robin", "RPC/net=mem", 0, "allocs/op", more("RPC", "allocs/op", "round_robin", "net=mem-2")},
+}
+
+// delta is ours with incremental ADS, for one of so many, with 9000 clusters.
+func delta(op, unit string, of float64) func(figures) (float64, bool) {
+	return func(f figures) (float64, bool) {
+		c := f.get(op, unit, "ours_delta", "n=9000-2")
+		return c.Amount / of, !c.Empty
+	}
 }
 
 func updateRatio(unit string) func(figures) (float64, bool) {

@@ -43,7 +43,7 @@ func render(rec *record.Record, lat *latency.Report) ([]byte, error) {
 		Policies: policyCharts(lat),
 		Shares:   shareCharts(lat),
 		Events:   eventCharts(lat),
-		Tables:   rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "allocs/op"),
+		Tables:   rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "down-B/op", "up-B/op", "allocs/op"),
 	}
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"ms": func(took, lag float64) string {

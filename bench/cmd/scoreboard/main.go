@@ -162,7 +162,7 @@ func show(w io.Writer, rec *record.Record) error {
 			fmt.Fprintf(w, "%s: %s\n", s.Key, s.Value)
 		}
 	}
-	for _, t := range rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "allocs/op") {
+	for _, t := range rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "down-B/op", "up-B/op", "allocs/op") {
 		fmt.Fprintln(w)
 		if err := t.Print(w, "ours"); err != nil {
 			return err

@@ -1,0 +1,224 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package fuzz
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// deltaSeeds are what servers of the incremental variant say to a client that follows
+// the target "s".
+func deltaSeeds(tb testing.TB) [][]byte {
+	nonce := 0
+	respond := func(url string, resp *discoveryv3.DeltaDiscoveryResponse) []byte {
+		nonce++
+		resp.TypeUrl, resp.Nonce = url, strings.Repeat("n", nonce)
+		return encode(tb, resp)
+	}
+	with := func(url, name string, m proto.Message) []byte {
+		return respond(url, &discoveryv3.DeltaDiscoveryResponse{Resources: []*discoveryv3.Resource{{Name: name, Version: "v", Resource: wrap(m)}}})
+	}
+	gone := func(url string, names ...string) []byte {
+		return respond(url, &discoveryv3.DeltaDiscoveryResponse{RemovedResources: names})
+	}
+	e := endpointSeeds()[3]
+	l, r := with(xdstest.LDS, "s", xdstest.Listener("s", "s")), with(xdstest.RDS, "s", xdstest.RouteConfig("s", xdstest.Route("", "s")))
+	c, good := with(xdstest.CDS, "s", xdstest.Cluster("s", "s")), with(xdstest.EDS, "s", e)
+	bad := wrap(e)
+	bad.Value = append(bad.Value, "\x12\x00"...)
+	res := func(name string, a *anypb.Any) *discoveryv3.Resource {
+		return &discoveryv3.Resource{Name: name, Version: "v", Resource: a}
+	}
+	odd := func(list ...*discoveryv3.Resource) []byte {
+		return respond(xdstest.EDS, &discoveryv3.DeltaDiscoveryResponse{Resources: list})
+	}
+	return [][]byte{
+		say(l, r, c, good),
+		say(l, r, c, odd(res("s", bad)), good, odd(res("s", wrap(e)), res("s", wrap(e)))),
+		say(l, gone(xdstest.LDS, "s"), gone(xdstest.LDS, "s", "s", "x"), l, r, gone(xdstest.RDS, "s")),
+		say(gone(xdstest.LDS, "s"), l),
+		say(l, r, c, odd(res("x", wrap(e))), odd(res("", wrap(e))), odd(res("s", nil)), odd(res("s", wrap(xdstest.Cluster("s", "s"))))),
+		say(l, r, c, odd(&discoveryv3.Resource{Name: "x", Aliases: []string{"s"}, Version: "v", Resource: wrap(e)})),
+		say(l, r, c, good, odd(&discoveryv3.Resource{Name: "s", Version: "v", Ttl: durationpb.New(time.Second)})),
+		say(good, respond("type.googleapis.com/x", &discoveryv3.DeltaDiscoveryResponse{}), l),
+		say(respond(xdstest.LDS, &discoveryv3.DeltaDiscoveryResponse{ResourceErrors: []*discoveryv3.ResourceError{{
+			ResourceName: &discoveryv3.ResourceName{Name: "s"}, ErrorDetail: &statuspb.Status{Code: 5, Message: "no"},
+		}}})),
+		say([]byte("\xff")),
+	}
+}
+
+// FuzzDelta is FuzzADS for the incremental variant: each response of a type that was
+// asked for is answered once, with its nonce; with a NACK of bounded size if there is
+// something wrong with it, as a naive look says, and an ACK if not.
+func FuzzDelta(f *testing.F) {
+	for _, b := range deltaSeeds(f) {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		synctest.Test(t, func(t *testing.T) { checkDelta(t, script(b, 12)) })
+	})
+}
+
+func checkDelta(t *testing.T, messages [][]byte) {
+	cfg, err := bootstrap.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var stream *wire // the latest
+	client := xds.Acquire(cfg, xds.Options{Linger: -1, Delta: true, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+			if !strings.HasSuffix(method, "/DeltaAggregatedResources") {
+				t.Errorf("a stream of %s", method)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			stream = newWire(ctx)
+			return stream, nil
+		},
+	)}})
+	defer client.Release()
+	w := new(follower)
+	defer client.Watch("s", "s", w)()
+	synctest.Wait()
+	mu.Lock()
+	open := stream
+	mu.Unlock()
+	for _, b := range messages {
+		resp := new(discoveryv3.DeltaDiscoveryResponse)
+		wellFormed := proto.Unmarshal(b, resp) == nil
+		names, before := said(open.sent(), resp.GetTypeUrl())
+		select {
+		case open.down <- b:
+		case <-open.ctx.Done():
+			return
+		}
+		<-time.After(5 * time.Second)
+		synctest.Wait()
+		if !wellFormed {
+			break // the stream has ended
+		}
+		_, after := said(open.sent(), resp.GetTypeUrl())
+		answers := after[len(before):]
+		if len(names) == 0 && !asked(open.sent(), resp.GetTypeUrl()) {
+			if len(answers) > 0 {
+				t.Fatalf("%v\nwas not asked for and is answered with %v", resp, answers)
+			}
+			continue
+		}
+		if len(answers) != 1 || answers[0].GetResponseNonce() != resp.GetNonce() {
+			t.Fatalf("%v\nis answered with %v", resp, answers)
+		}
+		detail := answers[0].GetErrorDetail()
+		if len(detail.GetMessage()) > 9<<10 || detail != nil && detail.GetMessage() == "" {
+			t.Fatalf("%v\nis rejected with %d bytes of error", resp, len(detail.GetMessage()))
+		}
+		if bad, certain := naiveDelta(resp, names); certain && bad != (detail != nil) {
+			t.Fatalf("%v\nis answered with %v, but it is bad: %v", resp, answers[0], bad)
+		}
+		w.mu.Lock()
+		latest := w.cfg
+		w.mu.Unlock()
+		if latest != nil {
+			buildable(t, latest)
+		}
+	}
+	<-time.After(40 * time.Second) // until timers of resources have run out
+}
+
+// asked reports whether a type has been asked for.
+func asked(requests []proto.Message, url string) bool {
+	return slices.ContainsFunc(requests, func(m proto.Message) bool { return m.(*discoveryv3.DeltaDiscoveryRequest).GetTypeUrl() == url })
+}
+
+// said returns the names that are subscribed to, and the ACKs and NACKs, of a type.
+// An answer to a response without a nonce has none either: it changes nothing.
+func said(requests []proto.Message, url string) (names map[string]bool, answers []*discoveryv3.DeltaDiscoveryRequest) {
+	names = map[string]bool{}
+	for _, m := range requests {
+		req := m.(*discoveryv3.DeltaDiscoveryRequest)
+		if req.GetTypeUrl() != url {
+			continue
+		}
+		if len(req.GetResourceNamesSubscribe())+len(req.GetResourceNamesUnsubscribe()) == 0 {
+			answers = append(answers, req)
+		}
+		for _, name := range req.GetResourceNamesSubscribe() {
+			names[name] = true
+		}
+		for _, name := range req.GetResourceNamesUnsubscribe() {
+			delete(names, name)
+		}
+	}
+	return names, answers
+}
+
+// naiveDelta reports whether there is something wrong with a response to a client that
+// asked for names, and whether that is certain: xdstp names have more than one form.
+func naiveDelta(resp *discoveryv3.DeltaDiscoveryResponse, names map[string]bool) (bad, certain bool) {
+	typ, _ := resource.TypeOf(resp.GetTypeUrl())
+	seen := map[string]bool{}
+	for _, r := range resp.GetResources() {
+		if r.GetTtl() != nil {
+			return false, false // may be a heartbeat
+		}
+		name := r.GetName()
+		if name == "" {
+			name = r.GetResourceName().GetName()
+		}
+		own, err := resource.Name(typ, r.GetResource().GetValue())
+		if r.GetResource().GetTypeUrl() != typ.URL() || err != nil {
+			bad = true
+			continue
+		}
+		if name == "" {
+			name = own
+		}
+		if strings.Contains(name+own+strings.Join(r.GetAliases(), ""), "xdstp:") {
+			return false, false
+		}
+		if name != own && !slices.Contains(r.GetAliases(), own) {
+			bad = true
+			continue
+		}
+		all := []string{name}
+		for _, alias := range r.GetAliases() {
+			if alias != name {
+				all = append(all, alias)
+			}
+		}
+		for _, name := range all {
+			bad, seen[name] = bad || seen[name], true
+		}
+		if !slices.ContainsFunc(all, func(name string) bool { return names[name] }) {
+			continue
+		}
+		if typ == resource.EndpointsType {
+			_, err = resource.DecodeEndpoints(r.GetResource().GetValue(), nil)
+		} else {
+			_, err = resource.Decode(typ, r.GetResource().GetValue(), resource.Options{})
+		}
+		bad = bad || err != nil
+	}
+	return bad, true
+}

@@ -1,0 +1,302 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/grpc"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// delta is the incremental variant: requests say which names come and go, responses
+// have the resources that changed, each with a version, and the names of those that
+// are gone.
+//
+// A server takes every request into account, whatever its nonce, so subscriptions
+// are a matter of order alone. They travel in requests of their own, and ACKs and
+// NACKs in others: a nonce is for these only, and Istio ignores requests with an old
+// one. Every response is answered, in order.
+type delta struct{}
+
+// deltaType is what the incremental variant has to know about a type on a stream.
+type deltaType struct {
+	// asked are the names that the server knows to be wanted, as of the last request.
+	asked map[string]struct{}
+	// changed are the names for which that may not be so any more.
+	changed map[string]struct{}
+	// echoes counts, by name, the requests that left a resource and that the server may
+	// still answer by saying that it is gone. What is older than a generation is in
+	// stale, and what is older than two is forgotten, since no message is under way
+	// for so long.
+	echoes, stale map[string]int
+	turned        time.Time // when the generation began
+
+	// answers are the ACKs and NACKs that are due, oldest first.
+	answers []answer
+}
+
+// answer is an ACK, or a NACK if there is a rejection.
+type answer struct {
+	nonce     string
+	rejection rejection
+}
+
+// maxAnswers bounds the answers that wait for a server that does not read: then
+// the oldest are left out.
+const maxAnswers = 256
+
+// String returns the name of the RPC.
+func (delta) String() string { return "DeltaAggregatedResources" }
+
+func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx)
+	return typedStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{st}, err
+}
+
+func (delta) openedLocked(_ *server, t *subscriptions) {
+	t.version = ""
+	t.delta = deltaType{asked: map[string]struct{}{}, changed: map[string]struct{}{}}
+	for name := range t.subs {
+		t.delta.changed[name] = struct{}{}
+	}
+}
+
+func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
+	t := &s.types[typ]
+	d := &t.delta
+	if len(d.answers) > 0 {
+		a := d.answers[0]
+		d.answers = slices.Delete(d.answers, 0, 1)
+		req := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: typ.URL(), ResponseNonce: a.nonce}
+		if a.rejection != (rejection{}) {
+			req.ErrorDetail = a.rejection.status()
+		}
+		return req, nil
+	}
+	t.dirty = false
+	var versions map[string]string // a first request says what the client has
+	if !t.sent {
+		versions = s.claimLocked(t)
+	}
+	come, gone, awaited := s.changesLocked(t)
+	// A first request that subscribes to nothing would ask for everything (T-XDS-2).
+	if len(come) == 0 && len(gone) == 0 {
+		return nil, nil
+	}
+	req := &discoveryv3.DeltaDiscoveryRequest{
+		Node:                     node,
+		TypeUrl:                  typ.URL(),
+		ResourceNamesSubscribe:   come,
+		ResourceNamesUnsubscribe: gone,
+		InitialResourceVersions:  versions,
+	}
+	t.sent = true
+	return req, awaited
+}
+
+// changesLocked returns the names to subscribe to and to unsubscribe from, and the
+// subscriptions that wait for an answer. What is lacking is asked for again, since a
+// server answers each subscription.
+func (s *server) changesLocked(t *subscriptions) (come, gone []string, awaited []*subscription) {
+	d := &t.delta
+	for name := range d.changed {
+		sub := t.subs[name]
+		_, asked := d.asked[name]
+		if sub != nil && !sub.unsubscribing && len(sub.entry.watchers) == 0 {
+			if asked {
+				s.beginUnsubscribeLocked(sub)
+			} else {
+				s.dropLocked(sub.entry)
+				sub = nil
+			}
+		}
+		switch wanted := sub != nil && !sub.unsubscribing; {
+		case wanted && (!asked || s.awaitsLocked(sub)):
+			come = append(come, name)
+			d.asked[name] = struct{}{}
+			if s.awaitsLocked(sub) {
+				awaited = append(awaited, sub)
+			}
+		case !wanted && asked:
+			gone = append(gone, name)
+			delete(d.asked, name)
+			d.left(name, s.c.resourceTimeout(s.cfg))
+		}
+	}
+	clear(d.changed)
+	slices.Sort(come)
+	slices.Sort(gone)
+	return come, gone, awaited
+}
+
+// left notes that a request leaves a resource; generation is how long the answer may
+// be under way.
+func (d *deltaType) left(name string, generation time.Duration) {
+	if now := time.Now(); d.echoes == nil || now.Sub(d.turned) > generation {
+		d.echoes, d.stale, d.turned = map[string]int{}, d.echoes, now
+	}
+	d.echoes[name]++
+}
+
+// echoed takes one from the echoes that are expected of a name, and reports whether
+// there was one.
+func (d *deltaType) echoed(name string) bool {
+	for _, echoes := range []map[string]int{d.stale, d.echoes} {
+		if n := echoes[name]; n > 1 {
+			echoes[name]--
+			return true
+		} else if n == 1 {
+			delete(echoes, name)
+			return true
+		}
+	}
+	return false
+}
+
+// claimLocked returns the versions that the cache has from this server, so that it
+// need not send them again; none if it has something from another server, since then
+// this one has to show that it is back (A71). What is not in order is not claimed: the
+// server could not put it right by sending nothing. What is not claimed has to come.
+func (s *server) claimLocked(t *subscriptions) map[string]string {
+	claim := t.inCacheLocked(s.cfg)
+	versions := map[string]string{}
+	for name, sub := range t.subs {
+		e := sub.entry
+		sub.received = sub.received && claim && e.state == Acked && e.version != ""
+		if sub.received && len(e.watchers) > 0 {
+			versions[name] = e.version
+		}
+	}
+	return versions
+}
+
+func (delta) split(r *response) {
+	msg := r.msg.(*discoveryv3.DeltaDiscoveryResponse)
+	r.version = msg.GetSystemVersionInfo()
+	r.begin(len(msg.GetResources()))
+	for i, res := range msg.GetResources() {
+		name, err := r.deltaName(res)
+		var ttl time.Duration
+		if err == nil {
+			ttl, err = resource.TTL(res.GetTtl())
+		}
+		if err != nil {
+			r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: %w", i, err))
+			continue
+		}
+		it := item{
+			name: canonicalName(name), version: res.GetVersion(), bytes: res.GetResource().GetValue(),
+			ttl: ttl, heartbeat: res.GetResource() == nil,
+		}
+		r.add(i, it)
+		for _, alias := range res.GetAliases() {
+			if alias = canonicalName(alias); alias != it.name {
+				it := it
+				it.name = alias
+				r.add(i, it)
+			}
+		}
+	}
+}
+
+// deltaName returns the name of a resource of a response. The one in the wrapper
+// counts; what is in it must be named likewise, or by an alias.
+func (r *response) deltaName(res *discoveryv3.Resource) (string, error) {
+	name := res.GetName()
+	if name == "" {
+		name = res.GetResourceName().GetName()
+	}
+	if res.GetResource() == nil && res.GetTtl() != nil {
+		return name, nil
+	}
+	if res.GetResource() == nil {
+		return "", fmt.Errorf("%v resource %q has no content", r.typ, name)
+	}
+	if url := res.GetResource().GetTypeUrl(); url != r.typ.URL() {
+		return "", r.foreign(url)
+	}
+	own, err := resource.Name(r.typ, res.GetResource().GetValue())
+	if err != nil {
+		return "", fmt.Errorf("resource %q: %w", name, err)
+	}
+	if name == "" {
+		return own, nil
+	}
+	if name != own && canonicalName(name) != canonicalName(own) && !slices.Contains(res.GetAliases(), own) {
+		return "", fmt.Errorf("%v resource %q has the name %q in its content", r.typ, name, own)
+	}
+	return name, nil
+}
+
+// deleteLocked deals with the resources that the server says are gone, or not there
+// at all.
+func (delta) deleteLocked(r *response, t *subscriptions) {
+	msg := r.msg.(*discoveryv3.DeltaDiscoveryResponse)
+	for _, name := range msg.GetRemovedResources() {
+		r.server.goneLocked(t, canonicalName(name))
+	}
+	for _, name := range msg.GetRemovedResourceNames() {
+		r.server.goneLocked(t, canonicalName(name.GetName()))
+	}
+}
+
+// goneLocked notes that the server says that a resource is gone. Some servers say so
+// of what they were told to leave, too (see deltaType.echoes): then it may be no news.
+// What is wanted is asked for again then, which the server has to answer.
+func (s *server) goneLocked(t *subscriptions, name string) {
+	sub, echo := t.subs[name], t.delta.echoed(name)
+	switch {
+	case sub == nil || sub.round == t.round:
+		// Not asked for, or sent along, or said before.
+	case sub.unsubscribing:
+		s.dropLocked(sub.entry)
+	case echo:
+		s.askAgainLocked(t, sub)
+	case sub.received:
+		sub.answeredLocked()
+		s.removedLocked(sub)
+	case s.awaitsLocked(sub):
+		sub.answeredLocked()
+		s.absentLocked(sub, fmt.Errorf("xds: %v resource %q not found: xDS server %q says that it does not exist", sub.entry.key.typ, name, s.cfg.URI))
+	}
+}
+
+// askAgainLocked has the server send a resource, which it has to do if it is
+// subscribed to once more. In the other variant there is no such way.
+func (s *server) askAgainLocked(t *subscriptions, sub *subscription) {
+	sub.received = false
+	if t.delta.asked != nil {
+		delete(t.delta.asked, sub.entry.key.name)
+		s.changedLocked(t, sub.entry.key.name)
+	}
+}
+
+func (delta) acknowledgeLocked(r *response, t *subscriptions) {
+	s, d := r.server, &t.delta
+	if len(d.answers) == maxAnswers {
+		d.answers = slices.Delete(d.answers, 0, 1)
+	}
+	a := answer{nonce: r.msg.GetNonce()}
+	if len(r.nacks) > 0 {
+		a.rejection = r.rejection()
+		s.logRejectionLocked(r.typ, a.rejection)
+	} else {
+		t.lastNack = rejection{}
+	}
+	d.answers = append(d.answers, a)
+	t.dirty = true
+	s.notify()
+}
+
+// sendsLocked is always true: what was left is asked for anew if it is wanted again,
+// and the server answers. A server that believes that the client has it still, since
+// a response crossed the request, need not. Then the cache has to do.
+func (delta) sendsLocked(*subscription) bool { return true }

@@ -1,0 +1,335 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+const deltaFeature = "xdslb.delta_ads"
+
+// servingDelta is serving with a server of the incremental variant.
+func servingDelta(t *testing.T, opts Options, features ...string) (*harness, *fake, *recorder) {
+	t.Helper()
+	return serving(t, opts, append(features, deltaFeature)...)
+}
+
+// lastDelta returns the latest request of a type that changes what is wanted.
+func (f *fake) lastDelta(url string) *discoveryv3.DeltaDiscoveryRequest {
+	f.t.Helper()
+	for _, req := range slices.Backward(f.mustDelta().Requests(url)) {
+		if len(req.ResourceNamesSubscribe)+len(req.ResourceNamesUnsubscribe) > 0 {
+			return req
+		}
+	}
+	return nil
+}
+
+// answers returns the ACKs and NACKs of a type on the stream, in order.
+func (f *fake) answers(url string) (list []string) {
+	f.t.Helper()
+	for _, req := range f.mustDelta().Requests(url) {
+		if req.ResponseNonce != "" {
+			list = append(list, req.ResponseNonce+strings.Repeat(" NACK", min(1, len(req.GetErrorDetail().GetMessage()))))
+		}
+	}
+	return list
+}
+
+// TestDeltaRequests: what is wanted is subscribed to once, in one request for many
+// names; what is not any more is unsubscribed from; what stays is not mentioned.
+func TestDeltaRequests(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := servingDelta(t, Options{Linger: -1})
+		w.must(t)
+		if s := cp.mustDelta().Requests(""); s[0].GetNode() == nil || s[1].GetNode() != nil {
+			t.Errorf("nodes %v, %v; want one in the first request", s[0].GetNode(), s[1].GetNode())
+		}
+		var names []string
+		var more []proto.Message
+		for i := range 100 {
+			names = append(names, fmt.Sprintf("c%02d", i))
+			more = append(more, clusterTo(names[i], "svc"))
+		}
+		cp.serve(append(more, listenerTo("other", "other"), routesTo("other", names...))...)
+		before := len(cp.mustDelta().Requests(cds.URL()))
+		other := h.watch("other")
+		other.must(t)
+		if req := cp.lastDelta(cds.URL()); !slices.Equal(req.ResourceNamesSubscribe, names) || len(req.ResourceNamesUnsubscribe) > 0 {
+			t.Errorf("request %v, want one for the clusters that are new", req)
+		}
+		if n := len(cp.mustDelta().Requests(cds.URL())) - before; n != 2 {
+			t.Errorf("%d requests, want one and an ACK", n)
+		}
+		other.cancel()
+		advance(time.Second)
+		if req := cp.lastDelta(cds.URL()); !slices.Equal(req.ResourceNamesUnsubscribe, names) || len(req.ResourceNamesSubscribe) > 0 {
+			t.Errorf("request %v, want one without the clusters", req)
+		}
+		if got := cp.mustDelta().Stats(cds.URL()).Names; !slices.Equal(got, []string{"svc"}) {
+			t.Errorf("subscribed to %q", got)
+		}
+		w.must(t)
+	})
+}
+
+// TestDeltaReconnect: on a new stream the client says what it has, and the server sends
+// what is news. What is not in order is not claimed.
+func TestDeltaReconnect(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, cp, w := servingDelta(t, Options{})
+		w.must(t)
+		updates := w.got().updates
+		cp.hangUp(errors.New("bye"))
+		advance(time.Minute)
+		for _, typ := range []string{lds.URL(), rds.URL(), cds.URL(), eds.URL()} {
+			reqs := cp.mustDelta().Requests(typ)
+			if len(reqs) != 1 || len(reqs[0].InitialResourceVersions) != 1 || len(reqs[0].ResourceNamesSubscribe) != 1 {
+				t.Errorf("requests %v, want one that claims the version", reqs)
+			}
+			if n := cp.mustDelta().Stats(typ).Responses; n != 0 {
+				t.Errorf("%d responses, want none: nothing has changed", n)
+			}
+		}
+		if w.got().updates != updates {
+			t.Error("an update, and nothing has changed")
+		}
+		// A change while there is no stream, and an invalid version.
+		cp.mustDelta().Send(eds.URL(), "bad", badEndpoints("svc"))
+		advance(time.Second)
+		cp.hangUp(errors.New("bye"))
+		cp.serve(clusterTo("svc", "e2"), endpointsAt("e2", 2))
+		advance(time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
+			t.Errorf("endpoints %q, want the new ones", got)
+		}
+		if req := cp.mustDelta().Requests(eds.URL())[0]; len(req.InitialResourceVersions) > 0 {
+			t.Errorf("request %v claims a version while the latest was invalid", req)
+		}
+	})
+}
+
+// TestDeltaRemoved: what a server takes away goes or stays like a deletion in the
+// other variant (A53, A88), and comes back; routes and endpoints always stay. What
+// the server says does not exist needs no timer.
+func TestDeltaRemoved(t *testing.T) {
+	for _, tt := range []struct {
+		name, url string
+		features  []string
+		opts      Options
+		lost      bool
+	}{
+		{"kept (A88)", cds.URL(), nil, Options{}, false},
+		{"fail_on_data_errors", cds.URL(), []string{"fail_on_data_errors"}, Options{}, true},
+		{"DropDeleted", cds.URL(), nil, Options{DropDeleted: true}, true},
+		{"ignore_resource_deletion (A53)", cds.URL(), []string{"ignore_resource_deletion"}, Options{DropDeleted: true}, false},
+		{"endpoints", eds.URL(), []string{"fail_on_data_errors"}, Options{}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h, cp, w := servingDelta(t, tt.opts, tt.features...)
+				cp.Remove(tt.url, "svc")
+				advance(time.Second)
+				if c := w.cluster(t, "svc"); (c.Err != nil) != tt.lost || !tt.lost && c.Leaves[0].ResolutionNote == nil {
+					t.Errorf("cluster %+v; lost is to be %v, and the deletion to be seen", c, tt.lost)
+				}
+				if s := statusOf(h.c, map[bool]resource.Type{true: eds, false: cds}[tt.url == eds.URL()], "svc"); s.State != DoesNotExist {
+					t.Errorf("state %v", s.State)
+				}
+				if err := cp.Resend(tt.url, "svc"); err == nil {
+					t.Error("it is still there")
+				}
+				cp.serve(clusterTo("svc", "svc"), endpointsAt("svc", 1))
+				if c := w.cluster(t, "svc"); c.Err != nil || c.Leaves[0].ResolutionNote != nil {
+					t.Errorf("cluster %+v after it is back", c)
+				}
+			})
+		})
+	}
+	t.Run("never there", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			h, cp := only(t, Options{}, deltaFeature)
+			w := h.watch("svc")
+			cp.mustDelta().Remove(lds.URL(), "svc")
+			w.fails(t, `Listener resource "svc" not found`, "says that it does not exist")
+		})
+	})
+}
+
+// TestDeltaNACK: an invalid resource is rejected, by the nonce of its response, and the
+// others in it count; each response is answered, in order.
+func TestDeltaNACK(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := servingDelta(t, Options{})
+		cp.serve(listenerTo("two", "two"), routesTo("two", "a", "b"), clusterTo("a", "a"), clusterTo("b", "b"), endpointsAt("a", 1), endpointsAt("b", 1))
+		two := h.watch("two")
+		two.must(t)
+		st := cp.mustDelta()
+		before := len(cp.answers(eds.URL()))
+		n1 := st.Send(eds.URL(), "7", endpointsAt("a", 5), badEndpoints("b"))
+		n2 := st.Send(eds.URL(), "8", endpointsAt("svc", 6))
+		advance(time.Second)
+		if got, want := cp.answers(eds.URL())[before:], []string{n1 + " NACK", n2}; !slices.Equal(got, want) {
+			t.Errorf("answers %q, want %q", got, want)
+		}
+		if got := ports(two.cluster(t, "a")) + ", " + ports(two.cluster(t, "b")) + ", " + ports(w.cluster(t, "svc")); got != "a 5, b 1, svc 6" {
+			t.Errorf("endpoints %q", got)
+		}
+		s := statusOf(h.c, eds, "b")
+		if s.State != Nacked || s.Rejected.Version != "7" || s.Version == "7" {
+			t.Errorf("status %+v", s)
+		}
+		if s := statusOf(h.c, eds, "a"); s.Version != "7" || s.State != Acked {
+			t.Errorf("status %+v, want the version of the resource", s)
+		}
+		if req := st.Requests(eds.URL()); !strings.Contains(req[len(req)-2].GetErrorDetail().GetMessage(), `"b"`) {
+			t.Errorf("NACK %v does not name the resource", req[len(req)-2])
+		}
+		// What is wrong with the message itself.
+		for _, bad := range []*discoveryv3.DeltaDiscoveryResponse{
+			{Resources: []*discoveryv3.Resource{{Name: "svc", Version: "9"}}},
+			{Resources: []*discoveryv3.Resource{{Name: "svc", Version: "9", Resource: wrap(clusterTo("svc", "svc"))}}},
+			{Resources: []*discoveryv3.Resource{{Name: "svc", Version: "9", Resource: wrap(endpointsAt("other", 1))}}},
+			{Resources: []*discoveryv3.Resource{
+				{Name: "svc", Version: "9", Resource: wrap(endpointsAt("svc", 6))},
+				{Name: "svc", Version: "9", Resource: wrap(endpointsAt("svc", 6))},
+			}},
+		} {
+			bad.TypeUrl = eds.URL()
+			nonce := st.Respond(bad)
+			advance(time.Second)
+			if a := cp.answers(eds.URL()); a[len(a)-1] != nonce+" NACK" {
+				t.Errorf("%v\nis answered with %q", bad, a[len(a)-1])
+			}
+		}
+		if got := ports(w.cluster(t, "svc")); got != "svc 6" {
+			t.Errorf("endpoints %q", got)
+		}
+	})
+}
+
+// TestDeltaAliases: a resource serves who asked for one of its other names, and the
+// order of an xdstp name's parameters makes no difference.
+func TestDeltaAliases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{serverDoc("cp", deltaFeature)}, `, "authorities": {"": {}}`)
+		cp := h.servers["cp"]
+		cp.serve(listenerTo("svc", "alias"), clusterTo("c", "xdstp:///envoy.config.endpoint.v3.ClusterLoadAssignment/e?a=1&b=2"))
+		w := h.watch("svc")
+		st := cp.mustDelta()
+		st.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: rds.URL(), Resources: []*discoveryv3.Resource{
+			{Name: "own", Aliases: []string{"alias", "third"}, Version: "1", Resource: wrap(routesTo("own", "c"))},
+		}})
+		advance(time.Second)
+		const turned = "xdstp:///envoy.config.endpoint.v3.ClusterLoadAssignment/e?b=2&a=1"
+		st.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: eds.URL(), Resources: []*discoveryv3.Resource{
+			{Name: turned, Version: "1", Resource: wrap(endpointsAt(turned, 7))},
+		}})
+		advance(time.Second)
+		if got := ports(w.cluster(t, "c")); got != "c 7" {
+			t.Errorf("endpoints %q", got)
+		}
+		st.Remove(eds.URL(), turned)
+		advance(time.Second)
+		if note := w.cluster(t, "c").Leaves[0].ResolutionNote; note == nil {
+			t.Error("the removal by another form of the name went unnoticed")
+		}
+	})
+}
+
+// TestDeltaEcho: a server that answers that what was left is gone does not take away
+// what was asked for again meanwhile.
+func TestDeltaEcho(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := servingDelta(t, Options{Linger: -1}, "fail_on_data_errors")
+		keep := h.watch("keep")
+		defer keep.cancel()
+		w.cancel()
+		advance(time.Second)
+		w = h.watch("svc")
+		w.must(t)
+		subscribed := cp.mustDelta().Stats(lds.URL()).Requests
+		cp.mustDelta().Remove(lds.URL(), "svc")
+		advance(time.Second)
+		w.must(t)
+		if n := cp.mustDelta().Stats(lds.URL()).Requests; n < subscribed+2 {
+			t.Errorf("%d requests since, want an ACK and a question", n-subscribed)
+		}
+		cp.mustDelta().Remove(lds.URL(), "svc") // the second time it counts
+		advance(time.Second)
+		w.fails(t, "svc")
+	})
+}
+
+// TestSwitch: a server that does not implement a variant is spoken to in the other, at
+// once and without a failure, and again when that changes; the next client knows.
+func TestSwitch(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		features []string
+		opts     Options
+		only     func(*fake)
+		variant  string
+	}{
+		{"delta by default of the server", nil, Options{}, func(f *fake) { f.Serve(false, true) }, "DeltaAggregatedResources"},
+		{"no delta", []string{deltaFeature}, Options{}, func(f *fake) { f.Serve(true, false) }, "StreamAggregatedResources"},
+		{"no delta, by Options", nil, Options{Delta: true}, func(f *fake) { f.Serve(true, false) }, "StreamAggregatedResources"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h, cp := only(t, tt.opts, tt.features...)
+				tt.only(cp)
+				cp.serve(target("svc", 1)...)
+				w := h.watch("svc")
+				w.must(t)
+				s := h.c.Servers()[0]
+				if s.Variant != tt.variant || s.Failures != 0 || !s.Connected {
+					t.Errorf("server %+v", s)
+				}
+				if got := h.c.firstVariant(h.c.cfg.Servers[0]).String(); got != tt.variant {
+					t.Errorf("the next server would speak %s", got)
+				}
+				// And back.
+				if tt.variant == "StreamAggregatedResources" {
+					cp.Serve(false, true)
+				} else {
+					cp.Serve(true, false)
+				}
+				advance(time.Minute)
+				cp.serve(endpointsAt("svc", 2))
+				if got := ports(w.cluster(t, "svc")); got != "svc 2" {
+					t.Errorf("endpoints %q", got)
+				}
+				if s := h.c.Servers()[0]; s.Variant == tt.variant {
+					t.Errorf("server %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// TestNeither: a server that implements neither variant is out of reach, and is not
+// asked more often than others that are.
+func TestNeither(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{})
+		cp.Serve(false, false)
+		w := h.watch("svc")
+		advance(time.Minute)
+		w.fails(t, "this variant of ADS is not served")
+		if n := cp.opened(); n < 4 || n > 60 {
+			t.Errorf("%d streams in a minute", n)
+		}
+	})
+}

@@ -1,0 +1,124 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"fmt"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// deltaWire is the server's side of a stream of the incremental variant.
+type deltaWire struct {
+	types [resource.NumTypes]deltaSim
+	nonce int
+}
+
+// deltaSim is what a server knows of a client's wishes.
+type deltaSim struct {
+	names map[string]bool
+	sent  map[string]string // versions that the client has
+	again map[string]bool   // subscribed to, and not answered yet
+	left  []string          // unsubscribed from, and not echoed yet
+	// before are the names that were unsubscribed from on this stream.
+	before map[string]bool
+}
+
+func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request) {
+	req := r.(*discoveryv3.DeltaDiscoveryRequest)
+	check.DeltaRequest(req)
+	typ, ok := resource.TypeOf(req.TypeUrl)
+	if !ok {
+		return
+	}
+	t := &d.types[typ]
+	if t.names == nil {
+		t.names, t.sent, t.again, t.before = map[string]bool{}, map[string]string{}, map[string]bool{}, map[string]bool{}
+	}
+	for name, version := range req.InitialResourceVersions {
+		t.sent[name] = version
+	}
+	for _, name := range req.ResourceNamesSubscribe {
+		t.names[name], t.again[name] = true, true
+	}
+	for _, name := range req.ResourceNamesUnsubscribe {
+		delete(t.names, name)
+		delete(t.sent, name)
+		delete(t.again, name)
+		t.before[name] = true
+		if sim.w.echo {
+			t.left = append(t.left, name)
+		}
+	}
+	// What was claimed need not be sent.
+	for name := range req.InitialResourceVersions {
+		delete(t.again, name)
+	}
+	sim.answer(typ)
+}
+
+func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
+
+// answer says what is news. Of what does not exist it says so to who asks, if
+// world.echo is set, and only what it took away otherwise.
+func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
+	t := &d.types[typ]
+	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL(), RemovedResources: t.left}
+	t.left = nil
+	for i := range worldSize {
+		name := sim.w.name(typ, i)
+		if !t.names[name] {
+			continue
+		}
+		before, had := t.sent[name]
+		a := sim.w.resource(typ, i, sim.number)
+		version := fmt.Sprint("r", sim.w.set[typ][i])
+		switch {
+		case a == nil && (had || t.again[name] && sim.w.echo):
+			resp.RemovedResources = append(resp.RemovedResources, name)
+			delete(t.sent, name)
+		case a == nil && t.again[name] && t.before[name]:
+			sim.w.unsaid[entryKey{typ, name}] = true
+		case a != nil && (version != before || t.again[name]):
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a})
+			t.sent[name] = version
+		}
+		delete(t.again, name)
+	}
+	if len(resp.Resources)+len(resp.RemovedResources) == 0 {
+		return nil
+	}
+	return d.enter(resp)
+}
+
+// partial sends some of what the client has again.
+func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) message {
+	t := &d.types[typ]
+	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL()}
+	for i := range worldSize {
+		name := sim.w.name(typ, i)
+		if _, had := t.sent[name]; !had || which&(1<<i) == 0 {
+			continue
+		}
+		if a := sim.w.resource(typ, i, sim.number); a != nil {
+			version := fmt.Sprint("r", sim.w.set[typ][i])
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a})
+			t.sent[name] = version
+		}
+	}
+	return d.enter(resp)
+}
+
+func (d *deltaWire) enter(resp *discoveryv3.DeltaDiscoveryResponse) message {
+	d.nonce++
+	resp.Nonce = fmt.Sprint(d.nonce)
+	return resp
+}
+
+func (d *deltaWire) note(check *xdstest.StreamChecker, msg message) {
+	check.DeltaResponse(msg.(*discoveryv3.DeltaDiscoveryResponse))
+}

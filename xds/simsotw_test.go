@@ -1,0 +1,110 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"fmt"
+	"slices"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// sotwWire is the server's side of a stream of the state-of-the-world variant.
+type sotwWire struct {
+	types  [resource.NumTypes]sotwSim
+	nonces int
+}
+
+// sotwSim is what a server knows of a client's wishes.
+type sotwSim struct {
+	asked bool
+	names []string
+	nonce string
+	sent  map[string]int // by version
+}
+
+func (d *sotwWire) hear(sim *simServer, check *xdstest.StreamChecker, r request) {
+	req := r.(*discoveryv3.DiscoveryRequest)
+	check.Request(req)
+	typ, ok := resource.TypeOf(req.TypeUrl)
+	if !ok {
+		return
+	}
+	t := &d.types[typ]
+	if req.ResponseNonce != t.nonce {
+		return // stale
+	}
+	for name := range t.sent {
+		if !slices.Contains(req.ResourceNames, name) {
+			delete(t.sent, name)
+		}
+	}
+	t.asked, t.names = true, req.ResourceNames
+	sim.answer(typ)
+}
+
+func (d *sotwWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
+
+func (d *sotwWire) answer(sim *simServer, typ resource.Type) message {
+	t := &d.types[typ]
+	if !t.asked {
+		return nil
+	}
+	full, news := typ == lds || typ == cds, false
+	sent := map[string]int{}
+	var list []*anypb.Any
+	for i := range worldSize {
+		own := sim.w.name(typ, i)
+		if !slices.Contains(t.names, own) {
+			continue
+		}
+		before, had := t.sent[own]
+		a := sim.w.resource(typ, i, sim.number)
+		switch {
+		case a != nil:
+			version := sim.w.set[typ][i]
+			fresh := !had || version != before
+			if full || fresh {
+				list = append(list, a)
+			}
+			sent[own], news = version, news || fresh
+		case had && full:
+			news = true
+		}
+	}
+	t.sent = sent
+	if !news {
+		return nil
+	}
+	return d.enter(sim, typ, list)
+}
+
+// partial sends some of what the client has again: for Listeners and Clusters, all.
+func (d *sotwWire) partial(sim *simServer, typ resource.Type, which uint8) message {
+	var list []*anypb.Any
+	for i := range worldSize {
+		_, had := d.types[typ].sent[sim.w.name(typ, i)]
+		if had && (typ == lds || typ == cds || which&(1<<i) != 0) {
+			if a := sim.w.resource(typ, i, sim.number); a != nil {
+				list = append(list, a)
+			}
+		}
+	}
+	return d.enter(sim, typ, list)
+}
+
+func (d *sotwWire) enter(sim *simServer, typ resource.Type, list []*anypb.Any) message {
+	d.nonces++
+	t := &d.types[typ]
+	t.nonce = fmt.Sprint(d.nonces)
+	return &discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: fmt.Sprint(sim.w.version), Nonce: t.nonce, Resources: list}
+}
+
+func (d *sotwWire) note(check *xdstest.StreamChecker, msg message) {
+	check.Response(msg.(*discoveryv3.DiscoveryResponse))
+}

@@ -1,0 +1,143 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// variant is one of the two ways to speak ADS: sotw or delta. It stands between a
+// server and the wire, and has no state: that is in server and subscriptions. What
+// is above a server (cache, targets, fallback, federation) does not know which one
+// is spoken.
+//
+// All methods whose names end in Locked are called with Client.mu held.
+type variant interface {
+	// String is the name of the variant's RPC in the field's words.
+	String() string
+	// open opens a stream.
+	open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error)
+	// openedLocked prepares a type for a new stream.
+	openedLocked(s *server, t *subscriptions)
+	// requestLocked returns the next request about a type, with node if there is
+	// one, and the subscriptions that wait for an answer to it. It returns nil when
+	// there is nothing to say; then the type is not dirty any more.
+	requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription)
+	// split names the resources of a response. It costs one pass over their bytes
+	// and decodes nothing.
+	split(r *response)
+	// deleteLocked deals with the resources that a response says are not there.
+	deleteLocked(r *response, t *subscriptions)
+	// acknowledgeLocked makes one of the next requests an ACK or a NACK (T-XDS-1).
+	acknowledgeLocked(r *response, t *subscriptions)
+	// sendsLocked reports whether the server still sends changes of a resource, so
+	// that the cache can be used.
+	sendsLocked(sub *subscription) bool
+}
+
+// adsStream is a stream in either variant.
+type adsStream interface {
+	recv() (message, error)
+	send(request) error
+}
+
+// message is a response in either variant.
+type message interface {
+	proto.Message
+	GetTypeUrl() string
+	GetNonce() string
+	GetResourceErrors() []*discoveryv3.ResourceError
+}
+
+// request is a request in either variant.
+type request interface {
+	proto.Message
+	GetTypeUrl() string
+	GetErrorDetail() *statuspb.Status
+}
+
+// typedStream makes an adsStream of the stream of an RPC, whose messages are *Req and
+// *Resp.
+type typedStream[Req, Resp any] struct {
+	grpc.BidiStreamingClient[Req, Resp]
+}
+
+func (st typedStream[Req, Resp]) recv() (message, error) {
+	msg, err := st.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return any(msg).(message), nil
+}
+
+func (st typedStream[Req, Resp]) send(req request) error {
+	return st.Send(any(req).(*Req))
+}
+
+// unimplemented has, by bootstrap.Server.Key, the variants that servers answered
+// with UNIMPLEMENTED last, for as long as the process lives: a client that is made
+// anew need not find out again.
+var unimplemented sync.Map
+
+// firstVariant returns the variant to speak with a server: what the bootstrap and the
+// options say, unless the server does not implement that.
+func (c *Client) firstVariant(cfg *bootstrap.Server) variant {
+	var v variant = sotw{}
+	if cfg.Delta || c.opts.Delta {
+		v = delta{}
+	}
+	if not, ok := unimplemented.Load(cfg.Key()); ok && not == v {
+		return other(v)
+	}
+	return v
+}
+
+// other returns the other variant.
+func other(v variant) variant {
+	if v == (delta{}) {
+		return sotw{}
+	}
+	return delta{}
+}
+
+// switchVariant turns to the other variant after a stream that ended without a
+// response because the server does not implement this one. It reports whether a
+// stream of the other one is to follow at once. If the server implements neither,
+// it is out of reach like others.
+func (s *server) switchVariant(err error) bool {
+	if status.Code(err) != codes.Unimplemented {
+		return false
+	}
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	unimplemented.Store(s.cfg.Key(), s.variant)
+	next := other(s.variant)
+	s.c.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", fact{server: s.cfg, typ: noType, err: err},
+		slog.String("variant", s.variant.String()), slog.String("other", next.String()))
+	s.variant = next
+	s.relation.status.Variant = next.String()
+	for i := range s.types {
+		t := &s.types[i]
+		t.version, t.delta = "", deltaType{}
+		for _, sub := range t.subs {
+			sub.received = false // versions of one variant say nothing in the other
+		}
+	}
+	first := !s.switched
+	s.switched = true
+	return first
+}

@@ -1,0 +1,223 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
+)
+
+// A DeltaStream is one incremental ADS stream of a Scripted. It says by itself what
+// Set and Update give the server: the resources that are subscribed to and that the
+// client does not have in this version, and the names of those that it has and that
+// are gone. What was never there is not mentioned. Any number of goroutines may use
+// it.
+type DeltaStream struct {
+	*scriptedStream
+	ads discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
+
+	// What follows is guarded by Scripted.mu.
+	requests []*discoveryv3.DeltaDiscoveryRequest
+	queue    []*discoveryv3.DeltaDiscoveryResponse // of Respond, to be sent
+	nonces   int
+	types    map[string]*deltaStreamType
+}
+
+// deltaStreamType is what a stream knows of one type.
+type deltaStreamType struct {
+	stats Stats
+	names map[string]bool   // that are subscribed to
+	has   map[string]string // the versions that the client has
+	open  map[string]bool   // nonces without an answer
+}
+
+// DeltaStream returns the youngest incremental stream that is open, nil if none is.
+func (s *Scripted) DeltaStream() *DeltaStream {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return youngest[*DeltaStream](s.streams)
+}
+
+// DeltaAggregatedResources implements the service.
+func (a scriptedADS) DeltaAggregatedResources(ads discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	st := &DeltaStream{scriptedStream: a.s.newStream(), ads: ads, types: make(map[string]*deltaStreamType)}
+	return a.s.handle(ads.Context(), st, func() error {
+		req, err := ads.Recv()
+		if err == nil {
+			st.request(req)
+		}
+		return err
+	})
+}
+
+func (st *DeltaStream) typeLocked(url string) *deltaStreamType {
+	t := st.types[url]
+	if t == nil {
+		t = &deltaStreamType{names: make(map[string]bool), has: make(map[string]string), open: make(map[string]bool)}
+		st.types[url] = t
+	}
+	return t
+}
+
+// Requests returns the latest requests of a type, or of all if t is empty, oldest
+// first.
+func (st *DeltaStream) Requests(t string) []*discoveryv3.DeltaDiscoveryRequest {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	all := slices.Clone(st.requests)
+	if t == "" {
+		return all
+	}
+	return slices.DeleteFunc(all, func(req *discoveryv3.DeltaDiscoveryRequest) bool { return req.GetTypeUrl() != t })
+}
+
+// Stats returns the statistics of type t on this stream.
+func (st *DeltaStream) Stats(t string) Stats {
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	return st.statsLocked(t)
+}
+
+func (st *DeltaStream) statsLocked(url string) Stats {
+	t := st.typeLocked(url)
+	stats := t.stats
+	stats.Names = slices.Sorted(maps.Keys(t.names))
+	return stats
+}
+
+func (st *DeltaStream) eachLocked(f func(url string, stats Stats)) {
+	for url, t := range st.types {
+		f(url, t.stats)
+	}
+}
+
+// Send sends resources of type t, all of the same version, in one response, and
+// returns its nonce.
+func (st *DeltaStream) Send(t, version string, resources ...proto.Message) (nonce string) {
+	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: t}
+	for _, m := range resources {
+		resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: nameOf(m), Version: version, Resource: anyOf(m)})
+	}
+	return st.Respond(resp)
+}
+
+// Remove says that resources of type t are gone, and returns the nonce.
+func (st *DeltaStream) Remove(t string, names ...string) (nonce string) {
+	return st.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: t, RemovedResources: names})
+}
+
+// Respond sends a response as it is, be it nonsense, after those that are due. A
+// response without a nonce gets a new one. It returns the nonce, and does not wait.
+func (st *DeltaStream) Respond(resp *discoveryv3.DeltaDiscoveryResponse) (nonce string) {
+	resp = proto.CloneOf(resp)
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	st.enterLocked(resp)
+	st.queue = append(st.queue, resp)
+	st.notify()
+	return resp.GetNonce()
+}
+
+// request takes note of a request.
+func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
+	st.check.DeltaRequest(req)
+	defer st.s.events.notify()
+	st.s.mu.Lock()
+	defer st.s.mu.Unlock()
+	if len(st.requests) == maxRemembered {
+		st.requests = slices.Delete(st.requests, 0, maxRemembered/2)
+	}
+	st.requests = append(st.requests, req)
+	t := st.typeLocked(req.GetTypeUrl())
+	t.stats.Requests++
+	if nonce := req.GetResponseNonce(); t.open[nonce] {
+		delete(t.open, nonce)
+		if detail := req.GetErrorDetail(); detail != nil {
+			t.stats.NACKs++
+			t.stats.LastError = detail.GetMessage()
+		} else {
+			t.stats.ACKs++
+		}
+	}
+	for _, name := range req.GetResourceNamesSubscribe() {
+		t.names[name] = true
+		delete(t.has, name) // it is to be sent, whatever the client had
+	}
+	maps.Copy(t.has, req.GetInitialResourceVersions())
+	for _, name := range req.GetResourceNamesUnsubscribe() {
+		delete(t.names, name)
+		delete(t.has, name)
+	}
+	st.notify()
+}
+
+// send sends what is due until ctx ends.
+func (st *DeltaStream) send(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-st.wake:
+		}
+		st.s.mu.Lock()
+		all := st.queue
+		st.queue = nil
+		if st.s.auto {
+			for _, url := range []string{CDS, EDS, LDS, RDS} { // what is referred to comes first
+				if resp := st.answerLocked(url); resp != nil {
+					all = append(all, resp)
+				}
+			}
+		}
+		for _, resp := range all {
+			st.typeLocked(resp.GetTypeUrl()).stats.Responses++
+		}
+		st.s.mu.Unlock()
+		for _, resp := range all {
+			if st.ads.Send(resp) != nil {
+				<-ctx.Done() // the receiving side says why
+				return
+			}
+			st.s.events.notify()
+		}
+	}
+}
+
+// answerLocked returns what the client does not have of a type, nil if it has all.
+func (st *DeltaStream) answerLocked(url string) *discoveryv3.DeltaDiscoveryResponse {
+	t := st.typeLocked(url)
+	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, SystemVersionInfo: strconv.FormatUint(st.s.version, 10)}
+	for _, name := range slices.Sorted(maps.Keys(t.names)) {
+		r, ok := st.s.served[url][name]
+		before, has := t.has[name]
+		switch version := strconv.FormatUint(r.since, 10); {
+		case ok && version != before:
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: r.any})
+			t.has[name] = version
+		case !ok && has:
+			resp.RemovedResources = append(resp.RemovedResources, name)
+			delete(t.has, name)
+		}
+	}
+	if len(resp.Resources)+len(resp.RemovedResources) == 0 {
+		return nil
+	}
+	st.enterLocked(resp)
+	return resp
+}
+
+// enterLocked gives a response its nonce.
+func (st *DeltaStream) enterLocked(resp *discoveryv3.DeltaDiscoveryResponse) {
+	if resp.GetNonce() == "" {
+		st.nonces++
+		resp.Nonce = strconv.Itoa(st.nonces)
+	}
+	st.typeLocked(resp.GetTypeUrl()).open[resp.GetNonce()] = true
+	st.check.DeltaResponse(resp)
+}
