@@ -158,7 +158,7 @@ func (x *explained) pick(r uint64) Result {
 	switch res.Outcome {
 	case Picked, PickedConnect:
 		_, _, e := x.endpoint(res.Cluster, res.Index)
-		e.Finish(CallOK)
+		e.FinishTimed(CallOK)
 		res.Outcome = Picked
 	case Delegate:
 		x.snapshot.Cancel(res)

@@ -197,6 +197,9 @@ func (e *EndpointState) Finish(r CallResult) {
 	}
 }
 
+// TimesRPCs reports whether the endpoint times its RPCs, so that FinishTimed ends them.
+func (e *EndpointState) TimesRPCs() bool { return e.binding.timing != nil }
+
 // FinishTimed is Finish for endpoints that time their RPCs (NewTimedBinding), which have no
 // other; it works for all. It is two additions and a reading of the clock more. That Finish
 // does not go by the Binding saves other policies a call: the compiler would not inline it.
