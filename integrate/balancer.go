@@ -74,6 +74,7 @@ type lb struct {
 	reindexed bool           // the list's names or cfg.Routes are not those of the latest snapshot
 	dirty     []*cluster     // that have changed since the latest publication; some may be gone
 	statuses  [4]int         // how many of list were published in each status
+	clock     *picker.Clock  // of RPCs that are timed; nil if none have been
 	version   uint64         // of the latest cluster that changed
 	plans     *perrpc.Plans  // of cfg
 	routeErrs *routeErrors   // of cfg, or an earlier one

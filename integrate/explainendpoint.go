@@ -20,7 +20,7 @@ func (x *explainer) endpoint(s *subject, e *subjectEndpoint, share picker.Endpoi
 	out := ExplainedEndpoint{
 		Address: e.cfg.Addr.String(), Hostname: hostname(e.cfg),
 		Weight: e.cfg.Weight, EffectiveWeight: share.Weight, Share: share.Share, Waits: share.Waits,
-		State: stateNames[e.state.Connectivity], InFlight: e.state.InFlight(),
+		State: stateNames[e.state.Connectivity], InFlight: e.state.InFlight(), Latency: e.state.Latency().Seconds(),
 	}
 	if e.cfg.Extra != nil {
 		for _, a := range e.cfg.Extra.Addrs {
@@ -116,7 +116,8 @@ func (x *explainer) slowStart(p *picker.Policy, e *picker.EndpointState) float64
 // weightSource says where the weight comes from that picks go by.
 func weightSource(p *picker.Policy, e *picker.EndpointState, known int) string {
 	switch {
-	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights:
+	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights,
+		p.Kind == picker.PolicyLeastLatency && p.Latency.IgnoreWeights:
 		return "all equal"
 	case p.Kind == picker.PolicyPickFirst:
 		return "the one selected"
@@ -136,12 +137,15 @@ func policyText(p *picker.Policy) string {
 		picker.PolicyEDF: "weighted round robin", picker.PolicyRoundRobin: "round robin", picker.PolicyRingHash: "ring_hash",
 		picker.PolicyMaglev: "maglev", picker.PolicyLeastRequest: "least_request", picker.PolicyClientWRR: "client_side_weighted_round_robin",
 		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom",
+		picker.PolicyLeastLatency: "least_latency",
 	}[p.Kind]
 	switch {
 	case p.Kind == picker.PolicyCustom:
 		text = fmt.Sprintf("custom policy %q, which picks by itself", p.Custom.Name)
 	case p.Kind == picker.PolicyLeastRequest:
 		text += fmt.Sprintf(" of %d choices", p.Least.Choices)
+	case p.Kind == picker.PolicyLeastLatency:
+		text += fmt.Sprintf(" of 2 choices, decay %s", p.Latency.Decay)
 	case p.Hashes() && p.Ring.BalanceFactor > 0:
 		text += fmt.Sprintf(" with bounded loads, %d %%", p.Ring.BalanceFactor)
 	}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
 // The LB policies that any channel can use without xDS, whatever its resolver:
@@ -40,6 +41,10 @@ const (
 	// LeastRequest sends an RPC to that of a few random endpoints which has the
 	// fewest in flight (A48). {"choiceCount": 2}
 	LeastRequest = "xdslb_least_request"
+	// LeastLatency sends an RPC to that of two random endpoints where it costs less
+	// ([picker.PolicyLeastLatency]): the latency of late times the RPCs in flight.
+	// {"decayTime": "10s"}
+	LeastLatency = "xdslb_least_latency"
 )
 
 // standalonePolicies read the parameters of each policy.
@@ -78,6 +83,7 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 		}
 		return picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: min(p.ChoiceCount, 10)}}, nil
 	},
+	LeastLatency: func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.LeastLatency(js) },
 }
 
 const maxRingSize = 8 << 20 // entries that may be asked for (A42); snapshots make 4096 of more

@@ -249,11 +249,12 @@ type Policy struct {
 	// drawn by its weight first (xds_wrr_locality).
 	Flat bool
 	// The one that belongs to Kind is set, if Kind has parameters.
-	Ring   *RingPolicy
-	Least  *LeastRequest
-	WRR    *ClientWRR
-	First  *PickFirst
-	Custom *CustomPolicy
+	Ring    *RingPolicy
+	Least   *LeastRequest
+	WRR     *ClientWRR
+	First   *PickFirst
+	Latency *LeastLatency
+	Custom  *CustomPolicy
 	// Subset is the number of endpoints that random subsetting (A68) keeps before Kind
 	// applies; 0 is all. See Priority.Subset.
 	Subset uint32
@@ -274,6 +275,7 @@ const (
 	PolicyClientWRR                      // A58
 	PolicyPickFirst                      // A62
 	PolicyCustom                         // a balancer of grpc-go's registry (A52, D10)
+	PolicyLeastLatency                   // the least latency of two, by Little's law
 )
 
 // Hashes reports whether the policy picks by the hash of the RPC. Endpoints are then
@@ -292,6 +294,16 @@ func (p *Policy) CountsInFlight() bool {
 	return false
 }
 
+// TimesRPCs reports whether picks compare the latencies of endpoints. The endpoints then
+// have to time their RPCs, and count those in flight by it: NewTimedBinding.
+func (p *Policy) TimesRPCs() bool { return p.Kind == PolicyLeastLatency }
+
+// equalWeights reports whether the configured weights do not count.
+func (p *Policy) equalWeights() bool {
+	return p.Kind == PolicyRoundRobin || p.Kind == PolicyLeastRequest && p.Least.IgnoreWeights ||
+		p.Kind == PolicyLeastLatency && p.Latency.IgnoreWeights
+}
+
 // check returns why the policy cannot be compiled, or nil.
 func (p *Policy) check() error {
 	missing := false
@@ -304,6 +316,10 @@ func (p *Policy) check() error {
 		}
 	case PolicyLeastRequest:
 		missing = p.Least == nil
+	case PolicyLeastLatency:
+		if missing = p.Latency == nil; !missing && p.Latency.Decay <= 0 {
+			return fmt.Errorf("decay of %v is not above 0", p.Latency.Decay)
+		}
 	default:
 		return fmt.Errorf("policy kind %d is not supported", p.Kind)
 	}
@@ -332,6 +348,14 @@ type RingPolicy struct {
 type LeastRequest struct {
 	Choices uint32 // endpoints sampled for each RPC: 2 to 10
 	// IgnoreWeights samples all endpoints alike, as A48 has it.
+	IgnoreWeights bool
+}
+
+// LeastLatency has the parameters of PolicyLeastLatency.
+type LeastLatency struct {
+	// Decay is the time in which what is known of a latency loses its weight to 1/e; above 0.
+	Decay time.Duration
+	// IgnoreWeights samples all endpoints alike.
 	IgnoreWeights bool
 }
 
