@@ -59,6 +59,8 @@ type Leaf struct {
 	Outlier     *OutlierDetection // nil: off (A50)
 	Override    OverrideHosts     // picks ignore it
 	TLS         *TLS              // nil: none (A29)
+	// Origin is where the client's RPCs come from; nil unless Policy asks for it.
+	Origin *Origin
 
 	Priorities []Priority // by priority, no gaps; empty when EDS has no endpoints
 	// ResolutionNote explains an empty or stale leaf ("EDS resource x: not found"); it
@@ -259,6 +261,8 @@ type Policy struct {
 	Subset uint32
 	// SlowStart is Envoy's slow start; nil is off.
 	SlowStart *SlowStart
+	// ZoneAware is Envoy's zone-aware routing; nil is off.
+	ZoneAware *ZoneAware
 }
 
 // PolicyKind enumerates the policies that pick endpoints.
@@ -311,7 +315,12 @@ func (p *Policy) check() error {
 		return fmt.Errorf("policy kind %d has no parameters", p.Kind)
 	}
 	if p.SlowStart != nil {
-		return p.SlowStart.check()
+		if err := p.SlowStart.check(); err != nil {
+			return err
+		}
+	}
+	if p.ZoneAware != nil {
+		return p.ZoneAware.check(p.Kind)
 	}
 	return nil
 }

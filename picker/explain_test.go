@@ -91,6 +91,7 @@ func (x *explained) randomCluster(rng *rand.Rand) {
 		p.Localities = append(p.Localities, zone(fmt.Sprint(k), 1+rng.Uint32N(5), list))
 	}
 	leaf.Priorities = []Priority{p}
+	randomZones(rng, &leaf)
 	i := len(x.states)
 	x.add(leaf)
 	down := pick(rng, 0, 2, 5) // of 6 endpoints
