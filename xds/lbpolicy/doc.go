@@ -51,9 +51,9 @@
 // # Supported types
 //
 //	envoy.extensions.load_balancing_policies.
-//	  round_robin.v3.RoundRobin                         EDF by endpoint weight (D2), slow start
+//	  round_robin.v3.RoundRobin                         EDF by endpoint weight (D2), slow start, zone-aware routing
 //	  ring_hash.v3.RingHash                             A42
-//	  least_request.v3.LeastRequest                     A48, slow start
+//	  least_request.v3.LeastRequest                     A48, slow start, zone-aware routing
 //	  client_side_weighted_round_robin.v3.ClientSide... A58, A114, slow start
 //	  pick_first.v3.PickFirst                           A62
 //	  maglev.v3.Maglev                                  Envoy's
@@ -92,8 +92,16 @@
 //   - ring_hash inside wrr_locality is taken at its word: a ring per locality.
 //   - What Envoy's messages have and gRPC does not is used where the snapshot can
 //     (slow start, hash_balance_factor), and then it is validated. It is ignored
-//     where it cannot: locality_lb_config, active_request_bias, selection_method,
-//     use_hostname_for_hashing, and hash policies of consistent_hashing_lb_config.
+//     where it cannot: locality_weighted_lb_config, active_request_bias,
+//     selection_method, use_hostname_for_hashing, and hash policies of
+//     consistent_hashing_lb_config.
+//   - Zone-aware routing ([picker.ZoneAware]) has to be asked for, by
+//     zone_aware_lb_config of either place; Envoy's other condition, that its own
+//     fleet is known, is for whoever makes the configuration. Of its fields
+//     routing_enabled, min_cluster_size, force_local_zone,
+//     force_locality_direct_routing and locality_basis count, and
+//     fail_traffic_on_panic asks for what gRPC does anyway. Inside wrr_locality,
+//     which has chosen the zone, there is nothing left to choose.
 //
 // # Cost
 //
