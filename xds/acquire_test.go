@@ -94,6 +94,7 @@ func acquireOptions(t *testing.T) {
 		Policies:            new(lbpolicy.Registry),
 		DNS:                 manual.NewBuilderWithScheme("dns"),
 		Filter:              func(string) *resource.FilterType { return nil },
+		LocalCluster:        "fleet",
 		DropDeleted:         true,
 		Linger:              -1,
 		ResourceTimeout:     1,
