@@ -253,6 +253,9 @@ func (b *builder) route(c *cluster, leaf *Leaf, cfg *Priority, state *ClusterSta
 		}
 	}
 	inputs, err := b.collect(policy, cfg, state)
+	if err == nil && policy.LoadAware != nil {
+		c.routing = loadRouting(leaf, state.Localities, inputs)
+	}
 	return inputs, policy, err
 }
 

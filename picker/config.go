@@ -263,6 +263,8 @@ type Policy struct {
 	SlowStart *SlowStart
 	// ZoneAware is Envoy's zone-aware routing; nil is off.
 	ZoneAware *ZoneAware
+	// LoadAware is Envoy's load_aware_locality; nil is off. Flat is unset with it.
+	LoadAware *LoadAware
 }
 
 // PolicyKind enumerates the policies that pick endpoints.
@@ -318,6 +320,9 @@ func (p *Policy) check() error {
 		if err := p.SlowStart.check(); err != nil {
 			return err
 		}
+	}
+	if p.LoadAware != nil {
+		return p.LoadAware.check(p)
 	}
 	if p.ZoneAware != nil {
 		return p.ZoneAware.check(p.Kind)
