@@ -26,6 +26,7 @@
 // what the policies around it come down to.
 //
 //	wrr_locality{X}          X with Flat unset: a locality is drawn first
+//	load_aware_locality{X}   the same, with LoadAware set
 //	X without wrr_locality   Flat: one layer of all endpoints, whatever their locality
 //	random_subsetting{X}     X with Subset set
 //
@@ -58,6 +59,7 @@
 //	  pick_first.v3.PickFirst                           A62
 //	  maglev.v3.Maglev                                  Envoy's
 //	  wrr_locality.v3.WrrLocality                       A52
+//	  load_aware_locality.v3.LoadAwareLocality          Envoy's
 //	  random_subsetting.v3.RandomSubsetting             A68
 //	xds.type.v3.TypedStruct, udpa.type.v1.TypedStruct   A52: a policy by its gRPC name
 //
@@ -86,7 +88,7 @@
 //     was judged here.
 //   - wrr_locality inside wrr_locality is the same as once: the inner one sees
 //     one locality.
-//   - random_subsetting inside wrr_locality, a subset of each locality, cannot be
+//   - random_subsetting inside wrr_locality or load_aware_locality, a subset of each locality, cannot be
 //     expressed by [picker.Policy] and is an error; around wrr_locality it is a
 //     subset of all. Nested subsets come down to the smallest.
 //   - ring_hash inside wrr_locality is taken at its word: a ring per locality.
