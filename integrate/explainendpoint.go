@@ -153,6 +153,9 @@ func policyText(p *picker.Policy) string {
 	} else {
 		text += " in a locality by weight"
 	}
+	if p.LoadAware != nil {
+		text += " and load"
+	}
 	if p.ZoneAware != nil {
 		text += ", zone-aware"
 	}

@@ -71,6 +71,7 @@ type locality struct {
 	counted   bool       // the endpoints count the RPCs they have in flight
 	binding   *picker.Binding
 	endpoints endpoints // parallel to cfg
+	busy      busyness
 }
 
 // endpoints implements picker.EndpointStates.

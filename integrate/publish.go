@@ -123,6 +123,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		}
 		c := b.clusters[cc.Name]
 		c.scheduleWeights()
+		c.scheduleLoads()
 		c.scheduleSlowStart(snapshot.InSlowStart(i))
 	}
 	return next, helps

@@ -24,6 +24,10 @@ func (b *lb) noteZonesLocked(cfg *picker.Config) {
 		}
 		for i := range cc.Leaves {
 			l := &cc.Leaves[i]
+			if l.Policy.LoadAware != nil && l.Origin != nil && l.Origin.Locality == (picker.LocalityID{}) && (c == nil || !c.hadOrigin(l)) {
+				b.logLocked(slog.LevelWarn, "xdslb: a cluster asks for load-aware localities, and no locality is preferred as the own one, "+
+					"since the node of the bootstrap has no locality", cc.Name)
+			}
 			if l.Policy.ZoneAware == nil || l.Origin == nil || l.Origin.Err == nil || c != nil && c.hadOrigin(l) {
 				continue
 			}
@@ -39,7 +43,7 @@ func (b *lb) noteZonesLocked(cfg *picker.Config) {
 func (c *cluster) hadOrigin(next *picker.Leaf) bool {
 	return slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool {
 		o := l.Origin
-		return l.Name == next.Name && o != nil && (o == next.Origin || o.Err != nil && o.Err.Error() == next.Origin.Err.Error())
+		return l.Name == next.Name && o != nil && (o == next.Origin || o.Err != nil && next.Origin.Err != nil && o.Err.Error() == next.Origin.Err.Error())
 	})
 }
 
@@ -64,7 +68,10 @@ type ZoneStatus struct {
 	SubZone   string  `json:"sub_zone,omitempty"`
 	Share     float64 `json:"share"`     // of the channel's RPCs to the cluster
 	Endpoints float64 `json:"endpoints"` // of the endpoints that are READY
-	Fleet     float64 `json:"fleet"`     // of the own fleet
+	Fleet     float64 `json:"fleet"`     // of the own fleet (zone-aware routing)
+	// Utilization is what endpoints report, smoothed; 0 if it is not known (load-aware
+	// localities).
+	Utilization float64 `json:"utilization,omitempty"`
 }
 
 // zonesStatus returns the plain form of r, which may be nil.
@@ -75,7 +82,7 @@ func zonesStatus(r *picker.LocalityRouting) *ZonesStatus {
 	s := &ZonesStatus{InForce: r.InForce, Reason: r.Reason, Region: r.Own.Region, Zone: r.Own.Zone, SubZone: r.Own.SubZone}
 	for _, l := range r.Localities {
 		s.Localities = append(s.Localities, ZoneStatus{
-			Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Share: l.Share, Endpoints: l.Endpoints, Fleet: l.Fleet,
+			Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Share: l.Share, Endpoints: l.Endpoints, Fleet: l.Fleet, Utilization: l.Utilization,
 		})
 	}
 	return s

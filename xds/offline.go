@@ -145,8 +145,12 @@ func (a *assembly) leaf(name string) (of leafInputs, note error) {
 
 // origin returns where RPCs to a cluster come from: see dependencyManager.originLocked.
 func (a *assembly) origin(c *resource.Cluster) *picker.Origin {
-	if !wantsOrigin(&c.Policy) {
+	switch {
+	case c.Policy.ZoneAware != nil:
+	case c.Policy.LoadAware == nil:
 		return nil
+	default:
+		return &picker.Origin{Locality: localityOf(a.node.GetLocality())}
 	}
 	fleet := a.lookup(resource.EndpointsType, a.opts.LocalCluster)
 	of, _ := fleet.value.(*resource.Endpoints)

@@ -22,14 +22,23 @@ type origin struct {
 	of    *resource.Endpoints
 	err   string
 	value *picker.Origin
+
+	here *picker.Origin // without a fleet, for policies that do not go by it
 }
 
 // originLocked returns where RPCs to a cluster come from, nil if its policy does not ask,
 // and when the latest of that arrived. The manager watches the fleet's endpoints from now
 // on, if it does.
 func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, arrival) {
-	if !wantsOrigin(&c.Policy) {
+	switch {
+	case c.Policy.ZoneAware != nil:
+	case c.Policy.LoadAware == nil:
 		return nil, nil
+	default:
+		if m.c.origin.here == nil {
+			m.c.origin.here = &picker.Origin{Locality: localityOf(m.c.node.GetLocality())}
+		}
+		return m.c.origin.here, nil
 	}
 	var of *resource.Endpoints
 	var err error
@@ -48,18 +57,15 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, a
 		text = err.Error()
 	}
 	if o := &m.c.origin; o.value == nil || o.of != of || o.err != text {
-		*o = origin{of, text, newOrigin(m.c.node.GetLocality(), name, of, err)}
+		o.of, o.err, o.value = of, text, newOrigin(m.c.node.GetLocality(), name, of, err)
 	}
 	return m.c.origin.value, at
 }
 
-// wantsOrigin reports whether it makes a difference to a policy where RPCs come from.
-func wantsOrigin(p *picker.Policy) bool { return p.ZoneAware != nil }
-
 // newOrigin counts the zones of a fleet in its first priority, which is the only one that
 // Envoy knows too. err says why there are no endpoints, if that is final. O(endpoints).
 func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err error) *picker.Origin {
-	o := &picker.Origin{Locality: picker.LocalityID{Region: node.GetRegion(), Zone: node.GetZone(), SubZone: node.GetSubZone()}}
+	o := &picker.Origin{Locality: localityOf(node)}
 	switch {
 	case o.Locality == picker.LocalityID{}:
 		o.Err = errors.New("the node of the bootstrap has no locality")
@@ -93,4 +99,8 @@ func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err e
 			name, o.Locality.Region, o.Locality.Zone, o.Locality.SubZone)
 	}
 	return o
+}
+
+func localityOf(l *corev3.Locality) picker.LocalityID {
+	return picker.LocalityID{Region: l.GetRegion(), Zone: l.GetZone(), SubZone: l.GetSubZone()}
 }
