@@ -15,12 +15,17 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
+	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -287,5 +292,79 @@ func TestZonesFollowTheFleet(t *testing.T) {
 	}
 	if n := strings.Count(x.String(), "its zone gets no RPCs of this channel"); n != 3 {
 		t.Errorf("said of %d endpoints, want 3:\n%s", n, x)
+	}
+}
+
+// TestLoadAwareLocality: a zone that runs hot sheds RPCs as in Envoy's worked example, over
+// real reports at the end of RPCs or out of band, and takes all but the probes back when it
+// has cooled down.
+func TestLoadAwareLocality(t *testing.T) {
+	for _, outOfBand := range []bool{false, true} {
+		t.Run(fmt.Sprintf("outOfBand=%v", outOfBand), func(t *testing.T) {
+			var reporters [3]*reporter
+			var zones []xdstest.Locality
+			for i := range reporters {
+				reporters[i] = newReporter(t)
+				zones = append(zones, xdstest.Locality{
+					Place: xdstest.Place{Zone: string(rune('a' + i))}, Endpoints: []xdstest.Endpoint{{Addr: reporters[i].addr}}})
+			}
+			report := func(utilizations ...float64) {
+				for i, u := range utilizations {
+					asked, other := &reporters[i].perCall, &reporters[i].oob
+					if outOfBand {
+						asked, other = other, asked
+					}
+					asked.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: u})
+					other.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: .99})
+				}
+			}
+			report(.7, .3, .4)
+			r := xdstest.Service(target, zones...)
+			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.Policies(&loadawarev3.LoadAwareLocality{
+				EndpointPickingPolicy: xdstest.Cluster("", "", xdstest.Policies(&roundrobinv3.RoundRobin{})).GetLoadBalancingPolicy(),
+				WeightUpdatePeriod:    durationpb.New(100 * time.Millisecond),
+				SmoothingTimeConstant: durationpb.New(50 * time.Millisecond),
+				EnableOobLoadReport:   wrapperspb.Bool(outOfBand),
+				OobReportingPeriod:    durationpb.New(50 * time.Millisecond),
+			}))}
+			control := xdstest.New(t, xdstest.Options{})
+			set(t, control, r)
+			cc := dialConfig(t, integrate.Config{Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1})
+			shared := func(want ...float64) {
+				t.Helper()
+				await(t, fmt.Sprintf("shares of %v", want), func() bool {
+					if _, err := call(t, cc); err != nil {
+						t.Fatal(err)
+					}
+					z := zonesOf(t, cc)
+					if z == nil || len(z.Localities) != 3 {
+						return false
+					}
+					for i, l := range z.Localities {
+						if math.Abs(l.Share-want[i]) > .005 {
+							return false
+						}
+					}
+					return true
+				})
+				const n = 800
+				counts := map[string]float64{}
+				for range n {
+					host, err := call(t, cc)
+					if err != nil {
+						t.Fatal(err)
+					}
+					counts[host] += 1. / n
+				}
+				for i, w := range want {
+					if got := counts[reporters[i].addr.String()]; math.Abs(got-w) > .005+5*math.Sqrt(w*(1-w)/n) {
+						t.Errorf("zone %d gets %.3f of the RPCs, want %.3f", i, got, w)
+					}
+				}
+			}
+			shared(3./16, 7./16, 6./16)
+			report(.45, .45, .45)
+			shared(.97, .015, .015)
+		})
 	}
 }
