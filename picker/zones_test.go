@@ -200,8 +200,10 @@ func TestZoneAware(t *testing.T) {
 			w.flat(0)[0].Ejected, w.flat(0)[1].Ejected = true, true
 		}, []float64{.4, .6 / 3, .6 * 2 / 3}, ""},
 		{"still connecting counts as there", on, []uint32{5, 3, 2}, func(w *world) {
-			for _, e := range w.flat(0)[3:] {
-				e.Connectivity = Connecting
+			for i, e := range w.flat(0) {
+				if i%4 > 0 && i != 1 && i != 2 {
+					e.Connectivity = Connecting
+				}
 			}
 		}, []float64{1, 0, 0}, ""},
 
