@@ -189,6 +189,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	received := cfg.Clusters
 	cfg = b.channelConfigLocked(cfg)
 	b.noteWeightsLocked(cfg)
+	b.noteZonesLocked(cfg)
 	b.cfg, b.fatal = cfg, nil
 	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
 	b.setSessionsLocked(b.plans.HasSessions())

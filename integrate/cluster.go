@@ -29,6 +29,7 @@ type cluster struct {
 	shares   []loadShare     // inUse's first; nil if it takes all
 
 	weightTimer    *time.Timer // runs while weights may change (A58)
+	loadTimer      *time.Timer // runs while utilizations may change
 	slowStartTimer *time.Timer // runs while endpoints are in their slow start
 	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
 
@@ -58,10 +59,11 @@ type leaf struct {
 	metrics     atomic.Pointer[metricNames] // that load reports pass on
 	priorities  []*priority
 	detector    detector
-	wrr         atomic.Pointer[wrrConfig] // nil unless the policy is PolicyClientWRR
-	rejected    *rejections               // see there; nil until they are needed
-	lastErr     error                     // of the latest connection attempt that failed
-	errs        map[*endpoint]error       // why those in TRANSIENT_FAILURE are
+	wrr         atomic.Pointer[wrrConfig]       // nil unless the policy is PolicyClientWRR
+	loadAware   atomic.Pointer[loadAwareConfig] // nil unless the policy is load-aware
+	rejected    *rejections                     // see there; nil until they are needed
+	lastErr     error                           // of the latest connection attempt that failed
+	errs        map[*endpoint]error             // why those in TRANSIENT_FAILURE are
 	// replacementFailed says that it is logged that the latest TLS settings do not work.
 	replacementFailed bool
 }
@@ -264,6 +266,7 @@ func (c *cluster) refresh() {
 		}
 		c.view.rejections = p.leaf.rejections(c.lb)
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
+		p.tellUtilizations()
 		c.state.Localities = p.state
 		c.state.Breaker = p.leaf.breaker.Breaker
 		c.state.Drops, c.state.Overload = p.leaf.dropCounters()
@@ -302,6 +305,7 @@ func (l *leaf) endpoints(yield func(*endpoint) bool) {
 // close releases everything the cluster has.
 func (c *cluster) close() {
 	halt(&c.weightTimer)
+	halt(&c.loadTimer)
 	halt(&c.slowStartTimer)
 	halt(&c.failureTimer)
 	for _, l := range c.leaves {

@@ -31,7 +31,7 @@ import (
 //
 // Channels share one XdsClient, with a stream to each control plane and one copy of
 // each resource, if they have the same Bootstrap, Linger, ResourceTimeout,
-// KeepDeleted, Delta, ReconnectSpread, MaxTableSize, MaxHashBytes, Policies and
+// KeepDeleted, Delta, LocalCluster, ReconnectSpread, MaxTableSize, MaxHashBytes, Policies and
 // ControlPlaneDialOptions. The other fields are each channel's own.
 type Config struct {
 	// Bootstrap is the bootstrap JSON (A27). Empty means the file that
@@ -113,6 +113,14 @@ type Config struct {
 	// variant it begins with, a control plane that answers UNIMPLEMENTED is spoken
 	// to in the other.
 	Delta bool
+	// LocalCluster is the name of the EDS resource with the endpoints of the program's
+	// own fleet (Envoy's local_cluster_name). Clusters that ask for zone-aware routing
+	// (zone_aware_lb_config) keep RPCs in their zone as far as that loads all endpoints
+	// alike, for which the zones of the fleet must be known, and this client's own: the
+	// locality of the bootstrap's node. While they are not, such clusters are balanced as
+	// without it, which is logged once. As with any EDS resource, localities without
+	// load_balancing_weight and endpoints that are not healthy do not count.
+	LocalCluster string
 	// CountCalls has each RPC counted by locality and result in clusters whose load
 	// is not reported as well, for the metrics xdslb.lb.calls and xdslb.lb.picks:
 	// an atomic addition per RPC, or two with policies that hash or compare RPCs in

@@ -158,6 +158,8 @@ type ExplainedCluster struct {
 	Breaker    *ExplainedBreaker   `json:"breaker,omitempty"`
 	Hash       *ExplainedHash      `json:"hash,omitempty"`
 	Localities []ExplainedLocality `json:"localities,omitempty"` // of the priority in use
+	// Zones says how a locality is chosen, if the policy goes by zones.
+	Zones *ZonesStatus `json:"zones,omitempty"`
 	// NotInSubset are endpoints that this channel leaves to others (A68).
 	NotInSubset []string          `json:"not_in_subset,omitempty"`
 	Filters     []ExplainedFilter `json:"filters,omitempty"`

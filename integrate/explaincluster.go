@@ -35,6 +35,7 @@ type subject struct {
 	sessions    *overrideHosts    // nil if there are none
 	connectable bool              // endpoints connect on demand
 	inSession   bool              // the RPC's session decides
+	passedBy    bool              // the locality at hand gets no RPCs, for its zone
 	notInSubset []string
 	failure     error
 	usesTLS     bool
@@ -236,7 +237,7 @@ func (x *explainer) cluster(c *ExplainedCluster, s *subject, kernel *picker.Clus
 		c.Drops = append(c.Drops, drop)
 	}
 	c.Breaker = &ExplainedBreaker{InFlight: kernel.InFlight, Limit: s.leaf.MaxRequests, Refuses: kernel.InFlight >= int64(s.leaf.MaxRequests)}
-	c.Hash = s.hash(kernel.Hash)
+	c.Hash, c.Zones = s.hash(kernel.Hash), zonesStatus(kernel.Routing)
 	index := 0
 	known := s.reported()
 	for i := range s.localities {
@@ -249,6 +250,7 @@ func (x *explainer) cluster(c *ExplainedCluster, s *subject, kernel *picker.Clus
 		if !s.leaf.Policy.Flat {
 			e.Share = delegated
 		}
+		s.passedBy = c.Zones != nil && c.Zones.InForce && c.Zones.Localities[i].Share == 0
 		// A child in TRANSIENT_FAILURE is asked, and may know better.
 		childPicks := delegated > 0 || s.leaf.Policy.Kind == picker.PolicyCustom && kernel.Fails > 0
 		for k := range l.endpoints {

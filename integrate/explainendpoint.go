@@ -77,6 +77,9 @@ func (x *explainer) whyOut(s *subject, e *subjectEndpoint, childPicks bool) stri
 	case e.state.Connectivity == picker.Idle:
 		return "IDLE: others are READY"
 	}
+	if s.passedBy {
+		return "its zone gets no RPCs of this channel"
+	}
 	return "READY since the latest publication only"
 }
 
@@ -153,6 +156,12 @@ func policyText(p *picker.Policy) string {
 		text += ", all localities together"
 	} else {
 		text += " in a locality by weight"
+	}
+	if p.LoadAware != nil {
+		text += " and load"
+	}
+	if p.ZoneAware != nil {
+		text += ", zone-aware"
 	}
 	if p.Subset > 0 {
 		text += fmt.Sprintf(", of a random subset of %d", p.Subset)

@@ -134,6 +134,7 @@ func (t *explanationText) cluster(c *ExplainedCluster) {
 	if c.Policy != "" {
 		t.line(4, "policy: %s", c.Policy)
 	}
+	t.zones(c.Zones)
 	for _, f := range c.Filters {
 		state := "configured"
 		if f.Disabled {
@@ -161,6 +162,17 @@ func (t *explanationText) cluster(c *ExplainedCluster) {
 	}
 	if n := len(c.NotInSubset); n > 0 {
 		t.line(4, "%d endpoints are not in this channel's subset: %s", n, shorten(c.NotInSubset, 8))
+	}
+}
+
+// zones says how a locality is chosen.
+func (t *explanationText) zones(z *ZonesStatus) {
+	switch {
+	case z == nil:
+	case z.InForce:
+		t.line(4, "zones: %s", z.Reason)
+	default:
+		t.line(4, "zones do not count: %s", z.Reason)
 	}
 }
 

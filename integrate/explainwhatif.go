@@ -37,8 +37,8 @@ type WhatIf struct {
 	// States are those of the endpoints by their first address; the others are READY.
 	States map[netip.AddrPort]connectivity.State
 	// Config is that of the channel. Only what decides about picks counts: Policies,
-	// IgnoreEndpointWeights, the bounds of hash tables, and the Bootstrap, if it is set,
-	// for certificate providers and trusted_xds_server.
+	// IgnoreEndpointWeights, LocalCluster, the bounds of hash tables, and the Bootstrap, if it is set,
+	// for certificate providers, trusted_xds_server and the locality of the node.
 	Config Config
 }
 
@@ -69,7 +69,7 @@ func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
 		return nil, err
 	}
 	cfg, err := xds.Assemble(listener, authority, resources, boot, xds.Options{
-		Filter: perrpc.FilterType, Policies: w.Config.Policies, MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes,
+		Filter: perrpc.FilterType, Policies: w.Config.Policies, LocalCluster: w.Config.LocalCluster, MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes,
 	})
 	if err != nil {
 		return nil, err

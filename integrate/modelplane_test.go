@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -43,6 +44,7 @@ type planeLeaf struct {
 	service, server string
 	first           int
 	policy, sent    picker.Policy // as it is to be, and as it was sent
+	clients         uint32        // of the own fleet in the own zone: see origin
 	max             uint32
 	outlier         bool
 	several         bool // every third endpoint has two addresses
@@ -89,7 +91,7 @@ func newPlane(rng *rand.Rand) *plane {
 			if rng.IntN(2) == 0 {
 				l.server = p.servers[0]
 			}
-			l.policy = randomPolicy(rng)
+			l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
 			for range 1 + rng.IntN(6) {
 				l.spots[rng.IntN(endpointsPerLeaf)] = spot{priority: rng.IntN(2), zone: rng.IntN(zones), weight: 1}
 			}
@@ -140,10 +142,42 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 	if !p.Flat && p.Kind <= picker.PolicyRoundRobin && rng.IntN(4) == 0 {
 		p.SlowStart = &picker.SlowStart{Window: 5 * time.Second, Aggression: 1, MinWeightPercent: 10}
 	}
+	byZones(rng, &p)
 	if rng.IntN(8) == 0 {
 		p.Subset = uint32(1 + rng.IntN(4))
 	}
 	return p
+}
+
+// byZones has a policy go by zones now and then, if it can.
+func byZones(rng *rand.Rand, p *picker.Policy) {
+	switch {
+	case rng.IntN(3) > 0:
+	case !p.Flat && rng.IntN(2) == 0:
+		p.LoadAware = &picker.LoadAware{UpdatePeriod: time.Second, Smoothing: 3 * time.Second, Expiration: 10 * time.Second, Threshold: .1, Probe: .03}
+		if p.LoadAware.OutOfBand = !delegates(p) && rng.IntN(2) == 0; p.LoadAware.OutOfBand {
+			p.LoadAware.OOBPeriod = time.Second
+		}
+	case !delegates(p) && !p.Hashes():
+		p.ZoneAware = &picker.ZoneAware{Enabled: []float64{.5, 1}[rng.IntN(2)], MinEndpoints: uint64(rng.IntN(4)), ForceLocal: uint32(rng.IntN(2)) * 2}
+	}
+}
+
+// origin is where RPCs come from by a policy: a fleet that is unknown, or has a few clients
+// in each zone.
+func origin(p *picker.Policy, clients uint32) *picker.Origin {
+	if p.ZoneAware == nil && p.LoadAware == nil {
+		return nil
+	}
+	o := &picker.Origin{Locality: picker.LocalityID{Zone: "0"}}
+	switch {
+	case p.ZoneAware == nil || clients == 0:
+	case clients == 1:
+		o.Err = errors.New("there is no fleet")
+	default:
+		o.Fleet = []picker.FleetZone{{ID: o.Locality, Endpoints: clients, Weight: 1}, {ID: picker.LocalityID{Zone: "1"}, Endpoints: 3, Weight: 2}}
+	}
+	return o
 }
 
 // policyWords says a policy in a word or two.
@@ -164,6 +198,12 @@ func (p *policyWords) String() string {
 	if p.SlowStart != nil {
 		s += ", slow start"
 	}
+	if p.ZoneAware != nil {
+		s += ", zone-aware"
+	}
+	if p.LoadAware != nil {
+		s += ", load-aware"
+	}
 	return s
 }
 
@@ -176,7 +216,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	c.stale = true
 	switch rng.IntN(21) {
 	case 0, 1, 2:
-		l.policy = randomPolicy(rng)
+		l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
 		say("%s: policy %v", l.name, (*policyWords)(&l.policy))
 	case 3:
 		l.outlier = !l.outlier
@@ -332,7 +372,7 @@ func reuse(old, next *picker.Cluster) {
 func (p *plane) realName(name string) string { return fmt.Sprint(name, ".", p.number) }
 
 func (l *planeLeaf) render() picker.Leaf {
-	out := picker.Leaf{Name: l.realName, Service: l.service, MaxRequests: l.max, Policy: l.policy}
+	out := picker.Leaf{Name: l.realName, Service: l.service, MaxRequests: l.max, Policy: l.policy, Origin: origin(&l.policy, l.clients)}
 	out.Load.Server, out.Override.Draining = l.server, l.lasting
 	out.TLS = &picker.TLS{SystemRoots: true, ServerName: strconv.Itoa(l.tls)}
 	if l.outlier {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"strings"
 
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/status"
 )
@@ -97,9 +98,10 @@ func (t *trial) use(r *modelRPC) {
 	r.waiting, r.conn = true, nil
 }
 
-// end ends an RPC in flight.
+// end ends an RPC in flight. Backends report their load, some a heavy one.
 func (t *trial) end(r *modelRPC, err error) {
-	t.release(r, balancer.DoneInfo{Err: err, BytesSent: true, BytesReceived: err == nil})
+	report := &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: float64(r.conn.number%8) / 6}
+	t.release(r, balancer.DoneInfo{Err: err, BytesSent: true, BytesReceived: err == nil, ServerLoad: report})
 }
 
 // admit counts an RPC that was given a connection. The limit is that of the

@@ -24,6 +24,7 @@ type observers struct {
 	orca *orcaRecorder // of the locality, if its load is reported (A85)
 	host *outlier.Host // if outliers are detected (A50)
 	wrr  *wrrWeight    // if RPCs go by what endpoints report (A58)
+	util *utilization  // if localities get RPCs by what their endpoints report
 }
 
 // onDone passes on the end of an RPC. An RPC that was never sent says nothing of
@@ -35,16 +36,21 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.wrr != nil {
 		t.wrr.onDone(info, result)
 	}
-	if info.ServerLoad != nil && t.orca != nil {
-		t.orca.onDone(info.ServerLoad)
+	if info.ServerLoad != nil {
+		if t.orca != nil {
+			t.orca.onDone(info.ServerLoad)
+		}
+		if t.util != nil {
+			t.util.onDone(info.ServerLoad)
+		}
 	}
 }
 
 // addObservers gives an endpoint the observers that the leaf's configuration asks
 // for.
 func (l *leaf) addObservers(e *endpoint) {
-	detects, weighs := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR
-	if !detects && !weighs {
+	detects, weighs, utilizes := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.cfg.Policy.LoadAware != nil
+	if !detects && !weighs && !utilizes {
 		return
 	}
 	e.updateObservers(func(t *observers) {
@@ -54,6 +60,9 @@ func (l *leaf) addObservers(e *endpoint) {
 		if weighs && t.wrr == nil {
 			t.wrr = &wrrWeight{b: e.loc.prio.cluster.lb, leaf: l}
 		}
+		if utilizes && t.util == nil {
+			t.util = &utilization{b: e.loc.prio.cluster.lb, leaf: l}
+		}
 	})
 }
 
@@ -62,10 +71,12 @@ func (l *leaf) addObservers(e *endpoint) {
 func (e *endpoint) takeObservations(from *endpoint) {
 	e.Ejected, e.StateSince = from.Ejected, from.StateSince
 	was := from.observers.Load()
-	if was == nil || was.host == nil && was.wrr == nil {
+	if was == nil || was.host == nil && was.wrr == nil && was.util == nil {
 		return
 	}
-	e.updateObservers(func(t *observers) { t.host, t.wrr = cmp.Or(was.host, t.host), cmp.Or(was.wrr, t.wrr) })
+	e.updateObservers(func(t *observers) {
+		t.host, t.wrr, t.util = cmp.Or(was.host, t.host), cmp.Or(was.wrr, t.wrr), cmp.Or(was.util, t.util)
+	})
 	if was.wrr != nil {
 		e.SetWeight(was.wrr.published)
 	}

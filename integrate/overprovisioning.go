@@ -35,9 +35,10 @@ func (p *priority) health() uint64 {
 }
 
 // mayOverflow reports whether the priority may share its load. What places RPCs by
-// their hash would place them elsewhere, and children know one priority.
+// their hash would place them elsewhere, and children know one priority, as localities do
+// that get RPCs by their load.
 func (p *priority) mayOverflow() bool {
-	if p.cluster.lb.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat {
+	if p.cluster.lb.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat || p.leaf.cfg.Policy.LoadAware != nil {
 		return false
 	}
 	switch p.leaf.cfg.Policy.Kind {

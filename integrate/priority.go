@@ -71,6 +71,7 @@ type locality struct {
 	counted   counting   // by the endpoints
 	binding   *picker.Binding
 	endpoints endpoints // parallel to cfg
+	busy      busyness
 }
 
 // endpoints implements picker.EndpointStates.

@@ -126,6 +126,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 			next.clusters[c.index] = &view
 		}
 		c.scheduleWeights()
+		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
 	}
 	return next, helps

@@ -63,6 +63,8 @@ type ClusterStatus struct {
 	// Priority is the one in use, counted over all leaves (A56); -1 is none.
 	Priority int          `json:"priority"`
 	Leaves   []LeafStatus `json:"leaves,omitempty"` // several if it is an aggregate, in order
+	// Zones is nil unless the policy in use goes by zones.
+	Zones *ZonesStatus `json:"zones,omitempty"`
 }
 
 // LeafStatus is a cluster with endpoints.

@@ -43,6 +43,7 @@ func (c *cluster) describe() ClusterStatus {
 	if c.status() == picker.TransientFailure {
 		s.Error, _ = c.explain()
 	}
+	s.Zones = zonesStatus(c.lb.picker.current.Load().routing(c.cfg.Name))
 	first := 0
 	for i, l := range c.leaves {
 		s.Leaves = append(s.Leaves, l.describe(c, first, c.left(i)))

@@ -80,6 +80,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	}
 	l.updateDetection(c.lb)
 	l.updateWRR()
+	l.updateLoadAware()
 	for _, p := range l.priorities {
 		p.recount()
 		if rehashed {

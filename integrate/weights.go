@@ -37,7 +37,7 @@ type wrrWeight struct {
 
 	// Guarded by the balancer's mutex.
 	published float64 // what the snapshots know
-	stopOOB   func()  // ends the reports out of band; nil while there are none
+	oob       oobReports
 }
 
 // onDone takes note of the end of an RPC, and of the report that came with it.
@@ -91,8 +91,12 @@ func (l *leaf) updateWRR() {
 		if was != nil {
 			l.wrr.Store(nil)
 			for e := range l.endpoints {
-				e.stopOOB()
-				e.updateObservers(func(t *observers) { t.wrr = nil })
+				e.updateObservers(func(t *observers) {
+					if t.wrr != nil {
+						t.wrr.oob.end(t.wrr.b)
+					}
+					t.wrr = nil
+				})
 				e.SetWeight(0)
 			}
 		}
@@ -117,22 +121,55 @@ func (l *leaf) updateWRR() {
 // that leads to (T-WRR-5), until stopOOB.
 func (e *endpoint) startOOB() {
 	t, how := e.observers.Load(), e.loc.prio.leaf.wrr.Load()
-	if t == nil || t.wrr == nil || how == nil || !how.OutOfBand {
+	if t == nil {
 		return
 	}
-	e.stopOOB()
-	w, conn, options := t.wrr, e.conn.subConn(), orca.OOBListenerOptions{ReportInterval: how.OOBPeriod}
-	var stop func()
-	w.b.callbacks = append(w.b.callbacks, func() { stop = orca.RegisterOOBListener(conn, w, options) })
-	w.stopOOB = func() { stop() }
+	if t.wrr != nil && how != nil && how.OutOfBand {
+		t.wrr.oob.start(t.wrr.b, e.conn.subConn(), t.wrr, how.OOBPeriod)
+	}
+	if how := e.loc.prio.leaf.loadAware.Load(); t.util != nil && how != nil && how.OutOfBand {
+		t.util.oob.start(t.util.b, e.conn.subConn(), t.util, how.OOBPeriod)
+	}
 }
 
 // stopOOB ends reports out of band.
 func (e *endpoint) stopOOB() {
-	if t := e.observers.Load(); t != nil && t.wrr != nil && t.wrr.stopOOB != nil {
-		w := t.wrr
-		w.b.callbacks = append(w.b.callbacks, w.stopOOB)
-		w.stopOOB = nil
+	t := e.observers.Load()
+	if t == nil {
+		return
+	}
+	if t.wrr != nil {
+		t.wrr.oob.end(t.wrr.b)
+	}
+	if t.util != nil {
+		t.util.oob.end(t.util.b)
+	}
+}
+
+// oobReports are the reports out of band of one endpoint to one listener: none, from start
+// on, and none again from end on. Those of the same connection share a stream.
+type oobReports struct {
+	stop func() // nil while there are none
+}
+
+// start asks for reports, instead of those that there are.
+func (o *oobReports) start(b *lb, conn balancer.SubConn, listener orca.OOBListener, period time.Duration) {
+	o.end(b)
+	if conn == nil {
+		return
+	}
+	var stop func()
+	b.callbacks = append(b.callbacks, func() {
+		stop = orca.RegisterOOBListener(conn, listener, orca.OOBListenerOptions{ReportInterval: period})
+	})
+	o.stop = func() { stop() }
+}
+
+// end ends reports.
+func (o *oobReports) end(b *lb) {
+	if o.stop != nil {
+		b.callbacks = append(b.callbacks, o.stop)
+		o.stop = nil
 	}
 }
 
@@ -143,7 +180,9 @@ func (e *endpoint) onReady() {
 	if t := e.observers.Load(); t != nil && t.wrr != nil {
 		t.wrr.connect()
 		e.startOOB()
+		t.wrr.Connect()
 	}
+	e.startOOB()
 }
 
 // updateWeights tells the endpoints' states their weights of the moment, and reports

@@ -197,7 +197,7 @@ func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) e
 	if err := leaf.Policy.check(); err != nil {
 		return err
 	}
-	return b.groups(c, prev, &leaf.Policy, priority, state)
+	return b.groups(c, prev, leaf, priority, state)
 }
 
 // inUse returns the leaf and priority that are in use.
@@ -237,8 +237,8 @@ func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 
 // groups compiles the groups of the priority in use that RPCs can be sent to, and sets the
 // cluster's outcome (T-LOC-1).
-func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state *ClusterState) error {
-	inputs, err := b.collect(policy, cfg, state)
+func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) error {
+	inputs, policy, err := b.route(c, leaf, cfg, state)
 	if err != nil {
 		return err
 	}
@@ -256,6 +256,11 @@ func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state 
 		in := &inputs[i]
 		if best < someOnDemand || in.usability(policy) < best {
 			continue
+		}
+		if c.routing != nil && c.routing.InForce {
+			if in.weight = shareWeight(c.routing.Localities[i].Share); in.weight == 0 {
+				continue
+			}
 		}
 		g, err := b.group(c, before[in.load], in, policy)
 		if err != nil {
@@ -276,6 +281,29 @@ func (b *builder) groups(c, prev *cluster, policy *Policy, cfg *Priority, state 
 	c.inSlowStart = b.inSlowStart
 	c.random = c.alias != nil || slices.ContainsFunc(c.drops, probability.random) || len(c.groups) > 0 && c.groups[0].rule.random()
 	return nil
+}
+
+// route collects the inputs of the groups, and sets how their localities share the RPCs if
+// the policy has a rule for that. A flat policy of such a kind picks by locality while the
+// rule is in force: the policy that it returns is not flat then.
+func (b *builder) route(c *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) ([]groupInput, *Policy, error) {
+	policy := &leaf.Policy
+	if policy.ZoneAware != nil {
+		byLocality := *policy
+		byLocality.Flat = false
+		inputs, err := b.collect(&byLocality, cfg, state)
+		if err != nil {
+			return nil, nil, err
+		}
+		if c.routing = zoneRouting(leaf, state.Priority, inputs); c.routing.InForce {
+			return inputs, &byLocality, nil
+		}
+	}
+	inputs, err := b.collect(policy, cfg, state)
+	if err == nil && policy.LoadAware != nil {
+		c.routing = loadRouting(leaf, state.Localities, inputs)
+	}
+	return inputs, policy, err
 }
 
 // group compiles a group. before is its previous form, or nil.

@@ -59,6 +59,8 @@ type Leaf struct {
 	Outlier     *OutlierDetection // nil: off (A50)
 	Override    OverrideHosts     // picks ignore it
 	TLS         *TLS              // nil: none (A29)
+	// Origin is where the client's RPCs come from; nil unless Policy asks for it.
+	Origin *Origin
 
 	Priorities []Priority // by priority, no gaps; empty when EDS has no endpoints
 	// ResolutionNote explains an empty or stale leaf ("EDS resource x: not found"); it
@@ -260,6 +262,10 @@ type Policy struct {
 	Subset uint32
 	// SlowStart is Envoy's slow start; nil is off.
 	SlowStart *SlowStart
+	// ZoneAware is Envoy's zone-aware routing; nil is off.
+	ZoneAware *ZoneAware
+	// LoadAware is Envoy's load_aware_locality; nil is off. Flat is unset with it.
+	LoadAware *LoadAware
 }
 
 // PolicyKind enumerates the policies that pick endpoints.
@@ -327,7 +333,15 @@ func (p *Policy) check() error {
 		return fmt.Errorf("policy kind %d has no parameters", p.Kind)
 	}
 	if p.SlowStart != nil {
-		return p.SlowStart.check()
+		if err := p.SlowStart.check(); err != nil {
+			return err
+		}
+	}
+	if p.LoadAware != nil {
+		return p.LoadAware.check(p)
+	}
+	if p.ZoneAware != nil {
+		return p.ZoneAware.check(p.Kind)
 	}
 	return nil
 }

@@ -158,6 +158,8 @@ type ClusterExplanation struct {
 	// Localities are the shares of those whose balancer picks, by index as in Result.
 	Localities []float64
 	Hash       *HashExplanation // nil unless the policy hashes
+	// Routing is how a locality is chosen, as of LocalityRouting.
+	Routing *LocalityRouting
 }
 
 // An EndpointShare is an endpoint's part of the RPCs to its cluster.
@@ -206,7 +208,7 @@ func (s *Snapshot) ExplainCluster(ctx context.Context, route, cluster int32) *Cl
 		return &ClusterExplanation{Err: fmt.Errorf("picker: there is no cluster %d", cluster), Fails: 1}
 	}
 	c := s.clusters[cluster]
-	x := &ClusterExplanation{Version: c.version, Err: c.err, Limit: c.limit}
+	x := &ClusterExplanation{Version: c.version, Err: c.err, Limit: c.limit, Routing: c.routing}
 	if c.breaker != nil {
 		x.InFlight = c.breaker.InFlight()
 	}

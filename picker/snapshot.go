@@ -52,6 +52,8 @@ type cluster struct {
 	name    string
 	version uint64
 	err     error // why the cluster could not be compiled
+
+	routing *LocalityRouting // nil unless the policy has a rule for localities
 }
 
 // Result is the result of a pick. Its four fields are as many as the compiler keeps in

@@ -47,6 +47,12 @@ type ClusterState struct {
 type LocalityState struct {
 	Load      *Load          // no other locality of the priority has it
 	Endpoints EndpointStates // in the order of the configuration
+
+	// Utilization is the smoothed one of the endpoints, 1 being all of their capacity; 0 if
+	// it was never known. Stale says that they have not reported for long. Only
+	// Policy.LoadAware reads them.
+	Utilization float64
+	Stale       bool
 }
 
 // EndpointStates is a list of EndpointState, by index: a StateSlice, or the caller's own

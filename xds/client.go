@@ -53,6 +53,11 @@ type Options struct {
 	// resource.Options. It may be nil.
 	Filter func(message string) *resource.FilterType
 
+	// LocalCluster is the name of the EDS resource with the endpoints of the client's own
+	// fleet, whose zones zone-aware routing goes by (Envoy's local_cluster_name). It is
+	// subscribed to while a cluster in use asks for that. Empty is unknown.
+	LocalCluster string
+
 	// DropDeleted takes away a Listener or Cluster that a server deletes, as
 	// A57 has it, unless the server has the feature ignore_resource_deletion
 	// (A53). The default is A88's: the last version stays in force unless the
@@ -149,6 +154,7 @@ type Client struct {
 	relations   map[string]*relation // by key: those that ever were
 	channels    map[string]*channel  // by key: those in use
 	managers    map[targetKey]*dependencyManager
+	origin      origin                               // see originLocked
 	affected    map[*dependencyManager]chan struct{} // see response.apply; nil at other times
 	log         []logLine                            // see unlock
 	logged      map[logKey]*logged

@@ -106,9 +106,10 @@ type leaf struct {
 // leafInputs are all that a leaf's value depends on. Equal inputs give equal values.
 type leafInputs struct {
 	cluster   *resource.Cluster
-	server    string // key of the server to report load to, if any
-	endpoints any    // *resource.Endpoints or *addresses, nil if there are none
-	halvings  uint8  // of the largest hash ring or table
+	server    string         // key of the server to report load to, if any
+	endpoints any            // *resource.Endpoints or *addresses, nil if there are none
+	origin    *picker.Origin // nil unless the policy asks for it
+	halvings  uint8          // of the largest hash ring or table
 	note      string
 }
 
@@ -139,7 +140,9 @@ func (m *dependencyManager) leafLocked(name string) *leaf {
 		l.received = later(l.received, cds.updated)
 	}
 	l.received = later(l.received, l.endpoints.updated)
-	made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, halvings: m.halvings}
+	origin, at := m.originLocked(l.cluster)
+	l.received = later(l.received, at)
+	made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, origin: origin, halvings: m.halvings}
 	if cds.from != nil && l.cluster.LoadReporting {
 		made.server = cds.from.Key()
 	}
@@ -186,6 +189,7 @@ func newLeaf(of leafInputs, opts *Options, note error) *picker.Leaf {
 		Outlier:        c.Outlier,
 		Override:       c.Override,
 		TLS:            c.TLS,
+		Origin:         of.origin,
 		ResolutionNote: note,
 	}
 	if c.Kind == resource.ClusterEDS {

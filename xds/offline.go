@@ -6,6 +6,7 @@ package xds
 import (
 	"fmt"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/picker"
@@ -24,6 +25,9 @@ import (
 // first server may do; nil allows any provider and nothing else.
 func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap.Config, opts Options) (*picker.Config, error) {
 	a := assembly{opts: opts.withDefaults(), entries: map[entryKey]*entry{}}
+	if cfg != nil {
+		a.node = cfg.Node()
+	}
 	decode := resource.Options{
 		Policies:     opts.Policies,
 		CertProvider: func(string, resource.CertUse) error { return nil },
@@ -55,6 +59,7 @@ func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap
 // assembly is the cache of Assemble.
 type assembly struct {
 	opts     Options
+	node     *corev3.Node // nil is unknown
 	entries  map[entryKey]*entry
 	halvings uint8 // of the largest hash ring or table
 }
@@ -129,12 +134,27 @@ func (a *assembly) leaf(name string) (of leafInputs, note error) {
 	if of.cluster.Kind == resource.ClusterDNS {
 		return of, fmt.Errorf("xds: %q is not looked up", of.cluster.DNSTarget)
 	}
+	of.origin = a.origin(of.cluster)
 	e := a.lookup(resource.EndpointsType, of.cluster.EDSService)
 	if e.value == nil {
 		return of, e.err
 	}
 	of.endpoints = e.value
 	return of, nil
+}
+
+// origin returns where RPCs to a cluster come from: see dependencyManager.originLocked.
+func (a *assembly) origin(c *resource.Cluster) *picker.Origin {
+	switch {
+	case c.Policy.ZoneAware != nil:
+	case c.Policy.LoadAware == nil:
+		return nil
+	default:
+		return &picker.Origin{Locality: localityOf(a.node.GetLocality())}
+	}
+	fleet := a.lookup(resource.EndpointsType, a.opts.LocalCluster)
+	of, _ := fleet.value.(*resource.Endpoints)
+	return newOrigin(a.node.GetLocality(), a.opts.LocalCluster, of, fleet.err)
 }
 
 // hashUsers returns the leaves of clusters of which picks hash, each once.

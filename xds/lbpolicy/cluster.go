@@ -56,6 +56,11 @@ func (r *Registry) Legacy(c *clusterv3.Cluster) (picker.Policy, error) {
 	if err != nil {
 		return picker.Policy{}, fmt.Errorf("%s: %w", field, err)
 	}
+	if !policy.Hashes() {
+		if policy.ZoneAware, err = legacyZoneAware(c.GetCommonLbConfig()); err != nil {
+			return picker.Policy{}, fmt.Errorf("common_lb_config.%w", err)
+		}
+	}
 	return policy, nil
 }
 

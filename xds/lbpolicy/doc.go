@@ -26,6 +26,7 @@
 // what the policies around it come down to.
 //
 //	wrr_locality{X}          X with Flat unset: a locality is drawn first
+//	load_aware_locality{X}   the same, with LoadAware set
 //	X without wrr_locality   Flat: one layer of all endpoints, whatever their locality
 //	random_subsetting{X}     X with Subset set
 //
@@ -51,14 +52,15 @@
 // # Supported types
 //
 //	envoy.extensions.load_balancing_policies.
-//	  round_robin.v3.RoundRobin                         EDF by endpoint weight (D2), slow start
+//	  round_robin.v3.RoundRobin                         EDF by endpoint weight (D2), slow start, zone-aware routing
 //	  ring_hash.v3.RingHash                             A42
-//	  least_request.v3.LeastRequest                     A48, slow start
+//	  least_request.v3.LeastRequest                     A48, slow start, zone-aware routing
 //	  client_side_weighted_round_robin.v3.ClientSide... A58, A114, slow start
 //	  pick_first.v3.PickFirst                           A62
 //	  maglev.v3.Maglev                                  Envoy's
 //	  peak_ewma.v3alpha.PeakEwma                        least latency (Envoy's contrib)
 //	  wrr_locality.v3.WrrLocality                       A52
+//	  load_aware_locality.v3.LoadAwareLocality          Envoy's
 //	  random_subsetting.v3.RandomSubsetting             A68
 //	xds.type.v3.TypedStruct, udpa.type.v1.TypedStruct   A52: a policy by its gRPC name
 //
@@ -88,15 +90,22 @@
 //     was judged here.
 //   - wrr_locality inside wrr_locality is the same as once: the inner one sees
 //     one locality.
-//   - random_subsetting inside wrr_locality, a subset of each locality, cannot be
+//   - random_subsetting inside wrr_locality or load_aware_locality, a subset of each locality, cannot be
 //     expressed by [picker.Policy] and is an error; around wrr_locality it is a
 //     subset of all. Nested subsets come down to the smallest.
 //   - ring_hash inside wrr_locality is taken at its word: a ring per locality.
 //   - What Envoy's messages have and gRPC does not is used where the snapshot can
 //     (slow start, hash_balance_factor), and then it is validated. It is ignored
-//     where it cannot: locality_lb_config, active_request_bias, selection_method,
-//     use_hostname_for_hashing, hash policies of consistent_hashing_lb_config, and of
-//     PeakEwma all but decay_time.
+//     where it cannot: locality_weighted_lb_config, active_request_bias,
+//     selection_method, use_hostname_for_hashing, hash policies of
+//     consistent_hashing_lb_config, and of PeakEwma all but decay_time.
+//   - Zone-aware routing ([picker.ZoneAware]) has to be asked for, by
+//     zone_aware_lb_config of either place; Envoy's other condition, that its own
+//     fleet is known, is for whoever makes the configuration. Of its fields
+//     routing_enabled, min_cluster_size, force_local_zone,
+//     force_locality_direct_routing and locality_basis count, and
+//     fail_traffic_on_panic asks for what gRPC does anyway. Inside wrr_locality,
+//     which has chosen the zone, there is nothing left to choose.
 //
 // # Cost
 //

@@ -37,7 +37,11 @@ func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	return picker.Policy{Kind: picker.PolicyEDF, Flat: true, SlowStart: start}, nil
+	zones, err := zoneAware(m.GetLocalityLbConfig())
+	if err != nil {
+		return picker.Policy{}, err
+	}
+	return picker.Policy{Kind: picker.PolicyEDF, Flat: true, SlowStart: start, ZoneAware: zones}, nil
 }
 
 // leastRequest converts A48's policy (A52-LR-1).
@@ -50,7 +54,13 @@ func leastRequest(config []byte, _ Nested) (picker.Policy, error) {
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	return leastOf(m.GetChoiceCount(), start)
+	zones, err := zoneAware(m.GetLocalityLbConfig())
+	if err != nil {
+		return picker.Policy{}, err
+	}
+	policy, err := leastOf(m.GetChoiceCount(), start)
+	policy.ZoneAware = zones
+	return policy, err
 }
 
 // leastOf is A48's rule for choice_count: 2 if unset, fewer are an error, more

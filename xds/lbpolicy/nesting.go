@@ -15,7 +15,8 @@ import (
 
 // wrrLocality converts A52-WRRL-1's policy: it draws a locality by weight, and
 // leaves the endpoints of the locality to the policy inside. Once that is so, a
-// second wrr_locality changes nothing.
+// second wrr_locality changes nothing, and neither does what goes by zones inside,
+// which sees one.
 func wrrLocality(config []byte, nested Nested) (picker.Policy, error) {
 	var m wrrlocalityv3.WrrLocality
 	if err := decode(config, &m); err != nil {
@@ -31,7 +32,7 @@ func wrrLocality(config []byte, nested Nested) (picker.Policy, error) {
 	if policy.Subset != 0 {
 		return picker.Policy{}, errors.New("endpoint_picking_policy: random_subsetting inside wrr_locality is not supported, only around it")
 	}
-	policy.Flat = false
+	policy.Flat, policy.ZoneAware, policy.LoadAware = false, nil, nil
 	return policy, nil
 }
 

@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package orcaweight turns what backends report of their load (ORCA, A51) into
-// weights for client-side weighted round robin (A58, A114).
+// weights for client-side weighted round robin (A58, A114), and into utilizations
+// of localities for Envoy's load_aware_locality.
 //
 // A [Rule] is the formula, compiled from a policy's configuration; a [Weight] is
-// what it has come to for one endpoint, and for how long it may be used. Neither
+// what it has come to for one endpoint, and for how long it may be used; so are
+// [Utilization] and [Sample], and [Smoothed] is that of a locality. None
 // knows of connections or timers. Times are nanoseconds on any monotonic clock,
 // and above 0.
 package orcaweight
 
 import (
 	"math"
-	"strings"
 	"sync/atomic"
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
@@ -31,12 +32,7 @@ type metric struct{ field, key string }
 
 // NewRule returns the rule of a policy.
 func NewRule(cfg *picker.ClientWRR) *Rule {
-	r := &Rule{penalty: cfg.ErrorPenalty}
-	for _, name := range cfg.UtilizationFrom {
-		field, key, _ := strings.Cut(name, ".")
-		r.metrics = append(r.metrics, metric{field, key})
-	}
-	return r
+	return &Rule{penalty: cfg.ErrorPenalty, metrics: newMetrics(cfg.UtilizationFrom)}
 }
 
 // Weight returns the weight that a report amounts to: queries per second that the
@@ -70,12 +66,7 @@ func (r *Rule) utilization(report *orcav3.OrcaLoadReport) float64 {
 	if u := report.GetApplicationUtilization(); usable(u) {
 		return u
 	}
-	most := 0.
-	for _, m := range r.metrics {
-		if u := m.of(report); usable(u) {
-			most = max(most, u)
-		}
-	}
+	most := greatest(r.metrics, report)
 	if u := report.GetCpuUtilization(); most == 0 && usable(u) {
 		return u
 	}

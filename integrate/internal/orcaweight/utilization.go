@@ -1,0 +1,98 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package orcaweight
+
+import (
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+)
+
+// A Utilization says where in reports the utilization is, for load_aware_locality. It is
+// immutable.
+type Utilization struct{ metrics []metric }
+
+// NewUtilization returns the Utilization that goes by the metrics first.
+func NewUtilization(names []string) *Utilization {
+	return &Utilization{newMetrics(names)}
+}
+
+// Of returns the greatest of the metrics, or else the application's utilization, or else the
+// processor's: the first that is positive and finite, as Envoy has it. 0 if none is.
+func (u *Utilization) Of(report *orcav3.OrcaLoadReport) float64 {
+	if most := greatest(u.metrics, report); most > 0 {
+		return most
+	}
+	if a := report.GetApplicationUtilization(); usable(a) {
+		return a
+	}
+	if c := report.GetCpuUtilization(); usable(c) {
+		return c
+	}
+	return 0
+}
+
+func newMetrics(names []string) (list []metric) {
+	for _, name := range names {
+		field, key, _ := strings.Cut(name, ".")
+		list = append(list, metric{field, key})
+	}
+	return list
+}
+
+// greatest returns the greatest of the metrics that is usable, or 0.
+func greatest(metrics []metric, report *orcav3.OrcaLoadReport) (most float64) {
+	for _, m := range metrics {
+		if u := m.of(report); usable(u) {
+			most = max(most, u)
+		}
+	}
+	return most
+}
+
+// A Sample is the latest utilization that one endpoint has reported. The zero Sample is one
+// without reports; it must not be copied. Any number of goroutines may call its methods.
+type Sample struct {
+	value   atomic.Uint64 // the bits of a float64
+	updated atomic.Int64  // when the last report came; 0 is never
+}
+
+// Report takes note of a utilization, unless that is 0. Does not allocate.
+func (s *Sample) Report(utilization float64, now int64) {
+	if utilization == 0 {
+		return
+	}
+	s.value.Store(math.Float64bits(utilization))
+	s.updated.Store(now)
+}
+
+// At returns the utilization, or 0 if none came within the expiration period. 0 is for ever.
+func (s *Sample) At(expiration time.Duration, now int64) float64 {
+	updated := s.updated.Load()
+	if updated == 0 || expiration > 0 && now-updated > int64(expiration) {
+		return 0
+	}
+	return math.Float64frombits(s.value.Load())
+}
+
+// Smoothed is the moving average of a locality's utilization. The zero Smoothed has no
+// sample.
+type Smoothed struct {
+	Value float64
+	known bool
+}
+
+// Add takes a sample into account that comes period after the last one: the first as it is,
+// others with the weight 1 − exp(−period/constant), so that it makes no difference how often
+// they come.
+func (s *Smoothed) Add(sample float64, period, constant time.Duration) {
+	if !s.known {
+		s.Value, s.known = sample, true
+		return
+	}
+	s.Value -= math.Expm1(-float64(period)/float64(constant)) * (sample - s.Value)
+}

@@ -1,0 +1,97 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is what a channel says of policies that go by zones: in the log, and in its
+// status.
+
+// noteZonesLocked logs that clusters ask for zone-aware routing and do not get it, since
+// the zones of the own fleet are not known. It looks at clusters that have changed, and
+// says the same once.
+func (b *lb) noteZonesLocked(cfg *picker.Config) {
+	for _, cc := range cfg.Clusters {
+		c := b.clusters[cc.Name]
+		if c != nil && c.cfg == cc {
+			continue
+		}
+		for i := range cc.Leaves {
+			l := &cc.Leaves[i]
+			if l.Policy.LoadAware != nil && l.Origin != nil && l.Origin.Locality == (picker.LocalityID{}) && (c == nil || !c.hadOrigin(l)) {
+				b.logLocked(slog.LevelWarn, "xdslb: a cluster asks for load-aware localities, and no locality is preferred as the own one, "+
+					"since the node of the bootstrap has no locality", cc.Name)
+			}
+			if l.Policy.ZoneAware == nil || l.Origin == nil || l.Origin.Err == nil || c != nil && c.hadOrigin(l) {
+				continue
+			}
+			b.logLocked(slog.LevelWarn, "xdslb: a cluster asks for zone-aware routing, and is balanced as without it, since the zones of the own fleet are not known. "+
+				"It takes the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints", cc.Name,
+				slog.String("error", l.Origin.Err.Error()))
+		}
+	}
+}
+
+// hadOrigin reports whether the cluster's configuration so far says of the leaf's origin
+// what the next one does.
+func (c *cluster) hadOrigin(next *picker.Leaf) bool {
+	return slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool {
+		o := l.Origin
+		return l.Name == next.Name && o != nil && (o == next.Origin || o.Err != nil && next.Origin.Err != nil && o.Err.Error() == next.Origin.Err.Error())
+	})
+}
+
+// ZonesStatus is how a cluster chooses a locality, where its policy has a rule for that
+// besides the configured weights.
+type ZonesStatus struct {
+	InForce bool   `json:"in_force"`
+	Reason  string `json:"reason"` // why it is not in force, or what the rule comes to
+	// Region, Zone and SubZone are the channel's own, by the bootstrap's node.
+	Region  string `json:"region,omitempty"`
+	Zone    string `json:"zone,omitempty"`
+	SubZone string `json:"sub_zone,omitempty"`
+	// Localities are those of the priority in use; empty if the rule is not in force.
+	Localities []ZoneStatus `json:"localities,omitempty"`
+}
+
+// ZoneStatus is a locality's part of the RPCs, and what it follows from. Parts are
+// fractions of 1.
+type ZoneStatus struct {
+	Region    string  `json:"region,omitempty"`
+	Zone      string  `json:"zone,omitempty"`
+	SubZone   string  `json:"sub_zone,omitempty"`
+	Share     float64 `json:"share"`     // of the channel's RPCs to the cluster
+	Endpoints float64 `json:"endpoints"` // of the endpoints that are READY
+	Fleet     float64 `json:"fleet"`     // of the own fleet (zone-aware routing)
+	// Utilization is what endpoints report, smoothed; 0 if it is not known (load-aware
+	// localities).
+	Utilization float64 `json:"utilization,omitempty"`
+}
+
+// zonesStatus returns the plain form of r, which may be nil.
+func zonesStatus(r *picker.LocalityRouting) *ZonesStatus {
+	if r == nil {
+		return nil
+	}
+	s := &ZonesStatus{InForce: r.InForce, Reason: r.Reason, Region: r.Own.Region, Zone: r.Own.Zone, SubZone: r.Own.SubZone}
+	for _, l := range r.Localities {
+		s.Localities = append(s.Localities, ZoneStatus{
+			Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Share: l.Share, Endpoints: l.Endpoints, Fleet: l.Fleet, Utilization: l.Utilization,
+		})
+	}
+	return s
+}
+
+// routing returns how the cluster chooses a locality, as published; nil if it is not.
+func (p *published) routing(cluster string) *picker.LocalityRouting {
+	if p.Config == nil || p.Snapshot == nil {
+		return nil
+	}
+	return p.Snapshot.LocalityRouting(slices.IndexFunc(p.Config.Clusters, func(c *picker.Cluster) bool { return c.Name == cluster }))
+}

@@ -1,0 +1,370 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
+	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// inZone adds the locality of the node to a bootstrap.
+func inZone(t testing.TB, document []byte, zone string) []byte {
+	t.Helper()
+	var doc map[string]any
+	if err := json.Unmarshal(document, &doc); err != nil {
+		t.Fatal(err)
+	}
+	doc["node"].(map[string]any)["locality"] = map[string]any{"zone": zone}
+	out, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// zoneAware has a cluster ask for zone-aware routing.
+func zoneAware(c *clusterv3.Cluster) {
+	xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: &commonv3.LocalityLbConfig{
+		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
+	}})(c)
+}
+
+// fleetOf is the load assignment of a fleet with so many clients in zones a, b and so on.
+func fleetOf(name string, counts ...int) *endpointv3.ClusterLoadAssignment {
+	var zones []xdstest.Locality
+	for i, n := range counts {
+		l := xdstest.Locality{Place: xdstest.Place{Zone: string(rune('a' + i))}}
+		for k := range n {
+			l.Endpoints = append(l.Endpoints, xdstest.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 1, byte(i), byte(k)}), 1)})
+		}
+		zones = append(zones, l)
+	}
+	return xdstest.Endpoints(name, zones...)
+}
+
+// zonesOf returns the status of the zones of a channel's only cluster.
+func zonesOf(t testing.TB, cc *grpc.ClientConn) *integrate.ZonesStatus {
+	t.Helper()
+	s, err := integrate.StatusOf(cc)
+	if err != nil || len(s.Clusters) != 1 {
+		t.Fatalf("status %+v, %v", s, err)
+	}
+	return s.Clusters[0].Zones
+}
+
+// lockedBuffer is a buffer for a Logger.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A fleet of clients with 50, 30 and 20 % in three zones, and as many servers in each: no
+// more than 16.7 % of the RPCs have to leave their zone for all servers to get the same.
+func TestZoneAwareRouting(t *testing.T) {
+	backends := xdstest.NewBackends(t, 6, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	var zones []xdstest.Locality
+	zoneOf := map[string]int{}
+	for i, b := range backends {
+		zoneOf[b.Addr().String()] = i / 2
+		if i%2 == 0 {
+			zones = append(zones, xdstest.Locality{Place: xdstest.Place{Zone: string(rune('a' + i/2))}, Endpoints: xdstest.BackendEndpoints(backends[i : i+2]...)})
+		}
+	}
+	r := xdstest.Service(target, zones...)
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, zoneAware)}
+	r.Endpoints = append(r.Endpoints, fleetOf("fleet", 5, 3, 2))
+	set(t, control, r)
+
+	clients := [3]int{5, 3, 2}
+	perClient, calls := 300, 0
+	var got, away [3]int // by zone of the servers, and of the clients
+	exact, away2 := [3]float64{}, 0.
+	for zone, n := range clients {
+		for range n {
+			cc := dialConfig(t, integrate.Config{Bootstrap: inZone(t, control.Bootstrap("n"), string(rune('a'+zone))), LocalCluster: "fleet", Linger: -1})
+			if _, err := call(t, cc); err != nil {
+				t.Fatal(err)
+			}
+			var z *integrate.ZonesStatus
+			await(t, "zones in force, with all servers", func() bool {
+				z = zonesOf(t, cc)
+				return z != nil && z.InForce && len(z.Localities) == 3 && equalParts(z.Localities)
+			})
+			if z.Zone != string(rune('a'+zone)) {
+				t.Fatalf("own zone %q", z.Zone)
+			}
+			for i := range z.Localities {
+				exact[i] += z.Localities[i].Share / 10
+				if i != zone {
+					away2 += z.Localities[i].Share / 10
+				}
+			}
+			for range perClient {
+				host, err := call(t, cc)
+				if err != nil {
+					t.Fatal(err)
+				}
+				to := zoneOf[host]
+				got[to]++
+				calls++
+				if to != zone {
+					away[zone]++
+				}
+			}
+		}
+	}
+	// What the channels go by is exact.
+	if away2 > .175 || math.Abs(away2-1./6) > 1e-6 {
+		t.Errorf("%.2f %% of the RPCs are to leave their zone, want 16.67 %%", 100*away2)
+	}
+	for i := range exact {
+		if exact[i] > 1.05/3 || math.Abs(exact[i]-1./3) > 1e-6 {
+			t.Errorf("the servers of zones are to get %v", exact)
+		}
+	}
+	// What they did is within five deviations of that.
+	total := float64(away[0]+away[1]+away[2]) / float64(calls)
+	if bound := 1./6 + 5*.5*math.Sqrt(2./9/float64(5*perClient)); total > bound || away[1] > 0 || away[2] > 0 {
+		t.Errorf("%v of %d RPCs left their zone", away, calls)
+	}
+	for i := range got {
+		if d := float64(got[i])/float64(calls) - 1./3; math.Abs(d) > 5*.5*math.Sqrt(2./9/float64(5*perClient)) {
+			t.Errorf("servers of zones got %v of %d RPCs", got, calls)
+		}
+	}
+	t.Logf("%.1f %% of %d RPCs left their zone; servers of zones got %v", 100*total, calls, got)
+}
+
+func equalParts(zones []integrate.ZoneStatus) bool {
+	for _, z := range zones {
+		if math.Abs(z.Endpoints-1./3) > 1e-9 {
+			return false
+		}
+	}
+	return true
+}
+
+// A channel without LocalCluster balances zone-aware clusters as it did, and says so: once
+// in the log, in its status, and in explanations.
+func TestZonesNotKnown(t *testing.T) {
+	backends := xdstest.NewBackends(t, 6, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	push := func(n int) {
+		var zones []xdstest.Locality
+		for i := range 2 {
+			zones = append(zones, xdstest.Locality{Place: xdstest.Place{Zone: string(rune('a' + i))}, Endpoints: xdstest.BackendEndpoints(backends[3*i : 3*i+n]...)})
+		}
+		r := xdstest.Service(target, zones...)
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, zoneAware)}
+		set(t, control, r)
+	}
+	push(2)
+	log := new(lockedBuffer)
+	cc := dialConfig(t, integrate.Config{
+		Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1, Logger: slog.New(slog.NewTextHandler(log, nil)),
+	})
+	if _, err := call(t, cc); err != nil {
+		t.Fatal(err)
+	}
+	if z := zonesOf(t, cc); z == nil || z.InForce || !strings.Contains(z.Reason, "LocalCluster") {
+		t.Errorf("zones %+v", z)
+	}
+	x, err := integrate.Explain(context.Background(), cc, "/s/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"zone-aware", "zones do not count: the zones of the own fleet are not known: no EDS resource is named for it (LocalCluster)"} {
+		if text := strings.Join(strings.Fields(x.String()), " "); !strings.Contains(text, want) {
+			t.Errorf("explanation lacks %q:\n%s", want, x)
+		}
+	}
+	push(3) // the cluster changes, and what is wrong does not
+	await(t, "RPCs at all servers", func() bool {
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		return !slices.ContainsFunc(backends, func(b *xdstest.Backend) bool { return b.Calls() == 0 })
+	})
+	counts := map[string]int{}
+	for range 60 {
+		host, err := call(t, cc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[host]++
+	}
+	for host, n := range counts {
+		if n != 10 {
+			t.Errorf("%s got %d of 60 RPCs: %v", host, n, counts)
+		}
+	}
+	const line = "asks for zone-aware routing"
+	if n := strings.Count(log.String(), line); n != 1 {
+		t.Errorf("logged %d times:\n%s", n, log)
+	}
+}
+
+// The own fleet comes, changes and goes while a channel serves.
+func TestZonesFollowTheFleet(t *testing.T) {
+	backends := xdstest.NewBackends(t, 6, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	push := func(fleet ...int) {
+		r := xdstest.Service(target,
+			xdstest.Locality{Place: xdstest.Place{Zone: "a"}, Endpoints: xdstest.BackendEndpoints(backends[:3]...)},
+			xdstest.Locality{Place: xdstest.Place{Zone: "b"}, Endpoints: xdstest.BackendEndpoints(backends[3:]...)})
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, zoneAware)}
+		r.Endpoints = append(r.Endpoints, fleetOf("fleet", fleet...))
+		set(t, control, r)
+	}
+	push(1, 1)
+	cc := dialConfig(t, integrate.Config{Bootstrap: inZone(t, control.Bootstrap("n"), "a"), LocalCluster: "fleet", Linger: -1})
+	if _, err := call(t, cc); err != nil {
+		t.Fatal(err)
+	}
+	share := func() string {
+		z := zonesOf(t, cc)
+		switch {
+		case z == nil:
+			return "nil"
+		case !z.InForce:
+			return z.Reason
+		}
+		text := ""
+		for _, l := range z.Localities {
+			text += fmt.Sprintf("%s %.3f ", l.Zone, l.Share)
+		}
+		return text
+	}
+	for _, step := range []struct {
+		fleet []int
+		want  string
+	}{
+		{[]int{1, 1}, "a 1.000 b 0.000 "},
+		{[]int{2, 0}, "a 0.500 b 0.500 "},
+		{[]int{3, 1}, "a 0.667 b 0.333 "},
+		{[]int{0, 1}, `"fleet" has no healthy endpoint in the own zone`},
+		{[]int{1, 1}, "a 1.000 b 0.000 "},
+	} {
+		push(step.fleet...)
+		await(t, fmt.Sprintf("zones by a fleet of %v", step.fleet), func() bool { return strings.Contains(share(), step.want) })
+	}
+	// An endpoint that nobody wants for its zone is told apart from one that is down.
+	x, err := integrate.Explain(context.Background(), cc, "/s/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(x.String(), "its zone gets no RPCs of this channel"); n != 3 {
+		t.Errorf("said of %d endpoints, want 3:\n%s", n, x)
+	}
+}
+
+// TestLoadAwareLocality: a zone that runs hot sheds RPCs as in Envoy's worked example, over
+// real reports at the end of RPCs or out of band, and takes all but the probes back when it
+// has cooled down.
+func TestLoadAwareLocality(t *testing.T) {
+	for _, outOfBand := range []bool{false, true} {
+		t.Run(fmt.Sprintf("outOfBand=%v", outOfBand), func(t *testing.T) {
+			var reporters [3]*reporter
+			var zones []xdstest.Locality
+			for i := range reporters {
+				reporters[i] = newReporter(t)
+				zones = append(zones, xdstest.Locality{
+					Place: xdstest.Place{Zone: string(rune('a' + i))}, Endpoints: []xdstest.Endpoint{{Addr: reporters[i].addr}}})
+			}
+			report := func(utilizations ...float64) {
+				for i, u := range utilizations {
+					asked, other := &reporters[i].perCall, &reporters[i].oob
+					if outOfBand {
+						asked, other = other, asked
+					}
+					asked.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: u})
+					other.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: .99})
+				}
+			}
+			report(.7, .3, .4)
+			r := xdstest.Service(target, zones...)
+			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.Policies(&loadawarev3.LoadAwareLocality{
+				EndpointPickingPolicy: xdstest.Cluster("", "", xdstest.Policies(&roundrobinv3.RoundRobin{})).GetLoadBalancingPolicy(),
+				WeightUpdatePeriod:    durationpb.New(100 * time.Millisecond),
+				SmoothingTimeConstant: durationpb.New(50 * time.Millisecond),
+				EnableOobLoadReport:   wrapperspb.Bool(outOfBand),
+				OobReportingPeriod:    durationpb.New(50 * time.Millisecond),
+			}))}
+			control := xdstest.New(t, xdstest.Options{})
+			set(t, control, r)
+			cc := dialConfig(t, integrate.Config{Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1})
+			shared := func(want ...float64) {
+				t.Helper()
+				await(t, fmt.Sprintf("shares of %v", want), func() bool {
+					if _, err := call(t, cc); err != nil {
+						t.Fatal(err)
+					}
+					z := zonesOf(t, cc)
+					if z == nil || len(z.Localities) != 3 {
+						return false
+					}
+					for i, l := range z.Localities {
+						if math.Abs(l.Share-want[i]) > .005 {
+							return false
+						}
+					}
+					return true
+				})
+				const n = 800
+				counts := map[string]float64{}
+				for range n {
+					host, err := call(t, cc)
+					if err != nil {
+						t.Fatal(err)
+					}
+					counts[host] += 1. / n
+				}
+				for i, w := range want {
+					if got := counts[reporters[i].addr.String()]; math.Abs(got-w) > .005+5*math.Sqrt(w*(1-w)/n) {
+						t.Errorf("zone %d gets %.3f of the RPCs, want %.3f", i, got, w)
+					}
+				}
+			}
+			shared(3./16, 7./16, 6./16)
+			report(.45, .45, .45)
+			shared(.97, .015, .015)
+		})
+	}
+}
