@@ -179,8 +179,6 @@ func (e *endpoint) onReady() {
 	e.StateSince = e.loc.prio.cluster.lb.now()
 	if t := e.observers.Load(); t != nil && t.wrr != nil {
 		t.wrr.connect()
-		e.startOOB()
-		t.wrr.Connect()
 	}
 	e.startOOB()
 }
