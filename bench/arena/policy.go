@@ -93,7 +93,7 @@ func Policies() []Policy {
 		ours.Impl, stock.Impl, stock.Kernel = Ours, Stock, p.stock
 		list = append(list, stock, ours)
 	}
-	return append(list,
+	return append(append(list, zoneAware()...),
 		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
 		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)}},
 	)
