@@ -84,6 +84,7 @@
 //	ondemand.go          endpoints that connect when an RPC asks for them
 //	journal.go           the latest events, bounded; changes.go: what a configuration changed
 //	log.go               lines for Config.Logger, limited, written by a queue of their own
+//	zones.go             what is said of policies that go by zones
 //	statusof.go          what each part says of itself for Status
 //
 // Connections:
@@ -103,6 +104,8 @@
 // What happens by the clock, rather than by an update or a SubConn's state, and what
 // it goes by:
 //
+//	loadaware.go  once per update period localities get their shares by what their
+//	              endpoints report, as in Envoy
 //	outlier.go    once per interval outliers are ejected, and return (A50)
 //	weights.go    once per update period reports become weights (A58, A114); while
 //	              endpoints are in slow start, their cluster is compiled anew

@@ -139,6 +139,8 @@ func loadRouting(leaf *Leaf, localities []LocalityState, inputs []groupInput) *L
 		r.Reason = "by what is left of each locality: the node of the bootstrap has no locality"
 	case own < 0 || all[own].endpoints == 0:
 		r.Reason = "by what is left of each locality: the own one has no endpoint to pick"
+	case all[own].endpoints == total:
+		r.Reason = "all stay in the own locality: no other has an endpoint to pick"
 	case preferred:
 		r.Reason = fmt.Sprintf("%.4g %% stay in the own locality: it is not busier than the others by more than %.4g", 100*shares[own], policy.Threshold)
 	default:

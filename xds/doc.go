@@ -21,6 +21,7 @@
 //	    Watch ──► dependency manager, one per target dependencymanager.go: evaluates, delivers
 //	              │  ▲      plan.go                  routes, and when to switch to new ones
 //	              │  │      cluster.go, aggregate.go clusters and their leaves
+//	              │  │      origin.go                zones of the client's own fleet
 //	              │  │      hashtables.go            bounds on what they make picks hold
 //	       watches│  │notifies
 //	              ▼  │

@@ -44,6 +44,7 @@
 //	fleet.go    the fleets: Fleets, Calibration, LoopbackFleet, and their events
 //	load.go     what RPCs there are: arrivals, methods, distributions
 //	server.go   the model of a server
+//	zones.go    clients in zones, and the policies that mind
 //	anchor.go   random and the oracle, as balancers; peakewma.go is what others do with latency
 //	node.go     a gRPC server around a model; network.go connects it
 //	world.go    a run with channels
@@ -89,7 +90,8 @@
 // An RPC that fails counts with its timeout, or refusing RPCs would be a way to have
 // low latencies. One that has not ended at the end of the run counts with the time
 // until then. Beside that there are the part of the RPCs that succeeded (goodput), the part that
-// was sent to the servers that were bad while they were, the utilisation of the busiest
+// was sent to the servers that were bad while they were, or to another zone than the
+// client's, the utilisation of the busiest
 // server to the mean, messages for an RPC beside it (probes, reports), and the
 // processor time of the whole process for an RPC, which is mostly gRPC's, on both
 // sides.

@@ -19,6 +19,9 @@ type Fleet struct {
 	Workers          int // of each server
 	QueueLimit       int // of each server, beyond its workers; 0 is none
 	Zones            int // servers are in zones by turns; 0 is one
+	// ClientZones are the parts of the clients in the servers' zones; nil is none of them
+	// in any.
+	ClientZones []float64
 
 	Methods []Method
 	Need    Distribution // of what RPCs need, around their method's mean
@@ -163,7 +166,7 @@ func calibrated() []Fleet {
 }
 
 // Fleets are those that are published.
-func Fleets() []Fleet { return slices.Concat(calibrated(), calm(), stormy()) }
+func Fleets() []Fleet { return slices.Concat(calibrated(), calm(), zoned(), stormy()) }
 
 // LoopbackFleet is small enough to be played in real time, by all policies at
 // once, on a small machine. Channels play it in virtual time as well.

@@ -34,10 +34,7 @@ func simulate(f *Fleet, p *Policy, seed uint64) (*Result, error) {
 		return nil, fmt.Errorf("arena: %s has no kernel", p)
 	}
 	clock := &simulation{}
-	var models []*Server
-	for i := range f.Servers {
-		models = append(models, newServer(clock, i, f.Workers, f.QueueLimit, f.nominal(i)))
-	}
+	models := f.newServers(clock)
 	reseed(seed)
 	k, err := p.Kernel(f, models, rand.New(rand.NewPCG(seed, 4)), clock.now)
 	if err != nil {
@@ -77,6 +74,7 @@ func simulate(f *Fleet, p *Policy, seed uint64) (*Result, error) {
 				done(failed)
 			}
 		}
+		models[server].visit(a.zone)
 		giveUp := models[server].submit(a.need, func(r refusal) { end(r != served) })
 		if f.Timeout > 0 && !ended {
 			clock.after(f.Timeout, func() {

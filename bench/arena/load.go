@@ -37,6 +37,7 @@ type Method struct {
 type arrival struct {
 	at     time.Duration
 	client int
+	zone   int // of the client
 	method int
 	need   time.Duration
 }
@@ -60,6 +61,7 @@ func (f *Fleet) arrivals(seed uint64) []arrival {
 			continue
 		}
 		a := arrival{at: at, client: rng.IntN(f.Clients)}
+		a.zone = f.clientZone(a.client)
 		for x := needs.Float64(); a.method < len(f.Methods)-1 && x >= f.Methods[a.method].Share; a.method++ {
 			x -= f.Methods[a.method].Share
 		}

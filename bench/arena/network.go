@@ -72,11 +72,15 @@ func (n *network) dial(ctx context.Context, addr string) (net.Conn, error) {
 	return l.Dial(ctx)
 }
 
-// bootstrap names a control plane on the network.
-func (n *network) bootstrap(control *xdstest.Server) ([]byte, error) {
+// bootstrap names a control plane on the network, for a client in a zone; "" is none.
+func (n *network) bootstrap(control *xdstest.Server, zone string) ([]byte, error) {
 	type object = map[string]any
+	node := object{"id": "arena"}
+	if zone != "" {
+		node["locality"] = object{"zone": zone}
+	}
 	return json.Marshal(object{
-		"node": object{"id": "arena"},
+		"node": node,
 		"xds_servers": []object{{
 			"server_uri":    control.Addr(),
 			"channel_creds": []object{{"type": networkCreds, "config": n.id}},

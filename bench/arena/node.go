@@ -123,6 +123,7 @@ func (n *node) do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapper
 	if number.Value >= uint32(len(n.work)) {
 		return nil, status.Errorf(codes.InvalidArgument, "there is no RPC %d", number.Value)
 	}
+	n.model.visit(n.work[number.Value].zone)
 	done := make(chan refusal, 1)
 	giveUp := n.model.submit(n.work[number.Value].need, func(r refusal) { done <- r })
 	var r refusal

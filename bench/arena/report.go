@@ -25,13 +25,14 @@ type Description struct {
 	Name, About string
 	Bears       float64 // what part of the RPCs the bad servers can do
 	HasBad      bool
+	HasZones    bool // of clients
 }
 
 // Describe describes all fleets.
 func Describe() []Description {
 	var list []Description
 	for _, f := range append(Fleets(), LoopbackFleet()) {
-		d := Description{Name: f.Name, About: f.About, Bears: f.BadBears, HasBad: len(f.Bad) > 0}
+		d := Description{Name: f.Name, About: f.About, Bears: f.BadBears, HasBad: len(f.Bad) > 0, HasZones: f.ClientZones != nil}
 		list = append(list, d)
 	}
 	return list

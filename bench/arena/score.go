@@ -31,6 +31,9 @@ type Result struct {
 	Regret float64
 	// BadShare is the part of the RPCs that was sent to the bad servers.
 	BadShare float64
+	// Foreign is the part of the RPCs that went to a server in another zone than the
+	// client's, where clients are in zones.
+	Foreign float64
 	// MaxMean is the utilisation of the busiest server to the mean.
 	MaxMean float64
 	// Extra is how many messages there were for an RPC, beside it.
@@ -116,6 +119,7 @@ func (r *Result) servers(f *Fleet, models []*Server) {
 		from, to = f.Warm, f.end()
 	}
 	all, bad, most, total := 0., 0., 0., 0.
+	foreign, ever := 0., 0.
 	for i, s := range models {
 		s.mu.Lock()
 		now := s.clock.now()
@@ -124,6 +128,8 @@ func (r *Result) servers(f *Fleet, models []*Server) {
 		}
 		n := s.arrivals.sum(from, to)
 		all += n
+		foreign += s.foreign.sum(f.Warm, f.end())
+		ever += s.arrivals.sum(f.Warm, f.end())
 		if slices.Contains(f.Bad, i) {
 			bad += n
 		}
@@ -135,6 +141,9 @@ func (r *Result) servers(f *Fleet, models []*Server) {
 	}
 	if all > 0 {
 		r.BadShare = bad / all
+	}
+	if f.ClientZones != nil && ever > 0 {
+		r.Foreign = foreign / ever
 	}
 	if total > 0 {
 		r.MaxMean = most * float64(len(models)) / total

@@ -40,6 +40,7 @@ type Server struct {
 	running []*job
 
 	arrivals counts   // jobs, refused ones included
+	foreign  counts   // those of clients in other zones
 	busy     counts   // nanoseconds of workers
 	messages uint64   // that are no RPCs of the load
 	rate     decaying // of arrivals

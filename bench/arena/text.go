@@ -39,6 +39,8 @@ func table(b *strings.Builder, f Description, list []*Result) {
 	bad := ""
 	if f.HasBad {
 		bad = "bad share\t"
+	} else if f.HasZones {
+		bad = "other zone\t"
 	}
 	fmt.Fprintf(t, "policy\tp50 ms\tp99\t±\tp99.9\tregret\tgoodput\t%smax/mean\textra\tCPU µs\t\n", bad)
 	for _, r := range list {
@@ -52,6 +54,8 @@ func table(b *strings.Builder, f Description, list []*Result) {
 		}
 		if f.HasBad {
 			bad = percent(r.BadShare) + "\t"
+		} else if f.HasZones {
+			bad = percent(r.Foreign) + "\t"
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f %%\t%s\t%.3f\t%s\t%s%.2f\t%.2f\t%.0f\t\n", row, Millis(r.P50), Millis(r.P99), 100*r.Doubt, Millis(r.P999),
 			r.Regret, percent(r.Goodput), bad, r.MaxMean, r.Extra, r.CPU)

@@ -63,13 +63,7 @@ func play(f *Fleet, p *Policy, seed uint64, real bool) (*Result, error) {
 	w := &world{fleet: f, policy: p, work: f.arrivals(seed), net: newNetwork(real)}
 	defer w.close()
 	clock := &systemClock{start: time.Now()}
-	for i := range f.Servers {
-		s := newServer(clock, i, f.Workers, f.QueueLimit, f.nominal(i))
-		if f.Zones > 0 {
-			s.Zone = i % f.Zones
-		}
-		w.models = append(w.models, s)
-	}
+	w.models = f.newServers(clock)
 	var err error
 	if w.nodes, err = startNodes(w.models, p, w.net, w.work); err != nil {
 		return nil, err
@@ -121,6 +115,9 @@ func (w *world) serve() error {
 	}
 	r := xdstest.Service(target, zones...)
 	r.Clusters[0] = xdstest.Cluster(target, target, append([]xdstest.ClusterOption{xdstest.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
+	if w.fleet.ClientZones != nil {
+		r.Endpoints = append(r.Endpoints, w.fleet.assignment())
+	}
 	if w.policy.Hashed {
 		xdstest.HashHeader(r.Routes[0].VirtualHosts[0].Routes[0], hashHeader)
 	}
@@ -134,7 +131,7 @@ func (w *world) connect(seed uint64) error {
 	defer cancel()
 	for i := range w.fleet.Clients {
 		reseed(seed<<20 + uint64(i))
-		cc, err := w.channel()
+		cc, err := w.channel(i)
 		if err != nil {
 			return err
 		}
@@ -155,7 +152,7 @@ func (w *world) connect(seed uint64) error {
 const settle = 50 * time.Millisecond
 
 // channel makes the channel of a client.
-func (w *world) channel() (*grpc.ClientConn, error) {
+func (w *world) channel(client int) (*grpc.ClientConn, error) {
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(w.net.dial),
 		grpc.WithReadBufferSize(connBuffer), grpc.WithWriteBufferSize(connBuffer), grpc.WithIdleTimeout(0),
@@ -164,7 +161,11 @@ func (w *world) channel() (*grpc.ClientConn, error) {
 	if w.control == nil {
 		return w.static(opts)
 	}
-	bootstrap, err := w.net.bootstrap(w.control)
+	zone := ""
+	if w.fleet.ClientZones != nil {
+		zone = strconv.Itoa(w.fleet.clientZone(client))
+	}
+	bootstrap, err := w.net.bootstrap(w.control, zone)
 	if err != nil {
 		return nil, err
 	}

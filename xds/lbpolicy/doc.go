@@ -94,6 +94,12 @@
 //     expressed by [picker.Policy] and is an error; around wrr_locality it is a
 //     subset of all. Nested subsets come down to the smallest.
 //   - ring_hash inside wrr_locality is taken at its word: a ring per locality.
+//   - load_aware_locality has all of its fields: endpoint_picking_policy,
+//     weight_update_period, metric_names_for_computing_utilization,
+//     utilization_variance_threshold, smoothing_time_constant,
+//     remote_probe_fraction, weight_expiration_period, enable_oob_load_report and
+//     oob_reporting_period. Values outside the message's bounds are refused, and so
+//     are reports out of band for policies that pick by themselves.
 //   - What Envoy's messages have and gRPC does not is used where the snapshot can
 //     (slow start, hash_balance_factor), and then it is validated. It is ignored
 //     where it cannot: locality_weighted_lb_config, active_request_bias,

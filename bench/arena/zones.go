@@ -1,0 +1,94 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"net/netip"
+	"strconv"
+	"time"
+
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// This file is fleets whose clients are in zones, and the policies that mind.
+
+// clientsName is the EDS resource with the clients, and threeZones the fleet.
+const (
+	clientsName = "clients"
+	threeZones  = "three zones"
+)
+
+// zoned are fleets whose clients are in zones.
+func zoned() []Fleet {
+	return []Fleet{
+		smaller(threeZones, .7, "half of the clients, 30 % and 20 % in three zones with as many servers each; all RPCs need 10 ms; 70 % load").with(func(f *Fleet) {
+			f.Zones, f.ClientZones, f.Need = 3, []float64{.5, .3, .2}, Fixed
+			f.Run = 60 * time.Second
+		}),
+	}
+}
+
+// zoneAware are the rows of those that keep RPCs in their zone, after Envoy.
+func zoneAware() []Policy {
+	locality := &commonv3.LocalityLbConfig{
+		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
+	}
+	return []Policy{
+		{Impl: Ours, Name: "round_robin, zone-aware", Config: integrate.Config{LocalCluster: clientsName}, Only: []string{threeZones},
+			Cluster: []xdstest.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
+		{Impl: Ours, Name: "least_request, zone-aware", Config: integrate.Config{LocalCluster: clientsName}, Only: []string{threeZones},
+			Cluster: []xdstest.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
+	}
+}
+
+// clientZone returns the zone of a client: the first are in the first. It is 0 if clients
+// are in no zones.
+func (f *Fleet) clientZone(client int) int {
+	end := 0.
+	for zone, part := range f.ClientZones {
+		if end += part; float64(client) < end*float64(f.Clients)-1e-9 {
+			return zone
+		}
+	}
+	return max(len(f.ClientZones)-1, 0)
+}
+
+// assignment is the EDS resource with the clients; they have no addresses of their own.
+func (f *Fleet) assignment() *endpointv3.ClusterLoadAssignment {
+	zones := make([]xdstest.Locality, len(f.ClientZones))
+	for i := range f.Clients {
+		z := &zones[f.clientZone(i)]
+		z.Zone = strconv.Itoa(f.clientZone(i))
+		z.Endpoints = append(z.Endpoints, xdstest.Endpoint{Addr: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), 1)})
+	}
+	return xdstest.Endpoints(clientsName, zones...)
+}
+
+// visit takes note of a job from a zone.
+func (s *Server) visit(zone int) {
+	if zone == s.Zone {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.foreign.add(s.clock.now(), 1)
+}
+
+// newServers returns the models of a fleet.
+func (f *Fleet) newServers(c clock) (models []*Server) {
+	for i := range f.Servers {
+		s := newServer(c, i, f.Workers, f.QueueLimit, f.nominal(i))
+		if f.Zones > 0 {
+			s.Zone = i % f.Zones
+		}
+		models = append(models, s)
+	}
+	return models
+}
