@@ -85,6 +85,7 @@ func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (req
 	var versions map[string]string // a first request says what the client has
 	if !t.sent {
 		versions = s.claimLocked(t)
+		s.claimed = s.claimed || len(versions) > 0
 	}
 	come, gone, awaited := s.changesLocked(t)
 	// A first request that subscribes to nothing would ask for everything (T-XDS-2).

@@ -88,7 +88,7 @@ func TestDeltaRequests(t *testing.T) {
 // what is news. What is not in order is not claimed.
 func TestDeltaReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, cp, w := servingDelta(t, Options{})
+		h, cp, w := servingDelta(t, Options{})
 		w.must(t)
 		updates := w.got().updates
 		cp.hangUp(errors.New("bye"))
@@ -104,6 +104,12 @@ func TestDeltaReconnect(t *testing.T) {
 		}
 		if w.got().updates != updates {
 			t.Error("an update, and nothing has changed")
+		}
+		// A server that has nothing to say is not out of reach.
+		cp.hangUp(errors.New("bye"))
+		advance(time.Minute)
+		if s := h.c.Servers()[0]; s.Failures != 0 || !s.Connected || s.Streams != 3 {
+			t.Errorf("server %+v", s)
 		}
 		// A change while there is no stream, and an invalid version.
 		cp.mustDelta().Send(eds.URL(), "bad", badEndpoints("svc"))
