@@ -62,7 +62,6 @@ func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 }
 
 func (delta) openedLocked(_ *server, t *subscriptions) {
-	t.version = ""
 	t.delta = deltaType{asked: map[string]struct{}{}, changed: map[string]struct{}{}}
 	for name := range t.subs {
 		t.delta.changed[name] = struct{}{}
