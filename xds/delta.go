@@ -62,7 +62,6 @@ func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 }
 
 func (delta) openedLocked(_ *server, t *subscriptions) {
-	t.version = ""
 	t.delta = deltaType{asked: map[string]struct{}{}, changed: map[string]struct{}{}}
 	for name := range t.subs {
 		t.delta.changed[name] = struct{}{}
@@ -85,6 +84,7 @@ func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (req
 	var versions map[string]string // a first request says what the client has
 	if !t.sent {
 		versions = s.claimLocked(t)
+		s.claimed = s.claimed || len(versions) > 0
 	}
 	come, gone, awaited := s.changesLocked(t)
 	// A first request that subscribes to nothing would ask for everything (T-XDS-2).

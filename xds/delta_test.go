@@ -88,7 +88,7 @@ func TestDeltaRequests(t *testing.T) {
 // what is news. What is not in order is not claimed.
 func TestDeltaReconnect(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, cp, w := servingDelta(t, Options{})
+		h, cp, w := servingDelta(t, Options{})
 		w.must(t)
 		updates := w.got().updates
 		cp.hangUp(errors.New("bye"))
@@ -104,6 +104,12 @@ func TestDeltaReconnect(t *testing.T) {
 		}
 		if w.got().updates != updates {
 			t.Error("an update, and nothing has changed")
+		}
+		// A server that has nothing to say is not out of reach.
+		cp.hangUp(errors.New("bye"))
+		advance(time.Minute)
+		if s := h.c.Servers()[0]; s.Failures != 0 || !s.Connected || s.Streams != 3 {
+			t.Errorf("server %+v", s)
 		}
 		// A change while there is no stream, and an invalid version.
 		cp.mustDelta().Send(eds.URL(), "bad", badEndpoints("svc"))
@@ -234,7 +240,7 @@ func TestDeltaAliases(t *testing.T) {
 		advance(time.Second)
 		const turned = "xdstp:///envoy.config.endpoint.v3.ClusterLoadAssignment/e?b=2&a=1"
 		st.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: eds.URL(), Resources: []*discoveryv3.Resource{
-			{Name: turned, Version: "1", Resource: wrap(endpointsAt(turned, 7))},
+			{Name: "xdstp:///envoy.config.endpoint.v3.ClusterLoadAssignment/e?a=1&b=2", Version: "1", Resource: wrap(endpointsAt(turned, 7))},
 		}})
 		advance(time.Second)
 		if got := ports(w.cluster(t, "c")); got != "c 7" {
@@ -266,6 +272,12 @@ func TestDeltaEcho(t *testing.T) {
 		if n := cp.mustDelta().Stats(lds.URL()).Requests; n < subscribed+2 {
 			t.Errorf("%d requests since, want an ACK and a question", n-subscribed)
 		}
+		// What is taken away and sent in one response is there.
+		cp.mustDelta().Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), RemovedResources: []string{"svc"}, Resources: []*discoveryv3.Resource{
+			{Name: "svc", Version: "x", Resource: wrap(listenerTo("svc", "svc"))},
+		}})
+		advance(time.Second)
+		w.must(t)
 		cp.mustDelta().Remove(lds.URL(), "svc") // the second time it counts
 		advance(time.Second)
 		w.fails(t, "svc")
@@ -328,8 +340,61 @@ func TestNeither(t *testing.T) {
 		w := h.watch("svc")
 		advance(time.Minute)
 		w.fails(t, "this variant of ADS is not served")
-		if n := cp.opened(); n < 4 || n > 60 {
-			t.Errorf("%d streams in a minute", n)
+		before := cp.opened()
+		if before < 4 {
+			t.Errorf("%d streams in a minute", before)
+		}
+		for range 10_000 { // the backoff holds for both variants together
+			advance(10 * time.Millisecond)
+			n := cp.opened()
+			if n > before+1 {
+				t.Fatalf("%d streams at once", n-before)
+			}
+			before = n
 		}
 	})
+}
+
+// TestDeltaForgets: once a server says that what was left is gone, nothing is kept of it.
+func TestDeltaForgets(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := servingDelta(t, Options{Linger: -1})
+		keep := h.watch("keep")
+		defer keep.cancel()
+		before := h.entries()
+		w.cancel()
+		advance(time.Second)
+		if n := h.entries(); n != before {
+			t.Errorf("%d entries of %d: what was left is kept for a while", n, before)
+		}
+		for _, typ := range []resource.Type{lds, rds, cds, eds} {
+			cp.mustDelta().Remove(typ.URL(), "svc")
+		}
+		advance(time.Second)
+		if n := h.entries(); n != before-4 {
+			t.Errorf("%d entries of %d", n, before)
+		}
+	})
+}
+
+// TestDeltaLacking: a resource that did not come and is wanted again, before a request
+// said that it was not, is asked for once more and waited for.
+func TestDeltaLacking(t *testing.T) {
+	d := newDirect(t)
+	d.speak("delta")
+	d.requests()
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	sub := d.s.types[lds].subs["svc"]
+	d.c.failLocked(sub.entry, failure{state: DoesNotExist, err: errRefused})
+	d.s.changedLocked(&d.s.types[lds], "svc")
+	if req, _ := d.s.requestLocked(nil); req != nil {
+		t.Errorf("request %v for what does not exist", req)
+	}
+	sub.entry.resetLocked() // see watchLocked
+	d.s.changedLocked(&d.s.types[lds], "svc")
+	req, awaited := d.s.requestLocked(nil)
+	if req == nil || len(awaited) != 1 || awaited[0] != sub {
+		t.Errorf("request %v, waiting for %v", req, awaited)
+	}
 }

@@ -31,6 +31,8 @@ type server struct {
 
 	variant  variant // of ADS that is spoken; changes between streams only
 	switched bool    // it has changed since there was a response
+	claimed  bool    // this stream has told the server versions of resources
+	quiet    bool    // the server has nothing to say to that: see silentLocked
 
 	up  bool  // a stream is open
 	err error // why there is none; nil while the first attempt is young
@@ -110,6 +112,7 @@ func (s *server) replacedLocked() bool {
 // openedLocked prepares for a new stream: no nonce yet, and everything to say.
 func (s *server) openedLocked() {
 	s.up, s.err = true, nil
+	s.claimed, s.quiet = false, false
 	s.relation.streamOpened()
 	for i := range s.types {
 		t := &s.types[i]

@@ -150,6 +150,15 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	s.openedLocked()
 	s.c.unlock()
 
+	silence := time.AfterFunc(s.c.resourceTimeout(s.cfg), func() {
+		s.c.mu.Lock()
+		defer s.c.unlock()
+		if ctx.Err() == nil {
+			s.silentLocked()
+		}
+	})
+	defer silence.Stop()
+
 	tasks.Go(func() { s.send(ctx, ads) })
 	var workers [resource.NumTypes]chan received
 	for {
@@ -158,7 +167,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 			err = errHungUp
 		}
 		if err != nil {
-			return responded, err
+			return responded || s.wasQuiet(), err
 		}
 		at := time.Now()
 		t, ok := s.received(msg, !responded)
@@ -176,6 +185,23 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 		case <-ctx.Done():
 		}
 	}
+}
+
+// silentLocked is for when a server has said nothing for as long as it may take to send
+// a resource. If it was told which versions the client has, and nothing lacks, then it
+// has nothing to say, and is as good as one that has responded.
+func (s *server) silentLocked() {
+	if lacking, _ := s.demandLocked(); s.claimed && !lacking {
+		s.quiet = true
+		s.relation.responded()
+	}
+}
+
+// wasQuiet reports whether the server had nothing to say on the stream.
+func (s *server) wasQuiet() bool {
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	return s.quiet
 }
 
 // received is a response and when it came.

@@ -25,6 +25,8 @@ func (f *fake) sayTTL(typ resource.Type, name string, m proto.Message, ttl time.
 	r := &discoveryv3.Resource{Name: name, Version: "1", Ttl: durationpb.New(ttl)}
 	if m != nil {
 		r.Resource = wrap(m)
+	} else {
+		r.Version = "" // that in force
 	}
 	nacks := f.Stats(typ.URL()).NACKs
 	if d := f.delta(); d != nil {
@@ -47,6 +49,13 @@ func TestTTL(t *testing.T) {
 				keep := h.watch("keep") // another Cluster, that heartbeats do not mention
 				cp.serve(target("keep", 1)...)
 				keep.must(t)
+				// A heartbeat is not all that there is of a type.
+				if !cp.sayTTL(cds, "svc", nil, time.Hour) {
+					t.Fatal("a heartbeat is rejected")
+				}
+				if c := keep.cluster(t, "keep"); c.Err != nil || c.Leaves[0].ResolutionNote != nil {
+					t.Errorf("cluster %+v", c)
+				}
 				if !cp.sayTTL(eds, "svc", endpointsAt("svc", 2), 10*time.Second) {
 					t.Fatal("rejected")
 				}
@@ -74,6 +83,13 @@ func TestTTL(t *testing.T) {
 				}
 				cp.refuse(nil)
 				advance(time.Minute)
+				if d := cp.delta(); d != nil {
+					if v := d.Requests(eds.URL())[0].InitialResourceVersions; len(v) != 1 {
+						t.Errorf("versions %v are claimed", v)
+					}
+				} else if v := cp.must().Requests(eds.URL())[0].VersionInfo; v != "" {
+					t.Errorf("version %q is claimed, of which something has been lost", v)
+				}
 				if got := ports(w.cluster(t, "svc")); got != "svc 1" {
 					t.Errorf("endpoints %q, want those that the server has", got)
 				}
@@ -81,12 +97,6 @@ func TestTTL(t *testing.T) {
 				// Clusters, whose responses are complete in one of the variants.
 				if !cp.sayTTL(cds, "svc", clusterTo("svc", "svc"), 10*time.Second) || !cp.sayTTL(cds, "svc", nil, time.Minute) {
 					t.Error("rejected")
-				}
-				keep.must(t)
-				if name == "delta" { // in the other, "keep" was not in the response
-					if c := keep.cluster(t, "keep"); c.Err != nil || c.Leaves[0].ResolutionNote != nil {
-						t.Errorf("cluster %+v", c)
-					}
 				}
 				cp.sayTTL(cds, "svc", clusterTo("svc", "svc"), 10*time.Second)
 				cp.serve(clusterTo("svc", "svc"), endpointsAt("svc", 5))
@@ -116,8 +126,21 @@ func TestHeartbeatOfNothing(t *testing.T) {
 				if got := w.got(); got.config != nil || got.err != nil {
 					t.Errorf("%+v", got)
 				}
+				if d := cp.delta(); d != nil {
+					if n := len(d.Requests(lds.URL())); n != 3 {
+						t.Errorf("%d requests, want one, a NACK and another: %v", n, d.Requests(lds.URL()))
+					}
+				}
 				cp.serve(target("svc", 1)...)
 				w.must(t)
+				if d := cp.delta(); d != nil {
+					nacks := d.Stats(lds.URL()).NACKs
+					d.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Resources: []*discoveryv3.Resource{{Name: "svc", Version: "other", Ttl: durationpb.New(time.Second)}}})
+					advance(2 * time.Second)
+					if d.Stats(lds.URL()).NACKs != nacks+1 {
+						t.Error("a heartbeat for another version is accepted")
+					}
+				}
 				if cp.sayTTL(lds, "svc", listenerTo("svc", "svc"), -time.Second) {
 					t.Error("a time to live in the past is accepted")
 				}
