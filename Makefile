@@ -27,11 +27,20 @@ help: ## Print the targets.
 demo: ## Run the whole of it on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
-STEPS := lint unit examples invariants race bench-once portable fuzz
+QUICK := lint unit examples
+REST  := invariants race bench-once portable fuzz
 
 .PHONY: test
-test: ## Run everything that has to pass before a merge.
-	@MAKE='$(MAKE)' .ci/steps $(STEPS)
+test: ## Vet, lint, unit tests, examples: three minutes.
+	@MAKE='$(MAKE)' .ci/steps test $(QUICK)
+
+.PHONY: check
+check: ## Run everything that has to pass before a merge.
+	@MAKE='$(MAKE)' .ci/steps check $(QUICK) $(REST)
+
+.PHONY: rest
+rest: ## What check does beyond test.
+	@MAKE='$(MAKE)' .ci/steps rest $(REST)
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck, go.mod tidiness.

@@ -70,6 +70,10 @@ type lb struct {
 	cfg       *picker.Config // nil while the target cannot be served
 	fatal     error          // why it cannot be
 	clusters  map[string]*cluster
+	list      []*cluster     // the same, parallel to cfg.Clusters
+	reindexed bool           // the list's names or cfg.Routes are not those of the latest snapshot
+	dirty     []*cluster     // that have changed since the latest publication; some may be gone
+	statuses  [4]int         // how many of list were published in each status
 	version   uint64         // of the latest cluster that changed
 	plans     *perrpc.Plans  // of cfg
 	routeErrs *routeErrors   // of cfg, or an earlier one
@@ -179,6 +183,8 @@ type rpcConfig struct {
 func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.plans = plans
 	b.delta = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
+	b.reindexed = b.reindexed || b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes)
+	b.relistLocked(cfg.Clusters)
 	received := cfg.Clusters
 	cfg = b.channelConfigLocked(cfg)
 	b.noteWeightsLocked(cfg)
@@ -186,26 +192,39 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.cfg, b.fatal = cfg, nil
 	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
 	b.setSessionsLocked(b.plans.HasSessions())
-	next := make(map[string]*cluster, len(cfg.Clusters))
-	for i, cc := range cfg.Clusters {
+	for i, c := range b.list {
+		if cc := cfg.Clusters[i]; c.cfg != cc {
+			c.update(cc)
+		}
+		c.received = received[i]
+	}
+	b.noteLocked(Event{Kind: ConfigurationApplied, Changes: b.delta}, nil)
+	b.applied = time.Now()
+	b.publishSoonLocked()
+}
+
+// relistLocked makes the list parallel to the clusters of a configuration: with the
+// cluster of before where there is one of the name, and without those that are gone.
+func (b *lb) relistLocked(clusters []*picker.Cluster) {
+	if slices.EqualFunc(b.list, clusters, func(c *cluster, cc *picker.Cluster) bool { return c.received == cc || c.received.Name == cc.Name }) {
+		return
+	}
+	next := make(map[string]*cluster, len(clusters))
+	b.list, b.reindexed = make([]*cluster, len(clusters)), true
+	for i, cc := range clusters {
 		c := b.clusters[cc.Name]
 		if c == nil {
 			c = &cluster{lb: b}
 			b.delta.ClustersAdded++
 		}
-		if c.cfg != cc {
-			c.update(cc)
-		}
-		c.received = received[i]
-		next[cc.Name] = c
+		c.index, b.list[i], next[cc.Name] = i, c, c
 		delete(b.clusters, cc.Name)
 	}
 	b.delta.ClustersRemoved = len(b.clusters)
-	b.closeClustersLocked()
+	for _, c := range b.clusters {
+		c.close()
+	}
 	b.clusters = next
-	b.noteLocked(Event{Kind: ConfigurationApplied, Changes: b.delta}, nil)
-	b.applied = time.Now()
-	b.publishSoonLocked()
 }
 
 // sameRPCConfig reports whether two configurations have the same routes and
@@ -238,10 +257,11 @@ func (b *lb) Error(err error) {
 }
 
 func (b *lb) closeClustersLocked() {
-	for name, c := range b.clusters {
+	for _, c := range b.list {
 		c.close()
-		delete(b.clusters, name)
 	}
+	clear(b.clusters)
+	b.list, b.dirty = nil, nil
 }
 
 // ResolverError is called only if another resolver is in use.

@@ -6,6 +6,7 @@ package integrate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -83,6 +84,33 @@ func BenchmarkPick(b *testing.B) {
 				}
 				res.Done(done)
 			}
+		})
+	}
+}
+
+// BenchmarkOneClusterChanges is an update that changes the circuit breaker of one cluster of
+// many. publish-ns/op is the part of it that builds and publishes the snapshot.
+func BenchmarkOneClusterChanges(b *testing.B) {
+	for _, n := range []int{100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("clusters=%d", n), func(b *testing.B) {
+			lb, _, cfg, _ := startClusters(b, n)
+			var publishing time.Duration
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				next := *cfg
+				next.Clusters = slices.Clone(cfg.Clusters)
+				changed := *cfg.Clusters[n/2]
+				changed.Leaves = slices.Clone(changed.Leaves)
+				changed.Leaves[0].MaxRequests = uint32(100 + i%2)
+				next.Clusters[n/2] = &changed
+				cfg = &next
+				lb.Update(cfg)
+				lb.lock()
+				lb.publishLocked()
+				publishing += lb.publishTime
+				lb.unlock()
+			}
+			b.ReportMetric(float64(publishing)/float64(b.N), "publish-ns/op")
 		})
 	}
 }

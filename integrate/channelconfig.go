@@ -19,18 +19,20 @@ import (
 func (b *lb) channelConfigLocked(cfg *picker.Config) *picker.Config {
 	var out *picker.Config
 	for i, cc := range cfg.Clusters {
-		if !slices.ContainsFunc(cc.Leaves, b.changes) {
+		own := cc
+		if i < len(b.list) && b.list[i].received == cc {
+			own = b.list[i].cfg
+		} else if slices.ContainsFunc(cc.Leaves, b.changes) {
+			own = b.channelClusterLocked(cc)
+		}
+		if own == cc {
 			continue
 		}
 		if out == nil {
 			clone := *cfg
 			out, clone.Clusters = &clone, slices.Clone(cfg.Clusters)
 		}
-		if c := b.clusters[cc.Name]; c != nil && c.received == cc {
-			out.Clusters[i] = c.cfg
-		} else {
-			out.Clusters[i] = b.channelClusterLocked(cc)
-		}
+		out.Clusters[i] = own
 	}
 	if out == nil {
 		return cfg
@@ -91,8 +93,8 @@ func (b *lb) noteWeightsLocked(cfg *picker.Config) {
 	if b.standalone || weightsNoted.Load() {
 		return
 	}
-	for _, cc := range cfg.Clusters {
-		if c := b.clusters[cc.Name]; (c == nil || c.cfg != cc) && weightsCount(cc) && !weightsNoted.Swap(true) {
+	for i, cc := range cfg.Clusters {
+		if b.list[i].cfg != cc && weightsCount(cc) && !weightsNoted.Swap(true) {
 			b.logLocked(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
 				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
 			return

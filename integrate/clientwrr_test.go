@@ -8,6 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -54,6 +58,53 @@ func TestReports(t *testing.T) {
 		pass(2 * time.Second) // 83.5 s
 		b.wantShares(t, 4, 2, 3)
 	})
+}
+
+// TestUnreportedErrors: a backend that refuses RPCs at once, uses next to no CPU for that
+// and reports no errors gets no more than its fair share, and less once the client has seen
+// enough of it; errors that speak of the request change nothing; a new connection begins
+// anew.
+func TestUnreportedErrors(t *testing.T) {
+	for code, want := range map[codes.Code][]float64{
+		codes.Unavailable: {1 / 1.02, 1 / 0.5, 1 / 0.5},
+		codes.NotFound:    {1 / 0.02, 1 / 0.5, 1 / 0.5},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{})
+			b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2, 3))))))
+			for n := 1; n <= 3; n++ {
+				cc.conn(t, n).to(ready)
+			}
+			b.flush()
+			serve := func() {
+				for range 3000 {
+					res, err := b.picker.Pick(pickInfo())
+					if err != nil {
+						t.Fatal(err)
+					}
+					info := endedOK
+					report := &orcav3.OrcaLoadReport{RpsFractional: 100, CpuUtilization: 0.5}
+					if res.SubConn.(*fakeConn).addr == addr(1).String() {
+						info.Err, report.CpuUtilization = status.Error(code, "refused"), 0.02
+					}
+					info.ServerLoad = report
+					res.Done(info)
+				}
+			}
+			serve()
+			pass(11 * time.Second)
+			serve()
+			pass(time.Second)
+			b.wantShares(t, want...)
+
+			cc.conn(t, 1).to(idle)
+			cc.conn(t, 1).to(ready)
+			b.flush()
+			b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.5, 3: 0.5})
+			pass(11 * time.Second)
+			b.wantShares(t, 1, 1, 1)
+		})
+	}
 }
 
 // TestWeightSurvives is T-WRR-5: a weight stays with its endpoint when the order, the

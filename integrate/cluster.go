@@ -20,6 +20,7 @@ import (
 // The balancer's mutex guards all fields and methods.
 type cluster struct {
 	lb       *lb
+	index    int // in lb.list
 	cfg      *picker.Cluster
 	received *picker.Cluster // that cfg was made of: see channelConfigLocked
 	leaves   []*leaf         // parallel to cfg.Leaves
@@ -33,14 +34,16 @@ type cluster struct {
 	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
 
 	// As published.
-	serving  bool // the status was READY or IDLE
-	ready    int  // endpoints of the priority in use that were READY
-	mayQueue bool // see mayQueueWhileReady
+	counted   bool                // in lb.statuses
+	published picker.Connectivity // the status
+	serving   bool                // the status was READY or IDLE
+	ready     int                 // endpoints of the priority in use that were READY
+	mayQueue  bool                // see mayQueueWhileReady
 
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
-	dirty          bool
-	view           clusterView
+	dirty          bool // in lb.dirty
+	view           *clusterView
 	state          picker.ClusterState
 	effective      *picker.Cluster       // what state is of: cfg, unless the load is shared
 	authorityPicks []balancer.PickResult // as last in view
@@ -84,12 +87,20 @@ type clusterView struct {
 	groups []*group
 }
 
+// setDirty has the next publication say what has become of the cluster.
+func (c *cluster) setDirty() {
+	if !c.dirty {
+		c.dirty = true
+		c.lb.dirty = append(c.lb.dirty, c)
+	}
+}
+
 // onChange follows a change of an endpoint's state in priority p.
 func (c *cluster) onChange(p *priority) {
 	p.observe()
 	c.choose()
 	if p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p }) {
-		c.dirty = true
+		c.setDirty()
 	}
 }
 
@@ -122,7 +133,8 @@ func (c *cluster) choose() {
 		c.lb.noteLocked(Event{Kind: PriorityChanged, Cluster: c.cfg.Name, From: slices.Index(c.order, c.inUse), To: i}, nil)
 	}
 	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
-		c.inUse, c.shares, c.dirty = inUse, shares, true
+		c.inUse, c.shares = inUse, shares
+		c.setDirty()
 	}
 	if c.overdue() {
 		c.lb.urgent = true
@@ -180,7 +192,7 @@ func (c *cluster) onConnectionError(l *leaf, err error) {
 	}
 	c.lb.afterLocked(failureTextDelay, &c.failureTimer, func() {
 		if c.status() == picker.TransientFailure {
-			c.dirty = true
+			c.setDirty()
 			c.lb.publishSoonLocked()
 		}
 	})
@@ -206,7 +218,12 @@ func (c *cluster) mayQueueWhileReady() bool {
 
 // notePublished notes what of the cluster is published.
 func (c *cluster) notePublished() {
-	c.serving, c.ready, c.mayQueue = takesRPCs(c.status()), 0, c.mayQueueWhileReady()
+	if c.counted {
+		c.lb.statuses[c.published]--
+	}
+	c.published, c.counted = c.status(), true
+	c.lb.statuses[c.published]++
+	c.serving, c.ready, c.mayQueue = takesRPCs(c.published), 0, c.mayQueueWhileReady()
 	if c.inUse != nil {
 		c.ready = c.inUse.counts[picker.Ready]
 	}
@@ -223,7 +240,7 @@ func (c *cluster) refresh() {
 	failed := c.state.Failed
 	c.state = picker.ClusterState{Version: c.lb.version, Leaf: -1}
 	p, status := c.inUse, c.status()
-	c.view = clusterView{status: status}
+	c.view = &clusterView{status: status}
 	c.effective = c.cfg
 	if len(c.shares) > 0 {
 		p, c.effective = c.mergeShares()

@@ -209,7 +209,7 @@ func (c *conn) shutdown() {
 		e.conn = nil
 		e.stopOOB()
 		e.loc.prio.clearCache()
-		e.loc.prio.cluster.dirty = true
+		e.loc.prio.cluster.setDirty()
 	}
 	c.endpoint, c.child = nil, nil
 	b.pendingShutdown = append(b.pendingShutdown, c.sc.Shutdown)

@@ -67,7 +67,7 @@ func (h *childSubConn) begin(r *balancer.PickResult) (e *endpoint) {
 // pickFailed lets a child in TRANSIENT_FAILURE say why (T-LOC-1). It may still pick,
 // if it knows better; that RPC is admitted like any other.
 func (p *stablePicker) pickFailed(info balancer.PickInfo, s *published, res picker.Result, r uint64) (balancer.PickResult, error) {
-	c := &s.clusters[res.Cluster]
+	c := s.clusters[res.Cluster]
 	for _, g := range c.groups {
 		if g == nil || g.kind != picker.PolicyCustom {
 			continue

@@ -9,6 +9,8 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -230,10 +232,10 @@ func TestRollingRestart(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	failures := make(chan error, 1)
-	done := make(chan int)
-	for range 4 {
-		go func() {
-			calls := 0
+	var workers [4]atomic.Int64 // RPCs that ended
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
 			for ctx.Err() == nil {
 				if _, err := call(t, cc); err != nil {
 					select {
@@ -241,33 +243,40 @@ func TestRollingRestart(t *testing.T) {
 					default:
 					}
 				}
-				calls++
+				workers[i].Add(1)
 			}
-			done <- calls
-		}()
+		})
+	}
+	// twoMore waits until each worker has made an RPC from its beginning to its end.
+	twoMore := func() {
+		for i := range workers {
+			seen := workers[i].Load()
+			await(t, "an RPC that ends", func() bool { return workers[i].Load() >= seen+2 })
+		}
 	}
 	for i := range backends {
 		old := backends[i]
 		backends[i] = xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
+		pushed := time.Now()
 		push()
-		if err := control.WaitACK(ctx, xdstest.EDS); err != nil {
-			t.Fatal(err)
-		}
-		// Removed endpoints get no new RPC once the update is in force; those
-		// under way may finish.
-		last, since := old.Calls(), time.Now()
-		await(t, "a removed backend that gets no RPC", func() bool {
-			if calls := old.Calls(); calls != last {
-				last, since = calls, time.Now()
-			}
-			return time.Since(since) > 30*time.Millisecond
+		await(t, "an update that is in force", func() bool {
+			s, err := integrate.StatusOf(cc)
+			return err == nil && s.Since.After(pushed) && !s.Pending
 		})
+		// Removed endpoints get no new RPC from here on; those under way may finish.
+		twoMore()
+		calls := old.Calls()
+		twoMore()
+		if n := old.Calls() - calls; n != 0 {
+			t.Errorf("a removed backend got %d RPCs", n)
+		}
 		old.Stop()
 	}
 	cancel()
-	calls := 0
-	for range 4 {
-		calls += <-done
+	wg.Wait()
+	var calls int64
+	for i := range workers {
+		calls += workers[i].Load()
 	}
 	select {
 	case err := <-failures:

@@ -129,7 +129,7 @@ func (c *cluster) scheduleLoads() {
 	} else if c.loadTimer == nil {
 		c.lb.afterLocked(how.UpdatePeriod, &c.loadTimer, func() {
 			if c.inUse != nil && c.inUse.updateUtilizations() { // an update may not be published yet
-				c.dirty = true
+				c.setDirty()
 				c.lb.publishSoonLocked()
 			}
 			c.scheduleLoads()

@@ -126,11 +126,12 @@ func pickOne(t *testing.T, b *testLB, cc *fakeCC) balancer.PickResult {
 func TestPicksOfLocalityThatLeft(t *testing.T) {
 	metric.Watch()
 	b, cc := newTestLB(t, Config{})
+	before := counted(metric.Picks, t.Name())
 	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
-	pickOne(t, b, cc)
+	pickOne(t, b, cc).Done(endedOK)
 	b.Update(configOf(clusterOf(t.Name(), picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "1"}, Weight: 1, Endpoints: eps(1)}}})))
 	b.flush()
-	if n := counted(metric.Picks, t.Name()); n != 1 {
+	if n := counted(metric.Picks, t.Name()) - before; n != 1 {
 		t.Errorf("%d picks are counted, want 1", n)
 	}
 }
@@ -141,15 +142,16 @@ func TestCallsOfClusterThatLeft(t *testing.T) {
 	metric.Watch()
 	b, cc := newTestLB(t, Config{CountCalls: true})
 	name := t.Name()
+	before := counted(metric.Calls, name)
 	b.Update(configOf(clusterOf(name, prio(eps(1)))))
 	res := pickOne(t, b, cc)
 	b.Update(configOf(clusterOf("other", prio(eps(1)))))
 	b.flush()
-	if n := counted(metric.Calls, name); n != 0 {
+	if n := counted(metric.Calls, name) - before; n != 0 {
 		t.Errorf("%d RPCs are counted while one is in flight", n)
 	}
 	res.Done(balancer.DoneInfo{BytesReceived: true})
-	if n := counted(metric.Calls, name); n != 1 {
+	if n := counted(metric.Calls, name) - before; n != 1 {
 		t.Errorf("%d RPCs are counted, want 1", n)
 	}
 	for _, cluster := range retiredLoads.m {

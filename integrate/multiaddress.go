@@ -78,7 +78,7 @@ func (m *multiAddress) UpdateState(s balancer.State) {
 		if err == nil && res.SubConn != m.chosen {
 			m.chosen = res.SubConn
 			e.loc.prio.clearCache()
-			e.loc.prio.cluster.dirty = true
+			e.loc.prio.cluster.setDirty()
 		}
 	}
 	m.conn.onState(balancer.SubConnState{ConnectivityState: s.ConnectivityState, ConnectionError: err})

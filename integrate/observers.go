@@ -33,16 +33,17 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.host != nil && result != picker.CallNotSent {
 		t.host.Count(result == picker.CallOK)
 	}
-	if info.ServerLoad != nil {
-		if t.orca != nil {
-			t.orca.onDone(info.ServerLoad)
-		}
-		if t.wrr != nil {
-			t.wrr.onDone(info.ServerLoad)
-		}
-		if t.util != nil {
-			t.util.onDone(info.ServerLoad)
-		}
+	if t.wrr != nil {
+		t.wrr.onDone(info, result)
+	}
+	if info.ServerLoad == nil {
+		return
+	}
+	if t.orca != nil {
+		t.orca.onDone(info.ServerLoad)
+	}
+	if t.util != nil {
+		t.util.onDone(info.ServerLoad)
 	}
 }
 

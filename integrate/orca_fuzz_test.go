@@ -64,7 +64,7 @@ func FuzzLoadReport(f *testing.F) {
 			}
 		}
 		rule := orcaweight.NewRule(&picker.ClientWRR{ErrorPenalty: penalty, UtilizationFrom: list})
-		if w := rule.Weight(report); !(w >= 0) || math.IsInf(w, 0) {
+		if w := rule.Weight(report, 1); !(w >= 0) || math.IsInf(w, 0) {
 			t.Errorf("weight is %v by %q of %v", w, names, report)
 		}
 	})

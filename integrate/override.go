@@ -60,7 +60,7 @@ func (b *lb) setSessionsLocked(on bool) {
 	}
 	b.sessions = on
 	for _, c := range b.clusters {
-		c.dirty = true
+		c.setDirty()
 	}
 }
 
@@ -68,7 +68,7 @@ func (b *lb) setSessionsLocked(on bool) {
 // READY, or has the RPC wait if the endpoint is about to be. Otherwise ok is false,
 // and the RPC may go to any endpoint.
 func (s *published) pickForSession(session *perrpc.Session, route, cluster int32, r uint64) (res picker.Result, ok bool) {
-	c := &s.clusters[cluster]
+	c := s.clusters[cluster]
 	i, h := c.overrideHosts.find(session.Hosts)
 	if h == nil {
 		return res, false

@@ -29,10 +29,10 @@ type stablePicker struct {
 // gRPC. It is immutable.
 type published struct {
 	perrpc.Table
-	clusters  []clusterView // parallel to Config.Clusters
-	routeErrs *routeErrors  // nil without a Config
-	rewrites  bool          // a route rewrites authorities
-	plain     bool          // what is picked is all there is to a pick: no authority, no labels
+	clusters  []*clusterView // parallel to Config.Clusters
+	routeErrs *routeErrors   // nil without a Config
+	rewrites  bool           // a route rewrites authorities
+	plain     bool           // what is picked is all there is to a pick: no authority, no labels
 }
 
 // pick is what a pick of an endpoint comes to.
@@ -155,7 +155,7 @@ func (s *published) clusterOf(res picker.Result) *clusterView {
 	if res.Cluster < 0 {
 		return nil
 	}
-	return &s.clusters[res.Cluster]
+	return s.clusters[res.Cluster]
 }
 
 // recordPick tells an RPC's Call that a pick failed, or its session which endpoint
@@ -173,7 +173,7 @@ func (s *published) recordPick(call *perrpc.Call, res picker.Result, err error) 
 // result is what a pick of an endpoint returns: with the endpoint's hostname as
 // the authority if the route says so (A81).
 func (s *published) result(res picker.Result) balancer.PickResult {
-	c := &s.clusters[res.Cluster]
+	c := s.clusters[res.Cluster]
 	if s.rewritten(res) {
 		return c.authorityPicks[res.Index]
 	}

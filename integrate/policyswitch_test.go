@@ -171,9 +171,14 @@ func TestOldChildLosesEndpoint(t *testing.T) {
 		b.to(moved, idle)
 		b.flush()
 		for range 10 {
-			if res, err := b.picker.Pick(pickInfo()); err == nil && res.SubConn == balancer.SubConn(moved) {
+			res, err := b.picker.Pick(pickInfo())
+			if err != nil {
+				continue
+			}
+			if res.SubConn == balancer.SubConn(moved) {
 				t.Fatal("a pick of the connection that was lost")
 			}
+			res.Done(endedOK)
 		}
 	})
 }

@@ -360,7 +360,7 @@ func (p *priority) syncGroups() {
 	}
 	p.recount()
 	p.clearCache()
-	p.cluster.dirty = true
+	p.cluster.setDirty()
 }
 
 // syncGroup fills in the group of some localities: that of before, which it takes

@@ -6,6 +6,7 @@ package integrate
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -94,20 +95,15 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	helps = prev.Config != b.cfg
 	next.Config, next.Plans, next.rewrites, next.routeErrs = b.cfg, b.plans, b.rewrites, b.routeErrorsLocked()
 	next.plain = !b.rewrites && metric.UpdateLabels == nil
-	next.clusters = make([]clusterView, len(b.cfg.Clusters))
-	states := make([]picker.ClusterState, len(b.cfg.Clusters))
-	served := *b.cfg
-	served.Clusters = make([]*picker.Cluster, len(b.cfg.Clusters))
-	for i, cc := range b.cfg.Clusters {
-		c := b.clusters[cc.Name]
+	changed := b.changedLocked(prev)
+	for _, c := range changed {
 		status := c.status()
 		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || b.sessions || status == picker.Ready && !c.serving)
 		c.refresh()
 		c.notePublished()
-		next.clusters[i], states[i], served.Clusters[i] = c.view, c.state, c.effective
 	}
-	snapshot, err := picker.Build(prev.Snapshot, &served, states, b.envLocked())
-	if err != nil {
+	var err error
+	if next.Snapshot, err = b.buildLocked(prev, changed); err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.
 		b.logLocked(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
@@ -116,17 +112,57 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		}
 		return &published{Table: perrpc.Table{Err: b.plainLocked("", fmt.Sprintf("xds: %v", err), b.infoLocked(ReasonTarget))}}, true
 	}
-	next.Snapshot = snapshot
-	for i, cc := range b.cfg.Clusters {
-		if err := snapshot.ClusterErr(i); err != nil {
-			next.clusters[i].failed = b.plainLocked(cc.Name, fmt.Sprintf("xds: cluster %q: %v", cc.Name, err), b.infoLocked(ReasonCluster, "cluster", cc.Name))
+	if b.reindexed {
+		next.clusters = make([]*clusterView, len(b.list))
+	} else {
+		next.clusters = slices.Clone(prev.clusters)
+	}
+	b.reindexed = false
+	for _, c := range changed {
+		next.clusters[c.index] = c.view
+		if err := next.Snapshot.ClusterErr(c.index); err != nil {
+			view := *c.view
+			view.failed = b.plainLocked(c.cfg.Name, fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, err), b.infoLocked(ReasonCluster, "cluster", c.cfg.Name))
+			next.clusters[c.index] = &view
 		}
-		c := b.clusters[cc.Name]
 		c.scheduleWeights()
 		c.scheduleLoads()
-		c.scheduleSlowStart(snapshot.InSlowStart(i))
+		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
 	}
 	return next, helps
+}
+
+// changedLocked returns the clusters of which the next snapshot differs from the latest: all
+// of them if their names or the routes do.
+func (b *lb) changedLocked(prev *published) (changed []*cluster) {
+	dirty := b.dirty
+	b.dirty = nil
+	if b.reindexed = b.reindexed || prev.Snapshot == nil; b.reindexed {
+		b.statuses = [4]int{}
+		for _, c := range b.list {
+			c.counted = false
+		}
+		return b.list
+	}
+	return slices.DeleteFunc(dirty, func(c *cluster) bool { return c.index >= len(b.list) || b.list[c.index] != c })
+}
+
+// buildLocked compiles what has changed since the latest snapshot.
+func (b *lb) buildLocked(prev *published, changed []*cluster) (*picker.Snapshot, error) {
+	if !b.reindexed {
+		changes := make([]picker.ClusterChange, len(changed))
+		for i, c := range changed {
+			changes[i] = picker.ClusterChange{Index: c.index, Cluster: c.effective, State: &c.state}
+		}
+		return picker.Rebuild(prev.Snapshot, changes, b.envLocked()), nil
+	}
+	states := make([]picker.ClusterState, len(b.list))
+	effective := *b.cfg
+	effective.Clusters = make([]*picker.Cluster, len(b.list))
+	for i, c := range b.list {
+		states[i], effective.Clusters[i] = c.state, c.effective
+	}
+	return picker.Build(prev.Snapshot, &effective, states, b.envLocked())
 }
 
 // connectivityLocked is the channel's state: that of its best cluster (A31).
@@ -137,16 +173,12 @@ func (b *lb) connectivityLocked() connectivity.State {
 	if b.cfg == nil {
 		return connectivity.Connecting
 	}
-	var has [4]bool
-	for _, c := range b.clusters {
-		has[c.status()] = true
-	}
 	switch {
-	case has[picker.Ready]:
+	case b.statuses[picker.Ready] > 0:
 		return connectivity.Ready
-	case has[picker.Connecting]:
+	case b.statuses[picker.Connecting] > 0:
 		return connectivity.Connecting
-	case has[picker.Idle]:
+	case b.statuses[picker.Idle] > 0:
 		return connectivity.Idle
 	default:
 		return connectivity.TransientFailure

@@ -124,7 +124,7 @@ func (c *conn) takeOver(s balancer.SubConnState) {
 	if e.conn == old {
 		e.conn = c
 		e.loc.prio.clearCache()
-		e.loc.prio.cluster.dirty = true
+		e.loc.prio.cluster.setDirty()
 	}
 	b.pendingShutdown = append(b.pendingShutdown, old.sc.Shutdown)
 	switch {

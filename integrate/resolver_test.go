@@ -126,7 +126,7 @@ func TestForgetMethodConfigs(t *testing.T) {
 	defer r.Close()
 	b, _ := newTestLB(t, Config{})
 	b.src = r.(*xdsResolver)
-	limit := time.Second
+	limit := 77 * time.Millisecond
 	cfg := configOf(clusterOf("c", prio(eps(1))))
 	cfg.Routes[0].Timeout = &limit
 	for _, step := range []struct {
@@ -141,7 +141,7 @@ func TestForgetMethodConfigs(t *testing.T) {
 	} {
 		step.update()
 		b.calm()
-		if last := cc.configs[len(cc.configs)-1]; strings.Contains(last, "timeout") != step.want {
+		if last := cc.configs[len(cc.configs)-1]; strings.Contains(last, `"timeout":"0.077`) != step.want {
 			t.Errorf("after %d service configs the last is %s, want a timeout: %v", len(cc.configs), last, step.want)
 		}
 	}

@@ -4,11 +4,15 @@
 package integrate
 
 import (
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/picker"
 )
 
 // startAll brings n endpoints up from nothing and returns how long it took.
@@ -111,4 +115,44 @@ func live() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
+}
+
+// startClusters brings n clusters of one endpoint each up, one after the other, and
+// returns the processor time that it took.
+func startClusters(t testing.TB, n int) (*testLB, *fakeCC, *picker.Config, time.Duration) {
+	b, cc := newTestLB(t, Config{})
+	clusters := make([]*picker.Cluster, n)
+	for i := range clusters {
+		clusters[i] = clusterOf(fmt.Sprint("c", i), prio(eps(i)))
+	}
+	cfg := configOf(clusters...)
+	begin := cputime.Process()
+	b.Update(cfg)
+	for i := range n {
+		cc.conn(t, i).to(connecting)
+	}
+	for i := range n {
+		cc.conn(t, i).to(connectivity.Ready)
+	}
+	b.flush()
+	return b, cc, cfg, cputime.Process() - begin
+}
+
+// TestClustersStartUpIsLinear: each cluster is published as soon as it is READY, so what a
+// publication costs must not grow with the clusters that have not changed.
+func TestClustersStartUpIsLinear(t *testing.T) {
+	if testing.Short() {
+		t.Skip("measures time")
+	}
+	few, many := time.Hour, time.Hour
+	for round := 0; round < 3 || round < 20 && many > 8*few; round++ {
+		_, _, _, took := startClusters(t, 1000)
+		few = min(few, took)
+		_, _, _, took = startClusters(t, 4000)
+		many = min(many, took)
+	}
+	t.Logf("1000 clusters: %v, 4000: %v", few, many)
+	if many > 8*few {
+		t.Errorf("4000 clusters took %v, 1000 took %v: more than linear", many, few)
+	}
 }

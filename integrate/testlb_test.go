@@ -30,8 +30,22 @@ func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
 	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*lb)
 	cc.b = b
 	b.opts = opts.withDefaults()
-	t.Cleanup(b.Close)
+	t.Cleanup(func() {
+		b.Close()
+		forgetBreakers()
+	})
 	return &testLB{b}, cc
+}
+
+// forgetBreakers forgets circuit breakers that nobody uses, with the RPCs that the test did
+// not end: the next test may use the same names.
+func forgetBreakers() {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	for b := range breakers.unused {
+		delete(breakers.unused, b)
+		delete(breakers.m, b.key)
+	}
 }
 
 // set is Update, and waits for what children make of it.

@@ -23,7 +23,8 @@ func (c *cluster) update(cfg *picker.Cluster) {
 	for _, l := range c.leaves {
 		old[l.cfg.Name] = l
 	}
-	c.cfg, c.dirty = cfg, true
+	c.cfg = cfg
+	c.setDirty()
 	c.leaves, c.order = make([]*leaf, len(cfg.Leaves)), nil
 	for i := range cfg.Leaves {
 		name := cfg.Leaves[i].Name

@@ -8,7 +8,9 @@ import (
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
 	"github.com/xdslb/xdslb/picker"
@@ -28,6 +30,8 @@ type wrrConfig struct {
 // orca.OOBListener.
 type wrrWeight struct {
 	orcaweight.Weight
+	failures orcaweight.Failures
+
 	b    *lb
 	leaf *leaf
 
@@ -36,18 +40,47 @@ type wrrWeight struct {
 	oob       oobReports
 }
 
-// onDone takes note of a report at the end of an RPC.
-func (w *wrrWeight) onDone(load any) {
-	report, ok := load.(*orcav3.OrcaLoadReport)
-	if how := w.leaf.wrr.Load(); ok && report != nil && how != nil && !how.OutOfBand {
-		w.Report(how.ClientWRR, how.rule.Weight(report), w.b.now())
+// onDone takes note of the end of an RPC, and of the report that came with it.
+func (w *wrrWeight) onDone(info *balancer.DoneInfo, result picker.CallResult) {
+	if result != picker.CallNotSent {
+		w.failures.Count(result == picker.CallFailed && serverFault(info.Err))
 	}
+	if info.ServerLoad == nil {
+		return
+	}
+	report, ok := info.ServerLoad.(*orcav3.OrcaLoadReport)
+	if how := w.leaf.wrr.Load(); ok && report != nil && how != nil && !how.OutOfBand {
+		w.report(how, report)
+	}
+}
+
+// serverFault reports whether the error of an RPC that failed speaks of the server rather
+// than of the request. Nil is a connection that was lost.
+func serverFault(err error) bool {
+	if err == nil {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.ResourceExhausted, codes.Internal, codes.Unknown, codes.DataLoss:
+		return true
+	}
+	return false
+}
+
+// connect says that the endpoint has become READY, and may be another process.
+func (w *wrrWeight) connect() {
+	w.Connect()
+	w.failures.Reset()
+}
+
+func (w *wrrWeight) report(how *wrrConfig, report *orcav3.OrcaLoadReport) {
+	w.Report(how.ClientWRR, how.rule.Weight(report, w.failures.Part()), w.b.now())
 }
 
 // OnLoadReport takes note of a report out of band.
 func (w *wrrWeight) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	if how := w.leaf.wrr.Load(); how != nil && how.OutOfBand {
-		w.Report(how.ClientWRR, how.rule.Weight(report), w.b.now())
+		w.report(how, report)
 	}
 }
 
@@ -145,7 +178,7 @@ func (o *oobReports) end(b *lb) {
 func (e *endpoint) onReady() {
 	e.StateSince = e.loc.prio.cluster.lb.now()
 	if t := e.observers.Load(); t != nil && t.wrr != nil {
-		t.wrr.Connect()
+		t.wrr.connect()
 	}
 	e.startOOB()
 }
@@ -184,7 +217,7 @@ func (c *cluster) scheduleWeights() {
 	} else if c.weightTimer == nil {
 		c.lb.afterLocked(how.UpdatePeriod, &c.weightTimer, func() {
 			if c.inUse != nil && c.inUse.updateWeights() { // an update may not be published yet
-				c.dirty = true
+				c.setDirty()
 				c.lb.publishSoonLocked()
 			}
 			c.scheduleWeights()
@@ -210,7 +243,7 @@ func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 	} else if c.slowStartTimer == nil {
 		window := c.inUse.leaf.cfg.Policy.SlowStart.Window
 		c.lb.afterLocked(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
-			c.dirty = true
+			c.setDirty()
 			c.lb.publishSoonLocked()
 		})
 	}

@@ -17,18 +17,18 @@ import (
 // the zones of the own fleet are not known. It looks at clusters that have changed, and
 // says the same once.
 func (b *lb) noteZonesLocked(cfg *picker.Config) {
-	for _, cc := range cfg.Clusters {
-		c := b.clusters[cc.Name]
-		if c != nil && c.cfg == cc {
+	for i, c := range b.list {
+		cc := cfg.Clusters[i]
+		if c.cfg == cc {
 			continue
 		}
 		for i := range cc.Leaves {
 			l := &cc.Leaves[i]
-			if l.Policy.LoadAware != nil && l.Origin != nil && l.Origin.Locality == (picker.LocalityID{}) && (c == nil || !c.hadOrigin(l)) {
+			if l.Policy.LoadAware != nil && l.Origin != nil && l.Origin.Locality == (picker.LocalityID{}) && !c.hadOrigin(l) {
 				b.logLocked(slog.LevelWarn, "xdslb: a cluster asks for load-aware localities, and no locality is preferred as the own one, "+
 					"since the node of the bootstrap has no locality", cc.Name)
 			}
-			if l.Policy.ZoneAware == nil || l.Origin == nil || l.Origin.Err == nil || c != nil && c.hadOrigin(l) {
+			if l.Policy.ZoneAware == nil || l.Origin == nil || l.Origin.Err == nil || c.hadOrigin(l) {
 				continue
 			}
 			b.logLocked(slog.LevelWarn, "xdslb: a cluster asks for zone-aware routing, and is balanced as without it, since the zones of the own fleet are not known. "+
@@ -41,7 +41,7 @@ func (b *lb) noteZonesLocked(cfg *picker.Config) {
 // hadOrigin reports whether the cluster's configuration so far says of the leaf's origin
 // what the next one does.
 func (c *cluster) hadOrigin(next *picker.Leaf) bool {
-	return slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool {
+	return c.cfg != nil && slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool {
 		o := l.Origin
 		return l.Name == next.Name && o != nil && (o == next.Origin || o.Err != nil && next.Origin.Err != nil && o.Err.Error() == next.Origin.Err.Error())
 	})

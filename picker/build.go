@@ -84,16 +84,63 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 		}
 		s.table = t
 	}
-	s.random = s.table.random
 	for i := range states {
-		c := b.cluster(prev.cluster(cfg.Clusters[i].Name), cfg.Clusters[i], &states[i])
-		s.clusters[i] = c
-		s.random = s.random || c.random
+		var before *cluster
+		if moved {
+			before = prev.cluster(cfg.Clusters[i].Name)
+		} else {
+			before = prev.clusters[i]
+		}
+		s.set(i, b.cluster(before, cfg.Clusters[i], &states[i]))
 	}
+	s.random = s.table.random || s.drawing > 0
 	if invariants {
 		s.checkInvariants(states)
 	}
 	return s, nil
+}
+
+// A ClusterChange says what has become of one cluster of a snapshot.
+type ClusterChange struct {
+	Index   int // in Config.Clusters
+	Cluster *Cluster
+	State   *ClusterState
+}
+
+// Rebuild returns a snapshot that has some clusters of prev, which is not nil, in other
+// states or configurations. Their names, those of the other clusters and the routes are the
+// same as in prev, and a cluster is in changes once. The result is that of Build with the
+// same states; its cost is that of the clusters in changes, and eight bytes for each of the
+// others.
+func Rebuild(prev *Snapshot, changes []ClusterChange, env Env) *Snapshot {
+	return builder{start: rand.Uint64, env: env.withDefaults()}.rebuild(prev, changes)
+}
+
+func (b builder) rebuild(prev *Snapshot, changes []ClusterChange) *Snapshot {
+	s := &Snapshot{
+		table:    prev.table,
+		clusters: slices.Clone(prev.clusters),
+		env:      b.env,
+		routes:   prev.routes,
+		index:    prev.index,
+		drawing:  prev.drawing,
+	}
+	for _, ch := range changes {
+		s.set(ch.Index, b.cluster(s.clusters[ch.Index], ch.Cluster, ch.State))
+	}
+	s.random = s.table.random || s.drawing > 0
+	return s
+}
+
+// set makes c the cluster of an index.
+func (s *Snapshot) set(i int, c *cluster) {
+	if before := s.clusters[i]; before != nil && before.random {
+		s.drawing--
+	}
+	if c.random {
+		s.drawing++
+	}
+	s.clusters[i] = c
 }
 
 // sameNames reports whether clusters have the names, at the indexes, of those

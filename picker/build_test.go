@@ -4,6 +4,8 @@
 package picker
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -49,6 +51,72 @@ func TestBuildTakesOver(t *testing.T) {
 	cfg.Routes = slices.Clone(cfg.Routes)
 	if w.build(t).table == fourth.table {
 		t.Error("routes that changed are taken over")
+	}
+}
+
+// TestRebuild: whatever changes in some clusters, a snapshot that is made of these alone
+// is that which Build makes of all.
+func TestRebuild(t *testing.T) {
+	rng := newRand(9)
+	w := newWorld(zone("a", 1, endpoints(0, 1, 2)), zone("b", 1, endpoints(2, 3, 4)))
+	for i := 1; i < 8; i++ {
+		leaf := Leaf{MaxRequests: 1, Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(10*i, 1, 2, 3))}}}}
+		if i%3 == 0 {
+			leaf.Drops = []Drop{{Category: "d", PerMillion: 1000}}
+		}
+		w.add(leaf)
+	}
+	rebuilt := w.build(t)
+	for range 3000 {
+		var changes []ClusterChange
+		for i := range w.states {
+			if rng.IntN(4) > 0 {
+				continue
+			}
+			c := *w.cfg.Clusters[i]
+			c.Err = nil
+			switch rng.IntN(6) {
+			case 0:
+				c.Err = errors.New("invalid")
+			case 1:
+				c.Leaves = slices.Clone(c.Leaves)
+				c.Leaves[0].Drops = []Drop{{Category: "d", PerMillion: rng.Uint32N(2) * 1000}}
+			default:
+				e := w.flat(i)
+				e[rng.IntN(len(e))].Connectivity = Connectivity(rng.IntN(4))
+			}
+			w.cfg.Clusters[i] = &c
+			w.renew(i)
+			changes = append(changes, ClusterChange{i, &c, &w.states[i]})
+		}
+		before := rebuilt
+		rebuilt = w.builder.rebuild(before, changes)
+		w.snapshot = before
+		built := w.build(t)
+		if rebuilt.table != built.table || rebuilt.drawing != built.drawing || rebuilt.random != built.random {
+			t.Fatalf("rebuilt with %d clusters that draw, built with %d", rebuilt.drawing, built.drawing)
+		}
+		for i, a := range rebuilt.clusters {
+			b := built.clusters[i]
+			if a.version != b.version || a.outcome != b.outcome || a.random != b.random || len(a.groups) != len(b.groups) || !slices.Equal(a.drops, b.drops) || fmt.Sprint(a.err) != fmt.Sprint(b.err) {
+				t.Fatalf("cluster %d: rebuilt %+v, built %+v", i, a, b)
+			}
+			changed := slices.ContainsFunc(changes, func(ch ClusterChange) bool { return ch.Index == i })
+			if !changed && a != before.clusters[i] || changed && a == before.clusters[i] {
+				t.Fatalf("cluster %d: changed: %v, but not so in the snapshot", i, changed)
+			}
+			r := rng.Uint64()
+			outcome := func(s *Snapshot) Outcome {
+				res := s.PickCluster(bg, -1, int32(i), r)
+				if res.Outcome == Picked {
+					w.flat(i)[res.Index].Finish(CallOK)
+				}
+				return res.Outcome
+			}
+			if x, y := outcome(rebuilt), outcome(built); x != y {
+				t.Fatalf("cluster %d: rebuilt %v, built %v", i, x, y)
+			}
+		}
 	}
 }
 

@@ -357,7 +357,8 @@ type ClientWRR struct {
 	Expiration   time.Duration // from the last report until the weight is no longer used
 	UpdatePeriod time.Duration // between updates of the weights in use; at least 100 ms
 	// ErrorPenalty is the factor p, 0 or more, in weight = qps / (utilization + p·eps/qps),
-	// qps being RPCs and eps errors per second.
+	// qps being RPCs and eps errors per second, those that the client saw where none are
+	// reported.
 	ErrorPenalty float64
 	// UtilizationFrom names metrics of a report (A114). The utilization is the report's
 	// application_utilization, or else the largest of these, or else cpu_utilization.

@@ -22,8 +22,9 @@ type Snapshot struct {
 	env      Env
 	random   bool
 
-	routes []Route          // that table was made of
-	index  map[string]int32 // of each cluster by name; only Build reads it
+	drawing int              // clusters whose picks depend on the random word
+	routes  []Route          // that table was made of
+	index   map[string]int32 // of each cluster by name; only Build reads it
 }
 
 // A cluster is the compiled form of a Cluster in a certain state. All snapshots between

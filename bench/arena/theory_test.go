@@ -13,7 +13,7 @@ import (
 // its 99th percentile is known to a few percent.
 func queue(servers, workers int, load float64) *Fleet {
 	run := 8000 * time.Second
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		run /= 2
 	}
 	return &Fleet{
@@ -105,7 +105,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 // TestSketch: kernels agree with the figures that were known before (Known), but
 // where these are known to be too small.
 func TestSketch(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		t.Skip("takes seconds")
 	}
 	policies := Policies()

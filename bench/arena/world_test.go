@@ -168,7 +168,7 @@ func TestFailingDrawsRPCs(t *testing.T) {
 
 // TestZoneLost: the fleets that are published, with a part of their clients.
 func TestZoneLost(t *testing.T) {
-	if testing.Short() {
+	if testing.Short() || raceEnabled {
 		t.Skip("takes seconds")
 	}
 	for _, f := range stormy() {

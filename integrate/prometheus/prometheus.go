@@ -34,8 +34,9 @@ import (
 	_ "github.com/xdslb/xdslb/integrate" // which the metrics are of
 )
 
-// Handler returns a handler that shows the metrics. From then on counters of RPCs are
-// read before what they count goes away, so a program makes it when it starts.
+// Handler returns a handler that shows the metrics. Events are counted from then on, and
+// counters of RPCs are read before what they count goes away, so a program makes it when
+// it starts.
 func Handler() http.Handler {
 	metric.Watch()
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

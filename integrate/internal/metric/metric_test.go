@@ -123,8 +123,9 @@ func (*fakeProcess) TargetGauges(target string, e Emit) {
 	e(Priority, 1, target, "c")
 }
 
-// reset forgets the series of other tests.
+// reset forgets the series of other tests, and has metrics watched.
 func reset() *fakeProcess {
+	Watch()
 	store.mu.Lock()
 	defer store.mu.Unlock()
 	store.series, store.cursors = map[seriesKey]*series{}, map[Source]map[seriesKey]int64{}
@@ -137,6 +138,18 @@ func check(t *testing.T, what string, got []string, want ...string) {
 	t.Helper()
 	if !slices.Equal(got, want) {
 		t.Errorf("%s: recorded\n\t%s\nwant\n\t%s", what, strings.Join(got, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
+// TestNobodyWatches: while nobody may read metrics, events leave nothing in memory.
+func TestNobodyWatches(t *testing.T) {
+	reset()
+	watched.Store(false)
+	defer Watch()
+	NoRoute.Add(1, "t1")
+	PublicationDuration.Observe([]float64{1}, "t1")
+	if n := len(store.series); n != 0 {
+		t.Errorf("%d series are kept that nobody reads", n)
 	}
 }
 

@@ -48,7 +48,8 @@ type series struct {
 const maxValues = 256
 
 // watched says that somebody may read metrics: a channel has a recorder, or there is
-// a handler of package prometheus.
+// a handler of package prometheus. Until then no series is made, since nobody would
+// ever read or forget it.
 var watched atomic.Bool
 
 // Watched reports whether somebody may read metrics. What costs more than a count
@@ -58,15 +59,21 @@ func Watched() bool { return watched.Load() }
 // Watch has Watched report true from now on.
 func Watch() { watched.Store(true) }
 
-// Add adds n to a count.
+// Add adds n to a count, if somebody may read it.
 func (m *Metric) Add(n int64, labels ...string) {
+	if !Watched() {
+		return
+	}
 	store.mu.Lock()
 	defer store.mu.Unlock()
 	m.seriesLocked(labels).total += n
 }
 
-// Observe adds values to a histogram.
+// Observe adds values to a histogram, if somebody may read it.
 func (m *Metric) Observe(values []float64, labels ...string) {
+	if !Watched() {
+		return
+	}
 	store.mu.Lock()
 	s := m.seriesLocked(labels)
 	if s.buckets == nil {

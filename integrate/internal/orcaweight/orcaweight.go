@@ -39,14 +39,20 @@ func NewRule(cfg *picker.ClientWRR) *Rule {
 // backend would serve at a utilization of 1, errors counting as utilization. It is
 // positive and finite, or 0 if the report says nothing (T-WRR-4): its queries or
 // its utilization are 0, missing, or not a number. O(metrics).
-func (r *Rule) Weight(report *orcav3.OrcaLoadReport) float64 {
+//
+// A58 knows of errors only what the backend reports. One that does not report them and
+// refuses RPCs at once uses no CPU, and the formula would give it a great weight. So
+// failing, the part of the backend's RPCs that the client saw fail (see Failures), counts
+// where the report has no errors.
+func (r *Rule) Weight(report *orcav3.OrcaLoadReport, failing float64) float64 {
 	qps, u := report.GetRpsFractional(), r.utilization(report)
 	if !usable(qps) || u == 0 {
 		return 0
 	}
 	if eps := report.GetEps(); usable(eps) {
-		u += eps / qps * r.penalty
+		failing = eps / qps
 	}
+	u += failing * r.penalty
 	if w := qps / u; usable(w) {
 		return w
 	}
@@ -139,3 +145,39 @@ func (w *Weight) At(cfg *picker.ClientWRR, now int64) float64 {
 	}
 	return math.Float64frombits(w.value.Load())
 }
+
+// Failures is the part of an endpoint's RPCs that failed of late, from 0 to 1: the
+// average over its RPCs, of which each counts 1/64 less than the one after it. The zero
+// Failures is none; it must not be copied. Any number of goroutines may call its methods.
+type Failures struct {
+	part atomic.Uint64 // the bits of a float64
+}
+
+// latestWeight is what the latest RPC counts, and minPart what is no failure any more.
+const (
+	latestWeight = 1. / 64
+	minPart      = 1e-3
+)
+
+// Count counts the end of an RPC. Of two at the same time one may be lost. It writes
+// nothing while no RPC fails, and does not allocate.
+func (f *Failures) Count(failed bool) {
+	part := math.Float64frombits(f.part.Load())
+	switch {
+	case failed:
+		part += (1 - part) * latestWeight
+	case part == 0:
+		return
+	default:
+		if part -= part * latestWeight; part < minPart {
+			part = 0
+		}
+	}
+	f.part.Store(math.Float64bits(part))
+}
+
+// Part returns the part of the RPCs that failed.
+func (f *Failures) Part() float64 { return math.Float64frombits(f.part.Load()) }
+
+// Reset forgets all RPCs.
+func (f *Failures) Reset() { f.part.Store(0) }

@@ -61,11 +61,53 @@ func TestWeight(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := NewRule(&picker.ClientWRR{ErrorPenalty: tt.penalty, UtilizationFrom: tt.metrics}).Weight(tt.report)
+			got := NewRule(&picker.ClientWRR{ErrorPenalty: tt.penalty, UtilizationFrom: tt.metrics}).Weight(tt.report, 0)
 			if math.Abs(got-tt.want) > 1e-9*tt.want {
 				t.Errorf("weight %v, want %v", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestFailuresSeen: what the client saw fail counts as errors that are not reported, and
+// not beside those that are.
+func TestFailuresSeen(t *testing.T) {
+	rule := NewRule(&picker.ClientWRR{ErrorPenalty: 0.5})
+	for _, tt := range []struct{ eps, failing, want float64 }{
+		{0, 0, 200}, {0, 1, 100}, {0, 0.5, 100 / 0.75}, {50, 1, 100 / 0.75}, {nan, 1, 100}, {-1, 1, 100},
+	} {
+		report := &orcav3.OrcaLoadReport{RpsFractional: 100, CpuUtilization: 0.5, Eps: tt.eps}
+		if got := rule.Weight(report, tt.failing); math.Abs(got-tt.want) > 1e-9 {
+			t.Errorf("%v errors reported, %v of the RPCs failed: weight %v, want %v", tt.eps, tt.failing, got, tt.want)
+		}
+	}
+}
+
+// TestFailures: the part of RPCs that failed is followed within a few hundred RPCs, and
+// forgotten.
+func TestFailures(t *testing.T) {
+	var f Failures
+	for _, part := range []float64{0, 1, 0.25, 0.01, 0} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		sum, n := 0., 0
+		for i := range 20_000 {
+			f.Count(rng.Float64() < part)
+			if got := f.Part(); got < 0 || got > 1 {
+				t.Fatalf("%v of the RPCs failed", got)
+			}
+			if i >= 1000 {
+				sum, n = sum+f.Part(), n+1
+			}
+		}
+		if got := sum / float64(n); math.Abs(got-part) > 0.01 {
+			t.Errorf("%v of the RPCs failed, want %v", got, part)
+		}
+	}
+	if f.Part() != 0 {
+		t.Errorf("%v of the RPCs failed long after the last that did", f.Part())
+	}
+	if n := testing.AllocsPerRun(100, func() { f.Count(true) }); n != 0 {
+		t.Errorf("Count makes %v allocations", n)
 	}
 }
 
@@ -79,7 +121,7 @@ func TestWeightIsUsable(t *testing.T) {
 			for _, app := range values {
 				for _, mem := range values {
 					for _, cpu := range values {
-						w := r.Weight(&orcav3.OrcaLoadReport{RpsFractional: qps, Eps: eps, ApplicationUtilization: app, MemUtilization: mem, CpuUtilization: cpu})
+						w := r.Weight(&orcav3.OrcaLoadReport{RpsFractional: qps, Eps: eps, ApplicationUtilization: app, MemUtilization: mem, CpuUtilization: cpu}, 0)
 						if !(w >= 0 && w <= math.MaxFloat64) {
 							t.Fatalf("weight %v of qps %v, eps %v, application %v, memory %v, processor %v", w, qps, eps, app, mem, cpu)
 						}
@@ -194,7 +236,7 @@ func TestAgainstOracle(t *testing.T) {
 			}
 			if rng.IntN(rate) == 0 {
 				qps, eps, u := float64(rng.IntN(4)), float64(rng.IntN(3)), float64(rng.IntN(4))/4
-				w.Report(cfg, rule.Weight(&orcav3.OrcaLoadReport{RpsFractional: qps, Eps: eps, CpuUtilization: u}), now)
+				w.Report(cfg, rule.Weight(&orcav3.OrcaLoadReport{RpsFractional: qps, Eps: eps, CpuUtilization: u}, 0), now)
 				o.updateWeight(qps, eps, u, cfg.ErrorPenalty, now)
 			}
 			if got, want := w.At(cfg, now), o.getWeight(cfg, now); math.Abs(got-want) > 1e-9*want {
@@ -209,7 +251,7 @@ func TestReportAllocates(t *testing.T) {
 	cfg := &picker.ClientWRR{Expiration: time.Minute, UtilizationFrom: []string{"named_metrics.a"}}
 	rule, w := NewRule(cfg), new(Weight)
 	report := &orcav3.OrcaLoadReport{RpsFractional: 100, NamedMetrics: map[string]float64{"a": 0.5}}
-	if n := testing.AllocsPerRun(100, func() { w.Report(cfg, rule.Weight(report), second) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { w.Report(cfg, rule.Weight(report, 0.5), second) }); n != 0 {
 		t.Errorf("a report allocates %v times", n)
 	}
 }
