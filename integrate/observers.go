@@ -36,13 +36,14 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.wrr != nil {
 		t.wrr.onDone(info, result)
 	}
-	if info.ServerLoad != nil {
-		if t.orca != nil {
-			t.orca.onDone(info.ServerLoad)
-		}
-		if t.util != nil {
-			t.util.onDone(info.ServerLoad)
-		}
+	if info.ServerLoad == nil {
+		return
+	}
+	if t.orca != nil {
+		t.orca.onDone(info.ServerLoad)
+	}
+	if t.util != nil {
+		t.util.onDone(info.ServerLoad)
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 // the zones of the own fleet are not known. It looks at clusters that have changed, and
 // says the same once.
 func (b *lb) noteZonesLocked(cfg *picker.Config) {
-	for i, cc := range cfg.Clusters {
-		c := b.list[i]
+	for i, c := range b.list {
+		cc := cfg.Clusters[i]
 		if c.cfg == cc {
 			continue
 		}

@@ -277,7 +277,7 @@ func TestZonesFollowTheFleet(t *testing.T) {
 		want  string
 	}{
 		{[]int{1, 1}, "a 1.000 b 0.000 "},
-		{[]int{2, 0}, "a 0.500 b 0.500 "},
+		{[]int{2, 0}, "the own fleet is in one zone"},
 		{[]int{3, 1}, "a 0.667 b 0.333 "},
 		{[]int{0, 1}, `"fleet" has no healthy endpoint in the own zone`},
 		{[]int{1, 1}, "a 1.000 b 0.000 "},

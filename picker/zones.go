@@ -158,6 +158,10 @@ func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting
 		return off("the zones of the own fleet are not known: %v", origin.Err)
 	case len(origin.Fleet) == 0:
 		return off("the zones of the own fleet are not known yet")
+	case len(inputs) < 2:
+		return off("there is one locality")
+	case len(origin.Fleet) < 2 && z.ForceLocal == 0:
+		return off("the own fleet is in one zone")
 	case priority != 0:
 		return off("priority %d is in use, and it is for priority 0", priority)
 	case alive < z.MinEndpoints:

@@ -209,6 +209,12 @@ func TestZoneAware(t *testing.T) {
 
 		{"too small", ZoneAware{Enabled: 1, MinEndpoints: 13}, []uint32{5, 3, 2}, nil, even, "12 endpoints have not failed, less than min_cluster_size 13"},
 		{"off", ZoneAware{}, []uint32{5, 3, 2}, nil, even, "routing_enabled is 0"},
+		{"a fleet in one zone", on, []uint32{5}, nil, even, "the own fleet is in one zone"},
+		{"a fleet in one zone, forced", ZoneAware{Enabled: 1, ForceLocal: 1}, []uint32{5}, nil, []float64{1, 0, 0}, "force_local_zone"},
+		{"one locality", on, []uint32{5, 3, 2}, func(w *world) {
+			p := &w.leaf(0).Priorities[0]
+			p.Localities, w.states[0].Localities = p.Localities[:1], w.states[0].Localities[:1]
+		}, []float64{1}, "one locality"},
 		{"no fleet yet", on, nil, nil, even, "not known yet"},
 		{"no fleet", on, nil, func(w *world) { w.leaf(0).Origin.Err = errors.New("lost") }, even, "lost"},
 		{"no origin", on, nil, func(w *world) { w.leaf(0).Origin = nil }, even, "where the client is"},

@@ -190,7 +190,7 @@ func (m *dependencyManager) waitingLocked() error {
 		if !e.unansweredLocked() {
 			continue
 		}
-		if first == nil || compareKeys(e.key, first.key) < 0 {
+		if first == nil || m.optional(first) || !m.optional(e) && compareKeys(e.key, first.key) < 0 {
 			first = e
 		}
 		more++

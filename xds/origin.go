@@ -62,6 +62,11 @@ func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, a
 	return m.c.origin.value, at
 }
 
+// optional reports whether a resource is the fleet's, which no target waits for.
+func (m *dependencyManager) optional(e *entry) bool {
+	return e.key == entryKey{resource.EndpointsType, canonicalName(m.c.opts.LocalCluster)}
+}
+
 // newOrigin counts the zones of a fleet in its first priority, which is the only one that
 // Envoy knows too. err says why there are no endpoints, if that is final. O(endpoints).
 func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err error) *picker.Origin {

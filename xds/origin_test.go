@@ -122,6 +122,25 @@ func TestOrigin(t *testing.T) {
 	})
 }
 
+// What a target waits for is not the fleet, which comes first by name.
+func TestOriginIsNotWaitedFor(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{LocalCluster: "fleet"})
+		h.c.node.Locality = inZoneA
+		cp.serve(listenerTo("svc", "svc"), routesTo("svc", "svc", "other"), zoneAwareCluster("svc"), endpointsAt("svc", 1), clusterTo("other", "other"))
+		w := h.watch("svc")
+		if w.got().config != nil {
+			t.Fatal("a configuration without the endpoints of a cluster")
+		}
+		cp.asked(eds, "fleet", "other", "svc")
+		if err := h.c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), `"other"`) {
+			t.Errorf("waits for %v", err)
+		}
+		cp.serve(endpointsAt("other", 2))
+		w.must(t)
+	})
+}
+
 // TestOriginUnknown has the reasons why zones are not known. None keeps a target from being
 // served.
 func TestOriginUnknown(t *testing.T) {
