@@ -98,6 +98,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 		Linger:                  -1,
 		FailoverTimeout:         time.Second,
 		KeepDeleted:             true,
+		Delta:                   seed%2 == 0, // every other world speaks the incremental variant
 		Keepalive:               &keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second},
 		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(w.net.dialer("control"))},
 	}

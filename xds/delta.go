@@ -71,14 +71,8 @@ func (delta) openedLocked(_ *server, t *subscriptions) {
 func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
 	t := &s.types[typ]
 	d := &t.delta
-	if len(d.answers) > 0 {
-		a := d.answers[0]
-		d.answers = slices.Delete(d.answers, 0, 1)
-		req := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: typ.URL(), ResponseNonce: a.nonce}
-		if a.rejection != (rejection{}) {
-			req.ErrorDetail = a.rejection.status()
-		}
-		return req, nil
+	if len(d.answers) > 0 && (d.answers[0].rejection == (rejection{}) || !t.nackTimer.RunningLocked()) {
+		return s.answerLocked(typ, node), nil
 	}
 	t.dirty = false
 	var versions map[string]string // a first request says what the client has
@@ -100,6 +94,26 @@ func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (req
 	}
 	t.sent = true
 	return req, awaited
+}
+
+// answerLocked returns the ACK or NACK that is due. After a NACK the next one, and what
+// is behind it, waits for Options.BackoffBase, as in the other variant: see nackLocked.
+func (s *server) answerLocked(typ resource.Type, node *corev3.Node) request {
+	t := &s.types[typ]
+	a := t.delta.answers[0]
+	t.delta.answers = slices.Delete(t.delta.answers, 0, 1)
+	req := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: typ.URL(), ResponseNonce: a.nonce}
+	if a.rejection == (rejection{}) {
+		t.lastNack = rejection{}
+		return req
+	}
+	req.ErrorDetail = a.rejection.status()
+	s.logRejectionLocked(typ, a.rejection)
+	s.startLocked(&t.nackTimer, s.c.opts.BackoffBase, func() {
+		t.dirty = true
+		s.notify()
+	})
+	return req
 }
 
 // changesLocked returns the names to subscribe to and to unsubscribe from, and the
@@ -287,9 +301,6 @@ func (delta) acknowledgeLocked(r *response, t *subscriptions) {
 	a := answer{nonce: r.msg.GetNonce()}
 	if len(r.nacks) > 0 {
 		a.rejection = r.rejection()
-		s.logRejectionLocked(r.typ, a.rejection)
-	} else {
-		t.lastNack = rejection{}
 	}
 	d.answers = append(d.answers, a)
 	t.dirty = true

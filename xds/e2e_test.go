@@ -11,13 +11,16 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
+	"github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
 	"google.golang.org/grpc"
 
@@ -320,6 +323,80 @@ func TestWithholdingServer(t *testing.T) {
 	w.wait(t, "the hint", func(o outcome) bool {
 		return o.err != nil && strings.Contains(o.err.Error(), "waits to be asked for every resource")
 	})
+}
+
+// TestSnapshotCache: in the incremental variant go-control-plane's SnapshotCache sends
+// what is asked for, whatever else it has, and each change by itself.
+func TestSnapshotCache(t *testing.T) {
+	snapshots := cache.NewSnapshotCache(true, cache.IDHash{}, nil)
+	set := func(version string, port uint16) {
+		t.Helper()
+		r := service("svc", port)
+		r.Add(service("other", 2))
+		all := map[resourcev3.Type][]types.Resource{}
+		for i := range r.Listeners {
+			all[resourcev3.ListenerType] = append(all[resourcev3.ListenerType], r.Listeners[i])
+			all[resourcev3.RouteType] = append(all[resourcev3.RouteType], r.Routes[i])
+			all[resourcev3.ClusterType] = append(all[resourcev3.ClusterType], r.Clusters[i])
+			all[resourcev3.EndpointType] = append(all[resourcev3.EndpointType], r.Endpoints[i])
+		}
+		snapshot, err := cache.NewSnapshot(version, all)
+		if err == nil {
+			err = snapshots.SetSnapshot(t.Context(), "node", snapshot)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1", 1)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	sent := &sentResources{}
+	discoveryv3.RegisterAggregatedDiscoveryServiceServer(srv, deltaOnly{Server: delta.NewServer(ctx, snapshots, sent)})
+	go srv.Serve(lis)
+	defer srv.Stop()
+	// The server is not said to speak this variant: the client finds out.
+	cfg, err := bootstrap.Parse("test", fmt.Appendf(nil, `{"node": {"id": "node"}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}]}]}`, lis.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := xds.Acquire(cfg, quick)
+	defer c.Release()
+	w := watch(c, "svc")
+	defer w.cancel()
+	w.wait(t, "the first configuration", served(1))
+	set("2", 3)
+	w.wait(t, "new endpoints", served(3))
+	if n := sent.n.Load(); n != 5 {
+		t.Errorf("%d resources were sent, want four and the one that changed", n)
+	}
+}
+
+// sentResources counts what a go-control-plane server sends.
+type sentResources struct{ n atomic.Int64 }
+
+func (*sentResources) OnDeltaStreamOpen(context.Context, int64, string) error { return nil }
+func (*sentResources) OnDeltaStreamClosed(int64, *corev3.Node)                {}
+func (*sentResources) OnStreamDeltaRequest(int64, *discoveryv3.DeltaDiscoveryRequest) error {
+	return nil
+}
+func (s *sentResources) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscoveryRequest, resp *discoveryv3.DeltaDiscoveryResponse) {
+	s.n.Add(int64(len(resp.GetResources())))
+}
+
+// deltaOnly serves the incremental variant of ADS, and nothing else.
+type deltaOnly struct {
+	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
+	delta.Server
+}
+
+func (s deltaOnly) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
+	return s.DeltaStreamHandler(stream, resourcev3.AnyType)
 }
 
 // adsOnly serves ADS, and none of the other services of go-control-plane.

@@ -30,6 +30,9 @@ func withServer(t *testing.T, opts Options, features []string, f func(t *testing
 // that was last accepted, the nonce, and what is wrong (T-XDS-1).
 func TestXDS1Answers(t *testing.T) {
 	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
+		if h.c.opts.Delta {
+			return // see delta_test.go
+		}
 		cp.update(badEndpoints("svc"))
 		cp.update(endpointsAt("svc", 2))
 		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
@@ -62,6 +65,9 @@ func TestXDS1Answers(t *testing.T) {
 // (T-XDS-2, A27-NODE-1).
 func TestXDS2NewStream(t *testing.T) {
 	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
+		if h.c.opts.Delta {
+			return // see delta_test.go
+		}
 		h.watch("missing")
 		cp.update(inlineListener("svc", routesTo("", "svc")))
 		w.must(t)
@@ -187,10 +193,11 @@ func TestXDS6Absence(t *testing.T) {
 		if got := late.got(); got.errs+got.updates != 0 {
 			t.Errorf("%d errors and %d updates of what was not there yet; %v", got.errs, got.updates, got.err)
 		}
-		// Neither EDS nor RDS have a say in what is gone.
+		// Neither EDS nor RDS have a say in what is gone; it can be told of, though.
 		cp.set(listenerTo("svc", "svc"), clusterTo("svc", "svc"))
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" || w.got().updates != 1 {
-			t.Errorf("endpoints = %q in update %d", got, w.got().updates)
+		c := w.cluster(t, "svc")
+		if ports(c) != "svc 1" || (w.got().updates > 1 || c.Leaves[0].ResolutionNote != nil) != h.c.opts.Delta {
+			t.Errorf("endpoints = %q in update %d; note %v", ports(c), w.got().updates, c.Leaves[0].ResolutionNote)
 		}
 		cp.set(listenerTo("svc", "svc"))
 		if err := w.cluster(t, "svc").Err; err == nil || !strings.Contains(err.Error(), "removed") {
@@ -239,7 +246,9 @@ func TestXDS10Unchanged(t *testing.T) {
 		for _, typ := range []resource.Type{lds, rds, cds, eds} {
 			acks := cp.Stats(typ.URL()).ACKs
 			cp.resend(typ, "svc")
-			if got := cp.Stats(typ.URL()).ACKs; got != acks+1 {
+			// The versions of go-control-plane's increments are hashes.
+			same := h.c.opts.Delta && strings.HasSuffix(t.Name(), "go-control-plane")
+			if got := cp.Stats(typ.URL()).ACKs; got != acks+1 && !same {
 				t.Errorf("%v: %d ACKs, want %d", typ, got, acks+1)
 			}
 		}

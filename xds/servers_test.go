@@ -49,11 +49,18 @@ var controlPlanes = map[string]func(t *testing.T, lis net.Listener) controlPlane
 	},
 }
 
-// withServers runs a test with each kind of control plane, n of them in a chain,
-// in a bubble. After it, everything that was said is held against the protocol.
+// withServers runs a test with each kind of control plane and each variant of ADS, n
+// servers in a chain, in a bubble. After it, everything that was said is held against
+// the protocol.
 func withServers(t *testing.T, n int, opts Options, features []string, f func(t *testing.T, h *harness, cps []*plane)) {
+	withVariant(t, "", n, opts, features, f)
+	opts.Delta = true
+	withVariant(t, "delta/", n, opts, features, f)
+}
+
+func withVariant(t *testing.T, prefix string, n int, opts Options, features []string, f func(t *testing.T, h *harness, cps []*plane)) {
 	for kind, start := range controlPlanes {
-		t.Run(kind, func(t *testing.T) {
+		t.Run(prefix+kind, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				var docs []string
 				var cps []*plane
@@ -183,7 +190,7 @@ func (p *plane) opened() int {
 	return total
 }
 
-// tapped is a stream, and what was said on it.
+// tapped is a stream, and what was said on it, unless it is of the incremental variant.
 type tapped struct {
 	grpc.ClientStream
 	p     *plane
@@ -201,18 +208,20 @@ func (p *plane) tap(s grpc.ClientStream) *tapped {
 }
 
 func (t *tapped) SendMsg(m any) error {
-	t.p.mu.Lock()
-	req := proto.CloneOf(m.(*discoveryv3.DiscoveryRequest))
-	t.said, t.log = append(t.said, req), append(t.log, req)
-	t.p.mu.Unlock()
+	if req, ok := m.(*discoveryv3.DiscoveryRequest); ok {
+		t.p.mu.Lock()
+		req = proto.CloneOf(req)
+		t.said, t.log = append(t.said, req), append(t.log, req)
+		t.p.mu.Unlock()
+	}
 	return t.ClientStream.SendMsg(m)
 }
 
 func (t *tapped) RecvMsg(m any) error {
 	err := t.ClientStream.RecvMsg(m)
-	if err == nil {
+	if resp, ok := m.(*discoveryv3.DiscoveryResponse); ok && err == nil {
 		t.p.mu.Lock()
-		resp := proto.CloneOf(m.(*discoveryv3.DiscoveryResponse))
+		resp = proto.CloneOf(resp)
 		t.heard, t.log = append(t.heard, resp), append(t.log, resp)
 		t.p.mu.Unlock()
 	}
