@@ -192,7 +192,7 @@ func (o *options) cells() ([]arena.Cell, error) {
 		return nil, err
 	}
 	list := slices.DeleteFunc(arena.Cells(o.seed), func(c arena.Cell) bool {
-		anchor := strings.HasPrefix(c.Policy, string(arena.Anchor))
+		anchor := c.Policy == string(arena.Anchor)+" "+arena.RandomName || c.Policy == string(arena.Anchor)+" "+arena.OracleName
 		return !modes.MatchString(string(c.Mode)) || !fleets.MatchString(c.Fleet) || !anchor && !policies.MatchString(c.Policy)
 	})
 	if len(list) == 0 {
