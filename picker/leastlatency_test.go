@@ -215,3 +215,24 @@ func TestLeastLatencyAllocs(t *testing.T) {
 		t.Error("samples take no random word")
 	}
 }
+
+// Where few RPCs are made, and they take far less than what is supposed of unknown
+// endpoints, all endpoints get them.
+func TestLeastLatencySeldom(t *testing.T) {
+	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1, 1)))
+	s, list, rng := w.build(t), w.flat(0), newRand(1)
+	counts := make([]float64, len(list))
+	const rpcs = 3000
+	for range rpcs {
+		w.time += 100 * time.Millisecond
+		i := s.Pick(bg, "/s/m", rng.Uint64()).Index
+		w.time += time.Duration(80+rng.IntN(40)) * time.Microsecond
+		list[i].FinishTimed(CallOK)
+		counts[i]++
+	}
+	for i, n := range counts {
+		if n < .6*rpcs/5 || n > 1.5*rpcs/5 {
+			t.Errorf("endpoint %d of 5 that are the same got %.0f of %d RPCs", i, n, rpcs)
+		}
+	}
+}
