@@ -126,6 +126,19 @@ func TestLeastLatencyWeights(t *testing.T) {
 	}
 }
 
+// Only the ratios of weights matter.
+func TestLeastLatencyScale(t *testing.T) {
+	takes := func(i int32) time.Duration { return time.Duration(10+10*i) * time.Millisecond }
+	a := latencyWorld(zone("a", 1, endpoints(0, 1, 2, 3, 4))).play(t, 5000, takes)
+	b := latencyWorld(zone("a", 1, endpoints(0, 100, 200, 300, 400))).play(t, 5000, takes)
+	for i := range a {
+		if math.Abs(a[i]/b[i]-1) > .05 {
+			t.Errorf("shares %.3f with weights of 1 to 4, %.3f with weights of 100 to 400", a, b)
+			break
+		}
+	}
+}
+
 // An endpoint that is slow, or stands still, gets few RPCs.
 func TestLeastLatencyAvoidsSlow(t *testing.T) {
 	for _, takes := range []time.Duration{20 * time.Millisecond, time.Hour} {

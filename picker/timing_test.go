@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 )
 
 // slowTiming does what Timing does, and remembers each RPC.
@@ -154,6 +155,22 @@ func TestTimingUnknown(t *testing.T) {
 	}
 }
 
+// The mean decays by the time that passes, however many peers there are.
+func TestPeersDecay(t *testing.T) {
+	for _, n := range []int{1, 2, 30} {
+		p := NewPeers(nil, n, time.Second)
+		p.add(1e9, 1e6, 0)
+		for range 10 {
+			for range n {
+				p.add(0, 0, .1)
+			}
+		}
+		if left := float64(math.Float32frombits(uint32(p.mean.Load()))); math.Abs(left/1e6*math.E-1) > .001 {
+			t.Errorf("of a million RPCs %.0f count after one time constant of %d peers, want 1/e", left, n)
+		}
+	}
+}
+
 // A server that fails at once is not fast, and RPCs that were never sent say nothing.
 func TestTimingFails(t *testing.T) {
 	p, ms := NewPeers(nil, 3, 10*time.Second), int64(units(time.Millisecond))
@@ -237,6 +254,13 @@ func TestTimingConcurrent(t *testing.T) {
 		if n := timings[i].InFlight(); n != 0 {
 			t.Errorf("%d in flight at the end", n)
 		}
+	}
+}
+
+// What the RPCs to an endpoint write and read is on one line.
+func TestTimingSize(t *testing.T) {
+	if n := unsafe.Sizeof(timedBinding{}); n > lineSize {
+		t.Errorf("a timed endpoint has %d bytes, more than a line of %d", n, lineSize)
 	}
 }
 
