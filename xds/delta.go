@@ -43,12 +43,6 @@ type deltaType struct {
 	answers []answer
 }
 
-// answer is an ACK, or a NACK if there is a rejection.
-type answer struct {
-	nonce     string
-	rejection rejection
-}
-
 // maxAnswers bounds the answers that wait for a server that does not read: then
 // the oldest are left out.
 const maxAnswers = 256
@@ -192,38 +186,39 @@ func (s *server) claimLocked(t *subscriptions) map[string]string {
 	return versions
 }
 
-func (delta) split(r *response) {
-	msg := r.msg.(*discoveryv3.DeltaDiscoveryResponse)
-	r.version = msg.GetSystemVersionInfo()
-	r.begin(len(msg.GetResources()))
+func (delta) split(typ resource.Type, m message) pieces {
+	msg := m.(*discoveryv3.DeltaDiscoveryResponse)
+	p := pieces{version: msg.GetSystemVersionInfo(), items: make([]item, 0, len(msg.GetResources()))}
+	seen := make(map[string]struct{}, len(msg.GetResources()))
 	for i, res := range msg.GetResources() {
-		name, err := r.deltaName(res)
+		name, err := deltaName(typ, res)
 		var ttl time.Duration
 		if err == nil {
 			ttl, err = resource.TTL(res.GetTtl())
 		}
 		if err != nil {
-			r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: %w", i, err))
+			p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: %w", i, err))
 			continue
 		}
 		it := item{
 			name: canonicalName(name), version: res.GetVersion(), bytes: res.GetResource().GetValue(),
 			ttl: ttl, heartbeat: res.GetResource() == nil,
 		}
-		r.add(i, it)
+		p.add(typ, seen, i, it)
 		for _, alias := range res.GetAliases() {
 			if alias = canonicalName(alias); alias != it.name {
 				it := it
 				it.name = alias
-				r.add(i, it)
+				p.add(typ, seen, i, it)
 			}
 		}
 	}
+	return p
 }
 
 // deltaName returns the name of a resource of a response. The one in the wrapper
 // counts; what is in it must be named likewise, or by an alias.
-func (r *response) deltaName(res *discoveryv3.Resource) (string, error) {
+func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	name := res.GetName()
 	if name == "" {
 		name = res.GetResourceName().GetName()
@@ -232,12 +227,12 @@ func (r *response) deltaName(res *discoveryv3.Resource) (string, error) {
 		return name, nil
 	}
 	if res.GetResource() == nil {
-		return "", fmt.Errorf("%v resource %q has no content", r.typ, name)
+		return "", fmt.Errorf("%v resource %q has no content", typ, name)
 	}
-	if url := res.GetResource().GetTypeUrl(); url != r.typ.URL() {
-		return "", r.foreign(url)
+	if url := res.GetResource().GetTypeUrl(); url != typ.URL() {
+		return "", foreign(typ, url)
 	}
-	own, err := resource.Name(r.typ, res.GetResource().GetValue())
+	own, err := resource.Name(typ, res.GetResource().GetValue())
 	if err != nil {
 		return "", fmt.Errorf("resource %q: %w", name, err)
 	}
@@ -245,20 +240,20 @@ func (r *response) deltaName(res *discoveryv3.Resource) (string, error) {
 		return own, nil
 	}
 	if name != own && canonicalName(name) != canonicalName(own) && !slices.Contains(res.GetAliases(), own) {
-		return "", fmt.Errorf("%v resource %q has the name %q in its content", r.typ, name, own)
+		return "", fmt.Errorf("%v resource %q has the name %q in its content", typ, name, own)
 	}
 	return name, nil
 }
 
 // deleteLocked deals with the resources that the server says are gone, or not there
 // at all.
-func (delta) deleteLocked(r *response, t *subscriptions) {
-	msg := r.msg.(*discoveryv3.DeltaDiscoveryResponse)
+func (delta) deleteLocked(s *server, typ resource.Type, m message, _ bool) {
+	msg := m.(*discoveryv3.DeltaDiscoveryResponse)
 	for _, name := range msg.GetRemovedResources() {
-		r.server.goneLocked(t, canonicalName(name))
+		s.goneLocked(&s.types[typ], canonicalName(name))
 	}
 	for _, name := range msg.GetRemovedResourceNames() {
-		r.server.goneLocked(t, canonicalName(name.GetName()))
+		s.goneLocked(&s.types[typ], canonicalName(name.GetName()))
 	}
 }
 
@@ -293,14 +288,11 @@ func (s *server) askAgainLocked(t *subscriptions, sub *subscription) {
 	}
 }
 
-func (delta) acknowledgeLocked(r *response, t *subscriptions) {
-	s, d := r.server, &t.delta
+func (delta) acknowledgeLocked(s *server, typ resource.Type, _ string, a answer) {
+	t := &s.types[typ]
+	d := &t.delta
 	if len(d.answers) == maxAnswers {
 		d.answers = slices.Delete(d.answers, 0, 1)
-	}
-	a := answer{nonce: r.msg.GetNonce()}
-	if len(r.nacks) > 0 {
-		a.rejection = r.rejection()
 	}
 	d.answers = append(d.answers, a)
 	t.dirty = true

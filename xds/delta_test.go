@@ -398,3 +398,27 @@ func TestDeltaLacking(t *testing.T) {
 		t.Errorf("request %v, waiting for %v", req, awaited)
 	}
 }
+
+// TestDeltaUnread: answers do not pile up for a server that does not read them; those
+// that are left are the latest, in order.
+func TestDeltaUnread(t *testing.T) {
+	d := newDirect(t)
+	d.speak("delta")
+	d.requests()
+	const n = 3 * maxAnswers
+	for i := range n {
+		r := response{server: d.s, typ: lds, msg: &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: fmt.Sprint(i)}}
+		r.handle()
+	}
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	for i := n - maxAnswers; i < n; i++ {
+		req, _ := d.s.requestLocked(nil)
+		if req == nil || req.(*discoveryv3.DeltaDiscoveryRequest).ResponseNonce != fmt.Sprint(i) {
+			t.Fatalf("request %v, want the answer to response %d", req, i)
+		}
+	}
+	if req, _ := d.s.requestLocked(nil); req != nil {
+		t.Errorf("request %v", req)
+	}
+}

@@ -33,6 +33,8 @@
 //	              ▼  │
 //	            server    one per xDS server         server.go: what to ask, what was heard
 //	                        subscription.go          one per resource that it is asked for
+//	                        variant.go               which of the two variants of ADS is spoken
+//	                        sotw.go, delta.go        how: requests, responses, ACKs, deletions
 //	                        stream.go                the ADS stream
 //	                        response.go              from bytes to entries
 //	                        channel.go               the gRPC channel, shared with LRS
@@ -97,6 +99,33 @@
 //     Listener and RouteConfiguration make the target fail: Watcher.Error.
 //   - Errors name server, resource and node id.
 //
+// # The two variants of ADS
+//
+// A server is spoken to in one of the two variants of ADS: state of the world (sotw),
+// or incremental (delta), in which a change costs what changed, and a new stream the
+// names and versions of what the client has. The default is the first; the server
+// feature xdslb.delta_ads in the bootstrap and Options.Delta ask for the second. gRPC
+// has no feature for it. A server that answers UNIMPLEMENTED is spoken to in the other,
+// at once and either way, and the process remembers. ServerStatus.Variant says which.
+//
+// They differ in variant's methods, and what is above a server does not know. Of what
+// follows from the protocol this can be seen:
+//
+//   - Deletions of routes and endpoints can be said, and leave the last version in use,
+//     with a note. In state of the world they cannot.
+//   - A server can say that a resource does not exist. That needs no timer.
+//   - ResourceStatus.Version is the resource's own, not the response's.
+//   - A server that is told the versions of all that is wanted need not say anything. If
+//     it does not for as long as it may take to send a resource, it counts as one that
+//     responded (A57).
+//   - A server that is told to leave a resource and asked for it again, and says nothing
+//     because it has gone meanwhile, leaves the client with the version that it has:
+//     responses do not say which request they follow. go-control-plane does that.
+//
+// Either way a resource may have a time to live: when it is over, the resource counts as
+// deleted and is not used any more, whatever holds for other deletions. A heartbeat, a
+// Resource without content, renews it.
+//
 // # What a client shows
 //
 // Nothing calls back: whoever wants to know asks, at any time, for a copy.
@@ -148,7 +177,10 @@
 // # Cost
 //
 // A response costs one hash of its bytes, and decoding of the resources that
-// changed. Evaluating a target with n clusters costs O(n) map look-ups, and shares
+// changed. One of 9000 clusters that changes, each of a target of its own, is 11 MB and
+// 24 ms of a processor in state of the world, and 1.3 KB and 30 µs in the incremental
+// variant; if one target's routes lead to all of them, the evaluation of that target
+// adds 8 ms to either (BenchmarkClusterChange). Evaluating a target with n clusters costs O(n) map look-ups, and shares
 // all that did not change with the configuration before. Memory is that of the
 // decoded resources; their bytes are not kept, only a 128-bit hash of them, unless
 // [KeepBytes] was called. Then it is one copy of the bytes more: with 10,000 endpoints that

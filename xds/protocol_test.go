@@ -353,7 +353,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	d.s.types[lds].sent = true
 	d.c.mu.Unlock()
 	r := response{server: d.s, typ: lds, msg: &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}}}
-	d.s.variant.split(&r)
+	r.pieces = d.s.variant.split(r.typ, r.msg)
 	r.compare()
 	if !r.items[0].skip {
 		t.Fatal("a resource that nobody asked for is looked at")

@@ -28,13 +28,17 @@ type response struct {
 	msg    message
 	at     arrival
 
-	version string // for logs
+	pieces
+	invalid int    // resources that are not valid
+	refused string // name of the first of them that has one
+}
+
+// pieces is a response split into resources.
+type pieces struct {
+	version string // of the whole
 	items   []item
-	seen    map[string]struct{} // the names of items
-	partial bool                // not all resources are named, though the type's responses are complete
-	nacks   []error             // what is wrong; any makes the answer a NACK (A46)
-	invalid int                 // resources that are not valid
-	refused string              // name of the first of them that has one
+	partial bool    // not all resources are named, though the type's responses are complete
+	nacks   []error // what is wrong; any makes the answer a NACK (A46)
 }
 
 // item is one resource of a response.
@@ -58,7 +62,7 @@ type item struct {
 // handle does everything, and returns a channel for each target that was affected,
 // which is closed once the target's watchers have the result.
 func (r *response) handle() (affected []chan struct{}) {
-	r.server.variant.split(r)
+	r.pieces = r.server.variant.split(r.typ, r.msg)
 	opts := r.server.c.decodeOptions(r.server.cfg)
 	for {
 		r.compare()
@@ -76,26 +80,20 @@ func (r *response) handle() (affected []chan struct{}) {
 	}
 }
 
-// begin makes room for n resources.
-func (r *response) begin(n int) {
-	r.items = make([]item, 0, n)
-	r.seen = make(map[string]struct{}, n)
+// foreign says that a resource is of another type than its response.
+func foreign(typ resource.Type, url string) error {
+	return fmt.Errorf("a resource of type %q in a response of type %q", url, typ.URL())
 }
 
-// foreign says that a resource is of another type than the response.
-func (r *response) foreign(url string) error {
-	return fmt.Errorf("a resource of type %q in a response of type %q", url, r.typ.URL())
-}
-
-// add adds resource number i of the response, unless there is one of its name.
-func (r *response) add(i int, it item) {
-	if _, twice := r.seen[it.name]; twice {
-		r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, r.typ, it.name))
+// add adds resource number i of a response, unless it is among the names seen.
+func (p *pieces) add(typ resource.Type, seen map[string]struct{}, i int, it item) {
+	if _, twice := seen[it.name]; twice {
+		p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, typ, it.name))
 		return
 	}
-	r.seen[it.name] = struct{}{}
+	seen[it.name] = struct{}{}
 	it.sum = xxh3.Hash128(it.bytes)
-	r.items = append(r.items, it)
+	p.items = append(p.items, it)
 }
 
 // compare finds the resources that nobody asked for, which are not looked at
@@ -208,8 +206,8 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 	}
 	counts.Invalid += uint64(r.invalid)
 	r.applyErrorsLocked(t)
-	s.variant.deleteLocked(r, t)
-	s.variant.acknowledgeLocked(r, t)
+	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
+	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})
 	for _, delivered := range c.affected {
 		affected = append(affected, delivered)
 	}
@@ -282,8 +280,11 @@ func (s *server) deletionCounts(t resource.Type) bool {
 	return complete(t) && (s.cfg.FailOnDataErrors || s.c.opts.DropDeleted && !s.cfg.IgnoreResourceDeletion)
 }
 
-// rejection says what is wrong with the response.
+// rejection says what is wrong with the response, the zero value if nothing is.
 func (r *response) rejection() rejection {
+	if len(r.nacks) == 0 {
+		return rejection{}
+	}
 	return rejection{r.version, detail(r.nacks), r.refused, r.invalid}
 }
 

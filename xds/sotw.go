@@ -86,16 +86,16 @@ func (s *server) namesLocked(t *subscriptions) (names []string, awaited []*subsc
 	return t.names, awaited
 }
 
-func (sotw) split(r *response) {
-	msg := r.msg.(*discoveryv3.DiscoveryResponse)
-	r.version = msg.GetVersionInfo()
-	r.begin(len(msg.GetResources()))
+func (sotw) split(typ resource.Type, m message) pieces {
+	msg := m.(*discoveryv3.DiscoveryResponse)
+	p := pieces{version: msg.GetVersionInfo(), items: make([]item, 0, len(msg.GetResources()))}
+	seen := make(map[string]struct{}, len(msg.GetResources()))
 	for i, a := range msg.GetResources() {
 		w, err := resource.WrappingOf(a)
 		if err == nil && w.Heartbeat {
 			// The other resources of its type go without saying then.
-			r.partial = true
-			r.add(i, item{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
+			p.partial = true
+			p.add(typ, seen, i, item{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
 			continue
 		}
 		var url string
@@ -103,29 +103,30 @@ func (sotw) split(r *response) {
 		if err == nil {
 			url, value, err = resource.Unwrap(a)
 		}
-		if err == nil && url != r.typ.URL() {
-			err = r.foreign(url)
+		if err == nil && url != typ.URL() {
+			err = foreign(typ, url)
 		}
 		var name string
 		if err == nil {
-			name, err = resource.Name(r.typ, value)
+			name, err = resource.Name(typ, value)
 		}
 		if err != nil {
-			r.partial = true
-			r.nacks = append(r.nacks, fmt.Errorf("resources[%d]: %w", i, err))
+			p.partial = true
+			p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: %w", i, err))
 			continue
 		}
-		r.add(i, item{name: canonicalName(name), version: r.version, ttl: w.TTL, bytes: value})
+		p.add(typ, seen, i, item{name: canonicalName(name), version: p.version, ttl: w.TTL, bytes: value})
 	}
+	return p
 }
 
 // deleteLocked deals with resources that a response of a type whose responses are
 // complete does not have any more.
-func (sotw) deleteLocked(r *response, t *subscriptions) {
-	if !complete(r.typ) || r.partial {
+func (sotw) deleteLocked(s *server, typ resource.Type, _ message, partial bool) {
+	if !complete(typ) || partial {
 		return
 	}
-	s := r.server
+	t := &s.types[typ]
 	for _, sub := range t.subs {
 		switch {
 		case !sub.received || sub.round == t.round:
@@ -139,15 +140,14 @@ func (sotw) deleteLocked(r *response, t *subscriptions) {
 	}
 }
 
-func (sotw) acknowledgeLocked(r *response, t *subscriptions) {
-	s := r.server
-	t.nonce, t.nack = r.msg.GetNonce(), rejection{}
-	if len(r.nacks) > 0 {
-		t.nack = r.rejection()
-		s.nackLocked(r.typ)
+func (sotw) acknowledgeLocked(s *server, typ resource.Type, version string, a answer) {
+	t := &s.types[typ]
+	t.nonce, t.nack = a.nonce, a.rejection
+	if a.rejection != (rejection{}) {
+		s.nackLocked(typ)
 		return
 	}
-	t.version, t.lastNack = r.version, rejection{}
+	t.version, t.lastNack = version, rejection{}
 	t.dirty = true
 	s.notify()
 }

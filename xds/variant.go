@@ -39,14 +39,22 @@ type variant interface {
 	requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription)
 	// split names the resources of a response. It costs one pass over their bytes
 	// and decodes nothing.
-	split(r *response)
-	// deleteLocked deals with the resources that a response says are not there.
-	deleteLocked(r *response, t *subscriptions)
-	// acknowledgeLocked makes one of the next requests an ACK or a NACK (T-XDS-1).
-	acknowledgeLocked(r *response, t *subscriptions)
+	split(typ resource.Type, msg message) pieces
+	// deleteLocked deals with the resources that a response says are not there;
+	// partial is that of its pieces.
+	deleteLocked(s *server, typ resource.Type, msg message, partial bool)
+	// acknowledgeLocked makes one of the next requests the answer to a response of a
+	// version (T-XDS-1).
+	acknowledgeLocked(s *server, typ resource.Type, version string, a answer)
 	// sendsLocked reports whether the server still sends changes of a resource, so
 	// that the cache can be used.
 	sendsLocked(sub *subscription) bool
+}
+
+// answer is an ACK, or a NACK if there is a rejection.
+type answer struct {
+	nonce     string
+	rejection rejection
 }
 
 // adsStream is a stream in either variant.

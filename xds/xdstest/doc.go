@@ -55,7 +55,7 @@
 //
 // # Caveats
 //
-// Only the state-of-the-world protocol on an aggregated stream is served
-// (A27-ARCH-1), without transport security. A resource that the server does not
+// Aggregated streams are served (A27-ARCH-1), of both variants: state of the world,
+// and incremental (see DeltaStream), without transport security. A resource that the server does not
 // have is never mentioned, so the client's timer has to find out (T-XDS-7).
 package xdstest
