@@ -20,18 +20,24 @@ import (
 // replaceConns replaces the leaf's connections, those of child policies among them.
 func (l *leaf) replaceConns() {
 	l.replacementFailed = false
+	seen := map[*conn]bool{}
 	for _, p := range l.priorities {
 		for _, loc := range p.localities {
 			for i, e := range loc.endpoints {
 				if e.conn != nil {
+					seen[e.conn] = true
 					e.conn.replace(&loc.cfg[i])
 				}
 			}
 		}
+	}
+	// The others that children have, those of endpoints that the same update removed among
+	// them: a child that still has the address keeps the connection.
+	for _, p := range l.priorities {
 		for g := range p.liveGroups {
 			for c := range g.children {
 				for h := range c.conns {
-					if own := h.conn.Load(); own != nil && own != own.endpoint.conn {
+					if own := h.conn.Load(); own != nil && !seen[own] {
 						own.replace(nil)
 					}
 				}

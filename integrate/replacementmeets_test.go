@@ -204,6 +204,23 @@ func TestReplacementOfChildren(t *testing.T) {
 	}
 }
 
+// TestReplacementOfKeptAddress: a connection that a child keeps is replaced, though the
+// update that changes the TLS settings gives its endpoint another address besides, and so
+// makes it another endpoint.
+func TestReplacementOfKeptAddress(t *testing.T) {
+	r := newReplacing(t, Config{})
+	list := func(endpoints []picker.Endpoint) *picker.Cluster {
+		return customOf(true, stubA, `{}`, prio(endpoints))
+	}
+	r.use(list(eps(1)))
+	old := r.cc.conn(t, 1)
+	r.to(old, ready)
+	r.change(list(several(1)))
+	fresh := r.next(1, old)
+	r.to(fresh, ready)
+	r.wantShut(true, old)
+}
+
 // noProducer builds nothing.
 type noProducer struct{}
 
