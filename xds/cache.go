@@ -101,7 +101,7 @@ type acceptedVersion struct {
 	version string
 	from    *bootstrap.Server
 	at      arrival // of the message
-	raw     []byte  // see entry.raw; nil, too, if the bytes are those in the cache
+	raw     []byte  // see entry.raw
 }
 
 // arrival is when a message came; nil is never. Versions of resources and what is made

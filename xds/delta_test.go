@@ -422,3 +422,23 @@ func TestDeltaUnread(t *testing.T) {
 		t.Errorf("request %v", req)
 	}
 }
+
+// TestDeltaCounts: the counts of a server, by type, are right in the incremental variant.
+func TestDeltaCounts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, _ := servingDelta(t, Options{})
+		before := h.c.Servers()[0].Types[eds]
+		if before.Messages != 1 || before.Valid != 1 || before.Invalid != 0 || before.Requests != 2 || before.NACKs != 0 {
+			t.Errorf("counts %+v after a subscription and an ACK", before)
+		}
+		resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: eds.URL(), Nonce: "n", Resources: []*discoveryv3.Resource{
+			{Name: "svc", Version: "bad", Resource: wrap(badEndpoints("svc"))},
+		}}
+		cp.mustDelta().Respond(resp)
+		advance(time.Second)
+		got := h.c.Servers()[0].Types[eds]
+		if got.Messages != 2 || got.Bytes-before.Bytes != uint64(proto.Size(resp)) || got.Valid != 1 || got.Invalid != 1 || got.Requests != 3 || got.NACKs != 1 {
+			t.Errorf("counts %+v, before %+v", got, before)
+		}
+	})
+}

@@ -447,3 +447,24 @@ func TestDetail(t *testing.T) {
 		t.Errorf("detail = %q", s)
 	}
 }
+
+// TestForgottenMeanwhile checks that a resource that is forgotten and asked for again
+// while a response repeats it is there with its bytes.
+func TestForgottenMeanwhile(t *testing.T) {
+	old := keepBytes.Swap(true)
+	defer keepBytes.Store(old)
+	d := newDirect(t)
+	d.respond(lds, "1", wrap(listenerTo("svc", "r")))
+	r := response{server: d.s, typ: lds, msg: &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}}}
+	r.pieces = d.s.variant.split(r.typ, r.msg)
+	r.compare()
+	d.c.mu.Lock()
+	d.s.types[lds].subs["svc"].entry.resetLocked()
+	d.c.mu.Unlock()
+	if _, ok := r.apply(); !ok {
+		t.Fatal("not applied")
+	}
+	if s := statusOf(d.c, lds, "svc"); s.State != Acked || s.Version != "2" || s.Raw == nil {
+		t.Errorf("status = %+v", s)
+	}
+}

@@ -55,7 +55,7 @@ type item struct {
 	known bool // value and err are those of the cache
 	prev  any  // the version in the cache, if any
 	value any
-	raw   []byte // a copy of bytes, if the client keeps them
+	raw   []byte // a copy of bytes, if the client keeps them; that of the cache if known
 	err   error
 }
 
@@ -117,7 +117,7 @@ func (r *response) compare() {
 			it.known = true
 			it.renew(e, r.server.cfg)
 		case e.value != nil && e.sum == it.sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer:
-			it.known, it.value = true, e.value
+			it.known, it.value, it.raw = true, e.value, e.raw
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
 			it.known, it.err = true, e.err
 		}
@@ -134,7 +134,7 @@ func (it *item) renew(e *entry, from *bootstrap.Server) {
 	case it.version != "" && it.version != e.version:
 		it.err = fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", e.key.typ, e.key.name, it.version, e.version)
 	default:
-		it.version, it.sum = e.version, e.sum
+		it.version, it.sum, it.raw = e.version, e.sum, e.raw
 	}
 }
 
