@@ -36,9 +36,8 @@ type Call struct {
 	// filtered is the route that the headers lead to behind the HTTP filters,
 	// which may change them without changing where the RPC goes.
 	filtered atomic.Int32
-	session  *Session // nil if there is none (A55)
-	// final says that a pick ended the RPC, which is then not to be retried.
-	final atomic.Bool
+	session  *Session    // nil if there is none (A55)
+	ended    atomic.Bool // by a pick
 }
 
 // match is what a routing decision comes to.
@@ -86,9 +85,13 @@ func (c *Call) Session() *Session { return c.session }
 // (T-DROP-3, A32).
 func (c *Call) Failed(err error) {
 	if _, ok := status.FromError(err); ok {
-		c.final.Store(true)
+		c.ended.Store(true)
 	}
 }
+
+// final reports whether an RPC that has failed is not to be retried: because a pick ended
+// it, or because it did not get as far as a pick.
+func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.settled.Load() == nil) }
 
 // Bound returns the route and the cluster that the RPC's picks from t are for,
 // unless the outcome, not Picked, says that no cluster serves the RPC. If an update

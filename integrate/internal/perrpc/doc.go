@@ -16,7 +16,9 @@
 //	filter.go       HTTP filters (A39), also those of users
 //	fault.go        fault injection (A33)
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
-//	retry.go        retries (A44)
+//	retry.go        retries (A44), of unary RPCs
+//	retrystream.go  and of streams, which are replayed
+//	results.go      what attempts leave for the options of their RPC
 //	unapplied.go    what a channel without interceptors does not do, and says so
 //
 // # One RPC

@@ -50,9 +50,7 @@ type Link struct {
 
 	looked   atomic.Pointer[Plans] // by warnUnapplied
 	failures failures
-	// unretried says that warnUnretried was called.
-	unretried atomic.Bool
-	retries   atomic.Uint64 // made by the interceptors
+	retries  atomic.Uint64 // made by the interceptors
 }
 
 // LinkOptions are what a link has to know of its resolver.

@@ -86,14 +86,6 @@ func (l *Link) warnOrder() {
 		"but with the timeout, the retries and the filters of another route. Put integrate.DialOptions last among the options, or use integrate.NewClient.")
 }
 
-// warnUnretried logs that the retries of a route are not for streams.
-func (l *Link) warnUnretried() {
-	if l == nil || l.unretried.Swap(true) {
-		return
-	}
-	warn(l.Logger, l.Target, "streams", "a route's retry policy does not apply to streams: it matches by more than the path, which gRPC's service config cannot say")
-}
-
 // warnOtherResolver logs that a channel of a scheme that is ours has a resolver that
 // is not.
 func warnOtherResolver(target string) {
