@@ -63,30 +63,31 @@ type lb struct {
 	mu     sync.Mutex
 	closed bool
 	// resolved is what the resolver said about an address; nil with xDS.
-	resolved  func(netip.AddrPort) resolver.Address
-	opts      *Config
-	src       *xdsResolver
-	stopWatch func()
-	cfg       *picker.Config // nil while the target cannot be served
-	fatal     error          // why it cannot be
-	clusters  map[string]*cluster
-	version   uint64         // of the latest cluster that changed
-	plans     *perrpc.Plans  // of cfg
-	routeErrs *routeErrors   // of cfg, or an earlier one
-	latest    *picker.Config // the latest configuration, which may not be in force yet
-	rpcs      rpcConfig      // of latest
-	journal   journal
-	delta     Changes   // that the configuration makes which is being applied
-	applied   time.Time // when cfg was, or fatal
-	logged    logLimiter
-	turns     map[topic]*turn // of the target and its clusters
-	hasFailed bool            // the target, since it was last served
-	target    string          // as metrics have it, from before the resolver leads here; empty without xDS
-	export    *metric.Export  // nil while nobody wants metrics of the channel
-	received  time.Time       // of the latest configuration whose latency was measured
-	queued    int             // updates that wait for gRPC to be told of methods
-	rewrites  bool            // a route of cfg rewrites authorities (A81)
-	sessions  bool            // a route of cfg has session affinity (A55)
+	resolved   func(netip.AddrPort) resolver.Address
+	opts       *Config
+	src        *xdsResolver
+	stopWatch  func()
+	cfg        *picker.Config // nil while the target cannot be served
+	fatal      error          // why it cannot be
+	clusters   map[string]*cluster
+	version    uint64         // of the latest cluster that changed
+	plans      *perrpc.Plans  // of cfg
+	routeErrs  *routeErrors   // of cfg, or an earlier one
+	latest     *picker.Config // the latest configuration, which may not be in force yet
+	rpcs       rpcConfig      // of latest
+	journal    journal
+	delta      Changes   // that the configuration makes which is being applied
+	applied    time.Time // when cfg was, or fatal
+	logged     logLimiter
+	turns      map[topic]*turn // of the target and its clusters
+	hasFailed  bool            // the target, since it was last served
+	target     string          // as metrics have it, from before the resolver leads here; empty without xDS
+	export     *metric.Export  // nil while nobody wants metrics of the channel
+	received   time.Time       // of the latest configuration whose latency was measured
+	queued     int             // updates that wait for gRPC to be told of methods
+	rewrites   bool            // a route of cfg rewrites authorities (A81)
+	sessions   bool            // a route of cfg has session affinity (A55)
+	avoidHosts bool            // attempts of a route avoid endpoints that were tried
 
 	// pendingShutdown closes the connections that have no endpoint any more, once no
 	// published snapshot leads to them; see shutdownPendingLocked.
@@ -184,7 +185,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.noteWeightsLocked(cfg)
 	b.cfg, b.fatal = cfg, nil
 	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
-	b.setSessionsLocked(b.plans.HasSessions())
+	b.setHostsLocked(b.plans.HasSessions(), b.plans.AvoidHosts())
 	next := make(map[string]*cluster, len(cfg.Clusters))
 	for i, cc := range cfg.Clusters {
 		c := b.clusters[cc.Name]

@@ -73,7 +73,7 @@ type clusterView struct {
 	authorityPicks []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
 	indexes        map[*endpoint]int32   // of authorityPicks and labels, where children pick
 	labels         []map[string]string   // of attempts, by endpoint index; nil unless they are labeled
-	overrideHosts  *overrideHosts        // for sessions; nil if there are none
+	hosts          *hosts                // nil unless sessions or attempts need them
 	// connectable are what an RPC may connect, by endpoint index; nil if endpoints
 	// connect by themselves.
 	connectable []*endpoint
@@ -242,8 +242,8 @@ func (c *cluster) refresh() {
 			c.rewriteAuthorities(p)
 		}
 		c.labelAttempts(p)
-		if c.lb.sessions && !p.delegates() {
-			c.view.overrideHosts = findHosts(p)
+		if (c.lb.sessions || c.lb.avoidHosts) && !p.delegates() {
+			c.view.hosts = findHosts(p, c.lb.sessions)
 		}
 		c.view.rejections = p.leaf.rejections(c.lb)
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index

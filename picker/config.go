@@ -239,6 +239,9 @@ type RetryPolicy struct {
 	MaxAttempts int           // attempts in all, the first included: 2 to 5
 	BaseBackoff time.Duration // before the first retry, to be randomised; at least 1 ms, 25 ms by default
 	MaxBackoff  time.Duration // the back-off doubles with each retry up to this; 10 · BaseBackoff by default
+	// OtherHosts keeps an attempt from the endpoints that earlier ones were given, as
+	// long as others are READY (Envoy's previous_hosts).
+	OtherHosts bool
 }
 
 // Policy says how an endpoint of a priority is chosen. The zero value is the default of

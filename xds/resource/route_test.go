@@ -225,12 +225,17 @@ func TestRetryPolicy(t *testing.T) {
 		{`"retryOn": "internal", "retryBackOff": {"baseInterval": "0.0001s", "maxInterval": "0.0002s"}`, "[13] 2 1ms 1ms"},
 		{`"retryOn": "internal", "retryBackOff": {"baseInterval": "315576000000s"}`, fmt.Sprint("[13] 2 ", time.Duration(math.MaxInt64), " ", time.Duration(math.MaxInt64/10*10))},
 		{`"retryOn": "internal", "perTryTimeout": "1s", "retryHostPredicate": [{"name": "x"}]`, "[13] 2 25ms 250ms"},
+		{`"retryOn": "internal", "retryHostPredicate": [{"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}}]`, "[13] 2 25ms 250ms others"},
 	}
 	text := func(r *picker.RetryPolicy) string {
 		if r == nil {
 			return "none"
 		}
-		return fmt.Sprint(r.On, r.MaxAttempts, r.BaseBackoff, r.MaxBackoff)
+		text := fmt.Sprint(r.On, r.MaxAttempts, r.BaseBackoff, r.MaxBackoff)
+		if r.OtherHosts {
+			text += " others"
+		}
+		return text
 	}
 	for _, tt := range tests {
 		if got := text(decodeRoute(t, `"prefix": ""`, `"cluster": "c", "retryPolicy": {`+tt.policy+`}`).Retry); got != tt.want {

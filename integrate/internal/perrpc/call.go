@@ -37,6 +37,7 @@ type Call struct {
 	// which may change them without changing where the RPC goes.
 	filtered atomic.Int32
 	session  *Session    // nil if there is none (A55)
+	tried    *Tried      // nil unless attempts avoid endpoints
 	ended    atomic.Bool // by a pick
 }
 
@@ -80,6 +81,10 @@ func (t *Table) CallOf(ctx context.Context, method string) *Call {
 
 // Session returns the RPC's session, or nil if it has none.
 func (c *Call) Session() *Session { return c.session }
+
+// Tried returns what the RPC's attempts were given, which others are to avoid, or nil if
+// they are not.
+func (c *Call) Tried() *Tried { return c.tried }
 
 // Failed notes that a pick failed. With a status, that is the end of the RPC
 // (T-DROP-3, A32).

@@ -18,6 +18,7 @@
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
 //	retry.go        retries (A44), of unary RPCs
 //	retrystream.go  and of streams, which are replayed
+//	tried.go        Tried: the connections that attempts were given, which others avoid
 //	results.go      what attempts leave for the options of their RPC
 //	unapplied.go    what a channel without interceptors does not do, and says so
 //

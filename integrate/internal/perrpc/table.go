@@ -32,7 +32,17 @@ func (t *Table) Bind(ctx context.Context, method string) (context.Context, *Call
 	if plan == nil {
 		return t.unbind(ctx, method), nil
 	}
-	c := &Call{link: t.Link, method: method, random: random, plan: plan, matched: m}
+	var c *Call
+	if plan.otherHosts {
+		both := new(struct { // one allocation
+			Call
+			Tried
+		})
+		c, both.tried = &both.Call, &both.Tried
+	} else {
+		c = new(Call)
+	}
+	c.link, c.method, c.random, c.plan, c.matched = t.Link, method, random, plan, m
 	c.filtered.Store(m.route)
 	return context.WithValue(ctx, callKey{}, c), c
 }
