@@ -209,9 +209,12 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 }
 
 // sameRPCConfig reports whether two configurations have the same routes and
-// filters.
+// filters, and limit the retries of the same clusters.
 func sameRPCConfig(a, b *picker.Config) bool {
-	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
+	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration &&
+		slices.EqualFunc(a.Clusters, b.Clusters, func(c, d *picker.Cluster) bool {
+			return c == d || c.Name == d.Name && perrpc.HasRetryLimit(c) == perrpc.HasRetryLimit(d)
+		})
 }
 
 // sameSlice reports whether two slices are one.

@@ -104,6 +104,12 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || b.sessions || status == picker.Ready && !c.serving)
 		c.refresh()
 		c.notePublished()
+		if p := c.inUse; p != nil && p.leaf.cfg.Retries != nil && next.Plans != nil {
+			if next.Budgets == nil {
+				next.Budgets = make([]*perrpc.Budget, len(b.cfg.Clusters))
+			}
+			next.Budgets[i] = &perrpc.Budget{Limit: p.leaf.cfg.Retries, InFlight: p.leaf.breaker.Breaker, Active: &p.leaf.breaker.retries}
+		}
 		next.clusters[i], states[i], served.Clusters[i] = c.view, c.state, c.effective
 	}
 	snapshot, err := picker.Build(prev.Snapshot, &served, states, b.envLocked())

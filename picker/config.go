@@ -53,8 +53,9 @@ type Leaf struct {
 	Service string // EDS service name; with Name it keys breaker and load reports
 
 	Policy      Policy
-	MaxRequests uint32 // circuit breaker (A32); 1024 where CDS names none
-	Drops       []Drop // EDS drop_overloads, in list order
+	MaxRequests uint32      // circuit breaker (A32); 1024 where CDS names none
+	Retries     *RetryLimit // of the circuit breaker; nil is none. Picks ignore it
+	Drops       []Drop      // EDS drop_overloads, in list order
 	Load        LoadReporting
 	Outlier     *OutlierDetection // nil: off (A50)
 	Override    OverrideHosts     // picks ignore it
@@ -64,6 +65,13 @@ type Leaf struct {
 	// ResolutionNote explains an empty or stale leaf ("EDS resource x: not found"); it
 	// is quoted in the errors of RPCs that fail for lack of an endpoint (A74).
 	ResolutionNote error
+}
+
+// A RetryLimit bounds how many retries of a cluster's RPCs may be under way, by the
+// retry_budget of its circuit breaker, or by max_retries, which is Min alone.
+type RetryLimit struct {
+	Percent float64 // of the RPCs in flight that are no retries; 0 to 100
+	Min     uint32  // whatever is in flight
 }
 
 // OverrideHosts says which endpoints session affinity may send RPCs to (A55). The

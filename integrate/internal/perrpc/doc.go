@@ -19,6 +19,7 @@
 //	retry.go        retries (A44), of unary RPCs
 //	retrystream.go  and of streams, which are replayed
 //	tried.go        Tried: the connections that attempts were given, which others avoid
+//	budget.go       how many retries of a cluster's RPCs may be under way
 //	results.go      what attempts leave for the options of their RPC
 //	unapplied.go    what a channel without interceptors does not do, and says so
 //

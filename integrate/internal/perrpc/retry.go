@@ -35,6 +35,7 @@ type retries struct {
 	call    *Call // nil in tests
 	made    int   // attempts
 	backoff time.Duration
+	budget  *Budget // of the attempt that is under way; nil if it does not count
 }
 
 func newRetries(policy *picker.RetryPolicy, call *Call) retries {
@@ -53,6 +54,7 @@ func (r *retries) begin(ctx context.Context) context.Context {
 // failed with err, or else the error of the RPC. An attempt that got response headers is
 // final, and so is one that the server does not want repeated, or that a pick ended.
 func (r *retries) next(ctx context.Context, err error, headers bool, trailer metadata.MD) error {
+	r.release()
 	if headers || r.call.final() || len(trailer) == 0 && isLocal(err) {
 		return err
 	}
@@ -63,16 +65,29 @@ func (r *retries) next(ctx context.Context, err error, headers bool, trailer met
 	if r.made >= r.call.maxAttempts(r.policy.MaxAttempts) {
 		return fmt.Errorf("max retries exhausted: failed after %d attempts: %w", r.made, err) // gRPC's words
 	}
+	if r.budget = r.call.budget(); r.budget != nil && !r.budget.acquire() {
+		r.budget = nil
+		return err
+	}
 	wait := jitter(r.backoff)
 	r.backoff = min(2*r.backoff, r.policy.MaxBackoff)
 	if pushed {
 		wait, r.backoff = pushback, r.policy.BaseBackoff
 	}
 	if err := pause(ctx, wait); err != nil {
+		r.release()
 		return err
 	}
 	r.call.countRetry()
 	return nil
+}
+
+// release lets go of the budget once an attempt is no longer a retry that is under way.
+func (r *retries) release() {
+	if r.budget != nil {
+		r.budget.release()
+		r.budget = nil
+	}
 }
 
 // isLocal reports whether an RPC with a stream failed because of its request, in which case
@@ -129,6 +144,7 @@ func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts [
 				continue
 			}
 		}
+		r.release()
 		last.store(opts)
 		return err
 	}

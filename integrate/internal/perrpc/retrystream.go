@@ -75,7 +75,7 @@ func retryingStreams(policy *picker.RetryPolicy, streamer grpc.Streamer) grpc.St
 			s.unwatch = context.AfterFunc(ctx, s.onDone)
 		}
 		s.mu.Unlock()
-		if err != nil {
+		if err != nil { // of the last attempt; next has released the budget
 			s.finish(nil, err)
 			return nil, err
 		}
@@ -179,8 +179,10 @@ func (s *retriedStream) commit() *streamAttempt {
 }
 
 func (s *retriedStream) commitLocked() {
-	s.committed.CompareAndSwap(nil, s.current)
-	s.sent = nil
+	if s.committed.CompareAndSwap(nil, s.current) {
+		s.retries.release()
+		s.sent = nil
+	}
 }
 
 // afterCommit follows up on an attempt that was over before it was committed.

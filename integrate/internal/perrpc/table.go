@@ -17,6 +17,7 @@ type Table struct {
 	Err      error            // why there is none; nil before the first
 	Config   *picker.Config   // that Snapshot was built from
 	Plans    *Plans           // nil if no RPC needs an interceptor
+	Budgets  []*Budget        // by cluster, nil where retries are not limited; nil if none are
 	Link     *Link            // of the channel; nil in tests
 }
 
