@@ -112,6 +112,11 @@ type Config struct {
 	// an atomic addition per RPC, or two with policies that hash or compare RPCs in
 	// flight. Clusters whose load is reported are counted anyway.
 	CountCalls bool
+	// Idempotent reports whether RPCs of a method, "/package.Service/Method", may be made
+	// twice at the same time: only those are hedged, where a route says so. It adds to what
+	// the methods' option idempotency_level says. It is called for each such RPC, by any
+	// goroutine. Nil adds no method.
+	Idempotent func(method string) bool
 	// Policies converts the LB policies that clusters ask for (A52). Nil knows
 	// xDS's own and, through TypedStruct, every balancer that the program
 	// registers with gRPC, to which [EndpointInfoOf] tells what EDS says. A

@@ -88,6 +88,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	}
 	r.link = perrpc.NewLink(perrpc.LinkOptions{
 		Target: target.URL.String(), Update: r.updateServiceConfig, Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
+		Idempotent: b.opts.Idempotent,
 	})
 	if r.authority == "" {
 		r.authority = target.Endpoint()

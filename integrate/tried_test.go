@@ -12,7 +12,6 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	maglevv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/maglev/v3"
-	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -22,15 +21,13 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// elsewhere has a route's retries avoid the endpoints that were tried.
-func elsewhere(t *testing.T, r *routev3.Route) *routev3.Route {
-	predicate, err := anypb.New(&previoushostsv3.PreviousHostsPredicate{})
-	if err != nil {
-		t.Fatal(err)
-	}
+// previousHosts has a route's retries avoid the endpoints that were tried.
+func previousHosts(r *routev3.Route) *routev3.Route {
 	r.GetRoute().RetryPolicy.RetryHostPredicate = []*routev3.RetryPolicy_RetryHostPredicate{{
-		Name:       "envoy.retry_host_predicates.previous_hosts",
-		ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: predicate},
+		Name: "envoy.retry_host_predicates.previous_hosts",
+		ConfigType: &routev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: &anypb.Any{
+			TypeUrl: "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate",
+		}},
 	}}
 	return r
 }
@@ -61,7 +58,7 @@ func TestRetryElsewhere(t *testing.T) {
 				r := xdstest.Service(target,
 					xdstest.Locality{Place: xdstest.Place{Zone: "near"}, Weight: 9, Endpoints: endpoints[:1]}, xdstest.Locality{Place: xdstest.Place{Zone: "far"}, Weight: 1, Endpoints: endpoints[1:]})
 				r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, opts...)}
-				r.Routes[0] = xdstest.RouteConfig(target, elsewhere(t, retried(route, 3)))
+				r.Routes[0] = xdstest.RouteConfig(target, previousHosts(retried(route, 3)))
 				set(t, control, r)
 				client := testgrpc.NewTestServiceClient(dial(t, control.Bootstrap(t.Name())))
 				do := func(key int) {

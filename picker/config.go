@@ -174,6 +174,7 @@ type Route struct {
 	// Interceptors apply these. Picks ignore them.
 	Timeout       *time.Duration // A31: nil inherits the listener's, 0 is none
 	Retry         *RetryPolicy   // A44, of the route or else of its virtual host
+	Hedge         bool           // Envoy's hedge_on_per_try_timeout, by Retry
 	Overrides     map[string]any // filter instance name to configuration (A39)
 	HostOverrides map[string]any // those of its virtual host, for filters without an entry in Overrides
 }
@@ -250,6 +251,9 @@ type RetryPolicy struct {
 	// OtherHosts keeps an attempt from the endpoints that earlier ones were given, as
 	// long as others are READY (Envoy's previous_hosts).
 	OtherHosts bool
+	// PerTryTimeout is when a hedged RPC has waited long enough for an attempt; 0 is
+	// none. RPCs that are not hedged ignore it (A44).
+	PerTryTimeout time.Duration
 }
 
 // Policy says how an endpoint of a priority is chosen. The zero value is the default of

@@ -52,6 +52,7 @@ func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 	r.OtherHosts = slices.ContainsFunc(m.GetRetryHostPredicate(), func(h *routev3.RetryPolicy_RetryHostPredicate) bool {
 		return h.GetTypedConfig().GetTypeUrl() == previousHosts
 	})
+	r.PerTryTimeout = p.dot("per_try_timeout").duration(m.GetPerTryTimeout())
 	r.BaseBackoff, r.MaxBackoff = backoff(m.GetRetryBackOff(), p.dot("retry_back_off"))
 	if len(r.On) == 0 {
 		return nil

@@ -254,6 +254,22 @@ func TestRetryPolicy(t *testing.T) {
 	}
 }
 
+// TestHedgePolicy: a route's hedge_policy stands in for its virtual host's.
+func TestHedgePolicy(t *testing.T) {
+	routes := decodeRoutes(t, `"hedgePolicy": {"hedgeOnPerTryTimeout": true}, "retryPolicy": {"retryOn": "internal", "perTryTimeout": "1s"}, "routes": [
+		{"match": {"prefix": ""}, "route": {"cluster": "c"}},
+		{"match": {"prefix": ""}, "route": {"cluster": "c", "hedgePolicy": {}}},
+		{"match": {"prefix": ""}, "route": {"cluster": "c", "retryPolicy": {"retryOn": "internal"}}}]`)
+	for i, want := range []struct {
+		hedge bool
+		after time.Duration
+	}{{true, time.Second}, {false, time.Second}, {true, 0}} {
+		if r := routes[i]; r.Hedge != want.hedge || r.Retry.PerTryTimeout != want.after {
+			t.Errorf("route %d: hedged %t, after %v; want %t, after %v", i, r.Hedge, r.Retry.PerTryTimeout, want.hedge, want.after)
+		}
+	}
+}
+
 // TestHashPolicies: A42, T-RING-6.
 func TestHashPolicies(t *testing.T) {
 	const channelID = `{"filterState": {"key": "io.grpc.channel_id"}}`

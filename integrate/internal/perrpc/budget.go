@@ -24,17 +24,30 @@ type Budget struct {
 
 // acquire reports whether there may be another retry, which counts then until release.
 func (b *Budget) acquire() bool {
-	n := b.Active.Add(1)
-	rest := max(b.InFlight.InFlight()-(n-1), 0)
-	if n > max(int64(b.Limit.Min), int64(b.Limit.Percent/100*float64(rest))) {
-		b.Active.Add(-1)
-		return false
+	for {
+		n := b.Active.Load()
+		rest := max(b.InFlight.InFlight()-n, 0)
+		if n >= max(int64(b.Limit.Min), int64(b.Limit.Percent/100*float64(rest))) {
+			return false
+		}
+		if b.Active.CompareAndSwap(n, n+1) {
+			return true
+		}
 	}
-	return true
 }
 
 // release ends a retry that acquire admitted.
 func (b *Budget) release() { b.Active.Add(-1) }
+
+// acquireRetry reports whether there may be another retry of the RPC. The budget, if there
+// is one, is to be released when the retry has ended.
+func (c *Call) acquireRetry() (b *Budget, ok bool) {
+	b = c.budget()
+	if b == nil || b.acquire() {
+		return b, true
+	}
+	return nil, false
+}
 
 // budget returns the budget of the RPC's cluster, or nil if its retries are not limited.
 func (c *Call) budget() *Budget {

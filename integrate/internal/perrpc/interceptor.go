@@ -67,7 +67,10 @@ func finish(opts []grpc.CallOption, err error) {
 func (c *Call) unary(next grpc.UnaryInvoker) grpc.UnaryInvoker {
 	p := c.plan
 	if p.retry != nil {
-		next = retrying(p.retry, next)
+		invoker := next
+		if next = retrying(p.retry, invoker); p.hedge != nil && c.mayHedge() {
+			next = p.hedge.unary(invoker, next)
+		}
 	}
 	if inner := next; c.filtersCount() {
 		next = func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {

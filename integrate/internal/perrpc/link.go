@@ -65,6 +65,9 @@ type LinkOptions struct {
 	// Intercepted says that the channel was made with our interceptors, which
 	// will look for the link.
 	Intercepted bool
+	// Idempotent reports whether RPCs of a method may be made twice at the same time; nil
+	// knows no method.
+	Idempotent func(method string) bool
 	// Logger has the lines about the channel; nil is slog.Default().
 	Logger *slog.Logger
 	// Resolver is the resolver, for whoever comes from a channel: see LinkOf.

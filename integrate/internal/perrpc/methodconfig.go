@@ -55,8 +55,8 @@ func methodConfigs(cfg *picker.Config) (methods []MethodConfig, inServiceConfig 
 		c := callConfig{timeoutOf(cfg, r), r.Retry}
 		s := scopeOf(r)
 		s.config, s.retried, s.route = c.key(), r.Retry != nil, i
-		if limits.limited(r) {
-			s.named, s.config = false, "limited "+s.config // no other route's method config says this
+		if limits.limited(r) || hedges(r) {
+			s.named, s.config = false, "limited or hedged "+s.config // no other route's method config says this
 		}
 		if !s.named || s.overlaps(earlier) {
 			earlier = append(earlier, s)

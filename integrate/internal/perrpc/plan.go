@@ -15,6 +15,7 @@ import (
 type plan struct {
 	timeout time.Duration       // 0 is none
 	retry   *picker.RetryPolicy // nil is none
+	hedge   *hedging            // nil is none; by retry
 	filters []interceptor
 	session bool // one of the filters is stateful session affinity
 	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
@@ -174,7 +175,10 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inS
 			p.session = p.session || in.session
 		}
 	}
-	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts
+	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
+	if hedges(r) {
+		p.hedge = &hedging{policy: r.Retry}
+	}
 	if !inServiceConfig {
 		p.retry = r.Retry
 	}

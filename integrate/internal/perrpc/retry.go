@@ -35,6 +35,7 @@ type retries struct {
 	call    *Call // nil in tests
 	made    int   // attempts
 	backoff time.Duration
+	failure error   // the latest
 	budget  *Budget // of the attempt that is under way; nil if it does not count
 }
 
@@ -51,35 +52,47 @@ func (r *retries) begin(ctx context.Context) context.Context {
 }
 
 // next returns nil, after a back-off, if there is to be another attempt after one that
-// failed with err, or else the error of the RPC. An attempt that got response headers is
-// final, and so is one that the server does not want repeated, or that a pick ended.
+// failed with err, or else the error of the RPC.
 func (r *retries) next(ctx context.Context, err error, headers bool, trailer metadata.MD) error {
 	r.release()
-	if headers || r.call.final() || len(trailer) == 0 && isLocal(err) {
+	wait, err := r.after(err, headers, trailer)
+	if err != nil {
 		return err
 	}
-	pushback, pushed, again := pushbackOf(trailer)
-	if !again || !slices.Contains(r.policy.On, uint32(status.Code(err))) {
-		return err
+	budget, ok := r.call.acquireRetry()
+	if !ok {
+		return r.failure
 	}
-	if r.made >= r.call.maxAttempts(r.policy.MaxAttempts) {
-		return fmt.Errorf("max retries exhausted: failed after %d attempts: %w", r.made, err) // gRPC's words
-	}
-	if r.budget = r.call.budget(); r.budget != nil && !r.budget.acquire() {
-		r.budget = nil
-		return err
-	}
-	wait := jitter(r.backoff)
-	r.backoff = min(2*r.backoff, r.policy.MaxBackoff)
-	if pushed {
-		wait, r.backoff = pushback, r.policy.BaseBackoff
-	}
+	r.budget = budget
 	if err := pause(ctx, wait); err != nil {
 		r.release()
 		return err
 	}
 	r.call.countRetry()
 	return nil
+}
+
+// after returns how long to wait for another attempt after one that failed with err, or the
+// error of the RPC if there is to be none. An attempt that got response headers is final,
+// and so is one that the server does not want repeated, or that a pick ended.
+func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time.Duration, end error) {
+	r.failure = err
+	if headers || r.call.final() || len(trailer) == 0 && isLocal(err) {
+		return 0, err
+	}
+	pushback, pushed, again := pushbackOf(trailer)
+	if !again || !slices.Contains(r.policy.On, uint32(status.Code(err))) {
+		return 0, err
+	}
+	if r.made >= r.call.maxAttempts(r.policy.MaxAttempts) {
+		return 0, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", r.made, err) // gRPC's words
+	}
+	wait = jitter(r.backoff)
+	r.backoff = min(2*r.backoff, r.policy.MaxBackoff)
+	if pushed {
+		wait, r.backoff = pushback, r.policy.BaseBackoff
+	}
+	return wait, nil
 }
 
 // release lets go of the budget once an attempt is no longer a retry that is under way.
