@@ -89,7 +89,9 @@ func (x *explainer) route(r *ExplainedRoute, cfg *picker.Route, inServiceConfig 
 	if p.Timeout > 0 {
 		r.Timeout = p.Timeout.String()
 	}
-	r.Retry = explainRetry(p.Retry)
+	if r.Retry = explainRetry(p.Retry); r.Retry != nil {
+		r.Retry.Hedged = cfg.Hedge
+	}
 	if r.Timeout != "" || r.Retry != nil {
 		switch {
 		case inServiceConfig:

@@ -42,6 +42,9 @@ func (b *Budget) release() { b.Active.Add(-1) }
 // acquireRetry reports whether there may be another retry of the RPC. The budget, if there
 // is one, is to be released when the retry has ended.
 func (c *Call) acquireRetry() (b *Budget, ok bool) {
+	if c.throttle().throttled() {
+		return nil, false
+	}
 	b = c.budget()
 	if b == nil || b.acquire() {
 		return b, true

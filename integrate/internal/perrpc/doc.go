@@ -20,6 +20,7 @@
 //	retrystream.go  and of streams, which are replayed
 //	tried.go        Tried: the connections that attempts were given, which others avoid
 //	budget.go       how many retries of a cluster's RPCs may be under way
+//	throttle.go     and how many those of a channel (A6's retryThrottling)
 //	hedge.go        further attempts while one takes long
 //	tail.go         and when that is, if the route does not say
 //	results.go      what attempts leave for the options of their RPC

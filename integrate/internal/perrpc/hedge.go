@@ -166,6 +166,7 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 		firstEnded = (<-r.ended).first
 	}
 	if winner.err == nil {
+		call.throttle().succeed()
 		h.tail.observe(r.alone, time.Since(begin))
 		if !winner.first {
 			proto.Reset(reply)

@@ -65,6 +65,8 @@ type LinkOptions struct {
 	// Intercepted says that the channel was made with our interceptors, which
 	// will look for the link.
 	Intercepted bool
+	// Throttle is for the retries of interceptors; nil is none.
+	Throttle *Throttle
 	// Idempotent reports whether RPCs of a method may be made twice at the same time; nil
 	// knows no method.
 	Idempotent func(method string) bool

@@ -81,7 +81,10 @@ func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time
 		return 0, err
 	}
 	pushback, pushed, again := pushbackOf(trailer)
-	if !again || !slices.Contains(r.policy.On, uint32(status.Code(err))) {
+	if again && !slices.Contains(r.policy.On, uint32(status.Code(err))) {
+		return 0, err
+	}
+	if r.call.throttle().fail() || !again {
 		return 0, err
 	}
 	if r.made >= r.call.maxAttempts(r.policy.MaxAttempts) {
@@ -151,6 +154,7 @@ func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts [
 		}
 		switch {
 		case err == nil:
+			r.call.throttle().succeed()
 		case r.made == 1 && wireSize(req) > bufferSize(opts): // gRPC would not keep it
 		default:
 			if err = r.next(ctx, err, len(res.header) > 0, res.trailer); err == nil {

@@ -243,6 +243,9 @@ func (s *retriedStream) finish(a *streamAttempt, err error) {
 	if s.unwatch != nil {
 		s.unwatch()
 	}
+	if err == nil {
+		s.retries.call.throttle().succeed()
+	}
 	if a != nil {
 		a.store(s.opts)
 	}
