@@ -63,35 +63,36 @@ type lb struct {
 	mu     sync.Mutex
 	closed bool
 	// resolved is what the resolver said about an address; nil with xDS.
-	resolved  func(netip.AddrPort) resolver.Address
-	opts      *Config
-	src       *xdsResolver
-	stopWatch func()
-	cfg       *picker.Config // nil while the target cannot be served
-	fatal     error          // why it cannot be
-	clusters  map[string]*cluster
-	list      []*cluster     // the same, parallel to cfg.Clusters
-	reindexed bool           // the list's names or cfg.Routes are not those of the latest snapshot
-	dirty     []*cluster     // that have changed since the latest publication; some may be gone
-	statuses  [4]int         // how many of list were published in each status
-	clock     *picker.Clock  // of RPCs that are timed; nil if none have been
-	version   uint64         // of the latest cluster that changed
-	plans     *perrpc.Plans  // of cfg
-	routeErrs *routeErrors   // of cfg, or an earlier one
-	latest    *picker.Config // the latest configuration, which may not be in force yet
-	rpcs      rpcConfig      // of latest
-	journal   journal
-	delta     Changes   // that the configuration makes which is being applied
-	applied   time.Time // when cfg was, or fatal
-	logged    logLimiter
-	turns     map[topic]*turn // of the target and its clusters
-	hasFailed bool            // the target, since it was last served
-	target    string          // as metrics have it, from before the resolver leads here; empty without xDS
-	export    *metric.Export  // nil while nobody wants metrics of the channel
-	received  time.Time       // of the latest configuration whose latency was measured
-	queued    int             // updates that wait for gRPC to be told of methods
-	rewrites  bool            // a route of cfg rewrites authorities (A81)
-	sessions  bool            // a route of cfg has session affinity (A55)
+	resolved   func(netip.AddrPort) resolver.Address
+	opts       *Config
+	src        *xdsResolver
+	stopWatch  func()
+	cfg        *picker.Config // nil while the target cannot be served
+	fatal      error          // why it cannot be
+	clusters   map[string]*cluster
+	list       []*cluster     // the same, parallel to cfg.Clusters
+	reindexed  bool           // the list's names or cfg.Routes are not those of the latest snapshot
+	dirty      []*cluster     // that have changed since the latest publication; some may be gone
+	statuses   [4]int         // how many of list were published in each status
+	clock      *picker.Clock  // of RPCs that are timed; nil if none have been
+	version    uint64         // of the latest cluster that changed
+	plans      *perrpc.Plans  // of cfg
+	routeErrs  *routeErrors   // of cfg, or an earlier one
+	latest     *picker.Config // the latest configuration, which may not be in force yet
+	rpcs       rpcConfig      // of latest
+	journal    journal
+	delta      Changes   // that the configuration makes which is being applied
+	applied    time.Time // when cfg was, or fatal
+	logged     logLimiter
+	turns      map[topic]*turn // of the target and its clusters
+	hasFailed  bool            // the target, since it was last served
+	target     string          // as metrics have it, from before the resolver leads here; empty without xDS
+	export     *metric.Export  // nil while nobody wants metrics of the channel
+	received   time.Time       // of the latest configuration whose latency was measured
+	queued     int             // updates that wait for gRPC to be told of methods
+	rewrites   bool            // a route of cfg rewrites authorities (A81)
+	sessions   bool            // a route of cfg has session affinity (A55)
+	avoidHosts bool            // attempts of a route avoid endpoints that were tried
 
 	// pendingShutdown closes the connections that have no endpoint any more, once no
 	// published snapshot leads to them; see shutdownPendingLocked.
@@ -185,30 +186,36 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.plans = plans
 	b.delta = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
 	b.reindexed = b.reindexed || b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes)
-	b.relistLocked(cfg.Clusters)
+	gone := b.relistLocked(cfg.Clusters)
 	received := cfg.Clusters
 	cfg = b.channelConfigLocked(cfg)
 	b.noteWeightsLocked(cfg)
 	b.noteZonesLocked(cfg)
 	b.cfg, b.fatal = cfg, nil
 	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
-	b.setSessionsLocked(b.plans.HasSessions())
+	b.setHostsLocked(b.plans.HasSessions(), b.plans.AvoidHosts())
 	for i, c := range b.list {
 		if cc := cfg.Clusters[i]; c.cfg != cc {
 			c.update(cc)
 		}
 		c.received = received[i]
 	}
+	// Last, so that the counters of a leaf that another cluster has now are never without
+	// a user: they know of the RPCs in flight.
+	for _, c := range gone {
+		c.close()
+	}
 	b.noteLocked(Event{Kind: ConfigurationApplied, Changes: b.delta}, nil)
 	b.applied = time.Now()
 	b.publishSoonLocked()
 }
 
-// relistLocked makes the list parallel to the clusters of a configuration: with the
-// cluster of before where there is one of the name, and without those that are gone.
-func (b *lb) relistLocked(clusters []*picker.Cluster) {
+// relistLocked makes the list parallel to the clusters of a configuration, with the cluster
+// of before where there is one of the name. It returns those that are gone, which the caller
+// closes.
+func (b *lb) relistLocked(clusters []*picker.Cluster) (gone map[string]*cluster) {
 	if slices.EqualFunc(b.list, clusters, func(c *cluster, cc *picker.Cluster) bool { return c.received == cc || c.received.Name == cc.Name }) {
-		return
+		return nil
 	}
 	next := make(map[string]*cluster, len(clusters))
 	b.list, b.reindexed = make([]*cluster, len(clusters)), true
@@ -221,17 +228,18 @@ func (b *lb) relistLocked(clusters []*picker.Cluster) {
 		c.index, b.list[i], next[cc.Name] = i, c, c
 		delete(b.clusters, cc.Name)
 	}
-	b.delta.ClustersRemoved = len(b.clusters)
-	for _, c := range b.clusters {
-		c.close()
-	}
-	b.clusters = next
+	gone, b.clusters = b.clusters, next
+	b.delta.ClustersRemoved = len(gone)
+	return gone
 }
 
 // sameRPCConfig reports whether two configurations have the same routes and
-// filters.
+// filters, and limit the retries of the same clusters.
 func sameRPCConfig(a, b *picker.Config) bool {
-	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
+	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration &&
+		slices.EqualFunc(a.Clusters, b.Clusters, func(c, d *picker.Cluster) bool {
+			return c == d || c.Name == d.Name && perrpc.HasRetryLimit(c) == perrpc.HasRetryLimit(d)
+		})
 }
 
 // sameSlice reports whether two slices are one.

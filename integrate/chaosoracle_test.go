@@ -89,6 +89,19 @@ func (o *oracle) faulty(addr string, from, to time.Time) bool {
 	})
 }
 
+// anyFaulty reports whether a backend of a configuration that has RPCs retried could not be
+// reached while an RPC was under way; mu is held.
+func (o *oracle) anyFaulty(plans []*plan, c outcome) bool {
+	for _, p := range plans {
+		for _, cluster := range p.clusters {
+			if p.retries() && slices.ContainsFunc(cluster.endpoints, func(e placed) bool { return o.faulty(e.addr, c.begin, c.end) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // possible returns the configurations that may have been in effect at some time;
 // mu is held.
 func (o *oracle) possible(from, to time.Time) (list []*plan) {
@@ -136,6 +149,9 @@ func (o *oracle) judge(c outcome) {
 	}
 	if c.peer != "" && o.faulty(c.peer, c.begin, c.end) {
 		return // its backend died under it
+	}
+	if code := status.Code(c.err); code == codes.DeadlineExceeded && o.anyFaulty(plans, c) {
+		return // an earlier attempt may have been kept by that one
 	}
 	// Routes and endpoints arrive apart, so each may be of any of the plans.
 	for _, p := range plans {

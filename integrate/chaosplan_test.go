@@ -12,6 +12,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -106,6 +107,23 @@ const (
 	numDefects
 )
 
+// retries reports whether RPCs are retried.
+func (p *plan) retries() bool { return p.number%3 > 0 }
+
+// retry has the RPCs of two of three plans retried: by gRPC, unless there is a budget, or by
+// interceptors, and in half of the plans elsewhere.
+func (p *plan) retry(r *routev3.Route) {
+	switch p.number % 3 {
+	case 1:
+		retried(r, 2)
+	case 2:
+		absent(retried(r, 3), "nobody")
+	}
+	if p.retries() && p.number%2 == 1 {
+		previousHosts(r)
+	}
+}
+
 // resources returns what a control plane serves for p.
 func (p *plan) resources(service string, d defect) xdstest.Resources {
 	var r xdstest.Resources
@@ -115,6 +133,7 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 		to = append(to, xdstest.Weighted{Cluster: service + name, Weight: p.routed[name]})
 	}
 	route := xdstest.HashHeader(xdstest.WeightedRoute("", to...), "user")
+	p.retry(route)
 	r.Routes = append(r.Routes, xdstest.RouteConfig(service, route))
 	for _, name := range slices.Sorted(maps.Keys(p.clusters)) {
 		c := p.clusters[name]
@@ -129,6 +148,9 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 			opts = append(opts, xdstest.RingHash(64, 256))
 		}
 		r.Clusters = append(r.Clusters, xdstest.Cluster(service+name, service+name, opts...))
+		if p.number%4 >= 2 {
+			r.Clusters[len(r.Clusters)-1].CircuitBreakers.Thresholds[0].RetryBudget = new(clusterv3.CircuitBreakers_Thresholds_RetryBudget)
+		}
 		zones := map[[2]int]*xdstest.Locality{}
 		var order [][2]int
 		for _, e := range c.endpoints {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -78,7 +79,7 @@ type clusterView struct {
 	authorityPicks []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
 	indexes        map[*endpoint]int32   // of authorityPicks and labels, where children pick
 	labels         []map[string]string   // of attempts, by endpoint index; nil unless they are labeled
-	overrideHosts  *overrideHosts        // for sessions; nil if there are none
+	hosts          *hosts                // nil unless sessions or attempts need them
 	// connectable are what an RPC may connect, by endpoint index; nil if endpoints
 	// connect by themselves.
 	connectable []*endpoint
@@ -261,8 +262,8 @@ func (c *cluster) refresh() {
 			c.rewriteAuthorities(p)
 		}
 		c.labelAttempts(p)
-		if c.lb.sessions && !p.delegates() {
-			c.view.overrideHosts = findHosts(p)
+		if (c.lb.sessions || c.lb.avoidHosts) && !p.delegates() {
+			c.view.hosts = findHosts(p, c.lb.sessions)
 		}
 		c.view.rejections = p.leaf.rejections(c.lb)
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
@@ -280,6 +281,15 @@ func (c *cluster) noteFailure() {
 		ev.Kind, ev.Err = ClusterFailed, c.view.failed
 	}
 	c.lb.noteLocked(ev, nil)
+}
+
+// retryBudget is what limits the retries of the cluster's RPCs; nil is nothing.
+func (c *cluster) retryBudget() *perrpc.Budget {
+	if c.inUse == nil || c.inUse.leaf.cfg.Retries == nil {
+		return nil
+	}
+	l := c.inUse.leaf
+	return &perrpc.Budget{Limit: l.cfg.Retries, InFlight: l.breaker.Breaker, Active: &l.breaker.retries}
 }
 
 func (c *cluster) leafIndex(l *leaf) int { return slices.Index(c.leaves, l) }

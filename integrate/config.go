@@ -126,6 +126,16 @@ type Config struct {
 	// an atomic addition per RPC, or two with policies that hash or compare RPCs in
 	// flight. Clusters whose load is reported are counted anyway.
 	CountCalls bool
+	// RetryThrottling stops the retries of a channel most of whose RPCs fail, as
+	// retryThrottling of a service config does (A6), which xDS cannot say. The retries
+	// that gRPC makes and those of interceptors are throttled each by themselves. The
+	// zero value is off.
+	RetryThrottling RetryThrottling
+	// Idempotent reports whether RPCs of a method, "/package.Service/Method", may be made
+	// twice at the same time: only those are hedged, where a route says so. It adds to what
+	// the methods' option idempotency_level says. It is called for each such RPC, by any
+	// goroutine. Nil adds no method.
+	Idempotent func(method string) bool
 	// Policies converts the LB policies that clusters ask for (A52). Nil knows
 	// xDS's own and, through TypedStruct, every balancer that the program
 	// registers with gRPC, to which [EndpointInfoOf] tells what EDS says. A
@@ -222,7 +232,10 @@ var customBuilders atomic.Bool
 func newBuilder(cfg Config) (*resolverBuilder, error) {
 	noteOtherXDS(cfg.Logger)
 	b := &resolverBuilder{scheme: "xds", opts: cfg.withDefaults()}
-	var err error
+	err := cfg.RetryThrottling.check()
+	if err != nil {
+		return nil, err
+	}
 	if b.bootstrap, err = b.opts.bootstrap(); err != nil {
 		return nil, err
 	}
@@ -326,3 +339,31 @@ func usesXDS(target string) bool {
 }
 
 var _ xds.Watcher = (*lb)(nil)
+
+// RetryThrottling is how far retries are throttled (A6): a channel has MaxTokens, of which
+// each failure that may be retried takes one, and each success gives TokenRatio back. There
+// are no retries while it has half of them or less.
+type RetryThrottling struct {
+	MaxTokens  float64 `json:"maxTokens"`  // up to 1000; 0 is no throttling
+	TokenRatio float64 `json:"tokenRatio"` // above 0; thousandths count
+}
+
+// check returns what is wrong.
+func (t RetryThrottling) check() error {
+	switch {
+	case t == RetryThrottling{}:
+	case !(t.MaxTokens > 0 && t.MaxTokens <= 1000):
+		return fmt.Errorf("xdslb: RetryThrottling.MaxTokens is %v, must be above 0 and at most 1000", t.MaxTokens)
+	case !(t.TokenRatio >= .001 && t.TokenRatio <= 1000):
+		return fmt.Errorf("xdslb: RetryThrottling.TokenRatio is %v, must be from 0.001 to 1000", t.TokenRatio)
+	}
+	return nil
+}
+
+// throttle returns the Throttle of a new channel, or nil.
+func (t RetryThrottling) throttle() *perrpc.Throttle {
+	if t.MaxTokens == 0 {
+		return nil
+	}
+	return perrpc.NewThrottle(t.MaxTokens, t.TokenRatio)
+}

@@ -6,6 +6,7 @@ package integrate
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/picker"
@@ -21,8 +22,9 @@ import (
 // in flight (T-CB-2): whoever uses the pair next is to know of them.
 type breaker struct {
 	*picker.Breaker
-	key  breakerKey
-	refs int // guarded by breakers.mu
+	retries atomic.Int64 // of its RPCs that are under way, if they are limited
+	key     breakerKey
+	refs    int // guarded by breakers.mu
 }
 
 type breakerKey struct{ cluster, service string }

@@ -9,15 +9,23 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
 // delegate lets the child of a group pick (A52). The snapshot has drawn the
 // group, and has the RPC through the drops and the circuit breaker.
-func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker.Result) (balancer.PickResult, error) {
+func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker.Result, call *perrpc.Call) (balancer.PickResult, error) {
 	g := s.clusters[res.Cluster].groups[res.Index]
 	childPicker := g.childPicker.Load()
+	var tried *perrpc.Tried
+	if call != nil {
+		tried = call.Tried()
+	}
 	result, h, err := childPicker.pick(info)
+	if err == nil && tried != nil {
+		result, h = s.clusters[res.Cluster].repick(info, tried, g, result, h)
+	}
 	if err != nil {
 		s.Snapshot.Cancel(res)
 		return result, p.childErr(s, g, childPicker, err)

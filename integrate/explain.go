@@ -120,6 +120,8 @@ type ExplainedRetry struct {
 	MaxAttempts int      `json:"max_attempts"`
 	BaseBackoff string   `json:"base_backoff"`
 	MaxBackoff  string   `json:"max_backoff"`
+	OtherHosts  bool     `json:"other_hosts,omitempty"` // attempts avoid endpoints that were tried
+	Hedged      bool     `json:"hedged,omitempty"`      // unary RPCs, if their methods are declared safe
 }
 
 // An ExplainedSession is the session affinity of a route (A55).

@@ -32,7 +32,7 @@ type subject struct {
 	leaf        *picker.Leaf // in use, as published; nil if none is
 	priorities  []ExplainedPriority
 	localities  []subjectLocality // of the priority in use
-	sessions    *overrideHosts    // nil if there are none
+	sessions    *hosts            // nil if there are none
 	connectable bool              // endpoints connect on demand
 	inSession   bool              // the RPC's session decides
 	passedBy    bool              // the locality at hand gets no RPCs, for its zone
@@ -90,7 +90,9 @@ func (x *explainer) route(r *ExplainedRoute, cfg *picker.Route, inServiceConfig 
 	if p.Timeout > 0 {
 		r.Timeout = p.Timeout.String()
 	}
-	r.Retry = explainRetry(p.Retry)
+	if r.Retry = explainRetry(p.Retry); r.Retry != nil {
+		r.Retry.Hedged = cfg.Hedge
+	}
 	if r.Timeout != "" || r.Retry != nil {
 		switch {
 		case inServiceConfig:
@@ -127,7 +129,7 @@ func explainRetry(p *picker.RetryPolicy) *ExplainedRetry {
 	if p == nil {
 		return nil
 	}
-	r := &ExplainedRetry{MaxAttempts: p.MaxAttempts, BaseBackoff: p.BaseBackoff.String(), MaxBackoff: p.MaxBackoff.String()}
+	r := &ExplainedRetry{MaxAttempts: p.MaxAttempts, BaseBackoff: p.BaseBackoff.String(), MaxBackoff: p.MaxBackoff.String(), OtherHosts: p.OtherHosts}
 	for _, c := range p.On {
 		r.On = append(r.On, codes.Code(c).String())
 	}

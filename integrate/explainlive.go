@@ -17,7 +17,7 @@ import (
 // subject returns what there is to know of a cluster of the published configuration. The
 // endpoints are those of the publication, in their states of the moment.
 func (c *cluster) subject(published *picker.Config) *subject {
-	s := &subject{failure: c.view.failed, sessions: c.view.overrideHosts, connectable: c.view.connectable != nil, usesTLS: c.lb.usesXDS()}
+	s := &subject{failure: c.view.failed, sessions: c.view.hosts, connectable: c.view.connectable != nil, usesTLS: c.lb.usesXDS()}
 	inUse := c.inUse
 	switch {
 	case c.state.Leaf >= 0:

@@ -102,6 +102,12 @@ func (t *explanationText) route(r *ExplainedRoute) {
 	}
 	if p := r.Retry; p != nil {
 		t.line(2, "retries on %s, %d attempts in all, after %s to %s, by %s", strings.Join(p.On, ", "), p.MaxAttempts, p.BaseBackoff, p.MaxBackoff, r.AppliedBy)
+		if p.OtherHosts || p.Hedged {
+			t.line(2, "further attempts go to other endpoints")
+		}
+		if p.Hedged {
+			t.line(2, "unary RPCs are hedged, if their methods are declared safe")
+		}
 	}
 	if r.Hash != nil {
 		t.line(2, "hash policies: %s", strings.Join(r.Hash, "; "))

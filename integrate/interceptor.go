@@ -21,7 +21,7 @@ import (
 //
 // An RPC is one RPC to its options, whatever attempts it takes: [grpc.OnFinish] is
 // called once, also if a filter ends the RPC, and [grpc.Header], [grpc.Trailer] and
-// [grpc.Peer] are those of the last attempt. Statistics handlers and interceptors
+// [grpc.Peer] are those of the last attempt that had a stream. Statistics handlers and interceptors
 // that come behind see each attempt. [grpc.WithMaxCallAttempts] and
 // [grpc.MaxRetryRPCBufferSize] limit its retries as they limit gRPC's own: an RPC is not
 // retried if its request has more than 256 KiB, or what the option says, before
@@ -34,10 +34,10 @@ func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *gr
 	return perrpc.UnaryInterceptor(ctx, method, req, reply, cc, invoker, opts...)
 }
 
-// StreamInterceptor is what [UnaryInterceptor] is, for streams, but for retries:
-// what was sent on a stream is gone when it fails. Routes that gRPC's service
-// config can say (see [DialOptions]) have their streams retried by gRPC; a policy
-// of another route that meets a stream is reported in the log, once.
+// StreamInterceptor is what [UnaryInterceptor] is, for streams. A stream is retried until
+// it has response headers, has sent more than [grpc.MaxRetryRPCBufferSize], or 256 KiB, or
+// is asked for its context or trailer. Until then its messages are kept as they are,
+// to be sent again; afterwards a message costs an atomic load.
 func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return perrpc.StreamInterceptor(ctx, desc, cc, method, streamer, opts...)
 }

@@ -10,34 +10,41 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// overrideHosts are a cluster's endpoints for RPCs of sessions (A55), as of one
-// publication: those of the priority in use, by endpoint index. Targets without
-// sessions have none.
-type overrideHosts struct {
-	list []overrideHost
+// hosts are a cluster's endpoints for RPCs of sessions (A55), and for attempts that avoid
+// some, as of one publication: those of the priority in use, by endpoint index. Other
+// targets have none.
+type hosts struct {
+	list []host
 	// byAddr has the index of the endpoint with an address, if sessions may go to
-	// endpoints of its health.
+	// endpoints of its health. It is nil without sessions.
 	byAddr map[netip.AddrPort]int32
 }
 
-type overrideHost struct {
-	e     *endpoint
-	cfg   *picker.Endpoint
-	state picker.Connectivity
+type host struct {
+	e        *endpoint
+	cfg      *picker.Endpoint
+	state    picker.Connectivity
+	locality int32
 }
 
 // findHosts returns the hosts of a priority: O(endpoints) after a change.
-func findHosts(p *priority) *overrideHosts {
-	h := &overrideHosts{byAddr: map[netip.AddrPort]int32{}}
+func findHosts(p *priority, sessions bool) *hosts {
+	h := &hosts{list: make([]host, 0, p.size())}
+	if sessions {
+		h.byAddr = map[netip.AddrPort]int32{}
+	}
 	allowed := p.leaf.cfg.Override
-	for _, l := range p.localities {
+	for k, l := range p.localities {
 		for i, e := range l.endpoints {
 			cfg, state := &l.cfg[i], e.Connectivity
 			if e.Ejected {
 				state = picker.TransientFailure // A50
 			}
 			index := int32(len(h.list))
-			h.list = append(h.list, overrideHost{e, cfg, state})
+			h.list = append(h.list, host{e, cfg, state, int32(k)})
+			if !sessions {
+				continue
+			}
 			if draining := cfg.Health == picker.Draining; draining && !allowed.Draining || !draining && allowed.NotHealthy {
 				continue
 			}
@@ -52,13 +59,13 @@ func findHosts(p *priority) *overrideHosts {
 	return h
 }
 
-// setSessionsLocked says whether RPCs may belong to sessions. Other targets do nothing
-// for it.
-func (b *lb) setSessionsLocked(on bool) {
-	if on == b.sessions {
+// setHostsLocked says what picks have to know hosts for: sessions, and attempts that avoid
+// some. Other targets do nothing for it.
+func (b *lb) setHostsLocked(sessions, avoid bool) {
+	if sessions == b.sessions && avoid == b.avoidHosts {
 		return
 	}
-	b.sessions = on
+	b.sessions, b.avoidHosts = sessions, avoid
 	for _, c := range b.clusters {
 		c.setDirty()
 	}
@@ -69,7 +76,7 @@ func (b *lb) setSessionsLocked(on bool) {
 // and the RPC may go to any endpoint.
 func (s *published) pickForSession(session *perrpc.Session, route, cluster int32, r uint64) (res picker.Result, ok bool) {
 	c := s.clusters[cluster]
-	i, h := c.overrideHosts.find(session.Hosts)
+	i, h := c.hosts.find(session.Hosts)
 	if h == nil {
 		return res, false
 	}
@@ -97,7 +104,7 @@ func (s *published) pickForSession(session *perrpc.Session, route, cluster int32
 
 // find returns the first host that has one of the addresses, and its index, or
 // nil. A cluster without sessions has no hosts.
-func (h *overrideHosts) find(addrs []netip.AddrPort) (int32, *overrideHost) {
+func (h *hosts) find(addrs []netip.AddrPort) (int32, *host) {
 	if h == nil {
 		return 0, nil
 	}

@@ -93,12 +93,18 @@ func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint6
 	if outcome != picker.Picked {
 		return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}
 	}
+	var res picker.Result
+	found := false
 	if session := call.Session(); session != nil {
-		if res, ok := s.pickForSession(session, route, cluster, r); ok {
-			return res
-		}
+		res, found = s.pickForSession(session, route, cluster, r)
 	}
-	return s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
+	if !found {
+		res = s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
+	}
+	if tried := call.Tried(); tried != nil {
+		res = s.avoidTried(tried, res)
+	}
+	return res
 }
 
 // lookUp returns an outcome in gRPC's terms, and lets the RPC's Call know. A
@@ -121,7 +127,7 @@ func (p *stablePicker) lookUp(info balancer.PickInfo, s *published, call *perrpc
 		exitIdleAll(c.groups)
 		err = p.wait(s, nil)
 	case picker.Delegate:
-		result, err = p.delegate(info, s, res)
+		result, err = p.delegate(info, s, res, call)
 	case picker.Failed:
 		result, err = p.pickFailed(info, s, res, r)
 	case picker.Dropped, picker.Overloaded:
@@ -133,7 +139,7 @@ func (p *stablePicker) lookUp(info balancer.PickInfo, s *published, call *perrpc
 		err = s.routeErrs.noRoute
 	}
 	if call != nil {
-		s.recordPick(call, res, err)
+		s.recordPick(call, res, result.SubConn, err)
 	}
 	return result, err
 }
@@ -158,15 +164,19 @@ func (s *published) clusterOf(res picker.Result) *clusterView {
 	return s.clusters[res.Cluster]
 }
 
-// recordPick tells an RPC's Call that a pick failed, or its session which endpoint
-// was picked.
-func (s *published) recordPick(call *perrpc.Call, res picker.Result, err error) {
-	switch {
-	case err != nil:
+// recordPick tells an RPC's Call that a pick failed, or which connection was picked, and
+// its session which endpoint.
+func (s *published) recordPick(call *perrpc.Call, res picker.Result, sc balancer.SubConn, err error) {
+	if err != nil {
 		call.Failed(err)
-	case res.Outcome != picker.Picked && res.Outcome != picker.PickedConnect:
-	case call.Session() != nil && s.clusters[res.Cluster].overrideHosts != nil:
-		call.Session().Picked(s.Config.Clusters[res.Cluster].Name, s.clusters[res.Cluster].overrideHosts.list[res.Index].cfg)
+		return
+	}
+	if tried := call.Tried(); tried != nil {
+		tried.Add(sc)
+	}
+	picked := res.Outcome == picker.Picked || res.Outcome == picker.PickedConnect
+	if c := s.clusters[res.Cluster]; picked && call.Session() != nil && c.hosts != nil {
+		call.Session().Picked(s.Config.Clusters[res.Cluster].Name, c.hosts.list[res.Index].cfg)
 	}
 }
 

@@ -115,11 +115,17 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	if b.reindexed {
 		next.clusters = make([]*clusterView, len(b.list))
 	} else {
-		next.clusters = slices.Clone(prev.clusters)
+		next.clusters, next.Budgets = slices.Clone(prev.clusters), slices.Clone(prev.Budgets)
 	}
 	b.reindexed = false
 	for _, c := range changed {
 		next.clusters[c.index] = c.view
+		if budget := c.retryBudget(); budget != nil || next.Budgets != nil {
+			if next.Budgets == nil {
+				next.Budgets = make([]*perrpc.Budget, len(b.list))
+			}
+			next.Budgets[c.index] = budget
+		}
 		if err := next.Snapshot.ClusterErr(c.index); err != nil {
 			view := *c.view
 			view.failed = b.plainLocked(c.cfg.Name, fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, err), b.infoLocked(ReasonCluster, "cluster", c.cfg.Name))

@@ -90,6 +90,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	}
 	r.link = perrpc.NewLink(perrpc.LinkOptions{
 		Target: target.URL.String(), Update: r.updateServiceConfig, Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
+		Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
 	if r.authority == "" {
 		r.authority = target.Endpoint()
@@ -170,6 +171,9 @@ func (c *Config) serviceConfig(methods []perrpc.MethodConfig) string {
 	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}}
 	if c.HealthCheckService != "" {
 		sc["healthCheckConfig"] = map[string]any{"serviceName": c.HealthCheckService}
+	}
+	if c.RetryThrottling.MaxTokens > 0 {
+		sc["retryThrottling"] = c.RetryThrottling
 	}
 	if methods != nil {
 		sc["methodConfig"] = methods

@@ -53,8 +53,9 @@ type Leaf struct {
 	Service string // EDS service name; with Name it keys breaker and load reports
 
 	Policy      Policy
-	MaxRequests uint32 // circuit breaker (A32); 1024 where CDS names none
-	Drops       []Drop // EDS drop_overloads, in list order
+	MaxRequests uint32      // circuit breaker (A32); 1024 where CDS names none
+	Retries     *RetryLimit // of the circuit breaker; nil is none. Picks ignore it
+	Drops       []Drop      // EDS drop_overloads, in list order
 	Load        LoadReporting
 	Outlier     *OutlierDetection // nil: off (A50)
 	Override    OverrideHosts     // picks ignore it
@@ -66,6 +67,13 @@ type Leaf struct {
 	// ResolutionNote explains an empty or stale leaf ("EDS resource x: not found"); it
 	// is quoted in the errors of RPCs that fail for lack of an endpoint (A74).
 	ResolutionNote error
+}
+
+// A RetryLimit bounds how many retries of a cluster's RPCs may be under way, by the
+// retry_budget of its circuit breaker, or by max_retries, which is Min alone.
+type RetryLimit struct {
+	Percent float64 // of the RPCs in flight that are no retries; 0 to 100
+	Min     uint32  // whatever is in flight
 }
 
 // OverrideHosts says which endpoints session affinity may send RPCs to (A55). The
@@ -168,6 +176,7 @@ type Route struct {
 	// Interceptors apply these. Picks ignore them.
 	Timeout       *time.Duration // A31: nil inherits the listener's, 0 is none
 	Retry         *RetryPolicy   // A44, of the route or else of its virtual host
+	Hedge         bool           // Envoy's hedge_on_per_try_timeout, by Retry
 	Overrides     map[string]any // filter instance name to configuration (A39)
 	HostOverrides map[string]any // those of its virtual host, for filters without an entry in Overrides
 }
@@ -241,6 +250,12 @@ type RetryPolicy struct {
 	MaxAttempts int           // attempts in all, the first included: 2 to 5
 	BaseBackoff time.Duration // before the first retry, to be randomised; at least 1 ms, 25 ms by default
 	MaxBackoff  time.Duration // the back-off doubles with each retry up to this; 10 · BaseBackoff by default
+	// OtherHosts keeps an attempt from the endpoints that earlier ones were given, as
+	// long as others are READY (Envoy's previous_hosts).
+	OtherHosts bool
+	// PerTryTimeout is when a hedged RPC has waited long enough for an attempt; 0 is
+	// none. RPCs that are not hedged ignore it (A44).
+	PerTryTimeout time.Duration
 }
 
 // Policy says how an endpoint of a priority is chosen. The zero value is the default of

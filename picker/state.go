@@ -221,6 +221,20 @@ func (e *EndpointState) FinishTimed(r CallResult) {
 	e.Finish(r)
 }
 
+// MoveTo has an RPC that was picked for e, and that nobody has sent yet, begin at another
+// endpoint of the same priority. It keeps its place at the circuit breaker. Up to four atomic
+// additions; does not allocate.
+func (e *EndpointState) MoveTo(other *EndpointState) {
+	b := e.binding
+	if !b.unreported {
+		b.load.finish(CallNotSent)
+	}
+	if b.countInFlight {
+		e.inFlight.Add(-1)
+	}
+	other.Begin()
+}
+
 // RequestConnect reports whether an RPC is the first to ask for the endpoint's connection
 // (outcomes QueueConnect and PickedConnect) since ResetConnectRequest: the others need do
 // nothing. Any number of goroutines may call it.

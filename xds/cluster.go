@@ -186,6 +186,7 @@ func newLeaf(of leafInputs, opts *Options, note error) *picker.Leaf {
 		Name:           c.Name,
 		Policy:         opts.bounded(c.Policy, of.halvings),
 		MaxRequests:    c.MaxRequests,
+		Retries:        c.Retries,
 		Outlier:        c.Outlier,
 		Override:       c.Override,
 		TLS:            c.TLS,

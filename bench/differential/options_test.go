@@ -48,7 +48,8 @@ var variants = []struct {
 	{"plain", func(*world, *route) {}},
 	{"timeout", func(_ *world, r *route) { d := 3 * time.Second; r.timeout = &d }},
 	{"retry", func(_ *world, r *route) {
-		r.retry = &retry{on: []string{"unavailable"}, n: 2, base: 10 * time.Millisecond, max: 10 * time.Millisecond}
+		on := []string{"cancelled", "deadline-exceeded", "internal", "resource-exhausted", "unavailable"}
+		r.retry = &retry{on: on, n: 2, base: 10 * time.Millisecond, max: 10 * time.Millisecond}
 	}},
 	{"retry for all", func(w *world, _ *route) {
 		w.hosts[0].retry = &retry{on: []string{"unavailable"}, n: 2, base: 10 * time.Millisecond, max: 10 * time.Millisecond}
@@ -85,7 +86,7 @@ var places = []struct {
 // before and behind the client's own, nested RPCs, call options, stats handlers. Both
 // have to see the same.
 func TestCallOptions(t *testing.T) {
-	for _, c := range slices.Concat(callCases, interceptorCases, statsCases, dialCases) {
+	for _, c := range slices.Concat(callCases, retryCases, interceptorCases, statsCases, dialCases) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, v := range variants {
 				t.Run(v.name, func(t *testing.T) {

@@ -4,6 +4,7 @@
 package resource
 
 import (
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -12,6 +13,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+
+	"github.com/xdslb/xdslb/picker"
 )
 
 // cluster converts a Cluster.
@@ -19,6 +22,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 	c := &Cluster{
 		Name:          p.dot("name").nonEmpty(m.GetName()),
 		MaxRequests:   maxRequests(m.GetCircuitBreakers()),
+		Retries:       retryLimit(m.GetCircuitBreakers(), p.dot("circuit_breakers")),
 		LoadReporting: m.GetLrsServer() != nil,
 		Metrics:       metrics(m.GetLrsReportEndpointMetrics()),
 		Outlier:       outlierDetection(m.GetOutlierDetection(), p.dot("outlier_detection")),
@@ -112,19 +116,47 @@ func children(names []string, p *path) []string {
 	return names
 }
 
-// maxRequests returns the limit of the first thresholds for the priority
-// DEFAULT (A32, T-CB-1).
+// thresholds returns the first thresholds for the priority DEFAULT, and their index, or nil
+// (T-CB-1).
+func thresholds(m *clusterv3.CircuitBreakers) (*clusterv3.CircuitBreakers_Thresholds, int) {
+	for i, t := range m.GetThresholds() {
+		if t.GetPriority() == corev3.RoutingPriority_DEFAULT {
+			return t, i
+		}
+	}
+	return nil, 0
+}
+
+// maxRequests returns the limit of RPCs (A32).
 func maxRequests(m *clusterv3.CircuitBreakers) uint32 {
-	for _, t := range m.GetThresholds() {
-		if t.GetPriority() != corev3.RoutingPriority_DEFAULT {
-			continue
-		}
-		if t.GetMaxRequests() != nil {
-			return t.GetMaxRequests().GetValue()
-		}
-		break
+	if t, _ := thresholds(m); t.GetMaxRequests() != nil {
+		return t.GetMaxRequests().GetValue()
 	}
 	return 1024
+}
+
+// retryLimit returns the limit of retries, with Envoy's defaults for what a retry_budget
+// leaves out. Without limits in the configuration there is none, as in gRPC; Envoy's is 3.
+// The largest max_retries, which Istio sends, is none either.
+func retryLimit(m *clusterv3.CircuitBreakers, p *path) *picker.RetryLimit {
+	t, i := thresholds(m)
+	if b := t.GetRetryBudget(); b != nil {
+		l := &picker.RetryLimit{Percent: 20, Min: 3}
+		if b.GetBudgetPercent() != nil {
+			l.Percent = b.GetBudgetPercent().GetValue()
+		}
+		if !(l.Percent >= 0 && l.Percent <= 100) {
+			p.dot("thresholds").at(i).dot("retry_budget").dot("budget_percent").refuse(l.Percent, "must be from 0 to 100")
+		}
+		if b.GetMinRetryConcurrency() != nil {
+			l.Min = b.GetMinRetryConcurrency().GetValue()
+		}
+		return l
+	}
+	if n := t.GetMaxRetries(); n != nil && n.GetValue() < math.MaxUint32 {
+		return &picker.RetryLimit{Min: n.GetValue()}
+	}
+	return nil
 }
 
 // metrics returns those of the ORCA metrics to report that there are (A85).

@@ -43,6 +43,13 @@ func TestCluster(t *testing.T) {
 		{"A32: the first thresholds of the priority DEFAULT", `"type": "EDS", "circuitBreakers": {"thresholds": [
 			{"priority": "HIGH", "maxRequests": 1}, {"maxRequests": 0}, {"maxRequests": 2}]}, ` + ads, with(func(c *Cluster) { c.MaxRequests = 0 })},
 		{"T-CB-1: also if they do not say", `"type": "EDS", "circuitBreakers": {"thresholds": [{}, {"maxRequests": 2}]}, ` + ads, eds},
+		{"a retry budget, with Envoy's defaults", `"type": "EDS", "circuitBreakers": {"thresholds": [{"priority": "HIGH"}, {"retryBudget": {}, "maxRetries": 9}]}, ` + ads,
+			with(func(c *Cluster) { c.Retries = &picker.RetryLimit{Percent: 20, Min: 3} })},
+		{"a retry budget", `"type": "EDS", "circuitBreakers": {"thresholds": [{"retryBudget": {"budgetPercent": {"value": 0.5}, "minRetryConcurrency": 0}}]}, ` + ads,
+			with(func(c *Cluster) { c.Retries = &picker.RetryLimit{Percent: .5} })},
+		{"max_retries", `"type": "EDS", "circuitBreakers": {"thresholds": [{"maxRetries": 9}, {"maxRetries": 8}]}, ` + ads,
+			with(func(c *Cluster) { c.Retries = &picker.RetryLimit{Min: 9} })},
+		{"max_retries that limit nothing", `"type": "EDS", "circuitBreakers": {"thresholds": [{"maxRetries": 4294967295}]}, ` + ads, eds},
 		{"A37: a host to resolve", fmt.Sprintf(dns, "example.com"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "example.com", DNSTarget: "example.com:443", MaxRequests: 1024}},
 		{"A37: an IPv6 address", fmt.Sprintf(dns, "::1"), Cluster{Name: "c", Kind: ClusterDNS, DNSHost: "::1", DNSTarget: "[::1]:443", MaxRequests: 1024}},
 		{"A37: an aggregate, whatever its type is called", `"clusterType": {"name": "x", "typedConfig": {

@@ -24,6 +24,11 @@ var retryCodes = map[string]uint32{
 	"unavailable":        14,
 }
 
+// previousHosts is the retry_host_predicate that keeps attempts from endpoints which were
+// tried. Others, which go by metadata of endpoints, are ignored (A44), and so is
+// host_selection_retry_max_attempts: another endpoint is found if there is one.
+const previousHosts = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
+
 // retryPolicy converts a retry policy (A44). It returns nil if that allows no
 // retry, though a route's policy then still stands in for its virtual host's.
 func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
@@ -44,6 +49,10 @@ func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 		}
 		r.MaxAttempts = int(min(uint64(n)+1, 5))
 	}
+	r.OtherHosts = slices.ContainsFunc(m.GetRetryHostPredicate(), func(h *routev3.RetryPolicy_RetryHostPredicate) bool {
+		return h.GetTypedConfig().GetTypeUrl() == previousHosts
+	})
+	r.PerTryTimeout = p.dot("per_try_timeout").duration(m.GetPerTryTimeout())
 	r.BaseBackoff, r.MaxBackoff = backoff(m.GetRetryBackOff(), p.dot("retry_back_off"))
 	if len(r.On) == 0 {
 		return nil

@@ -17,6 +17,7 @@ import (
 // it: a copy for each would be their product.
 type hostDefaults struct {
 	retry     *picker.RetryPolicy
+	hedge     bool
 	overrides map[string]any
 }
 
@@ -29,7 +30,7 @@ func (d *decoder) route(m *routev3.Route, host hostDefaults, p *path) (r picker.
 	r.Name = m.GetName()
 	keep = d.match(m.GetMatch(), &r, p.dot("match"))
 	r.Overrides = d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config"))
-	r.Retry, r.HostOverrides = host.retry, host.overrides
+	r.Retry, r.Hedge, r.HostOverrides = host.retry, host.hedge, host.overrides
 
 	// Any other action leaves the route without clusters: RPCs that match it
 	// fail (A36).
@@ -56,6 +57,9 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 	r.Timeout = timeout(m.GetMaxStreamDuration(), p.dot("max_stream_duration"))
 	if m.GetRetryPolicy() != nil {
 		r.Retry = retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy"))
+	}
+	if m.GetHedgePolicy() != nil {
+		r.Hedge = m.GetHedgePolicy().GetHedgeOnPerTryTimeout()
 	}
 	return true
 }

@@ -225,12 +225,17 @@ func TestRetryPolicy(t *testing.T) {
 		{`"retryOn": "internal", "retryBackOff": {"baseInterval": "0.0001s", "maxInterval": "0.0002s"}`, "[13] 2 1ms 1ms"},
 		{`"retryOn": "internal", "retryBackOff": {"baseInterval": "315576000000s"}`, fmt.Sprint("[13] 2 ", time.Duration(math.MaxInt64), " ", time.Duration(math.MaxInt64/10*10))},
 		{`"retryOn": "internal", "perTryTimeout": "1s", "retryHostPredicate": [{"name": "x"}]`, "[13] 2 25ms 250ms"},
+		{`"retryOn": "internal", "retryHostPredicate": [{"name": "x", "typedConfig": {"@type": "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"}}]`, "[13] 2 25ms 250ms others"},
 	}
 	text := func(r *picker.RetryPolicy) string {
 		if r == nil {
 			return "none"
 		}
-		return fmt.Sprint(r.On, r.MaxAttempts, r.BaseBackoff, r.MaxBackoff)
+		text := fmt.Sprint(r.On, r.MaxAttempts, r.BaseBackoff, r.MaxBackoff)
+		if r.OtherHosts {
+			text += " others"
+		}
+		return text
 	}
 	for _, tt := range tests {
 		if got := text(decodeRoute(t, `"prefix": ""`, `"cluster": "c", "retryPolicy": {`+tt.policy+`}`).Retry); got != tt.want {
@@ -245,6 +250,22 @@ func TestRetryPolicy(t *testing.T) {
 	for i, want := range []string{"[1] 2 25ms 250ms", "[13] 2 25ms 250ms", "none"} {
 		if got := text(routes[i].Retry); got != want {
 			t.Errorf("route %d: %s, want %s", i, got, want)
+		}
+	}
+}
+
+// TestHedgePolicy: a route's hedge_policy stands in for its virtual host's.
+func TestHedgePolicy(t *testing.T) {
+	routes := decodeRoutes(t, `"hedgePolicy": {"hedgeOnPerTryTimeout": true}, "retryPolicy": {"retryOn": "internal", "perTryTimeout": "1s"}, "routes": [
+		{"match": {"prefix": ""}, "route": {"cluster": "c"}},
+		{"match": {"prefix": ""}, "route": {"cluster": "c", "hedgePolicy": {}}},
+		{"match": {"prefix": ""}, "route": {"cluster": "c", "retryPolicy": {"retryOn": "internal"}}}]`)
+	for i, want := range []struct {
+		hedge bool
+		after time.Duration
+	}{{true, time.Second}, {false, time.Second}, {true, 0}} {
+		if r := routes[i]; r.Hedge != want.hedge || r.Retry.PerTryTimeout != want.after {
+			t.Errorf("route %d: hedged %t, after %v; want %t, after %v", i, r.Hedge, r.Retry.PerTryTimeout, want.hedge, want.after)
 		}
 	}
 }

@@ -71,6 +71,7 @@ type Cluster struct {
 
 	Policy      picker.Policy
 	MaxRequests uint32 // A32; 1024 where it is not set, 0 lets nothing pass
+	Retries     *picker.RetryLimit
 	// LoadReporting says that lrs_server is self (A27-CL-5); Metrics what to
 	// propagate (A85): names of ORCA metrics that there are, each once, in the
 	// order they were sent.

@@ -31,6 +31,7 @@ func (d *decoder) virtualHost(m *routev3.VirtualHost, p *path) VirtualHost {
 	}
 	defaults := hostDefaults{
 		retry:     retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy")),
+		hedge:     m.GetHedgePolicy().GetHedgeOnPerTryTimeout(),
 		overrides: d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config")),
 	}
 	for i, route := range m.GetRoutes() {

@@ -36,9 +36,9 @@ type Call struct {
 	// filtered is the route that the headers lead to behind the HTTP filters,
 	// which may change them without changing where the RPC goes.
 	filtered atomic.Int32
-	session  *Session // nil if there is none (A55)
-	// final says that a pick ended the RPC, which is then not to be retried.
-	final atomic.Bool
+	session  *Session    // nil if there is none (A55)
+	tried    *Tried      // nil unless attempts avoid endpoints
+	ended    atomic.Bool // by a pick
 }
 
 // match is what a routing decision comes to.
@@ -82,13 +82,21 @@ func (t *Table) CallOf(ctx context.Context, method string) *Call {
 // Session returns the RPC's session, or nil if it has none.
 func (c *Call) Session() *Session { return c.session }
 
+// Tried returns what the RPC's attempts were given, which others are to avoid, or nil if
+// they are not.
+func (c *Call) Tried() *Tried { return c.tried }
+
 // Failed notes that a pick failed. With a status, that is the end of the RPC
 // (T-DROP-3, A32).
 func (c *Call) Failed(err error) {
 	if _, ok := status.FromError(err); ok {
-		c.final.Store(true)
+		c.ended.Store(true)
 	}
 }
+
+// final reports whether an RPC that has failed is not to be retried: because a pick ended
+// it, or because it did not get as far as a pick.
+func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.settled.Load() == nil) }
 
 // Bound returns the route and the cluster that the RPC's picks from t are for,
 // unless the outcome, not Picked, says that no cluster serves the RPC. If an update

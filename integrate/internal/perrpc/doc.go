@@ -16,7 +16,14 @@
 //	filter.go       HTTP filters (A39), also those of users
 //	fault.go        fault injection (A33)
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
-//	retry.go        retries (A44)
+//	retry.go        retries (A44), of unary RPCs
+//	retrystream.go  and of streams, which are replayed
+//	tried.go        Tried: the connections that attempts were given, which others avoid
+//	budget.go       how many retries of a cluster's RPCs may be under way
+//	throttle.go     and how many those of a channel (A6's retryThrottling)
+//	hedge.go        further attempts while one takes long
+//	tail.go         and when that is, if the route does not say
+//	results.go      what attempts leave for the options of their RPC
 //	unapplied.go    what a channel without interceptors does not do, and says so
 //
 // # One RPC
@@ -35,5 +42,6 @@
 // # Concurrency
 //
 // A Table is immutable. A Link's methods may be called by any goroutine. This
-// package starts no goroutine and takes no lock of the balancer.
+// package takes no lock of the balancer. It starts a goroutine for each attempt at an RPC that
+// is hedged, which ends with the attempt.
 package perrpc

@@ -67,7 +67,10 @@ func finish(opts []grpc.CallOption, err error) {
 func (c *Call) unary(next grpc.UnaryInvoker) grpc.UnaryInvoker {
 	p := c.plan
 	if p.retry != nil {
-		next = retrying(p.retry, next)
+		invoker := next
+		if next = retrying(p.retry, invoker); p.hedge != nil && c.mayHedge() {
+			next = p.hedge.unary(invoker, next)
+		}
 	}
 	if inner := next; c.filtersCount() {
 		next = func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
@@ -114,9 +117,6 @@ func (t *Table) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 		s, err := streamer(ctx, desc, cc, method, opts...)
 		return s, link.withInfo(err)
 	}
-	if call.plan.retry != nil {
-		link.warnUnretried()
-	}
 	started := false
 	chain := call.stream(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		started = true
@@ -144,9 +144,12 @@ func (c *Call) filtersCount() bool {
 	return c.link != nil && len(c.plan.filters) > 0 && c.matched.plans.byHeader
 }
 
-// stream wraps the filters around a streamer.
+// stream wraps retries around a streamer, and the filters around that.
 func (c *Call) stream(next grpc.Streamer) grpc.Streamer {
 	p := c.plan
+	if p.retry != nil {
+		next = retryingStreams(p.retry, next)
+	}
 	if inner := next; c.filtersCount() {
 		next = func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			c.afterFilters(ctx)

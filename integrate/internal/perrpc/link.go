@@ -50,9 +50,7 @@ type Link struct {
 
 	looked   atomic.Pointer[Plans] // by warnUnapplied
 	failures failures
-	// unretried says that warnUnretried was called.
-	unretried atomic.Bool
-	retries   atomic.Uint64 // made by the interceptors
+	retries  atomic.Uint64 // made by the interceptors
 }
 
 // LinkOptions are what a link has to know of its resolver.
@@ -67,6 +65,11 @@ type LinkOptions struct {
 	// Intercepted says that the channel was made with our interceptors, which
 	// will look for the link.
 	Intercepted bool
+	// Throttle is for the retries of interceptors; nil is none.
+	Throttle *Throttle
+	// Idempotent reports whether RPCs of a method may be made twice at the same time; nil
+	// knows no method.
+	Idempotent func(method string) bool
 	// Logger has the lines about the channel; nil is slog.Default().
 	Logger *slog.Logger
 	// Resolver is the resolver, for whoever comes from a channel: see LinkOf.

@@ -48,12 +48,16 @@ func methodConfigs(cfg *picker.Config) (methods []MethodConfig, inServiceConfig 
 	inServiceConfig = make([]bool, len(cfg.Routes))
 	var earlier []scope // of routes that are not inServiceConfig
 	hidden := map[scope]bool{}
+	limits := retryLimitsOf(cfg)
 	configured := false
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		c := callConfig{timeoutOf(cfg, r), r.Retry}
 		s := scopeOf(r)
 		s.config, s.retried, s.route = c.key(), r.Retry != nil, i
+		if limits.limited(r) || hedges(r) {
+			s.named, s.config = false, "limited or hedged "+s.config // no other route's method config says this
+		}
 		if !s.named || s.overlaps(earlier) {
 			earlier = append(earlier, s)
 			continue

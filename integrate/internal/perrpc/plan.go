@@ -15,8 +15,12 @@ import (
 type plan struct {
 	timeout time.Duration       // 0 is none
 	retry   *picker.RetryPolicy // nil is none
+	hedge   *hedging            // nil is none; by retry
 	filters []interceptor
 	session bool // one of the filters is stateful session affinity
+	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
+	// the attempts.
+	otherHosts bool
 }
 
 // Plans says what interceptors do for each route of a target. Only routes that
@@ -30,6 +34,7 @@ type Plans struct {
 	// What RPCs lack on a channel without interceptors.
 	filters           []string // names
 	timeouts, retries int      // of that many routes
+	others            int      // that many routes have retries avoid endpoints
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -149,6 +154,9 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	if r.all.retry != nil {
 		p.retries++
 	}
+	if r.all.otherHosts {
+		p.others++
+	}
 	for _, plan := range r.plans() {
 		for _, f := range plan.filters {
 			if !slices.Contains(p.filters, f.name) {
@@ -167,6 +175,10 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inS
 			p.session = p.session || in.session
 		}
 	}
+	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
+	if hedges(r) {
+		p.hedge = &hedging{policy: r.Retry}
+	}
 	if !inServiceConfig {
 		p.retry = r.Retry
 	}
@@ -181,8 +193,12 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inS
 func (p *plan) needed() bool { return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 }
 
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).
-func (p *Plans) HasSessions() bool {
-	return p != nil && slices.ContainsFunc(p.routes, func(r *routePlans) bool {
-		return r != nil && slices.ContainsFunc(r.plans(), func(p *plan) bool { return p.session })
-	})
+func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.session }) }
+
+// AvoidHosts reports whether a route's RPCs avoid endpoints that were tried.
+func (p *Plans) AvoidHosts() bool { return p.any(func(p *plan) bool { return p.otherHosts }) }
+
+// any reports whether some plan is so.
+func (p *Plans) any(is func(*plan) bool) bool {
+	return p != nil && slices.ContainsFunc(p.routes, func(r *routePlans) bool { return r != nil && slices.ContainsFunc(r.plans(), is) })
 }

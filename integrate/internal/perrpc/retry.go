@@ -5,9 +5,11 @@ package perrpc
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,6 +28,109 @@ const pushbackKey = "grpc-retry-pushback-ms"
 // before (A6).
 const previousAttemptsKey = "grpc-previous-rpc-attempts"
 
+// retries decides about the attempts of one RPC (A44, A6). It is used by one goroutine
+// at a time.
+type retries struct {
+	policy  *picker.RetryPolicy
+	call    *Call // nil in tests
+	made    int   // attempts
+	backoff time.Duration
+	failure error   // the latest
+	budget  *Budget // of the attempt that is under way; nil if it does not count
+}
+
+func newRetries(policy *picker.RetryPolicy, call *Call) retries {
+	return retries{policy: policy, call: call, backoff: policy.BaseBackoff}
+}
+
+// begin begins another attempt and returns its context.
+func (r *retries) begin(ctx context.Context) context.Context {
+	if r.made++; r.made == 1 {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, previousAttemptsKey, strconv.Itoa(r.made-1))
+}
+
+// next returns nil, after a back-off, if there is to be another attempt after one that
+// failed with err, or else the error of the RPC.
+func (r *retries) next(ctx context.Context, err error, headers bool, trailer metadata.MD) error {
+	r.release()
+	wait, err := r.after(err, headers, trailer)
+	if err != nil {
+		return err
+	}
+	budget, ok := r.call.acquireRetry()
+	if !ok {
+		return r.failure
+	}
+	r.budget = budget
+	if err := pause(ctx, wait); err != nil {
+		r.release()
+		return err
+	}
+	r.call.countRetry()
+	return nil
+}
+
+// after returns how long to wait for another attempt after one that failed with err, or the
+// error of the RPC if there is to be none. An attempt that got response headers is final,
+// and so is one that the server does not want repeated, or that a pick ended.
+func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time.Duration, end error) {
+	r.failure = err
+	if headers || r.call.final() || len(trailer) == 0 && isLocal(err) {
+		return 0, err
+	}
+	pushback, pushed, again := pushbackOf(trailer)
+	if again && !slices.Contains(r.policy.On, uint32(status.Code(err))) {
+		return 0, err
+	}
+	if r.call.throttle().fail() || !again {
+		return 0, err
+	}
+	if r.made >= r.call.maxAttempts(r.policy.MaxAttempts) {
+		return 0, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", r.made, err) // gRPC's words
+	}
+	wait = jitter(r.backoff)
+	r.backoff = min(2*r.backoff, r.policy.MaxBackoff)
+	if pushed {
+		wait, r.backoff = pushback, r.policy.BaseBackoff
+	}
+	return wait, nil
+}
+
+// release lets go of the budget once an attempt is no longer a retry that is under way.
+func (r *retries) release() {
+	if r.budget != nil {
+		r.budget.release()
+		r.budget = nil
+	}
+}
+
+// isLocal reports whether an RPC with a stream failed because of its request, in which case
+// gRPC sends nothing and retries nothing. Only its words tell that.
+func isLocal(err error) bool {
+	text := status.Convert(err).Message()
+	return slices.ContainsFunc([]string{
+		"trying to send message larger than max",
+		"grpc: error while marshaling",
+		"grpc: error while compressing",
+	}, func(words string) bool { return strings.HasPrefix(text, words) })
+}
+
+// pushbackOf returns how long the server wants the next attempt to wait, if it says so;
+// again is false if it wants none.
+func pushbackOf(trailer metadata.MD) (wait time.Duration, pushed, again bool) {
+	values := trailer.Get(pushbackKey)
+	if len(values) == 0 {
+		return 0, false, true
+	}
+	ms, err := strconv.ParseInt(values[0], 10, 32)
+	if len(values) > 1 || err != nil || ms < 0 {
+		return 0, true, false
+	}
+	return time.Duration(ms) * time.Millisecond, true, true
+}
+
 // retrying makes attempts at unary RPCs as the policy says, and as the application's
 // options allow.
 func retrying(policy *picker.RetryPolicy, invoker grpc.UnaryInvoker) grpc.UnaryInvoker {
@@ -36,41 +141,29 @@ func retrying(policy *picker.RetryPolicy, invoker grpc.UnaryInvoker) grpc.UnaryI
 	}
 }
 
-// retryUnary makes attempts at a unary RPC as the policy says (A44, A6): an
-// attempt that got response headers is final, and so is one that the server
-// does not want repeated, or that a pick ended.
+// retryUnary makes attempts at a unary RPC. Its options get the results of the last that
+// had a stream, as in gRPC.
 func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts []grpc.CallOption, attempt func(context.Context, []grpc.CallOption) error) error {
-	call := callIn(ctx)
-	backoff := policy.BaseBackoff
-	limit := call.maxAttempts(policy.MaxAttempts)
-	for n := 1; ; n++ {
-		var header, trailer metadata.MD
-		attemptCtx := ctx
-		if n > 1 {
-			attemptCtx = metadata.AppendToOutgoingContext(ctx, previousAttemptsKey, strconv.Itoa(n-1))
+	r := newRetries(policy, callIn(ctx))
+	var last *results // of an attempt that had a stream
+	for {
+		res := new(results)
+		err := attempt(r.begin(ctx), res.options(opts))
+		if res.filled() {
+			last = res
 		}
-		err := attempt(attemptCtx, append(opts[:len(opts):len(opts)], grpc.Header(&header), grpc.Trailer(&trailer)))
-		if err == nil || n >= limit || len(header) > 0 || !slices.Contains(policy.On, uint32(status.Code(err))) ||
-			call != nil && call.final.Load() || n == 1 && !fitsBuffer(req, opts) {
-			return err
-		}
-		wait := jitter(backoff)
-		backoff = min(2*backoff, policy.MaxBackoff)
-		if pushback := trailer.Get(pushbackKey); len(pushback) > 0 {
-			ms, perr := strconv.ParseInt(pushback[0], 10, 32)
-			if len(pushback) > 1 || perr != nil || ms < 0 {
-				return err
+		switch {
+		case err == nil:
+			r.call.throttle().succeed()
+		case r.made == 1 && wireSize(req) > bufferSize(opts): // gRPC would not keep it
+		default:
+			if err = r.next(ctx, err, len(res.header) > 0, res.trailer); err == nil {
+				continue
 			}
-			wait, backoff = time.Duration(ms)*time.Millisecond, policy.BaseBackoff
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-			call.countRetry()
-		case <-ctx.Done():
-			timer.Stop()
-			return status.FromContextError(ctx.Err()).Err()
-		}
+		r.release()
+		last.store(opts)
+		return err
 	}
 }
 
@@ -94,20 +187,24 @@ func (c *Call) maxAttempts(n int) int {
 	return min(n, int(c.link.maxAttempts.Load()))
 }
 
-// fitsBuffer reports whether gRPC would keep a request for other attempts: whether it
-// is not larger than grpc.MaxRetryRPCBufferSize, as which gRPC has 256 KiB by default.
-// gRPC means the size on the wire; this is the size before compression. What is no
-// proto.Message counts as empty.
-func fitsBuffer(req any, opts []grpc.CallOption) bool {
-	const frameHeader = 5
-	limit, size := 256<<10, frameHeader
+// bufferSize is how much gRPC keeps of an RPC's requests for other attempts: what
+// grpc.MaxRetryRPCBufferSize says, or 256 KiB.
+func bufferSize(opts []grpc.CallOption) int {
+	limit := 256 << 10
 	for _, o := range opts {
 		if o, ok := o.(grpc.MaxRetryRPCBufferSizeCallOption); ok {
 			limit = o.MaxRetryRPCBufferSize
 		}
 	}
+	return limit
+}
+
+// wireSize is the size of a request that counts for that, in bytes. gRPC means what is
+// sent; this is the size before compression. What is no proto.Message counts as empty.
+func wireSize(req any) int {
+	const frameHeader = 5
 	if m, ok := req.(proto.Message); ok {
-		size += proto.Size(m)
+		return frameHeader + proto.Size(m)
 	}
-	return size <= limit
+	return frameHeader
 }

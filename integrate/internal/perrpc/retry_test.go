@@ -125,7 +125,7 @@ func TestRetryOptions(t *testing.T) {
 			l := NewLink(LinkOptions{Update: func() {}})
 			defer l.Close()
 			l.bind(new(grpc.ClientConn), tt.maxAttempts)
-			ctx := context.WithValue(t.Context(), callKey{}, &Call{link: l})
+			ctx := context.WithValue(t.Context(), callKey{}, settledCall(l))
 			attempts := 0
 			_ = retryUnary(ctx, policy, tt.req, tt.opts, func(context.Context, []grpc.CallOption) error {
 				attempts++
@@ -136,4 +136,11 @@ func TestRetryOptions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// settledCall is a Call whose RPC was picked for.
+func settledCall(l *Link) *Call {
+	c := &Call{link: l}
+	c.settled.Store(&c.matched)
+	return c
 }

@@ -17,6 +17,7 @@ type Table struct {
 	Err      error            // why there is none; nil before the first
 	Config   *picker.Config   // that Snapshot was built from
 	Plans    *Plans           // nil if no RPC needs an interceptor
+	Budgets  []*Budget        // by cluster, nil where retries are not limited; nil if none are
 	Link     *Link            // of the channel; nil in tests
 }
 
@@ -32,7 +33,17 @@ func (t *Table) Bind(ctx context.Context, method string) (context.Context, *Call
 	if plan == nil {
 		return t.unbind(ctx, method), nil
 	}
-	c := &Call{link: t.Link, method: method, random: random, plan: plan, matched: m}
+	var c *Call
+	if plan.otherHosts {
+		both := new(struct { // one allocation
+			Call
+			Tried
+		})
+		c, both.tried = &both.Call, &both.Tried
+	} else {
+		c = new(Call)
+	}
+	c.link, c.method, c.random, c.plan, c.matched = t.Link, method, random, plan, m
 	c.filtered.Store(m.route)
 	return context.WithValue(ctx, callKey{}, c), c
 }

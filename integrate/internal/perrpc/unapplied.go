@@ -34,6 +34,9 @@ func (p *Plans) unapplied() (list []string) {
 	if p.retries > 0 {
 		list = append(list, fmt.Sprintf("the retries of %s", routes(p.retries)))
 	}
+	if p.others > 0 {
+		list = append(list, fmt.Sprintf("that retries go to other endpoints, for %d of the routes", p.others))
+	}
 	if p.timeouts > 0 {
 		list = append(list, fmt.Sprintf("the timeouts of %s", routes(p.timeouts)))
 	}
@@ -74,7 +77,7 @@ func (l *Link) warnUnapplied(t *Table) {
 	}
 	if list := l.Unapplied(t); len(list) > 0 {
 		p := t.Plans
-		warn(l.Logger, l.Target, fmt.Sprintf("lacks %q, %v, %v", p.filters, p.retries > 0, p.timeouts > 0),
+		warn(l.Logger, l.Target, fmt.Sprintf("lacks %q, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0),
 			"some of the configuration is not applied, because the channel has no interceptors of xdslb. "+
 				"Make the channel with integrate.NewClient, or with integrate.DialOptions.", "not_applied", strings.Join(list, "; "))
 	}
@@ -84,14 +87,6 @@ func (l *Link) warnUnapplied(t *Table) {
 func (l *Link) warnOrder() {
 	warn(l.Logger, l.Target, "order", "an interceptor changes headers behind those of xdslb, and routes match by headers: RPCs go where their headers say, "+
 		"but with the timeout, the retries and the filters of another route. Put integrate.DialOptions last among the options, or use integrate.NewClient.")
-}
-
-// warnUnretried logs that the retries of a route are not for streams.
-func (l *Link) warnUnretried() {
-	if l == nil || l.unretried.Swap(true) {
-		return
-	}
-	warn(l.Logger, l.Target, "streams", "a route's retry policy does not apply to streams: it matches by more than the path, which gRPC's service config cannot say")
 }
 
 // warnOtherResolver logs that a channel of a scheme that is ours has a resolver that

@@ -1,0 +1,102 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestHedgedRPC: a route's hedge_policy has an RPC that a backend keeps answered by the
+// other one, if the application declares its method safe and the cluster's budget lets it;
+// and the attempt that is canceled leaves nothing in flight.
+func TestHedgedRPC(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		safe, budget bool
+	}{{"hedged", true, true}, {"not declared safe", false, true}, {"no budget", true, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+			control := xdstest.New(t, xdstest.Options{})
+			route := retried(xdstest.Route("", target), 1)
+			route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(20 * time.Millisecond)
+			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r.Routes[0] = xdstest.RouteConfig(target, route)
+			if !tt.budget {
+				r.Clusters[0].CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(0)}}}
+			}
+			set(t, control, r)
+			cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1}
+			if tt.safe {
+				cfg.Idempotent = func(method string) bool { return method == testgrpc.TestService_UnaryCall_FullMethodName }
+			}
+			cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = cc.Close() })
+			for _, b := range backends {
+				waitFor(t, func() bool { _, _ = call(t, cc, grpc.WaitForReady(true)); return b.Calls() > 0 })
+			}
+			hedged, stall := tt.safe && tt.budget, 200*time.Millisecond
+			if hedged {
+				stall = 8 * time.Second // nobody waits for it
+			}
+			backends[0].SetDelay(stall)
+			slow := 0
+			for range 6 {
+				var from peer.Peer
+				begin := time.Now()
+				host, err := call(t, cc, grpc.Peer(&from))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if from.Addr.String() != host {
+					t.Errorf("the answer is of %s, and the peer %v", host, from.Addr)
+				}
+				if host == backends[0].Addr().String() {
+					if slow++; time.Since(begin) < stall {
+						t.Error("a backend that keeps RPCs has answered at once")
+					}
+				}
+			}
+			if hedged != (slow == 0) {
+				t.Errorf("%d of 6 RPCs were answered by the backend that keeps them, hedged: %t", slow, hedged)
+			}
+			waitFor(t, func() bool {
+				s, err := integrate.StatusOf(cc)
+				return err == nil && s.Clusters[0].Leaves[0].InFlight == 0
+			})
+		})
+	}
+}
+
+// TestHedgedFailure: an RPC whose attempts fail is retried as without hedging.
+func TestHedgedFailure(t *testing.T) {
+	route := retried(xdstest.Route("", "a"), 2)
+	route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(time.Hour)
+	route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+	cc, seen := failingService(t, route)
+	if _, err := call(t, cc); status.Code(err) != codes.Unavailable {
+		t.Errorf("an RPC to a backend that fails: %v", err)
+	}
+	if n := len(seen.take()); n != 3 {
+		t.Errorf("%d attempts, want 3", n)
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"sync/atomic"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A Budget bounds how many retries of a cluster's RPCs are under way at a time, so that a
+// cluster that fails is not asked for much more than its RPCs (Envoy's retry_budget and
+// max_retries). A retry is under way from its back-off to its end, or until a stream has
+// response headers.
+//
+// Envoy's percentage is of all RPCs in flight. Here it is of those that are no retries:
+// 20 % are at most 1.2 attempts for each RPC.
+type Budget struct {
+	Limit    *picker.RetryLimit
+	InFlight *picker.Breaker // counts the attempts in flight
+	Active   *atomic.Int64   // retries under way, in the process
+}
+
+// acquire reports whether there may be another retry, which counts then until release.
+func (b *Budget) acquire() bool {
+	for {
+		n := b.Active.Load()
+		rest := max(b.InFlight.InFlight()-n, 0)
+		if n >= max(int64(b.Limit.Min), int64(b.Limit.Percent/100*float64(rest))) {
+			return false
+		}
+		if b.Active.CompareAndSwap(n, n+1) {
+			return true
+		}
+	}
+}
+
+// release ends a retry that acquire admitted.
+func (b *Budget) release() { b.Active.Add(-1) }
+
+// acquireRetry reports whether there may be another retry of the RPC. The budget, if there
+// is one, is to be released when the retry has ended.
+func (c *Call) acquireRetry() (b *Budget, ok bool) {
+	if c.throttle().throttled() {
+		return nil, false
+	}
+	b = c.budget()
+	if b == nil || b.acquire() {
+		return b, true
+	}
+	return nil, false
+}
+
+// budget returns the budget of the RPC's cluster, or nil if its retries are not limited.
+func (c *Call) budget() *Budget {
+	if c == nil || c.link == nil {
+		return nil
+	}
+	t, m := c.link.current(), c.settled.Load()
+	if t == nil || m == nil || t.Budgets == nil {
+		return nil
+	}
+	if i := m.clusterIn(t); i >= 0 {
+		return t.Budgets[i]
+	}
+	return nil
+}
+
+// retryLimits has the names of the clusters whose retries are limited. Their routes' retries
+// are the interceptors': gRPC knows no limit for a cluster.
+type retryLimits map[string]bool
+
+func retryLimitsOf(cfg *picker.Config) retryLimits {
+	limits := retryLimits{}
+	for _, c := range cfg.Clusters {
+		if HasRetryLimit(c) {
+			limits[c.Name] = true
+		}
+	}
+	return limits
+}
+
+// HasRetryLimit reports whether the retries of a cluster's RPCs are limited.
+func HasRetryLimit(c *picker.Cluster) bool {
+	for i := range c.Leaves {
+		if c.Leaves[i].Retries != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// limited reports whether retries of a route's RPCs may be limited.
+func (l retryLimits) limited(r *picker.Route) bool {
+	if r.Retry == nil || len(l) == 0 {
+		return false
+	}
+	for i := range r.Clusters {
+		if l[r.Clusters[i].Name] {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,85 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestOutageBudget: in an outage of everything, the default budget lets 100 callers make at
+// most 1.2 attempts for each RPC where their policy allows 5; a limit of n retries never
+// lets more be under way; and in the end none is.
+func TestOutageBudget(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		limit    *picker.RetryLimit
+		atLeast  float64 // attempts for each RPC
+		atMost   float64
+		underway int64
+	}{
+		{"none", nil, 5, 5, 0},
+		{"default", &picker.RetryLimit{Percent: 20, Min: 3}, 1.02, 1.2, 20},
+		{"max_retries", &picker.RetryLimit{Min: 2}, 1.005, 1.05, 2},
+		{"no retries", &picker.RetryLimit{}, 1, 1, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			const callers, rpcs = 100, 100
+			var breaker picker.Breaker
+			var active, attempts, peak atomic.Int64
+			l := NewLink(LinkOptions{Update: func() {}})
+			defer l.Close()
+			l.bind(new(grpc.ClientConn), 5)
+			table := &Table{Link: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
+			if tt.limit != nil {
+				table.Budgets = []*Budget{{Limit: tt.limit, InFlight: &breaker, Active: &active}}
+			}
+			l.Publish(func() *Table { return table })
+			policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 5, BaseBackoff: 25 * time.Millisecond, MaxBackoff: 250 * time.Millisecond}
+			var calling sync.WaitGroup
+			for range callers {
+				calling.Go(func() {
+					time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+					for range rpcs {
+						c := settledCall(l)
+						c.matched.name = "c"
+						ctx := context.WithValue(t.Context(), callKey{}, c)
+						_ = retryUnary(ctx, policy, nil, nil, func(context.Context, []grpc.CallOption) error {
+							attempts.Add(1)
+							breaker.Acquire(1 << 20)
+							defer breaker.Release()
+							for n := active.Load(); ; {
+								if p := peak.Load(); n <= p || peak.CompareAndSwap(p, n) {
+									break
+								}
+							}
+							time.Sleep(50 * time.Millisecond)
+							return status.Error(codes.Unavailable, "x")
+						})
+					}
+				})
+			}
+			calling.Wait()
+			ratio := float64(attempts.Load()) / (callers * rpcs)
+			t.Logf("%s: %.3f attempts for each RPC, at most %d retries under way", tt.name, ratio, peak.Load())
+			if ratio < tt.atLeast || ratio > tt.atMost {
+				t.Errorf("%s: %.3f attempts for each RPC, want %v to %v", tt.name, ratio, tt.atLeast, tt.atMost)
+			}
+			if peak.Load() > tt.underway || active.Load() != 0 {
+				t.Errorf("%s: up to %d retries were under way, and in the end %d; want at most %d, and 0", tt.name, peak.Load(), active.Load(), tt.underway)
+			}
+		})
+	}
+}

@@ -1,0 +1,207 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// hedging makes another attempt at a unary RPC while one is under way that takes long, at
+// another endpoint (Envoy's hedge_on_per_try_timeout; A6 has the same for a fixed delay).
+// The first good answer is the RPC's, and the other attempts are canceled. Attempts count as
+// those of retries do, and the codes and the back-off of the retry policy say what becomes
+// of one that fails: one that is fatal ends the RPC, another one is followed by a further
+// attempt. A server's push-back puts that off, or stops it.
+//
+// It takes long after the policy's per_try_timeout, or, without one, longer than about 96 %
+// of the route's RPCs took: see tail.
+type hedging struct {
+	policy *picker.RetryPolicy
+	tail   tail
+}
+
+// hedges reports whether a route's unary RPCs are hedged.
+func hedges(r *picker.Route) bool { return r.Hedge && r.Retry != nil }
+
+// mayHedge reports whether the application declares that RPCs of the Call's method may be
+// made twice at the same time, and logs once that it does not.
+func (c *Call) mayHedge() bool {
+	if idempotent(c.method) || c.link != nil && c.link.Idempotent != nil && c.link.Idempotent(c.method) {
+		return true
+	}
+	if c.link != nil {
+		warn(c.link.Logger, c.link.Target, "hedge "+c.method, "RPCs are not hedged as their route says, because nothing declares that their method may be called twice. "+
+			"Give the method the option idempotency_level, or set integrate.Config.Idempotent.", "method", c.method)
+	}
+	return false
+}
+
+// idempotent reports whether a method's descriptor says that it is.
+func idempotent(method string) bool {
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service).Append(protoreflect.Name(name)))
+	if err != nil {
+		return false
+	}
+	o, ok := d.Options().(*descriptorpb.MethodOptions)
+	return ok && o.GetIdempotencyLevel() != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN
+}
+
+// unary hedges RPCs. Those that cannot be, because their messages are not proto.Messages or
+// larger than gRPC would keep, go to retried.
+func (h *hedging) unary(invoker, retried grpc.UnaryInvoker) grpc.UnaryInvoker {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+		message, ok := reply.(proto.Message)
+		if !ok || wireSize(req) > bufferSize(opts) {
+			return retried(ctx, method, req, reply, cc, opts...)
+		}
+		return h.race(ctx, message, opts, func(ctx context.Context, reply proto.Message, opts []grpc.CallOption) error {
+			return invoker(ctx, method, req, reply, cc, opts...)
+		})
+	}
+}
+
+// A race is the attempts at one hedged RPC. One goroutine has it; each attempt runs in
+// another one, which ends with its attempt.
+type race struct {
+	retries
+	ended    chan *entrant // has room for all
+	underway int
+	alone    bool // the first attempt had no company
+	stopped  bool // there are to be no more attempts
+	last     *results
+}
+
+// An entrant is an attempt in a race.
+type entrant struct {
+	results
+	first bool
+	reply proto.Message
+	err   error
+}
+
+// race makes the attempts. The first one has the application's reply, which it may write
+// until it ends; so that is waited for.
+func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.CallOption, attempt func(context.Context, proto.Message, []grpc.CallOption) error) error {
+	call := callIn(ctx)
+	r := &race{retries: newRetries(h.policy, call), alone: true, ended: make(chan *entrant, h.policy.MaxAttempts)}
+	racing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	launch := func(budget *Budget) {
+		e := &entrant{first: r.made == 0, reply: reply}
+		if !e.first {
+			e.reply = reply.ProtoReflect().New().Interface()
+		}
+		of := r.begin(racing)
+		r.underway++
+		go func() {
+			e.err = attempt(of, e.reply, e.options(opts))
+			if budget != nil {
+				budget.release()
+			}
+			r.ended <- e
+		}()
+	}
+	begin := time.Now()
+	delay := h.delay()
+	launch(nil)
+	next := time.NewTimer(delay)
+	defer next.Stop()
+	firstEnded := false
+	var winner *entrant
+	var err error
+	for winner == nil {
+		select {
+		case <-next.C:
+			if r.stopped || r.made >= call.maxAttempts(h.policy.MaxAttempts) {
+				continue
+			}
+			budget, ok := call.acquireRetry()
+			if !ok {
+				if r.underway == 0 {
+					r.last.store(opts)
+					return r.failure
+				}
+				next.Reset(delay)
+				continue
+			}
+			call.countRetry()
+			r.alone = false
+			launch(budget)
+			next.Reset(delay)
+		case e := <-r.ended:
+			firstEnded = firstEnded || e.first
+			var again time.Duration
+			if again, err = r.end(e); err != nil || e.err == nil {
+				winner = e
+			} else if again > 0 {
+				next.Reset(again)
+			}
+		case <-ctx.Done():
+			if r.underway == 0 {
+				r.last.store(opts)
+				return status.FromContextError(ctx.Err()).Err()
+			}
+			winner = <-r.ended // attempts end with the context
+			firstEnded = firstEnded || winner.first
+			_, _ = r.end(winner)
+			err = winner.err
+		}
+	}
+	cancel()
+	for !firstEnded {
+		firstEnded = (<-r.ended).first
+	}
+	if winner.err == nil {
+		call.throttle().succeed()
+		h.tail.observe(r.alone, time.Since(begin))
+		if !winner.first {
+			proto.Reset(reply)
+			proto.Merge(reply, winner.reply)
+		}
+	}
+	r.last.store(opts)
+	return err
+}
+
+// end takes in an attempt that has ended. It returns the error of the RPC, or when another
+// attempt is to be made, 0 being that others are under way, which decide.
+func (r *race) end(e *entrant) (again time.Duration, err error) {
+	r.underway--
+	if e.filled() {
+		r.last = &e.results
+	}
+	if e.err == nil {
+		return 0, nil
+	}
+	again, err = r.after(e.err, len(e.header) > 0, e.trailer)
+	if err != nil {
+		// What a pick has refused, the server does not want again, or the limit forbids,
+		// is the end of further attempts, not of others.
+		r.stopped = r.stopped || r.call.final() || slices.Contains(r.policy.On, uint32(status.Code(e.err))) && len(e.header) == 0
+		if r.stopped && r.underway > 0 {
+			return 0, nil
+		}
+		return 0, err
+	}
+	switch {
+	case !r.stopped:
+		return max(again, 1), nil
+	case r.underway > 0:
+		return 0, nil
+	}
+	return 0, e.err
+}

@@ -1,0 +1,350 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A retriedStream is a stream of which attempts are made until one is committed (A6). What
+// the application sends is kept until then, and sent again on each new attempt:
+//
+//	             an attempt fails: back-off, replay
+//	                      ┌──────┐
+//	newRetriedStream ──▶ open ◀──┘
+//	                      │  response headers, the buffer is full, no further attempt,
+//	                      ▼  or the application asks for the context or the trailer
+//	                  committed ──▶ finished
+//
+// Once committed it is the attempt's own stream, at the cost of an atomic load for each
+// message. As with any stream, one goroutine may send while another receives.
+//
+// gRPC has the same life, and keeps encoded messages. Messages are kept as they are here,
+// which gRPC allows: an application must not change a message that it has sent.
+type retriedStream struct {
+	ctx   context.Context
+	open  func(context.Context, []grpc.CallOption) (grpc.ClientStream, error)
+	opts  []grpc.CallOption // of the RPC
+	limit int               // of size
+
+	committed atomic.Pointer[streamAttempt] // nil before
+	finished  atomic.Bool                   // the RPC's options know of its end
+	// unwatch ends the watch of ctx. It is set before the stream is returned.
+	unwatch func() bool
+
+	mu      sync.Mutex // also held during a back-off
+	retries retries
+	current *streamAttempt
+	sent    []func(grpc.ClientStream) error // to be repeated
+	size    int                             // of sent, in bytes
+}
+
+// A streamAttempt is an attempt at a retriedStream.
+type streamAttempt struct {
+	grpc.ClientStream
+	results
+	receiving sync.Mutex // held by calls of Header and RecvMsg until the stream is committed
+	err       error      // that the RPC ends with, if the attempt was the last and failed
+	over      atomic.Bool
+	overErr   error // what gRPC says of the end; set before over
+}
+
+// retryingStreams makes attempts at streams as the policy says.
+func retryingStreams(policy *picker.RetryPolicy, streamer grpc.Streamer) grpc.Streamer {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s := &retriedStream{
+			ctx: ctx, opts: opts, limit: bufferSize(opts), retries: newRetries(policy, callIn(ctx)),
+			open: func(ctx context.Context, opts []grpc.CallOption) (grpc.ClientStream, error) {
+				return streamer(ctx, desc, cc, method, opts...)
+			},
+		}
+		s.mu.Lock()
+		err := s.openLocked()
+		if err == nil {
+			s.unwatch = context.AfterFunc(ctx, s.onDone)
+		}
+		s.mu.Unlock()
+		if err != nil { // of the last attempt; next has released the budget
+			s.finish(nil, err)
+			return nil, err
+		}
+		return s, nil
+	}
+}
+
+// openLocked makes attempts until one has taken all that was sent so far, or there are to
+// be no more.
+func (s *retriedStream) openLocked() error {
+	for {
+		a := new(streamAttempt)
+		opts := append(a.options(s.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
+		var err error
+		if a.ClientStream, err = s.open(s.retries.begin(s.ctx), opts); err == nil {
+			s.current = a
+			err = s.replayLocked(a)
+		}
+		if err == nil {
+			return nil
+		}
+		headers, trailer := a.outcome()
+		if err := s.retries.next(s.ctx, err, headers, trailer); err != nil {
+			return err
+		}
+	}
+}
+
+// replayLocked repeats what was sent.
+func (s *retriedStream) replayLocked(a *streamAttempt) error {
+	for _, send := range s.sent {
+		err := send(a.ClientStream)
+		if err == io.EOF {
+			err = a.failure()
+		}
+		if err == io.EOF { // the server wants no more, and is content
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// failure returns how an attempt ended that takes no more messages: io.EOF is with status
+// OK, or with response headers, so that the application has to find out.
+func (a *streamAttempt) failure() error {
+	a.receiving.Lock()
+	defer a.receiving.Unlock()
+	if header, _ := a.Header(); len(header) > 0 {
+		return io.EOF
+	}
+	return a.RecvMsg(new(emptypb.Empty)) // there is no message without headers
+}
+
+// outcome returns what an attempt that is over got.
+func (a *streamAttempt) outcome() (headers bool, trailer metadata.MD) {
+	if a.ClientStream == nil {
+		return false, nil
+	}
+	a.receiving.Lock()
+	defer a.receiving.Unlock()
+	header, _ := a.Header()
+	return len(header) > 0, a.Trailer()
+}
+
+// retry makes another attempt after a, which failed. It returns nil if there is one, also
+// if it was made by somebody else, and otherwise how the RPC ends.
+func (s *retriedStream) retry(a *streamAttempt, err error) error {
+	headers, trailer := a.outcome()
+	s.mu.Lock()
+	if s.current != a || s.committed.Load() != nil {
+		s.mu.Unlock()
+		return nil
+	}
+	if err = s.retries.next(s.ctx, err, headers, trailer); err == nil {
+		err = s.openLocked()
+	}
+	if err != nil {
+		s.current.err = err
+		s.commitLocked()
+	}
+	s.mu.Unlock()
+	return err
+}
+
+// latest returns the attempt in force.
+func (s *retriedStream) latest() *streamAttempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current
+}
+
+// commit makes the attempt in force the last.
+func (s *retriedStream) commit() *streamAttempt {
+	s.mu.Lock()
+	s.commitLocked()
+	s.mu.Unlock()
+	return s.afterCommit()
+}
+
+func (s *retriedStream) commitLocked() {
+	if s.committed.CompareAndSwap(nil, s.current) {
+		s.retries.release()
+		s.sent = nil
+	}
+}
+
+// afterCommit follows up on an attempt that was over before it was committed.
+func (s *retriedStream) afterCommit() *streamAttempt {
+	a := s.committed.Load()
+	if a != nil && a.over.Load() {
+		s.finish(a, a.overErr)
+	}
+	return a
+}
+
+// record keeps what was sent on attempt a for further ones. It returns false if there is
+// another attempt already, which lacks it.
+func (s *retriedStream) record(a *streamAttempt, size int, send func(grpc.ClientStream) error) bool {
+	s.mu.Lock()
+	defer s.afterCommit()
+	defer s.mu.Unlock()
+	switch {
+	case s.committed.Load() != nil:
+		return s.committed.Load() == a
+	case s.current != a:
+		return false
+	}
+	if s.size += size; s.size > s.limit {
+		s.commitLocked()
+		return true
+	}
+	s.sent = append(s.sent, send)
+	return true
+}
+
+// onAttemptFinished is told by gRPC that an attempt is over.
+func (s *retriedStream) onAttemptFinished(a *streamAttempt, err error) {
+	a.overErr = err
+	a.over.Store(true)
+	if s.committed.Load() == a {
+		s.finish(a, err)
+	}
+}
+
+// onDone ends an RPC whose context has ended while it was between two attempts, or while
+// nobody asked for the failure of one.
+func (s *retriedStream) onDone() {
+	s.mu.Lock()
+	a := s.current
+	s.commitLocked()
+	s.mu.Unlock()
+	if a.over.Load() {
+		s.finish(a, status.FromContextError(s.ctx.Err()).Err())
+	}
+}
+
+// finish tells the RPC's options its end, once. a is the last attempt that had a stream.
+func (s *retriedStream) finish(a *streamAttempt, err error) {
+	if s.finished.Swap(true) {
+		return
+	}
+	if s.unwatch != nil {
+		s.unwatch()
+	}
+	if err == nil {
+		s.retries.call.throttle().succeed()
+	}
+	if a != nil {
+		a.store(s.opts)
+	}
+	finish(s.opts, err)
+}
+
+// SendMsg implements grpc.ClientStream.
+func (s *retriedStream) SendMsg(m any) error {
+	send := func(to grpc.ClientStream) error { return to.SendMsg(m) }
+	for {
+		if a := s.committed.Load(); a != nil {
+			return a.SendMsg(m)
+		}
+		a := s.latest()
+		err := a.SendMsg(m)
+		switch {
+		case err == nil:
+			if s.record(a, wireSize(m), send) {
+				return nil
+			}
+		case err != io.EOF: // m cannot be sent
+			s.commit()
+			return err
+		default:
+			failure := a.failure()
+			if failure == io.EOF {
+				s.commit()
+				return err
+			}
+			if s.retry(a, failure) != nil {
+				return err // RecvMsg says why
+			}
+		}
+	}
+}
+
+// CloseSend implements grpc.ClientStream.
+func (s *retriedStream) CloseSend() error {
+	for {
+		if a := s.committed.Load(); a != nil {
+			return a.CloseSend()
+		}
+		a := s.latest()
+		if err := a.CloseSend(); err != nil || s.record(a, 0, grpc.ClientStream.CloseSend) {
+			return err
+		}
+	}
+}
+
+// RecvMsg implements grpc.ClientStream.
+func (s *retriedStream) RecvMsg(m any) error {
+	for {
+		if a := s.committed.Load(); a != nil {
+			if a.err != nil {
+				s.finish(a, a.err)
+				return a.err
+			}
+			return a.RecvMsg(m)
+		}
+		a := s.latest()
+		a.receiving.Lock()
+		err := a.RecvMsg(m)
+		a.receiving.Unlock()
+		if err == nil || err == io.EOF {
+			s.commit()
+			return err
+		}
+		_ = s.retry(a, err) // if there is none, a is committed
+	}
+}
+
+// Header implements grpc.ClientStream.
+func (s *retriedStream) Header() (metadata.MD, error) {
+	for {
+		if a := s.committed.Load(); a != nil {
+			return a.Header()
+		}
+		a := s.latest()
+		a.receiving.Lock()
+		header, err := a.Header()
+		a.receiving.Unlock()
+		if len(header) > 0 || err != nil {
+			s.commit()
+			return header, err
+		}
+		failure := a.failure()
+		if failure == io.EOF {
+			s.commit()
+			return nil, nil
+		}
+		if err := s.retry(a, failure); err != nil {
+			s.finish(s.committed.Load(), err)
+			return nil, nil // as in gRPC: RecvMsg says why
+		}
+	}
+}
+
+// Trailer implements grpc.ClientStream.
+func (s *retriedStream) Trailer() metadata.MD { return s.commit().Trailer() }
+
+// Context implements grpc.ClientStream.
+func (s *retriedStream) Context() context.Context { return s.commit().Context() }
