@@ -162,7 +162,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
 	var tell func()
-	if b.src != nil && (b.latest == nil || !sameRPCConfig(b.latest, cfg)) {
+	if b.src != nil && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg)) {
 		methods, plans := perrpc.Compile(cfg)
 		if !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.configure(methods) }
@@ -234,12 +234,9 @@ func (b *lb) relistLocked(clusters []*picker.Cluster) (gone map[string]*cluster)
 }
 
 // sameRPCConfig reports whether two configurations have the same routes and
-// filters, and limit the retries of the same clusters.
+// filters.
 func sameRPCConfig(a, b *picker.Config) bool {
-	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration &&
-		slices.EqualFunc(a.Clusters, b.Clusters, func(c, d *picker.Cluster) bool {
-			return c == d || c.Name == d.Name && perrpc.HasRetryLimit(c) == perrpc.HasRetryLimit(d)
-		})
+	return sameSlice(a.Routes, b.Routes) && sameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
 }
 
 // sameSlice reports whether two slices are one.

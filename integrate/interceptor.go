@@ -27,6 +27,11 @@ import (
 // retried if its request has more than 256 KiB, or what the option says, before
 // compression.
 //
+// Where a route asks for hedging, and the application declares the method safe (see
+// [Config.Idempotent]), a second attempt is made while the first takes long. What is said of
+// the last attempt above is then said of the one that decides the RPC. A call option that
+// embeds one of gRPC's is told by each attempt, perhaps by two at a time.
+//
 // A channel wants this and [StreamInterceptor]. With one of them only, RPCs of the
 // other kind go where their routes say, without the rest. That is not logged: a
 // pick cannot tell which kind an RPC is of.

@@ -80,16 +80,6 @@ var reasons = []reason{
 		},
 	},
 	{
-		id:   "A44 streams",
-		text: "streams are not retried where gRPC's service config cannot say the route (StreamInterceptor); in stock they are",
-		covers: func(d *difference) bool {
-			return d.caller != nil && d.caller.stream && d.samples != nil && !d.samples[1].retried() && d.samples[0].retried() &&
-				d.ever(func(w *world) bool {
-					return slices.ContainsFunc(w.routesOf(d.caller, gRFC), func(i int) bool { h := w.hostOf(); return h.retry != nil || h.routes[i].retry != nil })
-				})
-		},
-	},
-	{
 		id:   "A33",
 		text: "an abort with status OK is INTERNAL where there has to be a response message, as gRPC has it of a server that ends so; in stock the error is io.EOF",
 		covers: func(d *difference) bool {
@@ -224,16 +214,6 @@ func (t tally) says(text string) bool {
 		}
 	}
 	return false
-}
-
-// retried reports whether an RPC of the sample was retried, as far as one can see.
-func (s *sample) retried() bool {
-	for attempts := range s.aspects[aspectAttempts] {
-		if attempts != "none" && !strings.HasPrefix(attempts, "1,") {
-			return true
-		}
-	}
-	return s.errs.says("max retries exhausted")
 }
 
 func (w *world) anyRoute(f func(*route) bool) bool {

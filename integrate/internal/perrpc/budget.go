@@ -4,6 +4,8 @@
 package perrpc
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/xdslb/xdslb/picker"
@@ -74,15 +76,21 @@ type retryLimits map[string]bool
 func retryLimitsOf(cfg *picker.Config) retryLimits {
 	limits := retryLimits{}
 	for _, c := range cfg.Clusters {
-		if HasRetryLimit(c) {
+		if hasRetryLimit(c) {
 			limits[c.Name] = true
 		}
 	}
 	return limits
 }
 
-// HasRetryLimit reports whether the retries of a cluster's RPCs are limited.
-func HasRetryLimit(c *picker.Cluster) bool {
+// SameRetryLimits reports whether two configurations limit the retries of the same clusters.
+// O(clusters).
+func SameRetryLimits(a, b *picker.Config) bool {
+	return slices.Equal(a.Clusters, b.Clusters) || maps.Equal(retryLimitsOf(a), retryLimitsOf(b))
+}
+
+// hasRetryLimit reports whether the retries of a cluster's RPCs are limited.
+func hasRetryLimit(c *picker.Cluster) bool {
 	for i := range c.Leaves {
 		if c.Leaves[i].Retries != nil {
 			return true

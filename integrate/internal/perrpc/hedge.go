@@ -43,7 +43,7 @@ func (c *Call) mayHedge() bool {
 		return true
 	}
 	if c.link != nil {
-		warn(c.link.Logger, c.link.Target, "hedge "+c.method, "RPCs are not hedged as their route says, because nothing declares that their method may be called twice. "+
+		warn(c.link.Logger, c.link.Target, "hedge", "RPCs are not hedged as their route says, because nothing declares that their method may be called twice. "+
 			"Give the method the option idempotency_level, or set integrate.Config.Idempotent.", "method", c.method)
 	}
 	return false
