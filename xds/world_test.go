@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -74,31 +72,6 @@ type world struct {
 	away   int             // number of the server that is out of reach, counted from 1
 	cached map[*entry]bool // had a good version after the last step
 	broken error
-}
-
-// worldWatch is a Watcher that remembers what it heard in a step.
-type worldWatch struct {
-	target int
-	cancel func()
-	whole  bool // it had a configuration without any fault
-
-	mu    sync.Mutex
-	heard []outcome
-	last  outcome
-}
-
-// outcome is a call of a Watcher.
-type outcome struct {
-	config *picker.Config
-	err    error
-}
-
-func (w *worldWatch) Update(c *picker.Config) { w.hear(outcome{config: c}) }
-func (w *worldWatch) Error(err error)         { w.hear(outcome{err: err}) }
-func (w *worldWatch) hear(o outcome) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.heard, w.last = append(w.heard, o), o
 }
 
 func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *world {
@@ -358,22 +331,6 @@ func (w *world) check() {
 			watch.whole = watch.whole || fault == ""
 		}
 	}
-}
-
-// fault says what is wrong with a call, "" if nothing is.
-func (o outcome) fault() string {
-	if o.err != nil {
-		return o.err.Error()
-	}
-	for _, c := range o.config.Clusters {
-		if c.Err != nil {
-			return c.Err.Error()
-		}
-		if len(c.Leaves) != 1 || c.Leaves[0].ResolutionNote != nil || len(c.Leaves[0].Priorities) != 1 {
-			return fmt.Sprintf("cluster %q: %+v", c.Name, c.Leaves)
-		}
-	}
-	return ""
 }
 
 // settle has everything delivered, harm included, and gives timers time to
