@@ -27,6 +27,8 @@ type cluster struct {
 	inUse    *priority       // nil while none is
 	shares   []loadShare     // inUse's first; nil if it takes all
 
+	probers map[*picker.ProbePool]*prober // nil unless the policy asks endpoints
+
 	weightTimer    *time.Timer // runs while weights may change (A58)
 	slowStartTimer *time.Timer // runs while endpoints are in their slow start
 	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
@@ -287,6 +289,7 @@ func (c *cluster) close() {
 	halt(&c.weightTimer)
 	halt(&c.slowStartTimer)
 	halt(&c.failureTimer)
+	c.closeProbers()
 	for _, l := range c.leaves {
 		l.close(c.lb)
 	}

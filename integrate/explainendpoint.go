@@ -135,7 +135,7 @@ func policyText(p *picker.Policy) string {
 	text := [...]string{
 		picker.PolicyEDF: "weighted round robin", picker.PolicyRoundRobin: "round robin", picker.PolicyRingHash: "ring_hash",
 		picker.PolicyMaglev: "maglev", picker.PolicyLeastRequest: "least_request", picker.PolicyClientWRR: "client_side_weighted_round_robin",
-		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom",
+		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom", picker.PolicyPrequal: "prequal",
 	}[p.Kind]
 	switch {
 	case p.Kind == picker.PolicyCustom:

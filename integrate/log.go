@@ -114,6 +114,18 @@ func (b *lb) endTurnLocked(of topic) {
 	}
 }
 
+// msgSilence may be matched like the lines of events.
+const msgSilence = "xdslb: endpoints do not answer probes, and are picked by their RPCs in flight; their servers need integrate/probe.Register"
+
+// logSilence logs that an endpoint of a cluster does not answer probes.
+func (b *lb) logSilence(cluster string, err error) {
+	b.lock()
+	defer b.unlock()
+	if !b.closed {
+		b.logLocked(slog.LevelWarn, msgSilence, cluster, slog.String("error", err.Error()))
+	}
+}
+
 // What turns are about.
 const (
 	turnServed   = "served"   // whether the target is

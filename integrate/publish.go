@@ -124,6 +124,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		c := b.clusters[cc.Name]
 		c.scheduleWeights()
 		c.scheduleSlowStart(snapshot.InSlowStart(i))
+		c.followProbes(snapshot, i)
 	}
 	return next, helps
 }

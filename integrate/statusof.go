@@ -133,7 +133,7 @@ func policyLabel(p *picker.Policy) string {
 	if p.Kind == picker.PolicyCustom && p.Custom != nil {
 		return p.Custom.Name
 	}
-	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom"}
+	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom", "prequal"}
 	if int(p.Kind) < len(names) {
 		return names[p.Kind]
 	}

@@ -240,6 +240,8 @@ func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Polic
 		err = b.hashing(&g, before, in, policy)
 	case PolicyLeastRequest:
 		err = b.leastRequest(&g, in, policy)
+	case PolicyPrequal:
+		err = b.prequal(&g, before, in, policy)
 	case PolicyPickFirst:
 		err = b.pickFirst(&g, before, in)
 	case PolicyCustom:

@@ -249,11 +249,12 @@ type Policy struct {
 	// drawn by its weight first (xds_wrr_locality).
 	Flat bool
 	// The one that belongs to Kind is set, if Kind has parameters.
-	Ring   *RingPolicy
-	Least  *LeastRequest
-	WRR    *ClientWRR
-	First  *PickFirst
-	Custom *CustomPolicy
+	Ring    *RingPolicy
+	Least   *LeastRequest
+	WRR     *ClientWRR
+	First   *PickFirst
+	Custom  *CustomPolicy
+	Prequal *Prequal
 	// Subset is the number of endpoints that random subsetting (A68) keeps before Kind
 	// applies; 0 is all. See Priority.Subset.
 	Subset uint32
@@ -274,6 +275,7 @@ const (
 	PolicyClientWRR                      // A58
 	PolicyPickFirst                      // A62
 	PolicyCustom                         // a balancer of grpc-go's registry (A52, D10)
+	PolicyPrequal                        // endpoints are asked for their load
 )
 
 // Hashes reports whether the policy picks by the hash of the RPC. Endpoints are then
@@ -284,7 +286,7 @@ func (p *Policy) Hashes() bool { return p.Kind == PolicyRingHash || p.Kind == Po
 // endpoints then have to count them: EndpointState.CountInFlight.
 func (p *Policy) CountsInFlight() bool {
 	switch p.Kind {
-	case PolicyLeastRequest:
+	case PolicyLeastRequest, PolicyPrequal:
 		return true
 	case PolicyRingHash, PolicyMaglev:
 		return p.Ring != nil && p.Ring.BalanceFactor > 0
@@ -304,6 +306,13 @@ func (p *Policy) check() error {
 		}
 	case PolicyLeastRequest:
 		missing = p.Least == nil
+	case PolicyPrequal:
+		missing = p.Prequal == nil
+		if !missing {
+			if err := p.Prequal.check(); err != nil {
+				return err
+			}
+		}
 	default:
 		return fmt.Errorf("policy kind %d is not supported", p.Kind)
 	}

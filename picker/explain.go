@@ -252,10 +252,10 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 		g.explainHash(ctx, s, route, c, share, x)
 	case byLeastRequest:
 		x.Picked += share
-		for i, p := range g.least.odds() {
-			e := x.at(g.first + g.least.candidates[i].index)
-			e.Weight, e.Share = g.least.candidates[i].weight, share*p
-		}
+		g.explainOdds(g.least, g.least.odds(), share, x)
+	case byProbes:
+		x.Picked += share
+		g.explainOdds(g.probes.least, g.probes.odds(), share, x)
 	default:
 		x.Picked += share
 		sum := 0.
@@ -268,6 +268,51 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 			}
 		}
 	}
+}
+
+// explainOdds adds to x the odds of candidates.
+func (g *group) explainOdds(l *leastRequest, odds []float64, share float64, x *ClusterExplanation) {
+	for i, p := range odds {
+		e := x.at(g.first + l.candidates[i].index)
+		e.Weight, e.Share = l.candidates[i].weight, share*p
+	}
+}
+
+// odds returns the probability of each candidate that the next RPC goes to it, by what
+// the endpoints have said so far. O(n + PoolSize²), or as for least request without
+// answers.
+func (g *ProbeGroup) odds() []float64 {
+	v := g.Pool.view.Load()
+	if v == nil || v.group != g {
+		return g.least.odds()
+	}
+	at := make(map[int32]int, len(g.least.candidates)) // candidates by index in the group
+	for i := range g.least.candidates {
+		at[g.least.candidates[i].index] = i
+	}
+	odds := make([]float64, len(at))
+	add := func(l *leastRequest, share float64) {
+		for i, p := range l.odds() {
+			odds[at[l.candidates[i].index]] += share * p
+		}
+	}
+	left := 1.
+	if v.silent != nil {
+		part := float64(len(v.silent.candidates)) / float64(len(odds))
+		add(v.silent, part)
+		left -= part
+	}
+	if len(v.entries) == 0 {
+		add(g.least, left)
+	}
+	for first := range v.entries {
+		if i, part := v.best(first), left/float64(len(v.entries)); i >= 0 {
+			odds[at[v.entries[i].index]] += part
+		} else {
+			add(g.least, part)
+		}
+	}
+	return odds
 }
 
 // odds returns the probability of each candidate that the next RPC goes to it.

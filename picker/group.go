@@ -27,6 +27,7 @@ type group struct {
 	endpoints []*EndpointState
 	hashing   *hashing      // of rule byHash
 	least     *leastRequest // of rule byLeastRequest
+	probes    *ProbeGroup   // of rule byProbes
 
 	// What the next Build compares with.
 	load     *Load          // of the group's locality; nil if it has several
@@ -42,11 +43,12 @@ const (
 	byHash                     // the endpoint that the RPC's hash belongs to
 	byLeastRequest             // the least loaded of a few random ones
 	byDelegate                 // the caller's balancer picks
+	byProbes                   // the one that said it is the best
 )
 
 // random reports whether picks by the rule need a random word. Picks by hash need one
 // for RPCs without a hash.
-func (r rule) random() bool { return r == byHash || r == byLeastRequest }
+func (r rule) random() bool { return r == byHash || r == byLeastRequest || r == byProbes }
 
 // groupsByLoad returns the groups of c, which may be nil, by the Load of their locality.
 func (c *cluster) groupsByLoad() map[*Load]*group {

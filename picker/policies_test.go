@@ -19,6 +19,7 @@ var policies = []Policy{
 	{Kind: PolicyClientWRR, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
 	{Kind: PolicyPickFirst},
 	{Kind: PolicyCustom},
+	prequal(),
 }
 
 // eachPolicy runs a test for each policy in both arrangements.

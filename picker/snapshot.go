@@ -176,6 +176,8 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 		return Result{Outcome: Delegate, Route: route, Cluster: cluster, Index: g.first}
 	case byLeastRequest:
 		endpoint = g.least.pick(r)
+	case byProbes:
+		endpoint = g.probes.pick(r)
 	default:
 		endpoint = int32(g.schedule.At(g.issued.Add(1) - 1))
 		if g.endpoints != nil {

@@ -94,6 +94,7 @@ func Policies() []Policy {
 		list = append(list, stock, ours)
 	}
 	return append(list,
+		Policy{Impl: Ours, Name: "prequal", Cluster: []xdstest.ClusterOption{prequal(0)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
 		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)}},
 	)

@@ -65,7 +65,8 @@
 // grpc-go, which becomes [picker.PolicyCustom] after its own parser has accepted
 // the configuration. Five names of gRPC stand for policies that the snapshot has
 // itself, and are converted to those: round_robin, pick_first,
-// least_request_experimental, ring_hash_experimental and weighted_round_robin. As
+// least_request_experimental, ring_hash_experimental and weighted_round_robin. So is
+// xdslb_prequal, which is this module's own ([Prequal]). As
 // child balancers they would be slower, and ring_hash would not work at all, since
 // the request's hash reaches it through an internal package of grpc-go. This is
 // also the one way to set A76's requestHashHeader, which has no xDS field, and to

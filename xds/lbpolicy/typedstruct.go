@@ -51,6 +51,7 @@ var natives = map[string]builtin{
 	namePickFirst:    {convert: fromJSON[pickfirstv3.PickFirst](pickFirst)},
 	nameRingHash:     {convert: ringHashJSON},
 	nameLeastRequest: {convert: fromJSON[leastrequestv3.LeastRequest](leastRequest)},
+	NamePrequal:      {convert: prequal},
 	nameClientWRR:    {convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
 }
 
