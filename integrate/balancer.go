@@ -70,6 +70,7 @@ type lb struct {
 	cfg       *picker.Config // nil while the target cannot be served
 	fatal     error          // why it cannot be
 	clusters  map[string]*cluster
+	clock     *picker.Clock  // of RPCs that are timed; nil if none have been
 	version   uint64         // of the latest cluster that changed
 	plans     *perrpc.Plans  // of cfg
 	routeErrs *routeErrors   // of cfg, or an earlier one

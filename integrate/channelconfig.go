@@ -46,18 +46,24 @@ func (b *lb) changes(l picker.Leaf) bool {
 // weighs reports whether a policy goes by endpoint weights and can do without: rings
 // and Maglev tables cannot.
 func weighs(p *picker.Policy) bool {
-	return p.Kind == picker.PolicyEDF || p.Kind == picker.PolicyLeastRequest && !p.Least.IgnoreWeights
+	return p.Kind == picker.PolicyEDF || p.Kind == picker.PolicyLeastRequest && !p.Least.IgnoreWeights ||
+		p.Kind == picker.PolicyLeastLatency && !p.Latency.IgnoreWeights
 }
 
 // ignoreWeights makes a policy that weighs endpoints the same without weights.
 func ignoreWeights(p *picker.Policy) {
-	if p.Kind == picker.PolicyEDF {
+	switch p.Kind {
+	case picker.PolicyEDF:
 		p.Kind = picker.PolicyRoundRobin
-		return
+	case picker.PolicyLeastRequest:
+		least := *p.Least
+		least.IgnoreWeights = true
+		p.Least = &least
+	case picker.PolicyLeastLatency:
+		latency := *p.Latency
+		latency.IgnoreWeights = true
+		p.Latency = &latency
 	}
-	least := *p.Least
-	least.IgnoreWeights = true
-	p.Least = &least
 }
 
 func (b *lb) channelClusterLocked(cc *picker.Cluster) *picker.Cluster {

@@ -160,8 +160,8 @@
 //
 // # Without xDS
 //
-// Three of the kernel's policies are LB policies for any channel, by name in the
-// service config: [WeightedRoundRobin], [RingHash], [LeastRequest]. Their
+// Four of the kernel's policies are LB policies for any channel, by name in the
+// service config: [WeightedRoundRobin], [RingHash], [LeastRequest], [LeastLatency]. Their
 // configuration is made of what the channel's own resolver says; all else is the
 // same balancer.
 //

@@ -62,6 +62,10 @@ func (e *endpoint) finish(info balancer.DoneInfo) {
 	if o := e.observers.Load(); o != nil {
 		o.onDone(&info, result)
 	}
+	if e.TimesRPCs() {
+		e.FinishTimed(result)
+		return
+	}
 	e.Finish(result)
 }
 

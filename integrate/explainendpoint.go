@@ -116,7 +116,8 @@ func (x *explainer) slowStart(p *picker.Policy, e *picker.EndpointState) float64
 // weightSource says where the weight comes from that picks go by.
 func weightSource(p *picker.Policy, e *picker.EndpointState, known int) string {
 	switch {
-	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights:
+	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights,
+		p.Kind == picker.PolicyLeastLatency && p.Latency.IgnoreWeights:
 		return "all equal"
 	case p.Kind == picker.PolicyPickFirst:
 		return "the one selected"
@@ -135,13 +136,16 @@ func policyText(p *picker.Policy) string {
 	text := [...]string{
 		picker.PolicyEDF: "weighted round robin", picker.PolicyRoundRobin: "round robin", picker.PolicyRingHash: "ring_hash",
 		picker.PolicyMaglev: "maglev", picker.PolicyLeastRequest: "least_request", picker.PolicyClientWRR: "client_side_weighted_round_robin",
-		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom", picker.PolicyPrequal: "prequal",
+		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom",
+		picker.PolicyLeastLatency: "least_latency", picker.PolicyPrequal: "prequal",
 	}[p.Kind]
 	switch {
 	case p.Kind == picker.PolicyCustom:
 		text = fmt.Sprintf("custom policy %q, which picks by itself", p.Custom.Name)
 	case p.Kind == picker.PolicyLeastRequest:
 		text += fmt.Sprintf(" of %d choices", p.Least.Choices)
+	case p.Kind == picker.PolicyLeastLatency:
+		text += fmt.Sprintf(" of 2 choices, decay %s", p.Latency.Decay)
 	case p.Hashes() && p.Ring.BalanceFactor > 0:
 		text += fmt.Sprintf(" with bounded loads, %d %%", p.Ring.BalanceFactor)
 	}

@@ -176,7 +176,7 @@ func (w *WhatIf) supposePriority(leaf *picker.Leaf, leafIndex, index int) suppos
 	for i := range localities {
 		l := &localities[i]
 		load := new(picker.Load)
-		binding := picker.NewBinding(load, p.breaker, leaf.Policy.CountsInFlight())
+		binding := countingOf(&leaf.Policy).binding(load, p.breaker, stoppedClock)
 		states, known := make(picker.StateSlice, len(l.Endpoints)), subjectLocality{cfg: l}
 		for k := range l.Endpoints {
 			e := &picker.EndpointState{Connectivity: w.stateOf(l.Endpoints[k].Addr)}

@@ -115,7 +115,7 @@ func (b *lb) endTurnLocked(of topic) {
 }
 
 // msgSilence may be matched like the lines of events.
-const msgSilence = "xdslb: endpoints do not answer probes, and are picked by their RPCs in flight; their servers need integrate/probe.Register"
+const msgSilence = "xdslb: endpoints do not answer probes, and are picked by the latency of RPCs; their servers need integrate/probe.Register"
 
 // logSilence logs that an endpoint of a cluster does not answer probes.
 func (b *lb) logSilence(cluster string, err error) {

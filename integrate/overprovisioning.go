@@ -41,7 +41,7 @@ func (p *priority) mayOverflow() bool {
 		return false
 	}
 	switch p.leaf.cfg.Policy.Kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest:
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest, picker.PolicyLeastLatency:
 		return true
 	}
 	return false

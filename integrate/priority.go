@@ -68,7 +68,7 @@ type locality struct {
 	cfg       []picker.Endpoint
 	load      *picker.Load
 	observers *observers // of the endpoints, to begin with
-	counted   bool       // the endpoints count the RPCs they have in flight
+	counted   counting   // by the endpoints
 	binding   *picker.Binding
 	endpoints endpoints // parallel to cfg
 }

@@ -170,7 +170,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 		byID[l.id] = k
 	}
 	p.localities = make([]*locality, len(p.cfg.Localities))
-	counted := m.policy.CountsInFlight()
+	counted := countingOf(m.policy)
 	for i := range p.cfg.Localities {
 		cfg := &p.cfg.Localities[i]
 		load := p.leaf.load.Locality(cfg.ID)
@@ -180,7 +180,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 			// RPCs are counted with is settled when they are made.
 			l := &locality{
 				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, observers: p.leaf.loadObserver(cfg.ID), counted: counted,
-				binding:   picker.NewBinding(load, p.leaf.breaker.Breaker, counted),
+				binding:   counted.binding(load, p.leaf.breaker.Breaker, m.lb.clockLocked),
 				endpoints: make([]*endpoint, len(cfg.Endpoints)),
 			}
 			for j := range l.endpoints {

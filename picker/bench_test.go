@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 func BenchmarkAlias(b *testing.B) {
@@ -199,19 +200,22 @@ func BenchmarkPolicy(b *testing.B) {
 	names := map[PolicyKind]string{
 		PolicyEDF: "edf", PolicyRoundRobin: "roundrobin", PolicyRingHash: "ring", PolicyMaglev: "maglev",
 		PolicyLeastRequest: "least", PolicyClientWRR: "wrr", PolicyPickFirst: "first", PolicyCustom: "custom",
+		PolicyLeastLatency: "latency",
 	}
 	for _, policy := range policies {
 		for _, flat := range []bool{true, false} {
 			b.Run(fmt.Sprintf("policy=%s/flat=%t", names[policy.Kind], flat), func(b *testing.B) {
 				w := benchWorld(3, 30, 0, false)
 				policy.Flat, policy.SlowStart = flat, nil
+				begin := time.Now()
+				w.clock = NewClock(func() int64 { return int64(time.Since(begin)) })
 				w.leaf(0).Policy = policy
 				w.renew(0)
 				for i, e := range w.flat(0) {
 					e.Connectivity = Ready
 					e.SetWeight(float64(i%7 + 1))
 				}
-				s, list := w.build(b), w.flat(0)
+				s, list, timed := w.build(b), w.flat(0), policy.TimesRPCs()
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {
@@ -219,10 +223,12 @@ func BenchmarkPolicy(b *testing.B) {
 						if s.NeedsRandom() {
 							r = rand.Uint64()
 						}
-						switch result := s.Pick(bg, "/package.Service/Method", r); result.Outcome {
-						case Picked:
+						switch result := s.Pick(bg, "/package.Service/Method", r); {
+						case result.Outcome == Picked && timed:
+							list[result.Index].FinishTimed(CallOK)
+						case result.Outcome == Picked:
 							list[result.Index].Finish(CallOK)
-						case Delegate:
+						case result.Outcome == Delegate:
 							s.Cancel(result)
 						}
 					}

@@ -123,7 +123,7 @@ func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) *clu
 	}
 	c := &cluster{name: cfg.Name, version: state.Version}
 	if prev != nil {
-		c.issued = prev.issued
+		c.issued, c.peers = prev.issued, prev.peers
 	}
 	if cfg.Err != nil || state.Leaf < 0 {
 		c.outcome = Queue
@@ -133,7 +133,7 @@ func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) *clu
 		return c
 	}
 	if err := b.compile(c, prev, cfg, state); err != nil {
-		return &cluster{name: c.name, version: c.version, issued: c.issued, outcome: Failed, err: err}
+		return &cluster{name: c.name, version: c.version, issued: c.issued, peers: c.peers, outcome: Failed, err: err}
 	}
 	return c
 }
@@ -240,8 +240,10 @@ func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Polic
 		err = b.hashing(&g, before, in, policy)
 	case PolicyLeastRequest:
 		err = b.leastRequest(&g, in, policy)
+	case PolicyLeastLatency:
+		err = b.leastLatency(&g, in, c, policy)
 	case PolicyPrequal:
-		err = b.prequal(&g, before, in, policy)
+		err = b.prequal(&g, before, in, c, policy)
 	case PolicyPickFirst:
 		err = b.pickFirst(&g, before, in)
 	case PolicyCustom:

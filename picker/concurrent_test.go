@@ -142,7 +142,7 @@ func (tr *traffic) pick(rng *rand.Rand, rounds int) {
 		how := CallResult(rng.UintN(3))
 		tr.results[how].Add(1)
 		tr.inFlight.Add(-1)
-		p.endpoints[result.Index].Finish(how)
+		p.endpoints[result.Index].FinishTimed(how)
 	}
 }
 

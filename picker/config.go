@@ -253,6 +253,7 @@ type Policy struct {
 	Least   *LeastRequest
 	WRR     *ClientWRR
 	First   *PickFirst
+	Latency *LeastLatency
 	Custom  *CustomPolicy
 	Prequal *Prequal
 	// Subset is the number of endpoints that random subsetting (A68) keeps before Kind
@@ -275,6 +276,7 @@ const (
 	PolicyClientWRR                      // A58
 	PolicyPickFirst                      // A62
 	PolicyCustom                         // a balancer of grpc-go's registry (A52, D10)
+	PolicyLeastLatency                   // the least latency of two, by Little's law
 	PolicyPrequal                        // endpoints are asked for their load
 )
 
@@ -286,12 +288,24 @@ func (p *Policy) Hashes() bool { return p.Kind == PolicyRingHash || p.Kind == Po
 // endpoints then have to count them: EndpointState.CountInFlight.
 func (p *Policy) CountsInFlight() bool {
 	switch p.Kind {
-	case PolicyLeastRequest, PolicyPrequal:
+	case PolicyLeastRequest:
 		return true
 	case PolicyRingHash, PolicyMaglev:
 		return p.Ring != nil && p.Ring.BalanceFactor > 0
 	}
 	return false
+}
+
+// TimesRPCs reports whether picks compare the latencies of endpoints. The endpoints then
+// have to time their RPCs, and count those in flight by it: NewTimedBinding.
+func (p *Policy) TimesRPCs() bool {
+	return p.Kind == PolicyLeastLatency || p.Kind == PolicyPrequal
+}
+
+// equalWeights reports whether the configured weights do not count.
+func (p *Policy) equalWeights() bool {
+	return p.Kind == PolicyRoundRobin || p.Kind == PolicyLeastRequest && p.Least.IgnoreWeights ||
+		p.Kind == PolicyLeastLatency && p.Latency.IgnoreWeights
 }
 
 // check returns why the policy cannot be compiled, or nil.
@@ -306,9 +320,12 @@ func (p *Policy) check() error {
 		}
 	case PolicyLeastRequest:
 		missing = p.Least == nil
+	case PolicyLeastLatency:
+		if missing = p.Latency == nil; !missing && p.Latency.Decay <= 0 {
+			return fmt.Errorf("decay of %v is not above 0", p.Latency.Decay)
+		}
 	case PolicyPrequal:
-		missing = p.Prequal == nil
-		if !missing {
+		if missing = p.Prequal == nil; !missing {
 			if err := p.Prequal.check(); err != nil {
 				return err
 			}
@@ -341,6 +358,14 @@ type RingPolicy struct {
 type LeastRequest struct {
 	Choices uint32 // endpoints sampled for each RPC: 2 to 10
 	// IgnoreWeights samples all endpoints alike, as A48 has it.
+	IgnoreWeights bool
+}
+
+// LeastLatency has the parameters of PolicyLeastLatency.
+type LeastLatency struct {
+	// Decay is the time in which what is known of a latency loses its weight to 1/e; above 0.
+	Decay time.Duration
+	// IgnoreWeights samples all endpoints alike.
 	IgnoreWeights bool
 }
 

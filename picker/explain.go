@@ -251,11 +251,11 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 	case byHash:
 		g.explainHash(ctx, s, route, c, share, x)
 	case byLeastRequest:
-		x.Picked += share
-		g.explainOdds(g.least, g.least.odds(), share, x)
+		g.explainSamples(g.least.candidates, g.least.odds(), share, x)
+	case byLeastLatency:
+		g.explainSamples(g.latency.candidates, g.latency.odds(), share, x)
 	case byProbes:
-		x.Picked += share
-		g.explainOdds(g.probes.least, g.probes.odds(), share, x)
+		g.explainSamples(g.probes.least.candidates, g.probes.odds(), share, x)
 	default:
 		x.Picked += share
 		sum := 0.
@@ -270,17 +270,17 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 	}
 }
 
-// explainOdds adds to x the odds of candidates.
-func (g *group) explainOdds(l *leastRequest, odds []float64, share float64, x *ClusterExplanation) {
+// explainSamples adds to x what picks in the group come to, by the odds of its candidates.
+func (g *group) explainSamples(candidates []candidate, odds []float64, share float64, x *ClusterExplanation) {
+	x.Picked += share
 	for i, p := range odds {
-		e := x.at(g.first + l.candidates[i].index)
-		e.Weight, e.Share = l.candidates[i].weight, share*p
+		e := x.at(g.first + candidates[i].index)
+		e.Weight, e.Share = candidates[i].weight, share*p
 	}
 }
 
 // odds returns the probability of each candidate that the next RPC goes to it, by what
-// the endpoints have said so far. O(n + PoolSize²), or as for least request without
-// answers.
+// the endpoints have said so far. O(n·log n + PoolSize²).
 func (g *ProbeGroup) odds() []float64 {
 	v := g.Pool.view.Load()
 	if v == nil || v.group != g {
@@ -291,7 +291,7 @@ func (g *ProbeGroup) odds() []float64 {
 		at[g.least.candidates[i].index] = i
 	}
 	odds := make([]float64, len(at))
-	add := func(l *leastRequest, share float64) {
+	add := func(l *leastLatency, share float64) {
 		for i, p := range l.odds() {
 			odds[at[l.candidates[i].index]] += share * p
 		}
@@ -316,24 +316,33 @@ func (g *ProbeGroup) odds() []float64 {
 }
 
 // odds returns the probability of each candidate that the next RPC goes to it.
+func (l *leastRequest) odds() []float64 {
+	load := make([]float64, len(l.candidates))
+	for i := range l.candidates {
+		load[i] = float64(l.candidates[i].endpoint.inFlight.Load()) / float64(l.candidates[i].weight)
+	}
+	return l.sampler.odds(l.choices, load)
+}
+
+// odds returns the probability of each candidate that it is the one of a number of samples
+// that has the least load.
 //
-// Of the samples those with the least load per weight win, and of these the first. So the
+// Of the samples those with the least load win, and of these the first. So the
 // classes of candidates with the same load win with probability Sᵏ − Tᵏ, where a sample is
 // in the class or above with probability S and above with T, and within a class the samples'
 // own probabilities decide. O(n·log n).
-func (l *leastRequest) odds() []float64 {
-	n := len(l.candidates)
+func (s *sampler) odds(choices int, load []float64) []float64 {
+	n := len(s.candidates)
 	odds := make([]float64, n) // of a sample, to begin with
 	for i := range odds {
 		odds[i] = 1 / float64(n)
 	}
-	if l.alias != nil {
-		odds = l.alias.shares(n)
+	if s.alias != nil {
+		odds = s.alias.shares(n)
 	}
-	order, load := make([]int, n), make([]float64, n)
+	order := make([]int, n)
 	for i := range order {
 		order[i] = i
-		load[i] = float64(l.candidates[i].endpoint.inFlight.Load()) / float64(l.candidates[i].weight)
 	}
 	slices.SortFunc(order, func(a, b int) int { return compareFloat(load[a], load[b]) })
 	left := 1.
@@ -346,7 +355,7 @@ func (l *leastRequest) odds() []float64 {
 		if end == n {
 			above = 0
 		}
-		wins := math.Pow(left, float64(l.choices)) - math.Pow(above, float64(l.choices))
+		wins := math.Pow(left, float64(choices)) - math.Pow(above, float64(choices))
 		for _, i := range order[begin:end] {
 			odds[i] *= wins / class
 		}
@@ -367,7 +376,21 @@ func compareFloat(a, b float64) int {
 
 // InFlight returns the number of RPCs in flight to the endpoint, if its policy compares
 // these, else 0.
-func (e *EndpointState) InFlight() int { return int(e.inFlight.Load()) }
+func (e *EndpointState) InFlight() int {
+	if e.binding != nil && e.binding.timing != nil {
+		return e.binding.timing.InFlight()
+	}
+	return int(e.inFlight.Load())
+}
+
+// Latency returns the mean latency of the endpoint's RPCs of late, as PolicyLeastLatency goes
+// by it; 0 if it is not known, or nobody asks for it.
+func (e *EndpointState) Latency() time.Duration {
+	if e.binding == nil || e.binding.timing == nil {
+		return 0
+	}
+	return e.binding.timing.estimate()
+}
 
 // ReportedWeight returns what SetWeight has set: 0 if no weight is known. Like the exported
 // fields it must not be read while it is set.

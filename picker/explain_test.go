@@ -39,6 +39,7 @@ func everyPolicy(rng *rand.Rand) Policy {
 		Policy{Kind: PolicyRingHash, Ring: ring},
 		Policy{Kind: PolicyMaglev, Ring: table},
 		Policy{Kind: PolicyLeastRequest, Least: &LeastRequest{Choices: 2 + rng.Uint32N(4), IgnoreWeights: rng.IntN(2) == 0}},
+		Policy{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: time.Second, IgnoreWeights: rng.IntN(2) == 0}},
 		Policy{Kind: PolicyClientWRR, WRR: &ClientWRR{}},
 		Policy{Kind: PolicyPickFirst, First: &PickFirst{}},
 		Policy{Kind: PolicyCustom, Custom: &CustomPolicy{Name: "x"}},
@@ -158,7 +159,7 @@ func (x *explained) pick(r uint64) Result {
 	switch res.Outcome {
 	case Picked, PickedConnect:
 		_, _, e := x.endpoint(res.Cluster, res.Index)
-		e.Finish(CallOK)
+		e.FinishTimed(CallOK)
 		res.Outcome = Picked
 	case Delegate:
 		x.snapshot.Cancel(res)

@@ -27,6 +27,7 @@ type group struct {
 	endpoints []*EndpointState
 	hashing   *hashing      // of rule byHash
 	least     *leastRequest // of rule byLeastRequest
+	latency   *leastLatency // of rule byLeastLatency
 	probes    *ProbeGroup   // of rule byProbes
 
 	// What the next Build compares with.
@@ -43,12 +44,19 @@ const (
 	byHash                     // the endpoint that the RPC's hash belongs to
 	byLeastRequest             // the least loaded of a few random ones
 	byDelegate                 // the caller's balancer picks
+	byLeastLatency             // that of two random ones where an RPC costs less
 	byProbes                   // the one that said it is the best
 )
 
 // random reports whether picks by the rule need a random word. Picks by hash need one
 // for RPCs without a hash.
-func (r rule) random() bool { return r == byHash || r == byLeastRequest || r == byProbes }
+func (r rule) random() bool {
+	switch r {
+	case byHash, byLeastRequest, byLeastLatency, byProbes:
+		return true
+	}
+	return false
+}
 
 // groupsByLoad returns the groups of c, which may be nil, by the Load of their locality.
 func (c *cluster) groupsByLoad() map[*Load]*group {
@@ -101,7 +109,7 @@ func (b *builder) collect(policy *Policy, cfg *Priority, state *ClusterState) ([
 		}
 		in := &inputs[len(inputs)-1]
 		in.localities = cfg.Localities[in.locality : i+1]
-		if err := b.collectLocality(in, lc, ls, state.Breaker, policy.CountsInFlight()); err != nil {
+		if err := b.collectLocality(in, lc, ls, state.Breaker, policy); err != nil {
 			return nil, fmt.Errorf("locality %v: %w", lc.ID, err)
 		}
 		first += len(lc.Endpoints)
@@ -116,13 +124,14 @@ func (b *builder) collect(policy *Policy, cfg *Priority, state *ClusterState) ([
 
 // collectLocality checks the endpoints of a locality and appends their states to
 // b.states.
-func (b *builder) collectLocality(in *groupInput, cfg *Locality, state *LocalityState, breaker *Breaker, countInFlight bool) error {
+func (b *builder) collectLocality(in *groupInput, cfg *Locality, state *LocalityState, breaker *Breaker, policy *Policy) error {
 	if state.Endpoints == nil || state.Endpoints.Len() != len(cfg.Endpoints) {
 		return fmt.Errorf("no state for each of %d endpoints", len(cfg.Endpoints))
 	}
 	if state.Load == nil {
 		return errors.New("no load counters")
 	}
+	countInFlight, timed := policy.CountsInFlight(), policy.TimesRPCs()
 	for i := range cfg.Endpoints {
 		e := state.Endpoints.State(i)
 		switch {
@@ -130,6 +139,8 @@ func (b *builder) collectLocality(in *groupInput, cfg *Locality, state *Locality
 			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, cfg.Endpoints[i].Addr)
 		case e.binding.countInFlight != countInFlight:
 			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, e.binding.countInFlight, countInFlight)
+		case (e.binding.timing != nil) != timed:
+			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, !timed, timed)
 		case e.Connectivity > TransientFailure:
 			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, cfg.Endpoints[i].Addr, e.Connectivity)
 		}

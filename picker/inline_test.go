@@ -39,7 +39,7 @@ func TestInlining(t *testing.T) {
 	out := compile(t, "-m")
 	for _, name := range []string{
 		"(*Alias).Pick", "draw", "probability.hit", "(*Breaker).Acquire", "(*Breaker).Release", "(*Counter).Add",
-		"(*Load).issue", "(*Load).finish", "(*bounds).limit", "(*EndpointState).Begin", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
+		"(*Load).issue", "(*Load).finish", "(*bounds).limit", "(*EndpointState).begin", "(*EndpointState).Finish", "(*Snapshot).NeedsRandom",
 	} {
 		if !regexp.MustCompile("can inline " + regexp.QuoteMeta(name) + "\n").Match(out) {
 			t.Errorf("%s is not inlined", name)
@@ -68,8 +68,8 @@ func TestBoundsChecks(t *testing.T) {
 		"return route, to.clusters[to.split.Pick(draw(r, drawCluster))], Picked": 2,
 		"i = c.alias.Pick(r)":                      1,
 		"g := &c.groups[i]":                        1,
-		"g.endpoints[endpoint].Begin()":            1,
-		"g.endpoints[found.Index-g.first].Begin()": 1,
+		"g.endpoints[endpoint].begin()":            1,
+		"g.endpoints[found.Index-g.first].begin()": 1,
 		"c.counts[category].Add()":                 1,
 		"s.clusters[r.Cluster].breaker.Release()":  1,
 	}

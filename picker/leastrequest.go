@@ -3,11 +3,6 @@
 
 package picker
 
-import (
-	"fmt"
-	"math/bits"
-)
-
 // A leastRequest picks the endpoint with the fewest RPCs in flight out of a few that it
 // samples at random (PolicyLeastRequest): from the READY endpoints of a group, with
 // replacement, and the first of equals wins (A48, T-LR-1).
@@ -19,42 +14,16 @@ import (
 // the endpoint's turn comes, in a heap behind a lock. Sampling evenly and comparing
 // (RPCs + 1)/weight was rejected: of two idle endpoints the lighter one gets nothing.
 type leastRequest struct {
-	choices    int
-	alias      *Alias // nil if all weights are equal
-	candidates []candidate
+	sampler
+	choices int
 }
-
-// A candidate is a READY endpoint.
-type candidate struct {
-	endpoint *EndpointState
-	index    int32 // in the group
-	weight   uint32
-}
-
-// maxChoices is the largest number of samples (T-SEC-2).
-const maxChoices = 10
 
 // leastRequest makes g pick among the READY endpoints of in.
 func (b *builder) leastRequest(g *group, in *groupInput, policy *Policy) (err error) {
-	weights := b.endpointWeights(in, policy)
-	l := &leastRequest{choices: int(min(policy.Least.Choices, maxChoices)), candidates: make([]candidate, 0, in.count[Ready])}
-	even, positive := true, weights[:0] // overwrites only what the loop has read
-	for i, w := range weights {
-		if w > 0 {
-			l.candidates, positive = append(l.candidates, candidate{in.endpoints.State(i), int32(i), w}), append(positive, w)
-			even = even && w == positive[0]
-		}
-	}
-	if len(positive) == 0 {
-		return fmt.Errorf("none of %d weights is above 0", len(weights))
-	}
-	if !even {
-		if l.alias, err = NewAlias(positive); err != nil {
-			return err
-		}
-	}
+	l := &leastRequest{choices: int(min(policy.Least.Choices, maxChoices))}
+	l.sampler, err = b.sampler(in, policy)
 	g.rule, g.least = byLeastRequest, l
-	return nil
+	return err
 }
 
 // pick returns the index of an endpoint in the group and counts the RPC there. All
@@ -68,16 +37,6 @@ func (l *leastRequest) pick(r uint64) int32 {
 			best, least = c, n
 		}
 	}
-	best.endpoint.Begin()
+	best.endpoint.begin()
 	return best.index
-}
-
-// sample returns the k-th candidate that r stands for.
-func (l *leastRequest) sample(r uint64, k int) *candidate {
-	x := draw(r, drawCandidate+uint64(k))
-	if l.alias != nil {
-		return &l.candidates[l.alias.Pick(x)]
-	}
-	i, _ := bits.Mul64(x, uint64(len(l.candidates)))
-	return &l.candidates[i]
 }

@@ -19,6 +19,7 @@ var policies = []Policy{
 	{Kind: PolicyClientWRR, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
 	{Kind: PolicyPickFirst},
 	{Kind: PolicyCustom},
+	{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: 10 * time.Second}, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
 	prequal(),
 }
 

@@ -52,25 +52,28 @@ func (p *Prequal) check() error {
 	return nil
 }
 
+// fallbackDecay is that of the latencies that picks go by without answers.
+const fallbackDecay = 10 * time.Second
+
 // A ProbeGroup is a set of endpoints that are asked for their load and picked by what they
 // say: the compiled form of a group with PolicyPrequal. It is immutable.
 type ProbeGroup struct {
 	Pool  *ProbePool // of all forms of the group
 	cfg   Prequal
 	first int32         // index in the priority of the group's first endpoint
-	least *leastRequest // picks while nobody has said anything; its candidates are the group's
+	least *leastLatency // picks while nobody has said anything; its candidates are the group's
 	index map[*EndpointState]int32
 }
 
 // prequal makes g pick by what the READY endpoints of in say. before is its previous form,
 // or nil.
-func (b *builder) prequal(g, before *group, in *groupInput, policy *Policy) error {
+func (b *builder) prequal(g, before *group, in *groupInput, c *cluster, policy *Policy) error {
 	fallback := *policy
-	fallback.Least = &LeastRequest{Choices: 2}
-	if err := b.leastRequest(g, in, &fallback); err != nil {
+	fallback.Latency = &LeastLatency{Decay: fallbackDecay}
+	if err := b.leastLatency(g, in, c, &fallback); err != nil {
 		return err
 	}
-	p := &ProbeGroup{cfg: *policy.Prequal, first: g.first, least: g.least, index: make(map[*EndpointState]int32, len(g.least.candidates))}
+	p := &ProbeGroup{cfg: *policy.Prequal, first: g.first, least: g.latency, index: make(map[*EndpointState]int32, len(g.latency.candidates))}
 	for i := range p.least.candidates {
 		c := &p.least.candidates[i]
 		p.index[c.endpoint] = c.index
@@ -80,7 +83,7 @@ func (b *builder) prequal(g, before *group, in *groupInput, policy *Policy) erro
 	} else {
 		p.Pool = new(ProbePool)
 	}
-	g.rule, g.least, g.probes = byProbes, nil, p
+	g.rule, g.latency, g.probes = byProbes, nil, p
 	return nil
 }
 
@@ -135,19 +138,24 @@ func (g *ProbeGroup) Endpoint(k int) (*EndpointState, int32) {
 	return c.endpoint, g.first + c.index
 }
 
-// only returns what picks by load among some endpoints of the group, or nil if there are
-// none.
-func (g *ProbeGroup) only(list map[*EndpointState]struct{}) *leastRequest {
-	l := &leastRequest{choices: g.least.choices}
-	for e := range list {
-		if index, ok := g.index[e]; ok {
-			l.candidates = append(l.candidates, candidate{e, index, 1})
+// only returns what picks among some endpoints of the group, each as likely to be sampled as
+// another, or nil if there are none.
+func (g *ProbeGroup) only(some map[*EndpointState]struct{}) *leastLatency {
+	l := &leastLatency{clock: g.least.clock, peers: g.least.peers}
+	for i := range g.least.candidates {
+		if c := &g.least.candidates[i]; member(some, c.endpoint) {
+			l.candidates = append(l.candidates, *c)
 		}
 	}
 	if len(l.candidates) == 0 {
 		return nil
 	}
 	return l
+}
+
+func member(set map[*EndpointState]struct{}, e *EndpointState) bool {
+	_, ok := set[e]
+	return ok
 }
 
 // pick returns the index of an endpoint in the group and counts the RPC there.
@@ -222,7 +230,7 @@ func (v *probeView) best(first int) int {
 // now returns the load of the entry's endpoint as far as this client knows: what it was,
 // and what the client's own RPCs have changed since.
 func (e *probeEntry) now() float64 {
-	return max(0, e.load+float64(e.endpoint.inFlight.Load()-e.own)/e.weight)
+	return max(0, e.load+float64(int32(e.endpoint.binding.timing.InFlight())-e.own)/e.weight)
 }
 
 // use counts a pick by entry i, and reports whether the entry was good for another.

@@ -75,7 +75,7 @@ type probeView struct {
 	entries []probeEntry
 	hot     float64       // an endpoint with a load above is hot
 	reuse   int32         // picks that an entry is good for
-	silent  *leastRequest // of the endpoints that answer no probes; nil if there are none
+	silent  *leastLatency // of the endpoints that answer no probes; nil if there are none
 	spent   atomic.Uint64 // bit i says that entries[i] is used up
 }
 
@@ -137,7 +137,7 @@ func (p *ProbePool) Answer(e *EndpointState, r ProbeReport, now int64) {
 	delete(p.silent, e)
 	if !r.GoingAway {
 		q := newProbe(e, r, now)
-		q.own = e.inFlight.Load()
+		q.own = int32(e.InFlight())
 		p.recent[p.answers%len(p.recent)] = q.load
 		p.answers++
 		p.probes = append(p.probes, q)
@@ -277,7 +277,9 @@ func (p *ProbePool) publishLocked(now int64) {
 			load: q.load, weight: q.weight, perRPC: q.cost(typical, now) / (q.load*q.weight + 1),
 		})
 	}
-	v.silent = p.group.only(p.silent)
+	if len(p.silent) > 0 {
+		v.silent = p.group.only(p.silent)
+	}
 	p.view.Store(v)
 }
 

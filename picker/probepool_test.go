@@ -197,7 +197,7 @@ func TestProbePoolOracle(t *testing.T) {
 				if len(running) > 0 {
 					i := running[0]
 					running = running[1:]
-					list[i].Finish(CallOK)
+					list[i].FinishTimed(CallOK)
 					slow.load[i]--
 				}
 			default:
@@ -229,7 +229,7 @@ func TestDemand(t *testing.T) {
 	pool.Serve(func() { woken++ })
 	picks := func(n int) {
 		for range n {
-			w.flat(0)[w.snapshot.Pick(bg, "/s/m", uint64(woken)).Index].Finish(CallOK)
+			w.flat(0)[w.snapshot.Pick(bg, "/s/m", uint64(woken)).Index].FinishTimed(CallOK)
 		}
 	}
 	if n := pool.Demand(100); n != 0 || woken != 0 {
@@ -275,7 +275,7 @@ func TestSilent(t *testing.T) {
 		pool.Answer(list[3], ProbeReport{Latency: time.Second}, 1)
 		res := w.snapshot.Pick(bg, "/s/m", rng.Uint64())
 		got[res.Index]++
-		list[res.Index].Finish(CallOK)
+		list[res.Index].FinishTimed(CallOK)
 	}
 	// 5 standard deviations
 	if d := 5 * math.Sqrt(n*.25*.75); math.Abs(float64(got[0])-n/4) > d || got[1] != 0 || got[3] != 0 {
@@ -309,7 +309,7 @@ func TestPoolFollows(t *testing.T) {
 		if res := w.snapshot.Pick(bg, "/s/m", r<<40); res.Index != 1 && res.Index != 2 {
 			t.Fatalf("picked %d before the form was adopted", res.Index)
 		} else {
-			list[res.Index].Finish(CallOK)
+			list[res.Index].FinishTimed(CallOK)
 		}
 	}
 	if got, _, _ := pool.Stats(); got != before || pool.picks.Load() != picks+50 {
@@ -389,7 +389,7 @@ func TestPrequalAllocs(t *testing.T) {
 	rng := newRand(1)
 	if n := testing.AllocsPerRun(1000, func() {
 		res := w.snapshot.Pick(bg, "/s/m", rng.Uint64())
-		list[res.Index].Finish(CallOK)
+		list[res.Index].FinishTimed(CallOK)
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

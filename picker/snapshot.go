@@ -45,6 +45,8 @@ type cluster struct {
 	// issued is the position in the sequence of a flat group of several localities.
 	// Each form of the cluster takes it over from the previous one.
 	issued *Counter
+	// peers have the mean latency, if the policy goes by it, which is taken over as well.
+	peers *Peers
 
 	name    string
 	version uint64
@@ -170,18 +172,20 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 	var endpoint int32
 	switch g.rule {
 	case byHash:
-		g.endpoints[found.Index-g.first].Begin()
+		g.endpoints[found.Index-g.first].begin()
 		return found
 	case byDelegate:
 		return Result{Outcome: Delegate, Route: route, Cluster: cluster, Index: g.first}
 	case byLeastRequest:
 		endpoint = g.least.pick(r)
+	case byLeastLatency:
+		endpoint = g.latency.pick(r)
 	case byProbes:
 		endpoint = g.probes.pick(r)
 	default:
 		endpoint = int32(g.schedule.At(g.issued.Add(1) - 1))
 		if g.endpoints != nil {
-			g.endpoints[endpoint].Begin()
+			g.endpoints[endpoint].begin()
 		}
 	}
 	return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + endpoint}

@@ -14,11 +14,11 @@ import (
 // READY: configured ones, equal ones or reported ones, as the policy says, reduced during
 // slow start. The next call reuses the memory.
 func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
-	weights := slices.Grow(b.weights[:0], len(in.states))
+	weights, equal := slices.Grow(b.weights[:0], len(in.states)), policy.equalWeights()
 	for i := range in.localities {
 		for k := range in.localities[i].Endpoints {
 			w := in.localities[i].Endpoints[k].Weight
-			if policy.Kind == PolicyRoundRobin || policy.Kind == PolicyLeastRequest && policy.Least.IgnoreWeights {
+			if equal {
 				w = 1
 			}
 			if in.states[len(weights)] != Ready {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"testing"
+	"time"
 )
 
 // A world is a configuration with everything a caller of Build keeps beside it.
@@ -21,7 +22,9 @@ type world struct {
 	builder    builder
 	env        Env
 	snapshot   *Snapshot
-	unreported bool // of loads
+	unreported bool          // of loads
+	time       time.Duration // of clock
+	clock      *Clock        // of endpoints that are timed
 }
 
 // newWorld has one route for everything to one cluster whose only priority has
@@ -33,6 +36,7 @@ func newWorld(localities ...Locality) *world {
 		},
 		builder: builder{start: func() uint64 { return 0 }},
 	}
+	w.clock = NewExactClock(func() int64 { return int64(w.time) })
 	w.add(Leaf{MaxRequests: 1024, Priorities: []Priority{{Localities: localities}}})
 	return w
 }
@@ -77,10 +81,15 @@ func (w *world) renew(i int) {
 		var list StateSlice
 		for _, e := range l.Endpoints {
 			counts := leaf.Policy.CountsInFlight()
-			key := fmt.Sprint(l.ID, e.Addr, counts)
+			timed := leaf.Policy.TimesRPCs()
+			key := fmt.Sprint(l.ID, e.Addr, counts, timed)
 			if w.known[i][key] == nil {
 				w.known[i][key] = new(EndpointState)
-				w.known[i][key].Bind(NewBinding(ls.Load, s.Breaker, counts))
+				b := NewBinding(ls.Load, s.Breaker, counts)
+				if timed {
+					b = NewTimedBinding(ls.Load, s.Breaker, w.clock)
+				}
+				w.known[i][key].Bind(b)
 			}
 			list = append(list, w.known[i][key])
 		}

@@ -50,14 +50,19 @@ func (b anchorBuilder) Build(info base.PickerBuildInfo) balancer.Picker {
 	if len(info.ReadySCs) == 0 {
 		return base.NewErrPicker(balancer.ErrNoSubConnAvailable)
 	}
-	p := &anchorPicker{}
+	p := &anchorPicker{list: inOrder(info)}
+	p.oracle = b.oracle && p.list[0].model != nil
+	return p
+}
+
+// inOrder returns the connections by address.
+func inOrder(info base.PickerBuildInfo) (list []anchored) {
 	for sc, at := range info.ReadySCs {
 		m, _ := at.Address.BalancerAttributes.Value(modelKey{}).(*model)
-		p.list = append(p.list, anchored{m, balancer.PickResult{SubConn: sc}, at.Address.Addr})
-		p.oracle = b.oracle && m != nil
+		list = append(list, anchored{m, balancer.PickResult{SubConn: sc}, at.Address.Addr})
 	}
-	slices.SortFunc(p.list, func(a, b anchored) int { return cmp.Compare(a.addr, b.addr) })
-	return p
+	slices.SortFunc(list, func(a, b anchored) int { return cmp.Compare(a.addr, b.addr) })
+	return list
 }
 
 type anchored struct {

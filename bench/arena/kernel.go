@@ -121,15 +121,16 @@ func (k kernelFunc) Pick(client int) (int, func(bool)) { return k(client), nil }
 // snapshots is the kernel of package picker's own policies, with a snapshot for
 // each client. Endpoints have the nominal speeds as weights, or all the same.
 func snapshots(policy picker.Policy, weights bool) NewKernel {
-	return func(f *Fleet, servers []*Server, rng *rand.Rand, _ func() time.Duration) (Kernel, error) {
+	return func(f *Fleet, servers []*Server, rng *rand.Rand, now func() time.Duration) (Kernel, error) {
 		k := &snapshotKernel{rng: rng}
+		clock := picker.NewExactClock(func() int64 { return int64(now()) })
 		for range f.Clients {
-			c, err := newSnapshotClient(policy, servers, weights)
+			c, err := newSnapshotClient(policy, servers, weights, clock)
 			if err != nil {
 				return nil, err
 			}
 			for range rng.IntN(len(servers)) { // clients do not begin with the same server
-				c.endpoints[c.snapshot.Pick(context.Background(), method, rng.Uint64()).Index].Finish(picker.CallOK)
+				c.endpoints[c.snapshot.Pick(context.Background(), method, rng.Uint64()).Index].FinishTimed(picker.CallNotSent)
 			}
 			k.clients = append(k.clients, c)
 		}
@@ -156,12 +157,15 @@ func (k *snapshotKernel) Pick(client int) (int, func(bool)) {
 }
 
 // newSnapshotClient has one locality of READY endpoints, the servers.
-func newSnapshotClient(policy picker.Policy, servers []*Server, weights bool) (*snapshotClient, error) {
+func newSnapshotClient(policy picker.Policy, servers []*Server, weights bool, clock *picker.Clock) (*snapshotClient, error) {
 	c := &snapshotClient{}
 	load, breaker := &picker.ClusterLoad{}, &picker.Breaker{}
 	locality := picker.Locality{Weight: 1}
 	state := picker.LocalityState{Load: load.Locality(locality.ID)}
 	binding := picker.NewBinding(state.Load, breaker, policy.CountsInFlight())
+	if policy.TimesRPCs() {
+		binding = picker.NewTimedBinding(state.Load, breaker, clock)
+	}
 	for i, s := range servers {
 		weight := uint32(1)
 		if weights {
@@ -174,9 +178,9 @@ func newSnapshotClient(policy picker.Policy, servers []*Server, weights bool) (*
 		c.endpoints = append(c.endpoints, e)
 		c.done = append(c.done, func(failed bool) {
 			if failed {
-				e.Finish(picker.CallFailed)
+				e.FinishTimed(picker.CallFailed)
 			} else {
-				e.Finish(picker.CallOK)
+				e.FinishTimed(picker.CallOK)
 			}
 		})
 	}

@@ -93,7 +93,10 @@ func Policies() []Policy {
 		ours.Impl, stock.Impl, stock.Kernel = Ours, Stock, p.stock
 		list = append(list, stock, ours)
 	}
+	latency := picker.Policy{Kind: picker.PolicyLeastLatency, Latency: &picker.LeastLatency{Decay: 10 * time.Second}}
 	return append(list,
+		Policy{Impl: Anchor, Name: "peak_ewma", Kernel: peakEWMAKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + peakEWMAPolicy + `":{}}]}`},
+		Policy{Impl: Ours, Name: "least_latency", Kernel: snapshots(latency, false), Cluster: []xdstest.ClusterOption{xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, nil))}},
 		Policy{Impl: Ours, Name: "prequal", Cluster: []xdstest.ClusterOption{prequal(0)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
 		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)}},

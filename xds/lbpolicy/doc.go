@@ -57,16 +57,17 @@
 //	  client_side_weighted_round_robin.v3.ClientSide... A58, A114, slow start
 //	  pick_first.v3.PickFirst                           A62
 //	  maglev.v3.Maglev                                  Envoy's
+//	  peak_ewma.v3alpha.PeakEwma                        least latency (Envoy's contrib)
 //	  wrr_locality.v3.WrrLocality                       A52
 //	  random_subsetting.v3.RandomSubsetting             A68
 //	xds.type.v3.TypedStruct, udpa.type.v1.TypedStruct   A52: a policy by its gRPC name
 //
 // A TypedStruct names a policy of the program: a balancer registered with
 // grpc-go, which becomes [picker.PolicyCustom] after its own parser has accepted
-// the configuration. Five names of gRPC stand for policies that the snapshot has
+// the configuration. Seven names stand for policies that the snapshot has
 // itself, and are converted to those: round_robin, pick_first,
-// least_request_experimental, ring_hash_experimental and weighted_round_robin. So is
-// xdslb_prequal, which is this module's own ([Prequal]). As
+// least_request_experimental, ring_hash_experimental, weighted_round_robin, and this
+// module's own xdslb_least_latency and xdslb_prequal ([Prequal]). As
 // child balancers they would be slower, and ring_hash would not work at all, since
 // the request's hash reaches it through an internal package of grpc-go. This is
 // also the one way to set A76's requestHashHeader, which has no xDS field, and to
@@ -94,7 +95,8 @@
 //   - What Envoy's messages have and gRPC does not is used where the snapshot can
 //     (slow start, hash_balance_factor), and then it is validated. It is ignored
 //     where it cannot: locality_lb_config, active_request_bias, selection_method,
-//     use_hostname_for_hashing, and hash policies of consistent_hashing_lb_config.
+//     use_hostname_for_hashing, hash policies of consistent_hashing_lb_config, and of
+//     PeakEwma all but decay_time.
 //
 // # Cost
 //

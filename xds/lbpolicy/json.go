@@ -60,6 +60,8 @@ func endpointJSON(p picker.Policy) (name string, config any) {
 		return "maglev", object{"tableSize": zeroIfNil(p.Ring).MinSize}
 	case picker.PolicyLeastRequest:
 		return nameLeastRequest, object{"choiceCount": zeroIfNil(p.Least).Choices}
+	case picker.PolicyLeastLatency:
+		return nameLeastLatency, object{"decayTime": zeroIfNil(p.Latency).Decay.String()}
 	case picker.PolicyClientWRR:
 		return nameClientWRR, wrrJSON(zeroIfNil(p.WRR))
 	case picker.PolicyPickFirst:

@@ -64,6 +64,7 @@ func TestJSONReadBack(t *testing.T) {
 		{Kind: picker.PolicyRoundRobin},
 		{Kind: picker.PolicyPickFirst, First: &picker.PickFirst{Shuffle: true}},
 		{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 7}},
+		{Kind: picker.PolicyLeastLatency, Latency: &picker.LeastLatency{Decay: 1500 * time.Millisecond}},
 		{Kind: picker.PolicyRingHash, Ring: &picker.RingPolicy{MinSize: 3, MaxSize: 9, XXH64: true, RequestHeader: "h"}},
 		{Kind: picker.PolicyClientWRR, WRR: &picker.ClientWRR{
 			OutOfBand: true, OOBPeriod: time.Minute, Blackout: 1, Expiration: math.MaxInt64,

@@ -147,6 +147,8 @@ func complete(p picker.Policy) error {
 		ok = p.Ring != nil
 	case picker.PolicyLeastRequest:
 		ok = p.Least != nil
+	case picker.PolicyLeastLatency:
+		ok = p.Latency != nil
 	case picker.PolicyClientWRR:
 		ok = p.WRR != nil
 	case picker.PolicyPickFirst:
@@ -182,6 +184,7 @@ var builtins = map[string]builtin{
 		name: "client_side_weighted_round_robin", convert: clientWRR},
 	policies + "pick_first.v3.PickFirst":               {name: "pick_first", convert: pickFirst},
 	policies + "wrr_locality.v3.WrrLocality":           {name: "wrr_locality", convert: wrrLocality},
+	policies + "peak_ewma.v3alpha.PeakEwma":            {name: "peak_ewma", convert: peakEWMA},
 	policies + "random_subsetting.v3.RandomSubsetting": {name: "random_subsetting", convert: randomSubsetting},
 }
 

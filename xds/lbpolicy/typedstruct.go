@@ -38,6 +38,7 @@ const (
 	nameClientWRR    = "weighted_round_robin"
 	nameWRRLocality  = "xds_wrr_locality_experimental"
 	nameSubsetting   = "random_subsetting_experimental"
+	nameLeastLatency = "xdslb_least_latency" // this module's
 )
 
 // natives convert the JSON configurations of gRPC policies that the snapshot has
@@ -51,6 +52,7 @@ var natives = map[string]builtin{
 	namePickFirst:    {convert: fromJSON[pickfirstv3.PickFirst](pickFirst)},
 	nameRingHash:     {convert: ringHashJSON},
 	nameLeastRequest: {convert: fromJSON[leastrequestv3.LeastRequest](leastRequest)},
+	nameLeastLatency: {convert: leastLatencyJSON},
 	NamePrequal:      {convert: prequal},
 	nameClientWRR:    {convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
 }

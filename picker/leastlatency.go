@@ -1,0 +1,77 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import "errors"
+
+// A leastLatency picks that of two endpoints, sampled at random, at which an RPC costs less
+// (PolicyLeastLatency): the latency of late times the RPCs in flight with it (Timing.Cost).
+//
+// Least request counts RPCs in flight alone. Of many clients each has few in flight, mostly
+// none, so they tell little. Latencies of the last ten seconds tell of the whole fleet's
+// RPCs.
+//
+// Endpoints of different weight, or in slow start, are sampled in proportion to their
+// weights, and an RPC in flight counts as much less as the weight is above the mean.
+type leastLatency struct {
+	sampler
+	clock      *Clock
+	peers      *Peers
+	meanWeight float32
+}
+
+// leastLatency makes g pick among the READY endpoints of in.
+func (b *builder) leastLatency(g *group, in *groupInput, c *cluster, policy *Policy) error {
+	s, err := b.sampler(in, policy)
+	if err != nil {
+		return err
+	}
+	l := &leastLatency{sampler: s, clock: s.candidates[0].endpoint.binding.clock}
+	for _, c := range s.candidates {
+		if c.endpoint.binding.clock != l.clock {
+			return errors.New("endpoints are timed by different clocks")
+		}
+		l.meanWeight += float32(c.weight) / float32(len(s.candidates))
+	}
+	ready := 0
+	for i := range b.inputs {
+		ready += b.inputs[i].count[Ready]
+	}
+	c.peers = NewPeers(c.peers, ready, policy.Latency.Decay)
+	l.peers = c.peers
+	g.rule, g.latency = byLeastLatency, l
+	return nil
+}
+
+// pick returns the index of an endpoint in the group and counts the RPC there. Both samples
+// are derived from the random word r. O(1); does not allocate.
+func (l *leastLatency) pick(r uint64) int32 {
+	now := l.clock.Now()
+	best, other := l.sample(r, 0), l.sample(r, 1)
+	if l.cost(other, now) < l.cost(best, now) {
+		best = other
+	}
+	best.endpoint.beginTimed(now)
+	return best.index
+}
+
+// cost is that of an RPC to a candidate: Timing.Cost, by weight.
+func (l *leastLatency) cost(c *candidate, now int64) float32 {
+	t := c.endpoint.binding.timing
+	if l.alias == nil {
+		return t.Cost(now, l.peers)
+	}
+	return t.Latency(now, l.peers) * (1 + float32(t.InFlight())*l.meanWeight/float32(c.weight))
+}
+
+// odds returns the probability of each candidate that the next RPC goes to it, and renews
+// estimates as a pick does.
+func (l *leastLatency) odds() []float64 {
+	now := l.clock.Now()
+	costs := make([]float64, len(l.candidates))
+	for i := range l.candidates {
+		costs[i] = float64(l.cost(&l.candidates[i], now))
+	}
+	return l.sampler.odds(2, costs)
+}

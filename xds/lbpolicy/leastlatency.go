@@ -1,0 +1,82 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lbpolicy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+const (
+	defaultDecay = 10 * time.Second // Finagle's and Envoy's
+	minDecay     = time.Millisecond
+)
+
+// peakEWMA converts Envoy's PeakEwma of contrib, which is asked for where least latency is
+// wanted. The message is read from the wire: its Go type is in a module of its own that
+// nothing else here needs. Of its fields decay_time counts. The others are for the way in
+// which Envoy's workers share what they measure (aggregation_interval,
+// max_samples_per_host), and for what hosts count as that were not measured
+// (default_rtt, penalty_value), which here is the mean of the others.
+func peakEWMA(config []byte, _ Nested) (picker.Policy, error) {
+	var decay *durationpb.Duration
+	for len(config) > 0 {
+		number, kind, n := protowire.ConsumeTag(config)
+		if n < 0 {
+			return picker.Policy{}, errPeakEWMA
+		}
+		config = config[n:]
+		if n = protowire.ConsumeFieldValue(number, kind, config); n < 0 {
+			return picker.Policy{}, errPeakEWMA
+		}
+		if number == 1 {
+			value, _ := protowire.ConsumeBytes(config[:n])
+			if decay == nil {
+				decay = new(durationpb.Duration)
+			}
+			if kind != protowire.BytesType || (proto.UnmarshalOptions{Merge: true}).Unmarshal(value, decay) != nil {
+				return picker.Policy{}, errPeakEWMA
+			}
+		}
+		config = config[n:]
+	}
+	d, err := period("decay_time", decay, defaultDecay)
+	if err != nil {
+		return picker.Policy{}, err
+	}
+	return latencyOf("decay_time", d)
+}
+
+var errPeakEWMA = errors.New("value is not a valid envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma message")
+
+// LeastLatency converts the JSON configuration of the policy xdslb_least_latency:
+// {"decayTime": "10s"}. Fields that are not known are ignored.
+func LeastLatency(config []byte) (picker.Policy, error) {
+	c := struct{ DecayTime string }{defaultDecay.String()}
+	if err := json.Unmarshal(config, &c); err != nil {
+		return picker.Policy{}, errors.New("decayTime is not a string such as \"10s\"")
+	}
+	d, err := time.ParseDuration(c.DecayTime)
+	if err != nil {
+		return picker.Policy{}, fmt.Errorf("decayTime %.100q is not a duration such as 10s", c.DecayTime)
+	}
+	return latencyOf("decayTime", d)
+}
+
+func leastLatencyJSON(config []byte, _ Nested) (picker.Policy, error) { return LeastLatency(config) }
+
+func latencyOf(field string, decay time.Duration) (picker.Policy, error) {
+	if decay < minDecay {
+		return picker.Policy{}, fmt.Errorf("%s %v is below %v", field, decay, minDecay)
+	}
+	return picker.Policy{Kind: picker.PolicyLeastLatency, Flat: true, Latency: &picker.LeastLatency{Decay: decay}}, nil
+}
