@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -215,8 +216,8 @@ func TestPrequalSilent(t *testing.T) {
 		f.call(t, n, 50*time.Millisecond) // 20 s
 		asked := f.servers[0].probes.Load() + f.servers[1].probes.Load()
 		rpcs, _ := f.counts()
-		// A quarter each, within 5 standard deviations.
-		if min(rpcs[0], rpcs[1]) < 57 || max(rpcs[0], rpcs[1]) > 143 || rpcs[3] < rpcs[2] {
+		// Half for both, within 5 standard deviations. Among them it is by latency.
+		if both := rpcs[0] + rpcs[1]; both < n/2-50 || both > n/2+50 || rpcs[3] < rpcs[2] {
 			t.Errorf("RPCs went to %v; the first two are silent, the last is the best", rpcs)
 		}
 		if asked > 2 {
@@ -237,10 +238,8 @@ func TestPrequalSilent(t *testing.T) {
 		f.call(t, 100, 50*time.Millisecond)
 		f.counts()
 		f.call(t, n, 50*time.Millisecond)
-		for i, got := range func() []int { rpcs, _ := f.counts(); return rpcs }() {
-			if got < 57 || got > 143 {
-				t.Errorf("nobody answers, and server %d got %d RPCs of %d", i, got, n)
-			}
+		if rpcs, _ := f.counts(); slices.Min(rpcs) == 0 {
+			t.Errorf("nobody answers, and RPCs went to %v", rpcs)
 		}
 	})
 	if n := strings.Count(log.String(), msgSilence); n != 1 {
