@@ -69,13 +69,14 @@ type leaf struct {
 // picker's part: outcomes in, gRPC's terms out. It is immutable.
 type clusterView struct {
 	status         picker.Connectivity
-	failed         error                 // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
-	rejections     *rejections           // statuses, so that they are final (T-DROP-3); nil while no priority is in use
-	picks          []pick                // by endpoint index
-	authorityPicks []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
-	indexes        map[*endpoint]int32   // of authorityPicks and labels, where children pick
-	labels         []map[string]string   // of attempts, by endpoint index; nil unless they are labeled
-	overrideHosts  *overrideHosts        // for sessions; nil if there are none
+	failed         error                         // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
+	rejections     *rejections                   // statuses, so that they are final (T-DROP-3); nil while no priority is in use
+	picks          []pick                        // by endpoint index
+	authorityPicks []balancer.PickResult         // parallel to picks, for routes that rewrite authorities; nil if there are none
+	indexes        map[*endpoint]int32           // of authorityPicks and labels, where children pick
+	labels         []map[string]string           // of attempts, by endpoint index; nil unless they are labeled
+	overrideHosts  *overrideHosts                // for sessions; nil if there are none
+	probers        map[*picker.ProbePool]*prober // nil unless RPCs ask endpoints themselves
 	// connectable are what an RPC may connect, by endpoint index; nil if endpoints
 	// connect by themselves.
 	connectable []*endpoint

@@ -114,8 +114,10 @@ func (b *lb) endTurnLocked(of topic) {
 	}
 }
 
-// msgSilence may be matched like the lines of events.
+// msgSilence and msgAsynchronous may be matched like the lines of events.
 const msgSilence = "xdslb: endpoints do not answer probes, and are picked by the latency of RPCs; their servers need integrate/probe.Register"
+
+const msgAsynchronous = "xdslb: xdslb_prequal is asynchronous on a channel without xDS: nothing there could have RPCs wait for answers"
 
 // logSilence logs that an endpoint of a cluster does not answer probes.
 func (b *lb) logSilence(cluster string, err error) {

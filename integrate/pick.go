@@ -98,6 +98,11 @@ func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint6
 			return res
 		}
 	}
+	if chosen := call.TakeChosen(); chosen != nil {
+		if res, ok := s.Snapshot.PickProbed(route, cluster, chosen, r); ok {
+			return res
+		}
+	}
 	return s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
 }
 

@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"context"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -118,6 +119,9 @@ func newProber(c *cluster, pool *picker.ProbePool) *prober {
 	p := &prober{lb: c.lb, cluster: c.cfg.Name, pool: pool, tokens: maxFlying}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	pool.Serve(func() { go p.round() })
+	if c.lb.standalone && c.asksForEach() {
+		c.lb.logLocked(slog.LevelWarn, msgAsynchronous, c.cfg.Name)
+	}
 	return p
 }
 
@@ -172,12 +176,10 @@ func (p *prober) round() {
 		return
 	}
 	now := p.lb.now()
-	rate := float64(p.cfg.MaxProbesPerSecond)
-	p.tokens = min(p.tokens+float64(now-p.filled)*rate/float64(time.Second), maxFlying)
-	p.filled = now
+	p.refillLocked(now)
 	if p.tokens < 1 {
 		p.later = true
-		time.AfterFunc(time.Duration(math.Ceil((1-p.tokens)/rate*float64(time.Second))), func() {
+		time.AfterFunc(time.Duration(math.Ceil((1-p.tokens)/float64(p.cfg.MaxProbesPerSecond)*float64(time.Second))), func() {
 			p.mu.Lock()
 			p.later = false
 			p.mu.Unlock()
@@ -204,6 +206,12 @@ func (p *prober) round() {
 			p.flying--
 		}()
 	}
+}
+
+// refillLocked adds the probes that may be sent as time has passed.
+func (p *prober) refillLocked(now int64) {
+	p.tokens = min(p.tokens+float64(now-p.filled)*float64(p.cfg.MaxProbesPerSecond)/float64(time.Second), maxFlying)
+	p.filled = now
 }
 
 // drawLocked returns up to n random endpoints, each once, that may be asked, and marks them
@@ -301,6 +309,22 @@ func (p *prober) expire() {
 	if p.expires = next > 0 && p.ctx.Err() == nil; p.expires {
 		time.AfterFunc(next, p.expire)
 	}
+}
+
+// describeProbes returns the status of the cluster's probes, or nil if there are none.
+func (c *cluster) describeProbes() *ProbeStatus {
+	if c.probers == nil {
+		return nil
+	}
+	s := &ProbeStatus{Synchronous: c.asksForEach()}
+	for _, p := range c.probers {
+		answers, silent, hot := p.pool.Stats()
+		s.Answers, s.Silent, s.HotAbove = s.Answers+answers, s.Silent+silent, max(s.HotAbove, hot)
+		p.mu.Lock()
+		s.Sent, s.Failed = s.Sent+p.sent, s.Failed+p.failed
+		p.mu.Unlock()
+	}
+	return s
 }
 
 // A probeConn asks over a connection. It is gRPC's producer of the connection.

@@ -125,6 +125,9 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		c.scheduleWeights()
 		c.scheduleSlowStart(snapshot.InSlowStart(i))
 		c.followProbes(snapshot, i)
+		if c.probers != nil && c.asksForEach() {
+			next.clusters[i].probers, next.Ask = c.probers, next.ask
+		}
 	}
 	return next, helps
 }

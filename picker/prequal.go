@@ -242,6 +242,30 @@ func (v *probeView) use(i int) bool {
 	return n <= v.reuse
 }
 
+// PickProbed picks an endpoint of a cluster that was asked for the RPC, if it still is one of
+// those that are picked from. Drops and the circuit breaker are applied as by PickCluster; r
+// is the RPC's word. Otherwise ok is false, and nothing has happened. Does not allocate.
+func (s *Snapshot) PickProbed(route, cluster int32, e *EndpointState, r uint64) (res Result, ok bool) {
+	c := s.clusters[cluster]
+	for i := range c.groups {
+		g := c.groups[i].probes
+		if g == nil {
+			continue
+		}
+		index, known := g.index[e]
+		if !known {
+			continue
+		}
+		if !c.admit(r) {
+			outcome, category := c.refuse(r)
+			return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: category}, true
+		}
+		e.Begin()
+		return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + index}, true
+	}
+	return res, false
+}
+
 // Best returns the index of the report that an RPC should go by, of an endpoint that was
 // asked for this RPC: by the rule of the pool, with what the pool knows of others' loads.
 // Those that are going away count only if all are. It returns -1 if there is none.

@@ -37,6 +37,8 @@ type Call struct {
 	// which may change them without changing where the RPC goes.
 	filtered atomic.Int32
 	session  *Session // nil if there is none (A55)
+	// chosen is the endpoint that the next pick is to take, if it can.
+	chosen atomic.Pointer[picker.EndpointState]
 	// final says that a pick ended the RPC, which is then not to be retried.
 	final atomic.Bool
 }

@@ -18,6 +18,9 @@ type Table struct {
 	Config   *picker.Config   // that Snapshot was built from
 	Plans    *Plans           // nil if no RPC needs an interceptor
 	Link     *Link            // of the channel; nil in tests
+	// Ask asks endpoints of a cluster, by its index, and returns the best, or nil if that
+	// is left to the pick. Nil if no cluster's endpoints are asked for each RPC.
+	Ask func(ctx context.Context, cluster int32) *picker.EndpointState
 }
 
 // Bind chooses the RPC's route and cluster, and returns a context that tells its
