@@ -27,7 +27,7 @@ type cluster struct {
 	inUse    *priority       // nil while none is
 	shares   []loadShare     // inUse's first; nil if it takes all
 
-	probers map[*picker.ProbePool]*prober // nil unless the policy asks endpoints
+	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy asks endpoints
 
 	weightTimer    *time.Timer // runs while weights may change (A58)
 	slowStartTimer *time.Timer // runs while endpoints are in their slow start

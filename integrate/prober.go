@@ -33,8 +33,8 @@ import (
 // groups that are published; it closes it when the pool is of no group any more.
 // That cancels the probes that are on their way.
 //
-// The mutex comes after the balancer's, and is not held while a pool or gRPC is
-// called.
+// The mutex comes after the balancer's and before the pool's. It is not held while a probe
+// is sent.
 type prober struct {
 	lb      *lb
 	cluster string
@@ -95,15 +95,16 @@ func (c *cluster) followProbes(s *picker.Snapshot, i int) {
 		if p == nil {
 			p = newProber(c, g.Pool)
 		}
-		delete(olds, g.Pool)
 		if c.probers == nil {
 			c.probers = map[*picker.ProbePool]*prober{}
 		}
 		c.probers[g.Pool] = p
 		p.follow(g, &c.inUse.leaf.cfg.Policy, c.view.picks)
 	}
-	for _, p := range olds {
-		p.close()
+	for pool, p := range olds { // which may be published, and so stays as it is
+		if c.probers[pool] == nil {
+			p.close()
+		}
 	}
 }
 
