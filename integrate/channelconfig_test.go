@@ -6,6 +6,7 @@ package integrate
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -80,6 +81,8 @@ func TestWeightsCount(t *testing.T) {
 		{"unequal but ignored", clusterOf("c", prio(unequal)), true, false},
 		{"of least request", least(clusterOf("c", prio(unequal))), false, true},
 		{"of least request but ignored", least(clusterOf("c", prio(unequal))), true, false},
+		{"of least latency", latency(clusterOf("c", prio(unequal))), false, true},
+		{"of least latency but ignored", latency(clusterOf("c", prio(unequal))), true, false},
 		{"of a ring", ring(clusterOf("c", prio(unequal))), false, false},
 	} {
 		b, _ := newTestLB(t, Config{IgnoreEndpointWeights: tt.ignore})
@@ -92,6 +95,12 @@ func TestWeightsCount(t *testing.T) {
 // least makes the cluster pick by LEAST_REQUEST.
 func least(c *picker.Cluster) *picker.Cluster {
 	c.Leaves[0].Policy = picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}
+	return c
+}
+
+// latency makes the cluster pick by least latency.
+func latency(c *picker.Cluster) *picker.Cluster {
+	c.Leaves[0].Policy = picker.Policy{Kind: picker.PolicyLeastLatency, Latency: &picker.LeastLatency{Decay: time.Second}}
 	return c
 }
 

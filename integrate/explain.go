@@ -251,6 +251,7 @@ type ExplainedEndpoint struct {
 	Since     time.Time `json:"since,omitzero"` // of State
 	Error     string    `json:"error,omitempty"`
 	InFlight  int       `json:"in_flight,omitempty"` // if the policy compares it
+	Latency   float64   `json:"latency,omitempty"`   // seconds, of late, if the policy goes by it
 }
 
 // An ExplainedTLS is what a cluster says about TLS (A29).

@@ -304,6 +304,7 @@ func TestExplainWeights(t *testing.T) {
 			{weight(of(picker.Policy{}), 0, false), "3 EDS 0"},
 			{weight(of(picker.Policy{Kind: picker.PolicyRoundRobin}), 0, false), "1 all equal 0"},
 			{weight(of(picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}), 0, false), "3 EDS 0"},
+			{weight(latency(of(picker.Policy{})), 0, false), "3 EDS 0"},
 			{weight(of(slow), 5*time.Second, false), "384 EDS 0.5"},
 			{weight(of(slow), 20*time.Second, false), "3 EDS 0"},
 			{weight(weighed(of(picker.Policy{})), 2*time.Second, false), "1 all equal: too few reports 0"},
@@ -337,6 +338,7 @@ func TestExplainChangesNothing(t *testing.T) {
 		for name, c := range map[string]*picker.Cluster{
 			"round robin": clusterOf("c", prio(eps(1, 2)), prio(eps(3))),
 			"ring":        ring(clusterOf("c", prio(eps(1, 2)))),
+			"latency":     latency(clusterOf("c", prio(eps(1, 2)))),
 			"pick_first":  firstOf(true, false, prio(eps(1, 2))),
 			"custom":      customOf(false, stubA, `{}`, prio(eps(1), eps(2))),
 		} {

@@ -20,7 +20,7 @@ func (x *explainer) endpoint(s *subject, e *subjectEndpoint, share picker.Endpoi
 	out := ExplainedEndpoint{
 		Address: e.cfg.Addr.String(), Hostname: hostname(e.cfg),
 		Weight: e.cfg.Weight, EffectiveWeight: share.Weight, Share: share.Share, Waits: share.Waits,
-		State: stateNames[e.state.Connectivity], InFlight: e.state.InFlight(),
+		State: stateNames[e.state.Connectivity], InFlight: e.state.InFlight(), Latency: e.state.Latency().Seconds(),
 	}
 	if e.cfg.Extra != nil {
 		for _, a := range e.cfg.Extra.Addrs {

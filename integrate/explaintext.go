@@ -282,6 +282,9 @@ func (t *explanationText) endpoint(e *ExplainedEndpoint) {
 	if e.InFlight > 0 {
 		text += fmt.Sprintf(", %d in flight", e.InFlight)
 	}
+	if e.Latency > 0 {
+		text += fmt.Sprintf(", latency %.3g ms", 1000*e.Latency)
+	}
 	if e.Error != "" {
 		text += ": " + e.Error
 	}

@@ -106,7 +106,7 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 	custom := func(name string) {
 		p.Kind, p.Custom = picker.PolicyCustom, &picker.CustomPolicy{Name: name, Config: json.RawMessage(`{}`)}
 	}
-	switch rng.IntN(16) {
+	switch rng.IntN(18) {
 	case 0, 1:
 		p.Kind = picker.PolicyEDF
 	case 2:
@@ -132,6 +132,8 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 		custom(string(late))
 	case 14:
 		custom(string(failing))
+	case 15, 16:
+		p.Kind, p.Latency = picker.PolicyLeastLatency, &picker.LeastLatency{Decay: time.Duration(1+rng.IntN(10)) * time.Second}
 	default:
 		custom(string(desperate))
 	}
@@ -148,7 +150,7 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 type policyWords picker.Policy
 
 func (p *policyWords) String() string {
-	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom"}
+	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom", "least latency"}
 	s := names[p.Kind]
 	if p.Custom != nil {
 		s += " " + p.Custom.Name

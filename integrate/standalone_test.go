@@ -157,6 +157,7 @@ func TestStandaloneErrors(t *testing.T) {
 		{integrate.RingHash, `{"requestHashHeader": "Session-Bin"}`, `requestHashHeader "Session-Bin"`},
 		{integrate.RingHash, `{"minRingSize": "many"}`, "MinRingSize"},
 		{integrate.LeastRequest, `{"choiceCount": 1}`, "choiceCount 1"},
+		{integrate.LeastLatency, `{"decayTime": "0s"}`, "xdslb_least_latency: decayTime 0s is below 1ms"},
 	} {
 		_, err := balancer.Get(c.policy).(balancer.ConfigParser).ParseConfig([]byte(c.config))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

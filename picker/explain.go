@@ -14,7 +14,8 @@ import (
 
 // This file says what picks would come to, as probabilities instead of draws. It reads
 // what picks read, in plain loops, and writes nothing: no counter, no position of a
-// sequence. Picks use none of it.
+// sequence. Only latencies that are out of date are renewed as by a pick. Picks use none of
+// it.
 
 // A RouteCheck is how a route takes to an RPC.
 type RouteCheck struct {

@@ -1,0 +1,70 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// peakEWMA asks for Envoy's PeakEwma, whose Go type is in a module of its own.
+func peakEWMA(c *clusterv3.Cluster) {
+	c.LoadBalancingPolicy = &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{{
+		TypedExtensionConfig: &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: &anypb.Any{
+			TypeUrl: "type.googleapis.com/envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma",
+		}},
+	}}}
+}
+
+// TestLeastLatency: a backend that is slow gets few of the RPCs, by whichever way the policy
+// is asked for.
+func TestLeastLatency(t *testing.T) {
+	for name, dial := range map[string]func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend){
+		"TypedStruct": func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend) {
+			return withPolicy(t, xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": "5s"})))
+		},
+		"PeakEwma": func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend) { return withPolicy(t, peakEWMA) },
+		"standalone": func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend) {
+			backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
+			cc, _ := dialStandalone(t, `{"xdslb_least_latency": {}}`, backends)
+			connected(t, cc, backends)
+			return cc, backends
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cc, backends := dial(t)
+			backends[0].SetDelay(200 * time.Millisecond)
+			before := backends[0].Calls()
+			done := make(chan error)
+			const workers, each = 8, 100
+			for range workers {
+				go func() {
+					for range each {
+						if _, err := call(t, cc); err != nil {
+							done <- err
+							return
+						}
+					}
+					done <- nil
+				}()
+			}
+			for range workers {
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := backends[0].Calls() - before; n > workers*each/8 {
+				t.Errorf("the slow one of four backends got %d of %d RPCs, want far less than its even share", n, workers*each)
+			}
+		})
+	}
+}

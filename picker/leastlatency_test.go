@@ -1,0 +1,217 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"math"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+)
+
+// latencyWorld is a newWorld with PolicyLeastLatency.
+func latencyWorld(localities ...Locality) *world {
+	w := newWorld(localities...)
+	w.time = time.Second
+	w.leaf(0).Policy = Policy{Kind: PolicyLeastLatency, Flat: true, Latency: &LeastLatency{Decay: 10 * time.Second}}
+	w.leaf(0).MaxRequests = math.MaxUint32
+	w.renew(0)
+	for _, e := range w.flat(0) {
+		e.Connectivity = Ready
+	}
+	return w
+}
+
+// Of two samples the one where an RPC costs less is picked, the first of equals.
+func TestLeastLatencyOracle(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := newRand(seed)
+		w := latencyWorld(zone("a", 1, endpoints(0, 3, 3, 3)), zone("b", 9, endpoints(3, 3, 3)))
+		list := w.flat(0)
+		load := make([]int, len(list))
+		var running []int32
+		for step := range 1000 {
+			if step%50 == 0 {
+				for _, e := range list {
+					e.Connectivity = pick(rng, Ready, Ready, Ready, Idle, TransientFailure)
+				}
+				list[rng.IntN(len(list))].Connectivity = Ready
+				w.states[0].Version++
+				w.build(t)
+			}
+			w.time += time.Duration(rng.IntN(30)) * time.Millisecond
+			var ready []int32
+			for i, e := range list {
+				if e.Connectivity == Ready {
+					ready = append(ready, int32(i))
+				}
+			}
+			r, want, least := rng.Uint64(), int32(-1), 0.
+			now, l := w.clock.Now(), w.snapshot.clusters[0].groups[0].latency
+			for k := range uint64(2) {
+				x := new(big.Int).SetUint64(draw(r, drawCandidate+k))
+				x.Rsh(x.Mul(x, big.NewInt(int64(len(ready)))), 64)
+				i := ready[x.Int64()]
+				cost := float64(list[i].binding.timing.Latency(now, l.peers)) * float64(load[i]+1)
+				if want < 0 || cost < least*(1-1e-6) {
+					want, least = i, cost
+				}
+			}
+			if got := w.snapshot.Pick(bg, "/s/m", r); got != (Result{Index: want}) {
+				t.Fatalf("seed %d, step %d: %+v, want %d with loads %v", seed, step, got, want, load)
+			}
+			load[want]++
+			running = append(running, want)
+			for len(running) > 0 && rng.IntN(len(running)+10) > 10 {
+				k := rng.IntN(len(running))
+				i := running[k]
+				running[k] = running[len(running)-1]
+				running = running[:len(running)-1]
+				list[i].FinishTimed(CallResult(rng.IntN(3)))
+				load[i]--
+			}
+		}
+		for i, e := range list {
+			if e.InFlight() != load[i] {
+				t.Errorf("seed %d: endpoint %d has %d RPCs in flight, want %d", seed, i, e.InFlight(), load[i])
+			}
+		}
+		if n := w.breakers[0].InFlight(); n != int64(len(running)) {
+			t.Errorf("seed %d: the breaker has %d in flight, want %d", seed, n, len(running))
+		}
+	}
+}
+
+// play lets RPCs run one after the other, a millisecond apart, for as long as takes says of
+// the endpoint, and returns the endpoints' shares.
+func (w *world) play(t *testing.T, rpcs int, takes func(index int32) time.Duration) []float64 {
+	s, list, rng := w.build(t), w.flat(0), newRand(1)
+	shares := make([]float64, len(list))
+	ends := map[time.Duration][]int32{}
+	for range rpcs {
+		w.time += time.Millisecond
+		for _, i := range ends[w.time] {
+			list[i].FinishTimed(CallOK)
+		}
+		delete(ends, w.time)
+		i := s.Pick(bg, "/s/m", rng.Uint64()).Index
+		shares[i] += 1 / float64(rpcs)
+		ends[w.time+takes(i)] = append(ends[w.time+takes(i)], i)
+	}
+	for _, running := range ends {
+		for _, i := range running {
+			list[i].FinishTimed(CallOK)
+		}
+	}
+	return shares
+}
+
+// Endpoints of the same latency share RPCs in proportion to their weights, or evenly if these
+// are to be ignored.
+func TestLeastLatencyWeights(t *testing.T) {
+	for _, ignore := range []bool{false, true} {
+		w := latencyWorld(zone("a", 1, endpoints(0, 1, 2, 3, 4)))
+		w.leaf(0).Policy.Latency.IgnoreWeights = ignore
+		for i, share := range w.play(t, 40000, func(int32) time.Duration { return 40 * time.Millisecond }) {
+			want := float64(i+1) / 10
+			if ignore {
+				want = .25
+			}
+			if math.Abs(share/want-1) > .15 {
+				t.Errorf("weights ignored: %t, endpoint %d has a share of %.4f, want about %.2f", ignore, i, share, want)
+			}
+		}
+	}
+}
+
+// An endpoint that is slow, or stands still, gets few RPCs.
+func TestLeastLatencyAvoidsSlow(t *testing.T) {
+	for _, takes := range []time.Duration{20 * time.Millisecond, time.Hour} {
+		w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)))
+		share := w.play(t, 20000, func(i int32) time.Duration {
+			if i == 0 {
+				return takes
+			}
+			return 5 * time.Millisecond
+		})[0]
+		if share > .03 {
+			t.Errorf("an endpoint that takes %v for what others do in 5 ms has a share of %.3f, want less than a third of .1", takes, share)
+		}
+	}
+}
+
+// A new endpoint gets about its share while nothing is known of it, not all RPCs.
+func TestLeastLatencyNew(t *testing.T) {
+	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
+	list := w.flat(0)
+	list[3].Connectivity = Connecting
+	even := func(int32) time.Duration { return 10 * time.Millisecond }
+	w.play(t, 5000, even)
+	list[3].Connectivity = Ready
+	w.states[0].Version++
+	if share := w.play(t, 200, even)[3]; share < .1 || share > .45 {
+		t.Errorf("a new endpoint of four has a share of %.2f in the first 200 ms", share)
+	}
+}
+
+// What is known of the mean survives builds, and other policies in between.
+func TestLeastLatencyKeepsMean(t *testing.T) {
+	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))
+	w.play(t, 5000, func(int32) time.Duration { return 2 * time.Millisecond })
+	latency := w.leaf(0).Policy
+	for _, p := range []Policy{latency, {}, latency} {
+		w.leaf(0).Policy = p
+		w.renew(0)
+		for _, e := range w.flat(0) {
+			e.Connectivity = Ready
+		}
+		w.build(t)
+	}
+	if got := w.snapshot.clusters[0].peers.add(0, 0, 0) / units(time.Millisecond); math.Abs(got-2) > .1 {
+		t.Errorf("the mean is %.2f ms, want 2", got)
+	}
+}
+
+func TestLeastLatencyErrors(t *testing.T) {
+	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))
+	other := NewTimedBinding(w.states[0].Localities[0].Load, w.breakers[0], NewExactClock(func() int64 { return 1 }))
+	w.flat(0)[1].Bind(other)
+	for _, want := range []string{"different clocks", "times RPCs: true, its policy wants false", "times RPCs: false, its policy wants true", "decay of 0s is not above 0", "policy kind 8 has no parameters"} {
+		w.states[0].Version++
+		if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one with %q", err, want)
+		}
+		switch p := &w.leaf(0).Policy; want {
+		case "different clocks":
+			p.Kind = PolicyEDF
+		case "times RPCs: true, its policy wants false":
+			w.renew(0)
+			for _, e := range w.flat(0) {
+				e.Connectivity = Ready
+			}
+			p.Kind = PolicyLeastLatency
+		case "times RPCs: false, its policy wants true":
+			w.renew(0)
+			p.Latency = &LeastLatency{}
+		default:
+			p.Latency = nil
+		}
+	}
+}
+
+func TestLeastLatencyAllocs(t *testing.T) {
+	w := latencyWorld(zone("a", 1, endpoints(0, 1, 2, 3)))
+	s, list, r := w.build(t), w.flat(0), uint64(0)
+	if n := testing.AllocsPerRun(1000, func() {
+		r += 0x9e3779b97f4a7c15
+		w.time += 100 * time.Microsecond
+		list[s.Pick(bg, "/s/m", r).Index].FinishTimed(CallOK)
+	}); n != 0 {
+		t.Errorf("Pick and FinishTimed allocate %v times", n)
+	}
+	if !s.NeedsRandom() {
+		t.Error("samples take no random word")
+	}
+}

@@ -1,0 +1,250 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"math"
+	"sync"
+	"testing"
+	"time"
+)
+
+// slowTiming does what Timing does, and remembers each RPC.
+type slowTiming struct {
+	rpcs                 []slowRPC
+	at                   int64
+	busy, ended, failing float64
+}
+
+type slowRPC struct {
+	begin, end int64 // end is 0 while it is in flight
+	result     CallResult
+}
+
+// renew returns the estimate at now, given the decay and the mean of all.
+func (s *slowTiming) renew(now int64, decay, mean float64) float64 {
+	if s.at == 0 {
+		s.at = now
+	}
+	var busy, ended, failed float64
+	for _, r := range s.rpcs {
+		end := r.end
+		if end == 0 {
+			end = now
+		}
+		busy += float64(max(end-max(r.begin, s.at), 0))
+		if r.end >= s.at && r.end != 0 && r.result != CallNotSent {
+			ended++
+			if r.result == CallFailed {
+				failed++
+			}
+		}
+	}
+	x := float64(now-s.at) / decay
+	keep, spread := math.Exp(-x), 1.
+	if x > 0 {
+		spread = -math.Expm1(-x) / x
+	}
+	s.busy, s.ended, s.failing = s.busy*keep+busy*spread, s.ended*keep+ended*spread, s.failing*keep+failed*spread
+	s.at = now
+	return (s.busy + (2+3*s.failing)*mean) / (s.ended - s.failing + 2)
+}
+
+// The estimate is that of whoever remembers each RPC.
+func TestTimingOracle(t *testing.T) {
+	for seed := range uint64(200) {
+		rng := newRand(seed)
+		decay := pick(rng, 5*time.Millisecond, time.Second, 10*time.Second)
+		p := NewPeers(nil, 1+rng.IntN(5), decay)
+		e, slow, now := &Timing{}, &slowTiming{}, 1+rng.Int64N(1<<50)
+		e.Latency(now, p)
+		slow.renew(now, units(decay), 0)
+		var running []int
+		for step := range 400 {
+			now += 1 + rng.Int64N(pick(rng, 10, 1000, int64(units(decay))/50+2, int64(units(decay))))
+			if len(running) == 0 || rng.IntN(2) == 0 {
+				e.Begin(now)
+				running = append(running, len(slow.rpcs))
+				slow.rpcs = append(slow.rpcs, slowRPC{begin: now})
+			} else {
+				k := rng.IntN(len(running))
+				r := CallResult(rng.IntN(3))
+				e.End(now, r)
+				slow.rpcs[running[k]].end, slow.rpcs[running[k]].result = now, r
+				running[k] = running[len(running)-1]
+				running = running[:len(running)-1]
+			}
+			if e.InFlight() != len(running) {
+				t.Fatalf("seed %d, step %d: %d in flight, want %d", seed, step, e.InFlight(), len(running))
+			}
+			if rng.IntN(3) > 0 {
+				continue
+			}
+			now++
+			due := e.due.Load()
+			got := float64(e.Latency(now, p))
+			if now < due {
+				continue
+			}
+			if want := slow.renew(now, units(decay), p.add(0, 0, 0)); math.Abs(got/want-1) > 1e-4 {
+				t.Fatalf("seed %d, step %d: latency %v, want %v", seed, step, got, want)
+			}
+		}
+	}
+}
+
+// An RPC that hangs makes the endpoint slow before it has ended, and the estimate is renewed
+// no more often than it says.
+func TestTimingHangs(t *testing.T) {
+	p, e, ms := NewPeers(nil, 2, 10*time.Second), &Timing{}, int64(units(time.Millisecond))
+	now := int64(1)
+	for range 1000 {
+		e.Latency(now, p)
+		e.Begin(now)
+		now += 10 * ms
+		e.End(now, CallOK)
+	}
+	before := e.Latency(now, p)
+	if math.Abs(float64(before)/float64(10*ms)-1) > .01 {
+		t.Fatalf("latency of %v units, want 10 ms, %d", before, 10*ms)
+	}
+	e.Begin(now)
+	if got := e.Cost(now, p); got != 2*before {
+		t.Errorf("cost with one in flight %v, want %v", got, 2*before)
+	}
+	if got := e.Latency(now+9*ms, p); got != before {
+		t.Errorf("latency %v before it was due, want %v", got, before)
+	}
+	if got := e.Latency(now+5000*ms, p); got < 1.5*before {
+		t.Errorf("latency %v after an RPC has hung for 5 s, %v before", got, before)
+	}
+}
+
+// What is not known counts as average, and so does what is long ago.
+func TestTimingUnknown(t *testing.T) {
+	p, ms := NewPeers(nil, 3, time.Second), int64(units(time.Millisecond))
+	var fast, slow, fresh Timing
+	if got := fresh.Latency(1, p); math.Abs(float64(got)/units(unmeasured)-1) > .01 {
+		t.Errorf("latency %v where nothing is known, want %v", got, units(unmeasured))
+	}
+	now := int64(1)
+	run := func(e *Timing, d int64, r CallResult) {
+		e.Begin(now)
+		now += d
+		e.End(now, r)
+		e.Latency(now, p)
+	}
+	for range 200 {
+		run(&fast, 2*ms, CallOK)
+		run(&slow, 30*ms, CallOK)
+	}
+	f, s := fast.Latency(now, p), slow.Latency(now, p)
+	fresh = Timing{}
+	if got := fresh.Latency(now, p); got < 2*f || got > s/1.5 {
+		t.Errorf("latency %v of a new endpoint beside %v and %v", got, f, s)
+	}
+	now += 30000 * ms
+	if a, b := fast.Latency(now, p), slow.Latency(now, p); math.Abs(float64(a/b)-1) > .01 {
+		t.Errorf("latencies %v and %v after 30 time constants, want the same", a, b)
+	}
+}
+
+// A server that fails at once is not fast, and RPCs that were never sent say nothing.
+func TestTimingFails(t *testing.T) {
+	p, ms := NewPeers(nil, 3, 10*time.Second), int64(units(time.Millisecond))
+	var fails, works, gone Timing
+	now := int64(1)
+	for i := range 1000 {
+		for _, e := range []*Timing{&fails, &works, &gone} {
+			e.Latency(now, p)
+			e.Begin(now)
+		}
+		gone.End(now, CallNotSent)
+		if i%2 == 0 {
+			fails.End(now, CallFailed)
+		} else {
+			fails.End(now, CallOK)
+		}
+		now += 10 * ms
+		works.End(now, CallOK)
+	}
+	w := works.Latency(now, p)
+	if f := fails.Latency(now, p); f < w {
+		t.Errorf("latency %v of one that fails every other RPC at once, %v of one that works", f, w)
+	}
+	if g := gone.Latency(now, p); g < w/3 || g > 3*w {
+		t.Errorf("latency %v of one to which nothing was sent, %v of another", g, w)
+	}
+}
+
+// Sums that wrap, and clocks that goroutines read one after the other, make no estimate
+// that is out of bounds.
+func TestTimingBounds(t *testing.T) {
+	p := NewPeers(nil, 1, 10*time.Second)
+	var e Timing
+	now := int64(1) << 50
+	e.Latency(now, p)
+	for range 1000 {
+		e.Begin(now + 5) // ahead of whoever renews next
+	}
+	now += p.interval
+	e.area += 1 << 20
+	if got := e.Latency(now, p); !(got > 0) || float64(got) > 10*units(10*time.Second) {
+		t.Errorf("latency %v", got)
+	}
+	now += int64(units(365 * 24 * time.Hour)) // 1000 RPCs for a year are more than a sum holds
+	got := float64(e.Latency(now, p))
+	if hung := 1000 * units(10*time.Second) / 2; got < hung/2 || got > 2*hung+1000*units(10*time.Second) {
+		t.Errorf("latency %v after a year, want about %v", got, hung)
+	}
+	now -= 1 << 30 // as no clock does
+	e.due.Store(0)
+	if again := float64(e.Latency(now, p)); !(again > 0) || math.IsInf(again, 0) {
+		t.Errorf("latency %v when the clock went back", again)
+	}
+	if e.InFlight() != 1000 {
+		t.Errorf("%d in flight, want 1000", e.InFlight())
+	}
+}
+
+// Any number of goroutines use a Timing.
+func TestTimingConcurrent(t *testing.T) {
+	p := NewPeers(nil, 4, time.Second)
+	timings := make([]Timing, 4)
+	begin := time.Now()
+	clock := NewClock(func() int64 { return int64(time.Since(begin)) + 1 })
+	var all sync.WaitGroup
+	for g := range uint64(4) {
+		all.Go(func() {
+			rng := newRand(g)
+			for range 20000 {
+				e := &timings[rng.IntN(len(timings))]
+				if c := e.Cost(clock.Now(), p); !(c >= 0) || math.IsInf(float64(c), 0) {
+					t.Errorf("cost %v", c)
+				}
+				e.Begin(clock.Now())
+				e.End(clock.Now(), CallResult(rng.IntN(3)))
+			}
+		})
+	}
+	all.Wait()
+	for i := range timings {
+		if n := timings[i].InFlight(); n != 0 {
+			t.Errorf("%d in flight at the end", n)
+		}
+	}
+}
+
+func TestTimingAllocs(t *testing.T) {
+	p, now := NewPeers(nil, 1, time.Second), int64(0)
+	var e Timing
+	if n := testing.AllocsPerRun(1000, func() {
+		now += 300 // some renew
+		e.Cost(now, p)
+		e.Begin(now)
+		e.End(now+100, CallOK)
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -1,0 +1,113 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package lbpolicy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+const peakEWMAURL = "type.googleapis.com/envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma"
+
+// field appends a field with a message in it.
+func field(t *testing.T, b []byte, number protowire.Number, m proto.Message) []byte {
+	wire, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return protowire.AppendBytes(protowire.AppendTag(b, number, protowire.BytesType), wire)
+}
+
+// TestPeakEWMA reads Envoy's message, of which the decay time counts.
+func TestPeakEWMA(t *testing.T) {
+	decay := func(d time.Duration) []byte { return field(t, nil, 1, durationpb.New(d)) }
+	others := field(t, nil, 2, durationpb.New(time.Second))
+	others = field(t, others, 4, durationpb.New(time.Minute))
+	others = protowire.AppendVarint(protowire.AppendTag(others, 99, protowire.VarintType), 7)
+	for _, test := range []struct {
+		name string
+		wire []byte
+		want time.Duration
+		err  string // empty if there is none
+	}{
+		{"nothing", nil, 10 * time.Second, ""},
+		{"decay_time", decay(3 * time.Second), 3 * time.Second, ""},
+		{"in two parts", append(field(t, nil, 1, &durationpb.Duration{Seconds: 2}), field(t, nil, 1, &durationpb.Duration{Nanos: 5e8})...), 2500 * time.Millisecond, ""},
+		{"all fields", append(others[:len(others):len(others)], decay(time.Millisecond)...), time.Millisecond, ""},
+		{"other fields", others, 10 * time.Second, ""},
+		{"0", decay(0), 0, "peak_ewma: decay_time 0s is below 1ms"},
+		{"too short", decay(time.Millisecond - 1), 0, "peak_ewma: decay_time 999.999µs is below 1ms"},
+		{"negative", decay(-time.Second), 0, "peak_ewma: decay_time -1s is negative"},
+		{"no duration", field(t, nil, 1, &durationpb.Duration{Nanos: 2e9}), 0, "is not a valid duration"},
+		{"another type", protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 7), 0, "is not a valid envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma message"},
+		{"cut off", decay(3 * time.Second)[:3], 0, "is not a valid envoy"},
+		{"cut off in a tag", []byte{0x80}, 0, "is not a valid envoy"},
+		{"no message within", protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte{0x80}), 0, "is not a valid envoy"},
+	} {
+		list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{entryOf(&anypb.Any{TypeUrl: peakEWMAURL, Value: test.wire})}}
+		got, err := new(Registry).Convert(list)
+		checkLatency(t, test.name, got, err, test.want, test.err)
+	}
+}
+
+// TestLeastLatencyJSON reads the configuration of xdslb_least_latency in a TypedStruct.
+func TestLeastLatencyJSON(t *testing.T) {
+	for _, test := range []struct {
+		value map[string]any
+		want  time.Duration
+		err   string // empty if there is none
+	}{
+		{nil, 10 * time.Second, ""},
+		{map[string]any{"decayTime": "0.5s", "unknown": 1}, 500 * time.Millisecond, ""},
+		{map[string]any{"decayTime": "0s"}, 0, "xdslb_least_latency: decayTime 0s is below 1ms"},
+		{map[string]any{"decayTime": "-1s"}, 0, "decayTime -1s is below 1ms"},
+		{map[string]any{"decayTime": "soon"}, 0, `decayTime "soon" is not a duration`},
+		{map[string]any{"decayTime": 10}, 0, "decayTime is not a string"},
+	} {
+		got, err := new(Registry).Convert(listOf(t, typedStruct(t, "xdslb_least_latency", test.value)))
+		checkLatency(t, string(JSON(got)), got, err, test.want, test.err)
+	}
+}
+
+func checkLatency(t *testing.T, name string, got picker.Policy, err error, want time.Duration, wantErr string) {
+	t.Helper()
+	switch {
+	case wantErr != "":
+		if err == nil || !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("%s: error %v, want one with %q", name, err, wantErr)
+		}
+	case err != nil:
+		t.Errorf("%s: %v", name, err)
+	case got.Kind != picker.PolicyLeastLatency || !got.Flat || got.Latency.Decay != want:
+		t.Errorf("%s: got %s, want a decay of %v", name, describe(got), want)
+	}
+}
+
+// TestLatencyPerLocality: with wrr_locality around it a locality is drawn first.
+func TestLatencyPerLocality(t *testing.T) {
+	got, err := new(Registry).Convert(listOf(t, weighted(listOf(t, typedStruct(t, "xdslb_least_latency", nil)))))
+	if err != nil || got.Kind != picker.PolicyLeastLatency || got.Flat {
+		t.Errorf("got %s, %v, want least latency in a locality", describe(got), err)
+	}
+}
+
+// TestLatencyOfUser: a converter of the program that leaves the parameters out is refused.
+func TestLatencyOfUser(t *testing.T) {
+	r := new(Registry).With(peakEWMAURL, func([]byte, Nested) (picker.Policy, error) {
+		return picker.Policy{Kind: picker.PolicyLeastLatency}, nil
+	})
+	list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{entryOf(&anypb.Any{TypeUrl: peakEWMAURL})}}
+	if _, err := r.Convert(list); err == nil || !strings.Contains(err.Error(), "without its parameters") {
+		t.Errorf("error %v, want one that says that the parameters are missing", err)
+	}
+}
