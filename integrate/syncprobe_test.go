@@ -126,6 +126,7 @@ func TestSynchronous(t *testing.T) {
 	if list[2].rpcs.Load() != 0 || list[0].rpcs.Load() < n/3 || asked < 2*n || asked > 3*n {
 		t.Errorf("RPCs went to %d, %d and %d, with %d probes", list[0].rpcs.Load(), list[1].rpcs.Load(), list[2].rpcs.Load(), asked)
 	}
+	neverTheBad(t, cc, list)
 	// Concurrent RPCs all get there.
 	var calls sync.WaitGroup
 	for range 20 {
@@ -153,8 +154,28 @@ func TestSynchronous(t *testing.T) {
 	for _, l := range list {
 		l.probes.Store(0)
 	}
-	set(t, control, fleetOf(list, integrate.Prequal, map[string]any{"synchronous": 2}))
+	usual := map[string]any{"synchronous": 3, "probeTimeout": "10s", "maxProbesPerSecond": 10_000}
+	set(t, control, fleetOf(list, integrate.Prequal, usual))
 	allReady(t, cc, list)
+	neverTheBad(t, cc, list)
+}
+
+// neverTheBad makes RPCs, before each of which another backend turns bad. By an earlier answer
+// it would be as good as others.
+func neverTheBad(t *testing.T, cc *grpc.ClientConn, list []*loaded) {
+	t.Helper()
+	for k := range 100 {
+		for i, l := range list {
+			r := &probe.Report{InFlight: 1, LatencyNs: 1e6}
+			if i == k%len(list) {
+				r.LatencyNs = 9e9
+			}
+			l.report.Store(r)
+		}
+		if got, err := call(t, cc); err != nil || got == list[k%len(list)].addr.String() {
+			t.Fatalf("RPC %d went to %s, which is bad now, %v", k, got, err)
+		}
+	}
 }
 
 // TestSynchronousLost: an RPC waits for no more than it has to.

@@ -394,3 +394,39 @@ func TestPrequalAllocs(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestProbeOdds: what is explained is what picks come to, before they change anything.
+func TestProbeOdds(t *testing.T) {
+	rng := newRand(5)
+	for range 30 {
+		w, pool := prequalWorld(t, prequal(), zone("a", 1, endpoints(0, 1, 1, 1, 1, 1, 1)))
+		list := w.flat(0)
+		for i, e := range list {
+			switch rng.IntN(4) {
+			case 0:
+				pool.SetSilent(e, true, 1)
+			case 1, 2: // of two kinds, so that some are alike
+				pool.Answer(e, ProbeReport{InFlight: rng.IntN(3), Latency: time.Duration(1+i%2) * time.Millisecond}, 1)
+			}
+		}
+		want := w.snapshot.ExplainCluster(bg, 0, 0)
+		got := make([]float64, len(list))
+		const n = 4000
+		for range n {
+			view := pool.view.Load()
+			i := w.snapshot.Pick(bg, "/s/m", rng.Uint64()).Index
+			got[i] += 1. / n
+			list[i].FinishTimed(CallNotSent)
+			for k := range view.entries { // as if it had not been
+				view.entries[k].probe.used.Store(0)
+			}
+			view.spent.Store(0)
+		}
+		for i, share := range got {
+			p := want.Endpoints[i].Share
+			if math.Abs(share-p) > 5*math.Sqrt(p*(1-p)/n)+1e-9 {
+				t.Fatalf("endpoint %d got %v, want %v of %v", i, share, p, got)
+			}
+		}
+	}
+}
