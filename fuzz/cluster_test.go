@@ -170,6 +170,7 @@ func checkPolicy(t *testing.T, p picker.Policy) {
 	set := map[picker.PolicyKind]bool{
 		picker.PolicyRingHash: p.Ring != nil, picker.PolicyMaglev: p.Ring != nil, picker.PolicyLeastRequest: p.Least != nil,
 		picker.PolicyClientWRR: p.WRR != nil, picker.PolicyPickFirst: p.First != nil, picker.PolicyCustom: p.Custom != nil,
+		picker.PolicyLeastLatency: p.Latency != nil && p.Latency.Decay > 0,
 	}
 	if has, needs := set[p.Kind]; needs && !has {
 		t.Fatalf("policy %+v lacks its parameters", p)
@@ -199,7 +200,7 @@ func FuzzLBPolicy(f *testing.F) {
 	all := new(lbpolicy.Registry)
 	// Without a type of its own, every policy is a round robin or nothing.
 	few := all
-	for _, name := range []string{"ring_hash.v3.RingHash", "maglev.v3.Maglev", "least_request.v3.LeastRequest", "pick_first.v3.PickFirst",
+	for _, name := range []string{"ring_hash.v3.RingHash", "maglev.v3.Maglev", "least_request.v3.LeastRequest", "peak_ewma.v3alpha.PeakEwma", "pick_first.v3.PickFirst",
 		"client_side_weighted_round_robin.v3.ClientSideWeightedRoundRobin"} {
 		few = few.With("envoy.extensions.load_balancing_policies."+name, nil)
 	}

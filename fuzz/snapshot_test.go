@@ -46,7 +46,11 @@ func (g *target) use(leaf picker.Leaf, priority int) {
 		var list picker.StateSlice
 		for range l.Endpoints {
 			e := &picker.EndpointState{Connectivity: picker.Ready}
-			e.Bind(picker.NewBinding(local.Load, state.Breaker, leaf.Policy.CountsInFlight()))
+			if leaf.Policy.TimesRPCs() {
+				e.Bind(picker.NewTimedBinding(local.Load, state.Breaker, clock))
+			} else {
+				e.Bind(picker.NewBinding(local.Load, state.Breaker, leaf.Policy.CountsInFlight()))
+			}
 			list = append(list, e)
 		}
 		local.Endpoints = list
@@ -74,6 +78,9 @@ func headersOf(ctx context.Context, name string) []string {
 	return h[name]
 }
 
+// clock is that of RPCs which are timed. It stands still.
+var clock = picker.NewExactClock(func() int64 { return 1 })
+
 // policies are those that endpoints are picked by, with sizes that keep it fast.
 var policies = []picker.Policy{
 	{},
@@ -84,6 +91,7 @@ var policies = []picker.Policy{
 	{Kind: picker.PolicyRingHash, Ring: &picker.RingPolicy{MinSize: 16, MaxSize: 64, RequestHeader: "x"}},
 	{Kind: picker.PolicyMaglev, Flat: true, Ring: &picker.RingPolicy{MinSize: 61, MaxSize: 61, BalanceFactor: 150}},
 	{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: 2}},
+	{Kind: picker.PolicyLeastLatency, Flat: true, Latency: &picker.LeastLatency{Decay: time.Second}},
 	{Kind: picker.PolicyClientWRR, WRR: &picker.ClientWRR{}},
 	{Kind: picker.PolicyPickFirst, Flat: true, First: &picker.PickFirst{Shuffle: true}},
 	{Kind: picker.PolicyEDF, SlowStart: &picker.SlowStart{Window: time.Second, Aggression: 1, MinWeightPercent: 10}},
@@ -136,7 +144,7 @@ func (g *target) checkPicks(t *testing.T) {
 		switch got.Outcome {
 		case picker.Picked, picker.PickedConnect:
 			if ok = ok && int(got.Index) < len(list) && list[got.Index] != nil; ok {
-				list[got.Index].Finish(picker.CallOK)
+				list[got.Index].FinishTimed(picker.CallOK)
 			}
 		case picker.Dropped:
 			ok = ok && leaf.Drops[got.Index].PerMillion > 0

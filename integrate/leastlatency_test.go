@@ -100,3 +100,22 @@ func TestLeastLatencyAfterClose(t *testing.T) {
 		pass(time.Hour)
 	})
 }
+
+// TestLeastLatencyAllocs: nothing is allocated for an RPC.
+func TestLeastLatencyAllocs(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(latency(clusterOf("c", prio(eps(1, 2))))))
+	b.to(cc.conn(t, 1), ready)
+	b.to(cc.conn(t, 2), ready)
+	b.flush()
+	info := balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()}
+	if n := testing.AllocsPerRun(10000, func() {
+		res, err := b.picker.Pick(info)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
+	}); n != 0 {
+		t.Errorf("Pick and Done allocate %v times", n)
+	}
+}

@@ -33,6 +33,7 @@
 //	                 PolicyPickFirst                                the sequence of one endpoint
 //	byHash           PolicyRingHash, PolicyMaglev                   hash ─→ placement ─→ view ─→ index
 //	byLeastRequest   PolicyLeastRequest                             the least loaded of a few random ones
+//	byLeastLatency   PolicyLeastLatency                             where an RPC costs less, of two random ones
 //	byDelegate       PolicyCustom                                   the caller's balancer picks
 //
 // An RPC that is hashed may have to wait for the one endpoint that it belongs to, so its
@@ -45,7 +46,8 @@
 //	Load           RPCs issued, succeeded, failed of a locality, for LRS and EDF
 //	Counter        RPCs dropped by a category, refused by the breaker
 //	EndpointState  the counters above that the end of an RPC goes to; RPCs in flight, if
-//	               the policy compares them; the weight that the endpoint reports
+//	               the policy compares them, or their Timing; the weight that the endpoint
+//	               reports
 //
 // A ClusterLoad has the counters that LRS reports. The caller chooses the priority in use,
 // between builds, since that depends on timers.
@@ -59,7 +61,8 @@
 //	routetable.go   from an RPC to its route; pathindex.go is the radix tree
 //	sequence.go     groups in EDF order; weights.go has their weights
 //	hashing.go      groups by hash; placement.go has their rings and tables
-//	leastrequest.go groups by load
+//	leastrequest.go groups by load; sampler.go draws from their endpoints
+//	leastlatency.go groups by latency; timing.go knows that of endpoints, by clock.go
 //	counters.go     what RPCs write; clusterload.go keeps it for LRS
 //	alias.go        weighted random choice; draw.go has the other random decisions
 //	subset.go       random subsetting, before endpoints connect
@@ -79,7 +82,8 @@
 // not done. No other two can be one: the breaker spans channels and localities and its count
 // goes down again, while a position must only go up. If nobody reports the load, the fourth
 // is saved. A flat group of several localities has a position of its own, which is a fifth.
-// Policies that compare RPCs in flight add one in Pick and one in Finish. A refused or
+// Policies that compare RPCs in flight add one in Pick and one in Finish; least latency adds
+// one in Pick, two in Finish and two looks at a clock. A refused or
 // dropped RPC only adds to its own counter. One that has to wait adds to none, since it will
 // be picked for again (T-DROP-4).
 //
@@ -90,7 +94,7 @@
 //
 // BenchmarkPickFinish compares all this with a plain round robin. BenchmarkPolicy has the
 // cost of each policy: with 3 localities of 10 endpoints 38 ns in sequence, 26 if flat, 50 to
-// 65 by hash, 45 to 54 by least request. BenchmarkPickHash has that of hashing while
+// 65 by hash, 45 to 54 by least request, and 10 more by least latency. BenchmarkPickHash has that of hashing while
 // endpoints are down, and BenchmarkMatch that of routes: a hundred methods with a route each
 // take less than one and a half times as long as three.
 //

@@ -10,7 +10,10 @@ import "errors"
 //
 // Least request counts RPCs in flight alone. Of many clients each has few in flight, mostly
 // none, so they tell little. Latencies of the last ten seconds tell of the whole fleet's
-// RPCs.
+// RPCs. Where servers are equal nothing is won by that, and where RPCs all take the same a
+// sequence is better. bench/README.md has the fleets in which it wins and loses. A stream is
+// an RPC that hangs: its endpoint looks slow to the client that has it, and gets fewer of its
+// other RPCs.
 //
 // Endpoints of different weight, or in slow start, are sampled in proportion to their
 // weights, and an RPC in flight counts as much less as the weight is above the mean.

@@ -126,6 +126,19 @@ func TestLeastLatencyWeights(t *testing.T) {
 	}
 }
 
+// Only the ratios of weights matter.
+func TestLeastLatencyScale(t *testing.T) {
+	takes := func(i int32) time.Duration { return time.Duration(10+10*i) * time.Millisecond }
+	a := latencyWorld(zone("a", 1, endpoints(0, 1, 2, 3, 4))).play(t, 5000, takes)
+	b := latencyWorld(zone("a", 1, endpoints(0, 100, 200, 300, 400))).play(t, 5000, takes)
+	for i := range a {
+		if math.Abs(a[i]/b[i]-1) > .05 {
+			t.Errorf("shares %.3f with weights of 1 to 4, %.3f with weights of 100 to 400", a, b)
+			break
+		}
+	}
+}
+
 // An endpoint that is slow, or stands still, gets few RPCs.
 func TestLeastLatencyAvoidsSlow(t *testing.T) {
 	for _, takes := range []time.Duration{20 * time.Millisecond, time.Hour} {
@@ -213,5 +226,26 @@ func TestLeastLatencyAllocs(t *testing.T) {
 	}
 	if !s.NeedsRandom() {
 		t.Error("samples take no random word")
+	}
+}
+
+// Where few RPCs are made, and they take far less than what is supposed of unknown
+// endpoints, all endpoints get them.
+func TestLeastLatencySeldom(t *testing.T) {
+	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1, 1)))
+	s, list, rng := w.build(t), w.flat(0), newRand(1)
+	counts := make([]float64, len(list))
+	const rpcs = 3000
+	for range rpcs {
+		w.time += 100 * time.Millisecond
+		i := s.Pick(bg, "/s/m", rng.Uint64()).Index
+		w.time += time.Duration(80+rng.IntN(40)) * time.Microsecond
+		list[i].FinishTimed(CallOK)
+		counts[i]++
+	}
+	for i, n := range counts {
+		if n < .6*rpcs/5 || n > 1.5*rpcs/5 {
+			t.Errorf("endpoint %d of 5 that are the same got %.0f of %d RPCs", i, n, rpcs)
+		}
 	}
 }

@@ -57,8 +57,11 @@ const (
 
 	prior   = 2. // RPCs
 	penalty = 3. // RPCs for one that fails
-	// unmeasured is the mean of peers of whom nothing is known (Envoy's default_rtt).
-	unmeasured = 10 * time.Millisecond
+	// unmeasured is the mean of peers of whom nothing is known (Envoy's default_rtt). It weighs
+	// as much as a hundredth of an RPC: with more, endpoints of which more is known would look
+	// faster where few RPCs are made that take far less.
+	unmeasured       = 10 * time.Millisecond
+	unmeasuredWeight = .01
 )
 
 // Begin counts an RPC that begins now.
@@ -176,7 +179,7 @@ func (p *Peers) add(busy, ended, x float64) (mean float64) {
 		b, n := float64(math.Float32frombits(uint32(old>>32)))*keep+busy, float64(math.Float32frombits(uint32(old)))*keep+ended
 		word := uint64(math.Float32bits(float32(b)))<<32 | uint64(math.Float32bits(float32(n)))
 		if p.mean.CompareAndSwap(old, word) {
-			return (b + units(unmeasured)) / (n + 1)
+			return (b + unmeasuredWeight*units(unmeasured)) / (n + unmeasuredWeight)
 		}
 	}
 }

@@ -96,12 +96,18 @@ func Policies() []Policy {
 	latency := picker.Policy{Kind: picker.PolicyLeastLatency, Latency: &picker.LeastLatency{Decay: 10 * time.Second}}
 	return append(list,
 		Policy{Impl: Anchor, Name: "peak_ewma", Kernel: peakEWMAKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + peakEWMAPolicy + `":{}}]}`},
-		Policy{Impl: Ours, Name: "least_latency", Kernel: snapshots(latency, false), Cluster: []xdstest.ClusterOption{xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, nil))}},
+		Policy{Impl: Ours, Name: "least_latency", Kernel: snapshots(latency, false), Cluster: leastLatency("10s")},
+		Policy{Impl: Ours, Name: "least_latency of 3 s", Cluster: leastLatency("3s"), Only: []string{threeSlow, "antagonists", "cold caches", "rolling restart"}},
 		Policy{Impl: Ours, Name: "prequal", Cluster: []xdstest.ClusterOption{prequal(0)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "prequal, synchronous", Cluster: []xdstest.ClusterOption{prequal(3)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
 		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)}},
 	)
+}
+
+// leastLatency has latencies decay with a time constant.
+func leastLatency(decay string) []xdstest.ClusterOption {
+	return []xdstest.ClusterOption{xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay}))}
 }
 
 // clientWRR has clients weigh endpoints by the load that they report (A58), with

@@ -104,6 +104,7 @@ func (r *Report) writeVerdicts(b *strings.Builder) {
 var columns = []string{
 	"anchor random", "anchor oracle", "stock round_robin", "ours round_robin",
 	"stock least_request", "ours least_request", "stock client_wrr", "ours client_wrr",
+	"anchor peak_ewma", "ours least_latency",
 }
 
 // Markdown writes a table of the 99th percentiles in all fleets. What only kernels

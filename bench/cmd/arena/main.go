@@ -49,7 +49,7 @@ func main() {
 	var o options
 	flag.Uint64Var(&o.seed, "seed", 1, "of arrivals, of what happens and of what policies draw")
 	flag.StringVar(&o.fleets, "fleets", "", "only fleets whose name this regular `expression` matches")
-	flag.StringVar(&o.policies, "policies", "", "only policies whose name it matches, and the anchors")
+	flag.StringVar(&o.policies, "policies", "", "only policies whose name it matches, and random and the oracle")
 	flag.IntVar(&o.processes, "processes", runtime.NumCPU(), "how many runs at a time")
 	flag.StringVar(&o.modes, "modes", "", "only in modes that it matches: channels, kernels, loopback")
 	flag.BoolVar(&o.resume, "resume", false, "keep what is in the file of -o, and run what is missing")
@@ -192,8 +192,8 @@ func (o *options) cells() ([]arena.Cell, error) {
 		return nil, err
 	}
 	list := slices.DeleteFunc(arena.Cells(o.seed), func(c arena.Cell) bool {
-		anchor := strings.HasPrefix(c.Policy, string(arena.Anchor))
-		return !modes.MatchString(string(c.Mode)) || !fleets.MatchString(c.Fleet) || !anchor && !policies.MatchString(c.Policy)
+		scale := c.Policy == string(arena.Anchor)+" "+arena.RandomName || c.Policy == string(arena.Anchor)+" "+arena.OracleName
+		return !modes.MatchString(string(c.Mode)) || !fleets.MatchString(c.Fleet) || !scale && !policies.MatchString(c.Policy)
 	})
 	if len(list) == 0 {
 		return nil, fmt.Errorf("there is no fleet %q with a policy %q", o.fleets, o.policies)

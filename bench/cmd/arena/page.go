@@ -103,7 +103,7 @@ func overview(r *arena.Report, c plot.Chart, of func(*arena.Result) float64) tem
 // short fits into the margin of a chart.
 func short(row string) string {
 	row = strings.TrimPrefix(row, string(arena.Anchor)+" ")
-	return strings.NewReplacer("round_robin", "rr", "least_request", "lr", "client_wrr", "wrr", " by weight", ", weights").Replace(row)
+	return strings.NewReplacer("round_robin", "rr", "least_request", "lr", "least_latency", "ll", "client_wrr", "wrr", " by weight", ", weights").Replace(row)
 }
 
 // charts are those of a fleet: latencies over time, and utilisations by server.
