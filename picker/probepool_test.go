@@ -430,3 +430,29 @@ func TestProbeOdds(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkPrequal picks by a pool of 16 answers, and ends the RPC.
+func BenchmarkPrequal(b *testing.B) {
+	w := benchWorld(1, 30, 0, false)
+	w.leaf(0).Policy = prequal()
+	w.renew(0)
+	list := w.flat(0)
+	for _, e := range list {
+		e.Connectivity = Ready
+	}
+	s := w.build(b)
+	pool := s.ProbeGroups(0)[0].Pool
+	s.ProbeGroups(0)[0].Adopt(0)
+	for i, e := range list {
+		pool.Answer(e, ProbeReport{InFlight: i % 4, Latency: time.Duration(1+i%7) * time.Millisecond}, 0)
+	}
+	for len(pool.probes) < 16 {
+		pool.Answer(list[len(pool.probes)], ProbeReport{Latency: time.Millisecond}, 0)
+	}
+	pool.view.Load().reuse = math.MaxInt32
+	rng := newRand(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		list[s.Pick(bg, "/s/m", rng.Uint64()).Index].FinishTimed(CallOK)
+	}
+}

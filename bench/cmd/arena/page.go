@@ -36,7 +36,7 @@ type fleetCharts struct {
 var palette = map[arena.Impl][]string{
 	arena.Anchor: {"#777777", "#222222", "#aaaaaa", "#bbaa88"},
 	arena.Stock:  {"#d55e00", "#e69f00", "#cc79a7", "#a0522d"},
-	arena.Ours:   {"#0072b2", "#009e73", "#56b4e9", "#332288", "#117733", "#44aa99", "#6699cc", "#88ccee"},
+	arena.Ours:   {"#0072b2", "#009e73", "#56b4e9", "#332288", "#117733", "#44aa99", "#6699cc", "#88ccee", "#0c2461", "#7f7fff"},
 }
 
 // colour is that of a row, by its place among those of its implementation.
