@@ -435,6 +435,7 @@ func TestProbeOdds(t *testing.T) {
 func BenchmarkPrequal(b *testing.B) {
 	w := benchWorld(1, 30, 0, false)
 	w.leaf(0).Policy = prequal()
+	w.leaf(0).Policy.Prequal.RemovePerRPC = 0
 	w.renew(0)
 	list := w.flat(0)
 	for _, e := range list {
@@ -445,9 +446,6 @@ func BenchmarkPrequal(b *testing.B) {
 	s.ProbeGroups(0)[0].Adopt(0)
 	for i, e := range list {
 		pool.Answer(e, ProbeReport{InFlight: i % 4, Latency: time.Duration(1+i%7) * time.Millisecond}, 0)
-	}
-	for len(pool.probes) < 16 {
-		pool.Answer(list[len(pool.probes)], ProbeReport{Latency: time.Millisecond}, 0)
 	}
 	pool.view.Load().reuse = math.MaxInt32
 	rng := newRand(1)
