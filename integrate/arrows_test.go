@@ -41,6 +41,9 @@ func TestArrows(t *testing.T) {
 			{"github.com/envoyproxy/go-control-plane/pkg", prod},
 			{"google.golang.org/grpc/internal/xds/resolver", "we replace it, and users must not link it twice"},
 		}},
+		{"integrate/probe", []rule{
+			{mod, "servers link it without a client"}, {"github.com/", "servers link it without a client"},
+		}},
 		{"integrate/stockmetrics", []rule{{"google.golang.org/grpc/internal/xds/xdsclient", "it is for programs without stock"}}},
 	}
 	for _, tt := range tests {

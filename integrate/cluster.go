@@ -29,6 +29,8 @@ type cluster struct {
 	inUse    *priority       // nil while none is
 	shares   []loadShare     // inUse's first; nil if it takes all
 
+	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy asks endpoints
+
 	weightTimer    *time.Timer // runs while weights may change (A58)
 	loadTimer      *time.Timer // runs while utilizations may change
 	slowStartTimer *time.Timer // runs while endpoints are in their slow start
@@ -73,13 +75,14 @@ type leaf struct {
 // picker's part: outcomes in, gRPC's terms out. It is immutable.
 type clusterView struct {
 	status         picker.Connectivity
-	failed         error                 // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
-	rejections     *rejections           // statuses, so that they are final (T-DROP-3); nil while no priority is in use
-	picks          []pick                // by endpoint index
-	authorityPicks []balancer.PickResult // parallel to picks, for routes that rewrite authorities; nil if there are none
-	indexes        map[*endpoint]int32   // of authorityPicks and labels, where children pick
-	labels         []map[string]string   // of attempts, by endpoint index; nil unless they are labeled
-	hosts          *hosts                // nil unless sessions or attempts need them
+	failed         error                         // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
+	rejections     *rejections                   // statuses, so that they are final (T-DROP-3); nil while no priority is in use
+	picks          []pick                        // by endpoint index
+	authorityPicks []balancer.PickResult         // parallel to picks, for routes that rewrite authorities; nil if there are none
+	indexes        map[*endpoint]int32           // of authorityPicks and labels, where children pick
+	labels         []map[string]string           // of attempts, by endpoint index; nil unless they are labeled
+	hosts          *hosts                        // nil unless sessions or attempts need them
+	probers        map[*picker.ProbePool]*prober // nil unless RPCs ask endpoints themselves
 	// connectable are what an RPC may connect, by endpoint index; nil if endpoints
 	// connect by themselves.
 	connectable []*endpoint
@@ -318,6 +321,7 @@ func (c *cluster) close() {
 	halt(&c.loadTimer)
 	halt(&c.slowStartTimer)
 	halt(&c.failureTimer)
+	c.closeProbers()
 	for _, l := range c.leaves {
 		l.close(c.lb)
 	}

@@ -163,8 +163,9 @@
 //
 // # Without xDS
 //
-// Four of the kernel's policies are LB policies for any channel, by name in the
-// service config: [WeightedRoundRobin], [RingHash], [LeastRequest], [LeastLatency]. Their
+// Five of the kernel's policies are LB policies for any channel, by name in the
+// service config: [WeightedRoundRobin], [RingHash], [LeastRequest], [LeastLatency],
+// [Prequal]. Their
 // configuration is made of what the channel's own resolver says; all else is the
 // same balancer.
 //

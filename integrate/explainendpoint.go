@@ -37,7 +37,9 @@ func (x *explainer) endpoint(s *subject, e *subjectEndpoint, share picker.Endpoi
 		out.WeightFrom = weightSource(policy, e.state, known)
 		out.SlowStart = x.slowStart(policy, e.state)
 	}
-	if share.Share == 0 && share.Waits == 0 {
+	// Others may just be better at the moment, by what endpoints say.
+	others := policy.Kind == picker.PolicyPrequal && share.Weight > 0
+	if share.Share == 0 && share.Waits == 0 && !others {
 		out.Out = x.whyOut(s, e, childPicks)
 	}
 	switch {
@@ -140,7 +142,7 @@ func policyText(p *picker.Policy) string {
 		picker.PolicyEDF: "weighted round robin", picker.PolicyRoundRobin: "round robin", picker.PolicyRingHash: "ring_hash",
 		picker.PolicyMaglev: "maglev", picker.PolicyLeastRequest: "least_request", picker.PolicyClientWRR: "client_side_weighted_round_robin",
 		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom",
-		picker.PolicyLeastLatency: "least_latency",
+		picker.PolicyLeastLatency: "least_latency", picker.PolicyPrequal: "prequal",
 	}[p.Kind]
 	switch {
 	case p.Kind == picker.PolicyCustom:
@@ -149,6 +151,10 @@ func policyText(p *picker.Policy) string {
 		text += fmt.Sprintf(" of %d choices", p.Least.Choices)
 	case p.Kind == picker.PolicyLeastLatency:
 		text += fmt.Sprintf(" of 2 choices, decay %s", p.Latency.Decay)
+	case p.Kind == picker.PolicyPrequal && p.Prequal.Synchronous > 0:
+		text += fmt.Sprintf(", each RPC asks %d endpoints", p.Prequal.Synchronous)
+	case p.Kind == picker.PolicyPrequal:
+		text += ", by what endpoints said"
 	case p.Hashes() && p.Ring.BalanceFactor > 0:
 		text += fmt.Sprintf(" with bounded loads, %d %%", p.Ring.BalanceFactor)
 	}

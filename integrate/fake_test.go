@@ -135,6 +135,11 @@ func (silent) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...
 	return nil, status.FromContextError(ctx.Err()).Err()
 }
 
+func (silent) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
+	<-ctx.Done()
+	return status.FromContextError(ctx.Err()).Err()
+}
+
 // to moves the SubConn to a state, as gRPC would report it.
 func (sc *fakeConn) to(s connectivity.State) {
 	st := balancer.SubConnState{ConnectivityState: s}

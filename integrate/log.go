@@ -114,6 +114,20 @@ func (b *lb) endTurnLocked(of topic) {
 	}
 }
 
+// msgSilence and msgAsynchronous may be matched like the lines of events.
+const msgSilence = "xdslb: endpoints do not answer probes, and are picked by the latency of RPCs; their servers need integrate/probe.Register"
+
+const msgAsynchronous = "xdslb: xdslb_prequal is asynchronous on a channel without xDS: nothing there could have RPCs wait for answers"
+
+// logSilence logs that an endpoint of a cluster does not answer probes.
+func (b *lb) logSilence(cluster string, err error) {
+	b.lock()
+	defer b.unlock()
+	if !b.closed {
+		b.logLocked(slog.LevelWarn, msgSilence, cluster, slog.String("error", err.Error()))
+	}
+}
+
 // What turns are about.
 const (
 	turnServed   = "served"   // whether the target is

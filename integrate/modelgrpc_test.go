@@ -4,15 +4,22 @@
 package integrate
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/probe"
 )
 
 // modelChannel is gRPC's side of a balancer. It differs from fakeCC in that it
@@ -128,8 +135,8 @@ func (c *modelConn) RegisterHealthListener(l func(balancer.SubConnState)) {
 	c.health, c.healthy = l, false
 }
 
-// GetOrBuildProducer builds what asks for load reports out of band. Nothing is
-// ever reported.
+// GetOrBuildProducer builds what asks for load reports out of band, of which nothing is
+// ever reported, and what probes, which is answered in any way.
 func (c *modelConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Producer, func()) {
 	count := func(n int) {
 		c.cc.mu.Lock()
@@ -137,8 +144,25 @@ func (c *modelConn) GetOrBuildProducer(pb balancer.ProducerBuilder) (balancer.Pr
 		c.cc.streams += n
 	}
 	count(1)
-	p, stop := pb.Build(silent{})
+	p, stop := pb.Build(moody{})
 	return p, func() { stop(); count(-1) }
+}
+
+// moody is a connection to a server whose answers to probes are anything.
+type moody struct{ silent }
+
+func (m moody) Invoke(ctx context.Context, method string, in, out any, opts ...grpc.CallOption) error {
+	switch rand.IntN(8) {
+	case 0:
+		return status.Error(codes.Unimplemented, "unknown service")
+	case 1:
+		return m.silent.Invoke(ctx, method, in, out, opts...)
+	}
+	*out.(*probe.Report) = probe.Report{
+		InFlight: rand.Uint32N(5), LatencyNs: rand.Uint64N(1e9), FailingPPM: rand.Uint32N(1_000_001),
+		Weight: rand.Float64(), GoingAway: rand.IntN(8) == 0,
+	}
+	return nil
 }
 
 // serves reports whether an RPC that is given the SubConn can use it.

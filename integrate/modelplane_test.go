@@ -108,7 +108,7 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 	custom := func(name string) {
 		p.Kind, p.Custom = picker.PolicyCustom, &picker.CustomPolicy{Name: name, Config: json.RawMessage(`{}`)}
 	}
-	switch rng.IntN(18) {
+	switch rng.IntN(20) {
 	case 0, 1:
 		p.Kind = picker.PolicyEDF
 	case 2:
@@ -136,6 +136,11 @@ func randomPolicy(rng *rand.Rand) picker.Policy {
 		custom(string(failing))
 	case 15, 16:
 		p.Kind, p.Latency = picker.PolicyLeastLatency, &picker.LeastLatency{Decay: time.Duration(1+rng.IntN(10)) * time.Second}
+	case 17, 18:
+		p.Kind, p.Prequal = picker.PolicyPrequal, &picker.Prequal{
+			PoolSize: 2 + rng.Uint32N(15), MaxAge: time.Second, ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .84,
+			ProbeTimeout: 100 * time.Millisecond, MaxProbesPerSecond: 1 + rng.Uint32N(1000), Synchronous: []uint32{0, 0, 2, 3}[rng.IntN(4)],
+		}
 	default:
 		custom(string(desperate))
 	}
@@ -184,7 +189,7 @@ func origin(p *picker.Policy, clients uint32) *picker.Origin {
 type policyWords picker.Policy
 
 func (p *policyWords) String() string {
-	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom", "least latency"}
+	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom", "least latency", "prequal"}
 	s := names[p.Kind]
 	if p.Custom != nil {
 		s += " " + p.Custom.Name

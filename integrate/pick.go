@@ -98,6 +98,9 @@ func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint6
 	if session := call.Session(); session != nil {
 		res, found = s.pickForSession(session, route, cluster, r)
 	}
+	if chosen := call.TakeChosen(); chosen != nil && !found {
+		res, found = s.Snapshot.PickProbed(route, cluster, chosen, r)
+	}
 	if !found {
 		res = s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
 	}

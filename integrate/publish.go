@@ -116,6 +116,9 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		next.clusters = make([]*clusterView, len(b.list))
 	} else {
 		next.clusters, next.Budgets = slices.Clone(prev.clusters), slices.Clone(prev.Budgets)
+		if prev.Ask != nil {
+			next.Ask = next.ask
+		}
 	}
 	b.reindexed = false
 	for _, c := range changed {
@@ -134,6 +137,12 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		c.scheduleWeights()
 		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
+		c.followProbes(next.Snapshot, c.index)
+		if c.probers != nil && c.asksForEach() {
+			view := *next.clusters[c.index]
+			view.probers = c.probers
+			next.clusters[c.index], next.Ask = &view, next.ask
+		}
 	}
 	return next, helps
 }

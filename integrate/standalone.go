@@ -45,6 +45,12 @@ const (
 	// ([picker.PolicyLeastLatency]): the latency of late times the RPCs in flight.
 	// {"decayTime": "10s"}
 	LeastLatency = "xdslb_least_latency"
+	// Prequal asks endpoints for their load, and sends an RPC to the one that said the
+	// best. Servers take part by package integrate/probe; without it the policy is
+	// that of [LeastLatency]. [lbpolicy.Prequal] has the parameters.
+	// {"poolSize": 16, "maxAge": "1s", "probesPerRpc": 3, "removePerRpc": 1,
+	// "hotQuantile": 0.84, "probeTimeout": "0.1s", "maxProbesPerSecond": 500}
+	Prequal = lbpolicy.NamePrequal
 )
 
 // standalonePolicies read the parameters of each policy.
@@ -84,6 +90,7 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 		return picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: min(p.ChoiceCount, 10)}}, nil
 	},
 	LeastLatency: func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.LeastLatency(js) },
+	Prequal:      func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.Prequal(js) },
 }
 
 const maxRingSize = 8 << 20 // entries that may be asked for (A42); snapshots make 4096 of more

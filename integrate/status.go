@@ -72,10 +72,13 @@ type LeafStatus struct {
 	Name    string `json:"name"`
 	Service string `json:"service,omitempty"` // of EDS
 	// Policy picks endpoints: "edf", "round_robin", "ring_hash", "maglev", "least_request",
-	// "client_wrr", "pick_first", or the name of a policy of gRPC's registry.
+	// "client_wrr", "pick_first", "least_latency", "prequal", or the name of a policy of gRPC's
+	// registry.
 	Policy string `json:"policy"`
-	TLS    bool   `json:"tls"` // the Cluster resource demands it (A29)
-	Note   string `json:"note,omitempty"`
+	// Probes is how endpoints are asked for their load, if they are (xdslb_prequal).
+	Probes *ProbeStatus `json:"probes,omitempty"`
+	TLS    bool         `json:"tls"` // the Cluster resource demands it (A29)
+	Note   string       `json:"note,omitempty"`
 	// ConnectionError is that of the latest attempt that failed.
 	ConnectionError string `json:"connection_error,omitempty"`
 
@@ -87,6 +90,18 @@ type LeafStatus struct {
 	Drops       []DropStatus `json:"drops,omitempty"`
 
 	Priorities []PriorityStatus `json:"priorities,omitempty"`
+}
+
+// ProbeStatus is how the endpoints of the priority in use are asked for their load.
+type ProbeStatus struct {
+	// Synchronous says that unary RPCs ask before they are picked. On a channel without
+	// interceptors they do not: see TargetStatus.Unapplied.
+	Synchronous bool    `json:"synchronous"`
+	Sent        uint64  `json:"sent"`
+	Failed      uint64  `json:"failed"`    // of those sent
+	Answers     int     `json:"answers"`   // that are kept at the moment
+	Silent      int     `json:"silent"`    // endpoints that answer no probes, and are picked by latency
+	HotAbove    float64 `json:"hot_above"` // RPCs in flight for a unit of weight
 }
 
 // DropStatus is a drop category of EDS. Dropped, and LeafStatus.Rejected, count all

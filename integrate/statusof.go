@@ -81,6 +81,9 @@ func (l *leaf) describe(c *cluster, first int, left []int) LeafStatus {
 		Note: errorText(l.cfg.ResolutionNote), ConnectionError: errorText(l.lastErr),
 		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
 	}
+	if c.inUse != nil && c.inUse.leaf == l {
+		s.Probes = c.describeProbes()
+	}
 	for _, d := range l.cfg.Drops {
 		s.Drops = append(s.Drops, DropStatus{d.Category, d.PerMillion, l.load.Drop(d.Category).Load()})
 	}
@@ -134,7 +137,7 @@ func policyLabel(p *picker.Policy) string {
 	if p.Kind == picker.PolicyCustom && p.Custom != nil {
 		return p.Custom.Name
 	}
-	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom"}
+	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom", "least_latency", "prequal"}
 	if int(p.Kind) < len(names) {
 		return names[p.Kind]
 	}

@@ -53,8 +53,8 @@ func zoneAware(c *clusterv3.Cluster) {
 	}})(c)
 }
 
-// fleetOf is the load assignment of a fleet with so many clients in zones a, b and so on.
-func fleetOf(name string, counts ...int) *endpointv3.ClusterLoadAssignment {
+// zonedFleet is the load assignment of a fleet with so many clients in zones a, b and so on.
+func zonedFleet(name string, counts ...int) *endpointv3.ClusterLoadAssignment {
 	var zones []xdstest.Locality
 	for i, n := range counts {
 		l := xdstest.Locality{Place: xdstest.Place{Zone: string(rune('a' + i))}}
@@ -109,7 +109,7 @@ func TestZoneAwareRouting(t *testing.T) {
 	}
 	r := xdstest.Service(target, zones...)
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, zoneAware)}
-	r.Endpoints = append(r.Endpoints, fleetOf("fleet", 5, 3, 2))
+	r.Endpoints = append(r.Endpoints, zonedFleet("fleet", 5, 3, 2))
 	set(t, control, r)
 
 	clients := [3]int{5, 3, 2}
@@ -250,7 +250,7 @@ func TestZonesFollowTheFleet(t *testing.T) {
 			xdstest.Locality{Place: xdstest.Place{Zone: "a"}, Endpoints: xdstest.BackendEndpoints(backends[:3]...)},
 			xdstest.Locality{Place: xdstest.Place{Zone: "b"}, Endpoints: xdstest.BackendEndpoints(backends[3:]...)})
 		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, zoneAware)}
-		r.Endpoints = append(r.Endpoints, fleetOf("fleet", fleet...))
+		r.Endpoints = append(r.Endpoints, zonedFleet("fleet", fleet...))
 		set(t, control, r)
 	}
 	push(1, 1)

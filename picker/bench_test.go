@@ -200,7 +200,7 @@ func BenchmarkPolicy(b *testing.B) {
 	names := map[PolicyKind]string{
 		PolicyEDF: "edf", PolicyRoundRobin: "roundrobin", PolicyRingHash: "ring", PolicyMaglev: "maglev",
 		PolicyLeastRequest: "least", PolicyClientWRR: "wrr", PolicyPickFirst: "first", PolicyCustom: "custom",
-		PolicyLeastLatency: "latency",
+		PolicyLeastLatency: "latency", PolicyPrequal: "prequal", // without answers
 	}
 	for _, policy := range policies {
 		for _, flat := range []bool{true, false} {

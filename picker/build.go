@@ -317,6 +317,8 @@ func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Polic
 		err = b.leastRequest(&g, in, policy)
 	case PolicyLeastLatency:
 		err = b.leastLatency(&g, in, c, policy)
+	case PolicyPrequal:
+		err = b.prequal(&g, before, in, c, policy)
 	case PolicyPickFirst:
 		err = b.pickFirst(&g, before, in)
 	case PolicyCustom:

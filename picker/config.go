@@ -272,6 +272,7 @@ type Policy struct {
 	First   *PickFirst
 	Latency *LeastLatency
 	Custom  *CustomPolicy
+	Prequal *Prequal
 	// Subset is the number of endpoints that random subsetting (A68) keeps before Kind
 	// applies; 0 is all. See Priority.Subset.
 	Subset uint32
@@ -297,6 +298,7 @@ const (
 	PolicyPickFirst                      // A62
 	PolicyCustom                         // a balancer of grpc-go's registry (A52, D10)
 	PolicyLeastLatency                   // the least latency of two, by Little's law
+	PolicyPrequal                        // endpoints are asked for their load
 )
 
 // Hashes reports whether the policy picks by the hash of the RPC. Endpoints are then
@@ -317,7 +319,9 @@ func (p *Policy) CountsInFlight() bool {
 
 // TimesRPCs reports whether picks compare the latencies of endpoints. The endpoints then
 // have to time their RPCs, and count those in flight by it: NewTimedBinding.
-func (p *Policy) TimesRPCs() bool { return p.Kind == PolicyLeastLatency }
+func (p *Policy) TimesRPCs() bool {
+	return p.Kind == PolicyLeastLatency || p.Kind == PolicyPrequal
+}
 
 // equalWeights reports whether the configured weights do not count.
 func (p *Policy) equalWeights() bool {
@@ -340,6 +344,12 @@ func (p *Policy) check() error {
 	case PolicyLeastLatency:
 		if missing = p.Latency == nil; !missing && p.Latency.Decay <= 0 {
 			return fmt.Errorf("decay of %v is not above 0", p.Latency.Decay)
+		}
+	case PolicyPrequal:
+		if missing = p.Prequal == nil; !missing {
+			if err := p.Prequal.check(); err != nil {
+				return err
+			}
 		}
 	default:
 		return fmt.Errorf("policy kind %d is not supported", p.Kind)

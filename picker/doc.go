@@ -34,6 +34,7 @@
 //	byHash           PolicyRingHash, PolicyMaglev                   hash ─→ placement ─→ view ─→ index
 //	byLeastRequest   PolicyLeastRequest                             the least loaded of a few random ones
 //	byLeastLatency   PolicyLeastLatency                             where an RPC costs less, of two random ones
+//	byProbes         PolicyPrequal                                  the best by what endpoints said
 //	byDelegate       PolicyCustom                                   the caller's balancer picks
 //
 // An RPC that is hashed may have to wait for the one endpoint that it belongs to, so its
@@ -48,6 +49,8 @@
 //	EndpointState  the counters above that the end of an RPC goes to; RPCs in flight, if
 //	               the policy compares them, or their Timing; the weight that the endpoint
 //	               reports
+//	ProbePool      what the endpoints of a group said of their load, and how often that
+//	               was used; later forms of the group take it over
 //
 // A ClusterLoad has the counters that LRS reports. The caller chooses the priority in use,
 // between builds, since that depends on timers.
@@ -65,6 +68,7 @@
 //	leastlatency.go groups by latency; timing.go knows that of endpoints, by clock.go
 //	zones.go        zone-aware routing: shares of localities; loadaware.go has those by
 //	                load
+//	prequal.go      groups by probes; probepool.go has what endpoints said
 //	counters.go     what RPCs write; clusterload.go keeps it for LRS
 //	alias.go        weighted random choice; draw.go has the other random decisions
 //	subset.go       random subsetting, before endpoints connect

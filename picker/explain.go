@@ -257,6 +257,8 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 		g.explainSamples(g.least.candidates, g.least.odds(), share, x)
 	case byLeastLatency:
 		g.explainSamples(g.latency.candidates, g.latency.odds(), share, x)
+	case byProbes:
+		g.explainSamples(g.probes.least.candidates, g.probes.odds(), share, x)
 	default:
 		x.Picked += share
 		sum := 0.
@@ -278,6 +280,42 @@ func (g *group) explainSamples(candidates []candidate, odds []float64, share flo
 		e := x.at(g.first + candidates[i].index)
 		e.Weight, e.Share = candidates[i].weight, share*p
 	}
+}
+
+// odds returns the probability of each candidate that the next RPC goes to it, by what
+// the endpoints have said so far. O(n·log n + PoolSize²).
+func (g *ProbeGroup) odds() []float64 {
+	v := g.Pool.view.Load()
+	if v == nil || v.group != g {
+		return g.least.odds()
+	}
+	at := make(map[int32]int, len(g.least.candidates)) // candidates by index in the group
+	for i := range g.least.candidates {
+		at[g.least.candidates[i].index] = i
+	}
+	odds := make([]float64, len(at))
+	add := func(l *leastLatency, share float64) {
+		for i, p := range l.odds() {
+			odds[at[l.candidates[i].index]] += share * p
+		}
+	}
+	left := 1.
+	if v.silent != nil {
+		part := float64(len(v.silent.candidates)) / float64(len(odds))
+		add(v.silent, part)
+		left -= part
+	}
+	if len(v.entries) == 0 {
+		add(g.least, left)
+	}
+	for first := range v.entries {
+		if i, part := v.best(first), left/float64(len(v.entries)); i >= 0 {
+			odds[at[v.entries[i].index]] += part
+		} else {
+			add(g.least, part)
+		}
+	}
+	return odds
 }
 
 // odds returns the probability of each candidate that the next RPC goes to it.

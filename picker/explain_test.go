@@ -43,6 +43,7 @@ func everyPolicy(rng *rand.Rand) Policy {
 		Policy{Kind: PolicyClientWRR, WRR: &ClientWRR{}},
 		Policy{Kind: PolicyPickFirst, First: &PickFirst{}},
 		Policy{Kind: PolicyCustom, Custom: &CustomPolicy{Name: "x"}},
+		prequal(),
 	)
 	p.Flat = rng.IntN(2) == 0
 	return p

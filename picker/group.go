@@ -28,6 +28,7 @@ type group struct {
 	hashing   *hashing      // of rule byHash
 	least     *leastRequest // of rule byLeastRequest
 	latency   *leastLatency // of rule byLeastLatency
+	probes    *ProbeGroup   // of rule byProbes
 
 	// What the next Build compares with.
 	load     *Load          // of the group's locality; nil if it has several
@@ -44,11 +45,18 @@ const (
 	byLeastRequest             // the least loaded of a few random ones
 	byDelegate                 // the caller's balancer picks
 	byLeastLatency             // that of two random ones where an RPC costs less
+	byProbes                   // the one that said it is the best
 )
 
 // random reports whether picks by the rule need a random word. Picks by hash need one
 // for RPCs without a hash.
-func (r rule) random() bool { return r == byHash || r == byLeastRequest || r == byLeastLatency }
+func (r rule) random() bool {
+	switch r {
+	case byHash, byLeastRequest, byLeastLatency, byProbes:
+		return true
+	}
+	return false
+}
 
 // groupsByLoad returns the groups of c, which may be nil, by the Load of their locality.
 func (c *cluster) groupsByLoad() map[*Load]*group {

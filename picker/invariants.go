@@ -48,6 +48,11 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 					must(t.weight > 0 && t.index >= 0 && t.endpoint.binding.timing != nil, "group %d of cluster %d has candidates %v", k, i, g.latency.candidates)
 					end = max(end, g.first+t.index+1)
 				}
+			case byProbes:
+				for _, t := range g.probes.least.candidates {
+					must(g.probes.index[t.endpoint] == t.index, "group %d of cluster %d has candidates %v", k, i, g.probes.least.candidates)
+					end = max(end, g.first+t.index+1)
+				}
 			case byHash:
 				end = g.first + int32(len(g.endpoints))
 				h := g.hashing

@@ -20,6 +20,7 @@ var policies = []Policy{
 	{Kind: PolicyPickFirst},
 	{Kind: PolicyCustom},
 	{Kind: PolicyLeastLatency, Latency: &LeastLatency{Decay: 10 * time.Second}, SlowStart: &SlowStart{Window: time.Hour, Aggression: 1}},
+	prequal(),
 }
 
 // eachPolicy runs a test for each policy in both arrangements.

@@ -183,6 +183,8 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 		endpoint = g.least.pick(r)
 	case byLeastLatency:
 		endpoint = g.latency.pick(r)
+	case byProbes:
+		endpoint = g.probes.pick(r)
 	default:
 		endpoint = int32(g.schedule.At(g.issued.Add(1) - 1))
 		if g.endpoints != nil {

@@ -47,7 +47,7 @@ type FleetZone struct {
 // check reports whether the parameters can be used. NaN fails the comparison.
 func (z *ZoneAware) check(kind PolicyKind) error {
 	switch kind {
-	case PolicyEDF, PolicyRoundRobin, PolicyLeastRequest, PolicyLeastLatency, PolicyClientWRR:
+	case PolicyEDF, PolicyRoundRobin, PolicyLeastRequest, PolicyLeastLatency, PolicyPrequal, PolicyClientWRR:
 	default:
 		return fmt.Errorf("zone-aware routing is not for policy kind %d", kind)
 	}

@@ -45,6 +45,7 @@
 //	load.go     what RPCs there are: arrivals, methods, distributions
 //	server.go   the model of a server
 //	zones.go    clients in zones, and the policies that mind
+//	prequal.go  probes that are on their way for as long as in a network
 //	anchor.go   random and the oracle, as balancers; peakewma.go is what others do with latency
 //	node.go     a gRPC server around a model; network.go connects it
 //	world.go    a run with channels

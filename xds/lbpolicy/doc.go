@@ -66,10 +66,10 @@
 //
 // A TypedStruct names a policy of the program: a balancer registered with
 // grpc-go, which becomes [picker.PolicyCustom] after its own parser has accepted
-// the configuration. Six names stand for policies that the snapshot has
+// the configuration. Seven names stand for policies that the snapshot has
 // itself, and are converted to those: round_robin, pick_first,
-// least_request_experimental, ring_hash_experimental, weighted_round_robin and
-// xdslb_least_latency. As
+// least_request_experimental, ring_hash_experimental, weighted_round_robin, and this
+// module's own xdslb_least_latency and xdslb_prequal ([Prequal]). As
 // child balancers they would be slower, and ring_hash would not work at all, since
 // the request's hash reaches it through an internal package of grpc-go. This is
 // also the one way to set A76's requestHashHeader, which has no xDS field, and to

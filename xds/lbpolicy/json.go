@@ -66,6 +66,8 @@ func endpointJSON(p picker.Policy) (name string, config any) {
 		return nameClientWRR, wrrJSON(zeroIfNil(p.WRR))
 	case picker.PolicyPickFirst:
 		return namePickFirst, object{"shuffleAddressList": zeroIfNil(p.First).Shuffle}
+	case picker.PolicyPrequal:
+		return NamePrequal, prequalJSON(zeroIfNil(p.Prequal))
 	case picker.PolicyCustom:
 		c := zeroIfNil(p.Custom)
 		return c.Name, json.RawMessage(cmp.Or(string(c.Config), "{}"))

@@ -155,6 +155,8 @@ func complete(p picker.Policy) error {
 		ok = p.First != nil
 	case picker.PolicyCustom:
 		ok = p.Custom != nil
+	case picker.PolicyPrequal:
+		ok = p.Prequal != nil
 	default:
 		ok = false
 	}

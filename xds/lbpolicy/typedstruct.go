@@ -53,6 +53,7 @@ var natives = map[string]builtin{
 	nameRingHash:     {convert: ringHashJSON},
 	nameLeastRequest: {convert: fromJSON[leastrequestv3.LeastRequest](leastRequest)},
 	nameLeastLatency: {convert: leastLatencyJSON},
+	NamePrequal:      {convert: prequal},
 	nameClientWRR:    {convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
 }
 

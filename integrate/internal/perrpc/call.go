@@ -36,9 +36,11 @@ type Call struct {
 	// filtered is the route that the headers lead to behind the HTTP filters,
 	// which may change them without changing where the RPC goes.
 	filtered atomic.Int32
-	session  *Session    // nil if there is none (A55)
-	tried    *Tried      // nil unless attempts avoid endpoints
-	ended    atomic.Bool // by a pick
+	session  *Session // nil if there is none (A55)
+	tried    *Tried   // nil unless attempts avoid endpoints
+	// chosen is the endpoint that the next pick is to take, if it can.
+	chosen atomic.Pointer[picker.EndpointState]
+	ended  atomic.Bool // by a pick
 }
 
 // match is what a routing decision comes to.

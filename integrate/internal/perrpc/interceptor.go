@@ -66,6 +66,9 @@ func finish(opts []grpc.CallOption, err error) {
 // unary wraps retries around an invoker, and the filters around that.
 func (c *Call) unary(next grpc.UnaryInvoker) grpc.UnaryInvoker {
 	p := c.plan
+	if p.asks {
+		next = c.asking(next)
+	}
 	if p.retry != nil {
 		invoker := next
 		if next = retrying(p.retry, invoker); p.hedge != nil && c.mayHedge() {

@@ -21,6 +21,7 @@ type plan struct {
 	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
 	// the attempts.
 	otherHosts bool
+	asks       bool // a unary RPC may ask endpoints for their load first
 }
 
 // Plans says what interceptors do for each route of a target. Only routes that
@@ -35,6 +36,7 @@ type Plans struct {
 	filters           []string // names
 	timeouts, retries int      // of that many routes
 	others            int      // that many routes have retries avoid endpoints
+	asking            bool     // endpoints are asked for each RPC
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -127,10 +129,11 @@ func makePlans(cfg *picker.Config, inServiceConfig []bool) *Plans {
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 	}
-	needed := false
+	needed, names := false, asking(cfg)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
 		rp := plansFor(cfg, r, inServiceConfig[i])
+		rp.ask(r, names)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
 			p.routes[i] = rp
@@ -158,6 +161,7 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 		p.others++
 	}
 	for _, plan := range r.plans() {
+		p.asking = p.asking || plan.asks
 		for _, f := range plan.filters {
 			if !slices.Contains(p.filters, f.name) {
 				p.filters = append(p.filters, f.name)
@@ -190,7 +194,7 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inS
 
 // needed reports whether the plan is for interceptors to carry out: of one that is not,
 // an RPC needs no more than its Call.
-func (p *plan) needed() bool { return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 }
+func (p *plan) needed() bool { return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks }
 
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).
 func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.session }) }

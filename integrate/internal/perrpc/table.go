@@ -19,6 +19,9 @@ type Table struct {
 	Plans    *Plans           // nil if no RPC needs an interceptor
 	Budgets  []*Budget        // by cluster, nil where retries are not limited; nil if none are
 	Link     *Link            // of the channel; nil in tests
+	// Ask asks endpoints of a cluster, by its index, and returns the best, or nil if that
+	// is left to the pick. Nil if no cluster's endpoints are asked for each RPC.
+	Ask func(ctx context.Context, cluster int32) *picker.EndpointState
 }
 
 // Bind chooses the RPC's route and cluster, and returns a context that tells its

@@ -1,0 +1,112 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"math/bits"
+	"sync/atomic"
+	"time"
+)
+
+// latencies are how long RPCs took, by how many others they found in flight. Nothing is
+// locked: of two RPCs that end at the same moment one may be forgotten, which an average
+// does not notice.
+type latencies struct{ buckets [buckets]bucket }
+
+// A bucket is for a number in flight, or a few.
+type bucket struct {
+	ns atomic.Int64 // an average that moves; 0 is none
+	at atomic.Int64 // when it last did
+}
+
+const (
+	exact   = 16               // numbers below have a bucket each
+	buckets = exact + 4*(20-4) // and then four for each power of two, up to a million
+	expiry  = 10 * time.Second // of what was learned
+	share   = 10               // an RPC moves the average by a tenth of the way
+	longest = int64(time.Hour) // that an RPC counts as
+)
+
+// bucketOf returns the index of the bucket for n RPCs in flight.
+func bucketOf(n int64) int {
+	if n < exact {
+		return int(max(0, n))
+	}
+	p := bits.Len64(uint64(n)) - 1 // 4 or more
+	return min(exact+4*(p-4)+int(n>>(p-2))&3, buckets-1)
+}
+
+// add takes note of an RPC that found n others. O(1); does not allocate.
+func (l *latencies) add(n, now int64, took time.Duration) {
+	b := &l.buckets[bucketOf(n)]
+	ns, was := max(1, min(int64(took), longest)), b.ns.Load()
+	if was != 0 && now-b.at.Load() <= int64(expiry) {
+		ns = max(1, was+(ns-was)/share)
+	}
+	b.ns.Store(ns)
+	b.at.Store(now)
+}
+
+// at returns how many nanoseconds RPCs took that found about n others, or 0 if that is
+// not known: the average of the nearest bucket that has one, the lower of two.
+// O(buckets); does not allocate.
+func (l *latencies) at(n, now int64) int64 {
+	k := bucketOf(n)
+	for d := 0; d < buckets; d++ {
+		if ns := l.recent(k-d, now); ns != 0 {
+			return ns
+		}
+		if ns := l.recent(k+d, now); ns != 0 {
+			return ns
+		}
+	}
+	return 0
+}
+
+func (l *latencies) recent(i int, now int64) int64 {
+	if i < 0 || i >= buckets || now-l.buckets[i].at.Load() > int64(expiry) {
+		return 0
+	}
+	return l.buckets[i].ns.Load()
+}
+
+// outcomes count how the RPCs of about the last two seconds ended, in slots of time.
+type outcomes struct{ slots [outcomeSlots]outcomeSlot }
+
+type outcomeSlot struct{ epoch, ok, failed atomic.Int64 }
+
+const (
+	outcomeSlots = 5
+	outcomeSpan  = int64(500 * time.Millisecond)
+)
+
+// count takes note of an RPC. O(1); does not allocate.
+func (o *outcomes) count(now int64, ok bool) {
+	epoch := now/outcomeSpan + 1 // 0 is a slot that was never used
+	s := &o.slots[epoch%outcomeSlots]
+	if was := s.epoch.Load(); was < epoch && s.epoch.CompareAndSwap(was, epoch) {
+		s.ok.Store(0)
+		s.failed.Store(0)
+	}
+	if ok {
+		s.ok.Add(1)
+	} else {
+		s.failed.Add(1)
+	}
+}
+
+// failing returns the part of the RPCs, in millionths, that failed. One RPC more counts as
+// good: a server of which nothing is known is not failing, and one that has failed only
+// once is not hopeless.
+func (o *outcomes) failing(now int64) uint32 {
+	epoch := now/outcomeSpan + 1
+	ok, failed := int64(1), int64(0)
+	for i := range o.slots {
+		if s := &o.slots[i]; epoch-s.epoch.Load() < outcomeSlots {
+			ok += s.ok.Load()
+			failed += s.failed.Load()
+		}
+	}
+	return uint32(failed * 1e6 / (ok + failed))
+}

@@ -1,0 +1,163 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package probe
+
+import (
+	"context"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+)
+
+// A Load is what a server knows of its own load. It implements [stats.Handler], by
+// which it sees the server's RPCs. Any number of goroutines may use a Load, and several
+// servers of a process that share what they run on should share one. It must not be
+// copied.
+type Load struct {
+	start     time.Time // times are nanoseconds since then
+	inFlight  atomic.Int64
+	latencies latencies
+	outcomes  outcomes
+	weight    atomic.Uint64 // bits of a float64
+	goingAway atomic.Bool
+}
+
+// NewLoad returns a Load without RPCs.
+func NewLoad() *Load { return &Load{start: time.Now()} }
+
+// ServerOption has a server tell the Load of its RPCs.
+func (l *Load) ServerOption() grpc.ServerOption { return grpc.StatsHandler(l) }
+
+// SetWeight sets how much the server can do, compared with others: one with weight 2 is
+// as busy with 6 RPCs in flight as one with weight 1 is with 3. What is no positive, finite
+// number is 1, as without a call.
+func (l *Load) SetWeight(w float64) {
+	if !(w > 0) || math.IsInf(w, 1) {
+		w = 0
+	}
+	l.weight.Store(math.Float64bits(w))
+}
+
+// SetGoingAway says whether the server is about to stop. Clients then pick others, as far
+// as they can, and go on to ask once in a while.
+func (l *Load) SetGoingAway(away bool) { l.goingAway.Store(away) }
+
+// Report returns what the server would answer now. O(1); the report is its only
+// allocation.
+func (l *Load) Report() *Report {
+	now := l.now()
+	n := max(0, l.inFlight.Load())
+	return &Report{
+		InFlight:   uint32(min(n, math.MaxUint32)),
+		LatencyNs:  uint64(l.latencies.at(n, now)),
+		FailingPPM: l.outcomes.failing(now),
+		Weight:     math.Float64frombits(l.weight.Load()),
+		GoingAway:  l.goingAway.Load(),
+	}
+}
+
+func (l *Load) now() int64 { return int64(time.Since(l.start)) }
+
+// A counted is the context of an RPC that counts. It is one allocation, where a value in a
+// context of package context would be two.
+type counted struct {
+	context.Context
+	load  *Load
+	found int64 // RPCs in flight when it began; -1 before
+}
+
+// A countedKey is what a Load finds its own by.
+type countedKey struct{ load *Load }
+
+func (c *counted) Value(key any) any {
+	if key == any(countedKey{c.load}) {
+		return c
+	}
+	return c.Context.Value(key)
+}
+
+// uncounted are the services whose RPCs are no load.
+var uncounted = []string{"/" + ServiceName + "/", "/grpc.health.", "/grpc.reflection."}
+
+// TagRPC implements stats.Handler.
+func (l *Load) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
+	for _, prefix := range uncounted {
+		if strings.HasPrefix(info.FullMethodName, prefix) {
+			return ctx
+		}
+	}
+	return &counted{ctx, l, -1}
+}
+
+// HandleRPC implements stats.Handler.
+func (l *Load) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	switch s := s.(type) {
+	case *stats.Begin:
+		if s.IsClientStream || s.IsServerStream || s.Client {
+			return
+		}
+		if c, ok := ctx.Value(countedKey{l}).(*counted); ok {
+			c.found = l.inFlight.Add(1) - 1
+		}
+	case *stats.End:
+		if c, ok := ctx.Value(countedKey{l}).(*counted); ok && c.found >= 0 {
+			l.inFlight.Add(-1)
+			l.ended(c.found, s)
+		}
+	}
+}
+
+// ended takes note of an RPC that found so many in flight.
+func (l *Load) ended(found int64, s *stats.End) {
+	now := int64(s.EndTime.Sub(l.start))
+	switch status.Code(s.Error) {
+	case codes.OK:
+		l.outcomes.count(now, true)
+		l.latencies.add(found, now, s.EndTime.Sub(s.BeginTime))
+	case codes.Canceled, codes.DeadlineExceeded:
+		// It took as long at least, which says more than nothing while a server
+		// stands still. How long it would have taken is not known.
+		if took := s.EndTime.Sub(s.BeginTime); int64(took) > l.latencies.at(found, now) {
+			l.latencies.add(found, now, took)
+		}
+	default:
+		l.outcomes.count(now, false)
+	}
+}
+
+// TagConn implements stats.Handler.
+func (l *Load) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+
+// HandleConn implements stats.Handler.
+func (l *Load) HandleConn(context.Context, stats.ConnStats) {}
+
+// Register has a server answer probes with the Load.
+func Register(s grpc.ServiceRegistrar, l *Load) { s.RegisterService(&serviceDesc, l) }
+
+// serviceDesc is what protoc-gen-go-grpc would make.
+var serviceDesc = grpc.ServiceDesc{
+	ServiceName: ServiceName,
+	HandlerType: (*reporter)(nil),
+	Methods: []grpc.MethodDesc{{MethodName: "Load", Handler: func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
+		in := new(emptypb.Empty)
+		if err := dec(in); err != nil {
+			return nil, err
+		}
+		if interceptor == nil {
+			return srv.(reporter).Report(), nil
+		}
+		return interceptor(ctx, in, &grpc.UnaryServerInfo{Server: srv, FullMethod: Method}, func(context.Context, any) (any, error) {
+			return srv.(reporter).Report(), nil
+		})
+	}}},
+}
+
+type reporter interface{ Report() *Report }

@@ -1,0 +1,295 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package picker
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"time"
+)
+
+// Prequal has the parameters of PolicyPrequal (Wydrowski et al., "Load is not what you
+// should balance: Introducing Prequal", NSDI 2024). Endpoints are asked for their load, and
+// an RPC goes to the one that said the best. Its asynchronous mode asks ahead and keeps the
+// answers in a ProbePool. In its synchronous mode the caller asks for each RPC and knows the
+// endpoint before the pick, and picks by the pool only if it could not.
+type Prequal struct {
+	PoolSize     uint32        // answers that are kept: 2 to 64
+	MaxAge       time.Duration // of an answer, above 0
+	ProbesPerRPC float64       // above RemovePerRPC
+	RemovePerRPC float64       // answers that are removed, the worst and the oldest by turns: 0 or more
+	// HotQuantile is that of the RPCs in flight of the last answers above which an
+	// endpoint is hot: 0 to 1. With 0 nearly all are, and the fewest RPCs in flight win;
+	// with 1 none is, and the least latency does.
+	HotQuantile float64
+	// ProbeTimeout is how long a probe may take, and an RPC that waits for some. Above 0.
+	ProbeTimeout time.Duration
+	// MaxProbesPerSecond bounds the probes of a pool. Above 0.
+	MaxProbesPerSecond uint32
+	// Synchronous is how many endpoints are asked for each RPC, which goes by the answers
+	// of all but the last of them: 2 to 10. 0 is the asynchronous mode.
+	Synchronous uint32
+}
+
+// check returns why the policy cannot be compiled, or nil.
+func (p *Prequal) check() error {
+	switch { // written such that NaN is refused
+	case p.PoolSize < 2 || p.PoolSize > maxPool:
+		return fmt.Errorf("a pool of %d answers is not one of 2 to %d", p.PoolSize, maxPool)
+	case p.MaxAge <= 0 || p.ProbeTimeout <= 0 || p.MaxProbesPerSecond == 0:
+		return fmt.Errorf("answers of age %v, probes for %v and %d of them a second: none may be 0", p.MaxAge, p.ProbeTimeout, p.MaxProbesPerSecond)
+	case !(p.RemovePerRPC >= 0) || !(p.ProbesPerRPC > p.RemovePerRPC) || math.IsInf(p.ProbesPerRPC, 1):
+		return fmt.Errorf("%v probes for an RPC are not more than the %v that are removed", p.ProbesPerRPC, p.RemovePerRPC)
+	case !(p.HotQuantile >= 0 && p.HotQuantile <= 1):
+		return fmt.Errorf("quantile %v is not within 0 to 1", p.HotQuantile)
+	case p.Synchronous == 1 || p.Synchronous > maxChoices:
+		return fmt.Errorf("%d endpoints to ask is not 0 or 2 to %d", p.Synchronous, maxChoices)
+	}
+	return nil
+}
+
+// fallbackDecay is that of the latencies that picks go by without answers.
+const fallbackDecay = 10 * time.Second
+
+// A ProbeGroup is a set of endpoints that are asked for their load and picked by what they
+// say: the compiled form of a group with PolicyPrequal. It is immutable.
+type ProbeGroup struct {
+	Pool  *ProbePool // of all forms of the group
+	cfg   Prequal
+	first int32         // index in the priority of the group's first endpoint
+	least *leastLatency // picks while nobody has said anything; its candidates are the group's
+	index map[*EndpointState]int32
+}
+
+// prequal makes g pick by what the READY endpoints of in say. before is its previous form,
+// or nil.
+func (b *builder) prequal(g, before *group, in *groupInput, c *cluster, policy *Policy) error {
+	fallback := *policy
+	fallback.Latency = &LeastLatency{Decay: fallbackDecay}
+	if err := b.leastLatency(g, in, c, &fallback); err != nil {
+		return err
+	}
+	p := &ProbeGroup{cfg: *policy.Prequal, first: g.first, least: g.latency, index: make(map[*EndpointState]int32, len(g.latency.candidates))}
+	for i := range p.least.candidates {
+		c := &p.least.candidates[i]
+		p.index[c.endpoint] = c.index
+	}
+	if before != nil && before.probes != nil {
+		p.Pool = before.probes.Pool
+	} else {
+		p.Pool = new(ProbePool)
+	}
+	g.rule, g.latency, g.probes = byProbes, nil, p
+	return nil
+}
+
+// ProbeGroups returns the groups of the cluster with an index in Config.Clusters whose
+// endpoints are to be asked, or nil.
+func (s *Snapshot) ProbeGroups(cluster int) []*ProbeGroup {
+	var list []*ProbeGroup
+	for i := range s.clusters[cluster].groups {
+		if p := s.clusters[cluster].groups[i].probes; p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// ProbeGroup draws the group of an RPC to a cluster by the word r, as PickCluster does, or
+// returns nil if the RPC is not picked by probes.
+func (s *Snapshot) ProbeGroup(cluster int32, r uint64) *ProbeGroup {
+	c := s.clusters[cluster]
+	if c.outcome != Picked {
+		return nil
+	}
+	i := 0
+	if c.alias != nil {
+		i = c.alias.Pick(r)
+	}
+	return c.groups[i].probes
+}
+
+// Adopt has the pool serve picks of the group from now on, at the time now. It does nothing
+// if it already does. O(endpoints).
+func (g *ProbeGroup) Adopt(now int64) {
+	p := g.Pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.group == g {
+		return
+	}
+	p.group, p.cfg = g, g.cfg
+	unknown := func(e *EndpointState) bool { _, ok := g.index[e]; return !ok }
+	p.probes = slices.DeleteFunc(p.probes, func(q *probe) bool { return unknown(q.endpoint) })
+	maps.DeleteFunc(p.silent, func(e *EndpointState, _ struct{}) bool { return unknown(e) })
+	p.publishLocked(now)
+}
+
+// Len returns how many endpoints the group has.
+func (g *ProbeGroup) Len() int { return len(g.least.candidates) }
+
+// Endpoint returns the k-th endpoint, and its index as in Result.
+func (g *ProbeGroup) Endpoint(k int) (*EndpointState, int32) {
+	c := &g.least.candidates[k]
+	return c.endpoint, g.first + c.index
+}
+
+// only returns what picks among some endpoints of the group, each as likely to be sampled as
+// another, or nil if there are none.
+func (g *ProbeGroup) only(some map[*EndpointState]struct{}) *leastLatency {
+	l := &leastLatency{clock: g.least.clock, peers: g.least.peers}
+	for i := range g.least.candidates {
+		if c := &g.least.candidates[i]; member(some, c.endpoint) {
+			l.candidates = append(l.candidates, *c)
+		}
+	}
+	if len(l.candidates) == 0 {
+		return nil
+	}
+	return l
+}
+
+func member(set map[*EndpointState]struct{}, e *EndpointState) bool {
+	_, ok := set[e]
+	return ok
+}
+
+// pick returns the index of an endpoint in the group and counts the RPC there.
+// O(PoolSize); does not allocate.
+func (g *ProbeGroup) pick(r uint64) int32 {
+	p := g.Pool
+	p.picks.Add(1)
+	if !p.asked.Load() && p.asked.CompareAndSwap(false, true) {
+		if wake := p.wake.Load(); wake != nil {
+			(*wake)()
+		}
+	}
+	v := p.view.Load()
+	if v == nil || v.group != g {
+		return g.least.pick(r)
+	}
+	// Decisions of hash policies, which this is none of, lend their numbers.
+	if v.silent != nil {
+		if x, _ := bits.Mul64(draw(r, drawHash), uint64(len(g.least.candidates))); x < uint64(len(v.silent.candidates)) {
+			return v.silent.pick(r)
+		}
+	}
+	first, _ := bits.Mul64(draw(r, drawProbe), uint64(len(v.entries)))
+	for {
+		i := v.best(int(first))
+		if i < 0 {
+			return g.least.pick(r)
+		}
+		if e := &v.entries[i]; v.use(i) {
+			e.endpoint.Begin()
+			return e.index
+		}
+	}
+}
+
+// best returns the index of the entry to pick by, or -1 if there is none: that with the
+// least cost of those that are cold, or with the least load if all are hot. Equals are as
+// likely as each other, as first is uniform. A hot one that is alone says only that others
+// are better.
+func (v *probeView) best(first int) int {
+	cold, hot, left := -1, -1, 0
+	var cost, load float64
+	spent := v.spent.Load()
+	for k := range v.entries {
+		i := first + k
+		if i >= len(v.entries) {
+			i -= len(v.entries)
+		}
+		if spent>>i&1 != 0 {
+			continue
+		}
+		left++
+		e := &v.entries[i]
+		now := e.now()
+		if now > v.hot {
+			if hot < 0 || now < load {
+				hot, load = i, now
+			}
+		} else if c := e.perRPC * (now*e.weight + 1); cold < 0 || c < cost {
+			cold, cost = i, c
+		}
+	}
+	switch {
+	case cold >= 0:
+		return cold
+	case left > 1:
+		return hot
+	}
+	return -1
+}
+
+// now returns the load of the entry's endpoint as far as this client knows: what it was,
+// and what the client's own RPCs have changed since.
+func (e *probeEntry) now() float64 {
+	return max(0, e.load+float64(int32(e.endpoint.binding.timing.InFlight())-e.own)/e.weight)
+}
+
+// use counts a pick by entry i, and reports whether the entry was good for another.
+func (v *probeView) use(i int) bool {
+	n := v.entries[i].probe.used.Add(1)
+	if n >= v.reuse {
+		v.spent.Or(1 << i)
+	}
+	return n <= v.reuse
+}
+
+// PickProbed picks an endpoint of a cluster that was asked for the RPC, if it still is one of
+// those that are picked from. Drops and the circuit breaker are applied as by PickCluster; r
+// is the RPC's word. Otherwise ok is false, and nothing has happened. Does not allocate.
+func (s *Snapshot) PickProbed(route, cluster int32, e *EndpointState, r uint64) (res Result, ok bool) {
+	c := s.clusters[cluster]
+	for i := range c.groups {
+		g := c.groups[i].probes
+		if g == nil {
+			continue
+		}
+		index, known := g.index[e]
+		if !known {
+			continue
+		}
+		if !c.admit(r) {
+			outcome, category := c.refuse(r)
+			return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: category}, true
+		}
+		e.Begin()
+		return Result{Outcome: Picked, Route: route, Cluster: cluster, Index: g.first + index}, true
+	}
+	return res, false
+}
+
+// Best returns the index of the report that an RPC should go by, of an endpoint that was
+// asked for this RPC: by the rule of the pool, with what the pool knows of others' loads.
+// Those that are going away count only if all are. It returns -1 if there is none.
+func (g *ProbeGroup) Best(reports []ProbeReport) int {
+	_, _, hot := g.Pool.Stats()
+	best := -1
+	var bestProbe *probe
+	for i, r := range reports {
+		q := newProbe(nil, r, 0)
+		if best < 0 || reports[best].GoingAway && !r.GoingAway || reports[best].GoingAway == r.GoingAway && q.better(bestProbe, hot) {
+			best, bestProbe = i, q
+		}
+	}
+	return best
+}
+
+// better reports whether an RPC should go by q rather than by another answer of the same
+// time.
+func (q *probe) better(other *probe, hot float64) bool {
+	switch a, b := q.load <= hot, other.load <= hot; {
+	case a != b:
+		return a
+	case !a || q.latency == 0 || other.latency == 0 || q.latency == other.latency:
+		return q.load < other.load
+	}
+	return q.latency < other.latency
+}
