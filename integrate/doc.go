@@ -41,7 +41,7 @@
 //	           -> cluster.update           update.go          endpoints old to new, connections kept
 //	           -> priority.afterUpdate     priority.go        new endpoints connect, child policies are updated
 //	           -> cluster.choose           cluster.go         which priority is used (A56)
-//	           -> lb.publishSoonLocked     publish.go         picker.Build, one atomic store
+//	           -> lb.publishSoonLocked     publish.go         picker.Build or Rebuild, one atomic store
 //
 // The state of a SubConn enters at conn.onState (conn.go), goes to lb.observeLocked
 // (endpoint.go) or to a child policy, and takes the last two steps. An RPC takes one:
