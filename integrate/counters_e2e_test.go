@@ -11,6 +11,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -19,7 +20,9 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -118,4 +121,53 @@ func TestReportRename(t *testing.T) {
 	wait("the end of the stream", func(one, _ xdstest.LocalityCounts) bool {
 		return one.OK+one.Failed == one.Issued && one.InProgress == 0
 	})
+}
+
+// TestReportOfLeafThatMoves: the end of an RPC is reported though, while it is under way, the
+// aggregate that its cluster belonged to leaves the routes and the cluster itself comes.
+func TestReportOfLeafThatMoves(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	members, err := anypb.New(&aggregatev3.ClusterConfig{Clusters: []string{"a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := &clusterv3.Cluster{Name: "all", ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{
+		ClusterType: &clusterv3.Cluster_CustomClusterType{Name: "envoy.clusters.aggregate", TypedConfig: members},
+	}}
+	serve := func(cluster string) {
+		r := clusters(backends, nil, xdstest.Route("", cluster))
+		r.Clusters = []*clusterv3.Cluster{xdstest.Cluster("a", "a", xdstest.LoadReports()), all}
+		set(t, control, r)
+	}
+	serve("all")
+	cc := dial(t, control.Bootstrap("n"))
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Header(); err != nil {
+		t.Fatal(err)
+	}
+	serve("a")
+	await(t, "the configuration without the aggregate", func() bool {
+		s, err := integrate.StatusOf(cc)
+		return err == nil && len(s.Clusters) == 1 && s.Clusters[0].Name == "a" && s.Clusters[0].State == "READY"
+	})
+	if err := stream.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != io.EOF {
+		t.Fatal(err)
+	}
+	counts := func() xdstest.LocalityCounts {
+		c := control.Loads().Counts("a", "a")
+		return c.Sum()
+	}
+	want := xdstest.LocalityCounts{Issued: 1, OK: 1}
+	if err := control.Loads().Wait(ctx, func() bool { return counts() == want }); err != nil {
+		t.Errorf("%+v are reported, want %+v", counts(), want)
+	}
 }
