@@ -257,11 +257,10 @@ func TestRollingRestart(t *testing.T) {
 	for i := range backends {
 		old := backends[i]
 		backends[i] = xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
-		pushed := time.Now()
 		push()
-		await(t, "an update that is in force", func() bool {
-			s, err := integrate.StatusOf(cc)
-			return err == nil && s.Since.After(pushed) && !s.Pending
+		await(t, "an update that picks go by", func() bool {
+			x, err := integrate.Explain(ctx, cc, "/grpc.testing.TestService/UnaryCall")
+			return err == nil && !x.Pending && !strings.Contains(x.String(), old.Addr().String()) && strings.Contains(x.String(), backends[i].Addr().String())
 		})
 		// Removed endpoints get no new RPC from here on; those under way may finish.
 		twoMore()
