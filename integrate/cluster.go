@@ -46,7 +46,7 @@ type cluster struct {
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
 	dirty          bool // in lb.dirty
-	view           *clusterView
+	view           clusterView
 	state          picker.ClusterState
 	effective      *picker.Cluster       // what state is of: cfg, unless the load is shared
 	authorityPicks []balancer.PickResult // as last in view
@@ -244,7 +244,7 @@ func (c *cluster) refresh() {
 	failed := c.state.Failed
 	c.state = picker.ClusterState{Version: c.lb.version, Leaf: -1}
 	p, status := c.inUse, c.status()
-	c.view = &clusterView{status: status}
+	c.view = clusterView{status: status}
 	c.effective = c.cfg
 	if len(c.shares) > 0 {
 		p, c.effective = c.mergeShares()

@@ -122,29 +122,32 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	}
 	b.reindexed = false
 	for _, c := range changed {
-		next.clusters[c.index] = c.view
-		if budget := c.retryBudget(); budget != nil || next.Budgets != nil {
-			if next.Budgets == nil {
-				next.Budgets = make([]*perrpc.Budget, len(b.list))
-			}
-			next.Budgets[c.index] = budget
-		}
-		if err := next.Snapshot.ClusterErr(c.index); err != nil {
-			view := *c.view
-			view.failed = b.plainLocked(c.cfg.Name, fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, err), b.infoLocked(ReasonCluster, "cluster", c.cfg.Name))
-			next.clusters[c.index] = &view
-		}
+		next.set(c)
 		c.scheduleWeights()
 		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
-		c.followProbes(next.Snapshot, c.index)
-		if c.probers != nil && c.asksForEach() {
-			view := *next.clusters[c.index]
-			view.probers = c.probers
-			next.clusters[c.index], next.Ask = &view, next.ask
-		}
 	}
 	return next, helps
+}
+
+// set puts into p what picks, retries and probes need of a cluster that has changed.
+func (p *published) set(c *cluster) {
+	view := c.view
+	p.clusters[c.index] = &view
+	if err := p.Snapshot.ClusterErr(c.index); err != nil {
+		b, name := c.lb, c.cfg.Name
+		view.failed = b.plainLocked(name, fmt.Sprintf("xds: cluster %q: %v", name, err), b.infoLocked(ReasonCluster, "cluster", name))
+	}
+	if budget := c.retryBudget(); budget != nil || p.Budgets != nil {
+		if p.Budgets == nil {
+			p.Budgets = make([]*perrpc.Budget, len(p.clusters))
+		}
+		p.Budgets[c.index] = budget
+	}
+	c.followProbes(p.Snapshot, c.index)
+	if c.probers != nil && c.asksForEach() {
+		view.probers, p.Ask = c.probers, p.ask
+	}
 }
 
 // changedLocked returns the clusters of which the next snapshot differs from the latest: all
