@@ -79,27 +79,41 @@ func TestLoadSnapshot(t *testing.T) {
 	}
 }
 
-// TestMoveTo: an RPC that moves to another endpoint counts there alone.
+// TestMoveTo: an RPC that moves to another endpoint counts there alone, whatever its
+// endpoints' RPCs are counted with.
 func TestMoveTo(t *testing.T) {
-	var breaker Breaker
-	var loads [2]Load
-	var endpoints [2]EndpointState
-	for i := range endpoints {
-		endpoints[i].Bind(NewBinding(&loads[i], &breaker, true))
-	}
-	breaker.Acquire(1)
-	endpoints[0].Begin()
-	endpoints[0].MoveTo(&endpoints[1])
-	if breaker.Acquire(1) {
-		t.Error("the circuit breaker has let go of the RPC")
-	}
-	want := [2]LoadSnapshot{{}, {Issued: 1, InProgress: 1}}
-	if got := [2]LoadSnapshot{loads[0].Snapshot(), loads[1].Snapshot()}; got != want || endpoints[0].inFlight.Load() != 0 || endpoints[1].inFlight.Load() != 1 {
-		t.Errorf("after the move: loads %+v, %d and %d in flight; want %+v, 0 and 1", got, endpoints[0].inFlight.Load(), endpoints[1].inFlight.Load(), want)
-	}
-	endpoints[1].Finish(CallOK)
-	if n := breaker.InFlight(); n != 0 || loads[1].Snapshot() != (LoadSnapshot{Issued: 1, OK: 1}) {
-		t.Errorf("in the end: %d in flight, load %+v", n, loads[1].Snapshot())
+	for name, binding := range map[string]func(*Load, *Breaker) *Binding{
+		"in flight": func(l *Load, b *Breaker) *Binding { return NewBinding(l, b, true) },
+		"timed":     func(l *Load, b *Breaker) *Binding { return NewTimedBinding(l, b, NewExactClock(func() int64 { return 1 })) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var breaker Breaker
+			var loads [2]Load
+			var endpoints [2]EndpointState
+			for i := range endpoints {
+				endpoints[i].Bind(binding(&loads[i], &breaker))
+			}
+			inFlight := func(e *EndpointState) int {
+				if e.TimesRPCs() {
+					return e.binding.timing.InFlight()
+				}
+				return int(e.inFlight.Load())
+			}
+			breaker.Acquire(1)
+			endpoints[0].Begin()
+			endpoints[0].MoveTo(&endpoints[1])
+			if breaker.Acquire(1) {
+				t.Error("the circuit breaker has let go of the RPC")
+			}
+			want := [2]LoadSnapshot{{}, {Issued: 1, InProgress: 1}}
+			if got := [2]LoadSnapshot{loads[0].Snapshot(), loads[1].Snapshot()}; got != want || inFlight(&endpoints[0]) != 0 || inFlight(&endpoints[1]) != 1 {
+				t.Errorf("after the move: loads %+v, %d and %d in flight; want %+v, 0 and 1", got, inFlight(&endpoints[0]), inFlight(&endpoints[1]), want)
+			}
+			endpoints[1].FinishTimed(CallOK)
+			if n := breaker.InFlight(); n != 0 || loads[1].Snapshot() != (LoadSnapshot{Issued: 1, OK: 1}) || inFlight(&endpoints[1]) != 0 {
+				t.Errorf("in the end: %d in flight, load %+v", n, loads[1].Snapshot())
+			}
+		})
 	}
 }
 

@@ -232,6 +232,9 @@ func (e *EndpointState) MoveTo(other *EndpointState) {
 	if b.countInFlight {
 		e.inFlight.Add(-1)
 	}
+	if b.timing != nil {
+		b.timing.End(b.clock.Now(), CallNotSent)
+	}
 	other.Begin()
 }
 
