@@ -84,7 +84,9 @@ func TestLoadSnapshot(t *testing.T) {
 func TestMoveTo(t *testing.T) {
 	for name, binding := range map[string]func(*Load, *Breaker) *Binding{
 		"in flight": func(l *Load, b *Breaker) *Binding { return NewBinding(l, b, true) },
-		"timed":     func(l *Load, b *Breaker) *Binding { return NewTimedBinding(l, b, NewExactClock(func() int64 { return 1 })) },
+		"timed": func(l *Load, b *Breaker) *Binding {
+			return NewTimedBinding(l, b, NewExactClock(func() int64 { return 1 }))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var breaker Breaker
