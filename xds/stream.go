@@ -141,7 +141,10 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	defer notice.Stop()
 	// Without wait-for-ready this fails, and says why, when the connection
 	// does; otherwise it returns once there is one (A57).
-	ads, err := s.variant.open(ctx, cc)
+	s.c.mu.Lock()
+	variant := s.variant
+	s.c.mu.Unlock()
+	ads, err := variant.open(ctx, cc)
 	if err != nil {
 		return false, err
 	}

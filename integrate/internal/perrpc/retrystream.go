@@ -39,6 +39,7 @@ type retriedStream struct {
 	limit int               // of size
 
 	committed atomic.Pointer[streamAttempt] // nil before
+	stored    sync.Once                     // the RPC's options have the results of its last attempt
 	finished  atomic.Bool                   // the RPC's options know of its end
 	// unwatch ends the watch of ctx. It is set before the stream is returned.
 	unwatch func() bool
@@ -235,8 +236,28 @@ func (s *retriedStream) onDone() {
 	}
 }
 
+// store gives the RPC's options the results of its last attempt that had a stream, once, and
+// returns when they have them.
+func (s *retriedStream) store(a *streamAttempt) {
+	s.stored.Do(func() {
+		if a != nil {
+			a.results.store(s.opts)
+		}
+	})
+}
+
+// ended returns the error of a call on the committed attempt. If that is the end of the RPC,
+// the options have the results, though gRPC may be about to tell the end to somebody else.
+func (s *retriedStream) ended(a *streamAttempt, err error) error {
+	if err != nil {
+		s.store(a)
+	}
+	return err
+}
+
 // finish tells the RPC's options its end, once. a is the last attempt that had a stream.
 func (s *retriedStream) finish(a *streamAttempt, err error) {
+	s.store(a)
 	if s.finished.Swap(true) {
 		return
 	}
@@ -246,9 +267,6 @@ func (s *retriedStream) finish(a *streamAttempt, err error) {
 	if err == nil {
 		s.retries.call.throttle().succeed()
 	}
-	if a != nil {
-		a.store(s.opts)
-	}
 	finish(s.opts, err)
 }
 
@@ -257,7 +275,11 @@ func (s *retriedStream) SendMsg(m any) error {
 	send := func(to grpc.ClientStream) error { return to.SendMsg(m) }
 	for {
 		if a := s.committed.Load(); a != nil {
-			return a.SendMsg(m)
+			err := a.SendMsg(m)
+			if err == io.EOF { // RecvMsg says how it ended
+				return err
+			}
+			return s.ended(a, err)
 		}
 		a := s.latest()
 		err := a.SendMsg(m)
@@ -303,15 +325,14 @@ func (s *retriedStream) RecvMsg(m any) error {
 				s.finish(a, a.err)
 				return a.err
 			}
-			return a.RecvMsg(m)
+			return s.ended(a, a.RecvMsg(m))
 		}
 		a := s.latest()
 		a.receiving.Lock()
 		err := a.RecvMsg(m)
 		a.receiving.Unlock()
 		if err == nil || err == io.EOF {
-			s.commit()
-			return err
+			return s.ended(s.commit(), err)
 		}
 		_ = s.retry(a, err) // if there is none, a is committed
 	}
