@@ -114,7 +114,7 @@ func TestNoControlPlane(t *testing.T) {
 	cc := dial(t, control.Bootstrap("node-7"))
 	begin := time.Now()
 	_, err := call(t, cc)
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := time.Since(begin); took > 10*time.Second {
 		t.Errorf("the RPC failed after %v, want about a second", took)
 	}
 	if status.Code(err) != codes.Unavailable {
@@ -145,7 +145,7 @@ func TestSilentControlPlane(t *testing.T) {
 	cc := dial(t, []byte(boot))
 	begin := time.Now()
 	_, err = call(t, cc)
-	if took := time.Since(begin); took > 3*time.Second || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), lis.Addr().String()) {
+	if took := time.Since(begin); took > 10*time.Second || status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), lis.Addr().String()) {
 		t.Errorf("RPC failed after %v with %v, want UNAVAILABLE naming the server within about a second", took, err)
 	}
 }
