@@ -9,3 +9,7 @@ import "google.golang.org/grpc"
 func NewClientWith(cfg Config, target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return newClient(cfg, target, opts)
 }
+
+// ForgetWeightsNoted has the next configuration that has weights logged again, as in a new
+// process: another test may have had it logged.
+func ForgetWeightsNoted() { weightsNoted.Store(false) }
