@@ -98,6 +98,7 @@ var retryCases = []optionCase{
 		} {
 			e.streamed("14,0", &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, func(s grpc.ClientStream) {
 				commit(s)
+				synctest.Wait() // the failure is here
 				e.note("sent: %v", s.SendMsg(&wrapperspb.BytesValue{Value: []byte("hello")}))
 				_ = s.CloseSend()
 			})
