@@ -14,6 +14,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/internal/versioned"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -112,42 +113,66 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		}
 		return &published{Table: perrpc.Table{Err: b.plainLocked("", fmt.Sprintf("xds: %v", err), b.infoLocked(ReasonTarget))}}, true
 	}
-	if b.reindexed {
-		next.clusters = make([]*clusterView, len(b.list))
-	} else {
-		next.clusters, next.Budgets = slices.Clone(prev.clusters), slices.Clone(prev.Budgets)
-		if prev.Ask != nil {
-			next.Ask = next.ask
-		}
+	next.Budgets = b.budgetsLocked(prev, changed)
+	if !b.reindexed && prev.Ask != nil {
+		next.Ask = next.ask
 	}
-	b.reindexed = false
-	for _, c := range changed {
-		next.set(c)
+	items := make([]*versioned.Item[clusterView], len(changed))
+	changes := make([]versioned.Change[clusterView], len(changed))
+	for i, c := range changed {
+		items[i] = next.view(c)
+		changes[i] = versioned.Change[clusterView]{Index: c.index, Item: items[i]}
 		c.scheduleWeights()
 		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
 	}
+	if b.reindexed {
+		next.clusters.Set(items)
+	} else {
+		next.clusters.Follow(&prev.clusters, changes)
+	}
+	b.reindexed = false
 	return next, helps
 }
 
-// set puts into p what picks, retries and probes need of a cluster that has changed.
-func (p *published) set(c *cluster) {
-	view := c.view
-	p.clusters[c.index] = &view
+// view returns what picks need of a cluster that has changed, and has p ask its endpoints if
+// RPCs do.
+func (p *published) view(c *cluster) *versioned.Item[clusterView] {
+	item := &versioned.Item[clusterView]{Value: c.view}
+	view := &item.Value
 	if err := p.Snapshot.ClusterErr(c.index); err != nil {
 		b, name := c.lb, c.cfg.Name
 		view.failed = b.plainLocked(name, fmt.Sprintf("xds: cluster %q: %v", name, err), b.infoLocked(ReasonCluster, "cluster", name))
-	}
-	if budget := c.retryBudget(); budget != nil || p.Budgets != nil {
-		if p.Budgets == nil {
-			p.Budgets = make([]*perrpc.Budget, len(p.clusters))
-		}
-		p.Budgets[c.index] = budget
 	}
 	c.followProbes(p.Snapshot, c.index)
 	if c.probers != nil && c.asksForEach() {
 		view.probers, p.Ask = c.probers, p.ask
 	}
+	return item
+}
+
+// budgetsLocked returns what limits retries by cluster: the same list as before, unless the
+// configuration or the leaf in use of a cluster makes it another.
+func (b *lb) budgetsLocked(prev *published, changed []*cluster) (list []*perrpc.Budget) {
+	if !b.reindexed {
+		list = prev.Budgets
+	}
+	copied := false
+	for _, c := range changed {
+		budget, was := c.retryBudget(), (*perrpc.Budget)(nil)
+		if list != nil {
+			was = list[c.index]
+		}
+		if budget == was || budget != nil && was != nil && *budget == *was {
+			continue
+		}
+		if !copied {
+			list = append(make([]*perrpc.Budget, 0, len(b.list)), list...)[:len(b.list)]
+			copied = true
+		}
+		list[c.index] = budget
+	}
+	return list
 }
 
 // changedLocked returns the clusters of which the next snapshot differs from the latest: all
