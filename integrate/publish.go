@@ -6,7 +6,6 @@ package integrate
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -96,7 +95,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	helps = prev.Config != b.cfg
 	next.Config, next.Plans, next.rewrites, next.routeErrs = b.cfg, b.plans, b.rewrites, b.routeErrorsLocked()
 	next.plain = !b.rewrites && metric.UpdateLabels == nil
-	changed := b.changedLocked(prev)
+	changed, whole := b.list.begin()
 	for _, c := range changed {
 		status := c.status()
 		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || b.sessions || status == picker.Ready && !c.serving)
@@ -104,7 +103,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		c.notePublished()
 	}
 	var err error
-	if next.Snapshot, err = b.buildLocked(prev, changed); err != nil {
+	if next.Snapshot, err = b.buildLocked(prev, changed, whole); err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.
 		b.logLocked(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
@@ -113,8 +112,8 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		}
 		return &published{Table: perrpc.Table{Err: b.plainLocked("", fmt.Sprintf("xds: %v", err), b.infoLocked(ReasonTarget))}}, true
 	}
-	next.Budgets = b.budgetsLocked(prev, changed)
-	if !b.reindexed && prev.Ask != nil {
+	next.Budgets = b.budgetsLocked(prev, changed, whole)
+	if !whole && prev.Ask != nil {
 		next.Ask = next.ask
 	}
 	items := make([]*versioned.Item[clusterView], len(changed))
@@ -126,12 +125,12 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
 	}
-	if b.reindexed {
+	if whole {
 		next.clusters.Set(items)
 	} else {
 		next.clusters.Follow(&prev.clusters, changes)
 	}
-	b.reindexed = false
+	b.list.done()
 	return next, helps
 }
 
@@ -153,8 +152,8 @@ func (p *published) view(c *cluster) *versioned.Item[clusterView] {
 
 // budgetsLocked returns what limits retries by cluster: the same list as before, unless the
 // configuration or the leaf in use of a cluster makes it another.
-func (b *lb) budgetsLocked(prev *published, changed []*cluster) (list []*perrpc.Budget) {
-	if !b.reindexed {
+func (b *lb) budgetsLocked(prev *published, changed []*cluster, whole bool) (list []*perrpc.Budget) {
+	if !whole {
 		list = prev.Budgets
 	}
 	copied := false
@@ -167,7 +166,7 @@ func (b *lb) budgetsLocked(prev *published, changed []*cluster) (list []*perrpc.
 			continue
 		}
 		if !copied {
-			list = append(make([]*perrpc.Budget, 0, len(b.list)), list...)[:len(b.list)]
+			list = append(make([]*perrpc.Budget, 0, len(b.list.all)), list...)[:len(b.list.all)]
 			copied = true
 		}
 		list[c.index] = budget
@@ -175,34 +174,19 @@ func (b *lb) budgetsLocked(prev *published, changed []*cluster) (list []*perrpc.
 	return list
 }
 
-// changedLocked returns the clusters of which the next snapshot differs from the latest: all
-// of them if their names or the routes do.
-func (b *lb) changedLocked(prev *published) (changed []*cluster) {
-	dirty := b.dirty
-	b.dirty = nil
-	if b.reindexed = b.reindexed || prev.Snapshot == nil; b.reindexed {
-		b.statuses = [4]int{}
-		for _, c := range b.list {
-			c.counted = false
-		}
-		return b.list
-	}
-	return slices.DeleteFunc(dirty, func(c *cluster) bool { return c.index >= len(b.list) || b.list[c.index] != c })
-}
-
 // buildLocked compiles what has changed since the latest snapshot.
-func (b *lb) buildLocked(prev *published, changed []*cluster) (*picker.Snapshot, error) {
-	if !b.reindexed {
+func (b *lb) buildLocked(prev *published, changed []*cluster, whole bool) (*picker.Snapshot, error) {
+	if !whole {
 		changes := make([]picker.ClusterChange, len(changed))
 		for i, c := range changed {
 			changes[i] = picker.ClusterChange{Index: c.index, Cluster: c.effective, State: &c.state}
 		}
 		return picker.Rebuild(prev.Snapshot, changes, b.envLocked()), nil
 	}
-	states := make([]picker.ClusterState, len(b.list))
+	states := make([]picker.ClusterState, len(b.list.all))
 	effective := *b.cfg
-	effective.Clusters = make([]*picker.Cluster, len(b.list))
-	for i, c := range b.list {
+	effective.Clusters = make([]*picker.Cluster, len(b.list.all))
+	for i, c := range b.list.all {
 		states[i], effective.Clusters[i] = c.state, c.effective
 	}
 	return picker.Build(prev.Snapshot, &effective, states, b.envLocked())
@@ -216,12 +200,12 @@ func (b *lb) connectivityLocked() connectivity.State {
 	if b.cfg == nil {
 		return connectivity.Connecting
 	}
-	switch {
-	case b.statuses[picker.Ready] > 0:
+	switch b.list.best() {
+	case picker.Ready:
 		return connectivity.Ready
-	case b.statuses[picker.Connecting] > 0:
+	case picker.Connecting:
 		return connectivity.Connecting
-	case b.statuses[picker.Idle] > 0:
+	case picker.Idle:
 		return connectivity.Idle
 	default:
 		return connectivity.TransientFailure
