@@ -142,7 +142,7 @@ func bestRank(domains []string, authority string) (best int) {
 // rank orders the domains that match an authority by precedence (A28); it is 0 if
 // a domain does not match.
 func rank(domain, authority string) int {
-	const exact, suffix, prefix = 3 << 40, 2 << 40, 1 << 40
+	const exact, suffix, prefix = 3 << 24, 2 << 24, 1 << 24
 	d, a := fold(domain), fold(authority)
 	start, end := strings.TrimPrefix(d, "*"), strings.TrimSuffix(d, "*")
 	switch {

@@ -65,7 +65,7 @@ func (s *published) rewritten(res picker.Result) bool {
 
 // rewriteAuthority rewrites the authority of an RPC that a child has picked e for.
 func (s *published) rewriteAuthority(r *balancer.PickResult, res picker.Result, e *endpoint) {
-	c := s.clusters[res.Cluster]
+	c := s.cluster(res.Cluster)
 	if i, ok := c.indexes[e]; ok && s.rewritten(res) {
 		r.Metadata = metadata.Join(r.Metadata, c.authorityPicks[i].Metadata)
 	}

@@ -70,10 +70,7 @@ type lb struct {
 	cfg        *picker.Config // nil while the target cannot be served
 	fatal      error          // why it cannot be
 	clusters   map[string]*cluster
-	list       []*cluster     // the same, parallel to cfg.Clusters
-	reindexed  bool           // the list's names or cfg.Routes are not those of the latest snapshot
-	dirty      []*cluster     // that have changed since the latest publication; some may be gone
-	statuses   [4]int         // how many of list were published in each status
+	list       clusterList    // the same, parallel to cfg.Clusters
 	clock      *picker.Clock  // of RPCs that are timed; nil if none have been
 	version    uint64         // of the latest cluster that changed
 	plans      *perrpc.Plans  // of cfg
@@ -185,7 +182,9 @@ type rpcConfig struct {
 func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.plans = plans
 	b.delta = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
-	b.reindexed = b.reindexed || b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes)
+	if b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes) {
+		b.list.reroute()
+	}
 	gone := b.relistLocked(cfg.Clusters)
 	received := cfg.Clusters
 	cfg = b.channelConfigLocked(cfg)
@@ -194,7 +193,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.cfg, b.fatal = cfg, nil
 	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
 	b.setHostsLocked(b.plans.HasSessions(), b.plans.AvoidHosts())
-	for i, c := range b.list {
+	for i, c := range b.list.all {
 		if cc := cfg.Clusters[i]; c.cfg != cc {
 			c.update(cc)
 		}
@@ -214,20 +213,21 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 // of before where there is one of the name. It returns those that are gone, which the caller
 // closes.
 func (b *lb) relistLocked(clusters []*picker.Cluster) (gone map[string]*cluster) {
-	if slices.EqualFunc(b.list, clusters, func(c *cluster, cc *picker.Cluster) bool { return c.received == cc || c.received.Name == cc.Name }) {
+	if slices.EqualFunc(b.list.all, clusters, func(c *cluster, cc *picker.Cluster) bool { return c.received == cc || c.received.Name == cc.Name }) {
 		return nil
 	}
 	next := make(map[string]*cluster, len(clusters))
-	b.list, b.reindexed = make([]*cluster, len(clusters)), true
+	all := make([]*cluster, len(clusters))
 	for i, cc := range clusters {
 		c := b.clusters[cc.Name]
 		if c == nil {
 			c = &cluster{lb: b}
 			b.delta.ClustersAdded++
 		}
-		c.index, b.list[i], next[cc.Name] = i, c, c
+		all[i], next[cc.Name] = c, c
 		delete(b.clusters, cc.Name)
 	}
+	b.list.set(all)
 	gone, b.clusters = b.clusters, next
 	b.delta.ClustersRemoved = len(gone)
 	return gone
@@ -263,11 +263,11 @@ func (b *lb) Error(err error) {
 }
 
 func (b *lb) closeClustersLocked() {
-	for _, c := range b.list {
+	for _, c := range b.list.all {
 		c.close()
 	}
 	clear(b.clusters)
-	b.list, b.dirty = nil, nil
+	b.list.clear()
 }
 
 // ResolverError is called only if another resolver is in use.

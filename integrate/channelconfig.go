@@ -20,8 +20,8 @@ func (b *lb) channelConfigLocked(cfg *picker.Config) *picker.Config {
 	var out *picker.Config
 	for i, cc := range cfg.Clusters {
 		own := cc
-		if i < len(b.list) && b.list[i].received == cc {
-			own = b.list[i].cfg
+		if i < len(b.list.all) && b.list.all[i].received == cc {
+			own = b.list.all[i].cfg
 		} else if slices.ContainsFunc(cc.Leaves, b.changes) {
 			own = b.channelClusterLocked(cc)
 		}
@@ -100,7 +100,7 @@ func (b *lb) noteWeightsLocked(cfg *picker.Config) {
 		return
 	}
 	for i, cc := range cfg.Clusters {
-		if b.list[i].cfg != cc && weightsCount(cc) && !weightsNoted.Swap(true) {
+		if b.list.all[i].cfg != cc && weightsCount(cc) && !weightsNoted.Swap(true) {
 			b.logLocked(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
 				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
 			return

@@ -21,7 +21,7 @@ import (
 // The balancer's mutex guards all fields and methods.
 type cluster struct {
 	lb       *lb
-	index    int // in lb.list
+	index    int // in the list
 	cfg      *picker.Cluster
 	received *picker.Cluster // that cfg was made of: see channelConfigLocked
 	leaves   []*leaf         // parallel to cfg.Leaves
@@ -37,7 +37,7 @@ type cluster struct {
 	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
 
 	// As published.
-	counted   bool                // in lb.statuses
+	counted   bool                // see clusterList.count
 	published picker.Connectivity // the status
 	serving   bool                // the status was READY or IDLE
 	ready     int                 // endpoints of the priority in use that were READY
@@ -45,7 +45,7 @@ type cluster struct {
 
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
-	dirty          bool // in lb.dirty
+	dirty          bool // see clusterList.mark
 	view           clusterView
 	state          picker.ClusterState
 	effective      *picker.Cluster       // what state is of: cfg, unless the load is shared
@@ -92,12 +92,7 @@ type clusterView struct {
 }
 
 // setDirty has the next publication say what has become of the cluster.
-func (c *cluster) setDirty() {
-	if !c.dirty {
-		c.dirty = true
-		c.lb.dirty = append(c.lb.dirty, c)
-	}
-}
+func (c *cluster) setDirty() { c.lb.list.mark(c) }
 
 // onChange follows a change of an endpoint's state in priority p.
 func (c *cluster) onChange(p *priority) {
@@ -222,11 +217,7 @@ func (c *cluster) mayQueueWhileReady() bool {
 
 // notePublished notes what of the cluster is published.
 func (c *cluster) notePublished() {
-	if c.counted {
-		c.lb.statuses[c.published]--
-	}
-	c.published, c.counted = c.status(), true
-	c.lb.statuses[c.published]++
+	c.lb.list.count(c, c.status())
 	c.serving, c.ready, c.mayQueue = takesRPCs(c.published), 0, c.mayQueueWhileReady()
 	if c.inUse != nil {
 		c.ready = c.inUse.counts[picker.Ready]

@@ -16,7 +16,7 @@ import (
 // delegate lets the child of a group pick (A52). The snapshot has drawn the
 // group, and has the RPC through the drops and the circuit breaker.
 func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker.Result, call *perrpc.Call) (balancer.PickResult, error) {
-	g := s.clusters[res.Cluster].groups[res.Index]
+	g := s.cluster(res.Cluster).groups[res.Index]
 	childPicker := g.childPicker.Load()
 	var tried *perrpc.Tried
 	if call != nil {
@@ -24,7 +24,7 @@ func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker
 	}
 	result, h, err := childPicker.pick(info)
 	if err == nil && tried != nil {
-		result, h = s.clusters[res.Cluster].repick(info, tried, g, result, h)
+		result, h = s.cluster(res.Cluster).repick(info, tried, g, result, h)
 	}
 	if err != nil {
 		s.Snapshot.Cancel(res)
@@ -32,7 +32,7 @@ func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker
 	}
 	e := h.begin(&result)
 	s.rewriteAuthority(&result, res, e)
-	s.clusters[res.Cluster].labelEndpoint(info.Ctx, e)
+	s.cluster(res.Cluster).labelEndpoint(info.Ctx, e)
 	return result, nil
 }
 
@@ -75,7 +75,7 @@ func (h *childSubConn) begin(r *balancer.PickResult) (e *endpoint) {
 // pickFailed lets a child in TRANSIENT_FAILURE say why (T-LOC-1). It may still pick,
 // if it knows better; that RPC is admitted like any other.
 func (p *stablePicker) pickFailed(info balancer.PickInfo, s *published, res picker.Result, r uint64) (balancer.PickResult, error) {
-	c := s.clusters[res.Cluster]
+	c := s.cluster(res.Cluster)
 	for _, g := range c.groups {
 		if g == nil || g.kind != picker.PolicyCustom {
 			continue

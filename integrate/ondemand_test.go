@@ -184,7 +184,7 @@ func TestLazyWakesAgain(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b, cc := newTestLB(t, Config{})
 			b.Update(configOf(ring(clusterOf("c", prio(eps(0))))))
-			use(b, b.picker.current.Load().clusters[0].connectable[0])
+			use(b, b.picker.current.Load().cluster(0).connectable[0])
 			synctest.Wait()
 			b.flush()
 			if cc.has(0) {

@@ -75,7 +75,7 @@ func (b *lb) setHostsLocked(sessions, avoid bool) {
 // READY, or has the RPC wait if the endpoint is about to be. Otherwise ok is false,
 // and the RPC may go to any endpoint.
 func (s *published) pickForSession(session *perrpc.Session, route, cluster int32, r uint64) (res picker.Result, ok bool) {
-	c := s.clusters[cluster]
+	c := s.cluster(cluster)
 	i, h := c.hosts.find(session.Hosts)
 	if h == nil {
 		return res, false

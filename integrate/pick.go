@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/internal/versioned"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -29,10 +30,10 @@ type stablePicker struct {
 // gRPC. It is immutable.
 type published struct {
 	perrpc.Table
-	clusters  []*clusterView // parallel to Config.Clusters
-	routeErrs *routeErrors   // nil without a Config
-	rewrites  bool           // a route rewrites authorities
-	plain     bool           // what is picked is all there is to a pick: no authority, no labels
+	clusters  versioned.Slice[clusterView] // parallel to Config.Clusters
+	routeErrs *routeErrors                 // nil without a Config
+	rewrites  bool                         // a route rewrites authorities
+	plain     bool                         // what is picked is all there is to a pick: no authority, no labels
 }
 
 // pick is what a pick of an endpoint comes to.
@@ -70,7 +71,7 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 		if call == nil {
 			res = s.Snapshot.Pick(info.Ctx, info.FullMethodName, r)
 			if res.Outcome == picker.Picked && s.plain {
-				return s.clusters[res.Cluster].picks[res.Index].result(), nil
+				return s.cluster(res.Cluster).picks[res.Index].result(), nil
 			}
 		} else {
 			res = s.pickBound(info, call, r)
@@ -159,12 +160,15 @@ func (c *clusterView) refusal(res picker.Result) error {
 	return nil
 }
 
+// cluster returns the view of a cluster by its index.
+func (s *published) cluster(i int32) *clusterView { return s.clusters.At(int(i)) }
+
 // clusterOf returns the view of the outcome's cluster, or nil if it has none.
 func (s *published) clusterOf(res picker.Result) *clusterView {
 	if res.Cluster < 0 {
 		return nil
 	}
-	return s.clusters[res.Cluster]
+	return s.cluster(res.Cluster)
 }
 
 // recordPick tells an RPC's Call that a pick failed, or which connection was picked, and
@@ -178,7 +182,7 @@ func (s *published) recordPick(call *perrpc.Call, res picker.Result, sc balancer
 		tried.Add(sc)
 	}
 	picked := res.Outcome == picker.Picked || res.Outcome == picker.PickedConnect
-	if c := s.clusters[res.Cluster]; picked && call.Session() != nil && c.hosts != nil {
+	if c := s.cluster(res.Cluster); picked && call.Session() != nil && c.hosts != nil {
 		call.Session().Picked(s.Config.Clusters[res.Cluster].Name, c.hosts.list[res.Index].cfg)
 	}
 }
@@ -186,7 +190,7 @@ func (s *published) recordPick(call *perrpc.Call, res picker.Result, sc balancer
 // result is what a pick of an endpoint returns: with the endpoint's hostname as
 // the authority if the route says so (A81).
 func (s *published) result(res picker.Result) balancer.PickResult {
-	c := s.clusters[res.Cluster]
+	c := s.cluster(res.Cluster)
 	if s.rewritten(res) {
 		return c.authorityPicks[res.Index]
 	}

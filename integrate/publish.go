@@ -6,7 +6,6 @@ package integrate
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/internal/versioned"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -95,7 +95,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	helps = prev.Config != b.cfg
 	next.Config, next.Plans, next.rewrites, next.routeErrs = b.cfg, b.plans, b.rewrites, b.routeErrorsLocked()
 	next.plain = !b.rewrites && metric.UpdateLabels == nil
-	changed := b.changedLocked(prev)
+	changed, whole := b.list.begin()
 	for _, c := range changed {
 		status := c.status()
 		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || b.sessions || status == picker.Ready && !c.serving)
@@ -103,7 +103,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		c.notePublished()
 	}
 	var err error
-	if next.Snapshot, err = b.buildLocked(prev, changed); err != nil {
+	if next.Snapshot, err = b.buildLocked(prev, changed, whole); err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.
 		b.logLocked(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
@@ -112,72 +112,81 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		}
 		return &published{Table: perrpc.Table{Err: b.plainLocked("", fmt.Sprintf("xds: %v", err), b.infoLocked(ReasonTarget))}}, true
 	}
-	if b.reindexed {
-		next.clusters = make([]*clusterView, len(b.list))
-	} else {
-		next.clusters, next.Budgets = slices.Clone(prev.clusters), slices.Clone(prev.Budgets)
-		if prev.Ask != nil {
-			next.Ask = next.ask
-		}
+	next.Budgets = b.budgetsLocked(prev, changed, whole)
+	if !whole && prev.Ask != nil {
+		next.Ask = next.ask
 	}
-	b.reindexed = false
-	for _, c := range changed {
-		next.set(c)
+	items := make([]*versioned.Item[clusterView], len(changed))
+	changes := make([]versioned.Change[clusterView], len(changed))
+	for i, c := range changed {
+		items[i] = next.view(c)
+		changes[i] = versioned.Change[clusterView]{Index: c.index, Item: items[i]}
 		c.scheduleWeights()
 		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
 	}
+	if whole {
+		next.clusters.Set(items)
+	} else {
+		next.clusters.Follow(&prev.clusters, changes)
+	}
+	b.list.done()
 	return next, helps
 }
 
-// set puts into p what picks, retries and probes need of a cluster that has changed.
-func (p *published) set(c *cluster) {
-	view := c.view
-	p.clusters[c.index] = &view
+// view returns what picks need of a cluster that has changed, and has p ask its endpoints if
+// RPCs do.
+func (p *published) view(c *cluster) *versioned.Item[clusterView] {
+	item := &versioned.Item[clusterView]{Value: c.view}
+	view := &item.Value
 	if err := p.Snapshot.ClusterErr(c.index); err != nil {
 		b, name := c.lb, c.cfg.Name
 		view.failed = b.plainLocked(name, fmt.Sprintf("xds: cluster %q: %v", name, err), b.infoLocked(ReasonCluster, "cluster", name))
-	}
-	if budget := c.retryBudget(); budget != nil || p.Budgets != nil {
-		if p.Budgets == nil {
-			p.Budgets = make([]*perrpc.Budget, len(p.clusters))
-		}
-		p.Budgets[c.index] = budget
 	}
 	c.followProbes(p.Snapshot, c.index)
 	if c.probers != nil && c.asksForEach() {
 		view.probers, p.Ask = c.probers, p.ask
 	}
+	return item
 }
 
-// changedLocked returns the clusters of which the next snapshot differs from the latest: all
-// of them if their names or the routes do.
-func (b *lb) changedLocked(prev *published) (changed []*cluster) {
-	dirty := b.dirty
-	b.dirty = nil
-	if b.reindexed = b.reindexed || prev.Snapshot == nil; b.reindexed {
-		b.statuses = [4]int{}
-		for _, c := range b.list {
-			c.counted = false
-		}
-		return b.list
+// budgetsLocked returns what limits retries by cluster: the same list as before, unless the
+// configuration or the leaf in use of a cluster makes it another.
+func (b *lb) budgetsLocked(prev *published, changed []*cluster, whole bool) (list []*perrpc.Budget) {
+	if !whole {
+		list = prev.Budgets
 	}
-	return slices.DeleteFunc(dirty, func(c *cluster) bool { return c.index >= len(b.list) || b.list[c.index] != c })
+	copied := false
+	for _, c := range changed {
+		budget, was := c.retryBudget(), (*perrpc.Budget)(nil)
+		if list != nil {
+			was = list[c.index]
+		}
+		if budget == was || budget != nil && was != nil && *budget == *was {
+			continue
+		}
+		if !copied {
+			list = append(make([]*perrpc.Budget, 0, len(b.list.all)), list...)[:len(b.list.all)]
+			copied = true
+		}
+		list[c.index] = budget
+	}
+	return list
 }
 
 // buildLocked compiles what has changed since the latest snapshot.
-func (b *lb) buildLocked(prev *published, changed []*cluster) (*picker.Snapshot, error) {
-	if !b.reindexed {
+func (b *lb) buildLocked(prev *published, changed []*cluster, whole bool) (*picker.Snapshot, error) {
+	if !whole {
 		changes := make([]picker.ClusterChange, len(changed))
 		for i, c := range changed {
 			changes[i] = picker.ClusterChange{Index: c.index, Cluster: c.effective, State: &c.state}
 		}
 		return picker.Rebuild(prev.Snapshot, changes, b.envLocked()), nil
 	}
-	states := make([]picker.ClusterState, len(b.list))
+	states := make([]picker.ClusterState, len(b.list.all))
 	effective := *b.cfg
-	effective.Clusters = make([]*picker.Cluster, len(b.list))
-	for i, c := range b.list {
+	effective.Clusters = make([]*picker.Cluster, len(b.list.all))
+	for i, c := range b.list.all {
 		states[i], effective.Clusters[i] = c.state, c.effective
 	}
 	return picker.Build(prev.Snapshot, &effective, states, b.envLocked())
@@ -191,12 +200,12 @@ func (b *lb) connectivityLocked() connectivity.State {
 	if b.cfg == nil {
 		return connectivity.Connecting
 	}
-	switch {
-	case b.statuses[picker.Ready] > 0:
+	switch b.list.best() {
+	case picker.Ready:
 		return connectivity.Ready
-	case b.statuses[picker.Connecting] > 0:
+	case picker.Connecting:
 		return connectivity.Connecting
-	case b.statuses[picker.Idle] > 0:
+	case picker.Idle:
 		return connectivity.Idle
 	default:
 		return connectivity.TransientFailure

@@ -133,3 +133,14 @@ func startClusters(t testing.TB, n int) (*testLB, *fakeCC, *picker.Config, uint6
 	b.flush()
 	return b, cc, cfg, allocated() - begin
 }
+
+// TestClustersStartUpIsLinear: 4000 clusters coming up one after the other allocate no more
+// than five times what 1000 do, though each is published by itself.
+func TestClustersStartUpIsLinear(t *testing.T) {
+	_, _, _, small := startClusters(t, 1000)
+	_, _, _, large := startClusters(t, 4000)
+	t.Logf("1000: %d KiB, 4000: %d KiB", small>>10, large>>10)
+	if large > 5*small {
+		t.Errorf("4000 clusters allocated %d bytes, 1000 allocated %d: more than linear", large, small)
+	}
+}

@@ -24,7 +24,7 @@ func (c *cluster) asksForEach() bool {
 
 // ask is perrpc.Table.Ask.
 func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointState {
-	probers := s.clusters[cluster].probers
+	probers := s.cluster(cluster).probers
 	if probers == nil {
 		return nil
 	}

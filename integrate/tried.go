@@ -25,7 +25,7 @@ func (s *published) avoidTried(tried *perrpc.Tried, res picker.Result) picker.Re
 	if res.Outcome != picker.Picked && res.Outcome != picker.PickedConnect {
 		return res
 	}
-	c := s.clusters[res.Cluster]
+	c := s.cluster(res.Cluster)
 	if c.hosts == nil || !tried.Has(c.picks[res.Index].sc) {
 		return res
 	}

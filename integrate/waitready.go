@@ -150,10 +150,10 @@ func (b *lb) ready(ctx context.Context, method string) bool {
 		switch {
 		case s.Snapshot.ClusterErr(int(cluster)) != nil:
 			ready = false
-		case s.clusters[cluster].status == picker.Idle:
+		case s.cluster(cluster).status == picker.Idle:
 			b.connectIdle(s.Config.Clusters[cluster].Name)
 			ready = false
-		case s.clusters[cluster].status != picker.Ready:
+		case s.cluster(cluster).status != picker.Ready:
 			ready = false
 		}
 	}
@@ -194,7 +194,7 @@ func (b *lb) missing(ctx context.Context, method string) string {
 			list = append(list, status.Convert(s.routeErrs.stale).Message())
 			continue
 		case s.Snapshot.ClusterErr(int(cluster)) != nil:
-			list = append(list, s.clusters[cluster].failed.Error())
+			list = append(list, s.cluster(cluster).failed.Error())
 			continue
 		}
 		if c := b.clusters[s.Config.Clusters[cluster].Name]; c != nil && c.status() != picker.Ready {

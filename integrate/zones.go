@@ -17,7 +17,7 @@ import (
 // the zones of the own fleet are not known. It looks at clusters that have changed, and
 // says the same once.
 func (b *lb) noteZonesLocked(cfg *picker.Config) {
-	for i, c := range b.list {
+	for i, c := range b.list.all {
 		cc := cfg.Clusters[i]
 		if c.cfg == cc {
 			continue

@@ -57,7 +57,7 @@ func TestBalance(t *testing.T) {
 			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1 + uint32(i%3)
 		}
 		s, list := w.build(t), w.flat(0)
-		h := s.clusters[0].groups[0].hashing
+		h := s.clusters.At(0).groups[0].hashing
 		*hash = 12345
 		rng := newRand(1)
 		own, _ := h.notFailed.find(*hash)

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/xdslb/xdslb/internal/versioned"
 )
 
 // Build returns the snapshot of cfg with its clusters in the given states, which are
@@ -58,11 +60,10 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 		prev = new(Snapshot)
 	}
 	s := &Snapshot{
-		table:    prev.table,
-		clusters: make([]*cluster, len(states)),
-		env:      b.env,
-		routes:   cfg.Routes,
-		index:    prev.index,
+		table:  prev.table,
+		env:    b.env,
+		routes: cfg.Routes,
+		index:  prev.index,
 	}
 	moved := !prev.sameNames(cfg.Clusters)
 	if moved {
@@ -84,15 +85,18 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 		}
 		s.table = t
 	}
+	items := make([]*item, len(states))
 	for i := range states {
-		var before *cluster
+		var before *item
 		if moved {
 			before = prev.cluster(cfg.Clusters[i].Name)
 		} else {
-			before = prev.clusters[i]
+			before = prev.clusters.Item(i)
 		}
-		s.set(i, b.cluster(before, cfg.Clusters[i], &states[i]))
+		items[i] = b.cluster(before, cfg.Clusters[i], &states[i])
+		s.count(items[i], +1)
 	}
+	s.clusters.Set(items)
 	s.random = s.table.random || s.drawing > 0
 	if invariants {
 		s.checkInvariants(states)
@@ -110,51 +114,60 @@ type ClusterChange struct {
 // Rebuild returns a snapshot that has some clusters of prev, which is not nil, in other
 // states or configurations. Their names, those of the other clusters and the routes are the
 // same as in prev, and a cluster is in changes once. The result is that of Build with the
-// same states; its cost is that of the clusters in changes, and eight bytes for each of the
-// others.
+// same states. Its cost is that of the clusters in changes on average, if prev is the latest
+// snapshot.
 func Rebuild(prev *Snapshot, changes []ClusterChange, env Env) *Snapshot {
 	return builder{start: rand.Uint64, env: env.withDefaults()}.rebuild(prev, changes)
 }
 
 func (b builder) rebuild(prev *Snapshot, changes []ClusterChange) *Snapshot {
 	s := &Snapshot{
-		table:    prev.table,
-		clusters: slices.Clone(prev.clusters),
-		env:      b.env,
-		routes:   prev.routes,
-		index:    prev.index,
-		drawing:  prev.drawing,
+		table:   prev.table,
+		env:     b.env,
+		routes:  prev.routes,
+		index:   prev.index,
+		drawing: prev.drawing,
 	}
+	items := make([]versioned.Change[cluster], 0, len(changes))
 	for _, ch := range changes {
-		s.set(ch.Index, b.cluster(s.clusters[ch.Index], ch.Cluster, ch.State))
+		before := prev.clusters.Item(ch.Index)
+		if it := b.cluster(before, ch.Cluster, ch.State); it != before {
+			s.count(before, -1)
+			s.count(it, +1)
+			items = append(items, versioned.Change[cluster]{Index: ch.Index, Item: it})
+		}
 	}
+	s.clusters.Follow(&prev.clusters, items)
 	s.random = s.table.random || s.drawing > 0
 	return s
 }
 
-// set makes c the cluster of an index.
-func (s *Snapshot) set(i int, c *cluster) {
-	if before := s.clusters[i]; before != nil && before.random {
-		s.drawing--
+// count adds a cluster, or takes it away, n being +1 or -1, among those that need the random
+// word.
+func (s *Snapshot) count(it *item, n int) {
+	if it.Value.random {
+		s.drawing += n
 	}
-	if c.random {
-		s.drawing++
-	}
-	s.clusters[i] = c
 }
 
 // sameNames reports whether clusters have the names, at the indexes, of those
 // of s.
 func (s *Snapshot) sameNames(clusters []*Cluster) bool {
-	return s.index != nil && slices.EqualFunc(s.clusters, clusters, func(a *cluster, b *Cluster) bool {
-		return b != nil && a.name == b.Name
-	})
+	if s.index == nil || s.clusters.Len() != len(clusters) {
+		return false
+	}
+	for i, c := range clusters {
+		if c == nil || c.Name != s.clusters.At(i).name {
+			return false
+		}
+	}
+	return true
 }
 
 // cluster returns the cluster of a name, or nil.
-func (s *Snapshot) cluster(name string) *cluster {
+func (s *Snapshot) cluster(name string) *item {
 	if i, ok := s.index[name]; ok {
-		return s.clusters[i]
+		return s.clusters.Item(int(i))
 	}
 	return nil
 }
@@ -163,12 +176,17 @@ func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// cluster compiles a cluster. prev is its previous form, or nil.
-func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) *cluster {
-	if prev != nil && prev.version == state.Version {
-		return prev
+// cluster compiles a cluster. before is its previous form, or nil.
+func (b *builder) cluster(before *item, cfg *Cluster, state *ClusterState) *item {
+	var prev *cluster
+	if before != nil {
+		prev = &before.Value
+		if prev.version == state.Version {
+			return before
+		}
 	}
-	c := &cluster{name: cfg.Name, version: state.Version}
+	next := &item{Value: cluster{name: cfg.Name, version: state.Version}}
+	c := &next.Value
 	if prev != nil {
 		c.issued, c.peers = prev.issued, prev.peers
 	}
@@ -177,12 +195,12 @@ func (b *builder) cluster(prev *cluster, cfg *Cluster, state *ClusterState) *clu
 		if cfg.Err != nil || state.Failed {
 			c.outcome = Failed
 		}
-		return c
+		return next
 	}
 	if err := b.compile(c, prev, cfg, state); err != nil {
-		return &cluster{name: c.name, version: c.version, issued: c.issued, peers: c.peers, outcome: Failed, err: err}
+		*c = cluster{name: c.name, version: c.version, issued: c.issued, peers: c.peers, outcome: Failed, err: err}
 	}
-	return c
+	return next
 }
 
 // compile fills in c from the leaf and priority that are in use.

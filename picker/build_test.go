@@ -19,15 +19,15 @@ func TestBuildTakesOver(t *testing.T) {
 	first := w.build(t)
 
 	second := w.build(t)
-	if second.table != first.table || second.clusters[0] != first.clusters[0] || second.clusters[1] != first.clusters[1] {
+	if second.table != first.table || second.clusters.At(0) != first.clusters.At(0) || second.clusters.At(1) != first.clusters.At(1) {
 		t.Error("a build without a change makes something new")
 	}
 
 	w.flat(0)[2].Connectivity = Connecting
 	w.states[0].Version++
 	third := w.build(t)
-	was, is := second.clusters[0].groups, third.clusters[0].groups
-	if third.clusters[1] != second.clusters[1] {
+	was, is := second.clusters.At(0).groups, third.clusters.At(0).groups
+	if third.clusters.At(1) != second.clusters.At(1) {
 		t.Error("a cluster that did not change is made anew")
 	}
 	if is[0].schedule != was[0].schedule || &is[0].weights[0] != &was[0].weights[0] {
@@ -41,7 +41,7 @@ func TestBuildTakesOver(t *testing.T) {
 	cfg.Clusters = []*Cluster{w.cfg.Clusters[1], w.cfg.Clusters[0]}
 	w.cfg, w.states = &cfg, []ClusterState{w.states[1], w.states[0]}
 	fourth := w.build(t)
-	if fourth.clusters[0] != third.clusters[1] || fourth.clusters[1] != third.clusters[0] {
+	if fourth.clusters.At(0) != third.clusters.At(1) || fourth.clusters.At(1) != third.clusters.At(0) {
 		t.Error("clusters that moved are made anew")
 	}
 	if got := fourth.Pick(bg, "/s/m", 0); got.Cluster != 1 {
@@ -96,13 +96,13 @@ func TestRebuild(t *testing.T) {
 		if rebuilt.table != built.table || rebuilt.drawing != built.drawing || rebuilt.random != built.random {
 			t.Fatalf("rebuilt with %d clusters that draw, built with %d", rebuilt.drawing, built.drawing)
 		}
-		for i, a := range rebuilt.clusters {
-			b := built.clusters[i]
+		for i := range rebuilt.clusters.Len() {
+			a, b := rebuilt.clusters.At(i), built.clusters.At(i)
 			if a.version != b.version || a.outcome != b.outcome || a.random != b.random || len(a.groups) != len(b.groups) || !slices.Equal(a.drops, b.drops) || fmt.Sprint(a.err) != fmt.Sprint(b.err) {
 				t.Fatalf("cluster %d: rebuilt %+v, built %+v", i, a, b)
 			}
 			changed := slices.ContainsFunc(changes, func(ch ClusterChange) bool { return ch.Index == i })
-			if !changed && a != before.clusters[i] || changed && a == before.clusters[i] {
+			if !changed && a != before.clusters.At(i) || changed && a == before.clusters.At(i) {
 				t.Fatalf("cluster %d: changed: %v, but not so in the snapshot", i, changed)
 			}
 			r := rng.Uint64()
@@ -180,7 +180,7 @@ func TestBuildRandomStart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		firsts[s.clusters[0].groups[0].first+int32(s.clusters[0].groups[0].schedule.At(0))] = true
+		firsts[s.clusters.At(0).groups[0].first+int32(s.clusters.At(0).groups[0].schedule.At(0))] = true
 	}
 	if len(firsts) < 2 {
 		t.Error("all snapshots start with the same endpoint")
@@ -221,7 +221,7 @@ func TestBuildContinuity(t *testing.T) {
 			test.change(w, i)
 			w.states[0].Version++
 			s := w.build(t)
-			weights := s.clusters[0].groups[0].weights
+			weights := s.clusters.At(0).groups[0].weights
 			for k, weight := range weights {
 				due[k] += 10 * float64(weight) / float64(sum(weights))
 			}
@@ -309,7 +309,7 @@ func TestClusterErrors(t *testing.T) {
 		if got := s.Pick(bg, "/s/m", 0).Outcome; got != Failed {
 			t.Errorf("%s: outcome %d, want Failed", test.want, got)
 		}
-		if got := s.PickCluster(bg, -1, 1, 0).Outcome; got != Picked || s.ClusterErr(1) != nil || s.clusters[1] != good.clusters[1] {
+		if got := s.PickCluster(bg, -1, 1, 0).Outcome; got != Picked || s.ClusterErr(1) != nil || s.clusters.At(1) != good.clusters.At(1) {
 			t.Errorf("%s: the other cluster has outcome %d, error %v", test.want, got, s.ClusterErr(1))
 		}
 		if w.build(t).ClusterErr(0) != s.ClusterErr(0) {

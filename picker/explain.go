@@ -204,10 +204,10 @@ type HashPlace struct {
 // route, -1 being none. It calls Env.Header and Env.RequestHash. O(endpoints of the
 // priority in use), and O(entries) of rings and tables.
 func (s *Snapshot) ExplainCluster(ctx context.Context, route, cluster int32) *ClusterExplanation {
-	if uint(cluster) >= uint(len(s.clusters)) {
+	if uint(cluster) >= uint(s.clusters.Len()) {
 		return &ClusterExplanation{Err: fmt.Errorf("picker: there is no cluster %d", cluster), Fails: 1}
 	}
-	c := s.clusters[cluster]
+	c := s.clusters.At(int(cluster))
 	x := &ClusterExplanation{Version: c.version, Err: c.err, Limit: c.limit, Routing: c.routing}
 	if c.breaker != nil {
 		x.InFlight = c.breaker.InFlight()

@@ -261,7 +261,7 @@ func TestExplainSequence(t *testing.T) {
 		w.flat(0)[3].Connectivity = TransientFailure
 		s := w.build(t)
 		shares := s.ExplainCluster(bg, 0, 0).Endpoints
-		period := int(s.clusters[0].groups[0].schedule.Period())
+		period := int(s.clusters.At(0).groups[0].schedule.Period())
 		got := make([]int, 4)
 		for range period {
 			got[s.Pick(bg, "", 0).Index]++
@@ -399,7 +399,8 @@ func TestExplainCountsNothing(t *testing.T) {
 
 // counts returns all that picks write.
 func (x *explained) counts() (text string) {
-	for i, c := range x.snapshot.clusters {
+	for i := range x.snapshot.clusters.Len() {
+		c := x.snapshot.clusters.At(i)
 		text += fmt.Sprintln(x.breakers[i].InFlight(), x.loads[i].Overload().Load())
 		for _, n := range c.counts {
 			text += fmt.Sprintln("dropped", n.Load())

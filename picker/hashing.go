@@ -168,7 +168,7 @@ func (s *Snapshot) ConnectIndex(result Result, r uint64) int32 {
 	if result.Outcome != PickedConnect {
 		return -1
 	}
-	c := s.clusters[result.Cluster]
+	c := s.clusters.At(int(result.Cluster))
 	i := 0
 	if c.alias != nil {
 		i = c.alias.Pick(r)

@@ -67,12 +67,12 @@ func TestBoundsChecks(t *testing.T) {
 	allowed := map[string]int{
 		"to := &t.routes[route]": 1,
 		"return route, to.clusters[to.split.Pick(draw(r, drawCluster))], Picked": 2,
-		"i = c.alias.Pick(r)":                      1,
-		"g := &c.groups[i]":                        1,
-		"g.endpoints[endpoint].begin()":            1,
-		"g.endpoints[found.Index-g.first].begin()": 1,
-		"c.counts[category].Add()":                 1,
-		"s.clusters[r.Cluster].breaker.Release()":  1,
+		"i = c.alias.Pick(r)":                             1,
+		"g := &c.groups[i]":                               1,
+		"g.endpoints[endpoint].begin()":                   1,
+		"g.endpoints[found.Index-g.first].begin()":        1,
+		"c.counts[category].Add()":                        1,
+		"s.clusters.At(int(r.Cluster)).breaker.Release()": 1,
 	}
 	for _, m := range regexp.MustCompile(`snapshot\.go:(\d+):\d+: Found Is(Slice)?InBounds`).FindAllSubmatch(out, -1) {
 		n, _ := strconv.Atoi(string(m[1]))

@@ -18,10 +18,11 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 		}
 	}
 	for i, r := range s.table.routes {
-		must(int(r.cluster) < len(s.clusters), "route %d leads to cluster %d of %d", i, r.cluster, len(s.clusters))
+		must(int(r.cluster) < s.clusters.Len(), "route %d leads to cluster %d of %d", i, r.cluster, s.clusters.Len())
 		must((r.cluster == splitClusters) == (r.split != nil), "route %d has cluster %d and split %v", i, r.cluster, r.split)
 	}
-	for i, c := range s.clusters {
+	for i := range s.clusters.Len() {
+		c := s.clusters.At(i)
 		must(s.index[c.name] == int32(i), "cluster %d is indexed as %d", i, s.index[c.name])
 		must(c.version == states[i].Version, "cluster %d has version %d of %d", i, c.version, states[i].Version)
 		must((c.outcome == Picked) == (len(c.groups) > 0), "cluster %d has outcome %d with %d groups", i, c.outcome, len(c.groups))

@@ -49,7 +49,7 @@ func TestLeastLatencyOracle(t *testing.T) {
 				}
 			}
 			r, want, least := rng.Uint64(), int32(-1), 0.
-			now, l := w.clock.Now(), w.snapshot.clusters[0].groups[0].latency
+			now, l := w.clock.Now(), w.snapshot.clusters.At(0).groups[0].latency
 			for k := range uint64(2) {
 				x := new(big.Int).SetUint64(draw(r, drawCandidate+k))
 				x.Rsh(x.Mul(x, big.NewInt(int64(len(ready)))), 64)
@@ -182,7 +182,7 @@ func TestLeastLatencyKeepsMean(t *testing.T) {
 		}
 		w.build(t)
 	}
-	if got := w.snapshot.clusters[0].peers.add(0, 0, 0) / units(time.Millisecond); math.Abs(got-2) > .1 {
+	if got := w.snapshot.clusters.At(0).peers.add(0, 0, 0) / units(time.Millisecond); math.Abs(got-2) > .1 {
 		t.Errorf("the mean is %.2f ms, want 2", got)
 	}
 }

@@ -73,7 +73,7 @@ func (o *oracle) build(w *world) {
 				} else if slices.Equal(old.weights, now.weights) {
 					now.place = old.place
 				} else if sameActive(old.weights, now.weights) && sum(now.weights) > 0 {
-					now.place = placeOf(w.snapshot.clusters[i], w.loads[i], now.id)
+					now.place = placeOf(w.snapshot.clusters.At(i), w.loads[i], now.id)
 				}
 			}
 		}
@@ -321,7 +321,7 @@ func checkPicks(t *testing.T, seed uint64, seen *[NotForwarding + 1]int) {
 			switch got.Outcome {
 			case Picked:
 				_, _, e := w.endpoint(got.Cluster, got.Index)
-				outstanding = append(outstanding, call{e, s.clusters[got.Cluster].name})
+				outstanding = append(outstanding, call{e, s.clusters.At(int(got.Cluster)).name})
 				n := loads[e.binding.load]
 				n.Issued++
 				loads[e.binding.load] = n

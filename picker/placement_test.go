@@ -57,7 +57,7 @@ func TestRingTakesOver(t *testing.T) {
 	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
 		list := endpoints(0, 1, 1, 1, 1)
 		w, _, _ := ringWorld(kind, RingPolicy{MinSize: 101, MaxSize: 101}, zone("a", 1, list))
-		of := func(s *Snapshot) *hashing { return s.clusters[0].groups[0].hashing }
+		of := func(s *Snapshot) *hashing { return s.clusters.At(0).groups[0].hashing }
 		first := of(w.build(t))
 
 		w.flat(0)[0].Connectivity = TransientFailure
@@ -130,7 +130,7 @@ func TestRingCap(t *testing.T) {
 	} {
 		w, _, _ := ringWorld(PolicyRingHash, RingPolicy{MinSize: test.minSize, MaxSize: test.maxSize}, zone("a", 1, endpoints(0, 1, 1)))
 		w.env.RingCap = test.cap
-		if got := w.build(t).clusters[0].groups[0].hashing.ring.Len(); got != test.want {
+		if got := w.build(t).clusters.At(0).groups[0].hashing.ring.Len(); got != test.want {
 			t.Errorf("cap %d, sizes %d to %d: a ring of %d entries, want %d", test.cap, test.minSize, test.maxSize, got, test.want)
 		}
 	}

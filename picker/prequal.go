@@ -91,8 +91,8 @@ func (b *builder) prequal(g, before *group, in *groupInput, c *cluster, policy *
 // endpoints are to be asked, or nil.
 func (s *Snapshot) ProbeGroups(cluster int) []*ProbeGroup {
 	var list []*ProbeGroup
-	for i := range s.clusters[cluster].groups {
-		if p := s.clusters[cluster].groups[i].probes; p != nil {
+	for i := range s.clusters.At(int(cluster)).groups {
+		if p := s.clusters.At(int(cluster)).groups[i].probes; p != nil {
 			list = append(list, p)
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Snapshot) ProbeGroups(cluster int) []*ProbeGroup {
 // ProbeGroup draws the group of an RPC to a cluster by the word r, as PickCluster does, or
 // returns nil if the RPC is not picked by probes.
 func (s *Snapshot) ProbeGroup(cluster int32, r uint64) *ProbeGroup {
-	c := s.clusters[cluster]
+	c := s.clusters.At(int(cluster))
 	if c.outcome != Picked {
 		return nil
 	}
@@ -246,7 +246,7 @@ func (v *probeView) use(i int) bool {
 // those that are picked from. Drops and the circuit breaker are applied as by PickCluster; r
 // is the RPC's word. Otherwise ok is false, and nothing has happened. Does not allocate.
 func (s *Snapshot) PickProbed(route, cluster int32, e *EndpointState, r uint64) (res Result, ok bool) {
-	c := s.clusters[cluster]
+	c := s.clusters.At(int(cluster))
 	for i := range c.groups {
 		g := c.groups[i].probes
 		if g == nil {

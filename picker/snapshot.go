@@ -6,6 +6,8 @@ package picker
 import (
 	"context"
 	"sync"
+
+	"github.com/xdslb/xdslb/internal/versioned"
 )
 
 // A Snapshot has a target's routes, clusters and endpoints at one moment, in the form that
@@ -18,7 +20,7 @@ import (
 type Snapshot struct {
 	_        [0]sync.Mutex
 	table    *routeTable
-	clusters []*cluster // parallel to Config.Clusters
+	clusters versioned.Slice[cluster] // parallel to Config.Clusters
 	env      Env
 	random   bool
 
@@ -26,6 +28,9 @@ type Snapshot struct {
 	routes  []Route          // that table was made of
 	index   map[string]int32 // of each cluster by name; only Build reads it
 }
+
+// An item is a cluster as snapshots have it.
+type item = versioned.Item[cluster]
 
 // A cluster is the compiled form of a Cluster in a certain state. All snapshots between
 // two changes of that state share it.
@@ -90,17 +95,17 @@ const (
 // ClusterErr returns why the cluster with an index in Config.Clusters could not be
 // compiled, or nil. All its RPCs fail. Other clusters are not affected.
 func (s *Snapshot) ClusterErr(cluster int) error {
-	if cluster < 0 || cluster >= len(s.clusters) {
+	if cluster < 0 || cluster >= s.clusters.Len() {
 		return nil
 	}
-	return s.clusters[cluster].err
+	return s.clusters.At(cluster).err
 }
 
 // InSlowStart reports whether an endpoint of the cluster with an index in Config.Clusters is
 // in slow start. Its share is that of the moment of the build. So the caller should change
 // the cluster's Version and build again every so often until InSlowStart is false.
 func (s *Snapshot) InSlowStart(cluster int) bool {
-	return cluster >= 0 && cluster < len(s.clusters) && s.clusters[cluster].inSlowStart
+	return cluster >= 0 && cluster < s.clusters.Len() && s.clusters.At(cluster).inSlowStart
 }
 
 // NeedsRandom reports whether any pick depends on its random word. If not, a caller may
@@ -149,10 +154,10 @@ func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, c
 // endpoint, so PickCluster never has to undo what it counted.
 func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint64) Result {
 	k := uint(cluster)
-	if k >= uint(len(s.clusters)) {
+	if k >= uint(s.clusters.Len()) {
 		return Result{Outcome: NoRoute, Route: -1, Cluster: -1}
 	}
-	c := s.clusters[k]
+	c := s.clusters.At(int(k))
 	if c.outcome != Picked {
 		return Result{Outcome: c.outcome, Route: route, Cluster: cluster}
 	}
@@ -205,10 +210,10 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 // endpoint's turn. Does not allocate.
 func (s *Snapshot) Admit(cluster int32, r uint64) Result {
 	k := uint(cluster)
-	if k >= uint(len(s.clusters)) {
+	if k >= uint(s.clusters.Len()) {
 		return Result{Outcome: NoRoute, Route: -1, Cluster: -1}
 	}
-	c := s.clusters[k]
+	c := s.clusters.At(int(k))
 	switch {
 	case c.breaker == nil:
 		return Result{Outcome: c.outcome, Route: -1, Cluster: cluster}
@@ -260,6 +265,6 @@ func (c *cluster) refuse(r uint64) (outcome Outcome, category int32) {
 // results with other outcomes it does nothing.
 func (s *Snapshot) Cancel(r Result) {
 	if r.Outcome == Delegate {
-		s.clusters[r.Cluster].breaker.Release()
+		s.clusters.At(int(r.Cluster)).breaker.Release()
 	}
 }

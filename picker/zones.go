@@ -124,10 +124,10 @@ type LocalityShare struct {
 // a locality; nil if its policy is neither zone-aware nor load-aware, or the cluster has no
 // priority in use.
 func (s *Snapshot) LocalityRouting(cluster int) *LocalityRouting {
-	if cluster < 0 || cluster >= len(s.clusters) {
+	if cluster < 0 || cluster >= s.clusters.Len() {
 		return nil
 	}
-	return s.clusters[cluster].routing
+	return s.clusters.At(int(cluster)).routing
 }
 
 func localityOff(own LocalityID, format string, args ...any) *LocalityRouting {

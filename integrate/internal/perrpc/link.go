@@ -39,6 +39,7 @@ type Link struct {
 	LinkOptions
 	id     time.Duration
 	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until an interceptor has asked
+	seen   atomic.Pointer[grpc.ClientConn] // in linksSeen under this key; nil until LinkOf has asked
 	table  atomic.Pointer[func() *Table]   // nil before the first configuration or error
 	closed atomic.Bool
 	// maxAttempts is the channel's grpc.WithMaxCallAttempts, known once cc is.
@@ -85,6 +86,9 @@ var (
 	lastLink atomic.Int64
 	links    sync.Map // Link.id to *Link
 	linksOf  sync.Map // *grpc.ClientConn to *Link, of channels that made an RPC
+	// linksSeen is the same of channels that LinkOf found, which says nothing of
+	// interceptors.
+	linksSeen sync.Map
 	// lastBinding is an entry of linksOf that is found without a look-up: that
 	// of the oldest channel left, usually the only one.
 	lastBinding atomic.Pointer[binding]
@@ -201,6 +205,9 @@ func (l *Link) Close() {
 	if cc := l.cc.Load(); cc != nil {
 		l.unbind(cc)
 	}
+	if cc := l.seen.Load(); cc != nil {
+		linksSeen.CompareAndDelete(cc, l)
+	}
 }
 
 // linkOf returns the channel's link, or nil if its resolver is not ours. It
@@ -264,16 +271,16 @@ func Links() []*Link {
 var identifying sync.Mutex
 
 // LinkOf returns the channel's link, or nil if its resolver is not ours or the channel
-// is idle and has none. It does not connect the channel. If no interceptor has asked
-// for the link yet, it takes one change of the service config of all channels, unless
-// the channel's target or state says that it has none.
+// is idle and has none. It does not connect the channel. If neither an interceptor nor
+// LinkOf has asked for the link yet, it takes one change of the service config of all
+// channels of which that is so, unless the channel's target or state says that it has none.
 func LinkOf(cc *grpc.ClientConn) *Link {
 	if l := known(cc); l != nil || !mayBeOurs(cc) || cc.GetState() == connectivity.Shutdown {
 		return l
 	}
 	identifying.Lock()
 	defer identifying.Unlock()
-	all := Links()
+	all := slices.DeleteFunc(Links(), func(l *Link) bool { return l.cc.Load() != nil || l.seen.Load() != nil })
 	for _, l := range all {
 		l.name(+1)
 	}
@@ -285,18 +292,31 @@ func LinkOf(cc *grpc.ClientConn) *Link {
 	return known(cc)
 }
 
-// known returns the link of a channel that is bound to it, or whose service config
-// names it.
+// known returns the link of a channel that is known already, or that its service config
+// names.
 func known(cc *grpc.ClientConn) *Link {
-	if l, ok := linksOf.Load(cc); ok {
-		return l.(*Link)
-	}
-	if m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod); m.Timeout != nil {
-		if l, ok := links.Load(*m.Timeout); ok {
+	for _, m := range []*sync.Map{&linksOf, &linksSeen} {
+		if l, ok := m.Load(cc); ok {
 			return l.(*Link)
 		}
 	}
+	if m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod); m.Timeout != nil {
+		if l, ok := links.Load(*m.Timeout); ok {
+			return l.(*Link).see(cc)
+		}
+	}
 	return nil
+}
+
+// see remembers that LinkOf found the link to be cc's. Whichever of see and Close comes
+// second removes the entry again.
+func (l *Link) see(cc *grpc.ClientConn) *Link {
+	l.seen.Store(cc)
+	linksSeen.Store(cc, l)
+	if l.closed.Load() {
+		linksSeen.CompareAndDelete(cc, l)
+	}
+	return l
 }
 
 // name has the service config name the link, n being +1, or not any more, n
