@@ -237,7 +237,7 @@ func BenchmarkClusterChange(b *testing.B) {
 				for b.Loop() {
 					i++
 					msg := d.message(resource.ClusterType, "", nil)
-					if err := proto.Unmarshal(wire[i%2], msg); err != nil {
+					if err := unmarshal(wire[i%2], msg); err != nil {
 						b.Fatal(err)
 					}
 					d.handle(resource.ClusterType, msg)
@@ -249,6 +249,14 @@ func BenchmarkClusterChange(b *testing.B) {
 			})
 		}
 	}
+}
+
+// unmarshal reads a response as the variant's stream does.
+func unmarshal(data []byte, msg message) error {
+	if msg, ok := msg.(*discoveryv3.DiscoveryResponse); ok {
+		return unmarshalResponse(slices.Clone(data), msg)
+	}
+	return proto.Unmarshal(data, msg)
 }
 
 // largeCluster returns a cluster of 1.3 KB.

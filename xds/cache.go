@@ -169,6 +169,10 @@ func (e *entry) unansweredLocked() bool { return e.value == nil && e.state == Re
 // acceptLocked makes v the resource's latest version.
 func (c *Client) acceptLocked(e *entry, v acceptedVersion) {
 	same := e.value == v.value && e.err == nil && e.from == v.from
+	if same && e.state == Acked && v.raw == nil {
+		e.version, e.sum = v.version, v.sum // as most of a response in state of the world
+		return
+	}
 	if e.state == DoesNotExist && e.value != nil {
 		c.logLocked(slog.LevelInfo, "xdslb: a resource that the server had deleted is back", fact{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
 	}
