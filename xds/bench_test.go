@@ -43,16 +43,20 @@ type counter struct{ updates int }
 func (w *counter) Update(*picker.Config) { w.updates++ }
 func (w *counter) Error(error)           {}
 
-func newDirect(tb testing.TB) *direct {
+func newDirect(tb testing.TB) *direct { return newDirectWith(tb, Options{}) }
+
+func newDirectWith(tb testing.TB, opts Options) *direct {
 	tb.Helper()
 	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`], "node": {"id": "`+tb.Name()+`"}}`))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	d := &direct{w: &counter{}}
-	d.c = Acquire(cfg, Options{Linger: -1, ConnectFailureAfter: time.Hour, DialOptions: []grpc.DialOption{
+	opts.Linger, opts.ConnectFailureAfter = -1, time.Hour
+	opts.DialOptions = []grpc.DialOption{
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }),
-	}})
+	}
+	d.c = Acquire(cfg, opts)
 	tb.Cleanup(func() { d.c.Release(); <-d.c.done })
 	d.c.Watch("svc", "svc", d.w)
 	for d.s == nil {
@@ -233,7 +237,7 @@ func BenchmarkClusterChange(b *testing.B) {
 				for b.Loop() {
 					i++
 					msg := d.message(resource.ClusterType, "", nil)
-					if err := proto.Unmarshal(wire[i%2], msg); err != nil {
+					if err := unmarshal(wire[i%2], msg); err != nil {
 						b.Fatal(err)
 					}
 					d.handle(resource.ClusterType, msg)
@@ -245,6 +249,14 @@ func BenchmarkClusterChange(b *testing.B) {
 			})
 		}
 	}
+}
+
+// unmarshal reads a response as the variant's stream does.
+func unmarshal(data []byte, msg message) error {
+	if msg, ok := msg.(*discoveryv3.DiscoveryResponse); ok {
+		return unmarshalResponse(slices.Clone(data), msg)
+	}
+	return proto.Unmarshal(data, msg)
 }
 
 // largeCluster returns a cluster of 1.3 KB.

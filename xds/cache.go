@@ -56,7 +56,7 @@ type entry struct {
 	key       entryKey
 	authority *authority // nil for DNS and for names of unknown authorities
 	lookup    *lookup    // for DNS
-	watchers  map[*dependencyManager]struct{}
+	watchers  map[*dependencyManager]*dependency
 	since     time.Time    // the first of watchers
 	subs      int          // servers that are subscribed to it
 	ttlTimer  timing.Timer // runs while value is valid for some time only
@@ -169,6 +169,10 @@ func (e *entry) unansweredLocked() bool { return e.value == nil && e.state == Re
 // acceptLocked makes v the resource's latest version.
 func (c *Client) acceptLocked(e *entry, v acceptedVersion) {
 	same := e.value == v.value && e.err == nil && e.from == v.from
+	if same && e.state == Acked && v.raw == nil {
+		e.version, e.sum = v.version, v.sum // as most of a response in state of the world
+		return
+	}
 	if e.state == DoesNotExist && e.value != nil {
 		c.logLocked(slog.LevelInfo, "xdslb: a resource that the server had deleted is back", fact{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
 	}
@@ -265,9 +269,10 @@ func (e *entry) waitingLocked() error {
 	return fmt.Errorf("xds: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, since, s.cfg.URI, state)
 }
 
-// changedLocked notifies the watchers of e.
+// changedLocked marks what watchers have made of e as stale, and notifies them.
 func (c *Client) changedLocked(e *entry) {
-	for m := range e.watchers {
+	for m, d := range e.watchers {
+		m.staleLocked(d)
 		delivered := m.notifyLocked()
 		if c.affected != nil {
 			c.affected[m] = delivered
@@ -283,21 +288,21 @@ func (c *Client) entryLocked(typ resource.Type, name string) *entry {
 	key := entryKey{typ, name}
 	e := c.entries[key]
 	if e == nil {
-		e = &entry{key: key, watchers: map[*dependencyManager]struct{}{}}
+		e = &entry{key: key, watchers: map[*dependencyManager]*dependency{}}
 		c.entries[key] = e
 	}
 	return e
 }
 
-// watchLocked adds a watcher of e.
-func (c *Client) watchLocked(e *entry, m *dependencyManager) {
+// watchLocked adds a watcher of e, which knows it as d.
+func (c *Client) watchLocked(e *entry, m *dependencyManager, d *dependency) {
 	if len(e.watchers) == 0 && e.value == nil {
 		e.resetLocked() // what was wrong then is no news
 	}
 	if len(e.watchers) == 0 {
 		e.since = time.Now()
 	}
-	e.watchers[m] = struct{}{}
+	e.watchers[m] = d
 	if e.key.typ == dnsType {
 		if e.lookup == nil {
 			e.lookup = c.resolveLocked(e)

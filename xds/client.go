@@ -155,6 +155,7 @@ type Client struct {
 	channels    map[string]*channel  // by key: those in use
 	managers    map[targetKey]*dependencyManager
 	origin      origin                               // see originLocked
+	using       []*dependency                        // of the cluster that is being looked at; see lookLocked
 	affected    map[*dependencyManager]chan struct{} // see response.apply; nil at other times
 	log         []logLine                            // see unlock
 	logged      map[logKey]*logged

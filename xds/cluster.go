@@ -13,74 +13,88 @@ import (
 
 // cluster is what a dependency manager knows of a cluster that its routes name.
 type cluster struct {
-	generation uint64
-	readiness  readiness // of what is in use; waiting if nothing is
+	name      string
+	plans     int32     // that name it; those that the manager holds
+	position  int32     // in the plan that is published, if it is in that
+	stale     bool      // something that it uses has changed
+	readiness readiness // of what is in use; waiting if nothing is
 
-	// What is in use: the names of the leaves, or why there are none.
-	leaves   []string
+	deps []*dependency // resources that it and its leaves use
+
+	// What is in use: the leaves, or why there are none.
+	leaves   []*leaf
 	err      error
 	received arrival // of the latest aggregate that leaves are by
 
+	wanted []*leaf // if others are; they are not ready yet
+
 	// What was made of it, and of which versions of the leaves.
-	value *picker.Cluster
-	parts []*picker.Leaf
+	value   *picker.Cluster
+	parts   []*picker.Leaf
+	arrived arrival // the latest of all that
 }
 
-// clusterLocked returns a cluster as of this generation. Whatever is wrong with it
-// stays with it (T-WATCH-4).
-func (m *dependencyManager) clusterLocked(name string) *cluster {
-	c := m.clusters[name]
-	if c == nil {
-		c = &cluster{}
-		m.clusters[name] = c
-	}
-	if c.generation == m.generation {
-		return c
-	}
-	c.generation = m.generation
+// lookAtClusterLocked brings a cluster up to date. Whatever is wrong with it stays with
+// it (T-WATCH-4).
+func (m *dependencyManager) lookAtClusterLocked(c *cluster) {
+	m.lookLocked(c, func() { m.resolveClusterLocked(c) })
+	m.looked = append(m.looked, c)
+}
+
+// resolveClusterLocked is lookAtClusterLocked, without the bookkeeping.
+func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	var received arrival
-	leaves, r, err := flatten(name, func(name string) *entry {
+	names, r, err := flatten(c.name, func(name string) *entry {
 		e := m.useLocked(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
 			received = later(received, e.updated) // those with endpoints are leaves, and know best
 		}
 		return e
 	})
-	for _, leaf := range leaves {
-		r = min(r, m.leafLocked(leaf).readiness)
+	wanted := make([]*leaf, len(names))
+	for i, name := range names {
+		wanted[i] = m.leafLocked(name)
+		r = min(r, wanted[i].readiness)
 	}
 	if shouldReplace(c.readiness, r) {
-		c.readiness, c.leaves, c.err, c.received = r, leaves, err, received
+		c.readiness, c.err, c.received = r, err, received
+		m.exchangeLeavesLocked(c, wanted, nil)
+	} else {
+		m.exchangeLeavesLocked(c, c.leaves, wanted)
+		for _, l := range c.leaves {
+			m.resolveLeafLocked(l)
+		}
 	}
 	if c.readiness != waiting {
-		c.assembleLocked(name, m)
+		c.assembleLocked(m)
 	}
-	return c
 }
 
 // assembleLocked makes the value of what is in use, unless it has not changed.
-func (c *cluster) assembleLocked(name string, m *dependencyManager) {
+func (c *cluster) assembleLocked(m *dependencyManager) {
+	c.arrived = c.received
 	if c.err != nil {
 		err := m.c.withNodeID(c.err)
 		if c.value == nil || c.value.Err == nil || c.value.Err.Error() != err.Error() {
-			c.value, c.parts = &picker.Cluster{Name: name, Err: err}, nil
+			c.value, c.parts = &picker.Cluster{Name: c.name, Err: err}, nil
 		}
 		return
 	}
 	same := c.value != nil && c.value.Err == nil && len(c.parts) == len(c.leaves)
 	parts := make([]*picker.Leaf, len(c.leaves))
-	for i, name := range c.leaves {
-		parts[i] = m.leafLocked(name).value
+	for i, l := range c.leaves {
+		c.arrived = later(c.arrived, l.received)
+		parts[i] = l.value
 		same = same && parts[i] == c.parts[i]
 	}
 	if same {
 		return
 	}
-	e := m.useLocked(resource.ClusterType, name)
+	e := m.useLocked(resource.ClusterType, c.name)
 	// Two names of a resource may mean the same; see canonicalName.
-	if e.cluster == nil || e.cluster.Name != name || !slices.Equal(e.clusterLeaves, parts) {
+	if e.cluster == nil || e.cluster.Name != c.name || !slices.Equal(e.clusterLeaves, parts) {
 		e.clusterLeaves = parts
-		e.cluster = &picker.Cluster{Name: name, Leaves: make([]picker.Leaf, len(parts))}
+		e.cluster = &picker.Cluster{Name: c.name, Leaves: make([]picker.Leaf, len(parts))}
 		for i, part := range parts {
 			e.cluster.Leaves[i] = *part
 		}
@@ -90,8 +104,9 @@ func (c *cluster) assembleLocked(name string, m *dependencyManager) {
 
 // leaf is what a dependency manager knows of a cluster that has endpoints.
 type leaf struct {
-	generation uint64
-	readiness  readiness // of what is in use; waiting if nothing is
+	name      string
+	users     int32     // clusters, each as often as it uses the leaf
+	readiness readiness // of what is in use; waiting if nothing is
 
 	// What is in use: the versions of cluster and endpoints. The entry of the
 	// latter may lag behind what the former names.
@@ -101,6 +116,7 @@ type leaf struct {
 
 	value *picker.Leaf
 	made  leafInputs
+	need  hashNeed
 }
 
 // leafInputs are all that a leaf's value depends on. Equal inputs give equal values.
@@ -113,19 +129,21 @@ type leafInputs struct {
 	note      string
 }
 
-// leafLocked returns a leaf as of this generation. Its Cluster resource is in the
-// cache.
+// leafLocked returns a leaf, up to date. Its Cluster resource is in the cache.
 func (m *dependencyManager) leafLocked(name string) *leaf {
 	l := m.leaves[name]
 	if l == nil {
-		l = &leaf{}
+		l = &leaf{name: name}
 		m.leaves[name] = l
 	}
-	if l.generation == m.generation {
-		return l
-	}
-	l.generation = m.generation
-	cds := m.useLocked(resource.ClusterType, name)
+	m.resolveLeafLocked(l)
+	return l
+}
+
+// resolveLeafLocked brings a leaf up to date for the cluster that is being looked at. To
+// do so twice is as good as once.
+func (m *dependencyManager) resolveLeafLocked(l *leaf) {
+	cds := m.useLocked(resource.ClusterType, l.name)
 	if want, _ := cds.value.(*resource.Cluster); want != nil && want.Kind != resource.ClusterAggregate {
 		endpoints := m.endpointsLocked(want)
 		if r := endpoints.readinessLocked(); shouldReplace(l.readiness, r) {
@@ -133,15 +151,18 @@ func (m *dependencyManager) leafLocked(name string) *leaf {
 		}
 	}
 	if l.readiness == waiting {
-		return l
+		return
 	}
-	m.deps[l.endpoints] = m.generation // which may be others than those wanted
+	m.useEntryLocked(l.endpoints) // which may be others than those wanted
 	if l.cluster == cds.value {
 		l.received = later(l.received, cds.updated)
 	}
 	l.received = later(l.received, l.endpoints.updated)
 	origin, at := m.originLocked(l.cluster)
 	l.received = later(l.received, at)
+	need := hashNeedOf(&l.cluster.Policy, l.endpoints.value)
+	m.hashes.move(l.need, need)
+	l.need = need
 	made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, origin: origin, halvings: m.halvings}
 	if cds.from != nil && l.cluster.LoadReporting {
 		made.server = cds.from.Key()
@@ -157,7 +178,6 @@ func (m *dependencyManager) leafLocked(name string) *leaf {
 		}
 		l.made, l.value = made, cds.leaf
 	}
-	return l
 }
 
 // endpointsLocked returns where a cluster's endpoints come from.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/internal/timing"
-	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // targetKey names a target.
@@ -17,11 +16,12 @@ type targetKey struct{ listener, authority string }
 // dependencyManager watches the resources that one target depends on, and puts them
 // together to a configuration (A74's XdsDependencyManager).
 //
-// It is driven by state, not by events: whoever changes a resource notifies the
-// manager, whose goroutine then evaluates everything again. However many changes come
-// in the meantime, there is one evaluation, so nothing queues up and callbacks cannot
-// be late, doubled or out of order. Evaluating n clusters costs O(n) map look-ups, and
-// copies nothing that did not change.
+// It is driven by state, not by events: whoever changes a resource marks what was made
+// of it as stale (see dependency.go) and notifies the manager, whose goroutine then
+// evaluates what is stale. However many changes come in the meantime, there is one
+// evaluation, so nothing queues up and callbacks cannot be late, doubled or out of order.
+// An evaluation costs O(what changed), and one copy of n pointers if one of n clusters
+// has a new value; one after which other routes are in use costs O(n).
 //
 // Everything is guarded by Client.mu.
 type dependencyManager struct {
@@ -36,23 +36,32 @@ type dependencyManager struct {
 	// evaluated and delivered; nil if it has been already.
 	delivered chan struct{}
 
-	// generation counts evaluations. An evaluation stamps what it uses, and sweeps
-	// what has an older stamp.
-	generation uint64
-	deps       map[*entry]uint64
-	clusters   map[string]*cluster
-	leaves     map[string]*leaf
+	clusters map[string]*cluster // of want and active
+	leaves   map[string]*leaf    // of clusters
+	root     cluster             // uses what the plans are made of
 
-	latest *plan // the latest that is desired
+	stale   []*cluster // marked since they were looked at; those that are held count
+	looking *cluster   // is being looked at
+	look    uint64     // its number
+
+	// What may have lost its last user since sweepLocked.
+	unused       []*dependency
+	unusedLeaves []*leaf
+
+	latest *plan // the latest that was desired
+	want   *plan // is desired; nil if there is no such plan
 	active *plan // in use, nil if none is
 
-	// halvings is how often the largest hash ring or table is halved.
-	halvings uint8
+	hashes   hashNeeds // of leaves
+	halvings uint8     // how often the largest hash ring or table is halved
 
 	// The latest outcome: one of the two.
-	config  *picker.Config
-	err     error
-	outcome uint64 // its number
+	config    *picker.Config
+	err       error
+	outcome   uint64     // its number
+	published *plan      // that config is of
+	looked    []*cluster // looked at since config was made or found to be up to date
+	received  arrival    // of the latest of what config is of
 
 	journal journal // see Client.Events
 	told    uint64  // the number of the outcome that it has
@@ -73,7 +82,6 @@ func (c *Client) managerLocked(key targetKey) *dependencyManager {
 			key:      key,
 			watches:  map[*watch]struct{}{},
 			wake:     make(chan struct{}, 1),
-			deps:     map[*entry]uint64{},
 			clusters: map[string]*cluster{},
 			leaves:   map[string]*leaf{},
 		}
@@ -113,7 +121,9 @@ func (m *dependencyManager) closeLocked() {
 	m.lingerTimer.StopLocked()
 	clear(m.watches)
 	delete(m.c.managers, m.key)
-	m.generation++
+	m.setPlanLocked(&m.want, nil)
+	m.setPlanLocked(&m.active, nil)
+	m.lookLocked(&m.root, func() {})
 	m.sweepLocked()
 	m.notifyLocked()
 }
@@ -124,6 +134,10 @@ func (m *dependencyManager) run() {
 	for closed := false; !closed; {
 		<-m.wake
 		m.c.mu.Lock()
+		select {
+		case <-m.wake: // came while waiting for the mutex
+		default:
+		}
 		delivered := m.delivered
 		m.delivered = nil
 		closed = m.closed
@@ -186,7 +200,7 @@ func (m *dependencyManager) waitingLocked() error {
 	}
 	var first *entry
 	more := 0
-	for e := range m.deps {
+	for e := range m.depsLocked() {
 		if !e.unansweredLocked() {
 			continue
 		}
@@ -203,35 +217,4 @@ func (m *dependencyManager) waitingLocked() error {
 		err = fmt.Errorf("%w; and for %d more", err, more-1)
 	}
 	return m.c.withNodeID(err)
-}
-
-// useLocked returns a resource, which the manager watches from now on.
-func (m *dependencyManager) useLocked(typ resource.Type, name string) *entry {
-	e := m.c.entryLocked(typ, name)
-	_, watched := m.deps[e]
-	m.deps[e] = m.generation
-	if !watched {
-		m.c.watchLocked(e, m)
-	}
-	return e
-}
-
-// sweepLocked drops what the latest evaluation did not use.
-func (m *dependencyManager) sweepLocked() {
-	for e, generation := range m.deps {
-		if generation != m.generation {
-			delete(m.deps, e)
-			m.c.unwatchLocked(e, m)
-		}
-	}
-	for name, c := range m.clusters {
-		if c.generation != m.generation {
-			delete(m.clusters, name)
-		}
-	}
-	for name, l := range m.leaves {
-		if l.generation != m.generation {
-			delete(m.leaves, name)
-		}
-	}
 }

@@ -122,7 +122,7 @@ func TestManyTargets(t *testing.T) {
 }
 
 func manyTargets(t *testing.T, endpoints int, times float64) {
-	const targets, clusters, each = 50, 10, 10 << 10
+	const targets, clusters, each = 50, 10, 12 << 10
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
 		held := func() int64 {

@@ -30,23 +30,42 @@ const (
 	defaultMaxHashBytes = 64 << 20
 )
 
-// hashBytes is how much memory the rings or tables of a policy with the endpoints
-// take, if the largest size has been halved some times; 0 if it has none.
-func (o *Options) hashBytes(p *picker.Policy, priorities []picker.Priority, halvings uint8) uint64 {
+// hashNeed is what the rings or tables of one leaf ask for; the zero value is none.
+type hashNeed struct {
+	size   uint64 // of each table or ring
+	tables uint32 // or rings
+	kind   picker.PolicyKind
+}
+
+// hashNeedOf returns what a policy needs for endpoints: *resource.Endpoints, or those
+// of DNS, or nothing.
+func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 	if !p.Hashes() || p.Ring == nil {
-		return 0
+		return hashNeed{}
 	}
-	n := uint64(len(priorities))
-	if !p.Flat {
-		n = 0
-		for i := range priorities {
-			n += uint64(len(priorities[i].Localities))
+	n := uint32(1) // of DNS
+	if endpoints, ok := endpoints.(*resource.Endpoints); ok {
+		n = uint32(len(endpoints.Priorities))
+		if !p.Flat {
+			n = 0
+			for i := range endpoints.Priorities {
+				n += uint32(len(endpoints.Priorities[i].Localities))
+			}
 		}
 	}
 	if p.Kind == picker.PolicyMaglev {
-		return n * tableSlotBytes * o.tableSize(p.Ring.MinSize, halvings)
+		return hashNeed{p.Ring.MinSize, n, p.Kind}
 	}
-	return n * ringEntryBytes * ringSize(p.Ring.MaxSize, halvings)
+	return hashNeed{p.Ring.MaxSize, n, p.Kind}
+}
+
+// hashBytes is how much memory a need takes if the largest size has been halved some
+// times.
+func (o *Options) hashBytes(n hashNeed, halvings uint8) uint64 {
+	if n.kind == picker.PolicyMaglev {
+		return uint64(n.tables) * tableSlotBytes * o.tableSize(n.size, halvings)
+	}
+	return uint64(n.tables) * ringEntryBytes * ringSize(n.size, halvings)
 }
 
 // bounded returns the policy with its ring or table bounded. It is p itself unless
@@ -83,23 +102,14 @@ func (o *Options) tableSize(size uint64, halvings uint8) uint64 {
 	return limit
 }
 
-// hashUser is a leaf of which picks hash: its policy, and what it has of endpoints.
-type hashUser struct {
-	policy    *picker.Policy
-	endpoints any // *resource.Endpoints, or that of DNS, or nothing
-}
-
-// halvings returns how often the largest ring or table has to be halved for those of a
-// target to stay within Options.MaxHashBytes.
-func (o *Options) halvings(users []hashUser) (halvings uint8) {
+// halvings returns how often the largest ring or table has to be halved for what the
+// leaves of a target need to stay within Options.MaxHashBytes. needs says how many
+// leaves need the same. O(different needs).
+func (o *Options) halvings(needs map[hashNeed]int) (halvings uint8) {
 	for ; halvings < 32; halvings++ {
 		var sum uint64
-		for _, u := range users {
-			priorities := []picker.Priority{{Localities: make([]picker.Locality, 1)}} // of DNS
-			if endpoints, ok := u.endpoints.(*resource.Endpoints); ok {
-				priorities = endpoints.Priorities
-			}
-			sum += o.hashBytes(u.policy, priorities, halvings)
+		for n, leaves := range needs {
+			sum += uint64(leaves) * o.hashBytes(n, halvings)
 		}
 		if sum <= o.MaxHashBytes {
 			break
@@ -108,13 +118,27 @@ func (o *Options) halvings(users []hashUser) (halvings uint8) {
 	return halvings
 }
 
-// halvingsLocked returns the halvings of the active plan.
-func (m *dependencyManager) halvingsLocked() uint8 {
-	var users []hashUser
-	for _, l := range m.leaves {
-		if l.generation == m.generation && l.cluster != nil && l.cluster.Policy.Hashes() {
-			users = append(users, hashUser{&l.cluster.Policy, l.endpoints.value})
+// hashNeeds counts what the leaves of a target need by need.
+type hashNeeds struct {
+	leaves  map[hashNeed]int
+	changed bool // since the halvings were computed
+}
+
+// move has a leaf need one thing instead of another.
+func (h *hashNeeds) move(from, to hashNeed) {
+	if from == to {
+		return
+	}
+	h.changed = true
+	if h.leaves == nil {
+		h.leaves = map[hashNeed]int{}
+	}
+	if from != (hashNeed{}) {
+		if h.leaves[from]--; h.leaves[from] == 0 {
+			delete(h.leaves, from)
 		}
 	}
-	return m.c.opts.halvings(users)
+	if to != (hashNeed{}) {
+		h.leaves[to]++
+	}
 }

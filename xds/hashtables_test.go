@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -130,7 +131,7 @@ func TestHashBoundsLocalities(t *testing.T) {
 		if !flat {
 			want *= 40000
 		}
-		if got := opts.hashBytes(p, []picker.Priority{{Localities: localities}}, 0); got != want {
+		if got := opts.hashBytes(hashNeedOf(p, &resource.Endpoints{Priorities: []picker.Priority{{Localities: localities}}}), 0); got != want {
 			t.Errorf("flat %v: %d bytes, want %d", flat, got, want)
 		}
 	}

@@ -155,6 +155,7 @@ func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (
 		}
 		w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
 		w.echo = mode == modeEcho || seed%3 == 0 && mode != modeDelta
+		w.evaluates = seed%12 == 0
 		defer w.close()
 		for i, o := range ops {
 			if i == len(ops)/2 && (mode == modeThere || mode == modeAndBack) {

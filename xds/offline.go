@@ -48,7 +48,7 @@ func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap
 	if err != nil {
 		return nil, err
 	}
-	a.halvings = a.opts.halvings(a.hashUsers(p.clusters))
+	a.halvings = a.opts.halvings(a.hashNeeds(p.clusters))
 	out := &picker.Config{Routes: p.routes, Filters: p.filters, MaxStreamDuration: p.maxStreamDuration}
 	for _, name := range p.clusters {
 		out.Clusters = append(out.Clusters, a.cluster(name))
@@ -157,22 +157,22 @@ func (a *assembly) origin(c *resource.Cluster) *picker.Origin {
 	return newOrigin(a.node.GetLocality(), a.opts.LocalCluster, of, fleet.err)
 }
 
-// hashUsers returns the leaves of clusters of which picks hash, each once.
-func (a *assembly) hashUsers(clusters []string) (users []hashUser) {
+// hashNeeds returns what the leaves of clusters need for picks that hash, each leaf
+// once.
+func (a *assembly) hashNeeds(clusters []string) map[hashNeed]int {
 	seen := map[string]bool{}
+	var needs hashNeeds
 	for _, name := range clusters {
 		leaves, _ := a.flatten(name)
 		for _, leaf := range leaves {
-			if seen[leaf] {
-				continue
-			}
-			seen[leaf] = true
-			if of, _ := a.leaf(leaf); of.cluster.Policy.Hashes() {
-				users = append(users, hashUser{&of.cluster.Policy, of.endpoints})
+			if !seen[leaf] {
+				seen[leaf] = true
+				of, _ := a.leaf(leaf)
+				needs.move(hashNeed{}, hashNeedOf(&of.cluster.Policy, of.endpoints))
 			}
 		}
 	}
-	return users
+	return needs.leaves
 }
 
 // cluster returns what routes name.

@@ -25,9 +25,14 @@ type plan struct {
 	maxStreamDuration time.Duration
 	clusters          []string // as first named by the routes
 	received          arrival  // of the later one of listener and host
+
+	// While the manager holds the plan, as want or active or both: how often, and what
+	// it knows of clusters, which other plans share.
+	holds    int
+	resolved []*cluster
 }
 
-// evaluateLocked puts together everything that the target depends on, and updates
+// evaluateLocked brings everything that the target depends on up to date, and updates
 // the outcome.
 //
 // On each of three levels (the plan, a cluster's leaves, a leaf's endpoints)
@@ -36,34 +41,45 @@ type plan struct {
 // known to be missing (T-WATCH-2). Only where there is nothing to lose is a
 // part that cannot be had at present as good as missing (A88); see shouldReplace. Hence
 // no failure of a control plane can take away what it has given.
+//
+// Only what is stale is looked at: see dependency.go.
 func (m *dependencyManager) evaluateLocked() {
-	m.generation++
-	want, r, err := m.desiredLocked()
-	if want != nil {
-		r = m.resolvePlanLocked(want)
+	want, r, err := m.lookAtPlansLocked()
+	m.setPlanLocked(&m.want, want)
+	if want != m.active {
+		if want != nil {
+			r = m.resolvePlanLocked(want)
+		}
+		if r == ready || r == unreachable && m.active == nil {
+			m.setPlanLocked(&m.active, want)
+			m.lookAtPlansLocked() // which does not use the plan before any more
+		}
 	}
-	if r == ready || r == unreachable && m.active == nil {
-		m.active = want
+	m.resolveStaleLocked()
+	m.sweepLocked()
+	switch {
+	case m.active != nil:
+		m.boundHashesLocked()
+		m.publishLocked()
+	case err != nil:
+		m.publishErrorLocked(err)
 	}
-	if m.active != nil {
+	m.looked = nil
+}
+
+// lookAtPlansLocked returns what desiredLocked returns, and keeps the active plan's
+// routes up to date.
+func (m *dependencyManager) lookAtPlansLocked() (want *plan, r readiness, err error) {
+	m.lookLocked(&m.root, func() {
+		want, r, err = m.desiredLocked()
+		if m.active == nil {
+			return
+		}
 		if name := m.active.listener.RouteConfigName; name != "" {
 			m.useLocked(resource.RouteConfigType, name)
 		}
-		if m.active != want {
-			m.resolvePlanLocked(m.active)
-		}
-		if halvings := m.halvingsLocked(); halvings != m.halvings {
-			m.c.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables of a target are halved, to stay within Options.MaxHashBytes",
-				fact{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.c.opts.MaxHashBytes))
-			m.halvings = halvings
-			m.evaluateLocked() // which comes to the same halvings
-			return
-		}
-		m.publishLocked()
-	} else if err != nil {
-		m.publishErrorLocked(err)
-	}
-	m.sweepLocked()
+	})
+	return want, r, err
 }
 
 // desiredLocked returns the plan that Listener and RouteConfiguration ask for, or why
@@ -131,39 +147,145 @@ func clusterNames(routes []picker.Route) (names []string) {
 	return names
 }
 
-// resolvePlanLocked brings the plan's clusters up to date, and returns how ready they
-// are as a whole.
+// setPlanLocked puts a plan, which may be nil, into one of the two places where the
+// manager holds plans: want and active. O(its clusters) if that is news.
+func (m *dependencyManager) setPlanLocked(place **plan, p *plan) {
+	old := *place
+	if old == p {
+		return
+	}
+	*place = p
+	if p != nil {
+		if p.holds++; p.holds == 1 {
+			m.holdLocked(p) // before the old one goes, for what they have in common
+		}
+	}
+	if old == nil {
+		return
+	}
+	if old.holds--; old.holds > 0 {
+		return
+	}
+	for _, c := range old.resolved {
+		if c.plans--; c.plans == 0 {
+			m.forgetClusterLocked(c)
+		}
+	}
+	old.resolved = nil
+}
+
+// holdLocked gives a plan its clusters; the next evaluation looks at those that are new.
+func (m *dependencyManager) holdLocked(p *plan) {
+	p.resolved = make([]*cluster, len(p.clusters))
+	for i, name := range p.clusters {
+		c := m.clusters[name]
+		if c == nil {
+			c = &cluster{name: name}
+			m.clusters[name] = c
+			m.markLocked(c)
+		}
+		c.plans++
+		p.resolved[i] = c
+	}
+}
+
+// resolvePlanLocked brings a plan's clusters up to date, and returns how ready they
+// are as a whole. O(clusters), most of which are only asked how ready they are.
 func (m *dependencyManager) resolvePlanLocked(p *plan) readiness {
 	r := ready
-	for _, name := range p.clusters {
-		r = min(r, m.clusterLocked(name).readiness)
+	for _, c := range p.resolved {
+		if c.stale {
+			m.lookAtClusterLocked(c)
+		}
+		r = min(r, c.readiness)
 	}
 	return r
 }
 
-// publishLocked makes the active plan the outcome, unless it is already.
-func (m *dependencyManager) publishLocked() {
-	p := m.active
-	clusters := make([]*picker.Cluster, len(p.clusters))
-	at := p.received
-	for i, name := range p.clusters {
-		c := m.clusters[name]
-		clusters[i] = c.value
-		at = later(at, c.received)
-		for _, leaf := range c.leaves {
-			at = later(at, m.leaves[leaf].received)
+// resolveStaleLocked brings all other clusters up to date. What it makes stale itself
+// waits for the next evaluation.
+func (m *dependencyManager) resolveStaleLocked() {
+	stale := m.stale
+	m.stale = nil
+	for _, c := range stale {
+		if c.stale && c.plans > 0 {
+			m.lookAtClusterLocked(c)
 		}
 	}
-	if old := m.config; old != nil && sameSlice(old.Routes, p.routes) && sameSlice(old.Filters, p.filters) &&
+}
+
+// boundHashesLocked sees to it that the hash rings and tables of all clusters stay within
+// Options.MaxHashBytes.
+func (m *dependencyManager) boundHashesLocked() {
+	if !m.hashes.changed {
+		return
+	}
+	m.hashes.changed = false
+	halvings := m.c.opts.halvings(m.hashes.leaves)
+	if halvings == m.halvings {
+		return
+	}
+	m.c.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables of a target are halved, to stay within Options.MaxHashBytes",
+		fact{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.c.opts.MaxHashBytes))
+	m.halvings = halvings
+	for _, c := range m.clusters {
+		m.lookAtClusterLocked(c)
+	}
+}
+
+// publishLocked makes the active plan the outcome, unless it is already. It costs
+// O(clusters) if the plan is another one than before; otherwise O(those looked at), and a
+// copy of the pointers if any has a new value.
+func (m *dependencyManager) publishLocked() {
+	p, old := m.active, m.config
+	if old == nil || m.published != p {
+		m.publishPlanLocked()
+		return
+	}
+	clusters := old.Clusters
+	for _, c := range m.looked {
+		if int(c.position) >= len(p.resolved) || p.resolved[c.position] != c {
+			continue // it is of another plan
+		}
+		m.received = later(m.received, c.arrived)
+		if clusters[c.position] == c.value {
+			continue
+		}
+		if sameSlice(clusters, old.Clusters) {
+			clusters = slices.Clone(clusters)
+		}
+		clusters[c.position] = c.value
+	}
+	if !sameSlice(clusters, old.Clusters) {
+		m.deliverLocked(clusters)
+	}
+}
+
+// publishPlanLocked is publishLocked for a plan that was not in use. O(clusters).
+func (m *dependencyManager) publishPlanLocked() {
+	p, old := m.active, m.config
+	clusters := make([]*picker.Cluster, len(p.resolved))
+	m.published, m.received = p, p.received
+	for i, c := range p.resolved {
+		c.position = int32(i)
+		clusters[i] = c.value
+		m.received = later(m.received, c.arrived)
+	}
+	if old != nil && sameSlice(old.Routes, p.routes) && sameSlice(old.Filters, p.filters) &&
 		old.MaxStreamDuration == p.maxStreamDuration && slices.Equal(old.Clusters, clusters) {
 		return
 	}
+	m.deliverLocked(clusters)
+}
+
+// deliverLocked makes the active plan with the values of its clusters the outcome.
+func (m *dependencyManager) deliverLocked(clusters []*picker.Cluster) {
 	m.config = &picker.Config{
-		Routes:            p.routes,
+		Routes:            m.active.routes,
 		Clusters:          clusters,
-		MaxStreamDuration: p.maxStreamDuration,
-		Filters:           p.filters,
-		Received:          when(at),
+		MaxStreamDuration: m.active.maxStreamDuration,
+		Filters:           m.active.filters,
+		Received:          when(m.received),
 	}
 	m.err = nil
 	m.outcome++

@@ -111,7 +111,7 @@ func (r *response) compare() {
 			continue
 		}
 		e := sub.entry
-		it.skip, it.prev = false, e.value
+		it.skip = false
 		switch {
 		case it.heartbeat:
 			it.known = true
@@ -120,6 +120,8 @@ func (r *response) compare() {
 			it.known, it.value, it.raw = true, e.value, e.raw
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
 			it.known, it.err = true, e.err
+		default:
+			it.prev = e.value
 		}
 	}
 }

@@ -25,7 +25,7 @@ type sotw struct{}
 func (sotw) String() string { return "StreamAggregatedResources" }
 
 func (sotw) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.ForceCodecV2(newSotWCodec()))
 	return typedStream[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]{st}, err
 }
 

@@ -117,7 +117,7 @@ func (c *Client) TargetResources(listener, authority string) iter.Seq[ResourceSt
 	c.mu.Lock()
 	var all []ResourceStatus
 	if m := c.managers[targetKey{listener, authority}]; m != nil {
-		all = statusesLocked(maps.Keys(m.deps), len(m.deps))
+		all = statusesLocked(m.depsLocked(), 2+2*len(m.clusters))
 	}
 	c.unlock()
 	return inOrder(all)

@@ -38,6 +38,7 @@ const worldSize = 4
 //     it; with fail_on_data_errors, unless it was deleted or spoilt.
 //   - Nothing counts as missing or invalid that was neither deleted nor spoilt.
 //   - A target that was served whole stays so, unless something was.
+//   - What a target has is what a look at everything would give it (slowTarget).
 //
 // After all is repaired, connected and delivered (settle), these must:
 //
@@ -71,11 +72,14 @@ type world struct {
 
 	away   int             // number of the server that is out of reach, counted from 1
 	cached map[*entry]bool // had a good version after the last step
-	broken error
+	slow   map[*dependencyManager]*slowTarget
+	// evaluates says that evaluate has something to do.
+	evaluates bool
+	broken    error
 }
 
 func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *world {
-	w := &world{drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}, unsaid: map[entryKey]bool{}}
+	w := &world{drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}, unsaid: map[entryKey]bool{}, slow: map[*dependencyManager]*slowTarget{}}
 	var docs []string
 	for i := range servers {
 		feature := ""
@@ -134,6 +138,25 @@ func (w *world) tame() {
 	}
 	w.c.unlock()
 	synctest.Wait()
+	w.evaluate()
+}
+
+// evaluate holds every target against one that is evaluated from scratch. It is for
+// some worlds, and then after each step.
+func (w *world) evaluate() {
+	if !w.evaluates {
+		return
+	}
+	w.c.mu.Lock()
+	defer w.c.unlock()
+	for _, m := range w.c.managers {
+		if w.slow[m] == nil {
+			w.slow[m] = newSlowTarget(m)
+		}
+		if err := w.slow[m].checkLocked(); err != nil {
+			w.fail("target %q: %v", m.key.listener, err)
+		}
+	}
 }
 
 func (w *world) name(typ resource.Type, i int) string {

@@ -21,11 +21,11 @@ import (
 
 const urlPrefix = "type.googleapis.com/"
 
-var typeNames = [NumTypes]struct{ short, proto string }{
-	ListenerType:    {"Listener", "envoy.config.listener.v3.Listener"},
-	RouteConfigType: {"RouteConfiguration", "envoy.config.route.v3.RouteConfiguration"},
-	ClusterType:     {"Cluster", "envoy.config.cluster.v3.Cluster"},
-	EndpointsType:   {"ClusterLoadAssignment", "envoy.config.endpoint.v3.ClusterLoadAssignment"},
+var typeNames = [NumTypes]struct{ short, url string }{
+	ListenerType:    {"Listener", urlPrefix + "envoy.config.listener.v3.Listener"},
+	RouteConfigType: {"RouteConfiguration", urlPrefix + "envoy.config.route.v3.RouteConfiguration"},
+	ClusterType:     {"Cluster", urlPrefix + "envoy.config.cluster.v3.Cluster"},
+	EndpointsType:   {"ClusterLoadAssignment", urlPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"},
 }
 
 // String returns the message's name without its package.
@@ -42,15 +42,14 @@ func (t Type) URL() string {
 	if t >= NumTypes {
 		return ""
 	}
-	return urlPrefix + typeNames[t].proto
+	return typeNames[t].url
 }
 
 // TypeOf returns the type with a type URL. Responses of other types are to be
 // ignored (T-XDS-12).
 func TypeOf(url string) (t Type, ok bool) {
-	name, ok := strings.CutPrefix(url, urlPrefix)
 	for t := range NumTypes {
-		if ok && name == typeNames[t].proto {
+		if url == typeNames[t].url {
 			return t, true
 		}
 	}

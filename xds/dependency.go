@@ -1,0 +1,197 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// This file is what an evaluation of a target saves: which clusters have to be looked at
+// again because of which resource.
+//
+//	entry ──► dependency ──► users: clusters, and the root, which stands for the plan
+//	              ▲             │
+//	              └── deps ─────┘
+//
+// A resource that changes marks its users as stale. A mark is a bit, so ten changes
+// of a cluster's resources are one, and nothing queues up. The next evaluation looks at
+// what is stale and has everything else as it was. A cluster that is looked at says
+// anew what it uses; what nobody uses after an evaluation is not watched any more.
+
+// dependency is a resource that a target watches. It exists from the first use until
+// the end of an evaluation that leaves it without users.
+type dependency struct {
+	entry *entry
+	users users
+	// used is the number of the latest look at a cluster that used it.
+	used uint64
+}
+
+// users are the clusters that use something. Most resources have one.
+type users struct {
+	first *cluster
+	more  map[*cluster]struct{}
+}
+
+func (u *users) add(c *cluster) {
+	switch {
+	case u.first == c:
+	case u.first == nil:
+		u.first = c
+		delete(u.more, c)
+	default:
+		if u.more == nil {
+			u.more = map[*cluster]struct{}{}
+		}
+		u.more[c] = struct{}{}
+	}
+}
+
+func (u *users) remove(c *cluster) {
+	if u.first == c {
+		u.first = nil
+		return
+	}
+	delete(u.more, c)
+}
+
+func (u *users) none() bool { return u.first == nil && len(u.more) == 0 }
+
+// useLocked returns a resource for the cluster that is being looked at. The manager
+// watches it from now on.
+func (m *dependencyManager) useLocked(typ resource.Type, name string) *entry {
+	e := m.c.entryLocked(typ, name)
+	m.useEntryLocked(e)
+	return e
+}
+
+func (m *dependencyManager) useEntryLocked(e *entry) {
+	d := e.watchers[m]
+	if d == nil {
+		d = &dependency{entry: e}
+		// The user comes first, since to watch may change the entry.
+		d.users.add(m.looking)
+		m.c.watchLocked(e, m, d)
+	}
+	if d.used != m.look {
+		d.used = m.look
+		d.users.add(m.looking)
+		m.c.using = append(m.c.using, d)
+	}
+}
+
+// lookLocked has f look at a cluster, or at the plan, which is m.root, and keeps track
+// of what it uses.
+func (m *dependencyManager) lookLocked(c *cluster, f func()) {
+	c.stale = false // what f changes itself may mark it again
+	m.look++
+	m.looking, m.c.using = c, m.c.using[:0]
+	f()
+	for _, d := range c.deps {
+		if d.used != m.look {
+			m.leaveLocked(d, c)
+		}
+	}
+	if !slices.Equal(c.deps, m.c.using) {
+		c.deps = make([]*dependency, len(m.c.using))
+		copy(c.deps, m.c.using)
+	}
+	m.looking = nil
+}
+
+// leaveLocked takes a user from a resource.
+func (m *dependencyManager) leaveLocked(d *dependency, c *cluster) {
+	if d.users.remove(c); d.users.none() {
+		m.unused = append(m.unused, d)
+	}
+}
+
+// staleLocked marks what is made of a resource that has changed.
+func (m *dependencyManager) staleLocked(d *dependency) {
+	if d.users.first != nil {
+		m.markLocked(d.users.first)
+	}
+	for c := range d.users.more {
+		m.markLocked(c)
+	}
+}
+
+// markLocked has the next evaluation look at a cluster.
+func (m *dependencyManager) markLocked(c *cluster) {
+	if !c.stale {
+		c.stale = true
+		m.stale = append(m.stale, c)
+	}
+}
+
+// sweepLocked lets go of what nobody uses any more. O(that).
+func (m *dependencyManager) sweepLocked() {
+	for _, l := range m.unusedLeaves {
+		if l.users == 0 && m.leaves[l.name] == l {
+			delete(m.leaves, l.name)
+			m.hashes.move(l.need, hashNeed{})
+		}
+	}
+	for _, d := range m.unused {
+		if d.users.none() && d.entry.watchers[m] == d {
+			m.c.unwatchLocked(d.entry, m)
+		}
+	}
+	m.unusedLeaves, m.unused = nil, nil
+}
+
+// forgetClusterLocked lets go of a cluster that no plan names any more.
+func (m *dependencyManager) forgetClusterLocked(c *cluster) {
+	delete(m.clusters, c.name)
+	for _, d := range c.deps {
+		m.leaveLocked(d, c)
+	}
+	m.exchangeLeavesLocked(c, nil, nil)
+}
+
+// exchangeLeavesLocked has a cluster use leaves, and others that are wanted in their
+// place, instead of those that it had.
+func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*leaf) {
+	for _, list := range [][]*leaf{leaves, wanted} {
+		for _, l := range list {
+			l.users++
+		}
+	}
+	for _, list := range [][]*leaf{c.leaves, c.wanted} {
+		for _, l := range list {
+			if l.users--; l.users == 0 {
+				m.unusedLeaves = append(m.unusedLeaves, l)
+			}
+		}
+	}
+	c.leaves, c.wanted = leaves, wanted
+}
+
+// depsLocked returns the resources that the target watches.
+func (m *dependencyManager) depsLocked() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		m.look++
+		give := func(c *cluster) bool {
+			for _, d := range c.deps {
+				if d.used != m.look {
+					if d.used = m.look; !yield(d.entry) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		if !give(&m.root) {
+			return
+		}
+		for _, c := range m.clusters {
+			if !give(c) {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,234 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	statuspb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// graphWorld is a target whose routes lead to many kinds of clusters, and a server
+// that changes them at random. Names are taken from small sets, so that clusters share
+// leaves, leaves share endpoints, and much is missing.
+type graphWorld struct {
+	d       *direct
+	rng     *rand.Rand
+	present [resource.NumTypes]map[string]proto.Message
+	version int
+}
+
+const graphSize = 7 // clusters, and assignments
+
+func (g *graphWorld) cluster() string   { return fmt.Sprint("c", g.rng.IntN(graphSize)) }
+func (g *graphWorld) endpoints() string { return fmt.Sprint("e", g.rng.IntN(graphSize)) }
+
+func (g *graphWorld) draw(f func() string, most int) (names []string) {
+	seen := map[string]bool{}
+	for range 1 + g.rng.IntN(most) {
+		if name := f(); !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// resource returns a version of a resource.
+func (g *graphWorld) resource(typ resource.Type) proto.Message {
+	switch typ {
+	case lds:
+		if g.rng.IntN(4) == 0 {
+			return inlineListener("svc", routesTo("inline", g.draw(g.cluster, 4)...))
+		}
+		return listenerTo("svc", fmt.Sprint("r", g.rng.IntN(2)))
+	case rds:
+		return routesTo(fmt.Sprint("r", g.rng.IntN(2)), g.draw(g.cluster, 6)...)
+	case cds:
+		switch name := g.cluster(); g.rng.IntN(8) {
+		case 0, 1:
+			return aggregateOf(name, g.draw(g.cluster, 3)...)
+		case 2:
+			c := maglev(name, []uint64{101, 65537}[g.rng.IntN(2)])
+			c.EdsClusterConfig.ServiceName = g.endpoints()
+			return c
+		case 3:
+			c := ringOf(name, 8192)
+			c.EdsClusterConfig.ServiceName = g.endpoints()
+			return c
+		case 4:
+			c := zoneAwareCluster(name)
+			c.EdsClusterConfig.ServiceName = g.endpoints()
+			return c
+		case 5:
+			return badCluster(name)
+		default:
+			return clusterTo(name, g.endpoints())
+		}
+	}
+	switch g.rng.IntN(8) {
+	case 0:
+		return badEndpoints(g.endpoints())
+	case 1, 2:
+		return fleetOf("fleet", 1+g.rng.IntN(2), 2)
+	}
+	return fleetOf(g.endpoints(), 1+g.rng.IntN(3), 1)
+}
+
+// step changes one resource, takes one away, or has the server fail.
+func (g *graphWorld) step() {
+	g.version++
+	typ := []resource.Type{lds, rds, rds, cds, cds, cds, cds, eds, eds, eds}[g.rng.IntN(10)]
+	m := g.resource(typ)
+	_, name := nameOf(m)
+	version := fmt.Sprint("v", g.version)
+	switch g.rng.IntN(12) {
+	case 0:
+		delete(g.present[typ], name)
+		g.say(typ, version, nil, name)
+	case 1:
+		g.d.c.mu.Lock()
+		g.d.s.failedLocked(errors.New("out of reach"))
+		g.d.s.err = nil
+		g.d.c.unlock()
+	case 2:
+		msg := g.d.message(typ, version, g.all(typ))
+		wrong := []*discoveryv3.ResourceError{{ResourceName: &discoveryv3.ResourceName{Name: name},
+			ErrorDetail: &statuspb.Status{Code: int32([]codes.Code{codes.NotFound, codes.Internal}[g.rng.IntN(2)])}}}
+		switch msg := msg.(type) {
+		case *discoveryv3.DiscoveryResponse:
+			msg.ResourceErrors = wrong
+		case *discoveryv3.DeltaDiscoveryResponse:
+			msg.ResourceErrors = wrong
+		}
+		g.d.handle(typ, msg)
+	default:
+		g.present[typ][name] = m
+		g.say(typ, version, m, "")
+	}
+}
+
+// say has the server send a resource, or that one is gone.
+func (g *graphWorld) say(typ resource.Type, version string, m proto.Message, gone string) {
+	if g.d.s.variant == (sotw{}) {
+		g.d.say(typ, version, g.all(typ))
+		return
+	}
+	var list []proto.Message
+	if m != nil {
+		list = append(list, m)
+	}
+	msg := g.d.message(typ, version, list).(*discoveryv3.DeltaDiscoveryResponse)
+	if gone != "" {
+		msg.RemovedResources = []string{gone}
+	}
+	g.d.handle(typ, msg)
+}
+
+func (g *graphWorld) all(typ resource.Type) (list []proto.Message) {
+	for _, m := range g.present[typ] {
+		list = append(list, m)
+	}
+	return list
+}
+
+// TestEvaluation holds what a target has after each of many random changes against an
+// evaluation of everything from scratch: the configuration, what is watched, and what is
+// kept in memory. TestModel does so for several targets and whatever streams do.
+func TestEvaluation(t *testing.T) {
+	runs, steps := uint64(60), 150
+	if testing.Short() || raceEnabled {
+		runs = 12
+	}
+	served, several := 0, 0
+	for seed := range runs {
+		synctest.Test(t, func(t *testing.T) {
+			d := newDirectWith(t, Options{LocalCluster: "fleet", DropDeleted: seed%2 == 0, MaxHashBytes: 200_000})
+			d.c.node.Locality = inZoneA
+			d.speak([]string{"sotw", "delta"}[seed/2%2])
+			g := &graphWorld{d: d, rng: rand.New(rand.NewPCG(seed, 3))}
+			for typ := range g.present {
+				g.present[typ] = map[string]proto.Message{}
+			}
+			synctest.Wait()
+			slow := newSlowTarget(d.c.managers[targetKey{"svc", "svc"}])
+			for i := range steps {
+				g.step()
+				synctest.Wait()
+				d.c.mu.Lock()
+				err := slow.checkLocked()
+				if c := slow.m.config; c != nil {
+					served++
+					if len(c.Clusters) > 3 {
+						several++
+					}
+				}
+				d.c.mu.Unlock()
+				if err != nil {
+					t.Fatalf("seed %d, step %d: %v", seed, i, err)
+				}
+			}
+		})
+	}
+	if total := int(runs) * steps; served < total/4 || several < total/20 {
+		t.Errorf("served after %d of %d steps, several clusters after %d", served, total, several)
+	}
+}
+
+// TestEvaluationCost counts the clusters that a target looks at: those that changed, of
+// however many, and those that are new.
+func TestEvaluationCost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 500
+		d := newDirectWith(t, Options{})
+		d.speak("delta")
+		var names []string
+		var clusters, endpoints []proto.Message
+		for i := range n {
+			names = append(names, fmt.Sprint("c", i))
+			clusters = append(clusters, clusterTo(names[i], names[i]))
+			endpoints = append(endpoints, endpointsAt(names[i], 1))
+		}
+		clusters = append(clusters, aggregateOf("a", "c1", "c2"), clusterTo("new", "c3"))
+		synctest.Wait()
+		m := d.c.managers[targetKey{"svc", "svc"}]
+		for _, tt := range []struct {
+			name  string
+			typ   resource.Type
+			list  []proto.Message
+			looks uint64 // those at the plan count
+		}{
+			{"listener", lds, []proto.Message{listenerTo("svc", "r")}, 1},
+			{"routes", rds, []proto.Message{routesTo("r", append(names, "a")...)}, 1 + n + 1},
+			{"clusters", cds, clusters, 1 + n + 1},
+			{"endpoints", eds, endpoints, 1 + n + 1 + 1},
+			{"one cluster", cds, []proto.Message{largeCluster("c7", 1)}, 2},
+			{"one assignment", eds, []proto.Message{endpointsAt("c7", 2)}, 2},
+			{"an assignment that two clusters use", eds, []proto.Message{endpointsAt("c1", 2)}, 3},
+			{"the same", eds, []proto.Message{endpointsAt("c1", 2)}, 0},
+			{"a new route", rds, []proto.Message{routesTo("r", append(names, "a", "new")...)}, 2},
+			{"its cluster", cds, []proto.Message{clusterTo("new", "c3")}, 3},
+			{"a route less", rds, []proto.Message{routesTo("r", names[1:]...)}, 2},
+		} {
+			before := m.look
+			d.say(tt.typ, tt.name, tt.list)
+			synctest.Wait()
+			if got := m.look - before; got != tt.looks {
+				t.Errorf("%s: %d looks, want %d", tt.name, got, tt.looks)
+			}
+		}
+		if got := len(m.clusters); got != n-1 {
+			t.Errorf("%d clusters are kept, want %d", got, n-1)
+		}
+	})
+}

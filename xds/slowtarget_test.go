@@ -1,0 +1,294 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// slowTarget evaluates a target the slow way: everything anew, each time that the
+// cache may have changed. It is the oracle of dependencyManager, which looks at what is
+// stale only.
+type slowTarget struct {
+	m        *dependencyManager
+	used     map[*entry]bool
+	seen     map[string]bool // clusters of this evaluation
+	clusters map[string]*slowCluster
+	leaves   map[string]*leaf
+	active   *plan
+	halvings uint8
+	err      error
+	unknown  string // a resource that the manager does not watch
+}
+
+type slowCluster struct {
+	readiness readiness
+	leaves    []string
+	err       error
+	received  arrival
+}
+
+func newSlowTarget(m *dependencyManager) *slowTarget {
+	return &slowTarget{m: m, clusters: map[string]*slowCluster{}, leaves: map[string]*leaf{}}
+}
+
+func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
+	if typ != dnsType {
+		name = canonicalName(name)
+	}
+	e := s.m.c.entries[entryKey{typ, name}]
+	if e == nil || e.watchers[s.m] == nil {
+		s.unknown = fmt.Sprintf("%v %q", typ, name)
+		return &entry{}
+	}
+	s.used[e] = true
+	return e
+}
+
+// checkLocked evaluates, and says where the manager's outcome is another.
+func (s *slowTarget) checkLocked() error {
+	s.used, s.seen, s.unknown, s.err = map[*entry]bool{}, map[string]bool{}, "", nil
+	want, r := s.desired()
+	if want != nil {
+		r = s.resolve(want)
+	}
+	if r == ready || r == unreachable && s.active == nil {
+		s.active = want
+	}
+	if s.active != nil {
+		if name := s.active.listener.RouteConfigName; name != "" {
+			s.lookup(resource.RouteConfigType, name)
+		}
+		s.resolve(s.active)
+		needs := s.needs()
+		if s.halvings = s.m.c.opts.halvings(needs); s.halvings != s.m.halvings {
+			return fmt.Errorf("%d halvings, want %d", s.m.halvings, s.halvings)
+		}
+	}
+	for name := range s.clusters {
+		if !s.seen[name] {
+			delete(s.clusters, name)
+		}
+	}
+	for name := range s.leaves {
+		if !s.seen["leaf "+name] {
+			delete(s.leaves, name)
+		}
+	}
+	return s.compare()
+}
+
+// compare holds the manager's state against what has been evaluated.
+func (s *slowTarget) compare() error {
+	m := s.m
+	if s.unknown != "" {
+		return fmt.Errorf("%s is not watched", s.unknown)
+	}
+	n := 0
+	for e := range m.depsLocked() {
+		if n++; !s.used[e] {
+			return fmt.Errorf("%v resource %q is watched for nothing", e.key.typ, e.key.name)
+		}
+	}
+	if n != len(s.used) {
+		return fmt.Errorf("%d resources are known to be in use, want %d", n, len(s.used))
+	}
+	if len(m.clusters) != len(s.clusters) || len(m.leaves) != len(s.leaves) {
+		return fmt.Errorf("%d clusters and %d leaves are kept, want %d and %d", len(m.clusters), len(m.leaves), len(s.clusters), len(s.leaves))
+	}
+	if s.active == nil {
+		if m.config != nil || s.err != nil && (m.err == nil || m.err.Error() != m.c.withNodeID(s.err).Error()) {
+			return fmt.Errorf("configuration %v and error %v, want error %v", m.config, m.err, s.err)
+		}
+		return nil
+	}
+	if m.config == nil {
+		return fmt.Errorf("no configuration but %v, want one", m.err)
+	}
+	got, want := m.config, &picker.Config{Routes: s.active.routes, Filters: s.active.filters, MaxStreamDuration: s.active.maxStreamDuration}
+	var at arrival
+	for _, name := range s.active.clusters {
+		value, arrived := s.assemble(name)
+		want.Clusters, at = append(want.Clusters, value), later(at, arrived)
+	}
+	want.Received = got.Received
+	if !equalConfigs(got, want) {
+		return fmt.Errorf("%s\nwant %s", describe(got), describe(want))
+	}
+	if when(m.received).Before(when(at)) {
+		return fmt.Errorf("received at %v, want %v or later", when(m.received), when(at))
+	}
+	return nil
+}
+
+func (s *slowTarget) desired() (*plan, readiness) {
+	key := s.m.key
+	e := s.lookup(resource.ListenerType, key.listener)
+	listener, _ := e.value.(*resource.Listener)
+	if listener == nil {
+		s.err = e.err
+		return nil, e.readinessLocked()
+	}
+	routes := listener.RouteConfig
+	if routes == nil {
+		e = s.lookup(resource.RouteConfigType, listener.RouteConfigName)
+		if routes, _ = e.value.(*resource.RouteConfig); routes == nil {
+			s.err = e.err
+			return nil, e.readinessLocked()
+		}
+	}
+	host := routes.Match(key.authority)
+	if host == nil {
+		s.err = fmt.Errorf("xds: route configuration %q of listener %q has no virtual host for %q", routes.Name, key.listener, key.authority)
+		return nil, ready
+	}
+	return newPlan(listener, host, nil), ready
+}
+
+func (s *slowTarget) resolve(p *plan) readiness {
+	r := ready
+	for _, name := range p.clusters {
+		r = min(r, s.cluster(name).readiness)
+	}
+	return r
+}
+
+func (s *slowTarget) cluster(name string) *slowCluster {
+	c := s.clusters[name]
+	if c == nil {
+		c = &slowCluster{}
+		s.clusters[name] = c
+	}
+	s.seen[name] = true
+	var received arrival
+	leaves, r, err := flatten(name, func(name string) *entry {
+		e := s.lookup(resource.ClusterType, name)
+		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
+			received = later(received, e.updated)
+		}
+		return e
+	})
+	for _, leaf := range leaves {
+		r = min(r, s.leaf(leaf).readiness)
+	}
+	if shouldReplace(c.readiness, r) {
+		c.readiness, c.leaves, c.err, c.received = r, leaves, err, received
+	}
+	for _, leaf := range c.leaves {
+		s.leaf(leaf)
+	}
+	return c
+}
+
+func (s *slowTarget) leaf(name string) *leaf {
+	l := s.leaves[name]
+	if l == nil {
+		l = &leaf{}
+		s.leaves[name] = l
+	}
+	s.seen["leaf "+name] = true
+	cds := s.lookup(resource.ClusterType, name)
+	if want, _ := cds.value.(*resource.Cluster); want != nil && want.Kind != resource.ClusterAggregate {
+		endpoints := s.lookup(resource.EndpointsType, want.EDSService)
+		if r := endpoints.readinessLocked(); shouldReplace(l.readiness, r) {
+			l.readiness, l.cluster, l.endpoints = r, want, endpoints
+		}
+	}
+	if l.readiness == waiting {
+		return l
+	}
+	s.used[l.endpoints] = true
+	if l.cluster.Policy.ZoneAware != nil {
+		s.lookup(resource.EndpointsType, s.m.c.opts.LocalCluster)
+	}
+	if l.cluster == cds.value {
+		l.received = later(l.received, cds.updated)
+	}
+	l.received = later(l.received, l.endpoints.updated)
+	return l
+}
+
+func (s *slowTarget) needs() map[hashNeed]int {
+	var needs hashNeeds
+	for name, l := range s.leaves {
+		if s.seen["leaf "+name] && l.cluster != nil {
+			needs.move(hashNeed{}, hashNeedOf(&l.cluster.Policy, l.endpoints.value))
+		}
+	}
+	return needs.leaves
+}
+
+// assemble makes the value of a cluster, and says when the latest part of it arrived.
+func (s *slowTarget) assemble(name string) (*picker.Cluster, arrival) {
+	c := s.clusters[name]
+	if c.err != nil {
+		return &picker.Cluster{Name: name, Err: s.m.c.withNodeID(c.err)}, c.received
+	}
+	value, at := &picker.Cluster{Name: name}, c.received
+	for _, name := range c.leaves {
+		l := s.leaves[name]
+		at = later(at, l.received)
+		cds := s.lookup(resource.ClusterType, name)
+		made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, halvings: s.halvings}
+		if l.cluster.Policy.ZoneAware != nil {
+			fleet := s.lookup(resource.EndpointsType, s.m.c.opts.LocalCluster)
+			of, _ := fleet.value.(*resource.Endpoints)
+			err := fleet.err
+			if err != nil {
+				err = s.m.c.withNodeID(err)
+			}
+			made.origin = newOrigin(s.m.c.node.GetLocality(), s.m.c.opts.LocalCluster, of, err)
+		}
+		if cds.from != nil && l.cluster.LoadReporting {
+			made.server = cds.from.Key()
+		}
+		note := l.noteLocked(cds)
+		if note != nil {
+			note = s.m.c.withNodeID(note)
+		}
+		value.Leaves = append(value.Leaves, *newLeaf(made, &s.m.c.opts, note))
+	}
+	return value, at
+}
+
+// equalConfigs compares errors by their texts.
+func equalConfigs(a, b *picker.Config) bool {
+	if len(a.Clusters) != len(b.Clusters) || !reflect.DeepEqual(a.Routes, b.Routes) ||
+		!reflect.DeepEqual(a.Filters, b.Filters) || a.MaxStreamDuration != b.MaxStreamDuration {
+		return false
+	}
+	for i := range a.Clusters {
+		x, y := *a.Clusters[i], *b.Clusters[i]
+		if x.Name != y.Name || fmt.Sprint(x.Err) != fmt.Sprint(y.Err) || len(x.Leaves) != len(y.Leaves) {
+			return false
+		}
+		for j := range x.Leaves {
+			p, q := x.Leaves[j], y.Leaves[j]
+			if fmt.Sprint(p.ResolutionNote) != fmt.Sprint(q.ResolutionNote) || fmt.Sprint(p.Origin) != fmt.Sprint(q.Origin) {
+				return false
+			}
+			p.ResolutionNote, p.Origin, q.ResolutionNote, q.Origin = nil, nil, nil, nil
+			if !reflect.DeepEqual(p, q) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// describe returns what a configuration says, as far as these tests care.
+func describe(c *picker.Config) (s string) {
+	for _, c := range c.Clusters {
+		s += fmt.Sprintf("%s (%v)", c.Name, c.Err)
+		for _, l := range c.Leaves {
+			s += fmt.Sprintf(" [%s %v %v %v]", l.Name, l.Priorities, l.ResolutionNote, l.Origin)
+		}
+		s += "; "
+	}
+	return s
+}
