@@ -15,6 +15,7 @@
 //	call.go         Call: an RPC's binding to a route, from the interceptor to the picks
 //	filter.go       HTTP filters (A39), also those of users
 //	fault.go        fault injection (A33)
+//	admission.go    admission control: RPCs are refused while too many fail
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
 //	retry.go        retries (A44), of unary RPCs
 //	retrystream.go  and of streams, which are replayed

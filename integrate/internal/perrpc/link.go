@@ -51,6 +51,7 @@ type Link struct {
 	looked   atomic.Pointer[Plans] // by warnUnapplied
 	failures failures
 	retries  atomic.Uint64 // made by the interceptors
+	refused  atomic.Uint64 // RPCs, by admission control
 }
 
 // LinkOptions are what a link has to know of its resolver.

@@ -36,10 +36,11 @@ type MethodConfig struct {
 
 // Compile returns what a configuration's routes say about RPCs besides where
 // they go: through gRPC's service config as far as that goes, the rest as plans for
-// interceptors. It is O(routes²) in the worst case.
-func Compile(cfg *picker.Config) ([]MethodConfig, *Plans) {
+// interceptors. What filters have counted is taken over from the plans before, which may
+// be nil. It is O(routes²) in the worst case.
+func Compile(cfg *picker.Config, before *Plans) ([]MethodConfig, *Plans) {
 	methods, inServiceConfig := methodConfigs(cfg)
-	return methods, makePlans(cfg, inServiceConfig)
+	return methods, makePlans(cfg, inServiceConfig, before)
 }
 
 // methodConfigs returns the method configs for the routes, and for each route

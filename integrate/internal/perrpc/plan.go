@@ -37,6 +37,8 @@ type Plans struct {
 	timeouts, retries int      // of that many routes
 	others            int      // that many routes have retries avoid endpoints
 	asking            bool     // endpoints are asked for each RPC
+
+	admissions admissions
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -98,9 +100,15 @@ func (r *routePlans) plans() []*plan {
 	return list
 }
 
+// A planner makes the plans of a configuration.
+type planner struct {
+	cfg                *picker.Config
+	admissions, before admissions
+}
+
 // plansFor makes the plans of a route.
-func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routePlans {
-	rp := &routePlans{all: planFor(cfg, r, &picker.WeightedCluster{}, inServiceConfig)}
+func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
+	rp := &routePlans{all: p.planFor(r, &picker.WeightedCluster{}, inServiceConfig)}
 	for i := range r.Clusters {
 		if len(r.Clusters[i].Overrides) == 0 {
 			continue
@@ -113,7 +121,7 @@ func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routeP
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
 		if entries, overridden := rp.byCluster[c.Name]; overridden && c.Weight > 0 {
-			rp.byCluster[c.Name] = append(entries, weightedPlan{planFor(cfg, r, c, inServiceConfig), c.Weight})
+			rp.byCluster[c.Name] = append(entries, weightedPlan{p.planFor(r, c, inServiceConfig), c.Weight})
 		}
 	}
 	return rp
@@ -123,16 +131,22 @@ func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routeP
 // Routes that the service config expresses keep their retries to gRPC, and their
 // timeouts too unless there are filters, whose time counts; an RPC that gRPC may
 // retry still keeps its cluster.
-func makePlans(cfg *picker.Config, inServiceConfig []bool) *Plans {
+func makePlans(cfg *picker.Config, inServiceConfig []bool, before *Plans) *Plans {
 	p := &Plans{
 		routes:   make([]*routePlans, len(cfg.Routes)),
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
+
+		admissions: admissions{},
+	}
+	planner := planner{cfg: cfg, admissions: p.admissions}
+	if before != nil {
+		planner.before = before.admissions
 	}
 	needed, names := false, asking(cfg)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
-		rp := plansFor(cfg, r, inServiceConfig[i])
+		rp := planner.plansFor(r, inServiceConfig[i])
 		rp.ask(r, names)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
@@ -171,10 +185,10 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	slices.Sort(p.filters)
 }
 
-func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
-	p := &plan{}
+func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
+	cfg, p := m.cfg, &plan{}
 	for i := range cfg.Filters {
-		if in, ok := interceptorFor(&cfg.Filters[i], r, c); ok {
+		if in, ok := m.interceptorFor(&cfg.Filters[i], r, c); ok {
 			p.filters = append(p.filters, in)
 			p.session = p.session || in.session
 		}
