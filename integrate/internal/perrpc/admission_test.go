@@ -252,7 +252,7 @@ func TestAdmissionSurvives(t *testing.T) {
 		}
 	}
 	of := func(p *Plans, cfg resource.AdmissionControl) *admission { return p.admissions[admissionKey{"f", cfg}] }
-	_, first := Compile(config(base), nil)
+	_, first := Compile(config(base), CompileOptions{})
 	if len(first.admissions) != 2 || of(first, base) == nil || of(first, other) == nil {
 		t.Fatalf("admissions are %v, want one for each of two configurations", first.admissions)
 	}
@@ -263,13 +263,13 @@ func TestAdmissionSurvives(t *testing.T) {
 			}
 		}
 	}
-	_, second := Compile(config(base), first)
+	_, second := Compile(config(base), CompileOptions{Before: first})
 	if of(second, base) != of(first, base) || of(second, other) != of(first, other) {
 		t.Error("an update that changes nothing begins anew")
 	}
 	changed := base
 	changed.Aggression = 2
-	_, third := Compile(config(changed), second)
+	_, third := Compile(config(changed), CompileOptions{Before: second})
 	if of(third, changed) == nil || of(third, base) != nil || of(third, other) != of(first, other) {
 		t.Errorf("after a change, admissions are %v", third.admissions)
 	}

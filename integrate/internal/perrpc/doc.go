@@ -24,6 +24,7 @@
 //	throttle.go     and how many those of a channel (A6's retryThrottling)
 //	hedge.go        further attempts while one takes long
 //	tail.go         and when that is, if the route does not say
+//	late.go         attempts whose deadline cannot be met are refused
 //	results.go      what attempts leave for the options of their RPC
 //	unapplied.go    what a channel without interceptors does not do, and says so
 //

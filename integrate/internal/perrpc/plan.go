@@ -21,7 +21,8 @@ type plan struct {
 	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
 	// the attempts.
 	otherHosts bool
-	asks       bool // a unary RPC may ask endpoints for their load first
+	asks       bool      // a unary RPC may ask endpoints for their load first
+	late       *lateness // nil unless unary RPCs that are late are refused
 }
 
 // Plans says what interceptors do for each route of a target. Only routes that
@@ -37,6 +38,7 @@ type Plans struct {
 	timeouts, retries int      // of that many routes
 	others            int      // that many routes have retries avoid endpoints
 	asking            bool     // endpoints are asked for each RPC
+	late              bool     // RPCs that are late are refused
 
 	admissions admissions
 }
@@ -104,6 +106,7 @@ func (r *routePlans) plans() []*plan {
 type planner struct {
 	cfg                *picker.Config
 	admissions, before admissions
+	refuseLate         bool
 }
 
 // plansFor makes the plans of a route.
@@ -131,7 +134,7 @@ func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
 // Routes that the service config expresses keep their retries to gRPC, and their
 // timeouts too unless there are filters, whose time counts; an RPC that gRPC may
 // retry still keeps its cluster.
-func makePlans(cfg *picker.Config, inServiceConfig []bool, before *Plans) *Plans {
+func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) *Plans {
 	p := &Plans{
 		routes:   make([]*routePlans, len(cfg.Routes)),
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
@@ -139,9 +142,9 @@ func makePlans(cfg *picker.Config, inServiceConfig []bool, before *Plans) *Plans
 
 		admissions: admissions{},
 	}
-	planner := planner{cfg: cfg, admissions: p.admissions}
-	if before != nil {
-		planner.before = before.admissions
+	planner := planner{cfg: cfg, admissions: p.admissions, refuseLate: opts.RefuseLate}
+	if opts.Before != nil {
+		planner.before = opts.Before.admissions
 	}
 	needed, names := false, asking(cfg)
 	for i := range cfg.Routes {
@@ -176,6 +179,7 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	}
 	for _, plan := range r.plans() {
 		p.asking = p.asking || plan.asks
+		p.late = p.late || plan.late != nil
 		for _, f := range plan.filters {
 			if !slices.Contains(p.filters, f.name) {
 				p.filters = append(p.filters, f.name)
@@ -194,6 +198,9 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 		}
 	}
 	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
+	if m.refuseLate && len(r.Clusters) > 0 {
+		p.late = new(lateness)
+	}
 	if hedges(r) {
 		p.hedge = &hedging{policy: r.Retry}
 	}
@@ -208,7 +215,9 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 
 // needed reports whether the plan is for interceptors to carry out: of one that is not,
 // an RPC needs no more than its Call.
-func (p *plan) needed() bool { return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks }
+func (p *plan) needed() bool {
+	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks || p.late != nil
+}
 
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).
 func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.session }) }
