@@ -191,6 +191,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	cfg = b.channelConfigLocked(cfg)
 	b.noteWeightsLocked(cfg)
 	b.noteZonesLocked(cfg)
+	b.noteRetriesLocked(cfg)
 	b.cfg, b.fatal = cfg, nil
 	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
 	b.setHostsLocked(b.plans.HasSessions(), b.plans.AvoidHosts())

@@ -43,8 +43,8 @@ type TargetStatus struct {
 	// Pending says that a later configuration is about to come into force.
 	Pending bool `json:"pending,omitempty"`
 	Routes  int  `json:"routes"` // of the virtual host
-	// Unapplied is what the configuration asks for and the channel does not do, because
-	// it was made without interceptors: see DialOptions.
+	// Unapplied is what the configuration asks for and the channel does not do: because
+	// it was made without interceptors, see DialOptions, or because no channel does it.
 	Unapplied []string `json:"unapplied,omitempty"`
 
 	// Admission is what the admission control filters of the routes are at.
@@ -228,7 +228,7 @@ func (r *xdsResolver) status() TargetStatus {
 		}
 	}
 	if t := r.link.Current(); t != nil {
-		s.Unapplied = r.link.Unapplied(t)
+		s.Unapplied = append(r.link.Unapplied(t), ignoredRetries(t.Config)...)
 		for _, a := range t.Plans.Admissions() {
 			s.Admission = append(s.Admission, AdmissionStatus{a.Filter, a.Probability, a.RPCs, a.Successes, a.Refused})
 		}

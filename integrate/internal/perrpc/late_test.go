@@ -88,8 +88,12 @@ func TestRefuseLate(t *testing.T) {
 			_ = do(0)
 		}
 		attempts = 0
+		begin := time.Now()
 		err = do(20 * ms)
 		expect("late", 0, codes.DeadlineExceeded, err)
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("an RPC is late, and ends after %v", took)
+		}
 		err = do(200 * ms)
 		expect("in time", 1, codes.OK, err)
 		err = do(0)
