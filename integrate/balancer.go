@@ -160,7 +160,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	defer b.unlock()
 	var tell func()
 	if b.src != nil && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
-		methods, plans := perrpc.Compile(cfg)
+		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, RefuseLate: b.opts.RefuseLate})
 		if !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.configure(methods) }
 		}
@@ -190,6 +190,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	cfg = b.channelConfigLocked(cfg)
 	b.noteWeightsLocked(cfg)
 	b.noteZonesLocked(cfg)
+	b.noteRetriesLocked(cfg)
 	b.cfg, b.fatal = cfg, nil
 	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
 	b.setHostsLocked(b.plans.HasSessions(), b.plans.AvoidHosts())

@@ -88,8 +88,8 @@ type Explanation struct {
 	// Routes are those that were checked, in order; the last one takes all that is left.
 	Routes  []ExplainedRoute `json:"routes"`
 	NoRoute float64          `json:"no_route"` // probability that no route matches
-	// NotApplied is what the configuration asks for and the channel does not do, for lack
-	// of interceptors.
+	// NotApplied is what the configuration asks for and the channel does not do: for lack
+	// of interceptors, or because no channel does it.
 	NotApplied []string `json:"not_applied,omitempty"`
 }
 
@@ -138,6 +138,7 @@ type ExplainedFilter struct {
 	Type     string `json:"type"`
 	From     string `json:"from"` // whose configuration counts: listener, virtual host, route or cluster
 	Disabled bool   `json:"disabled,omitempty"`
+	State    string `json:"state,omitempty"` // what admission control refuses at the moment
 }
 
 // An ExplainedCluster is a cluster that the route may lead to. Picked, Delegated, Waits and
@@ -278,7 +279,7 @@ func (b *lb) explain(ctx context.Context, method string) (*Explanation, error) {
 		x := explainer{ctx: ctx, table: &s.Table, applied: s.Link == nil || s.Link.HasInterceptors()}
 		x.begin(method)
 		if s.Link != nil {
-			x.Target, x.NotApplied = s.Link.Target, s.Link.Unapplied(&s.Table)
+			x.Target, x.NotApplied = s.Link.Target, append(s.Link.Unapplied(&s.Table), ignoredRetries(s.Config)...)
 		}
 		b.lock()
 		// A publication in between is another thing to explain. Where they come thick and

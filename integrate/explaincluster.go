@@ -182,7 +182,11 @@ func (x *explainer) targets(r *ExplainedRoute) []picker.ClusterShare {
 // filters explains the filters for a cluster of a route.
 func (x *explainer) filters(c *ExplainedCluster, r *ExplainedRoute) {
 	for _, f := range x.table.ExplainFilters(r.Index, c.Name) {
-		c.Filters = append(c.Filters, ExplainedFilter{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled})
+		ef := ExplainedFilter{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled}
+		if a, ok := x.table.Plans.Admission(f.Name, f.Config); ok && !f.Disabled {
+			ef.State = a.String()
+		}
+		c.Filters = append(c.Filters, ef)
 	}
 }
 

@@ -146,6 +146,9 @@ func (t *explanationText) cluster(c *ExplainedCluster) {
 		if f.Disabled {
 			state = "disabled"
 		}
+		if f.State != "" {
+			state = f.State + ", " + state
+		}
 		t.line(4, "filter %q, %s by the %s", f.Name, state, f.From)
 	}
 	for _, d := range c.Drops {

@@ -102,7 +102,7 @@ func (w *WhatIf) explain(ctx context.Context, cfg *picker.Config) (*Explanation,
 	channel := newLB(nil, balancer.BuildOptions{}) // for what is a channel's own
 	channel.opts = w.Config.withDefaults()
 	cfg = channel.channelConfigLocked(cfg)
-	_, plans := perrpc.Compile(cfg)
+	_, plans := perrpc.Compile(cfg, perrpc.CompileOptions{})
 
 	states, subjects := make([]picker.ClusterState, len(cfg.Clusters)), map[string]*subject{}
 	for i, c := range cfg.Clusters {

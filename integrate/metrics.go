@@ -148,6 +148,8 @@ func (b *lb) foldCounts() {
 	}
 	metric.NoRoute.Fold(metric.SourceOf(&b.picker, ""), int64(b.picker.noRoute.Load()), b.target)
 	metric.Retries.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Retries()), b.target)
+	metric.Late.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Late()), b.target)
+	metric.Refused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Refused()), b.target)
 	foldClient(b.src.client, b.target)
 }
 

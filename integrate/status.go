@@ -43,14 +43,28 @@ type TargetStatus struct {
 	// Pending says that a later configuration is about to come into force.
 	Pending bool `json:"pending,omitempty"`
 	Routes  int  `json:"routes"` // of the virtual host
-	// Unapplied is what the configuration asks for and the channel does not do, because
-	// it was made without interceptors: see DialOptions.
+	// Unapplied is what the configuration asks for and the channel does not do: because
+	// it was made without interceptors, see DialOptions, or because no channel does it.
 	Unapplied []string `json:"unapplied,omitempty"`
+
+	// Admission is what the admission control filters of the routes are at.
+	Admission []AdmissionStatus `json:"admission,omitempty"`
 
 	Clusters  []ClusterStatus  `json:"clusters,omitempty"`  // by name
 	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
 	Servers   []ServerStatus   `json:"servers,omitempty"`   // xDS servers that were turned to, in the bootstrap's order
 	Events    []EventStatus    `json:"events,omitempty"`    // the latest, oldest first
+}
+
+// AdmissionStatus is an admission control filter with a configuration, of which routes may
+// have different ones: it refuses RPCs while too many fail.
+type AdmissionStatus struct {
+	Filter      string  `json:"filter"`
+	Probability float64 `json:"probability"` // of refusing an RPC, from 0 to 1
+	// RPCs are those that ended in the sampling window, Successes those of them that succeeded.
+	RPCs      uint32 `json:"rpcs"`
+	Successes uint32 `json:"successes"`
+	Refused   uint64 `json:"refused"` // since the filter has the configuration
 }
 
 // ClusterStatus is a destination of the routes.
@@ -214,7 +228,10 @@ func (r *xdsResolver) status() TargetStatus {
 		}
 	}
 	if t := r.link.Current(); t != nil {
-		s.Unapplied = r.link.Unapplied(t)
+		s.Unapplied = append(r.link.Unapplied(t), ignoredRetries(t.Config)...)
+		for _, a := range t.Plans.Admissions() {
+			s.Admission = append(s.Admission, AdmissionStatus{a.Filter, a.Probability, a.RPCs, a.Successes, a.Refused})
+		}
 	}
 	r.addResources(&s)
 	for _, server := range r.client.Servers() {

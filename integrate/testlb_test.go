@@ -57,7 +57,7 @@ func (b *testLB) set(cfg *picker.Config) {
 // take applies a configuration with its plans, as Update does with a resolver of
 // ours.
 func (b *testLB) take(cfg *picker.Config) {
-	_, plans := perrpc.Compile(cfg)
+	_, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.plans})
 	b.lock()
 	defer b.unlock()
 	b.applyLocked(cfg, plans)

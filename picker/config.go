@@ -256,6 +256,8 @@ type RetryPolicy struct {
 	// PerTryTimeout is when a hedged RPC has waited long enough for an attempt; 0 is
 	// none. RPCs that are not hedged ignore it (A44).
 	PerTryTimeout time.Duration
+	// Ignored names what the policy asks for and nobody does, for people.
+	Ignored []string
 }
 
 // Policy says how an endpoint of a priority is chosen. The zero value is the default of

@@ -104,6 +104,48 @@ func TestFault(t *testing.T) {
 	}
 }
 
+// TestAdmissionControl: the fields, and what they are without. A runtime_key changes nothing,
+// and an aggression below 1 is 1.
+func TestAdmissionControl(t *testing.T) {
+	const criteria = `"successCriteria": {}`
+	defaults := AdmissionControl{Enabled: true, Window: 30 * time.Second, Threshold: .95, Aggression: 1, MaxRejection: .8, Success: 0b1_0001_1010_0110_1111}
+	with := func(change func(*AdmissionControl)) AdmissionControl {
+		a := defaults
+		change(&a)
+		return a
+	}
+	for _, tt := range []struct {
+		config string
+		want   AdmissionControl
+	}{
+		{criteria, defaults},
+		{criteria + `, "enabled": {"runtimeKey": "k"}, "aggression": {"defaultValue": 0.5, "runtimeKey": "k"}, "rpsThreshold": {"runtimeKey": "k"}`, defaults},
+		{criteria + `, "enabled": {"defaultValue": false}`, with(func(a *AdmissionControl) { a.Enabled = false })},
+		{criteria + `, "enabled": {"defaultValue": true}`, defaults},
+		{criteria + `, "samplingWindow": "2.5s", "aggression": {"defaultValue": 1.5}, "rpsThreshold": {"defaultValue": 7}`,
+			with(func(a *AdmissionControl) { a.Window, a.Aggression, a.MinRPS = 3*time.Second, 1.5, 7 })},
+		{criteria + `, "srThreshold": {"defaultValue": {"value": 50}}, "maxRejectionProbability": {"defaultValue": {"value": 100}}`,
+			with(func(a *AdmissionControl) { a.Threshold, a.MaxRejection = .5, 1 })},
+		{criteria + `, "maxRejectionProbability": {"runtimeKey": "k"}`, with(func(a *AdmissionControl) { a.MaxRejection = 0 })},
+		{`"successCriteria": {"httpCriteria": {}, "grpcCriteria": {"grpcSuccessStatus": [0, 5, 16]}}`,
+			with(func(a *AdmissionControl) { a.Success = 1<<16 | 1<<5 | 1 })},
+	} {
+		filters := decodeFilters(t, `{"name": "f", "typedConfig": {"@type": "type.googleapis.com/`+admissionType+`", `+tt.config+`}}`)
+		if got := filters[0].Config.(*AdmissionControl); *got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.config, *got, tt.want)
+		}
+	}
+	routes := decodeRoutes(t, `"routes": [{"match": {"prefix": ""}, "route": {"cluster": "c"}, "typedPerFilterConfig": {
+		"f": {"@type": "type.googleapis.com/`+admissionType+`", `+criteria+`}}}]`)
+	o := routes[0].Overrides["f"].(FilterOverride)
+	if got := o.Config.(*AdmissionControl); o.Type != admissionType || *got != defaults {
+		t.Errorf("a route overrides it with %+v", o)
+	}
+	if !defaults.Succeeded(0) || defaults.Succeeded(14) || defaults.Succeeded(1000) {
+		t.Error("OK is no success, or UNAVAILABLE or an unknown code is one")
+	}
+}
+
 func TestAbortCode(t *testing.T) {
 	for status, want := range map[uint32]string{
 		0: "2 false", 199: "2 false", 200: "2 true", 400: "13 true", 401: "16 true", 403: "7 true", 404: "12 true",

@@ -32,6 +32,8 @@ type filterType struct {
 const (
 	routerType = "envoy.extensions.filters.http.router.v3.Router"
 	faultType  = "envoy.extensions.filters.http.fault.v3.HTTPFault"
+
+	admissionType = "envoy.extensions.filters.http.admission_control.v3.AdmissionControl"
 )
 
 // builtin are the filters that this package knows.
@@ -47,6 +49,7 @@ var builtin = []filterType{
 	// A filter of servers. Routes are for both sides, so a client has to accept
 	// what routes say to it (A39).
 	{override: "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"},
+	{config: admissionType, override: admissionType, parseConfig: parseAdmission, parseOverride: parseAdmission},
 }
 
 func parseFault(m proto.Message, p *path) any {

@@ -26,7 +26,11 @@ var retryCodes = map[string]uint32{
 
 // previousHosts is the retry_host_predicate that keeps attempts from endpoints which were
 // tried. Others, which go by metadata of endpoints, are ignored (A44), and so is
-// host_selection_retry_max_attempts: another endpoint is found if there is one.
+// retry_priority: attempts go to the priority in use (A56), since those below it have no
+// connections. Both are named in Ignored.
+//
+// host_selection_retry_max_attempts is not read. It bounds how often Envoy picks anew until
+// it gets a host that was not tried; here one is found at once if there is one.
 const previousHosts = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
 
 // retryPolicy converts a retry policy (A44). It returns nil if that allows no
@@ -49,9 +53,16 @@ func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 		}
 		r.MaxAttempts = int(min(uint64(n)+1, 5))
 	}
-	r.OtherHosts = slices.ContainsFunc(m.GetRetryHostPredicate(), func(h *routev3.RetryPolicy_RetryHostPredicate) bool {
-		return h.GetTypedConfig().GetTypeUrl() == previousHosts
-	})
+	for _, h := range m.GetRetryHostPredicate() {
+		if h.GetTypedConfig().GetTypeUrl() == previousHosts {
+			r.OtherHosts = true
+		} else {
+			r.Ignored = append(r.Ignored, "retry_host_predicate "+quote(h.GetName()))
+		}
+	}
+	if p := m.GetRetryPriority(); p != nil {
+		r.Ignored = append(r.Ignored, "retry_priority "+quote(p.GetName()))
+	}
 	r.PerTryTimeout = p.dot("per_try_timeout").duration(m.GetPerTryTimeout())
 	r.BaseBackoff, r.MaxBackoff = backoff(m.GetRetryBackOff(), p.dot("retry_back_off"))
 	if len(r.On) == 0 {

@@ -171,6 +171,14 @@ var (
 		Name: "xdslb.client.retries", Unit: "{attempt}", Labels: []string{target},
 		Description: "Attempts after the first that the interceptors made.",
 	})
+	Refused = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.client.admission_rejections", Unit: "{call}", Labels: []string{target},
+		Description: "RPCs refused by admission control.",
+	})
+	Late = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.client.late_rejections", Unit: "{attempt}", Labels: []string{target},
+		Description: "Attempts refused because RPCs of their route take longer than they had left.",
+	})
 	Channels = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
 		Description: "Channels of the target that are not idle.",

@@ -49,10 +49,10 @@ func TestSameAsking(t *testing.T) {
 
 // TestAskingPlans: only routes to clusters whose endpoints are asked need a plan for it.
 func TestAskingPlans(t *testing.T) {
-	if _, plans := Compile(askingConfig()); plans != nil {
+	if _, plans := Compile(askingConfig(), CompileOptions{}); plans != nil {
 		t.Errorf("the asynchronous mode has plans %v", plans)
 	}
-	_, plans := Compile(askingConfig("b"))
+	_, plans := Compile(askingConfig("b"), CompileOptions{})
 	if plans == nil || plans.routes[0] != nil || plans.routes[1] == nil || !plans.routes[1].all.needed() || len(plans.unapplied()) != 1 {
 		t.Errorf("plans are %+v", plans)
 	}

@@ -32,7 +32,7 @@ func canary(t *testing.T, first, second string) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, plans := Compile(cfg)
+	_, plans := Compile(cfg, CompileOptions{})
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
 }
 

@@ -15,6 +15,7 @@
 //	call.go         Call: an RPC's binding to a route, from the interceptor to the picks
 //	filter.go       HTTP filters (A39), also those of users
 //	fault.go        fault injection (A33)
+//	admission.go    admission control: RPCs are refused while too many fail
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
 //	retry.go        retries (A44), of unary RPCs
 //	retrystream.go  and of streams, which are replayed
@@ -23,6 +24,7 @@
 //	throttle.go     and how many those of a channel (A6's retryThrottling)
 //	hedge.go        further attempts while one takes long
 //	tail.go         and when that is, if the route does not say
+//	late.go         attempts whose deadline cannot be met are refused
 //	results.go      what attempts leave for the options of their RPC
 //	unapplied.go    what a channel without interceptors does not do, and says so
 //

@@ -67,7 +67,7 @@ func (t *Table) ExplainFilters(route int, cluster string) (list []FilterExplanat
 	return list
 }
 
-// explainFilter is interceptorFor without the interceptor.
+// explainFilter is planner.interceptorFor without the interceptor.
 func explainFilter(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) FilterExplanation {
 	e := FilterExplanation{Name: f.Name, Type: f.Type, From: "listener", Disabled: f.Disabled, Config: f.Config}
 	levels := []string{"cluster", "route", "virtual host"}

@@ -64,7 +64,7 @@ type interceptor struct {
 // interceptorFor returns what a filter instance does to the RPCs of a route and
 // one of its clusters, by the most specific override of the three levels. false
 // is nothing.
-func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
+func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
 	var override any
 	disabled := f.Disabled
 	for _, level := range []map[string]any{c.Overrides, r.Overrides, r.HostOverrides} {
@@ -86,6 +86,10 @@ func interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster
 			in = faultInterceptor(cfg)
 		case *resource.Session:
 			in = sessionInterceptor(cfg, r)
+		case *resource.AdmissionControl:
+			if cfg.Enabled {
+				in = p.admissions.take(f.Name, cfg, p.before).interceptor()
+			}
 		}
 	}
 	in.name = f.Name

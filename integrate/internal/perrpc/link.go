@@ -52,6 +52,8 @@ type Link struct {
 	looked   atomic.Pointer[Plans] // by warnUnapplied
 	failures failures
 	retries  atomic.Uint64 // made by the interceptors
+	refused  atomic.Uint64 // RPCs, by admission control
+	late     atomic.Uint64 // attempts that were refused because they were
 }
 
 // LinkOptions are what a link has to know of its resolver.

@@ -105,7 +105,7 @@ func limitedTable(t *testing.T, l *Link) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, plans := Compile(cfg)
+	_, plans := Compile(cfg, CompileOptions{})
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Link: l}
 }
 

@@ -37,9 +37,18 @@ type MethodConfig struct {
 // Compile returns what a configuration's routes say about RPCs besides where
 // they go: through gRPC's service config as far as that goes, the rest as plans for
 // interceptors. It is O(routes²) in the worst case.
-func Compile(cfg *picker.Config) ([]MethodConfig, *Plans) {
+func Compile(cfg *picker.Config, opts CompileOptions) ([]MethodConfig, *Plans) {
 	methods, inServiceConfig := methodConfigs(cfg)
-	return methods, makePlans(cfg, inServiceConfig)
+	return methods, makePlans(cfg, inServiceConfig, opts)
+}
+
+// CompileOptions are what plans are made of besides the configuration.
+type CompileOptions struct {
+	// Before are the plans before, whose filters have counted what the new ones go on
+	// with; nil is none.
+	Before *Plans
+	// RefuseLate is integrate.Config.RefuseLate.
+	RefuseLate bool
 }
 
 // methodConfigs returns the method configs for the routes, and for each route

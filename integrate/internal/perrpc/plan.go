@@ -21,7 +21,8 @@ type plan struct {
 	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
 	// the attempts.
 	otherHosts bool
-	asks       bool // a unary RPC may ask endpoints for their load first
+	asks       bool      // a unary RPC may ask endpoints for their load first
+	late       *lateness // nil unless unary RPCs that are late are refused
 }
 
 // Plans says what interceptors do for each route of a target. Only routes that
@@ -37,6 +38,9 @@ type Plans struct {
 	timeouts, retries int      // of that many routes
 	others            int      // that many routes have retries avoid endpoints
 	asking            bool     // endpoints are asked for each RPC
+	late              bool     // RPCs that are late are refused
+
+	admissions admissions
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -98,9 +102,16 @@ func (r *routePlans) plans() []*plan {
 	return list
 }
 
+// A planner makes the plans of a configuration.
+type planner struct {
+	cfg                *picker.Config
+	admissions, before admissions
+	refuseLate         bool
+}
+
 // plansFor makes the plans of a route.
-func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routePlans {
-	rp := &routePlans{all: planFor(cfg, r, &picker.WeightedCluster{}, inServiceConfig)}
+func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
+	rp := &routePlans{all: p.planFor(r, &picker.WeightedCluster{}, inServiceConfig)}
 	for i := range r.Clusters {
 		if len(r.Clusters[i].Overrides) == 0 {
 			continue
@@ -113,7 +124,7 @@ func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routeP
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
 		if entries, overridden := rp.byCluster[c.Name]; overridden && c.Weight > 0 {
-			rp.byCluster[c.Name] = append(entries, weightedPlan{planFor(cfg, r, c, inServiceConfig), c.Weight})
+			rp.byCluster[c.Name] = append(entries, weightedPlan{p.planFor(r, c, inServiceConfig), c.Weight})
 		}
 	}
 	return rp
@@ -123,16 +134,22 @@ func plansFor(cfg *picker.Config, r *picker.Route, inServiceConfig bool) *routeP
 // Routes that the service config expresses keep their retries to gRPC, and their
 // timeouts too unless there are filters, whose time counts; an RPC that gRPC may
 // retry still keeps its cluster.
-func makePlans(cfg *picker.Config, inServiceConfig []bool) *Plans {
+func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) *Plans {
 	p := &Plans{
 		routes:   make([]*routePlans, len(cfg.Routes)),
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
+
+		admissions: admissions{},
+	}
+	planner := planner{cfg: cfg, admissions: p.admissions, refuseLate: opts.RefuseLate}
+	if opts.Before != nil {
+		planner.before = opts.Before.admissions
 	}
 	needed, names := false, asking(cfg)
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
-		rp := plansFor(cfg, r, inServiceConfig[i])
+		rp := planner.plansFor(r, inServiceConfig[i])
 		rp.ask(r, names)
 		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
 		if need || p.drawn {
@@ -162,6 +179,7 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	}
 	for _, plan := range r.plans() {
 		p.asking = p.asking || plan.asks
+		p.late = p.late || plan.late != nil
 		for _, f := range plan.filters {
 			if !slices.Contains(p.filters, f.name) {
 				p.filters = append(p.filters, f.name)
@@ -171,15 +189,18 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	slices.Sort(p.filters)
 }
 
-func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
-	p := &plan{}
+func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
+	cfg, p := m.cfg, &plan{}
 	for i := range cfg.Filters {
-		if in, ok := interceptorFor(&cfg.Filters[i], r, c); ok {
+		if in, ok := m.interceptorFor(&cfg.Filters[i], r, c); ok {
 			p.filters = append(p.filters, in)
 			p.session = p.session || in.session
 		}
 	}
 	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
+	if m.refuseLate && len(r.Clusters) > 0 {
+		p.late = new(lateness)
+	}
 	if hedges(r) {
 		p.hedge = &hedging{policy: r.Retry}
 	}
@@ -194,7 +215,9 @@ func planFor(cfg *picker.Config, r *picker.Route, c *picker.WeightedCluster, inS
 
 // needed reports whether the plan is for interceptors to carry out: of one that is not,
 // an RPC needs no more than its Call.
-func (p *plan) needed() bool { return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks }
+func (p *plan) needed() bool {
+	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks || p.late != nil
+}
 
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).
 func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.session }) }

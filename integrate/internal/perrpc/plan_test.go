@@ -21,7 +21,7 @@ func TestPlanOfEntry(t *testing.T) {
 		{Name: "off", Weight: 1, Overrides: off},
 	}}
 	cfg := &picker.Config{Routes: []picker.Route{*r}, Filters: []picker.Filter{{Name: "fault", Config: abort}}}
-	plans := plansFor(cfg, r, true)
+	plans := (&planner{cfg: cfg}).plansFor(r, true)
 	for cluster, want := range map[string]int{"twice": 3000, "on": 4000, "off": 0} {
 		got := 0
 		for range 4000 {

@@ -27,21 +27,12 @@ const (
 // observe takes in an RPC that took so long, or, if it was not alone, longer than the
 // estimate.
 func (t *tail) observe(alone bool, took time.Duration) {
-	for {
-		was := t.estimate.Load()
-		var now int64
-		switch {
-		case was == 0:
-			now = int64(2 * took)
-		case alone && took <= time.Duration(was):
-			now = int64(float64(was) * tailDown)
-		default:
-			now = int64(float64(was) * tailUp)
+	follow(&t.estimate, 2*took, minTail, func(was time.Duration) float64 {
+		if alone && took <= was {
+			return tailDown
 		}
-		if t.estimate.CompareAndSwap(was, max(now, int64(minTail))) {
-			return
-		}
-	}
+		return tailUp
+	})
 }
 
 // delay is how long an attempt may take before another one is made.

@@ -1,0 +1,205 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// A queue is a server that does one RPC after the other, also those that nobody waits for
+// any more.
+type queue struct {
+	mu   sync.Mutex
+	free time.Time
+}
+
+// serve takes a fixed time of the server for each RPC.
+func (q *queue) serve(need time.Duration) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		q.mu.Lock()
+		now := time.Now()
+		if q.free.Before(now) {
+			q.free = now
+		}
+		q.free = q.free.Add(need)
+		wait := q.free.Sub(now)
+		q.mu.Unlock()
+		time.Sleep(wait) // of the bubble
+		return handler(ctx, req)
+	}
+}
+
+// An overload is what came of one.
+type overload struct {
+	goodput  float64       // RPCs that succeed while it lasts, of what the servers can do
+	recovery time.Duration // from its end to that of the last RPC which fails
+}
+
+const (
+	overloadCapacity = 60 // RPCs in a second
+	overloadDeadline = 500 * time.Millisecond
+)
+
+// runOverload asks two servers for half of what they can do, then for twice what they can do for 10 s,
+// and for half again.
+func runOverload(t *testing.T, change func(*xdstest.Resources, *integrate.Config)) (out overload) {
+	synctest.Test(t, func(t *testing.T) {
+		net := newNetwork(false)
+		var endpoints []xdstest.Endpoint
+		for range 2 {
+			b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: net.listen, Server: []grpc.ServerOption{
+				grpc.UnaryInterceptor(new(queue).serve(2 * time.Second / overloadCapacity)),
+			}})
+			endpoints = append(endpoints, xdstest.BackendEndpoints(b...)...)
+		}
+		control := xdstest.New(t, xdstest.Options{Listen: net.listen})
+		r := xdstest.Service(target, xdstest.Locality{Endpoints: endpoints})
+		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.dialer("control"))}}
+		change(&r, &cfg)
+		set(t, control, r)
+		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.dialer("client")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := testgrpc.NewTestServiceClient(cc)
+		if _, err := client.EmptyCall(t.Context(), &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
+			t.Fatal(err)
+		}
+		rng := rand.New(rand.NewPCG(1, 2))
+		var calling sync.WaitGroup
+		var good, lastFailure atomic.Int64
+		begin := time.Now()
+		const overloaded, over, end = 5 * time.Second, 15 * time.Second, 22 * time.Second
+		for at := time.Duration(0); at < end; at = time.Since(begin) {
+			rate := .5 * overloadCapacity
+			if at >= overloaded && at < over {
+				rate = 2 * overloadCapacity
+			}
+			calling.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), overloadDeadline)
+				defer cancel()
+				_, err := client.EmptyCall(ctx, &testgrpc.Empty{})
+				switch ended := time.Since(begin); {
+				case err != nil && ended >= over:
+					lastFailure.Store(int64(ended - over))
+				case err == nil && ended >= overloaded && ended < over:
+					good.Add(1)
+				}
+			})
+			time.Sleep(time.Duration(rng.ExpFloat64() / rate * float64(time.Second)))
+		}
+		calling.Wait()
+		out = overload{float64(good.Load()) / (overloadCapacity * (over - overloaded).Seconds()), time.Duration(lastFailure.Load())}
+		if err := cc.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // what servers still do
+	})
+	return out
+}
+
+// TestOverload: of servers that go on with RPCs whose deadline has passed, and are asked for
+// twice what they can do, a limit of RPCs in flight keeps the goodput, with admission control
+// or without, and 5 s after there is nothing left of it. Admission control alone does not:
+// it hears of the queues when the RPCs in them fail. Nor does a refusal of late RPCs, since
+// none that succeeds has taken longer than the deadline that all have.
+func TestOverload(t *testing.T) {
+	admit := func(r *xdstest.Resources) {
+		admission := admissionControl()
+		admission.SamplingWindow, admission.MaxRejectionProbability = durationpb.New(3*time.Second), nil
+		r.Listeners[0] = xdstest.Listener(target, target, []*hcmv3.HttpFilter{httpFilter(t, "admission", admission)}...)
+	}
+	limit := func(r *xdstest.Resources) {
+		inFlight := overloadCapacity * overloadDeadline.Seconds() * .7
+		xdstest.MaxRequests(uint32(inFlight))(r.Clusters[0])
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*xdstest.Resources, *integrate.Config)
+		keeps  bool
+	}{
+		{"nothing", func(*xdstest.Resources, *integrate.Config) {}, false},
+		{"admission control", func(r *xdstest.Resources, _ *integrate.Config) { admit(r) }, false},
+		{"late RPCs refused", func(_ *xdstest.Resources, c *integrate.Config) { c.RefuseLate = true }, false},
+		{"limit", func(r *xdstest.Resources, _ *integrate.Config) { limit(r) }, true},
+		{"limit and admission control", func(r *xdstest.Resources, _ *integrate.Config) { limit(r); admit(r) }, true},
+		{"all", func(r *xdstest.Resources, c *integrate.Config) { limit(r); admit(r); c.RefuseLate = true }, true},
+	} {
+		if testing.Short() && !tt.keeps {
+			continue
+		}
+		got := runOverload(t, tt.change)
+		t.Logf("%s: goodput %.2f of the capacity, recovery after %v", tt.name, got.goodput, got.recovery)
+		if tt.keeps && (got.goodput < .9 || got.recovery > 5*time.Second) {
+			t.Errorf("%s: goodput is %.2f of the capacity, and recovery takes %v; want at least 0.9, and at most 5 s", tt.name, got.goodput, got.recovery)
+		}
+	}
+}
+
+// TestRefuseLate: Config.RefuseLate has an RPC refused that has less time left than RPCs of
+// its route take, before a backend sees it. A channel without interceptors says that it does
+// not do it.
+func TestRefuseLate(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, clusters(backends, nil, xdstest.Route("", "a")))
+	cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, RefuseLate: true}
+	cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	backends[0].SetDelay(50 * time.Millisecond)
+	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // half of 50 ms is the first estimate
+	defer cancel()
+	err = cc.Invoke(ctx, testgrpc.TestService_EmptyCall_FullMethodName, &testgrpc.Empty{}, &testgrpc.Empty{})
+	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(status.Convert(err).Message(), "RPC refused: its deadline is in") {
+		t.Errorf("an RPC that is late ends with %v", err)
+	}
+	if n := backends[0].Calls(); n != 1 {
+		t.Errorf("the backend got %d RPCs, want 1", n)
+	}
+
+	b, err := integrate.NewBuilder(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := grpc.NewClient("xds:///"+target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = bare.Close() })
+	if _, err := call(t, bare, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for _, s := range integrate.Status() {
+		found = found || slices.Contains(s.Unapplied, "Config.RefuseLate")
+	}
+	if !found {
+		t.Error("no status says that Config.RefuseLate is not applied")
+	}
+}
