@@ -28,7 +28,7 @@ demo: ## Run the whole of it on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := lint unit examples
-REST  := invariants race bench-once portable fuzz
+REST  := invariants rollout race bench-once portable fuzz
 
 .PHONY: test
 test: ## Vet, lint, unit tests, examples: three minutes.
@@ -61,6 +61,10 @@ examples: ## Modules that use this one as others do.
 .PHONY: invariants
 invariants: ## The kernel's tests with its internal checks switched on.
 	$(GO) test -short -tags invariants ./edf ./picker ./ringhash
+
+.PHONY: rollout
+rollout: ## Going back to stock's xDS, where that registers its scheme first.
+	$(GO) test -overlay .ci/stockfirst.json ./bench/rollout -rollout.stockfirst
 
 .PHONY: race
 race: ## Tests under the race detector.

@@ -244,9 +244,10 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.bootstrap, err = b.opts.bootstrap(); err != nil {
+	if b.bootstrap, err = b.opts.bootstrap(); err != nil && !rolloutConfigured() {
 		return nil, err
 	}
+	b.bootstrapErr = err
 	return b, nil
 }
 

@@ -63,6 +63,8 @@
 //	standalone.go    the LB policies for channels without xDS, whose addresses may be
 //	                 names or sockets
 //	credentials.go   NewCredentials: TLS from xDS (A29)
+//	rollout.go       XDSLB_DISABLE, XDSLB_ENABLE: whose a channel is; stock.go: channels
+//	                 that are stock's
 //	status.go        Status, StatusOf: what channels are at
 //	waitready.go     WaitReady: until RPCs of a method would be sent
 //	errors.go        the errors of RPCs, their reasons for programs
@@ -168,6 +170,13 @@
 // [Prequal]. Their
 // configuration is made of what the channel's own resolver says; all else is the
 // same balancer.
+//
+// # Rolling out and back
+//
+// The environment variables XDSLB_DISABLE and XDSLB_ENABLE hand channels to
+// google.golang.org/grpc/xds, if the program links that, by patterns of their targets.
+// docs/rollout.md has the rules. They are read when a channel connects: first, and
+// whenever it leaves idle mode. Our interceptors let RPCs of such a channel pass.
 //
 // # Concurrency
 //

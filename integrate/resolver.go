@@ -24,6 +24,7 @@ import (
 // scheme "xds" too and the last one wins, which is why NewClient and
 // DialOptions carry the resolver with them (D11); "xdslb" is ours alone.
 func init() {
+	earlierXDS = resolver.Get("xds")
 	balancer.Register(balancerBuilder{})
 	for name := range standalonePolicies {
 		balancer.Register(standaloneBuilder{name})
@@ -39,6 +40,8 @@ type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
+	// bootstrapErr is why there is none, where channels may be stock's and not need it.
+	bootstrapErr error
 	// intercepted says that the channels have our interceptors: DialOptions
 	// made the builder.
 	intercepted bool
@@ -51,7 +54,13 @@ func (b *resolverBuilder) Scheme() string { return b.scheme }
 // which LB policy to use. Configurations reach that policy directly, not
 // through gRPC (D7).
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	if why := b.handedOver(target); why != "" {
+		return b.buildStock(why, target, cc, opts)
+	}
 	boot := b.bootstrap
+	if b.bootstrapErr != nil {
+		return nil, b.bootstrapErr
+	}
 	if boot == nil { // registered by init
 		if b.scheme == "xdslb" && customBuilders.Load() {
 			noteSchemes(b.opts.Logger)

@@ -24,6 +24,10 @@ import (
 type TargetStatus struct {
 	Time   time.Time `json:"time"` // when the status was taken
 	Target string    `json:"target"`
+	// Stock is why the channel is google.golang.org/grpc/xds's, if the environment has it so
+	// (XDSLB_DISABLE, XDSLB_ENABLE). Then nothing else is known but Connectivity, and that
+	// only if the channel is at hand or has our interceptors.
+	Stock string `json:"stock,omitempty"`
 	// Connectivity is the channel's: IDLE, CONNECTING, READY, TRANSIENT_FAILURE or
 	// SHUTDOWN. A channel that is IDLE because it has not been used yet, or not for a
 	// while, has neither configuration nor connections, and all else is empty.
@@ -180,18 +184,21 @@ type ServerStatus struct {
 }
 
 // Status returns the status of each channel of the process that has a resolver of this
-// package and is not idle, in the order in which the resolvers were made. It connects
-// nothing. Each takes the channel's mutex for O(endpoints).
+// package, or was handed to stock's by the environment, and is not idle, in the order in
+// which the resolvers were made. It connects nothing. Each takes the channel's mutex for
+// O(endpoints).
 func Status() []TargetStatus {
 	all := []TargetStatus{}
-	for _, r := range resolvers() {
-		all = append(all, r.status())
+	for _, l := range perrpc.Links() {
+		if r, ok := l.Resolver.(interface{ status() TargetStatus }); ok {
+			all = append(all, r.status())
+		}
 	}
 	return all
 }
 
 // StatusOf returns the status of a channel. It fails if the channel's resolver is not of
-// this package. It does not connect a channel that is idle; of a channel of scheme xds that is
+// this package, unless the environment has it so. It does not connect a channel that is idle; of a channel of scheme xds that is
 // idle, or has just begun to connect, nobody can tell whose resolver it is to have. It takes the channel's mutex for
 // O(endpoints), and may take one change of the service config of all channels, which
 // their RPCs do not notice.
@@ -199,6 +206,11 @@ func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	state := cc.GetState()
 	if r := resolverOf(cc); r != nil {
 		return r.status(), nil
+	}
+	if r := stockResolverOf(cc); r != nil {
+		s := r.status()
+		s.Connectivity = state.String()
+		return s, nil
 	}
 	bare := TargetStatus{Time: time.Now(), Target: cc.CanonicalTarget(), Connectivity: state.String()}
 	switch {

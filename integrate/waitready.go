@@ -29,7 +29,8 @@ import (
 // If ctx ends before, the error, which wraps ctx.Err(), says what is missing: a resource
 // and the server that should send it, a route, or a cluster and what is wrong with its
 // endpoints. It fails at once for channels whose resolver is not of this package, or could
-// not be made, and for those that are closed.
+// not be made, and for those that are closed. Of a channel that the environment has handed to
+// stock's xDS it waits for the state READY, which may be that of another cluster.
 //
 // A channel that was ready may cease to be. Do not tie a program's own readiness to it for
 // longer than its start: an outage of backends would take down whoever calls them.
@@ -54,9 +55,13 @@ func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 // true then.
 func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err error) {
 	state := cc.GetState()
+	stock := stockResolverOf(cc)
 	switch {
 	case state == connectivity.Shutdown:
 		return false, fmt.Errorf("xdslb: channel %q is closed", cc.Target())
+	case stock != nil && state == connectivity.Ready:
+		return false, nil
+	case stock != nil: // it may get ready
 	case !usesXDS(cc.CanonicalTarget()):
 		return false, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errForeign)
 	case state == connectivity.Idle:
@@ -68,6 +73,9 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 		return false, fmt.Errorf("xdslb: channel %q: %w, or could not be made", cc.Target(), errForeign)
 	}
 	if !cc.WaitForStateChange(ctx, state) {
+		if stock != nil {
+			return false, fmt.Errorf("xdslb: channel %q, which is google.golang.org/grpc/xds's since %s, is %v: %w", cc.Target(), stock.why, state, ctx.Err())
+		}
 		return false, fmt.Errorf("xdslb: channel %q is %v: %w", cc.Target(), state, ctx.Err())
 	}
 	return true, nil

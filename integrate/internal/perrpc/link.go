@@ -77,6 +77,9 @@ type LinkOptions struct {
 	Logger *slog.Logger
 	// Resolver is the resolver, for whoever comes from a channel: see LinkOf.
 	Resolver any
+	// Aside says that the channel was handed to another package's resolver: interceptors
+	// let its RPCs pass.
+	Aside bool
 }
 
 const (
@@ -112,7 +115,12 @@ func NewLink(opts LinkOptions) *Link {
 
 // Register lets the link be found. From then on any goroutine may call Update, and
 // look at the Resolver.
-func (l *Link) Register() { links.Store(l.id, l) }
+func (l *Link) Register() {
+	links.Store(l.id, l)
+	if l.Aside {
+		aside.add(l.Target, +1)
+	}
+}
 
 // InServiceConfig reports whether the service config is to name the link.
 func (l *Link) InServiceConfig() bool {
@@ -198,7 +206,9 @@ func (l *Link) unbind(cc *grpc.ClientConn) {
 
 // Close ends the link with its resolver. RPCs that wait for it look again.
 func (l *Link) Close() {
-	links.Delete(l.id)
+	if _, found := links.LoadAndDelete(l.id); found && l.Aside {
+		aside.add(l.Target, -1)
+	}
 	l.mu.Lock()
 	if !l.closed.Swap(true) {
 		close(l.event)
@@ -241,6 +251,8 @@ func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
 			cc.Connect() // resolvers usually say what they have to before this returns
 			awake = true
 		case request():
+		case aside.has(cc):
+			return nil // the other resolver has yet to say something
 		case state != connectivity.Idle && state != connectivity.Connecting:
 			if state == connectivity.Ready {
 				warnOtherResolver(cc.Target())
@@ -339,7 +351,7 @@ func (l *Link) Current() *Table { return l.current() }
 func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
 	for {
 		l := linkOf(ctx, cc)
-		if l == nil {
+		if l == nil || l.Aside {
 			return nil, nil
 		}
 		if t := l.current(); t != nil && t.Snapshot != nil {

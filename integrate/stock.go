@@ -1,0 +1,105 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+)
+
+// earlierXDS is who had scheme xds before this package, or nil.
+var earlierXDS resolver.Builder
+
+// stockBuilder returns the resolver of another package for scheme xds, or nil: whichever
+// of the two packages registered first.
+func stockBuilder() resolver.Builder {
+	for _, b := range []resolver.Builder{earlierXDS, resolver.Get("xds")} {
+		if _, ours := b.(*resolverBuilder); b != nil && !ours {
+			return b
+		}
+	}
+	return nil
+}
+
+// buildStock hands a channel to stock's resolver.
+func (b *resolverBuilder) buildStock(why string, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	name := target.String()
+	stock := stockBuilder()
+	if _, again := cc.(*stockConn); again || stock == nil {
+		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and nobody else has scheme xds: import google.golang.org/grpc/xds to have it served by that, or change the variable", name, why)
+	}
+	r := &stockResolver{why: why}
+	r.link = perrpc.NewLink(perrpc.LinkOptions{Target: name, Aside: true, Update: func() {}, Resolver: r, Logger: b.opts.Logger})
+	r.link.Register()
+	target.URL.Scheme = stock.Scheme()
+	var err error
+	if r.Resolver, err = stock.Build(target, &stockConn{cc, r.link}, opts); err != nil {
+		r.link.Close()
+		hint := ""
+		if len(b.opts.Bootstrap) > 0 {
+			hint = "; Config.Bootstrap is not for it: it reads GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG"
+		}
+		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
+	}
+	return r, nil
+}
+
+// stockResolver is stock's resolver of a channel that was handed over. It lives as long as
+// that, until the channel is idle or closed; the next one is decided about anew.
+type stockResolver struct {
+	resolver.Resolver
+	why  string
+	link *perrpc.Link // stands aside
+}
+
+// Close implements resolver.Resolver.
+func (r *stockResolver) Close() {
+	r.link.Close()
+	r.Resolver.Close()
+}
+
+// stockConn has stock's service configs name the link, by which interceptors know whose
+// the channel is. RPCs do not look at it: stock has a config selector.
+type stockConn struct {
+	resolver.ClientConn
+	link *perrpc.Link
+}
+
+// ParseServiceConfig implements resolver.ClientConn.
+func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &fields); err == nil && fields != nil && fields["methodConfig"] == nil {
+		if method, err := json.Marshal([]perrpc.MethodConfig{c.link.MethodConfig()}); err == nil {
+			fields["methodConfig"] = method
+			if named, err := json.Marshal(fields); err == nil {
+				text = string(named)
+			}
+		}
+	}
+	return c.ClientConn.ParseServiceConfig(text)
+}
+
+// status returns the status of a channel that was handed over.
+func (r *stockResolver) status() TargetStatus {
+	s := TargetStatus{Time: time.Now(), Target: r.link.Target, Stock: r.why}
+	if cc := r.link.Channel(); cc != nil {
+		s.Connectivity = cc.GetState().String()
+	}
+	return s
+}
+
+// stockResolverOf returns stock's resolver of a channel that was handed over, or nil.
+func stockResolverOf(cc *grpc.ClientConn) *stockResolver {
+	if l := perrpc.LinkAside(cc); l != nil {
+		return l.Resolver.(*stockResolver)
+	}
+	return nil
+}
