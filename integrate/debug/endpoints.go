@@ -168,7 +168,7 @@ func newEndpointRow(e *integrate.EndpointStatus, childPicks bool) endpointRow {
 	var notes []string
 	add := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if e.Out != "" {
-		add("%s", e.Out)
+		add("%s", strings.TrimPrefix(e.Out, e.State+" "))
 	}
 	if e.ChildTold != "" {
 		add("the child policy was told that it is %s", e.ChildTold)
@@ -212,13 +212,13 @@ func leafFacts(l *integrate.LeafStatus, named bool) (facts []fact) {
 	if named {
 		add("Leaf", "%s", l.Name)
 	}
-	add("Policy", "%s", l.Policy)
+	add("Policy", "%s", policyText(l.Policy))
 	if l.Service != "" && l.Service != l.Name {
 		add("EDS service", "%s", l.Service)
 	}
-	add("Circuit breaker", "%d of %d RPCs in flight; %s refused", l.InFlight, l.MaxRequests, grouped(l.Rejected))
+	add("Circuit breaker", "%d of %d RPCs in flight; %d refused", l.InFlight, l.MaxRequests, l.Rejected)
 	for _, d := range l.Drops[:min(len(l.Drops), maxItems)] {
-		add("Drops", "%s as %q; %s so far", percent(float64(d.PerMillion)/1e6), d.Category, count(int(d.Dropped), "RPC"))
+		add("Drops", "%s as %q; %s so far", percent(float64(d.PerMillion)/1e6), d.Category, count(d.Dropped, "RPC"))
 	}
 	if t := l.TLSSettings; t != nil {
 		text := "roots of " + t.Roots

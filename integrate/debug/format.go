@@ -27,8 +27,9 @@ var formats = template.FuncMap{
 	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"style":   func() template.CSS { return template.CSS(styleText) },
-	"count":   count,
-	"count64": func(n uint64, noun string) string { return count(int(n), noun) },
+	"count":   count[int],
+	"count64": count[uint64],
+	"path":    pathText,
 	"bar":     func(share float64) string { return fmt.Sprintf("%.4g", 100*share) },
 	"filters": func() []option { return filters },
 }
@@ -42,6 +43,25 @@ var filters = []option{
 	{"EJECTED", "ejected"}, {"DRAINING", "draining"},
 }
 
+// pathText is a condition on paths; each begins with a slash.
+func pathText(path string) string {
+	if path == `begins with ""` || path == `begins with "/"` {
+		return "is any"
+	}
+	return visible.Text(path, maxText)
+}
+
+// policyText explains the name of a policy that is not the one of a configuration.
+func policyText(name string) string {
+	switch name {
+	case "edf":
+		return "weighted round robin (edf)"
+	case "client_wrr":
+		return "weighted round robin by reported load (client_wrr)"
+	}
+	return name
+}
+
 // percent is a share in percent, with no more digits than the eye compares.
 func percent(p float64) string {
 	switch {
@@ -49,29 +69,22 @@ func percent(p float64) string {
 		return "0 %"
 	case p < .0001:
 		return "<0.01 %"
-	case p < .0995:
+	case p < .00995:
 		return fmt.Sprintf("%.2f %%", 100*p)
+	case p == 1:
+		return "100 %"
 	case p < 1 && p > .9995:
 		return ">99.9 %"
 	}
 	return fmt.Sprintf("%.1f %%", 100*p)
 }
 
-// count is a number with its noun: "1 endpoint", "12 000 endpoints".
-func count(n int, noun string) string {
+// count is a number with its noun: "1 endpoint", "12 endpoints".
+func count[N int | uint64](n N, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
-	return grouped(uint64(n)) + " " + noun
-}
-
-// grouped is a number with its digits in groups of three.
-func grouped(n uint64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "\u00a0" + s[i:]
-	}
-	return s
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 // ago is the time since then, in one or two units.
@@ -116,11 +129,15 @@ func link(q url.Values, change ...string) template.URL {
 	return template.URL("?" + next.Encode()) //nolint:gosec // Encode leaves nothing that could end a link
 }
 
-// lineText is visible.Text of a line, whose end stays.
-func lineText(line string) string {
-	body, ended := strings.CutSuffix(line, "\n")
-	if body = visible.Text(body, maxText); ended {
-		body += "\n"
+// lines is visible.Text of each line of a text.
+func lines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		body, ended := strings.CutSuffix(line, "\n")
+		b.WriteString(visible.Text(strings.TrimSuffix(body, "\r"), maxInput))
+		if ended {
+			b.WriteByte('\n')
+		}
 	}
-	return body
+	return b.String()
 }

@@ -5,6 +5,8 @@ package debug
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/xdslb/xdslb/integrate"
 )
@@ -40,7 +42,7 @@ func troubles(s *integrate.TargetStatus) (list []trouble) {
 		}
 		for k := range c.Leaves {
 			l := &c.Leaves[k]
-			if l.Note != "" {
+			if l.Note != "" && !explained(l.Note, s.Resources) {
 				bad("Cluster %s: %s", l.Name, l.Note)
 			}
 			if l.InFlight >= int64(l.MaxRequests) {
@@ -58,7 +60,11 @@ func troubles(s *integrate.TargetStatus) (list []trouble) {
 	}
 	for _, r := range s.Resources {
 		if r.Error != "" {
-			bad("%s %s is %s: %s", r.Type, r.Name, r.State, r.Error)
+			stays := ""
+			if r.Version != "" {
+				stays = fmt.Sprintf(" (version %s stays in force)", r.Version)
+			}
+			bad("%s %s is %s%s: %s", r.Type, r.Name, r.State, stays, r.Error)
 		}
 	}
 	for _, x := range s.Servers {
@@ -67,4 +73,9 @@ func troubles(s *integrate.TargetStatus) (list []trouble) {
 		}
 	}
 	return append(list, mild...)
+}
+
+// explained reports whether a cluster's note says what a resource's error does.
+func explained(note string, resources []integrate.ResourceStatus) bool {
+	return slices.ContainsFunc(resources, func(r integrate.ResourceStatus) bool { return r.Error != "" && strings.Contains(note, r.Error) })
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/visible"
 )
 
 // How many rows of each table the page shows.
@@ -45,13 +46,12 @@ type page struct {
 // channelRow is a row of the table of channels.
 type channelRow struct {
 	integrate.TargetStatus
-	Link     template.URL
-	Current  bool
-	Bad      int
-	Mild     int
-	Ready    int
-	Total    int
-	Policies string
+	Link    template.URL
+	Current bool
+	Bad     int
+	Mild    int
+	Ready   int // of the priorities in use
+	Total   int
 }
 
 // channelView is a channel with everything.
@@ -89,9 +89,10 @@ type clusterRow struct {
 	Link             template.URL
 	Current          bool
 	Policies         string
-	Ready, Total     int
+	Ready, Total     int // of the priority in use
 	Ejected, Failed  int
 	Priorities       int
+	PriorityText     string
 	InFlight         int64
 	Dropped, Refused uint64
 }
@@ -205,7 +206,7 @@ func newChannelView(s *integrate.TargetStatus, q url.Values) *channelView {
 // keep returns the parameters that links within a channel's page keep.
 func keep(q url.Values, channel int64) url.Values {
 	kept := url.Values{"channel": {strconv.FormatInt(channel, 10)}}
-	for _, name := range []string{"cluster", "state", "q", "refresh"} {
+	for _, name := range []string{"cluster", "state", "q", "refresh", "cp", "ep", "tp", "rp"} {
 		if v := q.Get(name); v != "" && len(v) <= maxName {
 			kept.Set(name, v)
 		}
@@ -254,9 +255,9 @@ func (v *channelView) addRoutes(q url.Values) {
 	}
 }
 
-// clusterKey is what a link calls a cluster: its name, if that is not long.
+// clusterKey is what a link calls a cluster: its name, if that is not long and shows.
 func clusterKey(name string) string {
-	if len(name) <= maxName {
+	if len(name) <= maxName && visible.Text(name, 0) == name {
 		return name
 	}
 	h := fnv.New64a()
@@ -313,8 +314,8 @@ func newClusterRow(c integrate.ClusterStatus, to template.URL) clusterRow {
 	var policies []string
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
-		if !slices.Contains(policies, l.Policy) {
-			policies = append(policies, l.Policy)
+		if policy := policyText(l.Policy); !slices.Contains(policies, policy) {
+			policies = append(policies, policy)
 		}
 		row.InFlight, row.Refused = row.InFlight+l.InFlight, row.Refused+l.Rejected
 		for _, d := range l.Drops {
@@ -322,11 +323,22 @@ func newClusterRow(c integrate.ClusterStatus, to template.URL) clusterRow {
 		}
 		for _, p := range l.Priorities {
 			row.Priorities++
+			if !p.InUse {
+				continue
+			}
 			row.Total += p.Endpoints.Total
 			row.Ready += p.Endpoints.Ready
 			row.Ejected += p.Endpoints.Ejected
 			row.Failed += p.Endpoints.Failed
 		}
+	}
+	switch {
+	case c.Priority < 0:
+		row.PriorityText = "none"
+	case row.Priorities > 1:
+		row.PriorityText = fmt.Sprintf("%d, of 0 to %d", c.Priority, row.Priorities-1)
+	default:
+		row.PriorityText = strconv.Itoa(c.Priority)
 	}
 	row.Policies = strings.Join(policies[:min(len(policies), maxItems)], ", ")
 	return row
@@ -358,11 +370,14 @@ func words(kind string) string {
 // maxExplanation is how long the text of an explanation is that the page shows, in bytes.
 const maxExplanation = 200_000
 
+// maxInput is how long the fields of the form may be.
+const maxInput = 4000
+
 // explain answers the form.
 func (v *channelView) explain(r *http.Request, c integrate.Channel) {
 	q := r.URL.Query()
 	x := &v.Explain
-	x.Method, x.Headers = clip(q.Get("method"), 2000), clip(q.Get("headers"), 8000)
+	x.Method, x.Headers = visible.Text(q.Get("method"), maxInput), lines(clip(q.Get("headers"), maxInput))
 	if x.Method == "" {
 		return
 	}
@@ -373,12 +388,8 @@ func (v *channelView) explain(r *http.Request, c integrate.Channel) {
 	}
 	text := answer.String()
 	x.Cut = len(text) > maxExplanation
-	var b strings.Builder
-	for line := range strings.Lines(clip(text, maxExplanation)) {
-		b.WriteString(lineText(line))
-	}
-	x.Text = b.String()
-	x.JSON = link(nil, "format", "explain", "channel", strconv.FormatInt(v.Channel, 10), "method", x.Method, "headers", x.Headers)
+	x.Text = lines(clip(text, maxExplanation))
+	x.JSON = link(nil, "format", "explain", "channel", strconv.FormatInt(v.Channel, 10), "method", clip(q.Get("method"), maxInput), "headers", clip(q.Get("headers"), maxInput))
 }
 
 // clip cuts a text between characters.
