@@ -78,6 +78,7 @@ type lb struct {
 	latest     *picker.Config // the latest configuration, which may not be in force yet
 	rpcs       rpcConfig      // of latest
 	journal    journal
+	watch      callWatch // whether RPCs are counted by endpoint
 	delta      Changes   // that the configuration makes which is being applied
 	applied    time.Time // when cfg was, or fatal
 	logged     logLimiter
@@ -306,6 +307,7 @@ func (b *lb) Close() {
 	b.endTurnLocked(topic{what: turnServed})
 	b.shutdownPendingLocked()
 	b.notifyPublicationLocked()
+	halt(&b.watch.timer)
 	stop, export := b.stopWatch, b.export
 	b.unlock()
 	if stop != nil {

@@ -33,18 +33,31 @@ import (
 // O(endpoints of the priorities in use of its clusters), with the channel's mutex held: RPCs
 // go on, updates wait.
 func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanation, error) {
-	if !strings.HasPrefix(method, "/") {
-		return nil, fmt.Errorf("xdslb: method %q does not begin with a slash: want /package.Service/Method", method)
+	if err := checkMethod(method); err != nil {
+		return nil, err
 	}
 	r := resolverOf(cc)
 	if r == nil {
 		return nil, whyNoResolver(cc)
 	}
+	return r.explain(ctx, method)
+}
+
+// explain explains an RPC of the resolver's channel.
+func (r *xdsResolver) explain(ctx context.Context, method string) (*Explanation, error) {
 	b := r.balancer.Load()
 	if b == nil || b.picker.current.Load().Snapshot == nil {
 		return nil, r.whyNoConfiguration(b)
 	}
 	return b.explain(ctx, method)
+}
+
+// checkMethod says what is wrong with the name of a method.
+func checkMethod(method string) error {
+	if !strings.HasPrefix(method, "/") {
+		return fmt.Errorf("xdslb: method %q does not begin with a slash: want /package.Service/Method", method)
+	}
+	return nil
 }
 
 // whyNoResolver says why a channel has no resolver of ours.
@@ -292,7 +305,7 @@ func (b *lb) explain(ctx context.Context, method string) (*Explanation, error) {
 			continue
 		}
 		x.Pending = b.pending != nil || b.queued > 0 || b.cfg != s.Config
-		x.now, x.clock = b.now(), func(at int64) time.Time { return b.start.Add(time.Duration(at - 1)).Round(0).UTC() }
+		x.now, x.clock = b.now(), b.timeAt
 		x.clusters(func(name string, version uint64) *subject {
 			if c := b.clusters[name]; c != nil && c.state.Version == version {
 				return c.subject(s.Config)

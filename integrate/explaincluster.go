@@ -36,6 +36,7 @@ type subject struct {
 	connectable bool              // endpoints connect on demand
 	inSession   bool              // the RPC's session decides
 	passedBy    bool              // the locality at hand gets no RPCs, for its zone
+	unused      bool              // the priority is not in use
 	notInSubset []string
 	failure     error
 	usesTLS     bool

@@ -70,6 +70,8 @@ func (x *explainer) whyOut(s *subject, e *subjectEndpoint, childPicks bool) stri
 		return "connected, and its health service does not say SERVING" + since
 	case e.state.Connectivity == picker.TransientFailure || e.state.Connectivity == picker.Connecting:
 		return stateNames[e.state.Connectivity] + since
+	case s.unused:
+		return "its priority is not in use"
 	case s.inSession:
 		return "the RPC's session is with another endpoint"
 	case policy.Kind == picker.PolicyPickFirst:

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"google.golang.org/grpc/balancer"
@@ -51,8 +50,8 @@ type WhatIf struct {
 // A resource that is missing or invalid is what it would be from a server that had sent no
 // other version: an error, or the failure of the cluster that needs it.
 func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
-	if !strings.HasPrefix(w.Method, "/") {
-		return nil, fmt.Errorf("xdslb: method %q does not begin with a slash: want /package.Service/Method", w.Method)
+	if err := checkMethod(w.Method); err != nil {
+		return nil, err
 	}
 	resources, err := parseResources(w.Resources)
 	if err != nil {

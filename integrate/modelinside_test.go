@@ -95,8 +95,8 @@ func breakersInUse() int {
 	return len(breakers.m)
 }
 
-// statusIn is what StatusOf says of the balancer's channel.
-func statusIn(b balancer.Balancer) TargetStatus { return b.(*lb).src.status() }
+// statusIn is what Channel.Inspect says of the balancer's channel.
+func statusIn(b balancer.Balancer) TargetStatus { return b.(*lb).src.status(true) }
 
 // readyIn reports whether WaitReady would return for RPCs of a method.
 func readyIn(b balancer.Balancer, method string) bool {

@@ -98,6 +98,7 @@ func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) 
 	if n.Total != want.Total || n.Total != n.Ready+n.Connecting+n.Idle+n.Failed+n.Ejected+n.Draining+n.Subset {
 		t.fail("the status of a priority of %s has the endpoints %+v, of %d", c.name, n, want.Total)
 	}
+	t.checkLocalities(c, p, s)
 	if !p.transparent() {
 		return
 	}
@@ -106,6 +107,49 @@ func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) 
 	}
 	if t.hasFailed(p) && s.State != "TRANSIENT_FAILURE" {
 		t.fail("the status of a priority of %s that has failed is %+v", c.name, s)
+	}
+}
+
+// checkLocalities checks what the status says of a priority's endpoints one by one: they are
+// those that are counted, in the states that are counted, and no share goes to one that
+// cannot be picked.
+func (t *trial) checkLocalities(c *planeCluster, p tier, s *PriorityStatus) {
+	var n EndpointCounts
+	sum := 0.
+	for i, loc := range s.Localities {
+		share := 0.
+		for _, e := range loc.Endpoints {
+			n.Total++
+			share += e.Share
+			switch {
+			case e.Draining:
+				n.Draining++
+			case e.Ejected && e.State == "READY":
+				n.Ejected++
+			case e.State == "READY":
+				n.Ready++
+			case e.State == "CONNECTING":
+				n.Connecting++
+			case e.State == "IDLE":
+				n.Idle++
+			default:
+				n.Failed++
+			}
+			if e.Share > 0 && (!s.InUse || e.Out != "") {
+				t.fail("the status of %s says that an endpoint of locality %d gets RPCs: %+v", c.name, i, e)
+			}
+		}
+		if share > loc.Share+1e-9 {
+			t.fail("the status of %s says that locality %d gets %v of the RPCs, and its endpoints %v", c.name, i, loc.Share, share)
+		}
+		sum += loc.Share
+	}
+	n.Total, n.Subset = n.Total+s.Endpoints.Subset, s.Endpoints.Subset
+	if n != s.Endpoints {
+		t.fail("the status of a priority of %s counts %+v, and has %+v", c.name, s.Endpoints, n)
+	}
+	if sum > 1+1e-9 {
+		t.fail("the status of a priority of %s gives %v of the RPCs away", c.name, sum)
 	}
 }
 

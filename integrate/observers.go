@@ -21,10 +21,11 @@ import (
 // Most endpoints have none, and their RPCs look no further than a nil pointer. They
 // are immutable; endpoints may share them.
 type observers struct {
-	orca *orcaRecorder // of the locality, if its load is reported (A85)
-	host *outlier.Host // if outliers are detected (A50)
-	wrr  *wrrWeight    // if RPCs go by what endpoints report (A58)
-	util *utilization  // if localities get RPCs by what their endpoints report
+	orca  *orcaRecorder  // of the locality, if its load is reported (A85)
+	host  *outlier.Host  // if outliers are detected (A50)
+	wrr   *wrrWeight     // if RPCs go by what endpoints report (A58)
+	util  *utilization   // if localities get RPCs by what their endpoints report
+	calls *endpointCalls // while somebody watches the channel
 }
 
 // onDone passes on the end of an RPC. An RPC that was never sent says nothing of
@@ -32,6 +33,9 @@ type observers struct {
 func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.host != nil && result != picker.CallNotSent {
 		t.host.Count(result == picker.CallOK)
+	}
+	if t.calls != nil {
+		t.calls.count(result)
 	}
 	if t.wrr != nil {
 		t.wrr.onDone(info, result)
@@ -51,7 +55,8 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 // for.
 func (l *leaf) addObservers(e *endpoint) {
 	detects, weighs, utilizes := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.cfg.Policy.LoadAware != nil
-	if !detects && !weighs && !utilizes {
+	watched := e.loc.prio.cluster.lb.watch.on()
+	if !detects && !weighs && !utilizes && !watched {
 		return
 	}
 	e.updateObservers(func(t *observers) {
@@ -64,6 +69,9 @@ func (l *leaf) addObservers(e *endpoint) {
 		if utilizes && t.util == nil {
 			t.util = &utilization{b: e.loc.prio.cluster.lb, leaf: l}
 		}
+		if watched && t.calls == nil {
+			t.calls = new(endpointCalls)
+		}
 	})
 }
 
@@ -72,11 +80,12 @@ func (l *leaf) addObservers(e *endpoint) {
 func (e *endpoint) takeObservations(from *endpoint) {
 	e.Ejected, e.StateSince = from.Ejected, from.StateSince
 	was := from.observers.Load()
-	if was == nil || was.host == nil && was.wrr == nil && was.util == nil {
+	if was == nil || was.host == nil && was.wrr == nil && was.util == nil && was.calls == nil {
 		return
 	}
 	e.updateObservers(func(t *observers) {
 		t.host, t.wrr, t.util = cmp.Or(was.host, t.host), cmp.Or(was.wrr, t.wrr), cmp.Or(was.util, t.util)
+		t.calls = cmp.Or(was.calls, t.calls)
 	})
 	if was.wrr != nil {
 		e.SetWeight(was.wrr.published)

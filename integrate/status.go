@@ -22,8 +22,10 @@ import (
 // is wrong. It is plain data, for people and for encoding/json, and nothing in it changes
 // any more.
 type TargetStatus struct {
-	Time   time.Time `json:"time"` // when the status was taken
-	Target string    `json:"target"`
+	Time time.Time `json:"time"` // when the status was taken
+	// Channel is the number by which Channels knows the channel; 0 if it is idle.
+	Channel int64  `json:"channel,omitempty"`
+	Target  string `json:"target"`
 	// Stock is why the channel is google.golang.org/grpc/xds's, if the environment has it so
 	// (XDSLB_DISABLE, XDSLB_ENABLE). Then nothing else is known but Connectivity, and that
 	// only if the channel is at hand or has our interceptors.
@@ -47,6 +49,10 @@ type TargetStatus struct {
 	// Pending says that a later configuration is about to come into force.
 	Pending bool `json:"pending,omitempty"`
 	Routes  int  `json:"routes"` // of the virtual host
+	// RouteTable are the routes, in match order. Only Channel.Inspect has them.
+	RouteTable []RouteStatus `json:"route_table,omitempty"`
+	// Watched is since when RPCs are counted by endpoint: see Channel.Inspect.
+	Watched time.Time `json:"watched,omitzero"`
 	// Unapplied is what the configuration asks for and the channel does not do: because
 	// it was made without interceptors, see DialOptions, or because no channel does it.
 	Unapplied []string `json:"unapplied,omitempty"`
@@ -96,7 +102,9 @@ type LeafStatus struct {
 	// Probes is how endpoints are asked for their load, if they are (xdslb_prequal).
 	Probes *ProbeStatus `json:"probes,omitempty"`
 	TLS    bool         `json:"tls"` // the Cluster resource demands it (A29)
-	Note   string       `json:"note,omitempty"`
+	// TLSSettings are what it says; only Channel.Inspect has them.
+	TLSSettings *ExplainedTLS `json:"tls_settings,omitempty"`
+	Note        string        `json:"note,omitempty"`
 	// ConnectionError is that of the latest attempt that failed.
 	ConnectionError string `json:"connection_error,omitempty"`
 
@@ -141,6 +149,8 @@ type PriorityStatus struct {
 	State     string         `json:"state"`
 	InUse     bool           `json:"in_use"`
 	Endpoints EndpointCounts `json:"endpoints"`
+	// Localities are only those of Channel.Inspect.
+	Localities []LocalityStatus `json:"localities,omitempty"`
 }
 
 // EndpointCounts counts the endpoints of a priority, each in one of the fields but Total.
@@ -190,8 +200,8 @@ type ServerStatus struct {
 func Status() []TargetStatus {
 	all := []TargetStatus{}
 	for _, l := range perrpc.Links() {
-		if r, ok := l.Resolver.(interface{ status() TargetStatus }); ok {
-			all = append(all, r.status())
+		if r, ok := l.Resolver.(interface{ status(detailed bool) TargetStatus }); ok {
+			all = append(all, r.status(false))
 		}
 	}
 	return all
@@ -205,10 +215,10 @@ func Status() []TargetStatus {
 func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	state := cc.GetState()
 	if r := resolverOf(cc); r != nil {
-		return r.status(), nil
+		return r.status(false), nil
 	}
 	if r := stockResolverOf(cc); r != nil {
-		s := r.status()
+		s := r.status(false)
 		s.Connectivity = state.String()
 		return s, nil
 	}
@@ -224,15 +234,16 @@ func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 
 var errForeign = errors.New("its resolver is not xdslb's")
 
-// status returns the status of the resolver's channel.
-func (r *xdsResolver) status() TargetStatus {
+// status returns the status of the resolver's channel, with each route and endpoint if
+// detailed is set.
+func (r *xdsResolver) status(detailed bool) TargetStatus {
 	s := TargetStatus{
-		Time: time.Now(), Target: r.link.Target, Connectivity: connectivity.Connecting.String(),
+		Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Connectivity: connectivity.Connecting.String(),
 		Listener: r.listener, Authority: r.authority, Node: r.node,
 	}
 	var events []Event
 	if b := r.balancer.Load(); b != nil {
-		events = b.status(&s)
+		events = b.status(&s, detailed)
 	}
 	if s.Since.IsZero() {
 		if err := r.waiting(); err != nil {

@@ -12,8 +12,9 @@ import (
 
 // This file has what the balancer's parts say of themselves for a TargetStatus.
 
-// status fills in what the balancer knows, and returns its events. O(endpoints).
-func (b *lb) status(s *TargetStatus) []Event {
+// status fills in what the balancer knows, with each route and endpoint if detailed is
+// set, and returns its events. O(endpoints).
+func (b *lb) status(s *TargetStatus, detailed bool) []Event {
 	b.lock()
 	defer b.unlock()
 	s.Connectivity = b.announced.String()
@@ -29,6 +30,9 @@ func (b *lb) status(s *TargetStatus) []Event {
 	}
 	for _, c := range b.clusters {
 		s.Clusters = append(s.Clusters, c.describe())
+	}
+	if detailed && !b.closed {
+		b.inspectLocked(s)
 	}
 	slices.SortFunc(s.Clusters, func(a, b ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
 	return b.journal.events()

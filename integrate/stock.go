@@ -88,7 +88,7 @@ func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 }
 
 // status returns the status of a channel that was handed over.
-func (r *stockResolver) status() TargetStatus {
+func (r *stockResolver) status(bool) TargetStatus {
 	s := TargetStatus{Time: time.Now(), Target: r.link.Target, Stock: r.why}
 	if cc := r.link.Channel(); cc != nil {
 		s.Connectivity = cc.GetState().String()

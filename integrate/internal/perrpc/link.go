@@ -113,6 +113,9 @@ func NewLink(opts LinkOptions) *Link {
 	return &Link{LinkOptions: opts, id: time.Duration(lastLink.Add(1)) * time.Second, event: make(chan struct{})}
 }
 
+// Number identifies the link in the process. It is above 0.
+func (l *Link) Number() int64 { return int64(l.id / time.Second) }
+
 // Register lets the link be found. From then on any goroutine may call Update, and
 // look at the Resolver.
 func (l *Link) Register() {

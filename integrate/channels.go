@@ -1,0 +1,47 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import "context"
+
+// A Channel is a channel of the process that has a resolver of this package. One that is
+// idle has none. It is comparable, and good for as long as the channel does not go idle;
+// after that it goes on to say what the channel was last at.
+type Channel struct{ resolver *xdsResolver }
+
+// Channels returns the channels of the process that are not idle, in the order in which
+// their resolvers were made. It connects nothing.
+func Channels() []Channel {
+	var all []Channel
+	for _, r := range resolvers() {
+		all = append(all, Channel{r})
+	}
+	return all
+}
+
+// Number identifies the channel in the process: TargetStatus.Channel. It is above 0, and
+// another one after the channel was idle.
+func (c Channel) Number() int64 { return c.resolver.link.Number() }
+
+// Target returns the channel's target.
+func (c Channel) Target() string { return c.resolver.link.Target }
+
+// Status returns the channel's status, as StatusOf does.
+func (c Channel) Status() TargetStatus { return c.resolver.status(false) }
+
+// Inspect returns the channel's status with each route and endpoint.
+//
+// It has the RPCs of the channel counted by endpoint for a minute from then on, which costs
+// each two atomic additions at most, and 100 bytes for each endpoint. RPCs count when they
+// end. It takes the channel's mutex for O(endpoints), and O(entries) of hash rings and
+// tables: RPCs go on, updates wait.
+func (c Channel) Inspect() TargetStatus { return c.resolver.status(true) }
+
+// Explain explains an RPC of the channel: see the function of that name.
+func (c Channel) Explain(ctx context.Context, method string) (*Explanation, error) {
+	if err := checkMethod(method); err != nil {
+		return nil, err
+	}
+	return c.resolver.explain(ctx, method)
+}

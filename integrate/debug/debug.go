@@ -1,0 +1,204 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package debug
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/prometheus"
+)
+
+// A Document is the JSON of a Handler.
+type Document struct {
+	Time     time.Time                `json:"time"`
+	Process  Process                  `json:"process"`
+	Channels []integrate.TargetStatus `json:"channels"` // those that are not idle
+}
+
+// Process says which process the channels are of.
+type Process struct {
+	Program string `json:"program"`
+	PID     int    `json:"pid"`
+	Host    string `json:"host,omitempty"`
+}
+
+// Handler returns the handler that the package documentation describes. It may be called
+// more than once. Metrics are counted from then on: see prometheus.Handler.
+func Handler() http.Handler {
+	host, _ := os.Hostname() // a name is shown if there is one
+	return &handler{
+		metrics: prometheus.Handler(),
+		process: Process{filepath.Base(os.Args[0]), os.Getpid(), host},
+		now:     time.Now,
+	}
+}
+
+type handler struct {
+	metrics http.Handler
+	process Process
+	now     func() time.Time
+}
+
+//go:embed page.html
+var pageText string
+
+//go:embed style.css
+var styleText string
+
+var (
+	pageTemplate = template.Must(template.New("page").Funcs(formats).Parse(pageText))
+	// policy allows the page its one style and nothing else.
+	policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", styleHash())
+)
+
+func styleHash() string {
+	sum := sha256.Sum256([]byte(styleText))
+	return base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// ServeHTTP implements http.Handler.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	header := w.Header()
+	header.Set("Content-Security-Policy", policy)
+	header.Set("X-Content-Type-Options", "nosniff")
+	header.Set("Referrer-Policy", "no-referrer")
+	header.Set("Cache-Control", "no-store")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		header.Set("Allow", "GET, HEAD")
+		http.Error(w, "only GET and HEAD: this page changes nothing", http.StatusMethodNotAllowed)
+		return
+	}
+	format := r.URL.Query().Get("format")
+	if format == "" {
+		format = path.Base(r.URL.Path)
+	}
+	switch format {
+	case "metrics":
+		h.metrics.ServeHTTP(w, r)
+	case "json":
+		h.serveJSON(w, r)
+	case "explain":
+		h.serveExplanation(w, r)
+	default:
+		h.servePage(w, r)
+	}
+}
+
+// channels returns the channels that a request is about: the one of its number, or all.
+func channels(r *http.Request) ([]integrate.Channel, error) {
+	all := integrate.Channels()
+	text := r.URL.Query().Get("channel")
+	if text == "" {
+		return all, nil
+	}
+	for _, c := range all {
+		if strconv.FormatInt(c.Number(), 10) == text {
+			return []integrate.Channel{c}, nil
+		}
+	}
+	return nil, fmt.Errorf("there is no channel %.20q: it may be closed, or idle, and has another number after that", text)
+}
+
+func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
+	list, err := channels(r)
+	if err != nil {
+		writeJSON(w, http.StatusNotFound, jsonError{err.Error()})
+		return
+	}
+	d := Document{Time: h.now(), Process: h.process, Channels: []integrate.TargetStatus{}}
+	for _, c := range list {
+		if r.URL.Query().Get("detail") == "0" {
+			d.Channels = append(d.Channels, c.Status())
+		} else {
+			d.Channels = append(d.Channels, c.Inspect())
+		}
+	}
+	writeJSON(w, http.StatusOK, d)
+}
+
+func (h *handler) serveExplanation(w http.ResponseWriter, r *http.Request) {
+	list, err := channels(r)
+	if err == nil && len(list) != 1 {
+		err = fmt.Errorf("there are %d channels: the parameter channel must name one", len(list))
+	}
+	if err != nil {
+		writeJSON(w, http.StatusNotFound, jsonError{err.Error()})
+		return
+	}
+	x, err := explain(r, list[0])
+	if err != nil {
+		writeJSON(w, http.StatusBadRequest, jsonError{err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, x)
+}
+
+// explain explains the RPC that a request describes: its parameter method, and headers, one
+// a line.
+func explain(r *http.Request, c integrate.Channel) (*integrate.Explanation, error) {
+	md, err := parseHeaders(r.URL.Query().Get("headers"))
+	if err != nil {
+		return nil, err
+	}
+	return c.Explain(metadata.NewOutgoingContext(context.Background(), md), strings.TrimSpace(r.URL.Query().Get("method")))
+}
+
+// parseHeaders reads "name: value" lines.
+func parseHeaders(text string) (metadata.MD, error) {
+	md := metadata.MD{}
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, fmt.Errorf("header %.100q: want name: value", line)
+		}
+		md.Append(name, strings.TrimSpace(value))
+	}
+	return md, nil
+}
+
+func (h *handler) servePage(w http.ResponseWriter, r *http.Request) {
+	p, code := h.page(r)
+	var b bytes.Buffer
+	if err := pageTemplate.Execute(&b, p); err != nil { // a defect of ours
+		http.Error(w, "the page cannot be rendered: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
+	w.WriteHeader(code)
+	_, _ = w.Write(b.Bytes()) // whoever asked has gone
+}
+
+// jsonError is the JSON of an error.
+type jsonError struct {
+	Error string `json:"error"`
+}
+
+func writeJSON(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(code)
+	e := json.NewEncoder(w)
+	e.SetIndent("", " ")
+	_ = e.Encode(v) // whoever asked has gone
+}

@@ -1,0 +1,393 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package debug
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// dial returns a channel to a target of the control plane that has made an RPC.
+func dial(t testing.TB, control *xdstest.Server, target string) *grpc.ClientConn {
+	t.Helper()
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	call(t, cc)
+	return cc
+}
+
+func call(t testing.TB, cc *grpc.ClientConn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start starts a control plane with resources.
+func start(t testing.TB, r xdstest.Resources) *xdstest.Server {
+	t.Helper()
+	control := xdstest.New(t, xdstest.Options{})
+	if err := control.Set(r); err != nil {
+		t.Fatal(err)
+	}
+	return control
+}
+
+// get asks a handler, and checks what holds for each answer.
+func get(t testing.TB, h http.Handler, to string, code int) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/xdslb/"+to, nil))
+	if w.Code != code {
+		t.Fatalf("GET %s: %d, want %d: %.300s", to, w.Code, code, w.Body)
+	}
+	policy := w.Header().Get("Content-Security-Policy")
+	if !strings.HasPrefix(policy, "default-src 'none'; style-src 'sha256-") || strings.Contains(policy, "unsafe") || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("GET %s: the headers are %v", to, w.Header())
+	}
+	return w.Body.String()
+}
+
+// decode reads the JSON of an answer.
+func decode[T any](t testing.TB, text string) (v T) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		t.Fatalf("%v: %.300s", err, text)
+	}
+	return v
+}
+
+// wellFormed checks that a page's elements are nested as they should be, and returns the
+// names and values of all attributes and the text, to look for what should not be there.
+func wellFormed(t testing.TB, page string) (elements []string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(strings.Replace(page, "<!DOCTYPE html>", "", 1)))
+	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+	open := []string{}
+	for {
+		token, err := d.RawToken()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			name := token.Name.Local
+			elements = append(elements, name)
+			for _, a := range token.Attr {
+				elements = append(elements, name+" "+a.Name.Local)
+			}
+			switch name {
+			case "meta", "input", "br", "rect":
+			default:
+				open = append(open, name)
+			}
+		case xml.EndElement:
+			switch name := token.Name.Local; {
+			case name == "rect":
+			case len(open) == 0 || open[len(open)-1] != name:
+				t.Fatalf("</%s> within %v", name, open)
+			default:
+				open = open[:len(open)-1]
+			}
+		}
+	}
+	if len(open) > 0 {
+		t.Errorf("%v are not closed", open)
+	}
+	return elements
+}
+
+// TestPage: the page of a channel shows where its RPCs go, and where they went since
+// somebody began to look.
+func TestPage(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	weighted := xdstest.BackendEndpoints(backends...)
+	weighted[1].Weight = 3
+	r := xdstest.Service("orders", xdstest.Locality{Place: xdstest.Place{Region: "eu", Zone: "a"}, Endpoints: weighted},
+		xdstest.Locality{Priority: 1, Endpoints: []xdstest.Endpoint{{Addr: netip.MustParseAddrPort("192.0.2.1:1")}}})
+	xdstest.Drop(r.Endpoints[0], "none", 0)
+	cc := dial(t, start(t, r), "orders")
+	h := Handler()
+	if page := get(t, h, "", http.StatusOK); !strings.Contains(page, "xds:///orders") || !strings.Contains(page, "192.0.2.1:1") {
+		t.Errorf("the page of the only channel is not shown: %s", page)
+	}
+	settle(t, h, weighted)
+	before := decode[Document](t, get(t, h, "json", http.StatusOK)).Channels[0]
+	for range 40 {
+		call(t, cc)
+	}
+	d := decode[Document](t, get(t, h, "?format=json", http.StatusOK))
+	s := d.Channels[0]
+	locality := s.Clusters[0].Leaves[0].Priorities[0].Localities[0]
+	for i, share := range []float64{.25, .75} {
+		e := locality.Endpoints[i]
+		if n := e.OK - before.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[i].OK; e.Share != share || n != uint64(40*share) {
+			t.Errorf("endpoint %d got %d of 40 RPCs and is %+v, want a share of %v", i, n, e, share)
+		}
+	}
+	if d.Process.PID == 0 || d.Time.IsZero() || s.Channel == 0 || len(s.RouteTable) != 1 || s.RouteTable[0].Clusters[0].Share != 1 {
+		t.Errorf("the document is %+v", d)
+	}
+	page := get(t, h, "", http.StatusOK)
+	wellFormed(t, page)
+	for _, want := range []string{
+		"<caption>", `scope="col"`, `scope="row"`, "25.0 %", "75.0 %", "eu/a", "its priority is not in use", "Priority 1 (not in use)", "is any", "configuration applied", "ClusterLoadAssignment",
+		"Nothing is wrong", `lang="en"`, "weighted round robin",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	slim := decode[Document](t, get(t, h, "json?detail=0", http.StatusOK)).Channels[0]
+	if slim.RouteTable != nil || slim.Clusters[0].Leaves[0].Priorities[0].Localities != nil || slim.Clusters[0].State != "READY" {
+		t.Errorf("without detail the channel is %+v", slim)
+	}
+	if metrics := get(t, h, "metrics", http.StatusOK); !strings.Contains(metrics, "# TYPE xdslb_lb_") {
+		t.Errorf("the metrics are %.200s", metrics)
+	}
+	_ = cc.Close()
+	if page := get(t, h, "", http.StatusOK); !strings.Contains(page, "No channel of this process") {
+		t.Errorf("without a channel the page is %s", page)
+	}
+}
+
+// settle waits until the endpoints of priority 0 are READY.
+func settle(t testing.TB, h http.Handler, endpoints []xdstest.Endpoint) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		s := decode[Document](t, get(t, h, "json", http.StatusOK)).Channels[0]
+		if !s.Pending && s.Clusters[0].Leaves[0].Priorities[0].Endpoints.Ready == len(endpoints) && s.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[len(endpoints)-1].Share > 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the endpoints are not READY: %+v", s)
+		}
+	}
+}
+
+// TestExplain: the form has an answer, as text and as JSON, and says what is wrong with a
+// question.
+func TestExplain(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes[:0], xdstest.HashHeader(xdstest.Route("/shop.Cart/", "orders"), "user"))
+	r.Clusters[0] = xdstest.Cluster("orders", "orders", xdstest.RingHash(10, 100))
+	r.Routes[0].VirtualHosts[0].Routes = append(r.Routes[0].VirtualHosts[0].Routes, xdstest.Route("", "orders"))
+	dial(t, start(t, r), "orders")
+	h := Handler()
+	ask := func(method, headers string) string {
+		return "?" + url.Values{"method": {method}, "headers": {headers}}.Encode()
+	}
+	page := get(t, h, ask("/shop.Cart/Add", "User: 7\r\n\r\n"), http.StatusOK)
+	wellFormed(t, page)
+	for _, want := range []string{`value="/shop.Cart/Add"`, "User: 7", "<pre", "of header &#34;user&#34;", "100 %"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q: %s", want, page)
+		}
+	}
+	x := decode[integrate.Explanation](t, get(t, h, "explain"+ask("/shop.Cart/Add", "user: 7"), http.StatusOK))
+	if x.Method != "/shop.Cart/Add" || len(x.Routes) != 1 || x.Routes[0].Clusters[0].Hash == nil {
+		t.Errorf("the explanation is %+v", x)
+	}
+	for _, row := range []struct{ method, headers, want string }{
+		{"no slash", "", "does not begin with a slash"},
+		{"/s/m", "nothing", "want name: value"},
+	} {
+		if page := get(t, h, ask(row.method, row.headers), http.StatusOK); !strings.Contains(page, row.want) || !strings.Contains(page, `role="alert"`) {
+			t.Errorf("the page of %+v is %s", row, page)
+		}
+		if got := decode[jsonError](t, get(t, h, "explain"+ask(row.method, row.headers), http.StatusBadRequest)); !strings.Contains(got.Error, row.want) {
+			t.Errorf("the error is %q, want %q", got.Error, row.want)
+		}
+	}
+}
+
+// TestHostile: what others name stays text. The page has the elements and attributes that it
+// has for harmless names, and shows the characters that hide.
+func TestHostile(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	shape := func(name string) (page string, elements []string) {
+		r := xdstest.Service(name, xdstest.Locality{Place: xdstest.Place{Region: name, Zone: name}, Endpoints: xdstest.BackendEndpoints(backends...)})
+		xdstest.Drop(r.Endpoints[0], name, 0)
+		r.Listeners[0].Name = "t"
+		r.Routes[0].VirtualHosts[0].Routes[0].Name = name
+		cc := dial(t, start(t, r), "t")
+		h := Handler()
+		page = get(t, h, "?"+url.Values{"method": {"/" + name}, "headers": {"a:" + strings.ReplaceAll(name, "\n", " ")}, "cluster": {clusterKey(name)}, "q": {""}, "state": {name}}.Encode(), http.StatusOK)
+		if err := cc.Close(); err != nil {
+			t.Error(err)
+		}
+		// Bars and events differ by what has happened, not by names.
+		elements = wellFormed(t, page[:strings.Index(page, `<section id="events"`)]+"</main></body></html>")
+		return page, elements
+	}
+	_, want := shape("harmless")
+	for _, name := range []string{
+		`<script>alert(1)</script>`, `" onload="alert(1)`, `' onmouseover='alert(1)`, `</td></table><img src=x onerror=alert(1)>`, `javascript:alert(1)`, `&lt;b&gt;`,
+		"</style><script>", "</textarea><script>", "</title><script>", "a\u202eb\u2066c", "\x1b[2J", "a\nb", `?channel=2&x=#"`, "{{.}}", strings.Repeat("long", 1000),
+	} {
+		page, got := shape(name)
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("the name %.40q changes the page:\n%v\nwant\n%v", name, got, want)
+		}
+		if strings.ContainsAny(page, "\u202e\u2066\x1b") {
+			i := strings.IndexAny(page, "\u202e\u2066\x1b")
+			t.Errorf("the page of %.40q has characters that hide: %.200q", name, page[max(0, i-100):])
+		}
+		if len(page) > 200_000 {
+			t.Errorf("the page of %.40q has %d bytes", name, len(page))
+		}
+	}
+}
+
+// TestLarge: a channel of 10,000 endpoints has a page of less than 1 MB, and pages that lead
+// to each endpoint once.
+func TestLarge(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	cc := large(t, backends)
+	h := Handler()
+	page := get(t, h, "", http.StatusOK)
+	wellFormed(t, page)
+	if len(page) > 1<<20 || !strings.Contains(page, "endpoints 1 to 250 of 10001") {
+		t.Errorf("the page has %d bytes", len(page))
+	}
+	t.Logf("the page of 10,001 endpoints has %d bytes", len(page))
+	seen := map[string]bool{}
+	address := regexp.MustCompile(`192\.0\.\d+\.\d+:\d+`)
+	for to, pages := "", 0; ; pages++ {
+		page := get(t, h, to, http.StatusOK)
+		for _, a := range address.FindAllString(page, -1) {
+			seen[a] = true
+		}
+		next := regexp.MustCompile(`<a href="([^"]*)">next</a>`).FindStringSubmatch(page)
+		if next == nil {
+			if pages != 40 {
+				t.Errorf("%d pages follow the first, want 40", pages)
+			}
+			break
+		}
+		to = strings.ReplaceAll(next[1], "&amp;", "&")
+	}
+	if len(seen) != 10_000 {
+		t.Errorf("%d endpoints are shown, want 10,000", len(seen))
+	}
+	found := get(t, h, "?cluster=large&q=192.0.3.9:&state=IDLE", http.StatusOK)
+	if !strings.Contains(found, "1 endpoint of 10001") || !strings.Contains(found, "192.0.3.9:80") {
+		t.Errorf("the endpoint is not found: %s", found)
+	}
+	d := decode[Document](t, get(t, h, "json", http.StatusOK))
+	if n := len(d.Channels[0].Clusters[0].Leaves[0].Priorities[1].Localities[0].Endpoints); n != 10_000 {
+		t.Errorf("the JSON has %d endpoints", n)
+	}
+	_ = cc
+}
+
+// large returns a channel with 10,000 endpoints that are not needed, and one that is.
+func large(t testing.TB, backends []*xdstest.Backend) *grpc.ClientConn {
+	many := make([]xdstest.Endpoint, 10_000)
+	for i := range many {
+		many[i].Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 80)
+	}
+	return dial(t, start(t, xdstest.Service("large", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}, xdstest.Locality{Priority: 1, Endpoints: many})), "large")
+}
+
+// BenchmarkPage renders the page, and the JSON, of 10,001 endpoints.
+func BenchmarkPage(b *testing.B) {
+	large(b, xdstest.NewBackends(b, 1, xdstest.BackendOptions{}))
+	h := Handler()
+	for _, to := range []string{"", "json"} {
+		b.Run("format="+to, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				b.SetBytes(int64(len(get(b, h, to, http.StatusOK))))
+			}
+		})
+	}
+}
+
+// TestReadOnly: other methods than GET and HEAD are refused, HEAD has no body, and nothing
+// is registered with the default mux.
+func TestReadOnly(t *testing.T) {
+	server := httptest.NewServer(Handler())
+	defer server.Close()
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete, http.MethodPatch, http.MethodOptions, http.MethodConnect} {
+		w := httptest.NewRecorder()
+		Handler().ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
+			t.Errorf("%s: %d, %v", method, w.Code, w.Header())
+		}
+	}
+	client := server.Client()
+	defer client.CloseIdleConnections()
+	resp, err := client.Head(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if err != nil || resp.StatusCode != http.StatusOK || len(body) > 0 || resp.ContentLength <= 0 {
+		t.Errorf("HEAD: %v, %d bytes (%v)", resp, len(body), err)
+	}
+	for _, to := range []string{"/", "/debug/xdslb/", "/metrics", "/json"} {
+		if _, pattern := http.DefaultServeMux.Handler(httptest.NewRequest(http.MethodGet, to, nil)); pattern != "" {
+			t.Errorf("%s is registered as %q with the default mux", to, pattern)
+		}
+	}
+}
+
+// TestNoSuchChannel: a number that is none of a channel is not found, and nothing breaks for
+// parameters that make no sense.
+func TestNoSuchChannel(t *testing.T) {
+	h := Handler()
+	if page := get(t, h, "?channel=-1", http.StatusNotFound); !strings.Contains(page, "there is no channel") {
+		t.Errorf("the page is %s", page)
+	}
+	for _, to := range []string{"json?channel=x", "explain?channel=" + strings.Repeat("9", 1000), "explain?method=/s/m"} {
+		if got := decode[jsonError](t, get(t, h, to, http.StatusNotFound)); !strings.Contains(got.Error, "channel") || len(got.Error) > 300 {
+			t.Errorf("%s: the error is %q", to, got.Error)
+		}
+	}
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	dial(t, start(t, xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})), "orders")
+	for _, to := range []string{"?ep=-1", "?ep=999999999999999999999", "?ep=77&cp=77&tp=-3&rp=x", "?refresh=0", "?refresh=-9", "?refresh=99999999", "?cluster=none", "?state=%ff", "anything/at/all"} {
+		wellFormed(t, get(t, h, to, http.StatusOK))
+	}
+	if page := get(t, h, "?refresh=1", http.StatusOK); !strings.Contains(page, `http-equiv="refresh" content="2"`) {
+		t.Errorf("the page does not reload: %s", page)
+	}
+}

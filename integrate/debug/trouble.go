@@ -1,0 +1,81 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package debug
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/xdslb/xdslb/integrate"
+)
+
+// A trouble is something wrong with a channel. Bad says that RPCs fail, or that what the
+// control plane says is not done; the others are for somebody to know.
+type trouble struct {
+	Bad  bool
+	Text string
+}
+
+// maxTroubles is how many troubles the page lists; the others are counted.
+const maxTroubles = 20
+
+// troubles returns what is wrong with a channel, the worst first.
+func troubles(s *integrate.TargetStatus) (list []trouble) {
+	var mild []trouble
+	bad := func(format string, args ...any) { list = append(list, trouble{true, fmt.Sprintf(format, args...)}) }
+	note := func(format string, args ...any) { mild = append(mild, trouble{false, fmt.Sprintf(format, args...)}) }
+	if s.Error != "" {
+		bad("%s", s.Error)
+	}
+	for _, u := range s.Unapplied {
+		bad("Not applied, since the channel has no interceptors of xdslb: %s.", u)
+	}
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		switch {
+		case c.State == "TRANSIENT_FAILURE":
+			bad("Cluster %s: RPCs fail. %s", c.Name, c.Error)
+		case c.Priority > 0:
+			note("Cluster %s has failed over to priority %d.", c.Name, c.Priority)
+		}
+		for k := range c.Leaves {
+			l := &c.Leaves[k]
+			if l.Note != "" && !explained(l.Note, s.Resources) {
+				bad("Cluster %s: %s", l.Name, l.Note)
+			}
+			if l.InFlight >= int64(l.MaxRequests) {
+				bad("Cluster %s: the circuit breaker is at its limit of %d RPCs in flight.", l.Name, l.MaxRequests)
+			}
+			if l.TLSSettings != nil && !l.TLSSettings.InForce {
+				bad("Cluster %s asks for TLS, and the channel's credentials do not go by xDS.", l.Name)
+			}
+			for _, p := range l.Priorities {
+				if e := p.Endpoints; p.InUse && e.Failed+e.Ejected > 0 {
+					note("Cluster %s, priority %d: of %s, %d failed and %d ejected.", l.Name, p.Priority, count(e.Total, "endpoint"), e.Failed, e.Ejected)
+				}
+			}
+		}
+	}
+	for _, r := range s.Resources {
+		if r.Error != "" {
+			stays := ""
+			if r.Version != "" {
+				stays = fmt.Sprintf(" (version %s stays in force)", r.Version)
+			}
+			bad("%s %s is %s%s: %s", r.Type, r.Name, r.State, stays, r.Error)
+		}
+	}
+	for _, x := range s.Servers {
+		if x.InUse && !x.Connected {
+			bad("xDS server %s is not connected: %s", x.URI, x.Error)
+		}
+	}
+	return append(list, mild...)
+}
+
+// explained reports whether a cluster's note says what a resource's error does.
+func explained(note string, resources []integrate.ResourceStatus) bool {
+	return slices.ContainsFunc(resources, func(r integrate.ResourceStatus) bool { return r.Error != "" && strings.Contains(note, r.Error) })
+}

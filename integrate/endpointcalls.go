@@ -1,0 +1,71 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// watchTime is for how long the RPCs of endpoints are counted after the latest look.
+const watchTime = time.Minute
+
+// endpointCalls counts the RPCs of an endpoint that have ended, while somebody watches.
+type endpointCalls struct{ ok, failed atomic.Uint64 }
+
+// count counts an RPC. One that was never sent is none of the endpoint's.
+func (c *endpointCalls) count(r picker.CallResult) {
+	switch r {
+	case picker.CallOK:
+		c.ok.Add(1)
+	case picker.CallFailed:
+		c.failed.Add(1)
+	}
+}
+
+// callWatch says whether the RPCs of a channel are counted by endpoint:
+//
+//	     watchCallsLocked                watchCallsLocked
+//	off ──────────────────► on, timer ◄───┐
+//	 ▲                          │ └───────┘
+//	 └──────────────────────────┘
+//	   watchTime without a look
+//
+// The balancer's mutex guards it.
+type callWatch struct {
+	since time.Time // zero is off
+	timer *time.Timer
+}
+
+func (w *callWatch) on() bool { return !w.since.IsZero() }
+
+// watchCallsLocked has RPCs counted by endpoint for a while: O(endpoints) if they are not
+// already.
+func (b *lb) watchCallsLocked() {
+	if !b.watch.on() {
+		b.watch.since = time.Now()
+		b.setCallsLocked(func() *endpointCalls { return new(endpointCalls) })
+	}
+	halt(&b.watch.timer)
+	b.afterLocked(watchTime, &b.watch.timer, b.unwatchCallsLocked)
+}
+
+// unwatchCallsLocked ends the counting.
+func (b *lb) unwatchCallsLocked() {
+	halt(&b.watch.timer)
+	b.watch.since = time.Time{}
+	b.setCallsLocked(func() *endpointCalls { return nil })
+}
+
+func (b *lb) setCallsLocked(calls func() *endpointCalls) {
+	for _, c := range b.clusters {
+		for _, l := range c.leaves {
+			for e := range l.endpoints {
+				e.updateObservers(func(o *observers) { o.calls = calls() })
+			}
+		}
+	}
+}
