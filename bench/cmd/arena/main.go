@@ -24,6 +24,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -58,7 +59,7 @@ func main() {
 	flag.StringVar(&o.page, "page", "", "`file` to write a page with plots to")
 	flag.StringVar(&o.table, "table", "", "`file` to write a table for a README to")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "arena:", err)
@@ -77,14 +78,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if o.out != "" {
-		text, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.out, append(text, '\n'), 0o644); err != nil {
-			return err
-		}
+	if err := o.save(r); err != nil {
+		return err
 	}
 	if o.page != "" {
 		page, err := render(r)
@@ -104,7 +99,28 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	return r.Write(os.Stdout)
+	if err := r.Write(os.Stdout); err != nil {
+		return err
+	}
+	if r.Partial {
+		return fmt.Errorf("interrupted after %d runs; -resume makes the others", len(r.Results))
+	}
+	return nil
+}
+
+// save writes the report to the file of -o, if there is one, or leaves what is there.
+func (o *options) save(r *arena.Report) error {
+	if o.out == "" {
+		return nil
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.out+".new", append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(o.out+".new", o.out)
 }
 
 func read(file string) (*arena.Report, error) {
@@ -120,7 +136,7 @@ func read(file string) (*arena.Report, error) {
 }
 
 // report makes all runs: those over loopback, which take no time but their own, all
-// at once and last.
+// at once and last. It saves each result at once: a process that is killed says nothing.
 func (o *options) report(ctx context.Context) (*arena.Report, error) {
 	cells, err := o.cells()
 	if err != nil {
@@ -146,10 +162,17 @@ func (o *options) report(ctx context.Context) (*arena.Report, error) {
 	real := func(c arena.Cell) bool { return c.Mode == arena.Loopback }
 	virtual := slices.DeleteFunc(slices.Clone(cells), real)
 	show := &progress{total: len(cells)}
-	if r.Results, err = play(ctx, virtual, o.processes, show); err == nil && len(virtual) < len(cells) {
+	soFar := *r
+	soFar.Partial, soFar.Results = true, slices.Clone(kept)
+	each := func(c arena.Cell, x *arena.Result) error {
+		show.step(c.String())
+		soFar.Results = append(soFar.Results, x)
+		return o.save(&soFar)
+	}
+	if r.Results, err = play(ctx, virtual, o.processes, each); err == nil && len(virtual) < len(cells) {
 		var list []*arena.Result
 		cells = slices.DeleteFunc(cells, func(c arena.Cell) bool { return !real(c) })
-		list, err = play(ctx, cells, max(1, len(cells)), show)
+		list, err = play(ctx, cells, max(1, len(cells)), each)
 		r.Results = append(r.Results, list...)
 	}
 	show.end()

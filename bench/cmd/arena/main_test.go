@@ -31,11 +31,12 @@ func TestWorkers(t *testing.T) {
 		{Mode: arena.Channels, Fleet: "none", Policy: "anchor oracle", Seed: 1},
 		{Mode: arena.Kernels, Fleet: "5 clients", Policy: "anchor oracle", Seed: 1},
 	}
-	list, err := play(t.Context(), cells, 2, &progress{total: len(cells)})
+	told := 0
+	list, err := play(t.Context(), cells, 2, func(arena.Cell, *arena.Result) error { told++; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 3 || list[0].Policy != "random" || list[2].Policy != "oracle" || list[1].Error == "" {
+	if len(list) != 3 || told != 3 || list[0].Policy != "random" || list[2].Policy != "oracle" || list[1].Error == "" {
 		t.Fatalf("the results are %+v", list)
 	}
 	if list[2].P99 <= 0 || list[2].P99 >= list[0].P99 {
@@ -50,9 +51,11 @@ func TestCrash(t *testing.T) {
 	if err := w.start(); err != nil {
 		t.Fatal(err)
 	}
-	w.kill()
+	if err := w.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
 	c := arena.Cell{Mode: arena.Kernels, Fleet: "5 clients", Policy: "anchor random", Seed: 1}
-	if r, err := w.play(t.Context(), c); err != nil || r.Error == "" || r.Row() != c.Policy {
+	if r, err := w.play(t.Context(), c); err != nil || !strings.HasSuffix(r.Error, ")") || r.Row() != c.Policy {
 		t.Errorf("the result of a process that was killed: %+v, %v", r, err)
 	}
 	if r, err := w.play(t.Context(), c); err != nil || r.Error != "" {
@@ -60,7 +63,7 @@ func TestCrash(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := play(ctx, []arena.Cell{c}, 1, &progress{total: 1}); !errors.Is(err, context.Canceled) {
+	if _, err := play(ctx, []arena.Cell{c}, 1, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error of an interrupted run is %v", err)
 	}
 }
