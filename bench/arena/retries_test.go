@@ -12,7 +12,9 @@ import (
 // TestHedged: attempts hang for all policies alike; a second one saves the RPC, and is
 // counted.
 func TestHedged(t *testing.T) {
-	f := small(func(f *Fleet) { f.Load, f.Stalls, f.StallFor, f.Timeout, f.Repeats = .3, .05, time.Second, 2*time.Second, true })
+	f := small(func(f *Fleet) {
+		f.Load, f.Stalls, f.StallFor, f.Timeout, f.Repeats = .3, .05, time.Second, 2*time.Second, true
+	})
 	plain, hedged := played(t, f, row(t, "ours round_robin")), played(t, f, row(t, "ours round_robin, hedged"))
 	if plain.P99 < 1000 || plain.Attempts != 1 {
 		t.Errorf("one attempt of twenty hangs: p99 is %v ms, %v attempts", plain.P99, plain.Attempts)

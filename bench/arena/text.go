@@ -152,29 +152,27 @@ func (r *Report) writeVerdicts(b *strings.Builder) {
 	b.WriteByte('\n')
 }
 
-// columns are the rows that a table of all fleets has columns of.
-var columns = []string{
+// Rows of the table of all fleets that have a column there.
+var tabled = []string{
 	"anchor random", "anchor oracle", "stock round_robin", "ours round_robin",
 	"stock least_request", "ours least_request", "stock client_wrr", "ours client_wrr",
-	"anchor peak_ewma", "ours least_latency",
+	"anchor peak_ewma", "ours least_latency", "ours prequal", "ours prequal, synchronous",
 }
 
-// Markdown writes a table of the 99th percentiles in all fleets. What only kernels
-// have played is in italics.
+// Markdown writes two tables: the 99th percentiles of the usual policies in all fleets, what
+// only kernels have played in italics; and the rows of policies and of fleets of their own.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| fleet |")
-	for _, c := range columns {
+	for _, c := range tabled {
 		fmt.Fprintf(&b, " %s |", strings.TrimPrefix(c, string(Anchor)+" "))
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---:|", len(columns)) + "\n")
-	for _, f := range r.Fleets {
-		if f.Name == LoopbackFleet().Name {
-			continue
-		}
+	b.WriteString("\n|---|" + strings.Repeat("---:|", len(tabled)) + "\n")
+	usual := slices.DeleteFunc(slices.Clone(r.Fleets), func(f Description) bool { return f.Few || f.Name == LoopbackFleet().Name })
+	for _, f := range usual {
 		channels, kernels := r.Of(Channels, false, f.Name), r.Of(Kernels, false, f.Name)
 		fmt.Fprintf(&b, "| **%s**: %s |", f.Name, f.About)
-		for _, c := range columns {
+		for _, c := range tabled {
 			x, emphasis := find(channels, c), ""
 			if x == nil {
 				x, emphasis = find(kernels, c), "*"
@@ -187,8 +185,35 @@ func (r *Report) Markdown(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
+	b.WriteString("\n| fleet | policy | p50 | p99 | p99.9 | |\n|---|---|---:|---:|---:|---|\n")
+	for _, f := range r.Fleets {
+		f.markdownRows(&b, r.Of(Channels, false, f.Name))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// markdownRows writes those rows of a fleet that the table of all fleets does not have.
+func (f *Description) markdownRows(b *strings.Builder, list []*Result) {
+	name := fmt.Sprintf("**%s**", f.Name)
+	if f.Few {
+		name += ": " + f.About
+	}
+	for _, x := range list {
+		if x.Error != "" || !f.Few && slices.Contains(tabled, x.Row()) {
+			continue
+		}
+		var notes []string
+		if x.Goodput < .9995 {
+			notes = append(notes, fmt.Sprintf("%.1f %% succeed", 100*x.Goodput))
+		}
+		for _, c := range f.special() {
+			notes = append(notes, c.name+" "+c.of(x))
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", name, strings.TrimPrefix(x.Row(), string(Anchor)+" "),
+			Millis(x.P50), Millis(x.P99), Millis(x.P999), strings.Join(notes, ", "))
+		name = ""
+	}
 }
 
 // succeeded is the goodput where it is worth a word.

@@ -10,7 +10,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,13 +32,13 @@ import (
 )
 
 type options struct {
-	seed             uint64
-	fleets, policies string
-	processes        int
-	modes            string
-	resume           bool
-	from             string
-	out, page, table string
+	seed              uint64
+	fleets, policies  string
+	processes         int
+	modes             string
+	resume            bool
+	from              string
+	out, page, readme string
 }
 
 func main() {
@@ -57,7 +56,7 @@ func main() {
 	flag.StringVar(&o.from, "from", "", "print and draw the report in this `file`, and run nothing")
 	flag.StringVar(&o.out, "o", "", "`file` to write the report to, in JSON")
 	flag.StringVar(&o.page, "page", "", "`file` to write a page with plots to")
-	flag.StringVar(&o.table, "table", "", "`file` to write a table for a README to")
+	flag.StringVar(&o.readme, "readme", "", "Markdown `file` to write tables to, between the lines <!-- arena --> and <!-- end of arena -->")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -90,12 +89,8 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	if o.table != "" {
-		var b bytes.Buffer
-		if err := r.Markdown(&b); err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.table, b.Bytes(), 0o644); err != nil {
+	if o.readme != "" {
+		if err := publish(r, o.readme); err != nil {
 			return err
 		}
 	}
@@ -106,6 +101,27 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("interrupted after %d runs; -resume makes the others", len(r.Results))
 	}
 	return nil
+}
+
+// publish writes the tables into a Markdown file, in place of those that are there.
+func publish(r *arena.Report, file string) error {
+	const begin, end = "<!-- arena -->\n", "<!-- end of arena -->\n"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !ok || !ended {
+		return fmt.Errorf("%s has no lines %s and %s", file, strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	var b strings.Builder
+	b.WriteString(before + begin + "\n")
+	if err := r.Markdown(&b); err != nil {
+		return err
+	}
+	b.WriteString(fmt.Sprintf("\n`make arena`, seed %d, %s, %s, gRPC %s.\n\n", r.Seed, r.Date, r.Go, r.GRPC) + end + after)
+	return os.WriteFile(file, []byte(b.String()), 0o644)
 }
 
 // save writes the report to the file of -o, if there is one, or leaves what is there.
