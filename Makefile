@@ -116,7 +116,7 @@ bench-report: ## A page with plots in bench/out: costs, shares, latencies, what 
 .PHONY: arena
 arena: ## Which policy is best? All fleets, all policies, ours and stock's; ARENA has more flags.
 	@mkdir -p bench/out
-	@GO=$(GO) GOFLAGS='-tags=seeded -ldflags=-checklinkname=0' bench/cmd/run.sh arena -o bench/out/arena.json -page bench/out/arena.html -table bench/out/arena.md $(ARENA) | tee bench/out/arena.txt
+	@set -o pipefail; GO=$(GO) GOFLAGS='-tags=seeded -ldflags=-checklinkname=0' bench/cmd/run.sh arena -o bench/out/arena.json -page bench/out/arena.html $(ARENA) | tee bench/out/arena.txt
 	@echo bench/out/arena.html
 
 .PHONY: bench-diff

@@ -91,7 +91,7 @@ func Cells(seed uint64) []Cell {
 		add(Kernels, &f, true)
 	}
 	for _, f := range Fleets() {
-		if !f.Stops {
+		if !f.ChannelsOnly {
 			add(Kernels, &f, false)
 		}
 	}
@@ -99,10 +99,15 @@ func Cells(seed uint64) []Cell {
 	return list
 }
 
+// scale reports whether the policy is one of those that every other is compared with.
+func (p *Policy) scale() bool {
+	return p.Impl == Anchor && (p.Name == RandomName || p.Name == OracleName)
+}
+
 // plays reports whether the policy has a row in the fleet.
 func (p *Policy) plays(mode Mode, f *Fleet) bool {
 	if mode == Kernels && p.Kernel == nil {
 		return false
 	}
-	return p.Only == nil || slices.Contains(p.Only, f.Name)
+	return (p.Only == nil || slices.Contains(p.Only, f.Name)) && (f.Only == nil || p.scale() || slices.Contains(f.Only, p.String()))
 }

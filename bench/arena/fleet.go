@@ -32,9 +32,20 @@ type Fleet struct {
 	// Speed, if not nil, is the speed of a server that its operator knows of, 1
 	// being that of Methods.
 	Speed func(server int) float64
+	// Stalls is the part of the attempts at RPCs that hang for StallFor before their server
+	// takes them up.
+	Stalls   float64
+	StallFor time.Duration
+	// FailAfter is how long servers that fail take to say so.
+	FailAfter time.Duration
+	// Stubborn servers work on RPCs that nobody waits for any more, also those that had not
+	// begun.
+	Stubborn bool
 	// Timeout is that of RPCs; 0 is none. An RPC that fails counts as having taken
 	// it, so that nothing is won by failing fast.
 	Timeout time.Duration
+	// Again is how many times applications try again what has failed, by an RPC of their own.
+	Again int
 
 	Warm, Run time.Duration // before the score begins, and after
 
@@ -45,8 +56,13 @@ type Fleet struct {
 	Bad            []int
 	BadFrom, BadTo time.Duration
 	BadBears       float64
-	// Stops says that servers stop, which only channels notice.
-	Stops bool
+	// ChannelsOnly says that something happens of which pickers alone know nothing: servers
+	// stop, RPCs are tried again, streams stay open.
+	ChannelsOnly bool
+	// Repeats says that RPCs may be sent more than once, which is reported.
+	Repeats bool
+	// Only, if not nil, names the rows that play; nil is all.
+	Only []string
 }
 
 // An Event is something that happens to servers.
@@ -95,7 +111,7 @@ func usual(name, about string) Fleet {
 	return Fleet{
 		Name: name, About: about,
 		Clients: 100, Servers: 30, Workers: 1,
-		Methods: []Method{{1, 10 * time.Millisecond}}, Need: Exponential, Load: .8,
+		Methods: []Method{{Share: 1, Mean: 10 * time.Millisecond}}, Need: Exponential, Load: .8,
 		Warm: 5 * time.Second, Run: 15 * time.Second,
 	}
 }
@@ -118,20 +134,24 @@ func (f Fleet) with(change func(f *Fleet)) Fleet {
 // slowed has the first n servers by a factor slower, from the start, which the
 // operator does not know of. The rate stays that part of what is left.
 func slowed(n int, by float64) func(f *Fleet) {
+	var list []int
+	for i := range n {
+		list = append(list, i)
+	}
+	return slowedServers(by, list...)
+}
+
+func slowedServers(by float64, list ...int) func(f *Fleet) {
 	return func(f *Fleet) {
-		whole := float64(f.Servers)
-		left := whole - float64(n)*(1-1/by)
+		whole, n := float64(f.Servers), float64(len(list))
+		left := whole - n*(1-1/by)
 		f.Load *= left / whole
-		f.BadBears = float64(n) / by / left
-		for i := range n {
-			f.Bad = append(f.Bad, i)
-		}
-		f.Script = func(*Fleet, *rand.Rand) []Event {
-			var list []Event
-			for i := range n {
-				list = append(list, speedAt(0, "", i, 1/by))
+		f.Bad, f.BadBears = list, n/by/left
+		f.Script = func(*Fleet, *rand.Rand) (events []Event) {
+			for _, i := range list {
+				events = append(events, speedAt(0, "", i, 1/by))
 			}
-			return list
+			return events
 		}
 	}
 }
@@ -144,6 +164,9 @@ const (
 	fewClients  = "5 clients"
 	fewAndSlow  = "5 clients, 3 slow"
 	generations = "three generations" // the one with weights
+
+	oneFailsFast   = "one fails fast"
+	rollingRestart = "rolling restart"
 )
 
 // Calibration are fleets whose figures are known (Known), of a minute. Kernels play
@@ -166,14 +189,16 @@ func calibrated() []Fleet {
 }
 
 // Fleets are those that are published.
-func Fleets() []Fleet { return slices.Concat(calibrated(), calm(), zoned(), stormy()) }
+func Fleets() []Fleet {
+	return slices.Concat(calibrated(), calm(), zoned(), streamed(), stormy(), retried())
+}
 
 // LoopbackFleet is small enough to be played in real time, by all policies at
 // once, on a small machine. Channels play it in virtual time as well.
 func LoopbackFleet() Fleet {
 	return smaller("loopback", .45, "5 clients, 20 servers, two of which are two times slower, 40 ms; 45 % load").with(func(f *Fleet) {
 		f.Clients, f.Servers, f.Run = 5, 20, 40*time.Second
-		f.Methods = []Method{{1, 40 * time.Millisecond}}
+		f.Methods = []Method{{Share: 1, Mean: 40 * time.Millisecond}}
 	}).with(slowed(2, 2))
 }
 
@@ -185,12 +210,12 @@ func calm() []Fleet {
 			f.Speed = func(i int) float64 { return .5 + .5*float64(i%3) }
 		}),
 		smaller("8 workers", .8, "servers have eight workers, and RPCs take eight times as long").with(func(f *Fleet) {
-			f.Workers, f.Methods = 8, []Method{{1, 80 * time.Millisecond}}
+			f.Workers, f.Methods = 8, []Method{{Share: 1, Mean: 80 * time.Millisecond}}
 		}),
 		smaller("fixed cost", .8, "all RPCs need 10 ms").with(func(f *Fleet) { f.Need = Fixed }),
 		smaller("heavy tail", .6, "what RPCs need is of a Pareto distribution with α = 1.8; 60 % load").with(func(f *Fleet) { f.Need = Pareto(1.8) }),
 		smaller("two methods", .7, "nine of ten RPCs need 2 ms, one needs 82 ms; 70 % load").with(func(f *Fleet) {
-			f.Methods = []Method{{.9, 2 * time.Millisecond}, {.1, 82 * time.Millisecond}}
+			f.Methods = []Method{{Share: .9, Mean: 2 * time.Millisecond}, {Share: .1, Mean: 82 * time.Millisecond}}
 			f.Need = Fixed
 		}),
 		smaller("bursts", 1, "twice the capacity for 200 ms in each 2 s, 50 % load between").with(func(f *Fleet) {
@@ -205,7 +230,7 @@ func calm() []Fleet {
 func stormy() []Fleet {
 	const s = time.Second
 	return []Fleet{
-		smaller("one fails fast", .7, "one server refuses everything at once for 20 s; 70 % load").with(func(f *Fleet) {
+		smaller(oneFailsFast, .7, "one server refuses everything at once for 20 s; 70 % load").with(func(f *Fleet) {
 			f.Bad, f.BadFrom, f.BadTo = []int{0}, 15*s, 35*s
 			f.Script = func(*Fleet, *rand.Rand) []Event {
 				return []Event{failAt(15*s, "fails", 0, true), failAt(35*s, "mended", 0, false)}
@@ -230,8 +255,8 @@ func stormy() []Fleet {
 				return list
 			}
 		}),
-		smaller("rolling restart", .6, "every 2.4 s a server drains, and comes back 2 s later with a cold cache; 60 % load").with(func(f *Fleet) {
-			f.Stops = true
+		smaller(rollingRestart, .6, "every 2.4 s a server drains, and comes back 2 s later with a cold cache; 60 % load").with(func(f *Fleet) {
+			f.ChannelsOnly = true
 			f.Script = func(f *Fleet, rng *rand.Rand) []Event {
 				var list []Event
 				for k, i := range rng.Perm(f.Servers) {
@@ -242,7 +267,7 @@ func stormy() []Fleet {
 			}
 		}),
 		smaller("a zone lost", .55, "a third of the servers is gone for 10 s; 55 % load").with(func(f *Fleet) {
-			f.Zones, f.Stops = 3, true
+			f.Zones, f.ChannelsOnly = 3, true
 			for i := 0; i < f.Servers; i += 3 {
 				f.Bad = append(f.Bad, i)
 			}
@@ -282,6 +307,8 @@ func (f *Fleet) check() error {
 		return fmt.Errorf("arena: fleet %q: nothing says what RPCs need", f.Name)
 	case f.Load <= 0 || f.Run <= 0:
 		return fmt.Errorf("arena: fleet %q: there must be load, and time", f.Name)
+	case f.Timeout == 0 && slices.ContainsFunc(f.Methods, func(m Method) bool { return m.Open > 0 }):
+		return fmt.Errorf("arena: fleet %q: streams need a timeout", f.Name)
 	case f.Warm%slot != 0 || f.Run%slot != 0 || f.BadFrom%slot != 0 || f.BadTo%slot != 0:
 		return fmt.Errorf("arena: fleet %q: times must be multiples of %v", f.Name, slot)
 	}

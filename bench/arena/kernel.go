@@ -62,6 +62,7 @@ func simulate(f *Fleet, p *Policy, seed uint64) (*Result, error) {
 	i := 0
 	next = func() {
 		a, c := &work[i], &calls[i]
+		c.attempts.Store(1)
 		server, done := k.Pick(a.client)
 		ended := false
 		end := func(failed bool) {

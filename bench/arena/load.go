@@ -31,6 +31,7 @@ func Pareto(alpha float64) Distribution {
 type Method struct {
 	Share float64       // of the RPCs
 	Mean  time.Duration // of what they need of a worker at speed 1
+	Open  time.Duration // for how long its streams stay open; 0 is unary
 }
 
 // An arrival is an RPC that is to be sent.

@@ -6,8 +6,10 @@ package arena
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -17,29 +19,23 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// method is the arena's only one. What an RPC needs is looked up by its number,
-// which is all that a request has in it.
+// method is that of the arena's unary RPCs, and streaming that of its streams. What an RPC
+// needs is looked up by its number, which is all that a request has in it.
 const (
 	serviceName = "xdslb.arena.Arena"
 	method      = "/" + serviceName + "/Do"
+	streaming   = "/" + serviceName + "/Stream"
 )
 
-// A node is a gRPC server around the model of one.
+// A node is a gRPC server of a world, around the model of one.
 type node struct {
-	model  *Server
-	policy *Policy
-	net    *network
-	work   []arrival
-	addr   netip.AddrPort
+	world *world
+	model *Server
+	addr  netip.AddrPort
 
 	mu   sync.Mutex // held across start and stop
 	grpc *grpc.Server
 	done chan struct{}
-}
-
-func startNode(s *Server, p *Policy, n *network, work []arrival) (*node, error) {
-	nd := &node{model: s, policy: p, net: n, work: work, addr: netip.MustParseAddrPort(anyPort)}
-	return nd, nd.start()
 }
 
 // start starts the server, again on the address that it had.
@@ -49,7 +45,7 @@ func (n *node) start() error {
 	if n.grpc != nil {
 		return nil
 	}
-	lis, err := n.net.listen(n.addr.String())
+	lis, err := n.world.net.listen(n.addr.String())
 	if err != nil {
 		return err
 	}
@@ -60,13 +56,13 @@ func (n *node) start() error {
 		grpc.ReadBufferSize(connBuffer), grpc.WriteBufferSize(connBuffer),
 		grpc.WaitForHandlers(true),
 	}
-	if n.policy.Reports {
+	if n.world.policy.Reports {
 		opts = append(opts, orca.CallMetricsServerOption(nil))
 	}
 	register := func(grpc.ServiceRegistrar) {}
-	if n.policy.Server != nil {
+	if n.world.policy.Server != nil {
 		var more []grpc.ServerOption
-		more, register = n.policy.Server(n.model)
+		more, register = n.world.policy.Server(n.model)
 		opts = append(append(opts, grpc.StatsHandler(extras{n.model})), more...)
 	}
 	n.grpc, n.done = grpc.NewServer(opts...), make(chan struct{})
@@ -112,20 +108,28 @@ var serviceDesc = grpc.ServiceDesc{
 			return srv.(doer).do(ctx, req.(*wrapperspb.UInt32Value))
 		})
 	}}},
+	Streams: []grpc.StreamDesc{{StreamName: "Stream", ServerStreams: true, Handler: func(srv any, stream grpc.ServerStream) error {
+		return srv.(doer).stream(stream)
+	}}},
 }
 
 type doer interface {
 	do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapperspb.UInt32Value, error)
+	stream(stream grpc.ServerStream) error
 }
 
 // do has the model do the job.
 func (n *node) do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapperspb.UInt32Value, error) {
-	if number.Value >= uint32(len(n.work)) {
+	if number.Value >= uint32(len(n.world.work)) {
 		return nil, status.Errorf(codes.InvalidArgument, "there is no RPC %d", number.Value)
 	}
-	n.model.visit(n.work[number.Value].zone)
+	n.model.visit(n.world.work[number.Value].zone)
+	attempt := n.world.calls[number.Value].attempts.Add(1)
+	if n.world.fleet.stalls(n.world.seed, number.Value, attempt) && !pause(ctx, n.world.fleet.StallFor) {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
 	done := make(chan refusal, 1)
-	giveUp := n.model.submit(n.work[number.Value].need, func(r refusal) { done <- r })
+	giveUp := n.model.submit(n.world.work[number.Value].need, func(r refusal) { done <- r })
 	var r refusal
 	select {
 	case r = <-done:
@@ -136,16 +140,40 @@ func (n *node) do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapper
 	if m := orca.CallMetricsRecorderFromContext(ctx); m != nil {
 		qps, eps, utilisation := n.model.load()
 		m.SetQPS(qps)
-		m.SetEPS(eps)
+		if !n.world.policy.HidesErrors {
+			m.SetEPS(eps)
+		}
 		m.SetApplicationUtilization(utilisation)
 	}
 	switch r {
 	case refusedFull:
 		return nil, status.Error(codes.ResourceExhausted, "the queue is full")
 	case refusedFailing, refusedDown:
+		pause(ctx, n.world.fleet.FailAfter)
 		return nil, status.Error(codes.Unavailable, "refused")
 	}
 	return number, nil
+}
+
+// pause waits, and reports whether ctx let it.
+func pause(ctx context.Context, d time.Duration) bool {
+	if d == 0 {
+		return true
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// stalls reports whether an attempt at an RPC hangs before its server takes it up. It depends
+// on nothing else, so that all policies meet the same.
+func (f *Fleet) stalls(seed uint64, number uint32, attempt int32) bool {
+	return f.Stalls > 0 && rand.New(rand.NewPCG(seed<<8+5, uint64(number)<<8+uint64(attempt))).Float64() < f.Stalls
 }
 
 // extras counts messages that are no RPCs of the arena.
@@ -155,7 +183,7 @@ type ownKey struct{}
 
 // TagRPC implements stats.Handler.
 func (e extras) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Context {
-	if info.FullMethodName == method {
+	if info.FullMethodName == method || info.FullMethodName == streaming {
 		return ctx
 	}
 	return context.WithValue(ctx, ownKey{}, true)
@@ -180,17 +208,15 @@ func (extras) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context
 func (extras) HandleConn(context.Context, stats.ConnStats) {}
 
 // startNodes starts a server around each model.
-func startNodes(models []*Server, p *Policy, n *network, work []arrival) ([]*node, error) {
-	var list []*node
-	for _, m := range models {
-		nd, err := startNode(m, p, n, work)
-		if err != nil {
-			stopNodes(list)
-			return nil, fmt.Errorf("arena: start server %d: %w", m.Index, err)
+func (w *world) startNodes() error {
+	for _, m := range w.models {
+		n := &node{world: w, model: m, addr: netip.MustParseAddrPort(anyPort)}
+		if err := n.start(); err != nil {
+			return fmt.Errorf("arena: start server %d: %w", m.Index, err)
 		}
-		list = append(list, nd)
+		w.nodes = append(w.nodes, n)
 	}
-	return list, nil
+	return nil
 }
 
 func stopNodes(list []*node) {

@@ -4,10 +4,15 @@
 package arena
 
 import (
+	"slices"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	clientwrrv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/client_side_weighted_round_robin/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
+	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer/leastrequest"
 	"google.golang.org/grpc/balancer/roundrobin"
@@ -44,9 +49,13 @@ type Policy struct {
 	// DialOptions are for the channels of clients, whatever they are.
 	DialOptions []grpc.DialOption
 
-	Weights bool // EDS has the nominal speeds as weights
-	Reports bool // servers report their load at the end of RPCs (A51)
-	Hashed  bool // RPCs have a hash of their own, in a header
+	// Route, if not nil, says what the route has, retries for instance.
+	Route func(*routev3.RouteAction)
+
+	Weights     bool // EDS has the nominal speeds as weights
+	Reports     bool // servers report their load at the end of RPCs (A51)
+	HidesErrors bool // but not their errors
+	Hashed      bool // RPCs have a hash of their own, in a header
 	// Server, if not nil, is for policies that servers have a part in: options of the
 	// gRPC server, and services to register with it. What arrives there by methods
 	// that are not the arena's counts as extra messages.
@@ -94,10 +103,13 @@ func Policies() []Policy {
 		list = append(list, stock, ours)
 	}
 	latency := picker.Policy{Kind: picker.PolicyLeastLatency, Latency: &picker.LeastLatency{Decay: 10 * time.Second}}
-	return append(append(list, zoneAware()...),
+	for _, impl := range []Impl{Stock, Ours} {
+		list = append(list, Policy{Impl: impl, Name: "client_wrr, errors not reported", Cluster: []xdstest.ClusterOption{clientWRR}, Reports: true, HidesErrors: true, Only: []string{oneFailsFast}})
+	}
+	return append(slices.Concat(list, zoneAware(), slowStarts(), retryRows()),
 		Policy{Impl: Anchor, Name: "peak_ewma", Kernel: peakEWMAKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + peakEWMAPolicy + `":{}}]}`},
 		Policy{Impl: Ours, Name: "least_latency", Kernel: snapshots(latency, false), Cluster: leastLatency("10s")},
-		Policy{Impl: Ours, Name: "least_latency of 3 s", Cluster: leastLatency("3s"), Only: []string{threeSlow, "antagonists", "cold caches", "rolling restart"}},
+		Policy{Impl: Ours, Name: "least_latency of 3 s", Cluster: leastLatency("3s"), Only: []string{threeSlow, "antagonists", "cold caches", rollingRestart}},
 		Policy{Impl: Ours, Name: "prequal", Cluster: []xdstest.ClusterOption{prequal(0)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "prequal, synchronous", Cluster: []xdstest.ClusterOption{prequal(3)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
@@ -117,4 +129,15 @@ func clientWRR(c *clusterv3.Cluster) {
 		BlackoutPeriod:     durationpb.New(2 * time.Second),
 		WeightUpdatePeriod: durationpb.New(time.Second),
 	}))(c)
+}
+
+// slowStarts are the rows that have new endpoints get their share little by little.
+func slowStarts() []Policy {
+	start := &commonv3.SlowStartConfig{SlowStartWindow: durationpb.New(5 * time.Second)}
+	return []Policy{
+		{Impl: Ours, Name: "round_robin, slow start", Only: []string{rollingRestart},
+			Cluster: []xdstest.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{SlowStartConfig: start})}},
+		{Impl: Ours, Name: "least_request, slow start", Only: []string{rollingRestart},
+			Cluster: []xdstest.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{SlowStartConfig: start})}},
+	}
 }

@@ -26,13 +26,16 @@ type Description struct {
 	Bears       float64 // what part of the RPCs the bad servers can do
 	HasBad      bool
 	HasZones    bool // of clients
+	HasTrouble  bool // for all servers, for a time
+	Repeats     bool // RPCs may be sent more than once
+	Few         bool // only some policies play
 }
 
 // Describe describes all fleets.
 func Describe() []Description {
 	var list []Description
 	for _, f := range append(Fleets(), LoopbackFleet()) {
-		d := Description{Name: f.Name, About: f.About, Bears: f.BadBears, HasBad: len(f.Bad) > 0, HasZones: f.ClientZones != nil}
+		d := Description{Name: f.Name, About: f.About, Bears: f.BadBears, HasBad: len(f.Bad) > 0, HasZones: f.ClientZones != nil, HasTrouble: f.BadTo > 0 && f.Bad == nil, Repeats: f.Repeats, Few: f.Only != nil}
 		list = append(list, d)
 	}
 	return list

@@ -34,6 +34,13 @@ type Result struct {
 	// Foreign is the part of the RPCs that went to a server in another zone than the
 	// client's, where clients are in zones.
 	Foreign float64
+	// Attempts is how many attempts at an RPC servers have seen, on average; as BadShare,
+	// between BadFrom and BadTo if there are these.
+	Attempts float64
+	// Delivered is the part of what the servers can do between BadFrom and BadTo that
+	// RPCs which were due then and succeeded make up, and Recovery how long after BadTo, in
+	// seconds, more than one RPC of a hundred that were due failed; -1 is until the end.
+	Delivered, Recovery float64
 	// MaxMean is the utilisation of the busiest server to the mean.
 	MaxMean float64
 	// Extra is how many messages there were for an RPC, beside it.
@@ -72,13 +79,14 @@ func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server
 		if a.at < f.Warm {
 			continue
 		}
-		c := calls[i]
+		c := &calls[i]
+		wait := c.took
 		if c.failed {
-			c.took = max(c.took, f.Timeout)
+			wait = max(wait, f.Timeout)
 		} else {
 			ok++
 		}
-		ms := float64(c.took) / float64(time.Millisecond)
+		ms := float64(wait) / float64(time.Millisecond)
 		took = append(took, ms)
 		since := a.at - f.Warm
 		tenth := since * 10 / f.Run
@@ -102,6 +110,7 @@ func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server
 		slices.Sort(p)
 		r.Points[i].Second, r.Points[i].RPCs, r.Points[i].P99 = float64(i)+.5, len(p), percentile(p, 99)
 	}
+	r.bad(f, work, calls)
 	r.servers(f, models)
 	r.Extra /= float64(len(work))
 	for _, e := range f.events(seed) {
@@ -112,12 +121,48 @@ func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server
 	return r
 }
 
+// badTime is between BadFrom and BadTo, or the run.
+func (f *Fleet) badTime() (from, to time.Duration) {
+	if f.BadTo > 0 {
+		return f.BadFrom, f.BadTo
+	}
+	return f.Warm, f.end()
+}
+
+// bad fills in what is to be said about RPCs in bad times, and after.
+func (r *Result) bad(f *Fleet, work []arrival, calls []call) {
+	from, to := f.badTime()
+	due, ok, attempts := 0, 0, int32(0)
+	for i, a := range work {
+		if a.at < from || a.at >= to {
+			continue
+		}
+		due++
+		attempts += calls[i].attempts.Load()
+		if !calls[i].failed {
+			ok++
+		}
+	}
+	r.Attempts = float64(attempts) / float64(max(1, due))
+	if f.BadTo == 0 {
+		return
+	}
+	r.Delivered = float64(ok) * f.mean().Seconds() / f.capacity() / (to - from).Seconds()
+	for i, p := range r.Points {
+		end := f.Warm + time.Duration(i+1)*time.Second
+		if end <= to || p.Failed*100 <= p.RPCs {
+			continue
+		}
+		r.Recovery = (end - to).Seconds()
+		if i == len(r.Points)-1 {
+			r.Recovery = -1
+		}
+	}
+}
+
 // servers fills in what is to be said about servers.
 func (r *Result) servers(f *Fleet, models []*Server) {
-	from, to := f.BadFrom, f.BadTo
-	if to == 0 {
-		from, to = f.Warm, f.end()
-	}
+	from, to := f.badTime()
 	all, bad, most, total := 0., 0., 0., 0.
 	foreign, ever := 0., 0.
 	for i, s := range models {

@@ -15,7 +15,7 @@ import (
 // failure counts are left to see.
 func TestScore(t *testing.T) {
 	f := &Fleet{Clients: 1, Servers: 2, Workers: 2, Warm: time.Second, Run: 2 * time.Second, Timeout: 5 * time.Second, Bad: []int{1}, BadFrom: time.Second, BadTo: 2 * time.Second}
-	f.Methods, f.Need, f.Load = []Method{{1, ms}}, Fixed, 1
+	f.Methods, f.Need, f.Load = []Method{{Share: 1, Mean: ms}}, Fixed, 1
 	c := &simulation{time: f.end()}
 	models := []*Server{newServer(c, 0, 2, 0, 1), newServer(c, 1, 2, 0, 1)}
 	var work []arrival

@@ -16,7 +16,8 @@ import (
 //	arrive ── refused (down, failing, queue full)
 //	   │
 //	   ├─ queue ─→ worker ─→ done
-//	   └─ given up: leaves the queue; a worker that has it carries on all the same
+//	   └─ given up: leaves the queue, unless the server is stubborn; a worker that has it
+//	      carries on all the same
 //
 // Any number of goroutines may use a Server.
 type Server struct {
@@ -26,9 +27,10 @@ type Server struct {
 	// hardware. Events change the real speed.
 	Nominal float64
 
-	clock   clock
-	workers int
-	limit   int // of the queue; 0 is none
+	clock    clock
+	workers  int
+	limit    int  // of the queue; 0 is none
+	stubborn bool // it does what nobody waits for any more
 
 	mu      sync.Mutex
 	speed   float64 // nominal, less what antagonists take; 0 while it stalls
@@ -120,6 +122,9 @@ func (s *Server) submit(need time.Duration, done func(refusal)) (giveUp func()) 
 func (s *Server) giveUp(j *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stubborn {
+		return
+	}
 	if j.timer == nil && !j.gone && s.waiting > 0 && !s.runsLocked(j) {
 		s.waiting--
 	}

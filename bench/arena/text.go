@@ -36,35 +36,83 @@ func table(b *strings.Builder, f Description, list []*Result) {
 	}
 	fmt.Fprintf(b, "%s: %s\n", f.Name, f.About)
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	bad := ""
-	if f.HasBad {
-		bad = "bad share\t"
-	} else if f.HasZones {
-		bad = "other zone\t"
+	columns := f.columns()
+	fmt.Fprint(t, "policy\t")
+	for _, c := range columns {
+		fmt.Fprintf(t, "%s\t", c.name)
 	}
-	fmt.Fprintf(t, "policy\tp50 ms\tp99\t±\tp99.9\tregret\tgoodput\t%smax/mean\textra\tCPU µs\t\n", bad)
+	fmt.Fprintln(t)
 	for _, r := range list {
 		row := r.Row()
 		if r.Mode == Kernels {
 			row += ", kernel"
 		}
+		fmt.Fprintf(t, "%s\t", row)
 		if r.Error != "" {
-			fmt.Fprintf(t, "%s\t%s\t\n", row, r.Error)
+			fmt.Fprintf(t, "%s\t\n", r.Error)
 			continue
 		}
-		if f.HasBad {
-			bad = percent(r.BadShare) + "\t"
-		} else if f.HasZones {
-			bad = percent(r.Foreign) + "\t"
+		for _, c := range columns {
+			fmt.Fprintf(t, "%s\t", c.of(r))
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%.0f %%\t%s\t%.3f\t%s\t%s%.2f\t%.2f\t%.0f\t\n", row, Millis(r.P50), Millis(r.P99), 100*r.Doubt, Millis(r.P999),
-			r.Regret, percent(r.Goodput), bad, r.MaxMean, r.Extra, r.CPU)
+		fmt.Fprintln(t)
 	}
 	_ = t.Flush() // b takes everything
 	if f.HasBad && f.Bears > 0 {
 		fmt.Fprintf(b, "  the bad servers can bear %s\n", percent(f.Bears))
 	}
 	b.WriteByte('\n')
+}
+
+// A column is a figure of a table.
+type column struct {
+	name string
+	of   func(*Result) string
+}
+
+// columns are those of the table of a fleet.
+func (f *Description) columns() []column {
+	decimals := func(n int, of func(*Result) float64) func(*Result) string {
+		return func(r *Result) string { return fmt.Sprintf("%.*f", n, of(r)) }
+	}
+	list := []column{
+		{"p50 ms", func(r *Result) string { return Millis(r.P50) }},
+		{"p99", func(r *Result) string { return Millis(r.P99) }},
+		{"±", func(r *Result) string { return fmt.Sprintf("%.0f %%", 100*r.Doubt) }},
+		{"p99.9", func(r *Result) string { return Millis(r.P999) }},
+		{"regret", decimals(3, func(r *Result) float64 { return r.Regret })},
+		{"goodput", func(r *Result) string { return percent(r.Goodput) }},
+	}
+	list = append(list, f.special()...)
+	return append(list,
+		column{"max/mean", decimals(2, func(r *Result) float64 { return r.MaxMean })},
+		column{"extra", decimals(2, func(r *Result) float64 { return r.Extra })},
+		column{"CPU µs", decimals(0, func(r *Result) float64 { return r.CPU })},
+	)
+}
+
+// special are the columns that say something of some fleets only.
+func (f *Description) special() (list []column) {
+	if f.HasBad {
+		list = append(list, column{"bad share", func(r *Result) string { return percent(r.BadShare) }})
+	}
+	if f.HasZones {
+		list = append(list, column{"other zone", func(r *Result) string { return percent(r.Foreign) }})
+	}
+	if f.Repeats {
+		list = append(list, column{"attempts", func(r *Result) string { return fmt.Sprintf("%.3f", r.Attempts) }})
+	}
+	if f.HasTrouble {
+		list = append(list, column{"delivered", func(r *Result) string { return percent(r.Delivered) }}, column{"recovery", recovery})
+	}
+	return list
+}
+
+func recovery(r *Result) string {
+	if r.Recovery < 0 {
+		return "never"
+	}
+	return fmt.Sprintf("%.0f s", r.Recovery)
 }
 
 // Millis formats milliseconds in three digits or so.
@@ -104,29 +152,27 @@ func (r *Report) writeVerdicts(b *strings.Builder) {
 	b.WriteByte('\n')
 }
 
-// columns are the rows that a table of all fleets has columns of.
-var columns = []string{
+// Rows of the table of all fleets that have a column there.
+var tabled = []string{
 	"anchor random", "anchor oracle", "stock round_robin", "ours round_robin",
 	"stock least_request", "ours least_request", "stock client_wrr", "ours client_wrr",
-	"anchor peak_ewma", "ours least_latency",
+	"anchor peak_ewma", "ours least_latency", "ours prequal", "ours prequal, synchronous",
 }
 
-// Markdown writes a table of the 99th percentiles in all fleets. What only kernels
-// have played is in italics.
+// Markdown writes two tables: the 99th percentiles of the usual policies in all fleets, what
+// only kernels have played in italics; and the rows of policies and of fleets of their own.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| fleet |")
-	for _, c := range columns {
+	for _, c := range tabled {
 		fmt.Fprintf(&b, " %s |", strings.TrimPrefix(c, string(Anchor)+" "))
 	}
-	b.WriteString("\n|---|" + strings.Repeat("---:|", len(columns)) + "\n")
-	for _, f := range r.Fleets {
-		if f.Name == LoopbackFleet().Name {
-			continue
-		}
+	b.WriteString("\n|---|" + strings.Repeat("---:|", len(tabled)) + "\n")
+	usual := slices.DeleteFunc(slices.Clone(r.Fleets), func(f Description) bool { return f.Few || f.Name == LoopbackFleet().Name })
+	for _, f := range usual {
 		channels, kernels := r.Of(Channels, false, f.Name), r.Of(Kernels, false, f.Name)
 		fmt.Fprintf(&b, "| **%s**: %s |", f.Name, f.About)
-		for _, c := range columns {
+		for _, c := range tabled {
 			x, emphasis := find(channels, c), ""
 			if x == nil {
 				x, emphasis = find(kernels, c), "*"
@@ -139,8 +185,35 @@ func (r *Report) Markdown(w io.Writer) error {
 		}
 		b.WriteByte('\n')
 	}
+	b.WriteString("\n| fleet | policy | p50 | p99 | p99.9 | |\n|---|---|---:|---:|---:|---|\n")
+	for _, f := range r.Fleets {
+		f.markdownRows(&b, r.Of(Channels, false, f.Name))
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// markdownRows writes those rows of a fleet that the table of all fleets does not have.
+func (f *Description) markdownRows(b *strings.Builder, list []*Result) {
+	name := fmt.Sprintf("**%s**", f.Name)
+	if f.Few {
+		name += ": " + f.About
+	}
+	for _, x := range list {
+		if x.Error != "" || !f.Few && slices.Contains(tabled, x.Row()) {
+			continue
+		}
+		var notes []string
+		if x.Goodput < .9995 {
+			notes = append(notes, fmt.Sprintf("%.1f %% succeed", 100*x.Goodput))
+		}
+		for _, c := range f.special() {
+			notes = append(notes, c.name+" "+c.of(x))
+		}
+		fmt.Fprintf(b, "| %s | %s | %s | %s | %s | %s |\n", name, strings.TrimPrefix(x.Row(), string(Anchor)+" "),
+			Millis(x.P50), Millis(x.P99), Millis(x.P999), strings.Join(notes, ", "))
+		name = ""
+	}
 }
 
 // succeeded is the goodput where it is worth a word.

@@ -18,7 +18,7 @@ func queue(servers, workers int, load float64) *Fleet {
 	}
 	return &Fleet{
 		Name: "queue", Clients: 3, Servers: servers, Workers: workers, Load: load,
-		Methods: []Method{{1, 10 * time.Millisecond}}, Need: Exponential,
+		Methods: []Method{{Share: 1, Mean: 10 * time.Millisecond}}, Need: Exponential,
 		Warm: 10 * time.Second, Run: (run / time.Duration(servers*workers)).Truncate(time.Second),
 	}
 }
@@ -152,7 +152,7 @@ func TestDistributions(t *testing.T) {
 // same for the same seed.
 func TestArrivals(t *testing.T) {
 	f := queue(10, 1, .7)
-	f.Need, f.Methods = Fixed, []Method{{.9, 2 * time.Millisecond}, {.1, 82 * time.Millisecond}}
+	f.Need, f.Methods = Fixed, []Method{{Share: .9, Mean: 2 * time.Millisecond}, {Share: .1, Mean: 82 * time.Millisecond}}
 	f.Shape, f.Run = bursts(2*time.Second, 500*time.Millisecond, .5, 2), 90*time.Second
 	work := f.arrivals(7)
 	var long, burst, first float64

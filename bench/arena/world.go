@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,8 +34,9 @@ const target = "arena.xdslb.test"
 
 // A call is what came of an RPC.
 type call struct {
-	took   time.Duration // until the end of the run if it had not ended by then
-	failed bool
+	took     time.Duration // until the end of the run if it had not ended by then
+	failed   bool
+	attempts atomic.Int32 // that servers have seen
 }
 
 // A world is a run with real channels: a control plane, servers, clients. Its time
@@ -42,6 +44,7 @@ type call struct {
 type world struct {
 	fleet   *Fleet
 	policy  *Policy
+	seed    uint64
 	work    []arrival
 	calls   []call
 	models  []*Server
@@ -60,12 +63,12 @@ func play(f *Fleet, p *Policy, seed uint64, real bool) (*Result, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	w := &world{fleet: f, policy: p, work: f.arrivals(seed), net: newNetwork(real)}
+	w := &world{fleet: f, policy: p, seed: seed, work: f.arrivals(seed), net: newNetwork(real)}
+	w.calls = make([]call, len(w.work))
 	defer w.close()
 	clock := &systemClock{start: time.Now()}
 	w.models = f.newServers(clock)
-	var err error
-	if w.nodes, err = startNodes(w.models, p, w.net, w.work); err != nil {
+	if err := w.startNodes(); err != nil {
 		return nil, err
 	}
 	if err := w.serve(); err != nil {
@@ -113,15 +116,40 @@ func (w *world) serve() error {
 		z.Weight += uint32(100 * n.model.Nominal)
 		z.Endpoints = append(z.Endpoints, e)
 	}
-	r := xdstest.Service(target, zones...)
-	r.Clusters[0] = xdstest.Cluster(target, target, append([]xdstest.ClusterOption{xdstest.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
+	r := w.service(target, zones)
+	if w.fleet.Repeats {
+		for i := range w.fleet.Clients {
+			r.Add(w.service(w.fleet.target(i), zones))
+		}
+	}
 	if w.fleet.ClientZones != nil {
 		r.Endpoints = append(r.Endpoints, w.fleet.assignment())
 	}
-	if w.policy.Hashed {
-		xdstest.HashHeader(r.Routes[0].VirtualHosts[0].Routes[0], hashHeader)
-	}
 	return w.control.Set(r)
+}
+
+// service is the resources of a service of all servers.
+func (w *world) service(name string, zones []xdstest.Locality) xdstest.Resources {
+	r := xdstest.Service(name, zones...)
+	r.Clusters[0] = xdstest.Cluster(name, name, append([]xdstest.ClusterOption{xdstest.MaxRequests(1 << 30)}, w.policy.Cluster...)...)
+	route := r.Routes[0].VirtualHosts[0].Routes[0]
+	if w.policy.Hashed {
+		xdstest.HashHeader(route, hashHeader)
+	}
+	if w.policy.Route != nil {
+		w.policy.Route(route.GetRoute())
+	}
+	return r
+}
+
+// target is the service of a client. Circuit breakers and retry budgets are those of all of a
+// process's channels to a cluster, so where they matter each client has a service of its own,
+// as if it were a process of its own.
+func (f *Fleet) target(client int) string {
+	if f.Repeats {
+		return strconv.Itoa(client) + "." + target
+	}
+	return target
 }
 
 // connect makes the clients' channels, one after the other, and waits until all
@@ -174,7 +202,7 @@ func (w *world) channel(client int) (*grpc.ClientConn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return grpc.NewClient("xds:///"+target, append(opts, grpc.WithResolvers(b))...)
+		return grpc.NewClient("xds:///"+w.fleet.target(client), append(opts, grpc.WithResolvers(b))...)
 	}
 	cfg := w.policy.Config
 	cfg.Bootstrap, cfg.Linger = bootstrap, -1
@@ -182,7 +210,7 @@ func (w *world) channel(client int) (*grpc.ClientConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return grpc.NewClient("xds:///"+target, append(opts, ours...)...)
+	return grpc.NewClient("xds:///"+w.fleet.target(client), append(opts, ours...)...)
 }
 
 // static makes a channel without xDS.
@@ -233,7 +261,6 @@ func (f *Fleet) events(seed uint64) []Event {
 // send makes the RPCs at their times, each on a goroutine of its own, and returns
 // at the end of the run.
 func (w *world) send(clock clock) {
-	w.calls = make([]call, len(w.work))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var calls sync.WaitGroup
@@ -256,17 +283,29 @@ func (w *world) call(ctx context.Context, clock clock, i int) {
 	if w.policy.Hashed {
 		ctx = session(ctx, strconv.Itoa(i))
 	}
-	within := ctx
+	c := &w.calls[i]
+	ended := func(err error) {
+		c.took = clock.now() - a.at
+		c.failed = err != nil && ctx.Err() == nil // what the end of the run ends has not failed
+	}
+	if w.fleet.Methods[a.method].Open > 0 {
+		w.openStream(ctx, i, ended)
+		return
+	}
+	err := w.invoke(ctx, i)
+	for n := w.fleet.Again; n > 0 && err != nil && ctx.Err() == nil; n-- {
+		err = w.invoke(ctx, i)
+	}
+	ended(err)
+}
+
+func (w *world) invoke(ctx context.Context, i int) error {
 	if w.fleet.Timeout > 0 {
 		var cancel context.CancelFunc
-		within, cancel = context.WithTimeout(ctx, w.fleet.Timeout)
+		ctx, cancel = context.WithTimeout(ctx, w.fleet.Timeout)
 		defer cancel()
 	}
-	out := new(wrapperspb.UInt32Value)
-	err := w.conns[a.client].Invoke(within, method, wrapperspb.UInt32(uint32(i)), out)
-	c := &w.calls[i]
-	c.took = clock.now() - a.at
-	c.failed = err != nil && ctx.Err() == nil // what the end of the run ends has not failed
+	return w.conns[w.work[i].client].Invoke(ctx, method, wrapperspb.UInt32(uint32(i)), new(wrapperspb.UInt32Value))
 }
 
 // close ends everything. It may be called again.

@@ -190,7 +190,7 @@ func TestExtraMessages(t *testing.T) {
 		return nil, func(r grpc.ServiceRegistrar) {
 			probe := serviceDesc
 			probe.ServiceName = "probe"
-			r.RegisterService(&probe, &node{model: newServer(systemClock{time.Now()}, 0, 1, 0, 1), work: []arrival{{}}})
+			r.RegisterService(&probe, &node{model: newServer(systemClock{time.Now()}, 0, 1, 0, 1), world: &world{fleet: small(nil), policy: &Policy{}, work: []arrival{{}}, calls: make([]call, 1)}})
 		}
 	}
 	var calls atomic.Int32

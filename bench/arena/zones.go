@@ -8,10 +8,13 @@ import (
 	"strconv"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
+	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -19,10 +22,11 @@ import (
 
 // This file is fleets whose clients are in zones, and the policies that mind.
 
-// clientsName is the EDS resource with the clients, and threeZones the fleet.
+// clientsName is the EDS resource with the clients; the others are fleets.
 const (
 	clientsName = "clients"
 	threeZones  = "three zones"
+	slowZone    = "a slow zone"
 )
 
 // zoned are fleets whose clients are in zones.
@@ -32,19 +36,45 @@ func zoned() []Fleet {
 			f.Zones, f.ClientZones, f.Need = 3, []float64{.5, .3, .2}, Fixed
 			f.Run = 60 * time.Second
 		}),
+		smaller(slowZone, .6, "a third of the clients in each of three zones; the servers of one are three times slower; 60 % load").with(func(f *Fleet) {
+			f.Zones, f.ClientZones = 3, []float64{1. / 3, 1. / 3, 1. / 3}
+			f.Run = 60 * time.Second
+			f.Only = append([]string{"stock round_robin", "stock least_request", "stock client_wrr", "ours round_robin", "ours least_request", "ours client_wrr", "ours least_latency"}, zoneRows()...)
+		}).with(slowedServers(3, 0, 3, 6, 9)),
 	}
 }
 
-// zoneAware are the rows of those that keep RPCs in their zone, after Envoy.
+// zoneRows are the names of zoneAware's.
+func zoneRows() (names []string) {
+	for _, p := range zoneAware() {
+		names = append(names, p.String())
+	}
+	return names
+}
+
+// zoneAware are the rows of those that keep RPCs in their zone, after Envoy: as far as that
+// loads servers alike, or until the zone is busier than the others.
 func zoneAware() []Policy {
 	locality := &commonv3.LocalityLbConfig{
 		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
 	}
-	return []Policy{
-		{Impl: Ours, Name: "round_robin, zone-aware", Config: integrate.Config{LocalCluster: clientsName}, Only: []string{threeZones},
-			Cluster: []xdstest.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
-		{Impl: Ours, Name: "least_request, zone-aware", Config: integrate.Config{LocalCluster: clientsName}, Only: []string{threeZones},
-			Cluster: []xdstest.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
+	config := integrate.Config{LocalCluster: clientsName}
+	list := []Policy{
+		{Name: "round_robin, zone-aware", Config: config, Cluster: []xdstest.ClusterOption{xdstest.Policies(&roundrobinv3.RoundRobin{LocalityLbConfig: locality})}},
+		{Name: "least_request, zone-aware", Config: config, Cluster: []xdstest.ClusterOption{xdstest.Policies(&leastrequestv3.LeastRequest{LocalityLbConfig: locality})}},
+		{Name: "round_robin, load-aware", Reports: true, Cluster: []xdstest.ClusterOption{loadAware(&roundrobinv3.RoundRobin{})}},
+	}
+	for i := range list {
+		list[i].Impl, list[i].Only = Ours, []string{threeZones, slowZone}
+	}
+	return list
+}
+
+// loadAware has localities get RPCs by what their endpoints report, and endpoints by a policy.
+func loadAware(policy proto.Message) xdstest.ClusterOption {
+	return func(c *clusterv3.Cluster) {
+		xdstest.Policies(policy)(c)
+		xdstest.Policies(&loadawarev3.LoadAwareLocality{EndpointPickingPolicy: c.LoadBalancingPolicy})(c)
 	}
 }
 
@@ -85,6 +115,7 @@ func (s *Server) visit(zone int) {
 func (f *Fleet) newServers(c clock) (models []*Server) {
 	for i := range f.Servers {
 		s := newServer(c, i, f.Workers, f.QueueLimit, f.nominal(i))
+		s.stubborn = f.Stubborn
 		if f.Zones > 0 {
 			s.Zone = i % f.Zones
 		}

@@ -10,7 +10,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +23,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"google.golang.org/grpc"
@@ -32,13 +32,13 @@ import (
 )
 
 type options struct {
-	seed             uint64
-	fleets, policies string
-	processes        int
-	modes            string
-	resume           bool
-	from             string
-	out, page, table string
+	seed              uint64
+	fleets, policies  string
+	processes         int
+	modes             string
+	resume            bool
+	from              string
+	out, page, readme string
 }
 
 func main() {
@@ -56,9 +56,9 @@ func main() {
 	flag.StringVar(&o.from, "from", "", "print and draw the report in this `file`, and run nothing")
 	flag.StringVar(&o.out, "o", "", "`file` to write the report to, in JSON")
 	flag.StringVar(&o.page, "page", "", "`file` to write a page with plots to")
-	flag.StringVar(&o.table, "table", "", "`file` to write a table for a README to")
+	flag.StringVar(&o.readme, "readme", "", "Markdown `file` to write tables to, between the lines <!-- arena --> and <!-- end of arena -->")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, o); err != nil {
 		fmt.Fprintln(os.Stderr, "arena:", err)
@@ -77,14 +77,8 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	if o.out != "" {
-		text, err := json.Marshal(r)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.out, append(text, '\n'), 0o644); err != nil {
-			return err
-		}
+	if err := o.save(r); err != nil {
+		return err
 	}
 	if o.page != "" {
 		page, err := render(r)
@@ -95,16 +89,54 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	if o.table != "" {
-		var b bytes.Buffer
-		if err := r.Markdown(&b); err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.table, b.Bytes(), 0o644); err != nil {
+	if o.readme != "" {
+		if err := publish(r, o.readme); err != nil {
 			return err
 		}
 	}
-	return r.Write(os.Stdout)
+	if err := r.Write(os.Stdout); err != nil {
+		return err
+	}
+	if r.Partial {
+		return fmt.Errorf("interrupted after %d runs; -resume makes the others", len(r.Results))
+	}
+	return nil
+}
+
+// publish writes the tables into a Markdown file, in place of those that are there.
+func publish(r *arena.Report, file string) error {
+	const begin, end = "<!-- arena -->\n", "<!-- end of arena -->\n"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	_, after, ended := strings.Cut(rest, end)
+	if !ok || !ended {
+		return fmt.Errorf("%s has no lines %s and %s", file, strings.TrimSpace(begin), strings.TrimSpace(end))
+	}
+	var b strings.Builder
+	b.WriteString(before + begin + "\n")
+	if err := r.Markdown(&b); err != nil {
+		return err
+	}
+	b.WriteString(fmt.Sprintf("\n`make arena`, seed %d, %s, %s, gRPC %s.\n\n", r.Seed, r.Date, r.Go, r.GRPC) + end + after)
+	return os.WriteFile(file, []byte(b.String()), 0o644)
+}
+
+// save writes the report to the file of -o, if there is one, or leaves what is there.
+func (o *options) save(r *arena.Report) error {
+	if o.out == "" {
+		return nil
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.out+".new", append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(o.out+".new", o.out)
 }
 
 func read(file string) (*arena.Report, error) {
@@ -120,7 +152,7 @@ func read(file string) (*arena.Report, error) {
 }
 
 // report makes all runs: those over loopback, which take no time but their own, all
-// at once and last.
+// at once and last. It saves each result at once: a process that is killed says nothing.
 func (o *options) report(ctx context.Context) (*arena.Report, error) {
 	cells, err := o.cells()
 	if err != nil {
@@ -146,10 +178,17 @@ func (o *options) report(ctx context.Context) (*arena.Report, error) {
 	real := func(c arena.Cell) bool { return c.Mode == arena.Loopback }
 	virtual := slices.DeleteFunc(slices.Clone(cells), real)
 	show := &progress{total: len(cells)}
-	if r.Results, err = play(ctx, virtual, o.processes, show); err == nil && len(virtual) < len(cells) {
+	soFar := *r
+	soFar.Partial, soFar.Results = true, slices.Clone(kept)
+	each := func(c arena.Cell, x *arena.Result) error {
+		show.step(c.String())
+		soFar.Results = append(soFar.Results, x)
+		return o.save(&soFar)
+	}
+	if r.Results, err = play(ctx, virtual, o.processes, each); err == nil && len(virtual) < len(cells) {
 		var list []*arena.Result
 		cells = slices.DeleteFunc(cells, func(c arena.Cell) bool { return !real(c) })
-		list, err = play(ctx, cells, max(1, len(cells)), show)
+		list, err = play(ctx, cells, max(1, len(cells)), each)
 		r.Results = append(r.Results, list...)
 	}
 	show.end()

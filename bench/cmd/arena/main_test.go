@@ -9,6 +9,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -31,11 +32,12 @@ func TestWorkers(t *testing.T) {
 		{Mode: arena.Channels, Fleet: "none", Policy: "anchor oracle", Seed: 1},
 		{Mode: arena.Kernels, Fleet: "5 clients", Policy: "anchor oracle", Seed: 1},
 	}
-	list, err := play(t.Context(), cells, 2, &progress{total: len(cells)})
+	told := 0
+	list, err := play(t.Context(), cells, 2, func(arena.Cell, *arena.Result) error { told++; return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(list) != 3 || list[0].Policy != "random" || list[2].Policy != "oracle" || list[1].Error == "" {
+	if len(list) != 3 || told != 3 || list[0].Policy != "random" || list[2].Policy != "oracle" || list[1].Error == "" {
 		t.Fatalf("the results are %+v", list)
 	}
 	if list[2].P99 <= 0 || list[2].P99 >= list[0].P99 {
@@ -50,9 +52,11 @@ func TestCrash(t *testing.T) {
 	if err := w.start(); err != nil {
 		t.Fatal(err)
 	}
-	w.kill()
+	if err := w.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
 	c := arena.Cell{Mode: arena.Kernels, Fleet: "5 clients", Policy: "anchor random", Seed: 1}
-	if r, err := w.play(t.Context(), c); err != nil || r.Error == "" || r.Row() != c.Policy {
+	if r, err := w.play(t.Context(), c); err != nil || !strings.HasSuffix(r.Error, ")") || r.Row() != c.Policy {
 		t.Errorf("the result of a process that was killed: %+v, %v", r, err)
 	}
 	if r, err := w.play(t.Context(), c); err != nil || r.Error != "" {
@@ -60,7 +64,7 @@ func TestCrash(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := play(ctx, []arena.Cell{c}, 1, &progress{total: 1}); !errors.Is(err, context.Canceled) {
+	if _, err := play(ctx, []arena.Cell{c}, 1, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("the error of an interrupted run is %v", err)
 	}
 }
@@ -142,5 +146,59 @@ func TestColours(t *testing.T) {
 			t.Errorf("%s has the colour of %s", p.String(), other)
 		}
 		seen[c] = p.String()
+	}
+}
+
+// TestPublish: the tables replace those between the marks, and nothing else changes.
+func TestPublish(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "README.md")
+	if err := os.WriteFile(file, []byte("before\n<!-- arena -->\nobsolete\n<!-- end of arena -->\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := &arena.Report{Go: "go1", Fleets: arena.Describe(), Results: []*arena.Result{
+		{Fleet: "homogeneous", Impl: arena.Ours, Policy: "round_robin", Mode: arena.Channels, P99: 123, Goodput: 1},
+		{Fleet: "total outage", Impl: arena.Stock, Policy: "round_robin, retries", Mode: arena.Channels, P99: 2000, Goodput: .5, Attempts: 4.9, Recovery: -1},
+	}}
+	for range 2 { // the second time in place of the first
+		if err := publish(r, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"before\n", "\nafter\n", "| 123 |", "| stock round_robin, retries |", "50.0 % succeed, attempts 4.900", "recovery never"} {
+		if strings.Count(string(text), want) != 1 {
+			t.Errorf("there should be one %q in\n%s", want, text)
+		}
+	}
+	if strings.Contains(string(text), "obsolete") {
+		t.Error("the old tables are still there")
+	}
+	if err := os.WriteFile(file, []byte("no marks"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if publish(r, file) == nil {
+		t.Error("a file without the marks")
+	}
+}
+
+// TestSave: what is saved on the way is a report that -resume goes on from.
+func TestSave(t *testing.T) {
+	o := options{out: filepath.Join(t.TempDir(), "arena.json"), seed: 1, fleets: "^5 clients$", policies: "none", modes: "kernels", processes: 1}
+	r, err := o.report(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved, err := read(o.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !saved.Partial || len(saved.Results) != len(r.Results) || len(r.Results) == 0 {
+		t.Errorf("%d results are saved, partial: %t; want %d", len(saved.Results), saved.Partial, len(r.Results))
+	}
+	if kept, err := o.kept(); err != nil || len(kept) != len(r.Results) {
+		t.Errorf("%d results are kept, %v", len(kept), err)
 	}
 }

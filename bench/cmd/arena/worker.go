@@ -42,12 +42,12 @@ func work() {
 	}}}, nil, nil)
 }
 
-// play has processes play the cells. If it is interrupted, it returns what there is
-// beside the error.
-func play(ctx context.Context, cells []arena.Cell, processes int, show *progress) ([]*arena.Result, error) {
+// play has processes play the cells, and tells each of every result, one after the other. If
+// it is interrupted, it returns what there is beside the error.
+func play(ctx context.Context, cells []arena.Cell, processes int, each func(arena.Cell, *arena.Result) error) ([]*arena.Result, error) {
 	todo := make(chan int)
 	results := make([]*arena.Result, len(cells))
-	var mu sync.Mutex // guards results, show and fault
+	var mu sync.Mutex // guards results and fault, and is held across each
 	var fault error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -59,12 +59,12 @@ func play(ctx context.Context, cells []arena.Cell, processes int, show *progress
 			for i := range todo {
 				r, err := w.play(ctx, cells[i])
 				mu.Lock()
+				if results[i] = r; r != nil {
+					err = each(cells[i], r)
+				}
 				if err != nil && fault == nil {
 					fault = err
 					cancel()
-				}
-				if results[i] = r; r != nil {
-					show.step(cells[i].String())
 				}
 				mu.Unlock()
 			}
@@ -99,9 +99,10 @@ func (w *worker) play(ctx context.Context, c arena.Cell) (*arena.Result, error) 
 			return nil, err
 		}
 	}
-	timer := time.AfterFunc(patience, w.kill)
-	defer timer.Stop()
-	defer context.AfterFunc(ctx, w.kill)()
+	process := w.cmd.Process
+	kill := func() { _ = process.Kill() } // it may have ended
+	defer time.AfterFunc(patience, kill).Stop()
+	defer context.AfterFunc(ctx, kill)()
 	r := &arena.Result{}
 	err := json.NewEncoder(w.in).Encode(c)
 	if err == nil {
@@ -111,9 +112,9 @@ func (w *worker) play(ctx context.Context, c arena.Cell) (*arena.Result, error) 
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		w.stop()
+		how := w.stop()
 		impl, name, _ := strings.Cut(c.Policy, " ")
-		return &arena.Result{Fleet: c.Fleet, Impl: arena.Impl(impl), Policy: name, Mode: c.Mode, Long: c.Long, Error: fmt.Sprintf("the run did not end: %v", err)}, nil
+		return &arena.Result{Fleet: c.Fleet, Impl: arena.Impl(impl), Policy: name, Mode: c.Mode, Long: c.Long, Error: fmt.Sprintf("the run did not end: %v (%v)", err, how)}, nil
 	}
 	return r, nil
 }
@@ -139,14 +140,14 @@ func (w *worker) start() error {
 	return w.cmd.Start()
 }
 
-func (w *worker) kill() { _ = w.cmd.Process.Kill() }
-
-// stop ends the copy, which does nothing any more or has crashed.
-func (w *worker) stop() {
+// stop ends the copy, which does nothing any more or has crashed, and says how it ended.
+func (w *worker) stop() (how string) {
 	if w.cmd == nil {
-		return
+		return ""
 	}
 	_ = w.in.Close()
-	_ = w.cmd.Wait() // how it ended is known
+	_ = w.cmd.Wait() // the state says it
+	how = w.cmd.ProcessState.String()
 	w.cmd = nil
+	return how
 }

@@ -1,0 +1,118 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package arena
+
+import (
+	"math/rand/v2"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// This file is fleets in which it matters more how often an RPC is sent than where to:
+// attempts that hang, servers that all fail, and more RPCs than anybody can do.
+
+const (
+	oneInHundred = "1 % hang"
+	totalOutage  = "total outage"
+	surge        = "a surge"
+)
+
+// retried are those fleets.
+func retried() []Fleet {
+	const s = time.Second
+	list := []Fleet{
+		smaller(oneInHundred, .4, "one attempt in a hundred hangs for a second, on whatever server; 40 % load").with(func(f *Fleet) {
+			f.Stalls, f.StallFor = .01, s
+			f.Only = []string{"stock round_robin", "ours round_robin", "ours least_request", "ours least_latency", hedgedLate.String(), hedgedByQuantile.String()}
+		}),
+		smaller(totalOutage, .7, "all servers fail for 10 s, 100 ms after they are asked; 5 clients, 70 % load").with(func(f *Fleet) {
+			f.Clients, f.FailAfter = 5, 100*time.Millisecond
+			f.BadFrom, f.BadTo = 15*s, 25*s
+			f.Only = []string{"stock round_robin", "ours round_robin", "stock " + retries, "ours " + retries, "ours " + budgeted}
+			f.Script = func(f *Fleet, _ *rand.Rand) []Event {
+				list := []Event{{15 * s, "all fail", func(*machines) {}}, {25 * s, "mended", func(*machines) {}}}
+				for i := range f.Servers {
+					list = append(list, failAt(15*s, "", i, true), failAt(25*s, "", i, false))
+				}
+				return list
+			}
+		}),
+		smaller(surge, 1, "twice what servers can do for 10 s, 70 % load before and after; RPCs have a second, applications try again once, and servers work on what is over").with(func(f *Fleet) {
+			f.Stubborn, f.Timeout, f.Again = true, s, 1
+			f.Run, f.BadFrom, f.BadTo = 55*s, 15*s, 25*s
+			f.Shape = func(at time.Duration) float64 {
+				if at >= f.BadFrom && at < f.BadTo {
+					return 2
+				}
+				return .7
+			}
+			f.Only = []string{"stock round_robin", "ours round_robin", "stock " + limited, "ours " + limited}
+			f.Script = func(*Fleet, *rand.Rand) []Event {
+				return []Event{{15 * s, "surge", func(*machines) {}}, {25 * s, "over", func(*machines) {}}}
+			}
+		}),
+	}
+	for i := range list {
+		list[i].ChannelsOnly, list[i].Repeats = true, true
+	}
+	return list
+}
+
+// The rows that send RPCs more than once.
+var (
+	hedgedLate       = Policy{Impl: Ours, Name: "round_robin, hedged", Route: hedge(100 * time.Millisecond)}
+	hedgedByQuantile = Policy{Impl: Ours, Name: "round_robin, hedged by quantile", Route: hedge(0)}
+)
+
+const (
+	retries  = "round_robin, retries"
+	budgeted = "round_robin, retry budget"
+	limited  = "round_robin, max_requests"
+)
+
+// retryRows are the rows of these fleets alone.
+func retryRows() []Policy {
+	list := []Policy{hedgedLate, hedgedByQuantile}
+	for i := range list {
+		list[i].Config = integrate.Config{Idempotent: func(string) bool { return true }}
+		list[i].Only = []string{oneInHundred}
+	}
+	again := []string{totalOutage}
+	return append(list,
+		Policy{Impl: Stock, Name: retries, Route: retry, Only: again},
+		Policy{Impl: Ours, Name: retries, Route: retry, Only: again},
+		Policy{Impl: Ours, Name: budgeted, Route: retry, Only: again, Cluster: []xdstest.ClusterOption{retryBudget}},
+		Policy{Impl: Stock, Name: limited, Only: []string{surge}, Cluster: []xdstest.ClusterOption{xdstest.MaxRequests(4)}},
+		Policy{Impl: Ours, Name: limited, Only: []string{surge}, Cluster: []xdstest.ClusterOption{xdstest.MaxRequests(4)}},
+	)
+}
+
+// hedge has a second attempt made while the first takes longer than a time, or, if that is 0,
+// than most RPCs of late.
+func hedge(after time.Duration) func(*routev3.RouteAction) {
+	return func(r *routev3.RouteAction) {
+		r.HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+		r.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
+		if after > 0 {
+			r.RetryPolicy.PerTryTimeout = durationpb.New(after)
+		}
+	}
+}
+
+// retry has up to four more attempts made.
+func retry(r *routev3.RouteAction) {
+	r.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(4)}
+}
+
+// retryBudget limits the retries of a cluster as Envoy does by default.
+func retryBudget(c *clusterv3.Cluster) {
+	c.CircuitBreakers.Thresholds[0].RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{}
+}
