@@ -43,11 +43,16 @@ rest: ## What check does beyond test.
 	@MAKE='$(MAKE)' .ci/steps rest $(REST)
 
 .PHONY: lint
-lint: ## gofmt, vet, staticcheck, go.mod tidiness.
+lint: ## gofmt, vet, staticcheck, go.mod tidiness, the exported API.
 	@test -z "$$(gofmt -l . | tee /dev/stderr)"
 	$(GO) vet $(PKGS)
 	$(TOOL) staticcheck -checks '$(CHECKS)' $(PKGS)
 	$(GO) mod tidy -diff
+	$(GO) run ./bench/cmd/api
+
+.PHONY: api
+api: ## Record the exported API of the stable packages, which lint compares.
+	$(GO) run ./bench/cmd/api -w
 
 .PHONY: unit
 unit: ## Unit tests, examples, the import arrows of the house.

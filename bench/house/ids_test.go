@@ -92,7 +92,7 @@ func sources(fsys fs.FS, visit func(name, text string)) error {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (name != "." && strings.HasPrefix(d.Name(), ".") || name == "bench/out"):
+		case d.IsDir() && (name != "." && strings.HasPrefix(d.Name(), ".") && name != ".github" || name == "bench/out"):
 			return fs.SkipDir
 		case d.IsDir() || path.Ext(name) != ".go" && path.Ext(name) != ".md" || strings.HasPrefix(name, "bench/house/") && name != "bench/house/doc.go":
 			return nil

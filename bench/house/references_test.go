@@ -44,7 +44,9 @@ func TestDanglingReferences(t *testing.T) {
 		"TEXT.md": text("# Head, one\n[`T.M`](a/a.go) [`a.T.F`](a/a.go#L3) [f](a) [`f`](a/a.go) [head](#head-one) [web](https://example.com)\n" +
 			"`a.C` `a.I.N` `a.T.M()` `T.M` `TestA` `other.Name` `v1.2` `x.go`\n" +
 			"```go\n`a.Nothing`\n```\n<!-- `a.Nothing` -->" +
-			"[`T.X`](a/a.go) [`g`](a/a.go) [x](b) [`C`](a/doc.go) [no](#two)\n`a.X` `a.T.X` `T.X` `TestB`\n"),
+			"[`T.X`](a/a.go) [`g`](a/a.go) [x](b) [`C`](a/doc.go) [no](#two)\n`a.X` `a.T.X` `T.X` `TestB`\n" +
+			"[no](MORE.md#none) [yes](MORE.md#more) `a.TestA` `b/a.TestC` `a.TestC`\n"),
+		"MORE.md":      text("# More\n"),
 		"CHANGELOG.md": text("`a.Gone` [x](gone)\n"),
 	})
 	if err != nil {
@@ -60,6 +62,9 @@ func TestDanglingReferences(t *testing.T) {
 		"TEXT.md:8: `TestB`: there is no such test",
 		"TEXT.md:8: `a.T.X`: package a does not declare it",
 		"TEXT.md:8: `a.X`: package a does not declare it",
+		"TEXT.md:9: [no](MORE.md#none): the file has no such heading",
+		"TEXT.md:9: `a.TestC`: there is no such test",
+		"TEXT.md:9: `b/a.TestC`: there is no such test",
 		"a/TEXT.md:1: `T.X`: package a does not declare it",
 		"a/doc.go:4: b.go: there is no such file",
 		"CHANGELOG.md:1: [x](gone): there is no such file",
@@ -72,13 +77,15 @@ func TestDanglingReferences(t *testing.T) {
 }
 
 var (
-	link     = regexp.MustCompile("\\[([^\\]\n]+)\\]\\(([^)\\s]+)\\)")
-	quoted   = regexp.MustCompile("`([^`\n]+)`")
-	heading  = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	goName   = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}$`)
-	testName = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)([A-Z_]\w*)?$`)
-	block    = regexp.MustCompile("(?ms)^```.*?^```\n?|<!--.*?-->")
-	file     = regexp.MustCompile(`(?m)(?:^|[\s(,])([a-z0-9_]+\.go)\b`)
+	link    = regexp.MustCompile("\\[([^\\]\n]+)\\]\\(([^)\\s]+)\\)")
+	quoted  = regexp.MustCompile("`([^`\n]+)`")
+	heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	goName  = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*){0,2}$`)
+	// qualified is a test with its package: "xds/resource.TestRefused".
+	qualified = regexp.MustCompile(`^[a-z][\w/]*\.\w+$`)
+	testName  = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)([A-Z_]\w*)?$`)
+	block     = regexp.MustCompile("(?ms)^```.*?^```\n?|<!--.*?-->")
+	file      = regexp.MustCompile(`(?m)(?:^|[\s(,])([a-z0-9_]+\.go)\b`)
 )
 
 // danglingReferences returns what is referred to and does not exist, with the lines.
@@ -240,7 +247,7 @@ func (d *declarations) link(fsys fs.FS, from, text, label, to string) string {
 	}
 	to, anchor, _ := strings.Cut(to, "#")
 	if to == "" {
-		if !slices.ContainsFunc(heading.FindAllStringSubmatch(text, -1), func(m []string) bool { return anchorOf(m[1]) == anchor }) {
+		if !hasHeading(text, anchor) {
 			return "there is no such heading"
 		}
 		return ""
@@ -248,6 +255,12 @@ func (d *declarations) link(fsys fs.FS, from, text, label, to string) string {
 	to = path.Join(path.Dir(from), to)
 	if _, err := fs.Stat(fsys, to); err != nil {
 		return "there is no such file"
+	}
+	if path.Ext(to) == ".md" && anchor != "" {
+		there, err := fs.ReadFile(fsys, to)
+		if err != nil || !hasHeading(string(there), anchor) {
+			return "the file has no such heading"
+		}
 	}
 	name, ok := unquote(label)
 	if path.Ext(to) != ".go" || !ok || !goName.MatchString(name) || path.Ext(name) == ".go" {
@@ -260,14 +273,20 @@ func (d *declarations) link(fsys fs.FS, from, text, label, to string) string {
 	return "the file does not declare it"
 }
 
+// hasHeading reports whether a Markdown file has a heading with the given anchor.
+func hasHeading(text, anchor string) bool {
+	text = block.ReplaceAllString(text, "")
+	return slices.ContainsFunc(heading.FindAllStringSubmatch(text, -1), func(m []string) bool { return anchorOf(m[1]) == anchor })
+}
+
 // name returns what is wrong with a name in backticks, or "" if it is none of
 // this module's. The types of the folder's package need no qualifier; in a folder
 // without a package no types do.
 func (d *declarations) name(folder, name string) string {
 	name = strings.TrimSuffix(name, "()")
-	switch {
-	case testName.MatchString(name):
-		if !d.tests[name] {
+	switch test := name[strings.LastIndex(name, ".")+1:]; {
+	case testName.MatchString(test) && (test == name || qualified.MatchString(name)):
+		if !d.tests[test] {
 			return "there is no such test"
 		}
 	case goName.MatchString(name) && strings.Contains(name, "."):

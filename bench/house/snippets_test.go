@@ -88,7 +88,7 @@ func snippets(file, text string) []snippet {
 
 // known are the packages whose names need no import in a fragment.
 var known = []string{
-	"context", "errors", "fmt", "log", "net", "net/http", "net/netip", "os", "testing", "time",
+	"context", "crypto/tls", "errors", "fmt", "log", "net", "net/http", "net/netip", "os", "testing", "time",
 	"google.golang.org/grpc", "google.golang.org/grpc/codes", "google.golang.org/grpc/credentials", "google.golang.org/grpc/credentials/insecure",
 	"google.golang.org/grpc/keepalive", "google.golang.org/grpc/metadata", "google.golang.org/grpc/status",
 	"github.com/xdslb/xdslb/edf", "github.com/xdslb/xdslb/integrate", "github.com/xdslb/xdslb/picker", "github.com/xdslb/xdslb/ringhash",
