@@ -200,7 +200,9 @@ type ServerStatus struct {
 func Status() []TargetStatus {
 	all := []TargetStatus{}
 	for _, l := range perrpc.Links() {
-		if r, ok := l.Resolver.(interface{ status(detailed bool) TargetStatus }); ok {
+		if r, ok := l.Resolver.(interface {
+			status(detailed bool) TargetStatus
+		}); ok {
 			all = append(all, r.status(false))
 		}
 	}
