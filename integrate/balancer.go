@@ -58,6 +58,7 @@ type lb struct {
 	subsetSeed uint64
 	start      time.Time             // the zero of now
 	draw       func(n uint32) uint32 // a uniform number below n
+	burst      int64                 // of connections: see pacer
 	standalone bool                  // without xDS
 
 	mu     sync.Mutex
@@ -116,7 +117,7 @@ type lb struct {
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{
 		cc: cc, build: opts, clusters: map[string]*cluster{}, turns: map[topic]*turn{},
-		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N,
+		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N, burst: connectBurst,
 		announced: connectivity.Shutdown, // nothing yet
 	}
 	b.picker.requestConnect = b.requestConnect

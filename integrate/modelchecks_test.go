@@ -200,7 +200,7 @@ func (t *trial) isReady(p tier) bool {
 	}
 	return slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool {
 		e := p.find(conn.number)
-		return e != nil && e.Health != picker.Draining && t.usable(conn)
+		return e != nil && e.Health != picker.Draining && t.usable(conn) && !gathersQuorum(t.lb, e.Addr)
 	})
 }
 

@@ -80,6 +80,9 @@ func randomOptions(rng *rand.Rand) Config {
 		o.HealthCheckService = "s"
 	}
 	o.ReconnectOnTLSChange = rng.IntN(4) > 0
+	if rng.IntN(4) == 0 {
+		o.ConnectRate = []float64{0.5, 3, 50}[rng.IntN(3)]
+	}
 	return o
 }
 

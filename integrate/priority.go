@@ -26,8 +26,11 @@ type priority struct {
 	phaseBefore phase       // that a retired priority goes back to: serving or failed
 	timer       *time.Timer // runs while trying, and while retired
 	deadline    int64       // when timer is due, as of lb.now
-	// needsConnect says that endpoints were added which were not asked to connect.
+	// needsConnect says that endpoints were added which were not asked to connect, nor
+	// left to the pacer.
 	needsConnect bool
+	pacer        pacer
+	quorum       quorum
 
 	counts [4]int // endpoints by picker.Connectivity, without the drained ones
 	next   int    // where the search for an endpoint to connect goes on
@@ -98,9 +101,9 @@ func (p *priority) connectivity() picker.Connectivity {
 		return state
 	}
 	switch {
-	case p.counts[picker.Ready] > 0:
+	case p.counts[picker.Ready] > 0 && !p.quorum.gathering():
 		return picker.Ready
-	case p.counts[picker.Connecting]+p.counts[picker.Idle] > 0:
+	case p.counts[picker.Ready]+p.counts[picker.Connecting]+p.counts[picker.Idle] > 0:
 		return picker.Connecting
 	default:
 		return picker.TransientFailure
@@ -136,11 +139,7 @@ func (p *priority) connectEndpoints() {
 	if p.delegates() {
 		p.syncGroups()
 	} else if !p.onDemand() {
-		for _, l := range p.localities {
-			for i, e := range l.endpoints {
-				e.connect(p.cluster.lb, &l.cfg[i])
-			}
-		}
+		p.pacer.start(p)
 	}
 	p.clearCache()
 }
@@ -151,6 +150,7 @@ func (p *priority) afterUpdate() {
 	if p.phase == dormant && p.hasConn() {
 		// Connections that moved here are kept like those of a priority that
 		// was in use before.
+		p.quorum.complete()
 		p.enter(serving)
 		p.retire()
 	}
@@ -186,14 +186,22 @@ func (p *priority) enter(to phase) {
 	p.phase = to
 	b := p.cluster.lb
 	switch to {
+	case dormant:
+		p.pacer.stop()
+		p.quorum.reset()
 	case trying:
 		p.deadline = b.now() + int64(b.opts.FailoverTimeout)
 		b.afterLocked(b.opts.FailoverTimeout, &p.timer, func() {
 			p.phase = failed
+			if p.quorum.complete() {
+				p.observe()
+			}
 			p.cluster.choose()
 			b.publishSoonLocked()
 		})
+		p.pacer.run(p)
 	case retired:
+		p.needsConnect = p.pacer.stop() || p.needsConnect
 		p.deadline = b.now() + int64(b.opts.RetireAfter)
 		b.afterLocked(b.opts.RetireAfter, &p.timer, func() {
 			p.stop()
@@ -242,6 +250,7 @@ func (p *priority) observe() {
 			p.connectOneIdle()
 		}
 	}
+	p.quorum.observe(p)
 	next := p.phase
 	if next == retired {
 		next = p.phaseBefore
@@ -280,6 +289,7 @@ func (p *priority) recount() {
 // invalidate notes that the set of endpoints changed.
 func (p *priority) invalidate() {
 	p.needsConnect = true
+	p.pacer.stop()
 	p.clearCache()
 }
 
@@ -414,6 +424,7 @@ func (p *priority) closeGroups() {
 	}
 	olds := p.groups
 	p.groups = nil
+	p.quorum.complete() // it is no start
 	for _, g := range olds {
 		if g != nil {
 			p.handBack(g)

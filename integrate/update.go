@@ -85,6 +85,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		p.recount()
 		if rehashed {
 			p.invalidate() // endpoints may be IDLE that are to connect now
+			p.quorum.complete()
 		}
 	}
 	l.foldCounts()
