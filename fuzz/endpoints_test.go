@@ -208,6 +208,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 		}
 		l := picker.Locality{ID: picker.LocalityID{Region: place.GetRegion(), Zone: place.GetZone(), SubZone: place.GetSubZone()}, Weight: weight}
 		l.Metadata, _ = naiveMetadata(in.GetMetadata())
+		require(in.GetLbConfig() == nil, "lb_config")
 		require(place != nil, "locality")
 		places = append(places, fmt.Sprintf("%d %q", in.GetPriority(), l.ID))
 		sum := uint64(0)

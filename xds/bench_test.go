@@ -251,6 +251,45 @@ func BenchmarkClusterChange(b *testing.B) {
 	}
 }
 
+// BenchmarkSharedCluster is a change of one of 100 clusters to which the routes of 1000
+// targets lead, in both variants: all targets share what is made of it.
+func BenchmarkSharedCluster(b *testing.B) {
+	const targets, n = 1000, 100
+	for _, variant := range []string{"sotw", "delta"} {
+		b.Run("variant="+variant, func(b *testing.B) {
+			d := newDirect(b)
+			d.speak(variant)
+			var names []string
+			var clusters, endpoints, listeners []proto.Message
+			for i := range n {
+				names = append(names, fmt.Sprint("c", i))
+				clusters = append(clusters, largeCluster(names[i], 0))
+				endpoints = append(endpoints, endpointsAt(names[i], 1))
+			}
+			for i := range targets {
+				name := fmt.Sprint("t", i)
+				d.c.Watch(name, "svc", d.w)
+				listeners = append(listeners, listenerTo(name, "svc"))
+			}
+			d.settled()
+			d.say(lds, "1", listeners)
+			d.say(rds, "1", []proto.Message{routesTo("svc", names...)})
+			d.say(cds, "1", clusters)
+			d.say(eds, "1", endpoints)
+			changed := slices.Clone(clusters)
+			changed[7] = largeCluster(names[7], 1)
+			versions := [2][]proto.Message{clusters, changed}
+			if variant == "delta" {
+				versions = [2][]proto.Message{{clusters[7]}, {changed[7]}}
+			}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				d.say(cds, fmt.Sprint("v", i), versions[i%2])
+			}
+		})
+	}
+}
+
 // unmarshal reads a response as the variant's stream does.
 func unmarshal(data []byte, msg message) error {
 	if msg, ok := msg.(*discoveryv3.DiscoveryResponse); ok {

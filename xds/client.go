@@ -157,7 +157,9 @@ type Client struct {
 	origin      origin                               // see originLocked
 	using       []*dependency                        // of the cluster that is being looked at; see lookLocked
 	affected    map[*dependencyManager]chan struct{} // see response.apply; nil at other times
-	log         []logLine                            // see unlock
+	log         []logLine                            // lines to write; see unlock
+	logLost     int                                  // lines there was no room for
+	logging     bool                                 // writeLog runs
 	logged      map[logKey]*logged
 }
 

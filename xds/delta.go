@@ -39,6 +39,10 @@ type deltaType struct {
 	echoes, stale map[string]int
 	turned        time.Time // when the generation began
 
+	// aliases are the names by which resources were asked for that have another name
+	// of their own, by that one. Removals may go by either.
+	aliases map[string]map[string]struct{}
+
 	// answers are the ACKs and NACKs that are due, oldest first.
 	answers []answer
 }
@@ -208,7 +212,7 @@ func (delta) split(typ resource.Type, m message) pieces {
 		for _, alias := range res.GetAliases() {
 			if alias = canonicalName(alias); alias != it.name {
 				it := it
-				it.name = alias
+				it.name, it.alias = alias, it.name
 				p.add(typ, seen, i, it)
 			}
 		}
@@ -250,11 +254,37 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 func (delta) deleteLocked(s *server, typ resource.Type, m message, _ bool) {
 	msg := m.(*discoveryv3.DeltaDiscoveryResponse)
 	for _, name := range msg.GetRemovedResources() {
-		s.goneLocked(&s.types[typ], canonicalName(name))
+		s.removedNameLocked(typ, name)
 	}
 	for _, name := range msg.GetRemovedResourceNames() {
-		s.goneLocked(&s.types[typ], canonicalName(name.GetName()))
+		s.removedNameLocked(typ, name.GetName())
 	}
+}
+
+// removedNameLocked deals with a name that is gone, and with all aliases of it.
+func (s *server) removedNameLocked(typ resource.Type, name string) {
+	t := &s.types[typ]
+	name = canonicalName(name)
+	s.goneLocked(t, name)
+	aliases := t.delta.aliases[name]
+	delete(t.delta.aliases, name)
+	for alias := range aliases {
+		s.goneLocked(t, alias)
+	}
+}
+
+// knownAsLocked notes under which name a resource came that has another one of its own.
+func (d *deltaType) knownAsLocked(it *item) {
+	if it.alias == "" {
+		return
+	}
+	if d.aliases == nil {
+		d.aliases = map[string]map[string]struct{}{}
+	}
+	if d.aliases[it.alias] == nil {
+		d.aliases[it.alias] = map[string]struct{}{}
+	}
+	d.aliases[it.alias][it.name] = struct{}{}
 }
 
 // goneLocked notes that the server says that a resource is gone. Some servers say so

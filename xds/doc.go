@@ -70,10 +70,12 @@
 //   - One per dependency manager (run), until the target has not been watched for
 //     a while. It alone calls Watchers.
 //   - One per name of a LOGICAL_DNS cluster (lookup), besides gRPC's own.
+//   - One that writes lines for the Logger, while there are any.
 //   - Timers: of resources, of the first connection, of what lingers. Each
 //     checks under the lock that it still means something.
 //
-// All end with the Client; Client.done is closed when they have.
+// All end with the Client; Client.done is closed when they have. It does not wait for the
+// Logger, which is the user's code.
 //
 // # Locks
 //
@@ -109,7 +111,9 @@
 // names and versions of what the client has. The default is the first; the server
 // feature xdslb.delta_ads in the bootstrap and Options.Delta ask for the second. gRPC
 // has no feature for it. A server that answers UNIMPLEMENTED is spoken to in the other,
-// at once and either way, and the process remembers. ServerStatus.Variant says which.
+// at once and either way, and the process remembers. ServerStatus.Variant says which. HTTP's
+// 404 counts as UNIMPLEMENTED, since that is what a proxy says of a method that it has no
+// route for.
 //
 // They differ in variant's methods, and what is above a server does not know. Of what
 // follows from the protocol this can be seen:
@@ -120,7 +124,8 @@
 //   - ResourceStatus.Version is the resource's own, not the response's.
 //   - A server that is told the versions of all that is wanted need not say anything. If
 //     it does not for as long as it may take to send a resource, it counts as one that
-//     responded (A57).
+//     responded (A57). A stream that is cut earlier is a failure, which costs a pause before
+//     the next one and nothing else.
 //   - A server that is told to leave a resource and asked for it again, and says nothing
 //     because it has gone meanwhile, leaves the client with the version that it has:
 //     responses do not say which request they follow. go-control-plane does that.
@@ -148,7 +153,8 @@
 // warnings. Of equal lines, whatever versions they are about, one is written in a minute, with
 // the number of those left out since. One line is about one response: of a response with many
 // invalid resources it names the first, counts them all, and quotes what is wrong with as
-// many as fit into 8 KiB. It is written when no lock is held.
+// many as fit into 8 KiB. Lines are written when no lock is held, by a goroutine of their own: a
+// Logger that blocks holds nothing else up. 256 lines wait for it, and further ones are counted.
 //
 // What a server is trusted with, and the limits that hold whatever it sends, are
 // in SECURITY.md.

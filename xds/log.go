@@ -14,11 +14,12 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// Bounds of the log: how often equal lines are written, and how many different ones
-// are remembered for that.
+// Bounds of the log: how often equal lines are written, how many different ones are
+// remembered for that, and how many wait for a Logger that is busy.
 const (
 	logInterval = time.Minute
 	maxLogKeys  = 256
+	maxLogLines = 256
 )
 
 // logLine is a line for the log.
@@ -73,8 +74,9 @@ func (f fact) attrs() (attrs []slog.Attr) {
 	return attrs
 }
 
-// logLocked notes a line for the log, which unlock writes. Of equal lines there is
-// one in logInterval, which says how many were left out since the one before.
+// logLocked notes a line for the log, which is written once the lock is released. Of
+// equal lines there is one in logInterval, which says how many were left out since the
+// one before. If the Logger does not keep up, the line is lost, and counted.
 func (c *Client) logLocked(level slog.Level, message string, f fact, more ...slog.Attr) {
 	key := logKey{message: message, server: f.server, typ: f.typ, name: xxh3.HashString(f.name)}
 	if f.err != nil {
@@ -98,6 +100,10 @@ func (c *Client) logLocked(level slog.Level, message string, f fact, more ...slo
 		c.forgetLoggedLocked(now)
 	}
 	c.logged[key] = &logged{at: now}
+	if len(c.log) == maxLogLines {
+		c.logLost++
+		return
+	}
 	c.log = append(c.log, logLine{level, message, attrs})
 }
 
@@ -114,18 +120,35 @@ func (c *Client) forgetLoggedLocked(now time.Time) {
 	}
 }
 
-// unlock releases mu, and then writes what was noted for the log meanwhile: the
-// Logger is the user's code.
+// unlock releases mu, and has what was noted for the log meanwhile written. The Logger is
+// the user's code: it may call the client, and if it blocks, nothing waits for it.
 func (c *Client) unlock() {
-	lines := c.log
-	c.log = nil
-	c.mu.Unlock()
-	if len(lines) == 0 {
-		return
+	if len(c.log) > 0 && !c.logging {
+		c.logging = true
+		go c.writeLog()
 	}
-	logger := loggerOr(c.logger.Load())
-	for _, l := range lines {
-		logger.LogAttrs(context.Background(), l.level, l.message, l.attrs...)
+	c.mu.Unlock()
+}
+
+// writeLog writes lines in the order in which they were noted, until there are none.
+func (c *Client) writeLog() {
+	for {
+		c.mu.Lock()
+		lines, lost := c.log, c.logLost
+		c.log, c.logLost = nil, 0
+		c.logging = len(lines) > 0
+		c.mu.Unlock()
+		if len(lines) == 0 {
+			return
+		}
+		logger := loggerOr(c.logger.Load())
+		for _, l := range lines {
+			logger.LogAttrs(context.Background(), l.level, l.message, l.attrs...)
+		}
+		if lost > 0 {
+			logger.LogAttrs(context.Background(), slog.LevelWarn, "xdslb: the Logger does not keep up, and lines of the log are lost",
+				slog.Int("lost", lost), slog.String("node", c.node.GetId()))
+		}
 	}
 }
 

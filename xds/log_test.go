@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -174,13 +175,51 @@ func TestLogBound(t *testing.T) {
 			h.c.mu.Lock()
 			h.c.logLocked(slog.LevelWarn, "message", fact{typ: noType, name: fmt.Sprint(i), err: errors.New("error")})
 			h.c.unlock()
+			if i%100 == 0 {
+				synctest.Wait()
+			}
 		}
+		synctest.Wait()
 		if n := len(h.c.logged); n > maxLogKeys {
 			t.Errorf("%d lines are remembered", n)
 		}
 		if n := len(book.with("message")); n != 10*maxLogKeys {
 			t.Errorf("%d lines, and all of them were different", n)
 		}
+	})
+}
+
+// TestLogBlocked: a Logger that blocks holds up neither a stream nor a Watcher. What there
+// is no room for is counted, and what there is room for comes in order.
+func TestLogBlocked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book, blocked := &logBook{}, make(chan struct{})
+		book.hook = func() { <-blocked }
+		h, cp := only(t, Options{Logger: slog.New(book)})
+		cp.serve(target("svc", 1)...)
+		w := h.watch("svc")
+		w.must(t)
+		cp.send(eds, "2", badEndpoints("svc")) // logged
+		cp.send(eds, "3", endpointsAt("svc", 3))
+		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
+			t.Errorf("endpoints %q while the Logger is blocked", got)
+		}
+		const n = 2 * maxLogLines
+		for i := range n {
+			h.c.mu.Lock()
+			h.c.logLocked(slog.LevelWarn, "message", fact{typ: noType, name: fmt.Sprint(i)})
+			h.c.unlock()
+		}
+		if len(h.c.log) != maxLogLines {
+			t.Errorf("%d lines wait", len(h.c.log))
+		}
+		close(blocked)
+		synctest.Wait()
+		lines := book.with("message")
+		if len(lines) != maxLogLines || !strings.Contains(lines[7], "resource=7 ") {
+			t.Errorf("%d lines, the eighth is %q", len(lines), lines[7])
+		}
+		book.want(t, "WARN", "does not keep up", fmt.Sprintf("lost=%d", n-maxLogLines))
 	})
 }
 
@@ -207,6 +246,7 @@ func TestLoggerIsShared(t *testing.T) {
 		c.mu.Lock()
 		c.logLocked(slog.LevelInfo, "the message", fact{typ: noType})
 		c.unlock()
+		synctest.Wait()
 		books[0].want(t, "the message")
 		if got := books[1].with(""); len(got) != 1 || !strings.Contains(got[0], "given first") {
 			t.Errorf("on the other Logger: %q, want one line that says where the others are", got)

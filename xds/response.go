@@ -44,6 +44,7 @@ type pieces struct {
 // item is one resource of a response.
 type item struct {
 	name    string // canonical
+	alias   string // canonical own name of the resource, if name is another one that it has
 	version string
 	bytes   []byte
 	sum     xxh3.Uint128
@@ -189,6 +190,7 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 		}
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
+		t.delta.knownAsLocked(it)
 		if it.err == nil {
 			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, it.version, s.cfg, r.at, it.raw})
 			s.liveLocked(sub, it.ttl)

@@ -200,11 +200,13 @@ func (s *server) silentLocked() {
 	}
 }
 
-// wasQuiet reports whether the server had nothing to say on the stream.
+// wasQuiet reports whether the server had nothing to say on the stream. One that was
+// asked for something since then had.
 func (s *server) wasQuiet() bool {
 	s.c.mu.Lock()
 	defer s.c.unlock()
-	return s.quiet
+	lacking, _ := s.demandLocked()
+	return s.quiet && !lacking
 }
 
 // received is a response and when it came.

@@ -23,6 +23,8 @@ const (
 	tagLbEndpoints      = 2<<3 | bytesType
 	tagLocalityWeight   = 3<<3 | bytesType
 	tagPriority         = 5<<3 | varintType
+	tagEndpointList     = 7<<3 | bytesType
+	tagLEDS             = 8<<3 | bytesType
 	tagLocalityMetadata = 9<<3 | bytesType
 	// Locality
 	tagRegion  = 1<<3 | bytesType
@@ -68,6 +70,7 @@ type localityFields struct {
 	priority  uint32
 	metadata  []byte
 	endpoints int    // how many there are
+	elsewhere uint64 // tag of a field that has endpoints and is not read; 0 if there is none
 	rest      []byte // the message
 }
 
@@ -86,6 +89,8 @@ func (f *localityFields) parse(b []byte) (ok bool) {
 			weight = merge(weight, r.bytes)
 		case tagPriority:
 			f.priority = uint32(r.varint)
+		case tagEndpointList, tagLEDS:
+			f.elsewhere = r.tag
 		case tagLocalityMetadata:
 			f.metadata = merge(f.metadata, r.bytes)
 		}

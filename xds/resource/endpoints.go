@@ -179,6 +179,7 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	} else {
 		state = known
 	}
+	d.elsewhere(in)
 	state.used = true
 	prev := state.prev
 	if prev == nil {
@@ -204,6 +205,23 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 		l.kept++
 	}
 	return true
+}
+
+// elsewhere refuses a locality whose endpoints are not in lb_endpoints, or not there alone,
+// as Envoy does: without them it would serve nothing.
+func (d *endpointsDecoder) elsewhere(in *localityFields) {
+	if in.elsewhere == 0 {
+		return
+	}
+	field := "load_balancer_endpoints"
+	if in.elsewhere == tagLEDS {
+		field = "leds_cluster_locality_config"
+	}
+	if p := d.here().dot(field); in.endpoints > 0 {
+		p.fail("must not be set beside lb_endpoints")
+	} else {
+		p.fail("must not be set: endpoints are read from lb_endpoints alone")
+	}
 }
 
 // skip reads the endpoints of a locality that is left out: they may be invalid,

@@ -36,7 +36,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 			continue
 		}
 		p, id := lm.GetPriority(), picker.LocalityID{Region: lm.GetLocality().GetRegion(), Zone: lm.GetLocality().GetZone(), SubZone: lm.GetLocality().GetSubZone()}
-		bad = bad || lm.GetLocality() == nil || localities[key{p, id}]
+		bad = bad || lm.GetLbConfig() != nil || lm.GetLocality() == nil || localities[key{p, id}]
 		localities[key{p, id}] = true
 		weights[p] += uint64(lm.GetLoadBalancingWeight().GetValue())
 		loc := picker.Locality{ID: id, Weight: lm.GetLoadBalancingWeight().GetValue()}

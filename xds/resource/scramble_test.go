@@ -38,6 +38,12 @@ func randomAssignment(rnd *rand.Rand) *endpointv3.ClusterLoadAssignment {
 		if rare(rnd) == 1 {
 			loc.Locality = nil
 		}
+		switch rare(rnd) * rnd.IntN(3) {
+		case 1:
+			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{}
+		case 2:
+			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LoadBalancerEndpoints{}
+		}
 		if rnd.IntN(4) == 0 {
 			loc.Metadata = randomMetadata(rnd)
 		}

@@ -1,0 +1,108 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// notFound is an HTTP/2 server, such as a proxy in front of a control plane that is not
+// there, which answers everything with 404. gRPC makes UNIMPLEMENTED of that.
+type notFound chan string // the methods that are called
+
+func (n notFound) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.WriteHeader(http.StatusNotFound)
+	select {
+	case n <- path.Base(r.URL.Path):
+	default: // enough
+	}
+}
+
+// TestNotFound: a server that answers with HTTP's 404 counts as one that does not implement
+// the variant, since that is what a proxy says of a method for which it has no route. So
+// both variants are tried, by turns, and the server is out of reach until one of them works.
+func TestNotFound(t *testing.T) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := make(notFound, 4)
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: n, Protocols: protocols}
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = server.Serve(lis) }()
+	defer func() { _ = server.Close(); <-ended }()
+	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [{"server_uri": "`+lis.Addr().String()+`",
+		"channel_creds": [{"type": "insecure"}], "server_features": ["xdslb.delta_ads"]}], "node": {"id": "node"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Acquire(cfg, Options{Linger: -1, BackoffBase: 10 * time.Millisecond, BackoffMax: 10 * time.Millisecond, ReconnectSpread: -1})
+	defer func() { c.Release(); <-c.done }()
+	cancel := c.Watch("svc", "svc", &counter{})
+	defer cancel()
+	var got []string
+	for range 4 {
+		select {
+		case method := <-n:
+			got = append(got, method)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("called: %q", got)
+		}
+	}
+	const d, s = "DeltaAggregatedResources", "StreamAggregatedResources"
+	if !slices.Equal(got, []string{d, s, d, s}) && !slices.Equal(got, []string{d, s, s, d}) {
+		t.Errorf("called: %q, want both variants by turns", got)
+	}
+	if err := c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), "404") {
+		t.Errorf("waiting: %v, want the reason", err)
+	}
+}
+
+// TestDeltaCut: a server that is told which versions the client has, and whose streams are
+// cut before ResourceTimeout, counts as out of reach, for nothing was heard of it. But
+// nothing lacks, so no other server is asked, and the configuration stays.
+func TestDeltaCut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")
+		one, two := h.servers["one"], h.servers["two"]
+		one.serve(target("svc", 1)...)
+		two.serve(target("svc", 2)...)
+		w := h.watch("svc")
+		w.must(t)
+		for range 20 {
+			one.hangUp(errors.New("cut"))
+			for range 200 {
+				if advance(time.Second); one.connected() {
+					break
+				}
+			}
+			advance(10 * time.Second)
+		}
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints %q", got)
+		}
+		if n := two.opened(); n != 0 {
+			t.Errorf("%d streams to the server after it", n)
+		}
+		if s := h.c.Servers()[0]; s.Failures == 0 {
+			t.Errorf("server %+v", s)
+		}
+		one.serve(endpointsAt("svc", 3))
+		advance(time.Second)
+		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
+			t.Errorf("endpoints %q, want those that the server has now", got)
+		}
+	})
+}
