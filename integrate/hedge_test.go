@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -147,6 +148,7 @@ func TestHedgedLosers(t *testing.T) {
 			before := backends[0].Calls() + backends[1].Calls()
 			backends[0].SetDelay(2 * time.Second)
 			const n = 200
+			hedges := counted(metric.Hedges)
 			for range n {
 				if _, err := call(t, cc); err != nil {
 					t.Fatal(err)
@@ -158,6 +160,9 @@ func TestHedgedLosers(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second) // until all is reported
 			lost := backends[0].Calls() + backends[1].Calls() - before - n
+			if got := counted(metric.Hedges) - hedges; got != int64(lost) {
+				t.Errorf("%s: %d hedges are counted, want %d", name, got, lost)
+			}
 			if lost == 0 {
 				t.Errorf("%s: no attempt was made in vain", name)
 			}

@@ -45,12 +45,14 @@ func (b *Budget) release() { b.Active.Add(-1) }
 // is one, is to be released when the retry has ended.
 func (c *Call) acquireRetry() (b *Budget, ok bool) {
 	if c.throttle().throttled() {
+		c.link.unmade.throttle.Add(1)
 		return nil, false
 	}
 	b = c.budget()
 	if b == nil || b.acquire() {
 		return b, true
 	}
+	c.link.unmade.budget.Add(1)
 	return nil, false
 }
 

@@ -160,6 +160,9 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 				continue
 			}
 			call.countRetry()
+			if r.underway > 0 && call.link != nil {
+				call.link.hedges.Add(1)
+			}
 			r.alone = false
 			launch(budget)
 			next.Reset(delay)
