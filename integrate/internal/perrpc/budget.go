@@ -28,7 +28,7 @@ type Budget struct {
 func (b *Budget) acquire() bool {
 	for {
 		n := b.Active.Load()
-		rest := max(b.InFlight.InFlight()-n, 0)
+		rest := b.InFlight.InFlight() - n
 		if n >= max(int64(b.Limit.Min), int64(b.Limit.Percent/100*float64(rest))) {
 			return false
 		}
