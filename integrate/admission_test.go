@@ -5,6 +5,7 @@ package integrate_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,19 @@ func admissionControl() *admissionv3.AdmissionControl {
 		SamplingWindow:          durationpb.New(time.Hour),
 		MaxRejectionProbability: &corev3.RuntimePercent{DefaultValue: &typev3.Percent{Value: 100}},
 	}
+}
+
+// counted reads a count of the channels of the test's target, of all reasons or of some.
+func counted(m *metric.Metric, reasons ...string) (n int64) {
+	metric.Watch()
+	for _, f := range metric.Gather() {
+		for _, s := range f.Samples {
+			if f.Metric == m && s.Labels[0] == "xds:///"+target && (len(reasons) == 0 || slices.Contains(reasons, s.Labels[1])) {
+				n += s.Value
+			}
+		}
+	}
+	return n
 }
 
 // refused reports whether an error is that of admission control.
@@ -72,7 +86,7 @@ func TestAdmissionControl(t *testing.T) {
 				t.Fatal(err)
 			}
 			backends[0].Fail(codes.Unavailable)
-			metric.Watch()
+			counts := counted(metric.Refused)
 			const n = 60
 			before, denied := backends[0].Calls(), uint64(0)
 			run := func() {
@@ -122,16 +136,8 @@ func TestAdmissionControl(t *testing.T) {
 			if err != nil || !strings.Contains(x.String(), "% of RPCs: 1 of") {
 				t.Errorf("the explanation does not tell: %v\n%v", err, x)
 			}
-			counted := int64(0)
-			for _, f := range metric.Gather() {
-				for _, s := range f.Samples {
-					if f.Metric == metric.Refused {
-						counted += s.Value
-					}
-				}
-			}
-			if counted < int64(denied) {
-				t.Errorf("the metric counts %d RPCs, want at least %d", counted, denied)
+			if counted := counted(metric.Refused) - counts; counted != int64(denied) {
+				t.Errorf("the metric counts %d RPCs, want %d", counted, denied)
 			}
 			for range 20 {
 				if err := cc.Invoke(t.Context(), "/off/m", &testgrpc.Empty{}, &testgrpc.Empty{}); err == nil || refused(t, err) {

@@ -14,6 +14,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -66,12 +67,20 @@ func TestRetryLimits(t *testing.T) {
 				waitFor(t, func() bool { // until the update is here
 					return attemptsOf(func() { _, _ = call(t, cc) }) == tt.attempts
 				})
+				var refused int64
+				if tt.attempts == 1 {
+					refused = 2
+				}
 				for range 3 {
+					before := counted(metric.RetryRejections, "budget")
 					if n := attemptsOf(func() { _, _ = call(t, cc) }); n != tt.attempts {
 						t.Errorf("%s: %d attempts at an RPC, want %d", tt.name, n, tt.attempts)
 					}
 					if n := attemptsOf(func() { stream(t, cc) }); n != tt.attempts {
 						t.Errorf("%s: %d attempts at a stream, want %d", tt.name, n, tt.attempts)
+					}
+					if n := counted(metric.RetryRejections, "budget") - before; n != refused {
+						t.Errorf("%s: %d retries are counted as refused, want %d", tt.name, n, refused)
 					}
 				}
 			}

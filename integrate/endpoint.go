@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -48,10 +49,13 @@ func newEndpoint(loc *locality) *endpoint {
 // pick, no per-RPC state (D9). gRPC reports a pick whose connection had gone
 // before it was used with an empty DoneInfo, and an RPC whose connection went
 // before its message was sent without the error. No RPC succeeds without an
-// answer, though.
+// answer, though. Attempts at a hedged RPC that another one has decided are neither
+// successes nor failures, as in Envoy.
 func (e *endpoint) finish(info balancer.DoneInfo) {
 	result := picker.CallNotSent
 	switch {
+	case info.Err == perrpc.ErrLost:
+		result = picker.CallCanceled
 	case info.Err != nil:
 		result = picker.CallFailed
 	case info.BytesReceived:

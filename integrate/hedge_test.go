@@ -5,6 +5,7 @@ package integrate_test
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -98,5 +100,83 @@ func TestHedgedFailure(t *testing.T) {
 	}
 	if n := len(seen.take()); n != 3 {
 		t.Errorf("%d attempts, want 3", n)
+	}
+}
+
+// TestHedgedLosers: attempts that are canceled because another one was faster are reported as
+// issued, and neither as successes nor as failures; no endpoint is ejected for them, and
+// least latency avoids the slow endpoint all the same. So it is whoever picks.
+func TestHedgedLosers(t *testing.T) {
+	for name, policy := range map[string][]xdstest.ClusterOption{
+		"ROUND_ROBIN":   nil,
+		"least latency": {xdstest.Policies(xdstest.TypedStruct("xdslb_least_latency", nil))},
+		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct("xdslb_model.prompt", nil)))},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			net := newNetwork(false)
+			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{Listen: net.listen})
+			control := xdstest.New(t, xdstest.Options{Listen: net.listen})
+			route := retried(xdstest.Route("", target), 1)
+			route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
+			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r.Routes[0] = xdstest.RouteConfig(target, route)
+			r.Clusters[0] = xdstest.Cluster(target, target, append(policy, xdstest.LoadReports())...)
+			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{
+				Interval: durationpb.New(time.Second), MaxEjectionPercent: wrapperspb.UInt32(100),
+				EnforcingFailurePercentage: wrapperspb.UInt32(100), FailurePercentageThreshold: wrapperspb.UInt32(1),
+				FailurePercentageMinimumHosts: wrapperspb.UInt32(1), FailurePercentageRequestVolume: wrapperspb.UInt32(1),
+			}
+			set(t, control, r)
+			cc, err := integrate.NewClientWith(integrate.Config{
+				Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
+				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.dialer("control"))},
+			}, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.dialer("client")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				_ = cc.Close()
+				time.Sleep(time.Minute) // what the backend still does
+			})
+			for _, b := range backends {
+				for b.Calls() == 0 {
+					_, _ = call(t, cc, grpc.WaitForReady(true))
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			before := backends[0].Calls() + backends[1].Calls()
+			backends[0].SetDelay(2 * time.Second)
+			const n = 200
+			hedges := counted(metric.Hedges)
+			for range n {
+				if _, err := call(t, cc); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Millisecond)
+				if s := statusOf(t, cc).Clusters[0].Leaves[0].Priorities[0].Endpoints; s.Ejected > 0 {
+					t.Fatalf("%s: an endpoint is ejected: %+v", name, s)
+				}
+			}
+			time.Sleep(10 * time.Second) // until all is reported
+			lost := backends[0].Calls() + backends[1].Calls() - before - n
+			if got := counted(metric.Hedges) - hedges; got != int64(lost) {
+				t.Errorf("%s: %d hedges are counted, want %d", name, got, lost)
+			}
+			if lost == 0 {
+				t.Errorf("%s: no attempt was made in vain", name)
+			}
+			counts := control.Loads().Counts(target, target)
+			want := xdstest.LocalityCounts{Issued: before + n + lost, OK: before + n}
+			if got := counts.Sum(); got != want {
+				t.Errorf("%s: %+v is reported, want %+v", name, got, want)
+			}
+			if name == "least latency" && lost > n*2/5 {
+				t.Errorf("%s: %d of %d RPCs went to the slow endpoint first", name, lost, n)
+			}
+			if s := statusOf(t, cc).Clusters[0].Leaves[0]; s.InFlight != 0 {
+				t.Errorf("%s: %d RPCs are in flight in the end", name, s.InFlight)
+			}
+		})
 	}
 }

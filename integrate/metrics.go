@@ -148,6 +148,10 @@ func (b *lb) foldCounts() {
 	}
 	metric.NoRoute.Fold(metric.SourceOf(&b.picker, ""), int64(b.picker.noRoute.Load()), b.target)
 	metric.Retries.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Retries()), b.target)
+	budget, throttle := b.src.link.Unmade()
+	metric.Hedges.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Hedges()), b.target)
+	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "budget"), int64(budget), b.target, "budget")
+	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "throttle"), int64(throttle), b.target, "throttle")
 	metric.Late.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Late()), b.target)
 	metric.Refused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Refused()), b.target)
 	foldClient(b.src.client, b.target)

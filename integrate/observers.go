@@ -29,9 +29,9 @@ type observers struct {
 }
 
 // onDone passes on the end of an RPC. An RPC that was never sent says nothing of
-// the endpoint.
+// the endpoint, and one that was canceled as the loser of a race nothing of success.
 func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
-	if t.host != nil && result != picker.CallNotSent {
+	if t.host != nil && (result == picker.CallOK || result == picker.CallFailed) {
 		t.host.Count(result == picker.CallOK)
 	}
 	if t.calls != nil {

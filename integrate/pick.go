@@ -144,6 +144,9 @@ func (p *stablePicker) lookUp(info balancer.PickInfo, s *published, call *perrpc
 	}
 	if call != nil {
 		s.recordPick(call, res, result.SubConn, err)
+		if err == nil {
+			result.Done = call.Done(info.Ctx, result.Done)
+		}
 	}
 	return result, err
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -19,6 +20,7 @@ import (
 // the same RPCs take the same attempts, unary or not, through an outage and after it.
 func TestRetryThrottling(t *testing.T) {
 	attempts := map[bool][]uint64{}
+	throttled := counted(metric.RetryRejections, "throttle")
 	for _, byHeader := range []bool{false, true} {
 		route := retried(xdstest.Route("", "a"), 2)
 		if byHeader {
@@ -46,9 +48,23 @@ func TestRetryThrottling(t *testing.T) {
 			}
 		}
 	}
+	if n := counted(metric.RetryRejections, "throttle") - throttled; n != unmade(attempts[true]) {
+		t.Errorf("%d retries are counted as refused, want %d, of %v", n, unmade(attempts[true]), attempts[true])
+	}
 	if !slices.Equal(attempts[true], attempts[false]) || slices.Max(attempts[true]) != 3 || !slices.Contains(attempts[true][6:24], 1) {
 		t.Errorf("attempts at RPCs:\nby gRPC        %v\nby interceptor %v", attempts[false], attempts[true])
 	}
+}
+
+// unmade returns how many RPCs of the phases that fail, of six RPCs each, had fewer attempts than
+// their route allows: they were throttled.
+func unmade(attempts []uint64) (n int64) {
+	for i, made := range attempts {
+		if phase := i / 6; phase != 0 && phase != 4 && phase != 6 && made < 3 {
+			n++
+		}
+	}
+	return n
 }
 
 // TestRetryThrottlingRefused: a setting that gRPC would not accept is an error.

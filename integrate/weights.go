@@ -42,7 +42,7 @@ type wrrWeight struct {
 
 // onDone takes note of the end of an RPC, and of the report that came with it.
 func (w *wrrWeight) onDone(info *balancer.DoneInfo, result picker.CallResult) {
-	if result != picker.CallNotSent {
+	if result == picker.CallOK || result == picker.CallFailed {
 		w.failures.Count(result == picker.CallFailed && serverFault(info.Err))
 	}
 	if info.ServerLoad == nil {

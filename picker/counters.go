@@ -52,9 +52,10 @@ type CallResult uint8
 
 // The ways an RPC can end.
 const (
-	CallOK      CallResult = iota
-	CallFailed             // with any other status
-	CallNotSent            // never sent: the connection was gone when the pick came to be used
+	CallOK       CallResult = iota
+	CallFailed              // with any other status
+	CallNotSent             // never sent: the connection was gone when the pick came to be used
+	CallCanceled            // by the client, which needs it no more: neither a success nor a failure
 )
 
 // A LoadSnapshot has the counts of a Load at one moment.
@@ -65,7 +66,8 @@ type LoadSnapshot struct {
 	Issued uint64
 	OK     uint64
 	Failed uint64
-	// InProgress is Issued − OK − Failed, and never negative.
+	// InProgress is Issued − OK − Failed, without the RPCs that were CallCanceled. It is
+	// never negative.
 	InProgress uint64
 }
 
@@ -79,9 +81,9 @@ func (l *Load) finish(r CallResult) { l.done[r&3].Add(1) }
 // an RPC is issued before it ends, so each RPC that is seen to have ended is seen as
 // issued, and one that ends between the reads is in progress until the next snapshot.
 func (l *Load) Snapshot() LoadSnapshot {
-	ok, failed, void := l.done[CallOK].Load(), l.done[CallFailed].Load(), l.done[CallNotSent].Load()
+	ok, failed, void, canceled := l.done[CallOK].Load(), l.done[CallFailed].Load(), l.done[CallNotSent].Load(), l.done[CallCanceled].Load()
 	issued := l.issued.Load() - void
-	return LoadSnapshot{Issued: issued, OK: ok, Failed: failed, InProgress: issued - ok - failed}
+	return LoadSnapshot{Issued: issued, OK: ok, Failed: failed, InProgress: issued - ok - failed - canceled}
 }
 
 // A Breaker counts the RPCs in flight to one (cluster, EDS service name) pair

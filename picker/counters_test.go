@@ -127,6 +127,7 @@ func TestFinish(t *testing.T) {
 		{CallOK, LoadSnapshot{Issued: 2, OK: 1, InProgress: 1}},
 		{CallFailed, LoadSnapshot{Issued: 2, Failed: 1, InProgress: 1}},
 		{CallNotSent, LoadSnapshot{Issued: 1, InProgress: 1}},
+		{CallCanceled, LoadSnapshot{Issued: 2, InProgress: 1}},
 	} {
 		var (
 			load    Load

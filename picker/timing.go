@@ -67,11 +67,12 @@ const (
 // Begin counts an RPC that begins now.
 func (t *Timing) Begin(now int64) { t.sums.Add(1 - uint64(now)<<inFlightBits) }
 
-// End ends an RPC. One that was never sent says nothing of the endpoint.
+// End ends an RPC. One that was never sent says nothing of the endpoint, and one that was
+// canceled, that it takes at least so long.
 func (t *Timing) End(now int64, r CallResult) {
 	t.sums.Add(uint64(now)<<inFlightBits - 1)
 	switch r {
-	case CallOK:
+	case CallOK, CallCanceled:
 		t.results.Add(1)
 	case CallFailed:
 		t.results.Add(1 + failedOne)

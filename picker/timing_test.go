@@ -70,7 +70,7 @@ func TestTimingOracle(t *testing.T) {
 				slow.rpcs = append(slow.rpcs, slowRPC{begin: now})
 			} else {
 				k := rng.IntN(len(running))
-				r := CallResult(rng.IntN(3))
+				r := CallResult(rng.IntN(4))
 				e.End(now, r)
 				slow.rpcs[running[k]].end, slow.rpcs[running[k]].result = now, r
 				running[k] = running[len(running)-1]

@@ -171,6 +171,14 @@ var (
 		Name: "xdslb.client.retries", Unit: "{attempt}", Labels: []string{target},
 		Description: "Attempts after the first that the interceptors made.",
 	})
+	Hedges = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.client.hedges", Unit: "{attempt}", Labels: []string{target},
+		Description: "Retries that were made while other attempts were under way.",
+	})
+	RetryRejections = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.client.retry_rejections", Unit: "{attempt}", Labels: []string{target, "xdslb.reason"},
+		Description: "Retries and hedges that were not made for lack of budget, or because the channel's are throttled.",
+	})
 	Refused = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.admission_rejections", Unit: "{call}", Labels: []string{target},
 		Description: "RPCs refused by admission control.",

@@ -28,7 +28,7 @@ type Budget struct {
 func (b *Budget) acquire() bool {
 	for {
 		n := b.Active.Load()
-		rest := max(b.InFlight.InFlight()-n, 0)
+		rest := b.InFlight.InFlight() - n
 		if n >= max(int64(b.Limit.Min), int64(b.Limit.Percent/100*float64(rest))) {
 			return false
 		}
@@ -45,12 +45,14 @@ func (b *Budget) release() { b.Active.Add(-1) }
 // is one, is to be released when the retry has ended.
 func (c *Call) acquireRetry() (b *Budget, ok bool) {
 	if c.throttle().throttled() {
+		c.link.unmade.throttle.Add(1)
 		return nil, false
 	}
 	b = c.budget()
 	if b == nil || b.acquire() {
 		return b, true
 	}
+	c.link.unmade.budget.Add(1)
 	return nil, false
 }
 

@@ -83,3 +83,43 @@ func TestOutageBudget(t *testing.T) {
 		})
 	}
 }
+
+// TestBudgetShare: a percentage is of the attempts in flight that are no retries, so that
+// retries do not make room for more of them.
+func TestBudgetShare(t *testing.T) {
+	for _, tt := range []struct {
+		percent           float64
+		least             uint32
+		inFlight, retries int64 // retries among those in flight
+		want              bool
+	}{
+		{20, 0, 0, 0, false},
+		{20, 0, 4, 0, false},
+		{20, 0, 5, 0, true},
+		{20, 0, 10, 1, false}, // 1.8 of 9, and 2 of 10
+		{20, 0, 11, 1, true},
+		{20, 0, 60, 10, false},
+		{100, 0, 10, 5, false},
+		{100, 0, 11, 5, true},
+		{20, 3, 0, 2, true},
+		{20, 3, 0, 3, false},
+		{20, 3, 3, 3, false},
+		{0, 3, 1000, 2, true},
+		{0, 3, 1000, 3, false},
+		{20, 0, 1, 3, false}, // in a back-off, a retry is not in flight
+	} {
+		var breaker picker.Breaker
+		var active atomic.Int64
+		for range tt.inFlight {
+			breaker.Acquire(1 << 20)
+		}
+		active.Store(tt.retries)
+		b := &Budget{Limit: &picker.RetryLimit{Percent: tt.percent, Min: tt.least}, InFlight: &breaker, Active: &active}
+		if got := b.acquire(); got != tt.want {
+			t.Errorf("%v %% and at least %d, with %d attempts in flight and %d retries: another retry: %t, want %t",
+				tt.percent, tt.least, tt.inFlight, tt.retries, got, tt.want)
+		} else if want := tt.retries + map[bool]int64{true: 1}[got]; active.Load() != want {
+			t.Errorf("%d retries are under way, want %d", active.Load(), want)
+		}
+	}
+}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -74,6 +76,25 @@ func (h *hedging) unary(invoker, retried grpc.UnaryInvoker) grpc.UnaryInvoker {
 	}
 }
 
+// ErrLost is the end of an attempt that was canceled because another one has decided the RPC.
+// It says nothing of the server.
+var ErrLost = status.Error(codes.Canceled, "xds: another attempt at the hedged RPC has decided it")
+
+// Done returns what a pick for the RPC is to call when its attempt ends: done, which is told
+// of ErrLost if that is how it ends. ctx is the attempt's. It allocates for RPCs that are
+// hedged.
+func (c *Call) Done(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
+	if c.plan == nil || c.plan.hedge == nil {
+		return done
+	}
+	return func(info balancer.DoneInfo) {
+		if status.Code(info.Err) == codes.Canceled && context.Cause(ctx) == ErrLost {
+			info.Err = ErrLost
+		}
+		done(info)
+	}
+}
+
 // A race is the attempts at one hedged RPC. One goroutine has it; each attempt runs in
 // another one, which ends with its attempt.
 type race struct {
@@ -98,8 +119,8 @@ type entrant struct {
 func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.CallOption, attempt func(context.Context, proto.Message, []grpc.CallOption) error) error {
 	call := callIn(ctx)
 	r := &race{retries: newRetries(h.policy, call), alone: true, ended: make(chan *entrant, h.policy.MaxAttempts)}
-	racing, cancel := context.WithCancel(ctx)
-	defer cancel()
+	racing, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	launch := func(budget *Budget) {
 		e := &entrant{first: r.made == 0, reply: reply}
 		if !e.first {
@@ -139,6 +160,9 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 				continue
 			}
 			call.countRetry()
+			if r.underway > 0 && call.link != nil {
+				call.link.hedges.Add(1)
+			}
 			r.alone = false
 			launch(budget)
 			next.Reset(delay)
@@ -161,7 +185,7 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 			err = winner.err
 		}
 	}
-	cancel()
+	cancel(ErrLost)
 	for !firstEnded {
 		firstEnded = (<-r.ended).first
 	}

@@ -51,9 +51,12 @@ type Link struct {
 
 	looked   atomic.Pointer[Plans] // by warnUnapplied
 	failures failures
-	retries  atomic.Uint64 // made by the interceptors
-	refused  atomic.Uint64 // RPCs, by admission control
-	late     atomic.Uint64 // attempts that were refused because they were
+	retries  atomic.Uint64 // made by the interceptors, hedges among them
+	hedges   atomic.Uint64
+	// unmade are retries and hedges that there was no budget for, or that were throttled.
+	unmade  struct{ budget, throttle atomic.Uint64 }
+	refused atomic.Uint64 // RPCs, by admission control
+	late    atomic.Uint64 // attempts that were refused because they were
 }
 
 // LinkOptions are what a link has to know of its resolver.
@@ -167,6 +170,15 @@ func (l *Link) Publish(table func() *Table) {
 
 // Retries returns how many attempts after the first the interceptors have made.
 func (l *Link) Retries() uint64 { return l.retries.Load() }
+
+// Hedges returns how many of those were made while others were under way.
+func (l *Link) Hedges() uint64 { return l.hedges.Load() }
+
+// Unmade returns how often there was no retry or hedge because of the cluster's budget, and
+// because of the channel's throttling.
+func (l *Link) Unmade() (budget, throttle uint64) {
+	return l.unmade.budget.Load(), l.unmade.throttle.Load()
+}
 
 // Published reports whether Publish was called.
 func (l *Link) Published() bool { return l.table.Load() != nil }

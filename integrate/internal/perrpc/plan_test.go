@@ -4,7 +4,12 @@
 package perrpc
 
 import (
+	"context"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -31,5 +36,63 @@ func TestPlanOfEntry(t *testing.T) {
 		if within := 170; cluster == "twice" && (got < want-within || got > want+within) || cluster != "twice" && got != want {
 			t.Errorf("cluster %q: %d of 4000 RPCs have the filter, want %d", cluster, got, want)
 		}
+	}
+}
+
+// TestPlainRoutes: what other routes ask for costs an RPC nothing: without a plan it gets no
+// Call and allocates nothing, and with one of its own it allocates as much as before and is
+// told of its end by nobody else. A plan is found by index, without a look-up in a map.
+func TestPlainRoutes(t *testing.T) {
+	limit := time.Minute
+	to := func(cluster string) []picker.WeightedCluster {
+		return []picker.WeightedCluster{{Name: cluster, Weight: 1}}
+	}
+	admission := admissionConfig()
+	off := admission
+	off.Enabled = false
+	busy := picker.Route{
+		Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/s/busy"}, Clusters: to("busy"), Hedge: true,
+		Retry:     &picker.RetryPolicy{On: []uint32{14}, MaxAttempts: 3, BaseBackoff: time.Second, MaxBackoff: time.Second, OtherHosts: true},
+		Overrides: map[string]any{"f": resource.FilterOverride{Config: &admission}},
+	}
+	timed := picker.Route{Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/s/timed"}, Headers: []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}, Timeout: &limit, Clusters: to("plain")}
+	plain := picker.Route{Clusters: to("plain")}
+	table := func(routes ...picker.Route) *Table {
+		cfg := &picker.Config{
+			Routes:   routes,
+			Clusters: []*picker.Cluster{{Name: "busy", Leaves: []picker.Leaf{{Name: "busy", Retries: &picker.RetryLimit{Percent: 20}}}}, {Name: "plain"}},
+			Filters:  []picker.Filter{{Name: "f", Config: &off}},
+		}
+		snapshot, err := picker.Build(nil, cfg, []picker.ClusterState{{Leaf: -1}, {Leaf: -1}}, picker.Env{Header: func(context.Context, string) []string { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, plans := Compile(cfg, CompileOptions{})
+		return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
+	}
+	allocs := func(table *Table, method string) float64 {
+		invoker := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+		return testing.AllocsPerRun(1000, func() { _ = table.Unary(context.Background(), method, nil, nil, nil, invoker) })
+	}
+	with, without := table(busy, timed, plain), table(timed, plain)
+	if _, call := with.Bind(t.Context(), "/s/busy"); call == nil || call.plan.hedge == nil || len(call.plan.filters) != 1 {
+		t.Fatal("the busy route has no plan")
+	}
+	if with.Plans.routes[2] != nil || with.Plans.routes[1].byCluster != nil {
+		t.Errorf("the plain routes have plans %v and %v", with.Plans.routes[2], with.Plans.routes[1].byCluster)
+	}
+	if n := allocs(with, "/s/plain"); n != 0 {
+		t.Errorf("an RPC of a route without a plan allocates %v times", n)
+	}
+	if n, before := allocs(with, "/s/timed"), allocs(without, "/s/timed"); n != before {
+		t.Errorf("an RPC of a route with a timeout allocates %v times, and %v without the other route", n, before)
+	}
+	_, call := with.Bind(t.Context(), "/s/timed")
+	done := func(balancer.DoneInfo) {}
+	if n := testing.AllocsPerRun(1000, func() { done = call.Done(context.Background(), done) }); n != 0 || call.Tried() != nil || call.Session() != nil {
+		t.Errorf("a pick for an RPC of a route with a timeout allocates %v times, or goes by attempts or sessions", n)
+	}
+	if table(plain).Plans != nil {
+		t.Error("a target whose filter is off has plans")
 	}
 }

@@ -84,10 +84,17 @@ func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time
 	if again && !slices.Contains(r.policy.On, uint32(status.Code(err))) {
 		return 0, err
 	}
-	if r.call.throttle().fail() || !again {
+	throttled := r.call.throttle().fail()
+	last := r.made >= r.call.maxAttempts(r.policy.MaxAttempts)
+	switch {
+	case !again:
 		return 0, err
-	}
-	if r.made >= r.call.maxAttempts(r.policy.MaxAttempts) {
+	case throttled:
+		if !last {
+			r.call.link.unmade.throttle.Add(1)
+		}
+		return 0, err
+	case last:
 		return 0, fmt.Errorf("max retries exhausted: failed after %d attempts: %w", r.made, err) // gRPC's words
 	}
 	wait = jitter(r.backoff)
