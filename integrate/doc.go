@@ -65,6 +65,8 @@
 //	credentials.go   NewCredentials: TLS from xDS (A29)
 //	rollout.go       XDSLB_DISABLE, XDSLB_ENABLE: whose a channel is; stock.go: channels
 //	                 that are stock's
+//	shadow.go        Shadow: a trial on a channel of stock's; shadowcall.go: one RPC of it;
+//	                 shadowstate.go: what it is compared with
 //	status.go        Status, StatusOf: what channels are at
 //	waitready.go     WaitReady: until RPCs of a method would be sent
 //	errors.go        the errors of RPCs, their reasons for programs

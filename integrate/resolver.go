@@ -78,20 +78,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		opts:      b.opts,
 		cc:        cc,
 		bootstrap: boot,
-		client: xds.Acquire(boot, xds.Options{
-			DialOptions:     b.opts.ControlPlaneDialOptions,
-			Filter:          perrpc.FilterType,
-			Policies:        b.opts.Policies,
-			LocalCluster:    b.opts.LocalCluster,
-			DropDeleted:     !b.opts.KeepDeleted,
-			Delta:           b.opts.Delta,
-			Linger:          b.opts.Linger,
-			ResourceTimeout: b.opts.ResourceTimeout,
-			ReconnectSpread: b.opts.ReconnectSpread,
-			MaxTableSize:    b.opts.MaxTableSize,
-			MaxHashBytes:    b.opts.MaxHashBytes,
-			Logger:          b.opts.Logger,
-		}),
+		client:    b.opts.acquire(boot),
 		listener:  listener,
 		authority: opts.Authority,
 		node:      boot.Node().GetId(),
@@ -107,6 +94,24 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	r.link.Register() // whoever finds it may use all of r
 	r.configure(nil)
 	return r, nil
+}
+
+// acquire joins the XdsClient of the configuration.
+func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
+	return xds.Acquire(boot, xds.Options{
+		DialOptions:     c.ControlPlaneDialOptions,
+		Filter:          perrpc.FilterType,
+		Policies:        c.Policies,
+		LocalCluster:    c.LocalCluster,
+		DropDeleted:     !c.KeepDeleted,
+		Delta:           c.Delta,
+		Linger:          c.Linger,
+		ResourceTimeout: c.ResourceTimeout,
+		ReconnectSpread: c.ReconnectSpread,
+		MaxTableSize:    c.MaxTableSize,
+		MaxHashBytes:    c.MaxHashBytes,
+		Logger:          c.Logger,
+	})
 }
 
 var schemesNoted atomic.Bool

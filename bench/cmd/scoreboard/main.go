@@ -128,6 +128,7 @@ func passes(o options) []pass {
 			{pkg: "./bench", pattern: o.pattern, skip: parallel, cpu: last},
 		}
 	}
+	list = append(list, pass{pkg: "./bench/rollout", pattern: o.pattern, cpu: last})
 	if o.peers {
 		list = append(list, pass{dir: "bench/peers", pkg: ".", pattern: o.pattern, cpu: last})
 	}

@@ -167,6 +167,10 @@ var (
 
 // What channels and their interceptors do.
 var (
+	ShadowDifferences = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.shadow.differences", Unit: "{call}", Labels: []string{target, "xdslb.shadow.kind"},
+		Description: "RPCs for which this module would not have done what stock did, by the kind of the difference.",
+	})
 	Retries = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.retries", Unit: "{attempt}", Labels: []string{target},
 		Description: "Attempts after the first that the interceptors made.",

@@ -1,0 +1,148 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// shadowOf returns a Shadow that watches, without a control plane.
+func shadowOf(t testing.TB) *Shadow {
+	t.Helper()
+	s, err := NewShadow(Config{Bootstrap: []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.begin("xds:///shadow.test")
+	return s
+}
+
+// routesTo is a configuration with a route to each cluster, by paths "/name/".
+func routesTo(clusters ...string) *picker.Config {
+	cfg := &picker.Config{}
+	for _, name := range clusters {
+		cfg.Routes = append(cfg.Routes, picker.Route{Path: picker.StringMatch{Value: "/" + name + "/"}, Clusters: []picker.WeightedCluster{{Name: name, Weight: 1}}})
+		cfg.Clusters = append(cfg.Clusters, &picker.Cluster{Name: name, Leaves: []picker.Leaf{{Name: name + ".leaf"}}})
+	}
+	return cfg
+}
+
+// TestShadowSettles: what stock does by a configuration that comes here a little later, or
+// that was here a little earlier, is no difference; what lasts a second is.
+func TestShadowSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shadowOf(t)
+		defer s.end()
+		expect := func(what string, pending int, differences map[ShadowKind]uint64) {
+			t.Helper()
+			synctest.Wait()
+			if r := s.Report(); r.Pending != pending || !maps.Equal(r.Differences, differences) {
+				t.Errorf("%s: %+v, want %d pending, %v", what, r, pending, differences)
+			}
+		}
+		ctx, none := t.Context(), map[ShadowKind]uint64{}
+		s.compare(ctx, "/a/m", "a.leaf")
+		expect("before the first configuration", 0, none)
+		if s.Report().Calls != 0 {
+			t.Error("calls count before the first configuration")
+		}
+		s.Update(routesTo("a"))
+		s.compare(ctx, "/a/m", "a.leaf")
+		s.compare(ctx, "/a/m", "a")
+		expect("the same", 0, none)
+
+		s.compare(ctx, "/b/m", "b.leaf")
+		s.compare(ctx, "/c/m", "")
+		expect("stock is earlier", 1, none)
+		s.Update(routesTo("a", "b", "c"))
+		expect("the update is here, too", 0, none)
+		time.Sleep(2 * time.Second)
+
+		s.Update(routesTo("a"))
+		s.compare(ctx, "/b/m", "b.leaf")
+		s.compare(ctx, "/c/m", "c.leaf")
+		s.compare(ctx, "/a/m", "a.leaf")
+		expect("stock is later", 0, none)
+		time.Sleep(shadowSettles)
+		s.compare(ctx, "/b/m", "b.leaf")
+		s.compare(ctx, "/a/m", "b.leaf")
+		expect("stock is much later", 2, none)
+		time.Sleep(shadowSettles / 2)
+		s.compare(ctx, "/a/m", "")
+		time.Sleep(shadowSettles / 2)
+		expect("two have settled", 1, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1})
+		time.Sleep(shadowSettles)
+		expect("all have", 0, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1, ShadowRoute: 1})
+
+		s.Error(errors.New("deleted"))
+		s.compare(ctx, "/a/m", "a.leaf") // the last state serves it
+		s.compare(ctx, "/a/m", "")
+		time.Sleep(2 * shadowSettles)
+		s.compare(ctx, "/a/m", "a.leaf")
+		time.Sleep(2 * shadowSettles)
+		expect("not served", 0, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1, ShadowRoute: 1, ShadowUnserved: 1})
+
+		for range 2 * shadowPending {
+			s.compare(ctx, "/a/m", "a.leaf")
+		}
+		expect("too many", shadowPending, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1, ShadowRoute: 1, ShadowUnserved: 1})
+	})
+}
+
+// TestShadowShares: shares are judged by the weights, and only where a draw here says what
+// a draw of stock's says.
+func TestShadowShares(t *testing.T) {
+	cfg := routesTo("a", "b")
+	cfg.Routes = []picker.Route{{Clusters: []picker.WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: 3}}}}
+	split := func(cfg *picker.Config) *shadowSplit {
+		s, err := newShadowState(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.splits[0]
+	}
+	for _, tt := range []struct {
+		every int // one RPC of so many to a
+		want  bool
+	}{{4, false}, {3, true}, {5, true}, {1, true}} {
+		s, differ := split(cfg), false
+		for i := range shadowSample {
+			leaf := "b.leaf"
+			if i%tt.every == 0 {
+				leaf = "a.leaf"
+			}
+			differ = differ || s.count(leaf)
+		}
+		if differ != tt.want {
+			t.Errorf("one of %d: %v, want %v; %v", tt.every, differ, tt.want, s)
+		}
+	}
+	filtered, fraction, twins := *cfg, *cfg, *cfg
+	filtered.Filters = []picker.Filter{{Name: "f"}}
+	half := uint32(5e5)
+	fraction.Routes = append([]picker.Route{cfg.Routes[0]}, picker.Route{Fraction: &half, Clusters: cfg.Routes[0].Clusters})
+	twins.Clusters = []*picker.Cluster{{Name: "a", Leaves: []picker.Leaf{{Name: "x"}}}, {Name: "b", Leaves: []picker.Leaf{{Name: "x"}}}}
+	for name, cfg := range map[string]*picker.Config{"filters": &filtered, "fractions": &fraction, "a leaf of both": &twins} {
+		if split(cfg) != nil {
+			t.Errorf("%s: shares are compared", name)
+		}
+	}
+}
+
+// TestShadowAllocates: an RPC without a difference allocates nothing in the comparison.
+func TestShadowAllocates(t *testing.T) {
+	s := shadowOf(t)
+	defer s.end()
+	s.Update(routesTo("a", "b"))
+	if n := testing.AllocsPerRun(1000, func() { s.compare(context.Background(), "/b/m", "b.leaf") }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}

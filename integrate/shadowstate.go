@@ -1,0 +1,182 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// shadowState is what a Shadow compares with: a configuration, or why there is none. It is
+// not changed any more, but for the counts of splits.
+type shadowState struct {
+	snapshot *picker.Snapshot // without endpoints; nil if err is set
+	cfg      *picker.Config
+	err      error
+	splits   []*shadowSplit // by route; nil where shares are not compared
+	since    time.Time
+	before   *shadowState // the one before, without its own
+}
+
+// newShadowState compiles the routes of a configuration.
+func newShadowState(cfg *picker.Config) (*shadowState, error) {
+	states := make([]picker.ClusterState, len(cfg.Clusters))
+	for i := range states {
+		states[i] = picker.ClusterState{Version: 1, Leaf: -1}
+	}
+	snapshot, err := picker.Build(nil, cfg, states, newLB(nil, balancer.BuildOptions{}).envLocked())
+	if err != nil {
+		return nil, err
+	}
+	s := &shadowState{snapshot: snapshot, cfg: cfg, splits: make([]*shadowSplit, len(cfg.Routes))}
+	// A fraction draws another route here than stock has drawn; a filter may be session
+	// affinity.
+	if !slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil }) && len(cfg.Filters) == 0 {
+		for i := range cfg.Routes {
+			s.splits[i] = newShadowSplit(cfg, &cfg.Routes[i])
+		}
+	}
+	return s, nil
+}
+
+// leads reports whether a cluster is, or has, the leaf.
+func (s *shadowState) leads(cluster int32, leaf string) bool {
+	c := s.cfg.Clusters[cluster]
+	if c.Name == leaf {
+		return true
+	}
+	for i := range c.Leaves {
+		if c.Leaves[i].Name == leaf {
+			return true
+		}
+	}
+	return false
+}
+
+// judge returns in what the call differs from what xdslb might do with it by this state,
+// or "". O(routes).
+func (s *shadowState) judge(c *shadowCall) ShadowKind {
+	switch {
+	case s == nil:
+		return ""
+	case s.snapshot == nil && c.cluster == "":
+		return "" // the RPC fails either way
+	case s.snapshot == nil:
+		return ShadowUnserved
+	}
+	routed := false
+	for cluster, outcome := range s.snapshot.Destinations(c.ctx, c.method) {
+		switch {
+		case c.cluster == "" && outcome == picker.NoRoute:
+			return ""
+		case cluster >= 0 && c.cluster != "" && s.leads(cluster, c.cluster):
+			return ""
+		}
+		routed = routed || cluster >= 0
+	}
+	switch {
+	case c.cluster == "":
+		return ShadowRoute
+	case !routed:
+		return ShadowNoRoute
+	}
+	return ShadowCluster
+}
+
+// explain says what xdslb would do with the call.
+func (s *shadowState) explain(target string, c *shadowCall) string {
+	if s == nil || s.snapshot == nil {
+		return fmt.Sprint("the target cannot be served: ", s.err)
+	}
+	_, plans := perrpc.Compile(s.cfg)
+	x := explainer{ctx: c.ctx, table: &perrpc.Table{Snapshot: s.snapshot, Config: s.cfg, Plans: plans}, applied: true}
+	x.Target = target
+	x.begin(c.method)
+	x.clusters(func(string, uint64) *subject { return nil })
+	return x.String()
+}
+
+// shadowSplit counts how stock splits the RPCs of a weighted route.
+type shadowSplit struct {
+	clusters []picker.WeightedCluster
+	leaves   [][]string // names of each cluster, its own and those of its leaves
+	total    float64    // of the weights
+	calls    atomic.Uint64
+	counts   []atomic.Uint64
+	noted    atomic.Bool
+}
+
+// newShadowSplit returns the split of a route, or nil if that has one cluster, or clusters
+// that cannot be told apart.
+func newShadowSplit(cfg *picker.Config, r *picker.Route) *shadowSplit {
+	if len(r.Clusters) < 2 {
+		return nil
+	}
+	s := &shadowSplit{clusters: r.Clusters, counts: make([]atomic.Uint64, len(r.Clusters))}
+	seen := map[string]bool{}
+	for _, w := range r.Clusters {
+		s.total += float64(w.Weight)
+		names := []string{w.Name}
+		for _, c := range cfg.Clusters {
+			for i := range c.Leaves {
+				if name := c.Leaves[i].Name; c.Name == w.Name && name != w.Name {
+					names = append(names, name)
+				}
+			}
+		}
+		for _, name := range names {
+			if seen[name] {
+				return nil
+			}
+			seen[name] = true
+		}
+		s.leaves = append(s.leaves, names)
+	}
+	return s
+}
+
+const shadowSample = 4096
+
+// count counts an RPC of the route, and looks at the shares now and then. It reports
+// whether they differ from the weights.
+func (s *shadowSplit) count(leaf string) (differ bool) {
+	for i, names := range s.leaves {
+		if slices.Contains(names, leaf) {
+			s.counts[i].Add(1)
+			return s.calls.Add(1)%shadowSample == 0 && s.differ()
+		}
+	}
+	return false
+}
+
+// differ reports whether a share is off by 6 standard deviations. Counts that move while
+// they are read are a matter of a few RPCs, which count as such.
+func (s *shadowSplit) differ() bool {
+	n := float64(s.calls.Load())
+	for i := range s.counts {
+		p := float64(s.clusters[i].Weight) / s.total
+		if off := math.Abs(float64(s.counts[i].Load()) - n*p); off > 6*math.Sqrt(n*p*(1-p))+16 {
+			return true
+		}
+	}
+	return false
+}
+
+// String returns the shares.
+func (s *shadowSplit) String() string {
+	var all []string
+	for i, c := range s.clusters {
+		all = append(all, fmt.Sprintf("cluster %q %d", c.Name, s.counts[i].Load()))
+	}
+	return fmt.Sprintf("of %d RPCs: %s", s.calls.Load(), strings.Join(all, ", "))
+}
