@@ -314,7 +314,6 @@ func TestLarge(t *testing.T) {
 	if n := len(d.Channels[0].Clusters[0].Leaves[0].Priorities[1].Localities[0].Endpoints); n != 10_000 {
 		t.Errorf("the JSON has %d endpoints", n)
 	}
-	_ = cc
 }
 
 // large returns a channel with 10,000 endpoints that are not needed, and one that is.
