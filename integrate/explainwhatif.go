@@ -53,6 +53,28 @@ func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
 	if err := checkMethod(w.Method); err != nil {
 		return nil, err
 	}
+	cfg, err := w.assemble()
+	if err != nil {
+		return nil, err
+	}
+	return w.explain(withoutUserCode(ctx), cfg)
+}
+
+// explain explains an RPC by a configuration.
+func (w *WhatIf) explain(ctx context.Context, cfg *picker.Config) (*Explanation, error) {
+	world, err := w.suppose(cfg)
+	if err != nil {
+		return nil, err
+	}
+	x := explainer{ctx: ctx, table: &perrpc.Table{Snapshot: world.snapshot, Config: world.cfg, Plans: world.plans}, applied: true, now: supposedAge}
+	x.Target = w.Target
+	x.begin(w.Method)
+	x.clusters(func(name string, _ uint64) *subject { return world.clusters[name].subject() })
+	return &x.Explanation, nil
+}
+
+// assemble makes the configuration of the resources.
+func (w *WhatIf) assemble() (*picker.Config, error) {
 	resources, err := parseResources(w.Resources)
 	if err != nil {
 		return nil, err
@@ -67,13 +89,9 @@ func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := xds.Assemble(listener, authority, resources, boot, xds.Options{
+	return xds.Assemble(listener, authority, resources, boot, xds.Options{
 		Filter: perrpc.FilterType, Policies: w.Config.Policies, LocalCluster: w.Config.LocalCluster, MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return w.explain(withoutUserCode(ctx), cfg)
 }
 
 // names returns the names of the listener and of the authority.
@@ -96,66 +114,91 @@ func (w *WhatIf) names(boot *bootstrap.Config) (listener, authority string, err 
 	return listener, authority, err
 }
 
-// explain explains an RPC by a configuration.
-func (w *WhatIf) explain(ctx context.Context, cfg *picker.Config) (*Explanation, error) {
+// supposedWorld is a configuration with endpoints in the states that are supposed, and what
+// picks read of it.
+type supposedWorld struct {
+	cfg      *picker.Config // with what is the channel's own
+	plans    *perrpc.Plans
+	snapshot *picker.Snapshot
+	clusters map[string]*supposedCluster
+}
+
+// supposedCluster is a cluster of it.
+type supposedCluster struct {
+	cfg        *picker.Cluster
+	priorities []supposed
+	inUse      int // index in priorities; -1 is none
+	failure    error
+}
+
+// suppose makes up the states of a configuration's endpoints.
+func (w *WhatIf) suppose(cfg *picker.Config) (*supposedWorld, error) {
 	channel := newLB(nil, balancer.BuildOptions{}) // for what is a channel's own
 	channel.opts = w.Config.withDefaults()
-	cfg = channel.channelConfigLocked(cfg)
-	_, plans := perrpc.Compile(cfg, perrpc.CompileOptions{})
-
-	states, subjects := make([]picker.ClusterState, len(cfg.Clusters)), map[string]*subject{}
-	for i, c := range cfg.Clusters {
-		subjects[c.Name] = w.suppose(c, &states[i])
+	world := &supposedWorld{cfg: channel.channelConfigLocked(cfg), clusters: map[string]*supposedCluster{}}
+	_, world.plans = perrpc.Compile(world.cfg, perrpc.CompileOptions{})
+	states := make([]picker.ClusterState, len(world.cfg.Clusters))
+	for i, c := range world.cfg.Clusters {
+		made := w.supposeCluster(c)
+		world.clusters[c.Name], states[i] = made, made.state()
 	}
 	env := channel.envLocked()
 	env.Now = supposedAge
-	s, err := picker.Build(nil, cfg, states, env)
-	if err != nil {
-		return nil, err
-	}
-	x := explainer{ctx: ctx, table: &perrpc.Table{Snapshot: s, Config: cfg, Plans: plans}, applied: true, now: supposedAge}
-	x.Target = w.Target
-	x.begin(w.Method)
-	x.clusters(func(name string, _ uint64) *subject { return subjects[name] })
-	return &x.Explanation, nil
+	var err error
+	world.snapshot, err = picker.Build(nil, world.cfg, states, env)
+	return world, err
 }
 
 // supposedAge is for how long endpoints have been READY: longer than any slow start.
 const supposedAge = int64(1000 * time.Hour)
 
-// suppose makes up the state of a cluster, and returns what there is to know of it.
-func (w *WhatIf) suppose(c *picker.Cluster, state *picker.ClusterState) *subject {
-	s := &subject{usesTLS: true, failure: c.Err}
-	var all []supposed
+// supposeCluster makes up the state of a cluster.
+func (w *WhatIf) supposeCluster(c *picker.Cluster) *supposedCluster {
+	s := &supposedCluster{cfg: c, failure: c.Err}
 	for i := range c.Leaves {
 		for k := range c.Leaves[i].Priorities {
-			all = append(all, w.supposePriority(&c.Leaves[i], i, k))
+			s.priorities = append(s.priorities, w.supposePriority(&c.Leaves[i], i, k))
 		}
 	}
-	inUse := choose(all)
-	for i := range all {
-		s.priorities = append(s.priorities, all[i].explain(i, inUse))
+	s.inUse = choose(s.priorities)
+	switch {
+	case s.inUse >= 0 && s.priorities[s.inUse].connectivity() == picker.TransientFailure:
+		s.failure = fmt.Errorf("xds: cluster %q: no endpoint of priority %d is reachable", c.Name, s.priorities[s.inUse].index)
+	case s.inUse < 0 && s.failure == nil:
+		s.failure = fmt.Errorf("xds: cluster %q: no targets to pick from", c.Name)
 	}
-	if *state = (picker.ClusterState{Version: 1, Leaf: -1, Failed: true}); inUse < 0 {
-		if len(c.Leaves) > 0 {
-			s.leaf, s.note = &c.Leaves[0], c.Leaves[0].ResolutionNote
-		}
-		if s.failure == nil {
-			s.failure = fmt.Errorf("xds: cluster %q: no targets to pick from", c.Name)
-		}
-		return s
+	return s
+}
+
+// state is the cluster's for a snapshot.
+func (s *supposedCluster) state() picker.ClusterState {
+	if s.inUse < 0 {
+		return picker.ClusterState{Version: 1, Leaf: -1, Failed: true}
 	}
-	p := &all[inUse]
-	s.leaf, s.localities, s.connectable, s.note = p.leaf, p.localities, p.leaf.Policy.Hashes(), p.leaf.ResolutionNote
-	state.Leaf, state.Priority, state.Localities, state.Failed = p.leafIndex, p.index, p.states, false
-	state.Breaker, state.Overload = p.breaker, new(picker.Counter)
+	p := &s.priorities[s.inUse]
+	state := picker.ClusterState{
+		Version: 1, Leaf: p.leafIndex, Priority: p.index, Localities: p.states, Breaker: p.breaker, Overload: new(picker.Counter),
+	}
 	for range p.leaf.Drops {
 		state.Drops = append(state.Drops, new(picker.Counter))
 	}
-	if p.connectivity() == picker.TransientFailure {
-		s.failure = fmt.Errorf("xds: cluster %q: no endpoint of priority %d is reachable", c.Name, p.index)
+	return state
+}
+
+// subject is what there is to know of the cluster.
+func (s *supposedCluster) subject() *subject {
+	of := &subject{usesTLS: true, failure: s.failure}
+	for i := range s.priorities {
+		of.priorities = append(of.priorities, s.priorities[i].explain(i, s.inUse))
 	}
-	return s
+	switch {
+	case s.inUse >= 0:
+		p := &s.priorities[s.inUse]
+		of.leaf, of.localities, of.connectable, of.note = p.leaf, p.localities, p.leaf.Policy.Hashes(), p.leaf.ResolutionNote
+	case len(s.cfg.Leaves) > 0:
+		of.leaf, of.note = &s.cfg.Leaves[0], s.cfg.Leaves[0].ResolutionNote
+	}
+	return of
 }
 
 // supposed is a priority whose endpoints have the states that are supposed.

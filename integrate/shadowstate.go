@@ -98,7 +98,7 @@ func (s *shadowState) explain(target string, c *shadowCall) string {
 	if s == nil || s.snapshot == nil {
 		return fmt.Sprint("the target cannot be served: ", s.err)
 	}
-	_, plans := perrpc.Compile(s.cfg)
+	_, plans := perrpc.Compile(s.cfg, perrpc.CompileOptions{})
 	x := explainer{ctx: c.ctx, table: &perrpc.Table{Snapshot: s.snapshot, Config: s.cfg, Plans: plans}, applied: true}
 	x.Target = target
 	x.begin(c.method)

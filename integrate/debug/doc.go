@@ -44,7 +44,6 @@
 //
 //	debug.go      Handler: what is asked for, and the headers of answers
 //	view.go       the page as data: what is shown, and in which pieces
-//	trouble.go    what is wrong with a channel, in sentences
 //	endpoints.go  the table of endpoints
 //	format.go     shares, durations and names as text
 //	page.html     the page; style.css is in it

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/trouble"
 	"github.com/xdslb/xdslb/integrate/internal/visible"
 )
 
@@ -26,6 +27,7 @@ const (
 	maxResources = 100
 	maxEvents    = 128
 	maxItems     = 8 // of a list within a row
+	maxTroubles  = 20
 	maxOpen      = 6 // clusters whose endpoints are shown, if none is chosen
 )
 
@@ -58,7 +60,7 @@ type channelRow struct {
 type channelView struct {
 	*integrate.TargetStatus
 	Since, Received, Watched string // how long ago
-	Trouble                  []trouble
+	Trouble                  []trouble.Trouble
 	MoreTrouble              int
 	Table                    []routeRow
 	RoutePages               *pager
@@ -167,7 +169,7 @@ func (p *page) setRefresh(q url.Values) {
 
 func newChannelRow(s integrate.TargetStatus) channelRow {
 	row := channelRow{TargetStatus: s, Link: link(nil, "channel", strconv.FormatInt(s.Channel, 10))}
-	for _, t := range troubles(&s) {
+	for _, t := range trouble.Of(&s) {
 		if t.Bad {
 			row.Bad++
 		} else {
@@ -185,7 +187,7 @@ func newChannelRow(s integrate.TargetStatus) channelRow {
 func newChannelView(s *integrate.TargetStatus, q url.Values) *channelView {
 	v := &channelView{
 		TargetStatus: s, Since: ago(s.Time, s.Since), Received: ago(s.Time, s.Received), Watched: s.Time.Sub(s.Watched).Round(time.Second).String(),
-		Trouble: troubles(s),
+		Trouble: trouble.Of(s),
 	}
 	if n := len(v.Trouble); n > maxTroubles {
 		v.Trouble, v.MoreTrouble = v.Trouble[:maxTroubles], n-maxTroubles

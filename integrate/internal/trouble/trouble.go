@@ -1,7 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package debug
+// Package trouble says what is wrong with a channel, in sentences, for the debug page and the
+// command.
+package trouble
 
 import (
 	"fmt"
@@ -11,21 +13,18 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 )
 
-// A trouble is something wrong with a channel. Bad says that RPCs fail, or that what the
+// A Trouble is something wrong with a channel. Bad says that RPCs fail, or that what the
 // control plane says is not done; the others are for somebody to know.
-type trouble struct {
+type Trouble struct {
 	Bad  bool
 	Text string
 }
 
-// maxTroubles is how many troubles the page lists; the others are counted.
-const maxTroubles = 20
-
-// troubles returns what is wrong with a channel, the worst first.
-func troubles(s *integrate.TargetStatus) (list []trouble) {
-	var mild []trouble
-	bad := func(format string, args ...any) { list = append(list, trouble{true, fmt.Sprintf(format, args...)}) }
-	note := func(format string, args ...any) { mild = append(mild, trouble{false, fmt.Sprintf(format, args...)}) }
+// Of returns what is wrong with a channel, the worst first.
+func Of(s *integrate.TargetStatus) (list []Trouble) {
+	var mild []Trouble
+	bad := func(format string, args ...any) { list = append(list, Trouble{true, fmt.Sprintf(format, args...)}) }
+	note := func(format string, args ...any) { mild = append(mild, Trouble{false, fmt.Sprintf(format, args...)}) }
 	if s.Error != "" {
 		bad("%s", s.Error)
 	}
@@ -53,7 +52,7 @@ func troubles(s *integrate.TargetStatus) (list []trouble) {
 			}
 			for _, p := range l.Priorities {
 				if e := p.Endpoints; p.InUse && e.Failed+e.Ejected > 0 {
-					note("Cluster %s, priority %d: of %s, %d failed and %d ejected.", l.Name, p.Priority, count(e.Total, "endpoint"), e.Failed, e.Ejected)
+					note("Cluster %s, priority %d: of %s, %d failed and %d ejected.", l.Name, p.Priority, plural(e.Total), e.Failed, e.Ejected)
 				}
 			}
 		}
@@ -78,4 +77,11 @@ func troubles(s *integrate.TargetStatus) (list []trouble) {
 // explained reports whether a cluster's note says what a resource's error does.
 func explained(note string, resources []integrate.ResourceStatus) bool {
 	return slices.ContainsFunc(resources, func(r integrate.ResourceStatus) bool { return r.Error != "" && strings.Contains(note, r.Error) })
+}
+
+func plural(endpoints int) string {
+	if endpoints == 1 {
+		return "1 endpoint"
+	}
+	return fmt.Sprintf("%d endpoints", endpoints)
 }

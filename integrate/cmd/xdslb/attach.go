@@ -1,0 +1,333 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+var attachCommand = command{
+	name: "attach", args: "ADDR", summary: "show the channels of a running process",
+	about: "Shows the channels of a process by its debug page (package integrate/debug): their\n" +
+		"priorities, localities and endpoints, where RPCs are expected to go and where they\n" +
+		"went since the view before, and events. ADDR is host:port, which is short for\n" +
+		"http://host:port/debug/xdslb/, or the page's URL. With -csds it is a gRPC server\n" +
+		"that has CSDS, whose resources are shown; there are no endpoints then.\n" +
+		"On a terminal the view is live, otherwise there is a line for each channel and\n" +
+		"event. With -once there is one view, of the RPCs of one interval, and the exit\n" +
+		"code is 1 if something is to be mended.",
+	example: "xdslb attach localhost:6060\nxdslb attach localhost:6060 -once -o json",
+	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
+		v := newViewer(e, fs)
+		byCSDS := fs.Bool("csds", false, "ADDR is a gRPC server with CSDS")
+		timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for an answer")
+		return func(args []string) (bool, error) {
+			if err := want(args, "ADDR"); err != nil {
+				return false, err
+			}
+			p := &remote{at: args[0], timeout: *timeout}
+			if *byCSDS {
+				return v.show(p.resources)
+			}
+			return v.show(func(ctx context.Context) (*debug.Document, error) { return p.document(ctx) })
+		}
+	},
+}
+
+var watchCommand = command{
+	name: "watch", args: "TARGET", summary: "show a channel of its own",
+	about: "Makes a channel to a target by the bootstrap, and shows what it does as attach\n" +
+		"does. It connects to the control plane with the node id of the bootstrap, and to\n" +
+		"the endpoints, without TLS unless xDS asks for it; it sends no RPCs. Some agents\n" +
+		"have room for one stream only: attach disturbs nobody.",
+	example: "xdslb watch xds:///orders -b /etc/xds/bootstrap.json",
+	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
+		v := newViewer(e, fs)
+		var boot bootstrapFlag
+		boot.register(fs)
+		timeout := fs.Duration("timeout", 10*time.Second, "how long -once waits for a first configuration")
+		return func(args []string) (bool, error) {
+			if err := want(args, "TARGET"); err != nil {
+				return false, err
+			}
+			text, _, err := boot.read()
+			if err != nil {
+				return false, err
+			}
+			creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
+			if err != nil {
+				return false, err
+			}
+			opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Linger: -1})
+			if err != nil {
+				return false, err
+			}
+			cc, err := grpc.NewClient(fullTarget(args[0]), append(opts, grpc.WithTransportCredentials(creds))...)
+			if err != nil {
+				return false, err
+			}
+			defer func() { _ = cc.Close() }()
+			cc.Connect()
+			if v.once {
+				e.awaitRest(cc, *timeout)
+			}
+			return v.show(func(context.Context) (*debug.Document, error) {
+				cc.Connect()
+				s, err := integrate.StatusOf(cc)
+				for _, c := range integrate.Channels() {
+					if c.Number() == s.Channel {
+						s = c.Inspect()
+					}
+				}
+				return &debug.Document{Time: e.now(), Channels: []integrate.TargetStatus{s}}, err
+			})
+		}
+	},
+}
+
+// awaitRest waits until a channel has a configuration, and no endpoint in use connects.
+func (e *env) awaitRest(cc *grpc.ClientConn, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(e.ctx, timeout)
+	defer cancel()
+	defer e.progress("waiting for %s", cc.Target())()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if s, err := integrate.StatusOf(cc); err == nil && rests(&s) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func rests(s *integrate.TargetStatus) bool {
+	if s.Since.IsZero() || s.Pending {
+		return false
+	}
+	for _, c := range s.Clusters {
+		for _, l := range c.Leaves {
+			for _, p := range l.Priorities {
+				if p.InUse && p.Endpoints.Connecting > 0 || p.Phase == "trying" {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// viewer shows documents, once or again and again.
+type viewer struct {
+	e        *env
+	once     bool
+	interval time.Duration
+	views    int // 0 is no limit
+	previous *debug.Document
+	told     time.Time // of the latest event that was printed
+}
+
+func newViewer(e *env, fs *flag.FlagSet) *viewer {
+	v := &viewer{e: e}
+	fs.BoolVar(&v.once, "once", false, "show one view and end")
+	fs.DurationVar(&v.interval, "interval", time.Second, "time between views")
+	fs.IntVar(&v.views, "count", 0, "end after so many views")
+	return v
+}
+
+// show shows what get returns until the context ends, or as often as is asked for. An error
+// after the first view is shown, and does not end it: processes restart.
+func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found bool, err error) {
+	if v.interval < 10*time.Millisecond {
+		return false, usageError("-interval is less than 10ms")
+	}
+	if v.once && !v.e.json { // RPCs are counted by endpoint from the first look on
+		if v.previous, err = get(v.e.ctx); err == nil {
+			err = v.pause()
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	for n := 1; ; n++ {
+		done := v.e.progress("waiting for an answer")
+		d, err := get(v.e.ctx)
+		done()
+		switch {
+		case err == nil:
+			if err := v.view(d); err != nil {
+				return false, err
+			}
+		case v.previous == nil:
+			return false, err
+		default:
+			fmt.Fprintf(v.e.stderr, "xdslb: %v\n", err)
+		}
+		if v.once || n == v.views {
+			return d != nil && needsMending(d), nil
+		}
+		if v.pause() != nil {
+			return false, nil
+		}
+	}
+}
+
+// pause waits for an interval, or until the context ends.
+func (v *viewer) pause() error {
+	select {
+	case <-time.After(v.interval):
+		return nil
+	case <-v.e.ctx.Done():
+		return v.e.ctx.Err()
+	}
+}
+
+func (v *viewer) view(d *debug.Document) error {
+	var b bytes.Buffer
+	var err error
+	switch {
+	case v.e.json:
+		err = (&env{stdout: &b}).printJSON(d)
+	case v.once || v.e.terminal:
+		if !v.once {
+			b.WriteString("\x1b[H\x1b[2J") // home, and clear
+		}
+		newStatusText(&b, d, v.previous).all()
+	default:
+		v.lines(&b, d)
+	}
+	if err == nil {
+		_, err = v.e.stdout.Write(b.Bytes())
+	}
+	v.previous = d
+	return err
+}
+
+// remote is a process that is asked.
+type remote struct {
+	at      string
+	timeout time.Duration
+}
+
+// page returns the URL of the debug page.
+func (p *remote) page() (*url.URL, error) {
+	at := p.at
+	if !strings.Contains(at, "://") {
+		at = "http://" + at
+	}
+	u, err := url.Parse(at)
+	if err != nil {
+		return nil, usageError(err.Error())
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/debug/xdslb/"
+	}
+	return u, nil
+}
+
+// maxAnswer is how long the answer of a process may be.
+const maxAnswer = 1 << 30
+
+// get asks the debug page.
+func (p *remote) get(ctx context.Context, q url.Values) ([]byte, error) {
+	u, err := p.page()
+	if err != nil {
+		return nil, err
+	}
+	u.RawQuery = q.Encode()
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = resp.Body.Close() }() // nothing is lost with it
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		var said struct{ Error string }
+		if json.Unmarshal(text, &said) == nil && said.Error != "" {
+			return nil, errors.New(said.Error)
+		}
+		return nil, fmt.Errorf("%s answers %s, and no JSON of a debug page: is package integrate/debug served there?", u.Redacted(), resp.Status)
+	}
+	return text, nil
+}
+
+// document asks for the channels. params are further parameters with their values.
+func (p *remote) document(ctx context.Context, params ...string) (*debug.Document, error) {
+	q := url.Values{"format": {"json"}}
+	for i := 0; i < len(params); i += 2 {
+		q.Set(params[i], params[i+1])
+	}
+	text, err := p.get(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	d := new(debug.Document)
+	return d, json.Unmarshal(text, d)
+}
+
+// resources asks CSDS. The result has the clients of the process in place of channels, with
+// their resources alone.
+func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
+	cc, err := grpc.NewClient(p.at, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cc.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	resp, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{ExcludeResourceContents: true})
+	if err != nil {
+		return nil, err
+	}
+	d := &debug.Document{Time: time.Now()}
+	for _, c := range resp.GetConfig() {
+		s := integrate.TargetStatus{Time: d.Time, Target: c.GetClientScope(), Node: c.GetNode().GetId()}
+		for _, g := range c.GetGenericXdsConfigs() {
+			r := integrate.ResourceStatus{
+				Type: g.GetTypeUrl(), Name: g.GetName(), Version: g.GetVersionInfo(), State: g.GetClientStatus().String(),
+				Error: g.GetErrorState().GetDetails(), Refused: g.GetErrorState().GetVersionInfo(),
+			}
+			if t, ok := resource.TypeOf(g.GetTypeUrl()); ok {
+				r.Type = t.String()
+			}
+			if g.GetLastUpdated() != nil {
+				r.Updated = g.GetLastUpdated().AsTime()
+			}
+			s.Resources = append(s.Resources, r)
+		}
+		d.Channels = append(d.Channels, s)
+	}
+	return d, nil
+}

@@ -1,0 +1,262 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+var checkCommand = command{
+	name: "check", args: "", summary: "check the bootstrap, its files and its servers",
+	about: "Reads the bootstrap as gRPC does, the files that it names, and the certificates in\n" +
+		"them: whether they are valid, when they expire, and whether the client's own was\n" +
+		"issued by the roots beside it. Then it connects to each xDS server, and opens an\n" +
+		"ADS stream on which it asks for nothing. It exits with 1 if anything is wrong.",
+	example: "xdslb check -b /etc/xds/bootstrap.json -expiry 168h",
+	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
+		var boot bootstrapFlag
+		boot.register(fs)
+		timeout := fs.Duration("timeout", 5*time.Second, "how long to wait for each server")
+		expiry := fs.Duration("expiry", 24*time.Hour, "warn of certificates that expire within this time")
+		offline := fs.Bool("offline", false, "do not connect to the servers")
+		return func(args []string) (bool, error) {
+			if err := want(args); err != nil {
+				return false, err
+			}
+			c := &checker{e: e, expiry: *expiry}
+			c.check(&boot, *timeout, *offline)
+			if e.json {
+				return c.wrong(), e.printJSON(c.Findings)
+			}
+			for _, f := range c.Findings {
+				wrap(e.stdout, fmt.Sprintf("%-4s", f.Verdict), visible.Text(f.What+": "+f.Text, 600))
+			}
+			return c.wrong(), nil
+		}
+	},
+}
+
+// Finding is a line of check.
+type Finding struct {
+	Verdict string `json:"verdict"` // "ok", "warn" or "FAIL"
+	What    string `json:"what"`    // that was checked
+	Text    string `json:"text"`
+}
+
+// checker collects findings.
+type checker struct {
+	e        *env
+	expiry   time.Duration
+	Findings []Finding
+}
+
+func (c *checker) add(verdict, what, format string, args ...any) {
+	c.Findings = append(c.Findings, Finding{verdict, what, fmt.Sprintf(format, args...)})
+}
+
+// wrong reports whether anything is, warnings among it.
+func (c *checker) wrong() bool {
+	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict != "ok" })
+}
+
+func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool) {
+	text, from, err := boot.read()
+	if err != nil {
+		c.add("FAIL", "bootstrap", "%v", err)
+		return
+	}
+	cfg, err := bootstrap.Parse(from, text)
+	if err != nil {
+		c.add("FAIL", "bootstrap", "%v", err)
+		return
+	}
+	c.add("ok", "bootstrap", "%s, node %q", from, cfg.Node().GetId())
+	if cfg.Node().GetId() == "" {
+		c.add("warn", "node", "has no id, by which control planes tell clients apart")
+	}
+	for _, name := range slices.Sorted(maps.Keys(cfg.CertProviders)) {
+		c.provider("certificate provider "+name, cfg.CertProviders[name])
+	}
+	servers := slices.Clone(cfg.Servers)
+	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
+		for _, s := range cfg.Authorities[name].Servers {
+			if !slices.Contains(servers, s) {
+				servers = append(servers, s)
+			}
+		}
+	}
+	for _, s := range servers {
+		if !offline {
+			c.server(s, timeout)
+		}
+	}
+}
+
+// provider checks the files of a certificate provider.
+func (c *checker) provider(what string, p bootstrap.CertProvider) {
+	switch {
+	case p.Unusable != nil:
+		c.add("FAIL", what, "plugin %q cannot be used: %v", p.Plugin, p.Unusable)
+		return
+	case p.Files == nil:
+		c.add("ok", what, "plugin %q, which has its own way to certificates", p.Plugin)
+		return
+	}
+	files := p.Files.Files()
+	roots, err := p.Files.LoadRoots()
+	hasRoots := files.CACertificateFile != "" || files.SPIFFEBundleMapFile != ""
+	switch {
+	case err != nil:
+		c.add("FAIL", what, "roots: %v", err)
+	case files.CACertificateFile != "":
+		c.authorities(what, files.CACertificateFile)
+	case hasRoots:
+		c.add("ok", what, "roots of %d trust domains in %s", len(roots.TrustDomains), files.SPIFFEBundleMapFile)
+	default:
+		c.add("warn", what, "has no roots: clusters cannot verify servers by it")
+	}
+	identity, identityErr := p.Files.LoadIdentity()
+	switch {
+	case identityErr != nil:
+		c.add("FAIL", what, "own certificate: %v", identityErr)
+	case identity == nil:
+		c.add("ok", what, "has no certificate of the client's own")
+	default:
+		c.identity(what, files.CertificateFile, identity.Certificate, roots, err == nil && hasRoots)
+	}
+}
+
+// authorities checks the certificates of a file.
+func (c *checker) authorities(what, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		c.add("FAIL", what, "roots: %v", err)
+		return
+	}
+	n := 0
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			continue // LoadRoots has said what it thinks of it
+		}
+		n++
+		c.validity(what, fmt.Sprintf("root %q", cert.Subject), cert)
+		if !cert.IsCA {
+			c.add("warn", what, "root %q is no certificate authority", cert.Subject)
+		}
+	}
+	c.add("ok", what, "%d roots in %s", n, file)
+}
+
+// identity checks the client's own certificate against the roots beside it.
+func (c *checker) identity(what, file string, raw [][]byte, roots bootstrap.Roots, verify bool) {
+	var chain []*x509.Certificate
+	for _, der := range raw {
+		cert, err := x509.ParseCertificate(der)
+		if err != nil {
+			c.add("FAIL", what, "own certificate in %s: %v", file, err)
+			return
+		}
+		chain = append(chain, cert)
+	}
+	name := fmt.Sprintf("own certificate %q in %s", chain[0].Subject, file)
+	if len(chain[0].URIs) > 0 {
+		name = fmt.Sprintf("own certificate %s in %s", chain[0].URIs[0], file)
+	}
+	if !c.validity(what, name, chain[0]) || !verify || roots.Pool == nil {
+		return
+	}
+	between := x509.NewCertPool()
+	for _, cert := range chain[1:] {
+		between.AddCert(cert)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots.Pool, Intermediates: between, CurrentTime: c.e.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	if err != nil {
+		c.add("warn", what, "the roots beside it did not issue the %s, or not for clients: %v", name, err)
+	}
+}
+
+// validity checks when a certificate is valid, and reports whether it is now.
+func (c *checker) validity(what, name string, cert *x509.Certificate) bool {
+	now, day := c.e.now(), "2006-01-02 15:04Z"
+	switch left := cert.NotAfter.Sub(now); {
+	case now.Before(cert.NotBefore):
+		c.add("FAIL", what, "%s is not valid before %s", name, cert.NotBefore.UTC().Format(day))
+		return false
+	case left < 0:
+		c.add("FAIL", what, "%s expired at %s", name, cert.NotAfter.UTC().Format(day))
+		return false
+	case left < c.expiry:
+		c.add("warn", what, "%s expires in %v, at %s", name, left.Round(time.Minute), cert.NotAfter.UTC().Format(day))
+	default:
+		c.add("ok", what, "%s is valid until %s", name, cert.NotAfter.UTC().Format(day))
+	}
+	return true
+}
+
+// server connects to an xDS server.
+func (c *checker) server(s *bootstrap.Server, timeout time.Duration) {
+	what := "xDS server " + s.URI
+	defer c.e.progress("connecting to %s", s.URI)()
+	opts, stop, err := s.DialOptions()
+	if err != nil {
+		c.add("FAIL", what, "credentials: %v", err)
+		return
+	}
+	defer stop()
+	cc, err := grpc.NewClient(s.URI, opts...)
+	if err != nil {
+		c.add("FAIL", what, "%v", err)
+		return
+	}
+	defer func() { _ = cc.Close() }()
+	ctx, cancel := context.WithTimeout(c.e.ctx, timeout)
+	defer cancel()
+	begin := c.e.now()
+	err = openADS(ctx, cc)
+	switch code := status.Code(err); {
+	case err == nil:
+		c.add("ok", what, "connected, and it has ADS (%v)", c.e.now().Sub(begin).Round(time.Millisecond))
+	case code == codes.Unimplemented:
+		c.add("FAIL", what, "connected, and it does not have ADS: %v", err)
+	case ctx.Err() != nil:
+		c.add("FAIL", what, "not connected within %v", timeout)
+	default:
+		c.add("FAIL", what, "%v", err)
+	}
+}
+
+// openADS opens an ADS stream and ends it without a request.
+func openADS(ctx context.Context, cc *grpc.ClientConn) error {
+	const method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	// Servers end a stream like this as they please.
+	switch err := stream.RecvMsg(new(emptypb.Empty)); status.Code(err) {
+	case codes.Unimplemented, codes.Unavailable, codes.Unauthenticated, codes.PermissionDenied, codes.DeadlineExceeded:
+		return err
+	}
+	return nil
+}

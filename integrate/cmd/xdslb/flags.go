@@ -1,0 +1,129 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/integrate"
+)
+
+// bootstrapFlag is -b.
+type bootstrapFlag struct{ file string }
+
+func (b *bootstrapFlag) register(fs *flag.FlagSet) {
+	fs.StringVar(&b.file, "b", "", "bootstrap `file`; else that of the environment, as for gRPC")
+}
+
+// read returns the bootstrap document and where it is from.
+func (b *bootstrapFlag) read() (text []byte, from string, err error) {
+	switch {
+	case b.file != "":
+		text, err = os.ReadFile(b.file)
+		return text, "file " + b.file, err
+	case os.Getenv("GRPC_XDS_BOOTSTRAP") != "":
+		text, err = os.ReadFile(os.Getenv("GRPC_XDS_BOOTSTRAP"))
+		return text, "file " + os.Getenv("GRPC_XDS_BOOTSTRAP") + " (GRPC_XDS_BOOTSTRAP)", err
+	case os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG") != "":
+		return []byte(os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG")), "GRPC_XDS_BOOTSTRAP_CONFIG", nil
+	}
+	return nil, "", errors.New("there is no bootstrap: -b FILE, or GRPC_XDS_BOOTSTRAP, or GRPC_XDS_BOOTSTRAP_CONFIG")
+}
+
+// question are the flags of commands that ask about an RPC.
+type question struct {
+	bootstrapFlag
+	resources string
+	headers   metadata.MD
+	states    map[netip.AddrPort]connectivity.State
+	timeout   time.Duration
+}
+
+func (q *question) register(fs *flag.FlagSet) {
+	q.bootstrapFlag.register(fs)
+	q.registerStates(fs)
+	q.headers = metadata.MD{}
+	fs.StringVar(&q.resources, "f", "", "`file` with resources, such as dump prints; else the control plane is asked; - is standard input")
+	fs.DurationVar(&q.timeout, "timeout", 10*time.Second, "how long to wait for the control plane")
+	fs.Func("H", "`header` k=v of the RPC; may be repeated", func(s string) error {
+		k, v, ok := strings.Cut(s, "=")
+		if !ok || k == "" {
+			return errors.New("want k=v")
+		}
+		q.headers.Append(k, v)
+		return nil
+	})
+}
+
+// registerStates registers what says how endpoints are.
+func (q *question) registerStates(fs *flag.FlagSet) {
+	q.states = map[netip.AddrPort]connectivity.State{}
+	fs.Func("down", "`address` of an endpoint that is supposed to be unreachable; may be repeated", func(s string) error {
+		a, err := netip.ParseAddrPort(s)
+		q.states[a] = connectivity.TransientFailure
+		return err
+	})
+}
+
+// whatIf returns the question about a target: by the file, or else by what the control plane
+// says. No endpoint is touched either way.
+func (q *question) whatIf(e *env, target, method string) (integrate.WhatIf, error) {
+	w := integrate.WhatIf{Target: fullTarget(target), Method: method, States: q.states}
+	var err error
+	if q.resources != "" {
+		if q.file != "" {
+			if w.Config.Bootstrap, _, err = q.read(); err != nil {
+				return w, err
+			}
+		}
+		w.Resources, err = readFile(q.resources)
+		return w, err
+	}
+	if w.Config.Bootstrap, _, err = q.read(); err != nil {
+		return w, err
+	}
+	w.Resources, err = e.fetch(w.Config.Bootstrap, w.Target, q.timeout)
+	return w, err
+}
+
+func (q *question) context(e *env) context.Context {
+	return metadata.NewOutgoingContext(e.ctx, q.headers)
+}
+
+// fullTarget lets a name stand for "xds:///name".
+func fullTarget(s string) string {
+	if strings.Contains(s, ":///") || strings.HasPrefix(s, "xds:") || strings.HasPrefix(s, "xdslb:") {
+		return s
+	}
+	return "xds:///" + s
+}
+
+func readFile(name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	return os.ReadFile(name)
+}
+
+// want checks the number of arguments.
+func want(args []string, names ...string) error {
+	if len(args) < len(names) {
+		return usageError(fmt.Sprintf("%s is missing", strings.Join(names[len(args):], " and ")))
+	}
+	if len(args) > len(names) {
+		return usageError(fmt.Sprintf("%q is one argument too many", args[len(names)]))
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/internal/visible"
+)
+
+var pickCommand = command{
+	name: "pick", args: "TARGET", summary: "make picks, and count where they go",
+	about: "Makes picks as a channel to the target would, and shows where they go beside where\n" +
+		"they are expected to. Each RPC ends before the next begins. Resources are those\n" +
+		"of the control plane, or of a file (-f); endpoints are supposed to be READY but\n" +
+		"for those with -down, and none is touched. It exits with 1 if RPCs would fail.",
+	example: "xdslb pick xds:///orders -n 1e6 -f orders.json -down 10.0.0.1:80",
+	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
+		var q question
+		q.register(fs)
+		method := fs.String("method", "/", "`path` of the RPCs")
+		n := 100_000
+		fs.Func("n", "`number` of picks, such as 1e6 (default 100000)", func(s string) error {
+			f, err := strconv.ParseFloat(s, 64)
+			if err != nil || f < 1 || f > 1e9 {
+				return errors.New("want a number from 1 to 1e9")
+			}
+			n = int(f)
+			return nil
+		})
+		return func(args []string) (bool, error) {
+			if err := want(args, "TARGET"); err != nil {
+				return false, err
+			}
+			w, err := q.whatIf(e, args[0], *method)
+			if err != nil {
+				return false, err
+			}
+			s, err := integrate.InspectWhatIf(w)
+			if err != nil {
+				return false, err
+			}
+			defer e.progress("making %d picks", n)()
+			p, err := integrate.PickWhatIf(q.context(e), w, n)
+			if err != nil {
+				return false, err
+			}
+			found := p.Failed+p.NoRoute > 0
+			if e.json {
+				return found, e.printJSON(p)
+			}
+			e.printPicks(p, s)
+			return found, nil
+		}
+	},
+}
+
+// printPicks prints a histogram.
+func (e *env) printPicks(p *integrate.Picks, s *integrate.TargetStatus) {
+	expected := map[string]float64{} // of the cluster's RPCs, by cluster and address
+	for _, c := range s.Clusters {
+		for _, l := range c.Leaves {
+			for _, prio := range l.Priorities {
+				for _, loc := range prio.Localities {
+					for _, end := range loc.Endpoints {
+						expected[c.Name+"\x00"+end.Address] = end.Share
+					}
+				}
+			}
+		}
+	}
+	totals := map[string]int{}
+	for _, end := range p.Endpoints {
+		totals[end.Cluster] += end.RPCs
+	}
+	fmt.Fprintf(e.stdout, "%d picks for %s\n", p.RPCs, visible.Text(s.Target, 50))
+	cluster, locality := "\x00", "\x00"
+	for _, end := range p.Endpoints {
+		if end.Cluster != cluster {
+			cluster, locality = end.Cluster, "\x00"
+			e.line("cluster %s: %s of the RPCs", visible.Text(cluster, 40), percent(float64(totals[cluster])/float64(p.RPCs)))
+		}
+		if name := place(end.Region, end.Zone, end.SubZone); name != locality {
+			locality = name
+			e.line("  %-30s %10s %8s %9s", visible.Text(name, 30), "RPCs", "picked", "expected")
+		}
+		got := 0.
+		if n := totals[cluster]; n > 0 {
+			got = float64(end.RPCs) / float64(n)
+		}
+		e.line("    %-28s %10d %8s %9s  %s", visible.Text(end.Address, 28), end.RPCs, percent(got), percent(expected[cluster+"\x00"+end.Address]), bar(got, 14))
+	}
+	for _, o := range []struct {
+		n    int
+		text string
+	}{
+		{p.Waiting, "wait for an endpoint"}, {p.Failed, "fail, since no endpoint can be reached"}, {p.NoRoute, "fail, since no route takes them"},
+		{p.Refused, "are dropped, or refused by the circuit breaker"}, {p.Delegated, "go to a child policy, which picks"},
+	} {
+		if o.n > 0 {
+			e.line("%s of the RPCs %s", percent(float64(o.n)/float64(p.RPCs)), o.text)
+		}
+	}
+}
+
+// line prints a line of at most 80 columns.
+func (e *env) line(format string, args ...any) {
+	fmt.Fprintln(e.stdout, visible.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
+}
+
+// bar is a share as a bar.
+func bar(share float64, width int) string {
+	eighths := int(share*float64(width)*8 + .5)
+	text := strings.Repeat("█", eighths/8)
+	if r := eighths % 8; r > 0 {
+		text += string([]rune(" ▏▎▍▌▋▊▉")[r])
+	}
+	return text
+}
+
+// percent is a share in percent.
+func percent(p float64) string {
+	switch {
+	case p > 0 && p < .0001:
+		return "<0.01 %"
+	case p > 0 && p < .00995:
+		return fmt.Sprintf("%.2f %%", 100*p)
+	}
+	return fmt.Sprintf("%.1f %%", 100*p)
+}
+
+// place is a locality's name.
+func place(region, zone, subZone string) string {
+	if s := strings.TrimRight(region+"/"+zone+"/"+subZone, "/"); s != "" {
+		return s
+	}
+	return "unnamed"
+}
