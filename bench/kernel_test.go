@@ -21,6 +21,7 @@ type kernel struct {
 	env       picker.Env
 	snapshot  *picker.Snapshot
 	endpoints []*picker.EndpointState // as Result.Index counts them
+	timed     bool                    // latencies count
 }
 
 // newKernel has n endpoints in localities of equal size, all READY, with
@@ -30,12 +31,17 @@ func newKernel(tb testing.TB, localities, n int, skew string, policy picker.Poli
 	leaf := picker.Leaf{Name: service, Service: service, Policy: policy, MaxRequests: 1_000_000, Priorities: []picker.Priority{{}}}
 	load, breaker := &picker.ClusterLoad{}, &picker.Breaker{}
 	state := picker.ClusterState{Version: 1, Breaker: breaker, Overload: load.Overload()}
-	k := &kernel{}
+	k := &kernel{timed: policy.TimesRPCs()}
+	begin := time.Now()
+	clock := picker.NewClock(func() int64 { return int64(time.Hour + time.Since(begin)) })
 	weights := skewed(n, skew)
 	for l := range localities {
 		locality := picker.Locality{ID: picker.LocalityID{Zone: string(rune('a' + l))}, Weight: uint32(l + 1)}
 		ls := picker.LocalityState{Load: load.Locality(locality.ID)}
 		binding := picker.NewBinding(ls.Load, breaker, policy.CountsInFlight())
+		if k.timed {
+			binding = picker.NewTimedBinding(ls.Load, breaker, clock)
+		}
 		for i := l * n / localities; i < (l+1)*n/localities; i++ {
 			locality.Endpoints = append(locality.Endpoints, picker.Endpoint{Addr: endpointAddr(i), Weight: weights[i]})
 			e := &picker.EndpointState{Connectivity: picker.Ready}
@@ -70,6 +76,32 @@ func (k *kernel) build(tb testing.TB) {
 		tb.Fatal(err)
 	}
 	k.snapshot = s
+}
+
+// finish ends an RPC to an endpoint as a channel does.
+func (k *kernel) finish(index int32) {
+	if k.timed {
+		k.endpoints[index].FinishTimed(picker.CallOK)
+	} else {
+		k.endpoints[index].Finish(picker.CallOK)
+	}
+}
+
+// answers are for how many picks, in three localities of ten endpoints, one call of answer is
+// enough: by default an answer is good for at most 64 of them.
+const answers = 1000
+
+// answer has all endpoints that are asked say that they have nothing to do. It expects that
+// answers were used up since it was called last.
+func (k *kernel) answer() {
+	for _, g := range k.snapshot.ProbeGroups(0) {
+		g.Adopt(k.env.Now)
+		g.Pool.Demand(g.Len())
+		for i := range g.Len() {
+			e, _ := g.Endpoint(i)
+			g.Pool.Answer(e, picker.ProbeReport{Latency: time.Millisecond}, k.env.Now)
+		}
+	}
 }
 
 // flip takes the first endpoint down, or up again, and builds.

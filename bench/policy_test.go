@@ -41,6 +41,10 @@ var policies = []policy{
 	{"ring_hash", picker.Policy{Kind: picker.PolicyRingHash, Ring: &picker.RingPolicy{MinSize: 4096, MaxSize: 4096, XXH64: true}}, ringhash.Name, `{"minRingSize":4096,"maxRingSize":4096,"requestHashHeader":"` + hashHeader + `"}`},
 	{"maglev", picker.Policy{Kind: picker.PolicyMaglev, Ring: &picker.RingPolicy{MinSize: 65537, XXH64: true}}, "", ""},
 	{"client_wrr", picker.Policy{Kind: picker.PolicyClientWRR, WRR: &picker.ClientWRR{}}, weightedroundrobin.Name, `{"blackoutPeriod":"0s","weightUpdatePeriod":"0.1s"}`},
+	{"least_latency", picker.Policy{Kind: picker.PolicyLeastLatency, Latency: &picker.LeastLatency{Decay: 10 * time.Second}}, "", ""},
+	{"prequal", picker.Policy{Kind: picker.PolicyPrequal, Prequal: &picker.Prequal{
+		PoolSize: 16, MaxAge: time.Second, ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .75, ProbeTimeout: time.Millisecond, MaxProbesPerSecond: 1000,
+	}}, "", ""},
 }
 
 // BenchmarkPolicy picks an endpoint by each policy and ends the RPC: with ours
@@ -104,7 +108,7 @@ func measureKernel(b *testing.B, k *kernel) {
 				r = rand.Uint64()
 			}
 			if res := s.Pick(ctxs[i%uint32(len(ctxs))], method, r); res.Outcome == picker.Picked {
-				k.endpoints[res.Index].Finish(picker.CallOK)
+				k.finish(res.Index)
 			}
 		}
 	})

@@ -230,7 +230,7 @@ func (v *probeView) best(first int) int {
 // now returns the load of the entry's endpoint as far as this client knows: what it was,
 // and what the client's own RPCs have changed since.
 func (e *probeEntry) now() float64 {
-	return max(0, e.load+float64(int32(e.endpoint.binding.timing.InFlight())-e.own)/e.weight)
+	return max(0, e.load+float64(int32(e.timing.InFlight())-e.own)*e.share)
 }
 
 // use counts a pick by entry i, and reports whether the entry was good for another.

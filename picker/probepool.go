@@ -83,11 +83,13 @@ type probeView struct {
 type probeEntry struct {
 	probe    *probe
 	endpoint *EndpointState
-	index    int32 // in the group
+	timing   *Timing // of endpoint
+	index    int32   // in the group
 	own      int32
 	load     float64
 	perRPC   float64 // cost for each RPC in flight, a new one included
 	weight   float64
+	share    float64 // of the load that an RPC is: 1/weight
 }
 
 // maxPool bounds PoolSize by the bits of probeView.spent (T-SEC-2).
@@ -273,8 +275,8 @@ func (p *ProbePool) publishLocked(now int64) {
 			v.spent.Or(1 << len(v.entries))
 		}
 		v.entries = append(v.entries, probeEntry{
-			probe: q, endpoint: q.endpoint, index: index, own: q.own,
-			load: q.load, weight: q.weight, perRPC: q.cost(typical, now) / (q.load*q.weight + 1),
+			probe: q, endpoint: q.endpoint, timing: q.endpoint.binding.timing, index: index, own: q.own,
+			load: q.load, weight: q.weight, share: 1 / q.weight, perRPC: q.cost(typical, now) / (q.load*q.weight + 1),
 		})
 	}
 	if len(p.silent) > 0 {

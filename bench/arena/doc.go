@@ -45,9 +45,11 @@
 //	load.go     what RPCs there are: arrivals, methods, distributions
 //	server.go   the model of a server
 //	zones.go    clients in zones, and the policies that mind
+//	streams.go  RPCs that stay open
+//	retries.go  how often RPCs are sent: hedging, an outage, a surge
 //	prequal.go  probes that are on their way for as long as in a network
 //	anchor.go   random and the oracle, as balancers; peakewma.go is what others do with latency
-//	node.go     a gRPC server around a model; network.go connects it
+//	node.go     a gRPC server around a model; network.go connects it, by package memnet
 //	world.go    a run with channels
 //	kernel.go   a run without; staged.go has stock's balancers there
 //	clock.go    the time of both
@@ -70,7 +72,7 @@
 //   - A kernel, if the policy can pick without a channel: snapshots for those of
 //     package picker, staged for balancers of gRPC's registry that do not look at the
 //     time. A Kernel is told of the run's time, since there is no other.
-//   - Only limits the row to some fleets.
+//   - Only limits the row to some fleets. A fleet has an Only as well.
 //
 // A policy draws from math/rand/v2 and reads time from package time, or its figures do
 // not follow the seed.
@@ -92,7 +94,8 @@
 // low latencies. One that has not ended at the end of the run counts with the time
 // until then. Beside that there are the part of the RPCs that succeeded (goodput), the part that
 // was sent to the servers that were bad while they were, or to another zone than the
-// client's, the utilisation of the busiest
+// client's, attempts for an RPC, the part of what servers can do that was delivered in bad times
+// and how long it took to recover from them, the utilisation of the busiest
 // server to the mean, messages for an RPC beside it (probes, reports), and the
 // processor time of the whole process for an RPC, which is mostly gRPC's, on both
 // sides.
@@ -109,7 +112,9 @@
 // Arrivals, what RPCs need and events are drawn from the seed beforehand. Policies
 // draw from math/rand/v2; with the build tag seeded and the linker's -checklinkname=0
 // the arena gives that package a source of its own, and connects clients one after
-// the other. Then anchors and ours repeat to the last digit (TestSeed). Stock's policies
+// the other. Then anchors and ours repeat to the last digit (TestSeed), however busy the machine
+// is. Where servers stop, what happens at the same time does so in any order, and they repeat
+// within some percent. Stock's policies
 // have their endpoints in the order of a Go map, which nobody can seed: they repeat as
 // well as ± says.
 //
@@ -120,7 +125,10 @@
 // scoreboard. The network has no delay either, so what a policy has been told is never
 // out of date by more than it makes itself. Servers are fair queues without timeouts of
 // their own; memory, threads and garbage collection are not modelled. A worker that has begun goes on
-// after the client has given up, as most servers do.
+// after the client has given up, as most servers do, and some begin all the same (Fleet.Stubborn).
+//
+// All clients are in one process. Circuit breakers and retry budgets are those of a process, so
+// where RPCs are sent again each client has a service of its own.
 //
 // Utilisation, and with it what servers report to client_wrr, is that of workers of
 // the model. It is 1 for a server that is full, however long the queue.

@@ -183,8 +183,8 @@ func calibrated() []Fleet {
 	return []Fleet{
 		usual(homogeneous, "all servers are the same, 80 % load"),
 		usual(threeSlow, "three servers are four times slower, which nobody knows").with(slowed(3, 4)),
-		usual(fewClients, "the same load from 5 clients").with(func(f *Fleet) { f.Clients = 5 }),
-		usual(fewAndSlow, "both").with(func(f *Fleet) { f.Clients = 5 }).with(slowed(3, 4)),
+		usual(fewClients, "all servers are the same, 80 % load, from 5 clients").with(func(f *Fleet) { f.Clients = 5 }),
+		usual(fewAndSlow, "5 clients, and three servers are four times slower").with(func(f *Fleet) { f.Clients = 5 }).with(slowed(3, 4)),
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/bench/memnet"
 )
 
 // method is that of the arena's unary RPCs, and streaming that of its streams. What an RPC
@@ -45,7 +47,7 @@ func (n *node) start() error {
 	if n.grpc != nil {
 		return nil
 	}
-	lis, err := n.world.net.listen(n.addr.String())
+	lis, err := n.world.net.Listen(n.addr.String())
 	if err != nil {
 		return err
 	}
@@ -210,7 +212,7 @@ func (extras) HandleConn(context.Context, stats.ConnStats) {}
 // startNodes starts a server around each model.
 func (w *world) startNodes() error {
 	for _, m := range w.models {
-		n := &node{world: w, model: m, addr: netip.MustParseAddrPort(anyPort)}
+		n := &node{world: w, model: m, addr: netip.MustParseAddrPort(memnet.AnyPort)}
 		if err := n.start(); err != nil {
 			return fmt.Errorf("arena: start server %d: %w", m.Index, err)
 		}

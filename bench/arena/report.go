@@ -111,6 +111,12 @@ func (r *Report) Verdicts() []Verdict {
 	return list
 }
 
+// Compare orders results, better ones first: by goodput, in steps of half a percent, or else
+// by the 99th percentile.
+func Compare(a, b *Result) int {
+	return cmp.Or(cmp.Compare(math.Round(200*b.Goodput), math.Round(200*a.Goodput)), cmp.Compare(a.P99, b.P99))
+}
+
 // best is the one with the higher goodput or else the lower 99th percentile; a may
 // be nil.
 func best(a, b *Result) *Result {

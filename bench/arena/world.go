@@ -49,7 +49,7 @@ type world struct {
 	calls   []call
 	models  []*Server
 	nodes   []*node
-	net     *network
+	net     network
 	control *xdstest.Server
 	conns   []*grpc.ClientConn
 
@@ -102,7 +102,7 @@ func (w *world) serve() error {
 		return nil
 	}
 	var err error
-	if w.control, err = xdstest.Start(xdstest.Options{Listen: w.net.listen}); err != nil {
+	if w.control, err = xdstest.Start(xdstest.Options{Listen: w.net.Listen}); err != nil {
 		return err
 	}
 	zones := make([]xdstest.Locality, max(1, w.fleet.Zones))
@@ -182,7 +182,7 @@ const settle = 50 * time.Millisecond
 // channel makes the channel of a client.
 func (w *world) channel(client int) (*grpc.ClientConn, error) {
 	opts := []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(w.net.dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(w.net.Dial),
 		grpc.WithReadBufferSize(connBuffer), grpc.WithWriteBufferSize(connBuffer), grpc.WithIdleTimeout(0),
 	}
 	opts = append(opts, w.policy.DialOptions...)
@@ -193,7 +193,7 @@ func (w *world) channel(client int) (*grpc.ClientConn, error) {
 	if w.fleet.ClientZones != nil {
 		zone = strconv.Itoa(w.fleet.clientZone(client))
 	}
-	bootstrap, err := w.net.bootstrap(w.control, zone)
+	bootstrap, err := bootstrapOf(w.net, w.control, zone)
 	if err != nil {
 		return nil, err
 	}
@@ -317,6 +317,6 @@ func (w *world) close() {
 	if w.control != nil {
 		w.control.Stop()
 	}
-	w.net.close()
+	w.net.Close()
 	w.conns, w.nodes, w.control = nil, nil, nil
 }

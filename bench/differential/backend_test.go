@@ -22,6 +22,8 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/bench/memnet"
 )
 
 // Headers by which a caller tells backends about an RPC.
@@ -42,7 +44,7 @@ type attempt struct {
 // method with the message it was sent, and records who was called.
 type fleet struct {
 	server *grpc.Server
-	net    *network
+	net    *memnet.Network
 	names  map[string]string // by address
 	addrs  map[string]netip.AddrPort
 
@@ -51,12 +53,12 @@ type fleet struct {
 }
 
 // newFleet starts backends of those names.
-func newFleet(t *testing.T, n *network, names []string) *fleet {
+func newFleet(t *testing.T, n *memnet.Network, names []string) *fleet {
 	f := &fleet{net: n, names: map[string]string{}, addrs: map[string]netip.AddrPort{}, attempts: map[string][]attempt{}}
 	f.server = grpc.NewServer(grpc.UnknownServiceHandler(f.handle), grpc.WaitForHandlers(true))
 	var serving sync.WaitGroup
 	for _, name := range names {
-		lis, err := n.listen("127.0.0.1:0")
+		lis, err := n.Listen(memnet.AnyPort)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +74,7 @@ func newFleet(t *testing.T, n *network, names []string) *fleet {
 }
 
 // setDown makes a backend unreachable, or reachable again.
-func (f *fleet) setDown(name string, down bool) { f.net.setDown(f.addrs[name].String(), down) }
+func (f *fleet) setDown(name string, down bool) { f.net.SetDown(f.addrs[name].String(), down) }
 
 // take returns the attempts of an RPC, in order, and forgets them.
 func (f *fleet) take(id string) []attempt {

@@ -5,7 +5,6 @@ package differential
 
 import (
 	"encoding/json"
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -34,7 +34,7 @@ var both = []string{stock, ours}
 type side struct {
 	name    string
 	control *xdstest.Server
-	net     *network
+	net     *memnet.Network
 	cfg     integrate.Config // of ours
 
 	mu       sync.Mutex
@@ -42,9 +42,9 @@ type side struct {
 }
 
 // newSide starts a control plane.
-func newSide(t *testing.T, name string, n *network) *side {
+func newSide(t *testing.T, name string, n *memnet.Network) *side {
 	s := &side{name: name, net: n, rejected: map[string]string{}}
-	s.control = xdstest.New(t, xdstest.Options{Listen: n.listen, OnRequest: s.onRequest})
+	s.control = xdstest.New(t, xdstest.Options{Listen: n.Listen, OnRequest: s.onRequest})
 	return s
 }
 
@@ -79,14 +79,11 @@ func (s *side) answer(url string) (rejected bool, detail string) {
 // bootstrap names the side's control plane.
 func (s *side) bootstrap(t *testing.T) []byte {
 	type object = map[string]any
-	id := fmt.Sprintf("%s/%p", t.Name(), s.net)
-	networks.Store(id, s.net)
-	t.Cleanup(func() { networks.Delete(id) })
 	b, err := json.Marshal(object{
 		"node": object{"id": s.name},
 		"xds_servers": []object{{
 			"server_uri":    s.control.Addr(),
-			"channel_creds": []object{{"type": memoryCreds, "config": id}},
+			"channel_creds": []object{s.net.Creds()},
 		}},
 	})
 	if err != nil {
@@ -117,7 +114,7 @@ func (s *side) xdsOptions(t *testing.T) []grpc.DialOption {
 func (s *side) transportOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(s.net.dial),
+		grpc.WithContextDialer(s.net.Dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -97,7 +98,8 @@ func compareWorld(t *testing.T, seed uint64, total *summary) {
 		total.lost, total.reasons = map[string]int{}, map[string]int{}
 	}
 	total.worlds++
-	n := newNetwork()
+	n := memnet.New()
+	t.Cleanup(n.Close)
 	x := &trial{t: t, gen: newGen(seed), fleet: newFleet(t, n, backendNames()), total: total}
 	w := x.gen.world()
 	x.callers = x.gen.callers()

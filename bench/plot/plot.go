@@ -19,11 +19,12 @@ import (
 // Sizes in pixels: those of the width of a phone, more or less.
 const (
 	width       = 480
-	head        = 48 // title, note and what is between them and the drawing
-	line        = 17 // of rows
-	gap         = 4  // above the rows of a label
-	rowLeft     = 96 // names of series end there
-	rowRight    = 118
+	head        = 48     // title, note and what is between them and the drawing
+	line        = 17     // of rows
+	gap         = 4      // above the rows of a label
+	letter      = 6.4    // mean width of one
+	rowLeft     = 96     // names of series end there, or farther right if they are longer
+	rowRight    = 118    // for values, or more if they are longer
 	left, right = 56, 12 // of lines
 	innerHeight = 200
 	innerWidth  = width - left - right
@@ -37,6 +38,7 @@ type Chart struct {
 	Format func(v float64) string
 	Base   string // rows: the series that others are given as multiples of
 	X      string // lines: what the horizontal axis measures
+	Dots   bool   // lines: values are dots, what is between them means nothing
 }
 
 // A Series is a set of values of one colour, an SVG one. NaN is no value.
@@ -44,7 +46,9 @@ type Series struct {
 	Name, Colour string
 	X            []float64 // of lines
 	Values       []float64
-	Doubtful     []bool // rows: values that are drawn hollow and marked; may be short
+	Doubtful     []bool   // rows: values that are drawn hollow and marked; may be short
+	Notes        []string // rows: what is said beside values; may be short
+	Dash         string   // lines: an SVG stroke-dasharray, or none; dots are hollow
 }
 
 func (s *Series) doubtful(i int) bool { return i < len(s.Doubtful) && s.Doubtful[i] }
@@ -54,20 +58,30 @@ func (s *Series) doubtful(i int) bool { return i < len(s.Doubtful) && s.Doubtful
 // bar to begin at, so there it is the place of a dot.
 func (c Chart) Rows(labels []string, series []Series) string {
 	rows := 0
-	for i := range labels {
-		rows += 1 + len(present(series, i))
+	for i, label := range labels {
+		rows += len(present(series, i))
+		if label != "" {
+			rows++
+		}
 	}
-	p := c.begin(series, float64(head+rows*line+len(labels)*gap+24))
-	p.left, p.right = rowLeft, rowRight
 	bottom := float64(head + rows*line + len(labels)*gap)
+	p := c.begin(series, bottom+24)
+	p.setMargins(series)
+	free := 0. // where the next number of the axis may be
 	for _, t := range p.steps() {
 		p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%.1f" stroke="currentColor" stroke-opacity=".15"/>`, p.along(t), head, p.along(t), bottom)
-		p.text(p.along(t), bottom+14, "middle", c.format(t))
+		if at := p.along(t); at >= free {
+			p.text(at, bottom+14, "middle", c.format(t))
+			free = at + 42
+		}
 	}
 	y := float64(head)
 	for i, label := range labels {
-		y += line + gap
-		p.printf(`<text x="4" y="%.1f" font-weight="bold">%s</text>`, y-5, esc(label))
+		y += gap
+		if label != "" {
+			y += line
+			p.printf(`<text x="4" y="%.1f" font-weight="bold">%s</text>`, y-5, esc(label))
+		}
 		for _, s := range present(series, i) {
 			y += line
 			p.row(y, s, i, base(series, c.Base, i))
@@ -75,6 +89,26 @@ func (c Chart) Rows(labels []string, series []Series) string {
 	}
 	p.printf("</svg>\n")
 	return p.String()
+}
+
+// setMargins makes room for names, and for values and notes beside their dots or bars.
+func (p *paper) setMargins(series []Series) {
+	p.left, p.right = rowLeft, rowRight
+	for _, s := range series {
+		p.left = max(p.left, int(letter*float64(len(s.Name)))+12)
+	}
+	for _, s := range series {
+		for i, n := range s.Notes {
+			if n == "" || math.IsNaN(s.Values[i]) {
+				continue
+			}
+			text := letter*float64(len(n)) + 56
+			if part := p.part(s.Values[i]); part > 0 {
+				room := float64(width - p.left)
+				p.right = max(p.right, int(room-(room-text)/part))
+			}
+		}
+	}
 }
 
 // row draws value i of a series above y.
@@ -88,11 +122,14 @@ func (p *paper) row(y float64, s Series, i int, base float64) {
 	case s.Name != p.Base && base > 0 && v > 0:
 		text += "  ×" + digits(v/base)
 	}
-	p.text(rowLeft-6, y-5, "end", s.Name)
+	if i < len(s.Notes) && s.Notes[i] != "" {
+		text += "  " + s.Notes[i]
+	}
+	p.text(float64(p.left)-6, y-5, "end", s.Name)
 	if p.Log {
 		p.printf(`<circle cx="%.1f" cy="%.1f" r="4" fill="%s" stroke="%s"/>`, x, y-9, fill, s.Colour)
 	} else {
-		p.printf(`<rect x="%d" y="%.1f" width="%.1f" height="11" fill="%s" stroke="%s"/>`, rowLeft, y-14, max(1, x-rowLeft), fill, s.Colour)
+		p.printf(`<rect x="%d" y="%.1f" width="%.1f" height="11" fill="%s" stroke="%s"/>`, p.left, y-14, max(1, x-float64(p.left)), fill, s.Colour)
 	}
 	p.text(x+9, y-5, "start", text)
 }
@@ -121,7 +158,9 @@ func base(series []Series, name string, i int) float64 {
 // Lines draws a line for each series, and vertical marks at some places of the
 // horizontal axis.
 func (c Chart) Lines(series []Series, marks map[float64]string) string {
-	const top, bottom = head + 20, head + 20 + innerHeight
+	places, height := legend(series)
+	top := head + height
+	bottom := float64(top + innerHeight)
 	p := c.begin(series, bottom+40)
 	p.left, p.right, p.first, p.last = left, right, math.Inf(1), math.Inf(-1)
 	for _, s := range series {
@@ -139,14 +178,25 @@ func (c Chart) Lines(series []Series, marks map[float64]string) string {
 	}
 	p.text(left+innerWidth/2, bottom+32, "middle", c.X)
 	for at, label := range marks {
-		p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="currentColor" stroke-dasharray="3 3"/>`, p.x(at), top, p.x(at), bottom)
-		p.text(p.x(at)+4, top+10, "start", label)
+		p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%.1f" stroke="currentColor" stroke-dasharray="3 3"/>`, p.x(at), top, p.x(at), bottom)
+		p.text(p.x(at)+4, float64(top+10), "start", label)
 	}
-	legend := float64(left)
-	for _, s := range series {
-		p.printf(`<rect x="%.1f" y="%d" width="9" height="9" fill="%s"/>`, legend, head-3, s.Colour)
-		p.text(legend+13, head+5, "start", s.Name)
-		legend += 30 + 6.5*float64(len(s.Name))
+	for i, s := range series {
+		at := places[i]
+		p.printf(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="3" stroke-dasharray="%s"/>`, at.x, at.y-4, at.x+16, at.y-4, s.Colour, s.Dash)
+		p.text(at.x+20, at.y, "start", s.Name)
+		if c.Dots {
+			for i, v := range s.Values {
+				if !math.IsNaN(v) {
+					fill := s.Colour
+					if s.Dash != "" {
+						fill = "none"
+					}
+					p.printf(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s" stroke="%s"/>`, p.x(s.X[i]), bottom-innerHeight*p.part(v), fill, s.Colour)
+				}
+			}
+			continue
+		}
 		var path strings.Builder
 		pen := "M"
 		for i, v := range s.Values {
@@ -160,10 +210,27 @@ func (c Chart) Lines(series []Series, marks map[float64]string) string {
 			}
 			pen = "L"
 		}
-		p.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.6" stroke-linecap="round"/>`, path.String(), s.Colour)
+		p.printf(`<path d="%s" fill="none" stroke="%s" stroke-width="1.6" stroke-linecap="round" stroke-dasharray="%s"/>`, path.String(), s.Colour, s.Dash)
 	}
 	p.printf("</svg>\n")
 	return p.String()
+}
+
+// place is where something is written.
+type place struct{ x, y float64 }
+
+// legend has the names of series in as many lines as it takes.
+func legend(series []Series) (list []place, height int) {
+	at := place{left, head + 5}
+	for _, s := range series {
+		wide := 34 + letter*float64(len(s.Name))
+		if at.x > left && at.x+wide > width {
+			at = place{left, at.y + line}
+		}
+		list = append(list, at)
+		at.x += wide
+	}
+	return list, int(at.y) - head + 15
 }
 
 // paper is a chart that is being drawn.

@@ -91,3 +91,32 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+// TestLegend: names that do not fit beside each other are below each other, and margins are as
+// wide as what is in them.
+func TestLegend(t *testing.T) {
+	var series []Series
+	for range 9 {
+		series = append(series, Series{Name: "a name of some length", X: []float64{1}, Values: []float64{1}, Notes: []string{"as long as this"}})
+	}
+	places, height := legend(series)
+	for i, p := range places {
+		if p.x+letter*float64(len(series[i].Name)) > width {
+			t.Errorf("name %d begins at %v", i, p)
+		}
+	}
+	if height < 4*line {
+		t.Errorf("a height of %d for nine names", height)
+	}
+	dots := Chart{Dots: true}.Lines(series, nil)
+	if seen := wellFormed(t, dots); seen["circle"] != 9 || seen["path"] != 0 {
+		t.Errorf("%d dots and %d lines, want nine dots", seen["circle"], seen["path"])
+	}
+	p := paper{high: 1}
+	if p.setMargins(series); p.left < 130 || p.right < 150 {
+		t.Errorf("margins %d and %d", p.left, p.right)
+	}
+	if rows := (Chart{}).Rows([]string{"a"}, series[:1]); !strings.Contains(rows, "1  as long as this") {
+		t.Errorf("no note in\n%s", rows)
+	}
+}

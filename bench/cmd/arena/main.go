@@ -70,7 +70,9 @@ func run(ctx context.Context, o options) error {
 	var r *arena.Report
 	var err error
 	if o.from != "" {
-		r, err = read(o.from)
+		if r, err = read(o.from); err == nil {
+			arena.Judge(r.Results)
+		}
 	} else {
 		r, err = o.report(ctx)
 	}

@@ -109,7 +109,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"go &lt;1&gt;", "it &lt;crashed&gt;", ">stalls<", "Regret by fleet", "Utilisation", "stock rr"} {
+	for _, want := range []string{"go &lt;1&gt;", "it &lt;crashed&gt;", ">stalls<", "The best policies", "How busy", "stock round_robin"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the page has no %q", want)
 		}
@@ -137,15 +137,20 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestColours: rows that may be in the same chart differ in colour.
-func TestColours(t *testing.T) {
-	seen := map[string]string{}
-	for _, p := range arena.Policies() {
-		c := colour(p.String())
-		if other, taken := seen[c]; taken {
-			t.Errorf("%s has the colour of %s", p.String(), other)
+// TestStyles: rows that may be in the same chart differ in colour or in dash.
+func TestStyles(t *testing.T) {
+	for _, f := range arena.Fleets() {
+		seen := map[[2]string]string{}
+		for _, c := range arena.Cells(1) {
+			if c.Fleet != f.Name || c.Mode != arena.Channels {
+				continue
+			}
+			colour, dash := style(c.Policy)
+			if other, taken := seen[[2]string{colour, dash}]; taken {
+				t.Errorf("%s: %s looks like %s", f.Name, c.Policy, other)
+			}
+			seen[[2]string{colour, dash}] = c.Policy
 		}
-		seen[c] = p.String()
 	}
 }
 

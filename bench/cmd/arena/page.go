@@ -22,9 +22,9 @@ var layout string
 // A page is what the layout shows.
 type page struct {
 	*arena.Report
-	Regret, P99 template.HTML
-	Fleets      []fleetCharts
-	Text        string
+	Best   template.HTML
+	Fleets []fleetCharts
+	Text   string
 }
 
 type fleetCharts struct {
@@ -32,24 +32,44 @@ type fleetCharts struct {
 	Charts      []template.HTML
 }
 
-// The colours of rows: stock's warm, ours cold, the anchors grey.
+// The colours of policies: stock's warm, ours cold, the anchors grey. What goes with a policy
+// (", hedged") has its colour, and another dash.
 var palette = map[arena.Impl][]string{
-	arena.Anchor: {"#777777", "#222222", "#aaaaaa", "#bbaa88"},
+	arena.Anchor: {"#999999", "currentColor", "#bbaa88"},
 	arena.Stock:  {"#d55e00", "#e69f00", "#cc79a7", "#a0522d"},
-	arena.Ours:   {"#0072b2", "#009e73", "#56b4e9", "#332288", "#117733", "#44aa99", "#6699cc", "#88ccee", "#4b0082", "#556b2f", "#008080", "#7b68ee", "#2e8b57", "#1e90ff"},
+	arena.Ours:   {"#0072b2", "#009e73", "#56b4e9", "#332288", "#7b68ee", "#117733", "#004466"},
 }
 
-// colour is that of a row, by its place among those of its implementation.
-func colour(row string) string {
-	seen := map[arena.Impl]int{}
+var dashes = []string{"", "7 3", "2 3", "9 3 2 3", "14 4", "4 2", "1 5", "12 3 1 3 1 3", "6 6"}
+
+// style is the colour and the dash of a row, by the place of its policy among those of its
+// implementation, and its own among those of its policy.
+func style(row string) (colour, dash string) {
+	var seen []string // policies of the implementation
+	same := map[string]int{}
 	for _, p := range arena.Policies() {
-		list := palette[p.Impl]
-		if p.String() == row {
-			return list[seen[p.Impl]%len(list)]
+		if !strings.HasPrefix(row, string(p.Impl)+" ") {
+			continue
 		}
-		seen[p.Impl]++
+		base := policyOf(p.Name)
+		if !slices.Contains(seen, base) {
+			seen = append(seen, base)
+		}
+		if p.String() == row {
+			list := palette[p.Impl]
+			return list[slices.Index(seen, base)%len(list)], dashes[same[base]%len(dashes)]
+		}
+		same[base]++
 	}
-	return "#888888"
+	return "#888888", ""
+}
+
+// policyOf is a policy without what goes with it.
+func policyOf(name string) string {
+	for _, end := range []string{",", " by ", " of "} {
+		name, _, _ = strings.Cut(name, end)
+	}
+	return name
 }
 
 func render(r *arena.Report) ([]byte, error) {
@@ -57,14 +77,10 @@ func render(r *arena.Report) ([]byte, error) {
 	if err := r.Write(&text); err != nil {
 		return nil, err
 	}
-	p := page{Report: r, Text: text.String()}
-	p.Regret = overview(r, plot.Chart{Title: "Regret by fleet and policy", Note: "0 is the oracle, 1 is random; less is better", Format: func(v float64) string { return fmt.Sprintf("%.3f", v) }},
-		func(x *arena.Result) float64 { return x.Regret })
-	p.P99 = overview(r, plot.Chart{Title: "99th percentile by fleet and policy", Note: "milliseconds", Log: true, Format: arena.Millis},
-		func(x *arena.Result) float64 { return x.P99 })
+	p := page{Report: r, Text: text.String(), Best: best(r)}
 	for _, f := range r.Fleets {
-		if list := r.Of(arena.Channels, false, f.Name); len(list) > 0 {
-			p.Fleets = append(p.Fleets, fleetCharts{f.Name, f.About, charts(list)})
+		if list := played(r.Of(arena.Channels, false, f.Name)); len(list) > 0 {
+			p.Fleets = append(p.Fleets, fleetCharts{f.Name, f.About, charts(&f, list)})
 		}
 	}
 	t, err := template.New("page").Parse(layout)
@@ -76,48 +92,70 @@ func render(r *arena.Report) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// overview has a row for each fleet and policy.
-func overview(r *arena.Report, c plot.Chart, of func(*arena.Result) float64) template.HTML {
+// played are the results that are one.
+func played(list []*arena.Result) []*arena.Result {
+	return slices.DeleteFunc(list, func(r *arena.Result) bool { return r.Error != "" })
+}
+
+// best has the best of stock and of ours in each fleet, between random and the oracle.
+func best(r *arena.Report) template.HTML {
 	var labels []string
-	var series []plot.Series
-	for _, p := range arena.Policies() {
-		series = append(series, plot.Series{Name: short(p.String()), Colour: colour(p.String())})
-	}
-	for _, f := range r.Fleets {
-		list := r.Of(arena.Channels, false, f.Name)
-		if len(list) == 0 {
-			continue
-		}
-		labels = append(labels, f.Name)
-		for i, p := range arena.Policies() {
-			v := math.NaN()
-			if k := slices.IndexFunc(list, func(x *arena.Result) bool { return x.Row() == p.String() && x.Error == "" }); k >= 0 {
-				v = max(0, of(list[k]))
+	series := []plot.Series{{Name: "random", Colour: "#999999"}, {Name: "stock's best", Colour: "#d55e00"}, {Name: "our best", Colour: "#0072b2"}, {Name: "oracle", Colour: "currentColor"}}
+	for _, v := range r.Verdicts() {
+		labels = append(labels, v.Fleet)
+		random, oracle := anchor(r, v.Fleet, arena.RandomName), anchor(r, v.Fleet, arena.OracleName)
+		for i, x := range []*arena.Result{random, v.Stock, v.Ours, oracle} {
+			value, note := math.NaN(), ""
+			if x != nil {
+				value, note = x.P99, goodput(x)
+				if x.Impl != arena.Anchor {
+					note = strings.TrimPrefix(x.Policy+", "+note, ", ")
+				}
 			}
-			series[i].Values = append(series[i].Values, v)
+			series[i].Values, series[i].Notes = append(series[i].Values, value), append(series[i].Notes, strings.TrimSuffix(note, ", "))
 		}
 	}
-	return template.HTML(c.Rows(labels, series)) // made by package plot, which escapes
+	return template.HTML(plot.Chart{Title: "The best policies by fleet", Note: "99th percentile of the latency in milliseconds, less is better", Log: true, Format: arena.Millis}.Rows(labels, series)) // made by package plot, which escapes
 }
 
-// short fits into the margin of a chart.
-func short(row string) string {
-	row = strings.TrimPrefix(row, string(arena.Anchor)+" ")
-	return strings.NewReplacer("round_robin", "rr", "least_request", "lr", "least_latency", "ll", "client_wrr", "wrr", " by weight", ", weights").Replace(row)
+func anchor(r *arena.Report, fleet, name string) *arena.Result {
+	for _, x := range r.Of(arena.Channels, false, fleet) {
+		if x.Impl == arena.Anchor && x.Policy == name && x.Error == "" {
+			return x
+		}
+	}
+	return nil
 }
 
-// charts are those of a fleet: latencies over time, and utilisations by server.
-func charts(list []*arena.Result) []template.HTML {
+// goodput is the part of the RPCs that succeed where it is worth a word.
+func goodput(x *arena.Result) string {
+	if x.Goodput > .9995 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f %% ok", 100*x.Goodput)
+}
+
+// charts are those of a fleet: all rows; latencies over time and utilisations by server of
+// those that are worth a line.
+func charts(f *arena.Description, list []*arena.Result) []template.HTML {
+	var rows []plot.Series
+	for _, r := range list {
+		colour, _ := style(r.Row())
+		notes := []string{goodput(r)}
+		if f.Repeats {
+			notes = append(notes, fmt.Sprintf("%.2f attempts", r.Attempts))
+		}
+		notes = slices.DeleteFunc(notes, func(n string) bool { return n == "" })
+		rows = append(rows, plot.Series{Name: name(r), Colour: colour, Values: []float64{r.P99}, Notes: []string{strings.Join(notes, ", ")}})
+	}
 	marks := map[float64]string{}
 	var late, used []plot.Series
-	for _, r := range list {
-		if r.Error != "" {
-			continue
-		}
+	for _, r := range foremost(list) {
 		for _, m := range r.Marks {
 			marks[m.Second] = m.Label
 		}
-		l := plot.Series{Name: short(r.Row()), Colour: colour(r.Row())}
+		l := plot.Series{Name: name(r)}
+		l.Colour, l.Dash = style(r.Row())
 		u := l
 		for _, p := range r.Points {
 			v := p.P99
@@ -132,8 +170,27 @@ func charts(list []*arena.Result) []template.HTML {
 		late, used = append(late, l), append(used, u)
 	}
 	percent := func(v float64) string { return fmt.Sprintf("%.0f %%", v) }
+	few := "; the best two of stock and of ours"
 	return []template.HTML{ // made by package plot, which escapes
-		template.HTML(plot.Chart{Title: "Latency", Note: "99th percentile of each second, in milliseconds", X: "seconds", Log: true, Format: arena.Millis}.Lines(late, marks)),
-		template.HTML(plot.Chart{Title: "Utilisation", Note: "percent of the workers' time", X: "server", Format: percent}.Lines(used, nil)),
+		template.HTML(plot.Chart{Title: "All policies", Note: "99th percentile of the latency in milliseconds", Log: true, Format: arena.Millis}.Rows([]string{""}, rows)),
+		template.HTML(plot.Chart{Title: "Latency over time", Note: "p99 of each second in ms" + few, X: "seconds", Log: true, Format: arena.Millis}.Lines(late, marks)),
+		template.HTML(plot.Chart{Title: "How busy each server was", Note: "percent of the workers' time" + few, X: "server", Format: percent, Dots: true}.Lines(used, nil)),
 	}
 }
+
+// foremost are the anchors that all are compared with, and the best two of stock and of ours.
+func foremost(list []*arena.Result) (out []*arena.Result) {
+	for _, impl := range []arena.Impl{arena.Anchor, arena.Stock, arena.Ours} {
+		of := slices.DeleteFunc(slices.Clone(list), func(r *arena.Result) bool { return r.Impl != impl })
+		if impl == arena.Anchor {
+			of = slices.DeleteFunc(of, func(r *arena.Result) bool { return r.Policy != arena.RandomName && r.Policy != arena.OracleName })
+		} else {
+			slices.SortStableFunc(of, arena.Compare)
+		}
+		out = append(out, of[:min(2, len(of))]...)
+	}
+	return out
+}
+
+// name is that of a row on the page.
+func name(r *arena.Result) string { return strings.TrimPrefix(r.Row(), string(arena.Anchor)+" ") }
