@@ -28,7 +28,7 @@ demo: ## Run the whole of it on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := lint unit examples
-REST  := invariants race bench-once portable fuzz
+REST  := invariants race bench-once portable quickstart fuzz
 
 .PHONY: test
 test: ## Vet, lint, unit tests, examples: three minutes.
@@ -70,6 +70,10 @@ invariants: ## The kernel's tests with its internal checks switched on.
 .PHONY: race
 race: ## Tests under the race detector.
 	$(GO) test -short -race $(PKGS)
+
+.PHONY: quickstart
+quickstart: ## What integrate/docs/quickstart.md says, done: server, client, control plane, there and back.
+	$(GO) test -count=1 -run 'TestQuickstart$$' ./bench/house -quickstart
 
 .PHONY: conformance
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).
