@@ -44,7 +44,7 @@ func TestQuickstart(t *testing.T) {
 	}
 	switched := edit(code[1], "grpc.NewClient", "integrate.NewClient")
 	switched = edit(switched, "import (\n", "import (\n\t\"github.com/xdslb/xdslb/integrate\"\n")
-	explained := edit(switched, "\tfor ; ;", strings.ReplaceAll(code[2], "return err", "log.Fatal(err)")+"\tfor ; ;")
+	explained := edit(switched, "\tfor ; ;", code[2]+"\tfor ; ;")
 	explained = edit(explained, "import (\n", "import (\n\t\"fmt\"\n")
 	bin := buildAll(t, map[string]string{"server": code[0], "stock": code[1], "ours": explained})
 
