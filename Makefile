@@ -28,7 +28,7 @@ demo: ## Run the whole of it on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := lint unit examples
-REST  := invariants rollout race bench-once portable fuzz
+REST  := invariants rollout race bench-once portable quickstart fuzz
 
 .PHONY: test
 test: ## Vet, lint, unit tests, examples: three minutes.
@@ -74,6 +74,10 @@ rollout: ## Going back to stock's xDS, where that registers its scheme first.
 .PHONY: race
 race: ## Tests under the race detector.
 	$(GO) test -short -race $(PKGS)
+
+.PHONY: quickstart
+quickstart: ## What integrate/docs/quickstart.md says, done: server, client, control plane, there and back.
+	$(GO) test -count=1 -run 'TestQuickstart$$' ./bench/house -quickstart
 
 .PHONY: conformance
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).

@@ -4,8 +4,6 @@
 package house
 
 import (
-	"os"
-	"path"
 	"regexp"
 	"slices"
 	"testing"
@@ -13,19 +11,12 @@ import (
 
 // TestTuning: tuning.md has a row for each field of integrate.Config, in the type's order.
 func TestTuning(t *testing.T) {
-	page, err := os.ReadFile(path.Join(root, "integrate/docs/tuning.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := os.ReadFile(path.Join(root, "integrate/config.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	body := regexp.MustCompile(`(?ms)^type Config struct \{\n(.*?)^\}`).FindStringSubmatch(string(code))
+	page, code := read(t, "integrate/docs/tuning.md"), read(t, "integrate/config.go")
+	body := regexp.MustCompile(`(?ms)^type Config struct \{\n(.*?)^\}`).FindStringSubmatch(code)
 	if body == nil {
 		t.Fatal("there is no integrate.Config")
 	}
-	got := regexp.MustCompile("(?m)^\\| `Config\\.(\\w+)` \\|").FindAllStringSubmatch(string(page), -1)
+	got := regexp.MustCompile("(?m)^\\| `Config\\.(\\w+)` \\|").FindAllStringSubmatch(page, -1)
 	want := regexp.MustCompile(`(?m)^\t(\w+) `).FindAllStringSubmatch(body[1], -1)
 	names := func(list [][]string) (names []string) {
 		for _, m := range list {

@@ -119,7 +119,7 @@ type plane struct {
 func (p *plane) replace(text string) (service string, err error) {
 	service, list, ok := strings.Cut(text, "=")
 	if !ok || service == "" {
-		return "", fmt.Errorf("%q: want service=host:port[*weight],..", text)
+		return "", fmt.Errorf("%q: want service=host:port,host:port*weight", text)
 	}
 	var endpoints []xdstest.Endpoint
 	for item := range strings.SplitSeq(list, ",") {

@@ -1,0 +1,181 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package house
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+var quickstart = flag.Bool("quickstart", false, "follow integrate/docs/quickstart.md; builds four commands")
+
+// TestQuickstart follows integrate/docs/quickstart.md: its server and client with stock
+// xDS, switched over, back by the environment, and after a line to the control plane.
+func TestQuickstart(t *testing.T) {
+	if !*quickstart {
+		t.Skip("make quickstart runs it")
+	}
+	page, err := os.ReadFile(filepath.Join(root, "integrate/docs/quickstart.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var code []string // server, client, and the fragment of step 4
+	for _, s := range snippets("quickstart.md", string(page))[:3] {
+		code = append(code, s.text)
+	}
+	edit := func(text, old, new string) string {
+		t.Helper()
+		if !strings.Contains(text, old) {
+			t.Fatalf("the client has no %q any more", old)
+		}
+		return strings.Replace(text, old, new, 1)
+	}
+	switched := edit(code[1], "grpc.NewClient", "integrate.NewClient")
+	switched = edit(switched, "import (\n", "import (\n\t\"github.com/xdslb/xdslb/integrate\"\n")
+	explained := edit(switched, "\tfor ; ;", code[2]+"\tfor ; ;")
+	explained = edit(explained, "import (\n", "import (\n\t\"fmt\"\n")
+	bin := buildAll(t, map[string]string{"server": code[0], "stock": code[1], "ours": explained})
+
+	first, second := freeAddr(t), freeAddr(t)
+	start(t, nil, filepath.Join(bin, "server"), first)
+	start(t, nil, filepath.Join(bin, "server"), second)
+	file := filepath.Join(bin, "xds.json")
+	control := start(t, nil, filepath.Join(bin, "controlplane"), "-listen", "127.0.0.1:0", "-bootstrap", file,
+		fmt.Sprintf("greeter=%s*1,%s*3", first, second))
+	control.await(t, "xds:///greeter: 2 endpoints")
+	env := []string{"GRPC_XDS_BOOTSTRAP=" + file}
+	answers := func(a, b int) string {
+		shares := map[string]int{first: a, second: b}
+		if b == 0 {
+			delete(shares, second)
+		}
+		return fmt.Sprint(shares) // as the client prints them
+	}
+
+	start(t, env, filepath.Join(bin, "stock")).await(t, answers(50, 50))
+	client := start(t, env, filepath.Join(bin, "ours"))
+	client.await(t, `cluster "greeter": 100 % of the route`)
+	client.await(t, answers(25, 75))
+	if !foreign["XDSLB_DISABLE"] {
+		start(t, append(env, "XDSLB_DISABLE=greeter*"), filepath.Join(bin, "ours")).await(t, answers(50, 50))
+	}
+	if _, err := io.WriteString(control.input, "greeter="+first+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	client.await(t, answers(100, 0))
+	control.stop()
+	client.await(t, answers(100, 0))
+}
+
+// buildAll builds commands of the given sources, which exist in an overlay of the module, and
+// the control plane. It returns the folder of the binaries.
+func buildAll(t *testing.T, sources map[string]string) string {
+	t.Helper()
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	overlay := map[string]map[string]string{"Replace": {}}
+	args := []string{"build", "-o", dir + "/", "-overlay", filepath.Join(dir, "overlay.json"), "../cmd/controlplane"}
+	for name, text := range sources {
+		file := filepath.Join(dir, name+".go")
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		overlay["Replace"][filepath.Join(here, name, "main.go")] = file
+		args = append(args, "./"+name)
+	}
+	text, err := json.Marshal(overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+// freeAddr returns an address on loopback that nobody listened to a moment ago.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = lis.Close() }()
+	return lis.Addr().String()
+}
+
+// A process runs until it is stopped, at the latest with the test.
+type process struct {
+	input io.Writer
+	lines chan string
+	stop  func()
+}
+
+func start(t *testing.T, env []string, command string, args ...string) *process {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cmd := exec.CommandContext(ctx, command, args...)
+	cmd.Env = append(os.Environ(), env...)
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{input: input, lines: make(chan string, 1000)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for s := bufio.NewScanner(output); s.Scan(); {
+			select {
+			case p.lines <- s.Text():
+			case <-ctx.Done():
+			}
+		}
+		_ = cmd.Wait() // it is killed
+	}()
+	p.stop = func() { cancel(); <-done }
+	t.Cleanup(p.stop)
+	return p
+}
+
+// await waits for a line with a text.
+func (p *process) await(t *testing.T, text string) {
+	t.Helper()
+	limit := time.After(30 * time.Second)
+	var last string
+	for {
+		select {
+		case line := <-p.lines:
+			if last = line; strings.Contains(line, text) {
+				return
+			}
+		case <-limit:
+			t.Fatalf("no line has %q; the last is %q", text, last)
+		}
+	}
+}
