@@ -126,9 +126,7 @@ func TestIgnoredRetries(t *testing.T) {
 		if ignored {
 			want = []string{`retry_priority "envoy.retry_priorities.previous_priorities"`}
 		}
-		if got := statusOf(t, cc).Unapplied; !slices.Equal(got, want) {
-			t.Errorf("update %d: not applied are %q, want %q", i, got, want)
-		}
+		waitFor(t, func() bool { return slices.Equal(statusOf(t, cc).Unapplied, want) })
 		waitFor(t, func() bool { // until it is published
 			x, err := integrate.Explain(t.Context(), cc, "/s/m")
 			return err == nil && slices.Equal(x.NotApplied, want)

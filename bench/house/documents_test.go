@@ -90,8 +90,6 @@ var (
 // foreign are environment variables that no code here reads.
 var foreign = map[string]bool{
 	"GRPC_EXPERIMENTAL_XDS_SNI": true, // stock's
-	"XDSLB_DISABLE":             true, // come with the roll-back by environment
-	"XDSLB_ENABLE":              true,
 }
 
 // wrongDocuments returns what is named and does not exist, with the lines.
