@@ -58,6 +58,7 @@ func deltaSeeds(tb testing.TB) [][]byte {
 		say(gone(xdstest.LDS, "s"), l),
 		say(l, r, c, odd(res("x", wrap(e))), odd(res("", wrap(e))), odd(res("s", nil)), odd(res("s", wrap(xdstest.Cluster("s", "s"))))),
 		say(l, r, c, odd(&discoveryv3.Resource{Name: "x", Aliases: []string{"s"}, Version: "v", Resource: wrap(e)})),
+		say(l, r, c, odd(&discoveryv3.Resource{Name: "x", Aliases: []string{"s"}, Version: "v", Resource: wrap(e)}), gone(xdstest.EDS, "x"), gone(xdstest.EDS, "s")),
 		say(l, r, c, good, odd(&discoveryv3.Resource{Name: "s", Version: "v", Ttl: durationpb.New(time.Second)})),
 		say(good, respond("type.googleapis.com/x", &discoveryv3.DeltaDiscoveryResponse{}), l),
 		say(respond(xdstest.LDS, &discoveryv3.DeltaDiscoveryResponse{ResourceErrors: []*discoveryv3.ResourceError{{

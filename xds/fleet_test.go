@@ -111,12 +111,12 @@ func TestFleetReturns(t *testing.T) {
 // the same RouteConfiguration of 10 clusters. There is one stream, and no endpoint is
 // held twice. What a further target adds, mostly notes on what it watches and the
 // test server's on what it was asked for, does not depend on the endpoints; so it is
-// less than a fifth in all if those are many (D4).
+// less than a quarter in all if those are many (D4).
 func TestManyTargets(t *testing.T) {
 	for _, tt := range []struct {
 		endpoints int // of each cluster
 		times     float64
-	}{{1000, 1.9}, {5000, 1.2}} {
+	}{{1000, 2}, {5000, 1.25}} {
 		t.Run(fmt.Sprint(tt.endpoints), func(t *testing.T) { manyTargets(t, tt.endpoints, tt.times) })
 	}
 }

@@ -4,7 +4,6 @@
 package xds
 
 import (
-	"errors"
 	"net"
 	"net/http"
 	"path"
@@ -68,41 +67,4 @@ func TestNotFound(t *testing.T) {
 	if err := c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("waiting: %v, want the reason", err)
 	}
-}
-
-// TestDeltaCut: a server that is told which versions the client has, and whose streams are
-// cut before ResourceTimeout, counts as out of reach, for nothing was heard of it. But
-// nothing lacks, so no other server is asked, and the configuration stays.
-func TestDeltaCut(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")
-		one, two := h.servers["one"], h.servers["two"]
-		one.serve(target("svc", 1)...)
-		two.serve(target("svc", 2)...)
-		w := h.watch("svc")
-		w.must(t)
-		for range 20 {
-			one.hangUp(errors.New("cut"))
-			for range 200 {
-				if advance(time.Second); one.connected() {
-					break
-				}
-			}
-			advance(10 * time.Second)
-		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints %q", got)
-		}
-		if n := two.opened(); n != 0 {
-			t.Errorf("%d streams to the server after it", n)
-		}
-		if s := h.c.Servers()[0]; s.Failures == 0 {
-			t.Errorf("server %+v", s)
-		}
-		one.serve(endpointsAt("svc", 3))
-		advance(time.Second)
-		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints %q, want those that the server has now", got)
-		}
-	})
 }

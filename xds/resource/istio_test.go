@@ -4,7 +4,9 @@
 package resource
 
 import (
+	"bytes"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -37,5 +39,34 @@ func TestIstioAccepted(t *testing.T) {
 	}
 	if n != 37 {
 		t.Errorf("%d resources, want 37", n)
+	}
+}
+
+// TestDecodedKeepsNothing: what is decoded keeps no part of the bytes, which may be a small
+// part of a large response.
+func TestDecodedKeepsNothing(t *testing.T) {
+	opts := Options{CertProvider: onlyDefault}
+	for typ, file := range []string{"every.lds.jsonl", "every.rds.jsonl", "every.cds.jsonl", "every.eds.jsonl"} {
+		text, err := os.ReadFile("testdata/istio/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+			b := fromJSON(t, Type(typ), line)
+			want, err := Decode(Type(typ), bytes.Clone(b), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := Decode(Type(typ), b, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range b {
+				b[i] = 'x'
+			}
+			if !reflect.DeepEqual(plainValue(got), plainValue(want)) {
+				t.Errorf("%s:%d: %+v\nwant %+v", file, i+1, got, want)
+			}
+		}
 	}
 }

@@ -1,0 +1,155 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+)
+
+// These tests are about servers of the incremental variant that have nothing to say.
+
+// TestDeltaSilent: a server that says nothing when it is told which versions a client has,
+// or when it is asked once more for what the client has, leaves the client with that, and
+// what it changes later is followed. If it has gone meanwhile, nobody can tell.
+func TestDeltaSilent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := only(t, Options{Linger: -1}, deltaFeature)
+		keep, w := h.watch("keep"), h.watch("svc")
+		defer keep.cancel()
+		st := cp.mustDelta()
+		for _, m := range append(target("svc", 1), listenerTo("keep", "svc")) {
+			typ, _ := nameOf(m)
+			st.Send(typ.URL(), "1", m)
+			advance(time.Millisecond)
+		}
+		w.must(t)
+		cp.hangUp(nil)
+		advance(time.Minute)
+		if s := h.c.Servers()[0]; !s.Connected || s.Failures != 0 {
+			t.Errorf("server %+v after a minute in which it had nothing to say", s)
+		}
+		w.cancel()
+		advance(time.Second)
+		w = h.watch("svc")
+		advance(time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints %q of a server that says nothing to a second subscription", got)
+		}
+		cp.mustDelta().Send(lds.URL(), "2", listenerTo("svc", "other"))
+		advance(time.Second)
+		if names := cp.lastDelta(rds.URL()).ResourceNamesSubscribe; !slices.Equal(names, []string{"other"}) {
+			t.Errorf("subscribed to %q, want what the new version leads to", names)
+		}
+		// Now it lacks something, so a server that hangs up without a word is out of reach.
+		cp.hangUp(nil)
+		advance(2 * time.Minute)
+		cp.hangUp(nil)
+		advance(2 * time.Minute)
+		if s := h.c.Servers()[0]; s.Failures == 0 {
+			t.Errorf("server %+v, which has hung up without a response", s)
+		}
+	})
+}
+
+// TestDeltaQuietThenAsked: a server that had nothing to say, is then asked for something
+// new, and hangs up without an answer, is out of reach: the next one is asked (A71).
+func TestDeltaQuietThenAsked(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")
+		one, two := h.servers["one"], h.servers["two"]
+		two.serve(target("new", 2)...)
+		h.watch("svc")
+		st := one.mustDelta()
+		for _, m := range target("svc", 1) {
+			typ, _ := nameOf(m)
+			st.Send(typ.URL(), "1", m)
+			advance(time.Millisecond)
+		}
+		one.hangUp(nil)
+		advance(time.Minute) // which it says nothing in
+		w := h.watch("new")
+		advance(time.Second)
+		one.hangUp(nil)
+		advance(10 * time.Millisecond)
+		w.must(t)
+	})
+}
+
+// TestDeltaReconnectBytes: a client that returns with nothing changed sends no more than
+// two names and a version for each resource, and gets nothing.
+func TestDeltaReconnectBytes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		const n = 300
+		h, cp := only(t, Options{}, deltaFeature)
+		var names []string
+		resources := []proto.Message{listenerTo("svc", "svc")}
+		bytes := 0 // of names
+		for i := range n {
+			name := fmt.Sprintf("outbound|8080||svc-%d", i)
+			names, bytes = append(names, name), bytes+len(name)
+			resources = append(resources, clusterTo(name, name), endpointsAt(name, 1))
+		}
+		cp.serve(append(resources, routesTo("svc", names...))...)
+		h.watch("svc").must(t)
+		cp.hangUp(nil)
+		advance(time.Minute)
+		st, up := cp.mustDelta(), 0
+		for _, url := range []string{lds.URL(), rds.URL(), cds.URL(), eds.URL()} {
+			for _, req := range st.Requests(url) {
+				up += proto.Size(req)
+			}
+			if got := st.Stats(url).Responses; got != 0 {
+				t.Errorf("%d responses of type %s", got, url)
+			}
+		}
+		const resourcesSent = 2*n + 2
+		t.Logf("%d bytes up for each resource, of which %d are its name", up/resourcesSent, bytes/n)
+		if most := 2*2*bytes + 20*resourcesSent + 1000; up > most || up/resourcesSent > 100 {
+			t.Errorf("%d bytes up for %d resources, want no more than %d, and 100 for each", up, resourcesSent, most)
+		}
+	})
+}
+
+// TestDeltaCut: a server that is told which versions the client has, and whose streams are
+// cut before ResourceTimeout, counts as out of reach, for nothing was heard of it. But
+// nothing lacks, so no other server is asked, and the configuration stays.
+func TestDeltaCut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")
+		one, two := h.servers["one"], h.servers["two"]
+		one.serve(target("svc", 1)...)
+		two.serve(target("svc", 2)...)
+		w := h.watch("svc")
+		w.must(t)
+		for range 20 {
+			one.hangUp(errors.New("cut"))
+			for range 200 {
+				if advance(time.Second); one.connected() {
+					break
+				}
+			}
+			advance(10 * time.Second)
+		}
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints %q", got)
+		}
+		if n := two.opened(); n != 0 {
+			t.Errorf("%d streams to the server after it", n)
+		}
+		if s := h.c.Servers()[0]; s.Failures == 0 {
+			t.Errorf("server %+v", s)
+		}
+		one.serve(endpointsAt("svc", 3))
+		advance(time.Second)
+		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
+			t.Errorf("endpoints %q, want those that the server has now", got)
+		}
+	})
+}
