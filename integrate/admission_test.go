@@ -37,12 +37,16 @@ func admissionControl() *admissionv3.AdmissionControl {
 	}
 }
 
-// counted reads a count of the channels of the test's target, of all reasons or of some.
-func counted(m *metric.Metric, reasons ...string) (n int64) {
+// counted reads a count of the channels of the tests' target, of all reasons or of some.
+func counted(m *metric.Metric, reasons ...string) int64 {
+	return countedOf("xds:///"+target, m, reasons...)
+}
+
+func countedOf(target string, m *metric.Metric, reasons ...string) (n int64) {
 	metric.Watch()
 	for _, f := range metric.Gather() {
 		for _, s := range f.Samples {
-			if f.Metric == m && s.Labels[0] == "xds:///"+target && (len(reasons) == 0 || slices.Contains(reasons, s.Labels[1])) {
+			if f.Metric == m && s.Labels[0] == target && (len(reasons) == 0 || slices.Contains(reasons, s.Labels[1])) {
 				n += s.Value
 			}
 		}

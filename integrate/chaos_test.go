@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 )
 
 // Chaos is scenarios of random faults, which the whole client has to survive. In this
@@ -106,6 +108,7 @@ func TestChaosLoopback(t *testing.T) {
 // scenario is what a seed stands for.
 func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	controls := 1 + int(seed%4)/3
+	metric.Watch()
 	w := newWorld(t, seed, real, controls)
 	if controls > 1 && seed%8 == 3 {
 		w.cutControl() // begins with the second one
@@ -155,7 +158,7 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	w.hangUp(lazy)
 	w.gone()
 	served, failed := w.oracle.counts()
-	t.Logf("%d steps; RPCs served %v, failed with reason %d", len(w.history), served, failed)
+	t.Logf("%d steps; RPCs served %v, failed with reason %d; %d hedges", len(w.history), served, failed, countedOf("xds:///"+w.service, metric.Hedges))
 }
 
 // check fails the test if the oracle found something wrong.

@@ -15,6 +15,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -29,6 +30,7 @@ func (w *world) audit(cc *grpc.ClientConn) {
 	}
 	w.subscriptions()
 	w.breaker(cc)
+	w.retries(cc)
 	w.drops(cc)
 }
 
@@ -63,6 +65,9 @@ func (w *world) inexact() string {
 		return ""
 	}
 	served, _ := w.oracle.counts()
+	if w.plan.hedged {
+		return w.inexactHedges(served)
+	}
 	for _, name := range []string{"a", "b"} {
 		sum, _ := w.reported(name)
 		if sum.Issued != sum.OK+sum.Failed || sum.InProgress != 0 || sum.OK != uint64(served[name]) {
@@ -70,6 +75,60 @@ func (w *world) inexact() string {
 		}
 	}
 	return ""
+}
+
+// inexactHedges is inexact where RPCs are hedged: of two attempts the slower one was canceled,
+// and is neither a success nor a failure, or has succeeded too.
+func (w *world) inexactHedges(served map[string]int) string {
+	var sum xdstest.LocalityCounts
+	ok := uint64(0)
+	for _, name := range []string{"a", "b"} {
+		one, _ := w.reported(name)
+		sum.Issued, sum.OK, sum.Failed, sum.InProgress = sum.Issued+one.Issued, sum.OK+one.OK, sum.Failed+one.Failed, sum.InProgress+one.InProgress
+		if one.OK < uint64(served[name]) {
+			return fmt.Sprintf("cluster %s: %+v are reported, %d RPCs succeeded", name, one, served[name])
+		}
+		ok += uint64(served[name])
+	}
+	hedges := countedOf("xds:///"+w.service, metric.Hedges)
+	// Each hedge makes one attempt more than decides.
+	if void := int64(sum.Issued - sum.OK - sum.Failed + sum.OK - ok); sum.InProgress != 0 || sum.Issued < sum.OK+sum.Failed || void > hedges {
+		return fmt.Sprintf("%+v are reported, %d RPCs succeeded, %d hedges were made", sum, ok, hedges)
+	}
+	return ""
+}
+
+// retries checks that no retry of the scenario is still in the budget's count: of a budget
+// of one retry, one is left.
+func (w *world) retries(cc *grpc.ClientConn) {
+	w.t.Helper()
+	if w.net.real {
+		return // where deadlines are the machine's
+	}
+	p := w.plan.clone()
+	for !p.retries() {
+		p.number++
+	}
+	p.oneRetry, p.routed = true, map[string]uint32{"a": 1}
+	w.apply(p)
+	before := uint64(0)
+	for _, addr := range w.pools["a"] {
+		w.backends[addr].Fail(codes.Unavailable)
+		before += w.backends[addr].Calls()
+	}
+	if _, err := testgrpc.NewTestServiceClient(cc).UnaryCall(context.Background(), new(testgrpc.SimpleRequest)); status.Code(err) != codes.Unavailable {
+		w.fail("an RPC to backends that fail ends with %v", err)
+	}
+	for _, addr := range w.pools["a"] {
+		w.backends[addr].Fail(codes.OK)
+		before -= w.backends[addr].Calls()
+	}
+	if made := -before; made != uint64(p.number%3+2) {
+		w.fail("%d attempts at an RPC by %v, want %d", made, p, p.number%3+2)
+	}
+	p = p.clone()
+	p.oneRetry = false
+	w.apply(p)
 }
 
 // subscriptions checks that the control plane is asked for what is configured and

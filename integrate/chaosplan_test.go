@@ -9,10 +9,13 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -22,6 +25,8 @@ import (
 type plan struct {
 	number   int
 	silent   bool              // without load reports
+	hedged   bool              // unary RPCs that are retried are hedged
+	oneRetry bool              // may be under way, for each cluster
 	routed   map[string]uint32 // weights of the clusters that RPCs go to
 	clusters map[string]*clusterPlan
 }
@@ -66,7 +71,7 @@ func (p *plan) String() string {
 }
 
 func (p *plan) clone() *plan {
-	q := &plan{number: p.number + 1, silent: p.silent, routed: maps.Clone(p.routed), clusters: map[string]*clusterPlan{}}
+	q := &plan{number: p.number + 1, silent: p.silent, hedged: p.hedged, routed: maps.Clone(p.routed), clusters: map[string]*clusterPlan{}}
 	for name, c := range p.clusters {
 		d := *c
 		d.endpoints = slices.Clone(c.endpoints)
@@ -111,7 +116,7 @@ const (
 func (p *plan) retries() bool { return p.number%3 > 0 }
 
 // retry has the RPCs of two of three plans retried: by gRPC, unless there is a budget, or by
-// interceptors, and in half of the plans elsewhere.
+// interceptors, and in half of the plans elsewhere. In hedged worlds it is interceptors.
 func (p *plan) retry(r *routev3.Route) {
 	switch p.number % 3 {
 	case 1:
@@ -121,6 +126,10 @@ func (p *plan) retry(r *routev3.Route) {
 	}
 	if p.retries() && p.number%2 == 1 {
 		previousHosts(r)
+	}
+	if p.retries() && p.hedged {
+		r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
+		r.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
 	}
 }
 
@@ -150,6 +159,11 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 		r.Clusters = append(r.Clusters, xdstest.Cluster(service+name, service+name, opts...))
 		if p.number%4 >= 2 {
 			r.Clusters[len(r.Clusters)-1].CircuitBreakers.Thresholds[0].RetryBudget = new(clusterv3.CircuitBreakers_Thresholds_RetryBudget)
+		}
+		if p.oneRetry {
+			r.Clusters[len(r.Clusters)-1].CircuitBreakers.Thresholds[0].RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
+				BudgetPercent: new(typev3.Percent), MinRetryConcurrency: wrapperspb.UInt32(1),
+			}
 		}
 		zones := map[[2]int]*xdstest.Locality{}
 		var order [][2]int

@@ -100,10 +100,13 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 		KeepDeleted:             true,
 		Delta:                   seed%2 == 0, // every other world speaks the incremental variant
 		Keepalive:               &keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second},
+		Idempotent:              func(string) bool { return true },
 		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(w.net.dialer("control"))},
 	}
 	t.Cleanup(w.clear)
-	w.push(firstPlan(w.rng, w.pools), noDefect)
+	first := firstPlan(w.rng, w.pools)
+	first.hedged = seed%3 == 1
+	w.push(first, noDefect)
 	return w
 }
 

@@ -52,10 +52,12 @@ func (t *trial) converge() {
 	t.calm(2 * (lateness + tardiness))
 	for _, c := range t.plane.clusters {
 		t.checkCalm(c)
+		t.checkAttempts(c)
 	}
 	t.checkConns()
 	t.checkSettings()
 	t.checkLoads()
+	t.checkIdle()
 	for _, c := range t.plane.clusters {
 		t.eject(c)
 	}
@@ -133,6 +135,48 @@ func (t *trial) unserved() (names []string) {
 // connected (A56): the first with an endpoint to pick. It is -1 if there is none.
 func (c *planeCluster) chosen() int {
 	return slices.IndexFunc(c.priorities(), tier.usable)
+}
+
+// checkIdle checks that once all RPCs have ended no endpoint counts any, wherever they have
+// moved.
+func (t *trial) checkIdle() {
+	for _, r := range slices.Concat(t.inFlight, t.holding) {
+		t.end(r, nil)
+	}
+	t.inFlight, t.holding = nil, nil
+	for a, n := range t.counts {
+		if n != 0 {
+			t.fail("the model has lost count of %v", a)
+		}
+	}
+	if n := busy(t.lb); n != 0 {
+		t.fail("endpoints count %d RPCs in flight, and there are none", n)
+	}
+}
+
+// checkAttempts checks that attempts at an RPC go to different endpoints while there are any,
+// whatever the policy draws. Of a ring, only some are connected, and others' policies know
+// nothing of attempts.
+func (t *trial) checkAttempts(c *planeCluster) {
+	at := c.chosen()
+	if !c.routed || at < 0 || !t.plane.attempts || t.options.OverprovisioningFactor > 0 {
+		return
+	}
+	p := c.priorities()[at]
+	if delegates(&p.leaf.Policy) || p.leaf.Policy.Hashes() || p.leaf.Policy.Subset > 0 {
+		return
+	}
+	r, conns := t.newRPC(c.name, t.rng.Uint64(), false), map[*modelConn]bool{}
+	for range hedged.MaxAttempts {
+		if t.pick(r); r.conn == nil || !t.used(r) {
+			t.fail("attempt %d at %v has no connection in the calm: %v", r.made, r, r.err)
+		}
+		conns[r.conn] = true
+		t.end(r, nil)
+	}
+	if want := min(hedged.MaxAttempts, p.usables()); r.attempts == nil || len(conns) != want {
+		t.fail("%d attempts at %v went to %d endpoints, want %d", r.made, r, len(conns), want)
+	}
 }
 
 // checkCalm checks a cluster after a long calm: RPCs go to the priority that A56

@@ -14,11 +14,12 @@ import (
 
 // explain explains some of the RPCs before they pick. What it returns is told what the pick
 // came to, and checks that the explanation calls it possible. RPCs of sessions are made by
-// the model without a cookie, which is what explanations go by.
+// the model without a cookie, which is what explanations go by, and further attempts avoid
+// endpoints.
 func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possible func(balancer.PickResult, error)) {
 	b := t.lb.(*lb)
 	table := b.picker.current.Load()
-	if r.id%4 > 0 || r.host > 0 || table.Snapshot == nil {
+	if r.id%4 > 0 || r.host > 0 || r.made > 0 || table.Snapshot == nil {
 		return func(balancer.PickResult, error) {}
 	}
 	x, err := b.explain(ctx, method)

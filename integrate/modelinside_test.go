@@ -89,6 +89,41 @@ func inSessionWith(ctx context.Context, b balancer.Balancer, method string, host
 	return ctx
 }
 
+// avoidingTried is the context of an RPC whose attempts avoid endpoints that were tried, if
+// its route says so, as the interceptor makes it.
+func avoidingTried(ctx context.Context, b balancer.Balancer, method string) (of context.Context, bound bool) {
+	table := b.(*lb).picker.table()
+	if table.Plans == nil {
+		return ctx, false
+	}
+	ctx, call := table.Bind(ctx, method)
+	return ctx, call != nil && call.Tried() != nil
+}
+
+// hasPlans reports whether picks look for what interceptors have bound. If the routes stop
+// asking for anything they do not, and an attempt that loses is a failure.
+func hasPlans(b balancer.Balancer) bool { return b.(*lb).picker.table().Plans != nil }
+
+// busy returns how many RPCs the endpoints count as in flight, each as many as its policy
+// compares.
+func busy(b balancer.Balancer) (n int) {
+	lb := b.(*lb)
+	lb.lock()
+	defer lb.unlock()
+	for _, c := range lb.clusters {
+		for _, l := range c.leaves {
+			for _, p := range l.priorities {
+				for e := range p.endpoints {
+					if in := e.InFlight(); in != 0 {
+						n += max(in, 1)
+					}
+				}
+			}
+		}
+	}
+	return n
+}
+
 // breakersInUse is how many circuit breakers the process has.
 func breakersInUse() int {
 	breakers.mu.Lock()

@@ -26,8 +26,8 @@ type loadServers struct {
 
 // loads is what was reported of a cluster and its EDS service, added up. RPCs whose
 // connection had gone before they were sent are void: they may have been reported as
-// issued by then.
-type loads struct{ issued, ok, failed, void uint64 }
+// issued by then. Those that lost against another attempt are neither ok nor failed.
+type loads struct{ issued, ok, failed, lost, void uint64 }
 
 // intercept answers for the servers.
 func (s *loadServers) intercept(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -119,6 +119,8 @@ func (t *trial) note(r *modelRPC, info balancer.DoneInfo) {
 		t.loads[r.account] = sum
 	}
 	switch {
+	case r.lost:
+		sum.lost++
 	case info.Err != nil:
 		sum.failed++
 	case info.BytesReceived:
@@ -126,5 +128,5 @@ func (t *trial) note(r *modelRPC, info balancer.DoneInfo) {
 	default:
 		sum.void++
 	}
-	sum.issued = sum.ok + sum.failed
+	sum.issued = sum.ok + sum.failed + sum.lost
 }

@@ -15,6 +15,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -23,6 +25,7 @@ import (
 type plane struct {
 	clusters []*planeCluster
 	sessions bool     // RPCs may belong to sessions (A55)
+	attempts bool     // RPCs are hedged, and their attempts avoid endpoints that were tried
 	servers  []string // that load can be reported to, by their keys
 	number   int64    // tells its CDS clusters from those of other histories: the process shares their breakers
 }
@@ -80,7 +83,7 @@ const (
 )
 
 func newPlane(rng *rand.Rand) *plane {
-	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0}
+	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0}
 	for i, leaves := range [][]string{{"a"}, {"b1", "b2"}} {
 		c := &planeCluster{name: string(rune('a' + i)), routed: true}
 		for _, name := range leaves {
@@ -243,9 +246,11 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		l.max = []uint32{0, 1, 2, 1024}[rng.IntN(4)]
 		say("%s: max_requests %d", l.name, l.max)
 	case 9:
-		switch rng.IntN(4) {
+		switch rng.IntN(5) {
 		case 0:
 			p.sessions = !p.sessions
+		case 3:
+			p.attempts = !p.attempts
 		case 1:
 			l.lasting = !l.lasting
 		case 2:
@@ -253,7 +258,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		default:
 			l.hollow = !l.hollow
 		}
-		say("%s: sessions %v, lasting %v, several addresses %v, hollow priority %v", l.name, p.sessions, l.lasting, l.several, l.hollow)
+		say("%s: sessions %v, attempts %v, lasting %v, several addresses %v, hollow priority %v", l.name, p.sessions, p.attempts, l.lasting, l.several, l.hollow)
 	case 10:
 		c.routed = !c.routed || p.routed() == 1
 		for _, l := range c.leaves {
@@ -327,13 +332,20 @@ func (p *plane) config() *picker.Config {
 			c.render()
 		}
 		cfg.Clusters = append(cfg.Clusters, c.sent)
-		cfg.Routes = append(cfg.Routes, picker.Route{
+		route := picker.Route{
 			Path:     picker.StringMatch{Kind: picker.MatchPrefix, Value: "/" + c.name + "/"},
 			Clusters: []picker.WeightedCluster{{Name: c.name, Weight: 1}},
-		})
+		}
+		if p.attempts {
+			route.Hedge, route.Retry = true, &hedged
+		}
+		cfg.Routes = append(cfg.Routes, route)
 	}
 	return cfg
 }
+
+// hedged is the retry policy of routes whose RPCs are hedged.
+var hedged = picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 3, BaseBackoff: time.Second, MaxBackoff: time.Second, OtherHosts: true}
 
 // render sets what is sent of a cluster. It is what was sent before if nothing has
 // changed after all.

@@ -11,7 +11,10 @@ import (
 
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 )
 
 // modelRPC is an RPC from its first pick to its end, as gRPC makes it: it picks,
@@ -33,8 +36,14 @@ type modelRPC struct {
 	err      error
 	conn     *modelConn // that it was given
 	done     func(balancer.DoneInfo)
+	attempts context.Context         // of the RPC, if they avoid endpoints; nil if not
+	lose     context.CancelCauseFunc // ends those that are under way
+	made     int                     // attempts that were given a connection
+	hedged   bool                    // the latest was made as one
+
 	account  account // whose limit it counts for, from the pick to its end
 	reported bool    // load is reported of it
+	lost     bool    // against another attempt
 }
 
 // account is what a circuit breaker belongs to (A32).
@@ -56,8 +65,19 @@ func (t *trial) pick(r *modelRPC) {
 		return
 	}
 	ctx, method := WithRequestHash(context.Background(), r.hash), "/"+r.cluster+"/m"
-	if r.host > 0 {
+	switch {
+	case r.host > 0:
 		ctx = inSessionWith(ctx, t.lb, method, addr(r.host))
+	case r.attempts == nil:
+		ctx, lose := context.WithCancelCause(ctx)
+		if ctx, bound := avoidingTried(ctx, t.lb, method); bound {
+			r.attempts, r.lose = ctx, lose
+		} else {
+			lose(nil)
+		}
+	}
+	if r.attempts != nil {
+		ctx = r.attempts
 	}
 	possible := t.explain(r, ctx, method)
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: method, Ctx: ctx})
@@ -74,6 +94,8 @@ func (t *trial) pick(r *modelRPC) {
 			t.fail("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
 		}
 		r.waiting, r.conn, r.done = false, conn, res.Done
+		r.made++
+		r.hedged = r.attempts != nil && hasPlans(t.lb)
 		if r.done == nil {
 			r.done = func(balancer.DoneInfo) {}
 		}
@@ -102,6 +124,17 @@ func (t *trial) use(r *modelRPC) {
 func (t *trial) end(r *modelRPC, err error) {
 	report := &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: float64(r.conn.number%8) / 6}
 	t.release(r, balancer.DoneInfo{Err: err, BytesSent: true, BytesReceived: err == nil, ServerLoad: report})
+}
+
+// again reports whether another attempt is to be made at an RPC whose latest has ended.
+func (r *modelRPC) again() bool { return r.attempts != nil && r.made < hedged.MaxAttempts }
+
+// loses ends an attempt at a hedged RPC because another one was faster, as gRPC does when the
+// interceptor cancels it.
+func (t *trial) loses(r *modelRPC) {
+	r.lost = r.hedged
+	r.lose(perrpc.ErrLost)
+	t.release(r, balancer.DoneInfo{Err: status.Error(codes.Canceled, context.Canceled.Error()), BytesSent: true})
 }
 
 // admit counts an RPC that was given a connection. The limit is that of the

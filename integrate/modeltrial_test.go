@@ -264,23 +264,30 @@ func (t *trial) traffic() {
 	t.say("%d RPCs to %s, endpoint %d is bad", n, c.name, bad)
 	for range n {
 		r := t.newRPC(c.name, t.rng.Uint64(), false)
-		t.pick(r)
-		if r.conn == nil {
-			continue
+		for more := true; more; {
+			more = t.attempt(r, bad)
 		}
-		if !t.used(r) {
-			continue
-		}
-		if t.rng.IntN(8) == 0 {
-			t.inFlight = append(t.inFlight, r)
-			continue
-		}
-		var err error
-		if r.conn.number%10 == bad || t.rng.IntN(8) == 0 {
-			err = errors.New("failed")
-		}
-		t.end(r, err)
 	}
+}
+
+// attempt makes an attempt at an RPC, and reports whether there is to be another one. Some
+// stay in flight.
+func (t *trial) attempt(r *modelRPC, bad int) (again bool) {
+	if t.pick(r); r.conn == nil || !t.used(r) {
+		return false
+	}
+	switch {
+	case t.rng.IntN(8) == 0:
+		t.inFlight = append(t.inFlight, r)
+	case r.attempts != nil && t.rng.IntN(4) == 0:
+		t.loses(r)
+	case r.conn.number%10 == bad || t.rng.IntN(8) == 0:
+		t.end(r, errors.New("failed"))
+		return r.again()
+	default:
+		t.end(r, nil)
+	}
+	return false
 }
 
 // endSome ends some of the RPCs that are in flight.
@@ -292,6 +299,12 @@ func (t *trial) endSome() {
 			left = append(left, r)
 		case 1:
 			t.end(r, errors.New("failed"))
+		case 2:
+			if r.attempts != nil {
+				t.loses(r)
+				continue
+			}
+			t.end(r, nil)
 		default:
 			t.end(r, nil)
 		}
