@@ -58,7 +58,7 @@ type lb struct {
 	subsetSeed uint64
 	start      time.Time             // the zero of now
 	draw       func(n uint32) uint32 // a uniform number below n
-	burst      int64                 // of connections: see pacer
+	burst      int                   // of connections: see pacer
 	standalone bool                  // without xDS
 
 	mu     sync.Mutex

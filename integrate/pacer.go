@@ -4,6 +4,7 @@
 package integrate
 
 import (
+	"math"
 	"time"
 
 	"github.com/xdslb/xdslb/picker"
@@ -32,9 +33,10 @@ const connectBurst = 2 * quorumSize
 //
 // The balancer's mutex guards all fields and methods.
 type pacer struct {
-	waiting []slot // in random order; the last is next
-	started int    // how many waited at first
-	full    int64  // when the bucket is full again, as of lb.now
+	waiting []slot  // in random order; the last is next
+	started int     // how many waited at first
+	tokens  float64 // in the bucket
+	at      int64   // when there were so many, as of lb.now; 0 before the first start
 	timer   *time.Timer
 }
 
@@ -68,21 +70,30 @@ func (*pacer) paces(p *priority, e *endpoint) bool {
 func (c *pacer) run(p *priority) {
 	halt(&c.timer)
 	b := p.cluster.lb
-	for len(c.waiting) > 0 {
-		now, interval := b.now(), int64(c.interval(p))
-		c.full = min(c.full, now+b.burst*interval) // the rate may have been lower
-		if wait := c.full - now - (b.burst-1)*interval; wait > 0 {
-			b.afterLocked(time.Duration(wait), &c.timer, func() { c.run(p) })
+	for c.refill(p); len(c.waiting) > 0; {
+		if c.tokens < 1 {
+			wait := (1 - c.tokens) * float64(c.interval(p))
+			b.afterLocked(time.Duration(math.Ceil(wait)), &c.timer, func() { c.run(p) })
 			return
 		}
 		next := c.waiting[len(c.waiting)-1]
 		c.waiting = c.waiting[:len(c.waiting)-1]
 		if e := next.loc.endpoints[next.i]; c.paces(p, e) {
 			e.connect(b, &next.loc.cfg[next.i])
-			c.full = max(c.full, now) + interval
+			c.tokens--
 		}
 	}
 	c.waiting = nil
+}
+
+// refill puts the tokens into the bucket that are due.
+func (c *pacer) refill(p *priority) {
+	b, due := p.cluster.lb, math.Inf(1)
+	now := b.now()
+	if interval := c.interval(p); c.at > 0 && interval > 0 {
+		due = float64(now-c.at) / float64(interval)
+	}
+	c.tokens, c.at = min(c.tokens+due, float64(b.burst)), now
 }
 
 // interval is the time between two connections.
@@ -98,7 +109,7 @@ func (c *pacer) interval(p *priority) time.Duration {
 // failed follows an attempt that failed.
 func (c *pacer) failed(p *priority) {
 	if len(c.waiting) > 0 && p.counts[picker.Ready] < quorumSize {
-		c.full -= int64(c.interval(p))
+		c.tokens++
 		c.run(p)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/picker"
 )
 
 // upTo returns the numbers from first on that are below end.
@@ -133,6 +135,80 @@ func TestConnectRateMeetsUpdates(t *testing.T) {
 		pass(time.Hour)
 		if got := len(cc.asked(80)); got != 80 {
 			t.Errorf("a priority that is needed again has asked %d of 80", got)
+		}
+	})
+}
+
+// TestConnectRateWhileServing: a priority that begins to serve has no second burst, though
+// it was asked faster until then.
+func TestConnectRateWhileServing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{ConnectRate: 10})
+		b.set(configOf(clusterOf("c", prio(eps(upTo(0, 100)...)))))
+		for _, i := range cc.asked(100)[:quorumSize] {
+			b.to(cc.conn(t, i), ready)
+		}
+		for s := range 5 {
+			if got, want := len(cc.asked(100)), connectBurst+10*s; got < want || got > want+1 {
+				t.Errorf("after %d s %d were asked, want %d", s, got, want)
+			}
+			pass(time.Second)
+		}
+	})
+}
+
+// TestConnectRateMeetsPolicies: another policy that connects endpoints by itself has no
+// pacer go on behind it.
+func TestConnectRateMeetsPolicies(t *testing.T) {
+	for _, kind := range []picker.PolicyKind{picker.PolicyRingHash, picker.PolicyPickFirst} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{ConnectRate: 1, FailoverTimeout: time.Hour})
+			c := clusterOf("c", prio(eps(upTo(0, 40)...)))
+			b.set(configOf(c))
+			b.to(cc.conn(t, cc.asked(40)[0]), ready)
+			next := *c
+			next.Leaves = slices.Clone(c.Leaves)
+			next.Leaves[0].Policy = picker.Policy{Kind: kind}
+			b.set(configOf(&next))
+			before := len(cc.asked(40))
+			pass(10 * time.Minute)
+			if got := len(cc.asked(40)); got > before {
+				t.Errorf("policy %v: %d endpoints were asked after the switch", kind, got-before)
+			}
+		})
+	}
+}
+
+// TestQuorumMeetsFailover: the failover timer does not expire while the quorum gathers.
+func TestQuorumMeetsFailover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{ConnectRate: 100})
+		b.set(configOf(clusterOf("c", prio(eps(upTo(0, 20)...)), prio(eps(1000)))))
+		pass(10*time.Second - quorumTime/2)
+		b.to(cc.conn(t, 0), ready)
+		pass(quorumTime / 2)
+		b.flush()
+		if got, err := b.pick(); err != nil || cc.has(1000) {
+			t.Errorf("Pick() = %v, %v, want endpoint 0; the next priority was asked: %v", got, err, cc.has(1000))
+		}
+	})
+}
+
+// TestQuorumMeetsUpdates: endpoints that are READY serve on when an update moves them to
+// another priority with many new ones, and when it makes the policy another.
+func TestQuorumMeetsUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{ConnectRate: 100})
+		b.set(configOf(clusterOf("c", prio(eps(0, 1, 2)))))
+		for i := range 3 {
+			b.to(cc.conn(t, i), ready)
+		}
+		moved := prio(eps(upTo(0, 20)...))
+		moved.Localities[0].ID = picker.LocalityID{Zone: "another"}
+		b.set(configOf(clusterOf("c", moved)))
+		b.flush()
+		if _, err := b.pick(); err != nil {
+			t.Errorf("Pick() after the update: %v", err)
 		}
 	})
 }

@@ -71,7 +71,9 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 		if call == nil {
 			res = s.Snapshot.Pick(info.Ctx, info.FullMethodName, r)
 			if res.Outcome == picker.Picked && s.plain {
-				return s.cluster(res.Cluster).picks[res.Index].result(), nil
+				if c, current := s.clusters.Latest(int(res.Cluster)); current {
+					return c.picks[res.Index].result(), nil
+				}
 			}
 		} else {
 			res = s.pickBound(info, call, r)

@@ -162,6 +162,7 @@ func (p *priority) afterUpdate() {
 		}
 	case p.phase != dormant:
 		p.needsConnect = false
+		p.pacer.stop()
 		p.syncGroups()
 	}
 	p.observe()
@@ -193,8 +194,9 @@ func (p *priority) enter(to phase) {
 		p.deadline = b.now() + int64(b.opts.FailoverTimeout)
 		b.afterLocked(b.opts.FailoverTimeout, &p.timer, func() {
 			p.phase = failed
-			if p.quorum.complete() {
-				p.observe()
+			if p.quorum.gathering() {
+				p.quorum.complete()
+				p.cluster.onChange(p)
 			}
 			p.cluster.choose()
 			b.publishSoonLocked()

@@ -55,12 +55,10 @@ func (q *quorum) observe(p *priority) {
 // gathering reports whether READY endpoints wait for more.
 func (q *quorum) gathering() bool { return q.timer != nil }
 
-// complete ends the wait. It reports whether there was one.
-func (q *quorum) complete() (waited bool) {
-	waited = q.gathering()
+// complete lets the priority get RPCs with what is READY.
+func (q *quorum) complete() {
 	halt(&q.timer)
 	q.there = true
-	return waited
 }
 
 // reset has the quorum gathered anew when the priority starts again.

@@ -157,7 +157,10 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 	if k >= uint(s.clusters.Len()) {
 		return Result{Outcome: NoRoute, Route: -1, Cluster: -1}
 	}
-	c := s.clusters.At(int(k))
+	c, current := s.clusters.Latest(int(k))
+	if !current {
+		c = s.clusters.At(int(k))
+	}
 	if c.outcome != Picked {
 		return Result{Outcome: c.outcome, Route: route, Cluster: cluster}
 	}

@@ -54,6 +54,13 @@ func (s *Slice[T]) Len() int { return len(s.slots) }
 // steps in older ones.
 func (s *Slice[T]) At(i int) *T { return &s.Item(i).Value }
 
+// Latest is At without a call, which the compiler inlines, unless a later version has
+// another item there: then current is false.
+func (s *Slice[T]) Latest(i int) (v *T, current bool) {
+	it := s.slots[i].Load()
+	return &it.Value, it.since <= s.version
+}
+
 // Item returns an item, as At does.
 func (s *Slice[T]) Item(i int) *Item[T] {
 	it := s.slots[i].Load()

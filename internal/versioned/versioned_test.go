@@ -23,6 +23,9 @@ func (s slow) check(t *testing.T, what string) {
 		if got := *s.At(i); got != want || s.Item(i).Value != want {
 			t.Fatalf("%s: At(%d) = %d and Item(%d) = %d, want %d", what, i, got, i, s.Item(i).Value, want)
 		}
+		if got, current := s.Latest(i); current && *got != want {
+			t.Fatalf("%s: Latest(%d) = %d, want %d", what, i, *got, want)
+		}
 	}
 }
 
@@ -129,4 +132,7 @@ func TestFollowAllocates(t *testing.T) {
 		t.Errorf("the first version holds %d later ones, want %d at most", steps, n)
 	}
 	s.check(t, "the first version")
+	if _, current := latest.Latest(0); !current {
+		t.Error("the latest version is not current")
+	}
 }
