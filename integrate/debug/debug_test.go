@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -279,14 +280,18 @@ func TestHostile(t *testing.T) {
 // to each endpoint once.
 func TestLarge(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	large(t, backends)
+	n := 10_000
+	if testing.Short() {
+		n = 1000
+	}
+	large(t, backends, n)
 	h := Handler()
 	page := get(t, h, "", http.StatusOK)
 	wellFormed(t, page)
-	if len(page) > 1<<20 || !strings.Contains(page, "endpoints 1 to 250 of 10001") {
+	if len(page) > 1<<20 || !strings.Contains(page, fmt.Sprintf("endpoints 1 to 250 of %d", n+1)) {
 		t.Errorf("the page has %d bytes", len(page))
 	}
-	t.Logf("the page of 10,001 endpoints has %d bytes", len(page))
+	t.Logf("the page of %d endpoints has %d bytes", n+1, len(page))
 	seen := map[string]bool{}
 	address := regexp.MustCompile(`192\.0\.\d+\.\d+:\d+`)
 	for to, pages := "", 0; ; pages++ {
@@ -296,29 +301,29 @@ func TestLarge(t *testing.T) {
 		}
 		next := regexp.MustCompile(`<a href="([^"]*)">next</a>`).FindStringSubmatch(page)
 		if next == nil {
-			if pages != 40 {
-				t.Errorf("%d pages follow the first, want 40", pages)
+			if pages != n/250 {
+				t.Errorf("%d pages follow the first, want %d", pages, n/250)
 			}
 			break
 		}
 		to = strings.ReplaceAll(next[1], "&amp;", "&")
 	}
-	if len(seen) != 10_000 {
-		t.Errorf("%d endpoints are shown, want 10,000", len(seen))
+	if len(seen) != n {
+		t.Errorf("%d endpoints are shown, want %d", len(seen), n)
 	}
 	found := get(t, h, "?cluster=large&q=192.0.3.9:&state=IDLE", http.StatusOK)
-	if !strings.Contains(found, "1 endpoint of 10001") || !strings.Contains(found, "192.0.3.9:80") {
+	if !strings.Contains(found, fmt.Sprintf("1 endpoint of %d", n+1)) || !strings.Contains(found, "192.0.3.9:80") {
 		t.Errorf("the endpoint is not found: %s", found)
 	}
 	d := decode[Document](t, get(t, h, "json", http.StatusOK))
-	if n := len(d.Channels[0].Clusters[0].Leaves[0].Priorities[1].Localities[0].Endpoints); n != 10_000 {
-		t.Errorf("the JSON has %d endpoints", n)
+	if got := len(d.Channels[0].Clusters[0].Leaves[0].Priorities[1].Localities[0].Endpoints); got != n {
+		t.Errorf("the JSON has %d endpoints, want %d", got, n)
 	}
 }
 
-// large returns a channel with 10,000 endpoints that are not needed, and one that is.
-func large(t testing.TB, backends []*xdstest.Backend) *grpc.ClientConn {
-	many := make([]xdstest.Endpoint, 10_000)
+// large returns a channel with n endpoints that are not needed, and one that is.
+func large(t testing.TB, backends []*xdstest.Backend, n int) *grpc.ClientConn {
+	many := make([]xdstest.Endpoint, n)
 	for i := range many {
 		many[i].Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), 80)
 	}
@@ -327,7 +332,7 @@ func large(t testing.TB, backends []*xdstest.Backend) *grpc.ClientConn {
 
 // BenchmarkPage renders the page, and the JSON, of 10,001 endpoints.
 func BenchmarkPage(b *testing.B) {
-	large(b, xdstest.NewBackends(b, 1, xdstest.BackendOptions{}))
+	large(b, xdstest.NewBackends(b, 1, xdstest.BackendOptions{}), 10_000)
 	h := Handler()
 	for _, to := range []string{"", "json"} {
 		b.Run("format="+to, func(b *testing.B) {
