@@ -33,8 +33,7 @@ func (c Channel) Status() TargetStatus { return c.resolver.status(false) }
 // Inspect returns the channel's status with each route and endpoint.
 //
 // It has the RPCs of the channel counted by endpoint for a minute from then on, which costs
-// each two atomic additions at most, and 100 bytes for each endpoint. RPCs count when they
-// end. It takes the channel's mutex for O(endpoints), and O(entries) of hash rings and
+// each RPC an atomic addition when it ends, and less than 100 bytes for each endpoint. It takes the channel's mutex for O(endpoints), and O(entries) of hash rings and
 // tables: RPCs go on, updates wait.
 func (c Channel) Inspect() TargetStatus { return c.resolver.status(true) }
 

@@ -68,6 +68,7 @@
 //	shadow.go        Shadow: a trial on a channel of stock's; shadowcall.go: one RPC of it;
 //	                 shadowstate.go: what it is compared with
 //	status.go        Status, StatusOf: what channels are at
+//	channels.go      Channels: the same for each channel, with each route and endpoint
 //	waitready.go     WaitReady: until RPCs of a method would be sent
 //	errors.go        the errors of RPCs, their reasons for programs
 //	event.go         Event: what happens to a channel
@@ -123,6 +124,8 @@
 //	event.go       things that happen, noted in one place
 //	metrics.go     metrics of channels: what is counted, and read when somebody looks
 //	metricsxds.go  those of XdsClients
+//	inspect.go     routes and endpoints one by one, for Channel.Inspect
+//	endpointcalls.go  RPCs by endpoint, counted while somebody looks
 //	labels.go      labels of gRPC's per-attempt metrics
 //
 // METRICS.md has the list. Package internal/metric has the series, and knows gRPC's
@@ -134,6 +137,7 @@
 //	explainendpoint.go  an endpoint: its weight, its share, or why it is out
 //	explainlive.go      what a channel's balancer knows of its clusters
 //	explaintext.go      the text for people
+//	inspectwhatif.go    InspectWhatIf, PickWhatIf: a whole configuration of a file, and picks by it
 //
 // Child policies are balancers of gRPC's registry that connect the endpoints
 // themselves: custom policies (A52), and gRPC's own pick_first (A62, D10):

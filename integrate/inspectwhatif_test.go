@@ -32,6 +32,9 @@ func TestPickWhatIf(t *testing.T) {
 	if picks.RPCs != n || sum != n {
 		t.Errorf("of %d RPCs %d were picked, and %d are accounted for: %+v", n, picks.RPCs, sum, picks)
 	}
+	if byCluster["cart"] < 1000 {
+		t.Errorf("cart got %v RPCs of %d: its circuit breaker of 100 holds RPCs that have ended", byCluster["cart"], n)
+	}
 	checked := 0
 	for _, c := range s.Clusters {
 		total := 0.

@@ -3,17 +3,21 @@
 
 // Command demo shows xdslb at work: see package demo. It exits with 1 if a
 // claim does not hold or something fails, and with 130 when it is interrupted.
+// While it runs, its client has a debug page on loopback.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"time"
 
 	"github.com/xdslb/xdslb/bench/demo"
+	"github.com/xdslb/xdslb/integrate/debug"
 )
 
 // limit is how long the demo may take: about twice what it needs.
@@ -27,6 +31,8 @@ func run() (code int) {
 	context.AfterFunc(interrupted, stop) // a second Ctrl-C ends the process at once
 	ctx, cancel := context.WithTimeout(interrupted, limit)
 	defer cancel()
+	closePage := servePage()
+	defer closePage()
 	info, err := os.Stdout.Stat()
 	live := err == nil && info.Mode()&os.ModeCharDevice != 0
 	err = demo.Run(ctx, demo.Options{Out: os.Stdout, Live: live, Picks: true})
@@ -42,4 +48,19 @@ func run() (code int) {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	return 1
+}
+
+// servePage serves the debug page of this process, and prints where. A demo without one is
+// a demo.
+func servePage() (stop func()) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return func() {}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/xdslb/", debug.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() { _ = server.Serve(lis) }() // until stop
+	fmt.Printf("Meanwhile the client's debug page is at http://%v/debug/xdslb/\n", lis.Addr())
+	return func() { _ = server.Close() }
 }

@@ -1,0 +1,421 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/xds/csds"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// session is a call of the command.
+type session struct {
+	code        int
+	out, errors string
+}
+
+// call calls the command as main does.
+func call(t testing.TB, args ...string) session {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out, errors bytes.Buffer
+	e := &env{ctx: ctx, stdout: &out, stderr: &errors, now: time.Now}
+	s := session{code: e.run(args)}
+	s.out, s.errors = out.String(), errors.String()
+	// JSON, resources and a line for each event are as long as they are.
+	if all := strings.Join(args, " "); !strings.Contains(all, "json") && !strings.Contains(all, "-count") && len(args) > 0 && args[0] != "completion" && args[0] != "dump" {
+		for line := range strings.Lines(s.out) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns && strings.Contains(line[1:], " ") {
+				t.Errorf("xdslb %v prints %d columns: %s", args, n, line)
+			}
+		}
+	}
+	return s
+}
+
+// want calls the command, and checks the exit code and that the output has some texts.
+func wantCall(t testing.TB, code int, args []string, texts ...string) session {
+	t.Helper()
+	s := call(t, args...)
+	if s.code != code {
+		t.Fatalf("xdslb %v: exit code %d, want %d\n%s%s", args, s.code, code, s.out, s.errors)
+	}
+	for _, text := range texts {
+		if all := s.out + s.errors; !strings.Contains(all, text) && !strings.Contains(strings.Join(strings.Fields(all), " "), text) {
+			t.Errorf("xdslb %v lacks %q:\n%s%s", args, text, s.out, s.errors)
+		}
+	}
+	return s
+}
+
+const file = "../../testdata/explain.json"
+
+// TestGolden: what commands print that need nothing but files.
+func TestGolden(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		code int
+		args []string
+	}{
+		{"help", 0, []string{"help"}},
+		{"help-explain", 0, []string{"explain", "-h"}},
+		{"explain", 1, []string{"explain", "shop", "/shop.Cart/Add", "-f", file, "-H", "x-user=bob", "-down", "10.0.0.1:80"}},
+		{"diff", 1, []string{"diff", file, "testdata/after.json", "-target", "xds:///shop"}},
+		{"diff-json", 1, []string{"diff", "-o", "json", "-target", "shop", file, "testdata/after.json"}},
+		{"diff-nothing", 0, []string{"diff", "-target=shop", "--", file, file}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := wantCall(t, row.code, row.args)
+				golden := filepath.Join("testdata", row.name+".golden")
+				if *update {
+					if err := os.WriteFile(golden, []byte(s.out), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				text, err := os.ReadFile(golden)
+				if err != nil || string(text) != s.out {
+					t.Errorf("xdslb %v does not print what %s has (-update writes it; %v):\n%s", row.args, golden, err, s.out)
+				}
+			})
+		})
+	}
+}
+
+// TestUsage: who calls the command wrongly is told how, with exit code 2.
+func TestUsage(t *testing.T) {
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "Exit codes"},
+		{[]string{"nothing"}, `no command "nothing"`},
+		{[]string{"help", "nothing"}, `no command "nothing"`},
+		{[]string{"explain", "shop"}, "METHOD is missing"},
+		{[]string{"explain", "shop", "/m", "more"}, `"more" is one argument too many`},
+		{[]string{"explain", "shop", "/m", "-H", "novalue"}, "want k=v"},
+		{[]string{"pick", "shop", "-n", "many"}, "want a number"},
+		{[]string{"pick", "shop", "-o", "xml"}, "want text or json"},
+		{[]string{"pick", "shop", "-down", "name"}, "-down"},
+		{[]string{"check", "-nothing"}, "-nothing"},
+		{[]string{"diff", file, file}, "-target is missing"},
+		{[]string{"attach", "x", "-interval", "0s"}, "-interval"},
+		{[]string{"completion", "csh"}, "none of bash, zsh and fish"},
+	} {
+		wantCall(t, exitUsage, row.args, row.want)
+	}
+	for _, c := range commands() {
+		wantCall(t, exitOK, []string{"help", c.name}, "usage: xdslb "+c.name, "Example:", "xdslb "+c.name, "-o format")
+	}
+}
+
+// TestPick: the histogram counts all picks, and failures are a finding.
+func TestPick(t *testing.T) {
+	s := wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file, "-n", "1e4", "-o", "json"})
+	var p integrate.Picks
+	if err := json.Unmarshal([]byte(s.out), &p); err != nil || p.RPCs != 10_000 || p.NoRoute == 0 {
+		t.Errorf("the picks are %+v (%v)", p, err)
+	}
+	wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file}, "100000 picks for xds:///shop", "10.0.2.1:80", "█", "no route takes them")
+	wantCall(t, exitFinding, []string{"pick", "shop", "-f", "nothing.json"}, "nothing.json")
+}
+
+// world is a control plane with a service, and a process with a channel to it.
+type world struct {
+	control   *xdstest.Server
+	bootstrap string // file
+	page      *httptest.Server
+	cc        *grpc.ClientConn
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{control: xdstest.New(t, xdstest.Options{}), bootstrap: filepath.Join(t.TempDir(), "bootstrap.json")}
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	weighted := xdstest.BackendEndpoints(backends...)
+	weighted[1].Weight = 3
+	r := xdstest.Service("orders", xdstest.Locality{Place: xdstest.Place{Region: "eu", Zone: "a"}, Endpoints: weighted})
+	if err := w.control.Set(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(w.bootstrap, w.control.Bootstrap("node-1"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/xdslb/", debug.Handler())
+	w.page = httptest.NewServer(mux)
+	t.Cleanup(w.page.Close)
+	return w
+}
+
+// open opens the process's channel.
+func (w *world) open(t *testing.T) {
+	t.Helper()
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: w.control.Bootstrap("node-1"), Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.cc, err = grpc.NewClient("xds:///orders", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.cc.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := testgrpc.NewTestServiceClient(w.cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestControlPlane: check, dump, explain, pick and watch by a control plane.
+func TestControlPlane(t *testing.T) {
+	w := newWorld(t)
+	wantCall(t, exitOK, []string{"check", "-b", w.bootstrap}, "ok   bootstrap: file", `node "node-1"`, "ok   xDS server "+w.control.Addr())
+	t.Setenv("GRPC_XDS_BOOTSTRAP", w.bootstrap)
+	dump := wantCall(t, exitOK, []string{"dump", "orders"}, `"ACKED"`, "ClusterLoadAssignment", "node-1")
+	saved := filepath.Join(t.TempDir(), "orders.json")
+	if err := os.WriteFile(saved, []byte(dump.out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	asked := wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add"}, `cluster "orders": 100 % of the route`, "25 %", "75 %")
+	read := wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-f", saved})
+	if a, b := afterFirstLine(asked.out), afterFirstLine(read.out); a != b {
+		t.Errorf("by the control plane:\n%s\nby its dump:\n%s", a, b)
+	}
+	wantCall(t, exitOK, []string{"pick", "orders", "-n", "4000"}, "1000   25.0 %", "3000   75.0 %")
+	wantCall(t, exitOK, []string{"diff", saved, saved, "-target", "orders"}, "nothing changes", "2 connections stay, 0 close, 0 open")
+	wantCall(t, exitOK, []string{"watch", "orders", "-once", "-interval", "10ms"}, "xds:///orders  READY", "2 of 2 READY", "25.0 %", "eu/a", "ConfigurationApplied")
+
+	s := wantCall(t, exitFinding, []string{"dump", "nothing", "-timeout", "300ms"}, "nothing")
+	if !strings.Contains(s.out, "nothing") {
+		t.Errorf("what there is is not printed: %+v", s)
+	}
+	w.control.Stop()
+	wantCall(t, exitFinding, []string{"check"}, "FAIL xDS server "+w.control.Addr(), "refused")
+	wantCall(t, exitFinding, []string{"explain", "orders", "/m", "-timeout", "300ms"}, "refused")
+	wantCall(t, exitOK, []string{"check", "-offline"})
+	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
+	wantCall(t, exitFinding, []string{"check"}, "there is no bootstrap")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "{")
+	wantCall(t, exitFinding, []string{"check"}, "FAIL bootstrap", "GRPC_XDS_BOOTSTRAP_CONFIG")
+}
+
+func afterFirstLine(s string) string {
+	_, rest, _ := strings.Cut(s, "\n")
+	return rest
+}
+
+// TestAttach: a running process by its debug page.
+func TestAttach(t *testing.T) {
+	w := newWorld(t)
+	addr := strings.TrimPrefix(w.page.URL, "http://")
+	wantCall(t, exitOK, []string{"attach", addr, "-once", "-interval", "10ms"}, "no channel of the process")
+	w.open(t)
+	wantCall(t, exitOK, []string{"attach", addr, "-once", "-interval", "10ms"}, "xds:///orders  READY", "route 0", "eu/a", "ConfigurationApplied", "RPCs/s")
+	s := wantCall(t, exitOK, []string{"attach", addr, "-once", "-o", "json"})
+	var d debug.Document
+	if err := json.Unmarshal([]byte(s.out), &d); err != nil || len(d.Channels) != 1 || d.Channels[0].Target != "xds:///orders" {
+		t.Errorf("the document is %+v (%v)", d, err)
+	}
+	s = wantCall(t, exitOK, []string{"attach", w.page.URL, "-count", "3", "-interval", "10ms"}, "xds:///orders", "READY endpoints=", "to_mend=0")
+	if n := strings.Count(s.out, "ConfigurationApplied"); n != 1 {
+		t.Errorf("three views tell %d times of the same event:\n%s", n, s.out)
+	}
+	if strings.Contains(s.out, "\x1b") {
+		t.Errorf("a file gets the control characters of a terminal: %q", s.out)
+	}
+	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-at", addr}, `cluster "orders"`, "READY")
+	wantCall(t, exitFinding, []string{"explain", "nothing", "/shop.Cart/Add", "-at", addr}, "no channel to xds:///nothing", "xds:///orders")
+	wantCall(t, exitFinding, []string{"explain", "orders", "noslash", "-at", addr}, "does not begin with a slash")
+	wantCall(t, exitFinding, []string{"attach", w.page.URL + "/elsewhere", "-once"}, "404", "is package integrate/debug served there?")
+	wantCall(t, exitFinding, []string{"attach", "127.0.0.1:1", "-once"}, "refused")
+}
+
+// TestAttachTerminal: on a terminal the view is drawn anew.
+func TestAttachTerminal(t *testing.T) {
+	w := newWorld(t)
+	w.open(t)
+	var out, errors bytes.Buffer
+	e := &env{ctx: t.Context(), stdout: &out, stderr: &errors, now: time.Now, terminal: true}
+	if code := e.run([]string{"attach", w.page.URL, "-count", "2", "-interval", "10ms"}); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, errors.String())
+	}
+	if n := strings.Count(out.String(), "\x1b[H\x1b[2J"); n != 2 {
+		t.Errorf("the view is drawn %d times, want 2", n)
+	}
+}
+
+// TestAttachCSDS: a process that has CSDS and no debug page.
+func TestAttachCSDS(t *testing.T) {
+	w := newWorld(t)
+	w.open(t)
+	server := grpc.NewServer()
+	if err := csds.Register(server); err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(lis) }()
+	defer server.Stop()
+	wantCall(t, exitOK, []string{"attach", lis.Addr().String(), "-csds", "-once", "-interval", "10ms"}, "ClusterLoadAssignment", "ACKED", "orders")
+}
+
+// TestCheckCertificates: certificates that expire, that have expired, and that the roots
+// beside them did not issue.
+func TestCheckCertificates(t *testing.T) {
+	dir := t.TempDir()
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	path := func(name string) string { return filepath.Join(dir, name) }
+	root, rootKey := certificate(t, "root", now.AddDate(5, 0, 0), nil, nil, path("root"))
+	certificate(t, "other root", now.AddDate(5, 0, 0), nil, nil, path("other"))
+	certificate(t, "good", now.AddDate(0, 0, 30), root, rootKey, path("good"))
+	certificate(t, "soon", now.Add(5*time.Hour), root, rootKey, path("soon"))
+	for _, row := range []struct {
+		name, roots, own string
+		at               time.Time
+		code             int
+		want             []string
+	}{
+		{"good", "root", "good", now, exitOK, []string{`own certificate "CN=good"`, "is valid until 2030-01-31 12:00Z", "1 roots in"}},
+		{"soon", "root", "soon", now, exitFinding, []string{"warn certificate provider p: own certificate", "expires in 5h0m0s"}},
+		{"expired", "root", "soon", now.AddDate(0, 0, 1), exitFinding, []string{"FAIL", "expired at 2030-01-01 17:00Z"}},
+		{"early", "root", "good", now.AddDate(-20, 0, 0), exitFinding, []string{"FAIL", "is not valid before"}},
+		{"other roots", "other", "good", now, exitFinding, []string{"warn", "the roots beside it did not issue"}},
+		{"missing", "nothing", "good", now, exitFinding, []string{"FAIL", "nothing.pem"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			boot := fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[{"type":"insecure"}]}],"node":{"id":"n"},
+				"certificate_providers":{"p":{"plugin_name":"file_watcher","config":{"ca_certificate_file":%q,"certificate_file":%q,"private_key_file":%q}}}}`,
+				path(row.roots+".pem"), path(row.own+".pem"), path(row.own+".key"))
+			if err := os.WriteFile(path("boot"), []byte(boot), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			e := &env{ctx: t.Context(), stdout: &out, stderr: &out, now: func() time.Time { return row.at }}
+			code := e.run([]string{"check", "-offline", "-b", path("boot")})
+			text := strings.Join(strings.Fields(out.String()), " ")
+			for _, want := range row.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("check lacks %q:\n%s", want, out.String())
+				}
+			}
+			if code != row.code {
+				t.Errorf("exit code %d, want %d:\n%s", code, row.code, out.String())
+			}
+		})
+	}
+}
+
+// certificate writes a certificate and its key to path.pem and path.key.
+func certificate(t *testing.T, name string, until time.Time, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, path string) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: until.AddDate(-10, 0, 0), NotAfter: until,
+		IsCA: parent == nil, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if parent == nil {
+		parent, parentKey = cert, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{path + ".pem": {Type: "CERTIFICATE", Bytes: der}, path + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
+
+// TestCompletion: the scripts have all commands, and bash completes by its own.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		s := wantCall(t, exitOK, []string{"completion", shell}, "xdslb", "timeout")
+		for _, c := range commands() {
+			if !strings.Contains(s.out, c.name) {
+				t.Errorf("%s does not complete %s", shell, c.name)
+			}
+		}
+	}
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	script := call(t, "completion", "bash").out + `
+COMP_WORDS=(xdslb e) COMP_CWORD=1; _xdslb; echo "${COMPREPLY[@]}"
+COMP_WORDS=(xdslb attach -on) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"
+COMP_WORDS=(xdslb completion f) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"`
+	out, err := exec.Command(bash, "--norc", "-c", script).CombinedOutput()
+	if want := "explain\n-once\nfish\n"; err != nil || string(out) != want {
+		t.Errorf("bash completes %q, want %q (%v)", out, want, err)
+	}
+}
+
+// TestHostileNames: what a process says does not reach a terminal as commands to it.
+func TestHostileNames(t *testing.T) {
+	d := debug.Document{Channels: []integrate.TargetStatus{{
+		Target: "a\x1b[2Jb", Error: "x\x1b]0;y\x07", RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
+		Clusters: []integrate.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []integrate.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []integrate.PriorityStatus{{
+			Localities: []integrate.LocalityStatus{{Region: "\x1b", Endpoints: []integrate.EndpointStatus{{ExplainedEndpoint: integrate.ExplainedEndpoint{Address: "\x1b", Out: "\x1b", State: "READY"}}}}},
+		}}}}}},
+		Events:    []integrate.EventStatus{{Kind: "\x1b", Cluster: "\x1b", Error: "\x1b\n\x1b", Time: time.Unix(1, 0)}},
+		Resources: []integrate.ResourceStatus{{Name: "\x1b", Error: "\x1b"}},
+	}}}
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(d)
+	}))
+	defer page.Close()
+	for _, args := range [][]string{{"-once", "-interval", "10ms"}, {"-count", "2", "-interval", "10ms"}} {
+		s := call(t, append([]string{"attach", page.URL}, args...)...)
+		if text := s.out + s.errors; strings.ContainsAny(text, "\x1b\x07\u202e") || !strings.Contains(text, `\x1b`) {
+			t.Errorf("attach %v prints %q", args, text)
+		}
+	}
+}
