@@ -5,8 +5,11 @@ package arena
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
 )
 
 // TestHedged: attempts hang for all policies alike; a second one saves the RPC, and is
@@ -87,6 +90,23 @@ func TestStreams(t *testing.T) {
 		if r := played(t, f, row(t, name)); r.Goodput != 1 || r.P99 > 900 {
 			t.Errorf("%s: goodput is %v, p99 %v ms", name, r.Goodput, r.P99)
 		}
+	}
+	var longest atomic.Int64
+	p := row(t, "ours round_robin")
+	p.Server = func(*Server) ([]grpc.ServerOption, func(grpc.ServiceRegistrar)) {
+		timed := func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			begin := time.Now()
+			err := handler(srv, stream)
+			for took := int64(time.Since(begin)); ; {
+				if was := longest.Load(); took <= was || longest.CompareAndSwap(was, took) {
+					return err
+				}
+			}
+		}
+		return []grpc.ServerOption{grpc.StreamInterceptor(timed)}, func(grpc.ServiceRegistrar) {}
+	}
+	if played(t, f, p); longest.Load() < int64(2*time.Second) || longest.Load() > int64(3*time.Second) {
+		t.Errorf("streams stay open for %v, want 2 s and the time in the queue", time.Duration(longest.Load()))
 	}
 	f.Timeout = 0
 	if f.check() == nil {
