@@ -111,7 +111,7 @@ func TestConcurrentReaders(t *testing.T) {
 // TestFollowAllocates holds a change to what differs, on average, and a chain of
 // versions to as many steps as there are items.
 func TestFollowAllocates(t *testing.T) {
-	const n = 10_000
+	const n = 1000
 	s := made(make([]int, n)...)
 	first := s.Slice
 	latest := s.Slice
