@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
-	"github.com/xdslb/xdslb/internal/versioned"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // stablePicker is the one picker that gRPC ever sees of a channel (D8). What

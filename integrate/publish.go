@@ -13,8 +13,8 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
-	"github.com/xdslb/xdslb/internal/versioned"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // While changes keep coming, snapshots are at least publishPause apart, and eight

@@ -10,7 +10,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/xdslb/xdslb/internal/versioned"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // Build returns the snapshot of cfg with its clusters in the given states, which are

@@ -7,7 +7,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/xdslb/xdslb/internal/versioned"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // A Snapshot has a target's routes, clusters and endpoints at one moment, in the form that
