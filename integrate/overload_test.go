@@ -195,11 +195,5 @@ func TestRefuseLate(t *testing.T) {
 	if _, err := call(t, bare, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
-	found := false
-	for _, s := range integrate.Status() {
-		found = found || slices.Contains(s.Unapplied, "Config.RefuseLate")
-	}
-	if !found {
-		t.Error("no status says that Config.RefuseLate is not applied")
-	}
+	waitFor(t, func() bool { return slices.Contains(statusOf(t, bare).Unapplied, "Config.RefuseLate") })
 }

@@ -156,6 +156,7 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 	if _, err := call(t, bare); err != nil {
 		t.Fatal(err)
 	}
+	waitFor(t, func() bool { return len(statusOf(t, bare).Unapplied) > 0 }) // the link hears of it a moment later than picks
 	if s := statusOf(t, bare); len(s.Unapplied) != 1 || s.Unapplied[0] != `HTTP filters ["chaos"]` {
 		t.Errorf("without interceptors %q is not applied", s.Unapplied)
 	}
