@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/integrate/internal/outgoing"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -329,7 +330,7 @@ func withoutUserCode(ctx context.Context) context.Context {
 		return plain
 	}
 	for name := range seen {
-		seen[name] = metadata.ValueFromOutgoingContext(ctx, name) // as picks do
+		seen[name] = outgoing.Value(ctx, name) // as picks do
 	}
 	return metadata.NewOutgoingContext(plain, seen)
 }

@@ -6,8 +6,7 @@ package integrate
 import (
 	"context"
 
-	"google.golang.org/grpc/metadata"
-
+	"github.com/xdslb/xdslb/integrate/internal/outgoing"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -28,7 +27,7 @@ func requestHash(ctx context.Context) (h uint64, ok bool) {
 // envLocked is what the channel's snapshots know of the channel and its RPCs.
 func (b *lb) envLocked() picker.Env {
 	return picker.Env{
-		Header:      metadata.ValueFromOutgoingContext,
+		Header:      outgoing.Value,
 		RequestHash: requestHash,
 		ChannelID:   b.channelID,
 		Now:         b.now(),

@@ -16,6 +16,9 @@
 # DELTA=1 our clients speak the incremental variant of ADS, and bridge.go.txt lets the
 # tests see it.
 #
+# VERSION=v1.84.0 takes the tests of another grpc-go, and builds for that: see
+# integrate/docs/rollout.md.
+#
 # Tests may take 20 s, not 10: after a stream ended, clients that lack nothing
 # come back over 13 s, so that a fleet does not come at once.
 #
@@ -27,7 +30,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 checkout=$(cd "$here/../.." && pwd)
 work=${WORK:-${TMPDIR:-/tmp}/xdslb-conformance}
 groups=${*:-client ringhash cluster load tls security empty retry fallback}
-version=$(cd "$checkout" && go list -m -f '{{.Version}}' google.golang.org/grpc)
+version=${VERSION:-$(cd "$checkout" && go list -m -f '{{.Version}}' google.golang.org/grpc)}
+[ -z "${VERSION:-}" ] || export GOFLAGS="${GOFLAGS:-} -tags=xdslb_oldgrpc"
 source=$(cd "$checkout" && go mod download -json "google.golang.org/grpc@$version" | sed -n 's/.*"Dir": "\(.*\)".*/\1/p')
 tree=$work/grpc
 mkdir -p "$work"
@@ -56,6 +60,13 @@ if [ -n "${DELTA:-}" ]; then
 	sed -i 's/v3server.NewServer(ctx, cache, callbacks)/v3server.NewServer(ctx, cache, withBridge(opts, callbacks))/' "$tree/internal/testutils/xds/e2e/server.go"
 fi
 cd "$tree"
+if [ -n "${VERSION:-}" ]; then # our go.mod would ask for a newer Go
+	rm -rf "$work/xdslb"
+	cp -r "$checkout" "$work/xdslb"
+	cp "$checkout/.ci/oldest.mod" "$work/xdslb/go.mod"
+	cp "$checkout/.ci/oldest.sum" "$work/xdslb/go.sum"
+	checkout=$work/xdslb
+fi
 go mod edit -require=github.com/xdslb/xdslb@v0.0.0 -replace=github.com/xdslb/xdslb="$checkout"
 go mod tidy >"$work/tidy.log" 2>&1 || { tail -3 "$work/tidy.log"; exit 1; }
 

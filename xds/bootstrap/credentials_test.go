@@ -129,7 +129,8 @@ func TestCallCredsNeedSecurity(t *testing.T) {
 		if (err == nil) != tt.ok {
 			t.Errorf("%+v: error %v", tt, err)
 		}
-		if e, ok := errors.AsType[*Error](err); ok && e.Path != "$.xds_servers[0].call_creds[0].type" {
+		var e *Error
+		if errors.As(err, &e) && e.Path != "$.xds_servers[0].call_creds[0].type" {
 			t.Errorf("%+v: error at %s", tt, e.Path)
 		}
 	}

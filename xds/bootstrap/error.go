@@ -98,7 +98,8 @@ func syntaxError(source string, data []byte, err error) *Error {
 	// Offset counts the bytes read, the offending one included. At the end of
 	// the text there is no offending one.
 	offset := len(data)
-	if s, ok := errors.AsType[*json.SyntaxError](err); ok && !strings.HasPrefix(s.Error(), "unexpected end") {
+	var s *json.SyntaxError
+	if errors.As(err, &s) && !strings.HasPrefix(s.Error(), "unexpected end") {
 		offset = min(max(int(s.Offset)-1, 0), len(data))
 	}
 	e := &Error{Source: source, Path: position(data[:offset]), Problem: "is not JSON: the text ends too early", cause: err}

@@ -45,7 +45,8 @@ func ExampleError() {
 	}`))
 	fmt.Println(err)
 
-	if e, ok := errors.AsType[*bootstrap.Error](err); ok {
+	var e *bootstrap.Error
+	if errors.As(err, &e) {
 		fmt.Println()
 		fmt.Println("source: ", e.Source)
 		fmt.Println("path:   ", e.Path)

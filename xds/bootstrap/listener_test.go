@@ -118,7 +118,8 @@ func TestResourceAuthority(t *testing.T) {
 func TestUnknownAuthority(t *testing.T) {
 	c := mustParse(t, federation)
 	_, err := c.ServersFor("xdstp://xds.authority.community/t/i")
-	if e, ok := errors.AsType[*Error](err); !ok || e.Path != "$.authorities" || e.Source != "test" || e.Fix == "" {
+	var e *Error
+	if !errors.As(err, &e) || e.Path != "$.authorities" || e.Source != "test" || e.Fix == "" {
 		t.Errorf("ServersFor an unknown authority: %#v", err)
 	}
 }

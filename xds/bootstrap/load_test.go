@@ -72,7 +72,8 @@ func TestLoadFails(t *testing.T) {
 			if err == nil {
 				t.Fatalf("Load succeeded: %v", c)
 			}
-			e, ok := errors.AsType[*Error](err)
+			var e *Error
+			ok := errors.As(err, &e)
 			if !ok || e.Source == "" || e.Problem == "" || e.Fix == "" {
 				t.Errorf("incomplete: %#v", err)
 			}

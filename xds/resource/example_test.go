@@ -36,7 +36,8 @@ func Example() {
 
 	_, err = resource.Decode(typ, value, resource.Options{})
 	fmt.Println("NACK:", err)
-	if e, ok := errors.AsType[*resource.Error](err); ok {
+	var e *resource.Error
+	if errors.As(err, &e) {
 		fmt.Println("first at:", e.Errors[0].Path)
 	}
 	// Output:

@@ -78,7 +78,8 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 
 // reason says what is wrong with an expression, but not again which one it is.
 func reason(err error) string {
-	if e, ok := errors.AsType[*syntax.Error](err); ok {
+	var e *syntax.Error
+	if errors.As(err, &e) {
 		return e.Code.String()
 	}
 	return err.Error()

@@ -160,7 +160,8 @@ func TestMalformed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		v, err := Decode(tt.typ, []byte(tt.value), Options{})
-		e, ok := errors.AsType[*Error](err)
+		var e *Error
+		ok := errors.As(err, &e)
 		if !ok {
 			t.Errorf("Decode(%v, %q) = %v, %v, want an *Error", tt.typ, tt.value, v, err)
 			continue

@@ -157,7 +157,8 @@ func TestTLSRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		_, err := Decode(ClusterType, fromJSON(t, ClusterType, tt.json), Options{CertProvider: onlyDefault})
-		refusal, ok := errors.AsType[*Error](err)
+		var refusal *Error
+		ok := errors.As(err, &refusal)
 		switch {
 		case !ok:
 			t.Errorf("%s: error %v, want a refusal", tt.name, err)

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/integrate/internal/outgoing"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -90,7 +91,7 @@ func newSession(ctx context.Context, cfg *resource.Session, r *picker.Route, met
 		return nil
 	}
 	s := call.StartSession(nil)
-	for _, line := range metadata.ValueFromOutgoingContext(ctx, "cookie") {
+	for _, line := range outgoing.Value(ctx, "cookie") {
 		cookies, err := http.ParseCookie(line)
 		if err != nil {
 			continue
