@@ -172,3 +172,62 @@ func unpublished(b balancer.Balancer) bool {
 	defer lb.mu.Unlock()
 	return lb.pending != nil && !lb.closed
 }
+
+// publishedCluster is what picks read of a cluster, and what that was when it came into
+// force: an RPC may go by it for as long as it likes.
+type publishedCluster struct {
+	view        *clusterView
+	groups      []*group
+	picks       []balancer.SubConn
+	connectable []*endpoint
+	localities  []picker.LocalityState
+	endpoints   [][]*picker.EndpointState
+}
+
+func newPublishedCluster(view *clusterView, localities []picker.LocalityState) *publishedCluster {
+	p := &publishedCluster{view: view, groups: slices.Clone(view.groups), connectable: slices.Clone(view.connectable), localities: localities}
+	for _, k := range view.picks {
+		p.picks = append(p.picks, k.sc)
+	}
+	for _, l := range localities {
+		p.endpoints = append(p.endpoints, endpointStates(l.Endpoints))
+	}
+	return p
+}
+
+func endpointStates(list picker.EndpointStates) (all []*picker.EndpointState) {
+	for i := range list.Len() {
+		all = append(all, list.State(i))
+	}
+	return all
+}
+
+// same reports whether it is what it was.
+func (p *publishedCluster) same() bool {
+	return slices.Equal(p.groups, p.view.groups) && slices.Equal(p.connectable, p.view.connectable) &&
+		slices.EqualFunc(p.picks, p.view.picks, func(sc balancer.SubConn, k pick) bool { return sc == k.sc }) &&
+		slices.EqualFunc(p.endpoints, p.localities, func(e []*picker.EndpointState, l picker.LocalityState) bool { return slices.Equal(e, endpointStates(l.Endpoints)) })
+}
+
+// checkPublished checks that what was published a step ago has not changed, and keeps what
+// is published now.
+func (t *trial) checkPublished() {
+	for _, p := range t.published {
+		if !p.same() {
+			t.fail("what picks read of a cluster has changed after it was published")
+		}
+	}
+	b := t.lb.(*lb)
+	b.lock()
+	defer b.unlock()
+	t.published = nil
+	current := b.picker.current.Load()
+	if current.Snapshot == nil {
+		return
+	}
+	for i, c := range b.list.all {
+		if !c.dirty && i < current.clusters.Len() {
+			t.published = append(t.published, newPublishedCluster(current.cluster(int32(i)), c.state.Localities))
+		}
+	}
+}

@@ -29,14 +29,15 @@ type trial struct {
 	servers *loadServers
 	options Config
 
-	rpcs     int // made so far
-	sleepers []*modelRPC
-	holding  []*modelRPC // have picked, and use it after the next step
-	inFlight []*modelRPC
-	counts   map[account]int
-	loads    map[account]*loads // of RPCs that have ended, as they are to be reported
-	lossy    map[string]bool    // CDS clusters whose reports cannot be complete
-	drained  map[*modelConn]int // connects of SubConns when their endpoint was found draining
+	rpcs      int // made so far
+	sleepers  []*modelRPC
+	holding   []*modelRPC // have picked, and use it after the next step
+	inFlight  []*modelRPC
+	counts    map[account]int
+	loads     map[account]*loads // of RPCs that have ended, as they are to be reported
+	lossy     map[string]bool    // CDS clusters whose reports cannot be complete
+	published []*publishedCluster
+	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
 
 	before struct{ breakers, policies int } // of other histories, which went wrong
 

@@ -352,7 +352,7 @@ func (p *priority) delegates() bool {
 // syncGroups brings the priority's groups in line with its configuration:
 // O(endpoints) of the groups that changed.
 func (p *priority) syncGroups() {
-	olds := p.groups
+	olds := slices.Clone(p.groups) // picks read the published one
 	p.groups = make([]*group, len(p.localities))
 	if p.leaf.cfg.Policy.Flat && len(p.localities) > 0 {
 		p.syncGroup(olds, 0, p.localities)
