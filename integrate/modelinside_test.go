@@ -206,7 +206,9 @@ func endpointStates(list picker.EndpointStates) (all []*picker.EndpointState) {
 func (p *publishedCluster) same() bool {
 	return slices.Equal(p.groups, p.view.groups) && slices.Equal(p.connectable, p.view.connectable) &&
 		slices.EqualFunc(p.picks, p.view.picks, func(sc balancer.SubConn, k pick) bool { return sc == k.sc }) &&
-		slices.EqualFunc(p.endpoints, p.localities, func(e []*picker.EndpointState, l picker.LocalityState) bool { return slices.Equal(e, endpointStates(l.Endpoints)) })
+		slices.EqualFunc(p.endpoints, p.localities, func(e []*picker.EndpointState, l picker.LocalityState) bool {
+			return slices.Equal(e, endpointStates(l.Endpoints))
+		})
 }
 
 // checkPublished checks that what was published a step ago has not changed, and keeps what
