@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 && flag.Lookup("test.run").Value.String() == "" {
 		for _, name := range slices.Sorted(maps.Keys(integrate.Metrics().Metrics())) {
-			if !seen.has(name) {
+			// A Shadow is for channels of stock; bench/rollout has the test.
+			if !seen.has(name) && name != "xdslb.shadow.differences" {
 				fmt.Printf("no test reads metric %s\n", name)
 				code = 1
 			}

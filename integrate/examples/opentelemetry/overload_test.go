@@ -1,0 +1,103 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package opentelemetry
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	admissionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/grpc/codes"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestHedges: hedges are counted, and so are those for which there is no budget.
+func TestHedges(t *testing.T) {
+	for _, tt := range []struct {
+		budget uint32
+		metric string
+	}{{1, "xdslb.client.hedges"}, {0, "xdslb.client.retry_rejections"}} {
+		t.Run(tt.metric, func(t *testing.T) {
+			w := newWorld(t, 2)
+			w.cfg.Idempotent = func(string) bool { return true }
+			route := xdstest.Route("", service)
+			route.GetRoute().RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1), PerTryTimeout: durationpb.New(time.Millisecond)}
+			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+			r := xdstest.Service(service, w.locality("a", 0, w.backends...))
+			r.Routes[0] = xdstest.RouteConfig(service, route)
+			r.Clusters[0].CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(tt.budget)}}}
+			w.serve(r)
+			for _, b := range w.backends {
+				b.SetDelay(100 * time.Millisecond)
+			}
+			if err := w.call(w.dial()); err != nil {
+				t.Fatal(err)
+			}
+			w.await(tt.metric, atLeast(1), "grpc.target", target)
+		})
+	}
+}
+
+// TestAdmission: RPCs that admission control refuses are counted.
+func TestAdmission(t *testing.T) {
+	w := newWorld(t, 1)
+	config, err := anypb.New(&admissionv3.AdmissionControl{
+		EvaluationCriteria:      &admissionv3.AdmissionControl_SuccessCriteria_{SuccessCriteria: &admissionv3.AdmissionControl_SuccessCriteria{}},
+		SamplingWindow:          durationpb.New(time.Hour),
+		MaxRejectionProbability: &corev3.RuntimePercent{DefaultValue: &typev3.Percent{Value: 100}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	filter := &hcmv3.HttpFilter{Name: "admission", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}}
+	r := xdstest.Service(service, w.locality("a", 0, w.backends...))
+	r.Listeners = []*listenerv3.Listener{xdstest.Listener(service, service, filter)}
+	w.serve(r)
+	c := w.dial()
+	if err := w.call(c); err != nil {
+		t.Fatal(err)
+	}
+	w.backends[0].Fail(codes.Internal)
+	refused := 0
+	for range 100 {
+		if status.Code(w.call(c)) == codes.Unavailable {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Fatal("no RPC is refused though all fail")
+	}
+	w.await("xdslb.client.admission_rejections", is(float64(refused)), "grpc.target", target)
+}
+
+// TestLate: attempts that are refused because they would come too late are counted.
+func TestLate(t *testing.T) {
+	w := newWorld(t, 1)
+	w.cfg.RefuseLate = true
+	w.serve(xdstest.Service(service, w.locality("a", 0, w.backends...)))
+	w.backends[0].SetDelay(200 * time.Millisecond)
+	c := w.dial()
+	if err := w.call(c); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := c.UnaryCall(ctx, &testgrpc.SimpleRequest{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("an RPC that is late ends with %v", err)
+	}
+	w.await("xdslb.client.late_rejections", is(1), "grpc.target", target)
+}
