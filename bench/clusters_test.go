@@ -6,6 +6,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"runtime"
 	"strings"
@@ -141,6 +142,7 @@ func startClusters(b *testing.B, impl string, n int) *clusterWorld {
 		builder = must(b, func() (resolver.Builder, error) {
 			return integrate.NewBuilder(integrate.Config{
 				Bootstrap: w.control.Bootstrap(b.Name() + impl), Linger: -1, ReconnectSpread: -1, Delta: impl == "ours_delta",
+				Logger: slog.New(slog.DiscardHandler), // streams that break are what is measured
 			})
 		})
 	}
