@@ -121,10 +121,11 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 	r := &race{retries: newRetries(h.policy, call), alone: true, ended: make(chan *entrant, h.policy.MaxAttempts)}
 	racing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	replies := reply.ProtoReflect().Type() // the first attempt has the message to itself
 	launch := func(budget *Budget) {
 		e := &entrant{first: r.made == 0, reply: reply}
 		if !e.first {
-			e.reply = reply.ProtoReflect().New().Interface()
+			e.reply = replies.New().Interface()
 		}
 		of := r.begin(racing)
 		r.underway++

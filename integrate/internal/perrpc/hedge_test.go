@@ -129,6 +129,7 @@ func TestHedge(t *testing.T) {
 				if s.code != codes.OK {
 					return status.Error(s.code, "x")
 				}
+				proto.Reset(reply) // as gRPC's codec does
 				proto.Merge(reply, wrapperspb.Int32(int32(n+1)))
 				return nil
 			})
