@@ -41,9 +41,9 @@
 // The queue is a tournament tree: after a pick, its path from leaf to root is played again. Each
 // step is one min and one max, without a branch to mispredict. A binary heap compares twice and
 // branches. Endpoints of one weight share a leaf and take turns, so the size of the tree is the
-// number of distinct weights, which in practice is small. No endpoint falls a whole pick behind,
-// so the state after n picks is that of the whole parts of n*w/sum plus fewer than one pick for
-// each endpoint, and Seek goes anywhere in O(n).
+// number of distinct weights, which in practice is small. No endpoint falls a whole pick behind:
+// after m picks each has had at least the whole part of m*w/sum. So Seek sets these counts, and
+// makes the picks that are left, which are fewer than there are endpoints.
 //
 // # Schedule
 //
@@ -51,10 +51,12 @@
 //
 //	ticket --(+offset)--> position --(mod period)--> [ 2 1 2 2 0 1 2 ] --> index
 //
-// Equal weights need no table, position modulo n is the index. Otherwise the table is the whole
+// Equal weights, if none is 0, need no table: position modulo n is the index. Otherwise the table is the whole
 // period if that is not too long (see Schedule), otherwise a window that slides along the
 // sequence (buffer). The picks themselves fill it from a Heap, 64 at a time, so making a Schedule
-// costs a Heap and at most 8192 picks. A complete period is only read, and its Heap is freed.
+// costs a Heap and at most 8192 picks. A complete period is only read, and its Heap is freed. A
+// pick that finds its part of the window unfilled, because a goroutine was stopped while it filled
+// it, is made at random by weight; Schedule.Fallbacks counts them.
 //
 // At takes a ticket from a counter of the caller, so a caller that counts picks for other
 // reasons does not pay for a second counter. Next is At with the Schedule's own counter. A
@@ -70,12 +72,12 @@
 // With sync.Pool a pick took 18 ns alone instead of 3, and 20 instead of 40 with two goroutines
 // in a tight loop. A caller that has its own place for a batch needs none of that.
 //
-// A binary heap behind a lock: 5 to 12 times slower than a Heap (BenchmarkNext,
+// A binary heap behind a lock: 2 to 26 times slower than a Heap (BenchmarkNext,
 // impl=mutexheap), and more under contention. The static stride scheduler of A58: its order is
 // another, and it steps over light endpoints one by one, up to 500 steps a pick for one weight
 // of 1000 among 1s (impl=stride).
 //
-// Rounding weights to make periods short: an exact window costs 8 to 14 ns more than a table,
+// Rounding weights to make periods short: an exact window costs 7 to 14 ns more than a table,
 // and the control plane's weights are taken as they are.
 //
 // A window that grows with the number of endpoints: a window bridges time, which does not depend

@@ -10,11 +10,11 @@
 //		grpc.WithTransportCredentials(insecure.NewCredentials()))
 //
 // A blank import registers the schemes "xds" and "xdslb" too, for programs whose
-// channels are made by others. That is less in two ways. Such channels have no
-// interceptors of ours; the log says what is not applied because of that. And where
-// the program links google.golang.org/grpc/xds as well, scheme "xds" belongs to
-// whichever package was initialized last, usually that one; nothing of this package
-// runs then that could say so. Scheme "xdslb" is always ours.
+// channels are made by others. Such channels lack two things. They have no interceptors
+// of ours, so HTTP filters and some retries and timeouts are not applied, which is logged.
+// And where the program links google.golang.org/grpc/xds as well, scheme "xds" belongs to
+// whichever package was initialized last. That is usually stock's; then nothing of this
+// package runs that could say so. Scheme "xdslb" is always ours.
 //
 // [Explain] says where an RPC would go if it were made now, and why nowhere else:
 //
@@ -43,8 +43,9 @@
 //	           -> cluster.choose           cluster.go         which priority is used (A56)
 //	           -> lb.publishSoonLocked     publish.go         picker.Build or Rebuild, one atomic store
 //
-// The state of a SubConn enters at conn.onState (conn.go), goes to lb.observeLocked
-// (endpoint.go) or to a child policy, and takes the last two steps. An RPC takes one:
+// A SubConn's state enters at conn.onState (conn.go). It goes to lb.observeLocked
+// (endpoint.go) or to a child policy, and ends in cluster.choose and lb.publishSoonLocked.
+// An RPC's path is:
 //
 //	stablePicker.Pick -> picker.Snapshot.Pick -> a prebuilt balancer.PickResult
 //
@@ -81,12 +82,14 @@
 //	serial.go            the mutex, the queues of callbacks and of the log, timers
 //	channelconfig.go     what this channel makes of a configuration that all share
 //	cluster.go           cluster: which priority is used, what picks see of it; leaf
+//	clusterlist.go       all of them, and which have changed since the last publication
 //	priority.go          priority: its phase, its endpoints, its groups; locality
 //	update.go            reconciler: from one configuration to the next
 //	publish.go           when snapshots are made, and when gRPC is told
 //	counters.go          circuit breakers and load reports, shared by the process
 //	overprovisioning.go  priorities that share their load, as in Envoy
 //	ondemand.go          endpoints that connect when an RPC asks for them
+//	pacer.go, quorum.go  Config.ConnectRate: how fast endpoints connect, and how many are enough
 //	journal.go           the latest events, bounded; changes.go: what a configuration changed
 //	log.go               lines for Config.Logger, limited, written by a queue of their own
 //	zones.go             what is said of policies that go by zones
@@ -95,6 +98,7 @@
 // Connections:
 //
 //	conn.go          conn: one connection and its owner; its life is drawn there
+//	replace.go       a connection that another takes the place of, when TLS settings change
 //	endpoint.go      endpoint: what picks and priorities go by
 //	security.go      what a cluster says about TLS, on its way to the handshake (A29)
 //	multiaddress.go  an endpoint with several addresses, among which pick_first chooses (A61)
@@ -104,6 +108,7 @@
 //	pick.go       stablePicker: bind, pick from the snapshot, look up the outcome
 //	delegate.go   picks by child policies
 //	override.go   picks for RPCs of sessions (A55, A60)
+//	tried.go      picks of attempts that avoid the endpoints tried before
 //	authority.go  authority rewriting (A81), which takes no interceptor
 //
 // What happens by the clock, rather than by an update or a SubConn's state, and what
@@ -112,6 +117,7 @@
 //	loadaware.go  once per update period localities get their shares by what their
 //	              endpoints report, as in Envoy
 //	outlier.go    once per interval outliers are ejected, and return (A50)
+//	prober.go     endpoints are asked for their load (Prequal); syncprobe.go: for one RPC
 //	weights.go    once per update period reports become weights (A58, A114); while
 //	              endpoints are in slow start, their cluster is compiled anew
 //	observers.go  who hears how an endpoint's RPCs end, nil where nobody asks; metrics
@@ -165,8 +171,9 @@
 // ChoosePriority: the first priority that is READY, IDLE, or has time left to connect.
 // It activates the priorities on its way. choose departs from it in one case: while the
 // chosen priority is still connecting, the one that was in use stays in use if it is
-// READY, or gives way to one above it that is. Priorities below the chosen one are
-// retired: their connections stay for [Config].RetireAfter. Which phase a priority is
+// READY, or gives way to one above it that is. Once the chosen priority takes RPCs, those
+// below it that do not share its load are retired: their connections stay for
+// [Config].RetireAfter. Which phase a priority is
 // in, and with which timer, is drawn at type phase in priority.go.
 //
 // # Without xDS
@@ -186,24 +193,28 @@
 //
 // # Concurrency
 //
-// One mutex per channel (lb.mu) serialises whatever changes the balancer. Picks take
-// none, except that the first RPC which asks an IDLE child policy to connect does.
+// One mutex per channel (lb.mu) serialises whatever changes the balancer. Picks do not
+// take it, except that the first RPC which asks an IDLE child policy to connect does.
 // Functions that need the mutex end in Locked, or are methods of a type whose comment
 // says so.
 //
 // gRPC's ClientConn and SubConns are called with the mutex held, but for Shutdown and
 // the registration of listeners: gRPC calls back from goroutines of its own. Child
-// policies, pick_first and the resolver call back at once. So calls of them are
-// appended to lb.callbacks, and made in order when the mutex is free.
+// policies, pick_first and the resolver may call back before they return. So they are
+// called without the mutex, in order, from lb.callbacks.
 //
-// Goroutines are started for four things:
+// Goroutines are started for:
 //
-//   - the callbacks, while there are any; one at a time (lb.unlock)
+//   - the callbacks, while there are any; one at a time (lb.unlock); and lines of the log
 //   - SubConns that are shut down, which may take 5 s (lb.shutdownPendingLocked)
 //   - an endpoint that an RPC asks to connect (lb.requestConnect)
 //   - the last report of a load reporter (reporter.unref)
+//   - probes, while picks want some (prober.round)
 //
-// Timers (failover, retirement, publication, outlier detection, weights, slow start)
+// and in internal/perrpc for attempts that are hedged, in internal/metric for metrics.
+//
+// Timers (failover, retirement, publication, the pacer and the quorum, outlier detection,
+// weights and loads, slow start, texts of failures, turns of the log, call watches)
 // take the mutex and stop with the balancer. Configurations arrive on a goroutine of
 // the XdsClient's. Cancelling the watch does not wait for it; a closed balancer
 // ignores what still comes.
@@ -211,8 +222,8 @@
 // # Cost
 //
 // A SubConn's state change is O(priorities); publications come at least 1 ms
-// apart in a storm and are O(endpoints) each, so that n endpoints coming up
-// cost O(n), not O(n²). An update costs one pass over the endpoints of the
+// apart in a storm and are O(endpoints of the clusters that changed), so that n
+// endpoints coming up cost O(n), not O(n²). An update costs one pass over the endpoints of the
 // clusters that changed; localities whose endpoints are the same slice are
 // passed over.
 //

@@ -40,8 +40,8 @@
 // An RPC that is hashed may have to wait for the one endpoint that it belongs to, so its
 // endpoint is looked up before the drops (T-DROP-4) and counted after the breaker.
 //
-// Snapshots contain nothing that RPCs write. That belongs to the caller, and all snapshots
-// refer to it:
+// What RPCs write is not in a snapshot. Successive snapshots share it. The caller owns the
+// first four; Build makes the last, and the window of a sequence, and hands them on:
 //
 //	Breaker        RPCs in flight of a (cluster, service) pair, for the process
 //	Load           RPCs issued, succeeded, failed of a locality, for LRS and EDF
@@ -50,7 +50,7 @@
 //	               the policy compares them, or their Timing; the weight that the endpoint
 //	               reports
 //	ProbePool      what the endpoints of a group said of their load, and how often that
-//	               was used; later forms of the group take it over
+//	               was used
 //
 // A ClusterLoad has the counters that LRS reports. The caller chooses the priority in use,
 // between builds, since that depends on timers.
@@ -72,12 +72,15 @@
 //	counters.go     what RPCs write; clusterload.go keeps it for LRS
 //	alias.go        weighted random choice; draw.go has the other random decisions
 //	subset.go       random subsetting, before endpoints connect
+//	destinations.go to which clusters the RPCs of a route go
+//	tls.go          what the control plane says of connections (A29), for the caller
 //	explain.go      what picks would come to, as probabilities; explainhash.go by hash
 //	invariants.go   what Build checks under the build tag invariants
 //
 // # Cost
 //
-// An RPC costs four atomic additions with everything on:
+// An RPC in sequence, with circuit breaker and load reports, costs four atomic additions;
+// other policies add to that:
 //
 //	breaker.inFlight + 1   Pick: the limit is on RPCs of all channels of the process
 //	load.issued + 1        Pick: position in the EDF sequence and LRS count in one
@@ -85,13 +88,14 @@
 //	load.done[result] + 1  Finish: LRS tells failed RPCs from others
 //
 // The second does two jobs. LRS also wants the RPCs in progress, which are those issued and
-// not done. No other two can be one: the breaker spans channels and localities and its count
-// goes down again, while a position must only go up. If nobody reports the load, the fourth
-// is saved. A flat group of several localities has a position of its own, which is a fifth.
-// Policies that compare RPCs in flight add one in Pick and one in Finish; least latency adds
-// one in Pick, two in Finish and two looks at a clock. A refused or
-// dropped RPC only adds to its own counter. One that has to wait adds to none, since it will
-// be picked for again (T-DROP-4).
+// not done. No other two can be merged: the breaker's count is shared by channels and goes
+// down; a position belongs to one sequence and only goes up. If nobody reports the load, the
+// fourth is saved, and so is the second for policies that have no position. A flat group of
+// several localities has a position of its own, which is a fifth. Policies that compare RPCs
+// in flight add one in Pick and one in Finish; least latency adds one in Pick, two in Finish
+// and two looks at a clock. An RPC that is dropped adds to the counter of its category; one
+// that the breaker refuses adds to that, takes it back, and adds to the counter of refusals.
+// One that has to wait leaves nothing behind, since it will be picked for again (T-DROP-4).
 //
 // The random word comes from the caller, and only if Snapshot.NeedsRandom. All decisions of
 // a pick are made from the one word: the locality is drawn with the word as it is, and each
@@ -123,7 +127,7 @@
 // policies that hash), shuffling for pick first, the timers of slow start and of reports,
 // outlier detection (EndpointState.Ejected). Subsetting decides which endpoints are
 // connected at all, so the caller applies it before Build (Priority.Subset). The package
-// starts no goroutine.
+// starts no goroutine; the clock of least latency has a timer while it is read.
 //
 // # Rejected
 //

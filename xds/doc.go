@@ -45,6 +45,7 @@
 //	journal.go    the last events of each target
 //	log.go        lines for the Logger
 //	keepbytes.go  whether bytes are kept
+//	offline.go    a configuration out of resources of a file
 //
 // Everything between Watch and the stream is driven by state, not by events:
 //
@@ -71,11 +72,12 @@
 //     a while. It alone calls Watchers.
 //   - One per name of a LOGICAL_DNS cluster (lookup), besides gRPC's own.
 //   - One that writes lines for the Logger, while there are any.
+//   - Short ones that wait: for a channel to a server to connect, or to close.
 //   - Timers: of resources, of the first connection, of what lingers. Each
 //     checks under the lock that it still means something.
 //
 // All end with the Client; Client.done is closed when they have. It does not wait for the
-// Logger, which is the user's code.
+// Logger, which is the user's code, nor for gRPC to close a channel.
 //
 // # Locks
 //
@@ -86,8 +88,8 @@
 //
 // A lock for each server, cache and target, as one might have, would let them go
 // on in parallel. But what they do under the lock is little: the work, decoding,
-// is done without it. And every bug of this kind that users of xDS clients have
-// reported was a deadlock between such locks, or a callback under one of them.
+// is done without it. The bugs of this kind that we know of in xDS clients were
+// deadlocks between such locks, or callbacks under one of them.
 //
 // # Failures
 //
@@ -110,8 +112,8 @@
 // or incremental (delta), in which a change costs what changed, and a new stream the
 // names and versions of what the client has. The default is the first; the server
 // feature xdslb.delta_ads in the bootstrap and Options.Delta ask for the second. gRPC
-// has no feature for it. A server that answers UNIMPLEMENTED is spoken to in the other,
-// at once and either way, and the process remembers. ServerStatus.Variant says which. HTTP's
+// has no feature for it. If a server answers UNIMPLEMENTED, the client switches to the
+// other variant at once, either way, and the process remembers it. ServerStatus.Variant says which. HTTP's
 // 404 counts as UNIMPLEMENTED, since that is what a proxy says of a method that it has no
 // route for.
 //
@@ -126,9 +128,9 @@
 //     it does not for as long as it may take to send a resource, it counts as one that
 //     responded (A57). A stream that is cut earlier is a failure, which costs a pause before
 //     the next one and nothing else.
-//   - A server that is told to leave a resource and asked for it again, and says nothing
-//     because it has gone meanwhile, leaves the client with the version that it has:
-//     responses do not say which request they follow. go-control-plane does that.
+//   - If the client unsubscribes and subscribes again while the resource is deleted, a
+//     server may say nothing; go-control-plane does not. The client then keeps the version
+//     that it has, since responses do not say which request they answer.
 //
 // Either way a resource may have a time to live: when it is over, the resource counts as
 // deleted and is not used any more, whatever holds for other deletions. A heartbeat, a

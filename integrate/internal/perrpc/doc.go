@@ -15,6 +15,8 @@
 //	call.go         Call: an RPC's binding to a route, from the interceptor to the picks
 //	filter.go       HTTP filters (A39), also those of users
 //	fault.go        fault injection (A33)
+//	aside.go        channels that were handed to stock, whose RPCs pass
+//	asking.go       RPCs that ask endpoints before they are sent (Prequal)
 //	admission.go    admission control: RPCs are refused while too many fail
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
 //	retry.go        retries (A44), of unary RPCs
@@ -26,14 +28,16 @@
 //	tail.go         and when that is, if the route does not say
 //	late.go         attempts whose deadline cannot be met are refused
 //	results.go      what attempts leave for the options of their RPC
+//	details.go      details of errors, for programs
+//	explain.go      what a route says, for Explain
 //	unapplied.go    what a channel without interceptors does not do, and says so
 //
 // # One RPC
 //
 // The interceptor finds the channel's Link, and through it the Table in force. It
-// matches the route and the cluster, which makes a Call, puts that into the
-// RPC's context, and applies the Plan of the route: the timeout, the filters, and
-// innermost the retries. Each attempt comes to a pick, which finds the Call in the
+// matches route and cluster, puts a Call with them into the RPC's context, and applies
+// the plan of the route. That is, from outside in: the timeout, the filters, hedges or
+// retries, and for each attempt the deadline check and the probes. Each attempt comes to a pick, which finds the Call in the
 // context. The first pick settles the cluster: that of the route, unless headers
 // have changed since (D13). The others go to the same one. A Call holds no Snapshot,
 // so that a stream that lasts for days keeps no old one alive (D9).
@@ -43,7 +47,8 @@
 //
 // # Concurrency
 //
-// A Table is immutable. A Link's methods may be called by any goroutine. This
+// A Table is immutable. A Link's methods may be called by any goroutine, except
+// NoteFailure and ForgetFailures, whose calls the balancer serialises. This
 // package takes no lock of the balancer. It starts a goroutine for each attempt at an RPC that
 // is hedged, which ends with the attempt.
 package perrpc

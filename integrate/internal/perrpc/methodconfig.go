@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"google.golang.org/grpc/codes"
-
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -117,16 +115,12 @@ func retryJSON(r *picker.RetryPolicy) json.RawMessage {
 	if r == nil {
 		return nil
 	}
-	var names []string
-	for _, code := range r.On {
-		names = append(names, statusName(codes.Code(code)))
-	}
 	js, err := json.Marshal(map[string]any{
 		"maxAttempts":          r.MaxAttempts,
 		"initialBackoff":       fmt.Sprintf("%.9fs", r.BaseBackoff.Seconds()),
 		"maxBackoff":           fmt.Sprintf("%.9fs", r.MaxBackoff.Seconds()),
 		"backoffMultiplier":    2,
-		"retryableStatusCodes": names,
+		"retryableStatusCodes": r.On, // A6 allows numbers
 	})
 	if err != nil {
 		return nil // strings and numbers always encode
@@ -136,22 +130,6 @@ func retryJSON(r *picker.RetryPolicy) json.RawMessage {
 
 // key tells configurations apart.
 func (c callConfig) key() string { return fmt.Sprintf("%d %s", c.timeout, retryJSON(c.retry)) }
-
-// statusName is a status code as service configs spell it.
-func statusName(c codes.Code) string {
-	switch c {
-	case codes.Canceled:
-		return "CANCELLED"
-	case codes.DeadlineExceeded:
-		return "DEADLINE_EXCEEDED"
-	case codes.Internal:
-		return "INTERNAL"
-	case codes.ResourceExhausted:
-		return "RESOURCE_EXHAUSTED"
-	default:
-		return "UNAVAILABLE"
-	}
-}
 
 // scope is the set of RPCs a route is for, as a method config names it if it
 // can: both empty is everything, method empty is a whole service.
