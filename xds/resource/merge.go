@@ -126,11 +126,12 @@ func (m *Merger) assemble() {
 		}
 		p.Localities[c.Locality].Endpoints = m.members[i].Endpoints
 	}
+	partial := m.omitted > 0
 	m.omitted = 0
 	if m.twice > 0 {
 		m.omit(&next, fresh)
 	}
-	m.value = m.shared(&next)
+	m.value = m.shared(&next, partial || m.omitted > 0)
 }
 
 // omit leaves out the endpoints with an address that occurred before.
@@ -174,8 +175,9 @@ func (m *Merger) seenBefore(e *picker.Endpoint, seen map[addrKey]bool) bool {
 	return false
 }
 
-// shared returns next with what is as in the latest value taken from that.
-func (m *Merger) shared(next *Endpoints) *Endpoints {
+// shared returns next with what is as in the latest value taken from that. With partial,
+// lists may be equal that are not the same.
+func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 	if m.value == nil {
 		return next
 	}
@@ -185,7 +187,7 @@ func (m *Merger) shared(next *Endpoints) *Endpoints {
 			break
 		}
 		list, before := next.Priorities[p].Localities, m.value.Priorities[p].Localities
-		if m.omitted > 0 {
+		if partial {
 			for i := range list {
 				if i < len(before) && slices.Equal(list[i].Endpoints, before[i].Endpoints) {
 					list[i].Endpoints = before[i].Endpoints
