@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/zeebo/xxh3"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -145,7 +146,7 @@ func (c *Client) checkCollections(it *item) error {
 	for i := range e.Collections {
 		a, err := c.authorityLocked(canonicalName(e.Collections[i].Name))
 		if err != nil {
-			continue // it can be said when it is asked for
+			return e.Collections[i].Refuse(e.Name, "must be of an authority that the bootstrap has")
 		}
 		v := c.firstVariant(a.chain[0])
 		if s := c.servers[a.chain[0].Key()]; s != nil {
@@ -169,4 +170,27 @@ func (s *server) refuseGlobsLocked() {
 			s.c.failLocked(e, failure{state: Unknown, err: err, kind: Missing, from: s.cfg})
 		}
 	}
+}
+
+// statusesLocked adds what is known of the members of e; col may be nil.
+func (col *collection) statusesLocked(e *entry, all []ResourceStatus) []ResourceStatus {
+	if col == nil {
+		return all
+	}
+	of := e.statusLocked()
+	for name, m := range col.members {
+		s := ResourceStatus{Type: e.key.typ, Name: name, Authority: of.Authority, State: Acked, Since: of.Since, Watched: of.Watched, Asked: of.Asked}
+		if m.valid {
+			s.Version, s.Updated, s.Server = m.version, of.Updated, of.Server
+			if m.raw != nil {
+				s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: m.raw}
+			}
+		}
+		if r := m.rejected; r != nil {
+			s.State, s.Err, s.ErrTime = Nacked, m.err, r.at
+			s.Rejected = RejectedVersion{Version: r.version, Time: r.at, Server: r.from.URI, Err: m.err}
+		}
+		all = append(all, s)
+	}
+	return all
 }
