@@ -88,8 +88,12 @@ func (col *collection) clearLocked() {
 	col.list.Clear()
 }
 
-// faultLocked returns the first member that is invalid, and what is wrong in all.
+// faultLocked returns the first member that is invalid, and what is wrong in all; nil if
+// none is. O(members) if any is.
 func (col *collection) faultLocked() (*member, error) {
+	if col.invalid == 0 {
+		return nil, nil
+	}
 	first := ""
 	for name, m := range col.members {
 		if m.rejected != nil && (first == "" || name < first) {
@@ -97,9 +101,6 @@ func (col *collection) faultLocked() (*member, error) {
 		}
 	}
 	m := col.members[first]
-	if m == nil {
-		return nil, nil
-	}
 	if col.invalid > 1 {
 		return m, fmt.Errorf("%w; and %d other members of the collection are invalid", m.err, col.invalid-1)
 	}

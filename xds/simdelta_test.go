@@ -5,6 +5,7 @@ package xds
 
 import (
 	"fmt"
+	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -40,7 +41,7 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 		t.names, t.sent, t.again, t.before = map[string]bool{}, map[string]string{}, map[string]bool{}, map[string]bool{}
 	}
 	for name, version := range req.InitialResourceVersions {
-		t.sent[name] = version
+		t.sent[subscribedAs(typ, name)] = version
 	}
 	for _, name := range req.ResourceNamesSubscribe {
 		t.names[name], t.again[name] = true, true
@@ -56,9 +57,25 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 	}
 	// What was claimed need not be sent.
 	for name := range req.InitialResourceVersions {
-		delete(t.again, name)
+		delete(t.again, subscribedAs(typ, name))
 	}
 	sim.answer(typ)
+}
+
+// subscribedAs returns the name that a client subscribes to for a resource: that of its
+// collection, if it is a member; and ownName the other way round.
+func subscribedAs(typ resource.Type, name string) string {
+	if typ == leds {
+		return resource.GlobOf(name)
+	}
+	return name
+}
+
+func ownName(typ resource.Type, name string) string {
+	if typ == leds {
+		return strings.TrimSuffix(name, "*") + "member"
+	}
+	return name
 }
 
 func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
@@ -78,13 +95,15 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
 		a := sim.w.resource(typ, i, sim.number)
 		version := fmt.Sprint("r", sim.w.set[typ][i])
 		switch {
-		case a == nil && (had || t.again[name] && sim.w.echo):
+		case a == nil && !had && t.again[name] && typ == leds: // xRFC TP1
 			resp.RemovedResources = append(resp.RemovedResources, name)
+		case a == nil && (had || t.again[name] && sim.w.echo):
+			resp.RemovedResources = append(resp.RemovedResources, ownName(typ, name))
 			delete(t.sent, name)
 		case a == nil && t.again[name] && t.before[name]:
 			sim.w.unsaid[entryKey{typ, name}] = true
 		case a != nil && (version != before || t.again[name]):
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a})
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: ownName(typ, name), Version: version, Resource: a})
 			t.sent[name] = version
 		}
 		delete(t.again, name)
@@ -106,7 +125,7 @@ func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) mess
 		}
 		if a := sim.w.resource(typ, i, sim.number); a != nil {
 			version := fmt.Sprint("r", sim.w.set[typ][i])
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a})
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: ownName(typ, name), Version: version, Resource: a})
 			t.sent[name] = version
 		}
 	}
