@@ -41,14 +41,16 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 		t.names, t.sent, t.again, t.before = map[string]bool{}, map[string]string{}, map[string]bool{}, map[string]bool{}
 	}
 	for name, version := range req.InitialResourceVersions {
-		t.sent[subscribedAs(typ, name)] = version
+		t.sent[name] = version
 	}
 	for _, name := range req.ResourceNamesSubscribe {
 		t.names[name], t.again[name] = true, true
 	}
 	for _, name := range req.ResourceNamesUnsubscribe {
 		delete(t.names, name)
-		delete(t.sent, name)
+		for _, part := range parts(typ, name) {
+			delete(t.sent, part)
+		}
 		delete(t.again, name)
 		t.before[name] = true
 		if sim.w.echo {
@@ -63,7 +65,7 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 }
 
 // subscribedAs returns the name that a client subscribes to for a resource: that of its
-// collection, if it is a member; and ownName the other way round.
+// collection, if it is a member.
 func subscribedAs(typ resource.Type, name string) string {
 	if typ == leds {
 		return resource.GlobOf(name)
@@ -71,11 +73,13 @@ func subscribedAs(typ resource.Type, name string) string {
 	return name
 }
 
-func ownName(typ resource.Type, name string) string {
+// parts are the names of the resources that a subscription is for: two for a collection.
+func parts(typ resource.Type, name string) []string {
 	if typ == leds {
-		return strings.TrimSuffix(name, "*") + "member"
+		dir := strings.TrimSuffix(name, "*")
+		return []string{dir + "guest", dir + "member"}
 	}
-	return name
+	return []string{name}
 }
 
 func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
@@ -91,20 +95,26 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
 		if !t.names[name] {
 			continue
 		}
-		before, had := t.sent[name]
-		a := sim.w.resource(typ, i, sim.number)
-		version := fmt.Sprint("r", sim.w.set[typ][i])
-		switch {
-		case a == nil && !had && t.again[name] && typ == leds: // xRFC TP1
-			resp.RemovedResources = append(resp.RemovedResources, name)
-		case a == nil && (had || t.again[name] && sim.w.echo):
-			resp.RemovedResources = append(resp.RemovedResources, ownName(typ, name))
-			delete(t.sent, name)
-		case a == nil && t.again[name] && t.before[name]:
-			sim.w.unsaid[entryKey{typ, name}] = true
-		case a != nil && (version != before || t.again[name]):
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: ownName(typ, name), Version: version, Resource: a})
-			t.sent[name] = version
+		if typ == leds && t.again[name] && !sim.w.present[typ][i] && t.sent[parts(typ, name)[0]]+t.sent[parts(typ, name)[1]] == "" {
+			resp.RemovedResources = append(resp.RemovedResources, name) // xRFC TP1
+		}
+		for _, part := range parts(typ, name) {
+			before, had := t.sent[part]
+			a := sim.w.resource(typ, i, sim.number)
+			if typ == leds && strings.HasSuffix(part, "guest") {
+				a = sim.w.guest(i, sim.number)
+			}
+			version := fmt.Sprint("r", sim.w.set[typ][i])
+			switch {
+			case a == nil && (had || t.again[name] && sim.w.echo && typ != leds):
+				resp.RemovedResources = append(resp.RemovedResources, part)
+				delete(t.sent, part)
+			case a == nil && t.again[name] && t.before[name]:
+				sim.w.unsaid[entryKey{typ, name}] = true
+			case a != nil && (version != before || t.again[name]):
+				resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Version: version, Resource: a})
+				t.sent[part] = version
+			}
 		}
 		delete(t.again, name)
 	}
@@ -120,13 +130,14 @@ func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) mess
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL()}
 	for i := range worldSize {
 		name := sim.w.name(typ, i)
-		if _, had := t.sent[name]; !had || which&(1<<i) == 0 {
+		own := parts(typ, name)[len(parts(typ, name))-1]
+		if _, had := t.sent[own]; !had || which&(1<<i) == 0 {
 			continue
 		}
 		if a := sim.w.resource(typ, i, sim.number); a != nil {
 			version := fmt.Sprint("r", sim.w.set[typ][i])
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: ownName(typ, name), Version: version, Resource: a})
-			t.sent[name] = version
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: own, Version: version, Resource: a})
+			t.sent[own] = version
 		}
 	}
 	return d.enter(resp)

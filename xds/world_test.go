@@ -62,8 +62,9 @@ type world struct {
 	servers []*simServer
 	watches []*worldWatch
 
-	// leds says that there are collections (see resource): one for each assignment, with one
-	// member; inline are the assignments that do without.
+	// leds says that there are collections (see resource): one for each assignment, with the
+	// member that has its port, and at times a guest; inline are the assignments that do
+	// without.
 	leds   bool
 	inline [worldSize]bool
 
@@ -224,6 +225,16 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 	}
 	return wrap(endpointsAt(own, w.portAt(i, from)))
 }
+
+// guest returns another member of a collection, nil if there is none at present.
+func (w *world) guest(i, from int) *anypb.Any {
+	if !w.present[leds][i] || !w.guested(i) {
+		return nil
+	}
+	return wrap(lbEndpoint(int(w.portAt(i, from)) + 1000))
+}
+
+func (w *world) guested(i int) bool { return w.leds && !w.inline[i] && w.port[i]/worldSize%2 == 1 }
 
 func (w *world) portAt(i, from int) uint16 { return uint16(from*30000) + w.port[i] }
 
@@ -411,6 +422,9 @@ func (w *world) settle(choice int) {
 		c := w.link[1][r]
 		e := w.link[2][c]
 		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.first(e)))
+		if w.guested(e) {
+			want = strings.Replace(want, ": ", fmt.Sprintf(": %d ", w.portAt(e, w.first(e))+1000), 1)
+		}
 		watch.mu.Lock()
 		last := watch.last
 		watch.mu.Unlock()
