@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -198,7 +199,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 		unit := map[int32]uint64{0: 10000, 1: 100, 2: 1}[int32(p.GetDenominator())]
 		e.Drops = append(e.Drops, picker.Drop{Category: d.GetCategory(), PerMillion: uint32(min(1e6, uint64(p.GetNumerator())*unit))})
 	}
-	var places, addrs []string // what has to be unique
+	var places, addrs, collections []string // what has to be unique
 	levels := make(map[uint32]picker.Priority)
 	shares := make(map[uint32]uint64)
 	for _, in := range m.GetEndpoints() {
@@ -208,11 +209,22 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 		}
 		l := picker.Locality{ID: picker.LocalityID{Region: place.GetRegion(), Zone: place.GetZone(), SubZone: place.GetSubZone()}, Weight: weight}
 		l.Metadata, _ = naiveMetadata(in.GetMetadata())
-		require(in.GetLbConfig() == nil, "lb_config")
+		list := in.GetLbEndpoints()
+		if listed := in.GetLoadBalancerEndpoints(); in.GetLbConfig() != nil && in.GetLedsClusterLocalityConfig() == nil {
+			require(len(list) == 0, "lb_endpoints twice")
+			list = listed.GetLbEndpoints()
+		}
+		if leds := in.GetLedsClusterLocalityConfig(); leds != nil {
+			list = nil
+			name, source := leds.GetLedsCollectionName(), leds.GetLedsConfig()
+			require(source.GetAds() != nil || source.GetSelf() != nil, "leds_config")
+			require(glob.MatchString(name) && !slices.Contains(collections, name), "leds_collection_name")
+			collections = append(collections, name)
+		}
 		require(place != nil, "locality")
 		places = append(places, fmt.Sprintf("%d %q", in.GetPriority(), l.ID))
 		sum := uint64(0)
-		for _, ep := range in.GetLbEndpoints() {
+		for _, ep := range list {
 			if !slices.Contains([]corev3.HealthStatus{corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DRAINING}, ep.GetHealthStatus()) {
 				continue
 			}
@@ -243,6 +255,8 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 	}
 	return e, rule
 }
+
+var glob = regexp.MustCompile(`^xdstp:(//[^/?#]*/|/)?envoy\.config\.endpoint\.v3\.LbEndpoint/([^?#]*/)?\*(\?[^#]*)?$`)
 
 func naiveEndpoint(m *endpointv3.LbEndpoint) (e picker.Endpoint, ok bool) {
 	e = picker.Endpoint{Weight: 1, Extra: &picker.EndpointExtra{Hostname: m.GetEndpoint().GetHostname()}}

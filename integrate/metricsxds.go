@@ -19,6 +19,7 @@ import (
 var typeNames = [resource.NumTypes]string{
 	resource.ListenerType: "ListenerResource", resource.RouteConfigType: "RouteConfigResource",
 	resource.ClusterType: "ClusterResource", resource.EndpointsType: "EndpointsResource",
+	resource.LbEndpointType: "LbEndpointResource",
 }
 
 // foldClient folds what a client has counted of its servers.

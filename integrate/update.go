@@ -216,9 +216,11 @@ func (m *reconciler) matchEndpoints(l *locality, cfg []picker.Endpoint) {
 		return
 	}
 	l.cfg = cfg
-	if slices.EqualFunc(oldCfg, cfg, func(a, b picker.Endpoint) bool { return sameAddrs(&a, &b) }) {
+	if sameSet(oldCfg, cfg) {
 		for i, e := range old { // weights or health changed, the set did not
-			e.configure(m.lb, &oldCfg[i], &cfg[i])
+			if oldCfg[i] != cfg[i] {
+				e.configure(m.lb, &oldCfg[i], &cfg[i])
+			}
 		}
 		return
 	}
@@ -237,6 +239,19 @@ func (m *reconciler) matchEndpoints(l *locality, cfg []picker.Endpoint) {
 			m.open = append(m.open, slot{l, i})
 		}
 	}
+}
+
+// sameSet reports whether a and b have the same addresses in the same places.
+func sameSet(a, b []picker.Endpoint) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] && !sameAddrs(&a[i], &b[i]) {
+			return false
+		}
+	}
+	return true
 }
 
 // finish fills the open places, with old endpoints of the same address where

@@ -55,7 +55,7 @@ func (a *authority) subscribeLocked(e *entry) {
 	if len(a.servers) == 0 {
 		a.useNextServerLocked()
 	}
-	if e.value != nil && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.sendsLocked(e) }) {
+	if e.latestLocked() != nil && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.sendsLocked(e) }) {
 		e.resetLocked()
 	}
 	for _, s := range a.servers {

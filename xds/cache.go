@@ -56,7 +56,7 @@ type entry struct {
 	key       entryKey
 	authority *authority // nil for DNS and for names of unknown authorities
 	lookup    *lookup    // for DNS
-	watchers  map[*dependencyManager]*dependency
+	watchers  map[watcher]*dependency
 	since     time.Time    // the first of watchers
 	subs      int          // servers that are subscribed to it
 	ttlTimer  timing.Timer // runs while value is valid for some time only
@@ -83,6 +83,9 @@ type entry struct {
 	clusterLeaves []*picker.Leaf
 
 	rejected *rejectedVersion // the latest, in state Nacked; nil in others
+
+	assigned   *assignment // of a ClusterLoadAssignment with collections; else nil
+	collection *collection // of a glob collection; nil before the first response
 }
 
 // rejectedVersion is an invalid version of a resource; what is wrong is the entry's
@@ -152,6 +155,8 @@ func shouldReplace(have, want readiness) bool {
 
 func (e *entry) readinessLocked() readiness {
 	switch {
+	case e.value != nil && e.assigned != nil:
+		return readinessOf(e.assigned.uses)
 	case e.value != nil:
 		return ready
 	case e.err == nil:
@@ -168,7 +173,8 @@ func (e *entry) unansweredLocked() bool { return e.value == nil && e.state == Re
 
 // acceptLocked makes v the resource's latest version.
 func (c *Client) acceptLocked(e *entry, v acceptedVersion) {
-	same := e.value == v.value && e.err == nil && e.from == v.from
+	latest := e.latestLocked()
+	same := latest == v.value && e.err == nil && e.from == v.from
 	if same && e.state == Acked && v.raw == nil {
 		e.version, e.sum = v.version, v.sum // as most of a response in state of the world
 		return
@@ -176,15 +182,19 @@ func (c *Client) acceptLocked(e *entry, v acceptedVersion) {
 	if e.state == DoesNotExist && e.value != nil {
 		c.logLocked(slog.LevelInfo, "xdslb: a resource that the server had deleted is back", fact{server: v.from, typ: e.key.typ, name: e.key.name, version: v.version})
 	}
-	if e.value != v.value {
+	if latest != v.value {
 		e.updated = v.at
 	}
 	if v.raw != nil {
 		e.raw = v.raw
 	}
 	e.enterLocked(Acked)
-	e.value, e.err, e.erred, e.transient = v.value, nil, time.Time{}, false
+	e.err, e.erred, e.transient = nil, time.Time{}, false
 	e.from, e.sum, e.version = v.from, v.sum, v.version
+	if latest != v.value && !c.assignLocked(e, v.value) {
+		e.value = v.value
+	}
+	c.settleLocked(e)
 	if !same {
 		server := ""
 		if v.from != nil {
@@ -233,6 +243,11 @@ func (c *Client) failLocked(e *entry, f failure) {
 func (e *entry) resetLocked() {
 	e.enterLocked(Requested)
 	e.ttlTimer.StopLocked()
+	if e.assigned != nil {
+		e.assigned.c.unassignLocked(e)
+	}
+	e.collection.stopLocked()
+	e.collection = nil
 	e.value, e.err, e.erred, e.transient = nil, nil, time.Time{}, false
 	e.from, e.version, e.sum, e.raw = nil, "", xxh3.Uint128{}, nil
 }
@@ -269,17 +284,6 @@ func (e *entry) waitingLocked() error {
 	return fmt.Errorf("xds: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, since, s.cfg.URI, state)
 }
 
-// changedLocked marks what watchers have made of e as stale, and notifies them.
-func (c *Client) changedLocked(e *entry) {
-	for m, d := range e.watchers {
-		m.staleLocked(d)
-		delivered := m.notifyLocked()
-		if c.affected != nil {
-			c.affected[m] = delivered
-		}
-	}
-}
-
 // entryLocked returns the entry of a resource, making one if there is none.
 func (c *Client) entryLocked(typ resource.Type, name string) *entry {
 	if typ != dnsType {
@@ -288,21 +292,21 @@ func (c *Client) entryLocked(typ resource.Type, name string) *entry {
 	key := entryKey{typ, name}
 	e := c.entries[key]
 	if e == nil {
-		e = &entry{key: key, watchers: map[*dependencyManager]*dependency{}}
+		e = &entry{key: key, watchers: map[watcher]*dependency{}}
 		c.entries[key] = e
 	}
 	return e
 }
 
 // watchLocked adds a watcher of e, which knows it as d.
-func (c *Client) watchLocked(e *entry, m *dependencyManager, d *dependency) {
-	if len(e.watchers) == 0 && e.value == nil {
+func (c *Client) watchLocked(e *entry, w watcher, d *dependency) {
+	if len(e.watchers) == 0 && e.latestLocked() == nil {
 		e.resetLocked() // what was wrong then is no news
 	}
 	if len(e.watchers) == 0 {
 		e.since = time.Now()
 	}
-	e.watchers[m] = d
+	e.watchers[w] = d
 	if e.key.typ == dnsType {
 		if e.lookup == nil {
 			e.lookup = c.resolveLocked(e)
@@ -318,14 +322,16 @@ func (c *Client) watchLocked(e *entry, m *dependencyManager, d *dependency) {
 		e.authority = a
 	}
 	e.authority.subscribeLocked(e)
+	c.settleLocked(e)
 }
 
 // unwatchLocked removes a watcher, and with the last one the subscription.
-func (c *Client) unwatchLocked(e *entry, m *dependencyManager) {
-	delete(e.watchers, m)
+func (c *Client) unwatchLocked(e *entry, w watcher) {
+	delete(e.watchers, w)
 	if len(e.watchers) > 0 {
 		return
 	}
+	c.leaveCollectionsLocked(e)
 	if e.authority != nil {
 		for _, s := range e.authority.servers {
 			s.unsubscribeLocked(e)
@@ -349,6 +355,7 @@ func (c *Client) forgetLocked(e *entry) {
 // stopLocked ends what runs on behalf of the entry.
 func (e *entry) stopLocked() {
 	e.ttlTimer.StopLocked()
+	e.collection.stopLocked()
 	if e.lookup != nil {
 		e.lookup.cancel()
 		e.lookup = nil

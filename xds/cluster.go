@@ -190,13 +190,14 @@ func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 
 // noteLocked says what is wrong with a leaf in use (A74, A88).
 func (l *leaf) noteLocked(cds *entry) error {
+	note := l.endpoints.noteLocked()
 	switch {
-	case l.endpoints.err == nil:
+	case note == nil:
 		return cds.err
 	case cds.err == nil:
-		return l.endpoints.err
+		return note
 	}
-	return fmt.Errorf("%w; %w", cds.err, l.endpoints.err)
+	return fmt.Errorf("%w; %w", cds.err, note)
 }
 
 // newLeaf puts cluster and endpoints together. It copies slice headers only.

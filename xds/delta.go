@@ -132,6 +132,8 @@ func (s *server) changesLocked(t *subscriptions) (come, gone []string, awaited [
 		}
 		switch wanted := sub != nil && !sub.unsubscribing; {
 		case wanted && (!asked || s.awaitsLocked(sub)):
+			sub.restarts = sub.restarts || !asked && !sub.claimed
+			sub.claimed = false
 			come = append(come, name)
 			d.asked[name] = struct{}{}
 			if s.awaitsLocked(sub) {
@@ -182,6 +184,10 @@ func (s *server) claimLocked(t *subscriptions) map[string]string {
 	versions := map[string]string{}
 	for name, sub := range t.subs {
 		e := sub.entry
+		if e.key.typ == resource.LbEndpointType {
+			s.claimMembersLocked(sub, claim, versions)
+			continue
+		}
 		sub.received = sub.received && claim && e.state == Acked && e.version != ""
 		if sub.received && len(e.watchers) > 0 {
 			versions[name] = e.version
@@ -235,6 +241,12 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	}
 	if url := res.GetResource().GetTypeUrl(); url != typ.URL() {
 		return "", foreign(typ, url)
+	}
+	if typ == resource.LbEndpointType { // it has no name of its own
+		if name == "" {
+			return "", fmt.Errorf("a %v resource has no name", typ)
+		}
+		return name, nil
 	}
 	own, err := resource.Name(typ, res.GetResource().GetValue())
 	if err != nil {
@@ -299,6 +311,8 @@ func (s *server) goneLocked(t *subscriptions, name string) {
 		s.dropLocked(sub.entry)
 	case echo:
 		s.askAgainLocked(t, sub)
+	case sub.entry.emptyLocked() && (sub.received || sub.entry.unansweredLocked()):
+		s.emptyLocked(sub)
 	case sub.received:
 		sub.answeredLocked()
 		s.removedLocked(sub)

@@ -171,14 +171,22 @@ func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*l
 	c.leaves, c.wanted = leaves, wanted
 }
 
-// depsLocked returns the resources that the target watches.
+// depsLocked returns the resources that the target watches, and their collections.
 func (m *dependencyManager) depsLocked() iter.Seq[*entry] {
 	return func(yield func(*entry) bool) {
 		m.look++
+		seen := map[*entry]bool{} // collections, which several assignments may have
+		collection := func(e *entry) bool {
+			if seen[e] {
+				return true
+			}
+			seen[e] = true
+			return yield(e)
+		}
 		give := func(c *cluster) bool {
 			for _, d := range c.deps {
 				if d.used != m.look {
-					if d.used = m.look; !yield(d.entry) {
+					if d.used = m.look; !yield(d.entry) || !d.entry.collectionsLocked(collection) {
 						return false
 					}
 				}

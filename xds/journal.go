@@ -148,9 +148,7 @@ func newEvent(kind EventKind, err error) *Event {
 func (e *entry) journalLocked(kind EventKind, version, server string, err error) {
 	ev := newEvent(kind, err)
 	ev.Type, ev.Name, ev.Version, ev.Server = e.key.typ, cut(e.key.name), cut(version), server
-	for m := range e.watchers {
-		m.journal.add(ev)
-	}
+	e.tellLocked(ev, map[*dependencyManager]bool{})
 }
 
 // journalLocked tells the targets that have resources from the server about
@@ -180,10 +178,10 @@ func (a *authority) journalLocked(kind EventKind, s *server, err error) {
 // tellLocked gives an event to the targets that watch the entry and have not been
 // told.
 func (e *entry) tellLocked(ev *Event, told map[*dependencyManager]bool) {
-	for m := range e.watchers {
+	e.targetsLocked(func(m *dependencyManager) {
 		if !told[m] {
 			told[m] = true
 			m.journal.add(ev)
 		}
-	}
+	})
 }

@@ -79,11 +79,12 @@ const (
 	modeEcho         // and more than that: see world.echo
 	modeThere        // sotw, then incremental
 	modeAndBack      // incremental, then sotw
+	modeLEDS         // incremental, and assignments have their endpoints in collections at times
 	numModes
 )
 
 func (m mode) String() string {
-	return [numModes]string{"sotw", "delta", "echo", "there", "and back"}[m]
+	return [numModes]string{"sotw", "delta", "echo", "there", "and back", "leds"}[m]
 }
 
 // op is a step. Its arguments choose among what there is at the time, so a run
@@ -151,9 +152,10 @@ func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (
 	synctest.Test(t, func(t *testing.T) {
 		opts := Options{
 			Linger: []time.Duration{-1, 5 * time.Second}[seed%2],
-			Delta:  mode == modeDelta || mode == modeEcho || mode == modeAndBack,
+			Delta:  mode == modeDelta || mode == modeEcho || mode == modeAndBack || mode == modeLEDS,
 		}
 		w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
+		w.leds = mode == modeLEDS
 		w.echo = mode == modeEcho || seed%3 == 0 && mode != modeDelta
 		w.evaluates = seed%12 == 0
 		defer w.close()

@@ -64,12 +64,16 @@ type item struct {
 // which is closed once the target's watchers have the result.
 func (r *response) handle() (affected []chan struct{}) {
 	r.pieces = r.server.variant.split(r.typ, r.msg)
+	if r.typ == resource.LbEndpointType {
+		return r.handleMembers()
+	}
 	opts := r.server.c.decodeOptions(r.server.cfg)
 	for {
 		r.compare()
 		for i := range r.items {
 			if it := &r.items[i]; !it.skip && !it.known {
 				it.value, it.err = decode(r.typ, it.bytes, it.prev, opts)
+				it.err = r.server.c.checkCollections(it)
 				if it.err == nil && r.server.c.bytes {
 					it.raw = bytes.Clone(it.bytes) // which may be part of a buffer
 				}
@@ -112,17 +116,18 @@ func (r *response) compare() {
 			continue
 		}
 		e := sub.entry
+		latest := e.latestLocked()
 		it.skip = false
 		switch {
 		case it.heartbeat:
 			it.known = true
 			it.renew(e, r.server.cfg)
-		case e.value != nil && e.sum == it.sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer:
-			it.known, it.value, it.raw = true, e.value, e.raw
+		case latest != nil && e.sum == it.sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer:
+			it.known, it.value, it.raw = true, latest, e.raw
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
 			it.known, it.err = true, e.err
 		default:
-			it.prev = e.value
+			it.prev = latest
 		}
 	}
 }
@@ -130,9 +135,9 @@ func (r *response) compare() {
 // renew makes a heartbeat an item for the version in the cache, if that is what it is
 // about.
 func (it *item) renew(e *entry, from *bootstrap.Server) {
-	it.value, it.err = e.value, nil
+	it.value, it.err = e.latestLocked(), nil
 	switch {
-	case e.value == nil || e.from != from:
+	case it.value == nil || e.from != from:
 		it.err = fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", e.key.typ, e.key.name)
 	case it.version != "" && it.version != e.version:
 		it.err = fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", e.key.typ, e.key.name, it.version, e.version)

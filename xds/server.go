@@ -34,6 +34,8 @@ type server struct {
 	claimed  bool    // this stream has told the server versions of resources
 	quiet    bool    // the server has nothing to say to that: see silentLocked
 
+	members resource.MemberDecoder // of the typeWorker of LbEndpoints
+
 	up  bool  // a stream is open
 	err error // why there is none; nil while the first attempt is young
 }

@@ -5,6 +5,7 @@ package xds
 
 import (
 	"fmt"
+	"strings"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -47,7 +48,9 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 	}
 	for _, name := range req.ResourceNamesUnsubscribe {
 		delete(t.names, name)
-		delete(t.sent, name)
+		for _, part := range parts(typ, name) {
+			delete(t.sent, part)
+		}
 		delete(t.again, name)
 		t.before[name] = true
 		if sim.w.echo {
@@ -56,9 +59,27 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 	}
 	// What was claimed need not be sent.
 	for name := range req.InitialResourceVersions {
-		delete(t.again, name)
+		delete(t.again, subscribedAs(typ, name))
 	}
 	sim.answer(typ)
+}
+
+// subscribedAs returns the name that a client subscribes to for a resource: that of its
+// collection, if it is a member.
+func subscribedAs(typ resource.Type, name string) string {
+	if typ == leds {
+		return resource.GlobOf(name)
+	}
+	return name
+}
+
+// parts are the names of the resources that a subscription is for: two for a collection.
+func parts(typ resource.Type, name string) []string {
+	if typ == leds {
+		dir := strings.TrimSuffix(name, "*")
+		return []string{dir + "guest", dir + "member"}
+	}
+	return []string{name}
 }
 
 func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
@@ -74,18 +95,26 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
 		if !t.names[name] {
 			continue
 		}
-		before, had := t.sent[name]
-		a := sim.w.resource(typ, i, sim.number)
-		version := fmt.Sprint("r", sim.w.set[typ][i])
-		switch {
-		case a == nil && (had || t.again[name] && sim.w.echo):
-			resp.RemovedResources = append(resp.RemovedResources, name)
-			delete(t.sent, name)
-		case a == nil && t.again[name] && t.before[name]:
-			sim.w.unsaid[entryKey{typ, name}] = true
-		case a != nil && (version != before || t.again[name]):
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a})
-			t.sent[name] = version
+		if typ == leds && t.again[name] && !sim.w.present[typ][i] && t.sent[parts(typ, name)[0]]+t.sent[parts(typ, name)[1]] == "" {
+			resp.RemovedResources = append(resp.RemovedResources, name) // xRFC TP1
+		}
+		for _, part := range parts(typ, name) {
+			before, had := t.sent[part]
+			a := sim.w.resource(typ, i, sim.number)
+			if typ == leds && strings.HasSuffix(part, "guest") {
+				a = sim.w.guest(i, sim.number)
+			}
+			version := fmt.Sprint("r", sim.w.set[typ][i])
+			switch {
+			case a == nil && (had || t.again[name] && sim.w.echo && typ != leds):
+				resp.RemovedResources = append(resp.RemovedResources, part)
+				delete(t.sent, part)
+			case a == nil && t.again[name] && t.before[name]:
+				sim.w.unsaid[entryKey{typ, name}] = true
+			case a != nil && (version != before || t.again[name]):
+				resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Version: version, Resource: a})
+				t.sent[part] = version
+			}
 		}
 		delete(t.again, name)
 	}
@@ -101,13 +130,14 @@ func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) mess
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL()}
 	for i := range worldSize {
 		name := sim.w.name(typ, i)
-		if _, had := t.sent[name]; !had || which&(1<<i) == 0 {
+		own := parts(typ, name)[len(parts(typ, name))-1]
+		if _, had := t.sent[own]; !had || which&(1<<i) == 0 {
 			continue
 		}
 		if a := sim.w.resource(typ, i, sim.number); a != nil {
 			version := fmt.Sprint("r", sim.w.set[typ][i])
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: a})
-			t.sent[name] = version
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: own, Version: version, Resource: a})
+			t.sent[own] = version
 		}
 	}
 	return d.enter(resp)

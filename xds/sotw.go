@@ -42,6 +42,10 @@ func (sotw) openedLocked(s *server, t *subscriptions) {
 func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
 	t := &s.types[typ]
 	t.dirty = false
+	if typ == resource.LbEndpointType {
+		s.refuseGlobsLocked()
+		return nil, nil
+	}
 	names, awaited := s.namesLocked(t)
 	if len(names) == 0 && !t.sent {
 		return nil, nil

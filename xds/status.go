@@ -89,6 +89,10 @@ type ResourceStatus struct {
 	// not be changed.
 	Raw *anypb.Any
 
+	// Members is how many members of a glob collection (LEDS) there are; each has a
+	// ResourceStatus of its own.
+	Members int
+
 	// Rejected is the latest version if that is invalid (State is Nacked), and the
 	// zero value otherwise: A40's error_state.
 	Rejected RejectedVersion
@@ -129,6 +133,7 @@ func statusesLocked(entries iter.Seq[*entry], n int) []ResourceStatus {
 	for e := range entries {
 		if e.key.typ != dnsType {
 			all = append(all, e.statusLocked())
+			all = e.collection.statusesLocked(e, all)
 		}
 	}
 	return all
@@ -159,7 +164,10 @@ func (e *entry) statusLocked() ResourceStatus {
 	if s.Watched = len(e.watchers) > 0; s.Watched {
 		s.Asked = e.since
 	}
-	if e.value != nil {
+	if e.collection != nil {
+		s.Members = len(e.collection.members)
+	}
+	if e.latestLocked() != nil {
 		s.Version, s.Updated, s.Server = e.version, when(e.updated), e.from.URI
 		if e.raw != nil {
 			s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: e.raw}

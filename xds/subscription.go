@@ -63,6 +63,10 @@ type subscription struct {
 	// number round, and has not deleted it since (T-XDS-6).
 	received bool
 	round    uint64
+	// Of a glob collection: restarts says that the next response about it is the start of a
+	// new list, since the server does not know what the client has; claimed that the next
+	// request says it.
+	restarts, claimed bool
 	// unsubscribing says that a request without the resource has been sent, the
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool

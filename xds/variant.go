@@ -10,6 +10,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/zeebo/xxh3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -143,6 +144,9 @@ func (s *server) switchVariant(err error) bool {
 		t.version, t.delta = "", deltaType{}
 		for _, sub := range t.subs {
 			sub.received = false // versions of one variant say nothing in the other
+			if sub.entry.rejected != nil {
+				sub.entry.rejected.sum = xxh3.Uint128{} // what may be sent, either: see checkCollections
+			}
 		}
 	}
 	first := !s.switched

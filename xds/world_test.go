@@ -15,12 +15,14 @@ import (
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // worldSize is how many resources of each type there are in a world.
@@ -60,6 +62,12 @@ type world struct {
 	servers []*simServer
 	watches []*worldWatch
 
+	// leds says that there are collections (see resource): one for each assignment, with the
+	// member that has its port, and at times a guest; inline are the assignments that do
+	// without.
+	leds   bool
+	inline [worldSize]bool
+
 	link    [3][worldSize]int // which rj, ck, el the resource of the type before leads to
 	port    [worldSize]uint16
 	version int
@@ -91,7 +99,7 @@ func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *w
 	chain := strings.Join(docs, ",")
 	slices.Reverse(docs)
 	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+chain+`], "node": {"id": "`+t.Name()+`"},
-		"authorities": {"other": {"xds_servers": [`+strings.Join(docs, ",")+`]}}}`))
+		"authorities": {"here": {}, "other": {"xds_servers": [`+strings.Join(docs, ",")+`]}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,6 +168,9 @@ func (w *world) evaluate() {
 }
 
 func (w *world) name(typ resource.Type, i int) string {
+	if typ == leds {
+		return xdstest.Glob([]string{"here", "other"}[w.first(i)], fmt.Sprint("m", i))
+	}
 	own := fmt.Sprint([]string{"t", "r", "c", "e"}[typ], i)
 	if w.first(i) > 0 {
 		return "xdstp://other/" + typ.String() + "/" + own
@@ -200,12 +211,30 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 			return wrap(badCluster(own))
 		}
 		return wrap(clusterTo(own, w.name(eds, w.link[2][i])))
+	case leds:
+		if m := lbEndpoint(int(w.portAt(i, from))); good {
+			return wrap(m)
+		}
+		return wrap(&endpointv3.LbEndpoint{})
 	}
 	if !good {
 		return wrap(badEndpoints(own))
 	}
+	if w.leds && !w.inline[i] {
+		return wrap(xdstest.FromCollection(endpointsAt(own), 0, w.name(leds, i)))
+	}
 	return wrap(endpointsAt(own, w.portAt(i, from)))
 }
+
+// guest returns another member of a collection, nil if there is none at present.
+func (w *world) guest(i, from int) *anypb.Any {
+	if !w.present[leds][i] || !w.guested(i) {
+		return nil
+	}
+	return wrap(lbEndpoint(int(w.portAt(i, from)) + 1000))
+}
+
+func (w *world) guested(i int) bool { return w.leds && !w.inline[i] && w.port[i]/worldSize%2 == 1 }
 
 func (w *world) portAt(i, from int) uint16 { return uint16(from*30000) + w.port[i] }
 
@@ -220,6 +249,9 @@ func (w *world) do(o op) bool {
 func (w *world) step(o op) bool {
 	sim := w.servers[int(o.a)%len(w.servers)]
 	typ, i := resource.Type(o.b%4), int(o.c)%worldSize
+	if w.leds {
+		typ = resource.Type(o.b % 5)
+	}
 	switch o.kind {
 	case opWatch:
 		if len(w.watches) >= 8 {
@@ -290,10 +322,16 @@ func (w *world) watch(target int) {
 
 // change makes a new version of a resource, which is good, and leads elsewhere.
 func (w *world) change(typ resource.Type, i, to int) {
-	if typ == eds {
-		w.port[i] += worldSize
-	} else {
+	if typ < eds {
 		w.link[typ][i] = to
+	} else {
+		w.port[i] += worldSize
+	}
+	if w.leds && typ == eds {
+		w.inline[i] = to%2 == 0
+		w.touch(leds, i)
+	} else if w.leds && typ == leds {
+		w.touch(eds, i)
 	}
 	w.present[typ][i], w.good[typ][i] = true, true
 	w.touch(typ, i)
@@ -384,6 +422,9 @@ func (w *world) settle(choice int) {
 		c := w.link[1][r]
 		e := w.link[2][c]
 		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.first(e)))
+		if w.guested(e) {
+			want = strings.Replace(want, ": ", fmt.Sprintf(": %d ", w.portAt(e, w.first(e))+1000), 1)
+		}
 		watch.mu.Lock()
 		last := watch.last
 		watch.mu.Unlock()

@@ -17,9 +17,9 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 	rev := revision{prev: prev, most: in.endpoints}
 	sum := uint64(0)
 	var f endpointFields
-	r := reader{rest: in.rest}
+	r := reader{rest: in.list}
 	for r.next() {
-		if r.tag != tagLbEndpoints {
+		if r.tag != in.tag {
 			continue
 		}
 		d.j++
@@ -45,7 +45,11 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 	}
 	d.j = -1
 	if sum > math.MaxUint32 { // T-EDS-3
-		d.here().dot("lb_endpoints").refuse(sum, "must have weights whose sum is at most 4294967295")
+		p := d.here()
+		if d.listed {
+			p = p.dot("load_balancer_endpoints")
+		}
+		p.dot("lb_endpoints").refuse(sum, "must have weights whose sum is at most 4294967295")
 	}
 	return rev.done(d.seen), true
 }

@@ -26,6 +26,8 @@ const (
 	tagEndpointList     = 7<<3 | bytesType
 	tagLEDS             = 8<<3 | bytesType
 	tagLocalityMetadata = 9<<3 | bytesType
+	// LocalityLbEndpoints.LbEndpointList
+	tagListed = 1<<3 | bytesType
 	// Locality
 	tagRegion  = 1<<3 | bytesType
 	tagZone    = 2<<3 | bytesType
@@ -69,15 +71,20 @@ type localityFields struct {
 	weight    uint32 // 0 if unset, which is the same
 	priority  uint32
 	metadata  []byte
-	endpoints int    // how many there are
-	elsewhere uint64 // tag of a field that has endpoints and is not read; 0 if there is none
-	rest      []byte // the message
+	endpoints int // how many there are, in list
+	// list is the message that they are in, as fields with tag: that of the locality, or its
+	// load_balancer_endpoints if listed.
+	list   []byte
+	tag    uint64
+	listed bool
+	both   bool   // there are lb_endpoints beside load_balancer_endpoints
+	leds   []byte // leds_cluster_locality_config; nil if unset
 }
 
 // parse sets f from the encoding of a LocalityLbEndpoints.
 func (f *localityFields) parse(b []byte) (ok bool) {
-	*f = localityFields{rest: b}
-	var id, weight []byte
+	*f = localityFields{list: b, tag: tagLbEndpoints}
+	var id, weight, list []byte
 	r := reader{rest: b}
 	for r.next() {
 		switch r.tag {
@@ -89,14 +96,19 @@ func (f *localityFields) parse(b []byte) (ok bool) {
 			weight = merge(weight, r.bytes)
 		case tagPriority:
 			f.priority = uint32(r.varint)
-		case tagEndpointList, tagLEDS:
-			f.elsewhere = r.tag
+		case tagEndpointList: // this and the next exclude each other
+			list, f.leds = merge(list, r.bytes), nil
+		case tagLEDS:
+			list, f.leds = nil, merge(f.leds, r.bytes)
 		case tagLocalityMetadata:
 			f.metadata = merge(f.metadata, r.bytes)
 		}
 	}
 	f.hasID = id != nil
 	ok = !r.bad && parseUint32(weight, &f.weight)
+	if list != nil {
+		ok = f.useList(list) && ok
+	}
 	r = reader{rest: id}
 	for r.next() {
 		switch r.tag {
@@ -109,6 +121,20 @@ func (f *localityFields) parse(b []byte) (ok bool) {
 		}
 	}
 	return ok && !r.bad
+}
+
+// useList has the endpoints be those of load_balancer_endpoints, which says the same as
+// lb_endpoints.
+func (f *localityFields) useList(list []byte) (ok bool) {
+	f.both, f.listed = f.endpoints > 0, true
+	f.list, f.tag, f.endpoints = list, tagListed, 0
+	r := reader{rest: list}
+	for r.next() {
+		if r.tag == tagListed {
+			f.endpoints++
+		}
+	}
+	return !r.bad
 }
 
 // endpointFields is an LbEndpoint.

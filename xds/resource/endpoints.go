@@ -47,7 +47,10 @@ type endpointsDecoder struct {
 
 	// i and j are the place that is being read, endpoints[i].lb_endpoints[j];
 	// -1 if it is above that.
-	i, j int
+	i, j   int
+	listed bool // or endpoints[i].load_balancer_endpoints.lb_endpoints[j]
+
+	collections []Collection
 
 	total      int // endpoints of the message
 	localities map[localityKey]*localityState
@@ -105,6 +108,9 @@ func (d *endpointsDecoder) here() *path {
 	p := d.root()
 	if d.i >= 0 {
 		p = p.dot("endpoints").at(d.i)
+	}
+	if d.j >= 0 && d.listed {
+		p = p.dot("load_balancer_endpoints")
 	}
 	if d.j >= 0 {
 		p = p.dot("lb_endpoints").at(d.j)
@@ -165,6 +171,7 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 // locality reads endpoints[i]. One without weight is left out before anything
 // else about it counts (A27-CLA-2, T-EDS-1).
 func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
+	d.listed = in.listed
 	if in.weight == 0 {
 		return d.skip(in)
 	}
@@ -179,7 +186,6 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	} else {
 		state = known
 	}
-	d.elsewhere(in)
 	state.used = true
 	prev := state.prev
 	if prev == nil {
@@ -187,7 +193,15 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	}
 
 	loc := picker.Locality{ID: prev.ID, Weight: in.weight}
-	if loc.Endpoints, ok = d.endpoints(in, prev.Endpoints); !ok {
+	if in.both {
+		d.here().dot("load_balancer_endpoints").fail("must not be set beside lb_endpoints")
+	}
+	if in.leds != nil {
+		if !d.skip(in) { // lb_endpoints are for clients that do not know LEDS (A95)
+			return false
+		}
+		d.collection(in)
+	} else if loc.Endpoints, ok = d.endpoints(in, prev.Endpoints); !ok {
 		return false
 	}
 	if m := d.decodeMetadata(in.metadata); m != nil && m.extra != nil {
@@ -207,30 +221,12 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	return true
 }
 
-// elsewhere refuses a locality whose endpoints are not in lb_endpoints, or not there alone,
-// as Envoy does: without them it would serve nothing.
-func (d *endpointsDecoder) elsewhere(in *localityFields) {
-	if in.elsewhere == 0 {
-		return
-	}
-	field := "load_balancer_endpoints"
-	if in.elsewhere == tagLEDS {
-		field = "leds_cluster_locality_config"
-	}
-	if p := d.here().dot(field); in.endpoints > 0 {
-		p.fail("must not be set beside lb_endpoints")
-	} else {
-		p.fail("must not be set: endpoints are read from lb_endpoints alone")
-	}
-}
-
-// skip reads the endpoints of a locality that is left out: they may be invalid,
-// but not malformed.
+// skip reads endpoints that are left out: they may be invalid, but not malformed.
 func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
 	var f endpointFields
-	r := reader{rest: in.rest}
+	r := reader{rest: in.list}
 	for r.next() {
-		if r.tag != tagLbEndpoints {
+		if r.tag != in.tag {
 			continue
 		}
 		d.j++
@@ -245,10 +241,11 @@ func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
 // finish puts the priorities together.
 func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	e := &Endpoints{
-		Name:       name,
-		Priorities: make([]picker.Priority, len(d.levels)),
-		Drops:      drops,
-		metadata:   d.metadata,
+		Name:        name,
+		Priorities:  make([]picker.Priority, len(d.levels)),
+		Drops:       drops,
+		Collections: d.collections,
+		metadata:    d.metadata,
 	}
 	kept := 0
 	for p := range e.Priorities {
@@ -275,7 +272,7 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	}
 	if slices.Equal(drops, d.prev.Drops) {
 		e.Drops = d.prev.Drops
-		if samePriorities && name == d.prev.Name {
+		if samePriorities && name == d.prev.Name && slices.Equal(e.Collections, d.prev.Collections) {
 			return d.prev
 		}
 	}

@@ -6,12 +6,15 @@ package resource
 import (
 	"math"
 	"net/netip"
+	"regexp"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 
 	"github.com/xdslb/xdslb/picker"
 )
+
+var glob = regexp.MustCompile(`^xdstp:(//[^/?#]*/|/)?envoy\.config\.endpoint\.v3\.LbEndpoint/([^?#]*/)?\*(\?[^#]*)?$`)
 
 // naiveEndpoints is the oracle of DecodeEndpoints: the rules, one after the
 // other, on the decoded message. It returns nil if one is broken.
@@ -31,12 +34,13 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 	}
 	localities, addrs, weights := map[key]bool{}, map[netip.AddrPort]bool{}, map[uint32]uint64{}
 	levels := map[uint32][]picker.Locality{}
-	for _, lm := range m.GetEndpoints() {
+	collections := map[string]bool{}
+	for i, lm := range m.GetEndpoints() {
 		if lm.GetLoadBalancingWeight().GetValue() == 0 {
 			continue
 		}
 		p, id := lm.GetPriority(), picker.LocalityID{Region: lm.GetLocality().GetRegion(), Zone: lm.GetLocality().GetZone(), SubZone: lm.GetLocality().GetSubZone()}
-		bad = bad || lm.GetLbConfig() != nil || lm.GetLocality() == nil || localities[key{p, id}]
+		bad = bad || lm.GetLocality() == nil || localities[key{p, id}]
 		localities[key{p, id}] = true
 		weights[p] += uint64(lm.GetLoadBalancingWeight().GetValue())
 		loc := picker.Locality{ID: id, Weight: lm.GetLoadBalancingWeight().GetValue()}
@@ -44,7 +48,20 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 			loc.Metadata = x.Metadata
 		}
 		sum := uint64(0)
-		for _, em := range lm.GetLbEndpoints() {
+		list := lm.GetLbEndpoints()
+		switch config := lm.GetLbConfig().(type) {
+		case *endpointv3.LocalityLbEndpoints_LoadBalancerEndpoints:
+			bad = bad || len(list) > 0
+			list = config.LoadBalancerEndpoints.GetLbEndpoints()
+		case *endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig:
+			list = nil
+			leds := config.LedsClusterLocalityConfig
+			name := leds.GetLedsCollectionName()
+			bad = bad || leds.GetLedsConfig().GetAds() == nil && leds.GetLedsConfig().GetSelf() == nil || collections[name] || !glob.MatchString(name)
+			collections[name] = true
+			e.Collections = append(e.Collections, Collection{Name: name, Priority: int(p), Locality: len(levels[p]), Index: i})
+		}
+		for _, em := range list {
 			if h := em.GetHealthStatus(); h != 0 && h != 1 && h != 3 {
 				continue
 			}

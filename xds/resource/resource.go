@@ -26,6 +26,7 @@ var typeNames = [NumTypes]struct{ short, url string }{
 	RouteConfigType: {"RouteConfiguration", urlPrefix + "envoy.config.route.v3.RouteConfiguration"},
 	ClusterType:     {"Cluster", urlPrefix + "envoy.config.cluster.v3.Cluster"},
 	EndpointsType:   {"ClusterLoadAssignment", urlPrefix + "envoy.config.endpoint.v3.ClusterLoadAssignment"},
+	LbEndpointType:  {"LbEndpoint", urlPrefix + "envoy.config.endpoint.v3.LbEndpoint"},
 }
 
 // String returns the message's name without its package.
@@ -36,8 +37,8 @@ func (t Type) String() string {
 	return typeNames[t].short
 }
 
-// URL returns the type URL by which ADS knows the type, or "" if it is none of
-// the four.
+// URL returns the type URL by which ADS knows the type, or "" if it is none
+// of them.
 func (t Type) URL() string {
 	if t >= NumTypes {
 		return ""

@@ -38,15 +38,20 @@ func randomAssignment(rnd *rand.Rand) *endpointv3.ClusterLoadAssignment {
 		if rare(rnd) == 1 {
 			loc.Locality = nil
 		}
-		switch rare(rnd) * rnd.IntN(3) {
-		case 1:
-			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{}
-		case 2:
-			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LoadBalancerEndpoints{}
+		if rnd.IntN(4) == 0 {
+			leds := &endpointv3.LedsClusterLocalityConfig{LedsCollectionName: fmt.Sprintf("xdstp://a/envoy.config.endpoint.v3.LbEndpoint/%d/*", l*(1-rare(rnd)))}
+			if rare(rnd) == 1 {
+				leds.LedsCollectionName = pick(rnd, "", "x", "xdstp://a/envoy.config.endpoint.v3.LbEndpoint/c", "xdstp:///envoy.config.endpoint.v3.LbEndpoint/*?a=b")
+			}
+			if rare(rnd) == 0 {
+				leds.LedsConfig = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: &corev3.SelfConfigSource{}}}
+			}
+			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{LedsClusterLocalityConfig: leds}
 		}
 		if rnd.IntN(4) == 0 {
 			loc.Metadata = randomMetadata(rnd)
 		}
+		listed := rnd.IntN(4) == 0 && loc.LbConfig == nil
 		for range rnd.IntN(5) {
 			e := lbEndpoint(host, 1+rnd.Uint32()>>(rnd.IntN(30)+2))
 			host += 1 - rare(rnd)
@@ -72,6 +77,12 @@ func randomAssignment(rnd *rand.Rand) *endpointv3.ClusterLoadAssignment {
 					socketAddress("1.2.3.4", 1<<16), {Address: &corev3.Address_Pipe{}}}[rnd.IntN(7)]
 			}
 			loc.LbEndpoints = append(loc.LbEndpoints, e)
+		}
+		if listed {
+			loc.LbConfig = &endpointv3.LocalityLbEndpoints_LoadBalancerEndpoints{
+				LoadBalancerEndpoints: &endpointv3.LocalityLbEndpoints_LbEndpointList{LbEndpoints: loc.LbEndpoints},
+			}
+			loc.LbEndpoints = loc.LbEndpoints[:min(len(loc.LbEndpoints), rare(rnd))]
 		}
 		m.Endpoints = append(m.Endpoints, loc)
 	}

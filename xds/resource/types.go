@@ -9,7 +9,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Type is one of the four resource types of gRPC's xDS.
+// Type is one of the resource types of gRPC's xDS.
 type Type uint8
 
 // The resource types, in the order in which they refer to each other.
@@ -18,6 +18,7 @@ const (
 	RouteConfigType
 	ClusterType
 	EndpointsType
+	LbEndpointType // the members of glob collections (LEDS)
 	NumTypes
 )
 
@@ -100,6 +101,8 @@ type Endpoints struct {
 	Name       string
 	Priorities []picker.Priority
 	Drops      []picker.Drop
+	// Collections are where the endpoints of some localities are; see Merger.
+	Collections []Collection
 
 	// metadata is what the endpoints' metadata were decoded from, for the
 	// next version to recognise.

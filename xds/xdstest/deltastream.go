@@ -35,6 +35,11 @@ type deltaStreamType struct {
 	names map[string]bool   // that are subscribed to
 	has   map[string]string // the versions that the client has
 	open  map[string]bool   // nonces without an answer
+
+	// Of LEDS: the collections that are to be sent in full, and the version up to which the
+	// others were sent.
+	fresh map[string]bool
+	seen  uint64
 }
 
 // DeltaStream returns the youngest incremental stream that is open, nil if none is.
@@ -59,7 +64,7 @@ func (a scriptedADS) DeltaAggregatedResources(ads discoveryv3.AggregatedDiscover
 func (st *DeltaStream) typeLocked(url string) *deltaStreamType {
 	t := st.types[url]
 	if t == nil {
-		t = &deltaStreamType{names: make(map[string]bool), has: make(map[string]string), open: make(map[string]bool)}
+		t = &deltaStreamType{names: make(map[string]bool), has: make(map[string]string), open: make(map[string]bool), fresh: make(map[string]bool)}
 		st.types[url] = t
 	}
 	return t
@@ -147,12 +152,13 @@ func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	}
 	for _, name := range req.GetResourceNamesSubscribe() {
 		t.names[name] = true
-		delete(t.has, name) // it is to be sent, whatever the client had
+		t.forget(name) // it is to be sent, whatever the client had
 	}
 	maps.Copy(t.has, req.GetInitialResourceVersions())
 	for _, name := range req.GetResourceNamesUnsubscribe() {
 		delete(t.names, name)
-		delete(t.has, name)
+		t.forget(name)
+		delete(t.fresh, name)
 	}
 	st.notify()
 }
@@ -174,6 +180,9 @@ func (st *DeltaStream) send(ctx context.Context) {
 					all = append(all, resp)
 				}
 			}
+			if resp := st.answerGlobsLocked(); resp != nil {
+				all = append(all, resp)
+			}
 		}
 		for _, resp := range all {
 			st.typeLocked(resp.GetTypeUrl()).stats.Responses++
@@ -194,16 +203,7 @@ func (st *DeltaStream) answerLocked(url string) *discoveryv3.DeltaDiscoveryRespo
 	t := st.typeLocked(url)
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, SystemVersionInfo: strconv.FormatUint(st.s.version, 10)}
 	for _, name := range slices.Sorted(maps.Keys(t.names)) {
-		r, ok := st.s.served[url][name]
-		before, has := t.has[name]
-		switch version := strconv.FormatUint(r.since, 10); {
-		case ok && version != before:
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: name, Version: version, Resource: r.any})
-			t.has[name] = version
-		case !ok && has:
-			resp.RemovedResources = append(resp.RemovedResources, name)
-			delete(t.has, name)
-		}
+		st.answerMemberLocked(resp, t, name)
 	}
 	if len(resp.Resources)+len(resp.RemovedResources) == 0 {
 		return nil

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -64,6 +63,7 @@ type Scripted struct {
 	auto    bool
 	version uint64
 	served  map[string]map[string]servedResource // by type and name
+	touched touched                              // members of collections
 	streams []openStream                         // the open ones, oldest first
 
 	noSotW, noDelta bool // see Serve
@@ -85,7 +85,7 @@ func StartScripted(opts ScriptedOptions) *Scripted {
 		grpc:     grpc.NewServer(grpc.WaitForHandlers(true)),
 		done:     make(chan struct{}),
 		conns:    make(map[net.Conn]bool),
-		served:   map[string]map[string]servedResource{LDS: {}, RDS: {}, CDS: {}, EDS: {}},
+		served:   map[string]map[string]servedResource{LDS: {}, RDS: {}, CDS: {}, EDS: {}, LEDS: {}},
 		finished: make(map[string]Stats),
 	}
 	lis := opts.Listener
@@ -129,10 +129,16 @@ func (s *Scripted) put(r Resources, replace bool) error {
 		for name, b := range next {
 			if old := s.served[t][name].any; old == nil || string(old.GetValue()) != string(b) {
 				s.served[t][name] = servedResource{&anypb.Any{TypeUrl: t, Value: b}, s.version}
+				s.touchedLocked(t, name)
 			}
 		}
 		if replace {
-			maps.DeleteFunc(s.served[t], func(name string, _ servedResource) bool { return next[name] == nil })
+			for name := range s.served[t] {
+				if next[name] == nil {
+					delete(s.served[t], name)
+					s.touchedLocked(t, name)
+				}
+			}
 		}
 	}
 	s.notifyLocked()
@@ -146,6 +152,7 @@ func (s *Scripted) Remove(t string, names ...string) {
 	s.version++
 	for _, name := range names {
 		delete(s.served[t], name)
+		s.touchedLocked(t, name)
 	}
 	s.notifyLocked()
 }
@@ -161,6 +168,7 @@ func (s *Scripted) Resend(t, name string) error {
 	}
 	s.version++
 	s.served[t][name] = servedResource{r.any, s.version}
+	s.touchedLocked(t, name)
 	s.notifyLocked()
 	return nil
 }

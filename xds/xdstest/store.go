@@ -5,6 +5,7 @@ package xdstest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -25,6 +26,9 @@ const (
 	RDS = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	CDS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
+	// LEDS is that of the members of glob collections, which a Scripted serves to incremental
+	// streams.
+	LEDS = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
 )
 
 // Resources is what a Server serves. The zero value is none.
@@ -33,6 +37,8 @@ type Resources struct {
 	Routes    []*routev3.RouteConfiguration
 	Clusters  []*clusterv3.Cluster
 	Endpoints []*endpointv3.ClusterLoadAssignment
+	// Members are those of glob collections (LEDS), by name. Only a Scripted serves them.
+	Members map[string]*endpointv3.LbEndpoint
 }
 
 // Set replaces what is served by r. A resource that encodes to the same bytes as
@@ -60,6 +66,9 @@ func (s *Server) Resend(t, name string) error {
 }
 
 func (s *Server) put(r Resources, replace bool) error {
+	if len(r.Members) > 0 {
+		return errors.New("xdstest: a Server has no glob collections, and a Scripted does")
+	}
 	encoded, err := r.encode()
 	if err != nil {
 		return err
@@ -96,7 +105,7 @@ func (s *Server) put(r Resources, replace bool) error {
 
 // encode returns the resources by type and name.
 func (r *Resources) encode() (map[string]map[string][]byte, error) {
-	all := map[string]map[string][]byte{LDS: {}, RDS: {}, CDS: {}, EDS: {}}
+	all := map[string]map[string][]byte{LDS: {}, RDS: {}, CDS: {}, EDS: {}, LEDS: {}}
 	add := func(t, name string, m proto.Message) error {
 		if name == "" {
 			return fmt.Errorf("xdstest: a resource of type %s has no name", t)
@@ -130,6 +139,11 @@ func (r *Resources) encode() (map[string]map[string][]byte, error) {
 	}
 	for _, m := range r.Endpoints {
 		if err := add(EDS, m.GetClusterName(), m); err != nil {
+			return nil, err
+		}
+	}
+	for name, m := range r.Members {
+		if err := add(LEDS, name, m); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,197 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"fmt"
+
+	"github.com/zeebo/xxh3"
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/internal/timing"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// This file is about glob collections (xRFC TP1), which only the incremental variant has:
+// one subscription, to xdstp://authority/type/path/*, brings many resources, which come, go
+// and are rejected one by one.
+//
+// The entry is the collection's. A member that is invalid leaves the last good version of it
+// and all others in use, and makes the state Nacked. A server says of a collection without
+// members that the collection is gone. That alone takes no member away, as no deletion of
+// endpoints does.
+
+// collection is the members that the entry of a glob has: those of one server.
+type collection struct {
+	members map[string]*member // by name
+	list    resource.MemberList
+	invalid int // members whose latest version is
+}
+
+// member is a resource of a collection.
+type member struct {
+	valid   bool // there is a valid version; what follows is about that
+	sum     xxh3.Uint128
+	version string
+	raw     []byte       // nil unless Client.bytes
+	ttl     timing.Timer // runs while it is valid for some time only
+
+	rejected *rejectedVersion // the latest version, if it is invalid
+	err      error            // what is wrong with it
+}
+
+// stopLocked stops the timers; col may be nil.
+func (col *collection) stopLocked() {
+	if col == nil {
+		return
+	}
+	for _, m := range col.members {
+		m.ttl.StopLocked()
+	}
+}
+
+// memberLocked returns a member, making it if there is none.
+func (col *collection) memberLocked(name string) *member {
+	m := col.members[name]
+	if m == nil {
+		m = &member{}
+		col.members[name] = m
+	}
+	return m
+}
+
+// removeLocked takes a member away.
+func (col *collection) removeLocked(name string) {
+	m := col.members[name]
+	if m == nil {
+		return
+	}
+	m.ttl.StopLocked()
+	col.settleLocked(m)
+	delete(col.members, name)
+	col.list.Remove(name)
+}
+
+// settleLocked notes that nothing is wrong with a member any more.
+func (col *collection) settleLocked(m *member) {
+	if m.rejected != nil {
+		m.rejected, m.err = nil, nil
+		col.invalid--
+	}
+}
+
+// clearLocked takes all members away.
+func (col *collection) clearLocked() {
+	col.stopLocked()
+	col.members, col.invalid = map[string]*member{}, 0
+	col.list.Clear()
+}
+
+// faultLocked returns the first member that is invalid, and what is wrong in all; nil if
+// none is. O(members) if any is.
+func (col *collection) faultLocked() (*member, error) {
+	if col.invalid == 0 {
+		return nil, nil
+	}
+	first := ""
+	for name, m := range col.members {
+		if m.rejected != nil && (first == "" || name < first) {
+			first = name
+		}
+	}
+	m := col.members[first]
+	if col.invalid > 1 {
+		return m, fmt.Errorf("%w; and %d other members of the collection are invalid", m.err, col.invalid-1)
+	}
+	return m, m.err
+}
+
+// emptyLocked reports whether e is a collection of which no member is known.
+func (e *entry) emptyLocked() bool {
+	return e.key.typ == resource.LbEndpointType && (e.collection == nil || len(e.collection.members) == 0)
+}
+
+// emptyLocked notes that the server has the collection, without members (xRFC TP1).
+func (s *server) emptyLocked(sub *subscription) {
+	s.beginLocked(sub, s.types[resource.LbEndpointType].round)
+	s.commitLocked(sub, sub.entry.version, sub.entry.updated)
+}
+
+// claimMembersLocked adds the members of a collection to the versions that the client says
+// it has, if they are the server's, whatever is wrong with some: what a server does not know
+// the client to have it would not take away.
+func (s *server) claimMembersLocked(sub *subscription, claim bool, versions map[string]string) {
+	e := sub.entry
+	sub.received = sub.received && claim && e.value != nil && e.collection != nil && e.from == s.cfg && !sub.restarts
+	sub.claimed = sub.received && len(e.watchers) > 0
+	if !sub.claimed {
+		return
+	}
+	for name, m := range e.collection.members {
+		if m.valid && m.version != "" {
+			versions[name] = m.version
+		}
+	}
+}
+
+// checkCollections returns what is wrong with a resource that was decoded just now: what
+// decoding found, or that collections cannot be had from the servers that they belong to.
+func (c *Client) checkCollections(it *item) error {
+	e, ok := it.value.(*resource.Endpoints)
+	if it.err != nil || !ok || len(e.Collections) == 0 {
+		return it.err
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	for i := range e.Collections {
+		a, err := c.authorityLocked(canonicalName(e.Collections[i].Name))
+		if err != nil {
+			return e.Collections[i].Refuse(e.Name, "must be of an authority that the bootstrap has")
+		}
+		v := c.firstVariant(a.chain[0])
+		if s := c.servers[a.chain[0].Key()]; s != nil {
+			v = s.variant
+		}
+		if v != (delta{}) {
+			return e.Collections[i].Refuse(e.Name, "must not be a glob collection, for its xDS server is spoken to in state of the world, and glob collections need incremental ADS, for which the server feature xdslb.delta_ads asks")
+		}
+	}
+	return nil
+}
+
+// refuseGlobsLocked is for collections that were wanted when the server spoke the
+// incremental variant, and that it cannot be asked for any more. What is in use stays.
+func (s *server) refuseGlobsLocked() {
+	for _, sub := range s.types[resource.LbEndpointType].subs {
+		if e := sub.entry; len(e.watchers) == 0 {
+			s.dropLocked(e)
+		} else {
+			err := fmt.Errorf("xds: %v collection %q: xDS server %q is spoken to in state of the world, and glob collections need incremental ADS", e.key.typ, e.key.name, s.cfg.URI)
+			s.c.failLocked(e, failure{state: Unknown, err: err, kind: Missing, from: s.cfg})
+		}
+	}
+}
+
+// statusesLocked adds what is known of the members of e; col may be nil.
+func (col *collection) statusesLocked(e *entry, all []ResourceStatus) []ResourceStatus {
+	if col == nil {
+		return all
+	}
+	of := e.statusLocked()
+	for name, m := range col.members {
+		s := ResourceStatus{Type: e.key.typ, Name: name, Authority: of.Authority, State: Acked, Since: of.Since, Watched: of.Watched, Asked: of.Asked}
+		if m.valid {
+			s.Version, s.Updated, s.Server = m.version, of.Updated, of.Server
+			if m.raw != nil {
+				s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: m.raw}
+			}
+		}
+		if r := m.rejected; r != nil {
+			s.State, s.Err, s.ErrTime = Nacked, m.err, r.at
+			s.Rejected = RejectedVersion{Version: r.version, Time: r.at, Server: r.from.URI, Err: m.err}
+		}
+		all = append(all, s)
+	}
+	return all
+}

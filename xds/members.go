@@ -1,0 +1,270 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// This file is response.go for the members of collections.
+
+// handleMembers is handle for members of collections.
+func (r *response) handleMembers() (affected []chan struct{}) {
+	for {
+		r.compareMembers()
+		for i := range r.items {
+			if it := &r.items[i]; !it.skip && !it.known {
+				it.value, it.err = decodeMember(&r.server.members, it)
+				if it.err == nil && r.server.c.bytes {
+					it.raw = bytes.Clone(it.bytes)
+				}
+			}
+		}
+		if affected, ok := r.applyMembers(); ok {
+			return affected
+		}
+	}
+}
+
+// decodeMember never panics: see decode.
+func decodeMember(d *resource.MemberDecoder, it *item) (value any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			value, err = nil, fmt.Errorf("xds: decoding a %v resource panicked: %v", resource.LbEndpointType, p)
+		}
+	}()
+	return d.Decode(it.name, it.bytes)
+}
+
+// collectionOf returns the subscription that a member belongs to, nil if there is none.
+func (t *subscriptions) collectionOf(member string) *subscription {
+	return t.subs[resource.GlobOf(member)]
+}
+
+// startsLocked reports whether what a server says of a collection is the start of a new
+// list.
+func (s *server) startsLocked(sub *subscription) bool {
+	return sub.restarts || sub.entry.collection == nil || sub.entry.from != s.cfg
+}
+
+// compareMembers is compare for members.
+func (r *response) compareMembers() {
+	c := r.server.c
+	c.mu.Lock()
+	defer c.unlock()
+	for i := range r.items {
+		it := &r.items[i]
+		sub := r.server.types[r.typ].collectionOf(it.name)
+		it.skip, it.known, it.err = sub == nil, false, nil
+		if it.skip || r.server.startsLocked(sub) {
+			continue
+		}
+		m := sub.entry.collection.members[it.name]
+		switch {
+		case m == nil:
+		case m.valid && m.sum == it.sum && !it.heartbeat:
+			it.known = true
+		case m.rejected != nil && m.rejected.sum == it.sum && !it.heartbeat:
+			it.known, it.err = true, m.err
+		}
+	}
+}
+
+// applyMembers is apply for members. Removals come before the resources of a response.
+func (r *response) applyMembers() (affected []chan struct{}, ok bool) {
+	s, c := r.server, r.server.c
+	c.mu.Lock()
+	defer c.unlock()
+	t := &s.types[r.typ]
+	if !t.sent {
+		return nil, true
+	}
+	if r.staleLocked(t) {
+		return nil, false
+	}
+	c.affected = map[*dependencyManager]chan struct{}{}
+	defer func() { c.affected = nil }()
+	t.heard = true
+	t.round++
+	r.invalid = len(r.nacks)
+	var touched []*subscription
+	about := func(name string) *subscription {
+		sub := t.collectionOf(name)
+		if sub != nil && sub.round != t.round {
+			s.beginLocked(sub, t.round)
+			touched = append(touched, sub)
+		}
+		return sub
+	}
+	for name := range removedNames(r.msg) {
+		if sub := about(name); sub != nil {
+			sub.entry.collection.removeLocked(name)
+		}
+	}
+	for i := range r.items {
+		if it := &r.items[i]; !it.skip {
+			r.applyMemberLocked(about(it.name), it)
+		}
+	}
+	counts := &s.relation.status.Types[r.typ]
+	counts.Invalid += uint64(r.invalid)
+	for _, sub := range touched {
+		s.commitLocked(sub, r.version, r.at)
+	}
+	r.applyErrorsLocked(t)
+	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
+	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})
+	return slices.Collect(maps.Values(c.affected)), true
+}
+
+// removedNames visits the names that a response says are gone.
+func removedNames(m message) func(func(string) bool) {
+	return func(yield func(string) bool) {
+		msg := m.(*discoveryv3.DeltaDiscoveryResponse)
+		for _, name := range msg.GetRemovedResources() {
+			if !yield(canonicalName(name)) {
+				return
+			}
+		}
+		for _, name := range msg.GetRemovedResourceNames() {
+			if !yield(canonicalName(name.GetName())) {
+				return
+			}
+		}
+	}
+}
+
+// staleLocked reports whether what compareMembers has found is not so any more.
+func (r *response) staleLocked(t *subscriptions) bool {
+	for i := range r.items {
+		it := &r.items[i]
+		sub := t.collectionOf(it.name)
+		switch {
+		case it.skip != (sub == nil):
+			return true
+		case it.skip || !it.known:
+		case r.server.startsLocked(sub) || sub.entry.collection.members[it.name] == nil:
+			return true
+		}
+	}
+	return false
+}
+
+// beginLocked prepares a collection for what a response says.
+func (s *server) beginLocked(sub *subscription, round uint64) {
+	e := sub.entry
+	if s.startsLocked(sub) {
+		if e.collection == nil {
+			e.collection = &collection{}
+		}
+		e.collection.clearLocked()
+		sub.restarts = false
+	}
+	sub.answeredLocked()
+	sub.received, sub.round = true, round
+	e.from = s.cfg
+}
+
+// applyMemberLocked puts a member into its collection, or notes that it is invalid.
+func (r *response) applyMemberLocked(sub *subscription, it *item) {
+	s, col := r.server, sub.entry.collection
+	m := col.memberLocked(it.name)
+	value, _ := it.value.(resource.Member)
+	switch {
+	case it.heartbeat:
+		if it.err = m.renew(it); it.err == nil {
+			s.liveMemberLocked(sub, it.name, m, it.ttl)
+		}
+	case it.known || it.err != nil:
+	case value.Usable:
+		it.err = col.list.Set(it.name, value.Endpoint)
+	default:
+		col.list.Remove(it.name)
+	}
+	if it.err == nil {
+		s.relation.status.Types[r.typ].Valid++
+		if !it.heartbeat {
+			col.settleLocked(m)
+			if !it.known {
+				m.valid, m.sum, m.raw = true, it.sum, it.raw
+			}
+			m.version = it.version
+			s.liveMemberLocked(sub, it.name, m, it.ttl)
+		}
+		return
+	}
+	r.invalid++
+	r.nacks = append(r.nacks, it.err)
+	if r.refused == "" {
+		r.refused = it.name
+	}
+	if it.heartbeat {
+		return // it says nothing about a version
+	}
+	if m.rejected == nil {
+		col.invalid++
+	}
+	m.rejected, m.err = &rejectedVersion{it.sum, s.cfg, it.version, when(r.at)}, it.err
+	if m.valid && s.cfg.FailOnDataErrors {
+		m.valid = false
+		m.ttl.StopLocked()
+		col.list.Remove(it.name)
+	}
+}
+
+// renew checks a heartbeat.
+func (m *member) renew(it *item) error {
+	switch {
+	case !m.valid:
+		return fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", resource.LbEndpointType, it.name)
+	case it.version != "" && it.version != m.version:
+		return fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", resource.LbEndpointType, it.name, it.version, m.version)
+	}
+	return nil
+}
+
+// liveMemberLocked starts the time to live of a member that came just now; 0 is for ever.
+func (s *server) liveMemberLocked(sub *subscription, name string, m *member, ttl time.Duration) {
+	if ttl == 0 {
+		m.ttl.StopLocked()
+		return
+	}
+	e := sub.entry
+	s.startLocked(&m.ttl, ttl, func() {
+		err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, name, s.cfg.URI, ttl)
+		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", fact{server: s.cfg, typ: e.key.typ, name: name, version: m.version, err: err})
+		e.collection.removeLocked(name)
+		s.commitLocked(sub, e.version, e.updated)
+	})
+}
+
+// commitLocked makes the members of a collection its value.
+func (s *server) commitLocked(sub *subscription, version string, at arrival) {
+	e, c := sub.entry, s.c
+	v := acceptedVersion{value: e.collection.list.Commit(), version: version, from: s.cfg, at: at}
+	bad, err := e.collection.faultLocked()
+	if bad == nil {
+		c.acceptLocked(e, v)
+		return
+	}
+	changed := e.value != v.value
+	if changed {
+		e.value, e.updated = v.value, at
+	}
+	e.version = version
+	c.failLocked(e, failure{state: Nacked, err: err, kind: Rejected, version: bad.rejected.version, from: s.cfg})
+	e.rejected = bad.rejected
+	if changed {
+		c.changedLocked(e)
+	}
+}

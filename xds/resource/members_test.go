@@ -1,0 +1,261 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// naiveMembers is the oracle of MemberList.
+type naiveMembers map[string]picker.Endpoint
+
+func (n naiveMembers) list() (list []picker.Endpoint) {
+	for _, name := range slices.Sorted(maps.Keys(n)) {
+		list = append(list, n[name])
+	}
+	return list
+}
+
+// naiveMerge is the oracle of Merger: the first endpoint with an address counts.
+func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Priority, omitted int) {
+	seen := map[netip.AddrPort]bool{}
+	for p := range of.Priorities {
+		var out picker.Priority
+		for i, l := range of.Priorities[p].Localities {
+			list := l.Endpoints
+			for k, c := range of.Collections {
+				if c.Priority == p && c.Locality == i {
+					list = members[k].list()
+				}
+			}
+			l.Endpoints = nil
+			for _, e := range list {
+				all := append([]netip.AddrPort{e.Addr}, moreAddrs(&e)...)
+				if slices.ContainsFunc(all, func(a netip.AddrPort) bool { return seen[a] }) {
+					omitted++
+					continue
+				}
+				for _, a := range all {
+					seen[a] = true
+				}
+				l.Endpoints = append(l.Endpoints, e)
+			}
+			out.Localities = append(out.Localities, l)
+		}
+		priorities = append(priorities, out)
+	}
+	return priorities, omitted
+}
+
+// mergeWorld is an assignment with an inline locality and three with collections.
+type mergeWorld struct {
+	rnd     *rand.Rand
+	of      *Endpoints
+	lists   [3]MemberList
+	naive   [3]naiveMembers
+	members [3]*Members
+	merger  Merger
+	hosts   int // of few, addresses occur twice
+}
+
+func (w *mergeWorld) endpoint() picker.Endpoint {
+	e := picker.Endpoint{Addr: addrPort(w.rnd.IntN(w.hosts)), Weight: 1 + w.rnd.Uint32N(3)}
+	if w.rnd.IntN(8) == 0 {
+		e.Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addrPort(1000 + w.rnd.IntN(w.hosts))}}
+	}
+	return e
+}
+
+func addrPort(i int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
+}
+
+// change changes some members of a collection.
+func (w *mergeWorld) change(t *testing.T, k, n int) {
+	list, naive := &w.lists[k], w.naive[k]
+	if w.rnd.IntN(30) == 0 {
+		list.Clear()
+		clear(naive)
+	}
+	for range n {
+		name := fmt.Sprint("m", w.rnd.IntN(60))
+		if w.rnd.IntN(3) == 0 {
+			list.Remove(name)
+			delete(naive, name)
+			continue
+		}
+		e := w.endpoint()
+		if err := list.Set(name, e); err != nil {
+			t.Fatal(err)
+		}
+		naive[name] = e
+	}
+	before := w.members[k]
+	var copied []picker.Endpoint
+	if before != nil {
+		copied = slices.Clone(before.Endpoints)
+	}
+	w.members[k] = list.Commit()
+	if before != nil && !slices.Equal(copied, before.Endpoints) {
+		t.Fatal("a version has changed")
+	}
+	if got, want := w.members[k].Endpoints, naive.list(); !reflect.DeepEqual(append([]picker.Endpoint(nil), got...), want) {
+		t.Fatalf("members are\n%v, want\n%v", got, want)
+	}
+	if before != nil && before != w.members[k] && reflect.DeepEqual(before.Endpoints, w.members[k].Endpoints) {
+		t.Fatal("another version without a change")
+	}
+}
+
+// TestMembers compares collections, and what is merged of them, with oracles, in random
+// histories; and checks that what did not change is shared.
+func TestMembers(t *testing.T) {
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		w := &mergeWorld{rnd: rnd, hosts: []int{20, 100, 4000}[seed%3]}
+		inline := picker.Locality{ID: picker.LocalityID{Zone: "i"}, Weight: 1, Endpoints: []picker.Endpoint{w.endpoint()}}
+		w.of = &Endpoints{Name: "cla", Priorities: []picker.Priority{
+			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "a"}, Weight: 1}, inline, {ID: picker.LocalityID{Zone: "b"}, Weight: 2}}},
+			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "c"}, Weight: 1}}},
+		}, Collections: []Collection{{Name: "a"}, {Name: "b", Locality: 2}, {Name: "c", Priority: 1}}}
+		for k := range w.naive {
+			w.naive[k] = naiveMembers{}
+		}
+		var before *Endpoints
+		for range 150 {
+			var changed [3]*Members
+			copy(changed[:], w.members[:])
+			for range rnd.IntN(4) {
+				w.change(t, rnd.IntN(3), []int{1, 1, 3, 80}[rnd.IntN(4)])
+			}
+			if rnd.IntN(20) == 0 {
+				again := *w.of
+				w.of = &again
+			}
+			got, omitted := w.merger.Merge(w.of, w.members[:])
+			want, wantOmitted := naiveMerge(w.of, w.naive[:])
+			if !reflect.DeepEqual(normal(got.Priorities), normal(want)) || omitted != wantOmitted {
+				t.Fatalf("seed %d: merged to\n%v (%d omitted), want\n%v (%d)", seed, got.Priorities, omitted, want, wantOmitted)
+			}
+			if before != nil {
+				w.checkShared(t, before, got, changed)
+			}
+			before = got
+		}
+	}
+}
+
+// normal returns priorities without the difference between no and an empty slice.
+func normal(list []picker.Priority) []picker.Priority {
+	list = slices.Clone(list)
+	for p := range list {
+		list[p].Localities = slices.Clone(list[p].Localities)
+		for i := range list[p].Localities {
+			if l := &list[p].Localities[i]; len(l.Endpoints) == 0 {
+				l.Endpoints = nil
+			}
+		}
+	}
+	return list
+}
+
+// checkShared checks that what is equal in two versions is the same, if the collection has
+// not changed in between.
+func (w *mergeWorld) checkShared(t *testing.T, before, after *Endpoints, members [3]*Members) {
+	t.Helper()
+	if w.members == members && before != after {
+		t.Fatal("an equal assignment is not the same")
+	}
+	for k, c := range w.of.Collections {
+		old, list := before.Priorities[c.Priority].Localities[c.Locality].Endpoints, after.Priorities[c.Priority].Localities[c.Locality].Endpoints
+		if w.members[k] == members[k] && slices.Equal(old, list) && !sameSlice(old, list) {
+			t.Fatalf("equal endpoints of collection %d are a copy", k)
+		}
+	}
+	old, list := before.Priorities[0].Localities[1].Endpoints, after.Priorities[0].Localities[1].Endpoints
+	if slices.Equal(old, list) && !sameSlice(old, list) {
+		t.Fatal("equal endpoints beside collections are a copy")
+	}
+}
+
+// TestMembersWeight: the weights of a collection are bounded like those of a locality.
+func TestMembersWeight(t *testing.T) {
+	var l MemberList
+	e := func(i int, weight uint32) picker.Endpoint { return picker.Endpoint{Addr: addrPort(i), Weight: weight} }
+	for i, tt := range []struct {
+		name   string
+		weight uint32
+		ok     bool
+	}{{"a", math.MaxUint32 - 5, true}, {"b", 5, true}, {"c", 1, false}, {"b", 6, false}, {"b", 4, true}, {"c", 1, true}} {
+		if err := l.Set(tt.name, e(i, tt.weight)); (err == nil) != tt.ok {
+			t.Errorf("step %d: weight %d of %s: %v", i, tt.weight, tt.name, err)
+		} else if err != nil && !strings.Contains(err.Error(), "load_balancing_weight: must be at most") {
+			t.Errorf("step %d: %v", i, err)
+		}
+	}
+	l.Remove("a")
+	if err := l.Set("d", e(9, math.MaxUint32-5)); err != nil {
+		t.Error(err)
+	}
+	l.Clear()
+	if err := l.Set("e", e(10, math.MaxUint32)); err != nil || len(l.Commit().Endpoints) != 1 {
+		t.Error(err)
+	}
+}
+
+func TestGlobOf(t *testing.T) {
+	const at = "xdstp://a/envoy.config.endpoint.v3.LbEndpoint/"
+	for member, want := range map[string]string{
+		at + "c/m": at + "c/*", at + "c/d/m": at + "c/d/*", at + "m": at + "*", at + "c/m?x=y": at + "c/*?x=y",
+		at + "c/*": "", at + "c/": "", "m": "", "a/m": "", "xdstp://a/envoy.config.cluster.v3.Cluster/c/m": "",
+		"xdstp:envoy.config.endpoint.v3.LbEndpoint/m": "xdstp:envoy.config.endpoint.v3.LbEndpoint/*",
+	} {
+		if got := GlobOf(member); got != want {
+			t.Errorf("GlobOf(%q) = %q, want %q", member, got, want)
+		}
+	}
+}
+
+// TestMemberDecoder: members are read by the rules of endpoints.
+func TestMemberDecoder(t *testing.T) {
+	var d MemberDecoder
+	const labels = `"metadata": {"filterMetadata": {"envoy.lb": {"hash_key": "k"}}}`
+	decode := func(text string) (Member, error) {
+		return d.Decode("n", fromJSON(t, LbEndpointType, text))
+	}
+	const at = `"endpoint": {"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}`
+	a, err := decode("{" + at + "}, " + labels + "}")
+	b, errB := decode("{" + at + `}, "healthStatus": "DRAINING", "loadBalancingWeight": 7, ` + labels + "}")
+	if err != nil || errB != nil || a.Endpoint.Extra != b.Endpoint.Extra || !a.Usable {
+		t.Errorf("%+v, %v and %+v, %v: equal metadata are not shared", a, err, b, errB)
+	}
+	if want := (picker.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:80"), Weight: 7, Health: picker.Draining, Extra: a.Endpoint.Extra}); b.Endpoint != want {
+		t.Errorf("%+v, want %+v", b.Endpoint, want)
+	}
+	if m, err := decode(`{"healthStatus": "UNHEALTHY", "loadBalancingWeight": 0}`); m != (Member{}) || err != nil {
+		t.Errorf("an unhealthy member: %+v, %v", m, err)
+	}
+	for text, want := range map[string]string{
+		"{}": `LbEndpoint "n": endpoint: must be set`,
+		"{" + at + `}, "loadBalancingWeight": 0}`: `LbEndpoint "n": load_balancing_weight: must be at least 1 (it is 0)`,
+		"{" + at + `, "additionalAddresses": [{"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}}]}}`: `LbEndpoint "n": endpoint: must not have an address twice`,
+	} {
+		if _, err := decode(text); err == nil || err.Error() != want {
+			t.Errorf("%s:\n got %v\nwant %s", text, err, want)
+		}
+	}
+	if _, err := d.Decode("n", []byte{1}); err == nil || !strings.Contains(err.Error(), "malformed") {
+		t.Error(err)
+	}
+}

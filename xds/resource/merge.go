@@ -1,0 +1,226 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"iter"
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A Merger puts the members of collections into the localities of an assignment. The zero
+// value is ready to use.
+type Merger struct {
+	of      *Endpoints
+	members []*Members
+
+	// counts says how often an address occurs, and twice how many occur more than once.
+	counts map[addrKey]uint32
+	twice  int
+
+	value   *Endpoints
+	omitted int // endpoints
+}
+
+// Merge returns of with the members in the place of its collections. They are parallel to
+// of.Collections; nil is a collection without members. Whatever has not changed since the
+// last call is the same as then, down to the slices.
+//
+// An address that occurs more than once makes an assignment invalid, but not a collection,
+// whose members come and go one by one. The first endpoint that has it counts, in the order
+// of localities and then of names; omitted is how many others there are, which are left out.
+//
+// It costs O(localities + changes), and O(endpoints) if of is another one than the last
+// time, if an address occurs twice, or if the changes are too many to be known.
+func (m *Merger) Merge(of *Endpoints, members []*Members) (e *Endpoints, omitted int) {
+	members = slices.Clone(members)
+	for i, list := range members {
+		if list == nil {
+			members[i] = &none
+		}
+	}
+	if of == m.of && slices.Equal(members, m.members) {
+		return m.value, m.omitted
+	}
+	if of != m.of || len(members) != len(m.members) {
+		m.recount(of, members)
+	} else {
+		for i, list := range members {
+			m.follow(m.members[i], list)
+		}
+	}
+	m.of, m.members = of, members
+	m.assemble()
+	return m.value, m.omitted
+}
+
+var none Members
+
+// recount counts all addresses.
+func (m *Merger) recount(of *Endpoints, members []*Members) {
+	m.counts, m.twice = make(map[addrKey]uint32), 0
+	for p := range of.Priorities {
+		for i := range of.Priorities[p].Localities {
+			m.countAll(of.Priorities[p].Localities[i].Endpoints, false)
+		}
+	}
+	for _, list := range members {
+		m.countAll(list.Endpoints, false)
+	}
+}
+
+// follow counts what a collection has that it did not have before.
+func (m *Merger) follow(before, after *Members) {
+	if before == after {
+		return
+	}
+	changes, ok := after.since(before)
+	if !ok {
+		m.countAll(before.Endpoints, true)
+		m.countAll(after.Endpoints, false)
+	}
+	for _, c := range changes {
+		m.count(c.addr, c.gone)
+	}
+}
+
+func (m *Merger) countAll(list []picker.Endpoint, gone bool) {
+	for i := range list {
+		for a := range addrsOf(&list[i]) {
+			m.count(a, gone)
+		}
+	}
+}
+
+func (m *Merger) count(a addrKey, gone bool) {
+	n := m.counts[a]
+	switch {
+	case !gone:
+		m.counts[a] = n + 1
+		if n == 1 {
+			m.twice++
+		}
+	case n == 1:
+		delete(m.counts, a)
+	default:
+		m.counts[a] = n - 1
+		if n == 2 {
+			m.twice--
+		}
+	}
+}
+
+// assemble makes the value.
+func (m *Merger) assemble() {
+	next := *m.of
+	next.Collections, next.metadata = nil, nil
+	next.Priorities = slices.Clone(m.of.Priorities)
+	fresh := make([]bool, len(next.Priorities)) // the localities are a copy
+	for i := range m.of.Collections {
+		c := &m.of.Collections[i]
+		p := &next.Priorities[c.Priority]
+		if !fresh[c.Priority] {
+			p.Localities, fresh[c.Priority] = slices.Clone(p.Localities), true
+		}
+		p.Localities[c.Locality].Endpoints = m.members[i].Endpoints
+	}
+	partial := m.omitted > 0
+	m.omitted = 0
+	if m.twice > 0 {
+		m.omit(&next, fresh)
+	}
+	m.value = m.shared(&next, partial || m.omitted > 0)
+}
+
+// omit leaves out the endpoints with an address that occurred before.
+func (m *Merger) omit(e *Endpoints, fresh []bool) {
+	seen := make(map[addrKey]bool, len(m.counts))
+	for p := range e.Priorities {
+		for i := range e.Priorities[p].Localities {
+			list := e.Priorities[p].Localities[i].Endpoints
+			var kept []picker.Endpoint
+			for j := range list {
+				if m.seenBefore(&list[j], seen) {
+					if kept == nil {
+						kept = append(make([]picker.Endpoint, 0, len(list)), list[:j]...)
+					}
+					m.omitted++
+				} else if kept != nil {
+					kept = append(kept, list[j])
+				}
+			}
+			if kept == nil {
+				continue
+			}
+			if !fresh[p] {
+				e.Priorities[p].Localities, fresh[p] = slices.Clone(e.Priorities[p].Localities), true
+			}
+			e.Priorities[p].Localities[i].Endpoints = kept
+		}
+	}
+}
+
+// seenBefore reports whether an address of e was seen, and if not, sees them.
+func (m *Merger) seenBefore(e *picker.Endpoint, seen map[addrKey]bool) bool {
+	for a := range addrsOf(e) {
+		if seen[a] {
+			return true
+		}
+	}
+	for a := range addrsOf(e) {
+		seen[a] = true
+	}
+	return false
+}
+
+// shared returns next with what is as in the latest value taken from that. With partial,
+// lists may be equal that are not the same.
+func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
+	if m.value == nil {
+		return next
+	}
+	same := len(next.Priorities) == len(m.value.Priorities)
+	for p := range next.Priorities {
+		if p >= len(m.value.Priorities) {
+			break
+		}
+		list, before := next.Priorities[p].Localities, m.value.Priorities[p].Localities
+		if partial {
+			for i := range list {
+				if i < len(before) && slices.Equal(list[i].Endpoints, before[i].Endpoints) {
+					list[i].Endpoints = before[i].Endpoints
+				}
+			}
+		}
+		if slices.EqualFunc(list, before, sameLocality) {
+			next.Priorities[p].Localities = before
+		} else {
+			same = false
+		}
+	}
+	if same && next.Name == m.value.Name && len(next.Drops) == len(m.value.Drops) && slices.Equal(next.Drops, m.value.Drops) {
+		return m.value
+	}
+	return next
+}
+
+// sameLocality reports whether a and b say the same by sharing all they have.
+func sameLocality(a, b picker.Locality) bool {
+	return a.ID == b.ID && a.Weight == b.Weight && sameSlice(a.Endpoints, b.Endpoints) && sameMetadata(a.Metadata, b.Metadata)
+}
+
+// addrsOf visits the addresses of an endpoint.
+func addrsOf(e *picker.Endpoint) iter.Seq[addrKey] {
+	return func(yield func(addrKey) bool) {
+		if !yield(keyOf(e.Addr)) {
+			return
+		}
+		for _, a := range moreAddrs(e) {
+			if !yield(keyOf(a)) {
+				return
+			}
+		}
+	}
+}
