@@ -93,6 +93,10 @@ type lb struct {
 	sessions   bool            // a route of cfg has session affinity (A55)
 	avoidHosts bool            // attempts of a route avoid endpoints that were tried
 
+	// replacements has, for a connection with a replacement, that one, and the other way
+	// around; nil if there are none. See conn.
+	replacements map[*conn]*conn
+
 	// pendingShutdown closes the connections that have no endpoint any more, once no
 	// published snapshot leads to them; see shutdownPendingLocked.
 	pendingShutdown []func()

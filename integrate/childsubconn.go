@@ -100,7 +100,7 @@ func (h *childSubConn) attach() error {
 		own.shutdown()
 		b.publishSoonLocked()
 	}
-	c := &conn{endpoint: e, child: h}
+	c := &conn{b: b, endpoint: e, child: h}
 	if err := c.dialFor(h); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *conn) dialFor(h *childSubConn) error {
 	b := h.child.b
 	c.state = picker.Idle
 	opts := h.opts
-	opts.StateListener = c.listener(b)
+	opts.StateListener = c.listen
 	sc, err := b.cc.NewSubConn(h.child.securedLocked(h.addrs, c.target()), opts)
 	if err == nil {
 		c.sc = sc
@@ -297,8 +297,8 @@ func (h *childSubConn) UpdateAddresses(addrs []resolver.Address) {
 		return
 	}
 	c.subConn().UpdateAddresses(h.child.securedLocked(addrs, h.endpoint.Load()))
-	if c.other != nil {
-		c.other.subConn().UpdateAddresses(h.child.securedLocked(addrs, h.endpoint.Load()))
+	if other := c.other(); other != nil {
+		other.subConn().UpdateAddresses(h.child.securedLocked(addrs, h.endpoint.Load()))
 	}
 }
 

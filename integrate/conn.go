@@ -41,13 +41,16 @@ import (
 // A replacement has neither endpoint nor owner of its own: those of the one in force
 // will be its own, whatever becomes of them until then.
 //
+// Few connections have a replacement at any time, so that lb.replacements has them, and
+// not each connection a field.
+//
 // The balancer's mutex guards all fields and methods.
 type conn struct {
+	b        *lb           // never changes
 	sc       connector     // gRPC's SubConn, or a multiAddress; never changes
 	endpoint *endpoint     // nil after shutdown, and of a replacement
 	child    *childSubConn // the owner, as its policy sees the SubConn; nil is the balancer
-	// other is, while there is a replacement, the one of the other.
-	other       *conn
+
 	state       picker.Connectivity // as last reported
 	asked       bool                // by a child policy to connect, and gRPC has not said yet that it does
 	replacement bool                // for other
@@ -62,8 +65,8 @@ type connector interface {
 
 // newConn makes a connection of the balancer's own to an endpoint.
 func newConn(b *lb, e *endpoint, cfg *picker.Endpoint) (*conn, error) {
-	c := &conn{endpoint: e}
-	if err := c.dial(b, cfg); err != nil {
+	c := &conn{b: b, endpoint: e}
+	if err := c.dial(cfg); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -71,13 +74,14 @@ func newConn(b *lb, e *endpoint, cfg *picker.Endpoint) (*conn, error) {
 
 // dial starts to connect to the endpoint, or to that of the connection which it is to
 // replace, by addresses of the balancer's own.
-func (c *conn) dial(b *lb, cfg *picker.Endpoint) error {
+func (c *conn) dial(cfg *picker.Endpoint) error {
+	b := c.b
 	c.state = picker.Connecting
 	if multiAddressed(cfg) {
 		c.sc = newMultiAddress(b, c, cfg)
 		return nil
 	}
-	sc, err := b.cc.NewSubConn(c.target().secured(b.addressesOf(cfg), cfg), balancer.NewSubConnOptions{StateListener: c.listener(b)})
+	sc, err := b.cc.NewSubConn(c.target().secured(b.addressesOf(cfg), cfg), balancer.NewSubConnOptions{StateListener: c.listen})
 	if err != nil { // only while the channel is closing
 		return err
 	}
@@ -90,28 +94,24 @@ func (c *conn) dial(b *lb, cfg *picker.Endpoint) error {
 // shutdown.
 func (c *conn) target() *endpoint {
 	if c.replacement {
-		return c.other.endpoint
+		return c.other().endpoint
 	}
 	return c.endpoint
 }
 
-// lb returns the balancer of a connection that is not shut down.
-func (c *conn) lb() *lb { return c.target().loc.prio.cluster.lb }
-
-// listener returns what gRPC tells the SubConn's states.
-func (c *conn) listener(b *lb) func(balancer.SubConnState) {
-	return func(s balancer.SubConnState) {
-		b.lock()
-		defer b.unlock()
-		if !b.closed && c.target() != nil {
-			c.onState(s)
-		}
+// listen is what gRPC tells the SubConn's states. It takes the mutex.
+func (c *conn) listen(s balancer.SubConnState) {
+	b := c.b
+	b.lock()
+	defer b.unlock()
+	if !b.closed && c.target() != nil {
+		c.onState(s)
 	}
 }
 
 // onState follows a state of the SubConn: the owner hears of it.
 func (c *conn) onState(s balancer.SubConnState) {
-	b := c.lb()
+	b := c.b
 	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
 	c.state, c.asked = connectivityOf(s.ConnectivityState), false
 	if c.replacement {
@@ -143,7 +143,7 @@ func (c *conn) onState(s balancer.SubConnState) {
 // checkHealth has the health listener say whether a connected endpoint is READY
 // (A17). pick_first does so itself for endpoints with several addresses.
 func (c *conn) checkHealth() {
-	b := c.lb()
+	b := c.b
 	listener := func(s balancer.SubConnState) {
 		b.lock()
 		defer b.unlock()
@@ -203,7 +203,7 @@ func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
 // shutdown ends the connection once no published snapshot leads to it. Its endpoint
 // is left without one, if it was the endpoint's own.
 func (c *conn) shutdown() {
-	b := c.lb()
+	b := c.b
 	c.abandon()
 	if e := c.endpoint; e.conn == c {
 		e.conn = nil

@@ -28,6 +28,7 @@ func (t *trial) audit() {
 	t.probeAll()
 	t.rest()
 	t.checkConns()
+	t.checkReplacements()
 	t.checkPublished()
 	switch t.rng.IntN(4) {
 	case 0:

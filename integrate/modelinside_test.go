@@ -211,6 +211,20 @@ func (p *publishedCluster) same() bool {
 		})
 }
 
+// checkReplacements checks that connections that are replaced, or to replace others, go in
+// pairs of one in force and its replacement: the balancer would keep others for ever.
+func (t *trial) checkReplacements() {
+	b := t.lb.(*lb)
+	b.lock()
+	defer b.unlock()
+	for c, other := range b.replacements {
+		if b.replacements[other] != c || c.replacement == other.replacement || c.replacement != (c.endpoint == nil) {
+			t.fail("a connection that ended is still in a pair with its replacement")
+			return
+		}
+	}
+}
+
 // checkPublished checks that what was published a step ago has not changed, and keeps what
 // is published now.
 func (t *trial) checkPublished() {

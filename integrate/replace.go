@@ -56,18 +56,42 @@ func (c *conn) replace(cfg *picker.Endpoint) {
 	if c.outdated = c.endpoint.Draining; c.outdated || !c.mayBeConnecting() && c.state != picker.Ready {
 		return
 	}
-	next := &conn{other: c, replacement: true}
+	next := &conn{b: c.b, replacement: true}
+	c.pair(next)
 	var err error
 	if c.child != nil {
 		if err = next.dialFor(c.child); err == nil {
 			next.connect()
 		}
 	} else {
-		err = next.dial(c.lb(), cfg)
+		err = next.dial(cfg)
 	}
-	if err == nil {
-		c.other = next
+	if err != nil { // only while the channel is closing
+		c.part()
 	}
+}
+
+// other returns the connection's replacement, or what the connection is to replace; nil
+// if there is neither.
+func (c *conn) other() *conn { return c.b.replacements[c] }
+
+// pair makes next the connection's replacement.
+func (c *conn) pair(next *conn) {
+	if c.b.replacements == nil {
+		c.b.replacements = map[*conn]*conn{}
+	}
+	c.b.replacements[c], c.b.replacements[next] = next, c
+}
+
+// part ends that one of two connections replaces the other.
+func (c *conn) part() {
+	other := c.other()
+	delete(c.b.replacements, other)
+	delete(c.b.replacements, c)
+	if len(c.b.replacements) == 0 {
+		c.b.replacements = nil // it may have been large
+	}
+	c.replacement, other.replacement = false, false
 }
 
 // mayBeConnecting reports whether a handshake may be under way, or about to begin.
@@ -80,12 +104,12 @@ func (c *conn) mayBeConnecting() bool {
 // publication.
 func (c *conn) abandon() (had bool) {
 	c.outdated = false
-	next := c.other
+	next := c.other()
 	if next == nil {
 		return false
 	}
-	b := c.lb()
-	c.other, next.other, next.replacement = nil, nil, false
+	c.part()
+	b := c.b
 	b.pendingShutdown = append(b.pendingShutdown, next.sc.Shutdown)
 	return true
 }
@@ -104,10 +128,10 @@ func (c *conn) followDraining(cfg *picker.Endpoint) {
 // onReplacementState follows a state of a replacement. As long as it does not
 // connect, and as long as its backend is not healthy (A17), the other stays in force.
 func (c *conn) onReplacementState(s balancer.SubConnState) {
-	old := c.other
+	old := c.other()
 	switch s.ConnectivityState {
 	case connectivity.Ready:
-		if b := c.lb(); b.checksHealth() && old.child == nil && !c.multiAddress() && !old.endpoint.loc.prio.delegates() {
+		if c.b.checksHealth() && old.child == nil && !c.multiAddress() && !old.endpoint.loc.prio.delegates() {
 			c.checkHealth()
 			return
 		}
@@ -115,7 +139,7 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 	case connectivity.Idle:
 		c.connect()
 	case connectivity.TransientFailure:
-		old.endpoint.loc.prio.leaf.noteReplacementFailed(c.lb(), s.ConnectionError)
+		old.endpoint.loc.prio.leaf.noteReplacementFailed(c.b, s.ConnectionError)
 	}
 }
 
@@ -123,10 +147,11 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 // down. A child policy does not notice, unless it has a producer on the connection, which
 // ends with it: it sees a connection that was lost and is there again.
 func (c *conn) takeOver(s balancer.SubConnState) {
-	old, b := c.other, c.lb()
+	old, b := c.other(), c.b
+	c.part()
 	e, h := old.endpoint, old.child
-	c.other, c.replacement, c.endpoint, c.child = nil, false, e, h
-	old.other, old.endpoint, old.child = nil, nil, nil
+	c.endpoint, c.child = e, h
+	old.endpoint, old.child = nil, nil
 	if e.conn == old {
 		e.conn = c
 		e.loc.prio.clearCache()

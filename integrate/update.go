@@ -308,7 +308,7 @@ func (e *endpoint) configure(b *lb, was, cfg *picker.Endpoint) {
 	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
 		return
 	}
-	for _, c := range []*conn{e.conn, e.conn.other} {
+	for _, c := range []*conn{e.conn, e.conn.other()} {
 		if c == nil {
 			continue
 		}

@@ -25,6 +25,7 @@ type routeTable struct {
 	// always is 0 if the first route matches every RPC, as it does for most targets with
 	// a single route, otherwise -1.
 	always    int32
+	only      int32 // the cluster of that route if it has just one, otherwise less than 0
 	cased     *pathIndex
 	folded    *pathIndex // of routes that ignore case
 	unindexed []int32    // routes that are in neither index, ascending
@@ -61,7 +62,7 @@ const noRoute = math.MaxInt32
 // newRouteTable compiles routes, which the table keeps. clusters has the index of each
 // cluster by name. O(routes·log routes) without the headers.
 func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, error) {
-	t := &routeTable{routes: make([]route, len(routes)), always: -1}
+	t := &routeTable{routes: make([]route, len(routes)), always: -1, only: -1}
 	slots := make(map[string]int)
 	var cased, folded []pathEntry
 	for i := range routes {
@@ -83,7 +84,7 @@ func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, erro
 		default:
 			cased = append(cased, e)
 			if i == 0 && r.unconditional && e.value == "" && !e.exact {
-				t.always = 0
+				t.always, t.only = 0, r.cluster
 			}
 		}
 	}

@@ -117,6 +117,9 @@ func (s *Snapshot) NeedsRandom() bool { return s.random }
 // atomic additions if an endpoint is picked. It does not allocate, except that Env.Header
 // may, and that several values of a header are joined.
 func (s *Snapshot) Pick(ctx context.Context, method string, r uint64) Result {
+	if t := s.table; t.only >= 0 { // saves the call of Match, 3 to 5 ns (BenchmarkSelect/case=plain)
+		return s.PickCluster(ctx, t.always, t.only, r)
+	}
 	route, cluster, outcome := s.Match(ctx, method, r)
 	if outcome != Picked {
 		return Result{Outcome: outcome, Route: route, Cluster: cluster}
