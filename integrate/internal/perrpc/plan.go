@@ -40,7 +40,13 @@ type Plans struct {
 	asking            bool     // endpoints are asked for each RPC
 	late              bool     // RPCs that are late are refused
 
-	admissions admissions
+	kept
+}
+
+// kept is what plans learn, and the plans of the next configuration go on with.
+type kept struct {
+	admissions    admissions
+	concurrencies concurrencies
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -104,9 +110,10 @@ func (r *routePlans) plans() []*plan {
 
 // A planner makes the plans of a configuration.
 type planner struct {
-	cfg                *picker.Config
-	admissions, before admissions
-	refuseLate         bool
+	cfg *picker.Config
+	kept
+	before     kept
+	refuseLate bool
 }
 
 // plansFor makes the plans of a route.
@@ -140,11 +147,11 @@ func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) 
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 
-		admissions: admissions{},
+		kept: kept{admissions: admissions{}, concurrencies: concurrencies{}},
 	}
-	planner := planner{cfg: cfg, admissions: p.admissions, refuseLate: opts.RefuseLate}
+	planner := planner{cfg: cfg, kept: p.kept, refuseLate: opts.RefuseLate}
 	if opts.Before != nil {
-		planner.before = opts.Before.admissions
+		planner.before = opts.Before.kept
 	}
 	needed, names := false, asking(cfg)
 	for i := range cfg.Routes {
