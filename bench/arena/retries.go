@@ -101,8 +101,8 @@ func retryRows() []Policy {
 	for name, filters := range map[string]map[string]proto.Message{
 		admission:     {"a": admissionControl()},
 		adaptive:      {"c": adaptiveConcurrency(0)},
-		adaptiveFixed: {"c": adaptiveConcurrency(200 * time.Millisecond)},
-		adaptiveBoth:  {"a": admissionControl(), "c": adaptiveConcurrency(200 * time.Millisecond)},
+		adaptiveFixed: {"c": adaptiveConcurrency(100 * time.Millisecond)},
+		adaptiveBoth:  {"a": admissionControl(), "c": adaptiveConcurrency(100 * time.Millisecond)},
 	} {
 		list = append(list, Policy{Impl: Ours, Name: name, Only: []string{surge, smallSurge}, Filters: filters})
 	}

@@ -250,6 +250,9 @@ func (p *Plans) Concurrency(filter, cluster string, config any) (s ConcurrencySt
 	return c.state(key), true
 }
 
+// TimesOut reports whether RPCs took too long to have ended.
+func (s ConcurrencyState) TimesOut() bool { return s.SampleRTT == gradient.Forever }
+
 // String says what the limit is, and why.
 func (s ConcurrencyState) String() string {
 	text := fmt.Sprintf("lets %d RPCs be in flight, and %d are", s.Limit, s.InFlight)
@@ -258,7 +261,7 @@ func (s ConcurrencyState) String() string {
 		return text + "; how long they take is being measured"
 	case s.SampleRTT == 0:
 		return text + fmt.Sprintf("; they should take %v", s.MinRTT)
-	case s.SampleRTT == gradient.Forever:
+	case s.TimesOut():
 		return text + fmt.Sprintf("; they should take %v, and time out", s.MinRTT)
 	}
 	return text + fmt.Sprintf("; they should take %v, and took %v", s.MinRTT, s.SampleRTT)
