@@ -4,6 +4,7 @@
 package perrpc
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -47,6 +48,38 @@ type Plans struct {
 type kept struct {
 	admissions    admissions
 	concurrencies concurrencies
+	times         map[routeKey]*times
+}
+
+// routeKey is what tells a route, or one of its clusters that has filters of its own, from
+// others through updates.
+type routeKey struct {
+	path, clusters, cluster string
+	nth                     int // of those that are the same, by headers for instance
+}
+
+// times are what RPCs of a route take.
+type times struct {
+	late lateness
+	tail tail
+}
+
+// timesOf returns those of a route and cluster, which are those of the plans before if they
+// have them.
+func (m *planner) timesOf(r *picker.Route, c *picker.WeightedCluster) *times {
+	key := routeKey{path: fmt.Sprint(r.Path.Kind, r.Path.IgnoreCase, r.Path.Value, r.Path.Regex), cluster: c.Name}
+	for i := range r.Clusters {
+		key.clusters += r.Clusters[i].Name + "\n"
+	}
+	for m.times[key] != nil {
+		key.nth++
+	}
+	t := m.before.times[key]
+	if t == nil {
+		t = new(times)
+	}
+	m.times[key] = t
+	return t
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -147,7 +180,7 @@ func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) 
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 
-		kept: kept{admissions: admissions{}, concurrencies: concurrencies{}},
+		kept: kept{admissions: admissions{}, concurrencies: concurrencies{}, times: map[routeKey]*times{}},
 	}
 	planner := planner{cfg: cfg, kept: p.kept, refuseLate: opts.RefuseLate}
 	if opts.Before != nil {
@@ -205,11 +238,14 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 		}
 	}
 	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
-	if m.refuseLate && len(r.Clusters) > 0 {
-		p.late = new(lateness)
-	}
-	if hedges(r) {
-		p.hedge = &hedging{policy: r.Retry}
+	if late := m.refuseLate && len(r.Clusters) > 0; late || hedges(r) {
+		times := m.timesOf(r, c)
+		if late {
+			p.late = &times.late
+		}
+		if hedges(r) {
+			p.hedge = &hedging{r.Retry, &times.tail}
+		}
 	}
 	if !inServiceConfig {
 		p.retry = r.Retry
