@@ -16,6 +16,7 @@
 //	filter.go       HTTP filters (A39), also those of users
 //	fault.go        fault injection (A33)
 //	admission.go    admission control: RPCs are refused while too many fail
+//	concurrency.go  adaptive concurrency: RPCs are refused while too many are in flight
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
 //	retry.go        retries (A44), of unary RPCs
 //	retrystream.go  and of streams, which are replayed
