@@ -25,7 +25,7 @@ import (
 // The metadata has, where they are known, target, listener, authority, node, cluster,
 // service, priority, route, category, max_requests and filter.
 //
-// RPCs that are refused for good (the first five reasons) have it always. The others
+// RPCs that are refused for good (the first six reasons) have it always. The others
 // fail because there is nothing to send them to, and gRPC makes their status of a text:
 // the interceptors recognize the text and add the ErrorInfo, so channels that lack the
 // interceptors have the text alone, as has grpc.OnFinish where no interceptor has
@@ -42,6 +42,7 @@ const (
 	ReasonNoRoute       = "NO_ROUTE"       // no route matches
 	ReasonNotForwarding = "NOT_FORWARDING" // the route that matches does not forward (A36)
 	ReasonAdmission     = "ADMISSION"      // by an admission control filter, since too many RPCs fail
+	ReasonConcurrency   = "CONCURRENCY"    // by an adaptive concurrency filter, since as many RPCs are in flight as should be
 	ReasonNoEndpoints   = "NO_ENDPOINTS"   // the cluster has none, or none can be reached
 	ReasonTLS           = "TLS"            // what the cluster says about TLS cannot be done, or handshakes fail
 	ReasonCluster       = "CLUSTER"        // the Cluster resource is missing or invalid

@@ -155,7 +155,7 @@ type ExplainedFilter struct {
 	Type     string `json:"type"`
 	From     string `json:"from"` // whose configuration counts: listener, virtual host, route or cluster
 	Disabled bool   `json:"disabled,omitempty"`
-	State    string `json:"state,omitempty"` // what admission control refuses at the moment
+	State    string `json:"state,omitempty"` // what admission control or adaptive concurrency is at
 }
 
 // An ExplainedCluster is a cluster that the route may lead to. Picked, Delegated, Waits and

@@ -186,6 +186,8 @@ func (x *explainer) filters(c *ExplainedCluster, r *ExplainedRoute) {
 		ef := ExplainedFilter{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled}
 		if a, ok := x.table.Plans.Admission(f.Name, f.Config); ok && !f.Disabled {
 			ef.State = a.String()
+		} else if l, ok := x.table.Plans.Concurrency(f.Name, c.Name, f.Config); ok && !f.Disabled {
+			ef.State = l.String()
 		}
 		c.Filters = append(c.Filters, ef)
 	}

@@ -61,7 +61,7 @@ func TestHedgedRPC(t *testing.T) {
 				stall = 8 * time.Second // nobody waits for it
 			}
 			backends[0].SetDelay(stall)
-			slow := 0
+			slow, unmade := 0, counted(metric.RetryRejections, "budget")
 			for range 6 {
 				var from peer.Peer
 				begin := time.Now()
@@ -77,6 +77,9 @@ func TestHedgedRPC(t *testing.T) {
 						t.Error("a backend that keeps RPCs has answered at once")
 					}
 				}
+			}
+			if n := counted(metric.RetryRejections, "budget") - unmade; !tt.budget && n != int64(slow) {
+				t.Errorf("%d hedges of %d RPCs count as not made, want one of each", n, slow)
 			}
 			if hedged != (slow == 0) {
 				t.Errorf("%d of 6 RPCs were answered by the backend that keeps them, hedged: %t", slow, hedged)

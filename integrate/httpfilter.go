@@ -12,7 +12,7 @@ import (
 
 // HTTPFilter is a kind of HTTP filter (A39) that [RegisterHTTPFilter] adds to
 // those that this package has: the router, fault injection (A33), stateful
-// session affinity (A55), and admission control.
+// session affinity (A55), admission control and adaptive concurrency.
 //
 // Control planes configure a filter in a listener's chain, with the message
 // Config, and may configure it otherwise, with the message Override, for a

@@ -154,6 +154,7 @@ func (b *lb) foldCounts() {
 	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "throttle"), int64(throttle), b.target, "throttle")
 	metric.Late.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Late()), b.target)
 	metric.Refused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Refused()), b.target)
+	metric.ConcurrencyRefused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Unsent()), b.target)
 	foldClient(b.src.client, b.target)
 }
 
@@ -268,6 +269,11 @@ func (process) TargetGauges(target string, emit metric.Emit) {
 			missing = 1
 		}
 		emit(metric.MissingInterceptors, missing, target)
+		if t := b.src.link.Current(); t != nil {
+			for _, c := range t.Plans.Concurrencies() {
+				emit(metric.ConcurrencyLimit, int64(c.Limit), target, c.Cluster)
+			}
+		}
 		b.lock()
 		for name, c := range b.clusters {
 			emit(metric.Priority, int64(slices.Index(c.order, c.inUse)), target, name)

@@ -119,8 +119,8 @@ func runOverload(t *testing.T, change func(*xdstest.Resources, *integrate.Config
 }
 
 // TestOverload: of servers that go on with RPCs whose deadline has passed, and are asked for
-// twice what they can do, a limit of RPCs in flight keeps the goodput, with admission control
-// or without, and 5 s after there is nothing left of it. Admission control alone does not:
+// twice what they can do, a limit of RPCs in flight keeps the goodput, fixed
+// or adaptive, with admission control or without, and 5 s after there is nothing left of it. Admission control alone does not:
 // it hears of the queues when the RPCs in them fail. Nor does a refusal of late RPCs, since
 // none that succeeds has taken longer than the deadline that all have.
 func TestOverload(t *testing.T) {
@@ -133,6 +133,9 @@ func TestOverload(t *testing.T) {
 		inFlight := overloadCapacity * overloadDeadline.Seconds() * .7
 		xdstest.MaxRequests(uint32(inFlight))(r.Clusters[0])
 	}
+	adapt := func(r *xdstest.Resources) {
+		r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "concurrency", adaptiveConcurrency(3, 1000, overloadDeadline/10)))
+	}
 	for _, tt := range []struct {
 		name   string
 		change func(*xdstest.Resources, *integrate.Config)
@@ -143,6 +146,7 @@ func TestOverload(t *testing.T) {
 		{"late RPCs refused", func(_ *xdstest.Resources, c *integrate.Config) { c.RefuseLate = true }, false},
 		{"limit", func(r *xdstest.Resources, _ *integrate.Config) { limit(r) }, true},
 		{"limit and admission control", func(r *xdstest.Resources, _ *integrate.Config) { limit(r); admit(r) }, true},
+		{"adaptive limit", func(r *xdstest.Resources, _ *integrate.Config) { adapt(r) }, true},
 		{"all", func(r *xdstest.Resources, c *integrate.Config) { limit(r); admit(r); c.RefuseLate = true }, true},
 	} {
 		if testing.Short() && !tt.keeps {

@@ -59,6 +59,8 @@ type TargetStatus struct {
 
 	// Admission is what the admission control filters of the routes are at.
 	Admission []AdmissionStatus `json:"admission,omitempty"`
+	// Concurrency is what the adaptive concurrency filters of the routes are at.
+	Concurrency []ConcurrencyStatus `json:"concurrency,omitempty"`
 
 	Clusters  []ClusterStatus  `json:"clusters,omitempty"`  // by name
 	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
@@ -75,6 +77,34 @@ type AdmissionStatus struct {
 	RPCs      uint32 `json:"rpcs"`
 	Successes uint32 `json:"successes"`
 	Refused   uint64 `json:"refused"` // since the filter has the configuration
+}
+
+// ConcurrencyStatus is an adaptive concurrency filter with a configuration, of which routes may
+// have different ones, for one of their clusters: it refuses RPCs while Limit are in flight.
+type ConcurrencyStatus struct {
+	Filter   string `json:"filter"`
+	Cluster  string `json:"cluster"`
+	Limit    uint32 `json:"limit"`
+	InFlight uint32 `json:"in_flight"`
+	// MinRTT is how long RPCs should take, SampleRTT how long they took of late, in seconds; 0
+	// is unknown. While Measuring is set, MinRTT is being measured.
+	MinRTT    float64 `json:"min_rtt"`
+	SampleRTT float64 `json:"sample_rtt"`
+	Measuring bool    `json:"measuring,omitempty"`
+	TimesOut  bool    `json:"times_out,omitempty"` // RPCs time out, and SampleRTT is unknown
+	Refused   uint64  `json:"refused"`             // since the filter has the configuration
+}
+
+// concurrencyStatus is the status of one.
+func concurrencyStatus(c *perrpc.ConcurrencyState) ConcurrencyStatus {
+	s := ConcurrencyStatus{
+		Filter: c.Filter, Cluster: c.Cluster, Limit: c.Limit, InFlight: c.InFlight, Refused: c.Refused,
+		MinRTT: c.MinRTT.Seconds(), SampleRTT: c.SampleRTT.Seconds(), Measuring: c.Measuring, TimesOut: c.TimesOut(),
+	}
+	if s.TimesOut {
+		s.SampleRTT = 0
+	}
+	return s
 }
 
 // ClusterStatus is a destination of the routes.
@@ -256,6 +286,9 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 		s.Unapplied = append(r.link.Unapplied(t), ignoredRetries(t.Config)...)
 		for _, a := range t.Plans.Admissions() {
 			s.Admission = append(s.Admission, AdmissionStatus{a.Filter, a.Probability, a.RPCs, a.Successes, a.Refused})
+		}
+		for _, c := range t.Plans.Concurrencies() {
+			s.Concurrency = append(s.Concurrency, concurrencyStatus(&c))
 		}
 	}
 	r.addResources(&s)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer/leastrequest"
 	"google.golang.org/grpc/balancer/roundrobin"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/integrate"
@@ -49,6 +50,8 @@ type Policy struct {
 	// DialOptions are for the channels of clients, whatever they are.
 	DialOptions []grpc.DialOption
 
+	// Filters are the HTTP filters of the listener, by their names.
+	Filters map[string]proto.Message
 	// Route, if not nil, says what the route has, retries for instance.
 	Route func(*routev3.RouteAction)
 

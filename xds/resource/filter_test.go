@@ -104,6 +104,50 @@ func TestFault(t *testing.T) {
 	}
 }
 
+// TestAdaptiveConcurrency: the fields, and what they are without.
+func TestAdaptiveConcurrency(t *testing.T) {
+	defaults := AdaptiveConcurrency{
+		Enabled: true, Percentile: .5, Update: 100 * time.Millisecond, Min: 3, Max: 1000,
+		Interval: time.Minute, Jitter: .15, Requests: 50, Start: 3, Pins: true, Buffer: .25, Code: 14,
+	}
+	with := func(change func(*AdaptiveConcurrency)) AdaptiveConcurrency {
+		a := defaults
+		change(&a)
+		return a
+	}
+	config := func(gradient, limit, rtt, more string) string {
+		return `"gradientControllerConfig": {` + gradient + `"concurrencyLimitParams": {"concurrencyUpdateInterval": "0.1s"` + limit + `}, "minRttCalcParams": {` + rtt + `}}` + more
+	}
+	const minute = `"interval": "60s"`
+	for _, tt := range []struct {
+		config string
+		want   AdaptiveConcurrency
+	}{
+		{config("", "", minute, ""), defaults},
+		{config("", "", minute, `, "enabled": {"runtimeKey": "k"}, "concurrencyLimitExceededStatus": {"code": "OK"}`), defaults},
+		{config("", "", minute, `, "enabled": {"defaultValue": false}`), with(func(a *AdaptiveConcurrency) { a.Enabled = false })},
+		{config("", "", minute, `, "concurrencyLimitExceededStatus": {"code": "Forbidden"}`), with(func(a *AdaptiveConcurrency) { a.Code = 7 })},
+		{config(`"sampleAggregatePercentile": {"value": 90},`, `, "maxConcurrencyLimit": 7`, minute+`, "requestCount": 9, "jitter": {"value": 0}, "minConcurrency": 5, "buffer": {"value": 300}`, ""),
+			with(func(a *AdaptiveConcurrency) {
+				a.Percentile, a.Max, a.Requests, a.Jitter, a.Start, a.Min, a.Buffer = .9, 7, 9, 0, 5, 5, 3
+			})},
+		{config("", `, "minConcurrencyLimit": 2`, minute, ""), with(func(a *AdaptiveConcurrency) { a.Min, a.Pins = 2, false })},
+		{config("", "", `"fixedValue": "0.02s"`, ""), with(func(a *AdaptiveConcurrency) { a.Interval, a.FixedRTT = 0, 20*time.Millisecond })},
+		{config("", "", `"fixedValue": "0.02s", "interval": "0s"`, ""), with(func(a *AdaptiveConcurrency) { a.Interval, a.FixedRTT = 0, 20*time.Millisecond })},
+	} {
+		filters := decodeFilters(t, `{"name": "f", "typedConfig": {"@type": "type.googleapis.com/`+concurrencyType+`", `+tt.config+`}}`)
+		if got := filters[0].Config.(*AdaptiveConcurrency); *got != tt.want {
+			t.Errorf("%s: %+v, want %+v", tt.config, *got, tt.want)
+		}
+	}
+	routes := decodeRoutes(t, `"routes": [{"match": {"prefix": ""}, "route": {"cluster": "c"}, "typedPerFilterConfig": {
+		"f": {"@type": "type.googleapis.com/`+concurrencyType+`", `+config("", "", minute, "")+`}}}]`)
+	o := routes[0].Overrides["f"].(FilterOverride)
+	if got := o.Config.(*AdaptiveConcurrency); o.Type != concurrencyType || *got != defaults {
+		t.Errorf("a route overrides it with %+v", o)
+	}
+}
+
 // TestAdmissionControl: the fields, and what they are without. A runtime_key changes nothing,
 // and an aggression below 1 is 1.
 func TestAdmissionControl(t *testing.T) {

@@ -33,7 +33,8 @@ const (
 	routerType = "envoy.extensions.filters.http.router.v3.Router"
 	faultType  = "envoy.extensions.filters.http.fault.v3.HTTPFault"
 
-	admissionType = "envoy.extensions.filters.http.admission_control.v3.AdmissionControl"
+	admissionType   = "envoy.extensions.filters.http.admission_control.v3.AdmissionControl"
+	concurrencyType = "envoy.extensions.filters.http.adaptive_concurrency.v3.AdaptiveConcurrency"
 )
 
 // builtin are the filters that this package knows.
@@ -50,6 +51,7 @@ var builtin = []filterType{
 	// what routes say to it (A39).
 	{override: "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"},
 	{config: admissionType, override: admissionType, parseConfig: parseAdmission, parseOverride: parseAdmission},
+	{config: concurrencyType, override: concurrencyType, parseConfig: parseConcurrency, parseOverride: parseConcurrency},
 }
 
 func parseFault(m proto.Message, p *path) any {

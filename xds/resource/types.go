@@ -35,7 +35,7 @@ type Listener struct {
 	MaxStreamDuration time.Duration // A31; 0 is no limit
 	// Filters are the HTTP filters in order (A39), without the router and those
 	// that have no effect. Their Config is a *Fault (A33), a *Session (A55), an
-	// *AdmissionControl, or what a FilterType made of it; routes override it with a FilterOverride.
+	// *AdmissionControl, *AdaptiveConcurrency, or what a FilterType made of it; routes override it with a FilterOverride.
 	Filters []picker.Filter
 }
 

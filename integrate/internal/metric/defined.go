@@ -187,6 +187,14 @@ var (
 		Name: "xdslb.client.admission_rejections", Unit: "{call}", Labels: []string{target},
 		Description: "RPCs refused by admission control.",
 	})
+	ConcurrencyRefused = define(Count, estats.MetricDescriptor{
+		Name: "xdslb.client.concurrency_rejections", Unit: "{call}", Labels: []string{target},
+		Description: "RPCs refused by adaptive concurrency.",
+	})
+	ConcurrencyLimit = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.client.concurrency_limit", Unit: "{call}", Labels: []string{target, backend},
+		Description: "RPCs that adaptive concurrency lets be in flight, of all channels together.",
+	})
 	Late = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.late_rejections", Unit: "{attempt}", Labels: []string{target},
 		Description: "Attempts refused because RPCs of their route take longer than they had left.",

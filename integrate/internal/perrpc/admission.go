@@ -105,7 +105,12 @@ func (a *admission) advance() {
 }
 
 // record counts an RPC that has ended. The sum comes first: it is never less than the slots.
-func (a *admission) record(err error) {
+// An RPC that the client has refused itself, for its limits of RPCs in flight or since it was
+// late, says nothing of servers and does not count.
+func (a *admission) record(call *Call, err error) {
+	if err != nil && call.refusedUnsent() {
+		return
+	}
 	a.advance()
 	n := uint64(oneRPC)
 	if a.cfg.Succeeded(uint32(status.Code(err))) {
@@ -161,7 +166,7 @@ func (a *admission) interceptor() interceptor {
 				return err
 			}
 			err := invoker(ctx, method, req, reply, cc, opts...)
-			a.record(err)
+			a.record(callIn(ctx), err)
 			return err
 		},
 		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -169,7 +174,7 @@ func (a *admission) interceptor() interceptor {
 				return nil, err
 			}
 			var once sync.Once
-			end := func(err error) { once.Do(func() { a.record(err) }) }
+			end := func(err error) { once.Do(func() { a.record(callIn(ctx), err) }) }
 			s, err := streamer(ctx, desc, cc, method, append(opts[:len(opts):len(opts)], grpc.OnFinish(end))...)
 			if err != nil {
 				end(err)

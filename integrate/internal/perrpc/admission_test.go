@@ -73,9 +73,9 @@ func TestAdmissionOracle(t *testing.T) {
 				r := rpc{now, rng.Float64() >= failing}
 				all = append(all, r)
 				if r.ok {
-					a.record(nil)
+					a.record(nil, nil)
 				} else {
-					a.record(errFailing)
+					a.record(nil, errFailing)
 				}
 			}
 		})
@@ -155,7 +155,7 @@ func TestAdmissionRate(t *testing.T) {
 			time.Sleep(time.Hour)
 			for range 100 {
 				time.Sleep(10 * time.Millisecond)
-				a.record(errFailing)
+				a.record(nil, errFailing)
 			}
 			if a.probability() == 0 {
 				t.Error("100 failures in a second after a quiet hour have no RPC refused")
@@ -215,9 +215,9 @@ func TestAdmissionSums(t *testing.T) {
 			<-begin
 			for range 100_000 {
 				if i%2 == 0 {
-					a.record(nil)
+					a.record(nil, nil)
 				} else {
-					a.record(errFailing)
+					a.record(nil, errFailing)
 				}
 				if n, s := a.counts(); s > n {
 					t.Errorf("%d of %d RPCs succeeded", s, n)
@@ -284,7 +284,7 @@ func TestAdmissionAllocates(t *testing.T) {
 		if a.admit(context.Background()) != nil {
 			refused++
 		}
-		a.record(errFailing)
+		a.record(nil, errFailing)
 	}); n > 0 {
 		t.Errorf("%v allocations for each RPC", n)
 	}

@@ -42,17 +42,22 @@ func (b *Budget) acquire() bool {
 func (b *Budget) release() { b.Active.Add(-1) }
 
 // acquireRetry reports whether there may be another retry of the RPC. The budget, if there
-// is one, is to be released when the retry has ended.
-func (c *Call) acquireRetry() (b *Budget, ok bool) {
+// is one, is to be released when the retry has ended. If there may be none, that counts
+// unless again says that it does already.
+func (c *Call) acquireRetry(again bool) (b *Budget, ok bool) {
+	n := uint64(1)
+	if again {
+		n = 0
+	}
 	if c.throttle().throttled() {
-		c.link.unmade.throttle.Add(1)
+		c.link.unmade.throttle.Add(n)
 		return nil, false
 	}
 	b = c.budget()
 	if b == nil || b.acquire() {
 		return b, true
 	}
-	c.link.unmade.budget.Add(1)
+	c.link.unmade.budget.Add(n)
 	return nil, false
 }
 

@@ -40,7 +40,7 @@ type Call struct {
 	tried    *Tried   // nil unless attempts avoid endpoints
 	// chosen is the endpoint that the next pick is to take, if it can.
 	chosen atomic.Pointer[picker.EndpointState]
-	ended  atomic.Bool // by a pick
+	ended  atomic.Bool // by a pick, or by the client before there was one
 }
 
 // match is what a routing decision comes to.
@@ -99,6 +99,9 @@ func (c *Call) Failed(err error) {
 // final reports whether an RPC that has failed is not to be retried: because a pick ended
 // it, or because it did not get as far as a pick.
 func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.settled.Load() == nil) }
+
+// refusedUnsent reports whether the client has refused an RPC itself, before there was a pick.
+func (c *Call) refusedUnsent() bool { return c != nil && c.ended.Load() && c.settled.Load() == nil }
 
 // Bound returns the route and the cluster that the RPC's picks from t are for,
 // unless the outcome, not Picked, says that no cluster serves the RPC. If an update

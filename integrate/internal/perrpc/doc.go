@@ -18,6 +18,7 @@
 //	aside.go        channels that were handed to stock, whose RPCs pass
 //	asking.go       RPCs that ask endpoints before they are sent (Prequal)
 //	admission.go    admission control: RPCs are refused while too many fail
+//	concurrency.go  adaptive concurrency: RPCs are refused while too many are in flight
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
 //	retry.go        retries (A44), of unary RPCs
 //	retrystream.go  and of streams, which are replayed

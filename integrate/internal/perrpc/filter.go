@@ -88,7 +88,11 @@ func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.We
 			in = sessionInterceptor(cfg, r)
 		case *resource.AdmissionControl:
 			if cfg.Enabled {
-				in = p.admissions.take(f.Name, cfg, p.before).interceptor()
+				in = p.admissions.take(f.Name, cfg, p.before.admissions).interceptor()
+			}
+		case *resource.AdaptiveConcurrency:
+			if cfg.Enabled {
+				in = p.limitsFor(f, cfg, r, c).interceptor()
 			}
 		}
 	}

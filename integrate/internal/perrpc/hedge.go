@@ -32,7 +32,7 @@ import (
 // of the route's RPCs took: see tail.
 type hedging struct {
 	policy *picker.RetryPolicy
-	tail   tail
+	*tail
 }
 
 // hedges reports whether a route's unary RPCs are hedged.
@@ -83,6 +83,11 @@ var ErrLost = status.Error(codes.Canceled, "xds: another attempt at the hedged R
 // Done returns what a pick for the RPC is to call when its attempt ends: done, which is told
 // of ErrLost if that is how it ends. ctx is the attempt's. It allocates for RPCs that are
 // hedged.
+//
+// A pick that finds no Plans looks for no Call, so an attempt that waits for its pick while an
+// update takes the last of the target's Plans away, and loses, counts as canceled, which is a
+// failure. That is at most one attempt for each such RPC, once; a look for the Call would cost
+// all picks of targets whose routes ask for nothing.
 func (c *Call) Done(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
 	if c.plan == nil || c.plan.hedge == nil {
 		return done
@@ -103,6 +108,7 @@ type race struct {
 	underway int
 	alone    bool // the first attempt had no company
 	stopped  bool // there are to be no more attempts
+	denied   bool // an attempt was not to be had, which counts once for the RPC
 	last     *results
 }
 
@@ -151,8 +157,8 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 			if r.stopped || r.made >= call.maxAttempts(h.policy.MaxAttempts) {
 				continue
 			}
-			budget, ok := call.acquireRetry()
-			if !ok {
+			budget, ok := call.acquireRetry(r.denied)
+			if r.denied = r.denied || !ok; !ok {
 				if r.underway == 0 {
 					r.last.store(opts)
 					return r.failure
@@ -192,7 +198,7 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 	}
 	if winner.err == nil {
 		call.throttle().succeed()
-		h.tail.observe(r.alone, time.Since(begin))
+		h.observe(r.alone, time.Since(begin))
 		if !winner.first {
 			proto.Reset(reply)
 			proto.Merge(reply, winner.reply)

@@ -92,7 +92,7 @@ func TestHedge(t *testing.T) {
 			if limit == 0 {
 				limit = 3
 			}
-			h := &hedging{policy: &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: limit, BaseBackoff: 10 * ms, MaxBackoff: 10 * ms, PerTryTimeout: 100 * ms}}
+			h := &hedging{tail: new(tail), policy: &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: limit, BaseBackoff: 10 * ms, MaxBackoff: 10 * ms, PerTryTimeout: 100 * ms}}
 			begin, reply := time.Now(), new(wrapperspb.Int32Value)
 			var mu sync.Mutex
 			var starts []int64
@@ -188,12 +188,12 @@ func TestHedgedTail(t *testing.T) {
 	policy := picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 2, BaseBackoff: time.Millisecond, MaxBackoff: time.Millisecond}
 	never, fixed := policy, policy
 	never.PerTryTimeout, fixed.PerTryTimeout = time.Hour, 20*time.Millisecond
-	before, none := run(&hedging{policy: &never})
+	before, none := run(&hedging{&never, new(tail)})
 	if none != 0 {
 		t.Fatalf("%.1f %% more attempts without hedging", 100*none)
 	}
 	for name, p := range map[string]*picker.RetryPolicy{"per_try_timeout": &fixed, "own latency": &policy} {
-		p999, extra := run(&hedging{policy: p})
+		p999, extra := run(&hedging{p, new(tail)})
 		t.Logf("%s: p999 %v instead of %v, for %.2f %% more attempts", name, p999, before, 100*extra)
 		if p999 > before/5 || extra > .05 || extra < .005 {
 			t.Errorf("%s: p999 is %v, without hedging %v, for %.2f %% more attempts; want a fifth at most, for 5 %%", name, p999, before, 100*extra)

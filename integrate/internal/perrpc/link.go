@@ -56,6 +56,7 @@ type Link struct {
 	// unmade are retries and hedges that there was no budget for, or that were throttled.
 	unmade  struct{ budget, throttle atomic.Uint64 }
 	refused atomic.Uint64 // RPCs, by admission control
+	unsent  atomic.Uint64 // RPCs, by adaptive concurrency
 	late    atomic.Uint64 // attempts that were refused because they were
 }
 

@@ -4,6 +4,7 @@
 package perrpc
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -40,7 +41,45 @@ type Plans struct {
 	asking            bool     // endpoints are asked for each RPC
 	late              bool     // RPCs that are late are refused
 
-	admissions admissions
+	kept
+}
+
+// kept is what plans learn, and the plans of the next configuration go on with.
+type kept struct {
+	admissions    admissions
+	concurrencies concurrencies
+	times         map[routeKey]*times
+}
+
+// routeKey is what tells a route, or one of its clusters that has filters of its own, from
+// others through updates.
+type routeKey struct {
+	path, clusters, cluster string
+	nth                     int // of those that are the same, by headers for instance
+}
+
+// times are what RPCs of a route take.
+type times struct {
+	late lateness
+	tail tail
+}
+
+// timesOf returns those of a route and cluster, which are those of the plans before if they
+// have them.
+func (m *planner) timesOf(r *picker.Route, c *picker.WeightedCluster) *times {
+	key := routeKey{path: fmt.Sprint(r.Path.Kind, r.Path.IgnoreCase, r.Path.Value, r.Path.Regex), cluster: c.Name}
+	for i := range r.Clusters {
+		key.clusters += r.Clusters[i].Name + "\n"
+	}
+	for m.times[key] != nil {
+		key.nth++
+	}
+	t := m.before.times[key]
+	if t == nil {
+		t = new(times)
+	}
+	m.times[key] = t
+	return t
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -104,9 +143,10 @@ func (r *routePlans) plans() []*plan {
 
 // A planner makes the plans of a configuration.
 type planner struct {
-	cfg                *picker.Config
-	admissions, before admissions
-	refuseLate         bool
+	cfg *picker.Config
+	kept
+	before     kept
+	refuseLate bool
 }
 
 // plansFor makes the plans of a route.
@@ -140,11 +180,11 @@ func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) 
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 
-		admissions: admissions{},
+		kept: kept{admissions: admissions{}, concurrencies: concurrencies{}, times: map[routeKey]*times{}},
 	}
-	planner := planner{cfg: cfg, admissions: p.admissions, refuseLate: opts.RefuseLate}
+	planner := planner{cfg: cfg, kept: p.kept, refuseLate: opts.RefuseLate}
 	if opts.Before != nil {
-		planner.before = opts.Before.admissions
+		planner.before = opts.Before.kept
 	}
 	needed, names := false, asking(cfg)
 	for i := range cfg.Routes {
@@ -198,11 +238,14 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 		}
 	}
 	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
-	if m.refuseLate && len(r.Clusters) > 0 {
-		p.late = new(lateness)
-	}
-	if hedges(r) {
-		p.hedge = &hedging{policy: r.Retry}
+	if late := m.refuseLate && len(r.Clusters) > 0; late || hedges(r) {
+		times := m.timesOf(r, c)
+		if late {
+			p.late = &times.late
+		}
+		if hedges(r) {
+			p.hedge = &hedging{r.Retry, &times.tail}
+		}
 	}
 	if !inServiceConfig {
 		p.retry = r.Retry

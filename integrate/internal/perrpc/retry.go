@@ -59,7 +59,7 @@ func (r *retries) next(ctx context.Context, err error, headers bool, trailer met
 	if err != nil {
 		return err
 	}
-	budget, ok := r.call.acquireRetry()
+	budget, ok := r.call.acquireRetry(false)
 	if !ok {
 		return r.failure
 	}

@@ -40,7 +40,7 @@ func (h *hedging) delay() time.Duration {
 	if h.policy.PerTryTimeout > 0 {
 		return h.policy.PerTryTimeout
 	}
-	if d := h.tail.estimate.Load(); d > 0 {
+	if d := h.estimate.Load(); d > 0 {
 		return time.Duration(d)
 	}
 	return noTail

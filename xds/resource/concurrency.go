@@ -1,0 +1,157 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"math"
+	"time"
+
+	concurrencyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// An AdaptiveConcurrency is the configuration of an adaptive concurrency filter: clients
+// limit their RPCs in flight by how long RPCs take (Envoy's adaptive_concurrency with its
+// gradient controller, the only one that it has). It is the Config of a picker.Filter, and
+// what overrides map filter names to. Two that are equal ask for the same.
+//
+// There is no runtime on a client: of enabled the default counts.
+type AdaptiveConcurrency struct {
+	Enabled bool
+	// Percentile of the latencies of a while is the latency; a share, from 0 to 1.
+	Percentile float64
+	// Update is how long latencies are taken for each change of the limit; above 0.
+	Update   time.Duration
+	Min, Max uint32 // of the limit, at least 1; if Min is above Max it counts
+
+	// FixedRTT is what RPCs should take. If it is 0, that is measured: first, and then
+	// Interval and up to Jitter of it after the last time, by the latencies of Requests RPCs.
+	FixedRTT time.Duration
+	Interval time.Duration // at least 1 ms, unless FixedRTT is above 0
+	Jitter   float64       // a share, from 0 to 1
+	Requests uint32        // at least 1
+	// Start is the first limit, and, if Pins is set, the one while that is measured; at
+	// least 1.
+	Start uint32
+	Pins  bool
+	// Buffer is by what share RPCs may take longer without the limit becoming less, but for
+	// the headroom.
+	Buffer float64
+
+	Code uint32 // the gRPC status of RPCs that are refused
+}
+
+func parseConcurrency(m proto.Message, p *path) any {
+	a, ok := m.(*concurrencyv3.AdaptiveConcurrency)
+	if !ok {
+		return nil // the message is linked in, so it is never another
+	}
+	return newConcurrency(a, p)
+}
+
+func newConcurrency(m *concurrencyv3.AdaptiveConcurrency, p *path) *AdaptiveConcurrency {
+	a := &AdaptiveConcurrency{
+		Enabled: m.GetEnabled().GetDefaultValue() == nil || m.GetEnabled().GetDefaultValue().GetValue(),
+		Code:    concurrencyCode(m.GetConcurrencyLimitExceededStatus(), p.dot("concurrency_limit_exceeded_status")),
+	}
+	gradient := m.GetGradientControllerConfig()
+	if gradient == nil {
+		p.fail("must have gradient_controller_config")
+		return a
+	}
+	p = p.dot("gradient_controller_config")
+	a.Percentile = percentOr(gradient.GetSampleAggregatePercentile(), .5, p.dot("sample_aggregate_percentile"))
+	limits, rtt := gradient.GetConcurrencyLimitParams(), gradient.GetMinRttCalcParams()
+	if limits == nil {
+		p.fail("must have concurrency_limit_params")
+	}
+	if rtt == nil {
+		p.fail("must have min_rtt_calc_params")
+	}
+	a.limits(limits, p.dot("concurrency_limit_params"))
+	a.minRTT(rtt, p.dot("min_rtt_calc_params"))
+	if a.Min = a.Start; limits.GetMinConcurrencyLimit() != nil {
+		a.Min = positiveOr(limits.GetMinConcurrencyLimit(), 0, p.dot("concurrency_limit_params").dot("min_concurrency_limit"))
+	}
+	a.Pins = limits.GetMinConcurrencyLimit() == nil
+	return a
+}
+
+// limits takes in concurrency_limit_params.
+func (a *AdaptiveConcurrency) limits(m *concurrencyv3.GradientControllerConfig_ConcurrencyLimitCalculationParams, p *path) {
+	if m == nil {
+		return
+	}
+	a.Max = positiveOr(m.GetMaxConcurrencyLimit(), 1000, p.dot("max_concurrency_limit"))
+	interval := p.dot("concurrency_update_interval")
+	if a.Update = interval.duration(m.GetConcurrencyUpdateInterval()); a.Update < time.Millisecond && durationOK(m.GetConcurrencyUpdateInterval()) {
+		interval.refuse(a.Update, "must be at least 1ms")
+	}
+}
+
+// minRTT takes in min_rtt_calc_params.
+func (a *AdaptiveConcurrency) minRTT(m *concurrencyv3.GradientControllerConfig_MinimumRTTCalculationParams, p *path) {
+	if m == nil {
+		return
+	}
+	a.Requests = positiveOr(m.GetRequestCount(), 50, p.dot("request_count"))
+	a.Start = positiveOr(m.GetMinConcurrency(), 3, p.dot("min_concurrency"))
+	a.Jitter = percentOr(m.GetJitter(), .15, p.dot("jitter"))
+	a.Buffer = .25
+	if b := m.GetBuffer(); b != nil {
+		// It is a percentage of what is measured, and may be above 100.
+		if a.Buffer = b.GetValue() / 100; !(a.Buffer >= 0) || math.IsInf(a.Buffer, 0) {
+			p.dot("buffer").refuse(b.GetValue(), "must be a finite number, at least 0")
+		}
+	}
+	a.Interval = p.dot("interval").duration(m.GetInterval())
+	a.FixedRTT = p.dot("fixed_value").duration(m.GetFixedValue())
+	switch {
+	case m.GetFixedValue() != nil && a.FixedRTT == 0 && durationOK(m.GetFixedValue()):
+		p.dot("fixed_value").refuse(a.FixedRTT, "must be above 0")
+	case m.GetFixedValue() != nil:
+	case m.GetInterval() == nil:
+		p.fail("must have interval or fixed_value")
+	case a.Interval < time.Millisecond && durationOK(m.GetInterval()):
+		p.dot("interval").refuse(a.Interval, "must be at least 1ms, unless there is a fixed_value")
+	}
+}
+
+// concurrencyCode is the status of RPCs that are refused. As in Envoy what is no error is a 503.
+func concurrencyCode(m *typev3.HttpStatus, p *path) uint32 {
+	http := uint32(m.GetCode())
+	if http < 400 {
+		http = 503
+	}
+	code, ok := AbortCode(http)
+	if !ok {
+		p.dot("code").refuse(http, "must be at most 599")
+	}
+	return code
+}
+
+// durationOK reports whether path.duration has nothing against a duration.
+func durationOK(d *durationpb.Duration) bool { return d == nil || d.IsValid() && d.AsDuration() >= 0 }
+
+// positiveOr returns a number that must be above 0, or what it is where it is not given.
+func positiveOr(m *wrapperspb.UInt32Value, otherwise uint32, p *path) uint32 {
+	if m == nil {
+		return otherwise
+	}
+	if m.GetValue() == 0 {
+		p.refuse(0, "must be above 0")
+	}
+	return m.GetValue()
+}
+
+// percentOr returns a percentage as a share, or what it is where it is not given.
+func percentOr(m *typev3.Percent, otherwise float64, p *path) float64 {
+	if m == nil {
+		return otherwise
+	}
+	return percent(m, p)
+}
