@@ -284,11 +284,12 @@ func (b *lb) ResolverError(err error) { b.Error(err) }
 func (b *lb) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
 // ExitIdle is called when the user wants the channel connected. Clusters that
-// wait for RPCs connect to one endpoint each; the others are at it anyway.
+// wait for RPCs connect to one endpoint each; the others are at it anyway. A channel that
+// was woken for an RPC is left to that RPC.
 func (b *lb) ExitIdle() {
 	b.lock()
 	defer b.unlock()
-	if b.closed {
+	if b.closed || b.src != nil && b.src.link.TakeWake() {
 		return
 	}
 	for _, c := range b.clusters {

@@ -28,6 +28,7 @@ import (
 //	chaosworld_test.go   world: control planes, backends, channels, the load on them, time
 //	chaosnet_test.go     network: connections that can be held back, slowed down and cut
 //	chaosoracle_test.go  oracle: which outcomes of RPCs, and which connections, can be excused
+//	chaosattempts_test.go  attempts: what gRPC says of each, and the budgets of retries
 //	chaosaudit_test.go   what is counted and reported, once nothing is under way
 //	chaosoutage_test.go  two scenarios that are not random: an outage, and channels that come and go
 
@@ -158,7 +159,8 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	w.hangUp(lazy)
 	w.gone()
 	served, failed := w.oracle.counts()
-	t.Logf("%d steps; RPCs served %v, failed with reason %d; %d hedges", len(w.history), served, failed, countedOf("xds:///"+w.service, metric.Hedges))
+	t.Logf("%d steps; RPCs served %v, failed with reason %d; %d hedges; attempts %+v, %d within budgets", len(w.history), served, failed,
+		countedOf("xds:///"+w.service, metric.Hedges), w.attempts.sums, w.attempts.budgeted)
 }
 
 // check fails the test if the oracle found something wrong.

@@ -133,6 +133,17 @@ func (p *plan) retry(r *routev3.Route) {
 	}
 }
 
+// retryLimit is how many retries of a cluster may be under way; 0 is any number.
+func (p *plan) retryLimit() int {
+	switch {
+	case p.oneRetry || p.number%4 == 3:
+		return 1
+	case p.number%4 == 2:
+		return 3
+	}
+	return 0
+}
+
 // resources returns what a control plane serves for p.
 func (p *plan) resources(service string, d defect) xdstest.Resources {
 	var r xdstest.Resources
@@ -157,13 +168,13 @@ func (p *plan) resources(service string, d defect) xdstest.Resources {
 			opts = append(opts, xdstest.RingHash(64, 256))
 		}
 		r.Clusters = append(r.Clusters, xdstest.Cluster(service+name, service+name, opts...))
-		if p.number%4 >= 2 {
-			r.Clusters[len(r.Clusters)-1].CircuitBreakers.Thresholds[0].RetryBudget = new(clusterv3.CircuitBreakers_Thresholds_RetryBudget)
-		}
-		if p.oneRetry {
-			r.Clusters[len(r.Clusters)-1].CircuitBreakers.Thresholds[0].RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
+		switch limits := r.Clusters[len(r.Clusters)-1].CircuitBreakers.Thresholds[0]; p.retryLimit() {
+		case 1:
+			limits.RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{
 				BudgetPercent: new(typev3.Percent), MinRetryConcurrency: wrapperspb.UInt32(1),
 			}
+		case 3:
+			limits.RetryBudget = new(clusterv3.CircuitBreakers_Thresholds_RetryBudget) // 20 %, of few RPCs
 		}
 		zones := map[[2]int]*xdstest.Locality{}
 		var order [][2]int

@@ -42,6 +42,8 @@ type world struct {
 	service string
 	net     *network
 	oracle  *oracle
+	// attempts are those of the channels' RPCs.
+	attempts *attemptLog
 
 	controls []*xdstest.Server
 	config   integrate.Config
@@ -68,6 +70,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
 		dead: map[string]bool{}, held: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
 	}
+	w.attempts = &attemptLog{w: w, sums: map[string]attemptCounts{}, retrying: map[string]int{}}
 	w.oracle = newOracle(50*time.Millisecond, 3*time.Second)
 	if real {
 		w.oracle = newOracle(time.Second, 5*time.Second)
@@ -150,6 +153,7 @@ func (w *world) dial(who string, opts ...grpc.DialOption) *grpc.ClientConn {
 	cc, err := grpc.NewClient("xds:///"+w.service, slices.Concat(ours, opts, []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(w.net.dialer(who)),
+		grpc.WithStatsHandler(w.attempts),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,

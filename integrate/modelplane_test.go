@@ -49,6 +49,8 @@ type planeLeaf struct {
 	policy, sent    picker.Policy // as it is to be, and as it was sent
 	clients         uint32        // of the own fleet in the own zone: see origin
 	max             uint32
+	retries         *picker.RetryLimit // as it is to be
+	sentRetries     *picker.RetryLimit // as it was sent
 	outlier         bool
 	several         bool // every third endpoint has two addresses
 	swapped         bool // in the other order
@@ -95,6 +97,7 @@ func newPlane(rng *rand.Rand) *plane {
 				l.server = p.servers[0]
 			}
 			l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
+			l.retries = randomRetries(rng)
 			for range 1 + rng.IntN(6) {
 				l.spots[rng.IntN(endpointsPerLeaf)] = spot{priority: rng.IntN(2), zone: rng.IntN(zones), weight: 1}
 			}
@@ -243,8 +246,8 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		l.service = fmt.Sprint("s", rng.IntN(2))
 		say("%s: EDS service %s", l.name, l.service)
 	case 8:
-		l.max = []uint32{0, 1, 2, 1024}[rng.IntN(4)]
-		say("%s: max_requests %d", l.name, l.max)
+		l.max, l.retries = []uint32{0, 1, 2, 1024}[rng.IntN(4)], randomRetries(rng)
+		say("%s: max_requests %d, retries %+v", l.name, l.max, l.retries)
 	case 9:
 		switch rng.IntN(5) {
 		case 0:
@@ -287,7 +290,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 // succeed notes what the policy that was sent before leaves to its successor.
 func (l *planeLeaf) succeed() {
 	was := l.sent
-	l.sent, l.sentTLS = l.policy, l.tls
+	l.sent, l.sentTLS, l.sentRetries = l.policy, l.tls, l.retries
 	if reflect.DeepEqual(was, l.policy) {
 		return
 	}
@@ -389,7 +392,7 @@ func reuse(old, next *picker.Cluster) {
 func (p *plane) realName(name string) string { return fmt.Sprint(name, ".", p.number) }
 
 func (l *planeLeaf) render() picker.Leaf {
-	out := picker.Leaf{Name: l.realName, Service: l.service, MaxRequests: l.max, Policy: l.policy, Origin: origin(&l.policy, l.clients)}
+	out := picker.Leaf{Name: l.realName, Service: l.service, MaxRequests: l.max, Retries: l.retries, Policy: l.policy, Origin: origin(&l.policy, l.clients)}
 	out.Load.Server, out.Override.Draining = l.server, l.lasting
 	out.TLS = &picker.TLS{SystemRoots: true, ServerName: strconv.Itoa(l.tls)}
 	if l.outlier {

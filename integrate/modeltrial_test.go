@@ -161,6 +161,7 @@ var ops = []op{
 	{5, (*trial).outage},
 	{8, (*trial).recovery},
 	{14, (*trial).traffic},
+	{3, (*trial).volleys},
 	{6, (*trial).endSome},
 	{2, (*trial).exitIdle},
 	{1, (*trial).idleAndBack},

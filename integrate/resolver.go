@@ -85,7 +85,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		started:   make(chan struct{}),
 	}
 	r.link = perrpc.NewLink(perrpc.LinkOptions{
-		Target: target.URL.String(), Update: r.updateServiceConfig, Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
+		Target: target.URL.String(), Canonical: target.String(), Update: r.updateServiceConfig, Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
 		Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
 	if r.authority == "" {

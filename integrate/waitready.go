@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -36,8 +37,11 @@ import (
 // longer than its start: an outage of backends would take down whoever calls them.
 func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 	for {
-		cc.Connect()
 		r := resolverOf(cc)
+		if r == nil {
+			perrpc.Wake(ctx, cc)
+			r = resolverOf(cc)
+		}
 		if r == nil {
 			if again, err := awaitResolver(ctx, cc); !again {
 				return err
@@ -62,6 +66,7 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 	case stock != nil && state == connectivity.Ready:
 		return false, nil
 	case stock != nil: // it may get ready
+		cc.Connect()
 	case !usesXDS(cc.CanonicalTarget()):
 		return false, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errForeign)
 	case state == connectivity.Idle:

@@ -6,6 +6,9 @@
 #
 #	run.sh [group ...]     client ringhash cluster load tls security empty retry fallback; all by default
 #
+# The test of retries is run three times: as it is, with routes that match by a header, so
+# that our interceptors make the retries, and so with streams: see retry.go.txt.
+#
 # `make conformance` runs all, which takes about two minutes. It copies grpc-go
 # out of the module cache, lays shim.go.txt over it, so that the tests' hooks
 # return our resolver and all channels have our interceptors, and replaces the
@@ -54,6 +57,15 @@ grep -lE 'NewClientCredentials' "$tree"/{test/xds,internal/xds/balancer/clusteri
 	grep -qE '[^a-z]xds\.[A-Z]' "$f" || sed -i -E '/^\t"google.golang.org\/grpc\/credentials\/xds"/d' "$f"
 done
 cp "$here/shim.go.txt" "$tree/internal/xds/resolver/zz_shim.go"
+cp "$here/retry.go.txt" "$tree/test/xds/zz_retry_test.go"
+retries=$tree/test/xds/xds_client_retry_test.go
+sed 's/^func (s) TestClientSideRetry(/func (s) TestClientSideRetryByHeader(/
+	s/^\(\t*\)resources\(.*\)\.GetRoute()\.RetryPolicy = .*/&\n\1resources\2.Match.Headers = withoutHeader/
+	s/^func (s) Test.*/&\n\tbefore := retriesMade()/
+	s/^}$/\tretriesSince(t, before)\n}/' "$retries" >"$tree/test/xds/zz_retry_header_test.go"
+sed 's/TestClientSideRetryByHeader(/TestClientSideRetryOfStreams(/
+	s/stubserver\.StartTestService(/startStreaming(/
+	s/testgrpc\.NewTestServiceClient(cc)/streamingClient{&}/' "$tree/test/xds/zz_retry_header_test.go" >"$tree/test/xds/zz_retry_streams_test.go"
 if [ -n "${DELTA:-}" ]; then
 	export XDSLB_CONFORMANCE_DELTA=1
 	cp "$here/bridge.go.txt" "$tree/internal/testutils/xds/e2e/zz_bridge.go"
@@ -86,7 +98,7 @@ for g in $groups; do
 	tls) package=./test/xds/ run="^Test\$/^($tls)\$" ;;
 	security) package=./internal/xds/balancer/clusterimpl/tests/ run="^Test\$/^($security)\$" ;;
 	empty) package=./xds/test/ run='^Test$/^EDS_NoEndpointsInResource$' ;;
-	retry) package=./test/xds/ run='^Test$/^ClientSideRetry$' ;;
+	retry) package=./test/xds/ run='^Test$/^ClientSideRetry(ByHeader|OfStreams)?$' ;;
 	fallback) package=./internal/xds/xdsclient/tests/fallback/ run='^Test$/^Fallback' ;;
 	*) echo "unknown group $g"; exit 2 ;;
 	esac

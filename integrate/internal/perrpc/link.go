@@ -45,6 +45,7 @@ type Link struct {
 	// maxAttempts is the channel's grpc.WithMaxCallAttempts, known once cc is.
 	maxAttempts atomic.Int64
 	named       atomic.Int32 // how many want the service config to name the link besides
+	woken       atomic.Bool  // by Wake, and the LB policy has yet to hear of it
 
 	mu    sync.Mutex
 	event chan struct{} // closed, and replaced, by Publish; closed for good by Close
@@ -64,6 +65,8 @@ type Link struct {
 type LinkOptions struct {
 	// Target is the channel's target, for the log.
 	Target string
+	// Canonical is the target as grpc.ClientConn.CanonicalTarget has it.
+	Canonical string
 	// Update has gRPC told the service config if InServiceConfig changed.
 	Update func()
 	// Waiting says what the first configuration waits for: "waiting for ...". Nil is
@@ -123,6 +126,7 @@ func (l *Link) Number() int64 { return int64(l.id / time.Second) }
 // Register lets the link be found. From then on any goroutine may call Update, and
 // look at the Resolver.
 func (l *Link) Register() {
+	l.noteWake()
 	links.Store(l.id, l)
 	if l.Aside {
 		aside.add(l.Target, +1)
@@ -263,10 +267,10 @@ func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
 		}
 		state := cc.GetState()
 		switch {
+		case request(): // of a channel that is awake nothing else is missing
 		case state == connectivity.Idle && !awake:
-			cc.Connect() // resolvers usually say what they have to before this returns
+			Wake(ctx, cc)
 			awake = true
-		case request():
 		case aside.has(cc):
 			return nil // the other resolver has yet to say something
 		case state != connectivity.Idle && state != connectivity.Connecting:

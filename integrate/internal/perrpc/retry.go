@@ -188,7 +188,7 @@ func jitter(backoff time.Duration) time.Duration {
 
 // maxAttempts is n, or grpc.WithMaxCallAttempts of the RPC's channel if that is less.
 func (c *Call) maxAttempts(n int) int {
-	if c == nil || c.link == nil {
+	if c == nil || c.link == nil || c.link.maxAttempts.Load() == 0 {
 		return n
 	}
 	return min(n, int(c.link.maxAttempts.Load()))

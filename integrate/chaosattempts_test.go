@@ -1,0 +1,128 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+)
+
+// attemptLog is what gRPC says of each attempt of a scenario, as a stats handler hears it:
+// what load reports are held against, and the budgets of retries.
+type attemptLog struct {
+	w *world
+
+	mu       sync.Mutex
+	sums     map[string]attemptCounts // by cluster; "" is of those that nothing was sent of
+	retrying map[string]int           // retries under way that a budget has admitted, by cluster
+	budgeted int                      // of them, ever
+}
+
+// attemptCounts are attempts that have ended.
+type attemptCounts struct{ ok, failed, lost uint64 }
+
+// loggedAttempt is one of them.
+type loggedAttempt struct {
+	mu      sync.Mutex
+	begin   time.Time
+	cluster string // where its headers went; empty before
+	counted bool   // in retrying
+}
+
+type attemptKey struct{}
+
+func (a *attemptLog) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context {
+	return context.WithValue(ctx, attemptKey{}, &loggedAttempt{begin: time.Now()})
+}
+
+func (a *attemptLog) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (a *attemptLog) HandleConn(context.Context, stats.ConnStats)                       {}
+
+func (a *attemptLog) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	at := ctx.Value(attemptKey{}).(*loggedAttempt)
+	at.mu.Lock()
+	defer at.mu.Unlock()
+	switch s := s.(type) {
+	case *stats.OutHeader:
+		at.cluster = a.w.clusterAt(s.RemoteAddr.String())
+		if len(s.Header.Get("grpc-previous-rpc-attempts")) > 0 {
+			at.counted = a.beginRetry(at)
+		}
+	case *stats.End:
+		a.end(at, s.Error)
+	}
+}
+
+// clusterAt returns the cluster of a backend.
+func (w *world) clusterAt(addr string) string {
+	for name, pool := range w.pools {
+		for _, of := range pool {
+			if of == addr {
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// beginRetry counts a retry or hedge that a budget has certainly admitted, and checks that there are
+// not more of them than the budgets allow.
+func (a *attemptLog) beginRetry(at *loggedAttempt) bool {
+	limit := a.w.oracle.retryLimit(at.begin)
+	if limit == 0 {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.budgeted++
+	if a.retrying[at.cluster]++; a.retrying[at.cluster] > limit {
+		a.w.oracle.mu.Lock()
+		defer a.w.oracle.mu.Unlock()
+		a.w.oracle.accuse("%d retries of cluster %s are under way, and its budget is %d", a.retrying[at.cluster], at.cluster, limit)
+	}
+	return true
+}
+
+// end counts an attempt that has ended. The application cancels none that has not.
+func (a *attemptLog) end(at *loggedAttempt, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at.counted {
+		a.retrying[at.cluster]--
+	}
+	sum := a.sums[at.cluster]
+	switch status.Code(err) {
+	case codes.OK:
+		sum.ok++
+	case codes.Canceled:
+		sum.lost++
+	default:
+		sum.failed++
+	}
+	a.sums[at.cluster] = sum
+}
+
+// retryLimit is how many retries of a cluster may be under way that began at some time, by all
+// configurations that may have been in effect when they were decided on; 0 is any number. It is
+// the least concurrency of budgets, of which the percentage is less with so few RPCs.
+func (o *oracle) retryLimit(begin time.Time) (limit int) {
+	const longestBackoff = 300 * time.Millisecond
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.first.IsZero() || o.first.After(begin.Add(-longestBackoff)) {
+		return 0
+	}
+	for _, p := range o.possible(begin.Add(-longestBackoff), begin) {
+		if p.retryLimit() == 0 {
+			return 0
+		}
+		limit = max(limit, p.retryLimit())
+	}
+	return limit
+}
