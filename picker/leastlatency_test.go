@@ -169,6 +169,29 @@ func TestLeastLatencyNew(t *testing.T) {
 	}
 }
 
+// An endpoint that was slow and is mended gets its share again, under load and after a night
+// without an RPC, and no burst for it: what was known of it is forgotten little by little.
+func TestLeastLatencyMended(t *testing.T) {
+	even := func(int32) time.Duration { return 5 * time.Millisecond }
+	for _, pause := range []time.Duration{0, 10 * time.Hour} {
+		w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
+		if share := w.play(t, 10000, func(i int32) time.Duration {
+			return 5*time.Millisecond + time.Duration(1-min(i, 1))*100*time.Millisecond
+		})[0]; share > .1 {
+			t.Fatalf("while it was slow it had a share of %.3f", share)
+		}
+		w.time += pause
+		first := w.play(t, 1000, even)[0]
+		if first > .4 {
+			t.Errorf("after %v it has a share of %.3f at first", pause, first)
+		}
+		w.play(t, 40000, even)
+		if share := w.play(t, 10000, even)[0]; share < .2 || share > .3 {
+			t.Errorf("%v and 40 s after it was mended it has a share of %.3f, want about .25", pause, share)
+		}
+	}
+}
+
 // What is known of the mean survives builds, and other policies in between.
 func TestLeastLatencyKeepsMean(t *testing.T) {
 	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))

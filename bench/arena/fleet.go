@@ -190,7 +190,7 @@ func calibrated() []Fleet {
 
 // Fleets are those that are published.
 func Fleets() []Fleet {
-	return slices.Concat(calibrated(), calm(), zoned(), streamed(), stormy(), retried())
+	return slices.Concat(calibrated(), calm(), zoned(), streamed(), stormy(), compared(), retried())
 }
 
 // LoopbackFleet is small enough to be played in real time, by all policies at
@@ -255,17 +255,7 @@ func stormy() []Fleet {
 				return list
 			}
 		}),
-		smaller(rollingRestart, .6, "every 2.4 s a server drains, and comes back 2 s later with a cold cache; 60 % load").with(func(f *Fleet) {
-			f.ChannelsOnly = true
-			f.Script = func(f *Fleet, rng *rand.Rand) []Event {
-				var list []Event
-				for k, i := range rng.Perm(f.Servers) {
-					at := f.Warm + time.Duration(k)*2400*time.Millisecond
-					list = append(list, stopAt(at, "", i, true), startAt(at+2*s, "", i, true))
-				}
-				return list
-			}
-		}),
+		smaller(rollingRestart, .6, "every 2.4 s a server drains, and comes back 2 s later with a cold cache; 60 % load").with(restarts(true)),
 		smaller("a zone lost", .55, "a third of the servers is gone for 10 s; 55 % load").with(func(f *Fleet) {
 			f.Zones, f.ChannelsOnly = 3, true
 			for i := 0; i < f.Servers; i += 3 {
@@ -280,6 +270,36 @@ func stormy() []Fleet {
 				return list
 			}
 		}),
+	}
+}
+
+// compared are the fleets in which nothing happens, or less, that tell what a storm costs a
+// policy beside its own figure in the calm, and what of that no policy could help.
+func compared() []Fleet {
+	only := []string{"ours prequal", "ours prequal, synchronous"}
+	list := []Fleet{
+		smaller("calm at 60 %", .6, "the fleet of *rolling restart*, to which nothing happens"),
+		smaller("calm at 70 %", .7, "the fleet of *antagonists*, to which nothing happens"),
+		smaller("warm restart", .6, "*rolling restart* where caches stay warm").with(restarts(false)),
+	}
+	for i := range list {
+		list[i].Only, list[i].ChannelsOnly = only, true // pickers alone ask nobody
+	}
+	return list
+}
+
+// restarts have one server after the other drain and come back, all of them once.
+func restarts(cold bool) func(f *Fleet) {
+	return func(f *Fleet) {
+		f.ChannelsOnly = true
+		f.Script = func(f *Fleet, rng *rand.Rand) []Event {
+			var list []Event
+			for k, i := range rng.Perm(f.Servers) {
+				at := f.Warm + time.Duration(k)*2400*time.Millisecond
+				list = append(list, stopAt(at, "", i, true), startAt(at+2*time.Second, "", i, cold))
+			}
+			return list
+		}
 	}
 }
 

@@ -113,8 +113,9 @@ func Policies() []Policy {
 		Policy{Impl: Anchor, Name: "peak_ewma", Kernel: peakEWMAKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + peakEWMAPolicy + `":{}}]}`},
 		Policy{Impl: Ours, Name: "least_latency", Kernel: snapshots(latency, false), Cluster: leastLatency("10s")},
 		Policy{Impl: Ours, Name: "least_latency of 3 s", Cluster: leastLatency("3s"), Only: []string{threeSlow, "antagonists", "cold caches", rollingRestart}},
-		Policy{Impl: Ours, Name: "prequal", Cluster: []xdstest.ClusterOption{prequal(0)}, Server: answersProbes},
-		Policy{Impl: Ours, Name: "prequal, synchronous", Cluster: []xdstest.ClusterOption{prequal(3)}, Server: answersProbes},
+		Policy{Impl: Ours, Name: "prequal", Cluster: []xdstest.ClusterOption{prequal(0, 3, 1)}, Server: answersProbes},
+		Policy{Impl: Ours, Name: "prequal, 1 probe", Cluster: []xdstest.ClusterOption{prequal(0, 1, .25)}, Server: answersProbes, Only: []string{homogeneous, threeSlow}},
+		Policy{Impl: Ours, Name: "prequal, synchronous", Cluster: []xdstest.ClusterOption{prequal(3, 3, 1)}, Server: answersProbes},
 		Policy{Impl: Ours, Name: "edf", Weights: true, Kernel: snapshots(edf, true), Only: []string{generations}},
 		Policy{Impl: Ours, Name: "least_request by weight", Weights: true, Kernel: snapshots(least, true), Only: []string{generations}, Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)}},
 	)

@@ -14,10 +14,11 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// prequal has clients ask servers, and so many before each RPC if that is not 0.
-func prequal(synchronous int) xdstest.ClusterOption {
+// prequal has clients ask servers: some before each RPC if that is not 0, or else so many
+// for an RPC on average, whose answers are removed unused in part.
+func prequal(synchronous int, probes, removed float64) xdstest.ClusterOption {
 	return xdstest.Policies(xdstest.TypedStruct(integrate.Prequal, map[string]any{
-		"synchronous": synchronous,
+		"synchronous": synchronous, "probesPerRpc": probes, "removePerRpc": removed,
 	}))
 }
 

@@ -4,16 +4,20 @@
 package probe
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"strconv"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/bench/cputime"
@@ -34,19 +38,30 @@ func BenchmarkReport(b *testing.B) {
 }
 
 // BenchmarkServerCPU is the processor time of a server for an RPC over loopback, whose
-// client is another process: an empty RPC of a server without a Load, one of a server with
-// a Load, and a probe.
+// client is another process that has 32 on their way: an RPC of a server without a Load, one
+// of a server with a Load, a probe; and ways to ask that there are not, for what they would
+// cost: one that says its load in the trailer, and a message there and one back on a stream.
 func BenchmarkServerCPU(b *testing.B) {
-	for _, what := range []string{"rpc", "counted", "probe"} {
+	for _, what := range []string{"rpc", "counted", "probe", "trailer", "message"} {
 		b.Run("what="+what, func(b *testing.B) {
 			var opts []grpc.ServerOption
 			l := NewLoad()
 			if what != "rpc" {
 				opts = append(opts, l.ServerOption())
 			}
+			if what == "trailer" {
+				opts = append(opts, grpc.UnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+					answer, err := handler(ctx, req)
+					r := l.Report()
+					wire := protowire.AppendVarint([]byte{1 << 3}, uint64(r.InFlight))
+					wire = protowire.AppendVarint(append(wire, 2<<3), r.LatencyNs)
+					_ = grpc.SetTrailer(ctx, metadata.MD{"xdslb-load-bin": {string(wire)}}) // the header is not sent twice
+					return answer, err
+				}))
+			}
 			s := grpc.NewServer(opts...)
 			Register(s, l)
-			testgrpc.RegisterTestServiceServer(s, gated{})
+			testgrpc.RegisterTestServiceServer(s, echo{l: l})
 			lis, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				b.Fatal(err)
@@ -92,15 +107,63 @@ func TestClientOfBenchmark(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cc.Close() }()
-	for range n {
-		var err error
-		if os.Getenv(clientMakes) == "probe" {
-			err = cc.Invoke(t.Context(), Method, &emptypb.Empty{}, new(Report))
-		} else {
-			_, err = testgrpc.NewTestServiceClient(cc).UnaryCall(t.Context(), &testgrpc.SimpleRequest{})
-		}
+	const callers = 32
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() {
+			if err := calls(t.Context(), cc, os.Getenv(clientMakes), (n+i)/callers); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// calls makes n calls, one after the other.
+func calls(ctx context.Context, cc *grpc.ClientConn, what string, n int) error {
+	service := testgrpc.NewTestServiceClient(cc)
+	in := &testgrpc.SimpleRequest{Payload: &testgrpc.Payload{Body: make([]byte, 32)}}
+	one := func() error { _, err := service.UnaryCall(ctx, in); return err }
+	switch what {
+	case "probe":
+		one = func() error { return cc.Invoke(ctx, Method, &emptypb.Empty{}, new(Report)) }
+	case "message":
+		stream, err := service.FullDuplexCall(ctx)
 		if err != nil {
-			t.Fatal(fmt.Errorf("call: %w", err))
+			return err
+		}
+		one = func() error {
+			if err := stream.SendMsg(&emptypb.Empty{}); err != nil {
+				return err
+			}
+			return stream.RecvMsg(new(Report))
+		}
+	}
+	for range n {
+		if err := one(); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	return nil
+}
+
+// echo answers with what it is sent, and on streams with the load.
+type echo struct {
+	testgrpc.UnimplementedTestServiceServer
+	l *Load
+}
+
+func (e echo) UnaryCall(_ context.Context, in *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
+	return &testgrpc.SimpleResponse{Payload: in.Payload}, nil
+}
+
+func (e echo) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {
+	for {
+		if err := stream.RecvMsg(new(emptypb.Empty)); err != nil {
+			return err
+		}
+		if err := stream.SendMsg(e.l.Report()); err != nil {
+			return err
 		}
 	}
 }

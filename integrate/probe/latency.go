@@ -48,20 +48,37 @@ func (l *latencies) add(n, now int64, took time.Duration) {
 	b.at.Store(now)
 }
 
+// topOf returns the greatest number of a bucket.
+func topOf(k int) int64 {
+	if k < exact {
+		return int64(k)
+	}
+	return int64(5+(k-exact)%4)<<(2+(k-exact)/4) - 1
+}
+
 // at returns how many nanoseconds RPCs took that found about n others, or 0 if that is
-// not known: the average of the nearest bucket that has one, the lower of two.
+// not known: the average of the nearest bucket that has one, the lower of two. Where no
+// RPC found as many yet, as at a server that has just come back, it takes as much longer as
+// the queue is: what took long with nobody waiting is no measure of the tenth in the queue.
 // O(buckets); does not allocate.
 func (l *latencies) at(n, now int64) int64 {
 	k := bucketOf(n)
-	for d := 0; d < buckets; d++ {
-		if ns := l.recent(k-d, now); ns != 0 {
-			return ns
-		}
-		if ns := l.recent(k+d, now); ns != 0 {
-			return ns
-		}
+	below, above := k, k+1
+	for below >= 0 && l.recent(below, now) == 0 {
+		below--
 	}
-	return 0
+	for above < buckets && l.recent(above, now) == 0 {
+		above++
+	}
+	switch {
+	case below == k || above < buckets && below >= 0 && k-below <= above-k:
+		return l.recent(below, now)
+	case above < buckets:
+		return l.recent(above, now)
+	case below < 0:
+		return 0
+	}
+	return int64(min(float64(l.recent(below, now))*float64(n+1)/float64(topOf(below)+1), float64(longest)))
 }
 
 func (l *latencies) recent(i int, now int64) int64 {

@@ -13,6 +13,9 @@ func TestBuckets(t *testing.T) {
 	last := -1
 	for n := range int64(1 << 21) {
 		k := bucketOf(n)
+		if last >= 0 && k != last && topOf(last) != n-1 {
+			t.Fatalf("bucket %d ends at %d, not at %d", last, topOf(last), n-1)
+		}
 		if k != last && k != last+1 || k >= buckets || n < exact && k != int(n) {
 			t.Fatalf("bucketOf(%d) = %d after %d", n, k, last)
 		}
@@ -35,7 +38,8 @@ func (s *slowLatencies) add(n, now int64, took time.Duration) {
 
 // at replays all RPCs of each bucket.
 func (s slowLatencies) at(n, now int64) int64 {
-	best, result := buckets, int64(0)
+	best, nearest, result := buckets, 0, int64(0)
+	above := false
 	for k := range buckets {
 		ns, at := int64(0), int64(0)
 		for _, r := range s {
@@ -47,11 +51,22 @@ func (s slowLatencies) at(n, now int64) int64 {
 				ns, at = ns+(r.ns-ns)/share, r.at
 			}
 		}
-		if d := abs(bucketOf(n) - k); ns != 0 && now-at <= int64(expiry) && d < best {
-			best, result = d, ns
+		if ns == 0 || now-at > int64(expiry) {
+			continue
+		}
+		above = above || k >= bucketOf(n)
+		if d := abs(bucketOf(n) - k); d < best {
+			best, nearest, result = d, k, ns
 		}
 	}
-	return result
+	if result == 0 || above {
+		return result
+	}
+	top := int64(0)
+	for bucketOf(top+1) <= nearest {
+		top++
+	}
+	return int64(min(float64(result)*float64(n+1)/float64(top+1), float64(longest)))
 }
 
 func abs(n int) int { return max(n, -n) }
@@ -73,6 +88,24 @@ func TestLatenciesOracle(t *testing.T) {
 			if got, want := fast.at(n, now), slow.at(n, now); got != want {
 				t.Fatalf("at(%d, %d) = %d, want %d", n, now, got, want)
 			}
+		}
+	}
+}
+
+// TestLatencyOfQueue: what a server took when nobody waited says how long more that wait
+// will take.
+func TestLatencyOfQueue(t *testing.T) {
+	var l latencies
+	l.add(0, 0, 40*time.Millisecond)
+	for n, want := range map[int64]time.Duration{0: 40 * time.Millisecond, 1: 80 * time.Millisecond, 4: 200 * time.Millisecond, 99: 4 * time.Second, 1 << 40: time.Hour} {
+		if got := time.Duration(l.at(n, 0)); got != want {
+			t.Errorf("with %d in flight it is %v, want %v", n, got, want)
+		}
+	}
+	l.add(8, 0, 50*time.Millisecond) // eight workers: more in flight take hardly longer
+	for n, want := range map[int64]time.Duration{4: 40 * time.Millisecond, 5: 50 * time.Millisecond, 8: 50 * time.Millisecond} {
+		if got := time.Duration(l.at(n, 0)); got != want {
+			t.Errorf("between two that are known, with %d in flight, it is %v, want %v", n, got, want)
 		}
 	}
 }
