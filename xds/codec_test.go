@@ -110,6 +110,21 @@ func TestUnmarshalResponse(t *testing.T) {
 	}
 }
 
+// FuzzUnmarshalResponse reads what is like a response, in buffers that end anywhere.
+func FuzzUnmarshalResponse(f *testing.F) {
+	for n := range 3 {
+		data, err := proto.Marshal(largeResponse(n))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data, uint64(n))
+	}
+	f.Add([]byte{0x13, 0x12, 0x00, 0x14, 0x12, 0x02, 0x0a, 0x00}, uint64(1)) // a group
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		checkUnmarshal(t, data, rand.New(rand.NewPCG(seed, 1)))
+	})
+}
+
 // TestUnmarshalResponseAllocs: the memory of a response is in a few pieces, however many
 // resources it has.
 func TestUnmarshalResponseAllocs(t *testing.T) {

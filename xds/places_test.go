@@ -87,6 +87,10 @@ func (w *placesWorld) respond() {
 	switch w.rng.IntN(12) {
 	case 0:
 		twice := w.rng.IntN(placesClusters)
+		if at := slices.Index(w.order, twice); at >= 0 && w.rng.IntN(2) == 0 {
+			w.content[twice] += 10 // both are other than before
+			msg.Resources[at] = w.cluster(twice)
+		}
 		msg.Resources = slices.Insert(msg.Resources, w.rng.IntN(len(msg.Resources)+1), w.cluster(twice))
 	case 1:
 		msg.Resources = append(msg.Resources, wrap(listenerTo("x", "y")))
@@ -161,6 +165,26 @@ func TestPlaces(t *testing.T) {
 	}
 	if same < 20*60*placesClusters/3 {
 		t.Errorf("%d resources were in their places", same)
+	}
+}
+
+// TestAwaitedOnNewStream: what was asked for after a response that had everything is
+// waited for on the next stream as well.
+func TestAwaitedOnNewStream(t *testing.T) {
+	d := newDirect(t)
+	d.speak("sotw")
+	d.requests()
+	d.respond(lds, "1", wrap(listenerTo("svc", "r")))
+	d.requests()
+	d.c.Watch("other", "other", &counter{})
+	d.settled()
+	d.requests()
+	d.speak("sotw")
+	d.c.mu.Lock()
+	defer d.c.mu.Unlock()
+	sub := d.s.types[lds].subs["other"]
+	if _, awaited := d.s.requestLocked(nil); sub == nil || !slices.Contains(awaited, sub) {
+		t.Errorf("waits for %v, want %v", awaited, sub)
 	}
 }
 

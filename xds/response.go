@@ -239,7 +239,7 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 			if !sub.unsubscribing {
 				r.wanted++
 			}
-			if r.places != nil && it.ttl == 0 {
+			if r.places != nil {
 				r.places[it.at] = place{it.sum, sub}
 			}
 			continue

@@ -251,12 +251,11 @@ func (r *response) applySameLocked(t *subscriptions) {
 		sub.received, sub.round = true, t.round
 		e := sub.entry
 		s.c.acceptLocked(e, acceptedVersion{e.value, e.sum, r.version, s.cfg, r.at, nil})
-		e.ttlTimer.StopLocked()
+		e.ttlTimer.StopLocked() // it came without a time to live
 	}
 }
 
-// keepPlacesLocked remembers where resources are, but for those that are not in the cache or
-// not for long.
+// keepPlacesLocked remembers where resources are, but for those that are not in the cache.
 func (t *subscriptions) keepPlacesLocked(places []place) {
 	places = slices.DeleteFunc(places, func(pl place) bool { return pl.sub == nil })
 	if len(places) < cap(places)/2 {
