@@ -172,8 +172,8 @@ type Config struct {
 	// are made smaller.
 	MaxHashBytes uint64
 	// Logger has the lines of the channel and of the XdsClient: at ERROR and WARN
-	// invalid resources, servers that cannot be reached, targets and clusters that
-	// cannot be served, failovers, TLS that cannot be done, and what the channel does
+	// invalid resources, servers that cannot be reached or take no load reports,
+	// certificate files that cannot be read, targets and clusters that cannot be served, failovers, TLS that cannot be done, and what the channel does
 	// not apply; at INFO what is over again. Lines are constant texts with the
 	// attributes target, cluster, resource, server, node and error, as far as they
 	// apply. Equal ones are written once in a minute; the next says how many were

@@ -191,7 +191,9 @@ func reportLoad(src *xdsResolver, server, cluster, service string) (load *picker
 		if err != nil {
 			return nil, nil, err
 		}
-		r = &reporter{Reporter: lrs.NewReporter(conn, src.bootstrap.LRSNode(), lrs.Options{}), key: k, release: release}
+		r = &reporter{Reporter: lrs.NewReporter(conn, src.bootstrap.LRSNode(), lrs.Options{
+			Failed: func(err error) { k.client.LogLoadReports(server, err) },
+		}), key: k, release: release}
 		reporters.m[k] = r
 	}
 	r.refs++

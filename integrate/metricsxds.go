@@ -25,7 +25,7 @@ var typeNames = [resource.NumTypes]string{
 // foldClient folds what a client has counted of its servers.
 func foldClient(c *xds.Client, target string) {
 	for _, s := range c.Servers() {
-		source := metric.SourceOf(c, s.Description) // servers of a bootstrap may have the same URI
+		source := metric.SourceOf(c, s.Key) // servers of a bootstrap may have the same URI, and Description
 		metric.ServerFailure.Fold(source, int64(s.Failures), target, s.URI)
 		metric.Streams.Fold(source, int64(s.Streams), s.URI)
 		for t, n := range s.Types {

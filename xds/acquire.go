@@ -34,6 +34,7 @@ var registry = struct {
 //
 // Each Acquire wants one [Client.Release].
 func Acquire(cfg *bootstrap.Config, opts Options) *Client {
+	cfg.LogTo(opts.Logger)
 	c, differs := acquire(cfg, opts.withDefaults())
 	if differs != "" {
 		loggerOr(opts.Logger).Info("xdslb: another client of the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())

@@ -72,7 +72,7 @@ func (d *direct) respond(typ resource.Type, version string, list ...*anypb.Any) 
 	d.c.mu.Lock()
 	d.s.types[typ].sent = true
 	d.c.mu.Unlock()
-	r := response{server: d.s, typ: typ, msg: &discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: version, Resources: list}}
+	r := response{server: d.s, typ: typ, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: version, Resources: list})}
 	for _, settled := range r.handle() {
 		<-settled
 	}
@@ -236,8 +236,8 @@ func BenchmarkClusterChange(b *testing.B) {
 				i := 0
 				for b.Loop() {
 					i++
-					msg := d.message(resource.ClusterType, "", nil)
-					if err := unmarshal(wire[i%2], msg); err != nil {
+					msg, err := unmarshal(wire[i%2], d.message(resource.ClusterType, "", nil))
+					if err != nil {
 						b.Fatal(err)
 					}
 					d.handle(resource.ClusterType, msg)
@@ -291,11 +291,12 @@ func BenchmarkSharedCluster(b *testing.B) {
 }
 
 // unmarshal reads a response as the variant's stream does.
-func unmarshal(data []byte, msg message) error {
-	if msg, ok := msg.(*discoveryv3.DiscoveryResponse); ok {
-		return unmarshalResponse(slices.Clone(data), msg)
+func unmarshal(data []byte, msg message) (message, error) {
+	if _, ok := msg.(*discoveryv3.DiscoveryResponse); ok {
+		r := &sotwResponse{}
+		return r, r.read(framesOf(data))
 	}
-	return proto.Unmarshal(data, msg)
+	return msg, proto.Unmarshal(data, msg)
 }
 
 // largeCluster returns a cluster of 1.3 KB.
@@ -358,7 +359,7 @@ func (d *direct) say(typ resource.Type, version string, list []proto.Message) {
 // before and after it, and waits for the watchers.
 func (d *direct) handle(typ resource.Type, msg message) {
 	d.requests()
-	r := response{server: d.s, typ: typ, msg: msg}
+	r := response{server: d.s, typ: typ, msg: arrived(msg)}
 	for _, settled := range r.handle() {
 		<-settled
 	}

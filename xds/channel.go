@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	grpcbackoff "google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -90,6 +91,7 @@ func (c *Client) dial(cfg *bootstrap.Server) (*grpc.ClientConn, func(), error) {
 		// gRPC's default enforcement policy.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
+		experimental.WithBufferPool(frames),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           grpcbackoff.Config{BaseDelay: c.opts.BackoffBase, Multiplier: timing.BackoffFactor, Jitter: 0.5, MaxDelay: c.opts.BackoffMax},
 			MinConnectTimeout: 20 * time.Second,

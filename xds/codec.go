@@ -5,6 +5,8 @@ package xds
 
 import (
 	"errors"
+	"slices"
+	"sync"
 	"unicode/utf8"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -16,11 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// sotwCodec is gRPC's codec, but for how it reads a response in state of the world: such
-// a response has all resources of its type, of which most have not changed and are only
-// hashed. They stay in one buffer, which goes with the response, instead of three
-// allocations for each (BenchmarkUnmarshalResponse). What is decoded from them keeps no
-// part of it.
+// sotwCodec is gRPC's codec, but for how it reads a response in state of the world: into
+// a sotwResponse.
 type sotwCodec struct{ encoding.CodecV2 }
 
 func newSotWCodec() sotwCodec { return sotwCodec{encoding.GetCodecV2(encodingproto.Name)} }
@@ -30,76 +29,262 @@ func (sotwCodec) Name() string { return "" }
 
 // Unmarshal reads a response as proto.Unmarshal does.
 func (c sotwCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	if msg, ok := v.(*discoveryv3.DiscoveryResponse); ok {
-		return unmarshalResponse(data.Materialize(), msg)
+	if r, ok := v.(*sotwResponse); ok {
+		return r.read(data)
 	}
 	return c.CodecV2.Unmarshal(data, v)
 }
 
+// sotwResponse is a response in state of the world. It has all resources of its type, of which
+// most have not changed and are only hashed. So they are not copied: they stay in gRPC's
+// buffers, which go with the response until free, instead of three allocations for each
+// (BenchmarkUnmarshalResponse). What is decoded from them keeps no part of it.
+type sotwResponse struct {
+	*discoveryv3.DiscoveryResponse // without resources
+
+	parts []part
+	data  mem.BufferSlice
+	bytes int
+}
+
+// part is a resource of a response: what its Any says.
+type part struct {
+	url   string
+	value []byte
+}
+
 var errMalformed = errors.New("xds: a malformed DiscoveryResponse")
 
-// unmarshalResponse is proto.Unmarshal for a response, whose resources alias the data.
-func unmarshalResponse(data []byte, msg *discoveryv3.DiscoveryResponse) error {
-	const resources = 2 // field
-	var rest []byte     // all other fields
-	var list [][]byte
-	for len(data) > 0 {
-		num, typ, tag := protowire.ConsumeTag(data)
+// resourcesField is the number of DiscoveryResponse.resources.
+const resourcesField = 2
+
+// read is proto.Unmarshal.
+func (r *sotwResponse) read(data mem.BufferSlice) error {
+	r.DiscoveryResponse = &discoveryv3.DiscoveryResponse{}
+	list, _ := parts.Get().(*[]part)
+	if list == nil {
+		list = new([]part)
+	}
+	r.data, r.parts, r.bytes = slices.Clip(data), *list, data.Len()
+	data.Ref()
+	err := r.split(newCursor(data))
+	if err != nil {
+		r.free()
+	}
+	return err
+}
+
+// free gives gRPC's buffers back. Resources must not be read any more.
+func (r *sotwResponse) free() {
+	r.data.Free()
+	clear(r.parts)
+	if list := r.parts[:0]; cap(list) <= maxParts {
+		parts.Put(&list)
+	}
+	r.data, r.parts = nil, nil
+}
+
+// parts has slices for sotwResponse.parts, of maxParts at most.
+var parts sync.Pool
+
+const maxParts = 1 << 16
+
+// size returns the number of bytes.
+func (r *sotwResponse) size() int { return r.bytes }
+
+// split finds the resources, and decodes all other fields.
+func (r *sotwResponse) split(c cursor) error {
+	defer func() { r.data = append(r.data, c.chunks...) }()
+	var rest []byte // all other fields
+	url := ""       // of the resource before; most are the same
+	for {
+		head := c.peek()
+		if len(head) == 0 {
+			break
+		}
+		num, typ, tag := protowire.ConsumeTag(head)
 		if tag < 0 || num > protowire.MaxValidNumber {
 			return errMalformed
 		}
-		n := protowire.ConsumeFieldValue(num, typ, data[tag:])
+		if num != resourcesField || typ != protowire.BytesType {
+			field, ok := c.field(num, typ, tag)
+			if !ok {
+				return errMalformed
+			}
+			rest = append(rest, field...)
+			continue
+		}
+		size, n := protowire.ConsumeVarint(head[tag:])
 		if n < 0 {
 			return errMalformed
 		}
-		if num == resources && typ == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(data[tag : tag+n])
-			list = append(list, value)
-		} else {
-			rest = append(rest, data[:tag+n]...)
+		c.take(uint64(tag + n))
+		value, ok := c.take(size)
+		if !ok {
+			return errMalformed
 		}
-		data = data[tag+n:]
-	}
-	if err := proto.Unmarshal(rest, msg); err != nil {
-		return err
-	}
-	anys := make([]anypb.Any, len(list))
-	msg.Resources = make([]*anypb.Any, len(list))
-	url := "" // of the resource before; most are the same
-	for i, value := range list {
-		msg.Resources[i] = &anys[i]
-		if !unmarshalAny(value, &anys[i], url) {
-			if err := proto.Unmarshal(value, &anys[i]); err != nil {
-				return err
-			}
+		p, err := readPart(value, url)
+		if err != nil {
+			return err
 		}
-		url = anys[i].TypeUrl
+		r.parts = append(r.parts, p)
+		url = p.url
 	}
-	return nil
+	return proto.Unmarshal(rest, r.DiscoveryResponse)
 }
 
-// unmarshalAny reads an Any that has a type URL and a value and nothing else, whose value
-// aliases the data. It reports whether that is so.
-func unmarshalAny(data []byte, a *anypb.Any, url string) bool {
-	for len(data) > 0 {
-		num, typ, tag := protowire.ConsumeTag(data)
+// readPart is proto.Unmarshal for an Any, whose value aliases the data.
+func readPart(data []byte, url string) (p part, err error) {
+	for rest := data; len(rest) > 0; {
+		num, typ, tag := protowire.ConsumeTag(rest)
 		if tag < 0 || typ != protowire.BytesType {
-			return false
+			return readAny(data)
 		}
-		value, n := protowire.ConsumeBytes(data[tag:])
+		value, n := protowire.ConsumeBytes(rest[tag:])
 		switch {
 		case n < 0:
-			return false
+			return readAny(data)
 		case num == 1 && string(value) == url:
-			a.TypeUrl = url
+			p.url = url
 		case num == 1 && utf8.Valid(value):
-			a.TypeUrl = string(value)
+			p.url = string(value)
 		case num == 2:
-			a.Value = value[:len(value):len(value)]
+			p.value = value[:len(value):len(value)]
 		default:
-			return false
+			return readAny(data)
 		}
-		data = data[tag+n:]
+		rest = rest[tag+n:]
 	}
-	return true
+	return p, nil
+}
+
+// readAny is readPart for what is unusual.
+func readAny(data []byte) (part, error) {
+	var a anypb.Any
+	if err := proto.Unmarshal(data, &a); err != nil {
+		return part{}, err
+	}
+	return part{a.TypeUrl, a.Value}, nil
+}
+
+// frameSize is the size of the largest HTTP/2 frame that gRPC receives.
+const frameSize = 16 << 10
+
+// frames has the memory for responses. It is gRPC's pool, but for frames: they need not be
+// cleared before they are read into.
+var frames = &framePool{BufferPool: mem.DefaultBufferPool()}
+
+type framePool struct {
+	mem.BufferPool
+	pool sync.Pool
+}
+
+// Get returns a buffer.
+func (p *framePool) Get(length int) *[]byte {
+	if length <= frameSize/2 || length > frameSize {
+		return p.BufferPool.Get(length)
+	}
+	b, ok := p.pool.Get().(*[]byte)
+	if !ok {
+		b = new([]byte)
+		*b = make([]byte, frameSize)
+	}
+	*b = (*b)[:length]
+	return b
+}
+
+// Put takes a buffer of Get's back.
+func (p *framePool) Put(b *[]byte) {
+	if cap(*b) == frameSize {
+		p.pool.Put(b)
+		return
+	}
+	p.BufferPool.Put(b)
+}
+
+// cursor reads bytes that lie in several buffers, in O(bytes) however small these are. What
+// it returns aliases them, unless it crosses from one to the next.
+type cursor struct {
+	head   []byte          // what has not been read of the first buffer
+	rest   mem.BufferSlice // the next ones
+	left   uint64          // bytes in all
+	copied []byte          // has what crosses, the last one of chunks
+	chunks mem.BufferSlice
+	small  [2 * 10]byte // has what peek returns of several buffers
+}
+
+func newCursor(data mem.BufferSlice) cursor {
+	return cursor{rest: data, left: uint64(data.Len())}
+}
+
+// next goes on to the next buffer if this one is at its end.
+func (c *cursor) next() {
+	for len(c.head) == 0 && len(c.rest) > 0 {
+		c.head, c.rest = c.rest[0].ReadOnlyData(), c.rest[1:]
+	}
+}
+
+// peek returns the next bytes, enough for a tag and a length; fewer only at the end. They
+// are valid until the next call.
+func (c *cursor) peek() []byte {
+	c.next()
+	if len(c.head) >= len(c.small) || uint64(len(c.head)) == c.left {
+		return c.head
+	}
+	n := copy(c.small[:], c.head)
+	for _, b := range c.rest {
+		n += copy(c.small[n:], b.ReadOnlyData())
+		if n == len(c.small) {
+			break
+		}
+	}
+	return c.small[:n]
+}
+
+// take returns the next n bytes; not ok if there are fewer.
+func (c *cursor) take(n uint64) (b []byte, ok bool) {
+	if n > c.left {
+		return nil, false
+	}
+	c.next()
+	c.left -= n
+	if n <= uint64(len(c.head)) {
+		b, c.head = c.head[:n:n], c.head[n:]
+		return b, true
+	}
+	if uint64(cap(c.copied)-len(c.copied)) < n {
+		b := frames.Get(max(int(n), frameSize))
+		c.copied, c.chunks = (*b)[:0], append(c.chunks, mem.NewBuffer(b, frames))
+	}
+	begin := len(c.copied)
+	for n > 0 {
+		c.next()
+		k := min(n, uint64(len(c.head)))
+		c.copied, c.head = append(c.copied, c.head[:k]...), c.head[k:]
+		n -= k
+	}
+	return c.copied[begin:len(c.copied):len(c.copied)], true
+}
+
+// field returns the next field, which has a tag of some bytes; not ok if it is malformed.
+func (c *cursor) field(num protowire.Number, typ protowire.Type, tag int) (field []byte, ok bool) {
+	value := c.peek()[tag:]
+	switch typ {
+	case protowire.BytesType:
+		length, n := protowire.ConsumeVarint(value)
+		if n < 0 || length > c.left {
+			return nil, false
+		}
+		return c.take(uint64(tag+n) + length)
+	case protowire.StartGroupType:
+		// Only its end says how long it is. No message that is read here has one.
+		all, _ := c.take(c.left)
+		c.head, c.left = all, uint64(len(all))
+		value = all[tag:]
+	}
+	n := protowire.ConsumeFieldValue(num, typ, value)
+	if n < 0 {
+		return nil, false
+	}
+	return c.take(uint64(tag + n))
 }

@@ -188,7 +188,12 @@
 // # Cost
 //
 // A response costs one hash of its bytes, and decoding of the resources that
-// changed. One of 9000 clusters that changes is 11 MB and 8 ms of a processor in state of
+// changed. Its bytes stay in the buffers that gRPC has read them into. A resource is first
+// compared with what was in its place in the latest response, by the hash: if it is the
+// same, its name is neither read nor looked up. That takes 24 bytes for each resource that
+// is subscribed to. (Comparing bytes would take keeping them, and reading twice as many.)
+// A server that sends resources in another order each time has their names looked up.
+// One of 9000 clusters that changes is 11 MB and about 3 ms of a processor in state of
 // the world, and 1.3 KB and 70 µs in the incremental variant, if one target's routes lead to
 // all of them; 30 µs if each has a target of its own (BenchmarkClusterChange). An evaluation
 // looks at the clusters that use what changed, and shares all the rest with the

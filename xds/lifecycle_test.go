@@ -6,6 +6,7 @@ package xds
 import (
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"runtime/pprof"
 	"strings"
@@ -21,7 +22,13 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if os.Getenv(wireServer) != "" {
+		serveWire()
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // TestCycles checks that channels that come and go leave nothing behind.
 func TestCycles(t *testing.T) {

@@ -160,6 +160,14 @@ func loggerOr(l *slog.Logger) *slog.Logger {
 	return l
 }
 
+// LogLoadReports writes a line to the Logger: the reports of load to a server, by its
+// bootstrap.Server.Key, ended without a word of it. It does not wait for the Logger.
+func (c *Client) LogLoadReports(server string, err error) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.logLocked(slog.LevelWarn, "xdslb: load cannot be reported to a server", fact{server: c.known[server], typ: noType, err: err})
+}
+
 // shareLogger has a client that exists already take notice of the Logger of one more
 // Acquire: the first one that is not nil is used from then on. It reports whether
 // that is another one, and the caller should say so.

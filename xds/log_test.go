@@ -257,3 +257,18 @@ func TestLoggerIsShared(t *testing.T) {
 		advance(time.Hour)
 	})
 }
+
+// TestLogLoadReports: load that cannot be reported is a line like others, once in a minute.
+func TestLogLoadReports(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		h, _ := only(t, Options{Logger: slog.New(book)})
+		for range 3 {
+			h.c.LogLoadReports(h.c.cfg.Servers[0].Key(), errRefused)
+		}
+		synctest.Wait()
+		if got := book.with("WARN", "load cannot be reported", "server=passthrough:///cp", "node=node-1", errRefused.Error()); len(got) != 1 {
+			t.Errorf("lines: %q", got)
+		}
+	})
+}

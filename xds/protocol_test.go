@@ -352,7 +352,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	d.c.mu.Lock()
 	d.s.types[lds].sent = true
 	d.c.mu.Unlock()
-	r := response{server: d.s, typ: lds, msg: &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}}}
+	r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}})}
 	r.pieces = d.s.variant.split(r.typ, r.msg)
 	r.compare()
 	if !r.items[0].skip {
@@ -455,7 +455,7 @@ func TestForgottenMeanwhile(t *testing.T) {
 	defer keepBytes.Store(old)
 	d := newDirect(t)
 	d.respond(lds, "1", wrap(listenerTo("svc", "r")))
-	r := response{server: d.s, typ: lds, msg: &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}}}
+	r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}})}
 	r.pieces = d.s.variant.split(r.typ, r.msg)
 	r.compare()
 	d.c.mu.Lock()

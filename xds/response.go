@@ -29,6 +29,7 @@ type response struct {
 	at     arrival
 
 	pieces
+	wanted  int    // resources that are valid, and wanted still
 	invalid int    // resources that are not valid
 	refused string // name of the first of them that has one
 }
@@ -39,11 +40,19 @@ type pieces struct {
 	items   []item
 	partial bool    // not all resources are named, though the type's responses are complete
 	nacks   []error // what is wrong; any makes the answer a NACK (A46)
+	seen    map[string]struct{}
+
+	// For sotw: where resources were in the latest response of the type, and where they
+	// are in this one. Those that have not changed are in places with their
+	// subscriptions. next is the first of latest that may come.
+	latest, places []place
+	next           int
 }
 
 // item is one resource of a response.
 type item struct {
 	name    string // canonical
+	at      int    // its place
 	alias   string // canonical own name of the resource, if name is another one that it has
 	version string
 	bytes   []byte
@@ -63,7 +72,7 @@ type item struct {
 // handle does everything, and returns a channel for each target that was affected,
 // which is closed once the target's watchers have the result.
 func (r *response) handle() (affected []chan struct{}) {
-	r.pieces = r.server.variant.split(r.typ, r.msg)
+	r.split()
 	if r.typ == resource.LbEndpointType {
 		return r.handleMembers()
 	}
@@ -82,7 +91,21 @@ func (r *response) handle() (affected []chan struct{}) {
 		if affected, ok := r.apply(); ok {
 			return affected
 		}
+		r.pieces = r.server.variant.split(r.typ, r.msg)
 	}
+}
+
+// split splits the response into resources.
+func (r *response) split() {
+	w, ok := r.msg.(*sotwResponse)
+	if !ok {
+		r.pieces = r.server.variant.split(r.typ, r.msg)
+		return
+	}
+	r.server.c.mu.Lock()
+	latest := r.server.types[r.typ].places
+	r.server.c.mu.Unlock()
+	r.pieces = w.pieces(r.typ, latest)
 }
 
 // foreign says that a resource is of another type than its response.
@@ -92,13 +115,22 @@ func foreign(typ resource.Type, url string) error {
 
 // add adds resource number i of a response, unless it is among the names seen.
 func (p *pieces) add(typ resource.Type, seen map[string]struct{}, i int, it item) {
-	if _, twice := seen[it.name]; twice {
-		p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, typ, it.name))
-		return
+	p.seen = seen
+	if p.see(typ, i, it.name) {
+		it.sum = xxh3.Hash128(it.bytes)
+		p.items = append(p.items, it)
 	}
-	seen[it.name] = struct{}{}
-	it.sum = xxh3.Hash128(it.bytes)
-	p.items = append(p.items, it)
+}
+
+// see notes the name of resource number i, and reports whether it is the first of that
+// name.
+func (p *pieces) see(typ resource.Type, i int, name string) bool {
+	if _, twice := p.seen[name]; twice {
+		p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, typ, name))
+		return false
+	}
+	p.seen[name] = struct{}{}
+	return true
 }
 
 // compare finds the resources that nobody asked for, which are not looked at
@@ -122,7 +154,7 @@ func (r *response) compare() {
 		case it.heartbeat:
 			it.known = true
 			it.renew(e, r.server.cfg)
-		case latest != nil && e.sum == it.sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer:
+		case r.inCacheLocked(e, it.sum):
 			it.known, it.value, it.raw = true, latest, e.raw
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
 			it.known, it.err = true, e.err
@@ -130,6 +162,12 @@ func (r *response) compare() {
 			it.prev = latest
 		}
 	}
+}
+
+// inCacheLocked reports whether the latest valid version of a resource has the bytes with a
+// sum.
+func (r *response) inCacheLocked(e *entry, sum xxh3.Uint128) bool {
+	return e.latestLocked() != nil && e.sum == sum && e.from.TrustedXDSServer == r.server.cfg.TrustedXDSServer
 }
 
 // renew makes a heartbeat an item for the version in the cache, if that is what it is
@@ -181,12 +219,16 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 			return nil, false
 		}
 	}
+	if !r.sameLocked() {
+		return nil, false
+	}
 	c.affected = map[*dependencyManager]chan struct{}{}
 	defer func() { c.affected = nil }()
 	t.heard = true
 	t.round++
 	counts := &s.relation.status.Types[r.typ]
 	r.invalid = len(r.nacks) // of which no name is known, or not one alone
+	r.applySameLocked(t)
 	for i := range r.items {
 		it := &r.items[i]
 		sub := t.subs[it.name]
@@ -200,6 +242,12 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, it.version, s.cfg, r.at, it.raw})
 			s.liveLocked(sub, it.ttl)
 			counts.Valid++
+			if !sub.unsubscribing {
+				r.wanted++
+			}
+			if r.places != nil {
+				r.places[it.at] = place{it.sum, sub}
+			}
 			continue
 		}
 		if r.refused == "" {
@@ -214,6 +262,8 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, it.version, when(r.at)})
 	}
 	counts.Invalid += uint64(r.invalid)
+	t.whole = r.wanted == len(t.subs)
+	t.keepPlacesLocked(r.places)
 	r.applyErrorsLocked(t)
 	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
 	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})

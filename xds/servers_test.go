@@ -219,9 +219,9 @@ func (t *tapped) SendMsg(m any) error {
 
 func (t *tapped) RecvMsg(m any) error {
 	err := t.ClientStream.RecvMsg(m)
-	if resp, ok := m.(*discoveryv3.DiscoveryResponse); ok && err == nil {
+	if r, ok := m.(*sotwResponse); ok && err == nil {
 		t.p.mu.Lock()
-		resp = proto.CloneOf(resp)
+		resp := proto.CloneOf(r.whole())
 		t.heard, t.log = append(t.heard, resp), append(t.log, resp)
 		t.p.mu.Unlock()
 	}

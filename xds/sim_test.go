@@ -189,7 +189,7 @@ func (sim *simServer) receive(typ resource.Type) bool {
 		}
 		c.unlock()
 	}
-	r := response{server: sim.s, typ: typ, msg: msg}
+	r := response{server: sim.s, typ: typ, msg: arrived(msg)}
 	r.handle()
 	return true
 }

@@ -186,6 +186,9 @@ type ServerStatus struct {
 	// Description is the URI with the types of credentials and the features: two
 	// servers of a bootstrap may differ in these only.
 	Description string
+	// Key is [bootstrap.Server.Key], by which servers differ that have the same
+	// Description. It is not for logs.
+	Key string
 	// Variant is the RPC of ADS by which the client speaks with the server:
 	// StreamAggregatedResources (state of the world), or DeltaAggregatedResources.
 	Variant string
@@ -255,7 +258,7 @@ type relation struct {
 func (c *Client) relationLocked(cfg *bootstrap.Server) *relation {
 	r := c.relations[cfg.Key()]
 	if r == nil {
-		r = &relation{status: ServerStatus{URI: cfg.URI, Description: cfg.String()}}
+		r = &relation{status: ServerStatus{URI: cfg.URI, Description: cfg.String(), Key: cfg.Key()}}
 		c.relations[cfg.Key()] = r
 	}
 	return r

@@ -5,8 +5,11 @@ package xds
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"google.golang.org/grpc"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -364,5 +367,24 @@ func TestReceived(t *testing.T) {
 			t.Fatal("no note")
 		}
 		check("a note, while the endpoints of a cluster's new version are waited for", 12)
+	})
+}
+
+// TestServersByKey: servers of a bootstrap that differ in nothing that may be shown are
+// told apart by their keys.
+func TestServersByKey(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		tls := func(file string) string {
+			return `{"server_uri": "passthrough:///cp", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "` + file + `"}}]}`
+		}
+		h := newClientHarness(t, Options{ConnectFailureAfter: time.Second, DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return nil, errRefused }),
+		}}, []string{tls("a.pem"), tls("b.pem")}, "")
+		h.watch("svc")
+		advance(time.Minute) // until the client has turned to both
+		servers := h.c.Servers()
+		if len(servers) != 2 || servers[0].Description != servers[1].Description || servers[0].Key == servers[1].Key || servers[0].Failures == 0 || servers[1].Failures == 0 {
+			t.Errorf("servers %+v", servers)
+		}
 	})
 }

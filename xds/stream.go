@@ -15,7 +15,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -176,6 +175,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 		t, ok := s.received(msg, !responded)
 		responded = true
 		if !ok {
+			release(msg)
 			continue // neither ACK nor NACK: there is nothing to say about it (T-XDS-12)
 		}
 		if workers[t] == nil {
@@ -219,7 +219,7 @@ type received struct {
 // its type; not ok if it is none of ours.
 func (s *server) received(msg message, first bool) (t resource.Type, ok bool) {
 	t, ok = resource.TypeOf(msg.GetTypeUrl())
-	size := proto.Size(msg)
+	size := sizeOf(msg)
 	s.c.mu.Lock()
 	defer s.c.unlock()
 	if first {
@@ -297,6 +297,7 @@ func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-ch
 		begin := time.Now()
 		r := response{server: s, typ: t, msg: next.msg, at: next.at}
 		affected := r.handle()
+		release(next.msg)
 		next = received{}
 		throttle := min(time.Since(begin), maxThrottle)
 		// Let the watchers finish before reading on (T-XDS-14).

@@ -26,9 +26,13 @@ type subscriptions struct {
 	lastNack rejection // was logged last
 
 	// For sotw.
-	names   []string // those to ask for, sorted; nil if stale
-	version string   // last accepted; outlives the stream (T-XDS-2)
-	nonce   string   // last received on this stream
+	places []place  // where resources were in the latest response; nil when one is dropped
+	names  []string // those to ask for, sorted; nil if stale
+	// whole says that the latest response had all that is wanted, and nothing else is
+	// wanted since.
+	whole   bool
+	version string // last accepted; outlives the stream (T-XDS-2)
+	nonce   string // last received on this stream
 	// lapsed says that the cache has lost a resource of this version (liveLocked).
 	lapsed bool
 	// nack says what was wrong with the latest response, until a request has
@@ -100,7 +104,7 @@ func (s *server) changedLocked(t *subscriptions, name string) {
 
 // markLocked notes that what was said of a resource may not be so any more.
 func (t *subscriptions) markLocked(name string) {
-	t.names = nil
+	t.names, t.whole = nil, false
 	if t.delta.changed != nil {
 		t.delta.changed[name] = struct{}{}
 	}
@@ -144,6 +148,7 @@ func (s *server) dropLocked(e *entry) {
 	}
 	sub.timer.StopLocked()
 	delete(t.subs, e.key.name)
+	t.places = nil
 	t.markLocked(e.key.name)
 	e.subs--
 	s.c.forgetLocked(e)

@@ -72,6 +72,21 @@ type message interface {
 	GetResourceErrors() []*discoveryv3.ResourceError
 }
 
+// sizeOf returns the size of a response in bytes.
+func sizeOf(msg message) int {
+	if w, ok := msg.(*sotwResponse); ok {
+		return w.size()
+	}
+	return proto.Size(msg)
+}
+
+// release is for when nobody reads a response any more.
+func release(msg message) {
+	if w, ok := msg.(*sotwResponse); ok {
+		w.free()
+	}
+}
+
 // request is a request in either variant.
 type request interface {
 	proto.Message
@@ -141,7 +156,7 @@ func (s *server) switchVariant(err error) bool {
 	s.relation.status.Variant = next.String()
 	for i := range s.types {
 		t := &s.types[i]
-		t.version, t.delta = "", deltaType{}
+		t.version, t.places, t.delta = "", nil, deltaType{}
 		for _, sub := range t.subs {
 			sub.received = false // versions of one variant say nothing in the other
 			if sub.entry.rejected != nil {

@@ -8,11 +8,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc/grpclog"
 )
 
 // Certs is what the files of a CertFiles hold.
@@ -44,6 +44,7 @@ type CertLoader struct {
 	files    CertFiles
 	roots    loaded[Roots]
 	identity loaded[*tls.Certificate]
+	logger   atomic.Pointer[slog.Logger] // nil is slog.Default()
 }
 
 // NewCertLoader returns a loader that has not read anything yet.
@@ -52,7 +53,18 @@ func NewCertLoader(files CertFiles) *CertLoader { return &CertLoader{files: file
 // Files returns what the loader reads.
 func (l *CertLoader) Files() CertFiles { return l.files }
 
-var logger = grpclog.Component("xdslb")
+// LogTo has the loader write its lines to a Logger: the first that is not nil, or else
+// slog.Default(). Lines are written by a goroutine of their own.
+func (l *CertLoader) LogTo(logger *slog.Logger) { l.logger.CompareAndSwap(nil, logger) }
+
+// warn logs that what was read before stays in use.
+func (l *CertLoader) warn(read time.Time, err error) {
+	logger := l.logger.Load()
+	if logger == nil {
+		logger = slog.Default()
+	}
+	go logger.Warn("xdslb: TLS files cannot be read, keeping what was read before", "read", read, "error", err)
+}
 
 // Load returns the current certificates. If the files cannot be read, or are
 // in the middle of being replaced, it returns those it read last and tries
@@ -72,7 +84,7 @@ func (l *CertLoader) Load() (*Certs, error) {
 
 // LoadRoots is Load for the roots alone.
 func (l *CertLoader) LoadRoots() (Roots, error) {
-	return l.roots.get(l.files.RefreshInterval, l.files.readRoots, func(Roots) bool { return true })
+	return l.roots.get(l.files.RefreshInterval, l.files.readRoots, func(Roots) bool { return true }, l.warn)
 }
 
 // LoadIdentity is Load for the client's certificate and key alone. A certificate that
@@ -80,7 +92,7 @@ func (l *CertLoader) LoadRoots() (Roots, error) {
 func (l *CertLoader) LoadIdentity() (*tls.Certificate, error) {
 	return l.identity.get(l.files.RefreshInterval, l.files.readIdentity, func(c *tls.Certificate) bool {
 		return c == nil || c.Leaf == nil || time.Now().Before(c.Leaf.NotAfter)
-	})
+	}, l.warn)
 }
 
 // loaded is what was read of some files.
@@ -95,7 +107,7 @@ type loaded[T any] struct {
 const warnPause = 10 * time.Second
 
 // get returns the value, which is read if it is older than interval or not valid.
-func (l *loaded[T]) get(interval time.Duration, read func() (T, error), valid func(T) bool) (T, error) {
+func (l *loaded[T]) get(interval time.Duration, read func() (T, error), valid func(T) bool, warn func(time.Time, error)) (T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -110,7 +122,7 @@ func (l *loaded[T]) get(interval time.Duration, read func() (T, error), valid fu
 		return value, err
 	case l.warned.IsZero() || now.Sub(l.warned) >= warnPause:
 		l.warned = now
-		logger.Warningf("Keeping the TLS files read at %v: %v", l.at.Format(time.RFC3339), err)
+		warn(l.at, err)
 	}
 	return l.value, nil
 }

@@ -10,8 +10,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/protobuf/proto"
@@ -78,6 +80,7 @@ type Server struct {
 	channelCreds creds[ChannelBuilder]
 	callCreds    []creds[CallBuilder]
 	key          string
+	logger       atomic.Pointer[slog.Logger] // see Config.LogTo
 }
 
 // A CertProvider is an entry of certificate_providers (A29).
@@ -91,6 +94,26 @@ type CertProvider struct {
 	// Config is the plugin's own configuration as JSON, with all its fields;
 	// nil if absent.
 	Config json.RawMessage
+}
+
+// LogTo has those who read files on behalf of the configuration write their lines to a
+// Logger: the first that is not nil, or else slog.Default(). See [CertLoader.LogTo].
+func (c *Config) LogTo(logger *slog.Logger) {
+	if logger == nil {
+		return
+	}
+	servers := slices.Clone(c.Servers)
+	for _, a := range c.Authorities {
+		servers = append(servers, a.Servers...)
+	}
+	for _, s := range servers {
+		s.logger.CompareAndSwap(nil, logger)
+	}
+	for _, p := range c.CertProviders {
+		if p.Files != nil {
+			p.Files.LogTo(logger)
+		}
+	}
 }
 
 // CheckCertProvider says what keeps clusters from using an instance of CertProviders

@@ -62,12 +62,9 @@ func (s *Server) DialOptions() (opts []grpc.DialOption, stop func(), err error) 
 			f()
 		}
 	}
-	bundle, f, err := s.channelCreds.builder.Build(s.channelCreds.config)
-	if err == nil && bundle == nil {
-		err = errors.New("the builder returned no credentials")
-	}
+	bundle, f, err := s.bundle()
 	if err != nil {
-		return nil, nil, fmt.Errorf("xds: channel credentials %q for server %q: %w", s.channelCreds.name, s.URI, err)
+		return nil, nil, err
 	}
 	stops = appendFunc(stops, f)
 	opts = append(opts, grpc.WithCredentialsBundle(bundle))
@@ -89,6 +86,21 @@ func (s *Server) DialOptions() (opts []grpc.DialOption, stop func(), err error) 
 		opts = append(opts, grpc.WithPerRPCCredentials(perRPC))
 	}
 	return opts, stop, nil
+}
+
+// bundle builds the channel credentials.
+func (s *Server) bundle() (bundle credentials.Bundle, stop func(), err error) {
+	bundle, stop, err = s.channelCreds.builder.Build(s.channelCreds.config)
+	if err == nil && bundle == nil {
+		err = errors.New("the builder returned no credentials")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("xds: channel credentials %q for server %q: %w", s.channelCreds.name, s.URI, err)
+	}
+	if b, ok := bundle.(tlsBundle); ok {
+		b.certs.LogTo(s.logger.Load())
+	}
+	return bundle, stop, nil
 }
 
 func appendFunc(fs []func(), f func()) []func() {

@@ -17,15 +17,13 @@ import (
 type tlsBuilder struct{ files CertFiles }
 
 func (b tlsBuilder) Build(json.RawMessage) (credentials.Bundle, func(), error) {
-	return tlsBundle{&tlsCreds{certs: NewCertLoader(b.files)}}, nil, nil
+	return tlsBundle{&tlsCreds{NewCertLoader(b.files)}}, nil, nil
 }
 
 // A tlsBundle is transport credentials alone, in the shape of a bundle.
-type tlsBundle struct {
-	transport credentials.TransportCredentials
-}
+type tlsBundle struct{ *tlsCreds }
 
-func (b tlsBundle) TransportCredentials() credentials.TransportCredentials { return b.transport }
+func (b tlsBundle) TransportCredentials() credentials.TransportCredentials { return b.tlsCreds }
 func (b tlsBundle) PerRPCCredentials() credentials.PerRPCCredentials       { return nil }
 func (b tlsBundle) NewWithMode(string) (credentials.Bundle, error)         { return b, nil }
 

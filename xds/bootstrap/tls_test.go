@@ -4,6 +4,7 @@
 package bootstrap
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -14,6 +15,7 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
+	"log/slog"
 	"math/big"
 	"net"
 	"os"
@@ -243,6 +245,10 @@ func TestCertLoader(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	synctest.Test(t, func(t *testing.T) {
 		l := NewCertLoader(CertFiles{CACertificateFile: file, RefreshInterval: time.Minute})
+		var lines bytes.Buffer
+		l.LogTo(nil)
+		l.LogTo(slog.New(slog.NewTextHandler(&lines, nil)))
+		l.LogTo(slog.New(slog.DiscardHandler)) // the first counts
 		load := func(want *certAuthority) {
 			t.Helper()
 			certs, err := l.Load()
@@ -270,9 +276,43 @@ func TestCertLoader(t *testing.T) {
 		}
 		<-time.After(time.Hour)
 		load(second)
+		load(second)
+		synctest.Wait()
+		if got := lines.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, file) {
+			t.Errorf("the log is %q, want one warning about %s", got, file)
+		}
 		write(t, file, first.pem)
 		load(first) // not a minute later
 	})
+}
+
+// TestLogTo: all that read files on behalf of a configuration write to the first Logger.
+func TestLogTo(t *testing.T) {
+	c, err := Parse("test", []byte(`{
+		"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "x"}}]}],
+		"authorities": {"b": {"xds_servers": [{"server_uri": "b", "channel_creds": [{"type": "tls", "config": {"ca_certificate_file": "y"}}]}]}},
+		"certificate_providers": {"p": {"plugin_name": "file_watcher", "config": {"ca_certificate_file": "z"}}, "q": {"plugin_name": "other"}}
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := slog.New(slog.DiscardHandler)
+	c.LogTo(nil)
+	c.LogTo(first)
+	c.LogTo(slog.Default())
+	loaders := []*CertLoader{c.CertProviders["p"].Files}
+	for _, s := range []*Server{c.Servers[0], c.Authorities["b"].Servers[0]} {
+		b, _, err := s.bundle()
+		if err != nil {
+			t.Fatal(err)
+		}
+		loaders = append(loaders, b.(tlsBundle).certs)
+	}
+	for _, l := range loaders {
+		if l.logger.Load() != first {
+			t.Errorf("lines about %+v go elsewhere", l.Files())
+		}
+	}
 }
 
 func unwrapped(err error) error {

@@ -5,6 +5,7 @@ package lrs
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -29,6 +30,10 @@ type Options struct {
 	// the longest wait after a first failure, which then grows up to BackoffMax.
 	// 0 is one second and two minutes.
 	BackoffBase, BackoffMax time.Duration
+	// Failed is called, by the goroutine that reports, when a stream has ended before
+	// the server said anything on it, or could not be opened. Nil writes a line to
+	// slog.Default().
+	Failed func(error)
 }
 
 func (o Options) withDefaults() Options {
@@ -44,6 +49,9 @@ func (o Options) withDefaults() Options {
 		if *d.value <= 0 {
 			*d.value = d.unspent
 		}
+	}
+	if o.Failed == nil {
+		o.Failed = func(err error) { slog.Warn("xdslb: load cannot be reported to a server", "error", err) }
 	}
 	return o
 }

@@ -10,12 +10,9 @@ import (
 
 	lrsv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/grpclog"
 
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
-
-var logger = grpclog.Component("xdslb")
 
 // sendTimeout is how long a server may leave a report unread before its stream is
 // given up.
@@ -32,7 +29,7 @@ func (r *Reporter) run() {
 			err := r.report()
 			r.backoff.End(time.Now(), err == nil, rand.Float64())
 			if err != nil && r.ctx.Err() == nil {
-				logger.Warningf("lrs: %v", err)
+				r.opts.Failed(err)
 			}
 		case <-r.wake:
 		case <-r.ctx.Done():

@@ -5,6 +5,8 @@ package lrs
 
 import (
 	"context"
+	"errors"
+	"google.golang.org/grpc"
 	"maps"
 	"slices"
 	"sync"
@@ -123,6 +125,41 @@ func TestStop(t *testing.T) {
 				t.Errorf("reporter remembers %+v, want nothing", got)
 			}
 			pass(time.Hour)
+		}
+	})
+}
+
+// refusing is a connection whose streams cannot be opened.
+type refusing struct{ grpc.ClientConnInterface }
+
+func (refusing) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+	return nil, errors.New("refused")
+}
+
+// TestFailed: who runs a Reporter hears of each stream that comes to nothing, and of none
+// that Close has ended.
+func TestFailed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs []error
+		failed := func(err error) { errs = append(errs, err) }
+		r := NewReporter(refusing{}, node, Options{Failed: failed, BackoffBase: time.Minute, BackoffMax: time.Minute})
+		r.Report("cluster", "service")
+		pass(30 * time.Second)
+		if len(errs) != 1 || errs[0].Error() != "refused" {
+			t.Errorf("heard of %v", errs)
+		}
+		pass(2 * time.Minute)
+		r.Close()
+		heard := len(errs)
+		if heard < 2 {
+			t.Errorf("heard of %v", errs)
+		}
+		r = NewReporter(offline{}, node, Options{Failed: failed})
+		r.Report("cluster", "service")
+		pass(time.Second)
+		r.Close()
+		if len(errs) != heard {
+			t.Errorf("heard of %v", errs[heard:])
 		}
 	})
 }

@@ -10,7 +10,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials/tls/certprovider"
-	"google.golang.org/grpc/grpclog"
 
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/picker"
@@ -30,10 +29,6 @@ import (
 
 // logged has all that is logged.
 var logged logBuffer
-
-func init() {
-	grpclog.SetLoggerV2(grpclog.NewLoggerV2WithVerbosity(&logged, io.Discard, io.Discard, 99))
-}
 
 type logBuffer struct {
 	mu   sync.Mutex
@@ -66,6 +61,7 @@ func TestRotation(t *testing.T) {
 	providers["files"] = bootstrap.CertProvider{Plugin: "file_watcher", Files: bootstrap.NewCertLoader(bootstrap.CertFiles{
 		CertificateFile: files.Cert, PrivateKeyFile: files.Key, CACertificateFile: files.CA, RefreshInterval: 1,
 	})}
+	providers["files"].Files.LogTo(slog.New(slog.NewTextHandler(&logged, nil)))
 	c := NewCluster("c", providers, true)
 	defer c.Close()
 	c.Update(mutual)
