@@ -73,7 +73,7 @@ func whyNoResolver(cc *grpc.ClientConn) error {
 		return fmt.Errorf("xdslb: channel %q is closed", target)
 	}
 	if r := stockResolverOf(cc); r != nil {
-		return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.why)
+		return r.notOurs(target)
 	}
 	return fmt.Errorf("xdslb: channel %q has the resolver of another package, usually google.golang.org/grpc/xds", target)
 }

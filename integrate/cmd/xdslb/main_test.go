@@ -397,10 +397,28 @@ COMP_WORDS=(xdslb completion f) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"`
 	}
 }
 
+// TestAttachHandedOver: a channel that is stock's shows with the reason and the way back.
+func TestAttachHandedOver(t *testing.T) {
+	d := debug.Document{Channels: []integrate.TargetStatus{{
+		Target: "xds:///orders", Stock: `XDSLB_DISABLE has "ord*"`,
+		Rollout: &integrate.RolloutStatus{Variable: "XDSLB_DISABLE", Value: "ord*", Pattern: "ord*", Forward: "take the pattern out"},
+	}}}
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(d)
+	}))
+	defer page.Close()
+	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
+	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `to know: The channel is google.golang.org/grpc/xds's, not xdslb's, since XDSLB_DISABLE has "ord*".`, "To go forward: take the pattern out.")
+	wantCall(t, exitOK, []string{"attach", page.URL, "-count", "1"}, "xds:///orders", "UNKNOWN handed_over_by=XDSLB_DISABLE")
+	d.Channels[0].Rollout.Malformed = true
+	wantCall(t, exitFinding, view, "TO MEND: The channel is google.golang.org/grpc/xds's")
+}
+
 // TestHostileNames: what a process says does not reach a terminal as commands to it.
 func TestHostileNames(t *testing.T) {
 	d := debug.Document{Channels: []integrate.TargetStatus{{
-		Target: "a\x1b[2Jb", Error: "x\x1b]0;y\x07", RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
+		Target: "a\x1b[2Jb", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &integrate.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
 		Clusters: []integrate.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []integrate.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []integrate.PriorityStatus{{
 			Localities: []integrate.LocalityStatus{{Region: "\x1b", Endpoints: []integrate.EndpointStatus{{ExplainedEndpoint: integrate.ExplainedEndpoint{Address: "\x1b", Out: "\x1b", State: "READY"}}}}},
 		}}}}}},

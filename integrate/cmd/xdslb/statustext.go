@@ -97,7 +97,7 @@ func (t *statusText) all() {
 }
 
 func (t *statusText) channel(s *integrate.TargetStatus) {
-	t.line("%s  %s", visible.Text(s.Target, 60), s.Connectivity)
+	t.line("%s  %s", visible.Text(s.Target, 60), stateOf(s))
 	list := trouble.Of(s)
 	for _, x := range list[:min(len(list), viewTroubles)] {
 		head := "  to know:"
@@ -128,6 +128,15 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 			wrap(t.w, "   ", visible.Text(eventLine(&s.Events[max(0, n-viewEvents)+i]), 240))
 		}
 	}
+}
+
+// stateOf is a channel's state. Nobody knows it of a channel of stock's that has no
+// interceptors of ours.
+func stateOf(s *integrate.TargetStatus) string {
+	if s.Connectivity == "" {
+		return "UNKNOWN"
+	}
+	return s.Connectivity
 }
 
 func (t *statusText) more(n, shown int, what string) {
@@ -272,6 +281,10 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				}
 			}
 		}
+		if r := s.Rollout; r != nil {
+			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), stateOf(s), visible.Text(r.Variable, 40))
+			continue
+		}
 		ready, total, ok, failed := 0, 0, uint64(0), uint64(0)
 		for _, c := range s.Clusters {
 			for _, l := range c.Leaves {
@@ -292,7 +305,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				mend++
 			}
 		}
-		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), s.Connectivity, ready, total, ok, failed, mend)
+		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), stateOf(s), ready, total, ok, failed, mend)
 	}
 	v.told = last
 }
