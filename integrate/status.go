@@ -107,6 +107,9 @@ type LeafStatus struct {
 	// TLSSettings are what it says; only Channel.Inspect has them.
 	TLSSettings *ExplainedTLS `json:"tls_settings,omitempty"`
 	Note        string        `json:"note,omitempty"`
+	// Unhealthy are endpoints that are in no priority, since EDS marks them so. Only
+	// Channel.Inspect has them.
+	Unhealthy []UnhealthyEndpoint `json:"unhealthy,omitempty"`
 	// ConnectionError is that of the latest attempt that failed.
 	ConnectionError string `json:"connection_error,omitempty"`
 
@@ -157,7 +160,7 @@ type PriorityStatus struct {
 
 // EndpointCounts counts the endpoints of a priority, each in one of the fields but Total.
 // Those that EDS calls neither HEALTHY, UNKNOWN nor DRAINING are no part of a
-// configuration, and not counted.
+// configuration, and not counted: see LeafStatus.Unhealthy.
 type EndpointCounts struct {
 	Total      int `json:"total"`
 	Ready      int `json:"ready"`      // can be picked

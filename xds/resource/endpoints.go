@@ -4,9 +4,11 @@
 package resource
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -48,6 +50,8 @@ type endpointsDecoder struct {
 	// i and j are the place that is being read, endpoints[i].lb_endpoints[j];
 	// -1 if it is above that.
 	i, j int
+
+	unhealthy []picker.Unhealthy
 
 	total      int // endpoints of the message
 	localities map[localityKey]*localityState
@@ -273,9 +277,17 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	if samePriorities {
 		e.Priorities = d.prev.Priorities
 	}
+	slices.SortFunc(d.unhealthy, func(a, b picker.Unhealthy) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Health, b.Health))
+	})
+	e.Unhealthy = slices.Compact(d.unhealthy)
+	sameUnhealthy := slices.Equal(e.Unhealthy, d.prev.Unhealthy)
+	if sameUnhealthy {
+		e.Unhealthy = d.prev.Unhealthy
+	}
 	if slices.Equal(drops, d.prev.Drops) {
 		e.Drops = d.prev.Drops
-		if samePriorities && name == d.prev.Name {
+		if samePriorities && sameUnhealthy && name == d.prev.Name {
 			return d.prev
 		}
 	}

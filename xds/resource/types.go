@@ -100,6 +100,7 @@ type Endpoints struct {
 	Name       string
 	Priorities []picker.Priority
 	Drops      []picker.Drop
+	Unhealthy  []picker.Unhealthy // by address
 
 	// metadata is what the endpoints' metadata were decoded from, for the
 	// next version to recognise.
