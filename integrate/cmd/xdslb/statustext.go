@@ -133,7 +133,7 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 // stateOf is a channel's state. Nobody knows it of a channel of stock's that has no
 // interceptors of ours.
 func stateOf(s *integrate.TargetStatus) string {
-	if s.Connectivity == "" {
+	if s.Connectivity == "" && s.Rollout != nil {
 		return "UNKNOWN"
 	}
 	return s.Connectivity
@@ -185,6 +185,10 @@ func (t *statusText) cluster(s *integrate.TargetStatus, c *integrate.ClusterStat
 	shown := 0
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
+		if n := len(l.Unhealthy); n > 0 {
+			u := l.Unhealthy[0]
+			t.line("    %d endpoints get no RPCs, since EDS says so: %s %s …", n, visible.Text(u.Address, 30), visible.Text(u.Health, 20))
+		}
 		for k := range l.Priorities {
 			t.priority(one, c, l, &l.Priorities[k], all, &shown)
 		}
@@ -196,6 +200,10 @@ func (t *statusText) cluster(s *integrate.TargetStatus, c *integrate.ClusterStat
 
 func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterStatus, l *integrate.LeafStatus, p *integrate.PriorityStatus, all uint64, shown *int) {
 	mark, n := " ", p.Endpoints
+	if p.Phase == "" {
+		t.resourcePriority(p, shown)
+		return
+	}
 	if p.InUse {
 		mark = "*"
 	}
@@ -227,6 +235,23 @@ func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterSta
 			t.line("      %-21s %-10s %8s %8s %6d %5d", visible.Text(e.Address, 21), condition(e), percent(e.Share), observed, ok, failed)
 			if e.Out != "" && (e.Ejected || e.State == "READY") && !e.Draining && p.InUse {
 				wrap(t.w, "       ", visible.Text(e.Out, 200))
+			}
+		}
+	}
+}
+
+// resourcePriority is a priority of which nothing is known but its resource.
+func (t *statusText) resourcePriority(p *integrate.PriorityStatus, shown *int) {
+	t.line("    priority %d: %d endpoints, %d draining", p.Priority, p.Endpoints.Total, p.Endpoints.Draining)
+	for i := range p.Localities {
+		loc := &p.Localities[i]
+		if *shown < viewEndpoints {
+			t.line("      %-32s weight expected", visible.Text(place(loc.Region, loc.Zone, loc.SubZone), 32))
+		}
+		for k := range loc.Endpoints {
+			if *shown++; *shown <= viewEndpoints {
+				e := &loc.Endpoints[k]
+				t.line("      %-21s %-10s %6d %8s", visible.Text(e.Address, 21), condition(e), e.Weight, percent(e.Share))
 			}
 		}
 	}
