@@ -3,29 +3,45 @@
 
 package integrate
 
-import "context"
+import (
+	"context"
 
-// A Channel is a channel of the process that has a resolver of this package. One that is
-// idle has none. It is comparable, and good for as long as the channel does not go idle;
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+)
+
+// A Channel is a channel of the process that has a resolver of this package, or that the
+// environment has this package hand to google.golang.org/grpc/xds. One that is idle has no
+// resolver. It is comparable, and good for as long as the channel does not go idle;
 // after that it goes on to say what the channel was last at.
-type Channel struct{ resolver *xdsResolver }
+type Channel struct {
+	link     *perrpc.Link
+	resolver channelResolver
+}
+
+// channelResolver is an xdsResolver or a stockResolver.
+type channelResolver interface {
+	status(detailed bool) TargetStatus
+	explain(ctx context.Context, method string) (*Explanation, error)
+}
 
 // Channels returns the channels of the process that are not idle, in the order in which
 // their resolvers were made. It connects nothing.
 func Channels() []Channel {
 	var all []Channel
-	for _, r := range resolvers() {
-		all = append(all, Channel{r})
+	for _, l := range perrpc.Links() {
+		if r, ok := l.Resolver.(channelResolver); ok {
+			all = append(all, Channel{l, r})
+		}
 	}
 	return all
 }
 
 // Number identifies the channel in the process: TargetStatus.Channel. It is above 0, and
 // another one after the channel was idle.
-func (c Channel) Number() int64 { return c.resolver.link.Number() }
+func (c Channel) Number() int64 { return c.link.Number() }
 
 // Target returns the channel's target.
-func (c Channel) Target() string { return c.resolver.link.Target }
+func (c Channel) Target() string { return c.link.Target }
 
 // Status returns the channel's status, as StatusOf does.
 func (c Channel) Status() TargetStatus { return c.resolver.status(false) }
@@ -33,8 +49,8 @@ func (c Channel) Status() TargetStatus { return c.resolver.status(false) }
 // Inspect returns the channel's status with each route and endpoint.
 //
 // It has the RPCs of the channel counted by endpoint for a minute from then on, which costs
-// each RPC an atomic addition when it ends, and less than 100 bytes for each endpoint. It takes the channel's mutex for O(endpoints), and O(entries) of hash rings and
-// tables: RPCs go on, updates wait.
+// each RPC an atomic addition when it ends, and less than 100 bytes for each endpoint. It
+// takes the channel's mutex for O(endpoints), and O(entries) of hash rings and tables: RPCs go on, updates wait. Of a channel that is stock's it is Status.
 func (c Channel) Inspect() TargetStatus { return c.resolver.status(true) }
 
 // Explain explains an RPC of the channel: see the function of that name.

@@ -73,7 +73,7 @@ func whyNoResolver(cc *grpc.ClientConn) error {
 		return fmt.Errorf("xdslb: channel %q is closed", target)
 	}
 	if r := stockResolverOf(cc); r != nil {
-		return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.why)
+		return r.notOurs(target)
 	}
 	return fmt.Errorf("xdslb: channel %q has the resolver of another package, usually google.golang.org/grpc/xds", target)
 }
@@ -158,6 +158,12 @@ type ExplainedFilter struct {
 	State    string `json:"state,omitempty"` // what admission control or adaptive concurrency is at
 }
 
+// UnhealthyEndpoint is an endpoint that EDS calls neither HEALTHY, UNKNOWN nor DRAINING.
+type UnhealthyEndpoint struct {
+	Address string `json:"address"`
+	Health  string `json:"health"` // "UNHEALTHY", "TIMEOUT", "DEGRADED" …
+}
+
 // An ExplainedCluster is a cluster that the route may lead to. Picked, Delegated, Waits and
 // Fails add up to 1.
 type ExplainedCluster struct {
@@ -181,9 +187,12 @@ type ExplainedCluster struct {
 	// Zones says how a locality is chosen, if the policy goes by zones.
 	Zones *ZonesStatus `json:"zones,omitempty"`
 	// NotInSubset are endpoints that this channel leaves to others (A68).
-	NotInSubset []string          `json:"not_in_subset,omitempty"`
-	Filters     []ExplainedFilter `json:"filters,omitempty"`
-	TLS         *ExplainedTLS     `json:"tls,omitempty"`
+	NotInSubset []string `json:"not_in_subset,omitempty"`
+	// Unhealthy are endpoints that get no RPCs, since EDS marks them so. Draining ones are
+	// among those of Localities.
+	Unhealthy []UnhealthyEndpoint `json:"unhealthy,omitempty"`
+	Filters   []ExplainedFilter   `json:"filters,omitempty"`
+	TLS       *ExplainedTLS       `json:"tls,omitempty"`
 	// Note is what is wrong with the resources that the cluster is made of.
 	Note string `json:"note,omitempty"`
 }

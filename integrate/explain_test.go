@@ -11,6 +11,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +160,36 @@ func TestExplainOut(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestExplainUnhealthy: what EDS calls unhealthy is named with its health, and so is what
+// drains. Both are why an endpoint gets nothing.
+func TestExplainUnhealthy(t *testing.T) {
+	for _, left := range [][]picker.Endpoint{eps(1, 2), nil} {
+		c := clusterOf("c", prio(left))
+		if left == nil {
+			c.Leaves[0].Priorities = nil
+		} else {
+			left[1].Health = picker.Draining
+		}
+		c.Leaves[0].Unhealthy = []picker.Unhealthy{{Addr: addr(3), Health: "UNHEALTHY"}, {Addr: addr(4), Health: "TIMEOUT"}}
+		b, _ := newTestLB(t, Config{})
+		b.set(configOf(c))
+		x := b.explained(t, context.Background())
+		if got := x.only(t).Unhealthy; !slices.Equal(got, []UnhealthyEndpoint{{addr(3).String(), "UNHEALTHY"}, {addr(4).String(), "TIMEOUT"}}) {
+			t.Errorf("unhealthy are %v", got)
+		}
+		text := strings.Join(strings.Fields(x.String()), " ")
+		want := []string{fmt.Sprintf("2 endpoints get no RPCs, since EDS says that they are not healthy: %v UNHEALTHY, %v TIMEOUT", addr(3), addr(4))}
+		if left != nil {
+			want = append(want, fmt.Sprintf("%v out: draining: it gets RPCs of its sessions only", addr(2)))
+		}
+		for _, want := range want {
+			if !strings.Contains(text, want) {
+				t.Errorf("the text lacks %q: %s", want, text)
+			}
+		}
 	}
 }
 

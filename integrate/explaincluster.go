@@ -237,7 +237,7 @@ func (x *explainer) cluster(c *ExplainedCluster, s *subject, kernel *picker.Clus
 		return
 	}
 	c.Leaf, c.Service, c.Policy = s.leaf.Name, s.leaf.Service, policyText(&s.leaf.Policy)
-	c.TLS = explainTLS(s.leaf.TLS, s.usesTLS)
+	c.TLS, c.Unhealthy = explainTLS(s.leaf.TLS, s.usesTLS), unhealthyOf(s.leaf)
 	for i, d := range s.leaf.Drops {
 		drop := ExplainedDrop{Category: d.Category}
 		if i < len(kernel.Drops) {
@@ -273,6 +273,14 @@ func (x *explainer) cluster(c *ExplainedCluster, s *subject, kernel *picker.Clus
 		}
 		c.Localities = append(c.Localities, e)
 	}
+}
+
+// unhealthyOf returns the endpoints that EDS says get no RPCs.
+func unhealthyOf(l *picker.Leaf) (list []UnhealthyEndpoint) {
+	for _, u := range l.Unhealthy {
+		list = append(list, UnhealthyEndpoint{u.Addr.String(), u.Health})
+	}
+	return list
 }
 
 // groupOf returns the index of the first locality of the group that a locality is of.

@@ -169,6 +169,13 @@ func (t *explanationText) cluster(c *ExplainedCluster) {
 	for i := range c.Localities {
 		t.locality(&c.Localities[i])
 	}
+	if n := len(c.Unhealthy); n > 0 {
+		var list []string
+		for _, u := range c.Unhealthy {
+			list = append(list, u.Address+" "+u.Health)
+		}
+		t.line(4, "%d endpoints get no RPCs, since EDS says that they are not healthy: %s", n, shorten(list, 8))
+	}
 	if n := len(c.NotInSubset); n > 0 {
 		t.line(4, "%d endpoints are not in this channel's subset: %s", n, shorten(c.NotInSubset, 8))
 	}

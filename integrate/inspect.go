@@ -174,7 +174,7 @@ func (x *explainer) inspect(s *ClusterStatus, c *cluster, kernel *picker.Cluster
 	shares := c.sharesOf(kernel)
 	for i, l := range c.leaves {
 		leaf := &s.Leaves[i]
-		leaf.TLSSettings = explainTLS(l.cfg.TLS, c.lb.usesXDS())
+		leaf.TLSSettings, leaf.Unhealthy = explainTLS(l.cfg.TLS, c.lb.usesXDS()), unhealthyOf(l.cfg)
 		for k, p := range l.priorities {
 			status := &leaf.Priorities[k]
 			of := &subject{leaf: l.cfg, connectable: p.onDemand(), unused: !status.InUse}

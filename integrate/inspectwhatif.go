@@ -48,7 +48,7 @@ func (x *explainer) inspectSupposed(c *supposedCluster, kernel *picker.ClusterEx
 		l := &c.cfg.Leaves[i]
 		leaf := LeafStatus{
 			Name: l.Name, Service: l.Service, Policy: policyLabel(&l.Policy), TLS: l.TLS != nil, TLSSettings: explainTLS(l.TLS, true),
-			Note: errorText(l.ResolutionNote), MaxRequests: l.MaxRequests,
+			Note: errorText(l.ResolutionNote), MaxRequests: l.MaxRequests, Unhealthy: unhealthyOf(l),
 		}
 		for _, d := range l.Drops {
 			leaf.Drops = append(leaf.Drops, DropStatus{Category: d.Category, PerMillion: d.PerMillion})

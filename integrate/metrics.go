@@ -217,10 +217,16 @@ func channelsOf(target string) []*lb {
 // Targets implements metric.Process.
 func (process) Targets() []string {
 	var all []string
-	for _, b := range channels() {
-		if !slices.Contains(all, b.target) {
-			all = append(all, b.target)
+	add := func(target string) {
+		if !slices.Contains(all, target) {
+			all = append(all, target)
 		}
+	}
+	for _, b := range channels() {
+		add(b.target)
+	}
+	for _, r := range stockResolvers() {
+		add(r.link.Target)
 	}
 	return all
 }
@@ -257,6 +263,11 @@ func (process) SharedGauges(emit metric.Emit) {
 
 // TargetGauges implements metric.Process.
 func (process) TargetGauges(target string, emit metric.Emit) {
+	for _, r := range stockResolvers() {
+		if r.link.Target == target {
+			emit(metric.HandedOver, 1, target, r.rollout.Variable)
+		}
+	}
 	clients := map[*xds.Client]bool{}
 	for _, b := range channelsOf(target) {
 		if c := b.src.client; !clients[c] {

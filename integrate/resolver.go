@@ -54,8 +54,8 @@ func (b *resolverBuilder) Scheme() string { return b.scheme }
 // which LB policy to use. Configurations reach that policy directly, not
 // through gRPC (D7).
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	if why := b.handedOver(target); why != "" {
-		return b.buildStock(why, target, cc, opts)
+	if v := b.handedOver(target); v != nil {
+		return b.buildStock(v, target, cc, opts)
 	}
 	boot := b.bootstrap
 	if b.bootstrapErr != nil {

@@ -86,59 +86,77 @@ func (p *patterns) match(target resolver.Target) (pattern string, ok bool) {
 	return "", false
 }
 
-// verdict says whose a channel is.
-type verdict struct {
-	why string // why it is not ours; empty if it is
-	// unless says that it stays ours if there is nobody else: it is a malformed pattern
-	// that decided.
-	unless bool
+// RolloutStatus is how the environment came to hand a channel to stock, and the way back.
+type RolloutStatus struct {
+	Variable string `json:"variable"` // XDSLB_DISABLE or XDSLB_ENABLE
+	Value    string `json:"value"`    // of the variable when the channel connected
+	// Pattern is the one of Value that decided. Empty means that none of XDSLB_ENABLE matched.
+	Pattern string `json:"pattern,omitempty"`
+	// Malformed says that Pattern is no pattern, so the channel was handed over for safety.
+	Malformed bool `json:"malformed,omitempty"`
+	// Forward says how the channel comes back to xdslb.
+	Forward string `json:"forward"`
 }
 
-// verdictOf returns the verdict of the environment on a target.
-func verdictOf(target resolver.Target) verdict {
+// verdictOf returns why a target is not ours, or nil if it is.
+func verdictOf(target resolver.Target) *RolloutStatus {
 	disable, enable := patternsOf(disableVariable), patternsOf(enableVariable)
 	if pattern, ok := disable.match(target); ok {
-		return verdict{why: fmt.Sprintf("%s has %q", disableVariable, pattern)}
+		return disable.verdict(pattern, "take the pattern out of "+disableVariable)
 	}
 	if disable.malformed != "" {
-		return verdict{why: disable.complaint(), unless: true}
+		return disable.verdict(disable.malformed, "mend or remove the pattern in "+disableVariable)
 	}
-	if !enable.set() {
-		return verdict{}
-	}
-	if _, ok := enable.match(target); ok {
-		return verdict{}
+	if _, ok := enable.match(target); ok || !enable.set() {
+		return nil
 	}
 	if enable.malformed != "" {
-		return verdict{why: enable.complaint(), unless: true}
+		return enable.verdict(enable.malformed, "mend the pattern in "+enableVariable)
 	}
-	return verdict{why: fmt.Sprintf("no pattern of %s, which is %q, matches it", enableVariable, enable.text)}
+	return enable.verdict("", fmt.Sprintf("add a pattern that matches %q to %s, or unset it", target.Endpoint(), enableVariable))
 }
 
-// complaint says which pattern is malformed.
-func (p *patterns) complaint() string {
-	return fmt.Sprintf("%s has the malformed pattern %q", p.variable, p.malformed)
+// verdict returns the verdict of a pattern. step is what to do about it.
+func (p *patterns) verdict(pattern, step string) *RolloutStatus {
+	return &RolloutStatus{
+		Variable: p.variable, Value: p.text, Pattern: pattern, Malformed: pattern != "" && pattern == p.malformed,
+		Forward: step + ", and restart the program",
+	}
 }
 
-// handedOver returns why a channel is to be stock's, or "" if it is ours. It logs, once for
+// why says why the channel is not ours.
+func (r *RolloutStatus) why() string {
+	switch {
+	case r.Malformed:
+		return malformed(r.Variable, r.Pattern)
+	case r.Pattern == "":
+		return fmt.Sprintf("no pattern of %s, which is %q, matches it", r.Variable, r.Value)
+	}
+	return fmt.Sprintf("%s has %q", r.Variable, r.Pattern)
+}
+
+// malformed says which pattern is.
+func malformed(variable, pattern string) string {
+	return fmt.Sprintf("%s has the malformed pattern %q", variable, pattern)
+}
+
+// handedOver returns why a channel is to be stock's, or nil if it is ours. It logs, once for
 // each target and reason, what is not as a program without the variables would have it.
-func (b *resolverBuilder) handedOver(target resolver.Target) (why string) {
+func (b *resolverBuilder) handedOver(target resolver.Target) *RolloutStatus {
 	v := verdictOf(target)
 	for _, p := range []patterns{patternsOf(disableVariable), patternsOf(enableVariable)} {
 		if p.malformed != "" {
 			b.noteRollout(slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that the other patterns do not decide about "+
-				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", p.complaint(), "")
+				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", malformed(p.variable, p.malformed), "")
 		}
 	}
 	switch {
-	case v.why == "":
-		return ""
-	case v.unless && stockBuilder() == nil:
-		return ""
+	case v == nil || v.Malformed && stockBuilder() == nil:
+		return nil
 	case stockBuilder() != nil:
-		b.noteRollout(slog.LevelWarn, "xdslb: the channels of a target are google.golang.org/grpc/xds's, not xdslb's, as the environment has it", v.why, target.String())
+		b.noteRollout(slog.LevelWarn, "xdslb: the channels of a target are google.golang.org/grpc/xds's, not xdslb's, as the environment has it", v.why(), target.String())
 	}
-	return v.why
+	return v
 }
 
 // noteRollout logs a line once for each target and reason.

@@ -27,9 +27,11 @@ type TargetStatus struct {
 	Channel int64  `json:"channel,omitempty"`
 	Target  string `json:"target"`
 	// Stock is why the channel is google.golang.org/grpc/xds's, if the environment has it so
-	// (XDSLB_DISABLE, XDSLB_ENABLE). Then nothing else is known but Connectivity, and that
-	// only if the channel is at hand or has our interceptors.
+	// (XDSLB_DISABLE, XDSLB_ENABLE). Then nothing else is known but Rollout and Connectivity,
+	// and the latter only if the channel is at hand or has our interceptors.
 	Stock string `json:"stock,omitempty"`
+	// Rollout has what decided that, and the way back; nil if the channel is xdslb's.
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// Connectivity is the channel's: IDLE, CONNECTING, READY, TRANSIENT_FAILURE or
 	// SHUTDOWN. A channel that is IDLE because it has not been used yet, or not for a
 	// while, has neither configuration nor connections, and all else is empty.
@@ -135,6 +137,9 @@ type LeafStatus struct {
 	// TLSSettings are what it says; only Channel.Inspect has them.
 	TLSSettings *ExplainedTLS `json:"tls_settings,omitempty"`
 	Note        string        `json:"note,omitempty"`
+	// Unhealthy are endpoints that are in no priority, since EDS marks them so. Only
+	// Channel.Inspect has them.
+	Unhealthy []UnhealthyEndpoint `json:"unhealthy,omitempty"`
 	// ConnectionError is that of the latest attempt that failed.
 	ConnectionError string `json:"connection_error,omitempty"`
 
@@ -185,7 +190,7 @@ type PriorityStatus struct {
 
 // EndpointCounts counts the endpoints of a priority, each in one of the fields but Total.
 // Those that EDS calls neither HEALTHY, UNKNOWN nor DRAINING are no part of a
-// configuration, and not counted.
+// configuration, and not counted: see LeafStatus.Unhealthy.
 type EndpointCounts struct {
 	Total      int `json:"total"`
 	Ready      int `json:"ready"`      // can be picked
@@ -229,12 +234,8 @@ type ServerStatus struct {
 // O(endpoints).
 func Status() []TargetStatus {
 	all := []TargetStatus{}
-	for _, l := range perrpc.Links() {
-		if r, ok := l.Resolver.(interface {
-			status(detailed bool) TargetStatus
-		}); ok {
-			all = append(all, r.status(false))
-		}
+	for _, c := range Channels() {
+		all = append(all, c.Status())
 	}
 	return all
 }
@@ -428,10 +429,14 @@ func resolverOf(cc *grpc.ClientConn) *xdsResolver {
 
 // resolvers returns those of all channels of the process, in the order in which they
 // were made.
-func resolvers() []*xdsResolver {
-	var all []*xdsResolver
+func resolvers() []*xdsResolver { return resolversOf[*xdsResolver]() }
+
+// stockResolvers returns those of the channels that were handed over.
+func stockResolvers() []*stockResolver { return resolversOf[*stockResolver]() }
+
+func resolversOf[R channelResolver]() (all []R) {
 	for _, l := range perrpc.Links() {
-		if r, ok := l.Resolver.(*xdsResolver); ok {
+		if r, ok := l.Resolver.(R); ok {
 			all = append(all, r)
 		}
 	}

@@ -4,6 +4,7 @@
 package integrate
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 )
 
@@ -30,13 +32,13 @@ func stockBuilder() resolver.Builder {
 }
 
 // buildStock hands a channel to stock's resolver.
-func (b *resolverBuilder) buildStock(why string, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	name := target.String()
+func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+	name, why := target.String(), v.why()
 	stock := stockBuilder()
 	if _, again := cc.(*stockConn); again || stock == nil {
 		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and nobody else has scheme xds: import google.golang.org/grpc/xds to have it served by that, or change the variable", name, why)
 	}
-	r := &stockResolver{why: why}
+	r := &stockResolver{why: why, rollout: v}
 	r.link = perrpc.NewLink(perrpc.LinkOptions{Target: name, Aside: true, Update: func() {}, Resolver: r, Logger: b.opts.Logger})
 	r.link.Register()
 	target.URL.Scheme = stock.Scheme()
@@ -49,6 +51,7 @@ func (b *resolverBuilder) buildStock(why string, target resolver.Target, cc reso
 		}
 		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
 	}
+	r.export = metric.Start(name, opts.MetricsRecorder)
 	return r, nil
 }
 
@@ -56,12 +59,15 @@ func (b *resolverBuilder) buildStock(why string, target resolver.Target, cc reso
 // that, until the channel is idle or closed; the next one is decided about anew.
 type stockResolver struct {
 	resolver.Resolver
-	why  string
-	link *perrpc.Link // stands aside
+	why     string
+	rollout *RolloutStatus
+	link    *perrpc.Link   // stands aside
+	export  *metric.Export // of its metric
 }
 
 // Close implements resolver.Resolver.
 func (r *stockResolver) Close() {
+	r.export.Stop()
 	r.link.Close()
 	r.Resolver.Close()
 }
@@ -89,11 +95,22 @@ func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 
 // status returns the status of a channel that was handed over.
 func (r *stockResolver) status(bool) TargetStatus {
-	s := TargetStatus{Time: time.Now(), Target: r.link.Target, Stock: r.why}
+	rollout := *r.rollout
+	s := TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Stock: r.why, Rollout: &rollout}
 	if cc := r.link.Channel(); cc != nil {
 		s.Connectivity = cc.GetState().String()
 	}
 	return s
+}
+
+// explain explains nothing: stock says nobody what it does.
+func (r *stockResolver) explain(context.Context, string) (*Explanation, error) {
+	return nil, r.notOurs(r.link.Target)
+}
+
+// notOurs is the error of what only channels of ours do.
+func (r *stockResolver) notOurs(target string) error {
+	return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.why)
 }
 
 // stockResolverOf returns stock's resolver of a channel that was handed over, or nil.

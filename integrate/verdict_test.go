@@ -51,8 +51,34 @@ func TestVerdict(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v := verdictOf(resolver.Target{URL: *u}); (v.why == "") != tt.ours {
-			t.Errorf("disable %q, enable %q, target %s: %q, want it ours: %v", tt.disable, tt.enable, tt.target, v.why, tt.ours)
+		if v := verdictOf(resolver.Target{URL: *u}); (v == nil) != tt.ours {
+			t.Errorf("disable %q, enable %q, target %s: %+v, want it ours: %v", tt.disable, tt.enable, tt.target, v, tt.ours)
+		}
+	}
+}
+
+// TestVerdictSays: a verdict names the variable, its value and the pattern that decided, and
+// the way back is one.
+func TestVerdictSays(t *testing.T) {
+	u, err := url.Parse("xds:///svc.ns:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		disable, enable string
+		want            RolloutStatus
+		why             string
+	}{
+		{"x, svc.*", "", RolloutStatus{disableVariable, "x, svc.*", "svc.*", false, "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc.*"`},
+		{"[,x", "", RolloutStatus{disableVariable, "[,x", "[", true, "mend or remove the pattern in XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has the malformed pattern "["`},
+		{"[,svc*", "", RolloutStatus{disableVariable, "[,svc*", "svc*", false, "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc*"`},
+		{"", "x", RolloutStatus{enableVariable, "x", "", false, `add a pattern that matches "svc.ns:80" to XDSLB_ENABLE, or unset it, and restart the program`}, `no pattern of XDSLB_ENABLE, which is "x", matches it`},
+		{"", "[", RolloutStatus{enableVariable, "[", "[", true, "mend the pattern in XDSLB_ENABLE, and restart the program"}, `XDSLB_ENABLE has the malformed pattern "["`},
+	} {
+		t.Setenv(disableVariable, tt.disable)
+		t.Setenv(enableVariable, tt.enable)
+		if v := verdictOf(resolver.Target{URL: *u}); v == nil || *v != tt.want || v.why() != tt.why {
+			t.Errorf("disable %q, enable %q: %+v, want %+v since %s", tt.disable, tt.enable, v, tt.want, tt.why)
 		}
 	}
 }

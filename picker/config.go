@@ -64,9 +64,18 @@ type Leaf struct {
 	Origin *Origin
 
 	Priorities []Priority // by priority, no gaps; empty when EDS has no endpoints
+	// Unhealthy are endpoints that EDS marks as such, which are in no priority. Picks ignore
+	// them; they are for explanations.
+	Unhealthy []Unhealthy
 	// ResolutionNote explains an empty or stale leaf ("EDS resource x: not found"); it
 	// is quoted in the errors of RPCs that fail for lack of an endpoint (A74).
 	ResolutionNote error
+}
+
+// Unhealthy is an endpoint that its health keeps out of a configuration (A27-CLA-8).
+type Unhealthy struct {
+	Addr   netip.AddrPort
+	Health string // by EDS: "UNHEALTHY", "TIMEOUT", "DEGRADED" …
 }
 
 // A RetryLimit bounds how many retries of a cluster's RPCs may be under way, by the

@@ -222,7 +222,7 @@ func newLeaf(of leafInputs, opts *Options, note error) *picker.Leaf {
 	}
 	switch endpoints := of.endpoints.(type) {
 	case *resource.Endpoints:
-		l.Priorities, l.Drops = endpoints.Priorities, endpoints.Drops
+		l.Priorities, l.Drops, l.Unhealthy = endpoints.Priorities, endpoints.Drops, endpoints.Unhealthy
 	case *addresses:
 		l.Priorities = endpoints.priorities(c.DNSHost)
 	}

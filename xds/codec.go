@@ -61,7 +61,7 @@ const resourcesField = 2
 // read is proto.Unmarshal.
 func (r *sotwResponse) read(data mem.BufferSlice) error {
 	r.DiscoveryResponse = &discoveryv3.DiscoveryResponse{}
-	list, _ := parts.Get().(*[]part)
+	list, _ := partLists.Get().(*[]part)
 	if list == nil {
 		list = new([]part)
 	}
@@ -79,13 +79,13 @@ func (r *sotwResponse) free() {
 	r.data.Free()
 	clear(r.parts)
 	if list := r.parts[:0]; cap(list) <= maxParts {
-		parts.Put(&list)
+		partLists.Put(&list)
 	}
 	r.data, r.parts = nil, nil
 }
 
-// parts has slices for sotwResponse.parts, of maxParts at most.
-var parts sync.Pool
+// partLists has slices for sotwResponse.parts, of maxParts at most.
+var partLists sync.Pool
 
 const maxParts = 1 << 16
 

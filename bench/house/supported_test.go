@@ -5,7 +5,6 @@ package house
 
 import (
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -30,21 +29,6 @@ func TestSupported(t *testing.T) {
 	for row := range strings.Lines(page) {
 		if cells := strings.Split(row, "|"); len(cells) > 3 && strings.HasPrefix(strings.TrimSpace(cells[2]), "yes") && !strings.Contains(cells[3], "`Test") {
 			t.Errorf("supported.md names no test: %s", row)
-		}
-	}
-}
-
-// TestStable: versioning.md names the packages whose API is recorded.
-func TestStable(t *testing.T) {
-	page := read(t, "integrate/docs/versioning.md")
-	files, err := filepath.Glob(filepath.Join(root, ".ci/api/*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatal("no API is recorded: ", err)
-	}
-	for _, file := range files {
-		name := strings.ReplaceAll(strings.TrimSuffix(filepath.Base(file), ".txt"), "-", "/")
-		if row := regexp.MustCompile(`(?m)^\|.*\b` + path.Base(name) + `\b.*\| stable \|$`); !row.MatchString(page) {
-			t.Errorf("versioning.md does not call %s stable", name)
 		}
 	}
 }

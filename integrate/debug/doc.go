@@ -7,7 +7,8 @@
 //	mux.Handle("/debug/xdslb/", debug.Handler())
 //
 // A handler shows all channels of the process that have a resolver of this module, so there
-// is nothing to register; one that is idle has nothing to show. It reads only: it answers GET
+// is nothing to register; one that is idle has nothing to show. A channel that the environment
+// hands to google.golang.org/grpc/xds shows with the variable, the pattern and the way back. It reads only: it answers GET
 // and HEAD, connects nothing, and changes no configuration. While somebody looks, and for a
 // minute after that, the RPCs of the channel are counted by endpoint (integrate.Channel.Inspect).
 //

@@ -217,6 +217,16 @@ func leafFacts(l *integrate.LeafStatus, named bool) (facts []fact) {
 		add("EDS service", "%s", l.Service)
 	}
 	add("Circuit breaker", "%d of %d RPCs in flight; %d refused", l.InFlight, l.MaxRequests, l.Rejected)
+	if n := len(l.Unhealthy); n > 0 {
+		var list []string
+		for _, u := range l.Unhealthy[:min(n, maxItems)] {
+			list = append(list, u.Address+" "+u.Health)
+		}
+		if n > maxItems {
+			list = append(list, fmt.Sprintf("and %d more", n-maxItems))
+		}
+		add("Not healthy", "%s by EDS, which get no RPCs: %s", count(n, "endpoint"), strings.Join(list, ", "))
+	}
 	for _, d := range l.Drops[:min(len(l.Drops), maxItems)] {
 		add("Drops", "%s as %q; %s so far", percent(float64(d.PerMillion)/1e6), d.Category, count(d.Dropped, "RPC"))
 	}

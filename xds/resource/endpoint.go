@@ -7,6 +7,8 @@ import (
 	"math"
 	"net/netip"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -31,6 +33,7 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 		}
 		health, usable := f.usable()
 		if !usable {
+			d.leaveOut(&f)
 			continue
 		}
 		old := rev.old()
@@ -52,6 +55,15 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 		p.dot("lb_endpoints").refuse(sum, "must have weights whose sum is at most 4294967295")
 	}
 	return rev.done(d.seen), true
+}
+
+// leaveOut remembers an endpoint that is left out for its health, if it has a valid address.
+func (d *endpointsDecoder) leaveOut(f *endpointFields) {
+	if addr, ok := parseAddr(f.address.text); ok && f.address.missing == "" && f.address.port <= math.MaxUint16 {
+		d.unhealthy = append(d.unhealthy, picker.Unhealthy{
+			Addr: netip.AddrPortFrom(addr, uint16(f.address.port)), Health: corev3.HealthStatus(f.health).String(),
+		})
+	}
 }
 
 // endpoint converts an endpoint but for its health. It returns false if it is

@@ -4,9 +4,11 @@
 package resource
 
 import (
+	"cmp"
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -51,6 +53,8 @@ type endpointsDecoder struct {
 	listed bool // or endpoints[i].load_balancer_endpoints.lb_endpoints[j]
 
 	collections []Collection
+
+	unhealthy []picker.Unhealthy
 
 	total      int // endpoints of the message
 	localities map[localityKey]*localityState
@@ -270,9 +274,17 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	if samePriorities {
 		e.Priorities = d.prev.Priorities
 	}
+	slices.SortFunc(d.unhealthy, func(a, b picker.Unhealthy) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Health, b.Health))
+	})
+	e.Unhealthy = slices.Compact(d.unhealthy)
+	sameUnhealthy := slices.Equal(e.Unhealthy, d.prev.Unhealthy)
+	if sameUnhealthy {
+		e.Unhealthy = d.prev.Unhealthy
+	}
 	if slices.Equal(drops, d.prev.Drops) {
 		e.Drops = d.prev.Drops
-		if samePriorities && name == d.prev.Name && slices.Equal(e.Collections, d.prev.Collections) {
+		if samePriorities && sameUnhealthy && name == d.prev.Name && slices.Equal(e.Collections, d.prev.Collections) {
 			return d.prev
 		}
 	}

@@ -200,7 +200,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 			same = false
 		}
 	}
-	if same && next.Name == m.value.Name && len(next.Drops) == len(m.value.Drops) && slices.Equal(next.Drops, m.value.Drops) {
+	if same && next.Name == m.value.Name && slices.Equal(next.Drops, m.value.Drops) && slices.Equal(next.Unhealthy, m.value.Unhealthy) {
 		return m.value
 	}
 	return next

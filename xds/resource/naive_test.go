@@ -7,6 +7,8 @@ import (
 	"math"
 	"net/netip"
 	"regexp"
+	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
@@ -63,6 +65,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 		}
 		for _, em := range list {
 			if h := em.GetHealthStatus(); h != 0 && h != 1 && h != 3 {
+				e.Unhealthy = append(e.Unhealthy, naiveUnhealthy(em)...)
 				continue
 			}
 			ep, ok := naiveEndpoint(em, addrs)
@@ -80,7 +83,20 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 	if bad {
 		return nil
 	}
+	slices.SortFunc(e.Unhealthy, func(a, b picker.Unhealthy) int { return strings.Compare(a.Health, b.Health) })
+	slices.SortStableFunc(e.Unhealthy, func(a, b picker.Unhealthy) int { return a.Addr.Compare(b.Addr) })
+	e.Unhealthy = slices.Compact(e.Unhealthy)
 	return e
+}
+
+// naiveUnhealthy is an endpoint that is left out, if it can be named.
+func naiveUnhealthy(m *endpointv3.LbEndpoint) []picker.Unhealthy {
+	s := m.GetEndpoint().GetAddress().GetSocketAddress()
+	ip, err := netip.ParseAddr(s.GetAddress())
+	if _, set := s.GetPortSpecifier().(*corev3.SocketAddress_PortValue); err != nil || ip.Zone() != "" || !set || s.GetPortValue() > math.MaxUint16 {
+		return nil
+	}
+	return []picker.Unhealthy{{Addr: netip.AddrPortFrom(ip.Unmap(), uint16(s.GetPortValue())), Health: m.GetHealthStatus().String()}}
 }
 
 func naiveEndpoint(m *endpointv3.LbEndpoint, seen map[netip.AddrPort]bool) (e picker.Endpoint, ok bool) {

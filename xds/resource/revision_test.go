@@ -55,7 +55,7 @@ func sharings() []sharing {
 			sick := lbEndpoint(99, 1)
 			sick.HealthStatus = corev3.HealthStatus_UNHEALTHY
 			m.Endpoints[0].LbEndpoints = append([]*endpointv3.LbEndpoint{sick}, m.Endpoints[0].LbEndpoints...)
-		}, all + priorities + drops + levels + lists},
+		}, priorities + drops + levels + lists},
 		{"the last endpoint gone", func(m *endpointv3.ClusterLoadAssignment) {
 			m.Endpoints[0].LbEndpoints = m.Endpoints[0].LbEndpoints[:9]
 		}, drops + "1 0/1 1/0 "},

@@ -101,6 +101,7 @@ type Endpoints struct {
 	Name       string
 	Priorities []picker.Priority
 	Drops      []picker.Drop
+	Unhealthy  []picker.Unhealthy // by address
 	// Collections are where the endpoints of some localities are; see Merger.
 	Collections []Collection
 

@@ -47,6 +47,7 @@ type lister struct {
 	lines []string
 }
 
+// text returns a type as the package writes it.
 func (l *lister) text(t types.Type) string { return types.TypeString(t, l.in) }
 
 // add adds a line, if the object is exported.
@@ -73,18 +74,7 @@ func (l *lister) typeName(o *types.TypeName) {
 			kind = "struct comparable"
 		}
 		l.add(o, "type %s %s", name, kind)
-		for i := range t.NumFields() {
-			f := t.Field(i)
-			what := f.Name()
-			if f.Embedded() {
-				what = "embedded " + what
-			}
-			tag := t.Tag(i)
-			if tag != "" {
-				tag = " `" + tag + "`"
-			}
-			l.add(f, "type %s, field %s %s%s", name, what, l.text(f.Type()), tag)
-		}
+		l.fields(name, t)
 	case *types.Interface:
 		l.iface(o, name, t)
 	default:
@@ -103,6 +93,33 @@ func (l *lister) typeName(o *types.TypeName) {
 		}
 		l.add(m.Obj(), "method (%s) %s%s", receiver, m.Obj().Name(), l.signature(m.Type().(*types.Signature)))
 	}
+}
+
+// fields adds the fields of a struct, those of embedded structs without an exported name
+// among them, since programs can use these too.
+func (l *lister) fields(name string, t *types.Struct) {
+	for i := range t.NumFields() {
+		f := t.Field(i)
+		what, tag := f.Name(), t.Tag(i)
+		if f.Embedded() {
+			what = "embedded " + what
+			if inner, ok := pointee(f.Type()).Underlying().(*types.Struct); ok && !f.Exported() {
+				l.fields(name, inner)
+			}
+		}
+		if tag != "" {
+			tag = " `" + tag + "`"
+		}
+		l.add(f, "type %s, field %s %s%s", name, what, l.text(f.Type()), tag)
+	}
+}
+
+// pointee is what a pointer points to, or the type itself.
+func pointee(t types.Type) types.Type {
+	if p, ok := types.Unalias(t).(*types.Pointer); ok {
+		return p.Elem()
+	}
+	return t
 }
 
 // iface adds an interface. Other packages may implement one without unexported methods, so
@@ -135,5 +152,13 @@ func (l *lister) signature(s *types.Signature) string {
 		}
 		return types.NewTuple(vars...)
 	}
-	return strings.TrimPrefix(l.text(types.NewSignatureType(nil, nil, nil, bare(s.Params()), bare(s.Results()), s.Variadic())), "func")
+	text := strings.TrimPrefix(l.text(types.NewSignatureType(nil, nil, nil, bare(s.Params()), bare(s.Results()), s.Variadic())), "func")
+	var params []string
+	for p := range s.TypeParams().TypeParams() {
+		params = append(params, p.Obj().Name()+" "+l.text(p.Constraint()))
+	}
+	if len(params) > 0 {
+		text = "[" + strings.Join(params, ", ") + "]" + text
+	}
+	return text
 }

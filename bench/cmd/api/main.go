@@ -25,9 +25,11 @@ import (
 	"go/token"
 	"go/types"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -38,6 +40,7 @@ const module = "github.com/xdslb/xdslb/"
 var stable = []string{
 	"integrate",
 	"integrate/attemptlabels",
+	"integrate/debug",
 	"integrate/probe",
 	"integrate/prometheus",
 	"integrate/stockmetrics",
@@ -46,6 +49,13 @@ var stable = []string{
 	"xds/lbpolicy",
 	"xds/xdstest",
 }
+
+// borrowed are the types of experimental packages that are stable, since stable packages
+// take or return them.
+var borrowed = map[string][]string{"picker": {"LocalityID", "Metadata"}}
+
+// lent are other types that stable packages take or return, and that stay experimental.
+var lent = []string{"picker.Config", "picker.Policy"}
 
 func main() {
 	write := flag.Bool("w", false, "record the API as it is")
@@ -58,14 +68,19 @@ func main() {
 }
 
 func run(dir string, write bool) error {
-	packages, err := load(stable)
+	names := append(slices.Sorted(maps.Keys(borrowed)), stable...)
+	packages, err := load(names)
 	if err != nil {
 		return err
 	}
 	var broken []string
-	for i, name := range stable {
+	for i, name := range names {
 		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-")+".txt")
 		lines := list(packages[i])
+		if types := borrowed[name]; types != nil {
+			lines = slices.DeleteFunc(lines, func(line string) bool { return !slices.Contains(types, typeOf(line)) })
+		}
+		broken = append(broken, foreign(name, lines)...)
 		if write {
 			if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 				return err
@@ -85,6 +100,33 @@ func run(dir string, write bool) error {
 			"If that is meant, say so in CHANGELOG.md under Incompatible, and record it with make api", strings.Join(broken, "\n"))
 	}
 	return nil
+}
+
+// typeOf returns the type that a line is about, or "".
+func typeOf(line string) string {
+	kind, rest, _ := strings.Cut(line, " ")
+	switch kind {
+	case "type":
+		return rest[:strings.IndexAny(rest, " ,[")]
+	case "method":
+		return strings.TrimLeft(rest[:strings.IndexAny(rest, ")[")], "(*")
+	}
+	return ""
+}
+
+var ofModule = regexp.MustCompile(regexp.QuoteMeta(module) + `([a-z0-9/]+)\.(\w+)`)
+
+// foreign returns the lines with types of this module that are neither stable nor known not
+// to be.
+func foreign(name string, lines []string) (faults []string) {
+	for _, line := range lines {
+		for _, m := range ofModule.FindAllStringSubmatch(line, -1) {
+			if !slices.Contains(stable, m[1]) && !slices.Contains(borrowed[m[1]], m[2]) && !slices.Contains(lent, m[1]+"."+m[2]) {
+				faults = append(faults, fmt.Sprintf("%s: \n  ? %s\n    %s.%s is not stable", name, line, m[1], m[2]))
+			}
+		}
+	}
+	return faults
 }
 
 // gone returns the recorded lines that the API does not have any more, and what it has

@@ -33,11 +33,11 @@ type fleetCharts struct {
 }
 
 // The colours of policies: stock's warm, ours cold, the anchors grey. What goes with a policy
-// (", hedged") has its colour, and another dash.
+// (", hedged") has its colour, and another dash. All show on white and on black.
 var palette = map[arena.Impl][]string{
 	arena.Anchor: {"#999999", "currentColor", "#bbaa88"},
 	arena.Stock:  {"#d55e00", "#e69f00", "#cc79a7", "#a0522d"},
-	arena.Ours:   {"#0072b2", "#009e73", "#56b4e9", "#332288", "#7b68ee", "#117733", "#004466"},
+	arena.Ours:   {"#0072b2", "#009e73", "#56b4e9", "#a05fd6", "#7b68ee", "#117733", "#3d8b9e"},
 }
 
 var dashes = []string{"", "7 3", "2 3", "9 3 2 3", "14 4", "4 2", "1 5", "12 3 1 3 1 3", "6 6"}

@@ -77,6 +77,13 @@ func front(rec *record.Record) string {
 		}
 		return fmt.Sprintf("%s of CPU, %s", cpu.In("cpu-ms/op"), kib.In("KiB/op"))
 	})
+	row("a small program, stripped; and with the build tag `grpcnotrace`", func(impl string) string {
+		all, few := f.get("Binary", "B/binary", impl, "tags=none-2"), f.get("Binary", "B/binary", impl, "tags=grpcnotrace-2")
+		if all.Empty || few.Empty {
+			return ""
+		}
+		return fmt.Sprintf("%s; %s", all.In("B/binary"), few.In("B/binary"))
+	})
 	if ours, ok := over(f.get("Loopback", "cpu-ns/op", "ours", loopback), f.get("Loopback", "cpu-ns/op", "stock", loopback)); ok {
 		fmt.Fprintf(&b, "\nMost of an RPC is HTTP/2 and the network, which xDS has no part in. A whole RPC takes %s CPU than with stock: "+
 			"that, not the ratio of the first rows, is what a service saves.\n", change(ours))

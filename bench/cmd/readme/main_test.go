@@ -41,6 +41,12 @@ BenchmarkLoopback/impl=ours/inflight=64-2 1 48600 cpu-ns/op 140 allocs/op
 BenchmarkEDSUpdate/impl=none/n=5000/change=weight-2 10 5000 cpu-µs/op 3000 KiB/op
 BenchmarkEDSUpdate/impl=stock/n=5000/change=weight-2 10 55000 cpu-µs/op 18000 KiB/op
 BenchmarkEDSUpdate/impl=ours/n=5000/change=weight-2 10 6000 cpu-µs/op 3500 KiB/op
+BenchmarkBinary/impl=round_robin/tags=none-2 1 10490121 B/binary
+BenchmarkBinary/impl=round_robin/tags=grpcnotrace-2 1 7713033 B/binary
+BenchmarkBinary/impl=stock/tags=none-2 1 26923273 B/binary
+BenchmarkBinary/impl=stock/tags=grpcnotrace-2 1 15913225 B/binary
+BenchmarkBinary/impl=ours/tags=none-2 1 25223433 B/binary
+BenchmarkBinary/impl=ours/tags=grpcnotrace-2 1 15982857 B/binary
 `
 
 func TestTables(t *testing.T) {
@@ -49,7 +55,8 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"| 2 µs, 21 allocs | 151 ns, 1 alloc | 100 ns, 1 alloc |", "| 54 µs of CPU, 159 allocs | 48.6 µs of CPU, 140 allocs | 47 µs of CPU, 136 allocs |", "A whole RPC takes 10 % less CPU",
-		"| 50 ms of CPU, 14.6 MiB | 1 ms of CPU, 500 KiB |"} {
+		"| 50 ms of CPU, 14.6 MiB | 1 ms of CPU, 500 KiB |",
+		"| 25.7 MiB; 15.2 MiB | 24.1 MiB; 15.2 MiB | 10.0 MiB; 7.36 MiB |"} {
 		if got := front(rec); !strings.Contains(got, want) {
 			t.Errorf("no %q in%s", want, got)
 		}

@@ -128,7 +128,7 @@ func passes(o options) []pass {
 			{pkg: "./bench", pattern: o.pattern, skip: parallel, cpu: last},
 		}
 	}
-	list = append(list, pass{pkg: "./bench/rollout", pattern: o.pattern, cpu: last})
+	list = append(list, pass{pkg: "./bench/rollout", pattern: o.pattern, cpu: last}, pass{pkg: "./bench/size", pattern: o.pattern, cpu: last})
 	if o.peers {
 		list = append(list, pass{dir: "bench/peers", pkg: ".", pattern: o.pattern, cpu: last})
 	}
@@ -163,7 +163,7 @@ func show(w io.Writer, rec *record.Record) error {
 			fmt.Fprintf(w, "%s: %s\n", s.Key, s.Value)
 		}
 	}
-	for _, t := range rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "down-B/op", "up-B/op", "allocs/op") {
+	for _, t := range rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "down-B/op", "up-B/op", "allocs/op", "B/binary") {
 		fmt.Fprintln(w)
 		if err := t.Print(w, "ours"); err != nil {
 			return err

@@ -16,13 +16,11 @@ import (
 	"strings"
 	"time"
 
-	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
-	"github.com/xdslb/xdslb/xds/resource"
 )
 
 var attachCommand = command{
@@ -31,7 +29,8 @@ var attachCommand = command{
 		"priorities, localities and endpoints, where RPCs are expected to go and where they\n" +
 		"went since the view before, and events. ADDR is host:port, which is short for\n" +
 		"http://host:port/debug/xdslb/, or the page's URL. With -csds it is a gRPC server\n" +
-		"that has CSDS, whose resources are shown; there are no endpoints then.\n" +
+		"that has CSDS: its resources are shown with their versions, ACKs and errors, and\n" +
+		"the routes, clusters and endpoints that they make. CSDS knows no connections.\n" +
 		"On a terminal the view is live, otherwise there is a line for each channel and\n" +
 		"event. With -once there is one view, of the RPCs of one interval, and the exit\n" +
 		"code is 1 if something is to be mended.",
@@ -40,11 +39,13 @@ var attachCommand = command{
 		v := newViewer(e, fs)
 		byCSDS := fs.Bool("csds", false, "ADDR is a gRPC server with CSDS")
 		timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for an answer")
+		var secure tlsFlags
+		secure.register(fs)
 		return func(args []string) (bool, error) {
 			if err := want(args, "ADDR"); err != nil {
 				return false, err
 			}
-			p := &remote{at: args[0], timeout: *timeout}
+			p := &remote{at: args[0], timeout: *timeout, tls: secure}
 			if *byCSDS {
 				return v.show(p.resources)
 			}
@@ -229,17 +230,26 @@ func (v *viewer) view(d *debug.Document) error {
 type remote struct {
 	at      string
 	timeout time.Duration
+	tls     tlsFlags
 }
 
 // page returns the URL of the debug page.
 func (p *remote) page() (*url.URL, error) {
 	at := p.at
-	if !strings.Contains(at, "://") {
+	secure := p.tls != tlsFlags{}
+	switch {
+	case strings.Contains(at, "://"):
+	case secure:
+		at = "https://" + at
+	default:
 		at = "http://" + at
 	}
 	u, err := url.Parse(at)
 	if err != nil {
 		return nil, usageError(err.Error())
+	}
+	if secure && u.Scheme != "https" {
+		return nil, usageError(fmt.Sprintf("%s is not asked by TLS: its scheme is not https", u.Redacted()))
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/debug/xdslb/"
@@ -263,7 +273,11 @@ func (p *remote) get(ctx context.Context, q url.Values) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}}
+	secure, err := p.tls.config()
+	if err != nil {
+		return nil, err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
@@ -295,39 +309,4 @@ func (p *remote) document(ctx context.Context, params ...string) (*debug.Documen
 	}
 	d := new(debug.Document)
 	return d, json.Unmarshal(text, d)
-}
-
-// resources asks CSDS. The result has the clients of the process in place of channels, with
-// their resources alone.
-func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
-	cc, err := grpc.NewClient(p.at, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = cc.Close() }()
-	ctx, cancel := context.WithTimeout(ctx, p.timeout)
-	defer cancel()
-	resp, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{ExcludeResourceContents: true})
-	if err != nil {
-		return nil, err
-	}
-	d := &debug.Document{Time: time.Now()}
-	for _, c := range resp.GetConfig() {
-		s := integrate.TargetStatus{Time: d.Time, Target: c.GetClientScope(), Node: c.GetNode().GetId()}
-		for _, g := range c.GetGenericXdsConfigs() {
-			r := integrate.ResourceStatus{
-				Type: g.GetTypeUrl(), Name: g.GetName(), Version: g.GetVersionInfo(), State: g.GetClientStatus().String(),
-				Error: g.GetErrorState().GetDetails(), Refused: g.GetErrorState().GetVersionInfo(),
-			}
-			if t, ok := resource.TypeOf(g.GetTypeUrl()); ok {
-				r.Type = t.String()
-			}
-			if g.GetLastUpdated() != nil {
-				r.Updated = g.GetLastUpdated().AsTime()
-			}
-			s.Resources = append(s.Resources, r)
-		}
-		d.Channels = append(d.Channels, s)
-	}
-	return d, nil
 }

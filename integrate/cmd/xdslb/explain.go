@@ -27,6 +27,7 @@ var explainCommand = command{
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var q question
 		q.register(fs)
+		q.tls.register(fs)
 		at := fs.String("at", "", "`address` of a running process's debug page: see attach")
 		return func(args []string) (bool, error) {
 			if err := want(args, "TARGET", "METHOD"); err != nil {
@@ -60,7 +61,7 @@ func (q *question) explain(e *env, target, method, at string) (*integrate.Explan
 
 // explainAt has a running process explain an RPC of its first channel to the target.
 func (q *question) explainAt(e *env, target, method, at string) (*integrate.Explanation, error) {
-	p := &remote{at: at, timeout: q.timeout}
+	p := &remote{at: at, timeout: q.timeout, tls: q.tls}
 	d, err := p.document(e.ctx, "detail", "0")
 	if err != nil {
 		return nil, err

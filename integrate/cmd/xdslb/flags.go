@@ -49,6 +49,7 @@ type question struct {
 	headers   metadata.MD
 	states    map[netip.AddrPort]connectivity.State
 	timeout   time.Duration
+	tls       tlsFlags // of the process that is asked, if one is
 }
 
 func (q *question) register(fs *flag.FlagSet) {

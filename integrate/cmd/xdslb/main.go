@@ -23,6 +23,8 @@
 //	main.go        run, the commands, help
 //	flags.go       flags that commands share; where resources come from
 //	fetch.go       resources of a control plane, without a connection to an endpoint
+//	tls.go         TLS to a process that is asked
+//	csds.go        what a process's CSDS says
 //	check.go, attach.go, explain.go, pick.go, diff.go, completion.go   the commands
 //	statustext.go  a channel as text
 package main

@@ -6,17 +6,9 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"flag"
 	"fmt"
-	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,7 +27,6 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
-	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -159,6 +150,7 @@ func TestPick(t *testing.T) {
 // world is a control plane with a service, and a process with a channel to it.
 type world struct {
 	control   *xdstest.Server
+	backends  []*xdstest.Backend
 	bootstrap string // file
 	page      *httptest.Server
 	cc        *grpc.ClientConn
@@ -168,6 +160,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{control: xdstest.New(t, xdstest.Options{}), bootstrap: filepath.Join(t.TempDir(), "bootstrap.json")}
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	w.backends = backends
 	weighted := xdstest.BackendEndpoints(backends...)
 	weighted[1].Weight = 3
 	r := xdstest.Service("orders", xdstest.Locality{Place: xdstest.Place{Region: "eu", Zone: "a"}, Endpoints: weighted})
@@ -280,23 +273,6 @@ func TestAttachTerminal(t *testing.T) {
 	}
 }
 
-// TestAttachCSDS: a process that has CSDS and no debug page.
-func TestAttachCSDS(t *testing.T) {
-	w := newWorld(t)
-	w.open(t)
-	server := grpc.NewServer()
-	if err := csds.Register(server); err != nil {
-		t.Fatal(err)
-	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = server.Serve(lis) }()
-	defer server.Stop()
-	wantCall(t, exitOK, []string{"attach", lis.Addr().String(), "-csds", "-once", "-interval", "10ms"}, "ClusterLoadAssignment", "ACKED", "orders")
-}
-
 // TestCheckCertificates: certificates that expire, that have expired, and that the roots
 // beside them did not issue.
 func TestCheckCertificates(t *testing.T) {
@@ -343,36 +319,6 @@ func TestCheckCertificates(t *testing.T) {
 	}
 }
 
-// certificate writes a certificate and its key to path.pem and path.key.
-func certificate(t *testing.T, name string, until time.Time, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, path string) (*x509.Certificate, *ecdsa.PrivateKey) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: until.AddDate(-10, 0, 0), NotAfter: until,
-		IsCA: parent == nil, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	if parent == nil {
-		parent, parentKey = cert, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{path + ".pem": {Type: "CERTIFICATE", Bytes: der}, path + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
-		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return cert, key
-}
-
 // TestCompletion: the scripts have all commands, and bash completes by its own.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish"} {
@@ -397,10 +343,28 @@ COMP_WORDS=(xdslb completion f) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"`
 	}
 }
 
+// TestAttachHandedOver: a channel that is stock's shows with the reason and the way back.
+func TestAttachHandedOver(t *testing.T) {
+	d := debug.Document{Channels: []integrate.TargetStatus{{
+		Target: "xds:///orders", Stock: `XDSLB_DISABLE has "ord*"`,
+		Rollout: &integrate.RolloutStatus{Variable: "XDSLB_DISABLE", Value: "ord*", Pattern: "ord*", Forward: "take the pattern out"},
+	}}}
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(d)
+	}))
+	defer page.Close()
+	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
+	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `to know: The channel is google.golang.org/grpc/xds's, not xdslb's, since XDSLB_DISABLE has "ord*".`, "To go forward: take the pattern out.")
+	wantCall(t, exitOK, []string{"attach", page.URL, "-count", "1"}, "xds:///orders", "UNKNOWN handed_over_by=XDSLB_DISABLE")
+	d.Channels[0].Rollout.Malformed = true
+	wantCall(t, exitFinding, view, "TO MEND: The channel is google.golang.org/grpc/xds's")
+}
+
 // TestHostileNames: what a process says does not reach a terminal as commands to it.
 func TestHostileNames(t *testing.T) {
 	d := debug.Document{Channels: []integrate.TargetStatus{{
-		Target: "a\x1b[2Jb", Error: "x\x1b]0;y\x07", RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
+		Target: "a\x1b[2Jb", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &integrate.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
 		Clusters: []integrate.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []integrate.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []integrate.PriorityStatus{{
 			Localities: []integrate.LocalityStatus{{Region: "\x1b", Endpoints: []integrate.EndpointStatus{{ExplainedEndpoint: integrate.ExplainedEndpoint{Address: "\x1b", Out: "\x1b", State: "READY"}}}}},
 		}}}}}},

@@ -97,7 +97,7 @@ func (t *statusText) all() {
 }
 
 func (t *statusText) channel(s *integrate.TargetStatus) {
-	t.line("%s  %s", visible.Text(s.Target, 60), s.Connectivity)
+	t.line("%s  %s", visible.Text(s.Target, 60), stateOf(s))
 	list := trouble.Of(s)
 	for _, x := range list[:min(len(list), viewTroubles)] {
 		head := "  to know:"
@@ -128,6 +128,15 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 			wrap(t.w, "   ", visible.Text(eventLine(&s.Events[max(0, n-viewEvents)+i]), 240))
 		}
 	}
+}
+
+// stateOf is a channel's state. Nobody knows it of a channel of stock's that has no
+// interceptors of ours.
+func stateOf(s *integrate.TargetStatus) string {
+	if s.Connectivity == "" && s.Rollout != nil {
+		return "UNKNOWN"
+	}
+	return s.Connectivity
 }
 
 func (t *statusText) more(n, shown int, what string) {
@@ -176,6 +185,10 @@ func (t *statusText) cluster(s *integrate.TargetStatus, c *integrate.ClusterStat
 	shown := 0
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
+		if n := len(l.Unhealthy); n > 0 {
+			u := l.Unhealthy[0]
+			t.line("    %d endpoints get no RPCs, since EDS says so: %s %s …", n, visible.Text(u.Address, 30), visible.Text(u.Health, 20))
+		}
 		for k := range l.Priorities {
 			t.priority(one, c, l, &l.Priorities[k], all, &shown)
 		}
@@ -187,6 +200,10 @@ func (t *statusText) cluster(s *integrate.TargetStatus, c *integrate.ClusterStat
 
 func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterStatus, l *integrate.LeafStatus, p *integrate.PriorityStatus, all uint64, shown *int) {
 	mark, n := " ", p.Endpoints
+	if p.Phase == "" {
+		t.resourcePriority(p, shown)
+		return
+	}
 	if p.InUse {
 		mark = "*"
 	}
@@ -218,6 +235,23 @@ func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterSta
 			t.line("      %-21s %-10s %8s %8s %6d %5d", visible.Text(e.Address, 21), condition(e), percent(e.Share), observed, ok, failed)
 			if e.Out != "" && (e.Ejected || e.State == "READY") && !e.Draining && p.InUse {
 				wrap(t.w, "       ", visible.Text(e.Out, 200))
+			}
+		}
+	}
+}
+
+// resourcePriority is a priority of which nothing is known but its resource.
+func (t *statusText) resourcePriority(p *integrate.PriorityStatus, shown *int) {
+	t.line("    priority %d: %d endpoints, %d draining", p.Priority, p.Endpoints.Total, p.Endpoints.Draining)
+	for i := range p.Localities {
+		loc := &p.Localities[i]
+		if *shown < viewEndpoints {
+			t.line("      %-32s weight expected", visible.Text(place(loc.Region, loc.Zone, loc.SubZone), 32))
+		}
+		for k := range loc.Endpoints {
+			if *shown++; *shown <= viewEndpoints {
+				e := &loc.Endpoints[k]
+				t.line("      %-21s %-10s %6d %8s", visible.Text(e.Address, 21), condition(e), e.Weight, percent(e.Share))
 			}
 		}
 	}
@@ -272,6 +306,10 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				}
 			}
 		}
+		if r := s.Rollout; r != nil {
+			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), stateOf(s), visible.Text(r.Variable, 40))
+			continue
+		}
 		ready, total, ok, failed := 0, 0, uint64(0), uint64(0)
 		for _, c := range s.Clusters {
 			for _, l := range c.Leaves {
@@ -292,7 +330,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				mend++
 			}
 		}
-		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), s.Connectivity, ready, total, ok, failed, mend)
+		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), stateOf(s), ready, total, ok, failed, mend)
 	}
 	v.told = last
 }

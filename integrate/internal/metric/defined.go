@@ -203,6 +203,10 @@ var (
 		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
 		Description: "Channels of the target that are not idle.",
 	})
+	HandedOver = define(Gauge, estats.MetricDescriptor{
+		Name: "xdslb.client.channels_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
+		Description: "Channels of the target that the environment hands to google.golang.org/grpc/xds, by the variable that decided.",
+	})
 	MissingInterceptors = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels_without_interceptors", Unit: "{channel}", Labels: []string{target},
 		Description: "Channels whose configuration asks for what only the interceptors of xdslb do, and which lack them.",

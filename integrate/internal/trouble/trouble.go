@@ -28,6 +28,13 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 	if s.Error != "" {
 		bad("%s", s.Error)
 	}
+	if r := s.Rollout; r != nil {
+		say := note
+		if r.Malformed {
+			say = bad
+		}
+		say("The channel is google.golang.org/grpc/xds's, not xdslb's, since %s. To go forward: %s.", s.Stock, r.Forward)
+	}
 	for _, u := range s.Unapplied {
 		bad("Not applied, since the channel has no interceptors of xdslb: %s.", u)
 	}

@@ -1,0 +1,88 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/integrate/prometheus"
+)
+
+// TestHandedOverShows: a channel that is stock's is on the debug page, in its JSON and in the
+// metrics, with what decided and how to go forward; and it is gone from there once it is ours.
+func TestHandedOverShows(t *testing.T) {
+	name, _ := service(t, 1, nil)
+	target := "xds:///" + name
+	value := "other, " + name + "<b>" // as a part of a list
+	t.Setenv("XDSLB_DISABLE", value+","+name)
+	page, metrics := debug.Handler(), prometheus.Handler()
+	cc := closing(t)(integrate.NewClient(target, plaintext))
+	for range 2 { // by the second the interceptors know whose the channel is
+		if err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var channel integrate.Channel
+	for _, c := range integrate.Channels() {
+		if c.Target() == target {
+			channel = c
+		}
+	}
+	s := channel.Inspect()
+	if s.Channel == 0 || s.Channel != channel.Number() || s.Connectivity != connectivity.Ready.String() || s.Rollout == nil || s.Rollout.Pattern != name || s.Rollout.Value != value+","+name {
+		t.Errorf("the channel is %+v, %+v", s, s.Rollout)
+	}
+	if _, err := channel.Explain(context.Background(), "/a/b"); err == nil || !strings.Contains(err.Error(), s.Stock) {
+		t.Errorf("Explain: %v", err)
+	}
+	of := fmt.Sprintf("/?channel=%d", s.Channel)
+	text := get(t, page, of)
+	for _, want := range []string{target, "READY", "handed to google.golang.org/grpc/xds", "1 to know", "To know:", "XDSLB_DISABLE has", "&lt;b&gt;", "take the pattern out of XDSLB_DISABLE, and restart the program"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the page lacks %q: %s", want, text)
+		}
+	}
+	if strings.Contains(text, "Routes</h2>") || strings.Contains(text, "<b>"+name) {
+		t.Errorf("the page has what stock's channels have not: %s", text)
+	}
+	var d debug.Document
+	if err := json.Unmarshal([]byte(get(t, page, of+"&format=json")), &d); err != nil || len(d.Channels) != 1 || *d.Channels[0].Rollout != *s.Rollout {
+		t.Errorf("the document is %+v (%v)", d, err)
+	}
+	sample := fmt.Sprintf("xdslb_client_channels_handed_over{grpc_target=%q,xdslb_variable=%q} 1\n", target, "XDSLB_DISABLE")
+	for _, text := range []string{get(t, metrics, "/"), get(t, page, "/metrics")} {
+		if !strings.Contains(text, sample) {
+			t.Errorf("the metrics lack %s: %s", sample, text)
+		}
+	}
+	_ = cc.Close()
+	t.Setenv("XDSLB_DISABLE", "")
+	if err := call(t, closing(t)(integrate.NewClient(target, plaintext))); err != nil {
+		t.Fatal(err)
+	}
+	if text := get(t, metrics, "/"); strings.Contains(text, sample) || !strings.Contains(text, fmt.Sprintf("xdslb_client_channels{grpc_target=%q} 1\n", target)) {
+		t.Errorf("after the way back the metrics are %s", text)
+	}
+}
+
+// get asks a handler.
+func get(t testing.TB, h http.Handler, to string) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, to, nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("GET %s: %d: %s", to, w.Code, w.Body)
+	}
+	return w.Body.String()
+}

@@ -1,0 +1,113 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"time"
+
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// resources asks CSDS. The result has, in place of channels, the XdsClients of the process with
+// their resources, and after each the targets that its Listeners make: their routes, clusters
+// and endpoints as the resources have them. CSDS knows no connections, so there are no states.
+func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
+	creds := insecure.NewCredentials()
+	if cfg, err := p.tls.config(); err != nil {
+		return nil, err
+	} else if cfg != nil {
+		creds = credentials.NewTLS(cfg)
+	}
+	cc, err := grpc.NewClient(p.at, grpc.WithTransportCredentials(creds), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = cc.Close() }()
+	ctx, cancel := context.WithTimeout(ctx, p.timeout)
+	defer cancel()
+	resp, err := statusv3.NewClientStatusDiscoveryServiceClient(cc).FetchClientStatus(ctx, &statusv3.ClientStatusRequest{})
+	if err != nil {
+		return nil, err
+	}
+	d := &debug.Document{Time: time.Now()}
+	for _, c := range resp.GetConfig() {
+		s := integrate.TargetStatus{Time: d.Time, Target: c.GetClientScope(), Node: c.GetNode().GetId()}
+		for _, g := range c.GetGenericXdsConfigs() {
+			s.Resources = append(s.Resources, resourceStatus(g))
+		}
+		d.Channels = append(append(d.Channels, s), targetsOf(c, d.Time)...)
+	}
+	return d, nil
+}
+
+func resourceStatus(g *statusv3.ClientConfig_GenericXdsConfig) integrate.ResourceStatus {
+	r := integrate.ResourceStatus{
+		Type: g.GetTypeUrl(), Name: g.GetName(), Version: g.GetVersionInfo(), State: g.GetClientStatus().String(),
+		Error: g.GetErrorState().GetDetails(), Refused: g.GetErrorState().GetVersionInfo(),
+	}
+	if t, ok := resource.TypeOf(g.GetTypeUrl()); ok {
+		r.Type = t.String()
+	}
+	if g.GetLastUpdated() != nil {
+		r.Updated = g.GetLastUpdated().AsTime()
+	}
+	return r
+}
+
+// targetsOf returns what channels to the API listeners of a client would be at.
+func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.TargetStatus) {
+	text, err := protojson.MarshalOptions{Resolver: knownTypes{}}.Marshal(c)
+	if err != nil {
+		return nil // resources without their contents are shown all the same
+	}
+	for _, g := range c.GetGenericXdsConfigs() {
+		l := new(listenerv3.Listener)
+		if g.GetXdsConfig().UnmarshalTo(l) != nil || l.GetApiListener() == nil {
+			continue
+		}
+		target := fullTarget(g.GetName())
+		s, err := integrate.InspectWhatIf(integrate.WhatIf{Target: target, Resources: text})
+		if err != nil {
+			s = &integrate.TargetStatus{Target: target, Error: err.Error()}
+		}
+		s.Time = now
+		forgetStates(s)
+		list = append(list, *s)
+	}
+	return list
+}
+
+// forgetStates takes away what InspectWhatIf supposes of connections.
+func forgetStates(s *integrate.TargetStatus) {
+	s.Connectivity = ""
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		if c.State == "READY" {
+			c.State = ""
+		}
+		for k := range c.Leaves {
+			for n := range c.Leaves[k].Priorities {
+				p := &c.Leaves[k].Priorities[n]
+				total := p.Endpoints.Total
+				p.Phase, p.State = "", ""
+				p.Endpoints = integrate.EndpointCounts{Total: total, Draining: p.Endpoints.Draining}
+				for m := range p.Localities {
+					for e := range p.Localities[m].Endpoints {
+						p.Localities[m].Endpoints[e].State = ""
+					}
+				}
+			}
+		}
+	}
+}

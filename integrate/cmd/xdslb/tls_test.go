@@ -1,0 +1,158 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"github.com/xdslb/xdslb/xds/csds"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// serveCSDS serves CSDS, and returns the address.
+func serveCSDS(t *testing.T, opts ...grpc.ServerOption) string {
+	t.Helper()
+	server := grpc.NewServer(opts...)
+	if err := csds.Register(server); err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = server.Serve(lis) }()
+	t.Cleanup(server.Stop)
+	return lis.Addr().String()
+}
+
+// TestAttachCSDS: a process that has CSDS and no debug page shows its resources with what is
+// wrong with them, and the clusters, priorities and endpoints that they make.
+func TestAttachCSDS(t *testing.T) {
+	w := newWorld(t)
+	w.open(t)
+	args := []string{"attach", serveCSDS(t), "-csds", "-once", "-interval", "10ms"}
+	s := wantCall(t, exitOK, args, "ClusterLoadAssignment ACKED", "xds:///orders", "route 0", "cluster orders", "priority 0: 2 endpoints, 0 draining", "eu/a", "25.0 %", "75.0 %")
+	if strings.Contains(s.out, "READY") || strings.Contains(s.out, "observed") {
+		t.Errorf("CSDS knows of no connection, and the view is %s", s.out)
+	}
+	r := xdstest.Service("orders", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: w.backends[0].Addr(), Health: corev3.HealthStatus_DRAINING}, {Addr: w.backends[1].Addr(), Health: corev3.HealthStatus_UNHEALTHY}}})
+	r.Clusters[0] = xdstest.Cluster("orders", "orders", xdstest.MaxRequests(7))
+	r.Clusters[0].LbPolicy = 99 // which nobody knows
+	if err := w.control.Update(r); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		s = call(t, args...)
+		if text := strings.Join(strings.Fields(s.out), " "); strings.Contains(text, "NACKED") && strings.Contains(text, "lb_policy") && strings.Contains(text, "1 endpoints get no RPCs, since EDS says so: "+w.backends[1].Addr().String()+" UNHEALTHY") && strings.Contains(text, "1 draining") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the view is %s", s.out)
+		}
+	}
+	if s.code != exitFinding {
+		t.Errorf("with a refused resource the exit code is %d", s.code)
+	}
+}
+
+// TestAttachTLS: the page and CSDS of a process that asks for a certificate, by files.
+func TestAttachTLS(t *testing.T) {
+	w := newWorld(t)
+	w.open(t)
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	until := time.Now().AddDate(1, 0, 0)
+	root, rootKey := certificate(t, "root", until, nil, nil, path("root"))
+	certificate(t, "other", until, nil, nil, path("other"))
+	certificate(t, "server.test", until, root, rootKey, path("server"))
+	certificate(t, "client.test", until, root, rootKey, path("client"))
+	own, err := tls.LoadX509KeyPair(path("server.pem"), path("server.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(root)
+	settings := &tls.Config{Certificates: []tls.Certificate{own}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots}
+	page := httptest.NewUnstartedServer(w.page.Config.Handler)
+	page.TLS = settings.Clone()
+	page.StartTLS()
+	defer page.Close()
+	flags := []string{"-once", "-interval", "10ms", "-timeout", "5s", "-ca", path("root.pem"), "-cert", path("client.pem"), "-key", path("client.key"), "-server-name", "server.test"}
+	at := strings.TrimPrefix(page.URL, "https://")
+	wantCall(t, exitOK, append([]string{"attach", at}, flags...), "xds:///orders READY")
+	wantCall(t, exitOK, append([]string{"attach", page.URL}, flags...), "xds:///orders READY")
+	wantCall(t, exitOK, append([]string{"explain", "orders", "/a/b", "-at", at}, flags[3:]...), "cluster \"orders\"")
+	addr := serveCSDS(t, grpc.Creds(credentials.NewTLS(settings)))
+	wantCall(t, exitOK, append([]string{"attach", addr, "-csds"}, flags...), "cluster orders", "ACKED")
+
+	with := func(flag, value string) []string {
+		changed := slices.Clone(flags)
+		changed[slices.Index(flags, flag)+1] = value
+		return changed
+	}
+	for _, to := range [][]string{{"attach", at}, {"attach", addr, "-csds"}} {
+		wantCall(t, exitFinding, append(to, with("-ca", path("other.pem"))...), "certificate")
+		wantCall(t, exitFinding, append(to, with("-server-name", "other.test")...), "other.test")
+		wantCall(t, exitFinding, append(to, with("-ca", path("root.key"))...), "has no certificate in PEM")
+		wantCall(t, exitFinding, append(to, with("-key", path("server.key"))...), "-cert", "private key")
+		wantCall(t, exitFinding, append(to, with("-cert", path("nothing"))...), "nothing")
+		wantCall(t, exitUsage, append(to, with("-key", "")...), "go together")
+		wantCall(t, exitFinding, append(to, "-once", "-tls", "-timeout", "5s"), "certificate")
+	}
+	wantCall(t, exitUsage, append([]string{"attach", w.page.URL}, flags...), "its scheme is not https")
+}
+
+// certificate writes a certificate and its key to path.pem and path.key.
+func certificate(t *testing.T, name string, until time.Time, parent *x509.Certificate, parentKey *ecdsa.PrivateKey, path string) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: until.AddDate(-10, 0, 0), NotAfter: until,
+		IsCA: parent == nil, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
+		DNSNames: []string{name},
+	}
+	if parent == nil {
+		parent, parentKey = cert, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, block := range map[string]*pem.Block{path + ".pem": {Type: "CERTIFICATE", Bytes: der}, path + ".key": {Type: "PRIVATE KEY", Bytes: secret}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert, key
+}
