@@ -82,7 +82,9 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	l.updateWRR()
 	l.updateLoadAware()
 	for _, p := range l.priorities {
-		p.recount()
+		if m.moved || resecured {
+			p.recount()
+		}
 		if rehashed {
 			p.invalidate() // endpoints may be IDLE that are to connect now
 			p.quorum.complete()
@@ -100,6 +102,7 @@ type reconciler struct {
 	policy *picker.Policy
 	left   []oldEndpoint // without a place yet
 	open   []slot        // without an endpoint yet
+	moved  bool          // more than weights has changed, so that states are to be counted anew
 }
 
 type oldEndpoint struct {
@@ -141,11 +144,13 @@ func (m *reconciler) matchPriorities(c *cluster, l *leaf) {
 		if best >= 0 {
 			p, continued[best] = olds[best], true
 		}
+		m.moved = m.moved || best != i
 		p.index, p.cfg = i, cfg
 		l.priorities[i] = p
 	}
 	for i, p := range olds {
 		if !continued[i] {
+			m.moved = true
 			p.close()
 			for _, loc := range p.localities {
 				m.offer(loc)
@@ -190,10 +195,12 @@ func (m *reconciler) matchLocalities(p *priority) {
 				m.open = append(m.open, slot{l, j})
 			}
 			p.localities[i] = l
+			m.moved = true
 			p.invalidate()
 			continue
 		}
 		if k != i {
+			m.moved = true
 			p.invalidate()
 		}
 		p.localities[i] = olds[k]
@@ -202,6 +209,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 	}
 	for _, l := range olds {
 		if l != nil {
+			m.moved = true
 			m.offer(l)
 			p.invalidate()
 		}
@@ -219,11 +227,15 @@ func (m *reconciler) matchEndpoints(l *locality, cfg []picker.Endpoint) {
 	if sameSet(oldCfg, cfg) {
 		for i, e := range old { // weights or health changed, the set did not
 			if oldCfg[i] != cfg[i] {
+				same := oldCfg[i]
+				same.Weight = cfg[i].Weight
+				m.moved = m.moved || same != cfg[i]
 				e.configure(m.lb, &oldCfg[i], &cfg[i])
 			}
 		}
 		return
 	}
+	m.moved = true
 	l.prio.invalidate()
 	l.endpoints = make([]*endpoint, len(cfg))
 	for i := range max(len(old), len(cfg)) {

@@ -7,7 +7,7 @@
 //
 // # Problem
 //
-// What a target's picks depend on is spread over four types of resources (and
+// What a target's picks depend on is spread over five types of resources (and
 // DNS), which arrive in any order, change one at a time, may be missing, invalid
 // or withdrawn, and come from servers that may be slow, gone, or replaced by
 // others. The users of this package want none of that: they want to be told
@@ -28,6 +28,7 @@
 //	              ▼  │
 //	             entry    one per resource           cache.go: last good version, state
 //	              │  ▲                               dns.go: LOGICAL_DNS, an entry like others
+//	              │  │                               assignment.go: an entry that watches others
 //	              ▼  │
 //	           authority  one per chain of servers   authority.go: names, fallback
 //	              │  ▲
@@ -39,6 +40,7 @@
 //	                        stream.go                the ADS stream
 //	                        codec.go                 how gRPC reads large responses
 //	                        response.go              from bytes to entries
+//	                        collection.go, members.go  collections: entries of many resources
 //	                        channel.go               the gRPC channel, shared with LRS
 //
 //	status.go     what a client shows of all that, and counts by server
@@ -135,6 +137,25 @@
 // Either way a resource may have a time to live: when it is over, the resource counts as
 // deleted and is not used any more, whatever holds for other deletions. A heartbeat, a
 // Resource without content, renews it.
+//
+// # Collections of endpoints
+//
+// A locality may name a glob collection instead of its endpoints (LEDS), which takes the
+// incremental variant: a subscription to xdstp://authority/type/path/* brings all
+// xdstp://authority/type/path/name, each with a version of its own. One endpoint that
+// changes is a message of 300 bytes then. Of what follows from that this can be seen:
+//
+//   - An assignment is put to use with its collections, all of which are known, empty or
+//     known to be missing by then. Until then the assignment before stays in use.
+//   - A member that is invalid leaves its last good version and all others in force.
+//   - A member that goes is gone at once. A server that says so of a collection as a whole
+//     means that it has no members (xRFC TP1). That takes no known member away: it leaves
+//     them in use, with a note, as the deletion of an assignment does.
+//   - On a new stream the client claims the versions of all members. What it did not claim,
+//     as after a change of servers, counts as the whole collection in the first response.
+//   - Of members with the same address the first one counts, by locality and name. The
+//     others are left out, with a note and a line in the log.
+//   - In state of the world an assignment with glob collections is rejected.
 //
 // # What a client shows
 //

@@ -23,8 +23,10 @@ import (
 // the error is Assemble's if the target cannot be served without it, and otherwise that of
 // the clusters that need it. cfg says which certificate providers there are and what the
 // first server may do; nil allows any provider and nothing else.
+//
+// Members of collections (LEDS) need their name: they come in a discovery.v3.Resource.
 func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap.Config, opts Options) (*picker.Config, error) {
-	a := assembly{opts: opts.withDefaults(), entries: map[entryKey]*entry{}}
+	a := assembly{opts: opts.withDefaults(), entries: map[entryKey]*entry{}, collections: map[string]*resource.MemberList{}}
 	if cfg != nil {
 		a.node = cfg.Node()
 	}
@@ -62,6 +64,9 @@ type assembly struct {
 	node     *corev3.Node // nil is unknown
 	entries  map[entryKey]*entry
 	halvings uint8 // of the largest hash ring or table
+
+	collections map[string]*resource.MemberList // by name
+	members     resource.MemberDecoder
 }
 
 // add decodes a resource.
@@ -73,6 +78,9 @@ func (a *assembly) add(r *anypb.Any, opts resource.Options) error {
 	t, ok := resource.TypeOf(url)
 	if !ok {
 		return fmt.Errorf("type %q is none of Listener, RouteConfiguration, Cluster and ClusterLoadAssignment", url)
+	}
+	if t == resource.LbEndpointType {
+		return a.addMember(r, value)
 	}
 	name, err := resource.Name(t, value)
 	if err != nil {
@@ -88,6 +96,44 @@ func (a *assembly) add(r *anypb.Any, opts resource.Options) error {
 	}
 	a.entries[key] = e
 	return nil
+}
+
+// addMember puts a member into its collection. One without a name is of none.
+func (a *assembly) addMember(r *anypb.Any, value []byte) error {
+	w, err := resource.WrappingOf(r)
+	if err != nil {
+		return err
+	}
+	name := canonicalName(w.Name)
+	glob := resource.GlobOf(name)
+	if glob == "" {
+		return nil // see assembly.merge
+	}
+	list := a.collections[glob]
+	if list == nil {
+		list = &resource.MemberList{}
+		a.collections[glob] = list
+	}
+	m, err := a.members.Decode(name, value)
+	if err == nil && m.Usable {
+		err = list.Set(name, m.Endpoint)
+	}
+	return err
+}
+
+// merge returns an assignment with the members of its collections, and what is wrong.
+func (a *assembly) merge(e *resource.Endpoints) (merged *resource.Endpoints, note error) {
+	members := make([]*resource.Members, len(e.Collections))
+	for i, c := range e.Collections {
+		if list := a.collections[canonicalName(c.Name)]; list != nil {
+			members[i] = list.Commit()
+		} else if note == nil {
+			note = fmt.Errorf("xds: %v collection %q has no members among the resources; each comes in a discovery.v3.Resource with its name", resource.LbEndpointType, c.Name)
+		}
+	}
+	var m resource.Merger
+	merged, _ = m.Merge(e, members)
+	return merged, note
 }
 
 // lookup returns a resource, or one that says that it is missing.
@@ -140,7 +186,10 @@ func (a *assembly) leaf(name string) (of leafInputs, note error) {
 		return of, e.err
 	}
 	of.endpoints = e.value
-	return of, nil
+	if e := e.value.(*resource.Endpoints); len(e.Collections) > 0 {
+		of.endpoints, note = a.merge(e)
+	}
+	return of, note
 }
 
 // origin returns where RPCs to a cluster come from: see dependencyManager.originLocked.

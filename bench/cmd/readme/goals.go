@@ -78,6 +78,12 @@ var aims = []goal{
 		return c.Amount, ok
 	}},
 	{"one of 9000 clusters changed, incremental ADS: bytes down", "ClusterUpdate/n=9000", 4096, "B/op", delta("ClusterUpdate", "down-B/op", 1)},
+	{"one of 10,000 endpoints changed, LEDS: bytes down", "LEDSUpdate/n=10000", 1024, "B/op", func(f figures) (float64, bool) {
+		c := f.get("LEDSUpdate", "down-B/op", "ours", "n=10000/source=leds-2")
+		return c.Amount, !c.Empty
+	}},
+	{"CPU of the client, to that of the EDS update", "LEDSUpdate/n=10000", 1. / 50, "×", ledsRatio(true)},
+	{"CPU of control plane and client, to that of the EDS update", "LEDSUpdate/n=10000", 1. / 50, "×", ledsRatio(false)},
 	{"reconnect with nothing changed, incremental ADS: bytes up for a resource", "ClusterReconnect/n=9000", 100, "B/op", delta("ClusterReconnect", "up-B/op", 2*9000+2)},
 	{"bytes down, in all", "ClusterReconnect/n=9000", 1024, "B/op", delta("ClusterReconnect", "down-B/op", 1)},
 	{"bytes held for an endpoint, of 10,000, without connections", "Startup/n=10000", 250, "B/endpoint", alone("Startup", "B/endpoint", "n=10000-2")},
@@ -89,6 +95,22 @@ func delta(op, unit string, of float64) func(figures) (float64, bool) {
 	return func(f figures) (float64, bool) {
 		c := f.get(op, unit, "ours_delta", "n=9000-2")
 		return c.Amount / of, !c.Empty
+	}
+}
+
+// ledsRatio is what one endpoint's change costs by LEDS, to the same by EDS: of the client
+// alone, or in all.
+func ledsRatio(client bool) func(figures) (float64, bool) {
+	return func(f figures) (float64, bool) {
+		var costs [2]record.Cell
+		for i, source := range []string{"n=10000/source=leds-2", "n=10000/source=eds-2"} {
+			costs[i] = f.get("LEDSUpdate", "cpu-µs/op", "ours", source)
+			if none := f.get("LEDSUpdate", "cpu-µs/op", "none", source); client {
+				costs[i].Amount -= none.Amount
+				costs[i].Empty = costs[i].Empty || none.Empty
+			}
+		}
+		return over(costs[0], costs[1])
 	}
 }
 
