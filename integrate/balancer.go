@@ -115,6 +115,7 @@ type lb struct {
 	publishTime time.Duration // that the last publication took
 	urgent      bool          // a cluster became READY that the snapshot calls otherwise
 	pending     *time.Timer   // runs while a publication is due
+	publishDue  time.Time     // when pending is
 	publication chan struct{} // closed by the next one; nil unless somebody waits for it
 }
 

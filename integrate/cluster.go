@@ -177,6 +177,12 @@ func (c *cluster) overdue() bool {
 	return n > c.ready && n <= promptly
 }
 
+// onlyGrows reports whether it changes nothing of a cluster that serves, but that it has an
+// endpoint more to pick, that the endpoint is READY.
+func (c *cluster) onlyGrows(e *endpoint) bool {
+	return e.Connectivity == picker.Ready && c.serving && c.inUse == e.loc.prio && len(c.shares) == 0 && !c.mayQueueWhileReady()
+}
+
 // failureTextDelay keeps a cluster whose endpoints all fail, each with an error of its
 // own, from being published over and over for that.
 const failureTextDelay = time.Second

@@ -253,6 +253,12 @@ func (b *lb) observeLocked(e *endpoint, s connectivity.State, err error) {
 	if e.Connectivity == was {
 		return
 	}
-	e.loc.prio.cluster.onChange(e.loc.prio)
+	c := e.loc.prio.cluster
+	used := c.inUse
+	c.onChange(e.loc.prio)
+	if c.inUse == used && c.onlyGrows(e) {
+		b.publishGrowthLocked(c)
+		return
+	}
 	b.publishSoonLocked()
 }

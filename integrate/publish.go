@@ -21,24 +21,47 @@ import (
 // times as long as the last one took, so that a storm (10,000 endpoints coming
 // up) leaves the processor to others; but never so far that its last change is
 // late by more than maxPublishPause.
+//
+// A publication copies what picks read of all endpoints of a cluster. So further ones of a
+// large priority that become READY, where many are already, are gathered for longer:
+// until they are half as many as picks have, or for growthPause for each endpoint that is
+// copied, at most maxGrowthPause. Whatever else changes does not wait for that.
 const (
 	publishPause    = time.Millisecond
 	maxPublishPause = 15 * time.Millisecond
+	growthPause     = 2500 * time.Nanosecond
+	maxGrowthPause  = 250 * time.Millisecond
 )
 
 // publishSoonLocked publishes at once if that is due, or urgent; else when the time has
 // come.
-func (b *lb) publishSoonLocked() {
-	if !b.urgent {
-		if b.pending != nil {
-			return
-		}
-		if wait := time.Until(b.nextPublish); wait > 0 {
-			b.afterLocked(wait, &b.pending, b.publishLocked)
-			return
-		}
+func (b *lb) publishSoonLocked() { b.publishByLocked(b.nextPublish) }
+
+// publishByLocked publishes at once if that is urgent, else at the time that is due, if no
+// earlier one is set.
+func (b *lb) publishByLocked(due time.Time) {
+	wait := time.Until(due)
+	switch {
+	case b.urgent || wait <= 0 && b.pending == nil:
+		b.publishLocked()
+	case b.pending == nil || due.Before(b.publishDue):
+		halt(&b.pending)
+		b.publishDue = due
+		b.afterLocked(wait, &b.pending, b.publishLocked)
 	}
-	b.publishLocked()
+}
+
+// publishGrowthLocked publishes that one more endpoint of a priority in use is READY.
+func (b *lb) publishGrowthLocked(c *cluster) {
+	n, size := c.inUse.counts[picker.Ready], 0
+	for _, k := range c.inUse.counts {
+		size += k
+	}
+	due := b.nextPublish
+	if pause := min(time.Duration(size)*growthPause, maxGrowthPause); pause > maxPublishPause && 2*(n-c.ready) < c.ready {
+		due = due.Add(pause - maxPublishPause)
+	}
+	b.publishByLocked(due)
 }
 
 // publishLocked makes all changes visible to picks: one snapshot, one store.
