@@ -98,13 +98,16 @@ func retryRows() []Policy {
 		list[i].Only = []string{oneInHundred}
 	}
 	again := []string{totalOutage}
-	for name, filters := range map[string]map[string]proto.Message{
-		admission:     {"a": admissionControl()},
-		adaptive:      {"c": adaptiveConcurrency(0)},
-		adaptiveFixed: {"c": adaptiveConcurrency(100 * time.Millisecond)},
-		adaptiveBoth:  {"a": admissionControl(), "c": adaptiveConcurrency(100 * time.Millisecond)},
+	for _, row := range []struct {
+		name    string
+		filters map[string]proto.Message
+	}{
+		{admission, map[string]proto.Message{"a": admissionControl()}},
+		{adaptive, map[string]proto.Message{"c": adaptiveConcurrency(0)}},
+		{adaptiveFixed, map[string]proto.Message{"c": adaptiveConcurrency(100 * time.Millisecond)}},
+		{adaptiveBoth, map[string]proto.Message{"a": admissionControl(), "c": adaptiveConcurrency(100 * time.Millisecond)}},
 	} {
-		list = append(list, Policy{Impl: Ours, Name: name, Only: []string{surge, smallSurge}, Filters: filters})
+		list = append(list, Policy{Impl: Ours, Name: row.name, Only: []string{surge, smallSurge}, Filters: row.filters})
 	}
 	return append(list,
 		Policy{Impl: Stock, Name: retries, Route: retry, Only: again},

@@ -209,13 +209,15 @@ func TestTimeouts(t *testing.T) {
 // TestTogether: whatever many goroutines do, no more are in flight than the greatest limit,
 // and none is left.
 func TestTogether(t *testing.T) {
-	cfg := config(func(c *resource.AdaptiveConcurrency) { c.Update, c.Interval, c.Requests, c.Max = ms, 5*ms, 5, 6 })
+	cfg := config(func(c *resource.AdaptiveConcurrency) {
+		c.Update, c.Interval, c.Requests, c.Start, c.Min, c.Max = ms, 5*ms, 5, 1, 1, 1
+	})
 	born := time.Now()
 	c := New(&cfg, born)
 	var all sync.WaitGroup
 	for i := range 8 {
 		all.Go(func() {
-			for n := range 20_000 {
+			for n := range 100_000 {
 				now := born.Add(time.Duration(n*8+i) * 10 * time.Microsecond)
 				if !c.Acquire(now) {
 					continue

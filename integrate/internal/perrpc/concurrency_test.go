@@ -6,6 +6,7 @@ package perrpc
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,11 +50,11 @@ func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(concurrencyConfig(), nil, "a", "b", "a")
 		link := NewLink(LinkOptions{})
-		sent := 0
+		var sent atomic.Int64
 		rpc := func(cluster string, err error) error {
 			ctx, call := to(t.Context(), link, cluster)
 			return p.routes[0].all.filters[0].unary(ctx, "/s/m", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
-				sent++
+				sent.Add(1)
 				call.settled.Store(&call.matched)
 				time.Sleep(50 * time.Millisecond)
 				return err
@@ -61,7 +62,8 @@ func TestConcurrency(t *testing.T) {
 		}
 		refused := 0
 		burst := func(cluster string) {
-			refused, sent = 0, 0
+			refused = 0
+			sent.Store(0)
 			done := make(chan error, 5)
 			for range 5 {
 				go func() { done <- rpc(cluster, nil) }()
@@ -75,8 +77,8 @@ func TestConcurrency(t *testing.T) {
 			}
 		}
 		for range 3 {
-			if burst("a"); refused != 3 || sent != 2 {
-				t.Errorf("of 5 RPCs at once %d are sent and %d refused, want 2", sent, refused)
+			if burst("a"); refused != 3 || sent.Load() != 2 {
+				t.Errorf("of 5 RPCs at once %d are sent and %d refused, want 2", sent.Load(), refused)
 			}
 		}
 		go func() { _ = rpc("a", nil) }()
