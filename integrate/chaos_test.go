@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 )
@@ -38,7 +39,7 @@ var (
 )
 
 // TestChaos runs scenarios of half a minute of virtual time each: backends are
-// killed, restarted and cut off, configurations of every kind of change are
+// killed, restarted and cut off, and fail RPCs, configurations of every kind of change are
 // pushed, valid and not, control planes are cut off, restarted and slow, one
 // channel goes idle and comes back, one is closed and dialed again, while RPCs
 // and streams go on. All along no RPC fails that could succeed, none goes where
@@ -178,22 +179,31 @@ func (w *world) step() {
 		all = append(all, w.pools[name]...)
 	}
 	addr := all[w.rng.IntN(len(all))]
-	switch w.rng.IntN(12) {
+	switch well := !w.dead[addr] && !w.held[addr] && !w.sick[addr]; w.rng.IntN(14) {
 	case 0, 1:
 		if w.dead[addr] {
 			w.restart(addr)
-		} else if !w.held[addr] {
+		} else if well {
 			w.kill(addr)
 		}
 	case 2: // down and up again, before anybody can say so
-		if !w.dead[addr] && !w.held[addr] {
+		if well {
 			w.kill(addr)
 			w.restart(addr)
+		}
+	case 12, 13:
+		if w.sick[addr] {
+			w.heal(addr)
+		} else if well {
+			w.note("%s fails RPCs", addr)
+			w.sick[addr] = true
+			w.oracle.down(addr)
+			w.backends[addr].Fail(codes.Unavailable)
 		}
 	case 3:
 		if w.held[addr] {
 			w.release(addr)
-		} else if !w.dead[addr] {
+		} else if well {
 			w.note("hold %s", addr)
 			w.held[addr] = true
 			w.oracle.down(addr)
@@ -222,7 +232,9 @@ func (w *world) step() {
 			c.BreakStreams()
 		}
 	case 11:
-		w.slow = !w.slow
+		// A stream that ends takes along the reports that are under way, so that they cannot be
+		// checked: those of hedged worlds are not.
+		w.slow = !w.slow && !w.plan.hedged
 		w.note("control plane is slow: %v", w.slow)
 		w.slowControl()
 	}
@@ -241,6 +253,13 @@ func (w *world) restart(addr string) {
 	if err := w.backends[addr].Start(); err != nil {
 		w.fail("%v", err)
 	}
+	w.oracle.up(addr)
+}
+
+func (w *world) heal(addr string) {
+	w.note("%s fails no more", addr)
+	delete(w.sick, addr)
+	w.backends[addr].Fail(codes.OK)
 	w.oracle.up(addr)
 }
 
@@ -283,6 +302,9 @@ func (w *world) calm() {
 	}
 	for addr := range w.held {
 		w.release(addr)
+	}
+	for addr := range w.sick {
+		w.heal(addr)
 	}
 	if w.cut {
 		w.joinControl()

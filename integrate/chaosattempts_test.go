@@ -32,7 +32,8 @@ type loggedAttempt struct {
 	mu      sync.Mutex
 	begin   time.Time
 	cluster string // where its headers went; empty before
-	counted bool   // in retrying
+	stream  bool
+	counted bool // in retrying
 }
 
 type attemptKey struct{}
@@ -54,7 +55,14 @@ func (a *attemptLog) HandleRPC(ctx context.Context, s stats.RPCStats) {
 		if len(s.Header.Get("grpc-previous-rpc-attempts")) > 0 {
 			at.counted = a.beginRetry(at)
 		}
+	case *stats.Begin:
+		at.stream = s.IsServerStream
+	case *stats.InHeader:
+		if at.stream { // its retry is made
+			a.endRetry(at)
+		}
 	case *stats.End:
+		a.endRetry(at)
 		a.end(at, s.Error)
 	}
 }
@@ -89,13 +97,20 @@ func (a *attemptLog) beginRetry(at *loggedAttempt) bool {
 	return true
 }
 
+// endRetry ends what beginRetry has counted.
+func (a *attemptLog) endRetry(at *loggedAttempt) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if at.counted {
+		at.counted = false
+		a.retrying[at.cluster]--
+	}
+}
+
 // end counts an attempt that has ended. The application cancels none that has not.
 func (a *attemptLog) end(at *loggedAttempt, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if at.counted {
-		a.retrying[at.cluster]--
-	}
 	sum := a.sums[at.cluster]
 	switch status.Code(err) {
 	case codes.OK:

@@ -53,8 +53,9 @@ type world struct {
 	defect   defect
 
 	dead, held map[string]bool
-	cut, slow  bool // of the first control plane
-	lossy      bool // a control plane may have missed a load report
+	sick       map[string]bool // backends that fail RPCs
+	cut, slow  bool            // of the first control plane
+	lossy      bool            // a control plane may have missed a load report
 	history    []string
 	loads      sync.WaitGroup
 	stop       chan struct{} // closed when the loads are to end
@@ -68,7 +69,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed, real), net: newNetwork(real),
 		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
-		dead: map[string]bool{}, held: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
+		dead: map[string]bool{}, held: map[string]bool{}, sick: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
 	}
 	w.attempts = &attemptLog{w: w, sums: map[string]attemptCounts{}, retrying: map[string]int{}}
 	w.oracle = newOracle(50*time.Millisecond, 3*time.Second)
