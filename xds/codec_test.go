@@ -94,7 +94,11 @@ func TestUnmarshalResponse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	checkUnmarshal(t, nil, rng)
 	checkUnmarshal(t, append(valid, valid...), rng)
-	for range 20000 {
+	runs := 20000
+	if testing.Short() || raceEnabled {
+		runs = 4000
+	}
+	for range runs {
 		data := append([]byte(nil), valid...)
 		for range rng.IntN(3) {
 			data[rng.IntN(len(data))] = byte(rng.Uint32())
