@@ -35,6 +35,8 @@ import (
 // different times, so a difference counts only if it is there one second later, too.
 // Which endpoint is picked is not compared: that depends on connections.
 //
+// It costs an RPC 9 allocations, 0.8 KB and a microsecond or so (bench/README.md).
+//
 // A Shadow is for one channel. It watches while the channel is not idle.
 type Shadow struct {
 	opts  *Config

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -31,8 +32,8 @@ func TestQuickstart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var code []string // server, client, and the fragment of step 4
-	for _, s := range snippets("quickstart.md", string(page))[:3] {
+	var code []string // server, client, and the fragments of step 4
+	for _, s := range snippets("quickstart.md", string(page))[:4] {
 		code = append(code, s.text)
 	}
 	edit := func(text, old, new string) string {
@@ -44,8 +45,10 @@ func TestQuickstart(t *testing.T) {
 	}
 	switched := edit(code[1], "grpc.NewClient", "integrate.NewClient")
 	switched = edit(switched, "import (\n", "import (\n\t\"github.com/xdslb/xdslb/integrate\"\n")
-	explained := edit(switched, "\tfor ; ;", code[2]+"\tfor ; ;")
-	explained = edit(explained, "import (\n", "import (\n\t\"fmt\"\n")
+	debugged := edit(code[2], `"127.0.0.1:6060"`, `os.Getenv("PAGE")`) // several run at the same time
+	explained := edit(switched, "\tfor ; ;", code[3]+"\tfor ; ;")
+	explained = edit(explained, "func main() {\n", "func main() {\n"+debugged)
+	explained = edit(explained, "import (\n", "import (\n\t\"fmt\"\n\t\"net/http\"\n\t\"os\"\n\t\"github.com/xdslb/xdslb/integrate/debug\"\n")
 	bin := buildAll(t, map[string]string{"server": code[0], "stock": code[1], "ours": explained})
 
 	first, second := freeAddr(t), freeAddr(t)
@@ -65,11 +68,18 @@ func TestQuickstart(t *testing.T) {
 	}
 
 	start(t, env, filepath.Join(bin, "stock")).await(t, answers(50, 50))
-	client := start(t, env, filepath.Join(bin, "ours"))
+	shown, shownBack := freeAddr(t), freeAddr(t)
+	client := start(t, append(env, "PAGE="+shown), filepath.Join(bin, "ours"))
 	client.await(t, `cluster "greeter": 100 % of the route`)
 	client.await(t, answers(25, 75))
+	if page := fetch(t, shown); !strings.Contains(page, "75.0 %") || !strings.Contains(page, second) {
+		t.Errorf("the debug page lacks the shares: %s", page)
+	}
 	if !foreign["XDSLB_DISABLE"] {
-		start(t, append(env, "XDSLB_DISABLE=greeter*"), filepath.Join(bin, "ours")).await(t, answers(50, 50))
+		start(t, append(env, "XDSLB_DISABLE=greeter*", "PAGE="+shownBack), filepath.Join(bin, "ours")).await(t, answers(50, 50))
+		if page := fetch(t, shownBack); !strings.Contains(page, "take the pattern out of XDSLB_DISABLE") {
+			t.Errorf("the debug page does not say how to go forward: %s", page)
+		}
 	}
 	if _, err := io.WriteString(control.input, "greeter="+first+"\n"); err != nil {
 		t.Fatal(err)
@@ -77,6 +87,21 @@ func TestQuickstart(t *testing.T) {
 	client.await(t, answers(100, 0))
 	control.stop()
 	client.await(t, answers(100, 0))
+}
+
+// fetch returns the page at an address.
+func fetch(t *testing.T, addr string) string {
+	t.Helper()
+	resp, err := http.Get("http://" + addr + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // it was only read
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // buildAll builds commands of the given sources, which exist in an overlay of the module, and

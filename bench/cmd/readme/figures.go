@@ -85,8 +85,8 @@ func front(rec *record.Record) string {
 		return fmt.Sprintf("%s; %s", all.In("B/binary"), few.In("B/binary"))
 	})
 	if ours, ok := over(f.get("Loopback", "cpu-ns/op", "ours", loopback), f.get("Loopback", "cpu-ns/op", "stock", loopback)); ok {
-		fmt.Fprintf(&b, "\nMost of an RPC is HTTP/2 and the network, which xDS has no part in. A whole RPC takes %s CPU than with stock: "+
-			"that, not the ratio of the first rows, is what a service saves.\n", change(ours))
+		fmt.Fprintf(&b, "\nMost of an RPC is HTTP/2 and the network, which xDS has no part in. A whole RPC takes %s CPU than with stock. "+
+			"A service saves that, not the ratio of the first rows.\n", change(ours))
 	}
 	fmt.Fprintf(&b, "\n%s [All figures and the aims](bench/README.md).\n", f.where())
 	return b.String()

@@ -67,10 +67,7 @@ var watchCommand = command{
 		boot.register(fs)
 		timeout := fs.Duration("timeout", 10*time.Second, "how long -once waits for a first configuration")
 		return func(args []string) (bool, error) {
-			if err := want(args, "TARGET"); err != nil {
-				return false, err
-			}
-			text, _, err := boot.read()
+			target, text, err := boot.target(args)
 			if err != nil {
 				return false, err
 			}
@@ -82,7 +79,7 @@ var watchCommand = command{
 			if err != nil {
 				return false, err
 			}
-			cc, err := grpc.NewClient(fullTarget(args[0]), append(opts, grpc.WithTransportCredentials(creds))...)
+			cc, err := grpc.NewClient(target, append(opts, grpc.WithTransportCredentials(creds))...)
 			if err != nil {
 				return false, err
 			}

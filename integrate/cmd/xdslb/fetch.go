@@ -38,14 +38,11 @@ var dumpCommand = command{
 		boot.register(fs)
 		timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for the control plane")
 		return func(args []string) (bool, error) {
-			if err := want(args, "TARGET"); err != nil {
-				return false, err
-			}
-			text, _, err := boot.read()
+			target, text, err := boot.target(args)
 			if err != nil {
 				return false, err
 			}
-			js, err := e.fetch(text, fullTarget(args[0]), *timeout)
+			js, err := e.fetch(text, target, *timeout)
 			if js != nil {
 				fmt.Fprintf(e.stdout, "%s\n", js)
 			}

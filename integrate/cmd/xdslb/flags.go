@@ -42,6 +42,15 @@ func (b *bootstrapFlag) read() (text []byte, from string, err error) {
 	return nil, "", errors.New("there is no bootstrap: -b FILE, or GRPC_XDS_BOOTSTRAP, or GRPC_XDS_BOOTSTRAP_CONFIG")
 }
 
+// target returns the target that is the only argument, and the bootstrap document.
+func (b *bootstrapFlag) target(args []string) (target string, text []byte, err error) {
+	if err := want(args, "TARGET"); err != nil {
+		return "", nil, err
+	}
+	text, _, err = b.read()
+	return fullTarget(args[0]), text, err
+}
+
 // question are the flags of commands that ask about an RPC.
 type question struct {
 	bootstrapFlag
