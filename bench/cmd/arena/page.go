@@ -40,7 +40,7 @@ var palette = map[arena.Impl][]string{
 	arena.Ours:   {"#0072b2", "#009e73", "#56b4e9", "#a05fd6", "#7b68ee", "#117733", "#3d8b9e"},
 }
 
-var dashes = []string{"", "7 3", "2 3", "9 3 2 3", "14 4", "4 2", "1 5", "12 3 1 3 1 3", "6 6", "3 6"}
+var dashes = []string{"", "7 3", "2 3", "9 3 2 3", "14 4", "4 2", "1 5", "12 3 1 3 1 3", "6 6", "3 6", "10 2", "8 2 1 2 1 2", "16 8"}
 
 // style is the colour and the dash of a row, by the place of its policy among those of its
 // implementation, and its own among those of its policy.
