@@ -216,7 +216,11 @@ func TestStatusMeanwhile(t *testing.T) {
 	close(stop)
 	others.Wait()
 	waitFor(t, func() bool {
-		p := statusOf(t, cc).Clusters[0].Leaves[0].Priorities[0].Endpoints
+		clusters := statusOf(t, cc).Clusters // none before the first configuration
+		if len(clusters) == 0 {
+			return false
+		}
+		p := clusters[0].Leaves[0].Priorities[0].Endpoints
 		return p.Ready == 3 && p.Total == 3
 	})
 }
