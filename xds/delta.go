@@ -176,16 +176,16 @@ func (d *deltaType) echoed(name string) bool {
 }
 
 // claimLocked returns the versions that the cache has from this server, so that it
-// need not send them again; none if it has something from another server, since then
-// this one has to show that it is back (A71). What is not in order is not claimed: the
-// server could not put it right by sending nothing. What is not claimed has to come.
+// need not send them again; none if another server is or was in use (claimsLocked).
+// What is not in order is not claimed: the server could not put it right by sending
+// nothing. What is not claimed has to come.
 //
 // The names go up twice, for the first request subscribes to all of them as well. A
 // version says what the client has and not what it wants, and no state outlives a stream:
 // "the reconnecting client must provide the server with all resource names it is
 // interested in" (xDS protocol, "Incremental xDS").
 func (s *server) claimLocked(t *subscriptions) map[string]string {
-	claim := t.inCacheLocked(s.cfg)
+	claim := s.claimsLocked(t)
 	versions := map[string]string{}
 	for name, sub := range t.subs {
 		e := sub.entry

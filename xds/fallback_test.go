@@ -219,6 +219,76 @@ func TestFallbackOnlyThere(t *testing.T) {
 	}
 }
 
+// inVariants runs a test of two servers in a chain in each of the variants of ADS. They have
+// an hour to send a resource.
+func inVariants(t *testing.T, f func(t *testing.T, h *harness, first, second *fake)) {
+	for name, feature := range map[string]string{"sotw": "", "delta": deltaFeature} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h := newHarness(t, Options{ResourceTimeout: time.Hour}, []string{serverDoc("first", feature), serverDoc("second", feature)}, "")
+				f(t, h, h.servers["first"], h.servers["second"])
+			})
+		})
+	}
+}
+
+// TestFallbackClaimsNothing checks that the first server is not told which versions of
+// its own the client has, when it is connected again before the second, which is in use
+// by then, has sent anything. Otherwise it would not send them again, and what the second
+// sends next would stay (A71).
+func TestFallbackClaimsNothing(t *testing.T) {
+	inVariants(t, func(t *testing.T, h *harness, first, second *fake) {
+		first.serve(target("svc", 1)...)
+		svc := h.watch("svc")
+		svc.must(t)
+		first.refuse(errRefused)
+		advance(time.Minute)
+		late := h.watch("new")
+		first.refuse(nil)
+		advance(5 * time.Minute)
+		if first.opened() != 2 || second.opened() != 1 {
+			t.Fatalf("%d and %d streams, want 2 and 1", first.opened(), second.opened())
+		}
+		second.serve(append(target("svc", 2), target("new", 3)...)...)
+		first.serve(target("new", 4)...)
+		advance(5 * time.Second)
+		if a, b := ports(svc.cluster(t, "svc")), ports(late.cluster(t, "new")); a != "svc 1" || b != "new 4" {
+			t.Errorf("endpoints = %q and %q, want those of the first server", a, b)
+		}
+		if d := first.delta(); d != nil {
+			if v := d.Requests(eds.URL())[0].InitialResourceVersions; len(v) > 0 {
+				t.Errorf("versions %v are claimed", v)
+			}
+		} else if v := first.must().Requests(lds.URL())[0].VersionInfo; v != "" {
+			t.Errorf("version %q is claimed", v)
+		}
+	})
+}
+
+// TestFallbackOnlyThereAnyMore checks that what the first server has sent once, and does
+// not have any more when it is back, does not stay as the second has it as if nothing
+// were (A71).
+func TestFallbackOnlyThereAnyMore(t *testing.T) {
+	inVariants(t, func(t *testing.T, h *harness, first, second *fake) {
+		first.serve(target("svc", 1)...)
+		second.serve(append(target("svc", 2), listenerTo("new", "svc"))...)
+		svc := h.watch("svc")
+		svc.must(t)
+		first.refuse(errRefused)
+		advance(time.Minute)
+		h.watch("new").must(t)
+		first.Remove(eds.URL(), "svc")
+		first.refuse(nil)
+		advance(30 * time.Minute)
+		first.hangUp(nil) // and the clock starts anew
+		advance(2 * time.Hour)
+		cluster := svc.cluster(t, "svc")
+		if got, note := ports(cluster), cluster.Leaves[0].ResolutionNote; got != "svc 2" || note == nil {
+			t.Errorf("endpoints = %q, note %v; want those of the second server, with a note", got, note)
+		}
+	})
+}
+
 // TestLoadReportsFollow checks that load is reported to the server that the
 // cluster comes from, also when another takes over and sends the same bytes
 // (T-XDS-16, A47).

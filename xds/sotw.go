@@ -48,10 +48,11 @@ func (sotw) openedLocked(s *server, t *subscriptions) {
 	t.delta = deltaType{}
 	// A version claims that the cache has what this server sent. A server that goes
 	// by it would not send that again.
-	if !t.inCacheLocked(s.cfg) || t.lapsed {
+	if !s.claimsLocked(t) || t.lapsed {
 		t.version = ""
 	}
 	t.lapsed = false
+	t.whole = false // another server may have sent something since
 }
 
 func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
@@ -154,12 +153,17 @@ func (s *server) dropLocked(e *entry) {
 	s.c.forgetLocked(e)
 }
 
-// inCacheLocked reports whether the cache has resources of the type that are wanted
-// from a server, and none from others.
-func (t *subscriptions) inCacheLocked(from *bootstrap.Server) (ok bool) {
+// claimsLocked reports whether a new stream may say which versions of a type the client
+// has: if the cache has some from this server and none from others, and no server after
+// this one is in use. Otherwise this one has to show that it is back, and to send again
+// what the other may send in the meantime (A71).
+func (s *server) claimsLocked(t *subscriptions) (ok bool) {
+	if s.replacedLocked() {
+		return false
+	}
 	for _, sub := range t.subs {
 		if sub.entry.value != nil {
-			if sub.entry.from != from {
+			if sub.entry.from != s.cfg {
 				return false
 			}
 			ok = true
@@ -174,7 +178,7 @@ func (t *subscriptions) inCacheLocked(from *bootstrap.Server) (ok bool) {
 func (s *server) awaitsLocked(sub *subscription) bool {
 	e := sub.entry
 	return e.unansweredLocked() ||
-		e.state == Acked && e.value != nil && !sub.received && e.authority.lastLocked() == s
+		e.state == Acked && e.value != nil && (!sub.received || e.from != s.cfg) && e.authority.lastLocked() == s
 }
 
 // startTimersLocked starts the clock for resources that the server was asked for
