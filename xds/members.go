@@ -186,10 +186,8 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 			s.liveMemberLocked(sub, it.name, m, it.ttl)
 		}
 	case it.known || it.err != nil:
-	case value.Usable:
-		it.err = col.list.Set(it.name, value.Endpoint)
 	default:
-		col.list.Remove(it.name)
+		it.err = col.list.Set(it.name, value)
 	}
 	if it.err == nil {
 		s.relation.status.Types[r.typ].Valid++

@@ -115,8 +115,8 @@ func (a *assembly) addMember(r *anypb.Any, value []byte) error {
 		a.collections[glob] = list
 	}
 	m, err := a.members.Decode(name, value)
-	if err == nil && m.Usable {
-		err = list.Set(name, m.Endpoint)
+	if err == nil {
+		err = list.Set(name, m)
 	}
 	return err
 }

@@ -57,3 +57,8 @@ func keyOf(addr netip.AddrPort) (k addrKey) {
 	binary.BigEndian.PutUint16(k[16:], addr.Port())
 	return k
 }
+
+// addrPort returns the address that k is the key of.
+func (k addrKey) addrPort() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(k[:16])).Unmap(), binary.BigEndian.Uint16(k[16:]))
+}

@@ -94,8 +94,9 @@ func GlobOf(member string) string {
 type Member struct {
 	Endpoint picker.Endpoint
 	// Usable is false if the endpoint is left out because of its health (A27-CLA-8). Then
-	// the rest is not looked at.
-	Usable bool
+	// Unhealthy says so, unless its address is not valid, and the rest is not looked at.
+	Usable    bool
+	Unhealthy picker.Unhealthy
 }
 
 // A MemberDecoder decodes LbEndpoints. Those with equal metadata share these, within
@@ -121,7 +122,8 @@ func (m *MemberDecoder) Decode(name string, value []byte) (Member, error) {
 	}
 	health, usable := f.usable()
 	if !usable {
-		return Member{}, nil
+		u, _ := f.leftOut()
+		return Member{Unhealthy: u}, nil
 	}
 	e, _ := d.endpoint(&f, nil)
 	m.metadata = d.metadata

@@ -33,7 +33,9 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 		}
 		health, usable := f.usable()
 		if !usable {
-			d.leaveOut(&f)
+			if u, ok := f.leftOut(); ok {
+				d.unhealthy = append(d.unhealthy, u)
+			}
 			continue
 		}
 		old := rev.old()
@@ -57,13 +59,14 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 	return rev.done(d.seen), true
 }
 
-// leaveOut remembers an endpoint that is left out for its health, if it has a valid address.
-func (d *endpointsDecoder) leaveOut(f *endpointFields) {
-	if addr, ok := parseAddr(f.address.text); ok && f.address.missing == "" && f.address.port <= math.MaxUint16 {
-		d.unhealthy = append(d.unhealthy, picker.Unhealthy{
-			Addr: netip.AddrPortFrom(addr, uint16(f.address.port)), Health: corev3.HealthStatus(f.health).String(),
-		})
+// leftOut returns what is remembered of an endpoint that is left out for its health, and
+// whether its address is valid.
+func (f *endpointFields) leftOut() (u picker.Unhealthy, ok bool) {
+	addr, ok := parseAddr(f.address.text)
+	if !ok || f.address.missing != "" || f.address.port > math.MaxUint16 {
+		return u, false
 	}
+	return picker.Unhealthy{Addr: netip.AddrPortFrom(addr, uint16(f.address.port)), Health: corev3.HealthStatus(f.health).String()}, true
 }
 
 // endpoint converts an endpoint but for its health. It returns false if it is

@@ -274,9 +274,7 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	if samePriorities {
 		e.Priorities = d.prev.Priorities
 	}
-	slices.SortFunc(d.unhealthy, func(a, b picker.Unhealthy) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Health, b.Health))
-	})
+	slices.SortFunc(d.unhealthy, compareUnhealthy)
 	e.Unhealthy = slices.Compact(d.unhealthy)
 	sameUnhealthy := slices.Equal(e.Unhealthy, d.prev.Unhealthy)
 	if sameUnhealthy {
@@ -289,4 +287,9 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 		}
 	}
 	return e
+}
+
+// compareUnhealthy is the order of Endpoints.Unhealthy.
+func compareUnhealthy(a, b picker.Unhealthy) int {
+	return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Health, b.Health))
 }

@@ -13,10 +13,11 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Members are the usable members of a collection at one time, in the order of their names.
-// They are immutable.
+// Members are those of a collection at one time, in the order of their names. They are
+// immutable.
 type Members struct {
-	Endpoints []picker.Endpoint
+	Endpoints []picker.Endpoint // of those that are usable
+	unhealthy []picker.Unhealthy
 	of        *MemberList
 	version   uint64
 }
@@ -26,13 +27,14 @@ type Members struct {
 //	Set, Remove: what is to change ──Commit──► the next Members
 //
 // The zero value is an empty collection. It must not be copied, and is for one goroutine at
-// a time, as is a Merger of its Members. It holds 16 bytes for each usable member besides
-// the name and the Members, and 24 for each of the latest changes of addresses.
+// a time, as is a Merger of its Members. It holds 16 bytes for each member besides the name
+// and the Members, and 48 for each of the latest changes of addresses.
 type MemberList struct {
-	latest  *Members
-	names   []string                    // parallel to latest.Endpoints, sorted
-	weight  uint64                      // sum over what is pending, too
-	pending map[string]*picker.Endpoint // nil is gone
+	latest    *Members
+	usable    byName[picker.Endpoint]
+	unhealthy byName[picker.Unhealthy]
+	weight    uint64             // sum over what is pending, too
+	pending   map[string]*Member // nil is gone
 
 	// log has what became of addresses since the version logFrom: Merger needs no more.
 	log     []addrChange
@@ -41,9 +43,10 @@ type MemberList struct {
 
 // addrChange says that an address has come or gone with a version.
 type addrChange struct {
-	addr    addrKey
-	gone    bool
-	version uint64
+	addr      addrKey
+	gone      bool
+	unhealthy string // its health if it is that of a member that is left out, else ""
+	version   uint64
 }
 
 // maxLog is how many changes of addresses a MemberList remembers at least, and fewPending
@@ -53,24 +56,27 @@ const (
 	fewPending = 16
 )
 
-// Set makes e the endpoint of a member with the next Commit. It is an error if the weights
+// Set makes m the member of a name with the next Commit. It is an error if the weights
 // add up to more than fits (T-EDS-3); then the member stays as it is.
-func (l *MemberList) Set(name string, e picker.Endpoint) error {
-	before := l.endpoint(name)
-	sum := l.weight + uint64(e.Weight)
+func (l *MemberList) Set(name string, m Member) error {
+	before, after := l.endpoint(name), m.usable()
+	sum := l.weight
 	if before != nil {
 		sum -= uint64(before.Weight)
 	}
+	if after != nil {
+		sum += uint64(after.Weight)
+	}
 	if sum > math.MaxUint32 {
 		var p problems
-		p.root().dot("load_balancing_weight").refuse(e.Weight, fmt.Sprintf("must be at most %d, for the weights of the collection must have a sum of at most 4294967295", math.MaxUint32-(sum-uint64(e.Weight))))
+		p.root().dot("load_balancing_weight").refuse(after.Weight, fmt.Sprintf("must be at most %d, for the weights of the collection must have a sum of at most 4294967295", math.MaxUint32-(sum-uint64(after.Weight))))
 		return p.err(LbEndpointType, name)
 	}
-	if before != nil && sameEndpoint(before, &e) {
+	if before != nil && after != nil && sameEndpoint(before, after) {
 		return nil // and what is shared stays so
 	}
 	l.weight = sum
-	l.put(name, &e)
+	l.put(name, &m)
 	return nil
 }
 
@@ -78,70 +84,85 @@ func (l *MemberList) Set(name string, e picker.Endpoint) error {
 func (l *MemberList) Remove(name string) {
 	if before := l.endpoint(name); before != nil {
 		l.weight -= uint64(before.Weight)
-		l.put(name, nil)
 	}
+	l.put(name, nil)
 }
 
 // Clear takes all members away with the next Commit. O(members).
 func (l *MemberList) Clear() {
 	l.weight = 0
-	l.pending = make(map[string]*picker.Endpoint, len(l.names))
-	for _, name := range l.names {
+	l.pending = make(map[string]*Member, len(l.usable.names)+len(l.unhealthy.names))
+	for _, name := range l.usable.names {
+		l.pending[name] = nil
+	}
+	for _, name := range l.unhealthy.names {
 		l.pending[name] = nil
 	}
 }
 
-func (l *MemberList) put(name string, e *picker.Endpoint) {
+func (l *MemberList) put(name string, m *Member) {
 	if l.pending == nil {
-		l.pending = make(map[string]*picker.Endpoint)
+		l.pending = make(map[string]*Member)
 	}
-	l.pending[name] = e
+	l.pending[name] = m
 }
 
-// endpoint returns a member as it is after the next Commit, or nil.
+// endpoint returns the endpoint of a member as it is after the next Commit, or nil if it is
+// not usable.
 func (l *MemberList) endpoint(name string) *picker.Endpoint {
-	if e, ok := l.pending[name]; ok {
-		return e
+	if m, ok := l.pending[name]; ok {
+		return m.usable()
 	}
-	if i, ok := slices.BinarySearch(l.names, name); ok {
-		return &l.latest.Endpoints[i]
+	return l.usable.find(name)
+}
+
+// usable returns the endpoint of m, which may be nil, or nil if it has none to use.
+func (m *Member) usable() *picker.Endpoint {
+	if m == nil || !m.Usable {
+		return nil
 	}
-	return nil
+	return &m.Endpoint
+}
+
+// leftOut returns what there is to remember if m, which may be nil, is left out.
+func (m *Member) leftOut() *picker.Unhealthy {
+	if m == nil || m.Usable || !m.Unhealthy.Addr.IsValid() {
+		return nil
+	}
+	return &m.Unhealthy
 }
 
 // Commit returns the members, the same as before if nothing has changed. It costs
-// O(changes log members) and a copy of the slice.
+// O(changes log members) and a copy of the slice of those that have changed: the usable
+// ones, or the others.
 func (l *MemberList) Commit() *Members {
 	if l.latest == nil {
 		l.latest = &Members{of: l}
 	}
-	prev := l.latest
-	next := &Members{of: l, version: prev.version + 1}
+	version := l.latest.version + 1
 	changes := slices.Sorted(maps.Keys(l.pending))
-	changed := false
+	usable, unhealthy := false, false
 	for _, name := range changes {
-		changed = l.note(name, next.version) || changed
+		usable = l.noteEndpoint(name, version) || usable
+		unhealthy = l.noteUnhealthy(name, version) || unhealthy
 	}
-	if changed && len(changes) <= fewPending {
-		l.patch(next, changes)
-	} else if changed {
-		l.merge(next, changes)
+	if usable {
+		l.usable.apply(changes, func(name string) *picker.Endpoint { return l.pending[name].usable() })
+	}
+	if unhealthy {
+		l.unhealthy.apply(changes, func(name string) *picker.Unhealthy { return l.pending[name].leftOut() })
+	}
+	if usable || unhealthy {
+		l.latest = &Members{of: l, version: version, Endpoints: l.usable.list, unhealthy: l.unhealthy.list}
 	}
 	l.pending = nil
-	if !changed {
-		return prev
-	}
-	l.latest = next
-	return next
+	return l.latest
 }
 
-// note logs what a change does to the addresses. It returns false for no change.
-func (l *MemberList) note(name string, version uint64) bool {
-	next := l.pending[name]
-	var before *picker.Endpoint
-	if i, ok := slices.BinarySearch(l.names, name); ok {
-		before = &l.latest.Endpoints[i]
-	}
+// noteEndpoint logs what a change does to the addresses that are used. It returns false for
+// no change.
+func (l *MemberList) noteEndpoint(name string, version uint64) bool {
+	before, next := l.usable.find(name), l.pending[name].usable()
 	switch {
 	case before == next: // both nil: it came and went
 		return false
@@ -150,31 +171,72 @@ func (l *MemberList) note(name string, version uint64) bool {
 	case before != nil && next != nil && sameAddrs(before, next):
 		return true
 	}
-	l.remember(before, true, version)
-	l.remember(next, false, version)
+	if before != nil {
+		for a := range addrsOf(before) {
+			l.remember(addrChange{addr: a, gone: true, version: version})
+		}
+	}
+	if next != nil {
+		for a := range addrsOf(next) {
+			l.remember(addrChange{addr: a, version: version})
+		}
+	}
 	return true
 }
 
-// remember logs the addresses of e, which may be nil.
-func (l *MemberList) remember(e *picker.Endpoint, gone bool, version uint64) {
-	if e == nil {
-		return
+// noteUnhealthy is noteEndpoint for what is left out.
+func (l *MemberList) noteUnhealthy(name string, version uint64) bool {
+	before, next := l.unhealthy.find(name), l.pending[name].leftOut()
+	if before == next || before != nil && next != nil && *before == *next {
+		return false
 	}
+	if before != nil {
+		l.remember(addrChange{addr: keyOf(before.Addr), gone: true, unhealthy: before.Health, version: version})
+	}
+	if next != nil {
+		l.remember(addrChange{addr: keyOf(next.Addr), unhealthy: next.Health, version: version})
+	}
+	return true
+}
+
+func (l *MemberList) remember(c addrChange) {
 	if len(l.log) >= 2*maxLog {
 		l.logFrom = l.log[maxLog-1].version
 		l.log = append(l.log[:0], l.log[maxLog:]...)
 	}
-	for a := range addrsOf(e) {
-		l.log = append(l.log, addrChange{a, gone, version})
+	l.log = append(l.log, c)
+}
+
+// byName is a list in the order of names, which are unique.
+type byName[T any] struct {
+	names []string
+	list  []T // immutable
+}
+
+// find returns what has a name, or nil.
+func (l *byName[T]) find(name string) *T {
+	if i, ok := slices.BinarySearch(l.names, name); ok {
+		return &l.list[i]
+	}
+	return nil
+}
+
+// apply changes what has the names in changes, which are sorted, in a copy of the list. next
+// returns what becomes of a name, nil if it is gone.
+func (l *byName[T]) apply(changes []string, next func(name string) *T) {
+	if len(changes) <= fewPending {
+		l.patch(changes, next)
+	} else {
+		l.merge(changes, next)
 	}
 }
 
-// patch makes next of the latest members, a few names apart.
-func (l *MemberList) patch(next *Members, changes []string) {
-	list := make([]picker.Endpoint, len(l.names), len(l.names)+len(changes))
-	copy(list, l.latest.Endpoints)
+// patch is apply for a few names.
+func (l *byName[T]) patch(changes []string, next func(name string) *T) {
+	list := make([]T, len(l.names), len(l.names)+len(changes))
+	copy(list, l.list)
 	for _, name := range changes {
-		e := l.pending[name]
+		e := next(name)
 		i, found := slices.BinarySearch(l.names, name)
 		switch {
 		case found && e != nil:
@@ -185,26 +247,26 @@ func (l *MemberList) patch(next *Members, changes []string) {
 			list, l.names = slices.Insert(list, i, *e), slices.Insert(l.names, i, name)
 		}
 	}
-	next.Endpoints = list
+	l.list = list
 }
 
-// merge is patch for many names, in O(members).
-func (l *MemberList) merge(next *Members, changes []string) {
+// merge is patch for many names, in O(list).
+func (l *byName[T]) merge(changes []string, next func(name string) *T) {
 	names := make([]string, 0, len(l.names)+len(changes))
-	list := make([]picker.Endpoint, 0, len(l.names)+len(changes))
+	list := make([]T, 0, len(l.names)+len(changes))
 	i := 0
 	for _, name := range append(changes, "") {
 		for ; i < len(l.names) && (name == "" || l.names[i] < name); i++ {
-			names, list = append(names, l.names[i]), append(list, l.latest.Endpoints[i])
+			names, list = append(names, l.names[i]), append(list, l.list[i])
 		}
 		if i < len(l.names) && l.names[i] == name {
 			i++
 		}
-		if e := l.pending[name]; e != nil {
+		if e := next(name); e != nil {
 			names, list = append(names, name), append(list, *e)
 		}
 	}
-	l.names, next.Endpoints = names, slices.Clip(list)
+	l.names, l.list = names, slices.Clip(list)
 }
 
 // since returns what became of addresses from one version of a collection to the next, and

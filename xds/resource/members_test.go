@@ -4,6 +4,7 @@
 package resource
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -18,25 +19,37 @@ import (
 )
 
 // naiveMembers is the oracle of MemberList.
-type naiveMembers map[string]picker.Endpoint
+type naiveMembers map[string]Member
 
-func (n naiveMembers) list() (list []picker.Endpoint) {
+func (n naiveMembers) list() (list []picker.Endpoint, unhealthy []picker.Unhealthy) {
 	for _, name := range slices.Sorted(maps.Keys(n)) {
-		list = append(list, n[name])
+		if m := n[name]; m.Usable {
+			list = append(list, m.Endpoint)
+		} else if m.Unhealthy.Addr.IsValid() {
+			unhealthy = append(unhealthy, m.Unhealthy)
+		}
 	}
-	return list
+	return list, unhealthy
 }
 
 // naiveMerge is the oracle of Merger: the first endpoint with an address counts.
-func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Priority, omitted int) {
+func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Priority, unhealthy []picker.Unhealthy, omitted int) {
 	seen := map[netip.AddrPort]bool{}
+	left := map[picker.Unhealthy]bool{}
+	for _, u := range of.Unhealthy {
+		left[u] = true
+	}
 	for p := range of.Priorities {
 		var out picker.Priority
 		for i, l := range of.Priorities[p].Localities {
 			list := l.Endpoints
 			for k, c := range of.Collections {
 				if c.Priority == p && c.Locality == i {
-					list = members[k].list()
+					var more []picker.Unhealthy
+					list, more = members[k].list()
+					for _, u := range more {
+						left[u] = true
+					}
 				}
 			}
 			l.Endpoints = nil
@@ -55,7 +68,10 @@ func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Prio
 		}
 		priorities = append(priorities, out)
 	}
-	return priorities, omitted
+	unhealthy = slices.SortedFunc(maps.Keys(left), func(a, b picker.Unhealthy) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Health, b.Health))
+	})
+	return priorities, unhealthy, omitted
 }
 
 // mergeWorld is an assignment with an inline locality and three with collections.
@@ -77,6 +93,18 @@ func (w *mergeWorld) endpoint() picker.Endpoint {
 	return e
 }
 
+// member returns a usable member, or one that is left out, perhaps without an address.
+func (w *mergeWorld) member() Member {
+	e := w.endpoint()
+	switch w.rnd.IntN(8) {
+	case 0:
+		return Member{}
+	case 1, 2:
+		return Member{Unhealthy: picker.Unhealthy{Addr: e.Addr, Health: []string{"TIMEOUT", "UNHEALTHY"}[w.rnd.IntN(2)]}}
+	}
+	return Member{Endpoint: e, Usable: true}
+}
+
 func addrPort(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 }
@@ -95,25 +123,27 @@ func (w *mergeWorld) change(t *testing.T, k, n int) {
 			delete(naive, name)
 			continue
 		}
-		e := w.endpoint()
-		if err := list.Set(name, e); err != nil {
+		m := w.member()
+		if err := list.Set(name, m); err != nil {
 			t.Fatal(err)
 		}
-		naive[name] = e
+		naive[name] = m
 	}
 	before := w.members[k]
-	var copied []picker.Endpoint
-	if before != nil {
-		copied = slices.Clone(before.Endpoints)
+	if before == nil {
+		before = new(Members)
 	}
-	w.members[k] = list.Commit()
-	if before != nil && !slices.Equal(copied, before.Endpoints) {
+	copied, left := slices.Clone(before.Endpoints), slices.Clone(before.unhealthy)
+	after := list.Commit()
+	w.members[k] = after
+	if !slices.Equal(copied, before.Endpoints) || !slices.Equal(left, before.unhealthy) {
 		t.Fatal("a version has changed")
 	}
-	if got, want := w.members[k].Endpoints, naive.list(); !reflect.DeepEqual(append([]picker.Endpoint(nil), got...), want) {
-		t.Fatalf("members are\n%v, want\n%v", got, want)
+	if want, left := naive.list(); !reflect.DeepEqual(append([]picker.Endpoint(nil), after.Endpoints...), want) || !slices.Equal(after.unhealthy, left) {
+		t.Fatalf("members are\n%v without %v, want\n%v without %v", after.Endpoints, after.unhealthy, want, left)
 	}
-	if before != nil && before != w.members[k] && reflect.DeepEqual(before.Endpoints, w.members[k].Endpoints) {
+	sameEndpoints, sameUnhealthy := reflect.DeepEqual(before.Endpoints, after.Endpoints), slices.Equal(before.unhealthy, after.unhealthy)
+	if before.of != nil && before != after && (sameEndpoints && sameUnhealthy || sameUnhealthy && !sameSlice(before.unhealthy, after.unhealthy)) {
 		t.Fatal("another version without a change")
 	}
 }
@@ -128,7 +158,8 @@ func TestMembers(t *testing.T) {
 		w.of = &Endpoints{Name: "cla", Priorities: []picker.Priority{
 			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "a"}, Weight: 1}, inline, {ID: picker.LocalityID{Zone: "b"}, Weight: 2}}},
 			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "c"}, Weight: 1}}},
-		}, Collections: []Collection{{Name: "a"}, {Name: "b", Locality: 2}, {Name: "c", Priority: 1}}}
+		}, Collections: []Collection{{Name: "a"}, {Name: "b", Locality: 2}, {Name: "c", Priority: 1}},
+			Unhealthy: []picker.Unhealthy{{Addr: addrPort(3), Health: "UNHEALTHY"}}}
 		for k := range w.naive {
 			w.naive[k] = naiveMembers{}
 		}
@@ -144,7 +175,10 @@ func TestMembers(t *testing.T) {
 				w.of = &again
 			}
 			got, omitted := w.merger.Merge(w.of, w.members[:])
-			want, wantOmitted := naiveMerge(w.of, w.naive[:])
+			want, unhealthy, wantOmitted := naiveMerge(w.of, w.naive[:])
+			if !slices.Equal(got.Unhealthy, unhealthy) {
+				t.Fatalf("seed %d: unhealthy are\n%v, want\n%v", seed, got.Unhealthy, unhealthy)
+			}
 			if !reflect.DeepEqual(normal(got.Priorities), normal(want)) || omitted != wantOmitted {
 				t.Fatalf("seed %d: merged to\n%v (%d omitted), want\n%v (%d)", seed, got.Priorities, omitted, want, wantOmitted)
 			}
@@ -183,6 +217,9 @@ func (w *mergeWorld) checkShared(t *testing.T, before, after *Endpoints, members
 			t.Fatalf("equal endpoints of collection %d are a copy", k)
 		}
 	}
+	if slices.Equal(before.Unhealthy, after.Unhealthy) && !sameSlice(before.Unhealthy, after.Unhealthy) {
+		t.Fatal("equal unhealthy endpoints are a copy")
+	}
 	old, list := before.Priorities[0].Localities[1].Endpoints, after.Priorities[0].Localities[1].Endpoints
 	if slices.Equal(old, list) && !sameSlice(old, list) {
 		t.Fatal("equal endpoints beside collections are a copy")
@@ -192,7 +229,9 @@ func (w *mergeWorld) checkShared(t *testing.T, before, after *Endpoints, members
 // TestMembersWeight: the weights of a collection are bounded like those of a locality.
 func TestMembersWeight(t *testing.T) {
 	var l MemberList
-	e := func(i int, weight uint32) picker.Endpoint { return picker.Endpoint{Addr: addrPort(i), Weight: weight} }
+	e := func(i int, weight uint32) Member {
+		return Member{Endpoint: picker.Endpoint{Addr: addrPort(i), Weight: weight}, Usable: true}
+	}
 	for i, tt := range []struct {
 		name   string
 		weight uint32
@@ -204,7 +243,9 @@ func TestMembersWeight(t *testing.T) {
 			t.Errorf("step %d: %v", i, err)
 		}
 	}
-	l.Remove("a")
+	if err := l.Set("a", Member{}); err != nil { // unhealthy, so its weight is free
+		t.Error(err)
+	}
 	if err := l.Set("d", e(9, math.MaxUint32-5)); err != nil {
 		t.Error(err)
 	}
@@ -245,6 +286,10 @@ func TestMemberDecoder(t *testing.T) {
 	}
 	if m, err := decode(`{"healthStatus": "UNHEALTHY", "loadBalancingWeight": 0}`); m != (Member{}) || err != nil {
 		t.Errorf("an unhealthy member: %+v, %v", m, err)
+	}
+	m, err := decode("{" + at + `}, "healthStatus": "TIMEOUT", "loadBalancingWeight": 0}`)
+	if want := (Member{Unhealthy: picker.Unhealthy{Addr: a.Endpoint.Addr, Health: "TIMEOUT"}}); m != want || err != nil {
+		t.Errorf("%+v, %v, want %+v", m, err, want)
 	}
 	for text, want := range map[string]string{
 		"{}": `LbEndpoint "n": endpoint: must be set`,

@@ -5,6 +5,7 @@ package resource
 
 import (
 	"iter"
+	"maps"
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
@@ -20,6 +21,13 @@ type Merger struct {
 	counts map[addrKey]uint32
 	twice  int
 
+	// Of what is left out for its health, left says how often it occurs, unhealthy is each
+	// once, as in Endpoints.Unhealthy, and turned is what has come or gone since that was
+	// made.
+	left      map[picker.Unhealthy]uint32
+	unhealthy []picker.Unhealthy
+	turned    []picker.Unhealthy
+
 	value   *Endpoints
 	omitted int // endpoints
 }
@@ -32,8 +40,9 @@ type Merger struct {
 // whose members come and go one by one. The first endpoint that has it counts, in the order
 // of localities and then of names; omitted is how many others there are, which are left out.
 //
-// It costs O(localities + changes), and O(endpoints) if of is another one than the last
-// time, if an address occurs twice, or if the changes are too many to be known.
+// It costs O(localities + changes), and a copy of the list of unhealthy endpoints if that
+// changes; and O(endpoints) if of is another one than the last time, if an address occurs
+// twice, or if the changes are too many to be known.
 func (m *Merger) Merge(of *Endpoints, members []*Members) (e *Endpoints, omitted int) {
 	members = slices.Clone(members)
 	for i, list := range members {
@@ -61,13 +70,15 @@ var none Members
 // recount counts all addresses.
 func (m *Merger) recount(of *Endpoints, members []*Members) {
 	m.counts, m.twice = make(map[addrKey]uint32), 0
+	m.left, m.unhealthy, m.turned = make(map[picker.Unhealthy]uint32), nil, nil
+	m.countLeft(of.Unhealthy, false)
 	for p := range of.Priorities {
 		for i := range of.Priorities[p].Localities {
-			m.countAll(of.Priorities[p].Localities[i].Endpoints, false)
+			m.countEndpoints(of.Priorities[p].Localities[i].Endpoints, false)
 		}
 	}
 	for _, list := range members {
-		m.countAll(list.Endpoints, false)
+		m.countAll(list, false)
 	}
 }
 
@@ -78,15 +89,70 @@ func (m *Merger) follow(before, after *Members) {
 	}
 	changes, ok := after.since(before)
 	if !ok {
-		m.countAll(before.Endpoints, true)
-		m.countAll(after.Endpoints, false)
+		m.countAll(before, true)
+		m.countAll(after, false)
 	}
 	for _, c := range changes {
-		m.count(c.addr, c.gone)
+		if c.unhealthy != "" {
+			m.turn(picker.Unhealthy{Addr: c.addr.addrPort(), Health: c.unhealthy}, c.gone)
+		} else {
+			m.count(c.addr, c.gone)
+		}
 	}
 }
 
-func (m *Merger) countAll(list []picker.Endpoint, gone bool) {
+func (m *Merger) countAll(list *Members, gone bool) {
+	m.countEndpoints(list.Endpoints, gone)
+	m.countLeft(list.unhealthy, gone)
+}
+
+func (m *Merger) countLeft(list []picker.Unhealthy, gone bool) {
+	for _, u := range list {
+		m.turn(u, gone)
+	}
+}
+
+// turn counts what is left out for its health.
+func (m *Merger) turn(u picker.Unhealthy, gone bool) {
+	n := m.left[u]
+	switch {
+	case !gone:
+		m.left[u] = n + 1
+		if n > 0 {
+			return
+		}
+	case n > 1:
+		m.left[u] = n - 1
+		return
+	default:
+		delete(m.left, u)
+	}
+	m.turned = append(m.turned, u)
+}
+
+// sortUnhealthy brings unhealthy in line with left.
+func (m *Merger) sortUnhealthy() {
+	switch n := len(m.turned); {
+	case n == 0:
+		return
+	case n > fewPending:
+		m.unhealthy = slices.SortedFunc(maps.Keys(m.left), compareUnhealthy)
+	default:
+		list := append(make([]picker.Unhealthy, 0, len(m.unhealthy)+n), m.unhealthy...)
+		for _, u := range m.turned {
+			i, found := slices.BinarySearchFunc(list, u, compareUnhealthy)
+			if _, there := m.left[u]; there && !found {
+				list = slices.Insert(list, i, u)
+			} else if found && !there {
+				list = slices.Delete(list, i, i+1)
+			}
+		}
+		m.unhealthy = list
+	}
+	m.turned = nil
+}
+
+func (m *Merger) countEndpoints(list []picker.Endpoint, gone bool) {
 	for i := range list {
 		for a := range addrsOf(&list[i]) {
 			m.count(a, gone)
@@ -114,8 +180,9 @@ func (m *Merger) count(a addrKey, gone bool) {
 
 // assemble makes the value.
 func (m *Merger) assemble() {
+	m.sortUnhealthy()
 	next := *m.of
-	next.Collections, next.metadata = nil, nil
+	next.Collections, next.metadata, next.Unhealthy = nil, nil, m.unhealthy
 	next.Priorities = slices.Clone(m.of.Priorities)
 	fresh := make([]bool, len(next.Priorities)) // the localities are a copy
 	for i := range m.of.Collections {
@@ -200,7 +267,14 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 			same = false
 		}
 	}
-	if same && next.Name == m.value.Name && slices.Equal(next.Drops, m.value.Drops) && slices.Equal(next.Unhealthy, m.value.Unhealthy) {
+	switch before := m.value.Unhealthy; {
+	case sameSlice(next.Unhealthy, before):
+	case slices.Equal(next.Unhealthy, before):
+		next.Unhealthy, m.unhealthy = before, before
+	default:
+		same = false
+	}
+	if same && next.Name == m.value.Name && slices.Equal(next.Drops, m.value.Drops) {
 		return m.value
 	}
 	return next

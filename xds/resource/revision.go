@@ -95,7 +95,7 @@ func sameEndpoint(a, b *picker.Endpoint) bool {
 }
 
 // sameSlice reports whether a and b are one and the same.
-func sameSlice(a, b []picker.Endpoint) bool {
+func sameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 

@@ -1,0 +1,142 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestCollectionWaits: an assignment whose collections are not there yet does not replace
+// what is in use, and one that never comes counts as empty in the end.
+func TestCollectionWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := collecting(t, Options{}, deltaFeature)
+		w := h.watch("svc")
+		for _, m := range target("svc", 1) {
+			typ, _ := nameOf(m)
+			cp.mustDelta().Send(typ.URL(), "1", m)
+		}
+		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a", "c"))
+		synctest.Wait()
+		cp.mustDelta().Respond(membersOf("1", "a", 2))
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints %q, want those from before", got)
+		}
+		if s := h.status(xdstest.Glob("", "c")); s.State != Requested || !s.Watched {
+			t.Errorf("collection %+v, want one that is waited for", s)
+		}
+		advance(time.Minute)
+		note := w.cluster(t, "svc").Leaves[0].ResolutionNote
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" || note == nil || !strings.Contains(note.Error(), "not found") {
+			t.Errorf("endpoints %q, note %v", got, note)
+		}
+		if s := h.status(xdstest.Glob("", "c")); s.State != DoesNotExist {
+			t.Errorf("collection %+v", s)
+		}
+		// What is said to be gone leaves what there is, and is no fault of what is empty.
+		cp.mustDelta().Remove(leds.URL(), xdstest.Glob("", "a"), xdstest.Glob("", "c"))
+		if got := ports(w.cluster(t, "svc")); got != "svc 2" || h.status(xdstest.Glob("", "a")).State != DoesNotExist {
+			t.Errorf("endpoints %q", got)
+		}
+		cp.mustDelta().Respond(membersOf("2", "a", 3))
+		cp.mustDelta().Respond(membersOf("2", "c", 4))
+		if got := ports(w.cluster(t, "svc")); got != "svc 2 3 4" || w.cluster(t, "svc").Leaves[0].ResolutionNote != nil {
+			t.Errorf("endpoints %q", got)
+		}
+		// Back to endpoints of its own: the collections are left.
+		cp.mustDelta().Send(eds.URL(), "3", endpointsAt("svc", 9))
+		advance(time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 9" || h.entries() != 4 {
+			t.Errorf("endpoints %q, %d entries", got, h.entries())
+		}
+	})
+}
+
+// TestCollectionPending: a target that waits for a collection says so.
+func TestCollectionPending(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := collecting(t, Options{}, deltaFeature)
+		w := h.watch("svc")
+		for _, m := range append(target("svc")[:3], collected("svc", "a")) {
+			typ, _ := nameOf(m)
+			cp.mustDelta().Send(typ.URL(), "1", m)
+		}
+		synctest.Wait()
+		if err := h.c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), xdstest.Glob("", "a")) {
+			t.Errorf("waiting for %v", err)
+		}
+		names := 0
+		for s := range h.c.TargetResources("svc", "svc") {
+			if s.Type == leds {
+				names++
+			}
+		}
+		if names != 1 || w.got().updates != 0 {
+			t.Errorf("%d collections, %d updates", names, w.got().updates)
+		}
+		cp.mustDelta().Remove(leds.URL(), xdstest.Glob("", "a")) // there is none: it is empty
+		if got := ports(w.cluster(t, "svc")); got != "svc" || w.cluster(t, "svc").Leaves[0].ResolutionNote != nil {
+			t.Errorf("endpoints %q", got)
+		}
+	})
+}
+
+// TestCollectionTTL: a member lives as long as the server says.
+func TestCollectionTTL(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, cp, w := servingCollections(t, Options{})
+		resp := membersOf("9", "a", 1)
+		resp.Resources[0].Ttl = durationpb.New(time.Minute)
+		cp.mustDelta().Respond(resp)
+		advance(50 * time.Second)
+		beat := &discoveryv3.Resource{Name: memberAt("a", 1), Ttl: durationpb.New(time.Minute)}
+		cp.mustDelta().Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: leds.URL(), Resources: []*discoveryv3.Resource{beat}})
+		advance(50 * time.Second)
+		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" {
+			t.Errorf("endpoints %q", got)
+		}
+		advance(20 * time.Second)
+		if got := ports(w.cluster(t, "svc")); got != "svc 2 3" {
+			t.Errorf("endpoints %q after the time to live", got)
+		}
+		cp.mustDelta().Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: leds.URL(), Resources: []*discoveryv3.Resource{beat}})
+		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 0 {
+			synctest.Wait()
+		}
+		synctest.Wait()
+		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, "a heartbeat without content") {
+			t.Errorf("%+v", s)
+		}
+	})
+}
+
+// TestCollectionLinger: what nobody wants any more is left, and asked for anew.
+func TestCollectionLinger(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, w := servingCollections(t, Options{Linger: -1})
+		w.cancel()
+		advance(time.Second)
+		if got := cp.mustDelta().Stats(leds.URL()).Names; len(got) != 0 {
+			t.Errorf("subscribed to %q", got)
+		}
+		cp.part("a", 1)
+		w = h.watch("svc")
+		if got := ports(w.cluster(t, "svc")); got != "svc 2 3" {
+			t.Errorf("endpoints %q", got)
+		}
+		w.cancel()
+		advance(time.Minute)
+		if n := h.entries(); n != 0 {
+			t.Errorf("%d entries", n)
+		}
+	})
+}
