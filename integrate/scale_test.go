@@ -5,8 +5,11 @@ package integrate
 
 import (
 	"fmt"
+	"math"
 	"runtime"
+	"slices"
 	"testing"
+	"unsafe"
 
 	"google.golang.org/grpc/connectivity"
 
@@ -59,12 +62,26 @@ func TestStartUpIsLinear(t *testing.T) {
 }
 
 // TestMemoryPerEndpoint holds the live heap per endpoint, transport and fakes
-// excluded, to 230 bytes at 10,000 endpoints.
+// excluded, to 230 bytes at 10,000 endpoints. What other tests have left may be let go of
+// during one of three measurements, and then the middle one is of another.
 func TestMemoryPerEndpoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures the heap")
 	}
 	const n = 10_000
+	var sizes []int64
+	for range 3 {
+		sizes = append(sizes, heldBy(t, n)/n)
+	}
+	t.Logf("%d bytes per endpoint", sizes)
+	slices.Sort(sizes)
+	if least := int64(unsafe.Sizeof(endpoint{})); sizes[1] > 230 || sizes[1] < least {
+		t.Errorf("%d bytes per endpoint, want %d to 230", sizes[1], least)
+	}
+}
+
+// heldBy returns by how many bytes the live heap grows with n endpoints.
+func heldBy(t *testing.T, n int) int64 {
 	numbers := make([]int, n)
 	for i := range numbers {
 		numbers[i] = i
@@ -91,19 +108,18 @@ func TestMemoryPerEndpoint(t *testing.T) {
 	if _, err := b.pick(); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d bytes per endpoint", total/n)
-	if total/n > 230 {
-		t.Errorf("%d bytes per endpoint, want at most 230", total/n)
-	}
+	return total
 }
 
-// live returns the size of what is in use, in bytes.
-func live() uint64 {
-	runtime.GC()
-	runtime.GC()
+// live returns the size of what is in use, in bytes: once a collection finds next to nothing.
+func live() int64 {
 	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
+	for last := uint64(math.MaxUint64); ; last = m.HeapAlloc {
+		runtime.GC()
+		if runtime.ReadMemStats(&m); last < m.HeapAlloc+4096 {
+			return int64(m.HeapAlloc)
+		}
+	}
 }
 
 // allocated returns how many bytes the process has allocated so far.

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,7 +66,7 @@ var watchCommand = command{
 		v := newViewer(e, fs)
 		var boot bootstrapFlag
 		boot.register(fs)
-		timeout := fs.Duration("timeout", 10*time.Second, "how long -once waits for a first configuration")
+		timeout := fs.Duration("timeout", 10*time.Second, "how long -once waits until the channel has settled")
 		return func(args []string) (bool, error) {
 			target, text, err := boot.target(args)
 			if err != nil {
@@ -84,11 +85,7 @@ var watchCommand = command{
 				return false, err
 			}
 			defer func() { _ = cc.Close() }()
-			cc.Connect()
-			if v.once {
-				e.awaitRest(cc, *timeout)
-			}
-			return v.show(func(context.Context) (*debug.Document, error) {
+			get := func(context.Context) (*debug.Document, error) {
 				cc.Connect()
 				s, err := integrate.StatusOf(cc)
 				for _, c := range integrate.Channels() {
@@ -97,20 +94,24 @@ var watchCommand = command{
 					}
 				}
 				return &debug.Document{Time: e.now(), Channels: []integrate.TargetStatus{s}}, err
-			})
+			}
+			if v.once {
+				e.awaitRest(cc.Target(), get, *timeout)
+			}
+			return v.show(get)
 		}
 	},
 }
 
-// awaitRest waits until a channel has a configuration, and no endpoint in use connects.
-func (e *env) awaitRest(cc *grpc.ClientConn, timeout time.Duration) {
+// awaitRest waits until a channel has settled.
+func (e *env) awaitRest(target string, get func(context.Context) (*debug.Document, error), timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
-	defer e.progress("waiting for %s", cc.Target())()
+	defer e.progress("waiting for %s", target)()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		if s, err := integrate.StatusOf(cc); err == nil && rests(&s) {
+		if d, err := get(ctx); err == nil && rests(&d.Channels[0], d.Time) {
 			return
 		}
 		select {
@@ -121,15 +122,31 @@ func (e *env) awaitRest(cc *grpc.ClientConn, timeout time.Duration) {
 	}
 }
 
-func rests(s *integrate.TargetStatus) bool {
+// settling is how long an endpoint may take to begin to connect, or to get its share once it
+// is READY: picks get to know of many endpoints at a time.
+const settling = time.Second
+
+// rests reports whether a channel has a configuration, and nothing more is about to become of
+// the endpoints in use. Policies that connect on demand leave theirs IDLE, and some have no
+// share for endpoints that are READY: after a while, these rest.
+func rests(s *integrate.TargetStatus, now time.Time) bool {
 	if s.Since.IsZero() || s.Pending {
 		return false
 	}
+	fresh := now.Sub(s.Since) < settling
 	for _, c := range s.Clusters {
 		for _, l := range c.Leaves {
 			for _, p := range l.Priorities {
 				if p.InUse && p.Endpoints.Connecting > 0 || p.Phase == "trying" {
 					return false
+				}
+				for _, loc := range p.Localities {
+					if p.InUse && slices.ContainsFunc(loc.Endpoints, func(e integrate.EndpointStatus) bool {
+						return (fresh || now.Sub(e.Since) < settling) && !e.Draining && !e.Ejected &&
+							(e.State == "IDLE" || e.State == "READY" && e.Share == 0 && e.Waits == 0)
+					}) {
+						return false
+					}
 				}
 			}
 		}

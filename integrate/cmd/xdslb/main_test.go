@@ -228,6 +228,49 @@ func TestControlPlane(t *testing.T) {
 	wantCall(t, exitFinding, []string{"check"}, "FAIL bootstrap", "GRPC_XDS_BOOTSTRAP_CONFIG")
 }
 
+// TestRests: a channel has settled when picks know of each endpoint in use that is READY, and
+// none is about to connect.
+func TestRests(t *testing.T) {
+	now := time.Now()
+	long, just := now.Add(-time.Minute), now.Add(-time.Millisecond)
+	endpoint := func(state string, since time.Time, share float64) integrate.EndpointStatus {
+		return integrate.EndpointStatus{ExplainedEndpoint: integrate.ExplainedEndpoint{State: state, Since: since, Share: share}}
+	}
+	ejected := endpoint("READY", just, 0)
+	ejected.Ejected = true
+	for _, row := range []struct {
+		name      string
+		since     time.Time
+		pending   bool
+		phase     string
+		endpoints []integrate.EndpointStatus
+		want      bool
+	}{
+		{"no configuration", time.Time{}, false, "serving", nil, false},
+		{"another configuration comes", long, true, "serving", nil, false},
+		{"trying", long, false, "trying", nil, false},
+		{"all have a share", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, .25), endpoint("READY", just, .75)}, true},
+		{"one has none yet", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("READY", just, 0)}, false},
+		{"one has none at all", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", long, 1), endpoint("READY", long, 0)}, true},
+		{"one does not connect yet", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, false},
+		{"one does not connect at all", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, true},
+		{"one connects", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", long, 1), endpoint("CONNECTING", long, 0)}, false},
+		{"one fails", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("TRANSIENT_FAILURE", just, 0)}, true},
+		{"one is ejected", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), ejected}, true},
+	} {
+		p := integrate.PriorityStatus{InUse: true, Phase: row.phase, Localities: []integrate.LocalityStatus{{Endpoints: row.endpoints}}}
+		for i := range row.endpoints {
+			if row.endpoints[i].State == "CONNECTING" {
+				p.Endpoints.Connecting++
+			}
+		}
+		s := &integrate.TargetStatus{Since: row.since, Pending: row.pending, Clusters: []integrate.ClusterStatus{{Leaves: []integrate.LeafStatus{{Priorities: []integrate.PriorityStatus{p}}}}}}
+		if got := rests(s, now); got != row.want {
+			t.Errorf("%s: rests = %v, want %v", row.name, got, row.want)
+		}
+	}
+}
+
 func afterFirstLine(s string) string {
 	_, rest, _ := strings.Cut(s, "\n")
 	return rest

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,9 +73,9 @@ func TestRotation(t *testing.T) {
 	clients := ca.Pool()
 	config.Store(&tls.Config{Certificates: []tls.Certificate{old.TLS}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients})
 	stop := make(chan struct{})
-	var made, failed atomic.Int64
+	made := newTurns(3)
 	var wg sync.WaitGroup
-	for range 3 {
+	for i := range made.of {
 		wg.Go(func() {
 			for {
 				select {
@@ -89,15 +90,13 @@ func TestRotation(t *testing.T) {
 						_, _ = s.Read(make([]byte, 1))
 					}
 				})
-				if made.Add(1); err != nil || server != nil {
-					failed.Add(1)
+				if made.add(i); err != nil || server != nil {
 					t.Errorf("client: %v, server: %v", err, server)
 				}
 			}
 		})
 	}
 	keys := [][]byte{old.Key}
-	const pause = 15 * time.Millisecond
 	for _, order := range orders {
 		next := tlstest.NewCA(t, "next")
 		pair := next.Issue(tlstest.Names{})
@@ -107,24 +106,55 @@ func TestRotation(t *testing.T) {
 		server := config.Load().Clone()
 		server.ClientCAs = clients
 		config.Store(server)
-		time.Sleep(pause) // until nobody has the old one
+		made.await() // so that nobody has the old one
 		names, contents := [3]string{files.CA, files.Cert, files.Key}, [3][]byte{append(bytes.Clone(ca.PEM), next.PEM...), pair.Cert, pair.Key}
 		for _, i := range order {
 			tlstest.Write(t, names[i], contents[i])
-			time.Sleep(pause)
+			made.await()
 		}
 		server = server.Clone()
 		server.Certificates = []tls.Certificate{pair.TLS}
 		config.Store(server)
-		time.Sleep(pause)
+		made.await()
 		ca = next
 	}
 	close(stop)
 	wg.Wait()
-	if identity, err := providers["files"].Files.LoadIdentity(); err != nil || made.Load() < 20 || !bytes.Equal(identity.Certificate[0], config.Load().Certificates[0].Certificate[0]) {
-		t.Errorf("%d connections, and the identity at the end is not the latest (%v)", made.Load(), err)
+	if identity, err := providers["files"].Files.LoadIdentity(); err != nil || !bytes.Equal(identity.Certificate[0], config.Load().Certificates[0].Certificate[0]) {
+		t.Errorf("the identity at the end is not the latest (%v)", err)
 	}
 	checkSecrets(t, keys)
+}
+
+// turns counts what goroutines do again and again.
+type turns struct {
+	mu      sync.Mutex
+	changed sync.Cond
+	of      []int // by goroutine
+}
+
+func newTurns(n int) *turns {
+	c := &turns{of: make([]int, n)}
+	c.changed.L = &c.mu
+	return c
+}
+
+func (c *turns) add(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of[i]++
+	c.changed.Broadcast()
+}
+
+// await returns when each goroutine has begun anew since it was called, and has ended that.
+func (c *turns) await() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, n := range slices.Clone(c.of) {
+		for c.of[i] < n+2 {
+			c.changed.Wait()
+		}
+	}
 }
 
 func withH2(c *tls.Config) *tls.Config {
