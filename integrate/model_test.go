@@ -32,6 +32,7 @@ import (
 //	modelchecks_test.go    what holds after every step (trial.audit)
 //	modelstatus_test.go    what a channel says of itself
 //	modelretries_test.go   volleys of RPCs that fail, and the retries that budgets admit
+//	modelfilters_test.go   flights: RPCs through the filters against overload, which may refuse them
 //	modelsessions_test.go  what holds for RPCs of sessions
 //	modelend_test.go       the calm at the end, and what holds then (trial.converge, finish)
 //	modelordeals_test.go   what is tried in the calm: an ejection, a reconnection

@@ -30,6 +30,7 @@ func (t *trial) audit() {
 	t.checkConns()
 	t.checkReplacements()
 	t.checkPublished()
+	t.checkGates()
 	switch t.rng.IntN(4) {
 	case 0:
 		t.checkStatus()

@@ -32,6 +32,7 @@ func (t *trial) converge() {
 		t.end(r, nil)
 	}
 	t.inFlight = nil
+	t.landAll()
 	t.push()
 	const soon = 40 // seconds: a failover, an ejection, policies of others
 	for s := 0; !t.served(); s++ {

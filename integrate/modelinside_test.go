@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -99,6 +100,9 @@ func avoidingTried(ctx context.Context, b balancer.Balancer, method string) (of 
 	ctx, call := table.Bind(ctx, method)
 	return ctx, call != nil && call.Tried() != nil
 }
+
+// tableIn is what RPCs that begin go by.
+func tableIn(b balancer.Balancer) *perrpc.Table { return b.(*lb).picker.table() }
 
 // hasPlans reports whether picks look for what interceptors have bound. If the routes stop
 // asking for anything they do not, and an attempt that loses is a failure.

@@ -24,8 +24,9 @@ import (
 // in terms that are easy to change, and the configuration that comes of it.
 type plane struct {
 	clusters []*planeCluster
-	sessions bool     // RPCs may belong to sessions (A55)
-	attempts bool     // RPCs are hedged, and their attempts avoid endpoints that were tried
+	sessions bool // RPCs may belong to sessions (A55)
+	attempts bool // RPCs are hedged, and their attempts avoid endpoints that were tried
+	overload overload
 	servers  []string // that load can be reported to, by their keys
 	number   int64    // tells its CDS clusters from those of other histories: the process shares their breakers
 }
@@ -104,6 +105,9 @@ func newPlane(rng *rand.Rand) *plane {
 			c.leaves = append(c.leaves, l)
 		}
 		p.clusters = append(p.clusters, c)
+	}
+	if rng.IntN(2) == 0 {
+		p.overload = randomOverload(rng)
 	}
 	return p
 }
@@ -326,6 +330,7 @@ func (p *plane) config() *picker.Config {
 	if p.sessions {
 		cfg.Filters = []picker.Filter{sessionFilter()}
 	}
+	cfg.Filters = append(cfg.Filters, p.overload.filters()...)
 	for _, c := range p.clusters {
 		if !c.routed {
 			c.sent = nil

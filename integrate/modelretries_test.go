@@ -52,10 +52,10 @@ type volleyRPC struct {
 // volleys makes one to a cluster that is certain to be served.
 func (t *trial) volleys() {
 	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
-	if !c.routed || !t.plane.attempts || !t.mustServe(c) || t.hashes(c) || t.options.OverprovisioningFactor > 0 {
+	if !c.routed || !t.plane.attempts || !t.mustServe(c) || t.hashes(c) || t.options.OverprovisioningFactor > 0 || !t.plane.overload.none() {
 		return
 	}
-	t.rest()
+	t.landAll()
 	v := &volley{t: t, cluster: c.name}
 	n := 1 + t.rng.IntN(8)
 	t.say("a volley of %d RPCs to %s, which fail", n, c.name)

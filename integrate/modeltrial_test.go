@@ -37,6 +37,7 @@ type trial struct {
 	loads     map[account]*loads // of RPCs that have ended, as they are to be reported
 	lossy     map[string]bool    // CDS clusters whose reports cannot be complete
 	published []*publishedCluster
+	sky       sky
 	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
 
 	before struct{ breakers, policies int } // of other histories, which went wrong
@@ -80,6 +81,7 @@ func randomOptions(rng *rand.Rand) Config {
 	if rng.IntN(4) == 0 {
 		o.HealthCheckService = "s"
 	}
+	o.Idempotent = func(string) bool { return true }
 	o.ReconnectOnTLSChange = rng.IntN(4) > 0
 	if rng.IntN(4) == 0 {
 		o.ConnectRate = []float64{0.5, 3, 50}[rng.IntN(3)]
@@ -118,6 +120,7 @@ func (t *trial) start() {
 
 // stop is a channel that goes idle, or is closed.
 func (t *trial) stop() {
+	t.sky.cancel()
 	t.lb.Close()
 	t.source.Close()
 }
@@ -125,6 +128,7 @@ func (t *trial) stop() {
 // push sends the configuration.
 func (t *trial) push() {
 	push(t.lb, t.plane.config())
+	t.gatesIn(t.plane.clusters)
 	for _, c := range t.plane.clusters {
 		for _, l := range c.leaves {
 			t.lossy[l.name] = t.lossy[l.name] || l.moved
@@ -141,6 +145,7 @@ func (t *trial) rest() {
 		case t.grpc.deliver():
 		case unpublished(t.lb):
 			pass(2 * publishPause)
+		case t.control():
 		default:
 			return
 		}
@@ -162,6 +167,9 @@ var ops = []op{
 	{8, (*trial).recovery},
 	{14, (*trial).traffic},
 	{3, (*trial).volleys},
+	{6, (*trial).takeOff},
+	{5, (*trial).landSome},
+	{3, (*trial).refilter},
 	{6, (*trial).endSome},
 	{2, (*trial).exitIdle},
 	{1, (*trial).idleAndBack},
@@ -324,6 +332,8 @@ func (t *trial) exitIdle() {
 // closes the balancer and builds another.
 func (t *trial) idleAndBack() {
 	t.say("idle and back")
+	t.landAll()
+	t.sky.close()
 	t.sleepers = nil
 	for _, r := range slices.Concat(t.inFlight, t.holding) {
 		t.end(r, nil)
@@ -349,6 +359,7 @@ func (t *trial) loseReports() {
 func (t *trial) refuse() {
 	t.say("the target fails")
 	t.lb.ResolverError(errors.New("no such target"))
+	t.sky.close()
 	t.rest()
 	t.loseReports()
 	if t.rng.IntN(2) == 0 {

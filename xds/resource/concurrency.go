@@ -26,7 +26,7 @@ type AdaptiveConcurrency struct {
 	Percentile float64
 	// Update is how long latencies are taken for each change of the limit; above 0.
 	Update   time.Duration
-	Min, Max uint32 // of the limit, at least 1; if Min is above Max it counts
+	Min, Max uint32 // of the limit, at least 1; if Min is above Max it counts. The first is Min
 
 	// FixedRTT is what RPCs should take. If it is 0, that is measured: first, and then
 	// Interval and up to Jitter of it after the last time, by the latencies of Requests RPCs.
@@ -34,10 +34,7 @@ type AdaptiveConcurrency struct {
 	Interval time.Duration // at least 1 ms, unless FixedRTT is above 0
 	Jitter   float64       // a share, from 0 to 1
 	Requests uint32        // at least 1
-	// Start is the first limit, and, if Pins is set, the one while that is measured; at
-	// least 1.
-	Start uint32
-	Pins  bool
+	Pins     bool          // the limit is Min while that is measured
 	// Buffer is by what share RPCs may take longer without the limit becoming less, but for
 	// the headroom.
 	Buffer float64
@@ -74,10 +71,9 @@ func newConcurrency(m *concurrencyv3.AdaptiveConcurrency, p *path) *AdaptiveConc
 	}
 	a.limits(limits, p.dot("concurrency_limit_params"))
 	a.minRTT(rtt, p.dot("min_rtt_calc_params"))
-	if a.Min = a.Start; limits.GetMinConcurrencyLimit() != nil {
+	if a.Pins = limits.GetMinConcurrencyLimit() == nil; !a.Pins { // min_concurrency does not count then, as in Envoy
 		a.Min = positiveOr(limits.GetMinConcurrencyLimit(), 0, p.dot("concurrency_limit_params").dot("min_concurrency_limit"))
 	}
-	a.Pins = limits.GetMinConcurrencyLimit() == nil
 	return a
 }
 
@@ -99,7 +95,7 @@ func (a *AdaptiveConcurrency) minRTT(m *concurrencyv3.GradientControllerConfig_M
 		return
 	}
 	a.Requests = positiveOr(m.GetRequestCount(), 50, p.dot("request_count"))
-	a.Start = positiveOr(m.GetMinConcurrency(), 3, p.dot("min_concurrency"))
+	a.Min = positiveOr(m.GetMinConcurrency(), 3, p.dot("min_concurrency"))
 	a.Jitter = percentOr(m.GetJitter(), .15, p.dot("jitter"))
 	a.Buffer = .25
 	if b := m.GetBuffer(); b != nil {

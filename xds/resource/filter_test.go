@@ -108,7 +108,7 @@ func TestFault(t *testing.T) {
 func TestAdaptiveConcurrency(t *testing.T) {
 	defaults := AdaptiveConcurrency{
 		Enabled: true, Percentile: .5, Update: 100 * time.Millisecond, Min: 3, Max: 1000,
-		Interval: time.Minute, Jitter: .15, Requests: 50, Start: 3, Pins: true, Buffer: .25, Code: 14,
+		Interval: time.Minute, Jitter: .15, Requests: 50, Pins: true, Buffer: .25, Code: 14,
 	}
 	with := func(change func(*AdaptiveConcurrency)) AdaptiveConcurrency {
 		a := defaults
@@ -129,9 +129,9 @@ func TestAdaptiveConcurrency(t *testing.T) {
 		{config("", "", minute, `, "concurrencyLimitExceededStatus": {"code": "Forbidden"}`), with(func(a *AdaptiveConcurrency) { a.Code = 7 })},
 		{config(`"sampleAggregatePercentile": {"value": 90},`, `, "maxConcurrencyLimit": 7`, minute+`, "requestCount": 9, "jitter": {"value": 0}, "minConcurrency": 5, "buffer": {"value": 300}`, ""),
 			with(func(a *AdaptiveConcurrency) {
-				a.Percentile, a.Max, a.Requests, a.Jitter, a.Start, a.Min, a.Buffer = .9, 7, 9, 0, 5, 5, 3
+				a.Percentile, a.Max, a.Requests, a.Jitter, a.Min, a.Buffer = .9, 7, 9, 0, 5, 3
 			})},
-		{config("", `, "minConcurrencyLimit": 2`, minute, ""), with(func(a *AdaptiveConcurrency) { a.Min, a.Pins = 2, false })},
+		{config("", `, "minConcurrencyLimit": 2`, minute+`, "minConcurrency": 5`, ""), with(func(a *AdaptiveConcurrency) { a.Min, a.Pins = 2, false })},
 		{config("", "", `"fixedValue": "0.02s"`, ""), with(func(a *AdaptiveConcurrency) { a.Interval, a.FixedRTT = 0, 20*time.Millisecond })},
 		{config("", "", `"fixedValue": "0.02s", "interval": "0s"`, ""), with(func(a *AdaptiveConcurrency) { a.Interval, a.FixedRTT = 0, 20*time.Millisecond })},
 	} {

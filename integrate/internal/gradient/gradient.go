@@ -19,7 +19,7 @@
 //	  └──────────┘   Interval,   └──────────┘
 //	                 or Min for the fifth time in a row
 //
-// While it measures the limit is Start, if Pins is set; and then what it was. With a FixedRTT
+// The first limit is Min, and so is the one while it measures, if Pins is set; then it is what it was. With a FixedRTT
 // it never measures. The formulas, the limits of the gradient and the five times are those of
 // Envoy:
 // https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filters/adaptive_concurrency_filter
@@ -76,8 +76,8 @@ type Controller struct {
 
 // New returns the controller of a configuration.
 func New(cfg *resource.AdaptiveConcurrency, now time.Time) *Controller {
-	c := &Controller{cfg: cfg, born: now, kept: cfg.Start}
-	c.limit.Store(cfg.Start)
+	c := &Controller{cfg: cfg, born: now, kept: cfg.Min}
+	c.limit.Store(cfg.Min)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.updateAt, c.measureAt = cfg.Update, Forever
@@ -183,7 +183,7 @@ func Limit(was uint32, minRTT, sampleRTT time.Duration, cfg *resource.AdaptiveCo
 func (c *Controller) measureLocked(at time.Duration) {
 	c.kept, c.least = c.limit.Load(), 0
 	if c.cfg.Pins {
-		c.limit.Store(c.cfg.Start)
+		c.limit.Store(c.cfg.Min)
 	}
 	c.epoch.Store(int64(at))
 	c.samples.take(0)
@@ -214,7 +214,7 @@ func (c *Controller) measuredLocked(at time.Duration) {
 type State struct {
 	Limit, InFlight   uint32
 	MinRTT, SampleRTT time.Duration
-	Measuring         bool // the limit is Start for that
+	Measuring         bool // the limit is Min for that, if Pins is set
 }
 
 // State returns what the controller is at.

@@ -5,7 +5,9 @@ package gradient
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,7 +20,7 @@ const ms = time.Millisecond
 func config(change func(*resource.AdaptiveConcurrency)) resource.AdaptiveConcurrency {
 	cfg := resource.AdaptiveConcurrency{
 		Enabled: true, Percentile: .5, Update: 100 * ms, Min: 3, Max: 1000,
-		Interval: time.Minute, Requests: 50, Start: 3, Pins: true, Buffer: .25,
+		Interval: time.Minute, Requests: 50, Pins: true, Buffer: .25,
 	}
 	if change != nil {
 		change(&cfg)
@@ -76,12 +78,10 @@ func TestOracle(t *testing.T) {
 		cfg := config(func(c *resource.AdaptiveConcurrency) {
 			c.Percentile = []float64{0, .5, .9, .99, 1, rng.Float64()}[rng.IntN(6)]
 			c.Update = time.Duration(1+rng.IntN(300)) * ms
-			c.Start, c.Requests = 1+rng.Uint32N(6), 1+rng.Uint32N(30)
+			c.Min, c.Requests = 1+rng.Uint32N(8), 1+rng.Uint32N(30)
 			c.Interval, c.Buffer = time.Duration(1+rng.IntN(5000))*ms, 2*rng.Float64()
 			c.Max = 1 + rng.Uint32N(200)
-			if c.Pins, c.Min = rng.IntN(3) > 0, c.Start; !c.Pins {
-				c.Min = 1 + rng.Uint32N(8)
-			}
+			c.Pins = rng.IntN(3) > 0
 			if rng.IntN(3) == 0 {
 				c.FixedRTT = time.Duration(1+rng.IntN(100)) * ms
 			}
@@ -129,7 +129,7 @@ func TestOracle(t *testing.T) {
 			}
 			flying = append(flying, r)
 		}
-		if refused == 0 && cfg.Start < 5 && cfg.FixedRTT == 0 && cfg.Pins {
+		if refused == 0 && cfg.Min < 5 && cfg.FixedRTT == 0 && cfg.Pins {
 			t.Errorf("seed %d: nothing is refused", seed)
 		}
 	}
@@ -210,7 +210,7 @@ func TestTimeouts(t *testing.T) {
 // and none is left.
 func TestTogether(t *testing.T) {
 	cfg := config(func(c *resource.AdaptiveConcurrency) {
-		c.Update, c.Interval, c.Requests, c.Start, c.Min, c.Max = ms, 5*ms, 5, 1, 1, 1
+		c.Update, c.Interval, c.Requests, c.Min, c.Max = ms, 5*ms, 5, 1, 1
 	})
 	born := time.Now()
 	c := New(&cfg, born)
@@ -233,6 +233,51 @@ func TestTogether(t *testing.T) {
 	all.Wait()
 	if s := c.State(born.Add(time.Hour)); s.InFlight != 0 || s.MinRTT == 0 {
 		t.Errorf("in the end it is at %+v", s)
+	}
+}
+
+// TestContended: of RPCs that begin at once as many are admitted as the limit says, no more and
+// no less. They meet at a line that they spin at, so that they race for the last place each time.
+func TestContended(t *testing.T) {
+	const rounds = 20_000
+	racers := max(2, min(runtime.GOMAXPROCS(0), 8))
+	cfg := config(func(c *resource.AdaptiveConcurrency) { c.Min, c.FixedRTT = uint32(racers/2), ms })
+	now := time.Now()
+	c := New(&cfg, now)
+	var lined, admitted atomic.Int64
+	wrong := 0
+	meet := func(n int) {
+		lined.Add(1)
+		for spins := 1; lined.Load() < int64(n*racers); spins++ {
+			if spins%1000 == 0 {
+				runtime.Gosched()
+			}
+		}
+	}
+	var all sync.WaitGroup
+	for i := range racers {
+		all.Go(func() {
+			for round := range rounds {
+				meet(3*round + 1)
+				in := c.Acquire(now)
+				if in {
+					admitted.Add(1)
+				}
+				meet(3*round + 2)
+				if i == 0 && admitted.Load() != int64(cfg.Min) {
+					wrong++
+				}
+				meet(3*round + 3)
+				if in {
+					admitted.Add(-1)
+					c.Release()
+				}
+			}
+		})
+	}
+	all.Wait()
+	if wrong > 0 {
+		t.Errorf("in %d rounds of %d not %d RPCs of %d are admitted, which is the limit", wrong, rounds, cfg.Min, racers)
 	}
 }
 

@@ -25,7 +25,7 @@ type oracle struct {
 }
 
 func newOracle(cfg resource.AdaptiveConcurrency) *oracle {
-	o := &oracle{cfg: cfg, limit: cfg.Start, minRTT: cfg.FixedRTT, updateAt: cfg.Update, measureAt: Forever}
+	o := &oracle{cfg: cfg, limit: cfg.Min, minRTT: cfg.FixedRTT, updateAt: cfg.Update, measureAt: Forever}
 	if cfg.FixedRTT == 0 {
 		o.measure(0)
 	}
@@ -36,7 +36,7 @@ func (o *oracle) measure(at time.Duration) {
 	o.kept, o.measuring, o.epoch, o.list, o.least = o.limit, true, at, nil, 0
 	o.updateAt, o.measureAt = Forever, Forever
 	if o.cfg.Pins {
-		o.limit = o.cfg.Start
+		o.limit = o.cfg.Min
 	}
 }
 

@@ -24,7 +24,7 @@ import (
 func concurrencyConfig() resource.AdaptiveConcurrency {
 	return resource.AdaptiveConcurrency{
 		Enabled: true, Percentile: .5, Update: 100 * time.Millisecond, Min: 2, Max: 8,
-		FixedRTT: 10 * time.Millisecond, Requests: 50, Start: 2, Pins: true, Buffer: .25, Code: uint32(codes.Unavailable),
+		FixedRTT: 10 * time.Millisecond, Requests: 50, Pins: true, Buffer: .25, Code: uint32(codes.Unavailable),
 	}
 }
 

@@ -1,0 +1,444 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// overload are the filters of a plane against overload; nil is none.
+type overload struct {
+	admission   *resource.AdmissionControl
+	concurrency *resource.AdaptiveConcurrency
+	limitFirst  bool
+}
+
+// randomOverload draws them. The window is longer than any history, so that all RPCs count.
+func randomOverload(rng *rand.Rand) (o overload) {
+	if rng.IntN(3) == 0 {
+		o.admission = &resource.AdmissionControl{
+			Enabled: true, Window: 1000 * time.Hour, Threshold: []float64{.3, .9}[rng.IntN(2)], Aggression: 1,
+			MaxRejection: []float64{.5, 1}[rng.IntN(2)], Success: 1 << codes.OK,
+		}
+	}
+	if rng.IntN(3) > 0 {
+		least := 1 + rng.Uint32N(3)
+		o.concurrency = &resource.AdaptiveConcurrency{
+			Enabled: true, Percentile: .5, Update: time.Second, Min: least, Max: least + rng.Uint32N(4), Requests: 3, Buffer: .25,
+			Interval: 10 * time.Second, Pins: rng.IntN(2) == 0, Code: []uint32{uint32(codes.Unavailable), uint32(codes.ResourceExhausted)}[rng.IntN(2)],
+		}
+		if rng.IntN(2) == 0 {
+			o.concurrency.FixedRTT = time.Second
+		}
+	}
+	o.limitFirst = rng.IntN(2) == 0
+	return o
+}
+
+// none reports whether there is no filter.
+func (o *overload) none() bool { return o.admission == nil && o.concurrency == nil }
+
+// filters are the HTTP filters as the XdsClient decodes them: anew for each update.
+func (o *overload) filters() (list []picker.Filter) {
+	if o.admission != nil {
+		cfg := *o.admission
+		list = append(list, picker.Filter{Name: "admission", Config: &cfg})
+	}
+	if o.concurrency != nil {
+		cfg := *o.concurrency
+		list = append(list, picker.Filter{Name: "concurrency", Config: &cfg})
+	}
+	if o.limitFirst {
+		slices.Reverse(list)
+	}
+	return list
+}
+
+// A gate is the state of a filter, for a cluster if it is adaptive concurrency, as the model
+// has it. It lives from the update that brings its configuration to the one that lacks it.
+type gate struct {
+	gateKey
+	plans           *perrpc.Plans // some that have it; nil before there were any
+	inFlight        int
+	rpcs, successes uint32
+	refused         uint64
+}
+
+type gateKey struct {
+	cluster     string // empty for admission control
+	admission   resource.AdmissionControl
+	concurrency resource.AdaptiveConcurrency
+}
+
+// limitKey and admissionKey are the keys of the gates of a cluster's RPCs.
+func (o *overload) limitKey(cluster string) (key gateKey) {
+	if o.concurrency != nil {
+		key.cluster, key.concurrency = cluster, *o.concurrency
+	}
+	return key
+}
+
+func (o *overload) admissionKey() (key gateKey) {
+	if o.admission != nil {
+		key.admission = *o.admission
+	}
+	return key
+}
+
+// A flight is an RPC as the interceptor makes it. It stays in flight through updates, and
+// while it makes further attempts.
+type flight struct {
+	cluster          string
+	cancel           context.CancelFunc
+	admission, limit *gate // which it counts for; nil is none
+	asked            int   // attempts that got as far as their pick
+	ended            bool
+	err              error
+}
+
+// leg is an attempt of a flight.
+type leg struct {
+	of     *flight
+	ctx    context.Context
+	method string
+	rpc    *modelRPC // nil until it has picked
+	over   bool
+	end    chan error
+}
+
+// sky is the flights under way. What their goroutines say is taken in by trial.control.
+type sky struct {
+	flights []*flight
+	aloft   []*leg // have picked
+	gates   map[gateKey]*gate
+	closed  []*gate // of configurations that are gone
+
+	mu       sync.Mutex // guards what follows, and the asked, ended and err of flights
+	arriving []*leg
+	left     []*leg
+	landed   []*flight
+}
+
+// gatesIn notes which gates the configuration that was sent has.
+func (t *trial) gatesIn(clusters []*planeCluster) {
+	was := t.sky.gates
+	t.sky.gates = map[gateKey]*gate{}
+	keep := func(key gateKey) {
+		g := was[key]
+		if delete(was, key); g == nil {
+			g = &gate{gateKey: key}
+		}
+		t.sky.gates[key] = g
+	}
+	if o := &t.plane.overload; !o.none() {
+		for _, c := range clusters {
+			if c.routed && o.concurrency != nil {
+				keep(o.limitKey(c.name))
+			}
+		}
+		if o.admission != nil {
+			keep(o.admissionKey())
+		}
+	}
+	for _, g := range was {
+		t.sky.closed = append(t.sky.closed, g)
+	}
+}
+
+// refilter changes the filters, or sends them again.
+func (t *trial) refilter() {
+	next := randomOverload(t.rng)
+	switch t.rng.IntN(4) {
+	case 0:
+		next = t.plane.overload
+	case 1:
+		next.admission = t.plane.overload.admission
+	case 2:
+		next.concurrency = t.plane.overload.concurrency
+	}
+	t.plane.overload = next
+	t.say("filters: admission %+v, concurrency %+v, limit first %v", next.admission, next.concurrency, next.limitFirst)
+	t.push()
+}
+
+// takeOff begins some flights.
+func (t *trial) takeOff() {
+	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
+	if !c.routed || len(t.sky.flights) > 20 {
+		return
+	}
+	t.rest()
+	t.checkGates()
+	n := 1 + t.rng.IntN(6)
+	t.say("%d flights to %s", n, c.name)
+	for range n {
+		t.launch(c.name)
+	}
+}
+
+// launch begins a flight, and checks that it is refused if and only if it is to be.
+func (t *trial) launch(cluster string) {
+	f := &flight{cluster: cluster}
+	f.admission, f.limit = t.sky.gates[t.plane.overload.admissionKey()], t.sky.gates[t.plane.overload.limitKey(cluster)]
+	limit, probability := 0, 0.
+	if f.limit != nil {
+		limit = int(f.limit.concurrencyState(t).Limit)
+	}
+	if f.admission != nil {
+		probability = f.admission.admissionState(t).Probability
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	var reply any
+	if t.rng.IntN(2) == 0 {
+		reply = &emptypb.Empty{} // may be hedged
+	}
+	table := tableIn(t.lb)
+	go t.sky.fly(ctx, f, table, reply)
+	synctest.Wait()
+	t.sky.mu.Lock()
+	defer t.sky.mu.Unlock()
+	var wrong bool
+	switch reason := reasonOf(f.err); {
+	case f.ended && reason == ReasonAdmission:
+		f.admission.refused++
+		wrong = probability == 0 || f.asked > 0 || status.Code(f.err) != codes.Unavailable
+	case f.ended && reason == ReasonConcurrency:
+		f.limit.refused++
+		wrong = f.limit.inFlight < limit || f.asked > 0 || uint32(status.Code(f.err)) != f.limit.concurrency.Code
+	default:
+		if f.limit != nil {
+			wrong = f.limit.inFlight >= limit
+			f.limit.inFlight++
+		}
+		wrong = wrong || f.ended || f.asked != 1 && !t.clusterNamed(cluster).asks()
+		t.sky.flights = append(t.sky.flights, f)
+	}
+	if wrong {
+		t.fail("a flight to %s with a limit of %d, a probability of %v to be refused and gates %+v and %+v, made %d attempts and ended %v: %v",
+			cluster, limit, probability, f.admission, f.limit, f.asked, f.ended, f.err)
+	}
+}
+
+// asks reports whether RPCs of the cluster ask endpoints for their load before they pick.
+func (c *planeCluster) asks() bool {
+	return slices.ContainsFunc(c.leaves, func(l *planeLeaf) bool { return l.sent.Prequal != nil && l.sent.Prequal.Synchronous > 0 })
+}
+
+// reasonOf is that of an error of this package, or "".
+func reasonOf(err error) string {
+	for _, d := range status.Convert(err).Details() {
+		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == ErrorDomain {
+			return info.GetReason()
+		}
+	}
+	return ""
+}
+
+// fly makes the RPC.
+func (s *sky) fly(ctx context.Context, f *flight, table *perrpc.Table, reply any) {
+	invoker := func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		return s.attempt(ctx, method, f)
+	}
+	var err error
+	if method := "/" + f.cluster + "/m"; table.Plans == nil {
+		err = s.attempt(ctx, method, f)
+	} else {
+		err = table.Unary(ctx, method, &emptypb.Empty{}, reply, nil, invoker)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f.ended, f.err = true, err
+	s.landed = append(s.landed, f)
+}
+
+// attempt is one attempt, which control has pick, and end unless it is canceled.
+func (s *sky) attempt(ctx context.Context, method string, f *flight) error {
+	l := &leg{of: f, ctx: ctx, method: method, end: make(chan error, 1)}
+	s.mu.Lock()
+	f.asked++
+	s.arriving = append(s.arriving, l)
+	s.mu.Unlock()
+	select {
+	case err := <-l.end:
+		return err
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.left = append(s.left, l)
+		return status.FromContextError(ctx.Err()).Err()
+	}
+}
+
+// control takes in what flights have done, and reports whether there was anything.
+func (t *trial) control() bool {
+	s := &t.sky
+	s.mu.Lock()
+	arriving, left, landed := s.arriving, s.left, s.landed
+	s.arriving, s.left, s.landed = nil, nil, nil
+	s.mu.Unlock()
+	for _, l := range left {
+		if l.rpc != nil && !l.over {
+			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == perrpc.ErrLost
+			t.release(l.rpc, balancer.DoneInfo{Err: status.FromContextError(l.ctx.Err()).Err(), BytesSent: true})
+		}
+		l.over = true
+	}
+	for _, l := range arriving {
+		if !l.over {
+			t.pickLeg(l)
+		}
+	}
+	for _, f := range landed {
+		i := slices.Index(s.flights, f)
+		if i < 0 {
+			continue // it was refused
+		}
+		s.flights = slices.Delete(s.flights, i, i+1)
+		if f.limit != nil {
+			f.limit.inFlight--
+		}
+		if f.admission != nil {
+			if f.admission.rpcs++; f.err == nil {
+				f.admission.successes++
+			}
+		}
+	}
+	s.aloft = slices.DeleteFunc(s.aloft, func(l *leg) bool { return l.over })
+	return len(arriving)+len(left)+len(landed) > 0
+}
+
+// pickLeg has an attempt pick. It does not wait.
+func (t *trial) pickLeg(l *leg) {
+	p, _ := t.grpc.seen()
+	res, err := p.Pick(balancer.PickInfo{FullMethodName: l.method, Ctx: l.ctx})
+	if err != nil {
+		if _, final := status.FromError(err); !final {
+			err = status.Error(codes.Unavailable, err.Error())
+		}
+		l.over = true
+		l.end <- err
+		return
+	}
+	r := t.newRPC(l.of.cluster, 0, false)
+	if r.conn, r.done, r.hedged = res.SubConn.(*modelConn), res.Done, hasPlans(t.lb); r.done == nil {
+		r.done = func(balancer.DoneInfo) {}
+	}
+	l.rpc = r
+	if t.admit(r); r.conn.takesRPCs() {
+		t.sky.aloft = append(t.sky.aloft, l)
+		return
+	}
+	t.release(r, balancer.DoneInfo{})
+	l.over = true
+	l.end <- status.Error(codes.Unavailable, "the connection is gone")
+}
+
+// landSome ends some attempts, and has some flights canceled.
+func (t *trial) landSome() {
+	t.say("some of %d attempts of %d flights end", len(t.sky.aloft), len(t.sky.flights))
+	for _, l := range t.sky.aloft {
+		switch t.rng.IntN(8) {
+		case 0, 1:
+		case 2:
+			l.of.cancel()
+		case 3:
+			t.land(l, status.Error(codes.Unavailable, "failed"))
+		case 4:
+			t.land(l, status.Error(codes.DeadlineExceeded, "failed"))
+		default:
+			t.land(l, nil)
+		}
+	}
+}
+
+// land ends an attempt.
+func (t *trial) land(l *leg, err error) {
+	t.end(l.rpc, err)
+	l.over = true
+	l.end <- err
+}
+
+// landAll has all flights canceled, after which no place is taken.
+func (t *trial) landAll() {
+	t.sky.cancel()
+	t.rest()
+	if n := len(t.sky.flights); n > 0 {
+		t.fail("%d flights do not end with their contexts", n)
+	}
+	t.checkGates()
+}
+
+func (s *sky) cancel() {
+	for _, f := range s.flights {
+		f.cancel()
+	}
+}
+
+// close is the end of all gates, with their balancer or their target.
+func (s *sky) close() {
+	for _, g := range s.gates {
+		s.closed = append(s.closed, g)
+	}
+	s.gates = nil
+}
+
+// checkGates checks that filters are at what the model is at, those that are gone as well.
+func (t *trial) checkGates() {
+	plans := tableIn(t.lb).Plans
+	for _, g := range t.sky.gates {
+		g.plans = plans
+		g.check(t)
+	}
+	for _, g := range t.sky.closed {
+		if g.plans != nil {
+			g.check(t)
+		}
+	}
+}
+
+func (g *gate) check(t *trial) {
+	if g.cluster == "" {
+		if s := g.admissionState(t); s.RPCs != g.rpcs || s.Successes != g.successes || s.Refused != g.refused {
+			t.fail("admission control is at %+v, want %d RPCs, %d successes, %d refused", s, g.rpcs, g.successes, g.refused)
+		}
+		return
+	}
+	s := g.concurrencyState(t)
+	if int(s.InFlight) != g.inFlight || s.Refused != g.refused || s.Limit < g.concurrency.Min || s.Limit > g.concurrency.Max {
+		t.fail("adaptive concurrency for %s is at %+v, want %d RPCs in flight, %d refused, a limit from %d to %d", g.cluster, s, g.inFlight, g.refused, g.concurrency.Min, g.concurrency.Max)
+	}
+}
+
+func (g *gate) admissionState(t *trial) perrpc.AdmissionState {
+	s, ok := g.plans.Admission("admission", &g.admission)
+	if !ok {
+		t.fail("the plans lack admission control")
+	}
+	return s
+}
+
+func (g *gate) concurrencyState(t *trial) perrpc.ConcurrencyState {
+	s, ok := g.plans.Concurrency("concurrency", g.cluster, &g.concurrency)
+	if !ok {
+		t.fail("the plans lack adaptive concurrency for %s", g.cluster)
+	}
+	return s
+}
