@@ -80,7 +80,7 @@ type lb struct {
 	rpcs       rpcConfig      // of latest
 	journal    journal
 	watch      callWatch // whether RPCs are counted by endpoint
-	delta      Changes   // that the configuration makes which is being applied
+	applying   Changes   // that the configuration makes which is being applied
 	applied    time.Time // when cfg was, or fatal
 	logged     logLimiter
 	turns      map[topic]*turn // of the target and its clusters
@@ -107,9 +107,9 @@ type lb struct {
 	running   bool     // a goroutine makes them
 	lines     []func() // the same for the log
 	writing   bool
-	// lostReady says that SubConns left READY since gRPC was told a new
+	// mustRepick says that SubConns left READY since gRPC was told a new
 	// picker: RPCs that had picked one of them wait for it.
-	lostReady   bool
+	mustRepick  bool
 	announced   connectivity.State // what gRPC was last told
 	nextPublish time.Time
 	publishTime time.Duration // that the last publication took
@@ -188,7 +188,7 @@ type rpcConfig struct {
 // applyLocked takes over a configuration.
 func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.plans = plans
-	b.delta = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
+	b.applying = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
 	if b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes) {
 		b.list.reroute()
 	}
@@ -212,7 +212,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	for _, c := range gone {
 		c.close()
 	}
-	b.noteLocked(Event{Kind: ConfigurationApplied, Changes: b.delta}, nil)
+	b.noteLocked(Event{Kind: ConfigurationApplied, Changes: b.applying}, nil)
 	b.applied = time.Now()
 	b.publishSoonLocked()
 }
@@ -230,14 +230,14 @@ func (b *lb) relistLocked(clusters []*picker.Cluster) (gone map[string]*cluster)
 		c := b.clusters[cc.Name]
 		if c == nil {
 			c = &cluster{lb: b}
-			b.delta.ClustersAdded++
+			b.applying.ClustersAdded++
 		}
 		all[i], next[cc.Name] = c, c
 		delete(b.clusters, cc.Name)
 	}
 	b.list.set(all)
 	gone, b.clusters = b.clusters, next
-	b.delta.ClustersRemoved = len(gone)
+	b.applying.ClustersRemoved = len(gone)
 	return gone
 }
 
@@ -332,7 +332,7 @@ func (b *lb) shutdownPendingLocked() {
 		return
 	}
 	doomed := b.pendingShutdown
-	b.pendingShutdown, b.lostReady = nil, true
+	b.pendingShutdown, b.mustRepick = nil, true
 	b.closing.Go(func() {
 		for _, shut := range doomed {
 			shut()

@@ -22,7 +22,7 @@ func (b *lb) channelConfigLocked(cfg *picker.Config) *picker.Config {
 		own := cc
 		if i < len(b.list.all) && b.list.all[i].received == cc {
 			own = b.list.all[i].cfg
-		} else if slices.ContainsFunc(cc.Leaves, b.changes) {
+		} else if slices.ContainsFunc(cc.Leaves, b.needsOwn) {
 			own = b.channelClusterLocked(cc)
 		}
 		if own == cc {
@@ -40,8 +40,8 @@ func (b *lb) channelConfigLocked(cfg *picker.Config) *picker.Config {
 	return out
 }
 
-// changes reports whether the leaf is not taken as it is.
-func (b *lb) changes(l picker.Leaf) bool {
+// needsOwn reports whether the leaf is not taken as it is.
+func (b *lb) needsOwn(l picker.Leaf) bool {
 	return b.opts.IgnoreEndpointWeights && weighs(&l.Policy) || l.Policy.Subset > 0 || b.refuses(&l)
 }
 

@@ -37,11 +37,11 @@ type cluster struct {
 	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
 
 	// As published.
-	counted   bool                // see clusterList.count
-	published picker.Connectivity // the status
-	serving   bool                // the status was READY or IDLE
-	ready     int                 // endpoints of the priority in use that were READY
-	mayQueue  bool                // see mayQueueWhileReady
+	counted         bool                // see clusterList.count
+	publishedStatus picker.Connectivity // the status
+	serving         bool                // the status was READY or IDLE
+	ready           int                 // endpoints of the priority in use that were READY
+	mayQueue        bool                // see mayQueueWhileReady
 
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
@@ -224,7 +224,7 @@ func (c *cluster) mayQueueWhileReady() bool {
 // notePublished notes what of the cluster is published.
 func (c *cluster) notePublished() {
 	c.lb.list.count(c, c.status())
-	c.serving, c.ready, c.mayQueue = takesRPCs(c.published), 0, c.mayQueueWhileReady()
+	c.serving, c.ready, c.mayQueue = takesRPCs(c.publishedStatus), 0, c.mayQueueWhileReady()
 	if c.inUse != nil {
 		c.ready = c.inUse.counts[picker.Ready]
 	}
@@ -340,7 +340,7 @@ func (l *leaf) close(b *lb) {
 		}
 		p.groups = nil
 		for e := range p.endpoints {
-			b.delta.EndpointsRemoved++
+			b.applying.EndpointsRemoved++
 			e.remove(b)
 		}
 	}

@@ -73,9 +73,9 @@ func (l *clusterList) has(c *cluster) bool { return c.index < len(l.all) && l.al
 // count counts a cluster by the status that is being published.
 func (l *clusterList) count(c *cluster, status picker.Connectivity) {
 	if c.counted {
-		l.statuses[c.published]--
+		l.statuses[c.publishedStatus]--
 	}
-	c.published, c.counted = status, true
+	c.publishedStatus, c.counted = status, true
 	l.statuses[status]++
 }
 

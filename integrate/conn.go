@@ -133,7 +133,7 @@ func (c *conn) onState(s balancer.SubConnState) {
 		b.observeLocked(e, s.ConnectivityState, s.ConnectionError)
 	}
 	if lost { // RPCs that have picked it wait for a new picker
-		b.lostReady = true
+		b.mustRepick = true
 	}
 	if lost || abandoned {
 		b.publishSoonLocked()

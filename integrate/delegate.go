@@ -144,7 +144,7 @@ func (b *lb) repickLocked() {
 	if b.picker.waiting.Swap(false) {
 		b.updateStateLocked(b.announced)
 	}
-	if b.lostReady {
+	if b.mustRepick {
 		b.publishSoonLocked() // what lost its connection may be in the snapshot still
 	}
 }

@@ -191,7 +191,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	}
 	e.stopOOB()
 	if was == picker.Ready { // RPCs may have picked it since, and wait for a new picker
-		e.loc.prio.cluster.lb.lostReady = true
+		e.loc.prio.cluster.lb.mustRepick = true
 	}
 }
 

@@ -175,7 +175,7 @@ func (l *leaf) rejections(b *lb) *rejections {
 
 // failure explains why no endpoint can be picked.
 func (c *cluster) failure() error {
-	msg, reason := c.explain()
+	msg, reason := c.failureText()
 	more := []string{"cluster", c.cfg.Name}
 	if p := c.inUse; p != nil {
 		more = append(more, "service", p.leaf.cfg.Service, "priority", fmt.Sprint(p.index))
@@ -183,9 +183,9 @@ func (c *cluster) failure() error {
 	return c.lb.plainLocked(c.cfg.Name, msg, c.lb.infoLocked(reason, more...))
 }
 
-// explain says why no endpoint can be picked, in grpc-go's terms where users may know
+// failureText says why no endpoint can be picked, in grpc-go's terms where users may know
 // them, and which reason that is. O(endpoints).
-func (c *cluster) explain() (msg, reason string) {
+func (c *cluster) failureText() (msg, reason string) {
 	p := c.inUse
 	reason = ReasonNoEndpoints
 	switch {

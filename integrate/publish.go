@@ -89,8 +89,8 @@ func (b *lb) publishLocked() {
 	// RPCs wait inside gRPC for a new picker in two cases: a pick told them
 	// to, or the connection they were given went away in between. The picker
 	// is the same object for ever; announcing it again wakes them.
-	waiting := b.lostReady
-	b.lostReady = false
+	waiting := b.mustRepick
+	b.mustRepick = false
 	if helps && b.picker.waiting.Swap(false) {
 		waiting = true
 	}

@@ -128,8 +128,8 @@ func (b shadowBuilder) Build(target resolver.Target, cc resolver.ClientConn, opt
 		return nil, fmt.Errorf("xds: target %q: %w", target.URL.String(), err)
 	}
 	r := &shadowResolver{shadow: b.Shadow}
-	if !b.begin(target.String()) {
-		return nil, fmt.Errorf("xdslb: a Shadow is for one channel, and has %q already", b.target)
+	if other, ok := b.begin(target.String()); !ok {
+		return nil, fmt.Errorf("xdslb: a Shadow is for one channel, and has %q already", other)
 	}
 	if r.Resolver, err = stock.Build(target, cc, opts); err != nil {
 		b.end()
@@ -146,14 +146,14 @@ func (b shadowBuilder) Build(target resolver.Target, cc resolver.ClientConn, opt
 }
 
 // begin begins to watch a target, unless another is watched already.
-func (s *Shadow) begin(target string) bool {
+func (s *Shadow) begin(target string) (other string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.target != "" {
-		return false
+		return s.target, false
 	}
 	s.target = target
-	return true
+	return "", true
 }
 
 // end forgets the target.

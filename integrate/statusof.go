@@ -45,7 +45,7 @@ func (c *cluster) describe() ClusterStatus {
 		s.Priority = -1
 	}
 	if c.status() == picker.TransientFailure {
-		s.Error, _ = c.explain()
+		s.Error, _ = c.failureText()
 	}
 	s.Zones = zonesStatus(c.lb.picker.current.Load().routing(c.cfg.Name))
 	first := 0

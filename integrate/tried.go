@@ -43,7 +43,7 @@ func ignoredRetries(cfg *picker.Config) (list []string) {
 
 // noteRetriesLocked logs what retry policies ask for in vain, when that changes.
 func (b *lb) noteRetriesLocked(cfg *picker.Config) {
-	if !b.delta.Routes {
+	if !b.applying.Routes {
 		return
 	}
 	if list := ignoredRetries(cfg); len(list) > 0 && !slices.Equal(list, ignoredRetries(b.cfg)) {

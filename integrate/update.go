@@ -69,7 +69,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		l.cfg = cfg
 	}
 	if prev != nil {
-		c.lb.delta.noteLeaf(was, cfg)
+		c.lb.applying.noteLeaf(was, cfg)
 	}
 	c.lb.callbacks = append(c.lb.callbacks, l.security.Swap(cfg.TLS))
 	m := reconciler{lb: c.lb, policy: &cfg.Policy}
@@ -281,7 +281,7 @@ func (m *reconciler) finish() {
 		if old := byAddr[keyOf(cfg)]; old == nil || old.taken {
 			e = newEndpoint(s.loc)
 			e.Draining = cfg.Health == picker.Draining
-			m.lb.delta.EndpointsAdded++
+			m.lb.applying.EndpointsAdded++
 		} else {
 			e, old.taken = old.e, true
 			if old.e.loc != s.loc {
@@ -295,7 +295,7 @@ func (m *reconciler) finish() {
 	}
 	for i := range m.left {
 		if !m.left[i].taken {
-			m.lb.delta.EndpointsRemoved++
+			m.lb.applying.EndpointsRemoved++
 			m.left[i].e.remove(m.lb)
 		}
 	}
@@ -303,7 +303,7 @@ func (m *reconciler) finish() {
 
 // configure follows a change of the endpoint's configuration.
 func (e *endpoint) configure(b *lb, was, cfg *picker.Endpoint) {
-	b.delta.noteEndpoint(was, cfg)
+	b.applying.noteEndpoint(was, cfg)
 	drained := e.Draining
 	e.Draining = cfg.Health == picker.Draining
 	switch {

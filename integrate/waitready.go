@@ -224,7 +224,7 @@ func (b *lb) missing(ctx context.Context, method string) string {
 func (c *cluster) missing() string {
 	state := c.status()
 	if state == picker.TransientFailure {
-		msg, _ := c.explain()
+		msg, _ := c.failureText()
 		return msg
 	}
 	p := c.inUse
