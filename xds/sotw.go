@@ -44,14 +44,8 @@ func (st sotwStream) recv() (message, error) {
 	return w, nil
 }
 
-func (sotw) openedLocked(s *server, t *subscriptions) {
+func (sotw) openedLocked(_ *server, t *subscriptions) {
 	t.delta = deltaType{}
-	// A version claims that the cache has what this server sent. A server that goes
-	// by it would not send that again.
-	if !s.claimsLocked(t) || t.lapsed {
-		t.version = ""
-	}
-	t.lapsed = false
 	t.whole = false // another server may have sent something since
 }
 
@@ -65,6 +59,14 @@ func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (requ
 	names, awaited := s.namesLocked(t)
 	if len(names) == 0 && !t.sent {
 		return nil, nil
+	}
+	if !t.sent {
+		// A version claims that the cache has what this server sent. A server that goes
+		// by it would not send that again, nor what is wanted anew.
+		if !s.claimsLocked(t) || t.lapsed || t.lacksLocked() {
+			t.version = ""
+		}
+		t.lapsed = false
 	}
 	t.sent = true
 	req := &discoveryv3.DiscoveryRequest{

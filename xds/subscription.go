@@ -172,6 +172,16 @@ func (s *server) claimsLocked(t *subscriptions) (ok bool) {
 	return ok
 }
 
+// lacksLocked reports whether nothing has been heard of a resource of the type.
+func (t *subscriptions) lacksLocked() bool {
+	for _, sub := range t.subs {
+		if sub.entry.unansweredLocked() {
+			return true
+		}
+	}
+	return false
+}
+
 // awaitsLocked reports whether the server is to send a resource in time: because
 // nothing has been heard of it, or because this server has not sent what is in use,
 // and there is no other any more that is asked (A71).
