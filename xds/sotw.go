@@ -56,10 +56,6 @@ func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (requ
 		s.refuseGlobsLocked()
 		return nil, nil
 	}
-	names, awaited := s.namesLocked(t)
-	if len(names) == 0 && !t.sent {
-		return nil, nil
-	}
 	if !t.sent {
 		// A version claims that the cache has what this server sent. A server that goes
 		// by it would not send that again, nor what is wanted anew.
@@ -67,6 +63,10 @@ func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (requ
 			t.version = ""
 		}
 		t.lapsed = false
+	}
+	names, awaited := s.namesLocked(t)
+	if len(names) == 0 && !t.sent {
+		return nil, nil
 	}
 	t.sent = true
 	req := &discoveryv3.DiscoveryRequest{
@@ -95,7 +95,10 @@ func (s *server) namesLocked(t *subscriptions) (names []string, awaited []*subsc
 		}
 		if sub.unsubscribing {
 			sub.omitted = t.round
-		} else if s.awaitsLocked(sub) {
+			continue
+		}
+		sub.asked = true
+		if s.awaitsLocked(sub) {
 			awaited = append(awaited, sub)
 		}
 	}
