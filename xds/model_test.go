@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -15,8 +16,11 @@ import (
 	"time"
 )
 
-// seedVariable makes TestModel repeat the run of one seed.
+// seedVariable makes TestModel repeat the run of one seed, or begin there if modelRuns is
+// set.
 const seedVariable = "XDSLB_MODEL_SEED"
+
+var modelRuns = flag.Int("model.runs", 0, "how many histories TestModel runs; 0 is a few")
 
 // TestModel does random things to a client and to the servers at the other end
 // of its wires: watch, cancel, watch
@@ -36,16 +40,19 @@ func TestModel(t *testing.T) {
 	if testing.Short() || raceEnabled {
 		runs = 40
 	}
-	seeds := []uint64{4126, 13638, 22253} // once found what the others had not
-	for seed := range uint64(runs) {
-		seeds = append(seeds, seed)
-	}
+	seeds, first := []uint64{1774, 4126, 13638, 22253}, uint64(0) // once found what the others had not
 	if s := os.Getenv(seedVariable); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
+		var err error
+		if first, err = strconv.ParseUint(s, 10, 64); err != nil {
 			t.Fatal(err)
 		}
-		seeds, runs = []uint64{seed}, 1
+		seeds, runs = nil, 1
+	}
+	if *modelRuns > 0 {
+		runs = *modelRuns
+	}
+	for i := range uint64(runs) {
+		seeds = append(seeds, first+i)
 	}
 	var took [numOps]int
 	for _, seed := range seeds {
@@ -157,6 +164,7 @@ func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (
 		w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
 		w.leds = mode == modeLEDS
 		w.echo = mode == modeEcho || seed%3 == 0 && mode != modeDelta
+		w.trusts = seed%3 == 1
 		w.evaluates = seed%12 == 0
 		defer w.close()
 		for i, o := range ops {

@@ -124,6 +124,23 @@ func TestVersionWithoutResources(t *testing.T) {
 	})
 }
 
+// TestVersionForNewResource checks that a first request claims no version if something is
+// wanted that the server has never sent, though the cache has the rest.
+func TestVersionForNewResource(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, _ := serving(t, Options{})
+		cp.refuse(errRefused)
+		w := h.watch("other")
+		cp.serve(target("other", 5)...)
+		cp.refuse(nil)
+		advance(5 * time.Second)
+		w.must(t)
+		if req := cp.must().Requests(lds.URL())[0]; req.VersionInfo != "" {
+			t.Errorf("version %q claimed for a resource never received", req.VersionInfo)
+		}
+	})
+}
+
 // TestNoWildcard checks that nothing is said on a new stream about a type of
 // which no resource is wanted (T-XDS-2): a first request without names asks for
 // everything.

@@ -25,6 +25,8 @@ type simServer struct {
 	checker *xdstest.Checker
 	s       *server    // the client's; nil while it has no use for this one
 	stream  *simStream // nil while there is none
+	// acked is what the client has last acknowledged in state of the world.
+	acked [resource.NumTypes]sotwAcked
 }
 
 // simStream is a stream and what is under way on it. Requests arrive in order,

@@ -5,6 +5,7 @@ package xds
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -39,13 +40,37 @@ func (d *sotwWire) hear(sim *simServer, check *xdstest.StreamChecker, r request)
 	if req.ResponseNonce != t.nonce {
 		return // stale
 	}
+	if t.nonce == "" && !t.asked {
+		d.trust(sim, typ, req)
+	}
 	for name := range t.sent {
 		if !slices.Contains(req.ResourceNames, name) {
 			delete(t.sent, name)
 		}
 	}
+	if t.nonce != "" && req.ErrorDetail == nil {
+		sim.acked[typ] = sotwAcked{req.VersionInfo, req.ResourceNames, maps.Clone(t.sent)}
+	}
 	t.asked, t.names = true, req.ResourceNames
 	sim.answer(typ)
+}
+
+// sotwAcked is a version that a client has acknowledged, the names that it wanted, and what
+// it had of them.
+type sotwAcked struct {
+	version string
+	names   []string
+	sent    map[string]int
+}
+
+// trust has the server not send what the client says it has. A server may go by that if
+// the client wants the same resources as before (xDS protocol, "ACK and resource type
+// instance version").
+func (d *sotwWire) trust(sim *simServer, typ resource.Type, req *discoveryv3.DiscoveryRequest) {
+	acked := sim.acked[typ]
+	if sim.w.trusts && req.VersionInfo != "" && req.VersionInfo == acked.version && slices.Equal(req.ResourceNames, acked.names) {
+		d.types[typ].sent = maps.Clone(acked.sent)
+	}
 }
 
 func (d *sotwWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }

@@ -44,14 +44,8 @@ func (st sotwStream) recv() (message, error) {
 	return w, nil
 }
 
-func (sotw) openedLocked(s *server, t *subscriptions) {
+func (sotw) openedLocked(_ *server, t *subscriptions) {
 	t.delta = deltaType{}
-	// A version claims that the cache has what this server sent. A server that goes
-	// by it would not send that again.
-	if !s.claimsLocked(t) || t.lapsed {
-		t.version = ""
-	}
-	t.lapsed = false
 	t.whole = false // another server may have sent something since
 }
 
@@ -61,6 +55,14 @@ func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (requ
 	if typ == resource.LbEndpointType {
 		s.refuseGlobsLocked()
 		return nil, nil
+	}
+	if !t.sent {
+		// A version claims that the cache has what this server sent. A server that goes
+		// by it would not send that again, nor what is wanted anew.
+		if !s.claimsLocked(t) || t.lapsed || t.lacksLocked() {
+			t.version = ""
+		}
+		t.lapsed = false
 	}
 	names, awaited := s.namesLocked(t)
 	if len(names) == 0 && !t.sent {
@@ -93,7 +95,10 @@ func (s *server) namesLocked(t *subscriptions) (names []string, awaited []*subsc
 		}
 		if sub.unsubscribing {
 			sub.omitted = t.round
-		} else if s.awaitsLocked(sub) {
+			continue
+		}
+		sub.asked = true
+		if s.awaitsLocked(sub) {
 			awaited = append(awaited, sub)
 		}
 	}

@@ -74,6 +74,7 @@ type subscription struct {
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool
 	omitted       uint64
+	asked         bool // a request had it since it was wanted, for sotw
 }
 
 // subscribeLocked asks for e, unless it was asked for before.
@@ -86,7 +87,7 @@ func (s *server) subscribeLocked(e *entry) {
 		e.subs++
 	case sub.unsubscribing:
 		sub.received = sub.received && e.value != nil && s.sendsLocked(e)
-		sub.unsubscribing = false
+		sub.unsubscribing, sub.asked = false, false
 		sub.timer.StopLocked()
 	default:
 		return
@@ -170,6 +171,17 @@ func (s *server) claimsLocked(t *subscriptions) (ok bool) {
 		}
 	}
 	return ok
+}
+
+// lacksLocked reports whether nothing has been heard of a resource of the type, nor has
+// it been asked for.
+func (t *subscriptions) lacksLocked() bool {
+	for _, sub := range t.subs {
+		if sub.entry.unansweredLocked() && !sub.asked {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitsLocked reports whether the server is to send a resource in time: because

@@ -55,6 +55,9 @@ type world struct {
 	// echo has servers of the incremental variant say more than they must: that what
 	// was asked for does not exist, and that what was left is gone.
 	echo bool
+	// trusts has servers of state of the world go by the version in the first request of a
+	// stream: see sotwWire.trust.
+	trusts bool
 	// unsaid are the resources of which such a server has not said that they were
 	// deleted: it was told to leave them and asked for them again meanwhile, as
 	// deltaSim.before has it. The client may have a response from before that.
