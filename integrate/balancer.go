@@ -185,28 +185,33 @@ type rpcConfig struct {
 	plans   *perrpc.Plans
 }
 
-// applyLocked takes over a configuration.
+// applyLocked takes over a configuration. It costs what has changed, and one comparison of
+// pointers for each cluster.
 func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
+	rerouted := b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes)
+	replanned := b.plans != plans
 	b.plans = plans
 	b.applying = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
-	if b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes) {
-		b.list.reroute()
-	}
-	gone := b.relistLocked(cfg.Clusters)
 	received := cfg.Clusters
-	cfg = b.channelConfigLocked(cfg)
-	b.noteWeightsLocked(cfg)
-	b.noteZonesLocked(cfg)
+	changed, gone := b.relistLocked(received)
+	cfg = b.channelConfigLocked(cfg, changed)
+	b.noteWeightsLocked(cfg, changed)
+	b.noteZonesLocked(cfg, changed)
 	b.noteRetriesLocked(cfg)
 	b.cfg, b.fatal = cfg, nil
-	b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
-	b.setHostsLocked(b.plans.HasSessions(), b.plans.AvoidHosts())
-	for i, c := range b.list.all {
-		if cc := cfg.Clusters[i]; c.cfg != cc {
-			c.update(cc)
-		}
+	if rerouted {
+		b.list.reroute()
+		b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
+	}
+	if replanned {
+		b.setHostsLocked(plans.HasSessions(), plans.AvoidHosts())
+	}
+	for _, i := range changed {
+		c := b.list.all[i]
+		c.update(cfg.Clusters[i])
 		c.received = received[i]
 	}
+	b.list.follow(received, cfg.Clusters)
 	// Last, so that the counters of a leaf that another cluster has now are never without
 	// a user: they know of the RPCs in flight.
 	for _, c := range gone {
@@ -218,11 +223,13 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 }
 
 // relistLocked makes the list parallel to the clusters of a configuration, with the cluster
-// of before where there is one of the name. It returns those that are gone, which the caller
-// closes.
-func (b *lb) relistLocked(clusters []*picker.Cluster) (gone map[string]*cluster) {
-	if slices.EqualFunc(b.list.all, clusters, func(c *cluster, cc *picker.Cluster) bool { return c.received == cc || c.received.Name == cc.Name }) {
-		return nil
+// of before where there is one of the name. It returns the indexes of those that have changed
+// or are new, and those that are gone, which the caller closes.
+func (b *lb) relistLocked(clusters []*picker.Cluster) (changed []int, gone map[string]*cluster) {
+	changed = b.list.differing(clusters)
+	renamed := func(i int) bool { return b.list.received[i].Name != clusters[i].Name }
+	if len(clusters) == len(b.list.received) && !slices.ContainsFunc(changed, renamed) {
+		return changed, nil
 	}
 	next := make(map[string]*cluster, len(clusters))
 	all := make([]*cluster, len(clusters))
@@ -238,7 +245,7 @@ func (b *lb) relistLocked(clusters []*picker.Cluster) (gone map[string]*cluster)
 	b.list.set(all)
 	gone, b.clusters = b.clusters, next
 	b.applying.ClustersRemoved = len(gone)
-	return gone
+	return b.list.differing(clusters), gone
 }
 
 // sameRPCConfig reports whether two configurations have the same routes and

@@ -15,29 +15,30 @@ import (
 // channels share: without endpoint weights if it is to ignore them (D2), with its own
 // share of the endpoints where the policy wants a subset (A68), and without the
 // endpoints that its credentials would connect to in the clear against A29.
-// A cluster that is the same as before stays the same.
-func (b *lb) channelConfigLocked(cfg *picker.Config) *picker.Config {
-	var out *picker.Config
-	for i, cc := range cfg.Clusters {
-		own := cc
-		if i < len(b.list.all) && b.list.all[i].received == cc {
-			own = b.list.all[i].cfg
-		} else if slices.ContainsFunc(cc.Leaves, b.needsOwn) {
-			own = b.channelClusterLocked(cc)
-		}
-		if own == cc {
-			continue
-		}
-		if out == nil {
-			clone := *cfg
-			out, clone.Clusters = &clone, slices.Clone(cfg.Clusters)
-		}
-		out.Clusters[i] = own
+// A cluster that is the same as before stays the same; changed are the indexes of the others.
+func (b *lb) channelConfigLocked(cfg *picker.Config, changed []int) *picker.Config {
+	clusters, copied := cfg.Clusters, false
+	if !sameSlice(b.list.own, b.list.received) {
+		clusters, copied = slices.Clone(b.list.own), true
 	}
-	if out == nil {
+	for _, i := range changed {
+		cc := cfg.Clusters[i]
+		if slices.ContainsFunc(cc.Leaves, b.needsOwn) {
+			cc = b.channelClusterLocked(cc)
+			if !copied {
+				clusters, copied = slices.Clone(clusters), true
+			}
+		}
+		if copied {
+			clusters[i] = cc
+		}
+	}
+	if !copied {
 		return cfg
 	}
-	return out
+	out := *cfg
+	out.Clusters = clusters
+	return &out
 }
 
 // needsOwn reports whether the leaf is not taken as it is.
@@ -95,12 +96,12 @@ var weightsNoted atomic.Bool
 // noteWeightsLocked logs, once in the process, that endpoint weights count where
 // grpc-go's own xDS ignores them (D2, A27-EDSP-5): who comes from there sees traffic
 // move. It looks at clusters that have changed.
-func (b *lb) noteWeightsLocked(cfg *picker.Config) {
+func (b *lb) noteWeightsLocked(cfg *picker.Config, changed []int) {
 	if b.standalone || weightsNoted.Load() {
 		return
 	}
-	for i, cc := range cfg.Clusters {
-		if b.list.all[i].cfg != cc && weightsCount(cc) && !weightsNoted.Swap(true) {
+	for _, i := range changed {
+		if cc := cfg.Clusters[i]; weightsCount(cc) && !weightsNoted.Swap(true) {
 			b.logLocked(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
 				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
 			return

@@ -3,7 +3,11 @@
 
 package integrate
 
-import "github.com/xdslb/xdslb/picker"
+import (
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
 
 // clusterList is the clusters of a target in the order of its configuration, and what of
 // them the next publication is about.
@@ -20,18 +24,44 @@ import "github.com/xdslb/xdslb/picker"
 //
 // The balancer's mutex guards all fields and methods.
 type clusterList struct {
-	all      []*cluster // parallel to the configuration's
-	whole    bool       // the names or the routes are not those of the latest snapshot
-	changed  []*cluster // that have, since the latest publication; some may be gone
-	statuses [4]int     // how many were published in each picker.Connectivity
+	all []*cluster // parallel to the configuration's
+	// What the clusters of all have been made of, as it came and as the channel has it: see
+	// channelConfigLocked. Parallel to all, with nil for one that is new; a single slice if
+	// the channel takes all as they come. Immutable.
+	received, own []*picker.Cluster
+	whole         bool       // the names or the routes are not those of the latest snapshot
+	changed       []*cluster // that have, since the latest publication; some may be gone
+	statuses      [4]int     // how many were published in each picker.Connectivity
 }
 
 // set makes other clusters, or another order, the list.
 func (l *clusterList) set(all []*cluster) {
+	received, own := make([]*picker.Cluster, len(all)), make([]*picker.Cluster, len(all))
 	for i, c := range all {
 		c.index = i
+		received[i], own[i] = c.received, c.cfg
 	}
 	l.all, l.whole = all, true
+	l.follow(received, own)
+}
+
+// follow says what the clusters are made of now.
+func (l *clusterList) follow(received, own []*picker.Cluster) {
+	if !sameSlice(received, own) && slices.Equal(received, own) {
+		own = received
+	}
+	l.received, l.own = received, own
+}
+
+// differing returns the indexes of the clusters that are others than those of the list, or
+// all if that is empty. One comparison for each.
+func (l *clusterList) differing(clusters []*picker.Cluster) (indexes []int) {
+	for i, c := range clusters {
+		if i >= len(l.received) || c != l.received[i] {
+			indexes = append(indexes, i)
+		}
+	}
+	return indexes
 }
 
 // reroute follows another list of routes.

@@ -135,7 +135,7 @@ type supposedCluster struct {
 func (w *WhatIf) suppose(cfg *picker.Config) (*supposedWorld, error) {
 	channel := newLB(nil, balancer.BuildOptions{}) // for what is a channel's own
 	channel.opts = w.Config.withDefaults()
-	world := &supposedWorld{cfg: channel.channelConfigLocked(cfg), clusters: map[string]*supposedCluster{}}
+	world := &supposedWorld{cfg: channel.channelConfigLocked(cfg, channel.list.differing(cfg.Clusters)), clusters: map[string]*supposedCluster{}}
 	_, world.plans = perrpc.Compile(world.cfg, perrpc.CompileOptions{})
 	states := make([]picker.ClusterState, len(world.cfg.Clusters))
 	for i, c := range world.cfg.Clusters {

@@ -16,12 +16,9 @@ import (
 // noteZonesLocked logs that clusters ask for zone-aware routing and do not get it, since
 // the zones of the own fleet are not known. It looks at clusters that have changed, and
 // says the same once.
-func (b *lb) noteZonesLocked(cfg *picker.Config) {
-	for i, c := range b.list.all {
-		cc := cfg.Clusters[i]
-		if c.cfg == cc {
-			continue
-		}
+func (b *lb) noteZonesLocked(cfg *picker.Config, changed []int) {
+	for _, i := range changed {
+		c, cc := b.list.all[i], cfg.Clusters[i]
 		for i := range cc.Leaves {
 			l := &cc.Leaves[i]
 			if l.Policy.LoadAware != nil && l.Origin != nil && l.Origin.Locality == (picker.LocalityID{}) && !c.hadOrigin(l) {

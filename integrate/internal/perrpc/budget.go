@@ -93,7 +93,9 @@ func retryLimitsOf(cfg *picker.Config) retryLimits {
 // SameRetryLimits reports whether two configurations limit the retries of the same clusters.
 // O(clusters).
 func SameRetryLimits(a, b *picker.Config) bool {
-	return slices.Equal(a.Clusters, b.Clusters) || maps.Equal(retryLimitsOf(a), retryLimitsOf(b))
+	return slices.EqualFunc(a.Clusters, b.Clusters, func(a, b *picker.Cluster) bool {
+		return a == b || a.Name == b.Name && hasRetryLimit(a) == hasRetryLimit(b)
+	}) || maps.Equal(retryLimitsOf(a), retryLimitsOf(b))
 }
 
 // hasRetryLimit reports whether the retries of a cluster's RPCs are limited.
