@@ -224,13 +224,13 @@ func (m *reconciler) matchEndpoints(l *locality, cfg []picker.Endpoint) {
 		return
 	}
 	l.cfg = cfg
-	if sameSet(oldCfg, cfg) {
-		for i, e := range old { // weights or health changed, the set did not
+	if from, to, ok := sameSet(oldCfg, cfg); ok {
+		for i := from; i < to; i++ { // weights or health changed, the set did not
 			if oldCfg[i] != cfg[i] {
 				same := oldCfg[i]
 				same.Weight = cfg[i].Weight
 				m.moved = m.moved || same != cfg[i]
-				e.configure(m.lb, &oldCfg[i], &cfg[i])
+				old[i].configure(m.lb, &oldCfg[i], &cfg[i])
 			}
 		}
 		return
@@ -253,17 +253,25 @@ func (m *reconciler) matchEndpoints(l *locality, cfg []picker.Endpoint) {
 	}
 }
 
-// sameSet reports whether a and b have the same addresses in the same places.
-func sameSet(a, b []picker.Endpoint) bool {
+// sameSet reports whether a and b have the same addresses in the same places. If so, they
+// are equal before from, and from to on.
+func sameSet(a, b []picker.Endpoint) (from, to int, ok bool) {
 	if len(a) != len(b) {
-		return false
+		return 0, 0, false
 	}
 	for i := range a {
-		if a[i] != b[i] && !sameAddrs(&a[i], &b[i]) {
-			return false
+		if a[i] == b[i] {
+			continue
 		}
+		if !sameAddrs(&a[i], &b[i]) {
+			return 0, 0, false
+		}
+		if to == 0 {
+			from = i
+		}
+		to = i + 1
 	}
-	return true
+	return from, to, true
 }
 
 // finish fills the open places, with old endpoints of the same address where
