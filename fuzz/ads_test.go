@@ -112,10 +112,10 @@ func checkADS(t *testing.T, messages [][]byte) {
 	var mu sync.Mutex
 	var stream *wire // the latest
 	client := xds.Acquire(cfg, xds.Options{Linger: -1, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
-		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			stream = newWire(ctx)
+			stream = newWire(ctx, opts)
 			return stream, nil
 		},
 	)}})

@@ -103,13 +103,13 @@ func checkDelta(t *testing.T, messages [][]byte) {
 	var mu sync.Mutex
 	var stream *wire // the latest
 	client := xds.Acquire(cfg, xds.Options{Linger: -1, Delta: true, DNS: noDNS{}, DialOptions: []grpc.DialOption{grpc.WithStreamInterceptor(
-		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+		func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			if !strings.HasSuffix(method, "/DeltaAggregatedResources") {
 				t.Errorf("a stream of %s", method)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			stream = newWire(ctx)
+			stream = newWire(ctx, opts)
 			return stream, nil
 		},
 	)}})

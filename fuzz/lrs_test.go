@@ -48,8 +48,8 @@ func (loadConn) Invoke(context.Context, string, any, any, ...grpc.CallOption) er
 }
 
 // NewStream implements grpc.ClientConnInterface.
-func (c loadConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	w := newWire(ctx)
+func (c loadConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	w := newWire(ctx, opts)
 	select {
 	case c.streams <- w:
 	default: // enough is known of such streams

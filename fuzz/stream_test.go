@@ -10,6 +10,9 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,13 +45,23 @@ func say(messages ...[]byte) (b []byte) {
 type wire struct {
 	grpc.ClientStream // nil
 	ctx               context.Context
+	codec             encoding.CodecV2
 	down              chan []byte
 
 	mu sync.Mutex
 	up []proto.Message
 }
 
-func newWire(ctx context.Context) *wire { return &wire{ctx: ctx, down: make(chan []byte)} }
+// newWire returns the wire of a stream with options, which may have a codec.
+func newWire(ctx context.Context, opts []grpc.CallOption) *wire {
+	w := &wire{ctx: ctx, codec: encoding.GetCodecV2(encodingproto.Name), down: make(chan []byte)}
+	for _, o := range opts {
+		if o, ok := o.(grpc.ForceCodecV2CallOption); ok {
+			w.codec = o.CodecV2
+		}
+	}
+	return w
+}
 
 // sent returns what the client has sent.
 func (w *wire) sent() []proto.Message {
@@ -73,7 +86,7 @@ func (w *wire) SendMsg(m any) error {
 func (w *wire) RecvMsg(m any) error {
 	select {
 	case b := <-w.down:
-		if err := proto.Unmarshal(b, m.(proto.Message)); err != nil {
+		if err := w.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m); err != nil {
 			return status.Errorf(codes.Internal, "grpc: failed to unmarshal the received message: %v", err)
 		}
 		return nil

@@ -53,6 +53,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	}
 	resecured := prev != nil && c.lb.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, cfg.TLS)
 	rehashed := prev != nil && was.Policy.Hashes() != cfg.Policy.Hashes()
+	redetected := prev == nil || was.Outlier != cfg.Outlier // endpoints may return
 	switch {
 	case l == nil:
 		l = &leaf{cfg: cfg, security: c.lb.newSecurity(cfg.Name)}
@@ -82,7 +83,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	l.updateWRR()
 	l.updateLoadAware()
 	for _, p := range l.priorities {
-		if m.moved || resecured {
+		if m.moved || resecured || redetected {
 			p.recount()
 		}
 		if rehashed {
