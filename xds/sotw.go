@@ -59,7 +59,7 @@ func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (requ
 	if !t.sent {
 		// A version claims that the cache has what this server sent. A server that goes
 		// by it would not send that again, nor what is wanted anew.
-		if !s.claimsLocked(t) || t.lapsed || t.lacksLocked() {
+		if !s.claimsLocked(t) || t.lapsed || s.lacksLocked(t) {
 			t.version = ""
 		}
 		t.lapsed = false

@@ -173,11 +173,11 @@ func (s *server) claimsLocked(t *subscriptions) (ok bool) {
 	return ok
 }
 
-// lacksLocked reports whether nothing has been heard of a resource of the type, nor has
-// it been asked for.
-func (t *subscriptions) lacksLocked() bool {
+// lacksLocked reports whether the server is to send a resource of the type that it has not
+// been asked for.
+func (s *server) lacksLocked(t *subscriptions) bool {
 	for _, sub := range t.subs {
-		if sub.entry.unansweredLocked() && !sub.asked {
+		if !sub.asked && s.awaitsLocked(sub) {
 			return true
 		}
 	}
