@@ -192,7 +192,7 @@ func TestIdenticalBytes(t *testing.T) {
 	for i := range 3 {
 		version := fmt.Sprint(2 + i)
 		allocs := testing.AllocsPerRun(5, func() { d.respond(eds, version, same) })
-		if allocs > 100 {
+		if allocs > 1000 { // not one for each; pools that were emptied are filled again
 			t.Errorf("%v allocations for 10,000 endpoints that are known", allocs)
 		}
 		if e.version != version || e.value != value || e.updated != when || d.w.updates != updates {
