@@ -61,7 +61,7 @@ func TestOutage(t *testing.T) {
 func TestSurge(t *testing.T) {
 	f := small(func(f *Fleet) {
 		f.Load, f.Stubborn, f.Timeout, f.Again, f.Repeats = 1, true, 500*ms, 1, true
-		f.Run, f.BadFrom, f.BadTo = 9*time.Second, 4*time.Second, 8*time.Second
+		f.Run, f.BadFrom, f.BadTo = 11*time.Second, 4*time.Second, 8*time.Second
 		f.Shape = func(at time.Duration) float64 {
 			if at >= f.BadFrom && at < f.BadTo {
 				return 2

@@ -162,7 +162,7 @@ func TestFailingDrawsRPCs(t *testing.T) {
 	if oracle.BadShare != 0 || oracle.Goodput < .999 {
 		t.Errorf("the oracle sends %v of the RPCs to a server that fails", oracle.BadShare)
 	}
-	if least.BadShare < 1./6 || least.Goodput > .95 {
+	if least.BadShare < 1./8 || least.Goodput > .95 { // a sixth is its share, and three standard deviations are .06
 		t.Errorf("least_request sends %v of the RPCs to a server that fails, goodput %v", least.BadShare, least.Goodput)
 	}
 	if least.P999 < 1000 {
