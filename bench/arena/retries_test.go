@@ -75,8 +75,13 @@ func TestSurge(t *testing.T) {
 	}
 	for _, name := range []string{limited, adaptiveFixed} {
 		r = played(t, f, row(t, "ours "+name))
-		if r.Delivered < .6 || r.Recovery < 0 || r.Recovery > 2 {
-			t.Errorf("%s: %v of what servers can do is delivered, and it takes %v s to recover", name, r.Delivered, r.Recovery)
+		// One RPC in a hundred is not many here, so Recovery would be by chance.
+		rpcs, failed := 0, 0
+		for _, p := range r.Points[len(r.Points)-2:] {
+			rpcs, failed = rpcs+p.RPCs, failed+p.Failed
+		}
+		if r.Delivered < .6 || failed*20 > rpcs {
+			t.Errorf("%s: %v of what servers can do is delivered, and of %d RPCs %d fail a second later", name, r.Delivered, rpcs, failed)
 		}
 	}
 }

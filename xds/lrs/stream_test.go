@@ -140,26 +140,31 @@ func (refusing) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Cal
 // that Close has ended.
 func TestFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var errs []error
-		failed := func(err error) { errs = append(errs, err) }
+		heard := make(chan error, 10)
+		failed := func(err error) { heard <- err }
 		r := NewReporter(refusing{}, node, Options{Failed: failed, BackoffBase: time.Minute, BackoffMax: time.Minute})
 		r.Report("cluster", "service")
 		pass(30 * time.Second)
-		if len(errs) != 1 || errs[0].Error() != "refused" {
-			t.Errorf("heard of %v", errs)
+		if n := len(heard); n != 1 {
+			t.Fatalf("heard of %d failures, want one", n)
+		}
+		if err := <-heard; err.Error() != "refused" {
+			t.Errorf("heard of %v", err)
 		}
 		pass(2 * time.Minute)
 		r.Close()
-		heard := len(errs)
-		if heard < 2 {
-			t.Errorf("heard of %v", errs)
+		if len(heard) == 0 {
+			t.Error("heard of no further failure")
+		}
+		for len(heard) > 0 {
+			<-heard
 		}
 		r = NewReporter(offline{}, node, Options{Failed: failed})
 		r.Report("cluster", "service")
 		pass(time.Second)
 		r.Close()
-		if len(errs) != heard {
-			t.Errorf("heard of %v", errs[heard:])
+		if len(heard) > 0 {
+			t.Errorf("heard of %v", <-heard)
 		}
 	})
 }
