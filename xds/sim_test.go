@@ -92,7 +92,7 @@ func (sim *simServer) swap() bool {
 		return false
 	}
 	sim.end(errors.New("going away"))
-	unimplemented.Delete(sim.cfg.Key())
+	refusedVariants.Delete(sim.cfg.Key())
 	return sim.s.switchVariant(status.Error(codes.Unimplemented, "swapped"))
 }
 

@@ -112,10 +112,10 @@ func (st typedStream[Req, Resp]) send(req request) error {
 	return st.Send(any(req).(*Req))
 }
 
-// unimplemented has, by bootstrap.Server.Key, the variants that servers answered
+// refusedVariants has, by bootstrap.Server.Key, the variants that servers answered
 // with UNIMPLEMENTED last, for as long as the process lives: a client that is made
 // anew need not find out again.
-var unimplemented sync.Map
+var refusedVariants sync.Map
 
 // firstVariant returns the variant to speak with a server: what the bootstrap and the
 // options say, unless the server does not implement that.
@@ -124,7 +124,7 @@ func (c *Client) firstVariant(cfg *bootstrap.Server) variant {
 	if cfg.Delta || c.opts.Delta {
 		v = delta{}
 	}
-	if not, ok := unimplemented.Load(cfg.Key()); ok && not == v {
+	if not, ok := refusedVariants.Load(cfg.Key()); ok && not == v {
 		return other(v)
 	}
 	return v
@@ -148,7 +148,7 @@ func (s *server) switchVariant(err error) bool {
 	}
 	s.c.mu.Lock()
 	defer s.c.unlock()
-	unimplemented.Store(s.cfg.Key(), s.variant)
+	refusedVariants.Store(s.cfg.Key(), s.variant)
 	next := other(s.variant)
 	s.c.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", fact{server: s.cfg, typ: noType, err: err},
 		slog.String("variant", s.variant.String()), slog.String("other", next.String()))

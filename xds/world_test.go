@@ -112,7 +112,7 @@ func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *w
 	})}
 	w.c = newClient(cfg, opts.withDefaults())
 	for i, s := range cfg.Servers {
-		unimplemented.Delete(s.Key())
+		refusedVariants.Delete(s.Key())
 		w.servers = append(w.servers, newSimServer(w, i, s))
 	}
 	for i := range worldSize {
