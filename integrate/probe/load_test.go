@@ -134,6 +134,7 @@ func TestReport(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		synctest.Wait() // the server notes the end of an RPC after the client
 		if got := ask(t, cc); got.InFlight != 0 || got.LatencyNs != uint64(10*time.Millisecond) || got.FailingPPM != 0 {
 			t.Errorf("after that it says %v, want the 10 ms of an RPC that found none", got)
 		}
@@ -145,6 +146,7 @@ func TestReport(t *testing.T) {
 		if err := <-ended; err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait()
 		if got, want := ask(t, cc).LatencyNs, uint64(12*time.Millisecond); got != want {
 			t.Errorf("another RPC of 30 ms made it %d ns, want %d", got, want)
 		}
@@ -170,6 +172,7 @@ func TestFailures(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		synctest.Wait() // the server notes the end of an RPC after the client
 		if got := ask(t, cc); got.LatencyNs != uint64(10*time.Millisecond) || got.FailingPPM != 800_000 {
 			t.Errorf("after 1 that succeeded and 8 that failed it says %v", got)
 		}
