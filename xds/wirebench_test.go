@@ -13,11 +13,15 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/bench/cputime"
@@ -113,9 +117,21 @@ func (p *wirePlane) StreamAggregatedResources(st discoveryv3.AggregatedDiscovery
 }
 
 // BenchmarkWireClusterChange is a change of one of 4000 clusters of 1.3 KB in state of
-// the world, from the control plane, which is another process, to the watcher:
-// processor time of the client's process.
+// the world, from the control plane, which is another process, to the watcher: processor
+// time of the client's process. impl=none is gRPC alone: a client that accepts each
+// message unseen.
 func BenchmarkWireClusterChange(b *testing.B) {
+	for _, impl := range []struct {
+		name  string
+		start func(b *testing.B, addr string) (next func())
+	}{{"none", startWireNull}, {"ours", startWireClient}} {
+		start := sync.OnceValue(func() func() { return impl.start(b, startWirePlane(b)) })
+		b.Run("impl="+impl.name, func(b *testing.B) { measureWire(b, start()) })
+	}
+}
+
+// startWirePlane starts the control plane, and returns its address.
+func startWirePlane(b *testing.B) string {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), wireServer+"=1")
 	in, _ := cmd.StdinPipe()
@@ -123,28 +139,64 @@ func BenchmarkWireClusterChange(b *testing.B) {
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	defer func() { in.Close(); _ = cmd.Wait() }()
+	b.Cleanup(func() { in.Close(); _ = cmd.Wait() })
 	addr, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
 		b.Fatal(err)
 	}
-	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc(strings.TrimSpace(addr))+`], "node": {"id": "wire"}}`))
+	return strings.TrimSpace(addr)
+}
+
+// startWireClient returns a function that waits for the next update.
+func startWireClient(b *testing.B, addr string) func() {
+	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc(addr)+`], "node": {"id": "wire"}}`))
 	if err != nil {
 		b.Fatal(err)
 	}
 	c := Acquire(cfg, Options{Linger: -1, Logger: slog.New(slog.DiscardHandler)})
-	defer func() { c.Release(); <-c.done }()
+	b.Cleanup(func() { c.Release(); <-c.done })
 	w := make(updates)
-	defer c.Watch("svc", "svc", w)()
+	b.Cleanup(c.Watch("svc", "svc", w))
+	return func() { <-w }
+}
+
+// startWireNull is startWireClient for impl=none.
+func startWireNull(b *testing.B, addr string) func() {
+	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<28)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = cc.Close() })
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(b.Context(), grpc.ForceCodecV2(unseen{newSotWCodec()}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	req := &discoveryv3.DiscoveryRequest{TypeUrl: cds.URL(), ResourceNames: wireNames(), ResponseNonce: "1"}
+	return func() {
+		if err := st.Send(req); err != nil {
+			b.Fatal(err)
+		}
+		if err := st.RecvMsg(nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// unseen is a codec that does not read what comes.
+type unseen struct{ encoding.CodecV2 }
+
+func (unseen) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+func measureWire(b *testing.B, next func()) {
 	for range 20 {
-		<-w
+		next()
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	cpu := cputime.Process()
 	b.ResetTimer()
 	for range b.N {
-		<-w
+		next()
 	}
 	b.StopTimer()
 	runtime.ReadMemStats(&after)
