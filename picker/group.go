@@ -87,7 +87,7 @@ type groupInput struct {
 func (b *builder) collect(policy *Policy, cfg *Priority, state *ClusterState) ([]groupInput, error) {
 	inputs, first, total := b.inputs[:0], 0, 0
 	for i := range cfg.Localities {
-		total += len(cfg.Localities[i].Endpoints)
+		total += cfg.Localities[i].Endpoints.Len()
 	}
 	if total > math.MaxInt32 {
 		return nil, fmt.Errorf("%d endpoints, more than %d", total, math.MaxInt32)
@@ -112,7 +112,7 @@ func (b *builder) collect(policy *Policy, cfg *Priority, state *ClusterState) ([
 		if err := b.collectLocality(in, lc, ls, state.Breaker, policy); err != nil {
 			return nil, fmt.Errorf("locality %v: %w", lc.ID, err)
 		}
-		first += len(lc.Endpoints)
+		first += lc.Endpoints.Len()
 	}
 	for i := range inputs {
 		in := &inputs[i]
@@ -125,27 +125,27 @@ func (b *builder) collect(policy *Policy, cfg *Priority, state *ClusterState) ([
 // collectLocality checks the endpoints of a locality and appends their states to
 // b.states.
 func (b *builder) collectLocality(in *groupInput, cfg *Locality, state *LocalityState, breaker *Breaker, policy *Policy) error {
-	if state.Endpoints == nil || state.Endpoints.Len() != len(cfg.Endpoints) {
-		return fmt.Errorf("no state for each of %d endpoints", len(cfg.Endpoints))
+	if state.Endpoints == nil || state.Endpoints.Len() != cfg.Endpoints.Len() {
+		return fmt.Errorf("no state for each of %d endpoints", cfg.Endpoints.Len())
 	}
 	if state.Load == nil {
 		return errors.New("no load counters")
 	}
 	countInFlight, timed := policy.CountsInFlight(), policy.TimesRPCs()
-	for i := range cfg.Endpoints {
+	for i, ec := range cfg.Endpoints.All() {
 		e := state.Endpoints.State(i)
 		switch {
 		case e == nil || e.binding == nil || e.binding.load != state.Load || e.binding.breaker != breaker:
-			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, cfg.Endpoints[i].Addr)
+			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, ec.Addr)
 		case e.binding.countInFlight != countInFlight:
-			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, e.binding.countInFlight, countInFlight)
+			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, ec.Addr, e.binding.countInFlight, countInFlight)
 		case (e.binding.timing != nil) != timed:
-			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, !timed, timed)
+			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, its policy wants %t", i, ec.Addr, !timed, timed)
 		case e.Connectivity > TransientFailure:
-			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, cfg.Endpoints[i].Addr, e.Connectivity)
+			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, ec.Addr, e.Connectivity)
 		}
 		s := e.Connectivity
-		if cfg.Endpoints[i].Health == Draining || s == Ready && e.Ejected { // EDF-16, A50
+		if ec.Health == Draining || s == Ready && e.Ejected { // EDF-16, A50
 			s = TransientFailure
 		}
 		in.count[s]++
