@@ -53,6 +53,8 @@ type lb struct {
 	build     balancer.BuildOptions // for children
 	channelID uint64                // random; what hash policies by channel id hash (A42)
 	picker    stablePicker
+	// randomHashes are those of RPCs that have nothing to hash (A42). It has its own locks.
+	randomHashes randomHashes
 	// subsetSeed is random; which endpoints the channel keeps of many (A68)
 	// depends on it.
 	subsetSeed uint64

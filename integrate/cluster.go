@@ -100,6 +100,7 @@ func (c *cluster) onChange(p *priority) {
 	c.choose()
 	if p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p }) {
 		c.setDirty()
+		c.lb.announceEarlyLocked(c)
 	}
 }
 

@@ -114,9 +114,19 @@ func (l *clusterList) count(c *cluster, status picker.Connectivity) {
 func (l *clusterList) done() { l.whole = false }
 
 // best returns the status of the best cluster as published (A31).
-func (l *clusterList) best() picker.Connectivity {
+func (l *clusterList) best() picker.Connectivity { return bestOf(l.statuses) }
+
+// bestWith is best with a cluster, which has been counted, as it is now.
+func (l *clusterList) bestWith(c *cluster) picker.Connectivity {
+	statuses := l.statuses
+	statuses[c.publishedStatus]--
+	statuses[c.status()]++
+	return bestOf(statuses)
+}
+
+func bestOf(statuses [4]int) picker.Connectivity {
 	for _, s := range []picker.Connectivity{picker.Ready, picker.Connecting, picker.Idle} {
-		if l.statuses[s] > 0 {
+		if statuses[s] > 0 {
 			return s
 		}
 	}

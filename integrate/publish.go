@@ -99,6 +99,24 @@ func (b *lb) publishLocked() {
 	}
 }
 
+// announceEarlyLocked tells gRPC what the channel's state has become by a change of a cluster
+// that is published after a pause, when it may be another: from IDLE a channel comes to READY
+// by way of CONNECTING (gRPC's connectivity-semantics-and-api.md), however fast it connects.
+// Picks go by the snapshot that there is. So two states do wait for the next one: READY, and
+// what follows TRANSIENT_FAILURE, since RPCs would still wait or fail.
+func (b *lb) announceEarlyLocked(c *cluster) {
+	if !c.counted || !b.list.has(c) || b.fatal != nil || b.announced == connectivity.TransientFailure {
+		return
+	}
+	s := connectivityFor(b.list.bestWith(c))
+	if s == b.announced || s == connectivity.Ready {
+		return
+	}
+	if later := !b.urgent && (b.pending != nil || time.Until(b.nextPublish) > 0); later {
+		b.updateStateLocked(s)
+	}
+}
+
 func (b *lb) updateStateLocked(state connectivity.State) {
 	b.announced = state
 	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &b.picker})
@@ -223,7 +241,12 @@ func (b *lb) connectivityLocked() connectivity.State {
 	if b.cfg == nil {
 		return connectivity.Connecting
 	}
-	switch b.list.best() {
+	return connectivityFor(b.list.best())
+}
+
+// connectivityFor returns a state in gRPC's terms.
+func connectivityFor(s picker.Connectivity) connectivity.State {
+	switch s {
 	case picker.Ready:
 		return connectivity.Ready
 	case picker.Connecting:

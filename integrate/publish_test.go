@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/grpc/connectivity"
 )
 
 // TestFirstEndpointsAtOnce: a channel's first endpoints get RPCs as soon as they are
@@ -29,6 +31,36 @@ func TestFirstEndpointsAtOnce(t *testing.T) {
 		}
 		if len(got) != 3 {
 			t.Errorf("the first three RPCs went to %d of 3 endpoints", len(got))
+		}
+	})
+}
+
+// TestStatesAtOnce: gRPC hears of each state of the channel, however fast connections are:
+// from IDLE it comes to READY by way of CONNECTING, though what picks read is published
+// after a pause.
+func TestStatesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(ring(clusterOf("c", prio(eps(0)))), ring(clusterOf("other", prio(eps(1))))))
+		begin := time.Now()
+		want := func(when string, s connectivity.State) {
+			t.Helper()
+			if synctest.Wait(); cc.state != s {
+				t.Errorf("%s the channel is %v, want %v", when, cc.state, s)
+			}
+		}
+		want("before any RPC", idle)
+		for range 3 {
+			_, _ = b.pickHash(1)
+			want("while an RPC has an endpoint connected", connecting)
+			cc.conn(t, 0).to(ready)
+			want("when the endpoint is READY", ready)
+			cc.conn(t, 0).to(idle)
+			want("when the connection is lost", idle)
+			b.flush() // picks learn of it
+		}
+		if time.Since(begin) > 0 {
+			t.Error("time has passed")
 		}
 	})
 }

@@ -358,6 +358,9 @@ type Env struct {
 	// RequestHash returns the hash that an RPC brings along, which takes precedence over
 	// hash policies. A nil RequestHash means that no RPC does.
 	RequestHash func(ctx context.Context) (hash uint64, ok bool)
+	// RandomHashes has the hashes of RPCs that have nothing to hash. Without it any READY
+	// endpoint may serve such an RPC (A76), also where the policy names no header.
+	RandomHashes RandomHashes
 	// ChannelID is what hash policies by channel id hash to: a random word that stays
 	// the same for the life of the channel (A42).
 	ChannelID uint64

@@ -57,6 +57,9 @@ func randomExplained(t *testing.T, rng *rand.Rand) *explained {
 		x.ctx = context.WithValue(x.ctx, headersKey{}, fakeHeaders{"a": {pick(rng, "1", "2", "x")}})
 	}
 	x.env = Env{Header: headersOf, Now: 1000 * int64(time.Second), ChannelID: rng.Uint64()}
+	if rng.IntN(2) == 0 {
+		x.env.RandomHashes = forgotten{}
+	}
 	for range 2 {
 		x.randomCluster(rng)
 	}

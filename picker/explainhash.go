@@ -28,7 +28,7 @@ func (g *group) explainHash(ctx context.Context, s *Snapshot, route int32, c *cl
 		x.Hash.Places = append(x.Hash.Places, g.place(hash))
 		o = h.oddsOf(hash)
 	} else {
-		o = h.oddsOfRandom()
+		o = h.oddsOfRandom(h.anywhere(s.env.RandomHashes))
 	}
 	if h.bounds != nil {
 		if o.picked = slices.Clone(o.picked); known {
@@ -89,9 +89,9 @@ func (h *hashing) byState(belong []float64) hashOdds {
 
 // oddsOfRandom is for RPCs without a hash: the two cases of pickByHash, the second of which
 // is pickAny.
-func (h *hashing) oddsOfRandom() hashOdds {
+func (h *hashing) oddsOfRandom(anywhere bool) hashOdds {
 	n := len(h.hosts)
-	if h.mostReady && h.header == "" {
+	if !anywhere {
 		if belong := h.notFailed.odds(n); belong != nil {
 			return h.byState(belong)
 		}

@@ -26,7 +26,17 @@ type hashing struct {
 	ready       *view // hosts that are READY
 	readyOrIdle *view // hosts that are READY or IDLE
 	connecting  bool  // a host is CONNECTING
-	mostReady   bool  // at least half of the hosts are READY
+}
+
+// RandomHashes has the hashes of RPCs that have nothing to hash, so that each is drawn once
+// for an RPC and not for each of its picks (A42). Any number of goroutines may call it.
+type RandomHashes interface {
+	// Of returns the hash that Keep was told for the RPC of a context, or else drawn, a
+	// random word.
+	Of(ctx context.Context, drawn uint64) (hash uint64)
+	// Keep is told the hash of an RPC that has to wait for the host of it. The RPC will be
+	// picked for again.
+	Keep(ctx context.Context, hash uint64)
 }
 
 // hashing makes g pick by hash among the endpoints of in. before is the group's previous
@@ -48,7 +58,7 @@ func (b *builder) hashing(g *group, before *group, in *groupInput, policy *Polic
 	if before != nil && before.hashing != nil && h.sameHosts(before.hashing) && slices.Equal(before.hashing.states, in.states) {
 		old := before.hashing
 		h.states, h.notFailed, h.ready, h.readyOrIdle = old.states, old.notFailed, old.ready, old.readyOrIdle
-		h.connecting, h.mostReady = old.connecting, old.mostReady
+		h.connecting = old.connecting
 	} else {
 		h.states = slices.Clone(in.states)
 		h.makeViews()
@@ -65,14 +75,9 @@ func (h *hashing) sameHosts(o *hashing) bool { return h.ring == o.ring && h.tabl
 // hosts of a ring costs nothing (ringhash.Ring.Restrict).
 func (h *hashing) makeViews() {
 	var present uint8 // set of the states that hosts are in
-	count := 0        // of READY ones
 	for _, s := range h.states {
 		present |= 1 << s
-		if s == Ready {
-			count++
-		}
 	}
-	h.mostReady = 2*count >= len(h.states)
 	var made [16]*view // by the set of states of its hosts
 	of := func(states uint8) *view {
 		states &= present
@@ -103,12 +108,11 @@ func (h *hashing) pick(hash uint64) (host int, outcome Outcome) {
 	}
 }
 
-// pickAny returns the outcome of an RPC that has no hash, r being a random word: the first
-// READY host on the ring, from where r points. Any host may serve the RPC, so it does not
-// wait for one while another is READY, except where A42 asks for that and it is soon over:
-// see pickByHash. The first IDLE host on the way, if any, is
-// connected, unless a host is CONNECTING already: the ring comes up one by one (A76). With
-// no host READY the RPC waits for the CONNECTING one, or for that IDLE one.
+// pickAny returns the outcome of an RPC that has no hash and may go to any host (A76), r
+// being a random word: the first READY host on the ring, from where r points. The first IDLE
+// host on the way, if any, is connected, unless a host is CONNECTING already: the ring comes
+// up one by one. With no host READY the RPC waits for the CONNECTING one, or for that IDLE
+// one.
 //
 // Each pick of the RPC has another word. It still waits for one connection at most, since
 // the word only says where the search begins (T-RING-6). Does not allocate.
@@ -133,6 +137,15 @@ func (h *hashing) pickAny(r uint64) (host int, outcome Outcome) {
 	}
 }
 
+// anywhere reports whether RPCs without a hash may go to any host: those that lack the
+// header of the policy (A76). For others a random word is the hash, as good as any (A42). So
+// the weights of the ring are their shares from the first RPC on, and the hosts come up side
+// by side: one that takes long to connect holds up its own share. That needs the word to be
+// the same in each pick. One that is drawn anew until it points to a READY host gives those
+// that were up first more than their share, and finds one IDLE host after the other (√n of
+// n on average).
+func (h *hashing) anywhere(hashes RandomHashes) bool { return h.header != "" || hashes == nil }
+
 // pickByHash picks in group g of cluster c, whose rule is byHash. It does not count the
 // RPC, which may have to wait.
 func (s *Snapshot) pickByHash(ctx context.Context, route, cluster int32, c *cluster, g *group, r uint64) Result {
@@ -140,15 +153,17 @@ func (s *Snapshot) pickByHash(ctx context.Context, route, cluster int32, c *clus
 	var host int
 	var outcome Outcome
 	hash, ok := s.requestHash(ctx, route, h.spec.fn, h.header)
-	if ok {
+	switch hashes := s.env.RandomHashes; {
+	case ok:
 		host, outcome = h.pick(hash)
-	} else if hash = draw(r, drawHash); h.mostReady && h.header == "" {
-		// A random word is the RPC's hash (A42). It may have to wait for its host, but
-		// each time it draws anew the odds are at least even that it need not: those
-		// that are up get no more than their share.
-		host, outcome = h.pick(hash)
-	} else {
+	case h.anywhere(hashes):
+		hash = draw(r, drawHash)
 		host, outcome = h.pickAny(hash)
+	default:
+		hash = hashes.Of(ctx, draw(r, drawHash))
+		if host, outcome = h.pick(hash); outcome == Queue || outcome == QueueConnect {
+			hashes.Keep(ctx, hash)
+		}
 	}
 	switch outcome {
 	case Queue, Failed:
@@ -306,8 +321,7 @@ func (h *hashing) balance(hash uint64, host int, total int64, endpoints []*Endpo
 
 // requestHash returns the hash of an RPC, made with fn: the one that it brings along; or
 // that of header, if that is not empty (A76); or else that of the route's hash policies
-// (A42, T-RING-6). ok is false if the RPC has nothing that is to be hashed. Any endpoint
-// may then serve it: see pickAny.
+// (A42, T-RING-6). ok is false if the RPC has nothing that is to be hashed: see anywhere.
 //
 // It does not allocate unless the header hook does, a header has several values, or a hash
 // policy rewrites it.

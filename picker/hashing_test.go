@@ -75,18 +75,6 @@ func slowRing(t *testing.T, localities []Locality, minSize, maxSize uint64, fn r
 	return r
 }
 
-// waitsForItsHost reports whether an RPC without a hash has its random word for one (A42):
-// if at least half of the hosts are READY, and the policy names no header (A76).
-func waitsForItsHost(policy RingPolicy, states []Connectivity) bool {
-	ready := 0
-	for _, s := range states {
-		if s == Ready {
-			ready++
-		}
-	}
-	return policy.RequestHeader == "" && 2*ready >= len(states)
-}
-
 // slowSeek walks the ring entry by entry, as A61 has it, or A76 for RPCs without a
 // hash, which may go anywhere.
 func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, anywhere bool) (index, also int, outcome Outcome) {
@@ -128,6 +116,10 @@ func TestRingHashOracle(t *testing.T) {
 			policy.RequestHeader = "absent"
 		}
 		w, hash, some := ringWorld(PolicyRingHash, policy, zone("a", 1, endpoints(0, 1, 1)))
+		if rng.IntN(2) == 0 {
+			w.env.RandomHashes = forgotten{}
+		}
+		anywhere := policy.RequestHeader != "" || w.env.RandomHashes == nil
 		fn := ringhash.XXH3
 		if policy.XXH64 {
 			fn = ringhash.XXH64
@@ -169,7 +161,7 @@ func TestRingHashOracle(t *testing.T) {
 				if !*some {
 					h = draw(random, drawHash)
 				}
-				index, also, outcome := slowSeek(r, states, h, !*some && !waitsForItsHost(policy, states))
+				index, also, outcome := slowSeek(r, states, h, !*some && anywhere)
 				want := Result{outcome, 0, 0, int32(index)}
 				got := s.Pick(bg, "/s/m", random)
 				if got != want {
@@ -223,8 +215,8 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 
 // T-RING-6, A76: an RPC without a hash waits for one connection at most, whichever
 // endpoint each of its picks draws. While one is CONNECTING it asks for no other, and
-// while one is READY it does not wait. That holds whether the hash is missing because
-// the route has no policy for it or because the ring's own header was not sent.
+// while one is READY it does not wait. That holds if the ring's own header was not sent, and
+// if nobody keeps random hashes.
 func TestHashlessWaitsOnce(t *testing.T) {
 	const n = 100
 	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
@@ -406,6 +398,7 @@ func TestHashingAllocs(t *testing.T) {
 			w, _, some := ringWorld(kind, RingPolicy{MinSize: 1009, MaxSize: 1009, BalanceFactor: 100}, zone("a", 1, endpoints(0, 1, 1, 1, 1)), zone("b", 1, endpoints(4, 1, 1, 1, 1)))
 			*some = false
 			w.cfg.Routes[0].Hash = []HashPolicy{{Header: "user"}}
+			w.env.RandomHashes = forgotten{}
 			w.env.Header = func(context.Context, string) []string { return value }
 			for i, e := range w.flat(0) {
 				e.Connectivity = states[i%len(states)]
