@@ -81,9 +81,10 @@ type lb struct {
 	latest     *picker.Config // the latest configuration, which may not be in force yet
 	rpcs       rpcConfig      // of latest
 	journal    journal
-	watch      callWatch // whether RPCs are counted by endpoint
-	applying   Changes   // that the configuration makes which is being applied
-	applied    time.Time // when cfg was, or fatal
+	watch      callWatch       // whether RPCs are counted by endpoint
+	applying   Changes         // that the configuration makes which is being applied
+	ignored    map[string]bool // what the log has of what is asked for in vain
+	applied    time.Time       // when cfg was, or fatal
 	logged     logLimiter
 	turns      map[topic]*turn // of the target and its clusters
 	hasFailed  bool            // the target, since it was last served
@@ -199,7 +200,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	cfg = b.channelConfigLocked(cfg, changed)
 	b.noteWeightsLocked(cfg, changed)
 	b.noteZonesLocked(cfg, changed)
-	b.noteRetriesLocked(cfg)
+	b.noteIgnoredLocked(cfg, changed)
 	b.cfg, b.fatal = cfg, nil
 	if rerouted {
 		b.list.reroute()

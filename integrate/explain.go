@@ -305,7 +305,7 @@ func (b *lb) explain(ctx context.Context, method string) (*Explanation, error) {
 		x := explainer{ctx: ctx, table: &s.Table, applied: s.Link == nil || s.Link.HasInterceptors()}
 		x.begin(method)
 		if s.Link != nil {
-			x.Target, x.NotApplied = s.Link.Target, append(s.Link.Unapplied(&s.Table), ignoredRetries(s.Config)...)
+			x.Target, x.NotApplied = s.Link.Target, append(s.Link.Unapplied(&s.Table), ignored(s.Config)...)
 		}
 		b.lock()
 		// A publication in between is another thing to explain. Where they come thick and

@@ -4,6 +4,7 @@
 package integrate
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
@@ -145,7 +146,7 @@ func (p *stablePicker) lookUp(info balancer.PickInfo, s *published, call *perrpc
 		err = s.routeErrs.noRoute
 	}
 	if call != nil {
-		s.recordPick(call, res, result.SubConn, err)
+		s.recordPick(info.Ctx, call, res, result.SubConn, err)
 		if err == nil {
 			result.Done = call.Done(info.Ctx, result.Done)
 		}
@@ -178,7 +179,7 @@ func (s *published) clusterOf(res picker.Result) *clusterView {
 
 // recordPick tells an RPC's Call that a pick failed, or which connection was picked, and
 // its session which endpoint.
-func (s *published) recordPick(call *perrpc.Call, res picker.Result, sc balancer.SubConn, err error) {
+func (s *published) recordPick(ctx context.Context, call *perrpc.Call, res picker.Result, sc balancer.SubConn, err error) {
 	if err != nil {
 		call.Failed(err)
 		return
@@ -188,7 +189,7 @@ func (s *published) recordPick(call *perrpc.Call, res picker.Result, sc balancer
 	}
 	picked := res.Outcome == picker.Picked || res.Outcome == picker.PickedConnect
 	if c := s.cluster(res.Cluster); picked && call.Session() != nil && c.hosts != nil {
-		call.Session().Picked(s.Config.Clusters[res.Cluster].Name, c.hosts.list[res.Index].cfg)
+		call.Picked(ctx, s.Config.Clusters[res.Cluster].Name, c.hosts.list[res.Index].cfg)
 	}
 }
 

@@ -284,7 +284,7 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 		}
 	}
 	if t := r.link.Current(); t != nil {
-		s.Unapplied = append(r.link.Unapplied(t), ignoredRetries(t.Config)...)
+		s.Unapplied = append(r.link.Unapplied(t), ignored(t.Config)...)
 		for _, a := range t.Plans.Admissions() {
 			s.Admission = append(s.Admission, AdmissionStatus{a.Filter, a.Probability, a.RPCs, a.Successes, a.Refused})
 		}

@@ -4,10 +4,7 @@
 package integrate
 
 import (
-	"log/slog"
 	"math/rand/v2"
-	"slices"
-	"strings"
 
 	"google.golang.org/grpc/balancer"
 
@@ -21,36 +18,6 @@ import (
 //
 // Envoy picks anew, host_selection_retry_max_attempts times, and takes what it gets then.
 // Here another endpoint is found if one is READY, at the cost of a look at each endpoint.
-
-// ignoredRetries returns what the retry policies of routes ask for and no channel does, for
-// people. O(routes).
-func ignoredRetries(cfg *picker.Config) (list []string) {
-	if cfg == nil {
-		return nil
-	}
-	for i := range cfg.Routes {
-		if r := cfg.Routes[i].Retry; r != nil {
-			for _, what := range r.Ignored {
-				if !slices.Contains(list, what) {
-					list = append(list, what)
-				}
-			}
-		}
-	}
-	slices.Sort(list)
-	return list
-}
-
-// noteRetriesLocked logs what retry policies ask for in vain, when that changes.
-func (b *lb) noteRetriesLocked(cfg *picker.Config) {
-	if !b.applying.Routes {
-		return
-	}
-	if list := ignoredRetries(cfg); len(list) > 0 && !slices.Equal(list, ignoredRetries(b.cfg)) {
-		b.logLocked(slog.LevelWarn, "xdslb: retry policies ask for what is not done. Attempts go to the priority in use, and with previous_hosts to endpoints that were not tried; "+
-			"whatever else chooses hosts or priorities has no effect, and can be left out", "", slog.String("ignored", strings.Join(list, "; ")))
-	}
-}
 
 // avoidTried moves an RPC from an endpoint that was tried to one that was not, if there is
 // any that is READY.

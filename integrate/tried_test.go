@@ -6,9 +6,6 @@ package integrate_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +18,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -95,46 +91,5 @@ func TestRetryElsewhere(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestIgnoredRetries: what a retry policy asks for and nobody does is logged once, and in
-// status and explanations; other updates do not repeat it, and a policy without it says
-// nothing.
-func TestIgnoredRetries(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
-	var logs logBuffer
-	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Logger: slog.New(&logs)})
-	serve := func(ignored bool, others int) {
-		t.Helper()
-		route := previousHosts(retried(xdstest.Route("", "a"), 1))
-		if ignored {
-			route.GetRoute().RetryPolicy.RetryPriority = &routev3.RetryPolicy_RetryPriority{Name: "envoy.retry_priorities.previous_priorities"}
-		}
-		routes := []*routev3.Route{route}
-		for i := range others {
-			routes = append(routes, xdstest.Route(fmt.Sprintf("/other%d/", i), "a"))
-		}
-		set(t, control, clusters(backends, nil, routes...))
-		cc.Connect()
-		waitFor(t, func() bool { return statusOf(t, cc).Routes == others+1 })
-	}
-	for i, ignored := range []bool{false, true, true, false} {
-		serve(ignored, i)
-		want := []string(nil)
-		if ignored {
-			want = []string{`retry_priority "envoy.retry_priorities.previous_priorities"`}
-		}
-		// Each is published by itself, soon.
-		waitFor(t, func() bool { return slices.Equal(statusOf(t, cc).Unapplied, want) })
-		waitFor(t, func() bool {
-			x, err := integrate.Explain(t.Context(), cc, "/s/m")
-			return err == nil && slices.Equal(x.NotApplied, want)
-		})
-	}
-	waitFor(t, func() bool { return len(logs.with("previous_priorities")) > 0 })
-	if found := logs.with("previous_priorities"); len(found) != 1 || !strings.Contains(found[0], "priority in use") {
-		t.Errorf("the log has %q, want one line", found)
 	}
 }

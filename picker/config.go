@@ -30,6 +30,9 @@ type Config struct {
 	MaxStreamDuration time.Duration // HCM common_http_protocol_options; 0 is none
 	Filters           []Filter      // HTTP filters in order, without the router
 
+	// Ignored names what listener and virtual host ask for and nobody does, for people.
+	Ignored []string
+
 	// Received is when the latest of the resources arrived that the Config is made of:
 	// their ADS message, or the answer of DNS. It is not before that of an earlier
 	// Config of the same target unless resources went away; a Config with the same time as
@@ -69,6 +72,8 @@ type Leaf struct {
 	// Unhealthy are endpoints that EDS marks as such, which are in no priority. Picks ignore
 	// them; they are for explanations.
 	Unhealthy []Unhealthy
+	// Ignored names what the cluster asks for and nobody does, for people.
+	Ignored []string
 	// ResolutionNote explains an empty or stale leaf ("EDS resource x: not found"); it
 	// is quoted in the errors of RPCs that fail for lack of an endpoint (A74).
 	ResolutionNote error
@@ -274,8 +279,6 @@ type RetryPolicy struct {
 	// PerTryTimeout is when a hedged RPC has waited long enough for an attempt; 0 is
 	// none. RPCs that are not hedged ignore it (A44).
 	PerTryTimeout time.Duration
-	// Ignored names what the policy asks for and nobody does, for people.
-	Ignored []string
 }
 
 // Policy says how an endpoint of a priority is chosen. The zero value is the default of

@@ -212,6 +212,7 @@ func newLeaf(of leafInputs, opts *Options, note error) *picker.Leaf {
 		Override:       c.Override,
 		TLS:            c.TLS,
 		Origin:         of.origin,
+		Ignored:        c.Ignored,
 		ResolutionNote: note,
 	}
 	if c.Kind == resource.ClusterEDS {

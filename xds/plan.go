@@ -23,6 +23,7 @@ type plan struct {
 	routes            []picker.Route
 	filters           []picker.Filter
 	maxStreamDuration time.Duration
+	ignored           []string
 	clusters          []string // as first named by the routes
 	received          arrival  // of the later one of listener and host
 
@@ -120,6 +121,7 @@ func newPlan(listener *resource.Listener, host *resource.VirtualHost, prev *plan
 		routes:            host.Routes,
 		filters:           listener.Filters,
 		maxStreamDuration: listener.MaxStreamDuration,
+		ignored:           slices.Concat(listener.Ignored, host.Ignored),
 	}
 	if prev != nil && reflect.DeepEqual(prev.routes, p.routes) {
 		p.routes, p.clusters = prev.routes, prev.clusters
@@ -272,7 +274,7 @@ func (m *dependencyManager) publishPlanLocked() {
 		m.received = later(m.received, c.arrived)
 	}
 	if old != nil && sameSlice(old.Routes, p.routes) && sameSlice(old.Filters, p.filters) &&
-		old.MaxStreamDuration == p.maxStreamDuration && slices.Equal(old.Clusters, clusters) {
+		old.MaxStreamDuration == p.maxStreamDuration && slices.Equal(old.Ignored, p.ignored) && slices.Equal(old.Clusters, clusters) {
 		return
 	}
 	m.deliverLocked(clusters)
@@ -285,6 +287,7 @@ func (m *dependencyManager) deliverLocked(clusters []*picker.Cluster) {
 		Clusters:          clusters,
 		MaxStreamDuration: m.active.maxStreamDuration,
 		Filters:           m.active.filters,
+		Ignored:           m.active.ignored,
 		Received:          when(m.received),
 	}
 	m.err = nil

@@ -29,6 +29,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 		Override:      overrideHosts(m),
 		TLS:           d.transportSocket(m, p),
 	}
+	d.ignoreOf(m)
 	aggregate := new(aggregatev3.ClusterConfig)
 	switch t := m.GetClusterDiscoveryType().(type) {
 	case *clusterv3.Cluster_Type:

@@ -21,7 +21,8 @@
 //	                         │                              │    filters, Fault    filter.go, filtertype.go, fault.go, admission.go, concurrency.go
 //	                         │                              ├─ RouteConfig         virtualhost.go
 //	                         │                              │    routes            route.go, match.go, hash.go, retry.go
-//	                         │                              └─ Cluster             cluster.go, tls.go, outlier.go, policy.go
+//	                         │                              ├─ Cluster             cluster.go, tls.go, outlier.go, policy.go
+//	                         │                              └─ what is ignored     ignored.go
 //	                         │
 //	                         └─ DecodeEndpoints(prev) ── protowire ── Endpoints    endpoints.go
 //	                                                  localities and endpoints   endpoint.go, revision.go
@@ -46,7 +47,8 @@
 // The rules are those of the gRFCs named below, in their latest form; where
 // grpc-go does otherwise, the gRFC counts. Where they say nothing the rules of
 // the field's proto do, for the sake of fields that Envoy would refuse as well.
-// Fields that no gRFC names are ignored (A27-UNK-1). A few decisions:
+// Fields that no gRFC names are ignored (A27-UNK-1); what is to be noticed of them is
+// named (ignored.go). A few decisions:
 //
 //   - A Listener without api_listener is valid, and marked as a socket listener.
 //   - A stateful session filter (A55) whose state is not in a cookie has no

@@ -74,6 +74,8 @@ const (
 type problems struct {
 	errors []FieldError
 	more   bool // there was no room for another
+	// ignored is what is asked for and not done, each once.
+	ignored []string
 }
 
 // full reports whether there is no room for another problem.

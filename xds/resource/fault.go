@@ -66,6 +66,7 @@ func AbortCode(status uint32) (code uint32, ok bool) {
 }
 
 func newFault(m *faultv3.HTTPFault, p *path) *Fault {
+	p.to.ignoreIn(m)
 	f := &Fault{MaxActive: math.MaxUint32}
 	if limit := m.GetMaxActiveFaults(); limit != nil {
 		f.MaxActive = limit.GetValue()

@@ -42,6 +42,8 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 		if t == nil || t.config != cfg.kind {
 			if !m.GetIsOptional() {
 				cfg.p.refuse(cfg.kind, "must be a supported filter, for it is not optional")
+			} else {
+				d.ignore("the optional filter " + quote(cfg.kind))
 			}
 			continue
 		}
@@ -97,6 +99,8 @@ func (d *decoder) overrides(m map[string]*anypb.Any, p *path) map[string]any {
 		case t == nil || t.override != cfg.kind:
 			if !wrapper.GetIsOptional() {
 				cfg.p.refuse(cfg.kind, "must be what overrides a supported filter, for it is not optional")
+			} else {
+				d.ignore("the optional override " + quote(cfg.kind) + " of a filter")
 			}
 		case t.parseOverride != nil:
 			own = with(own, name, FilterOverride{Type: t.config, Config: cfg.parse(t.parseOverride)})

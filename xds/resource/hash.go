@@ -24,11 +24,25 @@ func (d *decoder) hashPolicies(list []*routev3.RouteAction_HashPolicy, p *path) 
 		case ok:
 			h.Terminal = m.GetTerminal()
 			policies = append(policies, h)
+			continue
 		case m.GetTerminal() && len(policies) > 0:
 			policies[len(policies)-1].Terminal = true
 		}
+		d.ignore("hash_policy by " + hashSpecifierOf(m))
 	}
 	return policies
+}
+
+// hashSpecifierOf names what a hash policy goes by.
+func hashSpecifierOf(m *routev3.RouteAction_HashPolicy) string {
+	if h := m.GetHeader(); h != nil {
+		return "a binary header"
+	}
+	r := m.ProtoReflect()
+	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("policy_specifier")); f != nil {
+		return string(f.Name())
+	}
+	return "what is not known"
 }
 
 // hashPolicy returns false if the policy yields nothing.

@@ -21,6 +21,7 @@ func (d *decoder) listener(m *listenerv3.Listener, p *path) *Listener {
 	if !unpack(m.GetApiListener().GetApiListener(), hcm, p) { // A27-LIS-1
 		return l
 	}
+	d.ignoreIn(hcm)
 	switch s := hcm.GetRouteSpecifier().(type) { // A27-LIS-2
 	case *hcmv3.HttpConnectionManager_Rds:
 		p := p.dot("rds")

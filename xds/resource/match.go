@@ -20,6 +20,7 @@ func (d *decoder) match(m *routev3.RouteMatch, r *picker.Route, p *path) (possib
 		p.fail("must be set")
 		return false
 	}
+	d.ignoreIn(m)
 	ignoreCase := m.GetCaseSensitive() != nil && !m.GetCaseSensitive().GetValue()
 	switch path := m.GetPathSpecifier().(type) {
 	case *routev3.RouteMatch_Prefix:

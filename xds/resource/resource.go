@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -153,7 +154,10 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 	switch t {
 	case ListenerType:
 		if m := new(listenerv3.Listener); d.unmarshal(value, m) {
-			result = d.listener(m, d.root())
+			l := d.listener(m, d.root())
+			slices.Sort(d.ignored)
+			l.Ignored = d.ignored
+			result = l
 		}
 	case RouteConfigType:
 		if m := new(routev3.RouteConfiguration); d.unmarshal(value, m) {
@@ -162,7 +166,10 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 		}
 	case ClusterType:
 		if m := new(clusterv3.Cluster); d.unmarshal(value, m) {
-			result = d.cluster(m, d.root())
+			c := d.cluster(m, d.root())
+			slices.Sort(d.ignored)
+			c.Ignored = d.ignored
+			result = c
 		}
 	case EndpointsType:
 		endpoints, err := DecodeEndpoints(value, nil)

@@ -27,7 +27,7 @@ var retryCodes = map[string]uint32{
 // previousHosts is the retry_host_predicate that keeps attempts from endpoints which were
 // tried. Others, which go by metadata of endpoints, are ignored (A44), and so is
 // retry_priority: attempts go to the priority in use (A56), since those below it have no
-// connections. Both are named in Ignored.
+// connections. Both are named as such.
 //
 // host_selection_retry_max_attempts is not read. It bounds how often Envoy picks anew until
 // it gets a host that was not tried; here one is found at once if there is one.
@@ -57,18 +57,31 @@ func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 		if h.GetTypedConfig().GetTypeUrl() == previousHosts {
 			r.OtherHosts = true
 		} else {
-			r.Ignored = append(r.Ignored, "retry_host_predicate "+quote(h.GetName()))
+			p.to.ignore("retry_host_predicate " + quote(h.GetName()))
 		}
 	}
-	if p := m.GetRetryPriority(); p != nil {
-		r.Ignored = append(r.Ignored, "retry_priority "+quote(p.GetName()))
+	if of := m.GetRetryPriority(); of != nil {
+		p.to.ignore("retry_priority " + quote(of.GetName()))
 	}
+	p.to.ignoreIn(m)
 	r.PerTryTimeout = p.dot("per_try_timeout").duration(m.GetPerTryTimeout())
 	r.BaseBackoff, r.MaxBackoff = backoff(m.GetRetryBackOff(), p.dot("retry_back_off"))
 	if len(r.On) == 0 {
+		if m.GetRetryOn() != "" {
+			p.to.ignore("retry_on " + quote(m.GetRetryOn()) + ", which names no gRPC status that is retried")
+		}
 		return nil
 	}
 	return r
+}
+
+// hedges reports whether unary RPCs are hedged as hedge_policy says. p leads to what has that.
+func hedges(m *routev3.HedgePolicy, p *path) bool {
+	p.to.ignoreIn(m)
+	if m.GetInitialRequests().GetValue() > 1 {
+		p.to.ignore("HedgePolicy.initial_requests")
+	}
+	return m.GetHedgeOnPerTryTimeout()
 }
 
 // backoff returns the bounds of the backoff between attempts. What is below a

@@ -24,9 +24,11 @@ type hostDefaults struct {
 // route converts a route. It returns false if the route is to be passed over,
 // as A28 has it for routes that a client cannot act on, or that match no RPC.
 func (d *decoder) route(m *routev3.Route, host hostDefaults, p *path) (r picker.Route, keep bool) {
-	if len(m.GetMatch().GetQueryParameters()) > 0 {
-		return r, false // RPCs have no query
+	if len(m.GetMatch().GetQueryParameters()) > 0 { // RPCs have no query
+		d.ignore("routes with RouteMatch.query_parameters")
+		return r, false
 	}
+	d.ignoreIn(m)
 	r.Name = m.GetName()
 	keep = d.match(m.GetMatch(), &r, p.dot("match"))
 	r.Overrides = d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config"))
@@ -50,8 +52,11 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 	case *routev3.RouteAction_WeightedClusters:
 		r.Clusters = d.weightedClusters(m.GetWeightedClusters(), p.dot("weighted_clusters"))
 	default:
+		d.ignore("routes with the cluster specifier " + specifierOf(m))
 		return false
 	}
+	d.ignoreIn(m)
+	d.ignoreIn(m.GetMaxStreamDuration())
 	r.Hash = d.hashPolicies(m.GetHashPolicy(), p.dot("hash_policy"))
 	r.AutoHostRewrite = d.opt.TrustedServer && m.GetAutoHostRewrite().GetValue()
 	r.Timeout = timeout(m.GetMaxStreamDuration(), p.dot("max_stream_duration"))
@@ -59,13 +64,29 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 		r.Retry = retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy"))
 	}
 	if m.GetHedgePolicy() != nil {
-		r.Hedge = m.GetHedgePolicy().GetHedgeOnPerTryTimeout()
+		r.Hedge = hedges(m.GetHedgePolicy(), p)
+	}
+	if r.Timeout == nil && m.GetTimeout().AsDuration() > 0 {
+		d.ignore("RouteAction.timeout without max_stream_duration, which is what limits RPCs (A31)")
+	}
+	if r.Retry != nil && r.Retry.PerTryTimeout > 0 && !r.Hedge {
+		d.ignore("RetryPolicy.per_try_timeout without hedge_on_per_try_timeout (A44)")
 	}
 	return true
 }
 
+// specifierOf returns the name of a cluster specifier.
+func specifierOf(m *routev3.RouteAction) string {
+	r := m.ProtoReflect()
+	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("cluster_specifier")); f != nil {
+		return string(f.Name())
+	}
+	return "that is not known"
+}
+
 // weightedClusters leaves clusters without weight out.
 func (d *decoder) weightedClusters(m *routev3.WeightedCluster, p *path) []picker.WeightedCluster {
+	d.ignoreIn(m)
 	clusters := make([]picker.WeightedCluster, 0, len(m.GetClusters()))
 	var sum uint64
 	for i, c := range m.GetClusters() {
@@ -74,6 +95,7 @@ func (d *decoder) weightedClusters(m *routev3.WeightedCluster, p *path) []picker
 		if weight == 0 {
 			continue
 		}
+		d.ignoreIn(c)
 		sum += uint64(weight)
 		clusters = append(clusters, picker.WeightedCluster{
 			Name:      p.dot("name").nonEmpty(c.GetName()),

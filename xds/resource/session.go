@@ -32,7 +32,13 @@ func parseSession(m proto.Message, p *path) any {
 	state := s.GetSessionState().GetTypedConfig()
 	p = p.dot("session_state").dot("typed_config")
 	cookie := new(cookiev3.CookieBasedSessionState)
-	if baseName(state.GetTypeUrl()) != typeName(cookie) || !unpack(state, cookie, p) {
+	if kind := baseName(state.GetTypeUrl()); kind != typeName(cookie) {
+		if kind != "" {
+			p.to.ignore("StatefulSession.session_state " + quote(kind))
+		}
+		return &Session{}
+	}
+	if !unpack(state, cookie, p) {
 		return &Session{}
 	}
 	p = p.dot("cookie")

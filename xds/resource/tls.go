@@ -24,6 +24,9 @@ func (d *decoder) transportSocket(m *clusterv3.Cluster, p *path) *picker.TLS {
 	if len(m.GetTransportSocketMatches()) > 0 {
 		p.dot("transport_socket_matches").fail("must be empty, for gRPC does not support it")
 	}
+	if m.GetTransportSocketMatcher() != nil { // it is about those matches
+		p.dot("transport_socket_matcher").fail("must not be set, for gRPC does not support it")
+	}
 	socket := m.GetTransportSocket()
 	if socket == nil {
 		return nil

@@ -116,6 +116,7 @@ func TestTLSRefused(t *testing.T) {
 	long := strings.Repeat("s", 256)
 	tests := []struct{ name, json, path, rule string }{
 		{"matches", `{"name": "c", "type": "EDS", ` + ads + `, "transportSocketMatches": [{"name": "x"}]}`, `transport_socket_matches`, "must be empty"},
+		{"a matcher", `{"name": "c", "type": "EDS", ` + ads + `, "transportSocketMatcher": {}}`, `transport_socket_matcher`, "must not be set"},
 		{"an aggregate too", `{"name": "c", "clusterType": {"typedConfig": {"@type": "type.googleapis.com/envoy.extensions.clusters.aggregate.v3.ClusterConfig", "clusters": ["a"]}}, "transportSocketMatches": [{}]}`,
 			`transport_socket_matches`, "must be empty"},
 		{"A86: a proxy", `{"name": "c", "type": "EDS", ` + ads + `, "transportSocket": {"name": "envoy.transport_sockets.http_11_proxy", "typedConfig": {"@type": "type.googleapis.com/envoy.config.core.v3.Node"}}}`,

@@ -37,6 +37,8 @@ type Listener struct {
 	// that have no effect. Their Config is a *Fault (A33), a *Session (A55), an
 	// *AdmissionControl, *AdaptiveConcurrency, or what a FilterType made of it; routes override it with a FilterOverride.
 	Filters []picker.Filter
+
+	Ignored []string // as in picker.Config, but for that of RouteConfig
 }
 
 // RouteConfig is envoy.config.route.v3.RouteConfiguration.
@@ -52,6 +54,7 @@ type VirtualHost struct {
 	Name    string
 	Domains []string // see RouteConfig.Match
 	Routes  []picker.Route
+	Ignored []string // by the host, its routes and the whole, as in picker.Config
 }
 
 // Cluster is envoy.config.cluster.v3.Cluster.
@@ -81,6 +84,7 @@ type Cluster struct {
 	Outlier       *picker.OutlierDetection // A50; nil is off
 	Override      picker.OverrideHosts     // A55
 	TLS           *picker.TLS              // A29; nil is none
+	Ignored       []string                 // as in picker.Config
 }
 
 // ClusterKind enumerates how a cluster finds its endpoints.

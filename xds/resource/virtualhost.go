@@ -16,8 +16,11 @@ func (d *decoder) routeConfig(m *routev3.RouteConfiguration, p *path) *RouteConf
 		Name:         m.GetName(),
 		VirtualHosts: make([]VirtualHost, len(m.GetVirtualHosts())),
 	}
+	whole := d.apart(func() { d.ignoreIn(m) })
 	for i, host := range m.GetVirtualHosts() {
-		rc.VirtualHosts[i] = d.virtualHost(host, p.dot("virtual_hosts").at(i))
+		v := &rc.VirtualHosts[i]
+		v.Ignored = d.apart(func() { *v = d.virtualHost(host, p.dot("virtual_hosts").at(i)) })
+		v.Ignored = append(v.Ignored, whole...)
 	}
 	return rc
 }
@@ -29,9 +32,10 @@ func (d *decoder) virtualHost(m *routev3.VirtualHost, p *path) VirtualHost {
 			p.dot("domains").at(i).refuse(domain, "must be a domain, with a wildcard at most at its start or end")
 		}
 	}
+	d.ignoreIn(m)
 	defaults := hostDefaults{
 		retry:     retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy")),
-		hedge:     m.GetHedgePolicy().GetHedgeOnPerTryTimeout(),
+		hedge:     hedges(m.GetHedgePolicy(), p),
 		overrides: d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config")),
 	}
 	for i, route := range m.GetRoutes() {

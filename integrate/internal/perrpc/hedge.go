@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -115,10 +116,14 @@ type race struct {
 // An entrant is an attempt in a race.
 type entrant struct {
 	results
-	first bool
-	reply proto.Message
-	err   error
+	first  bool
+	reply  proto.Message
+	err    error
+	picked atomic.Pointer[upstream] // if the RPC has a session
 }
+
+// entrantKey is the context key of an attempt's *entrant, if the RPC has a session.
+type entrantKey struct{}
 
 // race makes the attempts. The first one has the application's reply, which it may write
 // until it ends; so that is waited for.
@@ -134,6 +139,9 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 			e.reply = replies.New().Interface()
 		}
 		of := r.begin(racing)
+		if call != nil && call.session != nil {
+			of = context.WithValue(of, entrantKey{}, e)
+		}
 		r.underway++
 		go func() {
 			e.err = attempt(of, e.reply, e.options(opts))
@@ -195,6 +203,9 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 	cancel(ErrLost)
 	for !firstEnded {
 		firstEnded = (<-r.ended).first
+	}
+	if call != nil && call.session != nil {
+		call.session.picked.Store(winner.picked.Load())
 	}
 	if winner.err == nil {
 		call.throttle().succeed()

@@ -25,11 +25,21 @@ type Session struct {
 	cookie string // as decoded: see upstream.cookie; empty if there is none
 	// Hosts are the addresses of the endpoint that the cookie names.
 	Hosts  []netip.AddrPort
-	picked atomic.Pointer[upstream]
+	picked atomic.Pointer[upstream] // see Call.Picked
 }
 
-// Picked records the endpoint that a pick of the RPC chose.
-func (s *Session) Picked(cluster string, e *picker.Endpoint) { s.picked.Store(&upstream{cluster, e}) }
+// Picked records the endpoint that a pick of an RPC with a session chose. ctx is that of the
+// attempt: of several at a time, which are those of an RPC that is hedged, each has its own
+// endpoint, and the session is with that of the one that decides the RPC.
+func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
+	at := &c.session.picked
+	if c.plan != nil && c.plan.hedge != nil {
+		if own, ok := ctx.Value(entrantKey{}).(*entrant); ok {
+			at = &own.picked
+		}
+	}
+	at.Store(&upstream{cluster, e})
+}
 
 // upstream is where an RPC went.
 type upstream struct {

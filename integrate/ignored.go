@@ -1,0 +1,77 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file says what resources ask for and no channel does (D15). What a channel does not do
+// because it lacks interceptors is perrpc's to say.
+
+// ignored returns what a configuration asks for and nobody does, for people: a phrase each.
+// O(clusters).
+func ignored(cfg *picker.Config) []string {
+	if cfg == nil {
+		return nil
+	}
+	list := slices.Clone(cfg.Ignored)
+	by := map[string][]string{} // clusters that ask for the same
+	for _, c := range cfg.Clusters {
+		for i := range c.Leaves {
+			for _, what := range c.Leaves[i].Ignored {
+				if name := c.Leaves[i].Name; !slices.Contains(by[what], name) {
+					by[what] = append(by[what], name)
+				}
+			}
+		}
+	}
+	for what, names := range by {
+		if len(names) == 1 {
+			list = append(list, fmt.Sprintf("%s of cluster %q", what, names[0]))
+		} else {
+			list = append(list, fmt.Sprintf("%s of %d clusters", what, len(names)))
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+const msgIgnored = "xdslb: the configuration asks for what no gRPC client does, and it has no effect. integrate/docs/supported.md has what to use instead; " +
+	"leave it out if it is for others"
+
+// noteIgnoredLocked logs what a configuration asks for in vain and the log does not have yet.
+// The clusters are those that have changed, by index. It costs a look at each of them.
+func (b *lb) noteIgnoredLocked(cfg *picker.Config, clusters []int) {
+	b.logIgnoredLocked("", cfg.Ignored)
+	for _, i := range clusters {
+		for k := range cfg.Clusters[i].Leaves {
+			l := &cfg.Clusters[i].Leaves[k]
+			b.logIgnoredLocked(l.Name, l.Ignored)
+		}
+	}
+}
+
+// maxIgnoredNoted bounds what a channel remembers of that.
+const maxIgnoredNoted = 256
+
+// logIgnoredLocked logs what listener and routes, or a cluster, ask for in vain. Of clusters
+// that ask for the same, the first is logged.
+func (b *lb) logIgnoredLocked(cluster string, list []string) {
+	if !slices.ContainsFunc(list, func(what string) bool { return !b.ignored[what] }) || len(b.ignored) >= maxIgnoredNoted ||
+		b.logLocked(slog.LevelWarn, msgIgnored, cluster, slog.String("ignored", strings.Join(list, "; "))) > 0 {
+		return
+	}
+	if b.ignored == nil {
+		b.ignored = map[string]bool{}
+	}
+	for _, what := range list {
+		b.ignored[what] = true
+	}
+}

@@ -1,0 +1,73 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestIgnoredIsLogged: what listener, routes and clusters ask for and nobody does is logged
+// once, and in status and explanations while it is so; other updates do not repeat it, and a
+// configuration without it says nothing.
+func TestIgnoredIsLogged(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	var logs logBuffer
+	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Logger: slog.New(&logs)})
+	serve := func(asks bool, others int) {
+		t.Helper()
+		route := previousHosts(retried(xdstest.WeightedRoute("", xdstest.Weighted{Cluster: "a", Weight: 1}, xdstest.Weighted{Cluster: "b", Weight: 1}), 1))
+		if asks {
+			route.GetRoute().RetryPolicy.RetryPriority = &routev3.RetryPolicy_RetryPriority{Name: "envoy.retry_priorities.previous_priorities"}
+		}
+		routes := []*routev3.Route{route}
+		for i := range others {
+			routes = append(routes, xdstest.Route(fmt.Sprintf("/other%d/", i), "a"))
+		}
+		r := clusters(backends, nil, routes...)
+		if asks {
+			r.Routes[0].VirtualHosts[0].RequestHeadersToRemove = []string{"x"}
+			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(5)}
+			for _, c := range r.Clusters {
+				c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{ConsistentHashingLbConfig: &clusterv3.Cluster_CommonLbConfig_ConsistentHashingLbConfig{UseHostnameForHashing: true}}
+			}
+		}
+		set(t, control, r)
+		cc.Connect()
+		waitFor(t, func() bool { return statusOf(t, cc).Routes == others+1 })
+	}
+	for i, asks := range []bool{false, true, true, false, true} {
+		serve(asks, i)
+		want := []string(nil)
+		if asks {
+			want = []string{
+				"ConsistentHashingLbConfig.use_hostname_for_hashing of 2 clusters", `OutlierDetection.consecutive_5xx of cluster "a"`,
+				"VirtualHost.request_headers_to_remove", `retry_priority "envoy.retry_priorities.previous_priorities"`,
+			}
+		}
+		// Each is published by itself, soon.
+		waitFor(t, func() bool { return slices.Equal(statusOf(t, cc).Unapplied, want) })
+		waitFor(t, func() bool {
+			x, err := integrate.Explain(t.Context(), cc, "/s/m")
+			return err == nil && slices.Equal(x.NotApplied, want)
+		})
+	}
+	for _, what := range []string{"previous_priorities", "consecutive_5xx", "use_hostname_for_hashing"} {
+		waitFor(t, func() bool { return len(logs.with(what)) > 0 })
+		if found := logs.with(what); len(found) != 1 || !strings.Contains(found[0], "supported.md") {
+			t.Errorf("of %s the log has %q, want one line", what, found)
+		}
+	}
+}

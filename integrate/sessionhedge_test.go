@@ -1,0 +1,67 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+	"time"
+
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// TestSessionHedged: the session of an RPC that is hedged is with the endpoint that has answered
+// it, whichever was picked last (A55).
+func TestSessionHedged(t *testing.T) {
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
+	control := xdstest.New(t, xdstest.Options{})
+	route := retried(xdstest.Route("", target), 1)
+	route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(20 * time.Millisecond)
+	route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+	r := statefulService(t, false, backends)
+	r.Routes[0] = xdstest.RouteConfig(target, route)
+	set(t, control, r)
+	cc, err := integrate.NewClientWith(integrate.Config{
+		Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
+	}, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	first := backends[0].Addr().String()
+	var cookie string
+	for _, b := range backends {
+		waitFor(t, func() bool {
+			backend, next := inSession(t, cc, "")
+			if backend == first {
+				cookie = next
+			}
+			return backend == b.Addr().String()
+		})
+	}
+	backends[0].SetDelay(200 * time.Millisecond) // is asked first or second, and answers
+	backends[1].SetDelay(8 * time.Second)        // nobody waits for it
+	before := backends[1].Calls()
+	for range 6 {
+		backend, next := inSession(t, cc, "")
+		text, err := base64.StdEncoding.DecodeString(next)
+		if backend != first || err != nil || !strings.HasPrefix(string(text), first+";") {
+			t.Errorf("%s has answered, and the session is with %q", backend, text)
+		}
+		if backend, next := inSession(t, cc, cookie); backend != first || next != "" {
+			text, _ := base64.StdEncoding.DecodeString(next)
+			t.Errorf("%s has answered an RPC of its session, which is with %q now", backend, text)
+		}
+	}
+	if backends[1].Calls() == before {
+		t.Error("no RPC was hedged")
+	}
+}

@@ -1,0 +1,191 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package resource
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+)
+
+// fieldsOf is what is known of the fields of a message, by name.
+type fieldsOf struct {
+	done string // read, or refused
+	// named are ignored and named, besides those of ignoredFields.
+	named string
+	// documented are ignored, as supported.md says, and not named.
+	documented string
+	// none make no difference to the RPCs of a client: they are for servers, Envoy's
+	// connections, its logs and statistics, or for HTTP that is not gRPC.
+	none string
+}
+
+// everyField is all fields of the messages that are read.
+var everyField = map[protoreflect.FullName]fieldsOf{
+	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": {
+		done: "rds route_config scoped_routes http_filters common_http_protocol_options xff_num_trusted_hops original_ip_detection_extensions",
+		none: "codec_type stat_prefix add_user_agent tracing http1_safe_max_connection_duration http_protocol_options http2_protocol_options " +
+			"http3_protocol_options server_name server_header_transformation scheme_header_transformation max_request_headers_kb " +
+			"stream_flush_timeout request_headers_timeout drain_timeout drain_timeout_jitter delayed_close_timeout access_log " +
+			"access_log_flush_interval flush_access_log_on_new_request access_log_options use_remote_address internal_address_config " +
+			"skip_xff_append via generate_request_id preserve_external_request_id always_set_request_id_in_response " +
+			"forward_client_cert_details set_current_client_cert_details forward_client_cert_matcher proxy_100_continue " +
+			"represent_ipv4_remote_address_as_ipv4_mapped_ipv6 upgrade_configs normalize_path merge_slashes " +
+			"path_with_escaped_slashes_action request_id_extension strip_matching_host_port strip_any_host_port " +
+			"stream_error_on_invalid_http_message path_normalization_options strip_trailing_host_dot proxy_status_config " +
+			"typed_header_validation_config append_x_forwarded_port append_local_overload add_proxy_protocol_connection_state " +
+			"forward_proto_config",
+	},
+	"envoy.extensions.filters.network.http_connection_manager.v3.HttpFilter": {
+		done: "name typed_config config_discovery is_optional disabled",
+	},
+	"envoy.config.core.v3.HttpProtocolOptions": {
+		done: "max_stream_duration",
+		none: "idle_timeout max_connection_duration max_connection_duration_jitter max_headers_count max_response_headers_kb " +
+			"headers_with_underscores_action max_requests_per_connection",
+	},
+	"envoy.config.route.v3.RouteConfiguration": {
+		done: "name virtual_hosts cluster_specifier_plugins",
+		none: "internal_only_headers most_specific_header_mutations_wins validate_clusters max_direct_response_body_size_bytes " +
+			"ignore_path_parameters_in_path_matching metadata",
+	},
+	"envoy.config.route.v3.VirtualHost": {
+		done: "name domains routes typed_per_filter_config retry_policy hedge_policy",
+		none: "require_tls virtual_clusters cors include_request_attempt_count include_attempt_count_in_response " +
+			"include_is_timeout_retry_header per_request_buffer_limit_bytes request_body_buffer_limit metadata",
+	},
+	"envoy.config.route.v3.Route": {
+		done: "name match route redirect direct_response filter_action non_forwarding_action typed_per_filter_config",
+		none: "metadata decorator tracing per_request_buffer_limit_bytes stat_prefix request_body_buffer_limit",
+	},
+	"envoy.config.route.v3.RouteMatch": {
+		done:  "prefix path safe_regex connect_matcher path_separated_prefix path_match_policy case_sensitive runtime_fraction headers",
+		named: "query_parameters",
+		none:  "grpc",
+	},
+	"envoy.config.route.v3.RouteAction": {
+		done:  "cluster weighted_clusters retry_policy hash_policy hedge_policy max_stream_duration auto_host_rewrite",
+		named: "cluster_header cluster_specifier_plugin inline_cluster_specifier_plugin timeout",
+		none: "cluster_not_found_response_code append_x_forwarded_host flush_timeout early_data_policy include_vh_rate_limits cors " +
+			"upgrade_configs internal_redirect_policy internal_redirect_action max_internal_redirects",
+	},
+	"envoy.config.route.v3.RouteAction.MaxStreamDuration": {done: "max_stream_duration grpc_timeout_header_max"},
+	"envoy.config.route.v3.RouteAction.HashPolicy": {
+		done: "header filter_state terminal", named: "cookie connection_properties query_parameter",
+	},
+	"envoy.config.route.v3.WeightedCluster": {done: "clusters", none: "total_weight runtime_key_prefix"},
+	"envoy.config.route.v3.WeightedCluster.ClusterWeight": {
+		done: "name weight typed_per_filter_config cluster_header", // without name is refused
+	},
+	"envoy.config.route.v3.RetryPolicy": {
+		done:  "retry_on num_retries retry_host_predicate host_selection_retry_max_attempts retry_back_off",
+		named: "per_try_timeout retry_priority",
+		none:  "retriable_status_codes", // of HTTP
+	},
+	"envoy.config.route.v3.HedgePolicy": {done: "hedge_on_per_try_timeout", named: "initial_requests"},
+	"envoy.extensions.filters.http.fault.v3.HTTPFault": {
+		done: "delay abort max_active_faults",
+		none: "delay_percent_runtime abort_percent_runtime delay_duration_runtime abort_http_status_runtime max_active_faults_runtime " +
+			"response_rate_limit_percent_runtime abort_grpc_status_runtime disable_downstream_cluster_stats filter_metadata",
+	},
+	"envoy.config.cluster.v3.Cluster": {
+		done: "name type cluster_type eds_cluster_config lb_policy load_assignment circuit_breakers outlier_detection common_lb_config " +
+			"transport_socket transport_socket_matches transport_socket_matcher load_balancing_policy lrs_server lrs_report_endpoint_metrics " +
+			"ring_hash_lb_config maglev_lb_config least_request_lb_config round_robin_lb_config original_dst_lb_config",
+		named: "dns_lookup_family dns_resolvers dns_resolution_config typed_dns_resolver_config", // of LOGICAL_DNS
+		none: "alt_stat_name stats_matcher connect_timeout per_connection_buffer_limit_bytes per_connection_buffer_high_watermark_timeout " +
+			"max_requests_per_connection upstream_http_protocol_options common_http_protocol_options http_protocol_options " +
+			"http2_protocol_options typed_extension_protocol_options dns_refresh_rate dns_jitter dns_failure_refresh_rate respect_dns_ttl " +
+			"use_tcp_for_dns_lookups wait_for_warm_on_init cleanup_interval metadata protocol_selection upstream_connection_options " +
+			"close_connections_on_host_health_failure ignore_health_on_host_removal track_timeout_budgets track_cluster_stats " +
+			"preconnect_policy connection_pool_per_downstream_connection",
+	},
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig": {
+		done:  "zone_aware_lb_config locality_weighted_lb_config override_host_status consistent_hashing_lb_config",
+		named: "healthy_panic_threshold",
+		none:  "update_merge_window ignore_new_hosts_until_first_hc close_connections_on_host_set_change",
+	},
+	"envoy.config.cluster.v3.Cluster.CommonLbConfig.ConsistentHashingLbConfig": {
+		done: "hash_balance_factor", named: "use_hostname_for_hashing",
+	},
+	"envoy.config.cluster.v3.CircuitBreakers": {done: "thresholds"},
+	"envoy.config.cluster.v3.CircuitBreakers.Thresholds": {
+		done:       "priority max_requests max_retries retry_budget",
+		documented: "max_connections max_pending_requests",
+		none:       "track_remaining max_connection_pools",
+	},
+	"envoy.config.cluster.v3.OutlierDetection": {
+		done: "interval base_ejection_time max_ejection_percent max_ejection_time enforcing_success_rate success_rate_minimum_hosts " +
+			"success_rate_request_volume success_rate_stdev_factor failure_percentage_threshold enforcing_failure_percentage " +
+			"failure_percentage_minimum_hosts failure_percentage_request_volume",
+		// The others of the kind count with these only.
+		named: "consecutive_5xx enforcing_consecutive_5xx consecutive_gateway_failure enforcing_consecutive_gateway_failure " +
+			"split_external_local_origin_errors consecutive_local_origin_failure enforcing_consecutive_local_origin_failure " +
+			"enforcing_local_origin_success_rate enforcing_failure_percentage_local_origin",
+		none: "max_ejection_time_jitter successful_active_health_check_uneject_host",
+	},
+	"envoy.config.endpoint.v3.ClusterLoadAssignment": {done: "cluster_name endpoints policy", documented: "named_endpoints"},
+	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy": {
+		done: "drop_overloads", documented: "overprovisioning_factor endpoint_stale_after weighted_priority_health",
+	},
+	"envoy.config.endpoint.v3.LocalityLbEndpoints": {
+		done: "locality metadata lb_endpoints load_balancer_endpoints leds_cluster_locality_config load_balancing_weight priority", none: "proximity",
+	},
+	"envoy.config.endpoint.v3.LbEndpoint": {done: "endpoint endpoint_name health_status metadata load_balancing_weight"},
+	"envoy.config.endpoint.v3.Endpoint": {
+		done: "address hostname additional_addresses", documented: "health_check_config", none: "observability_name",
+	},
+}
+
+// TestEveryField: each field of the messages that are read is done, or ignored for a reason
+// that somebody has thought of. A field that a new version of the messages has is not.
+func TestEveryField(t *testing.T) {
+	docs := supportedDocs(t)
+	for name, of := range everyField {
+		message := messageOf(t, name)
+		named := append(strings.Fields(of.named), namesOf(ignoredFields[name])...)
+		known := slices.Concat(named, strings.Fields(of.done), strings.Fields(of.documented), strings.Fields(of.none))
+		for i := range message.Fields().Len() {
+			f := string(message.Fields().Get(i).Name())
+			k := slices.Index(known, f)
+			if k < 0 {
+				t.Errorf("%s.%s is neither done, nor named, nor known to make no difference", message.Name(), f)
+				continue
+			}
+			known = slices.Delete(known, k, k+1)
+		}
+		if len(known) > 0 {
+			t.Errorf("%s has no fields %q, or they are listed twice", message.Name(), known)
+		}
+		for _, f := range append(named, strings.Fields(of.documented)...) {
+			if !strings.Contains(docs, "`"+f+"`") {
+				t.Errorf("supported.md lacks %s.%s, which is ignored", message.Name(), f)
+			}
+		}
+	}
+	for name := range ignoredFields {
+		if _, ok := everyField[name]; !ok {
+			t.Errorf("everyField lacks %s", name)
+		}
+	}
+}
+
+func messageOf(t *testing.T, name protoreflect.FullName) protoreflect.MessageDescriptor {
+	t.Helper()
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.(protoreflect.MessageDescriptor)
+}
+
+func namesOf(fields []protoreflect.Name) (names []string) {
+	for _, f := range fields {
+		names = append(names, string(f))
+	}
+	return names
+}
