@@ -224,6 +224,8 @@ func TestControlPlane(t *testing.T) {
 	wantCall(t, exitOK, []string{"check", "-offline"})
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	wantCall(t, exitFinding, []string{"check"}, "there is no bootstrap")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}], "server_features": ["xdslb.delta"]}], "node": {"id": "n"}}`)
+	wantCall(t, exitFinding, []string{"check", "-offline"}, "warn bootstrap: $.xds_servers[0].server_features[0] is not known, and ignored")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "{")
 	wantCall(t, exitFinding, []string{"check"}, "FAIL bootstrap", "GRPC_XDS_BOOTSTRAP_CONFIG")
 }
