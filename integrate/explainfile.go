@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -46,7 +47,7 @@ func parseResources(text []byte) ([]*anypb.Any, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("xdslb: resources: document %d: %w", n, err)
 		}
-		if err := f.visit(nil, document, ""); err != nil {
+		if err := f.visit(nil, document, "", ""); err != nil {
 			return nil, fmt.Errorf("xdslb: resources: %w", err)
 		}
 	}
@@ -81,13 +82,13 @@ func (p *place) String() string {
 	return "$" + strings.Join(steps, "")
 }
 
-// visit looks at a value. url is the type of an object that does not say its own;
-// "" is unknown.
-func (f *resourceFinder) visit(at *place, value any, url string) error {
+// visit looks at a value. url is the type of an object that does not say its own, and wrapper
+// the name of what it is in, such as a discovery.v3.Resource; "" is unknown.
+func (f *resourceFinder) visit(at *place, value any, url, wrapper string) error {
 	switch v := value.(type) {
 	case []any:
 		for i, e := range v {
-			if err := f.visit(&place{in: at, index: i}, e, url); err != nil {
+			if err := f.visit(&place{in: at, index: i}, e, url, ""); err != nil {
 				return err
 			}
 		}
@@ -96,14 +97,15 @@ func (f *resourceFinder) visit(at *place, value any, url string) error {
 			url = said
 		}
 		if _, ok := resource.TypeOf(url); ok {
-			return f.add(at, v, url)
+			return f.add(at, v, url, wrapper)
 		}
+		own, _ := v["name"].(string)
 		for _, name := range slices.Sorted(maps.Keys(v)) { // in an order that is always the same
 			listed := ""
 			if t, ok := resourceLists[strings.ToLower(name)]; ok {
 				listed = t.URL()
 			}
-			if err := f.visit(&place{in: at, name: name}, v[name], listed); err != nil {
+			if err := f.visit(&place{in: at, name: name}, v[name], listed, own); err != nil {
 				return err
 			}
 		}
@@ -111,8 +113,8 @@ func (f *resourceFinder) visit(at *place, value any, url string) error {
 	return nil
 }
 
-// add adds a resource.
-func (f *resourceFinder) add(at *place, v map[string]any, url string) error {
+// add adds a resource. A member of a collection has no name but that of its wrapper.
+func (f *resourceFinder) add(at *place, v map[string]any, url, wrapper string) error {
 	typed := maps.Clone(v)
 	typed[typeKey] = url
 	text, err := json.Marshal(typed)
@@ -122,6 +124,11 @@ func (f *resourceFinder) add(at *place, v map[string]any, url string) error {
 	a := new(anypb.Any)
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true, Resolver: lenientTypes{}}).Unmarshal(text, a); err != nil {
 		return fmt.Errorf("%v: %w", at, err)
+	}
+	if url == resource.LbEndpointType.URL() {
+		if a, err = anypb.New(&discoveryv3.Resource{Name: wrapper, Resource: a}); err != nil {
+			return fmt.Errorf("%v: %w", at, err)
+		}
 	}
 	f.found = append(f.found, a)
 	return nil

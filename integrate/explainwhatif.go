@@ -29,7 +29,9 @@ type WhatIf struct {
 	Authority string
 	// Resources is JSON with the target's resources, in protobuf's mapping. Resources are
 	// all objects whose "@type" is one of the four types, however deep: those of a
-	// DiscoveryResponse, of a dump by CSDS, or of a plain list. Those in lists named lds,
+	// DiscoveryResponse, of a dump by CSDS, or of a plain list. Members of collections (LEDS)
+	// have the name of the object that they are in, as in a dump or a discovery.v3.Resource.
+	// Those in lists named lds,
 	// rds, cds and eds, or listeners, routes, clusters and endpoints, need not say their
 	// type. Several documents may follow each other.
 	Resources []byte

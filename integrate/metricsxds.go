@@ -64,7 +64,7 @@ func cacheState(r *xds.ResourceStatus) string {
 	case xds.Acked:
 		return "acked"
 	case xds.Nacked:
-		if r.Version != "" {
+		if !r.Updated.IsZero() { // which may have no version
 			return "nacked_but_cached"
 		}
 		return "nacked"
@@ -79,10 +79,12 @@ func cacheState(r *xds.ResourceStatus) string {
 	}
 }
 
-// ageGauges emits the ages of the resources that a client has in use.
+// ageGauges emits the ages of the resources that a client has in use. A collection has one for
+// all its members, and need not have a version.
 func ageGauges(c *xds.Client, emit metric.Emit) {
 	for r := range c.Resources() {
-		if r.Watched && r.Version != "" {
+		member := r.Type == resource.LbEndpointType && resource.GlobOf(r.Name) != ""
+		if r.Watched && !r.Updated.IsZero() && !member {
 			emit(metric.ResourceAge, int64(time.Since(r.Updated).Seconds()), typeNames[r.Type], r.Name)
 		}
 	}

@@ -144,7 +144,8 @@ func (c *Client) mergeLocked(e *entry) (changed bool) {
 	}
 	changed = e.value != any(value) || (note == nil) != (a.note == nil) || note != nil && note.Error() != a.note.Error()
 	if omitted > 0 && changed {
-		c.logLocked(slog.LevelWarn, "xdslb: endpoints of collections have an address that another one has", fact{server: e.from, typ: e.key.typ, name: e.key.name, err: note})
+		c.logLocked(slog.LevelWarn, "xdslb: endpoints of collections are left out, since another one before them has their address", fact{server: e.from, typ: e.key.typ, name: e.key.name},
+			slog.Int("endpoints", omitted)) // no error, which would make each number another line
 	}
 	a.note, e.value = note, value
 	return changed

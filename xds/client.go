@@ -161,6 +161,7 @@ type Client struct {
 	logLost     int                                  // lines there was no room for
 	logging     bool                                 // writeLog runs
 	logged      map[logKey]*logged
+	alike       map[logKey]*alike
 }
 
 // locker locks and unlocks a client for timers.

@@ -27,6 +27,10 @@ type collection struct {
 	members map[string]*member // by name
 	list    resource.MemberList
 	invalid int // members whose latest version is
+
+	// lapse runs while there are members whose time is over, and lapsed how many.
+	lapse  timing.Timer
+	lapsed int
 }
 
 // member is a resource of a collection.
@@ -49,6 +53,8 @@ func (col *collection) stopLocked() {
 	for _, m := range col.members {
 		m.ttl.StopLocked()
 	}
+	col.lapse.StopLocked()
+	col.lapsed = 0
 }
 
 // memberLocked returns a member, making it if there is none.
@@ -168,7 +174,9 @@ func (s *server) refuseGlobsLocked() {
 			s.dropLocked(e)
 		} else {
 			err := fmt.Errorf("xds: %v collection %q: xDS server %q is spoken to in state of the world, and glob collections need incremental ADS", e.key.typ, e.key.name, s.cfg.URI)
-			s.c.failLocked(e, failure{state: Unknown, err: err, kind: Missing, from: s.cfg})
+			// transient, since another stream may have it: until then what is in use is not
+			// replaced by an assignment whose collections are not known.
+			s.c.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: Missing, from: s.cfg})
 		}
 	}
 }

@@ -174,7 +174,8 @@
 // resource, version, node and error as attributes. Invalid resources, fallbacks, servers out
 // of reach, deletions, errors in the place of resources, and resources that do not come are
 // warnings. Of equal lines, whatever versions they are about, one is written in a minute, with
-// the number of those left out since. One line is about one response: of a response with many
+// the number of those left out since. Of lines that differ, 32 in a minute have the same message
+// about a server, so that thousands of resources that go wrong at once leave room for others. One line is about one response: of a response with many
 // invalid resources it names the first, counts them all, and quotes what is wrong with as
 // many as fit into 8 KiB. Lines are written when no lock is held, by a goroutine of their own: a
 // Logger that blocks holds nothing else up. 256 lines wait for it, and further ones are counted.

@@ -15,7 +15,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // logBook is a Logger's Handler that keeps what is written.
@@ -173,7 +177,7 @@ func TestLogBound(t *testing.T) {
 		h, _ := only(t, Options{Logger: slog.New(book)})
 		for i := range 10 * maxLogKeys {
 			h.c.mu.Lock()
-			h.c.logLocked(slog.LevelWarn, "message", fact{typ: noType, name: fmt.Sprint(i), err: errors.New("error")})
+			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/maxAlike), fact{typ: noType, name: fmt.Sprint(i), err: errors.New("error")})
 			h.c.unlock()
 			if i%100 == 0 {
 				synctest.Wait()
@@ -186,6 +190,40 @@ func TestLogBound(t *testing.T) {
 		if n := len(book.with("message")); n != 10*maxLogKeys {
 			t.Errorf("%d lines, and all of them were different", n)
 		}
+	})
+}
+
+// TestLogStorm: thousands of resources that go wrong at once are some lines, which say that
+// there are more, and leave room for others.
+func TestLogStorm(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		h, cp := only(t, Options{Logger: slog.New(book)})
+		const n = 10 * maxLogLines
+		var names []string
+		var clusters []proto.Message
+		for i := range n {
+			names = append(names, fmt.Sprint("c", i))
+			clusters = append(clusters, clusterTo(names[i], names[i]))
+		}
+		routes := routesTo("svc", "c0")
+		routes.VirtualHosts[0].Routes = []*routev3.Route{xdstest.WeightedRoute("", weighted(names)...)}
+		cp.serve(append(clusters, listenerTo("svc", "svc"), routes)...)
+		h.watch("svc")
+		advance(time.Minute) // there are no endpoints for any of them
+		cp.refuse(errRefused)
+		advance(10 * time.Second)
+		if got := book.with("does not send a resource"); len(got) != maxAlike || !strings.Contains(got[maxAlike-1], "no_more_like_this_for=1m0s") {
+			t.Errorf("%d lines, the last is %q", len(got), got[len(got)-1])
+		}
+		if len(book.with("does not keep up")) > 0 || len(book.with("cannot be reached")) == 0 {
+			t.Errorf("lines are lost: %q", book.with("")[maxAlike:])
+		}
+		cp.refuse(nil)
+		cp.serve(listenerTo("more", "more"), routesTo("more", "missing"))
+		h.watch("more")
+		advance(time.Minute)
+		book.want(t, "does not send a resource", "missing", fmt.Sprint("left_out_alike=", n-maxAlike))
 	})
 }
 
@@ -207,7 +245,7 @@ func TestLogBlocked(t *testing.T) {
 		const n = 2 * maxLogLines
 		for i := range n {
 			h.c.mu.Lock()
-			h.c.logLocked(slog.LevelWarn, "message", fact{typ: noType, name: fmt.Sprint(i)})
+			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/maxAlike), fact{typ: noType, name: fmt.Sprint(i)})
 			h.c.unlock()
 		}
 		if len(h.c.log) != maxLogLines {

@@ -23,7 +23,7 @@ func (r *response) handleMembers() (affected []chan struct{}) {
 	for {
 		r.compareMembers()
 		for i := range r.items {
-			if it := &r.items[i]; !it.skip && !it.known {
+			if it := &r.items[i]; !it.skip && !it.known && !it.heartbeat {
 				it.value, it.err = decodeMember(&r.server.members, it)
 				if it.err == nil && r.server.c.bytes {
 					it.raw = bytes.Clone(it.bytes)
@@ -112,7 +112,12 @@ func (r *response) applyMembers() (affected []chan struct{}, ok bool) {
 		}
 	}
 	for i := range r.items {
-		if it := &r.items[i]; !it.skip {
+		it := &r.items[i]
+		switch {
+		case it.skip:
+		case it.heartbeat:
+			r.renewMemberLocked(t.collectionOf(it.name), it)
+		default:
 			r.applyMemberLocked(about(it.name), it)
 		}
 	}
@@ -180,35 +185,20 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	s, col := r.server, sub.entry.collection
 	m := col.memberLocked(it.name)
 	value, _ := it.value.(resource.Member)
-	switch {
-	case it.heartbeat:
-		if it.err = m.renew(it); it.err == nil {
-			s.liveMemberLocked(sub, it.name, m, it.ttl)
-		}
-	case it.known || it.err != nil:
-	default:
+	if !it.known && it.err == nil {
 		it.err = col.list.Set(it.name, value)
 	}
 	if it.err == nil {
 		s.relation.status.Types[r.typ].Valid++
-		if !it.heartbeat {
-			col.settleLocked(m)
-			if !it.known {
-				m.valid, m.sum, m.raw = true, it.sum, it.raw
-			}
-			m.version = it.version
-			s.liveMemberLocked(sub, it.name, m, it.ttl)
+		col.settleLocked(m)
+		if !it.known {
+			m.valid, m.sum, m.raw = true, it.sum, it.raw
 		}
+		m.version = it.version
+		s.liveMemberLocked(sub, it.name, m, it.ttl)
 		return
 	}
-	r.invalid++
-	r.nacks = append(r.nacks, it.err)
-	if r.refused == "" {
-		r.refused = it.name
-	}
-	if it.heartbeat {
-		return // it says nothing about a version
-	}
+	r.refuseMember(it)
 	if m.rejected == nil {
 		col.invalid++
 	}
@@ -220,10 +210,38 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	}
 }
 
-// renew checks a heartbeat.
+// refuseMember notes that an item of a response is invalid.
+func (r *response) refuseMember(it *item) {
+	r.invalid++
+	r.nacks = append(r.nacks, it.err)
+	if r.refused == "" {
+		r.refused = it.name
+	}
+}
+
+// renewMemberLocked follows a heartbeat, which is no word on which members there are. If it is
+// for what the client does not have, the server is asked for the collection again. The client
+// has been subscribed all along, so the answer is no new list.
+func (r *response) renewMemberLocked(sub *subscription, it *item) {
+	s := r.server
+	var m *member
+	if !s.startsLocked(sub) {
+		m = sub.entry.collection.members[it.name]
+	}
+	if it.err = m.renew(it); it.err != nil {
+		r.refuseMember(it)
+		s.askAgainLocked(&s.types[r.typ], sub)
+		sub.claimed = true
+		return
+	}
+	s.relation.status.Types[r.typ].Valid++
+	s.liveMemberLocked(sub, it.name, m, it.ttl)
+}
+
+// renew checks a heartbeat; m is nil if there is no such member.
 func (m *member) renew(it *item) error {
 	switch {
-	case !m.valid:
+	case m == nil || !m.valid:
 		return fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", resource.LbEndpointType, it.name)
 	case it.version != "" && it.version != m.version:
 		return fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", resource.LbEndpointType, it.name, it.version, m.version)
@@ -237,13 +255,28 @@ func (s *server) liveMemberLocked(sub *subscription, name string, m *member, ttl
 		m.ttl.StopLocked()
 		return
 	}
-	e := sub.entry
+	e, col := sub.entry, sub.entry.collection
 	s.startLocked(&m.ttl, ttl, func() {
-		err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, name, s.cfg.URI, ttl)
-		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", fact{server: s.cfg, typ: e.key.typ, name: name, version: m.version, err: err})
-		e.collection.removeLocked(name)
-		s.commitLocked(sub, e.version, e.updated)
+		if col.lapsed == 0 {
+			err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, name, s.cfg.URI, ttl)
+			what := fact{server: s.cfg, typ: e.key.typ, name: name, version: m.version, err: err}
+			s.startLocked(&col.lapse, lapsePause, func() { s.lapseLocked(sub, what) })
+		}
+		col.lapsed++
+		col.removeLocked(name)
 	})
+}
+
+// lapsePause is how long members whose time is over wait for others: each change of a
+// collection costs O(members), and members that came together go together.
+const lapsePause = 10 * time.Millisecond
+
+// lapseLocked does without the members whose time is over, of which what is the first.
+func (s *server) lapseLocked(sub *subscription, what fact) {
+	e := sub.entry
+	s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of members of a collection is over", what, slog.Int("members", e.collection.lapsed))
+	e.collection.lapsed = 0
+	s.commitLocked(sub, e.version, e.updated)
 }
 
 // commitLocked makes the members of a collection its value.

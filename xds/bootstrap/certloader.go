@@ -4,8 +4,10 @@
 package bootstrap
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -141,12 +143,15 @@ func (f CertFiles) readRoots() (roots Roots, err error) {
 	if f.CACertificateFile == "" {
 		return roots, nil
 	}
-	pem, err := os.ReadFile(f.CACertificateFile)
+	text, err := os.ReadFile(f.CACertificateFile)
 	if err != nil {
 		return roots, fmt.Errorf("xds: reading ca_certificate_file: %w", err)
 	}
+	if err := whole(text); err != nil {
+		return roots, fmt.Errorf("xds: ca_certificate_file %s %w", f.CACertificateFile, err)
+	}
 	roots.Pool = x509.NewCertPool()
-	if !roots.Pool.AppendCertsFromPEM(pem) {
+	if !roots.Pool.AppendCertsFromPEM(text) {
 		return Roots{}, fmt.Errorf("xds: ca_certificate_file %s holds no certificate in PEM format", f.CACertificateFile)
 	}
 	return roots, nil
@@ -158,11 +163,35 @@ func (f CertFiles) readIdentity() (*tls.Certificate, error) {
 	if f.CertificateFile == "" {
 		return nil, nil
 	}
-	identity, err := tls.LoadX509KeyPair(f.CertificateFile, f.PrivateKeyFile)
+	var key []byte
+	var identity tls.Certificate
+	chain, err := os.ReadFile(f.CertificateFile)
+	if err == nil {
+		err = whole(chain)
+	}
+	if err == nil {
+		key, err = os.ReadFile(f.PrivateKeyFile)
+	}
+	if err == nil {
+		identity, err = tls.X509KeyPair(chain, key)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("xds: reading certificate_file %s and private_key_file %s: %w", f.CertificateFile, f.PrivateKeyFile, err)
 	}
 	return &identity, nil
+}
+
+// whole returns an error if text ends within a certificate, as a file does that is being
+// written. Go's parsers take what comes before for all.
+func whole(text []byte) error {
+	begun := bytes.Count(text, []byte("-----BEGIN "))
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		begun--
+	}
+	if begun > 0 {
+		return errors.New("ends within a certificate, or has one that is not PEM")
+	}
+	return nil
 }
 
 // Verify verifies a server's certificate chain, the server's own first. system says

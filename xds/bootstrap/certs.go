@@ -54,6 +54,7 @@ func (p *parse) certFiles(config value) CertFiles {
 	if config.v == nil || !p.isObject(config, `write an object such as {"ca_certificate_file": "<path>"}`) {
 		return f
 	}
+	p.only(config, "certificate_file", "private_key_file", "ca_certificate_file", "spiffe_trust_bundle_map_file", "refresh_interval")
 	cert, key := config.field("certificate_file"), config.field("private_key_file")
 	f.CertificateFile, f.PrivateKeyFile = p.text(cert), p.text(key)
 	f.CACertificateFile = p.text(config.field("ca_certificate_file"))

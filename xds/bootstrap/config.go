@@ -39,6 +39,9 @@ type Config struct {
 	DefaultListenerTemplate string
 	// CertProviders holds the certificate provider instances by name (A29).
 	CertProviders map[string]CertProvider
+	// Ignored are the paths of fields, and of server features, that nobody knows: those of
+	// newer clients (A30), and mistakes.
+	Ignored []string
 
 	node        nodeDoc
 	metadata    *structpb.Struct // of node; nil if absent
@@ -168,9 +171,10 @@ const (
 	featureDelta                         = "xdslb.delta_ads"
 )
 
-// setFeature notes a feature; unknown ones are ignored (A30).
-func (s *Server) setFeature(name any) {
+// setFeature notes a feature, and reports whether it is known.
+func (s *Server) setFeature(name any) (known bool) {
 	switch name {
+	case "xds_v3": // the only version that there is
 	case featureIgnoreResourceDeletion:
 		s.IgnoreResourceDeletion = true
 	case featureTrustedXDSServer:
@@ -181,7 +185,10 @@ func (s *Server) setFeature(name any) {
 		s.ResourceTimerIsTransientError = true
 	case featureDelta:
 		s.Delta = true
+	default:
+		return false
 	}
+	return true
 }
 
 // features returns the names of the features that are set, in a fixed order.

@@ -194,6 +194,7 @@ func (p *parse) credsEntries(list value) iter.Seq2[value, string] {
 		for entry := range p.list(list, "put the credentials objects between square brackets") {
 			name := ""
 			if p.isObject(entry, fix) {
+				p.only(entry, "type", "config")
 				name = p.requiredText(entry, "type", `name the type of the credentials, such as "tls"`)
 			}
 			if !yield(entry, name) {

@@ -102,6 +102,7 @@ func (p *parse) authority(entry value, name string, defaults []*Server) *Authori
 	if !p.isObject(entry, fix) {
 		return a
 	}
+	p.only(entry, "xds_servers", "client_listener_resource_name_template")
 	if servers := entry.field("xds_servers"); !isEmptyList(servers.v) {
 		a.Servers = p.servers(servers)
 	}

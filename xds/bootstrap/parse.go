@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -107,6 +108,18 @@ type parse struct {
 	errorList
 	parser Parser
 	known  map[string]*Server // by key
+
+	ignored []string
+}
+
+// only notes the fields of an object that are none of the names.
+func (p *parse) only(object value, names ...string) {
+	fields, _ := object.v.(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if fields[name] != nil && !slices.Contains(names, name) { // Istio writes a null, for one
+			p.ignored = append(p.ignored, object.field(name).path)
+		}
+	}
 }
 
 func (p *parse) channelBuilder(name string) ChannelBuilder {
@@ -157,6 +170,9 @@ func (p *parse) config(root value) *Config {
 	for name, entry := range p.members(root.field("certificate_providers"), "map the name of each instance to an object") {
 		c.CertProviders[name] = p.certProvider(entry)
 	}
+	p.only(root, "xds_servers", "node", "authorities", "client_default_listener_resource_name_template", "certificate_providers",
+		"server_listener_resource_name_template") // of which the last is for servers
+	c.Ignored = p.ignored
 	return c
 }
 
@@ -177,8 +193,11 @@ func (p *parse) server(entry value) *Server {
 	plain := p.channelCreds(entry, s)
 	p.callCreds(entry, s, plain)
 	for feature := range p.list(entry.field("server_features"), "put the features between square brackets") {
-		s.setFeature(feature.v)
+		if !s.setFeature(feature.v) {
+			p.ignored = append(p.ignored, feature.path)
+		}
 	}
+	p.only(entry, "server_uri", "channel_creds", "call_creds", "server_features")
 	s.key = string(canonical(s.document(false)))
 	if known := p.known[s.key]; known != nil {
 		return known
@@ -210,10 +229,12 @@ func (p *parse) node(v value) (nodeDoc, *structpb.Struct) {
 	if v.v == nil || !p.isObject(v, `write an object such as {"id": "<name of this client>"}`) {
 		return n, nil
 	}
+	p.only(v, nodeFields()...)
 	n.ID = p.text(v.field("id"))
 	n.Cluster = p.text(v.field("cluster"))
 	const fix = `write an object with "region", "zone" and "sub_zone"`
 	if l := v.field("locality"); l.v != nil && p.isObject(l, fix) {
+		p.only(l, "region", "zone", "sub_zone", "subZone")
 		n.Locality.Region = p.text(l.field("region"))
 		n.Locality.Zone = p.text(l.field("zone"))
 		subZone := l.field("sub_zone")
@@ -237,6 +258,15 @@ func (p *parse) node(v value) (nodeDoc, *structpb.Struct) {
 		p.add(&Error{Path: m.path, Problem: "cannot be sent: " + err.Error(), Fix: "remove what the message complains about", cause: err})
 	}
 	return n, metadata
+}
+
+// nodeFields returns the names of a Node's fields, in either spelling.
+func nodeFields() (names []string) {
+	fields := (*corev3.Node)(nil).ProtoReflect().Descriptor().Fields()
+	for i := range fields.Len() {
+		names = append(names, string(fields.Get(i).Name()), fields.Get(i).JSONName())
+	}
+	return names
 }
 
 // outOfRange returns the first number below v that is too large for the only
@@ -271,6 +301,7 @@ func (p *parse) certProvider(entry value) CertProvider {
 		return c
 	}
 	c.Plugin = p.requiredText(entry, "plugin_name", `name the plugin, such as "file_watcher"`)
+	p.only(entry, "plugin_name", "config")
 	config := entry.field("config")
 	c.Config = rawConfig(config)
 	if c.Plugin != "file_watcher" {

@@ -134,6 +134,36 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// TestIgnored: what nobody knows is named, wherever it is, and nothing of what Istio writes.
+func TestIgnored(t *testing.T) {
+	for _, name := range documents(t, "good") {
+		if c, err := testParser().Parse("test", read(t, name)); strings.HasPrefix(filepath.Base(name), "istio") && (err != nil || len(c.Ignored) > 0) {
+			t.Errorf("%s: %q, %v", filepath.Base(name), c.Ignored, err)
+		}
+	}
+	c, err := Parse("test", []byte(`{
+		"xds_servers": [{
+			"server_uri": "a", "server_feature": [], "server_features": ["xds_v3", "xdslb.delta_ads", "xdslb.delta", 3],
+			"channel_creds": [{"type": "tls", "config": {"ca_file": "x", "ca_certificate_file": "y"}, "options": {}}]
+		}],
+		"Node": {}, "node": {"id": "n", "Id": "n", "userAgentName": "x", "client_features": [], "locality": {"region": "r", "sub-zone": "x"}, "metadata": {"any": 1}},
+		"authorities": {"a b": {"xds_server": []}},
+		"certificate_providers": {"p": {"plugin_name": "file_watcher", "configuration": {}, "config": {"ca_certificate_file": "x", "refresh": "1s"}}, "q": {"plugin_name": "q", "config": {"any": 1}}},
+		"server_listener_resource_name_template": "x"
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"$.Node", `$.authorities["a b"].xds_server`, "$.certificate_providers.p.config.refresh", "$.certificate_providers.p.configuration",
+		"$.node.Id", `$.node.locality["sub-zone"]`, "$.xds_servers[0].channel_creds[0].config.ca_file", "$.xds_servers[0].channel_creds[0].options",
+		"$.xds_servers[0].server_feature", "$.xds_servers[0].server_features[2]", "$.xds_servers[0].server_features[3]",
+	}
+	if got := slices.Sorted(slices.Values(c.Ignored)); !slices.Equal(got, want) {
+		t.Errorf("ignored are %q, want %q", got, want)
+	}
+}
+
 // TestGood compares what is understood of valid documents, the node message
 // included, and checks that it is a fixed point: parsing it again changes
 // nothing.

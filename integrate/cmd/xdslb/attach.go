@@ -198,7 +198,7 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 		case v.previous == nil:
 			return false, err
 		default:
-			fmt.Fprintf(v.e.stderr, "xdslb: %v\n", err)
+			fmt.Fprintf(v.e.stderr, "xdslb: %s\n", shown(err))
 		}
 		if v.once || n == v.views {
 			return d != nil && needsMending(d), nil

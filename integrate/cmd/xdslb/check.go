@@ -91,6 +91,9 @@ func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool
 	if cfg.Node().GetId() == "" {
 		c.add("warn", "node", "has no id, by which control planes tell clients apart")
 	}
+	for _, path := range cfg.Ignored {
+		c.add("warn", "bootstrap", "%s is not known, and ignored", path)
+	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.CertProviders)) {
 		c.provider("certificate provider "+name, cfg.CertProviders[name])
 	}

@@ -41,6 +41,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/xdslb/xdslb/integrate/internal/visible"
 )
 
 // Exit codes.
@@ -118,15 +120,24 @@ func (e *env) runCommand(c *command, args []string) int {
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintf(e.stderr, "xdslb %s: %v\nusage: xdslb %s\n", c.name, err, strings.TrimSpace(c.name+" "+c.args))
+		fmt.Fprintf(e.stderr, "xdslb %s: %s\nusage: xdslb %s\n", c.name, shown(err), strings.TrimSpace(c.name+" "+c.args))
 		return exitUsage
 	case err != nil && e.ctx.Err() == nil:
-		fmt.Fprintf(e.stderr, "xdslb %s: %v\n", c.name, err)
+		fmt.Fprintf(e.stderr, "xdslb %s: %s\n", c.name, shown(err))
 		return exitFinding
 	case found:
 		return exitFinding
 	}
 	return exitOK
+}
+
+// shown is what a terminal shows of an error, whoever has written what is in it.
+func shown(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i := range lines {
+		lines[i] = visible.Text(lines[i], 0)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // newFlagSet returns a command's flag set with the flags that all have.

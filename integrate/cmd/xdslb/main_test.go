@@ -224,6 +224,8 @@ func TestControlPlane(t *testing.T) {
 	wantCall(t, exitOK, []string{"check", "-offline"})
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	wantCall(t, exitFinding, []string{"check"}, "there is no bootstrap")
+	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}], "server_features": ["xdslb.delta"]}], "node": {"id": "n"}}`)
+	wantCall(t, exitFinding, []string{"check", "-offline"}, "warn bootstrap: $.xds_servers[0].server_features[0] is not known, and ignored")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "{")
 	wantCall(t, exitFinding, []string{"check"}, "FAIL bootstrap", "GRPC_XDS_BOOTSTRAP_CONFIG")
 }
@@ -407,7 +409,7 @@ func TestAttachHandedOver(t *testing.T) {
 // TestHostileNames: what a process says does not reach a terminal as commands to it.
 func TestHostileNames(t *testing.T) {
 	d := debug.Document{Channels: []integrate.TargetStatus{{
-		Target: "a\x1b[2Jb", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &integrate.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
+		Target: "a\x1b[2Jb", Connectivity: "\x1b[2J", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &integrate.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
 		Clusters: []integrate.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []integrate.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []integrate.PriorityStatus{{
 			Localities: []integrate.LocalityStatus{{Region: "\x1b", Endpoints: []integrate.EndpointStatus{{ExplainedEndpoint: integrate.ExplainedEndpoint{Address: "\x1b", Out: "\x1b", State: "READY"}}}}},
 		}}}}}},

@@ -307,7 +307,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 			}
 		}
 		if r := s.Rollout; r != nil {
-			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), stateOf(s), visible.Text(r.Variable, 40))
+			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), visible.Text(stateOf(s), 20), visible.Text(r.Variable, 40))
 			continue
 		}
 		ready, total, ok, failed := 0, 0, uint64(0), uint64(0)
@@ -330,7 +330,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				mend++
 			}
 		}
-		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), stateOf(s), ready, total, ok, failed, mend)
+		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), visible.Text(stateOf(s), 20), ready, total, ok, failed, mend)
 	}
 	v.told = last
 }

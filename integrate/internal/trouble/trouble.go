@@ -67,8 +67,11 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 	for _, r := range s.Resources {
 		if r.Error != "" {
 			stays := ""
-			if r.Version != "" {
+			switch {
+			case r.Version != "":
 				stays = fmt.Sprintf(" (version %s stays in force)", r.Version)
+			case !r.Updated.IsZero():
+				stays = " (what came before stays in force)"
 			}
 			bad("%s %s is %s%s: %s", r.Type, r.Name, r.State, stays, r.Error)
 		}
