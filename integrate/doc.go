@@ -143,7 +143,7 @@
 //	explainendpoint.go  an endpoint: its weight, its share, or why it is out
 //	explainlive.go      what a channel's balancer knows of its clusters
 //	explaintext.go      the text for people
-//	inspectwhatif.go    InspectWhatIf, PickWhatIf: a whole configuration of a file, and picks by it
+//	inspectwhatif.go    InspectWhatIf, InspectTargets, PickWhatIf: a whole configuration of a file, and picks by it
 //
 // Child policies are balancers of gRPC's registry that connect the endpoints
 // themselves: custom policies (A52), and gRPC's own pick_first (A62, D10):

@@ -30,7 +30,7 @@ import (
 //
 // A channel that is idle, that is not ours or that has no configuration is an error. One
 // without our interceptors that was never asked for before is found by its service config,
-// which changes for a moment. The cost is, for each route that the RPC may take,
+// which changes for a while: see StatusOf. The cost is, for each route that the RPC may take,
 // O(endpoints of the priorities in use of its clusters), with the channel's mutex held: RPCs
 // go on, updates wait.
 func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanation, error) {

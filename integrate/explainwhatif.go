@@ -77,23 +77,38 @@ func (w *WhatIf) explain(ctx context.Context, cfg *picker.Config) (*Explanation,
 
 // assemble makes the configuration of the resources.
 func (w *WhatIf) assemble() (*picker.Config, error) {
-	resources, err := parseResources(w.Resources)
+	a, boot, err := w.decode()
 	if err != nil {
 		return nil, err
+	}
+	return w.configOf(a, boot)
+}
+
+// decode reads the resources, and the bootstrap if there is one.
+func (w *WhatIf) decode() (*xds.Assembly, *bootstrap.Config, error) {
+	resources, err := parseResources(w.Resources)
+	if err != nil {
+		return nil, nil, err
 	}
 	var boot *bootstrap.Config
 	if w.Config.Bootstrap != nil {
 		if boot, err = w.Config.bootstrap(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
+	a, err := xds.NewAssembly(resources, boot, xds.Options{
+		Filter: perrpc.FilterType, Policies: w.Config.Policies, LocalCluster: w.Config.LocalCluster, MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes,
+	})
+	return a, boot, err
+}
+
+// configOf makes the target's configuration of resources that are decoded.
+func (w *WhatIf) configOf(a *xds.Assembly, boot *bootstrap.Config) (*picker.Config, error) {
 	listener, authority, err := w.names(boot)
 	if err != nil {
 		return nil, err
 	}
-	return xds.Assemble(listener, authority, resources, boot, xds.Options{
-		Filter: perrpc.FilterType, Policies: w.Config.Policies, LocalCluster: w.Config.LocalCluster, MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes,
-	})
+	return a.Config(listener, authority)
 }
 
 // names returns the names of the listener and of the authority.

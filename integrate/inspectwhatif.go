@@ -19,6 +19,36 @@ func InspectWhatIf(w WhatIf) (*TargetStatus, error) {
 	if err != nil {
 		return nil, err
 	}
+	return w.inspect(cfg)
+}
+
+// InspectTargets is InspectWhatIf for several targets of the same resources, which it reads
+// once. Of a target that cannot be served there is the Error. Of w, Target and Authority do
+// not count.
+func InspectTargets(w WhatIf, targets []string) ([]TargetStatus, error) {
+	a, boot, err := w.decode()
+	if err != nil {
+		return nil, err
+	}
+	list := make([]TargetStatus, len(targets))
+	w.Authority = ""
+	for i := range targets {
+		w.Target = targets[i]
+		var s *TargetStatus
+		cfg, err := w.configOf(a, boot)
+		if err == nil {
+			s, err = w.inspect(cfg)
+		}
+		if err != nil {
+			s = &TargetStatus{Target: w.Target, Error: err.Error()}
+		}
+		list[i] = *s
+	}
+	return list, nil
+}
+
+// inspect is InspectWhatIf for a configuration.
+func (w *WhatIf) inspect(cfg *picker.Config) (*TargetStatus, error) {
 	world, err := w.suppose(cfg)
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ func (b *testLB) report(t *testing.T, n int, utilization float64) {
 // wantZones checks the shares of localities as published.
 func (b *testLB) wantZones(t *testing.T, want ...float64) {
 	t.Helper()
-	r := b.picker.current.Load().routing("c")
+	r := b.picker.current.Load().routings()["c"]
 	if r == nil || len(r.Localities) != len(want) {
 		t.Fatalf("localities %+v, want %v", r, want)
 	}
@@ -171,7 +171,7 @@ func TestLoadAwareComesAndGoes(t *testing.T) {
 				t.Error("endpoints go on listening to reports under another policy")
 			}
 		}
-		if r := b.picker.current.Load().routing("c"); r != nil {
+		if r := b.picker.current.Load().routings()["c"]; r != nil {
 			t.Errorf("localities %+v under another policy", r)
 		}
 		b.Update(configOf(byLoad(clusterOf("c", prio(eps(1), eps(2))))))

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/outlier"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 )
@@ -198,10 +199,9 @@ func init() { metric.SetProcess(process{}) }
 // process reads the state of the process for metrics. It implements metric.Process.
 type process struct{}
 
-// channels returns the balancers of the channels that there are.
-func channels() []*lb {
-	var all []*lb
-	for _, r := range resolvers() {
+// balancers returns those of the channels of some links.
+func balancers(links []*perrpc.Link) (all []*lb) {
+	for _, r := range resolversOf[*xdsResolver](links) {
 		if b := r.balancer.Load(); b != nil {
 			all = append(all, b)
 		}
@@ -209,31 +209,20 @@ func channels() []*lb {
 	return all
 }
 
-// channelsOf returns those of a target.
-func channelsOf(target string) []*lb {
-	return slices.DeleteFunc(channels(), func(b *lb) bool { return b.target != target })
-}
-
 // Targets implements metric.Process.
-func (process) Targets() []string {
-	var all []string
-	add := func(target string) {
-		if !slices.Contains(all, target) {
-			all = append(all, target)
+func (process) Targets() (all []string) {
+	seen := map[string]bool{}
+	for _, l := range perrpc.Links() {
+		if !seen[l.Canonical] {
+			seen[l.Canonical], all = true, append(all, l.Canonical)
 		}
-	}
-	for _, b := range channels() {
-		add(b.target)
-	}
-	for _, r := range stockResolvers() {
-		add(r.link.Target)
 	}
 	return all
 }
 
 // Fold implements metric.Process.
 func (process) Fold() {
-	for _, b := range channels() {
+	for _, b := range balancers(perrpc.Links()) {
 		b.foldCounts()
 		b.lock()
 		for _, c := range b.clusters {
@@ -261,15 +250,15 @@ func (process) SharedGauges(emit metric.Emit) {
 	}
 }
 
-// TargetGauges implements metric.Process.
+// TargetGauges implements metric.Process. It costs nothing for other targets: each is asked
+// for.
 func (process) TargetGauges(target string, emit metric.Emit) {
-	for _, r := range stockResolvers() {
-		if r.link.Target == target {
-			emit(metric.HandedOver, 1, target, r.rollout.Variable)
-		}
+	links := perrpc.LinksTo(target)
+	for _, r := range resolversOf[*stockResolver](links) {
+		emit(metric.HandedOver, 1, target, r.rollout.Variable)
 	}
 	clients := map[*xds.Client]bool{}
-	for _, b := range channelsOf(target) {
+	for _, b := range balancers(links) {
 		if c := b.src.client; !clients[c] {
 			clients[c] = true
 			clientGauges(c, target, emit)

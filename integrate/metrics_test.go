@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -183,4 +185,24 @@ func TestRefusedIsNoSubset(t *testing.T) {
 			t.Errorf("%s with labels %q is %d, want 0", m.Name, labels, value)
 		}
 	})
+}
+
+// TestGaugesOfOneTarget: to read the gauges of a target costs as much whatever channels there
+// are to others, since each target is asked for.
+func TestGaugesOfOneTarget(t *testing.T) {
+	var links []*perrpc.Link
+	cost := func(targets int) float64 {
+		for len(links) < targets {
+			l := perrpc.NewLink(perrpc.LinkOptions{Update: func() {}, Canonical: fmt.Sprint("xds:///gauges-", len(links)), Resolver: &xdsResolver{}})
+			l.Register()
+			t.Cleanup(l.Close)
+			links = append(links, l)
+		}
+		return testing.AllocsPerRun(10, func() {
+			process{}.TargetGauges("xds:///gauges-0", func(*metric.Metric, int64, ...string) {})
+		})
+	}
+	if few, many := cost(1), cost(500); many != few {
+		t.Errorf("the gauges of a target take %v allocations among 500 targets, and %v among others", many, few)
+	}
 }

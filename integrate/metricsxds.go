@@ -52,19 +52,19 @@ func clientGauges(c *xds.Client, target string, emit metric.Emit) {
 		}
 		emit(metric.Connected, connected, target, s.URI)
 	}
-	for r := range c.Resources() {
-		emit(metric.Resources, 1, target, r.Authority, cacheState(&r), typeNames[r.Type])
+	for kind, n := range c.CountResources() {
+		emit(metric.Resources, int64(n), target, kind.Authority, cacheState(kind), typeNames[kind.Type])
 	}
 }
 
-// cacheState is what the label grpc.xds.cache_state says of a resource (A78). States that
+// cacheState is what the label grpc.xds.cache_state says of resources (A78). States that
 // came after that have A88's names.
-func cacheState(r *xds.ResourceStatus) string {
-	switch r.State {
+func cacheState(kind xds.ResourceKind) string {
+	switch kind.State {
 	case xds.Acked:
 		return "acked"
 	case xds.Nacked:
-		if !r.Updated.IsZero() { // which may have no version
+		if kind.InUse {
 			return "nacked_but_cached"
 		}
 		return "nacked"

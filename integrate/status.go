@@ -243,8 +243,8 @@ func Status() []TargetStatus {
 // StatusOf returns the status of a channel. It fails if the channel's resolver is not of
 // this package, unless the environment has it so. It does not connect a channel that is idle; of a channel of scheme xds that is
 // idle, or has just begun to connect, nobody can tell whose resolver it is to have. It takes the channel's mutex for
-// O(endpoints), and may take one change of the service config of all channels, which
-// their RPCs do not notice.
+// O(endpoints). Service configs of channels without interceptors of ours change twice, once
+// each, when such a channel is asked for the first time: their RPCs do not notice.
 func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	state := cc.GetState()
 	if r := resolverOf(cc); r != nil {
@@ -427,15 +427,9 @@ func resolverOf(cc *grpc.ClientConn) *xdsResolver {
 	return r
 }
 
-// resolvers returns those of all channels of the process, in the order in which they
-// were made.
-func resolvers() []*xdsResolver { return resolversOf[*xdsResolver]() }
-
-// stockResolvers returns those of the channels that were handed over.
-func stockResolvers() []*stockResolver { return resolversOf[*stockResolver]() }
-
-func resolversOf[R channelResolver]() (all []R) {
-	for _, l := range perrpc.Links() {
+// resolversOf returns those of a kind that some links have.
+func resolversOf[R channelResolver](links []*perrpc.Link) (all []R) {
+	for _, l := range links {
 		if r, ok := l.Resolver.(R); ok {
 			all = append(all, r)
 		}

@@ -28,8 +28,9 @@ func (b *lb) status(s *TargetStatus, detailed bool) []Event {
 	if b.cfg != nil {
 		s.Received, s.Routes = b.cfg.Received, len(b.cfg.Routes)
 	}
+	routings := b.picker.current.Load().routings()
 	for _, c := range b.clusters {
-		s.Clusters = append(s.Clusters, c.describe())
+		s.Clusters = append(s.Clusters, c.describe(routings[c.cfg.Name]))
 	}
 	if detailed && !b.closed {
 		b.inspectLocked(s)
@@ -38,8 +39,8 @@ func (b *lb) status(s *TargetStatus, detailed bool) []Event {
 	return b.journal.events()
 }
 
-// describe returns the cluster's status.
-func (c *cluster) describe() ClusterStatus {
+// describe returns the cluster's status. r is how a locality is chosen, nil if not by zones.
+func (c *cluster) describe(r *picker.LocalityRouting) ClusterStatus {
 	s := ClusterStatus{Name: c.cfg.Name, State: stateName(c.status()), Priority: slices.Index(c.order, c.inUse)}
 	if c.inUse == nil {
 		s.Priority = -1
@@ -47,7 +48,7 @@ func (c *cluster) describe() ClusterStatus {
 	if c.status() == picker.TransientFailure {
 		s.Error, _ = c.failureText()
 	}
-	s.Zones = zonesStatus(c.lb.picker.current.Load().routing(c.cfg.Name))
+	s.Zones = zonesStatus(r)
 	first := 0
 	for i, l := range c.leaves {
 		s.Leaves = append(s.Leaves, l.describe(c, first, c.left(i)))

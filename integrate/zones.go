@@ -85,10 +85,17 @@ func zonesStatus(r *picker.LocalityRouting) *ZonesStatus {
 	return s
 }
 
-// routing returns how the cluster chooses a locality, as published; nil if it is not.
-func (p *published) routing(cluster string) *picker.LocalityRouting {
+// routings returns how clusters choose a locality, as published, by their names: those that
+// do so by zones.
+func (p *published) routings() map[string]*picker.LocalityRouting {
 	if p.Config == nil || p.Snapshot == nil {
 		return nil
 	}
-	return p.Snapshot.LocalityRouting(slices.IndexFunc(p.Config.Clusters, func(c *picker.Cluster) bool { return c.Name == cluster }))
+	all := map[string]*picker.LocalityRouting{}
+	for i, c := range p.Config.Clusters {
+		if r := p.Snapshot.LocalityRouting(i); r != nil {
+			all[c.Name] = r
+		}
+	}
+	return all
 }

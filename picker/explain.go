@@ -117,10 +117,12 @@ func (s *Snapshot) ExplainTargets(route int) []ClusterShare {
 		return nil
 	}
 	var list []ClusterShare
+	at := map[int32]int{} // clusters in the list
 	for i, share := range to.split.shares(len(to.clusters)) {
-		k := slices.IndexFunc(list, func(c ClusterShare) bool { return c.Cluster == to.clusters[i] })
-		if k < 0 {
-			k, list = len(list), append(list, ClusterShare{Cluster: to.clusters[i]})
+		k, listed := at[to.clusters[i]]
+		if !listed {
+			k, at[to.clusters[i]] = len(list), len(list)
+			list = append(list, ClusterShare{Cluster: to.clusters[i]})
 		}
 		list[k].Share += share
 	}

@@ -162,6 +162,7 @@ type Client struct {
 	logging     bool                                 // writeLog runs
 	logged      map[logKey]*logged
 	alike       map[logKey]*alike
+	counted     map[ResourceKind]int // see CountResources; nil if it may have changed
 }
 
 // locker locks and unlocks a client for timers.
@@ -205,7 +206,7 @@ func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 // that end before there is one can say.
 func (c *Client) Waiting(listener, authority string) error {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	if m := c.managers[targetKey{listener, authority}]; m != nil {
 		return m.waitingLocked()
 	}

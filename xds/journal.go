@@ -86,7 +86,7 @@ func (e Event) String() string {
 // stays away, is one event until it changes.
 func (c *Client) Events(listener, authority string) []Event {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	if m := c.managers[targetKey{listener, authority}]; m != nil {
 		return m.journal.list()
 	}

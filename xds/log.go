@@ -162,8 +162,10 @@ func (c *Client) forgetLoggedLocked(now time.Time) {
 }
 
 // unlock releases mu, and has what was noted for the log meanwhile written. The Logger is
-// the user's code: it may call the client, and if it blocks, nothing waits for it.
+// the user's code: it may call the client, and if it blocks, nothing waits for it. Who has
+// only looked releases mu itself.
 func (c *Client) unlock() {
+	c.counted = nil
 	if len(c.log) > 0 && !c.logging {
 		c.logging = true
 		go c.writeLog()

@@ -26,16 +26,35 @@ import (
 //
 // Members of collections (LEDS) need their name: they come in a discovery.v3.Resource.
 func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap.Config, opts Options) (*picker.Config, error) {
-	a := assembly{opts: opts.withDefaults(), entries: map[entryKey]*entry{}, collections: map[string]*resource.MemberList{}}
-	if cfg != nil {
-		a.node = cfg.Node()
+	a, err := NewAssembly(resources, cfg, opts)
+	if err != nil {
+		return nil, err
 	}
+	return a.Config(listener, authority)
+}
+
+// An Assembly is resources of which several targets are assembled: they are decoded once. It
+// is for one goroutine at a time.
+type Assembly struct {
+	opts     Options
+	node     *corev3.Node // nil is unknown
+	entries  map[entryKey]*entry
+	halvings uint8 // of the largest hash ring or table of the target at hand
+
+	collections map[string]*resource.MemberList // by name
+	members     resource.MemberDecoder
+}
+
+// NewAssembly decodes resources: see Assemble.
+func NewAssembly(resources []*anypb.Any, cfg *bootstrap.Config, opts Options) (*Assembly, error) {
+	a := &Assembly{opts: opts.withDefaults(), entries: map[entryKey]*entry{}, collections: map[string]*resource.MemberList{}}
 	decode := resource.Options{
 		Policies:     opts.Policies,
 		CertProvider: func(string, resource.CertUse) error { return nil },
 		Filter:       opts.Filter,
 	}
 	if cfg != nil {
+		a.node = cfg.Node()
 		decode.TrustedServer = len(cfg.Servers) > 0 && cfg.Servers[0].TrustedXDSServer
 		decode.CertProvider = func(instance string, use resource.CertUse) error {
 			return cfg.CheckCertProvider(instance, use == resource.RootCerts)
@@ -46,6 +65,11 @@ func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap
 			return nil, fmt.Errorf("xds: resource %d: %w", i, err)
 		}
 	}
+	return a, nil
+}
+
+// Config returns a target's configuration: see Assemble.
+func (a *Assembly) Config(listener, authority string) (*picker.Config, error) {
 	p, err := a.plan(listener, authority)
 	if err != nil {
 		return nil, err
@@ -58,19 +82,8 @@ func Assemble(listener, authority string, resources []*anypb.Any, cfg *bootstrap
 	return out, nil
 }
 
-// assembly is the cache of Assemble.
-type assembly struct {
-	opts     Options
-	node     *corev3.Node // nil is unknown
-	entries  map[entryKey]*entry
-	halvings uint8 // of the largest hash ring or table
-
-	collections map[string]*resource.MemberList // by name
-	members     resource.MemberDecoder
-}
-
 // add decodes a resource.
-func (a *assembly) add(r *anypb.Any, opts resource.Options) error {
+func (a *Assembly) add(r *anypb.Any, opts resource.Options) error {
 	url, value, err := resource.Unwrap(r)
 	if err != nil {
 		return err
@@ -99,7 +112,7 @@ func (a *assembly) add(r *anypb.Any, opts resource.Options) error {
 }
 
 // addMember puts a member into its collection. One without a name is of none.
-func (a *assembly) addMember(r *anypb.Any, value []byte) error {
+func (a *Assembly) addMember(r *anypb.Any, value []byte) error {
 	w, err := resource.WrappingOf(r)
 	if err != nil {
 		return err
@@ -107,7 +120,7 @@ func (a *assembly) addMember(r *anypb.Any, value []byte) error {
 	name := canonicalName(w.Name)
 	glob := resource.GlobOf(name)
 	if glob == "" {
-		return nil // see assembly.merge
+		return nil // see Assembly.merge
 	}
 	list := a.collections[glob]
 	if list == nil {
@@ -122,7 +135,7 @@ func (a *assembly) addMember(r *anypb.Any, value []byte) error {
 }
 
 // merge returns an assignment with the members of its collections, and what is wrong.
-func (a *assembly) merge(e *resource.Endpoints) (merged *resource.Endpoints, note error) {
+func (a *Assembly) merge(e *resource.Endpoints) (merged *resource.Endpoints, note error) {
 	members := make([]*resource.Members, len(e.Collections))
 	for i, c := range e.Collections {
 		if list := a.collections[canonicalName(c.Name)]; list != nil {
@@ -137,7 +150,7 @@ func (a *assembly) merge(e *resource.Endpoints) (merged *resource.Endpoints, not
 }
 
 // lookup returns a resource, or one that says that it is missing.
-func (a *assembly) lookup(t resource.Type, name string) *entry {
+func (a *Assembly) lookup(t resource.Type, name string) *entry {
 	if e := a.entries[entryKey{t, canonicalName(name)}]; e != nil {
 		return e
 	}
@@ -145,7 +158,7 @@ func (a *assembly) lookup(t resource.Type, name string) *entry {
 }
 
 // plan returns the route table of a target: see dependencyManager.desiredLocked.
-func (a *assembly) plan(name, authority string) (*plan, error) {
+func (a *Assembly) plan(name, authority string) (*plan, error) {
 	e := a.lookup(resource.ListenerType, name)
 	listener, _ := e.value.(*resource.Listener)
 	if listener == nil {
@@ -169,13 +182,13 @@ func (a *assembly) plan(name, authority string) (*plan, error) {
 }
 
 // flatten returns the leaves of what routes name.
-func (a *assembly) flatten(name string) ([]string, error) {
+func (a *Assembly) flatten(name string) ([]string, error) {
 	leaves, _, err := flatten(name, func(name string) *entry { return a.lookup(resource.ClusterType, name) })
 	return leaves, err
 }
 
 // leaf returns what a leaf is made of, which flatten has found, and why it has no endpoints.
-func (a *assembly) leaf(name string) (of leafInputs, note error) {
+func (a *Assembly) leaf(name string) (of leafInputs, note error) {
 	of = leafInputs{cluster: a.lookup(resource.ClusterType, name).value.(*resource.Cluster), halvings: a.halvings}
 	if of.cluster.Kind == resource.ClusterDNS {
 		return of, fmt.Errorf("xds: %q is not looked up", of.cluster.DNSTarget)
@@ -193,7 +206,7 @@ func (a *assembly) leaf(name string) (of leafInputs, note error) {
 }
 
 // origin returns where RPCs to a cluster come from: see dependencyManager.originLocked.
-func (a *assembly) origin(c *resource.Cluster) *picker.Origin {
+func (a *Assembly) origin(c *resource.Cluster) *picker.Origin {
 	switch {
 	case c.Policy.ZoneAware != nil:
 	case c.Policy.LoadAware == nil:
@@ -208,7 +221,7 @@ func (a *assembly) origin(c *resource.Cluster) *picker.Origin {
 
 // hashNeeds returns what the leaves of clusters need for picks that hash, each leaf
 // once.
-func (a *assembly) hashNeeds(clusters []string) map[hashNeed]int {
+func (a *Assembly) hashNeeds(clusters []string) map[hashNeed]int {
 	seen := map[string]bool{}
 	var needs hashNeeds
 	for _, name := range clusters {
@@ -225,7 +238,7 @@ func (a *assembly) hashNeeds(clusters []string) map[hashNeed]int {
 }
 
 // cluster returns what routes name.
-func (a *assembly) cluster(name string) *picker.Cluster {
+func (a *Assembly) cluster(name string) *picker.Cluster {
 	leaves, err := a.flatten(name)
 	if err != nil {
 		return &picker.Cluster{Name: name, Err: err}

@@ -51,7 +51,7 @@ func (c *Client) Targets() []Target {
 	for key := range c.managers {
 		all = append(all, Target{key.listener, key.authority})
 	}
-	c.unlock()
+	c.mu.Unlock()
 	slices.SortFunc(all, func(a, b Target) int {
 		return cmp.Or(cmp.Compare(a.Listener, b.Listener), cmp.Compare(a.Authority, b.Authority))
 	})
@@ -111,8 +111,31 @@ type RejectedVersion struct {
 func (c *Client) Resources() iter.Seq[ResourceStatus] {
 	c.mu.Lock()
 	all := statusesLocked(maps.Values(c.entries), len(c.entries))
-	c.unlock()
+	c.mu.Unlock()
 	return inOrder(all)
+}
+
+// A ResourceKind is what resources have in common for those who count them.
+type ResourceKind struct {
+	Type      resource.Type
+	Authority string
+	State     State
+	InUse     bool // there is a version in use
+}
+
+// CountResources returns how many resources there are of each kind. The caller does not
+// change the map. It takes O(resources) if something has happened to the client since the
+// last time, so that many may ask: each target reports what its client has (A78).
+func (c *Client) CountResources() map[ResourceKind]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counted == nil {
+		c.counted = map[ResourceKind]int{}
+		for _, s := range statusesLocked(maps.Values(c.entries), len(c.entries)) {
+			c.counted[ResourceKind{s.Type, s.Authority, s.State, !s.Updated.IsZero()}]++
+		}
+	}
+	return c.counted
 }
 
 // TargetResources returns what is known about the resources that a target depends on,
@@ -123,7 +146,7 @@ func (c *Client) TargetResources(listener, authority string) iter.Seq[ResourceSt
 	if m := c.managers[targetKey{listener, authority}]; m != nil {
 		all = statusesLocked(m.depsLocked(), 2+2*len(m.clusters))
 	}
-	c.unlock()
+	c.mu.Unlock()
 	return inOrder(all)
 }
 
@@ -230,7 +253,7 @@ type TypeStatus struct {
 // bootstrap's order; those of authorities follow, by the authorities' names.
 func (c *Client) Servers() []ServerStatus {
 	c.mu.Lock()
-	defer c.unlock()
+	defer c.mu.Unlock()
 	var all []ServerStatus
 	for _, cfg := range c.order {
 		if r := c.relations[cfg.Key()]; r != nil {

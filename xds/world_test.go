@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -381,7 +382,14 @@ func (w *world) check() {
 		}
 	}
 	w.cached = cached
-	w.c.unlock()
+	w.c.mu.Unlock() // it has only looked
+	counted := map[ResourceKind]int{}
+	for s := range w.c.Resources() {
+		counted[ResourceKind{s.Type, s.Authority, s.State, s.Version != ""}]++
+	}
+	if got := w.c.CountResources(); !maps.Equal(got, counted) {
+		w.fail("CountResources() = %v, and there are %v", got, counted)
+	}
 	for _, watch := range w.watches {
 		watch.mu.Lock()
 		heard := watch.heard

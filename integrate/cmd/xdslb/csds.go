@@ -71,24 +71,29 @@ func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.Target
 	if err != nil {
 		return nil // resources without their contents are shown all the same
 	}
+	var targets []string
 	for _, g := range c.GetGenericXdsConfigs() {
 		l := new(listenerv3.Listener)
-		if g.GetXdsConfig().UnmarshalTo(l) != nil || l.GetApiListener() == nil {
-			continue
+		if g.GetXdsConfig().UnmarshalTo(l) == nil && l.GetApiListener() != nil {
+			targets = append(targets, fullTarget(g.GetName()))
 		}
-		target := fullTarget(g.GetName())
-		s, err := integrate.InspectWhatIf(integrate.WhatIf{Target: target, Resources: text})
-		if err != nil {
-			s = &integrate.TargetStatus{Target: target, Error: err.Error()}
+	}
+	if targets == nil {
+		return nil
+	}
+	if list, err = integrate.InspectTargets(integrate.WhatIf{Resources: text}, targets); err != nil {
+		for _, target := range targets {
+			list = append(list, integrate.TargetStatus{Target: target, Error: err.Error()})
 		}
-		s.Time = now
-		forgetStates(s)
-		list = append(list, *s)
+	}
+	for i := range list {
+		list[i].Time = now
+		forgetStates(&list[i])
 	}
 	return list
 }
 
-// forgetStates takes away what InspectWhatIf supposes of connections.
+// forgetStates takes away what InspectTargets supposes of connections.
 func forgetStates(s *integrate.TargetStatus) {
 	s.Connectivity = ""
 	for i := range s.Clusters {

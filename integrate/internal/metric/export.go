@@ -4,6 +4,7 @@
 package metric
 
 import (
+	"container/list"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,14 +24,16 @@ type Export struct {
 	target     string
 	recorder   estats.MetricsRecorder
 	unregister func()
+	all, same  *list.Element // in exports
 }
 
-// exports are those of the process, oldest first.
+// exports are those of the process, oldest first. The first of a list speaks for it.
 var exports = struct {
-	mu    sync.Mutex
-	list  []*Export
-	timer *time.Timer // runs while there are any
-}{}
+	mu       sync.Mutex
+	all      *list.List            // of *Export
+	byTarget map[string]*list.List // the same; none is empty
+	timer    *time.Timer           // runs while there are any
+}{all: list.New(), byTarget: map[string]*list.List{}}
 
 // recording says that there are exports.
 var recording atomic.Bool
@@ -57,7 +60,12 @@ func Start(target string, recorder estats.MetricsRecorder) *Export {
 	Watch()
 	exports.mu.Lock()
 	defer exports.mu.Unlock()
-	exports.list = append(exports.list, x)
+	same := exports.byTarget[target]
+	if same == nil {
+		same = list.New()
+		exports.byTarget[target] = same
+	}
+	x.all, x.same = exports.all.PushBack(x), same.PushBack(x)
 	recording.Store(true)
 	if exports.timer == nil {
 		exports.timer = time.AfterFunc(flushPeriod, onTimer)
@@ -79,16 +87,23 @@ func (a asking) Descriptor() *estats.MetricDescriptor {
 	return a.Int64AsyncGaugeHandle.Descriptor()
 }
 
-// Stop ends the channel's part. The recorder is told what is folded so far. Stop does
-// nothing if x is nil.
+// Stop ends the channel's part. The recorder is told what is folded so far, if it is the one
+// that is told. Stop does nothing if x is nil.
 func (x *Export) Stop() {
 	if x == nil {
 		return
 	}
-	tell()
+	if forAll, forTarget := x.speaks(); forAll || forTarget {
+		tell()
+	}
 	exports.mu.Lock()
-	exports.list = slices.DeleteFunc(exports.list, func(e *Export) bool { return e == x })
-	if len(exports.list) == 0 {
+	exports.all.Remove(x.all)
+	if same := exports.byTarget[x.target]; same.Len() > 1 {
+		same.Remove(x.same)
+	} else {
+		delete(exports.byTarget, x.target)
+	}
+	if exports.all.Len() == 0 {
 		recording.Store(false)
 		exports.timer.Stop()
 		exports.timer = nil
@@ -120,16 +135,23 @@ func flushSoon() {
 func speakers() map[string]*Export {
 	exports.mu.Lock()
 	defer exports.mu.Unlock()
-	m := map[string]*Export{}
-	for i, x := range exports.list {
-		if i == 0 {
-			m[""] = x
-		}
-		if m[x.target] == nil {
-			m[x.target] = x
-		}
+	m := make(map[string]*Export, len(exports.byTarget)+1)
+	for target, same := range exports.byTarget {
+		m[target] = same.Front().Value.(*Export)
+	}
+	if first := exports.all.Front(); first != nil {
+		m[""] = first.Value.(*Export)
 	}
 	return m
+}
+
+// speaks reports whether x speaks for all, which is for what belongs to no target, and
+// whether it speaks for its target.
+func (x *Export) speaks() (forAll, forTarget bool) {
+	exports.mu.Lock()
+	defer exports.mu.Unlock()
+	same := exports.byTarget[x.target]
+	return exports.all.Len() > 0 && exports.all.Front() == x.all, same != nil && same.Front() == x.same
 }
 
 // increment is what a recorder has to be told of a series.
@@ -184,13 +206,13 @@ func (inc *increment) record() {
 
 // report is called when OpenTelemetry reads the gauges of the channel.
 func (x *Export) report(r estats.AsyncMetricsRecorder) error {
-	to := speakers()
+	forAll, forTarget := x.speaks()
 	gauges := map[seriesKey]int64{}
-	if to[""] == x {
+	if forAll {
 		flush()
 		process.SharedGauges(merge(gauges))
 	}
-	if to[x.target] == x {
+	if forTarget {
 		process.TargetGauges(x.target, merge(gauges))
 	}
 	for k, v := range gauges {

@@ -225,6 +225,37 @@ func TestGauges(t *testing.T) {
 	})
 }
 
+// TestGaugesOfMany: to read the gauges of a channel costs as much whatever other channels there
+// are, since each is asked.
+func TestGaugesOfMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reset()
+		var all []*Export
+		cost := func(channels int) float64 {
+			var r *recorder
+			for len(all) < channels {
+				r = &recorder{gauges: true}
+				all = append(all, Start(fmt.Sprint("t", len(all)), channel(t, r)))
+			}
+			return testing.AllocsPerRun(10, func() {
+				if err := r.report.Report(r); err != nil {
+					t.Error(err)
+				}
+				r.take()
+			})
+		}
+		if few, many := cost(3), cost(100); many != few {
+			t.Errorf("a channel's gauges take %v allocations among 100 channels, and %v among 3", many, few)
+		}
+		for _, x := range all {
+			x.Stop()
+		}
+		if len(exports.byTarget) > 0 || exports.all.Len() > 0 {
+			t.Errorf("%d exports of %d targets are left", exports.all.Len(), len(exports.byTarget))
+		}
+	})
+}
+
 // TestUnheard: what was counted while nobody recorded is not told to whoever comes.
 func TestUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

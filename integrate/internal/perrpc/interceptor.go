@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 )
 
 // UnaryInterceptor is integrate.UnaryInterceptor.
@@ -172,4 +173,54 @@ func (c *Call) stream(next grpc.Streamer) grpc.Streamer {
 		}
 	}
 	return next
+}
+
+// tableOf returns what the channel's picks read at the moment, or nil if the
+// channel is not ours. It waits for a first configuration. An RPC that is
+// wait-for-ready waits also while the target cannot be served, since until then
+// nobody knows what its route asks for. If ctx ends before, the error says what the
+// RPC waited for.
+func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
+	for {
+		l := linkOf(ctx, cc)
+		if l == nil || l.Aside {
+			return nil, nil
+		}
+		if t := l.current(); t != nil && t.Snapshot != nil {
+			return t, nil
+		}
+		event := l.nextEvent()
+		t := l.current()
+		if t != nil && (t.Snapshot != nil || !waitsForReady(opts)) {
+			return t, nil // without Snapshot, the pick says why
+		}
+		select {
+		case <-event:
+		case <-ctx.Done():
+			return nil, l.withInfo(l.waitErr(ctx, t))
+		}
+	}
+}
+
+// waitErr is the error of an RPC that ended while it waited for a configuration.
+func (l *Link) waitErr(ctx context.Context, t *Table) error {
+	code := status.FromContextError(ctx.Err()).Code()
+	if t != nil && t.Err != nil {
+		return status.Errorf(code, "latest balancer error: %v", t.Err) // gRPC's words
+	}
+	if err := l.Waiting(); err != nil {
+		return status.Errorf(code, "%v: %v", ctx.Err(), err)
+	}
+	return status.Errorf(code, "xds: %v while waiting for a first configuration", ctx.Err())
+}
+
+// waitsForReady reports whether an RPC is wait-for-ready.
+func waitsForReady(opts []grpc.CallOption) bool {
+	wait := false
+	for _, o := range opts {
+		if o, ok := o.(grpc.FailFastCallOption); ok {
+			wait = !o.FailFast
+		}
+	}
+	return wait
 }

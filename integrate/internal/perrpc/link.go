@@ -4,12 +4,10 @@
 package perrpc
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -39,13 +36,13 @@ type Link struct {
 	LinkOptions
 	id     time.Duration
 	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until an interceptor has asked
-	seen   atomic.Pointer[grpc.ClientConn] // in linksSeen under this key; nil until LinkOf has asked
+	seen   atomic.Pointer[grpc.ClientConn] // in linksSeen under this key; nil until LinkOf has found it
 	table  atomic.Pointer[func() *Table]   // nil before the first configuration or error
 	closed atomic.Bool
 	// maxAttempts is the channel's grpc.WithMaxCallAttempts, known once cc is.
 	maxAttempts atomic.Int64
-	named       atomic.Int32 // how many want the service config to name the link besides
-	woken       atomic.Bool  // by Wake, and the LB policy has yet to hear of it
+	sought      atomic.Bool // by LinkOf: the service config is to name the link until it is found
+	woken       atomic.Bool // by Wake, and the LB policy has yet to hear of it
 
 	mu    sync.Mutex
 	event chan struct{} // closed, and replaced, by Publish; closed for good by Close
@@ -96,11 +93,9 @@ const (
 
 var (
 	lastLink atomic.Int64
-	links    sync.Map // Link.id to *Link
-	linksOf  sync.Map // *grpc.ClientConn to *Link, of channels that made an RPC
-	// linksSeen is the same of channels that LinkOf found, which says nothing of
-	// interceptors.
-	linksSeen sync.Map
+	links    sync.Map      // Link.id to *Link
+	linksTo  linksByTarget // the same
+	linksOf  sync.Map      // *grpc.ClientConn to *Link, of channels that made an RPC
 	// lastBinding is an entry of linksOf that is found without a look-up: that
 	// of the oldest channel left, usually the only one.
 	lastBinding atomic.Pointer[binding]
@@ -128,14 +123,22 @@ func (l *Link) Number() int64 { return int64(l.id / time.Second) }
 func (l *Link) Register() {
 	l.noteWake()
 	links.Store(l.id, l)
+	linksTo.add(l.Canonical, l)
 	if l.Aside {
-		aside.add(l.Target, +1)
+		aside.add(l.Canonical, l)
 	}
+	l.becomeUnsought()
 }
 
 // InServiceConfig reports whether the service config is to name the link.
 func (l *Link) InServiceConfig() bool {
-	return (l.Intercepted || requested.Load()) && l.cc.Load() == nil || l.named.Load() > 0
+	switch {
+	case l.cc.Load() != nil:
+		return false
+	case l.Intercepted || requested.Load():
+		return true
+	}
+	return l.sought.Load() && l.seen.Load() == nil
 }
 
 // request has all links named that are not bound. It reports whether that is new.
@@ -188,6 +191,9 @@ func (l *Link) Unmade() (budget, throttle uint64) {
 // Published reports whether Publish was called.
 func (l *Link) Published() bool { return l.table.Load() != nil }
 
+// Current returns the table in force, or nil before the first.
+func (l *Link) Current() *Table { return l.current() }
+
 // current returns the table in force, or nil before the first.
 func (l *Link) current() *Table {
 	if table := l.table.Load(); table != nil {
@@ -226,9 +232,9 @@ func (l *Link) unbind(cc *grpc.ClientConn) {
 
 // Close ends the link with its resolver. RPCs that wait for it look again.
 func (l *Link) Close() {
-	if _, found := links.LoadAndDelete(l.id); found && l.Aside {
-		aside.add(l.Target, -1)
-	}
+	links.Delete(l.id)
+	linksTo.remove(l.Canonical, l)
+	aside.remove(l.Canonical, l)
 	l.mu.Lock()
 	if !l.closed.Swap(true) {
 		close(l.event)
@@ -240,6 +246,7 @@ func (l *Link) Close() {
 	if cc := l.seen.Load(); cc != nil {
 		linksSeen.CompareAndDelete(cc, l)
 	}
+	unsought.Delete(l)
 }
 
 // linkOf returns the channel's link, or nil if its resolver is not ours. It
@@ -271,7 +278,7 @@ func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
 		case state == connectivity.Idle && !awake:
 			Wake(ctx, cc)
 			awake = true
-		case aside.has(cc):
+		case aside.any(cc.CanonicalTarget()) != nil:
 			return nil // the other resolver has yet to say something
 		case state != connectivity.Idle && state != connectivity.Connecting:
 			if state == connectivity.Ready {
@@ -288,127 +295,4 @@ func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
 func mayBeOurs(cc *grpc.ClientConn) bool {
 	target := cc.CanonicalTarget()
 	return strings.HasPrefix(target, "xds:") || strings.HasPrefix(target, "xdslb:")
-}
-
-// Links returns the links that there are, in the order in which they were made.
-func Links() []*Link {
-	var all []*Link
-	links.Range(func(_, l any) bool {
-		all = append(all, l.(*Link))
-		return true
-	})
-	slices.SortFunc(all, func(a, b *Link) int { return cmp.Compare(a.id, b.id) })
-	return all
-}
-
-// identifying is held while LinkOf has all links named.
-var identifying sync.Mutex
-
-// LinkOf returns the channel's link, or nil if its resolver is not ours or the channel
-// is idle and has none. It does not connect the channel. If neither an interceptor nor
-// LinkOf has asked for the link yet, it takes one change of the service config of all
-// channels of which that is so, unless the channel's target or state says that it has none.
-func LinkOf(cc *grpc.ClientConn) *Link {
-	if l := known(cc); l != nil || !mayBeOurs(cc) || cc.GetState() == connectivity.Shutdown {
-		return l
-	}
-	identifying.Lock()
-	defer identifying.Unlock()
-	all := slices.DeleteFunc(Links(), func(l *Link) bool { return l.cc.Load() != nil || l.seen.Load() != nil })
-	for _, l := range all {
-		l.name(+1)
-	}
-	defer func() {
-		for _, l := range all {
-			l.name(-1)
-		}
-	}()
-	return known(cc)
-}
-
-// known returns the link of a channel that is known already, or that its service config
-// names.
-func known(cc *grpc.ClientConn) *Link {
-	for _, m := range []*sync.Map{&linksOf, &linksSeen} {
-		if l, ok := m.Load(cc); ok {
-			return l.(*Link)
-		}
-	}
-	if m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod); m.Timeout != nil {
-		if l, ok := links.Load(*m.Timeout); ok {
-			return l.(*Link).see(cc)
-		}
-	}
-	return nil
-}
-
-// see remembers that LinkOf found the link to be cc's. Whichever of see and Close comes
-// second removes the entry again.
-func (l *Link) see(cc *grpc.ClientConn) *Link {
-	l.seen.Store(cc)
-	linksSeen.Store(cc, l)
-	if l.closed.Load() {
-		linksSeen.CompareAndDelete(cc, l)
-	}
-	return l
-}
-
-// name has the service config name the link, n being +1, or not any more, n
-// being -1.
-func (l *Link) name(n int32) {
-	l.named.Add(n)
-	l.Update()
-}
-
-// Current returns the table in force, or nil before the first.
-func (l *Link) Current() *Table { return l.current() }
-
-// tableOf returns what the channel's picks read at the moment, or nil if the
-// channel is not ours. It waits for a first configuration. An RPC that is
-// wait-for-ready waits also while the target cannot be served, since until then
-// nobody knows what its route asks for. If ctx ends before, the error says what the
-// RPC waited for.
-func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
-	for {
-		l := linkOf(ctx, cc)
-		if l == nil || l.Aside {
-			return nil, nil
-		}
-		if t := l.current(); t != nil && t.Snapshot != nil {
-			return t, nil
-		}
-		event := l.nextEvent()
-		t := l.current()
-		if t != nil && (t.Snapshot != nil || !waitsForReady(opts)) {
-			return t, nil // without Snapshot, the pick says why
-		}
-		select {
-		case <-event:
-		case <-ctx.Done():
-			return nil, l.withInfo(l.waitErr(ctx, t))
-		}
-	}
-}
-
-// waitErr is the error of an RPC that ended while it waited for a configuration.
-func (l *Link) waitErr(ctx context.Context, t *Table) error {
-	code := status.FromContextError(ctx.Err()).Code()
-	if t != nil && t.Err != nil {
-		return status.Errorf(code, "latest balancer error: %v", t.Err) // gRPC's words
-	}
-	if err := l.Waiting(); err != nil {
-		return status.Errorf(code, "%v: %v", ctx.Err(), err)
-	}
-	return status.Errorf(code, "xds: %v while waiting for a first configuration", ctx.Err())
-}
-
-// waitsForReady reports whether an RPC is wait-for-ready.
-func waitsForReady(opts []grpc.CallOption) bool {
-	wait := false
-	for _, o := range opts {
-		if o, ok := o.(grpc.FailFastCallOption); ok {
-			wait = !o.FailFast
-		}
-	}
-	return wait
 }

@@ -6,8 +6,8 @@
 package trouble
 
 import (
+	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/xdslb/xdslb/integrate"
@@ -38,6 +38,7 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 	for _, u := range s.Unapplied {
 		bad("Not applied, since the channel has no interceptors of xdslb: %s.", u)
 	}
+	failing := newFailing(s.Resources)
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		switch {
@@ -48,7 +49,7 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 		}
 		for k := range c.Leaves {
 			l := &c.Leaves[k]
-			if l.Note != "" && !explained(l.Note, s.Resources) {
+			if l.Note != "" && !failing.explain(l) {
 				bad("Cluster %s: %s", l.Name, l.Note)
 			}
 			if l.InFlight >= int64(l.MaxRequests) {
@@ -84,9 +85,32 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 	return append(list, mild...)
 }
 
-// explained reports whether a cluster's note says what a resource's error does.
-func explained(note string, resources []integrate.ResourceStatus) bool {
-	return slices.ContainsFunc(resources, func(r integrate.ResourceStatus) bool { return r.Error != "" && strings.Contains(note, r.Error) })
+// failing has the errors of resources, by type and name.
+type failing map[[2]string]string
+
+func newFailing(resources []integrate.ResourceStatus) failing {
+	f := failing{}
+	for _, r := range resources {
+		if r.Error != "" {
+			f[[2]string{r.Type, r.Name}] = r.Error
+		}
+	}
+	return f
+}
+
+// explain reports whether a cluster's note says what the error of a resource does: usually
+// one of its own, whatever is wrong with the resources of others.
+func (f failing) explain(l *integrate.LeafStatus) bool {
+	says := func(err string) bool { return err != "" && strings.Contains(l.Note, err) }
+	if says(f[[2]string{"ClusterLoadAssignment", cmp.Or(l.Service, l.Name)}]) || says(f[[2]string{"Cluster", l.Name}]) {
+		return true
+	}
+	for _, err := range f {
+		if says(err) {
+			return true
+		}
+	}
+	return false
 }
 
 func plural(endpoints int) string {

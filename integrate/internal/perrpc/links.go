@@ -1,0 +1,71 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+)
+
+// Links returns the links that there are, in the order in which they were made.
+func Links() []*Link {
+	return inOrder(func(yield func(*Link) bool) {
+		links.Range(func(_, l any) bool { return yield(l.(*Link)) })
+	})
+}
+
+// LinksTo returns those of a target, as grpc.ClientConn.CanonicalTarget has it, in the same
+// order. It costs nothing for the others.
+func LinksTo(target string) []*Link { return linksTo.all(target) }
+
+func inOrder(all iter.Seq[*Link]) []*Link {
+	return slices.SortedFunc(all, func(a, b *Link) int { return cmp.Compare(a.id, b.id) })
+}
+
+// linksByTarget has links by their targets.
+type linksByTarget struct {
+	mu    sync.Mutex
+	links map[string]map[*Link]struct{}
+}
+
+func (m *linksByTarget) add(target string, l *Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.links == nil {
+		m.links = map[string]map[*Link]struct{}{}
+	}
+	if m.links[target] == nil {
+		m.links[target] = map[*Link]struct{}{}
+	}
+	m.links[target][l] = struct{}{}
+}
+
+// remove takes a link out, if it is there.
+func (m *linksByTarget) remove(target string, l *Link) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if delete(m.links[target], l); len(m.links[target]) == 0 {
+		delete(m.links, target)
+	}
+}
+
+// all returns the links of a target, in the order in which they were made.
+func (m *linksByTarget) all(target string) []*Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return inOrder(maps.Keys(m.links[target]))
+}
+
+// any returns one of them, or nil.
+func (m *linksByTarget) any(target string) *Link {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for l := range m.links[target] {
+		return l
+	}
+	return nil
+}
