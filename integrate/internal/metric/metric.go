@@ -45,11 +45,9 @@ func (k Kind) String() string { return [...]string{"counter", "gauge", "histogra
 type Metric struct {
 	estats.MetricDescriptor
 	Kind Kind
-	// Max says that a gauge of several channels of a target is the greatest of them,
-	// not their sum.
-	Max bool
 
-	handles []handle // one, or also stock's
+	join    func(a, b int64) int64 // makes one of two values of a gauge that have the same labels
+	handles []handle               // one, or also stock's
 	index   int      // in all
 }
 
@@ -81,7 +79,7 @@ func All() []*Metric { return all }
 
 // define makes a metric and registers it with gRPC.
 func define(kind Kind, d estats.MetricDescriptor) *Metric {
-	m := &Metric{MetricDescriptor: d, Kind: kind, index: len(all)}
+	m := &Metric{MetricDescriptor: d, Kind: kind, index: len(all), join: sum}
 	if n := len(d.Labels) + len(d.OptionalLabels); n > maxLabels {
 		panic(fmt.Sprintf("xdslb: metric %s has %d labels", d.Name, n))
 	}
