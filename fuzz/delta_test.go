@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -95,7 +96,46 @@ func FuzzDelta(f *testing.F) {
 	})
 }
 
-func checkDelta(t *testing.T, messages [][]byte) {
+// TestDeltaSeeds: the seeds lead to members of collections, to some that are accepted and some
+// that are not, to an address that two of them have, and to endpoints that RPCs would go to.
+func TestDeltaSeeds(t *testing.T) {
+	var all deltaOutcome
+	for _, b := range deltaSeeds(t) {
+		synctest.Test(t, func(t *testing.T) {
+			o := checkDelta(t, script(b, 12))
+			all.valid, all.invalid = all.valid+o.valid, all.invalid+o.invalid
+			all.endpoints, all.twice = max(all.endpoints, o.endpoints), all.twice || o.twice
+		})
+	}
+	if all.valid < 5 || all.invalid < 3 || all.endpoints < 2 || !all.twice {
+		t.Errorf("of members the seeds have %+v", all)
+	}
+}
+
+// deltaOutcome is what became of members of collections.
+type deltaOutcome struct {
+	valid, invalid uint64
+	endpoints      int  // that RPCs could go to at a time
+	twice          bool // some are left out, since another has their address
+}
+
+// note takes in a configuration.
+func (o *deltaOutcome) note(cfg *picker.Config) {
+	for _, c := range cfg.Clusters {
+		for _, l := range c.Leaves {
+			n := 0
+			for _, p := range l.Priorities {
+				for _, loc := range p.Localities {
+					n += loc.Endpoints.Len()
+				}
+			}
+			o.endpoints = max(o.endpoints, n)
+			o.twice = o.twice || l.ResolutionNote != nil && strings.Contains(l.ResolutionNote.Error(), "are left out")
+		}
+	}
+}
+
+func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
 	cfg, err := bootstrap.Parse("fuzz", []byte(`{"xds_servers":[{"server_uri":"passthrough:///s","channel_creds":[{"type":"insecure"}]}],"authorities":{"":{}},"node":{"id":"n"}}`))
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +156,12 @@ func checkDelta(t *testing.T, messages [][]byte) {
 	defer client.Release()
 	w := new(follower)
 	defer client.Watch("s", "s", w)()
+	defer func() {
+		if servers := client.Servers(); len(servers) > 0 {
+			n := servers[0].Types[resource.LbEndpointType]
+			o.valid, o.invalid = n.Valid, n.Invalid
+		}
+	}()
 	synctest.Wait()
 	mu.Lock()
 	open := stream
@@ -127,7 +173,7 @@ func checkDelta(t *testing.T, messages [][]byte) {
 		select {
 		case open.down <- b:
 		case <-open.ctx.Done():
-			return
+			return o
 		}
 		<-time.After(5 * time.Second)
 		synctest.Wait()
@@ -156,10 +202,12 @@ func checkDelta(t *testing.T, messages [][]byte) {
 		latest := w.cfg
 		w.mu.Unlock()
 		if latest != nil {
+			o.note(latest)
 			buildable(t, latest)
 		}
 	}
 	<-time.After(40 * time.Second) // until timers of resources have run out
+	return o
 }
 
 // asked reports whether a type has been asked for.

@@ -58,7 +58,7 @@ func TestCollectionAge(t *testing.T) {
 		if updated {
 			r.Updated, want = time.Now(), "nacked_but_cached"
 		}
-		if got := cacheState(r); got != want {
+		if got := cacheState(r.Kind()); got != want {
 			t.Errorf("a collection without a version is %s, want %s", got, want)
 		}
 	}

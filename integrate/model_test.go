@@ -23,6 +23,7 @@ import (
 //
 //	modelplane_test.go     plane: the configuration, and how it changes at random
 //	modelplaces_test.go    where things are in the configuration that was sent last
+//	modelmembers_test.go   endpoints that are members of collections (LEDS)
 //	modelgrpc_test.go      modelChannel: gRPC's side, with SubConns that keep gRPC's rules
 //	modelpolicies_test.go  custom policies, good and bad
 //	modelrpc_test.go       modelRPC: an RPC from its first pick to its end
@@ -34,6 +35,10 @@ import (
 //	modelretries_test.go   volleys of RPCs that fail, and the retries that budgets admit
 //	modelfilters_test.go   flights: RPCs through the filters against overload, which may refuse them
 //	modelsessions_test.go  what holds for RPCs of sessions
+//	modelpace_test.go      how fast endpoints are connected (Config.ConnectRate)
+//	modellook_test.go      status and explanations at any moment
+//	modelrollout_test.go   channels that the environment hands to stock
+//	modelshadow_test.go    a Shadow of another channel, by the same control plane
 //	modelend_test.go       the calm at the end, and what holds then (trial.converge, finish)
 //	modelordeals_test.go   what is tried in the calm: an ejection, a reconnection
 

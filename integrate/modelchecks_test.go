@@ -27,15 +27,19 @@ func (t *trial) audit() {
 	t.wakeSleepers()
 	t.probeAll()
 	t.rest()
+	t.checkPace()
+	t.checkShadow()
 	t.checkConns()
 	t.checkReplacements()
 	t.checkPublished()
 	t.checkGates()
-	switch t.rng.IntN(4) {
+	switch t.rng.IntN(5) {
 	case 0:
 		t.checkStatus()
 	case 1:
 		t.checkReady()
+	case 2:
+		t.look()
 	}
 }
 

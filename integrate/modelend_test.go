@@ -93,6 +93,7 @@ func (t *trial) rise() {
 			}
 		}
 	}
+	t.checkPace()
 	t.wakeSleepers()
 }
 

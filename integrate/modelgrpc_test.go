@@ -36,6 +36,10 @@ type modelChannel struct {
 	announced int // calls of UpdateState
 	actions   int // calls of any kind; a closed balancer makes none
 	streams   int // of load reports out of band that are open
+	dials     []dial
+	grants    []grant
+	// called is called by what calls back without the balancer's mutex; it may be nil.
+	called func()
 	// settings returns the version of the TLS settings for the address of a number; nil
 	// if there are none.
 	settings func(number int) int
@@ -114,11 +118,14 @@ func (c *modelConn) Connect() {
 	c.cc.actions++
 	if c.state == connectivity.Idle && !c.shut && !c.asked {
 		c.asked = true
-		c.connects++
+		if c.connects++; c.connects == 1 {
+			c.cc.note(c)
+		}
 	}
 }
 
 func (c *modelConn) Shutdown() {
+	c.cc.callBack()
 	c.cc.mu.Lock()
 	defer c.cc.mu.Unlock()
 	c.shut = true
@@ -130,6 +137,7 @@ func (c *modelConn) UpdateAddresses([]resolver.Address) {
 
 // RegisterHealthListener keeps the listener; deliver says SERVING to it.
 func (c *modelConn) RegisterHealthListener(l func(balancer.SubConnState)) {
+	c.cc.callBack()
 	c.cc.mu.Lock()
 	defer c.cc.mu.Unlock()
 	c.health, c.healthy = l, false
@@ -208,6 +216,12 @@ func (c *modelConn) step(up bool) (moved bool) {
 // announce moves the SubConn to a state and tells its listener.
 func (c *modelConn) announce(to connectivity.State) {
 	c.cc.mu.Lock()
+	switch {
+	case to == connectivity.TransientFailure:
+		c.cc.grant(c, 1)
+	case c.state == connectivity.Ready:
+		c.cc.grant(c, modelBurst)
+	}
 	c.state, c.asked = to, false
 	if to == connectivity.Connecting && c.cc.settings != nil {
 		c.settings = c.cc.settings(c.number)

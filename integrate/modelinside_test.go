@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
@@ -35,20 +36,25 @@ const modelBootstrap = `{"node": {"id": "model"}, "xds_servers": [
 // with a channel's options. The control plane's streams are what the interceptor
 // makes of them.
 func newModelBalancer(cc balancer.ClientConn, opts Config, control grpc.StreamClientInterceptor) (balancer.Balancer, resolver.Resolver) {
-	opts.Linger, opts.ResourceTimeout = -1, 1e6*time.Hour
-	opts.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithChainStreamInterceptor(control)}
-	builder := &resolverBuilder{scheme: "xds", opts: opts.withDefaults(), bootstrap: parsedBootstrap()}
 	states := &stateCC{}
-	r, err := builder.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/model"}}, states, resolver.BuildOptions{})
+	r, err := buildModel(states, opts, control)
 	if err != nil {
 		panic(err)
 	}
 	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{})
-	b.(*lb).burst = 2 // priorities are small
+	b.(*lb).burst = modelBurst
 	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: states.states[0]}); err != nil {
 		panic(err)
 	}
 	return b, r
+}
+
+// buildModel builds the resolver.
+func buildModel(states *stateCC, opts Config, control grpc.StreamClientInterceptor) (resolver.Resolver, error) {
+	opts.Linger, opts.ResourceTimeout = -1, 1e6*time.Hour
+	opts.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithChainStreamInterceptor(control)}
+	builder := &resolverBuilder{scheme: "xds", opts: opts.withDefaults(), bootstrap: parsedBootstrap()}
+	return builder.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/model"}}, states, resolver.BuildOptions{MetricsRecorder: estats.UnimplementedMetricsRecorder{}})
 }
 
 // modelServers returns the keys of the servers that load can be reported to.

@@ -58,7 +58,9 @@ type planeLeaf struct {
 	lasting         bool // sessions stay with endpoints that drain
 	hollow          bool // a priority 0 without endpoints comes first
 	spots           map[int]spot
-	tls, sentTLS    int // the version of the TLS settings, as it is to be, and as it was sent
+	members         *members     // nil: the assignment has the endpoints
+	twins           map[int]spot // members with an address of these endpoints
+	tls, sentTLS    int          // the version of the TLS settings, as it is to be, and as it was sent
 	// moved says that the LRS server was another.
 	moved bool
 	// switched says that a custom policy has taken over from another, which may
@@ -92,7 +94,10 @@ func newPlane(rng *rand.Rand) *plane {
 		for _, name := range leaves {
 			l := &planeLeaf{
 				name: name, realName: p.realName(name), service: "s0", max: 1024, first: leafStride * (1 + i*2 + len(c.leaves)),
-				several: rng.IntN(2) == 0, spots: map[int]spot{},
+				several: rng.IntN(2) == 0, spots: map[int]spot{}, twins: map[int]spot{},
+			}
+			if rng.IntN(3) == 0 {
+				l.members = newMembers(false)
 			}
 			if rng.IntN(2) == 0 {
 				l.server = p.servers[0]
@@ -229,7 +234,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	n := rng.IntN(endpointsPerLeaf)
 	at, there := l.spots[n]
 	c.stale = true
-	switch rng.IntN(21) {
+	switch rng.IntN(24) {
 	case 0, 1, 2:
 		l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
 		say("%s: policy %v", l.name, (*policyWords)(&l.policy))
@@ -282,6 +287,12 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	case 20:
 		l.tls++
 		say("%s: TLS settings %d", l.name, l.tls)
+	case 21:
+		l.collect()
+		say("%s: endpoints in collections %v", l.name, l.members != nil)
+	case 22, 23:
+		l.twin(rng, n)
+		say("%s: %d is twice at %+v", l.name, l.first+n, l.twins[n])
 	case 12, 13, 14:
 		delete(l.spots, n)
 		say("%s: %d removed", l.name, l.first+n)
@@ -406,13 +417,23 @@ func (l *planeLeaf) render() picker.Leaf {
 			FailurePercentage: &picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 3},
 		}
 	}
+	if l.members != nil {
+		if l.members.hollow != l.hollow {
+			l.members = newMembers(l.hollow)
+		}
+		out.Priorities = l.members.render(l)
+		if n := l.members.omitted; n > 0 {
+			out.ResolutionNote = fmt.Errorf("%d endpoints are left out", n)
+		}
+		return out
+	}
 	if l.hollow {
 		out.Priorities = append(out.Priorities, picker.Priority{})
 	}
 	for priority := range prioritiesPerLeaf {
 		var pr picker.Priority
 		for zone := range zones {
-			loc := picker.Locality{ID: picker.LocalityID{Zone: strconv.Itoa(zone)}, Weight: uint32(1 + zone)}
+			loc := localityIn(zone)
 			var list []picker.Endpoint
 			for n := range endpointsPerLeaf {
 				if at, ok := l.spots[n]; ok && at.priority == priority && at.zone == zone {
@@ -461,6 +482,9 @@ func (l *planeLeaf) String() string {
 				b.WriteString("+")
 			}
 		}
+	}
+	if l.members != nil {
+		fmt.Fprintf(&b, " in collections, with twins %v", l.twins)
 	}
 	return b.String()
 }

@@ -38,6 +38,8 @@ type trial struct {
 	lossy     map[string]bool    // CDS clusters whose reports cannot be complete
 	published []*publishedCluster
 	sky       sky
+	paces     paces
+	shadow    *modelShadow       // nil in most
 	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
 
 	before struct{ breakers, policies int } // of other histories, which went wrong
@@ -96,6 +98,9 @@ func newTrial(rng *rand.Rand, verbose bool) *trial {
 		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{},
 		verbose: verbose,
 	}
+	if rng.IntN(4) == 0 {
+		t.shadow = newModelShadow()
+	}
 	t.before.breakers, t.before.policies = breakersInUse(), int(livePolicies.Load())
 	t.start()
 	t.sayPlane()
@@ -114,20 +119,28 @@ func (t *trial) sayPlane() {
 // configuration.
 func (t *trial) start() {
 	t.grpc = &modelChannel{settings: func(number int) int { return t.leafOf(number).sentTLS }}
+	t.paces = newPaces()
 	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.servers.intercept)
+	t.grpc.called = t.lookFrom(t.lb)
+	t.shadow.begin()
 	t.push()
 }
 
 // stop is a channel that goes idle, or is closed.
 func (t *trial) stop() {
 	t.sky.cancel()
+	t.shadow.end()
 	t.lb.Close()
 	t.source.Close()
 }
 
 // push sends the configuration.
 func (t *trial) push() {
-	push(t.lb, t.plane.config())
+	t.checkPace()
+	cfg := t.plane.config()
+	t.repace()
+	push(t.lb, cfg)
+	t.shadow.update(cfg)
 	t.gatesIn(t.plane.clusters)
 	for _, c := range t.plane.clusters {
 		for _, l := range c.leaves {
@@ -174,6 +187,7 @@ var ops = []op{
 	{2, (*trial).exitIdle},
 	{1, (*trial).idleAndBack},
 	{1, (*trial).refuse},
+	{3, (*trial).shadowed},
 }
 
 // step takes the trial a step further, whose number is s.
@@ -263,6 +277,9 @@ func (t *trial) glance() {
 	case r.conn != nil:
 		t.holding = append(t.holding, r)
 	}
+	if t.rng.IntN(8) == 0 {
+		t.glimpse()
+	}
 }
 
 // traffic makes RPCs to one cluster, of which those to one endpoint fail more
@@ -343,6 +360,7 @@ func (t *trial) idleAndBack() {
 	t.stop()
 	t.rest()
 	t.mustBeShut(old)
+	t.handOver()
 	t.start()
 }
 
@@ -359,6 +377,7 @@ func (t *trial) loseReports() {
 func (t *trial) refuse() {
 	t.say("the target fails")
 	t.lb.ResolverError(errors.New("no such target"))
+	t.shadow.fail()
 	t.sky.close()
 	t.rest()
 	t.loseReports()
@@ -368,6 +387,8 @@ func (t *trial) refuse() {
 	for _, c := range t.plane.clusters {
 		c.sent = nil
 	}
+	t.checkPace()
+	t.paces = newPaces() // the clusters are others
 	t.push()
 }
 

@@ -200,7 +200,7 @@ func (s *Shadow) Update(cfg *picker.Config) {
 // Error implements xds.Watcher.
 func (s *Shadow) Error(err error) { s.install(&shadowState{err: err}) }
 
-// install has RPCs compared with a state from now on, and for a while with the one before.
+// install has RPCs compared with a state from now on, and for a while with those before.
 func (s *Shadow) install(next *shadowState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,11 +208,8 @@ func (s *Shadow) install(next *shadowState) {
 		return
 	}
 	if last := s.state.Load(); last != nil {
-		before := *last
-		before.before = nil
-		next.before = &before
+		next.follow(last)
 	}
-	next.since = time.Now()
 	s.state.Store(next)
 	// What stock did before it was known here is no difference.
 	kept := s.pending[:0]

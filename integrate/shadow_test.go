@@ -97,6 +97,31 @@ func TestShadowSettles(t *testing.T) {
 	})
 }
 
+// TestShadowIsFarAhead: stock may be behind by any number of configurations, if by less than a
+// second, and configurations that say nothing new of routes do not count.
+func TestShadowIsFarAhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := shadowOf(t)
+		defer s.end()
+		s.Update(routesTo("a"))
+		time.Sleep(2 * shadowSettles)
+		s.Update(routesTo("b"))
+		latest := routesTo("b", "c")
+		for range 2 * shadowRemembers {
+			next := *latest
+			s.Update(&next)
+			time.Sleep(shadowSettles / 100)
+		}
+		for _, want := range []uint64{0, 1} {
+			s.compare(t.Context(), "/a/m", "a.leaf")
+			time.Sleep(2 * shadowSettles)
+			if r := s.Report(); r.Pending != 0 || r.Differences[ShadowNoRoute] != want {
+				t.Errorf("%+v, want %d RPCs without a route", r, want)
+			}
+		}
+	})
+}
+
 // TestShadowShares: shares are judged by the weights, and only where a draw here says what
 // a draw of stock's says.
 func TestShadowShares(t *testing.T) {

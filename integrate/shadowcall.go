@@ -63,7 +63,7 @@ func (s *Shadow) compare(ctx context.Context, method, cluster string) {
 		}
 	}
 	call := shadowCall{ctx: ctx, method: method, cluster: cluster}
-	if state.judge(&call) == "" || state.before != nil && time.Since(state.since) < shadowSettles && state.before.judge(&call) == "" {
+	if state.judge(&call) == "" || state.wasRight(&call) {
 		return
 	}
 	call.ctx, call.at = withoutUserCode(ctx), time.Now()

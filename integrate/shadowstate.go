@@ -23,9 +23,51 @@ type shadowState struct {
 	snapshot *picker.Snapshot // without endpoints; nil if err is set
 	cfg      *picker.Config
 	err      error
-	splits   []*shadowSplit // by route; nil where shares are not compared
-	since    time.Time
-	before   *shadowState // the one before, without its own
+	splits   []*shadowSplit  // by route; nil where shares are not compared
+	before   []shadowEarlier // that were in force a short time ago, the latest first
+}
+
+// shadowEarlier is a state that was in force, without its own before, and when that ended.
+type shadowEarlier struct {
+	*shadowState
+	until time.Time
+}
+
+// shadowRemembers is how many earlier states are kept at most.
+const shadowRemembers = 32
+
+// follow has the state remember last, which was in force until now, and what that remembers.
+// A state that leads RPCs to the same clusters need not be remembered: endpoints change often.
+func (s *shadowState) follow(last *shadowState) {
+	now := time.Now()
+	if !s.same(last) {
+		bare := *last
+		bare.before = nil
+		s.before = append(s.before, shadowEarlier{&bare, now})
+	}
+	for _, e := range last.before {
+		if now.Sub(e.until) < shadowSettles && len(s.before) < shadowRemembers {
+			s.before = append(s.before, e)
+		}
+	}
+}
+
+// same reports whether two states lead RPCs to the same clusters, by the same routes.
+func (s *shadowState) same(o *shadowState) bool {
+	return s.cfg != nil && o.cfg != nil && sameSlice(s.cfg.Routes, o.cfg.Routes) && slices.EqualFunc(s.cfg.Clusters, o.cfg.Clusters, func(a, b *picker.Cluster) bool {
+		return a == b || a.Name == b.Name && slices.EqualFunc(a.Leaves, b.Leaves, func(x, y picker.Leaf) bool { return x.Name == y.Name })
+	})
+}
+
+// wasRight reports whether a state that was in force a short time ago does with the call what
+// stock did.
+func (s *shadowState) wasRight(c *shadowCall) bool {
+	for _, e := range s.before {
+		if time.Since(e.until) < shadowSettles && e.judge(c) == "" {
+			return true
+		}
+	}
+	return false
 }
 
 // newShadowState compiles the routes of a configuration.

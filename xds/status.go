@@ -123,6 +123,11 @@ type ResourceKind struct {
 	InUse     bool // there is a version in use
 }
 
+// Kind returns the resource's kind.
+func (s *ResourceStatus) Kind() ResourceKind {
+	return ResourceKind{s.Type, s.Authority, s.State, !s.Updated.IsZero()}
+}
+
 // CountResources returns how many resources there are of each kind. The caller does not
 // change the map. It takes O(resources) if something has happened to the client since the
 // last time, so that many may ask: each target reports what its client has (A78).
@@ -132,7 +137,7 @@ func (c *Client) CountResources() map[ResourceKind]int {
 	if c.counted == nil {
 		c.counted = map[ResourceKind]int{}
 		for _, s := range statusesLocked(maps.Values(c.entries), len(c.entries)) {
-			c.counted[ResourceKind{s.Type, s.Authority, s.State, !s.Updated.IsZero()}]++
+			c.counted[s.Kind()]++
 		}
 	}
 	return c.counted

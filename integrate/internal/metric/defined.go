@@ -32,7 +32,7 @@ var (
 	Connected = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.connected", Unit: "{connected}", Labels: []string{target, server},
 		Description: "1 if the XdsClient has a working ADS stream to the server, else 0.",
-	}).greatest().stock()
+	}).least().stock()
 	Resources = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.resources", Unit: "{resource}", Labels: []string{target, authority, state, typ},
 		Description: "Resources of the XdsClient, by state.",
@@ -216,9 +216,17 @@ var (
 // seconds are the bounds of histograms of times, from 10 µs to a minute.
 var seconds = []float64{1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
-// greatest makes a gauge of several channels the greatest of them.
+func sum(a, b int64) int64 { return a + b }
+
+// greatest makes a gauge of several channels the greatest of them, not their sum.
 func (m *Metric) greatest() *Metric {
-	m.Max = true
+	m.join = func(a, b int64) int64 { return max(a, b) }
+	return m
+}
+
+// least makes a gauge of several that have the same labels the least of them.
+func (m *Metric) least() *Metric {
+	m.join = func(a, b int64) int64 { return min(a, b) }
 	return m
 }
 

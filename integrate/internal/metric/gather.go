@@ -22,7 +22,7 @@ type Process interface {
 }
 
 // Emit takes the value of a gauge. Values of a gauge with the same labels are added up,
-// or the greatest counts.
+// or the greatest or the least counts.
 type Emit func(m *Metric, value int64, labels ...string)
 
 var process Process
@@ -83,15 +83,10 @@ func merge(into map[seriesKey]int64) Emit {
 	return func(m *Metric, value int64, labels ...string) {
 		k := seriesKey{metric: m.index}
 		copy(k.labels[:], labels)
-		was, ok := into[k]
-		switch {
-		case !ok:
-			into[k] = value
-		case m.Max:
-			into[k] = max(was, value)
-		default:
-			into[k] += value
+		if was, ok := into[k]; ok {
+			value = m.join(was, value)
 		}
+		into[k] = value
 	}
 }
 

@@ -45,12 +45,10 @@ func (k Kind) String() string { return [...]string{"counter", "gauge", "histogra
 type Metric struct {
 	estats.MetricDescriptor
 	Kind Kind
-	// Max says that a gauge of several channels of a target is the greatest of them,
-	// not their sum.
-	Max bool
 
-	handles []handle // one, or also stock's
-	index   int      // in all
+	join    func(a, b int64) int64 // makes one of two values of a gauge that have the same labels
+	handles []handle               // one, or also stock's
+	index   int                    // in all
 }
 
 // handle is what gRPC gives for a registered metric. The one for the metric's Kind is
@@ -81,7 +79,7 @@ func All() []*Metric { return all }
 
 // define makes a metric and registers it with gRPC.
 func define(kind Kind, d estats.MetricDescriptor) *Metric {
-	m := &Metric{MetricDescriptor: d, Kind: kind, index: len(all)}
+	m := &Metric{MetricDescriptor: d, Kind: kind, index: len(all), join: sum}
 	if n := len(d.Labels) + len(d.OptionalLabels); n > maxLabels {
 		panic(fmt.Sprintf("xdslb: metric %s has %d labels", d.Name, n))
 	}

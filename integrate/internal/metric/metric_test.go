@@ -121,6 +121,9 @@ func (*fakeProcess) TargetGauges(target string, e Emit) {
 	e(Priority, 0, target, "c")
 	e(Priority, 2, target, "c")
 	e(Priority, 1, target, "c")
+	for _, connected := range []int64{1, 0, 1} {
+		e(Connected, connected, target, "s")
+	}
 }
 
 // reset forgets the series of other tests, and has metrics watched.
@@ -193,7 +196,8 @@ func TestNobodyRecords(t *testing.T) {
 }
 
 // TestGauges: when gauges are read, counts are told first, one channel of each target
-// speaks for it, and the oldest one for the process; when it closes, the next does.
+// speaks for it, and the oldest one for the process; when it closes, the next does. Values
+// with the same labels are one: a sum, the greatest, or the least.
 func TestGauges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reset()
@@ -211,13 +215,13 @@ func TestGauges(t *testing.T) {
 			slices.Sort(got)
 			return got
 		}
-		t1 := []string{"xdslb.client.channels 2 [t1]", "xdslb.lb.priority 2 [t1 c]"}
+		t1 := []string{"xdslb.client.channels 2 [t1]", "xdslb.lb.priority 2 [t1 c]", "xdslb.xds_client.connected 0 [t1 s]"}
 		p.picks.Store(1)
-		check(t, "the oldest", read(r[0]), t1[0], "xdslb.lb.breaker_in_flight 5 [c s]", "xdslb.lb.picks 1 [c l]", t1[1])
+		check(t, "the oldest", read(r[0]), t1[0], "xdslb.lb.breaker_in_flight 5 [c s]", "xdslb.lb.picks 1 [c l]", t1[1], t1[2])
 		check(t, "another of its target", read(r[1]))
-		check(t, "another target", read(r[2]), "xdslb.client.channels 2 [t2]", "xdslb.lb.priority 2 [t2 c]")
+		check(t, "another target", read(r[2]), "xdslb.client.channels 2 [t2]", "xdslb.lb.priority 2 [t2 c]", "xdslb.xds_client.connected 0 [t2 s]")
 		x[0].Stop()
-		check(t, "the next of the target", read(r[1]), t1[0], "xdslb.lb.breaker_in_flight 5 [c s]", t1[1])
+		check(t, "the next of the target", read(r[1]), t1[0], "xdslb.lb.breaker_in_flight 5 [c s]", t1[1], t1[2])
 		NoRoute.Add(1, "t2")
 		x[2].Stop()
 		check(t, "the last flush of a target", r[2].take(), "xdslb.lb.no_route 1 [t2]")

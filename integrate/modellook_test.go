@@ -1,0 +1,139 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"runtime"
+
+	"google.golang.org/grpc/balancer"
+)
+
+// This file asks channels what they are at and where RPCs would go, at any moment: such
+// questions disturb nothing, wait for nobody, and have an answer.
+
+// look asks while everything is at rest, and checks that it stays so.
+func (t *trial) look() {
+	t.rest()
+	b := t.lb.(*lb)
+	before, table, busyBefore := t.grpc.doings(), b.picker.current.Load(), busy(b)
+	t.ask()
+	t.rest()
+	if after := t.grpc.doings(); after != before {
+		t.fail("questions have the balancer act: it was at %+v, and is at %+v", before, after)
+	}
+	if b.picker.current.Load() != table {
+		t.fail("questions have something published")
+	}
+	if n := busy(b); n != busyBefore {
+		t.fail("questions are counted as RPCs: endpoints have %d in flight, and had %d", n, busyBefore)
+	}
+}
+
+// glimpse asks while the balancer has not settled.
+func (t *trial) glimpse() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t.ask()
+	}()
+	<-done
+}
+
+// ask asks everything.
+func (t *trial) ask() {
+	b := t.lb.(*lb)
+	for _, detailed := range []bool{false, true} {
+		s := b.src.status(detailed)
+		if _, err := json.Marshal(s); err != nil {
+			t.fail("the status cannot be printed: %v", err)
+		}
+		if wrong := unsound(&s); wrong != "" {
+			t.fail("the status is not sound: %s: %+v", wrong, s)
+		}
+	}
+	for _, c := range t.plane.clusters {
+		x, err := b.explain(WithRequestHash(context.Background(), rand.Uint64()), "/"+c.name+"/m")
+		switch {
+		case err != nil:
+			if b.picker.current.Load().Snapshot != nil {
+				t.fail("an RPC to %s cannot be explained: %v", c.name, err)
+			}
+		case x.NoRoute < 1 && len(x.Routes) == 0:
+			t.fail("an RPC to %s takes no route, and is not refused for that: %v", c.name, x)
+		case (x.NoRoute == 1) == c.routed && !x.Pending && c.sent != nil:
+			t.fail("an RPC to %s, which is routed: %v, is without a route: %v", c.name, c.routed, x)
+		}
+		if x != nil && x.String() == "" {
+			t.fail("the explanation of an RPC to %s has no text", c.name)
+		}
+	}
+}
+
+// unsound returns in what a status contradicts itself, whatever is going on.
+func unsound(s *TargetStatus) string {
+	for _, c := range s.Clusters {
+		inUse := 0
+		for _, l := range c.Leaves {
+			if l.InFlight < 0 {
+				return "RPCs in flight are less than none"
+			}
+			for _, p := range l.Priorities {
+				n := p.Endpoints
+				if n.Total != n.Ready+n.Connecting+n.Idle+n.Failed+n.Ejected+n.Draining+n.Subset {
+					return "endpoints do not add up"
+				}
+				if p.InUse {
+					inUse++
+				}
+				for _, loc := range p.Localities {
+					if loc.Share < 0 || loc.Share > 1+1e-9 {
+						return "a share is no part of one"
+					}
+				}
+			}
+		}
+		if (c.Priority >= 0) != (inUse > 0) {
+			return "a cluster uses a priority and none is in use, or the other way round"
+		}
+	}
+	return ""
+}
+
+// doings is what the balancer has had gRPC do.
+type doings struct{ made, announced, actions, streams int }
+
+func (cc *modelChannel) doings() doings {
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	return doings{cc.made, cc.announced, cc.actions, cc.streams}
+}
+
+// lookFrom returns what asks a balancer now and then when it calls others, which may do so:
+// it holds no mutex then.
+func (t *trial) lookFrom(b balancer.Balancer) func() {
+	return func() {
+		if rand.IntN(8) > 0 {
+			return
+		}
+		lb := b.(*lb)
+		for tries := 0; !lb.mu.TryLock(); tries++ {
+			if tries == 1e6 {
+				panic(finding("the balancer's mutex is held while it calls others"))
+			}
+			runtime.Gosched()
+		}
+		lb.mu.Unlock()
+		_ = lb.src.status(true)
+	}
+}
+
+// callBack is code of others' that the balancer has called.
+func (cc *modelChannel) callBack() {
+	if cc.called != nil {
+		cc.called()
+	}
+}
