@@ -4,10 +4,12 @@
 package xds
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
 
+	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -20,7 +22,8 @@ import (
 //	 ▲                                      ▲                          │  │     │ members
 //	 └────── a version without them ────────┴── a version with others ─┘  └─────┘ change
 //
-// While waiting, the entry's value stays what it was, as long as it takes (T-WATCH-2).
+// While waiting, the entry's value stays what it was, as long as it takes (T-WATCH-2), and longer
+// if what is missing would leave no endpoint.
 type assignment struct {
 	c *Client
 
@@ -34,6 +37,7 @@ type assignment struct {
 	uses   []*entry
 	merger resource.Merger
 	note   error // what is wrong with the value in use
+	held   error // why latest is not in use, though all is known that is going to be
 
 	settling bool
 }
@@ -75,7 +79,7 @@ func (c *Client) leaveCollectionsLocked(e *entry) {
 		return
 	}
 	all := slices.Concat(a.wants, a.uses)
-	a.wanted, a.wants, a.inUse, a.uses = nil, nil, nil, nil
+	a.wanted, a.wants, a.inUse, a.uses, a.held = nil, nil, nil, nil, nil
 	c.unwatchCollectionsLocked(e, all, nil)
 }
 
@@ -113,15 +117,47 @@ func (c *Client) settleLocked(e *entry) (changed bool) {
 			have = readinessOf(a.uses)
 		}
 	}
+	held := a.held
+	a.held = nil
 	if a.inUse != a.latest && shouldReplace(have, readinessOf(a.wants)) {
-		before := a.uses
-		a.inUse, a.uses = a.latest, a.wants
-		c.unwatchCollectionsLocked(e, before, a.wants)
+		if a.held = a.emptyLocked(e); a.held == nil {
+			before := a.uses
+			a.inUse, a.uses = a.latest, a.wants
+			c.unwatchCollectionsLocked(e, before, a.wants)
+		}
 	}
+	changed = fmt.Sprint(held) != fmt.Sprint(a.held)
 	if a.inUse == nil {
-		return false
+		return changed
 	}
-	return c.mergeLocked(e)
+	return c.mergeLocked(e) || changed
+}
+
+// emptyLocked returns why the latest version must not replace what is in use: a collection does
+// not come, and there would be no endpoint left. It is what a control plane does that begins to
+// use collections and cannot serve them yet. One that has an empty collection says so.
+func (a *assignment) emptyLocked(e *entry) (missing error) {
+	if inUse, _ := e.value.(*resource.Endpoints); inUse == nil || e.from.FailOnDataErrors || !hasEndpoints(inUse) || hasEndpoints(a.latest) {
+		return nil
+	}
+	for _, w := range a.wants {
+		switch members, _ := w.value.(*resource.Members); {
+		case members != nil && members.Endpoints.Len() > 0:
+			return nil
+		case members == nil && missing == nil:
+			missing = w.err
+		}
+	}
+	if missing != nil {
+		missing = fmt.Errorf("%w; without it there is no endpoint, and those from before stay in use", missing)
+	}
+	return missing
+}
+
+func hasEndpoints(e *resource.Endpoints) bool {
+	return slices.ContainsFunc(e.Priorities, func(p picker.Priority) bool {
+		return slices.ContainsFunc(p.Localities, func(l picker.Locality) bool { return l.Endpoints.Len() > 0 })
+	})
 }
 
 // mergeLocked makes the value of what is in use.
@@ -196,11 +232,15 @@ func readinessOf(entries []*entry) readiness {
 
 // noteLocked says what is wrong with the value in use, nil if nothing is.
 func (e *entry) noteLocked() error {
+	var note error
+	if e.assigned != nil {
+		note = cmp.Or(e.assigned.held, e.assigned.note)
+	}
 	switch {
-	case e.assigned == nil || e.assigned.note == nil:
+	case note == nil:
 		return e.err
 	case e.err == nil:
-		return e.assigned.note
+		return note
 	}
-	return fmt.Errorf("%w; %w", e.err, e.assigned.note)
+	return fmt.Errorf("%w; %w", e.err, note)
 }

@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -59,6 +60,51 @@ func TestCollectionWaits(t *testing.T) {
 			t.Errorf("endpoints %q, %d entries", got, h.entries())
 		}
 	})
+}
+
+// TestCollectionNeverComes: a control plane that begins to use collections, and does not send
+// them, leaves the endpoints in use that there were, and the note says why. Once they come they
+// count, and so does the word that there are none.
+func TestCollectionNeverComes(t *testing.T) {
+	for name, features := range map[string][]string{"keeps": {deltaFeature}, "drops": {deltaFeature, "fail_on_data_errors"}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h, cp := collecting(t, Options{}, features...)
+				w := h.watch("svc")
+				for _, m := range target("svc", 1) {
+					typ, _ := nameOf(m)
+					cp.mustDelta().Send(typ.URL(), "1", m)
+				}
+				check := func(want, wantNote string) {
+					t.Helper()
+					c := w.cluster(t, "svc")
+					note := fmt.Sprint(c.Leaves[0].ResolutionNote)
+					if got := ports(c); got != want || !strings.Contains(note, wantNote) {
+						t.Errorf("endpoints %q, want %q; note %s, want %s", got, want, note, wantNote)
+					}
+				}
+				cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a", "b"))
+				advance(time.Hour)
+				if name == "drops" {
+					check("svc", "not found")
+					return
+				}
+				check("svc 1", "those from before stay in use")
+				cp.mustDelta().Send(eds.URL(), "3", endpointsAt("svc", 3)) // it changes its mind
+				check("svc 3", "nil")
+				cp.mustDelta().Send(eds.URL(), "4", collected("svc", "a", "b"))
+				advance(time.Hour)
+				check("svc 3", "not found")
+				cp.mustDelta().Respond(membersOf("1", "b", 7))
+				check("svc 7", `a/*" not found`)
+				cp.mustDelta().Send(eds.URL(), "5", collected("svc", "c"))
+				advance(time.Minute)
+				check("svc 7", `c/*" not found`)
+				cp.mustDelta().Remove(leds.URL(), xdstest.Glob("", "c"))
+				check("svc", "nil")
+			})
+		})
+	}
 }
 
 // TestCollectionPending: a target that waits for a collection says so.

@@ -316,7 +316,7 @@ func (s *server) goneLocked(t *subscriptions, name string) {
 		s.dropLocked(sub.entry)
 	case echo:
 		s.askAgainLocked(t, sub)
-	case sub.entry.emptyLocked() && (sub.received || sub.entry.unansweredLocked()):
+	case sub.entry.emptyLocked() && (sub.received || sub.entry.value == nil): // be it late
 		s.emptyLocked(sub)
 	case sub.received:
 		sub.answeredLocked()

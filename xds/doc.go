@@ -146,7 +146,8 @@
 // changes is a message of 300 bytes then. Of what follows from that this can be seen:
 //
 //   - An assignment is put to use with its collections, all of which are known, empty or
-//     known to be missing by then. Until then the assignment before stays in use.
+//     known to be missing by then. Until then the assignment before stays in use; and longer, with a
+//     note, if it has endpoints and the new one would have none because a collection does not come.
 //   - A member that is invalid leaves its last good version and all others in force.
 //   - A member that goes is gone at once. A server that says so of a collection as a whole
 //     means that it has no members (xRFC TP1). That takes no known member away: it leaves

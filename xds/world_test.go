@@ -84,7 +84,11 @@ type world struct {
 
 	away   int             // number of the server that is out of reach, counted from 1
 	cached map[*entry]bool // had a good version after the last step
-	slow   map[*dependencyManager]*slowTarget
+	// guests are the assignments whose collections have a guest, and had it when all was
+	// delivered; member and hadGuest are the entries that had theirs after the last step.
+	guests           [worldSize]bool
+	member, hadGuest map[*entry]bool
+	slow             map[*dependencyManager]*slowTarget
 	// evaluates says that evaluate has something to do.
 	evaluates bool
 	broken    error
@@ -326,6 +330,7 @@ func (w *world) watch(target int) {
 
 // change makes a new version of a resource, which is good, and leads elsewhere.
 func (w *world) change(typ resource.Type, i, to int) {
+	w.guests[i] = false
 	if typ < eds {
 		w.link[typ][i] = to
 	} else {
@@ -350,7 +355,10 @@ func (w *world) touch(typ resource.Type, i int) {
 	}
 }
 
-func (w *world) harm(typ resource.Type, i int) { w.harmed[entryKey{typ, w.name(typ, i)}] = true }
+func (w *world) harm(typ resource.Type, i int) {
+	w.guests[i] = false
+	w.harmed[entryKey{typ, w.name(typ, i)}] = true
+}
 
 func (w *world) fail(format string, args ...any) {
 	if w.broken == nil {
@@ -368,10 +376,23 @@ func (w *world) check() {
 		}
 	}
 	w.c.mu.Lock()
-	cached := map[*entry]bool{}
+	cached, member, guest := map[*entry]bool{}, map[*entry]bool{}, map[*entry]bool{}
 	for _, e := range w.c.entries {
 		if e.value != nil && len(e.watchers) > 0 {
 			cached[e] = true
+		}
+		if e.collection != nil && len(e.watchers) > 0 {
+			m := e.collection.members[parts(leds, e.key.name)[1]]
+			member[e] = m != nil && m.valid
+			g := e.collection.members[parts(leds, e.key.name)[0]]
+			guest[e] = g != nil && g.valid
+			lost := w.member[e] && !member[e]
+			for i := range worldSize {
+				lost = lost || w.name(leds, i) == e.key.name && w.guests[i] && w.hadGuest[e] && !guest[e]
+			}
+			if lost && !w.harmed[e.key] {
+				w.fail("collection %q has lost a member that was there all the time", e.key.name)
+			}
 		}
 		// What was unsubscribed from since the last check is fetched anew.
 		if w.cached[e] && e.value == nil && e.state != Requested && !(w.drops && w.harmed[e.key]) {
@@ -381,11 +402,11 @@ func (w *world) check() {
 			w.fail("%v resource %q is well, and counts as %v: %v", e.key.typ, e.key.name, e.state, e.err)
 		}
 	}
-	w.cached = cached
+	w.cached, w.member, w.hadGuest = cached, member, guest
 	w.c.mu.Unlock() // it has only looked
 	counted := map[ResourceKind]int{}
 	for s := range w.c.Resources() {
-		counted[ResourceKind{s.Type, s.Authority, s.State, s.Version != ""}]++
+		counted[s.Kind()]++
 	}
 	if got := w.c.CountResources(); !maps.Equal(got, counted) {
 		w.fail("CountResources() = %v, and there are %v", got, counted)
@@ -455,6 +476,9 @@ func (w *world) settle(choice int) {
 		}
 	}
 	w.waited = 0
+	for i := range w.guests {
+		w.guests[i] = w.guested(i)
+	}
 	clear(w.unsaid)
 	clear(w.harmed)
 	w.c.mu.Lock()
