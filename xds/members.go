@@ -5,11 +5,6 @@ package xds
 
 import (
 	"bytes"
-	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
-	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -24,7 +19,7 @@ func (r *response) handleMembers() (affected []chan struct{}) {
 		r.compareMembers()
 		for i := range r.items {
 			if it := &r.items[i]; !it.skip && !it.known {
-				it.value, it.err = decodeMember(&r.server.members, it)
+				it.value, it.err = guard(r.typ, func() (any, error) { return r.server.members.Decode(it.name, it.bytes) })
 				if it.err == nil && r.server.c.bytes {
 					it.raw = bytes.Clone(it.bytes)
 				}
@@ -34,16 +29,6 @@ func (r *response) handleMembers() (affected []chan struct{}) {
 			return affected
 		}
 	}
-}
-
-// decodeMember never panics: see decode.
-func decodeMember(d *resource.MemberDecoder, it *item) (value any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			value, err = nil, fmt.Errorf("xds: decoding a %v resource panicked: %v", resource.LbEndpointType, p)
-		}
-	}()
-	return d.Decode(it.name, it.bytes)
 }
 
 // collectionOf returns the subscription that a member belongs to, nil if there is none.
@@ -82,21 +67,22 @@ func (r *response) compareMembers() {
 
 // applyMembers is apply for members. Removals come before the resources of a response.
 func (r *response) applyMembers() (affected []chan struct{}, ok bool) {
-	s, c := r.server, r.server.c
+	c := r.server.c
 	c.mu.Lock()
 	defer c.unlock()
-	t := &s.types[r.typ]
+	t := &r.server.types[r.typ]
 	if !t.sent {
 		return nil, true
 	}
 	if r.staleLocked(t) {
 		return nil, false
 	}
-	c.affected = map[*dependencyManager]chan struct{}{}
-	defer func() { c.affected = nil }()
-	t.heard = true
-	t.round++
-	r.invalid = len(r.nacks)
+	return r.effectLocked(t, func() { r.applyMembersLocked(t) }), true
+}
+
+// applyMembersLocked puts the members of a response into their collections.
+func (r *response) applyMembersLocked(t *subscriptions) {
+	s := r.server
 	var touched []*subscription
 	about := func(name string) *subscription {
 		sub := t.collectionOf(name)
@@ -116,15 +102,9 @@ func (r *response) applyMembers() (affected []chan struct{}, ok bool) {
 			r.applyMemberLocked(about(it.name), it)
 		}
 	}
-	counts := &s.relation.status.Types[r.typ]
-	counts.Invalid += uint64(r.invalid)
 	for _, sub := range touched {
 		s.commitLocked(sub, r.version, r.at)
 	}
-	r.applyErrorsLocked(t)
-	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
-	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})
-	return slices.Collect(maps.Values(c.affected)), true
 }
 
 // removedNames visits the names that a response says are gone.
@@ -182,7 +162,7 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	value, _ := it.value.(resource.Member)
 	switch {
 	case it.heartbeat:
-		if it.err = m.renew(it); it.err == nil {
+		if it.err = it.renews(r.typ, m.valid, m.version); it.err == nil {
 			s.liveMemberLocked(sub, it.name, m, it.ttl)
 		}
 	case it.known || it.err != nil:
@@ -201,11 +181,7 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 		}
 		return
 	}
-	r.invalid++
-	r.nacks = append(r.nacks, it.err)
-	if r.refused == "" {
-		r.refused = it.name
-	}
+	r.refuse(it)
 	if it.heartbeat {
 		return // it says nothing about a version
 	}
@@ -218,32 +194,6 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 		m.ttl.StopLocked()
 		col.list.Remove(it.name)
 	}
-}
-
-// renew checks a heartbeat.
-func (m *member) renew(it *item) error {
-	switch {
-	case !m.valid:
-		return fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", resource.LbEndpointType, it.name)
-	case it.version != "" && it.version != m.version:
-		return fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", resource.LbEndpointType, it.name, it.version, m.version)
-	}
-	return nil
-}
-
-// liveMemberLocked starts the time to live of a member that came just now; 0 is for ever.
-func (s *server) liveMemberLocked(sub *subscription, name string, m *member, ttl time.Duration) {
-	if ttl == 0 {
-		m.ttl.StopLocked()
-		return
-	}
-	e := sub.entry
-	s.startLocked(&m.ttl, ttl, func() {
-		err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, name, s.cfg.URI, ttl)
-		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", fact{server: s.cfg, typ: e.key.typ, name: name, version: m.version, err: err})
-		e.collection.removeLocked(name)
-		s.commitLocked(sub, e.version, e.updated)
-	})
 }
 
 // commitLocked makes the members of a collection its value.
