@@ -4,6 +4,8 @@
 package integrate
 
 import (
+	"time"
+
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 
 	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
@@ -68,15 +70,8 @@ func (l *leaf) updateLoadAware() {
 		return
 	}
 	l.loadAware.Store(&loadAwareConfig{cfg, orcaweight.NewUtilization(cfg.UtilizationFrom)})
-	if was != nil && was.OutOfBand == cfg.OutOfBand && was.OOBPeriod == cfg.OOBPeriod {
-		return
-	}
-	for e := range l.endpoints {
-		l.addObservers(e)
-		e.stopOOB()
-		if e.Connectivity == picker.Ready && e.loc.prio.groups == nil { // else closeGroups says what is READY
-			e.startOOB()
-		}
+	if was == nil || was.OutOfBand != cfg.OutOfBand || was.OOBPeriod != cfg.OOBPeriod {
+		l.askAnew()
 	}
 }
 
@@ -120,19 +115,11 @@ func (p *priority) tellUtilizations() {
 // scheduleLoads keeps a timer of the update period running while utilizations matter: the
 // cluster goes by them, and has two localities to choose from.
 func (c *cluster) scheduleLoads() {
-	var how *loadAwareConfig
+	period := time.Duration(0)
 	if c.inUse != nil && c.inUse.counts[picker.Ready] > 0 && len(c.inUse.localities) > 1 {
-		how = c.inUse.leaf.loadAware.Load()
+		if how := c.inUse.leaf.loadAware.Load(); how != nil {
+			period = how.UpdatePeriod
+		}
 	}
-	if how == nil {
-		halt(&c.loadTimer)
-	} else if c.loadTimer == nil {
-		c.lb.afterLocked(how.UpdatePeriod, &c.loadTimer, func() {
-			if c.inUse != nil && c.inUse.updateUtilizations() { // an update may not be published yet
-				c.setDirty()
-				c.lb.publishSoonLocked()
-			}
-			c.scheduleLoads()
-		})
-	}
+	c.updateEvery(period, &c.loadTimer, (*priority).updateUtilizations, (*cluster).scheduleLoads)
 }

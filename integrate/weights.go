@@ -104,9 +104,13 @@ func (l *leaf) updateWRR() {
 	}
 	cfg := l.cfg.Policy.WRR
 	l.wrr.Store(&wrrConfig{cfg, orcaweight.NewRule(cfg)})
-	if was != nil && was.OutOfBand == cfg.OutOfBand && was.OOBPeriod == cfg.OOBPeriod {
-		return
+	if was == nil || was.OutOfBand != cfg.OutOfBand || was.OOBPeriod != cfg.OOBPeriod {
+		l.askAnew()
 	}
+}
+
+// askAnew has the endpoints say what the configuration asks for by now, and how it does.
+func (l *leaf) askAnew() {
 	for e := range l.endpoints {
 		l.addObservers(e)
 		e.stopOOB()
@@ -208,19 +212,28 @@ func (p *priority) updateWeights() (changed bool) {
 // scheduleWeights keeps a timer of the update period running while weights matter: the
 // cluster picks by them, and has two endpoints to choose from.
 func (c *cluster) scheduleWeights() {
-	var how *wrrConfig
+	period := time.Duration(0)
 	if c.inUse != nil && c.inUse.counts[picker.Ready] > 1 {
-		how = c.inUse.leaf.wrr.Load()
+		if how := c.inUse.leaf.wrr.Load(); how != nil {
+			period = how.UpdatePeriod
+		}
 	}
-	if how == nil {
-		halt(&c.weightTimer)
-	} else if c.weightTimer == nil {
-		c.lb.afterLocked(how.UpdatePeriod, &c.weightTimer, func() {
-			if c.inUse != nil && c.inUse.updateWeights() { // an update may not be published yet
+	c.updateEvery(period, &c.weightTimer, (*priority).updateWeights, (*cluster).scheduleWeights)
+}
+
+// updateEvery keeps a timer running that updates the priority in use after a period, and has
+// the cluster compiled anew if that reports a change; then it is scheduled again. A period of
+// 0 is never.
+func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update func(*priority) (changed bool), schedule func(*cluster)) {
+	if period == 0 {
+		halt(timer)
+	} else if *timer == nil {
+		c.lb.afterLocked(period, timer, func() {
+			if c.inUse != nil && update(c.inUse) { // an update may not be published yet
 				c.setDirty()
 				c.lb.publishSoonLocked()
 			}
-			c.scheduleWeights()
+			schedule(c)
 		})
 	}
 }

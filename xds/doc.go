@@ -40,6 +40,7 @@
 //	                        stream.go                the ADS stream
 //	                        codec.go                 how gRPC reads large responses
 //	                        response.go              from bytes to entries
+//	                        ttl.go                   how long resources live that say so
 //	                        collection.go, members.go  collections: entries of many resources
 //	                        channel.go               the gRPC channel, shared with LRS
 //

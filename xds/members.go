@@ -5,11 +5,7 @@ package xds
 
 import (
 	"bytes"
-	"fmt"
-	"log/slog"
-	"maps"
-	"slices"
-	"time"
+	"cmp"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
@@ -24,7 +20,7 @@ func (r *response) handleMembers() (affected []chan struct{}) {
 		r.compareMembers()
 		for i := range r.items {
 			if it := &r.items[i]; !it.skip && !it.known && !it.heartbeat {
-				it.value, it.err = decodeMember(&r.server.members, it)
+				it.value, it.err = guard(r.typ, func() (any, error) { return r.server.members.Decode(it.name, it.bytes) })
 				if it.err == nil && r.server.c.bytes {
 					it.raw = bytes.Clone(it.bytes)
 				}
@@ -34,16 +30,6 @@ func (r *response) handleMembers() (affected []chan struct{}) {
 			return affected
 		}
 	}
-}
-
-// decodeMember never panics: see decode.
-func decodeMember(d *resource.MemberDecoder, it *item) (value any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			value, err = nil, fmt.Errorf("xds: decoding a %v resource panicked: %v", resource.LbEndpointType, p)
-		}
-	}()
-	return d.Decode(it.name, it.bytes)
 }
 
 // collectionOf returns the subscription that a member belongs to, nil if there is none.
@@ -82,21 +68,22 @@ func (r *response) compareMembers() {
 
 // applyMembers is apply for members. Removals come before the resources of a response.
 func (r *response) applyMembers() (affected []chan struct{}, ok bool) {
-	s, c := r.server, r.server.c
+	c := r.server.c
 	c.mu.Lock()
 	defer c.unlock()
-	t := &s.types[r.typ]
+	t := &r.server.types[r.typ]
 	if !t.sent {
 		return nil, true
 	}
 	if r.staleLocked(t) {
 		return nil, false
 	}
-	c.affected = map[*dependencyManager]chan struct{}{}
-	defer func() { c.affected = nil }()
-	t.heard = true
-	t.round++
-	r.invalid = len(r.nacks)
+	return r.effectLocked(t, func() { r.applyMembersLocked(t) }), true
+}
+
+// applyMembersLocked puts the members of a response into their collections.
+func (r *response) applyMembersLocked(t *subscriptions) {
+	s := r.server
 	var touched []*subscription
 	about := func(name string) *subscription {
 		sub := t.collectionOf(name)
@@ -121,15 +108,9 @@ func (r *response) applyMembers() (affected []chan struct{}, ok bool) {
 			r.applyMemberLocked(about(it.name), it)
 		}
 	}
-	counts := &s.relation.status.Types[r.typ]
-	counts.Invalid += uint64(r.invalid)
 	for _, sub := range touched {
 		s.commitLocked(sub, r.version, r.at)
 	}
-	r.applyErrorsLocked(t)
-	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
-	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})
-	return slices.Collect(maps.Values(c.affected)), true
 }
 
 // removedNames visits the names that a response says are gone.
@@ -198,7 +179,7 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 		s.liveMemberLocked(sub, it.name, m, it.ttl)
 		return
 	}
-	r.refuseMember(it)
+	r.refuse(it)
 	if m.rejected == nil {
 		col.invalid++
 	}
@@ -210,73 +191,22 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	}
 }
 
-// refuseMember notes that an item of a response is invalid.
-func (r *response) refuseMember(it *item) {
-	r.invalid++
-	r.nacks = append(r.nacks, it.err)
-	if r.refused == "" {
-		r.refused = it.name
-	}
-}
-
 // renewMemberLocked follows a heartbeat, which is no word on which members there are. If it is
 // for what the client does not have, the server is asked for the collection again. The client
 // has been subscribed all along, so the answer is no new list.
 func (r *response) renewMemberLocked(sub *subscription, it *item) {
-	s := r.server
-	var m *member
+	s, m := r.server, &member{}
 	if !s.startsLocked(sub) {
-		m = sub.entry.collection.members[it.name]
+		m = cmp.Or(sub.entry.collection.members[it.name], m)
 	}
-	if it.err = m.renew(it); it.err != nil {
-		r.refuseMember(it)
+	if it.err = it.renews(r.typ, m.valid, m.version); it.err != nil {
+		r.refuse(it)
 		s.askAgainLocked(&s.types[r.typ], sub)
 		sub.claimed = true
 		return
 	}
 	s.relation.status.Types[r.typ].Valid++
 	s.liveMemberLocked(sub, it.name, m, it.ttl)
-}
-
-// renew checks a heartbeat; m is nil if there is no such member.
-func (m *member) renew(it *item) error {
-	switch {
-	case m == nil || !m.valid:
-		return fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", resource.LbEndpointType, it.name)
-	case it.version != "" && it.version != m.version:
-		return fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", resource.LbEndpointType, it.name, it.version, m.version)
-	}
-	return nil
-}
-
-// liveMemberLocked starts the time to live of a member that came just now; 0 is for ever.
-func (s *server) liveMemberLocked(sub *subscription, name string, m *member, ttl time.Duration) {
-	if ttl == 0 {
-		m.ttl.StopLocked()
-		return
-	}
-	e, col := sub.entry, sub.entry.collection
-	s.startLocked(&m.ttl, ttl, func() {
-		if col.lapsed == 0 {
-			err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, name, s.cfg.URI, ttl)
-			what := fact{server: s.cfg, typ: e.key.typ, name: name, version: m.version, err: err}
-			s.startLocked(&col.lapse, lapsePause, func() { s.lapseLocked(sub, what) })
-		}
-		col.lapsed++
-		col.removeLocked(name)
-	})
-}
-
-// lapsePause is how long members whose time is over wait for others: each change of a
-// collection costs O(members), and members that came together go together.
-const lapsePause = 10 * time.Millisecond
-
-// lapseLocked does without the members whose time is over, of which what is the first.
-func (s *server) lapseLocked(sub *subscription, what fact) {
-	e := sub.entry
-	s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of members of a collection is over", what, slog.Int("members", e.collection.lapsed))
-	e.collection.lapsed = 0
-	s.commitLocked(sub, e.version, e.updated)
 }
 
 // commitLocked makes the members of a collection its value.

@@ -8,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -173,33 +175,46 @@ func (r *response) inCacheLocked(e *entry, sum xxh3.Uint128) bool {
 // renew makes a heartbeat an item for the version in the cache, if that is what it is
 // about.
 func (it *item) renew(e *entry, from *bootstrap.Server) {
-	it.value, it.err = e.latestLocked(), nil
-	switch {
-	case it.value == nil || e.from != from:
-		it.err = fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", e.key.typ, e.key.name)
-	case it.version != "" && it.version != e.version:
-		it.err = fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", e.key.typ, e.key.name, it.version, e.version)
-	default:
+	it.value = e.latestLocked()
+	if it.err = it.renews(e.key.typ, it.value != nil && e.from == from, e.version); it.err == nil {
 		it.version, it.sum, it.raw = e.version, e.sum, e.raw
 	}
 }
 
-// decode never panics, whatever the server sent (T-XDS-19).
-func decode(t resource.Type, data []byte, prev any, opts resource.Options) (value any, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			value, err = nil, fmt.Errorf("xds: decoding a %v resource panicked: %v", t, p)
+// renews returns why a heartbeat does not renew the latest version, if there is one.
+func (it *item) renews(t resource.Type, there bool, latest string) error {
+	switch {
+	case !there:
+		return fmt.Errorf("%v resource %q: a heartbeat without content, and there is no version of it", t, it.name)
+	case it.version != "" && it.version != latest:
+		return fmt.Errorf("%v resource %q: a heartbeat without content for version %q, and the last one is %q", t, it.name, it.version, latest)
+	}
+	return nil
+}
+
+// decode decodes a resource. prev is the latest version, if any.
+func decode(t resource.Type, data []byte, prev any, opts resource.Options) (any, error) {
+	return guard(t, func() (any, error) {
+		if t != resource.EndpointsType {
+			return resource.Decode(t, data, opts)
 		}
-	}()
-	if t == resource.EndpointsType {
 		last, _ := prev.(*resource.Endpoints)
 		endpoints, err := resource.DecodeEndpoints(data, last)
 		if err != nil {
 			return nil, err
 		}
 		return endpoints, nil
-	}
-	return resource.Decode(t, data, opts)
+	})
+}
+
+// guard decodes a resource, and never panics, whatever the server sent (T-XDS-19).
+func guard(t resource.Type, decode func() (any, error)) (value any, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			value, err = nil, fmt.Errorf("xds: decoding a %v resource panicked: %v", t, p)
+		}
+	}()
+	return decode()
 }
 
 // apply puts the response into effect: on the cache, and on what the next
@@ -222,12 +237,39 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 	if !r.sameLocked() {
 		return nil, false
 	}
+	return r.effectLocked(t, func() { r.applyResourcesLocked(t) }), true
+}
+
+// effectLocked puts a response into effect: what resources does with those that it has, and
+// what else it says. It returns what is closed once the targets that this affects have the
+// result.
+func (r *response) effectLocked(t *subscriptions, resources func()) (affected []chan struct{}) {
+	s, c := r.server, r.server.c
 	c.affected = map[*dependencyManager]chan struct{}{}
 	defer func() { c.affected = nil }()
 	t.heard = true
 	t.round++
-	counts := &s.relation.status.Types[r.typ]
 	r.invalid = len(r.nacks) // of which no name is known, or not one alone
+	resources()
+	s.relation.status.Types[r.typ].Invalid += uint64(r.invalid)
+	r.applyErrorsLocked(t)
+	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
+	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})
+	return slices.Collect(maps.Values(c.affected))
+}
+
+// refuse notes that a resource is invalid, for the NACK.
+func (r *response) refuse(it *item) {
+	if r.refused == "" {
+		r.refused = it.name
+	}
+	r.invalid++
+	r.nacks = append(r.nacks, it.err)
+}
+
+// applyResourcesLocked puts the resources of a response into the cache.
+func (r *response) applyResourcesLocked(t *subscriptions) {
+	s, c := r.server, r.server.c
 	r.applySameLocked(t)
 	for i := range r.items {
 		it := &r.items[i]
@@ -241,7 +283,7 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 		if it.err == nil {
 			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, it.version, s.cfg, r.at, it.raw})
 			s.liveLocked(sub, it.ttl)
-			counts.Valid++
+			s.relation.status.Types[r.typ].Valid++
 			if !sub.unsubscribing {
 				r.wanted++
 			}
@@ -250,27 +292,15 @@ func (r *response) apply() (affected []chan struct{}, ok bool) {
 			}
 			continue
 		}
-		if r.refused == "" {
-			r.refused = it.name
-		}
-		r.invalid++
-		r.nacks = append(r.nacks, it.err)
+		r.refuse(it)
 		if it.heartbeat {
 			s.askAgainLocked(t, sub)
 			continue // it says nothing about a version
 		}
 		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, it.version, when(r.at)})
 	}
-	counts.Invalid += uint64(r.invalid)
 	t.whole = r.wanted == len(t.subs)
 	t.keepPlacesLocked(r.places)
-	r.applyErrorsLocked(t)
-	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
-	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})
-	for _, delivered := range c.affected {
-		affected = append(affected, delivered)
-	}
-	return affected, true
 }
 
 // applyErrorsLocked takes note of the errors that the server sent in the place of
@@ -309,21 +339,6 @@ func (s *server) removedLocked(sub *subscription) {
 	}
 	s.c.logLocked(slog.LevelWarn, message, fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
 	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: Deleted, from: s.cfg})
-}
-
-// liveLocked starts the time to live of a resource that came just now; 0 is for ever.
-func (s *server) liveLocked(sub *subscription, ttl time.Duration) {
-	e := sub.entry
-	if ttl == 0 {
-		e.ttlTimer.StopLocked()
-		return
-	}
-	s.startLocked(&e.ttlTimer, ttl, func() {
-		err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", e.key.typ, e.key.name, s.cfg.URI, ttl)
-		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
-		sub.received, s.types[e.key.typ].lapsed = false, true
-		s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: true, kind: Deleted, from: s.cfg})
-	})
 }
 
 // absentLocked notes that the server does not have a resource.

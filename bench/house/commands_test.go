@@ -10,7 +10,6 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -23,15 +22,7 @@ import (
 // TestCommands: the commands in Markdown files can be typed. Targets and variables of make
 // exist, what go runs and tests exists and has the flags, and files of the repository that
 // are named are there.
-func TestCommands(t *testing.T) {
-	faults, err := wrongCommands(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fault := range faults {
-		t.Error(fault)
-	}
-}
+func TestCommands(t *testing.T) { noFaults(t, wrongCommands) }
 
 // The check takes each kind of command that works, and sees each that does not.
 func TestWrongCommands(t *testing.T) {
@@ -82,9 +73,8 @@ var (
 
 // commands returns those of a Markdown file.
 func commands(text string) (list []command) {
-	lineAt := func(offset int) int { return 1 + strings.Count(text[:offset], "\n") }
 	for _, m := range shell.FindAllStringSubmatchIndex(text, -1) {
-		n := lineAt(m[2])
+		n := lineOf(text, m[2])
 		for line := range strings.Lines(text[m[2]:m[3]]) {
 			for part := range strings.SplitSeq(comment.ReplaceAllString(line, ""), "&&") {
 				part, _, _ = strings.Cut(part, " | ")
@@ -95,10 +85,10 @@ func commands(text string) (list []command) {
 			n++
 		}
 	}
-	prose := block.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+	prose := proseOf(text)
 	for _, pattern := range []*regexp.Regexp{indented, inline} {
 		for _, m := range pattern.FindAllStringSubmatchIndex(prose, -1) {
-			list = append(list, command{strings.TrimSpace(comment.ReplaceAllString(prose[m[2]:m[3]], "")), 1 + strings.Count(prose[:m[2]], "\n"), false})
+			list = append(list, command{strings.TrimSpace(comment.ReplaceAllString(prose[m[2]:m[3]], "")), lineOf(prose, m[2]), false})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b command) int { return a.line - b.line })
@@ -113,8 +103,8 @@ func wrongCommands(fsys fs.FS) (faults []string, err error) {
 		return nil, err
 	}
 	c.makefile = string(makefile)
-	texts := make(map[string]string)
-	if err := sources(fsys, func(name, text string) { texts[name] = text }); err != nil {
+	texts, err := textsOf(fsys)
+	if err != nil {
 		return nil, err
 	}
 	for name, text := range texts {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"regexp"
 	"strings"
@@ -28,15 +27,7 @@ import (
 // TestDocuments: what Markdown files name by a name that is no Go name is there as well.
 // These are environment variables, metrics and paths in backticks. Blocks of JSON are
 // bootstraps or resources that are accepted.
-func TestDocuments(t *testing.T) {
-	faults, err := wrongDocuments(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fault := range faults {
-		t.Error(fault)
-	}
-}
+func TestDocuments(t *testing.T) { noFaults(t, wrongDocuments) }
 
 // The check takes what is there, and sees what is not.
 func TestWrongDocuments(t *testing.T) {
@@ -116,7 +107,7 @@ func wrongDocuments(fsys fs.FS) (faults []string, err error) {
 	for _, name := range pages {
 		text := texts[name]
 		at := func(offset int, format string, args ...any) {
-			faults = append(faults, fmt.Sprintf("%s:%d: ", name, 1+strings.Count(text[:offset], "\n"))+fmt.Sprintf(format, args...))
+			faults = append(faults, faultAt(name, text, offset, format, args...))
 		}
 		for _, m := range variable.FindAllStringIndex(text, -1) {
 			if v := text[m[0]:m[1]]; !foreign[v] && !reads(v) {

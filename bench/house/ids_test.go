@@ -15,9 +15,6 @@ import (
 	"testing/fstest"
 )
 
-// root is the module's directory.
-const root = "../.."
-
 // An id is one of a requirement (A27-CLA-6, T-RING-2, EDF-1, LB-SEC-1, GD-14),
 // of a decision (D9a), or of a gRFC (A27).
 var id = regexp.MustCompile(`\b(?:A\d+-[A-Z]+-\d+|T-[A-Z]+-\d+|EDF-\d+|LB-[A-Z]+-\d+|GD-\d+|D\d+[a-z]?|A\d+)\b`)
@@ -84,23 +81,4 @@ func undefinedIDs(fsys fs.FS) (map[string][]string, error) {
 		delete(cited, name)
 	}
 	return cited, err
-}
-
-// sources passes the repository's Go and Markdown files, in order.
-func sources(fsys fs.FS, visit func(name, text string)) error {
-	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (name != "." && strings.HasPrefix(d.Name(), ".") && name != ".github" || name == "bench/out"):
-			return fs.SkipDir
-		case d.IsDir() || path.Ext(name) != ".go" && path.Ext(name) != ".md" || strings.HasPrefix(name, "bench/house/") && name != "bench/house/doc.go":
-			return nil
-		}
-		text, err := fs.ReadFile(fsys, name)
-		if err == nil {
-			visit(name, string(text))
-		}
-		return err
-	})
 }

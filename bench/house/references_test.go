@@ -10,7 +10,6 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -23,15 +22,7 @@ import (
 // headings behind links, Go names in links to Go files, names of this module's
 // packages in backticks, and tests. In the documentation of packages they are the
 // package's files.
-func TestReferences(t *testing.T) {
-	faults, err := danglingReferences(os.DirFS(root))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, fault := range faults {
-		t.Error(fault)
-	}
-}
+func TestReferences(t *testing.T) { noFaults(t, danglingReferences) }
 
 // The check takes each kind of reference that holds, and sees each that does not.
 func TestDanglingReferences(t *testing.T) {
@@ -84,14 +75,13 @@ var (
 	// qualified is a test with its package: "xds/resource.TestRefused".
 	qualified = regexp.MustCompile(`^[a-z][\w/]*\.\w+$`)
 	testName  = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)([A-Z_]\w*)?$`)
-	block     = regexp.MustCompile("(?ms)^```.*?^```\n?|<!--.*?-->")
 	file      = regexp.MustCompile(`(?m)(?:^|[\s(,])([a-z0-9_]+\.go)\b`)
 )
 
 // danglingReferences returns what is referred to and does not exist, with the lines.
 func danglingReferences(fsys fs.FS) (faults []string, err error) {
-	texts := make(map[string]string)
-	if err := sources(fsys, func(name, text string) { texts[name] = text }); err != nil {
+	texts, err := textsOf(fsys)
+	if err != nil {
 		return nil, err
 	}
 	known := newDeclarations(texts)
@@ -108,12 +98,12 @@ func danglingReferences(fsys fs.FS) (faults []string, err error) {
 	}
 	for name, text := range texts {
 		at := func(offset int, format string, args ...any) {
-			faults = append(faults, fmt.Sprintf("%s:%d: ", name, 1+strings.Count(text[:offset], "\n"))+fmt.Sprintf(format, args...))
+			faults = append(faults, faultAt(name, text, offset, format, args...))
 		}
 		switch {
 		case path.Ext(name) == ".md":
 			// What code blocks and comments have is no reference, but they count as lines.
-			text = block.ReplaceAllStringFunc(text, func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) })
+			text = proseOf(text)
 			for _, m := range link.FindAllStringSubmatchIndex(text, -1) {
 				if fault := known.link(fsys, name, text, text[m[2]:m[3]], text[m[4]:m[5]]); fault != "" {
 					at(m[0], "%s: %s", text[m[0]:m[1]], fault)

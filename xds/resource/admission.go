@@ -9,7 +9,6 @@ import (
 
 	admissionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/proto"
 )
 
 // An AdmissionControl is the configuration of an admission control filter: clients
@@ -40,14 +39,6 @@ func (a *AdmissionControl) Succeeded(code uint32) bool { return a.Success&(1<<co
 // Envoy they are all but DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED, ABORTED,
 // INTERNAL, UNAVAILABLE and DATA_LOSS.
 const admissionSuccess = 1<<17 - 1 - (1<<4 | 1<<7 | 1<<8 | 1<<10 | 1<<13 | 1<<14 | 1<<15)
-
-func parseAdmission(m proto.Message, p *path) any {
-	a, ok := m.(*admissionv3.AdmissionControl)
-	if !ok {
-		return nil // the message is linked in, so it is never another
-	}
-	return newAdmission(a, p)
-}
 
 func newAdmission(m *admissionv3.AdmissionControl, p *path) *AdmissionControl {
 	a := &AdmissionControl{

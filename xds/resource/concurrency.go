@@ -9,7 +9,6 @@ import (
 
 	concurrencyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
@@ -40,14 +39,6 @@ type AdaptiveConcurrency struct {
 	Buffer float64
 
 	Code uint32 // the gRPC status of RPCs that are refused
-}
-
-func parseConcurrency(m proto.Message, p *path) any {
-	a, ok := m.(*concurrencyv3.AdaptiveConcurrency)
-	if !ok {
-		return nil // the message is linked in, so it is never another
-	}
-	return newConcurrency(a, p)
 }
 
 func newConcurrency(m *concurrencyv3.AdaptiveConcurrency, p *path) *AdaptiveConcurrency {

@@ -3,10 +3,7 @@
 
 package resource
 
-import (
-	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
-	"google.golang.org/protobuf/proto"
-)
+import "google.golang.org/protobuf/proto"
 
 // A FilterType is a kind of HTTP filter (A39) that is not one of those that this
 // package knows by itself.
@@ -40,7 +37,7 @@ const (
 // builtin are the filters that this package knows.
 var builtin = []filterType{
 	{config: routerType},
-	{config: faultType, override: faultType, parseConfig: parseFault, parseOverride: parseFault},
+	{config: faultType, override: faultType, parseConfig: parser(newFault), parseOverride: parser(newFault)},
 	{
 		config:   "envoy.extensions.filters.http.stateful_session.v3.StatefulSession",
 		override: "envoy.extensions.filters.http.stateful_session.v3.StatefulSessionPerRoute",
@@ -50,16 +47,19 @@ var builtin = []filterType{
 	// A filter of servers. Routes are for both sides, so a client has to accept
 	// what routes say to it (A39).
 	{override: "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"},
-	{config: admissionType, override: admissionType, parseConfig: parseAdmission, parseOverride: parseAdmission},
-	{config: concurrencyType, override: concurrencyType, parseConfig: parseConcurrency, parseOverride: parseConcurrency},
+	{config: admissionType, override: admissionType, parseConfig: parser(newAdmission), parseOverride: parser(newAdmission)},
+	{config: concurrencyType, override: concurrencyType, parseConfig: parser(newConcurrency), parseOverride: parser(newConcurrency)},
 }
 
-func parseFault(m proto.Message, p *path) any {
-	f, ok := m.(*faultv3.HTTPFault)
-	if !ok {
-		return nil // the message is linked in, so it is never another
+// parser returns the form of parse that takes any message. The message is linked in, so it is
+// never of another type.
+func parser[M proto.Message, C any](parse func(M, *path) C) func(proto.Message, *path) any {
+	return func(m proto.Message, p *path) any {
+		if m, ok := m.(M); ok {
+			return parse(m, p)
+		}
+		return nil
 	}
-	return newFault(f, p)
 }
 
 // filterType returns the filter that a message configures or overrides, or nil.

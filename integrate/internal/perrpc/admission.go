@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -36,8 +35,8 @@ import (
 //
 // There is one for each filter and configuration of a channel, whatever routes have it:
 //
-//	admissions.of ──▶ in force ──▶ taken over by the plans of the next configuration
-//	                         └──▶ gone with its plans, if that lacks it
+//	newAdmission ──▶ in force ──▶ kept by the plans of the next configuration
+//	                          └──▶ gone with its plans, if that lacks it
 //
 // The window is a ring of slots of step each. Counts are kept twice, in the slot of the
 // moment and in their sum, so that an RPC costs no walk. Whoever finds that the time of a slot
@@ -77,13 +76,8 @@ func newAdmission(key admissionKey) *admission {
 	n := min(key.cfg.Window/time.Second, maxSlots)
 	text := fmt.Sprintf("xds: RPC refused by admission control %q, because less than %.4g %% of the RPCs of the last %v succeeded",
 		key.filter, 100*key.cfg.Threshold, key.cfg.Window)
-	st := status.New(codes.Unavailable, text)
-	if with, err := st.WithDetails(&errdetails.ErrorInfo{
-		Reason: "ADMISSION", Domain: "xdslb", Metadata: map[string]string{"filter": key.filter},
-	}); err == nil {
-		st = with
-	}
-	return &admission{cfg: key.cfg, err: st.Err(), born: time.Now(), step: key.cfg.Window / n, slots: make([]atomic.Uint64, n+1)}
+	err := refusal(codes.Unavailable, text, "ADMISSION", map[string]string{"filter": key.filter})
+	return &admission{cfg: key.cfg, err: err, born: time.Now(), step: key.cfg.Window / n, slots: make([]atomic.Uint64, n+1)}
 }
 
 // advance empties the slots whose time has come. The slot of the next step is empty always,
@@ -182,23 +176,6 @@ func (a *admission) interceptor() interceptor {
 			return s, err
 		},
 	}
-}
-
-// admissions are those of a channel's plans. A nil one has none.
-type admissions map[admissionKey]*admission
-
-// take returns the admission of a filter and a configuration, which is that of the plans
-// before if they have it.
-func (m admissions) take(filter string, cfg *resource.AdmissionControl, before admissions) *admission {
-	key := admissionKey{filter, *cfg}
-	a := m[key]
-	if a == nil {
-		if a = before[key]; a == nil {
-			a = newAdmission(key)
-		}
-		m[key] = a
-	}
-	return a
 }
 
 // An AdmissionState is what an admission control filter is at.

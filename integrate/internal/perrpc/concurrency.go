@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,8 +32,8 @@ import (
 // it. Clusters are other servers, with another latency: a slow one that shared a limit with a
 // fast one would take its places.
 //
-//	concurrencies.take ──▶ in force ──▶ taken over by the plans of the next configuration
-//	                                └──▶ gone with its plans, if that lacks it
+//	newConcurrency ──▶ in force ──▶ kept by the plans of the next configuration
+//	                            └──▶ gone with its plans, if that lacks it
 //
 // Any number of goroutines may use it; none waits.
 type concurrency struct {
@@ -49,32 +48,12 @@ type concurrencyKey struct {
 	cfg             resource.AdaptiveConcurrency
 }
 
-// concurrencies are those of a channel's plans. A nil one has none.
-type concurrencies map[concurrencyKey]*concurrency
-
 func newConcurrency(key concurrencyKey) *concurrency {
-	c := &concurrency{Controller: gradient.New(&key.cfg, time.Now())}
-	st := status.New(codes.Code(key.cfg.Code), fmt.Sprintf("xds: RPC refused by adaptive concurrency %q, because cluster %q has as many RPCs in flight as it should", key.filter, key.cluster))
-	if with, err := st.WithDetails(&errdetails.ErrorInfo{
-		Reason: "CONCURRENCY", Domain: "xdslb", Metadata: map[string]string{"filter": key.filter, "cluster": key.cluster},
-	}); err == nil {
-		st = with
+	text := fmt.Sprintf("xds: RPC refused by adaptive concurrency %q, because cluster %q has as many RPCs in flight as it should", key.filter, key.cluster)
+	return &concurrency{
+		Controller: gradient.New(&key.cfg, time.Now()),
+		err:        refusal(codes.Code(key.cfg.Code), text, "CONCURRENCY", map[string]string{"filter": key.filter, "cluster": key.cluster}),
 	}
-	c.err = st.Err()
-	return c
-}
-
-// take returns that of a filter, a configuration and a cluster, which is that of the plans
-// before if they have it.
-func (m concurrencies) take(key concurrencyKey, before concurrencies) *concurrency {
-	c := m[key]
-	if c == nil {
-		if c = before[key]; c == nil {
-			c = newConcurrency(key)
-		}
-		m[key] = c
-	}
-	return c
 }
 
 // clusterLimits are the concurrencies of a route's clusters, for a filter. They are few.
@@ -90,7 +69,7 @@ func (p *planner) limitsFor(f *picker.Filter, cfg *resource.AdaptiveConcurrency,
 		if c.Name != "" && c.Name != name || slices.ContainsFunc(r.Clusters[:i], func(c picker.WeightedCluster) bool { return c.Name == name }) {
 			continue
 		}
-		limit := p.concurrencies.take(concurrencyKey{f.Name, name, *cfg}, p.before.concurrencies)
+		limit := keep(p.concurrencies, p.before.concurrencies, concurrencyKey{f.Name, name, *cfg}, newConcurrency)
 		limits = append(limits, struct {
 			cluster string
 			*concurrency

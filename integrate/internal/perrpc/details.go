@@ -18,6 +18,16 @@ import (
 // the text says for people, an ErrorInfo says for programs; it says no more than the
 // text, so it is as true of the text wherever that comes from.
 
+// refusal returns the status of RPCs that a filter refuses, made once, with what it says to
+// programs.
+func refusal(code codes.Code, text, reason string, about map[string]string) error {
+	st := status.New(code, text)
+	if with, err := st.WithDetails(&errdetails.ErrorInfo{Reason: reason, Domain: "xdslb", Metadata: about}); err == nil {
+		st = with
+	}
+	return st.Err()
+}
+
 // failures are the texts that picks fail with, and what they say. The zero value is ready.
 type failures struct {
 	infos sync.Map            // text to *errdetails.ErrorInfo

@@ -62,24 +62,11 @@ func (t *Table) ExplainFilters(route int, cluster string) (list []FilterExplanat
 		to = &r.Clusters[i]
 	}
 	for i := range t.Config.Filters {
-		list = append(list, explainFilter(&t.Config.Filters[i], r, to))
+		f := &t.Config.Filters[i]
+		o, from := overrideOf(f, r, to)
+		list = append(list, FilterExplanation{Name: f.Name, Type: f.Type, From: from, Disabled: o.Disabled, Config: configOr(f.Config, o.Config)})
 	}
 	return list
-}
-
-// explainFilter is planner.interceptorFor without the interceptor.
-func explainFilter(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) FilterExplanation {
-	e := FilterExplanation{Name: f.Name, Type: f.Type, From: "listener", Disabled: f.Disabled, Config: f.Config}
-	levels := []string{"cluster", "route", "virtual host"}
-	for i, level := range []map[string]any{c.Overrides, r.Overrides, r.HostOverrides} {
-		o, found := level[f.Name].(resource.FilterOverride)
-		if !found || o.Type != "" && o.Type != f.Type {
-			continue
-		}
-		e.From, e.Disabled, e.Config = levels[i], o.Disabled, configOr(f.Config, o.Config)
-		break
-	}
-	return e
 }
 
 // sessionOf returns what the cookie of an RPC names, if it has one.

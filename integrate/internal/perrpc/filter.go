@@ -65,30 +65,21 @@ type interceptor struct {
 // one of its clusters, by the most specific override of the three levels. false
 // is nothing.
 func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
-	var override any
-	disabled := f.Disabled
-	for _, level := range []map[string]any{c.Overrides, r.Overrides, r.HostOverrides} {
-		o, found := level[f.Name].(resource.FilterOverride)
-		if !found || o.Type != "" && o.Type != f.Type {
-			continue // of another filter: only the listener knows which one the name stands for
-		}
-		override, disabled = o.Config, o.Disabled
-		break
-	}
-	if disabled {
+	o, _ := overrideOf(f, r, c)
+	if o.Disabled {
 		return in, false
 	}
 	if registered := filterOf(f.Type); registered != nil {
-		in.unary, in.stream = registered.Intercept(f.Config, override)
+		in.unary, in.stream = registered.Intercept(f.Config, o.Config)
 	} else {
-		switch cfg := configOr(f.Config, override).(type) {
+		switch cfg := configOr(f.Config, o.Config).(type) {
 		case *resource.Fault:
 			in = faultInterceptor(cfg)
 		case *resource.Session:
 			in = sessionInterceptor(cfg, r)
 		case *resource.AdmissionControl:
 			if cfg.Enabled {
-				in = p.admissions.take(f.Name, cfg, p.before.admissions).interceptor()
+				in = keep(p.admissions, p.before.admissions, admissionKey{f.Name, *cfg}, newAdmission).interceptor()
 			}
 		case *resource.AdaptiveConcurrency:
 			if cfg.Enabled {
@@ -98,6 +89,21 @@ func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.We
 	}
 	in.name = f.Name
 	return in, in.unary != nil || in.stream != nil
+}
+
+// overrideOf returns the most specific override of a filter instance, and whose it is. That
+// of the listener says whether the filter is disabled, and nothing else.
+func overrideOf(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (o resource.FilterOverride, from string) {
+	for _, level := range []struct {
+		overrides map[string]any
+		name      string
+	}{{c.Overrides, "cluster"}, {r.Overrides, "route"}, {r.HostOverrides, "virtual host"}} {
+		o, found := level.overrides[f.Name].(resource.FilterOverride)
+		if found && (o.Type == "" || o.Type == f.Type) { // else it is of another filter: only the listener knows which one the name stands for
+			return o, level.name
+		}
+	}
+	return resource.FilterOverride{Disabled: f.Disabled}, "listener"
 }
 
 // configOr returns what replaces a configuration, or that.

@@ -46,9 +46,22 @@ type Plans struct {
 
 // kept is what plans learn, and the plans of the next configuration go on with.
 type kept struct {
-	admissions    admissions
-	concurrencies concurrencies
+	admissions    map[admissionKey]*admission
+	concurrencies map[concurrencyKey]*concurrency
 	times         map[routeKey]*times
+}
+
+// keep returns what is kept under a key: that of now, or else that of before, or else a new
+// one.
+func keep[K comparable, V any](now, before map[K]*V, key K, fresh func(K) *V) *V {
+	v := now[key]
+	if v == nil {
+		if v = before[key]; v == nil {
+			v = fresh(key)
+		}
+		now[key] = v
+	}
+	return v
 }
 
 // routeKey is what tells a route, or one of its clusters that has filters of its own, from
@@ -74,12 +87,7 @@ func (m *planner) timesOf(r *picker.Route, c *picker.WeightedCluster) *times {
 	for m.times[key] != nil {
 		key.nth++
 	}
-	t := m.before.times[key]
-	if t == nil {
-		t = new(times)
-	}
-	m.times[key] = t
-	return t
+	return keep(m.times, m.before.times, key, func(routeKey) *times { return new(times) })
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -180,7 +188,7 @@ func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) 
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 
-		kept: kept{admissions: admissions{}, concurrencies: concurrencies{}, times: map[routeKey]*times{}},
+		kept: kept{map[admissionKey]*admission{}, map[concurrencyKey]*concurrency{}, map[routeKey]*times{}},
 	}
 	planner := planner{cfg: cfg, kept: p.kept, refuseLate: opts.RefuseLate}
 	if opts.Before != nil {
