@@ -60,7 +60,7 @@ type planeLeaf struct {
 	spots           map[int]spot
 	members         *members     // nil: the assignment has the endpoints
 	twins           map[int]spot // members with an address of these endpoints
-	tls, sentTLS    int // the version of the TLS settings, as it is to be, and as it was sent
+	tls, sentTLS    int          // the version of the TLS settings, as it is to be, and as it was sent
 	// moved says that the LRS server was another.
 	moved bool
 	// switched says that a custom policy has taken over from another, which may

@@ -39,7 +39,7 @@ type trial struct {
 	published []*publishedCluster
 	sky       sky
 	paces     paces
-	shadow    *modelShadow // nil in most
+	shadow    *modelShadow       // nil in most
 	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
 
 	before struct{ breakers, policies int } // of other histories, which went wrong

@@ -23,7 +23,7 @@ type shadowState struct {
 	snapshot *picker.Snapshot // without endpoints; nil if err is set
 	cfg      *picker.Config
 	err      error
-	splits   []*shadowSplit // by route; nil where shares are not compared
+	splits   []*shadowSplit  // by route; nil where shares are not compared
 	before   []shadowEarlier // that were in force a short time ago, the latest first
 }
 

@@ -48,7 +48,7 @@ type Metric struct {
 
 	join    func(a, b int64) int64 // makes one of two values of a gauge that have the same labels
 	handles []handle               // one, or also stock's
-	index   int      // in all
+	index   int                    // in all
 }
 
 // handle is what gRPC gives for a registered metric. The one for the metric's Kind is
