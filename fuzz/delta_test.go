@@ -5,6 +5,7 @@ package fuzz
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -61,6 +64,18 @@ func deltaSeeds(tb testing.TB) [][]byte {
 		m.GetEndpoint().GetAddress().GetSocketAddress().Address = addr
 		return res(xdstest.Member("", "c", name), wrap(m))
 	}
+	ill := at("ill", "10.0.0.5", 1)
+	ill.Resource = wrap(unhealthy(tb, ill))
+	mortal := at("a", "10.0.0.1", 1)
+	mortal.Ttl = durationpb.New(7 * time.Second)
+	renewed := res(xdstest.Member("", "c", "a"), nil)
+	renewed.Ttl = durationpb.New(9 * time.Second)
+	unknown := res(xdstest.Member("", "c", "b"), nil)
+	unknown.Ttl = renewed.Ttl
+	var many []*discoveryv3.Resource
+	for i := range 20 {
+		many = append(many, at(string(rune('a'+i)), fmt.Sprint("10.0.1.", i), 1))
+	}
 	members := func(list ...*discoveryv3.Resource) []byte {
 		return respond(xdstest.LEDS, &discoveryv3.DeltaDiscoveryResponse{Resources: list})
 	}
@@ -68,6 +83,10 @@ func deltaSeeds(tb testing.TB) [][]byte {
 		say(l, r, c, globs, members(at("a", "10.0.0.1", 1), at("b", "nowhere", 1)), gone(xdstest.LEDS, xdstest.Member("", "c", "a"))),
 		say(l, r, c, globs, members(at("a", "10.0.0.1", 1<<32-1)), members(at("b", "10.0.0.2", 1)), gone(xdstest.LEDS, xdstest.Glob("", "c"))),
 		say(l, r, c, globs, members(at("a", "10.0.0.1", 1), at("b", "10.0.0.1", 1)), members(at("a", "10.0.0.2", 1), at("a", "10.0.0.3", 1)), members(at("*", "10.0.0.4", 1))),
+		say(l, r, c, globs, members(at("a", "10.0.0.1", 1), ill), members(at("ill", "10.0.0.1", 1)), members(ill), gone(xdstest.LEDS, xdstest.Member("", "c", "ill"))),
+		say(l, r, c, globs, members(mortal), members(renewed, unknown), members(at("b", "10.0.0.2", 1))),
+		say(l, r, c, globs, members(many...), members(many[:18]...), gone(xdstest.LEDS, xdstest.Member("", "c", "b")), members(at("a", "nowhere", 1)), members(many[0])),
+		say(l, r, c, globs, gone(xdstest.LEDS, xdstest.Glob("", "c")), members(many[0])),
 		say(l, r, c, good),
 		say(l, r, c, odd(res("s", bad)), good, odd(res("s", wrap(e)), res("s", wrap(e)))),
 		say(l, gone(xdstest.LDS, "s"), gone(xdstest.LDS, "s", "s", "x"), l, r, gone(xdstest.RDS, "s")),
@@ -82,6 +101,16 @@ func deltaSeeds(tb testing.TB) [][]byte {
 		}}})),
 		say([]byte("\xff")),
 	}
+}
+
+// unhealthy is the endpoint of a member that gets no RPCs.
+func unhealthy(tb testing.TB, r *discoveryv3.Resource) *endpointv3.LbEndpoint {
+	m := new(endpointv3.LbEndpoint)
+	if err := r.Resource.UnmarshalTo(m); err != nil {
+		tb.Fatal(err)
+	}
+	m.HealthStatus = corev3.HealthStatus_UNHEALTHY
+	return m
 }
 
 // FuzzDelta is FuzzADS for the incremental variant: each response of a type that was
@@ -105,9 +134,10 @@ func TestDeltaSeeds(t *testing.T) {
 			o := checkDelta(t, script(b, 12))
 			all.valid, all.invalid = all.valid+o.valid, all.invalid+o.invalid
 			all.endpoints, all.twice = max(all.endpoints, o.endpoints), all.twice || o.twice
+			all.unhealthy = all.unhealthy || o.unhealthy
 		})
 	}
-	if all.valid < 5 || all.invalid < 3 || all.endpoints < 2 || !all.twice {
+	if all.valid < 40 || all.invalid < 5 || all.endpoints < 20 || !all.twice || !all.unhealthy {
 		t.Errorf("of members the seeds have %+v", all)
 	}
 }
@@ -117,6 +147,7 @@ type deltaOutcome struct {
 	valid, invalid uint64
 	endpoints      int  // that RPCs could go to at a time
 	twice          bool // some are left out, since another has their address
+	unhealthy      bool // or for their health
 }
 
 // note takes in a configuration.
@@ -129,7 +160,7 @@ func (o *deltaOutcome) note(cfg *picker.Config) {
 					n += loc.Endpoints.Len()
 				}
 			}
-			o.endpoints = max(o.endpoints, n)
+			o.endpoints, o.unhealthy = max(o.endpoints, n), o.unhealthy || len(l.Unhealthy) > 0
 			o.twice = o.twice || l.ResolutionNote != nil && strings.Contains(l.ResolutionNote.Error(), "are left out")
 		}
 	}

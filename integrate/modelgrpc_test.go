@@ -69,6 +69,7 @@ type modelConn struct {
 	health   func(balancer.SubConnState)
 	healthy  bool // as announced to health
 	settings int  // in force when it last began to connect
+	failed   bool // since it was READY
 }
 
 func (cc *modelChannel) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
@@ -217,8 +218,11 @@ func (c *modelConn) step(up bool) (moved bool) {
 func (c *modelConn) announce(to connectivity.State) {
 	c.cc.mu.Lock()
 	switch {
-	case to == connectivity.TransientFailure:
+	case to == connectivity.TransientFailure && !c.failed:
+		c.failed = true
 		c.cc.grant(c, 1)
+	case to == connectivity.Ready:
+		c.failed = false
 	case c.state == connectivity.Ready:
 		c.cc.grant(c, modelBurst)
 	}

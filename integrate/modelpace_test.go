@@ -146,11 +146,12 @@ func (t *trial) judge(c *planeCluster, at int, p *pace) {
 	o := withDefaults(t.options)
 	last := p.dials[len(p.dials)-1]
 	for i, from := range p.dials {
-		rate := o.ConnectRate
-		if p.ready.IsZero() || from.Before(p.ready) { // it was being tried, at least in part
-			rate = max(rate, float64(p.most)/(o.FailoverTimeout.Seconds()/2))
+		trying := last.Sub(from) // how long of the time it was
+		if !p.ready.IsZero() {
+			trying = max(0, p.ready.Sub(from))
 		}
-		allowed := modelBurst + rate*last.Sub(from).Seconds() + 1e-6
+		eager := max(o.ConnectRate, float64(p.most)/(o.FailoverTimeout.Seconds()/2))
+		allowed := modelBurst + eager*trying.Seconds() + o.ConnectRate*(last.Sub(from)-trying).Seconds() + 1e-6
 		for _, g := range t.paces.grants[c] {
 			if !g.at.Before(from) && !g.at.After(last) {
 				allowed += float64(g.n)

@@ -98,6 +98,11 @@ func newTrial(rng *rand.Rand, verbose bool) *trial {
 		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{},
 		verbose: verbose,
 	}
+	if t.options.ConnectRate > 0 { // there is something to pace
+		for n := range endpointsPerLeaf {
+			t.plane.clusters[0].leaves[0].spots[n] = spot{zone: n % zones, weight: 1}
+		}
+	}
 	if rng.IntN(4) == 0 {
 		t.shadow = newModelShadow()
 	}
