@@ -52,7 +52,6 @@ type versionHistory struct {
 	fast, slow *Snapshot
 	seen       map[*Load]string // what version is of
 	version    map[*Load]uint64
-	last       uint64
 	endpoints  int // that there have been
 }
 
@@ -90,8 +89,8 @@ func (h *versionHistory) build(t *testing.T) {
 			now += fmt.Sprintf(" %p %v %v %v %v %v", e, e.binding, e.Connectivity, e.Ejected, e.StateSince, e.weight)
 		}
 		if now != h.seen[l.Load] || h.rng.IntN(20) == 0 {
-			h.last++
-			h.seen[l.Load], h.version[l.Load] = now, h.last
+			h.seen[l.Load] = now
+			h.version[l.Load]++
 		}
 		l.Version = h.version[l.Load]
 	}
@@ -131,11 +130,16 @@ func (h *versionHistory) switchPolicy() {
 	if h.rng.IntN(2) == 0 {
 		p = Policy{Kind: PolicyEDF}
 	}
-	p.Flat = p.LoadAware == nil && h.rng.IntN(3) == 0
+	p.Flat = h.rng.IntN(3) == 0
+	if h.rng.IntN(4) == 0 {
+		p = Policy{Kind: PolicyEDF, ZoneAware: &ZoneAware{Enabled: .5, ByWeight: true}}
+	}
 	if h.rng.IntN(3) > 0 {
 		p.SlowStart = nil
 	}
 	h.leaf(0).Policy = p
+	h.leaf(0).Origin = &Origin{Locality: LocalityID{Region: "r", Zone: "0"}, Fleet: []FleetZone{
+		{ID: LocalityID{Region: "r", Zone: "0"}, Endpoints: 2, Weight: 20}, {ID: LocalityID{Region: "r", Zone: "1"}, Endpoints: 2, Weight: 20}}}
 	h.renew(0)
 	for _, e := range h.flat(0) {
 		if h.rng.IntN(8) > 0 {
@@ -177,7 +181,8 @@ func (h *versionHistory) change() string {
 	case 10:
 		what = "a locality less"
 		if len(list) > 1 {
-			list = slices.Delete(list, 0, 1)
+			k := h.rng.IntN(len(list))
+			list = slices.Delete(list, k, k+1)
 		}
 	case 11:
 		what = "the order of localities"
@@ -186,8 +191,8 @@ func (h *versionHistory) change() string {
 		what = "the weight of a locality"
 		l.Weight = 1 + h.rng.Uint32N(3)
 	case 13:
-		what = "large weights"
-		l.Endpoints[k].Weight = 1 << 31
+		what = "extreme weights"
+		l.Endpoints[k].Weight = 1 << 31 * h.rng.Uint32N(2)
 	case 14:
 		what = "the policy"
 		h.switchPolicy()
