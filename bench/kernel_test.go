@@ -42,13 +42,15 @@ func newKernel(tb testing.TB, localities, n int, skew string, policy picker.Poli
 		if k.timed {
 			binding = picker.NewTimedBinding(ls.Load, breaker, clock)
 		}
+		var list []picker.Endpoint
 		for i := l * n / localities; i < (l+1)*n/localities; i++ {
-			locality.Endpoints = append(locality.Endpoints, picker.Endpoint{Addr: endpointAddr(i), Weight: weights[i]})
+			list = append(list, picker.Endpoint{Addr: endpointAddr(i), Weight: weights[i]})
 			e := &picker.EndpointState{Connectivity: picker.Ready}
 			e.Bind(binding)
 			e.SetWeight(float64(weights[i]))
 			k.endpoints = append(k.endpoints, e)
 		}
+		locality.Endpoints = picker.ListOf(list...)
 		leaf.Priorities[0].Localities = append(leaf.Priorities[0].Localities, locality)
 		ls.Endpoints = picker.StateSlice(k.endpoints[l*n/localities:])
 		state.Localities = append(state.Localities, ls)

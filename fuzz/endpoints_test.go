@@ -224,6 +224,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 		require(place != nil, "locality")
 		places = append(places, fmt.Sprintf("%d %q", in.GetPriority(), l.ID))
 		sum := uint64(0)
+		var endpoints []picker.Endpoint
 		for _, ep := range list {
 			if !slices.Contains([]corev3.HealthStatus{corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY, corev3.HealthStatus_DRAINING}, ep.GetHealthStatus()) {
 				continue
@@ -234,8 +235,9 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 			for _, a := range append([]netip.AddrPort{endpoint.Addr}, endpoint.Extra.Addrs...) {
 				addrs = append(addrs, a.String())
 			}
-			l.Endpoints = append(l.Endpoints, endpoint)
+			endpoints = append(endpoints, endpoint)
 		}
+		l.Endpoints = picker.ListOf(endpoints...)
 		require(sum <= math.MaxUint32, "endpoint weights")
 		shares[in.GetPriority()] += uint64(weight)
 		level := levels[in.GetPriority()]
@@ -304,7 +306,7 @@ func render(e *resource.Endpoints) string {
 		var localities []string
 		for _, l := range level.Localities {
 			line := fmt.Sprintf(" priority %d: %q weight %d %#v\n", p, l.ID, l.Weight, l.Metadata)
-			list := slices.Clone(l.Endpoints)
+			list := l.Endpoints.Slice()
 			slices.SortFunc(list, func(a, b picker.Endpoint) int {
 				return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Weight, b.Weight))
 			})

@@ -44,7 +44,7 @@ func (g *target) use(leaf picker.Leaf, priority int) {
 	for _, l := range leaf.Priorities[priority].Localities {
 		local := picker.LocalityState{Load: new(picker.Load)}
 		var list picker.StateSlice
-		for range l.Endpoints {
+		for range l.Endpoints.All() {
 			e := &picker.EndpointState{Connectivity: picker.Ready}
 			if leaf.Policy.TimesRPCs() {
 				e.Bind(picker.NewTimedBinding(local.Load, state.Breaker, clock))
@@ -125,9 +125,9 @@ func (g *target) checkPicks(t *testing.T) {
 	var list []*picker.EndpointState // nil for those that must not be picked
 	some := false
 	for i, l := range leaf.Priorities[state.Priority].Localities {
-		for k := range l.Endpoints {
+		for k, cfg := range l.Endpoints.All() {
 			e := state.Localities[i].Endpoints.State(k)
-			if ok := l.Endpoints[k].Health == picker.Healthy && e.Connectivity == picker.Ready; ok {
+			if ok := cfg.Health == picker.Healthy && e.Connectivity == picker.Ready; ok {
 				list, some = append(list, e), true
 			} else {
 				list = append(list, nil)
@@ -222,10 +222,12 @@ func pickBy(t *testing.T, p picker.Policy) {
 	var level picker.Priority
 	for i, zone := range []string{"a", "b"} {
 		l := picker.Locality{ID: picker.LocalityID{Zone: zone}, Weight: uint32(i + 1)}
+		var list []picker.Endpoint
 		for k := range byte(5) {
 			addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i), k}), 443)
-			l.Endpoints = append(l.Endpoints, picker.Endpoint{Addr: addr, Weight: uint32(k) + 1, Health: picker.Health(k / 4)})
+			list = append(list, picker.Endpoint{Addr: addr, Weight: uint32(k) + 1, Health: picker.Health(k / 4)})
 		}
+		l.Endpoints = picker.ListOf(list...)
 		level.Localities = append(level.Localities, l)
 	}
 	var g target

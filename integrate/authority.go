@@ -33,7 +33,7 @@ func (c *cluster) rewriteAuthorities(p *priority) {
 		for i := range l.endpoints {
 			k := len(c.view.authorityPicks)
 			res := p.picks[k].result()
-			if extra := l.cfg[i].Extra; extra != nil && extra.Hostname != "" {
+			if extra := l.cfg.At(i).Extra; extra != nil && extra.Hostname != "" {
 				if k < len(old) && authorityOf(old[k]) == extra.Hostname {
 					res.Metadata = old[k].Metadata
 				} else {

@@ -119,8 +119,10 @@ func weightsCount(cc *picker.Cluster) bool {
 		}
 		for _, p := range l.Priorities {
 			for _, loc := range p.Localities {
-				if slices.ContainsFunc(loc.Endpoints, func(e picker.Endpoint) bool { return e.Weight != loc.Endpoints[0].Weight }) {
-					return true
+				for _, e := range loc.Endpoints.All() {
+					if e.Weight != loc.Endpoints.At(0).Weight {
+						return true
+					}
 				}
 			}
 		}

@@ -134,21 +134,21 @@ func TestCustomPicks(t *testing.T) {
 func TestCustomUpdateInPlace(t *testing.T) {
 	built()
 	b, cc := newTestLB(t, Config{})
-	list := eps(1, 2)
-	b.set(configOf(customOf(false, stubA, `{"N":1}`, prio(list))))
+	same := prio(eps(1, 2))
+	b.set(configOf(customOf(false, stubA, `{"N":1}`, same)))
 	s := one(t)
 	b.to(cc.conn(t, 1), ready)
-	b.set(configOf(customOf(false, stubA, `{"N":2}`, prio(list))))
+	b.set(configOf(customOf(false, stubA, `{"N":2}`, same)))
 	if n := s.state.BalancerConfig.(stubConfig).N; n != 2 {
 		t.Errorf("N = %d after the update, want 2", n)
 	}
 	s.state = balancer.ClientConnState{}
-	b.set(configOf(customOf(false, stubA, `{"N":2}`, prio(list))))
+	b.set(configOf(customOf(false, stubA, `{"N":2}`, same)))
 	if s.state.BalancerConfig != nil {
 		t.Error("the child was updated although nothing had changed")
 	}
-	p := prio(list, nil)
-	p.Localities[0].Weight = 7
+	p := prio(nil, nil)
+	p.Localities[0].Weight, p.Localities[0].Endpoints = 7, same.Localities[0].Endpoints
 	b.set(configOf(customOf(false, stubA, `{"N":2}`, p)))
 	if w := EndpointInfoOf(s.state.ResolverState.Endpoints[0]).LocalityWeight; w != 7 {
 		t.Errorf("locality weight %d, want 7", w)
@@ -467,7 +467,7 @@ func TestA113Weights(t *testing.T) {
 	p := prio(eps(1, 2), eps(3))
 	const most = 1<<32 - 2
 	p.Localities[0].Weight, p.Localities[1].Weight = most, 1
-	p.Localities[0].Endpoints[0].Weight = most
+	edit(&p, 0, func(e *picker.Endpoint) { e.Weight = most })
 	state := stateOf(p.Localities, p.Localities)
 	var got []string
 	for _, e := range state.Endpoints {

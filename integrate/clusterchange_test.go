@@ -114,7 +114,7 @@ func checkClusters(t *testing.T, b *testLB, sent []*picker.Cluster, before map[*
 		} else if c.cfg != want {
 			t.Fatalf("%s: cluster %q is a copy, without need", when, want.Name)
 		}
-		if got := len(c.cfg.Leaves[0].Priorities[0].Localities[0].Endpoints); got != endpoints {
+		if got := c.cfg.Leaves[0].Priorities[0].Localities[0].Endpoints.Len(); got != endpoints {
 			t.Fatalf("%s: cluster %q has %d endpoints, want %d", when, want.Name, got, endpoints)
 		}
 	}

@@ -87,7 +87,8 @@ func randomSplit(rng *rand.Rand, numbers []int) []picker.Priority {
 	for _, n := range numbers {
 		p := &prios[rng.IntN(len(prios))]
 		l := &p.Localities[rng.IntN(len(p.Localities))]
-		l.Endpoints = append(l.Endpoints, picker.Endpoint{Addr: addr(n), Weight: 1 + rng.Uint32N(5)})
+		end := l.Endpoints.Len()
+		l.Endpoints = l.Endpoints.Replace(end, end, picker.Endpoint{Addr: addr(n), Weight: 1 + rng.Uint32N(5)})
 	}
 	return prios
 }

@@ -66,7 +66,7 @@ func stateOf(all, ours []picker.Locality) resolver.State {
 	for i := range ours {
 		l := &ours[i]
 		for k, share := range l.FlatWeights(total) {
-			e := &l.Endpoints[k]
+			e := l.Endpoints.At(k)
 			if e.Health == picker.Draining {
 				continue
 			}

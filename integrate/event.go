@@ -100,7 +100,7 @@ func (e *endpoint) noteState(s balancer.SubConnState, lost bool) {
 // addr returns the endpoint's first address: O(endpoints of the locality).
 func (e *endpoint) addr() netip.AddrPort {
 	if i := slices.Index(e.loc.endpoints, e); i >= 0 {
-		return e.loc.cfg[i].Addr
+		return e.loc.cfg.At(i).Addr
 	}
 	return netip.AddrPort{} // it is in no configuration any more
 }

@@ -171,7 +171,7 @@ func TestExplainUnhealthy(t *testing.T) {
 		if left == nil {
 			c.Leaves[0].Priorities = nil
 		} else {
-			left[1].Health = picker.Draining
+			edit(&c.Leaves[0].Priorities[0], 1, func(e *picker.Endpoint) { e.Health = picker.Draining })
 		}
 		c.Leaves[0].Unhealthy = []picker.Unhealthy{{Addr: addr(3), Health: "UNHEALTHY"}, {Addr: addr(4), Health: "TIMEOUT"}}
 		b, _ := newTestLB(t, Config{})
@@ -306,7 +306,7 @@ func TestExplainWeights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		weight := func(c *picker.Cluster, age time.Duration, serve bool) string {
 			b, cc := newTestLB(t, Config{})
-			c.Leaves[0].Priorities[0].Localities[0].Endpoints[0].Weight = 3
+			edit(&c.Leaves[0].Priorities[0], 0, func(e *picker.Endpoint) { e.Weight = 3 })
 			b.set(configOf(c))
 			for n := 1; n <= 3; n++ {
 				if cc.has(n) {

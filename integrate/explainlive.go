@@ -52,7 +52,7 @@ func (c *cluster) subject(published *picker.Config) *subject {
 func (s *subject) add(cfg *picker.Locality, list endpoints) {
 	l := subjectLocality{cfg: cfg}
 	for i, e := range list {
-		l.endpoints = append(l.endpoints, e.subject(&cfg.Endpoints[i]))
+		l.endpoints = append(l.endpoints, e.subject(cfg.Endpoints.At(i)))
 	}
 	s.localities = append(s.localities, l)
 }
@@ -150,16 +150,16 @@ func (c *cluster) notInSubset() (left []string) {
 		kept := map[addrKey]bool{}
 		for _, p := range c.cfg.Leaves[i].Priorities {
 			for _, l := range p.Localities {
-				for k := range l.Endpoints {
-					kept[keyOf(&l.Endpoints[k])] = true
+				for _, e := range l.Endpoints.All() {
+					kept[keyOf(e)] = true
 				}
 			}
 		}
 		for _, p := range c.received.Leaves[i].Priorities {
 			for _, l := range p.Localities {
-				for k := range l.Endpoints {
-					if !kept[keyOf(&l.Endpoints[k])] {
-						left = append(left, l.Endpoints[k].Addr.String())
+				for _, e := range l.Endpoints.All() {
+					if !kept[keyOf(e)] {
+						left = append(left, e.Addr.String())
 					}
 				}
 			}

@@ -219,13 +219,13 @@ func (w *WhatIf) supposePriority(leaf *picker.Leaf, leafIndex, index int) suppos
 		l := &localities[i]
 		load := new(picker.Load)
 		binding := countingOf(&leaf.Policy).binding(load, p.breaker, stoppedClock)
-		states, known := make(picker.StateSlice, len(l.Endpoints)), subjectLocality{cfg: l}
-		for k := range l.Endpoints {
-			e := &picker.EndpointState{Connectivity: w.stateOf(l.Endpoints[k].Addr)}
+		states, known := make(picker.StateSlice, l.Endpoints.Len()), subjectLocality{cfg: l}
+		for k, cfg := range l.Endpoints.All() {
+			e := &picker.EndpointState{Connectivity: w.stateOf(cfg.Addr)}
 			e.Bind(binding)
 			states[k] = e
-			known.endpoints = append(known.endpoints, subjectEndpoint{cfg: &l.Endpoints[k], state: e})
-			if l.Endpoints[k].Health == picker.Draining {
+			known.endpoints = append(known.endpoints, subjectEndpoint{cfg: cfg, state: e})
+			if cfg.Health == picker.Draining {
 				p.draining++
 			} else {
 				p.counts[e.Connectivity]++

@@ -186,9 +186,17 @@ func eps(numbers ...int) []picker.Endpoint {
 func prio(localities ...[]picker.Endpoint) picker.Priority {
 	var p picker.Priority
 	for i, e := range localities {
-		p.Localities = append(p.Localities, picker.Locality{ID: picker.LocalityID{Zone: fmt.Sprint(i)}, Weight: 1, Endpoints: e})
+		p.Localities = append(p.Localities, picker.Locality{ID: picker.LocalityID{Zone: fmt.Sprint(i)}, Weight: 1, Endpoints: picker.ListOf(e...)})
 	}
 	return p
+}
+
+// edit changes an endpoint of p's first locality.
+func edit(p *picker.Priority, i int, f func(*picker.Endpoint)) {
+	l := &p.Localities[0]
+	e := *l.Endpoints.At(i)
+	f(&e)
+	l.Endpoints = l.Endpoints.Replace(i, i+1, e)
 }
 
 // clusterOf makes a cluster of one leaf.

@@ -72,7 +72,7 @@ func (g *group) covers(l *locality) bool {
 func (g *group) endpoints(yield func(*endpoint, *picker.Endpoint) bool) {
 	for _, l := range g.localities {
 		for i, e := range l.endpoints {
-			if !yield(e, &l.cfg[i]) {
+			if !yield(e, l.cfg.At(i)) {
 				return
 			}
 		}
@@ -279,7 +279,7 @@ func (in *inputs) same(as *inputs) bool {
 	return in.name == as.name && bytes.Equal(in.config, as.config) &&
 		slices.EqualFunc(in.all, as.all, func(a, b picker.Locality) bool { return a.ID == b.ID && a.Weight == b.Weight }) &&
 		slices.EqualFunc(in.ours, as.ours, func(a, b picker.Locality) bool {
-			return sameSlice(a.Endpoints, b.Endpoints) && sameMetadata(a.Metadata, b.Metadata)
+			return a.Endpoints.Same(b.Endpoints) && sameMetadata(a.Metadata, b.Metadata)
 		})
 }
 

@@ -51,8 +51,8 @@ func TestInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, cc := newTestLB(t, Config{})
 		first, second := prio(eps(1, 2, 3, 4)), prio(eps(5))
-		first.Localities[0].Endpoints[1].Weight = 3
-		first.Localities[0].Endpoints[3].Health = picker.Draining
+		edit(&first, 1, func(e *picker.Endpoint) { e.Weight = 3 })
+		edit(&first, 3, func(e *picker.Endpoint) { e.Health = picker.Draining })
 		b.take(configOf(clusterOf("c", first, second)))
 		for n := 1; n <= 2; n++ {
 			cc.conn(t, n).to(ready)
@@ -100,8 +100,8 @@ func TestWatchEnds(t *testing.T) {
 		set := func(p picker.Priority) {
 			b.take(configOf(clusterOf("c", p)))
 			for _, l := range p.Localities {
-				for i := range l.Endpoints {
-					cc.conn(t, int(l.Endpoints[i].Addr.Addr().As4()[3])).to(ready)
+				for _, e := range l.Endpoints.All() {
+					cc.conn(t, int(e.Addr.Addr().As4()[3])).to(ready)
 				}
 			}
 			b.flush()

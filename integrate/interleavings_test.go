@@ -49,7 +49,7 @@ func (m *model) first() int {
 func (m *model) in(p picker.Priority) (ready map[string]bool, pending bool) {
 	ready = map[string]bool{}
 	for _, l := range p.Localities {
-		for _, e := range l.Endpoints {
+		for _, e := range l.Endpoints.All() {
 			switch m.state[numberOf(e.Addr)] {
 			case connectivity.Ready:
 				ready[e.Addr.String()] = true
@@ -81,7 +81,7 @@ func TestRandomInterleavings(t *testing.T) {
 				kept := map[int]connectivity.State{}
 				for _, p := range m.prios {
 					for _, l := range p.Localities {
-						for _, e := range l.Endpoints {
+						for _, e := range l.Endpoints.All() {
 							if s, ok := m.state[numberOf(e.Addr)]; ok {
 								kept[numberOf(e.Addr)] = s
 							}

@@ -74,8 +74,8 @@ func TestChanges(t *testing.T) {
 		{"+2 -1 endpoints", func(c *picker.Config) { leaf(c).Priorities[0] = prio(eps(0, 9, 2, 10)) }},
 		{"1 weights, 1 draining or not", func(c *picker.Config) {
 			leaf(c).Priorities[0] = prio(eps(0, 1, 2))
-			leaf(c).Priorities[0].Localities[0].Endpoints[1].Weight = 5
-			leaf(c).Priorities[0].Localities[0].Endpoints[2].Health = picker.Draining
+			edit(&leaf(c).Priorities[0], 1, func(e *picker.Endpoint) { e.Weight = 5 })
+			edit(&leaf(c).Priorities[0], 2, func(e *picker.Endpoint) { e.Health = picker.Draining })
 		}},
 		{"-1 endpoints, 1 priorities", func(c *picker.Config) { leaf(c).Priorities = leaf(c).Priorities[:1] }},
 		{"1 policies", func(c *picker.Config) { leaf(c).Policy.Kind = picker.PolicyRoundRobin }},

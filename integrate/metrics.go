@@ -337,7 +337,7 @@ func (c *cluster) endpointGauges(emit metric.Emit) {
 func countEndpoints(l *picker.Leaf) (n int) {
 	for i := range l.Priorities {
 		for k := range l.Priorities[i].Localities {
-			n += len(l.Priorities[i].Localities[k].Endpoints)
+			n += l.Priorities[i].Localities[k].Endpoints.Len()
 		}
 	}
 	return n

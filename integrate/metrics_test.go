@@ -129,7 +129,7 @@ func TestPicksOfLocalityThatLeft(t *testing.T) {
 	before := counted(metric.Picks, t.Name())
 	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
 	pickOne(t, b, cc).Done(endedOK)
-	b.Update(configOf(clusterOf(t.Name(), picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "1"}, Weight: 1, Endpoints: eps(1)}}})))
+	b.Update(configOf(clusterOf(t.Name(), picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "1"}, Weight: 1, Endpoints: picker.ListOf(eps(1)...)}}})))
 	b.flush()
 	if n := counted(metric.Picks, t.Name()) - before; n != 1 {
 		t.Errorf("%d picks are counted, want 1", n)

@@ -222,8 +222,7 @@ func (t *trial) hasFailed(p tier) bool {
 	}
 	open := t.grpc.open()
 	for _, loc := range p.Localities {
-		for i := range loc.Endpoints {
-			e := &loc.Endpoints[i]
+		for _, e := range loc.Endpoints.All() {
 			if e.Health == picker.Draining {
 				continue
 			}

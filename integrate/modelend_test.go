@@ -229,8 +229,8 @@ func (t *trial) checkCalm(c *planeCluster) {
 		return
 	}
 	for _, loc := range p.Localities {
-		for i := range loc.Endpoints {
-			if e := &loc.Endpoints[i]; e.Health != picker.Draining && !connected[e] {
+		for _, e := range loc.Endpoints.All() {
+			if e.Health != picker.Draining && !connected[e] {
 				t.fail("endpoint %v of priority %d was not connected in the calm", e.Addr, chosen)
 			}
 		}

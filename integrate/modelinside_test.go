@@ -156,8 +156,10 @@ func gathersQuorum(b balancer.Balancer, addr netip.AddrPort) bool {
 				continue
 			}
 			for _, l := range p.localities {
-				if slices.ContainsFunc(l.cfg, func(e picker.Endpoint) bool { return e.Addr == addr }) {
-					return true
+				for _, e := range l.cfg.All() {
+					if e.Addr == addr {
+						return true
+					}
 				}
 			}
 		}

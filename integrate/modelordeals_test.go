@@ -105,7 +105,7 @@ func (t *trial) reconnect(c *planeCluster) {
 // usables is how many endpoints RPCs may go to.
 func (p tier) usables() (n int) {
 	for _, l := range p.Localities {
-		for _, e := range l.Endpoints {
+		for _, e := range l.Endpoints.All() {
 			if e.Health != picker.Draining {
 				n++
 			}

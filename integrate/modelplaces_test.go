@@ -46,9 +46,9 @@ func (c *planeCluster) find(number int) (at int, e *picker.Endpoint) {
 
 func (p tier) find(number int) *picker.Endpoint {
 	for _, loc := range p.Localities {
-		for i := range loc.Endpoints {
-			if has(&loc.Endpoints[i], number) {
-				return &loc.Endpoints[i]
+		for _, e := range loc.Endpoints.All() {
+			if has(e, number) {
+				return e
 			}
 		}
 	}

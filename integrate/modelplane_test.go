@@ -413,12 +413,13 @@ func (l *planeLeaf) render() picker.Leaf {
 		var pr picker.Priority
 		for zone := range zones {
 			loc := picker.Locality{ID: picker.LocalityID{Zone: strconv.Itoa(zone)}, Weight: uint32(1 + zone)}
+			var list []picker.Endpoint
 			for n := range endpointsPerLeaf {
 				if at, ok := l.spots[n]; ok && at.priority == priority && at.zone == zone {
-					loc.Endpoints = append(loc.Endpoints, l.endpoint(n, at))
+					list = append(list, l.endpoint(n, at))
 				}
 			}
-			if loc.Endpoints != nil {
+			if loc.Endpoints = picker.ListOf(list...); list != nil {
 				pr.Localities = append(pr.Localities, loc)
 			}
 		}

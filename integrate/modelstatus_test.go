@@ -81,8 +81,7 @@ func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) 
 	var want EndpointCounts
 	failed := 0
 	for _, loc := range p.Localities {
-		for i := range loc.Endpoints {
-			e := &loc.Endpoints[i]
+		for _, e := range loc.Endpoints.All() {
 			want.Total++
 			switch {
 			case e.Health == picker.Draining:

@@ -30,7 +30,7 @@ func (b *lb) requestConnect(e *endpoint) {
 			e.ResetConnectRequest()
 			return
 		}
-		if e.connect(b, &e.loc.cfg[i]); e.Connectivity == picker.Idle { // it is drained
+		if e.connect(b, e.loc.cfg.At(i)); e.Connectivity == picker.Idle { // it is drained
 			e.ResetConnectRequest()
 		}
 		p.cluster.onChange(p)
@@ -62,7 +62,7 @@ func (p *priority) connectOneIdle() {
 		l, i := p.at(p.next % n)
 		p.next = (p.next + 1) % n
 		if e := l.endpoints[i]; e.Connectivity == picker.Idle && !e.Draining {
-			e.connect(p.cluster.lb, &l.cfg[i])
+			e.connect(p.cluster.lb, l.cfg.At(i))
 			return
 		}
 	}

@@ -171,7 +171,7 @@ func TestLazyWakesAgain(t *testing.T) {
 	for name, use := range map[string]func(b *testLB, asked *endpoint){
 		"drained": func(b *testLB, asked *endpoint) {
 			p := prio(eps(0))
-			p.Localities[0].Endpoints[0].Health = picker.Draining
+			edit(&p, 0, func(e *picker.Endpoint) { e.Health = picker.Draining })
 			b.Update(configOf(ring(clusterOf("c", p))))
 			b.requestConnect(asked)
 		},
@@ -210,7 +210,7 @@ func TestLazySession(t *testing.T) {
 		update := func(health picker.Health) {
 			c := ring(clusterOf("c", prio(eps(0, 1))))
 			c.Leaves[0].Override.Draining = true
-			c.Leaves[0].Priorities[0].Localities[0].Endpoints[0].Health = health
+			edit(&c.Leaves[0].Priorities[0], 0, func(e *picker.Endpoint) { e.Health = health })
 			cfg := configOf(c)
 			cfg.Filters = []picker.Filter{{Name: "session", Config: &resource.Session{Cookie: "s"}}}
 			b.take(cfg)

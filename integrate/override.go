@@ -36,7 +36,7 @@ func findHosts(p *priority, sessions bool) *hosts {
 	allowed := p.leaf.cfg.Override
 	for k, l := range p.localities {
 		for i, e := range l.endpoints {
-			cfg, state := &l.cfg[i], e.Connectivity
+			cfg, state := l.cfg.At(i), e.Connectivity
 			if e.Ejected {
 				state = picker.TransientFailure // A50
 			}

@@ -49,7 +49,7 @@ func (c *pacer) start(p *priority) {
 			if c.paces(p, e) {
 				c.waiting = append(c.waiting, slot{l, i})
 			} else {
-				e.connect(p.cluster.lb, &l.cfg[i])
+				e.connect(p.cluster.lb, l.cfg.At(i))
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func (c *pacer) run(p *priority) {
 		next := c.waiting[len(c.waiting)-1]
 		c.waiting = c.waiting[:len(c.waiting)-1]
 		if e := next.loc.endpoints[next.i]; c.paces(p, e) {
-			e.connect(b, &next.loc.cfg[next.i])
+			e.connect(b, next.loc.cfg.At(next.i))
 			c.tokens--
 		}
 	}

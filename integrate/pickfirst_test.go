@@ -194,7 +194,7 @@ func TestPickFirstAddresses(t *testing.T) {
 func TestWeightedShuffle(t *testing.T) {
 	p := prio(eps(1, 2), eps(3))
 	p.Localities[0].Weight, p.Localities[1].Weight = 2, 1
-	p.Localities[0].Endpoints[0].Weight = 3
+	edit(&p, 0, func(e *picker.Endpoint) { e.Weight = 3 })
 	const n = 3000
 	first := map[int]int{}
 	for range n {

@@ -68,7 +68,7 @@ const (
 type locality struct {
 	prio      *priority
 	id        picker.LocalityID
-	cfg       []picker.Endpoint
+	cfg       picker.EndpointList
 	load      *picker.Load
 	observers *observers // of the endpoints, to begin with
 	counted   counting   // by the endpoints
@@ -450,7 +450,7 @@ func (p *priority) handBack(g *group) {
 			if c == nil || c.child == nil || c.child.child.group != g {
 				continue
 			}
-			if multiAddressed(&l.cfg[i]) {
+			if multiAddressed(l.cfg.At(i)) {
 				e.conn = nil
 			} else {
 				c.surrender()

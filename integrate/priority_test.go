@@ -140,8 +140,8 @@ func TestFirstConnectingPriority(t *testing.T) {
 // leaves the traffic where it is until the new one is READY.
 func TestNewTopPriority(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
-	low := picker.Locality{ID: picker.LocalityID{Zone: "low"}, Weight: 1, Endpoints: eps(1)}
-	top := picker.Locality{ID: picker.LocalityID{Zone: "top"}, Weight: 1, Endpoints: eps(2)}
+	low := picker.Locality{ID: picker.LocalityID{Zone: "low"}, Weight: 1, Endpoints: picker.ListOf(eps(1)...)}
+	top := picker.Locality{ID: picker.LocalityID{Zone: "top"}, Weight: 1, Endpoints: picker.ListOf(eps(2)...)}
 	b.Update(configOf(clusterOf("c", picker.Priority{Localities: []picker.Locality{low}})))
 	cc.conn(t, 1).to(ready)
 	wantPick(t, b, 1)

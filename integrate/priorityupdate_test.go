@@ -13,7 +13,7 @@ import (
 
 // zone makes a priority of one locality.
 func zone(name string, endpoints []picker.Endpoint) picker.Priority {
-	return picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: name}, Weight: 1, Endpoints: endpoints}}}
+	return picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: name}, Weight: 1, Endpoints: picker.ListOf(endpoints...)}}}
 }
 
 // TestPriorityKeepsLower is T-PRIO-3: while a priority that lost its connections

@@ -26,7 +26,7 @@ func (l *leaf) replaceConns() {
 			for i, e := range loc.endpoints {
 				if e.conn != nil {
 					seen[e.conn] = true
-					e.conn.replace(&loc.cfg[i])
+					e.conn.replace(loc.cfg.At(i))
 				}
 			}
 		}

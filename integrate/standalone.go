@@ -151,7 +151,7 @@ func (s *standalone) UpdateClientConnState(ccs balancer.ClientConnState) error {
 			Name:        s.name,
 			Policy:      config.policy,
 			MaxRequests: math.MaxUint32,
-			Priorities:  []picker.Priority{{Localities: []picker.Locality{{Weight: 1, Endpoints: endpoints}}}},
+			Priorities:  []picker.Priority{{Localities: []picker.Locality{{Weight: 1, Endpoints: picker.ListOf(endpoints...)}}}},
 		}}}},
 	})
 	return nil

@@ -67,9 +67,9 @@ func (c *cluster) left(leaf int) []int {
 	for i, was := range c.received.Leaves[leaf].Priorities {
 		n := 0
 		for k := range was.Localities {
-			n += len(was.Localities[k].Endpoints)
+			n += was.Localities[k].Endpoints.Len()
 			if i < len(is) && k < len(is[i].Localities) {
-				n -= len(is[i].Localities[k].Endpoints)
+				n -= is[i].Localities[k].Endpoints.Len()
 			}
 		}
 		left = append(left, n)

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // This file carries a cluster from one configuration to the next. The rule it
@@ -166,7 +167,7 @@ func (m *reconciler) matchPriorities(c *cluster, l *leaf) {
 // offer leaves the endpoints of a locality that is gone to other places.
 func (m *reconciler) offer(l *locality) {
 	for i, e := range l.endpoints {
-		m.left = append(m.left, oldEndpoint{cfg: &l.cfg[i], e: e})
+		m.left = append(m.left, oldEndpoint{cfg: l.cfg.At(i), e: e})
 	}
 }
 
@@ -190,7 +191,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 			l := &locality{
 				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, observers: p.leaf.loadObserver(cfg.ID), counted: counted,
 				binding:   counted.binding(load, p.leaf.breaker.Breaker, m.lb.clockLocked),
-				endpoints: make([]*endpoint, len(cfg.Endpoints)),
+				endpoints: make([]*endpoint, cfg.Endpoints.Len()),
 			}
 			for j := range l.endpoints {
 				m.open = append(m.open, slot{l, j})
@@ -217,62 +218,77 @@ func (m *reconciler) matchLocalities(p *priority) {
 	}
 }
 
-// matchEndpoints moves a locality from its old list of endpoints to a new one.
-// A list that is the same slice costs nothing.
-func (m *reconciler) matchEndpoints(l *locality, cfg []picker.Endpoint) {
-	oldCfg, old := l.cfg, l.endpoints
-	if sameSlice(oldCfg, cfg) {
+// matchEndpoints moves a locality from its old list of endpoints to a new one. It costs what
+// differs between them.
+func (m *reconciler) matchEndpoints(l *locality, cfg picker.EndpointList) {
+	was := l.cfg
+	if was.Same(cfg) {
 		return
 	}
 	l.cfg = cfg
-	if from, to, ok := sameSet(oldCfg, cfg); ok {
-		for i := from; i < to; i++ { // weights or health changed, the set did not
-			if oldCfg[i] != cfg[i] {
-				same := oldCfg[i]
-				same.Weight = cfg[i].Weight
-				m.moved = m.moved || same != cfg[i]
-				old[i].configure(m.lb, &oldCfg[i], &cfg[i])
+	if sameSet(was, cfg) {
+		for span := range cfg.Since(was) { // weights or health changed, the set did not
+			for i := span.From; i < span.To; i++ {
+				m.configure(l.endpoints[i], was.At(i), cfg.At(i))
 			}
 		}
 		return
 	}
 	m.moved = true
 	l.prio.invalidate()
-	l.endpoints = make([]*endpoint, len(cfg))
-	for i := range max(len(old), len(cfg)) {
+	old := l.endpoints
+	l.endpoints = make([]*endpoint, cfg.Len())
+	kept, next := 0, 0 // how far old and l.endpoints are done
+	for from, to := range cfg.Since(was) {
+		copy(l.endpoints[next:to.From], old[kept:from.From])
+		m.matchSpan(l, was, from, old, to)
+		kept, next = from.To, to.To
+	}
+	copy(l.endpoints[next:], old[kept:])
+}
+
+// configure follows a change of an endpoint that keeps its addresses.
+func (m *reconciler) configure(e *endpoint, was, cfg *picker.Endpoint) {
+	if *was == *cfg {
+		return
+	}
+	same := *was
+	same.Weight = cfg.Weight
+	m.moved = m.moved || same != *cfg
+	e.configure(m.lb, was, cfg)
+}
+
+// matchSpan keeps, of the endpoints to of a locality, those that are in their place in from.
+func (m *reconciler) matchSpan(l *locality, was picker.EndpointList, from versioned.Span, old endpoints, to versioned.Span) {
+	for i := range max(from.Len(), to.Len()) {
+		k, n := from.From+i, to.From+i
 		switch {
-		case i < len(old) && i < len(cfg) && sameAddrs(&oldCfg[i], &cfg[i]):
-			l.endpoints[i] = old[i]
-			old[i].configure(m.lb, &oldCfg[i], &cfg[i])
+		case k < from.To && n < to.To && sameAddrs(was.At(k), l.cfg.At(n)):
+			l.endpoints[n] = old[k]
+			old[k].configure(m.lb, was.At(k), l.cfg.At(n))
 			continue
-		case i < len(old):
-			m.left = append(m.left, oldEndpoint{cfg: &oldCfg[i], e: old[i]})
+		case k < from.To:
+			m.left = append(m.left, oldEndpoint{cfg: was.At(k), e: old[k]})
 		}
-		if i < len(cfg) {
-			m.open = append(m.open, slot{l, i})
+		if n < to.To {
+			m.open = append(m.open, slot{l, n})
 		}
 	}
 }
 
-// sameSet reports whether a and b have the same addresses in the same places. If so, they
-// are equal before from, and from to on.
-func sameSet(a, b []picker.Endpoint) (from, to int, ok bool) {
-	if len(a) != len(b) {
-		return 0, 0, false
+// sameSet reports whether a and b have the same addresses in the same places.
+func sameSet(a, b picker.EndpointList) bool {
+	for was, is := range b.Since(a) {
+		if was.Len() != is.Len() {
+			return false
+		}
+		for i := was.From; i < was.To; i++ {
+			if x, y := a.At(i), b.At(i); *x != *y && !sameAddrs(x, y) {
+				return false
+			}
+		}
 	}
-	for i := range a {
-		if a[i] == b[i] {
-			continue
-		}
-		if !sameAddrs(&a[i], &b[i]) {
-			return 0, 0, false
-		}
-		if to == 0 {
-			from = i
-		}
-		to = i + 1
-	}
-	return from, to, true
+	return true
 }
 
 // finish fills the open places, with old endpoints of the same address where
@@ -285,7 +301,7 @@ func (m *reconciler) finish() {
 		}
 	}
 	for _, s := range m.open {
-		cfg := &s.loc.cfg[s.i]
+		cfg := s.loc.cfg.At(s.i)
 		var e *endpoint
 		if old := byAddr[keyOf(cfg)]; old == nil || old.taken {
 			e = newEndpoint(s.loc)

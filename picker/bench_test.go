@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -423,7 +422,7 @@ func BenchmarkBuildHash(b *testing.B) {
 					if change == "connection" {
 						list[0].Connectivity ^= Ready ^ TransientFailure
 					} else {
-						l := slices.Clone(w.leaf(0).Priorities[0].Localities[0].Endpoints)
+						l := w.leaf(0).Priorities[0].Localities[0].Endpoints.Slice()
 						l[0].Weight ^= 3
 						w.leaf(0).Priorities = []Priority{{Localities: []Locality{zone("a", 1, l)}}}
 					}

@@ -54,7 +54,7 @@ func TestBalance(t *testing.T) {
 		const n, rounds = 100, 5000
 		w, hash, _ := ringWorld(kind, RingPolicy{MinSize: 1009, MaxSize: 1009, BalanceFactor: 150}, zone("a", 1, endpoints(0, make([]uint32, n)...)))
 		for i := range n {
-			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1 + uint32(i%3)
+			w.reweigh(i, 1+uint32(i%3))
 		}
 		s, list := w.build(t), w.flat(0)
 		h := s.clusters.At(0).groups[0].hashing

@@ -125,8 +125,8 @@ func TestRebuild(t *testing.T) {
 func TestBuildKeepsOld(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1)))
 	old := w.build(t)
-	for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
-		w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 2 // the same sequence
+	for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints.Len() {
+		w.reweigh(i, 2) // the same sequence
 	}
 	w.states[0].Version++
 	s := w.build(t)
@@ -145,7 +145,7 @@ func TestBuildKeepsOld(t *testing.T) {
 func TestBuildKeepsPlace(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 2, 4)))
 	picks(t, w.build(t), 10)
-	w.leaf(0).Priorities[0].Localities[0].Endpoints[0].Weight = 2
+	w.reweigh(0, 2)
 	w.states[0].Version++
 	if got, want := picks(t, w.build(t), 6), "ccabcc"; got != want {
 		t.Errorf("after a change of weights picks %s, want %s", got, want)
@@ -203,12 +203,12 @@ func TestBuildContinuity(t *testing.T) {
 		{"nothing", func(*world, int) {}},
 		{"a weight", func(w *world, _ int) {
 			list := w.leaf(0).Priorities[0].Localities[0].Endpoints
-			list[rng.IntN(len(list))].Weight ^= 1
+			i := rng.IntN(list.Len())
+			w.reweigh(i, list.At(i).Weight^1)
 		}},
 		{"all weights", func(w *world, _ int) {
-			list := w.leaf(0).Priorities[0].Localities[0].Endpoints
-			for k := range list {
-				list[k].Weight = uint32(k+1)*10 + rng.Uint32N(4)
+			for k := range w.leaf(0).Priorities[0].Localities[0].Endpoints.Len() {
+				w.reweigh(k, uint32(k+1)*10+rng.Uint32N(4))
 			}
 		}},
 		{"endpoint", func(w *world, i int) { w.flat(0)[4].Connectivity = []Connectivity{Ready, TransientFailure}[i%2] }},
@@ -285,8 +285,8 @@ func TestClusterErrors(t *testing.T) {
 		{func(w *world) { w.states[0].Localities[1].Endpoints.(StateSlice)[0] = new(EndpointState) }, "endpoint 0 (10.0.0.2:443) is not bound to the counters"},
 		{func(w *world) { w.states[0].Breaker = new(Breaker) }, "is not bound to the counters"},
 		{func(w *world) {
-			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
-				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 0
+			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints.Len() {
+				w.reweigh(i, 0)
 			}
 		}, `locality {r a }: edf: weights: none of 2 is above zero`},
 		{func(w *world) {

@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // Config is the configuration of one target, as the control plane sent it: plain values
@@ -114,9 +116,16 @@ type LocalityID struct {
 type Locality struct {
 	ID        LocalityID
 	Weight    uint32 // ≥ 1; the sum over a priority fits uint32 (A27-CLA-3)
-	Endpoints []Endpoint
+	Endpoints EndpointList
 	Metadata  Metadata // nil for most
 }
+
+// An EndpointList is the endpoints of a locality. It is immutable, and a version of it in
+// which one endpoint is another costs a copy of 64 of them, and not of all.
+type EndpointList = versioned.List[Endpoint]
+
+// ListOf returns the list of some endpoints.
+func ListOf(endpoints ...Endpoint) EndpointList { return versioned.Of(endpoints...) }
 
 // Endpoint is one backend. It is 48 bytes; what few endpoints have is behind
 // Extra.

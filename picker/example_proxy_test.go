@@ -38,8 +38,8 @@ type requestKey struct{}
 func newProxy(policy picker.Policy, backends []string, weights []uint32) (*proxy, error) {
 	p := &proxy{}
 	load, breaker := new(picker.ClusterLoad), new(picker.Breaker)
-	local := picker.Locality{Weight: 1}
-	state := picker.LocalityState{Load: load.Locality(local.ID)}
+	state := picker.LocalityState{Load: load.Locality(picker.LocalityID{})}
+	var list []picker.Endpoint
 	var endpoints picker.StateSlice
 	for i, b := range backends {
 		u, err := url.Parse(b)
@@ -51,7 +51,7 @@ func newProxy(policy picker.Policy, backends []string, weights []uint32) (*proxy
 			return nil, err
 		}
 		p.forward = append(p.forward, httputil.NewSingleHostReverseProxy(u))
-		local.Endpoints = append(local.Endpoints, picker.Endpoint{
+		list = append(list, picker.Endpoint{
 			Addr: addr, Weight: weights[i],
 			Extra: &picker.EndpointExtra{HashKey: fmt.Sprint("backend-", i)}, // the place on a ring, whatever the address
 		})
@@ -68,7 +68,7 @@ func newProxy(policy picker.Policy, backends []string, weights []uint32) (*proxy
 		Clusters: []*picker.Cluster{{Name: "web", Leaves: []picker.Leaf{{
 			Policy:      policy,
 			MaxRequests: 1024,
-			Priorities:  []picker.Priority{{Localities: []picker.Locality{local}}},
+			Priorities:  []picker.Priority{{Localities: []picker.Locality{{Weight: 1, Endpoints: picker.ListOf(list...)}}}},
 		}}}},
 	}
 	p.state = picker.ClusterState{Localities: []picker.LocalityState{state}, Breaker: breaker, Overload: load.Overload()}

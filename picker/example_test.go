@@ -37,11 +37,11 @@ func ExampleBuild() {
 				MaxRequests: 1024,
 				Priorities: []picker.Priority{{Localities: []picker.Locality{{
 					Weight: 1,
-					Endpoints: []picker.Endpoint{
-						{Addr: netip.MustParseAddrPort("10.0.0.1:443"), Weight: 1},
-						{Addr: netip.MustParseAddrPort("10.0.0.2:443"), Weight: 1},
-						{Addr: netip.MustParseAddrPort("10.0.0.3:443"), Weight: 1},
-					},
+					Endpoints: picker.ListOf(
+						picker.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:443"), Weight: 1},
+						picker.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.2:443"), Weight: 1},
+						picker.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.3:443"), Weight: 1},
+					),
 				}}}},
 			}},
 		}},
@@ -108,10 +108,10 @@ func ExampleSnapshot_Pick() {
 				MaxRequests: 1024,
 				Priorities: []picker.Priority{{Localities: []picker.Locality{{
 					Weight: 1,
-					Endpoints: []picker.Endpoint{
-						{Addr: netip.MustParseAddrPort("10.0.0.1:443"), Weight: 1},
-						{Addr: netip.MustParseAddrPort("10.0.0.2:443"), Weight: 1},
-					},
+					Endpoints: picker.ListOf(
+						picker.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.1:443"), Weight: 1},
+						picker.Endpoint{Addr: netip.MustParseAddrPort("10.0.0.2:443"), Weight: 1},
+					),
 				}}}},
 			}},
 		}},
@@ -144,7 +144,7 @@ func ExampleSnapshot_Pick() {
 		ctx := context.WithValue(context.Background(), headerKey("user"), user)
 		switch result := snapshot.Pick(ctx, "/package.Service/Method", 0); result.Outcome {
 		case picker.Picked:
-			fmt.Println(user, "goes to", cfg.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[result.Index].Addr)
+			fmt.Println(user, "goes to", cfg.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints.At(int(result.Index)).Addr)
 			endpoints[result.Index].Finish(picker.CallOK)
 		case picker.QueueConnect:
 			fmt.Println(user, "waits")

@@ -109,7 +109,7 @@ func (b *builder) collect(policy *Policy, prev *cluster, cfg *Priority, state *C
 			in.load = nil
 		}
 		in.localities, in.live = cfg.Localities[in.locality:i+1], state.Localities[in.locality:i+1]
-		if first += len(cfg.Localities[i].Endpoints); first > math.MaxInt32 {
+		if first += cfg.Localities[i].Endpoints.Len(); first > math.MaxInt32 {
 			return nil, fmt.Errorf("%d endpoints, more than %d", first, math.MaxInt32)
 		}
 	}
@@ -130,7 +130,7 @@ func (b *builder) collect(policy *Policy, prev *cluster, cfg *Priority, state *C
 func (b *builder) gather(in *groupInput) error {
 	n := 0
 	for i := range in.localities {
-		n += len(in.localities[i].Endpoints)
+		n += in.localities[i].Endpoints.Len()
 	}
 	in.count = [4]int{}
 	b.states = slices.Grow(b.states, n)
@@ -155,26 +155,26 @@ func (b *builder) gather(in *groupInput) error {
 // b.states.
 func (b *builder) collectLocality(in *groupInput, i int) error {
 	cfg, state, breaker, policy := &in.localities[i], &in.live[i], b.breaker, b.policy
-	if state.Endpoints == nil || state.Endpoints.Len() != len(cfg.Endpoints) {
-		return fmt.Errorf("no state for each of %d endpoints", len(cfg.Endpoints))
+	if state.Endpoints == nil || state.Endpoints.Len() != cfg.Endpoints.Len() {
+		return fmt.Errorf("no state for each of %d endpoints", cfg.Endpoints.Len())
 	}
 	if state.Load == nil {
 		return errors.New("no load counters")
 	}
 	countInFlight, timed := policy.CountsInFlight(), policy.TimesRPCs()
-	for i := range cfg.Endpoints {
+	for i, ec := range cfg.Endpoints.All() {
 		e := state.Endpoints.State(i)
 		switch {
 		case e == nil || e.binding == nil || e.binding.load != state.Load || e.binding.breaker != breaker:
-			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, cfg.Endpoints[i].Addr)
+			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, ec.Addr)
 		case e.binding.countInFlight != countInFlight:
-			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, e.binding.countInFlight, countInFlight)
+			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, ec.Addr, e.binding.countInFlight, countInFlight)
 		case (e.binding.timing != nil) != timed:
-			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, its policy wants %t", i, cfg.Endpoints[i].Addr, !timed, timed)
+			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, its policy wants %t", i, ec.Addr, !timed, timed)
 		case e.Connectivity > TransientFailure:
-			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, cfg.Endpoints[i].Addr, e.Connectivity)
+			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, ec.Addr, e.Connectivity)
 		}
-		s := stateOf(e, &cfg.Endpoints[i])
+		s := stateOf(e, ec)
 		in.count[s]++
 		b.states = append(b.states, s)
 	}

@@ -43,8 +43,8 @@ func slowWeight(localities []Locality, i, k int) uint32 {
 			yield(l.Weight)
 		}
 	})
-	own := norm(localities[i].Endpoints[k].Weight, func(yield func(uint32)) {
-		for _, e := range localities[i].Endpoints {
+	own := norm(localities[i].Endpoints.At(k).Weight, func(yield func(uint32)) {
+		for _, e := range localities[i].Endpoints.All() {
 			yield(e.Weight)
 		}
 	})
@@ -57,7 +57,7 @@ func slowRing(t *testing.T, localities []Locality, minSize, maxSize uint64, fn r
 	t.Helper()
 	var hosts []ringhash.Host
 	for i, l := range localities {
-		for k, e := range l.Endpoints {
+		for k, e := range l.Endpoints.All() {
 			h := ringhash.Host{Key: e.Addr.String(), Weight: slowWeight(localities, i, k)}
 			if e.Extra != nil {
 				h.Key = e.Extra.HashKey
@@ -194,7 +194,7 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 	for i := range 1 + rng.IntN(4) {
 		var l []Endpoint
 		if i < len(old) && rng.IntN(2) == 0 {
-			l = slices.Clone(old[i].Endpoints)
+			l = old[i].Endpoints.Slice()
 			if len(l) > 0 && rng.IntN(2) == 0 {
 				k := rng.IntN(len(l))
 				l[k] = Endpoint{Addr: address(i*100 + 50 + rng.IntN(50)), Weight: 1}
@@ -215,8 +215,8 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 		}
 		list = append(list, zone(fmt.Sprint(i), pick(rng, 1, 1+rng.Uint32N(1e9)), l))
 	}
-	if len(list[0].Endpoints) == 0 {
-		list[0].Endpoints = endpoints(0, 1)
+	if list[0].Endpoints.Len() == 0 {
+		list[0].Endpoints = ListOf(endpoints(0, 1)...)
 	}
 	return list
 }
@@ -321,7 +321,7 @@ func TestMaglev(t *testing.T) {
 func TestMaglevSpreads(t *testing.T) {
 	w, hash, _ := ringWorld(PolicyMaglev, RingPolicy{MinSize: 1009}, zone("a", 1, endpoints(0, make([]uint32, 100)...)))
 	for i, e := range w.flat(0) {
-		w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1
+		w.reweigh(i, 1)
 		if i >= 3 {
 			e.Connectivity = TransientFailure
 		}

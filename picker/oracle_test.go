@@ -51,7 +51,7 @@ func (o *oracle) build(w *world) {
 				now.id, now.weights = LocalityID{}, c.localities[0].weights
 				c.localities = nil
 			}
-			for j, e := range l.Endpoints {
+			for j, e := range l.Endpoints.All() {
 				weight := e.Weight
 				if c.leaf.Policy.Kind == PolicyRoundRobin {
 					weight = 1
@@ -210,7 +210,7 @@ func (w *world) mutate(rng *rand.Rand) {
 		for k := range 3 {
 			var list []Endpoint
 			if len(old.Priorities) > 0 && k < len(old.Priorities[0].Localities) && rng.IntN(2) == 0 {
-				list = slices.Clone(old.Priorities[0].Localities[k].Endpoints)
+				list = old.Priorities[0].Localities[k].Endpoints.Slice()
 				for j := range list {
 					list[j].Weight = 1 + rng.Uint32N(6)
 				}

@@ -50,7 +50,7 @@ func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) 
 }
 
 // place returns the placement of the endpoints of localities. It returns before, which may
-// be nil, if the slices are the same: O(localities). Otherwise it takes O(n·log n) for n
+// be nil, if the lists are the same: O(localities). Otherwise it takes O(n·log n) for n
 // endpoints, and then the entries of a ring that change (ringhash.Ring.Update), or a whole
 // table.
 func place(before *placement, spec placementSpec, localities []Locality) (*placement, error) {
@@ -58,7 +58,7 @@ func place(before *placement, spec placementSpec, localities []Locality) (*place
 		before = nil
 	}
 	if before != nil && slices.EqualFunc(before.localities, localities, func(a, b Locality) bool {
-		return a.Weight == b.Weight && sameSlice(a.Endpoints, b.Endpoints)
+		return a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints)
 	}) {
 		return before, nil
 	}
@@ -93,16 +93,16 @@ func hostsOf(before *placement, localities []Locality) []ringhash.Host {
 	n := 0
 	for i := range localities {
 		total += uint64(localities[i].Weight)
-		n += len(localities[i].Endpoints)
+		n += localities[i].Endpoints.Len()
 	}
 	hosts, first := make([]ringhash.Host, 0, n), 0
 	for i := range localities {
 		old, oldHosts := before.locality(i, first)
-		first += len(old)
+		first += old.Len()
 		for k, weight := range localities[i].FlatWeights(total) {
 			var h ringhash.Host
-			e := &localities[i].Endpoints[k]
-			if k < len(old) && sameKey(&old[k], e) {
+			e := localities[i].Endpoints.At(k)
+			if k < old.Len() && sameKey(old.At(k), e) {
 				h.Key = oldHosts[k].Key
 			} else {
 				h.Key = keyOf(e)
@@ -128,12 +128,12 @@ func hostsOf(before *placement, localities []Locality) []ringhash.Host {
 func (l *Locality) FlatWeights(total uint64) iter.Seq2[int, uint32] {
 	return func(yield func(int, uint32) bool) {
 		var sum uint64
-		for k := range l.Endpoints {
-			sum += uint64(l.Endpoints[k].Weight)
+		for _, e := range l.Endpoints.All() {
+			sum += uint64(e.Weight)
 		}
 		share := uq31(uint64(l.Weight), total)
-		for k := range l.Endpoints {
-			if !yield(k, uint32(max(share*uq31(uint64(l.Endpoints[k].Weight), sum)>>31, 1))) {
+		for k, e := range l.Endpoints.All() {
+			if !yield(k, uint32(max(share*uq31(uint64(e.Weight), sum)>>31, 1))) {
 				return
 			}
 		}
@@ -142,9 +142,9 @@ func (l *Locality) FlatWeights(total uint64) iter.Seq2[int, uint32] {
 
 // locality returns the endpoints of locality i of p, which may be nil, and their hosts,
 // which begin at first.
-func (p *placement) locality(i, first int) ([]Endpoint, []ringhash.Host) {
+func (p *placement) locality(i, first int) (list EndpointList, hosts []ringhash.Host) {
 	if p == nil || i >= len(p.localities) {
-		return nil, nil
+		return list, nil
 	}
 	return p.localities[i].Endpoints, p.hosts[first:]
 }

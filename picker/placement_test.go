@@ -73,7 +73,7 @@ func TestRingTakesOver(t *testing.T) {
 		}
 
 		change := func(f func(*Endpoint)) *hashing {
-			l := slices.Clone(w.leaf(0).Priorities[0].Localities[0].Endpoints)
+			l := w.leaf(0).Priorities[0].Localities[0].Endpoints.Slice()
 			f(&l[1])
 			w.leaf(0).Priorities = []Priority{{Localities: []Locality{zone("a", 1, l)}}}
 			w.renew(0)
@@ -99,7 +99,7 @@ func TestRingTakesOver(t *testing.T) {
 				t.Errorf("kind %d: after change %d hosts are %v, want %v", kind, name, after.hosts, want)
 			}
 		}
-		l := w.leaf(0).Priorities[0].Localities[0].Endpoints
+		l := w.leaf(0).Priorities[0].Localities[0].Endpoints.Slice()
 		for _, weight := range []uint32{1, 9} {
 			w.leaf(0).Priorities = []Priority{{Localities: []Locality{zone("a", 1, l[:1]), zone("b", weight, l[1:])}}}
 			w.renew(0)

@@ -71,7 +71,7 @@ func TestFlatKeepsPlace(t *testing.T) {
 	w = newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 1, endpoints(1, 2, 4)))
 	w.leaf(0).Policy.Flat = true
 	picks(t, w.build(t), 10)
-	w.leaf(0).Priorities[0].Localities[0].Endpoints[0].Weight = 2
+	w.reweigh(0, 2)
 	w.states[0].Version++
 	if got, want := picks(t, w.build(t), 6), "ccabcc"; got != want {
 		t.Errorf("after a change of weights picks %s, want %s (TestBuildKeepsPlace)", got, want)

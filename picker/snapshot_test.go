@@ -55,7 +55,7 @@ func TestPickUsable(t *testing.T) {
 	a, b := w.states[0].Localities[0].Endpoints.(StateSlice), w.states[0].Localities[1].Endpoints.(StateSlice)
 	a[0].Connectivity, a[1].Connectivity = Idle, Connecting
 	b[0].Connectivity = TransientFailure
-	w.leaf(0).Priorities[0].Localities[1].Endpoints[1].Health = Draining
+	edit(&w.leaf(0).Priorities[0].Localities[1], 1, func(e *Endpoint) { e.Health = Draining })
 	s := w.build(t)
 	if got := picks(t, s, 3); got != "eee" {
 		t.Errorf("picks %s, want eee", got)
@@ -84,10 +84,10 @@ func TestPickNone(t *testing.T) {
 		w.leaf(0).Drops = []Drop{{"all", 1e6}}
 		w.leaf(0).MaxRequests = 0
 		for i, state := range test.states {
-			w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 1
+			w.reweigh(i, 1)
 			w.states[0].Localities[0].Endpoints.(StateSlice)[i].Connectivity = state
 			if i == test.drained {
-				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Health = Draining
+				edit(&w.leaf(0).Priorities[0].Localities[0], i, func(e *Endpoint) { e.Health = Draining })
 			}
 		}
 		w.renew(0)

@@ -11,7 +11,7 @@ type source struct {
 	load      *Load
 	weight    uint32
 	first     int // index in the priority of its first endpoint
-	endpoints []Endpoint
+	endpoints EndpointList
 	count     [4]int // endpoints by state
 }
 
@@ -35,7 +35,7 @@ func (c *cluster) compiledFrom(policy *Policy, inputs []groupInput) {
 			l := &in.localities[k]
 			// Of a flat group the first one has the count of all.
 			c.sources = append(c.sources, source{version: in.live[k].Version, load: in.live[k].Load, weight: l.Weight, first: first, endpoints: l.Endpoints})
-			first += len(l.Endpoints)
+			first += l.Endpoints.Len()
 		}
 		c.sources[len(c.sources)-len(in.live)].count = in.count
 	}
@@ -59,24 +59,26 @@ func (c *cluster) knows(in *groupInput, policy *Policy, breaker *Breaker) bool {
 	keeping, changes := true, []edf.Change(nil)
 	for k := range before {
 		was, is, state := &before[k], &in.localities[k], &in.live[k]
-		if was.version != state.Version || was.load != state.Load || len(was.endpoints) != len(is.Endpoints) {
+		if was.version != state.Version || was.load != state.Load || was.endpoints.Len() != is.Endpoints.Len() {
 			return false
 		}
 		if policy.Hashes() && was.weight != is.Weight {
 			keeping = false
 		}
-		if sameSlice(was.endpoints, is.Endpoints) {
-			continue
-		}
-		for i := range is.Endpoints {
-			switch a, b := &was.endpoints[i], &is.Endpoints[i]; {
-			case *a == *b:
-			case a.Health != b.Health:
-				return false
-			case policy.Hashes() || (a.Weight > 0) != (b.Weight > 0) || policy.Kind == PolicyLeastRequest && !policy.equalWeights():
-				keeping = false
-			case a.Weight != b.Weight && policy.Kind == PolicyEDF && stateOf(state.Endpoints.State(i), b) == Ready:
-				changes = append(changes, edf.Change{Index: was.first - before[0].first + i, Weight: b.Weight})
+		for then, now := range is.Endpoints.Since(was.endpoints) {
+			if then != now {
+				return false // endpoints have moved, and so have their states
+			}
+			for i := now.From; i < now.To; i++ {
+				switch a, b := was.endpoints.At(i), is.Endpoints.At(i); {
+				case *a == *b:
+				case a.Health != b.Health:
+					return false
+				case policy.Hashes() || (a.Weight > 0) != (b.Weight > 0) || policy.Kind == PolicyLeastRequest && !policy.equalWeights():
+					keeping = false
+				case a.Weight != b.Weight && policy.Kind == PolicyEDF && stateOf(state.Endpoints.State(i), b) == Ready:
+					changes = append(changes, edf.Change{Index: was.first - before[0].first + i, Weight: b.Weight})
+				}
 			}
 		}
 	}

@@ -153,8 +153,9 @@ func (h *versionHistory) change() string {
 	leaf := *h.leaf(0)
 	list := slices.Clone(leaf.Priorities[0].Localities)
 	l := &list[h.rng.IntN(len(list))]
-	l.Endpoints = slices.Clone(l.Endpoints)
-	k := h.rng.IntN(len(l.Endpoints))
+	k := h.rng.IntN(l.Endpoints.Len())
+	at := *l.Endpoints.At(k)
+	replace := func(e Endpoint) { l.Endpoints = l.Endpoints.Replace(k, k+1, e) }
 	all := h.flat(0)
 	e := all[h.rng.IntN(len(all))]
 	what := ""
@@ -162,18 +163,22 @@ func (h *versionHistory) change() string {
 	case 0, 1, 2, 3, 4, 5:
 		what = "weights"
 		for range 1 + h.rng.IntN(2) {
-			l.Endpoints[h.rng.IntN(len(l.Endpoints))].Weight = 1 + h.rng.Uint32N(20)
+			k = h.rng.IntN(l.Endpoints.Len())
+			at = *l.Endpoints.At(k)
+			at.Weight = 1 + h.rng.Uint32N(20)
+			replace(at)
 		}
 	case 6:
 		what = "health"
-		l.Endpoints[k].Health ^= Healthy ^ Draining
+		at.Health ^= Healthy ^ Draining
+		replace(at)
 	case 7:
 		what = "endpoints"
-		l.Endpoints = append(l.Endpoints, h.some(1)...)
+		l.Endpoints = l.Endpoints.Replace(k, k, h.some(1)...)
 	case 8:
 		what = "endpoints"
-		if len(l.Endpoints) > 1 {
-			l.Endpoints = slices.Delete(l.Endpoints, k, k+1)
+		if l.Endpoints.Len() > 1 {
+			l.Endpoints = l.Endpoints.Replace(k, k+1)
 		}
 	case 9:
 		what = "a locality more"
@@ -192,7 +197,8 @@ func (h *versionHistory) change() string {
 		l.Weight = 1 + h.rng.Uint32N(3)
 	case 13:
 		what = "extreme weights"
-		l.Endpoints[k].Weight = 1 << 31 * h.rng.Uint32N(2)
+		at.Weight = 1 << 31 * h.rng.Uint32N(2)
+		replace(at)
 	case 14:
 		what = "the policy"
 		h.switchPolicy()

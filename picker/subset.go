@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // Subset returns the priority that is left when its endpoints, of all localities
@@ -21,7 +23,7 @@ import (
 // began to drain are among them, and sessions may go on there (A55).
 //
 // Localities keep their places and weights, and those that keep all of their endpoints
-// the very slice. O(n·log n); copies what changes.
+// the very list. O(n·log n); copies what changes.
 //
 // Whoever connects to endpoints calls it, since not to connect is the point of it. Build
 // ignores Policy.Subset and picks from the endpoints that it is given.
@@ -47,14 +49,16 @@ func (p Priority) Subset(k int, seed uint64) Priority {
 	for i := range p.Localities {
 		l := &p.Localities[i]
 		all := l.Endpoints
-		n, _ := slices.BinarySearch(kept, first+len(all))
-		if n < len(all) {
-			l.Endpoints = make([]Endpoint, n)
-			for j, index := range kept[:n] {
-				l.Endpoints[j] = all[index-first]
+		n, _ := slices.BinarySearch(kept, first+all.Len())
+		if n < all.Len() {
+			var list versioned.Builder[Endpoint]
+			list.Grow(n)
+			for _, index := range kept[:n] {
+				list.Add(*all.At(index - first))
 			}
+			l.Endpoints = list.List()
 		}
-		kept, first = kept[n:], first+len(all)
+		kept, first = kept[n:], first+all.Len()
 	}
 	return p
 }
@@ -74,8 +78,7 @@ func (p *Priority) rank(seed uint64) []subsetRank {
 		ranks  []subsetRank
 	)
 	for i := range p.Localities {
-		for k := range p.Localities[i].Endpoints {
-			e := &p.Localities[i].Endpoints[k]
+		for _, e := range p.Localities[i].Endpoints.All() {
 			text = e.Addr.AppendTo(text[:0])
 			digest.ResetWithSeed(seed)
 			_, _ = digest.Write(text) // never fails

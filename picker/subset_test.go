@@ -36,7 +36,7 @@ func slowSubset(endpoints []Endpoint, k int, seed uint64) (kept []Endpoint) {
 
 // subset returns the endpoints that are left of a priority with one locality.
 func subset(list []Endpoint, k int, seed uint64) []Endpoint {
-	return Priority{Localities: []Locality{zone("a", 1, list)}}.Subset(k, seed).Localities[0].Endpoints
+	return Priority{Localities: []Locality{zone("a", 1, list)}}.Subset(k, seed).Localities[0].Endpoints.Slice()
 }
 
 func TestSubsetOracle(t *testing.T) {
@@ -57,10 +57,10 @@ func TestSubsetOracle(t *testing.T) {
 		}
 		var kept []Endpoint
 		for i, l := range p.Subset(k, seed).Localities {
-			if old := p.Localities[i]; l.ID != old.ID || l.Weight != 5 || len(l.Endpoints) == len(old.Endpoints) && !sameSlice(l.Endpoints, old.Endpoints) {
+			if old := p.Localities[i]; l.ID != old.ID || l.Weight != 5 || l.Endpoints.Len() == old.Endpoints.Len() && !l.Endpoints.Same(old.Endpoints) {
 				t.Fatalf("locality %v has become %v", old, l)
 			}
-			kept = append(kept, l.Endpoints...)
+			kept = append(kept, l.Endpoints.Slice()...)
 		}
 		if !slices.Equal(kept, want) {
 			t.Fatalf("Subset(%d) of %v keeps %v, want %v", k, list, kept, want)

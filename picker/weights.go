@@ -16,8 +16,8 @@ import (
 func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
 	weights, equal := slices.Grow(b.weights[:0], len(in.states)), policy.equalWeights()
 	for i := range in.localities {
-		for k := range in.localities[i].Endpoints {
-			w := in.localities[i].Endpoints[k].Weight
+		for _, e := range in.localities[i].Endpoints.All() {
+			w := e.Weight
 			if equal {
 				w = 1
 			}

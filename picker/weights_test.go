@@ -15,7 +15,7 @@ import (
 func wrrWorld(n int) *world {
 	w := newWorld(zone("a", 1, endpoints(0, make([]uint32, n)...)))
 	for i := range n {
-		w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 7 // which does not matter
+		w.reweigh(i, 7) // which does not matter
 	}
 	w.leaf(0).Policy = Policy{Kind: PolicyClientWRR, Flat: true}
 	w.leaf(0).MaxRequests = math.MaxUint32

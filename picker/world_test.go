@@ -79,7 +79,7 @@ func (w *world) renew(i int) {
 	for _, l := range leaf.Priorities[s.Priority].Localities {
 		ls := LocalityState{Load: w.loads[i].Locality(l.ID)}
 		var list StateSlice
-		for _, e := range l.Endpoints {
+		for _, e := range l.Endpoints.All() {
 			counts := leaf.Policy.CountsInFlight()
 			timed := leaf.Policy.TimesRPCs()
 			key := fmt.Sprint(l.ID, e.Addr, counts, timed)
@@ -110,11 +110,11 @@ func (w *world) flat(i int) (list []*EndpointState) {
 func (w *world) endpoint(i, index int32) (locality int, cfg *Endpoint, state *EndpointState) {
 	localities := w.leaf(int(i)).Priorities[w.states[i].Priority].Localities
 	for k := range localities {
-		if n := int32(len(localities[k].Endpoints)); index >= n {
+		if n := int32(localities[k].Endpoints.Len()); index >= n {
 			index -= n
 			continue
 		}
-		return k, &localities[k].Endpoints[index], w.states[i].Localities[k].Endpoints.(StateSlice)[index]
+		return k, localities[k].Endpoints.At(int(index)), w.states[i].Localities[k].Endpoints.(StateSlice)[index]
 	}
 	return -1, nil, nil
 }
@@ -151,7 +151,19 @@ func indexOf(a netip.AddrPort) int {
 }
 
 func zone(name string, weight uint32, endpoints []Endpoint) Locality {
-	return Locality{ID: LocalityID{Region: "r", Zone: name}, Weight: weight, Endpoints: endpoints}
+	return Locality{ID: LocalityID{Region: "r", Zone: name}, Weight: weight, Endpoints: ListOf(endpoints...)}
+}
+
+// edit changes an endpoint of l.
+func edit(l *Locality, i int, f func(*Endpoint)) {
+	e := *l.Endpoints.At(i)
+	f(&e)
+	l.Endpoints = l.Endpoints.Replace(i, i+1, e)
+}
+
+// reweigh gives an endpoint of the first locality of cluster 0 another weight.
+func (w *world) reweigh(i int, weight uint32) {
+	edit(&w.leaf(0).Priorities[0].Localities[0], i, func(e *Endpoint) { e.Weight = weight })
 }
 
 var bg = context.Background()

@@ -240,7 +240,7 @@ func (in *groupInput) size(byWeight bool) float64 {
 	}
 	sum, k := 0., 0
 	for i := range in.localities {
-		for _, e := range in.localities[i].Endpoints {
+		for _, e := range in.localities[i].Endpoints.All() {
 			if in.states[k] == Ready {
 				sum += float64(e.Weight)
 			}

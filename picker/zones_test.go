@@ -187,8 +187,8 @@ func TestZoneAware(t *testing.T) {
 		{"forced", ZoneAware{Enabled: 1, MinEndpoints: 6, ForceLocal: 4}, []uint32{5, 3, 2}, nil, []float64{1, 0, 0}, "force_local_zone"},
 		{"too few to force", ZoneAware{Enabled: 1, MinEndpoints: 6, ForceLocal: 5}, []uint32{5, 3, 2}, nil, local, ""},
 		{"by weight", ZoneAware{Enabled: 1, MinEndpoints: 6, ByWeight: true}, []uint32{5, 3, 2}, func(w *world) {
-			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints {
-				w.leaf(0).Priorities[0].Localities[0].Endpoints[i].Weight = 2
+			for i := range w.leaf(0).Priorities[0].Localities[0].Endpoints.Len() {
+				w.reweigh(i, 2)
 			}
 		}, []float64{1, 0, 0}, "50 % of the fleet and 50 % of the endpoints"},
 		{"own zone down", on, []uint32{5, 3, 2}, func(w *world) {

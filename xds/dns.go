@@ -27,11 +27,11 @@ type addresses struct{ list []netip.AddrPort }
 func (a *addresses) priorities(host string) []picker.Priority {
 	return []picker.Priority{{Localities: []picker.Locality{{
 		Weight: 1,
-		Endpoints: []picker.Endpoint{{
+		Endpoints: picker.ListOf(picker.Endpoint{
 			Addr:   a.list[0],
 			Weight: 1,
 			Extra:  &picker.EndpointExtra{Addrs: a.list[1:], Hostname: host},
-		}},
+		}),
 	}}}}
 }
 

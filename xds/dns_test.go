@@ -95,7 +95,7 @@ func TestLogicalDNS(t *testing.T) {
 		if leaf.ResolutionNote != nil || leaf.Service != "" {
 			t.Errorf("note = %v, service = %q; want neither", leaf.ResolutionNote, leaf.Service)
 		}
-		e := leaf.Priorities[0].Localities[0].Endpoints
+		e := leaf.Priorities[0].Localities[0].Endpoints.Slice()
 		if len(e) != 1 || e[0].Addr.String() != "10.0.0.1:8080" || fmt.Sprint(e[0].Extra.Addrs) != "[10.0.0.2:8080]" || e[0].Extra.Hostname != "db.example.com" {
 			t.Errorf("endpoints = %+v %+v", e, e[0].Extra)
 		}

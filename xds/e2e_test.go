@@ -101,7 +101,7 @@ func served(port uint16) func(outcome) bool {
 	return func(o outcome) bool {
 		return o.config != nil && len(o.config.Clusters) == 1 && len(o.config.Clusters[0].Leaves) == 1 &&
 			len(o.config.Clusters[0].Leaves[0].Priorities) == 1 &&
-			o.config.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[0].Addr.Port() == port
+			o.config.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints.At(0).Addr.Port() == port
 	}
 }
 

@@ -22,7 +22,7 @@ func (p printer) Update(cfg *picker.Config) {
 		for _, l := range c.Leaves {
 			for i, priority := range l.Priorities {
 				for _, locality := range priority.Localities {
-					for _, e := range locality.Endpoints {
+					for _, e := range locality.Endpoints.All() {
 						fmt.Printf("cluster %s, priority %d: %v\n", c.Name, i, e.Addr)
 					}
 				}

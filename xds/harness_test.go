@@ -223,7 +223,7 @@ func ports(c *picker.Cluster) string {
 		b.WriteString(l.Name)
 		for _, p := range l.Priorities {
 			for _, loc := range p.Localities {
-				for _, e := range loc.Endpoints {
+				for _, e := range loc.Endpoints.All() {
 					fmt.Fprintf(&b, " %d", e.Addr.Port())
 				}
 			}

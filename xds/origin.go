@@ -86,7 +86,7 @@ func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err e
 	if len(of.Priorities) > 0 {
 		for _, l := range of.Priorities[0].Localities {
 			zone := picker.FleetZone{ID: l.ID}
-			for _, e := range l.Endpoints {
+			for _, e := range l.Endpoints.All() {
 				if e.Health == picker.Healthy {
 					zone.Endpoints++
 					zone.Weight += uint64(e.Weight)

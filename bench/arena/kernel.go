@@ -165,12 +165,13 @@ func newSnapshotClient(policy picker.Policy, servers []*Server, weights bool, cl
 	if policy.TimesRPCs() {
 		binding = picker.NewTimedBinding(state.Load, breaker, clock)
 	}
+	var endpoints []picker.Endpoint
 	for i, s := range servers {
 		weight := uint32(1)
 		if weights {
 			weight = uint32(100 * s.Nominal)
 		}
-		locality.Endpoints = append(locality.Endpoints, picker.Endpoint{Addr: kernelAddr(i), Weight: weight})
+		endpoints = append(endpoints, picker.Endpoint{Addr: kernelAddr(i), Weight: weight})
 		e := &picker.EndpointState{Connectivity: picker.Ready}
 		e.Bind(binding)
 		e.SetWeight(float64(weight))
@@ -183,7 +184,7 @@ func newSnapshotClient(policy picker.Policy, servers []*Server, weights bool, cl
 			}
 		})
 	}
-	state.Endpoints = picker.StateSlice(c.endpoints)
+	state.Endpoints, locality.Endpoints = picker.StateSlice(c.endpoints), picker.ListOf(endpoints...)
 	leaf := picker.Leaf{Name: target, Service: target, Policy: policy, MaxRequests: 1 << 30, Priorities: []picker.Priority{{Localities: []picker.Locality{locality}}}}
 	cfg := &picker.Config{
 		Routes:   []picker.Route{{Clusters: []picker.WeightedCluster{{Name: target, Weight: 1}}}},

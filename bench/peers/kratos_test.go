@@ -125,7 +125,7 @@ func snapshot(b *testing.B, n int, policy picker.Policy) (*picker.Snapshot, []*p
 		Routes: []picker.Route{{Clusters: []picker.WeightedCluster{{Name: "c", Weight: 1}}}},
 		Clusters: []*picker.Cluster{{Name: "c", Leaves: []picker.Leaf{{
 			Name: "c", Policy: policy, MaxRequests: 1 << 20,
-			Priorities: []picker.Priority{{Localities: []picker.Locality{{ID: id, Weight: 1, Endpoints: list}}}},
+			Priorities: []picker.Priority{{Localities: []picker.Locality{{ID: id, Weight: 1, Endpoints: picker.ListOf(list...)}}}},
 		}}}},
 	}, []picker.ClusterState{{
 		Version: 1, Breaker: breaker, Overload: load.Overload(),

@@ -39,7 +39,7 @@ func newTraffic(t testing.TB, load *picker.ClusterLoad, zones ...string) *traffi
 		locality := picker.Locality{
 			ID:        picker.LocalityID{Zone: zone},
 			Weight:    1,
-			Endpoints: []picker.Endpoint{{Addr: netip.MustParseAddrPort("192.0.2.1:1"), Weight: 1}},
+			Endpoints: picker.ListOf(picker.Endpoint{Addr: netip.MustParseAddrPort("192.0.2.1:1"), Weight: 1}),
 		}
 		counters := load.Locality(locality.ID)
 		e := &picker.EndpointState{Connectivity: picker.Ready}

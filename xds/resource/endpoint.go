@@ -15,8 +15,10 @@ import (
 // endpoints reads the endpoints of a locality. Those that are unhealthy are left
 // out before anything else about them counts (A27-CLA-8, T-EDS-2); those that
 // drain are kept (A55).
-func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint) (list []picker.Endpoint, ok bool) {
-	rev := revision{prev: prev, most: in.endpoints}
+func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointList) (list picker.EndpointList, ok bool) {
+	rev := revision{prev: prev}
+	rev.list.Follow(prev)
+	rev.list.Grow(in.endpoints)
 	sum := uint64(0)
 	var f endpointFields
 	r := reader{rest: in.list}
@@ -26,10 +28,10 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev []picker.Endpoint)
 		}
 		d.j++
 		if !f.parse(r.bytes) {
-			return nil, false
+			return list, false
 		}
 		if d.more {
-			return nil, true
+			return list, true
 		}
 		health, usable := f.usable()
 		if !usable {

@@ -219,7 +219,7 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	}
 	l.localities = append(l.localities, loc)
 	l.weight += uint64(in.weight)
-	if prev.Weight == loc.Weight && sameSlice(prev.Endpoints, loc.Endpoints) && sameMetadata(prev.Metadata, loc.Metadata) {
+	if prev.Weight == loc.Weight && prev.Endpoints.Same(loc.Endpoints) && sameMetadata(prev.Metadata, loc.Metadata) {
 		l.kept++
 	}
 	return true

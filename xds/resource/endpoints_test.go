@@ -221,8 +221,8 @@ func TestEndpointsExtra(t *testing.T) {
 	loc := e.Priorities[0].Localities[0]
 	for _, tt := range []struct{ got, want string }{
 		{fmt.Sprint(loc.Metadata), "map[proxy:map[list:[<nil> true] port:3]]"},
-		{fmt.Sprint(*loc.Endpoints[0].Extra), "{[[::1]:81] host key map[envoy.lb:map[hash_key:key]]}"},
-		{fmt.Sprint(*loc.Endpoints[1].Extra), "{[]   map[envoy.lb:map[hash_key:7]]}"},
+		{fmt.Sprint(*loc.Endpoints.At(0).Extra), "{[[::1]:81] host key map[envoy.lb:map[hash_key:key]]}"},
+		{fmt.Sprint(*loc.Endpoints.At(1).Extra), "{[]   map[envoy.lb:map[hash_key:7]]}"},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("got %s, want %s", tt.got, tt.want)

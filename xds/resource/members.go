@@ -11,13 +11,14 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // Members are those of a collection at one time, in the order of their names. They are
 // immutable.
 type Members struct {
-	Endpoints []picker.Endpoint // of those that are usable
-	unhealthy []picker.Unhealthy
+	Endpoints picker.EndpointList // of those that are usable
+	unhealthy versioned.List[picker.Unhealthy]
 	of        *MemberList
 	version   uint64
 }
@@ -132,9 +133,9 @@ func (m *Member) leftOut() *picker.Unhealthy {
 	return &m.Unhealthy
 }
 
-// Commit returns the members, the same as before if nothing has changed. It costs
-// O(changes log members) and a copy of the slice of those that have changed: the usable
-// ones, or the others.
+// Commit returns the members, the same as before if nothing has changed. It costs what
+// changes, O(log members) and a copy of up to 64 members for each; and O(members) if many
+// change, or if one comes or goes, for their names.
 func (l *MemberList) Commit() *Members {
 	if l.latest == nil {
 		l.latest = &Members{of: l}
@@ -208,20 +209,20 @@ func (l *MemberList) remember(c addrChange) {
 }
 
 // byName is a list in the order of names, which are unique.
-type byName[T any] struct {
+type byName[T comparable] struct {
 	names []string
-	list  []T // immutable
+	list  versioned.List[T]
 }
 
 // find returns what has a name, or nil.
 func (l *byName[T]) find(name string) *T {
 	if i, ok := slices.BinarySearch(l.names, name); ok {
-		return &l.list[i]
+		return l.list.At(i)
 	}
 	return nil
 }
 
-// apply changes what has the names in changes, which are sorted, in a copy of the list. next
+// apply changes what has the names in changes, which are sorted, in the list. next
 // returns what becomes of a name, nil if it is gone.
 func (l *byName[T]) apply(changes []string, next func(name string) *T) {
 	if len(changes) <= fewPending {
@@ -233,40 +234,40 @@ func (l *byName[T]) apply(changes []string, next func(name string) *T) {
 
 // patch is apply for a few names.
 func (l *byName[T]) patch(changes []string, next func(name string) *T) {
-	list := make([]T, len(l.names), len(l.names)+len(changes))
-	copy(list, l.list)
 	for _, name := range changes {
-		e := next(name)
 		i, found := slices.BinarySearch(l.names, name)
-		switch {
+		switch e := next(name); {
 		case found && e != nil:
-			list[i] = *e
+			l.list = l.list.Replace(i, i+1, *e)
 		case found:
-			list, l.names = slices.Delete(list, i, i+1), slices.Delete(l.names, i, i+1)
+			l.list, l.names = l.list.Replace(i, i+1), slices.Delete(l.names, i, i+1)
 		case e != nil:
-			list, l.names = slices.Insert(list, i, *e), slices.Insert(l.names, i, name)
+			l.list, l.names = l.list.Replace(i, i, *e), slices.Insert(l.names, i, name)
 		}
 	}
-	l.list = list
 }
 
 // merge is patch for many names, in O(list).
 func (l *byName[T]) merge(changes []string, next func(name string) *T) {
 	names := make([]string, 0, len(l.names)+len(changes))
-	list := make([]T, 0, len(l.names)+len(changes))
+	var list versioned.Builder[T]
+	list.Follow(l.list)
+	list.Grow(len(l.names) + len(changes))
 	i := 0
 	for _, name := range append(changes, "") {
 		for ; i < len(l.names) && (name == "" || l.names[i] < name); i++ {
-			names, list = append(names, l.names[i]), append(list, l.list[i])
+			names = append(names, l.names[i])
+			list.Add(*l.list.At(i))
 		}
 		if i < len(l.names) && l.names[i] == name {
 			i++
 		}
 		if e := next(name); e != nil {
-			names, list = append(names, name), append(list, *e)
+			names = append(names, name)
+			list.Add(*e)
 		}
 	}
-	l.names, l.list = names, slices.Clip(list)
+	l.names, l.list = names, list.List()
 }
 
 // since returns what became of addresses from one version of a collection to the next, and

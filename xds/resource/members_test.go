@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // naiveMembers is the oracle of MemberList.
@@ -42,7 +43,7 @@ func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Prio
 	for p := range of.Priorities {
 		var out picker.Priority
 		for i, l := range of.Priorities[p].Localities {
-			list := l.Endpoints
+			list := l.Endpoints.Slice()
 			for k, c := range of.Collections {
 				if c.Priority == p && c.Locality == i {
 					var more []picker.Unhealthy
@@ -52,7 +53,7 @@ func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Prio
 					}
 				}
 			}
-			l.Endpoints = nil
+			var kept []picker.Endpoint
 			for _, e := range list {
 				all := append([]netip.AddrPort{e.Addr}, moreAddrs(&e)...)
 				if slices.ContainsFunc(all, func(a netip.AddrPort) bool { return seen[a] }) {
@@ -62,8 +63,9 @@ func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Prio
 				for _, a := range all {
 					seen[a] = true
 				}
-				l.Endpoints = append(l.Endpoints, e)
+				kept = append(kept, e)
 			}
+			l.Endpoints = picker.ListOf(kept...)
 			out.Localities = append(out.Localities, l)
 		}
 		priorities = append(priorities, out)
@@ -133,17 +135,17 @@ func (w *mergeWorld) change(t *testing.T, k, n int) {
 	if before == nil {
 		before = new(Members)
 	}
-	copied, left := slices.Clone(before.Endpoints), slices.Clone(before.unhealthy)
+	copied, left := before.Endpoints.Slice(), before.unhealthy.Slice()
 	after := list.Commit()
 	w.members[k] = after
-	if !slices.Equal(copied, before.Endpoints) || !slices.Equal(left, before.unhealthy) {
+	if !slices.Equal(copied, before.Endpoints.Slice()) || !slices.Equal(left, before.unhealthy.Slice()) {
 		t.Fatal("a version has changed")
 	}
-	if want, left := naive.list(); !reflect.DeepEqual(append([]picker.Endpoint(nil), after.Endpoints...), want) || !slices.Equal(after.unhealthy, left) {
+	if want, left := naive.list(); !slices.Equal(after.Endpoints.Slice(), want) || !slices.Equal(after.unhealthy.Slice(), left) {
 		t.Fatalf("members are\n%v without %v, want\n%v without %v", after.Endpoints, after.unhealthy, want, left)
 	}
-	sameEndpoints, sameUnhealthy := reflect.DeepEqual(before.Endpoints, after.Endpoints), slices.Equal(before.unhealthy, after.unhealthy)
-	if before.of != nil && before != after && (sameEndpoints && sameUnhealthy || sameUnhealthy && !sameSlice(before.unhealthy, after.unhealthy)) {
+	sameEndpoints, sameUnhealthy := reflect.DeepEqual(before.Endpoints.Slice(), after.Endpoints.Slice()), versioned.Equal(before.unhealthy, after.unhealthy)
+	if before.of != nil && before != after && (sameEndpoints && sameUnhealthy || sameUnhealthy && !before.unhealthy.Same(after.unhealthy)) {
 		t.Fatal("another version without a change")
 	}
 }
@@ -154,7 +156,7 @@ func TestMembers(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		w := &mergeWorld{rnd: rnd, hosts: []int{20, 100, 4000}[seed%3]}
-		inline := picker.Locality{ID: picker.LocalityID{Zone: "i"}, Weight: 1, Endpoints: []picker.Endpoint{w.endpoint()}}
+		inline := picker.Locality{ID: picker.LocalityID{Zone: "i"}, Weight: 1, Endpoints: picker.ListOf(w.endpoint())}
 		w.of = &Endpoints{Name: "cla", Priorities: []picker.Priority{
 			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "a"}, Weight: 1}, inline, {ID: picker.LocalityID{Zone: "b"}, Weight: 2}}},
 			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "c"}, Weight: 1}}},
@@ -190,15 +192,14 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// normal returns priorities without the difference between no and an empty slice.
+// normal returns priorities whose lists of endpoints have chunks of the same sizes.
 func normal(list []picker.Priority) []picker.Priority {
 	list = slices.Clone(list)
 	for p := range list {
 		list[p].Localities = slices.Clone(list[p].Localities)
 		for i := range list[p].Localities {
-			if l := &list[p].Localities[i]; len(l.Endpoints) == 0 {
-				l.Endpoints = nil
-			}
+			l := &list[p].Localities[i]
+			l.Endpoints = picker.ListOf(l.Endpoints.Slice()...)
 		}
 	}
 	return list
@@ -213,7 +214,7 @@ func (w *mergeWorld) checkShared(t *testing.T, before, after *Endpoints, members
 	}
 	for k, c := range w.of.Collections {
 		old, list := before.Priorities[c.Priority].Localities[c.Locality].Endpoints, after.Priorities[c.Priority].Localities[c.Locality].Endpoints
-		if w.members[k] == members[k] && slices.Equal(old, list) && !sameSlice(old, list) {
+		if w.members[k] == members[k] && versioned.Equal(old, list) && !old.Same(list) {
 			t.Fatalf("equal endpoints of collection %d are a copy", k)
 		}
 	}
@@ -221,7 +222,7 @@ func (w *mergeWorld) checkShared(t *testing.T, before, after *Endpoints, members
 		t.Fatal("equal unhealthy endpoints are a copy")
 	}
 	old, list := before.Priorities[0].Localities[1].Endpoints, after.Priorities[0].Localities[1].Endpoints
-	if slices.Equal(old, list) && !sameSlice(old, list) {
+	if versioned.Equal(old, list) && !old.Same(list) {
 		t.Fatal("equal endpoints beside collections are a copy")
 	}
 }
@@ -250,7 +251,7 @@ func TestMembersWeight(t *testing.T) {
 		t.Error(err)
 	}
 	l.Clear()
-	if err := l.Set("e", e(10, math.MaxUint32)); err != nil || len(l.Commit().Endpoints) != 1 {
+	if err := l.Set("e", e(10, math.MaxUint32)); err != nil || l.Commit().Endpoints.Len() != 1 {
 		t.Error(err)
 	}
 }

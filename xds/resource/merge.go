@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // A Merger puts the members of collections into the localities of an assignment. The zero
@@ -34,7 +35,7 @@ type Merger struct {
 
 // Merge returns of with the members in the place of its collections. They are parallel to
 // of.Collections; nil is a collection without members. Whatever has not changed since the
-// last call is the same as then, down to the slices.
+// last call is the same as then, down to the lists of endpoints.
 //
 // An address that occurs more than once makes an assignment invalid, but not a collection,
 // whose members come and go one by one. The first endpoint that has it counts, in the order
@@ -71,7 +72,9 @@ var none Members
 func (m *Merger) recount(of *Endpoints, members []*Members) {
 	m.counts, m.twice = make(map[addrKey]uint32), 0
 	m.left, m.unhealthy, m.turned = make(map[picker.Unhealthy]uint32), nil, nil
-	m.countLeft(of.Unhealthy, false)
+	for _, u := range of.Unhealthy {
+		m.turn(u, false)
+	}
 	for p := range of.Priorities {
 		for i := range of.Priorities[p].Localities {
 			m.countEndpoints(of.Priorities[p].Localities[i].Endpoints, false)
@@ -103,12 +106,8 @@ func (m *Merger) follow(before, after *Members) {
 
 func (m *Merger) countAll(list *Members, gone bool) {
 	m.countEndpoints(list.Endpoints, gone)
-	m.countLeft(list.unhealthy, gone)
-}
-
-func (m *Merger) countLeft(list []picker.Unhealthy, gone bool) {
-	for _, u := range list {
-		m.turn(u, gone)
+	for _, u := range list.unhealthy.All() {
+		m.turn(*u, gone)
 	}
 }
 
@@ -152,9 +151,9 @@ func (m *Merger) sortUnhealthy() {
 	m.turned = nil
 }
 
-func (m *Merger) countEndpoints(list []picker.Endpoint, gone bool) {
-	for i := range list {
-		for a := range addrsOf(&list[i]) {
+func (m *Merger) countEndpoints(list picker.EndpointList, gone bool) {
+	for _, e := range list.All() {
+		for a := range addrsOf(e) {
 			m.count(a, gone)
 		}
 	}
@@ -207,24 +206,23 @@ func (m *Merger) omit(e *Endpoints, fresh []bool) {
 	for p := range e.Priorities {
 		for i := range e.Priorities[p].Localities {
 			list := e.Priorities[p].Localities[i].Endpoints
-			var kept []picker.Endpoint
-			for j := range list {
-				if m.seenBefore(&list[j], seen) {
-					if kept == nil {
-						kept = append(make([]picker.Endpoint, 0, len(list)), list[:j]...)
-					}
+			var kept versioned.Builder[picker.Endpoint]
+			kept.Follow(list)
+			before := m.omitted
+			for _, endpoint := range list.All() {
+				if m.seenBefore(endpoint, seen) {
 					m.omitted++
-				} else if kept != nil {
-					kept = append(kept, list[j])
+				} else {
+					kept.Add(*endpoint)
 				}
 			}
-			if kept == nil {
+			if m.omitted == before {
 				continue
 			}
 			if !fresh[p] {
 				e.Priorities[p].Localities, fresh[p] = slices.Clone(e.Priorities[p].Localities), true
 			}
-			e.Priorities[p].Localities[i].Endpoints = kept
+			e.Priorities[p].Localities[i].Endpoints = kept.List()
 		}
 	}
 }
@@ -256,7 +254,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 		list, before := next.Priorities[p].Localities, m.value.Priorities[p].Localities
 		if partial {
 			for i := range list {
-				if i < len(before) && slices.Equal(list[i].Endpoints, before[i].Endpoints) {
+				if i < len(before) && versioned.Equal(list[i].Endpoints, before[i].Endpoints) {
 					list[i].Endpoints = before[i].Endpoints
 				}
 			}
@@ -282,7 +280,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 
 // sameLocality reports whether a and b say the same by sharing all they have.
 func sameLocality(a, b picker.Locality) bool {
-	return a.ID == b.ID && a.Weight == b.Weight && sameSlice(a.Endpoints, b.Endpoints) && sameMetadata(a.Metadata, b.Metadata)
+	return a.ID == b.ID && a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints) && sameMetadata(a.Metadata, b.Metadata)
 }
 
 // addrsOf visits the addresses of an endpoint.

@@ -63,6 +63,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 			collections[name] = true
 			e.Collections = append(e.Collections, Collection{Name: name, Priority: int(p), Locality: len(levels[p]), Index: i})
 		}
+		var endpoints []picker.Endpoint
 		for _, em := range list {
 			if h := em.GetHealthStatus(); h != 0 && h != 1 && h != 3 {
 				e.Unhealthy = append(e.Unhealthy, naiveUnhealthy(em)...)
@@ -71,8 +72,9 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) *Endpoints {
 			ep, ok := naiveEndpoint(em, addrs)
 			bad = bad || !ok
 			sum += uint64(ep.Weight)
-			loc.Endpoints = append(loc.Endpoints, ep)
+			endpoints = append(endpoints, ep)
 		}
+		loc.Endpoints = picker.ListOf(endpoints...)
 		bad = bad || sum > math.MaxUint32 || weights[p] > math.MaxUint32
 		levels[p] = append(levels[p], loc)
 	}

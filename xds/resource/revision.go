@@ -9,67 +9,60 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
-// A revision is the list of a locality's endpoints in the making. As long as it
-// is the start of the previous list it takes no memory.
+// A revision is the list of a locality's endpoints in the making. It shares with the
+// previous list what it can.
 type revision struct {
-	prev []picker.Endpoint
-	list []picker.Endpoint // nil as long as the revision is prev[:n]
-	n    int               // length
-	most int               // bound of the final length
-	// moved says that the first difference is another address, so that the
-	// list may be the previous one in another order.
-	moved bool
+	prev picker.EndpointList
+	list versioned.Builder[picker.Endpoint]
+	n    int // length
 }
 
 // old returns the endpoint of the previous list that is in the place of the next
 // one of the new, or nil.
 func (r *revision) old() *picker.Endpoint {
-	if r.n < len(r.prev) {
-		return &r.prev[r.n]
+	if r.n < r.prev.Len() {
+		return r.prev.At(r.n)
 	}
 	return nil
 }
 
-func (r *revision) soFar() []picker.Endpoint {
-	if r.list == nil {
-		return r.prev[:r.n]
-	}
-	return r.list
-}
-
 func (r *revision) add(e picker.Endpoint) {
-	if old := r.old(); r.list == nil && (old == nil || *old != e) {
-		r.moved = old != nil && old.Addr != e.Addr
-		r.list = append(make([]picker.Endpoint, 0, r.most), r.prev[:r.n]...)
-	}
-	if r.list != nil {
-		r.list = append(r.list, e)
-	}
+	r.list.Add(e)
 	r.n++
 }
 
-// done returns the list: the previous one if it has the same endpoints. places
-// maps the addresses of the new list to their places in it, if r.moved.
-func (r *revision) done(places map[addrKey]int32) []picker.Endpoint {
-	switch {
-	case r.n == len(r.prev) && (r.list == nil || r.moved && r.permuted(places)):
+// done returns the list: the previous one if it has the same endpoints. places maps the
+// addresses of the new list to their places in it, unless all are where they were before.
+func (r *revision) done(places map[addrKey]int32) picker.EndpointList {
+	list := r.list.List()
+	if list.Len() == r.prev.Len() && moved(r.prev, list) && permuted(r.prev, list, places) {
 		return r.prev
-	case r.n == 0:
-		return nil
-	case r.n < r.most-r.most/4 || r.list == nil:
-		return slices.Clone(r.soFar())
 	}
-	return r.list
+	return list
+}
+
+// moved reports whether the first difference between two lists of the same length is another
+// address, so that one may be the other in another order.
+func moved(prev, list picker.EndpointList) bool {
+	for was := range list.Since(prev) {
+		for i := was.From; i < was.To; i++ {
+			if *prev.At(i) != *list.At(i) {
+				return prev.At(i).Addr != list.At(i).Addr
+			}
+		}
+	}
+	return false
 }
 
 // permuted reports whether each endpoint of the previous list is in the new one,
 // which is of the same length. It is O(n), and ends at the first that is not.
-func (r *revision) permuted(places map[addrKey]int32) bool {
-	for i := range r.prev {
-		place, ok := places[keyOf(r.prev[i].Addr)]
-		if !ok || int(place) >= r.n || !sameEndpoint(&r.list[place], &r.prev[i]) {
+func permuted(prev, list picker.EndpointList, places map[addrKey]int32) bool {
+	for _, old := range prev.All() {
+		place, ok := places[keyOf(old.Addr)]
+		if !ok || int(place) >= list.Len() || !sameEndpoint(list.At(int(place)), old) {
 			return false
 		}
 	}

@@ -154,7 +154,7 @@ func shared(next, prev *Endpoints) (parts string) {
 		for i, loc := range level.Localities {
 			for _, old := range prev.Priorities {
 				for _, oldLoc := range old.Localities {
-					if same(loc.Endpoints, oldLoc.Endpoints) {
+					if loc.Endpoints.Len() > 0 && loc.Endpoints.Same(oldLoc.Endpoints) {
 						lists += fmt.Sprintf("%d/%d ", p, i)
 					}
 				}
@@ -173,7 +173,7 @@ func sorted(e *Endpoints) *Endpoints {
 	for p := range e.Priorities {
 		list := slices.Clone(e.Priorities[p].Localities)
 		for i := range list {
-			list[i].Endpoints = slices.SortedFunc(slices.Values(list[i].Endpoints), func(a, b picker.Endpoint) int { return a.Addr.Compare(b.Addr) })
+			list[i].Endpoints = picker.ListOf(slices.SortedFunc(slices.Values(list[i].Endpoints.Slice()), func(a, b picker.Endpoint) int { return a.Addr.Compare(b.Addr) })...)
 		}
 		slices.SortFunc(list, func(a, b picker.Locality) int { return strings.Compare(fmt.Sprint(a.ID), fmt.Sprint(b.ID)) })
 		e.Priorities[p].Localities = list

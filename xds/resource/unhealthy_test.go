@@ -27,14 +27,14 @@ func TestEndpointsUnhealthy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := func(n int) picker.Endpoint {
+	addr := func(n int) *picker.Endpoint {
 		one := sharedAssignment()
 		one.Endpoints[0].LbEndpoints = []*endpointv3.LbEndpoint{lbEndpoint(n, 1)}
 		e, err := DecodeEndpoints(encode(t, one), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return e.Priorities[0].Localities[0].Endpoints[0]
+		return e.Priorities[0].Localities[0].Endpoints.At(0)
 	}
 	want := []picker.Unhealthy{{Addr: addr(95).Addr, Health: "77"}, {Addr: addr(96).Addr, Health: "DEGRADED"}, {Addr: addr(97).Addr, Health: "UNHEALTHY"}, {Addr: addr(98).Addr, Health: "TIMEOUT"}}
 	if !slices.Equal(e.Unhealthy, want) {

@@ -16,24 +16,24 @@ func (d *endpointsDecoder) unique(e, old *picker.Endpoint, rev *revision) {
 		if old != nil && sameAddrs(e, old) {
 			return
 		}
-		d.see(rev.soFar())
+		d.see(rev.prev, rev.n)
 	}
 	d.note(e, rev.n)
 }
 
-// see starts d.seen with the addresses of everything before, and with those of
-// list, the start of the current locality.
-func (d *endpointsDecoder) see(list []picker.Endpoint) {
+// see starts d.seen with the addresses of everything before, and with those of the first n
+// of list, which are those of the start of the current locality.
+func (d *endpointsDecoder) see(list picker.EndpointList, n int) {
 	d.seen = make(map[addrKey]int32, d.total)
 	for _, l := range d.levels {
 		for i := range l.localities {
-			for j := range l.localities[i].Endpoints {
-				d.note(&l.localities[i].Endpoints[j], j)
+			for j, e := range l.localities[i].Endpoints.All() {
+				d.note(e, j)
 			}
 		}
 	}
-	for j := range list {
-		d.note(&list[j], j)
+	for j := range n {
+		d.note(list.At(j), j)
 	}
 }
 

@@ -1,0 +1,216 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package versioned
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// slowList is the oracle: a version with a slice of all items.
+type slowList struct {
+	List[int]
+	items []int
+}
+
+// check compares a version with the oracle, and checks how it is made.
+func (l slowList) check(t *testing.T, what string) {
+	t.Helper()
+	if got := l.Slice(); !slices.Equal(got, l.items) || l.Len() != len(l.items) || l.String() != fmt.Sprint(l.items) {
+		t.Fatalf("%s: is %v of length %d, want %v", what, got, l.Len(), l.items)
+	}
+	next := 0
+	for i, x := range l.All() {
+		if i != next || *x != l.items[i] || l.At(i) != x {
+			t.Fatalf("%s: item %d is %d at %p, and at %p by index %d; want %d", what, i, *x, x, l.At(i), next, l.items[i])
+		}
+		next++
+	}
+	if next != len(l.items) {
+		t.Fatalf("%s: %d items of %d are visited", what, next, len(l.items))
+	}
+	for k, c := range l.chunks {
+		if len(c.items) == 0 || len(c.items) > maxChunk || k > 0 && len(c.items)+len(l.chunks[k-1].items) <= maxChunk/2 {
+			t.Fatalf("%s: chunk %d of %d has %d items", what, k, len(l.chunks), len(c.items))
+		}
+	}
+}
+
+// checkSince applies what differs from another version to it.
+func (l slowList) checkSince(t *testing.T, what string, before slowList) {
+	t.Helper()
+	var got []int
+	kept := 0
+	for was, is := range l.Since(before.List) {
+		got = append(got, before.items[kept:was.From]...)
+		if is.From != len(got) {
+			t.Fatalf("%s: %v has become %v, and %d items come before that", what, was, is, len(got))
+		}
+		got = append(got, l.items[is.From:is.To]...)
+		kept = was.To
+	}
+	if got = append(got, before.items[kept:]...); !slices.Equal(got, l.items) {
+		t.Fatalf("%s: the differences lead from %v to %v, want %v", what, before.items, got, l.items)
+	}
+	if Equal(l.List, before.List) != slices.Equal(l.items, before.items) {
+		t.Fatalf("%s: whether %v and %v are equal is not known", what, l.items, before.items)
+	}
+}
+
+// change returns the next version: a few items replaced by others, or by none, or many.
+func (l slowList) change(rng *rand.Rand, value *int) slowList {
+	i := rng.IntN(len(l.items) + 1)
+	j := i + rng.IntN(min([]int{1, 2, 3, 200}[rng.IntN(4)], len(l.items)-i+1))
+	others := make([]int, []int{0, 1, j - i, rng.IntN(3), rng.IntN(300)}[rng.IntN(5)])
+	for k := range others {
+		*value++
+		others[k] = *value
+	}
+	return slowList{l.Replace(i, j, others...), slices.Replace(slices.Clone(l.items), i, j, others...)}
+}
+
+// rebuild returns the next version, made item by item: of equal ones and others, more or less.
+func (l slowList) rebuild(rng *rand.Rand, value *int) slowList {
+	items := slices.Clone(l.items)
+	for range rng.IntN(3) {
+		if len(items) > 0 {
+			*value++
+			items[rng.IntN(len(items))] = *value
+		}
+	}
+	switch rng.IntN(4) {
+	case 0:
+		items = items[:rng.IntN(len(items)+1)]
+	case 1:
+		for range rng.IntN(100) {
+			*value++
+			items = append(items, *value)
+		}
+	}
+	var b Builder[int]
+	b.Follow(l.List)
+	if rng.IntN(2) == 0 {
+		b.Grow(len(items) + rng.IntN(3))
+	}
+	for _, x := range items {
+		b.Add(x)
+	}
+	return slowList{b.List(), items}
+}
+
+// TestList changes random versions of lists, and all of them stay what they were.
+func TestList(t *testing.T) {
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		value := 0
+		all := []slowList{{}}
+		for step := range 60 {
+			from := all[max(0, len(all)-1-rng.IntN(3))]
+			next := from.change(rng, &value)
+			if rng.IntN(4) == 0 {
+				next = from.rebuild(rng, &value)
+			}
+			what := fmt.Sprintf("seed %d, step %d", seed, step)
+			next.check(t, what)
+			next.checkSince(t, what, from)
+			next.checkSince(t, what, all[rng.IntN(len(all))])
+			all = append(all, next)
+		}
+		for i, l := range all {
+			l.check(t, fmt.Sprintf("seed %d, version %d at the end", seed, i))
+		}
+	}
+}
+
+// TestListSmall goes through all ways to replace a part of short lists, and of those whose
+// chunks are full or as small as may be.
+func TestListSmall(t *testing.T) {
+	for _, n := range []int{0, 1, 2, maxChunk, maxChunk + 1, 2*maxChunk + 1} {
+		items := make([]int, n)
+		for i := range items {
+			items[i] = i
+		}
+		whole := slowList{Of(items...), items}
+		small := whole // its chunks are not full
+		for range n / 2 {
+			small = slowList{small.Replace(0, 1), small.items[1:]}
+		}
+		for _, l := range []slowList{whole, small} {
+			for i := range len(l.items) + 1 {
+				for j := i; j <= min(len(l.items), i+maxChunk+2); j++ {
+					for _, others := range [][]int{nil, {-1}, {-1, -2}} {
+						next := slowList{l.Replace(i, j, others...), slices.Replace(slices.Clone(l.items), i, j, others...)}
+						next.check(t, fmt.Sprintf("%d items, %d to %d replaced by %d", len(l.items), i, j, len(others)))
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestListShares: what a change did not touch is not copied, and what differs is found by
+// chunks.
+func TestListShares(t *testing.T) {
+	const n = 100 * maxChunk
+	items := make([]int, n)
+	first := Of(items...)
+	for _, change := range []struct {
+		name   string
+		next   List[int]
+		differ int // items, at most
+	}{
+		{"an item", first.Replace(7, 8, 1), maxChunk},
+		{"an item more", first.Replace(n/2, n/2, 1), maxChunk + 1},
+		{"an item less", first.Replace(n-1, n), maxChunk},
+		{"two items, far from each other", first.Replace(7, 8, 1).Replace(n-7, n-6, 1), 2 * maxChunk},
+		{"nothing", Of(items...), n},
+	} {
+		differ := 0
+		for was, is := range change.next.Since(first) {
+			differ += max(was.Len(), is.Len())
+		}
+		if differ > change.differ {
+			t.Errorf("%s: %d items differ, want %d at most", change.name, differ, change.differ)
+		}
+	}
+	if got := testing.AllocsPerRun(10, func() { first.Replace(n/2, n/2+1, 1) }); got > 2 {
+		t.Errorf("a change allocates %v times, want 2: a chunk and the list of chunks", got)
+	}
+	var b Builder[int]
+	b.Follow(first)
+	if got := testing.AllocsPerRun(1, func() {
+		b = Builder[int]{before: first}
+		for _, x := range items {
+			b.Add(x)
+		}
+		if !b.List().Same(first) {
+			t.Error("what is made of the same items is another list")
+		}
+	}); got > 0 {
+		t.Errorf("what is the same allocates %v times", got)
+	}
+	if !first.Same(first) || first.Same(Of(items...)) || !Of[int]().Same(List[int]{}) || !Of(1).Replace(0, 1).Same(List[int]{}) {
+		t.Error("Same is wrong")
+	}
+}
+
+// TestListReaders has readers hold versions while the next ones are made.
+func TestListReaders(t *testing.T) {
+	latest := slowList{Of(make([]int, 1000)...), make([]int, 1000)}
+	rng := rand.New(rand.NewPCG(1, 2))
+	value := 0
+	var wg sync.WaitGroup
+	for round := range 100 {
+		held := latest
+		wg.Go(func() { held.check(t, fmt.Sprint("round ", round)) })
+		latest = held.change(rng, &value)
+		if round%4 == 0 {
+			latest = held.rebuild(rng, &value)
+		}
+	}
+	wg.Wait()
+}
