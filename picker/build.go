@@ -276,7 +276,14 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 		best = max(best, inputs[i].usability(policy))
 	}
 	c.compiledFrom(policy, inputs)
-	var weights []uint32
+	usable := 0
+	for i := range inputs {
+		if best >= someOnDemand && inputs[i].usability(policy) == best {
+			usable++
+		}
+	}
+	c.groups = make([]group, 0, usable)
+	weights := make([]uint32, 0, usable)
 	for i := range inputs {
 		in := &inputs[i]
 		if best < someOnDemand || in.usability(policy) < best {
@@ -287,9 +294,12 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 				continue
 			}
 		}
-		g, err := b.group(c, prev.groupOf(in), in, policy)
+		g, err := b.group(c, prev, in, policy)
 		if err != nil {
 			return fmt.Errorf("locality %v: %w", in.localities[0].ID, err)
+		}
+		if len(c.sources) > 0 {
+			c.sources[in.locality].group = len(c.groups)
 		}
 		c.groups, weights = append(c.groups, g), append(weights, in.weight)
 	}
@@ -331,9 +341,10 @@ func (b *builder) route(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clus
 	return inputs, policy, err
 }
 
-// group compiles a group, or takes over what it was. before is its previous form, or nil.
-func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Policy) (group, error) {
-	if g, ok := in.takeOver(before); ok {
+// group compiles a group, or takes it over from prev, the previous form of the cluster, which
+// may be nil.
+func (b *builder) group(c, prev *cluster, in *groupInput, policy *Policy) (group, error) {
+	if g, ok := in.takeOver(prev); ok {
 		if invariants {
 			b.checkTakenOver(&g, *in, policy)
 		}
@@ -344,7 +355,7 @@ func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Polic
 			return group{}, err
 		}
 	}
-	g := group{first: int32(in.first), load: in.load}
+	g, before := group{first: int32(in.first), load: in.load}, prev.groupOf(in)
 	others := b.inSlowStart
 	b.inSlowStart = false
 	var err error

@@ -98,7 +98,11 @@ type groupInput struct {
 // endpoints of those that are not known to be as they were in prev.
 func (b *builder) collect(policy *Policy, prev *cluster, cfg *Priority, state *ClusterState) ([]groupInput, error) {
 	b.policy, b.breaker = policy, state.Breaker
-	inputs, first := b.inputs[:0], 0
+	n := len(cfg.Localities)
+	if policy.Flat {
+		n = min(n, 1)
+	}
+	inputs, first := slices.Grow(b.inputs[:0], n), 0
 	b.states = b.states[:0]
 	for i := range cfg.Localities {
 		if !policy.Flat || i == 0 {

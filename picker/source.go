@@ -12,7 +12,8 @@ type source struct {
 	weight    uint32
 	first     int // index in the priority of its first endpoint
 	endpoints EndpointList
-	count     [4]int // endpoints by state
+	count     [4]int // endpoints by state; the first locality of a flat group has that of all
+	group     int    // index in cluster.groups of the group that begins with it, or -1
 }
 
 // compiledFrom notes what c is compiled from, if the caller has versions.
@@ -33,11 +34,10 @@ func (c *cluster) compiledFrom(policy *Policy, inputs []groupInput) {
 		first := in.first
 		for k := range in.live {
 			l := &in.localities[k]
-			// Of a flat group the first one has the count of all.
-			c.sources = append(c.sources, source{version: in.live[k].Version, load: in.live[k].Load, weight: l.Weight, first: first, endpoints: l.Endpoints})
+			c.sources = append(c.sources, source{version: in.live[k].Version, load: in.live[k].Load, weight: l.Weight, first: first, endpoints: l.Endpoints, group: -1})
 			first += l.Endpoints.Len()
 		}
-		c.sources[len(c.sources)-len(in.live)].count = in.count
+		c.sources[in.locality].count = in.count
 	}
 }
 
@@ -91,13 +91,15 @@ func (c *cluster) knows(in *groupInput, policy *Policy, breaker *Breaker) bool {
 	return true
 }
 
-// takeOver returns the group that before, which may be nil, is with the configuration of in, or
-// ok = false if it has to be made anew.
-func (in *groupInput) takeOver(before *group) (g group, ok bool) {
-	if before == nil || !in.inKeeping || before.aging {
+// takeOver returns the group that prev, which in is known to, had made of it, with the
+// configuration of in, or ok = false if the group has to be made anew.
+func (in *groupInput) takeOver(prev *cluster) (g group, ok bool) {
+	if !in.inKeeping || in.before[0].group < 0 {
 		return group{}, false
 	}
-	g = *before
+	if g = prev.groups[in.before[0].group]; g.aging {
+		return group{}, false
+	}
 	if g.rule != byDelegate { // whose first is a locality
 		g.first += int32(in.first - in.before[0].first)
 	}
