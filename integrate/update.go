@@ -193,6 +193,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 				binding:   counted.binding(load, p.leaf.breaker.Breaker, m.lb.clockLocked),
 				endpoints: make([]*endpoint, cfg.Endpoints.Len()),
 			}
+			l.changed()
 			for j := range l.endpoints {
 				m.open = append(m.open, slot{l, j})
 			}
@@ -236,6 +237,7 @@ func (m *reconciler) matchEndpoints(l *locality, cfg picker.EndpointList) {
 	}
 	m.moved = true
 	l.prio.invalidate()
+	l.changed()
 	old := l.endpoints
 	l.endpoints = make([]*endpoint, cfg.Len())
 	kept, next := 0, 0 // how far old and l.endpoints are done
@@ -317,6 +319,7 @@ func (m *reconciler) finish() {
 			e.configure(m.lb, old.cfg, cfg)
 		}
 		s.loc.endpoints[s.i] = e
+		s.loc.changed()
 	}
 	for i := range m.left {
 		if !m.left[i].taken {
