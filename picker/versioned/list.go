@@ -236,8 +236,9 @@ type Builder[T comparable] struct {
 	n     int
 }
 
-// Follow has the list share with an earlier one the chunks that have the same items, if that
-// comes from a Builder, too; and be that one if all are the same. What is shared takes no memory.
+// Follow has the list share with an earlier one the full chunks and the last one that have the
+// same items, and be that one if all are the same. What is shared takes no memory. It is for
+// lists that come from a Builder, too: in others, chunks are in other places.
 func (b *Builder[T]) Follow(before List[T]) { b.before = before }
 
 // Grow says how many items are to come at most.
@@ -246,7 +247,9 @@ func (b *Builder[T]) Grow(n int) { b.room = n }
 // Add adds an item.
 func (b *Builder[T]) Add(x T) {
 	if b.n == 0 {
-		b.old = b.before.inPlace(b.full)
+		if b.old = nil; b.full < len(b.before.chunks) {
+			b.old = b.before.chunks[b.full].items
+		}
 	}
 	if b.items == nil && (b.n >= len(b.old) || b.old[b.n] != x) {
 		b.items = append(make([]T, 0, min(b.n+max(b.room, 1), maxChunk)), b.old[:b.n]...)
@@ -258,14 +261,6 @@ func (b *Builder[T]) Add(x T) {
 	if b.n++; b.n == maxChunk {
 		b.seal()
 	}
-}
-
-// inPlace returns the items of chunk k if those before it are full, else nil.
-func (l List[T]) inPlace(k int) []T {
-	if k >= len(l.chunks) || l.start(k) != k*maxChunk {
-		return nil
-	}
-	return l.chunks[k].items
 }
 
 // seal ends the chunk in the making.
