@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // This file carries a cluster from one configuration to the next. The rule it
@@ -219,63 +218,55 @@ func (m *reconciler) matchLocalities(p *priority) {
 	}
 }
 
-// matchEndpoints moves a locality from its old list of endpoints to a new one. It costs what
-// differs between them.
+// matchEndpoints moves a locality from its old list of endpoints to a new one. If only
+// weights and healths differ it costs these.
 func (m *reconciler) matchEndpoints(l *locality, cfg picker.EndpointList) {
 	was := l.cfg
-	if was.Same(cfg) {
+	l.cfg = cfg
+	if !sameSet(was, cfg) {
+		m.moved = true
+		l.prio.invalidate()
+		l.changed()
+		m.rearrange(l, was)
 		return
 	}
-	l.cfg = cfg
-	if sameSet(was, cfg) {
-		for span := range cfg.Since(was) { // weights or health changed, the set did not
-			for i := span.From; i < span.To; i++ {
-				m.configure(l.endpoints[i], was.At(i), cfg.At(i))
+	for span := range cfg.Since(was) {
+		for i := span.From; i < span.To; i++ {
+			if before, now := was.At(i), cfg.At(i); *before != *now {
+				same := *before
+				same.Weight = now.Weight
+				m.moved = m.moved || same != *now
+				l.endpoints[i].configure(m.lb, before, now)
 			}
 		}
-		return
 	}
-	m.moved = true
-	l.prio.invalidate()
-	l.changed()
+}
+
+// rearrange makes the endpoints of a locality parallel to its configuration, which was
+// another set: those that are in their place stay, and the others are left.
+func (m *reconciler) rearrange(l *locality, was picker.EndpointList) {
 	old := l.endpoints
-	l.endpoints = make([]*endpoint, cfg.Len())
-	kept, next := 0, 0 // how far old and l.endpoints are done
-	for from, to := range cfg.Since(was) {
+	l.endpoints = make([]*endpoint, l.cfg.Len())
+	kept, next := 0, 0 // how far old and the new ones are done
+	for from, to := range l.cfg.Since(was) {
 		copy(l.endpoints[next:to.From], old[kept:from.From])
-		m.matchSpan(l, was, from, old, to)
 		kept, next = from.To, to.To
+		for i := range max(from.Len(), to.Len()) {
+			k, n := from.From+i, to.From+i
+			switch {
+			case k < from.To && n < to.To && sameAddrs(was.At(k), l.cfg.At(n)):
+				l.endpoints[n] = old[k]
+				old[k].configure(m.lb, was.At(k), l.cfg.At(n))
+				continue
+			case k < from.To:
+				m.left = append(m.left, oldEndpoint{cfg: was.At(k), e: old[k]})
+			}
+			if n < to.To {
+				m.open = append(m.open, slot{l, n})
+			}
+		}
 	}
 	copy(l.endpoints[next:], old[kept:])
-}
-
-// configure follows a change of an endpoint that keeps its addresses.
-func (m *reconciler) configure(e *endpoint, was, cfg *picker.Endpoint) {
-	if *was == *cfg {
-		return
-	}
-	same := *was
-	same.Weight = cfg.Weight
-	m.moved = m.moved || same != *cfg
-	e.configure(m.lb, was, cfg)
-}
-
-// matchSpan keeps, of the endpoints to of a locality, those that are in their place in from.
-func (m *reconciler) matchSpan(l *locality, was picker.EndpointList, from versioned.Span, old endpoints, to versioned.Span) {
-	for i := range max(from.Len(), to.Len()) {
-		k, n := from.From+i, to.From+i
-		switch {
-		case k < from.To && n < to.To && sameAddrs(was.At(k), l.cfg.At(n)):
-			l.endpoints[n] = old[k]
-			old[k].configure(m.lb, was.At(k), l.cfg.At(n))
-			continue
-		case k < from.To:
-			m.left = append(m.left, oldEndpoint{cfg: was.At(k), e: old[k]})
-		}
-		if n < to.To {
-			m.open = append(m.open, slot{l, n})
-		}
-	}
 }
 
 // sameSet reports whether a and b have the same addresses in the same places.

@@ -14,7 +14,7 @@ import (
 // Like a slice it is three words that are copied, and any number of goroutines may read it.
 // The zero List is empty. It is not read while RPCs are picked: see Slice for that.
 //
-// The items are in chunks of up to 64. Versions share those that they have in common:
+// The items are in chunks of up to 85. Versions share those that they have in common:
 //
 //	version 1:  [a b c] [d e f] [g h]
 //	               │               │
@@ -22,7 +22,7 @@ import (
 //
 // So the next version takes a copy of a chunk and of the list of chunks, and Since finds what
 // differs between two versions by comparing a pointer for each chunk. Two chunks next to
-// each other have more items than half a full one has, so there are at most Len/16 + 1.
+// each other have more items than half a full one has, so there are at most Len/21 + 1.
 type List[T any] struct {
 	chunks []chunk[T]
 }
@@ -33,7 +33,10 @@ type chunk[T any] struct {
 	end   int // index in the list of what comes after the last one
 }
 
-const maxChunk = 64 // items
+// maxChunk is how many items a chunk has at most: as many endpoints of 48 bytes as there is
+// room for in 4096, with the 8 that the allocator keeps for itself. Fewer would make the list
+// of chunks longer, which every change copies as well.
+const maxChunk = 85
 
 // Span is the items From to To, without To, of a list.
 type Span struct{ From, To int }
@@ -140,11 +143,14 @@ func Equal[T comparable](l, m List[T]) bool {
 
 // Since visits what differs from another version: the items was of that one have become the
 // items is of l, one of which may be none. All others are the same, in the same order. It goes
-// by chunks, so some items of was and is may be equal. O(Len/16) besides.
+// by chunks, so some items of was and is may be equal. O(Len/21) besides.
 //
 // Of two lists that have nothing to do with each other, all items differ.
 func (l List[T]) Since(other List[T]) iter.Seq2[Span, Span] {
 	return func(yield func(was, is Span) bool) {
+		if l.Same(other) {
+			return
+		}
 		a, b := other.chunks, l.chunks
 		k, m, n := 0, len(a), len(b)
 		for k < m && k < n && a[k].same(b[k]) {
@@ -230,8 +236,9 @@ type Builder[T comparable] struct {
 	n     int
 }
 
-// Follow has the list share with an earlier one the chunks that have the same items, if that
-// comes from a Builder, too; and be that one if all are the same. What is shared takes no memory.
+// Follow has the list share with an earlier one the full chunks and the last one that have the
+// same items, and be that one if all are the same. What is shared takes no memory. It is for
+// lists that come from a Builder, too: in others, chunks are in other places.
 func (b *Builder[T]) Follow(before List[T]) { b.before = before }
 
 // Grow says how many items are to come at most.
@@ -240,7 +247,9 @@ func (b *Builder[T]) Grow(n int) { b.room = n }
 // Add adds an item.
 func (b *Builder[T]) Add(x T) {
 	if b.n == 0 {
-		b.old = b.before.inPlace(b.full)
+		if b.old = nil; b.full < len(b.before.chunks) {
+			b.old = b.before.chunks[b.full].items
+		}
 	}
 	if b.items == nil && (b.n >= len(b.old) || b.old[b.n] != x) {
 		b.items = append(make([]T, 0, min(b.n+max(b.room, 1), maxChunk)), b.old[:b.n]...)
@@ -252,14 +261,6 @@ func (b *Builder[T]) Add(x T) {
 	if b.n++; b.n == maxChunk {
 		b.seal()
 	}
-}
-
-// inPlace returns the items of chunk k if those before it are full, else nil.
-func (l List[T]) inPlace(k int) []T {
-	if k >= len(l.chunks) || l.start(k) != k*maxChunk {
-		return nil
-	}
-	return l.chunks[k].items
 }
 
 // seal ends the chunk in the making.

@@ -134,7 +134,7 @@ func (m *Member) leftOut() *picker.Unhealthy {
 }
 
 // Commit returns the members, the same as before if nothing has changed. It costs what
-// changes, O(log members) and a copy of up to 64 members for each; and O(members) if many
+// changes, O(log members) and a copy of up to 85 members for each; and O(members) if many
 // change, or if one comes or goes, for their names.
 func (l *MemberList) Commit() *Members {
 	if l.latest == nil {
