@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // This file says what resources ask for and no channel does (D15). What a channel does not do
@@ -21,11 +22,11 @@ func ignored(cfg *picker.Config) []string {
 	if cfg == nil {
 		return nil
 	}
-	list := slices.Clone(cfg.Ignored)
+	list, sessions := slices.Clone(cfg.Ignored), hasSessions(cfg)
 	by := map[string][]string{} // clusters that ask for the same
 	for _, c := range cfg.Clusters {
 		for i := range c.Leaves {
-			for _, what := range c.Leaves[i].Ignored {
+			for _, what := range ignoredOf(&c.Leaves[i], sessions) {
 				if name := c.Leaves[i].Name; !slices.Contains(by[what], name) {
 					by[what] = append(by[what], name)
 				}
@@ -43,6 +44,22 @@ func ignored(cfg *picker.Config) []string {
 	return slices.Compact(list)
 }
 
+// ignoredOf is what a cluster asks for in vain. Child policies pick by themselves.
+func ignoredOf(l *picker.Leaf, sessions bool) []string {
+	if k := l.Policy.Kind; sessions && (k == picker.PolicyCustom || k == picker.PolicyPickFirst) {
+		return append(slices.Clip(l.Ignored), "session affinity with a policy that picks by itself")
+	}
+	return l.Ignored
+}
+
+// hasSessions reports whether there is session affinity, unless routes turn it on or off.
+func hasSessions(cfg *picker.Config) bool {
+	return slices.ContainsFunc(cfg.Filters, func(f picker.Filter) bool {
+		s, ok := f.Config.(*resource.Session)
+		return ok && s.Cookie != "" && !f.Disabled
+	})
+}
+
 const msgIgnored = "xdslb: the configuration asks for what no gRPC client does, and it has no effect. integrate/docs/supported.md has what to use instead; " +
 	"leave it out if it is for others"
 
@@ -50,10 +67,11 @@ const msgIgnored = "xdslb: the configuration asks for what no gRPC client does, 
 // The clusters are those that have changed, by index. It costs a look at each of them.
 func (b *lb) noteIgnoredLocked(cfg *picker.Config, clusters []int) {
 	b.logIgnoredLocked("", cfg.Ignored)
+	sessions := hasSessions(cfg)
 	for _, i := range clusters {
 		for k := range cfg.Clusters[i].Leaves {
 			l := &cfg.Clusters[i].Leaves[k]
-			b.logIgnoredLocked(l.Name, l.Ignored)
+			b.logIgnoredLocked(l.Name, ignoredOf(l, sessions))
 		}
 	}
 }
@@ -64,14 +82,20 @@ const maxIgnoredNoted = 256
 // logIgnoredLocked logs what listener and routes, or a cluster, ask for in vain. Of clusters
 // that ask for the same, the first is logged.
 func (b *lb) logIgnoredLocked(cluster string, list []string) {
-	if !slices.ContainsFunc(list, func(what string) bool { return !b.ignored[what] }) || len(b.ignored) >= maxIgnoredNoted ||
-		b.logLocked(slog.LevelWarn, msgIgnored, cluster, slog.String("ignored", strings.Join(list, "; "))) > 0 {
+	var news []string
+	for _, what := range list {
+		if !b.ignored[what] {
+			news = append(news, what)
+		}
+	}
+	if len(news) == 0 || len(b.ignored) >= maxIgnoredNoted ||
+		b.logLocked(slog.LevelWarn, msgIgnored, cluster, slog.String("ignored", strings.Join(news, "; "))) > 0 {
 		return
 	}
 	if b.ignored == nil {
 		b.ignored = map[string]bool{}
 	}
-	for _, what := range list {
+	for _, what := range news {
 		b.ignored[what] = true
 	}
 }

@@ -44,6 +44,10 @@ func TestIgnoredIsLogged(t *testing.T) {
 				c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{ConsistentHashingLbConfig: &clusterv3.Cluster_CommonLbConfig_ConsistentHashingLbConfig{UseHostnameForHashing: true}}
 			}
 		}
+		if asks {
+			r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "session", sticky(t, "")))
+			xdstest.Policies(xdstest.TypedStruct("pick_first", nil))(r.Clusters[1])
+		}
 		set(t, control, r)
 		cc.Connect()
 		waitFor(t, func() bool { return statusOf(t, cc).Routes == others+1 })
@@ -55,6 +59,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 			want = []string{
 				"ConsistentHashingLbConfig.use_hostname_for_hashing of 2 clusters", `OutlierDetection.consecutive_5xx of cluster "a"`,
 				"VirtualHost.request_headers_to_remove", `retry_priority "envoy.retry_priorities.previous_priorities"`,
+				`session affinity with a policy that picks by itself of cluster "b"`,
 			}
 		}
 		// Each is published by itself, soon.

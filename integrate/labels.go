@@ -17,7 +17,7 @@ func (c *cluster) labelAttempts(p *priority) {
 	}
 	c.view.labels = make([]map[string]string, 0, len(p.picks))
 	for _, l := range p.localities {
-		labels := map[string]string{"grpc.lb.locality": localityName(l.id), "grpc.lb.backend_service": p.leaf.cfg.Name}
+		labels := labelsOf(l)
 		for range l.endpoints {
 			c.view.labels = append(c.view.labels, labels)
 		}
@@ -25,11 +25,22 @@ func (c *cluster) labelAttempts(p *priority) {
 	c.indexEndpoints(p)
 }
 
+// labelsOf are the labels of attempts to endpoints of a locality.
+func labelsOf(l *locality) map[string]string {
+	return map[string]string{"grpc.lb.locality": localityName(l.id), "grpc.lb.backend_service": l.prio.leaf.cfg.Name}
+}
+
 // label labels the attempt with a context, which goes to an endpoint.
 func (c *clusterView) label(ctx context.Context, endpoint int32) {
-	if c.labels != nil {
-		metric.UpdateLabels(ctx, c.labels[endpoint])
+	if c.labels == nil {
+		return
 	}
+	if c.hosts.other(endpoint) == nil {
+		metric.UpdateLabels(ctx, c.labels[endpoint])
+		return
+	}
+	l := c.hosts.list[endpoint].e.loc
+	metric.UpdateLabels(ctx, labelsOf(l))
 }
 
 // labelEndpoint is label for an endpoint that a child has picked.

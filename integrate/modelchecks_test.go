@@ -155,7 +155,7 @@ func (t *trial) settle(r *modelRPC) {
 
 // checkPick checks where an RPC goes: to a connection that is READY, of an endpoint
 // that the configuration has and that does not drain, of no priority below one
-// that is READY (A56).
+// that is READY (A56), unless it is the endpoint of its session (A75).
 func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
 	l := t.leafOf(r.conn.number)
 	switch {
@@ -174,7 +174,7 @@ func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
 		t.fail("%v went to %v, which drains", r, r.conn)
 	case t.options.HealthCheckService != "" && !delegates(&l.policy) && !t.usable(r.conn):
 		t.fail("%v went to %v, whose health nobody has asked for", r, r.conn)
-	case t.options.OverprovisioningFactor > 0:
+	case t.options.OverprovisioningFactor > 0, t.plane.sessions && t.isHost(r, e):
 	default:
 		for i, p := range c.priorities() {
 			if i < at && t.isReady(p) {

@@ -11,13 +11,14 @@ import (
 
 // checkSession checks that an RPC of a session goes to the session's endpoint, if
 // that is connected and may be used: a session stays with an endpoint that drains
-// if the cluster says so, also if that is the only one that is connected (A55).
+// if the cluster says so, also if that is the only one that is connected (A55), and with one
+// of a priority that is not in use (A75).
 func (t *trial) checkSession(r *modelRPC, c *planeCluster) {
 	list := c.priorities()
-	if r.host == 0 || !t.plane.sessions || !c.routed || len(list) != 1 || !list[0].transparent() {
-		return // of several priorities, those in use know their endpoints
+	if r.host == 0 || !t.plane.sessions || !c.routed || len(list) == 0 || len(c.sent.Leaves) != 1 || !list[0].transparent() {
+		return // of several leaves, that in use knows its endpoints
 	}
-	e := list[0].find(r.host)
+	_, e := c.find(r.host)
 	if e == nil || e.Health == picker.Draining && !list[0].leaf.Override.Draining {
 		return
 	}

@@ -6,15 +6,21 @@ package integrate
 import (
 	"net/netip"
 
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
+
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
 // hosts are a cluster's endpoints for RPCs of sessions (A55), and for attempts that avoid
 // some, as of one publication: those of the priority in use, by endpoint index. Other
-// targets have none.
+// targets have none. Sessions go to other priorities of the leaf as well, as long as they are
+// connected there (A75): such endpoints come behind, and only RPCs of their sessions get their
+// indexes.
 type hosts struct {
-	list []host
+	list   []host
+	others []pick // of the hosts that come behind
 	// byAddr has the index of the endpoint with an address, if sessions may go to
 	// endpoints of its health. It is nil without sessions.
 	byAddr map[netip.AddrPort]int32
@@ -27,36 +33,72 @@ type host struct {
 	locality int32
 }
 
-// findHosts returns the hosts of a priority: O(endpoints) after a change.
+// findHosts returns the hosts of a priority: O(endpoints) of its leaf after a change.
 func findHosts(p *priority, sessions bool) *hosts {
 	h := &hosts{list: make([]host, 0, p.size())}
 	if sessions {
 		h.byAddr = map[netip.AddrPort]int32{}
 	}
-	allowed := p.leaf.cfg.Override
 	for k, l := range p.localities {
 		for i, e := range l.endpoints {
-			cfg, state := l.cfg.At(i), e.Connectivity
-			if e.Ejected {
-				state = picker.TransientFailure // A50
-			}
-			index := int32(len(h.list))
-			h.list = append(h.list, host{e, cfg, state, int32(k)})
-			if !sessions {
-				continue
-			}
-			if draining := cfg.Health == picker.Draining; draining && !allowed.Draining || !draining && allowed.NotHealthy {
-				continue
-			}
-			h.byAddr[cfg.Addr] = index
-			if cfg.Extra != nil {
-				for _, a := range cfg.Extra.Addrs {
-					h.byAddr[a] = index
+			h.add(host{e, l.cfg.At(i), e.Connectivity, int32(k)}, p.leaf.cfg.Override)
+		}
+	}
+	if sessions {
+		h.addOthers(p.leaf)
+	}
+	return h
+}
+
+// add adds a host, and its addresses if sessions may go there.
+func (h *hosts) add(it host, allowed picker.OverrideHosts) {
+	if it.e.Ejected {
+		it.state = picker.TransientFailure // A50
+	}
+	index := int32(len(h.list))
+	h.list = append(h.list, it)
+	if draining := it.cfg.Health == picker.Draining; h.byAddr == nil || draining && !allowed.Draining || !draining && allowed.NotHealthy {
+		return
+	}
+	h.byAddr[it.cfg.Addr] = index
+	if it.cfg.Extra != nil {
+		for _, a := range it.cfg.Extra.Addrs {
+			h.byAddr[a] = index
+		}
+	}
+}
+
+// addOthers adds what is READY of the leaf's priorities that are not in use.
+func (h *hosts) addOthers(l *leaf) {
+	used := make(map[*priority]bool)
+	for i := range h.list {
+		used[h.list[i].e.loc.prio] = true
+	}
+	for _, p := range l.priorities {
+		if used[p] || p.delegates() {
+			continue
+		}
+		for _, l := range p.localities {
+			for i, e := range l.endpoints {
+				if e.Connectivity == picker.Ready && !e.Ejected {
+					h.add(host{e, l.cfg.At(i), picker.Ready, -1}, p.leaf.cfg.Override)
+					h.others = append(h.others, pick{e.conn.subConn(), e.done})
 				}
 			}
 		}
 	}
-	return h
+}
+
+// other returns the pick of a host of a priority that is not in use, or nil if that of an
+// endpoint index is in use. No hosts have none.
+func (h *hosts) other(index int32) *pick {
+	if h == nil {
+		return nil
+	}
+	if i := int(index) - (len(h.list) - len(h.others)); i >= 0 {
+		return &h.others[i]
+	}
+	return nil
 }
 
 // setHostsLocked says what picks have to know hosts for: sessions, and attempts that avoid
@@ -114,4 +156,21 @@ func (h *hosts) find(addrs []netip.AddrPort) (int32, *host) {
 		}
 	}
 	return 0, nil
+}
+
+// otherResult is what a pick of a host returns whose priority is not in use.
+func (c *clusterView) otherResult(p *pick, cfg *picker.Endpoint, rewritten bool) balancer.PickResult {
+	r := p.result()
+	if rewritten && cfg.Extra != nil && cfg.Extra.Hostname != "" {
+		r.Metadata = metadata.MD{authorityKey: {cfg.Extra.Hostname}}
+	}
+	return r
+}
+
+// subConn returns the connection of an endpoint by its index.
+func (c *clusterView) subConn(index int32) balancer.SubConn {
+	if other := c.hosts.other(index); other != nil {
+		return other.sc
+	}
+	return c.picks[index].sc
 }

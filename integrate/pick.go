@@ -197,6 +197,9 @@ func (s *published) recordPick(ctx context.Context, call *perrpc.Call, res picke
 // the authority if the route says so (A81).
 func (s *published) result(res picker.Result) balancer.PickResult {
 	c := s.cluster(res.Cluster)
+	if other := c.hosts.other(res.Index); other != nil {
+		return c.otherResult(other, c.hosts.list[res.Index].cfg, s.rewritten(res))
+	}
 	if s.rewritten(res) {
 		return c.authorityPicks[res.Index]
 	}

@@ -26,7 +26,7 @@ func (s *published) avoidTried(tried *perrpc.Tried, res picker.Result) picker.Re
 		return res
 	}
 	c := s.cluster(res.Cluster)
-	if c.hosts == nil || !tried.Has(c.picks[res.Index].sc) {
+	if c.hosts == nil || !tried.Has(c.subConn(res.Index)) {
 		return res
 	}
 	if i := c.untried(tried, res.Index); i >= 0 {
@@ -40,7 +40,7 @@ func (s *published) avoidTried(tried *perrpc.Tried, res picker.Result) picker.Re
 // one if it has any. It returns -1 if there is none. O(endpoints); does not allocate.
 func (c *clusterView) untried(tried *perrpc.Tried, other int32) int32 {
 	drawn, total, near := int32(-1), uint64(0), false
-	for i := range c.hosts.list {
+	for i := range c.picks {
 		h := &c.hosts.list[i]
 		same := h.locality == c.hosts.list[other].locality
 		if h.state != picker.Ready || h.cfg.Health == picker.Draining || near && !same || tried.Has(c.picks[i].sc) {
