@@ -60,7 +60,7 @@
 //	interceptor.go   UnaryInterceptor, StreamInterceptor
 //	httpfilter.go    HTTPFilter, for filters of users (A39)
 //	endpointinfo.go  EndpointInfo: what EDS says, for custom policies
-//	hash.go          WithRequestHash; what snapshots know of the channel
+//	hash.go          WithRequestHash; random hashes; what snapshots know of the channel
 //	standalone.go    the LB policies for channels without xDS, whose addresses may be
 //	                 names or sockets
 //	credentials.go   NewCredentials: TLS from xDS (A29)

@@ -200,7 +200,7 @@ func (tr *ringTrial) settle(t *testing.T) {
 	synctest.Wait()
 	tr.flush()
 	synctest.Wait()
-	state, wake := tr.aggregate()
+	_, wake := tr.aggregate()
 	var woken []int
 	for n := range 7 {
 		made := 0
@@ -223,7 +223,7 @@ func (tr *ringTrial) settle(t *testing.T) {
 	if wake != (len(woken) == 1) {
 		t.Fatalf("endpoints %v were woken, want one: %t; %v", woken, wake, tr.state)
 	}
-	if state, _ = tr.aggregate(); tr.cc.state != state {
+	if state, _ := tr.aggregate(); tr.cc.state != state {
 		t.Fatalf("the channel is %v, want %v; %v, draining %v", tr.cc.state, state, tr.state, tr.draining)
 	}
 }
