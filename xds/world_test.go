@@ -70,6 +70,9 @@ type world struct {
 	// without.
 	leds   bool
 	inline [worldSize]bool
+	// mortal says that members have a time to live, which is over at times: servers send
+	// heartbeats when they please, and before a world is compared.
+	mortal bool
 
 	link    [3][worldSize]int // which rj, ck, el the resource of the type before leads to
 	port    [worldSize]uint16
@@ -438,6 +441,15 @@ func (w *world) settle(choice int) {
 		w.deliver()
 		w.checkDeleted()
 	}
+	if w.mortal {
+		for _, sim := range w.servers {
+			sim.partial(leds, 0xff) // heartbeats of all
+		}
+		w.deliver()
+		<-time.After(2 * time.Second) // see above
+		w.tame()
+		w.deliver()
+	}
 	if w.broken != nil {
 		return
 	}
@@ -473,6 +485,7 @@ func (w *world) settle(choice int) {
 	}
 	clear(w.unsaid)
 	clear(w.harmed)
+	w.age()
 	w.c.mu.Lock()
 	defer w.c.unlock()
 	for key, e := range w.c.entries {
@@ -480,6 +493,15 @@ func (w *world) settle(choice int) {
 		// back with its fault when it is watched again.
 		if e.err != nil && len(e.watchers) == 0 {
 			w.harmed[key] = true
+		}
+	}
+}
+
+// age has nobody count on what has a time to live.
+func (w *world) age() {
+	for i := range worldSize {
+		if w.mortal {
+			w.harm(leds, i)
 		}
 	}
 }
