@@ -332,7 +332,7 @@ func (w *world) watch(target int) {
 
 // change makes a new version of a resource, which is good, and leads elsewhere.
 func (w *world) change(typ resource.Type, i, to int) {
-	w.guests[i] = false
+	w.guests[i] = w.guests[i] && typ < eds
 	if typ < eds {
 		w.link[typ][i] = to
 	} else {
@@ -358,7 +358,7 @@ func (w *world) touch(typ resource.Type, i int) {
 }
 
 func (w *world) harm(typ resource.Type, i int) {
-	w.guests[i] = false
+	w.guests[i] = w.guests[i] && typ < eds
 	w.harmed[entryKey{typ, w.name(typ, i)}] = true
 }
 
