@@ -31,6 +31,11 @@ type collection struct {
 	// lapse runs while there are members whose time is over, and lapsed how many.
 	lapse  timing.Timer
 	lapsed int
+
+	// doubtful are members from before the collection was left and asked for again on the same
+	// stream, that have not been mentioned since: see doubtLocked. doubt runs while there are any.
+	doubtful map[string]struct{}
+	doubt    timing.Timer
 }
 
 // member is a resource of a collection.
@@ -55,6 +60,8 @@ func (col *collection) stopLocked() {
 	}
 	col.lapse.StopLocked()
 	col.lapsed = 0
+	col.doubt.StopLocked()
+	col.doubtful = nil
 }
 
 // memberLocked returns a member, making it if there is none.
@@ -75,6 +82,7 @@ func (col *collection) removeLocked(name string) {
 	}
 	m.ttl.StopLocked()
 	col.settleLocked(m)
+	delete(col.doubtful, name)
 	delete(col.members, name)
 	col.list.Remove(name)
 }

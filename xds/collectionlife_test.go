@@ -186,3 +186,52 @@ func TestCollectionLinger(t *testing.T) {
 		}
 	})
 }
+
+// TestCollectionCrossing: what a server sends before it hears that a collection is left and asked
+// for again does not count as all of it. What was removed meanwhile goes with the answer, and
+// if that cannot be told from other responses, when an answer has had its time.
+func TestCollectionCrossing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := collecting(t, Options{Linger: -1}, deltaFeature)
+		w := h.watch("svc")
+		send := func() {
+			for _, m := range append(target("svc")[:3], collected("svc", "a")) {
+				typ, _ := nameOf(m)
+				cp.mustDelta().Send(typ.URL(), "1", m)
+			}
+			synctest.Wait()
+		}
+		again := func() {
+			w.cancel()
+			synctest.Wait()
+			w = h.watch("svc")
+			send()
+		}
+		send()
+		cp.mustDelta().Respond(membersOf("1", "a", 1, 2, 3))
+		w.must(t)
+		check := func(what, want string) {
+			t.Helper()
+			if got := ports(w.cluster(t, "svc")); got != want {
+				t.Errorf("%s: endpoints %q, want %q", what, got, want)
+			}
+		}
+		again()
+		crossing := membersOf("2", "a", 2)
+		crossing.Resources[0].Resource = wrap(lbEndpoint(22))
+		cp.mustDelta().Respond(crossing)
+		check("a change that crossed", "svc 1 22 3")
+		answer := membersOf("2", "a", 2, 3) // 1 is gone
+		answer.Resources[0].Resource = wrap(lbEndpoint(22))
+		cp.mustDelta().Respond(answer)
+		check("the answer", "svc 22 3")
+		again()
+		cp.mustDelta().Respond(membersOf("3", "a", 7, 8)) // all others
+		check("an answer that could be a change", "svc 22 3 7 8")
+		advance(time.Minute)
+		check("the time of an answer is over", "svc 7 8")
+		if s := h.status(xdstest.Glob("", "a")); s.State != Acked || s.Members != 2 {
+			t.Errorf("collection %+v", s)
+		}
+	})
+}

@@ -133,6 +133,7 @@ func (s *server) changesLocked(t *subscriptions) (come, gone []string, awaited [
 		switch wanted := sub != nil && !sub.unsubscribing; {
 		case wanted && (!asked || s.awaitsLocked(sub)):
 			sub.restarts = sub.restarts || !asked && !sub.claimed
+			sub.crosses = sub.restarts && t.sent
 			sub.claimed = false
 			come = append(come, name)
 			d.asked[name] = struct{}{}

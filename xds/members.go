@@ -109,6 +109,9 @@ func (r *response) applyMembersLocked(t *subscriptions) {
 		}
 	}
 	for _, sub := range touched {
+		if sub.sure {
+			sub.entry.collection.sweepLocked()
+		}
 		s.commitLocked(sub, r.version, r.at)
 	}
 }
@@ -153,18 +156,49 @@ func (s *server) beginLocked(sub *subscription, round uint64) {
 		if e.collection == nil {
 			e.collection = &collection{}
 		}
-		e.collection.clearLocked()
+		if sub.crosses && e.from == s.cfg && len(e.collection.members) > 0 {
+			s.doubtLocked(sub)
+		} else {
+			e.collection.clearLocked()
+		}
 		sub.restarts = false
 	}
 	sub.answeredLocked()
-	sub.received, sub.round = true, round
+	sub.received, sub.round, sub.sure = true, round, false
 	e.from = s.cfg
+}
+
+// doubtLocked is for a response about a collection that was left and asked for again. It may be
+// the answer, which has all members, or from before, with those that had changed then, and says
+// nothing of the others; and responses do not say what they answer. The members stay until a
+// response has one that has not changed, as only an answer has, or an answer has had its time.
+func (s *server) doubtLocked(sub *subscription) {
+	col := sub.entry.collection
+	col.doubtful = make(map[string]struct{}, len(col.members))
+	for name := range col.members {
+		col.doubtful[name] = struct{}{}
+	}
+	s.startLocked(&col.doubt, s.c.resourceTimeout(s.cfg), func() {
+		col.sweepLocked()
+		s.commitLocked(sub, sub.entry.version, sub.entry.updated)
+	})
+}
+
+// sweepLocked takes the doubtful members away.
+func (col *collection) sweepLocked() {
+	col.doubt.StopLocked()
+	for name := range col.doubtful {
+		col.removeLocked(name)
+	}
+	col.doubtful = nil
 }
 
 // applyMemberLocked puts a member into its collection, or notes that it is invalid.
 func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	s, col := r.server, sub.entry.collection
 	m := col.memberLocked(it.name)
+	sub.sure = sub.sure || m.valid && m.sum == it.sum
+	delete(col.doubtful, it.name)
 	value, _ := it.value.(resource.Member)
 	if !it.known && it.err == nil {
 		it.err = col.list.Set(it.name, value)

@@ -163,6 +163,8 @@ func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (
 		}
 		w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
 		w.leds = mode == modeLEDS
+		w.mortal = w.leds && seed%4 == 3
+		w.age()
 		w.echo = mode == modeEcho || seed%3 == 0 && mode != modeDelta
 		w.trusts = seed%3 == 1
 		w.evaluates = seed%12 == 0

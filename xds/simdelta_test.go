@@ -6,8 +6,10 @@ package xds
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -112,7 +114,7 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
 			case a == nil && t.again[name] && t.before[name]:
 				sim.w.unsaid[entryKey{typ, name}] = true
 			case a != nil && (version != before || t.again[name]):
-				resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Version: version, Resource: a})
+				resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Version: version, Resource: a, Ttl: sim.ttl(typ)})
 				t.sent[part] = version
 			}
 		}
@@ -124,6 +126,17 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
 	return d.enter(resp)
 }
 
+// ttl is how long resources of a type live, nil if for ever.
+func (sim *simServer) ttl(typ resource.Type) *durationpb.Duration {
+	if typ != leds || !sim.w.mortal {
+		return nil
+	}
+	return durationpb.New(8 * time.Second)
+}
+
+// beats among what partial is to send has it send heartbeats for what lives for some time.
+const beats = 1 << 7
+
 // partial sends some of what the client has again.
 func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) message {
 	t := &d.types[typ]
@@ -134,9 +147,17 @@ func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) mess
 		if _, had := t.sent[own]; !had || which&(1<<i) == 0 {
 			continue
 		}
+		if which&beats != 0 && sim.ttl(typ) != nil {
+			for _, part := range parts(typ, name) {
+				if _, had := t.sent[part]; had {
+					resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Ttl: sim.ttl(typ)})
+				}
+			}
+			continue
+		}
 		if a := sim.w.resource(typ, i, sim.number); a != nil {
 			version := fmt.Sprint("r", sim.w.set[typ][i])
-			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: own, Version: version, Resource: a})
+			resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: own, Version: version, Resource: a, Ttl: sim.ttl(typ)})
 			t.sent[own] = version
 		}
 	}

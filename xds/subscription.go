@@ -67,9 +67,10 @@ type subscription struct {
 	received bool
 	round    uint64
 	// Of a glob collection: restarts says that the next response about it is the start of a
-	// new list, since the server does not know what the client has; claimed that the next
-	// request says it.
-	restarts, claimed bool
+	// new list, since the server does not know what the client has; crosses that others may
+	// come before that; claimed that the next request says it.
+	restarts, crosses, claimed bool
+	sure                       bool // the response has a member that has not changed
 	// unsubscribing says that a request without the resource has been sent, the
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool

@@ -71,6 +71,9 @@ type world struct {
 	// without.
 	leds   bool
 	inline [worldSize]bool
+	// mortal says that members have a time to live, which is over at times: servers send
+	// heartbeats when they please, and before a world is compared.
+	mortal bool
 
 	link    [3][worldSize]int // which rj, ck, el the resource of the type before leads to
 	port    [worldSize]uint16
@@ -330,7 +333,7 @@ func (w *world) watch(target int) {
 
 // change makes a new version of a resource, which is good, and leads elsewhere.
 func (w *world) change(typ resource.Type, i, to int) {
-	w.guests[i] = false
+	w.guests[i] = w.guests[i] && typ < eds
 	if typ < eds {
 		w.link[typ][i] = to
 	} else {
@@ -356,7 +359,7 @@ func (w *world) touch(typ resource.Type, i int) {
 }
 
 func (w *world) harm(typ resource.Type, i int) {
-	w.guests[i] = false
+	w.guests[i] = w.guests[i] && typ < eds
 	w.harmed[entryKey{typ, w.name(typ, i)}] = true
 }
 
@@ -446,6 +449,15 @@ func (w *world) settle(choice int) {
 		w.deliver()
 		w.checkDeleted()
 	}
+	if w.mortal {
+		for _, sim := range w.servers {
+			sim.partial(leds, 0xff) // heartbeats of all
+		}
+		w.deliver()
+		<-time.After(2 * time.Second) // see above
+		w.tame()
+		w.deliver()
+	}
 	if w.broken != nil {
 		return
 	}
@@ -481,6 +493,7 @@ func (w *world) settle(choice int) {
 	}
 	clear(w.unsaid)
 	clear(w.harmed)
+	w.age()
 	w.c.mu.Lock()
 	defer w.c.unlock()
 	for key, e := range w.c.entries {
@@ -488,6 +501,15 @@ func (w *world) settle(choice int) {
 		// back with its fault when it is watched again.
 		if e.err != nil && len(e.watchers) == 0 {
 			w.harmed[key] = true
+		}
+	}
+}
+
+// age has nobody count on what has a time to live.
+func (w *world) age() {
+	for i := range worldSize {
+		if w.mortal {
+			w.harm(leds, i)
 		}
 	}
 }

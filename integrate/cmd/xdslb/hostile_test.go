@@ -4,7 +4,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -13,11 +15,34 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 )
+
+// full is a disk that is full after a while.
+type full int
+
+func (f *full) Write(p []byte) (int, error) {
+	if *f -= full(len(p)); *f < 0 {
+		return 0, errors.New("no space left")
+	}
+	return len(p), nil
+}
+
+// TestDiskFull: who cannot be given all results is told so, in text and in JSON.
+func TestDiskFull(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"diff", "-target=shop", file, file}, {"pick", "shop", "-f", file}, {"explain", "shop", "/a/b", "-f", file, "-o", "json"}, {"completion", "bash"}} {
+		var said bytes.Buffer
+		room := full(10)
+		e := &env{ctx: t.Context(), stdout: &room, stderr: &said, now: time.Now}
+		if code := e.run(args); code != exitFinding || !strings.Contains(said.String(), "the results are not complete: no space left") {
+			t.Errorf("xdslb %v: exit code %d, %q", args, code, said.String())
+		}
+	}
+}
 
 // TestHostileErrors: what a server says is wrong does not reach a terminal as commands to it,
 // whichever command asked, and by whichever protocol.

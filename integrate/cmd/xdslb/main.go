@@ -30,6 +30,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -90,8 +91,33 @@ func main() {
 	os.Exit(code)
 }
 
+// output is where results go. It remembers that some could not be written, to a disk that is
+// full for instance.
+type output struct {
+	io.Writer
+	err error
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	o.err = cmp.Or(o.err, err)
+	return n, err
+}
+
 // run runs a command, and returns the exit code.
 func (e *env) run(args []string) int {
+	out := &output{Writer: e.stdout}
+	e.stdout = out
+	code := e.choose(args)
+	if out.err != nil {
+		fmt.Fprintf(e.stderr, "xdslb: the results are not complete: %v\n", out.err)
+		return exitFinding
+	}
+	return code
+}
+
+// choose runs the command that the arguments name.
+func (e *env) choose(args []string) int {
 	if len(args) == 0 || args[0] == "help" || args[0] == "-h" || args[0] == "--help" || args[0] == "-help" {
 		return e.help(args)
 	}
