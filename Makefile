@@ -29,7 +29,7 @@ demo: ## Run the whole of it on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := lint unit examples
-REST  := invariants rollout oldest race bench-once portable quickstart fuzz
+REST  := invariants seeded rollout oldest race bench-once portable quickstart fuzz
 
 .PHONY: test
 test: ## Vet, lint, unit tests, examples: three minutes.
@@ -67,6 +67,10 @@ examples: ## Modules that use this one as others do.
 .PHONY: invariants
 invariants: ## The kernel's tests with its internal checks switched on.
 	$(GO) test -short -tags invariants ./edf ./picker ./ringhash
+
+.PHONY: seeded
+seeded: ## The arena's tests of what chance would blur, with the random choices of policies fixed.
+	$(GO) test -tags seeded -ldflags=-checklinkname=0 -run '^(TestSeed|TestSurge|TestFailingDrawsRPCs)$$' ./bench/arena
 
 .PHONY: rollout
 rollout: ## Going back to stock's xDS, where that registers its scheme first.

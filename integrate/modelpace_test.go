@@ -77,6 +77,11 @@ func (t *trial) repace() {
 		if shape := c.shape(); shape != t.paces.shapes[c] {
 			t.paces.shapes[c], t.paces.grants[c] = shape, nil
 			maps.DeleteFunc(t.paces.of, func(k paceKey, _ *pace) bool { return k.cluster == c })
+			for _, conn := range t.grpc.open() {
+				if slices.Contains(c.leaves, t.leafOf(conn.number)) {
+					conn.failed = false // what it was to a child policy does not count
+				}
+			}
 		}
 	}
 }

@@ -162,11 +162,20 @@ func TestFailingDrawsRPCs(t *testing.T) {
 	if oracle.BadShare != 0 || oracle.Goodput < .999 {
 		t.Errorf("the oracle sends %v of the RPCs to a server that fails", oracle.BadShare)
 	}
-	if least.BadShare < 1./8 || least.Goodput > .95 { // a sixth is its share, and three standard deviations are .06
-		t.Errorf("least_request sends %v of the RPCs to a server that fails, goodput %v", least.BadShare, least.Goodput)
+	if least.BadShare == 0 || least.P999 < 1000 {
+		t.Errorf("a failure counts %v ms, want the timeout; %v of the RPCs go to the server that fails", least.P999, least.BadShare)
 	}
-	if least.P999 < 1000 {
-		t.Errorf("a failure counts %v ms, want the timeout", least.P999)
+	// Kernels follow the seed in any build. A client alone has RPCs enough in flight to compare.
+	f.Clients, f.Load = 1, .8
+	p := row(t, "ours least_request")
+	for seed := range uint64(3) {
+		k, err := simulate(f, &p, 1+seed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if k.BadShare < 1.5/6 || k.Goodput > .83 {
+			t.Errorf("seed %d: least_request sends %v of the RPCs to a server that fails, goodput %v; a sixth is its share", 1+seed, k.BadShare, k.Goodput)
+		}
 	}
 }
 

@@ -240,6 +240,10 @@ func TestRests(t *testing.T) {
 	}
 	ejected := endpoint("READY", just, 0)
 	ejected.Ejected = true
+	drains := endpoint("IDLE", time.Time{}, 0)
+	drains.Draining = true
+	awaited := endpoint("READY", just, 0)
+	awaited.Waits = .5
 	for _, row := range []struct {
 		name      string
 		since     time.Time
@@ -259,8 +263,11 @@ func TestRests(t *testing.T) {
 		{"one connects", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", long, 1), endpoint("CONNECTING", long, 0)}, false},
 		{"one fails", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("TRANSIENT_FAILURE", just, 0)}, true},
 		{"one is ejected", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), ejected}, true},
+		{"one drains", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), drains}, true},
+		{"RPCs wait for one", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, .5), awaited}, true},
+		{"a priority that is not in use", just, false, "retired", []integrate.EndpointStatus{endpoint("READY", just, 0), endpoint("CONNECTING", just, 0)}, true},
 	} {
-		p := integrate.PriorityStatus{InUse: true, Phase: row.phase, Localities: []integrate.LocalityStatus{{Endpoints: row.endpoints}}}
+		p := integrate.PriorityStatus{InUse: row.phase != "retired", Phase: row.phase, Localities: []integrate.LocalityStatus{{Endpoints: row.endpoints}}}
 		for i := range row.endpoints {
 			if row.endpoints[i].State == "CONNECTING" {
 				p.Endpoints.Connecting++
