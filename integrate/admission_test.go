@@ -5,6 +5,7 @@ package integrate_test
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +16,6 @@ import (
 	admissionv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/admission_control/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -57,16 +57,24 @@ func countedOf(target string, m *metric.Metric, reasons ...string) (n int64) {
 // refused reports whether an error is that of admission control.
 func refused(t *testing.T, err error) bool {
 	t.Helper()
-	st := status.Convert(err)
-	for _, d := range st.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == integrate.ErrorDomain && info.GetReason() == integrate.ReasonAdmission {
-			if st.Code() != codes.Unavailable || !strings.Contains(st.Message(), `admission control "admission"`) || info.GetMetadata()["filter"] != "admission" {
-				t.Errorf("an RPC is refused with %v, %v", err, info)
-			}
-			return true
-		}
+	by := refusedBy(t, err, integrate.ReasonAdmission, map[string]string{"filter": "admission"})
+	if by && !strings.Contains(err.Error(), `admission control "admission"`) {
+		t.Errorf("an RPC is refused with %v", err)
 	}
-	return false
+	return by
+}
+
+// refusedBy reports whether an error is that of a filter that refuses RPCs for a reason.
+func refusedBy(t *testing.T, err error, reason string, about map[string]string) bool {
+	t.Helper()
+	info := infoOf(err)
+	if info.GetReason() != reason {
+		return false
+	}
+	if status.Code(err) != codes.Unavailable || !maps.Equal(info.GetMetadata(), about) {
+		t.Errorf("an RPC is refused with %v, %v", err, info)
+	}
+	return true
 }
 
 // TestAdmissionControl: while a backend fails RPCs, more and more of them are refused,

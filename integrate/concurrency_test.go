@@ -13,7 +13,6 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	concurrencyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/adaptive_concurrency/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -45,16 +44,7 @@ func adaptiveConcurrency(least, most uint32, should time.Duration) *concurrencyv
 // limitedHere reports whether an error is that of adaptive concurrency.
 func limitedHere(t *testing.T, err error) bool {
 	t.Helper()
-	st := status.Convert(err)
-	for _, d := range st.Details() {
-		if info, ok := d.(*errdetails.ErrorInfo); ok && info.GetDomain() == integrate.ErrorDomain && info.GetReason() == integrate.ReasonConcurrency {
-			if st.Code() != codes.Unavailable || info.GetMetadata()["filter"] != "concurrency" || info.GetMetadata()["cluster"] != "a" {
-				t.Errorf("an RPC is refused with %v, %v", err, info)
-			}
-			return true
-		}
-	}
-	return false
+	return refusedBy(t, err, integrate.ReasonConcurrency, map[string]string{"filter": "concurrency", "cluster": "a"})
 }
 
 // TestAdaptiveConcurrency: while two RPCs are under way a third is refused, unary or not,

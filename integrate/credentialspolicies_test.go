@@ -207,22 +207,14 @@ func TestAutoHostName(t *testing.T) {
 		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Hostname = hostname
 		set(t, control, r)
 		want, _, _ := strings.Cut(hostname, ":")
-		end := time.Now().Add(10 * time.Second)
-		for {
+		await(t, fmt.Sprintf("an RPC by hostname %q, which fails if it has no certificate", hostname), func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
+			defer cancel()
 			err := empty(ctx, cc)
-			cancel()
 			mu.Lock()
-			name := asked
-			mu.Unlock()
-			if name == want && (err == nil) == (certs[want] != nil) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatalf("hostname %q: server name %q, error %v", hostname, name, err)
-			}
-			time.Sleep(time.Millisecond)
-		}
+			defer mu.Unlock()
+			return asked == want && (err == nil) == (certs[want] != nil)
+		})
 	}
 }
 

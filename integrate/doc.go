@@ -68,7 +68,7 @@
 //	                 that are stock's
 //	shadow.go        Shadow: a trial on a channel of stock's; shadowcall.go: one RPC of it;
 //	                 shadowstate.go: what it is compared with
-//	status.go        Status, StatusOf: what channels are at
+//	status.go        Status, StatusOf: what channels are at; eventstatus.go: events
 //	channels.go      Channels: the same for each channel, with each route and endpoint
 //	waitready.go     WaitReady: until RPCs of a method would be sent
 //	errors.go        the errors of RPCs, their reasons for programs

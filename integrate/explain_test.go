@@ -7,11 +7,9 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,139 +56,6 @@ func (c *ExplainedCluster) find(address string) *ExplainedEndpoint {
 func cookie(n int, cluster string) context.Context {
 	value := base64Of(addr(n).String() + ";cluster:" + cluster)
 	return metadata.AppendToOutgoingContext(context.Background(), "cookie", "s="+value)
-}
-
-// TestExplainOut: each reason for which an endpoint is out, of endpoint 1.
-func TestExplainOut(t *testing.T) {
-	bg := context.Background()
-	drained := eps(1, 2)
-	drained[0].Health = picker.Draining
-	policy := func(p picker.Policy, prios ...picker.Priority) *picker.Cluster {
-		c := clusterOf("c", prios...)
-		c.Leaves[0].Policy = p
-		return c
-	}
-	both := prio(eps(1, 2))
-	rows := []struct {
-		name    string
-		opts    Config
-		cluster *picker.Cluster
-		do      func(t *testing.T, b *testLB, cc *fakeCC)
-		ctx     context.Context
-		out     string // a regular expression for all of it
-		state   string
-		hasty   bool // nothing is published in the end
-	}{
-		{name: "draining", cluster: clusterOf("c", prio(drained)), out: "draining: .*", state: "IDLE",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).to(ready) }},
-		{name: "connecting", cluster: clusterOf("c", both), out: "CONNECTING for 3s", state: "CONNECTING",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 2).to(ready); pass(3 * time.Second) }},
-		{name: "failed", cluster: clusterOf("c", both), out: "TRANSIENT_FAILURE for 2s", state: "TRANSIENT_FAILURE",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 2).to(ready)
-				cc.conn(t, 1).to(failure)
-				pass(2 * time.Second)
-			}},
-		{name: "ejected", cluster: detecting(clusterOf("c", both)), out: `ejected as an outlier until \d\d:\d\d:\d\dZ, 14s from now, or a little later`, state: "READY",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 1).to(ready)
-				cc.conn(t, 2).to(ready)
-				b.load(t, 40, 1)
-				pass(11 * time.Second)
-			}},
-		{name: "unhealthy", opts: Config{HealthCheckService: "s"}, cluster: clusterOf("c", both), out: "connected, and its health service does not say SERVING for 0s", state: "CONNECTING", hasty: true,
-			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				asked := make(chan struct{})
-				t.Cleanup(func() { close(asked) })
-				cc.conn(t, 1).healthy = asked
-				cc.conn(t, 1).to(ready)
-				synctest.Wait()
-			}},
-		{name: "pick_first", cluster: firstOf(true, false, both), out: "pick_first has selected another, or none", state: "IDLE",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				b.to(cc.conn(t, 1), failure)
-				b.to(cc.conn(t, 2), ready)
-			}},
-		{name: "other hash", cluster: ring(clusterOf("c", both)), ctx: WithRequestHash(bg, hashOf(t, 2)), out: "the RPC belongs to another endpoint", state: "IDLE"},
-		{name: "session", cluster: clusterOf("c", both), ctx: cookie(2, "c"), out: "the RPC's session is with another endpoint", state: "READY",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { cc.conn(t, 1).to(ready); cc.conn(t, 2).to(ready) }},
-		{name: "idle", cluster: policy(picker.Policy{}, both), out: "IDLE: others are READY", state: "IDLE", hasty: true,
-			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 2).to(ready)
-				b.lock()
-				b.clusters["c"].inUse.localities[0].endpoints[0].setState(picker.Idle)
-				b.unlock()
-			}},
-		{name: "not published", cluster: clusterOf("c", both), out: "READY since the latest publication only", state: "READY", hasty: true,
-			do: func(t *testing.T, b *testLB, cc *fakeCC) {
-				cc.conn(t, 2).to(ready)
-				b.lock()
-				b.clusters["c"].inUse.localities[0].endpoints[0].setState(picker.Ready)
-				b.unlock()
-			}},
-		{name: "child picks", cluster: customOf(true, stubA, `{}`, both), out: "", state: "READY",
-			do: func(t *testing.T, b *testLB, cc *fakeCC) { b.to(cc.conn(t, 1), ready); b.to(cc.conn(t, 2), ready) }},
-	}
-	for _, row := range rows {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b, cc := newTestLB(t, row.opts)
-				cfg := configOf(row.cluster)
-				if row.name == "session" {
-					cfg.Filters = []picker.Filter{{Name: "session", Config: &resource.Session{Cookie: "s", Path: "/"}}}
-				}
-				b.take(cfg)
-				b.calm()
-				if row.do != nil {
-					row.do(t, b, cc)
-				}
-				if !row.hasty {
-					b.flush()
-				}
-				if row.ctx == nil {
-					row.ctx = bg
-				}
-				c := b.explained(t, row.ctx).only(t)
-				e := c.find(addr(1).String())
-				if e == nil || !regexp.MustCompile("^("+row.out+")$").MatchString(e.Out) || e.State != row.state || (e.Share > 0) {
-					t.Errorf("endpoint 1 is %+v, want out: %s, state %s", e, row.out, row.state)
-				}
-				if row.name == "failed" && e.Error != "connection refused" {
-					t.Errorf("error %q, want that of the connection", e.Error)
-				}
-			})
-		})
-	}
-}
-
-// TestExplainUnhealthy: what EDS calls unhealthy is named with its health, and so is what
-// drains. Both are why an endpoint gets nothing.
-func TestExplainUnhealthy(t *testing.T) {
-	for _, left := range [][]picker.Endpoint{eps(1, 2), nil} {
-		c := clusterOf("c", prio(left))
-		if left == nil {
-			c.Leaves[0].Priorities = nil
-		} else {
-			edit(&c.Leaves[0].Priorities[0], 1, func(e *picker.Endpoint) { e.Health = picker.Draining })
-		}
-		c.Leaves[0].Unhealthy = []picker.Unhealthy{{Addr: addr(3), Health: "UNHEALTHY"}, {Addr: addr(4), Health: "TIMEOUT"}}
-		b, _ := newTestLB(t, Config{})
-		b.set(configOf(c))
-		x := b.explained(t, context.Background())
-		if got := x.only(t).Unhealthy; !slices.Equal(got, []UnhealthyEndpoint{{addr(3).String(), "UNHEALTHY"}, {addr(4).String(), "TIMEOUT"}}) {
-			t.Errorf("unhealthy are %v", got)
-		}
-		text := strings.Join(strings.Fields(x.String()), " ")
-		want := []string{fmt.Sprintf("2 endpoints get no RPCs, since EDS says that they are not healthy: %v UNHEALTHY, %v TIMEOUT", addr(3), addr(4))}
-		if left != nil {
-			want = append(want, fmt.Sprintf("%v out: draining: it gets RPCs of its sessions only", addr(2)))
-		}
-		for _, want := range want {
-			if !strings.Contains(text, want) {
-				t.Errorf("the text lacks %q: %s", want, text)
-			}
-		}
-	}
 }
 
 // TestExplainNotInSubset: endpoints that the channel leaves to others are named.
@@ -301,54 +166,6 @@ func TestExplainPriorities(t *testing.T) {
 	})
 }
 
-// TestExplainWeights: where the weight of an endpoint comes from, and its slow start.
-func TestExplainWeights(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		weight := func(c *picker.Cluster, age time.Duration, serve bool) string {
-			b, cc := newTestLB(t, Config{})
-			edit(&c.Leaves[0].Priorities[0], 0, func(e *picker.Endpoint) { e.Weight = 3 })
-			b.set(configOf(c))
-			for n := 1; n <= 3; n++ {
-				if cc.has(n) {
-					b.to(cc.conn(t, n), ready)
-				}
-			}
-			if serve {
-				b.serve(t, 6, map[int]float64{1: .5, 2: .25})
-				pass(10 * time.Second)
-				b.serve(t, 6, map[int]float64{1: .5, 2: .25})
-			}
-			pass(age)
-			b.flush()
-			e := b.explained(t, context.Background()).only(t).find(addr(1).String())
-			return fmt.Sprintf("%d %s %.3g", e.EffectiveWeight, e.WeightFrom, e.SlowStart)
-		}
-		of := func(p picker.Policy) *picker.Cluster {
-			c := clusterOf("c", prio(eps(1, 2, 3)))
-			c.Leaves[0].Policy = p
-			return c
-		}
-		slow := picker.Policy{SlowStart: &picker.SlowStart{Window: 10 * time.Second, Aggression: 1}}
-		for _, row := range []struct {
-			got, want string
-		}{
-			{weight(of(picker.Policy{}), 0, false), "3 EDS 0"},
-			{weight(of(picker.Policy{Kind: picker.PolicyRoundRobin}), 0, false), "1 all equal 0"},
-			{weight(of(picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}), 0, false), "3 EDS 0"},
-			{weight(latency(of(picker.Policy{})), 0, false), "3 EDS 0"},
-			{weight(of(slow), 5*time.Second, false), "384 EDS 0.5"},
-			{weight(of(slow), 20*time.Second, false), "3 EDS 0"},
-			{weight(weighed(of(picker.Policy{})), 2*time.Second, false), "1 all equal: too few reports 0"},
-			{weight(weighed(of(picker.Policy{})), 2*time.Second, true), "171 reported 0"},
-			{weight(firstOf(true, false, prio(eps(1, 2))), 0, false), "1 the one selected 0"},
-		} {
-			if row.got != row.want {
-				t.Errorf("weight %s, want %s", row.got, row.want)
-			}
-		}
-	})
-}
-
 func base64Of(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
 // hashOf returns a hash that belongs to endpoint n on the ring of endpoints 1 and 2.
@@ -358,98 +175,6 @@ func hashOf(t *testing.T, n int) uint64 {
 	for hash := uint64(0); ; hash += 1 << 56 {
 		if b.explained(t, WithRequestHash(context.Background(), hash)).only(t).Hash.Places[0].Order[0] == addr(n).String() {
 			return hash
-		}
-	}
-}
-
-// TestExplainChangesNothing: nothing is connected, announced, published, counted or noted
-// for an explanation, whatever the policy; IDLE endpoints stay so.
-func TestExplainChangesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for name, c := range map[string]*picker.Cluster{
-			"round robin": clusterOf("c", prio(eps(1, 2)), prio(eps(3))),
-			"ring":        ring(clusterOf("c", prio(eps(1, 2)))),
-			"latency":     latency(clusterOf("c", prio(eps(1, 2)))),
-			"pick_first":  firstOf(true, false, prio(eps(1, 2))),
-			"custom":      customOf(false, stubA, `{}`, prio(eps(1), eps(2))),
-		} {
-			c.Leaves[0].Drops = []picker.Drop{{Category: "d", PerMillion: 500000}}
-			b, cc := newTestLB(t, Config{})
-			b.set(configOf(c))
-			for round := range 2 {
-				before := b.footprint(cc)
-				for range 5 {
-					b.explained(t, context.Background())
-					b.explained(t, WithRequestHash(context.Background(), 7))
-				}
-				synctest.Wait()
-				if after := b.footprint(cc); after != before {
-					t.Errorf("%s, round %d: explaining changed\n%s to\n%s", name, round, before, after)
-				}
-				if cc.has(1) {
-					b.to(cc.conn(t, 1), ready)
-				}
-				b.flush()
-			}
-		}
-	})
-}
-
-// footprint is all that an explanation could change.
-func (b *testLB) footprint(cc *fakeCC) string {
-	b.lock()
-	defer b.unlock()
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	text := fmt.Sprintln(cc.opened, cc.closed, cc.announced, cc.state, b.version, b.journal.added, b.nextPublish, len(b.callbacks), b.picker.waiting.Load(), b.picker.current.Load())
-	for _, a := range slices.Sorted(maps.Keys(cc.conns)) {
-		text += fmt.Sprintln(a, cc.conns[a].connects)
-	}
-	for _, l := range b.live() {
-		drops, overload := l.dropCounters()
-		text += fmt.Sprintln(l.breaker.InFlight(), drops[0].Load(), overload.Load())
-		for _, p := range l.priorities {
-			text += fmt.Sprintln(p.phase, p.counts, p.next, p.needsConnect)
-			for _, loc := range p.localities {
-				text += fmt.Sprintln(loc.load.Snapshot())
-			}
-		}
-	}
-	return text
-}
-
-// TestExplainDuringUpdates: explanations and updates do not get into each other's way, and
-// an explanation that comes in between is whole all the same.
-func TestExplainDuringUpdates(t *testing.T) {
-	b, cc := newTestLB(t, Config{})
-	sets := [][]int{{1, 2, 3}, {3, 4}, {5, 1}, {2}}
-	b.set(configOf(clusterOf("c", prio(eps(sets[0]...)))))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := range 300 {
-			b.set(configOf(clusterOf("c", prio(eps(sets[i%len(sets)]...)))))
-			for _, n := range sets[i%len(sets)] {
-				if sc := cc.find(n); sc != nil && n%2 == 1 {
-					sc.to(ready)
-				}
-			}
-		}
-	}()
-	for n := 0; ; n++ {
-		x := b.explained(t, context.Background())
-		c := x.only(t)
-		sum := c.Waits + c.Fails
-		for i := range c.Localities {
-			sum += c.Localities[i].Share
-		}
-		if c.Note == "" && math.Abs(sum-1) > 1e-9 {
-			t.Fatalf("shares add up to %v:\n%v", sum, x)
-		}
-		select {
-		case <-done:
-			return
-		default:
 		}
 	}
 }

@@ -10,9 +10,6 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// stateNames are gRPC's names of the connectivity states.
-var stateNames = [...]string{picker.Idle: "IDLE", picker.Connecting: "CONNECTING", picker.Ready: "READY", picker.TransientFailure: "TRANSIENT_FAILURE"}
-
 // endpoint explains an endpoint of the priority in use. childPicks says that a child policy
 // may pick it, and known how many endpoints have reported weights.
 func (x *explainer) endpoint(s *subject, e *subjectEndpoint, share picker.EndpointShare, childPicks bool, known int) ExplainedEndpoint {
@@ -20,7 +17,7 @@ func (x *explainer) endpoint(s *subject, e *subjectEndpoint, share picker.Endpoi
 	out := ExplainedEndpoint{
 		Address: e.cfg.Addr.String(), Hostname: hostname(e.cfg),
 		Weight: e.cfg.Weight, EffectiveWeight: share.Weight, Share: share.Share, Waits: share.Waits,
-		State: stateNames[e.state.Connectivity], InFlight: e.state.InFlight(), Latency: e.state.Latency().Seconds(),
+		State: stateName(e.state.Connectivity), InFlight: e.state.InFlight(), Latency: e.state.Latency().Seconds(),
 	}
 	if e.cfg.Extra != nil {
 		for _, a := range e.cfg.Extra.Addrs {
@@ -69,7 +66,7 @@ func (x *explainer) whyOut(s *subject, e *subjectEndpoint, childPicks bool) stri
 	case e.unhealthy:
 		return "connected, and its health service does not say SERVING" + since
 	case e.state.Connectivity == picker.TransientFailure || e.state.Connectivity == picker.Connecting:
-		return stateNames[e.state.Connectivity] + since
+		return stateName(e.state.Connectivity) + since
 	case s.unused:
 		return "its priority is not in use"
 	case s.inSession:

@@ -62,7 +62,7 @@ func (c *cluster) addChildren(s *subject) {
 	for i := range s.localities {
 		if k := s.groupOf(i); k < len(c.view.groups) && c.view.groups[k] != nil && c.view.groups[k].current != nil {
 			g := c.view.groups[k]
-			s.localities[i].child = fmt.Sprintf("%s, %s", g.current.name, stateNames[g.state])
+			s.localities[i].child = fmt.Sprintf("%s, %s", g.current.name, stateName(g.state))
 		}
 	}
 }

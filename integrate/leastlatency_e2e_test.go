@@ -5,7 +5,6 @@ package integrate_test
 
 import (
 	"testing"
-	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -42,29 +41,7 @@ func TestLeastLatency(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cc, backends := dial(t)
-			backends[0].SetDelay(200 * time.Millisecond)
-			before := backends[0].Calls()
-			done := make(chan error)
-			const workers, each = 8, 100
-			for range workers {
-				go func() {
-					for range each {
-						if _, err := call(t, cc); err != nil {
-							done <- err
-							return
-						}
-					}
-					done <- nil
-				}()
-			}
-			for range workers {
-				if err := <-done; err != nil {
-					t.Fatal(err)
-				}
-			}
-			if n := backends[0].Calls() - before; n > workers*each/8 {
-				t.Errorf("the slow one of four backends got %d of %d RPCs, want far less than its even share", n, workers*each)
-			}
+			checkSlowGetsFew(t, cc, backends)
 		})
 	}
 }

@@ -41,7 +41,9 @@ func (l countingListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// await waits for a condition, and returns how long that took.
+// await waits for a condition, and returns how long that took. It looks every millisecond:
+// conditions are about backends over connections of the system's, for which there are neither
+// events nor bubbles.
 func await(t *testing.T, what string, cond func() bool) time.Duration {
 	t.Helper()
 	begin := time.Now()

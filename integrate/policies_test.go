@@ -84,6 +84,12 @@ func wantRing(t *testing.T, cc *grpc.ClientConn, keys, addrs []string) {
 // TestLeastRequest: a backend that is slow gets few of the RPCs (A48).
 func TestLeastRequest(t *testing.T) {
 	cc, backends := withPolicy(t, xdstest.LeastRequest(2))
+	checkSlowGetsFew(t, cc, backends)
+}
+
+// checkSlowGetsFew checks that of four backends one that is slow gets few of the RPCs.
+func checkSlowGetsFew(t *testing.T, cc *grpc.ClientConn, backends []*xdstest.Backend) {
+	t.Helper()
 	backends[0].SetDelay(200 * time.Millisecond)
 	before := backends[0].Calls()
 	done := make(chan error)

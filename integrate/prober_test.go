@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -201,7 +200,7 @@ func TestPrequalGoingAway(t *testing.T) {
 // TestPrequalSilent: servers without integrate/probe get their share of the RPCs and are
 // asked rarely, and the log says so once.
 func TestPrequalSilent(t *testing.T) {
-	var log syncBuilder
+	var log LogBuffer
 	was := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(was)
@@ -326,22 +325,4 @@ func TestPrequalMeets(t *testing.T) {
 			}
 		}
 	})
-}
-
-// syncBuilder is a strings.Builder for several goroutines.
-type syncBuilder struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *syncBuilder) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuilder) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

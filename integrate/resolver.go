@@ -163,7 +163,7 @@ func (r *xdsResolver) updateServiceConfig() {
 
 func (r *xdsResolver) updateServiceConfigLocked() {
 	methods := slices.Clip(r.methods)
-	if r.link.InServiceConfig() {
+	if r.link.ToBeNamed() {
 		methods = append(methods, r.link.MethodConfig())
 	}
 	serviceConfig := r.opts.serviceConfig(methods)

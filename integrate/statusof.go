@@ -51,15 +51,15 @@ func (c *cluster) describe(r *picker.LocalityRouting) ClusterStatus {
 	s.Zones = zonesStatus(r)
 	first := 0
 	for i, l := range c.leaves {
-		s.Leaves = append(s.Leaves, l.describe(c, first, c.left(i)))
+		s.Leaves = append(s.Leaves, l.describe(c, first, c.leftOut(i)))
 		first += len(l.priorities)
 	}
 	return s
 }
 
-// left returns how many endpoints of each priority of a leaf are left out of the
+// leftOut returns how many endpoints of each priority of a leaf are left out of the
 // channel's subset.
-func (c *cluster) left(leaf int) []int {
+func (c *cluster) leftOut(leaf int) []int {
 	if c.received == nil || c.received == c.cfg || leaf >= len(c.received.Leaves) {
 		return nil
 	}
@@ -134,7 +134,7 @@ func (p phase) String() string {
 
 // stateName returns gRPC's name of a state.
 func stateName(s picker.Connectivity) string {
-	return [...]string{"IDLE", "CONNECTING", "READY", "TRANSIENT_FAILURE"}[s]
+	return [...]string{picker.Idle: "IDLE", picker.Connecting: "CONNECTING", picker.Ready: "READY", picker.TransientFailure: "TRANSIENT_FAILURE"}[s]
 }
 
 // policyLabel names a policy for people.

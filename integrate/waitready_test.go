@@ -13,6 +13,7 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
@@ -144,7 +145,7 @@ func TestWaitReadyOfOthers(t *testing.T) {
 	cc := dial(t, xdstest.New(t, xdstest.Options{}).Bootstrap("n"))
 	ended := make(chan error)
 	go func() { ended <- integrate.WaitReady(t.Context(), cc, emptyCall) }()
-	time.Sleep(50 * time.Millisecond)
+	cc.WaitForStateChange(t.Context(), connectivity.Idle)
 	if err := cc.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +164,8 @@ func TestWaitReadySurvivesIdleness(t *testing.T) {
 	cc := dial(t, control.Bootstrap("n"), grpc.WithIdleTimeout(50*time.Millisecond))
 	ended := make(chan error)
 	go func() { ended <- integrate.WaitReady(t.Context(), cc, emptyCall) }()
-	time.Sleep(200 * time.Millisecond)
+	cc.WaitForStateChange(t.Context(), connectivity.Idle)
+	cc.WaitForStateChange(t.Context(), connectivity.Connecting) // it has gone idle
 	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(xdstest.NewBackends(t, 1, xdstest.BackendOptions{})...)}))
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -4,7 +4,6 @@
 package integrate_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -74,24 +72,6 @@ func zonesOf(t testing.TB, cc *grpc.ClientConn) *integrate.ZonesStatus {
 		t.Fatalf("status %+v, %v", s, err)
 	}
 	return s.Clusters[0].Zones
-}
-
-// lockedBuffer is a buffer for a Logger.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // A fleet of clients with 50, 30 and 20 % in three zones, and as many servers in each: no
@@ -196,7 +176,7 @@ func TestZonesNotKnown(t *testing.T) {
 		set(t, control, r)
 	}
 	push(2)
-	log := new(lockedBuffer)
+	log := new(integrate.LogBuffer)
 	cc := dialConfig(t, integrate.Config{
 		Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	})

@@ -75,6 +75,7 @@
 //	destinations.go to which clusters the RPCs of a route go
 //	tls.go          what the control plane says of connections (A29), for the caller
 //	explain.go      what picks would come to, as probabilities; explainhash.go by hash
+//	explainroute.go and which routes RPCs take
 //	invariants.go   what Build checks under the build tag invariants
 //
 // # Cost

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -16,130 +15,6 @@ import (
 // what picks read, in plain loops, and writes nothing: no counter, no position of a
 // sequence. Only latencies that are out of date are renewed as by a pick. Picks use none of
 // it.
-
-// A RouteCheck is how a route takes to an RPC.
-type RouteCheck struct {
-	Route int // index in Config.Routes
-	// Failed is the first condition that the RPC does not meet, in the order of
-	// Condition. Header and Values belong to ConditionHeader: the condition, and the values
-	// that routes see, nil if the RPC lacks the header.
-	Failed Condition
-	Header *HeaderMatch
-	Values []string
-	// Probability is that of the RPC taking this route and none before.
-	Probability float64
-}
-
-// Condition is a kind of condition of a route.
-type Condition uint8
-
-// The conditions of a route. The fraction fails only where it is 0.
-const (
-	ConditionNone Condition = iota // all are met
-	ConditionPath
-	ConditionHeader
-	ConditionFraction
-)
-
-// ExplainRoutes checks an RPC against the routes one by one, up to the first that takes
-// whatever reaches it. unmatched is the probability that no route matches. Match draws
-// from the same probabilities. O(conditions); calls Env.Header.
-func (s *Snapshot) ExplainRoutes(ctx context.Context, method string) (checks []RouteCheck, unmatched float64) {
-	unmatched = 1
-	for i := range s.routes {
-		if unmatched == 0 {
-			break
-		}
-		r := &s.routes[i]
-		c := RouteCheck{Route: i}
-		fraction := 1.
-		if r.Fraction != nil {
-			fraction = float64(*r.Fraction) / 1e6
-		}
-		if c.Header, c.Values = s.failingHeader(ctx, r); c.Header != nil {
-			c.Failed = ConditionHeader
-		} else if fraction == 0 {
-			c.Failed = ConditionFraction
-		}
-		if !r.Path.matches(method) {
-			c = RouteCheck{Route: i, Failed: ConditionPath}
-		}
-		if c.Failed == ConditionNone {
-			c.Probability = unmatched * fraction
-			unmatched -= c.Probability
-		}
-		checks = append(checks, c)
-	}
-	return checks, unmatched
-}
-
-// failingHeader returns the first condition on a header that an RPC does not meet, and
-// what it sees of that header; nil if all are met.
-func (s *Snapshot) failingHeader(ctx context.Context, r *Route) (*HeaderMatch, []string) {
-	for i := range r.Headers {
-		if values := s.visible(ctx, r.Headers[i].Name); !r.Headers[i].matches(values) {
-			return &r.Headers[i], values
-		}
-	}
-	return nil, nil
-}
-
-// visible returns the values of a header that conditions and hash policies see: none of
-// binary headers (T-RC-3), and a fixed content type (A28).
-func (s *Snapshot) visible(ctx context.Context, name string) []string {
-	switch {
-	case strings.HasSuffix(name, "-bin"):
-		return nil
-	case name == "content-type":
-		return contentType
-	}
-	return s.env.Header(ctx, name)
-}
-
-// A ClusterShare is a cluster that a route leads to.
-type ClusterShare struct {
-	Cluster int32   // index in Config.Clusters
-	Share   float64 // of the route's RPCs
-}
-
-// ExplainTargets returns the clusters of a route, each once, as first named. Their shares
-// are those of the compiled table that Match draws from. It is empty for a route that does
-// not forward, and for an index that is none of a route.
-func (s *Snapshot) ExplainTargets(route int) []ClusterShare {
-	if route < 0 || route >= len(s.table.routes) {
-		return nil
-	}
-	to := &s.table.routes[route]
-	switch {
-	case to.cluster >= 0:
-		return []ClusterShare{{to.cluster, 1}}
-	case to.cluster == noCluster:
-		return nil
-	}
-	var list []ClusterShare
-	at := map[int32]int{} // clusters in the list
-	for i, share := range to.split.shares(len(to.clusters)) {
-		k, listed := at[to.clusters[i]]
-		if !listed {
-			k, at[to.clusters[i]] = len(list), len(list)
-			list = append(list, ClusterShare{Cluster: to.clusters[i]})
-		}
-		list[k].Share += share
-	}
-	return list
-}
-
-// shares returns the probability of each of n indexes. O(weights).
-func (a *Alias) shares(n int) []float64 {
-	shares := make([]float64, n)
-	column := 1 / float64(len(a.cells))
-	for _, c := range a.cells {
-		below := float64(c.threshold) / (1 << 64)
-		shares[c.self] += column * below
-		shares[c.other] += column * (1 - below)
-	}
-	return shares
-}
 
 // A ClusterExplanation says what picks of a cluster come to. Picked, Delegated, Waits and
 // Fails add up to 1. Of what is picked or delegated, the drops take their part, and then the
@@ -282,6 +157,18 @@ func (g *group) explainSamples(candidates []candidate, odds []float64, share flo
 		e := x.at(g.first + candidates[i].index)
 		e.Weight, e.Share = candidates[i].weight, share*p
 	}
+}
+
+// shares returns the probability of each of n indexes. O(weights).
+func (a *Alias) shares(n int) []float64 {
+	shares := make([]float64, n)
+	column := 1 / float64(len(a.cells))
+	for _, c := range a.cells {
+		below := float64(c.threshold) / (1 << 64)
+		shares[c.self] += column * below
+		shares[c.other] += column * (1 - below)
+	}
+	return shares
 }
 
 // odds returns the probability of each candidate that the next RPC goes to it, by what

@@ -23,6 +23,7 @@ import (
 // TestWhileResourcesChange asks for the status over and over while a control plane
 // changes, breaks and takes away resources, and targets come and go. Whatever the moment
 // is, an answer is consistent: a version in force comes with bytes that are of that name.
+// Changes pause at random, for others to come in between; nothing is waited for.
 func TestWhileResourcesChange(t *testing.T) {
 	for _, delta := range []bool{false, true} {
 		t.Run(fmt.Sprint("delta=", delta), func(t *testing.T) { whileResourcesChange(t, delta) })

@@ -108,7 +108,7 @@ func showBoth(t *testing.T, doc []byte) {
 		if slices.Equal(agents, []string{"xdslb", "gRPC Go"}) {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // stock tells nobody that it has a resource
 	}
 	t.Errorf("clients that have all four resources: %q, want ours and grpc-go's", agents)
 }

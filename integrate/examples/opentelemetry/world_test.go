@@ -187,7 +187,8 @@ next:
 	return sum, found
 }
 
-// await waits until a metric has a value.
+// await waits until a metric has a value. It looks now and then: readers of OpenTelemetry hear
+// of no changes, and what is measured goes over connections of the system's.
 func (w *world) await(name string, want func(float64) bool, labels ...string) {
 	w.Helper()
 	for end := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {

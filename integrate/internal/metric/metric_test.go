@@ -355,7 +355,7 @@ func TestCountersGone(t *testing.T) {
 		if runtime.GC(); remembered() == 2*len(kept) {
 			break
 		}
-		time.Sleep(10 * time.Millisecond) // cleanups are made on a goroutine of the runtime's
+		time.Sleep(10 * time.Millisecond) // the runtime makes cleanups on a goroutine of its own, and says nobody when
 	}
 	if got := remembered(); got != 2*len(kept) {
 		t.Errorf("what was read of %d counters is remembered, there are %d", got, 2*len(kept))

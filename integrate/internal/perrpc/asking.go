@@ -69,7 +69,7 @@ func (c *Call) ask(ctx context.Context) *picker.EndpointState {
 	if c.link == nil || c.session != nil && len(c.session.Hosts) > 0 {
 		return nil
 	}
-	t := c.link.current()
+	t := c.link.Current()
 	if t == nil || t.Ask == nil {
 		return nil
 	}

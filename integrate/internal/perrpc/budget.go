@@ -66,7 +66,7 @@ func (c *Call) budget() *Budget {
 	if c == nil || c.link == nil {
 		return nil
 	}
-	t, m := c.link.current(), c.settled.Load()
+	t, m := c.link.Current(), c.settled.Load()
 	if t == nil || m == nil || t.Budgets == nil {
 		return nil
 	}

@@ -149,7 +149,7 @@ func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 
 // afterFilters notes which route the headers lead to behind the filters.
 func (c *Call) afterFilters(ctx context.Context) {
-	if t := c.link.current(); t != nil && t.Plans == c.matched.plans {
+	if t := c.link.Current(); t != nil && t.Plans == c.matched.plans {
 		route, _, _ := t.Snapshot.Match(ctx, c.method, c.random)
 		c.filtered.Store(route)
 	}

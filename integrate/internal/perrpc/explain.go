@@ -77,6 +77,3 @@ func sessionOf(ctx context.Context, cfg *resource.Session, r *picker.Route, meth
 	}
 	return hosts, call.matched.name
 }
-
-// HasInterceptors reports whether RPCs of the channel pass interceptors of ours.
-func (l *Link) HasInterceptors() bool { return l.hasInterceptors() }

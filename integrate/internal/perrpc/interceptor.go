@@ -186,11 +186,11 @@ func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (
 		if l == nil || l.Aside {
 			return nil, nil
 		}
-		if t := l.current(); t != nil && t.Snapshot != nil {
+		if t := l.Current(); t != nil && t.Snapshot != nil {
 			return t, nil
 		}
 		event := l.nextEvent()
-		t := l.current()
+		t := l.Current()
 		if t != nil && (t.Snapshot != nil || !waitsForReady(opts)) {
 			return t, nil // without Snapshot, the pick says why
 		}

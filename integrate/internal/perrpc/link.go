@@ -64,7 +64,7 @@ type LinkOptions struct {
 	Target string
 	// Canonical is the target as grpc.ClientConn.CanonicalTarget has it.
 	Canonical string
-	// Update has gRPC told the service config if InServiceConfig changed.
+	// Update has gRPC told the service config if ToBeNamed changed.
 	Update func()
 	// Waiting says what the first configuration waits for: "waiting for ...". Nil is
 	// nothing that is known.
@@ -130,8 +130,8 @@ func (l *Link) Register() {
 	l.becomeUnsought()
 }
 
-// InServiceConfig reports whether the service config is to name the link.
-func (l *Link) InServiceConfig() bool {
+// ToBeNamed reports whether the service config is to name the link.
+func (l *Link) ToBeNamed() bool {
 	switch {
 	case l.cc.Load() != nil:
 		return false
@@ -192,10 +192,7 @@ func (l *Link) Unmade() (budget, throttle uint64) {
 func (l *Link) Published() bool { return l.table.Load() != nil }
 
 // Current returns the table in force, or nil before the first.
-func (l *Link) Current() *Table { return l.current() }
-
-// current returns the table in force, or nil before the first.
-func (l *Link) current() *Table {
+func (l *Link) Current() *Table {
 	if table := l.table.Load(); table != nil {
 		return (*table)()
 	}

@@ -54,7 +54,7 @@ func (c *testChannels) add(t *testing.T) {
 	l = NewLink(LinkOptions{Update: func() {
 		c.updates++
 		methods := []MethodConfig{}
-		if l.InServiceConfig() {
+		if l.ToBeNamed() {
 			methods = append(methods, l.MethodConfig())
 		}
 		config, err := json.Marshal(map[string]any{"methodConfig": methods})
@@ -133,15 +133,15 @@ func TestSearchEnds(t *testing.T) {
 			c.add(t)
 		}
 		for i := range 8 {
-			if got := LinkOf(c.ccs[i]); got != c.links[i] || got.InServiceConfig() {
-				t.Errorf("LinkOf(channel %d) = %p, named %v; want %p, not named any more", i, got, got.InServiceConfig(), c.links[i])
+			if got := LinkOf(c.ccs[i]); got != c.links[i] || got.ToBeNamed() {
+				t.Errorf("LinkOf(channel %d) = %p, named %v; want %p, not named any more", i, got, got.ToBeNamed(), c.links[i])
 			}
-			if time.Sleep(searchTime * 3 / 4); !c.links[8].InServiceConfig() {
+			if time.Sleep(searchTime * 3 / 4); !c.links[8].ToBeNamed() {
 				t.Errorf("the search has ended after %d channels", i)
 			}
 		}
-		if time.Sleep(3 * searchTime); c.links[8].InServiceConfig() || c.updates != 2*9 {
-			t.Errorf("after %d updates of service configs the link of a channel that nobody looked at is named: %v", c.updates, c.links[8].InServiceConfig())
+		if time.Sleep(3 * searchTime); c.links[8].ToBeNamed() || c.updates != 2*9 {
+			t.Errorf("after %d updates of service configs the link of a channel that nobody looked at is named: %v", c.updates, c.links[8].ToBeNamed())
 		}
 		c.links[8].Close()
 		if _, ok := unsought.Load(c.links[8]); ok {

@@ -17,14 +17,14 @@ import (
 // because it has none of our interceptors: a phrase each, for people. It is empty
 // if interceptors were installed, or have asked for the channel's configuration.
 func (l *Link) Unapplied(t *Table) []string {
-	if t.Plans == nil || l.hasInterceptors() {
+	if t.Plans == nil || l.HasInterceptors() {
 		return nil
 	}
 	return t.Plans.unapplied()
 }
 
-// hasInterceptors reports whether RPCs of the channel pass interceptors of ours.
-func (l *Link) hasInterceptors() bool { return l.Intercepted || l.cc.Load() != nil }
+// HasInterceptors reports whether RPCs of the channel pass interceptors of ours.
+func (l *Link) HasInterceptors() bool { return l.Intercepted || l.cc.Load() != nil }
 
 // unapplied returns what plans do that nothing else does.
 func (p *Plans) unapplied() (list []string) {
@@ -78,7 +78,7 @@ func LoggerOr(logger *slog.Logger) *slog.Logger {
 // warnUnapplied logs what a pick found to be missing. It costs two loads if
 // nothing is, or if that was logged.
 func (l *Link) warnUnapplied(t *Table) {
-	if l.hasInterceptors() || l.looked.Swap(t.Plans) == t.Plans {
+	if l.HasInterceptors() || l.looked.Swap(t.Plans) == t.Plans {
 		return
 	}
 	if list := l.Unapplied(t); len(list) > 0 {

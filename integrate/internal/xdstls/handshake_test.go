@@ -229,7 +229,7 @@ func TestHostileServers(t *testing.T) {
 				if _, err := conn.Write([]byte{b}); err != nil {
 					return
 				}
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(10 * time.Millisecond) // nothing is waited for: this is how slow the server is
 			}
 		}},
 		{"garbage", "does not look like a TLS handshake", func(conn net.Conn) { _, _ = conn.Write([]byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 100))) }},

@@ -73,6 +73,9 @@ func startLoad(t *testing.T, cc *grpc.ClientConn) *load {
 // file after the other in every order, while the server ends its connections all the time
 // and 1000 RPCs are made in a second, if the machine can: none fails. The roots of each side are those of
 // before, of now and of next time, as whoever replaces a CA has to have it.
+//
+// It sleeps: both sides read the files by the clock, and say nobody that they have. Files and
+// sockets are nothing for a bubble.
 func TestRotationUnderLoad(t *testing.T) {
 	rounds, pause := len(writeOrders), 40*time.Millisecond
 	if testing.Short() {
