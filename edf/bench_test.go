@@ -210,3 +210,41 @@ func BenchmarkSeek(b *testing.B) {
 		}
 	})
 }
+
+// What a change of one weight costs: the sequence continues, of all weights or by the change.
+func BenchmarkReweigh(b *testing.B) {
+	for _, n := range []int{30, 2000, 10_000} {
+		for _, skew := range []struct {
+			name string
+			of   func(i int) uint32
+		}{
+			{"1to7", func(i int) uint32 { return 1 + uint32(i%7) }},
+			{"one", func(i int) uint32 { return 100 + uint32(1-min(i, 1)) }},
+			{"uniform", func(i int) uint32 { return 1 + uint32(i)*7919%1000 }},
+		} {
+			weights := make([]uint32, n)
+			for i := range weights {
+				weights[i] = skew.of(i)
+			}
+			for _, impl := range []string{"all", "some"} {
+				b.Run(fmt.Sprintf("impl=%s/n=%d/skew=%s", impl, n, skew.name), func(b *testing.B) {
+					s := mustSchedule(b, Config{Weights: weights, Start: 1 << 40})
+					r := rand.New(rand.NewPCG(1, 1))
+					b.ReportAllocs()
+					for i := uint32(0); b.Loop(); i++ {
+						var err error
+						ticket := s.Ticket() + r.Uint64N(1<<20)
+						if weights[n/2] = 1 + i%100; impl == "all" {
+							s, err = s.Reweigh(weights, ticket)
+						} else {
+							s, err = s.ReweighSome([]Change{{n / 2, weights[n/2]}}, ticket)
+						}
+						if err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
+			}
+		}
+	}
+}

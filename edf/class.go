@@ -15,14 +15,23 @@ type class struct {
 	step   uint64 // the whole part of 1/weight in a key
 	frac   uint32 // what step leaves out, in units of 1/weight of the lowest bit of step
 	rem    uint32 // sum of these so far, below weight
-	weight uint32 // divided by the greatest common divisor of all
+	weight uint32 // divided by layout.scale
 	first  uint32 // index
+	last   uint32 // index
 	size   uint32
 }
 
-type endpoint struct {
-	next  uint32 // whose turn is next in the class: after the last endpoint the first
-	class uint32
+// newClass returns the class of a weight, divided by layout.scale, with one endpoint.
+func newClass(weight uint32, unit uint64, index uint32) class {
+	period := (1 << periodBits) / unit
+	return class{
+		step:   period / uint64(weight) * unit,
+		frac:   uint32(period % uint64(weight)),
+		weight: weight,
+		first:  index,
+		last:   index,
+		size:   1,
+	}
 }
 
 // byWeight returns a word for each weight above zero, in order of weight and then index: the
@@ -58,27 +67,21 @@ func byWeight(weights []uint32, t totals) []uint64 {
 	return order
 }
 
-// classify makes the classes of h from what byWeight returned, and returns the number of
-// leaves that they need. If single, each endpoint is a class of its own.
-func (h *Heap) classify(order []uint64, single bool) (leaves int) {
+// classify makes the classes of l from what byWeight returned.
+func (l *layout) classify(order []uint64) {
 	for i, o := range order {
 		index, weight := uint32(o), uint32(o>>32)
-		if i == 0 || single || weight != h.classes[len(h.classes)-1].weight {
-			period := (1 << periodBits) / h.unit
-			h.classes = append(h.classes, class{
-				step:   period / uint64(weight) * h.unit,
-				frac:   uint32(period % uint64(weight)),
-				weight: weight,
-				first:  index,
-			})
+		if i == 0 || l.single || weight != l.classes[len(l.classes)-1].weight {
+			l.classes = append(l.classes, newClass(weight, l.unit, index))
 		} else {
-			h.endpoints[uint32(order[i-1])].next = index
+			c := &l.classes[len(l.classes)-1]
+			l.links.at(c.last).next = index
+			c.last = index
+			c.size++
 		}
-		c := &h.classes[len(h.classes)-1]
-		c.size++
-		h.endpoints[index] = endpoint{next: c.first, class: uint32(len(h.classes) - 1)}
+		k := uint32(len(l.classes) - 1)
+		*l.links.at(index) = endpoint{next: l.classes[k].first, class: k}
 	}
-	return 1 << bits.Len(uint(len(h.classes)-1))
 }
 
 // packs reports whether deadlines rounded down to a multiple of 2^(shift-62) periods still

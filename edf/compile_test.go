@@ -37,7 +37,7 @@ func TestInlining(t *testing.T) {
 		"(*Schedule).Next",
 		"(*Schedule).position",
 		"(*class).advance",
-		"(*buffer).load",
+		"(*table).load",
 		"contender.beats",
 	} {
 		if !strings.Contains(out, "can inline "+name+"\n") {

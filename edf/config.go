@@ -48,6 +48,9 @@ func (t totals) period() uint64 { return t.sum / t.gcd }
 // equal reports whether every active endpoint has the same weight.
 func (t totals) equal() bool { return t.period() == uint64(t.active) }
 
+// even reports whether all endpoints have the same weight, above zero.
+func (t totals) even() bool { return t.equal() && t.active == t.endpoints }
+
 // totals checks the weights. O(n); does not allocate.
 func (c Config) totals() (totals, error) {
 	t := totals{endpoints: len(c.Weights)}
@@ -64,17 +67,22 @@ func (c Config) totals() (totals, error) {
 			t.gcd = gcd(uint64(w), t.gcd)
 		}
 	}
-	if t.active == 0 {
-		return t, fmt.Errorf("edf: weights: none of %d is above zero", t.endpoints)
-	}
-	if t.sum > math.MaxUint32 {
-		return t, fmt.Errorf("edf: weights: sum %d is more than %d", t.sum, uint32(math.MaxUint32))
-	}
-	return t, nil
+	return t, t.check()
 }
 
-// reweigh makes c continue a sequence with totals t at place: it sets c.Start to the same
-// place in virtual time.
+// check returns why the weights are invalid, or nil.
+func (t totals) check() error {
+	if t.active == 0 {
+		return fmt.Errorf("edf: weights: none of %d is above zero", t.endpoints)
+	}
+	if t.sum > math.MaxUint32 {
+		return fmt.Errorf("edf: weights: sum %d is more than %d", t.sum, uint32(math.MaxUint32))
+	}
+	return nil
+}
+
+// continued returns the place, in a sequence with totals next, at which it continues one with
+// totals t that has come to a place: the same in virtual time.
 //
 // After N picks virtual time is N/sum, on the scale on which an endpoint is due every
 // 1/weight, so the new place is N*sum'/sum. Endpoints whose weight stays the same keep their
@@ -82,20 +90,11 @@ func (c Config) totals() (totals, error) {
 // down would repeat half a pick with each update. If only the scale of the weights changes,
 // the period and the place stay the same. place is below the period and hence below 2^32,
 // so the product fits 64 bits.
-func (c *Config) reweigh(t totals, place uint64) error {
-	if len(c.Weights) != t.endpoints {
-		return fmt.Errorf("edf: weights: %d endpoints cannot take over from %d", len(c.Weights), t.endpoints)
-	}
-	next, err := c.totals()
-	if err != nil {
-		return err
-	}
+func (t totals) continued(next totals, place uint64) uint64 {
 	if next.period() == t.period() {
-		c.Start = place
-	} else {
-		c.Start = (place*next.sum + t.sum/2) / t.sum
+		return place
 	}
-	return nil
+	return (place*next.sum + t.sum/2) / t.sum
 }
 
 func gcd(a, b uint64) uint64 {

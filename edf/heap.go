@@ -34,12 +34,8 @@ type Heap struct {
 	// so that all walks to the root have one length, a power of two of leaves.
 	tree []uint64
 	wide []contender // instead of tree, when weights are too large for packed keys
-	unit uint64      // of virtual time in a key; the bits below hold the index
 
-	endpoints []endpoint
-	classes   []class
-
-	total    totals
+	layout
 	position uint64 // picks since the start of the sequence, give or take whole periods
 }
 
@@ -62,16 +58,16 @@ func (c Config) Heap() (*Heap, error) {
 }
 
 // newHeap returns a Heap that still needs a Seek.
-func newHeap(weights []uint32, t totals) *Heap {
-	h := &Heap{endpoints: make([]endpoint, t.endpoints), total: t}
-	order := byWeight(weights, t)
-	shift := bits.Len(uint(t.endpoints - 1))
-	if packs(order, shift) {
-		h.unit = 1 << shift
-		h.tree = make([]uint64, h.classify(order, false))
+func newHeap(weights []uint32, t totals) *Heap { return newLayout(weights, t).heap() }
+
+// heap returns the Heap of l, which still needs a Seek.
+func (l *layout) heap() *Heap {
+	h := &Heap{layout: *l}
+	leaves := 1 << bits.Len(uint(len(l.classes)-1))
+	if l.single {
+		h.wide = make([]contender, leaves)
 	} else {
-		h.unit = 1
-		h.wide = make([]contender, h.classify(order, true))
+		h.tree = make([]uint64, leaves)
 	}
 	return h
 }
@@ -93,7 +89,7 @@ func (h *Heap) Next() int {
 		key -= rebaseAt
 	}
 	index := key & (h.unit - 1)
-	e := h.endpoints[index]
+	e := h.links.at(uint32(index))
 	key += h.classes[e.class].advance(int64(e.next)-int64(index), h.unit)
 	h.play(key, (len(h.tree)+int(e.class))/2)
 	return int(index)
@@ -131,25 +127,93 @@ func (h *Heap) rebase() {
 // is at most n/sum, and all n picks came before that one. But the picks with a deadline of
 // at most n/sum, the lacking one included, are the sum of these floors: no more than n.)
 // Seek grants these quotas at once. The rest, fewer picks than there are endpoints, it
-// picks one by one.
+// picks one by one, or by deadline if weights are few.
 func (h *Heap) Seek(n uint64) {
 	n %= h.total.period()
 	h.position = 0
+	turn := h.total.sum / h.scale
 	// Zero is less than every key. A key moves up to the first node that no other has
 	// reached and stays there until its match, while the zero moves on.
 	clear(h.tree)
 	clear(h.wide)
-	for i := range h.classes {
-		c := &h.classes[i]
-		had := n * uint64(c.weight) / h.total.period()
-		h.position += had * uint64(c.size)
-		h.enter(c.start(had+1, h.unit), c.first, i)
+	if h.tree != nil && len(h.classes) <= few {
+		h.seekFew(n, turn)
+	} else {
+		for i := range h.classes {
+			c := &h.classes[i]
+			if c.size == 0 {
+				h.enter(absent/h.unit, 0, i)
+				continue
+			}
+			had := n * uint64(c.weight) / turn
+			h.position += had * uint64(c.size)
+			h.enter(c.start(had+1, h.unit), c.first, i)
+		}
 	}
 	for i := len(h.classes); i < len(h.tree)+len(h.wide); i++ {
 		h.enter(absent/h.unit, 0, i)
 	}
 	for h.position < n {
 		h.Next()
+	}
+}
+
+// few is up to how many classes are worth looking at for each deadline.
+const few = 256
+
+// seekFew enters all classes at a position of n or a little less. Beyond the quotas it grants
+// all picks of a deadline together, as long as they are many, and the last of them in order
+// of index.
+func (h *Heap) seekFew(n, turn uint64) {
+	var keys [few]uint64
+	for i := range h.classes {
+		c := &h.classes[i]
+		if keys[i] = absent; c.size > 0 {
+			had := n * uint64(c.weight) / turn
+			h.position += had * uint64(c.size)
+			keys[i] = c.start(had+1, h.unit)*h.unit + uint64(c.first)
+		}
+	}
+	work, granted := 0, 0 // a pick is about as much work as to look at four classes
+	for h.position < n && work <= 4*granted+1024 {
+		due, size := uint64(absent), 0
+		for i := range h.classes {
+			switch d := keys[i] &^ (h.unit - 1); {
+			case d < due:
+				due, size = d, int(h.classes[i].size)
+			case d == due:
+				size += int(h.classes[i].size)
+			}
+		}
+		work += len(h.classes)
+		if left := n - h.position; uint64(size) > left {
+			if 8*size >= h.total.endpoints {
+				h.grant(&keys, due, left)
+			}
+			break
+		}
+		for i := range h.classes {
+			if keys[i]&^(h.unit-1) == due {
+				keys[i] += h.classes[i].advance(0, h.unit)
+			}
+		}
+		h.position += uint64(size)
+		granted += size
+	}
+	for i := range h.classes {
+		h.play(keys[i], (len(h.tree)+i)/2)
+	}
+}
+
+// grant makes the next picks, which all have one deadline, and which are not all of those.
+func (h *Heap) grant(keys *[few]uint64, due, picks uint64) {
+	h.position += picks
+	for index := uint64(0); picks > 0; index++ {
+		e := h.links.at(uint32(index))
+		if e.class < few && keys[e.class] == due+index {
+			keys[e.class] += h.classes[e.class].advance(int64(e.next)-int64(index), h.unit)
+			picks--
+		}
 	}
 }
 

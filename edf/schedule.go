@@ -4,6 +4,7 @@
 package edf
 
 import (
+	"fmt"
 	"math"
 	"math/bits"
 	"sync"
@@ -24,26 +25,31 @@ const (
 // A Schedule is an EDF sequence that any number of goroutines draw from.
 //
 // The zero Schedule is not usable; NewSchedule makes one. A Schedule must not be copied.
-// Any number of goroutines may call its methods. Next and At take no lock and do not allocate.
+// Any number of goroutines may call its methods. Next and At take no lock, and do not
+// allocate but for up to seven times in the life of a Schedule, when what they hold grows.
 // They do not wait for a goroutine that is off its CPU. If the period is not in memory and
 // picks are drawn faster than they can be made, they wait some microseconds for the goroutine
 // that makes them.
 //
-// Equal weights take no memory beyond the Schedule. Otherwise a period of n endpoints is held
-// in memory, 2 bytes for each pick, if it has at most max(2^16, min(512·n, 2^19), 16·n) picks,
-// and a Heap until it has been drawn from end to end. A longer period takes 16 KiB and a Heap.
-// With more than 65536 endpoints it is 4 bytes for each pick, or 32 KiB.
+// Equal weights take no memory beyond the Schedule. Otherwise it takes a Heap and 2 KiB to begin
+// with. As picks are drawn, a period of n endpoints comes to be held in memory, 2 bytes for each
+// pick, if it has at most max(2^16, min(512·n, 2^19), 16·n) picks, and once it has been drawn
+// from end to end only the weights of the Heap are kept. A longer period comes to take 16 KiB and
+// the Heap. With more than 65536 endpoints it is 4 bytes for each pick, or 32 KiB.
 type Schedule struct {
 	_ [0]sync.Mutex
 
 	// Written by the constructor only.
-	offset  uint64  // position minus ticket
-	modulus uint64  // of positions: the period, or 1<<63 if it is not held in memory
-	inverse uint64  // floor((2^64-1)/modulus)
-	buffer  *buffer // nil if all endpoints have the same weight: position is index
-	start   uint64  // below the period
-	base    uint64
-	total   totals
+	offset  uint64 // position minus ticket
+	modulus uint64 // of positions: the period, or 1<<63 if it is not held in memory
+	inverse uint64 // floor((2^64-1)/modulus)
+	// table has the picks. It is nil if all endpoints have the same weight: position is index.
+	// Picks replace it.
+	table  atomic.Pointer[table]
+	buffer *buffer // fills table; nil like it
+	start  uint64  // below the period
+	base   uint64
+	layout // only the totals if there is no table
 
 	_    [padding]byte
 	next atomic.Uint64 // ticket
@@ -77,20 +83,30 @@ func (c Config) schedule(longest, window uint64) (*Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	period := t.period()
+	l := &layout{total: t}
+	if !t.even() {
+		l = newLayout(c.Weights, t)
+	}
+	return l.schedule(c.Start, c.Base, longest, window), nil
+}
+
+// schedule returns the Schedule of l.
+func (l *layout) schedule(start, base, longest, window uint64) *Schedule {
+	period := l.total.period()
 	s := &Schedule{
 		modulus: period,
-		start:   c.Start % period,
-		base:    c.Base,
-		total:   t,
+		start:   start % period,
+		base:    base,
+		layout:  *l,
 	}
 	first := origin / period * period // the position of the first pick
-	if t.equal() && t.active == t.endpoints {
+	if l.total.even() {
+		s.layout = layout{total: l.total}
 		first += s.start
 	} else {
-		h := newHeap(c.Weights, t)
+		h := l.heap()
 		h.Seek(s.start)
-		s.buffer = newBuffer(h, period <= longest, window)
+		s.buffer = newBuffer(&s.table, h, period <= longest, window)
 		if period > longest {
 			s.modulus, first = endless, origin
 		}
@@ -98,7 +114,7 @@ func (c Config) schedule(longest, window uint64) (*Schedule, error) {
 	s.offset = first - s.base
 	s.inverse = math.MaxUint64 / s.modulus
 	s.next.Store(s.base)
-	return s, nil
+	return s
 }
 
 // Next returns the next pick: At with a ticket from the Schedule's own counter, which begins
@@ -118,21 +134,21 @@ func (s *Schedule) Ticket() uint64 { return s.next.Load() }
 // window along, and tickets left behind count as Fallbacks.
 //
 // O(1) if the period is held in memory, otherwise O(log n) on average, paid by one pick in 64,
-// and O(n) after a gap of more than 8192; does not allocate.
+// and O(n) after a gap of more than 8192.
 func (s *Schedule) At(ticket uint64) int {
 	p := s.position(ticket)
-	b := s.buffer
-	if b == nil {
+	t := s.table.Load()
+	if t == nil {
 		return int(p)
 	}
-	if p < b.ready.Load() {
-		index := b.load(p & b.mask)
+	if p < t.ready.Load() {
+		index := t.load(p & t.mask)
 		// Only now: had the entry been overwritten before it was read, oldest would say so.
-		if p >= b.oldest.Load() {
+		if p >= t.oldest.Load() {
 			return index
 		}
 	}
-	return b.atEdge(p)
+	return s.buffer.atEdge(p)
 }
 
 // position returns the position of a ticket, reduced by the modulus. With inverse =
@@ -169,19 +185,87 @@ func (s *Schedule) Place(ticket uint64) uint64 {
 // It returns an error for weights that Config calls invalid and if their number is not that
 // of s, which stays usable. For another set of endpoints make a new Schedule with a random
 // start.
-// O(n log n).
+// O(n) if few weights change, else O(n log n).
 func (s *Schedule) Reweigh(weights []uint32, ticket uint64) (*Schedule, error) {
+	if len(weights) != s.total.endpoints {
+		return nil, fmt.Errorf("edf: weights: %d endpoints cannot take over from %d", len(weights), s.total.endpoints)
+	}
+	if changes, ok := s.layout.differences(weights); ok {
+		if next, err := s.reweighSome(changes, ticket); next != nil || err != nil {
+			return next, err
+		}
+	}
 	c := Config{Weights: weights, Base: ticket}
-	if err := c.reweigh(s.total, s.Place(ticket)); err != nil {
+	t, err := c.totals()
+	if err != nil {
 		return nil, err
 	}
+	c.Start = s.total.continued(t, s.Place(ticket))
 	return c.Schedule()
+}
+
+// ReweighSome is Reweigh for a few weights that change. What it costs depends on these, on the
+// number of distinct weights, and little on that of the endpoints: O(m + n/32) for m distinct
+// ones, and up to a look at each endpoint. It costs as much as Reweigh if all weights were
+// equal, or come to be too large for the divisor that they had in common.
+func (s *Schedule) ReweighSome(changes []Change, ticket uint64) (*Schedule, error) {
+	for _, ch := range changes {
+		if n := s.total.endpoints; ch.Index < 0 || ch.Index >= n {
+			return nil, fmt.Errorf("edf: weights: there is no endpoint %d of %d", ch.Index, n)
+		}
+	}
+	if s.buffer != nil {
+		if next, err := s.reweighSome(changes, ticket); next != nil || err != nil {
+			return next, err
+		}
+	}
+	weights := s.Weights()
+	for _, ch := range changes {
+		weights[ch.Index] = ch.Weight
+	}
+	return s.Reweigh(weights, ticket)
+}
+
+// reweighSome returns nil without an error if the Schedule has to be made of all weights.
+func (s *Schedule) reweighSome(changes []Change, ticket uint64) (*Schedule, error) {
+	l, err := s.layout.with(changes)
+	if l == nil || err != nil {
+		return nil, err
+	}
+	start := s.total.continued(l.total, s.Place(ticket))
+	return l.schedule(start, ticket, longest(l.total.endpoints), window), nil
+}
+
+// Weights returns the weights of all endpoints. O(n).
+func (s *Schedule) Weights() []uint32 {
+	weights := make([]uint32, s.total.endpoints)
+	for i := range weights {
+		weights[i] = s.layout.weight(i)
+	}
+	return weights
+}
+
+// Compare reports whether weights are those of s, and whether the same endpoints have one
+// above zero. O(n); does not allocate.
+func (s *Schedule) Compare(weights []uint32) (same, active bool) {
+	if len(weights) != s.total.endpoints {
+		return false, false
+	}
+	same = true
+	for i, w := range weights {
+		if was := s.layout.weight(i); was != w {
+			if same = false; (was > 0) != (w > 0) {
+				return false, false
+			}
+		}
+	}
+	return same, true
 }
 
 // Fallbacks returns how many picks were out of sequence, because the goroutine that makes
 // picks was off its CPU, or because the ticket came too late or jumped ahead. They were picks
 // of a nearby part of the sequence instead, which keeps the shares. It is 0 if the period has
-// at most 8192 picks. It is for monitoring, and for tests that need to know whether the order
+// at most 256 picks. It is for monitoring, and for tests that need to know whether the order
 // was exact.
 func (s *Schedule) Fallbacks() uint64 {
 	if s.buffer == nil {

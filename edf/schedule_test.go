@@ -131,8 +131,8 @@ func TestManyEndpoints(t *testing.T) {
 	}
 }
 
-// A period that takes more than a window is held as well, if it is short enough, and is then
-// no longer in need of its Heap.
+// A table begins small. A period that takes more than a window is held as well, if it is short
+// enough, and is then no longer in need of its Heap.
 func TestBufferKind(t *testing.T) {
 	oneGoroutine(t)
 	for _, test := range []struct {
@@ -142,7 +142,9 @@ func TestBufferKind(t *testing.T) {
 		atOnce  bool
 	}{
 		{weights: []uint32{3, 4}, words: block / 4, atOnce: true},
-		{weights: []uint32{1, window - 1}, words: window / 4, atOnce: true},
+		{weights: []uint32{3, initial - 3}, words: initial / 4, atOnce: true},
+		{weights: []uint32{1, initial}, words: (initial + block) / 4},
+		{weights: []uint32{1, window - 1}, words: window / 4},
 		{weights: []uint32{1, window}, words: (window + block) / 4},
 		{weights: []uint32{1, 1<<16 - 1}, words: 1 << 14},
 		{weights: []uint32{1, 1 << 16}, slides: true, words: window / 4},
@@ -156,15 +158,18 @@ func TestBufferKind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if slides := s.buffer.end == endless; slides != test.slides || len(s.buffer.words) != test.words {
-			t.Errorf("period %d of %d endpoints: slides %v in %d words, want %v in %d",
-				s.Period(), len(test.weights), slides, len(s.buffer.words), test.slides, test.words)
+		if n, bytes := len(s.table.Load().words), 8; n*bytes > 4*small {
+			t.Errorf("period %d of %d endpoints: begins with %d bytes", s.Period(), len(test.weights), n*bytes)
 		}
 		if atOnce := s.buffer.heap == nil; atOnce != test.atOnce {
 			t.Errorf("period %d: complete at once: %v, want %v", s.Period(), atOnce, test.atOnce)
 		}
 		for range s.Period() {
 			s.Next()
+		}
+		if slides, n := s.buffer.end == endless, len(s.table.Load().words); slides != test.slides || n != test.words {
+			t.Errorf("period %d of %d endpoints: slides %v in %d words, want %v in %d",
+				s.Period(), len(test.weights), slides, n, test.slides, test.words)
 		}
 		if kept := s.buffer.heap != nil; kept != test.slides {
 			t.Errorf("period %d: keeps its heap after a period: %v, want %v", s.Period(), kept, test.slides)

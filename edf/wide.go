@@ -23,7 +23,7 @@ func (h *Heap) nextWide() int {
 		h.rebaseWide()
 		c.due -= rebaseAt
 	}
-	class := h.endpoints[c.index].class
+	class := h.links.at(c.index).class
 	c.due += h.classes[class].advance(0, h.unit)
 	h.playWide(c, (len(h.wide)+int(class))/2)
 	return int(c.index)

@@ -64,34 +64,36 @@ type lb struct {
 	mu     sync.Mutex
 	closed bool
 	// resolved is what the resolver said about an address; nil with xDS.
-	resolved   func(netip.AddrPort) resolver.Address
-	opts       *Config
-	src        *xdsResolver
-	stopWatch  func()
-	cfg        *picker.Config // nil while the target cannot be served
-	fatal      error          // why it cannot be
-	clusters   map[string]*cluster
-	list       clusterList    // the same, parallel to cfg.Clusters
-	clock      *picker.Clock  // of RPCs that are timed; nil if none have been
-	version    uint64         // of the latest cluster that changed
-	plans      *perrpc.Plans  // of cfg
-	routeErrs  *routeErrors   // of cfg, or an earlier one
-	latest     *picker.Config // the latest configuration, which may not be in force yet
-	rpcs       rpcConfig      // of latest
-	journal    journal
-	watch      callWatch // whether RPCs are counted by endpoint
-	applying   Changes   // that the configuration makes which is being applied
-	applied    time.Time // when cfg was, or fatal
-	logged     logLimiter
-	turns      map[topic]*turn // of the target and its clusters
-	hasFailed  bool            // the target, since it was last served
-	target     string          // as metrics have it, from before the resolver leads here; empty without xDS
-	export     *metric.Export  // nil while nobody wants metrics of the channel
-	received   time.Time       // of the latest configuration whose latency was measured
-	queued     int             // updates that wait for gRPC to be told of methods
-	rewrites   bool            // a route of cfg rewrites authorities (A81)
-	sessions   bool            // a route of cfg has session affinity (A55)
-	avoidHosts bool            // attempts of a route avoid endpoints that were tried
+	resolved  func(netip.AddrPort) resolver.Address
+	opts      *Config
+	src       *xdsResolver
+	stopWatch func()
+	cfg       *picker.Config // nil while the target cannot be served
+	fatal     error          // why it cannot be
+	clusters  map[string]*cluster
+	list      clusterList   // the same, parallel to cfg.Clusters
+	clock     *picker.Clock // of RPCs that are timed; nil if none have been
+	version   uint64        // of the latest cluster that changed
+	// localityVersion is that of the latest locality of which something changed.
+	localityVersion uint64
+	plans           *perrpc.Plans  // of cfg
+	routeErrs       *routeErrors   // of cfg, or an earlier one
+	latest          *picker.Config // the latest configuration, which may not be in force yet
+	rpcs            rpcConfig      // of latest
+	journal         journal
+	watch           callWatch // whether RPCs are counted by endpoint
+	applying        Changes   // that the configuration makes which is being applied
+	applied         time.Time // when cfg was, or fatal
+	logged          logLimiter
+	turns           map[topic]*turn // of the target and its clusters
+	hasFailed       bool            // the target, since it was last served
+	target          string          // as metrics have it, from before the resolver leads here; empty without xDS
+	export          *metric.Export  // nil while nobody wants metrics of the channel
+	received        time.Time       // of the latest configuration whose latency was measured
+	queued          int             // updates that wait for gRPC to be told of methods
+	rewrites        bool            // a route of cfg rewrites authorities (A81)
+	sessions        bool            // a route of cfg has session affinity (A55)
+	avoidHosts      bool            // attempts of a route avoid endpoints that were tried
 
 	// replacements has, for a connection with a replacement, that one, and the other way
 	// around; nil if there are none. See conn.

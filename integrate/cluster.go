@@ -268,6 +268,7 @@ func (c *cluster) refresh() {
 		c.view.rejections = p.leaf.rejections(c.lb)
 		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
 		p.tellUtilizations()
+		p.tellVersions()
 		c.state.Localities = p.state
 		c.state.Breaker = p.leaf.breaker.Breaker
 		c.state.Drops, c.state.Overload = p.leaf.dropCounters()

@@ -110,6 +110,7 @@ func (e *endpoint) takeOver(b *lb, from *endpoint, cfg *picker.Endpoint) {
 	e.takeObservations(from)
 	if derived {
 		e.Connectivity = from.Connectivity
+		e.loc.changed()
 	} else {
 		e.resume(b)
 	}
@@ -119,6 +120,7 @@ func (e *endpoint) takeOver(b *lb, from *endpoint, cfg *picker.Endpoint) {
 // connection. The priority's counts have to be taken anew after it.
 func (e *endpoint) resume(b *lb) {
 	e.Connectivity, e.StateSince = picker.Idle, b.now()
+	e.loc.changed()
 	e.forgetError()
 	e.ResetConnectRequest()
 	c := e.conn
@@ -150,6 +152,7 @@ func (e *endpoint) disconnect(b *lb) {
 	}
 	e.forgetError()
 	e.Connectivity = picker.Idle
+	e.loc.changed()
 }
 
 // rememberError notes why the endpoint cannot be connected.
@@ -178,6 +181,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	was := e.Connectivity
 	e.count(-1)
 	e.Connectivity, e.StateSince = to, e.loc.prio.cluster.lb.now()
+	e.loc.changed()
 	e.count(+1)
 	if was == picker.TransientFailure {
 		e.forgetError()

@@ -79,6 +79,7 @@ func (l *leaf) addObservers(e *endpoint) {
 // one.
 func (e *endpoint) takeObservations(from *endpoint) {
 	e.Ejected, e.StateSince = from.Ejected, from.StateSince
+	e.loc.changed()
 	was := from.observers.Load()
 	if was == nil || was.host == nil && was.wrr == nil && was.util == nil && was.calls == nil {
 		return
@@ -88,7 +89,7 @@ func (e *endpoint) takeObservations(from *endpoint) {
 		t.calls = cmp.Or(was.calls, t.calls)
 	})
 	if was.wrr != nil {
-		e.SetWeight(was.wrr.published)
+		e.SetWeight(was.wrr.published) // changed, as is the rest
 	}
 }
 

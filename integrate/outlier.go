@@ -41,6 +41,7 @@ func (l *leaf) updateDetection(b *lb) {
 			d.stop()
 			for e := range l.endpoints {
 				e.Ejected = false
+				e.loc.changed()
 				e.loc.prio.onEjection(e)
 				e.updateObservers(func(t *observers) { t.host = nil })
 			}
@@ -88,6 +89,7 @@ func (l *leaf) sweep(b *lb) {
 				changed = true
 				e.count(-1)
 				e.Ejected = out
+				e.loc.changed()
 				e.count(+1)
 				p.onEjection(e)
 				p.noteEjection(e)

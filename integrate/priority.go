@@ -75,6 +75,23 @@ type locality struct {
 	binding   *picker.Binding
 	endpoints endpoints // parallel to cfg
 	busy      busyness
+	version   uint64 // of endpoints and all that snapshots read of them: see changed
+}
+
+// changed notes that something is another that snapshots read of the locality's endpoints and
+// that is no configuration (picker.LocalityState.Version):
+//
+//	which they are                       matchLocalities, matchEndpoints, reconciler.finish
+//	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect, takeOver
+//	Ejected                              leaf.sweep, updateDetection, takeObservations
+//	the weight that reports amount to    priority.updateWeights, leaf.updateWRR, takeObservations
+//
+// What is not noted picks do not see. TestModel compares each snapshot with one that is made by
+// looking at all endpoints, and so does picker under the build tag invariants.
+func (l *locality) changed() {
+	b := l.prio.cluster.lb
+	b.localityVersion++
+	l.version = b.localityVersion
 }
 
 // endpoints implements picker.EndpointStates.
@@ -319,6 +336,13 @@ func (p *priority) buildCache() {
 			}
 		}
 		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: l.endpoints})
+	}
+}
+
+// tellVersions tells the localities' states their versions.
+func (p *priority) tellVersions() {
+	for i, l := range p.localities {
+		p.state[i].Version = l.version
 	}
 }
 

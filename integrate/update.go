@@ -192,6 +192,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 				binding:   counted.binding(load, p.leaf.breaker.Breaker, m.lb.clockLocked),
 				endpoints: make([]*endpoint, cfg.Endpoints.Len()),
 			}
+			l.changed()
 			for j := range l.endpoints {
 				m.open = append(m.open, slot{l, j})
 			}
@@ -225,6 +226,7 @@ func (m *reconciler) matchEndpoints(l *locality, cfg picker.EndpointList) {
 	if !sameSet(was, cfg) {
 		m.moved = true
 		l.prio.invalidate()
+		l.changed()
 		m.rearrange(l, was)
 		return
 	}
@@ -308,6 +310,7 @@ func (m *reconciler) finish() {
 			e.configure(m.lb, old.cfg, cfg)
 		}
 		s.loc.endpoints[s.i] = e
+		s.loc.changed()
 	}
 	for i := range m.left {
 		if !m.left[i].taken {

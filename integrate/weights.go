@@ -98,6 +98,7 @@ func (l *leaf) updateWRR() {
 					t.wrr = nil
 				})
 				e.SetWeight(0)
+				e.loc.changed()
 			}
 		}
 		return
@@ -177,6 +178,7 @@ func (o *oobReports) end(b *lb) {
 // blackout period of its weight, reports out of band.
 func (e *endpoint) onReady() {
 	e.StateSince = e.loc.prio.cluster.lb.now()
+	e.loc.changed()
 	if t := e.observers.Load(); t != nil && t.wrr != nil {
 		t.wrr.connect()
 	}
@@ -200,6 +202,7 @@ func (p *priority) updateWeights() (changed bool) {
 		if weight := w.At(how.ClientWRR, now); weight != w.published {
 			w.published, changed = weight, true
 			e.SetWeight(weight)
+			e.loc.changed()
 		}
 	}
 	return changed

@@ -350,6 +350,41 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
+// BenchmarkRebuild makes the snapshot after one of n endpoints in five localities has another
+// weight, or another state. With versions only its locality is looked at.
+func BenchmarkRebuild(b *testing.B) {
+	for _, n := range []int{1000, 10_000} {
+		for _, change := range []string{"weight", "state"} {
+			for _, versions := range []bool{false, true} {
+				b.Run(fmt.Sprintf("change=%s/n=%d/versions=%t", change, n, versions), func(b *testing.B) {
+					w := benchWorld(5, n, 0, false)
+					localities := w.states[0].Localities
+					note := func(k int) {
+						if versions {
+							localities[k].Version++
+						}
+					}
+					for k := range localities {
+						note(k)
+					}
+					s, list := w.build(b), w.flat(0)
+					b.ReportAllocs()
+					for i := uint32(0); b.Loop(); i++ {
+						w.states[0].Version++
+						if change == "state" {
+							list[0].Connectivity ^= Ready ^ Connecting
+							note(0)
+						} else {
+							w.reweigh(0, 1+i%100)
+						}
+						s = Rebuild(s, []ClusterChange{{0, w.cfg.Clusters[0], &w.states[0]}}, w.env)
+					}
+				})
+			}
+		}
+	}
+}
+
 // hashWorld has n endpoints whose policy hashes, of which so many in 1000 are up.
 func hashWorld(kind PolicyKind, n, up int, balance uint32) (w *world, hash *uint64) {
 	list := endpoints(0, make([]uint32, n)...)

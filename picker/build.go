@@ -19,7 +19,9 @@ import (
 // Build takes over from prev what did not change:
 //
 //   - a cluster with the same name and Version, as a whole;
-//   - in other clusters each locality with the same endpoints to pick and the same weights;
+//   - in other clusters each locality with the same Version and configuration, as a whole, and
+//     with other weights of some endpoints by these (takeOver);
+//   - else each locality with the same endpoints to pick and the same weights;
 //   - the routes, if they are the same slice and clusters have the same indexes.
 //
 // A locality in which only weights changed keeps its position in the sequence. One whose
@@ -30,8 +32,9 @@ import (
 // is invalid, or whose state does not fit it, does not affect others: its RPCs fail, and
 // Snapshot.ClusterErr says why.
 //
-// The cost is O(clusters) for what is taken over, and O(endpoints of the priority in use)
-// for each cluster that changed, with allocations for each locality that changed.
+// The cost is O(clusters) for what is taken over. For each cluster that changed it is
+// O(localities of the priority in use), and O(endpoints) of those that changed or that have no
+// Version, with allocations for each that changed. Of a Flat policy all of them are one.
 func Build(prev *Snapshot, cfg *Config, states []ClusterState, env Env) (*Snapshot, error) {
 	return builder{start: rand.Uint64, env: env.withDefaults()}.build(prev, cfg, states)
 }
@@ -46,7 +49,11 @@ type builder struct {
 	states  []Connectivity
 	weights []uint32
 
-	inSlowStart bool // an endpoint of the current cluster is in slow start
+	// Of the current cluster.
+	policy      *Policy // by which localities are grouped
+	breaker     *Breaker
+	inSlowStart bool // an endpoint is in slow start
+	scaled      bool // the latest weights were divided
 }
 
 func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Snapshot, error) {
@@ -256,20 +263,23 @@ func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 // groups compiles the groups of the priority in use that RPCs can be sent to, and sets the
 // cluster's outcome (T-LOC-1).
 func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) error {
-	inputs, policy, err := b.route(c, leaf, cfg, state)
+	inputs, policy, err := b.route(c, prev, leaf, cfg, state)
 	if err != nil {
 		return err
 	}
 	if c.issued == nil && policy.Flat {
 		c.issued = new(Counter)
 	}
-	before := prev.groupsByLoad()
 	b.inSlowStart = false
 	best := allFailed
 	for i := range inputs {
 		best = max(best, inputs[i].usability(policy))
 	}
+	c.compiledFrom(policy, inputs)
 	var weights []uint32
+	if best >= someOnDemand {
+		c.groups, weights = make([]group, 0, len(inputs)), make([]uint32, 0, len(inputs))
+	}
 	for i := range inputs {
 		in := &inputs[i]
 		if best < someOnDemand || in.usability(policy) < best {
@@ -280,9 +290,12 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 				continue
 			}
 		}
-		g, err := b.group(c, before[in.load], in, policy)
+		g, err := b.group(c, prev, in, policy)
 		if err != nil {
 			return fmt.Errorf("locality %v: %w", in.localities[0].ID, err)
+		}
+		if len(c.sources) > 0 {
+			c.sources[in.locality].group = len(c.groups)
 		}
 		c.groups, weights = append(c.groups, g), append(weights, in.weight)
 	}
@@ -304,12 +317,12 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 // route collects the inputs of the groups, and sets how their localities share the RPCs if
 // the policy has a rule for that. A flat policy of such a kind picks by locality while the
 // rule is in force: the policy that it returns is not flat then.
-func (b *builder) route(c *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) ([]groupInput, *Policy, error) {
+func (b *builder) route(c, prev *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) ([]groupInput, *Policy, error) {
 	policy := &leaf.Policy
 	if policy.ZoneAware != nil {
 		byLocality := *policy
 		byLocality.Flat = false
-		inputs, err := b.collect(&byLocality, cfg, state)
+		inputs, err := b.collect(&byLocality, prev, cfg, state)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -317,16 +330,30 @@ func (b *builder) route(c *cluster, leaf *Leaf, cfg *Priority, state *ClusterSta
 			return inputs, &byLocality, nil
 		}
 	}
-	inputs, err := b.collect(policy, cfg, state)
+	inputs, err := b.collect(policy, prev, cfg, state)
 	if err == nil && policy.LoadAware != nil {
 		c.routing = loadRouting(leaf, state.Localities, inputs)
 	}
 	return inputs, policy, err
 }
 
-// group compiles a group. before is its previous form, or nil.
-func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Policy) (group, error) {
-	g := group{first: int32(in.first), load: in.load}
+// group compiles a group, or takes it over from prev, the previous form of the cluster, which
+// may be nil.
+func (b *builder) group(c, prev *cluster, in *groupInput, policy *Policy) (group, error) {
+	if g, ok := in.takeOver(prev); ok {
+		if invariants {
+			b.checkTakenOver(&g, *in, policy)
+		}
+		return g, nil
+	}
+	if in.endpoints == nil {
+		if err := b.gather(in); err != nil {
+			return group{}, err
+		}
+	}
+	g, before := group{first: int32(in.first), load: in.load}, prev.groupOf(in)
+	others := b.inSlowStart
+	b.inSlowStart = false
 	var err error
 	switch policy.Kind {
 	case PolicyRingHash, PolicyMaglev:
@@ -344,6 +371,8 @@ func (b *builder) group(c *cluster, before *group, in *groupInput, policy *Polic
 	default:
 		err = b.sequence(&g, before, in, c, policy)
 	}
+	g.aging = b.inSlowStart
+	b.inSlowStart = b.inSlowStart || others
 	return g, err
 }
 

@@ -261,11 +261,11 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 		g.explainSamples(g.probes.least.candidates, g.probes.odds(), share, x)
 	default:
 		x.Picked += share
-		sum := 0.
-		for _, w := range g.weights {
+		sum, weights := 0., g.schedule.Weights()
+		for _, w := range weights {
 			sum += float64(w)
 		}
-		for i, w := range g.weights {
+		for i, w := range weights {
 			if w > 0 {
 				*x.at(g.first + int32(i)) = EndpointShare{Weight: w, Share: share * float64(w) / sum}
 			}

@@ -32,8 +32,9 @@ type group struct {
 
 	// What the next Build compares with.
 	load     *Load          // of the group's locality; nil if it has several
-	weights  []uint32       // that schedule was made of: 0 for endpoints that are not picked
 	selected *EndpointState // of PolicyPickFirst
+	aging    bool           // weights change with time
+	scaled   bool           // weights were divided: see scaleDown
 }
 
 // A rule is a way to pick. Several policies share one.
@@ -58,16 +59,18 @@ func (r rule) random() bool {
 	return false
 }
 
-// groupsByLoad returns the groups of c, which may be nil, by the Load of their locality.
-func (c *cluster) groupsByLoad() map[*Load]*group {
+// groupOf returns the group of c, which may be nil, that has the Load of in, or nil.
+// O(1) for localities that are where they were.
+func (c *cluster) groupOf(in *groupInput) *group {
 	if c == nil {
 		return nil
 	}
-	m := make(map[*Load]*group, len(c.groups))
-	for i := range c.groups {
-		m[c.groups[i].load] = &c.groups[i]
+	for k := range c.groups {
+		if g := &c.groups[(in.locality+k)%len(c.groups)]; g.load == in.load {
+			return g
+		}
 	}
-	return m
+	return nil
 }
 
 // A groupInput is what a group is made from: endpoints and their states at the moment.
@@ -77,54 +80,85 @@ type groupInput struct {
 	locality   int        // index in the priority of its first locality
 	first      int        // index in the priority of its first endpoint
 	localities []Locality // as configured
-	endpoints  EndpointStates
-	states     []Connectivity // as new RPCs see them; parallel to endpoints
-	count      [4]int         // endpoints by state
+	live       []LocalityState
+	count      [4]int // endpoints by state
+	// before is what the localities were, if their endpoints are in the same states; else nil.
+	// Then the group need not be made anew if inKeeping, but for changes of its weights.
+	before    []source
+	inKeeping bool
+	changes   []edf.Change
+
+	// Set by gather.
+	endpoints EndpointStates
+	states    []Connectivity // as new RPCs see them; parallel to endpoints
 }
 
 // collect returns the inputs of the groups of the priority in use: one if the policy is
-// flat, else one for each locality. The next call reuses their memory.
-func (b *builder) collect(policy *Policy, cfg *Priority, state *ClusterState) ([]groupInput, error) {
-	inputs, first, total := b.inputs[:0], 0, 0
-	for i := range cfg.Localities {
-		total += cfg.Localities[i].Endpoints.Len()
+// flat, else one for each locality. The next call reuses their memory. It looks at the
+// endpoints of those that are not known to be as they were in prev.
+func (b *builder) collect(policy *Policy, prev *cluster, cfg *Priority, state *ClusterState) ([]groupInput, error) {
+	b.policy, b.breaker = policy, state.Breaker
+	n := len(cfg.Localities)
+	if policy.Flat {
+		n = min(n, 1)
 	}
-	if total > math.MaxInt32 {
-		return nil, fmt.Errorf("%d endpoints, more than %d", total, math.MaxInt32)
-	}
-	b.states = slices.Grow(b.states[:0], total)
-	var flat StateSlice // the endpoints of several localities
+	inputs, first := slices.Grow(b.inputs[:0], n), 0
+	b.states = b.states[:0]
 	for i := range cfg.Localities {
-		lc, ls := &cfg.Localities[i], &state.Localities[i]
 		if !policy.Flat || i == 0 {
-			inputs = append(inputs, groupInput{load: ls.Load, weight: lc.Weight, locality: i, first: first, endpoints: ls.Endpoints})
-		} else {
-			in := &inputs[0]
-			if i == 1 {
-				in.load, flat = nil, appendStates(make(StateSlice, 0, total), in.endpoints)
-			}
-			if flat = appendStates(flat, ls.Endpoints); i == len(cfg.Localities)-1 {
-				in.endpoints = flat
-			}
+			inputs = append(inputs, groupInput{load: state.Localities[i].Load, weight: cfg.Localities[i].Weight, locality: i, first: first})
 		}
 		in := &inputs[len(inputs)-1]
-		in.localities = cfg.Localities[in.locality : i+1]
-		if err := b.collectLocality(in, lc, ls, state.Breaker, policy); err != nil {
-			return nil, fmt.Errorf("locality %v: %w", lc.ID, err)
+		if len(in.live) == 1 {
+			in.load = nil
 		}
-		first += lc.Endpoints.Len()
+		in.localities, in.live = cfg.Localities[in.locality:i+1], state.Localities[in.locality:i+1]
+		if first += cfg.Localities[i].Endpoints.Len(); first > math.MaxInt32 {
+			return nil, fmt.Errorf("%d endpoints, more than %d", first, math.MaxInt32)
+		}
 	}
 	for i := range inputs {
 		in := &inputs[i]
-		in.states = b.states[in.first : in.first+in.endpoints.Len()]
+		if prev.knows(in, policy, state.Breaker) {
+			continue
+		}
+		if err := b.gather(in); err != nil {
+			return nil, err
+		}
 	}
 	b.inputs = inputs
 	return inputs, nil
 }
 
-// collectLocality checks the endpoints of a locality and appends their states to
+// gather looks at the endpoints of in. O(endpoints).
+func (b *builder) gather(in *groupInput) error {
+	n := 0
+	for i := range in.localities {
+		n += in.localities[i].Endpoints.Len()
+	}
+	in.count = [4]int{}
+	b.states = slices.Grow(b.states, n)
+	from := len(b.states)
+	for i := range in.localities {
+		if err := b.collectLocality(in, i); err != nil {
+			return fmt.Errorf("locality %v: %w", in.localities[i].ID, err)
+		}
+	}
+	in.states = b.states[from:]
+	if in.endpoints = in.live[0].Endpoints; len(in.live) > 1 {
+		all := make(StateSlice, 0, n)
+		for i := range in.live {
+			all = appendStates(all, in.live[i].Endpoints)
+		}
+		in.endpoints = all
+	}
+	return nil
+}
+
+// collectLocality checks the endpoints of locality i of in and appends their states to
 // b.states.
-func (b *builder) collectLocality(in *groupInput, cfg *Locality, state *LocalityState, breaker *Breaker, policy *Policy) error {
+func (b *builder) collectLocality(in *groupInput, i int) error {
+	cfg, state, breaker, policy := &in.localities[i], &in.live[i], b.breaker, b.policy
 	if state.Endpoints == nil || state.Endpoints.Len() != cfg.Endpoints.Len() {
 		return fmt.Errorf("no state for each of %d endpoints", cfg.Endpoints.Len())
 	}
@@ -144,14 +178,19 @@ func (b *builder) collectLocality(in *groupInput, cfg *Locality, state *Locality
 		case e.Connectivity > TransientFailure:
 			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, ec.Addr, e.Connectivity)
 		}
-		s := e.Connectivity
-		if ec.Health == Draining || s == Ready && e.Ejected { // EDF-16, A50
-			s = TransientFailure
-		}
+		s := stateOf(e, ec)
 		in.count[s]++
 		b.states = append(b.states, s)
 	}
 	return nil
+}
+
+// stateOf returns the state of an endpoint as new RPCs see it.
+func stateOf(e *EndpointState, cfg *Endpoint) Connectivity {
+	if cfg.Health == Draining || e.Connectivity == Ready && e.Ejected { // EDF-16, A50
+		return TransientFailure
+	}
+	return e.Connectivity
 }
 
 // A usability says what an RPC can get from a group, in ascending order.

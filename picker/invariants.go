@@ -5,7 +5,10 @@
 
 package picker
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // invariants says whether Build checks what it made, which doubles its cost.
 const invariants = true
@@ -36,9 +39,10 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 			must(g.first >= end, "group %d of cluster %d starts at %d, before %d", k, i, g.first, end)
 			switch g.rule {
 			case inSequence:
-				end = g.first + int32(len(g.weights))
+				weights := g.schedule.Weights()
+				end = g.first + int32(len(weights))
 				e := g.schedule.At(g.issued.Load())
-				must(e >= 0 && e < len(g.weights) && g.weights[e] > 0, "group %d of cluster %d picks %d of %v", k, i, e, g.weights)
+				must(e >= 0 && e < len(weights) && weights[e] > 0, "group %d of cluster %d picks %d of %v", k, i, e, weights)
 			case byLeastRequest:
 				for _, t := range g.least.candidates {
 					must(t.weight > 0 && t.index >= 0, "group %d of cluster %d has candidates %v", k, i, g.least.candidates)
@@ -62,6 +66,57 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 				_, ready := h.ready.find(0)
 				must(ok || !ready, "group %d of cluster %d has READY hosts and all failed", k, i)
 			}
+		}
+	}
+}
+
+// checkTakenOver panics if g, which was taken over, is not what the endpoints of in come to.
+func (b *builder) checkTakenOver(g *group, in groupInput, policy *Policy) {
+	was := in.count
+	if err := b.gather(&in); err != nil {
+		panic("picker: taken over: " + err.Error())
+	}
+	if was != in.count {
+		panic(fmt.Sprintf("picker: endpoints by state are %v, and were taken for %v", in.count, was))
+	}
+	states := slices.Collect(func(yield func(*EndpointState) bool) {
+		for i := range in.states {
+			if !yield(in.endpoints.State(i)) {
+				return
+			}
+		}
+	})
+	switch g.rule {
+	case inSequence:
+		if policy.Kind == PolicyPickFirst {
+			k := g.first - int32(in.first)
+			if states[k] != g.selected || in.states[k] != Ready {
+				panic(fmt.Sprintf("picker: endpoint %d is picked first, and it is another, or in state %d", k, in.states[k]))
+			}
+			return
+		}
+		aging := b.inSlowStart
+		weights := b.endpointWeights(&in, policy)
+		if same, _ := g.schedule.Compare(weights); !same {
+			panic(fmt.Sprintf("picker: weights are %v, and were taken for %v", weights, g.schedule.Weights()))
+		}
+		if b.inSlowStart != aging {
+			panic("picker: endpoints in slow start were taken for others")
+		}
+		if g.endpoints != nil && !slices.Equal(g.endpoints, states) {
+			panic("picker: endpoints are others")
+		}
+	case byHash:
+		if !slices.Equal(g.hashing.states, in.states) || !slices.Equal(g.endpoints, states) {
+			panic(fmt.Sprintf("picker: states are %v, and were taken for %v", in.states, g.hashing.states))
+		}
+		if p, err := place(g.hashing.placement, g.hashing.spec, in.localities); err != nil || p.ring != g.hashing.ring || p.table != g.hashing.table {
+			panic(fmt.Sprintf("picker: hashes have another placement, %v", err))
+		}
+	case byLeastRequest:
+		sampler, err := b.sampler(&in, policy)
+		if err != nil || !slices.Equal(sampler.candidates, g.least.candidates) {
+			panic(fmt.Sprintf("picker: candidates are %v, %v, and were taken for %v", sampler.candidates, err, g.least.candidates))
 		}
 	}
 }

@@ -9,3 +9,5 @@ package picker
 const invariants = false
 
 func (*Snapshot) checkInvariants([]ClusterState) {}
+
+func (*builder) checkTakenOver(*group, groupInput, *Policy) {}

@@ -80,13 +80,18 @@ func (o *oracle) build(w *world) {
 	}
 }
 
+// sameActive reports whether the same indexes have a weight in a and b.
+func sameActive(a, b []uint32) bool {
+	return slices.EqualFunc(a, b, func(v, w uint32) bool { return (v > 0) == (w > 0) })
+}
+
 // placeOf is the place of a locality, or of all localities if id is zero.
 func placeOf(c *cluster, loads *ClusterLoad, id LocalityID) uint64 {
 	var load *Load
 	if id != (LocalityID{}) {
 		load = loads.Locality(id)
 	}
-	g := c.groupsByLoad()[load]
+	g := c.groupOf(&groupInput{load: load})
 	return g.schedule.Place(g.issued.Load())
 }
 

@@ -22,11 +22,13 @@ import (
 // sequence makes g the sequence of the READY endpoints of in. before is the group's
 // previous form, or nil.
 func (b *builder) sequence(g *group, before *group, in *groupInput, c *cluster, policy *Policy) error {
+	weights := b.endpointWeights(in, policy)
+	g.scaled = b.scaled
 	if in.load != nil {
-		return b.schedule(g, before, &in.load.issued, b.endpointWeights(in, policy))
+		return b.schedule(g, before, &in.load.issued, weights)
 	}
 	g.endpoints = in.endpoints.(StateSlice)
-	return b.schedule(g, before, &c.issued.n, b.endpointWeights(in, policy))
+	return b.schedule(g, before, &c.issued.n, weights)
 }
 
 // schedule gives g the sequence of weights, whose position is counted by issued. If the
@@ -34,26 +36,23 @@ func (b *builder) sequence(g *group, before *group, in *groupInput, c *cluster, 
 // a random position (D2).
 //
 // Continuing is right because before has the same counter: groups are found by their Load
-// (groupsByLoad). Only with PolicyPickFirst it may be another counter, but a sequence of
+// (groupOf). Only with PolicyPickFirst it may be another counter, but a sequence of
 // one endpoint is the same at each position.
 func (b *builder) schedule(g *group, before *group, issued *atomic.Uint64, weights []uint32) (err error) {
 	g.issued = issued
+	same, active := false, false
+	if before != nil && before.schedule != nil {
+		same, active = before.schedule.Compare(weights)
+	}
 	switch {
-	case before == nil || before.schedule == nil || !sameActive(before.weights, weights):
-		g.weights = slices.Clone(weights)
-		g.schedule, err = edf.Config{Weights: g.weights, Start: b.start(), Base: issued.Load()}.Schedule()
-	case slices.Equal(before.weights, weights):
-		g.weights, g.schedule = before.weights, before.schedule
+	case same:
+		g.schedule = before.schedule
+	case active:
+		g.schedule, err = before.schedule.Reweigh(weights, issued.Load())
 	default:
-		g.weights = slices.Clone(weights)
-		g.schedule, err = before.schedule.Reweigh(g.weights, issued.Load())
+		g.schedule, err = edf.Config{Weights: weights, Start: b.start(), Base: issued.Load()}.Schedule()
 	}
 	return err
-}
-
-// sameActive reports whether the same indexes have a weight in a and b.
-func sameActive(a, b []uint32) bool {
-	return slices.EqualFunc(a, b, func(v, w uint32) bool { return (v > 0) == (w > 0) })
 }
 
 // pickFirst makes g the sequence of one endpoint of in (A62): the one selected before, as

@@ -59,6 +59,10 @@ type cluster struct {
 	err     error // why the cluster could not be compiled
 
 	routing *LocalityRouting // nil unless the policy has a rule for localities
+
+	// What the next Build compares with: see knows.
+	policy  Policy // by which localities were grouped
+	sources []source
 }
 
 // Result is the result of a pick. Its four fields are as many as the compiler keeps in

@@ -48,6 +48,14 @@ type LocalityState struct {
 	Load      *Load          // no other locality of the priority has it
 	Endpoints EndpointStates // in the order of the configuration
 
+	// Version, unless it is 0, stands for what Build reads of the state of the locality and its
+	// endpoints: which Load and which Endpoints these are, what they are bound to, and their
+	// Connectivity, Ejected, StateSince and weight (SetWeight). It changes whenever any of these
+	// does, and never becomes what it was before. The locality's configuration and Utilization
+	// are not in it. Build does not look at endpoints again whose locality it knows to be the
+	// same. 0 says nothing.
+	Version uint64
+
 	// Utilization is the smoothed one of the endpoints, 1 being all of their capacity; 0 if
 	// it was never known. Stale says that they have not reported for long. Only
 	// Policy.LoadAware reads them.

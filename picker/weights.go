@@ -28,7 +28,7 @@ func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
 		}
 	}
 	b.weights = weights
-	scaleDown(weights)
+	b.scaled = scaleDown(weights)
 	if policy.Kind == PolicyClientWRR {
 		reportedWeights(weights, in)
 	}
@@ -41,14 +41,14 @@ func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
 // scaleDown divides weights whose sum exceeds what a schedule takes. Each locality keeps
 // within the limit (T-EDS-3), but a flat group of several may not, nor may endpoints that
 // are not from EDS. No weight becomes 0, which adds less than 1 to each, and the divisor
-// leaves room for that. O(n).
-func scaleDown(weights []uint32) {
+// leaves room for that. It reports whether it has done so. O(n).
+func scaleDown(weights []uint32) (scaled bool) {
 	sum := uint64(0)
 	for _, w := range weights {
 		sum += uint64(w)
 	}
 	if sum <= math.MaxUint32 {
-		return
+		return false
 	}
 	divisor := sum/(math.MaxUint32-uint64(len(weights))) + 1
 	for i, w := range weights {
@@ -56,6 +56,7 @@ func scaleDown(weights []uint32) {
 			weights[i] = uint32(max(uint64(w)/divisor, 1))
 		}
 	}
+	return true
 }
 
 // SetWeight sets the weight that the endpoint's load reports amount to, for

@@ -45,7 +45,7 @@ func TestOwnWeights(t *testing.T) {
 		for i, own := range test.own {
 			w.flat(0)[i].SetWeight(own)
 		}
-		if got := w.build(t).clusters.At(0).groups[0].weights; !slices.Equal(got, test.want) {
+		if got := w.build(t).clusters.At(0).groups[0].schedule.Weights(); !slices.Equal(got, test.want) {
 			t.Errorf("own weights %v become %v, want %v", test.own, got, test.want)
 		}
 	}
@@ -58,12 +58,12 @@ func TestOwnWeightsOfReady(t *testing.T) {
 		w.flat(0)[i].SetWeight(own)
 	}
 	w.flat(0)[2].Connectivity = Connecting
-	if got, want := w.build(t).clusters.At(0).groups[0].weights, []uint32{128, 384, 0, 256}; !slices.Equal(got, want) {
+	if got, want := w.build(t).clusters.At(0).groups[0].schedule.Weights(), []uint32{128, 384, 0, 256}; !slices.Equal(got, want) {
 		t.Errorf("weights %v, want %v", got, want)
 	}
 	w.flat(0)[1].Connectivity = TransientFailure
 	w.states[0].Version++
-	if got, want := w.build(t).clusters.At(0).groups[0].weights, []uint32{1, 0, 0, 1}; !slices.Equal(got, want) {
+	if got, want := w.build(t).clusters.At(0).groups[0].schedule.Weights(), []uint32{1, 0, 0, 1}; !slices.Equal(got, want) {
 		t.Errorf("with one weight known they are %v, want %v", got, want)
 	}
 }
@@ -201,7 +201,7 @@ func TestSlowStartEnds(t *testing.T) {
 	w.env.Now = 1100
 	w.states[0].Version++
 	s := w.build(t)
-	if got := s.clusters.At(0).groups[0].weights; s.InSlowStart(0) || got[0] != 1 || got[1] != 2 {
+	if got := s.clusters.At(0).groups[0].schedule.Weights(); s.InSlowStart(0) || got[0] != 1 || got[1] != 2 {
 		t.Errorf("after the window InSlowStart = %t, weights %v", s.InSlowStart(0), got)
 	}
 }
@@ -211,7 +211,7 @@ func TestSlowStartScale(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 1<<31)))
 	w.leaf(0).Policy.SlowStart = &SlowStart{Window: 100, Aggression: 1}
 	w.flat(0)[0].StateSince, w.env.Now = 1000, 1050
-	if got := w.build(t).clusters.At(0).groups[0].weights; got[0] != 1 || got[1] != 1<<31 {
+	if got := w.build(t).clusters.At(0).groups[0].schedule.Weights(); got[0] != 1 || got[1] != 1<<31 {
 		t.Errorf("weights %v", got)
 	}
 }

@@ -1,0 +1,214 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package edf
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// A Schedule that is made of another one by changes, however many there have been, picks what
+// one picks that is made of the weights.
+func TestReweighSomeIsReweigh(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 7))
+	shared := 0
+	for _, weights := range randomSets(scaled(300), 100) {
+		s, err := Config{Weights: weights, Start: r.Uint64()}.Schedule()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			for range r.IntN(40) {
+				s.Next()
+			}
+			var changes []Change
+			changed := slices.Clone(weights)
+			for range 1 + r.IntN(3) {
+				ch := randomChange(r, changed)
+				changes = append(changes, ch)
+				changed[ch.Index] = ch.Weight
+			}
+			next, err := s.ReweighSome(changes, s.Ticket())
+			want, wantErr := remade(s, changed)
+			if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+				t.Fatalf("weights %v, then %v: error %v, want %v", weights, changed, err, wantErr)
+			}
+			if err != nil {
+				continue
+			}
+			if err := next.layout.verify(changed); err != nil {
+				t.Fatalf("weights %v, then %v: %v", weights, changed, err)
+			}
+			if next.links != nil && s.links != nil && next.links[0] == s.links[0] {
+				shared++
+			}
+			if got, want := next.start, want.start; got != want {
+				t.Fatalf("weights %v, then %v: starts at %d, want %d", weights, changed, got, want)
+			}
+			ticket := next.Ticket()
+			for k := range uint64(300) {
+				if got, want := next.At(ticket+k), want.At(ticket+k); got != want {
+					t.Fatalf("weights %v, then %v: pick %d is %d, want %d", weights, changed, k, got, want)
+				}
+			}
+			s, weights = next, changed
+		}
+	}
+	if shared == 0 {
+		t.Error("no Schedule shares anything with the one before it")
+	}
+}
+
+// remade returns the Schedule that goes on with s, made of all weights.
+func remade(s *Schedule, weights []uint32) (*Schedule, error) {
+	c := Config{Weights: weights, Base: s.Ticket()}
+	total, err := c.totals()
+	if err != nil {
+		return nil, err
+	}
+	c.Start = s.total.continued(total, s.Place(s.Ticket()))
+	return c.Schedule()
+}
+
+// randomChange returns a change of one weight: to that of another endpoint, to nothing, to
+// anything, or to what changes divisors.
+func randomChange(r *rand.Rand, weights []uint32) Change {
+	i := r.IntN(len(weights))
+	w := weights[r.IntN(len(weights))]
+	switch r.IntN(6) {
+	case 0:
+		w = 0
+	case 1:
+		w = 1 + r.Uint32N(1000)
+	case 2:
+		w += w
+	case 3:
+		w = r.Uint32()
+	}
+	return Change{i, w}
+}
+
+// verify returns why l is not what weights come to.
+func (l *layout) verify(weights []uint32) error {
+	total, err := Config{Weights: weights}.totals()
+	if err != nil || l.total != total {
+		return fmt.Errorf("totals %+v, want %+v, %v", l.total, total, err)
+	}
+	if l.links == nil {
+		return nil
+	}
+	size := 0
+	for k, c := range l.classes {
+		size += int(c.size)
+		if c.size == 0 {
+			continue
+		}
+		index := c.first
+		for n := range c.size {
+			e := l.links.at(index)
+			if e.class != uint32(k) || weights[index] != uint32(uint64(c.weight)*l.scale) {
+				return fmt.Errorf("endpoint %d of weight %d is in class %d, of which it is not", index, weights[index], k)
+			}
+			if last := n+1 == c.size; last && (e.next != c.first || index != c.last) || !last && e.next <= index {
+				return fmt.Errorf("after endpoint %d, number %d of %d in class %d, comes %d", index, n, c.size, k, e.next)
+			}
+			index = e.next
+		}
+	}
+	if size != total.active {
+		return fmt.Errorf("%d endpoints in classes, want %d", size, total.active)
+	}
+	return nil
+}
+
+// What a layout is made of stays what it was, also while the picks of its Heap are made.
+func TestChangesShare(t *testing.T) {
+	weights := make([]uint32, 1000)
+	for i := range weights {
+		weights[i] = 1 + uint32(i%7)
+	}
+	s, err := NewSchedule(weights, 5)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := s.ReweighSome([]Change{{500, 100}}, s.Ticket())
+	if err != nil {
+		t.Fatal(err)
+	}
+	same := 0
+	for k := range s.links {
+		if s.links[k] == next.links[k] {
+			same++
+		}
+	}
+	if len(s.links)-same > 2 {
+		t.Errorf("%d of %d chunks are shared, want all but two", same, len(s.links))
+	}
+	if !slices.Equal(s.Weights(), weights) {
+		t.Error("a change changes the Schedule that it is made of")
+	}
+	if err := s.layout.verify(weights); err != nil {
+		t.Error(err)
+	}
+	const runs = 100
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range runs {
+		if _, err := s.ReweighSome([]Change{{500, 100 + uint32(i%2)}}, s.Ticket()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if bytes := (after.TotalAlloc - before.TotalAlloc) / runs; bytes > 7<<10 {
+		t.Errorf("a change allocates %d bytes", bytes)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	s, err := NewSchedule([]uint32{3, 0, 5}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		weights      []uint32
+		same, active bool
+	}{
+		{[]uint32{3, 0, 5}, true, true},
+		{[]uint32{3, 0, 6}, false, true},
+		{[]uint32{3, 1, 5}, false, false},
+		{[]uint32{0, 3, 5}, false, false},
+		{[]uint32{3, 0}, false, false},
+	} {
+		if same, active := s.Compare(test.weights); same != test.same || active != test.active {
+			t.Errorf("Compare(%v) = %v, %v, want %v, %v", test.weights, same, active, test.same, test.active)
+		}
+	}
+	equal, _ := NewSchedule([]uint32{7, 7}, 0)
+	if same, active := equal.Compare([]uint32{7, 7}); !same || !active || !slices.Equal(equal.Weights(), []uint32{7, 7}) {
+		t.Error("equal weights are not what they are")
+	}
+}
+
+func TestReweighSomeErrors(t *testing.T) {
+	for _, weights := range [][]uint32{{3, 4}, {5, 5}} {
+		s, err := NewSchedule(weights, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for want, changes := range map[string][]Change{
+			"there is no endpoint 2 of 2":   {{0, 1}, {2, 1}},
+			"there is no endpoint -1 of 2":  {{-1, 1}},
+			"none of 2 is above zero":       {{0, 0}, {1, 0}},
+			"sum 4294967296 is more than 4": {{0, 1 << 31}, {1, 1 << 31}},
+		} {
+			if _, err := s.ReweighSome(changes, 0); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("weights %v, changes %v: error %v, want %q", weights, changes, err, want)
+			}
+		}
+	}
+}
