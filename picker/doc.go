@@ -113,7 +113,7 @@
 //
 // Build takes over from the previous snapshot what did not change: clusters by their
 // version; in a changed cluster the localities by theirs, if the caller has any, and weights by
-// what differs (source.go); else in a changed cluster the sequences whose weights are the same, and the rings whose
+// what differs (source.go), else the sequences whose weights are the same, and the rings whose
 // keys and weights are; the routes if they are the same slice. A sequence continues when
 // weights change. Its position is a count of RPCs, so it needs no handing over: picks may
 // continue from the old snapshot while the new one is published, and neither repeats what
