@@ -78,9 +78,9 @@ func TestUpdateByChunks(t *testing.T) {
 	b, cc := newTestLB(t, Config{})
 	l := &listEditor{rng: rng, p: prio(nil, nil)}
 	known := [2]map[string]*endpoint{}
-	steps := 600
+	steps := 300
 	if testing.Short() {
-		steps = 150
+		steps = 100
 	}
 	for step := range steps {
 		before := map[string]bool{}
@@ -98,6 +98,7 @@ func TestUpdateByChunks(t *testing.T) {
 		}
 		cc.opened = 0
 		b.set(configOf(clusterOf("c", l.p)))
+		b.flush()
 		opened := 0
 		for k, loc := range l.p.Localities {
 			list := b.clusters["c"].order[0].localities[k].endpoints

@@ -276,14 +276,10 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 		best = max(best, inputs[i].usability(policy))
 	}
 	c.compiledFrom(policy, inputs)
-	usable := 0
-	for i := range inputs {
-		if best >= someOnDemand && inputs[i].usability(policy) == best {
-			usable++
-		}
+	var weights []uint32
+	if best >= someOnDemand {
+		c.groups, weights = make([]group, 0, len(inputs)), make([]uint32, 0, len(inputs))
 	}
-	c.groups = make([]group, 0, usable)
-	weights := make([]uint32, 0, usable)
 	for i := range inputs {
 		in := &inputs[i]
 		if best < someOnDemand || in.usability(policy) < best {

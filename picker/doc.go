@@ -59,7 +59,8 @@
 //
 //	config.go       what the control plane sent: Config, clusters, routes, policies
 //	state.go        what the caller knows besides: ClusterState, EndpointState
-//	build.go        Build: from these to a Snapshot; group.go has the endpoints' part
+//	build.go        Build: from these to a Snapshot; group.go has the endpoints' part, and
+//	                source.go what is taken over of them
 //	snapshot.go     the pick
 //	routetable.go   from an RPC to its route; pathindex.go is the radix tree
 //	sequence.go     groups in EDF order; weights.go has their weights
@@ -112,7 +113,8 @@
 // # Building
 //
 // Build takes over from the previous snapshot what did not change: clusters by their
-// version; in a changed cluster the sequences whose weights are the same, and the rings whose
+// version; in a changed cluster the localities by theirs, if the caller has any, and weights by
+// what differs (source.go), else the sequences whose weights are the same, and the rings whose
 // keys and weights are; the routes if they are the same slice. A sequence continues when
 // weights change. Its position is a count of RPCs, so it needs no handing over: picks may
 // continue from the old snapshot while the new one is published, and neither repeats what

@@ -200,6 +200,13 @@ func TestListShares(t *testing.T) {
 	}); got > 0 {
 		t.Errorf("what is the same allocates %v times", got)
 	}
+	again := Builder[int]{before: first}
+	for range n + maxChunk {
+		again.Add(0)
+	}
+	if twice := again.List(); twice.chunks[100].same(twice.chunks[99]) {
+		t.Error("a chunk is in two places of a list")
+	}
 	if !first.Same(first) || first.Same(Of(items...)) || !Of[int]().Same(List[int]{}) || !Of(1).Replace(0, 1).Same(List[int]{}) {
 		t.Error("Same is wrong")
 	}
