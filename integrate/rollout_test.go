@@ -5,6 +5,7 @@ package integrate_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -78,7 +79,7 @@ func TestMalformedPattern(t *testing.T) {
 					t.Errorf("status %+v, %v", s, err)
 				}
 			}
-			if found := logs.with("malformed pattern", variable); len(found) != 1 {
+			if found := logs.with(variable+" has the malformed pattern", strconv.Quote(strings.TrimSuffix(value, ", other"))); len(found) != 1 {
 				t.Errorf("the log says %q, want one line", found)
 			}
 		})

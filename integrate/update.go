@@ -13,9 +13,10 @@ import (
 
 // This file carries a cluster from one configuration to the next. The rule it
 // keeps: an endpoint that is in both is the same endpoint, with its connection,
-// whatever else moves around it. Endpoints are compared in place first, so
-// that an update which leaves the order alone costs one pass; only what is
-// left over on either side goes through a map.
+// whatever else moves around it. Chunks that both have are passed over, and
+// endpoints of others are compared in place first, so that an update which leaves
+// the order alone costs one pass over these; only what is left over on either side
+// goes through a map.
 
 // update takes over a new configuration of the cluster.
 func (c *cluster) update(cfg *picker.Cluster) {

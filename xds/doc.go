@@ -164,6 +164,12 @@
 //     others are left out, with a note and a line in the log.
 //   - In state of the world an assignment with glob collections is rejected.
 //
+// A list collection, an LbEndpointCollection of one name, is rejected with its path: Envoy has
+// none either. The comment of LedsClusterLocalityConfig.leds_collection_name in Envoy's
+// endpoint_components.proto says that glob collections are supported only in the incremental
+// variants, that other names are those of list collections, and that Envoy supports only glob
+// collections (as of go-control-plane/envoy v1.39.1).
+//
 // # What a client shows
 //
 // Nothing calls back: whoever wants to know asks, at any time, for a copy.

@@ -149,6 +149,9 @@ func TestListSmall(t *testing.T) {
 		for _, l := range lists {
 			for i := range len(l.items) + 1 {
 				for j := i; j <= min(len(l.items), i+maxChunk+2); j++ {
+					if testing.Short() && (i+j)%11 > 1 {
+						continue
+					}
 					for _, others := range [][]int{nil, {-1}, {-1, -2}} {
 						next := slowList{l.Replace(i, j, others...), slices.Replace(slices.Clone(l.items), i, j, others...)}
 						next.check(t, fmt.Sprintf("%d items, %d to %d replaced by %d", len(l.items), i, j, len(others)))
@@ -184,8 +187,8 @@ func TestListShares(t *testing.T) {
 			t.Errorf("%s: %d items differ, want %d at most", change.name, differ, change.differ)
 		}
 	}
-	if got := testing.AllocsPerRun(10, func() { first.Replace(n/2, n/2+1, 1) }); got > 2 {
-		t.Errorf("a change allocates %v times, want 2: a chunk and the list of chunks", got)
+	if got := testing.AllocsPerRun(10, func() { first.Replace(n/2, n/2+1, 1) }); got > 3 { // one of them with the race detector only
+		t.Errorf("a change allocates %v times, want a chunk and the list of chunks", got)
 	}
 	var b Builder[int]
 	b.Follow(first)

@@ -3,6 +3,9 @@
 
 // Package versioned has slices that never change, of which the next version costs what
 // differs from it. A snapshot of 10,000 clusters is one: most publications change one.
+//
+// A [Slice] is of pointers, has as many in each version, and is read while RPCs are picked. A
+// [List] is of values, such as the endpoints of a locality, which come and go.
 package versioned
 
 import "sync/atomic"

@@ -85,6 +85,7 @@ type mergeWorld struct {
 	members [3]*Members
 	merger  Merger
 	hosts   int // of few, addresses occur twice
+	names   int // of many, a list has several chunks
 }
 
 func (w *mergeWorld) endpoint() picker.Endpoint {
@@ -119,7 +120,7 @@ func (w *mergeWorld) change(t *testing.T, k, n int) {
 		clear(naive)
 	}
 	for range n {
-		name := fmt.Sprint("m", w.rnd.IntN(60))
+		name := fmt.Sprint("m", w.rnd.IntN(w.names))
 		if w.rnd.IntN(3) == 0 {
 			list.Remove(name)
 			delete(naive, name)
@@ -155,7 +156,7 @@ func (w *mergeWorld) change(t *testing.T, k, n int) {
 func TestMembers(t *testing.T) {
 	for seed := range uint64(60) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		w := &mergeWorld{rnd: rnd, hosts: []int{20, 100, 4000}[seed%3]}
+		w := &mergeWorld{rnd: rnd, hosts: []int{20, 100, 4000}[seed%3], names: []int{60, 60, 600}[seed%3]}
 		inline := picker.Locality{ID: picker.LocalityID{Zone: "i"}, Weight: 1, Endpoints: picker.ListOf(w.endpoint())}
 		w.of = &Endpoints{Name: "cla", Priorities: []picker.Priority{
 			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "a"}, Weight: 1}, inline, {ID: picker.LocalityID{Zone: "b"}, Weight: 2}}},
