@@ -215,6 +215,9 @@ func TestConcurrentNext(t *testing.T) {
 				})
 			}
 			done.Wait()
+			if got, want := s.Ticket(), c.Base+uint64(goroutines*picks); got != want {
+				t.Errorf("the next ticket is %d, want %d: some were drawn twice", got, want)
+			}
 			var off int64
 			h, _ := c.Heap()
 			for range goroutines * picks {

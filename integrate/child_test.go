@@ -335,8 +335,10 @@ func TestCustomIdle(t *testing.T) {
 	if cc.opened != 0 || s.idled != 0 {
 		t.Fatal("the child was woken without an RPC")
 	}
+	idle := b.list.all[0].inUse.groups[0].childPicker.Load()
 	wantPick(t, b)
 	wantPick(t, b)
+	idle.exitIdle() // for an RPC that has had it, and is late
 	b.calm()
 	if s.idled != 1 {
 		t.Fatalf("the child was woken %d times, want once", s.idled)

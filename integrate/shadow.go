@@ -32,7 +32,8 @@ import (
 // What is compared is the cluster that the route leads to, by the label
 // grpc.lb.backend_service that stock gives an attempt (A89); the shares of clusters of a
 // weighted route; and whether there is a route at all. The two may get an update at
-// different times, so a difference counts only if it is there one second later, too.
+// different times, so a difference counts only if no configuration explains it that was in
+// force in the second before the RPC, or comes into force in the second after it.
 // Which endpoint is picked is not compared: that depends on connections.
 //
 // It costs an RPC 9 allocations, 0.8 KB and a microsecond or so (bench/README.md).
