@@ -258,6 +258,9 @@ func (t *trial) finish() {
 			t.fail("the model has lost count of %v", a)
 		}
 	}
+	for _, end := range t.ends {
+		end()
+	}
 	pass(time.Second)
 	was := t.grpc.actions
 	pass(time.Hour)

@@ -27,8 +27,8 @@ import (
 type modelRPC struct {
 	id           int
 	cluster      string
-	hash         uint64
-	host         int // the number of the endpoint that its session is with; 0 is none
+	ctx          context.Context // has the RPC's hash; every fourth has none
+	host         int             // the number of the endpoint that its session is with; 0 is none
 	waitForReady bool
 
 	waiting  bool
@@ -54,7 +54,12 @@ func (r *modelRPC) String() string { return fmt.Sprintf("RPC %d to %s", r.id, r.
 // newRPC makes an RPC that has not picked yet.
 func (t *trial) newRPC(cluster string, hash uint64, waitForReady bool) *modelRPC {
 	t.rpcs++
-	return &modelRPC{id: t.rpcs, cluster: cluster, hash: hash, waitForReady: waitForReady}
+	ctx, end := context.WithCancel(context.Background())
+	t.ends = append(t.ends, end)
+	if t.rpcs%4 > 0 {
+		ctx = WithRequestHash(ctx, hash)
+	}
+	return &modelRPC{id: t.rpcs, cluster: cluster, ctx: ctx, waitForReady: waitForReady}
 }
 
 // pick has the RPC pick once, with the picker of the moment.
@@ -64,7 +69,7 @@ func (t *trial) pick(r *modelRPC) {
 	if p == nil {
 		return
 	}
-	ctx, method := WithRequestHash(context.Background(), r.hash), "/"+r.cluster+"/m"
+	ctx, method := r.ctx, "/"+r.cluster+"/m"
 	switch {
 	case r.host > 0:
 		ctx = inSessionWith(ctx, t.lb, method, addr(r.host))

@@ -29,7 +29,8 @@ type trial struct {
 	servers *loadServers
 	options Config
 
-	rpcs      int // made so far
+	rpcs      int      // made so far
+	ends      []func() // of their contexts
 	sleepers  []*modelRPC
 	holding   []*modelRPC // have picked, and use it after the next step
 	inFlight  []*modelRPC
