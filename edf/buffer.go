@@ -201,12 +201,8 @@ func (b *buffer) fill(p uint64) {
 	if b.end == endless && p >= made+max(window, uint64(b.heap.total.active)) {
 		// The tickets jumped so far that nothing in the window is of use, and that a Seek is
 		// no slower than making the picks that they skipped.
-		t := b.table.Load()
-		if t.size() < b.slots {
-			t = b.grow(t)
-		}
 		made = p / block * block
-		t.oldest.Store(made)
+		b.table.Load().oldest.Store(made)
 		b.made.Store(made)
 		b.heap.Seek(b.start + made - b.first)
 	}

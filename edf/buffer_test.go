@@ -216,3 +216,21 @@ func TestLeapInPeriod(t *testing.T) {
 		t.Errorf("%d of 1000 picks exact after a leap", exact)
 	}
 }
+
+// While few picks have been made, and nobody makes more, picks fall back on these.
+func TestFallBackOnFew(t *testing.T) {
+	for _, longest := range []uint64{0, 1 << 20} {
+		s, err := Config{Weights: []uint32{0, 5000, 17000, 9001}}.schedule(longest, window)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.buffer.busy.Store(true) // of a refiller that is off its CPU
+		counts := make([]int, 4)
+		for n := range uint64(initial + 4*small) {
+			counts[s.At(n)]++
+		}
+		if got := s.Fallbacks(); got != 4*small || counts[0] > 0 || counts[1] < small/2 {
+			t.Errorf("longest %d: %d fallbacks, want %d; picks %v", longest, got, 4*small, counts)
+		}
+	}
+}

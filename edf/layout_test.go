@@ -212,3 +212,18 @@ func TestReweighSomeErrors(t *testing.T) {
 		}
 	}
 }
+
+// Weights that become too large for packed keys take a Heap of another kind.
+func TestReweighSomeWide(t *testing.T) {
+	s, err := NewSchedule([]uint32{1 << 30, 5}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := s.ReweighSome([]Change{{1, 1<<31 + 1}}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.single || !next.single {
+		t.Errorf("each endpoint is a class: %v, then %v, want false and true", s.single, next.single)
+	}
+}
