@@ -248,8 +248,8 @@ func TestGaugesOfMany(t *testing.T) {
 				r.take()
 			})
 		}
-		if few, many := cost(3), cost(100); many != few {
-			t.Errorf("a channel's gauges take %v allocations among 100 channels, and %v among 3", many, few)
+		if few, many := cost(3), cost(300); many > few+1 { // the race detector has some of its own
+			t.Errorf("a channel's gauges take %v allocations among 300 channels, and %v among 3", many, few)
 		}
 		for _, x := range all {
 			x.Stop()

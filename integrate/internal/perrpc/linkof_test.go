@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,7 +44,7 @@ func TestLinkOfOthers(t *testing.T) {
 type testChannels struct {
 	ccs     []*grpc.ClientConn
 	links   []*Link
-	updates int // how often links were asked to have gRPC told
+	updates atomic.Int64 // how often links were asked to have gRPC told
 }
 
 // add adds a channel that is awake.
@@ -52,7 +53,7 @@ func (c *testChannels) add(t *testing.T) {
 	r := manual.NewBuilderWithScheme("xdslb")
 	var l *Link
 	l = NewLink(LinkOptions{Update: func() {
-		c.updates++
+		c.updates.Add(1)
 		methods := []MethodConfig{}
 		if l.ToBeNamed() {
 			methods = append(methods, l.MethodConfig())
@@ -102,17 +103,17 @@ func TestLinkOfAll(t *testing.T) {
 		for range n {
 			c.add(t)
 		}
-		round := func(first, want int) {
+		round := func(first int, want int64) {
 			t.Helper()
-			c.updates = 0
+			c.updates.Store(0)
 			c.check(t, first)
 			for range n {
 				if l := LinkOf(c.idle(t, grpc.WithResolvers(manual.NewBuilderWithScheme("xdslb")))); l != nil {
 					t.Errorf("an idle channel has link %d", l.Number())
 				}
 			}
-			if time.Sleep(10 * searchTime); c.updates != want {
-				t.Errorf("%d updates of service configs, want %d", c.updates, want)
+			if time.Sleep(10 * searchTime); c.updates.Load() != want {
+				t.Errorf("%d updates of service configs, want %d", c.updates.Load(), want)
 			}
 		}
 		round(0, 2*n)
@@ -140,8 +141,8 @@ func TestSearchEnds(t *testing.T) {
 				t.Errorf("the search has ended after %d channels", i)
 			}
 		}
-		if time.Sleep(3 * searchTime); c.links[8].ToBeNamed() || c.updates != 2*9 {
-			t.Errorf("after %d updates of service configs the link of a channel that nobody looked at is named: %v", c.updates, c.links[8].ToBeNamed())
+		if time.Sleep(3 * searchTime); c.links[8].ToBeNamed() || c.updates.Load() != 2*9 {
+			t.Errorf("after %d updates of service configs the link of a channel that nobody looked at is named: %v", c.updates.Load(), c.links[8].ToBeNamed())
 		}
 		c.links[8].Close()
 		if _, ok := unsought.Load(c.links[8]); ok {
