@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"math/rand/v2"
-	"runtime"
 
 	"google.golang.org/grpc/balancer"
 )
@@ -116,18 +115,9 @@ func (cc *modelChannel) doings() doings {
 // it holds no mutex then.
 func (t *trial) lookFrom(b balancer.Balancer) func() {
 	return func() {
-		if rand.IntN(8) > 0 {
-			return
+		if rand.IntN(8) == 0 {
+			_ = b.(*lb).src.status(true) // or the test hangs, and its trace says who waits
 		}
-		lb := b.(*lb)
-		for tries := 0; !lb.mu.TryLock(); tries++ {
-			if tries == 1e6 {
-				panic(finding("the balancer's mutex is held while it calls others"))
-			}
-			runtime.Gosched()
-		}
-		lb.mu.Unlock()
-		_ = lb.src.status(true)
 	}
 }
 
