@@ -96,9 +96,9 @@
 // 1 to 1000 and, in brackets, with one of 1000 among 1s (BenchmarkNext):
 //
 //	endpoints                  10            1000          100000
-//	Heap                      8.6  (8.4)     13  (7.5)     22  (6.7)
-//	Schedule                  4.0  (3.9)    5.1  (3.8)     28  (4.0)
-//	Schedule, by window        14   (12)     19   (11)     28   (12)
+//	Heap                      9.8  (7.8)     13  (7.7)     22  (7.9)
+//	Schedule                  3.3  (3.4)    3.8  (3.3)     25  (3.5)
+//	Schedule, by window        13   (12)     19   (12)     27   (13)
 //	mutex, container/heap      43   (17)    140   (75)    284  (177)
 //	static stride               5   (28)     25 (1343)     25 (1993)
 //	a counter, nothing else   2.4  (2.4)    2.5  (2.4)    2.4  (2.4)

@@ -83,7 +83,8 @@
 //	channelconfig.go     what this channel makes of a configuration that all share
 //	cluster.go           cluster: which priority is used, what picks see of it; leaf
 //	clusterlist.go       all of them, and which have changed since the last publication
-//	priority.go          priority: its phase, its endpoints, its groups; locality
+//	priority.go          priority: its phase and its endpoints; prioritygroups.go: its groups
+//	locality.go          locality: its endpoints, and the version of what picks see of them
 //	update.go            reconciler: from one configuration to the next
 //	publish.go           when snapshots are made, and when gRPC is told
 //	counters.go          circuit breakers and load reports, shared by the process

@@ -60,7 +60,7 @@
 //	config.go       what the control plane sent: Config, clusters, routes, policies
 //	state.go        what the caller knows besides: ClusterState, EndpointState
 //	build.go        Build: from these to a Snapshot; group.go has the endpoints' part, and
-//	                source.go what is taken over of them
+//	                source.go what is taken over of them; env.go is the channel
 //	snapshot.go     the pick
 //	routetable.go   from an RPC to its route; pathindex.go is the radix tree
 //	sequence.go     groups in EDF order; weights.go has their weights
