@@ -5,6 +5,7 @@ package integrate_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -24,14 +25,15 @@ type attemptLog struct {
 	budgeted int                      // of them, ever
 }
 
-// attemptCounts are attempts that have ended.
-type attemptCounts struct{ ok, failed, lost uint64 }
+// attemptCounts are attempts that have ended. Of those that are lost, some may count as failed.
+type attemptCounts struct{ ok, failed, lost, mayFail uint64 }
 
 // loggedAttempt is one of them.
 type loggedAttempt struct {
 	mu      sync.Mutex
 	begin   time.Time
-	cluster string // where its headers went; empty before
+	sent    time.Time // its headers were
+	cluster string    // where they went; empty before
 	stream  bool
 	counted bool // in retrying
 }
@@ -51,7 +53,7 @@ func (a *attemptLog) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	defer at.mu.Unlock()
 	switch s := s.(type) {
 	case *stats.OutHeader:
-		at.cluster = a.w.clusterAt(s.RemoteAddr.String())
+		at.cluster, at.sent = a.w.clusterAt(s.RemoteAddr.String()), time.Now()
 		if len(s.Header.Get("grpc-previous-rpc-attempts")) > 0 {
 			at.counted = a.beginRetry(at)
 		}
@@ -109,6 +111,7 @@ func (a *attemptLog) endRetry(at *loggedAttempt) {
 
 // end counts an attempt that has ended. The application cancels none that has not.
 func (a *attemptLog) end(at *loggedAttempt, err error) {
+	plain := a.w.oracle.mayBePlain(at.begin, at.sent)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	sum := a.sums[at.cluster]
@@ -117,10 +120,24 @@ func (a *attemptLog) end(at *loggedAttempt, err error) {
 		sum.ok++
 	case codes.Canceled:
 		sum.lost++
+		if plain {
+			sum.mayFail++
+		}
 	default:
 		sum.failed++
 	}
 	a.sums[at.cluster] = sum
+}
+
+// mayBePlain reports whether a pick between two times may have found that no route asks for
+// interceptors. An attempt that is lost counts as failed then: see perrpc.Call.Done.
+func (o *oracle) mayBePlain(begin, sent time.Time) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if sent.IsZero() || o.first.IsZero() {
+		return true
+	}
+	return slices.ContainsFunc(o.possible(begin, sent), func(p *plan) bool { return !p.retries() })
 }
 
 // retryLimit is how many retries of a cluster may be under way that began at some time, by all

@@ -66,8 +66,9 @@ type world struct {
 // newWorld starts servers: control planes of which the second is what the first
 // falls back to, and backends of two clusters. Nothing is served yet.
 func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
+	// Metrics keep what a target has counted, so later scenarios use its name again.
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed, real), net: newNetwork(real),
+		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed%64, real), net: newNetwork(real),
 		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
 		dead: map[string]bool{}, held: map[string]bool{}, sick: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
 	}
