@@ -118,7 +118,7 @@ func (l *layout) schedule(start, base, longest, window uint64) *Schedule {
 }
 
 // Next returns the next pick: At with a ticket from the Schedule's own counter, which begins
-// at Base. Under contention it costs what the counter costs. Does not allocate.
+// at Base. Under contention it costs what the counter costs.
 func (s *Schedule) Next() int { return s.At(s.next.Add(1) - 1) }
 
 // Ticket returns the ticket that the next call of Next will draw. Callers of Next pass it to
