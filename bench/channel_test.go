@@ -6,6 +6,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -200,7 +201,7 @@ func newBuilder(tb testing.TB, impl string, control *xdstest.Server) resolver.Bu
 		return must(tb, func() (resolver.Builder, error) { return xds.NewXDSResolverWithConfigForTesting(bootstrap) })
 	}
 	return must(tb, func() (resolver.Builder, error) {
-		return integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+		return integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1, Logger: slog.New(slog.DiscardHandler)})
 	})
 }
 
