@@ -55,39 +55,45 @@ func (c *cluster) knows(in *groupInput, policy *Policy, breaker *Breaker) bool {
 	if to > len(c.sources) || policy.Flat && to != len(c.sources) {
 		return false
 	}
-	before := c.sources[in.locality:to]
-	keeping, changes := true, []edf.Change(nil)
-	for k := range before {
-		was, is, state := &before[k], &in.localities[k], &in.live[k]
-		if was.version != state.Version || was.load != state.Load || was.endpoints.Len() != is.Endpoints.Len() {
+	in.before, in.inKeeping = c.sources[in.locality:to], true
+	for k := range in.before {
+		if !in.compare(k, policy) {
+			in.before, in.inKeeping, in.changes = nil, false, nil
 			return false
 		}
-		if policy.Hashes() && was.weight != is.Weight {
-			keeping = false
-		}
-		for then, now := range is.Endpoints.Since(was.endpoints) {
-			if then != now {
-				return false // endpoints have moved, and so have their states
-			}
-			for i := now.From; i < now.To; i++ {
-				switch a, b := was.endpoints.At(i), is.Endpoints.At(i); {
-				case *a == *b:
-				case a.Health != b.Health:
-					return false
-				case policy.Hashes() || (a.Weight > 0) != (b.Weight > 0) || policy.Kind == PolicyLeastRequest && !policy.equalWeights():
-					keeping = false
-				case a.Weight != b.Weight && policy.Kind == PolicyEDF && stateOf(state.Endpoints.State(i), b) == Ready:
-					changes = append(changes, edf.Change{Index: was.first - before[0].first + i, Weight: b.Weight})
-				}
-			}
-		}
-	}
-	for k := range before {
-		for s, n := range before[k].count {
+		for s, n := range in.before[k].count {
 			in.count[s] += n
 		}
 	}
-	in.before, in.inKeeping, in.changes = before, keeping, changes
+	return true
+}
+
+// compare notes what differs between locality k of in and what it was, or returns false if
+// its endpoints are not known to be in the same states.
+func (in *groupInput) compare(k int, policy *Policy) bool {
+	was, is, state := &in.before[k], &in.localities[k], &in.live[k]
+	if was.version != state.Version || was.load != state.Load || was.endpoints.Len() != is.Endpoints.Len() {
+		return false
+	}
+	if policy.Hashes() && was.weight != is.Weight {
+		in.inKeeping = false
+	}
+	for then, now := range is.Endpoints.Since(was.endpoints) {
+		if then != now {
+			return false // endpoints have moved, and so have their states
+		}
+		for i := now.From; i < now.To; i++ {
+			switch a, b := was.endpoints.At(i), is.Endpoints.At(i); {
+			case *a == *b:
+			case a.Health != b.Health:
+				return false
+			case policy.Hashes() || (a.Weight > 0) != (b.Weight > 0) || policy.Kind == PolicyLeastRequest && !policy.equalWeights():
+				in.inKeeping = false
+			case a.Weight != b.Weight && policy.Kind == PolicyEDF && stateOf(state.Endpoints.State(i), b) == Ready:
+				in.changes = append(in.changes, edf.Change{Index: was.first - in.before[0].first + i, Weight: b.Weight})
+			}
+		}
+	}
 	return true
 }
 
