@@ -70,7 +70,7 @@ invariants: ## The kernel's tests with its internal checks switched on.
 
 .PHONY: seeded
 seeded: ## The arena's tests of what chance would blur, with the random choices of policies fixed.
-	$(GO) test -tags seeded -ldflags=-checklinkname=0 -run '^(TestSeed|TestSurge|TestFailingDrawsRPCs)$$' ./bench/arena
+	$(GO) test -tags seeded -ldflags=-checklinkname=0 -run '^(TestSeed|TestChannels|TestSurge|TestFailingDrawsRPCs)$$' ./bench/arena
 
 .PHONY: rollout
 rollout: ## Going back to stock's xDS, where that registers its scheme first.

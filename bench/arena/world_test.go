@@ -53,7 +53,8 @@ func row(t *testing.T, name string) Policy {
 }
 
 // TestChannels: every row plays, ours and stock's over their own xDS, and nothing
-// fails but for what a limit refuses.
+// fails but for what a limit refuses. Who is better is a matter of chance with so few
+// RPCs, unless random choices follow the seed (make seeded).
 func TestChannels(t *testing.T) {
 	f := small(func(f *Fleet) { f.Speed = func(i int) float64 { return 1 + float64(i%2)/2 } })
 	var p99 = map[string]float64{}
@@ -69,6 +70,9 @@ func TestChannels(t *testing.T) {
 			}
 			p99[p.String()] = r.P99
 		})
+	}
+	if !Seeded {
+		return
 	}
 	for name, v := range p99 {
 		if v < p99["anchor oracle"] {
