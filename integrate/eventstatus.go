@@ -22,7 +22,7 @@ type EventStatus struct {
 	Last  time.Time `json:"last,omitzero"`   // of several
 
 	Cluster  string `json:"cluster,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"` // of several the first one's
 	Change   string `json:"change,omitempty"` // such as "+2 -1 endpoints", or "priority 0 to 1"
 
 	Type     string `json:"type,omitempty"` // of the resource
@@ -30,18 +30,20 @@ type EventStatus struct {
 	Version  string `json:"version,omitempty"`
 	Server   string `json:"server,omitempty"`
 
-	Error string `json:"error,omitempty"`
+	Error string `json:"error,omitempty"` // of several the last one's
 }
 
 // String returns the event on one line.
 func (e EventStatus) String() string {
 	var b strings.Builder
 	b.WriteString(e.Time.Format("15:04:05.000 ") + e.Kind)
+	endpoint, err := "endpoint", ": "
 	if e.Count > 1 {
 		fmt.Fprintf(&b, " ×%d until %s", e.Count, e.Last.Format("15:04:05.000"))
+		endpoint, err = "first endpoint", ", the last: " // they may be of different endpoints
 	}
 	for _, f := range []struct{ name, value string }{
-		{"cluster", e.Cluster}, {"endpoint", e.Endpoint}, {e.Type, e.Resource}, {"version", e.Version}, {"server", e.Server},
+		{"cluster", e.Cluster}, {endpoint, e.Endpoint}, {e.Type, e.Resource}, {"version", e.Version}, {"server", e.Server},
 	} {
 		if f.value != "" {
 			fmt.Fprintf(&b, " %s %q", f.name, f.value)
@@ -51,7 +53,7 @@ func (e EventStatus) String() string {
 		b.WriteString(": " + e.Change)
 	}
 	if e.Error != "" {
-		b.WriteString(": " + e.Error)
+		b.WriteString(err + e.Error)
 	}
 	return b.String()
 }

@@ -16,7 +16,7 @@ import (
 )
 
 var diffCommand = command{
-	name: "diff", args: "A B", summary: "what changes for RPCs from file A to B?",
+	name: "diff", args: "A B -target TARGET", summary: "what changes for RPCs from file A to B?",
 	about: "Says what a channel to a target would do otherwise by the resources of file B than\n" +
 		"by those of A: routes, policies, shares, and which connections close and open.\n" +
 		"Endpoints are supposed to be READY but for those with -down. The files are such as\n" +

@@ -10,7 +10,7 @@
 //	xdslb explain TARGET METHOD     where would an RPC go, and why nowhere else?
 //	xdslb pick TARGET               make picks, and count where they go
 //	xdslb dump TARGET               print the resources of a target as JSON
-//	xdslb diff A B                  what changes for RPCs between two files of resources?
+//	xdslb diff A B -target TARGET   what changes for RPCs between two files of resources?
 //	xdslb completion SHELL          completion for bash, zsh or fish
 //	xdslb help [COMMAND]
 //
