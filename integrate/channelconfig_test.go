@@ -110,12 +110,12 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 	for _, tt := range []struct {
 		ignore bool
 		policy picker.Policy
-		within int // what chance may make of the shares
+		within int // what chance may make of the shares: seven deviations
 	}{
 		{false, picker.Policy{}, 0},
 		{true, picker.Policy{}, 0},
-		{false, picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}, 40},
-		{true, picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}, 40},
+		{false, picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}, 70},
+		{true, picker.Policy{Kind: picker.PolicyLeastRequest, Least: &picker.LeastRequest{Choices: 2}}, 70},
 	} {
 		b, cc := newTestLB(t, Config{IgnoreEndpointWeights: tt.ignore})
 		weighted := eps(1, 2)

@@ -86,7 +86,7 @@ func TestExplainAgrees(t *testing.T) {
 				}
 			}
 			for backend, p := range shares {
-				if d := math.Abs(float64(got[backend]) - p*n); d > 5*math.Sqrt(n*p*(1-p))+1 {
+				if d := math.Abs(float64(got[backend]) - p*n); d > 7*math.Sqrt(n*p*(1-p))+1 {
 					t.Errorf("headers %v: %s got %d RPCs of %d, want %v:\n%v", md, backend, got[backend], n, p*n, x)
 				}
 			}

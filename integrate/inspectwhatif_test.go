@@ -44,7 +44,7 @@ func TestPickWhatIf(t *testing.T) {
 					total += loc.Share
 					for _, e := range loc.Endpoints {
 						k := byCluster[c.Name]
-						if d := math.Abs(got[c.Name+e.Address] - k*e.Share); d > 5*math.Sqrt(k*e.Share*(1-e.Share))+1 {
+						if d := math.Abs(got[c.Name+e.Address] - k*e.Share); d > 7*math.Sqrt(k*e.Share*(1-e.Share))+1 {
 							t.Errorf("%s of %s got %v of %v RPCs, want a share of %v", e.Address, c.Name, got[c.Name+e.Address], k, e.Share)
 						}
 						if (e.Share > 0) != (e.Out == "") {

@@ -175,7 +175,7 @@ func TestBuildRandomStart(t *testing.T) {
 	}
 	// Build itself draws, too.
 	firsts := make(map[int32]bool)
-	for range 200 {
+	for range 400 { // all with the same has a chance of .9⁴⁰⁰
 		s, err := Build(nil, w.cfg, w.states, Env{})
 		if err != nil {
 			t.Fatal(err)

@@ -57,8 +57,7 @@ func TestOutage(t *testing.T) {
 }
 
 // TestSurge: servers that work on what is over deliver little of what they could, and it
-// takes them long to do better; a limit of the RPCs in flight is enough against it. Where random
-// choices follow the seed (make seeded) the bounds are tight, else they allow for chance.
+// takes them long to do better; a limit of the RPCs in flight is enough against it.
 func TestSurge(t *testing.T) {
 	f := small(func(f *Fleet) {
 		f.Load, f.Stubborn, f.Timeout, f.Again, f.Repeats = 1, true, 500*ms, 1, true
@@ -70,23 +69,20 @@ func TestSurge(t *testing.T) {
 			return .3
 		}
 	})
-	most, least := .55, .6
-	if Seeded {
-		most, least = .25, .75
-	}
 	r := played(t, f, row(t, "ours round_robin"))
-	if r.Delivered > most || r.Recovery != -1 && r.Recovery < 3 || r.Attempts < 1.3 {
+	if r.Delivered > .4 || r.Recovery != -1 && r.Recovery < 3 || r.Attempts < 1.3 { // .23 ± .01 is delivered, with 1.89 ± .01
 		t.Errorf("%v of what servers can do is delivered with %v attempts, and it takes %v s to recover", r.Delivered, r.Attempts, r.Recovery)
 	}
 	for _, name := range []string{limited, adaptiveFixed} {
 		r = played(t, f, row(t, "ours "+name))
-		// One RPC in a hundred is not many here, so Recovery is by chance unless that is seeded.
+		// One RPC in a hundred is not many here, so Recovery is by chance. Of the RPCs that are
+		// due in the end .005 ± .003 fail, and .44 without a limit.
 		rpcs, failed := 0, 0
 		for _, p := range r.Points[len(r.Points)-2:] {
 			rpcs, failed = rpcs+p.RPCs, failed+p.Failed
 		}
-		if r.Delivered < least || failed*20 > rpcs || Seeded && r.Recovery != 1 {
-			t.Errorf("%s: %v of what servers can do is delivered, of %d RPCs %d fail a second later, and it takes %v s to recover", name, r.Delivered, rpcs, failed, r.Recovery)
+		if r.Delivered < .5 || failed*5 > rpcs { // .83 ± .02 and .78 ± .04 are delivered
+			t.Errorf("%s: %v of what servers can do is delivered, and of %d RPCs %d fail a second later", name, r.Delivered, rpcs, failed)
 		}
 	}
 }

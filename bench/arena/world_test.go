@@ -6,6 +6,7 @@ package arena
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -52,27 +53,44 @@ func row(t *testing.T, name string) Policy {
 	return Policy{}
 }
 
+// uneven is the small fleet with servers of two speeds.
+func uneven(f *Fleet) { f.Speed = func(i int) float64 { return 1 + float64(i%2)/2 } }
+
 // TestChannels: every row plays, ours and stock's over their own xDS, and nothing
 // fails but for what a limit refuses. Who is better is a matter of chance with so few
-// RPCs, unless random choices follow the seed (make seeded).
+// RPCs: see TestOrder.
 func TestChannels(t *testing.T) {
-	f := small(func(f *Fleet) { f.Speed = func(i int) float64 { return 1 + float64(i%2)/2 } })
-	var p99 = map[string]float64{}
+	f := small(uneven)
 	for _, p := range Policies() {
 		t.Run(p.String(), func(t *testing.T) {
 			r := played(t, f, p)
 			least := .99
-			if p.Name == limited {
-				least = .4 // it refuses RPCs beyond its limit, which the clients share here
+			// These refuse what is beyond their limit: .6 is left with one that the clients share
+			// here, give or take .01, and .998 with the one that adapts, give or take .003.
+			if p.Name == limited || strings.HasPrefix(p.Name, adaptive) {
+				least = .4
 			}
 			if r.Goodput < least || r.RPCs < 500 || len(r.Utilisation) != f.Servers {
 				t.Errorf("goodput is %v of %d RPCs", r.Goodput, r.RPCs)
 			}
-			p99[p.String()] = r.P99
 		})
 	}
-	if !Seeded {
-		return
+}
+
+// TestOrder: kernels, which follow the seed in any build, play long enough to tell who is
+// better: all leave something to the oracle, and least_request does better than random.
+func TestOrder(t *testing.T) {
+	f := small(func(f *Fleet) { uneven(f); f.Run = 300 * time.Second })
+	p99 := map[string]float64{}
+	for _, p := range Policies() {
+		if p.Kernel == nil {
+			continue
+		}
+		r, err := simulate(f, &p, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p99[p.String()] = r.P99
 	}
 	for name, v := range p99 {
 		if v < p99["anchor oracle"] {
@@ -87,7 +105,10 @@ func TestChannels(t *testing.T) {
 // TestKernelsAgree: over channels the same servers get the same RPCs; what they
 // come to is what kernels come to.
 func TestKernelsAgree(t *testing.T) {
-	f := small(func(f *Fleet) { f.Timeout = 0; f.Run = 10 * time.Second })
+	f := small(func(f *Fleet) { f.Timeout = 0; f.Run = 60 * time.Second })
+	if testing.Short() || raceEnabled {
+		f.Run = 3 * time.Second
+	}
 	for _, name := range []string{"anchor oracle", "ours least_request", "stock least_request"} {
 		p := row(t, name)
 		k, err := simulate(f, &p, 1)
@@ -98,7 +119,11 @@ func TestKernelsAgree(t *testing.T) {
 		if r.RPCs != k.RPCs {
 			t.Errorf("%s: %d RPCs, kernels have %d", name, r.RPCs, k.RPCs)
 		}
-		near(t, name+": median", r.P50, k.P50, .1)
+		if f.Run < time.Minute {
+			continue // what they come to is a matter of chance
+		}
+		// The deviation is 2 % of ours, and 4 % of stock's, where neither follows the seed; random is 30 % off.
+		near(t, name+": median", r.P50, k.P50, .25)
 		near(t, name+": p99", r.P99, k.P99, .25)
 	}
 }
@@ -145,10 +170,11 @@ func TestServerGone(t *testing.T) {
 			if r.BadShare > 0 {
 				t.Errorf("%s: a server that was stopped got %v of the RPCs", name, r.BadShare)
 			}
-			if lost := 1 - r.Goodput; lost > .005 || gracefully && lost > 0 {
+			// What was in flight is lost, three RPCs or so of 2200; if they were still sent there, 90.
+			if lost := 1 - r.Goodput; lost > .02 || gracefully && lost > 0 {
 				t.Errorf("%s: %v of the RPCs failed, gracefully %t", name, lost, gracefully)
 			}
-			if u := r.Utilisation[0]; u < .2 || u > .65 {
+			if u := r.Utilisation[0]; u < .15 || u > .65 { // .36 ± .03; .05 if it does not come back
 				t.Errorf("%s: the server's utilisation was %v", name, u)
 			}
 		}

@@ -162,8 +162,8 @@ func (s *scene) observe(ctx context.Context, what string) (counts, error) {
 	return s.load.take(), err
 }
 
-// fourSigma is how far a share that is drawn at random may be off.
-func fourSigma(p float64, n int64) float64 { return 4 * math.Sqrt(p*(1-p)/float64(n)) }
+// sevenSigma is how far a share that is drawn at random may be off.
+func sevenSigma(p float64, n int64) float64 { return 7 * math.Sqrt(p*(1-p)/float64(n)) }
 
 // claimShares compares who answered with the weights of priority 0.
 func (s *scene) claimShares(c counts) {
@@ -181,7 +181,7 @@ func (s *scene) claimShares(c counts) {
 			continue
 		}
 		want := float64(l.weight) / float64(sum)
-		s.share(fmt.Sprintf("%s, weight %d", l.zone, l.weight), want, float64(all)/float64(answered), fourSigma(want, answered))
+		s.share(fmt.Sprintf("%s, weight %d", l.zone, l.weight), want, float64(all)/float64(answered), sevenSigma(want, answered))
 		var of uint32
 		for _, w := range l.weights {
 			of += w
@@ -319,7 +319,7 @@ func (s *scene) drops(ctx context.Context) error {
 		return err
 	}
 	s.note("%d RPCs were made", c.total)
-	s.share("dropped by demo-throttle", 0.1, float64(c.dropped)/float64(c.total), fourSigma(0.1, c.total))
+	s.share("dropped by demo-throttle", 0.1, float64(c.dropped)/float64(c.total), sevenSigma(0.1, c.total))
 	s.count("failed for other reasons", 0, c.failed)
 	s.fleet.drop = 0
 	if err := s.fleet.pushed(ctx); err != nil {
