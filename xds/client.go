@@ -76,7 +76,8 @@ type Options struct {
 	// resource_timer_is_transient_error (A88).
 	ResourceTimeout time.Duration
 	// ConnectFailureAfter is how long a connection may take until that counts as a
-	// failure; 0 is 1 s. The attempt goes on.
+	// failure; 0 is 1 s. The attempt goes on. A time in which the process itself stood
+	// still counts as a tenth of that at most.
 	ConnectFailureAfter time.Duration
 	// BackoffBase and BackoffMax bound the wait between streams; 0 is 1 s
 	// and 120 s.

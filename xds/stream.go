@@ -129,7 +129,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 	defer tasks.Wait()
 	defer cancel()
 
-	notice := time.AfterFunc(s.c.opts.ConnectFailureAfter, func() {
+	notice := timing.StartLapse(s.c.opts.ConnectFailureAfter, func() {
 		state := cc.GetState()
 		s.c.mu.Lock()
 		defer s.c.unlock()
