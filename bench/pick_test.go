@@ -36,7 +36,7 @@ func BenchmarkPick(b *testing.B) {
 			channel := sync.OnceValue(func() *grpc.ClientConn { return dial(b, impl, sc, startControl(b, sc)) })
 			b.Run("impl="+impl+"/case="+sc.name, func(b *testing.B) {
 				cc := channel()
-				ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 				defer cancel()
 				p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
 				if err != nil {

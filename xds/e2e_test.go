@@ -82,7 +82,7 @@ func (l *latest) put(o outcome) {
 // wait returns the first outcome for which ok returns true.
 func (l *latest) wait(t testing.TB, what string, ok func(outcome) bool) outcome {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(2 * time.Minute)
 	var last outcome
 	for {
 		select {
@@ -126,7 +126,7 @@ func variants(t *testing.T, f func(t *testing.T, opts xds.Options)) {
 
 func testControlPlane(t *testing.T, opts xds.Options) {
 	cp, c := start(t, opts)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	w := watch(c, "svc")
 	set := func(port uint16) {

@@ -56,7 +56,7 @@ func TestNotFound(t *testing.T) {
 		select {
 		case method := <-n:
 			got = append(got, method)
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Fatalf("called: %q", got)
 		}
 	}

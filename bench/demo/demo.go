@@ -18,8 +18,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // Options say how to run the demo.
@@ -35,12 +37,17 @@ type Options struct {
 const (
 	workers = 8
 	rate    = 250 // RPCs a second and worker
+
+	// patience is how long the demo waits for anything before it takes it for stuck. It
+	// decides about nothing else: a busy machine may take its time.
+	patience = 2 * time.Minute
 )
 
 // scene is the demo while it runs.
 type scene struct {
 	*show
 	fleet   *fleet
+	cc      *grpc.ClientConn
 	load    *load
 	measure time.Duration
 }
@@ -64,6 +71,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 		return err
 	}
 	defer func() { _ = cc.Close() }() // nothing is lost with it
+	s.cc = cc
 	s.load = startLoad(cc, workers, rate, func(err error) bool { return strings.Contains(err.Error(), "demo-throttle") })
 	defer s.load.stop()
 	err = s.play(ctx, s.parts(cc, opt.Picks))
@@ -122,21 +130,21 @@ func dial(f *fleet) (*grpc.ClientConn, error) {
 	return grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
-// watch looks at the load until cond holds, at most for the given time.
-func (s *scene) watch(ctx context.Context, limit time.Duration, what string, cond func(total int64, served map[string]int64) bool) error {
+// watch looks at the load until cond holds.
+func (s *scene) watch(ctx context.Context, what string, cond func(total, dropped int64, served map[string]int64) bool) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(limit)
+	deadline := time.After(patience)
 	for {
-		total, served := s.load.seen()
-		if cond(total, served) {
+		total, dropped, served := s.load.seen()
+		if cond(total, dropped, served) {
 			return nil
 		}
 		s.status("%s: %d RPCs; %s", what, total, s.zones(served))
 		select {
 		case <-tick.C:
 		case <-deadline:
-			return fmt.Errorf("demo: %s: not within %v (%d RPCs, by zone %s)", what, limit, total, s.zones(served))
+			return fmt.Errorf("demo: %s: not within %v (%d RPCs, by zone %s)", what, patience, total, s.zones(served))
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -152,11 +160,37 @@ func (s *scene) zones(served map[string]int64) string {
 	return strings.Join(out, ", ")
 }
 
+// pushed serves the fleet as it is, and returns when RPCs that begin go by it: soon after
+// the client has accepted it.
+func (s *scene) pushed(ctx context.Context) error {
+	if err := s.fleet.push(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := s.fleet.control.WaitACK(ctx, xdstest.EDS); err != nil {
+		return err
+	}
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for want := s.fleet.picture(); ; {
+		x, err := integrate.Explain(ctx, s.cc, testgrpc.TestService_UnaryCall_FullMethodName)
+		if err == nil && picture(x) == want {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("demo: what the client has accepted is not in force after %v: %v, %v; want %s", patience, x, err, want)
+		}
+	}
+}
+
 // observe counts RPCs for the measuring time, from now on.
-func (s *scene) observe(ctx context.Context, what string) (counts, error) {
+func (s *scene) observe(ctx context.Context, what string) (*counts, error) {
 	s.load.take()
 	end := time.Now().Add(s.measure)
-	err := s.watch(ctx, s.measure+10*time.Second, what, func(total int64, _ map[string]int64) bool {
+	err := s.watch(ctx, what, func(total, _ int64, _ map[string]int64) bool {
 		return total > 500 && time.Now().After(end)
 	})
 	return s.load.take(), err
@@ -166,7 +200,7 @@ func (s *scene) observe(ctx context.Context, what string) (counts, error) {
 func sevenSigma(p float64, n int64) float64 { return 7 * math.Sqrt(p*(1-p)/float64(n)) }
 
 // claimShares compares who answered with the weights of priority 0.
-func (s *scene) claimShares(c counts) {
+func (s *scene) claimShares(c *counts) {
 	var sum uint32
 	for _, l := range s.fleet.localities {
 		if l.priority == 0 {
@@ -199,7 +233,7 @@ func (s *scene) claimShares(c counts) {
 
 func (s *scene) shares(ctx context.Context) error {
 	s.note("east-a to east-b is 3 to 1; their endpoints are 1, 2, 3 and 1, 1, 1; west-a has priority 1 and waits")
-	if err := s.watch(ctx, 15*time.Second, "first RPCs", func(total int64, served map[string]int64) bool {
+	if err := s.watch(ctx, "first RPCs", func(_, _ int64, served map[string]int64) bool {
 		ready := 0
 		for _, l := range s.fleet.localities {
 			each, _ := l.served(served)
@@ -228,13 +262,10 @@ func (s *scene) shift(ctx context.Context) error {
 	a := s.fleet.locality("east-a")
 	a.weights = []uint32{8, 1, 1}
 	s.fleet.locality("east-b").weight = 3
-	if err := s.fleet.pushed(ctx); err != nil {
+	if err := s.pushed(ctx); err != nil {
 		return err
 	}
 	during := s.load.take()
-	if err := s.watch(ctx, 5*time.Second, "weights shift", func(total int64, _ map[string]int64) bool { return total > 2*workers+20 }); err != nil {
-		return err
-	}
 	c, err := s.observe(ctx, "shifted weights")
 	if err != nil {
 		return err
@@ -255,7 +286,7 @@ func (s *scene) failover(ctx context.Context) error {
 			atMost += workers // each may have one RPC there
 		}
 	}
-	if err := s.watch(ctx, 10*time.Second, "failover", func(_ int64, served map[string]int64) bool { return s.fleet.atPriority(1, served) > 100 }); err != nil {
+	if err := s.watch(ctx, "failover", func(_, _ int64, served map[string]int64) bool { return s.fleet.atPriority(1, served) > 100 }); err != nil {
 		return err
 	}
 	took := time.Since(begin)
@@ -276,7 +307,7 @@ func (s *scene) failover(ctx context.Context) error {
 			}
 		}
 	}
-	if err := s.watch(ctx, 20*time.Second, "failback", func(_ int64, served map[string]int64) bool {
+	if err := s.watch(ctx, "failback", func(_, _ int64, served map[string]int64) bool {
 		for _, l := range s.fleet.localities[:2] {
 			each, _ := l.served(served)
 			for _, n := range each {
@@ -304,14 +335,10 @@ func (s *scene) failover(ctx context.Context) error {
 func (s *scene) drops(ctx context.Context) error {
 	s.note("10%% of all RPCs are to be dropped")
 	s.fleet.drop = 100_000
-	if err := s.fleet.pushed(ctx); err != nil {
+	if err := s.pushed(ctx); err != nil {
 		return err
 	}
-	if err := s.watch(ctx, 5*time.Second, "drops", func(int64, map[string]int64) bool {
-		s.load.mu.Lock()
-		defer s.load.mu.Unlock()
-		return s.load.dropped > 0
-	}); err != nil {
+	if err := s.watch(ctx, "drops", func(_, dropped int64, _ map[string]int64) bool { return dropped > 0 }); err != nil {
 		return err
 	}
 	c, err := s.observe(ctx, "drop category")
@@ -322,7 +349,7 @@ func (s *scene) drops(ctx context.Context) error {
 	s.share("dropped by demo-throttle", 0.1, float64(c.dropped)/float64(c.total), sevenSigma(0.1, c.total))
 	s.count("failed for other reasons", 0, c.failed)
 	s.fleet.drop = 0
-	if err := s.fleet.pushed(ctx); err != nil {
+	if err := s.pushed(ctx); err != nil {
 		return err
 	}
 	return nil
@@ -343,14 +370,11 @@ func (s *scene) outage(ctx context.Context) error {
 		return err
 	}
 	s.fleet.locality("east-a").weights = []uint32{1, 1, 2}
-	if err := s.fleet.pushed(ctx); err != nil {
+	if err := s.pushed(ctx); err != nil {
 		return err
 	}
 	back := s.load.take()
 	s.count("failed RPCs while it came back", 0, back.failed)
-	if err := s.watch(ctx, 5*time.Second, "new weights", func(total int64, _ map[string]int64) bool { return total > 2*workers+20 }); err != nil {
-		return err
-	}
 	c, err = s.observe(ctx, "control plane is back")
 	if err != nil {
 		return err

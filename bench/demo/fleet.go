@@ -4,10 +4,9 @@
 package demo
 
 import (
-	"context"
 	"fmt"
-	"time"
 
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -76,14 +75,40 @@ func (f *fleet) push() error {
 	return f.control.Set(r)
 }
 
-// pushed serves the fleet as it is and waits until the client has accepted it.
-func (f *fleet) pushed(ctx context.Context) error {
-	if err := f.push(); err != nil {
-		return err
+// picture is what picks go by when the fleet is in force and priority 0 is in use.
+func (f *fleet) picture() string {
+	out := fmt.Sprintf("drops %.6f", float64(f.drop)/1e6)
+	for _, l := range f.localities {
+		if l.priority > 0 {
+			continue
+		}
+		out += fmt.Sprintf("; %s %d:", l.zone, l.weight)
+		for i, b := range l.backends {
+			out += fmt.Sprintf(" %s*%d", b.Addr(), l.weights[i])
+		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	return f.control.WaitACK(ctx, xdstest.EDS)
+	return out
+}
+
+// picture is fleet.picture of what the client's picks do go by. Of endpoints that cannot be
+// picked it says why.
+func picture(x *integrate.Explanation) string {
+	if x.Pending || len(x.Routes) == 0 {
+		return "in the making"
+	}
+	c := x.Routes[len(x.Routes)-1].Clusters[0]
+	drops := 0.
+	for _, d := range c.Drops {
+		drops += d.Probability
+	}
+	out := fmt.Sprintf("drops %.6f", drops)
+	for _, l := range c.Localities {
+		out += fmt.Sprintf("; %s %d:", l.Zone, l.Weight)
+		for _, e := range l.Endpoints {
+			out += fmt.Sprintf(" %s*%d%s", e.Address, e.EffectiveWeight, e.Out)
+		}
+	}
+	return out
 }
 
 // locality returns the one with the given zone.

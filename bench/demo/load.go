@@ -5,6 +5,7 @@ package demo
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -20,18 +21,23 @@ type load struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	served  map[string]int64 // by backend
-	dropped int64            // by a drop category
-	failed  int64
-	lastErr error
+	mu  sync.Mutex // guards now, and what is counted in it
+	now *counts    // of the RPCs that begin
+}
+
+// counts are what came of the RPCs that began between two takes.
+type counts struct {
+	served                 map[string]int64 // by backend
+	total, dropped, failed int64            // dropped is by a drop category
+	lastErr                error
+	open                   sync.WaitGroup // RPCs that have no result yet
 }
 
 // startLoad makes rate RPCs per second and worker, from the given number of
 // workers, until stop.
 func startLoad(cc *grpc.ClientConn, workers, rate int, isDrop func(error) bool) *load {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{client: testgrpc.NewTestServiceClient(cc), cancel: cancel, served: map[string]int64{}}
+	l := &load{client: testgrpc.NewTestServiceClient(cc), cancel: cancel, now: &counts{served: map[string]int64{}}}
 	for range workers {
 		l.wg.Go(func() {
 			tick := time.NewTicker(time.Second / time.Duration(rate))
@@ -50,7 +56,12 @@ func startLoad(cc *grpc.ClientConn, workers, rate int, isDrop func(error) bool) 
 }
 
 func (l *load) call(ctx context.Context, isDrop func(error) bool) {
-	rpc, cancel := context.WithTimeout(ctx, 10*time.Second)
+	l.mu.Lock()
+	c := l.now
+	c.open.Add(1)
+	l.mu.Unlock()
+	defer c.open.Done()
+	rpc, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	res, err := l.client.UnaryCall(rpc, &testgrpc.SimpleRequest{})
 	if status.Code(err) == codes.Canceled && ctx.Err() != nil {
@@ -58,14 +69,15 @@ func (l *load) call(ctx context.Context, isDrop func(error) bool) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	c.total++
 	switch {
 	case err == nil:
-		l.served[res.GetHostname()]++
+		c.served[res.GetHostname()]++
 	case isDrop(err):
-		l.dropped++
+		c.dropped++
 	default:
-		l.failed++
-		l.lastErr = err
+		c.failed++
+		c.lastErr = err
 	}
 }
 
@@ -74,34 +86,21 @@ func (l *load) stop() {
 	l.wg.Wait()
 }
 
-// counts are the RPCs since the last take.
-type counts struct {
-	served                 map[string]int64
-	total, dropped, failed int64
-	lastErr                error
-}
-
-// take returns the counts and starts from zero.
-func (l *load) take() counts {
+// take returns the counts of the RPCs that began since the last take, once all of them
+// have their results, however slow the machine is: what follows is not blamed for them.
+func (l *load) take() *counts {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	c := counts{served: l.served, dropped: l.dropped, failed: l.failed, lastErr: l.lastErr}
-	for _, n := range c.served {
-		c.total += n
-	}
-	c.total += c.dropped + c.failed
-	l.served, l.dropped, l.failed, l.lastErr = map[string]int64{}, 0, 0, nil
+	c := l.now
+	l.now = &counts{served: map[string]int64{}}
+	l.mu.Unlock()
+	c.open.Wait()
 	return c
 }
 
-// seen reports how many RPCs were answered since the last take, and by whom.
-func (l *load) seen() (total int64, served map[string]int64) {
+// seen reports how many RPCs that began since the last take have a result, how many of
+// those were dropped, and who answered the others.
+func (l *load) seen() (total, dropped int64, served map[string]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	served = make(map[string]int64, len(l.served))
-	for k, n := range l.served {
-		served[k] = n
-		total += n
-	}
-	return total + l.dropped + l.failed, served
+	return l.now.total, l.now.dropped, maps.Clone(l.now.served)
 }

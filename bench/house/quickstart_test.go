@@ -191,7 +191,7 @@ func start(t *testing.T, env []string, command string, args ...string) *process 
 // await waits for a line with a text.
 func (p *process) await(t *testing.T, text string) {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(2 * time.Minute)
 	var last string
 	for {
 		select {

@@ -5,6 +5,7 @@ package latency
 
 import (
 	"fmt"
+	"net"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -39,13 +40,26 @@ const (
 	Plain Impl = "round_robin" // grpc-go's, without xDS
 )
 
+// listen is how servers listen; nil is on TCP.
+func (s Study) listen() func(addr string) (net.Listener, error) {
+	if s.net == nil {
+		return nil
+	}
+	return s.net.Listen
+}
+
 // dial returns a channel to the service.
-func dial(impl Impl, control *xdstest.Server, fleet []*node) (*grpc.ClientConn, error) {
+func (s Study) dial(impl Impl, control *xdstest.Server, fleet []*node) (*grpc.ClientConn, error) {
 	opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	var dialer []grpc.DialOption // stock's connections to the control plane are loopback's
+	if s.net != nil {
+		dialer = append(dialer, grpc.WithContextDialer(s.net.Dial))
+		opts = append(opts, dialer...)
+	}
 	bootstrap := control.Bootstrap("latency")
 	switch impl {
 	case Ours:
-		ours, err := integrate.DialOptions(integrate.Config{Bootstrap: bootstrap, Linger: -1})
+		ours, err := integrate.DialOptions(integrate.Config{Bootstrap: bootstrap, Linger: -1, ControlPlaneDialOptions: dialer})
 		if err != nil {
 			return nil, err
 		}

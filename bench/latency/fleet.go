@@ -5,6 +5,7 @@ package latency
 
 import (
 	"context"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -32,7 +33,7 @@ type node struct {
 }
 
 // startFleet returns running backends, of which one may be slow.
-func startFleet(oneSlow bool) ([]*node, error) {
+func startFleet(oneSlow bool, listen func(addr string) (net.Listener, error)) ([]*node, error) {
 	var fleet []*node
 	for i := range backends {
 		n := &node{work: serviceTime, free: make(chan struct{}, workers)}
@@ -42,7 +43,7 @@ func startFleet(oneSlow bool) ([]*node, error) {
 		for range workers {
 			n.free <- struct{}{}
 		}
-		list, err := xdstest.StartBackends(1, xdstest.BackendOptions{Server: []grpc.ServerOption{
+		list, err := xdstest.StartBackends(1, xdstest.BackendOptions{Listen: listen, Server: []grpc.ServerOption{
 			orca.CallMetricsServerOption(nil), grpc.ChainUnaryInterceptor(n.serve),
 		}})
 		if err != nil {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/bench/cputime"
+	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -25,6 +26,8 @@ type Study struct {
 	Duration time.Duration // of each run
 	// Progress, if not nil, is told what is being done, out of how much.
 	Progress func(done, total int, what string)
+
+	net *memnet.Network // nil is loopback; of tests, in a bubble
 }
 
 const (
@@ -97,11 +100,11 @@ type world struct {
 // measure makes a run.
 func (s Study) measure(ctx context.Context, j job, run *Run) (err error) {
 	w := &world{policy: j.policy}
-	if w.fleet, err = startFleet(j.event == nil); err != nil {
+	if w.fleet, err = startFleet(j.event == nil, s.listen()); err != nil {
 		return err
 	}
 	defer stopFleet(w.fleet)
-	if w.control, err = xdstest.Start(xdstest.Options{}); err != nil {
+	if w.control, err = xdstest.Start(xdstest.Options{Listen: s.listen()}); err != nil {
 		return err
 	}
 	defer w.control.Stop()
@@ -112,13 +115,13 @@ func (s Study) measure(ctx context.Context, j job, run *Run) (err error) {
 	if err := w.control.Set(resources); err != nil {
 		return err
 	}
-	cc, err := dial(j.impl, w.control, w.fleet)
+	cc, err := s.dial(j.impl, w.control, w.fleet)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, cc.Close()) }()
 	do := caller(cc)
-	first, cancel := context.WithTimeout(ctx, 10*time.Second)
+	first, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	if err := cc.Invoke(first, testgrpc.TestService_EmptyCall_FullMethodName, &testgrpc.Empty{}, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
 		return fmt.Errorf("the first RPC: %w", err)

@@ -125,7 +125,7 @@ func TestInterceptorsStepAside(t *testing.T) {
 			t.Errorf("%d attempts, want 3", n)
 		}
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	before := backends[0].Calls()
 	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx)
@@ -156,7 +156,7 @@ func TestFirstRPC(t *testing.T) {
 		r.Endpoints[0] = xdstest.Endpoints(service, xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: silent.Addr().(*net.TCPAddr).AddrPort()}}})
 	})
 	cc := closing(t)(integrate.NewClient("xds:///"+name, plaintext))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}); status.Code(err) != codes.DataLoss || ctx.Err() != nil {
 		t.Errorf("%v, want the fault, before the deadline: %v", err, ctx.Err())
@@ -207,7 +207,7 @@ func TestChangeWhileIdle(t *testing.T) {
 	cc := closing(t)(integrate.NewClient("xds:///"+name, plaintext, grpc.WithIdleTimeout(100*time.Millisecond)))
 	for i, disable := range []string{"", "*", ""} {
 		t.Setenv("XDSLB_DISABLE", disable)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx) // keeps it from idle mode
 		if err != nil {
 			t.Fatal(err)
@@ -247,7 +247,7 @@ func TestWaitReadyOfStock(t *testing.T) {
 	t.Setenv("XDSLB_DISABLE", "*")
 	name, _ := service(t, 1, nil)
 	cc := closing(t)(integrate.NewClient("xds:///"+name, plaintext))
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := integrate.WaitReady(ctx, cc, "/a/b"); err != nil {
 		t.Error(err)

@@ -39,7 +39,7 @@ func shadowed(t testing.TB, name string, cfg integrate.Config) (*grpc.ClientConn
 // ready waits until the shadow compares RPCs.
 func ready(t testing.TB, cc *grpc.ClientConn, s *integrate.Shadow) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); s.Report().Calls == 0; {
+	for deadline := time.Now().Add(2 * time.Minute); s.Report().Calls == 0; {
 		_ = call(t, cc, grpc.WaitForReady(true))
 		if time.Now().After(deadline) {
 			t.Fatal("the shadow compares nothing")
@@ -167,7 +167,7 @@ func TestShadowFinds(t *testing.T) {
 					_ = call(t, cc)
 				}
 			}
-			deadline, tick := time.Now().Add(10*time.Second), time.NewTicker(10*time.Millisecond)
+			deadline, tick := time.Now().Add(2*time.Minute), time.NewTicker(10*time.Millisecond)
 			defer tick.Stop()
 			logged := func() int { return lines.count("once for each kind", "kind="+string(kind), name, tt.text) }
 			for (s.Report().Differences[kind] == 0 || logged() == 0) && time.Now().Before(deadline) {

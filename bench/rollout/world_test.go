@@ -172,7 +172,7 @@ var plaintext = grpc.WithTransportCredentials(insecure.NewCredentials())
 // call makes an RPC.
 func call(t testing.TB, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	_, err := testgrpc.NewTestServiceClient(cc).UnaryCall(ctx, &testgrpc.SimpleRequest{}, opts...)
 	return err

@@ -63,7 +63,7 @@ func TestBesideStock(t *testing.T) {
 	if err := cp.Set(xdstest.Service("svc")); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestBesideStock$", "-test.v")
 	cmd.Env = append(os.Environ(), besideStock+"="+string(cp.Bootstrap("both")))
@@ -94,7 +94,7 @@ func showBoth(t *testing.T, doc []byte) {
 	}
 	client := dial(t, csds.NewServer(csds.Options{Others: []statusv3.ClientStatusDiscoveryServiceServer{stock}}))
 	var agents []string
-	for range 500 {
+	for range 6000 { // two minutes
 		resp, err := client.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 		if err != nil {
 			t.Fatal(err)

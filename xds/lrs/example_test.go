@@ -41,7 +41,7 @@ func ExampleReporter() {
 	two.Overload().Add()
 	stopOne() // what it counted will be reported all the same
 
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := server.Loads().Wait(ctx, func() bool { return server.Loads().Counts("cluster", "service").Reports == 1 }); err != nil {
 		fmt.Println(err)

@@ -254,7 +254,7 @@ func TestReconnect(t *testing.T) {
 func TestConcurrent(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	s := xdstest.New(t, xdstest.Options{LoadInterval: time.Millisecond})
 	cc := dialTCP(t, s.Addr())

@@ -50,6 +50,7 @@ type Backend struct {
 	opts    BackendOptions
 
 	mu   sync.Mutex // held across Start and Stop
+	port port
 	addr netip.AddrPort
 	grpc *grpc.Server // nil when stopped
 	done chan struct{}
@@ -88,7 +89,7 @@ func (b *Backend) Start() error {
 	if b.grpc != nil {
 		return fmt.Errorf("xdstest: start backend %v: it runs", b.addr)
 	}
-	lis, err := listen(b.opts.Listen, b.addr.String())
+	lis, err := listen(b.opts.Listen, &b.port, b.addr.String())
 	if err != nil {
 		return fmt.Errorf("xdstest: start backend: %w", err)
 	}

@@ -42,6 +42,7 @@ type Server struct {
 	loads  Loads
 
 	mu   sync.Mutex // held across Start, Stop and Restart
+	port port
 	addr string
 	grpc *grpc.Server // nil when stopped
 	done chan struct{}
@@ -123,7 +124,7 @@ func (s *Server) Bootstrap(nodeID string) []byte {
 
 // start is called with mu held, or before anybody else has s.
 func (s *Server) start() error {
-	lis, err := listen(s.opts.Listen, s.addr)
+	lis, err := listen(s.opts.Listen, &s.port, s.addr)
 	if err != nil {
 		return fmt.Errorf("xdstest: start the control plane: %w", err)
 	}
@@ -145,12 +146,12 @@ func (s *Server) stop() {
 	s.grpc = nil
 }
 
-// listen listens on addr by means of f, or TCP if f is nil.
-func listen(f func(addr string) (net.Listener, error), addr string) (net.Listener, error) {
+// listen listens on addr by means of f, or TCP if f is nil; then p holds the port.
+func listen(f func(addr string) (net.Listener, error), p *port, addr string) (net.Listener, error) {
 	if f != nil {
 		return f(addr)
 	}
-	return net.Listen("tcp", addr)
+	return net.Listen("tcp", p.hold(addr))
 }
 
 // serve runs a server until it is stopped, then closes done. The error only says

@@ -22,7 +22,7 @@ import (
 
 // A client that has the bootstrap reaches the endpoints, and follows a line of the input.
 func TestServes(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	first, second := backends[0].Addr().String(), backends[1].Addr().String()
