@@ -196,13 +196,14 @@ func options(tb testing.TB, impl string, sc scenario, control *xdstest.Server) (
 
 // newBuilder returns the resolver of an implementation of xDS.
 func newBuilder(tb testing.TB, impl string, control *xdstest.Server) resolver.Builder {
-	bootstrap := control.Bootstrap(tb.Name())
+	return must(tb, func() (resolver.Builder, error) { return builderOf(impl, control.Bootstrap(tb.Name())) })
+}
+
+func builderOf(impl string, bootstrap []byte) (resolver.Builder, error) {
 	if impl == "stock" {
-		return must(tb, func() (resolver.Builder, error) { return xds.NewXDSResolverWithConfigForTesting(bootstrap) })
+		return xds.NewXDSResolverWithConfigForTesting(bootstrap)
 	}
-	return must(tb, func() (resolver.Builder, error) {
-		return integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1, Logger: slog.New(slog.DiscardHandler)})
-	})
+	return integrate.NewBuilder(integrate.Config{Bootstrap: bootstrap, Linger: -1, Logger: slog.New(slog.DiscardHandler)})
 }
 
 // startControl serves the scenario.

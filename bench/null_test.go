@@ -5,52 +5,110 @@ package bench
 
 import (
 	"context"
-	"testing"
+	"io"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-
-	"github.com/xdslb/xdslb/xds/xdstest"
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// startNull is a client of the control plane that accepts everything and looks
-// at nothing: what an update costs without a client to speak of. It ends with tb.
-func startNull(tb testing.TB, control *xdstest.Server) {
-	tb.Helper()
-	cc := must(tb, func() (*grpc.ClientConn, error) {
-		return grpc.NewClient(control.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	tb.Cleanup(func() {
-		cancel()
-		<-done
-		_ = cc.Close()
-	})
-	stream := must(tb, func() (discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient, error) {
-		return discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx)
-	})
-	for _, t := range []string{xdstest.LDS, xdstest.RDS, xdstest.CDS, xdstest.EDS} {
-		if err := stream.Send(&discoveryv3.DiscoveryRequest{TypeUrl: t, ResourceNames: []string{service}, Node: &corev3.Node{Id: "null"}}); err != nil {
-			tb.Fatal(err)
+// startNull starts a client that accepts everything and looks at nothing: gRPC alone. It
+// ends with the process.
+func (spec clientSpec) startNull() error {
+	cc, err := grpc.NewClient(spec.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<28)))
+	if err != nil {
+		return err
+	}
+	ads := discoveryv3.NewAggregatedDiscoveryServiceClient(cc)
+	codec := grpc.ForceCodecV2(unseen{encoding.GetCodecV2(encodingproto.Name)})
+	node := &corev3.Node{Id: "null"}
+	var st grpc.ClientStream
+	if spec.Delta {
+		st, err = ads.DeltaAggregatedResources(context.Background(), codec)
+	} else {
+		st, err = ads.StreamAggregatedResources(context.Background(), codec)
+	}
+	if err != nil {
+		return err
+	}
+	for t, names := range spec.Names {
+		var req any = &discoveryv3.DiscoveryRequest{TypeUrl: t, ResourceNames: names, Node: node}
+		if spec.Delta {
+			req = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: t, ResourceNamesSubscribe: names, Node: node}
+		}
+		if err := st.SendMsg(req); err != nil {
+			return err
 		}
 	}
 	go func() {
-		defer close(done)
-		for {
-			resp, err := stream.Recv()
-			if err != nil {
-				return // the end
+		var r head
+		for st.RecvMsg(&r) == nil {
+			var ack any = &discoveryv3.DiscoveryRequest{TypeUrl: r.url, ResourceNames: spec.Names[r.url], VersionInfo: r.version, ResponseNonce: r.nonce}
+			if spec.Delta {
+				ack = &discoveryv3.DeltaDiscoveryRequest{TypeUrl: r.url, ResponseNonce: r.nonce}
 			}
-			ack := &discoveryv3.DiscoveryRequest{TypeUrl: resp.TypeUrl, ResourceNames: []string{service}, VersionInfo: resp.VersionInfo, ResponseNonce: resp.Nonce}
-			if stream.Send(ack) != nil {
+			if st.SendMsg(ack) != nil {
 				return
 			}
 		}
 	}()
-	if err := control.WaitACK(ctx, xdstest.EDS); err != nil {
-		tb.Fatal(err)
+	return nil
+}
+
+// head is what an answer to a response has to repeat.
+type head struct{ version, url, nonce string }
+
+// unseen is gRPC's codec, but for how it reads a response: it passes over the resources.
+type unseen struct{ encoding.CodecV2 }
+
+func (unseen) Name() string { return "" }
+
+func (unseen) Unmarshal(data mem.BufferSlice, v any) error {
+	h := v.(*head)
+	*h = head{}
+	r := data.Reader()
+	defer func() { _ = r.Close() }()
+	for r.Remaining() > 0 {
+		tag, err := readVarint(r)
+		if err != nil {
+			return err
+		}
+		num, typ := protowire.DecodeTag(tag)
+		size, err := readVarint(r)
+		if err != nil {
+			return err
+		}
+		into := map[protowire.Number]*string{1: &h.version, 4: &h.url, 5: &h.nonce}[num]
+		switch {
+		case typ != protowire.BytesType:
+		case into == nil:
+			_, err = r.Discard(int(size))
+		default:
+			b := make([]byte, size)
+			_, err = io.ReadFull(r, b)
+			*into = string(b)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func readVarint(r io.ByteReader) (x uint64, err error) {
+	for shift := 0; shift < 64; shift += 7 {
+		b, err := r.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if x |= uint64(b&0x7f) << shift; b < 0x80 {
+			return x, nil
+		}
+	}
+	return 0, io.ErrUnexpectedEOF
 }

@@ -6,78 +6,66 @@ package bench
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/xdslb/xdslb/bench/cputime"
-	"github.com/xdslb/xdslb/bench/stage"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// BenchmarkEDSUpdate is an EDS update that changes the weight of one endpoint,
-// from the control plane's Set to the client's ACK, and for impl=ours, which
-// publishes before it acknowledges, to the picks: processor time and bytes of the
-// process, so the control plane's share is in both; impl=none has a client that
-// accepts everything unseen, and is what to take off. change=none sends the same bytes once more.
+// BenchmarkEDSUpdate is an EDS update that changes the weight of one endpoint, in state of the
+// world: what it costs the client, which is a process of its own, from the arrival of the
+// response until nothing moves any more. change=none sends the same bytes once more.
+// impl=none has a client that accepts everything unseen: gRPC's part of it.
 //
-// The clients run on a stage, without connections to backends.
+// The clients run on a stage, without connections to backends. All of a size are measured by
+// turns, in short rounds, of which each reports the median; b.N has no part in it.
 func BenchmarkEDSUpdate(b *testing.B) {
 	for _, n := range sizes(1000, 5000) {
-		sc := scenario{localities: 5, perLocality: n / 5, weighted: true}
 		for _, change := range []string{"weight", "none"} {
-			for _, impl := range []string{"none", "stock", "ours"} {
-				if impl == "stock" && testing.Short() {
-					continue
-				}
-				world := sync.OnceValues(func() (*xdstest.Server, *stage.Stage) {
-					control := startControl(b, sc)
-					if impl == "none" {
-						startNull(b, control)
-						return control, nil
-					}
-					s := start(b, impl, sc, control)
-					b.Cleanup(s.Close)
-					return control, s
-				})
-				b.Run(fmt.Sprintf("impl=%s/n=%d/change=%s", impl, n, change), func(b *testing.B) {
-					control, s := world()
-					measureUpdates(b, control, s, sc, change)
-				})
+			list := []string{"none", "stock", "ours"}
+			if testing.Short() {
+				list = []string{"none", "ours"}
+			}
+			measured := sync.OnceValue(func() map[string]updateCost { return measureEDS(b, n, change, list) })
+			for _, impl := range list {
+				b.Run(fmt.Sprintf("impl=%s/n=%d/change=%s", impl, n, change), func(b *testing.B) { measured()[impl].report(b) })
 			}
 		}
 	}
 }
 
-func measureUpdates(b *testing.B, control *xdstest.Server, s *stage.Stage, sc scenario, change string) {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	cpu := cpuTime()
-	b.ResetTimer()
-	for range b.N {
-		revision++
-		var err error
-		if change == "none" {
-			err = control.Resend(xdstest.EDS, service)
-		} else {
-			err = control.Set(sc.resources(revision))
-		}
-		if err == nil {
-			err = control.WaitACK(ctx, xdstest.EDS)
-		}
-		if err != nil {
-			b.Fatal(err)
-		}
+func measureEDS(b *testing.B, n int, change string, impls []string) map[string]updateCost {
+	sc := scenario{localities: 5, perLocality: n / 5, weighted: true}
+	list := make(map[string]contender)
+	for _, impl := range impls {
+		control := startControl(b, sc)
+		all := []string{service}
+		client := startApart(b, clientSpec{
+			Impl: impl, Bootstrap: control.Bootstrap(b.Name()), Endpoints: n,
+			Addr: control.Addr(), Names: map[string][]string{xdstest.LDS: all, xdstest.RDS: all, xdstest.CDS: all, xdstest.EDS: all},
+		})
+		list[impl] = contender{client: client, update: func() error {
+			revision++
+			var err error
+			if change == "none" {
+				err = control.Resend(xdstest.EDS, service)
+			} else {
+				err = control.Set(sc.resources(revision))
+			}
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+			defer cancel()
+			return control.WaitACK(ctx, xdstest.EDS)
+		}}
 	}
-	b.StopTimer()
-	settle(s)
-	runtime.ReadMemStats(&after)
-	b.ReportMetric(float64(cpuTime()-cpu)/float64(b.N)/1e3, "cpu-µs/op")
-	b.ReportMetric(float64(after.TotalAlloc-before.TotalAlloc)/float64(b.N)/1024, "KiB/op")
+	if testing.Short() {
+		return measureUpdates(b, list, 1, 1)
+	}
+	return measureUpdates(b, list, 9, 8)
 }
 
 // revision makes each update differ from the one before.

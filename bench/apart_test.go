@@ -1,0 +1,225 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/bench/stage"
+)
+
+// clientVariable is the variable of the environment that has the test binary be a client
+// apart. Its value is a clientSpec.
+const clientVariable = "XDSLB_BENCH_CLIENT"
+
+func TestMain(m *testing.M) {
+	if doc := os.Getenv(clientVariable); doc != "" {
+		if err := beApart(doc); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// clientSpec is what a client apart is to be.
+type clientSpec struct {
+	Impl      string
+	Bootstrap []byte
+	Endpoints int // to wait for
+
+	// For impl=none: where the control plane is, and what to ask it for, by type.
+	Addr  string
+	Delta bool
+	Names map[string][]string
+}
+
+// usage is what a client has used up.
+type usage struct {
+	CPU            time.Duration
+	Bytes, Mallocs uint64
+	Err            string
+}
+
+// apart is a client of xDS in a process of its own, with a stage for its connections. So what
+// it uses is its own: the control plane's part need not be taken off, which is many times as
+// much.
+type apart struct {
+	ask   io.Writer
+	reply *bufio.Reader
+}
+
+// startApart starts a client, and returns when its endpoints are READY.
+func startApart(b *testing.B, spec clientSpec) *apart {
+	b.Helper()
+	doc := must(b, func() ([]byte, error) { return json.Marshal(spec) })
+	cmd := exec.Command(must(b, os.Executable), "-test.run=^$")
+	cmd.Env, cmd.Stderr = append(os.Environ(), clientVariable+"="+string(doc)), os.Stderr
+	in, out := must(b, cmd.StdinPipe), must(b, cmd.StdoutPipe)
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = in.Close(); _ = cmd.Wait() })
+	a := &apart{ask: in, reply: bufio.NewReader(out)}
+	a.usage(b)
+	return a
+}
+
+// usage returns what the client has used so far, once it is at rest.
+func (a *apart) usage(b *testing.B) (u usage) {
+	b.Helper()
+	_, err := io.WriteString(a.ask, "\n")
+	if err == nil {
+		var line []byte
+		if line, err = a.reply.ReadBytes('\n'); err == nil {
+			err = json.Unmarshal(line, &u)
+		}
+	}
+	if err != nil || u.Err != "" {
+		b.Fatal("the client apart: ", err, u.Err)
+	}
+	return u
+}
+
+// beApart is a client apart, until its standard input ends.
+func beApart(doc string) error {
+	var spec clientSpec
+	if err := json.Unmarshal([]byte(doc), &spec); err != nil {
+		return err
+	}
+	var first usage
+	s, err := spec.start()
+	if err != nil {
+		first.Err = err.Error()
+	}
+	runtime.GC()
+	out := json.NewEncoder(os.Stdout)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		settle(s)
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		first.CPU, first.Bytes, first.Mallocs = time.Duration(cpuTime()), m.TotalAlloc, m.Mallocs
+		if err := out.Encode(first); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// start starts the client in this process.
+func (spec clientSpec) start() (*stage.Stage, error) {
+	if spec.Impl == "none" {
+		return nil, spec.startNull()
+	}
+	s := stage.New(nil)
+	builder, err := builderOf(spec.Impl, spec.Bootstrap)
+	if err == nil {
+		err = s.Resolve(builder, "xds:///"+service)
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	_, err = s.Wait(ctx, spec.Endpoints, 0)
+	return s, err
+}
+
+// A contender is a client apart whose updates are measured, with a control plane of its own.
+type contender struct {
+	client *apart
+	// update has the control plane make an update, and returns when the client has accepted it.
+	update func() error
+	// down, if not nil, returns the bytes that the control plane has sent.
+	down func() int64
+}
+
+// updateCost is what an update costs: the client alone, and with the control plane.
+type updateCost struct{ cpu, all, bytes, allocs, down float64 }
+
+// pauseAfterUpdate is between updates, so that each is published by itself: publications
+// follow each other after a millisecond at the earliest.
+const pauseAfterUpdate = 2 * time.Millisecond
+
+// measureUpdates returns what an update costs each of the contenders: the median of rounds of
+// so many updates each, by turns. The first round warms up.
+func measureUpdates(b *testing.B, list map[string]contender, rounds, each int) map[string]updateCost {
+	names := make([]string, 0, len(list))
+	for name := range list {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	all := make(map[string][]updateCost)
+	for round := range rounds + 1 {
+		for _, name := range names {
+			if cost := list[name].round(b, each); round > 0 {
+				all[name] = append(all[name], cost)
+			}
+		}
+	}
+	costs := make(map[string]updateCost)
+	for name, of := range all {
+		median := func(value func(updateCost) float64) float64 {
+			values := make([]float64, len(of))
+			for i, c := range of {
+				values[i] = value(c)
+			}
+			slices.Sort(values)
+			return values[len(values)/2]
+		}
+		costs[name] = updateCost{
+			cpu:    median(func(c updateCost) float64 { return c.cpu }),
+			all:    median(func(c updateCost) float64 { return c.all }),
+			bytes:  median(func(c updateCost) float64 { return c.bytes }),
+			allocs: median(func(c updateCost) float64 { return c.allocs }),
+			down:   median(func(c updateCost) float64 { return c.down }),
+		}
+	}
+	return costs
+}
+
+// round makes n updates.
+func (c contender) round(b *testing.B, n int) updateCost {
+	var down int64
+	if c.down == nil {
+		c.down = func() int64 { return 0 }
+	}
+	before := c.client.usage(b)
+	own := cpuTime()
+	down = c.down()
+	for range n {
+		if err := c.update(); err != nil {
+			b.Fatal(err)
+		}
+		time.Sleep(pauseAfterUpdate)
+	}
+	own, down = cpuTime()-own, c.down()-down
+	after := c.client.usage(b)
+	per := func(x float64) float64 { return x / float64(n) }
+	cpu := float64((after.CPU - before.CPU).Nanoseconds()) / 1e3
+	return updateCost{
+		cpu: per(cpu), all: per(cpu + float64(own)/1e3), down: per(float64(down)),
+		bytes: per(float64(after.Bytes - before.Bytes)), allocs: per(float64(after.Mallocs - before.Mallocs)),
+	}
+}
+
+// report reports the cost as that of an operation. b.N has no part in it.
+func (c updateCost) report(b *testing.B) {
+	b.ReportMetric(0, "ns/op") // there is none
+	b.ReportMetric(c.cpu, "cpu-µs/op")
+	b.ReportMetric(c.bytes/1024, "KiB/op")
+	b.ReportMetric(c.bytes, "B/op")
+	b.ReportMetric(c.allocs, "allocs/op")
+}
