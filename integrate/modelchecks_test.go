@@ -174,6 +174,8 @@ func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
 		t.fail("%v went to %v, which drains", r, r.conn)
 	case t.options.HealthCheckService != "" && !delegates(&l.policy) && !t.usable(r.conn):
 		t.fail("%v went to %v, whose health nobody has asked for", r, r.conn)
+	case r.authority != t.authorityFor(e):
+		t.fail("%v went to %v with the authority %q, of %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
 	case t.options.OverprovisioningFactor > 0, t.plane.sessions && t.isHost(r, e):
 	default:
 		for i, p := range c.priorities() {
@@ -236,7 +238,7 @@ func (t *trial) hasFailed(p tier) bool {
 				})
 			}
 			failed := has(true) && !has(false) // which a replacement may have, too
-			if !failed || e.Extra != nil || !p.transparent() || p.leaf.Policy.Hashes() {
+			if !failed || multiAddressed(e) || !p.transparent() || p.leaf.Policy.Hashes() {
 				return false
 			}
 		}
@@ -266,6 +268,7 @@ func (t *trial) checkConns() {
 			t.fail("%v and %v are open", byNumber[conn.number], conn)
 		}
 		byNumber[conn.number] = conn
+		t.checkHostname(conn, e)
 		if was, ok := t.drained[conn]; e.Health != picker.Draining || delegates(&l.policy) {
 			delete(t.drained, conn)
 		} else if !ok {

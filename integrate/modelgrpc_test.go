@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
@@ -43,6 +44,8 @@ type modelChannel struct {
 	// settings returns the version of the TLS settings for the address of a number; nil
 	// if there are none.
 	settings func(number int) int
+	// shake makes the handshake of a connection that begins.
+	shake func(*modelConn)
 }
 
 // MetricsRecorder implements balancer.ClientConn: nobody records.
@@ -67,16 +70,18 @@ type modelConn struct {
 	connects int                // that had an effect
 	shut     bool               // by the balancer
 	health   func(balancer.SubConnState)
-	healthy  bool // as announced to health
-	settings int  // in force when it last began to connect
-	failed   bool // since it was READY
+	healthy  bool                   // as announced to health
+	settings int                    // in force when it last began to connect
+	failed   bool                   // since it was READY
+	target   *attributes.Attributes // of the address
+	hostname string                 // by which it was made
 }
 
 func (cc *modelChannel) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
 	cc.actions++
-	c := &modelConn{cc: cc, id: cc.made, addr: addrs[0].Addr, number: numberAt(addrs[0].Addr), listener: opts.StateListener}
+	c := &modelConn{cc: cc, id: cc.made, addr: addrs[0].Addr, number: numberAt(addrs[0].Addr), listener: opts.StateListener, target: addrs[0].Attributes}
 	cc.made++
 	cc.conns = append(cc.conns, c)
 	return c, nil
@@ -234,6 +239,9 @@ func (c *modelConn) announce(to connectivity.State) {
 		c.health, c.healthy = nil, false
 	}
 	c.cc.mu.Unlock()
+	if to == connectivity.Connecting && c.cc.shake != nil {
+		c.cc.shake(c)
+	}
 	s := balancer.SubConnState{ConnectivityState: to}
 	if to == connectivity.TransientFailure {
 		s.ConnectionError = errors.New("connection refused")

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/credentials"
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
@@ -36,13 +37,13 @@ const modelBootstrap = `{"node": {"id": "model"}, "xds_servers": [
 // newModelBalancer returns the resolver and the LB policy as gRPC builds them,
 // with a channel's options. The control plane's streams are what the interceptor
 // makes of them.
-func newModelBalancer(cc balancer.ClientConn, opts Config, control grpc.StreamClientInterceptor) (balancer.Balancer, resolver.Resolver) {
+func newModelBalancer(cc balancer.ClientConn, opts Config, creds credentials.TransportCredentials, control grpc.StreamClientInterceptor) (balancer.Balancer, resolver.Resolver) {
 	states := &stateCC{}
 	r, err := buildModel(states, opts, control)
 	if err != nil {
 		panic(err)
 	}
-	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{})
+	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{DialCreds: creds})
 	b.(*lb).burst = modelBurst
 	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: states.states[0]}); err != nil {
 		panic(err)

@@ -92,7 +92,7 @@ func (l *planeLeaf) membersAt(priority, zone int) map[string]resource.Member {
 		}
 		if at, ok := l.twins[n]; ok && at.priority == priority && at.zone == zone {
 			e := l.endpoint(n, at)
-			if e.Extra != nil { // one of its addresses is enough
+			if multiAddressed(&e) { // one of its addresses is enough
 				e.Addr, e.Extra = e.Extra.Addrs[0], nil
 			}
 			all[fmt.Sprint("a", n)] = resource.Member{Endpoint: e, Usable: true}
@@ -117,7 +117,7 @@ func (m *members) naive() (priorities []picker.Priority, omitted int) {
 		for _, name := range slices.Sorted(maps.Keys(has)) {
 			e := has[name].Endpoint
 			addrs := []string{e.Addr.String()}
-			if e.Extra != nil {
+			if multiAddressed(&e) {
 				addrs = append(addrs, e.Extra.Addrs[0].String())
 			}
 			if slices.ContainsFunc(addrs, func(a string) bool { return seen[a] }) {

@@ -114,7 +114,7 @@ func (t *trial) checkPace() {
 			continue
 		}
 		c := t.clusterOf(l)
-		if at, e := c.find(d.conn.number); c.routed && e != nil && e.Extra == nil {
+		if at, e := c.find(d.conn.number); c.routed && e != nil && !multiAddressed(e) {
 			p := t.paceOf(c, at)
 			p.dials = append(p.dials, d.at)
 			t.judge(c, at, p)

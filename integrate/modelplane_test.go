@@ -4,13 +4,11 @@
 package integrate
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
-	"strconv"
+
 	"strings"
 	"sync/atomic"
 	"time"
@@ -26,6 +24,7 @@ type plane struct {
 	clusters []*planeCluster
 	sessions bool // RPCs may belong to sessions (A55)
 	attempts bool // RPCs are hedged, and their attempts avoid endpoints that were tried
+	rewrites bool // authorities are rewritten (A81)
 	overload overload
 	servers  []string // that load can be reported to, by their keys
 	number   int64    // tells its CDS clusters from those of other histories: the process shares their breakers
@@ -60,7 +59,8 @@ type planeLeaf struct {
 	spots           map[int]spot
 	members         *members     // nil: the assignment has the endpoints
 	twins           map[int]spot // members with an address of these endpoints
-	tls, sentTLS    int          // the version of the TLS settings, as it is to be, and as it was sent
+	tls, sentTLS    int          // the version of the TLS settings, as it is to be, and as it was sent: see secured
+	hostnames       map[int]int  // the version of the hostnames of endpoints; 0 is none
 	// moved says that the LRS server was another.
 	moved bool
 	// switched says that a custom policy has taken over from another, which may
@@ -88,13 +88,13 @@ const (
 )
 
 func newPlane(rng *rand.Rand) *plane {
-	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0}
+	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0, rewrites: rng.IntN(3) == 0}
 	for i, leaves := range [][]string{{"a"}, {"b1", "b2"}} {
 		c := &planeCluster{name: string(rune('a' + i)), routed: true}
 		for _, name := range leaves {
 			l := &planeLeaf{
 				name: name, realName: p.realName(name), service: "s0", max: 1024, first: leafStride * (1 + i*2 + len(c.leaves)),
-				several: rng.IntN(2) == 0, spots: map[int]spot{}, twins: map[int]spot{},
+				several: rng.IntN(2) == 0, spots: map[int]spot{}, twins: map[int]spot{}, hostnames: map[int]int{},
 			}
 			if rng.IntN(3) == 0 {
 				l.members = newMembers(false)
@@ -117,116 +117,6 @@ func newPlane(rng *rand.Rand) *plane {
 	return p
 }
 
-// randomPolicy draws any policy.
-func randomPolicy(rng *rand.Rand) picker.Policy {
-	p := picker.Policy{Flat: rng.IntN(2) == 0}
-	custom := func(name string) {
-		p.Kind, p.Custom = picker.PolicyCustom, &picker.CustomPolicy{Name: name, Config: json.RawMessage(`{}`)}
-	}
-	switch rng.IntN(20) {
-	case 0, 1:
-		p.Kind = picker.PolicyEDF
-	case 2:
-		p.Kind = picker.PolicyRoundRobin
-	case 3:
-		p.Kind, p.Least = picker.PolicyLeastRequest, &picker.LeastRequest{Choices: 2}
-	case 4, 5:
-		p.Kind, p.Flat, p.Ring = picker.PolicyRingHash, true, &picker.RingPolicy{MinSize: 64, MaxSize: 64}
-	case 6:
-		p.Kind, p.Flat, p.Ring = picker.PolicyMaglev, true, &picker.RingPolicy{MinSize: 251}
-	case 7:
-		p.Kind, p.WRR = picker.PolicyClientWRR, &picker.ClientWRR{Blackout: time.Second, Expiration: time.Minute, UpdatePeriod: time.Second}
-		p.WRR.OutOfBand, p.WRR.OOBPeriod = rng.IntN(2) == 0, time.Second
-	case 8, 9:
-		p.Kind, p.First = picker.PolicyPickFirst, &picker.PickFirst{Shuffle: rng.IntN(2) == 0}
-	case 10:
-		custom("round_robin")
-	case 11:
-		custom(string(prompt))
-	case 12:
-		custom(string(tardy))
-	case 13:
-		custom(string(late))
-	case 14:
-		custom(string(failing))
-	case 15, 16:
-		p.Kind, p.Latency = picker.PolicyLeastLatency, &picker.LeastLatency{Decay: time.Duration(1+rng.IntN(10)) * time.Second}
-	case 17, 18:
-		p.Kind, p.Prequal = picker.PolicyPrequal, &picker.Prequal{
-			PoolSize: 2 + rng.Uint32N(15), MaxAge: time.Second, ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .84,
-			ProbeTimeout: 100 * time.Millisecond, MaxProbesPerSecond: 1 + rng.Uint32N(1000), Synchronous: []uint32{0, 0, 2, 3}[rng.IntN(4)],
-		}
-	default:
-		custom(string(desperate))
-	}
-	if !p.Flat && p.Kind <= picker.PolicyRoundRobin && rng.IntN(4) == 0 {
-		p.SlowStart = &picker.SlowStart{Window: 5 * time.Second, Aggression: 1, MinWeightPercent: 10}
-	}
-	byZones(rng, &p)
-	if rng.IntN(8) == 0 {
-		p.Subset = uint32(1 + rng.IntN(4))
-	}
-	return p
-}
-
-// byZones has a policy go by zones now and then, if it can.
-func byZones(rng *rand.Rand, p *picker.Policy) {
-	switch {
-	case rng.IntN(3) > 0:
-	case !p.Flat && rng.IntN(2) == 0:
-		p.LoadAware = &picker.LoadAware{UpdatePeriod: time.Second, Smoothing: 3 * time.Second, Expiration: 10 * time.Second, Threshold: .1, Probe: .03}
-		if p.LoadAware.OutOfBand = !delegates(p) && rng.IntN(2) == 0; p.LoadAware.OutOfBand {
-			p.LoadAware.OOBPeriod = time.Second
-		}
-	case !delegates(p) && !p.Hashes():
-		p.ZoneAware = &picker.ZoneAware{Enabled: []float64{.5, 1}[rng.IntN(2)], MinEndpoints: uint64(rng.IntN(4)), ForceLocal: uint32(rng.IntN(2)) * 2}
-	}
-}
-
-// origin is where RPCs come from by a policy: a fleet that is unknown, or has a few clients
-// in each zone.
-func origin(p *picker.Policy, clients uint32) *picker.Origin {
-	if p.ZoneAware == nil && p.LoadAware == nil {
-		return nil
-	}
-	o := &picker.Origin{Locality: picker.LocalityID{Zone: "0"}}
-	switch {
-	case p.ZoneAware == nil || clients == 0:
-	case clients == 1:
-		o.Err = errors.New("there is no fleet")
-	default:
-		o.Fleet = []picker.FleetZone{{ID: o.Locality, Endpoints: clients, Weight: 1}, {ID: picker.LocalityID{Zone: "1"}, Endpoints: 3, Weight: 2}}
-	}
-	return o
-}
-
-// policyWords says a policy in a word or two.
-type policyWords picker.Policy
-
-func (p *policyWords) String() string {
-	names := []string{"EDF", "round robin", "ring hash", "Maglev", "least request", "client WRR", "pick_first", "custom", "least latency", "prequal"}
-	s := names[p.Kind]
-	if p.Custom != nil {
-		s += " " + p.Custom.Name
-	}
-	if p.Flat {
-		s += ", flat"
-	}
-	if p.Subset > 0 {
-		s += fmt.Sprintf(", subset of %d", p.Subset)
-	}
-	if p.SlowStart != nil {
-		s += ", slow start"
-	}
-	if p.ZoneAware != nil {
-		s += ", zone-aware"
-	}
-	if p.LoadAware != nil {
-		s += ", load-aware"
-	}
-	return s
-}
-
 // mutate changes something at random, and says what.
 func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	c := p.clusters[rng.IntN(len(p.clusters))]
@@ -234,7 +124,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	n := rng.IntN(endpointsPerLeaf)
 	at, there := l.spots[n]
 	c.stale = true
-	switch rng.IntN(24) {
+	switch rng.IntN(26) {
 	case 0, 1, 2:
 		l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
 		say("%s: policy %v", l.name, (*policyWords)(&l.policy))
@@ -258,7 +148,9 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		l.max, l.retries = []uint32{0, 1, 2, 1024}[rng.IntN(4)], randomRetries(rng)
 		say("%s: max_requests %d, retries %+v", l.name, l.max, l.retries)
 	case 9:
-		switch rng.IntN(5) {
+		switch rng.IntN(6) {
+		case 4:
+			p.rewrites = !p.rewrites
 		case 0:
 			p.sessions = !p.sessions
 		case 3:
@@ -270,7 +162,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 		default:
 			l.hollow = !l.hollow
 		}
-		say("%s: sessions %v, attempts %v, lasting %v, several addresses %v, hollow priority %v", l.name, p.sessions, p.attempts, l.lasting, l.several, l.hollow)
+		say("%s: sessions %v, attempts %v, rewrites %v, lasting %v, several addresses %v, hollow priority %v", l.name, p.sessions, p.attempts, p.rewrites, l.lasting, l.several, l.hollow)
 	case 10:
 		c.routed = !c.routed || p.routed() == 1
 		for _, l := range c.leaves {
@@ -293,6 +185,9 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	case 22, 23:
 		l.twin(rng, n)
 		say("%s: %d is twice at %+v", l.name, l.first+n, l.twins[n])
+	case 24, 25:
+		l.rename(rng, n)
+		say("%s: %d has hostname %d", l.name, l.first+n, l.hostnames[n])
 	case 12, 13, 14:
 		delete(l.spots, n)
 		say("%s: %d removed", l.name, l.first+n)
@@ -329,11 +224,6 @@ func (p *plane) routed() (n int) {
 	return n
 }
 
-// delegates reports whether a policy connects the endpoints itself.
-func delegates(p *picker.Policy) bool {
-	return p.Kind == picker.PolicyCustom || p.Kind == picker.PolicyPickFirst
-}
-
 // config renders what clients are told. Clusters and lists of endpoints that did
 // not change are those of before, as the XdsClient has it.
 func (p *plane) config() *picker.Config {
@@ -353,7 +243,7 @@ func (p *plane) config() *picker.Config {
 		cfg.Clusters = append(cfg.Clusters, c.sent)
 		route := picker.Route{
 			Path:     picker.StringMatch{Kind: picker.MatchPrefix, Value: "/" + c.name + "/"},
-			Clusters: []picker.WeightedCluster{{Name: c.name, Weight: 1}},
+			Clusters: []picker.WeightedCluster{{Name: c.name, Weight: 1}}, AutoHostRewrite: p.rewrites,
 		}
 		if p.attempts {
 			route.Hedge, route.Retry = true, &hedged
@@ -410,7 +300,7 @@ func (p *plane) realName(name string) string { return fmt.Sprint(name, ".", p.nu
 func (l *planeLeaf) render() picker.Leaf {
 	out := picker.Leaf{Name: l.realName, Service: l.service, MaxRequests: l.max, Retries: l.retries, Policy: l.policy, Origin: origin(&l.policy, l.clients)}
 	out.Load.Server, out.Override.Draining = l.server, l.lasting
-	out.TLS = &picker.TLS{SystemRoots: true, ServerName: strconv.Itoa(l.tls)}
+	out.TLS = l.secured(l.tls)
 	if l.outlier {
 		out.Outlier = &picker.OutlierDetection{
 			Interval: time.Second, BaseEjectionTime: 2 * time.Second, MaxEjectionTime: maxEjection, MaxEjectionPercent: 100,
@@ -466,6 +356,7 @@ func (l *planeLeaf) endpoint(n int, at spot) picker.Endpoint {
 		}
 		e.Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{other}}
 	}
+	l.nameEndpoint(&e, n)
 	return e
 }
 
@@ -478,7 +369,7 @@ func (l *planeLeaf) String() string {
 			if at.draining {
 				b.WriteString("(draining)")
 			}
-			if e := l.endpoint(n, at); e.Extra != nil {
+			if e := l.endpoint(n, at); multiAddressed(&e) {
 				b.WriteString("+")
 			}
 		}

@@ -31,15 +31,16 @@ type modelRPC struct {
 	host         int             // the number of the endpoint that its session is with; 0 is none
 	waitForReady bool
 
-	waiting  bool
-	seen     int // the announcement of the picker that said to wait
-	err      error
-	conn     *modelConn // that it was given
-	done     func(balancer.DoneInfo)
-	attempts context.Context         // of the RPC, if they avoid endpoints; nil if not
-	lose     context.CancelCauseFunc // ends those that are under way
-	made     int                     // attempts that were given a connection
-	hedged   bool                    // the latest was made as one
+	waiting   bool
+	seen      int // the announcement of the picker that said to wait
+	err       error
+	conn      *modelConn // that it was given
+	done      func(balancer.DoneInfo)
+	attempts  context.Context         // of the RPC, if they avoid endpoints; nil if not
+	lose      context.CancelCauseFunc // ends those that are under way
+	made      int                     // attempts that were given a connection
+	hedged    bool                    // the latest was made as one
+	authority string                  // that the latest pick says; empty is that of the channel
 
 	account  account // whose limit it counts for, from the pick to its end
 	reported bool    // load is reported of it
@@ -98,7 +99,7 @@ func (t *trial) pick(r *modelRPC) {
 		if !ok || conn == nil {
 			t.fail("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
 		}
-		r.waiting, r.conn, r.done = false, conn, res.Done
+		r.waiting, r.conn, r.done, r.authority = false, conn, res.Done, authorityOf(res)
 		r.made++
 		r.hedged = r.attempts != nil && hasPlans(t.lb)
 		if r.done == nil {

@@ -88,7 +88,7 @@ func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) 
 				want.Draining++
 			case t.hasConn(e, t.usable):
 				want.Ready++
-			case e.Extra == nil && t.hasConn(e, unreachable) && !t.hasConn(e, reachable): // a replacement may be either
+			case !multiAddressed(e) && t.hasConn(e, unreachable) && !t.hasConn(e, reachable): // a replacement may be either
 				failed++
 			}
 		}

@@ -4,17 +4,15 @@
 package integrate
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"regexp"
-	"slices"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
 )
 
@@ -28,6 +26,7 @@ type trial struct {
 	source  resolver.Resolver
 	servers *loadServers
 	options Config
+	creds   credentials.TransportCredentials // of the channel; nil does not use xDS, as far as one can see
 
 	rpcs      int      // made so far
 	ends      []func() // of their contexts
@@ -107,6 +106,9 @@ func newTrial(rng *rand.Rand, verbose bool) *trial {
 	if rng.IntN(4) == 0 {
 		t.shadow = newModelShadow()
 	}
+	if rng.IntN(2) == 0 {
+		t.creds = modelCredentials()
+	}
 	t.before.breakers, t.before.policies = breakersInUse(), int(livePolicies.Load())
 	t.start()
 	t.sayPlane()
@@ -124,9 +126,9 @@ func (t *trial) sayPlane() {
 // start is a channel that leaves idle mode: another balancer, and the first
 // configuration.
 func (t *trial) start() {
-	t.grpc = &modelChannel{settings: func(number int) int { return t.leafOf(number).sentTLS }}
+	t.grpc = &modelChannel{settings: func(number int) int { return t.leafOf(number).sentTLS }, shake: t.handshake}
 	t.paces = newPaces()
-	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.servers.intercept)
+	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.creds, t.servers.intercept)
 	t.grpc.called = t.lookFrom(t.lb)
 	t.shadow.begin()
 	t.push()
@@ -171,205 +173,6 @@ func (t *trial) rest() {
 	}
 }
 
-// An op is something that can happen. It is drawn from t.rng, so that the same
-// step is the same whatever steps were before.
-type op struct {
-	odds int
-	do   func(t *trial)
-}
-
-var ops = []op{
-	{30, (*trial).update},
-	{14, (*trial).wait},
-	{40, (*trial).connections},
-	{5, (*trial).outage},
-	{8, (*trial).recovery},
-	{14, (*trial).traffic},
-	{3, (*trial).volleys},
-	{6, (*trial).takeOff},
-	{5, (*trial).landSome},
-	{3, (*trial).refilter},
-	{6, (*trial).endSome},
-	{2, (*trial).exitIdle},
-	{1, (*trial).idleAndBack},
-	{1, (*trial).refuse},
-	{3, (*trial).shadowed},
-}
-
-// step takes the trial a step further, whose number is s.
-func (t *trial) step(s uint64) {
-	t.rng = rand.New(rand.NewPCG(s, 0))
-	odds := 0
-	for _, o := range ops {
-		odds += o.odds
-	}
-	k := t.rng.IntN(odds)
-	for _, o := range ops {
-		if k -= o.odds; k < 0 {
-			o.do(t)
-			break
-		}
-	}
-	t.audit()
-}
-
-// update is a change of the configuration, or several at once.
-func (t *trial) update() {
-	t.say("update:")
-	for range 1 + t.rng.IntN(3) {
-		t.plane.mutate(t.rng, t.say)
-	}
-	t.push()
-}
-
-// wait lets time pass: a second or so, a failover, a retirement.
-func (t *trial) wait() {
-	o := withDefaults(t.options)
-	longest := []time.Duration{time.Second, 5 * time.Second, o.FailoverTimeout * 5 / 4, o.RetireAfter * 5 / 4}
-	d := time.Duration(t.rng.Int64N(int64(longest[t.rng.IntN(len(longest))])))
-	t.say("wait %v", d)
-	pass(d)
-}
-
-// connections takes a few SubConns a step further.
-func (t *trial) connections() {
-	for range 1 + t.rng.IntN(4) {
-		if open := t.grpc.open(); len(open) > 0 {
-			c := open[t.rng.IntN(len(open))]
-			was := c.state
-			if c.step(t.rng.IntN(4) > 0) {
-				t.say("%v, was %v", c, was)
-				t.glance()
-			}
-		}
-	}
-}
-
-// outage loses all connections, or lets all attempts fail.
-func (t *trial) outage() {
-	t.say("outage")
-	for _, c := range t.grpc.open() {
-		if c.state == connectivity.Ready || c.state == connectivity.Connecting {
-			c.step(false)
-			t.glance()
-		}
-	}
-}
-
-// recovery lets nearly all connections come up that are asked for.
-func (t *trial) recovery() {
-	t.say("recovery")
-	for range 3 {
-		for _, c := range t.grpc.open() {
-			if c.state != connectivity.Ready && t.rng.IntN(10) > 0 {
-				c.step(true)
-				t.glance()
-			}
-		}
-	}
-}
-
-// glance makes an RPC at once, while the balancer has not settled: it may go to a
-// connection that has just gone, or wait, but must be woken like any other.
-func (t *trial) glance() {
-	if t.rng.IntN(2) > 0 || len(t.sleepers) > 10 {
-		return
-	}
-	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
-	r := t.newRPC(c.name, t.rng.Uint64(), true)
-	switch t.pick(r); {
-	case r.waiting:
-		t.sleepers = append(t.sleepers, r)
-	case r.conn != nil:
-		t.holding = append(t.holding, r)
-	}
-	if t.rng.IntN(8) == 0 {
-		t.glimpse()
-	}
-}
-
-// traffic makes RPCs to one cluster, of which those to one endpoint fail more
-// often. Some stay in flight.
-func (t *trial) traffic() {
-	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
-	bad := t.rng.IntN(endpointsPerLeaf)
-	n := 1 + t.rng.IntN(20)
-	t.say("%d RPCs to %s, endpoint %d is bad", n, c.name, bad)
-	for range n {
-		r := t.newRPC(c.name, t.rng.Uint64(), false)
-		for more := true; more; {
-			more = t.attempt(r, bad)
-		}
-	}
-}
-
-// attempt makes an attempt at an RPC, and reports whether there is to be another one. Some
-// stay in flight.
-func (t *trial) attempt(r *modelRPC, bad int) (again bool) {
-	if t.pick(r); r.conn == nil || !t.used(r) {
-		return false
-	}
-	switch {
-	case t.rng.IntN(8) == 0:
-		t.inFlight = append(t.inFlight, r)
-	case r.attempts != nil && t.rng.IntN(4) == 0:
-		t.loses(r)
-	case r.conn.number%10 == bad || t.rng.IntN(8) == 0:
-		t.end(r, errors.New("failed"))
-		return r.again()
-	default:
-		t.end(r, nil)
-	}
-	return false
-}
-
-// endSome ends some of the RPCs that are in flight.
-func (t *trial) endSome() {
-	var left []*modelRPC
-	for _, r := range t.inFlight {
-		switch t.rng.IntN(4) {
-		case 0:
-			left = append(left, r)
-		case 1:
-			t.end(r, errors.New("failed"))
-		case 2:
-			if r.attempts != nil {
-				t.loses(r)
-				continue
-			}
-			t.end(r, nil)
-		default:
-			t.end(r, nil)
-		}
-	}
-	t.say("%d RPCs end", len(t.inFlight)-len(left))
-	t.inFlight = left
-}
-
-func (t *trial) exitIdle() {
-	t.say("ExitIdle")
-	t.lb.ExitIdle()
-}
-
-// idleAndBack has the channel go idle, once it has no RPCs, and come back: gRPC
-// closes the balancer and builds another.
-func (t *trial) idleAndBack() {
-	t.say("idle and back")
-	t.landAll()
-	t.sky.close()
-	t.sleepers = nil
-	for _, r := range slices.Concat(t.inFlight, t.holding) {
-		t.end(r, nil)
-	}
-	t.inFlight, t.holding = nil, nil
-	old := t.grpc
-	t.stop()
-	t.rest()
-	t.mustBeShut(old)
-	t.handOver()
-	t.start()
-}
-
 // loseReports notes that the RPCs in flight are not reported by those who began.
 func (t *trial) loseReports() {
 	for a, n := range t.counts {
@@ -377,25 +180,6 @@ func (t *trial) loseReports() {
 			t.lossy[a.cluster] = true
 		}
 	}
-}
-
-// refuse has the target fail, and come back with the next update.
-func (t *trial) refuse() {
-	t.say("the target fails")
-	t.lb.ResolverError(errors.New("no such target"))
-	t.shadow.fail()
-	t.sky.close()
-	t.rest()
-	t.loseReports()
-	if t.rng.IntN(2) == 0 {
-		t.probeAll()
-	}
-	for _, c := range t.plane.clusters {
-		c.sent = nil
-	}
-	t.checkPace()
-	t.paces = newPaces() // the clusters are others
-	t.push()
 }
 
 // clusterNamed and leafOf find what a name or a number belongs to.

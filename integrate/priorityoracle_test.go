@@ -134,7 +134,7 @@ func TestA56(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(56, uint64(run)))
 			cc := &modelChannel{}
-			b, source := newModelBalancer(cc, Config{}, new(loadServers).intercept)
+			b, source := newModelBalancer(cc, Config{}, nil, new(loadServers).intercept)
 			defer source.Close()
 			defer b.Close()
 			o := &a56Oracle{priorities: []*a56Child{{}, {}, {}}}
