@@ -6,6 +6,7 @@ package integrate
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 
@@ -125,15 +126,22 @@ func TestHashlessShares(t *testing.T) {
 			rpcs.begin(t, each)
 		}
 		const made = 23 * each
-		want := map[int]float64{0: 1. / 8, 1: 1. / 8, 3: 1. / 2}
-		for n, share := range want {
-			if got := float64(rpcs.got[addr(n).String()]) / made; got < share-.05 || got > share+.05 {
-				t.Errorf("endpoint %d has %.3f of all RPCs, want %.3f", n, got, share)
+		ring, waiting := b.explained(t, context.Background()).only(t), 1.
+		check := func(n, got int, share float64) {
+			t.Helper()
+			if within := 7 * math.Sqrt(share*(1-share)/made); math.Abs(float64(got)/made-share) > within {
+				t.Errorf("%d of %d RPCs are endpoint %d's, want a share of %.3f ± %.3f", got, made, n, share, within)
 			}
 		}
-		if got := float64(len(rpcs.waiting)) / made; got < .2 || got > .3 {
-			t.Errorf("%.3f of all RPCs wait, want the share of the endpoint that does not answer, 0.25", got)
+		for n, weight := range map[int]float64{0: 1. / 8, 1: 1. / 8, 3: 1. / 2} {
+			share := ring.find(addr(n).String()).Share // on a ring of 1024 entries, the same in each run
+			if math.Abs(share-weight) > .04 {
+				t.Errorf("endpoint %d has %.3f of the ring, want about %.3f", n, share, weight)
+			}
+			check(n, rpcs.got[addr(n).String()], share)
+			waiting -= share
 		}
+		check(silent, len(rpcs.waiting), waiting)
 		rpcs.end()
 		synctest.Wait()
 	})
