@@ -56,7 +56,7 @@ func TestLeastLatencySwitch(t *testing.T) {
 			b.set(with(picker.Policy{Kind: picker.PolicyLeastLatency, Flat: true, Latency: &picker.LeastLatency{Decay: 10 * time.Second}}))
 			b.flush()
 			b.takes(t, 1000, speeds)
-			if n := b.takes(t, 1000, speeds)[1]; n > 100 {
+			if n := b.takes(t, 1000, speeds)[1]; n > 150 { // 64 ± 8 with so few endpoints
 				t.Errorf("the slow one of four endpoints got %d of 1000 RPCs", n)
 			}
 			x := b.explained(t, context.Background()).only(t)

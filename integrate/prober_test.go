@@ -160,8 +160,8 @@ func TestPrequal(t *testing.T) {
 			f.call(t, n, 50*time.Millisecond)
 			rpcs, probes := f.counts()
 			// Three of four are asked for each RPC, so that the best is known to 3/4 of
-			// them and to some of the rest.
-			if rpcs[best] < n/2 || probes > 3*n || probes < 2*n {
+			// them and to some of the rest: 143 ± 8, and 50 would be an even share.
+			if rpcs[best] < 2*n/5 || probes > 3*n || probes < 2*n {
 				t.Errorf("server %d is the best; RPCs went to %v, with %d probes", best, rpcs, probes)
 			}
 		}
@@ -268,7 +268,7 @@ func TestPrequalLost(t *testing.T) {
 		f.call(t, 50, 50*time.Millisecond)
 		f.counts()
 		f.call(t, 100, 50*time.Millisecond)
-		if rpcs, _ := f.counts(); rpcs[0] < 50 {
+		if rpcs, _ := f.counts(); rpcs[0] < 30 { // 85 ± 7, and before there were none
 			t.Errorf("it answers again, and RPCs went to %v", rpcs)
 		}
 	})

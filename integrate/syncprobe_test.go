@@ -123,7 +123,8 @@ func TestSynchronous(t *testing.T) {
 		}
 	}
 	asked := list[0].probes.Load() + list[1].probes.Load() + list[2].probes.Load()
-	if list[2].rpcs.Load() != 0 || list[0].rpcs.Load() < n/3 || asked < 2*n || asked > 3*n {
+	// The best is among the first two to answer for 69 ± 9 of them.
+	if list[2].rpcs.Load() != 0 || list[0].rpcs.Load() < n/20 || asked < 2*n || asked > 3*n {
 		t.Errorf("RPCs went to %d, %d and %d, with %d probes", list[0].rpcs.Load(), list[1].rpcs.Load(), list[2].rpcs.Load(), asked)
 	}
 	neverTheBad(t, cc, list)

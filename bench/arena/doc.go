@@ -113,10 +113,9 @@
 // draw from math/rand/v2; with the build tag seeded and the linker's -checklinkname=0
 // the arena gives that package a source of its own, and connects clients one after
 // the other. Then anchors and ours repeat to the last digit (TestSeed), however busy the machine
-// is. Where servers stop, what happens at the same time does so in any order, and they repeat
-// within some percent. Stock's policies
-// have their endpoints in the order of a Go map, which nobody can seed: they repeat as
-// well as ± says.
+// is. What happens at the same time does so in any order: where servers stop they repeat within
+// some percent, and prequal, whose probes come back together, as well as ± says. So do stock's
+// policies, which have their endpoints in the order of a Go map that nobody can seed.
 //
 // # Caveats
 //

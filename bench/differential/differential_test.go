@@ -34,9 +34,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Sizes of samples: the first, and the second, for which the first looked odd.
 const (
 	firstSample  = 40
-	secondSample = 400
+	secondSample = 800
 	odd          = 2.5 // distance
-	different    = 5.5
+	different    = 7
 )
 
 // TestDifferential compares the two clients in random worlds. A failure says the

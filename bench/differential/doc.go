@@ -16,8 +16,7 @@
 // which worlds it is about. Whatever no reason covers is a failure.
 //
 // Observations that depend on chance are compared as samples: where a first sample
-// looks different, a second, larger one has to say so too, with a chance of one in a
-// million to be wrong.
+// looks different, a second, larger one has to say so too, by seven standard deviations.
 //
 // TestCallOptions is a table of what applications do around an RPC (interceptors,
 // call options, stats handlers), which both clients go through as well.

@@ -32,7 +32,7 @@ func TestOutageBudget(t *testing.T) {
 	}{
 		{"none", nil, 5, 5, 0},
 		{"default", &picker.RetryLimit{Percent: 20, Min: 3}, 1.02, 1.2, 20},
-		{"max_retries", &picker.RetryLimit{Min: 2}, 1.005, 1.05, 2},
+		{"max_retries", &picker.RetryLimit{Min: 2}, 1.001, 1.05, 2}, // 1.015 ± .002
 		{"no retries", &picker.RetryLimit{}, 1, 1, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
