@@ -97,8 +97,8 @@ conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes
 	@bench/conformance/run.sh
 
 .PHONY: chaos
-chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual time each.
-	$(GO) test -timeout 0 -run 'TestChaos$$' ./integrate -chaos.scenarios $(SCENARIOS)
+chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual time each, and one over TCP.
+	$(GO) test -timeout 0 -run 'TestChaos(Loopback)?$$' ./integrate -chaos.loopback -chaos.scenarios $(SCENARIOS)
 
 .PHONY: model
 model: ## Run RUNS random histories of the balancer against the model of what it promises.

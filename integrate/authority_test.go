@@ -63,7 +63,7 @@ func TestAuthorityRewriting(t *testing.T) {
 	}
 	authority := func(cc *grpc.ClientConn, opts ...grpc.CallOption) string {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var header metadata.MD
 		if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, append(opts, grpc.Header(&header))...); err != nil {
@@ -111,7 +111,7 @@ func TestAuthorityRewriting(t *testing.T) {
 			route, want = rewriting("", target), step.hostname
 		}
 		set(t, control, resources(step.hostname, route))
-		for deadline := time.Now().Add(10 * time.Second); authority(cc) != want; {
+		for deadline := time.Now().Add(time.Minute); authority(cc) != want; {
 			if time.Now().After(deadline) {
 				t.Fatalf("authority %q, want %q", authority(cc), want)
 			}

@@ -36,6 +36,8 @@ import (
 var (
 	scenarios = flag.Int("chaos.scenarios", 0, "how many random scenarios of virtual time to run; 0 is a few")
 	chaosSeed = flag.Uint64("chaos.seed", 0, "the first seed; 0 is a random one with -chaos.scenarios")
+
+	loopbackToo = flag.Bool("chaos.loopback", false, "run TestChaosLoopback")
 )
 
 // TestChaos runs scenarios of half a minute of virtual time each: backends are
@@ -90,10 +92,11 @@ func liveHeap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestChaosLoopback is TestChaos over TCP and in real time, once.
+// TestChaosLoopback is TestChaos over TCP and in real time, once. It judges what takes longer
+// than it should, so it is for machines with time to spare.
 func TestChaosLoopback(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes real time")
+	if !*loopbackToo {
+		t.Skip("judges by real time: -chaos.loopback, as make chaos does")
 	}
 	seed := max(1, *chaosSeed)
 	t.Logf("-chaos.seed %d", seed)

@@ -42,7 +42,7 @@ func offering(t *testing.T, control *xdstest.Server, backends []*xdstest.Backend
 func TestTypedStruct(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	subset := func(size float64) proto.Message {
 		return xdstest.WrrLocality(

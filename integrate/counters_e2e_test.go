@@ -48,7 +48,7 @@ func TestReportCut(t *testing.T) {
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.LoadReports())}
 	set(t, control, r)
 	cc := dial(t, control.Bootstrap("n"))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := call(t, cc); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestReportRename(t *testing.T) {
 	}
 	serve("one")
 	cc := dial(t, control.Bootstrap("n"))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	wait := func(what string, done func(one, two xdstest.LocalityCounts) bool) {
 		t.Helper()
@@ -142,7 +142,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 	}
 	serve("all")
 	cc := dial(t, control.Bootstrap("n"))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
 	if err != nil {

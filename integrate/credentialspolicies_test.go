@@ -126,7 +126,7 @@ func TestTLSByEveryPolicy(t *testing.T) {
 // secureCall makes RPCs until one succeeds, as the first may meet a connection that
 // ends.
 func secureCall(t *testing.T, cc *grpc.ClientConn) (p peer.Peer, err error) {
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		err = empty(ctx, cc, grpc.WaitForReady(true), grpc.Peer(&p))
@@ -245,7 +245,7 @@ func TestTokensNeedTLS(t *testing.T) {
 	if _, err := call(t, cc, grpc.PerRPCCredentials(secret{})); err != nil {
 		t.Errorf("to the cluster with TLS: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	client := testgrpc.NewTestServiceClient(cc)
 	if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}); err != nil {

@@ -101,9 +101,13 @@ func TestErrorInfo(t *testing.T) {
 // TestErrorInfoOfWait: an RPC that waits for ready in vain says what for in the same way.
 // Of an error that a server has sent nothing is made, even if it reads like ours in part.
 func TestErrorInfoOfWait(t *testing.T) {
-	control := xdstest.New(t, xdstest.Options{})
+	inBubble(t, checkErrorInfoOfWait)
+}
+
+func checkErrorInfoOfWait(t *testing.T, b *bubble) {
+	control := b.control()
 	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}}))
-	cc := dial(t, control.Bootstrap("n"))
+	cc := b.dial(b.config(control))
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
@@ -111,7 +115,7 @@ func TestErrorInfoOfWait(t *testing.T) {
 		t.Errorf("an RPC that waits: %v with %v, want DEADLINE_EXCEEDED with %s", err, infoOf(err), integrate.ReasonNoEndpoints)
 	}
 
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	backends := b.backends(1)
 	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
 	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)

@@ -32,9 +32,8 @@ func TestHedgedRPC(t *testing.T) {
 		name         string
 		safe, budget bool
 	}{{"hedged", true, true}, {"not declared safe", false, true}, {"no budget", true, false}} {
-		t.Run(tt.name, func(t *testing.T) {
-			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-			control := xdstest.New(t, xdstest.Options{})
+		inBubble(t, func(t *testing.T, b *bubble) {
+			backends, control := b.backends(2), b.control()
 			route := retried(xdstest.Route("", target), 1)
 			route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(20 * time.Millisecond)
 			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
@@ -44,21 +43,17 @@ func TestHedgedRPC(t *testing.T) {
 				r.Clusters[0].CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(0)}}}
 			}
 			set(t, control, r)
-			cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1}
+			cfg := b.config(control)
 			if tt.safe {
 				cfg.Idempotent = func(method string) bool { return method == testgrpc.TestService_UnaryCall_FullMethodName }
 			}
-			cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = cc.Close() })
+			cc := b.dial(cfg)
 			for _, b := range backends {
 				waitFor(t, func() bool { _, _ = call(t, cc, grpc.WaitForReady(true)); return b.Calls() > 0 })
 			}
 			hedged, stall := tt.safe && tt.budget, 200*time.Millisecond
 			if hedged {
-				stall = 8 * time.Second // nobody waits for it
+				stall = time.Hour // nobody waits for it
 			}
 			backends[0].SetDelay(stall)
 			slow, unmade := 0, counted(metric.RetryRejections, "budget")
@@ -67,22 +62,22 @@ func TestHedgedRPC(t *testing.T) {
 				begin := time.Now()
 				host, err := call(t, cc, grpc.Peer(&from))
 				if err != nil {
-					t.Fatal(err)
+					t.Fatalf("%s: %v", tt.name, err)
 				}
 				if from.Addr.String() != host {
 					t.Errorf("the answer is of %s, and the peer %v", host, from.Addr)
 				}
 				if host == backends[0].Addr().String() {
 					if slow++; time.Since(begin) < stall {
-						t.Error("a backend that keeps RPCs has answered at once")
+						t.Errorf("%s: a backend that keeps RPCs has answered at once", tt.name)
 					}
 				}
 			}
 			if n := counted(metric.RetryRejections, "budget") - unmade; !tt.budget && n != int64(slow) {
-				t.Errorf("%d hedges of %d RPCs count as not made, want one of each", n, slow)
+				t.Errorf("%s: %d hedges of %d RPCs count as not made, want one of each", tt.name, n, slow)
 			}
 			if hedged != (slow == 0) {
-				t.Errorf("%d of 6 RPCs were answered by the backend that keeps them, hedged: %t", slow, hedged)
+				t.Errorf("%s: %d of 6 RPCs were answered by the backend that keeps them, hedged: %t", tt.name, slow, hedged)
 			}
 			waitFor(t, func() bool {
 				s, err := integrate.StatusOf(cc)

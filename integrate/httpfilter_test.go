@@ -110,7 +110,7 @@ func TestHTTPFilter(t *testing.T) {
 		{"/wrapped/", "listener wrapped"},
 		{"/type/", "listener host"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		err := cc.Invoke(ctx, tt.path+"m", &testgrpc.Empty{}, &testgrpc.Empty{})
 		if s := status.Convert(err); s.Code() != codes.FailedPrecondition || s.Message() != tt.want {
 			t.Errorf("%s: RPC fails with %v, want %q", tt.path, err, tt.want)
@@ -121,7 +121,7 @@ func TestHTTPFilter(t *testing.T) {
 		}
 		cancel()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := cc.Invoke(ctx, "/off/m", &testgrpc.Empty{}, &testgrpc.Empty{}); status.Code(err) != codes.Unimplemented {
 		t.Errorf("/off/: RPC fails with %v, want what the backend says", err)
@@ -165,7 +165,7 @@ func TestHTTPFilterRefused(t *testing.T) {
 			tt.change(&r)
 			set(t, control, r)
 			dial(t, control.Bootstrap("n")).Connect()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			err := control.Wait(ctx, func() bool { return control.Stats(tt.typ).NACKs > 0 })
 			if detail := control.Stats(tt.typ).LastError; err != nil || !strings.Contains(detail, tt.want) {

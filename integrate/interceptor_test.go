@@ -96,7 +96,7 @@ func TestInterceptorsOfTwoChannels(t *testing.T) {
 // resolver, and its first RPC already has the filters.
 func TestInterceptorsAfterIdle(t *testing.T) {
 	cc := dialByHand(t, abortingService(t, codes.DataLoss).Bootstrap("n"), grpc.WithIdleTimeout(50*time.Millisecond))
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for range 3 {
 		if _, err := call(t, cc); status.Code(err) != codes.DataLoss {
@@ -175,7 +175,7 @@ func TestInterceptorAllocs(t *testing.T) {
 	r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "fault", &faultv3.HTTPFault{}))
 	r.Routes[0] = xdstest.RouteConfig(target, faulty, xdstest.Route("", target))
 	set(t, control, r)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for integrate.UnaryInterceptor(ctx, "/other/m", nil, nil, cc, invoker) == nil { // until it is in force
 		if ctx.Err() != nil {

@@ -27,21 +27,25 @@ func peakEWMA(c *clusterv3.Cluster) {
 // TestLeastLatency: a backend that is slow gets few of the RPCs, by whichever way the policy
 // is asked for.
 func TestLeastLatency(t *testing.T) {
-	for name, dial := range map[string]func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend){
-		"TypedStruct": func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend) {
-			return withPolicy(t, xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": "5s"})))
+	for name, dial := range map[string]func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend){
+		"TypedStruct": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
+			return withPolicy(t, b, xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": "5s"})))
 		},
-		"PeakEwma": func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend) { return withPolicy(t, peakEWMA) },
-		"standalone": func(t *testing.T) (*grpc.ClientConn, []*xdstest.Backend) {
-			backends := xdstest.NewBackends(t, 4, xdstest.BackendOptions{})
-			cc, _ := dialStandalone(t, `{"xdslb_least_latency": {}}`, backends)
+		"PeakEwma": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
+			return withPolicy(t, b, peakEWMA)
+		},
+		"standalone": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
+			backends := b.backends(4)
+			cc, _ := dialStandalone(t, b.net.dialer("client"), `{"xdslb_least_latency": {}}`, backends)
 			connected(t, cc, backends)
 			return cc, backends
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cc, backends := dial(t)
-			checkSlowGetsFew(t, cc, backends)
+			inBubble(t, func(t *testing.T, b *bubble) {
+				cc, backends := dial(t, b)
+				checkSlowGetsFew(t, cc, backends)
+			})
 		})
 	}
 }

@@ -163,23 +163,21 @@ func TestOverload(t *testing.T) {
 // TestRefuseLate: Config.RefuseLate has an RPC refused that has less time left than RPCs of
 // its route take, before a backend sees it. A channel without interceptors says that it does
 // not do it.
-func TestRefuseLate(t *testing.T) {
-	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+func TestRefuseLate(t *testing.T) { inBubble(t, checkRefuseLate) }
+
+func checkRefuseLate(t *testing.T, b *bubble) {
+	backends, control := b.backends(1), b.control()
 	set(t, control, clusters(backends, nil, xdstest.Route("", "a")))
-	cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, RefuseLate: true}
-	cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cc.Close() })
+	cfg := b.config(control)
+	cfg.RefuseLate = true
+	cc := b.dial(cfg)
 	backends[0].SetDelay(50 * time.Millisecond)
 	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // half of 50 ms is the first estimate
 	defer cancel()
-	err = cc.Invoke(ctx, testgrpc.TestService_EmptyCall_FullMethodName, &testgrpc.Empty{}, &testgrpc.Empty{})
+	err := cc.Invoke(ctx, testgrpc.TestService_EmptyCall_FullMethodName, &testgrpc.Empty{}, &testgrpc.Empty{})
 	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(status.Convert(err).Message(), "RPC refused: its deadline is in") {
 		t.Errorf("an RPC that is late ends with %v", err)
 	}
@@ -187,15 +185,7 @@ func TestRefuseLate(t *testing.T) {
 		t.Errorf("the backend got %d RPCs, want 1", n)
 	}
 
-	b, err := integrate.NewBuilder(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	bare, err := grpc.NewClient("xds:///"+target, grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = bare.Close() })
+	bare := b.dialBare(cfg)
 	if _, err := call(t, bare, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}

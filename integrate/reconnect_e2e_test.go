@@ -68,7 +68,7 @@ func TestReconnectOnTLSChange(t *testing.T) {
 	publish("a.example")
 	cc := dialConfig(t, integrate.Config{Bootstrap: withProviders(control.Bootstrap("n"), trusting(t, ca)), Linger: -1, ReconnectOnTLSChange: true},
 		grpc.WithTransportCredentials(newCredentials(t)))
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(ctx, grpc.WaitForReady(true))
 	if err != nil {

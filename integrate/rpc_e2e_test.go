@@ -102,7 +102,7 @@ func TestHeaderOfApplication(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = cc.Close() })
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			for range 4 {
 				if _, err := call(t, cc); err != nil {
@@ -349,7 +349,7 @@ func TestRefusalsAreFinal(t *testing.T) {
 			tt.change(&r)
 			set(t, control, r)
 			client := testgrpc.NewTestServiceClient(open(control.Bootstrap(t.Name() + tt.name)))
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			ctx = metadata.AppendToOutgoingContext(ctx, "x", "y")
 			for _, wait := range []bool{true, false} {

@@ -218,7 +218,7 @@ func TestSynchronousWithoutInterceptors(t *testing.T) {
 
 	stream := dial(t, control.Bootstrap("n"))
 	allReady(t, stream, list)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	s, err := testgrpc.NewTestServiceClient(stream).FullDuplexCall(ctx)
 	if err != nil {

@@ -168,18 +168,22 @@ func withInterceptors(t *testing.T, bootstrap []byte, name string) *grpc.ClientC
 // TestWaitSaysWhatFor: an RPC whose deadline comes before the first configuration
 // says which resource is missing and who should send it.
 func TestWaitSaysWhatFor(t *testing.T) {
-	control := xdstest.New(t, xdstest.Options{})
-	r := clusters(xdstest.NewBackends(t, 1, xdstest.BackendOptions{}), nil, xdstest.Route("", "a"))
+	inBubble(t, checkWaitSaysWhatFor)
+}
+
+func checkWaitSaysWhatFor(t *testing.T, b *bubble) {
+	control := b.control()
+	r := clusters(b.backends(1), nil, xdstest.Route("", "a"))
 	r.Clusters, r.Endpoints = nil, nil
 	set(t, control, r)
 	for name, want := range map[string]string{"typo": `Listener resource "typo"`, target: `Cluster resource "a"`} {
 		for _, wait := range []bool{false, true} {
-			cc := withInterceptors(t, control.Bootstrap("node-7"), name)
+			cc := b.dialTo(b.config(control), name)
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			finished := 0
 			_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(wait), grpc.OnFinish(func(error) { finished++ }))
 			cancel()
-			if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "waiting for "+want) || !strings.Contains(err.Error(), control.Addr()) || !strings.Contains(err.Error(), "node-7") || finished != 1 {
+			if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "waiting for "+want) || !strings.Contains(err.Error(), control.Addr()) || !strings.Contains(err.Error(), t.Name()) || finished != 1 {
 				t.Errorf("wait for ready %v: %v, and OnFinish called %d times; want DEADLINE_EXCEEDED while waiting for %s from the server, and once", wait, err, finished, want)
 			}
 		}

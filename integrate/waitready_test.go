@@ -54,7 +54,7 @@ func TestWaitReadySaysWhatIsMissing(t *testing.T) {
 			})
 		}
 		for begin := time.Now(); !says(); {
-			if time.Since(begin) > 5*time.Second {
+			if time.Since(begin) > time.Minute {
 				t.Fatalf("%s: %v, want %q, the node and the method in it", tt.name, err, tt.want)
 			}
 		}

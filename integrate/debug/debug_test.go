@@ -49,7 +49,7 @@ func dial(t testing.TB, control *xdstest.Server, target string) *grpc.ClientConn
 
 func call(t testing.TB, cc *grpc.ClientConn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
@@ -197,7 +197,7 @@ func TestPage(t *testing.T) {
 // settle waits until the endpoints of priority 0 are READY.
 func settle(t testing.TB, h http.Handler, endpoints []xdstest.Endpoint) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		s := decode[Document](t, get(t, h, "json", http.StatusOK)).Channels[0]
 		if !s.Pending && s.Clusters[0].Leaves[0].Priorities[0].Endpoints.Ready == len(endpoints) && s.Clusters[0].Leaves[0].Priorities[0].Localities[0].Endpoints[len(endpoints)-1].Share > 0 {
 			return

@@ -43,7 +43,7 @@ type session struct {
 // call calls the command as main does.
 func call(t testing.TB, args ...string) session {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var out, errors bytes.Buffer
 	e := &env{ctx: ctx, stdout: &out, stderr: &errors, now: time.Now}
@@ -188,7 +188,7 @@ func (w *world) open(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.cc.Close() })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := testgrpc.NewTestServiceClient(w.cc).EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)

@@ -62,7 +62,7 @@ func TestAttachCSDS(t *testing.T) {
 	if err := w.control.Update(r); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	for deadline := time.Now().Add(time.Minute); ; {
 		s = call(t, args...)
 		if text := strings.Join(strings.Fields(s.out), " "); strings.Contains(text, "NACKED") && strings.Contains(text, "lb_policy") && strings.Contains(text, "1 endpoints get no RPCs, since EDS says so: "+w.backends[1].Addr().String()+" UNHEALTHY") && strings.Contains(text, "1 draining") {
 			break

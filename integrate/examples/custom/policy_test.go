@@ -50,7 +50,7 @@ func TestSelected(t *testing.T) {
 	}
 	defer func() { _ = cc.Close() }()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	client := testgrpc.NewTestServiceClient(cc)
 	shares := func(n int, want ...float64) {

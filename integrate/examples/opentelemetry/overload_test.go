@@ -138,10 +138,16 @@ func TestLate(t *testing.T) {
 	if err := w.call(c); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if _, err := c.UnaryCall(ctx, &testgrpc.SimpleRequest{}); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("an RPC that is late ends with %v", err)
+	// One in twenty is let through, and on a busy machine one may be late before it is asked about.
+	for begin, refused := time.Now(), 0.; refused == 0; refused, _ = w.read("xdslb.client.late_rejections", "grpc.target", target) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		_, err := c.UnaryCall(ctx, &testgrpc.SimpleRequest{})
+		cancel()
+		if status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("an RPC that is late ends with %v", err)
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatal("no RPC that is late counts as refused")
+		}
 	}
-	w.await("xdslb.client.late_rejections", is(1), "grpc.target", target)
 }

@@ -123,7 +123,7 @@ func (w *world) dialWith(opts ...grpc.DialOption) (c testgrpc.TestServiceClient,
 
 // call makes an RPC.
 func (w *world) call(c testgrpc.TestServiceClient) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err := c.UnaryCall(ctx, &testgrpc.SimpleRequest{})
 	return err
@@ -191,7 +191,7 @@ next:
 // of no changes, and what is measured goes over connections of the system's.
 func (w *world) await(name string, want func(float64) bool, labels ...string) {
 	w.Helper()
-	for end := time.Now().Add(15 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		got, found := w.read(name, labels...)
 		if found && want(got) {
 			return

@@ -351,7 +351,7 @@ func TestCountersGone(t *testing.T) {
 		defer store.mu.Unlock()
 		return len(store.cursors)
 	}
-	for range 100 {
+	for range 3000 {
 		if runtime.GC(); remembered() == 2*len(kept) {
 			break
 		}

@@ -82,7 +82,7 @@ func TestRotationUnderLoad(t *testing.T) {
 		rounds, pause = 2, 20*time.Millisecond
 	}
 	cas := []*tlstest.CA{tlstest.NewCA(t, "ca")}
-	m := newMesh(t, cas[0], grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: time.Second}))
+	m := newMesh(t, cas[0], grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: 20 * time.Millisecond, MaxConnectionAgeGrace: time.Minute}))
 	m.set(common(san("spiffe://td.test/server")))
 	for i := range rounds + 1 {
 		cas = append(cas, tlstest.NewCA(t, fmt.Sprint("ca", i)))
@@ -90,7 +90,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	for _, files := range []tlstest.Files{m.files, m.serverFiles} {
 		tlstest.Write(t, files.CA, append(bytes.Clone(cas[0].PEM), cas[1].PEM...))
 	}
-	time.Sleep(10 * pause) // the server looks now and then
+	time.Sleep(time.Second / 2) // the server looks now and then
 	cc := m.dial(newCredentials(t))
 	if err := call(cc, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
@@ -108,12 +108,12 @@ func TestRotationUnderLoad(t *testing.T) {
 			tlstest.Write(t, [3]string{m.serverFiles.CA, m.serverFiles.Cert, m.serverFiles.Key}[and], [3][]byte{roots, server.Cert, server.Key}[and])
 			time.Sleep(pause / 2)
 		}
-		for end := time.Now().Add(10 * time.Second); m.client.Load() != id || !bytes.Equal(l.server.Load().([]byte), server.TLS.Certificate[0]); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(time.Minute); m.client.Load() != id || !bytes.Equal(l.server.Load().([]byte), server.TLS.Certificate[0]); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the server knows the client as %v, and the client sees the new server: %v", m.client.Load(), bytes.Equal(l.server.Load().([]byte), server.TLS.Certificate[0]))
 			}
 		}
-		time.Sleep(5 * pause) // so that both have the latest roots
+		time.Sleep(time.Second / 2) // so that both have the latest roots
 	}
 	l.stop()
 	t.Logf("%d RPCs, %.0f per second, %d failed, %d rounds", l.made.Load(), float64(l.made.Load())/time.Since(start).Seconds(), l.failed.Load(), rounds)

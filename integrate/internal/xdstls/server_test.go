@@ -205,7 +205,7 @@ func (m *mesh) dial(creds credentials.TransportCredentials) *grpc.ClientConn {
 }
 
 func call(cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}, opts...)
 	return err
@@ -258,7 +258,7 @@ func TestStockServer(t *testing.T) {
 
 	m.set(common(san("spiffe://td.test/other")))
 	next := m.dial(creds)
-	end := time.Now().Add(10 * time.Second)
+	end := time.Now().Add(time.Minute)
 	for err = call(next); err == nil && time.Now().Before(end); err = call(m.dial(creds)) {
 	}
 	for _, want := range []string{`cluster "mesh.test"`, "accepted SANs (match_subject_alt_names): ", "spiffe://td.test/other", "spiffe://td.test/server"} {
@@ -274,7 +274,7 @@ func TestStockServer(t *testing.T) {
 // refused makes connections until one fails for what the server says: it may not serve
 // yet, and the client may be writing when it is refused.
 func (m *mesh) refused() (err error) {
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if err = call(m.dial(newCredentials(m.t))); err != nil && strings.Contains(err.Error(), "remote error") {
 			break
 		}

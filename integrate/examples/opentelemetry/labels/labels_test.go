@@ -49,7 +49,7 @@ func TestLabels(t *testing.T) {
 			}
 			reader := sdk.NewManualReader()
 			c := dial(t, control, reader)
-			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
 			for range 20 {
 				if _, err := c.EmptyCall(ctx, &testgrpc.Empty{}); err != nil {

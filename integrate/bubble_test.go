@@ -1,0 +1,80 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate_test
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+// A bubble is where tests are that judge how long something takes: control planes, backends
+// and channels in virtual time, connected in memory. What the machine does meanwhile takes
+// no time there.
+type bubble struct {
+	t   *testing.T
+	net *network
+}
+
+// inBubble runs a test in a bubble of its own.
+func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, &bubble{t, newNetwork(false)}) })
+}
+
+func (b *bubble) backends(n int) []*xdstest.Backend {
+	return xdstest.NewBackends(b.t, n, xdstest.BackendOptions{Listen: b.net.listen})
+}
+
+func (b *bubble) control() *xdstest.Server {
+	return xdstest.New(b.t, xdstest.Options{Listen: b.net.listen})
+}
+
+// config leads a channel to a control plane of the bubble.
+func (b *bubble) config(control *xdstest.Server) integrate.Config {
+	return integrate.Config{
+		Bootstrap: control.Bootstrap(b.t.Name()), Linger: -1,
+		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(b.net.dialer("control"))},
+	}
+}
+
+// dial returns a channel with everything, as NewClient makes it.
+func (b *bubble) dial(cfg integrate.Config) *grpc.ClientConn {
+	return b.dialTo(cfg, target)
+}
+
+func (b *bubble) dialTo(cfg integrate.Config, name string) *grpc.ClientConn {
+	b.t.Helper()
+	cc, err := integrate.NewClientWith(cfg, "xds:///"+name, b.dialer()...)
+	return b.closing(cc, err)
+}
+
+// dialBare returns a channel without interceptors.
+func (b *bubble) dialBare(cfg integrate.Config) *grpc.ClientConn {
+	b.t.Helper()
+	builder, err := integrate.NewBuilder(cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///"+target, append(b.dialer(), grpc.WithResolvers(builder))...)
+	return b.closing(cc, err)
+}
+
+func (b *bubble) dialer() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(b.net.dialer("client"))}
+}
+
+func (b *bubble) closing(cc *grpc.ClientConn, err error) *grpc.ClientConn {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = cc.Close() })
+	return cc
+}
