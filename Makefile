@@ -80,7 +80,7 @@ rollout: ## Going back to stock's xDS, where that registers its scheme first.
 # fetch neither that Go nor that gRPC says so and goes on.
 .PHONY: oldest
 oldest: ## Vet and test with the oldest gRPC and Go that work: see integrate/docs/rollout.md.
-	@if ! GOTOOLCHAIN=$(OLDGO) $(GO) mod download -modfile=.ci/oldest.mod; then echo 'oldest: NOT RUN, since $(OLDGO) or its modules cannot be fetched'; exit 0; fi; set -ex; \
+	@if ! GOTOOLCHAIN=$(OLDGO) .ci/again $(GO) mod download -modfile=.ci/oldest.mod; then echo 'oldest: NOT RUN, since $(OLDGO) or its modules cannot be fetched'; exit 0; fi; set -ex; \
 	GOTOOLCHAIN=$(OLDGO) $(GO) vet -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout; \
 	GOTOOLCHAIN=$(OLDGO) $(GO) test -short -skip TestArrows -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout
 
