@@ -15,9 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		serveWire()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	leak.VerifyTestMain(m)
 }
 
 // TestCycles checks that channels that come and go leave nothing behind.
