@@ -3,6 +3,8 @@
 
 GO       ?= go
 TOOL     := $(GO) tool -modfile=.ci/tools.mod
+# Ten minutes, the default of -timeout, are few for a package where many share a machine.
+TEST     := $(GO) test -timeout 1h
 PKGS     := ./...
 CHECKS   := $(shell sed 's/ *\#.*//' .ci/checks | paste -sd, -)
 FUZZTIME ?= 10s
@@ -57,16 +59,16 @@ api: ## Record the exported API of the stable packages, which lint compares.
 
 .PHONY: unit
 unit: ## Unit tests, examples, the import arrows of the house.
-	$(GO) test $(PKGS)
+	$(TEST) $(PKGS)
 
 .PHONY: examples
 examples: ## Modules that use this one as others do.
-	cd integrate/examples/custom && $(GO) vet . && $(GO) test .
-	cd integrate/examples/opentelemetry && $(GO) vet ./... && $(GO) test ./...
+	cd integrate/examples/custom && $(GO) vet . && $(TEST) .
+	cd integrate/examples/opentelemetry && $(GO) vet ./... && $(TEST) ./...
 
 .PHONY: invariants
 invariants: ## The kernel's tests with its internal checks switched on.
-	$(GO) test -short -tags invariants ./edf ./picker ./ringhash
+	$(TEST) -short -tags invariants ./edf ./picker ./ringhash
 
 .PHONY: seeded
 seeded: ## The arena's test that random choices of policies follow the seed.
@@ -74,23 +76,23 @@ seeded: ## The arena's test that random choices of policies follow the seed.
 
 .PHONY: rollout
 rollout: ## Going back to stock's xDS, where that registers its scheme first.
-	$(GO) test -overlay .ci/stockfirst.json ./bench/rollout -rollout.stockfirst
+	$(TEST) -overlay .ci/stockfirst.json ./bench/rollout -rollout.stockfirst
 
 # TestArrows runs go list, which knows nothing of the other go.mod. A machine that can
 # fetch neither that Go nor that gRPC says so and goes on.
 .PHONY: oldest
 oldest: ## Vet and test with the oldest gRPC and Go that work: see integrate/docs/rollout.md.
-	@if ! GOTOOLCHAIN=$(OLDGO) $(GO) mod download -modfile=.ci/oldest.mod; then echo 'oldest: NOT RUN, since $(OLDGO) or its modules cannot be fetched'; exit 0; fi; set -ex; \
+	@if ! GOTOOLCHAIN=$(OLDGO) .ci/again $(GO) mod download -modfile=.ci/oldest.mod; then echo 'oldest: NOT RUN, since $(OLDGO) or its modules cannot be fetched'; exit 0; fi; set -ex; \
 	GOTOOLCHAIN=$(OLDGO) $(GO) vet -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout; \
-	GOTOOLCHAIN=$(OLDGO) $(GO) test -short -skip TestArrows -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout
+	GOTOOLCHAIN=$(OLDGO) $(TEST) -short -skip TestArrows -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout
 
 .PHONY: race
 race: ## Tests under the race detector.
-	$(GO) test -short -race $(PKGS)
+	$(TEST) -short -race $(PKGS)
 
 .PHONY: quickstart
 quickstart: ## What integrate/docs/quickstart.md says, done: server, client, control plane, there and back.
-	$(GO) test -count=1 -run 'TestQuickstart$$' ./bench/house -quickstart
+	$(TEST) -count=1 -run 'TestQuickstart$$' ./bench/house -quickstart
 
 .PHONY: conformance
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).
@@ -150,8 +152,8 @@ NOFIGURES := grep -vE '^(Benchmark.*/op|goos: |goarch: |pkg: |cpu: |PASS$$)'
 
 .PHONY: bench-once
 bench-once: ## Every benchmark once, so that none rots.
-	@set -o pipefail; $(GO) test -run '^$$' -bench . -benchtime 1x -short $(PKGS) | $(NOFIGURES)
-	@set -o pipefail; cd bench/peers && $(GO) vet . && $(GO) test -run '^$$' -bench . -benchtime 1x . | $(NOFIGURES)
+	@set -o pipefail; $(TEST) -run '^$$' -bench . -benchtime 1x -short $(PKGS) | $(NOFIGURES)
+	@set -o pipefail; cd bench/peers && $(GO) vet . && $(TEST) -run '^$$' -bench . -benchtime 1x . | $(NOFIGURES)
 
 # The vet is for the tests, which go build leaves out. TestReweighOften takes minutes with 32 bits.
 .PHONY: portable
@@ -159,7 +161,7 @@ portable: ## Build for every system in PLATFORMS, and run the kernel's tests wit
 	@set -e; for p in $(PLATFORMS); do echo "build for $$p"; \
 		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./...; done
 	GOOS=windows $(GO) vet -buildtag ./...
-	GOARCH=386 $(GO) test -short -skip TestReweighOften ./edf ./picker ./ringhash
+	GOARCH=386 $(TEST) -short -skip TestReweighOften ./edf ./picker ./ringhash
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.

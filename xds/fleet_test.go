@@ -21,19 +21,20 @@ import (
 )
 
 // TestFleetReturns has a thousand clients lose their control plane and get it
-// back, and counts the streams in each second of their return: no second sees
-// more than 15 % of them. The clients are real, the
-// time is not: gRPC's backoff between connections and that between streams are both
-// at work. TestBackoffStorm is about servers that end streams only.
+// back, and counts the streams in each second of their return: no second is expected to
+// see more than 12 % of them, or 6 % after a minute. They draw their places at random, which
+// follows no seed; the limits are more than seven standard deviations above that. The
+// clients are real, the time is not: gRPC's backoff between connections and that between
+// streams are both at work. TestBackoffStorm is about servers that end streams only.
 func TestFleetReturns(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
 		clients, percent int
 		down             time.Duration
-	}{{"down for 5s", 1000, 15, 5 * time.Second}, {"down for 60s", 400, 15, time.Minute}} {
+	}{{"down for 5s", 1000, 20, 5 * time.Second}, {"down for 60s", 400, 15, time.Minute}} {
 		clients, percent := tt.clients, tt.percent
 		if testing.Short() || raceEnabled {
-			clients, percent = 150, 25 // small numbers scatter
+			clients, percent = 150, 32 // small numbers scatter
 		}
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

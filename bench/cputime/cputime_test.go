@@ -12,8 +12,8 @@ import (
 func TestProcess(t *testing.T) {
 	before := Process()
 	for begin := time.Now(); Process()-before < 20*time.Millisecond; {
-		if time.Since(begin) > 10*time.Second {
-			t.Fatalf("after 10 s of work, %v of processor time", Process()-before)
+		if time.Since(begin) > 2*time.Minute {
+			t.Fatalf("after two minutes of work, %v of processor time", Process()-before)
 		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"go.uber.org/goleak"
+	"github.com/xdslb/xdslb/bench/leak"
 )
 
 // TestDemo runs the scenario in this process; under -race it is the race and
 // leak test of the whole path.
 func TestDemo(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	leak.Check(t)
 	w := &testWriter{t: t}
 	if err := Run(t.Context(), Options{Out: w, Measure: time.Second}); err != nil {
 		t.Fatal(err)
@@ -31,7 +31,7 @@ func TestDemo(t *testing.T) {
 
 // A demo that is interrupted says how far it came.
 func TestInterrupted(t *testing.T) {
-	defer goleak.VerifyNone(t)
+	leak.Check(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	w := &testWriter{t: t, seen: func(text string) {

@@ -16,8 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
+	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -29,7 +28,7 @@ var (
 	from    = flag.Uint64("differential.from", 1, "the first seed")
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
 // Sizes of samples: the first, and the second, for which the first looked odd.
 const (

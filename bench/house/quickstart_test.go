@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -136,15 +137,19 @@ func buildAll(t *testing.T, sources map[string]string) string {
 	return dir
 }
 
-// freeAddr returns an address on loopback that nobody listened to a moment ago.
+// freeAddr returns an address on loopback that nobody listened to a moment ago. Its port is
+// below those that systems give to whoever asks for any: nobody takes it meanwhile.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000))
+		if lis, err := net.Listen("tcp", addr); err == nil {
+			_ = lis.Close()
+			return addr
+		}
 	}
-	defer func() { _ = lis.Close() }()
-	return lis.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 // A process runs until it is stopped, at the latest with the test.

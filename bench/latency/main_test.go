@@ -6,7 +6,7 @@ package latency
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/xdslb/xdslb/bench/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }

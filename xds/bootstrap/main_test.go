@@ -6,9 +6,9 @@ package bootstrap
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/xdslb/xdslb/bench/leak"
 )
 
 // A Config has no goroutines, and channels closed with their credentials
 // stopped leave none behind.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.VerifyTestMain(m) }

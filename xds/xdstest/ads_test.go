@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -66,7 +67,7 @@ func (c client) receive(n int) *discoveryv3.DiscoveryResponse {
 
 // T-XDS-2, T-XDS-4, T-XDS-6: what counts as an answer, and what is waited for.
 func TestProtocol(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	s := xdstest.New(t, xdstest.Options{})
 	r := xdstest.Service("a")

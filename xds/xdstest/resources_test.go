@@ -14,13 +14,14 @@ import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestBuilders shows that grpc-go's client accepts what every builder builds, and
 // that OnRequest sees its requests.
 func TestBuilders(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	var mu sync.Mutex
@@ -80,7 +81,7 @@ func TestBuilders(t *testing.T) {
 // TestRemove shows that WaitACK waits for removals, and that a client is not
 // expected to answer those that were before its time.
 func TestRemove(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	s := xdstest.New(t, xdstest.Options{})

@@ -11,7 +11,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -19,6 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/xds"
 
+	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -28,14 +28,6 @@ func testContext(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
-}
-
-// checkLeaks fails the test if goroutines outlive it. It is called first, so
-// that its cleanup runs last.
-func checkLeaks(t *testing.T) {
-	t.Helper()
-	ignore := goleak.IgnoreCurrent()
-	t.Cleanup(func() { goleak.VerifyNone(t, ignore) })
 }
 
 // dialStock returns a client on grpc-go's own xDS.
@@ -74,7 +66,7 @@ func set(t *testing.T, s *xdstest.Server, r xdstest.Resources) {
 // resolves a target from, follows to other endpoints, and reports its load to,
 // with more in the cache than the client asks for (T-XDS-17).
 func TestStockClient(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	s := xdstest.New(t, xdstest.Options{LoadInterval: 20 * time.Millisecond})
@@ -123,7 +115,7 @@ func TestStockClient(t *testing.T) {
 // TestWaitNACK shows that a rejected resource is told from an accepted one, that
 // the good version of it stays in use, and that a better one is accepted.
 func TestWaitNACK(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	s := xdstest.New(t, xdstest.Options{})
@@ -163,7 +155,7 @@ func TestWaitNACK(t *testing.T) {
 // TestUnchanged shows that what stays the same is not sent again unless Resend
 // says so, and that messages are copied.
 func TestUnchanged(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	s := xdstest.New(t, xdstest.Options{})
@@ -218,7 +210,7 @@ func TestSetErrors(t *testing.T) {
 // TestRestart shows that Stop cuts streams, that clients go on without a control
 // plane, and that they come back to it at the same address.
 func TestRestart(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	s := xdstest.New(t, xdstest.Options{})
@@ -258,7 +250,7 @@ func TestRestart(t *testing.T) {
 
 // TestBackend shows each thing a backend can be told to do.
 func TestBackend(t *testing.T) {
-	checkLeaks(t)
+	leak.Check(t)
 	ctx := testContext(t)
 	b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
 	cc, err := grpc.NewClient(b.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
