@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"slices"
 	"testing"
 	"time"
 
@@ -153,41 +152,23 @@ type updateCost struct{ cpu, all, bytes, allocs, down float64 }
 // follow each other after a millisecond at the earliest.
 const pauseAfterUpdate = 2 * time.Millisecond
 
-// measureUpdates returns what an update costs each of the contenders: the median of rounds of
-// so many updates each, by turns. The first round warms up.
+// measureUpdates returns what an update costs each of the contenders, by turns in rounds of so
+// many updates each.
 func measureUpdates(b *testing.B, list map[string]contender, rounds, each int) map[string]updateCost {
-	names := make([]string, 0, len(list))
-	for name := range list {
-		names = append(names, name)
+	if testing.Short() {
+		each = 1
 	}
-	slices.Sort(names)
-	all := make(map[string][]updateCost)
-	for round := range rounds + 1 {
-		for _, name := range names {
-			if cost := list[name].round(b, each); round > 0 {
-				all[name] = append(all[name], cost)
-			}
+	result := make(map[string]updateCost)
+	for name, of := range turns(list, rounds, func(c contender) updateCost { return c.round(b, each) }) {
+		result[name] = updateCost{
+			cpu:    quantile(of, median, func(c updateCost) float64 { return c.cpu }),
+			all:    quantile(of, median, func(c updateCost) float64 { return c.all }),
+			bytes:  quantile(of, median, func(c updateCost) float64 { return c.bytes }),
+			allocs: quantile(of, median, func(c updateCost) float64 { return c.allocs }),
+			down:   quantile(of, median, func(c updateCost) float64 { return c.down }),
 		}
 	}
-	costs := make(map[string]updateCost)
-	for name, of := range all {
-		median := func(value func(updateCost) float64) float64 {
-			values := make([]float64, len(of))
-			for i, c := range of {
-				values[i] = value(c)
-			}
-			slices.Sort(values)
-			return values[len(values)/2]
-		}
-		costs[name] = updateCost{
-			cpu:    median(func(c updateCost) float64 { return c.cpu }),
-			all:    median(func(c updateCost) float64 { return c.all }),
-			bytes:  median(func(c updateCost) float64 { return c.bytes }),
-			allocs: median(func(c updateCost) float64 { return c.allocs }),
-			down:   median(func(c updateCost) float64 { return c.down }),
-		}
-	}
-	return costs
+	return result
 }
 
 // round makes n updates.
@@ -215,7 +196,7 @@ func (c contender) round(b *testing.B, n int) updateCost {
 	}
 }
 
-// report reports the cost as that of an operation. b.N has no part in it.
+// report reports the cost as that of an operation.
 func (c updateCost) report(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // there is none
 	b.ReportMetric(c.cpu, "cpu-µs/op")

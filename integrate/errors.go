@@ -148,27 +148,29 @@ func routeName(routes []picker.Route, i int) string {
 	return fmt.Sprint(i)
 }
 
-// rejections are the statuses of RPCs that a leaf drops or its breaker refuses, made
-// once for a configuration of the leaf.
+// rejections are the statuses of RPCs that a leaf drops or its breaker refuses, made once for
+// all configurations of the leaf that say the same of these.
 type rejections struct {
-	of       *picker.Leaf
+	service  string
+	limit    uint32
+	of       []picker.Drop
 	drops    []error // by drop category
 	overload error
 }
 
 // rejections returns those of the leaf's configuration.
 func (l *leaf) rejections(b *lb) *rejections {
-	if l.rejected != nil && l.rejected.of == l.cfg {
-		return l.rejected
+	name, service, limit := l.cfg.Name, l.cfg.Service, l.cfg.MaxRequests
+	if r := l.rejected; r != nil && r.service == service && r.limit == limit && slices.Equal(r.of, l.cfg.Drops) {
+		return r
 	}
-	name, service := l.cfg.Name, l.cfg.Service
-	r := &rejections{of: l.cfg}
+	r := &rejections{service: service, limit: limit, of: l.cfg.Drops}
 	for _, d := range l.cfg.Drops {
 		r.drops = append(r.drops, b.refusalLocked(fmt.Sprintf("xds: RPC is dropped by category %q of cluster %q", d.Category, name),
 			b.infoLocked(ReasonDropped, "cluster", name, "service", service, "category", d.Category)))
 	}
-	r.overload = b.refusalLocked(fmt.Sprintf("xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, l.cfg.MaxRequests, service),
-		b.infoLocked(ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(l.cfg.MaxRequests)))
+	r.overload = b.refusalLocked(fmt.Sprintf("xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, limit, service),
+		b.infoLocked(ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(limit)))
 	l.rejected = r
 	return r
 }

@@ -4,6 +4,9 @@
 package integrate
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/balancer"
@@ -39,6 +42,38 @@ func TestRefusalsAllocateNothing(t *testing.T) {
 			}
 		}); n != 0 {
 			t.Errorf("%s: %v allocations for each refused pick, want none", name, n)
+		}
+	}
+}
+
+// TestRefusalsFollow: what RPCs are refused with is made once for all configurations that say
+// the same of drops and breaker, and follows each that does not.
+func TestRefusalsFollow(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	leaf := picker.Leaf{Service: "s", MaxRequests: 1, Drops: []picker.Drop{{Category: "d", PerMillion: 1}, {Category: "e"}}}
+	made := func(change func(*picker.Leaf)) (*rejections, string) {
+		cfg := configOf(clusterOf("followed", prio(eps(0))))
+		of := &cfg.Clusters[0].Leaves[0]
+		of.Service, of.MaxRequests, of.Drops = leaf.Service, leaf.MaxRequests, slices.Clone(leaf.Drops)
+		change(of)
+		b.set(cfg)
+		cc.conn(t, 0).to(ready)
+		b.flush()
+		r := b.picker.current.Load().clusters.At(0).rejections
+		return r, fmt.Sprint(r.overload, r.drops)
+	}
+	first, _ := made(func(*picker.Leaf) {})
+	if r, _ := made(func(l *picker.Leaf) { l.Priorities = []picker.Priority{prio(eps(0, 1))} }); r != first {
+		t.Error("another endpoint, and they are made anew")
+	}
+	for want, change := range map[string]func(*picker.Leaf){
+		`max requests 7 exceeded on service "s"`:        func(l *picker.Leaf) { l.MaxRequests = 7 },
+		`max requests 1 exceeded on service "other"`:    func(l *picker.Leaf) { l.Service = "other" },
+		`dropped by category "f" of cluster "followed"`: func(l *picker.Leaf) { l.Drops[1].Category = "f" },
+	} {
+		made(func(*picker.Leaf) {})
+		if _, text := made(change); !strings.Contains(text, want) {
+			t.Errorf("no %q in %s", want, text)
 		}
 	}
 }

@@ -283,16 +283,22 @@ func (s *server) sentLocked(req request) {
 // a worker of its own so that endpoints do not wait while a large set of clusters is
 // decoded. A stream holds one response per worker, and one that it has just read.
 //
-// After a response a worker pauses for as long as the response took, so that a
+// After a response the next one waits for as long as the response took, so that a
 // server which sends without a pause gets half a processor for each type and no
 // more.
 func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-chan received) {
+	var rested time.Time // when the next one may be handled
 	for {
 		var next received
 		select {
 		case <-ctx.Done():
 			return
 		case next = <-responses:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timing.After(time.Until(rested)): // which takes no timer if that is over
 		}
 		begin := time.Now()
 		r := response{server: s, typ: t, msg: next.msg, at: next.at}
@@ -311,10 +317,7 @@ func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-ch
 			}
 			break
 		}
-		select {
-		case <-ctx.Done():
-		case <-timing.After(throttle):
-		}
+		rested = time.Now().Add(throttle)
 	}
 }
 

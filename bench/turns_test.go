@@ -1,0 +1,77 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"maps"
+	"slices"
+	"testing"
+)
+
+// Implementations whose ratio is claimed are measured by turns in many short rounds: a shared
+// machine differs more from one second to the next than they do. It is the benchmark's first
+// row to be run that has all of them measured, and each row reports its own; so neither b.N nor
+// -count has a part in it.
+
+// turns measures everything in a map in so many rounds, by turns, and returns what measure
+// returned for each. A round before, which is not in the result, warms up.
+func turns[C, R any](all map[string]C, rounds int, measure func(C) R) map[string][]R {
+	if testing.Short() {
+		rounds = 1
+	}
+	names := slices.Sorted(maps.Keys(all))
+	results := make(map[string][]R)
+	for round := range rounds + 1 {
+		for i := range names {
+			name := names[(round+i)%len(names)]
+			if r := measure(all[name]); round > 0 {
+				results[name] = append(results[name], r)
+			}
+		}
+	}
+	return results
+}
+
+// quantile returns that of a value of the list, which is not empty.
+func quantile[R any](list []R, q float64, value func(R) float64) float64 {
+	values := make([]float64, len(list))
+	for i, r := range list {
+		values[i] = value(r)
+	}
+	slices.Sort(values)
+	return values[int(q*float64(len(values)-1))]
+}
+
+// A round costs what it costs, and what others on the machine take from it. Of long rounds with
+// pauses and garbage collections in them, the median is reported; of those that are shorter than
+// what the system gives to a process at a time, the lower decile, as by make bench-diff.
+const (
+	median      = .5
+	lowerDecile = .1
+)
+
+// whole is the cost of one operation.
+type whole struct{ ns, cpu, bytes, allocs float64 }
+
+// costs returns a quantile of each figure.
+func costs(all map[string][]whole, q float64) map[string]whole {
+	result := make(map[string]whole)
+	for name, list := range all {
+		result[name] = whole{
+			ns:     quantile(list, q, func(w whole) float64 { return w.ns }),
+			cpu:    quantile(list, q, func(w whole) float64 { return w.cpu }),
+			bytes:  quantile(list, q, func(w whole) float64 { return w.bytes }),
+			allocs: quantile(list, q, func(w whole) float64 { return w.allocs }),
+		}
+	}
+	return result
+}
+
+// report reports the cost as that of an operation; ns is 0 if there is no such figure.
+func (w whole) report(b *testing.B) {
+	b.ReportMetric(w.ns, "ns/op")
+	b.ReportMetric(w.cpu, "cpu-ns/op")
+	b.ReportMetric(w.bytes, "B/op")
+	b.ReportMetric(w.allocs, "allocs/op")
+}
