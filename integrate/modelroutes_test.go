@@ -74,7 +74,11 @@ type trip struct {
 	host    int    // the cookie's endpoint; 0 is no cookie
 	cookie  string
 	begun   []crossroad
-	bound   bool     // by its interceptor
+	bound   bool // by its interceptor, for certain
+	// unserved says that no route may have served it when it began. It has no plan then.
+	unserved bool
+	// blind says that a pick has found no Plans, and has looked for no Call: see Call.Done.
+	blind   bool
 	session bool     // a filter of its route reads the cookie
 	settled []string // where its first pick may have settled that it goes, "" being nowhere; nil before
 	legs    map[string]*leg
@@ -99,6 +103,7 @@ func (t *trial) embark() {
 		header: []string{"", "1", "2"}[t.rng.IntN(3)], begun: t.plane.sentCrossing, session: t.plane.sessions,
 		bound: t.plane.sessions || t.plane.attempts, legs: map[string]*leg{},
 	}
+	v.unserved = slices.Contains(v.destinations(v.begun, false), "")
 	f := &flight{cluster: "x", trip: v}
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
@@ -153,8 +158,11 @@ func (r *crossroad) destinations(v *trip, session bool) (names []string) {
 // model cannot know of what was drawn.
 func (t *trial) allowed(v *trip) []string {
 	now, session := t.plane.sentCrossing, v.session && v.host > 0
-	if !v.bound {
+	switch {
+	case !hasPlans(t.lb):
 		return v.destinations(now, false)
+	case !v.bound:
+		return append(v.destinations(now, false), v.destinations(v.begun, false)...)
 	}
 	if v.settled == nil {
 		by := v.begun
@@ -164,7 +172,7 @@ func (t *trial) allowed(v *trip) []string {
 		v.settled = v.destinations(by, session)
 	}
 	names := slices.Clone(v.settled)
-	if slices.ContainsFunc(names, t.isGone) {
+	if v.unserved || slices.ContainsFunc(names, t.isGone) {
 		names = append(names, v.destinations(now, false)...)
 		names = append(names, v.destinations(now, session)...)
 	}
@@ -177,6 +185,7 @@ func (t *trial) isGone(cluster string) bool { return cluster != "" && !t.cluster
 // follow judges where an attempt of a trip has gone, or that it has gone nowhere.
 func (t *trial) follow(l *leg, conn *modelConn, err error) {
 	v := l.of.trip
+	v.blind = v.blind || !hasPlans(t.lb)
 	first, may := v.settled == nil, t.allowed(v)
 	settle := func(name string) {
 		v.settled = slices.DeleteFunc(v.settled, func(n string) bool { return n != name && !t.isGone(n) })
@@ -200,7 +209,7 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 	}
 	settle(c.name)
 	_, e := c.find(conn.number)
-	if l.sure = !leaf.switched && !leaf.sluggish && t.plane.sessions; e == nil || delegates(&leaf.sent) {
+	if l.sure = !v.unserved && !leaf.switched && !leaf.sluggish && t.plane.sessions; e == nil || delegates(&leaf.sent) {
 		return
 	}
 	l.upstream = e.Addr.String()
@@ -208,7 +217,7 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 		l.upstream += "," + e.Extra.Addrs[0].String()
 	}
 	l.upstream += ";cluster:" + c.name
-	if first && v.session && v.cluster == c.name {
+	if first && l.sure && v.session && v.cluster == c.name {
 		t.checkSession(&modelRPC{id: l.rpc.id, cluster: c.name, host: v.host, conn: conn}, c)
 	}
 }
@@ -217,7 +226,7 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 // that has answered.
 func (t *trial) checkTrip(f *flight) {
 	v := f.trip
-	if f.err != nil || len(f.header.Get("leg")) == 0 {
+	if f.err != nil || v.blind || len(f.header.Get("leg")) == 0 {
 		return
 	}
 	l, got := v.legs[f.header.Get("leg")[0]], ""
