@@ -30,7 +30,8 @@ type Session struct {
 	picked atomic.Pointer[upstream] // see Call.Picked
 }
 
-// Picked records the endpoint that a pick of an RPC with a session chose. ctx is that of the
+// Picked records the endpoint that a pick of an RPC with a session chose, or nil if there are no
+// sessions with it. ctx is that of the
 // attempt: of several at a time, which are those of an RPC that is hedged, each has its own
 // endpoint, and the session is with that of the one that decides the RPC.
 func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
@@ -39,6 +40,10 @@ func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
 		if own, ok := ctx.Value(entrantKey{}).(*entrant); ok && own.call == c { // not of an RPC that this one is made within
 			at = &own.picked
 		}
+	}
+	if e == nil {
+		at.Store(nil) // an earlier attempt's is not where this one goes
+		return
 	}
 	at.Store(&upstream{cluster, e})
 }
