@@ -6,12 +6,14 @@ package integrate
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"testing/synctest"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -27,6 +29,8 @@ type flight struct {
 	asked            int   // attempts that got as far as their pick
 	ended            bool
 	err              error
+	trip             *trip       // nil if its route is that of its cluster
+	header           metadata.MD // of its response
 }
 
 // leg is an attempt of a flight.
@@ -37,17 +41,25 @@ type leg struct {
 	rpc    *modelRPC // nil until it has picked
 	over   bool
 	end    chan error
+	id     string
+
+	// Of a trip: what the endpoint is in a cookie, or "" if it cannot be, and whether the model
+	// is sure that the cookie says so.
+	upstream string
+	sure     bool
 }
 
 // sky is the flights under way. What their goroutines say is taken in by trial.control.
 type sky struct {
 	flights []*flight
 	aloft   []*leg // have picked
+	held    []*leg // take their time before they pick
 	gates   map[gateKey]*gate
 	closed  []*gate // of configurations that are gone
 
 	mu       sync.Mutex // guards what follows, and the asked, ended and err of flights
 	arriving []*leg
+	legs     int // made so far
 	left     []*leg
 	landed   []*flight
 }
@@ -118,14 +130,14 @@ func (c *planeCluster) asks() bool {
 
 // fly makes the RPC.
 func (s *sky) fly(ctx context.Context, f *flight, table *perrpc.Table, reply any) {
-	invoker := func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
-		return s.attempt(ctx, method, f)
+	invoker := func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+		return s.attempt(ctx, method, f, opts)
 	}
 	var err error
 	if method := "/" + f.cluster + "/m"; table.Plans == nil {
-		err = s.attempt(ctx, method, f)
+		err = s.attempt(ctx, method, f, nil)
 	} else {
-		err = table.Unary(ctx, method, &emptypb.Empty{}, reply, nil, invoker)
+		err = table.Unary(ctx, method, &emptypb.Empty{}, reply, nil, invoker, grpc.Header(&f.header))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,14 +146,21 @@ func (s *sky) fly(ctx context.Context, f *flight, table *perrpc.Table, reply any
 }
 
 // attempt is one attempt, which control has pick, and end unless it is canceled.
-func (s *sky) attempt(ctx context.Context, method string, f *flight) error {
+func (s *sky) attempt(ctx context.Context, method string, f *flight, opts []grpc.CallOption) error {
 	l := &leg{of: f, ctx: ctx, method: method, end: make(chan error, 1)}
 	s.mu.Lock()
 	f.asked++
+	s.legs++
+	l.id = strconv.Itoa(s.legs)
 	s.arriving = append(s.arriving, l)
 	s.mu.Unlock()
 	select {
 	case err := <-l.end:
+		for _, o := range opts {
+			if o, ok := o.(grpc.HeaderCallOption); ok && err == nil {
+				*o.HeaderAddr = metadata.Pairs("leg", l.id)
+			}
+		}
 		return err
 	case <-ctx.Done():
 		s.mu.Lock()
@@ -166,7 +185,11 @@ func (t *trial) control() bool {
 		l.over = true
 	}
 	for _, l := range arriving {
-		if !l.over {
+		switch {
+		case l.over:
+		case l.of.trip != nil && t.rng.IntN(2) == 0:
+			s.held = append(s.held, l)
+		default:
 			t.pickLeg(l)
 		}
 	}
@@ -176,6 +199,9 @@ func (t *trial) control() bool {
 			continue // it was refused
 		}
 		s.flights = slices.Delete(s.flights, i, i+1)
+		if f.trip != nil {
+			t.checkTrip(f)
+		}
 		if f.limit != nil {
 			f.limit.inFlight--
 		}
@@ -192,7 +218,13 @@ func (t *trial) control() bool {
 // pickLeg has an attempt pick. It does not wait.
 func (t *trial) pickLeg(l *leg) {
 	p, _ := t.grpc.seen()
+	if l.of.trip != nil {
+		l.of.trip.legs[l.id] = l
+	}
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: l.method, Ctx: l.ctx})
+	if err != nil && l.of.trip != nil {
+		t.follow(l, nil, err)
+	}
 	if err != nil {
 		if _, final := status.FromError(err); !final {
 			err = status.Error(codes.Unavailable, err.Error())
@@ -206,6 +238,9 @@ func (t *trial) pickLeg(l *leg) {
 		r.done = func(balancer.DoneInfo) {}
 	}
 	l.rpc = r
+	if l.of.trip != nil {
+		t.follow(l, r.conn, nil)
+	}
 	if t.admit(r); r.conn.takesRPCs() {
 		t.sky.aloft = append(t.sky.aloft, l)
 		return
@@ -218,6 +253,14 @@ func (t *trial) pickLeg(l *leg) {
 // landSome ends some attempts, and has some flights canceled.
 func (t *trial) landSome() {
 	t.say("some of %d attempts of %d flights end", len(t.sky.aloft), len(t.sky.flights))
+	held := t.sky.held
+	t.sky.held = nil
+	for _, l := range held {
+		if !l.over {
+			t.pickLeg(l)
+		}
+	}
+	t.rest()
 	for _, l := range t.sky.aloft {
 		switch t.rng.IntN(8) {
 		case 0, 1:

@@ -28,6 +28,7 @@ var ops = []op{
 	{14, (*trial).traffic},
 	{3, (*trial).volleys},
 	{6, (*trial).takeOff},
+	{8, (*trial).depart},
 	{5, (*trial).landSome},
 	{3, (*trial).refilter},
 	{6, (*trial).endSome},

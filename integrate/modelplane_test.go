@@ -25,9 +25,11 @@ type plane struct {
 	sessions bool // RPCs may belong to sessions (A55)
 	attempts bool // RPCs are hedged, and their attempts avoid endpoints that were tried
 	rewrites bool // authorities are rewritten (A81)
-	overload overload
-	servers  []string // that load can be reported to, by their keys
-	number   int64    // tells its CDS clusters from those of other histories: the process shares their breakers
+	// crossing are the routes of trips, as they are to be and as they were sent.
+	crossing, sentCrossing []crossroad
+	overload               overload
+	servers                []string // that load can be reported to, by their keys
+	number                 int64    // tells its CDS clusters from those of other histories: the process shares their breakers
 }
 
 var planes atomic.Int64
@@ -88,7 +90,7 @@ const (
 )
 
 func newPlane(rng *rand.Rand) *plane {
-	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0, rewrites: rng.IntN(3) == 0}
+	p := &plane{number: planes.Add(1), servers: modelServers(), sessions: rng.IntN(4) == 0, attempts: rng.IntN(2) == 0, rewrites: rng.IntN(3) == 0, crossing: randomCrossing(rng)}
 	for i, leaves := range [][]string{{"a"}, {"b1", "b2"}} {
 		c := &planeCluster{name: string(rune('a' + i)), routed: true}
 		for _, name := range leaves {
@@ -124,7 +126,7 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	n := rng.IntN(endpointsPerLeaf)
 	at, there := l.spots[n]
 	c.stale = true
-	switch rng.IntN(26) {
+	switch rng.IntN(28) {
 	case 0, 1, 2:
 		l.policy, l.clients = randomPolicy(rng), rng.Uint32N(8)
 		say("%s: policy %v", l.name, (*policyWords)(&l.policy))
@@ -185,6 +187,9 @@ func (p *plane) mutate(rng *rand.Rand, say func(format string, args ...any)) {
 	case 22, 23:
 		l.twin(rng, n)
 		say("%s: %d is twice at %+v", l.name, l.first+n, l.twins[n])
+	case 26, 27:
+		p.crossing = randomCrossing(rng)
+		say("other routes")
 	case 24, 25:
 		l.rename(rng, n)
 		say("%s: %d has hostname %d", l.name, l.first+n, l.hostnames[n])
@@ -250,6 +255,7 @@ func (p *plane) config() *picker.Config {
 		}
 		cfg.Routes = append(cfg.Routes, route)
 	}
+	cfg.Routes = append(cfg.Routes, p.routes()...)
 	return cfg
 }
 

@@ -187,10 +187,14 @@ func (s *published) recordPick(ctx context.Context, call *perrpc.Call, res picke
 	if tried := call.Tried(); tried != nil {
 		tried.Add(sc)
 	}
-	picked := res.Outcome == picker.Picked || res.Outcome == picker.PickedConnect
-	if c := s.cluster(res.Cluster); picked && call.Session() != nil && c.hosts != nil {
-		call.Picked(ctx, s.Config.Clusters[res.Cluster].Name, c.hosts.list[res.Index].cfg)
+	if call.Session() == nil {
+		return
 	}
+	var e *picker.Endpoint // nil where children connect the endpoints
+	if c := s.cluster(res.Cluster); c.hosts != nil && (res.Outcome == picker.Picked || res.Outcome == picker.PickedConnect) {
+		e = c.hosts.list[res.Index].cfg
+	}
+	call.Picked(ctx, s.Config.Clusters[res.Cluster].Name, e)
 }
 
 // result is what a pick of an endpoint returns: with the endpoint's hostname as

@@ -138,6 +138,9 @@ func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 				c.link.warnOrder()
 			}
 			other := now
+			if c.session != nil && other.outcome == picker.Picked {
+				c.session.keepCluster(&other, &t.Config.Routes[other.route])
+			}
 			m = &other
 		}
 	}

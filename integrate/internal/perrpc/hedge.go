@@ -116,6 +116,7 @@ type race struct {
 // An entrant is an attempt in a race.
 type entrant struct {
 	results
+	call   *Call
 	first  bool
 	reply  proto.Message
 	err    error
@@ -134,7 +135,7 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 	defer cancel(nil)
 	replies := reply.ProtoReflect().Type() // the first attempt has the message to itself
 	launch := func(budget *Budget) {
-		e := &entrant{first: r.made == 0, reply: reply}
+		e := &entrant{call: call, first: r.made == 0, reply: reply}
 		if !e.first {
 			e.reply = replies.New().Interface()
 		}

@@ -8,6 +8,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -22,21 +23,27 @@ import (
 // Session is the session of one RPC (A55): which endpoint its cookie asks for, and
 // which one was picked.
 type Session struct {
-	cookie string // as decoded: see upstream.cookie; empty if there is none
+	cookie  string // as decoded: see upstream.cookie; empty if there is none
+	cluster string // that it names (A60)
 	// Hosts are the addresses of the endpoint that the cookie names.
 	Hosts  []netip.AddrPort
 	picked atomic.Pointer[upstream] // see Call.Picked
 }
 
-// Picked records the endpoint that a pick of an RPC with a session chose. ctx is that of the
+// Picked records the endpoint that a pick of an RPC with a session chose, or nil if there are no
+// sessions with it. ctx is that of the
 // attempt: of several at a time, which are those of an RPC that is hedged, each has its own
 // endpoint, and the session is with that of the one that decides the RPC.
 func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
 	at := &c.session.picked
 	if c.plan != nil && c.plan.hedge != nil {
-		if own, ok := ctx.Value(entrantKey{}).(*entrant); ok {
+		if own, ok := ctx.Value(entrantKey{}).(*entrant); ok && own.call == c { // not of an RPC that this one is made within
 			at = &own.picked
 		}
+	}
+	if e == nil {
+		at.Store(nil) // an earlier attempt's is not where this one goes
+		return
 	}
 	at.Store(&upstream{cluster, e})
 }
@@ -140,10 +147,16 @@ func (s *Session) parseCookie(call *Call, r *picker.Route, value string) {
 		s.Hosts = append(s.Hosts, host)
 	}
 	s.cookie = string(text)
-	for i := range r.Clusters {
-		if name := r.Clusters[i].Name; cluster == clusterPrefix+name {
-			call.matched.name = name
-		}
+	if name, ok := strings.CutPrefix(cluster, clusterPrefix); ok {
+		s.cluster = name
+		s.keepCluster(&call.matched, r)
+	}
+}
+
+// keepCluster has a match go to the session's cluster, if its route leads there.
+func (s *Session) keepCluster(m *match, r *picker.Route) {
+	if slices.ContainsFunc(r.Clusters, func(c picker.WeightedCluster) bool { return c.Name == s.cluster }) {
+		m.name = s.cluster
 	}
 }
 

@@ -1,0 +1,89 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"context"
+	"encoding/base64"
+	"net/netip"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate/internal/outgoing"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// shared is a table whose second route shares RPCs among clusters, the first of which gets
+// all that no session is for. The first route is for a header that none of them has.
+func shared(t *testing.T, clusters ...string) *Table {
+	t.Helper()
+	limit := time.Minute
+	cfg := &picker.Config{Routes: []picker.Route{
+		{Headers: []picker.HeaderMatch{{Name: "x", String: picker.StringMatch{Kind: picker.MatchExact, Value: "canary"}}}},
+		{Timeout: &limit},
+	}}
+	for i, name := range clusters {
+		cfg.Clusters = append(cfg.Clusters, &picker.Cluster{Name: name})
+		cfg.Routes[1].Clusters = append(cfg.Routes[1].Clusters, picker.WeightedCluster{Name: name, Weight: uint32(max(0, 1-i))})
+	}
+	cfg.Routes[0].Clusters = cfg.Routes[1].Clusters[:1]
+	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, len(clusters)), picker.Env{Header: outgoing.Value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, plans := Compile(cfg, CompileOptions{})
+	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
+}
+
+// TestSessionClusterStays: an RPC goes to the cluster of its cookie, though the routes have
+// changed before its first pick, if its route still leads there (A60).
+func TestSessionClusterStays(t *testing.T) {
+	old := shared(t, "a", "b")
+	for name, c := range map[string]struct {
+		in   *Table
+		want string
+	}{
+		"no update":                                {old, "b"},
+		"an update":                                {shared(t, "a", "b"), "b"},
+		"an update that adds clusters":             {shared(t, "c", "d", "b"), "b"},
+		"an update that takes the cluster away":    {shared(t, "c", "d"), "c"},
+		"an update after which it has all of them": {shared(t, "b"), "b"},
+	} {
+		ctx, call := old.Bind(t.Context(), "/s/m")
+		cookie := base64.StdEncoding.EncodeToString([]byte("10.0.0.1:80;" + clusterPrefix + "b"))
+		call.StartSession(nil).parseCookie(call, &old.Config.Routes[1], cookie)
+		for range 2 {
+			_, cluster, outcome := call.Bound(c.in, ctx, "/s/m")
+			if outcome != picker.Picked || c.in.Config.Clusters[cluster].Name != c.want {
+				t.Errorf("%s: the RPC has cluster %d and outcome %d, want %s", name, cluster, outcome, c.want)
+			}
+		}
+	}
+}
+
+// TestSessionNested: an RPC that is made within an attempt at one that is hedged has a session
+// of its own, and leaves that of the other alone.
+func TestSessionNested(t *testing.T) {
+	p := &plan{hedge: &hedging{policy: &picker.RetryPolicy{MaxAttempts: 2}, tail: new(tail)}}
+	outer, nested := &Call{plan: p, session: &Session{}}, &Call{plan: p, session: &Session{}}
+	endpoint := func(s string) *picker.Endpoint { return &picker.Endpoint{Addr: netip.MustParseAddrPort(s)} }
+	ctx := context.WithValue(t.Context(), callKey{}, outer)
+	err := p.hedge.race(ctx, new(wrapperspb.Int32Value), nil, func(ctx context.Context, _ proto.Message, _ []grpc.CallOption) error {
+		outer.Picked(ctx, "c", endpoint("10.0.0.1:80"))
+		nested.Picked(ctx, "c", endpoint("10.0.0.2:80"))
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for call, want := range map[*Call]string{outer: "10.0.0.1:80", nested: "10.0.0.2:80"} {
+		if got := call.session.picked.Load(); got == nil || got.cfg.Addr.String() != want {
+			t.Errorf("the session is with %+v, want %s", got, want)
+		}
+	}
+}
