@@ -171,8 +171,8 @@ func (c *Client) checkCollectionsLocked(v any) error {
 		if err != nil {
 			return e.Collections[i].Refuse(e.Name, "must be of an authority that the bootstrap has")
 		}
-		v := c.wantedVariant(a.chain[0]) // a server that is not in use may have changed
-		if s := c.servers[a.chain[0].Key()]; s != nil {
+		v := c.wantedVariant(a.chain[0]) // only who asks a server finds out what it has now
+		if s := c.servers[a.chain[0].Key()]; s != nil && s.up {
 			v = s.variant
 		}
 		if v != (delta{}) {
@@ -182,9 +182,9 @@ func (c *Client) checkCollectionsLocked(v any) error {
 	return nil
 }
 
-// reviewLocked is for when a server is spoken to in another variant: assignments that were refused
-// since their collections could not be had then are accepted if they can be now. Whoever sent
-// them, who may be another server, need not send them again.
+// reviewLocked is for when a stream has ended, and the next one is or may be of the other variant:
+// assignments that were refused since their collections could not be had are accepted if they may
+// be had now. Whoever sent them, who may be another server, need not send them again.
 func (c *Client) reviewLocked() {
 	for _, e := range c.entries {
 		if r := e.rejected; r != nil && r.value != nil && c.checkCollectionsLocked(r.value) == nil {
