@@ -95,6 +95,10 @@ type rejectedVersion struct {
 	from    *bootstrap.Server
 	version string
 	at      time.Time // when the message came
+
+	// If only its collections cannot be had, what it is. See reviewLocked.
+	value any
+	raw   []byte
 }
 
 // acceptedVersion is a valid version of a resource, or the addresses of a DNS name.

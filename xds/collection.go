@@ -152,19 +152,27 @@ func (s *server) claimMembersLocked(sub *subscription, claim bool, versions map[
 // checkCollections returns what is wrong with a resource that was decoded just now: what
 // decoding found, or that collections cannot be had from the servers that they belong to.
 func (c *Client) checkCollections(it *item) error {
-	e, ok := it.value.(*resource.Endpoints)
-	if it.err != nil || !ok || len(e.Collections) == 0 {
+	if e, ok := it.value.(*resource.Endpoints); it.err != nil || !ok || len(e.Collections) == 0 {
 		return it.err
 	}
 	c.mu.Lock()
 	defer c.unlock()
+	return c.checkCollectionsLocked(it.value)
+}
+
+// checkCollectionsLocked returns why the collections of a resource cannot be had.
+func (c *Client) checkCollectionsLocked(v any) error {
+	e, ok := v.(*resource.Endpoints)
+	if !ok {
+		return nil
+	}
 	for i := range e.Collections {
 		a, err := c.authorityLocked(canonicalName(e.Collections[i].Name))
 		if err != nil {
 			return e.Collections[i].Refuse(e.Name, "must be of an authority that the bootstrap has")
 		}
-		v := c.firstVariant(a.chain[0])
-		if s := c.servers[a.chain[0].Key()]; s != nil {
+		v := c.wantedVariant(a.chain[0]) // only who asks a server finds out what it has now
+		if s := c.servers[a.chain[0].Key()]; s != nil && s.up {
 			v = s.variant
 		}
 		if v != (delta{}) {
@@ -172,6 +180,17 @@ func (c *Client) checkCollections(it *item) error {
 		}
 	}
 	return nil
+}
+
+// reviewLocked is for when a stream has ended, and the next one is or may be of the other variant:
+// assignments that were refused since their collections could not be had are accepted if they may
+// be had now. Whoever sent them, who may be another server, need not send them again.
+func (c *Client) reviewLocked() {
+	for _, e := range c.entries {
+		if r := e.rejected; r != nil && r.value != nil && c.checkCollectionsLocked(r.value) == nil {
+			c.acceptLocked(e, acceptedVersion{r.value, r.sum, r.version, r.from, &r.at, r.raw})
+		}
+	}
 }
 
 // refuseGlobsLocked is for collections that were wanted when the server spoke the

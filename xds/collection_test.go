@@ -88,10 +88,13 @@ func servingCollections(t *testing.T, opts Options, features ...string) (*harnes
 }
 
 // status returns what is known of a resource, the zero value if that is nothing.
-func (h *harness) status(name string) ResourceStatus {
+func (h *harness) status(name string) ResourceStatus { return h.statusOf(resource.NumTypes, name) }
+
+// statusOf is status for resources of one type, if there is such a type.
+func (h *harness) statusOf(typ resource.Type, name string) ResourceStatus {
 	synctest.Wait()
 	for s := range h.c.Resources() {
-		if s.Name == name {
+		if s.Name == name && (typ == resource.NumTypes || s.Type == typ) {
 			return s
 		}
 	}

@@ -176,6 +176,10 @@ func TestCollectionLinger(t *testing.T) {
 		}
 		cp.part("a", 1)
 		w = h.watch("svc")
+		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" {
+			t.Errorf("endpoints %q", got)
+		}
+		advance(time.Minute) // nobody can tell that 1 is not about to come: see TestCollectionCrossing
 		if got := ports(w.cluster(t, "svc")); got != "svc 2 3" {
 			t.Errorf("endpoints %q", got)
 		}
@@ -188,8 +192,8 @@ func TestCollectionLinger(t *testing.T) {
 }
 
 // TestCollectionCrossing: what a server sends before it hears that a collection is left and asked
-// for again does not count as all of it. What was removed meanwhile goes with the answer, and
-// if that cannot be told from other responses, when an answer has had its time.
+// for again does not count as all of it, be it something new or something that the client has.
+// What was removed meanwhile goes when the answer has had its time.
 func TestCollectionCrossing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{Linger: -1}, deltaFeature)
@@ -221,10 +225,13 @@ func TestCollectionCrossing(t *testing.T) {
 		crossing.Resources[0].Resource = wrap(lbEndpoint(22))
 		cp.mustDelta().Respond(crossing)
 		check("a change that crossed", "svc 1 22 3")
+		cp.mustDelta().Respond(membersOf("1", "a", 3))
+		check("what has not changed, and crossed", "svc 1 22 3")
 		answer := membersOf("2", "a", 2, 3) // 1 is gone
 		answer.Resources[0].Resource = wrap(lbEndpoint(22))
 		cp.mustDelta().Respond(answer)
-		check("the answer", "svc 22 3")
+		advance(time.Minute)
+		check("the answer, when it has had its time", "svc 22 3")
 		again()
 		cp.mustDelta().Respond(membersOf("3", "a", 7, 8)) // all others
 		check("an answer that could be a change", "svc 22 3 7 8")

@@ -80,6 +80,61 @@ func TestCollectionVariant(t *testing.T) {
 	})
 }
 
+// TestCollectionOtherServer: an assignment that is refused because the server of its collections,
+// which is another one, cannot be asked for them, counts as soon as it can. The server that sent
+// it has no reason to send it again.
+func TestCollectionOtherServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		extra := `, "authorities": {"": {"xds_servers": [` + serverDoc("members", deltaFeature) + `]}}`
+		h := newHarness(t, Options{}, []string{serverDoc("cp", deltaFeature)}, extra)
+		cp, members := h.servers["cp"], h.servers["members"]
+		members.join("a", 1)
+		members.join("b", 2)
+		cp.serve(append(target("svc")[:3], collected("svc", "a"))...)
+		w := h.watch("svc")
+		check := func(what, want string, state State) {
+			t.Helper()
+			if got := ports(w.cluster(t, "svc")); got != want || h.statusOf(eds, "svc").State != state {
+				t.Errorf("%s: endpoints %q, want %q; assignment %+v", what, got, want, h.statusOf(eds, "svc"))
+			}
+		}
+		check("both are incremental", "svc 1", Acked)
+		members.Serve(true, false)
+		advance(time.Minute)
+		cp.serve(collected("svc", "a", "b"))
+		check("one is not", "svc 1", Nacked)
+		cp.serve(collected("svc", "a", "b")) // it is as it was
+		check("one is not, still", "svc 1", Nacked)
+		members.Serve(false, true)
+		advance(5 * time.Minute)
+		check("both are again", "svc 1 2", Acked)
+		if n := cp.mustDelta().Stats(eds.URL()).Responses; n > 3 {
+			t.Errorf("%d responses", n)
+		}
+	})
+}
+
+// TestCollectionServerBack: that a server had the other variant when it was left is no reason to
+// refuse its collections, for only who asks it finds out what it has now.
+func TestCollectionServerBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		extra := `, "authorities": {"": {"xds_servers": [` + serverDoc("members", deltaFeature) + `]}}`
+		h := newHarness(t, Options{}, []string{serverDoc("cp", deltaFeature)}, extra)
+		cp, members := h.servers["cp"], h.servers["members"]
+		for _, cfg := range h.c.known {
+			if cfg.URI == "passthrough:///members" {
+				refusedVariants.Store(cfg.Key(), delta{})
+			}
+		}
+		members.Serve(false, true)
+		members.join("a", 1)
+		cp.serve(append(target("svc")[:3], collected("svc", "a"))...)
+		if got := ports(h.watch("svc").cluster(t, "svc")); got != "svc 1" || h.statusOf(eds, "svc").State != Acked {
+			t.Errorf("endpoints %q; %+v", got, h.statusOf(eds, "svc"))
+		}
+	})
+}
+
 // TestCollectionServers: what another server of the chain has takes the place of all that
 // the one before it had.
 func TestCollectionServers(t *testing.T) {

@@ -156,8 +156,7 @@
 //   - On a new stream the client claims the versions of all members. What it did not claim,
 //     as after a change of servers, counts as the whole collection in the first response.
 //   - If a collection is left and asked for again on the same stream, a response may be from
-//     before that. Members that it does not mention stay until a response has one that has not
-//     changed, as an answer has, or for as long as a resource may take.
+//     before that. Members that it does not mention stay for as long as a resource may take.
 //   - Members whose time to live is over at once are one change. A heartbeat for a member that
 //     the client does not have is rejected, and the collection asked for again.
 //   - Of members with the same address the first one counts, by locality and name. The

@@ -109,9 +109,6 @@ func (r *response) applyMembersLocked(t *subscriptions) {
 		}
 	}
 	for _, sub := range touched {
-		if sub.sure {
-			sub.entry.collection.sweepLocked()
-		}
 		s.commitLocked(sub, r.version, r.at)
 	}
 }
@@ -164,14 +161,15 @@ func (s *server) beginLocked(sub *subscription, round uint64) {
 		sub.restarts = false
 	}
 	sub.answeredLocked()
-	sub.received, sub.round, sub.sure = true, round, false
+	sub.received, sub.round = true, round
 	e.from = s.cfg
 }
 
 // doubtLocked is for a response about a collection that was left and asked for again. It may be
-// the answer, which has all members, or from before, with those that had changed then, and says
-// nothing of the others; and responses do not say what they answer. The members stay until a
-// response has one that has not changed, as only an answer has, or an answer has had its time.
+// the answer, which has all members, or from before, with some of them, and says nothing of the
+// others; and responses do not say what they answer. A member that has not changed is no sign of
+// an answer, for a server may send it when it pleases. So the members stay until they are said to
+// be gone, or an answer has had its time.
 func (s *server) doubtLocked(sub *subscription) {
 	col := sub.entry.collection
 	col.doubtful = make(map[string]struct{}, len(col.members))
@@ -197,7 +195,6 @@ func (col *collection) sweepLocked() {
 func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	s, col := r.server, sub.entry.collection
 	m := col.memberLocked(it.name)
-	sub.sure = sub.sure || m.valid && m.sum == it.sum
 	delete(col.doubtful, it.name)
 	value, _ := it.value.(resource.Member)
 	if !it.known && it.err == nil {
@@ -217,7 +214,7 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	if m.rejected == nil {
 		col.invalid++
 	}
-	m.rejected, m.err = &rejectedVersion{it.sum, s.cfg, it.version, when(r.at)}, it.err
+	m.rejected, m.err = &rejectedVersion{sum: it.sum, from: s.cfg, version: it.version, at: when(r.at)}, it.err
 	if m.valid && s.cfg.FailOnDataErrors {
 		m.valid = false
 		m.ttl.StopLocked()

@@ -58,6 +58,9 @@ func TestModel(t *testing.T) {
 	for _, seed := range seeds {
 		ops := randomOps(seed, steps)
 		for mode := range numModes {
+			if os.Getenv("MM") != "" && fmt.Sprint(int(mode)) != os.Getenv("MM") {
+				continue
+			}
 			err := runOps(t, seed, mode, ops, &took)
 			if err == nil {
 				continue
@@ -87,11 +90,13 @@ const (
 	modeThere        // sotw, then incremental
 	modeAndBack      // incremental, then sotw
 	modeLEDS         // incremental, and assignments have their endpoints in collections at times
+	modeTurns        // the same, and the servers turn to state of the world, where there are none, or from there
+	modeMixed        // the same with servers of both variants, which turn to the other
 	numModes
 )
 
 func (m mode) String() string {
-	return [numModes]string{"sotw", "delta", "echo", "there", "and back", "leds"}[m]
+	return [numModes]string{"sotw", "delta", "echo", "there", "and back", "leds", "turns", "mixed"}[m]
 }
 
 // op is a step. Its arguments choose among what there is at the time, so a run
@@ -159,10 +164,16 @@ func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (
 	synctest.Test(t, func(t *testing.T) {
 		opts := Options{
 			Linger: []time.Duration{-1, 5 * time.Second}[seed%2],
-			Delta:  mode == modeDelta || mode == modeEcho || mode == modeAndBack || mode == modeLEDS,
+			Delta:  mode == modeDelta || mode == modeEcho || mode >= modeAndBack,
 		}
 		w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
-		w.leds = mode == modeLEDS
+		w.leds = mode >= modeLEDS
+		for _, sim := range w.servers {
+			sim.delta = opts.Delta
+			if first := seed/16%2 == 0; mode == modeTurns && !first || mode == modeMixed && first == (sim.number == 0) {
+				sim.delta = false
+			}
+		}
 		w.mortal = w.leds && seed%4 == 3
 		w.age()
 		w.echo = mode == modeEcho || seed%3 == 0 && mode != modeDelta
@@ -170,9 +181,9 @@ func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (
 		w.evaluates = seed%12 == 0
 		defer w.close()
 		for i, o := range ops {
-			if i == len(ops)/2 && (mode == modeThere || mode == modeAndBack) {
-				for _, sim := range w.servers {
-					sim.swap()
+			for n, sim := range w.servers {
+				if i == len(ops)*(4+n)/8 && (mode == modeThere || mode == modeAndBack || mode >= modeTurns) {
+					w.swap(sim)
 				}
 			}
 			effect := w.do(o)

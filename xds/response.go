@@ -85,7 +85,7 @@ func (r *response) handle() (affected []chan struct{}) {
 			if it := &r.items[i]; !it.skip && !it.known {
 				it.value, it.err = decode(r.typ, it.bytes, it.prev, opts)
 				it.err = r.server.c.checkCollections(it)
-				if it.err == nil && r.server.c.bytes {
+				if it.value != nil && r.server.c.bytes {
 					it.raw = bytes.Clone(it.bytes) // which may be part of a buffer
 				}
 			}
@@ -159,7 +159,7 @@ func (r *response) compare() {
 		case r.inCacheLocked(e, it.sum):
 			it.known, it.value, it.raw = true, latest, e.raw
 		case e.rejected != nil && e.rejected.sum == it.sum && e.rejected.from == r.server.cfg:
-			it.known, it.err = true, e.err
+			it.known, it.err, it.value, it.raw = true, e.err, e.rejected.value, e.rejected.raw
 		default:
 			it.prev = latest
 		}
@@ -280,6 +280,9 @@ func (r *response) applyResourcesLocked(t *subscriptions) {
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
 		t.delta.knownAsLocked(it)
+		if it.err != nil && it.value != nil {
+			it.err = c.checkCollectionsLocked(it.value) // which may have changed meanwhile
+		}
 		if it.err == nil {
 			c.acceptLocked(sub.entry, acceptedVersion{it.value, it.sum, it.version, s.cfg, r.at, it.raw})
 			s.liveLocked(sub, it.ttl)
@@ -297,7 +300,7 @@ func (r *response) applyResourcesLocked(t *subscriptions) {
 			s.askAgainLocked(t, sub)
 			continue // it says nothing about a version
 		}
-		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, it.version, when(r.at)})
+		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, it.version, when(r.at), it.value, it.raw})
 	}
 	t.whole = r.wanted == len(t.subs)
 	t.keepPlacesLocked(r.places)

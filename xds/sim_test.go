@@ -23,6 +23,7 @@ type simServer struct {
 	number  int
 	cfg     *bootstrap.Server
 	checker *xdstest.Checker
+	delta   bool       // the variant that it implements; see swap
 	s       *server    // the client's; nil while it has no use for this one
 	stream  *simStream // nil while there is none
 	// acked is what the client has last acknowledged in state of the world.
@@ -67,33 +68,53 @@ func (sim *simServer) types() iter.Seq[resource.Type] {
 	}
 }
 
-// connect opens a stream, if the client wants one and there is none.
+// connect opens a stream, if the client wants one and there is none. A client that speaks the
+// other variant is told so.
 func (sim *simServer) connect() bool {
 	if sim.s == nil || sim.stream != nil {
 		return false
 	}
 	c := sim.w.c
 	c.mu.Lock()
-	defer c.unlock()
-	if _, idle := sim.s.demandLocked(); idle {
+	_, idle := sim.s.demandLocked()
+	wrong := sim.s.variant != sim.variant()
+	c.unlock()
+	if idle {
 		return false
 	}
+	if err := status.Error(codes.Unimplemented, "the other variant only"); wrong && !sim.s.switchVariant(err) {
+		sim.s.ended(context.Background(), false, err)
+		return true
+	}
+	c.mu.Lock()
+	defer c.unlock()
 	sim.s.openedLocked()
 	sim.stream = &simStream{check: sim.checker.Stream(), node: c.node, wire: &sotwWire{}}
-	if sim.s.variant == (delta{}) {
+	if sim.delta {
 		sim.stream.wire = &deltaWire{}
 	}
 	return true
 }
 
-// swap has the server speak the other variant only, from the next stream on.
-func (sim *simServer) swap() bool {
-	if sim.s == nil {
-		return false
+func (sim *simServer) variant() variant {
+	if sim.delta {
+		return delta{}
 	}
+	return sotw{}
+}
+
+// swap has a server speak the other variant only, from the next stream on. Assignments have
+// collections where these can be had.
+func (w *world) swap(sim *simServer) {
 	sim.end(errors.New("going away"))
-	refusedVariants.Delete(sim.cfg.Key())
-	return sim.s.switchVariant(status.Error(codes.Unimplemented, "swapped"))
+	sim.delta = !sim.delta
+	for i := range worldSize {
+		if w.leds {
+			w.harm(eds, i)
+			w.harm(leds, i)
+			w.touch(eds, i)
+		}
+	}
 }
 
 // end ends the stream.

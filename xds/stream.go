@@ -58,6 +58,7 @@ func (s *server) ended(ctx context.Context, responded bool, err error) {
 		return // it was the client that ended it
 	}
 	s.downLocked()
+	s.c.reviewLocked()
 	if responded {
 		// Servers may hang up when they please; only one that says nothing
 		// is out of reach (A57).

@@ -70,7 +70,6 @@ type subscription struct {
 	// new list, since the server does not know what the client has; crosses that others may
 	// come before that; claimed that the next request says it.
 	restarts, crosses, claimed bool
-	sure                       bool // the response has a member that has not changed
 	// unsubscribing says that a request without the resource has been sent, the
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool

@@ -10,7 +10,6 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"github.com/zeebo/xxh3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -120,14 +119,19 @@ var refusedVariants sync.Map
 // firstVariant returns the variant to speak with a server: what the bootstrap and the
 // options say, unless the server does not implement that.
 func (c *Client) firstVariant(cfg *bootstrap.Server) variant {
-	var v variant = sotw{}
-	if cfg.Delta || c.opts.Delta {
-		v = delta{}
-	}
+	v := c.wantedVariant(cfg)
 	if not, ok := refusedVariants.Load(cfg.Key()); ok && not == v {
 		return other(v)
 	}
 	return v
+}
+
+// wantedVariant returns the variant that the bootstrap and the options ask for.
+func (c *Client) wantedVariant(cfg *bootstrap.Server) variant {
+	if cfg.Delta || c.opts.Delta {
+		return delta{}
+	}
+	return sotw{}
 }
 
 // other returns the other variant.
@@ -159,11 +163,9 @@ func (s *server) switchVariant(err error) bool {
 		t.version, t.places, t.delta = "", nil, deltaType{}
 		for _, sub := range t.subs {
 			sub.received = false // versions of one variant say nothing in the other
-			if sub.entry.rejected != nil {
-				sub.entry.rejected.sum = xxh3.Uint128{} // what may be sent, either: see checkCollections
-			}
 		}
 	}
+	s.c.reviewLocked()
 	first := !s.switched
 	s.switched = true
 	return first

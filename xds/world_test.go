@@ -179,7 +179,7 @@ func (w *world) evaluate() {
 
 func (w *world) name(typ resource.Type, i int) string {
 	if typ == leds {
-		return xdstest.Glob([]string{"here", "other"}[w.first(i)], fmt.Sprint("m", i))
+		return xdstest.Glob([]string{"here", "other"}[w.holder(i)], fmt.Sprint("m", i))
 	}
 	own := fmt.Sprint([]string{"t", "r", "c", "e"}[typ], i)
 	if w.first(i) > 0 {
@@ -230,7 +230,7 @@ func (w *world) resource(typ resource.Type, i, from int) *anypb.Any {
 	if !good {
 		return wrap(badEndpoints(own))
 	}
-	if w.leds && !w.inline[i] {
+	if w.collected(i) && w.servers[from].delta {
 		return wrap(xdstest.FromCollection(endpointsAt(own), 0, w.name(leds, i)))
 	}
 	return wrap(endpointsAt(own, w.portAt(i, from)))
@@ -244,7 +244,30 @@ func (w *world) guest(i, from int) *anypb.Any {
 	return wrap(lbEndpoint(int(w.portAt(i, from)) + 1000))
 }
 
-func (w *world) guested(i int) bool { return w.leds && !w.inline[i] && w.port[i]/worldSize%2 == 1 }
+// holder returns the number of the server that comes first for a collection. Assignments and
+// their collections may be of different authorities.
+func (w *world) holder(i int) int {
+	if w.federated {
+		return i / 2 % 2
+	}
+	return 0
+}
+
+// collected reports whether an assignment has its endpoints in a collection, which both servers
+// have to have.
+func (w *world) collected(i int) bool {
+	return w.leds && !w.inline[i] && w.servers[w.first(i)].delta && w.servers[w.holder(i)].delta
+}
+
+// source returns the number of the server that the endpoint of an assignment is from.
+func (w *world) source(i int) int {
+	if w.collected(i) {
+		return w.holder(i)
+	}
+	return w.first(i)
+}
+
+func (w *world) guested(i int) bool { return w.collected(i) && w.port[i]/worldSize%2 == 1 }
 
 func (w *world) portAt(i, from int) uint16 { return uint16(from*30000) + w.port[i] }
 

@@ -114,9 +114,9 @@ func (w *world) settle(choice int) {
 		r := w.link[0][watch.target]
 		c := w.link[1][r]
 		e := w.link[2][c]
-		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.first(e)))
+		want := fmt.Sprintf("%s of %s %s: %d", w.name(lds, watch.target), w.name(cds, c), w.name(eds, e), w.portAt(e, w.source(e)))
 		if w.guested(e) {
-			want = strings.Replace(want, ": ", fmt.Sprintf(": %d ", w.portAt(e, w.first(e))+1000), 1)
+			want = strings.Replace(want, ": ", fmt.Sprintf(": %d ", w.portAt(e, w.source(e))+1000), 1)
 		}
 		watch.mu.Lock()
 		last := watch.last

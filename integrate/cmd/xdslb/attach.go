@@ -76,7 +76,7 @@ var watchCommand = command{
 			if err != nil {
 				return false, err
 			}
-			opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Linger: -1})
+			opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Delta: boot.delta, Linger: -1})
 			if err != nil {
 				return false, err
 			}

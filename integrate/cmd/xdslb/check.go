@@ -28,7 +28,9 @@ var checkCommand = command{
 	about: "Reads the bootstrap as gRPC does, the files that it names, and the certificates in\n" +
 		"them: whether they are valid, when they expire, and whether the client's own was\n" +
 		"issued by the roots beside it. Then it connects to each xDS server, and opens an\n" +
-		"ADS stream on which it asks for nothing. It exits with 1 if anything is wrong.",
+		"ADS stream on which it asks for nothing, of the variant that a client begins with,\n" +
+		"and of the other if the server does not implement that. It exits with 1 if anything\n" +
+		"is wrong.",
 	example: "xdslb check -b /etc/xds/bootstrap.json -expiry 168h",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
@@ -107,7 +109,7 @@ func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool
 	}
 	for _, s := range servers {
 		if !offline {
-			c.server(s, timeout)
+			c.server(s, boot.delta || s.Delta, timeout)
 		}
 	}
 }
@@ -214,8 +216,8 @@ func (c *checker) validity(what, name string, cert *x509.Certificate) bool {
 	return true
 }
 
-// server connects to an xDS server.
-func (c *checker) server(s *bootstrap.Server, timeout time.Duration) {
+// server connects to an xDS server, which clients ask for incremental ADS first if delta is set.
+func (c *checker) server(s *bootstrap.Server, delta bool, timeout time.Duration) {
 	what := "xDS server " + s.URI
 	defer c.e.progress("connecting to %s", s.URI)()
 	opts, stop, err := s.DialOptions()
@@ -233,8 +235,16 @@ func (c *checker) server(s *bootstrap.Server, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(c.e.ctx, timeout)
 	defer cancel()
 	begin := c.e.now()
-	err = openADS(ctx, cc)
+	err = openADS(ctx, cc, delta)
+	other := false
+	if status.Code(err) == codes.Unimplemented {
+		other = openADS(ctx, cc, !delta) == nil
+	}
 	switch code := status.Code(err); {
+	case other && delta:
+		c.add("warn", what, "connected, and it has ADS in state of the world only: collections of endpoints (LEDS) cannot be had from it")
+	case other:
+		c.add("ok", what, "connected, and it has incremental ADS only, to which clients turn by themselves")
 	case err == nil:
 		c.add("ok", what, "connected, and it has ADS (%v)", c.e.now().Sub(begin).Round(time.Millisecond))
 	case code == codes.Unimplemented:
@@ -246,9 +256,12 @@ func (c *checker) server(s *bootstrap.Server, timeout time.Duration) {
 	}
 }
 
-// openADS opens an ADS stream and ends it without a request.
-func openADS(ctx context.Context, cc *grpc.ClientConn) error {
-	const method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+// openADS opens an ADS stream of a variant and ends it without a request.
+func openADS(ctx context.Context, cc *grpc.ClientConn, delta bool) error {
+	method := "/envoy.service.discovery.v3.AggregatedDiscoveryService/StreamAggregatedResources"
+	if delta {
+		method = "/envoy.service.discovery.v3.AggregatedDiscoveryService/DeltaAggregatedResources"
+	}
 	stream, err := cc.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, method)
 	if err != nil {
 		return err

@@ -23,6 +23,16 @@ import (
 // (LEDS), and returns its bootstrap.
 func collecting(t *testing.T, backends []*xdstest.Backend) []byte {
 	t.Helper()
+	_, addr := startCollecting(t, backends)
+	return collectingBoot(addr, `"xdslb.delta_ads"`)
+}
+
+func collectingBoot(addr net.Addr, features string) []byte {
+	return fmt.Appendf(nil, `{"node": {"id": "node-1"}, "authorities": {"": {}}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": [%s]}]}`, addr, features)
+}
+
+func startCollecting(t *testing.T, backends []*xdstest.Backend) (*xdstest.Scripted, net.Addr) {
+	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +49,7 @@ func collecting(t *testing.T, backends []*xdstest.Backend) []byte {
 	if err := control.Set(r); err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Appendf(nil, `{"node": {"id": "node-1"}, "authorities": {"": {}}, "xds_servers": [{"server_uri": %q, "channel_creds": [{"type": "insecure"}], "server_features": ["xdslb.delta_ads"]}]}`, lis.Addr())
+	return control, lis.Addr()
 }
 
 // TestCollections: all commands know the endpoints of collections (LEDS).
@@ -78,4 +88,35 @@ func TestCollections(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantCall(t, exitOK, []string{"attach", serveCSDS(t), "-csds", "-once", "-interval", "10ms"}, "priority 0: 2 endpoints", "25.0 %", "75.0 %")
+}
+
+// TestDelta: with -delta, the commands speak incremental ADS, whatever the bootstrap says, and
+// check says what a server has.
+func TestDelta(t *testing.T) {
+	control, addr := startCollecting(t, xdstest.NewBackends(t, 1, xdstest.BackendOptions{}))
+	boot := filepath.Join(t.TempDir(), "bootstrap.json")
+	if err := os.WriteFile(boot, collectingBoot(addr, ""), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("GRPC_XDS_BOOTSTRAP", boot)
+	for _, args := range [][]string{
+		{"dump", "orders"}, {"explain", "orders", "/a/b"}, {"pick", "orders"}, {"watch", "orders", "-once", "-interval", "10ms"},
+	} {
+		const remedy = "xdslb.delta_ads"
+		if s := call(t, args...); args[0] == "dump" && !strings.Contains(s.out+s.errors, remedy) {
+			t.Errorf("xdslb %v without -delta does not say %q: %s", args, remedy, s.out+s.errors)
+		}
+		if s := call(t, append(args, "-delta")...); s.code != exitOK || strings.Contains(s.out+s.errors, remedy) {
+			t.Errorf("xdslb %v -delta: exit code %d\n%s", args, s.code, s.out+s.errors)
+		}
+	}
+	wantCall(t, exitOK, []string{"check"}, "it has ADS (")
+	wantCall(t, exitOK, []string{"check", "-delta"}, "it has ADS (")
+	control.Serve(true, false)
+	wantCall(t, exitOK, []string{"check"}, "it has ADS (")
+	wantCall(t, exitFinding, []string{"check", "-delta"}, "state of the world only")
+	control.Serve(false, true)
+	wantCall(t, exitOK, []string{"check"}, "incremental ADS only")
+	control.Serve(false, false)
+	wantCall(t, exitFinding, []string{"check"}, "does not have ADS")
 }

@@ -42,7 +42,7 @@ var dumpCommand = command{
 			if err != nil {
 				return false, err
 			}
-			js, err := e.fetch(text, target, *timeout)
+			js, err := e.fetch(text, target, boot.delta, *timeout)
 			if js != nil {
 				fmt.Fprintf(e.stdout, "%s\n", js)
 			}
@@ -54,7 +54,7 @@ var dumpCommand = command{
 // fetch returns the resources of a target as a CSDS response in JSON. It connects to control
 // planes only. If the target cannot be served, there is an error with what resources there
 // are.
-func (e *env) fetch(boot []byte, target string, timeout time.Duration) ([]byte, error) {
+func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duration) ([]byte, error) {
 	cfg, err := bootstrap.Parse("the bootstrap", boot)
 	if err != nil {
 		return nil, err
@@ -68,7 +68,7 @@ func (e *env) fetch(boot []byte, target string, timeout time.Duration) ([]byte, 
 	if err != nil {
 		return nil, err
 	}
-	client := xds.Acquire(cfg, xds.Options{Filter: perrpc.FilterType, Linger: -1, ResourceTimeout: timeout})
+	client := xds.Acquire(cfg, xds.Options{Filter: perrpc.FilterType, Delta: delta, Linger: -1, ResourceTimeout: timeout})
 	defer client.Release()
 	w := &firstAnswer{done: make(chan struct{})}
 	defer client.Watch(listener, authority, w)()

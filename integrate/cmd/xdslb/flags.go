@@ -20,11 +20,16 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 )
 
-// bootstrapFlag is -b.
-type bootstrapFlag struct{ file string }
+// bootstrapFlag is -b and -delta: which control planes are asked, and how.
+type bootstrapFlag struct {
+	file  string
+	delta bool // as integrate.Config.Delta
+}
 
 func (b *bootstrapFlag) register(fs *flag.FlagSet) {
 	fs.StringVar(&b.file, "b", "", "bootstrap `file`; else that of the environment, as for gRPC")
+	fs.BoolVar(&b.delta, "delta", false, "speak incremental ADS with the control planes, as integrate.Config.Delta does; else with "+
+		"those that have the server feature xdslb.delta_ads. A control plane without it is spoken to in state of the world")
 }
 
 // read returns the bootstrap document and where it is from.
@@ -104,7 +109,7 @@ func (q *question) whatIf(e *env, target, method string) (integrate.WhatIf, erro
 	if w.Config.Bootstrap, _, err = q.read(); err != nil {
 		return w, err
 	}
-	w.Resources, err = e.fetch(w.Config.Bootstrap, w.Target, q.timeout)
+	w.Resources, err = e.fetch(w.Config.Bootstrap, w.Target, q.delta, q.timeout)
 	return w, err
 }
 
