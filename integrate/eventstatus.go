@@ -23,7 +23,7 @@ type EventStatus struct {
 
 	Cluster  string `json:"cluster,omitempty"`
 	Endpoint string `json:"endpoint,omitempty"` // of several the first one's
-	Change   string `json:"change,omitempty"` // such as "+2 -1 endpoints", or "priority 0 to 1"
+	Change   string `json:"change,omitempty"`   // such as "+2 -1 endpoints", or "priority 0 to 1"
 
 	Type     string `json:"type,omitempty"` // of the resource
 	Resource string `json:"resource,omitempty"`
