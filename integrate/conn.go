@@ -113,7 +113,7 @@ func (c *conn) listen(s balancer.SubConnState) {
 func (c *conn) onState(s balancer.SubConnState) {
 	b := c.b
 	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
-	c.state, c.asked = connectivityOf(s.ConnectivityState), false
+	c.state, c.asked = kernelState(s.ConnectivityState), false
 	if c.replacement {
 		c.onReplacementState(s)
 		return

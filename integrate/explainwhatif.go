@@ -256,7 +256,7 @@ func (w *WhatIf) supposePriority(leaf *picker.Leaf, leafIndex, index int) suppos
 
 func (w *WhatIf) stateOf(a netip.AddrPort) picker.Connectivity {
 	if s, ok := w.States[a]; ok {
-		return connectivityOf(s)
+		return kernelState(s)
 	}
 	return picker.Ready
 }

@@ -163,7 +163,7 @@ func (g *group) onChildState(c *child) {
 // whether the endpoints' states changed.
 func (g *group) publishState() (changed bool) {
 	c, was, selected := g.current, g.state, g.selected
-	g.state = connectivityOf(c.state.ConnectivityState)
+	g.state = kernelState(c.state.ConnectivityState)
 	if was == picker.TransientFailure && g.state == picker.Connecting && !g.flat {
 		g.state = was // T-LOC-1, as weighted_target has it
 	}
@@ -281,17 +281,4 @@ func (in *inputs) same(as *inputs) bool {
 		slices.EqualFunc(in.ours, as.ours, func(a, b picker.Locality) bool {
 			return a.Endpoints.Same(b.Endpoints) && sameMetadata(a.Metadata, b.Metadata)
 		})
-}
-
-func connectivityOf(s connectivity.State) picker.Connectivity {
-	switch s {
-	case connectivity.Ready:
-		return picker.Ready
-	case connectivity.Idle:
-		return picker.Idle
-	case connectivity.Connecting:
-		return picker.Connecting
-	default:
-		return picker.TransientFailure
-	}
 }

@@ -108,7 +108,7 @@ func (b *lb) announceEarlyLocked(c *cluster) {
 	if !c.counted || !b.list.has(c) || b.fatal != nil || b.announced == connectivity.TransientFailure {
 		return
 	}
-	s := connectivityFor(b.list.bestWith(c))
+	s := grpcState(b.list.bestWith(c))
 	if s == b.announced || s == connectivity.Ready {
 		return
 	}
@@ -241,19 +241,5 @@ func (b *lb) connectivityLocked() connectivity.State {
 	if b.cfg == nil {
 		return connectivity.Connecting
 	}
-	return connectivityFor(b.list.best())
-}
-
-// connectivityFor returns a state in gRPC's terms.
-func connectivityFor(s picker.Connectivity) connectivity.State {
-	switch s {
-	case picker.Ready:
-		return connectivity.Ready
-	case picker.Connecting:
-		return connectivity.Connecting
-	case picker.Idle:
-		return connectivity.Idle
-	default:
-		return connectivity.TransientFailure
-	}
+	return grpcState(b.list.best())
 }

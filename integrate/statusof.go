@@ -132,11 +132,6 @@ func (p phase) String() string {
 	return [...]string{"dormant", "trying", "serving", "failed", "retired"}[p]
 }
 
-// stateName returns gRPC's name of a state.
-func stateName(s picker.Connectivity) string {
-	return [...]string{picker.Idle: "IDLE", picker.Connecting: "CONNECTING", picker.Ready: "READY", picker.TransientFailure: "TRANSIENT_FAILURE"}[s]
-}
-
 // policyLabel names a policy for people.
 func policyLabel(p *picker.Policy) string {
 	if p.Kind == picker.PolicyCustom && p.Custom != nil {

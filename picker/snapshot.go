@@ -257,7 +257,11 @@ func (c *cluster) refuse(r uint64) (outcome Outcome, category int32) {
 	return Overloaded, 0
 }
 
-// PolicyCustom (A52, D10) leaves the choice of the endpoint to a balancer of the caller.
+// Cancel takes back what a pick with outcome Delegate has counted (T-CB-1). It must be called
+// on the Snapshot that the Result is from, at most once, and not if Finish is called. For
+// results with other outcomes it does nothing.
+//
+// [PolicyCustom] (A52, D10) leaves the choice of the endpoint to a balancer of the caller.
 // Such a pick has the outcome Delegate and the locality in Index. It has passed the drops
 // and the circuit breaker. The caller then
 //
@@ -269,10 +273,6 @@ func (c *cluster) refuse(r uint64) (outcome Outcome, category int32) {
 // Otherwise RPCs wait, or fail. So the caller maintains the endpoints' Connectivity as with
 // any other policy. It should not report an endpoint as IDLE that no pick will connect,
 // since the drop of an RPC that is delegated and undone is drawn again (T-DROP-4).
-
-// Cancel takes back what a pick with outcome Delegate has counted (T-CB-1). It must be called
-// on the Snapshot that the Result is from, at most once, and not if Finish is called. For
-// results with other outcomes it does nothing.
 func (s *Snapshot) Cancel(r Result) {
 	if r.Outcome == Delegate {
 		s.clusters.At(int(r.Cluster)).breaker.Release()

@@ -114,12 +114,12 @@ func (c *Client) settleLocked(e *entry) (changed bool) {
 	if e.value != nil {
 		have = ready
 		if a.inUse != nil {
-			have = readinessOf(a.uses)
+			have = readinessOfLocked(a.uses)
 		}
 	}
 	held := a.held
 	a.held = nil
-	if a.inUse != a.latest && shouldReplace(have, readinessOf(a.wants)) {
+	if a.inUse != a.latest && shouldReplace(have, readinessOfLocked(a.wants)) {
 		if a.held = a.emptyLocked(e); a.held == nil {
 			before := a.uses
 			a.inUse, a.uses = a.latest, a.wants
@@ -221,8 +221,8 @@ func (e *entry) collectionsLocked(visit func(*entry) bool) bool {
 	return true
 }
 
-// readinessOf is that of several entries together.
-func readinessOf(entries []*entry) readiness {
+// readinessOfLocked is that of several entries together.
+func readinessOfLocked(entries []*entry) readiness {
 	r := ready
 	for _, e := range entries {
 		r = min(r, e.readinessLocked())

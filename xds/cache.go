@@ -160,7 +160,7 @@ func shouldReplace(have, want readiness) bool {
 func (e *entry) readinessLocked() readiness {
 	switch {
 	case e.value != nil && e.assigned != nil:
-		return readinessOf(e.assigned.uses)
+		return readinessOfLocked(e.assigned.uses)
 	case e.value != nil:
 		return ready
 	case e.err == nil:
