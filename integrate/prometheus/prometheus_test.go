@@ -30,7 +30,7 @@ func TestWrite(t *testing.T) {
 			Samples: []metric.Sample{{Value: -1}},
 		},
 		{
-			Metric:  &metric.Metric{Kind: metric.Histogram, MetricDescriptor: stats.MetricDescriptor{Name: "xdslb.c", Unit: "s", Description: "C.", Labels: []string{"l"}}},
+			Metric:  &metric.Metric{Kind: metric.Histogram, MetricDescriptor: stats.MetricDescriptor{Name: "xdslb.c", Unit: "s", Description: "C.", Labels: []string{"a.l"}}},
 			Bounds:  []float64{1e-5, 2.5},
 			Samples: []metric.Sample{{Labels: metric.Labels{"v"}, Buckets: []uint64{1, 2, 3}, Sum: 1.5}},
 		},
@@ -44,11 +44,11 @@ xdslb_a_total{grpc_target="not ` + "\uFFFD" + ` UTF-8",grpc_lb_locality=""} 1152
 xdslb_b_bytes -1
 # HELP xdslb_c_seconds C.
 # TYPE xdslb_c_seconds histogram
-xdslb_c_seconds_bucket{l="v",le="1e-05"} 1
-xdslb_c_seconds_bucket{l="v",le="2.5"} 3
-xdslb_c_seconds_bucket{l="v",le="+Inf"} 6
-xdslb_c_seconds_sum{l="v"} 1.5
-xdslb_c_seconds_count{l="v"} 6
+xdslb_c_seconds_bucket{a_l="v",le="1e-05"} 1
+xdslb_c_seconds_bucket{a_l="v",le="2.5"} 3
+xdslb_c_seconds_bucket{a_l="v",le="+Inf"} 6
+xdslb_c_seconds_sum{a_l="v"} 1.5
+xdslb_c_seconds_count{a_l="v"} 6
 `
 	var got strings.Builder
 	if err := write(&got, families); err != nil {
@@ -56,6 +56,9 @@ xdslb_c_seconds_count{l="v"} 6
 	}
 	if got.String() != want {
 		t.Errorf("the text is\n%s\nwant\n%s", got.String(), want)
+	}
+	if got := families[2].Labels[0]; got != "a.l" {
+		t.Errorf("the metric's own label has become %q", got)
 	}
 }
 

@@ -23,6 +23,7 @@ package metric
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	estats "google.golang.org/grpc/experimental/stats"
 )
@@ -65,10 +66,8 @@ const maxLabels = 4
 // Labels are the values of a metric's labels, the optional ones last.
 type Labels [maxLabels]string
 
-// Keys returns the names of the labels, the optional ones last.
-func (m *Metric) Keys() []string {
-	return append(m.Labels[:len(m.Labels):len(m.Labels)], m.OptionalLabels...)
-}
+// Keys returns the names of the labels, the optional ones last, in a slice of the caller's.
+func (m *Metric) Keys() []string { return slices.Concat(m.Labels, m.OptionalLabels) }
 
 // all has the metrics in the order of their definition. It is complete once the
 // package is initialized.
