@@ -199,8 +199,8 @@ func (c contender) round(b *testing.B, n int) updateCost {
 // report reports the cost as that of an operation.
 func (c updateCost) report(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // there is none
-	b.ReportMetric(c.cpu, "cpu-µs/op")
-	b.ReportMetric(c.bytes/1024, "KiB/op")
+	b.ReportMetric(c.cpu, "client-cpu-µs/op")
+	b.ReportMetric(c.bytes/1024, "client-KiB/op")
 	b.ReportMetric(c.bytes, "B/op")
 	b.ReportMetric(c.allocs, "allocs/op")
 }

@@ -17,9 +17,9 @@ import (
 
 // BenchmarkLEDSUpdate is a change of the weight of one of n endpoints, by incremental ADS:
 // source=eds sends the whole assignment, source=leds the one member of a collection.
-// cpu-µs/op, KiB/op and allocs/op are the client's, which is a process of its own, from the
-// arrival of the response until nothing moves any more; all-cpu-µs/op is the processor time of
-// the control plane, too. impl=none is a client that accepts everything unseen: gRPC's part.
+// client-cpu-µs/op, client-KiB/op and allocs/op are the client's, which is a process of its
+// own, from the arrival of the response until nothing moves any more; all-cpu-µs/op is the
+// processor time of the control plane, too. impl=none is a client that accepts everything unseen: gRPC's part.
 //
 // The clients run on a stage, without connections to backends. Each update is published by
 // itself. All of a size are measured by turns.

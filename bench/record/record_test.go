@@ -77,7 +77,7 @@ func TestCell(t *testing.T) {
 		want   string
 	}{
 		{5.89, "ns/op", "5.89 ns"}, {999, "ns/op", "999 ns"}, {54.12e6, "ns/op", "54.1 ms"}, {30e9, "ns/op", "30 s"},
-		{21, "allocs/op", "21"}, {0, "allocs/op", "0"}, {1 << 20, "B/op", "1 MiB"}, {4.9, "cpu-ms/op", "4.90 ms"}, {1023, "B/op", "1023 B"},
+		{21, "allocs/op", "21"}, {0, "allocs/op", "0"}, {1 << 20, "B/op", "1 MiB"}, {4.9, "cpu-ms/op", "4.90 ms"}, {4900, "client-cpu-µs/op", "4.90 ms"}, {2048, "client-KiB/op", "2 MiB"}, {49, "all-cpu-µs/op", "49 µs"}, {1023, "B/op", "1023 B"},
 	} {
 		if got := (Cell{Amount: test.amount}).In(test.unit); got != test.want {
 			t.Errorf("%v %s = %q, want %q", test.amount, test.unit, got, test.want)

@@ -138,6 +138,7 @@ func (c Cell) In(unit string) string {
 		return digits(amount) + " " + names[i]
 	}
 	base, _, _ := strings.Cut(unit, "/")
+	base = strings.TrimPrefix(strings.TrimPrefix(base, "client-"), "all-")
 	switch base {
 	case "ns", "cpu-ns":
 		return scale(1000, "ns", "µs", "ms", "s")

@@ -63,12 +63,12 @@ func front(rec *record.Record) string {
 		return fmt.Sprintf("%s of CPU, %s", cpu.In("cpu-ns/op"), plural(f.get("Loopback", "allocs/op", impl, loopback), "alloc"))
 	})
 	row("EDS update, one weight of 5000", func(impl string) string {
-		cpu, ok := f.netUpdate("cpu-µs/op", impl)
-		kib, _ := f.netUpdate("KiB/op", impl)
-		if !ok {
+		const row = "n=5000/change=weight-2"
+		cpu, kib := f.get("EDSUpdate", "client-cpu-µs/op", impl, row), f.get("EDSUpdate", "client-KiB/op", impl, row)
+		if cpu.Empty || cpu.Amount <= 0 || kib.Amount <= 0 {
 			return ""
 		}
-		return fmt.Sprintf("%s of CPU, %s", cpu.In("cpu-µs/op"), kib.In("KiB/op"))
+		return fmt.Sprintf("%s of CPU, %s", cpu.In("client-cpu-µs/op"), kib.In("client-KiB/op"))
 	})
 	row("10,000 endpoints from nothing to READY", func(impl string) string {
 		cpu, kib := f.get("Startup", "cpu-ms/op", impl, "n=10000-2"), f.get("Startup", "KiB/op", impl, "n=10000-2")
@@ -84,7 +84,7 @@ func front(rec *record.Record) string {
 		}
 		return fmt.Sprintf("%s; %s", all.In("B/binary"), few.In("B/binary"))
 	})
-	if ours, ok := over(f.get("Loopback", "cpu-ns/op", "ours", loopback), f.get("Loopback", "cpu-ns/op", "stock", loopback)); ok {
+	if ours, ok := over(f.get("Loopback", "cpu-ns/op", "ours", loopback), f.get("Loopback", "cpu-ns/op", "stock", loopback)); ok && ours > 0 {
 		fmt.Fprintf(&b, "\nMost of an RPC is HTTP/2 and the network, which xDS has no part in. A whole RPC takes %s CPU than with stock. "+
 			"A service saves that, not the ratio of the first rows.\n", change(ours))
 	}
@@ -94,20 +94,6 @@ func front(rec *record.Record) string {
 
 // loopback is the row of whole RPCs.
 const loopback = "inflight=64-2"
-
-// netUpdate is the cost of an EDS update to a client: without the control
-// plane's part.
-func (f figures) netUpdate(unit, impl string) (record.Cell, bool) {
-	return f.net("n=5000/change=weight-2", unit, impl)
-}
-
-func (f figures) net(row, unit, impl string) (record.Cell, bool) {
-	with, without := f.get("EDSUpdate", unit, impl, row), f.get("EDSUpdate", unit, "none", row)
-	if with.Empty || without.Empty {
-		return record.Cell{Empty: true}, false
-	}
-	return record.Cell{Amount: max(0, with.Amount-without.Amount)}, true
-}
 
 func plural(c record.Cell, what string) string {
 	s := c.In(what+"s/op") + " " + what

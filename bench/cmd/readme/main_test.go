@@ -38,9 +38,11 @@ BenchmarkSelect/impl=ours/case=full/n=30 100 151 cpu-ns/op 1 allocs/op
 BenchmarkLoopback/impl=round_robin/inflight=64-2 1 47000 cpu-ns/op 136 allocs/op
 BenchmarkLoopback/impl=stock/inflight=64-2 1 54000 cpu-ns/op 159 allocs/op
 BenchmarkLoopback/impl=ours/inflight=64-2 1 48600 cpu-ns/op 140 allocs/op
-BenchmarkEDSUpdate/impl=none/n=5000/change=weight-2 10 5000 cpu-µs/op 3000 KiB/op
-BenchmarkEDSUpdate/impl=stock/n=5000/change=weight-2 10 55000 cpu-µs/op 18000 KiB/op
-BenchmarkEDSUpdate/impl=ours/n=5000/change=weight-2 10 6000 cpu-µs/op 3500 KiB/op
+BenchmarkEDSUpdate/impl=stock/n=5000/change=weight-2 10 50000 client-cpu-µs/op 15000 client-KiB/op
+BenchmarkEDSUpdate/impl=ours/n=5000/change=weight-2 10 1000 client-cpu-µs/op 500 client-KiB/op
+BenchmarkEDSUpdate/impl=ours/n=5000/change=none-2 10 0 client-cpu-µs/op
+BenchmarkLEDSUpdate/impl=ours/n=10000/source=eds-2 10 0 client-cpu-µs/op 6000 all-cpu-µs/op
+BenchmarkLEDSUpdate/impl=ours/n=10000/source=leds-2 10 100 client-cpu-µs/op 100 all-cpu-µs/op
 BenchmarkBinary/impl=round_robin/tags=none-2 1 10490121 B/binary
 BenchmarkBinary/impl=round_robin/tags=grpcnotrace-2 1 7713033 B/binary
 BenchmarkBinary/impl=stock/tags=none-2 1 26923273 B/binary
@@ -61,7 +63,8 @@ func TestTables(t *testing.T) {
 			t.Errorf("no %q in%s", want, got)
 		}
 	}
-	for _, want := range []string{"| ×1.50 | ×1.51 | **missed** |", "| 0 | 0 | reached |", "| 1/10 | 1/50 | reached |", "| not in this run |"} {
+	for _, want := range []string{"| ×1.50 | ×1.51 | **missed** |", "| 0 | 0 | reached |", "| 1/10 | 1/50 | reached |", "| not in this run |",
+		"5000 endpoints: CPU of the client | `EDSUpdate/n=5000/change=none` | 200 µs |  | not measured |", "| 1/50 |  | not measured |", "| 1/50 | 1/60 | reached |"} {
 		if got := goals(rec); !strings.Contains(got, want) {
 			t.Errorf("no %q in%s", want, got)
 		}

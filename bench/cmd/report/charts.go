@@ -102,7 +102,7 @@ var charted = []cost{
 	{"A pick from 1000 weights", "CPU", "EDF", "cpu-ns/op", "skew", "n=1000", "weights: %s", false},
 	{"A pick by ring hash while endpoints are down", "CPU", "PickDown", "cpu-ns/op", "down", "", "%s %% down", false},
 	{"Building a hash ring of 1000 hosts", "CPU", "Ring", "cpu-ns/op", "n", "op=build", "%s entries", false},
-	{"An EDS update that changes one weight", "CPU of the client; without a dot: too little to measure", "EDSUpdate", "cpu-µs/op", "n", "change=weight", "of %s endpoints", false},
+	{"An EDS update that changes one weight", "CPU of the client", "EDSUpdate", "client-cpu-µs/op", "n", "change=weight", "of %s endpoints", false},
 	{"Decoding and validating an EDS resource", "CPU", "Decode", "cpu-ns/op", "n", "change=all", "%s endpoints", false},
 	{"Starting up, from nothing to READY", "CPU", "Startup", "cpu-ms/op", "n", "", "%s endpoints", false},
 	{"Memory held for an endpoint, without its connection", "bytes", "Startup", "B/endpoint", "n", "", "of %s endpoints", true},
@@ -122,12 +122,11 @@ func costs(rec *record.Record) []template.HTML {
 		var g grid
 		for _, r := range rec.Results {
 			amount, ok := r.Value(c.unit)
-			if !ok || r.Op != c.op || c.only != "" && !slices.ContainsFunc(r.Params, func(p record.Setting) bool { return p.String() == c.only }) {
+			if !ok || r.Op != c.op || r.Param("impl") == "none" || c.only != "" && !slices.ContainsFunc(r.Params, func(p record.Setting) bool { return p.String() == c.only }) {
 				continue
 			}
 			g.add(c.labelOf(&r), r.Param("impl"), amount, false)
 		}
-		g.subtract("none")
 		if len(g.labels) > 0 {
 			list = append(list, g.rows(plot.Chart{Title: c.title, Note: c.note, Log: !c.linear,
 				Base: "ours", Format: c.format}))
@@ -152,24 +151,6 @@ func (c *cost) labelOf(r *record.Result) string {
 		v += ", " + r.Param("n") + " endpoints"
 	}
 	return fmt.Sprintf(c.label, v)
-}
-
-// subtract takes a series off the others: what the control plane costs alone,
-// in the same process.
-func (g *grid) subtract(name string) {
-	k := slices.IndexFunc(g.series, func(s plot.Series) bool { return s.Name == name })
-	if k < 0 {
-		return
-	}
-	off := g.series[k].Values
-	g.series = slices.Delete(g.series, k, k+1)
-	for _, s := range g.series {
-		for i := range min(len(off), len(s.Values)) {
-			if s.Values[i] -= off[i]; s.Values[i] <= 0 {
-				s.Values[i] = math.NaN() // less than can be measured
-			}
-		}
-	}
 }
 
 // policyCharts are latencies, one chart for each percentile.

@@ -163,7 +163,7 @@ func show(w io.Writer, rec *record.Record) error {
 			fmt.Fprintf(w, "%s: %s\n", s.Key, s.Value)
 		}
 	}
-	for _, t := range rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "KiB/op", "B/endpoint", "down-B/op", "up-B/op", "allocs/op", "B/binary") {
+	for _, t := range rec.Tables("impl", "ns/op", "cpu-ns/op", "cpu-µs/op", "cpu-ms/op", "client-cpu-µs/op", "all-cpu-µs/op", "client-KiB/op", "KiB/op", "B/endpoint", "down-B/op", "up-B/op", "allocs/op", "B/binary") {
 		fmt.Fprintln(w)
 		if err := t.Print(w, "ours"); err != nil {
 			return err
