@@ -98,8 +98,10 @@ func (c *child) updateLocked(targets map[string]target, config []byte, list func
 }
 
 // retargetLocked makes the child's connections serve the endpoints that have their
-// addresses now: one that moved to another locality is another endpoint.
+// addresses now: one that moved to another locality is another endpoint. If such a one has
+// another hostname, by which connections may be verified, the child's is lost.
 func (c *child) retargetLocked(targets map[string]target) {
+	was := c.targets
 	c.targets = targets
 	for h := range c.conns {
 		t := h.target()
@@ -115,6 +117,10 @@ func (c *child) retargetLocked(targets map[string]target) {
 				}
 				c.endpoint = t.endpoint
 				c.followDraining(nil) // the old one drained: the endpoint had moved
+				if was[h.addrs[0].Addr].hostname != t.hostname && t.endpoint.loc.prio.leaf.security.Hostnames() {
+					c.shutdown()
+					h.onLost()
+				}
 			}
 		}
 		if t.exclusive && t.endpoint.conn == nil {

@@ -25,15 +25,20 @@ import (
 //	modelplaces_test.go    where things are in the configuration that was sent last
 //	modelmembers_test.go   endpoints that are members of collections (LEDS)
 //	modelgrpc_test.go      modelChannel: gRPC's side, with SubConns that keep gRPC's rules
+//	modelpolicydraw_test.go any policy, drawn at random
 //	modelpolicies_test.go  custom policies, good and bad
 //	modelrpc_test.go       modelRPC: an RPC from its first pick to its end
 //	modelloads_test.go     the servers that load is reported to, and what they should hear
 //	modelinside_test.go    all that the model knows of the inside of this package
-//	modeltrial_test.go     trial: a history under way, and all that can happen in it (ops)
+//	modeltrial_test.go     trial: a history under way
+//	modelops_test.go       all that can happen in it (ops)
 //	modelchecks_test.go    what holds after every step (trial.audit)
 //	modelstatus_test.go    what a channel says of itself
 //	modelretries_test.go   volleys of RPCs that fail, and the retries that budgets admit
-//	modelfilters_test.go   flights: RPCs through the filters against overload, which may refuse them
+//	modelgates_test.go     the filters against overload, and what they are at
+//	modelflights_test.go   flights: RPCs through these filters, which may refuse them
+//	modelroutes_test.go    trips: RPCs by routes that change while they are bound, and their cookies
+//	modelnames_test.go     hostnames: authorities (A81), and the TLS handshakes of connections (A101)
 //	modelsessions_test.go  what holds for RPCs of sessions
 //	modelpace_test.go      how fast endpoints are connected (Config.ConnectRate)
 //	modellook_test.go      status and explanations at any moment

@@ -20,6 +20,8 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 )
 
+// This file is RPCs as the interceptor makes them, attempt by attempt.
+
 // A flight is an RPC as the interceptor makes it. It stays in flight through updates, and
 // while it makes further attempts.
 type flight struct {

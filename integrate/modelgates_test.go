@@ -17,6 +17,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
+// This file is the filters against overload, and what they should be at.
+
 // overload are the filters of a plane against overload; nil is none.
 type overload struct {
 	admission   *resource.AdmissionControl

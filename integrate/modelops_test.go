@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
+// This file is what can happen in a trial.
+
 // An op is something that can happen. It is drawn from t.rng, so that the same
 // step is the same whatever steps were before.
 type op struct {

@@ -13,6 +13,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
+// This file draws LB policies.
+
 // randomPolicy draws any policy.
 func randomPolicy(rng *rand.Rand) picker.Policy {
 	p := picker.Policy{Flat: rng.IntN(2) == 0}

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -60,12 +61,19 @@ func (p *plane) routes() (list []picker.Route) {
 			route.Headers = []picker.HeaderMatch{{Name: "x", String: picker.StringMatch{Kind: picker.MatchExact, Value: r.header}}}
 		}
 		if p.attempts {
-			route.Hedge, route.Retry = true, &hedged
+			route.Hedge, route.Retry = true, &hedgedSoon
 		}
 		list = append(list, route)
 	}
 	return list
 }
+
+// hedgedSoon is the retry policy of trips, the second attempts of which are made soon.
+var hedgedSoon = func() picker.RetryPolicy {
+	p := hedged
+	p.PerTryTimeout = 200 * time.Millisecond
+	return p
+}()
 
 // trip is what the model knows of a flight by these routes.
 type trip struct {

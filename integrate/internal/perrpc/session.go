@@ -31,9 +31,9 @@ type Session struct {
 }
 
 // Picked records the endpoint that a pick of an RPC with a session chose, or nil if there are no
-// sessions with it. ctx is that of the
-// attempt: of several at a time, which are those of an RPC that is hedged, each has its own
-// endpoint, and the session is with that of the one that decides the RPC.
+// sessions with it. ctx is that of the attempt: of several at a time, which are those of an RPC
+// that is hedged, each has its own endpoint, and the session is with that of the one that decides
+// the RPC.
 func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
 	at := &c.session.picked
 	if c.plan != nil && c.plan.hedge != nil {
