@@ -11,17 +11,21 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/internal/alike"
 )
 
 // Bounds of a channel's log: how often equal lines are written, and of how many that is
 // remembered.
 const (
-	logInterval = time.Minute
+	logInterval = alike.Interval
 	maxLogKeys  = 256
 )
 
 // logLimiter remembers what a channel has logged. The balancer's mutex guards it.
-type logLimiter map[logKey]*logged
+type logLimiter struct {
+	lines map[logKey]*logged
+	alike alike.Limiter[string] // by message: thousands of clusters can fail at once
+}
 
 // logKey says which lines are equal.
 type logKey struct{ message, cluster string }
@@ -32,28 +36,33 @@ type logged struct {
 	leftOut int
 }
 
-// due reports how many lines equal to one were left out since the one before, or after
-// how long it may be written, if that is not now.
-func (l *logLimiter) due(key logKey, now time.Time) (leftOut int, wait time.Duration) {
-	if last := (*l)[key]; last != nil {
+// due returns what is to be said of lines equal to one, and like it, that were left out before
+// it, or after how long it may be written, if that is not now.
+func (l *logLimiter) due(key logKey, now time.Time) (leftOut []slog.Attr, wait time.Duration) {
+	last := l.lines[key]
+	if last != nil {
 		if wait = logInterval - now.Sub(last.at); wait > 0 {
 			last.leftOut++
-			return 0, wait
+			return nil, wait
 		}
-		leftOut = last.leftOut
-		last.at, last.leftOut = now, 0
-		return leftOut, 0
 	}
-	if *l == nil || len(*l) >= maxLogKeys {
-		*l = logLimiter{}
+	if leftOut, wait = l.alike.Due(key.message, now); wait > 0 {
+		return nil, wait
 	}
-	(*l)[key] = &logged{at: now}
-	return 0, 0
+	if last != nil && last.leftOut > 0 {
+		leftOut = append(leftOut, slog.Int("left_out", last.leftOut))
+	}
+	if l.lines == nil || last == nil && len(l.lines) >= maxLogKeys {
+		l.lines = map[logKey]*logged{}
+	}
+	l.lines[key] = &logged{at: now}
+	return leftOut, 0
 }
 
 // logLocked has a line written, with the target and the node, once the mutex is free:
 // the Logger is the user's code. Of lines with the same message and cluster there is one
-// in logInterval, and none while maxLogKeys wait for the Logger: if this one is left out, wait is how long it would have to wait.
+// in logInterval, of those with the same message alike.Max, and none while maxLogKeys wait for the
+// Logger: if this one is left out, wait is how long it would have to wait.
 func (b *lb) logLocked(level slog.Level, message, cluster string, attrs ...slog.Attr) (wait time.Duration) {
 	if len(b.lines) >= maxLogKeys { // the Logger does not keep up
 		return logInterval
@@ -63,9 +72,7 @@ func (b *lb) logLocked(level slog.Level, message, cluster string, attrs ...slog.
 		return wait
 	}
 	logger, about := b.opts.Logger, b.aboutLocked(cluster)
-	if leftOut > 0 {
-		attrs = append(attrs, slog.Int("left_out", leftOut))
-	}
+	attrs = slices.Concat(attrs, leftOut)
 	b.lines = append(b.lines, func() {
 		perrpc.LoggerOr(logger).LogAttrs(context.Background(), level, message, slices.Concat(about, attrs)...)
 	})
@@ -84,7 +91,7 @@ type topic struct{ what, cluster string }
 
 // logTurnLocked is logLocked for lines that are about a state, which others undo. The
 // last of these says how it is: if it is left out, it is written when the time has come,
-// unless what the log says is the same.
+// unless what the log says is the same, or nothing since many others were alike.
 func (b *lb) logTurnLocked(of topic, state string, level slog.Level, message string, attrs ...slog.Attr) {
 	t := b.turns[of]
 	if t == nil {
@@ -96,9 +103,10 @@ func (b *lb) logTurnLocked(of topic, state string, level slog.Level, message str
 	switch {
 	case wait == 0:
 		t.state = state
+	case t.state == "" && b.logged.lines[logKey{message, of.cluster}] == nil:
 	case t.state != state:
 		b.afterLocked(wait, &t.timer, func() {
-			if last := b.logged[logKey{message, of.cluster}]; last != nil && last.leftOut > 0 {
+			if last := b.logged.lines[logKey{message, of.cluster}]; last != nil && last.leftOut > 0 {
 				last.leftOut-- // it is not left out after all
 			}
 			b.logTurnLocked(of, state, level, message, attrs...)

@@ -6,6 +6,7 @@ package integrate
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -76,4 +78,56 @@ func TestLogEndsTrue(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLogOfManyClusters: when a thousand clusters fail at once, some lines say so, and how many
+// others there are. What a line says of a cluster is taken back when it is over.
+func TestLogOfManyClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 1000
+		var out bytes.Buffer
+		b, cc := newTestLB(t, Config{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		all := func(err error) {
+			var list []*picker.Cluster
+			for i := range n {
+				c := clusterOf(fmt.Sprint("c", i), prio(eps(1)))
+				if err != nil {
+					c = &picker.Cluster{Name: c.Name, Err: err}
+				}
+				list = append(list, c)
+			}
+			b.set(configOf(list...))
+			if err == nil {
+				b.to(cc.conn(t, 1), ready)
+			}
+			b.flush()
+		}
+		lines := func(texts ...string) (found []string) {
+			for l := range strings.Lines(out.String()) {
+				if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(l, text) }) {
+					found = append(found, l)
+				}
+			}
+			return found
+		}
+		all(nil)
+		all(errors.New("invalid"))
+		if got := lines(msgUnavailable); len(got) != alike.Max || !strings.Contains(got[alike.Max-1], "no_more_like_this_for=1m") {
+			t.Fatalf("%d lines, want %d: %q", len(got), alike.Max, got)
+		}
+		all(nil)
+		for range 4 { // 32 a minute, for those of which nothing was said as well
+			pass(logInterval)
+			b.flush()
+		}
+		for _, l := range lines(msgUnavailable) {
+			_, cluster, _ := strings.Cut(l, "cluster=")
+			if cluster, _, _ = strings.Cut(cluster, " "); len(lines(msgRecovered, "cluster="+cluster)) == 0 {
+				t.Errorf("the last line about cluster %s says that it fails", cluster)
+			}
+		}
+		if got := lines("cluster="); len(got) > 4*alike.Max {
+			t.Errorf("%d lines", len(got))
+		}
+	})
 }

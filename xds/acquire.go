@@ -109,7 +109,6 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 		channels:    map[string]*channel{},
 		managers:    map[targetKey]*dependencyManager{},
 		logged:      map[logKey]*logged{},
-		alike:       map[logKey]*alike{},
 		done:        make(chan struct{}),
 		bytes:       keepBytes.Load(),
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/internal/timing"
@@ -162,7 +163,7 @@ type Client struct {
 	logLost     int                                  // lines there was no room for
 	logging     bool                                 // writeLog runs
 	logged      map[logKey]*logged
-	alike       map[logKey]*alike
+	alike       alike.Limiter[alikeKey]
 	counted     map[ResourceKind]int // see CountResources; nil if it may have changed
 }
 

@@ -10,18 +10,17 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // Bounds of the log: how often equal lines are written, how many different ones are
-// remembered for that, how many wait for a Logger that is busy, and how many with the same
-// message about the same server are written in logInterval, however they differ.
+// remembered for that, and how many wait for a Logger that is busy.
 const (
-	logInterval = time.Minute
+	logInterval = alike.Interval
 	maxLogKeys  = 256
 	maxLogLines = 256
-	maxAlike    = 32
 )
 
 // logLine is a line for the log.
@@ -59,37 +58,10 @@ type logged struct {
 	leftOut int
 }
 
-// alike is how many lines with the same message about the same server were written since a
-// time, and left out. Thousands of resources can go wrong at once, and the lines about them
-// would leave no room for others.
-type alike struct {
-	since          time.Time
-	lines, leftOut int
-}
-
-// alikeLocked counts a line, and reports whether it may be written, with what is to be said of
-// those that may not.
-func (c *Client) alikeLocked(message string, server *bootstrap.Server, now time.Time) (attrs []slog.Attr, ok bool) {
-	key := logKey{message: message, server: server}
-	a := c.alike[key]
-	if a == nil {
-		a = &alike{since: now}
-		c.alike[key] = a
-	}
-	if now.Sub(a.since) >= logInterval {
-		if a.leftOut > 0 {
-			attrs = append(attrs, slog.Int("left_out_alike", a.leftOut))
-		}
-		*a = alike{since: now}
-	}
-	if a.lines == maxAlike {
-		a.leftOut++
-		return nil, false
-	}
-	if a.lines++; a.lines == maxAlike {
-		attrs = append(attrs, slog.Duration("no_more_like_this_for", logInterval-now.Sub(a.since)))
-	}
-	return attrs, true
+// alikeKey is a kind of lines, of which so many are written (see package alike).
+type alikeKey struct {
+	message string
+	server  *bootstrap.Server
 }
 
 // attrs returns the fact as attributes.
@@ -111,7 +83,7 @@ func (f fact) attrs() (attrs []slog.Attr) {
 
 // logLocked notes a line for the log, which is written once the lock is released. Of
 // equal lines there is one in logInterval, which says how many were left out since the
-// one before. Of lines that differ there are maxAlike with the same message about a server; the
+// one before. Of lines that differ there are alike.Max with the same message about a server; the
 // last of them, and the first one afterwards, say so. If the Logger does not keep up, the line is lost, and counted.
 func (c *Client) logLocked(level slog.Level, message string, f fact, more ...slog.Attr) {
 	key := logKey{message: message, server: f.server, typ: f.typ, name: xxh3.HashString(f.name)}
@@ -124,8 +96,8 @@ func (c *Client) logLocked(level slog.Level, message string, f fact, more ...slo
 		last.leftOut++
 		return
 	}
-	alike, ok := c.alikeLocked(message, f.server, now)
-	if !ok {
+	others, wait := c.alike.Due(alikeKey{message, f.server}, now)
+	if wait > 0 {
 		return
 	}
 	attrs := append(f.attrs(), more...)
@@ -136,7 +108,7 @@ func (c *Client) logLocked(level slog.Level, message string, f fact, more ...slo
 	if last != nil && last.leftOut > 0 {
 		attrs = append(attrs, slog.Int("left_out", last.leftOut))
 	}
-	attrs = append(attrs, alike...)
+	attrs = append(attrs, others...)
 	if last == nil && len(c.logged) >= maxLogKeys {
 		c.forgetLoggedLocked(now)
 	}

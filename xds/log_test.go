@@ -18,6 +18,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -177,7 +178,7 @@ func TestLogBound(t *testing.T) {
 		h, _ := only(t, Options{Logger: slog.New(book)})
 		for i := range 10 * maxLogKeys {
 			h.c.mu.Lock()
-			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/maxAlike), fact{typ: noType, name: fmt.Sprint(i), err: errors.New("error")})
+			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/alike.Max), fact{typ: noType, name: fmt.Sprint(i), err: errors.New("error")})
 			h.c.unlock()
 			if i%100 == 0 {
 				synctest.Wait()
@@ -213,17 +214,17 @@ func TestLogStorm(t *testing.T) {
 		advance(time.Minute) // there are no endpoints for any of them
 		cp.refuse(errRefused)
 		advance(10 * time.Second)
-		if got := book.with("does not send a resource"); len(got) != maxAlike || !strings.Contains(got[maxAlike-1], "no_more_like_this_for=1m0s") {
+		if got := book.with("does not send a resource"); len(got) != alike.Max || !strings.Contains(got[alike.Max-1], "no_more_like_this_for=1m0s") {
 			t.Errorf("%d lines, the last is %q", len(got), got[len(got)-1])
 		}
 		if len(book.with("does not keep up")) > 0 || len(book.with("cannot be reached")) == 0 {
-			t.Errorf("lines are lost: %q", book.with("")[maxAlike:])
+			t.Errorf("lines are lost: %q", book.with("")[alike.Max:])
 		}
 		cp.refuse(nil)
 		cp.serve(listenerTo("more", "more"), routesTo("more", "missing"))
 		h.watch("more")
 		advance(time.Minute)
-		book.want(t, "does not send a resource", "missing", fmt.Sprint("left_out_alike=", n-maxAlike))
+		book.want(t, "does not send a resource", "missing", fmt.Sprint("left_out_alike=", n-alike.Max))
 	})
 }
 
@@ -245,7 +246,7 @@ func TestLogBlocked(t *testing.T) {
 		const n = 2 * maxLogLines
 		for i := range n {
 			h.c.mu.Lock()
-			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/maxAlike), fact{typ: noType, name: fmt.Sprint(i)})
+			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/alike.Max), fact{typ: noType, name: fmt.Sprint(i)})
 			h.c.unlock()
 		}
 		if len(h.c.log) != maxLogLines {

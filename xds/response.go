@@ -280,7 +280,7 @@ func (r *response) applyResourcesLocked(t *subscriptions) {
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
 		t.delta.knownAsLocked(it)
-		if it.err != nil && it.value != nil {
+		if it.err != nil && it.value != nil && !it.heartbeat {
 			it.err = c.checkCollectionsLocked(it.value) // which may have changed meanwhile
 		}
 		if it.err == nil {

@@ -12,7 +12,7 @@ import (
 // TestTopLevel: the folders at the top are the ones that ARCHITECTURE.md explains. What
 // is new goes into one of them.
 func TestTopLevel(t *testing.T) {
-	folders := []string{".ci", ".git", ".github", "bench", "edf", "fuzz", "integrate", "picker", "ringhash", "xds"}
+	folders := []string{".ci", ".git", ".github", "bench", "edf", "fuzz", "integrate", "internal", "picker", "ringhash", "xds"}
 	entries, err := os.ReadDir(root)
 	if err != nil {
 		t.Fatal(err)

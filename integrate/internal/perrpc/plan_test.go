@@ -5,6 +5,8 @@ package perrpc
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -122,5 +124,25 @@ func TestTimesSurvive(t *testing.T) {
 		if was, known := seen[got.late]; known != (want >= 0) || known && (was != want || got.hedge.tail != first.routes[want].all.hedge.tail) {
 			t.Errorf("route %d knows what route %d did, %v; want that of %d", i, was, known, want)
 		}
+	}
+}
+
+// TestTimesOfManyClusters: what the plans of a route with many clusters take grows with their
+// number, and not with its square.
+func TestTimesOfManyClusters(t *testing.T) {
+	const n = 2000
+	r := &picker.Route{}
+	for i := range n {
+		r.Clusters = append(r.Clusters, picker.WeightedCluster{Name: fmt.Sprintf("cluster-%05d", i), Weight: 1})
+	}
+	m := &planner{kept: kept{times: map[routeKey]*times{}}}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for i := range r.Clusters {
+		m.timesOf(r, &r.Clusters[i])
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; len(m.times) != n || each > 8<<10 {
+		t.Errorf("%d times, %d bytes allocated for each", len(m.times), each)
 	}
 }

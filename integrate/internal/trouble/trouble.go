@@ -8,6 +8,7 @@ package trouble
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/xdslb/xdslb/integrate"
@@ -85,32 +86,40 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 	return append(list, mild...)
 }
 
-// failing has the errors of resources, by type and name.
-type failing map[[2]string]string
+// failing has the errors of resources, by name. Resources of several types may share one.
+type failing map[string][]string
 
 func newFailing(resources []integrate.ResourceStatus) failing {
 	f := failing{}
 	for _, r := range resources {
 		if r.Error != "" {
-			f[[2]string{r.Type, r.Name}] = r.Error
+			f[r.Name] = append(f[r.Name], r.Error)
 		}
 	}
 	return f
 }
 
-// explain reports whether a cluster's note says what the error of a resource does: usually
-// one of its own, whatever is wrong with the resources of others.
+// explain reports whether a cluster's note says what the error of a resource does: one of its
+// own, or of one that the note names, such as a collection. O(the note).
 func (f failing) explain(l *integrate.LeafStatus) bool {
-	says := func(err string) bool { return err != "" && strings.Contains(l.Note, err) }
-	if says(f[[2]string{"ClusterLoadAssignment", cmp.Or(l.Service, l.Name)}]) || says(f[[2]string{"Cluster", l.Name}]) {
+	if f.says(l, cmp.Or(l.Service, l.Name)) || f.says(l, l.Name) {
 		return true
 	}
-	for _, err := range f {
-		if says(err) {
+	for rest := l.Note; ; {
+		i := strings.IndexByte(rest, '"')
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+1:]
+		if name, _, ok := strings.Cut(rest, `"`); ok && f.says(l, name) {
 			return true
 		}
 	}
-	return false
+}
+
+// says reports whether a note says what is wrong with resources of a name.
+func (f failing) says(l *integrate.LeafStatus, name string) bool {
+	return slices.ContainsFunc(f[name], func(err string) bool { return strings.Contains(l.Note, err) })
 }
 
 func plural(endpoints int) string {
