@@ -343,10 +343,10 @@ func (b *lb) shutdownPendingLocked() {
 	if len(b.pendingShutdown) == 0 {
 		return
 	}
-	doomed := b.pendingShutdown
+	pending := b.pendingShutdown
 	b.pendingShutdown, b.mustRepick = nil, true
 	b.closing.Go(func() {
-		for _, shut := range doomed {
+		for _, shut := range pending {
 			shut()
 		}
 	})

@@ -51,3 +51,19 @@ func TestBreakerKeepsCount(t *testing.T) {
 		}
 	}
 }
+
+// TestBreakerOfPair: a cluster's circuit breaker is another one if its EDS service is another,
+// and the same one in all channels (A32, T-CB-2).
+func TestBreakerOfPair(t *testing.T) {
+	one, same := acquireBreaker(t.Name(), "a"), acquireBreaker(t.Name(), "a")
+	service, cluster := acquireBreaker(t.Name(), "b"), acquireBreaker(t.Name()+"2", "a")
+	defer func() {
+		for _, b := range []*breaker{one, same, service, cluster} {
+			b.release()
+		}
+	}()
+	if one != same || one == service || one == cluster {
+		t.Errorf("the same pair has the same breaker: %v, another service: %v, another cluster: %v; want true, false, false",
+			one == same, one == service, one == cluster)
+	}
+}

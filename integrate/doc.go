@@ -84,6 +84,7 @@
 //	cluster.go           cluster: which priority is used, what picks see of it; leaf
 //	clusterlist.go       all of them, and which have changed since the last publication
 //	priority.go          priority: its phase and its endpoints; prioritygroups.go: its groups
+//	counting.go          what RPCs of a policy are counted by
 //	locality.go          locality: its endpoints, and the version of what picks see of them
 //	update.go            reconciler: from one configuration to the next
 //	publish.go           when snapshots are made, and when gRPC is told
@@ -93,6 +94,8 @@
 //	pacer.go, quorum.go  Config.ConnectRate: how fast endpoints connect, and how many are enough
 //	journal.go           the latest events, bounded; changes.go: what a configuration changed
 //	log.go               lines for Config.Logger, limited, written by a queue of their own
+//	connectivity.go      states in gRPC's terms and in the kernel's
+//	ignored.go           what resources ask for in vain, logged once
 //	zones.go             what is said of policies that go by zones
 //	statusof.go          what each part says of itself for Status
 //

@@ -24,7 +24,7 @@
 //	              │  │      cluster.go, aggregate.go clusters and their leaves
 //	              │  │      origin.go                zones of the client's own fleet
 //	              │  │      hashtables.go            bounds on what they make picks hold
-//	       watches│  │notifies
+//	       watches│  │notifies                       watcher.go: who watches entries
 //	              ▼  │
 //	             entry    one per resource           cache.go: last good version, state
 //	              │  ▲                               dns.go: LOGICAL_DNS, an entry like others

@@ -26,6 +26,9 @@
 //	                         │
 //	                         └─ DecodeEndpoints(prev) ── protowire ── Endpoints    endpoints.go
 //	                                                  localities and endpoints   endpoint.go, revision.go
+//	                                                  from the wire              endpointfields.go, wire.go
+//	                                                  what else they have        metadata.go, drop.go, unique.go
+//	                                                  collections (LEDS)         collection.go, members.go, merge.go
 //
 // Listeners, routes and clusters are small and rare, so they go through the
 // generated types. Every converter gets the path of what it converts, and

@@ -13,6 +13,7 @@
 //	link.go         Link: how an interceptor finds the tables of its channel
 //	linkof.go       and how whoever else has the channel finds the Link
 //	links.go        all Links of the process, and those of a target
+//	wake.go         whose wish it is that an idle channel connects
 //	interceptor.go  UnaryInterceptor and StreamInterceptor, which do the rest
 //	call.go         Call: an RPC's binding to a route, from the interceptor to the picks
 //	filter.go       HTTP filters (A39), also those of users
