@@ -36,6 +36,7 @@ type loggedAttempt struct {
 	cluster string    // where they went; empty before
 	stream  bool
 	counted bool // in retrying
+	ended   bool // as a retry, which the budget does not count any more
 }
 
 type attemptKey struct{}
@@ -54,7 +55,8 @@ func (a *attemptLog) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	switch s := s.(type) {
 	case *stats.OutHeader:
 		at.cluster, at.sent = a.w.clusterAt(s.RemoteAddr.String()), time.Now()
-		if len(s.Header.Get("grpc-previous-rpc-attempts")) > 0 {
+		// gRPC may tell of response headers before it tells of those that were sent.
+		if !at.ended && len(s.Header.Get("grpc-previous-rpc-attempts")) > 0 {
 			at.counted = a.beginRetry(at)
 		}
 	case *stats.Begin:
@@ -103,6 +105,7 @@ func (a *attemptLog) beginRetry(at *loggedAttempt) bool {
 func (a *attemptLog) endRetry(at *loggedAttempt) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	at.ended = true
 	if at.counted {
 		at.counted = false
 		a.retrying[at.cluster]--

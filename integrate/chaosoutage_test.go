@@ -83,8 +83,9 @@ func TestRedials(t *testing.T) {
 		w.check()
 		// A channel has some 100 KiB. What is allowed for each is what the runtime
 		// keeps of timers of virtual time that were stopped; what is allowed in all, that
-		// gRPC's pools of buffers are fuller at one time than at another.
-		if after := w.residue(); after > heap+4<<20+uint64(512*cycles) {
+		// gRPC's pools of buffers are fuller at one time than at another, and what tests
+		// before this one have left may go or be cleaned up.
+		if after := w.residue(); after > heap+16<<20+uint64(512*cycles) {
 			t.Errorf("%d cycles hold %d bytes", cycles-cycles/4, after-heap)
 		} else {
 			t.Logf("live heap is %d bytes, %d cycles earlier it was %d", after, cycles-cycles/4, heap)
