@@ -80,6 +80,34 @@ func TestCollectionVariant(t *testing.T) {
 	})
 }
 
+// TestCollectionVariantSilent: a server that turns to state of the world and back, and does not
+// send a collection, has its time like any other.
+func TestCollectionVariantSilent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp := collecting(t, Options{}, deltaFeature)
+		w := h.watch("svc")
+		for _, m := range target("svc", 1) {
+			typ, _ := nameOf(m)
+			cp.mustDelta().Send(typ.URL(), "1", m)
+		}
+		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a"))
+		cp.Serve(true, false)
+		cp.hangUp(nil)
+		advance(time.Minute)
+		if s := h.status(xdstest.Glob("", "a")); s.State != Unknown {
+			t.Errorf("in state of the world: collection %+v", s)
+		}
+		cp.Serve(false, true)
+		advance(5 * time.Minute)
+		if s := h.status(xdstest.Glob("", "a")); s.State != DoesNotExist || !strings.Contains(s.Err.Error(), "not found") {
+			t.Errorf("collection %+v", s)
+		}
+		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
+			t.Errorf("endpoints %q, want those from before", got)
+		}
+	})
+}
+
 // TestCollectionOtherServer: an assignment that is refused because the server of its collections,
 // which is another one, cannot be asked for them, counts as soon as it can. The server that sent
 // it has no reason to send it again.

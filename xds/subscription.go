@@ -185,11 +185,11 @@ func (s *server) lacksLocked(t *subscriptions) bool {
 }
 
 // awaitsLocked reports whether the server is to send a resource in time: because
-// nothing has been heard of it, or because this server has not sent what is in use,
-// and there is no other any more that is asked (A71).
+// nothing has been heard of it, or it is a collection that it could not be asked for before, or this
+// server has not sent what is in use, and there is no other any more that is asked (A71).
 func (s *server) awaitsLocked(sub *subscription) bool {
 	e := sub.entry
-	return e.unansweredLocked() ||
+	return e.unansweredLocked() || e.state == Unknown && s.variant == (delta{}) ||
 		e.state == Acked && e.value != nil && (!sub.received || e.from != s.cfg) && e.authority.lastLocked() == s
 }
 

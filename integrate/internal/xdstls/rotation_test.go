@@ -90,7 +90,7 @@ func TestRotationUnderLoad(t *testing.T) {
 	for _, files := range []tlstest.Files{m.files, m.serverFiles} {
 		tlstest.Write(t, files.CA, append(bytes.Clone(cas[0].PEM), cas[1].PEM...))
 	}
-	time.Sleep(time.Second / 2) // the server looks now and then
+	letLook()
 	cc := m.dial(newCredentials(t))
 	if err := call(cc, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
@@ -113,8 +113,16 @@ func TestRotationUnderLoad(t *testing.T) {
 				t.Fatalf("the server knows the client as %v, and the client sees the new server: %v", m.client.Load(), bytes.Equal(l.server.Load().([]byte), server.TLS.Certificate[0]))
 			}
 		}
-		time.Sleep(time.Second / 2) // so that both have the latest roots
+		letLook() // so that both have the latest roots
 	}
 	l.stop()
 	t.Logf("%d RPCs, %.0f per second, %d failed, %d rounds", l.made.Load(), float64(l.made.Load())/time.Since(start).Seconds(), l.failed.Load(), rounds)
+}
+
+// letLook has client and server look at their files many times, though the process stand still
+// for a while in between.
+func letLook() {
+	for range 10 {
+		time.Sleep(50 * time.Millisecond)
+	}
 }
