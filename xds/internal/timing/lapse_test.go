@@ -4,6 +4,7 @@
 package timing
 
 import (
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ func TestLapse(t *testing.T) {
 			time.AfterFunc(after, stopped.Stop)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if calls != 1 {
 			t.Errorf("called %d times, want once", calls)
 		}
@@ -32,19 +34,20 @@ func TestLapse(t *testing.T) {
 // TestLapseOfSuspended: a process that stands still, so that timers are late, loses a part of the time only.
 func TestLapseOfSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		called := false
-		l := StartLapse(time.Hour, func() { called = true })
+		var called atomic.Bool
+		l := StartLapse(time.Hour, func() { called.Store(true) })
 		defer l.Stop()
 		for range lapseParts - 1 {
 			if l.part(time.Hour) { // however late it is
 				t.Fatal("over before the last part")
 			}
 		}
-		if time.Sleep(time.Hour - 1); called {
+		time.Sleep(time.Hour - 1)
+		if synctest.Wait(); called.Load() {
 			t.Error("called before the last part is over")
 		}
 		time.Sleep(time.Nanosecond)
-		if synctest.Wait(); !called {
+		if synctest.Wait(); !called.Load() {
 			t.Error("not called after the last part")
 		}
 	})
