@@ -91,6 +91,7 @@ func TestCollectionVariantSilent(t *testing.T) {
 			cp.mustDelta().Send(typ.URL(), "1", m)
 		}
 		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a"))
+		cp.mustDelta() // which waits until that has been received
 		cp.Serve(true, false)
 		cp.hangUp(nil)
 		advance(time.Minute)
