@@ -5,6 +5,7 @@ package fuzz
 
 import (
 	"encoding/json"
+	"math"
 	"net"
 	"reflect"
 	"slices"
@@ -23,6 +24,7 @@ import (
 	ringv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/ring_hash/v3"
 	roundv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	localityv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/wrr_locality/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -53,12 +55,21 @@ func clusterSeeds() []*clusterv3.Cluster {
 	limits := xdstest.Cluster("limits", "s", xdstest.MaxRequests(7), xdstest.LoadReports())
 	limits.LrsReportEndpointMetrics = []string{"cpu_utilization", "named_metrics.x", "named_metrics.x", "named_metrics."}
 	limits.OutlierDetection = &clusterv3.OutlierDetection{EnforcingSuccessRate: wrapperspb.UInt32(101)}
+	retries := xdstest.Cluster("retries", "s")
+	retries.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{
+		{Priority: corev3.RoutingPriority_HIGH, MaxRetries: wrapperspb.UInt32(1)},
+		{RetryBudget: &clusterv3.CircuitBreakers_Thresholds_RetryBudget{BudgetPercent: &typev3.Percent{Value: 29.25}}},
+	}}
+	retries.HealthChecks = []*corev3.HealthCheck{{}}
+	sessions := xdstest.Cluster("sessions", "s")
+	sessions.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{OverrideHostStatus: &corev3.HealthStatusSet{Statuses: []corev3.HealthStatus{corev3.HealthStatus_DRAINING}}}
+	sessions.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(5)}}}
 	deep := oneOf(new(roundv3.RoundRobin))
 	for range 20 { // more than A52 allows
 		deep = oneOf(&localityv3.WrrLocality{EndpointPickingPolicy: deep})
 	}
 	return []*clusterv3.Cluster{
-		{},
+		{}, retries, sessions,
 		xdstest.Cluster("c", ""),
 		xdstest.Cluster("xdstp://a/envoy.config.cluster.v3.Cluster/c", ""), // must name its service (A47)
 		xdstest.Cluster("c", "s", xdstest.RingHash(1024, 4096)),
@@ -132,12 +143,14 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 	if err := proto.Unmarshal(value, m); err != nil {
 		t.Fatalf("was accepted, but proto.Unmarshal says %v", err)
 	}
-	want := resource.Cluster{Name: m.Name, MaxRequests: 1024, Metrics: c.Metrics, Outlier: c.Outlier, TLS: c.TLS, Policy: c.Policy, LoadReporting: m.LrsServer != nil}
-	i := slices.IndexFunc(m.GetCircuitBreakers().GetThresholds(), func(t *clusterv3.CircuitBreakers_Thresholds) bool {
-		return t.GetPriority() == corev3.RoutingPriority_DEFAULT
-	})
-	if i >= 0 && m.CircuitBreakers.Thresholds[i].GetMaxRequests() != nil {
-		want.MaxRequests = m.CircuitBreakers.Thresholds[i].MaxRequests.Value
+	want := resource.Cluster{Name: m.Name, MaxRequests: 1024, Metrics: c.Metrics, Outlier: c.Outlier, TLS: c.TLS, Policy: c.Policy, LoadReporting: m.LrsServer != nil,
+		Retries: retriesOf(m), Ignored: c.Ignored}
+	if s := m.GetCommonLbConfig().GetOverrideHostStatus(); s != nil {
+		want.Override.NotHealthy = !slices.Contains(s.Statuses, corev3.HealthStatus_UNKNOWN) && !slices.Contains(s.Statuses, corev3.HealthStatus_HEALTHY)
+		want.Override.Draining = slices.Contains(s.Statuses, corev3.HealthStatus_DRAINING)
+	}
+	if n := thresholds(m).GetMaxRequests(); n != nil {
+		want.MaxRequests = n.Value
 	}
 	switch {
 	case m.GetClusterType() != nil:
@@ -160,6 +173,36 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 	}
 	if len(m.GetLrsReportEndpointMetrics()) < len(c.Metrics) || slices.ContainsFunc(c.Metrics, func(s string) bool { return !slices.Contains(m.GetLrsReportEndpointMetrics(), s) }) {
 		t.Errorf("metrics are %q of %q", c.Metrics, m.GetLrsReportEndpointMetrics())
+	}
+}
+
+// thresholds returns those of the default priority, nil if there are none.
+func thresholds(m *clusterv3.Cluster) *clusterv3.CircuitBreakers_Thresholds {
+	for _, t := range m.GetCircuitBreakers().GetThresholds() {
+		if t.GetPriority() == corev3.RoutingPriority_DEFAULT {
+			return t
+		}
+	}
+	return nil
+}
+
+// retriesOf returns the limit of retries that a cluster asks for.
+func retriesOf(m *clusterv3.Cluster) *picker.RetryLimit {
+	t := thresholds(m)
+	switch b, n := t.GetRetryBudget(), t.GetMaxRetries(); {
+	case b == nil && (n == nil || n.Value == math.MaxUint32):
+		return nil
+	case b == nil:
+		return &picker.RetryLimit{Min: n.Value}
+	default:
+		l := &picker.RetryLimit{Percent: 20, Min: 3}
+		if b.BudgetPercent != nil {
+			l.Percent = b.BudgetPercent.Value
+		}
+		if b.MinRetryConcurrency != nil {
+			l.Min = b.MinRetryConcurrency.Value
+		}
+		return l
 	}
 }
 
