@@ -22,10 +22,7 @@ func TestCollectionWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{}, deltaFeature)
 		w := h.watch("svc")
-		for _, m := range target("svc", 1) {
-			typ, _ := nameOf(m)
-			cp.mustDelta().Send(typ.URL(), "1", m)
-		}
+		cp.sendEach(target("svc", 1)...)
 		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a", "c"))
 		synctest.Wait()
 		cp.mustDelta().Respond(membersOf("1", "a", 2))
@@ -71,10 +68,7 @@ func TestCollectionNeverComes(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h, cp := collecting(t, Options{}, features...)
 				w := h.watch("svc")
-				for _, m := range target("svc", 1) {
-					typ, _ := nameOf(m)
-					cp.mustDelta().Send(typ.URL(), "1", m)
-				}
+				cp.sendEach(target("svc", 1)...)
 				check := func(want, wantNote string) {
 					t.Helper()
 					c := w.cluster(t, "svc")
@@ -112,10 +106,7 @@ func TestCollectionPending(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{}, deltaFeature)
 		w := h.watch("svc")
-		for _, m := range append(target("svc")[:3], collected("svc", "a")) {
-			typ, _ := nameOf(m)
-			cp.mustDelta().Send(typ.URL(), "1", m)
-		}
+		cp.sendEach(append(target("svc")[:3], collected("svc", "a"))...)
 		synctest.Wait()
 		if err := h.c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), xdstest.Glob("", "a")) {
 			t.Errorf("waiting for %v", err)
@@ -199,10 +190,7 @@ func TestCollectionCrossing(t *testing.T) {
 		h, cp := collecting(t, Options{Linger: -1}, deltaFeature)
 		w := h.watch("svc")
 		send := func() {
-			for _, m := range append(target("svc")[:3], collected("svc", "a")) {
-				typ, _ := nameOf(m)
-				cp.mustDelta().Send(typ.URL(), "1", m)
-			}
+			cp.sendEach(append(target("svc")[:3], collected("svc", "a"))...)
 			synctest.Wait()
 		}
 		again := func() {

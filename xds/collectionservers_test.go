@@ -86,10 +86,7 @@ func TestCollectionVariantSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{}, deltaFeature)
 		w := h.watch("svc")
-		for _, m := range target("svc", 1) {
-			typ, _ := nameOf(m)
-			cp.mustDelta().Send(typ.URL(), "1", m)
-		}
+		cp.sendEach(target("svc", 1)...)
 		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a"))
 		cp.mustDelta() // which waits until that has been received
 		cp.Serve(true, false)

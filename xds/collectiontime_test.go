@@ -115,10 +115,7 @@ func TestCollectionVariantFirst(t *testing.T) {
 				h := newHarness(t, Options{}, servers, `, "authorities": {"": {}}`)
 				cp := h.servers["cp"]
 				w := h.watch("svc")
-				for _, m := range target("svc", 1) {
-					typ, _ := nameOf(m)
-					cp.mustDelta().Send(typ.URL(), "1", m)
-				}
+				cp.sendEach(target("svc", 1)...)
 				cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a"))
 				synctest.Wait()
 				if fallback {
