@@ -164,9 +164,7 @@ func TestForeignXDSCredentials(t *testing.T) {
 			}
 		})
 	}
-	if n := len(logs.with(target, "cluster=secret", "it demands TLS", "integrate.NewCredentials", "once per target")); n != 1 {
-		t.Errorf("%d lines in the log, want 1", n)
-	}
+	logs.once(t, target, "cluster=secret", "it demands TLS", "integrate.NewCredentials", "once per target")
 }
 
 // TestUnknownProvider (A29): TLS settings that cannot be carried out are refused, so

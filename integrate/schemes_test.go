@@ -60,9 +60,7 @@ func TestBuilderHasOneScheme(t *testing.T) {
 	if _, err := call(t, cc); err == nil || !strings.Contains(err.Error(), "integrate.DialOptions") {
 		t.Errorf("RPC of a channel of scheme xdslb with a builder of scheme xds: %v", err)
 	}
-	if found := logs.with("scheme xdslb", "integrate.NewBuilder", "integrate.DialOptions"); len(found) != 1 {
-		t.Errorf("the log says %q, want one line", found)
-	}
+	logs.once(t, "scheme xdslb", "integrate.NewBuilder", "integrate.DialOptions")
 }
 
 // TestResolverOfOthers: a channel that has our interceptors, and for scheme xds the
@@ -85,7 +83,5 @@ func TestResolverOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if found := logs.with("others.log.test", "resolver of another package"); len(found) != 1 {
-		t.Errorf("the log says %q, want one line", found)
-	}
+	logs.once(t, "others.log.test", "resolver of another package")
 }

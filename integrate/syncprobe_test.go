@@ -212,9 +212,7 @@ func TestSynchronousWithoutInterceptors(t *testing.T) {
 	if s, err := integrate.StatusOf(cc); err != nil || !slices.Contains(s.Unapplied, want) {
 		t.Errorf("the status has %q, %v", s.Unapplied, err)
 	}
-	if found := logs.with(target, want); len(found) != 1 {
-		t.Errorf("the log says %q", found)
-	}
+	logs.once(t, target, want)
 
 	stream := dial(t, control.Bootstrap("n"))
 	allReady(t, stream, list)
