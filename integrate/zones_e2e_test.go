@@ -323,26 +323,28 @@ func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
 		{[]float64{.45, .45, .45}, []float64{.97, .015, .015}},
 	} {
 		report(step.utilizations...)
-		counts := map[string]uint64{}
-		const settling, n = 2000, 800
-		for i := range settling + n {
+		one := func() string {
 			host, err := call(t, cc)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if i >= settling {
-				counts[host]++
-			}
+			return host
+		}
+		shared := func() bool {
+			z := zonesOf(t, cc)
+			return z != nil && slices.EqualFunc(z.Localities, step.want, func(l integrate.ZoneStatus, want float64) bool { return math.Abs(l.Share-want) <= .005 })
+		}
+		await(t, fmt.Sprintf("shares of %v", step.want), func() bool { one(); return shared() })
+		counts := map[string]uint64{}
+		const n = 800
+		for range n {
+			counts[one()]++
 			time.Sleep(time.Millisecond)
 		}
-		z := zonesOf(t, cc)
-		if z == nil || len(z.Localities) != 3 {
-			t.Fatalf("zones %+v, want three", z)
+		if !shared() {
+			t.Errorf("zones %+v, want to stay at shares of %v", zonesOf(t, cc), step.want)
 		}
 		for i, want := range step.want {
-			if got := z.Localities[i].Share; math.Abs(got-want) > .005 {
-				t.Errorf("zone %d has a share of %.4f, want %.4f", i, got, want)
-			}
 			if got := counts[reporters[i].addr.String()]; !near(got, n, want-.005) && !near(got, n, want) && !near(got, n, want+.005) {
 				t.Errorf("zone %d gets %d of %d RPCs, want a share of %.3f", i, got, n, want)
 			}
