@@ -55,14 +55,14 @@ func (b *bubble) dialTo(cfg integrate.Config, name string) *grpc.ClientConn {
 	return b.closing(cc, err)
 }
 
-// dialBare returns a channel without interceptors.
-func (b *bubble) dialBare(cfg integrate.Config) *grpc.ClientConn {
+// dialBare returns a channel without interceptors, unless opts have some.
+func (b *bubble) dialBare(cfg integrate.Config, opts ...grpc.DialOption) *grpc.ClientConn {
 	b.t.Helper()
 	builder, err := integrate.NewBuilder(cfg)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	cc, err := grpc.NewClient("xds:///"+target, append(b.dialer(), grpc.WithResolvers(builder))...)
+	cc, err := grpc.NewClient("xds:///"+target, append(append(b.dialer(), grpc.WithResolvers(builder)), opts...)...)
 	return b.closing(cc, err)
 }
 

@@ -5,6 +5,7 @@ package integrate_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -96,10 +97,12 @@ func (n *network) connect(ctx context.Context, addr string) (net.Conn, error) {
 	n.mu.Lock()
 	l := n.memory[addr]
 	n.mu.Unlock()
-	if l == nil {
-		return nil, fmt.Errorf("connect %s: connection refused", addr)
+	if l != nil {
+		if conn, err := l.Dial(ctx); !errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
 	}
-	return l.Dial(ctx)
+	return nil, fmt.Errorf("connect %s: connection refused", addr)
 }
 
 // held returns what is closed when addr can be reached, nil if it can.

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/balancer/randomsubsetting"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -111,9 +110,10 @@ func TestTypedStruct(t *testing.T) {
 
 // TestOwnPolicyMessage: a program teaches its channels a message of its control
 // plane's (A52-REG-2); channels without it take the next in the list.
-func TestOwnPolicyMessage(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+func TestOwnPolicyMessage(t *testing.T) { inBubble(t, checkOwnPolicyMessage) }
+
+func checkOwnPolicyMessage(t *testing.T, b *bubble) {
+	backends, control := b.backends(2), b.control()
 	offering(t, control, backends, &randomv3.Random{}, &roundrobinv3.RoundRobin{})
 	converted := 0
 	policies := new(lbpolicy.Registry).With("type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random",
@@ -121,8 +121,9 @@ func TestOwnPolicyMessage(t *testing.T) {
 			converted++
 			return picker.Policy{Kind: picker.PolicyPickFirst, Flat: true, First: &picker.PickFirst{}}, nil
 		})
-	first := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, Policies: policies})
-	plain := dial(t, control.Bootstrap("n"))
+	cfg := b.config(control)
+	cfg.Policies = policies
+	first, plain := b.dial(cfg), b.dial(b.config(control))
 	for range 20 {
 		if got, err := call(t, first); err != nil || got != backends[0].Addr().String() {
 			t.Fatalf("RPC went to %s, %v, want the first backend", got, err)

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -40,12 +39,12 @@ type reporter struct {
 	streams      atomic.Int32
 }
 
-func newReporter(t *testing.T) *reporter {
-	t.Helper()
+func (b *bubble) reporter() *reporter {
+	b.t.Helper()
 	r := new(reporter)
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	lis, err := b.net.listen("127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		b.t.Fatal(err)
 	}
 	r.addr = netip.MustParseAddrPort(lis.Addr().String())
 	s := grpc.NewServer(orca.CallMetricsServerOption(nil))
@@ -53,7 +52,7 @@ func newReporter(t *testing.T) *reporter {
 	orcaservice.RegisterOpenRcaServiceServer(s, r)
 	done := make(chan error)
 	go func() { done <- s.Serve(lis) }()
-	t.Cleanup(func() {
+	b.t.Cleanup(func() {
 		s.Stop()
 		<-done
 	})
@@ -113,70 +112,75 @@ func withWRR(t *testing.T, outOfBand bool) xdstest.ClusterOption {
 func TestClientWRR(t *testing.T) {
 	for _, outOfBand := range []bool{false, true} {
 		t.Run(fmt.Sprintf("outOfBand=%v", outOfBand), func(t *testing.T) {
-			var reporters [3]*reporter
-			var endpoints []xdstest.Endpoint
-			for i := range reporters {
-				reporters[i] = newReporter(t)
-				endpoints = append(endpoints, xdstest.Endpoint{Addr: reporters[i].addr})
-			}
-			gone := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
-			gone.Stop()
-			endpoints[2] = xdstest.Endpoint{Addr: gone.Addr()}
-			r := xdstest.Service(target, xdstest.Locality{Endpoints: endpoints})
-			r.Endpoints[0].Endpoints[0].LbEndpoints[2].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
-				Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: reporters[2].addr}}}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
-			}}
-			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, withWRR(t, outOfBand))}
-			control := xdstest.New(t, xdstest.Options{})
-			set(t, control, r)
-			cc := dial(t, control.Bootstrap("n"))
-
-			// Backends report 100 queries per second at a utilization of 1/weight, and
-			// something else in the way that is not asked for.
-			report := func(weights ...float64) {
-				for i, w := range weights {
-					asked, other := &reporters[i].perCall, &reporters[i].oob
-					if outOfBand {
-						asked, other = other, asked
-					}
-					asked.Store(&orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: 1 / w})
-					other.Store(&orcav3.OrcaLoadReport{RpsFractional: 100 * float64(i+1), ApplicationUtilization: 0.5})
-				}
-			}
-			// off returns by how much the share of a backend is off at most.
-			off := func(n int, weights ...float64) (worst float64) {
-				counts := map[string]int{}
-				for range n {
-					host, err := call(t, cc, grpc.WaitForReady(true))
-					if err != nil {
-						t.Fatal(err)
-					}
-					counts[host]++
-				}
-				for i, w := range weights {
-					share := float64(counts[reporters[i].addr.String()]) / float64(n)
-					worst = max(worst, math.Abs(share/(w/(weights[0]+weights[1]+weights[2]))-1))
-				}
-				return worst
-			}
-			for _, weights := range [][]float64{{1, 2, 3}, {4, 1, 1}} {
-				report(weights...)
-				await(t, fmt.Sprintf("shares of %v", weights), func() bool { return off(60, weights...) < 0.1 })
-				worst := off(600, weights...)
-				t.Logf("weights %v: off by %.1f %% at most", weights, 100*worst)
-				if worst > 0.05 {
-					t.Errorf("weights %v: a share is off by %.1f %%, want at most 5 %%", weights, 100*worst)
-				}
-			}
-			want := int32(0)
-			if outOfBand {
-				want = 1
-			}
-			for i, r := range reporters {
-				if n := r.streams.Load(); n != want {
-					t.Errorf("backend %d was asked for %d streams of reports, want %d", i, n, want)
-				}
-			}
+			inBubble(t, func(t *testing.T, b *bubble) { checkClientWRR(t, b, outOfBand) })
 		})
+	}
+}
+
+func checkClientWRR(t *testing.T, b *bubble, outOfBand bool) {
+	var reporters [3]*reporter
+	var endpoints []xdstest.Endpoint
+	for i := range reporters {
+		reporters[i] = b.reporter()
+		endpoints = append(endpoints, xdstest.Endpoint{Addr: reporters[i].addr})
+	}
+	gone := b.backends(1)[0]
+	gone.Stop()
+	endpoints[2] = xdstest.Endpoint{Addr: gone.Addr()}
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: endpoints})
+	r.Endpoints[0].Endpoints[0].LbEndpoints[2].GetEndpoint().AdditionalAddresses = []*endpointv3.Endpoint_AdditionalAddress{{
+		Address: xdstest.Endpoints("", xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: reporters[2].addr}}}).Endpoints[0].LbEndpoints[0].GetEndpoint().GetAddress(),
+	}}
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, withWRR(t, outOfBand))}
+	control := b.control()
+	set(t, control, r)
+	cc := b.dial(b.config(control))
+
+	// Backends report 100 queries per second at a utilization of 1/weight, and
+	// something else in the way that is not asked for.
+	report := func(weights ...float64) {
+		for i, w := range weights {
+			asked, other := &reporters[i].perCall, &reporters[i].oob
+			if outOfBand {
+				asked, other = other, asked
+			}
+			asked.Store(&orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: 1 / w})
+			other.Store(&orcav3.OrcaLoadReport{RpsFractional: 100 * float64(i+1), ApplicationUtilization: 0.5})
+		}
+	}
+	// off returns by how much the share of a backend is off at most.
+	off := func(n int, weights ...float64) (worst float64) {
+		counts := map[string]int{}
+		for range n {
+			host, err := call(t, cc, grpc.WaitForReady(true))
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[host]++
+			time.Sleep(time.Millisecond)
+		}
+		for i, w := range weights {
+			share := float64(counts[reporters[i].addr.String()]) / float64(n)
+			worst = max(worst, math.Abs(share/(w/(weights[0]+weights[1]+weights[2]))-1))
+		}
+		return worst
+	}
+	for _, weights := range [][]float64{{1, 2, 3}, {4, 1, 1}} {
+		report(weights...)
+		off(300, weights...) // until it is known, and weights are made of it
+		worst := off(600, weights...)
+		t.Logf("weights %v: off by %.1f %% at most", weights, 100*worst)
+		if worst > 0.05 {
+			t.Errorf("weights %v: a share is off by %.1f %%, want at most 5 %%", weights, 100*worst)
+		}
+	}
+	want := int32(0)
+	if outOfBand {
+		want = 1
+	}
+	for i, r := range reporters {
+		if n := r.streams.Load(); n != want {
+			t.Errorf("backend %d was asked for %d streams of reports, want %d", i, n, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package integrate_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -57,6 +58,9 @@ func abortingService(t testing.TB, code codes.Code) *xdstest.Server {
 	return control
 }
 
+// byHand are interceptors that were put together by the caller.
+var byHand = []grpc.DialOption{grpc.WithChainUnaryInterceptor(integrate.UnaryInterceptor), grpc.WithChainStreamInterceptor(integrate.StreamInterceptor)}
+
 // dialByHand returns a channel with a resolver and interceptors that were put
 // together by the caller.
 func dialByHand(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.ClientConn {
@@ -65,11 +69,7 @@ func dialByHand(t testing.TB, bootstrap []byte, opts ...grpc.DialOption) *grpc.C
 	if err != nil {
 		t.Fatal(err)
 	}
-	cc, err := grpc.NewClient("xds:///"+target, append(opts,
-		grpc.WithResolvers(b),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainUnaryInterceptor(integrate.UnaryInterceptor),
-		grpc.WithChainStreamInterceptor(integrate.StreamInterceptor))...)
+	cc, err := grpc.NewClient("xds:///"+target, slices.Concat(opts, byHand, []grpc.DialOption{grpc.WithResolvers(b), grpc.WithTransportCredentials(insecure.NewCredentials())})...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -207,46 +207,57 @@ func TestRouteTimeout(t *testing.T) {
 		{"part of a name", false, []*routev3.Route{limited(xdstest.Route("/grpc.testing.", "a"), limit), xdstest.Route("", "a")}},
 		{"a header", false, []*routev3.Route{header(limited(xdstest.Route("", "a"), limit), "slow", "yes"), xdstest.Route("", "a")}},
 	}
-	bothWays(t, func(t *testing.T, interceptors bool, open func([]byte) *grpc.ClientConn) {
+	for _, way := range ways {
 		for _, tt := range tests {
-			t.Run(tt.name, func(t *testing.T) {
-				backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
-				control := xdstest.New(t, xdstest.Options{})
-				set(t, control, clusters(backends, nil, tt.routes...))
-				cc := open(control.Bootstrap(t.Name()))
-				client := testgrpc.NewTestServiceClient(cc)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				if !interceptors && bool(tt.expressible) {
-					cc.Connect()
-					waitFor(t, func() bool { return cc.GetMethodConfig(calls+"EmptyCall").Timeout != nil })
-				}
-				ctx = metadata.AppendToOutgoingContext(ctx, "slow", "yes")
-				want, delay := codes.OK, 4*limit
-				if tt.name != "another service" && (interceptors || bool(tt.expressible)) {
-					want, delay = codes.DeadlineExceeded, time.Hour
-				}
-				backends[0].SetDelay(delay)
-				if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}); status.Code(err) != want {
-					t.Errorf("the RPC ends with %v, want %v", err, want)
-				}
-				stream, err := client.FullDuplexCall(ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := stream.CloseSend(); err != nil {
-					t.Error(err)
-				}
-				_, err = stream.Recv()
-				if errors.Is(err, io.EOF) {
-					err = nil
-				}
-				if status.Code(err) != want || ctx.Err() != nil {
-					t.Errorf("the stream ends with %v, want %v", err, want)
-				}
+			t.Run(way.name+", "+tt.name, func(t *testing.T) {
+				inBubble(t, func(t *testing.T, b *bubble) {
+					backends, control := b.backends(1), b.control()
+					set(t, control, clusters(backends, nil, tt.routes...))
+					var cc *grpc.ClientConn
+					if way.interceptors {
+						cc = b.dial(b.config(control))
+					} else {
+						cc = b.dialBare(b.config(control))
+					}
+					ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "slow", "yes"), time.Minute)
+					defer cancel()
+					if !way.interceptors && bool(tt.expressible) {
+						cc.Connect()
+						waitFor(t, func() bool { return cc.GetMethodConfig(calls+"EmptyCall").Timeout != nil })
+					}
+					want, delay, ends := codes.OK, 4*limit, 4*limit
+					if tt.name != "another service" && (way.interceptors || bool(tt.expressible)) {
+						want, delay, ends = codes.DeadlineExceeded, time.Hour, limit
+					}
+					backends[0].SetDelay(delay)
+					client, begin := testgrpc.NewTestServiceClient(cc), time.Now()
+					if _, err := client.EmptyCall(ctx, &testgrpc.Empty{}); status.Code(err) != want || time.Since(begin) != ends {
+						t.Errorf("the RPC ends with %v after %v, want %v after %v", err, time.Since(begin), want, ends)
+					}
+					begin = time.Now()
+					if err := streamEnds(t, client, ctx); status.Code(err) != want || time.Since(begin) != ends {
+						t.Errorf("the stream ends with %v after %v, want %v after %v", err, time.Since(begin), want, ends)
+					}
+				})
 			})
 		}
-	})
+	}
+}
+
+// streamEnds returns with what a stream ends that is answered with nothing.
+func streamEnds(t *testing.T, client testgrpc.TestServiceClient, ctx context.Context) error {
+	t.Helper()
+	stream, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.CloseSend(); err != nil {
+		t.Error(err)
+	}
+	if _, err = stream.Recv(); errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return err
 }
 
 type expressible bool

@@ -130,7 +130,7 @@ func TestNestedRPC(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	set(t, control, clusters(backends, nil,
 		header(xdstest.Route("", "c"), "x-inner", "yes"),
-		limited(xdstest.Route("/grpc.testing.TestService/UnaryCall", "a"), 5*time.Second),
+		limited(xdstest.Route("/grpc.testing.TestService/UnaryCall", "a"), time.Minute),
 		xdstest.Route("/grpc.testing.TestService/EmptyCall", "b")))
 	var other *grpc.ClientConn
 	token := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {

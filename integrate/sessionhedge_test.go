@@ -10,32 +10,26 @@ import (
 	"time"
 
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/durationpb"
 
-	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestSessionHedged: the session of an RPC that is hedged is with the endpoint that has answered
 // it, whichever was picked last (A55).
-func TestSessionHedged(t *testing.T) {
-	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
-	control := xdstest.New(t, xdstest.Options{})
+func TestSessionHedged(t *testing.T) { inBubble(t, checkSessionHedged) }
+
+func checkSessionHedged(t *testing.T, b *bubble) {
+	backends, control := b.backends(2), b.control()
 	route := retried(xdstest.Route("", target), 1)
 	route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(20 * time.Millisecond)
 	route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
 	r := statefulService(t, false, backends)
 	r.Routes[0] = xdstest.RouteConfig(target, route)
 	set(t, control, r)
-	cc, err := integrate.NewClientWith(integrate.Config{
-		Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
-	}, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cc.Close() })
+	cfg := b.config(control)
+	cfg.Idempotent = func(string) bool { return true }
+	cc := b.dial(cfg)
 	first := backends[0].Addr().String()
 	var cookie string
 	for _, b := range backends {

@@ -25,7 +25,9 @@ import (
 // deadline, for a route whose timeout gRPC's service config has, and for one whose
 // timeout interceptors apply. Where the table says max_stream_duration it is the
 // route's or else the listener's.
-func TestTimeoutTable(t *testing.T) {
+func TestTimeoutTable(t *testing.T) { inBubble(t, checkTimeoutTable) }
+
+func checkTimeoutTable(t *testing.T, b *bubble) {
 	const unset, infinite, ignored = time.Duration(-1), time.Duration(-1), time.Second
 	rows := []struct{ deadline, headerMax, maxStream, want time.Duration }{
 		{unset, unset, unset, infinite},
@@ -53,13 +55,13 @@ func TestTimeoutTable(t *testing.T) {
 			byService.GetRoute().MaxStreamDuration, byHeader.GetRoute().MaxStreamDuration = d, d
 			routes = append(routes, byService, byHeader)
 		}
-		control := xdstest.New(t, xdstest.Options{})
-		r := clusters(xdstest.NewBackends(t, 1, xdstest.BackendOptions{}), nil, append(routes, xdstest.Route("", "a"))...)
+		control := b.control()
+		r := clusters(b.backends(1), nil, append(routes, xdstest.Route("", "a"))...)
 		if inherited != unset {
 			r.Listeners[0].ApiListener.ApiListener = withMaxStream(t, r.Listeners[0].ApiListener.ApiListener, inherited)
 		}
 		set(t, control, r)
-		cc := dialByHand(t, control.Bootstrap("n"))
+		cc := b.dialBare(b.config(control), byHand...)
 		if _, err := call(t, cc); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +91,7 @@ func effective(t *testing.T, cc *grpc.ClientConn, method string, deadline time.D
 	left := time.Duration(-1)
 	err := integrate.UnaryInterceptor(ctx, method, nil, nil, cc, func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		if d, ok := ctx.Deadline(); ok {
-			left = time.Until(d).Round(10 * time.Second)
+			left = time.Until(d)
 		}
 		return nil
 	})

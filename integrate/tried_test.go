@@ -62,7 +62,7 @@ func TestRetryElsewhere(t *testing.T) {
 				set(t, control, r)
 				client := testgrpc.NewTestServiceClient(dial(t, control.Bootstrap(t.Name())))
 				do := func(key int) {
-					ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "key", fmt.Sprint(key)), 10*time.Second)
+					ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(t.Context(), "key", fmt.Sprint(key)), time.Minute)
 					defer cancel()
 					_, _ = client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
 				}

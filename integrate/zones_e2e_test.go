@@ -282,71 +282,72 @@ func TestZonesFollowTheFleet(t *testing.T) {
 func TestLoadAwareLocality(t *testing.T) {
 	for _, outOfBand := range []bool{false, true} {
 		t.Run(fmt.Sprintf("outOfBand=%v", outOfBand), func(t *testing.T) {
-			var reporters [3]*reporter
-			var zones []xdstest.Locality
-			for i := range reporters {
-				reporters[i] = newReporter(t)
-				zones = append(zones, xdstest.Locality{
-					Place: xdstest.Place{Zone: string(rune('a' + i))}, Endpoints: []xdstest.Endpoint{{Addr: reporters[i].addr}}})
-			}
-			report := func(utilizations ...float64) {
-				for i, u := range utilizations {
-					asked, other := &reporters[i].perCall, &reporters[i].oob
-					if outOfBand {
-						asked, other = other, asked
-					}
-					asked.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: u})
-					other.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: .99})
-				}
-			}
-			report(.7, .3, .4)
-			r := xdstest.Service(target, zones...)
-			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.Policies(&loadawarev3.LoadAwareLocality{
-				EndpointPickingPolicy: xdstest.Cluster("", "", xdstest.Policies(&roundrobinv3.RoundRobin{})).GetLoadBalancingPolicy(),
-				WeightUpdatePeriod:    durationpb.New(100 * time.Millisecond),
-				SmoothingTimeConstant: durationpb.New(50 * time.Millisecond),
-				EnableOobLoadReport:   wrapperspb.Bool(outOfBand),
-				OobReportingPeriod:    durationpb.New(50 * time.Millisecond),
-			}))}
-			control := xdstest.New(t, xdstest.Options{})
-			set(t, control, r)
-			cc := dialConfig(t, integrate.Config{Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1})
-			shared := func(want ...float64) {
-				t.Helper()
-				await(t, fmt.Sprintf("shares of %v", want), func() bool {
-					if _, err := call(t, cc); err != nil {
-						t.Fatal(err)
-					}
-					z := zonesOf(t, cc)
-					if z == nil || len(z.Localities) != 3 {
-						return false
-					}
-					for i, l := range z.Localities {
-						if math.Abs(l.Share-want[i]) > .005 {
-							return false
-						}
-					}
-					return true
-				})
-				const n = 800
-				counts := map[string]uint64{}
-				for range n {
-					host, err := call(t, cc)
-					if err != nil {
-						t.Fatal(err)
-					}
-					counts[host]++
-				}
-				for i, w := range want {
-					got := counts[reporters[i].addr.String()]
-					if !near(got, n, w-.005) && !near(got, n, w) && !near(got, n, w+.005) {
-						t.Errorf("zone %d gets %d of %d RPCs, want a share of %.3f", i, got, n, w)
-					}
-				}
-			}
-			shared(3./16, 7./16, 6./16)
-			report(.45, .45, .45)
-			shared(.97, .015, .015)
+			inBubble(t, func(t *testing.T, b *bubble) { checkLoadAwareLocality(t, b, outOfBand) })
 		})
+	}
+}
+
+func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
+	var reporters [3]*reporter
+	var zones []xdstest.Locality
+	for i := range reporters {
+		reporters[i] = b.reporter()
+		zones = append(zones, xdstest.Locality{
+			Place: xdstest.Place{Zone: string(rune('a' + i))}, Endpoints: []xdstest.Endpoint{{Addr: reporters[i].addr}}})
+	}
+	report := func(utilizations ...float64) {
+		for i, u := range utilizations {
+			asked, other := &reporters[i].perCall, &reporters[i].oob
+			if outOfBand {
+				asked, other = other, asked
+			}
+			asked.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: u})
+			other.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: .99})
+		}
+	}
+	r := xdstest.Service(target, zones...)
+	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target, xdstest.Policies(&loadawarev3.LoadAwareLocality{
+		EndpointPickingPolicy: xdstest.Cluster("", "", xdstest.Policies(&roundrobinv3.RoundRobin{})).GetLoadBalancingPolicy(),
+		WeightUpdatePeriod:    durationpb.New(100 * time.Millisecond),
+		SmoothingTimeConstant: durationpb.New(50 * time.Millisecond),
+		EnableOobLoadReport:   wrapperspb.Bool(outOfBand),
+		OobReportingPeriod:    durationpb.New(50 * time.Millisecond),
+	}))}
+	control := b.control()
+	set(t, control, r)
+	cfg := b.config(control)
+	cfg.Bootstrap = inZone(t, cfg.Bootstrap, "a")
+	cc := b.dial(cfg)
+	for _, step := range []struct{ utilizations, want []float64 }{
+		{[]float64{.7, .3, .4}, []float64{3. / 16, 7. / 16, 6. / 16}},
+		{[]float64{.45, .45, .45}, []float64{.97, .015, .015}},
+	} {
+		report(step.utilizations...)
+		one := func() string {
+			host, err := call(t, cc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return host
+		}
+		shared := func() bool {
+			z := zonesOf(t, cc)
+			return z != nil && slices.EqualFunc(z.Localities, step.want, func(l integrate.ZoneStatus, want float64) bool { return math.Abs(l.Share-want) <= .005 })
+		}
+		await(t, fmt.Sprintf("shares of %v", step.want), func() bool { one(); return shared() })
+		counts := map[string]uint64{}
+		const n = 800
+		for range n {
+			counts[one()]++
+			time.Sleep(time.Millisecond)
+		}
+		if !shared() {
+			t.Errorf("zones %+v, want to stay at shares of %v", zonesOf(t, cc), step.want)
+		}
+		for i, want := range step.want {
+			if got := counts[reporters[i].addr.String()]; !near(got, n, want-.005) && !near(got, n, want) && !near(got, n, want+.005) {
+				t.Errorf("zone %d gets %d of %d RPCs, want a share of %.3f", i, got, n, want)
+			}
+		}
 	}
 }

@@ -110,13 +110,13 @@ func TestDelta(t *testing.T) {
 			t.Errorf("xdslb %v -delta: exit code %d\n%s", args, s.code, s.out+s.errors)
 		}
 	}
-	wantCall(t, exitOK, []string{"check"}, "it has ADS (")
-	wantCall(t, exitOK, []string{"check", "-delta"}, "it has ADS (")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "it has ADS (")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m", "-delta"}, "it has ADS (")
 	control.Serve(true, false)
-	wantCall(t, exitOK, []string{"check"}, "it has ADS (")
-	wantCall(t, exitFinding, []string{"check", "-delta"}, "state of the world only")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "it has ADS (")
+	wantCall(t, exitFinding, []string{"check", "-timeout", "1m", "-delta"}, "state of the world only")
 	control.Serve(false, true)
-	wantCall(t, exitOK, []string{"check"}, "incremental ADS only")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "incremental ADS only")
 	control.Serve(false, false)
-	wantCall(t, exitFinding, []string{"check"}, "does not have ADS")
+	wantCall(t, exitFinding, []string{"check", "-timeout", "1m"}, "does not have ADS")
 }

@@ -69,10 +69,10 @@ func TestHostileErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{
-		{"check", "-b", boot},
-		{"dump", "orders", "-b", boot, "-timeout", "1s"},
-		{"explain", "orders", "/a/b", "-b", boot, "-timeout", "1s"},
-		{"pick", "orders", "-b", boot, "-timeout", "1s"},
+		{"check", "-timeout", "1m", "-b", boot},
+		{"dump", "orders", "-b", boot, "-timeout", "1m"},
+		{"explain", "orders", "/a/b", "-b", boot, "-timeout", "1m"},
+		{"pick", "orders", "-b", boot, "-timeout", "1m"},
 		{"watch", "orders", "-b", boot, "-timeout", "1s", "-once"},
 		{"watch", "orders", "-b", boot, "-count", "2"},
 		{"attach", lis.Addr().String(), "-csds", "-once"},

@@ -198,7 +198,7 @@ func (w *world) open(t *testing.T) {
 // TestControlPlane: check, dump, explain, pick and watch by a control plane.
 func TestControlPlane(t *testing.T) {
 	w := newWorld(t)
-	wantCall(t, exitOK, []string{"check", "-b", w.bootstrap}, "ok   bootstrap: file", `node "node-1"`, "ok   xDS server "+w.control.Addr())
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m", "-b", w.bootstrap}, "ok   bootstrap: file", `node "node-1"`, "ok   xDS server "+w.control.Addr())
 	t.Setenv("GRPC_XDS_BOOTSTRAP", w.bootstrap)
 	dump := wantCall(t, exitOK, []string{"dump", "orders"}, `"ACKED"`, "ClusterLoadAssignment", "node-1")
 	saved := filepath.Join(t.TempDir(), "orders.json")
@@ -219,8 +219,8 @@ func TestControlPlane(t *testing.T) {
 		t.Errorf("what there is is not printed: %+v", s)
 	}
 	w.control.Stop()
-	wantCall(t, exitFinding, []string{"check"}, "FAIL xDS server "+w.control.Addr(), "refused")
-	wantCall(t, exitFinding, []string{"explain", "orders", "/m", "-timeout", "300ms"}, "refused")
+	wantCall(t, exitFinding, []string{"check", "-timeout", "1m"}, "FAIL xDS server "+w.control.Addr(), "refused")
+	wantCall(t, exitFinding, []string{"explain", "orders", "/m", "-timeout", "1m"}, "refused")
 	wantCall(t, exitOK, []string{"check", "-offline"})
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
 	wantCall(t, exitFinding, []string{"check"}, "there is no bootstrap")

@@ -98,7 +98,7 @@ func TestAttachTLS(t *testing.T) {
 	page.TLS = settings.Clone()
 	page.StartTLS()
 	defer page.Close()
-	flags := []string{"-once", "-interval", "10ms", "-timeout", "5s", "-ca", path("root.pem"), "-cert", path("client.pem"), "-key", path("client.key"), "-server-name", "server.test"}
+	flags := []string{"-once", "-interval", "10ms", "-timeout", "1m", "-ca", path("root.pem"), "-cert", path("client.pem"), "-key", path("client.key"), "-server-name", "server.test"}
 	at := strings.TrimPrefix(page.URL, "https://")
 	wantCall(t, exitOK, append([]string{"attach", at}, flags...), "xds:///orders READY")
 	wantCall(t, exitOK, append([]string{"attach", page.URL}, flags...), "xds:///orders READY")
@@ -118,7 +118,7 @@ func TestAttachTLS(t *testing.T) {
 		wantCall(t, exitFinding, append(to, with("-key", path("server.key"))...), "-cert", "private key")
 		wantCall(t, exitFinding, append(to, with("-cert", path("nothing"))...), "nothing")
 		wantCall(t, exitUsage, append(to, with("-key", "")...), "go together")
-		wantCall(t, exitFinding, append(to, "-once", "-tls", "-timeout", "5s"), "certificate")
+		wantCall(t, exitFinding, append(to, "-once", "-tls", "-timeout", "1m"), "certificate")
 	}
 	wantCall(t, exitUsage, append([]string{"attach", w.page.URL}, flags...), "its scheme is not https")
 }

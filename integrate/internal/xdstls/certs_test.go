@@ -222,24 +222,35 @@ func TestLateFiles(t *testing.T) {
 	})
 }
 
-// TestUpdateWhileWaiting: a handshake that waits for files goes on by newer settings.
+// TestUpdateWhileWaiting: a handshake that waits for files goes on by newer settings, at the
+// next look.
 func TestUpdateWhileWaiting(t *testing.T) {
-	files := tlstest.NewFiles(t)
-	ca := tlstest.NewCA(t, "ca")
-	tlstest.Write(t, files.CA, ca.PEM)
-	c := NewCluster("c", watching(bootstrap.CertFiles{CertificateFile: files.Cert, PrivateKeyFile: files.Key, CACertificateFile: files.CA}), true)
-	defer c.Close()
-	c.Update(mutual)
-	timer := time.AfterFunc(150*time.Millisecond, func() { c.Update(&picker.TLS{Roots: mutual.Roots}) })
-	defer timer.Stop()
-	server := &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}}
-	if _, err := connect(t, c, "", serving(server)); err != nil {
-		t.Error(err)
-	}
-	c.Update(nil)
-	if _, err := connect(t, c, "", serving(server)); err != errPlain {
-		t.Errorf("without TLS settings: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		files := tlstest.NewFiles(t)
+		ca := tlstest.NewCA(t, "ca")
+		tlstest.Write(t, files.CA, ca.PEM)
+		c := NewCluster("c", watching(bootstrap.CertFiles{CertificateFile: files.Cert, PrivateKeyFile: files.Key, CACertificateFile: files.CA}), true)
+		defer c.Close()
+		c.Update(mutual)
+		client, server := net.Pipe()
+		go serving(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})(server)
+		start := time.Now()
+		done := make(chan error, 1)
+		go func() {
+			_, err := shakeWithin(t, time.Minute, c, "", client)
+			done <- err
+		}()
+		synctest.Wait() // it waits for files
+		c.Update(&picker.TLS{Roots: mutual.Roots})
+		if err := <-done; err != nil || time.Since(start) != lookPause {
+			t.Errorf("after %v: %v", time.Since(start), err)
+		}
+		_ = client.Close()
+		c.Update(nil)
+		if _, err := shakeWithin(t, time.Minute, c, "", client); err != errPlain {
+			t.Errorf("without TLS settings: %v", err)
+		}
+	})
 }
 
 // TestMissingProvider: an instance that is not there, or has no roots, or belongs to

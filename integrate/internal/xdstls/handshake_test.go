@@ -62,6 +62,12 @@ func connectWithin(t *testing.T, limit time.Duration, c *Cluster, hostname strin
 		t.Fatal(err)
 	}
 	defer raw.Close()
+	return shakeWithin(t, limit, c, hostname, raw)
+}
+
+// shakeWithin is connectWithin over a connection that there is.
+func shakeWithin(t *testing.T, limit time.Duration, c *Cluster, hostname string, raw net.Conn) (credentials.TLSInfo, error) {
+	t.Helper()
 	var addr resolver.Address
 	c.Secure(&addr, hostname)
 	target, ok := TargetOf(addr.Attributes)
