@@ -64,23 +64,25 @@ func TestRetryLimits(t *testing.T) {
 					do()
 					return backends[0].Calls() - before
 				}
-				waitFor(t, func() bool { // until the update is here
-					return attemptsOf(func() { _, _ = call(t, cc) }) == tt.attempts
-				})
-				var refused int64
+				refusals := func() int64 { return counted(metric.RetryRejections, "budget") }
+				var refused int64 // of an RPC
 				if tt.attempts == 1 {
-					refused = 2
+					refused = 1
 				}
+				waitFor(t, func() bool { // until the update is here: gRPC makes no retries any more before interceptors do
+					before := refusals()
+					return attemptsOf(func() { _, _ = call(t, cc) }) == tt.attempts && refusals()-before == refused
+				})
 				for range 3 {
-					before := counted(metric.RetryRejections, "budget")
+					before := refusals()
 					if n := attemptsOf(func() { _, _ = call(t, cc) }); n != tt.attempts {
 						t.Errorf("%s: %d attempts at an RPC, want %d", tt.name, n, tt.attempts)
 					}
 					if n := attemptsOf(func() { stream(t, cc) }); n != tt.attempts {
 						t.Errorf("%s: %d attempts at a stream, want %d", tt.name, n, tt.attempts)
 					}
-					if n := counted(metric.RetryRejections, "budget") - before; n != refused {
-						t.Errorf("%s: %d retries are counted as refused, want %d", tt.name, n, refused)
+					if n := refusals() - before; n != 2*refused {
+						t.Errorf("%s: %d retries are counted as refused, want %d", tt.name, n, 2*refused)
 					}
 				}
 			}

@@ -92,7 +92,7 @@ func TestAdaptiveConcurrency(t *testing.T) {
 			resources.Clusters = append(resources.Clusters, xdstest.Cluster("b", "a"))
 			resources.Routes[0].VirtualHosts[0].Routes = append(resources.Routes[0].VirtualHosts[0].Routes, xdstest.Route("/other/", "b"))
 			set(t, control, resources)
-			waitFor(t, func() bool { return statusOf(t, cc).Routes == 3 })
+			waitFor(t, func() bool { return len(statusOf(t, cc).Concurrency) == 2 }) // once it is published
 			refuse()
 			s := statusOf(t, cc).Concurrency
 			if len(s) != 2 || s[1].Cluster != "b" || s[0] != (integrate.ConcurrencyStatus{Filter: "concurrency", Cluster: "a", Limit: 2, InFlight: 2, MinRTT: 3600, SampleRTT: s[0].SampleRTT, Refused: 4}) {

@@ -179,7 +179,7 @@ func TestStatusMeanwhile(t *testing.T) {
 	serve(backends...)
 	cc := dial(t, control.Bootstrap("n"))
 	stop := make(chan struct{})
-	var others sync.WaitGroup
+	var others, begun sync.WaitGroup
 	for _, look := range []func(){
 		func() { _ = integrate.Status() },
 		func() {
@@ -194,7 +194,10 @@ func TestStatusMeanwhile(t *testing.T) {
 		},
 		func() { _, _ = call(t, cc, grpc.WaitForReady(true)) },
 	} {
+		begun.Add(1)
 		others.Go(func() {
+			look()
+			begun.Done()
 			for {
 				select {
 				case <-stop:
@@ -213,6 +216,7 @@ func TestStatusMeanwhile(t *testing.T) {
 		}
 	}
 	serve(backends...)
+	begun.Wait() // one of them connects the channel
 	close(stop)
 	others.Wait()
 	waitFor(t, func() bool {

@@ -123,8 +123,8 @@ func TestSynchronous(t *testing.T) {
 		}
 	}
 	asked := list[0].probes.Load() + list[1].probes.Load() + list[2].probes.Load()
-	// The best is among the first two to answer for 69 ± 9 of them.
-	if list[2].rpcs.Load() != 0 || list[0].rpcs.Load() < n/20 || asked < 2*n || asked > 3*n {
+	// The best is among the first two to answer for 69 ± 9 of them. Probes of earlier RPCs may still come.
+	if list[2].rpcs.Load() != 0 || list[0].rpcs.Load() < n/20 || asked < 2*n || asked > 3*n+n/4 {
 		t.Errorf("RPCs went to %d, %d and %d, with %d probes", list[0].rpcs.Load(), list[1].rpcs.Load(), list[2].rpcs.Load(), asked)
 	}
 	neverTheBad(t, cc, list)
@@ -209,9 +209,7 @@ func TestSynchronousWithoutInterceptors(t *testing.T) {
 	cc := withoutInterceptors(t, control.Bootstrap("n"), target)
 	allReady(t, cc, list)
 	const want = "probes for each RPC: xdslb_prequal goes by earlier ones"
-	if s, err := integrate.StatusOf(cc); err != nil || !slices.Contains(s.Unapplied, want) {
-		t.Errorf("the status has %q, %v", s.Unapplied, err)
-	}
+	waitFor(t, func() bool { return slices.Contains(statusOf(t, cc).Unapplied, want) }) // the link hears of it a moment later than picks
 	logs.once(t, target, want)
 
 	stream := dial(t, control.Bootstrap("n"))
