@@ -361,7 +361,7 @@ func (e *entry) stopLocked() {
 	e.ttlTimer.StopLocked()
 	e.collection.stopLocked()
 	if e.lookup != nil {
-		e.lookup.cancel()
+		e.lookup.stopLocked()
 		e.lookup = nil
 	}
 }
