@@ -103,6 +103,7 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 		node:        cfg.Node(),
 		known:       map[string]*bootstrap.Server{},
 		entries:     map[entryKey]*entry{},
+		lookups:     map[*lookup]struct{}{},
 		authorities: map[authorityKey]*authority{},
 		servers:     map[string]*server{},
 		relations:   map[string]*relation{},

@@ -83,12 +83,13 @@ func (a *authority) useNextServerLocked() {
 }
 
 // checkLocked falls back to the next server while the last one in use cannot be
-// reached and somebody waits for a resource of which nothing has been heard.
-// When no server of the chain can be reached, such resources get an error (A71).
+// reached and somebody waits for a resource that is not in the cache (A71).
+// When no server of the chain can be reached, those of which nothing has been heard get an
+// error.
 func (a *authority) checkLocked() {
 	for {
 		last := a.lastLocked()
-		if last.err == nil || len(a.servers) == len(a.chain) || !a.anyUnansweredLocked() {
+		if last.err == nil || len(a.servers) == len(a.chain) || !a.anyUncachedLocked() {
 			break
 		}
 		next := a.chain[len(a.servers)]
@@ -156,9 +157,9 @@ func (a *authority) respondedLocked(s *server) {
 // lastLocked returns the last server in use.
 func (a *authority) lastLocked() *server { return a.servers[len(a.servers)-1] }
 
-func (a *authority) anyUnansweredLocked() bool {
+func (a *authority) anyUncachedLocked() bool {
 	for e := range a.entries {
-		if len(e.watchers) > 0 && e.unansweredLocked() {
+		if len(e.watchers) > 0 && e.uncachedLocked() {
 			return true
 		}
 	}

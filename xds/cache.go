@@ -68,6 +68,8 @@ type entry struct {
 	erred   time.Time // when err was found, the last time
 	// transient says that err is the connection's, not the resource's.
 	transient bool
+	// lapsed says that err is the end of value's time to live.
+	lapsed bool
 
 	from    *bootstrap.Server // that sent value
 	sum     xxh3.Uint128
@@ -139,6 +141,7 @@ func (e *entry) enterLocked(s State) {
 	if s != Nacked {
 		e.rejected = nil
 	}
+	e.lapsed = false
 }
 
 // readiness says whether what depends on something can be put to use. It is
@@ -174,6 +177,10 @@ func (e *entry) readinessLocked() readiness {
 // unansweredLocked reports whether nothing has been heard of the resource, be it bad
 // (A71). Such resources have timers and make servers fall back.
 func (e *entry) unansweredLocked() bool { return e.value == nil && e.state == Requested }
+
+// uncachedLocked reports whether servers that are reached may have what the cache lacks
+// (A71): an answer, or a version in place of one whose time to live is over.
+func (e *entry) uncachedLocked() bool { return e.unansweredLocked() || e.lapsed }
 
 // acceptLocked makes v the resource's latest version.
 func (c *Client) acceptLocked(e *entry, v acceptedVersion) {
@@ -214,8 +221,8 @@ type failure struct {
 	state State
 	err   error
 	// transient says that err is the connection's, not the resource's; drop that
-	// what is in use must not be used any more (A88).
-	transient, drop bool
+	// what is in use must not be used any more (A88); lapsed that its time to live is over.
+	transient, drop, lapsed bool
 
 	// For the journal.
 	kind    EventKind
@@ -232,7 +239,7 @@ func (c *Client) failLocked(e *entry, f failure) {
 	}
 	news := dropped || e.err == nil || e.err.Error() != f.err.Error() || e.transient != f.transient
 	e.enterLocked(f.state)
-	e.err, e.erred, e.transient = f.err, time.Now(), f.transient
+	e.err, e.erred, e.transient, e.lapsed = f.err, time.Now(), f.transient, f.lapsed
 	if news {
 		server := ""
 		if f.from != nil {
@@ -361,7 +368,7 @@ func (e *entry) stopLocked() {
 	e.ttlTimer.StopLocked()
 	e.collection.stopLocked()
 	if e.lookup != nil {
-		e.lookup.cancel()
+		e.lookup.stopLocked()
 		e.lookup = nil
 	}
 }

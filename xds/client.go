@@ -151,6 +151,7 @@ type Client struct {
 	mu          sync.Mutex
 	closed      bool
 	entries     map[entryKey]*entry
+	lookups     map[*lookup]struct{} // of entries: those that run
 	authorities map[authorityKey]*authority
 	servers     map[string]*server   // by key: those with a stream, or trying
 	relations   map[string]*relation // by key: those that ever were
@@ -216,14 +217,13 @@ func (c *Client) Waiting(listener, authority string) error {
 }
 
 // ResolveNow asks for another look-up of the names of all LOGICAL_DNS clusters
-// (A74). It is a hint, for when connections fail, and does not wait.
+// (A74). It is a hint, for when connections fail, and does not wait. gRPC gives it for each
+// connection that fails or is lost, so it costs what there is to look up, not what there is.
 func (c *Client) ResolveNow() {
 	c.mu.Lock()
 	defer c.unlock()
-	for key, e := range c.entries {
-		if key.typ == dnsType && e.lookup != nil {
-			e.lookup.again()
-		}
+	for l := range c.lookups {
+		l.again()
 	}
 }
 

@@ -49,8 +49,15 @@ type lookup struct {
 func (c *Client) resolveLocked(e *entry) *lookup {
 	ctx, cancel := context.WithCancel(c.ctx)
 	l := &lookup{c: c, e: e, cancel: cancel, retry: make(chan struct{}, 1)}
+	c.lookups[l] = struct{}{}
 	c.tasks.Go(func() { l.run(ctx) })
 	return l
+}
+
+// stopLocked ends the lookup.
+func (l *lookup) stopLocked() {
+	l.cancel()
+	delete(l.c.lookups, l)
 }
 
 // run owns the resolver, which may call back from Build and, until it is

@@ -149,3 +149,42 @@ func TestDNSInBuild(t *testing.T) {
 		})
 	}
 }
+
+// TestResolveNowCost checks that a hint to look names up anew, which gRPC gives for each connection
+// that fails, costs the names that are looked up and nothing for other resources; and that a name
+// is not asked for any more when nobody uses it.
+func TestResolveNowCost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		dns := &fakeDNS{conns: map[string]resolver.ClientConn{}}
+		h, cp := only(t, Options{DNS: dns, Linger: -1})
+		looked := func() int {
+			synctest.Wait()
+			h.c.mu.Lock()
+			defer h.c.mu.Unlock()
+			return len(h.c.lookups)
+		}
+		cp.serve(listenerTo("svc", "r"), routesTo("r", "a", "c", "d"), aggregateOf("a", "c", "d", "e"),
+			dnsCluster("c", "c.example.com", 1), dnsCluster("d", "d.example.com", 1), clusterTo("e", "e"), endpointsAt("e", 1))
+		w := h.watch("svc")
+		if n := looked(); n != 2 {
+			t.Errorf("%d names are looked up, want 2 of %d resources", n, h.entries())
+		}
+		h.c.ResolveNow()
+		if synctest.Wait(); dns.again != 2 {
+			t.Errorf("%d look-ups asked for, want 2", dns.again)
+		}
+		for _, name := range []string{"c.example.com:1", "d.example.com:1"} {
+			_ = dns.conn(name).UpdateState(state("10.0.0.1:1"))
+		}
+		w.cluster(t, "a")
+		cp.serve(routesTo("r", "e"))
+		if n := looked(); n != 0 || len(w.must(t).Clusters) != 1 {
+			t.Errorf("%d names are looked up that no cluster has", n)
+		}
+		h.c.ResolveNow()
+		if synctest.Wait(); dns.again != 2 {
+			t.Error("a name is looked up anew that no cluster has")
+		}
+		w.cancel()
+	})
+}

@@ -136,8 +136,9 @@
 //     that it has, since responses do not say which request they answer.
 //
 // Either way a resource may have a time to live: when it is over, the resource counts as
-// deleted and is not used any more, whatever holds for other deletions. A heartbeat, a
-// Resource without content, renews it.
+// deleted and is not used any more, whatever holds for other deletions, and the next server
+// is asked for it if its own is out of reach (A71). A heartbeat, a Resource without content,
+// renews it.
 //
 // # Collections of endpoints
 //

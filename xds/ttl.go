@@ -23,7 +23,9 @@ func (s *server) liveLocked(sub *subscription, ttl time.Duration) {
 		over := s.lapse(e.key.typ, e.key.name, version, ttl)
 		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", over)
 		sub.received, s.types[e.key.typ].lapsed = false, true
-		s.c.failLocked(e, failure{state: DoesNotExist, err: over.err, drop: true, kind: Deleted, from: s.cfg})
+		s.c.failLocked(e, failure{state: DoesNotExist, err: over.err, drop: true, lapsed: true, kind: Deleted, from: s.cfg})
+		s.notify() // which may be pausing, as long as nothing is missing
+		e.authority.checkLocked()
 	})
 }
 

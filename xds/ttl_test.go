@@ -171,3 +171,37 @@ func TestTTLValues(t *testing.T) {
 		}
 	}
 }
+
+// TestTTLFallback: a resource that is not renewed because its server is out of reach is one that
+// is not there, for which the next server is asked (A71, T-XDS-16).
+func TestTTLFallback(t *testing.T) {
+	for _, typ := range []resource.Type{lds, cds, eds} {
+		t.Run(typ.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				h, first, second := two(t)
+				mortal := map[resource.Type]proto.Message{lds: listenerTo("svc", "svc"), cds: clusterTo("svc", "svc"), eds: endpointsAt("svc", 1)}[typ]
+				first.serve(target("svc", 1)...)
+				second.serve(target("svc", 2)...)
+				w := h.watch("svc")
+				w.must(t)
+				if !first.sayTTL(typ, "svc", mortal, 10*time.Second) || !first.sayTTL(typ, "svc", nil, 10*time.Second) {
+					t.Fatal("rejected")
+				}
+				first.refuse(errRefused)
+				advance(5 * time.Second)
+				if n := second.opened(); n != 0 || ports(w.cluster(t, "svc")) != "svc 1" {
+					t.Errorf("%d streams to the second server, and nothing is missing", n)
+				}
+				advance(5 * time.Second)
+				if got := ports(w.cluster(t, "svc")); got != "svc 2" {
+					t.Errorf("endpoints %q, want those of the second server", got)
+				}
+				first.refuse(nil)
+				advance(10 * time.Minute)
+				if got := ports(w.cluster(t, "svc")); got != "svc 1" || second.current() != nil {
+					t.Errorf("endpoints %q, want those of the first server", got)
+				}
+			})
+		})
+	}
+}
