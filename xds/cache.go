@@ -292,6 +292,9 @@ func (e *entry) waitingLocked() error {
 	if s.up {
 		state = "is connected but has not sent it"
 	}
+	if was := s.relation.status; was.Err != nil && was.ErrTime.After(e.since) { // again and again, maybe
+		state += fmt.Sprintf(", and its last stream ended %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)
+	}
 	return fmt.Errorf("xds: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, since, s.cfg.URI, state)
 }
 

@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 )
 
 // TestWaiting checks what a target without a configuration is said to wait for: of
@@ -44,6 +47,13 @@ func TestWaiting(t *testing.T) {
 		w = h.watch("typo")
 		advance(3 * time.Second)
 		says(`waiting for Listener resource "typo"`, "passthrough:///cp", "is connected but has not sent it")
+		tooLarge := status.Error(codes.ResourceExhausted, "larger than max")
+		for range 20 { // longer than the resource's timer, which starts anew with each stream
+			cp.hangUp(tooLarge)
+			says("its last stream ended 0s ago", "larger than max")
+			advance(5 * time.Second)
+		}
+		says("is connected but has not sent it, and its last stream ended ", "larger than max")
 		cp.serve(listenerTo("typo", "r"), routesTo("r", "a", "b"))
 		advance(time.Second)
 		says(`waiting for Cluster resource "a" for 1s`, "and for 1 more")
