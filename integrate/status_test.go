@@ -94,7 +94,8 @@ func TestStatus(t *testing.T) {
 		{"ConfigurationApplied", "routes, +1 clusters, +3 endpoints"}, {"PriorityChanged", "priority 0 to 1"},
 		{"ConnectionFailed", nobody.Addr.String(), "refused"}, {"Accepted", `ClusterLoadAssignment "` + target},
 	} {
-		if found := eventsLike(s, texts...); len(found) != 1 {
+		// Attempts to connect go on, and those after the failover are another event.
+		if found := eventsLike(s, texts...); len(found) == 0 || len(found) > 1 && texts[0] != "ConnectionFailed" {
 			t.Errorf("%d events say %q, want 1, of %v", len(found), texts, s.Events)
 		}
 	}
