@@ -192,7 +192,7 @@ func TestListShares(t *testing.T) {
 	}
 	var b Builder[int]
 	b.Follow(first)
-	if got := testing.AllocsPerRun(1, func() {
+	if got := testing.AllocsPerRun(100, func() {
 		b = Builder[int]{before: first}
 		for _, x := range items {
 			b.Add(x)

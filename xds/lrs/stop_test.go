@@ -122,12 +122,29 @@ func TestStopBusy(t *testing.T) {
 	})
 }
 
-// A source that stops and one that starts before anybody noticed share a stream.
+// slow is a connection on whose streams each message takes a second to send.
+type slow struct{ grpc.ClientConnInterface }
+
+func (c slow) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := c.ClientConnInterface.NewStream(ctx, desc, method, opts...)
+	return slowStream{stream}, err
+}
+
+type slowStream struct{ grpc.ClientStream }
+
+func (s slowStream) SendMsg(m any) error {
+	<-time.After(time.Second)
+	return s.ClientStream.SendMsg(m)
+}
+
+// A source that stops and one that starts before anybody noticed share a stream. The
+// reporter notices nothing while it sends.
 func TestStopAndStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := start(t)
+		r.conn = slow{r.conn}
 		_, stop := r.Report("cluster", "service")
-		pass(5 * time.Second)
+		pass(11500 * time.Millisecond) // one second until the server knows of it, ten until a report
 		stop()
 		r.Report("cluster", "service")
 		pass(10 * time.Second)
