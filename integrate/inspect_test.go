@@ -147,7 +147,7 @@ func TestWatchedCallsAllocateNothing(t *testing.T) {
 	b.to(cc.conn(t, 1), ready)
 	b.flush()
 	b.inspected()
-	if n := testing.AllocsPerRun(100, func() {
+	if n := testing.AllocsPerRun(10000, func() {
 		r, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()})
 		if err != nil {
 			t.Fatal(err)
