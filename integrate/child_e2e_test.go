@@ -121,6 +121,7 @@ func checkOwnPolicyMessage(t *testing.T, b *bubble) {
 			converted++
 			return picker.Policy{Kind: picker.PolicyPickFirst, Flat: true, First: &picker.PickFirst{}}, nil
 		})
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // of the bubble: the last reports go out when the channels are closed
 	cfg := b.config(control)
 	cfg.Policies = policies
 	first, plain := b.dial(cfg), b.dial(b.config(control))

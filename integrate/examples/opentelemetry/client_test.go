@@ -6,6 +6,7 @@ package opentelemetry
 import (
 	"strings"
 	"testing"
+	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
@@ -20,8 +21,12 @@ func TestXdsClient(t *testing.T) {
 	w := newWorld(t, 1)
 	r := xdstest.Service(service, w.locality("a", 0, w.backends...))
 	w.serve(r)
+	begin := time.Now()
 	if err := w.call(w.dial()); err != nil {
 		t.Fatal(err)
+	}
+	aged := func(least float64) func(float64) bool {
+		return func(got float64) bool { return got >= least && got <= time.Since(begin).Seconds() }
 	}
 	server := []string{"grpc.xds.server", w.control.Addr()}
 	ofTarget := append([]string{"grpc.target", target}, server...)
@@ -31,7 +36,7 @@ func TestXdsClient(t *testing.T) {
 		w.await("xdslb.xds_client.messages", is(1), append(server, resource...)...)
 		w.await("xdslb.xds_client.received_size", atLeast(20), append(server, resource...)...)
 		w.await("xdslb.xds_client.requests", is(2), append(server, resource...)...)
-		w.await("xdslb.xds_client.resource_age", is(0), append(resource, "xdslb.resource_name", service)...)
+		w.await("xdslb.xds_client.resource_age", aged(0), append(resource, "xdslb.resource_name", service)...)
 		w.await("xdslb.xds_client.resources", is(1), append(resource, "grpc.target", target, "grpc.xds.authority", "#old", "grpc.xds.cache_state", "acked")...)
 	}
 	w.await("xdslb.xds_client.connected", is(1), ofTarget...)
@@ -39,7 +44,7 @@ func TestXdsClient(t *testing.T) {
 	w.await("xdslb.xds_client.configuration_latency", is(1), "grpc.target", target)
 	w.await("xdslb.lb.publication_duration", atLeast(1), "grpc.target", target)
 
-	w.await("xdslb.xds_client.resource_age", is(1), "grpc.xds.resource_type", "ClusterResource")
+	w.await("xdslb.xds_client.resource_age", aged(1), "grpc.xds.resource_type", "ClusterResource")
 	bad := xdstest.Cluster(service, service)
 	bad.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 	r.Clusters = []*clusterv3.Cluster{bad}

@@ -107,21 +107,22 @@ func (m *material) explain(err error) error {
 // errStale says that the settings have changed meanwhile.
 var errStale = errors.New("the settings have changed")
 
-// await calls load until it succeeds, for a while.
+// await calls load until it succeeds, for a while, and once more when that is over: the process
+// may have stood still since the latest call.
 func await[T any](ctx context.Context, stale func() bool, load func() (T, error)) (T, error) {
 	end := time.NewTimer(patience)
 	defer end.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
-	for {
+	for over := false; ; {
 		v, err := load()
-		if err == nil {
-			return v, nil
+		if err == nil || over {
+			return v, err
 		}
 		select {
 		case <-look.C:
 		case <-end.C:
-			return v, err
+			over = true
 		case <-ctx.Done():
 			return v, err
 		}

@@ -253,6 +253,26 @@ func TestUpdateWhileWaiting(t *testing.T) {
 	})
 }
 
+// TestLastLook: files that have come while a process stood still count, though the time to wait
+// for them is over.
+func TestLastLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			looks := 0
+			_, err := await(t.Context(), func() bool { return false }, func() (struct{}, error) {
+				if looks++; looks > 1 {
+					return struct{}{}, nil
+				}
+				time.Sleep(patience + lookPause)
+				return struct{}{}, os.ErrNotExist
+			})
+			if err != nil || looks != 2 {
+				t.Fatalf("after %d looks: %v", looks, err)
+			}
+		}
+	})
+}
+
 // TestMissingProvider: an instance that is not there, or has no roots, or belongs to
 // credentials that hide themselves is an error, and never the fallback or the system's
 // roots. (The resource is refused before it comes to that.)
