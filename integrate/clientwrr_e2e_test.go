@@ -69,6 +69,16 @@ func (r *reporter) UnaryCall(ctx context.Context, _ *testgrpc.SimpleRequest) (*t
 	return &testgrpc.SimpleResponse{Hostname: r.addr.String()}, nil
 }
 
+// report has the backend report its load in the way that is asked for, and something else in
+// the other.
+func (r *reporter) report(outOfBand bool, asked, other *orcav3.OrcaLoadReport) {
+	if outOfBand {
+		asked, other = other, asked
+	}
+	r.perCall.Store(asked)
+	r.oob.Store(other)
+}
+
 // StreamCoreMetrics reports at the interval that it is asked for.
 func (r *reporter) StreamCoreMetrics(req *orcaservice.OrcaLoadReportRequest, s grpc.ServerStreamingServer[orcav3.OrcaLoadReport]) error {
 	r.streams.Add(1)
@@ -140,12 +150,8 @@ func checkClientWRR(t *testing.T, b *bubble, outOfBand bool) {
 	// something else in the way that is not asked for.
 	report := func(weights ...float64) {
 		for i, w := range weights {
-			asked, other := &reporters[i].perCall, &reporters[i].oob
-			if outOfBand {
-				asked, other = other, asked
-			}
-			asked.Store(&orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: 1 / w})
-			other.Store(&orcav3.OrcaLoadReport{RpsFractional: 100 * float64(i+1), ApplicationUtilization: 0.5})
+			reporters[i].report(outOfBand, &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: 1 / w},
+				&orcav3.OrcaLoadReport{RpsFractional: 100 * float64(i+1), ApplicationUtilization: 0.5})
 		}
 	}
 	// off returns by how much the share of a backend is off at most.

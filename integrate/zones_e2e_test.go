@@ -297,12 +297,7 @@ func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
 	}
 	report := func(utilizations ...float64) {
 		for i, u := range utilizations {
-			asked, other := &reporters[i].perCall, &reporters[i].oob
-			if outOfBand {
-				asked, other = other, asked
-			}
-			asked.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: u})
-			other.Store(&orcav3.OrcaLoadReport{ApplicationUtilization: .99})
+			reporters[i].report(outOfBand, &orcav3.OrcaLoadReport{ApplicationUtilization: u}, &orcav3.OrcaLoadReport{ApplicationUtilization: .99})
 		}
 	}
 	r := xdstest.Service(target, zones...)

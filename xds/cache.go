@@ -293,7 +293,7 @@ func (e *entry) waitingLocked() error {
 		state = "is connected but has not sent it"
 	}
 	if was := s.relation.status; was.Err != nil && was.ErrTime.After(e.since) { // again and again, maybe
-		state += fmt.Sprintf(", and its last stream ended %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)
+		state += fmt.Sprintf(", and last failed %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)
 	}
 	return fmt.Errorf("xds: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, since, s.cfg.URI, state)
 }

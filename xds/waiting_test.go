@@ -50,10 +50,10 @@ func TestWaiting(t *testing.T) {
 		tooLarge := status.Error(codes.ResourceExhausted, "larger than max")
 		for range 20 { // longer than the resource's timer, which starts anew with each stream
 			cp.hangUp(tooLarge)
-			says("its last stream ended 0s ago", "larger than max")
+			says(", and last failed 0s ago", "larger than max")
 			advance(5 * time.Second)
 		}
-		says("is connected but has not sent it, and its last stream ended ", "larger than max")
+		says("is connected but has not sent it, and last failed ", "larger than max")
 		cp.serve(listenerTo("typo", "r"), routesTo("r", "a", "b"))
 		advance(time.Second)
 		says(`waiting for Cluster resource "a" for 1s`, "and for 1 more")

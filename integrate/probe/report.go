@@ -36,5 +36,6 @@ func (r *Report) String() string { return fmt.Sprintf("%+v", *r) }
 // ProtoMessage marks a protobuf message.
 func (*Report) ProtoMessage() {}
 
-// XXX_MessageName returns the message's full name.
+// XXX_MessageName returns the message's full name. It is what protobuf-go asks a message for
+// that has no descriptor, by just this name.
 func (*Report) XXX_MessageName() string { return "xdslb.probe.v1.Report" }
