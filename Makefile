@@ -51,20 +51,21 @@ lint: ## gofmt, vet, staticcheck, go.mod tidiness, the exported API.
 	$(GO) vet $(PKGS)
 	$(TOOL) staticcheck -checks '$(CHECKS)' $(PKGS)
 	$(GO) mod tidy -diff
-	$(GO) run ./bench/cmd/api
+	$(GO) run -C bench/cmd/api . -C ../../..
 
 .PHONY: api
-api: ## Record the exported API of the stable packages, which lint compares.
-	$(GO) run ./bench/cmd/api -w
+api: ## Accept the incompatible changes of the exported API that lint reports.
+	$(GO) run -C bench/cmd/api . -C ../../.. -w
 
 .PHONY: unit
 unit: ## Unit tests, examples, the import arrows of the house.
 	$(TEST) $(PKGS)
 
 .PHONY: examples
-examples: ## Modules that use this one as others do.
+examples: ## The modules below this one: examples, and the check of the exported API.
 	cd integrate/examples/custom && $(GO) vet . && $(TEST) .
 	cd integrate/examples/opentelemetry && $(GO) vet ./... && $(TEST) ./...
+	cd bench/cmd/api && $(GO) vet . && $(TEST) .
 
 .PHONY: invariants
 invariants: ## The kernel's tests with its internal checks switched on.

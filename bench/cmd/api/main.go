@@ -1,42 +1,36 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command api holds the exported API of the stable packages against what is recorded in
-// .ci/api, a file for each package and a line for each thing that a program can use. It
-// fails when a line that is recorded is not true any more, which breaks programs. What is
-// new breaks none, and is recorded with a release:
+// Command api compares the exported API of the stable packages with that of a base commit,
+// by golang.org/x/exp/apidiff. Both are type-checked from source. It fails on an
+// incompatible change that .ci/api does not list:
 //
 //	api       compares
-//	api -w    records
+//	api -w    lists the incompatible changes since the base commit
 //
-// Why lines, and not golang.org/x/exp/apidiff: it compares with export data, which only the
-// compiler that wrote it reads, or with the sources of a version, which have to be built.
-// Lines last, and a reviewer sees them change. The rules come to the same but where a line
-// is stricter: any change of a type counts, even to one that accepts what the old one did.
+// The first line of .ci/api names the base commit, each other line an accepted change. A
+// release moves the base to its tag. Command api is a module of its own, so that the
+// library does not require what only this check needs.
 package main
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
-	"go/importer"
-	"go/token"
-	"go/types"
-	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"golang.org/x/exp/apidiff"
+	"golang.org/x/tools/go/packages"
 )
 
 const module = "github.com/xdslb/xdslb/"
 
-// stable are the packages that integrate/docs/versioning.md calls so.
+// stable lists the packages that integrate/docs/versioning.md calls stable.
 var stable = []string{
 	"integrate",
 	"integrate/attemptlabels",
@@ -50,150 +44,133 @@ var stable = []string{
 	"xds/xdstest",
 }
 
-// borrowed are the types of experimental packages that are stable, since stable packages
-// take or return them.
-var borrowed = map[string][]string{"picker": {"LocalityID", "Metadata"}}
-
-// lent are other types that stable packages take or return, and that stay experimental.
-var lent = []string{"picker.Config", "picker.Policy"}
+// partial lists the stable types of packages that are otherwise experimental.
+var partial = map[string][]string{"picker": {"LocalityID", "Metadata"}}
 
 func main() {
-	write := flag.Bool("w", false, "record the API as it is")
-	dir := flag.String("dir", ".ci/api", "where it is recorded")
+	write := flag.Bool("w", false, "accept the incompatible changes since the base commit")
+	dir := flag.String("C", ".", "the checkout")
 	flag.Parse()
 	if err := run(*dir, *write); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, "api:", err)
 		os.Exit(1)
 	}
 }
 
 func run(dir string, write bool) error {
-	names := append(slices.Sorted(maps.Keys(borrowed)), stable...)
-	packages, err := load(names)
+	file := filepath.Join(dir, ".ci", "api")
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	var broken []string
-	for i, name := range names {
-		file := filepath.Join(dir, strings.ReplaceAll(name, "/", "-")+".txt")
-		lines := list(packages[i])
-		if types := borrowed[name]; types != nil {
-			lines = slices.DeleteFunc(lines, func(line string) bool { return !slices.Contains(types, typeOf(line)) })
-		}
-		broken = append(broken, foreign(name, lines)...)
-		if write {
-			if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
-				return err
-			}
-			continue
-		}
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("api: %w; make api records it", err)
-		}
-		for _, line := range gone(strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' }), lines) {
-			broken = append(broken, name+": "+line)
-		}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	base, accepted := lines[0], lines[1:]
+	old, remove, err := checkout(dir, base)
+	if err != nil {
+		return err
 	}
-	if len(broken) > 0 {
-		return fmt.Errorf("api: the exported API has changed in a way that breaks programs:\n\n%s\n\n"+
-			"If that is meant, say so in CHANGELOG.md under Incompatible, and record it with make api", strings.Join(broken, "\n"))
+	defer remove()
+	changes, err := compare(old, dir)
+	if err != nil {
+		return err
+	}
+	if write {
+		return os.WriteFile(file, []byte(strings.Join(append([]string{base}, changes...), "\n")+"\n"), 0o644)
+	}
+	changes = slices.DeleteFunc(changes, func(c string) bool { return slices.Contains(accepted, c) })
+	if len(changes) > 0 {
+		return fmt.Errorf("incompatible changes since %s:\n\n%s\n\nIf they are intended, describe them in CHANGELOG.md and run make api",
+			base, strings.Join(changes, "\n"))
 	}
 	return nil
 }
 
-// typeOf returns the type that a line is about, or "".
-func typeOf(line string) string {
-	kind, rest, _ := strings.Cut(line, " ")
-	switch kind {
-	case "type":
-		return rest[:strings.IndexAny(rest, " ,[")]
-	case "method":
-		return strings.TrimLeft(rest[:strings.IndexAny(rest, ")[")], "(*")
+// checkout makes a work tree of a commit, and returns its directory and how to remove it.
+func checkout(dir, commit string) (tree string, remove func(), err error) {
+	temp, err := os.MkdirTemp("", "api")
+	if err != nil {
+		return "", nil, err
 	}
-	return ""
-}
-
-var ofModule = regexp.MustCompile(regexp.QuoteMeta(module) + `([a-z0-9/]+)\.(\w+)`)
-
-// foreign returns the lines with types of this module that are neither stable nor known not
-// to be.
-func foreign(name string, lines []string) (faults []string) {
-	for _, line := range lines {
-		for _, m := range ofModule.FindAllStringSubmatch(line, -1) {
-			if !slices.Contains(stable, m[1]) && !slices.Contains(borrowed[m[1]], m[2]) && !slices.Contains(lent, m[1]+"."+m[2]) {
-				faults = append(faults, fmt.Sprintf("%s: \n  ? %s\n    %s.%s is not stable", name, line, m[1], m[2]))
-			}
+	tree = filepath.Join(temp, "base")
+	git := func(args ...string) error {
+		out, err := exec.Command("git", append([]string{"-C", dir}, args...)...).CombinedOutput()
+		if err != nil {
+			err = fmt.Errorf("git %s: %w: %s", args[0], err, out)
 		}
+		return err
 	}
-	return faults
+	remove = func() {
+		_ = git("worktree", "remove", "--force", tree)
+		_ = os.RemoveAll(temp)
+	}
+	if err := git("worktree", "add", "--detach", tree, commit); err != nil {
+		remove()
+		return "", nil, fmt.Errorf("base commit %s: %w", commit, err)
+	}
+	return tree, remove, nil
 }
 
-// gone returns the recorded lines that the API does not have any more, and what it has
-// instead.
-func gone(recorded, api []string) (faults []string) {
-	for _, line := range recorded {
-		if slices.Contains(api, line) {
+// compare returns the incompatible changes of the stable packages, sorted: a line for each.
+func compare(old, new string) ([]string, error) {
+	before, err := load(old)
+	if err != nil {
+		return nil, err
+	}
+	after, err := load(new)
+	if err != nil {
+		return nil, err
+	}
+	var changes []string
+	for path, p := range before {
+		name := strings.TrimPrefix(path, module)
+		if after[path] == nil {
+			changes = append(changes, name+": package removed")
 			continue
 		}
-		fault := "\n  - " + line
-		for _, now := range api {
-			if subject(now) == subject(line) && !slices.Contains(recorded, now) {
-				fault += "\n  + " + now
+		for _, c := range apidiff.Changes(p.Types, after[path].Types).Changes {
+			if !c.Compatible && covered(name, c.Message) {
+				changes = append(changes, name+": "+c.Message)
 			}
 		}
-		faults = append(faults, fault)
 	}
-	return faults
+	slices.Sort(changes)
+	return changes, nil
 }
 
-// subject returns what a line is about: the kind and the name, without the type.
-func subject(line string) string {
-	kind, rest, _ := strings.Cut(line, " ")
-	if at := strings.Index(rest, ", field "); at >= 0 {
-		name, _, _ := strings.Cut(rest[at+len(", field "):], " ")
-		return kind + " " + rest[:at] + "." + name
-	}
-	if kind == "method" { // method (*T) M(...)
-		at := strings.Index(rest, ") ")
-		return rest[:at] + rest[at:at+strings.IndexByte(rest[at+2:], '(')+2]
-	}
-	name, _, _ := strings.Cut(rest, " ")
-	name, _, _ = strings.Cut(name, "(")
-	return kind + " " + name
+// covered reports whether a change of a package is one of its stable part. A message starts
+// with the name that has changed: "Metadata.Get: removed".
+func covered(name, message string) bool {
+	types := partial[name]
+	subject, _, _ := strings.Cut(message, ":")
+	subject, _, _ = strings.Cut(strings.TrimLeft(subject, "(*"), ".")
+	return types == nil || slices.Contains(types, strings.TrimSuffix(subject, ")"))
 }
 
-// load returns packages of the module, from the export data that the compiler has made.
-func load(names []string) ([]*types.Package, error) {
-	args := []string{"list", "-export", "-deps", "-json=ImportPath,Export"}
-	for _, name := range names {
-		args = append(args, "./"+name)
+// load type-checks the packages of a checkout that exist, by path.
+func load(dir string) (map[string]*packages.Package, error) {
+	var patterns []string
+	for _, name := range stable {
+		patterns = append(patterns, module+name)
 	}
-	var stderr bytes.Buffer
-	cmd := exec.Command("go", args...)
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+	for name := range partial {
+		patterns = append(patterns, module+name)
+	}
+	mode := packages.NeedName | packages.NeedFiles | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo | packages.NeedImports | packages.NeedDeps
+	list, err := packages.Load(&packages.Config{Mode: mode, Dir: dir}, patterns...)
 	if err != nil {
-		return nil, fmt.Errorf("api: go list: %w\n%s", err, &stderr)
+		return nil, err
 	}
-	files := make(map[string]string)
-	for d := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p struct{ ImportPath, Export string }
-		if err := d.Decode(&p); errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			return nil, err
+	loaded := make(map[string]*packages.Package)
+	for _, p := range list {
+		missing := len(p.GoFiles) == 0
+		if !missing {
+			loaded[p.PkgPath] = p
 		}
-		files[p.ImportPath] = p.Export
-	}
-	from := importer.ForCompiler(token.NewFileSet(), "gc", func(path string) (io.ReadCloser, error) { return os.Open(files[path]) })
-	var list []*types.Package
-	for _, name := range names {
-		p, err := from.Import(module + name)
-		if err != nil {
-			return nil, fmt.Errorf("api: %s: %w", name, err)
+		for _, fault := range p.Errors {
+			if !missing {
+				err = cmp.Or(err, errors.New(fault.Error()))
+			}
 		}
-		list = append(list, p)
 	}
-	return list, nil
+	return loaded, err
 }
