@@ -6,6 +6,7 @@ package integrate
 import (
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
@@ -21,6 +22,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // policyName is the LB policy that the resolver's service config names. It
@@ -78,25 +80,20 @@ type lb struct {
 	version   uint64        // of the latest cluster that changed
 	// localityVersion is that of the latest locality of which something changed.
 	localityVersion uint64
-	plans           *perrpc.Plans  // of cfg
-	routeErrs       *routeErrors   // of cfg, or an earlier one
-	latest          *picker.Config // the latest configuration, which may not be in force yet
-	rpcs            rpcConfig      // of latest
-	journal         journal
-	watch           callWatch       // whether RPCs are counted by endpoint
-	applying        Changes         // that the configuration makes which is being applied
-	ignored         map[string]bool // what the log has of what is asked for in vain
-	applied         time.Time       // when cfg was, or fatal
-	logged          logLimiter
-	turns           map[topic]*turn // of the target and its clusters
-	hasFailed       bool            // the target, since it was last served
-	target          string          // as metrics have it, from before the resolver leads here; empty without xDS
-	export          *metric.Export  // nil while nobody wants metrics of the channel
-	received        time.Time       // of the latest configuration whose latency was measured
-	queued          int             // updates that wait for gRPC to be told of methods
-	rewrites        bool            // a route of cfg rewrites authorities (A81)
-	sessions        bool            // a route of cfg has session affinity (A55)
-	avoidHosts      bool            // attempts of a route avoid endpoints that were tried
+	plans           *perrpc.Plans     // of cfg
+	routeErrs       *routeErrors      // of cfg, or an earlier one
+	latest          *picker.Config    // the latest configuration, which may not be in force yet
+	rpcs            rpcConfig         // of latest
+	watch           callWatch         // whether RPCs are counted by endpoint
+	applying        *eventlog.Changes // of the configuration that is being applied
+	applied         time.Time         // when cfg was, or fatal
+	rec             recorder
+	export          *metric.Export // nil while nobody wants metrics of the channel
+	received        time.Time      // of the latest configuration whose latency was measured
+	queued          int            // updates that wait for gRPC to be told of methods
+	rewrites        bool           // a route of cfg rewrites authorities (A81)
+	sessions        bool           // a route of cfg has session affinity (A55)
+	avoidHosts      bool           // attempts of a route avoid endpoints that were tried
 
 	// replacements has, for a connection with a replacement, that one, and the other way
 	// around; nil if there are none. See conn.
@@ -109,9 +106,7 @@ type lb struct {
 	// callbacks is what to call once mu is free: LB policies of other packages,
 	// which call back at once.
 	callbacks []func()
-	running   bool     // a goroutine makes them
-	lines     []func() // the same for the log
-	writing   bool
+	running   bool // a goroutine makes them
 	// mustRepick says that SubConns left READY since gRPC was told a new
 	// picker: RPCs that had picked one of them wait for it.
 	mustRepick  bool
@@ -126,10 +121,11 @@ type lb struct {
 
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{
-		cc: cc, build: opts, clusters: map[string]*cluster{}, turns: map[topic]*turn{},
+		cc: cc, build: opts, clusters: map[string]*cluster{},
 		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N, burst: connectBurst,
 		announced: connectivity.Shutdown, // nothing yet
 	}
+	b.rec.init()
 	b.picker.requestConnect = b.requestConnect
 	b.picker.current.Store(&published{})
 	return b
@@ -147,11 +143,13 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.unlock()
 		return nil
 	}
-	b.src, b.opts = src, src.opts
-	b.target = b.build.Target.String()
+	b.src = src
+	b.setOptions(src.opts)
+	b.rec.target = b.build.Target.String()
+	b.rec.channel = []slog.Attr{slog.String("target", src.link.Target), slog.String("node", src.node)}
 	b.updateStateLocked(connectivity.Connecting)
 	b.unlock()
-	export := metric.Start(b.target, b.cc.MetricsRecorder())
+	export := metric.Start(b.rec.target, b.cc.MetricsRecorder())
 	stop := src.watch(b)
 	b.lock()
 	b.stopWatch, b.export = stop, export
@@ -162,6 +160,12 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		export.Stop()
 	}
 	return nil
+}
+
+// setOptions sets the channel's options.
+func (b *lb) setOptions(opts *Config) {
+	b.opts = opts
+	b.rec.logger.Store(opts.Logger)
 }
 
 // Update implements xds.Watcher: a new configuration of the target. If gRPC has
@@ -196,7 +200,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	rerouted := b.cfg == nil || !sameSlice(b.cfg.Routes, cfg.Routes)
 	replanned := b.plans != plans
 	b.plans = plans
-	b.applying = Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
+	b.applying = &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
 	received := cfg.Clusters
 	changed, gone := b.relistLocked(received)
 	cfg = b.channelConfigLocked(cfg, changed)
@@ -222,7 +226,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	for _, c := range gone {
 		c.close()
 	}
-	b.noteLocked(Event{Kind: ConfigurationApplied, Changes: b.applying}, nil)
+	b.rec.record(eventlog.Event{Kind: eventlog.ConfigurationApplied, Changes: b.applying}, nil)
 	b.applied = time.Now()
 	b.publishSoonLocked()
 }
@@ -272,7 +276,7 @@ func (b *lb) Error(err error) {
 	b.afterCallbacksLocked(nil, func() {
 		b.cfg, b.fatal = nil, b.plainLocked("", err.Error(), b.infoLocked(ReasonTarget))
 		b.applied = time.Now()
-		b.noteLocked(Event{Kind: TargetFailed, Err: err}, nil)
+		b.rec.record(eventlog.Event{Kind: eventlog.TargetFailed, Error: err.Error()}, nil)
 		b.closeClustersLocked()
 		b.publishSoonLocked()
 	})
@@ -323,7 +327,7 @@ func (b *lb) Close() {
 		b.pending.Stop()
 	}
 	b.closeClustersLocked()
-	b.endTurnLocked(topic{what: turnServed})
+	b.rec.log.Close()
 	b.shutdownPendingLocked()
 	b.notifyPublicationLocked()
 	halt(&b.watch.timer)

@@ -102,7 +102,7 @@ func (b *lb) noteWeightsLocked(cfg *picker.Config, changed []int) {
 	}
 	for _, i := range changed {
 		if cc := cfg.Clusters[i]; weightsCount(cc) && !weightsNoted.Swap(true) {
-			b.logLocked(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
+			b.rec.write(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
 				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
 			return
 		}

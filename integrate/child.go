@@ -87,7 +87,7 @@ func (c *child) updateLocked(targets map[string]target, config []byte, list func
 		c.b.lock()
 		defer c.b.unlock()
 		if err != nil {
-			c.b.logLocked(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.group.prio.cluster.cfg.Name,
+			c.b.rec.write(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.group.prio.cluster.cfg.Name,
 				slog.String("policy", c.name), slog.String("error", err.Error()))
 		}
 		if c.policy == nil {

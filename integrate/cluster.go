@@ -13,6 +13,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // cluster is the live side of one picker.Cluster: its leaves' priorities in
@@ -130,7 +131,7 @@ func (c *cluster) choose() {
 		}
 	}
 	if inUse != c.inUse {
-		c.lb.noteLocked(Event{Kind: PriorityChanged, Cluster: c.cfg.Name, From: slices.Index(c.order, c.inUse), To: i}, nil)
+		c.lb.rec.recordPriority(c.cfg.Name, slices.Index(c.order, c.inUse), i)
 	}
 	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
 		c.inUse, c.shares = inUse, shares
@@ -278,11 +279,11 @@ func (c *cluster) refresh() {
 
 // noteFailure notes that RPCs of the cluster have begun to fail, or ceased to.
 func (c *cluster) noteFailure() {
-	ev := Event{Kind: ClusterRecovered, Cluster: c.cfg.Name}
+	ev := eventlog.Event{Kind: eventlog.ClusterRecovered, Cluster: c.cfg.Name}
 	if c.state.Failed {
-		ev.Kind, ev.Err = ClusterFailed, c.view.failed
+		ev.Kind, ev.Error = eventlog.ClusterFailed, errorText(c.view.failed)
 	}
-	c.lb.noteLocked(ev, nil)
+	c.lb.rec.record(ev, nil)
 }
 
 // retryBudget is what limits the retries of the cluster's RPCs; nil is nothing.
@@ -324,8 +325,7 @@ func (c *cluster) close() {
 	for _, l := range c.leaves {
 		l.close(c.lb)
 	}
-	c.lb.endTurnLocked(topic{turnFailed, c.cfg.Name})
-	c.lb.endTurnLocked(topic{turnPriority, c.cfg.Name})
+	c.lb.rec.forget(c.cfg.Name)
 	if s := c.lb.src; s != nil {
 		s.link.ForgetFailures(c.cfg.Name)
 	}

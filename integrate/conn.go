@@ -118,7 +118,7 @@ func (c *conn) onState(s balancer.SubConnState) {
 		c.onReplacementState(s)
 		return
 	}
-	c.endpoint.noteState(s, lost)
+	c.endpoint.recordState(s, lost)
 	// What connects after this is by the latest settings.
 	abandoned := c.state != picker.Ready && !c.mayBeConnecting() && c.abandon()
 	switch e := c.endpoint; {

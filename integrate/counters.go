@@ -77,7 +77,7 @@ func (l *leaf) acquireCounters(b *lb) {
 	if server := l.cfg.Load.Server; server != "" && b.src != nil {
 		load, stop, err := reportLoad(b.src, server, l.cfg.Name, l.cfg.Service)
 		if err != nil {
-			b.logLocked(slog.LevelError, "xdslb: a cluster's load is not reported", l.cfg.Name, slog.String("server", server), slog.String("error", err.Error()))
+			b.rec.write(slog.LevelError, "xdslb: a cluster's load is not reported", l.cfg.Name, slog.String("server", server), slog.String("error", err.Error()))
 			return
 		}
 		l.load, l.stopReports = load, stop

@@ -127,7 +127,7 @@ func (b *lb) refuse(l *picker.Leaf) {
 	l.Priorities, l.Outlier = nil, nil
 	l.ResolutionNote = plainError(fmt.Sprintf("it demands TLS (transport_socket of the Cluster resource), and "+why, transportCredentials(&b.build)))
 	if _, noted := refusalsNoted.LoadOrStore(b.build.Target.URL.String(), true); !noted {
-		b.logLocked(slog.LevelError, fmt.Sprintf("xdslb: RPCs of a cluster fail, since it demands TLS, and "+why+". This is logged once per target.",
+		b.rec.write(slog.LevelError, fmt.Sprintf("xdslb: RPCs of a cluster fail, since it demands TLS, and "+why+". This is logged once per target.",
 			transportCredentials(&b.build)), l.Name)
 	}
 }

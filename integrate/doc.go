@@ -68,18 +68,17 @@
 //	                 that are stock's
 //	shadow.go        Shadow: a trial on a channel of stock's; shadowcall.go: one RPC of it;
 //	                 shadowstate.go: what it is compared with
-//	status.go        Status, StatusOf: what channels are at; eventstatus.go: events
+//	status.go        Status, StatusOf: what channels are at
 //	channels.go      Channels: the same for each channel, with each route and endpoint
 //	waitready.go     WaitReady: until RPCs of a method would be sent
 //	errors.go        the errors of RPCs, their reasons for programs
-//	event.go         Event: what happens to a channel
 //	explain.go       Explain: where an RPC would go, and why nowhere else
 //	explainwhatif.go ExplainWhatIf: the same by resources of a file (explainfile.go)
 //
 // The balancer:
 //
 //	balancer.go          lb: what gRPC and the XdsClient call
-//	serial.go            the mutex, the queues of callbacks and of the log, timers
+//	serial.go            the mutex, the queue of callbacks, timers
 //	channelconfig.go     what this channel makes of a configuration that all share
 //	cluster.go           cluster: which priority is used, what picks see of it; leaf
 //	clusterlist.go       all of them, and which have changed since the last publication
@@ -92,10 +91,9 @@
 //	overprovisioning.go  priorities that share their load, as in Envoy
 //	ondemand.go          endpoints that connect when an RPC asks for them
 //	pacer.go, quorum.go  Config.ConnectRate: how fast endpoints connect, and how many are enough
-//	journal.go           the latest events, bounded; changes.go: what a configuration changed
-//	log.go               lines for Config.Logger, limited, written by a queue of their own
+//	recorder.go          the channel's journal and log of events; changes.go: what a configuration changed
 //	connectivity.go      states in gRPC's terms and in the kernel's
-//	ignored.go           what resources ask for in vain, logged once
+//	ignored.go           features of resources that are unsupported
 //	zones.go             what is said of policies that go by zones
 //	statusof.go          what each part says of itself for Status
 //
@@ -131,7 +129,6 @@
 //
 // What can be seen from outside:
 //
-//	event.go       things that happen, noted in one place
 //	metrics.go     metrics of channels: what is counted, and read when somebody looks
 //	metricsxds.go  those of XdsClients
 //	inspect.go     routes and endpoints one by one, for Channel.Inspect
@@ -209,7 +206,7 @@
 //
 // Goroutines are started for:
 //
-//   - the callbacks, while there are any; one at a time (lb.unlock); and lines of the log
+//   - the callbacks, while there are any; one at a time (lb.unlock); and lines of the log (package eventlog)
 //   - SubConns that are shut down, which may take 5 s (lb.shutdownPendingLocked)
 //   - an endpoint that an RPC asks to connect (lb.requestConnect)
 //   - the last report of a load reporter (reporter.unref)
@@ -218,7 +215,7 @@
 // and in internal/perrpc for attempts that are hedged, in internal/metric for metrics.
 //
 // Timers (failover, retirement, publication, the pacer and the quorum, outlier detection,
-// weights and loads, slow start, texts of failures, turns of the log, call watches)
+// weights and loads, slow start, texts of failures, call watches)
 // take the mutex and stop with the balancer. Configurations arrive on a goroutine of
 // the XdsClient's. Cancelling the watch does not wait for it; a closed balancer
 // ignores what still comes.

@@ -4,6 +4,7 @@
 package integrate
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // endpoint is the live side of one picker.Endpoint: its connection, and the state
@@ -205,6 +207,28 @@ func (e *endpoint) count(n int) {
 	if !e.Draining {
 		e.loc.prio.counts[e.effectiveState()] += n
 	}
+}
+
+// recordState records that the connection of an endpoint was lost, or could not be made.
+func (e *endpoint) recordState(s balancer.SubConnState, lost bool) {
+	kind := eventlog.ConnectionLost
+	if !lost {
+		if s.ConnectivityState != connectivity.TransientFailure {
+			return
+		}
+		kind = eventlog.ConnectionFailed
+	}
+	p := e.loc.prio
+	p.cluster.lb.rec.recordConnection(kind, p.cluster.cfg.Name, p.leaf.cfg.Name, e.addr, s.ConnectionError)
+}
+
+// addr returns the endpoint's first address, or "" if no configuration has it any more:
+// O(endpoints of the locality).
+func (e *endpoint) addr() string {
+	if i := slices.Index(e.loc.endpoints, e); i >= 0 {
+		return e.loc.cfg.At(i).Addr.String()
+	}
+	return ""
 }
 
 // effectiveState is what the endpoint counts as: one that is connected and ejected

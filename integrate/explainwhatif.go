@@ -151,7 +151,7 @@ type supposedCluster struct {
 // suppose makes up the states of a configuration's endpoints.
 func (w *WhatIf) suppose(cfg *picker.Config) (*supposedWorld, error) {
 	channel := newLB(nil, balancer.BuildOptions{}) // for what is a channel's own
-	channel.opts = w.Config.withDefaults()
+	channel.setOptions(w.Config.withDefaults())
 	world := &supposedWorld{cfg: channel.channelConfigLocked(cfg, channel.list.differing(cfg.Clusters)), clusters: map[string]*supposedCluster{}}
 	_, world.plans = perrpc.Compile(world.cfg, perrpc.CompileOptions{})
 	states := make([]picker.ClusterState, len(world.cfg.Clusters))

@@ -5,9 +5,7 @@ package integrate
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -60,42 +58,15 @@ func hasSessions(cfg *picker.Config) bool {
 	})
 }
 
-const msgIgnored = "xdslb: the configuration asks for what no gRPC client does, and it has no effect. integrate/docs/supported.md has what to use instead; " +
-	"leave it out if it is for others"
-
 // noteIgnoredLocked logs what a configuration asks for in vain and the log does not have yet.
 // The clusters are those that have changed, by index. It costs a look at each of them.
 func (b *lb) noteIgnoredLocked(cfg *picker.Config, clusters []int) {
-	b.logIgnoredLocked("", cfg.Ignored)
+	b.rec.recordUnsupported("", cfg.Ignored)
 	sessions := hasSessions(cfg)
 	for _, i := range clusters {
 		for k := range cfg.Clusters[i].Leaves {
 			l := &cfg.Clusters[i].Leaves[k]
-			b.logIgnoredLocked(l.Name, ignoredOf(l, sessions))
+			b.rec.recordUnsupported(l.Name, ignoredOf(l, sessions))
 		}
-	}
-}
-
-// maxIgnoredNoted bounds what a channel remembers of that.
-const maxIgnoredNoted = 256
-
-// logIgnoredLocked logs what listener and routes, or a cluster, ask for in vain. Of clusters
-// that ask for the same, the first is logged.
-func (b *lb) logIgnoredLocked(cluster string, list []string) {
-	var news []string
-	for _, what := range list {
-		if !b.ignored[what] {
-			news = append(news, what)
-		}
-	}
-	if len(news) == 0 || len(b.ignored) >= maxIgnoredNoted ||
-		b.logLocked(slog.LevelWarn, msgIgnored, cluster, slog.String("ignored", strings.Join(news, "; "))) > 0 {
-		return
-	}
-	if b.ignored == nil {
-		b.ignored = map[string]bool{}
-	}
-	for _, what := range news {
-		b.ignored[what] = true
 	}
 }

@@ -7,57 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
-
-// TestJournal: events of a kind and cluster that come within a minute are one with a count,
-// whatever other such events are among them; what is of weight stands alone and divides
-// them; and the latest are remembered, however many there were.
-func TestJournal(t *testing.T) {
-	var j journal
-	start := time.Now()
-	note := func(after time.Duration, kind EventKind, cluster string) {
-		ev := Event{Time: start.Add(after), Last: start.Add(after), Kind: kind, Cluster: cluster, Count: 1, Err: errors.New(fmt.Sprint(after))}
-		if !j.repeats(&ev) {
-			j.add(&ev)
-		}
-	}
-	list := func() (found []string) {
-		for _, e := range j.events() {
-			found = append(found, fmt.Sprintf("%v %s %d %v-%v %v", e.Kind, e.Cluster, e.Count, e.Time.Sub(start), e.Last.Sub(start), e.Err))
-		}
-		return found
-	}
-	for i := range time.Duration(3) {
-		note(i, ConnectionFailed, "a")
-		note(i, ConnectionFailed, "b")
-		note(i, ConnectionLost, "a")
-	}
-	note(4, PriorityChanged, "a")
-	note(5, ConnectionFailed, "a")
-	note(5+time.Minute, ConnectionFailed, "a")
-	want := []string{
-		"ConnectionFailed a 3 0s-2ns 2ns", "ConnectionFailed b 3 0s-2ns 2ns", "ConnectionLost a 3 0s-2ns 2ns",
-		"PriorityChanged a 1 4ns-4ns 4ns", "ConnectionFailed a 1 5ns-5ns 5ns", "ConnectionFailed a 1 1m0.000000005s-1m0.000000005s 1m0.000000005s",
-	}
-	if got := list(); !slices.Equal(got, want) {
-		t.Errorf("the journal has\n%q, want\n%q", got, want)
-	}
-	for i := range 10 * journalSize {
-		note(time.Duration(i), TargetFailed, "")
-		if n := len(j.events()); n > journalSize {
-			t.Fatalf("the journal has %d events", n)
-		}
-	}
-	got := j.events()
-	if first, last := got[0].Err.Error(), got[len(got)-1].Err.Error(); len(got) != journalSize || last != "1.279µs" || first != "1.152µs" {
-		t.Errorf("of %d events the journal has %d, from %s to %s; want the latest, in order", 10*journalSize, len(got), first, last)
-	}
-}
 
 // TestChanges: a configuration's event says what it changed.
 func TestChanges(t *testing.T) {
@@ -91,19 +47,38 @@ func TestChanges(t *testing.T) {
 			next := base()
 			next.Routes = first.Routes
 			tt.change(next)
-			pass(2 * journalSpan)
+			pass(2 * eventlog.Interval)
 			b.set(next)
 			b.lock()
-			events := b.journal.events()
+			events := b.rec.journal.Events()
 			b.unlock()
 			i := len(events) - 1
-			for events[i].Kind != ConfigurationApplied {
+			for events[i].Kind != eventlog.ConfigurationApplied {
 				i--
 			}
-			if got := events[i].Changes.String(); got != tt.want {
+			if got := events[i].Change; got != tt.want {
 				t.Errorf("the event says %q, want %q", got, tt.want)
 			}
 			b.Close()
 		})
+	}
+}
+
+// TestJournalIsSmall (LB-SEC-1): texts that a control plane or a backend chooses are cut
+// in the journal, which would keep the last 128 of them otherwise.
+func TestJournalIsSmall(t *testing.T) {
+	b, _ := newTestLB(t, Config{})
+	for i := range 4 {
+		b.Error(errors.New(fmt.Sprint(i) + strings.Repeat("é", 1<<20)))
+	}
+	size := 0
+	for _, ev := range b.rec.journal.Events() {
+		size += len(ev.Error)
+	}
+	if size > 8<<10 {
+		t.Errorf("the texts of 4 events take %d bytes", size)
+	}
+	if last := b.rec.journal.Events()[3].Error; !strings.HasPrefix(last, "3é") || !strings.HasSuffix(last, "é…") {
+		t.Errorf("the text is %q", last)
 	}
 }

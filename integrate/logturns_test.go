@@ -14,8 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // TestLogEndsTrue: however often something begins and ends within a minute, the last line
@@ -56,7 +56,7 @@ func TestLogEndsTrue(t *testing.T) {
 						flip(tt.in)
 						flip(tt.out)
 					}
-					pass(2 * logInterval)
+					pass(2 * eventlog.Interval)
 					b.flush()
 					if !strings.Contains(last(), tt.end) {
 						t.Errorf("after %d times in and out the last line is %q", times, last())
@@ -64,7 +64,7 @@ func TestLogEndsTrue(t *testing.T) {
 					flip(tt.in)
 					flip(tt.out)
 					flip(tt.in)
-					pass(2 * logInterval)
+					pass(2 * eventlog.Interval)
 					b.flush()
 					if !strings.Contains(last(), tt.bad) {
 						t.Errorf("the last line is %q, want %q", last(), tt.bad)
@@ -112,12 +112,12 @@ func TestLogOfManyClusters(t *testing.T) {
 		}
 		all(nil)
 		all(errors.New("invalid"))
-		if got := lines(msgUnavailable); len(got) != alike.Max || !strings.Contains(got[alike.Max-1], "no_more_like_this_for=1m") {
-			t.Fatalf("%d lines, want %d: %q", len(got), alike.Max, got)
+		if got := lines(msgUnavailable); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m") {
+			t.Fatalf("%d lines, want %d: %q", len(got), eventlog.MaxSimilar, got)
 		}
 		all(nil)
 		for range 4 { // 32 a minute, for those of which nothing was said as well
-			pass(logInterval)
+			pass(eventlog.Interval)
 			b.flush()
 		}
 		for _, l := range lines(msgUnavailable) {
@@ -126,7 +126,7 @@ func TestLogOfManyClusters(t *testing.T) {
 				t.Errorf("the last line about cluster %s says that it fails", cluster)
 			}
 		}
-		if got := lines("cluster="); len(got) > 4*alike.Max {
+		if got := lines("cluster="); len(got) > 4*eventlog.MaxSimilar {
 			t.Errorf("%d lines", len(got))
 		}
 	})

@@ -44,40 +44,25 @@ func StockMetricName(name string) string {
 	return ""
 }
 
-// countEvent counts an event that somebody may have a metric of.
-func (b *lb) countEvent(ev Event, e *endpoint) {
-	switch {
-	case b.target == "":
-	case ev.Kind == PriorityChanged && ev.From >= 0 && (ev.To < 0 || ev.To > ev.From):
-		metric.PriorityChanges.Add(1, b.target, ev.Cluster, "down")
-	case ev.Kind == PriorityChanged && ev.From >= 0:
-		metric.PriorityChanges.Add(1, b.target, ev.Cluster, "up")
-	case ev.Kind == ConnectionLost:
-		metric.ConnectionsLost.Add(1, b.target, e.loc.prio.leaf.cfg.Name)
-	case ev.Kind == ConnectionFailed:
-		metric.ConnectionsFailed.Add(1, b.target, e.loc.prio.leaf.cfg.Name)
-	}
-}
-
 // measurePublication measures a publication that ended just now, and the latency of the
 // configuration, if it is a new one.
 func (b *lb) measurePublication(now time.Time) {
-	if b.target == "" {
+	if b.rec.target == "" {
 		return
 	}
-	metric.PublicationDuration.Observe([]float64{b.publishTime.Seconds()}, b.target)
+	metric.PublicationDuration.Observe([]float64{b.publishTime.Seconds()}, b.rec.target)
 	if b.cfg == nil || !b.cfg.Received.After(b.received) {
 		return
 	}
 	b.received = b.cfg.Received
 	if b.received.After(b.start) { // else it was there before the channel
-		metric.ConfigurationLatency.Observe([]float64{now.Sub(b.received).Seconds()}, b.target)
+		metric.ConfigurationLatency.Observe([]float64{now.Sub(b.received).Seconds()}, b.rec.target)
 	}
 }
 
 // countOutliers counts what a sweep found.
 func (b *lb) countOutliers(found outlier.Findings) {
-	if b.target == "" {
+	if b.rec.target == "" {
 		return
 	}
 	for _, by := range []struct {
@@ -85,13 +70,13 @@ func (b *lb) countOutliers(found outlier.Findings) {
 		outlier.Verdicts
 	}{{"success_rate", found.SuccessRate}, {"failure_percentage", found.FailurePercentage}} {
 		if by.Ejected > 0 {
-			metric.EjectionsEnforced.Add(int64(by.Ejected), b.target, by.method)
+			metric.EjectionsEnforced.Add(int64(by.Ejected), b.rec.target, by.method)
 		}
 		if by.Overflow > 0 {
-			metric.EjectionsUnenforced.Add(int64(by.Overflow), b.target, by.method, "max_ejection_overflow")
+			metric.EjectionsUnenforced.Add(int64(by.Overflow), b.rec.target, by.method, "max_ejection_overflow")
 		}
 		if by.Spared > 0 {
-			metric.EjectionsUnenforced.Add(int64(by.Spared), b.target, by.method, "enforcement_percentage")
+			metric.EjectionsUnenforced.Add(int64(by.Spared), b.rec.target, by.method, "enforcement_percentage")
 		}
 	}
 }
@@ -100,7 +85,7 @@ func (b *lb) countOutliers(found outlier.Findings) {
 // somebody may want to know: O(endpoints).
 func (p *priority) measureWeights(how *wrrConfig, now int64) {
 	b := p.cluster.lb
-	if b.target == "" || !metric.Watched() {
+	if b.rec.target == "" || !metric.Watched() {
 		return
 	}
 	for _, l := range p.localities {
@@ -123,7 +108,7 @@ func (p *priority) measureWeights(how *wrrConfig, now int64) {
 		if len(weights) == 0 {
 			continue
 		}
-		labels := []string{b.target, localityName(l.id), p.leaf.cfg.Name}
+		labels := []string{b.rec.target, localityName(l.id), p.leaf.cfg.Name}
 		metric.WRRWeights.Observe(weights, labels...)
 		if usable < 2 {
 			metric.WRRFallback.Add(1, labels...)
@@ -144,19 +129,19 @@ func localityName(id picker.LocalityID) string {
 
 // foldCounts folds what is counted at the channel, at its end.
 func (b *lb) foldCounts() {
-	if b.target == "" || !metric.Watched() {
+	if b.rec.target == "" || !metric.Watched() {
 		return
 	}
-	metric.NoRoute.Fold(metric.SourceOf(&b.picker, ""), int64(b.picker.noRoute.Load()), b.target)
-	metric.Retries.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Retries()), b.target)
+	metric.NoRoute.Fold(metric.SourceOf(&b.picker, ""), int64(b.picker.noRoute.Load()), b.rec.target)
+	metric.Retries.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Retries()), b.rec.target)
 	budget, throttle := b.src.link.Unmade()
-	metric.Hedges.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Hedges()), b.target)
-	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "budget"), int64(budget), b.target, "budget")
-	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "throttle"), int64(throttle), b.target, "throttle")
-	metric.Late.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Late()), b.target)
-	metric.Refused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Refused()), b.target)
-	metric.ConcurrencyRefused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Unsent()), b.target)
-	foldClient(b.src.client, b.target)
+	metric.Hedges.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Hedges()), b.rec.target)
+	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "budget"), int64(budget), b.rec.target, "budget")
+	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "throttle"), int64(throttle), b.rec.target, "throttle")
+	metric.Late.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Late()), b.rec.target)
+	metric.Refused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Refused()), b.rec.target)
+	metric.ConcurrencyRefused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Unsent()), b.rec.target)
+	foldClient(b.src.client, b.rec.target)
 }
 
 // foldCounts folds what the leaf has counted, before localities are forgotten.
@@ -289,7 +274,7 @@ var stateLabels = [...]string{picker.Idle: "idle", picker.Connecting: "connectin
 // endpointGauges emits how many endpoints the cluster has in which state, and how many
 // are excluded and why: O(endpoints).
 func (c *cluster) endpointGauges(emit metric.Emit) {
-	target := c.lb.target
+	target := c.lb.rec.target
 	for i, l := range c.leaves {
 		var states [len(stateLabels)]int64
 		var draining, ejected, unused int64

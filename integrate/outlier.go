@@ -8,6 +8,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/outlier"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // detector runs A50's interval timer for one leaf: outliers are told by all
@@ -105,11 +106,11 @@ func (l *leaf) sweep(b *lb) {
 
 // noteEjection notes that an endpoint was ejected, or returned.
 func (p *priority) noteEjection(e *endpoint) {
-	ev := Event{Kind: EndpointReturned, Cluster: p.cluster.cfg.Name}
+	ev := eventlog.Event{Kind: eventlog.EndpointReturned, Cluster: p.cluster.cfg.Name}
 	if e.Ejected {
-		ev.Kind = EndpointEjected
+		ev.Kind = eventlog.EndpointEjected
 	}
-	p.cluster.lb.noteLocked(ev, e)
+	p.cluster.lb.rec.record(ev, e.addr)
 }
 
 // ejected returns how many endpoints are ejected: O(endpoints).

@@ -121,7 +121,7 @@ func newProber(c *cluster, pool *picker.ProbePool) *prober {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	pool.Serve(func() { go p.round() })
 	if c.lb.standalone && c.asksForEach() {
-		c.lb.logLocked(slog.LevelWarn, msgAsynchronous, c.cfg.Name)
+		c.lb.rec.write(slog.LevelWarn, msgAsynchronous, c.cfg.Name)
 	}
 	return p
 }
@@ -297,7 +297,7 @@ func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
 		p.pool.SetSilent(t.state, true, now)
 	}
 	if first {
-		p.lb.logSilence(p.cluster, err)
+		p.lb.rec.write(slog.LevelWarn, msgSilence, p.cluster, slog.String("error", err.Error()))
 	}
 }
 

@@ -147,7 +147,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	if next.Snapshot, err = b.buildLocked(prev, changed, whole); err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
 		// last good snapshot stays in force.
-		b.logLocked(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
+		b.rec.write(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
 		if prev.Snapshot != nil {
 			return prev, false
 		}

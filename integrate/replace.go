@@ -194,6 +194,6 @@ func (l *leaf) noteReplacementFailed(b *lb, err error) {
 		return
 	}
 	l.replacementFailed = true
-	b.logLocked(slog.LevelWarn, "xdslb: a cluster has other TLS settings, by which a backend cannot be connected to: "+
+	b.rec.write(slog.LevelWarn, "xdslb: a cluster has other TLS settings, by which a backend cannot be connected to: "+
 		"its connection by the old settings stays in use, and the new ones are tried again", l.cfg.Name, slog.String("error", err.Error()))
 }

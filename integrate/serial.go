@@ -13,35 +13,28 @@ func (b *lb) lock() { b.mu.Lock() }
 // unlock ends a critical section, and has the calls made that had to wait for
 // its end: by a goroutine of their own, since whoever unlocks may be called from
 // within a mutex of the very policy that is to be called. There is one such
-// goroutine at a time, so that calls keep their order. Lines of the log have another:
-// a Logger that takes its time holds up nothing else.
+// goroutine at a time, so that calls keep their order.
 func (b *lb) unlock() {
-	b.startLocked(&b.callbacks, &b.running)
-	b.startLocked(&b.lines, &b.writing)
+	if len(b.callbacks) > 0 && !b.running {
+		b.running = true
+		go b.runCallbacks()
+	}
 	b.mu.Unlock()
 }
 
-// startLocked has the calls of a queue made.
-func (b *lb) startLocked(queue *[]func(), running *bool) {
-	if len(*queue) > 0 && !*running {
-		*running = true
-		go b.runCallbacks(queue, running)
-	}
-}
-
-func (b *lb) runCallbacks(queue *[]func(), running *bool) {
+func (b *lb) runCallbacks() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(*queue) > 0 {
-		calls := *queue
-		*queue = nil
+	for len(b.callbacks) > 0 {
+		calls := b.callbacks
+		b.callbacks = nil
 		b.mu.Unlock()
 		for _, call := range calls {
 			call()
 		}
 		b.mu.Lock()
 	}
-	*running = false
+	b.running = false
 }
 
 // afterCallbacksLocked calls do with the mutex held: at once, unless tell is to be called

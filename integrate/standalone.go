@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/netip"
 	"strings"
@@ -117,7 +118,8 @@ func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBa
 
 func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	b := newLB(cc, opts)
-	b.opts = Config{}.withDefaults()
+	b.setOptions(Config{}.withDefaults())
+	b.rec.channel = []slog.Attr{slog.String("target", opts.Target.URL.String())}
 	b.standalone = true
 	return &standalone{lb: b, name: opts.Target.Endpoint()}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // TargetStatus is what a channel is at: what is in force, since when, from whom, and what
@@ -63,7 +64,7 @@ type TargetStatus struct {
 	Clusters  []ClusterStatus  `json:"clusters,omitempty"`  // by name
 	Resources []ResourceStatus `json:"resources,omitempty"` // by type, in the order LDS, RDS, CDS, EDS, and name
 	Servers   []ServerStatus   `json:"servers,omitempty"`   // xDS servers that were turned to, in the bootstrap's order
-	Events    []EventStatus    `json:"events,omitempty"`    // the latest, oldest first
+	Events    []eventlog.Event `json:"events,omitempty"`    // the latest, oldest first
 }
 
 // AdmissionStatus is an admission control filter with a configuration, of which routes may
@@ -224,6 +225,9 @@ type ServerStatus struct {
 	ErrorTime time.Time `json:"error_time,omitzero"`
 }
 
+// Event is something that happened to a channel, or to its XdsClient.
+type Event = eventlog.Event
+
 // Status returns the status of each channel of the process that has a resolver of this
 // package, or was handed to stock's by the environment, and is not idle, in the order in
 // which the resolvers were made. It connects nothing. Each takes the channel's mutex for
@@ -270,7 +274,7 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 		Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Connectivity: connectivity.Connecting.String(),
 		Listener: r.listener, Authority: r.authority, Node: r.node,
 	}
-	var events []Event
+	var events []eventlog.Event
 	if b := r.balancer.Load(); b != nil {
 		events = b.status(&s, detailed)
 	}

@@ -99,7 +99,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%d events say %q, want 1, of %v", len(found), texts, s.Events)
 		}
 	}
-	if !slices.IsSortedFunc(s.Events, func(a, b integrate.EventStatus) int { return a.Time.Compare(b.Time) }) {
+	if !slices.IsSortedFunc(s.Events, func(a, b integrate.Event) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("the events are not in order: %v", s.Events)
 	}
 

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // This file has what the balancer's parts say of themselves for a TargetStatus.
 
 // status fills in what the balancer knows, with each route and endpoint if detailed is
 // set, and returns its events. O(endpoints).
-func (b *lb) status(s *TargetStatus, detailed bool) []Event {
+func (b *lb) status(s *TargetStatus, detailed bool) []eventlog.Event {
 	b.lock()
 	defer b.unlock()
 	s.Connectivity = b.announced.String()
@@ -36,7 +37,7 @@ func (b *lb) status(s *TargetStatus, detailed bool) []Event {
 		b.inspectLocked(s)
 	}
 	slices.SortFunc(s.Clusters, func(a, b ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
-	return b.journal.events()
+	return b.rec.journal.Events()
 }
 
 // describe returns the cluster's status. r is how a locality is chosen, nil if not by zones.

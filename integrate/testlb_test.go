@@ -29,7 +29,7 @@ func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
 	cc := newFakeCC()
 	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*lb)
 	cc.b = b
-	b.opts = opts.withDefaults()
+	b.setOptions(opts.withDefaults())
 	t.Cleanup(func() {
 		b.Close()
 		forgetBreakers()
@@ -121,7 +121,7 @@ func (b *testLB) holdPublication() (resume func()) {
 func (b *testLB) talks() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.running || len(b.callbacks) > 0 || b.writing || len(b.lines) > 0
+	return b.running || len(b.callbacks) > 0 || !b.rec.log.Idle()
 }
 
 // pick picks once and returns the address picked.

@@ -71,7 +71,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		l.cfg = cfg
 	}
 	if prev != nil {
-		c.lb.applying.noteLeaf(was, cfg)
+		noteLeaf(c.lb.applying, was, cfg)
 	}
 	c.lb.callbacks = append(c.lb.callbacks, l.security.Swap(cfg.TLS))
 	m := reconciler{lb: c.lb, policy: &cfg.Policy}
@@ -323,7 +323,7 @@ func (m *reconciler) finish() {
 
 // configure follows a change of the endpoint's configuration.
 func (e *endpoint) configure(b *lb, was, cfg *picker.Endpoint) {
-	b.applying.noteEndpoint(was, cfg)
+	noteEndpoint(b.applying, was, cfg)
 	drained := e.Draining
 	e.Draining = cfg.Health == picker.Draining
 	switch {

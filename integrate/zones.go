@@ -22,13 +22,13 @@ func (b *lb) noteZonesLocked(cfg *picker.Config, changed []int) {
 		for i := range cc.Leaves {
 			l := &cc.Leaves[i]
 			if l.Policy.LoadAware != nil && l.Origin != nil && l.Origin.Locality == (picker.LocalityID{}) && !c.hadOrigin(l) {
-				b.logLocked(slog.LevelWarn, "xdslb: a cluster asks for load-aware localities, and no locality is preferred as the own one, "+
+				b.rec.write(slog.LevelWarn, "xdslb: a cluster asks for load-aware localities, and no locality is preferred as the own one, "+
 					"since the node of the bootstrap has no locality", cc.Name)
 			}
 			if l.Policy.ZoneAware == nil || l.Origin == nil || l.Origin.Err == nil || c.hadOrigin(l) {
 				continue
 			}
-			b.logLocked(slog.LevelWarn, "xdslb: a cluster asks for zone-aware routing, and is balanced as without it, since the zones of the own fleet are not known. "+
+			b.rec.write(slog.LevelWarn, "xdslb: a cluster asks for zone-aware routing, and is balanced as without it, since the zones of the own fleet are not known. "+
 				"It takes the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints", cc.Name,
 				slog.String("error", l.Origin.Err.Error()))
 		}

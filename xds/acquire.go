@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // registry holds the process's clients, by the fingerprint of their bootstrap. It is
@@ -109,11 +110,11 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 		relations:   map[string]*relation{},
 		channels:    map[string]*channel{},
 		managers:    map[targetKey]*dependencyManager{},
-		logged:      map[logKey]*logged{},
 		done:        make(chan struct{}),
 		bytes:       keepBytes.Load(),
 	}
 	c.logger.Store(opts.Logger)
+	c.log = eventlog.NewLog(c.logger.Load)
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	note := func(servers []*bootstrap.Server) {
 		for _, s := range servers {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // authorityKey names an authority: that of an xdstp name, which may be empty,
@@ -95,7 +96,7 @@ func (a *authority) checkLocked() {
 		next := a.chain[len(a.servers)]
 		a.c.logLocked(slog.LevelWarn, "xdslb: falling back from an xDS server to the next", fact{server: last.cfg, typ: noType, err: last.err},
 			slog.String("next", next.URI))
-		a.journalLocked(Fallback, last, last.err)
+		a.journalLocked(eventlog.Fallback, last, last.err)
 		a.useNextServerLocked()
 	}
 	if !a.exhaustedLocked() {
@@ -134,7 +135,7 @@ func (a *authority) respondedLocked(s *server) {
 	if i == len(a.servers)-1 {
 		return
 	}
-	a.journalLocked(Return, s, nil)
+	a.journalLocked(eventlog.Return, s, nil)
 	for _, lower := range a.servers[i+1:] {
 		a.c.logLocked(slog.LevelInfo, "xdslb: an xDS server is back, leaving the one after it", fact{server: s.cfg, typ: noType},
 			slog.String("left", lower.cfg.URI))

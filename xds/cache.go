@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -211,7 +212,7 @@ func (c *Client) acceptLocked(e *entry, v acceptedVersion) {
 		if v.from != nil {
 			server = v.from.URI
 		}
-		e.journalLocked(Accepted, v.version, server, nil)
+		e.journalLocked(eventlog.Accepted, v.version, server, nil)
 		c.changedLocked(e)
 	}
 }
@@ -225,7 +226,7 @@ type failure struct {
 	transient, drop, lapsed bool
 
 	// For the journal.
-	kind    EventKind
+	kind    eventlog.Kind
 	version string
 	from    *bootstrap.Server // nil if it is no server's news
 }
@@ -265,7 +266,7 @@ func (e *entry) resetLocked() {
 
 // rejectLocked notes that the latest version of a resource is invalid (A46).
 func (c *Client) rejectLocked(e *entry, err error, v rejectedVersion) {
-	c.failLocked(e, failure{state: Nacked, err: err, drop: v.from.FailOnDataErrors, kind: Rejected, version: v.version, from: v.from})
+	c.failLocked(e, failure{state: Nacked, err: err, drop: v.from.FailOnDataErrors, kind: eventlog.Rejected, version: v.version, from: v.from})
 	e.rejected = &v
 }
 
@@ -330,7 +331,7 @@ func (c *Client) watchLocked(e *entry, w watcher, d *dependency) {
 	if e.authority == nil {
 		a, err := c.authorityLocked(e.key.name)
 		if err != nil {
-			c.failLocked(e, failure{state: Unknown, err: err, kind: Missing})
+			c.failLocked(e, failure{state: Unknown, err: err, kind: eventlog.Missing})
 			return
 		}
 		e.authority = a

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -160,11 +160,7 @@ type Client struct {
 	origin      origin                               // see originLocked
 	using       []*dependency                        // of the cluster that is being looked at; see lookLocked
 	affected    map[*dependencyManager]chan struct{} // see response.apply; nil at other times
-	log         []logLine                            // lines to write; see unlock
-	logLost     int                                  // lines there was no room for
-	logging     bool                                 // writeLog runs
-	logged      map[logKey]*logged
-	alike       alike.Limiter[alikeKey]
+	log         *eventlog.Log
 	counted     map[ResourceKind]int // see CountResources; nil if it may have changed
 }
 

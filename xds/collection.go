@@ -9,6 +9,7 @@ import (
 	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -203,7 +204,7 @@ func (s *server) refuseGlobsLocked() {
 			err := fmt.Errorf("xds: %v collection %q: xDS server %q is spoken to in state of the world, and glob collections need incremental ADS", e.key.typ, e.key.name, s.cfg.URI)
 			// transient, since another stream may have it: until then what is in use is not
 			// replaced by an assignment whose collections are not known.
-			s.c.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: Missing, from: s.cfg})
+			s.c.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: s.cfg})
 		}
 	}
 }

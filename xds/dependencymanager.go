@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
@@ -63,8 +64,8 @@ type dependencyManager struct {
 	looked    []*cluster // looked at since config was made or found to be up to date
 	received  arrival    // of the latest of what config is of
 
-	journal journal // see Client.Events
-	told    uint64  // the number of the outcome that it has
+	journal eventlog.Journal // see Client.Events
+	told    uint64           // the number of the outcome that it has
 }
 
 // watch is one Watcher of a target.
@@ -185,11 +186,11 @@ func (m *dependencyManager) deliveringLocked() {
 		return
 	}
 	m.told = m.outcome
-	kind := ConfigurationDelivered
+	kind := eventlog.ConfigurationDelivered
 	if m.err != nil {
-		kind = TargetFailed
+		kind = eventlog.TargetFailed
 	}
-	m.journal.add(newEvent(kind, m.err))
+	m.journal.Add(newEvent(kind, m.err))
 }
 
 // waitingLocked says what the target waits for, if that is why it has no

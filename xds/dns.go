@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // addresses are what a name resolved to: at least one. Immutable.
@@ -103,7 +104,7 @@ func (l *lookup) resolved(list []netip.AddrPort) {
 func (l *lookup) failed(err error) {
 	l.c.mu.Lock()
 	defer l.c.unlock()
-	l.c.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), kind: ErrorReceived})
+	l.c.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), kind: eventlog.ErrorReceived})
 }
 
 // lookupConn is where the resolver reports to.

@@ -45,8 +45,7 @@
 //	                        channel.go               the gRPC channel, shared with LRS
 //
 //	status.go     what a client shows of all that, and counts by server
-//	journal.go    the last events of each target
-//	log.go        lines for the Logger
+//	journal.go    the latest events of each target; log.go: lines for the Logger (see package eventlog)
 //	keepbytes.go  whether bytes are kept
 //	offline.go    a configuration out of resources of a file
 //

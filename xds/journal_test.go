@@ -10,13 +10,11 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
-
-	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // kinds returns the kinds of a target's events after the first n, with the names of
@@ -24,13 +22,13 @@ import (
 func (h *harness) kinds(target string, n int) (kinds []string) {
 	h.t.Helper()
 	events := h.c.Events(target, target)
-	if !slices.IsSortedFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) }) {
+	if !slices.IsSortedFunc(events, func(a, b eventlog.Event) int { return a.Time.Compare(b.Time) }) {
 		h.t.Errorf("events are not in order: %v", events)
 	}
 	for _, e := range events[min(n, len(events)):] {
-		s := e.Kind.String()
-		if e.Type < resource.NumTypes {
-			s += fmt.Sprintf(" %v %s %s", e.Type, e.Name, e.Version)
+		s := string(e.Kind)
+		if e.Type != "" {
+			s += fmt.Sprintf(" %s %s %s", e.Type, e.Resource, e.Version)
 		}
 		s += " " + strings.TrimPrefix(e.Server, "passthrough:///")
 		kinds = append(kinds, strings.Join(strings.Fields(s), " "))
@@ -68,7 +66,7 @@ func TestEvents(t *testing.T) {
 		h.follow(&seen, "svc")
 		cp.send(eds, "6", badEndpoints("e"))
 		h.follow(&seen, "svc", "Rejected ClusterLoadAssignment e 6 cp", "ConfigurationDelivered")
-		if e := h.c.Events("svc", "svc")[seen-2]; !strings.Contains(e.Err, "priority 0") || !strings.Contains(e.String(), `version "6" server "passthrough:///cp": `) {
+		if e := h.c.Events("svc", "svc")[seen-2]; !strings.Contains(e.Error, "priority 0") || !strings.Contains(e.String(), `version "6" server "passthrough:///cp": `) {
 			t.Errorf("event = %v", e)
 		}
 		cp.send(eds, "7", badEndpoints("e")) // no news
@@ -149,32 +147,6 @@ func TestEventsShared(t *testing.T) {
 	})
 }
 
-// TestJournal checks the ring: nothing at first, the last of many, in order; and that
-// long errors are cut between characters.
-func TestJournal(t *testing.T) {
-	var j journal
-	if j.list() == nil || len(j.list()) != 0 || j.events != nil {
-		t.Errorf("empty journal = %v", j)
-	}
-	for i := range 3*journalSize + 7 {
-		j.add(&Event{Version: fmt.Sprint(i)})
-		list := j.list()
-		if len(list) != min(i+1, journalSize) || list[len(list)-1].Version != fmt.Sprint(i) || list[0].Version != fmt.Sprint(max(0, i+1-journalSize)) {
-			t.Fatalf("after %d events: %v", i+1, list)
-		}
-	}
-	if cap(j.events) > journalSize {
-		t.Errorf("memory for %d events", cap(j.events))
-	}
-	e := newEvent(Rejected, errors.New("x"+strings.Repeat("é", 1000)))
-	if len(e.Err) > maxText+3 || !utf8.ValidString(e.Err) || !strings.HasSuffix(e.Err, "é…") {
-		t.Errorf("%d bytes: %q", len(e.Err), e.Err)
-	}
-	if got := EventKind(99).String(); got != "EventKind(99)" {
-		t.Errorf("unknown kind: %q", got)
-	}
-}
-
 // TestJournalBound checks that long names and versions are cut, and that what they were
 // cut from is not kept.
 func TestJournalBound(t *testing.T) {
@@ -189,7 +161,7 @@ func TestJournalBound(t *testing.T) {
 			t.Fatalf("events = %v", events)
 		}
 		for _, e := range events {
-			if n := len(e.Name) + len(e.Version) + len(e.Err); n > 2*(maxText+3) {
+			if n := len(e.Resource) + len(e.Version) + len(e.Error); n > 2*1100 {
 				t.Errorf("%v of %d bytes", e.Kind, n)
 			}
 		}

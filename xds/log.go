@@ -4,34 +4,17 @@
 package xds
 
 import (
-	"context"
 	"log/slog"
-	"time"
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// Bounds of the log: how often equal lines are written, how many different ones are
-// remembered for that, and how many wait for a Logger that is busy.
-const (
-	logInterval = alike.Interval
-	maxLogKeys  = 256
-	maxLogLines = 256
-)
-
-// logLine is a line for the log.
-type logLine struct {
-	level   slog.Level
-	message string
-	attrs   []slog.Attr
-}
-
-// fact is what a line of the log is about. Fields that say nothing are zero, but the
-// type of what concerns no resource is noType.
+// fact is what a log line is about. Fields that do not apply are zero, except for typ, which
+// is noType then.
 type fact struct {
 	server  *bootstrap.Server
 	typ     resource.Type
@@ -42,26 +25,11 @@ type fact struct {
 
 const noType = resource.NumTypes
 
-// logKey says which lines are equal: all of them but for the version, since a server
-// that sends the same fault again may count versions up.
+// logKey identifies lines that repeat each other. It leaves out the version, which a server
+// that sends the same fault again may count up.
 type logKey struct {
-	message   string
-	server    *bootstrap.Server
 	typ       resource.Type
 	name, err uint64 // hashes: texts can be long
-}
-
-// logged is when a line was written, and how many equal ones have been left out
-// since.
-type logged struct {
-	at      time.Time
-	leftOut int
-}
-
-// alikeKey is a kind of lines, of which so many are written (see package alike).
-type alikeKey struct {
-	message string
-	server  *bootstrap.Server
 }
 
 // attrs returns the fact as attributes.
@@ -73,98 +41,32 @@ func (f fact) attrs() (attrs []slog.Attr) {
 		attrs = append(attrs, slog.String("type", f.typ.String()))
 	}
 	if f.name != "" {
-		attrs = append(attrs, slog.String("resource", cut(f.name)))
+		attrs = append(attrs, slog.String("resource", eventlog.Cut(f.name)))
 	}
 	if f.version != "" {
-		attrs = append(attrs, slog.String("version", cut(f.version)))
+		attrs = append(attrs, slog.String("version", eventlog.Cut(f.version)))
 	}
 	return attrs
 }
 
-// logLocked notes a line for the log, which is written once the lock is released. Of
-// equal lines there is one in logInterval, which says how many were left out since the
-// one before. Of lines that differ there are alike.Max with the same message about a server; the
-// last of them, and the first one afterwards, say so. If the Logger does not keep up, the line is lost, and counted.
+// logLocked queues a line for the log. Lines about the same fact are repeats, and lines with the
+// same message about a server are similar: see [eventlog.Log].
 func (c *Client) logLocked(level slog.Level, message string, f fact, more ...slog.Attr) {
-	key := logKey{message: message, server: f.server, typ: f.typ, name: xxh3.HashString(f.name)}
-	if f.err != nil {
-		key.err = xxh3.HashString(f.err.Error())
-	}
-	now := time.Now()
-	last := c.logged[key]
-	if last != nil && now.Sub(last.at) < logInterval {
-		last.leftOut++
-		return
-	}
-	others, wait := c.alike.Due(alikeKey{message, f.server}, now)
-	if wait > 0 {
-		return
-	}
+	about := logKey{typ: f.typ, name: xxh3.HashString(f.name)}
 	attrs := append(f.attrs(), more...)
 	attrs = append(attrs, slog.String("node", c.node.GetId()))
 	if f.err != nil {
-		attrs = append(attrs, slog.String("error", f.err.Error()))
+		text := f.err.Error()
+		about.err = xxh3.HashString(text)
+		attrs = append(attrs, slog.String("error", text))
 	}
-	if last != nil && last.leftOut > 0 {
-		attrs = append(attrs, slog.Int("left_out", last.leftOut))
-	}
-	attrs = append(attrs, others...)
-	if last == nil && len(c.logged) >= maxLogKeys {
-		c.forgetLoggedLocked(now)
-	}
-	c.logged[key] = &logged{at: now}
-	if len(c.log) == maxLogLines {
-		c.logLost++
-		return
-	}
-	c.log = append(c.log, logLine{level, message, attrs})
+	c.log.Write(eventlog.Line{Level: level, Message: message, Group: f.server, About: about, Attrs: attrs})
 }
 
-// forgetLoggedLocked makes room for another key: it forgets the lines that may be
-// written again, and if there are none, all.
-func (c *Client) forgetLoggedLocked(now time.Time) {
-	for key, l := range c.logged {
-		if now.Sub(l.at) >= logInterval {
-			delete(c.logged, key)
-		}
-	}
-	if len(c.logged) >= maxLogKeys {
-		clear(c.logged)
-	}
-}
-
-// unlock releases mu, and has what was noted for the log meanwhile written. The Logger is
-// the user's code: it may call the client, and if it blocks, nothing waits for it. Who has
-// only looked releases mu itself.
+// unlock releases mu. Callers that only read may unlock mu directly.
 func (c *Client) unlock() {
 	c.counted = nil
-	if len(c.log) > 0 && !c.logging {
-		c.logging = true
-		go c.writeLog()
-	}
 	c.mu.Unlock()
-}
-
-// writeLog writes lines in the order in which they were noted, until there are none.
-func (c *Client) writeLog() {
-	for {
-		c.mu.Lock()
-		lines, lost := c.log, c.logLost
-		c.log, c.logLost = nil, 0
-		c.logging = len(lines) > 0
-		c.mu.Unlock()
-		if len(lines) == 0 {
-			return
-		}
-		logger := loggerOr(c.logger.Load())
-		for _, l := range lines {
-			logger.LogAttrs(context.Background(), l.level, l.message, l.attrs...)
-		}
-		if lost > 0 {
-			logger.LogAttrs(context.Background(), slog.LevelWarn, "xdslb: the Logger does not keep up, and lines of the log are lost",
-				slog.Int("lost", lost), slog.String("node", c.node.GetId()))
-		}
-	}
 }
 
 // loggerOr returns the logger, or the process's if there is none.

@@ -5,7 +5,6 @@ package xds
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -18,8 +17,8 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xdslb/xdslb/internal/alike"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -129,8 +128,8 @@ func TestLogEqualLines(t *testing.T) {
 		if len(lines) != 3 {
 			t.Fatalf("%d lines about the same fault in %d s, want 3", len(lines), rounds)
 		}
-		if strings.Contains(lines[0], "left_out") || !strings.Contains(lines[1], "left_out=5") || !strings.Contains(lines[2], "left_out=5") {
-			t.Errorf("lines = %q, want left_out=50 or so in the second and the third", lines)
+		if strings.Contains(lines[0], "suppressed") || !strings.Contains(lines[1], "suppressed=5") || !strings.Contains(lines[2], "suppressed=5") {
+			t.Errorf("lines = %q, want suppressed=50 or so in the second and the third", lines)
 		}
 		cp.send(lds, "x", listenerTo("svc", "r"))
 		bad := listenerTo("svc", "")
@@ -171,36 +170,13 @@ func TestLogUnlocked(t *testing.T) {
 	})
 }
 
-// TestLogBound checks that the memory of what was logged is bounded.
-func TestLogBound(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		book := &logBook{}
-		h, _ := only(t, Options{Logger: slog.New(book)})
-		for i := range 10 * maxLogKeys {
-			h.c.mu.Lock()
-			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/alike.Max), fact{typ: noType, name: fmt.Sprint(i), err: errors.New("error")})
-			h.c.unlock()
-			if i%100 == 0 {
-				synctest.Wait()
-			}
-		}
-		synctest.Wait()
-		if n := len(h.c.logged); n > maxLogKeys {
-			t.Errorf("%d lines are remembered", n)
-		}
-		if n := len(book.with("message")); n != 10*maxLogKeys {
-			t.Errorf("%d lines, and all of them were different", n)
-		}
-	})
-}
-
 // TestLogStorm: thousands of resources that go wrong at once are some lines, which say that
 // there are more, and leave room for others.
 func TestLogStorm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		book := &logBook{}
 		h, cp := only(t, Options{Logger: slog.New(book)})
-		const n = 10 * maxLogLines
+		const n = 2560
 		var names []string
 		var clusters []proto.Message
 		for i := range n {
@@ -214,22 +190,21 @@ func TestLogStorm(t *testing.T) {
 		advance(time.Minute) // there are no endpoints for any of them
 		cp.refuse(errRefused)
 		advance(10 * time.Second)
-		if got := book.with("does not send a resource"); len(got) != alike.Max || !strings.Contains(got[alike.Max-1], "no_more_like_this_for=1m0s") {
+		if got := book.with("does not send a resource"); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m0s") {
 			t.Errorf("%d lines, the last is %q", len(got), got[len(got)-1])
 		}
 		if len(book.with("does not keep up")) > 0 || len(book.with("cannot be reached")) == 0 {
-			t.Errorf("lines are lost: %q", book.with("")[alike.Max:])
+			t.Errorf("lines are lost: %q", book.with("")[eventlog.MaxSimilar:])
 		}
 		cp.refuse(nil)
 		cp.serve(listenerTo("more", "more"), routesTo("more", "missing"))
 		h.watch("more")
 		advance(time.Minute)
-		book.want(t, "does not send a resource", "missing", fmt.Sprint("left_out_alike=", n-alike.Max))
+		book.want(t, "does not send a resource", "missing", fmt.Sprint("suppressed_similar=", n-eventlog.MaxSimilar))
 	})
 }
 
-// TestLogBlocked: a Logger that blocks holds up neither a stream nor a Watcher. What there
-// is no room for is counted, and what there is room for comes in order.
+// TestLogBlocked checks that a Logger that blocks delays neither a stream nor a Watcher.
 func TestLogBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		book, blocked := &logBook{}, make(chan struct{})
@@ -243,22 +218,7 @@ func TestLogBlocked(t *testing.T) {
 		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
 			t.Errorf("endpoints %q while the Logger is blocked", got)
 		}
-		const n = 2 * maxLogLines
-		for i := range n {
-			h.c.mu.Lock()
-			h.c.logLocked(slog.LevelWarn, fmt.Sprint("message ", i/alike.Max), fact{typ: noType, name: fmt.Sprint(i)})
-			h.c.unlock()
-		}
-		if len(h.c.log) != maxLogLines {
-			t.Errorf("%d lines wait", len(h.c.log))
-		}
 		close(blocked)
-		synctest.Wait()
-		lines := book.with("message")
-		if len(lines) != maxLogLines || !strings.Contains(lines[7], "resource=7 ") {
-			t.Errorf("%d lines, the eighth is %q", len(lines), lines[7])
-		}
-		book.want(t, "WARN", "does not keep up", fmt.Sprintf("lost=%d", n-maxLogLines))
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -254,7 +255,7 @@ func (s *server) commitLocked(sub *subscription, version string, at arrival) {
 		e.value, e.updated = v.value, at
 	}
 	e.version = version
-	c.failLocked(e, failure{state: Nacked, err: err, kind: Rejected, version: bad.rejected.version, from: s.cfg})
+	c.failLocked(e, failure{state: Nacked, err: err, kind: eventlog.Rejected, version: bad.rejected.version, from: s.cfg})
 	e.rejected = bad.rejected
 	if changed {
 		c.changedLocked(e)

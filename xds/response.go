@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -321,7 +322,7 @@ func (r *response) applyErrorsLocked(t *subscriptions) {
 		err := fmt.Errorf("xds: %v resource %q: xDS server %q reports %v: %s", r.typ, sub.entry.key.name, s.cfg.URI, code, re.GetErrorDetail().GetMessage())
 		data := code == codes.NotFound || code == codes.PermissionDenied
 		s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server reports an error in the place of a resource", fact{server: s.cfg, typ: r.typ, name: sub.entry.key.name, err: err})
-		s.c.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && s.cfg.FailOnDataErrors, kind: ErrorReceived, from: s.cfg})
+		s.c.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && s.cfg.FailOnDataErrors, kind: eventlog.ErrorReceived, from: s.cfg})
 	}
 }
 
@@ -341,14 +342,14 @@ func (s *server) removedLocked(sub *subscription) {
 		message += "; keeping the last version"
 	}
 	s.c.logLocked(slog.LevelWarn, message, fact{server: s.cfg, typ: e.key.typ, name: e.key.name, version: e.version, err: err})
-	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: Deleted, from: s.cfg})
+	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: eventlog.Deleted, from: s.cfg})
 }
 
 // absentLocked notes that the server does not have a resource.
 func (s *server) absentLocked(sub *subscription, err error) {
 	e := sub.entry
 	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, err: err})
-	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: Missing, from: s.cfg})
+	s.c.failLocked(e, failure{state: DoesNotExist, err: err, drop: s.deletionCounts(e.key.typ), kind: eventlog.Missing, from: s.cfg})
 }
 
 // deletionCounts reports whether a resource that the server deletes is not used any

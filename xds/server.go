@@ -9,6 +9,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -145,7 +146,7 @@ func (s *server) downLocked() {
 func (s *server) failedLocked(err error) {
 	s.err = err
 	if s.relation.ended(err) {
-		s.journalLocked(StreamFailed, err)
+		s.journalLocked(eventlog.StreamFailed, err)
 	}
 	s.relation.failed()
 	for a := range s.users {

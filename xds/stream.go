@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -64,7 +65,7 @@ func (s *server) ended(ctx context.Context, responded bool, err error) {
 		// is out of reach (A57).
 		s.c.logLocked(slog.LevelInfo, "xdslb: the stream of an xDS server ended", fact{server: s.cfg, typ: noType, err: err})
 		s.relation.ended(err)
-		s.journalLocked(StreamFailed, err)
+		s.journalLocked(eventlog.StreamFailed, err)
 		return
 	}
 	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server cannot be reached", fact{server: s.cfg, typ: noType, err: err})
@@ -226,7 +227,7 @@ func (s *server) received(msg message, first bool) (t resource.Type, ok bool) {
 	if first {
 		s.switched = false
 		s.relation.responded()
-		s.journalLocked(Connected, nil)
+		s.journalLocked(eventlog.Connected, nil)
 		for a := range s.users {
 			a.respondedLocked(s)
 		}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
@@ -233,5 +234,5 @@ func (s *server) expireLocked(sub *subscription, timeout time.Duration) {
 		return
 	}
 	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, err: err})
-	s.c.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: Missing, from: s.cfg})
+	s.c.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: s.cfg})
 }

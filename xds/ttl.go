@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -23,7 +24,7 @@ func (s *server) liveLocked(sub *subscription, ttl time.Duration) {
 		over := s.lapse(e.key.typ, e.key.name, version, ttl)
 		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", over)
 		sub.received, s.types[e.key.typ].lapsed = false, true
-		s.c.failLocked(e, failure{state: DoesNotExist, err: over.err, drop: true, lapsed: true, kind: Deleted, from: s.cfg})
+		s.c.failLocked(e, failure{state: DoesNotExist, err: over.err, drop: true, lapsed: true, kind: eventlog.Deleted, from: s.cfg})
 		s.notify() // which may be pausing, as long as nothing is missing
 		e.authority.checkLocked()
 	})

@@ -105,7 +105,7 @@ type resourceRow struct {
 }
 
 type eventRow struct {
-	integrate.EventStatus
+	integrate.Event
 	Title string
 	Bad   bool
 }
@@ -347,8 +347,8 @@ func newClusterRow(c integrate.ClusterStatus, to template.URL) clusterRow {
 }
 
 // newEventRow puts an event into columns.
-func newEventRow(e integrate.EventStatus) eventRow {
-	row := eventRow{EventStatus: e, Title: words(e.Kind)}
+func newEventRow(e integrate.Event) eventRow {
+	row := eventRow{Event: e, Title: words(string(e.Kind))}
 	switch e.Kind {
 	case "TargetFailed", "ClusterFailed", "Rejected", "EndpointEjected", "ConnectionLost", "ConnectionFailed":
 		row.Bad = true

@@ -285,7 +285,7 @@ func (t *statusText) resources(s *integrate.TargetStatus) {
 }
 
 // eventLine is an event in UTC.
-func eventLine(e *integrate.EventStatus) string {
+func eventLine(e *integrate.Event) string {
 	u := *e
 	u.Time, u.Last = u.Time.UTC(), u.Last.UTC()
 	return u.String()
@@ -335,7 +335,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 	v.told = last
 }
 
-func latest(e *integrate.EventStatus) time.Time {
+func latest(e *integrate.Event) time.Time {
 	if e.Last.After(e.Time) {
 		return e.Last
 	}

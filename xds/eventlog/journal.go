@@ -1,0 +1,188 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package eventlog
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Kind is the kind of an Event.
+type Kind string
+
+// The kinds of events of a channel.
+const (
+	ConfigurationApplied Kind = "ConfigurationApplied" // a configuration of the target took effect
+	TargetFailed         Kind = "TargetFailed"         // the target cannot be served
+	PriorityChanged      Kind = "PriorityChanged"      // a cluster uses another priority (A56)
+	EndpointEjected      Kind = "EndpointEjected"      // by outlier detection (A50)
+	EndpointReturned     Kind = "EndpointReturned"     // from an ejection
+	ConnectionLost       Kind = "ConnectionLost"       // an endpoint left READY
+	ConnectionFailed     Kind = "ConnectionFailed"     // an attempt to connect to an endpoint failed
+	ClusterFailed        Kind = "ClusterFailed"        // RPCs of the cluster fail: no endpoint can be picked
+	ClusterRecovered     Kind = "ClusterRecovered"     // from ClusterFailed
+)
+
+// The kinds of events of an XdsClient. It has TargetFailed too, if it gives its Watchers an
+// error instead of a configuration.
+const (
+	ConfigurationDelivered Kind = "ConfigurationDelivered" // Watchers were given a configuration
+	Accepted               Kind = "Accepted"               // a resource, or the addresses of a DNS name, changed
+	Rejected               Kind = "Rejected"               // a version of a resource is invalid
+	Deleted                Kind = "Deleted"                // a server deleted a resource
+	Missing                Kind = "Missing"                // a server did not send a resource in time
+	ErrorReceived          Kind = "ErrorReceived"          // a server sent an error in place of a resource, or DNS failed
+	Connected              Kind = "Connected"              // a stream received its first response
+	StreamFailed           Kind = "StreamFailed"           // a stream ended, or could not be opened
+	Fallback               Kind = "Fallback"               // Server cannot be reached; the next one is used
+	Return                 Kind = "Return"                 // Server recovered; the ones after it are left
+)
+
+// Event is something that happened to a channel, or to its XdsClient. Fields that do not
+// apply are zero. Repeated events are one, with a Count.
+type Event struct {
+	Time  time.Time `json:"time"` // of the first
+	Kind  Kind      `json:"kind"`
+	Count int       `json:"count,omitempty"` // if above 1
+	Last  time.Time `json:"last,omitzero"`   // if Count is above 1
+
+	Cluster  string `json:"cluster,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"` // its address; the first one's if Count is above 1
+	Change   string `json:"change,omitempty"`   // such as "+2 -1 endpoints", or "priority 0 to 1"
+
+	Type     string `json:"type,omitempty"` // of the resource, or "DNS name"
+	Resource string `json:"resource,omitempty"`
+	Version  string `json:"version,omitempty"`
+	Server   string `json:"server,omitempty"` // its URI
+
+	Error string `json:"error,omitempty"` // the latest one's if Count is above 1
+
+	// Changes are what a ConfigurationApplied changed. Change is made of it when the event
+	// is read.
+	Changes *Changes `json:"-"`
+}
+
+// String returns the event on one line, such as
+//
+//	15:04:05.000 Rejected Cluster "c" version "7" server "cp:443": lrs_server must be self
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(e.Time.Format("15:04:05.000 ") + string(e.Kind))
+	endpoint, err := "endpoint", ": "
+	if e.Count > 1 {
+		fmt.Fprintf(&b, " ×%d until %s", e.Count, e.Last.Format("15:04:05.000"))
+		endpoint, err = "first endpoint", ", the last: " // the events may be of different endpoints
+	}
+	for _, f := range []struct{ name, value string }{
+		{"cluster", e.Cluster}, {endpoint, e.Endpoint}, {e.Type, e.Resource}, {"version", e.Version}, {"server", e.Server},
+	} {
+		if f.value != "" {
+			fmt.Fprintf(&b, " %s %q", f.name, f.value)
+		}
+	}
+	if e.Change != "" {
+		b.WriteString(": " + e.Change)
+	}
+	if e.Error != "" {
+		b.WriteString(err + e.Error)
+	}
+	return b.String()
+}
+
+// maxText is the length of the texts in bytes that Cut leaves alone.
+const maxText = 1 << 10
+
+// Cut shortens a text that others chose to some 1 KiB. It does not retain a longer text.
+func Cut(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "…"
+}
+
+// Limits of a Journal.
+const (
+	Size        = 128         // of the ring
+	mergeBack   = 8           // events that a repeat is looked for among
+	mergePeriod = time.Minute // since the first of the repeats
+)
+
+// A Journal has the latest events, up to Size. The zero value is ready; it takes no memory
+// until the first event. Its user's lock guards it. Journals may share events, which are
+// not changed once they are added.
+type Journal struct {
+	ring  []*Event
+	added int
+}
+
+// Add adds an event of now, or merges it into a recent one that it repeats. Only events that
+// are frequent and of little weight are merged: those of connections and ejections, and
+// configurations that change endpoints only. Events before and after any other event are
+// not merged.
+//
+// Add reports whether e itself was added. If so, the caller may complete it at once.
+func (j *Journal) Add(e *Event) bool {
+	if j.merge(e) {
+		return false
+	}
+	if len(j.ring) < Size {
+		j.ring = append(j.ring, e)
+	} else {
+		j.ring[j.added%Size] = e
+	}
+	j.added++
+	return true
+}
+
+// merge merges e into a recent event if it repeats that, and reports whether it did.
+func (j *Journal) merge(e *Event) bool {
+	if !e.mergeable() {
+		return false
+	}
+	for i := j.added - 1; i >= max(j.added-min(mergeBack, len(j.ring)), 0); i-- {
+		last := j.ring[i%Size]
+		if !last.mergeable() {
+			return false
+		}
+		if last.Kind != e.Kind || last.Cluster != e.Cluster {
+			continue
+		}
+		if e.Time.Sub(last.Time) >= mergePeriod {
+			return false
+		}
+		merged := *last
+		merged.Count = max(last.Count, 1) + 1
+		merged.Last, merged.Error = e.Time, e.Error
+		if e.Changes != nil {
+			merged.Changes = last.Changes.plus(e.Changes)
+		}
+		j.ring[i%Size] = &merged
+		return true
+	}
+	return false
+}
+
+func (e *Event) mergeable() bool {
+	switch e.Kind {
+	case ConnectionLost, ConnectionFailed, EndpointEjected, EndpointReturned:
+		return true
+	case ConfigurationApplied:
+		return e.Changes != nil && e.Changes.endpointsOnly()
+	}
+	return false
+}
+
+// Events returns copies of the events, oldest first.
+func (j *Journal) Events() []Event {
+	events := make([]Event, len(j.ring))
+	for i := range events {
+		e := *j.ring[(j.added+i)%len(j.ring)]
+		if e.Changes != nil {
+			e.Change, e.Changes = e.Changes.String(), nil
+		}
+		events[i] = e
+	}
+	return events
+}
