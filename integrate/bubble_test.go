@@ -19,28 +19,28 @@ import (
 // no time there.
 type bubble struct {
 	t   *testing.T
-	net *network
+	net *xdstest.Network
 }
 
 // inBubble runs a test in a bubble of its own.
 func inBubble(t *testing.T, test func(t *testing.T, b *bubble)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { test(t, &bubble{t, newNetwork(false)}) })
+	synctest.Test(t, func(t *testing.T) { test(t, &bubble{t, xdstest.NewNetwork()}) })
 }
 
 func (b *bubble) backends(n int) []*xdstest.Backend {
-	return xdstest.NewBackends(b.t, n, xdstest.BackendOptions{Listen: b.net.listen})
+	return xdstest.NewBackends(b.t, n, xdstest.BackendOptions{Listen: b.net.Listen})
 }
 
 func (b *bubble) control() *xdstest.Server {
-	return xdstest.New(b.t, xdstest.Options{Listen: b.net.listen})
+	return xdstest.New(b.t, xdstest.Options{Listen: b.net.Listen})
 }
 
 // config leads a channel to a control plane of the bubble.
 func (b *bubble) config(control *xdstest.Server) integrate.Config {
 	return integrate.Config{
 		Bootstrap: control.Bootstrap(b.t.Name()), Linger: -1,
-		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(b.net.dialer("control"))},
+		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(b.net.Dialer("control"))},
 	}
 }
 
@@ -67,7 +67,7 @@ func (b *bubble) dialBare(cfg integrate.Config, opts ...grpc.DialOption) *grpc.C
 }
 
 func (b *bubble) dialer() []grpc.DialOption {
-	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(b.net.dialer("client"))}
+	return []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(b.net.Dialer("client"))}
 }
 
 func (b *bubble) closing(cc *grpc.ClientConn, err error) *grpc.ClientConn {

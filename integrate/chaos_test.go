@@ -28,7 +28,6 @@ import (
 //
 //	chaosplan_test.go    plan: a configuration, as random changes make it, and its resources
 //	chaosworld_test.go   world: control planes, backends, channels, the load on them, time
-//	chaosnet_test.go     network: connections that can be held back, slowed down and cut
 //	chaosoracle_test.go  oracle: which outcomes of RPCs, and which connections, can be excused
 //	chaosattempts_test.go  attempts: what gRPC says of each, and the budgets of retries
 //	chaosaudit_test.go   what is counted and reported, once nothing is under way
@@ -209,7 +208,7 @@ func (w *world) step() {
 			w.note("hold %s", addr)
 			w.held[addr] = true
 			w.oracle.down(addr)
-			w.net.hold(addr)
+			w.net.Hold(addr)
 		}
 	case 4, 5, 6, 7:
 		p := w.plan.mutate(w.rng, w.pools)
@@ -229,7 +228,7 @@ func (w *world) step() {
 		}
 	case 10:
 		w.note("break the control plane's streams")
-		w.lossy = w.lossy || w.slow || w.net.real
+		w.lossy = w.lossy || w.slow || w.real
 		for _, c := range w.controls {
 			c.BreakStreams()
 		}
@@ -268,13 +267,13 @@ func (w *world) heal(addr string) {
 func (w *world) release(addr string) {
 	w.note("release %s", addr)
 	delete(w.held, addr)
-	w.net.release(addr)
+	w.net.Release(addr)
 	w.oracle.up(addr)
 }
 
 func (w *world) cutControl() {
 	w.note("cut off the control plane")
-	w.cut, w.lossy = true, w.lossy || w.slow || w.net.real
+	w.cut, w.lossy = true, w.lossy || w.slow || w.real
 	w.controls[0].Stop()
 }
 
@@ -292,7 +291,7 @@ func (w *world) slowControl() {
 		if w.slow {
 			d = 300 * time.Millisecond
 		}
-		w.net.slow(c.Addr(), d)
+		w.net.SetDelay(c.Addr(), d)
 	}
 }
 
@@ -329,7 +328,7 @@ func (w *world) calm() {
 
 // haste is by how much waits are shorter in real time.
 func (w *world) haste() time.Duration {
-	if w.net.real {
+	if w.real {
 		return 20
 	}
 	return 1
@@ -338,16 +337,11 @@ func (w *world) haste() time.Duration {
 // gone waits until nothing is left of the channels.
 func (w *world) gone() {
 	w.await(func() string {
-		left := 0
+		left := w.net.Conns()
 		for _, c := range w.controls {
 			ads, _ := c.Streams()
 			lrs, _ := c.Loads().Streams()
 			left += ads + lrs
-		}
-		w.net.mu.Lock()
-		defer w.net.mu.Unlock()
-		for _, conns := range w.net.conns {
-			left += len(conns)
 		}
 		if left == 0 {
 			return ""

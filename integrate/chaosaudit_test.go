@@ -22,7 +22,7 @@ import (
 func (w *world) audit(cc *grpc.ClientConn) {
 	w.t.Helper()
 	w.await(w.inexact)
-	for addr, n := range w.net.open("steady") {
+	for addr, n := range w.net.Open("steady") {
 		if n != 1 || !slices.Contains(w.configured(), addr) {
 			w.fail("%d connections to %s are open; configured are %v", n, addr, w.configured())
 		}
@@ -85,7 +85,7 @@ func (w *world) inexact() string {
 // of one retry, one is left.
 func (w *world) retries(cc *grpc.ClientConn) {
 	w.t.Helper()
-	if w.net.real {
+	if w.real {
 		return // where deadlines are the machine's
 	}
 	p := w.plan.clone()

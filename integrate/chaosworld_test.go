@@ -40,7 +40,8 @@ type world struct {
 	t       testing.TB
 	rng     *rand.Rand // of the driver
 	service string
-	net     *network
+	net     *xdstest.Network
+	real    bool // over TCP, in real time
 	oracle  *oracle
 	// attempts are those of the channels' RPCs.
 	attempts *attemptLog
@@ -60,7 +61,8 @@ type world struct {
 	loads      sync.WaitGroup
 	stop       chan struct{} // closed when the loads are to end
 	stopped    sync.Once
-	dialed     map[*grpc.ClientConn]bool // not hung up; guarded by net.mu
+	mu         sync.Mutex
+	dialed     map[*grpc.ClientConn]bool // not closed; guarded by mu
 }
 
 // newWorld starts servers: control planes of which the second is what the first
@@ -68,7 +70,7 @@ type world struct {
 func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	// Metrics keep what a target has counted, so later scenarios use its name again.
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed%64, real), net: newNetwork(real),
+		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed%64, real), real: real, net: xdstest.NewNetwork(),
 		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
 		dead: map[string]bool{}, held: map[string]bool{}, sick: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
 	}
@@ -77,25 +79,28 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 	if real {
 		w.oracle = newOracle(time.Second, 5*time.Second)
 	}
-	w.net.onOpen = func(who, addr string, others int) {
+	if real {
+		w.net = xdstest.NewLoopback()
+	}
+	w.net.OnOpen = func(who, addr string, others int) {
 		if !strings.HasPrefix(who, "control") {
 			w.oracle.opened(who, addr, others)
 		}
 	}
-	w.net.onEnd = func(who, addr string, opened time.Time, byClient bool) {
+	w.net.OnEnd = func(who, addr string, opened time.Time, byClient bool) {
 		if byClient && who == "steady" {
 			w.oracle.ended(who, addr, opened)
 		}
 	}
 	server := grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second})
 	for name, n := range map[string]int{"a": 5, "b": 3} {
-		for _, b := range xdstest.NewBackends(t, n, xdstest.BackendOptions{Listen: w.net.listen, Server: []grpc.ServerOption{server}}) {
+		for _, b := range xdstest.NewBackends(t, n, xdstest.BackendOptions{Listen: w.net.Listen, Server: []grpc.ServerOption{server}}) {
 			w.backends[b.Addr().String()] = b
 			w.pools[name] = append(w.pools[name], b.Addr().String())
 		}
 	}
 	for range controls {
-		w.controls = append(w.controls, xdstest.New(t, xdstest.Options{Listen: w.net.listen}))
+		w.controls = append(w.controls, xdstest.New(t, xdstest.Options{Listen: w.net.Listen}))
 	}
 	w.config = integrate.Config{
 		Logger:                  slog.New(slog.DiscardHandler), // the default one is the tests', which keeps all lines
@@ -106,7 +111,7 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 		Delta:                   seed%2 == 0, // every other world speaks the incremental variant
 		Keepalive:               &keepalive.ClientParameters{Time: 10 * time.Second, Timeout: time.Second},
 		Idempotent:              func(string) bool { return true },
-		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(w.net.dialer("control"))},
+		ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(w.net.Dialer("control"))},
 	}
 	t.Cleanup(w.clear)
 	first := firstPlan(w.rng, w.pools)
@@ -119,9 +124,9 @@ func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
 // end and would take the other tests along.
 func (w *world) clear() {
 	w.end()
-	w.net.mu.Lock()
+	w.mu.Lock()
 	left := slices.Collect(maps.Keys(w.dialed))
-	w.net.mu.Unlock()
+	w.mu.Unlock()
 	for _, cc := range left {
 		w.hangUp(cc)
 	}
@@ -154,7 +159,7 @@ func (w *world) dial(who string, opts ...grpc.DialOption) *grpc.ClientConn {
 	}
 	cc, err := grpc.NewClient("xds:///"+w.service, slices.Concat(ours, opts, []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(w.net.dialer(who)),
+		grpc.WithContextDialer(w.net.Dialer(who)),
 		grpc.WithStatsHandler(w.attempts),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
@@ -164,8 +169,8 @@ func (w *world) dial(who string, opts ...grpc.DialOption) *grpc.ClientConn {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.dialed[cc] = true
 	return cc
 }
@@ -175,8 +180,8 @@ func (w *world) hangUp(cc *grpc.ClientConn) {
 	if err := cc.Close(); err != nil {
 		w.t.Error(err)
 	}
-	w.net.mu.Lock()
-	defer w.net.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	delete(w.dialed, cc)
 }
 
@@ -194,7 +199,7 @@ func (w *world) push(p *plan, d defect) {
 
 // settled reports whether the clients have answered all that is served.
 func (w *world) settled() bool {
-	if !w.net.real {
+	if !w.real {
 		synctest.Wait()
 	}
 	now, cancel := context.WithCancel(context.Background())

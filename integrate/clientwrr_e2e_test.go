@@ -42,7 +42,7 @@ type reporter struct {
 func (b *bubble) reporter() *reporter {
 	b.t.Helper()
 	r := new(reporter)
-	lis, err := b.net.listen("127.0.0.1:0")
+	lis, err := b.net.Listen(xdstest.AnyPort)
 	if err != nil {
 		b.t.Fatal(err)
 	}

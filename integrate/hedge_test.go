@@ -111,9 +111,9 @@ func TestHedgedLosers(t *testing.T) {
 		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct("xdslb_model.prompt", nil)))},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			net := newNetwork(false)
-			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{Listen: net.listen})
-			control := xdstest.New(t, xdstest.Options{Listen: net.listen})
+			net := xdstest.NewNetwork()
+			backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{Listen: net.Listen})
+			control := xdstest.New(t, xdstest.Options{Listen: net.Listen})
 			route := retried(xdstest.Route("", target), 1)
 			route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(100 * time.Millisecond)
 			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
@@ -128,8 +128,8 @@ func TestHedgedLosers(t *testing.T) {
 			set(t, control, r)
 			cc, err := integrate.NewClientWith(integrate.Config{
 				Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
-				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.dialer("control"))},
-			}, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.dialer("client")))
+				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))},
+			}, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
 			if err != nil {
 				t.Fatal(err)
 			}

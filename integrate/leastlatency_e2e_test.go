@@ -36,7 +36,7 @@ func TestLeastLatency(t *testing.T) {
 		},
 		"standalone": func(t *testing.T, b *bubble) (*grpc.ClientConn, []*xdstest.Backend) {
 			backends := b.backends(4)
-			cc, _ := dialStandalone(t, b.net.dialer("client"), `{"xdslb_least_latency": {}}`, backends)
+			cc, _ := dialStandalone(t, b.net.Dialer("client"), `{"xdslb_least_latency": {}}`, backends)
 			connected(t, cc, backends)
 			return cc, backends
 		},

@@ -61,8 +61,8 @@ func TestOutlierDetection(t *testing.T) { inBubble(t, checkOutlierDetection) }
 func checkOutlierDetection(t *testing.T, b *bubble) {
 	const interval, baseTime = 400 * time.Millisecond, 1200 * time.Millisecond
 	var accepted, ended atomic.Int64
-	b.net.onOpen = func(string, string, int) { accepted.Add(1) }
-	b.net.onEnd = func(string, string, time.Time, bool) { ended.Add(1) }
+	b.net.OnOpen = func(string, string, int) { accepted.Add(1) }
+	b.net.OnEnd = func(string, string, time.Time, bool) { ended.Add(1) }
 	backends := b.backends(6)
 	bad, gone, good := backends[0], backends[1], backends[2:]
 	gone.Stop()

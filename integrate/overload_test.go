@@ -64,20 +64,20 @@ const (
 // and for half again.
 func runOverload(t *testing.T, change func(*xdstest.Resources, *integrate.Config)) (out overload) {
 	synctest.Test(t, func(t *testing.T) {
-		net := newNetwork(false)
+		net := xdstest.NewNetwork()
 		var endpoints []xdstest.Endpoint
 		for range 2 {
-			b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: net.listen, Server: []grpc.ServerOption{
+			b := xdstest.NewBackends(t, 1, xdstest.BackendOptions{Listen: net.Listen, Server: []grpc.ServerOption{
 				grpc.UnaryInterceptor(new(queue).serve(2 * time.Second / overloadCapacity)),
 			}})
 			endpoints = append(endpoints, xdstest.BackendEndpoints(b...)...)
 		}
-		control := xdstest.New(t, xdstest.Options{Listen: net.listen})
+		control := xdstest.New(t, xdstest.Options{Listen: net.Listen})
 		r := xdstest.Service(target, xdstest.Locality{Endpoints: endpoints})
-		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.dialer("control"))}}
+		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))}}
 		change(&r, &cfg)
 		set(t, control, r)
-		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.dialer("client")))
+		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -31,7 +31,7 @@ import (
 type askedServer struct {
 	testgrpc.UnimplementedTestServiceServer
 	addr   string
-	lis    *xdstest.MemoryListener
+	lis    net.Listener
 	report atomic.Pointer[probe.Report] // nil: it does not know probes
 	delay  atomic.Int64                 // of answers, in nanoseconds
 	rpcs   atomic.Int64
@@ -74,10 +74,13 @@ type askedFleet struct {
 func newAskedFleet(t *testing.T, n int, config string, opts ...grpc.DialOption) *askedFleet {
 	t.Helper()
 	f := &askedFleet{state: manual.NewBuilderWithScheme("test")}
-	byAddr := map[string]*askedServer{}
+	network := xdstest.NewNetwork()
 	for i := range n {
 		s := &askedServer{addr: fmt.Sprintf("10.0.0.%d:80", i+1)}
-		s.lis = xdstest.NewMemoryListener(s.addr)
+		var err error
+		if s.lis, err = network.Listen(s.addr); err != nil {
+			t.Fatal(err)
+		}
 		s.report.Store(&probe.Report{LatencyNs: 1e6})
 		g := grpc.NewServer(grpc.UnaryInterceptor(s.answer), grpc.WaitForHandlers(true))
 		testgrpc.RegisterTestServiceServer(g, s)
@@ -91,9 +94,9 @@ func newAskedFleet(t *testing.T, n int, config string, opts ...grpc.DialOption) 
 			g.Stop()
 			<-done
 		})
-		f.servers, byAddr[s.addr] = append(f.servers, s), s
+		f.servers = append(f.servers, s)
 	}
-	f.dial = grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return byAddr[addr].lis.Dial(ctx) })
+	f.dial = grpc.WithContextDialer(network.Dial)
 	f.state.InitialState(f.endpoints(f.servers...))
 	var err error
 	f.cc, err = grpc.NewClient("test:///fleet", append(opts, f.dial, grpc.WithResolvers(f.state), grpc.WithTransportCredentials(insecure.NewCredentials()),

@@ -130,7 +130,7 @@ func TestStandaloneRing(t *testing.T) {
 func TestStandaloneLeastRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends := b.backends(4)
-		cc, _ := dialStandalone(t, b.net.dialer("client"), `{"xdslb_least_request": {"choiceCount": 4}}`, backends)
+		cc, _ := dialStandalone(t, b.net.Dialer("client"), `{"xdslb_least_request": {"choiceCount": 4}}`, backends)
 		connected(t, cc, backends)
 		checkSlowGetsFew(t, cc, backends)
 	})

@@ -65,9 +65,14 @@ func withVariant(t *testing.T, prefix string, n int, opts Options, features []st
 				var docs []string
 				var cps []*plane
 				planes := map[string]*plane{}
+				network := xdstest.NewNetwork()
 				for i := range n {
-					p := &plane{t: t, name: fmt.Sprint("cp", i), lis: xdstest.NewMemoryListener("")}
-					p.controlPlane = start(t, p.lis)
+					p := &plane{t: t, name: fmt.Sprint("cp", i), net: network}
+					lis, err := network.Listen(p.name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					p.controlPlane = start(t, lis)
 					docs = append(docs, serverDoc(p.name, features...))
 					cps, planes[p.name] = append(cps, p), p
 				}
@@ -105,7 +110,7 @@ type plane struct {
 	controlPlane
 	t    *testing.T
 	name string
-	lis  *xdstest.MemoryListener
+	net  *xdstest.Network
 
 	mu      sync.Mutex
 	refusal error
@@ -120,7 +125,7 @@ func (p *plane) dial(ctx context.Context) (net.Conn, error) {
 	if refusal != nil {
 		return nil, refusal
 	}
-	conn, err := p.lis.Dial(ctx)
+	conn, err := p.net.Dial(ctx, p.name)
 	if err == nil {
 		p.mu.Lock()
 		p.conns = append(p.conns, conn)

@@ -49,7 +49,7 @@
 //	retries.go  how often RPCs are sent: hedging, an outage, a surge
 //	prequal.go  probes that are on their way for as long as in a network
 //	anchor.go   random and the oracle, as balancers; peakewma.go is what others do with latency
-//	node.go     a gRPC server around a model; network.go connects it, by package memnet
+//	node.go     a gRPC server around a model; xdstest.Network connects it
 //	world.go    a run with channels
 //	kernel.go   a run without; staged.go has stock's balancers there
 //	clock.go    the time of both

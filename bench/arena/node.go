@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/xdslb/xdslb/bench/memnet"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // method is that of the arena's unary RPCs, and streaming that of its streams. What an RPC
@@ -212,7 +212,7 @@ func (extras) HandleConn(context.Context, stats.ConnStats) {}
 // startNodes starts a server around each model.
 func (w *world) startNodes() error {
 	for _, m := range w.models {
-		n := &node{world: w, model: m, addr: netip.MustParseAddrPort(memnet.AnyPort)}
+		n := &node{world: w, model: m, addr: netip.MustParseAddrPort(xdstest.AnyPort)}
 		if err := n.start(); err != nil {
 			return fmt.Errorf("arena: start server %d: %w", m.Index, err)
 		}

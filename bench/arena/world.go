@@ -5,6 +5,7 @@ package arena
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -53,7 +54,7 @@ type world struct {
 	calls   []call
 	models  []*Server
 	nodes   []*node
-	net     network
+	net     *xdstest.Network
 	control *xdstest.Server
 	conns   []*grpc.ClientConn
 
@@ -67,7 +68,10 @@ func play(f *Fleet, p *Policy, seed uint64, real bool) (*Result, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
-	w := &world{fleet: f, policy: p, seed: seed, work: f.arrivals(seed), net: newNetwork(real)}
+	w := &world{fleet: f, policy: p, seed: seed, work: f.arrivals(seed), net: xdstest.NewNetwork()}
+	if real {
+		w.net = xdstest.NewLoopback()
+	}
 	w.calls = make([]call, len(w.work))
 	defer w.close()
 	clock := &systemClock{start: time.Now()}
@@ -336,4 +340,17 @@ func (w *world) close() {
 	}
 	w.net.Close()
 	w.conns, w.nodes, w.control = nil, nil, nil
+}
+
+// bootstrapOf returns a bootstrap with a control plane on a network, for a client in a zone, if not "".
+func bootstrapOf(n *xdstest.Network, control *xdstest.Server, zone string) ([]byte, error) {
+	type object = map[string]any
+	node := object{"id": "arena"}
+	if zone != "" {
+		node["locality"] = object{"zone": zone}
+	}
+	return json.Marshal(object{
+		"node":        node,
+		"xds_servers": []object{{"server_uri": control.Addr(), "channel_creds": []object{n.Creds()}}},
+	})
 }

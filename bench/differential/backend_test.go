@@ -23,7 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/xdslb/xdslb/bench/memnet"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // Headers by which a caller tells backends about an RPC.
@@ -44,7 +44,7 @@ type attempt struct {
 // method with the message it was sent, and records who was called.
 type fleet struct {
 	server *grpc.Server
-	net    *memnet.Network
+	net    *xdstest.Network
 	names  map[string]string // by address
 	addrs  map[string]netip.AddrPort
 
@@ -53,12 +53,12 @@ type fleet struct {
 }
 
 // newFleet starts backends of those names.
-func newFleet(t *testing.T, n *memnet.Network, names []string) *fleet {
+func newFleet(t *testing.T, n *xdstest.Network, names []string) *fleet {
 	f := &fleet{net: n, names: map[string]string{}, addrs: map[string]netip.AddrPort{}, attempts: map[string][]attempt{}}
 	f.server = grpc.NewServer(grpc.UnknownServiceHandler(f.handle), grpc.WaitForHandlers(true))
 	var serving sync.WaitGroup
 	for _, name := range names {
-		lis, err := n.Listen(memnet.AnyPort)
+		lis, err := n.Listen(xdstest.AnyPort)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/xds"
 
-	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -34,7 +33,7 @@ var both = []string{stock, ours}
 type side struct {
 	name    string
 	control *xdstest.Server
-	net     *memnet.Network
+	net     *xdstest.Network
 	cfg     integrate.Config // of ours
 
 	mu       sync.Mutex
@@ -42,7 +41,7 @@ type side struct {
 }
 
 // newSide starts a control plane.
-func newSide(t *testing.T, name string, n *memnet.Network) *side {
+func newSide(t *testing.T, name string, n *xdstest.Network) *side {
 	s := &side{name: name, net: n, rejected: map[string]string{}}
 	s.control = xdstest.New(t, xdstest.Options{Listen: n.Listen, OnRequest: s.onRequest})
 	return s

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/bench/leak"
-	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -97,7 +96,7 @@ func compareWorld(t *testing.T, seed uint64, total *summary) {
 		total.lost, total.reasons = map[string]int{}, map[string]int{}
 	}
 	total.worlds++
-	n := memnet.New()
+	n := xdstest.NewNetwork()
 	t.Cleanup(n.Close)
 	x := &trial{t: t, gen: newGen(seed), fleet: newFleet(t, n, backendNames()), total: total}
 	w := x.gen.world()

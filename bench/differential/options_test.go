@@ -18,8 +18,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // An optionCase is something that applications do around their RPCs.
@@ -137,7 +137,7 @@ func (c *optionCase) differences(t *testing.T, variant string, change func(*worl
 func (c *optionCase) run(t *testing.T, change func(*world, *route), dial func(*env, []grpc.DialOption) (*grpc.ClientConn, error)) (notes [2][]rpcNotes) {
 	w := optionWorld()
 	change(w, &w.hosts[0].routes[2])
-	n := memnet.New()
+	n := xdstest.NewNetwork()
 	t.Cleanup(n.Close)
 	f := newFleet(t, n, backendNames())
 	for i, name := range both {

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/bench/cputime"
-	"github.com/xdslb/xdslb/bench/memnet"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -27,7 +26,7 @@ type Study struct {
 	// Progress, if not nil, is told what is being done, out of how much.
 	Progress func(done, total int, what string)
 
-	net *memnet.Network // nil is loopback; of tests, in a bubble
+	net *xdstest.Network // nil is loopback; of tests, in a bubble
 }
 
 const (

@@ -8,14 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/xdslb/xdslb/bench/memnet"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // inBubble makes a run of ours in a bubble, so that nothing depends on how busy the machine is.
 func (s Study) inBubble(t *testing.T, j job) (run Run) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s.net = memnet.New()
+		s.net = xdstest.NewNetwork()
 		defer s.net.Close()
 		if err := s.measure(t.Context(), j, &run); err != nil {
 			t.Errorf("%s: %v", j, err)

@@ -63,7 +63,7 @@ func start(t *testing.T, l *Load, lis net.Listener, dial func(context.Context, s
 		defer close(done)
 		_ = s.Serve(lis) // it is stopped
 	}()
-	cc, err := grpc.NewClient("passthrough:///server", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
+	cc, err := grpc.NewClient("passthrough:///"+lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,8 +78,12 @@ func start(t *testing.T, l *Load, lis net.Listener, dial func(context.Context, s
 // inMemory is start for a bubble.
 func inMemory(t *testing.T, l *Load) *grpc.ClientConn {
 	t.Helper()
-	lis := xdstest.NewMemoryListener("10.0.0.1:80")
-	return start(t, l, lis, func(ctx context.Context, _ string) (net.Conn, error) { return lis.Dial(ctx) })
+	n := xdstest.NewNetwork()
+	lis, err := n.Listen("10.0.0.1:80")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return start(t, l, lis, n.Dial)
 }
 
 // ask probes a server.

@@ -83,14 +83,18 @@ func dial(t *testing.T, s *csds.Server) statusv3.ClientStatusDiscoveryServiceCli
 	if err := s.Register(server); err != nil {
 		t.Fatal(err)
 	}
-	lis := xdstest.NewMemoryListener("")
+	n := xdstest.NewNetwork()
+	lis, err := n.Listen("csds")
+	if err != nil {
+		t.Fatal(err)
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_ = server.Serve(lis)
 	}()
 	cc, err := grpc.NewClient("passthrough:///csds", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.Dial(ctx) }))
+		grpc.WithContextDialer(n.Dial))
 	if err != nil {
 		t.Fatal(err)
 	}

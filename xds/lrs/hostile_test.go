@@ -46,8 +46,8 @@ func (h *hostile) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadSt
 
 func startHostile(t *testing.T, handle handler) (*hostile, *Reporter) {
 	t.Helper()
-	p, h := new(pipe), &hostile{handle: handle}
-	lis, err := p.listen("")
+	n, h := xdstest.NewNetwork(), &hostile{handle: handle}
+	lis, err := n.Listen(xdstest.AnyPort)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func startHostile(t *testing.T, handle handler) (*hostile, *Reporter) {
 	lrsv3.RegisterLoadReportingServiceServer(server, h)
 	go func() { _ = server.Serve(lis) }()
 	t.Cleanup(server.Stop)
-	r := NewReporter(p.dial(t), node, Options{})
+	r := NewReporter(dial(t, lis.Addr().String(), grpc.WithContextDialer(n.Dial)), node, Options{})
 	t.Cleanup(r.Close)
 	return h, r
 }
@@ -200,7 +200,7 @@ func TestStopBounded(t *testing.T) {
 // A report that cannot be sent is given up in time and becomes part of the next.
 func TestSendBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := xdstest.New(t, xdstest.Options{Listen: new(pipe).listen})
+		s := xdstest.New(t, xdstest.Options{Listen: xdstest.NewNetwork().Listen})
 		h, r := startHostile(t, nil)
 		h.handle = func(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 			h.handle = s.Loads().StreamLoadStats

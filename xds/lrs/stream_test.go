@@ -256,7 +256,7 @@ func TestConcurrent(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	s := xdstest.New(t, xdstest.Options{LoadInterval: time.Millisecond})
-	cc := dialTCP(t, s.Addr())
+	cc := dial(t, s.Addr())
 	r := NewReporter(cc, node, Options{MinInterval: time.Millisecond, BackoffBase: time.Millisecond, FinalTimeout: 5 * time.Second})
 	r.Report("stays", "") // keeps the stream open
 	const workers, rounds = 8, 400

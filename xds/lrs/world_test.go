@@ -5,9 +5,7 @@ package lrs
 
 import (
 	"context"
-	"net"
 	"net/netip"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,37 +93,6 @@ func retain(load *picker.ClusterLoad, zones, categories []string) {
 	load.Retain(&leaf)
 }
 
-// pipe is an in-memory network with one address, so that a bubble's clock waits
-// for what is on the way.
-type pipe struct {
-	mu  sync.Mutex
-	lis *xdstest.MemoryListener
-}
-
-func (p *pipe) listen(string) (net.Listener, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.lis = xdstest.NewMemoryListener("")
-	return p.lis, nil
-}
-
-// dial returns a channel to whoever listens.
-func (p *pipe) dial(t testing.TB) *grpc.ClientConn {
-	t.Helper()
-	cc, err := grpc.NewClient("passthrough:///lrs", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			p.mu.Lock()
-			lis := p.lis
-			p.mu.Unlock()
-			return lis.Dial(ctx)
-		}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cc.Close() })
-	return cc
-}
-
 // node introduces the reporters of tests.
 var node = &corev3.Node{Id: "test", ClientFeatures: []string{"envoy.lrs.supports_send_all_clusters"}}
 
@@ -133,9 +100,9 @@ var node = &corev3.Node{Id: "test", ClientFeatures: []string{"envoy.lrs.supports
 // reports on all clusters every ten seconds.
 func start(t *testing.T) (*xdstest.Server, *Reporter) {
 	t.Helper()
-	p := new(pipe)
-	s := xdstest.New(t, xdstest.Options{Listen: p.listen, LoadInterval: 10 * time.Second})
-	r := NewReporter(p.dial(t), node, Options{})
+	n := xdstest.NewNetwork()
+	s := xdstest.New(t, xdstest.Options{Listen: n.Listen, LoadInterval: 10 * time.Second})
+	r := NewReporter(dial(t, s.Addr(), grpc.WithContextDialer(n.Dial)), node, Options{})
 	t.Cleanup(r.Close)
 	return s, r
 }
@@ -154,10 +121,10 @@ func (offline) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, _ ..
 	return nil, ctx.Err()
 }
 
-// dialTCP returns a channel to an address.
-func dialTCP(t testing.TB, addr string) *grpc.ClientConn {
+// dial returns a channel to an address.
+func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	cc, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	cc, err := grpc.NewClient("passthrough:///"+addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,31 +14,21 @@ import (
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
-// A MemoryListener accepts connections that are made within the process. In a
-// bubble of testing/synctest, time waits for what is on the way in them. They differ
-// from those of gRPC's bufconn in that none begins with a timer that is due at once,
-// in which the race detector's runtime can crash in a bubble (Go 1.26), and in that
-// writers never wait: what a peer does not read is kept, and deadlines are for
-// readers.
-//
-// A MemoryListener must be made by NewMemoryListener. Any number of goroutines may
-// use it; a connection may have one reader and any number of writers at a time.
-type MemoryListener struct {
+// memoryListener accepts connections made within the process.
+type memoryListener struct {
 	addr   memoryAddr
 	accept chan net.Conn
 	once   sync.Once
 	closed chan struct{}
 }
 
-// NewMemoryListener returns a listener whose Addr has the given text. Nothing else
-// is done with it: whoever dials needs the listener.
-func NewMemoryListener(addr string) *MemoryListener {
-	return &MemoryListener{addr: memoryAddr(addr), accept: make(chan net.Conn), closed: make(chan struct{})}
+func newMemoryListener(addr string) *memoryListener {
+	return &memoryListener{addr: memoryAddr(addr), accept: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Dial returns a connection once it is accepted, or an error if l is closed or ctx
+// dial returns a connection once it is accepted, or an error if l is closed or ctx
 // done first.
-func (l *MemoryListener) Dial(ctx context.Context) (net.Conn, error) {
+func (l *memoryListener) dial(ctx context.Context) (net.Conn, error) {
 	there, back := newMemoryPipe(), newMemoryPipe()
 	select {
 	case l.accept <- &memoryConn{in: there, out: back, local: l.addr, remote: "client"}:
@@ -51,7 +41,7 @@ func (l *MemoryListener) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // Accept implements net.Listener.
-func (l *MemoryListener) Accept() (net.Conn, error) {
+func (l *memoryListener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.accept:
 		return c, nil
@@ -61,13 +51,13 @@ func (l *MemoryListener) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (l *MemoryListener) Close() error {
+func (l *memoryListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (l *MemoryListener) Addr() net.Addr { return l.addr }
+func (l *memoryListener) Addr() net.Addr { return l.addr }
 
 type memoryAddr string
 

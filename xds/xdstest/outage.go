@@ -24,7 +24,7 @@ func (s *Scripted) Dial(ctx context.Context, _ string) (net.Conn, error) {
 		var d net.Dialer
 		return d.DialContext(ctx, s.opts.Listener.Addr().Network(), s.opts.Listener.Addr().String())
 	}
-	return s.memory.Dial(ctx)
+	return s.memory.dial(ctx)
 }
 
 // Refuse breaks all connections, and makes Dial fail with err and other new

@@ -52,7 +52,7 @@ type Scripted struct {
 	opts    ScriptedOptions
 	events  events
 	checker *Checker
-	memory  *MemoryListener // nil with Options.Listener
+	memory  *memoryListener // nil with Options.Listener
 	grpc    *grpc.Server
 	done    chan struct{}
 
@@ -90,7 +90,7 @@ func StartScripted(opts ScriptedOptions) *Scripted {
 	}
 	lis := opts.Listener
 	if lis == nil {
-		s.memory = NewMemoryListener("")
+		s.memory = newMemoryListener("")
 		lis = s.memory
 	}
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s.grpc, scriptedADS{s: s})

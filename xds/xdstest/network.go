@@ -1,0 +1,267 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xdstest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcbootstrap "google.golang.org/grpc/xds/bootstrap"
+)
+
+// AnyPort makes Network.Listen choose an address. It is what a Server and Backends pass the
+// first time.
+const AnyPort = "127.0.0.1:0"
+
+// A Network connects clients to servers and injects the faults of a network: it drops or delays
+// data to an address, refuses connections, and breaks them. It works within the process, also in
+// a bubble of testing/synctest, whose clock waits for data that is in flight; or, made by
+// NewLoopback, over TCP.
+//
+// In memory, writes never block: data that the peer has not read is buffered. Unlike gRPC's
+// bufconn, no connection starts a timer that is due at once, in which the race detector can crash
+// in a bubble (Go 1.26).
+//
+// A Network must be made by NewNetwork or NewLoopback. Any number of goroutines may use it; a
+// connection may have one reader and any number of writers at a time.
+type Network struct {
+	// OnOpen, if not nil, is called for each connection with the name given to Dialer, the
+	// address, and how many connections between the same two are open already. Set it before
+	// the first connection.
+	OnOpen func(client, addr string, others int)
+	// OnEnd, if not nil, is called when the client closes its end. byClient is false if there was
+	// an error before, or the address is held or down.
+	OnEnd func(client, addr string, opened time.Time, byClient bool)
+
+	tcp   bool
+	id    string // in bootstraps
+	mu    sync.Mutex
+	hosts map[string]*host
+	last  int // number of the latest address chosen
+}
+
+// host is an address.
+type host struct {
+	lis   *memoryListener                  // guarded by Network.mu, as the next two
+	down  bool                             //
+	conns map[string]map[*netConn]struct{} // open ones, by client
+	held  atomic.Pointer[chan struct{}]    // closed by Release; nil when not held
+	delay atomic.Int64                     // of what clients read, in nanoseconds
+}
+
+// NewNetwork returns a network in memory.
+func NewNetwork() *Network {
+	n := &Network{hosts: map[string]*host{}, id: strconv.FormatInt(networksMade.Add(1), 10)}
+	networks.Store(n.id, n)
+	return n
+}
+
+// NewLoopback returns a network over TCP.
+func NewLoopback() *Network {
+	n := NewNetwork()
+	n.tcp = true
+	return n
+}
+
+// Close makes the bootstraps with Creds unusable. Connections stay open.
+func (n *Network) Close() { networks.Delete(n.id) }
+
+// host returns the state of an address.
+func (n *Network) host(addr string) *host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := n.hosts[addr]
+	if h == nil {
+		h = &host{conns: map[string]map[*netConn]struct{}{}}
+		n.hosts[addr] = h
+	}
+	return h
+}
+
+// Listen is for Options, BackendOptions and servers of other kinds. In memory AnyPort gives each
+// listener an IP of its own; any other address replaces its previous listener.
+func (n *Network) Listen(addr string) (net.Listener, error) {
+	if n.tcp {
+		return net.Listen("tcp", addr)
+	}
+	if addr == AnyPort {
+		n.mu.Lock()
+		n.last++
+		addr = fmt.Sprintf("10.0.%d.%d:80", n.last>>8, n.last&255)
+		n.mu.Unlock()
+	}
+	h, l := n.host(addr), newMemoryListener(addr)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h.lis = l
+	return l, nil
+}
+
+// Dial is for grpc.WithContextDialer.
+func (n *Network) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	return n.dial(ctx, "", addr)
+}
+
+// Dialer is Dial for the connections of one client, by whose name Open, OnOpen and OnEnd know
+// them.
+func (n *Network) Dialer(client string) func(context.Context, string) (net.Conn, error) {
+	return func(ctx context.Context, addr string) (net.Conn, error) { return n.dial(ctx, client, addr) }
+}
+
+func (n *Network) dial(ctx context.Context, client, addr string) (net.Conn, error) {
+	h := n.host(addr)
+	for hold := h.held.Load(); hold != nil; hold = h.held.Load() {
+		select {
+		case <-*hold:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	conn, err := n.connect(ctx, h, addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &netConn{Conn: conn, n: n, h: h, client: client, addr: addr, opened: time.Now(), closed: make(chan struct{}), failed: make(chan struct{})}
+	n.mu.Lock()
+	others := len(h.conns[client])
+	if others == 0 {
+		h.conns[client] = map[*netConn]struct{}{}
+	}
+	h.conns[client][c] = struct{}{}
+	n.mu.Unlock()
+	if n.OnOpen != nil {
+		n.OnOpen(client, addr, others)
+	}
+	return c, nil
+}
+
+func (n *Network) connect(ctx context.Context, h *host, addr string) (net.Conn, error) {
+	n.mu.Lock()
+	l, down := h.lis, h.down
+	n.mu.Unlock()
+	switch {
+	case down:
+	case n.tcp:
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	case l != nil:
+		if conn, err := l.dial(ctx); !errors.Is(err, net.ErrClosed) {
+			return conn, err
+		}
+	}
+	return nil, fmt.Errorf("connect %s: connection refused", addr)
+}
+
+// Hold makes an address unresponsive until Release, as if packets were lost: what is sent to it
+// or by it, also by Dial, is kept and delivered then.
+func (n *Network) Hold(addr string) {
+	hold := make(chan struct{})
+	n.host(addr).held.CompareAndSwap(nil, &hold)
+}
+
+// Release ends Hold.
+func (n *Network) Release(addr string) {
+	if hold := n.host(addr).held.Swap(nil); hold != nil {
+		close(*hold)
+	}
+}
+
+// SetDelay delays what clients receive from an address.
+func (n *Network) SetDelay(addr string, d time.Duration) { n.host(addr).delay.Store(int64(d)) }
+
+// SetDown breaks the connections to an address and refuses others, or ends that.
+func (n *Network) SetDown(addr string, down bool) {
+	h := n.host(addr)
+	n.mu.Lock()
+	h.down = down
+	var broken []*netConn
+	for _, conns := range h.conns {
+		for c := range conns {
+			if down {
+				broken = append(broken, c)
+			}
+		}
+	}
+	n.mu.Unlock()
+	for _, c := range broken {
+		c.fail(net.ErrClosed)
+		_ = c.Close()
+	}
+}
+
+// Open returns the addresses to which a client has connections, and how many.
+func (n *Network) Open(client string) map[string]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	open := map[string]int{}
+	for addr, h := range n.hosts {
+		if k := len(h.conns[client]); k > 0 {
+			open[addr] = k
+		}
+	}
+	return open
+}
+
+// Conns returns how many connections of all clients are open.
+func (n *Network) Conns() (open int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range n.hosts {
+		for _, conns := range h.conns {
+			open += len(conns)
+		}
+	}
+	return open
+}
+
+// Creds returns the channel_creds with which a bootstrap makes an xDS client, also grpc-go's own,
+// connect to its control plane through the network.
+func (n *Network) Creds() map[string]any { return map[string]any{"type": credsType, "config": n.id} }
+
+const credsType = "xdstest_network"
+
+var (
+	networks     sync.Map // id to *Network
+	networksMade atomic.Int64
+)
+
+func init() { grpcbootstrap.RegisterChannelCredentials(networkCreds{}) }
+
+type networkCreds struct{}
+
+// Name is the type in a bootstrap.
+func (networkCreds) Name() string { return credsType }
+
+// Build returns credentials whose dialer is the network's: grpc-go's xDS client accepts a dialer
+// nowhere else.
+func (networkCreds) Build(config json.RawMessage) (credentials.Bundle, func(), error) {
+	var id string
+	if err := json.Unmarshal(config, &id); err != nil {
+		return nil, nil, fmt.Errorf("xdstest: network credentials: %w", err)
+	}
+	n, ok := networks.Load(id)
+	if !ok {
+		return nil, nil, fmt.Errorf("xdstest: network credentials: no network %q", id)
+	}
+	return networkBundle{insecure.NewBundle(), n.(*Network)}, func() {}, nil
+}
+
+type networkBundle struct {
+	credentials.Bundle
+	n *Network
+}
+
+// DialOptions is looked up by xDS clients.
+func (b networkBundle) DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{grpc.WithContextDialer(b.n.Dial)}
+}
