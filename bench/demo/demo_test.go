@@ -6,20 +6,20 @@ package demo
 import (
 	"context"
 	"errors"
-	"io"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/xdslb/xdslb/bench/leak"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestDemo runs the scenario in this process; under -race it is the race and
 // leak test of the whole path.
 func TestDemo(t *testing.T) {
 	leak.Check(t)
-	w := &testWriter{t: t}
+	w := &kit.Logs{OnLog: func(text string) { t.Logf("%s", text) }}
 	if err := Run(t.Context(), Options{Out: w, Measure: time.Second}); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestInterrupted(t *testing.T) {
 	leak.Check(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	w := &testWriter{t: t, seen: func(text string) {
+	w := &kit.Logs{OnLog: func(text string) {
 		if strings.Contains(text, "[2/5]") {
 			cancel()
 		}
@@ -50,7 +50,7 @@ func TestInterrupted(t *testing.T) {
 // The longest lines that there can be fit into a terminal, on which one
 // overwrites the other.
 func TestShow(t *testing.T) {
-	w := &testWriter{t: t}
+	w := new(kit.Logs)
 	s := &show{out: w, live: true, begin: time.Now().Add(-59 * time.Second), total: 1}
 	s.open("An act")
 	s.note("%s", strings.Repeat("a word or two ", 20))
@@ -75,22 +75,4 @@ func fits(t *testing.T, text string) {
 			t.Errorf("%d columns: %q", n, line)
 		}
 	}
-}
-
-// testWriter remembers what was written and logs it.
-type testWriter struct {
-	strings.Builder
-	t    *testing.T
-	seen func(all string) // nil is nobody
-}
-
-var _ io.Writer = (*testWriter)(nil)
-
-func (w *testWriter) Write(p []byte) (int, error) {
-	w.t.Logf("%s", p)
-	_, _ = w.Builder.Write(p) // it never fails
-	if w.seen != nil {
-		w.seen(w.String())
-	}
-	return len(p), nil
 }

@@ -30,6 +30,7 @@ import (
 
 	_ "github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 var stockFirst = flag.Bool("rollout.stockfirst", false, "stock is to register scheme xds before xdslb does")
@@ -39,7 +40,7 @@ var stockFirst = flag.Bool("rollout.stockfirst", false, "stock is to register sc
 var (
 	control  *xdstest.Server
 	requests clients
-	lines    logBuffer
+	lines    kit.Logs
 )
 
 func TestMain(m *testing.M) {
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 		os.Exit(again())
 	}
 	flag.Parse()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
+	slog.SetDefault(slog.New(&lines))
 	var err error
 	if control, err = xdstest.Start(xdstest.Options{OnRequest: requests.note}); err != nil {
 		panic(err)
@@ -118,31 +119,6 @@ func (c *clients) asked(listener string) string {
 }
 
 const stockAgent, ourAgent = "gRPC Go", "xdslb"
-
-// logBuffer has the lines of the log.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-// count returns how many lines have all the texts.
-func (l *logBuffer) count(texts ...string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for line := range strings.Lines(l.buf.String()) {
-		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
-			n++
-		}
-	}
-	return n
-}
 
 // unique returns a target of the test's own, however often it runs.
 func unique(t testing.TB) string {

@@ -23,6 +23,7 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestBesideAdmin checks that grpc-go's admin services, which have stock's CSDS, are not
@@ -93,22 +94,18 @@ func showBoth(t *testing.T, doc []byte) {
 		t.Fatal(err)
 	}
 	client := dial(t, csds.NewServer(csds.Options{Others: []statusv3.ClientStatusDiscoveryServiceServer{stock}}))
-	var agents []string
-	for range 6000 { // two minutes
+	// grpc-go's client reports to nobody that it has a resource.
+	kit.WaitFor(t, "all four resources of our client and of grpc-go's", func() bool {
 		resp, err := client.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		agents = nil
+		var agents []string
 		for _, c := range resp.Config {
 			if len(c.GenericXdsConfigs) == 4 && !slices.ContainsFunc(c.GenericXdsConfigs, func(g *statusv3.ClientConfig_GenericXdsConfig) bool { return g.XdsConfig == nil }) {
 				agents = append(agents, c.Node.GetUserAgentName())
 			}
 		}
-		if slices.Equal(agents, []string{"xdslb", "gRPC Go"}) {
-			return
-		}
-		time.Sleep(20 * time.Millisecond) // stock tells nobody that it has a resource
-	}
-	t.Errorf("clients that have all four resources: %q, want ours and grpc-go's", agents)
+		return slices.Equal(agents, []string{"xdslb", "gRPC Go"})
+	})
 }

@@ -36,6 +36,9 @@
 // with servers as they are shows with Server. Both hold what clients say against
 // a [Checker].
 //
+// [Network] connects all of them in memory, for bubbles of testing/synctest, and injects the
+// faults of a network.
+//
 // All state of a test is in the values that Start, StartScripted and
 // StartBackends return. New, NewScripted and NewBackends do the same for tests, and clean up.
 //

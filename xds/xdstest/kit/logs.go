@@ -1,0 +1,106 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Logs captures the lines of a log. It is a slog.Handler, whose records become lines of level,
+// message and attributes without quotes, and an io.Writer for other loggers, such as grpclog's.
+// The zero value is ready to use, by any number of goroutines.
+type Logs struct {
+	Level slog.Level        // the least that is captured
+	OnLog func(text string) // if not nil, called with each record or text written
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Enabled implements slog.Handler.
+func (l *Logs) Enabled(_ context.Context, level slog.Level) bool { return level >= l.Level }
+
+// Handle implements slog.Handler.
+func (l *Logs) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v %s", r.Level, r.Message)
+	r.Attrs(func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
+		return true
+	})
+	_, err := l.Write([]byte(strings.ReplaceAll(b.String(), "\n", " ") + "\n"))
+	return err
+}
+
+// Write implements io.Writer.
+func (l *Logs) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	_, _ = l.text.Write(p) // never fails
+	l.mu.Unlock()
+	if l.OnLog != nil {
+		l.OnLog(string(p))
+	}
+	return len(p), nil
+}
+
+// WithAttrs implements slog.Handler.
+func (l *Logs) WithAttrs(attrs []slog.Attr) slog.Handler { return &logsWith{l, attrs} }
+
+// WithGroup implements slog.Handler; groups are ignored.
+func (l *Logs) WithGroup(string) slog.Handler { return l }
+
+// logsWith is a Logs with attributes of a logger.
+type logsWith struct {
+	*Logs
+	attrs []slog.Attr
+}
+
+func (l *logsWith) Handle(ctx context.Context, r slog.Record) error {
+	all := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
+	all.AddAttrs(l.attrs...)
+	r.Attrs(func(a slog.Attr) bool {
+		all.AddAttrs(a)
+		return true
+	})
+	return l.Logs.Handle(ctx, all)
+}
+
+func (l *logsWith) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &logsWith{l.Logs, slices.Concat(l.attrs, attrs)}
+}
+
+func (l *logsWith) WithGroup(string) slog.Handler { return l }
+
+// String returns all that was logged.
+func (l *Logs) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+// With returns the lines that contain all of some texts.
+func (l *Logs) With(texts ...string) (found []string) {
+	for line := range strings.Lines(l.String()) {
+		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
+			found = append(found, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	return found
+}
+
+// WantOne waits for a line that contains all of some texts, and fails the test if there is more
+// than one.
+func (l *Logs) WantOne(t testing.TB, texts ...string) {
+	t.Helper()
+	WaitFor(t, fmt.Sprintf("a log line with %q", texts), func() bool { return len(l.With(texts...)) > 0 })
+	if found := l.With(texts...); len(found) != 1 {
+		t.Errorf("the log has %d lines with %q, want 1: %q", len(found), texts, found)
+	}
+}
