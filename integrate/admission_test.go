@@ -26,6 +26,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // admissionControl is the filter with a window that outlasts a test, which may refuse all.
@@ -130,7 +131,7 @@ func TestAdmissionControl(t *testing.T) {
 				}
 				return s.Admission[0]
 			}
-			waitFor(t, func() bool { s, err := integrate.StatusOf(cc); return err == nil && s.Routes == 3 })
+			kit.WaitFor(t, "three routes", func() bool { s, err := integrate.StatusOf(cc); return err == nil && s.Routes == 3 })
 			run()
 			// Each RPC is refused with a chance of (k-1)/(k+1) or so after k of them.
 			if denied < n/3 {
@@ -140,7 +141,7 @@ func TestAdmissionControl(t *testing.T) {
 				t.Errorf("the backend got %d attempts at %d RPCs, want %d", got, n-denied, want)
 			}
 			// A stream counts when gRPC tells its end.
-			waitFor(t, func() bool { return uint64(admission().RPCs) == n-denied+1 })
+			kit.WaitFor(t, "the outcomes of all RPCs", func() bool { return uint64(admission().RPCs) == n-denied+1 })
 			if s := admission(); s.Filter != "admission" || s.Refused != denied || s.Successes != 1 || s.Probability < .5 {
 				t.Errorf("status is %+v, want 1 success and %d refused", s, denied)
 			}

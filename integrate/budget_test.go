@@ -16,6 +16,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestRetryLimits: retry_budget and max_retries of a cluster limit the retries of its RPCs
@@ -69,7 +70,7 @@ func TestRetryLimits(t *testing.T) {
 				if tt.attempts == 1 {
 					refused = 1
 				}
-				waitFor(t, func() bool { // until the update is here: gRPC makes no retries any more before interceptors do
+				kit.WaitFor(t, "the update of the budget: gRPC no longer retries by itself", func() bool { // until the update is here: gRPC makes no retries any more before interceptors do
 					before := refusals()
 					return attemptsOf(func() { _, _ = call(t, cc) }) == tt.attempts && refusals()-before == refused
 				})

@@ -18,6 +18,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // offering serves backends, a locality for each, and lists policies.
@@ -80,7 +81,7 @@ func TestTypedStruct(t *testing.T) {
 		if err := control.WaitACK(ctx, xdstest.CDS); err != nil {
 			t.Fatal(err)
 		}
-		await(t, "RPCs to both localities", func() bool { return backends[0].Calls() > was[0]+20 && backends[1].Calls() > was[1]+20 })
+		kit.WaitFor(t, "RPCs to both localities", func() bool { return backends[0].Calls() > was[0]+20 && backends[1].Calls() > was[1]+20 })
 	}
 	offering(t, control, backends, subset(0))
 	nack, err := control.WaitNACK(ctx, xdstest.CDS)
@@ -130,7 +131,7 @@ func checkOwnPolicyMessage(t *testing.T, b *bubble) {
 			t.Fatalf("RPC went to %s, %v, want the first backend", got, err)
 		}
 	}
-	await(t, "RPCs to the other backend", func() bool {
+	kit.WaitFor(t, "RPCs to the other backend", func() bool {
 		if _, err := call(t, plain); err != nil {
 			t.Fatal(err)
 		}

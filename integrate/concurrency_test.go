@@ -24,6 +24,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // adaptiveConcurrency is the filter with a limit from some RPCs to others, that goes by a
@@ -78,7 +79,7 @@ func TestAdaptiveConcurrency(t *testing.T) {
 					}
 				})
 			}
-			waitFor(t, func() bool { return backends[0].Calls() == before+2 })
+			kit.WaitFor(t, "two RPCs at the backend", func() bool { return backends[0].Calls() == before+2 })
 			refuse := func() {
 				t.Helper()
 				if _, err := call(t, cc); !limitedHere(t, err) {
@@ -92,7 +93,7 @@ func TestAdaptiveConcurrency(t *testing.T) {
 			resources.Clusters = append(resources.Clusters, xdstest.Cluster("b", "a"))
 			resources.Routes[0].VirtualHosts[0].Routes = append(resources.Routes[0].VirtualHosts[0].Routes, xdstest.Route("/other/", "b"))
 			set(t, control, resources)
-			waitFor(t, func() bool { return len(statusOf(t, cc).Concurrency) == 2 }) // once it is published
+			kit.WaitFor(t, "the concurrency limits of both clusters", func() bool { return len(statusOf(t, cc).Concurrency) == 2 }) // once it is published
 			refuse()
 			s := statusOf(t, cc).Concurrency
 			if len(s) != 2 || s[1].Cluster != "b" || s[0] != (integrate.ConcurrencyStatus{Filter: "concurrency", Cluster: "a", Limit: 2, InFlight: 2, MinRTT: 3600, SampleRTT: s[0].SampleRTT, Refused: 4}) {

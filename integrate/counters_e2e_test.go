@@ -24,6 +24,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // cutting is a codec that does something between the pick of an RPC and its
@@ -152,7 +153,7 @@ func TestReportOfLeafThatMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve("a")
-	await(t, "the configuration without the aggregate", func() bool {
+	kit.WaitFor(t, "the configuration without the aggregate", func() bool {
 		s, err := integrate.StatusOf(cc)
 		return err == nil && len(s.Clusters) == 1 && s.Clusters[0].Name == "a" && s.Clusters[0].State == "READY"
 	})

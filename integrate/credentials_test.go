@@ -164,7 +164,7 @@ func TestForeignXDSCredentials(t *testing.T) {
 			}
 		})
 	}
-	logs.once(t, target, "cluster=secret", "it demands TLS", "integrate.NewCredentials", "once per target")
+	logs.WantOne(t, target, "cluster=secret", "it demands TLS", "integrate.NewCredentials", "once per target")
 }
 
 // TestUnknownProvider (A29): TLS settings that cannot be carried out are refused, so

@@ -30,6 +30,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // newCredentials are those of NewCredentials with a fallback to plaintext.
@@ -207,7 +208,7 @@ func TestAutoHostName(t *testing.T) {
 		r.Endpoints[0].Endpoints[0].LbEndpoints[0].GetEndpoint().Hostname = hostname
 		set(t, control, r)
 		want, _, _ := strings.Cut(hostname, ":")
-		await(t, fmt.Sprintf("an RPC by hostname %q, which fails if it has no certificate", hostname), func() bool {
+		kit.WaitFor(t, fmt.Sprintf("an RPC by hostname %q, which fails if it has no certificate", hostname), func() bool {
 			ctx, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 			defer cancel()
 			err := empty(ctx, cc)

@@ -25,6 +25,7 @@ import (
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
@@ -248,14 +249,14 @@ func TestRollingRestart(t *testing.T) {
 	twoMore := func() {
 		for i := range workers {
 			seen := workers[i].Load()
-			await(t, "an RPC that ends", func() bool { return workers[i].Load() >= seen+2 })
+			kit.WaitFor(t, "an RPC that ends", func() bool { return workers[i].Load() >= seen+2 })
 		}
 	}
 	for i := range backends {
 		old := backends[i]
 		backends[i] = xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
 		push()
-		await(t, "an update that picks go by", func() bool {
+		kit.WaitFor(t, "an update that picks go by", func() bool {
 			x, err := integrate.Explain(ctx, cc, "/grpc.testing.TestService/UnaryCall")
 			return err == nil && !x.Pending && !strings.Contains(x.String(), old.Addr().String()) && strings.Contains(x.String(), backends[i].Addr().String())
 		})

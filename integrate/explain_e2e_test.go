@@ -26,6 +26,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 const unaryCall = "/grpc.testing.TestService/UnaryCall"
@@ -102,7 +103,7 @@ func TestExplainAgrees(t *testing.T) {
 func settled(t *testing.T, ctx context.Context, cc *grpc.ClientConn) (x *integrate.Explanation) {
 	t.Helper()
 	cc.Connect()
-	waitFor(t, func() bool {
+	kit.WaitFor(t, "an explanation of ready endpoints", func() bool {
 		var err error
 		x, err = integrate.Explain(ctx, cc, unaryCall)
 		return err == nil && !x.Pending && !strings.Contains(x.String(), "CONNECTING") && !strings.Contains(x.String(), "wait\n")
@@ -133,14 +134,14 @@ func TestExplainErrors(t *testing.T) {
 		t.Errorf("the channel is %v, want IDLE", s)
 	}
 	cc.Connect()
-	waitFor(t, func() bool {
+	kit.WaitFor(t, "an explanation without configuration", func() bool {
 		_, err := integrate.Explain(t.Context(), cc, unaryCall)
 		return strings.Contains(fmt.Sprint(err), "no configuration yet: ") && strings.Contains(err.Error(), "waiting for Listener")
 	})
 	r := xdstest.Service(target)
 	r.Routes[0].VirtualHosts[0].Domains = []string{"other"}
 	set(t, control, r)
-	waitFor(t, func() bool {
+	kit.WaitFor(t, "an explanation without virtual host", func() bool {
 		_, err := integrate.Explain(t.Context(), cc, unaryCall)
 		return strings.Contains(fmt.Sprint(err), "cannot be served") && strings.Contains(err.Error(), "no virtual host")
 	})

@@ -4,9 +4,6 @@
 package integrate
 
 import (
-	"strings"
-	"sync"
-
 	"google.golang.org/grpc"
 )
 
@@ -18,21 +15,3 @@ func NewClientWith(cfg Config, target string, opts ...grpc.DialOption) (*grpc.Cl
 // ForgetWeightsNoted has the next configuration that has weights logged again, as in a new
 // process: another test may have had it logged.
 func ForgetWeightsNoted() { weightsNoted.Store(false) }
-
-// A LogBuffer is what a Logger writes to.
-type LogBuffer struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *LogBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *LogBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}

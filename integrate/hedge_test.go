@@ -22,6 +22,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestHedgedRPC: a route's hedge_policy has an RPC that a backend keeps answered by the
@@ -49,7 +50,7 @@ func TestHedgedRPC(t *testing.T) {
 			}
 			cc := b.dial(cfg)
 			for _, b := range backends {
-				waitFor(t, func() bool { _, _ = call(t, cc, grpc.WaitForReady(true)); return b.Calls() > 0 })
+				kit.WaitFor(t, "an RPC at each backend", func() bool { _, _ = call(t, cc, grpc.WaitForReady(true)); return b.Calls() > 0 })
 			}
 			hedged, stall := tt.safe && tt.budget, 200*time.Millisecond
 			if hedged {
@@ -79,7 +80,7 @@ func TestHedgedRPC(t *testing.T) {
 			if hedged != (slow == 0) {
 				t.Errorf("%s: %d of 6 RPCs were answered by the backend that keeps them, hedged: %t", tt.name, slow, hedged)
 			}
-			waitFor(t, func() bool {
+			kit.WaitFor(t, "the end of all attempts", func() bool {
 				s, err := integrate.StatusOf(cc)
 				return err == nil && s.Clusters[0].Leaves[0].InFlight == 0
 			})

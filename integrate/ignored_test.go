@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestIgnoredIsLogged: what listener, routes and clusters ask for and nobody does is logged
@@ -24,7 +24,7 @@ import (
 func TestIgnoredIsLogged(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
-	var logs logBuffer
+	var logs kit.Logs
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Logger: slog.New(&logs)})
 	serve := func(asks bool, others int) {
 		t.Helper()
@@ -50,7 +50,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 		}
 		set(t, control, r)
 		cc.Connect()
-		waitFor(t, func() bool { return statusOf(t, cc).Routes == others+1 })
+		kit.WaitFor(t, "the update", func() bool { return statusOf(t, cc).Routes == others+1 })
 	}
 	for i, asks := range []bool{false, true, true, false, true} {
 		serve(asks, i)
@@ -63,16 +63,14 @@ func TestIgnoredIsLogged(t *testing.T) {
 			}
 		}
 		// Each is published by itself, soon.
-		waitFor(t, func() bool { return slices.Equal(statusOf(t, cc).Unapplied, want) })
-		waitFor(t, func() bool {
+		kit.WaitFor(t, "what the status lists as unsupported", func() bool { return slices.Equal(statusOf(t, cc).Unapplied, want) })
+		kit.WaitFor(t, "what the explanation lists as unsupported", func() bool {
 			x, err := integrate.Explain(t.Context(), cc, "/s/m")
 			return err == nil && slices.Equal(x.NotApplied, want)
 		})
 	}
 	for _, what := range []string{"previous_priorities", "consecutive_5xx", "use_hostname_for_hashing"} {
-		waitFor(t, func() bool { return len(logs.with(what)) > 0 })
-		if found := logs.with(what); len(found) != 1 || !strings.Contains(found[0], "supported.md") {
-			t.Errorf("of %s the log has %q, want one line", what, found)
-		}
+		logs.WantOne(t, what)
+		logs.WantOne(t, what, "supported.md")
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestLogger: the lines of a channel go to its Logger, with target, node and cluster: that
@@ -26,11 +27,11 @@ func TestLogger(t *testing.T) {
 	all := xdstest.BackendEndpoints(backends...)
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: all[:1]}, xdstest.Locality{Place: xdstest.Place{Zone: "b"}, Priority: 1, Endpoints: all[1:]})
 	set(t, control, r)
-	own := &logBuffer{onHandle: func() { integrate.Status() }}
+	own := &kit.Logs{OnLog: func(string) { integrate.Status() }}
 	cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("node-of-log"), Linger: -1, Logger: slog.New(own)})
 	logged := func(texts ...string) {
 		t.Helper()
-		own.once(t, append(texts, "node=node-of-log")...)
+		own.WantOne(t, append(texts, "node=node-of-log")...)
 	}
 	if _, err := call(t, cc); err == nil {
 		t.Fatal("an RPC succeeded without a backend")
@@ -54,14 +55,14 @@ func TestLogger(t *testing.T) {
 	for range 3 {
 		r.Routes[0].VirtualHosts = nil
 		set(t, control, r)
-		waitFor(t, func() bool { return statusOf(t, cc).Error != "" })
+		kit.WaitFor(t, "an error in the status", func() bool { return statusOf(t, cc).Error != "" })
 		r.Routes[0].VirtualHosts = good
 		set(t, control, r)
-		waitFor(t, func() bool { return statusOf(t, cc).Error == "" })
+		kit.WaitFor(t, "the end of the error", func() bool { return statusOf(t, cc).Error == "" })
 	}
 	logged("WARN xdslb: the target cannot be served", "has no virtual host")
 	logged("INFO xdslb: the target is served again")
-	if found := logs.with("node-of-log"); len(found) > 0 {
+	if found := logs.With("node-of-log"); len(found) > 0 {
 		t.Errorf("the process's Logger has lines of the channel: %q", found)
 	}
 	if n := len(eventsLike(statusOf(t, cc), "TargetFailed")); n != 3 {
@@ -76,14 +77,14 @@ func TestLoggerOfClient(t *testing.T) {
 	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{nobody}})
 	r.Routes[0].VirtualHosts = nil
 	set(t, control, r)
-	var loggers [2]logBuffer
+	var loggers [2]kit.Logs
 	for i := range loggers {
 		cc := dialConfig(t, integrate.Config{Bootstrap: control.Bootstrap("shared"), Linger: -1, Logger: slog.New(&loggers[i])})
 		cc.Connect()
-		waitFor(t, func() bool { return strings.Contains(statusOf(t, cc).Error, "has no virtual host") })
+		kit.WaitFor(t, "the error about the virtual host", func() bool { return strings.Contains(statusOf(t, cc).Error, "has no virtual host") })
 	}
 	if open, _ := control.Streams(); open != 1 {
 		t.Errorf("%d streams to the control plane, want 1", open)
 	}
-	loggers[1].once(t, "is shared")
+	loggers[1].WantOne(t, "is shared")
 }

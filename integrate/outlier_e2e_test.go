@@ -17,22 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
-
-// await waits for a condition, and returns how long that took. It looks every millisecond:
-// conditions are about backends over connections of the system's, for which there are neither
-// events nor bubbles.
-func await(t testing.TB, what string, cond func() bool) time.Duration {
-	t.Helper()
-	begin := time.Now()
-	for !cond() {
-		if time.Since(begin) > time.Minute {
-			t.Fatalf("still waiting after a minute: %s", what)
-		}
-		time.Sleep(time.Millisecond)
-	}
-	return time.Since(begin)
-}
 
 // keepCalling makes RPCs on several goroutines of a bubble, a millisecond apart, whatever comes
 // of them, until the test ends.
@@ -85,7 +71,7 @@ func checkOutlierDetection(t *testing.T, b *bubble) {
 	set(t, control, r)
 	cc := b.dial(b.config(control))
 	keepCalling(t, cc, 4)
-	await(t, "RPCs at all backends", func() bool {
+	kit.WaitFor(t, "RPCs at all backends", func() bool {
 		for _, b := range append(good, bad) {
 			if b.Calls() == 0 {
 				return false
@@ -98,14 +84,14 @@ func checkOutlierDetection(t *testing.T, b *bubble) {
 	bad.Fail(codes.Internal)
 	failing := time.Now()
 	last, calls := failing, bad.Calls()
-	await(t, "the ejection", func() bool {
+	kit.WaitFor(t, "the ejection", func() bool {
 		if now := bad.Calls(); now != calls {
 			last, calls = time.Now(), now
 		}
 		return time.Since(last) > baseTime/2
 	})
 	bad.Fail(codes.OK)
-	await(t, "the return", func() bool { return bad.Calls() > calls })
+	kit.WaitFor(t, "the return", func() bool { return bad.Calls() > calls })
 	took, away := last.Sub(failing), time.Since(last)
 	t.Logf("ejected after %v, away for %v", took, away)
 	// The interval that was under way need not have enough failures. RPCs and looks at them are a few milliseconds apart.

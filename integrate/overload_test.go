@@ -24,6 +24,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // A queue is a server that does one RPC after the other, also those that nobody waits for
@@ -189,5 +190,5 @@ func checkRefuseLate(t *testing.T, b *bubble) {
 	if _, err := call(t, bare, grpc.WaitForReady(true)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return slices.Contains(statusOf(t, bare).Unapplied, "Config.RefuseLate") })
+	kit.WaitFor(t, "Config.RefuseLate in the status", func() bool { return slices.Contains(statusOf(t, bare).Unapplied, "Config.RefuseLate") })
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/xdslb/xdslb/ringhash"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // withPolicy serves four backends under a policy, routed by a header's hash.
@@ -143,7 +144,7 @@ func TestLeastRequestShare(t *testing.T) {
 			}
 			return backends[0].Calls(), all, least
 		}
-		await(t, "RPCs at all backends", func() bool {
+		kit.WaitFor(t, "RPCs at all backends", func() bool {
 			_, _, least := counts()
 			return least > 10
 		})

@@ -25,6 +25,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/probe"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // An askedServer is a server that says of its load what a test wants it to.
@@ -203,9 +204,9 @@ func TestPrequalGoingAway(t *testing.T) {
 // TestPrequalSilent: servers without integrate/probe get their share of the RPCs and are
 // asked rarely, and the log says so once.
 func TestPrequalSilent(t *testing.T) {
-	var log LogBuffer
+	var log kit.Logs
 	was := slog.Default()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	slog.SetDefault(slog.New(&log))
 	defer slog.SetDefault(was)
 	synctest.Test(t, func(t *testing.T) {
 		f := newAskedFleet(t, 4, `{}`)

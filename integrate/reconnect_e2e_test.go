@@ -86,10 +86,10 @@ func TestReconnectOnTLSChange(t *testing.T) {
 		}
 	}
 	until("there are two connections", func() bool { return conns.Load() == 2 })
-	before := len(logs.with(target, "other TLS settings"))
+	before := len(logs.With(target, "other TLS settings"))
 	publish("gone.example")
 	until("the first attempt has failed", func() bool {
-		return len(logs.with(target, "other TLS settings", "gone.example", "stays in use")) > before
+		return len(logs.With(target, "other TLS settings", "gone.example", "stays in use")) > before
 	})
 	old := slices.Clone(used)
 	publish("b.example")
@@ -105,7 +105,7 @@ func TestReconnectOnTLSChange(t *testing.T) {
 			t.Errorf("the old connection's RPC: %v, %v", res, err)
 		}
 	}
-	if n := len(logs.with(target, "other TLS settings")) - before; n != 1 {
+	if n := len(logs.With(target, "other TLS settings")) - before; n != 1 {
 		t.Errorf("%d lines in the log, want 1", n)
 	}
 }

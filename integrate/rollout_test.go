@@ -79,7 +79,7 @@ func TestMalformedPattern(t *testing.T) {
 					t.Errorf("status %+v, %v", s, err)
 				}
 			}
-			logs.once(t, variable+" has the malformed pattern", strconv.Quote(strings.TrimSuffix(value, ", other")))
+			logs.WantOne(t, variable+" has the malformed pattern", strconv.Quote(strings.TrimSuffix(value, ", other")))
 		})
 	}
 	t.Setenv("XDSLB_DISABLE", "[e2e, "+target)

@@ -28,6 +28,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // The tests of this file run with DialOptions, which are what NewClient installs,
@@ -75,12 +76,6 @@ func clusters(backends []*xdstest.Backend, filters []*hcmv3.HttpFilter, routes .
 		r.Endpoints = append(r.Endpoints, xdstest.Endpoints(name, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(b)}))
 	}
 	return r
-}
-
-// waitFor waits for a condition that says itself what it is about.
-func waitFor(t testing.TB, cond func() bool) {
-	t.Helper()
-	await(t, "see the line", cond)
 }
 
 // rpcs makes n RPCs, some at a time, and calls back with each one's outcome and
@@ -223,7 +218,7 @@ func TestRouteTimeout(t *testing.T) {
 					defer cancel()
 					if !way.interceptors && bool(tt.expressible) {
 						cc.Connect()
-						waitFor(t, func() bool { return cc.GetMethodConfig(calls+"EmptyCall").Timeout != nil })
+						kit.WaitFor(t, "a timeout in the service config", func() bool { return cc.GetMethodConfig(calls+"EmptyCall").Timeout != nil })
 					}
 					want, delay, ends := codes.OK, 4*limit, 4*limit
 					if tt.name != "another service" && (way.interceptors || bool(tt.expressible)) {
@@ -290,7 +285,7 @@ func TestRouteRetry(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			ctx = metadata.AppendToOutgoingContext(ctx, "retry", "yes")
-			waitFor(t, func() bool { // until both are connected
+			kit.WaitFor(t, "RPCs at both backends", func() bool { // until both are connected
 				_, _ = client.EmptyCall(ctx, &testgrpc.Empty{}, grpc.WaitForReady(true))
 				return backends[0].Calls() > 0 && backends[1].Calls() > 0
 			})
@@ -386,7 +381,7 @@ func TestTrafficShift(t *testing.T) {
 		for i := 1; i <= shifts; i++ {
 			there, before := backends[i%2], backends[i%2].Calls()
 			shift(i)
-			waitFor(t, func() bool { return there.Calls() > before && calls.Load() >= int64(i*atLeast/shifts) })
+			kit.WaitFor(t, "RPCs at the other backend", func() bool { return there.Calls() > before && calls.Load() >= int64(i*atLeast/shifts) })
 		}
 		stop.Store(1)
 		for range workers {

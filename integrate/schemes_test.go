@@ -15,6 +15,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestOtherSchemes: without a bootstrap, targets of other schemes work as with
@@ -60,7 +61,7 @@ func TestBuilderHasOneScheme(t *testing.T) {
 	if _, err := call(t, cc); err == nil || !strings.Contains(err.Error(), "integrate.DialOptions") {
 		t.Errorf("RPC of a channel of scheme xdslb with a builder of scheme xds: %v", err)
 	}
-	logs.once(t, "scheme xdslb", "integrate.NewBuilder", "integrate.DialOptions")
+	logs.WantOne(t, "scheme xdslb", "integrate.NewBuilder", "integrate.DialOptions")
 }
 
 // TestResolverOfOthers: a channel that has our interceptors, and for scheme xds the
@@ -74,7 +75,7 @@ func TestResolverOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cc.Close() }()
-	waitFor(t, func() bool {
+	kit.WaitFor(t, "READY", func() bool {
 		cc.Connect()
 		return cc.GetState() == connectivity.Ready
 	})
@@ -83,5 +84,5 @@ func TestResolverOfOthers(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	logs.once(t, "others.log.test", "resolver of another package")
+	logs.WantOne(t, "others.log.test", "resolver of another package")
 }

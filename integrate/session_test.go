@@ -26,6 +26,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // sticky is stateful session affinity by cookie "s" for RPCs under a path.
@@ -155,13 +156,13 @@ func TestSessionDraining(t *testing.T) {
 		cc := dial(t, control.Bootstrap("n"))
 		first := backends[0].Addr().String()
 		var cookie string
-		waitFor(t, func() bool {
+		kit.WaitFor(t, "a session at the first backend", func() bool {
 			backend, next := inSession(t, cc, "")
 			cookie = next
 			return backend == first
 		})
 		set(t, control, statefulService(t, draining, backends, 0))
-		waitFor(t, func() bool { return drains(t, cc) })
+		kit.WaitFor(t, "the draining endpoint", func() bool { return drains(t, cc) })
 		for range 8 {
 			if backend, _ := inSession(t, cc, ""); backend == first {
 				t.Error("an RPC without session went to an endpoint that drains")
@@ -171,7 +172,7 @@ func TestSessionDraining(t *testing.T) {
 			}
 		}
 		set(t, control, statefulService(t, draining, backends[1:]))
-		waitFor(t, func() bool {
+		kit.WaitFor(t, "a session at another backend", func() bool {
 			backend, next := inSession(t, cc, cookie)
 			return backend != first && next != ""
 		})
@@ -229,15 +230,15 @@ func TestSessionLastDraining(t *testing.T) {
 	cc := dial(t, control.Bootstrap("n"))
 	first := backends[0].Addr().String()
 	var cookie string
-	waitFor(t, func() bool {
+	kit.WaitFor(t, "a session at the first backend", func() bool {
 		backend, next := inSession(t, cc, "")
 		cookie = next
 		return backend == first
 	})
 	set(t, control, statefulService(t, true, backends, 0))
-	waitFor(t, func() bool { return drains(t, cc) })
+	kit.WaitFor(t, "the draining endpoint", func() bool { return drains(t, cc) })
 	backends[1].Stop()
-	waitFor(t, func() bool {
+	kit.WaitFor(t, "an RPC to fail", func() bool {
 		_, err := call(t, cc)
 		return err != nil
 	})

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestSessionHedged: the session of an RPC that is hedged is with the endpoint that has answered
@@ -33,7 +34,7 @@ func checkSessionHedged(t *testing.T, b *bubble) {
 	first := backends[0].Addr().String()
 	var cookie string
 	for _, b := range backends {
-		waitFor(t, func() bool {
+		kit.WaitFor(t, "a session at each backend", func() bool {
 			backend, next := inSession(t, cc, "")
 			if backend == first {
 				cookie = next

@@ -11,6 +11,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // inPriorities serves two backends, each in a priority of its own, with sessions.
@@ -42,7 +43,7 @@ func TestSessionPriorities(t *testing.T) {
 	}
 	check := func(what string, others *xdstest.Backend) {
 		t.Helper()
-		waitFor(t, func() bool { b, _ := inSession(t, cc, ""); return b == others.Addr().String() })
+		kit.WaitFor(t, "RPCs at the other priority", func() bool { b, _ := inSession(t, cc, ""); return b == others.Addr().String() })
 		for range 4 {
 			if backend, next := inSession(t, cc, cookie); backend != low.Addr().String() || next != "" {
 				t.Errorf("%s: an RPC of the session went to %s, cookie %q", what, backend, next)
@@ -62,8 +63,8 @@ func TestSessionPriorities(t *testing.T) {
 	inPriorities(t, control, high, low)
 	check("its priority is the second", high)
 	low.Stop()
-	waitFor(t, func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Endpoints.Ready == 0 })
-	waitFor(t, func() bool { b, next := inSession(t, cc, cookie); return b == high.Addr().String() && next != "" })
+	kit.WaitFor(t, "the loss of the second priority's connection", func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Endpoints.Ready == 0 })
+	kit.WaitFor(t, "a session at the first priority", func() bool { b, next := inSession(t, cc, cookie); return b == high.Addr().String() && next != "" })
 }
 
 // TestSessionRetired: a session moves on when the connection of its endpoint is closed, since
@@ -86,8 +87,8 @@ func TestSessionRetired(t *testing.T) {
 		t.Fatal(err)
 	}
 	cc.ResetConnectBackoff()
-	waitFor(t, func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Phase == "dormant" })
-	waitFor(t, func() bool { return low.Connections() == 0 })
+	kit.WaitFor(t, "the second priority to be dormant", func() bool { return statusOf(t, cc).Clusters[0].Leaves[0].Priorities[1].Phase == "dormant" })
+	kit.WaitFor(t, "the end of its connection", func() bool { return low.Connections() == 0 })
 	if backend, next := inSession(t, cc, cookie); backend != high.Addr().String() || next == "" {
 		t.Errorf("an RPC of the session went to %s, cookie %q", backend, next)
 	}

@@ -21,6 +21,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 func statusOf(t *testing.T, cc *grpc.ClientConn) integrate.TargetStatus {
@@ -107,7 +108,7 @@ func TestStatus(t *testing.T) {
 	r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, target)}
 	r.Clusters[0].LbPolicy = clusterv3.Cluster_RANDOM
 	set(t, control, r)
-	waitFor(t, func() bool { return statusOf(t, cc).Resources[2].State == "NACKED" })
+	kit.WaitFor(t, "the NACK", func() bool { return statusOf(t, cc).Resources[2].State == "NACKED" })
 	s = statusOf(t, cc)
 	if res := s.Resources[2]; res.Type != "Cluster" || res.Version != version || res.Refused == "" || res.Refused == version || !strings.Contains(res.Error, "RANDOM") ||
 		len(eventsLike(s, "Rejected", `Cluster "`, "RANDOM")) != 1 || s.Clusters[0].Leaves[0].MaxRequests != 7 {
@@ -136,7 +137,7 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 		t.Errorf("the status of a channel that is idle is %+v, and its state then %v", s, cc.GetState())
 	}
 	cc.Connect()
-	waitFor(t, func() bool { return statusOf(t, cc).Error != "" }) // its LB policy takes a moment
+	kit.WaitFor(t, "an error in the status", func() bool { return statusOf(t, cc).Error != "" }) // its LB policy takes a moment
 	if s := statusOf(t, cc); s.Connectivity != "CONNECTING" || !s.Since.IsZero() || !strings.Contains(s.Error, `waiting for Listener resource "`+target) {
 		t.Errorf("the status of a channel without configuration is %+v", s)
 	}
@@ -157,7 +158,7 @@ func TestStatusOfWhatIsNot(t *testing.T) {
 	if _, err := call(t, bare); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return len(statusOf(t, bare).Unapplied) > 0 }) // the link hears of it a moment later than picks
+	kit.WaitFor(t, "the filter in the status", func() bool { return len(statusOf(t, bare).Unapplied) > 0 }) // the link hears of it a moment later than picks
 	if s := statusOf(t, bare); len(s.Unapplied) != 1 || s.Unapplied[0] != `HTTP filters ["chaos"]` {
 		t.Errorf("without interceptors %q is not applied", s.Unapplied)
 	}
@@ -220,7 +221,7 @@ func TestStatusMeanwhile(t *testing.T) {
 	begun.Wait() // one of them connects the channel
 	close(stop)
 	others.Wait()
-	waitFor(t, func() bool {
+	kit.WaitFor(t, "three READY endpoints", func() bool {
 		clusters := statusOf(t, cc).Clusters // none before the first configuration
 		if len(clusters) == 0 {
 			return false

@@ -19,6 +19,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/probe"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // A loaded is a backend that says of its load what a test wants it to.
@@ -209,8 +210,8 @@ func TestSynchronousWithoutInterceptors(t *testing.T) {
 	cc := withoutInterceptors(t, control.Bootstrap("n"), target)
 	allReady(t, cc, list)
 	const want = "probes for each RPC: xdslb_prequal goes by earlier ones"
-	waitFor(t, func() bool { return slices.Contains(statusOf(t, cc).Unapplied, want) }) // the link hears of it a moment later than picks
-	logs.once(t, target, want)
+	kit.WaitFor(t, "the note in the status", func() bool { return slices.Contains(statusOf(t, cc).Unapplied, want) }) // the link hears of it a moment later than picks
+	logs.WantOne(t, target, want)
 
 	stream := dial(t, control.Bootstrap("n"))
 	allReady(t, stream, list)

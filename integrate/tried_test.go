@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // previousHosts has a route's retries avoid the endpoints that were tried.
@@ -68,7 +69,7 @@ func TestRetryElsewhere(t *testing.T) {
 				}
 				key := 0
 				for _, b := range backends { // until all are connected
-					waitFor(t, func() bool { key++; do(key); return b.Calls() > 0 })
+					kit.WaitFor(t, "an RPC at each backend", func() bool { key++; do(key); return b.Calls() > 0 })
 				}
 				for _, b := range backends {
 					b.Fail(codes.Unavailable)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // The tests of this file are about what a channel does not do, or not yet, and how
@@ -66,7 +67,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 	}
 	const what = `not_applied=HTTP filters ["chaos-monkey"]; ` +
 		`the retries of 1 route that gRPC's service config cannot express; the timeouts of 1 route that`
-	logs.once(t, "lacks.log.test", what, "integrate.NewClient", "integrate.DialOptions")
+	logs.WantOne(t, "lacks.log.test", what, "integrate.NewClient", "integrate.DialOptions")
 
 	has, err := integrate.NewClientWith(integrate.Config{Bootstrap: control.Bootstrap("m"), Linger: -1}, "xds:///lacks.log.test",
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -87,7 +88,7 @@ func TestMissingInterceptorsAreLogged(t *testing.T) {
 	if _, err := call(t, withoutInterceptors(t, control.Bootstrap("n"), "plain.log.test")); err != nil {
 		t.Error(err)
 	}
-	found := append(logs.with(target, "not_applied", "chaos-monkey"), logs.with("plain.log.test", "not_applied")...)
+	found := append(logs.With(target, "not_applied", "chaos-monkey"), logs.With("plain.log.test", "not_applied")...)
 	if len(found) > 0 {
 		t.Errorf("of channels that lack nothing the log says: %s", found)
 	}
@@ -123,7 +124,7 @@ func TestOrderIsLogged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	logs.once(t, "order.log.test", "Put integrate.DialOptions last")
+	logs.WantOne(t, "order.log.test", "Put integrate.DialOptions last")
 	if n := backends[0].Calls(); n != 3 {
 		t.Errorf("%d of 3 RPCs went by the header of an interceptor behind ours", n)
 	}
@@ -147,7 +148,7 @@ func TestOrderIsLogged(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if found := logs.with("filter.log.test", "interceptor"); len(found) > 0 || backends[1].Calls()-before != 6 {
+	if found := logs.With("filter.log.test", "interceptor"); len(found) > 0 || backends[1].Calls()-before != 6 {
 		t.Errorf("of a filter that adds a header the log says %q, and %d of 6 RPCs went to the route of the headers before", found, backends[1].Calls()-before)
 	}
 }
@@ -198,14 +199,14 @@ func TestWeightsAreLogged(t *testing.T) {
 	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: endpoints}))
 	line := []string{"different weights", "IgnoreEndpointWeights"}
 	integrate.ForgetWeightsNoted()
-	before := len(logs.with(line...))
+	before := len(logs.With(line...))
 	for range 2 { // channels
 		if _, err := call(t, dial(t, control.Bootstrap("n"))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, func() bool { return len(logs.with(line...)) > before })
-	if found := logs.with(line...)[before:]; len(found) != 1 {
+	kit.WaitFor(t, "the log line about weights", func() bool { return len(logs.With(line...)) > before })
+	if found := logs.With(line...)[before:]; len(found) != 1 {
 		t.Errorf("the log says %d times that weights count, want once: %s", len(found), found)
 	}
 }

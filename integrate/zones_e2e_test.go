@@ -27,6 +27,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // inZone adds the locality of the node to a bootstrap.
@@ -103,7 +104,7 @@ func TestZoneAwareRouting(t *testing.T) {
 				t.Fatal(err)
 			}
 			var z *integrate.ZonesStatus
-			await(t, "zones in force, with all servers", func() bool {
+			kit.WaitFor(t, "zones in force, with all servers", func() bool {
 				z = zonesOf(t, cc)
 				return z != nil && z.InForce && len(z.Localities) == 3 && equalParts(z.Localities)
 			})
@@ -177,9 +178,9 @@ func TestZonesNotKnown(t *testing.T) {
 		set(t, control, r)
 	}
 	push(2)
-	log := new(integrate.LogBuffer)
+	log := new(kit.Logs)
 	cc := dialConfig(t, integrate.Config{
-		Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Bootstrap: inZone(t, control.Bootstrap("n"), "a"), Linger: -1, Logger: slog.New(log),
 	})
 	if _, err := call(t, cc); err != nil {
 		t.Fatal(err)
@@ -197,7 +198,7 @@ func TestZonesNotKnown(t *testing.T) {
 		}
 	}
 	push(3) // the cluster changes, and what is wrong does not
-	await(t, "RPCs at all servers", func() bool {
+	kit.WaitFor(t, "RPCs at all servers", func() bool {
 		if _, err := call(t, cc); err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +265,7 @@ func TestZonesFollowTheFleet(t *testing.T) {
 		{[]int{1, 1}, "a 1.000 b 0.000 "},
 	} {
 		push(step.fleet...)
-		await(t, fmt.Sprintf("zones by a fleet of %v", step.fleet), func() bool { return strings.Contains(share(), step.want) })
+		kit.WaitFor(t, fmt.Sprintf("zones by a fleet of %v", step.fleet), func() bool { return strings.Contains(share(), step.want) })
 	}
 	// An endpoint that nobody wants for its zone is told apart from one that is down.
 	x, err := integrate.Explain(context.Background(), cc, "/s/m")
@@ -329,7 +330,7 @@ func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
 			z := zonesOf(t, cc)
 			return z != nil && slices.EqualFunc(z.Localities, step.want, func(l integrate.ZoneStatus, want float64) bool { return math.Abs(l.Share-want) <= .005 })
 		}
-		await(t, fmt.Sprintf("shares of %v", step.want), func() bool { one(); return shared() })
+		kit.WaitFor(t, fmt.Sprintf("shares of %v", step.want), func() bool { one(); return shared() })
 		counts := map[string]uint64{}
 		const n = 800
 		for range n {

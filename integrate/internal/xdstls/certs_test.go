@@ -26,21 +26,11 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
-// logged has all that is logged.
-var logged logBuffer
-
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
+// logged captures all that is logged.
+var logged kit.Logs
 
 // mutual is mutual TLS by the one instance.
 var mutual = &picker.TLS{Roots: picker.CertInstance{Instance: "files"}, Identity: picker.CertInstance{Instance: "files"}}
@@ -62,7 +52,7 @@ func TestRotation(t *testing.T) {
 	providers["files"] = bootstrap.CertProvider{Plugin: "file_watcher", Files: bootstrap.NewCertLoader(bootstrap.CertFiles{
 		CertificateFile: files.Cert, PrivateKeyFile: files.Key, CACertificateFile: files.CA, RefreshInterval: 1,
 	})}
-	providers["files"].Files.LogTo(slog.New(slog.NewTextHandler(&logged, nil)))
+	providers["files"].Files.LogTo(slog.New(&logged))
 	c := NewCluster("c", providers, true)
 	defer c.Close()
 	c.Update(mutual)
@@ -166,14 +156,13 @@ func withH2(c *tls.Config) *tls.Config {
 // checkSecrets looks for lines of keys in the log.
 func checkSecrets(t *testing.T, keys [][]byte) {
 	t.Helper()
-	logged.mu.Lock()
-	defer logged.mu.Unlock()
-	if logged.text.Len() == 0 {
+	log := logged.String()
+	if log == "" {
 		t.Error("nothing is logged of files that do not match")
 	}
 	for _, key := range keys {
 		for line := range bytes.Lines(key) {
-			if line = bytes.TrimSpace(line); bytes.Contains(logged.text.Bytes(), line) {
+			if line = bytes.TrimSpace(line); strings.Contains(log, string(line)) {
 				t.Errorf("the log has %s of a private key", line)
 			}
 		}
