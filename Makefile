@@ -158,11 +158,11 @@ bench-once: ## Every benchmark once, so that none rots.
 
 # The vet is for the tests, which go build leaves out. TestReweighOften takes minutes with 32 bits.
 .PHONY: portable
-portable: ## Build for every system in PLATFORMS, and run the kernel's tests with 32 bits.
+portable: ## Build for every system in PLATFORMS, and run the tests with 32 bits.
 	@set -e; for p in $(PLATFORMS); do echo "build for $$p"; \
 		GOOS=$${p%/*} GOARCH=$${p#*/} $(GO) build ./...; done
 	GOOS=windows $(GO) vet -buildtag ./...
-	GOARCH=386 $(TEST) -short -skip TestReweighOften ./edf ./picker ./ringhash
+	GOARCH=386 $(TEST) -short -skip TestReweighOften ./edf ./picker/... ./ringhash ./xds/... ./integrate/...
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.

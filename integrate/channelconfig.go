@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"log/slog"
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -83,7 +84,7 @@ func (b *lb) channelClusterLocked(cc *picker.Cluster) *picker.Cluster {
 		if n := l.Policy.Subset; n > 0 {
 			l.Priorities = slices.Clone(l.Priorities)
 			for k := range l.Priorities {
-				l.Priorities[k] = l.Priorities[k].Subset(int(n), b.subsetSeed)
+				l.Priorities[k] = l.Priorities[k].Subset(int(min(n, math.MaxInt32)), b.subsetSeed)
 			}
 		}
 	}

@@ -4,8 +4,10 @@
 package integrate
 
 import (
+	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/xdslb/xdslb/picker"
@@ -145,5 +147,22 @@ func TestIgnoreEndpointWeights(t *testing.T) {
 		if cc.opened != 2 {
 			t.Errorf("opened %d connections, want 2", cc.opened)
 		}
+	}
+}
+
+// TestLargeSubset: a subset_size above the number of endpoints, up to the largest uint32, keeps
+// all of them.
+func TestLargeSubset(t *testing.T) {
+	for _, size := range []uint32{2, math.MaxInt32 + 1, math.MaxUint32} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{})
+			c := clusterOf("c", prio(eps(1, 2)))
+			c.Leaves[0].Policy.Subset = size
+			b.Update(configOf(c))
+			b.flush()
+			if !cc.has(1) || !cc.has(2) {
+				t.Errorf("subset_size %d: connections to endpoints 1: %t, 2: %t", size, cc.has(1), cc.has(2))
+			}
+		})
 	}
 }

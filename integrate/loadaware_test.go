@@ -231,3 +231,32 @@ func TestLoadAwareOutOfBand(t *testing.T) {
 		open(0)
 	})
 }
+
+// TestLoadAwareRecovers: a locality whose endpoints reported absurd utilizations once counts
+// as busy as its later reports within a few time constants.
+func TestLoadAwareRecovers(t *testing.T) {
+	for _, absurd := range []float64{1e300, math.MaxFloat64} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{})
+			b.Update(configOf(byLoad(clusterOf("c", prio(eps(1), eps(2, 3))))))
+			for n := 1; n <= 3; n++ {
+				cc.conn(t, n).to(ready)
+			}
+			b.flush()
+			report := func(utilization float64) {
+				b.report(t, 1, .3)
+				b.report(t, 2, utilization)
+				b.report(t, 3, utilization)
+				pass(1100 * time.Millisecond)
+			}
+			report(absurd)
+			for range 30 { // six time constants
+				report(.95)
+			}
+			r := b.picker.current.Load().routings()["c"]
+			if got := r.Localities[1].Utilization; !(math.Abs(got-.95) < .05) {
+				t.Errorf("30 s after a report of %v the utilization is %v, want 0.95", absurd, got)
+			}
+		})
+	}
+}

@@ -348,7 +348,7 @@ func (c *probeConn) ask(ctx context.Context) (picker.ProbeReport, error) {
 		return picker.ProbeReport{}, err
 	}
 	return picker.ProbeReport{
-		InFlight:  int(r.InFlight),
+		InFlight:  int(min(r.InFlight, math.MaxInt32)), // an int may have 32 bits
 		Latency:   time.Duration(min(r.LatencyNs, math.MaxInt64)),
 		Failing:   float64(min(r.FailingPPM, 1e6)) / 1e6,
 		Weight:    r.Weight,

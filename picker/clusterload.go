@@ -6,6 +6,7 @@ package picker
 import (
 	"iter"
 	"maps"
+	"math"
 	"sync"
 )
 
@@ -185,6 +186,11 @@ type MetricSum struct {
 	Total float64
 }
 
+// Plus returns the sum of both, which is finite if both are.
+func (s MetricSum) Plus(o MetricSum) MetricSum {
+	return MetricSum{s.Count + o.Count, min(max(s.Total+o.Total, -math.MaxFloat64), math.MaxFloat64)}
+}
+
 // maxMetrics limits the number of names that backends can make up between two reports.
 const maxMetrics = 1000
 
@@ -201,9 +207,7 @@ func (m *Metrics) Add(name string, value float64) {
 			m.sums = make(map[string]MetricSum)
 		}
 	}
-	s.Count++
-	s.Total += value
-	m.sums[name] = s
+	m.sums[name] = s.Plus(MetricSum{1, value})
 }
 
 // Take returns the sums since the last Take, or nil if there are none.

@@ -6,6 +6,7 @@ package picker
 import (
 	"fmt"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
@@ -169,6 +170,13 @@ func TestMetrics(t *testing.T) {
 	want := map[LocalityID]map[string]MetricSum{id: {"cost": {2, 5}, "cpu": {1, 0.5}}}
 	if got := c.TakeMetrics(); !reflect.DeepEqual(got, want) {
 		t.Errorf("TakeMetrics() = %v, want %v", got, want)
+	}
+	for _, value := range []float64{math.MaxFloat64, -math.MaxFloat64} {
+		c.Metrics(id).Add("absurd", value)
+		c.Metrics(id).Add("absurd", value)
+		if got := c.TakeMetrics()[id]["absurd"]; got != (MetricSum{2, value}) {
+			t.Errorf("the sum of %v twice is %v, want %[1]v", value, got)
+		}
 	}
 	if got := c.TakeMetrics(); got != nil {
 		t.Errorf("second TakeMetrics() = %v, want none", got)

@@ -16,7 +16,7 @@ type ProbeReport struct {
 	InFlight int           // RPCs, of all clients
 	Latency  time.Duration // of RPCs that found about as many in flight; 0 is not known
 	Failing  float64       // part of its RPCs of late that failed: 0 to 1
-	Weight   float64       // how much it can do, compared with others; 0 is 1
+	Weight   float64       // how much it can do, compared with others, within 1e-9 to 1e9; 0 is 1
 	// GoingAway says that it is about to stop, and should get no RPCs.
 	GoingAway bool
 }
@@ -114,7 +114,7 @@ func (p *ProbePool) Demand(limit int) int {
 		return 0
 	}
 	p.credit += picks * p.cfg.ProbesPerRPC
-	n := min(int(p.credit), limit, p.capacity())
+	n := int(min(p.credit, float64(min(limit, p.capacity())))) // credit may exceed an int
 	// What could not be sent is not sent later: by then others are wanted.
 	p.credit = min(p.credit-float64(n), 1)
 	p.supply += (float64(n)/picks - p.supply) * min(1, picks/16)
@@ -148,10 +148,16 @@ func (p *ProbePool) Answer(e *EndpointState, r ProbeReport, now int64) {
 	p.publishLocked(now)
 }
 
+// Weights of answers are clamped to these bounds, so that loads and costs are finite.
+const (
+	minProbeWeight = 1e-9
+	maxProbeWeight = 1e9
+)
+
 func newProbe(e *EndpointState, r ProbeReport, now int64) *probe {
 	q := &probe{endpoint: e, weight: 1, at: now}
 	if r.Weight > 0 && r.Weight <= math.MaxFloat64 {
-		q.weight = r.Weight
+		q.weight = min(max(r.Weight, minProbeWeight), maxProbeWeight)
 	}
 	q.load = max(0, float64(r.InFlight)) / q.weight
 	// One that fails half of its RPCs is as good as one that takes twice as long.

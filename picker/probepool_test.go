@@ -454,3 +454,27 @@ func BenchmarkPrequal(b *testing.B) {
 		list[s.Pick(bg, "/s/m", rng.Uint64()).Index].FinishTimed(CallOK)
 	}
 }
+
+// TestExtremeProbes: loads, costs and demands are finite whatever an endpoint reports and a
+// policy asks for.
+func TestExtremeProbes(t *testing.T) {
+	policy := prequal()
+	policy.Prequal.ProbesPerRPC = math.MaxFloat64
+	w, pool := prequalWorld(t, policy, zone("a", 1, endpoints(0, 1, 1, 1)))
+	for range 3 {
+		w.flat(0)[w.snapshot.Pick(bg, "/s/m", 1).Index].FinishTimed(CallOK)
+	}
+	if n := pool.Demand(2); n != 2 {
+		t.Errorf("with %v probes for an RPC %d probes are wanted, want 2", policy.Prequal.ProbesPerRPC, n)
+	}
+	for _, weight := range []float64{5e-324, 1e-300, 1, math.MaxFloat64, math.Inf(1), math.NaN(), -1} {
+		for i, e := range w.flat(0) {
+			pool.Answer(e, ProbeReport{InFlight: math.MaxInt32 - i, Latency: math.MaxInt64, Failing: 1, Weight: weight}, int64(i))
+		}
+		for _, e := range pool.view.Load().entries {
+			if sum := e.load + e.perRPC + e.share + e.weight; math.IsNaN(sum) || math.IsInf(sum, 0) {
+				t.Errorf("weight %v: load %v, cost %v, share %v", weight, e.load, e.perRPC, e.share)
+			}
+		}
+	}
+}

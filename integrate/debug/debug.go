@@ -195,10 +195,14 @@ type jsonError struct {
 	Error string `json:"error"`
 }
 
+// writeJSON responds with v, or with status 500 and the error if v cannot be encoded.
 func writeJSON(w http.ResponseWriter, code int, v any) {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		code = http.StatusInternalServerError
+		b, _ = json.Marshal(jsonError{"encoding the response: " + err.Error()}) // a string cannot fail
+	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(code)
-	e := json.NewEncoder(w)
-	e.SetIndent("", " ")
-	_ = e.Encode(v) // whoever asked has gone
+	_, _ = w.Write(append(b, '\n')) // the client may have gone
 }

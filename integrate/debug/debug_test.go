@@ -401,3 +401,13 @@ func TestNoSuchChannel(t *testing.T) {
 		t.Errorf("the page does not reload: %s", page)
 	}
 }
+
+// TestUnencodable: JSON that cannot be encoded is an error, not an empty response.
+func TestUnencodable(t *testing.T) {
+	w := httptest.NewRecorder()
+	writeJSON(w, http.StatusOK, map[string]float64{"x": math.Inf(1)})
+	var e jsonError
+	if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != http.StatusInternalServerError || !strings.Contains(e.Error, "unsupported value") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}

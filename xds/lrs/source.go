@@ -148,10 +148,7 @@ func addMetrics(m map[picker.LocalityID]map[string]picker.MetricSum, id picker.L
 		m[id] = make(map[string]picker.MetricSum, len(sums))
 	}
 	for name, s := range sums {
-		sum := m[id][name]
-		sum.Count += s.Count
-		sum.Total += s.Total
-		m[id][name] = sum
+		m[id][name] = m[id][name].Plus(s)
 	}
 	return m
 }

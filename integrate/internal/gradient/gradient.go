@@ -191,6 +191,9 @@ func (c *Controller) measureLocked(at time.Duration) {
 	c.dueLocked()
 }
 
+// later returns at + d, or Forever if the sum overflows. Both are at least 0.
+func later(at, d time.Duration) time.Duration { return at + min(d, Forever-at) }
+
 // measuredLocked ends that.
 func (c *Controller) measuredLocked(at time.Duration) {
 	rtt := c.samples.take(c.cfg.Percentile)
@@ -201,10 +204,10 @@ func (c *Controller) measuredLocked(at time.Duration) {
 		c.minRTT.Store(int64(rtt))
 	}
 	c.limit.Store(c.kept)
-	c.updateAt = at + c.cfg.Update
-	c.measureAt = at + c.cfg.Interval
-	if jitter := int64(c.cfg.Jitter * float64(c.cfg.Interval)); jitter > 0 {
-		c.measureAt += time.Duration(rand.Int64N(jitter))
+	c.updateAt = later(at, c.cfg.Update)
+	c.measureAt = later(at, c.cfg.Interval)
+	if jitter := min(c.cfg.Jitter*float64(c.cfg.Interval), 1<<62); jitter >= 1 {
+		c.measureAt = later(c.measureAt, time.Duration(rand.Int64N(int64(jitter))))
 	}
 	c.measuring.Store(false)
 	c.dueLocked()

@@ -296,3 +296,29 @@ func TestAllocates(t *testing.T) {
 		t.Errorf("%v allocations for each RPC", n)
 	}
 }
+
+// TestLongTimes: with times near the limit of a time.Duration minRTT is measured once.
+func TestLongTimes(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, interval := range []time.Duration{time.Hour, 100 * year, 260 * year, Forever} {
+		cfg := config(func(c *resource.AdaptiveConcurrency) { c.Interval, c.Jitter, c.Requests = interval, 1, 5 })
+		now := time.Unix(1e9, 0)
+		c := New(&cfg, now)
+		for range 2000 {
+			now = now.Add(10 * ms)
+			if c.Acquire(now) {
+				c.Release()
+				c.Observe(now, now.Add(ms), ms)
+			}
+		}
+		if s := c.State(now); s.Limit < 500 || s.Measuring {
+			t.Errorf("interval %v: state %+v after 2000 fast RPCs, want a limit of at least 500", interval, s)
+		}
+	}
+	cfg := config(func(c *resource.AdaptiveConcurrency) { c.Update, c.Requests = Forever, 1 })
+	c := New(&cfg, time.Unix(0, 0))
+	c.Observe(time.Unix(1, 0), time.Unix(1, 0), ms)
+	if c.updateAt != Forever {
+		t.Errorf("update period %v: the next update is due at %v", Forever, c.updateAt)
+	}
+}

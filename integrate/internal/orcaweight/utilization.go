@@ -21,17 +21,19 @@ func NewUtilization(names []string) *Utilization {
 	return &Utilization{newMetrics(names)}
 }
 
+// maxUtilization bounds a reported utilization before it is averaged. An endpoint is full at
+// 1. A larger bound would only delay the recovery of a locality after an absurd report, since
+// the moving average approaches later reports exponentially.
+const maxUtilization = 10
+
 // Of returns the greatest of the metrics, or else the application's utilization, or else the
-// processor's: the first that is positive and finite, as Envoy has it. 0 if none is.
+// processor's: the first that is positive and finite, as in Envoy, or 0 if none is. Values
+// above maxUtilization count as maxUtilization.
 func (u *Utilization) Of(report *orcav3.OrcaLoadReport) float64 {
-	if most := greatest(u.metrics, report); most > 0 {
-		return most
-	}
-	if a := report.GetApplicationUtilization(); usable(a) {
-		return a
-	}
-	if c := report.GetCpuUtilization(); usable(c) {
-		return c
+	for _, value := range []float64{greatest(u.metrics, report), report.GetApplicationUtilization(), report.GetCpuUtilization()} {
+		if usable(value) {
+			return min(value, maxUtilization)
+		}
 	}
 	return 0
 }

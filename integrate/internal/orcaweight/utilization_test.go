@@ -28,6 +28,8 @@ func TestUtilization(t *testing.T) {
 		{"metrics that are not numbers", []string{"named_metrics.a", "named_metrics.b"}, &report{ApplicationUtilization: .25, NamedMetrics: values{"a": nan, "b": inf}}, .25},
 		{"metrics that are 0", []string{"named_metrics.a"}, &report{CpuUtilization: .5, NamedMetrics: values{"a": 0}}, .5},
 		{"nothing", nil, &report{}, 0},
+		{"absurd", nil, &report{ApplicationUtilization: math.MaxFloat64}, 10},
+		{"absurd metric", []string{"named_metrics.a"}, &report{NamedMetrics: values{"a": 1e300}}, 10},
 		{"nonsense", nil, &report{ApplicationUtilization: -1, CpuUtilization: nan}, 0},
 	} {
 		if got := NewUtilization(test.metrics).Of(test.report); got != test.want {

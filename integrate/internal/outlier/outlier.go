@@ -58,7 +58,9 @@ func (h *Host) Ejected() bool { return h.ejected }
 
 // Until returns when the ejection of a host that is ejected ends, on the clock of Sweep:
 // the first Sweep after that lets it return.
-func (h *Host) Until(cfg *picker.OutlierDetection) int64 { return h.since + h.term(cfg) }
+func (h *Host) Until(cfg *picker.OutlierDetection) int64 {
+	return h.since + min(h.term(cfg), math.MaxInt64-h.since)
+}
 
 // Sweep is one run of A50's interval timer over the hosts of a cluster, at now,
 // in nanoseconds on any monotonic clock that is the same in each run. draw
@@ -140,7 +142,7 @@ func (s *sweep) busy(volume uint32) []*Host {
 // of the standard deviation of all.
 func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 	hosts := s.busy(cfg.RequestVolume)
-	if len(hosts) < int(cfg.MinimumHosts) {
+	if uint64(len(hosts)) < uint64(cfg.MinimumHosts) {
 		return
 	}
 	rate := func(h *Host) float64 { return float64(h.ok) / float64(h.total()) }
@@ -165,7 +167,7 @@ func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 // byFailurePercentage ejects hosts that fail more than a share of their RPCs.
 func (s *sweep) byFailurePercentage(cfg *picker.FailurePercentage) {
 	hosts := s.busy(cfg.RequestVolume)
-	if len(hosts) < int(cfg.MinimumHosts) {
+	if uint64(len(hosts)) < uint64(cfg.MinimumHosts) {
 		return
 	}
 	for _, h := range hosts {

@@ -247,6 +247,9 @@ func TestReturn(t *testing.T) {
 	w.hosts[0].multiplier = 7 // the product does not fit
 	w.sweep()
 	w.want(t, 0)
+	if got := w.hosts[0].Until(w.cfg); got != math.MaxInt64 {
+		t.Errorf("the longest ejection ends at %d, want %d", got, int64(math.MaxInt64))
+	}
 }
 
 // TestNotTwice: RPCs that were under way when their host was ejected do not
@@ -374,5 +377,22 @@ func TestFindings(t *testing.T) {
 				t.Errorf("then findings are %+v, want %+v", got, again)
 			}
 		})
+	}
+}
+
+// TestMinimumHosts: no host is ejected while there are fewer than minimum_hosts, of which a
+// uint32 may be more than an int holds.
+func TestMinimumHosts(t *testing.T) {
+	for _, n := range []uint32{0, 3, 4, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32} {
+		cfg := byFailures(picker.FailurePercentage{Threshold: 10, Enforcement: 100, MinimumHosts: n, RequestVolume: 1})
+		cfg.SuccessRate = &picker.SuccessRate{Enforcement: 100, MinimumHosts: n, RequestVolume: 1}
+		w := newWorld(3, cfg)
+		w.calls(0, 0, 10)
+		w.calls(1, 10, 0)
+		w.calls(2, 10, 0)
+		w.sweep()
+		if got := w.hosts[0].Ejected(); got != (n <= 3) {
+			t.Errorf("minimum_hosts %d of 3: ejected %v", n, got)
+		}
 	}
 }

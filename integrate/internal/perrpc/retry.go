@@ -6,6 +6,7 @@ package perrpc
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -181,9 +182,10 @@ func (c *Call) countRetry() {
 	}
 }
 
-// jitter is a back-off made longer or shorter by up to a fifth (A6).
+// jitter is a back-off made longer or shorter by up to a fifth (A6). A time.Duration holds a
+// back-off of up to 292 years, and not a fifth more.
 func jitter(backoff time.Duration) time.Duration {
-	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(backoff))
+	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(min(backoff, math.MaxInt64/2)))
 }
 
 // maxAttempts is n, or grpc.WithMaxCallAttempts of the RPC's channel if that is less.

@@ -5,6 +5,7 @@ package perrpc
 
 import (
 	"context"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,4 +144,13 @@ func settledCall(l *Link) *Call {
 	c := &Call{link: l}
 	c.settled.Store(&c.matched)
 	return c
+}
+
+// TestRetryLongBackoff: a back-off near the limit of a time.Duration does not overflow.
+func TestRetryLongBackoff(t *testing.T) {
+	for range 100 {
+		if got := jitter(math.MaxInt64); got < 100*365*24*time.Hour {
+			t.Fatalf("a back-off of %v became %v", time.Duration(math.MaxInt64), got)
+		}
+	}
 }

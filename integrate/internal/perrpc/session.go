@@ -6,6 +6,7 @@ package perrpc
 import (
 	"context"
 	"encoding/base64"
+	"math"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -174,7 +175,7 @@ func (s *Session) addSetCookie(cfg *resource.Session, header metadata.MD) metada
 		Name:     cfg.Cookie,
 		Value:    base64.StdEncoding.EncodeToString([]byte(picked.cookie())),
 		Path:     cfg.Path,
-		MaxAge:   int(cfg.TTL.Seconds()),
+		MaxAge:   int(min(cfg.TTL.Seconds(), math.MaxInt32)), // an int may have 32 bits
 		HttpOnly: true,
 	}
 	header = header.Copy()

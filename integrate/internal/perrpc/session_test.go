@@ -6,16 +6,20 @@ package perrpc
 import (
 	"context"
 	"encoding/base64"
+	"math"
+	"net/http"
 	"net/netip"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate/internal/outgoing"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // shared is a table whose second route shares RPCs among clusters, the first of which gets
@@ -85,5 +89,15 @@ func TestSessionNested(t *testing.T) {
 		if got := call.session.picked.Load(); got == nil || got.cfg.Addr.String() != want {
 			t.Errorf("the session is with %+v, want %s", got, want)
 		}
+	}
+}
+
+// TestSessionLongTTL: the Max-Age of a cookie is positive, or browsers would discard it.
+func TestSessionLongTTL(t *testing.T) {
+	var s Session
+	s.picked.Store(&upstream{cfg: &picker.Endpoint{}})
+	header := s.addSetCookie(&resource.Session{Cookie: "s", TTL: math.MaxInt64}, metadata.MD{})
+	if got, err := http.ParseSetCookie(header.Get("set-cookie")[0]); err != nil || got.MaxAge < math.MaxInt32 {
+		t.Errorf("cookie %+v, error %v", got, err)
 	}
 }
