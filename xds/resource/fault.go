@@ -102,8 +102,9 @@ func newFaultAbort(m *faultv3.FaultAbort, p *path) *FaultAbort {
 			p.dot("http_status").refuse(kind.HttpStatus, "must be from 200 to 599")
 		}
 	case *faultv3.FaultAbort_GrpcStatus:
-		f.Code = kind.GrpcStatus
-		p.dot("grpc_status").atMost(f.Code, 16)
+		if f.Code = kind.GrpcStatus; f.Code > 16 {
+			f.Code = 2 // UNKNOWN, as for a status of that number from a server
+		}
 	case *faultv3.FaultAbort_HeaderAbort_:
 		f.Header = true
 	default:

@@ -93,6 +93,8 @@ func TestFault(t *testing.T) {
 			Fault{Abort: &FaultAbort{Header: true, Chance: Percentage{1e6, 10000}}, MaxActive: math.MaxUint32}},
 		{`"abort": {"grpcStatus": 0, "percentage": {"numerator": 3, "denominator": "MILLION"}}`,
 			Fault{Abort: &FaultAbort{Code: 0, Chance: Percentage{3, 1}}, MaxActive: math.MaxUint32}},
+		{`"abort": {"grpcStatus": 17}`,
+			Fault{Abort: &FaultAbort{Code: 2, Chance: Percentage{0, 10000}}, MaxActive: math.MaxUint32}},
 		{`"abort": {"httpStatus": 503}, "upstreamCluster": "x", "headers": [{"name": "h"}]`,
 			Fault{Abort: &FaultAbort{Code: 14, Chance: Percentage{0, 10000}}, MaxActive: math.MaxUint32}},
 	}

@@ -56,7 +56,11 @@ func (d *decoder) hashPolicy(m *routev3.RouteAction_HashPolicy, p *path) (h pick
 		if rewrite := m.GetHeader().GetRegexRewrite(); rewrite != nil {
 			p = p.dot("regex_rewrite")
 			h.Rewrite = d.compile(rewrite.GetPattern(), "%s", p.dot("pattern"))
-			h.Substitution = substitution(rewrite.GetSubstitution(), h.Rewrite, p.dot("substitution"))
+			var valid bool
+			if h.Substitution, valid = substitution(rewrite.GetSubstitution(), h.Rewrite); !valid {
+				d.ignore("hash_policy regex_rewrite with a substitution that its pattern does not allow")
+				h.Rewrite, h.Substitution = nil, ""
+			}
 		}
 		return h, !strings.HasSuffix(h.Header, "-bin")
 	}
@@ -65,8 +69,9 @@ func (d *decoder) hashPolicy(m *routev3.RouteAction_HashPolicy, p *path) (h pick
 
 // substitution converts RE2's syntax to Go's: \1 is ${1}, \\ is one backslash,
 // and $ is $$, since Go takes $1 and $name for groups (T-RC-2). re is nil if it
-// could not be compiled.
-func substitution(s string, re *regexp.Regexp, p *path) string {
+// could not be compiled. valid is false for a backslash before any other character and for
+// a group that re lacks: RE2 then replaces nothing.
+func substitution(s string, re *regexp.Regexp) (converted string, valid bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		switch {
@@ -81,13 +86,12 @@ func substitution(s string, re *regexp.Regexp, p *path) string {
 			i++
 			group := int(s[i] - '0')
 			if re != nil && group > re.NumSubexp() {
-				p.failf("group %d is not in the pattern, which has %d", group, re.NumSubexp())
+				return "", false
 			}
 			b.WriteString("${" + strconv.Itoa(group) + "}")
 		default:
-			p.refuse(s, `must have a digit or a backslash after each backslash`)
-			return ""
+			return "", false
 		}
 	}
-	return b.String()
+	return b.String(), true
 }

@@ -81,10 +81,7 @@ func (d *decoder) headerMatch(m *routev3.HeaderMatcher, p *path) picker.HeaderMa
 		h.String = d.stringMatch(s.StringMatch, p.dot("string_match"))
 	case *routev3.HeaderMatcher_RangeMatch:
 		h.Kind = picker.HeaderRange
-		h.Start, h.End = s.RangeMatch.GetStart(), s.RangeMatch.GetEnd()
-		if h.Start > h.End {
-			p.dot("range_match").failf("start %d is after end %d", h.Start, h.End)
-		}
+		h.Start, h.End = s.RangeMatch.GetStart(), s.RangeMatch.GetEnd() // an empty range matches no value
 	case *routev3.HeaderMatcher_PresentMatch:
 		h.Kind, h.Present = picker.HeaderPresent, s.PresentMatch
 	default:

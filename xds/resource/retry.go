@@ -84,8 +84,9 @@ func hedges(m *routev3.HedgePolicy, p *path) bool {
 	return m.GetHedgeOnPerTryTimeout()
 }
 
-// backoff returns the bounds of the backoff between attempts. What is below a
-// millisecond counts as one.
+// backoff returns the bounds of the backoff between attempts. Bounds below a millisecond
+// count as one millisecond. A max_interval below base_interval, which A44 does not forbid,
+// bounds the first backoff as well.
 func backoff(m *routev3.RetryPolicy_RetryBackOff, p *path) (base, limit time.Duration) {
 	if m == nil {
 		return 25 * time.Millisecond, 250 * time.Millisecond
@@ -101,8 +102,7 @@ func backoff(m *routev3.RetryPolicy_RetryBackOff, p *path) (base, limit time.Dur
 		return base, 10 * min(base, math.MaxInt64/10)
 	case limit == 0:
 		p.dot("max_interval").fail("must be above 0")
-	case limit < base:
-		p.dot("max_interval").refuse(limit, "must be at least base_interval, "+base.String())
 	}
-	return max(base, time.Millisecond), max(limit, time.Millisecond)
+	limit = max(limit, time.Millisecond)
+	return min(max(base, time.Millisecond), limit), limit
 }

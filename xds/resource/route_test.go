@@ -372,3 +372,40 @@ func TestMatch(t *testing.T) {
 		t.Errorf("pattern %d matches anything", got)
 	}
 }
+
+// TestInvalidSubstitution: a substitution that RE2 would not apply leaves the header's value as
+// it is, and is reported as ignored.
+func TestInvalidSubstitution(t *testing.T) {
+	for _, substitution := range []string{`\2`, `\n`, `\`} {
+		action := fmt.Sprintf(`"cluster": "c", "hashPolicy": [{"header": {"headerName": "h", "regexRewrite": {"pattern": {"regex": "(b)"}, "substitution": %q}}}]`, substitution)
+		h := decodeRoute(t, `"prefix": ""`, action).Hash[0]
+		if h.Header != "h" || h.Rewrite != nil || h.Substitution != "" {
+			t.Errorf("substitution %q: hash policy %+v, want one by header h without a rewrite", substitution, h)
+		}
+	}
+}
+
+// TestShortMaxInterval: a max_interval below base_interval bounds the first backoff, too.
+func TestShortMaxInterval(t *testing.T) {
+	for _, tt := range []struct {
+		base, most           string
+		wantBase, wantLonger time.Duration
+	}{
+		{"1s", "0.5s", 500 * time.Millisecond, 500 * time.Millisecond},
+		{"1s", "0.0001s", time.Millisecond, time.Millisecond},
+		{"0.0001s", "2s", time.Millisecond, 2 * time.Second},
+	} {
+		r := decodeRoute(t, `"prefix": ""`, fmt.Sprintf(`"cluster": "c", "retryPolicy": {"retryOn": "unavailable", "retryBackOff": {"baseInterval": %q, "maxInterval": %q}}`, tt.base, tt.most)).Retry
+		if r.BaseBackoff != tt.wantBase || r.MaxBackoff != tt.wantLonger {
+			t.Errorf("backoff from %s to %s: %v to %v, want %v to %v", tt.base, tt.most, r.BaseBackoff, r.MaxBackoff, tt.wantBase, tt.wantLonger)
+		}
+	}
+}
+
+// TestEmptyRange: a range that ends before its start matches no value, and all if inverted.
+func TestEmptyRange(t *testing.T) {
+	h := decodeRoute(t, `"prefix": "", "headers": [{"name": "h", "rangeMatch": {"start": 5, "end": 3}}]`, `"cluster": "c"`).Headers[0]
+	if h.Kind != picker.HeaderRange || h.Start != 5 || h.End != 3 {
+		t.Errorf("header match %+v, want the range from 5 to 3", h)
+	}
+}
