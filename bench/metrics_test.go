@@ -10,10 +10,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	estats "google.golang.org/grpc/experimental/stats"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/stats"
 
 	"github.com/xdslb/xdslb/bench/tap"
 	"github.com/xdslb/xdslb/integrate"
@@ -30,7 +28,7 @@ func BenchmarkMetrics(b *testing.B) {
 		policy xdstest.ClusterOption
 	}{
 		{name: "policy=edf/metrics=none"},
-		{name: "policy=edf/metrics=recorded", opts: []grpc.DialOption{grpc.WithStatsHandler(&recorder{})}},
+		{name: "policy=edf/metrics=recorded", opts: []grpc.DialOption{grpc.WithStatsHandler(&xdstest.Recorder{})}},
 		{name: "policy=edf/metrics=CountCalls", cfg: integrate.Config{CountCalls: true}},
 		{name: "policy=least_request/metrics=none", policy: xdstest.LeastRequest(2)},
 		{name: "policy=least_request/metrics=CountCalls", policy: xdstest.LeastRequest(2), cfg: integrate.Config{CountCalls: true}},
@@ -57,21 +55,3 @@ func BenchmarkMetrics(b *testing.B) {
 		})
 	}
 }
-
-// recorder takes all metrics of a channel, and does nothing with them or with RPCs.
-type recorder struct {
-	estats.UnimplementedMetricsRecorder
-}
-
-// RegisterAsyncReporter looks at what the gauges are, as OpenTelemetry's does.
-func (*recorder) RegisterAsyncReporter(_ estats.AsyncMetricReporter, gauges ...estats.AsyncMetric) func() {
-	for _, g := range gauges {
-		_ = g.Descriptor()
-	}
-	return func() {}
-}
-
-func (*recorder) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
-func (*recorder) HandleRPC(context.Context, stats.RPCStats)                         {}
-func (*recorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-func (*recorder) HandleConn(context.Context, stats.ConnStats)                       {}

@@ -6,7 +6,6 @@ package integrate_test
 import (
 	"context"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +23,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -36,23 +34,6 @@ func admissionControl() *admissionv3.AdmissionControl {
 		SamplingWindow:          durationpb.New(time.Hour),
 		MaxRejectionProbability: &corev3.RuntimePercent{DefaultValue: &typev3.Percent{Value: 100}},
 	}
-}
-
-// counted reads a count of the channels of the tests' target, of all reasons or of some.
-func counted(m *metric.Metric, reasons ...string) int64 {
-	return countedOf("xds:///"+target, m, reasons...)
-}
-
-func countedOf(target string, m *metric.Metric, reasons ...string) (n int64) {
-	metric.Watch()
-	for _, f := range metric.Gather() {
-		for _, s := range f.Samples {
-			if f.Metric == m && s.Labels[0] == target && (len(reasons) == 0 || slices.Contains(reasons, s.Labels[1])) {
-				n += s.Value
-			}
-		}
-	}
-	return n
 }
 
 // refused reports whether an error is that of admission control.
@@ -94,12 +75,12 @@ func TestAdmissionControl(t *testing.T) {
 			off.TypedPerFilterConfig = map[string]*anypb.Any{"admission": anyOf(t, &routev3.FilterConfig{Disabled: true})}
 			resources := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "admission", admissionControl())}, route, off)
 			set(t, control, resources)
-			cc := dial(t, control.Bootstrap(t.Name()))
+			metrics := &xdstest.Recorder{}
+			cc := dial(t, control.Bootstrap(t.Name()), grpc.WithStatsHandler(metrics))
 			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 				t.Fatal(err)
 			}
 			backends[0].Fail(codes.Unavailable)
-			counts := counted(metric.Refused)
 			const n = 60
 			before, denied := backends[0].Calls(), uint64(0)
 			run := func() {
@@ -149,8 +130,8 @@ func TestAdmissionControl(t *testing.T) {
 			if err != nil || !strings.Contains(x.String(), "% of RPCs: 1 of") {
 				t.Errorf("the explanation does not tell: %v\n%v", err, x)
 			}
-			if counted := counted(metric.Refused) - counts; counted != int64(denied) {
-				t.Errorf("the metric counts %d RPCs, want %d", counted, denied)
+			if n := metrics.Sum("xdslb.client.admission_rejections", "xds:///"+target); n != float64(denied) {
+				t.Errorf("the metric counts %v RPCs, want %d", n, denied)
 			}
 			for range 20 {
 				if err := cc.Invoke(t.Context(), "/off/m", &testgrpc.Empty{}, &testgrpc.Empty{}); err == nil || refused(t, err) {

@@ -19,7 +19,6 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -88,12 +87,14 @@ type lb struct {
 	applying        *eventlog.Changes // of the configuration that is being applied
 	applied         time.Time         // when cfg was, or fatal
 	rec             recorder
-	export          *metric.Export // nil while nobody wants metrics of the channel
-	received        time.Time      // of the latest configuration whose latency was measured
-	queued          int            // updates that wait for gRPC to be told of methods
-	rewrites        bool           // a route of cfg rewrites authorities (A81)
-	sessions        bool           // a route of cfg has session affinity (A55)
-	avoidHosts      bool           // attempts of a route avoid endpoints that were tried
+	// retired are counters that no leaf has any more, with its configuration, until metrics
+	// have been read after the end of the last RPC that is counted with them.
+	retired    map[*picker.ClusterLoad]*picker.Leaf
+	received   time.Time // of the latest configuration whose latency was measured
+	queued     int       // updates that wait for gRPC to be told of methods
+	rewrites   bool      // a route of cfg rewrites authorities (A81)
+	sessions   bool      // a route of cfg has session affinity (A55)
+	avoidHosts bool      // attempts of a route avoid endpoints that were tried
 
 	// replacements has, for a connection with a replacement, that one, and the other way
 	// around; nil if there are none. See conn.
@@ -121,7 +122,7 @@ type lb struct {
 
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{
-		cc: cc, build: opts, clusters: map[string]*cluster{},
+		cc: cc, build: opts, clusters: map[string]*cluster{}, retired: map[*picker.ClusterLoad]*picker.Leaf{},
 		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N, burst: connectBurst,
 		announced: connectivity.Shutdown, // nothing yet
 	}
@@ -149,15 +150,18 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.rec.channel = []slog.Attr{slog.String("target", src.link.Target), slog.String("node", src.node)}
 	b.updateStateLocked(connectivity.Connecting)
 	b.unlock()
-	export := metric.Start(b.rec.target, b.cc.MetricsRecorder())
+	metrics := startMetrics(b.rec.target, b.cc.MetricsRecorder(), b.foldCounts)
+	b.lock()
+	b.rec.metrics = metrics
+	b.unlock()
 	stop := src.watch(b)
 	b.lock()
-	b.stopWatch, b.export = stop, export
+	b.stopWatch = stop
 	closed := b.closed
 	b.unlock()
 	if closed {
 		stop()
-		export.Stop()
+		metrics.Stop()
 	}
 	return nil
 }
@@ -331,13 +335,12 @@ func (b *lb) Close() {
 	b.shutdownPendingLocked()
 	b.notifyPublicationLocked()
 	halt(&b.watch.timer)
-	stop, export := b.stopWatch, b.export
+	stop, metrics := b.stopWatch, b.rec.metrics
 	b.unlock()
 	if stop != nil {
 		stop()
+		metrics.Stop()
 	}
-	b.foldCounts()
-	export.Stop()
 }
 
 // shutdownPendingLocked shuts connections down on a goroutine of its own: closing one whose peer

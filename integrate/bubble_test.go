@@ -45,13 +45,13 @@ func (b *bubble) config(control *xdstest.Server) integrate.Config {
 }
 
 // dial returns a channel with everything, as NewClient makes it.
-func (b *bubble) dial(cfg integrate.Config) *grpc.ClientConn {
-	return b.dialTo(cfg, target)
+func (b *bubble) dial(cfg integrate.Config, opts ...grpc.DialOption) *grpc.ClientConn {
+	return b.dialTo(cfg, target, opts...)
 }
 
-func (b *bubble) dialTo(cfg integrate.Config, name string) *grpc.ClientConn {
+func (b *bubble) dialTo(cfg integrate.Config, name string, opts ...grpc.DialOption) *grpc.ClientConn {
 	b.t.Helper()
-	cc, err := integrate.NewClientWith(cfg, "xds:///"+name, b.dialer()...)
+	cc, err := integrate.NewClientWith(cfg, "xds:///"+name, append(b.dialer(), opts...)...)
 	return b.closing(cc, err)
 }
 

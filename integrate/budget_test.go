@@ -14,7 +14,6 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -34,6 +33,7 @@ func TestRetryLimits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 			control := xdstest.New(t, xdstest.Options{})
+			metrics := &xdstest.Recorder{}
 			cc := (*grpc.ClientConn)(nil)
 			for _, tt := range []struct {
 				name     string
@@ -54,7 +54,7 @@ func TestRetryLimits(t *testing.T) {
 				}
 				set(t, control, r)
 				if cc == nil {
-					cc = dial(t, control.Bootstrap(t.Name()))
+					cc = dial(t, control.Bootstrap(t.Name()), grpc.WithStatsHandler(metrics))
 				}
 				if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 					t.Fatal(err)
@@ -65,8 +65,8 @@ func TestRetryLimits(t *testing.T) {
 					do()
 					return backends[0].Calls() - before
 				}
-				refusals := func() int64 { return counted(metric.RetryRejections, "budget") }
-				var refused int64 // of an RPC
+				refusals := func() float64 { return metrics.Sum("xdslb.client.retry_rejections", "budget") }
+				var refused float64 // of an RPC
 				if tt.attempts == 1 {
 					refused = 1
 				}
@@ -83,7 +83,7 @@ func TestRetryLimits(t *testing.T) {
 						t.Errorf("%s: %d attempts at a stream, want %d", tt.name, n, tt.attempts)
 					}
 					if n := refusals() - before; n != 2*refused {
-						t.Errorf("%s: %d retries are counted as refused, want %d", tt.name, n, 2*refused)
+						t.Errorf("%s: %v retries are counted as refused, want %v", tt.name, n, 2*refused)
 					}
 				}
 			}

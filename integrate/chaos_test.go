@@ -18,8 +18,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 )
 
 // Chaos is scenarios of random faults, which the whole client has to survive. In this
@@ -111,7 +109,6 @@ func TestChaosLoopback(t *testing.T) {
 // scenario is what a seed stands for.
 func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	controls := 1 + int(seed%4)/3
-	metric.Watch()
 	w := newWorld(t, seed, real, controls)
 	if controls > 1 && seed%8 == 3 {
 		w.cutControl() // begins with the second one
@@ -161,8 +158,8 @@ func scenario(t *testing.T, seed uint64, real bool, d time.Duration) {
 	w.hangUp(lazy)
 	w.gone()
 	served, failed := w.oracle.counts()
-	t.Logf("%d steps; RPCs served %v, failed with reason %d; %d hedges; attempts %+v, %d within budgets", len(w.history), served, failed,
-		countedOf("xds:///"+w.service, metric.Hedges), w.attempts.sums, w.attempts.budgeted)
+	t.Logf("%d steps; RPCs served %v, failed with reason %d; %v hedges; attempts %+v, %d within budgets", len(w.history), served, failed,
+		w.metrics.Sum("xdslb.client.hedges"), w.attempts.sums, w.attempts.budgeted)
 }
 
 // check fails the test if the oracle found something wrong.

@@ -45,6 +45,7 @@ type world struct {
 	oracle  *oracle
 	// attempts are those of the channels' RPCs.
 	attempts *attemptLog
+	metrics  xdstest.Recorder // of the channels
 
 	controls []*xdstest.Server
 	config   integrate.Config
@@ -68,9 +69,8 @@ type world struct {
 // newWorld starts servers: control planes of which the second is what the first
 // falls back to, and backends of two clusters. Nothing is served yet.
 func newWorld(t testing.TB, seed uint64, real bool, controls int) *world {
-	// Metrics keep what a target has counted, so later scenarios use its name again.
 	w := &world{
-		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed%64, real), real: real, net: xdstest.NewNetwork(),
+		t: t, rng: rand.New(rand.NewPCG(9, seed)), service: fmt.Sprintf("chaos-%d-%t", seed, real), real: real, net: xdstest.NewNetwork(),
 		backends: map[string]*xdstest.Backend{}, pools: map[string][]string{},
 		dead: map[string]bool{}, held: map[string]bool{}, sick: map[string]bool{}, stop: make(chan struct{}), dialed: map[*grpc.ClientConn]bool{},
 	}
@@ -160,7 +160,7 @@ func (w *world) dial(who string, opts ...grpc.DialOption) *grpc.ClientConn {
 	cc, err := grpc.NewClient("xds:///"+w.service, slices.Concat(ours, opts, []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(w.net.Dialer(who)),
-		grpc.WithStatsHandler(w.attempts),
+		grpc.WithStatsHandler(w.attempts), grpc.WithStatsHandler(&w.metrics),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 2 * time.Second,

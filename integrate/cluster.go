@@ -346,5 +346,5 @@ func (l *leaf) close(b *lb) {
 			e.remove(b)
 		}
 	}
-	l.releaseCounters()
+	l.releaseCounters(b)
 }

@@ -22,7 +22,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -63,11 +62,11 @@ func TestAdaptiveConcurrency(t *testing.T) {
 			off.TypedPerFilterConfig = map[string]*anypb.Any{"concurrency": anyOf(t, &routev3.FilterConfig{Disabled: true})}
 			resources := clusters(backends, []*hcmv3.HttpFilter{httpFilter(t, "concurrency", adaptiveConcurrency(2, 2, time.Hour))}, route, off)
 			set(t, control, resources)
-			cc := dial(t, control.Bootstrap(t.Name()))
+			metrics := &xdstest.Recorder{}
+			cc := dial(t, control.Bootstrap(t.Name()), grpc.WithStatsHandler(metrics))
 			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
 				t.Fatal(err)
 			}
-			counts := counted(metric.ConcurrencyRefused)
 			backends[0].SetDelay(time.Hour)
 			before := backends[0].Calls()
 			ctx, cancel := context.WithCancel(t.Context())
@@ -103,8 +102,8 @@ func TestAdaptiveConcurrency(t *testing.T) {
 			if err != nil || !strings.Contains(x.String(), "lets 2 RPCs be in flight, and 2 are") {
 				t.Errorf("the explanation does not tell: %v\n%v", err, x)
 			}
-			if n := counted(metric.ConcurrencyRefused) - counts; n != 4 {
-				t.Errorf("the metric counts %d RPCs, want 4", n)
+			if n := metrics.Sum("xdslb.client.concurrency_rejections", "xds:///"+target); n != 4 {
+				t.Errorf("the metric counts %v RPCs, want 4", n)
 			}
 			if n := backends[0].Calls() - before; n != 2 {
 				t.Errorf("the backend got %d RPCs, want 2", n)

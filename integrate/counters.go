@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/lrs"
@@ -95,56 +94,18 @@ func (l *leaf) loadObserver(id picker.LocalityID) *observers {
 
 // releaseCounters gives back what acquireCounters acquired. RPCs under way may go
 // on counting.
-func (l *leaf) releaseCounters() { l.heldCounters()() }
+func (l *leaf) releaseCounters(b *lb) { l.heldCounters(b)() }
 
 // heldCounters returns what gives back the counters that the leaf has now.
-func (l *leaf) heldCounters() (release func()) {
-	name, load, breaker, stop := l.cfg.Name, l.load, l.breaker, l.stopReports
+func (l *leaf) heldCounters(b *lb) (release func()) {
+	cfg, load, breaker, stop := l.cfg, l.load, l.breaker, l.stopReports
 	return func() {
-		if metric.Watched() {
-			foldLoad(name, load, false)
-			retireLoad(name, load)
+		if b.rec.metrics != nil {
+			b.retired[load] = cfg
 		}
 		breaker.release()
 		stop()
 	}
-}
-
-// retiredLoads are what RPCs in flight are counted with whose leaf does not have it any
-// more, by cluster. Metrics read them until the last of these RPCs has ended.
-var retiredLoads = struct {
-	mu     sync.Mutex
-	m      map[*picker.ClusterLoad]string
-	foldAt int // of them
-}{m: map[*picker.ClusterLoad]string{}, foldAt: minRetired}
-
-// minRetired is how many of retiredLoads there may be before it is worth looking for those
-// that no RPC uses.
-const minRetired = 64
-
-// retireLoad adds what a leaf does not have any more. Picks may go on for a moment, until
-// the next publication, so it stays even if no RPC uses it now.
-func retireLoad(cluster string, load *picker.ClusterLoad) {
-	retiredLoads.mu.Lock()
-	defer retiredLoads.mu.Unlock()
-	if len(retiredLoads.m) >= retiredLoads.foldAt {
-		foldRetiredLocked()
-	}
-	retiredLoads.m[load] = cluster
-}
-
-// foldRetiredLocked folds what is retired, and forgets what no RPC uses. It is called
-// before metrics are read, and when there are twice as many as the last time, since there
-// may be nobody who reads.
-func foldRetiredLocked() {
-	for load, cluster := range retiredLoads.m {
-		busy := inProgress(load)
-		foldLoad(cluster, load, false)
-		if !busy {
-			delete(retiredLoads.m, load)
-		}
-	}
-	retiredLoads.foldAt = max(minRetired, 2*len(retiredLoads.m))
 }
 
 // inProgress reports whether RPCs are in flight that will count their results.

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -48,7 +47,8 @@ func TestHedgedRPC(t *testing.T) {
 			if tt.safe {
 				cfg.Idempotent = func(method string) bool { return method == testgrpc.TestService_UnaryCall_FullMethodName }
 			}
-			cc := b.dial(cfg)
+			metrics := &xdstest.Recorder{}
+			cc := b.dial(cfg, grpc.WithStatsHandler(metrics))
 			for _, b := range backends {
 				kit.WaitFor(t, "an RPC at each backend", func() bool { _, _ = call(t, cc, grpc.WaitForReady(true)); return b.Calls() > 0 })
 			}
@@ -57,7 +57,7 @@ func TestHedgedRPC(t *testing.T) {
 				stall = time.Hour // nobody waits for it
 			}
 			backends[0].SetDelay(stall)
-			slow, unmade := 0, counted(metric.RetryRejections, "budget")
+			slow := 0
 			for range 6 {
 				var from peer.Peer
 				begin := time.Now()
@@ -74,8 +74,8 @@ func TestHedgedRPC(t *testing.T) {
 					}
 				}
 			}
-			if n := counted(metric.RetryRejections, "budget") - unmade; !tt.budget && n != int64(slow) {
-				t.Errorf("%s: %d hedges of %d RPCs count as not made, want one of each", tt.name, n, slow)
+			if n := metrics.Sum("xdslb.client.retry_rejections", "budget"); !tt.budget && n != float64(slow) {
+				t.Errorf("%s: %v hedges of %d RPCs count as not made, want one of each", tt.name, n, slow)
 			}
 			if hedged != (slow == 0) {
 				t.Errorf("%s: %d of 6 RPCs were answered by the backend that keeps them, hedged: %t", tt.name, slow, hedged)
@@ -127,10 +127,11 @@ func TestHedgedLosers(t *testing.T) {
 				FailurePercentageMinimumHosts: wrapperspb.UInt32(1), FailurePercentageRequestVolume: wrapperspb.UInt32(1),
 			}
 			set(t, control, r)
+			metrics := &xdstest.Recorder{}
 			cc, err := integrate.NewClientWith(integrate.Config{
 				Bootstrap: control.Bootstrap(t.Name()), Linger: -1, Idempotent: func(string) bool { return true },
 				ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))},
-			}, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
+			}, "xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +148,7 @@ func TestHedgedLosers(t *testing.T) {
 			before := backends[0].Calls() + backends[1].Calls()
 			backends[0].SetDelay(2 * time.Second)
 			const n = 200
-			hedges := counted(metric.Hedges)
+			hedges := metrics.Sum("xdslb.client.hedges")
 			for range n {
 				if _, err := call(t, cc); err != nil {
 					t.Fatal(err)
@@ -159,8 +160,8 @@ func TestHedgedLosers(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second) // until all is reported
 			lost := backends[0].Calls() + backends[1].Calls() - before - n
-			if got := counted(metric.Hedges) - hedges; got != int64(lost) {
-				t.Errorf("%s: %d hedges are counted, want %d", name, got, lost)
+			if got := metrics.Sum("xdslb.client.hedges") - hedges; got != float64(lost) {
+				t.Errorf("%s: %v hedges are counted, want %d", name, got, lost)
 			}
 			if lost == 0 {
 				t.Errorf("%s: no attempt was made in vain", name)

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/stats"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
@@ -44,48 +45,39 @@ func StockMetricName(name string) string {
 	return ""
 }
 
-// measurePublication measures a publication that ended just now, and the latency of the
-// configuration, if it is a new one.
-func (b *lb) measurePublication(now time.Time) {
-	if b.rec.target == "" {
-		return
-	}
-	metric.PublicationDuration.Observe([]float64{b.publishTime.Seconds()}, b.rec.target)
+// startMetrics starts recording the metrics of a channel, if it has a recorder. The caller
+// holds no lock.
+func startMetrics(target string, recorder estats.MetricsRecorder, fold func(*metric.Channel)) *metric.Channel {
+	return metric.Start(target, recorder, metric.Source{Fold: fold, TargetGauges: targetGauges, SharedGauges: sharedGauges})
+}
+
+// measurePublicationLocked records the duration of a publication that ended just now, and
+// the latency of the configuration, if it is a new one.
+func (b *lb) measurePublicationLocked(now time.Time) {
+	b.rec.metrics.Observe(metric.PublicationDuration, []float64{b.publishTime.Seconds()}, b.rec.target)
 	if b.cfg == nil || !b.cfg.Received.After(b.received) {
 		return
 	}
 	b.received = b.cfg.Received
 	if b.received.After(b.start) { // else it was there before the channel
-		metric.ConfigurationLatency.Observe([]float64{now.Sub(b.received).Seconds()}, b.rec.target)
+		b.rec.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(b.received).Seconds()}, b.rec.target)
 	}
 }
 
-// countOutliers counts what a sweep found.
-func (b *lb) countOutliers(found outlier.Findings) {
-	if b.rec.target == "" {
-		return
-	}
-	for _, by := range []struct {
-		method string
-		outlier.Verdicts
-	}{{"success_rate", found.SuccessRate}, {"failure_percentage", found.FailurePercentage}} {
-		if by.Ejected > 0 {
-			metric.EjectionsEnforced.Add(int64(by.Ejected), b.rec.target, by.method)
-		}
-		if by.Overflow > 0 {
-			metric.EjectionsUnenforced.Add(int64(by.Overflow), b.rec.target, by.method, "max_ejection_overflow")
-		}
-		if by.Spared > 0 {
-			metric.EjectionsUnenforced.Add(int64(by.Spared), b.rec.target, by.method, "enforcement_percentage")
-		}
+// countOutliersLocked records the findings of a sweep.
+func (b *lb) countOutliersLocked(found outlier.Findings) {
+	for method, v := range map[string]outlier.Verdicts{"success_rate": found.SuccessRate, "failure_percentage": found.FailurePercentage} {
+		b.rec.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), b.rec.target, method)
+		b.rec.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), b.rec.target, method, "max_ejection_overflow")
+		b.rec.metrics.Count(metric.EjectionsUnenforced, int64(v.Spared), b.rec.target, method, "enforcement_percentage")
 	}
 }
 
-// measureWeights measures the weights that READY endpoints have at an update of them, if
-// somebody may want to know: O(endpoints).
+// measureWeights records the weights that READY endpoints have at an update of them, if the
+// channel has a recorder: O(endpoints).
 func (p *priority) measureWeights(how *wrrConfig, now int64) {
 	b := p.cluster.lb
-	if b.rec.target == "" || !metric.Watched() {
+	if b.rec.metrics == nil {
 		return
 	}
 	for _, l := range p.localities {
@@ -109,16 +101,12 @@ func (p *priority) measureWeights(how *wrrConfig, now int64) {
 			continue
 		}
 		labels := []string{b.rec.target, localityName(l.id), p.leaf.cfg.Name}
-		metric.WRRWeights.Observe(weights, labels...)
+		b.rec.metrics.Observe(metric.WRRWeights, weights, labels...)
 		if usable < 2 {
-			metric.WRRFallback.Add(1, labels...)
+			b.rec.metrics.Count(metric.WRRFallback, 1, labels...)
 		}
-		if n := len(weights) - usable - stale; n > 0 {
-			metric.WRRNotYetUsable.Add(int64(n), labels...)
-		}
-		if stale > 0 {
-			metric.WRRStale.Add(int64(stale), labels...)
-		}
+		b.rec.metrics.Count(metric.WRRNotYetUsable, int64(len(weights)-usable-stale), labels...)
+		b.rec.metrics.Count(metric.WRRStale, int64(stale), labels...)
 	}
 }
 
@@ -127,103 +115,83 @@ func localityName(id picker.LocalityID) string {
 	return fmt.Sprintf("{region=%q, zone=%q, sub_zone=%q}", id.Region, id.Zone, id.SubZone)
 }
 
-// foldCounts folds what is counted at the channel, at its end.
-func (b *lb) foldCounts() {
-	if b.rec.target == "" || !metric.Watched() {
-		return
+// foldLoad folds what the RPCs of a cluster were counted with. Without load reports the
+// counters of a locality may be those of its sequence only. If forget is set, counters that
+// are not in use any more are removed, unless RPCs are in flight. Counters of load reports are
+// shared by channels.
+func foldLoad(to *metric.Channel, cfg *picker.Leaf, load *picker.ClusterLoad, forget bool) {
+	cluster, emit := cfg.Name, to.Count
+	if cfg.Load.Server != "" {
+		emit = to.CountShared
 	}
-	metric.NoRoute.Fold(metric.SourceOf(&b.picker, ""), int64(b.picker.noRoute.Load()), b.rec.target)
-	metric.Retries.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Retries()), b.rec.target)
-	budget, throttle := b.src.link.Unmade()
-	metric.Hedges.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Hedges()), b.rec.target)
-	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "budget"), int64(budget), b.rec.target, "budget")
-	metric.RetryRejections.Fold(metric.SourceOf(b.src.link, "throttle"), int64(throttle), b.rec.target, "throttle")
-	metric.Late.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Late()), b.rec.target)
-	metric.Refused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Refused()), b.rec.target)
-	metric.ConcurrencyRefused.Fold(metric.SourceOf(b.src.link, ""), int64(b.src.link.Unsent()), b.rec.target)
-	foldClient(b.src.client, b.rec.target)
-}
-
-// foldCounts folds what the leaf has counted, before localities are forgotten.
-func (l *leaf) foldCounts() {
-	if metric.Watched() || l.ownCounters() {
-		foldLoad(l.cfg.Name, l.load, l.ownCounters())
+	for id, l := range load.Localities() {
+		n, where := l.Snapshot(), localityName(id)
+		metric.Fold(emit, metric.Picks, l, "", n.Issued, cluster, where)
+		metric.Fold(emit, metric.Calls, l, "", n.OK, cluster, where, "ok")
+		metric.Fold(emit, metric.Calls, l, "", n.Failed, cluster, where, "failed")
+		if forget {
+			load.Forget(id, n)
+		}
 	}
+	for category, c := range load.Drops() {
+		n := c.Load()
+		metric.Fold(emit, metric.Drops, c, "", n, cluster, category)
+		if forget {
+			load.ForgetDrop(category, n)
+		}
+	}
+	metric.Fold(emit, metric.BreakerRejections, load.Overload(), "", load.Overload().Load(), cluster)
 }
 
 // ownCounters reports whether the leaf counts RPCs that are not in a load report. Then
 // nobody else forgets localities that are not in use any more.
 func (l *leaf) ownCounters() bool { return l.cfg.Load.Server == "" && !l.load.Unreported }
 
-// foldLoad folds what the RPCs of a cluster were counted with. Without load reports the
-// counters of a locality may be those of its sequence only. If forget is set, what is
-// not in use any more and counts no RPC in flight is forgotten.
-func foldLoad(cluster string, load *picker.ClusterLoad, forget bool) {
-	for id, l := range load.Localities() {
-		n := l.Snapshot()
-		source, where := metric.SourceOf(l, ""), localityName(id)
-		metric.Picks.Fold(source, int64(n.Issued), cluster, where)
-		metric.Calls.Fold(source, int64(n.OK), cluster, where, "ok")
-		metric.Calls.Fold(source, int64(n.Failed), cluster, where, "failed")
-		if forget {
-			load.Forget(id, n)
-		}
+// foldBeforeUpdate folds the leaf's counters before localities are forgotten.
+func (l *leaf) foldBeforeUpdate(b *lb) {
+	if b.rec.metrics == nil && !l.ownCounters() {
+		return
 	}
-	for category, n := range load.Drops() {
-		dropped := n.Load()
-		metric.Drops.Fold(metric.SourceOf(n, ""), int64(dropped), cluster, category)
-		if forget {
-			load.ForgetDrop(category, dropped)
-		}
-	}
-	metric.BreakerRejections.Fold(metric.SourceOf(load.Overload(), ""), int64(load.Overload().Load()), cluster)
+	foldLoad(b.rec.metrics, l.cfg, l.load, l.ownCounters())
 }
 
-func init() { metric.SetProcess(process{}) }
-
-// process reads the state of the process for metrics. It implements metric.Process.
-type process struct{}
-
-// balancers returns those of the channels of some links.
-func balancers(links []*perrpc.Link) (all []*lb) {
-	for _, r := range resolversOf[*xdsResolver](links) {
-		if b := r.balancer.Load(); b != nil {
-			all = append(all, b)
-		}
-	}
-	return all
+// foldCounts folds the counters of the channel, and those of the XdsClient, which is shared.
+func (b *lb) foldCounts(to *metric.Channel) {
+	own, shared := to.Count, to.CountShared
+	link := b.src.link
+	budget, throttle := link.Unmade()
+	metric.Fold(own, metric.NoRoute, b, "", b.picker.noRoute.Load(), b.rec.target)
+	metric.Fold(own, metric.Retries, link, "", link.Retries(), b.rec.target)
+	metric.Fold(own, metric.Hedges, link, "", link.Hedges(), b.rec.target)
+	metric.Fold(own, metric.RetryRejections, link, "", budget, b.rec.target, "budget")
+	metric.Fold(own, metric.RetryRejections, link, "", throttle, b.rec.target, "throttle")
+	metric.Fold(own, metric.Late, link, "", link.Late(), b.rec.target)
+	metric.Fold(own, metric.Refused, link, "", link.Refused(), b.rec.target)
+	metric.Fold(own, metric.ConcurrencyRefused, link, "", link.Unsent(), b.rec.target)
+	foldClient(shared, b.src.client, b.rec.target)
+	b.foldClusters(to)
 }
 
-// Targets implements metric.Process.
-func (process) Targets() (all []string) {
-	seen := map[string]bool{}
-	for _, l := range perrpc.Links() {
-		if !seen[l.Canonical] {
-			seen[l.Canonical], all = true, append(all, l.Canonical)
+// foldClusters folds the counters of clusters.
+func (b *lb) foldClusters(to *metric.Channel) {
+	b.lock()
+	defer b.unlock()
+	for _, c := range b.clusters {
+		for _, l := range c.leaves {
+			foldLoad(to, l.cfg, l.load, l.ownCounters())
 		}
 	}
-	return all
-}
-
-// Fold implements metric.Process.
-func (process) Fold() {
-	for _, b := range balancers(perrpc.Links()) {
-		b.foldCounts()
-		b.lock()
-		for _, c := range b.clusters {
-			for _, l := range c.leaves {
-				foldLoad(l.cfg.Name, l.load, l.ownCounters())
-			}
+	for load, cfg := range b.retired {
+		done := !inProgress(load)
+		foldLoad(to, cfg, load, false)
+		if done {
+			delete(b.retired, load)
 		}
-		b.unlock()
 	}
-	retiredLoads.mu.Lock()
-	defer retiredLoads.mu.Unlock()
-	foldRetiredLocked()
 }
 
-// SharedGauges implements metric.Process.
-func (process) SharedGauges(emit metric.Emit) {
+// sharedGauges emits the gauges of the process.
+func sharedGauges(emit metric.Emit) {
 	for _, c := range xds.Clients() {
 		ageGauges(c, emit)
 	}
@@ -235,15 +203,19 @@ func (process) SharedGauges(emit metric.Emit) {
 	}
 }
 
-// TargetGauges implements metric.Process. It costs nothing for other targets: each is asked
-// for.
-func (process) TargetGauges(target string, emit metric.Emit) {
+// targetGauges emits the gauges of the channels of a target. The channels of other targets
+// add nothing to its cost.
+func targetGauges(target string, emit metric.Emit) {
 	links := perrpc.LinksTo(target)
 	for _, r := range resolversOf[*stockResolver](links) {
 		emit(metric.HandedOver, 1, target, r.rollout.Variable)
 	}
 	clients := map[*xds.Client]bool{}
-	for _, b := range balancers(links) {
+	for _, r := range resolversOf[*xdsResolver](links) {
+		b := r.balancer.Load()
+		if b == nil {
+			continue
+		}
 		if c := b.src.client; !clients[c] {
 			clients[c] = true
 			clientGauges(c, target, emit)

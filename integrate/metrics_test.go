@@ -20,6 +20,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestMetricsTable: METRICS.md says of each metric what is registered with gRPC.
@@ -80,7 +81,7 @@ func TestMetricsTable(t *testing.T) {
 // RPC, whichever is later.
 func TestBreakerGaugeGoes(t *testing.T) {
 	shown := func() (n int) {
-		process{}.SharedGauges(func(m *metric.Metric, _ int64, labels ...string) {
+		sharedGauges(func(m *metric.Metric, _ int64, labels ...string) {
 			if m == metric.BreakerInFlight && labels[0] == t.Name() {
 				n++
 			}
@@ -99,16 +100,23 @@ func TestBreakerGaugeGoes(t *testing.T) {
 	}
 }
 
-// counted reads the sum of a count's series of a cluster.
-func counted(m *metric.Metric, cluster string) (n int64) {
-	for _, f := range metric.Gather() {
-		for _, s := range f.Samples {
-			if f.Metric == m && s.Labels[0] == cluster {
-				n += s.Value
-			}
-		}
+// recorderList is a list of recorders with one in it, as gRPC has one for each channel.
+type recorderList struct{ *xdstest.Recorder }
+
+// RegisterAsyncReporter implements estats.MetricsRecorder.
+func (l recorderList) RegisterAsyncReporter(r estats.AsyncMetricReporter, metrics ...estats.AsyncMetric) func() {
+	for _, m := range metrics {
+		_ = m.Descriptor()
 	}
-	return n
+	return l.Recorder.RegisterAsyncReporter(r, metrics...)
+}
+
+// recorded returns a recorder of what the clusters of b count.
+func recorded(t *testing.T, b *testLB) *xdstest.Recorder {
+	r := &xdstest.Recorder{}
+	b.rec.metrics = startMetrics("xds:///"+t.Name(), recorderList{r}, b.foldClusters)
+	t.Cleanup(b.rec.metrics.Stop)
+	return r
 }
 
 // pickOne makes a pick of the first endpoint, which becomes READY.
@@ -126,40 +134,35 @@ func pickOne(t *testing.T, b *testLB, cc *fakeCC) balancer.PickResult {
 // TestPicksOfLocalityThatLeft: picks are counted though their locality has left the
 // configuration before anybody reads them.
 func TestPicksOfLocalityThatLeft(t *testing.T) {
-	metric.Watch()
 	b, cc := newTestLB(t, Config{})
-	before := counted(metric.Picks, t.Name())
+	metrics := recorded(t, b)
 	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
 	pickOne(t, b, cc).Done(endedOK)
 	b.Update(configOf(clusterOf(t.Name(), picker.Priority{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "1"}, Weight: 1, Endpoints: picker.ListOf(eps(1)...)}}})))
 	b.flush()
-	if n := counted(metric.Picks, t.Name()) - before; n != 1 {
-		t.Errorf("%d picks are counted, want 1", n)
+	if n := metrics.Sum("xdslb.lb.picks", t.Name()); n != 1 {
+		t.Errorf("%v picks are counted, want 1", n)
 	}
 }
 
 // TestCallsOfClusterThatLeft: RPCs that end after their cluster has left the configuration
 // are counted, and then nothing of it is kept.
 func TestCallsOfClusterThatLeft(t *testing.T) {
-	metric.Watch()
 	b, cc := newTestLB(t, Config{CountCalls: true})
-	name := t.Name()
-	before := counted(metric.Calls, name)
-	b.Update(configOf(clusterOf(name, prio(eps(1)))))
+	metrics := recorded(t, b)
+	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
 	res := pickOne(t, b, cc)
 	b.Update(configOf(clusterOf("other", prio(eps(1)))))
 	b.flush()
-	if n := counted(metric.Calls, name) - before; n != 0 {
-		t.Errorf("%d RPCs are counted while one is in flight", n)
+	if n := metrics.Sum("xdslb.lb.calls", t.Name()); n != 0 {
+		t.Errorf("%v RPCs are counted while one is in flight", n)
 	}
 	res.Done(balancer.DoneInfo{BytesReceived: true})
-	if n := counted(metric.Calls, name) - before; n != 1 {
-		t.Errorf("%d RPCs are counted, want 1", n)
+	if n := metrics.Sum("xdslb.lb.calls", t.Name()); n != 1 {
+		t.Errorf("%v RPCs are counted, want 1", n)
 	}
-	for _, cluster := range retiredLoads.m {
-		if cluster == name {
-			t.Error("counters are kept that no RPC uses")
-		}
+	if len(b.retired) > 0 {
+		t.Error("counters are kept that no RPC uses")
 	}
 }
 
@@ -199,7 +202,7 @@ func TestGaugesOfOneTarget(t *testing.T) {
 			links = append(links, l)
 		}
 		return testing.AllocsPerRun(10, func() {
-			process{}.TargetGauges("xds:///gauges-0", func(*metric.Metric, int64, ...string) {})
+			targetGauges("xds:///gauges-0", func(*metric.Metric, int64, ...string) {})
 		})
 	}
 	if few, many := cost(1), cost(500); many > few+100 { // with the race detector, pools lose some at random

@@ -23,19 +23,21 @@ var typeNames = [resource.NumTypes]string{
 }
 
 // foldClient folds what a client has counted of its servers.
-func foldClient(c *xds.Client, target string) {
+func foldClient(emit metric.Emit, c *xds.Client, target string) {
 	for _, s := range c.Servers() {
-		source := metric.SourceOf(c, s.Key) // servers of a bootstrap may have the same URI, and Description
-		metric.ServerFailure.Fold(source, int64(s.Failures), target, s.URI)
-		metric.Streams.Fold(source, int64(s.Streams), s.URI)
+		fold := func(m *metric.Metric, total uint64, labels ...string) {
+			metric.Fold(emit, m, c, s.Key, total, labels...) // servers of a bootstrap may have the same URI
+		}
+		fold(metric.ServerFailure, s.Failures, target, s.URI)
+		fold(metric.Streams, s.Streams, s.URI)
 		for t, n := range s.Types {
 			name := typeNames[t]
-			metric.UpdatesValid.Fold(source, int64(n.Valid), target, s.URI, name)
-			metric.UpdatesInvalid.Fold(source, int64(n.Invalid), target, s.URI, name)
-			metric.NACKs.Fold(source, int64(n.NACKs), s.URI, name)
-			metric.Messages.Fold(source, int64(n.Messages), s.URI, name)
-			metric.Bytes.Fold(source, int64(n.Bytes), s.URI, name)
-			metric.Requests.Fold(source, int64(n.Requests), s.URI, name)
+			fold(metric.UpdatesValid, n.Valid, target, s.URI, name)
+			fold(metric.UpdatesInvalid, n.Invalid, target, s.URI, name)
+			fold(metric.NACKs, n.NACKs, s.URI, name)
+			fold(metric.Messages, n.Messages, s.URI, name)
+			fold(metric.Bytes, n.Bytes, s.URI, name)
+			fold(metric.Requests, n.Requests, s.URI, name)
 		}
 	}
 }

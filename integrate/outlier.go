@@ -82,7 +82,7 @@ func (l *leaf) sweep(b *lb) {
 	for e := range l.endpoints {
 		hosts = append(hosts, e.observers.Load().host)
 	}
-	b.countOutliers(outlier.Sweep(l.cfg.Outlier, hosts, b.now(), b.draw))
+	b.countOutliersLocked(outlier.Sweep(l.cfg.Outlier, hosts, b.now(), b.draw))
 	for _, p := range l.priorities {
 		changed := false
 		for e := range p.endpoints {

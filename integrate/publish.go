@@ -72,7 +72,7 @@ func (b *lb) publishLocked() {
 	defer func() {
 		end := time.Now()
 		b.publishTime = end.Sub(begin)
-		b.measurePublication(end)
+		b.measurePublicationLocked(end)
 		b.nextPublish = end.Add(min(max(8*b.publishTime, publishPause), maxPublishPause))
 	}()
 	prev := b.picker.current.Load()

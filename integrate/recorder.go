@@ -23,6 +23,7 @@ type recorder struct {
 	logger  atomic.Pointer[slog.Logger] // of the log; nil is the process's
 	channel []slog.Attr                 // of all lines: target and node
 	target  string                      // as metrics have it; empty without xDS
+	metrics *metric.Channel             // nil if the channel has no recorder of metrics
 	failed  bool                        // the target, since it was last served
 	// unsupported has the unsupported features that were logged.
 	unsupported map[string]bool
@@ -115,13 +116,11 @@ func (r *recorder) record(ev eventlog.Event, endpoint func() string) {
 
 // recordConnection records that the connection of an endpoint was lost, or failed.
 func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, endpoint func() string, err error) {
-	if r.target != "" {
-		m := metric.ConnectionsLost
-		if kind == eventlog.ConnectionFailed {
-			m = metric.ConnectionsFailed
-		}
-		m.Add(1, r.target, leaf)
+	m := metric.ConnectionsLost
+	if kind == eventlog.ConnectionFailed {
+		m = metric.ConnectionsFailed
 	}
+	r.metrics.Count(m, 1, r.target, leaf)
 	r.record(eventlog.Event{Kind: kind, Cluster: cluster, Error: errorText(err)}, endpoint)
 }
 
@@ -130,12 +129,12 @@ func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, en
 func (r *recorder) recordPriority(cluster string, from, to int) {
 	r.record(eventlog.Event{Kind: eventlog.PriorityChanged, Cluster: cluster, Change: fmt.Sprintf("priority %s to %s", priorityName(from), priorityName(to))}, nil)
 	of := topic{topicPriority, cluster}
-	if from >= 0 && r.target != "" {
+	if from >= 0 {
 		direction := "up"
 		if to < 0 || to > from {
 			direction = "down"
 		}
-		metric.PriorityChanges.Add(1, r.target, cluster, direction)
+		r.metrics.Count(metric.PriorityChanges, 1, r.target, cluster, direction)
 	}
 	if from < 0 || to < 0 { // the first priority is no failover, and RPCs that fail have a line of their own
 		r.log.EndState(of)

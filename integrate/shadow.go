@@ -47,6 +47,7 @@ type Shadow struct {
 
 	mu      sync.Mutex
 	target  string // of the channel, while that is not idle
+	metrics *metric.Channel
 	found   map[ShadowKind]uint64
 	noted   map[ShadowKind]bool
 	pending []shadowCall // that may be differences
@@ -141,7 +142,10 @@ func (b shadowBuilder) Build(target resolver.Target, cc resolver.ClientConn, opt
 		authority = target.Endpoint()
 	}
 	r.client = b.opts.acquire(b.boot)
-	r.export = metric.Start(target.String(), opts.MetricsRecorder)
+	metrics := startMetrics(target.String(), opts.MetricsRecorder, nil)
+	b.mu.Lock()
+	b.metrics = metrics
+	b.mu.Unlock()
 	r.stop = r.client.Watch(listener, authority, b.Shadow)
 	return r, nil
 }
@@ -160,8 +164,10 @@ func (s *Shadow) begin(target string) (other string, ok bool) {
 // end forgets the target.
 func (s *Shadow) end() {
 	s.mu.Lock()
+	metrics := s.metrics
+	defer metrics.Stop() // with the mutex free
 	defer s.mu.Unlock()
-	s.target = ""
+	s.target, s.metrics = "", nil
 	s.pending = nil
 	s.state.Store(nil)
 	if s.timer != nil {
@@ -175,7 +181,6 @@ type shadowResolver struct {
 	resolver.Resolver
 	shadow *Shadow
 	client *xds.Client
-	export *metric.Export
 	stop   func()
 }
 
@@ -184,7 +189,6 @@ func (r *shadowResolver) Close() {
 	r.Resolver.Close()
 	r.stop()
 	r.client.Release()
-	r.export.Stop()
 	r.shadow.end()
 }
 
@@ -246,11 +250,11 @@ func (s *Shadow) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cli
 // note counts a difference, and logs the first of its kind. The mutex is not held.
 func (s *Shadow) note(kind ShadowKind, c *shadowCall, state *shadowState) {
 	s.mu.Lock()
-	target, first := s.target, !s.noted[kind]
+	target, metrics, first := s.target, s.metrics, !s.noted[kind]
 	s.found[kind]++
 	s.noted[kind] = true
 	s.mu.Unlock()
-	metric.ShadowDifferences.Add(1, target, string(kind))
+	metrics.Count(metric.ShadowDifferences, 1, target, string(kind))
 	if first {
 		perrpc.LoggerOr(s.opts.Logger).Log(context.Background(), slog.LevelWarn, "xdslb: stock did what xdslb would not have done; this is logged once for each kind of difference",
 			"target", target, "kind", string(kind), "method", c.method, "stock", c.did(), "xdslb", state.explain(target, c))

@@ -51,7 +51,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 		}
 		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
 	}
-	r.export = metric.Start(name, opts.MetricsRecorder)
+	r.metrics = startMetrics(name, opts.MetricsRecorder, nil)
 	return r, nil
 }
 
@@ -61,13 +61,13 @@ type stockResolver struct {
 	resolver.Resolver
 	why     string
 	rollout *RolloutStatus
-	link    *perrpc.Link   // stands aside
-	export  *metric.Export // of its metric
+	link    *perrpc.Link // stands aside
+	metrics *metric.Channel
 }
 
 // Close implements resolver.Resolver.
 func (r *stockResolver) Close() {
-	r.export.Stop()
+	r.metrics.Stop()
 	r.link.Close()
 	r.Resolver.Close()
 }

@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -20,7 +19,7 @@ import (
 // the same RPCs take the same attempts, unary or not, through an outage and after it.
 func TestRetryThrottling(t *testing.T) {
 	attempts := map[bool][]uint64{}
-	throttled := counted(metric.RetryRejections, "throttle")
+	metrics := &xdstest.Recorder{}
 	for _, byHeader := range []bool{false, true} {
 		route := retried(xdstest.Route("", "a"), 2)
 		if byHeader {
@@ -30,7 +29,7 @@ func TestRetryThrottling(t *testing.T) {
 		control := xdstest.New(t, xdstest.Options{})
 		set(t, control, clusters(backends, nil, route))
 		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, RetryThrottling: integrate.RetryThrottling{MaxTokens: 10, TokenRatio: 0.5}}
-		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithStatsHandler(metrics), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,8 +47,8 @@ func TestRetryThrottling(t *testing.T) {
 			}
 		}
 	}
-	if n := counted(metric.RetryRejections, "throttle") - throttled; n != unmade(attempts[true]) {
-		t.Errorf("%d retries are counted as refused, want %d, of %v", n, unmade(attempts[true]), attempts[true])
+	if n := metrics.Sum("xdslb.client.retry_rejections", "throttle"); n != float64(unmade(attempts[true])) {
+		t.Errorf("%v retries are counted as refused, want %d, of %v", n, unmade(attempts[true]), attempts[true])
 	}
 	if !slices.Equal(attempts[true], attempts[false]) || slices.Max(attempts[true]) != 3 || !slices.Contains(attempts[true][6:24], 1) {
 		t.Errorf("attempts at RPCs:\nby gRPC        %v\nby interceptor %v", attempts[false], attempts[true])

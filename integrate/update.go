@@ -63,7 +63,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		// Breaker and load reports belong to the pair of names. Those that stay
 		// the same are acquired again before they are released, and so know of
 		// the RPCs under way.
-		release := l.heldCounters()
+		release := l.heldCounters(c.lb)
 		l.cfg = cfg
 		l.acquireCounters(c.lb)
 		release()
@@ -92,7 +92,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 			p.quorum.complete()
 		}
 	}
-	l.foldCounts()
+	l.foldBeforeUpdate(c.lb)
 	l.load.Retain(cfg)
 	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
 	return l

@@ -12,11 +12,12 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
-	"github.com/xdslb/xdslb/integrate/prometheus"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // TestHandedOverShows: a channel that is stock's is on the debug page, in its JSON and in the
@@ -26,8 +27,8 @@ func TestHandedOverShows(t *testing.T) {
 	target := "xds:///" + name
 	value := "other, " + name + "<b>" // as a part of a list
 	t.Setenv("XDSLB_DISABLE", value+","+name)
-	page, metrics := debug.Handler(), prometheus.Handler()
-	cc := closing(t)(integrate.NewClient(target, plaintext))
+	page, metrics := debug.Handler(), &xdstest.Recorder{}
+	cc := closing(t)(integrate.NewClient(target, plaintext, grpc.WithStatsHandler(metrics)))
 	for range 2 { // by the second the interceptors know whose the channel is
 		if err := call(t, cc); err != nil {
 			t.Fatal(err)
@@ -60,19 +61,19 @@ func TestHandedOverShows(t *testing.T) {
 	if err := json.Unmarshal([]byte(get(t, page, of+"&format=json")), &d); err != nil || len(d.Channels) != 1 || *d.Channels[0].Rollout != *s.Rollout {
 		t.Errorf("the document is %+v (%v)", d, err)
 	}
-	sample := fmt.Sprintf("xdslb_client_channels_handed_over{grpc_target=%q,xdslb_variable=%q} 1\n", target, "XDSLB_DISABLE")
-	for _, text := range []string{get(t, metrics, "/"), get(t, page, "/metrics")} {
-		if !strings.Contains(text, sample) {
-			t.Errorf("the metrics lack %s: %s", sample, text)
-		}
+	handedOver := func() float64 {
+		return metrics.Sum("xdslb.client.channels_handed_over", target, "XDSLB_DISABLE")
+	}
+	if n := handedOver(); n != 1 {
+		t.Errorf("the metric counts %v channels that were handed over, want 1", n)
 	}
 	_ = cc.Close()
 	t.Setenv("XDSLB_DISABLE", "")
-	if err := call(t, closing(t)(integrate.NewClient(target, plaintext))); err != nil {
+	if err := call(t, closing(t)(integrate.NewClient(target, plaintext, grpc.WithStatsHandler(metrics)))); err != nil {
 		t.Fatal(err)
 	}
-	if text := get(t, metrics, "/"); strings.Contains(text, sample) || !strings.Contains(text, fmt.Sprintf("xdslb_client_channels{grpc_target=%q} 1\n", target)) {
-		t.Errorf("after the way back the metrics are %s", text)
+	if stock, ours := handedOver(), metrics.Sum("xdslb.client.channels", target); stock != 0 || ours != 1 {
+		t.Errorf("after the way back the metrics count %v channels that were handed over, and %v of ours; want 0 and 1", stock, ours)
 	}
 }
 

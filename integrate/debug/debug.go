@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/prometheus"
 )
 
 // A Document is the JSON of a Handler.
@@ -41,18 +40,16 @@ type Process struct {
 }
 
 // Handler returns the handler that the package documentation describes. It may be called
-// more than once. Metrics are counted from then on: see prometheus.Handler.
+// more than once.
 func Handler() http.Handler {
 	host, _ := os.Hostname() // a name is shown if there is one
 	return &handler{
-		metrics: prometheus.Handler(),
 		process: Process{filepath.Base(os.Args[0]), os.Getpid(), host},
 		now:     time.Now,
 	}
 }
 
 type handler struct {
-	metrics http.Handler
 	process Process
 	now     func() time.Time
 }
@@ -91,8 +88,6 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		format = path.Base(r.URL.Path)
 	}
 	switch format {
-	case "metrics":
-		h.metrics.ServeHTTP(w, r)
 	case "json":
 		h.serveJSON(w, r)
 	case "explain":

@@ -185,9 +185,6 @@ func TestPage(t *testing.T) {
 	if slim.RouteTable != nil || slim.Clusters[0].Leaves[0].Priorities[0].Localities != nil || slim.Clusters[0].State != "READY" {
 		t.Errorf("without detail the channel is %+v", slim)
 	}
-	if metrics := get(t, h, "metrics", http.StatusOK); !strings.Contains(metrics, "# TYPE xdslb_lb_") {
-		t.Errorf("the metrics are %.200s", metrics)
-	}
 	_ = cc.Close()
 	if page := get(t, h, "", http.StatusOK); !strings.Contains(page, "No channel of this process") {
 		t.Errorf("without a channel the page is %s", page)
@@ -373,7 +370,7 @@ func TestReadOnly(t *testing.T) {
 	if err != nil || resp.StatusCode != http.StatusOK || len(body) > 0 || resp.ContentLength <= 0 {
 		t.Errorf("HEAD: %v, %d bytes (%v)", resp, len(body), err)
 	}
-	for _, to := range []string{"/", "/debug/xdslb/", "/metrics", "/json"} {
+	for _, to := range []string{"/", "/debug/xdslb/", "/json"} {
 		if _, pattern := http.DefaultServeMux.Handler(httptest.NewRequest(http.MethodGet, to, nil)); pattern != "" {
 			t.Errorf("%s is registered as %q with the default mux", to, pattern)
 		}

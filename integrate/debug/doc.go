@@ -27,7 +27,6 @@
 //	/debug/xdslb/json                a Document; the same as ?format=json
 //	/debug/xdslb/json?channel=2      of one channel
 //	/debug/xdslb/json?detail=0       without routes and endpoints; counts no RPCs
-//	/debug/xdslb/metrics             integrate/prometheus; the same as ?format=metrics
 //	/debug/xdslb/explain?channel=2&method=/shop.Cart/Add&headers=env:+test
 //	                                 an integrate.Explanation as JSON
 //

@@ -40,7 +40,6 @@ type page struct {
 	More     int // channels that are not listed
 	Channel  *channelView
 	JSON     template.URL
-	Metrics  template.URL
 	Refresh  int // seconds; 0 is off
 	Toggle   template.URL
 }
@@ -128,7 +127,7 @@ type pager struct {
 // page returns what to show, and the status code.
 func (h *handler) page(r *http.Request) (*page, int) {
 	q := r.URL.Query()
-	p := &page{Time: h.now(), Process: h.process, JSON: link(nil, "format", "json"), Metrics: link(nil, "format", "metrics")}
+	p := &page{Time: h.now(), Process: h.process, JSON: link(nil, "format", "json")}
 	p.setRefresh(q)
 	all := integrate.Channels()
 	chosen, err := channels(r)

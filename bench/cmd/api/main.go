@@ -36,7 +36,6 @@ var stable = []string{
 	"integrate/attemptlabels",
 	"integrate/debug",
 	"integrate/probe",
-	"integrate/prometheus",
 	"integrate/stockmetrics",
 	"integrate/stockmetrics/withstock",
 	"xds/csds",

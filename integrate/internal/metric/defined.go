@@ -230,50 +230,41 @@ func (m *Metric) least() *Metric {
 	return m
 }
 
-// twins are the metrics that stock has too.
-var twins []*Metric
-
 func (m *Metric) stock() *Metric {
-	twins = append(twins, m)
+	m.inStock = true
 	return m
 }
 
-// StockName returns the name that stock has for the metric, or "".
+// StockName returns the name that grpc-go has for the metric, or "".
 func (m *Metric) StockName() string {
-	for _, twin := range twins {
-		if twin == m {
-			return stockPrefix + m.Name[len(prefix):]
-		}
+	if !m.inStock {
+		return ""
 	}
-	return ""
+	return stockPrefix + m.Name[len(prefix):]
 }
 
-// StockNames returns stock's names.
+// StockNames returns grpc-go's names.
 func StockNames() *stats.MetricSet {
 	set := stats.NewMetricSet()
-	for _, m := range twins {
-		set = set.Add(m.StockName())
+	for _, m := range all {
+		if m.inStock {
+			set = set.Add(m.StockName())
+		}
 	}
 	return set
 }
 
-// UseStockNames has what stock has metrics for recorded under stock's names as well.
-// Names that are not registered with gRPC yet are registered. It is called from an init
-// function.
+// UseStockNames records the metrics that grpc-go has, too, under its names as well, and
+// registers those that are not registered yet. It is called from an init function.
 func UseStockNames() error { return useStockNames() }
 
 var useStockNames = sync.OnceValue(func() error {
-	for _, m := range twins {
-		name := m.StockName()
-		if d := estats.DescriptorForMetric(name); d != nil {
-			if err := m.adopt(d); err != nil {
+	for _, m := range all {
+		if m.inStock {
+			if err := m.alias(m.StockName()); err != nil {
 				return err
 			}
-			continue
 		}
-		d := m.MetricDescriptor
-		d.Name = name
-		m.register(d)
 	}
 	return nil
 })

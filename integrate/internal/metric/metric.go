@@ -1,23 +1,27 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metric is how the module's metrics leave it: through gRPC's registry of
-// metrics that are not per call (A79), which is how OpenTelemetry gets them, and in a
-// form for whoever has no OpenTelemetry.
+// Package metric defines the module's metrics and records them with gRPC's API for metrics
+// that are not per call (A79), google.golang.org/grpc/experimental/stats. OpenTelemetry, or
+// any other recorder that a program gives a channel, stores and exports them.
 //
-//	what happens ─── Add, Observe ───┐
-//	                                 ▼
-//	counters of RPCs ── Fold ──► series ──┬── Gather ──► package prometheus
-//	                                      └── flush ───► recorders of channels ──► OpenTelemetry
-//	states ──────────── gauges, when somebody reads ────┘
+//	events, histograms ── Channel.Count, Observe ──┐
+//	                                               ▼
+//	counters of RPCs ──── Fold ──────────────► Channel.flush ──► recorder of the channel
+//	                                                                 ▲
+//	state ─────────────── gauges, when they are read ────────────────┘
 //
-// Counts and histograms are series of the process: a map under one mutex, for things
-// that happen off the way of RPCs. What RPCs count is read from their own counters, and
-// only when somebody reads metrics.
+// The package has no storage of its own for metrics, except for what the API cannot express:
 //
-// gRPC knows no counter that is read when it is wanted. So the differences are recorded
-// when OpenTelemetry reads a gauge, and every flushPeriod, by one timer of the process
-// that runs while a channel has a recorder.
+//   - It has no counter that is read on demand. RPCs increment counters of their own and call
+//     no recorder. So the package remembers for each of these counters the value that has been
+//     recorded so far, and records the difference ([Fold]): when OpenTelemetry reads a gauge,
+//     and every flushPeriod.
+//   - It has one recorder for each channel, and wants each series of a gauge from one reporter.
+//     So the package keeps a list of the channels that have a recorder, of which the oldest
+//     reports what channels share ([Channel]).
+//   - Recorders are code of the program, which is not called with locks held. So events and
+//     values of histograms wait for the next flush as well.
 package metric
 
 import (
@@ -28,92 +32,107 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 )
 
-// Kind is what a metric is.
-type Kind uint8
-
-// The kinds of metrics.
+// The types of metrics.
 const (
-	Count     Kind = iota // only grows
-	Gauge                 // is read
-	Histogram             // of float64
+	Count     = estats.MetricTypeIntCount
+	Gauge     = estats.MetricTypeIntAsyncGauge
+	Histogram = estats.MetricTypeFloatHisto
 )
 
-// String returns the name that the Prometheus text format has for the kind.
-func (k Kind) String() string { return [...]string{"counter", "gauge", "histogram"}[k] }
-
-// A Metric is one metric under its name, and under stock's if that is switched on. Its
-// methods do not keep the labels' values beyond what a series needs.
+// A Metric is one metric under its name, and under grpc-go's name if that is enabled.
 type Metric struct {
 	estats.MetricDescriptor
-	Kind Kind
+	names []*estats.MetricDescriptor // as registered: one, or two with grpc-go's
 
-	join    func(a, b int64) int64 // makes one of two values of a gauge that have the same labels
-	handles []handle               // one, or also stock's
-	index   int                    // in all
+	inStock bool                   // grpc-go has it, too
+	join    func(a, b int64) int64 // merges two values of a gauge that have the same labels
 }
-
-// handle is what gRPC gives for a registered metric. The one for the metric's Kind is
-// set.
-type handle struct {
-	count     *estats.Int64CountHandle
-	gauge     *estats.Int64AsyncGaugeHandle
-	histogram *estats.Float64HistoHandle
-}
-
-// maxLabels is how many labels a metric may have.
-const maxLabels = 4
-
-// Labels are the values of a metric's labels, the optional ones last.
-type Labels [maxLabels]string
-
-// Keys returns the names of the labels, the optional ones last, in a slice of the caller's.
-func (m *Metric) Keys() []string { return slices.Concat(m.Labels, m.OptionalLabels) }
 
 // all has the metrics in the order of their definition. It is complete once the
 // package is initialized.
 var all []*Metric
 
-// All returns the metrics. The caller does not change them.
+// All returns the metrics. The caller must not change them.
 func All() []*Metric { return all }
 
 // define makes a metric and registers it with gRPC.
-func define(kind Kind, d estats.MetricDescriptor) *Metric {
-	m := &Metric{MetricDescriptor: d, Kind: kind, index: len(all), join: sum}
-	if n := len(d.Labels) + len(d.OptionalLabels); n > maxLabels {
-		panic(fmt.Sprintf("xdslb: metric %s has %d labels", d.Name, n))
-	}
-	m.register(d)
+func define(t estats.MetricType, d estats.MetricDescriptor) *Metric {
+	d.Type = t
+	m := &Metric{MetricDescriptor: d, join: sum, names: []*estats.MetricDescriptor{register(d)}}
 	all = append(all, m)
 	return m
 }
 
-// register registers the metric under the name in d.
-func (m *Metric) register(d estats.MetricDescriptor) {
-	switch m.Kind {
+func register(d estats.MetricDescriptor) *estats.MetricDescriptor {
+	switch d.Type {
 	case Count:
-		m.handles = append(m.handles, handle{count: estats.RegisterInt64Count(d)})
+		return estats.RegisterInt64Count(d).Descriptor()
 	case Gauge:
-		m.handles = append(m.handles, handle{gauge: estats.RegisterInt64AsyncGauge(d)})
-	case Histogram:
-		m.handles = append(m.handles, handle{histogram: estats.RegisterFloat64Histo(d)})
+		return estats.RegisterInt64AsyncGauge(d).Descriptor()
+	default:
+		return estats.RegisterFloat64Histo(d).Descriptor()
 	}
 }
 
-// adopt records the metric under a name that another package has registered too.
-func (m *Metric) adopt(d *estats.MetricDescriptor) error {
-	want := map[Kind]estats.MetricType{Count: estats.MetricTypeIntCount, Gauge: estats.MetricTypeIntAsyncGauge, Histogram: estats.MetricTypeFloatHisto}[m.Kind]
-	if d.Type != want || fmt.Sprint(d.Labels, d.OptionalLabels) != fmt.Sprint(m.Labels, m.OptionalLabels) {
-		return fmt.Errorf("xdslb: metric %s of this version of grpc-go is another than that of the version xdslb was made for", d.Name)
+// alias records the metric under another name as well, which another package may have
+// registered.
+func (m *Metric) alias(name string) error {
+	d := estats.DescriptorForMetric(name)
+	if d == nil {
+		other := m.MetricDescriptor
+		other.Name = name
+		d = register(other)
 	}
-	switch m.Kind {
-	case Count:
-		m.handles = append(m.handles, handle{count: (*estats.Int64CountHandle)(d)})
-	case Gauge:
-		m.handles = append(m.handles, handle{gauge: (*estats.Int64AsyncGaugeHandle)(d)})
-	case Histogram:
-		m.handles = append(m.handles, handle{histogram: (*estats.Float64HistoHandle)(d)})
+	if d.Type != m.Type || !slices.Equal(d.Labels, m.Labels) || !slices.Equal(d.OptionalLabels, m.OptionalLabels) {
+		return fmt.Errorf("xdslb: metric %s: the linked version of grpc-go registers it with another type or other labels", name)
 	}
+	m.names = append(m.names, d)
 	return nil
+}
+
+func (m *Metric) count(r estats.MetricsRecorder, n int64, labels []string) {
+	for _, d := range m.names {
+		(*estats.Int64CountHandle)(d).Record(r, n, labels...)
+	}
+}
+
+func (m *Metric) observe(r estats.MetricsRecorder, v float64, labels []string) {
+	for _, d := range m.names {
+		(*estats.Float64HistoHandle)(d).Record(r, v, labels...)
+	}
+}
+
+// Emit takes the value of a gauge, or the increment of a count.
+type Emit func(m *Metric, value int64, labels ...string)
+
+// series is a metric with the values of its labels, the optional ones last.
+type series struct {
+	metric *Metric
+	labels [4]string
+}
+
+func seriesOf(m *Metric, labels []string) series {
+	s := series{metric: m}
+	copy(s.labels[:], labels)
+	return s
+}
+
+// values returns the values of the labels.
+func (s *series) values() []string {
+	return s.labels[:len(s.metric.Labels)+len(s.metric.OptionalLabels)]
+}
+
+// points are the values of series.
+type points map[series]int64
+
+// emit is an Emit that merges values of the same series: they are added up, or the greatest
+// or the least is kept.
+func (p points) emit(m *Metric, value int64, labels ...string) {
+	s := seriesOf(m, labels)
+	if v, ok := p[s]; ok {
+		value = m.join(v, value)
+	}
+	p[s] = value
 }
 
 // UpdateLabels adds labels to the per-attempt metrics of gRPC, given an attempt's

@@ -1,0 +1,228 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package metric
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	estats "google.golang.org/grpc/experimental/stats"
+)
+
+// flushPeriod is how late a count may be where OpenTelemetry reads no gauge of ours.
+const flushPeriod = 10 * time.Second
+
+// maxValues is how many values of histograms may wait for the next flush; one more starts it.
+const maxValues = 256
+
+// A Channel records the metrics of a gRPC channel that has a recorder. A nil Channel, that of
+// a channel without one, records nothing. Count, CountShared and Observe may be called with
+// locks held, and recorders are not: they are called by the next flush.
+//
+// Channels may share a target, an XdsClient, and the counters of clusters. What they share
+// is recorded by the oldest Channel of the target, or of the process for metrics without
+// label grpc.target.
+type Channel struct {
+	target     string
+	recorder   estats.MetricsRecorder
+	source     Source
+	unregister func()
+
+	mu          sync.Mutex
+	own, shared points // increments of counts that are not recorded yet
+	values      []value
+	timer       *time.Timer // of the next flush; nil once the channel is stopped
+}
+
+// value is one of a histogram.
+type value struct {
+	series
+	v float64
+}
+
+// A Source reads what there is to record of a channel. Its functions are called with no lock
+// held, by any number of goroutines.
+type Source struct {
+	// Fold folds the counters of the channel, and those that it shares with others. It is nil
+	// if there are none.
+	Fold func(to *Channel)
+	// TargetGauges emits the gauges of all channels of a target.
+	TargetGauges func(target string, emit Emit)
+	// SharedGauges emits the gauges of the process.
+	SharedGauges func(emit Emit)
+}
+
+// channels has the channels with a recorder by target, oldest first, and under "" all of
+// them.
+var channels = struct {
+	mu sync.Mutex
+	to map[string][]*Channel
+}{to: map[string][]*Channel{}}
+
+// Start returns the Channel that records what source reads until Stop. It returns nil if the
+// program has given the channel no recorder.
+func Start(target string, recorder estats.MetricsRecorder, source Source) *Channel {
+	x := &Channel{target: target, recorder: recorder, source: source, own: points{}, shared: points{}}
+	var asked atomic.Int32
+	var gauges []estats.AsyncMetric
+	for _, m := range all {
+		if m.Type == Gauge {
+			for _, d := range m.names {
+				gauges = append(gauges, asking{(*estats.Int64AsyncGaugeHandle)(d), &asked})
+			}
+		}
+	}
+	x.unregister = recorder.RegisterAsyncReporter(estats.AsyncMetricReporterFunc(x.report), gauges...)
+	if int(asked.Load()) <= len(gauges) {
+		x.unregister()
+		return nil
+	}
+	x.mu.Lock()
+	x.timer = time.AfterFunc(flushPeriod, x.onTimer)
+	x.mu.Unlock()
+	channels.mu.Lock()
+	defer channels.mu.Unlock()
+	for _, to := range []string{target, ""} {
+		channels.to[to] = append(channels.to[to], x)
+	}
+	return x
+}
+
+// asking is a gauge that counts calls of Descriptor. gRPC's list of recorders calls it once,
+// and then each recorder in the list does: more than one call shows that there are any.
+type asking struct {
+	*estats.Int64AsyncGaugeHandle
+	asked *atomic.Int32
+}
+
+// Descriptor implements estats.AsyncMetric.
+func (a asking) Descriptor() *estats.MetricDescriptor {
+	a.asked.Add(1)
+	return a.Int64AsyncGaugeHandle.Descriptor()
+}
+
+// Stop records what has been counted so far, and ends the Channel.
+func (x *Channel) Stop() {
+	if x == nil {
+		return
+	}
+	x.flush()
+	channels.mu.Lock()
+	for _, to := range []string{x.target, ""} {
+		rest := slices.DeleteFunc(channels.to[to], func(other *Channel) bool { return other == x })
+		if channels.to[to] = rest; len(rest) == 0 {
+			delete(channels.to, to)
+		}
+	}
+	channels.mu.Unlock()
+	x.unregister()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.timer.Stop()
+	x.timer = nil
+}
+
+func (x *Channel) onTimer() {
+	x.flush()
+	x.flushIn(flushPeriod)
+}
+
+func (x *Channel) flushIn(d time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.timer != nil {
+		x.timer.Reset(d)
+	}
+}
+
+// Count adds to a count.
+func (x *Channel) Count(m *Metric, n int64, labels ...string) {
+	if x != nil && n > 0 {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.own.emit(m, n, labels...)
+	}
+}
+
+// CountShared adds to a count that channels share.
+func (x *Channel) CountShared(m *Metric, n int64, labels ...string) {
+	if x != nil && n > 0 {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.shared.emit(m, n, labels...)
+	}
+}
+
+// Observe adds values to a histogram.
+func (x *Channel) Observe(m *Metric, values []float64, labels ...string) {
+	if x == nil {
+		return
+	}
+	x.mu.Lock()
+	for _, v := range values {
+		x.values = append(x.values, value{seriesOf(m, labels), v})
+	}
+	full := len(x.values) > maxValues
+	x.mu.Unlock()
+	if full {
+		x.flushIn(1)
+	}
+}
+
+// flush records what has been counted and observed.
+func (x *Channel) flush() {
+	if x.source.Fold != nil {
+		x.source.Fold(x)
+	}
+	x.mu.Lock()
+	own, shared, values := x.own, x.shared, x.values
+	x.own, x.shared, x.values = points{}, points{}, nil
+	x.mu.Unlock()
+	for s, n := range own {
+		s.metric.count(x.recorder, n, s.values())
+	}
+	for s, n := range shared {
+		to := ""
+		if s.metric.Labels[0] == target {
+			to = x.target
+		}
+		if oldest := oldestOf(to); oldest != nil { // nil after Stop
+			s.metric.count(oldest.recorder, n, s.values())
+		}
+	}
+	for i := range values {
+		values[i].metric.observe(x.recorder, values[i].v, values[i].series.values())
+	}
+}
+
+// report is called when OpenTelemetry reads the gauges of the channel.
+func (x *Channel) report(r estats.AsyncMetricsRecorder) error {
+	x.flush()
+	gauges := points{}
+	if oldestOf("") == x {
+		x.source.SharedGauges(gauges.emit)
+	}
+	if oldestOf(x.target) == x {
+		x.source.TargetGauges(x.target, gauges.emit)
+	}
+	for s, v := range gauges {
+		for _, d := range s.metric.names {
+			(*estats.Int64AsyncGaugeHandle)(d).Record(r, v, s.values()...)
+		}
+	}
+	return nil
+}
+
+// oldestOf returns the oldest channel of a target, or of the process for ""; nil if there is
+// none.
+func oldestOf(target string) *Channel {
+	channels.mu.Lock()
+	defer channels.mu.Unlock()
+	if list := channels.to[target]; len(list) > 0 {
+		return list[0]
+	}
+	return nil
+}
