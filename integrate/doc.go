@@ -135,8 +135,8 @@
 //	endpointcalls.go  RPCs by endpoint, counted while somebody looks
 //	labels.go      labels of gRPC's per-attempt metrics
 //
-// METRICS.md has the list. Package internal/metric has the series, and knows gRPC's
-// registry.
+// METRICS.md has the list. Package internal/metric defines and records the
+// metrics.
 //
 // Explanations:
 //
@@ -212,7 +212,7 @@
 //   - the last report of a load reporter (reporter.unref)
 //   - probes, while picks want some (prober.round)
 //
-// and in internal/perrpc for attempts that are hedged, in internal/metric for metrics.
+// and in internal/perrpc for attempts that are hedged.
 //
 // Timers (failover, retirement, publication, the pacer and the quorum, outlier detection,
 // weights and loads, slow start, texts of failures, call watches)

@@ -147,14 +147,6 @@ func foldLoad(to *metric.Channel, cfg *picker.Leaf, load *picker.ClusterLoad, fo
 // nobody else forgets localities that are not in use any more.
 func (l *leaf) ownCounters() bool { return l.cfg.Load.Server == "" && !l.load.Unreported }
 
-// foldBeforeUpdate folds the leaf's counters before localities are forgotten.
-func (l *leaf) foldBeforeUpdate(b *lb) {
-	if b.rec.metrics == nil && !l.ownCounters() {
-		return
-	}
-	foldLoad(b.rec.metrics, l.cfg, l.load, l.ownCounters())
-}
-
 // foldCounts folds the counters of the channel, and those of the XdsClient, which is shared.
 func (b *lb) foldCounts(to *metric.Channel) {
 	own, shared := to.Count, to.CountShared

@@ -92,7 +92,9 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 			p.quorum.complete()
 		}
 	}
-	l.foldBeforeUpdate(c.lb)
+	if c.lb.rec.metrics != nil || l.ownCounters() { // before localities are forgotten
+		foldLoad(c.lb.rec.metrics, l.cfg, l.load, l.ownCounters())
+	}
 	l.load.Retain(cfg)
 	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
 	return l

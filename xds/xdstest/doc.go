@@ -3,7 +3,7 @@
 
 // Package xdstest is the other side of an xDS client, small enough to start in a
 // test: a control plane that serves ADS and LRS, another one that misbehaves as
-// told, and backends to send RPCs to.
+// told, and backends to send RPCs to. A [Recorder] reads the metrics of channels.
 //
 // # Problem
 //
