@@ -20,8 +20,10 @@ import (
 const (
 	maxPattern   = 8 << 10 // bytes of one expression
 	maxPrograms  = 1 << 20 // size of all expressions of a resource, see programSize
+	maxSANs      = 1 << 16 // size of all expressions for names of servers, equal ones counted each time
 	longPattern  = "must be at most 8192 bytes long"
 	largePattern = "must, with the other expressions of the resource, compile to at most 1048576 instructions"
+	largeSANs    = "must, with the other expressions of the field, compile to at most 65536 instructions, where equal expressions count each time"
 )
 
 // regexMatch converts a matcher of whole strings: the expression is anchored on
@@ -74,6 +76,26 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	}
 	d.regexps[text] = re
 	return re
+}
+
+// sanMatches converts matchers for the names of a server's certificate. Each of them is applied
+// to each name in a handshake, so equal expressions count each time.
+func (d *decoder) sanMatches(list []*matcherv3.StringMatcher, p *path) (matches []picker.StringMatch) {
+	size := 0
+	for i, m := range list {
+		match := d.stringMatch(m, p.at(i))
+		if match.Regex != nil {
+			if tree, err := syntax.Parse(match.Regex.String(), syntax.Perl); err == nil {
+				size += programSize(tree)
+			}
+		}
+		if size > maxSANs {
+			p.at(i).fail(largeSANs)
+			return nil
+		}
+		matches = append(matches, match)
+	}
+	return matches
 }
 
 // reason says what is wrong with an expression, but not again which one it is.

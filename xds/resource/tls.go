@@ -118,10 +118,7 @@ func (d *decoder) validation(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) 
 	default:
 		at.fail("must have ca_certificate_provider_instance or system_root_certs")
 	}
-	names := at.dot("match_subject_alt_names")
-	for i, m := range context.GetMatchSubjectAltNames() {
-		t.SANs = append(t.SANs, d.stringMatch(m, names.at(i)))
-	}
+	t.SANs = d.sanMatches(context.GetMatchSubjectAltNames(), at.dot("match_subject_alt_names"))
 	// gRPC does not know the field, and would accept what it is to keep out.
 	if len(t.SANs) == 0 && len(context.GetMatchTypedSubjectAltNames()) > 0 {
 		at.dot("match_typed_subject_alt_names").fail("must not be set without match_subject_alt_names, for gRPC reads these only")

@@ -156,6 +156,11 @@ func TestTLSRefused(t *testing.T) {
 		{"a bad expression", validation(`, "matchSubjectAltNames": [{"safeRegex": {"regex": "("}}]`), certs + `.match_subject_alt_names[0].safe_regex`, "missing closing"},
 		{"names that gRPC does not read", validation(`, "matchTypedSubjectAltNames": [{"sanType": "DNS", "matcher": {"exact": "a"}}]`), certs + `.match_typed_subject_alt_names`, "must not be set without"},
 	}
+	matcher := `{"safeRegex": {"regex": "` + strings.Repeat("[ab]?", 200) + `"}}` // about 1000 instructions
+	tests = append(tests, struct{ name, json, path, rule string }{
+		"expressions, equal ones", validation(`, "matchSubjectAltNames": [` + matcher + strings.Repeat(`, `+matcher, 100) + `]`), certs + `.match_subject_alt_names[`, "must, with the other expressions of the field, compile to at most",
+	})
+	decodeAs[*Cluster](t, ClusterType, validation(`, "matchSubjectAltNames": [`+matcher+strings.Repeat(`, `+matcher, 20)+`]`))
 	for _, tt := range tests {
 		_, err := Decode(ClusterType, fromJSON(t, ClusterType, tt.json), Options{CertProvider: onlyDefault})
 		var refusal *Error
