@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
@@ -157,6 +158,29 @@ func (b *resolverBuilder) handedOver(target resolver.Target) *RolloutStatus {
 		b.noteRollout(slog.LevelWarn, "xdslb: the channels of a target are google.golang.org/grpc/xds's, not xdslb's, as the environment has it", v.why(), target.String())
 	}
 	return v
+}
+
+// noteStockTLS logs, once for each target, which TLS settings stock ignores on a channel with xDS
+// credentials that is handed to it: settings that it uses only if environment variables say so.
+func (b *resolverBuilder) noteStockTLS(target resolver.Target, opts *resolver.BuildOptions) {
+	creds, ok := transportCredentials(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}).(interface{ UsesXDS() bool })
+	if !ok || !creds.UsesXDS() {
+		return
+	}
+	var missing []string
+	for _, v := range []struct{ name, without string }{
+		{"GRPC_EXPERIMENTAL_XDS_SNI", "sni, auto_host_sni and auto_sni_san_validation are ignored"},
+		{"GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", "trust domains of SPIFFE bundle maps are ignored"},
+		{"GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS", "clusters with system_root_certs are rejected"},
+	} {
+		if !strings.EqualFold(os.Getenv(v.name), "true") {
+			missing = append(missing, v.name+": "+v.without)
+		}
+	}
+	if missing != nil {
+		b.noteRollout(slog.LevelWarn, "xdslb: google.golang.org/grpc/xds verifies the servers of a target less strictly than xdslb, until these variables are true",
+			strings.Join(missing, "; "), target.String())
+	}
 }
 
 // noteRollout logs a line once for each target and reason.

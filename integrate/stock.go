@@ -41,6 +41,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 	r := &stockResolver{why: why, rollout: v}
 	r.link = perrpc.NewLink(perrpc.LinkOptions{Target: name, Canonical: name, Aside: true, Update: func() {}, Resolver: r, Logger: b.opts.Logger})
 	r.link.Register()
+	original := target
 	target.URL.Scheme = stock.Scheme()
 	var err error
 	if r.Resolver, err = stock.Build(target, &stockConn{cc, r.link}, opts); err != nil {
@@ -51,6 +52,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 		}
 		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
 	}
+	b.noteStockTLS(original, &opts)
 	r.metrics = startMetrics(name, opts.MetricsRecorder, nil)
 	return r, nil
 }
