@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 )
 
 // child is a balancer of grpc-go's registry that picks the endpoints of a group
@@ -31,6 +33,8 @@ type child struct {
 	group  *group
 	name   string
 	policy balancer.Balancer // nil before the first update
+
+	security *xdstls.Cluster // of the group's leaf; never changes
 
 	targets map[string]target // by address
 	conns   map[*childSubConn]struct{}
@@ -60,6 +64,7 @@ func newChild(g *group, name string) *child {
 		b:          b,
 		group:      g,
 		name:       name,
+		security:   g.prio.leaf.security,
 		conns:      map[*childSubConn]struct{}{},
 		state: balancer.State{
 			ConnectivityState: connectivity.Connecting,
@@ -98,33 +103,14 @@ func (c *child) updateLocked(targets map[string]target, config []byte, list func
 }
 
 // retargetLocked makes the child's connections serve the endpoints that have their
-// addresses now: one that moved to another locality is another endpoint. If such a one has
-// another hostname, by which connections may be verified, the child's is lost.
+// addresses now: one that moved to another locality is another endpoint. Connections are
+// replaced if they are verified by hostnames and theirs have changed.
 func (c *child) retargetLocked(targets map[string]target) {
-	was := c.targets
 	c.targets = targets
 	for h := range c.conns {
-		t := h.target()
-		if t.endpoint == nil {
-			continue
-		}
-		h.onReturn()
-		if old := h.endpoint.Load(); old != t.endpoint {
-			h.endpoint.Store(t.endpoint)
-			if c := h.conn.Load(); c != nil {
-				if old.conn == c {
-					old.conn = nil
-				}
-				c.endpoint = t.endpoint
-				c.followDraining(nil) // the old one drained: the endpoint had moved
-				if was[h.addrs[0].Addr].hostname != t.hostname && t.endpoint.loc.prio.leaf.security.Hostnames() {
-					c.shutdown()
-					h.onLost()
-				}
-			}
-		}
-		if t.exclusive && t.endpoint.conn == nil {
-			h.becomeOwn()
+		h.retarget()
+		if own := h.conn.Load(); own != nil && own.setHostnames(c.hostnameOf) {
+			own.replace(nil)
 		}
 	}
 }
@@ -142,7 +128,7 @@ func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingCo
 		}
 	}
 	if c.policy == nil {
-		if p := builder.Build(c, c.b.build); p != nil {
+		if p := builder.Build(c, c.b.buildOptions(c.security)); p != nil {
 			c.policy = p
 		} else {
 			return nil, errors.New("it could not be built")

@@ -78,6 +78,28 @@ func (h *childSubConn) target() target {
 	return t
 }
 
+// retarget makes the connection serve the endpoint that has its address now.
+func (h *childSubConn) retarget() {
+	t := h.target()
+	if t.endpoint == nil {
+		return
+	}
+	h.onReturn()
+	if old := h.endpoint.Load(); old != t.endpoint {
+		h.endpoint.Store(t.endpoint)
+		if c := h.conn.Load(); c != nil {
+			if old.conn == c {
+				old.conn = nil
+			}
+			c.endpoint = t.endpoint
+			c.followDraining(nil) // the old one drained: the endpoint had moved
+		}
+	}
+	if t.exclusive && t.endpoint.conn == nil {
+		h.becomeOwn()
+	}
+}
+
 // unknownAddress returns what counts the RPCs to addresses that are no endpoint's.
 func (c *child) unknownAddress() *endpoint {
 	if c.unknown == nil {
@@ -117,7 +139,7 @@ func (c *conn) dialFor(h *childSubConn) error {
 	c.state = picker.Idle
 	opts := h.opts
 	opts.StateListener = c.listen
-	sc, err := b.cc.NewSubConn(h.child.securedLocked(h.addrs, c.target()), opts)
+	sc, err := b.cc.NewSubConn(c.secured(h.addrs, h.child.hostnameOf), opts)
 	if err == nil {
 		c.sc = sc
 	}
@@ -296,9 +318,9 @@ func (h *childSubConn) UpdateAddresses(addrs []resolver.Address) {
 	if c == nil {
 		return
 	}
-	c.subConn().UpdateAddresses(h.child.securedLocked(addrs, h.endpoint.Load()))
+	c.subConn().UpdateAddresses(c.secured(addrs, h.child.hostnameOf))
 	if other := c.other(); other != nil {
-		other.subConn().UpdateAddresses(h.child.securedLocked(addrs, h.endpoint.Load()))
+		other.subConn().UpdateAddresses(other.secured(addrs, h.child.hostnameOf))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -46,10 +47,11 @@ import (
 //
 // The balancer's mutex guards all fields and methods.
 type conn struct {
-	b        *lb           // never changes
-	sc       connector     // gRPC's SubConn, or a multiAddress; never changes
-	endpoint *endpoint     // nil after shutdown, and of a replacement
-	child    *childSubConn // the owner, as its policy sees the SubConn; nil is the balancer
+	b        *lb                     // never changes
+	sc       connector               // gRPC's SubConn, or a multiAddress; never changes
+	hosts    map[string]*xdstls.Host // hostnames by address; nil unless the channel has xDS credentials
+	endpoint *endpoint               // nil after shutdown, and of a replacement
+	child    *childSubConn           // the owner, as its policy sees the SubConn; nil is the balancer
 
 	state       picker.Connectivity // as last reported
 	asked       bool                // by a child policy to connect, and gRPC has not said yet that it does
@@ -81,7 +83,7 @@ func (c *conn) dial(cfg *picker.Endpoint) error {
 		c.sc = newMultiAddress(b, c, cfg)
 		return nil
 	}
-	sc, err := b.cc.NewSubConn(c.target().secured(b.addressesOf(cfg), cfg), balancer.NewSubConnOptions{StateListener: c.listen})
+	sc, err := b.cc.NewSubConn(c.secured(b.addressesOf(cfg), hostnameFor(cfg)), balancer.NewSubConnOptions{StateListener: c.listen})
 	if err != nil { // only while the channel is closing
 		return err
 	}

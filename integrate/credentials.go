@@ -41,8 +41,9 @@ type CredentialsOptions struct {
 // SNI (A101). An update of a cluster changes what connections do that are made after
 // it; those that there are stay as they are.
 //
-// Give them to the channel as they are: the balancer asks them whether they use xDS. A
-// wrapper that hides it still gets TLS, but no auto_host_sni.
+// Pass them to the channel unwrapped: the balancer recognizes them by their type. A wrapper
+// without a method UsesXDS still gets TLS, but no auto_host_sni. A wrapper that has one is taken
+// for another package's xDS credentials, and clusters with TLS fail.
 func NewCredentials(o CredentialsOptions) (credentials.TransportCredentials, error) {
 	if o.Fallback == nil {
 		return nil, errors.New("xdslb: CredentialsOptions.Fallback is required: insecure.NewCredentials() if clusters without TLS are to be connected to in the clear")
@@ -57,19 +58,77 @@ func NewCredentials(o CredentialsOptions) (credentials.TransportCredentials, err
 // xdsCredentials are those of NewCredentials.
 type xdsCredentials struct {
 	fallback, stock credentials.TransportCredentials // stock has the same fallback
+	// owner is the cluster whose LB policy has these credentials for channels of its own; nil for
+	// those of an application.
+	owner *xdstls.Cluster
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (c *xdsCredentials) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	target, ok := xdstls.TargetOf(credentials.ClientHandshakeInfoFromContext(ctx).Attributes)
 	if !ok {
-		return c.stock.ClientHandshake(ctx, authority, raw)
+		return c.handshakeAside(ctx, authority, raw)
 	}
 	conn, info, plain, err := target.Handshake(ctx, raw)
 	if plain {
 		return c.fallback.ClientHandshake(ctx, authority, raw)
 	}
 	return conn, info, err
+}
+
+// handshakeAside secures a connection that is not to an endpoint of xdslb's: by the fallback, or on
+// channels of grpc-go's xDS as these have it. Channels of an LB policy whose cluster demands TLS
+// may carry what RPCs to the cluster carry (such as headers in requests of RLS), so they are
+// refused if the fallback gives no security.
+func (c *xdsCredentials) handshakeAside(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := c.stock.ClientHandshake(ctx, authority, raw)
+	if err == nil && c.owner.DemandsTLS() && credentials.CheckSecurityLevel(info, credentials.IntegrityOnly) != nil {
+		_ = conn.Close()
+		return nil, nil, fmt.Errorf("xdslb: cluster %q demands TLS, and the fallback of integrate.NewCredentials, by which its LB policy connects to another server, is without: use a fallback with TLS", c.owner.Name())
+	}
+	return conn, info, err
+}
+
+// buildOptions returns the channel's options for an LB policy of a cluster. Such a policy may
+// open channels of its own, which have credentials with the cluster as their owner.
+func (b *lb) buildOptions(owner *xdstls.Cluster) balancer.BuildOptions {
+	o := b.build
+	o.DialCreds = ownedBy(o.DialCreds, owner)
+	if o.CredsBundle != nil {
+		o.CredsBundle = ownedBundle{o.CredsBundle, owner}
+	}
+	return o
+}
+
+// ownedBy returns credentials with an owner, if they are those of NewCredentials.
+func ownedBy(creds credentials.TransportCredentials, owner *xdstls.Cluster) credentials.TransportCredentials {
+	c, ok := creds.(*xdsCredentials)
+	if !ok {
+		return creds
+	}
+	owned := *c
+	owned.owner = owner
+	return &owned
+}
+
+// ownedBundle is a bundle whose credentials have an owner.
+type ownedBundle struct {
+	credentials.Bundle
+	owner *xdstls.Cluster
+}
+
+// TransportCredentials implements credentials.Bundle.
+func (b ownedBundle) TransportCredentials() credentials.TransportCredentials {
+	return ownedBy(b.Bundle.TransportCredentials(), b.owner)
+}
+
+// NewWithMode implements credentials.Bundle.
+func (b ownedBundle) NewWithMode(mode string) (credentials.Bundle, error) {
+	other, err := b.Bundle.NewWithMode(mode)
+	if err != nil || other == nil {
+		return other, err
+	}
+	return ownedBundle{other, b.owner}, nil
 }
 
 // UsesXDS says so, to whoever looks for this method.
@@ -123,7 +182,7 @@ func (b *lb) refuses(l *picker.Leaf) bool { return l.TLS != nil && b.usesForeign
 
 // refuse takes away the endpoints of a leaf that refuses names, and says why.
 func (b *lb) refuse(l *picker.Leaf) {
-	const why = "the channel's credentials (%T) use xDS, and cannot carry out xdslb's TLS settings: use integrate.NewCredentials"
+	const why = "the channel's credentials (%T) use xDS, and cannot carry out xdslb's TLS settings: use integrate.NewCredentials, and pass them to the channel unwrapped"
 	l.Priorities, l.Outlier = nil, nil
 	l.ResolutionNote = plainError(fmt.Sprintf("it demands TLS (transport_socket of the Cluster resource), and "+why, transportCredentials(&b.build)))
 	if _, noted := refusalsNoted.LoadOrStore(b.build.Target.URL.String(), true); !noted {

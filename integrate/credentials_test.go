@@ -6,7 +6,11 @@ package integrate_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
 	"net"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"sync/atomic"
@@ -18,15 +22,23 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials/tls/certprovider"
 	xdscreds "google.golang.org/grpc/credentials/xds"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/xds/csds"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // upstreamTLS makes a cluster demand TLS, with what context says beyond the
@@ -177,7 +189,7 @@ func TestUnknownProvider(t *testing.T) {
 	set(t, control, r)
 	for providers, want := range map[string]string{
 		`{}`:                                  "root certificate provider instance name \"default\" missing in bootstrap configuration",
-		`{"default":{"plugin_name":"alien"}}`: `no certificate provider builder found for "alien"`,
+		`{"default":{"plugin_name":"alien"}}`: `plugin "alien" is not registered`,
 		`{"default":{"plugin_name":"file_watcher","config":{"certificate_file":"a","private_key_file":"b"}}}`: "must be an instance with ca_certificate_file",
 	} {
 		for _, creds := range []grpc.DialOption{stockCredentials(t), grpc.WithTransportCredentials(newCredentials(t))} {
@@ -189,5 +201,150 @@ func TestUnknownProvider(t *testing.T) {
 	}
 	if secret.conns.Load() != 0 {
 		t.Errorf("%d connections were made", secret.conns.Load())
+	}
+}
+
+// forwarding wraps credentials, and reports like them that they use xDS.
+type forwarding struct {
+	credentials.TransportCredentials
+}
+
+func (forwarding) UsesXDS() bool { return true }
+
+// TestForwardingWrapper: credentials of NewCredentials in a wrapper that forwards UsesXDS cannot
+// be told from another package's. Clusters with TLS fail, and the error has the remedy.
+func TestForwardingWrapper(t *testing.T) {
+	control := xdstest.New(t, xdstest.Options{})
+	secret := newEavesdropper(t)
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: secret.addr}}})
+	upstreamTLS(t, nil)(r.Clusters[0])
+	set(t, control, r)
+	_, err := call(t, dial(t, withProviders(control.Bootstrap("n"), rootsOnly), grpc.WithTransportCredentials(forwarding{newCredentials(t)})))
+	if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "unwrapped") || secret.conns.Load() != 0 {
+		t.Errorf("error %v after %d connections, want unwrapped in it, and none", err, secret.conns.Load())
+	}
+}
+
+// leakyPlugin is a certificate provider plugin that quotes its configuration in errors.
+type leakyPlugin struct{}
+
+func (leakyPlugin) Name() string { return "leaky" }
+func (leakyPlugin) ParseConfig(config any) (*certprovider.BuildableConfig, error) {
+	return nil, fmt.Errorf("cannot parse %s", config)
+}
+
+// TestPluginErrorsStay (A29): the error of a certificate provider plugin about its configuration,
+// which may quote secrets, is logged once and goes nowhere else: not to the control plane or
+// to callers, nor into status, CSDS and the debug page.
+func TestPluginErrorsStay(t *testing.T) {
+	certprovider.Register(leakyPlugin{})
+	control := xdstest.New(t, xdstest.Options{})
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: []xdstest.Endpoint{{Addr: newEavesdropper(t).addr}}})
+	upstreamTLS(t, &tlsv3.UpstreamTlsContext{CommonTlsContext: rootsFrom("vault")})(r.Clusters[0])
+	set(t, control, r)
+	var lines kit.Logs
+	cc := dialConfig(t, integrate.Config{
+		Bootstrap: withProviders(control.Bootstrap("n"), `{"vault":{"plugin_name":"leaky","config":{"token":"SECRET"}}}`),
+		Linger:    -1, Logger: slog.New(&lines),
+	}, grpc.WithTransportCredentials(newCredentials(t)))
+	_, err := call(t, cc)
+	if err := control.Wait(t.Context(), func() bool { return control.Stats(xdstest.CDS).LastError != "" }); err != nil {
+		t.Fatal(err)
+	}
+	texts := map[string]string{"error": fmt.Sprint(err), "NACK": control.Stats(xdstest.CDS).LastError}
+	statuses, err := json.Marshal(integrate.Status())
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts["status"] = string(statuses)
+	clients, err := csds.NewServer(csds.Options{}).FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts["CSDS"] = clients.String()
+	page := httptest.NewRecorder()
+	debug.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/", nil))
+	texts["page"] = page.Body.String()
+	for name, text := range texts {
+		if strings.Contains(text, "SECRET") || !strings.Contains(text, "leaky") {
+			t.Errorf("%s: %s", name, text)
+		}
+	}
+	lines.WantOne(t, "certificate provider cannot be used", "instance=vault", "SECRET")
+}
+
+// ownDialer is an LB policy with the options that it was built with, by which policies such as RLS
+// open channels of their own.
+type ownDialer struct {
+	balancer.Builder
+	built chan balancer.BuildOptions
+}
+
+func (d *ownDialer) Name() string { return "xdslb_test.dialer" }
+func (d *ownDialer) Build(cc balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
+	d.built <- o
+	return d.Builder.Build(cc, o)
+}
+
+// bundle is transport credentials in the shape of a bundle.
+type bundle struct {
+	creds credentials.TransportCredentials
+}
+
+func (b bundle) TransportCredentials() credentials.TransportCredentials { return b.creds }
+func (b bundle) PerRPCCredentials() credentials.PerRPCCredentials       { return nil }
+func (b bundle) NewWithMode(string) (credentials.Bundle, error)         { return b, nil }
+
+// TestChannelsOfPolicies (T-SEC-1): channels that the LB policy of a cluster with TLS opens itself are
+// not without TLS by the fallback, since they may carry headers of RPCs. Those of a cluster
+// without TLS have the fallback.
+func TestChannelsOfPolicies(t *testing.T) {
+	d := &ownDialer{balancer.Get("round_robin"), make(chan balancer.BuildOptions, 16)}
+	balancer.Register(d)
+	server := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})[0]
+	for _, bundled := range []bool{false, true} {
+		for _, demandsTLS := range []bool{false, true} {
+			control := xdstest.New(t, xdstest.Options{})
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(server)})
+			r.Clusters = []*clusterv3.Cluster{xdstest.Cluster(target, "", xdstest.Policies(xdstest.TypedStruct(d.Name(), map[string]any{})))}
+			if demandsTLS {
+				upstreamTLS(t, nil)(r.Clusters[0])
+			}
+			set(t, control, r)
+			creds := grpc.WithTransportCredentials(newCredentials(t))
+			if bundled {
+				creds = grpc.WithCredentialsBundle(bundle{newCredentials(t)})
+			}
+			ours, err := integrate.DialOptions(integrate.Config{Bootstrap: withProviders(control.Bootstrap("n"), rootsOnly), Linger: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cc, err := grpc.NewClient("xds:///"+target, append(ours, creds)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cc.Connect()
+			o := <-d.built
+			var own grpc.DialOption
+			if bundled {
+				b, err := o.CredsBundle.NewWithMode("any")
+				if err != nil {
+					t.Fatal(err)
+				}
+				own = grpc.WithCredentialsBundle(b)
+			} else {
+				own = grpc.WithTransportCredentials(o.DialCreds.Clone())
+			}
+			lookups, err := grpc.NewClient("passthrough:///"+server.Addr().String(), own)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = call(t, lookups)
+			_ = lookups.Close()
+			_ = cc.Close()
+			if demandsTLS != (err != nil) || err != nil && !strings.Contains(err.Error(), "demands TLS, and the fallback of integrate.NewCredentials") {
+				t.Errorf("TLS %v, in a bundle %v: an RPC of the policy's own channel: %v", demandsTLS, bundled, err)
+			}
+		}
 	}
 }

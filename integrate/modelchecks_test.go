@@ -268,7 +268,6 @@ func (t *trial) checkConns() {
 			t.fail("%v and %v are open", byNumber[conn.number], conn)
 		}
 		byNumber[conn.number] = conn
-		t.checkHostname(conn, e)
 		if was, ok := t.drained[conn]; e.Health != picker.Draining || delegates(&l.policy) {
 			delete(t.drained, conn)
 		} else if !ok {
@@ -280,18 +279,22 @@ func (t *trial) checkConns() {
 }
 
 // isReplacement reports whether a connection may be there to replace another of the
-// same endpoint's, which other TLS settings have been in force for.
+// same endpoint's, after a change of TLS settings or, with auto_host_sni, of the hostname.
 func (t *trial) isReplacement(conn, old *modelConn, e *picker.Endpoint) bool {
-	return t.options.ReconnectOnTLSChange && e.Health != picker.Draining && !(conn.takesRPCs() && old.takesRPCs()) && t.leafOf(conn.number).sentTLS > 0
+	return (t.options.ReconnectOnTLSChange || t.creds != nil) && e.Health != picker.Draining && !(conn.takesRPCs() && old.takesRPCs()) && t.leafOf(conn.number).sentTLS > 0
 }
 
 // checkSettings checks, in the calm, that no connection is made by TLS settings that
-// are not in force any more, if the channel does not want that.
+// are not in force any more, if the channel does not want that, or by another hostname than
+// the endpoint's if the settings have demanded the hostname all the time.
 func (t *trial) checkSettings() {
 	for _, conn := range t.grpc.open() {
 		_, e := t.clusterOf(t.leafOf(conn.number)).find(conn.number)
 		if t.options.ReconnectOnTLSChange && conn.takesRPCs() && e != nil && e.Health != picker.Draining && conn.settings < t.leafOf(conn.number).sentTLS {
 			t.fail("%v is by TLS settings %d, and %d are in force", conn, conn.settings, t.leafOf(conn.number).sentTLS)
+		}
+		if e != nil {
+			t.checkHostname(conn, e)
 		}
 	}
 }

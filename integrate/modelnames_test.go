@@ -96,9 +96,12 @@ func (t *trial) handshake(conn *modelConn) {
 	}
 }
 
-// checkHostname checks that a connection is by the hostname that its endpoint has now.
+// checkHostname checks that a connection is by the hostname that its endpoint has now, if the
+// settings that it was made by are in force and demand that (A101).
 func (t *trial) checkHostname(conn *modelConn, e *picker.Endpoint) {
-	if t.creds != nil && conn.takesRPCs() && conn.hostname != hostname(e) {
+	l := t.leafOf(conn.number)
+	now := l.secured(l.sentTLS)
+	if t.creds != nil && conn.takesRPCs() && e.Health != picker.Draining && conn.settings == l.sentTLS && now != nil && now.AutoHostName && conn.hostname != hostname(e) {
 		t.fail("%v was made by the hostname %q, and its endpoint has %q (A101)", conn, conn.hostname, hostname(e))
 	}
 }

@@ -40,7 +40,7 @@ func newMultiAddress(b *lb, c *conn, cfg *picker.Endpoint) *multiAddress {
 // update tells pick_first the addresses, in their order.
 func (m *multiAddress) update(cfg *picker.Endpoint) {
 	state := balancer.ClientConnState{ResolverState: resolver.State{
-		Endpoints: []resolver.Endpoint{{Addresses: m.conn.target().secured(m.b.addressesOf(cfg), cfg)}},
+		Endpoints: []resolver.Endpoint{{Addresses: m.conn.secured(m.b.addressesOf(cfg), hostnameFor(cfg))}},
 	}}
 	if m.b.checksHealth() {
 		state.ResolverState = pickfirst.EnableHealthListener(state.ResolverState)

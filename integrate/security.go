@@ -4,6 +4,8 @@
 package integrate
 
 import (
+	"slices"
+
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
@@ -20,23 +22,55 @@ func (b *lb) newSecurity(cluster string) *xdstls.Cluster {
 	return xdstls.NewCluster(cluster, b.src.bootstrap.CertProviders, b.usesXDS())
 }
 
-// secured makes connections to the endpoint's addresses secured as its cluster is.
-func (e *endpoint) secured(addrs []resolver.Address, cfg *picker.Endpoint) []resolver.Address {
+// secured returns addresses whose connections are secured as the endpoint's cluster demands.
+// hostname returns the hostname of an address's endpoint, if it has an endpoint.
+func (c *conn) secured(addrs []resolver.Address, hostname func(addr string) (string, bool)) []resolver.Address {
+	security := c.target().loc.prio.leaf.security
+	addrs = slices.Clone(addrs)
 	for i := range addrs {
-		e.loc.prio.leaf.security.Secure(&addrs[i], hostname(cfg))
+		a := &addrs[i]
+		if !security.Hostnames() {
+			security.Secure(a, nil)
+			continue
+		}
+		h := c.hosts[a.Addr]
+		if h == nil {
+			if c.hosts == nil {
+				c.hosts = make(map[string]*xdstls.Host, 1)
+			}
+			h = new(xdstls.Host)
+			c.hosts[a.Addr] = h
+		}
+		if name, ok := hostname(a.Addr); ok {
+			h.Set(name)
+		}
+		security.Secure(a, h)
 	}
 	return addrs
 }
 
-// securedLocked is endpoint.secured for addresses of a child policy's choice, which
-// may be no endpoint's.
-func (c *child) securedLocked(addrs []resolver.Address, e *endpoint) []resolver.Address {
-	out := make([]resolver.Address, len(addrs))
-	for i, a := range addrs {
-		e.loc.prio.leaf.security.Secure(&a, c.targets[a.Addr].hostname)
-		out[i] = a
+// setHostnames has the handshakes of the connection and of its replacement use other hostnames
+// from now on. It reports whether one has changed by which the connection is to be made, so
+// that it needs a replacement.
+func (c *conn) setHostnames(hostname func(addr string) (string, bool)) (outdated bool) {
+	for _, c := range []*conn{c, c.other()} {
+		if c == nil {
+			continue
+		}
+		for addr, h := range c.hosts {
+			if name, ok := hostname(addr); ok && h.Set(name) {
+				outdated = true
+			}
+		}
 	}
-	return out
+	return outdated && c.endpoint.loc.prio.leaf.security.VerifiesHostnames()
+}
+
+// hostnameOf returns the hostname of the endpoint with an address. It reports false if the
+// child has no such endpoint, or if the endpoint is draining.
+func (c *child) hostnameOf(addr string) (hostname string, ok bool) {
+	t, ok := c.targets[addr]
+	return t.hostname, ok
 }
 
 // hostname returns the endpoint's hostname; empty for most.
@@ -47,22 +81,15 @@ func hostname(cfg *picker.Endpoint) string {
 	return cfg.Extra.Hostname
 }
 
-// renew has the endpoint connect anew after its hostname has changed, which the
-// connection may be verified by. Child policies see that as a connection that was lost.
-func (e *endpoint) renew(b *lb) {
-	if !e.loc.prio.leaf.security.Hostnames() {
-		return
-	}
-	if e.conn != nil && e.conn.child == nil {
-		e.disconnect(b)
-		e.loc.prio.needsConnect = true
-	}
-	for g := range e.loc.prio.liveGroups {
-		for h := range g.subConns(e) {
-			if c := h.conn.Load(); c != nil {
-				c.shutdown()
-				h.onLost()
-			}
-		}
+// hostnameFor returns hostname for each address of the endpoint.
+func hostnameFor(cfg *picker.Endpoint) func(addr string) (string, bool) {
+	return func(string) (string, bool) { return hostname(cfg), true }
+}
+
+// renameConn follows a change of the endpoint's hostname. The connections of child policies
+// follow with the child's next list of endpoints (child.retargetLocked).
+func (e *endpoint) renameConn(cfg *picker.Endpoint) {
+	if c := e.conn; c != nil && c.child == nil && c.setHostnames(hostnameFor(cfg)) {
+		c.replace(cfg)
 	}
 }

@@ -337,7 +337,7 @@ func (e *endpoint) configure(b *lb, was, cfg *picker.Endpoint) {
 		e.conn.followDraining(cfg)
 	}
 	if hostname(was) != hostname(cfg) {
-		e.renew(b)
+		e.renameConn(cfg)
 	}
 	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
 		return

@@ -5,13 +5,15 @@ package bootstrap
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,16 +70,16 @@ func (l *CertLoader) warn(read time.Time, err error) {
 	go logger.Warn("xdslb: TLS files cannot be read, keeping what was read before", "read", read, "error", err)
 }
 
-// Load returns the current certificates. If the files cannot be read, or are
-// in the middle of being replaced, it returns those it read last and tries
-// again next time; it fails only if it never read any. The result is shared,
-// and must not be modified.
-func (l *CertLoader) Load() (*Certs, error) {
-	roots, err := l.LoadRoots()
+// Load returns the current certificates. If the files cannot be read, or are in the middle of
+// being replaced, it returns those it read last and tries again next time. It fails only if
+// it never read any. It returns when ctx ends, and after a second in any case, even if reading
+// a file takes longer. The result is shared, and must not be modified.
+func (l *CertLoader) Load(ctx context.Context) (*Certs, error) {
+	roots, err := l.LoadRoots(ctx)
 	if err != nil {
 		return nil, err
 	}
-	identity, err := l.LoadIdentity()
+	identity, err := l.LoadIdentity(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -85,43 +87,62 @@ func (l *CertLoader) Load() (*Certs, error) {
 }
 
 // LoadRoots is Load for the roots alone.
-func (l *CertLoader) LoadRoots() (Roots, error) {
-	return l.roots.get(l.files.RefreshInterval, l.files.readRoots, func(Roots) bool { return true }, l.warn)
+func (l *CertLoader) LoadRoots(ctx context.Context) (Roots, error) {
+	return l.roots.get(ctx, cmp.Or(l.files.SPIFFEBundleMapFile, l.files.CACertificateFile), l.files.RefreshInterval, l.files.readRoots, func(Roots) bool { return true }, l.warn)
 }
 
 // LoadIdentity is Load for the client's certificate and key alone. A certificate that
 // has expired is read again whatever its age.
-func (l *CertLoader) LoadIdentity() (*tls.Certificate, error) {
-	return l.identity.get(l.files.RefreshInterval, l.files.readIdentity, func(c *tls.Certificate) bool {
+func (l *CertLoader) LoadIdentity(ctx context.Context) (*tls.Certificate, error) {
+	return l.identity.get(ctx, l.files.CertificateFile, l.files.RefreshInterval, l.files.readIdentity, func(c *tls.Certificate) bool {
 		return c == nil || c.Leaf == nil || time.Now().Before(c.Leaf.NotAfter)
 	}, l.warn)
 }
 
 // loaded is what was read of some files.
 type loaded[T any] struct {
-	mu     sync.Mutex // held while reading, so that one handshake reads for all
-	value  T          // the last that could be read
-	at     time.Time  // when; zero if never
-	warned time.Time  // when a failure was last logged
+	mu      sync.Mutex
+	value   T             // the last that could be read
+	at      time.Time     // when its read began; zero if none has succeeded
+	warned  time.Time     // when a failure was last logged
+	err     error         // of the last read
+	reading chan struct{} // closed when the current read ends, which serves all callers; nil if there is none
 }
 
-// warnPause is between two lines about the same files.
-const warnPause = 10 * time.Second
+const (
+	warnPause = 10 * time.Second // between two lines about the same files
+	readLimit = time.Second      // how long a caller waits for a read
+)
+
+// errSlow is the error of a read that has not ended within readLimit. The read continues, as
+// there is no way to interrupt it.
+var errSlow = errors.New("not finished within a second")
 
 // get returns the value, which is read if it is older than interval or not valid.
-func (l *loaded[T]) get(interval time.Duration, read func() (T, error), valid func(T) bool, warn func(time.Time, error)) (T, error) {
+func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration, read func() (T, error), valid func(T) bool, warn func(time.Time, error)) (T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if !l.at.IsZero() && now.Sub(l.at) < interval && valid(l.value) {
 		return l.value, nil
 	}
-	value, err := read()
+	if l.reading == nil {
+		l.reading = make(chan struct{})
+		go l.read(now, read)
+	}
+	reading := l.reading
+	l.mu.Unlock()
+	err := wait(ctx, reading)
+	l.mu.Lock()
+	if err != nil {
+		err = fmt.Errorf("xds: reading %s: %w", file, err)
+	} else {
+		err = l.err
+	}
 	switch {
 	case err == nil:
-		l.value, l.at = value, now
 	case l.at.IsZero():
-		return value, err
+		return l.value, err
 	case l.warned.IsZero() || now.Sub(l.warned) >= warnPause:
 		l.warned = now
 		warn(l.at, err)
@@ -129,9 +150,35 @@ func (l *loaded[T]) get(interval time.Duration, read func() (T, error), valid fu
 	return l.value, nil
 }
 
+// read reads the value for all callers of get.
+func (l *loaded[T]) read(now time.Time, read func() (T, error)) {
+	value, err := read()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err = err; err == nil {
+		l.value, l.at = value, now
+	}
+	close(l.reading)
+	l.reading = nil
+}
+
+// wait waits for the end of a read.
+func wait(ctx context.Context, reading <-chan struct{}) error {
+	limit := time.NewTimer(readLimit)
+	defer limit.Stop()
+	select {
+	case <-reading:
+		return nil
+	case <-limit.C:
+		return errSlow
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 func (f CertFiles) readRoots() (roots Roots, err error) {
 	if f.SPIFFEBundleMapFile != "" {
-		text, err := os.ReadFile(f.SPIFFEBundleMapFile)
+		text, err := readCerts(f.SPIFFEBundleMapFile)
 		if err != nil {
 			return roots, fmt.Errorf("xds: reading spiffe_trust_bundle_map_file: %w", err)
 		}
@@ -143,12 +190,12 @@ func (f CertFiles) readRoots() (roots Roots, err error) {
 	if f.CACertificateFile == "" {
 		return roots, nil
 	}
-	text, err := os.ReadFile(f.CACertificateFile)
+	text, err := readCerts(f.CACertificateFile)
 	if err != nil {
 		return roots, fmt.Errorf("xds: reading ca_certificate_file: %w", err)
 	}
 	if err := whole(text); err != nil {
-		return roots, fmt.Errorf("xds: ca_certificate_file %s %w", f.CACertificateFile, err)
+		return roots, fmt.Errorf("xds: ca_certificate_file %s: %w", f.CACertificateFile, err)
 	}
 	roots.Pool = x509.NewCertPool()
 	if !roots.Pool.AppendCertsFromPEM(text) {
@@ -165,12 +212,12 @@ func (f CertFiles) readIdentity() (*tls.Certificate, error) {
 	}
 	var key []byte
 	var identity tls.Certificate
-	chain, err := os.ReadFile(f.CertificateFile)
+	chain, err := readCerts(f.CertificateFile)
 	if err == nil {
 		err = whole(chain)
 	}
 	if err == nil {
-		key, err = os.ReadFile(f.PrivateKeyFile)
+		key, err = readCerts(f.PrivateKeyFile)
 	}
 	if err == nil {
 		identity, err = tls.X509KeyPair(chain, key)
@@ -181,15 +228,39 @@ func (f CertFiles) readIdentity() (*tls.Certificate, error) {
 	return &identity, nil
 }
 
-// whole returns an error if text ends within a certificate, as a file does that is being
-// written. Go's parsers take what comes before for all.
-func whole(text []byte) error {
-	begun := bytes.Count(text, []byte("-----BEGIN "))
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		begun--
+// maxCertFile is the size of the largest file that is read.
+const maxCertFile = 16 << 20
+
+// readCerts reads a file, without its byte order mark if it has one, which would hide the first
+// PEM block.
+func readCerts(name string) ([]byte, error) {
+	text, err := readFile(name, maxCertFile)
+	if err == nil && len(text) > maxCertFile {
+		err = fmt.Errorf("%s is larger than 16 MiB", name)
 	}
-	if begun > 0 {
-		return errors.New("ends within a certificate, or has one that is not PEM")
+	return bytes.TrimPrefix(text, []byte("\ufeff")), err
+}
+
+// beginPEM finds where PEM blocks begin.
+var beginPEM = regexp.MustCompile(`(?m)^-----BEGIN `)
+
+// whole returns an error if a PEM block is incomplete, as in a file that is being written. Go's
+// parsers skip such blocks.
+func whole(text []byte) error {
+	begins := beginPEM.FindAllIndex(text, -1)
+	for i, begin := range begins {
+		block := text[begin[0]:]
+		if i+1 < len(begins) {
+			block = text[begin[0]:begins[i+1][0]]
+		}
+		if parsed, _ := pem.Decode(block); parsed != nil {
+			continue
+		}
+		line := 1 + bytes.Count(text[:begin[0]], []byte("\n"))
+		if bytes.Contains(block[1:], []byte("-----BEGIN ")) {
+			return fmt.Errorf("line %d: the PEM block is malformed: another one begins in it, possibly because a line break is missing", line)
+		}
+		return fmt.Errorf("line %d: the PEM block is malformed, or the file ends within it", line)
 	}
 	return nil
 }

@@ -5,12 +5,14 @@ package bootstrap
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -46,6 +48,7 @@ type Config struct {
 	node        nodeDoc
 	metadata    *structpb.Struct // of node; nil if absent
 	fingerprint string
+	warned      atomic.Bool // of unusable certificate providers
 }
 
 // An Authority is an entry of authorities (A47).
@@ -92,16 +95,26 @@ type CertProvider struct {
 	Plugin string
 	// Files reads what the Config of a "file_watcher" names, nil for other plugins.
 	Files *CertLoader
-	// Unusable says why the plugin cannot be used (Parser.CertPlugin); nil if it can.
+	// Unusable is why the plugin cannot be used (Parser.CertPlugin), nil if it can. It may quote
+	// the plugin's configuration, and with it secrets.
 	Unusable error
 	// Config is the plugin's own configuration as JSON, with all its fields;
 	// nil if absent.
 	Config json.RawMessage
 }
 
-// LogTo has those who read files on behalf of the configuration write their lines to a
-// Logger: the first that is not nil, or else slog.Default(). See [CertLoader.LogTo].
+// LogTo sets the Logger of everything that reads files on behalf of the configuration: the first
+// that is not nil, or else slog.Default(). See [CertLoader.LogTo]. The first call logs which
+// certificate providers cannot be used, and why.
 func (c *Config) LogTo(logger *slog.Logger) {
+	if !c.warned.Swap(true) {
+		for _, name := range slices.Sorted(maps.Keys(c.CertProviders)) {
+			if p := c.CertProviders[name]; p.Unusable != nil {
+				go cmp.Or(logger, slog.Default()).Warn("xdslb: certificate provider cannot be used: clusters that name it are rejected",
+					"instance", name, "plugin", p.Plugin, "error", p.Unusable)
+			}
+		}
+	}
 	if logger == nil {
 		return
 	}
@@ -119,9 +132,10 @@ func (c *Config) LogTo(logger *slog.Logger) {
 	}
 }
 
-// CheckCertProvider says what keeps clusters from using an instance of CertProviders
-// for roots, or else for the client's certificate: nil if nothing does. A file_watcher
-// has to have the files; that it has no roots does not mean those of the system.
+// CheckCertProvider returns why clusters cannot use an instance of CertProviders for roots, or
+// else for the client's certificate; nil if they can. A file_watcher needs a file of roots:
+// without one the system's roots would be trusted. It does not need a certificate: the client
+// shows none then, as with grpc-go's xDS credentials. The error may be sent to control planes.
 func (c *Config) CheckCertProvider(instance string, roots bool) error {
 	p, ok := c.CertProviders[instance]
 	switch {
@@ -131,16 +145,13 @@ func (c *Config) CheckCertProvider(instance string, roots bool) error {
 			use = "root"
 		}
 		return fmt.Errorf("%s certificate provider instance name %.200q missing in bootstrap configuration (certificate_providers)", use, instance) // grpc-go's words (D5)
-	case p.Unusable != nil:
-		return fmt.Errorf("must be an instance whose plugin can be used, which %q cannot: %w", p.Plugin, p.Unusable)
+	case p.Unusable != nil: // which may quote the configuration, and this error leaves the process
+		return fmt.Errorf("must be an instance whose plugin can be used: plugin %q is not registered in the client, or rejects its configuration (the client's log has the reason)", p.Plugin)
 	case p.Files == nil:
 		return nil
 	}
-	switch f := p.Files.Files(); {
-	case roots && f.CACertificateFile == "" && f.SPIFFEBundleMapFile == "":
+	if f := p.Files.Files(); roots && f.CACertificateFile == "" && f.SPIFFEBundleMapFile == "" {
 		return errors.New("must be an instance with ca_certificate_file or spiffe_trust_bundle_map_file")
-	case !roots && f.CertificateFile == "":
-		return errors.New("must be an instance with certificate_file and private_key_file")
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ const (
 func (p Parser) Load() (*Config, error) {
 	if name := os.Getenv(envFile); name != "" {
 		source := "file " + name
-		data, err := readFile(name)
+		data, err := readFile(name, maxSize)
 		if err != nil {
 			e := &Error{Source: source, Problem: "cannot be read: " + err.Error(), Fix: "make " + envFile + " the path of a file that this process may read", cause: err}
 			if strings.HasPrefix(strings.TrimSpace(name), "{") {
@@ -75,15 +75,15 @@ func (p Parser) Load() (*Config, error) {
 	}
 }
 
-// readFile is os.ReadFile for files that might not end, such as devices.
-func readFile(name string) (data []byte, err error) {
+// readFile is os.ReadFile for files that might not end, such as devices. It returns at most one
+// byte more than the limit.
+func readFile(name string, limit int64) (data []byte, err error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// One byte more than Parse accepts, so that it notices.
-	return io.ReadAll(io.LimitReader(f, maxSize+1))
+	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
 // Parse reads a bootstrap document. The source, such as "file /etc/xds.json",

@@ -251,7 +251,7 @@ func TestCertLoader(t *testing.T) {
 		l.LogTo(slog.New(slog.DiscardHandler)) // the first counts
 		load := func(want *certAuthority) {
 			t.Helper()
-			certs, err := l.Load()
+			certs, err := l.Load(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -261,7 +261,7 @@ func TestCertLoader(t *testing.T) {
 				t.Errorf("roots are not %v", want.cert.Subject)
 			}
 		}
-		if _, err := l.Load(); !os.IsNotExist(unwrapped(err)) || !strings.Contains(err.Error(), file) {
+		if _, err := l.Load(t.Context()); !os.IsNotExist(unwrapped(err)) || !strings.Contains(err.Error(), file) {
 			t.Errorf("before there is a file: %v", err)
 		}
 		write(t, file, first.pem)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -125,7 +126,7 @@ func (c *checker) provider(what string, p bootstrap.CertProvider) {
 		return
 	}
 	files := p.Files.Files()
-	roots, err := p.Files.LoadRoots()
+	roots, err := p.Files.LoadRoots(context.Background())
 	hasRoots := files.CACertificateFile != "" || files.SPIFFEBundleMapFile != ""
 	switch {
 	case err != nil:
@@ -137,7 +138,7 @@ func (c *checker) provider(what string, p bootstrap.CertProvider) {
 	default:
 		c.add("warn", what, "has no roots: clusters cannot verify servers by it")
 	}
-	identity, identityErr := p.Files.LoadIdentity()
+	identity, identityErr := p.Files.LoadIdentity(context.Background())
 	switch {
 	case identityErr != nil:
 		c.add("FAIL", what, "own certificate: %v", identityErr)
@@ -156,6 +157,7 @@ func (c *checker) authorities(what, file string) {
 		return
 	}
 	n := 0
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // a byte order mark
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {

@@ -74,7 +74,7 @@ func (m *material) loadRoots(ctx context.Context, stale func() bool) (roots boot
 	return roots, m.explain(err)
 }
 
-// loadIdentity returns the client's certificate and key.
+// loadIdentity returns the client's certificate and key; none if the instance has none.
 func (m *material) loadIdentity(ctx context.Context, stale func() bool) (certs []tls.Certificate, err error) {
 	if m.provider.Files != nil {
 		cert, e := await(ctx, stale, m.provider.Files.LoadIdentity)
@@ -86,13 +86,10 @@ func (m *material) loadIdentity(ctx context.Context, stale func() bool) (certs [
 	} else {
 		certs = km.Certs
 	}
-	if err == nil && len(certs) == 0 {
-		err = errors.New("it has no certificate")
-	}
 	return certs, m.explain(err)
 }
 
-// explain says what an error is about.
+// explain adds to an error which instance and purpose it is about.
 func (m *material) explain(err error) error {
 	if err == nil || errors.Is(err, errStale) {
 		return err
@@ -109,13 +106,13 @@ var errStale = errors.New("the settings have changed")
 
 // await calls load until it succeeds, for a while, and once more when that is over: the process
 // may have stood still since the latest call.
-func await[T any](ctx context.Context, stale func() bool, load func() (T, error)) (T, error) {
+func await[T any](ctx context.Context, stale func() bool, load func(context.Context) (T, error)) (T, error) {
 	end := time.NewTimer(patience)
 	defer end.Stop()
 	look := time.NewTicker(lookPause)
 	defer look.Stop()
 	for over := false; ; {
-		v, err := load()
+		v, err := load(ctx)
 		if err == nil || over {
 			return v, err
 		}
@@ -155,9 +152,10 @@ func (m *material) build() (certprovider.Provider, error) {
 		return nil, errors.New("the bootstrap has no such instance")
 	}
 	config, err := ParsePlugin(m.provider.Plugin, m.provider.Config)
-	if err == nil {
-		m.plugin, err = config.Build(certprovider.BuildOptions{CertName: m.CertName, WantRoot: m.roots, WantIdentity: !m.roots})
+	if err != nil { // which may quote the configuration, and this error becomes that of RPCs
+		return nil, fmt.Errorf("plugin %q is not registered, or rejects its configuration", m.provider.Plugin)
 	}
+	m.plugin, err = config.Build(certprovider.BuildOptions{CertName: m.CertName, WantRoot: m.roots, WantIdentity: !m.roots})
 	return m.plugin, err
 }
 

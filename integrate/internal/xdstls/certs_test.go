@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -110,7 +111,7 @@ func TestRotation(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
-	if identity, err := providers["files"].Files.LoadIdentity(); err != nil || !bytes.Equal(identity.Certificate[0], config.Load().Certificates[0].Certificate[0]) {
+	if identity, err := providers["files"].Files.LoadIdentity(t.Context()); err != nil || !bytes.Equal(identity.Certificate[0], config.Load().Certificates[0].Certificate[0]) {
 		t.Errorf("the identity at the end is not the latest (%v)", err)
 	}
 	checkSecrets(t, keys)
@@ -248,7 +249,7 @@ func TestLastLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			looks := 0
-			_, err := await(t.Context(), func() bool { return false }, func() (struct{}, error) {
+			_, err := await(t.Context(), func() bool { return false }, func(context.Context) (struct{}, error) {
 				if looks++; looks > 1 {
 					return struct{}{}, nil
 				}
@@ -269,7 +270,7 @@ func TestMissingProvider(t *testing.T) {
 	files := tlstest.NewFiles(t)
 	providers := watching(bootstrap.CertFiles{CertificateFile: files.Cert, PrivateKeyFile: files.Key})
 	providers["alien"] = bootstrap.CertProvider{Plugin: "alien"}
-	for instance, want := range map[string]string{"gone": "no such instance", "": "no such instance", "alien": "no certificate provider builder found", "files": "it has no roots"} {
+	for instance, want := range map[string]string{"gone": "no such instance", "": "no such instance", "alien": `plugin "alien" is not registered, or rejects its configuration`, "files": "it has no roots"} {
 		c := NewCluster("c", providers, true)
 		c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: instance}})
 		if _, err := connect(t, c, "", func(net.Conn) {}); err == nil || !strings.Contains(err.Error(), want) {
@@ -356,6 +357,69 @@ func TestPlugin(t *testing.T) {
 	}
 	if _, err := connect(t, c, "", func(net.Conn) {}); err == nil {
 		t.Error("a closed cluster connects")
+	}
+}
+
+// TestHangingFile: reading a file may not end, as of a FIFO or of a hung mount. Handshakes end
+// at their deadline meanwhile, or use what was read before.
+func TestHangingFile(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	files := tlstest.NewFiles(t)
+	fifo := func() {
+		if err := syscall.Mkfifo(files.CA, 0o600); err != nil {
+			t.Skip(err)
+		}
+	}
+	release := func() { // the read
+		w, err := os.OpenFile(files.CA, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+	}
+	providers := map[string]bootstrap.CertProvider{"files": {Plugin: "file_watcher", Files: bootstrap.NewCertLoader(bootstrap.CertFiles{CACertificateFile: files.CA, RefreshInterval: 1})}}
+	providers["files"].Files.LogTo(slog.New(slog.DiscardHandler))
+	c := NewCluster("c", providers, true)
+	defer c.Close()
+	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	fifo()
+	_, err := connectWithin(t, 300*time.Millisecond, c, "", func(net.Conn) {})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), files.CA) {
+		t.Errorf("a file that was never read: %v", err)
+	}
+	release()
+	tlstest.Write(t, files.CA, ca.PEM)
+	server := serving(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})
+	if _, err := connect(t, c, "", server); err != nil {
+		t.Errorf("a file that is readable again: %v", err)
+	}
+	if err := os.Remove(files.CA); err != nil {
+		t.Fatal(err)
+	}
+	fifo()
+	if _, err := connect(t, c, "", server); err != nil {
+		t.Errorf("a file that was read before: %v", err)
+	}
+	release()
+}
+
+// TestIdentityWithoutCertificate: a client whose provider instance has no certificate_file shows
+// no certificate, as with grpc-go's xDS credentials. The error of a server that requires one
+// names the instance.
+func TestIdentityWithoutCertificate(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	files := tlstest.NewFiles(t)
+	tlstest.Write(t, files.CA, ca.PEM)
+	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
+	defer c.Close()
+	c.Update(mutual)
+	config := &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: ca.Pool()}
+	if _, err := connect(t, c, "", serving(config)); err != nil {
+		t.Errorf("a server that does not require a certificate: %v", err)
+	}
+	err := c.current.Load().explain(&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, nil)
+	if !strings.Contains(err.Error(), `instance "files" has no certificate, so the client has shown none`) {
+		t.Errorf("a server that requires a certificate: %v", err)
 	}
 }
 

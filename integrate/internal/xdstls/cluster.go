@@ -22,7 +22,7 @@ type Cluster struct {
 	name      string
 	providers map[string]bootstrap.CertProvider
 	hostnames bool
-	plain     *attributes.Attributes   // of addresses without a hostname
+	plain     *attributes.Attributes   // of addresses without a Host
 	current   atomic.Pointer[settings] // nil while the cluster has no TLS settings
 }
 
@@ -34,13 +34,17 @@ type settings struct {
 }
 
 // NewCluster returns a Cluster without TLS settings. The providers are the bootstrap's.
-// hostnames says that the channel has xDS credentials, as far as one can see, so that
-// addresses carry the hostnames of endpoints: it is all that they cost others.
+// hostnames reports whether the channel's credentials identify themselves as xDS credentials.
+// Addresses carry the hostnames of endpoints only then, so that other channels do not pay
+// for hostnames.
 func NewCluster(name string, providers map[string]bootstrap.CertProvider, hostnames bool) *Cluster {
 	c := &Cluster{name: name, providers: providers, hostnames: hostnames}
 	c.plain = attributes.New(targetKey{}, Target{cluster: c})
 	return c
 }
+
+// Name returns the cluster's name.
+func (c *Cluster) Name() string { return c.name }
 
 // Update is Swap, and releases what is not needed any more.
 func (c *Cluster) Update(t *picker.TLS) { c.Swap(t)() }
@@ -86,38 +90,63 @@ func (s *settings) close() {
 	}
 }
 
-// Hostnames reports whether addresses carry the hostnames of endpoints, so that a
-// change needs another connection.
+// Hostnames reports whether addresses carry the hostnames of endpoints.
 func (c *Cluster) Hostnames() bool { return c != nil && c.hostnames }
 
-// Secure makes connections to an address secured as the cluster is. All addresses
-// without a hostname share what they carry.
-func (c *Cluster) Secure(a *resolver.Address, hostname string) {
+// VerifiesHostnames reports whether new connections are made by the hostnames of endpoints
+// (auto_host_sni), so that an endpoint whose hostname has changed needs another connection.
+func (c *Cluster) VerifiesHostnames() bool {
+	if !c.Hostnames() {
+		return false
+	}
+	s := c.current.Load()
+	return s != nil && s.AutoHostName
+}
+
+// DemandsTLS reports whether the cluster has TLS settings now.
+func (c *Cluster) DemandsTLS() bool { return c != nil && c.current.Load() != nil }
+
+// A Host is the hostname of an address's endpoint (A101), empty if the endpoint has none.
+// Handshakes read it when they begin, so a change takes effect without another SubConn.
+type Host struct{ name atomic.Pointer[string] }
+
+// Set changes the hostname, and reports whether it was another one before.
+func (h *Host) Set(name string) (changed bool) {
+	was := h.name.Swap(&name)
+	return was == nil && name != "" || was != nil && *was != name
+}
+
+// Secure makes connections to an address secured as the cluster is. host is nil, or the
+// address's hostname. All addresses without a Host share their attributes.
+func (c *Cluster) Secure(a *resolver.Address, host *Host) {
 	switch {
 	case c == nil:
-	case hostname != "" && c.hostnames:
-		a.Attributes = a.Attributes.WithValue(targetKey{}, Target{cluster: c, hostname: hostname})
-	case a.Attributes == nil:
+	case host == nil && a.Attributes == nil:
 		a.Attributes = c.plain
 	default:
-		a.Attributes = a.Attributes.WithValue(targetKey{}, Target{cluster: c})
+		a.Attributes = a.Attributes.WithValue(targetKey{}, Target{cluster: c, host: host})
 	}
 }
 
-// A Target is what an address carries.
+// A Target is the attribute of an address.
 type Target struct {
-	cluster  *Cluster
-	hostname string // of the endpoint (A101); empty if it has none
+	cluster *Cluster
+	host    *Host // nil if the address has none
 }
 
-// String says it for logs that have the address.
-func (t Target) String() string {
-	text := fmt.Sprintf("of cluster %q", t.cluster.name)
-	if t.hostname != "" {
-		text += fmt.Sprintf(", hostname %q", t.hostname)
+// hostname returns the endpoint's hostname, without its port.
+func (t Target) hostname() string {
+	if t.host == nil {
+		return ""
 	}
-	return text
+	if name := t.host.name.Load(); name != nil {
+		return withoutPort(*name)
+	}
+	return ""
 }
+
+// String describes the target in logs of the address.
+func (t Target) String() string { return fmt.Sprintf("of cluster %q", t.cluster.name) }
 
 type targetKey struct{}
 

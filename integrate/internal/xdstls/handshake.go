@@ -9,8 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -44,10 +46,10 @@ func (s *settings) config(ctx context.Context, t Target, stale func() bool) (*tl
 	if s.AutoHostName {
 		if !t.cluster.hostnames {
 			return nil, errors.New("auto_host_sni is set, and hostnames are not known, for the channel's credentials hide that they use xDS: " +
-				"give it those of integrate.NewCredentials as they are")
+				"pass those of integrate.NewCredentials to it unwrapped")
 		}
-		if t.hostname != "" {
-			sni = withoutPort(t.hostname)
+		if host := t.hostname(); host != "" {
+			sni = host
 		}
 	}
 	config := &tls.Config{
@@ -70,7 +72,15 @@ func (s *settings) config(ctx context.Context, t Target, stale func() bool) (*tl
 		}
 	}
 	// Not VerifyPeerCertificate: a resumed connection would go without it.
-	config.VerifyConnection = func(state tls.ConnectionState) error { return s.verify(state.PeerCertificates, roots, sni) }
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		slow := time.Now().Add(lookPause)
+		return s.verify(ctx, state.PeerCertificates, roots, sni, func() error {
+			if ctx.Err() == nil && time.Now().After(slow) && stale() {
+				return errStale
+			}
+			return ctx.Err()
+		})
+	}
 	return config, nil
 }
 
@@ -85,8 +95,8 @@ func withoutPort(hostname string) string {
 func (s *settings) handshake(ctx context.Context, raw net.Conn, config *tls.Config) (net.Conn, credentials.AuthInfo, error) {
 	conn := tls.Client(raw, config)
 	err := conn.HandshakeContext(ctx)
-	if err == nil && conn.ConnectionState().NegotiatedProtocol != "h2" {
-		err = errors.New("the server does not offer the protocol h2 (ALPN)")
+	if err == nil && conn.ConnectionState().NegotiatedProtocol != "h2" && enforceALPN() {
+		err = errors.New("the server does not negotiate the protocol h2 (ALPN), and GRPC_ENFORCE_ALPN_ENABLED is true")
 	}
 	if err != nil {
 		_ = conn.Close()
@@ -104,6 +114,10 @@ func (s *settings) handshake(ctx context.Context, raw net.Conn, config *tls.Conf
 	return secured, info, nil
 }
 
+// enforceALPN reports whether servers are rejected that do not negotiate a protocol. By default
+// they are accepted, as by grpc-go's xDS credentials. (crypto/tls rejects other protocols.)
+func enforceALPN() bool { return strings.EqualFold(os.Getenv("GRPC_ENFORCE_ALPN_ENABLED"), "true") }
+
 // explain says more of an error by which the server refuses the client's certificate.
 func (s *settings) explain(err error, shown []tls.Certificate) error {
 	var remote *net.OpError
@@ -112,7 +126,9 @@ func (s *settings) explain(err error, shown []tls.Certificate) error {
 		return err
 	case s.identity == nil:
 		return fmt.Errorf("%w: the Cluster resource names no tls_certificate_provider_instance, so the client has shown none", err)
-	case len(shown) == 0 || shown[0].Leaf == nil:
+	case len(shown) == 0:
+		return fmt.Errorf("%w: certificate provider instance %q has no certificate, so the client has shown none", err, s.identity.Instance)
+	case shown[0].Leaf == nil:
 		return fmt.Errorf("%w: the server refuses the client's certificate, of certificate provider instance %q", err, s.identity.Instance)
 	default:
 		return fmt.Errorf("%w: the server refuses the client's certificate (%s), of certificate provider instance %q", err, describe(shown[0].Leaf), s.identity.Instance)

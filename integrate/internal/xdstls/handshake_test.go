@@ -69,7 +69,9 @@ func connectWithin(t *testing.T, limit time.Duration, c *Cluster, hostname strin
 func shakeWithin(t *testing.T, limit time.Duration, c *Cluster, hostname string, raw net.Conn) (credentials.TLSInfo, error) {
 	t.Helper()
 	var addr resolver.Address
-	c.Secure(&addr, hostname)
+	host := new(Host)
+	host.Set(hostname)
+	c.Secure(&addr, host)
 	target, ok := TargetOf(addr.Attributes)
 	if !ok {
 		t.Fatal("the address carries nothing")
@@ -144,6 +146,8 @@ func TestVerification(t *testing.T) {
 		{name: "A101: the SNI instead of names", cert: dns("a.example"), tls: picker.TLS{ServerName: "a.example", MatchServerName: true, SANs: exact("x")}},
 		{name: "A101: the wrong one", cert: dns("b.example"), tls: picker.TLS{ServerName: "a.example", MatchServerName: true}, want: `has names that do not match the SNI "a.example"`},
 		{name: "A101: the hostname, without its port", cert: dns("h.example"), tls: picker.TLS{ServerName: "a", AutoHostName: true, MatchServerName: true}, hostname: "h.example:443"},
+		{name: "A101: a hostname that is only a port", cert: dns("a.example"), tls: picker.TLS{ServerName: "a.example", AutoHostName: true, MatchServerName: true}, hostname: ":443"},
+		{name: "A101: a hostname that is only a port, and another name", cert: dns("b.example"), tls: picker.TLS{ServerName: "a.example", AutoHostName: true, MatchServerName: true}, hostname: ":443", want: `do not match the SNI "a.example"`},
 		{name: "A101: no hostname", cert: dns("a.example"), tls: picker.TLS{ServerName: "a.example", AutoHostName: true, MatchServerName: true}},
 		{name: "A101: no SNI at all", cert: dns("x"), tls: picker.TLS{MatchServerName: true, SANs: exact("y")}, want: "has names that do not match any"},
 		{name: "A101: an address as the hostname", cert: all, tls: picker.TLS{AutoHostName: true, MatchServerName: true}, hostname: "10.0.0.2", want: `do not match the SNI "10.0.0.2"`},
@@ -165,7 +169,7 @@ func TestVerification(t *testing.T) {
 			if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), `cluster "c"`)) {
 				t.Fatalf("error %v, want %q", err, tt.want)
 			}
-			if sni := <-asked; net.ParseIP(tt.hostname) == nil && tt.tls.AutoHostName && tt.hostname != "" && sni != "h.example" || tt.hostname == "" && sni != tt.tls.ServerName {
+			if sni := <-asked; net.ParseIP(tt.hostname) == nil && tt.tls.AutoHostName && withoutPort(tt.hostname) != "" && sni != "h.example" || withoutPort(tt.hostname) == "" && sni != tt.tls.ServerName {
 				t.Errorf("SNI %q", sni)
 			}
 			if err == nil && (info.SecurityLevel != credentials.PrivacyAndIntegrity || info.State.NegotiatedProtocol != "h2" || info.State.Version < tls.VersionTLS12) {
@@ -246,12 +250,6 @@ func TestHostileServers(t *testing.T) {
 		}},
 		{"garbage", "does not look like a TLS handshake", func(conn net.Conn) { _, _ = conn.Write([]byte(strings.Repeat("HTTP/1.1 400 Bad Request\r\n", 100))) }},
 		{"nothing", "EOF", func(conn net.Conn) { _, _ = conn.Read(make([]byte, 4096)) }},
-		{"no ALPN", "does not offer the protocol h2", func(conn net.Conn) {
-			s := tls.Server(conn, &tls.Config{Certificates: cert})
-			if s.Handshake() == nil {
-				_, _ = s.Read(make([]byte, 1))
-			}
-		}},
 		{"another protocol", "no application protocol", func(conn net.Conn) {
 			_ = tls.Server(conn, &tls.Config{Certificates: cert, NextProtos: []string{"spdy"}}).Handshake()
 		}},
@@ -265,6 +263,70 @@ func TestHostileServers(t *testing.T) {
 				t.Errorf("error %v, want %s", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestServersWithoutALPN: servers that do not negotiate a protocol are accepted, as by grpc-go's
+// xDS credentials, unless GRPC_ENFORCE_ALPN_ENABLED is true.
+func TestServersWithoutALPN(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	files := tlstest.NewFiles(t)
+	tlstest.Write(t, files.CA, ca.PEM)
+	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
+	defer c.Close()
+	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	server := func(conn net.Conn) {
+		s := tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})
+		if s.Handshake() == nil {
+			_, _ = s.Read(make([]byte, 1))
+		}
+	}
+	for value, want := range map[string]string{"": "", "false": "", "True": "GRPC_ENFORCE_ALPN_ENABLED is true"} {
+		t.Setenv("GRPC_ENFORCE_ALPN_ENABLED", value)
+		if _, err := connect(t, c, "", server); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("GRPC_ENFORCE_ALPN_ENABLED=%s: error %v, want %q", value, err, want)
+		}
+	}
+}
+
+// TestSlowMatchers (T-SEC-2): the evaluation of SAN matchers ends soon after the handshake's
+// deadline, and soon after the cluster's settings have changed. Names of more than 2 KiB match
+// nothing.
+func TestSlowMatchers(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	files := tlstest.NewFiles(t)
+	tlstest.Write(t, files.CA, ca.PEM)
+	server := &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{URIs: []string{"spiffe://td.example/" + strings.Repeat("x", 200)}}).TLS}}
+	slow := &picker.TLS{Roots: picker.CertInstance{Instance: "files"}}
+	re := regexp.MustCompile("^(?:(?:" + strings.Repeat(".?", 200) + "){50}y)$")
+	for range 100_000 { // half an hour
+		slow.SANs = append(slow.SANs, picker.StringMatch{Kind: picker.MatchRegex, Regex: re})
+	}
+	newCluster := func() *Cluster {
+		c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
+		t.Cleanup(c.Close)
+		c.Update(slow)
+		return c
+	}
+	_, err := connectWithin(t, 300*time.Millisecond, newCluster(), "", serving(server))
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("at the deadline: %v", err)
+	}
+	corrected := newCluster()
+	time.AfterFunc(200*time.Millisecond, func() { corrected.Update(&picker.TLS{Roots: slow.Roots}) })
+	if _, err := connect(t, corrected, "", serving(server)); !errors.Is(err, errStale) {
+		t.Errorf("after a correction of the cluster: %v", err)
+	}
+
+	long := "spiffe://td.example/" + strings.Repeat("x", maxName)
+	c := NewCluster("c", watching(bootstrap.CertFiles{CACertificateFile: files.CA}), true)
+	defer c.Close()
+	c.Update(&picker.TLS{Roots: slow.Roots, SANs: []picker.StringMatch{{Kind: picker.MatchPrefix, Value: "spiffe://"}}})
+	for name, want := range map[string]bool{long: false, long[:maxName]: true} {
+		server := &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{URIs: []string{name}}).TLS}}
+		if _, err := connect(t, c, "", serving(server)); (err == nil) != want {
+			t.Errorf("a name of %d bytes: %v", len(name), err)
+		}
 	}
 }
 
@@ -283,20 +345,20 @@ func TestLongErrors(t *testing.T) {
 			leaf.DNSNames = names[:1]
 		}
 		s := &settings{TLS: picker.TLS{SANs: sans}, roots: &material{}}
-		err := s.verify([]*x509.Certificate{leaf}, bootstrap.Roots{Pool: ca.Pool()}, "")
+		err := s.verify(t.Context(), []*x509.Certificate{leaf}, bootstrap.Roots{Pool: ca.Pool()}, "", func() error { return nil })
 		if err == nil || len(err.Error()) > 4000 {
 			t.Errorf("error of %d bytes", len(fmt.Sprint(err)))
 		}
 	}
 }
 
-// TestAddressesCostNothing: addresses without a hostname share what they carry, so that
-// a connection to a cluster without TLS costs what it did.
+// TestAddressesCostNothing: addresses of channels without xDS credentials share their
+// attributes, so that a connection to a cluster without TLS costs what it did.
 func TestAddressesCostNothing(t *testing.T) {
 	c := NewCluster("c", nil, true)
 	defer c.Close()
 	var addr resolver.Address
-	if n := testing.AllocsPerRun(10000, func() { addr.Attributes = nil; c.Secure(&addr, "") }); n != 0 || addr.Attributes != c.plain {
+	if n := testing.AllocsPerRun(10000, func() { addr.Attributes = nil; c.Secure(&addr, nil) }); n != 0 || addr.Attributes != c.plain {
 		t.Errorf("%v allocations for an address", n)
 	}
 	first := c.current.Load()

@@ -4,6 +4,7 @@
 package xdstls
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -18,8 +19,9 @@ import (
 )
 
 // verify verifies the server's certificates: that the first leads to the roots, and
-// that it is for a name that the control plane accepts (A29, A101).
-func (s *settings) verify(chain []*x509.Certificate, roots bootstrap.Roots, sni string) error {
+// that it is for a name that the control plane accepts (A29, A101). ctx and interrupted are for
+// acceptsNamesWithin.
+func (s *settings) verify(ctx context.Context, chain []*x509.Certificate, roots bootstrap.Roots, sni string, interrupted func() error) error {
 	if len(chain) == 0 {
 		return errors.New("the server has shown no certificate")
 	}
@@ -37,7 +39,12 @@ func (s *settings) verify(chain []*x509.Certificate, roots bootstrap.Roots, sni 
 		}
 		return nil
 	}
-	if len(s.SANs) > 0 && !s.acceptsNames(leaf) {
+	if len(s.SANs) == 0 {
+		return nil
+	}
+	if ok, err := s.acceptsNamesWithin(ctx, leaf, interrupted); err != nil {
+		return fmt.Errorf("matching the names of the server's certificate (match_subject_alt_names): %w", err)
+	} else if !ok {
 		return fmt.Errorf("the server's certificate (%s) has names that do not match any of the accepted SANs (match_subject_alt_names): %s", describe(leaf), describeMatchers(s.SANs))
 	}
 	return nil
@@ -51,23 +58,49 @@ func isFor(cert *x509.Certificate, name string) bool {
 	return slices.ContainsFunc(cert.DNSNames, func(san string) bool { return matchDNS(name, san) })
 }
 
-// acceptsNames reports whether one of a certificate's names matches. Only an exact
-// matcher is compared with a DNS name as DNS names are, wildcards included.
-func (s *settings) acceptsNames(cert *x509.Certificate) bool {
+// maxName is the length of the longest name that is matched: SPIFFE IDs have at most 2048 bytes,
+// DNS names 255. Regular expressions take time in proportion to it.
+const maxName = 2048
+
+// acceptsNamesWithin is acceptsNames, and returns when ctx ends. A match that takes longer runs on
+// until it ends.
+func (s *settings) acceptsNamesWithin(ctx context.Context, cert *x509.Certificate, interrupted func() error) (bool, error) {
+	var ok bool
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		ok, err = s.acceptsNames(cert, interrupted)
+	}()
+	select {
+	case <-done:
+		return ok, err
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+}
+
+// acceptsNames reports whether one of a certificate's names matches. Only an exact matcher is
+// compared with a DNS name as DNS names are, wildcards included. A name that is too long
+// matches nothing. interrupted is called between matches, and returns why they are to end.
+func (s *settings) acceptsNames(cert *x509.Certificate, interrupted func() error) (bool, error) {
+	names := slices.AppendSeq(slices.Clone(cert.DNSNames), otherNames(cert))
 	for i := range s.SANs {
 		m := &s.SANs[i]
-		if slices.ContainsFunc(cert.DNSNames, func(san string) bool {
-			return m.Kind == picker.MatchExact && matchDNS(m.Value, san) || m.Kind != picker.MatchExact && m.Matches(san)
-		}) {
-			return true
-		}
-		for san := range otherNames(cert) {
-			if m.Matches(san) {
-				return true
+		for k, san := range names {
+			if err := interrupted(); err != nil {
+				return false, err
+			}
+			match := m.Matches
+			if k < len(cert.DNSNames) && m.Kind == picker.MatchExact {
+				match = func(san string) bool { return matchDNS(m.Value, san) }
+			}
+			if len(san) <= maxName && match(san) {
+				return true, nil
 			}
 		}
 	}
-	return false
+	return false, nil
 }
 
 // otherNames visits the names of a certificate that are not DNS names, as text.
