@@ -101,6 +101,34 @@ func TestSwitch(t *testing.T) {
 	}
 }
 
+// TestStockIgnoresTLS: the log has, once, which TLS settings stock ignores on a channel with xDS
+// credentials that is handed over, and which environment variables turn them on.
+func TestStockIgnoresTLS(t *testing.T) {
+	t.Setenv("XDSLB_DISABLE", "all")
+	t.Setenv("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", "true")
+	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		creds grpc.DialOption
+		want  int
+	}{{plaintext, 0}, {grpc.WithTransportCredentials(creds), 1}} {
+		name, _ := service(t, 1, nil)
+		for range 2 {
+			if err := call(t, closing(t)(integrate.NewClient("xds:///"+name, tt.creds))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := lines.count("less strictly than xdslb", name, "GRPC_EXPERIMENTAL_XDS_SNI: sni, auto_host_sni and auto_sni_san_validation are ignored", "GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS"); n != tt.want {
+			t.Errorf("%d lines in the log, want %d", n, tt.want)
+		}
+		if n := lines.count("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", name); n != 0 {
+			t.Errorf("%d lines in the log about a variable that is true", n)
+		}
+	}
+}
+
 // retried makes a route that our interceptors would retry, since it asks for a header.
 func retried(r *xdstest.Resources) {
 	route := r.Routes[0].VirtualHosts[0].Routes[0]
