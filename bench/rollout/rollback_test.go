@@ -120,10 +120,10 @@ func TestStockIgnoresTLS(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := lines.count("less strictly than xdslb", name, "GRPC_EXPERIMENTAL_XDS_SNI: sni, auto_host_sni and auto_sni_san_validation are ignored", "GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS"); n != tt.want {
+		if n := len(lines.With("less strictly than xdslb", name, "GRPC_EXPERIMENTAL_XDS_SNI: sni, auto_host_sni and auto_sni_san_validation are ignored", "GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS")); n != tt.want {
 			t.Errorf("%d lines in the log, want %d", n, tt.want)
 		}
-		if n := lines.count("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", name); n != 0 {
+		if n := len(lines.With("GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", name)); n != 0 {
 			t.Errorf("%d lines in the log about a variable that is true", n)
 		}
 	}
