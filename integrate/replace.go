@@ -13,7 +13,8 @@ import (
 )
 
 // This file replaces connections whose cluster has other TLS settings than they were
-// made with (Config.ReconnectOnTLSChange): another connection is made, takes the place
+// made with (Config.ReconnectOnTLSChange), or whose endpoint has another hostname, by which
+// they were verified (auto_host_sni): another connection is made, takes the place
 // of the first when it is READY, and only then the first is shut down, which lets its
 // RPCs finish. See conn for the states.
 
@@ -194,6 +195,6 @@ func (l *leaf) noteReplacementFailed(b *lb, err error) {
 		return
 	}
 	l.replacementFailed = true
-	b.rec.write(slog.LevelWarn, "xdslb: a cluster has other TLS settings, by which a backend cannot be connected to: "+
+	b.rec.write(slog.LevelWarn, "xdslb: a cluster has other TLS settings or hostnames, by which a backend cannot be connected to: "+
 		"its connection by the old settings stays in use, and the new ones are tried again", l.cfg.Name, slog.String("error", err.Error()))
 }

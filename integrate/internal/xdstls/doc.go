@@ -12,7 +12,8 @@
 // A cluster of a channel has one [Cluster] as long as the channel knows the cluster,
 // and each address that the balancer connects to carries it, also while the control
 // plane asks for no TLS: what a handshake does is settled when it begins. An update
-// therefore touches no connection. It changes what new ones do (T-SEC-1).
+// therefore touches no connection. It changes what new ones do (T-SEC-1). The same holds for
+// hostnames of endpoints. The balancer replaces connections where these are verified.
 //
 // A handshake goes wrong rather than without security: the channel's fallback is for
 // clusters without TLS settings, never for settings that cannot be carried out.
