@@ -79,9 +79,7 @@ var (
 )
 
 // foreign are environment variables that no code here reads.
-var foreign = map[string]bool{
-	"GRPC_EXPERIMENTAL_XDS_SNI": true, // stock's
-}
+var foreign = map[string]bool{}
 
 // wrongDocuments returns what is named and does not exist, with the lines.
 func wrongDocuments(fsys fs.FS) (faults []string, err error) {

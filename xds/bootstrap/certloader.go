@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -72,8 +73,8 @@ func (l *CertLoader) warn(read time.Time, err error) {
 
 // Load returns the current certificates. If the files cannot be read, or are in the middle of
 // being replaced, it returns those it read last and tries again next time. It fails only if
-// it never read any. It returns when ctx ends, and after a second in any case, even if reading
-// a file takes longer. The result is shared, and must not be modified.
+// it never read any. It returns when ctx ends, even if reading a file takes longer, and after
+// two seconds if it has read the files before. The result is shared, and must not be modified.
 func (l *CertLoader) Load(ctx context.Context) (*Certs, error) {
 	roots, err := l.LoadRoots(ctx)
 	if err != nil {
@@ -111,12 +112,12 @@ type loaded[T any] struct {
 
 const (
 	warnPause = 10 * time.Second // between two lines about the same files
-	readLimit = time.Second      // how long a caller waits for a read
+	readLimit = 2 * time.Second  // how long a caller waits for a read if there is a previous value
 )
 
 // errSlow is the error of a read that has not ended within readLimit. The read continues, as
 // there is no way to interrupt it.
-var errSlow = errors.New("not finished within a second")
+var errSlow = errors.New("not finished within two seconds")
 
 // get returns the value, which is read if it is older than interval or not valid.
 func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration, read func() (T, error), valid func(T) bool, warn func(time.Time, error)) (T, error) {
@@ -130,9 +131,12 @@ func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration
 		l.reading = make(chan struct{})
 		go l.read(now, read)
 	}
-	reading := l.reading
+	reading, limit := l.reading, time.Duration(math.MaxInt64)
+	if !l.at.IsZero() {
+		limit = readLimit
+	}
 	l.mu.Unlock()
-	err := wait(ctx, reading)
+	err := wait(ctx, reading, limit)
 	l.mu.Lock()
 	if err != nil {
 		err = fmt.Errorf("xds: reading %s: %w", file, err)
@@ -163,13 +167,13 @@ func (l *loaded[T]) read(now time.Time, read func() (T, error)) {
 }
 
 // wait waits for the end of a read.
-func wait(ctx context.Context, reading <-chan struct{}) error {
-	limit := time.NewTimer(readLimit)
-	defer limit.Stop()
+func wait(ctx context.Context, reading <-chan struct{}, limit time.Duration) error {
+	slow := time.NewTimer(limit)
+	defer slow.Stop()
 	select {
 	case <-reading:
 		return nil
-	case <-limit.C:
+	case <-slow.C:
 		return errSlow
 	case <-ctx.Done():
 		return ctx.Err()

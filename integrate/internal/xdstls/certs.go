@@ -109,15 +109,15 @@ var errStale = errors.New("the settings have changed")
 func await[T any](ctx context.Context, stale func() bool, load func(context.Context) (T, error)) (T, error) {
 	end := time.NewTimer(patience)
 	defer end.Stop()
-	look := time.NewTicker(lookPause)
-	defer look.Stop()
+	again := time.NewTicker(lookPause)
+	defer again.Stop()
 	for over := false; ; {
-		v, err := load(ctx)
+		v, err := look(ctx, load)
 		if err == nil || over {
 			return v, err
 		}
 		select {
-		case <-look.C:
+		case <-again.C:
 		case <-end.C:
 			over = true
 		case <-ctx.Done():
@@ -127,6 +127,13 @@ func await[T any](ctx context.Context, stale func() bool, load func(context.Cont
 			return v, errStale
 		}
 	}
+}
+
+// look calls load, for a second at most: settings may change while a file cannot be read.
+func look[T any](ctx context.Context, load func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	return load(ctx)
 }
 
 // keyMaterial asks a plugin.
