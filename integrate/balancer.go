@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -99,6 +100,9 @@ type lb struct {
 	// replacements has, for a connection with a replacement, that one, and the other way
 	// around; nil if there are none. See conn.
 	replacements map[*conn]*conn
+	// hosts has the hostnames of connections by their addresses, for handshakes; nil unless the
+	// channel has xDS credentials.
+	hosts map[*conn]map[string]*xdstls.Host
 
 	// pendingShutdown closes the connections that have no endpoint any more, once no
 	// published snapshot leads to them; see shutdownPendingLocked.

@@ -7,7 +7,6 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -43,15 +42,14 @@ import (
 // will be its own, whatever becomes of them until then.
 //
 // Few connections have a replacement at any time, so that lb.replacements has them, and
-// not each connection a field.
+// not each connection a field. The same holds for hostnames (lb.hosts).
 //
 // The balancer's mutex guards all fields and methods.
 type conn struct {
-	b        *lb                     // never changes
-	sc       connector               // gRPC's SubConn, or a multiAddress; never changes
-	hosts    map[string]*xdstls.Host // hostnames by address; nil unless the channel has xDS credentials
-	endpoint *endpoint               // nil after shutdown, and of a replacement
-	child    *childSubConn           // the owner, as its policy sees the SubConn; nil is the balancer
+	b        *lb           // never changes
+	sc       connector     // gRPC's SubConn, or a multiAddress; never changes
+	endpoint *endpoint     // nil after shutdown, and of a replacement
+	child    *childSubConn // the owner, as its policy sees the SubConn; nil is the balancer
 
 	state       picker.Connectivity // as last reported
 	asked       bool                // by a child policy to connect, and gRPC has not said yet that it does
@@ -205,7 +203,6 @@ func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
 // shutdown ends the connection once no published snapshot leads to it. Its endpoint
 // is left without one, if it was the endpoint's own.
 func (c *conn) shutdown() {
-	b := c.b
 	c.abandon()
 	if e := c.endpoint; e.conn == c {
 		e.conn = nil
@@ -214,6 +211,13 @@ func (c *conn) shutdown() {
 		e.loc.prio.cluster.setDirty()
 	}
 	c.endpoint, c.child = nil, nil
+	c.end()
+}
+
+// end shuts the SubConn down with the next publication.
+func (c *conn) end() {
+	b := c.b
+	delete(b.hosts, c)
 	b.pendingShutdown = append(b.pendingShutdown, c.sc.Shutdown)
 }
 

@@ -101,6 +101,9 @@ func testHostname(t *testing.T, policy picker.Policy, tls *picker.TLS, now *pick
 	if len(last) != 1 || (last[0] != first[0]) != replaced {
 		t.Fatalf("in the end the connections %v are READY; %v is to be replaced: %v", last, first[0], replaced)
 	}
+	if n := len(b.(*lb).hosts); n != len(cc.open()) {
+		t.Errorf("there are hostnames of %d connections, want %d", n, len(cc.open()))
+	}
 	update(&picker.TLS{SystemRoots: true, AutoHostName: true}, now, moved)
 	if got := asks(last[0]); got != now.Hostname {
 		t.Errorf("the next handshake asks for %q, want %q", got, now.Hostname)

@@ -110,8 +110,7 @@ func (c *conn) abandon() (had bool) {
 		return false
 	}
 	c.part()
-	b := c.b
-	b.pendingShutdown = append(b.pendingShutdown, next.sc.Shutdown)
+	next.end()
 	return true
 }
 
@@ -158,7 +157,7 @@ func (c *conn) takeOver(s balancer.SubConnState) {
 		e.loc.prio.clearCache()
 		e.loc.prio.cluster.setDirty()
 	}
-	b.pendingShutdown = append(b.pendingShutdown, old.sc.Shutdown)
+	old.end()
 	switch {
 	case h != nil:
 		h.conn.Store(c)

@@ -33,20 +33,30 @@ func (c *conn) secured(addrs []resolver.Address, hostname func(addr string) (str
 			security.Secure(a, nil)
 			continue
 		}
-		h := c.hosts[a.Addr]
-		if h == nil {
-			if c.hosts == nil {
-				c.hosts = make(map[string]*xdstls.Host, 1)
-			}
-			h = new(xdstls.Host)
-			c.hosts[a.Addr] = h
-		}
+		h := c.host(a.Addr)
 		if name, ok := hostname(a.Addr); ok {
 			h.Set(name)
 		}
 		security.Secure(a, h)
 	}
 	return addrs
+}
+
+// host returns the hostname of an address of the connection.
+func (c *conn) host(addr string) *xdstls.Host {
+	b := c.b
+	if b.hosts == nil {
+		b.hosts = map[*conn]map[string]*xdstls.Host{}
+	}
+	if b.hosts[c] == nil {
+		b.hosts[c] = make(map[string]*xdstls.Host, 1)
+	}
+	h := b.hosts[c][addr]
+	if h == nil {
+		h = new(xdstls.Host)
+		b.hosts[c][addr] = h
+	}
+	return h
 }
 
 // setHostnames has the handshakes of the connection and of its replacement use other hostnames
@@ -57,7 +67,7 @@ func (c *conn) setHostnames(hostname func(addr string) (string, bool)) (outdated
 		if c == nil {
 			continue
 		}
-		for addr, h := range c.hosts {
+		for addr, h := range c.b.hosts[c] {
 			if name, ok := hostname(addr); ok && h.Set(name) {
 				outdated = true
 			}
