@@ -6,6 +6,7 @@ package resource
 import (
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // listener converts a Listener. Of a socket listener nothing but the name is
@@ -17,18 +18,20 @@ func (d *decoder) listener(m *listenerv3.Listener, p *path) *Listener {
 		return l
 	}
 	p = p.dot("api_listener").dot("api_listener")
+	packed := m.GetApiListener().GetApiListener()
+	rest, routes := inlineRoutes(packed.GetValue())
 	hcm := new(hcmv3.HttpConnectionManager)
-	if !unpack(m.GetApiListener().GetApiListener(), hcm, p) { // A27-LIS-1
+	if !unpack(&anypb.Any{TypeUrl: packed.GetTypeUrl(), Value: rest}, hcm, p) { // A27-LIS-1
 		return l
 	}
 	d.ignoreIn(hcm)
-	switch s := hcm.GetRouteSpecifier().(type) { // A27-LIS-2
-	case *hcmv3.HttpConnectionManager_Rds:
+	switch rds, ok := hcm.GetRouteSpecifier().(*hcmv3.HttpConnectionManager_Rds); { // A27-LIS-2
+	case routes != nil:
+		l.RouteConfig = d.routeConfig(routes, p.dot("route_config"))
+	case ok:
 		p := p.dot("rds")
-		p.dot("config_source").adsOrSelf(s.Rds.GetConfigSource()) // A27-LIS-3
-		l.RouteConfigName = p.dot("route_config_name").nonEmpty(s.Rds.GetRouteConfigName())
-	case *hcmv3.HttpConnectionManager_RouteConfig:
-		l.RouteConfig = d.routeConfig(s.RouteConfig, p.dot("route_config"))
+		p.dot("config_source").adsOrSelf(rds.Rds.GetConfigSource()) // A27-LIS-3
+		l.RouteConfigName = p.dot("route_config_name").nonEmpty(rds.Rds.GetRouteConfigName())
 	default:
 		p.fail("must have rds or route_config")
 	}
@@ -45,4 +48,26 @@ func (d *decoder) listener(m *listenerv3.Listener, p *path) *Listener {
 		p.dot("original_ip_detection_extensions").fail("must be empty")
 	}
 	return l
+}
+
+// The fields of HttpConnectionManager's oneof route_specifier.
+const (
+	tagRDS          = 3<<3 | bytesType
+	tagRouteConfig  = 4<<3 | bytesType
+	tagScopedRoutes = 31<<3 | bytesType
+)
+
+// inlineRoutes returns an HttpConnectionManager without its route_config, and that, or nil if
+// its route_specifier is another one: the last field of a oneof counts.
+func inlineRoutes(hcm []byte) (rest, routes []byte) {
+	for r := (reader{rest: hcm}); r.next(); {
+		switch r.tag {
+		case tagRouteConfig:
+			routes = merge(routes, r.bytes)
+		case tagRDS, tagScopedRoutes:
+			routes = nil
+		}
+	}
+	rest, _ = without(hcm, tagRouteConfig)
+	return rest, routes
 }

@@ -13,7 +13,6 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -160,9 +159,9 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 			result = l
 		}
 	case RouteConfigType:
-		if m := new(routev3.RouteConfiguration); d.unmarshal(value, m) {
-			d.root().dot("name").nonEmpty(m.GetName())
-			result = d.routeConfig(m, d.root())
+		if rc := d.routeConfig(value, d.root()); rc != nil {
+			d.root().dot("name").nonEmpty(rc.Name)
+			result = rc
 		}
 	case ClusterType:
 		if m := new(clusterv3.Cluster); d.unmarshal(value, m) {

@@ -9,23 +9,44 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 )
 
-// routeConfig converts a RouteConfiguration: all virtual hosts, whichever the
-// target is (A36).
-func (d *decoder) routeConfig(m *routev3.RouteConfiguration, p *path) *RouteConfig {
-	rc := &RouteConfig{
-		Name:         m.GetName(),
-		VirtualHosts: make([]VirtualHost, len(m.GetVirtualHosts())),
+// Fields of messages that are decoded one element at a time. The structs of protobuf take some
+// 400 bytes for each byte of a dense message, and would otherwise be live all at once.
+const (
+	tagVirtualHosts = 2<<3 | bytesType // of RouteConfiguration
+	tagRoutes       = 3<<3 | bytesType // of VirtualHost
+)
+
+// routeConfig decodes and converts a RouteConfiguration: all virtual hosts, whichever the
+// target is (A36). It returns nil if the bytes are not a RouteConfiguration.
+func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
+	rest, n := without(value, tagVirtualHosts)
+	m := new(routev3.RouteConfiguration)
+	if !unmarshalAt(rest, m, p) {
+		return nil
 	}
+	rc := &RouteConfig{Name: m.GetName(), VirtualHosts: make([]VirtualHost, 0, n)}
 	whole := d.apart(func() { d.ignoreIn(m) })
-	for i, host := range m.GetVirtualHosts() {
-		v := &rc.VirtualHosts[i]
-		v.Ignored = d.apart(func() { *v = d.virtualHost(host, p.dot("virtual_hosts").at(i)) })
-		v.Ignored = append(v.Ignored, whole...)
+	host, hosts := new(routev3.VirtualHost), p.dot("virtual_hosts") // the message is used again for each
+	for r := (reader{rest: value}); r.next(); {
+		if r.tag != tagVirtualHosts {
+			continue
+		}
+		var v VirtualHost
+		ignored := d.apart(func() { v = d.virtualHost(r.bytes, host, hosts.at(len(rc.VirtualHosts))) })
+		if v.Ignored = whole; len(ignored) > 0 {
+			v.Ignored = append(ignored, whole...)
+		}
+		rc.VirtualHosts = append(rc.VirtualHosts, v)
 	}
 	return rc
 }
 
-func (d *decoder) virtualHost(m *routev3.VirtualHost, p *path) VirtualHost {
+// virtualHost decodes a virtual host into m, and converts it.
+func (d *decoder) virtualHost(value []byte, m *routev3.VirtualHost, p *path) VirtualHost {
+	rest, routes := without(value, tagRoutes)
+	if !unmarshalAt(rest, m, p) {
+		return VirtualHost{}
+	}
 	host := VirtualHost{Name: m.GetName(), Domains: m.GetDomains()}
 	for i, domain := range m.GetDomains() {
 		if patternOf(domain).kind == invalidPattern {
@@ -33,14 +54,28 @@ func (d *decoder) virtualHost(m *routev3.VirtualHost, p *path) VirtualHost {
 		}
 	}
 	d.ignoreIn(m)
-	defaults := hostDefaults{
-		retry:     retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy")),
-		hedge:     hedges(m.GetHedgePolicy(), p),
-		overrides: d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config")),
+	defaults := hostDefaults{hedge: hedges(m.GetHedgePolicy(), p)}
+	if m.GetRetryPolicy() != nil {
+		defaults.retry = retryPolicy(m.GetRetryPolicy(), p.dot("retry_policy"))
 	}
-	for i, route := range m.GetRoutes() {
-		if r, ok := d.route(route, defaults, p.dot("routes").at(i)); ok {
-			host.Routes = append(host.Routes, r)
+	if len(m.GetTypedPerFilterConfig()) > 0 {
+		defaults.overrides = d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config"))
+	}
+	if routes == 0 {
+		return host
+	}
+	route, list, i := new(routev3.Route), p.dot("routes"), 0 // the message is used again for each
+	for r := (reader{rest: value}); r.next(); {
+		if r.tag != tagRoutes {
+			continue
+		}
+		p := list.at(i)
+		i++
+		if !unmarshalAt(r.bytes, route, p) {
+			continue
+		}
+		if converted, ok := d.route(route, defaults, p); ok {
+			host.Routes = append(host.Routes, converted)
 		}
 	}
 	return host

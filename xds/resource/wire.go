@@ -75,6 +75,34 @@ func (r *reader) next() bool {
 	return true
 }
 
+// without returns a message less one of its repeated fields, and how many elements that has.
+// It copies only if there are any. A malformed message remains one.
+func without(message []byte, tag uint64) (rest []byte, n int) {
+	r := reader{rest: message}
+	for {
+		field := r.rest
+		if !r.next() {
+			break
+		}
+		field = field[:len(field)-len(r.rest)]
+		switch {
+		case r.tag != tag && n > 0:
+			rest = append(rest, field...)
+		case r.tag == tag:
+			if n++; n == 1 {
+				rest = slices.Clone(message[:len(message)-len(r.rest)-len(field)])
+			}
+		}
+	}
+	switch {
+	case r.bad:
+		return malformed, 0
+	case n == 0:
+		return message, 0
+	}
+	return rest, n
+}
+
 // merge adds another occurrence of a message field that is not repeated: the
 // two encodings after each other are an encoding of the two messages merged,
 // which is what the field means. A field that occurs once, as always in
