@@ -111,6 +111,10 @@ model: ## Run RUNS random histories of the balancer against the model of what it
 differential: ## Compare with stock xDS in SEEDS random worlds (default 300), from seed FROM.
 	$(GO) test -timeout 0 -v -run 'TestDifferential$$' ./bench/differential -differential.seeds $(or $(SEEDS),300) -differential.from $(or $(FROM),1)
 
+.PHONY: hostile
+hostile: ## What control planes that misbehave cost a client: the table of xds/SECURITY.md (minutes).
+	$(GO) test -timeout 0 -count 1 -v -run 'TestHostile$$' ./bench/hostile -hostile 3s
+
 .PHONY: soak
 soak: ## Keep 50 channels busy for DURATION, and print how heap, goroutines and picks do.
 	$(GO) test -timeout 0 -v -run 'TestSoak$$' ./integrate -soak $(DURATION)

@@ -1,0 +1,8 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build race
+
+package hostile
+
+const raceEnabled = true
