@@ -58,7 +58,7 @@ api: ## Accept the incompatible changes of the exported API that lint reports.
 	$(GO) run -C bench/cmd/api . -C ../../.. -w
 
 .PHONY: unit
-unit: ## Unit tests, examples, the import arrows of the house.
+unit: ## Unit tests, examples, the import rules between packages.
 	$(TEST) $(PKGS)
 
 .PHONY: examples
@@ -93,7 +93,7 @@ race: ## Tests under the race detector.
 
 .PHONY: quickstart
 quickstart: ## What integrate/docs/quickstart.md says, done: server, client, control plane, there and back.
-	$(TEST) -count=1 -run 'TestQuickstart$$' ./bench/house -quickstart
+	$(TEST) -count=1 -run 'TestQuickstart$$' ./bench/doccheck -quickstart
 
 .PHONY: conformance
 conformance: ## grpc-go's own xDS end-to-end tests through our resolver (minutes).

@@ -1,12 +1,11 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package house
+package doccheck
 
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +50,10 @@ func TestQuickstart(t *testing.T) {
 	explained := edit(switched, "\tfor ; ;", code[3]+"\tfor ; ;")
 	explained = edit(explained, "func main() {\n", "func main() {\n"+debugged)
 	explained = edit(explained, "import (\n", "import (\n\t\"fmt\"\n\t\"net/http\"\n\t\"os\"\n\t\"github.com/xdslb/xdslb/integrate/debug\"\n")
-	bin := buildAll(t, map[string]string{"server": code[0], "stock": code[1], "ours": explained})
+	bin := t.TempDir()
+	if out, err := build(t, map[string]string{"server": code[0], "stock": code[1], "ours": explained}, "-o", bin+"/", "../cmd/controlplane"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 
 	first, second := freeAddr(t), freeAddr(t)
 	start(t, nil, filepath.Join(bin, "server"), first)
@@ -76,7 +79,7 @@ func TestQuickstart(t *testing.T) {
 	if page := fetch(t, shown); !strings.Contains(page, "75.0 %") || !strings.Contains(page, second) {
 		t.Errorf("the debug page lacks the shares: %s", page)
 	}
-	if !foreign["XDSLB_DISABLE"] {
+	if !slices.Contains(foreign, "XDSLB_DISABLE") {
 		start(t, append(env, "XDSLB_DISABLE=greeter*", "PAGE="+shownBack), filepath.Join(bin, "ours")).await(t, answers(50, 50))
 		if page := fetch(t, shownBack); !strings.Contains(page, "take the pattern out of XDSLB_DISABLE") {
 			t.Errorf("the debug page does not say how to go forward: %s", page)
@@ -103,38 +106,6 @@ func fetch(t *testing.T, addr string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// buildAll builds commands of the given sources, which exist in an overlay of the module, and
-// the control plane. It returns the folder of the binaries.
-func buildAll(t *testing.T, sources map[string]string) string {
-	t.Helper()
-	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	overlay := map[string]map[string]string{"Replace": {}}
-	args := []string{"build", "-o", dir + "/", "-overlay", filepath.Join(dir, "overlay.json"), "../cmd/controlplane"}
-	for name, text := range sources {
-		file := filepath.Join(dir, name+".go")
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		overlay["Replace"][filepath.Join(here, name, "main.go")] = file
-		args = append(args, "./"+name)
-	}
-	text, err := json.Marshal(overlay)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "overlay.json"), text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return dir
 }
 
 // freeAddr returns an address on loopback that nobody listened to a moment ago. Its port is
