@@ -109,7 +109,7 @@ model: ## Run RUNS random histories of the balancer against the model of what it
 
 .PHONY: differential
 differential: ## Compare with stock xDS in SEEDS random worlds (default 300), from seed FROM.
-	$(GO) test -timeout 0 -v -run 'TestDifferential$$' ./bench/differential -differential.seeds $(or $(SEEDS),300) -differential.from $(or $(FROM),1)
+	$(GO) test -timeout 0 -v -run 'TestDifferential$$' ./bench/differential -model.runs $(or $(SEEDS),300) -model.seed $(or $(FROM),1)
 
 .PHONY: hostile
 hostile: ## What control planes that misbehave cost a client: the table of xds/SECURITY.md (minutes).

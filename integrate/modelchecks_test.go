@@ -33,7 +33,7 @@ func (t *trial) audit() {
 	t.checkReplacements()
 	t.checkPublished()
 	t.checkGates()
-	switch t.rng.IntN(5) {
+	switch t.Rand.IntN(5) {
 	case 0:
 		t.checkStatus()
 	case 1:
@@ -54,7 +54,7 @@ func (t *trial) wakeSleepers() {
 			return
 		}
 		if patient || !t.clusterNamed(r.cluster).sluggish() {
-			t.fail("%v waits, and nothing wakes it; it would %s now", r, why)
+			t.Fatalf("%v waits, and nothing wakes it; it would %s now", r, why)
 			return
 		}
 		pass(tardiness + lateness)
@@ -66,7 +66,7 @@ func (t *trial) wakeSleepers() {
 func (t *trial) rouse() {
 	for round, woken := 0, true; woken; round++ {
 		if round == 50 {
-			t.fail("RPCs are woken again and again, to no avail: %v", t.sleepers)
+			t.Fatalf("RPCs are woken again and again, to no avail: %v", t.sleepers)
 		}
 		woken = false
 		sleepers := t.sleepers
@@ -106,8 +106,8 @@ func (t *trial) overslept() (r *modelRPC, why string) {
 // probeAll makes an RPC to every cluster, routed or not.
 func (t *trial) probeAll() {
 	for _, c := range t.plane.clusters {
-		r := t.newRPC(c.name, t.rng.Uint64(), t.rng.IntN(2) == 0)
-		if t.plane.sessions && t.rng.IntN(2) == 0 {
+		r := t.newRPC(c.name, t.Rand.Uint64(), t.Rand.IntN(2) == 0)
+		if t.plane.sessions && t.Rand.IntN(2) == 0 {
 			t.joinSession(r)
 		}
 		t.pick(r)
@@ -126,7 +126,7 @@ func (t *trial) settle(r *modelRPC) {
 	case r.waiting:
 		t.checkSession(r, c)
 		if c.routed && t.mustServe(c) && !t.hashes(c) && r.host == 0 {
-			t.fail("%v waits, though an endpoint can be picked", r)
+			t.Fatalf("%v waits, though an endpoint can be picked", r)
 		}
 		t.sleepers = append(t.sleepers, r)
 	case r.conn == nil:
@@ -134,19 +134,19 @@ func (t *trial) settle(r *modelRPC) {
 			return
 		}
 		if t.checkSession(r, c); t.mustServe(c) {
-			t.fail("%v failed, though an endpoint can be picked: %v", r, r.err)
+			t.Fatalf("%v failed, though an endpoint can be picked: %v", r, r.err)
 		}
 	default:
 		t.checkSession(r, c)
 		t.checkPick(r, c)
-		switch t.rng.IntN(8) {
+		switch t.Rand.IntN(8) {
 		case 0:
 			t.holding = append(t.holding, r)
 			return
 		}
 		if t.use(r); r.waiting {
 			t.sleepers = append(t.sleepers, r)
-		} else if t.rng.IntN(3) > 0 {
+		} else if t.Rand.IntN(3) > 0 {
 			t.inFlight = t.inFlight[:len(t.inFlight)-1]
 			t.end(r, nil)
 		}
@@ -160,27 +160,27 @@ func (t *trial) checkPick(r *modelRPC, c *planeCluster) {
 	l := t.leafOf(r.conn.number)
 	switch {
 	case !c.routed || !slices.Contains(c.leaves, l):
-		t.fail("%v went to %v, of cluster %s", r, r.conn, l.name)
+		t.Fatalf("%v went to %v, of cluster %s", r, r.conn, l.name)
 	case !l.sluggish && !r.conn.takesRPCs():
-		t.fail("%v went to %v", r, r.conn)
+		t.Fatalf("%v went to %v", r, r.conn)
 	case l.switched || l.sluggish:
 		return // an outgoing policy knows but its old list
 	}
 	at, e := c.find(r.conn.number)
 	switch {
 	case e == nil:
-		t.fail("%v went to %v, which was removed", r, r.conn)
+		t.Fatalf("%v went to %v, which was removed", r, r.conn)
 	case e.Health == picker.Draining && !(l.lasting && t.isHost(r, e)):
-		t.fail("%v went to %v, which drains", r, r.conn)
+		t.Fatalf("%v went to %v, which drains", r, r.conn)
 	case t.options.HealthCheckService != "" && !delegates(&l.policy) && !t.usable(r.conn):
-		t.fail("%v went to %v, whose health nobody has asked for", r, r.conn)
+		t.Fatalf("%v went to %v, whose health nobody has asked for", r, r.conn)
 	case r.authority != t.authorityFor(e):
-		t.fail("%v went to %v with the authority %q, of %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
+		t.Fatalf("%v went to %v with the authority %q, of %v, want %q (A81)", r, r.conn, r.authority, e.Addr, t.authorityFor(e))
 	case t.options.OverprovisioningFactor > 0, t.plane.sessions && t.isHost(r, e):
 	default:
 		for i, p := range c.priorities() {
 			if i < at && t.isReady(p) {
-				t.fail("%v went to %v of priority %d, though priority %d is READY (A56)", r, r.conn, at, i)
+				t.Fatalf("%v went to %v of priority %d, though priority %d is READY (A56)", r, r.conn, at, i)
 			}
 		}
 	}
@@ -263,9 +263,9 @@ func (t *trial) checkConns() {
 		_, e := c.find(conn.number)
 		switch {
 		case !c.routed || e == nil:
-			t.fail("%v is open, though its endpoint was removed", conn)
+			t.Fatalf("%v is open, though its endpoint was removed", conn)
 		case byNumber[conn.number] != nil && !t.isReplacement(conn, byNumber[conn.number], e):
-			t.fail("%v and %v are open", byNumber[conn.number], conn)
+			t.Fatalf("%v and %v are open", byNumber[conn.number], conn)
 		}
 		byNumber[conn.number] = conn
 		if was, ok := t.drained[conn]; e.Health != picker.Draining || delegates(&l.policy) {
@@ -273,7 +273,7 @@ func (t *trial) checkConns() {
 		} else if !ok {
 			t.drained[conn] = conn.connects
 		} else if conn.connects > was {
-			t.fail("%v was asked to connect, though its endpoint drains (A27-CLA-8)", conn)
+			t.Fatalf("%v was asked to connect, though its endpoint drains (A27-CLA-8)", conn)
 		}
 	}
 }
@@ -291,7 +291,7 @@ func (t *trial) checkSettings() {
 	for _, conn := range t.grpc.open() {
 		_, e := t.clusterOf(t.leafOf(conn.number)).find(conn.number)
 		if t.options.ReconnectOnTLSChange && conn.takesRPCs() && e != nil && e.Health != picker.Draining && conn.settings < t.leafOf(conn.number).sentTLS {
-			t.fail("%v is by TLS settings %d, and %d are in force", conn, conn.settings, t.leafOf(conn.number).sentTLS)
+			t.Fatalf("%v is by TLS settings %d, and %d are in force", conn, conn.settings, t.leafOf(conn.number).sentTLS)
 		}
 		if e != nil {
 			t.checkHostname(conn, e)
@@ -302,9 +302,9 @@ func (t *trial) checkSettings() {
 // mustBeShut checks that a balancer that was closed has left nothing.
 func (t *trial) mustBeShut(cc *modelChannel) {
 	for _, conn := range cc.open() {
-		t.fail("%v is left open", conn)
+		t.Fatalf("%v is left open", conn)
 	}
 	if cc.streams != 0 {
-		t.fail("%d streams of load reports are left open", cc.streams)
+		t.Fatalf("%d streams of load reports are left open", cc.streams)
 	}
 }

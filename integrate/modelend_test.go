@@ -18,7 +18,7 @@ import (
 // converge has every connection attempt succeed, and checks that the balancer comes
 // to where a fresh one would be.
 func (t *trial) converge() {
-	t.say("calm: every connection comes up")
+	t.Logf("calm: every connection comes up")
 	for _, c := range t.plane.clusters {
 		c.stale = true
 		for _, l := range c.leaves {
@@ -37,7 +37,7 @@ func (t *trial) converge() {
 	const soon = 40 // seconds: a failover, an ejection, policies of others
 	for s := 0; !t.served(); s++ {
 		if s == soon {
-			t.fail("RPCs are not served within %d s of calm: %s", soon, t.unserved())
+			t.Fatalf("RPCs are not served within %d s of calm: %s", soon, t.unserved())
 			return
 		}
 		pass(time.Second)
@@ -68,7 +68,7 @@ func (t *trial) converge() {
 	}
 	for _, r := range t.sleepers {
 		if c := t.clusterNamed(r.cluster); c.routed && c.chosen() >= 0 {
-			t.fail("%v still waits", r)
+			t.Fatalf("%v still waits", r)
 		}
 	}
 }
@@ -112,7 +112,7 @@ func (t *trial) takesRPCs(c *planeCluster) bool {
 	if !c.routed || c.chosen() < 0 {
 		return true
 	}
-	r := t.newRPC(c.name, t.rng.Uint64(), false)
+	r := t.newRPC(c.name, t.Rand.Uint64(), false)
 	t.pick(r)
 	if r.conn == nil {
 		return false
@@ -148,11 +148,11 @@ func (t *trial) checkIdle() {
 	t.inFlight, t.holding = nil, nil
 	for a, n := range t.counts {
 		if n != 0 {
-			t.fail("the model has lost count of %v", a)
+			t.Fatalf("the model has lost count of %v", a)
 		}
 	}
 	if n := busy(t.lb); n != 0 {
-		t.fail("endpoints count %d RPCs in flight, and there are none", n)
+		t.Fatalf("endpoints count %d RPCs in flight, and there are none", n)
 	}
 }
 
@@ -168,16 +168,16 @@ func (t *trial) checkAttempts(c *planeCluster) {
 	if delegates(&p.leaf.Policy) || p.leaf.Policy.Hashes() || p.leaf.Policy.Subset > 0 {
 		return
 	}
-	r, conns := t.newRPC(c.name, t.rng.Uint64(), false), map[*modelConn]bool{}
+	r, conns := t.newRPC(c.name, t.Rand.Uint64(), false), map[*modelConn]bool{}
 	for range hedged.MaxAttempts {
 		if t.pick(r); r.conn == nil || !t.used(r) {
-			t.fail("attempt %d at %v has no connection in the calm: %v", r.made, r, r.err)
+			t.Fatalf("attempt %d at %v has no connection in the calm: %v", r.made, r, r.err)
 		}
 		conns[r.conn] = true
 		t.end(r, nil)
 	}
 	if want := min(hedged.MaxAttempts, p.usables()); r.attempts == nil || len(conns) != want {
-		t.fail("%d attempts at %v went to %d endpoints, want %d", r.made, r, len(conns), want)
+		t.Fatalf("%d attempts at %v went to %d endpoints, want %d", r.made, r, len(conns), want)
 	}
 }
 
@@ -189,27 +189,27 @@ func (t *trial) checkCalm(c *planeCluster) {
 	}
 	chosen, list := c.chosen(), c.priorities()
 	for range 4 {
-		r := t.newRPC(c.name, t.rng.Uint64(), false)
+		r := t.newRPC(c.name, t.Rand.Uint64(), false)
 		for t.pick(r); r.waiting; t.pick(r) { // a ring's endpoint may be asleep
 			t.rise()
 			if _, announced := t.grpc.seen(); announced == r.seen {
-				t.fail("%v waits in the calm", r)
+				t.Fatalf("%v waits in the calm", r)
 				return
 			}
 		}
 		switch {
 		case chosen < 0 && r.conn != nil:
-			t.fail("%v went to %v, though there is no endpoint", r, r.conn)
+			t.Fatalf("%v went to %v, though there is no endpoint", r, r.conn)
 		case chosen < 0:
 			continue
 		case r.conn == nil:
-			t.fail("%v failed in the calm: %v", r, r.err)
+			t.Fatalf("%v failed in the calm: %v", r, r.err)
 		case list[chosen].find(r.conn.number) == nil:
-			t.fail("%v went to %v, which is not of priority %d (A56)", r, r.conn, chosen)
+			t.Fatalf("%v went to %v, which is not of priority %d (A56)", r, r.conn, chosen)
 		}
 		conn := r.conn
 		if t.use(r); r.waiting {
-			t.fail("%v went to %v in the calm", r, conn)
+			t.Fatalf("%v went to %v in the calm", r, conn)
 		}
 	}
 	if chosen < 0 {
@@ -220,7 +220,7 @@ func (t *trial) checkCalm(c *planeCluster) {
 		if l := t.leafOf(conn.number); slices.Contains(c.leaves, l) {
 			at, e := c.find(conn.number)
 			if e == nil || at > chosen {
-				t.fail("%v is open after the time of retirement; RPCs go to priority %d", conn, chosen)
+				t.Fatalf("%v is open after the time of retirement; RPCs go to priority %d", conn, chosen)
 			}
 			connected[e] = conn.state == connectivity.Ready
 		}
@@ -232,7 +232,7 @@ func (t *trial) checkCalm(c *planeCluster) {
 	for _, loc := range p.Localities {
 		for _, e := range loc.Endpoints.All() {
 			if e.Health != picker.Draining && !connected[e] {
-				t.fail("endpoint %v of priority %d was not connected in the calm", e.Addr, chosen)
+				t.Fatalf("endpoint %v of priority %d was not connected in the calm", e.Addr, chosen)
 			}
 		}
 	}
@@ -248,14 +248,14 @@ func (t *trial) finish() {
 	t.rest()
 	t.mustBeShut(t.grpc)
 	if n := breakersInUse() - t.before.breakers; n > 0 {
-		t.fail("%d circuit breakers are left", n)
+		t.Fatalf("%d circuit breakers are left", n)
 	}
 	if n := int(livePolicies.Load()) - t.before.policies; n != 0 {
-		t.fail("%d custom policies are left", n)
+		t.Fatalf("%d custom policies are left", n)
 	}
 	for a, n := range t.counts {
 		if n != 0 {
-			t.fail("the model has lost count of %v", a)
+			t.Fatalf("the model has lost count of %v", a)
 		}
 	}
 	for _, end := range t.ends {
@@ -265,6 +265,6 @@ func (t *trial) finish() {
 	was := t.grpc.actions
 	pass(time.Hour)
 	if t.grpc.actions != was {
-		t.fail("the balancer goes on after Close")
+		t.Fatalf("the balancer goes on after Close")
 	}
 }

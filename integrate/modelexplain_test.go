@@ -24,7 +24,7 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 	}
 	x, err := b.explain(ctx, method)
 	if err != nil {
-		t.fail("%v cannot be explained: %v", r, err)
+		t.Fatalf("%v cannot be explained: %v", r, err)
 	}
 	return func(res balancer.PickResult, err error) {
 		if b.picker.current.Load() != table {
@@ -32,7 +32,7 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 		}
 		behind := t.clusterNamed(r.cluster).sluggish()
 		if why := impossible(x, res, err, behind); why != "" {
-			t.fail("%v comes to (%v, %v), and the explanation says: %s:\n%v", r, res.SubConn, err, why, x)
+			t.Fatalf("%v comes to (%v, %v), and the explanation says: %s:\n%v", r, res.SubConn, err, why, x)
 		}
 	}
 }

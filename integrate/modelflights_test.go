@@ -68,14 +68,14 @@ type sky struct {
 
 // takeOff begins some flights.
 func (t *trial) takeOff() {
-	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
+	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
 	if !c.routed || len(t.sky.flights) > 20 {
 		return
 	}
 	t.rest()
 	t.checkGates()
-	n := 1 + t.rng.IntN(6)
-	t.say("%d flights to %s", n, c.name)
+	n := 1 + t.Rand.IntN(6)
+	t.Logf("%d flights to %s", n, c.name)
 	for range n {
 		t.launch(c.name)
 	}
@@ -95,7 +95,7 @@ func (t *trial) launch(cluster string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
 	var reply any
-	if t.rng.IntN(2) == 0 {
+	if t.Rand.IntN(2) == 0 {
 		reply = &emptypb.Empty{} // may be hedged
 	}
 	table := tableIn(t.lb)
@@ -120,7 +120,7 @@ func (t *trial) launch(cluster string) {
 		t.sky.flights = append(t.sky.flights, f)
 	}
 	if wrong {
-		t.fail("a flight to %s with a limit of %d, a probability of %v to be refused and gates %+v and %+v, made %d attempts and ended %v: %v",
+		t.Fatalf("a flight to %s with a limit of %d, a probability of %v to be refused and gates %+v and %+v, made %d attempts and ended %v: %v",
 			cluster, limit, probability, f.admission, f.limit, f.asked, f.ended, f.err)
 	}
 }
@@ -189,7 +189,7 @@ func (t *trial) control() bool {
 	for _, l := range arriving {
 		switch {
 		case l.over:
-		case l.of.trip != nil && t.rng.IntN(2) == 0:
+		case l.of.trip != nil && t.Rand.IntN(2) == 0:
 			s.held = append(s.held, l)
 		default:
 			t.pickLeg(l)
@@ -254,7 +254,7 @@ func (t *trial) pickLeg(l *leg) {
 
 // landSome ends some attempts, and has some flights canceled.
 func (t *trial) landSome() {
-	t.say("some of %d attempts of %d flights end", len(t.sky.aloft), len(t.sky.flights))
+	t.Logf("some of %d attempts of %d flights end", len(t.sky.aloft), len(t.sky.flights))
 	held := t.sky.held
 	t.sky.held = nil
 	for _, l := range held {
@@ -264,7 +264,7 @@ func (t *trial) landSome() {
 	}
 	t.rest()
 	for _, l := range t.sky.aloft {
-		switch t.rng.IntN(8) {
+		switch t.Rand.IntN(8) {
 		case 0, 1:
 		case 2:
 			l.of.cancel()
@@ -290,7 +290,7 @@ func (t *trial) landAll() {
 	t.sky.cancel()
 	t.rest()
 	if n := len(t.sky.flights); n > 0 {
-		t.fail("%d flights do not end with their contexts", n)
+		t.Fatalf("%d flights do not end with their contexts", n)
 	}
 	t.checkGates()
 }

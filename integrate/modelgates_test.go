@@ -126,8 +126,8 @@ func (t *trial) gatesIn(clusters []*planeCluster) {
 
 // refilter changes the filters, or sends them again.
 func (t *trial) refilter() {
-	next := randomOverload(t.rng)
-	switch t.rng.IntN(4) {
+	next := randomOverload(t.Rand)
+	switch t.Rand.IntN(4) {
 	case 0:
 		next = t.plane.overload
 	case 1:
@@ -136,7 +136,7 @@ func (t *trial) refilter() {
 		next.concurrency = t.plane.overload.concurrency
 	}
 	t.plane.overload = next
-	t.say("filters: admission %+v, concurrency %+v, limit first %v", next.admission, next.concurrency, next.limitFirst)
+	t.Logf("filters: admission %+v, concurrency %+v, limit first %v", next.admission, next.concurrency, next.limitFirst)
 	t.push()
 }
 
@@ -167,20 +167,20 @@ func (t *trial) checkGates() {
 func (g *gate) check(t *trial) {
 	if g.cluster == "" {
 		if s := g.admissionState(t); s.RPCs != g.rpcs || s.Successes != g.successes || s.Refused != g.refused {
-			t.fail("admission control is at %+v, want %d RPCs, %d successes, %d refused", s, g.rpcs, g.successes, g.refused)
+			t.Fatalf("admission control is at %+v, want %d RPCs, %d successes, %d refused", s, g.rpcs, g.successes, g.refused)
 		}
 		return
 	}
 	s := g.concurrencyState(t)
 	if int(s.InFlight) != g.inFlight || s.Refused != g.refused || s.Limit < g.concurrency.Min || s.Limit > g.concurrency.Max {
-		t.fail("adaptive concurrency for %s is at %+v, want %d RPCs in flight, %d refused, a limit from %d to %d", g.cluster, s, g.inFlight, g.refused, g.concurrency.Min, g.concurrency.Max)
+		t.Fatalf("adaptive concurrency for %s is at %+v, want %d RPCs in flight, %d refused, a limit from %d to %d", g.cluster, s, g.inFlight, g.refused, g.concurrency.Min, g.concurrency.Max)
 	}
 }
 
 func (g *gate) admissionState(t *trial) perrpc.AdmissionState {
 	s, ok := g.plans.Admission("admission", &g.admission)
 	if !ok {
-		t.fail("the plans lack admission control")
+		t.Fatalf("the plans lack admission control")
 	}
 	return s
 }
@@ -188,7 +188,7 @@ func (g *gate) admissionState(t *trial) perrpc.AdmissionState {
 func (g *gate) concurrencyState(t *trial) perrpc.ConcurrencyState {
 	s, ok := g.plans.Concurrency("concurrency", g.cluster, &g.concurrency)
 	if !ok {
-		t.fail("the plans lack adaptive concurrency for %s", g.cluster)
+		t.Fatalf("the plans lack adaptive concurrency for %s", g.cluster)
 	}
 	return s
 }

@@ -138,7 +138,7 @@ func (c *modelConn) Shutdown() {
 }
 
 func (c *modelConn) UpdateAddresses([]resolver.Address) {
-	panic(finding("UpdateAddresses is deprecated"))
+	panic("UpdateAddresses is deprecated")
 }
 
 // RegisterHealthListener keeps the listener; deliver says SERVING to it.

@@ -233,7 +233,7 @@ func (t *trial) checkReplacements() {
 	defer b.unlock()
 	for c, other := range b.replacements {
 		if b.replacements[other] != c || c.replacement == other.replacement || c.replacement != (c.endpoint == nil) {
-			t.fail("a connection that ended is still in a pair with its replacement")
+			t.Fatalf("a connection that ended is still in a pair with its replacement")
 			return
 		}
 	}
@@ -244,7 +244,7 @@ func (t *trial) checkReplacements() {
 func (t *trial) checkPublished() {
 	for _, p := range t.published {
 		if !p.same() {
-			t.fail("what picks read of a cluster has changed after it was published")
+			t.Fatalf("what picks read of a cluster has changed after it was published")
 		}
 	}
 	b := t.lb.(*lb)
@@ -284,7 +284,7 @@ func (t *trial) checkSnapshot(b *lb, current *picker.Snapshot) {
 	}
 	anew, err := picker.Build(nil, &cfg, states, b.envLocked())
 	if err != nil {
-		t.fail("the published snapshot cannot be made anew: %v", err)
+		t.Fatalf("the published snapshot cannot be made anew: %v", err)
 		return
 	}
 	for i, c := range b.list.all {
@@ -293,7 +293,7 @@ func (t *trial) checkSnapshot(b *lb, current *picker.Snapshot) {
 		}
 		got, want := current.ExplainCluster(context.Background(), -1, int32(i)), anew.ExplainCluster(context.Background(), -1, int32(i))
 		if !reflect.DeepEqual(got, want) {
-			t.fail("picks of cluster %s come to %+v, and to %+v by all that is known of its endpoints", c.cfg.Name, got, want)
+			t.Fatalf("picks of cluster %s come to %+v, and to %+v by all that is known of its endpoints", c.cfg.Name, got, want)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (t *trial) checkLoads() {
 		}
 		most := want.issued + want.void + uint64(t.counts[a]) // those in flight may have been reported
 		if got.ok != want.ok || got.failed != want.failed || got.issued < want.issued || got.issued > most {
-			t.fail("the load reported of %v is %+v, want %+v and %d in flight", a, *got, *want, t.counts[a])
+			t.Fatalf("the load reported of %v is %+v, want %+v and %d in flight", a, *got, *want, t.counts[a])
 		}
 	}
 }

@@ -22,13 +22,13 @@ func (t *trial) look() {
 	t.ask()
 	t.rest()
 	if after := t.grpc.doings(); after != before {
-		t.fail("questions have the balancer act: it was at %+v, and is at %+v", before, after)
+		t.Fatalf("questions have the balancer act: it was at %+v, and is at %+v", before, after)
 	}
 	if b.picker.current.Load() != table {
-		t.fail("questions have something published")
+		t.Fatalf("questions have something published")
 	}
 	if n := busy(b); n != busyBefore {
-		t.fail("questions are counted as RPCs: endpoints have %d in flight, and had %d", n, busyBefore)
+		t.Fatalf("questions are counted as RPCs: endpoints have %d in flight, and had %d", n, busyBefore)
 	}
 }
 
@@ -48,10 +48,10 @@ func (t *trial) ask() {
 	for _, detailed := range []bool{false, true} {
 		s := b.src.status(detailed)
 		if _, err := json.Marshal(s); err != nil {
-			t.fail("the status cannot be printed: %v", err)
+			t.Fatalf("the status cannot be printed: %v", err)
 		}
 		if wrong := unsound(&s); wrong != "" {
-			t.fail("the status is not sound: %s: %+v", wrong, s)
+			t.Fatalf("the status is not sound: %s: %+v", wrong, s)
 		}
 	}
 	for _, c := range t.plane.clusters {
@@ -59,15 +59,15 @@ func (t *trial) ask() {
 		switch {
 		case err != nil:
 			if b.picker.current.Load().Snapshot != nil {
-				t.fail("an RPC to %s cannot be explained: %v", c.name, err)
+				t.Fatalf("an RPC to %s cannot be explained: %v", c.name, err)
 			}
 		case x.NoRoute < 1 && len(x.Routes) == 0:
-			t.fail("an RPC to %s takes no route, and is not refused for that: %v", c.name, x)
+			t.Fatalf("an RPC to %s takes no route, and is not refused for that: %v", c.name, x)
 		case (x.NoRoute == 1) == c.routed && !x.Pending && c.sent != nil:
-			t.fail("an RPC to %s, which is routed: %v, is without a route: %v", c.name, c.routed, x)
+			t.Fatalf("an RPC to %s, which is routed: %v, is without a route: %v", c.name, c.routed, x)
 		}
 		if x != nil && x.String() == "" {
-			t.fail("the explanation of an RPC to %s has no text", c.name)
+			t.Fatalf("the explanation of an RPC to %s has no text", c.name)
 		}
 	}
 }

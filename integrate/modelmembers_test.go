@@ -68,7 +68,7 @@ func (m *members) render(l *planeLeaf) []picker.Priority {
 				continue
 			}
 			if err := list.Set(name, wanted[name]); err != nil {
-				panic(finding(err.Error()))
+				panic(err)
 			}
 		}
 		m.has[i], lists[i] = wanted, list.Commit()
@@ -76,7 +76,7 @@ func (m *members) render(l *planeLeaf) []picker.Priority {
 	value, omitted := m.merger.Merge(m.of, lists)
 	want, left := m.naive()
 	if !samePriorities(value.Priorities, want) || omitted != left {
-		panic(finding(fmt.Sprintf("the members of %s are merged to %+v, with %d left out; want %+v, %d", l.name, value.Priorities, omitted, want, left)))
+		panic(fmt.Sprintf("the members of %s are merged to %+v, with %d left out; want %+v, %d", l.name, value.Priorities, omitted, want, left))
 	}
 	m.omitted = omitted
 	return value.Priorities

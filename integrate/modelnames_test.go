@@ -70,7 +70,7 @@ func (t *trial) handshake(conn *modelConn) {
 	wire := &firstFlight{}
 	target, ok := xdstls.TargetOf(conn.target)
 	if !ok {
-		t.fail("the address of %v does not say how it is secured", conn)
+		t.Fatalf("the address of %v does not say how it is secured", conn)
 	}
 	_, _, plain, _ := target.Handshake(context.Background(), wire)
 	asked := sniIn.FindString(string(wire.sent))
@@ -81,18 +81,18 @@ func (t *trial) handshake(conn *modelConn) {
 	want := l.secured(l.sentTLS)
 	if want != nil && want.AutoHostName && t.creds == nil {
 		if plain || asked != "" {
-			t.fail("the handshake of %v, whose hostname is not known, asks for %q, without TLS: %v", conn, asked, plain)
+			t.Fatalf("the handshake of %v, whose hostname is not known, asks for %q, without TLS: %v", conn, asked, plain)
 		}
 		return
 	}
 	switch {
 	case plain != (want == nil):
-		t.fail("the handshake of %v is without TLS: %v, its settings are %+v", conn, plain, want)
+		t.Fatalf("the handshake of %v is without TLS: %v, its settings are %+v", conn, plain, want)
 	case want == nil:
 	case want.AutoHostName && conn.hostname != "" && asked != conn.hostname:
-		t.fail("the handshake of %v asks for %q, want its hostname %q (A101)", conn, asked, conn.hostname)
+		t.Fatalf("the handshake of %v asks for %q, want its hostname %q (A101)", conn, asked, conn.hostname)
 	case !(want.AutoHostName && conn.hostname != "") && asked != want.ServerName:
-		t.fail("the handshake of %v asks for %q, want %q", conn, asked, want.ServerName)
+		t.Fatalf("the handshake of %v asks for %q, want %q", conn, asked, want.ServerName)
 	}
 }
 
@@ -102,7 +102,7 @@ func (t *trial) checkHostname(conn *modelConn, e *picker.Endpoint) {
 	l := t.leafOf(conn.number)
 	now := l.secured(l.sentTLS)
 	if t.creds != nil && conn.takesRPCs() && e.Health != picker.Draining && conn.settings == l.sentTLS && now != nil && now.AutoHostName && conn.hostname != hostname(e) {
-		t.fail("%v was made by the hostname %q, and its endpoint has %q (A101)", conn, conn.hostname, hostname(e))
+		t.Fatalf("%v was made by the hostname %q, and its endpoint has %q (A101)", conn, conn.hostname, hostname(e))
 	}
 }
 

@@ -5,7 +5,6 @@ package integrate
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -14,7 +13,7 @@ import (
 
 // This file is what can happen in a trial.
 
-// An op is something that can happen. It is drawn from t.rng, so that the same
+// An op is something that can happen. It is drawn from t.Rand, so that the same
 // step is the same whatever steps were before.
 type op struct {
 	odds int
@@ -40,14 +39,13 @@ var ops = []op{
 	{3, (*trial).shadowed},
 }
 
-// step takes the trial a step further, whose number is s.
-func (t *trial) step(s uint64) {
-	t.rng = rand.New(rand.NewPCG(s, 0))
+// step takes the trial a step further.
+func (t *trial) step() {
 	odds := 0
 	for _, o := range ops {
 		odds += o.odds
 	}
-	k := t.rng.IntN(odds)
+	k := t.Rand.IntN(odds)
 	for _, o := range ops {
 		if k -= o.odds; k < 0 {
 			o.do(t)
@@ -59,9 +57,9 @@ func (t *trial) step(s uint64) {
 
 // update is a change of the configuration, or several at once.
 func (t *trial) update() {
-	t.say("update:")
-	for range 1 + t.rng.IntN(3) {
-		t.plane.mutate(t.rng, t.say)
+	t.Logf("update:")
+	for range 1 + t.Rand.IntN(3) {
+		t.plane.mutate(t.Rand, t.Logf)
 	}
 	t.push()
 }
@@ -70,19 +68,19 @@ func (t *trial) update() {
 func (t *trial) wait() {
 	o := withDefaults(t.options)
 	longest := []time.Duration{time.Second, 5 * time.Second, o.FailoverTimeout * 5 / 4, o.RetireAfter * 5 / 4}
-	d := time.Duration(t.rng.Int64N(int64(longest[t.rng.IntN(len(longest))])))
-	t.say("wait %v", d)
+	d := time.Duration(t.Rand.Int64N(int64(longest[t.Rand.IntN(len(longest))])))
+	t.Logf("wait %v", d)
 	pass(d)
 }
 
 // connections takes a few SubConns a step further.
 func (t *trial) connections() {
-	for range 1 + t.rng.IntN(4) {
+	for range 1 + t.Rand.IntN(4) {
 		if open := t.grpc.open(); len(open) > 0 {
-			c := open[t.rng.IntN(len(open))]
+			c := open[t.Rand.IntN(len(open))]
 			was := c.state
-			if c.step(t.rng.IntN(4) > 0) {
-				t.say("%v, was %v", c, was)
+			if c.step(t.Rand.IntN(4) > 0) {
+				t.Logf("%v, was %v", c, was)
 				t.glance()
 			}
 		}
@@ -91,7 +89,7 @@ func (t *trial) connections() {
 
 // outage loses all connections, or lets all attempts fail.
 func (t *trial) outage() {
-	t.say("outage")
+	t.Logf("outage")
 	for _, c := range t.grpc.open() {
 		if c.state == connectivity.Ready || c.state == connectivity.Connecting {
 			c.step(false)
@@ -102,10 +100,10 @@ func (t *trial) outage() {
 
 // recovery lets nearly all connections come up that are asked for.
 func (t *trial) recovery() {
-	t.say("recovery")
+	t.Logf("recovery")
 	for range 3 {
 		for _, c := range t.grpc.open() {
-			if c.state != connectivity.Ready && t.rng.IntN(10) > 0 {
+			if c.state != connectivity.Ready && t.Rand.IntN(10) > 0 {
 				c.step(true)
 				t.glance()
 			}
@@ -116,18 +114,18 @@ func (t *trial) recovery() {
 // glance makes an RPC at once, while the balancer has not settled: it may go to a
 // connection that has just gone, or wait, but must be woken like any other.
 func (t *trial) glance() {
-	if t.rng.IntN(2) > 0 || len(t.sleepers) > 10 {
+	if t.Rand.IntN(2) > 0 || len(t.sleepers) > 10 {
 		return
 	}
-	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
-	r := t.newRPC(c.name, t.rng.Uint64(), true)
+	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	r := t.newRPC(c.name, t.Rand.Uint64(), true)
 	switch t.pick(r); {
 	case r.waiting:
 		t.sleepers = append(t.sleepers, r)
 	case r.conn != nil:
 		t.holding = append(t.holding, r)
 	}
-	if t.rng.IntN(8) == 0 {
+	if t.Rand.IntN(8) == 0 {
 		t.glimpse()
 	}
 }
@@ -135,12 +133,12 @@ func (t *trial) glance() {
 // traffic makes RPCs to one cluster, of which those to one endpoint fail more
 // often. Some stay in flight.
 func (t *trial) traffic() {
-	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
-	bad := t.rng.IntN(endpointsPerLeaf)
-	n := 1 + t.rng.IntN(20)
-	t.say("%d RPCs to %s, endpoint %d is bad", n, c.name, bad)
+	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+	bad := t.Rand.IntN(endpointsPerLeaf)
+	n := 1 + t.Rand.IntN(20)
+	t.Logf("%d RPCs to %s, endpoint %d is bad", n, c.name, bad)
 	for range n {
-		r := t.newRPC(c.name, t.rng.Uint64(), false)
+		r := t.newRPC(c.name, t.Rand.Uint64(), false)
 		for more := true; more; {
 			more = t.attempt(r, bad)
 		}
@@ -154,11 +152,11 @@ func (t *trial) attempt(r *modelRPC, bad int) (again bool) {
 		return false
 	}
 	switch {
-	case t.rng.IntN(8) == 0:
+	case t.Rand.IntN(8) == 0:
 		t.inFlight = append(t.inFlight, r)
-	case r.attempts != nil && t.rng.IntN(4) == 0:
+	case r.attempts != nil && t.Rand.IntN(4) == 0:
 		t.loses(r)
-	case r.conn.number%10 == bad || t.rng.IntN(8) == 0:
+	case r.conn.number%10 == bad || t.Rand.IntN(8) == 0:
 		t.end(r, errors.New("failed"))
 		return r.again()
 	default:
@@ -171,7 +169,7 @@ func (t *trial) attempt(r *modelRPC, bad int) (again bool) {
 func (t *trial) endSome() {
 	var left []*modelRPC
 	for _, r := range t.inFlight {
-		switch t.rng.IntN(4) {
+		switch t.Rand.IntN(4) {
 		case 0:
 			left = append(left, r)
 		case 1:
@@ -186,19 +184,19 @@ func (t *trial) endSome() {
 			t.end(r, nil)
 		}
 	}
-	t.say("%d RPCs end", len(t.inFlight)-len(left))
+	t.Logf("%d RPCs end", len(t.inFlight)-len(left))
 	t.inFlight = left
 }
 
 func (t *trial) exitIdle() {
-	t.say("ExitIdle")
+	t.Logf("ExitIdle")
 	t.lb.ExitIdle()
 }
 
 // idleAndBack has the channel go idle, once it has no RPCs, and come back: gRPC
 // closes the balancer and builds another.
 func (t *trial) idleAndBack() {
-	t.say("idle and back")
+	t.Logf("idle and back")
 	t.landAll()
 	t.sky.close()
 	t.sleepers = nil
@@ -216,13 +214,13 @@ func (t *trial) idleAndBack() {
 
 // refuse has the target fail, and come back with the next update.
 func (t *trial) refuse() {
-	t.say("the target fails")
+	t.Logf("the target fails")
 	t.lb.ResolverError(errors.New("no such target"))
 	t.shadow.fail()
 	t.sky.close()
 	t.rest()
 	t.loseReports()
-	if t.rng.IntN(2) == 0 {
+	if t.Rand.IntN(2) == 0 {
 		t.probeAll()
 	}
 	for _, c := range t.plane.clusters {

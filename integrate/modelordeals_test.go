@@ -39,7 +39,7 @@ func (t *trial) eject(c *planeCluster) {
 			return
 		}
 	}
-	t.fail("endpoint %v of %s, all RPCs to which fail, gets RPCs for ever (A50)", bad.Addr, p.leaf.Name)
+	t.Fatalf("endpoint %v of %s, all RPCs to which fail, gets RPCs for ever (A50)", bad.Addr, p.leaf.Name)
 }
 
 // load makes n RPCs, or as many as it takes to see whether an endpoint is picked,
@@ -48,7 +48,7 @@ func (t *trial) eject(c *planeCluster) {
 func (t *trial) load(c *planeCluster, p tier, bad *picker.Endpoint, n int) (hit *picker.Endpoint) {
 	failing := n > 0
 	for range max(n, 20) {
-		r := t.newRPC(c.name, t.rng.Uint64(), false)
+		r := t.newRPC(c.name, t.Rand.Uint64(), false)
 		if t.pick(r); r.conn == nil || !t.used(r) {
 			continue
 		}
@@ -97,7 +97,7 @@ func (t *trial) reconnect(c *planeCluster) {
 	t.rise()
 	for _, conn := range t.grpc.open() {
 		if e := p.find(conn.number); e != nil && conn.takesRPCs() && numberOf(e.Addr) != conn.number {
-			t.fail("%v is connected anew, though the endpoint's first address is %v (A61)", conn, e.Addr)
+			t.Fatalf("%v is connected anew, though the endpoint's first address is %v (A61)", conn, e.Addr)
 		}
 	}
 }

@@ -163,7 +163,7 @@ func (t *trial) judge(c *planeCluster, at int, p *pace) {
 			}
 		}
 		if n := len(p.dials) - i; float64(n) > allowed {
-			t.fail("priority %d of %s had %d endpoints asked to connect within %v, and Config.ConnectRate of %v allows for %.1f of %d",
+			t.Fatalf("priority %d of %s had %d endpoints asked to connect within %v, and Config.ConnectRate of %v allows for %.1f of %d",
 				at, c.name, n, last.Sub(from), o.ConnectRate, allowed, p.most)
 			return
 		}

@@ -51,14 +51,14 @@ type volleyRPC struct {
 
 // volleys makes one to a cluster that is certain to be served.
 func (t *trial) volleys() {
-	c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
+	c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
 	if !c.routed || !t.plane.attempts || !t.mustServe(c) || t.hashes(c) || t.options.OverprovisioningFactor > 0 || !t.plane.overload.none() {
 		return
 	}
 	t.landAll()
 	v := &volley{t: t, cluster: c.name}
-	n := 1 + t.rng.IntN(8)
-	t.say("a volley of %d RPCs to %s, which fail", n, c.name)
+	n := 1 + t.Rand.IntN(8)
+	t.Logf("a volley of %d RPCs to %s, which fail", n, c.name)
 	for range n {
 		r := &volleyRPC{}
 		v.rpcs = append(v.rpcs, r)
@@ -77,7 +77,7 @@ func (t *trial) volleys() {
 		}
 	}
 	if v.wrong != "" {
-		t.fail("%s", v.wrong)
+		t.Fatalf("%s", v.wrong)
 	}
 }
 

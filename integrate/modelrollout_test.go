@@ -57,23 +57,23 @@ func (s *modelStock) Close() { s.open-- }
 // handOver has the environment change while the channel is idle, which may make it stock's
 // for a while, and ours again.
 func (t *trial) handOver() {
-	if t.rng.IntN(3) > 0 {
+	if t.Rand.IntN(3) > 0 {
 		return
 	}
 	stock, before := &modelStock{}, earlierXDS
 	earlierXDS = stock
 	defer func() { earlierXDS = before }()
-	for range 1 + t.rng.IntN(3) {
-		t.inEnvironment(environments[t.rng.IntN(len(environments))], stock)
+	for range 1 + t.Rand.IntN(3) {
+		t.inEnvironment(environments[t.Rand.IntN(len(environments))], stock)
 	}
 	if stock.open != 0 {
-		t.fail("%d resolvers of stock's are left open", stock.open)
+		t.Fatalf("%d resolvers of stock's are left open", stock.open)
 	}
 }
 
 // inEnvironment has the channel leave idle mode in an environment, and go idle again.
 func (t *trial) inEnvironment(e environment, stock *modelStock) {
-	t.say("the environment has %s=%q and %s=%q", disableVariable, e.disable, enableVariable, e.enable)
+	t.Logf("the environment has %s=%q and %s=%q", disableVariable, e.disable, enableVariable, e.enable)
 	for variable, value := range map[string]string{disableVariable: e.disable, enableVariable: e.enable} {
 		if err := os.Setenv(variable, value); err != nil {
 			panic(err)
@@ -86,35 +86,35 @@ func (t *trial) inEnvironment(e environment, stock *modelStock) {
 	opts.Logger = slog.New(slog.DiscardHandler) // other tests look for such lines in the log
 	r, err := buildModel(states, opts, t.servers.intercept)
 	if err != nil {
-		t.fail("with %+v there is no channel: %v", e, err)
+		t.Fatalf("with %+v there is no channel: %v", e, err)
 	}
 	own := len(xds.Clients()) - clients
 	all := Channels()[channels:]
 	switch {
 	case len(all) != 1:
-		t.fail("with %+v there are %d channels", e, len(all))
+		t.Fatalf("with %+v there are %d channels", e, len(all))
 	case e.variable == "" && (own != 1 || stock.built != built || sourceOf(states.states[0]) == nil):
-		t.fail("with %+v the channel is not ours", e)
+		t.Fatalf("with %+v the channel is not ours", e)
 	case e.variable != "" && (own != 0 || stock.built != built+1 || sourceOf(states.states[0]) != nil):
-		t.fail("with %+v the channel is not stock's", e)
+		t.Fatalf("with %+v the channel is not stock's", e)
 	}
 	s := all[0].Inspect()
 	x, err := all[0].Explain(context.Background(), "/a/m")
 	if x != nil || err == nil {
-		t.fail("a channel that is stock's, or has no configuration, is explained: %v", x)
+		t.Fatalf("a channel that is stock's, or has no configuration, is explained: %v", x)
 	}
 	switch v := s.Rollout; {
 	case e.variable == "" && (v != nil || s.Stock != ""):
-		t.fail("with %+v the status of a channel that is ours is %+v", e, s)
+		t.Fatalf("with %+v the status of a channel that is ours is %+v", e, s)
 	case e.variable == "":
 	case v == nil || v.Variable != e.variable || v.Malformed != e.malformed || !strings.Contains(s.Stock, e.variable) || !strings.Contains(err.Error(), s.Stock) || s.Clusters != nil:
-		t.fail("with %+v the status of a channel that is stock's is %+v, and it is not explained: %v", e, s, err)
+		t.Fatalf("with %+v the status of a channel that is stock's is %+v, and it is not explained: %v", e, s, err)
 	case !strings.Contains(states.configs[0], `"stock"`) || !strings.Contains(states.configs[0], "methodConfig"):
-		t.fail("stock's service config is %s", states.configs[0])
+		t.Fatalf("stock's service config is %s", states.configs[0])
 	}
 	r.Close()
 	t.rest()
 	if len(xds.Clients()) != clients || len(Channels()) != channels || slices.Contains(Channels(), all[0]) {
-		t.fail("with %+v something is left of a channel that is closed", e)
+		t.Fatalf("with %+v something is left of a channel that is closed", e)
 	}
 }

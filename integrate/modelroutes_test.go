@@ -98,8 +98,8 @@ func (t *trial) depart() {
 		return
 	}
 	t.rest()
-	n := 1 + t.rng.IntN(6)
-	t.say("%d trips by %+v", n, t.plane.sentCrossing)
+	n := 1 + t.Rand.IntN(6)
+	t.Logf("%d trips by %+v", n, t.plane.sentCrossing)
 	for range n {
 		t.embark()
 	}
@@ -108,7 +108,7 @@ func (t *trial) depart() {
 // embark begins a trip.
 func (t *trial) embark() {
 	v := &trip{
-		header: []string{"", "1", "2"}[t.rng.IntN(3)], begun: t.plane.sentCrossing, session: t.plane.sessions,
+		header: []string{"", "1", "2"}[t.Rand.IntN(3)], begun: t.plane.sentCrossing, session: t.plane.sessions,
 		bound: t.plane.sessions || t.plane.attempts, legs: map[string]*leg{},
 	}
 	v.unserved = slices.Contains(v.destinations(v.begun, false), "")
@@ -118,14 +118,14 @@ func (t *trial) embark() {
 	if v.header != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "x", v.header)
 	}
-	if t.rng.IntN(2) == 0 {
-		c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
-		v.cluster, v.host = c.name, c.leaves[t.rng.IntN(len(c.leaves))].first+t.rng.IntN(endpointsPerLeaf)
+	if t.Rand.IntN(2) == 0 {
+		c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+		v.cluster, v.host = c.name, c.leaves[t.Rand.IntN(len(c.leaves))].first+t.Rand.IntN(endpointsPerLeaf)
 		v.cookie = fmt.Sprintf("%v;cluster:%s", addr(v.host), c.name)
 		ctx = metadata.AppendToOutgoingContext(ctx, "cookie", "c="+base64.StdEncoding.EncodeToString([]byte(v.cookie)))
 	}
 	var reply any
-	if t.rng.IntN(2) == 0 {
+	if t.Rand.IntN(2) == 0 {
 		reply = &emptypb.Empty{} // may be hedged
 	}
 	t.sky.mu.Lock()
@@ -204,7 +204,7 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 			return
 		}
 		if !slices.Contains(may, "") {
-			t.fail("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, has no route by %+v: %v", v.header, v.cookie, v.begun, v.bound, v.settled, t.plane.sentCrossing, err)
+			t.Fatalf("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, has no route by %+v: %v", v.header, v.cookie, v.begun, v.bound, v.settled, t.plane.sentCrossing, err)
 		}
 		settle("")
 		return
@@ -212,7 +212,7 @@ func (t *trial) follow(l *leg, conn *modelConn, err error) {
 	leaf := t.leafOf(conn.number)
 	c := t.clusterOf(leaf)
 	if !slices.Contains(may, c.name) {
-		t.fail("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, went to %v, of cluster %s, by %+v; want one of %q",
+		t.Fatalf("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, went to %v, of cluster %s, by %+v; want one of %q",
 			v.header, v.cookie, v.begun, v.bound, v.settled, conn, c.name, t.plane.sentCrossing, may)
 	}
 	settle(c.name)
@@ -241,7 +241,7 @@ func (t *trial) checkTrip(f *flight) {
 	if lines := f.header.Get("set-cookie"); len(lines) > 0 {
 		c, err := http.ParseSetCookie(lines[0])
 		if err != nil || len(lines) > 1 {
-			t.fail("a trip ends with the cookies %q: %v", lines, err)
+			t.Fatalf("a trip ends with the cookies %q: %v", lines, err)
 		}
 		text, _ := base64.StdEncoding.DecodeString(c.Value)
 		got = string(text)
@@ -251,6 +251,6 @@ func (t *trial) checkTrip(f *flight) {
 		want = ""
 	}
 	if got != want && (l.sure || got != "") {
-		t.fail("a trip with the cookie %q was answered by %v (%s), and its cookie is %q, want %q", v.cookie, l.rpc.conn, strings.TrimSpace(l.upstream), got, want)
+		t.Fatalf("a trip with the cookie %q was answered by %v (%s), and its cookie is %q, want %q", v.cookie, l.rpc.conn, strings.TrimSpace(l.upstream), got, want)
 	}
 }

@@ -97,7 +97,7 @@ func (t *trial) pick(r *modelRPC) {
 	default:
 		conn, ok := res.SubConn.(*modelConn)
 		if !ok || conn == nil {
-			t.fail("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
+			t.Fatalf("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
 		}
 		r.waiting, r.conn, r.done, r.authority = false, conn, res.Done, authorityOf(res)
 		r.made++
@@ -112,7 +112,7 @@ func (t *trial) pick(r *modelRPC) {
 // joinSession makes the RPC one of a session with some endpoint of its cluster.
 func (t *trial) joinSession(r *modelRPC) {
 	c := t.clusterNamed(r.cluster)
-	r.host = c.leaves[t.rng.IntN(len(c.leaves))].first + t.rng.IntN(endpointsPerLeaf)
+	r.host = c.leaves[t.Rand.IntN(len(c.leaves))].first + t.Rand.IntN(endpointsPerLeaf)
 }
 
 // use has the RPC use the connection that it was given, or go back to waiting if
@@ -148,11 +148,11 @@ func (t *trial) loses(r *modelRPC) {
 func (t *trial) admit(r *modelRPC) {
 	l := t.leafOf(r.conn.number)
 	if l == nil {
-		t.fail("%v picked %v, which is nobody's", r, r.conn)
+		t.Fatalf("%v picked %v, which is nobody's", r, r.conn)
 	}
 	r.account, r.reported = account{l.name, l.service}, l.server != ""
 	if n := t.counts[r.account]; n >= int(l.max) {
-		t.fail("%v was admitted to %s with %d RPCs in flight, max_requests is %d (A32)", r, l.name, n, l.max)
+		t.Fatalf("%v was admitted to %s with %d RPCs in flight, max_requests is %d (A32)", r, l.name, n, l.max)
 	}
 	t.counts[r.account]++
 }
@@ -175,6 +175,6 @@ func (t *trial) refused(r *modelRPC) bool {
 			return true
 		}
 	}
-	t.fail("%v was refused: %v; in flight are %v", r, r.err, t.counts)
+	t.Fatalf("%v was refused: %v; in flight are %v", r, r.err, t.counts)
 	return true
 }

@@ -26,7 +26,7 @@ func (t *trial) checkSession(r *modelRPC, c *planeCluster) {
 		return has(e, conn.number) && t.usable(conn)
 	})
 	if connected && (r.conn == nil || !t.isHost(r, e)) {
-		t.fail("%v of the session with %d went to %v, error %v, though the endpoint is connected (A55)", r, r.host, r.conn, r.err)
+		t.Fatalf("%v of the session with %d went to %v, error %v, though the endpoint is connected (A55)", r, r.host, r.conn, r.err)
 	}
 }
 

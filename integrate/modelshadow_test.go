@@ -83,19 +83,19 @@ func (t *trial) shadowed() {
 		return
 	}
 	m.advance()
-	for range 1 + t.rng.IntN(4) {
-		c := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
-		other := t.plane.clusters[t.rng.IntN(len(t.plane.clusters))]
+	for range 1 + t.Rand.IntN(4) {
+		c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+		other := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
 		call := shadowedCall{time.Now(), c.name, c.name}
-		switch t.rng.IntN(4) {
+		switch t.Rand.IntN(4) {
 		case 0:
 			call.leaf = ""
 		case 1:
-			call.leaf = other.leaves[t.rng.IntN(len(other.leaves))].realName
+			call.leaf = other.leaves[t.Rand.IntN(len(other.leaves))].realName
 		case 2:
-			call.leaf = c.leaves[t.rng.IntN(len(c.leaves))].realName
+			call.leaf = c.leaves[t.Rand.IntN(len(c.leaves))].realName
 		}
-		t.say("stock sends an RPC to %s to %q", c.name, call.leaf)
+		t.Logf("stock sends an RPC to %s to %q", c.name, call.leaf)
 		m.shadow.compare(context.Background(), "/"+c.name+"/m", call.leaf)
 		m.made++
 		m.calls = append(m.calls, call)
@@ -163,6 +163,6 @@ func (t *trial) checkShadow() {
 	}
 	r := m.shadow.Report()
 	if r.Calls != m.made || r.Pending != suspects || !maps.Equal(r.Differences, m.found) {
-		t.fail("the Shadow has found %+v, want %d RPCs, %d pending, %v", r, m.made, suspects, m.found)
+		t.Fatalf("the Shadow has found %+v, want %d RPCs, %d pending, %v", r, m.made, suspects, m.found)
 	}
 }

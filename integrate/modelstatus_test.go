@@ -25,23 +25,23 @@ func (t *trial) checkStatus() {
 		routed++
 		i := slices.IndexFunc(s.Clusters, func(cs ClusterStatus) bool { return cs.Name == c.sent.Name })
 		if i < 0 {
-			t.fail("the status lacks cluster %s: %+v", c.name, s.Clusters)
+			t.Fatalf("the status lacks cluster %s: %+v", c.name, s.Clusters)
 			return
 		}
 		t.checkClusterStatus(c, &s.Clusters[i])
 	}
 	if len(s.Clusters) != routed {
-		t.fail("the status has %d clusters, of %d", len(s.Clusters), routed)
+		t.Fatalf("the status has %d clusters, of %d", len(s.Clusters), routed)
 	}
 	if len(s.Events) == 0 || s.Since.IsZero() || s.Error != "" {
-		t.fail("the status of a target in force is %+v", s)
+		t.Fatalf("the status of a target in force is %+v", s)
 	}
 }
 
 func (t *trial) checkClusterStatus(c *planeCluster, s *ClusterStatus) {
 	for i, l := range c.leaves {
 		if n := t.counts[account{l.name, l.service}]; s.Leaves[i].InFlight != int64(n) {
-			t.fail("the status has %d RPCs of %s in flight, of %d", s.Leaves[i].InFlight, l.name, n)
+			t.Fatalf("the status has %d RPCs of %s in flight, of %d", s.Leaves[i].InFlight, l.name, n)
 		}
 	}
 	var all []PriorityStatus
@@ -50,7 +50,7 @@ func (t *trial) checkClusterStatus(c *planeCluster, s *ClusterStatus) {
 	}
 	tiers := c.priorities()
 	if len(all) != len(tiers) {
-		t.fail("the status has %d priorities of %s, of %d", len(all), c.name, len(tiers))
+		t.Fatalf("the status has %d priorities of %s, of %d", len(all), c.name, len(tiers))
 	}
 	inUse := 0
 	for i, p := range tiers {
@@ -59,20 +59,20 @@ func (t *trial) checkClusterStatus(c *planeCluster, s *ClusterStatus) {
 			inUse++
 		}
 		if all[i].Priority != i || (i == s.Priority) && !all[i].InUse {
-			t.fail("priority %d of %s, of which %d is in use, is %+v", i, c.name, s.Priority, all[i])
+			t.Fatalf("priority %d of %s, of which %d is in use, is %+v", i, c.name, s.Priority, all[i])
 		}
 		if i < s.Priority && t.options.OverprovisioningFactor == 0 && t.isReady(p) {
-			t.fail("the status says that %s uses priority %d, though %d is READY (A56)", c.name, s.Priority, i)
+			t.Fatalf("the status says that %s uses priority %d, though %d is READY (A56)", c.name, s.Priority, i)
 		}
 	}
 	if len(tiers) > 0 && (s.Priority < 0 || inUse != 1 && t.options.OverprovisioningFactor == 0) {
-		t.fail("%d priorities of %s are in use, and the cluster's is %d", inUse, c.name, s.Priority)
+		t.Fatalf("%d priorities of %s are in use, and the cluster's is %d", inUse, c.name, s.Priority)
 	}
 	if s.Priority >= 0 && tiers[s.Priority].transparent() && (s.State == "READY") != t.isReady(tiers[s.Priority]) {
-		t.fail("the status says that %s is %s, by priority %d; READY is %v", c.name, s.State, s.Priority, t.isReady(tiers[s.Priority]))
+		t.Fatalf("the status says that %s is %s, by priority %d; READY is %v", c.name, s.State, s.Priority, t.isReady(tiers[s.Priority]))
 	}
 	if (s.State == "TRANSIENT_FAILURE") != (s.Error != "") {
-		t.fail("the status says that %s is %s: %q", c.name, s.State, s.Error)
+		t.Fatalf("the status says that %s is %s: %q", c.name, s.State, s.Error)
 	}
 }
 
@@ -95,17 +95,17 @@ func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) 
 	}
 	n := s.Endpoints
 	if n.Total != want.Total || n.Total != n.Ready+n.Connecting+n.Idle+n.Failed+n.Ejected+n.Draining+n.Subset {
-		t.fail("the status of a priority of %s has the endpoints %+v, of %d", c.name, n, want.Total)
+		t.Fatalf("the status of a priority of %s has the endpoints %+v, of %d", c.name, n, want.Total)
 	}
 	t.checkLocalities(c, p, s)
 	if !p.transparent() {
 		return
 	}
 	if n.Ready != want.Ready || n.Draining != want.Draining || n.Failed < failed || n.Ejected+n.Subset > 0 {
-		t.fail("the status of a priority of %s has the endpoints %+v; %d are READY, %d drain, %d failed", c.name, n, want.Ready, want.Draining, failed)
+		t.Fatalf("the status of a priority of %s has the endpoints %+v; %d are READY, %d drain, %d failed", c.name, n, want.Ready, want.Draining, failed)
 	}
 	if t.hasFailed(p) && s.State != "TRANSIENT_FAILURE" {
-		t.fail("the status of a priority of %s that has failed is %+v", c.name, s)
+		t.Fatalf("the status of a priority of %s that has failed is %+v", c.name, s)
 	}
 }
 
@@ -135,20 +135,20 @@ func (t *trial) checkLocalities(c *planeCluster, p tier, s *PriorityStatus) {
 				n.Failed++
 			}
 			if e.Share > 0 && (!s.InUse || e.Out != "") {
-				t.fail("the status of %s says that an endpoint of locality %d gets RPCs: %+v", c.name, i, e)
+				t.Fatalf("the status of %s says that an endpoint of locality %d gets RPCs: %+v", c.name, i, e)
 			}
 		}
 		if share > loc.Share+1e-9 {
-			t.fail("the status of %s says that locality %d gets %v of the RPCs, and its endpoints %v", c.name, i, loc.Share, share)
+			t.Fatalf("the status of %s says that locality %d gets %v of the RPCs, and its endpoints %v", c.name, i, loc.Share, share)
 		}
 		sum += loc.Share
 	}
 	n.Total, n.Subset = n.Total+s.Endpoints.Subset, s.Endpoints.Subset
 	if n != s.Endpoints {
-		t.fail("the status of a priority of %s counts %+v, and has %+v", c.name, s.Endpoints, n)
+		t.Fatalf("the status of a priority of %s counts %+v, and has %+v", c.name, s.Endpoints, n)
 	}
 	if sum > 1+1e-9 {
-		t.fail("the status of a priority of %s gives %v of the RPCs away", c.name, sum)
+		t.Fatalf("the status of a priority of %s gives %v of the RPCs away", c.name, sum)
 	}
 }
 
@@ -170,14 +170,14 @@ func (t *trial) checkReady() {
 		ready := readyIn(t.lb, "/"+c.name+"/m")
 		t.rest()
 		if !ready && t.mustServe(c) {
-			t.fail("WaitReady would wait for %s, which has an endpoint to pick", c.name)
+			t.Fatalf("WaitReady would wait for %s, which has an endpoint to pick", c.name)
 		}
 		if !ready || t.hashes(c) || slices.ContainsFunc(c.priorities(), func(p tier) bool { return !p.transparent() }) {
 			continue
 		}
-		r := t.newRPC(c.name, t.rng.Uint64(), false)
+		r := t.newRPC(c.name, t.Rand.Uint64(), false)
 		if t.pick(r); r.waiting || r.conn == nil && !t.refused(r) {
-			t.fail("WaitReady would return for %s, and %v is not sent: %v", c.name, r, r.err)
+			t.Fatalf("WaitReady would return for %s, and %v is not sent: %v", c.name, r, r.err)
 		}
 		t.settle(r)
 	}

@@ -4,22 +4,21 @@
 package integrate
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"os"
-	"regexp"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // trial is one history under way: the control plane, gRPC's side, the balancer
 // between them, and the RPCs.
 type trial struct {
-	rng     *rand.Rand // of the step under way
+	*kit.Trial
 	plane   *plane
 	grpc    *modelChannel
 	lb      balancer.Balancer
@@ -43,31 +42,6 @@ type trial struct {
 	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
 
 	before struct{ breakers, policies int } // of other histories, which went wrong
-
-	log     []string
-	verbose bool
-}
-
-// finding is what a trial found to be wrong.
-type finding string
-
-// fail ends the trial, unless such findings are to be passed over.
-func (t *trial) fail(format string, args ...any) {
-	f := finding(fmt.Sprintf(format, args...))
-	if *modelSkip == "" || !regexp.MustCompile(*modelSkip).MatchString(string(f)) {
-		panic(f)
-	}
-}
-
-// say logs what happens. It is printed at once if it is wanted of every history: if
-// a goroutine of the balancer's panics, the process ends.
-func (t *trial) say(format string, args ...any) {
-	if t.verbose {
-		t.log = append(t.log, fmt.Sprintf(format, args...))
-	}
-	if *modelLog {
-		fmt.Fprintf(os.Stderr, format+"\n", args...)
-	}
 }
 
 // randomOptions draws the options of the channel. Intervals of A56 that many trials
@@ -91,12 +65,12 @@ func randomOptions(rng *rand.Rand) Config {
 	return o
 }
 
-func newTrial(rng *rand.Rand, verbose bool) *trial {
+func newTrial(k *kit.Trial) *trial {
+	rng := k.Rand
 	t := &trial{
-		rng: rng, plane: newPlane(rng), options: randomOptions(rng),
+		Trial: k, plane: newPlane(rng), options: randomOptions(rng),
 		servers: &loadServers{sums: map[account]*loads{}},
 		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{},
-		verbose: verbose,
 	}
 	if t.options.ConnectRate > 0 { // there is something to pace
 		for n := range endpointsPerLeaf {
@@ -118,7 +92,7 @@ func newTrial(rng *rand.Rand, verbose bool) *trial {
 func (t *trial) sayPlane() {
 	for _, c := range t.plane.clusters {
 		for _, l := range c.leaves {
-			t.say("    %v", l)
+			t.Logf("    %v", l)
 		}
 	}
 }

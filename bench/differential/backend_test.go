@@ -53,7 +53,7 @@ type fleet struct {
 }
 
 // newFleet starts backends of those names.
-func newFleet(t *testing.T, n *xdstest.Network, names []string) *fleet {
+func newFleet(t testing.TB, n *xdstest.Network, names []string) *fleet {
 	f := &fleet{net: n, names: map[string]string{}, addrs: map[string]netip.AddrPort{}, attempts: map[string][]attempt{}}
 	f.server = grpc.NewServer(grpc.UnknownServiceHandler(f.handle), grpc.WaitForHandlers(true))
 	var serving sync.WaitGroup

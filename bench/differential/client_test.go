@@ -41,7 +41,7 @@ type side struct {
 }
 
 // newSide starts a control plane.
-func newSide(t *testing.T, name string, n *xdstest.Network) *side {
+func newSide(t testing.TB, name string, n *xdstest.Network) *side {
 	s := &side{name: name, net: n, rejected: map[string]string{}}
 	s.control = xdstest.New(t, xdstest.Options{Listen: n.Listen, OnRequest: s.onRequest})
 	return s
@@ -76,7 +76,7 @@ func (s *side) answer(url string) (rejected bool, detail string) {
 }
 
 // bootstrap names the side's control plane.
-func (s *side) bootstrap(t *testing.T) []byte {
+func (s *side) bootstrap(t testing.TB) []byte {
 	type object = map[string]any
 	b, err := json.Marshal(object{
 		"node": object{"id": s.name},
@@ -92,7 +92,7 @@ func (s *side) bootstrap(t *testing.T) []byte {
 }
 
 // xdsOptions are the dial options that make a channel the side's.
-func (s *side) xdsOptions(t *testing.T) []grpc.DialOption {
+func (s *side) xdsOptions(t testing.TB) []grpc.DialOption {
 	if s.name == stock {
 		b, err := xds.NewXDSResolverWithConfigForTesting(s.bootstrap(t))
 		if err != nil {
@@ -123,7 +123,7 @@ func (s *side) transportOptions() []grpc.DialOption {
 }
 
 // dial returns a channel to a service.
-func (s *side) dial(t *testing.T, service string, opts ...grpc.DialOption) *grpc.ClientConn {
+func (s *side) dial(t testing.TB, service string, opts ...grpc.DialOption) *grpc.ClientConn {
 	all := append(s.xdsOptions(t), s.transportOptions()...)
 	cc, err := grpc.NewClient("xds:///"+service, append(all, opts...)...)
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,13 +18,10 @@ import (
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
-var (
-	seeds   = flag.Int("differential.seeds", 0, "how many random worlds to compare in; 0 is a few")
-	without = flag.String("differential.without", "", "what worlds are to do without, to look for the rest: retries, failures, faults, streams, removals, defects, outages")
-	from    = flag.Uint64("differential.from", 1, "the first seed")
-)
+var without = flag.String("differential.without", "", "what worlds are to do without, to look for the rest: retries, failures, faults, streams, removals, defects, outages")
 
 func TestMain(m *testing.M) { leak.VerifyTestMain(m) }
 
@@ -37,26 +33,16 @@ const (
 	different    = 7
 )
 
-// TestDifferential compares the two clients in random worlds. A failure says the
+// TestDifferential compares the two clients in random worlds. A failure has the
 // seed, the world, and what differs in it first.
 func TestDifferential(t *testing.T) {
-	n := *seeds
-	if n == 0 {
-		n = 6
-		if testing.Short() {
-			n = 2
-		}
+	n := 6
+	if testing.Short() {
+		n = 2
 	}
-	var total summary
-	for i := range n {
-		seed := *from + uint64(i)
-		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { compareWorld(t, seed, &total) })
-		})
-		if t.Failed() && *seeds == 0 {
-			t.Fatalf("again: go test ./bench/differential -run 'TestDifferential$' -differential.seeds 1 -differential.from %d", seed)
-		}
-	}
+	total := &summary{lost: map[string]int{}, reasons: map[string]int{}}
+	m := kit.Model{Steps: 8, Run: func(t *kit.Trial) { compareWorld(t, total) }}
+	m.Test(t, n)
 	t.Log(total.String())
 }
 
@@ -74,7 +60,7 @@ func (s *summary) String() string {
 
 // trial is the comparison in one world.
 type trial struct {
-	t       *testing.T
+	t       testing.TB
 	gen     *gen
 	fleet   *fleet
 	sides   []*side
@@ -91,14 +77,11 @@ type trial struct {
 	differences   []*difference
 }
 
-func compareWorld(t *testing.T, seed uint64, total *summary) {
-	if total.lost == nil {
-		total.lost, total.reasons = map[string]int{}, map[string]int{}
-	}
+func compareWorld(t *kit.Trial, total *summary) {
 	total.worlds++
 	n := xdstest.NewNetwork()
 	t.Cleanup(n.Close)
-	x := &trial{t: t, gen: newGen(seed), fleet: newFleet(t, n, backendNames()), total: total}
+	x := &trial{t: t, gen: newGen(t.Rand), fleet: newFleet(t, n, backendNames()), total: total}
 	w := x.gen.world()
 	x.callers = x.gen.callers()
 	for _, name := range both {
@@ -107,11 +90,13 @@ func compareWorld(t *testing.T, seed uint64, total *summary) {
 		x.sides = append(x.sides, s)
 		x.clients = append(x.clients, &client{side: s, fleet: x.fleet})
 	}
+	steps := 3 + x.gen.IntN(6)
 	x.step(w, []string{"the first state"})
-	for range 3 + x.gen.IntN(6) {
-		if t.Failed() {
+	for i := range t.Steps() {
+		if i == steps {
 			break
 		}
+		x.gen.Rand = t.Rand
 		next, news := x.gen.mutate(w)
 		x.step(next, news)
 		w = next

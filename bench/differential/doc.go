@@ -8,8 +8,8 @@
 // RPCs reach, attempts and metadata as backends see them, what is acknowledged and
 // rejected, and what is subscribed to.
 //
-//	go test ./bench/differential -run 'TestDifferential$' -differential.seeds 300
-//	go test ./bench/differential -run 'TestDifferential$' -differential.from 17 -v
+//	go test ./bench/differential -run 'TestDifferential$' -model.runs 300
+//	go test ./bench/differential -run 'TestDifferential$' -model.runs 1 -model.seed 17 -v
 //
 // The two differ on purpose in some places. reasons_test.go lists them, each with
 // the requirement that it follows, and a predicate that says which observations of

@@ -42,8 +42,8 @@ type gen struct {
 	timeouts bool // routes and listeners have them
 }
 
-func newGen(seed uint64) *gen {
-	g := &gen{Rand: rand.New(rand.NewPCG(seed, 2))}
+func newGen(rng *rand.Rand) *gen {
+	g := &gen{Rand: rng}
 	g.timeouts = g.chance(70)
 	return g
 }

@@ -100,7 +100,7 @@ var (
 )
 
 // foreign are environment variables that only grpc-go's own xDS client reads.
-var foreign = []string{"GRPC_EXPERIMENTAL_XDS_SNI"}
+var foreign []string
 
 // lineOf returns the number of the line that an offset in a text is in.
 func lineOf(text string, offset int) int { return 1 + strings.Count(text[:offset], "\n") }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,4 +79,55 @@ func TestLogs(t *testing.T) {
 			t.Errorf("WantOne of no line: failures are %q, want one", got)
 		}
 	})
+}
+
+// TestModel: a history that fails is shrunk to the steps that matter, fails in the same way again
+// with its log, and neither a panic nor Fatalf ends the test.
+func TestModel(t *testing.T) {
+	for _, way := range []string{"Errorf", "Fatalf", "panic", "cleanup"} {
+		cleaned := 0
+		m := Model{Steps: 100, Run: func(k *Trial) {
+			k.Cleanup(func() {
+				if cleaned++; way == "cleanup" {
+					k.Error("3 tens")
+				}
+			})
+			tens := 0
+			for i := range k.Steps() {
+				time.Sleep(time.Hour) // in a bubble
+				n := k.Rand.IntN(10)
+				if k.Logf("%d", n); n != 0 {
+					continue
+				}
+				if tens++; tens < 3 {
+					continue
+				}
+				switch way {
+				case "Errorf":
+					k.Errorf("%d tens at step %d", tens, i)
+				case "Fatalf":
+					k.Fatalf("%d tens at step %d", tens, i)
+					t.Error("Fatalf returned")
+				case "panic":
+					panic(fmt.Sprintf("%d tens at step %d", tens, i))
+				}
+			}
+		}}
+		h := history{seed: 1}
+		for i := range uint64(m.Steps) {
+			h.steps = append(h.steps, i)
+		}
+		failure, log := m.run(t, h, false)
+		if !strings.Contains(failure, "3 tens") || log != nil || cleaned != 1 {
+			t.Errorf("%s: failure %q, log %q, cleaned up %d times", way, failure, log, cleaned)
+		}
+		less := m.shrink(t, h, failure)
+		want := []string{"0", "0", "0"}
+		if way == "cleanup" {
+			want = nil
+		}
+		if failure, log = m.repeat(t, less, failure, true); !strings.Contains(failure, "3 tens") || !slices.Equal(log, want) {
+			t.Errorf("%s: shrunk to failure %q, log %q", way, failure, log)
+		}
+	}
 }

@@ -1,0 +1,218 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package kit
+
+import (
+	"flag"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+var (
+	modelSeed = flag.Uint64("model.seed", 1, "the first random history of a model")
+	modelRuns = flag.Int("model.runs", 0, "how many random histories of a model to run; 0 is a few")
+	modelAll  = flag.Bool("model.all", false, "continue after a history that fails, without shrinking it")
+	modelSkip = flag.String("model.skip", "", "ignore failures that match this `expression`, while they are known")
+	modelLog  = flag.Bool("model.v", false, "print every history as it runs, not only those that fail")
+)
+
+// A Model tests a system by random histories. A history that fails is shrunk to the fewest steps
+// that fail in the same way, and printed with its seed.
+//
+// If a goroutine of the system panics, which ends the process, the trace names the bubble: the k-th
+// is of history -model.seed + k - 1, and -model.v prints the steps as they run.
+type Model struct {
+	// Steps is the length of a history.
+	Steps int
+	// Run runs a history in a bubble of testing/synctest. It draws how the history begins from
+	// Trial.Rand, and ranges over Trial.Steps.
+	Run func(t *Trial)
+	// Kind returns what failures of the same kind have in common; nil removes digits and all
+	// lines but the first.
+	Kind func(failure string) string
+	// Retries is how often a history is run again in search of the same failure, for systems that
+	// draw at random themselves.
+	Retries int
+}
+
+// history is what a Trial is drawn from. Each step has a number of its own, so that the others stay
+// the same if one is left out.
+type history struct {
+	seed  uint64
+	steps []uint64
+}
+
+// Test runs some histories, or as many as -model.runs demands.
+func (m *Model) Test(t *testing.T, runs int) {
+	t.Helper()
+	if *modelRuns > 0 {
+		runs = *modelRuns
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // the heap is small
+	for i := range runs {
+		seed := *modelSeed + uint64(i)
+		rng := rand.New(rand.NewPCG(27, seed))
+		h := history{seed: rng.Uint64()}
+		for range m.Steps {
+			h.steps = append(h.steps, rng.Uint64())
+		}
+		if *modelLog {
+			fmt.Fprintf(os.Stderr, "history %d:\n", seed)
+		}
+		failure, _ := m.run(t, h, false)
+		if failure == "" {
+			continue
+		}
+		t.Errorf("history %d: %s", seed, failure)
+		if *modelAll {
+			continue
+		}
+		h = m.shrink(t, h, failure)
+		again, log := m.repeat(t, h, failure, true)
+		if again == "" {
+			t.Fatalf("repeat it with -run '%s$' -model.seed %d; it does not fail each time", t.Name(), seed)
+		}
+		t.Fatalf("repeat it with -run '%s$' -model.seed %d -model.runs 1; in %d steps: %s\n%s", t.Name(), seed, len(h.steps), again, strings.Join(log, "\n"))
+	}
+}
+
+// run runs a history, and returns its failure, and what was logged if that is verbose.
+func (m *Model) run(t *testing.T, h history, verbose bool) (failure string, log []string) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &Trial{TB: t, history: h, Rand: rand.New(rand.NewPCG(0, h.seed)), verbose: verbose}
+		defer func() { failure, log = tr.failure, tr.log }()
+		t.Cleanup(func() { failure = tr.failure }) // of other clean-ups
+		done := make(chan struct{})
+		go func() { // which Fatalf can end
+			defer close(done)
+			defer func() {
+				if r := recover(); r != nil {
+					tr.record(fmt.Sprintf("panic: %v\n%s", r, debug.Stack()))
+				}
+			}()
+			m.Run(tr)
+		}()
+		<-done
+	})
+	return failure, log
+}
+
+// repeat returns a failure of a certain kind, if the history fails so.
+func (m *Model) repeat(t *testing.T, h history, like string, verbose bool) (failure string, log []string) {
+	for range 1 + m.Retries {
+		if failure, log := m.run(t, h, verbose); failure != "" && m.kind(failure) == m.kind(like) {
+			return failure, log
+		}
+	}
+	return "", nil
+}
+
+// shrink leaves steps out while the history fails in the same way: halves first, then less, down to
+// single ones.
+func (m *Model) shrink(t *testing.T, h history, failure string) history {
+	for size := len(h.steps) / 2; size > 0; size /= 2 {
+		for from := 0; from < len(h.steps); {
+			less := history{h.seed, slices.Delete(slices.Clone(h.steps), from, min(from+size, len(h.steps)))}
+			if again, _ := m.repeat(t, less, failure, false); again != "" {
+				h = less
+			} else {
+				from += size
+			}
+		}
+	}
+	return h
+}
+
+var details = regexp.MustCompile(`(?s)\d|\n.*`)
+
+func (m *Model) kind(failure string) string {
+	if m.Kind != nil {
+		return m.Kind(failure)
+	}
+	return details.ReplaceAllString(failure, "")
+}
+
+// A Trial is a history under way. As a testing.TB it records the first failure; Fatalf also ends the
+// history. Cleanup functions run in its bubble.
+type Trial struct {
+	testing.TB
+	Rand *rand.Rand // of the step under way
+
+	history history
+	verbose bool
+	mu      sync.Mutex
+	failure string
+	log     []string
+}
+
+// Steps returns the steps that are left in the history, by their place in it. Each has a Rand of its
+// own. They end with the first failure.
+func (t *Trial) Steps() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i, s := range t.history.steps {
+			t.Rand = rand.New(rand.NewPCG(s, 0))
+			if t.Failed() || !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+// Logf logs what happens, for a history that fails.
+func (t *Trial) Logf(format string, args ...any) {
+	if t.verbose {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.log = append(t.log, fmt.Sprintf(format, args...))
+	}
+	if *modelLog {
+		fmt.Fprintf(os.Stderr, format+"\n", args...)
+	}
+}
+
+// record notes a failure, unless an earlier one is there, and reports whether it counts.
+func (t *Trial) record(failure string) bool {
+	if *modelSkip != "" && regexp.MustCompile(*modelSkip).MatchString(failure) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.failure == "" {
+		t.failure = failure
+	}
+	return true
+}
+
+// Failed implements testing.TB.
+func (t *Trial) Failed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failure != ""
+}
+
+// Error implements testing.TB.
+func (t *Trial) Error(args ...any) { t.record(strings.TrimSuffix(fmt.Sprintln(args...), "\n")) }
+
+// Errorf implements testing.TB.
+func (t *Trial) Errorf(format string, args ...any) { t.record(fmt.Sprintf(format, args...)) }
+
+// Fatal implements testing.TB.
+func (t *Trial) Fatal(args ...any) { t.Fatalf("%s", strings.TrimSuffix(fmt.Sprintln(args...), "\n")) }
+
+// Fatalf implements testing.TB.
+func (t *Trial) Fatalf(format string, args ...any) {
+	if t.record(fmt.Sprintf(format, args...)) {
+		runtime.Goexit()
+	}
+}
