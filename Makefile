@@ -16,7 +16,6 @@ COUNT    ?= 1
 BASE     ?=
 OLDGO    ?= go1.25.0
 PLATFORMS := linux/amd64 linux/arm64 linux/386 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
-REPORTED := ^Benchmark(Decode|EDF|EDSUpdate|PickDown|Policy|Ring|Select|Startup)$$
 
 SHELL    := bash
 
@@ -131,22 +130,12 @@ bench-record: ## Record a run for the READMEs. Have the machine to yourself.
 readme: ## Write the tables of README.md and bench/README.md from the recorded run.
 	@$(GO) run ./bench/cmd/readme
 
-.PHONY: bench-report
-bench-report: ## A page with plots in bench/out: costs, shares, latencies, what happens during failures.
-	@echo '[1/3] benchmarks: two minutes or so'
-	@GO=$(GO) bench/cmd/run.sh scoreboard -bench '$(REPORTED)' -benchtime 30ms -o bench/out/bench.txt >/dev/null
-	@echo '[2/3] latencies under load: three minutes'
-	@GO=$(GO) bench/cmd/run.sh latency -o bench/out/latency.json
-	@echo '[3/3] the page'
-	@GO=$(GO) bench/cmd/run.sh report -bench bench/out/bench.txt -latency bench/out/latency.json -o bench/out/report.html
-	@echo bench/out/report.html
-
 # The tag and the flag have the random choices of policies follow the seed.
 .PHONY: arena
 arena: ## Which policy is best? All fleets, all policies, ours and stock's; ARENA has more flags.
 	@mkdir -p bench/out
-	@set -o pipefail; GO=$(GO) GOFLAGS='-tags=seeded -ldflags=-checklinkname=0' bench/cmd/run.sh arena -o bench/out/arena.json -page bench/out/arena.html $(ARENA) | tee bench/out/arena.txt
-	@echo bench/out/arena.html
+	@set -o pipefail; GO=$(GO) GOFLAGS='-tags=seeded -ldflags=-checklinkname=0' bench/cmd/run.sh arena -o bench/out/arena.json $(ARENA) | tee bench/out/arena.txt
+	@echo bench/out/arena.txt
 
 .PHONY: bench-diff
 bench-diff: ## Compare the hot benchmarks with another commit's: BASE, or where this branch began.

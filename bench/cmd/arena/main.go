@@ -32,13 +32,13 @@ import (
 )
 
 type options struct {
-	seed              uint64
-	fleets, policies  string
-	processes         int
-	modes             string
-	resume            bool
-	from              string
-	out, page, readme string
+	seed             uint64
+	fleets, policies string
+	processes        int
+	modes            string
+	resume           bool
+	from             string
+	out, readme      string
 }
 
 func main() {
@@ -53,9 +53,8 @@ func main() {
 	flag.IntVar(&o.processes, "processes", runtime.NumCPU(), "how many runs at a time")
 	flag.StringVar(&o.modes, "modes", "", "only in modes that it matches: channels, kernels, loopback")
 	flag.BoolVar(&o.resume, "resume", false, "keep what is in the file of -o, and run what is missing")
-	flag.StringVar(&o.from, "from", "", "print and draw the report in this `file`, and run nothing")
+	flag.StringVar(&o.from, "from", "", "print the report in this `file`, and run nothing")
 	flag.StringVar(&o.out, "o", "", "`file` to write the report to, in JSON")
-	flag.StringVar(&o.page, "page", "", "`file` to write a page with plots to")
 	flag.StringVar(&o.readme, "readme", "", "Markdown `file` to write tables to, between the lines <!-- arena --> and <!-- end of arena -->")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -81,15 +80,6 @@ func run(ctx context.Context, o options) error {
 	}
 	if err := o.save(r); err != nil {
 		return err
-	}
-	if o.page != "" {
-		page, err := render(r)
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.page, page, 0o644); err != nil {
-			return err
-		}
 	}
 	if o.readme != "" {
 		if err := publish(r, o.readme); err != nil {

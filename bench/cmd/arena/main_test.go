@@ -5,9 +5,7 @@ package main
 
 import (
 	"context"
-	"encoding/xml"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -89,67 +87,6 @@ func TestCells(t *testing.T) {
 	for _, o := range []options{{fleets: "nothing"}, {fleets: "("}, {policies: "("}} {
 		if _, err := o.cells(); err == nil {
 			t.Errorf("%+v: no error", o)
-		}
-	}
-}
-
-// TestPage: the page is there with all its charts, and no figure is none.
-func TestPage(t *testing.T) {
-	r := &arena.Report{Go: "go <1>", Fleets: arena.Describe()}
-	for i, p := range arena.Policies()[:6] {
-		r.Results = append(r.Results, &arena.Result{
-			Fleet: "one stalls", Impl: p.Impl, Policy: p.Name, Mode: arena.Channels, P99: float64(100 - i), Goodput: 1, RPCs: 9,
-			Utilisation: []float64{.5, .6}, Marks: []arena.Mark{{Second: 1, Label: "stalls"}},
-			Points: []arena.Point{{Second: .5, RPCs: 4, P99: 7}, {Second: 1.5}, {Second: 2.5, RPCs: 5, P99: 9}},
-		})
-	}
-	r.Results[3].Error = "it <crashed>"
-	arena.Judge(r.Results)
-	text, err := render(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"go &lt;1&gt;", "it &lt;crashed&gt;", ">stalls<", "The best policies", "How busy", "stock round_robin"} {
-		if !strings.Contains(string(text), want) {
-			t.Errorf("the page has no %q", want)
-		}
-	}
-	if strings.Contains(string(text), "NaN") {
-		t.Error("NaN on the page")
-	}
-	svgs := 0
-	for rest := string(text); ; svgs++ {
-		_, from, ok := strings.Cut(rest, "<svg")
-		if !ok {
-			break
-		}
-		chart, after, _ := strings.Cut(from, "</svg>")
-		d := xml.NewDecoder(strings.NewReader("<svg" + chart + "</svg>"))
-		for err = nil; err == nil; _, err = d.Token() {
-		}
-		if !errors.Is(err, io.EOF) {
-			t.Error(err)
-		}
-		rest = after
-	}
-	if svgs != 4 {
-		t.Errorf("%d charts, want 4", svgs)
-	}
-}
-
-// TestStyles: rows that may be in the same chart differ in colour or in dash.
-func TestStyles(t *testing.T) {
-	for _, f := range arena.Fleets() {
-		seen := map[[2]string]string{}
-		for _, c := range arena.Cells(1) {
-			if c.Fleet != f.Name || c.Mode != arena.Channels {
-				continue
-			}
-			colour, dash := style(c.Policy)
-			if other, taken := seen[[2]string{colour, dash}]; taken {
-				t.Errorf("%s: %s looks like %s", f.Name, c.Policy, other)
-			}
-			seen[[2]string{colour, dash}] = c.Policy
 		}
 	}
 }
