@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/connectivity"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -220,8 +219,8 @@ func (t *trial) usable(conn *modelConn) bool {
 }
 
 // hasFailed reports whether a priority is in TRANSIENT_FAILURE for certain: it has
-// no endpoint, or all have failed and not begun to connect again. Others' policies
-// take their time to say so.
+// no endpoint, or all have failed since they were READY. Custom policies report that
+// later.
 func (t *trial) hasFailed(p tier) bool {
 	if delegates(&p.leaf.Policy) && len(p.Localities) > 0 {
 		return false
@@ -234,7 +233,7 @@ func (t *trial) hasFailed(p tier) bool {
 			}
 			has := func(failed bool) bool {
 				return slices.ContainsFunc(open, func(conn *modelConn) bool {
-					return (conn.state == connectivity.TransientFailure) == failed && conn.number == numberOf(e.Addr)
+					return conn.down() == failed && conn.number == numberOf(e.Addr)
 				})
 			}
 			failed := has(true) && !has(false) // which a replacement may have, too

@@ -73,6 +73,7 @@ type modelConn struct {
 	healthy  bool                   // as announced to health
 	settings int                    // in force when it last began to connect
 	failed   bool                   // since it was READY
+	lent     bool                   // to a custom policy, or pick_first, at some time
 	target   *attributes.Attributes // of the address
 	hostname string                 // by which it was made
 }
@@ -193,6 +194,12 @@ func (c *modelConn) closed() bool {
 	c.cc.mu.Lock()
 	defer c.cc.mu.Unlock()
 	return c.shut
+}
+
+// down reports whether the endpoint is in TRANSIENT_FAILURE, which lasts until it is
+// READY (A62). Of a connection that another policy had, the balancer knows the state alone.
+func (c *modelConn) down() bool {
+	return c.state == connectivity.TransientFailure || c.failed && !c.lent
 }
 
 // step is the next event in the life of the SubConn, if there can be one: up

@@ -122,6 +122,9 @@ func (t *trial) push() {
 	cfg := t.plane.config()
 	t.repace()
 	push(t.lb, cfg)
+	for _, conn := range t.grpc.open() {
+		conn.lent = conn.lent || delegates(&t.leafOf(conn.number).policy)
+	}
 	t.shadow.update(cfg)
 	t.gatesIn(t.plane.clusters)
 	for _, c := range t.plane.clusters {

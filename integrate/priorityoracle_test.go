@@ -5,7 +5,6 @@ package integrate
 
 import (
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,8 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // a56Oracle is gRFC A56's priority policy, written from its text with the clock of
@@ -130,69 +131,65 @@ func TestA56(t *testing.T) {
 	if testing.Short() {
 		runs = 40
 	}
-	for run := range runs {
-		synctest.Test(t, func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(56, uint64(run)))
-			cc := &modelChannel{}
-			b, source := newModelBalancer(cc, Config{}, nil, new(loadServers).intercept)
-			defer source.Close()
-			defer b.Close()
-			o := &a56Oracle{priorities: []*a56Child{{}, {}, {}}}
-			push(b, configOf(clusterOf("c", zone("0", eps(0, 1)), zone("1", eps(10, 11)), zone("2", eps(20, 21)))))
-			synctest.Wait()
-			states := map[*modelConn]connectivity.State{}
-			o.choose(time.Now())
-			// follow has the oracle see what the SubConns have come to.
-			follow := func() {
-				for i, c := range o.priorities {
-					var ready, connecting, found bool
-					for _, conn := range cc.open() {
-						if conn.number/10 == i {
-							states[conn] = a56State(states[conn], conn)
-							found = true
-							ready = ready || states[conn] == connectivity.Ready
-							connecting = connecting || states[conn] == connectivity.Connecting
-						}
-					}
-					state := connectivity.TransientFailure
-					if ready {
-						state = connectivity.Ready
-					} else if connecting || !found {
-						state = connectivity.Connecting
-					}
-					if c.created && state != c.state {
-						c.update(state, time.Now())
-					}
-				}
-				o.choose(time.Now())
+	m := kit.Model{Steps: 150, Run: runA56}
+	m.Test(t, runs)
+}
+
+func runA56(t *kit.Trial) {
+	cc := &modelChannel{}
+	b, source := newModelBalancer(cc, Config{}, nil, new(loadServers).intercept)
+	defer source.Close()
+	defer b.Close()
+	o := &a56Oracle{priorities: []*a56Child{{}, {}, {}}}
+	push(b, configOf(clusterOf("c", zone("0", eps(0, 1)), zone("1", eps(10, 11)), zone("2", eps(20, 21)))))
+	synctest.Wait()
+	states := map[*modelConn]connectivity.State{}
+	o.choose(time.Now())
+	for range t.Steps() {
+		if conns := cc.open(); t.Rand.IntN(6) > 0 {
+			conns[t.Rand.IntN(len(conns))].step(t.Rand.IntN(3) > 0)
+		} else {
+			until := time.Now().Add([]time.Duration{time.Second, 4 * time.Second, 9 * time.Second, 6 * time.Minute}[t.Rand.IntN(4)])
+			for now := time.Now(); now.Before(until); now = time.Now() {
+				pass(o.next(until).Sub(now))
+				o.expire(time.Now())
+				o.follow(cc, states)
 			}
-			for step := range 150 {
-				if conns := cc.open(); rng.IntN(6) > 0 {
-					conns[rng.IntN(len(conns))].step(rng.IntN(3) > 0)
-				} else {
-					until := time.Now().Add([]time.Duration{time.Second, 4 * time.Second, 9 * time.Second, 6 * time.Minute}[rng.IntN(4)])
-					for now := time.Now(); now.Before(until); now = time.Now() {
-						pass(o.next(until).Sub(now))
-						o.expire(time.Now())
-						follow()
-					}
-				}
-				follow()
-				pass(2 * time.Millisecond) // publications are that far apart
-				follow()
-				if o.check(t, run, step, cc); t.Failed() {
-					return
-				}
-			}
-		})
-		if t.Failed() {
-			return
 		}
+		o.follow(cc, states)
+		pass(2 * time.Millisecond) // publications are that far apart
+		o.follow(cc, states)
+		o.check(t, cc)
 	}
 }
 
+// follow has the oracle see what the SubConns have come to.
+func (o *a56Oracle) follow(cc *modelChannel, states map[*modelConn]connectivity.State) {
+	for i, c := range o.priorities {
+		var ready, connecting, found bool
+		for _, conn := range cc.open() {
+			if conn.number/10 == i {
+				states[conn] = a56State(states[conn], conn)
+				found = true
+				ready = ready || states[conn] == connectivity.Ready
+				connecting = connecting || states[conn] == connectivity.Connecting
+			}
+		}
+		state := connectivity.TransientFailure
+		if ready {
+			state = connectivity.Ready
+		} else if connecting || !found {
+			state = connectivity.Connecting
+		}
+		if c.created && state != c.state {
+			c.update(state, time.Now())
+		}
+	}
+	o.choose(time.Now())
+}
+
 // check compares a pick, and the SubConns there are, with the oracle's choice.
-func (o *a56Oracle) check(t *testing.T, run, step int, cc *modelChannel) {
+func (o *a56Oracle) check(t testing.TB, cc *modelChannel) {
 	p, _ := cc.seen()
 	res, err := p.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()})
 	got := -1
@@ -203,16 +200,16 @@ func (o *a56Oracle) check(t *testing.T, run, step int, cc *modelChannel) {
 	waits := errors.Is(err, balancer.ErrNoSubConnAvailable)
 	switch state := o.priorities[o.current].state; {
 	case state == connectivity.Ready && got != o.current:
-		t.Errorf("run %d, step %d: the pick went to priority %d, %v; A56 chooses %d", run, step, got, err, o.current)
+		t.Errorf("the pick went to priority %d, %v; A56 chooses %d", got, err, o.current)
 	case state == connectivity.Connecting && got >= 0 && (got <= o.current || o.priorities[got].state != connectivity.Ready):
-		t.Errorf("run %d, step %d: the pick went to priority %d; A56 chooses %d, which is connecting", run, step, got, o.current)
+		t.Errorf("the pick went to priority %d; A56 chooses %d, which is connecting", got, o.current)
 	case state == connectivity.Connecting && got < 0 && !waits, state == connectivity.TransientFailure && (got >= 0 || waits):
-		t.Errorf("run %d, step %d: the pick of priority %d: %v; A56 chooses %d, which is %v", run, step, got, err, o.current, state)
+		t.Errorf("the pick of priority %d: %v; A56 chooses %d, which is %v", got, err, o.current, state)
 	}
 	for i, c := range o.priorities {
 		connected := slices.ContainsFunc(cc.open(), func(conn *modelConn) bool { return conn.number/10 == i })
 		if connected != c.created {
-			t.Errorf("run %d, step %d: priority %d is connected: %v, want %v", run, step, i, connected, c.created)
+			t.Errorf("priority %d is connected: %v, want %v", i, connected, c.created)
 		}
 	}
 }

@@ -5,8 +5,6 @@ package integrate
 
 import (
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/ringhash"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // ringModel is a slow picture of a cluster whose policy is ring_hash, by the rules of A42, A61
@@ -46,7 +45,7 @@ func (m *ringModel) in(n int) connectivity.State {
 }
 
 // walk returns the first endpoint from a hash on that has not failed, and -1 if there is none.
-func (m *ringModel) walk(t *testing.T, hash uint64) int {
+func (m *ringModel) walk(t testing.TB, hash uint64) int {
 	var hosts []ringhash.Host
 	for _, n := range m.numbers {
 		h := ringhash.Host{Key: addr(n).String(), Weight: 1}
@@ -123,19 +122,19 @@ func (m *ringModel) observe(n int, s connectivity.State) {
 
 // ringTrial drives a balancer and the model through the same history.
 type ringTrial struct {
+	*kit.Trial
 	*ringModel
 	*testLB
 	cc  *fakeCC
-	rng *rand.Rand
 	raw map[int]connectivity.State // that gRPC reported last
 }
 
 // update sends other endpoints, some of which drain.
 func (tr *ringTrial) update() {
-	tr.numbers = tr.rng.Perm(7)[:1+tr.rng.IntN(7)]
+	tr.numbers = tr.Rand.Perm(7)[:1+tr.Rand.IntN(7)]
 	list := eps(tr.numbers...)
 	for i, n := range tr.numbers {
-		drains := tr.rng.IntN(6) == 0
+		drains := tr.Rand.IntN(6) == 0
 		if drains && tr.in(n) != ready {
 			tr.forget(n)
 		}
@@ -154,8 +153,8 @@ func (tr *ringTrial) update() {
 }
 
 // report has gRPC report a state that may follow the latest one.
-func (tr *ringTrial) report(t *testing.T) {
-	n := tr.rng.IntN(7)
+func (tr *ringTrial) report() {
+	n := tr.Rand.IntN(7)
 	if !tr.cc.has(n) {
 		return
 	}
@@ -167,36 +166,36 @@ func (tr *ringTrial) report(t *testing.T) {
 	if next == nil {
 		return
 	}
-	s := next[tr.rng.IntN(len(next))]
+	s := next[tr.Rand.IntN(len(next))]
 	tr.raw[n] = s
-	tr.cc.conn(t, n).to(s)
+	tr.cc.conn(tr, n).to(s)
 	tr.observe(n, s)
 }
 
 // rpc makes one, and checks what comes of its pick.
-func (tr *ringTrial) rpc(t *testing.T) {
-	hash := tr.rng.Uint64()
-	n := tr.walk(t, hash)
+func (tr *ringTrial) rpc() {
+	hash := tr.Rand.Uint64()
+	n := tr.walk(tr, hash)
 	got, err := tr.pickHash(hash)
 	waits := errors.Is(err, balancer.ErrNoSubConnAvailable)
 	switch {
 	case n < 0:
 		if err == nil || waits {
-			t.Fatalf("Pick = %q, %v with all endpoints failed", got, err)
+			tr.Fatalf("Pick = %q, %v with all endpoints failed", got, err)
 		}
 	case tr.in(n) == ready:
 		if got != addr(n).String() {
-			t.Fatalf("Pick = %q, %v, want endpoint %d", got, err, n)
+			tr.Fatalf("Pick = %q, %v, want endpoint %d", got, err, n)
 		}
 	case !waits:
-		t.Fatalf("Pick = %q, %v, want to wait for endpoint %d", got, err, n)
+		tr.Fatalf("Pick = %q, %v, want to wait for endpoint %d", got, err, n)
 	case tr.in(n) == idle:
 		tr.connect(n)
 	}
 }
 
 // settle lets the balancer come to rest, and compares it with the model.
-func (tr *ringTrial) settle(t *testing.T) {
+func (tr *ringTrial) settle() {
 	synctest.Wait()
 	tr.flush()
 	synctest.Wait()
@@ -205,13 +204,13 @@ func (tr *ringTrial) settle(t *testing.T) {
 	for n := range 7 {
 		made := 0
 		if tr.cc.has(n) {
-			made = tr.cc.conn(t, n).connects
+			made = tr.cc.conn(tr, n).connects
 		}
 		if made == tr.connects[n]+1 && tr.in(n) == idle && wake {
 			woken = append(woken, n)
 			tr.connect(n)
 		} else if made != tr.connects[n] {
-			t.Fatalf("endpoint %d was asked to connect %d times, want %d; %v, draining %v", n, made, tr.connects[n], tr.state, tr.draining)
+			tr.Fatalf("endpoint %d was asked to connect %d times, want %d; %v, draining %v", n, made, tr.connects[n], tr.state, tr.draining)
 		}
 		switch {
 		case !tr.cc.has(n):
@@ -221,10 +220,10 @@ func (tr *ringTrial) settle(t *testing.T) {
 		}
 	}
 	if wake != (len(woken) == 1) {
-		t.Fatalf("endpoints %v were woken, want one: %t; %v", woken, wake, tr.state)
+		tr.Fatalf("endpoints %v were woken, want one: %t; %v", woken, wake, tr.state)
 	}
 	if state, _ := tr.aggregate(); tr.cc.state != state {
-		t.Fatalf("the channel is %v, want %v; %v, draining %v", tr.cc.state, state, tr.state, tr.draining)
+		tr.Fatalf("the channel is %v, want %v; %v, draining %v", tr.cc.state, state, tr.state, tr.draining)
 	}
 }
 
@@ -232,35 +231,30 @@ func (tr *ringTrial) settle(t *testing.T) {
 // endpoint that a walk round the ring finds, endpoints are asked to connect as often as the
 // rules say and no more, and the channel is in the state that follows (A42, A61, T-RING-7).
 func TestLazyRingHistories(t *testing.T) {
-	runs, steps := 150, 150
+	runs := 150
 	if testing.Short() {
 		runs = 30
 	}
-	for run := range runs {
-		synctest.Test(t, func(t *testing.T) {
-			b, cc := newTestLB(t, Config{})
-			tr := &ringTrial{
-				ringModel: &ringModel{draining: map[int]bool{}, state: map[int]connectivity.State{}, connects: map[int]int{}},
-				testLB:    b, cc: cc, rng: rand.New(rand.NewPCG(42, uint64(run))), raw: map[int]connectivity.State{},
+	m := kit.Model{Steps: 150, Run: func(k *kit.Trial) {
+		b, cc := newTestLB(k, Config{})
+		tr := &ringTrial{
+			Trial:     k,
+			ringModel: &ringModel{draining: map[int]bool{}, state: map[int]connectivity.State{}, connects: map[int]int{}},
+			testLB:    b, cc: cc, raw: map[int]connectivity.State{},
+		}
+		tr.update()
+		tr.settle()
+		for range k.Steps() {
+			switch k.Rand.IntN(12) {
+			case 0:
+				tr.update()
+			case 1, 2, 3, 4:
+				tr.rpc()
+			default:
+				tr.report()
 			}
-			defer func() {
-				if t.Failed() {
-					fmt.Printf("run %d\n", run)
-				}
-			}()
-			tr.update()
-			tr.settle(t)
-			for range steps {
-				switch tr.rng.IntN(12) {
-				case 0:
-					tr.update()
-				case 1, 2, 3, 4:
-					tr.rpc(t)
-				default:
-					tr.report(t)
-				}
-				tr.settle(t)
-			}
-		})
-	}
+			tr.settle()
+		}
+	}}
+	m.Test(t, runs)
 }

@@ -35,7 +35,7 @@ var reasons = []reason{
 		id:   "A74 listener",
 		text: "without a Listener, or routes for the target, nothing else is needed, and ours subscribes to nothing else; stock goes on with the clusters of before, and rejects them while ours does when it needs them again",
 		covers: func(d *difference) bool {
-			return d.caller == nil && (d.noListener || !d.world.hasHost() || strings.HasSuffix(d.ours, "[]") && d.ever((*world).lacksRoutes) ||
+			return d.caller == nil && (d.noListener || !d.world.hasHost() || (strings.HasSuffix(d.ours, "[]") || strings.HasPrefix(d.aspect, aspectAnswer) && d.ours == "") && d.ever((*world).lacksRoutes) ||
 				d.aspect != aspectNames && d.ever(func(w *world) bool { return w.isGone("LDS") }))
 		},
 	},
@@ -63,9 +63,9 @@ var reasons = []reason{
 	},
 	{
 		id:   "A75 policy",
-		text: "the policy of an aggregate is not used, and not looked at; stock rejects one that is bad",
+		text: "the policy of an aggregate is not used, and not looked at; stock rejects one that is bad, or fails RPCs",
 		covers: func(d *difference) bool {
-			return d.aspect == aspectAnswer+", CDS" && d.ours == "" && slices.ContainsFunc(d.world.defects, func(x defect) bool {
+			return (d.aspect == aspectAnswer+", CDS" && d.ours == "" || d.stockSays("error converting LoadBalancingPolicy")) && slices.ContainsFunc(d.world.defects, func(x defect) bool {
 				return x.ofPolicy() && slices.ContainsFunc(d.world.clusters, func(c cluster) bool { return c.name == x.name && c.kind == aggregate })
 			})
 		},
