@@ -164,7 +164,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 	closed := b.closed
 	b.unlock()
 	if closed {
-		stop()
+		src.link.AfterWaiting(stop)
 		metrics.Stop()
 	}
 	return nil
@@ -342,7 +342,7 @@ func (b *lb) Close() {
 	stop, metrics := b.stopWatch, b.rec.metrics
 	b.unlock()
 	if stop != nil {
-		stop()
+		b.src.link.AfterWaiting(stop)
 		metrics.Stop()
 	}
 }

@@ -233,5 +233,5 @@ func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.client.ResolveN
 func (r *xdsResolver) Close() {
 	r.link.Close()
 	r.start()
-	r.client.Release()
+	r.link.AfterWaiting(r.client.Release)
 }

@@ -146,8 +146,8 @@ func (a *admission) admit(ctx context.Context) error {
 		return nil
 	}
 	a.refused.Add(1)
-	if c := callIn(ctx); c != nil && c.link != nil {
-		c.link.refused.Add(1)
+	if l := callIn(ctx).link(); l != nil {
+		l.refused.Add(1)
 	}
 	return a.err
 }

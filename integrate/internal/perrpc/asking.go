@@ -66,10 +66,11 @@ func (c *Call) asking(next grpc.UnaryInvoker) grpc.UnaryInvoker {
 // ask returns the best endpoint of some of the cluster's, or nil. An RPC whose session says
 // where it goes does not ask.
 func (c *Call) ask(ctx context.Context) *picker.EndpointState {
-	if c.link == nil || c.session != nil && len(c.session.Hosts) > 0 {
+	link := c.link()
+	if link == nil || c.session != nil && len(c.session.Hosts) > 0 {
 		return nil
 	}
-	t := c.link.Current()
+	t := link.Current()
 	if t == nil || t.Ask == nil {
 		return nil
 	}

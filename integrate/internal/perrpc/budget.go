@@ -50,23 +50,24 @@ func (c *Call) acquireRetry(again bool) (b *Budget, ok bool) {
 		n = 0
 	}
 	if c.throttle().throttled() {
-		c.link.unmade.throttle.Add(n)
+		c.link().unmade.throttle.Add(n)
 		return nil, false
 	}
 	b = c.budget()
 	if b == nil || b.acquire() {
 		return b, true
 	}
-	c.link.unmade.budget.Add(n)
+	c.link().unmade.budget.Add(n)
 	return nil, false
 }
 
 // budget returns the budget of the RPC's cluster, or nil if its retries are not limited.
 func (c *Call) budget() *Budget {
-	if c == nil || c.link == nil {
+	link := c.link()
+	if link == nil {
 		return nil
 	}
-	t, m := c.link.Current(), c.settled.Load()
+	t, m := link.Current(), c.settled.Load()
 	if t == nil || m == nil || t.Budgets == nil {
 		return nil
 	}

@@ -25,9 +25,9 @@ type callKey struct{}
 // changed the headers so that another route matches (D13). All further picks, which
 // are those of the RPC's other attempts, go to the same cluster (A31).
 type Call struct {
-	link   *Link  // of the channel; nil in tests
-	method string // link and method tell the RPC from those made with its context
-	random uint64 // the RPC's word for Match
+	at     atomic.Pointer[Link] // of the channel; nil in tests
+	method string               // link and method tell the RPC from those made with its context
+	random uint64               // the RPC's word for Match
 	plan   *plan
 	// matched is the match of the interceptor, and settled, from the first pick
 	// on, that or another.
@@ -72,13 +72,39 @@ func callIn(ctx context.Context) *Call {
 // chose its route. The Call in the context may be that of an RPC on whose behalf
 // this one is made.
 func (t *Table) CallOf(ctx context.Context, method string) *Call {
-	if c := callIn(ctx); c != nil && c.method == method && c.link == t.Link {
+	if c := callIn(ctx); c != nil && c.method == method && c.isOf(t.Link) {
 		return c
 	}
 	if t.Link != nil {
 		t.Link.warnUnapplied(t)
 	}
 	return nil
+}
+
+// link returns the link of the RPC's channel, or nil in tests.
+func (c *Call) link() *Link {
+	if c == nil {
+		return nil
+	}
+	return c.at.Load()
+}
+
+// isOf reports whether the RPC is one of the link's channel. gRPC does not count an RPC that
+// is in an interceptor, during a backoff for instance, so the channel may have become idle
+// meanwhile. It has another link then, and so has the RPC. An RPC of another channel is
+// taken for one of this only if both have the same target, the RPC is made with the context
+// of an RPC of the other, and no interceptor of ours is there to tell them apart.
+func (c *Call) isOf(l *Link) bool {
+	was := c.at.Load()
+	if was == l {
+		return true
+	}
+	if was == nil || l == nil || !was.closed.Load() || was.Canonical != l.Canonical {
+		return false
+	}
+	l.maxAttempts.CompareAndSwap(0, was.maxAttempts.Load())
+	c.at.Store(l)
+	return true
 }
 
 // Session returns the RPC's session, or nil if it has none.
@@ -134,8 +160,8 @@ func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 	if m.plans.byHeader {
 		now := t.match(ctx, method, c.random)
 		if now.plans != m.plans || now.route != c.filtered.Load() {
-			if now.plans == m.plans && c.link != nil {
-				c.link.warnOrder()
+			if l := c.link(); l != nil && now.plans == m.plans {
+				l.warnOrder()
 			}
 			other := now
 			if c.session != nil && other.outcome == picker.Picked {
@@ -152,7 +178,7 @@ func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 
 // afterFilters notes which route the headers lead to behind the filters.
 func (c *Call) afterFilters(ctx context.Context) {
-	if t := c.link.Current(); t != nil && t.Plans == c.matched.plans {
+	if t := c.link().Current(); t != nil && t.Plans == c.matched.plans {
 		route, _, _ := t.Snapshot.Match(ctx, c.method, c.random)
 		c.filtered.Store(route)
 	}

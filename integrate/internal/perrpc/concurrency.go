@@ -95,8 +95,8 @@ func (c *concurrency) admit(call *Call, now time.Time) error {
 	}
 	c.refused.Add(1)
 	call.ended.Store(true)
-	if call.link != nil {
-		call.link.unsent.Add(1)
+	if l := call.link(); l != nil {
+		l.unsent.Add(1)
 	}
 	return c.err
 }

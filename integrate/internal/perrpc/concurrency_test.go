@@ -40,7 +40,8 @@ func limited(cfg resource.AdaptiveConcurrency, before *Plans, clusters ...string
 
 // to is the Call of an RPC to a cluster, and its context.
 func to(ctx context.Context, link *Link, cluster string) (context.Context, *Call) {
-	call := &Call{link: link, matched: match{name: cluster}}
+	call := &Call{matched: match{name: cluster}}
+	call.at.Store(link)
 	return context.WithValue(ctx, callKey{}, call), call
 }
 

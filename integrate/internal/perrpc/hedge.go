@@ -42,11 +42,12 @@ func hedges(r *picker.Route) bool { return r.Hedge && r.Retry != nil }
 // mayHedge reports whether the application declares that RPCs of the Call's method may be
 // made twice at the same time, and logs once that it does not.
 func (c *Call) mayHedge() bool {
-	if idempotent(c.method) || c.link != nil && c.link.Idempotent != nil && c.link.Idempotent(c.method) {
+	l := c.link()
+	if idempotent(c.method) || l != nil && l.Idempotent != nil && l.Idempotent(c.method) {
 		return true
 	}
-	if c.link != nil {
-		warn(c.link.Logger, c.link.Target, "hedge", "RPCs are not hedged as their route says, because nothing declares that their method may be called twice. "+
+	if l != nil {
+		warn(l.Logger, l.Target, "hedge", "RPCs are not hedged as their route says, because nothing declares that their method may be called twice. "+
 			"Give the method the option idempotency_level, or set integrate.Config.Idempotent.", "method", c.method)
 	}
 	return false
@@ -176,8 +177,8 @@ func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.Cal
 				continue
 			}
 			call.countRetry()
-			if r.underway > 0 && call.link != nil {
-				call.link.hedges.Add(1)
+			if l := call.link(); r.underway > 0 && l != nil {
+				l.hedges.Add(1)
 			}
 			r.alone = false
 			launch(budget)

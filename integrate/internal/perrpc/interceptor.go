@@ -148,7 +148,7 @@ func (t *Table) Stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 // filtersCount reports whether the RPC's filters could change its route if they
 // came before it was matched.
 func (c *Call) filtersCount() bool {
-	return c.link != nil && len(c.plan.filters) > 0 && c.matched.plans.byHeader
+	return c.link() != nil && len(c.plan.filters) > 0 && c.matched.plans.byHeader
 }
 
 // stream wraps retries around a streamer, and the filters around that.
@@ -181,18 +181,36 @@ func (c *Call) stream(next grpc.Streamer) grpc.Streamer {
 // nobody knows what its route asks for. If ctx ends before, the error says what the
 // RPC waited for.
 func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
+	l := linkOf(ctx, cc)
+	if l == nil || l.Aside {
+		return nil, nil
+	}
+	if t := l.Current(); t != nil && t.Snapshot != nil {
+		return t, nil
+	}
+	return waitForTable(ctx, cc, opts)
+}
+
+// waitForTable is the slow path of tableOf. The channel may become idle meanwhile, since
+// gRPC does not count the RPC yet. The RPC wakes it, and holds the link of before until
+// the next one has taken over, so that what the client has done for the target is not lost.
+func waitForTable(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
+	var last, previous *Link
+	defer func() { last.leave(); previous.leave() }()
 	for {
 		l := linkOf(ctx, cc)
 		if l == nil || l.Aside {
 			return nil, nil
 		}
-		if t := l.Current(); t != nil && t.Snapshot != nil {
-			return t, nil
-		}
 		event := l.nextEvent()
 		t := l.Current()
 		if t != nil && (t.Snapshot != nil || !waitsForReady(opts)) {
 			return t, nil // without Snapshot, the pick says why
+		}
+		if l != last {
+			l.enter()
+			previous.leave()
+			last, previous = l, last
 		}
 		select {
 		case <-event:

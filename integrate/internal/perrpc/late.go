@@ -77,8 +77,8 @@ func (c *Call) timely(next grpc.UnaryInvoker) grpc.UnaryInvoker {
 		begin := time.Now()
 		if deadline, ok := ctx.Deadline(); ok && l.refuses(deadline.Sub(begin)) {
 			c.ended.Store(true)
-			if c.link != nil {
-				c.link.late.Add(1)
+			if l := c.link(); l != nil {
+				l.late.Add(1)
 			}
 			return status.Errorf(codes.DeadlineExceeded, "xds: RPC refused: its deadline is in %v, and RPCs of its route take at least %v",
 				deadline.Sub(begin), time.Duration(l.estimate.Load()))

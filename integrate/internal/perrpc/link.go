@@ -44,8 +44,10 @@ type Link struct {
 	sought      atomic.Bool // by LinkOf: the service config is to name the link until it is found
 	woken       atomic.Bool // by Wake, and the LB policy has yet to hear of it
 
-	mu    sync.Mutex
-	event chan struct{} // closed, and replaced, by Publish; closed for good by Close
+	mu      sync.Mutex
+	event   chan struct{} // closed, and replaced, by Publish; closed for good by Close
+	waiting int           // RPCs that wait for the first configuration
+	release []func()      // what AfterWaiting has put off
 
 	looked   atomic.Pointer[Plans] // by warnUnapplied
 	failures failures
@@ -204,6 +206,44 @@ func (l *Link) nextEvent() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.event
+}
+
+// enter notes that an RPC waits for the first configuration.
+func (l *Link) enter() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting++
+}
+
+// leave ends what enter began. A nil Link has nothing to end.
+func (l *Link) leave() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	var release []func()
+	if l.waiting--; l.waiting == 0 {
+		release, l.release = l.release, nil
+	}
+	l.mu.Unlock()
+	for _, f := range release {
+		f()
+	}
+}
+
+// AfterWaiting calls release, which lets go of what the link's resolver or LB policy uses of
+// the client, once these are closed: now, or when no RPC waits for the first configuration
+// any more. Those that do so have the next resolver use the same.
+func (l *Link) AfterWaiting(release func()) {
+	l.mu.Lock()
+	wait := l.waiting > 0
+	if wait {
+		l.release = append(l.release, release)
+	}
+	l.mu.Unlock()
+	if !wait {
+		release()
+	}
 }
 
 // bind remembers that the link is cc's, which makes up to so many attempts. Whichever

@@ -92,7 +92,7 @@ func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time
 		return 0, err
 	case throttled:
 		if !last {
-			r.call.link.unmade.throttle.Add(1)
+			r.call.link().unmade.throttle.Add(1)
 		}
 		return 0, err
 	case last:
@@ -177,8 +177,8 @@ func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts [
 
 // countRetry counts an attempt after the first.
 func (c *Call) countRetry() {
-	if c != nil && c.link != nil {
-		c.link.retries.Add(1)
+	if l := c.link(); l != nil {
+		l.retries.Add(1)
 	}
 }
 
@@ -190,10 +190,11 @@ func jitter(backoff time.Duration) time.Duration {
 
 // maxAttempts is n, or grpc.WithMaxCallAttempts of the RPC's channel if that is less.
 func (c *Call) maxAttempts(n int) int {
-	if c == nil || c.link == nil || c.link.maxAttempts.Load() == 0 {
+	l := c.link()
+	if l == nil || l.maxAttempts.Load() == 0 {
 		return n
 	}
-	return min(n, int(c.link.maxAttempts.Load()))
+	return min(n, int(l.maxAttempts.Load()))
 }
 
 // bufferSize is how much gRPC keeps of an RPC's requests for other attempts: what

@@ -141,7 +141,8 @@ func TestRetryOptions(t *testing.T) {
 
 // settledCall is a Call whose RPC was picked for.
 func settledCall(l *Link) *Call {
-	c := &Call{link: l}
+	c := new(Call)
+	c.at.Store(l)
 	c.settled.Store(&c.matched)
 	return c
 }

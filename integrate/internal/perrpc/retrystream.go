@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -34,6 +35,7 @@ import (
 // which gRPC allows: an application must not change a message that it has sent.
 type retriedStream struct {
 	ctx   context.Context
+	cc    *grpc.ClientConn
 	open  func(context.Context, []grpc.CallOption) (grpc.ClientStream, error)
 	opts  []grpc.CallOption // of the RPC
 	limit int               // of size
@@ -55,7 +57,8 @@ type retriedStream struct {
 type streamAttempt struct {
 	grpc.ClientStream
 	results
-	receiving sync.Mutex // held by calls of Header and RecvMsg until the stream is committed
+	receiving sync.Mutex // held by calls of RecvMsg until the stream is committed
+	heading   sync.Mutex // likewise of Header, which returns before RecvMsg if there are headers and no message
 	err       error      // that the RPC ends with, if the attempt was the last and failed
 	over      atomic.Bool
 	overErr   error // what gRPC says of the end; set before over
@@ -65,7 +68,7 @@ type streamAttempt struct {
 func retryingStreams(policy *picker.RetryPolicy, streamer grpc.Streamer) grpc.Streamer {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		s := &retriedStream{
-			ctx: ctx, opts: opts, limit: bufferSize(opts), retries: newRetries(policy, callIn(ctx)),
+			ctx: ctx, cc: cc, opts: opts, limit: bufferSize(opts), retries: newRetries(policy, callIn(ctx)),
 			open: func(ctx context.Context, opts []grpc.CallOption) (grpc.ClientStream, error) {
 				return streamer(ctx, desc, cc, method, opts...)
 			},
@@ -73,7 +76,7 @@ func retryingStreams(policy *picker.RetryPolicy, streamer grpc.Streamer) grpc.St
 		s.mu.Lock()
 		err := s.openLocked()
 		if err == nil {
-			s.unwatch = context.AfterFunc(ctx, s.onDone)
+			s.unwatch = context.AfterFunc(ctx, func() { s.end(status.FromContextError(ctx.Err()).Err()) })
 		}
 		s.mu.Unlock()
 		if err != nil { // of the last attempt; next has released the budget
@@ -127,7 +130,7 @@ func (s *retriedStream) replayLocked(a *streamAttempt) error {
 func (a *streamAttempt) failure() error {
 	a.receiving.Lock()
 	defer a.receiving.Unlock()
-	if header, _ := a.Header(); len(header) > 0 {
+	if header, _ := a.header(); len(header) > 0 {
 		return io.EOF
 	}
 	return a.RecvMsg(new(emptypb.Empty)) // there is no message without headers
@@ -140,8 +143,15 @@ func (a *streamAttempt) outcome() (headers bool, trailer metadata.MD) {
 	}
 	a.receiving.Lock()
 	defer a.receiving.Unlock()
-	header, _ := a.Header()
+	header, _ := a.header()
 	return len(header) > 0, a.Trailer()
+}
+
+// header waits for response headers, or for the end of the attempt.
+func (a *streamAttempt) header() (metadata.MD, error) {
+	a.heading.Lock()
+	defer a.heading.Unlock()
+	return a.Header()
 }
 
 // retry makes another attempt after a, which failed. It returns nil if there is one, also
@@ -215,24 +225,29 @@ func (s *retriedStream) record(a *streamAttempt, size int, send func(grpc.Client
 	return true
 }
 
-// onAttemptFinished is told by gRPC that an attempt is over.
+// onAttemptFinished is called by gRPC when an attempt has ended, perhaps with s.mu held. An
+// attempt that fails is left to the next operation of the application, unless the channel
+// is closed: there may be no operation after that.
 func (s *retriedStream) onAttemptFinished(a *streamAttempt, err error) {
 	a.overErr = err
 	a.over.Store(true)
-	if s.committed.Load() == a {
+	switch {
+	case s.committed.Load() == a:
 		s.finish(a, err)
+	case s.cc.GetState() == connectivity.Shutdown:
+		go s.end(err)
 	}
 }
 
-// onDone ends an RPC whose context has ended while it was between two attempts, or while
-// nobody asked for the failure of one.
-func (s *retriedStream) onDone() {
+// end ends an RPC whose context has ended, or whose channel is closed, while it was between
+// two attempts, or while nobody asked for the failure of one.
+func (s *retriedStream) end(err error) {
 	s.mu.Lock()
 	a := s.current
 	s.commitLocked()
 	s.mu.Unlock()
-	if a.over.Load() {
-		s.finish(a, status.FromContextError(s.ctx.Err()).Err())
+	if a != nil && a.over.Load() {
+		s.finish(a, err)
 	}
 }
 
@@ -345,9 +360,7 @@ func (s *retriedStream) Header() (metadata.MD, error) {
 			return a.Header()
 		}
 		a := s.latest()
-		a.receiving.Lock()
-		header, err := a.Header()
-		a.receiving.Unlock()
+		header, err := a.header()
 		if len(header) > 0 || err != nil {
 			s.commit()
 			return header, err

@@ -46,7 +46,8 @@ func (t *Table) Bind(ctx context.Context, method string) (context.Context, *Call
 	} else {
 		c = new(Call)
 	}
-	c.link, c.method, c.random, c.plan, c.matched = t.Link, method, random, plan, m
+	c.method, c.random, c.plan, c.matched = method, random, plan, m
+	c.at.Store(t.Link)
 	c.filtered.Store(m.route)
 	return context.WithValue(ctx, callKey{}, c), c
 }
@@ -54,7 +55,7 @@ func (t *Table) Bind(ctx context.Context, method string) (context.Context, *Call
 // unbind returns the context of an RPC without Call, for which that of another RPC
 // of the same method must not be taken.
 func (t *Table) unbind(ctx context.Context, method string) context.Context {
-	if c := callIn(ctx); c == nil || c.method != method || c.link != t.Link {
+	if c := callIn(ctx); c == nil || c.method != method || !c.isOf(t.Link) {
 		return ctx
 	}
 	return context.WithValue(ctx, callKey{}, (*Call)(nil))

@@ -48,8 +48,9 @@ func (t *Throttle) add(n int64) int64 {
 
 // throttle returns the Throttle of the RPC's channel, or nil.
 func (c *Call) throttle() *Throttle {
-	if c == nil || c.link == nil {
+	l := c.link()
+	if l == nil {
 		return nil
 	}
-	return c.link.Throttle
+	return l.Throttle
 }
