@@ -24,6 +24,14 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
+// hedged has a route's RPCs hedged once, after a while.
+func hedged(r *routev3.Route, after time.Duration) *routev3.Route {
+	r = retried(r, 1)
+	r.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(after)
+	r.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+	return r
+}
+
 // TestHedgedRPC: a route's hedge_policy has an RPC that a backend keeps answered by the
 // other one, if the application declares its method safe and the cluster's budget lets it;
 // and the attempt that is canceled leaves nothing in flight.
@@ -34,9 +42,7 @@ func TestHedgedRPC(t *testing.T) {
 	}{{"hedged", true, true}, {"not declared safe", false, true}, {"no budget", true, false}} {
 		inBubble(t, func(t *testing.T, b *bubble) {
 			backends, control := b.backends(2), b.control()
-			route := retried(xdstest.Route("", target), 1)
-			route.GetRoute().RetryPolicy.PerTryTimeout = durationpb.New(20 * time.Millisecond)
-			route.GetRoute().HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+			route := hedged(xdstest.Route("", target), 20*time.Millisecond)
 			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
 			r.Routes[0] = xdstest.RouteConfig(target, route)
 			if !tt.budget {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,6 +52,67 @@ func init() {
 				}
 		},
 	})
+}
+
+// gauge has how many RPCs the filter xdslb.test.Gauge has seen begin and end.
+var gauge struct{ begun, ended atomic.Int64 }
+
+func init() {
+	integrate.RegisterHTTPFilter(integrate.HTTPFilter{
+		Config:      "xdslb.test.Gauge",
+		ParseConfig: func(proto.Message) (any, error) { return true, nil },
+		Intercept: func(any, any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor) {
+			onFinish := func(opts []grpc.CallOption) []grpc.CallOption {
+				gauge.begun.Add(1)
+				return append(opts, grpc.OnFinish(func(error) { gauge.ended.Add(1) }))
+			}
+			return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+					return invoker(ctx, method, req, reply, cc, onFinish(opts)...)
+				}, func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+					return streamer(ctx, desc, cc, method, onFinish(opts)...)
+				}
+		},
+	})
+}
+
+// TestOnFinishOfHTTPFilter: OnFinish that a filter adds to an RPC is called once, whoever makes
+// the attempts, and beside that of the application (A39).
+func TestOnFinishOfHTTPFilter(t *testing.T) {
+	for name, route := range map[string]*routev3.Route{
+		"no retries":             xdstest.Route("", target),
+		"retries by gRPC":        retried(xdstest.Route("", target), 2),
+		"retries by interceptor": retried(absent(xdstest.Route("", target), "nobody"), 2),
+		"hedges":                 hedged(xdstest.Route("", target), time.Minute),
+	} {
+		inBubble(t, func(t *testing.T, b *bubble) {
+			backends, control := b.backends(1), b.control()
+			r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+			r.Routes[0] = xdstest.RouteConfig(target, route)
+			r.Listeners[0] = xdstest.Listener(target, target, httpFilter(t, "gauge", typedStruct("xdslb.test.Gauge", "x", "x")))
+			set(t, control, r)
+			cfg := b.config(control)
+			cfg.Idempotent = func(string) bool { return true }
+			cc := b.dial(cfg)
+			if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
+				t.Fatal(err)
+			}
+			for _, code := range []codes.Code{codes.OK, codes.NotFound, codes.Unavailable} {
+				gauge.begun.Store(0)
+				gauge.ended.Store(0)
+				backends[0].Fail(code)
+				own := 0
+				_, _ = call(t, cc, grpc.OnFinish(func(error) { own++ }))
+				s, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context(), grpc.OnFinish(func(error) { own++ }))
+				if err == nil {
+					_ = s.CloseSend()
+					_, _ = s.Recv()
+				}
+				if begun, ended := gauge.begun.Load(), gauge.ended.Load(); begun != 2 || ended != 2 || own != 2 {
+					t.Errorf("%s, %v: the filter sees %d RPCs begin and %d end, and the application %d, want 2 each", name, code, begun, ended, own)
+				}
+			}
+		})
+	}
 }
 
 // typedStruct is a filter's configuration of a type that is no generated one.

@@ -5,7 +5,9 @@ package integrate_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -362,4 +364,57 @@ func TestRefusalsAreFinal(t *testing.T) {
 			t.Errorf("%d RPCs reached the backend", n)
 		}
 	})
+}
+
+// fetchedToken are credentials that make an RPC for each attempt, with its context.
+type fetchedToken struct{ from testgrpc.TestServiceClient }
+
+func (c fetchedToken) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	_, err := c.from.EmptyCall(ctx, &testgrpc.Empty{})
+	return map[string]string{"token": "x"}, err
+}
+
+func (fetchedToken) RequireTransportSecurity() bool { return false }
+
+// TestPreviousAttemptsHeader: grpc-previous-rpc-attempts is a header of the attempts at a
+// retried RPC, beside those of its credentials, and not of the RPCs that are made for them (A6).
+func TestPreviousAttemptsHeader(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string][]string{}
+	server := grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, h grpc.UnaryHandler) (any, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		previous := strings.Join(metadata.ValueFromIncomingContext(ctx, "grpc-previous-rpc-attempts"), ",")
+		seen[info.FullMethod] = append(seen[info.FullMethod], strings.Join(metadata.ValueFromIncomingContext(ctx, "token"), ",")+previous)
+		return h(ctx, req)
+	})
+	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{Server: []grpc.ServerOption{server}})
+	tokens, err := grpc.NewClient(backends[1].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = tokens.Close() })
+	control := xdstest.New(t, xdstest.Options{})
+	set(t, control, clusters(backends[:1], nil, retried(absent(xdstest.Route("", "a"), "nobody"), 2)))
+	backends[0].Fail(codes.Unavailable)
+	creds := fetchedToken{testgrpc.NewTestServiceClient(tokens)}
+	for name, run := range map[string]func() error{
+		"of the channel": func() error {
+			_, err := call(t, dial(t, control.Bootstrap("n"), grpc.WithPerRPCCredentials(creds)), grpc.WaitForReady(true))
+			return err
+		},
+		"of the RPC": func() error {
+			_, err := call(t, dial(t, control.Bootstrap("n")), grpc.WaitForReady(true), grpc.PerRPCCredentials(creds))
+			return err
+		},
+	} {
+		clear(seen)
+		if err := run(); status.Code(err) != codes.Unavailable {
+			t.Errorf("credentials %s: %v, want UNAVAILABLE", name, err)
+		}
+		want := map[string][]string{testgrpc.TestService_UnaryCall_FullMethodName: {"x", "x1", "x2"}, testgrpc.TestService_EmptyCall_FullMethodName: {"", "", ""}}
+		if !reflect.DeepEqual(seen, want) {
+			t.Errorf("credentials %s: tokens and previous attempts are %v, want %v", name, seen, want)
+		}
+	}
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -56,7 +57,7 @@ func TestOutageBudget(t *testing.T) {
 						c := settledCall(l)
 						c.matched.name = "c"
 						ctx := context.WithValue(t.Context(), callKey{}, c)
-						_ = retryUnary(ctx, policy, nil, nil, func(context.Context, []grpc.CallOption) error {
+						_ = retryUnary(ctx, policy, new(emptypb.Empty), nil, func(context.Context, []grpc.CallOption) error {
 							attempts.Add(1)
 							breaker.Acquire(1 << 20)
 							defer breaker.Release()

@@ -68,11 +68,12 @@ func idempotent(method string) bool {
 // larger than gRPC would keep, go to retried.
 func (h *hedging) unary(invoker, retried grpc.UnaryInvoker) grpc.UnaryInvoker {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-		message, ok := reply.(proto.Message)
-		if !ok || wireSize(req) > bufferSize(opts) {
+		request, ok := req.(proto.Message)
+		response, both := reply.(proto.Message)
+		if !ok || !both || wireSize(req, opts) > bufferSize(opts) {
 			return retried(ctx, method, req, reply, cc, opts...)
 		}
-		return h.race(ctx, message, opts, func(ctx context.Context, reply proto.Message, opts []grpc.CallOption) error {
+		return h.race(ctx, request, response, opts, func(ctx context.Context, req, reply proto.Message, opts []grpc.CallOption) error {
 			return invoker(ctx, method, req, reply, cc, opts...)
 		})
 	}
@@ -127,26 +128,27 @@ type entrant struct {
 // entrantKey is the context key of an attempt's *entrant, if the RPC has a session.
 type entrantKey struct{}
 
-// race makes the attempts. The first one has the application's reply, which it may write
-// until it ends; so that is waited for.
-func (h *hedging) race(ctx context.Context, reply proto.Message, opts []grpc.CallOption, attempt func(context.Context, proto.Message, []grpc.CallOption) error) error {
+// race makes the attempts. The first one has the application's request and reply, which it
+// uses until it ends; so that is waited for. The others, which may go on when the RPC has
+// returned, have their own.
+func (h *hedging) race(ctx context.Context, req, reply proto.Message, opts []grpc.CallOption, attempt func(ctx context.Context, req, reply proto.Message, opts []grpc.CallOption) error) error {
 	call := callIn(ctx)
 	r := &race{retries: newRetries(h.policy, call), alone: true, ended: make(chan *entrant, h.policy.MaxAttempts)}
 	racing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	replies := reply.ProtoReflect().Type() // the first attempt has the message to itself
 	launch := func(budget *Budget) {
-		e := &entrant{call: call, first: r.made == 0, reply: reply}
+		e, req := &entrant{call: call, first: r.made == 0, reply: reply}, req
 		if !e.first {
-			e.reply = replies.New().Interface()
+			req, e.reply = proto.Clone(req), replies.New().Interface()
 		}
-		of := r.begin(racing)
+		of, opts := racing, r.begin(e.options(opts))
 		if call != nil && call.session != nil {
 			of = context.WithValue(of, entrantKey{}, e)
 		}
 		r.underway++
 		go func() {
-			e.err = attempt(of, e.reply, e.options(opts))
+			e.err = attempt(of, req, e.reply, opts)
 			if budget != nil {
 				budget.release()
 			}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/picker"
@@ -97,7 +98,7 @@ func TestHedge(t *testing.T) {
 			var mu sync.Mutex
 			var starts []int64
 			var trailer metadata.MD
-			err := h.race(ctx, reply, []grpc.CallOption{grpc.Trailer(&trailer)}, func(ctx context.Context, reply proto.Message, opts []grpc.CallOption) error {
+			err := h.race(ctx, new(emptypb.Empty), reply, []grpc.CallOption{grpc.Trailer(&trailer)}, func(ctx context.Context, _, reply proto.Message, opts []grpc.CallOption) error {
 				running.Add(1)
 				defer running.Add(-1)
 				mu.Lock()
@@ -167,7 +168,7 @@ func TestHedgedTail(t *testing.T) {
 			for i := range took {
 				begin := time.Now()
 				ctx := context.WithValue(t.Context(), callKey{}, settledCall(l))
-				if err := h.race(ctx, new(wrapperspb.Int32Value), nil, func(ctx context.Context, _ proto.Message, _ []grpc.CallOption) error {
+				if err := h.race(ctx, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
 					mu.Lock()
 					attempts++
 					wait := 5*time.Millisecond + time.Duration(rng.IntN(1e7))
@@ -199,4 +200,29 @@ func TestHedgedTail(t *testing.T) {
 			t.Errorf("%s: p999 is %v, without hedging %v, for %.2f %% more attempts; want a fifth at most, for 5 %%", name, p999, before, 100*extra)
 		}
 	}
+}
+
+// TestHedgedRequestIsFree: once an RPC has returned, no attempt reads the application's
+// request, which may change it.
+func TestHedgedRequestIsFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := &hedging{policy: &picker.RetryPolicy{MaxAttempts: 2, PerTryTimeout: 10 * time.Millisecond}, tail: new(tail)}
+		var attempts atomic.Int32
+		returned, read := make(chan struct{}), make(chan string)
+		req := wrapperspb.String("request")
+		err := h.unary(func(_ context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+			if attempts.Add(1) == 1 {
+				time.Sleep(20 * time.Millisecond)
+				return nil
+			}
+			<-returned // it was about to encode the request
+			read <- req.(*wrapperspb.StringValue).GetValue()
+			return status.Error(codes.Canceled, "x")
+		}, nil)(t.Context(), "/s/m", req, new(emptypb.Empty), nil)
+		req.Value = "another"
+		close(returned)
+		if got := <-read; got != "request" || err != nil {
+			t.Errorf("the RPC ends with %v, and its hedge encodes %q then, want that of the RPC", err, got)
+		}
+	})
 }

@@ -41,13 +41,17 @@ func (t *Table) Unary(ctx context.Context, method string, req, reply any, cc *gr
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	inner := opts
-	if slices.ContainsFunc(opts, isOnFinish) {
-		inner = slices.DeleteFunc(slices.Clone(opts), isOnFinish)
-	}
-	err := link.withInfo(call.unary(invoker)(ctx, method, req, reply, cc, inner...))
+	err := link.withInfo(call.unary(invoker)(ctx, method, req, reply, cc, withoutOnFinish(opts)...))
 	finish(opts, err)
 	return err
+}
+
+// withoutOnFinish returns the options without OnFinish, which the caller sees to.
+func withoutOnFinish(opts []grpc.CallOption) []grpc.CallOption {
+	if !slices.ContainsFunc(opts, isOnFinish) {
+		return opts
+	}
+	return slices.DeleteFunc(slices.Clone(opts), isOnFinish)
 }
 
 func isOnFinish(o grpc.CallOption) bool {
@@ -77,6 +81,13 @@ func (c *Call) unary(next grpc.UnaryInvoker) grpc.UnaryInvoker {
 		invoker := next
 		if next = retrying(p.retry, invoker); p.hedge != nil && c.mayHedge() {
 			next = p.hedge.unary(invoker, next)
+		}
+	}
+	if inner := next; len(p.filters) > 0 {
+		next = func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+			err := inner(ctx, method, req, reply, cc, withoutOnFinish(opts)...)
+			finish(opts, err) // what the filters have added
+			return err
 		}
 	}
 	if inner := next; c.filtersCount() {

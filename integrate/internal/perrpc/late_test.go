@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -73,7 +74,7 @@ func TestRefuseLate(t *testing.T) {
 					return err
 				}
 				return fails
-			})(ctx, "/s/m", nil, nil, nil)
+			})(ctx, "/s/m", new(emptypb.Empty), nil, nil)
 		}
 		expect := func(what string, n int, code codes.Code, err error) {
 			t.Helper()

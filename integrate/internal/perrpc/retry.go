@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -24,10 +23,6 @@ import (
 // pushbackKey is the trailer in which servers say when to retry, or not to
 // (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
-
-// previousAttemptsKey is the header that tells servers how many attempts were made
-// before (A6).
-const previousAttemptsKey = "grpc-previous-rpc-attempts"
 
 // retries decides about the attempts of one RPC (A44, A6). It is used by one goroutine
 // at a time.
@@ -44,12 +39,12 @@ func newRetries(policy *picker.RetryPolicy, call *Call) retries {
 	return retries{policy: policy, call: call, backoff: policy.BaseBackoff}
 }
 
-// begin begins another attempt and returns its context.
-func (r *retries) begin(ctx context.Context) context.Context {
+// begin begins another attempt, whose options it returns and may change.
+func (r *retries) begin(opts []grpc.CallOption) []grpc.CallOption {
 	if r.made++; r.made == 1 {
-		return ctx
+		return opts
 	}
-	return metadata.AppendToOutgoingContext(ctx, previousAttemptsKey, strconv.Itoa(r.made-1))
+	return withPreviousAttempts(opts, r.made-1)
 }
 
 // next returns nil, after a back-off, if there is to be another attempt after one that
@@ -156,14 +151,14 @@ func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts [
 	var last *results // of an attempt that had a stream
 	for {
 		res := new(results)
-		err := attempt(r.begin(ctx), res.options(opts))
+		err := attempt(ctx, r.begin(res.options(opts)))
 		if res.filled() {
 			last = res
 		}
 		switch {
 		case err == nil:
 			r.call.throttle().succeed()
-		case r.made == 1 && wireSize(req) > bufferSize(opts): // gRPC would not keep it
+		case r.made == 1 && wireSize(req, opts) > bufferSize(opts): // gRPC would not keep it
 		default:
 			if err = r.next(ctx, err, len(res.header) > 0, res.trailer); err == nil {
 				continue
@@ -195,26 +190,4 @@ func (c *Call) maxAttempts(n int) int {
 		return n
 	}
 	return min(n, int(l.maxAttempts.Load()))
-}
-
-// bufferSize is how much gRPC keeps of an RPC's requests for other attempts: what
-// grpc.MaxRetryRPCBufferSize says, or 256 KiB.
-func bufferSize(opts []grpc.CallOption) int {
-	limit := 256 << 10
-	for _, o := range opts {
-		if o, ok := o.(grpc.MaxRetryRPCBufferSizeCallOption); ok {
-			limit = o.MaxRetryRPCBufferSize
-		}
-	}
-	return limit
-}
-
-// wireSize is the size of a request that counts for that, in bytes. gRPC means what is
-// sent; this is the size before compression. What is no proto.Message counts as empty.
-func wireSize(req any) int {
-	const frameHeader = 5
-	if m, ok := req.(proto.Message); ok {
-		return frameHeader + proto.Size(m)
-	}
-	return frameHeader
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/picker"
@@ -44,7 +45,7 @@ func TestRetryUnary(t *testing.T) {
 	for _, tt := range tests {
 		synctest.Test(t, func(t *testing.T) {
 			attempts, begin := 0, time.Now()
-			err := retryUnary(t.Context(), policy, nil, nil, func(_ context.Context, opts []grpc.CallOption) error {
+			err := retryUnary(t.Context(), policy, new(emptypb.Empty), nil, func(_ context.Context, opts []grpc.CallOption) error {
 				for _, o := range opts {
 					switch o := o.(type) {
 					case grpc.HeaderCallOption:
@@ -79,7 +80,7 @@ func TestRetryBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			last, attempts := time.Now(), 0
-			_ = retryUnary(t.Context(), policy, nil, nil, func(context.Context, []grpc.CallOption) error {
+			_ = retryUnary(t.Context(), policy, new(emptypb.Empty), nil, func(context.Context, []grpc.CallOption) error {
 				if attempts++; attempts > 1 {
 					mean := want[attempts-2]
 					wait := time.Since(last)

@@ -94,7 +94,7 @@ func (s *retriedStream) openLocked() error {
 		a := new(streamAttempt)
 		opts := append(a.options(s.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
 		var err error
-		if a.ClientStream, err = s.open(s.retries.begin(s.ctx), opts); err == nil {
+		if a.ClientStream, err = s.open(s.ctx, s.retries.begin(opts)); err == nil {
 			s.current = a
 			err = s.replayLocked(a)
 		}
@@ -217,10 +217,11 @@ func (s *retriedStream) record(a *streamAttempt, size int, send func(grpc.Client
 	case s.current != a:
 		return false
 	}
-	if s.size += size; s.size > s.limit {
+	if size > s.limit-s.size {
 		s.commitLocked()
 		return true
 	}
+	s.size += size
 	s.sent = append(s.sent, send)
 	return true
 }
@@ -300,7 +301,7 @@ func (s *retriedStream) SendMsg(m any) error {
 		err := a.SendMsg(m)
 		switch {
 		case err == nil:
-			if s.record(a, wireSize(m), send) {
+			if s.record(a, wireSize(m, s.opts), send) {
 				return nil
 			}
 		case err != io.EOF: // m cannot be sent

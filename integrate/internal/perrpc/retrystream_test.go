@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
@@ -126,7 +128,7 @@ func TestRetriedStreamBuffer(t *testing.T) {
 		}
 		return status.Error(codes.Unavailable, "x")
 	})
-	size := wireSize(wrapperspb.String("hello"))
+	size := wireSize(wrapperspb.String("hello"), nil)
 	for _, tt := range []struct{ limit, attempts int }{{3 * size, 5}, {3*size - 1, 1}, {0, 1}} {
 		attempts.Store(0)
 		s, err := cc.NewStream(t.Context(), bothWays, "/s/m", grpc.MaxRetryRPCBufferSize(tt.limit))
@@ -147,6 +149,54 @@ func TestRetriedStreamBuffer(t *testing.T) {
 		if r := s.(*retriedStream); r.sent != nil {
 			t.Errorf("%d messages are kept", len(r.sent))
 		}
+	}
+}
+
+// rawCodec sends texts as they are, which are no messages of protobuf.
+type rawCodec struct{}
+
+func (rawCodec) Name() string                    { return "raw" }
+func (rawCodec) Marshal(v any) ([]byte, error)   { return []byte(*v.(*string)), nil }
+func (rawCodec) Unmarshal(b []byte, v any) error { *v.(*string) = string(b); return nil }
+
+func init() { encoding.RegisterCodec(rawCodec{}) }
+
+// TestRetriedStreamBufferOfCodecs: what is kept of a stream is limited, and sent again,
+// whatever codec its messages have. Messages of unknown size are not kept.
+func TestRetriedStreamBufferOfCodecs(t *testing.T) {
+	cc := retriedChannel(t, func(_ any, s grpc.ServerStream) error {
+		<-s.Context().Done()
+		return nil
+	})
+	text := strings.Repeat("x", 1000)
+	for name, tt := range map[string]struct {
+		message any
+		opts    []grpc.CallOption
+		kept    int // messages
+	}{
+		"ForceCodec":          {&text, []grpc.CallOption{grpc.ForceCodec(rawCodec{})}, 9},
+		"CallContentSubtype":  {&text, []grpc.CallOption{grpc.CallContentSubtype("raw")}, 9},
+		"the last codec":      {&text, []grpc.CallOption{grpc.ForceCodecV2(encoding.GetCodecV2("proto")), grpc.ForceCodec(rawCodec{})}, 9},
+		"protobuf":            {wrapperspb.String(text), nil, 9},
+		"protobuf by subtype": {wrapperspb.String(text), []grpc.CallOption{grpc.CallContentSubtype("proto")}, 9},
+		"unknown":             {new(grpc.PreparedMsg), nil, 0},
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		s, err := cc.NewStream(ctx, bothWays, "/s/m", append(tt.opts, grpc.MaxRetryRPCBufferSize(9999))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, kept := s.(*retriedStream), 0
+		for range 20 {
+			if err := r.SendMsg(tt.message); err != nil && tt.kept > 0 {
+				t.Errorf("%s: %v", name, err)
+			}
+			kept = max(kept, len(r.sent))
+		}
+		if kept != tt.kept || r.committed.Load() == nil {
+			t.Errorf("%s: %d of 20 messages are kept, want %d until the stream is committed", name, kept, tt.kept)
+		}
+		cancel()
 	}
 }
 

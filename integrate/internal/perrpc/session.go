@@ -109,19 +109,29 @@ func newSession(ctx context.Context, cfg *resource.Session, r *picker.Route, met
 		return nil
 	}
 	s := call.StartSession(nil)
-	for _, line := range outgoing.Value(ctx, "cookie") {
-		cookies, err := http.ParseCookie(line)
-		if err != nil {
-			continue
-		}
-		for _, c := range cookies {
-			if c.Name == cfg.Cookie {
-				s.parseCookie(call, r, c.Value)
-				return s
-			}
-		}
+	if value, ok := cookieValue(outgoing.Value(ctx, "cookie"), cfg.Cookie); ok {
+		s.parseCookie(call, r, value)
 	}
 	return s
+}
+
+// cookieValue returns the value of the first cookie with a name. Other cookies do not matter,
+// whatever they look like.
+func cookieValue(lines []string, name string) (value string, ok bool) {
+	for _, line := range lines {
+		for cookie := range strings.SplitSeq(line, ";") {
+			key, value, _ := strings.Cut(cookie, "=")
+			if strings.TrimSpace(key) != name {
+				continue
+			}
+			value = strings.TrimSpace(value)
+			if n := len(value); n > 1 && value[0] == '"' && value[n-1] == '"' {
+				value = value[1 : n-1]
+			}
+			return value, true
+		}
+	}
+	return "", false
 }
 
 // StartSession makes the RPC one of a session with the endpoint that has these

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate/internal/outgoing"
@@ -77,7 +78,7 @@ func TestSessionNested(t *testing.T) {
 	outer, nested := &Call{plan: p, session: &Session{}}, &Call{plan: p, session: &Session{}}
 	endpoint := func(s string) *picker.Endpoint { return &picker.Endpoint{Addr: netip.MustParseAddrPort(s)} }
 	ctx := context.WithValue(t.Context(), callKey{}, outer)
-	err := p.hedge.race(ctx, new(wrapperspb.Int32Value), nil, func(ctx context.Context, _ proto.Message, _ []grpc.CallOption) error {
+	err := p.hedge.race(ctx, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
 		outer.Picked(ctx, "c", endpoint("10.0.0.1:80"))
 		nested.Picked(ctx, "c", endpoint("10.0.0.2:80"))
 		return nil
@@ -99,5 +100,28 @@ func TestSessionLongTTL(t *testing.T) {
 	header := s.addSetCookie(&resource.Session{Cookie: "s", TTL: math.MaxInt64}, metadata.MD{})
 	if got, err := http.ParseSetCookie(header.Get("set-cookie")[0]); err != nil || got.MaxAge < math.MaxInt32 {
 		t.Errorf("cookie %+v, error %v", got, err)
+	}
+}
+
+// TestCookieValue: a cookie is found whatever stands beside it in the header, as net/http's
+// server finds it (A55).
+func TestCookieValue(t *testing.T) {
+	const session = "MTAuMC4wLjE6ODA7Y2x1c3RlcjphCg=="
+	for _, line := range []string{
+		"s=" + session, "a=1; s=" + session, "s=" + session + "; a=1", `s="` + session + `"`, `prefs={"dark":true}; s=` + session,
+		"a; s=" + session, "=x; s=" + session, "s=" + session + ";", "a b=1; s=" + session, `path=C:\x; s=` + session, " s=" + session + " ",
+	} {
+		request := http.Request{Header: http.Header{"Cookie": {line}}}
+		if c, err := request.Cookie("s"); err != nil || c.Value != session {
+			t.Fatalf("net/http finds %v in %q, error %v", c, line, err)
+		}
+		if got, ok := cookieValue([]string{"a=1", line}, "s"); !ok || got != session {
+			t.Errorf("cookie s of %q is %q and %t, want %q", line, got, ok, session)
+		}
+	}
+	for _, line := range []string{"", "s", "ss=x", "a=s=x", "S=x"} {
+		if got, _ := cookieValue([]string{line}, "s"); got != "" {
+			t.Errorf("cookie s of %q is %q, want none", line, got)
+		}
 	}
 }
