@@ -113,3 +113,32 @@ func withMaxStream(t *testing.T, a *anypb.Any, d time.Duration) *anypb.Any {
 	hcm.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxStreamDuration: durationpb.New(d)}
 	return anyOf(t, hcm)
 }
+
+// TestTimeoutOfLongPath: a path of more than two parts has the timeout of its route, and not
+// that of another one (A31).
+func TestTimeoutOfLongPath(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bubble) {
+		control := b.control()
+		limited := func(path string, d time.Duration) *routev3.Route {
+			r := xdstest.Route(path, "a")
+			if d > 0 {
+				r.GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: durationpb.New(d)}
+			}
+			return r
+		}
+		set(t, control, clusters(b.backends(1), nil, limited("/api/", 3*time.Second), limited("/free/", 0), limited("/free", 2*time.Second), limited("", time.Second)))
+		cc := b.dial(b.config(control))
+		if _, err := call(t, cc); err != nil {
+			t.Fatal(err)
+		}
+		for path, want := range map[string]time.Duration{
+			"/api/Method": 3 * time.Second, "/api/pkg.Service/Method": 3 * time.Second,
+			"/free/Method": -1, "/free/pkg.Service/Method": -1, "/freely/Method": 2 * time.Second,
+			"/pkg.Service/Method": time.Second, "/x/pkg.Service/Method": time.Second,
+		} {
+			if got := effective(t, cc, path, 0); got != want {
+				t.Errorf("%s: %v is left, want %v", path, got, want)
+			}
+		}
+	})
+}

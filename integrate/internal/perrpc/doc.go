@@ -25,6 +25,8 @@
 //	session.go      session affinity by cookie (A55, A60); the picker keeps to it
 //	retry.go        retries (A44), of unary RPCs
 //	retrystream.go  and of streams, which are replayed
+//	wiresize.go     how much a request counts of what is kept for that
+//	attemptcreds.go the header that says how many attempts were made before
 //	tried.go        Tried: the connections that attempts were given, which others avoid
 //	budget.go       how many retries of a cluster's RPCs may be under way
 //	throttle.go     and how many those of a channel (A6's retryThrottling)

@@ -36,7 +36,7 @@ type FilterExplanation struct {
 // InServiceConfig says for each route whether gRPC sees to its timeout and retries, by its
 // service config. Otherwise interceptors do. O(routes²) in the worst case, as Compile is.
 func (t *Table) InServiceConfig() []bool {
-	_, inServiceConfig := methodConfigs(t.Config)
+	_, inServiceConfig, _ := methodConfigs(t.Config, false)
 	return inServiceConfig
 }
 

@@ -20,7 +20,7 @@ func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *gr
 		return err
 	case t == nil:
 		return invoker(ctx, method, req, reply, cc, opts...)
-	case t.Plans == nil:
+	case t.Plans.skips(method):
 		link := t.Link // the RPC holds no Snapshot (D9)
 		return link.withInfo(invoker(ctx, method, req, reply, cc, opts...))
 	default:
@@ -117,7 +117,7 @@ func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 		return nil, err
 	case t == nil:
 		return streamer(ctx, desc, cc, method, opts...)
-	case t.Plans == nil:
+	case t.Plans.skips(method):
 		link := t.Link
 		s, err := streamer(ctx, desc, cc, method, opts...)
 		return s, link.withInfo(err)

@@ -24,6 +24,10 @@ import (
 // that earlier ones hide completely are left out. A route that is not expressible
 // itself is in the service config all the same if a later one is expressed that
 // covers all its RPCs, configured alike: gRPC does for its RPCs what it asks for.
+//
+// A path prefix "/x/" is a service to gRPC, whose methods have no slash. Paths with more parts,
+// such as "/x/pkg.Service/Method", gRPC takes for those of another service. For them the
+// prefix is another route, inexpressible.
 
 // MethodConfig is one entry of a service config.
 type MethodConfig struct {
@@ -36,8 +40,8 @@ type MethodConfig struct {
 // they go: through gRPC's service config as far as that goes, the rest as plans for
 // interceptors. It is O(routes²) in the worst case.
 func Compile(cfg *picker.Config, opts CompileOptions) ([]MethodConfig, *Plans) {
-	methods, inServiceConfig := methodConfigs(cfg)
-	return methods, makePlans(cfg, inServiceConfig, opts)
+	methods, inServiceConfig, notDeep := methodConfigs(cfg, opts.Intercepted)
+	return methods, makePlans(cfg, inServiceConfig, notDeep, opts)
 }
 
 // CompileOptions are what plans are made of besides the configuration.
@@ -45,15 +49,19 @@ type CompileOptions struct {
 	// Before are the plans before, whose filters have counted what the new ones go on
 	// with; nil is none.
 	Before *Plans
+	// Intercepted says that the channel has interceptors. Without them, long paths get what
+	// gRPC makes of them.
+	Intercepted bool
 	// RefuseLate is integrate.Config.RefuseLate.
 	RefuseLate bool
 }
 
 // methodConfigs returns the method configs for the routes, and for each route
-// whether they say all that the route does.
-func methodConfigs(cfg *picker.Config) (methods []MethodConfig, inServiceConfig []bool) {
-	inServiceConfig = make([]bool, len(cfg.Routes))
-	var earlier []scope // of routes that are not inServiceConfig
+// whether they say all that the route does. With deep, notDeep says of which of these routes
+// they do not say it for paths of more than two parts.
+func methodConfigs(cfg *picker.Config, deep bool) (methods []MethodConfig, inServiceConfig, notDeep []bool) {
+	inServiceConfig, notDeep = make([]bool, len(cfg.Routes)), make([]bool, len(cfg.Routes))
+	var earlier []scope // of routes that are not inServiceConfig, or notDeep
 	hidden := map[scope]bool{}
 	limits := retryLimitsOf(cfg)
 	configured := false
@@ -74,9 +82,13 @@ func methodConfigs(cfg *picker.Config) (methods []MethodConfig, inServiceConfig 
 			continue
 		}
 		hidden[scope{service: s.service, method: s.method}] = true
-		for _, e := range earlier {
-			if s.covers(e) {
-				inServiceConfig[e.route] = true
+		if deep && s.isService() {
+			earlier = append(earlier, s)
+		}
+		for k := range earlier {
+			if e := &earlier[k]; s.covers(*e) {
+				e.deep = deep && s.isService() && !e.exact
+				inServiceConfig[e.route], notDeep[e.route] = true, e.deep
 			}
 		}
 		configured = configured || c != callConfig{}
@@ -92,7 +104,7 @@ func methodConfigs(cfg *picker.Config) (methods []MethodConfig, inServiceConfig 
 	if !configured {
 		methods = nil
 	}
-	return methods, inServiceConfig
+	return methods, inServiceConfig, notDeep
 }
 
 // callConfig is what a route says about its RPCs besides where they go.
@@ -139,6 +151,7 @@ type scope struct {
 	path            string // what the RPCs' paths begin with, as far as is known
 	exact           bool   // path is all of it
 	config          string
+	deep            bool // only the paths with more than two parts
 	retried         bool // config has retries
 	route           int  // its index
 }
@@ -177,6 +190,9 @@ func (s scope) overlaps(earlier []scope) bool {
 
 // meets reports whether an RPC may have the path of both.
 func (s scope) meets(e scope) bool {
+	if s.service != "" && (e.deep || isDeep(e.path)) {
+		return false // gRPC looks for another service
+	}
 	return !s.exact && strings.HasPrefix(e.path, s.path) || !e.exact && strings.HasPrefix(s.path, e.path) || e.path == s.path
 }
 
@@ -185,12 +201,20 @@ func (s scope) covers(e scope) bool {
 	switch {
 	case s.service == "":
 		return true
+	case e.deep || isDeep(e.path):
+		return false
 	case s.method == "":
 		return strings.HasPrefix(e.path, "/"+s.service+"/")
 	default:
 		return e.exact && e.path == s.path
 	}
 }
+
+// isService reports whether the scope is a service's.
+func (s scope) isService() bool { return s.service != "" && s.method == "" }
+
+// isDeep reports whether a path has more than two parts.
+func isDeep(path string) bool { return strings.Count(path, "/") > 2 }
 
 func (s scope) name() map[string]string {
 	n := map[string]string{}

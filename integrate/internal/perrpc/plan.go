@@ -34,8 +34,10 @@ type plan struct {
 // others.
 type Plans struct {
 	routes   []*routePlans
-	drawn    bool // a route is for a fraction of RPCs
-	byHeader bool // a route looks at headers
+	deep     map[int32]*routePlans // of routes whose paths of more than two parts have others
+	onlyDeep bool                  // no other RPCs need an interceptor
+	drawn    bool                  // a route is for a fraction of RPCs
+	byHeader bool                  // a route looks at headers
 	// What RPCs lack on a channel without interceptors.
 	filters           []string // names
 	timeouts, retries int      // of that many routes
@@ -107,10 +109,16 @@ func keyOf(r *picker.Route) routeKey {
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
-func (p *Plans) plan(m *match) *plan {
+func (p *Plans) plan(m *match, method string) *plan {
 	switch {
 	case m.outcome == picker.Picked:
-		if r := p.routes[m.route]; r != nil {
+		r := p.routes[m.route]
+		if p.deep != nil && isDeep(method) {
+			if deep := p.deep[m.route]; deep != nil {
+				r = deep
+			}
+		}
+		if r != nil {
 			return r.of(m.name)
 		}
 	case p.drawn:
@@ -202,7 +210,7 @@ func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
 // Routes that the service config expresses keep their retries to gRPC, and their
 // timeouts too unless there are filters, whose time counts; an RPC that gRPC may
 // retry still keeps its cluster.
-func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) *Plans {
+func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts CompileOptions) *Plans {
 	p := &Plans{
 		routes:   make([]*routePlans, len(cfg.Routes)),
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
@@ -227,12 +235,27 @@ func makePlans(cfg *picker.Config, inServiceConfig []bool, opts CompileOptions) 
 			p.count(rp, inServiceConfig[i])
 		}
 		needed = needed || need
+		if !notDeep[i] {
+			continue
+		}
+		deep := planner.plansFor(r, false)
+		deep.ask(r, names)
+		if slices.ContainsFunc(deep.plans(), (*plan).needed) {
+			if p.deep == nil {
+				p.deep = map[int32]*routePlans{}
+			}
+			p.deep[int32(i)] = deep
+		}
 	}
-	if !needed {
+	if !needed && p.deep == nil {
 		return nil
 	}
+	p.onlyDeep = !needed && !p.drawn
 	return p
 }
+
+// skips reports whether no RPC of a method needs an interceptor. A nil Plans skips all.
+func (p *Plans) skips(method string) bool { return p == nil || p.onlyDeep && !isDeep(method) }
 
 // count adds what a route's RPCs lack on a channel without interceptors.
 func (p *Plans) count(r *routePlans, inServiceConfig bool) {

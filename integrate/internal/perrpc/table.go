@@ -32,7 +32,7 @@ type Table struct {
 func (t *Table) Bind(ctx context.Context, method string) (context.Context, *Call) {
 	random := rand.Uint64()
 	m := t.match(ctx, method, random)
-	plan := t.Plans.plan(&m)
+	plan := t.Plans.plan(&m, method)
 	if plan == nil {
 		return t.unbind(ctx, method), nil
 	}
