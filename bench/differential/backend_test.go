@@ -32,6 +32,9 @@ const (
 	scriptHeader = "x-rpc-script" // what its attempts are to meet, see script
 )
 
+// earlyHeaders is the script of RPCs that get headers before the backend has a message.
+const earlyHeaders = "early"
+
 // An attempt is one call as a backend saw it.
 type attempt struct {
 	backend string
@@ -105,6 +108,11 @@ func (f *fleet) handle(_ any, s grpc.ServerStream) error {
 	nth := len(f.attempts[id])
 	f.attempts[id] = append(f.attempts[id], a)
 	f.mu.Unlock()
+	if strings.Join(md.Get(scriptHeader), "") == earlyHeaders {
+		if err := s.SendHeader(metadata.Pairs("x-backend", a.backend)); err != nil {
+			return err
+		}
+	}
 	// The first message comes first, so that what a client did before it heard of a
 	// failure is no accident.
 	var m wrapperspb.BytesValue
@@ -144,6 +152,8 @@ func (f *fleet) act(ctx context.Context, s grpc.ServerStream, script []string, n
 		return status.Error(codes.Code(n), "as the script says")
 	}
 	switch {
+	case word == earlyHeaders:
+		return nil
 	case word == "0":
 		return s.SendHeader(header)
 	case word == "hang":

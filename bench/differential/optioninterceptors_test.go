@@ -146,7 +146,10 @@ var interceptorCases = []optionCase{
 	},
 	{
 		name: "NestedInCredentials",
-		do:   func(e *env) { _ = e.unary("14,0", grpc.PerRPCCredentials(&nestingCreds{e})) },
+		do: func(e *env) { // the script is for the credentials' RPCs, too
+			_ = e.unary("14,14,14,0", grpc.PerRPCCredentials(&nestingCreds{e}))
+			_ = e.stream("14,14,14,0", 2, grpc.PerRPCCredentials(&nestingCreds{e}))
+		},
 	},
 	{
 		name: "NestedInStream",

@@ -55,6 +55,13 @@ var variants = []struct {
 	{"retry for all", func(w *world, _ *route) {
 		w.hosts[0].retry = &retry{on: []string{"unavailable"}, n: 2, base: 10 * time.Millisecond, max: 10 * time.Millisecond}
 	}},
+	{"retry by budget", func(w *world, r *route) {
+		r.retry = &retry{on: []string{"unavailable", "internal"}, n: 2, base: 10 * time.Millisecond, max: 10 * time.Millisecond}
+		w.clusters[0].maxRetries = 100
+	}},
+	{"hedge", func(_ *world, r *route) { // no attempt takes so long that another one is made besides
+		r.retry = &retry{on: []string{"unavailable", "internal"}, n: 2, base: 10 * time.Millisecond, max: 10 * time.Millisecond, hedge: time.Hour}
+	}},
 	{"filter", func(w *world, _ *route) { w.fault = &fault{abort: fraction{0, 100}, code: 14} }},
 	{"abort", func(w *world, r *route) {
 		w.fault = &fault{abort: fraction{0, 100}, code: 14}
@@ -87,12 +94,16 @@ var places = []struct {
 // before and behind the client's own, nested RPCs, call options, stats handlers. Both
 // have to see the same.
 func TestCallOptions(t *testing.T) {
-	for _, c := range slices.Concat(callCases, retryCases, interceptorCases, statsCases, dialCases) {
+	for _, c := range slices.Concat(callCases, retryCases, streamCases, interceptorCases, statsCases, dialCases) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, v := range variants {
 				t.Run(v.name, func(t *testing.T) {
+					usual := "NewClient"
+					if v.name == "hedge" {
+						usual = "before" // NewClient takes no Config, which allows hedges
+					}
 					for _, p := range places {
-						if testing.Short() && p.name != "NewClient" {
+						if testing.Short() && p.name != usual {
 							continue
 						}
 						t.Run(p.name, func(t *testing.T) {
@@ -142,11 +153,13 @@ func (c *optionCase) run(t *testing.T, change func(*world, *route), dial func(*e
 	f := newFleet(t, n, backendNames())
 	for i, name := range both {
 		s := newSide(t, name, n)
+		s.cfg.Idempotent = func(string) bool { return true }
 		if err := s.control.Set(w.resources(f.addrs)); err != nil {
 			t.Fatal(err)
 		}
 		e := &env{t: t, side: s, fleet: f, notes: []rpcNotes{{}}}
-		e.cc, e.other = e.dial(c, dial), e.dial(c, dial)
+		e.redial = func() *grpc.ClientConn { return e.dial(c, dial) }
+		e.cc, e.other = e.redial(), e.redial()
 		c.do(e)
 		_, _ = e.cc.Close(), e.other.Close()
 		time.Sleep(10 * time.Second) // a Config's Linger, and more
@@ -184,7 +197,8 @@ type env struct {
 	side      *side
 	fleet     *fleet
 	cc, other *grpc.ClientConn // both to the service, with the case's dial options
-	stats     *statsHandler    // of cc, if the case has one
+	redial    func() *grpc.ClientConn
+	stats     *statsHandler // of cc, if the case has one
 
 	mu    sync.Mutex
 	ids   int

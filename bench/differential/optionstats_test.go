@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 )
@@ -33,7 +34,7 @@ func (h *statsHandler) TagRPC(ctx context.Context, info *stats.RPCTagInfo) conte
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	nested := ctx.Value(statsKey{}) != nil
-	h.rpcs = append(h.rpcs, rpcEvents{sent: []string{fmt.Sprintf("Tag %s, in another %t", info.FullMethodName, nested)}})
+	h.rpcs = append(h.rpcs, rpcEvents{sent: []string{fmt.Sprintf("Tag %s, in another %t, fails fast %t", info.FullMethodName, nested, info.FailFast)}})
 	return context.WithValue(ctx, statsKey{}, len(h.rpcs)-1)
 }
 
@@ -48,17 +49,26 @@ func (h *statsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	rpc := &h.rpcs[i]
 	switch s := s.(type) {
 	case *stats.Begin:
-		rpc.sent = append(rpc.sent, fmt.Sprintf("Begin(transparent %t, streams %t %t)", s.IsTransparentRetryAttempt, s.IsClientStream, s.IsServerStream))
+		rpc.sent = append(rpc.sent, fmt.Sprintf("Begin(transparent %t, streams %t %t, fails fast %t)", s.IsTransparentRetryAttempt, s.IsClientStream, s.IsServerStream, s.FailFast))
 	case *stats.OutHeader:
-		rpc.sent = append(rpc.sent, fmt.Sprintf("OutHeader(%s, compression %q)", s.FullMethod, s.Compression))
+		rpc.sent = append(rpc.sent, fmt.Sprintf("OutHeader(%s, compression %q, metadata %s, previous attempts %q)", s.FullMethod, s.Compression, describeSent(s.Header), s.Header.Get("grpc-previous-rpc-attempts")))
 	case *stats.End:
-		rpc.sent = append(rpc.sent, fmt.Sprintf("End(%v)", status.Code(s.Error)))
+		rpc.sent = append(rpc.sent, fmt.Sprintf("End(%v, trailer %s)", status.Code(s.Error), describe(s.Trailer)))
 	case *stats.OutPayload:
-		rpc.sent = append(rpc.sent, "OutPayload")
+		rpc.sent = append(rpc.sent, fmt.Sprintf("OutPayload(%T of %d bytes, sent as %d)", s.Payload, s.Length, s.WireLength))
+	case *stats.InPayload:
+		rpc.received = append(rpc.received, fmt.Sprintf("InPayload(%T of %d bytes, received as %d)", s.Payload, s.Length, s.WireLength))
 	case *stats.DelayedPickComplete: // depends on the state of connections
 	default:
 		rpc.received = append(rpc.received, fmt.Sprintf("%T", s))
 	}
+}
+
+// describeSent is metadata as text, without what names the RPC.
+func describeSent(md metadata.MD) string {
+	own := md.Copy()
+	delete(own, idHeader)
+	return describe(own)
 }
 
 func (h *statsHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }

@@ -132,6 +132,10 @@ func (r *route) proto() *routev3.Route {
 
 func (r *route) actionProto() *routev3.RouteAction {
 	a := &routev3.RouteAction{RetryPolicy: r.retry.proto()}
+	if r.retry != nil && r.retry.hedge > 0 {
+		a.RetryPolicy.PerTryTimeout = durationpb.New(r.retry.hedge)
+		a.HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+	}
 	if len(r.clusters) == 1 && r.clusters[0].fault == nil {
 		a.ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: r.clusters[0].cluster}
 	} else {

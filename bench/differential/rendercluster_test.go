@@ -32,6 +32,9 @@ func (c *cluster) proto(addrs map[string]netip.AddrPort) *clusterv3.Cluster {
 		opts = append(opts, opt)
 	}
 	m := xdstest.Cluster(c.name, c.edsName, opts...)
+	if c.maxRetries != 0 {
+		m.CircuitBreakers = &clusterv3.CircuitBreakers{Thresholds: []*clusterv3.CircuitBreakers_Thresholds{{MaxRetries: wrapperspb.UInt32(c.maxRetries)}}}
+	}
 	if c.outlier {
 		m.OutlierDetection = &clusterv3.OutlierDetection{}
 	}

@@ -84,6 +84,7 @@ type retry struct {
 	on        []string
 	n         uint32 // 0 is unset
 	base, max time.Duration
+	hedge     time.Duration // after which unary RPCs are hedged; 0 is never
 }
 
 type hashPolicy struct {
@@ -129,6 +130,7 @@ type cluster struct {
 	edsName     string   // empty is name
 	policy      string
 	maxRequests uint32 // 0 is unset
+	maxRetries  uint32 // 0 is unset
 	loadReports bool
 	outlier     bool
 	drops       []drop

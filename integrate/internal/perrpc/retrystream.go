@@ -57,9 +57,9 @@ type retriedStream struct {
 type streamAttempt struct {
 	grpc.ClientStream
 	results
-	receiving sync.Mutex // held by calls of RecvMsg until the stream is committed
-	heading   sync.Mutex // likewise of Header, which returns before RecvMsg if there are headers and no message
-	err       error      // that the RPC ends with, if the attempt was the last and failed
+	receiving sync.Mutex            // held by calls of RecvMsg until the stream is committed
+	heading   sync.Mutex            // likewise of Header, which returns before RecvMsg if there are headers and no message
+	end       atomic.Pointer[error] // of the RPC, if the attempt was the last and failed; until somebody is told
 	over      atomic.Bool
 	overErr   error // what gRPC says of the end; set before over
 }
@@ -167,7 +167,7 @@ func (s *retriedStream) retry(a *streamAttempt, err error) error {
 		err = s.openLocked()
 	}
 	if err != nil {
-		s.current.err = err
+		s.current.end.Store(&err)
 		s.commitLocked()
 	}
 	s.mu.Unlock()
@@ -271,6 +271,20 @@ func (s *retriedStream) ended(a *streamAttempt, err error) error {
 	return err
 }
 
+// endOf returns, once, how the RPC ends if a was the last attempt and failed before it was
+// committed. Otherwise it is nil, and a says how it ends.
+func (s *retriedStream) endOf(a *streamAttempt) error {
+	if a.end.Load() == nil {
+		return nil
+	}
+	err := a.end.Swap(nil)
+	if err == nil {
+		return nil
+	}
+	s.finish(a, *err)
+	return *err
+}
+
 // finish tells the RPC's options its end, once. a is the last attempt that had a stream.
 func (s *retriedStream) finish(a *streamAttempt, err error) {
 	s.store(a)
@@ -337,9 +351,8 @@ func (s *retriedStream) CloseSend() error {
 func (s *retriedStream) RecvMsg(m any) error {
 	for {
 		if a := s.committed.Load(); a != nil {
-			if a.err != nil {
-				s.finish(a, a.err)
-				return a.err
+			if err := s.endOf(a); err != nil {
+				return err
 			}
 			return s.ended(a, a.RecvMsg(m))
 		}
@@ -358,6 +371,9 @@ func (s *retriedStream) RecvMsg(m any) error {
 func (s *retriedStream) Header() (metadata.MD, error) {
 	for {
 		if a := s.committed.Load(); a != nil {
+			if s.endOf(a) != nil {
+				return nil, nil // as in gRPC: RecvMsg returns the status
+			}
 			return a.Header()
 		}
 		a := s.latest()
@@ -371,10 +387,7 @@ func (s *retriedStream) Header() (metadata.MD, error) {
 			s.commit()
 			return nil, nil
 		}
-		if err := s.retry(a, failure); err != nil {
-			s.finish(s.committed.Load(), err)
-			return nil, nil // as in gRPC: RecvMsg says why
-		}
+		_ = s.retry(a, failure) // if there is none, a is committed
 	}
 }
 
