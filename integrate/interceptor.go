@@ -25,7 +25,7 @@ import (
 // that come behind see each attempt. [grpc.WithMaxCallAttempts] and
 // [grpc.MaxRetryRPCBufferSize] limit its retries as they limit gRPC's own: an RPC is not
 // retried if its request has more than 256 KiB, or what the option says, before
-// compression.
+// compression, or if its size is unknown. Any codec may encode it.
 //
 // Where a route asks for hedging, and the application declares the method safe (see
 // [Config.Idempotent]), a second attempt is made while the first takes long. What is said of

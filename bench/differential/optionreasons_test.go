@@ -5,6 +5,7 @@ package differential
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -40,6 +41,12 @@ var optionReasons = []struct {
 		},
 	},
 	{
+		"OnFinish is called when SendMsg finds out that a stream has failed for good (StreamInterceptor), in stock by the next operation",
+		func(d *optionDifference) bool {
+			return d.byUs() && slices.Contains([]string{"StreamOrders", "RetrySentBefore"}, d.c.name) && slices.Equal(withoutFinish(d.notes[0].lines), withoutFinish(d.notes[1].lines))
+		},
+	},
+	{
 		"grpc.WithDisableRetry is not visible to interceptors (DialOptions)",
 		func(d *optionDifference) bool {
 			return d.c.name == "DisableRetry" && d.byUs() && d.attempts(0) == 1 && d.attempts(1) > 1
@@ -51,6 +58,16 @@ var optionReasons = []struct {
 			return d.c.name == "MaxCallAttempts" && d.attempts(0) == 3 && d.attempts(1) == 2
 		},
 	},
+}
+
+// withoutFinish returns notes of a stream without those of OnFinish.
+func withoutFinish(lines []string) []string {
+	lines = slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return strings.HasPrefix(s, "finished: ") })
+	for i, line := range lines {
+		lines[i] = regexp.MustCompile(`"finished: \w+" ?`).ReplaceAllString(line, "")
+		lines[i] = strings.ReplaceAll(lines[i], `" ]`, `"]`)
+	}
+	return lines
 }
 
 // byUs reports whether the RPC's retries are those of our interceptors.

@@ -218,7 +218,7 @@ func TestHedgedRequestIsFree(t *testing.T) {
 			<-returned // it was about to encode the request
 			read <- req.(*wrapperspb.StringValue).GetValue()
 			return status.Error(codes.Canceled, "x")
-		}, nil)(t.Context(), "/s/m", req, new(emptypb.Empty), nil)
+		}, nil)(context.WithValue(t.Context(), callKey{}, settledCall(nil)), "/s/m", req, new(emptypb.Empty), nil)
 		req.Value = "another"
 		close(returned)
 		if got := <-read; got != "request" || err != nil {

@@ -327,8 +327,9 @@ func (s *retriedStream) SendMsg(m any) error {
 				s.commit()
 				return err
 			}
-			if s.retry(a, failure) != nil {
-				return err // RecvMsg says why
+			if end := s.retry(a, failure); end != nil {
+				s.finish(s.committed.Load(), end) // there may be no operation after this one
+				return err                        // RecvMsg returns end
 			}
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -98,6 +99,13 @@ func TestRetriedStreamIsOne(t *testing.T) {
 			}
 			_ = s.CloseSend()
 		})
+		if rand.IntN(2) == 0 {
+			sending.Go(func() {
+				if _, err := s.Header(); err != nil {
+					t.Errorf("Header: %v", err)
+				}
+			})
+		}
 		for i := 0; ; i++ {
 			var m wrapperspb.StringValue
 			err := s.RecvMsg(&m)
@@ -111,6 +119,61 @@ func TestRetriedStreamIsOne(t *testing.T) {
 		sending.Wait()
 		if ends.Load() != 1 {
 			t.Fatalf("OnFinish was called %d times", ends.Load())
+		}
+	}
+}
+
+// TestRetriedStreamsEndOnClose: whatever an application has done to its streams, and whatever
+// has become of their attempts, all end once when the channel is closed, though nobody reads them.
+func TestRetriedStreamsEndOnClose(t *testing.T) {
+	for range 50 {
+		cc := retriedChannel(t, func(_ any, s grpc.ServerStream) error {
+			if rand.IntN(2) == 0 {
+				_ = s.RecvMsg(new(wrapperspb.StringValue))
+			}
+			switch rand.IntN(4) {
+			case 0:
+				return status.Error(codes.Unavailable, "retried")
+			case 1:
+				return status.Error(codes.NotFound, "final")
+			case 2:
+				_ = s.SendHeader(metadata.Pairs("k", "v"))
+			}
+			<-s.Context().Done()
+			return s.Context().Err()
+		})
+		ends, streams := make(chan int, 100), 0
+		var sending sync.WaitGroup
+		for i := range 20 {
+			s, err := cc.NewStream(t.Context(), bothWays, "/s/m", grpc.OnFinish(func(error) { ends <- i }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			streams++
+			sending.Go(func() {
+				for range rand.IntN(4) {
+					if s.SendMsg(wrapperspb.String("x")) != nil {
+						return
+					}
+					runtime.Gosched()
+				}
+				if rand.IntN(3) == 0 {
+					_ = s.CloseSend()
+				}
+			})
+		}
+		if rand.IntN(2) == 0 {
+			sending.Wait()
+		}
+		_ = cc.Close()
+		sending.Wait()
+		ended := map[int]bool{}
+		for range streams {
+			i := <-ends
+			if ended[i] {
+				t.Fatalf("stream %d ends twice", i)
+			}
+			ended[i] = true
 		}
 	}
 }
