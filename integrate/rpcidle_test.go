@@ -53,7 +53,7 @@ func (b *bubble) failingOnce(n int) (backends []*xdstest.Backend, fail *atomic.B
 		}
 		return res, err
 	}
-	return xdstest.NewBackends(b.t, n, xdstest.BackendOptions{Listen: b.net.listen, Server: []grpc.ServerOption{grpc.UnaryInterceptor(intercept)}}), fail
+	return xdstest.NewBackends(b.t, n, xdstest.BackendOptions{Listen: b.net.Listen, Server: []grpc.ServerOption{grpc.UnaryInterceptor(intercept)}}), fail
 }
 
 // TestSessionRetryAfterIdle: a retry of an RPC of a session goes to the session's endpoint
@@ -107,7 +107,7 @@ func TestFirstRPCAcrossIdle(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		backends, control := b.backends(1), b.control()
 		set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
-		cfg, dialer := b.config(control), b.net.dialer("control")
+		cfg, dialer := b.config(control), b.net.Dialer("control")
 		cfg.ControlPlaneDialOptions = []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			select {
 			case <-time.After(5 * shortIdle):
