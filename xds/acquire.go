@@ -112,6 +112,7 @@ func newClient(cfg *bootstrap.Config, opts Options) *Client {
 		managers:    map[targetKey]*dependencyManager{},
 		done:        make(chan struct{}),
 		bytes:       keepBytes.Load(),
+		rest:        restTime,
 	}
 	c.logger.Store(opts.Logger)
 	c.log = eventlog.NewLog(c.logger.Load)

@@ -135,6 +135,7 @@ type Client struct {
 	known  map[string]*bootstrap.Server // by key: all of the bootstrap
 	order  []*bootstrap.Server          // the same, in order
 	bytes  bool                         // see KeepBytes
+	rest   time.Duration                // restTime, but for tests
 	logger atomic.Pointer[slog.Logger]  // nil is slog.Default()
 	other  atomic.Pointer[slog.Logger]  // the latest other one; see shareLogger
 	ctx    context.Context              // ends with the client

@@ -32,11 +32,6 @@ type collection struct {
 	// lapse runs while there are members whose time is over, and lapsed how many.
 	lapse  timing.Timer
 	lapsed int
-
-	// doubtful are members from before the collection was left and asked for again on the same
-	// stream, that have not been mentioned since: see doubtLocked. doubt runs while there are any.
-	doubtful map[string]struct{}
-	doubt    timing.Timer
 }
 
 // member is a resource of a collection.
@@ -61,8 +56,6 @@ func (col *collection) stopLocked() {
 	}
 	col.lapse.StopLocked()
 	col.lapsed = 0
-	col.doubt.StopLocked()
-	col.doubtful = nil
 }
 
 // memberLocked returns a member, making it if there is none.
@@ -83,7 +76,6 @@ func (col *collection) removeLocked(name string) {
 	}
 	m.ttl.StopLocked()
 	col.settleLocked(m)
-	delete(col.doubtful, name)
 	delete(col.members, name)
 	col.list.Remove(name)
 }
@@ -133,21 +125,21 @@ func (s *server) emptyLocked(sub *subscription) {
 	s.commitLocked(sub, sub.entry.version, sub.entry.updated)
 }
 
-// claimMembersLocked adds the members of a collection to the versions that the client says
-// it has, if they are the server's, whatever is wrong with some: what a server does not know
-// the client to have it would not take away.
-func (s *server) claimMembersLocked(sub *subscription, claim bool, versions map[string]string) {
+// memberVersionsLocked returns the versions of the members of a collection, for the client to
+// claim; nil if it cannot. It claims what the server has sent, whatever is wrong with some: what a
+// server does not know the client to have it would not take away.
+func (s *server) memberVersionsLocked(sub *subscription) map[string]string {
 	e := sub.entry
-	sub.received = sub.received && claim && e.value != nil && e.collection != nil && e.from == s.cfg && !sub.restarts
-	sub.claimed = sub.received && len(e.watchers) > 0
-	if !sub.claimed {
-		return
+	if e.value == nil || e.collection == nil || e.from != s.cfg || sub.restarts {
+		return nil
 	}
+	versions := map[string]string{}
 	for name, m := range e.collection.members {
 		if m.valid && m.version != "" {
 			versions[name] = m.version
 		}
 	}
+	return versions
 }
 
 // checkCollections returns what is wrong with a resource that was decoded just now: what

@@ -6,6 +6,7 @@ package xds
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -28,16 +30,18 @@ type delta struct{}
 
 // deltaType is what the incremental variant has to know about a type on a stream.
 type deltaType struct {
-	// asked are the names that the server knows to be wanted, as of the last request.
-	asked map[string]struct{}
-	// changed are the names for which that may not be so any more.
+	// subscribed are the names that the server takes the client to be subscribed to once it
+	// has read all requests. A name leaves the set only by a request that unsubscribes.
+	subscribed map[string]struct{}
+	// changed are the names about which a request may have something to say.
 	changed map[string]struct{}
-	// echoes counts, by name, the requests that left a resource and that the server may
-	// still answer by saying that it is gone. What is older than a generation is in
-	// stale, and what is older than two is forgotten, since no message is under way
-	// for so long.
-	echoes, stale map[string]int
-	turned        time.Time // when the generation began
+	// left is when requests have unsubscribed from names, for as long as these rest; swept is
+	// when it was last cleared of others. resting are those that are wanted again, and rest
+	// runs while there are any. See restLocked.
+	left    map[string]time.Time
+	swept   time.Time
+	resting map[string]struct{}
+	rest    timing.Timer
 
 	// aliases are the names by which resources were asked for that have another name
 	// of their own, by that one. Removals may go by either.
@@ -59,10 +63,15 @@ func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 	return typedStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{st}, err
 }
 
+// maxRequest is about how many bytes of names and versions a request has at most, a quarter
+// of what gRPC's servers accept by default.
+const maxRequest = 1 << 20
+
 func (delta) openedLocked(_ *server, t *subscriptions) {
-	t.delta = deltaType{asked: map[string]struct{}{}, changed: map[string]struct{}{}}
-	for name := range t.subs {
+	t.delta = deltaType{subscribed: map[string]struct{}{}, changed: map[string]struct{}{}, left: map[string]time.Time{}, resting: map[string]struct{}{}}
+	for name, sub := range t.subs {
 		t.delta.changed[name] = struct{}{}
+		sub.refetch = false
 	}
 }
 
@@ -72,26 +81,22 @@ func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (req
 	if len(d.answers) > 0 && (d.answers[0].rejection == (rejection{}) || !t.nackTimer.RunningLocked()) {
 		return s.answerLocked(typ, node), nil
 	}
-	t.dirty = false
-	var versions map[string]string // a first request says what the client has
-	if !t.sent {
-		versions = s.claimLocked(t)
-		s.claimed = s.claimed || len(versions) > 0
-	}
-	come, gone, awaited := s.changesLocked(t)
+	c := s.changesLocked(t)
+	t.dirty = len(d.changed) > 0
 	// A first request that subscribes to nothing would ask for everything (T-XDS-2).
-	if len(come) == 0 && len(gone) == 0 {
+	if len(c.subscribe) == 0 && len(c.unsubscribe) == 0 {
 		return nil, nil
 	}
 	req := &discoveryv3.DeltaDiscoveryRequest{
 		Node:                     node,
 		TypeUrl:                  typ.URL(),
-		ResourceNamesSubscribe:   come,
-		ResourceNamesUnsubscribe: gone,
-		InitialResourceVersions:  versions,
+		ResourceNamesSubscribe:   c.subscribe,
+		ResourceNamesUnsubscribe: c.unsubscribe,
+		InitialResourceVersions:  c.versions,
 	}
 	t.sent = true
-	return req, awaited
+	s.claimed = s.claimed || len(c.versions) > 0
+	return req, c.awaited
 }
 
 // answerLocked returns the ACK or NACK that is due. After a NACK the next one, and what
@@ -107,6 +112,10 @@ func (s *server) answerLocked(typ resource.Type, node *corev3.Node) request {
 	}
 	req.ErrorDetail = a.rejection.status()
 	s.logRejectionLocked(typ, a.rejection)
+	for _, sub := range a.refetch {
+		sub.refetch = true
+		s.changedLocked(t, sub.entry.key.name)
+	}
 	s.startLocked(&t.nackTimer, s.c.opts.BackoffBase, func() {
 		t.dirty = true
 		s.notify()
@@ -114,92 +123,147 @@ func (s *server) answerLocked(typ resource.Type, node *corev3.Node) request {
 	return req
 }
 
-// changesLocked returns the names to subscribe to and to unsubscribe from, and the
-// subscriptions that wait for an answer. What is lacking is asked for again, since a
-// server answers each subscription.
-func (s *server) changesLocked(t *subscriptions) (come, gone []string, awaited []*subscription) {
+// changes is what a request says about subscriptions.
+type changes struct {
+	subscribe, unsubscribe []string
+	versions               map[string]string // that the client has, in the first request of a stream
+	awaited                []*subscription   // those that wait for an answer
+	size                   int               // bytes of names and versions, about
+}
+
+// room reports whether there is room for texts that have n bytes.
+func (c *changes) room(n int) bool {
+	const overhead = 16 // of tags and lengths
+	if c.size+n+overhead > maxRequest && c.size > 0 {
+		return false
+	}
+	c.size += n + overhead
+	return true
+}
+
+// changesLocked returns how what the server takes to be subscribed differs from what is
+// wanted. Names for which there is no room are left to the next request.
+func (s *server) changesLocked(t *subscriptions) (c changes) {
 	d := &t.delta
+	claims := !t.sent && !s.exhausted && s.claimsLocked(t)
 	for name := range d.changed {
-		sub := t.subs[name]
-		_, asked := d.asked[name]
-		if sub != nil && !sub.unsubscribing && len(sub.entry.watchers) == 0 {
-			if asked {
-				s.beginUnsubscribeLocked(sub)
-			} else {
-				s.dropLocked(sub.entry)
-				sub = nil
-			}
+		if !c.room(len(name)) {
+			break
 		}
-		switch wanted := sub != nil && !sub.unsubscribing; {
-		case wanted && (!asked || s.awaitsLocked(sub)):
-			sub.restarts = sub.restarts || !asked && !sub.claimed
-			sub.crosses = sub.restarts && t.sent
-			sub.claimed = false
-			come = append(come, name)
-			d.asked[name] = struct{}{}
+		delete(d.changed, name)
+		sub := s.wantedLocked(t, name)
+		switch _, subscribed := d.subscribed[name]; {
+		case sub != nil && !subscribed && s.restLocked(t, name):
+		case sub != nil && !subscribed:
+			claimed := claims && s.claimLocked(sub, &c)
+			sub.received, sub.refetch = claimed, false
+			sub.timer.StopLocked()
+			sub.restarts = sub.restarts || !claimed
+			c.subscribe = append(c.subscribe, name)
+			d.subscribed[name] = struct{}{}
 			if s.awaitsLocked(sub) {
-				awaited = append(awaited, sub)
+				c.awaited = append(c.awaited, sub)
 			}
-		case !wanted && asked:
-			gone = append(gone, name)
-			delete(d.asked, name)
-			d.left(name, s.c.resourceTimeout(s.cfg))
+		case subscribed && (sub == nil || sub.refetch || s.awaitsLocked(sub) && !sub.timer.RunningLocked()):
+			// A server need not answer a subscription that it has already, and
+			// go-control-plane does not.
+			c.unsubscribe = append(c.unsubscribe, name)
+			delete(d.subscribed, name)
+			s.leaveLocked(t, name)
+			if sub != nil {
+				s.restLocked(t, name)
+			}
 		}
 	}
-	clear(d.changed)
-	slices.Sort(come)
-	slices.Sort(gone)
-	return come, gone, awaited
+	slices.Sort(c.subscribe)
+	slices.Sort(c.unsubscribe)
+	return c
 }
 
-// left notes that a request leaves a resource; generation is how long the answer may
-// be under way.
-func (d *deltaType) left(name string, generation time.Duration) {
-	if now := time.Now(); d.echoes == nil || now.Sub(d.turned) > generation {
-		d.echoes, d.stale, d.turned = map[string]int{}, d.echoes, now
+// wantedLocked returns the subscription to a name that is wanted, nil if it is not.
+func (s *server) wantedLocked(t *subscriptions, name string) *subscription {
+	sub := t.subs[name]
+	switch {
+	case sub == nil || sub.unsubscribing:
+		return nil
+	case len(sub.entry.watchers) > 0:
+		return sub
 	}
-	d.echoes[name]++
-}
-
-// echoed takes one from the echoes that are expected of a name, and reports whether
-// there was one.
-func (d *deltaType) echoed(name string) bool {
-	for _, echoes := range []map[string]int{d.stale, d.echoes} {
-		if n := echoes[name]; n > 1 {
-			echoes[name]--
-			return true
-		} else if n == 1 {
-			delete(echoes, name)
-			return true
-		}
+	if _, subscribed := t.delta.subscribed[name]; subscribed {
+		s.beginUnsubscribeLocked(sub)
+	} else {
+		s.dropLocked(sub.entry)
+		delete(t.delta.changed, name)
 	}
-	return false
+	return nil
 }
 
-// claimLocked returns the versions that the cache has from this server, so that it
-// need not send them again; none if another server is or was in use (claimsLocked).
-// What is not in order is not claimed: the server could not put it right by sending
-// nothing. What is not claimed has to come.
+// leaveLocked notes that a request unsubscribes from a name.
+func (s *server) leaveLocked(t *subscriptions, name string) {
+	d, now := &t.delta, time.Now()
+	if rest := s.c.rest; now.Sub(d.swept) > rest {
+		maps.DeleteFunc(d.left, func(_ string, at time.Time) bool { return now.Sub(at) >= rest })
+		d.swept = now
+	}
+	d.left[name] = now
+}
+
+// restTime is how long a message may be under way: more than any round trip to a server.
+const restTime = 100 * time.Millisecond
+
+// restLocked reports whether a name rests: a request has unsubscribed from it less than
+// restTime ago. It is subscribed to again after that. Until then what the server has sent
+// before arrives, and what it answers: some servers say that the resource is gone. Responses
+// do not say which request they answer, so they would be taken for answers to the next
+// subscription. The cache is used meanwhile.
+func (s *server) restLocked(t *subscriptions, name string) bool {
+	d := &t.delta
+	left, ok := d.left[name]
+	wait := s.c.rest - time.Since(left)
+	if !ok || wait <= 0 {
+		return false
+	}
+	d.resting[name] = struct{}{}
+	if !d.rest.RunningLocked() {
+		s.startLocked(&d.rest, wait, func() {
+			maps.Copy(d.changed, d.resting)
+			clear(d.resting)
+			t.dirty = true
+			s.notify()
+		})
+	}
+	return true
+}
+
+// claimLocked adds the version of a resource that the cache has from this server to what
+// the request claims, so that the server need not send it again, and reports whether it
+// did. A resource that is not in order is not claimed: the server could not correct it by
+// sending nothing. A resource that is not claimed has to come.
 //
 // The names go up twice, for the first request subscribes to all of them as well. A
 // version says what the client has and not what it wants, and no state outlives a stream:
 // "the reconnecting client must provide the server with all resource names it is
 // interested in" (xDS protocol, "Incremental xDS").
-func (s *server) claimLocked(t *subscriptions) map[string]string {
-	claim := s.claimsLocked(t)
-	versions := map[string]string{}
-	for name, sub := range t.subs {
-		e := sub.entry
-		if e.key.typ == resource.LbEndpointType {
-			s.claimMembersLocked(sub, claim, versions)
-			continue
-		}
-		sub.received = sub.received && claim && e.state == Acked && e.version != ""
-		if sub.received && len(e.watchers) > 0 {
-			versions[name] = e.version
-		}
+func (s *server) claimLocked(sub *subscription, c *changes) bool {
+	e := sub.entry
+	versions := map[string]string{e.key.name: e.version}
+	if e.key.typ == resource.LbEndpointType {
+		versions = s.memberVersionsLocked(sub)
+	} else if e.state != Acked || e.version == "" {
+		return false
 	}
-	return versions
+	size := 0
+	for name, version := range versions {
+		size += len(name) + len(version)
+	}
+	if !sub.received || versions == nil || !c.room(size) {
+		return false
+	}
+	if c.versions == nil {
+		c.versions = map[string]string{}
+	}
+	maps.Copy(c.versions, versions)
+	return true
 }
 
 func (delta) split(typ resource.Type, m message) pieces {
@@ -305,36 +369,35 @@ func (d *deltaType) knownAsLocked(it *item) {
 	d.aliases[it.alias][it.name] = struct{}{}
 }
 
-// goneLocked notes that the server says that a resource is gone. Some servers say so
-// of what they were told to leave, too (see deltaType.echoes): then it may be no news.
-// What is wanted is asked for again then, which the server has to answer.
+// goneLocked notes that the server says that a resource is gone. If it is about a name that
+// rests it answers the request that has unsubscribed, so that another may follow.
 func (s *server) goneLocked(t *subscriptions, name string) {
-	sub, echo := t.subs[name], t.delta.echoed(name)
+	sub := t.subs[name]
+	_, subscribed := t.delta.subscribed[name]
+	delete(t.delta.left, name)
 	switch {
 	case sub == nil || sub.round == t.round:
 		// Not asked for, or sent along, or said before.
 	case sub.unsubscribing:
 		s.dropLocked(sub.entry)
-	case echo:
-		s.askAgainLocked(t, sub)
-	case sub.entry.emptyLocked() && (sub.received || sub.entry.value == nil): // be it late
+	case subscribed:
+		s.deletedLocked(sub)
+	default:
+		s.changedLocked(t, name)
+	}
+}
+
+// deletedLocked follows the news that a resource does not exist, or not any more.
+func (s *server) deletedLocked(sub *subscription) {
+	switch e := sub.entry; {
+	case e.emptyLocked() && (sub.received || e.value == nil): // be it late
 		s.emptyLocked(sub)
 	case sub.received:
 		sub.answeredLocked()
 		s.removedLocked(sub)
 	case s.awaitsLocked(sub):
 		sub.answeredLocked()
-		s.absentLocked(sub, fmt.Errorf("xds: %v resource %q not found: xDS server %q says that it does not exist", sub.entry.key.typ, name, s.cfg.URI))
-	}
-}
-
-// askAgainLocked has the server send a resource, which it has to do if it is
-// subscribed to once more. In the other variant there is no such way.
-func (s *server) askAgainLocked(t *subscriptions, sub *subscription) {
-	sub.received = false
-	if t.delta.asked != nil {
-		delete(t.delta.asked, sub.entry.key.name)
-		s.changedLocked(t, sub.entry.key.name)
+		s.absentLocked(sub, fmt.Errorf("xds: %v resource %q not found: xDS server %q says that it does not exist", e.key.typ, e.key.name, s.cfg.URI))
 	}
 }
 
@@ -349,7 +412,6 @@ func (delta) acknowledgeLocked(s *server, typ resource.Type, _ string, a answer)
 	s.notify()
 }
 
-// sendsLocked is always true: what was left is asked for anew if it is wanted again,
-// and the server answers. A server that believes that the client has it still, since
-// a response crossed the request, need not. Then the cache has to do.
+// sendsLocked is always true: a resource that was unsubscribed from is subscribed to again
+// if it is wanted again, and the server has to answer. Until then the cache is used.
 func (delta) sendsLocked(*subscription) bool { return true }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -278,33 +279,49 @@ func TestDeltaAliases(t *testing.T) {
 	})
 }
 
-// TestDeltaEcho: a server that answers that what was left is gone does not take away
-// what was asked for again meanwhile.
-func TestDeltaEcho(t *testing.T) {
+// TestDeltaRest: a resource that was unsubscribed from rests before it is subscribed to again.
+// It stays in use, and an answer to the former is not taken for one to the latter: some servers
+// say that the resource is gone. After that such an answer is no less than that.
+func TestDeltaRest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := servingDelta(t, Options{Linger: -1}, "fail_on_data_errors")
-		keep := h.watch("keep")
-		defer keep.cancel()
-		w.cancel()
-		advance(time.Second)
-		w = h.watch("svc")
-		w.must(t)
-		subscribed := cp.mustDelta().Stats(lds.URL()).Requests
-		cp.mustDelta().Remove(lds.URL(), "svc")
-		advance(time.Second)
-		w.must(t)
-		if n := cp.mustDelta().Stats(lds.URL()).Requests; n < subscribed+2 {
-			t.Errorf("%d requests since, want an ACK and a question", n-subscribed)
+		defer h.watch("keep").cancel()
+		subscribed := func() bool { return slices.Contains(cp.mustDelta().Stats(lds.URL()).Names, "svc") }
+		again := func() {
+			t.Helper()
+			w.cancel()
+			synctest.Wait()
+			w = h.watch("svc")
+			w.must(t)
+			if subscribed() {
+				t.Fatal("subscribed to at once")
+			}
 		}
-		// What is taken away and sent in one response is there.
+		again()
+		advance(restTime - 1)
+		if subscribed() {
+			t.Error("subscribed to before the time is over")
+		}
+		advance(1)
+		if !subscribed() {
+			t.Error("not subscribed to when the time is over")
+		}
+		again()
+		cp.mustDelta().Remove(lds.URL(), "svc")
+		if synctest.Wait(); !subscribed() {
+			t.Error("not subscribed to after the server has answered")
+		}
+		if got := w.got(); got.errs > 0 {
+			t.Errorf("error %v: an answer to the unsubscription counts", got.err)
+		}
+		// A resource that is removed and sent in one response is there.
 		cp.mustDelta().Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), RemovedResources: []string{"svc"}, Resources: []*discoveryv3.Resource{
 			{Name: "svc", Version: "x", Resource: wrap(listenerTo("svc", "svc"))},
 		}})
-		advance(time.Second)
+		synctest.Wait()
 		w.must(t)
-		cp.mustDelta().Remove(lds.URL(), "svc") // the second time it counts
-		advance(time.Second)
-		w.fails(t, "svc")
+		cp.mustDelta().Remove(lds.URL(), "svc")
+		w.fails(t, `"svc"`, "has been removed")
 	})
 }
 
@@ -402,7 +419,8 @@ func TestDeltaForgets(t *testing.T) {
 }
 
 // TestDeltaLacking: a resource that did not come and is wanted again, before a request
-// said that it was not, is asked for once more and waited for.
+// unsubscribes from it, is fetched once more and waited for: go-control-plane answers a
+// subscription only after it was unsubscribed from.
 func TestDeltaLacking(t *testing.T) {
 	d := newDirect(t)
 	d.speak("delta")
@@ -413,13 +431,19 @@ func TestDeltaLacking(t *testing.T) {
 	d.c.failLocked(sub.entry, failure{state: DoesNotExist, err: errRefused})
 	d.s.changedLocked(&d.s.types[lds], "svc")
 	if req, _ := d.s.requestLocked(nil); req != nil {
-		t.Errorf("request %v for what does not exist", req)
+		t.Errorf("request %v for a resource that does not exist", req)
 	}
 	sub.entry.resetLocked() // see watchLocked
 	d.s.changedLocked(&d.s.types[lds], "svc")
-	req, awaited := d.s.requestLocked(nil)
-	if req == nil || len(awaited) != 1 || awaited[0] != sub {
-		t.Errorf("request %v, waiting for %v", req, awaited)
+	first, _ := d.s.requestLocked(nil)
+	clear(d.s.types[lds].delta.left) // it has rested
+	d.s.changedLocked(&d.s.types[lds], "svc")
+	second, awaited := d.s.requestLocked(nil)
+	if req, _ := first.(*discoveryv3.DeltaDiscoveryRequest); !slices.Equal(req.GetResourceNamesUnsubscribe(), []string{"svc"}) || len(req.GetResourceNamesSubscribe()) > 0 {
+		t.Errorf("first request %v, want one that unsubscribes", req)
+	}
+	if req, _ := second.(*discoveryv3.DeltaDiscoveryRequest); !slices.Equal(req.GetResourceNamesSubscribe(), []string{"svc"}) || len(awaited) != 1 || awaited[0] != sub {
+		t.Errorf("second request %v, waiting for %v; want one that subscribes", req, awaited)
 	}
 }
 

@@ -7,20 +7,27 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // These tests are about servers of the incremental variant that have nothing to say.
 
-// TestDeltaSilent: a server that says nothing when it is told which versions a client has,
-// or when it is asked once more for what the client has, leaves the client with that, and
-// what it changes later is followed. If it has gone meanwhile, nobody can tell.
+// TestDeltaSilent: a server that says nothing when it is told which versions a client has
+// leaves the client with these. One that says nothing to a new subscription does not have the
+// resource, be it in the cache from before: a resource that was deleted while it was
+// unsubscribed from. What the server sends later is followed.
 func TestDeltaSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		h, cp := only(t, Options{Linger: -1}, deltaFeature)
+		h, cp := only(t, Options{Linger: -1, DropDeleted: true}, deltaFeature)
 		keep, w := h.watch("keep"), h.watch("svc")
 		defer keep.cancel()
 		st := cp.mustDelta()
@@ -38,10 +45,12 @@ func TestDeltaSilent(t *testing.T) {
 		w.cancel()
 		advance(time.Second)
 		w = h.watch("svc")
-		advance(time.Minute)
+		advance(14 * time.Second)
 		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints %q of a server that says nothing to a second subscription", got)
+			t.Errorf("endpoints %q while the server may still answer", got)
 		}
+		advance(time.Second)
+		w.fails(t, `Listener resource "svc" not found`, "has not sent it within 15s; the version in the cache is from before the latest subscription")
 		cp.mustDelta().Send(lds.URL(), "2", listenerTo("svc", "other"))
 		advance(time.Second)
 		if names := cp.lastDelta(rds.URL()).ResourceNamesSubscribe; !slices.Equal(names, []string{"other"}) {
@@ -150,6 +159,71 @@ func TestDeltaCut(t *testing.T) {
 		advance(time.Second)
 		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
 			t.Errorf("endpoints %q, want those that the server has now", got)
+		}
+	})
+}
+
+// TestDeltaRequestsFit: requests fit into 4 MiB, gRPC's default limit for a server, however many
+// names there are and however many versions the client could claim. After RESOURCE_EXHAUSTED it
+// claims none.
+func TestDeltaRequestsFit(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		h, cp, _ := servingCollections(t, Options{})
+		members := map[string]*endpointv3.LbEndpoint{}
+		for i := range 50_000 {
+			members[xdstest.Member("", "a", fmt.Sprintf("pod-7f9c5d8b6d-%05d.namespace-of-a-team", i))] = lbEndpoint(1 + i)
+		}
+		cp.members(members)
+		const targets = 11_000
+		for i := range targets {
+			h.watch(fmt.Sprintf("%s%05d", strings.Repeat("l", 100), i))
+		}
+		advance(time.Minute)
+		claims := func() (n int) {
+			t.Helper()
+			requests, names := cp.mustDelta().Requests(""), 0
+			for _, req := range requests {
+				if size := proto.Size(req); size > maxRequest {
+					t.Errorf("a request of %d bytes, with %d names and %d versions", size, len(req.ResourceNamesSubscribe), len(req.InitialResourceVersions))
+				}
+				names += len(req.ResourceNamesSubscribe)
+				n += len(req.InitialResourceVersions)
+			}
+			if names != targets+6 {
+				t.Errorf("subscribed to %d names in %d requests", names, len(requests))
+			}
+			return n
+		}
+		claims()
+		cp.hangUp(errRefused)
+		advance(time.Minute)
+		if n := claims(); n == 0 {
+			t.Error("no version is claimed")
+		}
+	})
+}
+
+// TestDeltaExhausted: a client whose first request a server refuses with RESOURCE_EXHAUSTED claims
+// no versions in the next one.
+func TestDeltaExhausted(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, cp, _ := servingDelta(t, Options{})
+		claims := func() (n int) {
+			for cp.delta() == nil {
+				advance(100 * time.Millisecond)
+			}
+			for _, req := range cp.delta().Requests("") {
+				n += len(req.InitialResourceVersions)
+			}
+			return n
+		}
+		cp.hangUp(errRefused)
+		if n := claims(); n != 4 {
+			t.Errorf("%d versions are claimed, want 4", n)
+		}
+		cp.hangUp(status.Error(codes.ResourceExhausted, "grpc: received message larger than max"))
+		if n := claims(); n != 0 {
+			t.Errorf("%d versions are claimed after RESOURCE_EXHAUSTED", n)
 		}
 	})
 }

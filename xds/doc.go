@@ -130,9 +130,15 @@
 //     it does not for as long as it may take to send a resource, it counts as one that
 //     responded (A57). A stream that is cut earlier is a failure, which costs a pause before
 //     the next one and nothing else.
-//   - If the client unsubscribes and subscribes again while the resource is deleted, a
-//     server may say nothing; go-control-plane does not. The client then keeps the version
-//     that it has, since responses do not say which request they answer.
+//   - What the server takes to be subscribed is known exactly: a name that is not wanted any
+//     more is always unsubscribed from. A name that is wanted again is subscribed to again once
+//     it has rested for a tenth of a second, so that earlier responses have arrived, which do
+//     not say which request they answer. The cache is used meanwhile.
+//   - A server has to answer a new subscription. If it is silent for as long as a resource may
+//     take, it does not have the resource, though the cache may have it from before.
+//   - A request has about 1 MiB of names and versions at most. What is not claimed for want of
+//     room, or since the server has refused the request before (RESOURCE_EXHAUSTED), is just
+//     sent again.
 //
 // Either way a resource may have a time to live: when it is over, the resource counts as
 // deleted and is not used any more, whatever holds for other deletions, and the next server
@@ -155,10 +161,8 @@
 //     them in use, with a note, as the deletion of an assignment does.
 //   - On a new stream the client claims the versions of all members. What it did not claim,
 //     as after a change of servers, counts as the whole collection in the first response.
-//   - If a collection is left and asked for again on the same stream, a response may be from
-//     before that. Members that it does not mention stay for as long as a resource may take.
 //   - Members whose time to live is over at once are one change. A heartbeat for a member that
-//     the client does not have is rejected, and the collection asked for again.
+//     the client does not have is rejected, and the collection fetched again.
 //   - Of members with the same address the first one counts, by locality and name. The
 //     others are left out, with a note and a line in the log.
 //   - In state of the world an assignment with glob collections is rejected.

@@ -154,11 +154,7 @@ func (s *server) beginLocked(sub *subscription, round uint64) {
 		if e.collection == nil {
 			e.collection = &collection{}
 		}
-		if sub.crosses && e.from == s.cfg && len(e.collection.members) > 0 {
-			s.doubtLocked(sub)
-		} else {
-			e.collection.clearLocked()
-		}
+		e.collection.clearLocked()
 		sub.restarts = false
 	}
 	sub.answeredLocked()
@@ -166,37 +162,10 @@ func (s *server) beginLocked(sub *subscription, round uint64) {
 	e.from = s.cfg
 }
 
-// doubtLocked is for a response about a collection that was left and asked for again. It may be
-// the answer, which has all members, or from before, with some of them, and says nothing of the
-// others; and responses do not say what they answer. A member that has not changed is no sign of
-// an answer, for a server may send it when it pleases. So the members stay until they are said to
-// be gone, or an answer has had its time.
-func (s *server) doubtLocked(sub *subscription) {
-	col := sub.entry.collection
-	col.doubtful = make(map[string]struct{}, len(col.members))
-	for name := range col.members {
-		col.doubtful[name] = struct{}{}
-	}
-	s.startLocked(&col.doubt, s.c.resourceTimeout(s.cfg), func() {
-		col.sweepLocked()
-		s.commitLocked(sub, sub.entry.version, sub.entry.updated)
-	})
-}
-
-// sweepLocked takes the doubtful members away.
-func (col *collection) sweepLocked() {
-	col.doubt.StopLocked()
-	for name := range col.doubtful {
-		col.removeLocked(name)
-	}
-	col.doubtful = nil
-}
-
 // applyMemberLocked puts a member into its collection, or notes that it is invalid.
 func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	s, col := r.server, sub.entry.collection
 	m := col.memberLocked(it.name)
-	delete(col.doubtful, it.name)
 	value, _ := it.value.(resource.Member)
 	if !it.known && it.err == nil {
 		it.err = col.list.Set(it.name, value)
@@ -223,9 +192,8 @@ func (r *response) applyMemberLocked(sub *subscription, it *item) {
 	}
 }
 
-// renewMemberLocked follows a heartbeat, which is no word on which members there are. If it is
-// for what the client does not have, the server is asked for the collection again. The client
-// has been subscribed all along, so the answer is no new list.
+// renewMemberLocked follows a heartbeat, which says nothing about which members there are. If it is
+// for a member that the client does not have, the collection is fetched again.
 func (r *response) renewMemberLocked(sub *subscription, it *item) {
 	s, m := r.server, &member{}
 	if !s.startsLocked(sub) {
@@ -233,8 +201,7 @@ func (r *response) renewMemberLocked(sub *subscription, it *item) {
 	}
 	if it.err = it.renews(r.typ, m.valid, m.version); it.err != nil {
 		r.refuse(it)
-		s.askAgainLocked(&s.types[r.typ], sub)
-		sub.claimed = true
+		r.refetch = append(r.refetch, sub)
 		return
 	}
 	s.relation.status.Types[r.typ].Valid++

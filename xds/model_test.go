@@ -82,8 +82,8 @@ type mode uint8
 
 const (
 	modeSotW    mode = iota
-	modeDelta        // incremental, and the servers say what they must
-	modeEcho         // and more than that: see world.echo
+	modeDelta        // incremental, and the servers say little: see world.kind
+	modeEcho         // incremental, and they say more than they must
 	modeThere        // sotw, then incremental
 	modeAndBack      // incremental, then sotw
 	modeLEDS         // incremental, and assignments have their endpoints in collections at times
@@ -173,7 +173,12 @@ func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (
 		}
 		w.mortal = w.leds && seed%4 == 3
 		w.age()
-		w.echo = mode == modeEcho || seed%3 == 0 && mode != modeDelta
+		w.kind = []deltaKind{strict, plain, goCPlane}[seed%3]
+		if mode == modeDelta {
+			w.kind = []deltaKind{plain, goCPlane, istio}[seed%3]
+		} else if mode == modeEcho {
+			w.kind = strict
+		}
 		w.trusts = seed%3 == 1
 		w.evaluates = seed%12 == 0
 		defer w.close()

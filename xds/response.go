@@ -32,9 +32,10 @@ type response struct {
 	at     arrival
 
 	pieces
-	wanted  int    // resources that are valid, and wanted still
-	invalid int    // resources that are not valid
-	refused string // name of the first of them that has one
+	wanted  int             // resources that are valid, and wanted still
+	invalid int             // resources that are not valid
+	refused string          // name of the first of them that has one
+	refetch []*subscription // whose heartbeats were rejected
 }
 
 // pieces is a response split into resources.
@@ -255,7 +256,7 @@ func (r *response) effectLocked(t *subscriptions, resources func()) (affected []
 	s.relation.status.Types[r.typ].Invalid += uint64(r.invalid)
 	r.applyErrorsLocked(t)
 	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
-	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection()})
+	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection(), r.refetch})
 	return slices.Collect(maps.Values(c.affected))
 }
 
@@ -298,8 +299,9 @@ func (r *response) applyResourcesLocked(t *subscriptions) {
 		}
 		r.refuse(it)
 		if it.heartbeat {
-			s.askAgainLocked(t, sub)
-			continue // it says nothing about a version
+			sub.received = false // it says nothing about a version
+			r.refetch = append(r.refetch, sub)
+			continue
 		}
 		c.rejectLocked(sub.entry, it.err, rejectedVersion{it.sum, s.cfg, it.version, when(r.at), it.value, it.raw})
 	}

@@ -34,6 +34,9 @@ type server struct {
 	switched bool    // it has changed since there was a response
 	claimed  bool    // this stream has told the server versions of resources
 	quiet    bool    // the server has nothing to say to that: see silentLocked
+	// exhausted says that the stream before has ended with RESOURCE_EXHAUSTED and no
+	// response: the server's limit may be below maxRequest, so versions are not claimed.
+	exhausted bool
 
 	members resource.MemberDecoder // of the typeWorker of LbEndpoints
 
@@ -132,6 +135,7 @@ func (s *server) downLocked() {
 	s.up = false
 	for i := range s.types {
 		s.types[i].nackTimer.StopLocked()
+		s.types[i].delta.rest.StopLocked()
 		for _, sub := range s.types[i].subs {
 			sub.timer.StopLocked()
 			if len(sub.entry.watchers) == 0 {

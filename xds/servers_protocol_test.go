@@ -60,8 +60,8 @@ func TestXDS1Answers(t *testing.T) {
 	})
 }
 
-// TestXDS2NewStream: on a new stream nonces start over, versions and names do
-// not, the node is there again, and types without names are not mentioned
+// TestXDS2NewStream: on a new stream nonces and the versions of Listeners and Clusters start
+// over, other versions and names do not, the node is there again, and types without names are not mentioned
 // (T-XDS-2, A27-NODE-1).
 func TestXDS2NewStream(t *testing.T) {
 	withServer(t, Options{}, nil, func(t *testing.T, h *harness, cp *plane, w *recorder) {
@@ -84,6 +84,9 @@ func TestXDS2NewStream(t *testing.T) {
 			}
 		}
 		for typ, names := range map[resource.Type]string{lds: "[missing svc]", cds: "[svc]", eds: "[svc]"} {
+			if complete(typ) {
+				versions[typ.URL()] = ""
+			}
 			if got, want := s.requests(typ)[0], names+versions[typ.URL()]+"/"; got != want {
 				t.Errorf("first %v request = %q, want %q", typ, got, want)
 			}
@@ -106,6 +109,7 @@ func TestXDS3Unsubscribe(t *testing.T) {
 			advance(pause)
 			w = h.watch("svc")
 			w.must(t)
+			advance(restTime)
 			cp.asked(eds, "svc")
 		}
 		if n := cp.opened(); n != 1 {
@@ -142,6 +146,7 @@ func TestXDS4Races(t *testing.T) {
 			if round%3 > 0 {
 				continue
 			}
+			advance(4 * restTime) // for a target's resources, one after the other
 			for i, w := range watches {
 				name := fmt.Sprint("t", i)
 				if got, want := ports(w.cluster(t, name)), fmt.Sprint(name, " ", 1+n*round+i); got != want {
@@ -206,6 +211,7 @@ func TestXDS6Absence(t *testing.T) {
 		cp.set()
 		w.fails(t, "ListenerResource", "removed")
 		cp.set(target("svc", 3)...)
+		advance(restTime)
 		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
 			t.Errorf("endpoints = %q", got)
 		}

@@ -21,14 +21,22 @@ type deltaWire struct {
 	nonce int
 }
 
+// deltaKind is how a server of the incremental variant answers what the protocol leaves to it.
+type deltaKind uint8
+
+const (
+	plain    deltaKind = iota // answers each subscription to what it has, and no other
+	strict                    // and says of others, and of what is unsubscribed from, that it does not exist
+	istio                     // says so of others only
+	goCPlane                  // answers a subscription only to what it takes the client to lack
+)
+
 // deltaSim is what a server knows of a client's wishes.
 type deltaSim struct {
 	names map[string]bool
 	sent  map[string]string // versions that the client has
 	again map[string]bool   // subscribed to, and not answered yet
 	left  []string          // unsubscribed from, and not echoed yet
-	// before are the names that were unsubscribed from on this stream.
-	before map[string]bool
 }
 
 func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request) {
@@ -40,13 +48,14 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 	}
 	t := &d.types[typ]
 	if t.names == nil {
-		t.names, t.sent, t.again, t.before = map[string]bool{}, map[string]string{}, map[string]bool{}, map[string]bool{}
+		t.names, t.sent, t.again = map[string]bool{}, map[string]string{}, map[string]bool{}
 	}
 	for name, version := range req.InitialResourceVersions {
 		t.sent[name] = version
 	}
 	for _, name := range req.ResourceNamesSubscribe {
-		t.names[name], t.again[name] = true, true
+		t.again[name] = t.again[name] || !t.names[name] || sim.w.kind != goCPlane
+		t.names[name] = true
 	}
 	for _, name := range req.ResourceNamesUnsubscribe {
 		delete(t.names, name)
@@ -54,8 +63,7 @@ func (d *deltaWire) hear(sim *simServer, check *xdstest.StreamChecker, r request
 			delete(t.sent, part)
 		}
 		delete(t.again, name)
-		t.before[name] = true
-		if sim.w.echo {
+		if sim.w.kind == strict {
 			t.left = append(t.left, name)
 		}
 	}
@@ -86,8 +94,7 @@ func parts(typ resource.Type, name string) []string {
 
 func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
 
-// answer says what is news. Of what does not exist it says so to who asks, if
-// world.echo is set, and only what it took away otherwise.
+// answer says what has changed, and what world.kind has it say besides.
 func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
 	t := &d.types[typ]
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL(), RemovedResources: t.left}
@@ -108,11 +115,9 @@ func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
 			}
 			version := fmt.Sprint("r", sim.w.set[typ][i])
 			switch {
-			case a == nil && (had || t.again[name] && sim.w.echo && typ != leds):
+			case a == nil && (had || t.again[name] && (sim.w.kind == strict || sim.w.kind == istio) && typ != leds):
 				resp.RemovedResources = append(resp.RemovedResources, part)
 				delete(t.sent, part)
-			case a == nil && t.again[name] && t.before[name]:
-				sim.w.unsaid[entryKey{typ, name}] = true
 			case a != nil && (version != before || t.again[name]):
 				resp.Resources = append(resp.Resources, &discoveryv3.Resource{Name: part, Version: version, Resource: a, Ttl: sim.ttl(typ)})
 				t.sent[part] = version

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
@@ -55,6 +57,7 @@ func (s *server) run(ctx context.Context) {
 func (s *server) ended(ctx context.Context, responded bool, err error) {
 	s.c.mu.Lock()
 	defer s.c.unlock()
+	s.exhausted = !responded && status.Code(err) == codes.ResourceExhausted
 	if ctx.Err() != nil {
 		return // it was the client that ended it
 	}

@@ -67,10 +67,12 @@ type subscription struct {
 	// number round, and has not deleted it since (T-XDS-6).
 	received bool
 	round    uint64
-	// Of a glob collection: restarts says that the next response about it is the start of a
-	// new list, since the server does not know what the client has; crosses that others may
-	// come before that; claimed that the next request says it.
-	restarts, crosses, claimed bool
+	// restarts says that the next response about a glob collection is the start of a new list,
+	// since the server does not know what the client has.
+	restarts bool
+	// refetch says that the server is to be unsubscribed from and subscribed to again, for
+	// delta.
+	refetch bool
 	// unsubscribing says that a request without the resource has been sent, the
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool
@@ -187,11 +189,12 @@ func (s *server) lacksLocked(t *subscriptions) bool {
 
 // awaitsLocked reports whether the server is to send a resource in time: because
 // nothing has been heard of it, or it is a collection that it could not be asked for before, or this
-// server has not sent what is in use, and there is no other any more that is asked (A71).
+// server has not sent what is in use since it was subscribed to, and there is no other any more
+// that is asked (A71).
 func (s *server) awaitsLocked(sub *subscription) bool {
 	e := sub.entry
 	return e.unansweredLocked() || e.state == Unknown && s.variant == (delta{}) ||
-		e.state == Acked && e.value != nil && (!sub.received || e.from != s.cfg) && e.authority.lastLocked() == s
+		(e.state == Acked || e.state == Nacked && s.variant == (delta{})) && e.value != nil && (!sub.received || e.from != s.cfg) && e.authority.lastLocked() == s
 }
 
 // startTimersLocked starts the clock for resources that the server was asked for
@@ -221,6 +224,8 @@ func (s *server) expireLocked(sub *subscription, timeout time.Duration) {
 	e := sub.entry
 	hint := ""
 	switch {
+	case e.value != nil && e.from == s.cfg:
+		hint = "; the version in the cache is from before the latest subscription"
 	case e.value != nil:
 		hint = fmt.Sprintf("; the version in the cache is from xDS server %q", e.from.URI)
 	case !s.types[e.key.typ].heard:

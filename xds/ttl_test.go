@@ -127,8 +127,9 @@ func TestHeartbeatOfNothing(t *testing.T) {
 					t.Errorf("%+v", got)
 				}
 				if d := cp.delta(); d != nil {
-					if n := len(d.Requests(lds.URL())); n != 3 {
-						t.Errorf("%d requests, want one, a NACK and another: %v", n, d.Requests(lds.URL()))
+					advance(restTime)
+					if n := len(d.Requests(lds.URL())); n != 4 {
+						t.Errorf("%d requests, want one, a NACK, and two that unsubscribe and subscribe: %v", n, d.Requests(lds.URL()))
 					}
 				}
 				cp.serve(target("svc", 1)...)

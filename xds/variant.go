@@ -55,6 +55,10 @@ type variant interface {
 type answer struct {
 	nonce     string
 	rejection rejection
+	// refetch are subscriptions that the server is to answer once more, after the NACK: it
+	// takes the client to have resources that it does not have. In state of the world the
+	// NACK says so.
+	refetch []*subscription
 }
 
 // adsStream is a stream in either variant.

@@ -52,16 +52,10 @@ type world struct {
 	// federated says that every other resource is of an authority that has the
 	// servers in the opposite order (A47).
 	federated bool
-	// echo has servers of the incremental variant say more than they must: that what
-	// was asked for does not exist, and that what was left is gone.
-	echo bool
+	kind      deltaKind // of servers of the incremental variant
 	// trusts has servers of state of the world go by the version in the first request of a
 	// stream: see sotwWire.trust.
-	trusts bool
-	// unsaid are the resources of which such a server has not said that they were
-	// deleted: it was told to leave them and asked for them again meanwhile, as
-	// deltaSim.before has it. The client may have a response from before that.
-	unsaid  map[entryKey]bool
+	trusts  bool
 	servers []*simServer
 	watches []*worldWatch
 
@@ -97,7 +91,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *world {
-	w := &world{drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}, unsaid: map[entryKey]bool{}, slow: map[*dependencyManager]*slowTarget{}}
+	w := &world{drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}, slow: map[*dependencyManager]*slowTarget{}}
 	var docs []string
 	for i := range servers {
 		feature := ""
@@ -118,6 +112,7 @@ func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *w
 		return nil, ctx.Err()
 	})}
 	w.c = newClient(cfg, opts.withDefaults())
+	w.c.rest = 5 * time.Second // opWait waits for less in all, so that nothing is under way for longer
 	for i, s := range cfg.Servers {
 		refusedVariants.Delete(s.Key())
 		w.servers = append(w.servers, newSimServer(w, i, s))
@@ -336,8 +331,8 @@ func (w *world) step(o op) bool {
 		return sim.partial(typ, o.c)
 	case opWait:
 		d := time.Duration(o.a) * 8 * time.Millisecond
-		if w.waited+d > 10*time.Second {
-			return false // nor may a timer run out for want of a delivery
+		if w.waited+d > 4*time.Second {
+			return false // nor may a timer run out for want of a delivery, be it a rest
 		}
 		w.waited += d
 		<-time.After(max(d, 1)) // see timing.After

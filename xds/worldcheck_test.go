@@ -89,7 +89,7 @@ func (w *world) settle(choice int) {
 	} {
 		phase()
 		w.deliver()
-		<-time.After(2 * time.Second) // for what repeats a rejection: see nackLocked
+		<-time.After(6 * time.Second) // for what repeats a rejection, or rests: see nackLocked and restLocked
 		w.tame()
 		w.deliver()
 		<-time.After(16 * time.Second)
@@ -103,7 +103,7 @@ func (w *world) settle(choice int) {
 			sim.partial(leds, 0xff) // heartbeats of all
 		}
 		w.deliver()
-		<-time.After(2 * time.Second) // see above
+		<-time.After(6 * time.Second) // see above
 		w.tame()
 		w.deliver()
 	}
@@ -140,7 +140,6 @@ func (w *world) settle(choice int) {
 	for i := range w.guests {
 		w.guests[i] = w.guested(i)
 	}
-	clear(w.unsaid)
 	clear(w.harmed)
 	w.age()
 	w.c.mu.Lock()
@@ -174,7 +173,7 @@ func (w *world) checkDeleted() {
 	w.c.mu.Lock()
 	defer w.c.unlock()
 	for key, e := range w.c.entries {
-		if w.drops && complete(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) && !w.unsaid[key] {
+		if w.drops && complete(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) {
 			w.fail("%v resource %q was deleted, and is in use", key.typ, key.name)
 		}
 	}
