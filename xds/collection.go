@@ -5,6 +5,7 @@ package xds
 
 import (
 	"fmt"
+	"log/slog"
 
 	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -189,16 +190,50 @@ func (c *Client) reviewLocked() {
 // refuseGlobsLocked is for collections that were wanted when the server spoke the
 // incremental variant, and that it cannot be asked for any more. What is in use stays.
 func (s *server) refuseGlobsLocked() {
+	refused := 0
 	for _, sub := range s.types[resource.LbEndpointType].subs {
 		if e := sub.entry; len(e.watchers) == 0 {
 			s.dropLocked(e)
 		} else {
+			refused++
 			err := fmt.Errorf("xds: %v collection %q: xDS server %q is spoken to in state of the world, and glob collections need incremental ADS", e.key.typ, e.key.name, s.cfg.URI)
 			// transient, since another stream may have it: until then what is in use is not
 			// replaced by an assignment whose collections are not known.
 			s.c.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: s.cfg})
 		}
 	}
+	if refused > 0 {
+		s.c.logLocked(slog.LevelWarn, "xdslb: endpoints in collections are not updated, since an xDS server does not implement incremental ADS at present", fact{server: s.cfg, typ: resource.LbEndpointType},
+			slog.Int("collections", refused))
+	}
+}
+
+// lacksCollectionsLocked reports whether there are collections that the server cannot be asked
+// for in the variant that it speaks.
+func (s *server) lacksCollectionsLocked() bool {
+	if s.variant == s.c.wantedVariant(s.cfg) || s.variant != (sotw{}) {
+		return false
+	}
+	if len(s.types[resource.LbEndpointType].subs) > 0 {
+		return true
+	}
+	for _, e := range s.c.entries {
+		if e.rejected != nil && e.rejected.value != nil { // see checkCollections
+			return true
+		}
+	}
+	return false
+}
+
+// retryForCollectionsLocked ends a stream now and then while there are collections that the
+// server cannot be asked for on it: the next one is of the variant that is wanted.
+func (s *server) retryForCollectionsLocked(t *timing.Timer, end func()) {
+	s.startLocked(t, variantRetry, func() {
+		if s.lacksCollectionsLocked() {
+			end()
+		}
+		s.retryForCollectionsLocked(t, end)
+	})
 }
 
 // statusesLocked adds what is known of the members of e; col may be nil.

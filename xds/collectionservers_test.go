@@ -140,27 +140,6 @@ func TestCollectionOtherServer(t *testing.T) {
 	})
 }
 
-// TestCollectionServerBack: that a server had the other variant when it was left is no reason to
-// refuse its collections, for only who asks it finds out what it has now.
-func TestCollectionServerBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		extra := `, "authorities": {"": {"xds_servers": [` + serverDoc("members", deltaFeature) + `]}}`
-		h := newHarness(t, Options{}, []string{serverDoc("cp", deltaFeature)}, extra)
-		cp, members := h.servers["cp"], h.servers["members"]
-		for _, cfg := range h.c.known {
-			if cfg.URI == "passthrough:///members" {
-				refusedVariants.Store(cfg.Key(), delta{})
-			}
-		}
-		members.Serve(false, true)
-		members.join("a", 1)
-		cp.serve(append(target("svc")[:3], collected("svc", "a"))...)
-		if got := ports(h.watch("svc").cluster(t, "svc")); got != "svc 1" || h.statusOf(eds, "svc").State != Acked {
-			t.Errorf("endpoints %q; %+v", got, h.statusOf(eds, "svc"))
-		}
-	})
-}
-
 // TestCollectionServers: what another server of the chain has takes the place of all that
 // the one before it had.
 func TestCollectionServers(t *testing.T) {

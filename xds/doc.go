@@ -115,7 +115,9 @@
 // names and versions of what the client has. The default is the first; the server
 // feature xdslb.delta_ads in the bootstrap and Options.Delta ask for the second. gRPC
 // has no feature for it. If a server answers UNIMPLEMENTED, the client switches to the
-// other variant at once, either way, and the process remembers it. ServerStatus.Variant says which. HTTP's
+// other variant at once, either way, and tries the one that is wanted again with the first stream
+// after five minutes. While there are collections, which only one of them has, it ends a stream to do
+// so, and warns. ServerStatus.Variant says which is spoken. HTTP's
 // 404 counts as UNIMPLEMENTED, since that is what a proxy says of a method that it has no
 // route for.
 //

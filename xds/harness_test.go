@@ -87,9 +87,6 @@ func newClientHarness(t *testing.T, opts Options, servers []string, extra string
 	}
 	h := &harness{t: t, c: Acquire(cfg, opts)}
 	t.Cleanup(func() {
-		for key := range h.c.known {
-			refusedVariants.Delete(key) // another test's servers may be other ones
-		}
 		h.c.Release()
 		<-h.c.done
 		synctest.Wait()

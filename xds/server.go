@@ -5,6 +5,7 @@ package xds
 
 import (
 	"context"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
@@ -30,10 +31,11 @@ type server struct {
 	wake     chan struct{} // holds a token if there may be something to do
 	cancel   context.CancelFunc
 
-	variant  variant // of ADS that is spoken; changes between streams only
-	switched bool    // it has changed since there was a response
-	claimed  bool    // this stream has told the server versions of resources
-	quiet    bool    // the server has nothing to say to that: see silentLocked
+	variant  variant   // of ADS that is spoken; changes between streams only
+	switched bool      // it has changed since there was a response
+	refused  time.Time // when the server has last not implemented the variant that is wanted
+	claimed  bool      // this stream has told the server versions of resources
+	quiet    bool      // the server has nothing to say to that: see silentLocked
 	// exhausted says that the stream before has ended with RESOURCE_EXHAUSTED and no
 	// response: the server's limit may be below maxRequest, so versions are not claimed.
 	exhausted bool
@@ -57,7 +59,7 @@ func (c *Client) serverLocked(cfg *bootstrap.Server) *server {
 		relation: c.relationLocked(cfg),
 		users:    map[*authority]struct{}{},
 		wake:     make(chan struct{}, 1),
-		variant:  c.firstVariant(cfg),
+		variant:  c.wantedVariant(cfg),
 	}
 	s.relation.status.Variant = s.variant.String()
 	for t := range s.types {

@@ -44,6 +44,7 @@ func (s *server) run(ctx context.Context) {
 	wait := timing.Backoff{Base: s.c.opts.BackoffBase, Max: s.c.opts.BackoffMax}
 	for s.pause(ctx, cc, &wait) {
 		wait.Begin(time.Now())
+		s.retryVariant()
 		responded, err := s.stream(ctx, cc)
 		if !responded && s.switchVariant(err) {
 			responded, err = s.stream(ctx, cc)
@@ -165,6 +166,15 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 		}
 	})
 	defer silence.Stop()
+	var retry timing.Timer
+	s.c.mu.Lock()
+	s.retryForCollectionsLocked(&retry, cancel)
+	s.c.unlock()
+	defer func() {
+		s.c.mu.Lock()
+		defer s.c.unlock()
+		retry.StopLocked()
+	}()
 
 	tasks.Go(func() { s.send(ctx, ads) })
 	var workers [resource.NumTypes]chan received

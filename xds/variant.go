@@ -6,7 +6,7 @@ package xds
 import (
 	"context"
 	"log/slog"
-	"sync"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -115,21 +115,6 @@ func (st typedStream[Req, Resp]) send(req request) error {
 	return st.Send(any(req).(*Req))
 }
 
-// refusedVariants has, by bootstrap.Server.Key, the variants that servers answered
-// with UNIMPLEMENTED last, for as long as the process lives: a client that is made
-// anew need not find out again.
-var refusedVariants sync.Map
-
-// firstVariant returns the variant to speak with a server: what the bootstrap and the
-// options say, unless the server does not implement that.
-func (c *Client) firstVariant(cfg *bootstrap.Server) variant {
-	v := c.wantedVariant(cfg)
-	if not, ok := refusedVariants.Load(cfg.Key()); ok && not == v {
-		return other(v)
-	}
-	return v
-}
-
 // wantedVariant returns the variant that the bootstrap and the options ask for.
 func (c *Client) wantedVariant(cfg *bootstrap.Server) variant {
 	if cfg.Delta || c.opts.Delta {
@@ -146,6 +131,9 @@ func other(v variant) variant {
 	return delta{}
 }
 
+// variantRetry is how long a variant that a server does not implement is not tried again.
+const variantRetry = 5 * time.Minute
+
 // switchVariant turns to the other variant after a stream that ended without a
 // response because the server does not implement this one. It reports whether a
 // stream of the other one is to follow at once. If the server implements neither,
@@ -156,12 +144,33 @@ func (s *server) switchVariant(err error) bool {
 	}
 	s.c.mu.Lock()
 	defer s.c.unlock()
-	refusedVariants.Store(s.cfg.Key(), s.variant)
 	next := other(s.variant)
 	s.c.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", fact{server: s.cfg, typ: noType, err: err},
 		slog.String("variant", s.variant.String()), slog.String("other", next.String()))
-	s.variant = next
-	s.relation.status.Variant = next.String()
+	if s.variant == s.c.wantedVariant(s.cfg) {
+		s.refused = time.Now()
+	}
+	s.speakLocked(next)
+	first := !s.switched
+	s.switched = true
+	return first
+}
+
+// retryVariant has the next stream be of the variant that is wanted, if the server has not
+// refused it for a while: that may have been a proxy's answer, or that of an earlier version.
+func (s *server) retryVariant() {
+	s.c.mu.Lock()
+	defer s.c.unlock()
+	if want := s.c.wantedVariant(s.cfg); s.variant != want && time.Since(s.refused) >= variantRetry {
+		s.switched = false
+		s.speakLocked(want)
+	}
+}
+
+// speakLocked has the next stream be of a variant.
+func (s *server) speakLocked(v variant) {
+	s.variant = v
+	s.relation.status.Variant = v.String()
 	for i := range s.types {
 		t := &s.types[i]
 		t.version, t.places, t.delta = "", nil, deltaType{}
@@ -170,7 +179,4 @@ func (s *server) switchVariant(err error) bool {
 		}
 	}
 	s.c.reviewLocked()
-	first := !s.switched
-	s.switched = true
-	return first
 }

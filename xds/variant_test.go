@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"log/slog"
 	"net"
 	"net/http"
 	"path"
@@ -67,4 +68,38 @@ func TestNotFound(t *testing.T) {
 	if err := c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), "404") {
 		t.Errorf("waiting: %v, want the reason", err)
 	}
+}
+
+// TestOneUnimplemented: a control plane with both variants answers UNIMPLEMENTED for a moment, as a
+// proxy in front of it may. The endpoints in collections follow it again some minutes later, whether
+// or not it ends the stream; meanwhile the log warns.
+func TestOneUnimplemented(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		book := &logBook{}
+		_, cp, w := servingCollections(t, Options{Logger: slog.New(book)})
+		cp.Serve(true, false)
+		advance(2 * time.Minute)
+		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" || cp.current() == nil {
+			t.Errorf("endpoints %q meanwhile", got)
+		}
+		if lines := book.with("WARN", "does not implement incremental ADS at present"); len(lines) == 0 {
+			t.Error("no warning")
+		}
+		streams := cp.opened()
+		advance(variantRetry)
+		if n := cp.opened() - streams; n != 2 {
+			t.Errorf("%d streams in %v, want one of each variant", n, variantRetry)
+		}
+		cp.Serve(true, true)
+		cp.join("a", 9)
+		advance(20 * time.Second)
+		streams = cp.opened()
+		advance(variantRetry)
+		if n := cp.opened() - streams; n != 1 {
+			t.Errorf("%d streams once both variants are served, want one", n)
+		}
+		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 9 3" {
+			t.Errorf("endpoints %q, want those of now", got)
+		}
+	})
 }

@@ -114,7 +114,6 @@ func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *w
 	w.c = newClient(cfg, opts.withDefaults())
 	w.c.rest = 5 * time.Second // opWait waits for less in all, so that nothing is under way for longer
 	for i, s := range cfg.Servers {
-		refusedVariants.Delete(s.Key())
 		w.servers = append(w.servers, newSimServer(w, i, s))
 	}
 	for i := range worldSize {
