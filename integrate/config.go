@@ -116,9 +116,9 @@ type Config struct {
 	// count as missing before it makes do with the second (A74).
 	ResourceTimeout time.Duration
 	// ReconnectSpread is over how long XdsClients spread their return to a control
-	// plane that ended their streams, at random, so that not all of a fleet come
-	// back at once; 0 means 13 s, less than 0 no spread, for fleets that are
-	// small. An XdsClient that lacks a resource does not wait.
+	// plane that ended their streams, at random, so that a very large fleet does not come
+	// back within seconds; updates are that late. 0, the default, is no more than a second. An
+	// XdsClient that lacks a resource does not wait.
 	ReconnectSpread time.Duration
 	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in
 	// force until there is another, as A88 has it. The environment variable

@@ -84,11 +84,10 @@ type Options struct {
 	// and 120 s.
 	BackoffBase, BackoffMax time.Duration
 	// ReconnectSpread is over how long a client spreads its return to a server
-	// at random, if it has all that it needs in its cache: what the server
-	// changed meanwhile comes that late. A client that lacks a resource, or
-	// starts to, does not wait for that. 0 is 13 times BackoffBase, so that of
-	// the clients of a server that restarts at most one in 13 returns in each
-	// BackoffBase; less than 0 is no spread, for fleets that are small.
+	// at random, if it has all that it needs in its cache: updates are that late. A client
+	// that lacks a resource, or starts to, does not wait for that. It is for fleets so large
+	// that a control plane cannot serve them within seconds. 0 is no more than BackoffBase:
+	// after a stream that had a response the next one begins within that.
 	ReconnectSpread time.Duration
 
 	// Logger has the client's lines: at WARN invalid resources (NACKs), servers that
@@ -106,15 +105,11 @@ type Options struct {
 	MaxHashBytes uint64
 }
 
-// reconnectSpread is the default of Options.ReconnectSpread, in BackoffBases.
-const reconnectSpread = 13
-
 func (o Options) withDefaults() Options {
 	o.Linger = cmp.Or(o.Linger, 30*time.Second)
 	o.ConnectFailureAfter = cmp.Or(o.ConnectFailureAfter, time.Second)
 	o.BackoffBase = cmp.Or(o.BackoffBase, time.Second)
 	o.BackoffMax = cmp.Or(o.BackoffMax, 120*time.Second)
-	o.ReconnectSpread = cmp.Or(o.ReconnectSpread, reconnectSpread*o.BackoffBase)
 	o.MaxTableSize = cmp.Or(o.MaxTableSize, defaultMaxTableSize)
 	o.MaxHashBytes = cmp.Or(o.MaxHashBytes, defaultMaxHashBytes)
 	if o.DNS == nil {

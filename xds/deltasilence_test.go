@@ -170,13 +170,13 @@ func TestDeltaRequestsFit(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, _ := servingCollections(t, Options{})
 		members := map[string]*endpointv3.LbEndpoint{}
-		for i := range 50_000 {
+		for i := range 20_000 {
 			members[xdstest.Member("", "a", fmt.Sprintf("pod-7f9c5d8b6d-%05d.namespace-of-a-team", i))] = lbEndpoint(1 + i)
 		}
 		cp.members(members)
-		const targets = 11_000
+		const targets = 5_500
 		for i := range targets {
-			h.watch(fmt.Sprintf("%s%05d", strings.Repeat("l", 100), i))
+			h.watch(fmt.Sprintf("%s%05d", strings.Repeat("l", 200), i))
 		}
 		advance(time.Minute)
 		claims := func() (n int) {

@@ -210,12 +210,11 @@
 //   - A connection that takes longer than ConnectFailureAfter counts as failed, for
 //     errors and for fallback, while the attempt goes on. gRPC itself gives up
 //     after 20 s.
-//   - After a stream that had a response ends, the next one does not follow at
-//     once; see timing.Backoff.
-//   - A client that has all it needs in its cache returns to a server that was
-//     away at a random time within Options.ReconnectSpread, 13 s by default, so
-//     that a fleet does not return in step. What the server changed meanwhile comes
-//     that late. A client that lacks a resource returns as soon as it can.
+//   - After a stream that had a response ends, the next one follows at a random time within
+//     BackoffBase, so that a fleet does not return in step. Attempts that fail back off, up to
+//     two BackoffBase and a third of the outage; see timing.Backoff. With
+//     Options.ReconnectSpread a client that has all it needs in its cache returns at a random
+//     time within that: what the server changed meanwhile comes that late.
 //   - A NACK follows another of the same type after Options.BackoffBase.
 //     go-control-plane's caches send the first version of a type again as soon as it
 //     is rejected.

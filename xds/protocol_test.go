@@ -86,7 +86,7 @@ func TestNewStream(t *testing.T) {
 		w.must(t)
 
 		cp.hangUp(errors.New("going away"))
-		advance((1 + reconnectSpread) * time.Second)
+		advance(2 * time.Second)
 		if n := cp.opened(); n != 2 {
 			t.Fatalf("%d streams, want 2", n)
 		}

@@ -76,7 +76,7 @@ func TestXDS2NewStream(t *testing.T) {
 			versions[req.TypeUrl] = req.VersionInfo
 		}
 		cp.hangUp()
-		advance((1 + reconnectSpread) * time.Second)
+		advance(2 * time.Second)
 		s := cp.stream(1)
 		for i, req := range s.said {
 			if (req.Node != nil) != (i == 0) {

@@ -227,7 +227,8 @@ type ServerStatus struct {
 	// Connected is A78's grpc.xds_client.connected: true from the first stream on,
 	// false once the server cannot be reached or a stream has ended without a
 	// response, and true again with the first response after that. A stream that
-	// had a response may end without harm (A57).
+	// had a response may end without harm (A57): the next one follows within a second,
+	// or Connected is false. With Options.ReconnectSpread it is false from the end on.
 	Connected bool
 	Since     time.Time // when Connected became what it is; zero if nothing has happened yet
 
@@ -280,6 +281,7 @@ func (c *Client) Servers() []ServerStatus {
 //	 └────────────────────────────────────────────────────────────┘
 type relation struct {
 	status ServerStatus
+	gone   bool // not connected, and no failure yet: see away
 }
 
 // relationLocked returns the relation to a server, making it if there is none.
@@ -309,13 +311,23 @@ func (r *relation) responded() {
 
 // failed notes that the server cannot be reached.
 func (r *relation) failed() {
-	if r.status.Connected || r.status.Since.IsZero() {
+	if r.status.Connected || r.gone || r.status.Since.IsZero() {
 		r.status.Failures++
 		r.setConnected(false)
 	}
 }
 
+// away notes that a stream that had a response has ended, and the next one may be long to
+// come.
+func (r *relation) away() {
+	if r.status.Connected {
+		r.setConnected(false)
+		r.gone = true
+	}
+}
+
 func (r *relation) setConnected(connected bool) {
+	r.gone = false
 	r.status.Connected, r.status.Since = connected, time.Now()
 }
 

@@ -69,6 +69,9 @@ func (s *server) ended(ctx context.Context, responded bool, err error) {
 		// is out of reach (A57).
 		s.c.logLocked(slog.LevelInfo, "xdslb: the stream of an xDS server ended", fact{server: s.cfg, typ: noType, err: err})
 		s.relation.ended(err)
+		if s.c.opts.ReconnectSpread > s.c.opts.BackoffBase {
+			s.relation.away()
+		}
 		s.journalLocked(eventlog.StreamFailed, err)
 		return
 	}

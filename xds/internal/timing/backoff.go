@@ -11,14 +11,17 @@ import (
 // BackoffFactor is how much longer the wait may be after each failure (A57).
 const BackoffFactor = 1.6
 
-// A Backoff decides when the next stream to a server may be opened. It is A57's
-// (1 s, factor 1.6, at most 120 s) with three differences, each of which keeps a
+// A Backoff decides when the next stream to a server may be opened. After a stream that had
+// a response that is at a random moment within Base. Only attempts that fail back off, as
+// A57 has it (1 s, factor 1.6, at most 120 s), with these differences, most of which keep a
 // fleet of clients from returning to a server in step:
 //
 //   - The jitter is full: the wait is drawn between nothing and the limit.
 //   - Two streams never begin less than Base apart, even if each got a response,
 //     so a server that answers and hangs up sees at most one stream per Base
 //     (T-XDS-8; A57 asks for no wait there).
+//   - The limit is not above 2 Base and a third of the time since the first failure, so that
+//     a client is back soon after an outage that was short.
 //   - The caller can spread the return over a longer time, for a client that
 //     lacks nothing.
 //
@@ -27,6 +30,7 @@ type Backoff struct {
 	Base, Max time.Duration
 
 	failures int       // streams in a row that ended without a response
+	since    time.Time // the beginning of the first of them
 	begun    time.Time // the latest stream's beginning
 	ended    time.Time // and end
 	draw     float64   // in [0,1): this wait's place in its range
@@ -37,9 +41,13 @@ func (b *Backoff) Begin(now time.Time) { b.begun = now }
 
 // End notes that the stream has ended; draw is a random number in [0,1).
 func (b *Backoff) End(now time.Time, responded bool, draw float64) {
-	if responded {
+	switch {
+	case responded:
 		b.failures = 0
-	} else {
+	case b.failures == 0:
+		b.since = b.begun
+		fallthrough
+	default:
 		b.failures++
 	}
 	b.ended, b.draw = now, draw
@@ -56,7 +64,10 @@ func (b *Backoff) Earliest() time.Time {
 // Due is when the next stream should be opened, if the return is spread over the
 // backoff's limit or over spread, whichever is longer. Any time may have passed.
 func (b *Backoff) Due(spread time.Duration) time.Time {
-	limit := float64(b.Base) * math.Pow(BackoffFactor, float64(max(0, b.failures-1)))
+	limit := float64(b.Base)
+	if b.failures > 0 {
+		limit = min(limit*math.Pow(BackoffFactor, float64(b.failures-1)), 2*limit+float64(b.ended.Sub(b.since))/3)
+	}
 	limit = min(max(limit, float64(spread)), float64(b.Max))
 	return b.Earliest().Add(time.Duration(b.draw * limit))
 }

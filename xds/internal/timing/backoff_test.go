@@ -29,15 +29,19 @@ func TestBackoffRange(t *testing.T) {
 		{"refused once", 0, 0, false, 0, s, 2 * s},
 		{"refused twice", 1, 0, false, 0, s, 2600 * time.Millisecond},
 		{"refused once, nobody waits", 0, 0, false, spread, s, s + spread},
-		{"refused 100 times", 99, 0, false, 0, s, 121 * s},
-		{"refused 100 times, nobody waits", 99, 0, false, spread, s, 121 * s},
+		{"refused 100 times in 1000 s", 99, 0, false, 0, s, 121 * s},
+		{"refused 100 times in 1000 s, nobody waits", 99, 0, false, spread, s, 121 * s},
+		{"refused 9 times in 30 s", 8, -30 * s, false, 0, s, 13 * s},
 		{"response after failures", 50, time.Hour, true, 0, 0, s},
 	} {
 		for _, draw := range []float64{0, 1} {
-			b := Backoff{Base: s, Max: 120 * s, failures: tt.failures}
 			start := time.Unix(1000, 0)
+			b := Backoff{Base: s, Max: 120 * s, failures: tt.failures, since: start.Add(-1000 * s)}
+			if tt.length < 0 { // the time since the first failure
+				b.since = start.Add(tt.length)
+			}
 			b.Begin(start)
-			end := start.Add(tt.length)
+			end := start.Add(max(0, tt.length))
 			b.End(end, tt.response, draw)
 			want := tt.min
 			if draw == 1 {
