@@ -314,7 +314,7 @@ func (d *direct) speak(name string) {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
 	if name == "delta" {
-		d.s.variant = delta{}
+		d.s.variant, d.s.refused = delta{}, time.Now()
 	}
 	d.s.openedLocked()
 }

@@ -313,6 +313,9 @@ func (c *Client) entryLocked(typ resource.Type, name string) *entry {
 	return e
 }
 
+// maxName is how long the name of a resource may be, in bytes. Names are in errors of RPCs.
+const maxName = 4 << 10
+
 // watchLocked adds a watcher of e, which knows it as d.
 func (c *Client) watchLocked(e *entry, w watcher, d *dependency) {
 	if len(e.watchers) == 0 && e.latestLocked() == nil {
@@ -322,6 +325,10 @@ func (c *Client) watchLocked(e *entry, w watcher, d *dependency) {
 		e.since = time.Now()
 	}
 	e.watchers[w] = d
+	if n := len(e.key.name); n > maxName {
+		c.failLocked(e, failure{state: Unknown, err: fmt.Errorf("xds: a name of %d bytes, want %d at most: %q", n, maxName, eventlog.Cut(e.key.name)), kind: eventlog.Missing})
+		return
+	}
 	if e.key.typ == dnsType {
 		if e.lookup == nil {
 			e.lookup = c.resolveLocked(e)

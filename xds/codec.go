@@ -5,6 +5,7 @@ package xds
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"unicode/utf8"
@@ -18,21 +19,54 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// sotwCodec is gRPC's codec, but for how it reads a response in state of the world: into
-// a sotwResponse.
-type sotwCodec struct{ encoding.CodecV2 }
+// adsCodec is gRPC's codec, but for how it reads responses: one in state of the world into a
+// sotwResponse, and none that has more than maxEntries.
+type adsCodec struct{ encoding.CodecV2 }
 
-func newSotWCodec() sotwCodec { return sotwCodec{encoding.GetCodecV2(encodingproto.Name)} }
+func newADSCodec() adsCodec { return adsCodec{encoding.GetCodecV2(encodingproto.Name)} }
+
+// maxEntries is how many resources, names and errors a response may have in all. The smallest
+// have two bytes, and take some hundred times as many once they are read.
+const maxEntries = 1 << 20
+
+var errTooMany = fmt.Errorf("xds: a response with more than %d resources, names and errors", maxEntries)
 
 // Name is empty so that the content type is application/grpc, as without a codec.
-func (sotwCodec) Name() string { return "" }
+func (adsCodec) Name() string { return "" }
 
 // Unmarshal reads a response as proto.Unmarshal does.
-func (c sotwCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	if r, ok := v.(*sotwResponse); ok {
-		return r.read(data)
+func (c adsCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	switch v := v.(type) {
+	case *sotwResponse:
+		return v.read(data)
+	case *discoveryv3.DeltaDiscoveryResponse:
+		if err := countEntries(newCursor(data)); err != nil {
+			return err
+		}
 	}
 	return c.CodecV2.Unmarshal(data, v)
+}
+
+// countEntries returns an error if a message has more than maxEntries fields. What is malformed is
+// left to who reads it.
+func countEntries(c cursor) error {
+	defer func() { c.chunks.Free() }()
+	for n := 0; ; n++ {
+		head := c.peek()
+		if len(head) == 0 {
+			return nil
+		}
+		if n == maxEntries {
+			return errTooMany
+		}
+		num, typ, tag := protowire.ConsumeTag(head)
+		if tag < 0 {
+			return nil
+		}
+		if _, ok := c.field(num, typ, tag); !ok {
+			return nil
+		}
+	}
 }
 
 // sotwResponse is a response in state of the world. It has all resources of its type, of which
@@ -97,10 +131,13 @@ func (r *sotwResponse) split(c cursor) error {
 	defer func() { r.data = append(r.data, c.chunks...) }()
 	var rest []byte // all other fields
 	url := ""       // of the resource before; most are the same
-	for {
+	for n := 0; ; n++ {
 		head := c.peek()
 		if len(head) == 0 {
 			break
+		}
+		if n == maxEntries {
+			return errTooMany
 		}
 		num, typ, tag := protowire.ConsumeTag(head)
 		if tag < 0 || num > protowire.MaxValidNumber {

@@ -150,7 +150,7 @@ func TestUnmarshalResponseAllocs(t *testing.T) {
 }
 
 // BenchmarkUnmarshalResponse reads a response with 4000 clusters of 1.3 KB, as gRPC's
-// codec does and as sotwCodec.
+// codec does and as adsCodec.
 func BenchmarkUnmarshalResponse(b *testing.B) {
 	data, err := proto.Marshal(largeResponse(4000))
 	if err != nil {

@@ -59,7 +59,7 @@ const maxAnswers = 256
 func (delta) String() string { return "DeltaAggregatedResources" }
 
 func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx)
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx, grpc.ForceCodecV2(newADSCodec()))
 	return typedStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{st}, err
 }
 
@@ -71,7 +71,7 @@ func (delta) openedLocked(_ *server, t *subscriptions) {
 	t.delta = deltaType{subscribed: map[string]struct{}{}, changed: map[string]struct{}{}, left: map[string]time.Time{}, resting: map[string]struct{}{}}
 	for name, sub := range t.subs {
 		t.delta.changed[name] = struct{}{}
-		sub.refetch = false
+		sub.refetch, sub.own = false, ""
 	}
 }
 
@@ -268,8 +268,8 @@ func (s *server) claimLocked(sub *subscription, c *changes) bool {
 
 func (delta) split(typ resource.Type, m message) pieces {
 	msg := m.(*discoveryv3.DeltaDiscoveryResponse)
-	p := pieces{version: msg.GetSystemVersionInfo(), items: make([]item, 0, len(msg.GetResources()))}
-	seen := make(map[string]struct{}, len(msg.GetResources()))
+	n := min(len(msg.GetResources()), 1<<12) // of few that are wanted, or many that are invalid
+	p := pieces{version: msg.GetSystemVersionInfo(), items: make([]item, 0, n), seen: make(map[string]struct{}, n)}
 	for i, res := range msg.GetResources() {
 		name, err := deltaName(typ, res)
 		var ttl time.Duration
@@ -277,21 +277,13 @@ func (delta) split(typ resource.Type, m message) pieces {
 			ttl, err = resource.TTL(res.GetTtl())
 		}
 		if err != nil {
-			p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: %w", i, err))
+			p.faults.add(fmt.Errorf("resources[%d]: %w", i, err))
 			continue
 		}
-		it := item{
-			name: canonicalName(name), version: res.GetVersion(), bytes: res.GetResource().GetValue(),
-			ttl: ttl, heartbeat: res.GetResource() == nil,
-		}
-		p.add(typ, seen, i, it)
-		for _, alias := range res.GetAliases() {
-			if alias = canonicalName(alias); alias != it.name {
-				it := it
-				it.name, it.alias = alias, it.name
-				p.add(typ, seen, i, it)
-			}
-		}
+		p.add(typ, i, item{
+			name: canonicalName(name), at: i, version: res.GetVersion(), bytes: res.GetResource().GetValue(),
+			ttl: ttl, heartbeat: res.GetResource() == nil, aliases: res.GetAliases(),
+		})
 	}
 	return p
 }
@@ -348,25 +340,33 @@ func (s *server) removedNameLocked(typ resource.Type, name string) {
 	t := &s.types[typ]
 	name = canonicalName(name)
 	s.goneLocked(t, name)
-	aliases := t.delta.aliases[name]
-	delete(t.delta.aliases, name)
-	for alias := range aliases {
+	for alias := range maps.Clone(t.delta.aliases[name]) {
 		s.goneLocked(t, alias)
 	}
 }
 
-// knownAsLocked notes under which name a resource came that has another one of its own.
-func (d *deltaType) knownAsLocked(it *item) {
-	if it.alias == "" {
+// knownAsLocked notes the own name of a resource that was asked for by another one; own is
+// empty if it was not.
+func (d *deltaType) knownAsLocked(sub *subscription, own string) {
+	if sub.own == own {
+		return
+	}
+	name := sub.entry.key.name
+	if aliases := d.aliases[sub.own]; aliases != nil {
+		if delete(aliases, name); len(aliases) == 0 {
+			delete(d.aliases, sub.own)
+		}
+	}
+	if sub.own = own; own == "" {
 		return
 	}
 	if d.aliases == nil {
 		d.aliases = map[string]map[string]struct{}{}
 	}
-	if d.aliases[it.alias] == nil {
-		d.aliases[it.alias] = map[string]struct{}{}
+	if d.aliases[own] == nil {
+		d.aliases[own] = map[string]struct{}{}
 	}
-	d.aliases[it.alias][it.name] = struct{}{}
+	d.aliases[own][name] = struct{}{}
 }
 
 // goneLocked notes that the server says that a resource is gone. If it is about a name that

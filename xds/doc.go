@@ -40,6 +40,7 @@
 //	                        stream.go                the ADS stream
 //	                        codec.go                 how gRPC reads large responses
 //	                        response.go              from bytes to entries
+//	                        faults.go                what is wrong with a response, in a NACK
 //	                        ttl.go                   how long resources live that say so
 //	                        collection.go, members.go  collections: entries of many resources
 //	                        channel.go               the gRPC channel, shared with LRS
@@ -195,7 +196,7 @@
 // the number of those left out since. Of lines that differ, 32 in a minute have the same message
 // about a server, so that thousands of resources that go wrong at once leave room for others. One line is about one response: of a response with many
 // invalid resources it names the first, counts them all, and quotes what is wrong with as
-// many as fit into 8 KiB. Lines are written when no lock is held, by a goroutine of their own: a
+// many as fit into 4 KiB. Lines are written when no lock is held, by a goroutine of their own: a
 // Logger that blocks holds nothing else up. 256 lines wait for it, and further ones are counted.
 //
 // What a server is trusted with, and the limits that hold whatever it sends, are

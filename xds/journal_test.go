@@ -154,8 +154,9 @@ func TestJournalBound(t *testing.T) {
 		h, cp := only(t, Options{})
 		h.watch("svc")
 		long := strings.Repeat("x", 1<<20)
-		cp.send(lds, long, listenerTo("svc", long))
-		cp.send(rds, long, routesTo(long, "c"))
+		name := long[:maxName]
+		cp.send(lds, long, listenerTo("svc", name))
+		cp.send(rds, long, routesTo(name, "c"))
 		events := h.c.Events("svc", "svc")
 		if len(events) != 3 {
 			t.Fatalf("events = %v", events)

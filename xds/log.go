@@ -13,6 +13,10 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
+// maxLogError is how long an error in a log line may be, in bytes, so that a line has no more
+// than 8 KiB.
+const maxLogError = 4 << 10
+
 // fact is what a log line is about. Fields that do not apply are zero, except for typ, which
 // is noType then.
 type fact struct {
@@ -58,7 +62,7 @@ func (c *Client) logLocked(level slog.Level, message string, f fact, more ...slo
 	if f.err != nil {
 		text := f.err.Error()
 		about.err = xxh3.HashString(text)
-		attrs = append(attrs, slog.String("error", text))
+		attrs = append(attrs, slog.String("error", eventlog.CutTo(text, maxLogError)))
 	}
 	c.log.Write(eventlog.Line{Level: level, Message: message, Group: f.server, About: about, Attrs: attrs})
 }

@@ -20,6 +20,9 @@ func (r *response) handleMembers() (affected []chan struct{}) {
 	for {
 		r.compareMembers()
 		for i := range r.items {
+			if r.ended() {
+				return nil
+			}
 			if it := &r.items[i]; !it.skip && !it.known && !it.heartbeat {
 				it.value, it.err = guard(r.typ, func() (any, error) { return r.server.members.Decode(it.name, it.bytes) })
 				if it.err == nil && r.server.c.bytes {

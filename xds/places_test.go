@@ -227,8 +227,8 @@ func TestPlacesOfChanges(t *testing.T) {
 		if len(p.items) != tt.items || (p.seen != nil) != tt.names {
 			t.Errorf("%s: %d resources are looked up, all names: %v; want %d, %v", tt.name, len(p.items), p.seen != nil, tt.items, tt.names)
 		}
-		if twice := tt.name == "one is there twice"; (len(p.nacks) > 0) != twice {
-			t.Errorf("%s: %v", tt.name, p.nacks)
+		if twice := tt.name == "one is there twice"; (p.faults.n > 0) != twice {
+			t.Errorf("%s: %v", tt.name, p.faults.String())
 		}
 	}
 }

@@ -453,14 +453,20 @@ func TestGarbage(t *testing.T) {
 
 // TestDetail checks that error_detail is bounded.
 func TestDetail(t *testing.T) {
-	errs := make([]error, 5000)
-	for i := range errs {
-		errs[i] = errors.New(strings.Repeat("x", 100))
+	text := func(n int) string {
+		var f faults
+		for range n {
+			f.add(errors.New(strings.Repeat("x", 100)))
+		}
+		if cap(f.text) > 4*maxFaults {
+			t.Errorf("%d faults take %d bytes", n, cap(f.text))
+		}
+		return f.String()
 	}
-	if s := detail(errs); len(s) > 9<<10 || !strings.HasSuffix(s, "more") {
+	if s := text(5000); len(s) > 9<<10 || !strings.HasSuffix(s, "more") {
 		t.Errorf("%d bytes, ending in %q", len(s), s[len(s)-20:])
 	}
-	if s := detail(errs[:2]); strings.Count(s, "; ") != 1 {
+	if s := text(2); strings.Count(s, "; ") != 1 {
 		t.Errorf("detail = %q", s)
 	}
 }

@@ -5,12 +5,12 @@ package xds
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -26,6 +26,7 @@ import (
 // Comparing and applying take Client.mu, splitting and decoding, which are the
 // work, do not.
 type response struct {
+	ctx    context.Context // ends with the stream; nil does not
 	server *server
 	typ    resource.Type
 	msg    message
@@ -42,8 +43,8 @@ type response struct {
 type pieces struct {
 	version string // of the whole
 	items   []item
-	partial bool    // not all resources are named, though the type's responses are complete
-	nacks   []error // what is wrong; any makes the answer a NACK (A46)
+	partial bool   // not all resources are named, though the type's responses are complete
+	faults  faults // what is wrong; any makes the answer a NACK (A46)
 	seen    map[string]struct{}
 
 	// For sotw: where resources were in the latest response of the type, and where they
@@ -55,9 +56,10 @@ type pieces struct {
 
 // item is one resource of a response.
 type item struct {
-	name    string // canonical
-	at      int    // its place
-	alias   string // canonical own name of the resource, if name is another one that it has
+	name    string   // canonical
+	at      int      // its place
+	alias   string   // canonical own name of the resource, if name is another one that it has
+	aliases []string // other names of the resource, for delta
 	version string
 	bytes   []byte
 	sum     xxh3.Uint128
@@ -77,6 +79,7 @@ type item struct {
 // which is closed once the target's watchers have the result.
 func (r *response) handle() (affected []chan struct{}) {
 	r.split()
+	r.addAliases()
 	if r.typ == resource.LbEndpointType {
 		return r.handleMembers()
 	}
@@ -84,6 +87,9 @@ func (r *response) handle() (affected []chan struct{}) {
 	for {
 		r.compare()
 		for i := range r.items {
+			if r.ended() {
+				return nil
+			}
 			if it := &r.items[i]; !it.skip && !it.known {
 				it.value, it.err = decode(r.typ, it.bytes, it.prev, opts)
 				it.err = r.server.c.checkCollections(it)
@@ -96,8 +102,12 @@ func (r *response) handle() (affected []chan struct{}) {
 			return affected
 		}
 		r.pieces = r.server.variant.split(r.typ, r.msg)
+		r.addAliases()
 	}
 }
+
+// ended reports whether the stream has ended, so that the response does not matter any more.
+func (r *response) ended() bool { return r.ctx != nil && r.ctx.Err() != nil }
 
 // split splits the response into resources.
 func (r *response) split() {
@@ -112,14 +122,42 @@ func (r *response) split() {
 	r.pieces = w.pieces(r.typ, latest)
 }
 
+// addAliases adds items for other names of resources, as far as these are subscribed to. A
+// server has to answer those that are subscribed to later.
+func (r *response) addAliases() {
+	for i := range len(r.items) {
+		own := r.items[i]
+		for _, alias := range own.aliases {
+			if alias = canonicalName(alias); alias == own.name || !r.wants(alias) {
+				continue
+			}
+			if r.ended() {
+				return
+			}
+			if r.see(r.typ, own.at, alias) {
+				it := own
+				it.name, it.alias, it.aliases = alias, own.name, nil
+				r.items = append(r.items, it)
+			}
+		}
+	}
+}
+
+// wants reports whether a name is subscribed to. It holds Client.mu for one name only, as
+// there may be very many.
+func (r *response) wants(name string) bool {
+	r.server.c.mu.Lock()
+	defer r.server.c.mu.Unlock()
+	return r.server.types[r.typ].subs[name] != nil
+}
+
 // foreign says that a resource is of another type than its response.
 func foreign(typ resource.Type, url string) error {
 	return fmt.Errorf("a resource of type %q in a response of type %q", url, typ.URL())
 }
 
-// add adds resource number i of a response, unless it is among the names seen.
-func (p *pieces) add(typ resource.Type, seen map[string]struct{}, i int, it item) {
-	p.seen = seen
+// add adds resource number i of a response, unless its name has been seen.
+func (p *pieces) add(typ resource.Type, i int, it item) {
 	if p.see(typ, i, it.name) {
 		it.sum = xxh3.Hash128(it.bytes)
 		p.items = append(p.items, it)
@@ -130,7 +168,7 @@ func (p *pieces) add(typ resource.Type, seen map[string]struct{}, i int, it item
 // name.
 func (p *pieces) see(typ resource.Type, i int, name string) bool {
 	if _, twice := p.seen[name]; twice {
-		p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, typ, name))
+		p.faults.add(fmt.Errorf("resources[%d]: there is a second %v resource %q in the response", i, typ, name))
 		return false
 	}
 	p.seen[name] = struct{}{}
@@ -251,7 +289,7 @@ func (r *response) effectLocked(t *subscriptions, resources func()) (affected []
 	defer func() { c.affected = nil }()
 	t.heard = true
 	t.round++
-	r.invalid = len(r.nacks) // of which no name is known, or not one alone
+	r.invalid = r.faults.n // of which no name is known, or not one alone
 	resources()
 	s.relation.status.Types[r.typ].Invalid += uint64(r.invalid)
 	r.applyErrorsLocked(t)
@@ -266,7 +304,7 @@ func (r *response) refuse(it *item) {
 		r.refused = it.name
 	}
 	r.invalid++
-	r.nacks = append(r.nacks, it.err)
+	r.faults.add(it.err)
 }
 
 // applyResourcesLocked puts the resources of a response into the cache.
@@ -281,7 +319,7 @@ func (r *response) applyResourcesLocked(t *subscriptions) {
 		}
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
-		t.delta.knownAsLocked(it)
+		t.delta.knownAsLocked(sub, it.alias)
 		if it.err != nil && it.value != nil && !it.heartbeat {
 			it.err = c.checkCollectionsLocked(it.value) // which may have changed meanwhile
 		}
@@ -312,16 +350,17 @@ func (r *response) applyResourcesLocked(t *subscriptions) {
 // applyErrorsLocked takes note of the errors that the server sent in the place of
 // resources (xRFC TP3, A88).
 func (r *response) applyErrorsLocked(t *subscriptions) {
-	s := r.server
+	s, seen := r.server, map[*subscription]struct{}{}
 	for _, re := range r.msg.GetResourceErrors() {
 		sub := t.subs[canonicalName(re.GetResourceName().GetName())]
-		if sub == nil {
+		if _, again := seen[sub]; sub == nil || again {
 			continue
 		}
+		seen[sub] = struct{}{}
 		sub.answeredLocked()
 		sub.round = t.round
 		code := codes.Code(re.GetErrorDetail().GetCode())
-		err := fmt.Errorf("xds: %v resource %q: xDS server %q reports %v: %s", r.typ, sub.entry.key.name, s.cfg.URI, code, re.GetErrorDetail().GetMessage())
+		err := fmt.Errorf("xds: %v resource %q: xDS server %q reports %v: %s", r.typ, sub.entry.key.name, s.cfg.URI, code, eventlog.Cut(re.GetErrorDetail().GetMessage()))
 		data := code == codes.NotFound || code == codes.PermissionDenied
 		s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server reports an error in the place of a resource", fact{server: s.cfg, typ: r.typ, name: sub.entry.key.name, err: err})
 		s.c.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && s.cfg.FailOnDataErrors, kind: eventlog.ErrorReceived, from: s.cfg})
@@ -362,10 +401,10 @@ func (s *server) deletionCounts(t resource.Type) bool {
 
 // rejection says what is wrong with the response, the zero value if nothing is.
 func (r *response) rejection() rejection {
-	if len(r.nacks) == 0 {
+	if r.faults.n == 0 {
 		return rejection{}
 	}
-	return rejection{r.version, detail(r.nacks), r.refused, r.invalid}
+	return rejection{r.version, r.faults.String(), r.refused, r.invalid}
 }
 
 // logRejectionLocked logs a rejection, unless it was logged last.
@@ -375,23 +414,4 @@ func (s *server) logRejectionLocked(typ resource.Type, n rejection) {
 		s.c.logLocked(slog.LevelWarn, "xdslb: rejecting invalid resources of an xDS server (NACK)",
 			fact{server: s.cfg, typ: typ, name: n.name, version: n.version, err: errors.New(n.fault)}, slog.Int("resources", n.resources))
 	}
-}
-
-// detail joins what is wrong with a response, up to a size that a server can
-// be expected to log.
-func detail(errs []error) string {
-	const limit = 8 << 10
-	var b strings.Builder
-	for i, err := range errs {
-		text := err.Error()
-		if i > 0 && b.Len()+len(text) > limit {
-			fmt.Fprintf(&b, "; and %d more", len(errs)-i)
-			break
-		}
-		if i > 0 {
-			b.WriteString("; ")
-		}
-		b.WriteString(text[:min(len(text), limit)])
-	}
-	return b.String()
 }

@@ -27,7 +27,7 @@ type sotw struct{}
 func (sotw) String() string { return "StreamAggregatedResources" }
 
 func (sotw) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.ForceCodecV2(newSotWCodec()))
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.ForceCodecV2(newADSCodec()))
 	return sotwStream{typedStream[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]{st}}, err
 }
 
@@ -186,7 +186,7 @@ func (p *pieces) addOther(typ resource.Type, i int, part *part) {
 // refuse notes that resource number i is none.
 func (p *pieces) refuse(i int, err error) {
 	p.partial = true
-	p.nacks = append(p.nacks, fmt.Errorf("resources[%d]: %w", i, err))
+	p.faults.add(fmt.Errorf("resources[%d]: %w", i, err))
 }
 
 // addSame adds resource number i if one of the next places has the same.

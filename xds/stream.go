@@ -181,6 +181,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 
 	tasks.Go(func() { s.send(ctx, ads) })
 	var workers [resource.NumTypes]chan received
+	var pace timing.Pace
 	for {
 		msg, err := ads.recv()
 		if err == io.EOF {
@@ -190,6 +191,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 			return responded || s.wasQuiet(), err
 		}
 		at := time.Now()
+		pace.Wait(ctx, at)
 		t, ok := s.received(msg, !responded)
 		responded = true
 		if !ok {
@@ -319,7 +321,7 @@ func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-ch
 		case <-timing.After(time.Until(rested)): // which takes no timer if that is over
 		}
 		begin := time.Now()
-		r := response{server: s, typ: t, msg: next.msg, at: next.at}
+		r := response{ctx: ctx, server: s, typ: t, msg: next.msg, at: next.at}
 		affected := r.handle()
 		release(next.msg)
 		next = received{}

@@ -70,6 +70,7 @@ type subscription struct {
 	// restarts says that the next response about a glob collection is the start of a new list,
 	// since the server does not know what the client has.
 	restarts bool
+	own      string // name of the resource, if it was asked for by another one, for delta
 	// refetch says that the server is to be unsubscribed from and subscribed to again, for
 	// delta.
 	refetch bool
@@ -150,6 +151,7 @@ func (s *server) dropLocked(e *entry) {
 		return
 	}
 	sub.timer.StopLocked()
+	t.delta.knownAsLocked(sub, "")
 	delete(t.subs, e.key.name)
 	t.places = nil
 	t.markLocked(e.key.name)

@@ -167,7 +167,7 @@ func startWireNull(b *testing.B, addr string) func() {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = cc.Close() })
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(b.Context(), grpc.ForceCodecV2(unseen{newSotWCodec()}))
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(b.Context(), grpc.ForceCodecV2(unseen{newADSCodec()}))
 	if err != nil {
 		b.Fatal(err)
 	}

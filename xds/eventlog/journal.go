@@ -95,11 +95,14 @@ func (e Event) String() string {
 const maxText = 1 << 10
 
 // Cut shortens a text that others chose to some 1 KiB. It does not retain a longer text.
-func Cut(s string) string {
-	if len(s) <= maxText {
+func Cut(s string) string { return CutTo(s, maxText) }
+
+// CutTo is Cut with another limit.
+func CutTo(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:maxText], "") + "…"
+	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // Limits of a Journal.

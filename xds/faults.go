@@ -1,0 +1,43 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import "fmt"
+
+// maxFaults is the size of the text about all faults of a response, one that a server can be
+// expected to log.
+const maxFaults = 8 << 10
+
+// faults is what is wrong with a response: the first faults, as far as the text has room for
+// them, and how many there are. The zero value is none.
+type faults struct {
+	text []byte
+	kept int // that the text has
+	n    int
+}
+
+// add notes a fault.
+func (f *faults) add(err error) {
+	f.n++
+	if f.kept < f.n-1 {
+		return // there was no room for an earlier one
+	}
+	text := err.Error()
+	if f.n > 1 && len(f.text)+len(text) > maxFaults {
+		return
+	}
+	if f.n > 1 {
+		f.text = append(f.text, "; "...)
+	}
+	f.text = append(f.text, text[:min(len(text), maxFaults)]...)
+	f.kept++
+}
+
+// String returns the text.
+func (f *faults) String() string {
+	if f.kept < f.n {
+		return fmt.Sprintf("%s; and %d more", f.text, f.n-f.kept)
+	}
+	return string(f.text)
+}
