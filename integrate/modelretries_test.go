@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -153,5 +154,5 @@ func callAsIntercepted(b balancer.Balancer, method string, attempt func(ctx cont
 	if table.Plans == nil {
 		return attempt(context.Background(), method)
 	}
-	return table.Unary(context.Background(), method, nil, nil, nil, invoker)
+	return table.Unary(context.Background(), method, &emptypb.Empty{}, nil, nil, invoker)
 }
