@@ -1,0 +1,66 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package xdstls
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/xdstls/tlstest"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// TestHangingFile: reading a file may not end, as of a FIFO or of a hung mount. Handshakes end
+// at their deadline meanwhile, or use what was read before.
+func TestHangingFile(t *testing.T) {
+	ca := tlstest.NewCA(t, "ca")
+	files := tlstest.NewFiles(t)
+	fifo := func() {
+		if err := syscall.Mkfifo(files.CA, 0o600); err != nil {
+			t.Skip(err)
+		}
+	}
+	release := func() { // the read
+		w, err := os.OpenFile(files.CA, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+	}
+	providers := map[string]bootstrap.CertProvider{"files": {Plugin: "file_watcher", Files: bootstrap.NewCertLoader(bootstrap.CertFiles{CACertificateFile: files.CA, RefreshInterval: 1})}}
+	providers["files"].Files.LogTo(slog.New(slog.DiscardHandler))
+	c := NewCluster("c", providers, true)
+	defer c.Close()
+	c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: "files"}})
+	fifo()
+	_, err := connectWithin(t, 300*time.Millisecond, c, "", func(net.Conn) {})
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), files.CA) {
+		t.Errorf("a file that was never read: %v", err)
+	}
+	release()
+	tlstest.Write(t, files.CA, ca.PEM)
+	server := serving(&tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}})
+	if _, err := connect(t, c, "", server); err != nil {
+		t.Errorf("a file that is readable again: %v", err)
+	}
+	if err := os.Remove(files.CA); err != nil {
+		t.Fatal(err)
+	}
+	fifo()
+	if _, err := connect(t, c, "", server); err != nil {
+		t.Errorf("a file that was read before: %v", err)
+	}
+	release()
+}
