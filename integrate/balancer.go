@@ -64,6 +64,7 @@ type lb struct {
 	draw       func(n uint32) uint32 // a uniform number below n
 	burst      int                   // of connections: see pacer
 	standalone bool                  // without xDS
+	simulated  bool                  // shares no counters with channels, and logs nothing once per process
 
 	mu     sync.Mutex
 	closed bool
@@ -183,9 +184,9 @@ func (b *lb) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
 	var tell func()
-	if b.src != nil && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
-		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.src.link.HasInterceptors(), RefuseLate: b.opts.RefuseLate})
-		if !reflect.DeepEqual(methods, b.rpcs.methods) {
+	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
+		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.link.HasInterceptors(), RefuseLate: b.opts.RefuseLate})
+		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.configure(methods) }
 		}
 		b.rpcs = rpcConfig{methods, plans}

@@ -98,7 +98,7 @@ var weightsNoted atomic.Bool
 // grpc-go's own xDS ignores them (D2, A27-EDSP-5): who comes from there sees traffic
 // move. It looks at clusters that have changed.
 func (b *lb) noteWeightsLocked(cfg *picker.Config, changed []int) {
-	if b.standalone || weightsNoted.Load() {
+	if b.standalone || b.simulated || weightsNoted.Load() {
 		return
 	}
 	for _, i := range changed {

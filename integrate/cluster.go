@@ -99,7 +99,7 @@ func (c *cluster) setDirty() { c.lb.list.mark(c) }
 func (c *cluster) onChange(p *priority) {
 	p.observe()
 	c.choose()
-	if p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p }) || c.lb.sessions {
+	if c.uses(p) || c.lb.sessions {
 		c.setDirty()
 		c.lb.announceEarlyLocked(c)
 	}

@@ -227,7 +227,15 @@ func (c Config) withDefaults() *Config {
 // bootstrap reads the bootstrap. Credentials are those that it knows by itself
 // and those of gRPC's registry, where users add their own.
 func (c *Config) bootstrap() (*bootstrap.Config, error) {
-	p := bootstrap.Parser{
+	p := bootstrapParser()
+	if len(c.Bootstrap) == 0 {
+		return p.Load()
+	}
+	return p.Parse("Config.Bootstrap", c.Bootstrap)
+}
+
+func bootstrapParser() bootstrap.Parser {
+	return bootstrap.Parser{
 		ChannelCreds: func(name string) bootstrap.ChannelBuilder { return registry.GetChannelCredentials(name) },
 		CallCreds:    func(name string) bootstrap.CallBuilder { return registry.GetCallCredentials(name) },
 		CertPlugin: func(name string, config json.RawMessage) error {
@@ -235,10 +243,6 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 			return err
 		},
 	}
-	if len(c.Bootstrap) == 0 {
-		return p.Load()
-	}
-	return p.Parse("Config.Bootstrap", c.Bootstrap)
 }
 
 // NewBuilder returns a resolver for scheme "xds" to be used with

@@ -64,14 +64,20 @@ func forgetIdleBreakersLocked() {
 	for b := range breakers.unused {
 		if b.InFlight() == 0 {
 			delete(breakers.unused, b)
-			delete(breakers.m, b.key)
+			if breakers.m[b.key] == b {
+				delete(breakers.m, b.key)
+			}
 		}
 	}
 }
 
 // acquireCounters acquires what the leaf counts its RPCs with.
 func (l *leaf) acquireCounters(b *lb) {
-	l.breaker = acquireBreaker(l.cfg.Name, l.cfg.Service)
+	if b.simulated {
+		l.breaker = &breaker{Breaker: new(picker.Breaker), refs: 1}
+	} else {
+		l.breaker = acquireBreaker(l.cfg.Name, l.cfg.Service)
+	}
 	l.load, l.stopReports = &picker.ClusterLoad{Unreported: !b.opts.CountCalls}, func() {}
 	if server := l.cfg.Load.Server; server != "" && b.src != nil {
 		load, stop, err := reportLoad(b.src, server, l.cfg.Name, l.cfg.Service)

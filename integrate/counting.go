@@ -31,8 +31,3 @@ func (b *lb) clockLocked() *picker.Clock {
 	}
 	return b.clock
 }
-
-// stoppedClock is that of endpoints that are only supposed, of which nothing is known.
-func stoppedClock() *picker.Clock { return stopped }
-
-var stopped = picker.NewExactClock(func() int64 { return 1 })

@@ -73,7 +73,7 @@
 //	waitready.go     WaitReady: until RPCs of a method would be sent
 //	errors.go        the errors of RPCs, their reasons for programs
 //	explain.go       Explain: where an RPC would go, and why nowhere else
-//	explainwhatif.go ExplainWhatIf: the same by resources of a file (explainfile.go)
+//	whatif.go        ExplainWhatIf, InspectWhatIf, PickWhatIf: the same by resources of a file
 //
 // The balancer:
 //
@@ -144,7 +144,7 @@
 //	explainendpoint.go  an endpoint: its weight, its share, or why it is out
 //	explainlive.go      what a channel's balancer knows of its clusters
 //	explaintext.go      the text for people
-//	inspectwhatif.go    InspectWhatIf, InspectTargets, PickWhatIf: a whole configuration of a file, and picks by it
+//	simulation.go       a balancer whose SubConns are in the states that the caller supposes
 //
 // Child policies are balancers of gRPC's registry that connect the endpoints
 // themselves: custom policies (A52), and gRPC's own pick_first (A62, D10):

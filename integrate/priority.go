@@ -167,15 +167,7 @@ func (p *priority) enter(to phase) {
 		p.quorum.reset()
 	case trying:
 		p.deadline = b.now() + int64(b.opts.FailoverTimeout)
-		b.afterLocked(b.opts.FailoverTimeout, &p.timer, func() {
-			p.phase = failed
-			if p.quorum.gathering() {
-				p.quorum.complete()
-				p.cluster.onChange(p)
-			}
-			p.cluster.choose()
-			b.publishSoonLocked()
-		})
+		b.afterLocked(b.opts.FailoverTimeout, &p.timer, p.giveUp)
 		p.pacer.run(p)
 	case retired:
 		p.needsConnect = p.pacer.stop() || p.needsConnect
@@ -186,6 +178,17 @@ func (p *priority) enter(to phase) {
 			b.publishSoonLocked()
 		})
 	}
+}
+
+// giveUp ends the failover time of a priority that is being tried.
+func (p *priority) giveUp() {
+	p.phase = failed
+	if p.quorum.gathering() {
+		p.quorum.complete()
+		p.cluster.onChange(p)
+	}
+	p.cluster.choose()
+	p.cluster.lb.publishSoonLocked()
 }
 
 // retire starts the time after which the connections of a priority that is not

@@ -98,7 +98,12 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 
 // acquire joins the XdsClient of the configuration.
 func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
-	return xds.Acquire(boot, xds.Options{
+	return xds.Acquire(boot, c.clientOptions())
+}
+
+// clientOptions returns the options of the XdsClient.
+func (c *Config) clientOptions() xds.Options {
+	return xds.Options{
 		DialOptions:     c.ControlPlaneDialOptions,
 		Filter:          perrpc.FilterType,
 		Policies:        c.Policies,
@@ -111,7 +116,7 @@ func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
 		MaxTableSize:    c.MaxTableSize,
 		MaxHashBytes:    c.MaxHashBytes,
 		Logger:          c.Logger,
-	})
+	}
 }
 
 var schemesNoted atomic.Bool

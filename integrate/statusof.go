@@ -58,6 +58,11 @@ func (c *cluster) describe(r *picker.LocalityRouting) ClusterStatus {
 	return s
 }
 
+// uses reports whether a priority is in use, alone or with others.
+func (c *cluster) uses(p *priority) bool {
+	return p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p })
+}
+
 // leftOut returns how many endpoints of each priority of a leaf are left out of the
 // channel's subset.
 func (c *cluster) leftOut(leaf int) []int {
@@ -95,7 +100,7 @@ func (l *leaf) describe(c *cluster, first int, left []int) LeafStatus {
 	}
 	for i, p := range l.priorities {
 		ps := p.describe(first + i)
-		ps.InUse = p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p })
+		ps.InUse = c.uses(p)
 		if i < len(left) {
 			ps.Endpoints.Subset = left[i]
 			ps.Endpoints.Total += left[i]

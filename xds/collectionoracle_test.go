@@ -10,14 +10,11 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -73,24 +70,5 @@ func TestCollectionOracle(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestAssembleCollections: members in a discovery.v3.Resource are put into assignments.
-func TestAssembleCollections(t *testing.T) {
-	all := []*anypb.Any{wrap(lbEndpoint(9))} // whose name is not known
-	for _, m := range append(target("svc")[:3], collected("svc", "a")) {
-		all = append(all, wrap(m))
-	}
-	c, err := Assemble("svc", "svc", all, nil, Options{})
-	if err != nil || ports(c.Clusters[0]) != "svc" || !strings.Contains(fmt.Sprint(c.Clusters[0].Leaves[0].ResolutionNote), "has no members among the resources") {
-		t.Errorf("%+v, %v", c, err)
-	}
-	for _, p := range []int{2, 1} {
-		all = append(all, wrap(&discoveryv3.Resource{Name: memberAt("a", p), Resource: wrap(lbEndpoint(p))}))
-	}
-	c, err = Assemble("svc", "svc", all, nil, Options{})
-	if err != nil || ports(c.Clusters[0]) != "svc 1 2" || c.Clusters[0].Leaves[0].ResolutionNote != nil {
-		t.Errorf("%+v, %v", c, err)
 	}
 }

@@ -48,7 +48,7 @@
 //	status.go     what a client shows of all that, and counts by server
 //	journal.go    the latest events of each target; log.go: lines for the Logger (see package eventlog)
 //	keepbytes.go  whether bytes are kept
-//	offline.go    a configuration out of resources of a file
+//	fetch.go      Client.Fetch, for callers that want one configuration
 //
 // Everything between Watch and the stream is driven by state, not by events:
 //

@@ -17,7 +17,6 @@ import (
 	loadawarev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/load_aware_locality/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
@@ -200,19 +199,4 @@ func TestOriginShared(t *testing.T) {
 			t.Errorf("origins %p and %p", a, b)
 		}
 	})
-}
-
-// TestAssembleOrigin is the same from resources at hand.
-func TestAssembleOrigin(t *testing.T) {
-	var resources []*anypb.Any
-	for _, m := range append(zoneTarget("svc", 1), fleetOf("fleet", 2, 1)) {
-		resources = append(resources, wrap(m))
-	}
-	cfg, err := Assemble("svc", "svc", resources, nil, Options{LocalCluster: "fleet"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if o := cfg.Clusters[0].Leaves[0].Origin; o == nil || !strings.Contains(o.Err.Error(), "no locality") {
-		t.Errorf("origin %+v", o)
-	}
 }

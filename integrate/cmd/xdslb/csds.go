@@ -16,6 +16,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -67,7 +68,7 @@ func resourceStatus(g *statusv3.ClientConfig_GenericXdsConfig) integrate.Resourc
 
 // targetsOf returns what channels to the API listeners of a client would be at.
 func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.TargetStatus) {
-	text, err := protojson.MarshalOptions{Resolver: knownTypes{}}.Marshal(c)
+	text, err := protojson.MarshalOptions{Resolver: offline.LinkedTypes{}}.Marshal(c)
 	if err != nil {
 		return nil // resources without their contents are shown all the same
 	}

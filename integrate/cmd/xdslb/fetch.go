@@ -9,16 +9,13 @@ import (
 	"flag"
 	"fmt"
 	"net/url"
-	"sync"
 	"time"
 
 	statusv3 "github.com/envoyproxy/go-control-plane/envoy/service/status/v3"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/reflect/protoregistry"
-	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -70,18 +67,16 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	}
 	client := xds.Acquire(cfg, xds.Options{Filter: perrpc.FilterType, Delta: delta, Linger: -1, ResourceTimeout: timeout})
 	defer client.Release()
-	w := &firstAnswer{done: make(chan struct{})}
-	defer client.Watch(listener, authority, w)()
+	defer client.Watch(listener, authority, keep{})()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
 	defer e.progress("waiting for %s of %s", listener, cfg.Servers[0].URI)()
-	select {
-	case <-w.done:
-	case <-ctx.Done():
-		w.set(errors.New("no answer in time"))
+	_, unserved := client.Fetch(ctx, listener, authority)
+	if ctx.Err() != nil {
+		unserved = errors.New("no answer in time")
 		for _, s := range client.Servers() {
 			if s.Err != nil {
-				w.err = fmt.Errorf("no answer in time; xDS server %s: %w", s.URI, s.Err)
+				unserved = fmt.Errorf("no answer in time; xDS server %s: %w", s.URI, s.Err)
 			}
 		}
 	}
@@ -89,48 +84,15 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	js, err := protojson.MarshalOptions{Multiline: true, Resolver: knownTypes{}}.Marshal(status)
-	return js, errors.Join(err, w.err)
+	js, err := protojson.MarshalOptions{Multiline: true, Resolver: offline.LinkedTypes{}}.Marshal(status)
+	return js, errors.Join(err, unserved)
 }
 
-// firstAnswer waits for what becomes of a target first. It implements xds.Watcher.
-type firstAnswer struct {
-	once sync.Once
-	done chan struct{}
-	err  error
-}
+// keep is a Watcher that keeps the resources of a target in the client.
+type keep struct{}
 
 // Update implements xds.Watcher.
-func (w *firstAnswer) Update(*picker.Config) { w.set(nil) }
+func (keep) Update(*picker.Config) {}
 
 // Error implements xds.Watcher.
-func (w *firstAnswer) Error(err error) { w.set(err) }
-
-func (w *firstAnswer) set(err error) {
-	w.once.Do(func() {
-		w.err = err
-		close(w.done)
-	})
-}
-
-// knownTypes has messages that are not linked shown with their type alone.
-type knownTypes struct{}
-
-func (knownTypes) FindMessageByName(name protoreflect.FullName) (protoreflect.MessageType, error) {
-	return protoregistry.GlobalTypes.FindMessageByName(name)
-}
-
-func (knownTypes) FindMessageByURL(url string) (protoreflect.MessageType, error) {
-	if t, err := protoregistry.GlobalTypes.FindMessageByURL(url); err == nil {
-		return t, nil
-	}
-	return new(emptypb.Empty).ProtoReflect().Type(), nil
-}
-
-func (knownTypes) FindExtensionByName(name protoreflect.FullName) (protoreflect.ExtensionType, error) {
-	return protoregistry.GlobalTypes.FindExtensionByName(name)
-}
-
-func (knownTypes) FindExtensionByNumber(name protoreflect.FullName, field protoreflect.FieldNumber) (protoreflect.ExtensionType, error) {
-	return protoregistry.GlobalTypes.FindExtensionByNumber(name, field)
-}
+func (keep) Error(error) {}

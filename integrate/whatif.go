@@ -1,0 +1,296 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"net/url"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/offline"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// WhatIf is a question to ExplainWhatIf.
+type WhatIf struct {
+	// Target is that of the channel, such as "xds:///orders:8080", and Method the RPC's.
+	Target, Method string
+	// Authority is the channel's, by which the virtual host is chosen; "" is what the
+	// target names.
+	Authority string
+	// Resources is JSON with the target's resources, in protobuf's mapping. Resources are
+	// all objects whose "@type" is one of the four types, however deep: those of a
+	// DiscoveryResponse, of a dump by CSDS, or of a plain list. Members of collections (LEDS)
+	// have the name of the object that they are in, as in a dump or a discovery.v3.Resource.
+	// Those in lists named lds, rds, cds and eds, or listeners, routes, clusters and
+	// endpoints, may omit their type. Several documents may follow each other.
+	Resources []byte
+	// States are those of the endpoints by their first address; the others are READY.
+	States map[netip.AddrPort]connectivity.State
+	// Config is that of the channel. Only the fields that picks depend on are used: Policies,
+	// IgnoreEndpointWeights, LocalCluster, the bounds of hash tables, and the Bootstrap, if it
+	// is set, for certificate providers, trusted_xds_server and the locality of the node.
+	Config Config
+}
+
+// ExplainWhatIf explains an RPC by resources from a file, as Explain does by those of a
+// channel. An XdsClient reads the resources and a balancer applies them, but there is no
+// control plane, and no backend is connected to. Endpoints have been in their states for long
+// and have nothing in flight, none is ejected, and policies that depend on the channel's id,
+// or on a random subset (A68), pick as for some channel. Priorities that can serve by States
+// are used, and those that are CONNECTING if none can, as after the failover time.
+//
+// A resource that is missing or invalid is what it would be from a server that had sent no
+// other version: an error, or the failure of the cluster that needs it.
+func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
+	if err := checkMethod(w.Method); err != nil {
+		return nil, err
+	}
+	s, err := w.simulate()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	x, err := s.explain(ctx, w.Method)
+	if err == nil {
+		x.Target = w.Target
+	}
+	return x, err
+}
+
+// InspectWhatIf returns the status of a channel by resources from a file, with each route and
+// endpoint, as Channel.Inspect does. See ExplainWhatIf; WhatIf.Method is not used.
+func InspectWhatIf(w WhatIf) (*TargetStatus, error) {
+	s, err := w.simulate()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.inspect(w.Target), nil
+}
+
+// InspectTargets is InspectWhatIf for several targets of the same resources, which are read
+// once. A target that cannot be served has an Error. Target and Authority of w are not used.
+func InspectTargets(w WhatIf, targets []string) ([]TargetStatus, error) {
+	f, err := w.open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	list := make([]TargetStatus, len(targets))
+	w.Authority = ""
+	for i, target := range targets {
+		w.Target = target
+		s, err := f.simulate(&w)
+		if err != nil {
+			list[i] = TargetStatus{Target: target, Error: err.Error()}
+			continue
+		}
+		list[i] = *s.inspect(target)
+		s.Close()
+	}
+	return list, nil
+}
+
+// simulate returns a balancer with the resources of w.
+func (w *WhatIf) simulate() (*simulation, error) {
+	f, err := w.open()
+	if err != nil {
+		return nil, err
+	}
+	defer f.close()
+	return f.simulate(w)
+}
+
+// options returns the channel's options.
+func (w *WhatIf) options() *Config {
+	return Config{
+		Policies: w.Config.Policies, IgnoreEndpointWeights: w.Config.IgnoreEndpointWeights, LocalCluster: w.Config.LocalCluster,
+		MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes, Delta: true, Linger: -1, Logger: slog.New(slog.DiscardHandler),
+	}.withDefaults()
+}
+
+// file is an XdsClient that reads the resources of a file.
+type file struct {
+	client *xds.Client
+	boot   *bootstrap.Config // the user's; nil is unknown
+}
+
+// open starts the XdsClient.
+func (w *WhatIf) open() (f *file, err error) {
+	resources, err := offline.Parse(w.Resources)
+	if err != nil {
+		return nil, err
+	}
+	f = &file{}
+	parser := bootstrap.Parser{CertPlugin: func(string, json.RawMessage) error { return nil }}
+	if w.Config.Bootstrap != nil {
+		if f.boot, err = w.Config.bootstrap(); err != nil {
+			return nil, err
+		}
+		parser = bootstrapParser()
+	}
+	boot, err := parser.Parse("the resources", resources.Bootstrap(w.Config.Bootstrap))
+	if err != nil {
+		return nil, err
+	}
+	opts := w.options()
+	opts.ControlPlaneDialOptions = []grpc.DialOption{resources.DialOption()}
+	client := opts.clientOptions()
+	client.DNS = noDNS{}
+	f.client = xds.Acquire(boot, client)
+	return f, nil
+}
+
+func (f *file) close() { f.client.Release() }
+
+// simulate returns a balancer with the configuration of a target.
+func (f *file) simulate(w *WhatIf) (*simulation, error) {
+	listener, authority, err := w.names(f.boot)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for defects of ours
+	defer cancel()
+	cfg, err := f.client.Fetch(ctx, listener, authority)
+	if err != nil {
+		return nil, err
+	}
+	return simulate(cfg, w.options(), w.States)
+}
+
+// names returns the names of the listener and of the authority.
+func (w *WhatIf) names(boot *bootstrap.Config) (listener, authority string, err error) {
+	u, err := url.Parse(w.Target)
+	if err != nil {
+		return "", "", fmt.Errorf("xdslb: target: %w", err)
+	}
+	endpoint := resolver.Target{URL: *u}.Endpoint()
+	if u.Scheme != "xds" && u.Scheme != "xdslb" {
+		return "", "", fmt.Errorf("xdslb: target %q is of neither scheme xds nor xdslb", w.Target)
+	}
+	listener, authority = endpoint, w.Authority
+	if authority == "" {
+		authority = endpoint
+	}
+	if boot != nil {
+		listener, err = boot.ListenerName(u.Host, endpoint)
+	}
+	return listener, authority, err
+}
+
+// noDNS is a resolver that looks nothing up, for LOGICAL_DNS clusters.
+type noDNS struct{}
+
+// Scheme implements resolver.Builder.
+func (noDNS) Scheme() string { return "dns" }
+
+// Build implements resolver.Builder.
+func (noDNS) Build(resolver.Target, resolver.ClientConn, resolver.BuildOptions) (resolver.Resolver, error) {
+	return nil, errors.New("names are not looked up for resources of a file")
+}
+
+// inspect returns the status of the balancer.
+func (s *simulation) inspect(target string) *TargetStatus {
+	status := &TargetStatus{Time: time.Now(), Target: target}
+	s.lb.status(status, true)
+	status.Watched = time.Time{} // there are no RPCs to count
+	return status
+}
+
+// Picks are where a number of RPCs went that were picked by resources from a file.
+type Picks struct {
+	RPCs      int              `json:"rpcs"`
+	Endpoints []PickedEndpoint `json:"endpoints"` // those of the priorities in use, in the order of the configuration
+	// Waiting, Failed and NoRoute are the RPCs that got no endpoint; Refused those that drops
+	// or the circuit breaker would not have let through.
+	Waiting int `json:"waiting"`
+	Failed  int `json:"failed"`
+	NoRoute int `json:"no_route"`
+	Refused int `json:"refused"`
+	// Delegated are those that a child policy would have picked for.
+	Delegated int `json:"delegated"`
+}
+
+// PickedEndpoint is how many of the RPCs an endpoint got.
+type PickedEndpoint struct {
+	Cluster string `json:"cluster"`
+	Region  string `json:"region,omitempty"`
+	Zone    string `json:"zone,omitempty"`
+	SubZone string `json:"sub_zone,omitempty"`
+	Address string `json:"address"`
+	RPCs    int    `json:"rpcs"`
+}
+
+// PickWhatIf makes so many picks by resources from a file, each RPC ending before the next
+// begins. A policy that hashes gets a random hash with each, unless ctx has one, or a header
+// that is hashed: see ExplainWhatIf. It ends early if ctx does.
+func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*Picks, error) {
+	if err := checkMethod(w.Method); err != nil {
+		return nil, err
+	}
+	s, err := w.simulate()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	p, at := &Picks{}, make([][]*endpoint, len(s.list.all))
+	for i, c := range s.list.all {
+		for _, l := range c.state.Localities {
+			at[i] = append(at[i], l.Endpoints.(endpoints)...)
+		}
+	}
+	counts := map[*endpoint]int{}
+	snapshot, plain := s.picker.current.Load().Snapshot, withoutUserCode(ctx)
+	for ; p.RPCs < rpcs && (p.RPCs%1024 != 0 || ctx.Err() == nil); p.RPCs++ {
+		r := snapshot.Pick(plain, w.Method, rand.Uint64())
+		switch r.Outcome {
+		case picker.Picked, picker.PickedConnect:
+			e := at[r.Cluster][r.Index]
+			counts[e]++
+			e.done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
+		case picker.Queue, picker.QueueConnect:
+			p.Waiting++
+		case picker.NoRoute, picker.NotForwarding:
+			p.NoRoute++
+		case picker.Dropped, picker.Overloaded:
+			p.Refused++
+		case picker.Delegate:
+			p.Delegated++
+		default:
+			p.Failed++
+		}
+	}
+	for _, c := range s.list.all {
+		p.add(c, counts)
+	}
+	return p, ctx.Err()
+}
+
+// add adds the counts of the endpoints of a cluster's priorities in use.
+func (p *Picks) add(c *cluster, counts map[*endpoint]int) {
+	for _, prio := range c.order {
+		if !c.uses(prio) {
+			continue
+		}
+		for _, l := range prio.localities {
+			for i, e := range l.endpoints {
+				p.Endpoints = append(p.Endpoints, PickedEndpoint{c.cfg.Name, l.id.Region, l.id.Zone, l.id.SubZone, l.cfg.At(i).Addr.String(), counts[e]})
+			}
+		}
+	}
+}

@@ -1,0 +1,69 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"context"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Fetch returns a target's configuration once all of its resources are known, be it as
+// missing, or why the target cannot be served. Unlike a Watcher it also waits for resources
+// that a target does without (Options.LocalCluster). It watches the target until then, or
+// until ctx ends.
+func (c *Client) Fetch(ctx context.Context, listener, authority string) (*picker.Config, error) {
+	w := make(signal, 1)
+	defer c.Watch(listener, authority, w)()
+	var evaluated chan struct{}
+	for {
+		select {
+		case <-w:
+		case <-evaluated:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		var cfg *picker.Config
+		var err error
+		if cfg, evaluated, err = c.settled(targetKey{listener, authority}); cfg != nil || err != nil {
+			return cfg, err
+		}
+	}
+}
+
+// settled returns the outcome of a target that is watched; nothing while another outcome may
+// follow. If an evaluation is due, evaluated is closed after it.
+func (c *Client) settled(key targetKey) (cfg *picker.Config, evaluated chan struct{}, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.managers[key]
+	switch {
+	case m == nil: // the client is closed
+		return nil, nil, errClosed
+	case m.delivered != nil:
+		return nil, m.delivered, nil
+	case m.err != nil:
+		return nil, nil, m.err
+	}
+	for e := range m.depsLocked() {
+		if e.unansweredLocked() {
+			return nil, nil, nil
+		}
+	}
+	return m.config, nil, nil
+}
+
+// signal is a Watcher that reports that there is an outcome.
+type signal chan struct{}
+
+// Update implements Watcher.
+func (s signal) Update(*picker.Config) { s.Error(nil) }
+
+// Error implements Watcher.
+func (s signal) Error(error) {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
