@@ -354,7 +354,7 @@ func TestCustomIdle(t *testing.T) {
 }
 
 // errPicker fails as it is told.
-func report(s *stub, state connectivity.State, err error) {
+func reportState(s *stub, state connectivity.State, err error) {
 	s.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: base.NewErrPicker(err)})
 }
 
@@ -370,7 +370,7 @@ func TestCustomErrors(t *testing.T) {
 	drop, plain := status.Error(codes.ResourceExhausted, "dropped"), errors.New("no")
 	for _, state := range []connectivity.State{ready, failure, ready} {
 		for _, err := range []error{drop, plain, balancer.ErrNoSubConnAvailable} {
-			report(s, state, err)
+			reportState(s, state, err)
 			b.flush()
 			if _, got := b.pick(); !errors.Is(got, err) {
 				t.Errorf("%v: Pick() error = %v, want %v", state, got, err)
@@ -381,11 +381,11 @@ func TestCustomErrors(t *testing.T) {
 		t.Errorf("%d RPCs in flight, want none", k)
 	}
 	before := cc.announced
-	report(s, ready, plain)
+	reportState(s, ready, plain)
 	if cc.announced != before+1 {
 		t.Errorf("RPCs that waited were woken %d times, want once", cc.announced-before)
 	}
-	report(s, ready, plain)
+	reportState(s, ready, plain)
 	if cc.announced != before+1 {
 		t.Error("gRPC was called although no RPC waits")
 	}

@@ -37,7 +37,7 @@ func possible(x *integrate.Explanation) map[string]float64 {
 	shares := map[string]float64{}
 	for _, r := range x.Routes {
 		for _, c := range r.Clusters {
-			for _, l := range c.Localities {
+			for _, l := range c.Status.Localities() {
 				for _, e := range l.Endpoints {
 					if e.Out == "" {
 						shares[e.Address] += r.Probability * c.Share * e.Share

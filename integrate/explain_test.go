@@ -30,8 +30,8 @@ func (b *testLB) explained(t testing.TB, ctx context.Context) *Explanation {
 	return x
 }
 
-// only is the explanation of the only cluster of the last route.
-func (x *Explanation) only(t testing.TB) *ExplainedCluster {
+// onlyCluster is the explanation of the only cluster of the last route.
+func onlyCluster(t testing.TB, x *Explanation) *RouteTarget {
 	t.Helper()
 	r := &x.Routes[len(x.Routes)-1]
 	if len(r.Clusters) != 1 {
@@ -40,11 +40,11 @@ func (x *Explanation) only(t testing.TB) *ExplainedCluster {
 	return &r.Clusters[0]
 }
 
-// find returns the explanation of the endpoint with an address.
-func (c *ExplainedCluster) find(address string) *ExplainedEndpoint {
-	for i := range c.Localities {
-		for k := range c.Localities[i].Endpoints {
-			if e := &c.Localities[i].Endpoints[k]; e.Address == address || slices.Contains(e.More, address) {
+// endpointIn returns the status of the endpoint with an address.
+func endpointIn(c *RouteTarget, address string) *EndpointStatus {
+	for _, l := range c.Status.Localities() {
+		for k := range l.Endpoints {
+			if e := &l.Endpoints[k]; e.Address == address || slices.Contains(e.More, address) {
 				return e
 			}
 		}
@@ -64,15 +64,15 @@ func TestExplainNotInSubset(t *testing.T) {
 	c.Leaves[0].Policy.Subset = 2
 	b, cc := newTestLB(t, Config{})
 	b.set(configOf(c))
-	got := b.explained(t, context.Background()).only(t)
+	got := onlyCluster(t, b.explained(t, context.Background()))
 	var want []string
 	for n := 1; n <= 5; n++ {
 		if !cc.has(n) {
 			want = append(want, addr(n).String())
 		}
 	}
-	if !slices.Equal(got.NotInSubset, want) || len(want) != 3 {
-		t.Errorf("not in the subset are %v, want %v", got.NotInSubset, want)
+	if !slices.Equal(got.Status.NotInSubset, want) || len(want) != 3 {
+		t.Errorf("not in the subset are %v, want %v", got.Status.NotInSubset, want)
 	}
 }
 
@@ -139,7 +139,7 @@ func TestExplainPriorities(t *testing.T) {
 		want := func(when string, reasons ...string) {
 			t.Helper()
 			b.flush()
-			for i, p := range b.explained(t, context.Background()).only(t).Priorities {
+			for i, p := range onlyCluster(t, b.explained(t, context.Background())).Status.Leaves[0].Priorities {
 				if !regexp.MustCompile("^" + reasons[i] + "$").MatchString(p.Reason) {
 					t.Errorf("%s: priority %d: %s, want %s", when, i, p.Reason, reasons[i])
 				}
@@ -173,7 +173,7 @@ func hashOf(t *testing.T, n int) uint64 {
 	b, _ := newTestLB(t, Config{})
 	b.set(configOf(ring(clusterOf("c", prio(eps(1, 2))))))
 	for hash := uint64(0); ; hash += 1 << 56 {
-		if b.explained(t, WithRequestHash(context.Background(), hash)).only(t).Hash.Places[0].Order[0] == addr(n).String() {
+		if onlyCluster(t, b.explained(t, WithRequestHash(context.Background(), hash))).Hash.Places[0].Order[0] == addr(n).String() {
 			return hash
 		}
 	}
@@ -197,7 +197,7 @@ func TestExplainSession(t *testing.T) {
 		for n := 1; n <= 4; n++ {
 			got := 0.
 			for i := range r.Clusters {
-				if e := r.Clusters[i].find(addr(n).String()); e != nil {
+				if e := endpointIn(&r.Clusters[i], addr(n).String()); e != nil {
 					got += r.Clusters[i].Share * e.Share
 				}
 			}
@@ -224,14 +224,14 @@ func TestExplainShares(t *testing.T) {
 	cc.conn(t, 2).to(failure)
 	cc.conn(t, 3).to(ready)
 	b.flush()
-	c := b.explained(t, context.Background()).only(t)
+	c := onlyCluster(t, b.explained(t, context.Background()))
 	for i, want := range []string{"0.5 shares the load, since too many endpoints have failed", "0.5 shares the load, since too many endpoints have failed"} {
-		if got := fmt.Sprint(c.Priorities[i].Share, " ", c.Priorities[i].Reason); got != want {
+		if got := fmt.Sprint(c.Status.Leaves[0].Priorities[i].Share, " ", c.Status.Leaves[0].Priorities[i].Reason); got != want {
 			t.Errorf("priority %d: %s, want %s", i, got, want)
 		}
 	}
 	for n, want := range []float64{1: .5, 2: 0, 3: .5} {
-		if e := c.find(addr(n).String()); n > 0 && (e == nil || math.Abs(e.Share-want) > 1e-6) {
+		if e := endpointIn(c, addr(n).String()); n > 0 && (e == nil || math.Abs(e.Share-want) > 1e-6) {
 			t.Errorf("endpoint %d: %+v, want a share of %v", n, e, want)
 		}
 	}

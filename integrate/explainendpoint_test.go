@@ -107,8 +107,8 @@ func TestExplainOut(t *testing.T) {
 				if row.ctx == nil {
 					row.ctx = bg
 				}
-				c := b.explained(t, row.ctx).only(t)
-				e := c.find(addr(1).String())
+				c := onlyCluster(t, b.explained(t, row.ctx))
+				e := endpointIn(c, addr(1).String())
 				if e == nil || !regexp.MustCompile("^("+row.out+")$").MatchString(e.Out) || e.State != row.state || (e.Share > 0) {
 					t.Errorf("endpoint 1 is %+v, want out: %s, state %s", e, row.out, row.state)
 				}
@@ -134,7 +134,7 @@ func TestExplainUnhealthy(t *testing.T) {
 		b, _ := newTestLB(t, Config{})
 		b.set(configOf(c))
 		x := b.explained(t, context.Background())
-		if got := x.only(t).Unhealthy; !slices.Equal(got, []UnhealthyEndpoint{{addr(3).String(), "UNHEALTHY"}, {addr(4).String(), "TIMEOUT"}}) {
+		if got := onlyCluster(t, x).Status.LeafInUse().Unhealthy; !slices.Equal(got, []UnhealthyEndpoint{{Address: addr(3).String(), Health: "UNHEALTHY"}, {Address: addr(4).String(), Health: "TIMEOUT"}}) {
 			t.Errorf("unhealthy are %v", got)
 		}
 		text := strings.Join(strings.Fields(x.String()), " ")
@@ -169,7 +169,7 @@ func TestExplainWeights(t *testing.T) {
 			}
 			pass(age)
 			b.flush()
-			e := b.explained(t, context.Background()).only(t).find(addr(1).String())
+			e := endpointIn(onlyCluster(t, b.explained(t, context.Background())), addr(1).String())
 			return fmt.Sprintf("%d %s %.3g", e.EffectiveWeight, e.WeightFrom, e.SlowStart)
 		}
 		of := func(p picker.Policy) *picker.Cluster {

@@ -91,10 +91,10 @@ func TestExplainDuringUpdates(t *testing.T) {
 	}()
 	for n := 0; ; n++ {
 		x := b.explained(t, context.Background())
-		c := x.only(t)
+		c := onlyCluster(t, x)
 		sum := c.Waits + c.Fails
-		for i := range c.Localities {
-			sum += c.Localities[i].Share
+		for _, l := range c.Status.Localities() {
+			sum += l.Share
 		}
 		if c.Note == "" && math.Abs(sum-1) > 1e-9 {
 			t.Fatalf("shares add up to %v:\n%v", sum, x)

@@ -26,7 +26,7 @@ func (b *testLB) inspected() *TargetStatus {
 }
 
 // endpointNamed returns the status of the endpoint with an address.
-func (s *TargetStatus) endpointNamed(t testing.TB, address string) *EndpointStatus {
+func endpointNamed(t testing.TB, s *TargetStatus, address string) *EndpointStatus {
 	t.Helper()
 	for _, c := range s.Clusters {
 		for _, l := range c.Leaves {
@@ -67,12 +67,12 @@ func TestInspect(t *testing.T) {
 			out   string
 		}{{.25, "READY", ""}, {.75, "READY", ""}, {0, "TRANSIENT_FAILURE", "TRANSIENT_FAILURE for 0s"}, {0, "IDLE", "draining"}, {0, "IDLE", "its priority is not in use"}}
 		for i, w := range want {
-			e := s.endpointNamed(t, addr(i+1).String())
+			e := endpointNamed(t, s, addr(i+1).String())
 			if math.Abs(e.Share-w.share) > 1e-9 || e.State != w.state || !strings.HasPrefix(e.Out, w.out) || (e.Out == "") != (w.out == "") || e.Draining != (i == 3) {
 				t.Errorf("endpoint %d is %+v, want %+v", i+1, e, w)
 			}
 		}
-		if e := s.endpointNamed(t, addr(3).String()); e.Error != "connection refused" {
+		if e := endpointNamed(t, s, addr(3).String()); e.Error != "connection refused" {
 			t.Errorf("endpoint 3 is %+v, want why it has failed", e)
 		}
 		if l := s.Clusters[0].Leaves[0].Priorities[0].Localities[0]; math.Abs(l.Share-1) > 1e-9 || s.Watched.IsZero() {
@@ -80,7 +80,7 @@ func TestInspect(t *testing.T) {
 		}
 		b.load(t, 40, 1) // 40 RPCs, of which those to endpoint 1 fail
 		s = b.inspected()
-		if one, two := s.endpointNamed(t, addr(1).String()), s.endpointNamed(t, addr(2).String()); one.OK != 0 || one.FailedRPCs != 10 || two.OK != 30 || two.FailedRPCs != 0 {
+		if one, two := endpointNamed(t, s, addr(1).String()), endpointNamed(t, s, addr(2).String()); one.OK != 0 || one.FailedRPCs != 10 || two.OK != 30 || two.FailedRPCs != 0 {
 			t.Errorf("of 40 RPCs are counted %+v and %+v, want 10 that failed and 30", one, two)
 		}
 		js, err := json.Marshal(s)
@@ -108,22 +108,22 @@ func TestWatchEnds(t *testing.T) {
 		}
 		set(prio(eps(1, 2)))
 		b.load(t, 10)
-		if e := b.inspected().endpointNamed(t, addr(1).String()); e.OK != 0 {
+		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 0 {
 			t.Errorf("before anybody looked, %d RPCs were counted", e.OK)
 		}
 		b.load(t, 10)
 		pass(watchTime - time.Second)
-		if e := b.inspected().endpointNamed(t, addr(1).String()); e.OK != 5 {
+		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 5 {
 			t.Errorf("%d RPCs are counted, want 5", e.OK)
 		}
 		set(prio(eps(2), eps(1, 3)))
 		pass(watchTime - time.Second)
-		if e := b.inspected().endpointNamed(t, addr(1).String()); e.OK != 5 {
+		if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK != 5 {
 			t.Errorf("%d RPCs are counted of an endpoint that moved, want 5", e.OK)
 		}
-		before := b.inspected().endpointNamed(t, addr(3).String()).OK
+		before := endpointNamed(t, b.inspected(), addr(3).String()).OK
 		b.load(t, 400)
-		if e := b.inspected().endpointNamed(t, addr(3).String()); e.OK == before {
+		if e := endpointNamed(t, b.inspected(), addr(3).String()); e.OK == before {
 			t.Error("no RPC is counted of an endpoint that came meanwhile")
 		}
 		pass(watchTime + time.Second)
@@ -134,7 +134,7 @@ func TestWatchEnds(t *testing.T) {
 				}
 			}
 		}
-		if s := b.inspected(); s.endpointNamed(t, addr(1).String()).OK != 0 || time.Since(s.Watched) != 0 {
+		if s := b.inspected(); endpointNamed(t, s, addr(1).String()).OK != 0 || time.Since(s.Watched) != 0 {
 			t.Errorf("the next look goes on with old counts: %+v", s)
 		}
 	})
@@ -156,7 +156,7 @@ func TestWatchedCallsAllocateNothing(t *testing.T) {
 	}); n > 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
-	if e := b.inspected().endpointNamed(t, addr(1).String()); e.OK < 100 {
+	if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK < 100 {
 		t.Errorf("%d RPCs are counted", e.OK)
 	}
 }

@@ -59,8 +59,8 @@ func TestLeastLatencySwitch(t *testing.T) {
 			if n := b.takes(t, 1000, speeds)[1]; n > 150 { // 64 ± 8 with so few endpoints
 				t.Errorf("the slow one of four endpoints got %d of 1000 RPCs", n)
 			}
-			x := b.explained(t, context.Background()).only(t)
-			slow, fast := x.find(addr(1).String()), x.find(addr(2).String())
+			x := onlyCluster(t, b.explained(t, context.Background()))
+			slow, fast := endpointIn(x, addr(1).String()), endpointIn(x, addr(2).String())
 			if slow.Latency < .05 || fast.Latency < .004 || fast.Latency > .01 || slow.Share >= fast.Share {
 				t.Errorf("latencies of %.3f and %.3f s, shares of %.2f and %.2f, for 200 and 5 ms", slow.Latency, fast.Latency, slow.Share, fast.Share)
 			}

@@ -40,18 +40,18 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 // impossible returns why a pick cannot have come to what it came to, or "". behind says that
 // a child policy takes its time, and may pick an endpoint that has moved on.
 func impossible(x *Explanation, res balancer.PickResult, err error, behind bool) string {
-	var all ExplainedCluster // of the clusters that the RPC may have gone to
+	var all RouteTarget // of the clusters that the RPC may have gone to
 	for i := range x.Routes {
 		for k := range x.Routes[i].Clusters {
 			c := &x.Routes[i].Clusters[k]
 			all.Picked, all.Delegated, all.Waits, all.Fails = all.Picked+c.Picked, all.Delegated+c.Delegated, all.Waits+c.Waits, all.Fails+c.Fails
 			if conn, ok := res.SubConn.(*modelConn); ok && err == nil {
-				e := c.find(addr(conn.number).String())
+				e := endpointIn(c, addr(conn.number).String())
 				if e != nil && e.Out == "" || (e == nil || behind) && c.Delegated+c.Fails > 0 { // a child policy may be a list behind
 					return ""
 				}
 			}
-			if c.Breaker != nil && c.Breaker.Refuses && err != nil && strings.Contains(err.Error(), "circuit breaker") {
+			if c.Status != nil && c.Status.LeafInUse() != nil && c.Status.LeafInUse().Refuses() && err != nil && strings.Contains(err.Error(), "circuit breaker") {
 				return ""
 			}
 		}

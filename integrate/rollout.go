@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 )
 
 // The environment variables by which a program goes back to the xDS of grpc-go without a
@@ -87,18 +88,6 @@ func (p *patterns) match(target resolver.Target) (pattern string, ok bool) {
 	return "", false
 }
 
-// RolloutStatus is how the environment came to hand a channel to stock, and the way back.
-type RolloutStatus struct {
-	Variable string `json:"variable"` // XDSLB_DISABLE or XDSLB_ENABLE
-	Value    string `json:"value"`    // of the variable when the channel connected
-	// Pattern is the one of Value that decided. Empty means that none of XDSLB_ENABLE matched.
-	Pattern string `json:"pattern,omitempty"`
-	// Malformed says that Pattern is no pattern, so the channel was handed over for safety.
-	Malformed bool `json:"malformed,omitempty"`
-	// Forward says how the channel comes back to xdslb.
-	Forward string `json:"forward"`
-}
-
 // verdictOf returns why a target is not ours, or nil if it is.
 func verdictOf(target resolver.Target) *RolloutStatus {
 	disable, enable := patternsOf(disableVariable), patternsOf(enableVariable)
@@ -125,22 +114,6 @@ func (p *patterns) verdict(pattern, step string) *RolloutStatus {
 	}
 }
 
-// why says why the channel is not ours.
-func (r *RolloutStatus) why() string {
-	switch {
-	case r.Malformed:
-		return malformed(r.Variable, r.Pattern)
-	case r.Pattern == "":
-		return fmt.Sprintf("no pattern of %s, which is %q, matches it", r.Variable, r.Value)
-	}
-	return fmt.Sprintf("%s has %q", r.Variable, r.Pattern)
-}
-
-// malformed says which pattern is.
-func malformed(variable, pattern string) string {
-	return fmt.Sprintf("%s has the malformed pattern %q", variable, pattern)
-}
-
 // handedOver returns why a channel is to be stock's, or nil if it is ours. It logs, once for
 // each target and reason, what is not as a program without the variables would have it.
 func (b *resolverBuilder) handedOver(target resolver.Target) *RolloutStatus {
@@ -148,14 +121,14 @@ func (b *resolverBuilder) handedOver(target resolver.Target) *RolloutStatus {
 	for _, p := range []patterns{patternsOf(disableVariable), patternsOf(enableVariable)} {
 		if p.malformed != "" {
 			b.noteRollout(slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that the other patterns do not decide about "+
-				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", malformed(p.variable, p.malformed), "")
+				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", report.Malformed(p.variable, p.malformed), "")
 		}
 	}
 	switch {
 	case v == nil || v.Malformed && stockBuilder() == nil:
 		return nil
 	case stockBuilder() != nil:
-		b.noteRollout(slog.LevelWarn, "xdslb: the channels of a target are google.golang.org/grpc/xds's, not xdslb's, as the environment has it", v.why(), target.String())
+		b.noteRollout(slog.LevelWarn, "xdslb: the channels of a target are google.golang.org/grpc/xds's, not xdslb's, as the environment has it", v.Why(), target.String())
 	}
 	return v
 }

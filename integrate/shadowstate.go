@@ -144,7 +144,7 @@ func (s *shadowState) explain(target string, c *shadowCall) string {
 	x := explainer{ctx: c.ctx, table: &perrpc.Table{Snapshot: s.snapshot, Config: s.cfg, Plans: plans}, applied: true}
 	x.Target = target
 	x.begin(c.method)
-	x.clusters(func(string, uint64) *subject { return nil })
+	x.clusters(func(string, uint64) *cluster { return nil })
 	return x.String()
 }
 

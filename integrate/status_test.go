@@ -72,7 +72,7 @@ func TestStatus(t *testing.T) {
 	}
 	c := s.Clusters[0]
 	leaf := c.Leaves[0]
-	if c.State != "READY" || c.Priority != 1 || c.Error != "" || leaf.Name != target || leaf.Service != target || leaf.Policy != "edf" || leaf.TLS ||
+	if c.State != "READY" || c.Priority != 1 || c.Error != "" || leaf.Name != target || leaf.Service != target || leaf.Policy != "edf" || leaf.TLS != nil ||
 		leaf.InFlight != 0 || leaf.MaxRequests != 7 || len(leaf.Drops) != 1 || leaf.Drops[0].Category != "none" || !strings.Contains(leaf.ConnectionError, nobody.Addr.String()) {
 		t.Errorf("the status of the cluster is %+v", c)
 	}

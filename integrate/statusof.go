@@ -4,8 +4,10 @@
 package integrate
 
 import (
+	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -38,6 +40,41 @@ func (b *lb) status(s *TargetStatus, detailed bool) []eventlog.Event {
 	}
 	slices.SortFunc(s.Clusters, func(a, b ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
 	return b.rec.journal.Events()
+}
+
+// inspectLocked adds each route and endpoint to the status, and has RPCs counted.
+func (b *lb) inspectLocked(s *TargetStatus) {
+	b.watchCallsLocked()
+	s.Watched = b.watch.since
+	if b.cfg == nil {
+		return
+	}
+	for i := range b.cfg.Routes {
+		s.RouteTable = append(s.RouteTable, routeStatus(i, &b.cfg.Routes[i], b.cfg.MaxStreamDuration))
+	}
+	p := b.picker.current.Load()
+	indexes := map[string]int{}
+	if p.Config != nil {
+		for i, c := range p.Config.Clusters {
+			indexes[c.Name] = i
+		}
+	}
+	for i := range s.Clusters {
+		c := b.clusters[s.Clusters[i].Name]
+		var kernel *picker.ClusterExplanation
+		if at, ok := indexes[c.cfg.Name]; ok && p.Snapshot != nil {
+			kernel = p.Snapshot.ExplainCluster(context.Background(), -1, int32(at))
+		}
+		if kernel == nil || kernel.Version != c.state.Version {
+			kernel = &picker.ClusterExplanation{} // the next publication knows more
+		}
+		newDetail(c, kernel, false).fill(&s.Clusters[i])
+	}
+}
+
+// timeAt returns the time of day at a time of the balancer's clock.
+func (b *lb) timeAt(at int64) time.Time {
+	return b.start.Add(time.Duration(at - 1)).Round(0).UTC()
 }
 
 // describe returns the cluster's status. r is how a locality is chosen, nil if not by zones.
@@ -88,7 +125,7 @@ func (c *cluster) leftOut(leaf int) []int {
 // left how many endpoints of each are not in the channel's subset.
 func (l *leaf) describe(c *cluster, first int, left []int) LeafStatus {
 	s := LeafStatus{
-		Name: l.cfg.Name, Service: l.cfg.Service, Policy: policyLabel(&l.cfg.Policy), TLS: l.cfg.TLS != nil,
+		Name: l.cfg.Name, Service: l.cfg.Service, Policy: policyLabel(&l.cfg.Policy), TLS: tlsStatus(l.cfg.TLS, c.lb.usesXDS()),
 		Note: errorText(l.cfg.ResolutionNote), ConnectionError: errorText(l.lastErr),
 		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
 	}
@@ -96,7 +133,7 @@ func (l *leaf) describe(c *cluster, first int, left []int) LeafStatus {
 		s.Probes = c.describeProbes()
 	}
 	for _, d := range l.cfg.Drops {
-		s.Drops = append(s.Drops, DropStatus{d.Category, d.PerMillion, l.load.Drop(d.Category).Load()})
+		s.Drops = append(s.Drops, DropStatus{Category: d.Category, PerMillion: d.PerMillion, Dropped: l.load.Drop(d.Category).Load()})
 	}
 	for i, p := range l.priorities {
 		ps := p.describe(first + i)

@@ -33,7 +33,7 @@ func stockBuilder() resolver.Builder {
 
 // buildStock hands a channel to stock's resolver.
 func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	name, why := target.String(), v.why()
+	name, why := target.String(), v.Why()
 	stock := stockBuilder()
 	if _, again := cc.(*stockConn); again || stock == nil {
 		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and nobody else has scheme xds: import google.golang.org/grpc/xds to have it served by that, or change the variable", name, why)

@@ -69,15 +69,15 @@ func TestVerdictSays(t *testing.T) {
 		want            RolloutStatus
 		why             string
 	}{
-		{"x, svc.*", "", RolloutStatus{disableVariable, "x, svc.*", "svc.*", false, "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc.*"`},
-		{"[,x", "", RolloutStatus{disableVariable, "[,x", "[", true, "mend or remove the pattern in XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has the malformed pattern "["`},
-		{"[,svc*", "", RolloutStatus{disableVariable, "[,svc*", "svc*", false, "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc*"`},
-		{"", "x", RolloutStatus{enableVariable, "x", "", false, `add a pattern that matches "svc.ns:80" to XDSLB_ENABLE, or unset it, and restart the program`}, `no pattern of XDSLB_ENABLE, which is "x", matches it`},
-		{"", "[", RolloutStatus{enableVariable, "[", "[", true, "mend the pattern in XDSLB_ENABLE, and restart the program"}, `XDSLB_ENABLE has the malformed pattern "["`},
+		{"x, svc.*", "", RolloutStatus{Variable: disableVariable, Value: "x, svc.*", Pattern: "svc.*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc.*"`},
+		{"[,x", "", RolloutStatus{Variable: disableVariable, Value: "[,x", Pattern: "[", Malformed: true, Forward: "mend or remove the pattern in XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has the malformed pattern "["`},
+		{"[,svc*", "", RolloutStatus{Variable: disableVariable, Value: "[,svc*", Pattern: "svc*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc*"`},
+		{"", "x", RolloutStatus{Variable: enableVariable, Value: "x", Pattern: "", Malformed: false, Forward: `add a pattern that matches "svc.ns:80" to XDSLB_ENABLE, or unset it, and restart the program`}, `no pattern of XDSLB_ENABLE, which is "x", matches it`},
+		{"", "[", RolloutStatus{Variable: enableVariable, Value: "[", Pattern: "[", Malformed: true, Forward: "mend the pattern in XDSLB_ENABLE, and restart the program"}, `XDSLB_ENABLE has the malformed pattern "["`},
 	} {
 		t.Setenv(disableVariable, tt.disable)
 		t.Setenv(enableVariable, tt.enable)
-		if v := verdictOf(resolver.Target{URL: *u}); v == nil || *v != tt.want || v.why() != tt.why {
+		if v := verdictOf(resolver.Target{URL: *u}); v == nil || *v != tt.want || v.Why() != tt.why {
 			t.Errorf("disable %q, enable %q: %+v, want %+v since %s", tt.disable, tt.enable, v, tt.want, tt.why)
 		}
 	}

@@ -69,7 +69,7 @@ func TestExplainText(t *testing.T) {
 			t.Errorf("the text is not that of testdata/explain.golden (-explain.update writes it): %v\n%s", err, text.String())
 		}
 		for line := range strings.Lines(text.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 				t.Errorf("%d columns: %s", n, line)
 			}
 		}
@@ -308,10 +308,10 @@ func TestSimulation(t *testing.T) {
 				if err != nil || time.Since(begin) > 0 || x.Pending {
 					t.Fatalf("after %v: %v\n%v", time.Since(begin), err, x)
 				}
-				c, got, names := x.only(t), "", ""
+				c, got, names := onlyCluster(t, x), "", ""
 				for n := 1; n <= 3; n++ {
 					share := "0"
-					if e := c.find(addr(n).String()); e != nil {
+					if e := endpointIn(c, addr(n).String()); e != nil {
 						if share = fmt.Sprintf("%.3g", e.Share); strings.Contains(row.want, "?") && e.Share > 0 {
 							share = "?" // by the ring
 						}
@@ -351,8 +351,8 @@ func TestSimulationIsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	x, err := s.explain(context.Background(), "/s/m")
-	if err != nil || x.only(t).Breaker.InFlight != 0 || len(breakers.m) != before {
-		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, x.only(t).Breaker.InFlight, len(breakers.m), before)
+	if err != nil || onlyCluster(t, x).Status.LeafInUse().InFlight != 0 || len(breakers.m) != before {
+		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, len(breakers.m), before)
 	}
 	s.Close()
 	if l := b.live()[0]; l.breaker.InFlight() != 1 || weightsNoted.Load() || len(breakers.m) != before {

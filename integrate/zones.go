@@ -44,33 +44,6 @@ func (c *cluster) hadOrigin(next *picker.Leaf) bool {
 	})
 }
 
-// ZonesStatus is how a cluster chooses a locality, where its policy has a rule for that
-// besides the configured weights.
-type ZonesStatus struct {
-	InForce bool   `json:"in_force"`
-	Reason  string `json:"reason"` // why it is not in force, or what the rule comes to
-	// Region, Zone and SubZone are the channel's own, by the bootstrap's node.
-	Region  string `json:"region,omitempty"`
-	Zone    string `json:"zone,omitempty"`
-	SubZone string `json:"sub_zone,omitempty"`
-	// Localities are those of the priority in use; empty if the rule is not in force.
-	Localities []ZoneStatus `json:"localities,omitempty"`
-}
-
-// ZoneStatus is a locality's part of the RPCs, and what it follows from. Parts are
-// fractions of 1.
-type ZoneStatus struct {
-	Region    string  `json:"region,omitempty"`
-	Zone      string  `json:"zone,omitempty"`
-	SubZone   string  `json:"sub_zone,omitempty"`
-	Share     float64 `json:"share"`     // of the channel's RPCs to the cluster
-	Endpoints float64 `json:"endpoints"` // of the endpoints that are READY
-	Fleet     float64 `json:"fleet"`     // of the own fleet (zone-aware routing)
-	// Utilization is what endpoints report, smoothed; 0 if it is not known (load-aware
-	// localities).
-	Utilization float64 `json:"utilization,omitempty"`
-}
-
 // zonesStatus returns the plain form of r, which may be nil.
 func zonesStatus(r *picker.LocalityRouting) *ZonesStatus {
 	if r == nil {

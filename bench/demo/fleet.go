@@ -98,11 +98,13 @@ func picture(x *integrate.Explanation) string {
 	}
 	c := x.Routes[len(x.Routes)-1].Clusters[0]
 	drops := 0.
-	for _, d := range c.Drops {
-		drops += d.Probability
+	if c.Status != nil {
+		for _, d := range c.Status.LeafInUse().Drops {
+			drops += d.Probability
+		}
 	}
 	out := fmt.Sprintf("drops %.6f", drops)
-	for _, l := range c.Localities {
+	for _, l := range c.Status.Localities() {
 		out += fmt.Sprintf("; %s %d:", l.Zone, l.Weight)
 		for _, e := range l.Endpoints {
 			out += fmt.Sprintf(" %s*%d%s", e.Address, e.EffectiveWeight, e.Out)

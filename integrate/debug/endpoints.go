@@ -230,7 +230,7 @@ func leafFacts(l *integrate.LeafStatus, named bool) (facts []fact) {
 	for _, d := range l.Drops[:min(len(l.Drops), maxItems)] {
 		add("Drops", "%s as %q; %s so far", percent(float64(d.PerMillion)/1e6), d.Category, count(d.Dropped, "RPC"))
 	}
-	if t := l.TLSSettings; t != nil {
+	if t := l.TLS; t != nil {
 		text := "roots of " + t.Roots
 		if t.Identity != "" {
 			text += ", own certificate of " + t.Identity

@@ -226,7 +226,7 @@ func facts(c *integrate.ClusterStatus) (names []string, values map[string]string
 		add("policy"+of, "%s", l.Policy)
 		add("circuit breaker"+of, "%d", l.MaxRequests)
 		tls := "none"
-		if t := l.TLSSettings; t != nil {
+		if t := l.TLS; t != nil {
 			tls = fmt.Sprintf("roots %s, identity %s, SANs %v, SNI %s", t.Roots, t.Identity, t.SANs, t.ServerName)
 		}
 		add("TLS"+of, "%s", tls)

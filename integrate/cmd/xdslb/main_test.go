@@ -236,7 +236,7 @@ func TestRests(t *testing.T) {
 	now := time.Now()
 	long, just := now.Add(-time.Minute), now.Add(-time.Millisecond)
 	endpoint := func(state string, since time.Time, share float64) integrate.EndpointStatus {
-		return integrate.EndpointStatus{ExplainedEndpoint: integrate.ExplainedEndpoint{State: state, Since: since, Share: share}}
+		return integrate.EndpointStatus{State: state, Since: since, Share: share}
 	}
 	ejected := endpoint("READY", just, 0)
 	ejected.Ejected = true
@@ -418,7 +418,7 @@ func TestHostileNames(t *testing.T) {
 	d := debug.Document{Channels: []integrate.TargetStatus{{
 		Target: "a\x1b[2Jb", Connectivity: "\x1b[2J", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &integrate.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
 		Clusters: []integrate.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []integrate.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []integrate.PriorityStatus{{
-			Localities: []integrate.LocalityStatus{{Region: "\x1b", Endpoints: []integrate.EndpointStatus{{ExplainedEndpoint: integrate.ExplainedEndpoint{Address: "\x1b", Out: "\x1b", State: "READY"}}}}},
+			Localities: []integrate.LocalityStatus{{Region: "\x1b", Endpoints: []integrate.EndpointStatus{{Address: "\x1b", Out: "\x1b", State: "READY"}}}},
 		}}}}}},
 		Events:    []integrate.Event{{Kind: "\x1b", Cluster: "\x1b", Error: "\x1b\n\x1b", Time: time.Unix(1, 0)}},
 		Resources: []integrate.ResourceStatus{{Name: "\x1b", Error: "\x1b"}},

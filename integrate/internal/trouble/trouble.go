@@ -56,7 +56,7 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 			if l.InFlight >= int64(l.MaxRequests) {
 				bad("Cluster %s: the circuit breaker is at its limit of %d RPCs in flight.", l.Name, l.MaxRequests)
 			}
-			if l.TLSSettings != nil && !l.TLSSettings.InForce {
+			if l.TLS != nil && !l.TLS.InForce {
 				bad("Cluster %s asks for TLS, and the channel's credentials do not go by xDS.", l.Name)
 			}
 			for _, p := range l.Priorities {

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package integrate
+package report
 
 import (
 	"fmt"
@@ -11,6 +11,57 @@ import (
 	"time"
 	"unicode/utf8"
 )
+
+// An Explanation says where an RPC would go, and why nowhere else. It is plain data: see
+// Explain. Shares and probabilities are from 0 to 1, addresses are host:port, durations
+// are as time.Duration prints them.
+type Explanation struct {
+	Target  string    `json:"target"`
+	Method  string    `json:"method"`
+	Time    time.Time `json:"time"`
+	Pending bool      `json:"pending,omitempty"` // changes wait to be published
+	// Routes are those that were checked, in order; the last one takes all that is left.
+	Routes  []RouteStatus `json:"routes"`
+	NoRoute float64       `json:"no_route"` // probability that no route matches
+	// NotApplied is what the configuration asks for and the channel does not do: for lack
+	// of interceptors, or because no channel does it.
+	NotApplied []string `json:"not_applied,omitempty"`
+}
+
+// SessionStatus is the session affinity of a route (A55).
+type SessionStatus struct {
+	Cookie string `json:"cookie"`
+	// Hosts and Cluster are what the RPC's cookie names, if it has one.
+	Hosts   []string `json:"hosts,omitempty"`
+	Cluster string   `json:"cluster,omitempty"`
+}
+
+// FilterStatus is an HTTP filter for the RPCs of a route to a cluster (A39).
+type FilterStatus struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	From     string `json:"from"` // whose configuration counts: listener, virtual host, route or cluster
+	Disabled bool   `json:"disabled,omitempty"`
+	State    string `json:"state,omitempty"` // what admission control or adaptive concurrency is at
+}
+
+// HashStatus is the hash of the RPC, and the endpoints that it leads to (A42).
+type HashStatus struct {
+	// Hash is hexadecimal; empty if the RPC has none, and any endpoint will do.
+	Hash    string      `json:"hash,omitempty"`
+	Sources []string    `json:"sources,omitempty"`
+	Places  []HashPlace `json:"places,omitempty"` // by locality, or one for all
+}
+
+// HashPlace is the place of the hash on a ring, or in a Maglev table.
+type HashPlace struct {
+	In       string `json:"in"` // "ring" or "table"
+	Position int    `json:"position"`
+	Size     int    `json:"size"`
+	// Order are the endpoint that the hash belongs to, and those that it falls back to, up
+	// to eight.
+	Order []string `json:"order"`
+}
 
 // String returns the explanation as text for people, in lines of 80 columns as far as
 // names allow.
@@ -72,7 +123,7 @@ func (t *explanationText) line(indent int, format string, args ...any) {
 }
 
 // name is the route's name for people.
-func (r *ExplainedRoute) name() string {
+func (r *RouteStatus) name() string {
 	if r.Name == "" {
 		return fmt.Sprintf("route %d", r.Index)
 	}
@@ -80,7 +131,7 @@ func (r *ExplainedRoute) name() string {
 }
 
 // routeLine is a route's line in the list of all.
-func (t *explanationText) routeLine(r *ExplainedRoute) {
+func (t *explanationText) routeLine(r *RouteStatus) {
 	switch {
 	case r.Mismatch != "":
 		t.line(2, "%s: no: %s", r.name(), r.Mismatch)
@@ -92,10 +143,11 @@ func (t *explanationText) routeLine(r *ExplainedRoute) {
 }
 
 // route is what there is to say of a route that the RPC may take.
-func (t *explanationText) route(r *ExplainedRoute) {
+func (t *explanationText) route(r *RouteStatus) {
 	t.line(0, "%s%s", strings.ToUpper(r.name()[:1]), r.name()[1:])
 	if r.NotForwarding {
 		t.line(2, "does not forward: its RPCs fail UNAVAILABLE")
+		return
 	}
 	if r.Timeout != "" {
 		t.line(2, "timeout %s, by %s", r.Timeout, r.AppliedBy)
@@ -125,23 +177,32 @@ func (t *explanationText) route(r *ExplainedRoute) {
 	}
 }
 
-func (t *explanationText) cluster(c *ExplainedCluster) {
-	t.line(2, "cluster %q: %s of the route", c.Name, percent(c.Share))
-	if c.Leaf != "" && c.Leaf != c.Name {
-		t.line(4, "of the aggregate, %q is in use", c.Leaf)
+func (t *explanationText) cluster(to *RouteTarget) {
+	t.line(2, "cluster %q: %s of the route", to.Cluster, percent(to.Share))
+	var l *LeafStatus
+	if to.Status != nil {
+		l = to.Status.LeafInUse()
 	}
-	if c.Service != "" && c.Service != c.Name {
-		t.line(4, "EDS service %q", c.Service)
+	if l != nil && l.Name != to.Cluster {
+		t.line(4, "of the aggregate, %q is in use", l.Name)
 	}
-	if c.Note != "" {
-		t.line(4, "note: %s", c.Note)
+	if l != nil && l.Service != "" && l.Service != to.Cluster {
+		t.line(4, "EDS service %q", l.Service)
 	}
-	t.outcome(c)
-	if c.Policy != "" {
-		t.line(4, "policy: %s", c.Policy)
+	if l != nil && l.Note != "" {
+		t.line(4, "note: %s", l.Note)
 	}
-	t.zones(c.Zones)
-	for _, f := range c.Filters {
+	if to.Note != "" {
+		t.line(4, "note: %s", to.Note)
+	}
+	t.outcome(to)
+	if l != nil {
+		t.line(4, "policy: %s", l.PolicyText)
+	}
+	if to.Status != nil {
+		t.zones(to.Status.Zones)
+	}
+	for _, f := range to.Filters {
 		state := "configured"
 		if f.Disabled {
 			state = "disabled"
@@ -151,30 +212,44 @@ func (t *explanationText) cluster(c *ExplainedCluster) {
 		}
 		t.line(4, "filter %q, %s by the %s", f.Name, state, f.From)
 	}
-	for _, d := range c.Drops {
+	if l != nil {
+		t.leaf(l)
+	}
+	t.hash(to.Hash)
+	if to.Status != nil {
+		t.endpoints(to.Status, l)
+	}
+}
+
+// leaf is the leaf in use, without its endpoints.
+func (t *explanationText) leaf(l *LeafStatus) {
+	for _, d := range l.Drops {
 		t.line(4, "drops %s of them as %q", percent(d.Probability), d.Category)
 	}
-	if b := c.Breaker; b != nil {
-		refuses := ""
-		if b.Refuses {
-			refuses = ": it refuses the next one"
+	refuses := ""
+	if l.Refuses() {
+		refuses = ": it refuses the next one"
+	}
+	t.line(4, "circuit breaker: %d RPCs in flight of %d%s", l.InFlight, l.MaxRequests, refuses)
+	t.tls(l.TLS)
+}
+
+// endpoints are the priorities of a cluster, and the endpoints of the leaf in use.
+func (t *explanationText) endpoints(c *ClusterStatus, inUse *LeafStatus) {
+	for i := range c.Leaves {
+		for k := range c.Leaves[i].Priorities {
+			t.priority(c.Leaves[i].Name, k, &c.Leaves[i].Priorities[k], c.Priority)
 		}
-		t.line(4, "circuit breaker: %d RPCs in flight of %d%s", b.InFlight, b.Limit, refuses)
 	}
-	t.tls(c.TLS)
-	t.hash(c.Hash)
-	for i := range c.Priorities {
-		t.priority(&c.Priorities[i])
+	for _, l := range c.Localities() {
+		t.locality(l)
 	}
-	for i := range c.Localities {
-		t.locality(&c.Localities[i])
-	}
-	if n := len(c.Unhealthy); n > 0 {
+	if inUse != nil && len(inUse.Unhealthy) > 0 {
 		var list []string
-		for _, u := range c.Unhealthy {
+		for _, u := range inUse.Unhealthy {
 			list = append(list, u.Address+" "+u.Health)
 		}
-		t.line(4, "%d endpoints get no RPCs, since EDS says that they are not healthy: %s", n, shorten(list, 8))
+		t.line(4, "%d endpoints get no RPCs, since EDS says that they are not healthy: %s", len(list), shorten(list, 8))
 	}
 	if n := len(c.NotInSubset); n > 0 {
 		t.line(4, "%d endpoints are not in this channel's subset: %s", n, shorten(c.NotInSubset, 8))
@@ -193,7 +268,7 @@ func (t *explanationText) zones(z *ZonesStatus) {
 }
 
 // outcome says what becomes of the RPCs to a cluster.
-func (t *explanationText) outcome(c *ExplainedCluster) {
+func (t *explanationText) outcome(c *RouteTarget) {
 	for _, o := range []struct {
 		p    float64
 		text string
@@ -207,7 +282,7 @@ func (t *explanationText) outcome(c *ExplainedCluster) {
 	}
 }
 
-func (t *explanationText) tls(s *ExplainedTLS) {
+func (t *explanationText) tls(s *TLSStatus) {
 	if s == nil {
 		return
 	}
@@ -230,7 +305,7 @@ func (t *explanationText) tls(s *ExplainedTLS) {
 	t.line(4, "%s", text)
 }
 
-func (t *explanationText) hash(h *ExplainedHash) {
+func (t *explanationText) hash(h *HashStatus) {
 	switch {
 	case h == nil:
 	case h.Hash == "":
@@ -243,31 +318,31 @@ func (t *explanationText) hash(h *ExplainedHash) {
 	}
 }
 
-func (t *explanationText) priority(p *ExplainedPriority) {
-	mark := " "
-	if p.InUse || p.Share > 0 {
+// priority is the index-th priority of a leaf; inUse is the number of the one in use.
+func (t *explanationText) priority(leaf string, index int, p *PriorityStatus, inUse int) {
+	mark, share, counts := " ", "", ""
+	if p.Priority == inUse || p.Share > 0 {
 		mark = "*"
 	}
-	counts := ""
+	n := &p.Endpoints
 	for _, c := range []struct {
 		n    int
 		name string
-	}{{p.Ready, "ready"}, {p.Connecting, "connecting"}, {p.Idle, "idle"}, {p.Failed, "failed"}, {p.Draining, "draining"}} {
+	}{{n.Ready, "ready"}, {n.Connecting, "connecting"}, {n.Idle, "idle"}, {n.Failed + n.Ejected, "failed"}, {n.Draining, "draining"}} {
 		if c.n > 0 {
 			counts += fmt.Sprintf(", %d %s", c.n, c.name)
 		}
 	}
-	share := ""
 	if p.Share > 0 {
 		share = fmt.Sprintf(" takes %s,", percent(p.Share))
 	}
-	t.line(4, "%s priority %d of %q:%s %s%s", mark, p.Index, p.Leaf, share, p.Reason, counts)
+	t.line(4, "%s priority %d of %q:%s %s%s", mark, index, leaf, share, p.Reason, counts)
 }
 
-func (t *explanationText) locality(l *ExplainedLocality) {
+func (t *explanationText) locality(l *LocalityStatus) {
 	share := percent(l.Share) + " of the cluster"
 	if l.Child != "" {
-		if slices.ContainsFunc(l.Endpoints, func(e ExplainedEndpoint) bool { return e.Out == "" && e.Share == 0 && e.Waits == 0 }) {
+		if slices.ContainsFunc(l.Endpoints, func(e EndpointStatus) bool { return e.Out == "" && e.Share == 0 && e.Waits == 0 }) {
 			share = "as the child policy picks"
 		}
 		share += "; child policy " + l.Child
@@ -278,7 +353,7 @@ func (t *explanationText) locality(l *ExplainedLocality) {
 	}
 }
 
-func (t *explanationText) endpoint(e *ExplainedEndpoint) {
+func (t *explanationText) endpoint(e *EndpointStatus) {
 	text := e.Address
 	if e.More != nil {
 		text += " (also " + strings.Join(e.More, ", ") + ")"

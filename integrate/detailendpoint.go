@@ -10,75 +10,82 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// endpoint explains an endpoint of the priority in use. childPicks says that a child policy
-// may pick it, and known how many endpoints have reported weights.
-func (x *explainer) endpoint(s *subject, e *subjectEndpoint, share picker.EndpointShare, childPicks bool, known int) ExplainedEndpoint {
-	policy := &s.leaf.Policy
-	out := ExplainedEndpoint{
-		Address: e.cfg.Addr.String(), Hostname: hostname(e.cfg),
-		Weight: e.cfg.Weight, EffectiveWeight: share.Weight, Share: share.Share, Waits: share.Waits,
-		State: stateName(e.state.Connectivity), InFlight: e.state.InFlight(), Latency: e.state.Latency().Seconds(),
+// endpoint returns the status of an endpoint. childPicks says that a child policy may pick it,
+// and passedBy that its locality gets no RPCs, for its zone.
+func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, childPicks, passedBy bool) EndpointStatus {
+	share := d.shares[e]
+	out := EndpointStatus{
+		Address: cfg.Addr.String(), Hostname: hostname(cfg), Draining: e.Draining, Ejected: e.Ejected,
+		Weight: cfg.Weight, EffectiveWeight: share.Weight, Share: share.Share, Waits: share.Waits,
+		State: stateName(e.Connectivity), Error: errorText(e.lastError()), InFlight: e.InFlight(), Latency: e.Latency().Seconds(),
 	}
-	if e.cfg.Extra != nil {
-		for _, a := range e.cfg.Extra.Addrs {
-			out.More = append(out.More, a.String())
-		}
+	if multiAddressed(cfg) {
+		out.More = addressesOf(cfg)[1:]
 	}
-	if e.state.StateSince > 0 {
-		out.Since = x.clock(e.state.StateSince)
+	if e.StateSince > 0 {
+		out.Since = d.c.lb.timeAt(e.StateSince)
 	}
-	if e.err != nil {
-		out.Error = e.err.Error()
+	if o := e.observers.Load(); o != nil && o.calls != nil {
+		out.OK, out.FailedRPCs = o.calls.ok.Load(), o.calls.failed.Load()
 	}
-	if share.Weight > 0 && !policy.Hashes() { // A113 makes large numbers of theirs
-		out.WeightFrom = weightSource(policy, e.state, known)
-		out.SlowStart = x.slowStart(policy, e.state)
+	if share.Weight > 0 && !p.policy.Hashes() { // A113 makes large numbers of theirs
+		out.WeightFrom = weightSource(p.policy, &e.EndpointState, p.reported)
+		out.SlowStart = d.slowStart(p.policy, e)
 	}
 	// Others may just be better at the moment, by what endpoints say.
-	others := policy.Kind == picker.PolicyPrequal && share.Weight > 0
-	if share.Share == 0 && share.Waits == 0 && !others {
-		out.Out = x.whyOut(s, e, childPicks)
+	others := p.policy.Kind == picker.PolicyPrequal && share.Weight > 0
+	if share.Share == 0 && share.Waits == 0 && !others && !childPicks {
+		out.Out = d.whyOut(p, e, cfg, passedBy)
 	}
 	switch {
 	case !childPicks:
-	case e.cfg.Health == picker.Draining:
+	case cfg.Health == picker.Draining:
 		out.ChildTold = "draining"
-	case e.state.Ejected:
-		out.ChildTold = x.ejectionText(e)
+	case e.Ejected:
+		out.ChildTold = d.ejectionText(e)
 	}
 	return out
 }
 
-// whyOut says why an endpoint cannot be picked; "" if its child policy may.
-func (x *explainer) whyOut(s *subject, e *subjectEndpoint, childPicks bool) string {
-	policy := &s.leaf.Policy
+// lastError returns why an endpoint cannot be connected; nil if it can.
+func (e *endpoint) lastError() error {
+	if e.Connectivity != picker.TransientFailure {
+		return nil
+	}
+	l := e.loc.prio.leaf
+	if err := l.errs[e]; err != nil {
+		return err
+	}
+	return l.lastErr // the latest of the cluster: child policies tell no more
+}
+
+// whyOut returns why an endpoint cannot be picked.
+func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, passedBy bool) string {
 	since := ""
-	if e.state.StateSince > 0 {
-		since = fmt.Sprintf(" for %s", brief(time.Duration(x.now-e.state.StateSince)))
+	if e.StateSince > 0 {
+		since = fmt.Sprintf(" for %s", brief(time.Duration(d.now-e.StateSince)))
 	}
 	switch {
-	case childPicks:
-		return ""
-	case e.cfg.Health == picker.Draining:
+	case cfg.Health == picker.Draining:
 		return "draining: it gets RPCs of its sessions only"
-	case e.state.Ejected:
-		return x.ejectionText(e)
-	case e.unhealthy:
+	case e.Ejected:
+		return d.ejectionText(e)
+	case e.conn != nil && e.conn.state == picker.Ready && e.Connectivity != picker.Ready && e.conn.child == nil && d.c.lb.checksHealth():
 		return "connected, and its health service does not say SERVING" + since
-	case e.state.Connectivity == picker.TransientFailure || e.state.Connectivity == picker.Connecting:
-		return stateName(e.state.Connectivity) + since
-	case s.unused:
+	case e.Connectivity == picker.TransientFailure || e.Connectivity == picker.Connecting:
+		return stateName(e.Connectivity) + since
+	case !p.used:
 		return "its priority is not in use"
-	case s.inSession:
+	case d.inSession:
 		return "the RPC's session is with another endpoint"
-	case policy.Kind == picker.PolicyPickFirst:
+	case p.policy.Kind == picker.PolicyPickFirst:
 		return "pick_first has selected another, or none"
-	case policy.Hashes():
+	case p.policy.Hashes():
 		return "the RPC belongs to another endpoint"
-	case e.state.Connectivity == picker.Idle:
+	case e.Connectivity == picker.Idle:
 		return "IDLE: others are READY"
 	}
-	if s.passedBy {
+	if passedBy {
 		return "its zone gets no RPCs of this channel"
 	}
 	return "READY since the latest publication only"
@@ -86,12 +93,15 @@ func (x *explainer) whyOut(s *subject, e *subjectEndpoint, childPicks bool) stri
 
 // ejectionText says until when an endpoint is ejected: the first sweep after that lets it
 // return.
-func (x *explainer) ejectionText(e *subjectEndpoint) string {
-	if e.until == 0 {
+func (d *detail) ejectionText(e *endpoint) string {
+	cfg := e.loc.prio.leaf.cfg.Outlier
+	o := e.observers.Load()
+	if cfg == nil || o == nil || o.host == nil || o.host.Until(cfg) == 0 {
 		return "ejected as an outlier"
 	}
+	until := o.host.Until(cfg)
 	return fmt.Sprintf("ejected as an outlier until %s, %s from now, or a little later",
-		x.clock(e.until).Format("15:04:05Z"), brief(time.Duration(e.until-x.now)))
+		d.c.lb.timeAt(until).Format("15:04:05Z"), brief(time.Duration(until-d.now)))
 }
 
 // brief is a duration with three digits or so.
@@ -107,11 +117,11 @@ func brief(d time.Duration) string {
 }
 
 // slowStart returns the factor of slow start in an endpoint's weight; 0 if there is none.
-func (x *explainer) slowStart(p *picker.Policy, e *picker.EndpointState) float64 {
+func (d *detail) slowStart(p *picker.Policy, e *endpoint) float64 {
 	if p.SlowStart == nil || e.Connectivity != picker.Ready || p.Kind == picker.PolicyPickFirst {
 		return 0
 	}
-	if f := p.SlowStart.Factor(time.Duration(x.now - e.StateSince)); f < 1 {
+	if f := p.SlowStart.Factor(time.Duration(d.now - e.StateSince)); f < 1 {
 		return f
 	}
 	return 0
@@ -177,12 +187,12 @@ func policyText(p *picker.Policy) string {
 	return text
 }
 
-// explainTLS explains a cluster's TLS settings; nil if it has none.
-func explainTLS(t *picker.TLS, inForce bool) *ExplainedTLS {
+// tlsStatus returns the TLS settings of a cluster; nil if it has none.
+func tlsStatus(t *picker.TLS, inForce bool) *TLSStatus {
 	if t == nil {
 		return nil
 	}
-	e := &ExplainedTLS{InForce: inForce, Roots: certText(t.Roots), Identity: certText(t.Identity), ServerName: t.ServerName}
+	e := &TLSStatus{InForce: inForce, Roots: certText(t.Roots), Identity: certText(t.Identity), ServerName: t.ServerName}
 	if t.SystemRoots {
 		e.Roots = "the system's"
 	}
