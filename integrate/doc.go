@@ -131,7 +131,6 @@
 //
 //	metrics.go     metrics of channels: what is counted, and read when somebody looks
 //	metricsxds.go  those of XdsClients
-//	inspect.go     routes and endpoints one by one, for Channel.Inspect
 //	endpointcalls.go  RPCs by endpoint, counted while somebody looks
 //	labels.go      labels of gRPC's per-attempt metrics
 //
@@ -140,10 +139,10 @@
 //
 // Explanations:
 //
-//	explaincluster.go   what the snapshot says of an RPC, joined with what else is known
-//	explainendpoint.go  an endpoint: its weight, its share, or why it is out
-//	explainlive.go      what a channel's balancer knows of its clusters
-//	explaintext.go      the text for people
+//	explainer.go        what the snapshot says of an RPC, joined with the status of its clusters
+//	detail.go           priorities, localities and hashes of a cluster; why a priority is in use
+//	detailendpoint.go   an endpoint: its weight, its share, or why it is out
+//	routestatus.go      a route and its conditions
 //	simulation.go       a balancer whose SubConns are in the states that the caller supposes
 //
 // Child policies are balancers of gRPC's registry that connect the endpoints

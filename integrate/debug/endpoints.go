@@ -231,16 +231,7 @@ func leafFacts(l *integrate.LeafStatus, named bool) (facts []fact) {
 		add("Drops", "%s as %q; %s so far", percent(float64(d.PerMillion)/1e6), d.Category, count(d.Dropped, "RPC"))
 	}
 	if t := l.TLS; t != nil {
-		text := "roots of " + t.Roots
-		if t.Identity != "" {
-			text += ", own certificate of " + t.Identity
-		}
-		if len(t.SANs) > 0 {
-			text += ", servers whose name " + strings.Join(t.SANs[:min(len(t.SANs), maxItems)], ", or ")
-		}
-		if t.ServerName != "" {
-			text += ", SNI " + t.ServerName
-		}
+		text := t.String()
 		if !t.InForce {
 			text += " (NOT IN FORCE: the channel's credentials do not go by xDS)"
 		}

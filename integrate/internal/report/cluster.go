@@ -3,7 +3,10 @@
 
 package report
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // RouteStatus is a route of a virtual host.
 type RouteStatus struct {
@@ -283,3 +286,20 @@ func (c *ClusterStatus) Localities() (list []*LocalityStatus) {
 
 // Refuses reports whether the circuit breaker refuses the next RPC.
 func (l *LeafStatus) Refuses() bool { return l.InFlight >= int64(l.MaxRequests) }
+
+// String returns the settings as text for people, with the first few SANs.
+func (s *TLSStatus) String() string {
+	text := "roots of " + s.Roots
+	if s.Identity != "" {
+		text += ", own certificate of " + s.Identity
+	}
+	if s.SANs == nil {
+		text += ", any server of these roots"
+	} else {
+		text += ", servers whose name " + strings.Join(s.SANs[:min(len(s.SANs), 8)], ", or ")
+	}
+	if s.ServerName != "" {
+		text += ", SNI " + s.ServerName
+	}
+	return text
+}

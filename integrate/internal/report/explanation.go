@@ -283,26 +283,13 @@ func (t *explanationText) outcome(c *RouteTarget) {
 }
 
 func (t *explanationText) tls(s *TLSStatus) {
-	if s == nil {
-		return
+	switch {
+	case s == nil:
+	case !s.InForce:
+		t.line(4, "TLS (NOT IN FORCE: the channel's credentials do not go by xDS): %v", s)
+	default:
+		t.line(4, "TLS: %v", s)
 	}
-	text := "TLS"
-	if !s.InForce {
-		text += " (NOT IN FORCE: the channel's credentials do not go by xDS)"
-	}
-	text += ": roots of " + s.Roots
-	if s.Identity != "" {
-		text += ", own certificate of " + s.Identity
-	}
-	if s.SANs == nil {
-		text += ", any server of these roots"
-	} else {
-		text += ", servers whose name " + strings.Join(s.SANs, ", or ")
-	}
-	if s.ServerName != "" {
-		text += ", SNI " + s.ServerName
-	}
-	t.line(4, "%s", text)
 }
 
 func (t *explanationText) hash(h *HashStatus) {

@@ -53,7 +53,7 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 			if l.Note != "" && !failing.explain(l) {
 				bad("Cluster %s: %s", l.Name, l.Note)
 			}
-			if l.InFlight >= int64(l.MaxRequests) {
+			if l.Refuses() {
 				bad("Cluster %s: the circuit breaker is at its limit of %d RPCs in flight.", l.Name, l.MaxRequests)
 			}
 			if l.TLS != nil && !l.TLS.InForce {
