@@ -38,10 +38,11 @@ func TestWrongNames(t *testing.T) {
 	got := wrongNames(t, fstest.MapFS{
 		"a/a.go":      text("package a\n\ntype T[X any] struct{ F int }\n\nfunc (*T[X]) M() {}\n\nconst C = \"GRPC_XDS\"\n\ntype I interface{ N() }\n"),
 		"a/doc.go":    text("// Package a:\n//\n//\ta.go  is here\n//\tb.go  is not\n//\tc/d.go is elsewhere\npackage a\n"),
+		"d/d.go":      text("package d\n\nimport \"a\"\n\ntype A = a.T\n"),
 		"a/a_test.go": text("package a_test\n\nfunc TestA() {}\n"),
 		"a/TEXT.md":   text("`T.M` `T.X`\n"),
 		"GOOD.md": text("# Head, one\n[`T.M`](a/a.go) [`a.T.F`](a/a.go#L3) [f](a) [head](#head-one) [web](https://example.com) [more](MORE.md#more)\n" +
-			"`a.C` `a.I.N` `a.T.M()` `T.M` `TestA` `a.TestA` `other.Name` `x.go` `grpc.lb.picks` `xdslb_lb_picks_total` GRPC_XDS\n```go\n`a.Nothing`\n```\n<!-- `a.Nothing` -->\n"),
+			"`a.C` `a.I.N` `a.T.M()` `d.A.F` `T.M` `TestA` `a.TestA` `other.Name` `x.go` `grpc.lb.picks` `xdslb_lb_picks_total` GRPC_XDS\n```go\n`a.Nothing`\n```\n<!-- `a.Nothing` -->\n"),
 		"BAD.md":               text("[`T.X`](a/a.go)\n[x](b)\n[`C`](a/doc.go)\n[no](#two)\n[no](MORE.md#none)\n`a.X`\n`a.T.X`\n`T.X`\n`TestB`\n`b/a.TestC`\n`xdslb.lb.none`\nGRPC_NONE\n"),
 		"MORE.md":              text("# More\n"),
 		"integrate/METRICS.md": text("| `grpc.lb.picks` | x | `xdslb.lb.picks` |"),
@@ -160,6 +161,7 @@ type code struct {
 
 func newCode(fsys fs.FS, texts map[string]string) *code {
 	c := &code{fsys, texts, "", map[string]map[string]bool{}, map[string]string{}, map[string]map[string]bool{}, map[string]bool{}}
+	var aliases [][2]string // "package.Type", and the type of another package that it is an alias for
 	for name, text := range texts {
 		if path.Ext(name) != ".go" {
 			continue
@@ -179,6 +181,21 @@ func newCode(fsys fs.FS, texts map[string]string) *code {
 				c.pkgs[pkg] = map[string]bool{}
 			}
 			maps.Copy(c.pkgs[pkg], c.files[name])
+			ast.Inspect(file, func(n ast.Node) bool {
+				if spec, ok := n.(*ast.TypeSpec); ok && spec.Assign.IsValid() {
+					aliases = append(aliases, [2]string{pkg + "." + spec.Name.Name, types.ExprString(spec.Type)})
+				}
+				return true
+			})
+		}
+	}
+	for _, alias := range aliases {
+		pkg, name, _ := strings.Cut(alias[0], ".")
+		from, original, _ := strings.Cut(alias[1], ".")
+		for declared := range maps.Clone(c.pkgs[from]) {
+			if member, ok := strings.CutPrefix(declared, original+"."); ok {
+				c.pkgs[pkg][name+"."+member] = true
+			}
 		}
 	}
 	return c
