@@ -62,7 +62,6 @@ type lb struct {
 	subsetSeed uint64
 	start      time.Time             // the zero of now
 	draw       func(n uint32) uint32 // a uniform number below n
-	burst      int                   // of connections: see pacer
 	standalone bool                  // without xDS
 	simulated  bool                  // shares no counters with channels, and logs nothing once per process
 
@@ -128,7 +127,7 @@ type lb struct {
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{
 		cc: cc, build: opts, clusters: map[string]*cluster{}, retired: map[*picker.ClusterLoad]*picker.Leaf{},
-		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N, burst: connectBurst,
+		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N,
 		announced: connectivity.Shutdown, // nothing yet
 	}
 	b.rec.init()

@@ -47,19 +47,6 @@ type Config struct {
 	// needed any more are kept (A56); 0 means 15 minutes. It costs these connections,
 	// and saves their handshakes if the priority is needed again.
 	RetireAfter time.Duration
-	// ConnectRate bounds how many connections per second a priority of a cluster opens
-	// when it starts, beyond the first sixteen; 0 opens all at once, as gRPC does. The
-	// order is random, and RPCs wait until eight endpoints are READY, or all that have
-	// not failed, or 20 ms after the first. While no endpoint of a priority is in use yet,
-	// the rate is at least such that all are asked within half of FailoverTimeout.
-	//
-	// It is for fleets of very many clients that restart together, each with few RPCs: 1000
-	// clients that connect to 100 backends at once are 1000 handshakes for each backend
-	// in the same moment. A client with many RPCs is better without: until all connections
-	// are made, its RPCs go to the few endpoints that it has. Policies that connect
-	// endpoints as RPCs ask for them (ring hash, Maglev), pick_first and custom policies
-	// decide for themselves.
-	ConnectRate float64
 	// OverprovisioningFactor lets a priority whose endpoints have failed in part
 	// share the load with the next one, as Envoy does: with a factor of 140,
 	// Envoy's default, once more than 28.6 % of its endpoints have. In percent;

@@ -90,7 +90,6 @@
 //	counters.go          circuit breakers and load reports, shared by the process
 //	overprovisioning.go  priorities that share their load, as in Envoy
 //	ondemand.go          endpoints that connect when an RPC asks for them
-//	pacer.go, quorum.go  Config.ConnectRate: how fast endpoints connect, and how many are enough
 //	recorder.go          the channel's journal and log of events; changes.go: what a configuration changed
 //	connectivity.go      states in gRPC's terms and in the kernel's
 //	ignored.go           features of resources that are unsupported
@@ -213,7 +212,7 @@
 //
 // and in internal/perrpc for attempts that are hedged.
 //
-// Timers (failover, retirement, publication, the pacer and the quorum, outlier detection,
+// Timers (failover, retirement, publication, outlier detection,
 // weights and loads, slow start, texts of failures, call watches)
 // take the mutex and stop with the balancer. Configurations arrive on a goroutine of
 // the XdsClient's. Cancelling the watch does not wait for it; a closed balancer

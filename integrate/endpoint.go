@@ -265,9 +265,6 @@ func (b *lb) observeLocked(e *endpoint, s connectivity.State, err error) {
 		e.setState(picker.TransientFailure)
 		e.rememberError(err)
 		e.loc.prio.cluster.onConnectionError(e.loc.prio.leaf, err)
-		if was == picker.Connecting {
-			e.loc.prio.pacer.failed(e.loc.prio)
-		}
 	case s == connectivity.Idle && was != picker.TransientFailure && e.loc.prio.onDemand():
 		e.setState(picker.Idle)
 	default:

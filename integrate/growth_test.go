@@ -19,6 +19,14 @@ type growing struct {
 	ready int // the first so many
 }
 
+// upTo returns the numbers from first on that are below end.
+func upTo(first, end int) (numbers []int) {
+	for i := first; i < end; i++ {
+		numbers = append(numbers, i)
+	}
+	return numbers
+}
+
 func newGrowing(t *testing.T, n int) *growing {
 	b, cc := newTestLB(t, Config{})
 	b.Update(configOf(clusterOf("c", prio(eps(upTo(0, n)...)))))

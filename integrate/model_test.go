@@ -33,7 +33,6 @@ import (
 //	modelroutes_test.go    trips: RPCs by routes that change while they are bound, and their cookies
 //	modelnames_test.go     hostnames: authorities (A81), and the TLS handshakes of connections (A101)
 //	modelsessions_test.go  what holds for RPCs of sessions
-//	modelpace_test.go      how fast endpoints are connected (Config.ConnectRate)
 //	modellook_test.go      status and explanations at any moment
 //	modelrollout_test.go   channels that the environment hands to stock
 //	modelshadow_test.go    a Shadow of another channel, by the same control plane

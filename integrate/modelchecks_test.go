@@ -26,7 +26,6 @@ func (t *trial) audit() {
 	t.wakeSleepers()
 	t.probeAll()
 	t.rest()
-	t.checkPace()
 	t.checkShadow()
 	t.checkConns()
 	t.checkReplacements()
@@ -208,7 +207,7 @@ func (t *trial) isReady(p tier) bool {
 	}
 	return slices.ContainsFunc(t.grpc.open(), func(conn *modelConn) bool {
 		e := p.find(conn.number)
-		return e != nil && e.Health != picker.Draining && t.usable(conn) && !gathersQuorum(t.lb, e.Addr)
+		return e != nil && e.Health != picker.Draining && t.usable(conn)
 	})
 }
 

@@ -93,7 +93,6 @@ func (t *trial) rise() {
 			}
 		}
 	}
-	t.checkPace()
 	t.wakeSleepers()
 }
 

@@ -37,8 +37,6 @@ type modelChannel struct {
 	announced int // calls of UpdateState
 	actions   int // calls of any kind; a closed balancer makes none
 	streams   int // of load reports out of band that are open
-	dials     []dial
-	grants    []grant
 	// called is called by what calls back without the balancer's mutex; it may be nil.
 	called func()
 	// settings returns the version of the TLS settings for the address of a number; nil
@@ -125,9 +123,7 @@ func (c *modelConn) Connect() {
 	c.cc.actions++
 	if c.state == connectivity.Idle && !c.shut && !c.asked {
 		c.asked = true
-		if c.connects++; c.connects == 1 {
-			c.cc.note(c)
-		}
+		c.connects++
 	}
 }
 
@@ -229,14 +225,11 @@ func (c *modelConn) step(up bool) (moved bool) {
 // announce moves the SubConn to a state and tells its listener.
 func (c *modelConn) announce(to connectivity.State) {
 	c.cc.mu.Lock()
-	switch {
-	case to == connectivity.TransientFailure && !c.failed:
+	switch to {
+	case connectivity.TransientFailure:
 		c.failed = true
-		c.cc.grant(c, 1)
-	case to == connectivity.Ready:
+	case connectivity.Ready:
 		c.failed = false
-	case c.state == connectivity.Ready:
-		c.cc.grant(c, modelBurst)
 	}
 	c.state, c.asked = to, false
 	if to == connectivity.Connecting && c.cc.settings != nil {

@@ -44,7 +44,6 @@ func newModelBalancer(cc balancer.ClientConn, opts Config, creds credentials.Tra
 		panic(err)
 	}
 	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{DialCreds: creds})
-	b.(*lb).burst = modelBurst
 	if err := b.UpdateClientConnState(balancer.ClientConnState{ResolverState: states.states[0]}); err != nil {
 		panic(err)
 	}
@@ -150,29 +149,6 @@ func statusIn(b balancer.Balancer) TargetStatus { return b.(*lb).src.status(true
 // readyIn reports whether WaitReady would return for RPCs of a method.
 func readyIn(b balancer.Balancer, method string) bool {
 	return b.(*lb).ready(context.Background(), method)
-}
-
-// gathersQuorum reports whether an endpoint that is READY waits for others: see
-// Config.ConnectRate.
-func gathersQuorum(b balancer.Balancer, addr netip.AddrPort) bool {
-	lb := b.(*lb)
-	lb.mu.Lock()
-	defer lb.mu.Unlock()
-	for _, c := range lb.clusters {
-		for _, p := range c.order {
-			if !p.quorum.gathering() {
-				continue
-			}
-			for _, l := range p.localities {
-				for _, e := range l.cfg.All() {
-					if e.Addr == addr {
-						return true
-					}
-				}
-			}
-		}
-	}
-	return false
 }
 
 // withDefaults fills in what a channel's options leave open.

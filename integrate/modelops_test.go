@@ -226,7 +226,5 @@ func (t *trial) refuse() {
 	for _, c := range t.plane.clusters {
 		c.sent = nil
 	}
-	t.checkPace()
-	t.paces = newPaces() // the clusters are others
 	t.push()
 }

@@ -37,7 +37,6 @@ type trial struct {
 	lossy     map[string]bool    // CDS clusters whose reports cannot be complete
 	published []*publishedCluster
 	sky       sky
-	paces     paces
 	shadow    *modelShadow       // nil in most
 	drained   map[*modelConn]int // connects of SubConns when their endpoint was found draining
 
@@ -59,9 +58,6 @@ func randomOptions(rng *rand.Rand) Config {
 	}
 	o.Idempotent = func(string) bool { return true }
 	o.ReconnectOnTLSChange = rng.IntN(4) > 0
-	if rng.IntN(4) == 0 {
-		o.ConnectRate = []float64{0.5, 3, 50}[rng.IntN(3)]
-	}
 	return o
 }
 
@@ -71,11 +67,6 @@ func newTrial(k *kit.Trial) *trial {
 		Trial: k, plane: newPlane(rng), options: randomOptions(rng),
 		servers: &loadServers{sums: map[account]*loads{}},
 		counts:  map[account]int{}, loads: map[account]*loads{}, lossy: map[string]bool{}, drained: map[*modelConn]int{},
-	}
-	if t.options.ConnectRate > 0 { // there is something to pace
-		for n := range endpointsPerLeaf {
-			t.plane.clusters[0].leaves[0].spots[n] = spot{zone: n % zones, weight: 1}
-		}
 	}
 	if rng.IntN(4) == 0 {
 		t.shadow = newModelShadow()
@@ -101,7 +92,6 @@ func (t *trial) sayPlane() {
 // configuration.
 func (t *trial) start() {
 	t.grpc = &modelChannel{settings: func(number int) int { return t.leafOf(number).sentTLS }, shake: t.handshake}
-	t.paces = newPaces()
 	t.lb, t.source = newModelBalancer(t.grpc, t.options, t.creds, t.servers.intercept)
 	t.grpc.called = t.lookFrom(t.lb)
 	t.shadow.begin()
@@ -116,15 +106,19 @@ func (t *trial) stop() {
 	t.source.Close()
 }
 
+// lend marks the SubConns whose policy in force has children.
+func (t *trial) lend() {
+	for _, conn := range t.grpc.open() {
+		conn.lent = conn.lent || delegates(&t.leafOf(conn.number).sent)
+	}
+}
+
 // push sends the configuration.
 func (t *trial) push() {
-	t.checkPace()
+	t.lend()
 	cfg := t.plane.config()
-	t.repace()
 	push(t.lb, cfg)
-	for _, conn := range t.grpc.open() {
-		conn.lent = conn.lent || delegates(&t.leafOf(conn.number).policy)
-	}
+	t.lend()
 	t.shadow.update(cfg)
 	t.gatesIn(t.plane.clusters)
 	for _, c := range t.plane.clusters {

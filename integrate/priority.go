@@ -21,15 +21,11 @@ type priority struct {
 	localities []*locality
 	groups     []*group // by index of their first locality, nil inside where there is none yet; nil unless children connect
 
-	phase       phase
-	phaseBefore phase       // that a retired priority goes back to: serving or failed
-	timer       *time.Timer // runs while trying, and while retired
-	deadline    int64       // when timer is due, as of lb.now
-	// needsConnect says that endpoints were added which were not asked to connect, nor
-	// left to the pacer.
-	needsConnect bool
-	pacer        pacer
-	quorum       quorum
+	phase        phase
+	phaseBefore  phase       // that a retired priority goes back to: serving or failed
+	timer        *time.Timer // runs while trying, and while retired
+	deadline     int64       // when timer is due, as of lb.now
+	needsConnect bool        // endpoints were added that have not been asked to connect
 
 	counts [4]int // endpoints by picker.Connectivity, without the drained ones
 	next   int    // where the search for an endpoint to connect goes on
@@ -76,7 +72,7 @@ func (p *priority) connectivity() picker.Connectivity {
 		return state
 	}
 	switch {
-	case p.counts[picker.Ready] > 0 && !p.quorum.gathering():
+	case p.counts[picker.Ready] > 0:
 		return picker.Ready
 	case p.counts[picker.Ready]+p.counts[picker.Connecting]+p.counts[picker.Idle] > 0:
 		return picker.Connecting
@@ -114,7 +110,11 @@ func (p *priority) connectEndpoints() {
 	if p.delegates() {
 		p.syncGroups()
 	} else if !p.onDemand() {
-		p.pacer.start(p)
+		for _, l := range p.localities {
+			for i, e := range l.endpoints {
+				e.connect(p.cluster.lb, l.cfg.At(i))
+			}
+		}
 	}
 	p.clearCache()
 }
@@ -125,7 +125,6 @@ func (p *priority) afterUpdate() {
 	if p.phase == dormant && p.hasConn() {
 		// Connections that moved here are kept like those of a priority that
 		// was in use before.
-		p.quorum.complete()
 		p.enter(serving)
 		p.retire()
 	}
@@ -137,7 +136,6 @@ func (p *priority) afterUpdate() {
 		}
 	case p.phase != dormant:
 		p.needsConnect = false
-		p.pacer.stop()
 		p.syncGroups()
 	}
 	p.observe()
@@ -162,15 +160,10 @@ func (p *priority) enter(to phase) {
 	p.phase = to
 	b := p.cluster.lb
 	switch to {
-	case dormant:
-		p.pacer.stop()
-		p.quorum.reset()
 	case trying:
 		p.deadline = b.now() + int64(b.opts.FailoverTimeout)
 		b.afterLocked(b.opts.FailoverTimeout, &p.timer, p.giveUp)
-		p.pacer.run(p)
 	case retired:
-		p.needsConnect = p.pacer.stop() || p.needsConnect
 		p.deadline = b.now() + int64(b.opts.RetireAfter)
 		b.afterLocked(b.opts.RetireAfter, &p.timer, func() {
 			p.stop()
@@ -230,7 +223,6 @@ func (p *priority) observe() {
 			p.connectOneIdle()
 		}
 	}
-	p.quorum.observe(p)
 	next := p.phase
 	if next == retired {
 		next = p.phaseBefore
@@ -269,7 +261,6 @@ func (p *priority) recount() {
 // invalidate notes that the set of endpoints changed.
 func (p *priority) invalidate() {
 	p.needsConnect = true
-	p.pacer.stop()
 	p.clearCache()
 }
 

@@ -95,7 +95,6 @@ func (p *priority) closeGroups() {
 	}
 	olds := p.groups
 	p.groups = nil
-	p.quorum.complete() // it is no start
 	for _, g := range olds {
 		if g != nil {
 			p.handBack(g)

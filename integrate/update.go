@@ -89,7 +89,6 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		}
 		if rehashed {
 			p.invalidate() // endpoints may be IDLE that are to connect now
-			p.quorum.complete()
 		}
 	}
 	if c.lb.rec.metrics != nil || l.ownCounters() { // before localities are forgotten
