@@ -19,25 +19,22 @@ import (
 )
 
 // BenchmarkMetrics is a pick and its Done in a real channel without load reports: without
-// metrics, with a recorder that hears of all of them, and with what is opt-in.
+// metrics, and with a recorder that hears of all of them.
 func BenchmarkMetrics(b *testing.B) {
 	for _, bm := range []struct {
 		name   string
-		cfg    integrate.Config
 		opts   []grpc.DialOption
 		policy xdstest.ClusterOption
 	}{
 		{name: "policy=edf/metrics=none"},
 		{name: "policy=edf/metrics=recorded", opts: []grpc.DialOption{grpc.WithStatsHandler(&xdstest.Recorder{})}},
-		{name: "policy=edf/metrics=CountCalls", cfg: integrate.Config{CountCalls: true}},
 		{name: "policy=least_request/metrics=none", policy: xdstest.LeastRequest(2)},
-		{name: "policy=least_request/metrics=CountCalls", policy: xdstest.LeastRequest(2), cfg: integrate.Config{CountCalls: true}},
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			sc := scenario{localities: 3, perLocality: 10, policy: bm.policy}
 			control := startControl(b, sc)
-			bm.cfg.Bootstrap, bm.cfg.Linger = control.Bootstrap(b.Name()), -1
-			builder := must(b, func() (resolver.Builder, error) { return integrate.NewBuilder(bm.cfg) })
+			cfg := integrate.Config{Bootstrap: control.Bootstrap(b.Name()), Linger: -1}
+			builder := must(b, func() (resolver.Builder, error) { return integrate.NewBuilder(cfg) })
 			opts := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithResolvers(builder)}
 			cc := open(b, sc, "xds:///"+service, append(opts, bm.opts...))
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -89,7 +89,7 @@ type lb struct {
 	applied         time.Time         // when cfg was, or fatal
 	rec             recorder
 	// retired are counters that no leaf has any more, with its configuration, until metrics
-	// have been read after the end of the last RPC that is counted with them.
+	// have been read.
 	retired    map[*picker.ClusterLoad]*picker.Leaf
 	received   time.Time // of the latest configuration whose latency was measured
 	queued     int       // updates that wait for gRPC to be told of methods

@@ -131,12 +131,6 @@ type Config struct {
 	// subscription, and O(endpoints of the fleet) for each change of it. Empty, the
 	// default, is off.
 	LocalCluster string
-	// CountCalls has each RPC counted by locality and result in clusters whose load
-	// is not reported as well, for the metrics xdslb.lb.calls and xdslb.lb.picks:
-	// an atomic addition per RPC, or two with policies that hash or compare RPCs in
-	// flight: 4 and 11 ns. Clusters whose load is reported are counted anyway. False is
-	// the default.
-	CountCalls bool
 	// RetryThrottling stops the retries of a channel most of whose RPCs fail, as
 	// retryThrottling of a service config does (A6), which xDS cannot say. The retries
 	// that gRPC makes and those of interceptors are throttled each by themselves. The

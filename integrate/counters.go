@@ -78,7 +78,7 @@ func (l *leaf) acquireCounters(b *lb) {
 	} else {
 		l.breaker = acquireBreaker(l.cfg.Name, l.cfg.Service)
 	}
-	l.load, l.stopReports = &picker.ClusterLoad{Unreported: !b.opts.CountCalls}, func() {}
+	l.load, l.stopReports = &picker.ClusterLoad{Unreported: true}, func() {}
 	if server := l.cfg.Load.Server; server != "" && b.src != nil {
 		load, stop, err := reportLoad(b.src, server, l.cfg.Name, l.cfg.Service)
 		if err != nil {
@@ -112,19 +112,6 @@ func (l *leaf) heldCounters(b *lb) (release func()) {
 		breaker.release()
 		stop()
 	}
-}
-
-// inProgress reports whether RPCs are in flight that will count their results.
-func inProgress(load *picker.ClusterLoad) bool {
-	if load.Unreported {
-		return false
-	}
-	for _, l := range load.Localities() {
-		if l.Snapshot().InProgress > 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // reporter is the load reporter for one server, shared by all channels that

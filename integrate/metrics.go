@@ -24,7 +24,7 @@ import (
 //	opentelemetry.DefaultMetrics().Join(integrate.Metrics())
 //
 // None is on by default. METRICS.md says what each is, and what it costs. Metrics do not
-// add to what an RPC costs, unless [Config.CountCalls] is set.
+// add to what an RPC costs.
 func Metrics() *stats.MetricSet {
 	set := stats.NewMetricSet()
 	for _, m := range metric.All() {
@@ -116,36 +116,21 @@ func localityName(id picker.LocalityID) string {
 }
 
 // foldLoad folds what the RPCs of a cluster were counted with. Without load reports the
-// counters of a locality may be those of its sequence only. If forget is set, counters that
-// are not in use any more are removed, unless RPCs are in flight. Counters of load reports are
+// counters of a locality may be those of its sequence only. Counters of load reports are
 // shared by channels.
-func foldLoad(to *metric.Channel, cfg *picker.Leaf, load *picker.ClusterLoad, forget bool) {
+func foldLoad(to *metric.Channel, cfg *picker.Leaf, load *picker.ClusterLoad) {
 	cluster, emit := cfg.Name, to.Count
 	if cfg.Load.Server != "" {
 		emit = to.CountShared
 	}
 	for id, l := range load.Localities() {
-		n, where := l.Snapshot(), localityName(id)
-		metric.Fold(emit, metric.Picks, l, "", n.Issued, cluster, where)
-		metric.Fold(emit, metric.Calls, l, "", n.OK, cluster, where, "ok")
-		metric.Fold(emit, metric.Calls, l, "", n.Failed, cluster, where, "failed")
-		if forget {
-			load.Forget(id, n)
-		}
+		metric.Fold(emit, metric.Picks, l, "", l.Snapshot().Issued, cluster, localityName(id))
 	}
 	for category, c := range load.Drops() {
-		n := c.Load()
-		metric.Fold(emit, metric.Drops, c, "", n, cluster, category)
-		if forget {
-			load.ForgetDrop(category, n)
-		}
+		metric.Fold(emit, metric.Drops, c, "", c.Load(), cluster, category)
 	}
 	metric.Fold(emit, metric.BreakerRejections, load.Overload(), "", load.Overload().Load(), cluster)
 }
-
-// ownCounters reports whether the leaf counts RPCs that are not in a load report. Then
-// nobody else forgets localities that are not in use any more.
-func (l *leaf) ownCounters() bool { return l.cfg.Load.Server == "" && !l.load.Unreported }
 
 // foldCounts folds the counters of the channel, and those of the XdsClient, which is shared.
 func (b *lb) foldCounts(to *metric.Channel) {
@@ -170,16 +155,13 @@ func (b *lb) foldClusters(to *metric.Channel) {
 	defer b.unlock()
 	for _, c := range b.clusters {
 		for _, l := range c.leaves {
-			foldLoad(to, l.cfg, l.load, l.ownCounters())
+			foldLoad(to, l.cfg, l.load)
 		}
 	}
 	for load, cfg := range b.retired {
-		done := !inProgress(load)
-		foldLoad(to, cfg, load, false)
-		if done {
-			delete(b.retired, load)
-		}
+		foldLoad(to, cfg, load)
 	}
+	clear(b.retired)
 }
 
 // sharedGauges emits the gauges of the process.

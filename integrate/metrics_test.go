@@ -145,21 +145,17 @@ func TestPicksOfLocalityThatLeft(t *testing.T) {
 	}
 }
 
-// TestCallsOfClusterThatLeft: RPCs that end after their cluster has left the configuration
-// are counted, and then nothing of it is kept.
-func TestCallsOfClusterThatLeft(t *testing.T) {
-	b, cc := newTestLB(t, Config{CountCalls: true})
+// TestPicksOfClusterThatLeft: picks are counted though their cluster has left the
+// configuration before anybody reads them, and then nothing of it is kept.
+func TestPicksOfClusterThatLeft(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
 	metrics := recorded(t, b)
 	b.Update(configOf(clusterOf(t.Name(), prio(eps(1)))))
-	res := pickOne(t, b, cc)
+	pickOne(t, b, cc).Done(endedOK)
 	b.Update(configOf(clusterOf("other", prio(eps(1)))))
 	b.flush()
-	if n := metrics.Sum("xdslb.lb.calls", t.Name()); n != 0 {
-		t.Errorf("%v RPCs are counted while one is in flight", n)
-	}
-	res.Done(balancer.DoneInfo{BytesReceived: true})
-	if n := metrics.Sum("xdslb.lb.calls", t.Name()); n != 1 {
-		t.Errorf("%v RPCs are counted, want 1", n)
+	if n := metrics.Sum("xdslb.lb.picks", t.Name()); n != 1 {
+		t.Errorf("%v picks are counted, want 1", n)
 	}
 	if len(b.retired) > 0 {
 		t.Error("counters are kept that no RPC uses")

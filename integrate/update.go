@@ -91,8 +91,8 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 			p.invalidate() // endpoints may be IDLE that are to connect now
 		}
 	}
-	if c.lb.rec.metrics != nil || l.ownCounters() { // before localities are forgotten
-		foldLoad(c.lb.rec.metrics, l.cfg, l.load, l.ownCounters())
+	if c.lb.rec.metrics != nil { // before localities are forgotten
+		foldLoad(c.lb.rec.metrics, l.cfg, l.load)
 	}
 	l.load.Retain(cfg)
 	l.metrics.Store(newMetricNames(cfg.Load.Metrics))

@@ -85,25 +85,20 @@ func TestCalls(t *testing.T) {
 	w.await("xdslb.lb.no_route", is(1), "grpc.target", target)
 }
 
-// TestResults: results are counted where load is reported, and elsewhere with
-// Config.CountCalls only, also under policies that have no sequence to count; localities
-// that go away keep what they counted.
-func TestResults(t *testing.T) {
+// TestPicks: picks are counted by sequence, and also under policies that have none where load
+// is reported; localities that go away keep what they counted.
+func TestPicks(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options []xdstest.ClusterOption
-		count   bool
-		counted bool
 	}{
-		{"not counted", nil, false, false},
-		{"load reports", []xdstest.ClusterOption{xdstest.LoadReports()}, false, true},
-		{"CountCalls", nil, true, true},
-		{"CountCalls and hashes", []xdstest.ClusterOption{xdstest.RingHash(8, 8)}, true, true},
-		{"CountCalls and least request", []xdstest.ClusterOption{xdstest.LeastRequest(2)}, true, true},
+		{"sequence", nil},
+		{"load reports", []xdstest.ClusterOption{xdstest.LoadReports()}},
+		{"load reports and hashes", []xdstest.ClusterOption{xdstest.LoadReports(), xdstest.RingHash(8, 8)}},
+		{"load reports and least request", []xdstest.ClusterOption{xdstest.LoadReports(), xdstest.LeastRequest(2)}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			w := newWorld(t, 1)
-			w.cfg.CountCalls = tt.count
 			serve := func(zone string) {
 				r := xdstest.Service(service, w.locality(zone, 0, w.backends...))
 				r.Clusters[0] = xdstest.Cluster(service, service, tt.options...)
@@ -115,28 +110,14 @@ func TestResults(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.backends[0].Fail(codes.Internal)
-			for range 2 {
-				if err := w.call(c); status.Code(err) != codes.Internal {
-					t.Fatal(err)
-				}
+			if err := w.call(c); status.Code(err) != codes.Internal {
+				t.Fatal(err)
 			}
-			labels := []string{"grpc.lb.backend_service", service, "grpc.lb.locality", zone("a"), "xdslb.result"}
-			check := func() {
-				t.Helper()
-				if !tt.counted {
-					if n, found := w.read("xdslb.lb.calls"); found {
-						t.Errorf("%v RPCs were counted", n)
-					}
-					return
-				}
-				w.await("xdslb.lb.calls", is(1), append(labels, "ok")...)
-				w.await("xdslb.lb.calls", is(2), append(labels, "failed")...)
-				w.await("xdslb.lb.picks", is(3), labels[:4]...)
-			}
-			check()
+			labels := []string{"grpc.lb.backend_service", service, "grpc.lb.locality", zone("a")}
+			w.await("xdslb.lb.picks", is(2), labels...)
 			serve("b")
 			w.await("xdslb.xds_client.configuration_latency", is(2))
-			check()
+			w.await("xdslb.lb.picks", is(2), labels...)
 		})
 	}
 }

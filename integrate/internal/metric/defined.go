@@ -115,10 +115,6 @@ var (
 		Name: "xdslb.lb.picks", Unit: "{pick}", Labels: []string{backend, locality},
 		Description: "RPC attempts given to a locality.",
 	})
-	Calls = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.lb.calls", Unit: "{attempt}", Labels: []string{backend, locality, "xdslb.result"},
-		Description: "RPC attempts that ended, by result: ok or failed.",
-	})
 	Drops = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.drops", Unit: "{call}", Labels: []string{backend, "xdslb.drop_category"},
 		Description: "RPCs dropped because the control plane asks for it.",
