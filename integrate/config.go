@@ -31,7 +31,7 @@ import (
 //
 // Channels share one XdsClient, with a stream to each control plane and one copy of
 // each resource, if they have the same Bootstrap, Linger, ResourceTimeout,
-// KeepDeleted, Delta, LocalCluster, ReconnectSpread, MaxTableSize, MaxHashBytes, Policies and
+// KeepDeleted, Delta, LocalCluster, ReconnectSpread, MaxHashBytes, Policies and
 // ControlPlaneDialOptions. The other fields are each channel's own.
 type Config struct {
 	// Bootstrap is the bootstrap JSON (A27). Empty means the file that
@@ -156,10 +156,6 @@ type Config struct {
 	// [lbpolicy.Registry.With]. Channels with different Registries have XdsClients
 	// of their own, even if these know the same, so a program wants one Registry.
 	Policies *lbpolicy.Registry
-	// MaxTableSize is the largest Maglev table that a cluster gets, in slots of
-	// two bytes, whatever the control plane asks for; 0 means 65537. More slots are
-	// more even, and cost memory and time at each change of the endpoints.
-	MaxTableSize uint64
 	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one
 	// target; 0 means 64 MiB. Where clusters ask for more, the largest of them
 	// are made smaller.

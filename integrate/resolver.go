@@ -113,7 +113,6 @@ func (c *Config) clientOptions() xds.Options {
 		Linger:          c.Linger,
 		ResourceTimeout: c.ResourceTimeout,
 		ReconnectSpread: c.ReconnectSpread,
-		MaxTableSize:    c.MaxTableSize,
 		MaxHashBytes:    c.MaxHashBytes,
 		Logger:          c.Logger,
 	}

@@ -90,7 +90,7 @@ func TestWhoSharesClient(t *testing.T) {
 		shares bool
 	}{
 		{"nothing", func(*Config) {}, true},
-		{"a default", func(c *Config) { c.MaxTableSize = 65537 }, true},
+		{"a default", func(c *Config) { c.MaxHashBytes = 64 << 20 }, true},
 		{"the channel's own", func(c *Config) { c.FailoverTimeout, c.IgnoreEndpointWeights = time.Second, true }, true},
 		{"Linger", func(c *Config) { c.Linger = time.Hour }, false},
 		{"ResourceTimeout", func(c *Config) { c.ResourceTimeout = time.Second }, false},
@@ -98,7 +98,6 @@ func TestWhoSharesClient(t *testing.T) {
 		{"KeepDeleted", func(c *Config) { c.KeepDeleted = true }, false},
 		{"Delta", func(c *Config) { c.Delta = true }, false},
 		{"Policies", func(c *Config) { c.Policies = new(lbpolicy.Registry) }, false},
-		{"MaxTableSize", func(c *Config) { c.MaxTableSize = 7 }, false},
 		{"MaxHashBytes", func(c *Config) { c.MaxHashBytes = 7 }, false},
 		{"ControlPlaneDialOptions", func(c *Config) { c.ControlPlaneDialOptions = []grpc.DialOption{proxy} }, false},
 	} {

@@ -96,9 +96,6 @@ type Options struct {
 	// in a minute. It does not divide clients; see Acquire.
 	Logger *slog.Logger
 
-	// MaxTableSize is the largest Maglev table that a cluster gets, in slots of
-	// two bytes, whatever the control plane asks for; 0 is 65537.
-	MaxTableSize uint64
 	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one
 	// target; 0 is 64 MiB. Where the clusters would take more, the largest of
 	// them are made smaller.
@@ -110,7 +107,6 @@ func (o Options) withDefaults() Options {
 	o.ConnectFailureAfter = cmp.Or(o.ConnectFailureAfter, time.Second)
 	o.BackoffBase = cmp.Or(o.BackoffBase, time.Second)
 	o.BackoffMax = cmp.Or(o.BackoffMax, 120*time.Second)
-	o.MaxTableSize = cmp.Or(o.MaxTableSize, defaultMaxTableSize)
 	o.MaxHashBytes = cmp.Or(o.MaxHashBytes, defaultMaxHashBytes)
 	if o.DNS == nil {
 		o.DNS = resolver.Get("dns")

@@ -174,7 +174,7 @@ func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	}
 	if l.value == nil || l.made != made {
 		if cds.leaf == nil || cds.made != made {
-			cds.made, cds.leaf = made, newLeaf(made, &m.c.opts, note)
+			cds.made, cds.leaf = made, newLeaf(made, note)
 		}
 		l.made, l.value = made, cds.leaf
 	}
@@ -201,11 +201,11 @@ func (l *leaf) noteLocked(cds *entry) error {
 }
 
 // newLeaf puts cluster and endpoints together. It copies slice headers only.
-func newLeaf(of leafInputs, opts *Options, note error) *picker.Leaf {
+func newLeaf(of leafInputs, note error) *picker.Leaf {
 	c := of.cluster
 	l := &picker.Leaf{
 		Name:           c.Name,
-		Policy:         opts.bounded(c.Policy, of.halvings),
+		Policy:         bounded(c.Policy, of.halvings),
 		MaxRequests:    c.MaxRequests,
 		Retries:        c.Retries,
 		Outlier:        c.Outlier,

@@ -16,17 +16,17 @@ import (
 // target together (T-SEC-2):
 //
 //   - A ring has 4096 entries at most, which package picker sees to, and a Maglev
-//     table has Options.MaxTableSize.
+//     table 65537 slots.
 //   - While what a target's clusters ask for exceeds Options.MaxHashBytes, the
 //     largest size is cut by half for all of them, as often as it takes. What is
 //     smaller stays as it is. The sizes depend on the configuration alone, so all
 //     clients of a fleet still agree on where a hash belongs.
 const (
 	maxRingSize    = 4096 // entries
+	maxTableSize   = 65537
 	ringEntryBytes = 16
 	tableSlotBytes = 2
 
-	defaultMaxTableSize = 65537
 	defaultMaxHashBytes = 64 << 20
 )
 
@@ -61,21 +61,21 @@ func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 
 // hashBytes is how much memory a need takes if the largest size has been halved some
 // times.
-func (o *Options) hashBytes(n hashNeed, halvings uint8) uint64 {
+func hashBytes(n hashNeed, halvings uint8) uint64 {
 	if n.kind == picker.PolicyMaglev {
-		return uint64(n.tables) * tableSlotBytes * o.tableSize(n.size, halvings)
+		return uint64(n.tables) * tableSlotBytes * tableSize(n.size, halvings)
 	}
 	return uint64(n.tables) * ringEntryBytes * ringSize(n.size, halvings)
 }
 
 // bounded returns the policy with its ring or table bounded. It is p itself unless
 // that changes something.
-func (o *Options) bounded(p picker.Policy, halvings uint8) picker.Policy {
+func bounded(p picker.Policy, halvings uint8) picker.Policy {
 	switch {
 	case p.Ring == nil:
-	case p.Kind == picker.PolicyMaglev && o.tableSize(p.Ring.MinSize, halvings) != p.Ring.MinSize:
+	case p.Kind == picker.PolicyMaglev && tableSize(p.Ring.MinSize, halvings) != p.Ring.MinSize:
 		ring := *p.Ring
-		ring.MinSize = o.tableSize(ring.MinSize, halvings)
+		ring.MinSize = tableSize(ring.MinSize, halvings)
 		p.Ring = &ring
 	case p.Kind == picker.PolicyRingHash && halvings > 0:
 		ring := *p.Ring
@@ -91,8 +91,8 @@ func ringSize(size uint64, halvings uint8) uint64 {
 }
 
 // tableSize returns the size, or the largest prime that is not above the bound.
-func (o *Options) tableSize(size uint64, halvings uint8) uint64 {
-	limit := max(2, o.MaxTableSize>>halvings)
+func tableSize(size uint64, halvings uint8) uint64 {
+	limit := max(2, uint64(maxTableSize)>>halvings)
 	if size <= limit {
 		return size
 	}
@@ -109,7 +109,7 @@ func (o *Options) halvings(needs map[hashNeed]int) (halvings uint8) {
 	for ; halvings < 32; halvings++ {
 		var sum uint64
 		for n, leaves := range needs {
-			sum += uint64(leaves) * o.hashBytes(n, halvings)
+			sum += uint64(leaves) * hashBytes(n, halvings)
 		}
 		if sum <= o.MaxHashBytes {
 			break

@@ -39,7 +39,7 @@ const placesClusters = 12
 func newPlacesWorld(t *testing.T, seed uint64, forgets bool) *placesWorld {
 	opts := Options{MaxHashBytes: 64<<20 + seed, BackoffBase: time.Hour, Logger: slog.New(slog.DiscardHandler)}
 	if forgets {
-		opts.MaxTableSize = 65521 // so that it is another client
+		opts.MaxHashBytes += 1 << 40 // so that it is another client
 	}
 	w := &placesWorld{d: newDirectWith(t, opts), rng: rand.New(rand.NewPCG(seed, 1)), content: make([]int, placesClusters), forgets: forgets}
 	w.order = w.rng.Perm(placesClusters)

@@ -254,7 +254,7 @@ func (s *slowTarget) assemble(name string) (*picker.Cluster, arrival) {
 		if note != nil {
 			note = s.m.c.withNodeID(note)
 		}
-		value.Leaves = append(value.Leaves, *newLeaf(made, &s.m.c.opts, note))
+		value.Leaves = append(value.Leaves, *newLeaf(made, note))
 	}
 	return value, at
 }
