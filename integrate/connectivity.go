@@ -25,19 +25,13 @@ func kernelState(s connectivity.State) picker.Connectivity {
 
 // grpcState returns a state of the kernel's in gRPC's terms.
 func grpcState(s picker.Connectivity) connectivity.State {
-	switch s {
-	case picker.Ready:
-		return connectivity.Ready
-	case picker.Connecting:
-		return connectivity.Connecting
-	case picker.Idle:
-		return connectivity.Idle
-	default:
-		return connectivity.TransientFailure
-	}
+	return [...]connectivity.State{
+		picker.Idle: connectivity.Idle, picker.Connecting: connectivity.Connecting,
+		picker.Ready: connectivity.Ready, picker.TransientFailure: connectivity.TransientFailure,
+	}[s]
 }
 
 // stateName returns gRPC's name of a state.
 func stateName(s picker.Connectivity) string {
-	return [...]string{picker.Idle: "IDLE", picker.Connecting: "CONNECTING", picker.Ready: "READY", picker.TransientFailure: "TRANSIENT_FAILURE"}[s]
+	return grpcState(s).String()
 }

@@ -8,10 +8,12 @@ import (
 	"math"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/common/v3"
 	leastrequestv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/least_request/v3"
 	pickfirstv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/pick_first/v3"
 	roundrobinv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/load_balancing_policies/round_robin/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -26,11 +28,16 @@ const (
 	defaultMinWeightPercent = 10.0
 )
 
-// roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (D2): with
-// equal weights, round robin.
-func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
-	var m roundrobinv3.RoundRobin
-	if err := decode(config, &m); err != nil {
+// endpointPolicy is implemented by the messages of policies that pick among endpoints.
+type endpointPolicy interface {
+	proto.Message
+	GetSlowStartConfig() *commonv3.SlowStartConfig
+	GetLocalityLbConfig() *commonv3.LocalityLbConfig
+}
+
+// decodeEndpointPolicy decodes m, and returns a policy with what its kinds have in common.
+func decodeEndpointPolicy(config []byte, m endpointPolicy) (picker.Policy, error) {
+	if err := decode(config, m); err != nil {
 		return picker.Policy{}, err
 	}
 	start, err := slowStart(m.GetSlowStartConfig())
@@ -38,28 +45,26 @@ func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
 		return picker.Policy{}, err
 	}
 	zones, err := zoneAware(m.GetLocalityLbConfig())
-	if err != nil {
-		return picker.Policy{}, err
-	}
-	return picker.Policy{Kind: picker.PolicyEDF, Flat: true, SlowStart: start, ZoneAware: zones}, nil
+	return picker.Policy{Flat: true, SlowStart: start, ZoneAware: zones}, err
+}
+
+// roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (D2): with
+// equal weights, round robin.
+func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
+	policy, err := decodeEndpointPolicy(config, new(roundrobinv3.RoundRobin))
+	policy.Kind = picker.PolicyEDF
+	return policy, err
 }
 
 // leastRequest converts A48's policy (A52-LR-1).
 func leastRequest(config []byte, _ Nested) (picker.Policy, error) {
 	var m leastrequestv3.LeastRequest
-	if err := decode(config, &m); err != nil {
-		return picker.Policy{}, err
-	}
-	start, err := slowStart(m.GetSlowStartConfig())
+	common, err := decodeEndpointPolicy(config, &m)
 	if err != nil {
-		return picker.Policy{}, err
+		return common, err
 	}
-	zones, err := zoneAware(m.GetLocalityLbConfig())
-	if err != nil {
-		return picker.Policy{}, err
-	}
-	policy, err := leastOf(m.GetChoiceCount(), start)
-	policy.ZoneAware = zones
+	policy, err := leastOf(m.GetChoiceCount(), common.SlowStart)
+	policy.ZoneAware = common.ZoneAware
 	return policy, err
 }
 

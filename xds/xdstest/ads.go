@@ -30,6 +30,16 @@ type Stats struct {
 	LastError string
 }
 
+// answered counts an ACK, or a NACK if there is a detail.
+func (s *Stats) answered(detail *statuspb.Status) {
+	if detail == nil {
+		s.ACKs++
+		return
+	}
+	s.NACKs++
+	s.LastError = detail.GetMessage()
+}
+
 // Stats returns the statistics of type t.
 func (s *Server) Stats(t string) Stats {
 	s.ads.mu.Lock()
@@ -274,13 +284,11 @@ func (st *adsStream) answeredLocked(t string, sub *subscription, answer bool, de
 		return
 	}
 	sub.answered = true
+	stats.answered(detail)
 	if detail != nil {
-		stats.NACKs++
-		stats.LastError = detail.GetMessage()
 		sub.nack = &nackError{typeURL: t, version: sub.sent, detail: detail.GetMessage()}
 		return
 	}
-	stats.ACKs++
 	sub.acked = sub.sent
 }
 

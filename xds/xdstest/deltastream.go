@@ -23,7 +23,7 @@ type DeltaStream struct {
 	ads discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
 
 	// What follows is guarded by Scripted.mu.
-	requests []*discoveryv3.DeltaDiscoveryRequest
+	requests received[*discoveryv3.DeltaDiscoveryRequest]
 	queue    []*discoveryv3.DeltaDiscoveryResponse // of Respond, to be sent
 	nonces   int
 	types    map[string]*deltaStreamType
@@ -75,11 +75,7 @@ func (st *DeltaStream) typeLocked(url string) *deltaStreamType {
 func (st *DeltaStream) Requests(t string) []*discoveryv3.DeltaDiscoveryRequest {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	all := slices.Clone(st.requests)
-	if t == "" {
-		return all
-	}
-	return slices.DeleteFunc(all, func(req *discoveryv3.DeltaDiscoveryRequest) bool { return req.GetTypeUrl() != t })
+	return st.requests.ofType(t)
 }
 
 // Stats returns the statistics of type t on this stream.
@@ -135,20 +131,12 @@ func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	defer st.s.events.notify()
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	if len(st.requests) == maxRemembered {
-		st.requests = slices.Delete(st.requests, 0, maxRemembered/2)
-	}
-	st.requests = append(st.requests, req)
+	st.requests.add(req)
 	t := st.typeLocked(req.GetTypeUrl())
 	t.stats.Requests++
 	if nonce := req.GetResponseNonce(); t.open[nonce] {
 		delete(t.open, nonce)
-		if detail := req.GetErrorDetail(); detail != nil {
-			t.stats.NACKs++
-			t.stats.LastError = detail.GetMessage()
-		} else {
-			t.stats.ACKs++
-		}
+		t.stats.answered(req.GetErrorDetail())
 	}
 	for _, name := range req.GetResourceNamesSubscribe() {
 		t.names[name] = true

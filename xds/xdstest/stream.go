@@ -16,8 +16,23 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxRemembered is how many requests a Stream remembers.
+// maxRemembered is how many requests a stream remembers.
 const maxRemembered = 256
+
+// received has the latest requests of a stream, oldest first.
+type received[R interface{ GetTypeUrl() string }] []R
+
+func (l *received[R]) add(req R) {
+	if len(*l) == maxRemembered {
+		*l = slices.Delete(*l, 0, maxRemembered/2)
+	}
+	*l = append(*l, req)
+}
+
+// ofType returns a copy of the requests of a type, or of all if t is empty.
+func (l received[R]) ofType(t string) []R {
+	return slices.DeleteFunc(slices.Clone(l), func(req R) bool { return t != "" && req.GetTypeUrl() != t })
+}
 
 // A Stream is one state-of-the-world ADS stream of a Scripted. Any number of
 // goroutines may use it.
@@ -26,7 +41,7 @@ type Stream struct {
 	ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 
 	// What follows is guarded by Scripted.mu.
-	requests []*discoveryv3.DiscoveryRequest
+	requests received[*discoveryv3.DiscoveryRequest]
 	queue    []*discoveryv3.DiscoveryResponse // of Respond, to be sent
 	nonces   int
 	types    map[string]*streamType
@@ -80,11 +95,7 @@ func (st *scriptedStream) Number() int { return st.number }
 func (st *Stream) Requests(t string) []*discoveryv3.DiscoveryRequest {
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	all := slices.Clone(st.requests)
-	if t == "" {
-		return all
-	}
-	return slices.DeleteFunc(all, func(req *discoveryv3.DiscoveryRequest) bool { return req.GetTypeUrl() != t })
+	return st.requests.ofType(t)
 }
 
 // Stats returns the statistics of type t on this stream.
@@ -152,10 +163,7 @@ func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 	defer st.s.events.notify()
 	st.s.mu.Lock()
 	defer st.s.mu.Unlock()
-	if len(st.requests) == maxRemembered {
-		st.requests = slices.Delete(st.requests, 0, maxRemembered/2)
-	}
-	st.requests = append(st.requests, req)
+	st.requests.add(req)
 	t := st.typeLocked(req.GetTypeUrl())
 	t.stats.Requests++
 	if req.GetResponseNonce() != t.nonce {
@@ -163,12 +171,7 @@ func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 	}
 	if !t.answered {
 		t.answered = true
-		if detail := req.GetErrorDetail(); detail != nil {
-			t.stats.NACKs++
-			t.stats.LastError = detail.GetMessage()
-		} else {
-			t.stats.ACKs++
-		}
+		t.stats.answered(req.GetErrorDetail())
 	}
 	for name := range t.sent {
 		if !slices.Contains(req.GetResourceNames(), name) {
