@@ -4,13 +4,12 @@
 package integrate
 
 import (
-	"reflect"
-
 	"google.golang.org/grpc/experimental/balancer/weight"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/ringhash"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 )
 
 // EndpointInfo is what EDS says about an endpoint. It must not be written, nor
@@ -47,11 +46,7 @@ func (i *EndpointInfo) Equal(other any) bool {
 	o, ok := other.(*EndpointInfo)
 	return ok && (i == o || i != nil && o != nil &&
 		i.Locality == o.Locality && i.LocalityWeight == o.LocalityWeight && i.Weight == o.Weight && i.Hostname == o.Hostname &&
-		sameMetadata(i.LocalityMetadata, o.LocalityMetadata) && sameMetadata(i.Metadata, o.Metadata))
-}
-
-func sameMetadata(a, b picker.Metadata) bool {
-	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
+		versioned.SameMap(i.LocalityMetadata, o.LocalityMetadata) && versioned.SameMap(i.Metadata, o.Metadata))
 }
 
 // stateOf returns the resolver state of a child: the endpoints of its localities,

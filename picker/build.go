@@ -84,7 +84,7 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 			s.index[c.Name] = int32(i)
 		}
 	}
-	if s.table == nil || moved || !sameSlice(prev.routes, cfg.Routes) {
+	if s.table == nil || moved || !versioned.SameSlice(prev.routes, cfg.Routes) {
 		t, err := newRouteTable(cfg.Routes, s.index)
 		if err != nil {
 			return nil, fmt.Errorf("picker: %w", err)
@@ -176,10 +176,6 @@ func (s *Snapshot) cluster(name string) *item {
 		return s.clusters.Item(int(i))
 	}
 	return nil
-}
-
-func sameSlice[T any](a, b []T) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // cluster compiles a cluster. before is its previous form, or nil.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/versioned"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -253,12 +254,12 @@ func (m *dependencyManager) publishLocked() {
 		if clusters[c.position] == c.value {
 			continue
 		}
-		if sameSlice(clusters, old.Clusters) {
+		if versioned.SameSlice(clusters, old.Clusters) {
 			clusters = slices.Clone(clusters)
 		}
 		clusters[c.position] = c.value
 	}
-	if !sameSlice(clusters, old.Clusters) {
+	if !versioned.SameSlice(clusters, old.Clusters) {
 		m.deliverLocked(clusters)
 	}
 }
@@ -273,7 +274,7 @@ func (m *dependencyManager) publishPlanLocked() {
 		clusters[i] = c.value
 		m.received = later(m.received, c.arrived)
 	}
-	if old != nil && sameSlice(old.Routes, p.routes) && sameSlice(old.Filters, p.filters) &&
+	if old != nil && versioned.SameSlice(old.Routes, p.routes) && versioned.SameSlice(old.Filters, p.filters) &&
 		old.MaxStreamDuration == p.maxStreamDuration && slices.Equal(old.Ignored, p.ignored) && slices.Equal(old.Clusters, clusters) {
 		return
 	}
@@ -302,9 +303,4 @@ func (m *dependencyManager) publishErrorLocked(err error) {
 	}
 	m.config, m.err = nil, err
 	m.outcome++
-}
-
-// sameSlice reports whether a and b are one and the same.
-func sameSlice[T any](a, b []T) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -5,7 +5,8 @@
 // differs from it. A snapshot of 10,000 clusters is one: most publications change one.
 //
 // A [Slice] is of pointers, has as many in each version, and is read while RPCs are picked. A
-// [List] is of values, such as the endpoints of a locality, which come and go.
+// [List] is of values, such as the endpoints of a locality, which come and go. For slices and
+// maps of other kinds there are [SameSlice] and [SameMap].
 package versioned
 
 import "sync/atomic"

@@ -219,7 +219,7 @@ func (w *mergeWorld) checkShared(t *testing.T, before, after *Endpoints, members
 			t.Fatalf("equal endpoints of collection %d are a copy", k)
 		}
 	}
-	if slices.Equal(before.Unhealthy, after.Unhealthy) && !sameSlice(before.Unhealthy, after.Unhealthy) {
+	if slices.Equal(before.Unhealthy, after.Unhealthy) && !versioned.SameSlice(before.Unhealthy, after.Unhealthy) {
 		t.Fatal("equal unhealthy endpoints are a copy")
 	}
 	old, list := before.Priorities[0].Localities[1].Endpoints, after.Priorities[0].Localities[1].Endpoints

@@ -266,7 +266,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 		}
 	}
 	switch before := m.value.Unhealthy; {
-	case sameSlice(next.Unhealthy, before):
+	case versioned.SameSlice(next.Unhealthy, before):
 	case slices.Equal(next.Unhealthy, before):
 		next.Unhealthy, m.unhealthy = before, before
 	default:
@@ -280,7 +280,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 
 // sameLocality reports whether a and b say the same by sharing all they have.
 func sameLocality(a, b picker.Locality) bool {
-	return a.ID == b.ID && a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints) && sameMetadata(a.Metadata, b.Metadata)
+	return a.ID == b.ID && a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints) && versioned.SameMap(a.Metadata, b.Metadata)
 }
 
 // addrsOf visits the addresses of an endpoint.

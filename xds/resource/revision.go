@@ -5,7 +5,6 @@ package resource
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
@@ -84,16 +83,5 @@ func sameAddrs(a, b *picker.Endpoint) bool {
 func sameEndpoint(a, b *picker.Endpoint) bool {
 	x, y := a.Extra, b.Extra
 	return a.Weight == b.Weight && a.Health == b.Health && sameAddrs(a, b) && (x == y || x != nil && y != nil &&
-		x.Hostname == y.Hostname && x.HashKey == y.HashKey && sameMetadata(x.Metadata, y.Metadata))
-}
-
-// sameSlice reports whether a and b are one and the same.
-func sameSlice[T any](a, b []T) bool {
-	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-}
-
-// sameMetadata reports whether a and b are one and the same, as those of equal
-// encodings are.
-func sameMetadata(a, b picker.Metadata) bool {
-	return reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer()
+		x.Hostname == y.Hostname && x.HashKey == y.HashKey && versioned.SameMap(x.Metadata, y.Metadata))
 }
