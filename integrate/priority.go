@@ -176,10 +176,6 @@ func (p *priority) enter(to phase) {
 // giveUp ends the failover time of a priority that is being tried.
 func (p *priority) giveUp() {
 	p.phase = failed
-	if p.quorum.gathering() {
-		p.quorum.complete()
-		p.cluster.onChange(p)
-	}
 	p.cluster.choose()
 	p.cluster.lb.publishSoonLocked()
 }

@@ -120,7 +120,7 @@ func (w *WhatIf) simulate() (*simulation, error) {
 func (w *WhatIf) options() *Config {
 	return Config{
 		Policies: w.Config.Policies, IgnoreEndpointWeights: w.Config.IgnoreEndpointWeights, LocalCluster: w.Config.LocalCluster,
-		MaxTableSize: w.Config.MaxTableSize, MaxHashBytes: w.Config.MaxHashBytes, Delta: true, Linger: -1, Logger: slog.New(slog.DiscardHandler),
+		MaxHashBytes: w.Config.MaxHashBytes, Delta: true, Linger: -1, Logger: slog.New(slog.DiscardHandler),
 	}.withDefaults()
 }
 
