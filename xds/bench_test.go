@@ -291,7 +291,7 @@ func BenchmarkSharedCluster(b *testing.B) {
 }
 
 // unmarshal reads a response as the variant's stream does.
-func unmarshal(data []byte, msg message) (message, error) {
+func unmarshal(data []byte, msg proto.Message) (proto.Message, error) {
 	if _, ok := msg.(*discoveryv3.DiscoveryResponse); ok {
 		r := &sotwResponse{}
 		return r, r.read(framesOf(data))
@@ -314,7 +314,8 @@ func (d *direct) speak(name string) {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
 	if name == "delta" {
-		d.s.variant, d.s.refused = delta{}, time.Now()
+		d.s.refused = time.Now()
+		d.s.speakLocked(delta{})
 	}
 	d.s.openedLocked()
 }
@@ -335,7 +336,7 @@ func (d *direct) settled() {
 }
 
 // message makes a response in the variant that is spoken.
-func (d *direct) message(typ resource.Type, version string, list []proto.Message) message {
+func (d *direct) message(typ resource.Type, version string, list []proto.Message) proto.Message {
 	if d.s.variant == (sotw{}) {
 		msg := &discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: version, Nonce: version}
 		for _, m := range list {
@@ -357,7 +358,7 @@ func (d *direct) say(typ resource.Type, version string, list []proto.Message) {
 
 // handle has a response handled as by a stream, with the requests that are due made
 // before and after it, and waits for the watchers.
-func (d *direct) handle(typ resource.Type, msg message) {
+func (d *direct) handle(typ resource.Type, msg proto.Message) {
 	d.requests()
 	r := response{server: d.s, typ: typ, msg: arrived(msg)}
 	for _, settled := range r.handle() {

@@ -101,7 +101,7 @@ func (r *sotwResponse) read(data mem.BufferSlice) error {
 	}
 	r.data, r.parts, r.bytes = slices.Clip(data), *list, data.Len()
 	data.Ref()
-	err := r.split(newCursor(data))
+	err := r.parse(newCursor(data))
 	if err != nil {
 		r.free()
 	}
@@ -126,8 +126,8 @@ const maxParts = 1 << 16
 // size returns the number of bytes.
 func (r *sotwResponse) size() int { return r.bytes }
 
-// split finds the resources, and decodes all other fields.
-func (r *sotwResponse) split(c cursor) error {
+// parse finds the resources, and decodes all other fields.
+func (r *sotwResponse) parse(c cursor) error {
 	defer func() { r.data = append(r.data, c.chunks...) }()
 	var rest []byte // all other fields
 	url := ""       // of the resource before; most are the same

@@ -30,12 +30,14 @@ func largeResponse(n int) *discoveryv3.DiscoveryResponse {
 
 // arrived returns what a response is when it has come through gRPC, in buffers that end
 // anywhere.
-func arrived(msg message) message {
-	resp, ok := msg.(*discoveryv3.DiscoveryResponse)
-	if !ok {
+func arrived(msg proto.Message) message {
+	switch msg := msg.(type) {
+	case message:
 		return msg
+	case *discoveryv3.DeltaDiscoveryResponse:
+		return deltaResponse{msg}
 	}
-	data, err := proto.Marshal(resp)
+	data, err := proto.Marshal(msg)
 	if err != nil {
 		panic(err)
 	}

@@ -169,7 +169,7 @@ func (c *Client) checkCollectionsLocked(v any) error {
 		if s := c.servers[a.chain[0].Key()]; s != nil && s.up {
 			v = s.variant
 		}
-		if v != (delta{}) {
+		if !v.collections() {
 			return e.Collections[i].Refuse(e.Name, "must not be a glob collection, for its xDS server is spoken to in state of the world, and glob collections need incremental ADS, for which the server feature xdslb.delta_ads asks")
 		}
 	}
@@ -211,7 +211,7 @@ func (s *server) refuseGlobsLocked() {
 // lacksCollectionsLocked reports whether there are collections that the server cannot be asked
 // for in the variant that it speaks.
 func (s *server) lacksCollectionsLocked() bool {
-	if s.variant == s.c.wantedVariant(s.cfg) || s.variant != (sotw{}) {
+	if s.variant == s.c.wantedVariant(s.cfg) || s.variant.collections() {
 		return false
 	}
 	if len(s.types[resource.LbEndpointType].subs) > 0 {

@@ -6,6 +6,7 @@ package xds
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -43,10 +45,6 @@ type deltaType struct {
 	resting map[string]struct{}
 	rest    timing.Timer
 
-	// aliases are the names by which resources were asked for that have another name
-	// of their own, by that one. Removals may go by either.
-	aliases map[string]map[string]struct{}
-
 	// answers are the ACKs and NACKs that are due, oldest first.
 	answers []answer
 }
@@ -60,28 +58,82 @@ func (delta) String() string { return "DeltaAggregatedResources" }
 
 func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx, grpc.ForceCodecV2(newADSCodec()))
-	return typedStream[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]{st}, err
+	return deltaStream{st}, err
+}
+
+// newProtocol returns a state that notes no changes: openedLocked takes all names for changed.
+func (delta) newProtocol() protocol { return &deltaType{} }
+
+func (delta) collections() bool { return true }
+
+func (delta) resends() bool { return true }
+
+type deltaStream struct {
+	grpc.BidiStreamingClient[discoveryv3.DeltaDiscoveryRequest, discoveryv3.DeltaDiscoveryResponse]
+}
+
+func (st deltaStream) recv() (message, error) {
+	msg, err := st.Recv()
+	if err != nil {
+		return nil, err
+	}
+	return deltaResponse{msg}, nil
+}
+
+func (st deltaStream) send(req request) error {
+	return st.Send(req.(*discoveryv3.DeltaDiscoveryRequest))
+}
+
+// deltaResponse is a response.
+type deltaResponse struct {
+	*discoveryv3.DeltaDiscoveryResponse
+}
+
+func (r deltaResponse) size() int { return proto.Size(r.DeltaDiscoveryResponse) }
+
+func (r deltaResponse) free() {}
+
+func (r deltaResponse) removed() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, name := range r.GetRemovedResources() {
+			if !yield(canonicalName(name)) {
+				return
+			}
+		}
+		for _, name := range r.GetRemovedResourceNames() {
+			if !yield(canonicalName(name.GetName())) {
+				return
+			}
+		}
+	}
 }
 
 // maxRequest is about how many bytes of names and versions a request has at most, a quarter
 // of what gRPC's servers accept by default.
 const maxRequest = 1 << 20
 
-func (delta) openedLocked(_ *server, t *subscriptions) {
-	t.delta = deltaType{subscribed: map[string]struct{}{}, changed: map[string]struct{}{}, left: map[string]time.Time{}, resting: map[string]struct{}{}}
+func (d *deltaType) openedLocked(t *subscriptions) {
+	*d = deltaType{subscribed: map[string]struct{}{}, changed: map[string]struct{}{}, left: map[string]time.Time{}, resting: map[string]struct{}{}}
 	for name, sub := range t.subs {
-		t.delta.changed[name] = struct{}{}
-		sub.refetch, sub.own = false, ""
+		d.changed[name] = struct{}{}
+		sub.refetch = false
 	}
 }
 
-func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
-	t := &s.types[typ]
-	d := &t.delta
-	if len(d.answers) > 0 && (d.answers[0].rejection == (rejection{}) || !t.nackTimer.RunningLocked()) {
-		return s.answerLocked(typ, node), nil
+func (d *deltaType) stopLocked() { d.rest.StopLocked() }
+
+func (d *deltaType) changedLocked(name string) {
+	if d.changed != nil {
+		d.changed[name] = struct{}{}
 	}
-	c := s.changesLocked(t)
+}
+
+func (d *deltaType) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
+	t := &s.types[typ]
+	if len(d.answers) > 0 && (d.answers[0].rejection == (rejection{}) || !t.nackTimer.RunningLocked()) {
+		return d.answerLocked(s, typ, node), nil
+	}
+	c := d.changesLocked(s, t)
 	t.dirty = len(d.changed) > 0
 	// A first request that subscribes to nothing would ask for everything (T-XDS-2).
 	if len(c.subscribe) == 0 && len(c.unsubscribe) == 0 {
@@ -101,10 +153,10 @@ func (delta) requestLocked(s *server, typ resource.Type, node *corev3.Node) (req
 
 // answerLocked returns the ACK or NACK that is due. After a NACK the next one, and what
 // is behind it, waits for Options.BackoffBase, as in the other variant: see nackLocked.
-func (s *server) answerLocked(typ resource.Type, node *corev3.Node) request {
+func (d *deltaType) answerLocked(s *server, typ resource.Type, node *corev3.Node) request {
 	t := &s.types[typ]
-	a := t.delta.answers[0]
-	t.delta.answers = slices.Delete(t.delta.answers, 0, 1)
+	a := d.answers[0]
+	d.answers = slices.Delete(d.answers, 0, 1)
 	req := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: typ.URL(), ResponseNonce: a.nonce}
 	if a.rejection == (rejection{}) {
 		t.lastNack = rejection{}
@@ -143,17 +195,16 @@ func (c *changes) room(n int) bool {
 
 // changesLocked returns how what the server takes to be subscribed differs from what is
 // wanted. Names for which there is no room are left to the next request.
-func (s *server) changesLocked(t *subscriptions) (c changes) {
-	d := &t.delta
+func (d *deltaType) changesLocked(s *server, t *subscriptions) (c changes) {
 	claims := !t.sent && !s.exhausted && s.claimsLocked(t)
 	for name := range d.changed {
 		if !c.room(len(name)) {
 			break
 		}
 		delete(d.changed, name)
-		sub := s.wantedLocked(t, name)
+		sub := d.wantedLocked(s, t, name)
 		switch _, subscribed := d.subscribed[name]; {
-		case sub != nil && !subscribed && s.restLocked(t, name):
+		case sub != nil && !subscribed && d.restLocked(s, t, name):
 		case sub != nil && !subscribed:
 			claimed := claims && s.claimLocked(sub, &c)
 			sub.received, sub.refetch = claimed, false
@@ -169,9 +220,9 @@ func (s *server) changesLocked(t *subscriptions) (c changes) {
 			// go-control-plane does not.
 			c.unsubscribe = append(c.unsubscribe, name)
 			delete(d.subscribed, name)
-			s.leaveLocked(t, name)
+			d.leaveLocked(s.c.rest, name)
 			if sub != nil {
-				s.restLocked(t, name)
+				d.restLocked(s, t, name)
 			}
 		}
 	}
@@ -181,7 +232,7 @@ func (s *server) changesLocked(t *subscriptions) (c changes) {
 }
 
 // wantedLocked returns the subscription to a name that is wanted, nil if it is not.
-func (s *server) wantedLocked(t *subscriptions, name string) *subscription {
+func (d *deltaType) wantedLocked(s *server, t *subscriptions, name string) *subscription {
 	sub := t.subs[name]
 	switch {
 	case sub == nil || sub.unsubscribing:
@@ -189,19 +240,19 @@ func (s *server) wantedLocked(t *subscriptions, name string) *subscription {
 	case len(sub.entry.watchers) > 0:
 		return sub
 	}
-	if _, subscribed := t.delta.subscribed[name]; subscribed {
+	if _, subscribed := d.subscribed[name]; subscribed {
 		s.beginUnsubscribeLocked(sub)
 	} else {
 		s.dropLocked(sub.entry)
-		delete(t.delta.changed, name)
+		delete(d.changed, name)
 	}
 	return nil
 }
 
 // leaveLocked notes that a request unsubscribes from a name.
-func (s *server) leaveLocked(t *subscriptions, name string) {
-	d, now := &t.delta, time.Now()
-	if rest := s.c.rest; now.Sub(d.swept) > rest {
+func (d *deltaType) leaveLocked(rest time.Duration, name string) {
+	now := time.Now()
+	if now.Sub(d.swept) > rest {
 		maps.DeleteFunc(d.left, func(_ string, at time.Time) bool { return now.Sub(at) >= rest })
 		d.swept = now
 	}
@@ -216,8 +267,7 @@ const restTime = 100 * time.Millisecond
 // before arrives, and what it answers: some servers say that the resource is gone. Responses
 // do not say which request they answer, so they would be taken for answers to the next
 // subscription. The cache is used meanwhile.
-func (s *server) restLocked(t *subscriptions, name string) bool {
-	d := &t.delta
+func (d *deltaType) restLocked(s *server, t *subscriptions, name string) bool {
 	left, ok := d.left[name]
 	wait := s.c.rest - time.Since(left)
 	if !ok || wait <= 0 {
@@ -266,11 +316,10 @@ func (s *server) claimLocked(sub *subscription, c *changes) bool {
 	return true
 }
 
-func (delta) split(typ resource.Type, m message) pieces {
-	msg := m.(*discoveryv3.DeltaDiscoveryResponse)
-	n := min(len(msg.GetResources()), 1<<12) // of few that are wanted, or many that are invalid
-	p := pieces{version: msg.GetSystemVersionInfo(), items: make([]item, 0, n), seen: make(map[string]struct{}, n)}
-	for i, res := range msg.GetResources() {
+func (r deltaResponse) split(typ resource.Type, _ []place) pieces {
+	n := min(len(r.GetResources()), 1<<12) // of few that are wanted, or many that are invalid
+	p := pieces{version: r.GetSystemVersionInfo(), items: make([]item, 0, n), seen: make(map[string]struct{}, n)}
+	for i, res := range r.GetResources() {
 		name, err := deltaName(typ, res)
 		var ttl time.Duration
 		if err == nil {
@@ -325,56 +374,22 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 
 // deleteLocked deals with the resources that the server says are gone, or not there
 // at all.
-func (delta) deleteLocked(s *server, typ resource.Type, m message, _ bool) {
-	msg := m.(*discoveryv3.DeltaDiscoveryResponse)
-	for _, name := range msg.GetRemovedResources() {
-		s.removedNameLocked(typ, name)
-	}
-	for _, name := range msg.GetRemovedResourceNames() {
-		s.removedNameLocked(typ, name.GetName())
-	}
-}
-
-// removedNameLocked deals with a name that is gone, and with all aliases of it.
-func (s *server) removedNameLocked(typ resource.Type, name string) {
+func (d *deltaType) deleteLocked(s *server, typ resource.Type, msg message, _ bool) {
 	t := &s.types[typ]
-	name = canonicalName(name)
-	s.goneLocked(t, name)
-	for alias := range maps.Clone(t.delta.aliases[name]) {
-		s.goneLocked(t, alias)
-	}
-}
-
-// knownAsLocked notes the own name of a resource that was asked for by another one; own is
-// empty if it was not.
-func (d *deltaType) knownAsLocked(sub *subscription, own string) {
-	if sub.own == own {
-		return
-	}
-	name := sub.entry.key.name
-	if aliases := d.aliases[sub.own]; aliases != nil {
-		if delete(aliases, name); len(aliases) == 0 {
-			delete(d.aliases, sub.own)
+	for name := range msg.removed() {
+		d.goneLocked(s, t, name)
+		for alias := range maps.Clone(t.aliases[name]) {
+			d.goneLocked(s, t, alias)
 		}
 	}
-	if sub.own = own; own == "" {
-		return
-	}
-	if d.aliases == nil {
-		d.aliases = map[string]map[string]struct{}{}
-	}
-	if d.aliases[own] == nil {
-		d.aliases[own] = map[string]struct{}{}
-	}
-	d.aliases[own][name] = struct{}{}
 }
 
 // goneLocked notes that the server says that a resource is gone. If it is about a name that
 // rests it answers the request that has unsubscribed, so that another may follow.
-func (s *server) goneLocked(t *subscriptions, name string) {
+func (d *deltaType) goneLocked(s *server, t *subscriptions, name string) {
 	sub := t.subs[name]
-	_, subscribed := t.delta.subscribed[name]
-	delete(t.delta.left, name)
+	_, subscribed := d.subscribed[name]
+	delete(d.left, name)
 	switch {
 	case sub == nil || sub.round == t.round:
 		// Not asked for, or sent along, or said before.
@@ -401,9 +416,8 @@ func (s *server) deletedLocked(sub *subscription) {
 	}
 }
 
-func (delta) acknowledgeLocked(s *server, typ resource.Type, _ string, a answer) {
+func (d *deltaType) acknowledgeLocked(s *server, typ resource.Type, _ string, a answer) {
 	t := &s.types[typ]
-	d := &t.delta
 	if len(d.answers) == maxAnswers {
 		d.answers = slices.Delete(d.answers, 0, 1)
 	}

@@ -433,7 +433,7 @@ func TestDeltaLacking(t *testing.T) {
 	sub.entry.resetLocked() // see watchLocked
 	d.s.changedLocked(&d.s.types[lds], "svc")
 	first, _ := d.s.requestLocked(nil)
-	clear(d.s.types[lds].delta.left) // it has rested
+	clear(d.s.types[lds].protocol.(*deltaType).left) // it has rested
 	d.s.changedLocked(&d.s.types[lds], "svc")
 	second, awaited := d.s.requestLocked(nil)
 	if req, _ := first.(*discoveryv3.DeltaDiscoveryRequest); !slices.Equal(req.GetResourceNamesUnsubscribe(), []string{"svc"}) || len(req.GetResourceNamesSubscribe()) > 0 {
@@ -452,7 +452,7 @@ func TestDeltaUnread(t *testing.T) {
 	d.requests()
 	const n = 3 * maxAnswers
 	for i := range n {
-		r := response{server: d.s, typ: lds, msg: &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: fmt.Sprint(i)}}
+		r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: fmt.Sprint(i)})}
 		r.handle()
 	}
 	d.c.mu.Lock()

@@ -40,6 +40,7 @@
 //	                        stream.go                the ADS stream
 //	                        codec.go                 how gRPC reads large responses
 //	                        response.go              from bytes to entries
+//	                        places.go                responses compared with the latest one by place
 //	                        faults.go                what is wrong with a response, in a NACK
 //	                        ttl.go                   how long resources live that say so
 //	                        collection.go, members.go  collections: entries of many resources
@@ -122,8 +123,8 @@
 // 404 counts as UNIMPLEMENTED, since that is what a proxy says of a method that it has no
 // route for.
 //
-// They differ in variant's methods, and what is above a server does not know. Of what
-// follows from the protocol this can be seen:
+// They differ in the methods of variant, protocol and message, and code above a server does not depend
+// on the variant. These consequences of the protocol are visible:
 //
 //   - Deletions of routes and endpoints can be said, and leave the last version in use,
 //     with a note. In state of the world they cannot.

@@ -52,7 +52,7 @@ func TestInvalidResourcesMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	p := msg.pieces(lds, nil)
+	p := msg.split(lds, nil)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 50*2*n {
@@ -75,9 +75,9 @@ func TestManyAliases(t *testing.T) {
 		aliases[i] = fmt.Sprint("alias-", i)
 	}
 	large := wrap(xdstest.Listener("x", strings.Repeat("r", 8<<20)))
-	r := response{server: d.s, typ: lds, msg: &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
+	r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
 		{Name: "x", Aliases: append(aliases, "svc"), Version: "1", Resource: large},
-	}}}
+	}})}
 	r.split()
 	r.addAliases()
 	if len(r.items) != 2 || r.items[1].name != "svc" || r.items[1].alias != "x" || r.items[1].sum != r.items[0].sum {
@@ -111,7 +111,7 @@ func TestAliasOfMany(t *testing.T) {
 			synctest.Wait()
 		}
 		h.c.mu.Lock()
-		known := len(h.c.servers[h.c.order[0].Key()].types[lds].delta.aliases)
+		known := len(h.c.servers[h.c.order[0].Key()].types[lds].aliases)
 		h.c.mu.Unlock()
 		if known != 1 {
 			t.Errorf("%d own names are known", known)

@@ -7,8 +7,6 @@ import (
 	"bytes"
 	"cmp"
 
-	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
-
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -97,7 +95,7 @@ func (r *response) applyMembersLocked(t *subscriptions) {
 		}
 		return sub
 	}
-	for name := range removedNames(r.msg) {
+	for name := range r.msg.removed() {
 		if sub := about(name); sub != nil {
 			sub.entry.collection.removeLocked(name)
 		}
@@ -114,23 +112,6 @@ func (r *response) applyMembersLocked(t *subscriptions) {
 	}
 	for _, sub := range touched {
 		s.commitLocked(sub, r.version, r.at)
-	}
-}
-
-// removedNames visits the names that a response says are gone.
-func removedNames(m message) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		msg := m.(*discoveryv3.DeltaDiscoveryResponse)
-		for _, name := range msg.GetRemovedResources() {
-			if !yield(canonicalName(name)) {
-				return
-			}
-		}
-		for _, name := range msg.GetRemovedResourceNames() {
-			if !yield(canonicalName(name.GetName())) {
-				return
-			}
-		}
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -119,7 +120,7 @@ func (w *placesWorld) respond() {
 	w.requests()
 }
 
-func (w *placesWorld) handle(msg message) {
+func (w *placesWorld) handle(msg proto.Message) {
 	r := response{server: w.d.s, typ: cds, msg: arrived(msg)}
 	affected := r.handle()
 	w.same += len(r.places) - len(r.items)
@@ -217,13 +218,13 @@ func TestPlacesOfChanges(t *testing.T) {
 		{"two have changed places", slices.Replace(slices.Clone(all), 50, 52, all[51], all[50]), 1, true},
 	} {
 		msg := &discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: all}
-		latest := sotw{}.split(cds, arrived(msg))
+		latest := arrived(msg).split(cds, nil)
 		places := make([]place, n)
 		for i, it := range latest.items {
 			places[i] = place{it.sum, &subscription{entry: &entry{key: entryKey{cds, it.name}}}}
 		}
 		msg.Resources = tt.list
-		p := arrived(msg).(*sotwResponse).pieces(cds, places)
+		p := arrived(msg).split(cds, places)
 		if len(p.items) != tt.items || (p.seen != nil) != tt.names {
 			t.Errorf("%s: %d resources are looked up, all names: %v; want %d, %v", tt.name, len(p.items), p.seen != nil, tt.items, tt.names)
 		}

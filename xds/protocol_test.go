@@ -370,7 +370,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	d.s.types[lds].sent = true
 	d.c.mu.Unlock()
 	r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}})}
-	r.pieces = d.s.variant.split(r.typ, r.msg)
+	r.split()
 	r.compare()
 	if !r.items[0].skip {
 		t.Fatal("a resource that nobody asked for is looked at")
@@ -471,23 +471,28 @@ func TestDetail(t *testing.T) {
 	}
 }
 
-// TestForgottenMeanwhile checks that a resource that is forgotten and asked for again
-// while a response repeats it is there with its bytes.
+// TestForgottenMeanwhile: a resource that is forgotten and subscribed to again while a response
+// repeats it is in the cache with its bytes, whether or not it was recognized by its place.
 func TestForgottenMeanwhile(t *testing.T) {
 	old := keepBytes.Swap(true)
 	defer keepBytes.Store(old)
-	d := newDirect(t)
-	d.respond(lds, "1", wrap(listenerTo("svc", "r")))
-	r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}})}
-	r.pieces = d.s.variant.split(r.typ, r.msg)
-	r.compare()
-	d.c.mu.Lock()
-	d.s.types[lds].subs["svc"].entry.resetLocked()
-	d.c.mu.Unlock()
-	if _, ok := r.apply(); !ok {
-		t.Fatal("not applied")
-	}
-	if s := statusOf(d.c, lds, "svc"); s.State != Acked || s.Version != "2" || s.Raw == nil {
-		t.Errorf("status = %+v", s)
+	for _, byPlace := range []bool{false, true} {
+		d := newDirect(t)
+		d.respond(lds, "1", wrap(listenerTo("svc", "r")))
+		r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}})}
+		if r.split(); !byPlace {
+			r.pieces = r.msg.split(r.typ, nil)
+		}
+		r.compare()
+		d.c.mu.Lock()
+		d.s.types[lds].subs["svc"].entry.resetLocked()
+		d.c.mu.Unlock()
+		if _, ok := r.apply(); ok == byPlace {
+			t.Fatalf("applied: %v, by place: %v", ok, byPlace)
+		}
+		r.handle()
+		if s := statusOf(d.c, lds, "svc"); s.State != Acked || s.Version != "2" || s.Raw == nil {
+			t.Errorf("status = %+v", s)
+		}
 	}
 }

@@ -47,8 +47,8 @@ type pieces struct {
 	faults  faults // what is wrong; any makes the answer a NACK (A46)
 	seen    map[string]struct{}
 
-	// For sotw: where resources were in the latest response of the type, and where they
-	// are in this one. Those that have not changed are in places with their
+	// latest are the places of the latest response of the type, and places those of this one; nil
+	// if they are not compared by place. Resources that have not changed are in places with their
 	// subscriptions. next is the first of latest that may come.
 	latest, places []place
 	next           int
@@ -59,7 +59,7 @@ type item struct {
 	name    string   // canonical
 	at      int      // its place
 	alias   string   // canonical own name of the resource, if name is another one that it has
-	aliases []string // other names of the resource, for delta
+	aliases []string // other names of the resource
 	version string
 	bytes   []byte
 	sum     xxh3.Uint128
@@ -101,7 +101,7 @@ func (r *response) handle() (affected []chan struct{}) {
 		if affected, ok := r.apply(); ok {
 			return affected
 		}
-		r.pieces = r.server.variant.split(r.typ, r.msg)
+		r.split()
 		r.addAliases()
 	}
 }
@@ -111,15 +111,10 @@ func (r *response) ended() bool { return r.ctx != nil && r.ctx.Err() != nil }
 
 // split splits the response into resources.
 func (r *response) split() {
-	w, ok := r.msg.(*sotwResponse)
-	if !ok {
-		r.pieces = r.server.variant.split(r.typ, r.msg)
-		return
-	}
 	r.server.c.mu.Lock()
 	latest := r.server.types[r.typ].places
 	r.server.c.mu.Unlock()
-	r.pieces = w.pieces(r.typ, latest)
+	r.pieces = r.msg.split(r.typ, latest)
 }
 
 // addAliases adds items for other names of resources, as far as these are subscribed to. A
@@ -293,8 +288,8 @@ func (r *response) effectLocked(t *subscriptions, resources func()) (affected []
 	resources()
 	s.relation.status.Types[r.typ].Invalid += uint64(r.invalid)
 	r.applyErrorsLocked(t)
-	s.variant.deleteLocked(s, r.typ, r.msg, r.partial)
-	s.variant.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection(), r.refetch})
+	t.protocol.deleteLocked(s, r.typ, r.msg, r.partial)
+	t.protocol.acknowledgeLocked(s, r.typ, r.version, answer{r.msg.GetNonce(), r.rejection(), r.refetch})
 	return slices.Collect(maps.Values(c.affected))
 }
 
@@ -319,7 +314,7 @@ func (r *response) applyResourcesLocked(t *subscriptions) {
 		}
 		sub.answeredLocked()
 		sub.received, sub.round = true, t.round
-		t.delta.knownAsLocked(sub, it.alias)
+		t.knownAsLocked(sub, it.alias)
 		if it.err != nil && it.value != nil && !it.heartbeat {
 			it.err = c.checkCollectionsLocked(it.value) // which may have changed meanwhile
 		}
@@ -369,7 +364,7 @@ func (r *response) applyErrorsLocked(t *subscriptions) {
 
 // complete reports whether a state-of-the-world response of type t has all resources
 // that were asked for, so that it tells which ones do not exist (T-XDS-6). Resources
-// of other types are never taken away, in neither variant.
+// of other types are never taken away.
 func complete(t resource.Type) bool { return t == resource.ListenerType || t == resource.ClusterType }
 
 // removedLocked notes that the server has deleted a resource (A53, A88).

@@ -63,7 +63,7 @@ func (c *Client) serverLocked(cfg *bootstrap.Server) *server {
 	}
 	s.relation.status.Variant = s.variant.String()
 	for t := range s.types {
-		s.types[t].subs = map[string]*subscription{}
+		s.types[t].subs, s.types[t].protocol = map[string]*subscription{}, s.variant.newProtocol()
 	}
 	c.servers[cfg.Key()] = s
 	ctx, cancel := context.WithCancel(c.ctx)
@@ -124,9 +124,9 @@ func (s *server) openedLocked() {
 	s.relation.streamOpened()
 	for i := range s.types {
 		t := &s.types[i]
-		t.nonce, t.sent, t.heard = "", false, false
-		t.nack, t.lastNack = rejection{}, rejection{}
-		s.variant.openedLocked(s, t)
+		t.sent, t.heard, t.lastNack = false, false, rejection{}
+		t.whole = false // another server may have sent something since
+		t.protocol.openedLocked(t)
 		t.dirty = true
 	}
 	s.notify()
@@ -137,7 +137,7 @@ func (s *server) downLocked() {
 	s.up = false
 	for i := range s.types {
 		s.types[i].nackTimer.StopLocked()
-		s.types[i].delta.rest.StopLocked()
+		s.types[i].protocol.stopLocked()
 		for _, sub := range s.types[i].subs {
 			sub.timer.StopLocked()
 			if len(sub.entry.watchers) == 0 {
@@ -165,7 +165,7 @@ func (s *server) failedLocked(err error) {
 func (s *server) requestLocked(node *corev3.Node) (request, []*subscription) {
 	for i := range s.types {
 		if s.types[i].dirty {
-			if req, awaited := s.variant.requestLocked(s, resource.Type(i), node); req != nil {
+			if req, awaited := s.types[i].protocol.requestLocked(s, resource.Type(i), node); req != nil {
 				return req, awaited
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -38,7 +39,7 @@ type simStream struct {
 	node      *corev3.Node // until it was sent
 	responded bool
 	requests  []request
-	responses [resource.NumTypes][]message
+	responses [resource.NumTypes][]proto.Message
 }
 
 // simWire is what a server says and understands on a stream, in one of the variants.
@@ -47,11 +48,11 @@ type simWire interface {
 	hear(*simServer, *xdstest.StreamChecker, request)
 	asked(resource.Type) bool
 	// answer returns what the client does not have, nil if there is nothing.
-	answer(*simServer, resource.Type) message
+	answer(*simServer, resource.Type) proto.Message
 	// partial returns some of what the client has, though nobody asked.
-	partial(*simServer, resource.Type, uint8) message
+	partial(*simServer, resource.Type, uint8) proto.Message
 	// note tells the checker what is sent.
-	note(*xdstest.StreamChecker, message)
+	note(*xdstest.StreamChecker, proto.Message)
 }
 
 func newSimServer(w *world, number int, cfg *bootstrap.Server) *simServer {
@@ -188,7 +189,7 @@ func (sim *simServer) partial(typ resource.Type, which uint8) bool {
 	return true
 }
 
-func (sim *simServer) respond(typ resource.Type, msg message) {
+func (sim *simServer) respond(typ resource.Type, msg proto.Message) {
 	st := sim.stream
 	st.wire.note(st.check, msg)
 	st.responses[typ] = append(st.responses[typ], msg)

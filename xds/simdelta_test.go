@@ -9,6 +9,7 @@ import (
 	"time"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/xds/resource"
@@ -95,7 +96,7 @@ func parts(typ resource.Type, name string) []string {
 func (d *deltaWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
 
 // answer says what has changed, and what world.kind has it say besides.
-func (d *deltaWire) answer(sim *simServer, typ resource.Type) message {
+func (d *deltaWire) answer(sim *simServer, typ resource.Type) proto.Message {
 	t := &d.types[typ]
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL(), RemovedResources: t.left}
 	t.left = nil
@@ -143,7 +144,7 @@ func (sim *simServer) ttl(typ resource.Type) *durationpb.Duration {
 const beats = 1 << 7
 
 // partial sends some of what the client has again.
-func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) message {
+func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) proto.Message {
 	t := &d.types[typ]
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: typ.URL()}
 	for i := range worldSize {
@@ -169,12 +170,12 @@ func (d *deltaWire) partial(sim *simServer, typ resource.Type, which uint8) mess
 	return d.enter(resp)
 }
 
-func (d *deltaWire) enter(resp *discoveryv3.DeltaDiscoveryResponse) message {
+func (d *deltaWire) enter(resp *discoveryv3.DeltaDiscoveryResponse) proto.Message {
 	d.nonce++
 	resp.Nonce = fmt.Sprint(d.nonce)
 	return resp
 }
 
-func (d *deltaWire) note(check *xdstest.StreamChecker, msg message) {
+func (d *deltaWire) note(check *xdstest.StreamChecker, msg proto.Message) {
 	check.DeltaResponse(msg.(*discoveryv3.DeltaDiscoveryResponse))
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/resource"
@@ -75,7 +76,7 @@ func (d *sotwWire) trust(sim *simServer, typ resource.Type, req *discoveryv3.Dis
 
 func (d *sotwWire) asked(typ resource.Type) bool { return len(d.types[typ].names) > 0 }
 
-func (d *sotwWire) answer(sim *simServer, typ resource.Type) message {
+func (d *sotwWire) answer(sim *simServer, typ resource.Type) proto.Message {
 	t := &d.types[typ]
 	if !t.asked {
 		return nil
@@ -110,7 +111,7 @@ func (d *sotwWire) answer(sim *simServer, typ resource.Type) message {
 }
 
 // partial sends some of what the client has again: for Listeners and Clusters, all.
-func (d *sotwWire) partial(sim *simServer, typ resource.Type, which uint8) message {
+func (d *sotwWire) partial(sim *simServer, typ resource.Type, which uint8) proto.Message {
 	var list []*anypb.Any
 	for i := range worldSize {
 		_, had := d.types[typ].sent[sim.w.name(typ, i)]
@@ -123,13 +124,13 @@ func (d *sotwWire) partial(sim *simServer, typ resource.Type, which uint8) messa
 	return d.enter(sim, typ, list)
 }
 
-func (d *sotwWire) enter(sim *simServer, typ resource.Type, list []*anypb.Any) message {
+func (d *sotwWire) enter(sim *simServer, typ resource.Type, list []*anypb.Any) proto.Message {
 	d.nonces++
 	t := &d.types[typ]
 	t.nonce = fmt.Sprint(d.nonces)
 	return &discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: fmt.Sprint(sim.w.version), Nonce: t.nonce, Resources: list}
 }
 
-func (d *sotwWire) note(check *xdstest.StreamChecker, msg message) {
+func (d *sotwWire) note(check *xdstest.StreamChecker, msg proto.Message) {
 	check.Response(msg.(*discoveryv3.DiscoveryResponse))
 }

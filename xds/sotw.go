@@ -6,6 +6,7 @@ package xds
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -28,12 +29,29 @@ func (sotw) String() string { return "StreamAggregatedResources" }
 
 func (sotw) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.ForceCodecV2(newADSCodec()))
-	return sotwStream{typedStream[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]{st}}, err
+	return sotwStream{st}, err
+}
+
+func (sotw) newProtocol() protocol { return &sotwType{} }
+
+func (sotw) collections() bool { return false }
+
+// resends is false: a server takes a rejected version as sent.
+func (sotw) resends() bool { return false }
+
+// sotwType is the state of a type.
+type sotwType struct {
+	names   []string // those to ask for, sorted; nil if stale
+	version string   // last accepted; outlives the stream (T-XDS-2)
+	nonce   string   // last received on this stream
+	// nack is the error of the latest response, until a request has reported it. The next NACK waits
+	// for subscriptions.nackTimer; see nackLocked.
+	nack rejection
 }
 
 // sotwStream is a stream whose responses stay in the buffers that they came in.
 type sotwStream struct {
-	typedStream[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
+	grpc.BidiStreamingClient[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
 }
 
 func (st sotwStream) recv() (message, error) {
@@ -44,12 +62,15 @@ func (st sotwStream) recv() (message, error) {
 	return w, nil
 }
 
-func (sotw) openedLocked(_ *server, t *subscriptions) {
-	t.delta = deltaType{}
-	t.whole = false // another server may have sent something since
-}
+func (st sotwStream) send(req request) error { return st.Send(req.(*discoveryv3.DiscoveryRequest)) }
 
-func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
+func (w *sotwType) openedLocked(*subscriptions) { w.nonce, w.nack = "", rejection{} }
+
+func (w *sotwType) stopLocked() {}
+
+func (w *sotwType) changedLocked(string) { w.names = nil }
+
+func (w *sotwType) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
 	t := &s.types[typ]
 	t.dirty = false
 	if typ == resource.LbEndpointType {
@@ -62,11 +83,11 @@ func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (requ
 		// go-control-plane's linear cache send a response without resources then, which
 		// would say that all of them are gone.
 		if complete(typ) || !s.claimsLocked(t) || t.lapsed || s.lacksLocked(t) {
-			t.version = ""
+			w.version = ""
 		}
 		t.lapsed = false
 	}
-	names, awaited := s.namesLocked(t)
+	names, awaited := w.namesLocked(s, t)
 	if len(names) == 0 && !t.sent {
 		return nil, nil
 	}
@@ -75,28 +96,40 @@ func (sotw) requestLocked(s *server, typ resource.Type, node *corev3.Node) (requ
 		Node:          node,
 		TypeUrl:       typ.URL(),
 		ResourceNames: names,
-		VersionInfo:   t.version,
-		ResponseNonce: t.nonce,
+		VersionInfo:   w.version,
+		ResponseNonce: w.nonce,
 	}
-	if t.nack != (rejection{}) {
-		req.ErrorDetail = t.nack.status()
-		t.nack = rejection{}
+	if w.nack != (rejection{}) {
+		req.ErrorDetail = w.nack.status()
+		w.nack = rejection{}
 	}
 	return req, awaited
 }
 
+// lacksLocked reports whether the server is to send a resource of the type that it has not
+// been asked for.
+func (s *server) lacksLocked(t *subscriptions) bool {
+	for _, sub := range t.subs {
+		if !sub.asked && s.awaitsLocked(sub) {
+			return true
+		}
+	}
+	return false
+}
+
 // namesLocked returns the names for the request that is about to be sent, without
 // those that nobody wants any more, and the subscriptions that wait for an answer.
-func (s *server) namesLocked(t *subscriptions) (names []string, awaited []*subscription) {
-	if t.whole && t.names != nil {
-		return t.names, nil
+func (w *sotwType) namesLocked(s *server, t *subscriptions) (names []string, awaited []*subscription) {
+	if t.whole && w.names != nil {
+		return w.names, nil
 	}
 	for _, sub := range t.subs {
 		if !sub.unsubscribing && len(sub.entry.watchers) == 0 {
 			s.beginUnsubscribeLocked(sub)
+			w.names = nil
 		}
 		if sub.unsubscribing {
-			sub.omitted = t.round
+			sub.omitted, sub.asked = t.round, false
 			continue
 		}
 		sub.asked = true
@@ -104,39 +137,24 @@ func (s *server) namesLocked(t *subscriptions) (names []string, awaited []*subsc
 			awaited = append(awaited, sub)
 		}
 	}
-	if t.names == nil {
-		t.names = make([]string, 0, len(t.subs))
+	if w.names == nil {
+		w.names = make([]string, 0, len(t.subs))
 		for name, sub := range t.subs {
 			if !sub.unsubscribing {
-				t.names = append(t.names, name)
+				w.names = append(w.names, name)
 			}
 		}
-		slices.Sort(t.names)
+		slices.Sort(w.names)
 	}
-	return t.names, awaited
+	return w.names, awaited
 }
 
-// place is where a resource was in the latest response of its type. Servers keep the
-// order as a rule, so that a resource is compared with what was in its place: its name
-// need not be read, nor looked up. A place is 24 bytes.
-type place struct {
-	sum xxh3.Uint128
-	sub *subscription
-}
-
-// maxGone is how many resources in a row may be gone from a response without the next
-// ones losing their places.
-const maxGone = 4
-
-// split is the straightforward way: nothing is known of the latest response.
-func (sotw) split(typ resource.Type, m message) pieces { return m.(*sotwResponse).pieces(typ, nil) }
-
-// pieces splits a response into resources. Those that are as they were in the latest
-// response, and in the same order, are among pieces.places and no items.
-func (w *sotwResponse) pieces(typ resource.Type, latest []place) pieces {
-	p := pieces{version: w.GetVersionInfo(), latest: latest, places: make([]place, 0, len(w.parts))}
-	for i := range w.parts {
-		part := &w.parts[i]
+// split splits a response into resources. Those that are unchanged since the latest
+// response, and in the same order, are in pieces.places and not in items.
+func (r *sotwResponse) split(typ resource.Type, latest []place) pieces {
+	p := pieces{version: r.GetVersionInfo(), latest: latest, places: make([]place, 0, len(r.parts))}
+	for i := range r.parts {
+		part := &r.parts[i]
 		if part.url != typ.URL() {
 			p.addOther(typ, i, part)
 			continue
@@ -154,6 +172,9 @@ func (w *sotwResponse) pieces(typ resource.Type, latest []place) pieces {
 	}
 	return p
 }
+
+// removed returns nothing: a response that is complete implies removals.
+func (r *sotwResponse) removed() iter.Seq[string] { return func(func(string) bool) {} }
 
 // addOther adds resource number i, which is wrapped or of another type.
 func (p *pieces) addOther(typ resource.Type, i int, part *part) {
@@ -189,96 +210,9 @@ func (p *pieces) refuse(i int, err error) {
 	p.faults.add(fmt.Errorf("resources[%d]: %w", i, err))
 }
 
-// addSame adds resource number i if one of the next places has the same.
-func (p *pieces) addSame(typ resource.Type, i int, sum xxh3.Uint128) bool {
-	for k := p.next; k < min(p.next+1+maxGone, len(p.latest)); k++ {
-		if old := p.latest[k]; old.sum == sum {
-			p.next = k + 1
-			if p.seen == nil || p.first(typ, i, old.sub.entry.key.name) {
-				p.places = append(p.places, old)
-			}
-			return true
-		}
-	}
-	return false
-}
-
-// addChanged adds resource number i, which is not as it was.
-func (p *pieces) addChanged(typ resource.Type, i int, it item) {
-	inPlace := p.next < len(p.latest) && p.latest[p.next].sub.entry.key.name == it.name
-	if inPlace {
-		p.next++
-	}
-	if inPlace && p.seen == nil || p.first(typ, i, it.name) {
-		it.at = len(p.places)
-		p.places = append(p.places, place{})
-		p.items = append(p.items, it)
-	}
-}
-
-// first reports whether no resource before number i has its name. As long as all of them
-// come in the order of the latest response, this need not be asked.
-func (p *pieces) first(typ resource.Type, i int, name string) bool {
-	if p.seen == nil {
-		p.seen = make(map[string]struct{}, cap(p.places))
-		for _, pl := range p.places {
-			if pl.sub != nil {
-				p.seen[pl.sub.entry.key.name] = struct{}{}
-			}
-		}
-		for j := range p.items {
-			p.seen[p.items[j].name] = struct{}{}
-		}
-	}
-	return p.see(typ, i, name)
-}
-
-// sameLocked reports whether the cache has the resources in pieces.places still.
-func (r *response) sameLocked() bool {
-	if len(r.latest) > 0 && r.server.types[r.typ].places == nil {
-		return false // one of them was dropped
-	}
-	for _, pl := range r.places {
-		if pl.sub != nil && !r.inCacheLocked(pl.sub.entry, pl.sum) {
-			return false
-		}
-	}
-	return true
-}
-
-// applySameLocked is for the resources in pieces.places: what it takes for the others comes
-// to little.
-func (r *response) applySameLocked(t *subscriptions) {
-	s := r.server
-	for _, pl := range r.places {
-		sub := pl.sub
-		if sub == nil {
-			continue
-		}
-		s.relation.status.Types[r.typ].Valid++
-		if !sub.unsubscribing {
-			r.wanted++
-		}
-		sub.answeredLocked()
-		sub.received, sub.round = true, t.round
-		e := sub.entry
-		s.c.acceptLocked(e, acceptedVersion{e.latestLocked(), e.sum, r.version, s.cfg, r.at, nil})
-		e.ttlTimer.StopLocked() // it came without a time to live
-	}
-}
-
-// keepPlacesLocked remembers where resources are, but for those that are not in the cache.
-func (t *subscriptions) keepPlacesLocked(places []place) {
-	places = slices.DeleteFunc(places, func(pl place) bool { return pl.sub == nil })
-	if len(places) < cap(places)/2 {
-		places = slices.Clone(places)
-	}
-	t.places = places
-}
-
 // deleteLocked deals with resources that a response of a type whose responses are
 // complete does not have any more.
-func (sotw) deleteLocked(s *server, typ resource.Type, _ message, partial bool) {
+func (w *sotwType) deleteLocked(s *server, typ resource.Type, _ message, partial bool) {
 	if !complete(typ) || partial {
 		return
 	}
@@ -299,14 +233,14 @@ func (sotw) deleteLocked(s *server, typ resource.Type, _ message, partial bool) 
 	}
 }
 
-func (sotw) acknowledgeLocked(s *server, typ resource.Type, version string, a answer) {
+func (w *sotwType) acknowledgeLocked(s *server, typ resource.Type, version string, a answer) {
 	t := &s.types[typ]
-	t.nonce, t.nack = a.nonce, a.rejection
+	w.nonce, w.nack = a.nonce, a.rejection
 	if a.rejection != (rejection{}) {
-		s.nackLocked(typ)
+		w.nackLocked(s, typ)
 		return
 	}
-	t.version, t.lastNack = version, rejection{}
+	w.version, t.lastNack = version, rejection{}
 	t.dirty = true
 	s.notify()
 }
@@ -317,17 +251,17 @@ func (sotw) acknowledgeLocked(s *server, typ resource.Type, version string, a an
 // rejected again as soon as it hears of the rejection (as go-control-plane's caches
 // do, at least for the first version), and the two would go round as fast as they
 // can. What was logged just now is not logged again.
-func (s *server) nackLocked(typ resource.Type) {
+func (w *sotwType) nackLocked(s *server, typ resource.Type) {
 	t := &s.types[typ]
 	if t.nackTimer.RunningLocked() {
 		return
 	}
-	s.logRejectionLocked(typ, t.nack)
+	s.logRejectionLocked(typ, w.nack)
 	t.dirty = true
 	s.notify()
 	s.startLocked(&t.nackTimer, s.c.opts.BackoffBase, func() {
-		if t.nack != (rejection{}) {
-			s.nackLocked(typ)
+		if w.nack != (rejection{}) {
+			w.nackLocked(s, typ)
 		}
 	})
 }

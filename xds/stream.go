@@ -195,7 +195,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 		t, ok := s.received(msg, !responded)
 		responded = true
 		if !ok {
-			release(msg)
+			msg.free()
 			continue // neither ACK nor NACK: there is nothing to say about it (T-XDS-12)
 		}
 		if workers[t] == nil {
@@ -239,7 +239,7 @@ type received struct {
 // its type; not ok if it is none of ours.
 func (s *server) received(msg message, first bool) (t resource.Type, ok bool) {
 	t, ok = resource.TypeOf(msg.GetTypeUrl())
-	size := sizeOf(msg)
+	size := msg.size()
 	s.c.mu.Lock()
 	defer s.c.unlock()
 	if first {
@@ -323,7 +323,7 @@ func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-ch
 		begin := time.Now()
 		r := response{ctx: ctx, server: s, typ: t, msg: next.msg, at: next.at}
 		affected := r.handle()
-		release(next.msg)
+		next.msg.free()
 		next = received{}
 		throttle := min(time.Since(begin), maxThrottle)
 		// Let the watchers finish before reading on (T-XDS-14).

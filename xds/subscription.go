@@ -25,23 +25,21 @@ type subscriptions struct {
 	round    uint64    // number of the current response
 	lastNack rejection // was logged last
 
-	// For sotw.
-	places []place  // where resources were in the latest response; nil when one is dropped
-	names  []string // those to ask for, sorted; nil if stale
-	// whole says that the latest response had all that is wanted, and nothing else is
-	// wanted since.
-	whole   bool
-	version string // last accepted; outlives the stream (T-XDS-2)
-	nonce   string // last received on this stream
-	// lapsed says that the cache has lost a resource of this version (liveLocked).
-	lapsed bool
-	// nack says what was wrong with the latest response, until a request has
-	// said so. nackTimer runs for a while after a NACK, and the next one waits
-	// for it; see server.nackLocked.
-	nack      rejection
+	// nackTimer runs for Options.BackoffBase after a NACK. The next one waits for it.
 	nackTimer timing.Timer
+	// places are where resources were in the latest response, if it had all of them; nil when one is
+	// dropped.
+	places []place
+	// whole means that the latest response had all resources that are wanted, and none has been
+	// subscribed to since.
+	whole bool
+	// lapsed means that the time to live of a resource has expired since the stream was opened (liveLocked).
+	lapsed bool
+	// aliases are the names by which resources were subscribed to that have another name
+	// of their own, by that one. Removals may use either.
+	aliases map[string]map[string]struct{}
 
-	delta deltaType // zero while the server speaks sotw
+	protocol protocol // the state of the variant that is in use
 }
 
 // rejection says which version was rejected, and why; the zero value is none.
@@ -70,15 +68,14 @@ type subscription struct {
 	// restarts says that the next response about a glob collection is the start of a new list,
 	// since the server does not know what the client has.
 	restarts bool
-	own      string // name of the resource, if it was asked for by another one, for delta
-	// refetch says that the server is to be unsubscribed from and subscribed to again, for
-	// delta.
+	own      string // name of the resource, if it was subscribed to by another one
+	// refetch means that the resource is to be unsubscribed from and subscribed to again.
 	refetch bool
 	// unsubscribing says that a request without the resource has been sent, the
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool
 	omitted       uint64
-	asked         bool // a request had it since it was wanted, for sotw
+	asked         bool // a request has named it since it was subscribed to
 }
 
 // subscribeLocked asks for e, unless it was asked for before.
@@ -91,7 +88,7 @@ func (s *server) subscribeLocked(e *entry) {
 		e.subs++
 	case sub.unsubscribing:
 		sub.received = sub.received && e.value != nil && s.sendsLocked(e)
-		sub.unsubscribing, sub.asked = false, false
+		sub.unsubscribing = false
 		sub.timer.StopLocked()
 	default:
 		return
@@ -108,10 +105,8 @@ func (s *server) changedLocked(t *subscriptions, name string) {
 
 // markLocked notes that what was said of a resource may not be so any more.
 func (t *subscriptions) markLocked(name string) {
-	t.names, t.whole = nil, false
-	if t.delta.changed != nil {
-		t.delta.changed[name] = struct{}{}
-	}
+	t.whole = false
+	t.protocol.changedLocked(name)
 }
 
 // unsubscribeLocked makes the next request leave e out.
@@ -132,7 +127,6 @@ func (s *server) unsubscribeLocked(e *entry) {
 // may plausibly be under way; see sendsLocked.
 func (s *server) beginUnsubscribeLocked(sub *subscription) {
 	sub.unsubscribing = true
-	s.types[sub.entry.key.typ].names = nil
 	s.startLocked(&sub.timer, s.c.resourceTimeout(s.cfg), func() { s.dropLocked(sub.entry) })
 }
 
@@ -151,12 +145,36 @@ func (s *server) dropLocked(e *entry) {
 		return
 	}
 	sub.timer.StopLocked()
-	t.delta.knownAsLocked(sub, "")
+	t.knownAsLocked(sub, "")
 	delete(t.subs, e.key.name)
 	t.places = nil
 	t.markLocked(e.key.name)
 	e.subs--
 	s.c.forgetLocked(e)
+}
+
+// knownAsLocked notes the own name of a resource that was asked for by another one; own is
+// empty if it was not.
+func (t *subscriptions) knownAsLocked(sub *subscription, own string) {
+	if sub.own == own {
+		return
+	}
+	name := sub.entry.key.name
+	if aliases := t.aliases[sub.own]; aliases != nil {
+		if delete(aliases, name); len(aliases) == 0 {
+			delete(t.aliases, sub.own)
+		}
+	}
+	if sub.own = own; own == "" {
+		return
+	}
+	if t.aliases == nil {
+		t.aliases = map[string]map[string]struct{}{}
+	}
+	if t.aliases[own] == nil {
+		t.aliases[own] = map[string]struct{}{}
+	}
+	t.aliases[own][name] = struct{}{}
 }
 
 // claimsLocked reports whether a new stream may say which versions of a type the client
@@ -178,25 +196,14 @@ func (s *server) claimsLocked(t *subscriptions) (ok bool) {
 	return ok
 }
 
-// lacksLocked reports whether the server is to send a resource of the type that it has not
-// been asked for.
-func (s *server) lacksLocked(t *subscriptions) bool {
-	for _, sub := range t.subs {
-		if !sub.asked && s.awaitsLocked(sub) {
-			return true
-		}
-	}
-	return false
-}
-
 // awaitsLocked reports whether the server is to send a resource in time: because
 // nothing has been heard of it, or it is a collection that it could not be asked for before, or this
 // server has not sent what is in use since it was subscribed to, and there is no other any more
 // that is asked (A71).
 func (s *server) awaitsLocked(sub *subscription) bool {
 	e := sub.entry
-	return e.unansweredLocked() || e.state == Unknown && s.variant == (delta{}) ||
-		(e.state == Acked || e.state == Nacked && s.variant == (delta{})) && e.value != nil && (!sub.received || e.from != s.cfg) && e.authority.lastLocked() == s
+	return e.unansweredLocked() || e.state == Unknown && s.variant.collections() ||
+		(e.state == Acked || e.state == Nacked && s.variant.resends()) && e.value != nil && (!sub.received || e.from != s.cfg) && e.authority.lastLocked() == s
 }
 
 // startTimersLocked starts the clock for resources that the server was asked for

@@ -5,6 +5,7 @@ package xds
 
 import (
 	"context"
+	"iter"
 	"log/slog"
 	"time"
 
@@ -20,35 +21,45 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// variant is one of the two ways to speak ADS: sotw or delta. It stands between a
-// server and the wire, and has no state: that is in server and subscriptions. What
-// is above a server (cache, targets, fallback, federation) does not know which one
-// is spoken.
-//
-// All methods whose names end in Locked are called with Client.mu held.
+// variant is one of the two protocols of ADS: sotw or delta. The differences are in the methods of
+// variant, protocol and message, which nothing outside their files distinguishes. The cache, targets,
+// fallback and federation are above a server, and do not depend on the variant.
 type variant interface {
-	// String is the name of the variant's RPC in the field's words.
+	// String returns the name of the variant's RPC.
 	String() string
 	// open opens a stream.
 	open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error)
-	// openedLocked prepares a type for a new stream.
-	openedLocked(s *server, t *subscriptions)
-	// requestLocked returns the next request about a type, with node if there is
-	// one, and the subscriptions that wait for an answer to it. It returns nil when
-	// there is nothing to say; then the type is not dirty any more.
+	// newProtocol returns the state of a type for which no stream has been opened.
+	newProtocol() protocol
+	// collections reports whether glob collections can be subscribed to.
+	collections() bool
+	// resends reports whether a server answers a new subscription to a resource that the client has
+	// rejected, although the resource has not changed.
+	resends() bool
+	// sendsLocked reports whether the server still sends changes of a resource, so
+	// that the cache can be used.
+	sendsLocked(sub *subscription) bool
+}
+
+// protocol is a variant's state of one type: the content of the next requests. All methods are called
+// with Client.mu held.
+type protocol interface {
+	// openedLocked prepares for a new stream.
+	openedLocked(t *subscriptions)
+	// stopLocked stops the timers.
+	stopLocked()
+	// changedLocked notes that a name may have been added or removed.
+	changedLocked(name string)
+	// requestLocked returns the next request about the type, with node if there is
+	// one, and the subscriptions that wait for an answer to it. If there is no request to send, it
+	// returns nil, and the type is no longer dirty.
 	requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription)
-	// split names the resources of a response. It costs one pass over their bytes
-	// and decodes nothing.
-	split(typ resource.Type, msg message) pieces
-	// deleteLocked deals with the resources that a response says are not there;
+	// deleteLocked deletes the resources that a response reports, or implies, not to exist;
 	// partial is that of its pieces.
 	deleteLocked(s *server, typ resource.Type, msg message, partial bool)
 	// acknowledgeLocked makes one of the next requests the answer to a response of a
 	// version (T-XDS-1).
 	acknowledgeLocked(s *server, typ resource.Type, version string, a answer)
-	// sendsLocked reports whether the server still sends changes of a resource, so
-	// that the cache can be used.
-	sendsLocked(sub *subscription) bool
 }
 
 // answer is an ACK, or a NACK if there is a rejection.
@@ -69,25 +80,18 @@ type adsStream interface {
 
 // message is a response in either variant.
 type message interface {
-	proto.Message
 	GetTypeUrl() string
 	GetNonce() string
 	GetResourceErrors() []*discoveryv3.ResourceError
-}
-
-// sizeOf returns the size of a response in bytes.
-func sizeOf(msg message) int {
-	if w, ok := msg.(*sotwResponse); ok {
-		return w.size()
-	}
-	return proto.Size(msg)
-}
-
-// release is for when nobody reads a response any more.
-func release(msg message) {
-	if w, ok := msg.(*sotwResponse); ok {
-		w.free()
-	}
+	// split names the resources. It costs one pass over their bytes and decodes nothing. Resources
+	// that are unchanged since the latest response of the type, by their places in it, need not be named.
+	split(typ resource.Type, latest []place) pieces
+	// removed returns the names that the response reports as removed.
+	removed() iter.Seq[string]
+	// size returns the size in bytes.
+	size() int
+	// free releases the memory. The message must not be read after that.
+	free()
 }
 
 // request is a request in either variant.
@@ -95,24 +99,6 @@ type request interface {
 	proto.Message
 	GetTypeUrl() string
 	GetErrorDetail() *statuspb.Status
-}
-
-// typedStream makes an adsStream of the stream of an RPC, whose messages are *Req and
-// *Resp.
-type typedStream[Req, Resp any] struct {
-	grpc.BidiStreamingClient[Req, Resp]
-}
-
-func (st typedStream[Req, Resp]) recv() (message, error) {
-	msg, err := st.Recv()
-	if err != nil {
-		return nil, err
-	}
-	return any(msg).(message), nil
-}
-
-func (st typedStream[Req, Resp]) send(req request) error {
-	return st.Send(any(req).(*Req))
 }
 
 // wantedVariant returns the variant that the bootstrap and the options ask for.
@@ -173,7 +159,8 @@ func (s *server) speakLocked(v variant) {
 	s.relation.status.Variant = v.String()
 	for i := range s.types {
 		t := &s.types[i]
-		t.version, t.places, t.delta = "", nil, deltaType{}
+		t.protocol.stopLocked()
+		t.protocol, t.places = v.newProtocol(), nil
 		for _, sub := range t.subs {
 			sub.received = false // versions of one variant say nothing in the other
 		}
