@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // beat is a heartbeat for a member of collection a.
@@ -55,7 +56,7 @@ func TestCollectionLost(t *testing.T) {
 // log, however many they are.
 func TestCollectionLapses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		h, cp, w := servingCollections(t, Options{Logger: slog.New(book)})
 		const n = 500
 		var all []int
@@ -72,7 +73,7 @@ func TestCollectionLapses(t *testing.T) {
 		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" || w.got().updates != updates+1 {
 			t.Errorf("endpoints %q after %d updates, want one", got, w.got().updates-updates)
 		}
-		if lines := book.with("time to live"); len(lines) != 1 || !strings.Contains(lines[0], "members=500") || !strings.Contains(lines[0], "resource=xdstp:///") {
+		if lines := book.With("time to live"); len(lines) != 1 || !strings.Contains(lines[0], "members=500") || !strings.Contains(lines[0], "resource=xdstp:///") {
 			t.Errorf("%d lines, the first is %q", len(lines), lines[:min(1, len(lines))])
 		}
 		if s := h.status(xdstest.Glob("", "a")); s.Members != 2 {
@@ -85,7 +86,7 @@ func TestCollectionLapses(t *testing.T) {
 // are from one update to the next.
 func TestCollectionLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		_, cp, w := servingCollections(t, Options{Logger: slog.New(book)})
 		const n = 30
 		for p := range n {
@@ -96,7 +97,7 @@ func TestCollectionLog(t *testing.T) {
 		if note == nil || !strings.Contains(note.Error(), "30 endpoints of collections are left out") {
 			t.Errorf("note %v", note)
 		}
-		if lines := book.with("collections are left out"); len(lines) != 1 {
+		if lines := book.With("collections are left out"); len(lines) != 1 {
 			t.Errorf("%d lines in no time: %q", len(lines), lines)
 		}
 	})

@@ -4,12 +4,10 @@
 package xds
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,95 +18,40 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
-
-// logBook is a Logger's Handler that keeps what is written.
-type logBook struct {
-	mu      sync.Mutex
-	records []slog.Record
-	hook    func() // if not nil, called for each record
-}
-
-func (b *logBook) Enabled(context.Context, slog.Level) bool { return true }
-func (b *logBook) WithAttrs([]slog.Attr) slog.Handler       { return b }
-func (b *logBook) WithGroup(string) slog.Handler            { return b }
-func (b *logBook) Handle(_ context.Context, r slog.Record) error {
-	b.mu.Lock()
-	b.records = append(b.records, r)
-	b.mu.Unlock()
-	if b.hook != nil {
-		b.hook()
-	}
-	return nil
-}
-
-// line returns a record as a line: level, message, attributes.
-func line(r slog.Record) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%v %s", r.Level, r.Message)
-	r.Attrs(func(a slog.Attr) bool {
-		fmt.Fprintf(&b, " %s=%v", a.Key, a.Value)
-		return true
-	})
-	return b.String()
-}
-
-// with returns the lines that contain all of the texts.
-func (b *logBook) with(texts ...string) (found []string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-next:
-	for _, r := range b.records {
-		l := line(r)
-		for _, text := range texts {
-			if !strings.Contains(l, text) {
-				continue next
-			}
-		}
-		found = append(found, l)
-	}
-	return found
-}
-
-// want ends the test unless there is exactly one line with all of the texts.
-func (b *logBook) want(t *testing.T, texts ...string) {
-	t.Helper()
-	if got := b.with(texts...); len(got) != 1 {
-		t.Errorf("%d lines with %q, want one; all: %s", len(got), texts, strings.Join(b.with(""), "\n"))
-	}
-}
 
 // TestLog checks what is in the log, with which attributes: NACKs, deletions, missing
 // resources, failures, fallback and return.
 func TestLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		h := newHarness(t, Options{Logger: slog.New(book), Linger: -1}, []string{serverDoc("one"), serverDoc("two")}, "")
 		one, two := h.servers["one"], h.servers["two"]
 		one.serve(target("svc", 1)...)
 		h.watch("svc").must(t)
 		one.send(cds, "7", badCluster("svc"))
-		book.want(t, "WARN", "NACK", "server=passthrough:///one", "type=Cluster", "resource=svc", "version=7", "resources=1", "node=node-1", "lrs_server")
+		book.WantOne(t, "WARN", "NACK", "server=passthrough:///one", "type=Cluster", "resource=svc", "version=7", "resources=1", "node=node-1", "lrs_server")
 
 		one.send(lds, "8")
-		book.want(t, "WARN", "deleted", "keeping the last version", "type=Listener", "resource=svc", "server=passthrough:///one")
+		book.WantOne(t, "WARN", "deleted", "keeping the last version", "type=Listener", "resource=svc", "server=passthrough:///one")
 		one.send(lds, "9", target("svc", 1)[0])
-		book.want(t, "INFO", "is back", "type=Listener", "resource=svc", "version=9")
+		book.WantOne(t, "INFO", "is back", "type=Listener", "resource=svc", "version=9")
 
 		one.hangUp(nil)
-		book.want(t, "INFO", "stream", "ended", "server=passthrough:///one")
+		book.WantOne(t, "INFO", "stream", "ended", "server=passthrough:///one")
 		one.refuse(errRefused)
 		two.serve(target("new", 2)...)
 		h.watch("new")
 		advance(time.Minute)
-		book.want(t, "WARN", "falling back", "server=passthrough:///one", "next=passthrough:///two", "error=", "node=node-1")
-		if n := len(book.with("WARN", "cannot be reached", "server=passthrough:///one")); n == 0 {
+		book.WantOne(t, "WARN", "falling back", "server=passthrough:///one", "next=passthrough:///two", "error=", "node=node-1")
+		if n := len(book.With("WARN", "cannot be reached", "server=passthrough:///one")); n == 0 {
 			t.Error("nothing about the server that is away")
 		}
 		one.refuse(nil)
 		advance(10 * time.Minute)
-		book.want(t, "INFO", "is back, leaving", "server=passthrough:///one", "left=passthrough:///two")
-		book.want(t, "WARN", "does not send", "type=Listener", "resource=new", "server=passthrough:///one")
+		book.WantOne(t, "INFO", "is back, leaving", "server=passthrough:///one", "left=passthrough:///two")
+		book.WantOne(t, "WARN", "does not send", "type=Listener", "resource=new", "server=passthrough:///one")
 	})
 }
 
@@ -116,7 +59,7 @@ func TestLog(t *testing.T) {
 // they are about, which says how many were left out.
 func TestLogEqualLines(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		h, cp := only(t, Options{Logger: slog.New(book)})
 		h.watch("svc")
 		const rounds = 150 // seconds
@@ -124,7 +67,7 @@ func TestLogEqualLines(t *testing.T) {
 			cp.send(lds, fmt.Sprint(i), listenerTo("svc", ""))
 			advance(time.Second)
 		}
-		lines := book.with("NACK")
+		lines := book.With("NACK")
 		if len(lines) != 3 {
 			t.Fatalf("%d lines about the same fault in %d s, want 3", len(lines), rounds)
 		}
@@ -136,17 +79,17 @@ func TestLogEqualLines(t *testing.T) {
 		bad.ApiListener.ApiListener.TypeUrl = "another fault"
 		cp.send(lds, "y", bad)
 		advance(time.Second)
-		book.want(t, "NACK", "another fault")
+		book.WantOne(t, "NACK", "another fault")
 	})
 }
 
 // TestLogUnlocked checks that a Logger may call the client: no lock is held.
 func TestLogUnlocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		h, cp := only(t, Options{Logger: slog.New(book)})
 		called := 0
-		book.hook = func() {
+		book.OnLog = func(string) {
 			// Others may have the lock for a moment.
 			for tries := 0; !h.c.mu.TryLock(); tries++ {
 				if tries == 1_000_000 {
@@ -174,7 +117,7 @@ func TestLogUnlocked(t *testing.T) {
 // there are more, and leave room for others.
 func TestLogStorm(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		h, cp := only(t, Options{Logger: slog.New(book)})
 		const n = 2560
 		var names []string
@@ -190,25 +133,25 @@ func TestLogStorm(t *testing.T) {
 		advance(time.Minute) // there are no endpoints for any of them
 		cp.refuse(errRefused)
 		advance(10 * time.Second)
-		if got := book.with("does not send a resource"); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m0s") {
+		if got := book.With("does not send a resource"); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m0s") {
 			t.Errorf("%d lines, the last is %q", len(got), got[len(got)-1])
 		}
-		if len(book.with("does not keep up")) > 0 || len(book.with("cannot be reached")) == 0 {
-			t.Errorf("lines are lost: %q", book.with("")[eventlog.MaxSimilar:])
+		if len(book.With("does not keep up")) > 0 || len(book.With("cannot be reached")) == 0 {
+			t.Errorf("lines are lost: %q", book.With("")[eventlog.MaxSimilar:])
 		}
 		cp.refuse(nil)
 		cp.serve(listenerTo("more", "more"), routesTo("more", "missing"))
 		h.watch("more")
 		advance(time.Minute)
-		book.want(t, "does not send a resource", "missing", fmt.Sprint("suppressed_similar=", n-eventlog.MaxSimilar))
+		book.WantOne(t, "does not send a resource", "missing", fmt.Sprint("suppressed_similar=", n-eventlog.MaxSimilar))
 	})
 }
 
 // TestLogBlocked checks that a Logger that blocks delays neither a stream nor a Watcher.
 func TestLogBlocked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book, blocked := &logBook{}, make(chan struct{})
-		book.hook = func() { <-blocked }
+		book, blocked := &kit.Logs{}, make(chan struct{})
+		book.OnLog = func(string) { <-blocked }
 		h, cp := only(t, Options{Logger: slog.New(book)})
 		cp.serve(target("svc", 1)...)
 		w := h.watch("svc")
@@ -230,7 +173,7 @@ func TestLoggerIsShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		books := []*logBook{{}, {}}
+		books := []*kit.Logs{{}, {}}
 		first, second := slog.New(books[0]), slog.New(books[1])
 		var clients []*Client
 		for _, l := range []*slog.Logger{nil, first, second, nil, second, first} {
@@ -246,8 +189,8 @@ func TestLoggerIsShared(t *testing.T) {
 		c.logLocked(slog.LevelInfo, "the message", fact{typ: noType})
 		c.unlock()
 		synctest.Wait()
-		books[0].want(t, "the message")
-		if got := books[1].with(""); len(got) != 1 || !strings.Contains(got[0], "given first") {
+		books[0].WantOne(t, "the message")
+		if got := books[1].With(""); len(got) != 1 || !strings.Contains(got[0], "given first") {
 			t.Errorf("on the other Logger: %q, want one line that says where the others are", got)
 		}
 		for _, c := range clients {
@@ -260,13 +203,13 @@ func TestLoggerIsShared(t *testing.T) {
 // TestLogLoadReports: load that cannot be reported is a line like others, once in a minute.
 func TestLogLoadReports(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		h, _ := only(t, Options{Logger: slog.New(book)})
 		for range 3 {
 			h.c.LogLoadReports(h.c.cfg.Servers[0].Key(), errRefused)
 		}
 		synctest.Wait()
-		if got := book.with("WARN", "load cannot be reported", "server=passthrough:///cp", "node=node-1", errRefused.Error()); len(got) != 1 {
+		if got := book.With("WARN", "load cannot be reported", "server=passthrough:///cp", "node=node-1", errRefused.Error()); len(got) != 1 {
 			t.Errorf("lines: %q", got)
 		}
 	})

@@ -4,76 +4,46 @@
 package xds
 
 import (
-	"flag"
-	"fmt"
+	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
+
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
-// seedVariable makes TestModel repeat the run of one seed, or begin there if modelRuns is
-// set.
-const seedVariable = "XDSLB_MODEL_SEED"
-
-var modelRuns = flag.Int("model.runs", 0, "how many histories TestModel runs; 0 is a few")
-
-// TestModel does random things to a client and to the servers at the other end
-// of its wires: watch, cancel, watch
-// again, cut, refuse, fall back (A71), change, delete and spoil resources, send
-// some or all of them again, and deliver messages in either direction, each at
-// some time or other, so that nonces go stale and responses cross requests. A
-// world (see there) says after each step what must never be, and now and then,
-// when everything has been delivered, what must be.
+// TestModel runs random histories of a client and of the servers at the other end of its streams:
+// watches, cancelled watches, new streams, broken ones, failures, fallback (A71), resources that change,
+// are deleted, invalid or sent again, and messages that are delivered in either direction at any time, so
+// that nonces are stale and responses cross requests. A world (see there) checks invariants after each
+// step, and the result when everything has been delivered. Every history runs in every mode.
 //
-// There is no network: messages are handed over in the test's own goroutine, so
-// a run depends on its seed alone, and one that fails is repeated without most of
-// its steps for as long as it still fails. What is left is printed. TestChurn is
-// its like with a network and everything at once.
+// There is no network: messages are handed over in the test's own goroutine. TestChurn is similar, with
+// a network and concurrency.
 func TestModel(t *testing.T) {
 	const steps = 500
 	runs := 300 // 150,000 steps, in each mode
 	if testing.Short() || raceEnabled {
 		runs = 40
 	}
-	seeds, first := []uint64{1774, 4126, 13638, 20620, 22253, 157, 524}, uint64(0) // once found what the others had not
-	if s := os.Getenv(seedVariable); s != "" {
-		var err error
-		if first, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-		seeds, runs = nil, 1
-	}
-	if *modelRuns > 0 {
-		runs = *modelRuns
-	}
-	for i := range uint64(runs) {
-		seeds = append(seeds, first+i)
-	}
 	var took [numOps]int
-	for _, seed := range seeds {
-		ops := randomOps(seed, steps)
-		for mode := range numModes {
-			err := runOps(t, seed, mode, ops, &took)
-			if err == nil {
-				continue
+	histories := 0
+	for mode := range numModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			m := kit.Model{
+				Seeds: []uint64{1774, 4126, 13638, 20620, 22253, 157, 524},
+				Draw:  func(seed uint64) []uint64 { return randomOps(seed, steps) },
+				Run:   func(t *kit.Trial) { histories++; runOps(t, mode, &took) },
 			}
-			ops, err = shrink(ops, err, func(ops []op) error { return runOps(t, seed, mode, ops, nil) })
-			t.Fatalf("seed %d, %v: %v\nRepeat it with %s=%d. The steps that it takes:\n%s", seed, mode, err, seedVariable, seed, opsString(ops))
+			m.Test(t, runs)
+		})
+	}
+	for kind, n := range took {
+		if histories > int(numModes) && n < histories/int(numModes) {
+			t.Errorf("%d steps of kind %v had an effect in %d histories", n, opKind(kind), histories)
 		}
 	}
-	if runs > 1 {
-		for kind, n := range took {
-			if n < runs {
-				t.Errorf("%d steps of kind %v had an effect in %d runs", n, opKind(kind), runs)
-			}
-		}
-	}
-	t.Logf("%d steps; of each kind, those that had an effect: %v", len(seeds)*steps, took)
 }
 
 // mode is which variant of ADS is spoken. All have the same history, and have to end
@@ -134,101 +104,61 @@ func (k opKind) String() string { return opNames[k] }
 // anything to happen.
 var opWeights = [numOps]int{8, 4, 5, 10, 2, 2, 24, 24, 36, 12, 2, 3, 2, 3, 5, 1}
 
-func randomOps(seed uint64, n int) []op {
+// randomOps returns steps, packed into numbers.
+func randomOps(seed uint64, n int) (ops []uint64) {
 	rng := rand.New(rand.NewPCG(seed, 9))
 	var bag []opKind
 	for kind, weight := range opWeights {
 		bag = append(bag, slices.Repeat([]opKind{opKind(kind)}, weight)...)
 	}
-	ops := make([]op, n)
-	for i := range ops {
-		ops[i] = op{bag[rng.IntN(len(bag))], uint8(rng.Uint32()), uint8(rng.Uint32()), uint8(rng.Uint32())}
+	for range n {
+		kind := bag[rng.IntN(len(bag))]
+		ops = append(ops, uint64(kind)<<24|uint64(uint8(rng.Uint32()))<<16|uint64(uint8(rng.Uint32()))<<8|uint64(uint8(rng.Uint32())))
 	}
-	return append(ops, op{kind: opSettle})
+	return ops
 }
 
-func opsString(ops []op) string {
-	var b strings.Builder
-	for _, o := range ops {
-		fmt.Fprintf(&b, "\t{%v %d %d %d}\n", o.kind, o.a, o.b, o.c)
+// runOps runs a history in a new world. The seed chooses the kind of world.
+func runOps(t *kit.Trial, mode mode, took *[numOps]int) {
+	seed := t.Seed
+	opts := Options{
+		Linger: []time.Duration{-1, 5 * time.Second}[seed%2],
+		Delta:  mode == modeDelta || mode == modeEcho || mode >= modeAndBack,
+		Logger: slog.New(slog.DiscardHandler),
 	}
-	return b.String()
-}
-
-// runOps takes the steps in a new world, and says what went wrong. The seed
-// chooses the kind of world.
-func runOps(t *testing.T, seed uint64, mode mode, ops []op, took *[numOps]int) (err error) {
-	synctest.Test(t, func(t *testing.T) {
-		opts := Options{
-			Linger: []time.Duration{-1, 5 * time.Second}[seed%2],
-			Delta:  mode == modeDelta || mode == modeEcho || mode >= modeAndBack,
-		}
-		w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
-		w.leds = mode >= modeLEDS
-		for _, sim := range w.servers {
-			sim.delta = opts.Delta
-			if first := seed/16%2 == 0; mode == modeTurns && !first || mode == modeMixed && first == (sim.number == 0) {
-				sim.delta = false
-			}
-		}
-		w.mortal = w.leds && seed%4 == 3
-		w.age()
-		w.kind = []deltaKind{strict, plain, goCPlane}[seed%3]
-		if mode == modeDelta {
-			w.kind = []deltaKind{plain, goCPlane, istio}[seed%3]
-		} else if mode == modeEcho {
-			w.kind = strict
-		}
-		w.trusts = seed%3 == 1
-		w.evaluates = seed%12 == 0
-		defer w.close()
-		for i, o := range ops {
-			for n, sim := range w.servers {
-				if i == len(ops)*(4+n)/8 && (mode == modeThere || mode == modeAndBack || mode >= modeTurns) {
-					w.swap(sim)
-				}
-			}
-			effect := w.do(o)
-			if effect && took != nil {
-				took[o.kind]++
-			}
-			if err = w.err(); err != nil {
-				err = fmt.Errorf("step %d, %v: %w", i, o.kind, err)
-				return
-			}
-		}
-	})
-	return err
-}
-
-// shrink returns steps that fail, as few as it finds without trying too long: it
-// drops ever smaller pieces.
-func shrink(ops []op, err error, run func([]op) error) ([]op, error) {
-	tries := 600
-	for size := len(ops) / 2; size > 0; size /= 2 {
-		for from := 0; from < len(ops) && tries > 0; {
-			less := slices.Delete(slices.Clone(ops), from, min(from+size, len(ops)))
-			tries--
-			if e := run(less); e != nil {
-				ops, err = less, e
-			} else {
-				from += size
-			}
+	w := newWorld(t, opts, seed/2%2 == 1, seed/8%2 == 1, 1+int(seed/4%2))
+	defer w.close()
+	w.leds = mode >= modeLEDS
+	for _, sim := range w.servers {
+		sim.delta = opts.Delta
+		if first := seed/16%2 == 0; mode == modeTurns && !first || mode == modeMixed && first == (sim.number == 0) {
+			sim.delta = false
 		}
 	}
-	return ops, err
-}
-
-// TestShrink checks that of many steps those are left that matter.
-func TestShrink(t *testing.T) {
-	ops, err := shrink(randomOps(1, 500), nil, func(ops []op) error {
-		i := slices.IndexFunc(ops, func(o op) bool { return o.kind == opCut })
-		if i >= 0 && slices.ContainsFunc(ops[i:], func(o op) bool { return o.kind == opSpoil }) {
-			return fmt.Errorf("%d steps", len(ops))
+	w.mortal = w.leds && seed%4 == 3
+	w.age()
+	w.kind = []deltaKind{strict, plain, goCPlane}[seed%3]
+	if mode == modeDelta {
+		w.kind = []deltaKind{plain, goCPlane, istio}[seed%3]
+	} else if mode == modeEcho {
+		w.kind = strict
+	}
+	w.trusts = seed%3 == 1
+	w.evaluates = seed%12 == 0
+	for i := range t.Steps() {
+		for n, sim := range w.servers {
+			if i == (t.Len()+1)*(4+n)/8 && (mode == modeThere || mode == modeAndBack || mode >= modeTurns) {
+				w.swap(sim)
+			}
 		}
-		return nil
-	})
-	if len(ops) != 2 || ops[0].kind != opCut || ops[1].kind != opSpoil || err.Error() != "2 steps" {
-		t.Errorf("left: %v\n%s", err, opsString(ops))
+		o := op{opKind(t.Step >> 24), uint8(t.Step >> 16), uint8(t.Step >> 8), uint8(t.Step)}
+		t.Logf("%v %d %d %d", o.kind, o.a, o.b, o.c)
+		if w.do(o) {
+			took[o.kind]++
+		}
+	}
+	if !t.Failed() {
+		t.Logf("%v", opSettle)
+		w.do(op{kind: opSettle})
 	}
 }

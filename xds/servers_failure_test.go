@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // TestXDS7Timer: a resource that does not come counts as missing, not before the
@@ -140,7 +141,7 @@ func TestRejectionRepeated(t *testing.T) {
 // a second, and makes one line for each fault in the log.
 func TestRejectionAlternates(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		h, cp := only(t, Options{Logger: slog.New(book)})
 		h.watch("svc")
 		for i := range 300 {
@@ -156,7 +157,7 @@ func TestRejectionAlternates(t *testing.T) {
 		if _, nacks, _ := cp.counts(lds); nacks < 3 || nacks > 4 {
 			t.Errorf("%d NACKs in 3 s, want one in each", nacks)
 		}
-		if lines := book.with("WARN", "NACK"); len(lines) != 2 {
+		if lines := book.With("WARN", "NACK"); len(lines) != 2 {
 			t.Errorf("%d warnings about two faults: %q", len(lines), lines)
 		}
 	})

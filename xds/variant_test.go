@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // notFound is an HTTP/2 server, such as a proxy in front of a control plane that is not
@@ -75,14 +76,14 @@ func TestNotFound(t *testing.T) {
 // or not it ends the stream; meanwhile the log warns.
 func TestOneUnimplemented(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		book := &logBook{}
+		book := &kit.Logs{}
 		_, cp, w := servingCollections(t, Options{Logger: slog.New(book)})
 		cp.Serve(true, false)
 		advance(2 * time.Minute)
 		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" || cp.current() == nil {
 			t.Errorf("endpoints %q meanwhile", got)
 		}
-		if lines := book.with("WARN", "does not implement incremental ADS at present"); len(lines) == 0 {
+		if lines := book.With("WARN", "does not implement incremental ADS at present"); len(lines) == 0 {
 			t.Error("no warning")
 		}
 		streams := cp.opened()

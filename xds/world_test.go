@@ -47,6 +47,7 @@ const worldSize = 4
 //   - It comes to rest.
 //   - Every watcher has the configuration of the present, from the first server.
 type world struct {
+	t     testing.TB
 	c     *Client
 	drops bool // the servers have fail_on_data_errors
 	// federated says that every other resource is of an authority that has the
@@ -87,11 +88,10 @@ type world struct {
 	slow             map[*dependencyManager]*slowTarget
 	// evaluates says that evaluate has something to do.
 	evaluates bool
-	broken    error
 }
 
-func newWorld(t *testing.T, opts Options, drops, federated bool, servers int) *world {
-	w := &world{drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}, slow: map[*dependencyManager]*slowTarget{}}
+func newWorld(t testing.TB, opts Options, drops, federated bool, servers int) *world {
+	w := &world{t: t, drops: drops, federated: federated && servers > 1, harmed: map[entryKey]bool{}, slow: map[*dependencyManager]*slowTarget{}}
 	var docs []string
 	for i := range servers {
 		feature := ""
@@ -166,7 +166,7 @@ func (w *world) evaluate() {
 			w.slow[m] = newSlowTarget(m)
 		}
 		if err := w.slow[m].checkLocked(); err != nil {
-			w.fail("target %q: %v", m.key.listener, err)
+			w.t.Errorf("target %q: %v", m.key.listener, err)
 		}
 	}
 }

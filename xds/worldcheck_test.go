@@ -12,19 +12,11 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-func (w *world) fail(format string, args ...any) {
-	if w.broken == nil {
-		w.broken = fmt.Errorf(format, args...)
-	}
-}
-
-func (w *world) err() error { return w.broken }
-
 // check looks for what must not be.
 func (w *world) check() {
 	for _, sim := range w.servers {
 		if v := sim.checker.Violations(); len(v) > 0 {
-			w.fail("server %d: %s", sim.number, v[0])
+			w.t.Errorf("server %d: %s", sim.number, v[0])
 		}
 	}
 	w.c.mu.Lock()
@@ -43,15 +35,15 @@ func (w *world) check() {
 				lost = lost || w.name(leds, i) == e.key.name && w.guests[i] && w.hadGuest[e] && !guest[e]
 			}
 			if lost && !w.harmed[e.key] {
-				w.fail("collection %q has lost a member that was there all the time", e.key.name)
+				w.t.Errorf("collection %q has lost a member that was there all the time", e.key.name)
 			}
 		}
 		// What was unsubscribed from since the last check is fetched anew.
 		if w.cached[e] && e.value == nil && e.state != Requested && !(w.drops && w.harmed[e.key]) {
-			w.fail("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
+			w.t.Errorf("%v resource %q is lost: %v", e.key.typ, e.key.name, e.err)
 		}
 		if len(e.watchers) > 0 && e.err != nil && !e.transient && !w.harmed[e.key] {
-			w.fail("%v resource %q is well, and counts as %v: %v", e.key.typ, e.key.name, e.state, e.err)
+			w.t.Errorf("%v resource %q is well, and counts as %v: %v", e.key.typ, e.key.name, e.state, e.err)
 		}
 	}
 	w.cached, w.member, w.hadGuest = cached, member, guest
@@ -61,7 +53,7 @@ func (w *world) check() {
 		counted[s.Kind()]++
 	}
 	if got := w.c.CountResources(); !maps.Equal(got, counted) {
-		w.fail("CountResources() = %v, and there are %v", got, counted)
+		w.t.Errorf("CountResources() = %v, and there are %v", got, counted)
 	}
 	for _, watch := range w.watches {
 		watch.mu.Lock()
@@ -71,7 +63,7 @@ func (w *world) check() {
 		for _, o := range heard {
 			fault := o.fault()
 			if watch.whole && fault != "" && len(w.harmed) == 0 {
-				w.fail("target t%d was served, and is not any more: %s", watch.target, fault)
+				w.t.Errorf("target t%d was served, and is not any more: %s", watch.target, fault)
 			}
 			watch.whole = watch.whole || fault == ""
 		}
@@ -107,7 +99,7 @@ func (w *world) settle(choice int) {
 		w.tame()
 		w.deliver()
 	}
-	if w.broken != nil {
+	if w.t.Failed() {
 		return
 	}
 	for _, watch := range w.watches {
@@ -122,18 +114,18 @@ func (w *world) settle(choice int) {
 		last := watch.last
 		watch.mu.Unlock()
 		if last.config == nil {
-			w.fail("target t%d is not served: %v; want %s", watch.target, last.err, want)
+			w.t.Errorf("target t%d is not served: %v; want %s", watch.target, last.err, want)
 			continue
 		}
 		if fault := last.fault(); fault != "" {
-			w.fail("target t%d: %s; want %s", watch.target, fault, want)
+			w.t.Errorf("target t%d: %s; want %s", watch.target, fault, want)
 			continue
 		}
 		cluster := last.config.Clusters[0]
 		got := fmt.Sprintf("%s of %s %s: %s", w.name(lds, watch.target), cluster.Name, cluster.Leaves[0].Service,
 			strings.TrimPrefix(ports(cluster), cluster.Name+" "))
 		if got != want || len(last.config.Clusters) != 1 {
-			w.fail("target t%d has %s; want %s", watch.target, got, want)
+			w.t.Errorf("target t%d has %s; want %s", watch.target, got, want)
 		}
 	}
 	w.waited = 0
@@ -174,7 +166,7 @@ func (w *world) checkDeleted() {
 	defer w.c.unlock()
 	for key, e := range w.c.entries {
 		if w.drops && complete(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) {
-			w.fail("%v resource %q was deleted, and is in use", key.typ, key.name)
+			w.t.Errorf("%v resource %q was deleted, and is in use", key.typ, key.name)
 		}
 	}
 }
@@ -226,9 +218,9 @@ func (w *world) deliver() {
 			}
 		}
 		w.check()
-		if !busy || w.broken != nil {
+		if !busy || w.t.Failed() {
 			return
 		}
 	}
-	w.fail("the client and its servers do not come to rest")
+	w.t.Errorf("the client and its servers do not come to rest")
 }

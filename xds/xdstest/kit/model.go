@@ -4,6 +4,7 @@
 package kit
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"iter"
@@ -38,6 +39,10 @@ type Model struct {
 	// Run runs a history in a bubble of testing/synctest. It draws how the history begins from
 	// Trial.Rand, and ranges over Trial.Steps.
 	Run func(t *Trial)
+	// Seeds are histories that found a defect once. They run first, unless flags choose others.
+	Seeds []uint64
+	// Draw returns the steps of a history; nil draws Steps numbers.
+	Draw func(seed uint64) []uint64
 	// Kind returns what failures of the same kind have in common; nil removes digits and all
 	// lines but the first.
 	Kind func(failure string) string
@@ -49,24 +54,24 @@ type Model struct {
 // history is what a Trial is drawn from. Each step has a number of its own, so that the others stay
 // the same if one is left out.
 type history struct {
-	seed  uint64
-	steps []uint64
+	number uint64 // the seed of all
+	seed   uint64
+	steps  []uint64
 }
 
 // Test runs some histories, or as many as -model.runs demands.
 func (m *Model) Test(t *testing.T, runs int) {
 	t.Helper()
-	if *modelRuns > 0 {
-		runs = *modelRuns
+	seeds := m.Seeds
+	if *modelRuns > 0 || *modelSeed != 1 {
+		seeds, runs = nil, cmp.Or(*modelRuns, runs)
+	}
+	for i := range runs {
+		seeds = append(slices.Clip(seeds), *modelSeed+uint64(i))
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(2000)) // the heap is small
-	for i := range runs {
-		seed := *modelSeed + uint64(i)
-		rng := rand.New(rand.NewPCG(27, seed))
-		h := history{seed: rng.Uint64()}
-		for range m.Steps {
-			h.steps = append(h.steps, rng.Uint64())
-		}
+	for _, seed := range seeds {
+		h := m.draw(seed)
 		if *modelLog {
 			fmt.Fprintf(os.Stderr, "history %d:\n", seed)
 		}
@@ -87,10 +92,23 @@ func (m *Model) Test(t *testing.T, runs int) {
 	}
 }
 
+func (m *Model) draw(seed uint64) history {
+	rng := rand.New(rand.NewPCG(27, seed))
+	h := history{number: seed, seed: rng.Uint64()}
+	if m.Draw != nil {
+		h.steps = m.Draw(seed)
+		return h
+	}
+	for range m.Steps {
+		h.steps = append(h.steps, rng.Uint64())
+	}
+	return h
+}
+
 // run runs a history, and returns its failure, and what was logged if that is verbose.
 func (m *Model) run(t *testing.T, h history, verbose bool) (failure string, log []string) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &Trial{TB: t, history: h, Rand: rand.New(rand.NewPCG(0, h.seed)), verbose: verbose}
+		tr := &Trial{TB: t, Seed: h.number, history: h, Rand: rand.New(rand.NewPCG(0, h.seed)), verbose: verbose}
 		defer func() { failure, log = tr.failure, tr.log }()
 		t.Cleanup(func() { failure = tr.failure }) // of other clean-ups
 		done := make(chan struct{})
@@ -123,7 +141,7 @@ func (m *Model) repeat(t *testing.T, h history, like string, verbose bool) (fail
 func (m *Model) shrink(t *testing.T, h history, failure string) history {
 	for size := len(h.steps) / 2; size > 0; size /= 2 {
 		for from := 0; from < len(h.steps); {
-			less := history{h.seed, slices.Delete(slices.Clone(h.steps), from, min(from+size, len(h.steps)))}
+			less := history{h.number, h.seed, slices.Delete(slices.Clone(h.steps), from, min(from+size, len(h.steps)))}
 			if again, _ := m.repeat(t, less, failure, false); again != "" {
 				h = less
 			} else {
@@ -148,6 +166,8 @@ func (m *Model) kind(failure string) string {
 type Trial struct {
 	testing.TB
 	Rand *rand.Rand // of the step under way
+	Step uint64     // the number of that step, from Model.Draw
+	Seed uint64     // of the history
 
 	history history
 	verbose bool
@@ -161,13 +181,16 @@ type Trial struct {
 func (t *Trial) Steps() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, s := range t.history.steps {
-			t.Rand = rand.New(rand.NewPCG(s, 0))
+			t.Step, t.Rand = s, rand.New(rand.NewPCG(s, 0))
 			if t.Failed() || !yield(i) {
 				return
 			}
 		}
 	}
 }
+
+// Len returns how many steps the history has.
+func (t *Trial) Len() int { return len(t.history.steps) }
 
 // Logf logs what happens, for a history that fails.
 func (t *Trial) Logf(format string, args ...any) {
