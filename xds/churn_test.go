@@ -6,46 +6,46 @@ package xds
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
-// TestChurn does random things to a client and its servers, many of them at
-// once, and compares what the watchers know with what the servers have.
-// Every resource exists at all times, so a watcher that hears
-// that something does not is a failure, as is one that does not hear of the
-// present state after a while; the fake checks the protocol. Deletions are not
-// ignored, lest they go unnoticed.
+// TestChurn runs random histories of a client and its servers with concurrency, and compares the
+// configurations that watchers have with the resources that the servers have. Every resource exists at
+// all times, so it is a failure if a watcher gets an error that one does not, or does not get
+// the present state after a while; the fake checks the protocol. Deletions are not
+// ignored, since they would not be noticed.
 func TestChurn(t *testing.T) {
-	seeds, steps := 8, 600
+	runs, steps := 8, 600
 	if testing.Short() || raceEnabled {
-		seeds, steps = 3, 200
+		runs, steps = 3, 200
 	}
-	for seed := range 2 * seeds {
-		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				linger := []time.Duration{-1, 100 * time.Millisecond, 20 * time.Second}[seed%3]
-				m := newChurn(t, uint64(seed), 1+seed%2, Options{Linger: linger, Delta: seed >= seeds})
-				for i := range steps {
-					if i == steps/2 && seed == 2*seeds-1 { // a switch in the middle
+	for _, variant := range []string{"sotw", "delta", "changing"} {
+		t.Run(variant, func(t *testing.T) {
+			(&kit.Model{Steps: steps, Retries: 2, Run: func(t *kit.Trial) {
+				linger := []time.Duration{-1, 100 * time.Millisecond, 20 * time.Second}[t.Seed%3]
+				m := newChurn(t, 1+int(t.Seed%2), Options{Linger: linger, Delta: variant != "sotw"})
+				for i := range t.Steps() {
+					if i == t.Len()/2 && variant == "changing" {
 						for _, cp := range m.cps {
 							cp.Serve(true, false)
 						}
 					}
 					m.step()
-					if m.rng.IntN(3) == 0 {
+					if t.Rand.IntN(3) == 0 {
 						synctest.Wait()
 					}
 					if i%20 == 19 {
-						m.check(i)
+						m.check()
 					}
 				}
-			})
+			}}).Test(t, runs)
 		})
 	}
 }
@@ -53,8 +53,7 @@ func TestChurn(t *testing.T) {
 const churnSize = 5 // targets, route configurations, clusters, assignments
 
 type churn struct {
-	t       *testing.T
-	rng     *rand.Rand
+	t       *kit.Trial
 	h       *harness
 	cps     []*fake           // a chain; all of them have the same resources
 	watches map[*recorder]int // to the target's number
@@ -65,8 +64,8 @@ type churn struct {
 	invalid [churnSize]bool
 }
 
-func newChurn(t *testing.T, seed uint64, servers int, opts Options) *churn {
-	m := &churn{t: t, rng: rand.New(rand.NewPCG(seed, 5)), watches: map[*recorder]int{}}
+func newChurn(t *kit.Trial, servers int, opts Options) *churn {
+	m := &churn{t: t, watches: map[*recorder]int{}}
 	names := []string{"first", "second"}[:servers]
 	var docs []string
 	for _, name := range names {
@@ -101,9 +100,9 @@ func (m *churn) serve(i int) {
 }
 
 func (m *churn) step() {
-	i := m.rng.IntN(churnSize)
-	cp := m.cps[m.rng.IntN(len(m.cps))]
-	switch k := m.rng.IntN(100); {
+	i := m.t.Rand.IntN(churnSize)
+	cp := m.cps[m.t.Rand.IntN(len(m.cps))]
+	switch k := m.t.Rand.IntN(100); {
 	case k < 25:
 		m.watches[m.h.watch(fmt.Sprint("t", i))] = i
 	case k < 45:
@@ -116,19 +115,19 @@ func (m *churn) step() {
 		for w, i := range m.watches {
 			w.cancel()
 			delete(m.watches, w)
-			if m.rng.IntN(2) == 0 {
+			if m.t.Rand.IntN(2) == 0 {
 				m.watches[m.h.watch(fmt.Sprint("t", i))] = i
 			}
 		}
 	case k < 70:
 		m.port[i]++
-		m.invalid[i] = m.rng.IntN(10) == 0
+		m.invalid[i] = m.t.Rand.IntN(10) == 0
 		m.serve(i)
 	case k < 75:
-		m.cluster[i] = m.rng.IntN(churnSize)
+		m.cluster[i] = m.t.Rand.IntN(churnSize)
 		m.serve(i)
 	case k < 80:
-		m.service[i] = m.rng.IntN(churnSize)
+		m.service[i] = m.t.Rand.IntN(churnSize)
 		m.serve(i)
 	case k < 84:
 		cp.hangUp(errors.New("going away"))
@@ -137,12 +136,12 @@ func (m *churn) step() {
 	case k < 90:
 		cp.refuse(nil)
 	default:
-		<-time.After(time.Duration(m.rng.IntN(3000)) * time.Millisecond)
+		<-time.After(time.Duration(m.t.Rand.IntN(3000)) * time.Millisecond)
 	}
 }
 
 // check waits until everything can have come through, and compares.
-func (m *churn) check(step int) {
+func (m *churn) check() {
 	m.t.Helper()
 	for i := range churnSize {
 		if m.invalid[i] {
@@ -163,21 +162,21 @@ func (m *churn) check(step int) {
 	for w, target := range m.watches {
 		got := w.got()
 		if got.err != nil {
-			m.t.Fatalf("step %d: target t%d: %v", step, target, got.err)
+			m.t.Fatalf("target t%d: %v", target, got.err)
 		}
 		if got.config == nil {
-			m.t.Fatalf("step %d: target t%d has no configuration", step, target)
+			m.t.Fatalf("target t%d has no configuration", target)
 		}
 		cluster := m.cluster[target]
 		want := fmt.Sprintf("c%d %d", cluster, m.port[m.service[cluster]])
 		c := got.config.Clusters[0]
 		if c.Err != nil || len(c.Leaves) == 0 || c.Leaves[0].ResolutionNote != nil || ports(c) != want {
-			m.t.Fatalf("step %d: target t%d: cluster %q, %+v; want %q", step, target, ports(c), c, want)
+			m.t.Fatalf("target t%d: cluster %q, %+v; want %q", target, ports(c), c, want)
 		}
 	}
 	for s := range m.h.c.Resources() {
 		if s.Watched && s.Err != nil && (strings.Contains(s.Err.Error(), "not found") || s.State == DoesNotExist) {
-			m.t.Fatalf("step %d: %+v", step, s)
+			m.t.Fatalf("%+v", s)
 		}
 	}
 }

@@ -6,7 +6,8 @@ package xds
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
+	"slices"
 	"testing"
 	"testing/synctest"
 
@@ -16,26 +17,27 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // graphWorld is a target whose routes lead to many kinds of clusters, and a server
 // that changes them at random. Names are taken from small sets, so that clusters share
 // leaves, leaves share endpoints, and much is missing.
 type graphWorld struct {
+	t       *kit.Trial
 	d       *direct
-	rng     *rand.Rand
 	present [resource.NumTypes]map[string]proto.Message
 	version int
 }
 
 const graphSize = 7 // clusters, and assignments
 
-func (g *graphWorld) cluster() string   { return fmt.Sprint("c", g.rng.IntN(graphSize)) }
-func (g *graphWorld) endpoints() string { return fmt.Sprint("e", g.rng.IntN(graphSize)) }
+func (g *graphWorld) cluster() string   { return fmt.Sprint("c", g.t.Rand.IntN(graphSize)) }
+func (g *graphWorld) endpoints() string { return fmt.Sprint("e", g.t.Rand.IntN(graphSize)) }
 
 func (g *graphWorld) draw(f func() string, most int) (names []string) {
 	seen := map[string]bool{}
-	for range 1 + g.rng.IntN(most) {
+	for range 1 + g.t.Rand.IntN(most) {
 		if name := f(); !seen[name] {
 			seen[name] = true
 			names = append(names, name)
@@ -48,18 +50,18 @@ func (g *graphWorld) draw(f func() string, most int) (names []string) {
 func (g *graphWorld) resource(typ resource.Type) proto.Message {
 	switch typ {
 	case lds:
-		if g.rng.IntN(4) == 0 {
+		if g.t.Rand.IntN(4) == 0 {
 			return inlineListener("svc", routesTo("inline", g.draw(g.cluster, 4)...))
 		}
-		return listenerTo("svc", fmt.Sprint("r", g.rng.IntN(2)))
+		return listenerTo("svc", fmt.Sprint("r", g.t.Rand.IntN(2)))
 	case rds:
-		return routesTo(fmt.Sprint("r", g.rng.IntN(2)), g.draw(g.cluster, 6)...)
+		return routesTo(fmt.Sprint("r", g.t.Rand.IntN(2)), g.draw(g.cluster, 6)...)
 	case cds:
-		switch name := g.cluster(); g.rng.IntN(8) {
+		switch name := g.cluster(); g.t.Rand.IntN(8) {
 		case 0, 1:
 			return aggregateOf(name, g.draw(g.cluster, 3)...)
 		case 2:
-			c := maglev(name, []uint64{101, 65537}[g.rng.IntN(2)])
+			c := maglev(name, []uint64{101, 65537}[g.t.Rand.IntN(2)])
 			c.EdsClusterConfig.ServiceName = g.endpoints()
 			return c
 		case 3:
@@ -76,23 +78,23 @@ func (g *graphWorld) resource(typ resource.Type) proto.Message {
 			return clusterTo(name, g.endpoints())
 		}
 	}
-	switch g.rng.IntN(8) {
+	switch g.t.Rand.IntN(8) {
 	case 0:
 		return badEndpoints(g.endpoints())
 	case 1, 2:
-		return fleetOf("fleet", 1+g.rng.IntN(2), 2)
+		return fleetOf("fleet", 1+g.t.Rand.IntN(2), 2)
 	}
-	return fleetOf(g.endpoints(), 1+g.rng.IntN(3), 1)
+	return fleetOf(g.endpoints(), 1+g.t.Rand.IntN(3), 1)
 }
 
 // step changes one resource, takes one away, or has the server fail.
 func (g *graphWorld) step() {
 	g.version++
-	typ := []resource.Type{lds, rds, rds, cds, cds, cds, cds, eds, eds, eds}[g.rng.IntN(10)]
+	typ := []resource.Type{lds, rds, rds, cds, cds, cds, cds, eds, eds, eds}[g.t.Rand.IntN(10)]
 	m := g.resource(typ)
 	_, name := nameOf(m)
 	version := fmt.Sprint("v", g.version)
-	switch g.rng.IntN(12) {
+	switch g.t.Rand.IntN(12) {
 	case 0:
 		delete(g.present[typ], name)
 		g.say(typ, version, nil, name)
@@ -104,7 +106,7 @@ func (g *graphWorld) step() {
 	case 2:
 		msg := g.d.message(typ, version, g.all(typ))
 		wrong := []*discoveryv3.ResourceError{{ResourceName: &discoveryv3.ResourceName{Name: name},
-			ErrorDetail: &statuspb.Status{Code: int32([]codes.Code{codes.NotFound, codes.Internal}[g.rng.IntN(2)])}}}
+			ErrorDetail: &statuspb.Status{Code: int32([]codes.Code{codes.NotFound, codes.Internal}[g.t.Rand.IntN(2)])}}}
 		switch msg := msg.(type) {
 		case *discoveryv3.DiscoveryResponse:
 			msg.ResourceErrors = wrong
@@ -136,8 +138,8 @@ func (g *graphWorld) say(typ resource.Type, version string, m proto.Message, gon
 }
 
 func (g *graphWorld) all(typ resource.Type) (list []proto.Message) {
-	for _, m := range g.present[typ] {
-		list = append(list, m)
+	for _, name := range slices.Sorted(maps.Keys(g.present[typ])) {
+		list = append(list, g.present[typ][name])
 	}
 	return list
 }
@@ -146,41 +148,40 @@ func (g *graphWorld) all(typ resource.Type) (list []proto.Message) {
 // evaluation of everything from scratch: the configuration, what is watched, and what is
 // kept in memory. TestModel does so for several targets and whatever streams do.
 func TestEvaluation(t *testing.T) {
-	runs, steps := uint64(60), 150
+	runs := 60
 	if testing.Short() || raceEnabled {
 		runs = 12
 	}
-	served, several := 0, 0
-	for seed := range runs {
-		synctest.Test(t, func(t *testing.T) {
-			d := newDirectWith(t, Options{LocalCluster: "fleet", DropDeleted: seed%2 == 0, MaxHashBytes: 200_000})
-			d.c.node.Locality = inZoneA
-			d.speak([]string{"sotw", "delta"}[seed/2%2])
-			g := &graphWorld{d: d, rng: rand.New(rand.NewPCG(seed, 3))}
-			for typ := range g.present {
-				g.present[typ] = map[string]proto.Message{}
-			}
+	total, served, several := 0, 0, 0
+	(&kit.Model{Steps: 150, Run: func(t *kit.Trial) {
+		d := newDirectWith(t, Options{LocalCluster: "fleet", DropDeleted: t.Seed%2 == 0, MaxHashBytes: 200_000})
+		d.c.node.Locality = inZoneA
+		d.speak([]string{"sotw", "delta"}[t.Seed/2%2])
+		g := &graphWorld{t: t, d: d}
+		for typ := range g.present {
+			g.present[typ] = map[string]proto.Message{}
+		}
+		synctest.Wait()
+		slow := newSlowTarget(d.c.managers[targetKey{"svc", "svc"}])
+		for range t.Steps() {
+			g.step()
 			synctest.Wait()
-			slow := newSlowTarget(d.c.managers[targetKey{"svc", "svc"}])
-			for i := range steps {
-				g.step()
-				synctest.Wait()
-				d.c.mu.Lock()
-				err := slow.checkLocked()
-				if c := slow.m.config; c != nil {
-					served++
-					if len(c.Clusters) > 3 {
-						several++
-					}
-				}
-				d.c.mu.Unlock()
-				if err != nil {
-					t.Fatalf("seed %d, step %d: %v", seed, i, err)
+			d.c.mu.Lock()
+			err := slow.checkLocked()
+			total++
+			if c := slow.m.config; c != nil {
+				served++
+				if len(c.Clusters) > 3 {
+					several++
 				}
 			}
-		})
-	}
-	if total := int(runs) * steps; served < total/4 || several < total/20 {
+			d.c.mu.Unlock()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+	}}).Test(t, runs)
+	if total > 150 && (served < total/4 || several < total/20) {
 		t.Errorf("served after %d of %d steps, several clusters after %d", served, total, several)
 	}
 }

@@ -23,11 +23,11 @@ import (
 // everybody has come to rest.
 type fake struct {
 	*xdstest.Scripted
-	t    *testing.T
+	t    testing.TB
 	name string
 }
 
-func newFake(t *testing.T, name string) *fake {
+func newFake(t testing.TB, name string) *fake {
 	f := &fake{t: t, name: name}
 	f.Scripted = xdstest.StartScripted(xdstest.ScriptedOptions{Report: func(violation string) { t.Errorf("%s: %s", name, violation) }})
 	return f

@@ -40,7 +40,7 @@ const (
 // harness is a client and the fake servers it can reach, in a bubble where
 // time passes only when everybody waits.
 type harness struct {
-	t       *testing.T
+	t       testing.TB
 	c       *Client
 	servers map[string]*fake
 }
@@ -56,7 +56,7 @@ func serverDoc(name string, features ...string) string {
 
 // newHarness makes a client of the servers, which are named like their URIs.
 // extra are further members of the bootstrap.
-func newHarness(t *testing.T, opts Options, servers []string, extra string) *harness {
+func newHarness(t testing.TB, opts Options, servers []string, extra string) *harness {
 	t.Helper()
 	fakes := map[string]*fake{}
 	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
@@ -75,7 +75,7 @@ func newHarness(t *testing.T, opts Options, servers []string, extra string) *har
 }
 
 // newClientHarness is newHarness without the servers, which opts has to lead to.
-func newClientHarness(t *testing.T, opts Options, servers []string, extra string) *harness {
+func newClientHarness(t testing.TB, opts Options, servers []string, extra string) *harness {
 	t.Helper()
 	doc := fmt.Sprintf(`{"xds_servers": [%s], "node": {"id": "node-1", "cluster": %q}%s}`, strings.Join(servers, ","), t.Name(), extra)
 	cfg, err := bootstrap.Parse("test", []byte(doc))

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // placesWorld is a client and a server that sends its clusters in some order, which it
@@ -37,12 +38,12 @@ type placesWorld struct {
 
 const placesClusters = 12
 
-func newPlacesWorld(t *testing.T, seed uint64, forgets bool) *placesWorld {
-	opts := Options{MaxHashBytes: 64<<20 + seed, BackoffBase: time.Hour, Logger: slog.New(slog.DiscardHandler)}
+func newPlacesWorld(t *kit.Trial, forgets bool) *placesWorld {
+	opts := Options{BackoffBase: time.Hour, Logger: slog.New(slog.DiscardHandler)}
 	if forgets {
 		opts.MaxHashBytes += 1 << 40 // so that it is another client
 	}
-	w := &placesWorld{d: newDirectWith(t, opts), rng: rand.New(rand.NewPCG(seed, 1)), content: make([]int, placesClusters), forgets: forgets}
+	w := &placesWorld{d: newDirectWith(t, opts), rng: rand.New(rand.NewPCG(t.Seed, 1)), content: make([]int, placesClusters), forgets: forgets}
 	w.order = w.rng.Perm(placesClusters)
 	w.d.speak("sotw")
 	w.d.settled()
@@ -146,30 +147,31 @@ func (w *placesWorld) cluster(i int) *anypb.Any {
 	return wrap(largeCluster(name, uint32(w.content[i])))
 }
 
-// TestPlaces: what is in the same place as in the latest response is not looked up, and
-// that changes nothing.
+// TestPlaces: a resource in the same place as in the latest response is not looked up, with the same
+// effects as if it were.
 func TestPlaces(t *testing.T) {
-	same := 0
-	seeds := uint64(20)
+	same, runs := 0, 20
 	if testing.Short() || raceEnabled {
-		seeds = 6
+		runs = 6
 	}
-	for seed := range seeds {
-		quick, slow := newPlacesWorld(t, seed, false), newPlacesWorld(t, seed, true)
-		for range 60 {
-			quick.step()
-			slow.step()
-			if !slices.Equal(quick.log, slow.log) {
-				t.Fatalf("seed %d, version %d:\n%q\nwant\n%q", seed, quick.version, quick.log, slow.log)
+	const steps = 60
+	(&kit.Model{Steps: steps, Run: func(t *kit.Trial) {
+		quick, slow := newPlacesWorld(t, false), newPlacesWorld(t, true)
+		for range t.Steps() {
+			for _, w := range []*placesWorld{quick, slow} {
+				w.rng, w.log = rand.New(rand.NewPCG(t.Step, 1)), nil
+				w.step()
 			}
-			quick.log, slow.log = nil, nil
+			if !slices.Equal(quick.log, slow.log) {
+				t.Errorf("version %d:\n%q\nwant\n%q", quick.version, quick.log, slow.log)
+			}
 		}
 		same += quick.same
 		if slow.same != 0 {
 			t.Errorf("%d resources were in places that are forgotten", slow.same)
 		}
-	}
-	if same < int(seeds)*60*placesClusters/3 {
+	}}).Test(t, runs)
+	if same < steps*placesClusters/3 {
 		t.Errorf("%d resources were in their places", same)
 	}
 }

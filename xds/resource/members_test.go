@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // naiveMembers is the oracle of MemberList.
@@ -78,7 +78,7 @@ func naiveMerge(of *Endpoints, members []naiveMembers) (priorities []picker.Prio
 
 // mergeWorld is an assignment with an inline locality and three with collections.
 type mergeWorld struct {
-	rnd     *rand.Rand
+	t       *kit.Trial
 	of      *Endpoints
 	lists   [3]MemberList
 	naive   [3]naiveMembers
@@ -89,9 +89,9 @@ type mergeWorld struct {
 }
 
 func (w *mergeWorld) endpoint() picker.Endpoint {
-	e := picker.Endpoint{Addr: addrPort(w.rnd.IntN(w.hosts)), Weight: 1 + w.rnd.Uint32N(3)}
-	if w.rnd.IntN(8) == 0 {
-		e.Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addrPort(1000 + w.rnd.IntN(w.hosts))}}
+	e := picker.Endpoint{Addr: addrPort(w.t.Rand.IntN(w.hosts)), Weight: 1 + w.t.Rand.Uint32N(3)}
+	if w.t.Rand.IntN(8) == 0 {
+		e.Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addrPort(1000 + w.t.Rand.IntN(w.hosts))}}
 	}
 	return e
 }
@@ -99,11 +99,11 @@ func (w *mergeWorld) endpoint() picker.Endpoint {
 // member returns a usable member, or one that is left out, perhaps without an address.
 func (w *mergeWorld) member() Member {
 	e := w.endpoint()
-	switch w.rnd.IntN(8) {
+	switch w.t.Rand.IntN(8) {
 	case 0:
 		return Member{}
 	case 1, 2:
-		return Member{Unhealthy: picker.Unhealthy{Addr: e.Addr, Health: []string{"TIMEOUT", "UNHEALTHY"}[w.rnd.IntN(2)]}}
+		return Member{Unhealthy: picker.Unhealthy{Addr: e.Addr, Health: []string{"TIMEOUT", "UNHEALTHY"}[w.t.Rand.IntN(2)]}}
 	}
 	return Member{Endpoint: e, Usable: true}
 }
@@ -113,15 +113,16 @@ func addrPort(i int) netip.AddrPort {
 }
 
 // change changes some members of a collection.
-func (w *mergeWorld) change(t *testing.T, k, n int) {
+func (w *mergeWorld) change(k, n int) {
+	t := w.t
 	list, naive := &w.lists[k], w.naive[k]
-	if w.rnd.IntN(30) == 0 {
+	if w.t.Rand.IntN(30) == 0 {
 		list.Clear()
 		clear(naive)
 	}
 	for range n {
-		name := fmt.Sprint("m", w.rnd.IntN(w.names))
-		if w.rnd.IntN(3) == 0 {
+		name := fmt.Sprint("m", w.t.Rand.IntN(w.names))
+		if w.t.Rand.IntN(3) == 0 {
 			list.Remove(name)
 			delete(naive, name)
 			continue
@@ -154,9 +155,8 @@ func (w *mergeWorld) change(t *testing.T, k, n int) {
 // TestMembers compares collections, and what is merged of them, with oracles, in random
 // histories; and checks that what did not change is shared.
 func TestMembers(t *testing.T) {
-	for seed := range uint64(60) {
-		rnd := rand.New(rand.NewPCG(seed, 1))
-		w := &mergeWorld{rnd: rnd, hosts: []int{20, 100, 4000}[seed%3], names: []int{60, 60, 600}[seed%3]}
+	(&kit.Model{Steps: 150, Run: func(t *kit.Trial) {
+		w := &mergeWorld{t: t, hosts: []int{20, 100, 4000}[t.Seed%3], names: []int{60, 60, 600}[t.Seed%3]}
 		inline := picker.Locality{ID: picker.LocalityID{Zone: "i"}, Weight: 1, Endpoints: picker.ListOf(w.endpoint())}
 		w.of = &Endpoints{Name: "cla", Priorities: []picker.Priority{
 			{Localities: []picker.Locality{{ID: picker.LocalityID{Zone: "a"}, Weight: 1}, inline, {ID: picker.LocalityID{Zone: "b"}, Weight: 2}}},
@@ -167,30 +167,30 @@ func TestMembers(t *testing.T) {
 			w.naive[k] = naiveMembers{}
 		}
 		var before *Endpoints
-		for range 150 {
+		for range t.Steps() {
 			var changed [3]*Members
 			copy(changed[:], w.members[:])
-			for range rnd.IntN(4) {
-				w.change(t, rnd.IntN(3), []int{1, 1, 3, 80}[rnd.IntN(4)])
+			for range t.Rand.IntN(4) {
+				w.change(t.Rand.IntN(3), []int{1, 1, 3, 80}[t.Rand.IntN(4)])
 			}
-			if rnd.IntN(20) == 0 {
+			if t.Rand.IntN(20) == 0 {
 				again := *w.of
 				w.of = &again
 			}
 			got, omitted := w.merger.Merge(w.of, w.members[:])
 			want, unhealthy, wantOmitted := naiveMerge(w.of, w.naive[:])
 			if !slices.Equal(got.Unhealthy, unhealthy) {
-				t.Fatalf("seed %d: unhealthy are\n%v, want\n%v", seed, got.Unhealthy, unhealthy)
+				t.Fatalf("unhealthy are\n%v, want\n%v", got.Unhealthy, unhealthy)
 			}
 			if !reflect.DeepEqual(normal(got.Priorities), normal(want)) || omitted != wantOmitted {
-				t.Fatalf("seed %d: merged to\n%v (%d omitted), want\n%v (%d)", seed, got.Priorities, omitted, want, wantOmitted)
+				t.Fatalf("merged to\n%v (%d omitted), want\n%v (%d)", got.Priorities, omitted, want, wantOmitted)
 			}
 			if before != nil {
-				w.checkShared(t, before, got, changed)
+				w.checkShared(before, got, changed)
 			}
 			before = got
 		}
-	}
+	}}).Test(t, 60)
 }
 
 // normal returns priorities whose lists of endpoints have chunks of the same sizes.
@@ -208,7 +208,8 @@ func normal(list []picker.Priority) []picker.Priority {
 
 // checkShared checks that what is equal in two versions is the same, if the collection has
 // not changed in between.
-func (w *mergeWorld) checkShared(t *testing.T, before, after *Endpoints, members [3]*Members) {
+func (w *mergeWorld) checkShared(before, after *Endpoints, members [3]*Members) {
+	t := w.t
 	t.Helper()
 	if w.members == members && before != after {
 		t.Fatal("an equal assignment is not the same")
