@@ -131,9 +131,9 @@ func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, wait *timing.Ba
 }
 
 // stream opens a stream and serves it until it ends, which is always with an
-// error. It reports whether there was a response.
-func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded bool, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+// error. It reports whether there was a response. use ends when the server is not used any more.
+func (s *server) stream(use context.Context, cc *grpc.ClientConn) (responded bool, err error) {
+	ctx, cancel := context.WithCancel(use)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	defer cancel()
@@ -201,7 +201,7 @@ func (s *server) stream(ctx context.Context, cc *grpc.ClientConn) (responded boo
 		if workers[t] == nil {
 			responses := make(chan received)
 			workers[t] = responses
-			tasks.Go(func() { s.typeWorker(ctx, t, responses) })
+			tasks.Go(func() { s.typeWorker(use, ctx, t, responses) })
 		}
 		select {
 		case workers[t] <- received{msg, &at}:
@@ -305,8 +305,9 @@ func (s *server) sentLocked(req request) {
 //
 // After a response the next one waits for as long as the response took, so that a
 // server which sends without a pause gets half a processor for each type and no
-// more.
-func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-chan received) {
+// more. The last response of a stream that ends is handled without that, for as long as the
+// server is used.
+func (s *server) typeWorker(use, ctx context.Context, t resource.Type, responses <-chan received) {
 	var rested time.Time // when the next one may be handled
 	for {
 		var next received
@@ -317,11 +318,10 @@ func (s *server) typeWorker(ctx context.Context, t resource.Type, responses <-ch
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-timing.After(time.Until(rested)): // which takes no timer if that is over
 		}
 		begin := time.Now()
-		r := response{ctx: ctx, server: s, typ: t, msg: next.msg, at: next.at}
+		r := response{ctx: use, server: s, typ: t, msg: next.msg, at: next.at}
 		affected := r.handle()
 		next.msg.free()
 		next = received{}
