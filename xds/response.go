@@ -26,7 +26,7 @@ import (
 // Comparing and applying take Client.mu, splitting and decoding, which are the
 // work, do not.
 type response struct {
-	ctx    context.Context // ends with the stream; nil does not
+	ctx    context.Context // ends when the server is not used any more; nil does not
 	server *server
 	typ    resource.Type
 	msg    message
@@ -84,6 +84,7 @@ func (r *response) handle() (affected []chan struct{}) {
 		return r.handleMembers()
 	}
 	opts := r.server.c.decodeOptions(r.server.cfg)
+	opts.Stopped = r.ended
 	for {
 		r.compare()
 		for i := range r.items {
@@ -98,6 +99,9 @@ func (r *response) handle() (affected []chan struct{}) {
 				}
 			}
 		}
+		if r.ended() {
+			return nil // and the last resource may be decoded in part
+		}
 		if affected, ok := r.apply(); ok {
 			return affected
 		}
@@ -106,7 +110,8 @@ func (r *response) handle() (affected []chan struct{}) {
 	}
 }
 
-// ended reports whether the stream has ended, so that the response does not matter any more.
+// ended reports whether the server is not used any more, so that the response does not matter.
+// A response of a stream that has ended matters: some servers close a stream right after one.
 func (r *response) ended() bool { return r.ctx != nil && r.ctx.Err() != nil }
 
 // split splits the response into resources.
@@ -229,17 +234,8 @@ func (it *item) renews(t resource.Type, there bool, latest string) error {
 
 // decode decodes a resource. prev is the latest version, if any.
 func decode(t resource.Type, data []byte, prev any, opts resource.Options) (any, error) {
-	return guard(t, func() (any, error) {
-		if t != resource.EndpointsType {
-			return resource.Decode(t, data, opts)
-		}
-		last, _ := prev.(*resource.Endpoints)
-		endpoints, err := resource.DecodeEndpoints(data, last)
-		if err != nil {
-			return nil, err
-		}
-		return endpoints, nil
-	})
+	opts.Previous, _ = prev.(*resource.Endpoints)
+	return guard(t, func() (any, error) { return resource.Decode(t, data, opts) })
 }
 
 // guard decodes a resource, and never panics, whatever the server sent (T-XDS-19).

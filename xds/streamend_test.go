@@ -4,6 +4,7 @@
 package xds
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -32,5 +33,41 @@ func TestResponseAtEndOfStream(t *testing.T) {
 				t.Error("the response was dropped")
 			}
 		})
+	}
+}
+
+// countdown is a context that ends when Err has been called some times.
+type countdown struct {
+	context.Context
+	left int
+}
+
+func (c *countdown) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestDecodingStops: a client that is closed does not decode a large resource to its end, and what it
+// has decoded by then has no effect.
+func TestDecodingStops(t *testing.T) {
+	d := newDirect(t)
+	d.speak("delta")
+	d.requests()
+	routes := xdstest.RouteConfig("r")
+	for range 1000 {
+		routes.VirtualHosts[0].Routes = append(routes.VirtualHosts[0].Routes, xdstest.Route("/", "c"))
+	}
+	ctx := &countdown{t.Context(), 100}
+	r := response{ctx: ctx, server: d.s, typ: lds, msg: &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
+		{Name: "svc", Version: "1", Resource: wrap(xdstest.InlineListener("svc", routes))},
+	}}}
+	r.handle()
+	if state := statusOf(d.c, lds, "svc").State; state == Acked || state == Nacked {
+		t.Errorf("the state is %v after half of a resource", state)
+	}
+	if ctx.left < -5 {
+		t.Errorf("asked %d times after the end", -ctx.left)
 	}
 }

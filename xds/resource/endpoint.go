@@ -27,7 +27,7 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 			continue
 		}
 		d.j++
-		if !f.parse(r.bytes) {
+		if d.stopAt(d.j) || !f.parse(r.bytes) {
 			return list, false
 		}
 		if d.more {

@@ -27,8 +27,16 @@ import (
 // telling whether an address occurs twice, once there is one where prev had
 // another; and for metadata. In all that is at most 128 bytes per byte of value.
 func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
+	return decodeEndpoints(value, prev, stopper{})
+}
+
+func decodeEndpoints(value []byte, prev *Endpoints, stop stopper) (*Endpoints, error) {
 	d := newEndpointsDecoder(value, prev)
+	d.stopper = stop
 	e, ok := d.decode()
+	if d.stopped {
+		return nil, ErrStopped
+	}
 	if !ok {
 		d.problems = problems{}
 		d.here().fail("is malformed, or has text that is not UTF-8")
@@ -45,6 +53,7 @@ func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
 // else about it matters. What is only invalid goes to the problems.
 type endpointsDecoder struct {
 	problems
+	stopper
 	value []byte
 	prev  *Endpoints // never nil
 
@@ -158,7 +167,7 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 		d.total += localities[d.i].endpoints
 	}
 	for d.i = range localities {
-		if !d.locality(&localities[d.i]) {
+		if d.stop() || !d.locality(&localities[d.i]) {
 			return nil, false
 		}
 		if d.more {
@@ -235,7 +244,7 @@ func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
 			continue
 		}
 		d.j++
-		if !f.parse(r.bytes) {
+		if d.stopAt(d.j) || !f.parse(r.bytes) {
 			return false
 		}
 	}

@@ -125,6 +125,12 @@ type Options struct {
 	// of the bootstrap (A29) for a purpose, or else what is wrong with it, as a rule
 	// such as "must be …". Nil knows no instance.
 	CertProvider func(instance string, use CertUse) error
+	// Previous is what an earlier version of a ClusterLoadAssignment was decoded to, if any;
+	// see [DecodeEndpoints].
+	Previous *Endpoints
+	// Stopped is called about once per virtual host, route, locality and 1024 endpoints. When
+	// it returns true decoding stops, and Decode returns ErrStopped. It may be nil.
+	Stopped func() bool
 	// Filter returns the HTTP filter that a message, by its full name,
 	// configures or overrides, or nil. It may be nil, and takes precedence over
 	// the filters that this package knows, but for the router.
@@ -145,10 +151,10 @@ const (
 )
 
 // Decode returns the validated form of a resource: a *Listener, *RouteConfig,
-// *Cluster or *Endpoints. The error is an *Error; the resource is then to be
-// refused, and has no effect (A46). Nothing in the result refers to value.
+// *Cluster or *Endpoints. The error is an *Error, unless it is ErrStopped; the resource is
+// then to be refused, and has no effect (A46). Nothing in the result refers to value.
 func Decode(t Type, value []byte, opt Options) (any, error) {
-	d := &decoder{opt: opt}
+	d := &decoder{opt: opt, stopper: stopper{request: opt.Stopped}}
 	var result any
 	switch t {
 	case ListenerType:
@@ -171,13 +177,16 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 			result = c
 		}
 	case EndpointsType:
-		endpoints, err := DecodeEndpoints(value, nil)
+		endpoints, err := decodeEndpoints(value, opt.Previous, d.stopper)
 		if err != nil {
 			return nil, err
 		}
 		return endpoints, nil
 	default:
 		return nil, fmt.Errorf("%v is not a type of resource", t)
+	}
+	if d.stopped {
+		return nil, ErrStopped
 	}
 	name, _ := Name(t, value)
 	if err := d.err(t, name); err != nil {
@@ -189,6 +198,7 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 // decoder is the state of decoding one resource other than endpoints.
 type decoder struct {
 	problems
+	stopper
 	opt     Options
 	regexps map[string]*regexp.Regexp // compiled so far, by pattern
 	size    int                       // of those, see compile

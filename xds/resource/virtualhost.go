@@ -31,6 +31,9 @@ func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
 		if r.tag != tagVirtualHosts {
 			continue
 		}
+		if d.stop() {
+			return nil
+		}
 		var v VirtualHost
 		ignored := d.apart(func() { v = d.virtualHost(r.bytes, host, hosts.at(len(rc.VirtualHosts))) })
 		if v.Ignored = whole; len(ignored) > 0 {
@@ -68,6 +71,9 @@ func (d *decoder) virtualHost(value []byte, m *routev3.VirtualHost, p *path) Vir
 	for r := (reader{rest: value}); r.next(); {
 		if r.tag != tagRoutes {
 			continue
+		}
+		if d.stop() {
+			break
 		}
 		p := list.at(i)
 		i++
