@@ -26,10 +26,19 @@ type adsCodec struct{ encoding.CodecV2 }
 func newADSCodec() adsCodec { return adsCodec{encoding.GetCodecV2(encodingproto.Name)} }
 
 // maxEntries is how many resources, names and errors a response may have in all. The smallest
-// have two bytes, and take some hundred times as many once they are read.
-const maxEntries = 1 << 20
+// have two bytes, and take some hundred times as many once they are read, so a response with
+// more than denseEntries must have entryBytes for each of the others. Resources have more, for
+// a type URL is 50 bytes.
+const (
+	maxEntries   = 1 << 20
+	denseEntries = 1 << 16
+	entryBytes   = 8
+)
 
-var errTooMany = fmt.Errorf("xds: a response with more than %d resources, names and errors", maxEntries)
+var errTooMany = fmt.Errorf("xds: a response with more than %d resources, names and errors, or with more than %d of less than %d bytes", maxEntries, denseEntries, entryBytes)
+
+// entryLimit returns how many entries a response of some bytes may have.
+func entryLimit(bytes uint64) int { return int(min(denseEntries+bytes/entryBytes, maxEntries)) }
 
 // Name is empty so that the content type is application/grpc, as without a codec.
 func (adsCodec) Name() string { return "" }
@@ -47,16 +56,17 @@ func (c adsCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// countEntries returns an error if a message has more than maxEntries fields. What is malformed is
+// countEntries returns an error if a message has more fields than entryLimit. What is malformed is
 // left to who reads it.
 func countEntries(c cursor) error {
 	defer func() { c.chunks.Free() }()
+	limit := entryLimit(c.left)
 	for n := 0; ; n++ {
 		head := c.peek()
 		if len(head) == 0 {
 			return nil
 		}
-		if n == maxEntries {
+		if n == limit {
 			return errTooMany
 		}
 		num, typ, tag := protowire.ConsumeTag(head)
@@ -131,12 +141,13 @@ func (r *sotwResponse) parse(c cursor) error {
 	defer func() { r.data = append(r.data, c.chunks...) }()
 	var rest []byte // all other fields
 	url := ""       // of the resource before; most are the same
+	limit := entryLimit(c.left)
 	for n := 0; ; n++ {
 		head := c.peek()
 		if len(head) == 0 {
 			break
 		}
-		if n == maxEntries {
+		if n == limit {
 			return errTooMany
 		}
 		num, typ, tag := protowire.ConsumeTag(head)
