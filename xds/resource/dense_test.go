@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
 )
 
 // TestFieldsInAnyOrder: messages that are decoded one element at a time are those that
@@ -142,4 +144,49 @@ func inListener(t *testing.T, routes []byte) []byte {
 	return encode(t, &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &anypb.Any{
 		TypeUrl: "type.googleapis.com/" + typeName(new(hcmv3.HttpConnectionManager)), Value: field(4, string(routes)),
 	}}})
+}
+
+// TestTooManyFields: messages that are unmarshaled whole have maxFields at most, however deep these
+// are, which bounds what dense ones allocate.
+func TestTooManyFields(t *testing.T) {
+	empty := func(number protowire.Number, n int) string { return strings.Repeat(string(field(number, "")), n) }
+	hcm := func(s string) string {
+		return string(encode(t, &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: &anypb.Any{
+			TypeUrl: "type.googleapis.com/" + typeName(new(hcmv3.HttpConnectionManager)), Value: []byte(s),
+		}}}))
+	}
+	for _, tt := range []struct {
+		name  string
+		typ   Type
+		value func(n int) string // with n fields, and few more
+	}{
+		{"filter chains", ListenerType, func(n int) string { return string(field(1, "l")) + empty(3, n) }},
+		{"HTTP filters", ListenerType, func(n int) string { return hcm(empty(5, n)) }},
+		{"metric names", ClusterType, func(n int) string { return string(field(1, "c")) + empty(57, n) }},
+		{"localities of a Cluster", ClusterType, func(n int) string { return string(field(1, "c")) + string(field(33, empty(2, n))) }},
+		{"domains", RouteConfigType, func(n int) string { return string(field(1, "r")) + string(field(2, empty(2, n))) }},
+		{"weighted clusters", RouteConfigType, func(n int) string {
+			return string(field(1, "r")) + string(field(2, string(field(3, string(field(2, string(field(3, empty(1, n)))))))))
+		}},
+	} {
+		for n, refused := range map[int]bool{maxFields - 10: false, maxFields + 1: true} {
+			value := []byte(tt.value(n))
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Decode(tt.typ, value, Options{})
+			runtime.ReadMemStats(&after)
+			a := (after.TotalAlloc - before.TotalAlloc) >> 20
+			t.Logf("%s: %d MiB allocated for %d fields", tt.name, a, n)
+			if got := err != nil && strings.Contains(err.Error(), "fields in all"); got != refused || a > 128 || refused && a > 8 {
+				t.Errorf("%s: %d fields: %d MiB allocated, error %.300v", tt.name, n, a, err)
+			}
+		}
+	}
+	var deep []byte // a list in a list, and so on
+	for range protowire.DefaultRecursionLimit {
+		deep = field(1, string(field(6, string(deep))))
+	}
+	if n := countFields(deep, (&structpb.ListValue{}).ProtoReflect().Descriptor(), maxFields, 0); n > protowire.DefaultRecursionLimit+1 {
+		t.Errorf("%d fields were counted, want those that proto.Unmarshal reads", n)
+	}
 }

@@ -209,7 +209,12 @@ func (d *decoder) unmarshal(value []byte, m proto.Message) bool {
 	return unmarshalAt(value, m, d.root())
 }
 
+// unmarshalAt is proto.Unmarshal, of a message with maxFields at most.
 func unmarshalAt(value []byte, m proto.Message, p *path) bool {
+	if len(value) > maxFields && countFields(value, m.ProtoReflect().Descriptor(), maxFields, 0) > maxFields {
+		p.failf("must have at most %d fields in all", maxFields)
+		return false
+	}
 	err := proto.Unmarshal(value, m)
 	if err != nil {
 		// The error's text differs on purpose from program to program, in the

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // The wire types of the fields that are read, as the low bits of a tag.
@@ -101,6 +102,27 @@ func without(message []byte, tag uint64) (rest []byte, n int) {
 		return message, 0
 	}
 	return rest, n
+}
+
+// maxFields is how many fields a message that is unmarshaled whole may have, with those of the
+// messages in it: a Listener or Cluster, a virtual host without its routes, a route. A field
+// may have two bytes, and take some hundred times as many once it is read.
+const maxFields = 1 << 18
+
+// countFields returns how many fields a message and the messages in it have, or more than limit
+// if there are more. What is malformed is left to proto.Unmarshal, as is what is nested too deep
+// for it.
+func countFields(message []byte, d protoreflect.MessageDescriptor, limit, depth int) (n int) {
+	for r := (reader{rest: message}); n <= limit && r.next(); {
+		n++
+		if r.tag&7 != bytesType || depth == protowire.DefaultRecursionLimit {
+			continue
+		}
+		if f := d.Fields().ByNumber(protowire.Number(r.tag >> 3)); f != nil && f.Message() != nil {
+			n += countFields(r.bytes, f.Message(), limit-n, depth+1)
+		}
+	}
+	return n
 }
 
 // merge adds another occurrence of a message field that is not repeated: the
