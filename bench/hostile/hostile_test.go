@@ -24,7 +24,7 @@ const (
 	// is for gRPC and for the test itself. About a third of it is live at the peak.
 	usualAllocated = 60
 	slack          = 4 << 20
-	longestLine    = 12 << 10 // of the log: an error of 8 KiB, and what is said about it
+	longestLine    = 8 << 10 // of the log
 	closing        = 10 * time.Second
 )
 
@@ -124,12 +124,8 @@ func (f *figures) check(t *testing.T, s *scenario) {
 	if f.kept > slack {
 		t.Errorf("%d bytes are kept by a client that is closed", f.kept)
 	}
-	longest := s.longest
-	if longest == 0 {
-		longest = longestLine
-	}
-	if f.longest > longest {
-		t.Errorf("an error or a line of the log has %d bytes, want %d at most", f.longest, longest)
+	if f.longest > longestLine {
+		t.Errorf("an error or a line of the log has %d bytes, want %d at most", f.longest, longestLine)
 	}
 	if f.closing > closing {
 		t.Errorf("the client was closed after %v, want %v at most", f.closing, closing)

@@ -65,11 +65,14 @@ func measure(t *testing.T, s *scenario, d time.Duration) (f figures) {
 	goroutines := runtime.NumGoroutine()
 	before := memory(true)
 	client := xds.Acquire(cfg, xds.Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), Linger: -1, DropDeleted: true, Delta: s.delta})
-	began, used := time.Now(), cputime.Process()
 	cancel := client.Watch("l", "l", noWatcher{&log})
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end) && !s.ends && server.counts(t).responses == 0; {
+		time.Sleep(10 * time.Millisecond) // a response may take long to build
+	}
+	began, used := time.Now(), cputime.Process()
 	stop := sample(client, &f)
 	for end := began.Add(max(d, time.Minute)); time.Now().Before(end) && (once || time.Since(began) < d); time.Sleep(10 * time.Millisecond) {
-		if f.served = server.counts(t); once && f.answers > 0 {
+		if f.served = server.counts(t); once && (f.answers > 0 || s.refused && f.requests > 1) {
 			break
 		}
 	}
@@ -85,6 +88,7 @@ func measure(t *testing.T, s *scenario, d time.Duration) (f figures) {
 		time.Sleep(time.Millisecond)
 	}
 	f.closing = time.Since(ended)
+	t.Logf("%d responses, %d requests, %d NACKs, %d lines of log", f.responses, f.requests, f.nacks, f.lines)
 	after := memory(true)
 	f.allocated, f.kept = after.allocated-before.allocated, after.heap-min(before.heap, after.heap)
 	f.lines, f.longest = log.lines.Load(), log.longest.Load()

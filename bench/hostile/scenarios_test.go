@@ -16,6 +16,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	statuspb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
@@ -39,12 +40,12 @@ type scenario struct {
 	pause    time.Duration        // or with this one
 	ends     bool                 // each stream ends at once
 	silent   bool                 // the client has nothing to answer
+	refused  bool                 // the client ends the stream instead of an answer
 	options  []grpc.ServerOption
 
 	// allocated is how many bytes the client allocates at most for each byte of a single
 	// response; 0 is usualAllocated.
 	allocated float64
-	longest   int64 // line of the log; 0 is longestLine
 }
 
 // normal returns the response of a type that the scenario is not about.
@@ -163,7 +164,13 @@ func denseScenarios() []*scenario {
 		dense("Listener of 500,000 empty virtual hosts", lds, 90, func() proto.Message { return xdstest.InlineListener("l", hosts(500_000, &routev3.VirtualHost{})) }),
 		dense("RouteConfiguration of 500,000 empty virtual hosts", rds, 90, func() proto.Message { return hosts(500_000, &routev3.VirtualHost{}) }),
 		dense("RouteConfiguration of 500,000 empty routes", rds, 130, func() proto.Message { return routes(500_000, &routev3.Route{}) }),
+		dense("Listener of 260,000 empty HTTP filters", lds, 300, func() proto.Message {
+			return &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: pack(&hcmv3.HttpConnectionManager{
+				HttpFilters: slices.Repeat([]*hcmv3.HttpFilter{{}}, 260_000/shrink),
+			})}}
+		}),
 		dense("RouteConfiguration of 100,000 routes", rds, 200, func() proto.Message { return routes(100_000, xdstest.Route("/", "c")) }),
+		dense("RouteConfiguration of 60 MiB of routes", rds, 200, func() proto.Message { return routes(60<<20/12, xdstest.Route("/", "c")) }),
 		dense("Cluster of 500,000 empty metric names", cds, 0, func() proto.Message {
 			c := xdstest.Cluster("c", "e")
 			c.LrsReportEndpointMetrics = make([]string, 500_000/shrink)
@@ -237,9 +244,14 @@ func bothScenarios() []*scenario {
 			}
 		}),
 		add("2,000,000 empty resources", func(s *scenario) {
-			s.allocated = 400 // the errors of all resources are made before all but 8 KiB of them are left out
+			s.refused = true
 			s.response = func(i int) proto.Message {
 				return s.many(i, 2_000_000, &anypb.Any{}, func(int) *discoveryv3.Resource { return &discoveryv3.Resource{} })
+			}
+		}),
+		add("80,000 empty resources", func(s *scenario) { // as many as a response may have
+			s.response = func(i int) proto.Message {
+				return s.many(i, 80_000, &anypb.Any{}, func(int) *discoveryv3.Resource { return &discoveryv3.Resource{} })
 			}
 		}),
 		add("one name 500,000 times", func(s *scenario) {
@@ -249,7 +261,6 @@ func bothScenarios() []*scenario {
 			}
 		}),
 		add("1,000,000 errors about one name", func(s *scenario) {
-			s.allocated = 120 // each of them is stored in turn
 			s.response = func(i int) proto.Message {
 				list := make([]*discoveryv3.ResourceError, 1_000_000/shrink)
 				for k := range list {
@@ -259,7 +270,7 @@ func bothScenarios() []*scenario {
 			}
 		}),
 		add("an error of 50 MiB", func(s *scenario) {
-			s.pause, s.longest = time.Second, 60<<20 // the text of an error is not cut
+			s.pause = time.Second
 			s.response = func(i int) proto.Message { return s.errors(i, resourceError(i%2, big(50<<20))) }
 		}),
 		add("a name of 20 MiB", func(s *scenario) {
@@ -344,7 +355,7 @@ func deltaScenarios() []*scenario {
 			return removed(i, list...)
 		}},
 		one("100,000 aliases of 8 MiB", nil, func(i int) *discoveryv3.Resource {
-			aliases := make([]string, 100_000/shrink/shrink) // each of which has the whole hashed again
+			aliases := make([]string, 100_000/shrink)
 			for k := range aliases {
 				aliases[k] = fmt.Sprint(k)
 			}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,6 +59,9 @@ func serve(s *scenario, once bool) error {
 	a := &ads{scenario: s, once: once}
 	g := grpc.NewServer(s.options...)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, a)
+	if s.response != nil {
+		s.response(0) // which takes long if it is large; most keep it
+	}
 	fmt.Println(lis.Addr())
 	go func() {
 		for in := bufio.NewReader(os.Stdin); ; {
@@ -111,7 +115,8 @@ type request struct {
 
 // talk serves a stream. Requests come on the caller's goroutine, and a scenario that does not
 // wait for them sends on another one.
-func (a *ads) talk(stream grpc.ServerStream, receive func() (request, error)) error {
+func (a *ads) talk(s grpc.ServerStream, receive func() (request, error)) error {
+	stream := &sender{ServerStream: s}
 	if a.scenario.ends {
 		return io.ErrUnexpectedEOF
 	}
@@ -156,6 +161,19 @@ func (a *ads) talk(stream grpc.ServerStream, receive func() (request, error)) er
 			}
 		}
 	}
+}
+
+// A sender is a stream on which two goroutines may send. With gRPC's own one of them may wait
+// for ever.
+type sender struct {
+	grpc.ServerStream
+	mu sync.Mutex
+}
+
+func (s *sender) SendMsg(m any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ServerStream.SendMsg(m)
 }
 
 // flood sends responses without a pause until the stream ends.
