@@ -10,4 +10,7 @@
 // test prints the table of xds/SECURITY.md:
 //
 //	go test ./bench/hostile -run 'TestHostile$' -v -hostile 3s
+//
+// A client reads a stream at 5000 responses in a second at most, after a burst of 1000, so
+// servers that send small ones without a pause get some 16,000 handled in that time.
 package hostile
