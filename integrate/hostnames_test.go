@@ -28,23 +28,25 @@ func TestHostnames(t *testing.T) {
 				name    string
 				now     picker.EndpointExtra
 				another bool // the endpoint is in another locality
+				after   picker.Policy
 			}{
-				{"another hostname", picker.EndpointExtra{Hostname: "other.sni"}, false},
-				{"another address", picker.EndpointExtra{Hostname: "other.sni", Addrs: []netip.AddrPort{addr(2)}}, false},
-				{"another locality", picker.EndpointExtra{Hostname: "other.sni"}, true},
+				{"another hostname", picker.EndpointExtra{Hostname: "other.sni"}, false, policy},
+				{"another policy", picker.EndpointExtra{Hostname: "other.sni"}, false, picker.Policy{}},
+				{"another address", picker.EndpointExtra{Hostname: "other.sni", Addrs: []netip.AddrPort{addr(2)}}, false, policy},
+				{"another locality", picker.EndpointExtra{Hostname: "other.sni"}, true, policy},
 			} {
 				if tt.now.Addrs != nil && policy.Kind != picker.PolicyCustom || tt.another && policy.Kind == picker.PolicyCustom {
 					continue // another endpoint, or another group, which has a connection of its own
 				}
 				t.Run(fmt.Sprintf("%v, %+v, %s", policy.Kind, tls, tt.name), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) { testHostname(t, policy, tls, &tt.now, tt.another) })
+					synctest.Test(t, func(t *testing.T) { testHostname(t, policy, tt.after, tls, &tt.now, tt.another) })
 				})
 			}
 		}
 	}
 }
 
-func testHostname(t *testing.T, policy picker.Policy, tls *picker.TLS, now *picker.EndpointExtra, another bool) {
+func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, now *picker.EndpointExtra, another bool) {
 	cc := &modelChannel{}
 	b, source := newModelBalancer(cc, Config{}, modelCredentials(), new(loadServers).intercept)
 	defer source.Close()
@@ -87,6 +89,7 @@ func testHostname(t *testing.T, policy picker.Policy, tls *picker.TLS, now *pick
 	if len(first) != 1 {
 		t.Fatalf("%d connections are READY, want 1", len(first))
 	}
+	policy = after
 	moved := "0"
 	if another {
 		moved = "1"

@@ -122,6 +122,7 @@ func (p *priority) handBack(g *group) {
 				e.conn = nil
 			} else {
 				c.surrender()
+				e.renameConn(l.cfg.At(i)) // the child may have the previous hostname
 			}
 		}
 	}
