@@ -60,9 +60,9 @@ func TestDecodingStops(t *testing.T) {
 		routes.VirtualHosts[0].Routes = append(routes.VirtualHosts[0].Routes, xdstest.Route("/", "c"))
 	}
 	ctx := &countdown{t.Context(), 100}
-	r := response{ctx: ctx, server: d.s, typ: lds, msg: &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
+	r := response{ctx: ctx, server: d.s, typ: lds, msg: deltaResponse{&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
 		{Name: "svc", Version: "1", Resource: wrap(xdstest.InlineListener("svc", routes))},
-	}}}
+	}}}}
 	r.handle()
 	if state := statusOf(d.c, lds, "svc").State; state == Acked || state == Nacked {
 		t.Errorf("the state is %v after half of a resource", state)
