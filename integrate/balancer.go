@@ -185,7 +185,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	defer b.unlock()
 	var tell func()
 	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
-		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.link.HasInterceptors(), RefuseLate: b.opts.RefuseLate})
+		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.link.HasInterceptors()})
 		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.configure(methods) }
 		}

@@ -136,14 +136,6 @@ type Config struct {
 	// that gRPC makes and those of interceptors are throttled each by themselves. The
 	// zero value is off.
 	RetryThrottling RetryThrottling
-	// RefuseLate refuses attempts at unary RPCs whose deadline comes sooner than about the
-	// fastest 2 % of their route's RPCs took, with DEADLINE_EXCEEDED and before they are given
-	// a connection: those of callers that have little time left, and retries. One in twenty
-	// is let through. It needs the interceptors of [DialOptions], and costs each RPC what a
-	// route with a timeout of its own costs. It does not replace a limit of RPCs in flight:
-	// if all RPCs have the same deadline, servers that are overloaded make them late, and
-	// none of those that succeed has taken longer than that. False is the default.
-	RefuseLate bool
 	// Idempotent reports whether RPCs of a method, "/package.Service/Method", may be made
 	// twice at the same time: only those are hedged, where a route says so. It adds to what
 	// the methods' option idempotency_level says. It is called for each such RPC, by any

@@ -142,7 +142,6 @@ func (b *lb) foldCounts(to *metric.Channel) {
 	metric.Fold(own, metric.Hedges, link, "", link.Hedges(), b.rec.target)
 	metric.Fold(own, metric.RetryRejections, link, "", budget, b.rec.target, "budget")
 	metric.Fold(own, metric.RetryRejections, link, "", throttle, b.rec.target, "throttle")
-	metric.Fold(own, metric.Late, link, "", link.Late(), b.rec.target)
 	metric.Fold(own, metric.Refused, link, "", link.Refused(), b.rec.target)
 	metric.Fold(own, metric.ConcurrencyRefused, link, "", link.Unsent(), b.rec.target)
 	foldClient(shared, b.src.client, b.rec.target)

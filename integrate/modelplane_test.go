@@ -260,7 +260,7 @@ func (p *plane) config() *picker.Config {
 }
 
 // hedged is the retry policy of routes whose RPCs are hedged.
-var hedged = picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 3, BaseBackoff: time.Second, MaxBackoff: time.Second, OtherHosts: true}
+var hedged = picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 3, BaseBackoff: time.Second, MaxBackoff: time.Second, OtherHosts: true, PerTryTimeout: time.Hour}
 
 // render sets what is sent of a cluster. It is what was sent before if nothing has
 // changed after all.

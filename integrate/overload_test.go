@@ -6,8 +6,6 @@ package integrate_test
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,15 +14,12 @@ import (
 
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
-	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // A queue is a server that does one RPC after the other, also those that nobody waits for
@@ -63,7 +58,7 @@ const (
 
 // runOverload asks two servers for half of what they can do, then for twice what they can do for 10 s,
 // and for half again.
-func runOverload(t *testing.T, change func(*xdstest.Resources, *integrate.Config)) (out overload) {
+func runOverload(t *testing.T, change func(*xdstest.Resources)) (out overload) {
 	synctest.Test(t, func(t *testing.T) {
 		net := xdstest.NewNetwork()
 		var endpoints []xdstest.Endpoint
@@ -76,7 +71,7 @@ func runOverload(t *testing.T, change func(*xdstest.Resources, *integrate.Config
 		control := xdstest.New(t, xdstest.Options{Listen: net.Listen})
 		r := xdstest.Service(target, xdstest.Locality{Endpoints: endpoints})
 		cfg := integrate.Config{Bootstrap: control.Bootstrap(t.Name()), Linger: -1, ControlPlaneDialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("control"))}}
-		change(&r, &cfg)
+		change(&r)
 		set(t, control, r)
 		cc, err := integrate.NewClientWith(cfg, "xds:///"+target, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(net.Dialer("client")))
 		if err != nil {
@@ -122,8 +117,7 @@ func runOverload(t *testing.T, change func(*xdstest.Resources, *integrate.Config
 // TestOverload: of servers that go on with RPCs whose deadline has passed, and are asked for
 // twice what they can do, a limit of RPCs in flight keeps the goodput, fixed
 // or adaptive, with admission control or without, and 5 s after there is nothing left of it. Admission control alone does not:
-// it hears of the queues when the RPCs in them fail. Nor does a refusal of late RPCs, since
-// none that succeeds has taken longer than the deadline that all have.
+// it hears of the queues when the RPCs in them fail.
 func TestOverload(t *testing.T) {
 	admit := func(r *xdstest.Resources) {
 		admission := admissionControl()
@@ -139,16 +133,14 @@ func TestOverload(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		change func(*xdstest.Resources, *integrate.Config)
+		change func(*xdstest.Resources)
 		keeps  bool
 	}{
-		{"nothing", func(*xdstest.Resources, *integrate.Config) {}, false},
-		{"admission control", func(r *xdstest.Resources, _ *integrate.Config) { admit(r) }, false},
-		{"late RPCs refused", func(_ *xdstest.Resources, c *integrate.Config) { c.RefuseLate = true }, false},
-		{"limit", func(r *xdstest.Resources, _ *integrate.Config) { limit(r) }, true},
-		{"limit and admission control", func(r *xdstest.Resources, _ *integrate.Config) { limit(r); admit(r) }, true},
-		{"adaptive limit", func(r *xdstest.Resources, _ *integrate.Config) { adapt(r) }, true},
-		{"all", func(r *xdstest.Resources, c *integrate.Config) { limit(r); admit(r); c.RefuseLate = true }, true},
+		{"nothing", func(*xdstest.Resources) {}, false},
+		{"admission control", admit, false},
+		{"limit", limit, true},
+		{"limit and admission control", func(r *xdstest.Resources) { limit(r); admit(r) }, true},
+		{"adaptive limit", adapt, true},
 	} {
 		if testing.Short() && !tt.keeps {
 			continue
@@ -159,36 +151,4 @@ func TestOverload(t *testing.T) {
 			t.Errorf("%s: goodput is %.2f of the capacity, and recovery takes %v; want at least 0.9, and at most 5 s", tt.name, got.goodput, got.recovery)
 		}
 	}
-}
-
-// TestRefuseLate: Config.RefuseLate has an RPC refused that has less time left than RPCs of
-// its route take, before a backend sees it. A channel without interceptors says that it does
-// not do it.
-func TestRefuseLate(t *testing.T) { inBubble(t, checkRefuseLate) }
-
-func checkRefuseLate(t *testing.T, b *bubble) {
-	backends, control := b.backends(1), b.control()
-	set(t, control, clusters(backends, nil, xdstest.Route("", "a")))
-	cfg := b.config(control)
-	cfg.RefuseLate = true
-	cc := b.dial(cfg)
-	backends[0].SetDelay(50 * time.Millisecond)
-	if _, err := call(t, cc, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond) // half of 50 ms is the first estimate
-	defer cancel()
-	err := cc.Invoke(ctx, testgrpc.TestService_EmptyCall_FullMethodName, &testgrpc.Empty{}, &testgrpc.Empty{})
-	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(status.Convert(err).Message(), "RPC refused: its deadline is in") {
-		t.Errorf("an RPC that is late ends with %v", err)
-	}
-	if n := backends[0].Calls(); n != 1 {
-		t.Errorf("the backend got %d RPCs, want 1", n)
-	}
-
-	bare := b.dialBare(cfg)
-	if _, err := call(t, bare, grpc.WaitForReady(true)); err != nil {
-		t.Fatal(err)
-	}
-	kit.WaitFor(t, "Config.RefuseLate in the status", func() bool { return slices.Contains(statusOf(t, bare).Unapplied, "Config.RefuseLate") })
 }

@@ -199,7 +199,7 @@ type Route struct {
 	// Interceptors apply these. Picks ignore them.
 	Timeout       *time.Duration // A31: nil inherits the listener's, 0 is none
 	Retry         *RetryPolicy   // A44, of the route or else of its virtual host
-	Hedge         bool           // Envoy's hedge_on_per_try_timeout, by Retry
+	Hedge         bool           // Envoy's hedge_on_per_try_timeout; Retry has a PerTryTimeout
 	Overrides     map[string]any // filter instance name to configuration (A39)
 	HostOverrides map[string]any // those of its virtual host, for filters without an entry in Overrides
 }
@@ -276,8 +276,8 @@ type RetryPolicy struct {
 	// OtherHosts keeps an attempt from the endpoints that earlier ones were given, as
 	// long as others are READY (Envoy's previous_hosts).
 	OtherHosts bool
-	// PerTryTimeout is when a hedged RPC has waited long enough for an attempt; 0 is
-	// none. RPCs that are not hedged ignore it (A44).
+	// PerTryTimeout is how long an attempt at a hedged RPC may take before another one is made;
+	// 0 is none. RPCs that are not hedged ignore it (A44).
 	PerTryTimeout time.Duration
 }
 

@@ -35,7 +35,7 @@ func retried() []Fleet {
 	list := []Fleet{
 		smaller(oneInHundred, .4, "one attempt in a hundred hangs for a second, on whatever server; 40 % load").with(func(f *Fleet) {
 			f.Stalls, f.StallFor = .01, s
-			f.Only = []string{"stock round_robin", "ours round_robin", "ours least_request", "ours least_latency", hedgedLate.String(), hedgedByQuantile.String()}
+			f.Only = []string{"stock round_robin", "ours round_robin", "ours least_request", "ours least_latency", hedged.String()}
 		}),
 		smaller(totalOutage, .7, "all servers fail for 10 s, 100 ms after they are asked; 5 clients, 70 % load").with(func(f *Fleet) {
 			f.Clients, f.FailAfter = 5, 100*time.Millisecond
@@ -74,10 +74,10 @@ func retried() []Fleet {
 }
 
 // The rows that send RPCs more than once.
-var (
-	hedgedLate       = Policy{Impl: Ours, Name: "round_robin, hedged", Route: hedge(100 * time.Millisecond)}
-	hedgedByQuantile = Policy{Impl: Ours, Name: "round_robin, hedged by quantile", Route: hedge(0)}
-)
+var hedged = Policy{
+	Impl: Ours, Name: "round_robin, hedged", Route: hedge, Only: []string{oneInHundred},
+	Config: integrate.Config{Idempotent: func(string) bool { return true }},
+}
 
 const (
 	retries  = "round_robin, retries"
@@ -92,11 +92,7 @@ const (
 
 // retryRows are the rows of these fleets alone.
 func retryRows() []Policy {
-	list := []Policy{hedgedLate, hedgedByQuantile}
-	for i := range list {
-		list[i].Config = integrate.Config{Idempotent: func(string) bool { return true }}
-		list[i].Only = []string{oneInHundred}
-	}
+	list := []Policy{hedged}
 	again := []string{totalOutage}
 	for _, row := range []struct {
 		name    string
@@ -145,15 +141,11 @@ func adaptiveConcurrency(should time.Duration) proto.Message {
 	}}
 }
 
-// hedge has a second attempt made while the first takes longer than a time, or, if that is 0,
-// than most RPCs of late.
-func hedge(after time.Duration) func(*routev3.RouteAction) {
-	return func(r *routev3.RouteAction) {
-		r.HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
-		r.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1)}
-		if after > 0 {
-			r.RetryPolicy.PerTryTimeout = durationpb.New(after)
-		}
+// hedge has a second attempt made while the first takes longer than 100 ms.
+func hedge(r *routev3.RouteAction) {
+	r.HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
+	r.RetryPolicy = &routev3.RetryPolicy{
+		RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(1), PerTryTimeout: durationpb.New(100 * time.Millisecond),
 	}
 }
 

@@ -165,6 +165,7 @@ func TestIgnoredRules(t *testing.T) {
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "5xx"}`), `retry_on "5xx", which names no gRPC status that is retried`},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "5xx,unavailable", "per_try_timeout": "1s"}`), "RetryPolicy.per_try_timeout without hedge_on_per_try_timeout (A44)"},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "unavailable", "per_try_timeout": "1s"}, "hedge_policy": {"hedge_on_per_try_timeout": true, "initial_requests": 1}`), ""},
+		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "unavailable"}, "hedge_policy": {"hedge_on_per_try_timeout": true}`), "HedgePolicy.hedge_on_per_try_timeout without RetryPolicy.per_try_timeout"},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "hedge_policy": {"initial_requests": 2}`), "HedgePolicy.initial_requests"},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "internal", "retry_priority": {"name": "p"}, "retry_host_predicate": [{"name": "x"}]}`), `retry_host_predicate "x"; retry_priority "p"`},
 		{new(routev3.RouteConfiguration), `{"name": "r", "virtual_hosts": [{"domains": ["*"], "routes": [{"match": {"prefix": "", "query_parameters": [{"name": "x"}]}, "route": {"cluster": "c"}}]}]}`, "routes with RouteMatch.query_parameters"},

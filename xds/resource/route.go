@@ -69,6 +69,10 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 	if r.Timeout == nil && m.GetTimeout().AsDuration() > 0 {
 		d.ignore("RouteAction.timeout without max_stream_duration, which is what limits RPCs (A31)")
 	}
+	if r.Hedge && (r.Retry == nil || r.Retry.PerTryTimeout == 0) {
+		r.Hedge = false
+		d.ignore("HedgePolicy.hedge_on_per_try_timeout without RetryPolicy.per_try_timeout")
+	}
 	if r.Retry != nil && r.Retry.PerTryTimeout > 0 && !r.Hedge {
 		d.ignore("RetryPolicy.per_try_timeout without hedge_on_per_try_timeout (A44)")
 	}

@@ -255,7 +255,8 @@ func TestRetryPolicy(t *testing.T) {
 	}
 }
 
-// TestHedgePolicy: a route's hedge_policy stands in for its virtual host's.
+// TestHedgePolicy: a route's hedge_policy replaces that of its virtual host. Without
+// per_try_timeout RPCs are not hedged.
 func TestHedgePolicy(t *testing.T) {
 	routes := decodeRoutes(t, `"hedgePolicy": {"hedgeOnPerTryTimeout": true}, "retryPolicy": {"retryOn": "internal", "perTryTimeout": "1s"}, "routes": [
 		{"match": {"prefix": ""}, "route": {"cluster": "c"}},
@@ -264,7 +265,7 @@ func TestHedgePolicy(t *testing.T) {
 	for i, want := range []struct {
 		hedge bool
 		after time.Duration
-	}{{true, time.Second}, {false, time.Second}, {true, 0}} {
+	}{{true, time.Second}, {false, time.Second}, {false, 0}} {
 		if r := routes[i]; r.Hedge != want.hedge || r.Retry.PerTryTimeout != want.after {
 			t.Errorf("route %d: hedged %t, after %v; want %t, after %v", i, r.Hedge, r.Retry.PerTryTimeout, want.hedge, want.after)
 		}

@@ -4,7 +4,6 @@
 package opentelemetry
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
-	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -126,28 +124,4 @@ func TestConcurrency(t *testing.T) {
 	}
 	w.await("xdslb.client.concurrency_rejections", is(float64(refused)), "grpc.target", target)
 	w.await("xdslb.client.concurrency_limit", is(1), "grpc.target", target, "grpc.lb.backend_service", service)
-}
-
-// TestLate: attempts that are refused because they would come too late are counted.
-func TestLate(t *testing.T) {
-	w := newWorld(t, 1)
-	w.cfg.RefuseLate = true
-	w.serve(xdstest.Service(service, w.locality("a", 0, w.backends...)))
-	w.backends[0].SetDelay(200 * time.Millisecond)
-	c := w.dial()
-	if err := w.call(c); err != nil {
-		t.Fatal(err)
-	}
-	// One in twenty is let through, and on a busy machine one may be late before it is asked about.
-	for begin, refused := time.Now(), 0.; refused == 0; refused, _ = w.read("xdslb.client.late_rejections", "grpc.target", target) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		_, err := c.UnaryCall(ctx, &testgrpc.SimpleRequest{})
-		cancel()
-		if status.Code(err) != codes.DeadlineExceeded {
-			t.Errorf("an RPC that is late ends with %v", err)
-		}
-		if time.Since(begin) > time.Minute {
-			t.Fatal("no RPC that is late counts as refused")
-		}
-	}
 }

@@ -191,10 +191,6 @@ var (
 		Name: "xdslb.client.concurrency_limit", Unit: "{call}", Labels: []string{target, backend},
 		Description: "RPCs that adaptive concurrency lets be in flight, of all channels together.",
 	})
-	Late = define(Count, estats.MetricDescriptor{
-		Name: "xdslb.client.late_rejections", Unit: "{attempt}", Labels: []string{target},
-		Description: "Attempts refused because RPCs of their route take longer than they had left.",
-	})
 	Channels = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
 		Description: "Channels of the target that are not idle.",

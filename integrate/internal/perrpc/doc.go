@@ -31,8 +31,6 @@
 //	budget.go       how many retries of a cluster's RPCs may be under way
 //	throttle.go     and how many those of a channel (A6's retryThrottling)
 //	hedge.go        further attempts while one takes long
-//	tail.go         and when that is, if the route does not say
-//	late.go         attempts whose deadline cannot be met are refused
 //	results.go      what attempts leave for the options of their RPC
 //	details.go      details of errors, for programs
 //	explain.go      what a route says, for Explain
@@ -43,7 +41,7 @@
 // The interceptor finds the channel's Link, and through it the Table in force. It
 // matches route and cluster, puts a Call with them into the RPC's context, and applies
 // the plan of the route. That is, from outside in: the timeout, the filters, hedges or
-// retries, and for each attempt the deadline check and the probes. Each attempt comes to a pick, which finds the Call in the
+// retries, and for each attempt the probes. Each attempt comes to a pick, which finds the Call in the
 // context. The first pick settles the cluster: that of the route, unless headers
 // have changed since (D13). The others go to the same one. A Call holds no Snapshot,
 // so that a stream that lasts for days keeps no old one alive (D9).

@@ -29,12 +29,8 @@ import (
 // of one that fails: one that is fatal ends the RPC, another one is followed by a further
 // attempt. A server's push-back puts that off, or stops it.
 //
-// It takes long after the policy's per_try_timeout, or, without one, longer than about 96 %
-// of the route's RPCs took: see tail.
-type hedging struct {
-	policy *picker.RetryPolicy
-	*tail
-}
+// An attempt takes long once the policy's per_try_timeout has passed.
+type hedging struct{ policy *picker.RetryPolicy }
 
 // hedges reports whether a route's unary RPCs are hedged.
 func hedges(r *picker.Route) bool { return r.Hedge && r.Retry != nil }
@@ -109,7 +105,6 @@ type race struct {
 	retries
 	ended    chan *entrant // has room for all
 	underway int
-	alone    bool // the first attempt had no company
 	stopped  bool // there are to be no more attempts
 	denied   bool // an attempt was not to be had, which counts once for the RPC
 	last     *results
@@ -133,7 +128,7 @@ type entrantKey struct{}
 // returned, have their own.
 func (h *hedging) race(ctx context.Context, req, reply proto.Message, opts []grpc.CallOption, attempt func(ctx context.Context, req, reply proto.Message, opts []grpc.CallOption) error) error {
 	call := callIn(ctx)
-	r := &race{retries: newRetries(h.policy, call), alone: true, ended: make(chan *entrant, h.policy.MaxAttempts)}
+	r := &race{retries: newRetries(h.policy, call), ended: make(chan *entrant, h.policy.MaxAttempts)}
 	racing, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	replies := reply.ProtoReflect().Type() // the first attempt has the message to itself
@@ -155,8 +150,7 @@ func (h *hedging) race(ctx context.Context, req, reply proto.Message, opts []grp
 			r.ended <- e
 		}()
 	}
-	begin := time.Now()
-	delay := h.delay()
+	delay := h.policy.PerTryTimeout
 	launch(nil)
 	next := time.NewTimer(delay)
 	defer next.Stop()
@@ -182,7 +176,6 @@ func (h *hedging) race(ctx context.Context, req, reply proto.Message, opts []grp
 			if l := call.link(); r.underway > 0 && l != nil {
 				l.hedges.Add(1)
 			}
-			r.alone = false
 			launch(budget)
 			next.Reset(delay)
 		case e := <-r.ended:
@@ -213,7 +206,6 @@ func (h *hedging) race(ctx context.Context, req, reply proto.Message, opts []grp
 	}
 	if winner.err == nil {
 		call.throttle().succeed()
-		h.observe(r.alone, time.Since(begin))
 		if !winner.first {
 			proto.Reset(reply)
 			proto.Merge(reply, winner.reply)

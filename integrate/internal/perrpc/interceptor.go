@@ -74,9 +74,6 @@ func (c *Call) unary(next grpc.UnaryInvoker) grpc.UnaryInvoker {
 	if p.asks {
 		next = c.asking(next)
 	}
-	if p.late != nil {
-		next = c.timely(next)
-	}
 	if p.retry != nil {
 		invoker := next
 		if next = retrying(p.retry, invoker); p.hedge != nil && c.mayHedge() {

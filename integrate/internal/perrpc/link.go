@@ -57,7 +57,6 @@ type Link struct {
 	unmade  struct{ budget, throttle atomic.Uint64 }
 	refused atomic.Uint64 // RPCs, by admission control
 	unsent  atomic.Uint64 // RPCs, by adaptive concurrency
-	late    atomic.Uint64 // attempts that were refused because they were
 }
 
 // LinkOptions are what a link has to know of its resolver.

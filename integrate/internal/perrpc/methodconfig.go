@@ -52,8 +52,6 @@ type CompileOptions struct {
 	// Intercepted says that the channel has interceptors. Without them, long paths get what
 	// gRPC makes of them.
 	Intercepted bool
-	// RefuseLate is integrate.Config.RefuseLate.
-	RefuseLate bool
 }
 
 // methodConfigs returns the method configs for the routes, and for each route

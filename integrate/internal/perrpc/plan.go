@@ -4,12 +4,9 @@
 package perrpc
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/xdslb/xdslb/picker"
 )
@@ -24,8 +21,7 @@ type plan struct {
 	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
 	// the attempts.
 	otherHosts bool
-	asks       bool      // a unary RPC may ask endpoints for their load first
-	late       *lateness // nil unless unary RPCs that are late are refused
+	asks       bool // a unary RPC may ask endpoints for their load first
 }
 
 // Plans says what interceptors do for each route of a target. Only routes that
@@ -43,7 +39,6 @@ type Plans struct {
 	timeouts, retries int      // of that many routes
 	others            int      // that many routes have retries avoid endpoints
 	asking            bool     // endpoints are asked for each RPC
-	late              bool     // RPCs that are late are refused
 
 	kept
 }
@@ -52,7 +47,6 @@ type Plans struct {
 type kept struct {
 	admissions    map[admissionKey]*admission
 	concurrencies map[concurrencyKey]*concurrency
-	times         map[routeKey]*times
 }
 
 // keep returns what is kept under a key: that of now, or else that of before, or else a new
@@ -66,46 +60,6 @@ func keep[K comparable, V any](now, before map[K]*V, key K, fresh func(K) *V) *V
 		now[key] = v
 	}
 	return v
-}
-
-// routeKey is what tells a route, or one of its clusters that has filters of its own, from
-// others through updates.
-type routeKey struct {
-	path, cluster string
-	clusters      uint64 // hash of the names
-	nth           int    // of those that are the same, by headers for instance
-}
-
-// times are what RPCs of a route take.
-type times struct {
-	late lateness
-	tail tail
-}
-
-// timesOf returns those of a route and cluster, which are those of the plans before if they
-// have them. O(1), and O(clusters) for the first one of a route.
-func (m *planner) timesOf(r *picker.Route, c *picker.WeightedCluster) *times {
-	if m.route != r {
-		m.route, m.key = r, keyOf(r)
-	}
-	key := m.key
-	key.cluster = c.Name
-	if m.same == nil {
-		m.same = map[routeKey]int{}
-	}
-	nth := m.same[key]
-	m.same[key]++
-	key.nth = nth
-	return keep(m.times, m.before.times, key, func(routeKey) *times { return new(times) })
-}
-
-// keyOf returns the key of a route, the first of those that are the same.
-func keyOf(r *picker.Route) routeKey {
-	names := xxh3.New()
-	for i := range r.Clusters {
-		_, _ = names.WriteString(r.Clusters[i].Name + "\n")
-	}
-	return routeKey{path: fmt.Sprint(r.Path.Kind, r.Path.IgnoreCase, r.Path.Value, r.Path.Regex), clusters: names.Sum64()}
 }
 
 // plan returns the plan for an RPC, or nil if it needs none.
@@ -177,12 +131,7 @@ func (r *routePlans) plans() []*plan {
 type planner struct {
 	cfg *picker.Config
 	kept
-	before     kept
-	refuseLate bool
-
-	route *picker.Route // that key is of
-	key   routeKey
-	same  map[routeKey]int // how many routes and clusters had a key
+	before kept
 }
 
 // plansFor makes the plans of a route.
@@ -216,9 +165,9 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
 		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
 
-		kept: kept{map[admissionKey]*admission{}, map[concurrencyKey]*concurrency{}, map[routeKey]*times{}},
+		kept: kept{map[admissionKey]*admission{}, map[concurrencyKey]*concurrency{}},
 	}
-	planner := planner{cfg: cfg, kept: p.kept, refuseLate: opts.RefuseLate}
+	planner := planner{cfg: cfg, kept: p.kept}
 	if opts.Before != nil {
 		planner.before = opts.Before.kept
 	}
@@ -270,7 +219,6 @@ func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	}
 	for _, plan := range r.plans() {
 		p.asking = p.asking || plan.asks
-		p.late = p.late || plan.late != nil
 		for _, f := range plan.filters {
 			if !slices.Contains(p.filters, f.name) {
 				p.filters = append(p.filters, f.name)
@@ -289,14 +237,8 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 		}
 	}
 	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
-	if late := m.refuseLate && len(r.Clusters) > 0; late || hedges(r) {
-		times := m.timesOf(r, c)
-		if late {
-			p.late = &times.late
-		}
-		if hedges(r) {
-			p.hedge = &hedging{r.Retry, &times.tail}
-		}
+	if hedges(r) {
+		p.hedge = &hedging{r.Retry}
 	}
 	if !inServiceConfig {
 		p.retry = r.Retry
@@ -310,7 +252,7 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 // needed reports whether the plan is for interceptors to carry out: of one that is not,
 // an RPC needs no more than its Call.
 func (p *plan) needed() bool {
-	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks || p.late != nil
+	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks
 }
 
 // HasSessions reports whether a route's RPCs may belong to sessions (A55).

@@ -5,8 +5,6 @@ package perrpc
 
 import (
 	"context"
-	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -96,53 +94,5 @@ func TestPlainRoutes(t *testing.T) {
 	}
 	if table(plain).Plans != nil {
 		t.Error("a target whose filter is off has plans")
-	}
-}
-
-// TestTimesSurvive: what is known of how long RPCs of a route take stays through updates that
-// leave the route, wherever it is in the list, and no two routes have the same.
-func TestTimesSurvive(t *testing.T) {
-	route := func(path, cluster string) picker.Route {
-		return picker.Route{Path: picker.StringMatch{Value: path}, Clusters: []picker.WeightedCluster{{Name: cluster, Weight: 1}},
-			Retry: &picker.RetryPolicy{MaxAttempts: 2}, Hedge: true}
-	}
-	compile := func(before *Plans, routes ...picker.Route) *Plans {
-		_, p := Compile(&picker.Config{Routes: routes}, CompileOptions{Before: before, RefuseLate: true})
-		return p
-	}
-	first := compile(nil, route("/a", "x"), route("/a", "x"), route("/b", "x"))
-	seen := map[*lateness]int{}
-	for i, r := range first.routes {
-		if other, again := seen[r.all.late]; again {
-			t.Errorf("routes %d and %d know the same", other, i)
-		}
-		seen[r.all.late] = i
-	}
-	second := compile(first, route("/b", "x"), route("/new", "x"), route("/a", "x"), route("/b", "y"))
-	for i, want := range []int{2, -1, 0, -1} {
-		got := second.routes[i].all
-		if was, known := seen[got.late]; known != (want >= 0) || known && (was != want || got.hedge.tail != first.routes[want].all.hedge.tail) {
-			t.Errorf("route %d knows what route %d did, %v; want that of %d", i, was, known, want)
-		}
-	}
-}
-
-// TestTimesOfManyClusters: what the plans of a route with many clusters take grows with their
-// number, and not with its square.
-func TestTimesOfManyClusters(t *testing.T) {
-	const n = 2000
-	r := &picker.Route{}
-	for i := range n {
-		r.Clusters = append(r.Clusters, picker.WeightedCluster{Name: fmt.Sprintf("cluster-%05d", i), Weight: 1})
-	}
-	m := &planner{kept: kept{times: map[routeKey]*times{}}}
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	for i := range r.Clusters {
-		m.timesOf(r, &r.Clusters[i])
-	}
-	runtime.ReadMemStats(&after)
-	if each := (after.TotalAlloc - before.TotalAlloc) / n; len(m.times) != n || each > 8<<10 {
-		t.Errorf("%d times, %d bytes allocated for each", len(m.times), each)
 	}
 }

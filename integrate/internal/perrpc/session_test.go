@@ -74,7 +74,7 @@ func TestSessionClusterStays(t *testing.T) {
 // TestSessionNested: an RPC that is made within an attempt at one that is hedged has a session
 // of its own, and leaves that of the other alone.
 func TestSessionNested(t *testing.T) {
-	p := &plan{hedge: &hedging{policy: &picker.RetryPolicy{MaxAttempts: 2}, tail: new(tail)}}
+	p := &plan{hedge: &hedging{policy: &picker.RetryPolicy{MaxAttempts: 2, PerTryTimeout: time.Hour}}}
 	outer, nested := &Call{plan: p, session: &Session{}}, &Call{plan: p, session: &Session{}}
 	endpoint := func(s string) *picker.Endpoint { return &picker.Endpoint{Addr: netip.MustParseAddrPort(s)} }
 	ctx := context.WithValue(t.Context(), callKey{}, outer)

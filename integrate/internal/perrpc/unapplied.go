@@ -43,9 +43,6 @@ func (p *Plans) unapplied() (list []string) {
 	if p.asking {
 		list = append(list, "probes for each RPC: xdslb_prequal goes by earlier ones")
 	}
-	if p.late {
-		list = append(list, "Config.RefuseLate")
-	}
 	return list
 }
 
@@ -83,7 +80,7 @@ func (l *Link) warnUnapplied(t *Table) {
 	}
 	if list := l.Unapplied(t); len(list) > 0 {
 		p := t.Plans
-		warn(l.Logger, l.Target, fmt.Sprintf("lacks %q, %v, %v, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0, p.asking, p.late),
+		warn(l.Logger, l.Target, fmt.Sprintf("lacks %q, %v, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0, p.asking),
 			"some of the configuration is not applied, because the channel has no interceptors of xdslb. "+
 				"Make the channel with integrate.NewClient, or with integrate.DialOptions.", "not_applied", strings.Join(list, "; "))
 	}
