@@ -5,9 +5,12 @@ package integrate_test
 
 import (
 	"context"
+	"io"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
+	"weak"
 
 	faultv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/fault/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -16,12 +19,14 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
+	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // anyOf wraps a message, which encodes.
@@ -96,17 +101,11 @@ func TestInterceptorsOfTwoChannels(t *testing.T) {
 // resolver, and its first RPC already has the filters.
 func TestInterceptorsAfterIdle(t *testing.T) {
 	cc := dialByHand(t, abortingService(t, codes.DataLoss).Bootstrap("n"), grpc.WithIdleTimeout(50*time.Millisecond))
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
 	for range 3 {
 		if _, err := call(t, cc); status.Code(err) != codes.DataLoss {
 			t.Fatalf("RPC: %v, want DATA_LOSS", err)
 		}
-		for s := cc.GetState(); s != connectivity.Idle; s = cc.GetState() {
-			if !cc.WaitForStateChange(ctx, s) {
-				t.Fatalf("the channel does not become idle but stays %v", s)
-			}
-		}
+		awaitIdle(t, cc)
 	}
 }
 
@@ -185,19 +184,73 @@ func TestInterceptorAllocs(t *testing.T) {
 	measure("filters elsewhere")
 }
 
-// TestLinkIsNotTold: once a channel has made an RPC its service config has no
-// entry for methods any more, which would cost every RPC.
-func TestLinkIsNotTold(t *testing.T) {
+// TestSharedDialOptions: three channels of one value of DialOptions, two of them of the same
+// target, each find their own resolver from the interceptors, StatusOf and Channels, also after
+// they were idle; and a channel that is closed is not kept in memory.
+func TestSharedDialOptions(t *testing.T) {
 	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})
-	set(t, control, xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
-	cc := dial(t, control.Bootstrap("n"))
-	for range 2 {
-		if _, err := call(t, cc); err != nil {
+	r := xdstest.Service(target, xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)})
+	r.Listeners = append(r.Listeners, xdstest.Listener("other", target, httpFilter(t, "fault", abort(codes.Aborted, 1e6))))
+	set(t, control, r)
+	shared, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared = append(shared, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithIdleTimeout(50*time.Millisecond))
+	wants := []codes.Code{codes.OK, codes.Aborted, codes.OK}
+	channels := make([]*grpc.ClientConn, len(wants))
+	for i, name := range []string{target, "other", target} {
+		if channels[i], err = grpc.NewClient("xds:///"+name, shared...); err != nil {
 			t.Fatal(err)
 		}
-		if d := cc.GetMethodConfig("/xdslb.internal.ChannelLookup/NobodyCallsThis").Timeout; d != nil {
-			t.Errorf("after an RPC the service config still names the link: %v", *d)
+		defer func() { _ = channels[i].Close() }()
+	}
+	numbers := map[int64]bool{}
+	for range 2 {
+		for i, cc := range channels {
+			stream, err := testgrpc.NewTestServiceClient(cc).FullDuplexCall(t.Context()) // keeps the channel from getting idle
+			if i == 1 && status.Code(err) == codes.Aborted {
+				err = nil
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := call(t, cc); status.Code(err) != wants[i] {
+				t.Errorf("channel %d: %v, want %v", i, err, wants[i])
+			}
+			if stream == nil {
+				continue // aborted: the channel may be idle by now
+			}
+			s := statusOf(t, cc)
+			if s.Target != cc.Target() || s.Connectivity != connectivity.Ready.String() || numbers[s.Channel] {
+				t.Errorf("channel %d has number %d, target %s and is %s; want another one of its own, %s and READY", i, s.Channel, s.Target, s.Connectivity, cc.Target())
+			}
+			numbers[s.Channel] = true
+			if err := stream.CloseSend(); err != nil {
+				t.Error(err)
+			}
+			if _, err := stream.Recv(); err != io.EOF {
+				t.Errorf("channel %d: the stream ends with %v", i, err)
+			}
+		}
+		for _, cc := range channels {
+			awaitIdle(t, cc)
 		}
 	}
+	if len(numbers) != 4 {
+		t.Errorf("%d resolvers were found, want one for each of two channels and each time that it was not idle", len(numbers))
+	}
+	closed := weak.Make(channels[2])
+	if err := channels[2].Close(); err != nil {
+		t.Error(err)
+	}
+	channels[2] = channels[0]
+	kit.WaitFor(t, "a closed channel to be freed", func() bool { runtime.GC(); return closed.Value() == nil })
+}
+
+// awaitIdle waits until a channel is idle.
+func awaitIdle(t *testing.T, cc *grpc.ClientConn) {
+	t.Helper()
+	kit.WaitFor(t, "the channel to become idle", func() bool { return cc.GetState() == connectivity.Idle })
 }

@@ -192,7 +192,7 @@ func TestGaugesOfOneTarget(t *testing.T) {
 	var links []*perrpc.Link
 	cost := func(targets int) float64 {
 		for len(links) < targets {
-			l := perrpc.NewLink(perrpc.LinkOptions{Update: func() {}, Canonical: fmt.Sprint("xds:///gauges-", len(links)), Resolver: &xdsResolver{}})
+			l := perrpc.NewLink(perrpc.LinkOptions{Canonical: fmt.Sprint("xds:///gauges-", len(links)), Resolver: &xdsResolver{}})
 			l.Register()
 			t.Cleanup(l.Close)
 			links = append(links, l)

@@ -85,7 +85,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		started:   make(chan struct{}),
 	}
 	r.link = perrpc.NewLink(perrpc.LinkOptions{
-		Target: target.URL.String(), Canonical: target.String(), Update: r.updateServiceConfig, Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
+		Target: target.URL.String(), Canonical: target.String(), Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
 		Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
 	if r.authority == "" {
@@ -144,9 +144,8 @@ type xdsResolver struct {
 	started   chan struct{}      // closed once balancer is not nil any more, or never will be
 	starting  sync.Once          // closes started
 
-	mu      sync.Mutex            // orders what gRPC is told
-	methods []perrpc.MethodConfig // of the routes
-	sent    string                // the service config that gRPC has
+	mu   sync.Mutex // orders what gRPC is told
+	sent string     // the service config that gRPC has
 }
 
 // configure tells gRPC what routes say about timeouts and retries, as far as it
@@ -154,23 +153,7 @@ type xdsResolver struct {
 func (r *xdsResolver) configure(methods []perrpc.MethodConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.methods = methods
-	r.updateServiceConfigLocked()
-}
-
-// updateServiceConfig tells gRPC the service config if that has changed.
-func (r *xdsResolver) updateServiceConfig() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.updateServiceConfigLocked()
-}
-
-func (r *xdsResolver) updateServiceConfigLocked() {
-	methods := slices.Clip(r.methods)
-	if r.link.ToBeNamed() {
-		methods = append(methods, r.link.MethodConfig())
-	}
-	serviceConfig := r.opts.serviceConfig(methods)
+	serviceConfig := r.opts.serviceConfig(append(slices.Clip(methods), r.link.MethodConfig()))
 	if serviceConfig == r.sent {
 		return
 	}
@@ -186,15 +169,12 @@ func (r *xdsResolver) updateServiceConfigLocked() {
 // serviceConfig is what gRPC is told of a channel: the LB policy, always the
 // same, the service whose health counts, and what is known of methods.
 func (c *Config) serviceConfig(methods []perrpc.MethodConfig) string {
-	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}}
+	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}, "methodConfig": methods}
 	if c.HealthCheckService != "" {
 		sc["healthCheckConfig"] = map[string]any{"serviceName": c.HealthCheckService}
 	}
 	if c.RetryThrottling.MaxTokens > 0 {
 		sc["retryThrottling"] = c.RetryThrottling
-	}
-	if methods != nil {
-		sc["methodConfig"] = methods
 	}
 	js, err := json.Marshal(sc)
 	if err != nil {

@@ -39,7 +39,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and nobody else has scheme xds: import google.golang.org/grpc/xds to have it served by that, or change the variable", name, why)
 	}
 	r := &stockResolver{why: why, rollout: v}
-	r.link = perrpc.NewLink(perrpc.LinkOptions{Target: name, Canonical: name, Aside: true, Update: func() {}, Resolver: r, Logger: b.opts.Logger})
+	r.link = perrpc.NewLink(perrpc.LinkOptions{Target: name, Canonical: name, Aside: true, Resolver: r, Logger: b.opts.Logger})
 	r.link.Register()
 	original := target
 	target.URL.Scheme = stock.Scheme()

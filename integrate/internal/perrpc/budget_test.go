@@ -40,7 +40,7 @@ func TestOutageBudget(t *testing.T) {
 			const callers, rpcs = 100, 100
 			var breaker picker.Breaker
 			var active, attempts, peak atomic.Int64
-			l := NewLink(LinkOptions{Update: func() {}})
+			l := NewLink(LinkOptions{})
 			defer l.Close()
 			l.bind(new(grpc.ClientConn), 5)
 			table := &Table{Link: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}

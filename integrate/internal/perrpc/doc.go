@@ -10,15 +10,13 @@
 //	table.go        Table: what a publication of the balancer says about RPCs
 //	plan.go         Plans: what is to be done for each route, made when routes change
 //	methodconfig.go the part that gRPC's service config can say (D6)
-//	link.go         Link: how an interceptor finds the tables of its channel
-//	linkof.go       and how whoever else has the channel finds the Link
+//	link.go         Link: how a *grpc.ClientConn leads to the tables of its channel
 //	links.go        all Links of the process, and those of a target
 //	wake.go         whose wish it is that an idle channel connects
 //	interceptor.go  UnaryInterceptor and StreamInterceptor, which do the rest
 //	call.go         Call: an RPC's binding to a route, from the interceptor to the picks
 //	filter.go       HTTP filters (A39), also those of users
 //	fault.go        fault injection (A33)
-//	aside.go        channels that were handed to stock, whose RPCs pass
 //	asking.go       RPCs that ask endpoints before they are sent (Prequal)
 //	admission.go    admission control: RPCs are refused while too many fail
 //	concurrency.go  adaptive concurrency: RPCs are refused while too many are in flight

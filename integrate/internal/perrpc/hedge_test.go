@@ -74,7 +74,7 @@ func TestHedge(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var breaker picker.Breaker
 			var active, running atomic.Int64
-			l := NewLink(LinkOptions{Update: func() {}})
+			l := NewLink(LinkOptions{})
 			defer l.Close()
 			l.bind(new(grpc.ClientConn), 5)
 			table := &Table{Link: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
@@ -161,7 +161,7 @@ func TestHedgedTail(t *testing.T) {
 		var mu sync.Mutex
 		attempts := 0
 		synctest.Test(t, func(t *testing.T) {
-			l := NewLink(LinkOptions{Update: func() {}})
+			l := NewLink(LinkOptions{})
 			defer l.Close()
 			l.bind(new(grpc.ClientConn), 5)
 			for i := range took {

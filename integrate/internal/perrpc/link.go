@@ -20,29 +20,30 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Link joins a channel's interceptors, which know the channel, with its LB
-// policy, which knows the configuration. gRPC tells a resolver nothing of the
-// channel it is for, and an interceptor nothing of the resolver; what both
-// reach is the channel's service config. The resolver puts an entry there for a
-// method that nobody calls, whose timeout is the number of the link. The channel's
-// first RPC finds it and binds the link, and then the entry goes: a service config
-// with methods costs every RPC three look-ups in a map. Until then channelz shows
-// the entry. Its retry policy asks for more attempts than any channel makes, and what
-// gRPC has made of that is the channel's grpc.WithMaxCallAttempts.
+// Link joins a channel's interceptors, which know the channel, with its LB policy, which knows
+// the configuration. gRPC does not tell a resolver which channel it is for. The resolver and
+// the holder of a *grpc.ClientConn have one thing in common that differs between channels of
+// the same target: the channel's service config. The resolver adds an entry for a method that
+// does not exist, whose timeout is the link's number, and LinkOf reads it with
+// grpc.ClientConn.GetMethodConfig. The entry stays as long as the resolver, so nobody has to ask
+// for it first. Its retry policy asks for more attempts than any channel allows; gRPC cuts that
+// down to the channel's grpc.WithMaxCallAttempts.
 //
-// A link lives as long as its resolver. A channel that leaves idle mode has a
-// new one.
+// An object that resolver and interceptors share by closure cannot replace the entry: one value of
+// DialOptions may serve several channels of one target, NewBuilder and the exported
+// interceptors may be combined by hand, and StatusOf and Explain also serve channels without
+// interceptors.
+//
+// A link lives as long as its resolver. A channel that leaves idle mode has a new one.
 type Link struct {
 	LinkOptions
 	id     time.Duration
-	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until an interceptor has asked
-	seen   atomic.Pointer[grpc.ClientConn] // in linksSeen under this key; nil until LinkOf has found it
+	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until an interceptor has bound it
 	table  atomic.Pointer[func() *Table]   // nil before the first configuration or error
 	closed atomic.Bool
 	// maxAttempts is the channel's grpc.WithMaxCallAttempts, known once cc is.
 	maxAttempts atomic.Int64
-	sought      atomic.Bool // by LinkOf: the service config is to name the link until it is found
-	woken       atomic.Bool // by Wake, and the LB policy has yet to hear of it
+	woken       atomic.Bool // by Wake, whose ExitIdle has not reached the LB policy yet
 
 	mu      sync.Mutex
 	event   chan struct{} // closed, and replaced, by Publish; closed for good by Close
@@ -65,13 +66,10 @@ type LinkOptions struct {
 	Target string
 	// Canonical is the target as grpc.ClientConn.CanonicalTarget has it.
 	Canonical string
-	// Update has gRPC told the service config if ToBeNamed changed.
-	Update func()
 	// Waiting says what the first configuration waits for: "waiting for ...". Nil is
 	// nothing that is known.
 	Waiting func() error
-	// Intercepted says that the channel was made with our interceptors, which
-	// will look for the link.
+	// Intercepted says that the channel was made with our interceptors.
 	Intercepted bool
 	// Throttle is for the retries of interceptors; nil is none.
 	Throttle *Throttle
@@ -88,8 +86,8 @@ type LinkOptions struct {
 }
 
 const (
-	linkService = "xdslb.internal.ChannelLookup"
-	linkMethod  = "NobodyCallsThis"
+	linkService = "xdslb.internal.Channel"
+	linkMethod  = "Number" // no method of any server
 )
 
 var (
@@ -100,9 +98,6 @@ var (
 	// lastBinding is an entry of linksOf that is found without a look-up: that
 	// of the oldest channel left, usually the only one.
 	lastBinding atomic.Pointer[binding]
-	// requested says that an interceptor met a channel whose resolver was not
-	// made together with it.
-	requested atomic.Bool
 )
 
 // binding is a channel and its link.
@@ -111,7 +106,7 @@ type binding struct {
 	link *Link
 }
 
-// NewLink returns the link of a new resolver. Nobody finds it before Register.
+// NewLink returns the link of a new resolver. It cannot be found until Register is called.
 func NewLink(opts LinkOptions) *Link {
 	return &Link{LinkOptions: opts, id: time.Duration(lastLink.Add(1)) * time.Second, event: make(chan struct{})}
 }
@@ -119,42 +114,14 @@ func NewLink(opts LinkOptions) *Link {
 // Number identifies the link in the process. It is above 0.
 func (l *Link) Number() int64 { return int64(l.id / time.Second) }
 
-// Register lets the link be found. From then on any goroutine may call Update, and
-// look at the Resolver.
+// Register lets the link be found. From then on any goroutine may use the Resolver.
 func (l *Link) Register() {
 	l.noteWake()
 	links.Store(l.id, l)
 	linksTo.add(l.Canonical, l)
-	if l.Aside {
-		aside.add(l.Canonical, l)
-	}
-	l.becomeUnsought()
 }
 
-// ToBeNamed reports whether the service config is to name the link.
-func (l *Link) ToBeNamed() bool {
-	switch {
-	case l.cc.Load() != nil:
-		return false
-	case l.Intercepted || requested.Load():
-		return true
-	}
-	return l.sought.Load() && l.seen.Load() == nil
-}
-
-// request has all links named that are not bound. It reports whether that is new.
-func request() bool {
-	if requested.Swap(true) {
-		return false
-	}
-	links.Range(func(_, l any) bool {
-		l.(*Link).Update()
-		return true
-	})
-	return true
-}
-
-// MethodConfig is the entry of the service config that names the link.
+// MethodConfig returns the entry of the service config that names the link.
 func (l *Link) MethodConfig() MethodConfig {
 	return MethodConfig{
 		Name:    []map[string]string{{"service": linkService, "method": linkMethod}},
@@ -255,7 +222,6 @@ func (l *Link) bind(cc *grpc.ClientConn, maxAttempts int) {
 	if l.closed.Load() {
 		l.unbind(cc)
 	}
-	l.Update()
 }
 
 // unbind removes what leads from the channel to the link.
@@ -270,7 +236,6 @@ func (l *Link) unbind(cc *grpc.ClientConn) {
 func (l *Link) Close() {
 	links.Delete(l.id)
 	linksTo.remove(l.Canonical, l)
-	aside.remove(l.Canonical, l)
 	l.mu.Lock()
 	if !l.closed.Swap(true) {
 		close(l.event)
@@ -279,15 +244,32 @@ func (l *Link) Close() {
 	if cc := l.cc.Load(); cc != nil {
 		l.unbind(cc)
 	}
-	if cc := l.seen.Load(); cc != nil {
-		linksSeen.CompareAndDelete(cc, l)
-	}
-	unsought.Delete(l)
 }
 
-// linkOf returns the channel's link, or nil if its resolver is not ours. It
-// costs a map look-up at most and does not allocate, but for the first RPC of a channel
-// that is new or was idle, which wakes it.
+// LinkOf returns the channel's link, or nil if its resolver is not ours or the channel is idle.
+// It does not connect the channel.
+func LinkOf(cc *grpc.ClientConn) *Link {
+	l, _ := named(cc)
+	return l
+}
+
+// named returns the link that the channel's service config names, or nil, and the channel's
+// grpc.WithMaxCallAttempts.
+func named(cc *grpc.ClientConn) (l *Link, maxAttempts int) {
+	m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod)
+	if m.Timeout == nil || m.RetryPolicy == nil {
+		return nil, 0
+	}
+	found, ok := links.Load(*m.Timeout)
+	if !ok || found.(*Link).Canonical != cc.CanonicalTarget() { // another resolver's default for all methods
+		return nil, 0
+	}
+	return found.(*Link), m.RetryPolicy.MaxAttempts
+}
+
+// linkOf returns the channel's link for an RPC's interceptor, or nil if its resolver is not
+// ours. It costs a map look-up at most and does not allocate, except for the first RPC of a
+// channel that is new or was idle, which wakes it.
 func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
 	if b := lastBinding.Load(); b != nil && b.cc == cc {
 		return b.link
@@ -299,23 +281,17 @@ func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
 		return nil
 	}
 	for awake := false; ; {
-		if m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod); m.Timeout != nil && m.RetryPolicy != nil {
-			if l, ok := links.Load(*m.Timeout); ok {
-				l.(*Link).bind(cc, m.RetryPolicy.MaxAttempts)
-				return l.(*Link)
-			}
-		}
-		if l, ok := linksOf.Load(cc); ok { // another RPC was faster
-			return l.(*Link)
+		if l, maxAttempts := named(cc); l != nil {
+			l.bind(cc, maxAttempts)
+			return l
 		}
 		state := cc.GetState()
 		switch {
-		case request(): // of a channel that is awake nothing else is missing
 		case state == connectivity.Idle && !awake:
 			Wake(ctx, cc)
 			awake = true
-		case aside.any(cc.CanonicalTarget()) != nil:
-			return nil // the other resolver has yet to say something
+		case linksTo.aside(cc.CanonicalTarget()) != nil:
+			return nil // the other resolver has not told gRPC a service config yet
 		case state != connectivity.Idle && state != connectivity.Connecting:
 			if state == connectivity.Ready {
 				warnOtherResolver(cc.Target())
@@ -326,6 +302,22 @@ func linkOf(ctx context.Context, cc *grpc.ClientConn) *Link {
 		}
 	}
 }
+
+// LinkAside returns the link of a channel that was handed to another package's resolver, or
+// nil. Until that resolver has told gRPC a service config, the link may be that of another
+// channel of the same target.
+func LinkAside(cc *grpc.ClientConn) *Link {
+	switch l := LinkOf(cc); {
+	case l == nil:
+		return linksTo.aside(cc.CanonicalTarget())
+	case l.Aside:
+		return l
+	}
+	return nil
+}
+
+// Channel returns the channel of the link, or nil before an interceptor has bound it.
+func (l *Link) Channel() *grpc.ClientConn { return l.cc.Load() }
 
 // mayBeOurs reports whether the channel's target has one of our schemes.
 func mayBeOurs(cc *grpc.ClientConn) bool {

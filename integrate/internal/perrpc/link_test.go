@@ -19,7 +19,7 @@ import (
 // ended cannot be found, and pins no channel.
 func TestLinkLeavesNothing(t *testing.T) {
 	for _, bindFirst := range []bool{true, false} {
-		l, cc := NewLink(LinkOptions{Update: func() {}, Intercepted: true}), new(grpc.ClientConn)
+		l, cc := NewLink(LinkOptions{Intercepted: true}), new(grpc.ClientConn)
 		if bindFirst {
 			l.bind(cc, 5)
 			if got, ok := linksOf.Load(cc); !ok || got != l {
@@ -48,7 +48,7 @@ func TestLinkLeavesNothing(t *testing.T) {
 // RPC goes on to its pick, which says what the error is.
 func TestWaitForReadyGetsPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, cc := NewLink(LinkOptions{Update: func() {}, Intercepted: true}), new(grpc.ClientConn)
+		l, cc := NewLink(LinkOptions{Intercepted: true}), new(grpc.ClientConn)
 		defer l.Close()
 		l.bind(cc, 5)
 		var current *Table
@@ -109,12 +109,12 @@ func limitedTable(t *testing.T, l *Link) *Table {
 	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Link: l}
 }
 
-// TestLinkIsReadable: what channelz shows of a link says that it is nobody's method,
-// and its timeout is one that people can read; and links differ.
+// TestLinkIsReadable: channelz shows the entry of a link under a name of this package, with a
+// readable timeout that differs between links.
 func TestLinkIsReadable(t *testing.T) {
 	seen := map[string]bool{}
 	for range 3 {
-		l := NewLink(LinkOptions{Update: func() {}})
+		l := NewLink(LinkOptions{})
 		defer l.Close()
 		m := l.MethodConfig()
 		timeout, err := time.ParseDuration(m.Timeout)
@@ -122,7 +122,7 @@ func TestLinkIsReadable(t *testing.T) {
 			t.Errorf("timeout %q: %v; want less than an hour, and another one for each link", m.Timeout, err)
 		}
 		seen[m.Timeout] = true
-		if name := m.Name[0]["service"] + "/" + m.Name[0]["method"]; name != "xdslb.internal.ChannelLookup/NobodyCallsThis" {
+		if name := m.Name[0]["service"] + "/" + m.Name[0]["method"]; name != "xdslb.internal.Channel/Number" {
 			t.Errorf("the entry is named %s", name)
 		}
 	}

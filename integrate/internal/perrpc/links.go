@@ -60,12 +60,14 @@ func (m *linksByTarget) all(target string) []*Link {
 	return inOrder(maps.Keys(m.links[target]))
 }
 
-// any returns one of them, or nil.
-func (m *linksByTarget) any(target string) *Link {
+// aside returns a link of the target that stands aside, or nil.
+func (m *linksByTarget) aside(target string) *Link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for l := range m.links[target] {
-		return l
+		if l.Aside {
+			return l
+		}
 	}
 	return nil
 }

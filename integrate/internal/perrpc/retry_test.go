@@ -124,7 +124,7 @@ func TestRetryOptions(t *testing.T) {
 		{name: "the last option counts", maxAttempts: 5, req: large, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(0), grpc.MaxRetryRPCBufferSize(1 << 20)}, attempts: 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := NewLink(LinkOptions{Update: func() {}})
+			l := NewLink(LinkOptions{})
 			defer l.Close()
 			l.bind(new(grpc.ClientConn), tt.maxAttempts)
 			ctx := context.WithValue(t.Context(), callKey{}, settledCall(l))

@@ -33,7 +33,7 @@ func Wake(ctx context.Context, cc *grpc.ClientConn) {
 		wakes.Delete(cc)
 		close(done)
 	}()
-	if cc.GetState() == connectivity.Idle && known(cc) == nil {
+	if cc.GetState() == connectivity.Idle && LinkOf(cc) == nil {
 		cc.Connect() // resolvers usually say what they have to before this returns
 	}
 }

@@ -1,0 +1,102 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package perrpc
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/manual"
+)
+
+// connected returns a channel of a target whose resolver gives it the method configs, and
+// that has left idle mode.
+func connected(t *testing.T, target string, methods ...MethodConfig) *grpc.ClientConn {
+	t.Helper()
+	scheme, _, _ := strings.Cut(target, ":")
+	r := manual.NewBuilderWithScheme(scheme)
+	r.BuildCallback = func(_ resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) {
+		config, err := json.Marshal(map[string]any{"methodConfig": methods})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.InitialState(resolver.State{ServiceConfig: cc.ParseServiceConfig(string(config))})
+	}
+	cc, err := grpc.NewClient(target, grpc.WithResolvers(r), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithMaxCallAttempts(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	cc.Connect()
+	return cc
+}
+
+// TestLinkOf: channels of one target each lead to their own link, with the attempts that they
+// allow, and to none once that is closed. Other channels lead to none, also if their methods
+// have the timeout of a link's entry, by default or by its name.
+func TestLinkOf(t *testing.T) {
+	const target = "xdslb:///link-of"
+	var all []*Link
+	var channels []*grpc.ClientConn
+	for range 3 {
+		l := NewLink(LinkOptions{Canonical: target})
+		l.Register()
+		defer l.Close()
+		all, channels = append(all, l), append(channels, connected(t, target, l.MethodConfig()))
+	}
+	for i, cc := range channels {
+		if got, attempts := named(cc); got != all[i] || attempts != 3 {
+			t.Errorf("channel %d leads to link %v and allows %d attempts, want link %d and 3", i, got, attempts, all[i].Number())
+		}
+	}
+	byDefault, retries := all[0].MethodConfig(), all[0].MethodConfig().RetryPolicy
+	byDefault.Name = []map[string]string{{}}
+	timeout := byDefault
+	timeout.RetryPolicy = nil
+	for name, cc := range map[string]*grpc.ClientConn{
+		"the entry, and another target": connected(t, "xds:///another", all[0].MethodConfig()),
+		"a default of another target":   connected(t, "xds:///another", byDefault),
+		"a default timeout":             connected(t, target, timeout),
+		"a default without timeout":     connected(t, target, MethodConfig{Name: byDefault.Name, RetryPolicy: retries}),
+		"no method config":              connected(t, target),
+		"another scheme":                connected(t, "passthrough:///x"),
+	} {
+		if got := LinkOf(cc); got != nil {
+			t.Errorf("%s: the channel leads to link %d, want none", name, got.Number())
+		}
+	}
+	all[1].Close()
+	if got := LinkOf(channels[1]); got != nil {
+		t.Errorf("a channel leads to link %d, which is closed", got.Number())
+	}
+}
+
+// TestLinksByTarget: links are found by their targets, in their order, until they close.
+func TestLinksByTarget(t *testing.T) {
+	var all []*Link
+	for i := range 6 {
+		target := fmt.Sprintf("xds:///by-target-%d", i%2)
+		l := NewLink(LinkOptions{Canonical: target, Aside: i >= 2})
+		l.Register()
+		defer l.Close()
+		all = append(all, l)
+	}
+	if got := LinksTo("xds:///by-target-1"); !slices.Equal(got, []*Link{all[1], all[3], all[5]}) {
+		t.Errorf("LinksTo() = %v, want those of indexes 1, 3, 5 of %v", got, all)
+	}
+	for i, l := range all {
+		if l.Close(); i == 3 && linksTo.aside(l.Canonical) != all[5] {
+			t.Error("the last link that stands aside is not found")
+		}
+	}
+	if got, one := LinksTo("xds:///by-target-1"), linksTo.aside("xds:///by-target-1"); len(got) > 0 || one != nil {
+		t.Errorf("links that are closed are found: %v, %v", got, one)
+	}
+}
