@@ -181,6 +181,7 @@ func (e *env) streamAndClose(script, order string) {
 		for _, op := range order {
 			s.begin(op)
 		}
+		s.settle() // else the stream may be closed before or after it reaches the server
 		_ = e.cc.Close()
 		s.settle()
 		e.note("end: %v", status.Code(s.RecvMsg(new(wrapperspb.BytesValue))))
