@@ -129,6 +129,9 @@
 //   - Deletions of routes and endpoints can be said, and leave the last version in use,
 //     with a note. In state of the world they cannot.
 //   - A server can say that a resource does not exist. That needs no timer.
+//   - In state of the world a server that goes by the version in the first request of a stream
+//     may stay silent though resources were deleted meanwhile. go-control-plane's linear cache
+//     does so if all the resources that the request names are gone.
 //   - ResourceStatus.Version is the resource's own, not the response's.
 //   - A server that is told the versions of all that is wanted need not say anything. If
 //     it does not for as long as it may take to send a resource, it counts as one that

@@ -79,10 +79,8 @@ func (w *sotwType) requestLocked(s *server, typ resource.Type, node *corev3.Node
 	}
 	if !t.sent {
 		// A version claims that the cache has what this server sent. A server that goes
-		// by it would not send that again, nor a resource that is new to it. Nor does
-		// go-control-plane's linear cache send a response without resources then, which
-		// would say that all of them are gone.
-		if complete(typ) || !s.claimsLocked(t) || t.lapsed || s.lacksLocked(t) {
+		// by it would not send that again, nor a resource that is new to it.
+		if !s.claimsLocked(t) || t.lapsed || s.lacksLocked(t) {
 			w.version = ""
 		}
 		t.lapsed = false

@@ -22,8 +22,7 @@
 # VERSION=v1.84.0 takes the tests of another grpc-go, and builds for that: see
 # integrate/docs/rollout.md.
 #
-# Tests may take 20 s, not 10: after a stream ended, clients that lack nothing
-# come back over 13 s, so that a fleet does not come at once.
+# Tests may take 20 s, not 10: the machine may be shared.
 #
 # Those of grpc-go's tests are left out that reach into its own resolver, balancers
 # or filters (fault injection's replace its timers and random numbers), and those
