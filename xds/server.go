@@ -33,7 +33,7 @@ type server struct {
 
 	variant  variant   // of ADS that is spoken; changes between streams only
 	switched bool      // it has changed since there was a response
-	refused  time.Time // when the server has last not implemented the variant that is wanted
+	refused  time.Time // when the server last answered UNIMPLEMENTED to the wanted variant
 	claimed  bool      // this stream has told the server versions of resources
 	quiet    bool      // the server has nothing to say to that: see silentLocked
 	// exhausted says that the stream before has ended with RESOURCE_EXHAUSTED and no
