@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/trouble"
+	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/internal/visible"
 )
 
@@ -59,7 +59,7 @@ type channelRow struct {
 type channelView struct {
 	*integrate.TargetStatus
 	Since, Received, Watched string // how long ago
-	Trouble                  []trouble.Trouble
+	Trouble                  []diagnosis.Finding
 	MoreTrouble              int
 	Table                    []routeRow
 	RoutePages               *pager
@@ -168,8 +168,8 @@ func (p *page) setRefresh(q url.Values) {
 
 func newChannelRow(s integrate.TargetStatus) channelRow {
 	row := channelRow{TargetStatus: s, Link: link(nil, "channel", strconv.FormatInt(s.Channel, 10))}
-	for _, t := range trouble.Of(&s) {
-		if t.Bad {
+	for _, t := range diagnosis.Find(&s) {
+		if t.Error {
 			row.Bad++
 		} else {
 			row.Mild++
@@ -186,7 +186,7 @@ func newChannelRow(s integrate.TargetStatus) channelRow {
 func newChannelView(s *integrate.TargetStatus, q url.Values) *channelView {
 	v := &channelView{
 		TargetStatus: s, Since: ago(s.Time, s.Since), Received: ago(s.Time, s.Received), Watched: s.Time.Sub(s.Watched).Round(time.Second).String(),
-		Trouble: trouble.Of(s),
+		Trouble: diagnosis.Find(s),
 	}
 	if n := len(v.Trouble); n > maxTroubles {
 		v.Trouble, v.MoreTrouble = v.Trouble[:maxTroubles], n-maxTroubles

@@ -407,10 +407,10 @@ func TestAttachHandedOver(t *testing.T) {
 	}))
 	defer page.Close()
 	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
-	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `to know: The channel is google.golang.org/grpc/xds's, not xdslb's, since XDSLB_DISABLE has "ord*".`, "To go forward: take the pattern out.")
+	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `to know: The channel uses google.golang.org/grpc/xds, not xdslb: XDSLB_DISABLE has "ord*".`, "To switch to xdslb: take the pattern out.")
 	wantCall(t, exitOK, []string{"attach", page.URL, "-count", "1"}, "xds:///orders", "UNKNOWN handed_over_by=XDSLB_DISABLE")
 	d.Channels[0].Rollout.Malformed = true
-	wantCall(t, exitFinding, view, "TO MEND: The channel is google.golang.org/grpc/xds's")
+	wantCall(t, exitFinding, view, "TO MEND: The channel uses google.golang.org/grpc/xds")
 }
 
 // TestHostileNames: what a process says does not reach a terminal as commands to it.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
-	"github.com/xdslb/xdslb/integrate/internal/trouble"
+	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/internal/visible"
 )
 
@@ -98,10 +98,10 @@ func (t *statusText) all() {
 
 func (t *statusText) channel(s *integrate.TargetStatus) {
 	t.line("%s  %s", visible.Text(s.Target, 60), stateOf(s))
-	list := trouble.Of(s)
+	list := diagnosis.Find(s)
 	for _, x := range list[:min(len(list), viewTroubles)] {
 		head := "  to know:"
-		if x.Bad {
+		if x.Error {
 			head = "  TO MEND:"
 		}
 		wrap(t.w, head, visible.Text(x.Text, 400))
@@ -325,8 +325,8 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 			ok, failed = ok+a, failed+b
 		})
 		mend := 0
-		for _, x := range trouble.Of(s) {
-			if x.Bad {
+		for _, x := range diagnosis.Find(s) {
+			if x.Error {
 				mend++
 			}
 		}
@@ -345,8 +345,8 @@ func latest(e *integrate.Event) time.Time {
 // needsMending reports whether something is wrong.
 func needsMending(d *debug.Document) bool {
 	for i := range d.Channels {
-		for _, x := range trouble.Of(&d.Channels[i]) {
-			if x.Bad {
+		for _, x := range diagnosis.Find(&d.Channels[i]) {
+			if x.Error {
 				return true
 			}
 		}

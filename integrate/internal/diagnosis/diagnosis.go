@@ -1,9 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package trouble says what is wrong with a channel, in sentences, for the debug page and the
-// command.
-package trouble
+// Package diagnosis provides a list of a channel's problems, as sentences for the debug page
+// and the xdslb command.
+package diagnosis
 
 import (
 	"cmp"
@@ -14,30 +14,30 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 )
 
-// A Trouble is something wrong with a channel. Bad says that RPCs fail, or that what the
-// control plane says is not done; the others are for somebody to know.
-type Trouble struct {
-	Bad  bool
-	Text string
+// A Finding describes one problem of a channel. It is an error if RPCs fail or if the
+// configuration of the control plane is not applied, and a note otherwise.
+type Finding struct {
+	Error bool
+	Text  string
 }
 
-// Of returns what is wrong with a channel, the worst first.
-func Of(s *integrate.TargetStatus) (list []Trouble) {
-	var mild []Trouble
-	bad := func(format string, args ...any) { list = append(list, Trouble{true, fmt.Sprintf(format, args...)}) }
-	note := func(format string, args ...any) { mild = append(mild, Trouble{false, fmt.Sprintf(format, args...)}) }
+// Find returns the problems of a channel, errors first.
+func Find(s *integrate.TargetStatus) (list []Finding) {
+	var notes []Finding
+	bad := func(format string, args ...any) { list = append(list, Finding{true, fmt.Sprintf(format, args...)}) }
+	note := func(format string, args ...any) { notes = append(notes, Finding{false, fmt.Sprintf(format, args...)}) }
 	if s.Error != "" {
 		bad("%s", s.Error)
 	}
 	if r := s.Rollout; r != nil {
-		say := note
+		add := note
 		if r.Malformed {
-			say = bad
+			add = bad
 		}
-		say("The channel is google.golang.org/grpc/xds's, not xdslb's, since %s. To go forward: %s.", s.Stock, r.Forward)
+		add("The channel uses google.golang.org/grpc/xds, not xdslb: %s. To switch to xdslb: %s.", s.Stock, r.Forward)
 	}
 	for _, u := range s.Unapplied {
-		bad("Not applied, since the channel has no interceptors of xdslb: %s.", u)
+		bad("Not applied because the channel lacks xdslb's interceptors: %s.", u)
 	}
 	failing := newFailing(s.Resources)
 	for i := range s.Clusters {
@@ -57,7 +57,7 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 				bad("Cluster %s: the circuit breaker is at its limit of %d RPCs in flight.", l.Name, l.MaxRequests)
 			}
 			if l.TLS != nil && !l.TLS.InForce {
-				bad("Cluster %s asks for TLS, and the channel's credentials do not go by xDS.", l.Name)
+				bad("Cluster %s is configured for TLS, but the channel does not use xDS credentials.", l.Name)
 			}
 			for _, p := range l.Priorities {
 				if e := p.Endpoints; p.InUse && e.Failed+e.Ejected > 0 {
@@ -73,7 +73,7 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 			case r.Version != "":
 				stays = fmt.Sprintf(" (version %s stays in force)", r.Version)
 			case !r.Updated.IsZero():
-				stays = " (what came before stays in force)"
+				stays = " (the previous version stays in force)"
 			}
 			bad("%s %s is %s%s: %s", r.Type, r.Name, r.State, stays, r.Error)
 		}
@@ -83,10 +83,11 @@ func Of(s *integrate.TargetStatus) (list []Trouble) {
 			bad("xDS server %s is not connected: %s", x.URI, x.Error)
 		}
 	}
-	return append(list, mild...)
+	return append(list, notes...)
 }
 
-// failing has the errors of resources, by name. Resources of several types may share one.
+// failing maps the names of resources to their errors. Resources of different types may share
+// a name.
 type failing map[string][]string
 
 func newFailing(resources []integrate.ResourceStatus) failing {
@@ -99,10 +100,10 @@ func newFailing(resources []integrate.ResourceStatus) failing {
 	return f
 }
 
-// explain reports whether a cluster's note says what the error of a resource does: one of its
-// own, or of one that the note names, such as a collection. O(the note).
+// explain reports whether a cluster's note repeats the error of a resource: one of the
+// cluster's own, or one that the note names, such as a collection. O(length of the note).
 func (f failing) explain(l *integrate.LeafStatus) bool {
-	if f.says(l, cmp.Or(l.Service, l.Name)) || f.says(l, l.Name) {
+	if f.quoted(l, cmp.Or(l.Service, l.Name)) || f.quoted(l, l.Name) {
 		return true
 	}
 	for rest := l.Note; ; {
@@ -111,14 +112,14 @@ func (f failing) explain(l *integrate.LeafStatus) bool {
 			return false
 		}
 		rest = rest[i+1:]
-		if name, _, ok := strings.Cut(rest, `"`); ok && f.says(l, name) {
+		if name, _, ok := strings.Cut(rest, `"`); ok && f.quoted(l, name) {
 			return true
 		}
 	}
 }
 
-// says reports whether a note says what is wrong with resources of a name.
-func (f failing) says(l *integrate.LeafStatus, name string) bool {
+// quoted reports whether a note contains an error of the resources with the given name.
+func (f failing) quoted(l *integrate.LeafStatus, name string) bool {
 	return slices.ContainsFunc(f[name], func(err string) bool { return strings.Contains(l.Note, err) })
 }
 

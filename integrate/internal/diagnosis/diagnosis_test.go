@@ -1,20 +1,20 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package trouble_test
+package diagnosis_test
 
 import (
 	"fmt"
 	"testing"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/trouble"
+	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 )
 
-// TestNotesAreSaidOnce: what is wrong with a resource is said of that, and not once more of each
-// cluster whose note has it: be it the cluster's own, or a collection of its endpoints. What no
-// resource says is said of the cluster.
-func TestNotesAreSaidOnce(t *testing.T) {
+// TestNotesAreNotRepeated: the error of a resource is listed for the resource only, and not again
+// for each cluster whose note contains it, whether the resource is the cluster's own or a
+// collection of its endpoints. A note that repeats no resource's error is listed for the cluster.
+func TestNotesAreNotRepeated(t *testing.T) {
 	const n = 3000
 	s := &integrate.TargetStatus{}
 	for i := range n {
@@ -32,8 +32,8 @@ func TestNotesAreSaidOnce(t *testing.T) {
 		}})
 	}
 	s.Clusters[7].Leaves[0].Note = `of its own, and no "resource's"`
-	list := trouble.Of(s)
+	list := diagnosis.Find(s)
 	if want := n + n/2 + 1; len(list) != want || list[0].Text != `Cluster c7: of its own, and no "resource's"` {
-		t.Errorf("%d troubles, want %d; the first is %q", len(list), want, list[0].Text)
+		t.Errorf("%d findings, want %d; the first is %q", len(list), want, list[0].Text)
 	}
 }
