@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 // Bounds of what the page shows of one text.
@@ -20,8 +20,8 @@ const (
 )
 
 var formats = template.FuncMap{
-	"name":    func(s string) string { return visible.Text(s, maxName) },
-	"text":    func(s string) string { return visible.Text(s, maxText) },
+	"name":    func(s string) string { return sanitize.Text(s, maxName) },
+	"text":    func(s string) string { return sanitize.Text(s, maxText) },
 	"percent": percent,
 	"lower":   strings.ToLower,
 	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
@@ -48,7 +48,7 @@ func pathText(path string) string {
 	if path == `begins with ""` || path == `begins with "/"` {
 		return "is any"
 	}
-	return visible.Text(path, maxText)
+	return sanitize.Text(path, maxText)
 }
 
 // policyText explains the name of a policy that is not the one of a configuration.
@@ -129,12 +129,12 @@ func link(q url.Values, change ...string) template.URL {
 	return template.URL("?" + next.Encode()) //nolint:gosec // Encode leaves nothing that could end a link
 }
 
-// lines is visible.Text of each line of a text.
+// lines is sanitize.Text of each line of a text.
 func lines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		body, ended := strings.CutSuffix(line, "\n")
-		b.WriteString(visible.Text(strings.TrimSuffix(body, "\r"), maxInput))
+		b.WriteString(sanitize.Text(strings.TrimSuffix(body, "\r"), maxInput))
 		if ended {
 			b.WriteByte('\n')
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 // How many rows of each table the page shows.
@@ -258,7 +258,7 @@ func (v *channelView) addRoutes(q url.Values) {
 
 // clusterKey is what a link calls a cluster: its name, if that is not long and shows.
 func clusterKey(name string) string {
-	if len(name) <= maxName && visible.Text(name, 0) == name {
+	if len(name) <= maxName && sanitize.Text(name, 0) == name {
 		return name
 	}
 	h := fnv.New64a()
@@ -378,7 +378,7 @@ const maxInput = 4000
 func (v *channelView) explain(r *http.Request, c integrate.Channel) {
 	q := r.URL.Query()
 	x := &v.Explain
-	x.Method, x.Headers = visible.Text(q.Get("method"), maxInput), lines(clip(q.Get("headers"), maxInput))
+	x.Method, x.Headers = sanitize.Text(q.Get("method"), maxInput), lines(clip(q.Get("headers"), maxInput))
 	if x.Method == "" {
 		return
 	}

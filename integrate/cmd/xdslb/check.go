@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
@@ -49,7 +49,7 @@ var checkCommand = command{
 				return c.wrong(), e.printJSON(c.Findings)
 			}
 			for _, f := range c.Findings {
-				wrap(e.stdout, fmt.Sprintf("%-4s", f.Verdict), visible.Text(f.What+": "+f.Text, 600))
+				wrap(e.stdout, fmt.Sprintf("%-4s", f.Verdict), sanitize.Text(f.What+": "+f.Text, 600))
 			}
 			return c.wrong(), nil
 		}

@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 var diffCommand = command{
@@ -291,7 +291,7 @@ func (e *env) printDifference(d *Difference) {
 				e.line("%s and %d more", head, len(items)-i)
 				break
 			}
-			wrap(e.stdout, head, visible.Text(item, 300))
+			wrap(e.stdout, head, sanitize.Text(item, 300))
 		}
 	}
 	list("- route", d.RoutesRemoved)
@@ -302,14 +302,14 @@ func (e *env) printDifference(d *Difference) {
 	list("- cluster", d.ClustersRemoved)
 	list("+ cluster", d.ClustersAdded)
 	for _, c := range d.Clusters {
-		e.line("~ cluster %s", visible.Text(c.Cluster, 60))
+		e.line("~ cluster %s", sanitize.Text(c.Cluster, 60))
 		list("   ", c.Changes)
 		for i, s := range c.Shares {
 			if i == maxLines {
 				e.line("    and %d more shares", len(c.Shares)-i)
 				break
 			}
-			e.line("    %-40s %8s -> %8s", visible.Text(s.Address, 40), percent(s.Before), percent(s.After))
+			e.line("    %-40s %8s -> %8s", sanitize.Text(s.Address, 40), percent(s.Before), percent(s.After))
 		}
 	}
 	list("- connection to", d.Close)

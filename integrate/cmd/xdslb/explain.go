@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 var explainCommand = command{
@@ -41,7 +41,7 @@ var explainCommand = command{
 				return fails(x), e.printJSON(x)
 			}
 			for line := range strings.Lines(x.String()) {
-				fmt.Fprintln(e.stdout, visible.Text(strings.TrimSuffix(line, "\n"), 0))
+				fmt.Fprintln(e.stdout, sanitize.Text(strings.TrimSuffix(line, "\n"), 0))
 			}
 			return fails(x), nil
 		}

@@ -43,7 +43,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 // Exit codes.
@@ -161,7 +161,7 @@ func (e *env) runCommand(c *command, args []string) int {
 func shown(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
-		lines[i] = visible.Text(lines[i], 0)
+		lines[i] = sanitize.Text(lines[i], 0)
 	}
 	return strings.Join(lines, "\n")
 }

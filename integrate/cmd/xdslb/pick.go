@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 var pickCommand = command{
@@ -79,22 +79,22 @@ func (e *env) printPicks(p *integrate.Picks, s *integrate.TargetStatus) {
 	for _, end := range p.Endpoints {
 		totals[end.Cluster] += end.RPCs
 	}
-	fmt.Fprintf(e.stdout, "%d picks for %s\n", p.RPCs, visible.Text(s.Target, 50))
+	fmt.Fprintf(e.stdout, "%d picks for %s\n", p.RPCs, sanitize.Text(s.Target, 50))
 	cluster, locality := "\x00", "\x00"
 	for _, end := range p.Endpoints {
 		if end.Cluster != cluster {
 			cluster, locality = end.Cluster, "\x00"
-			e.line("cluster %s: %s of the RPCs", visible.Text(cluster, 40), percent(float64(totals[cluster])/float64(p.RPCs)))
+			e.line("cluster %s: %s of the RPCs", sanitize.Text(cluster, 40), percent(float64(totals[cluster])/float64(p.RPCs)))
 		}
 		if name := place(end.Region, end.Zone, end.SubZone); name != locality {
 			locality = name
-			e.line("  %-30s %10s %8s %9s", visible.Text(name, 30), "RPCs", "picked", "expected")
+			e.line("  %-30s %10s %8s %9s", sanitize.Text(name, 30), "RPCs", "picked", "expected")
 		}
 		got := 0.
 		if n := totals[cluster]; n > 0 {
 			got = float64(end.RPCs) / float64(n)
 		}
-		e.line("    %-28s %10d %8s %9s  %s", visible.Text(end.Address, 28), end.RPCs, percent(got), percent(expected[cluster+"\x00"+end.Address]), bar(got, 14))
+		e.line("    %-28s %10d %8s %9s  %s", sanitize.Text(end.Address, 28), end.RPCs, percent(got), percent(expected[cluster+"\x00"+end.Address]), bar(got, 14))
 	}
 	for _, o := range []struct {
 		n    int
@@ -111,7 +111,7 @@ func (e *env) printPicks(p *integrate.Picks, s *integrate.TargetStatus) {
 
 // line prints a line of at most 80 columns.
 func (e *env) line(format string, args ...any) {
-	fmt.Fprintln(e.stdout, visible.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
+	fmt.Fprintln(e.stdout, sanitize.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
 }
 
 // bar is a share as a bar.

@@ -12,7 +12,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
-	"github.com/xdslb/xdslb/integrate/internal/visible"
+	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
 // How much a view shows of each part.
@@ -78,7 +78,7 @@ func (t *statusText) calls(key string, e *integrate.EndpointStatus) (ok, failed 
 }
 
 func (t *statusText) line(format string, args ...any) {
-	fmt.Fprintln(t.w, visible.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
+	fmt.Fprintln(t.w, sanitize.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
 }
 
 func (t *statusText) all() {
@@ -97,14 +97,14 @@ func (t *statusText) all() {
 }
 
 func (t *statusText) channel(s *integrate.TargetStatus) {
-	t.line("%s  %s", visible.Text(s.Target, 60), stateOf(s))
+	t.line("%s  %s", sanitize.Text(s.Target, 60), stateOf(s))
 	list := diagnosis.Find(s)
 	for _, x := range list[:min(len(list), viewTroubles)] {
 		head := "  to know:"
 		if x.Error {
 			head = "  TO MEND:"
 		}
-		wrap(t.w, head, visible.Text(x.Text, 400))
+		wrap(t.w, head, sanitize.Text(x.Text, 400))
 	}
 	t.more(len(list), viewTroubles, "troubles")
 	for i := range s.RouteTable {
@@ -125,7 +125,7 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 	if n := len(s.Events); n > 0 {
 		t.line("  events")
 		for i := range s.Events[max(0, n-viewEvents):] {
-			wrap(t.w, "   ", visible.Text(eventLine(&s.Events[max(0, n-viewEvents)+i]), 240))
+			wrap(t.w, "   ", sanitize.Text(eventLine(&s.Events[max(0, n-viewEvents)+i]), 240))
 		}
 	}
 }
@@ -146,16 +146,16 @@ func (t *statusText) more(n, shown int, what string) {
 }
 
 func (t *statusText) route(r *integrate.RouteStatus) {
-	text := fmt.Sprintf("  route %d: path %s", r.Index, visible.Text(r.Path, 40))
+	text := fmt.Sprintf("  route %d: path %s", r.Index, sanitize.Text(r.Path, 40))
 	for _, c := range r.Conditions {
-		text += ", " + visible.Text(c, 40)
+		text += ", " + sanitize.Text(c, 40)
 	}
 	if r.Fraction != nil {
 		text += fmt.Sprintf(", %s of RPCs", percent(*r.Fraction))
 	}
 	var to []string
 	for _, c := range r.Clusters {
-		name := visible.Text(c.Cluster, 30)
+		name := sanitize.Text(c.Cluster, 30)
 		if c.Share < 1 {
 			name += " " + percent(c.Share)
 		}
@@ -181,13 +181,13 @@ func (t *statusText) cluster(s *integrate.TargetStatus, c *integrate.ClusterStat
 	if d := t.d.Time.Sub(t.since); !t.since.IsZero() && d > 0 {
 		rate = fmt.Sprintf(", %.0f RPCs/s", float64(all)/d.Seconds())
 	}
-	t.line("  cluster %s  %s, %s%s", visible.Text(c.Name, 34), c.State, policy, rate)
+	t.line("  cluster %s  %s, %s%s", sanitize.Text(c.Name, 34), c.State, policy, rate)
 	shown := 0
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
 		if n := len(l.Unhealthy); n > 0 {
 			u := l.Unhealthy[0]
-			t.line("    %d endpoints get no RPCs, since EDS says so: %s %s …", n, visible.Text(u.Address, 30), visible.Text(u.Health, 20))
+			t.line("    %d endpoints get no RPCs, since EDS says so: %s %s …", n, sanitize.Text(u.Address, 30), sanitize.Text(u.Health, 20))
 		}
 		for k := range l.Priorities {
 			t.priority(one, c, l, &l.Priorities[k], all, &shown)
@@ -220,7 +220,7 @@ func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterSta
 	for i := range p.Localities {
 		loc := &p.Localities[i]
 		if *shown < viewEndpoints {
-			t.line("      %-32s expected observed %6s %5s", visible.Text(place(loc.Region, loc.Zone, loc.SubZone), 32), "OK", "fail")
+			t.line("      %-32s expected observed %6s %5s", sanitize.Text(place(loc.Region, loc.Zone, loc.SubZone), 32), "OK", "fail")
 		}
 		for k := range loc.Endpoints {
 			if *shown++; *shown > viewEndpoints {
@@ -232,9 +232,9 @@ func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterSta
 			if all > 0 {
 				observed = percent(float64(ok+failed) / float64(all))
 			}
-			t.line("      %-21s %-10s %8s %8s %6d %5d", visible.Text(e.Address, 21), condition(e), percent(e.Share), observed, ok, failed)
+			t.line("      %-21s %-10s %8s %8s %6d %5d", sanitize.Text(e.Address, 21), condition(e), percent(e.Share), observed, ok, failed)
 			if e.Out != "" && (e.Ejected || e.State == "READY") && !e.Draining && p.InUse {
-				wrap(t.w, "       ", visible.Text(e.Out, 200))
+				wrap(t.w, "       ", sanitize.Text(e.Out, 200))
 			}
 		}
 	}
@@ -246,12 +246,12 @@ func (t *statusText) resourcePriority(p *integrate.PriorityStatus, shown *int) {
 	for i := range p.Localities {
 		loc := &p.Localities[i]
 		if *shown < viewEndpoints {
-			t.line("      %-32s weight expected", visible.Text(place(loc.Region, loc.Zone, loc.SubZone), 32))
+			t.line("      %-32s weight expected", sanitize.Text(place(loc.Region, loc.Zone, loc.SubZone), 32))
 		}
 		for k := range loc.Endpoints {
 			if *shown++; *shown <= viewEndpoints {
 				e := &loc.Endpoints[k]
-				t.line("      %-21s %-10s %6d %8s", visible.Text(e.Address, 21), condition(e), e.Weight, percent(e.Share))
+				t.line("      %-21s %-10s %6d %8s", sanitize.Text(e.Address, 21), condition(e), e.Weight, percent(e.Share))
 			}
 		}
 	}
@@ -276,9 +276,9 @@ func (t *statusText) resources(s *integrate.TargetStatus) {
 			break
 		}
 		r := &s.Resources[i]
-		t.line("  %-22s %-14s version %-12s %s", r.Type, r.State, visible.Text(r.Version, 12), visible.Text(r.Name, 40))
+		t.line("  %-22s %-14s version %-12s %s", r.Type, r.State, sanitize.Text(r.Version, 12), sanitize.Text(r.Name, 40))
 		if r.Error != "" {
-			wrap(t.w, "     ", visible.Text(r.Error, 400))
+			wrap(t.w, "     ", sanitize.Text(r.Error, 400))
 		}
 	}
 	t.more(len(s.Resources), viewResources, "resources")
@@ -300,14 +300,14 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 		for k := range s.Events {
 			e := &s.Events[k]
 			if at := latest(e); at.After(v.told) {
-				fmt.Fprintln(w, visible.Text(s.Target, 40), visible.Text(eventLine(e), 0))
+				fmt.Fprintln(w, sanitize.Text(s.Target, 40), sanitize.Text(eventLine(e), 0))
 				if at.After(last) {
 					last = at
 				}
 			}
 		}
 		if r := s.Rollout; r != nil {
-			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), visible.Text(stateOf(s), 20), visible.Text(r.Variable, 40))
+			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), sanitize.Text(r.Variable, 40))
 			continue
 		}
 		ready, total, ok, failed := 0, 0, uint64(0), uint64(0)
@@ -330,7 +330,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				mend++
 			}
 		}
-		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", visible.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), visible.Text(stateOf(s), 20), ready, total, ok, failed, mend)
+		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), ready, total, ok, failed, mend)
 	}
 	v.told = last
 }

@@ -1,9 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package visible makes text of others, such as names that a control plane chooses, fit to be
-// shown: in a page, in a terminal, in a line.
-package visible
+// Package sanitize makes untrusted text, such as names chosen by a control plane, safe to
+// print on a page, on a terminal or in a log line.
+package sanitize
 
 import (
 	"fmt"
@@ -12,17 +12,16 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns s with what does not show, or shows as something else, written as an escape:
-// control characters, ESC among them, marks that turn the direction of text, characters
-// without width, line breaks, and bytes that are not UTF-8. If that is more than max
-// characters, it is cut, and ends in "…" as the last of them; max below 1 is no limit.
-// O(max) if there is a limit.
+// Text returns s with invisible and misleading characters escaped: control characters
+// including ESC, bidirectional marks, zero-width characters, line breaks, and bytes that are
+// not UTF-8. A result longer than max characters is truncated to max, the last of which is
+// "…"; max < 1 means no limit. O(max) if there is a limit.
 func Text(s string, max int) string {
 	if max < 1 {
 		max = len(s) * len(`\U0001f600`)
 	}
 	var b strings.Builder
-	width, cut := 0, 0 // cut is how long b is without its last character
+	width, cut := 0, 0 // cut is the length of b without its last character
 	for i, r := range s {
 		piece := escape(s[i:], r)
 		width += utf8.RuneCountInString(piece)
@@ -37,7 +36,7 @@ func Text(s string, max int) string {
 	return b.String()
 }
 
-// escape returns how the first character of s shows, which is r.
+// escape returns the printable form of r, the first character of s.
 func escape(s string, r rune) string {
 	switch {
 	case r == utf8.RuneError && !strings.HasPrefix(s, "\uFFFD"):

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package visible
+package sanitize
 
 import (
 	"math/rand/v2"
@@ -40,8 +40,8 @@ func TestText(t *testing.T) {
 	}
 }
 
-// TestTextHolds: whatever the text, all of the result shows, and it is no longer than asked.
-func TestTextHolds(t *testing.T) {
+// TestTextProperties: for random text, the result is printable and no longer than the limit.
+func TestTextProperties(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		raw := make([]byte, rng.IntN(40))
