@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/xdslb/xdslb/integrate/internal/outgoing"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 )
 
 // Explain says where an RPC of a method ("/package.Service/Method") would go if it were
@@ -136,7 +136,7 @@ func withoutUserCode(ctx context.Context) context.Context {
 		return plain
 	}
 	for name := range seen {
-		seen[name] = outgoing.Value(ctx, name) // as picks do
+		seen[name] = metadatautil.OutgoingValues(ctx, name) // as picks do
 	}
 	return metadata.NewOutgoingContext(plain, seen)
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/xdslb/xdslb/integrate/internal/outgoing"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -29,7 +29,7 @@ func requestHash(ctx context.Context) (h uint64, ok bool) {
 // envLocked is what the channel's snapshots know of the channel and its RPCs.
 func (b *lb) envLocked() picker.Env {
 	return picker.Env{
-		Header:       outgoing.Value,
+		Header:       metadatautil.OutgoingValues,
 		RequestHash:  requestHash,
 		RandomHashes: &b.randomHashes,
 		ChannelID:    b.channelID,

@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
-	"github.com/xdslb/xdslb/integrate/internal/outgoing"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -29,7 +29,7 @@ func canary(t *testing.T, first, second string) *Table {
 		},
 		Clusters: []*picker.Cluster{{Name: first}, {Name: second}},
 	}
-	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, 2), picker.Env{Header: outgoing.Value})
+	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, 2), picker.Env{Header: metadatautil.OutgoingValues})
 	if err != nil {
 		t.Fatal(err)
 	}

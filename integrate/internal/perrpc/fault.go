@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
-	"github.com/xdslb/xdslb/integrate/internal/outgoing"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -168,7 +168,7 @@ func abortCode(ctx context.Context, a *resource.FaultAbort) (codes.Code, bool) {
 
 // headerNumber is the number in a request header; ok is false if there is none.
 func headerNumber(ctx context.Context, name string) (n uint64, ok bool) {
-	values := outgoing.Value(ctx, name)
+	values := metadatautil.OutgoingValues(ctx, name)
 	if len(values) == 0 {
 		return 0, false
 	}

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/xdslb/xdslb/integrate/internal/outgoing"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -109,7 +109,7 @@ func newSession(ctx context.Context, cfg *resource.Session, r *picker.Route, met
 		return nil
 	}
 	s := call.StartSession(nil)
-	if value, ok := cookieValue(outgoing.Value(ctx, "cookie"), cfg.Cookie); ok {
+	if value, ok := cookieValue(metadatautil.OutgoingValues(ctx, "cookie"), cfg.Cookie); ok {
 		s.parseCookie(call, r, value)
 	}
 	return s

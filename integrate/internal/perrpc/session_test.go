@@ -18,7 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
-	"github.com/xdslb/xdslb/integrate/internal/outgoing"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -37,7 +37,7 @@ func shared(t *testing.T, clusters ...string) *Table {
 		cfg.Routes[1].Clusters = append(cfg.Routes[1].Clusters, picker.WeightedCluster{Name: name, Weight: uint32(max(0, 1-i))})
 	}
 	cfg.Routes[0].Clusters = cfg.Routes[1].Clusters[:1]
-	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, len(clusters)), picker.Env{Header: outgoing.Value})
+	snapshot, err := picker.Build(nil, cfg, make([]picker.ClusterState, len(clusters)), picker.Env{Header: metadatautil.OutgoingValues})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,7 @@
 
 //go:build xdslb_oldgrpc
 
-package outgoing
+package metadatautil
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// Value returns the values of a header in the outgoing metadata of ctx, nil if it has none.
-// Keys are matched in any case. It copies all metadata.
-func Value(ctx context.Context, key string) []string {
+// OutgoingValues returns the values of a header in the outgoing metadata of ctx, or nil if it
+// is absent. Keys are case-insensitive. It copies all metadata.
+func OutgoingValues(ctx context.Context, key string) []string {
 	all, ok := metadata.FromOutgoingContext(ctx) // with lower-case keys
 	if !ok {
 		return nil
