@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -90,7 +90,7 @@ func TestChannelAllocs(t *testing.T) {
 	cc := dial(t, "ours", sc, startControl(t, sc))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+	p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
 	if err != nil {
 		t.Fatal(err)
 	}

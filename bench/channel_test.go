@@ -21,12 +21,14 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/grpc/xds"
 
-	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-func init() { tap.Install(tap.Ours, tap.StockXDS, tap.RoundRobin) }
+func init() {
+	pickercapture.Install(pickercapture.Ours, pickercapture.StockXDS, pickercapture.RoundRobin)
+}
 
 const (
 	service = "bench.xdslb.test"

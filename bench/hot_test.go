@@ -11,7 +11,7 @@ import (
 
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/edf"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/ringhash"
@@ -27,7 +27,7 @@ func BenchmarkHot(b *testing.B) {
 		cc := dial(b, "ours", sc, startControl(b, sc))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+		p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -39,7 +39,7 @@ func BenchmarkMetrics(b *testing.B) {
 			cc := open(b, sc, "xds:///"+service, append(opts, bm.opts...))
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+			p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
 			if err != nil {
 				b.Fatal(err)
 			}

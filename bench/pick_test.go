@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
-	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/bench/pickercapture"
 )
 
 var pickScenarios = []scenario{
@@ -38,7 +38,7 @@ func BenchmarkPick(b *testing.B) {
 				cc := channel()
 				ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 				defer cancel()
-				p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+				p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
 				if err != nil {
 					b.Fatal(err)
 				}

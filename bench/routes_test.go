@@ -13,7 +13,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/bench/pickercapture"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -33,7 +33,7 @@ func BenchmarkRoutes(b *testing.B) {
 				cc := dial(b, impl, sc, startControl(b, sc))
 				op := func() { _ = stock.pick(b.Context(), cc, method) }
 				if stock.pick == nil {
-					p := tapped(b, cc)
+					p := capture(b, cc)
 					op = func() { _ = p.Do() }
 				}
 				b.ReportAllocs()
@@ -45,12 +45,12 @@ func BenchmarkRoutes(b *testing.B) {
 	}
 }
 
-// tapped returns the pick of an RPC on the channel.
-func tapped(tb testing.TB, cc *grpc.ClientConn) tap.Pick {
+// capture returns the pick of an RPC on the channel.
+func capture(tb testing.TB, cc *grpc.ClientConn) pickercapture.Pick {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	p, err := tap.Of(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
+	p, err := pickercapture.Capture(ctx, cc, method, &testgrpc.Empty{}, &testgrpc.Empty{})
 	if err != nil {
 		tb.Fatal(err)
 	}

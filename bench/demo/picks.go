@@ -12,10 +12,10 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/xds"
 
-	"github.com/xdslb/xdslb/bench/tap"
+	"github.com/xdslb/xdslb/bench/pickercapture"
 )
 
-func init() { tap.Install(tap.Ours, tap.StockXDS) }
+func init() { pickercapture.Install(pickercapture.Ours, pickercapture.StockXDS) }
 
 // picks compares the cost of a pick and its Done on the same resources, in the
 // same process, with grpc-go's own xDS.
@@ -34,7 +34,7 @@ func (s *scene) picks(ctx context.Context, ours *grpc.ClientConn) error {
 	measure := func(cc *grpc.ClientConn) (testing.BenchmarkResult, error) {
 		first, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		p, err := tap.Of(first, cc, "/grpc.testing.TestService/EmptyCall", &testgrpc.Empty{}, &testgrpc.Empty{})
+		p, err := pickercapture.Capture(first, cc, "/grpc.testing.TestService/EmptyCall", &testgrpc.Empty{}, &testgrpc.Empty{})
 		if err != nil {
 			return testing.BenchmarkResult{}, err
 		}

@@ -1,12 +1,11 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tap measures pickers inside real channels, through gRPC's public API
-// only: it re-registers an LB policy under its own name with a wrapper that
-// remembers the latest picker the policy gave to gRPC, and the PickInfo of the
-// latest real RPC. What ClientConn does around a pick is the same for every
-// policy and is not part of the measurement.
-package tap
+// Package pickercapture provides the pickers of real channels to benchmarks, using only
+// gRPC's public API. It re-registers an LB policy under its own name with a wrapper that
+// captures the picker and the PickInfo of an RPC. The work that ClientConn does around a pick
+// is the same for every policy and is not measured.
+package pickercapture
 
 import (
 	"context"
@@ -19,27 +18,26 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// Top-level policies of the channels that are compared.
+// Names of the top-level policies of the compared channels.
 const (
 	Ours       = "xdslb_experimental"
 	StockXDS   = "xds_cluster_manager_experimental"
 	RoundRobin = "round_robin"
 )
 
-// Install wraps the named policies. It is to be called from an init function:
-// gRPC's registry may not change once channels exist.
+// Install wraps the named policies. It must be called from an init function, since gRPC's
+// registry must not change once channels exist.
 func Install(policies ...string) {
 	for _, name := range policies {
 		b := balancer.Get(name)
 		if b == nil {
-			panic(fmt.Sprintf("tap: LB policy %q is not registered", name))
+			panic(fmt.Sprintf("pickercapture: LB policy %q is not registered", name))
 		}
 		balancer.Register(builder{b})
 	}
 }
 
-// builder wraps a policy's builder. gRPC's own parse their configuration, so
-// the wrapper does too.
+// builder wraps a policy's builder. It implements ConfigParser, as gRPC's builders do.
 type builder struct{ balancer.Builder }
 
 func (b builder) Build(cc balancer.ClientConn, o balancer.BuildOptions) balancer.Balancer {
@@ -60,10 +58,10 @@ func (cc *clientConn) UpdateState(s balancer.State) {
 	cc.ClientConn.UpdateState(s)
 }
 
-// probeKey marks the context of the RPC whose pick is to be remembered.
+// probeKey marks the context of the RPC whose pick is captured.
 type probeKey struct{}
 
-// Pick is what an RPC's pick consists of: the picker and what it was given.
+// Pick is the picker and the arguments of one RPC's pick.
 type Pick struct {
 	Picker balancer.Picker
 	Info   balancer.PickInfo
@@ -90,17 +88,16 @@ func (p *picker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	return p.Picker.Pick(info)
 }
 
-// probe remembers the outermost pick of an RPC: policies that are installed
-// may be children of others that are.
+// probe records the outermost pick of an RPC. A wrapped policy may have wrapped children.
 type probe struct {
 	mu    sync.Mutex
 	depth int
 	pick  Pick
 }
 
-// Of makes one RPC on the channel and returns its pick. The channel's policy
-// must be one that was installed.
-func Of(ctx context.Context, cc *grpc.ClientConn, method string, req, resp any) (Pick, error) {
+// Capture sends one RPC on the channel and returns its pick. The channel's policy must be
+// wrapped by Install.
+func Capture(ctx context.Context, cc *grpc.ClientConn, method string, req, resp any) (Pick, error) {
 	p := &probe{}
 	if err := cc.Invoke(context.WithValue(ctx, probeKey{}, p), method, req, resp, grpc.WaitForReady(true)); err != nil {
 		return Pick{}, err
@@ -108,12 +105,12 @@ func Of(ctx context.Context, cc *grpc.ClientConn, method string, req, resp any) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.pick.Picker == nil {
-		return Pick{}, fmt.Errorf("tap: the channel's LB policy is not tapped")
+		return Pick{}, fmt.Errorf("pickercapture: the channel's LB policy is not wrapped: call Install for it")
 	}
 	return p.pick, nil
 }
 
-// Do picks once and reports the RPC as finished: the operation to measure.
+// Do picks once and finishes the RPC. Benchmarks measure it.
 func (p *Pick) Do() error {
 	res, err := p.Picker.Pick(p.Info)
 	if err != nil {
