@@ -14,11 +14,10 @@ import (
 	"github.com/xdslb/xdslb/edf"
 )
 
-// BenchmarkEDF is the aims' row of the EDF pick: the next index of a weighted
-// sequence, for any number of goroutines. impl=heap is the textbook's EDF, a
-// binary heap under a mutex with deadlines in floating point, and impl=stock
-// gRPC's own version of that, which only an inside run can reach. impl=random is
-// what gRPC uses in its place, weightedtarget's random WRR, which has no order.
+// BenchmarkEDF measures the EDF pick: the next index of a weighted sequence, for any number of
+// goroutines. impl=heap is the textbook EDF, a binary heap under a mutex with floating-point
+// deadlines, and impl=stock is gRPC's version of it, available with package overlay only.
+// impl=random is weightedtarget's random WRR, which gRPC uses instead and which has no order.
 func BenchmarkEDF(b *testing.B) {
 	for _, n := range sizes(10, 1000, 100_000) {
 		for _, skew := range []string{"equal", "random", "one"} {

@@ -24,12 +24,11 @@ var pickScenarios = []scenario{
 	{name: "20routes/n=30", localities: 3, perLocality: 10, routes: 20},
 }
 
-// BenchmarkPick is the aims' first figure as far as public API reaches: what
-// the LB policy's picker does for one RPC, and its Done. full has load reports,
-// a circuit breaker and two drop categories; plain has one locality and only
-// the breaker that xDS clusters always have. gRPC's own work around it, the
-// same for all, comes on top, and stock's config selector too: BenchmarkSelect
-// has them, in runs that can see inside gRPC.
+// BenchmarkPick measures the part of a pick that gRPC's public API exposes: Pick of the LB
+// policy's picker, and Done. full has load reports, a circuit breaker and two drop categories;
+// plain has one locality and only the breaker that xDS clusters always have. It excludes
+// gRPC's own work around a pick, which is the same for every policy, and stock's config
+// selector; BenchmarkSelect includes both, with package overlay.
 func BenchmarkPick(b *testing.B) {
 	for _, sc := range pickScenarios {
 		for _, impl := range impls {

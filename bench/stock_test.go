@@ -9,17 +9,16 @@ import (
 	"google.golang.org/grpc"
 )
 
-// stock holds what grpc-go does not export, for comparison. It is all nil
-// unless the test is built against a copy of grpc-go with a door in it, as make
-// bench does (package inside); benchmarks leave out what is nil.
+// stock holds unexported functions of grpc-go, for comparison. They are nil unless the test is
+// built with package overlay, as make bench does. Benchmarks skip the functions that are nil.
 var stock struct {
-	// pick does what one attempt of an RPC does between the call and the
+	// pick performs the steps of one attempt of an RPC between the call and the
 	// transport: select the call's config, pick a SubConn, commit, finish.
 	pick func(ctx context.Context, cc *grpc.ClientConn, method string) error
-	// ring returns a function that builds a ring of so many entries and returns
-	// its look-up, which returns the key of the host.
+	// ring returns a function that builds a ring of size entries and returns its lookup,
+	// which returns the key of the host.
 	ring func(keys []string) func(size uint64) func(hash uint64) string
-	// edf builds the scheduler of that name and returns its Next.
+	// edf builds an EDF scheduler and returns its Next method.
 	edf func(weights []uint32) func() any
 	// decode decodes and validates a resource.
 	decode func(typeURL string, value []byte) error

@@ -1,9 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command scoreboard runs the benchmarks with a look inside gRPC, and prints
-// them in tables with implementations side by side. It has to be run in the
-// module's root, as make bench does.
+// Command scoreboard runs the benchmarks, including those of gRPC's internals, and prints
+// tables that compare the implementations. It must run in the module's root, as make bench
+// does.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/xdslb/xdslb/bench/inside"
+	"github.com/xdslb/xdslb/bench/overlay"
 	"github.com/xdslb/xdslb/bench/record"
 )
 
@@ -32,13 +32,13 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.pattern, "bench", ".", "which benchmarks, a regular `expression`")
-	flag.StringVar(&o.time, "benchtime", "60ms", "how long, or how often (10x), each is run")
-	flag.StringVar(&o.cpu, "cpu", "1,2", "numbers of processors to pick with; everything else takes the last")
+	flag.StringVar(&o.pattern, "bench", ".", "run the benchmarks that match a regular `expression`")
+	flag.StringVar(&o.time, "benchtime", "60ms", "duration, or number of iterations (10x), of each benchmark")
+	flag.StringVar(&o.cpu, "cpu", "1,2", "GOMAXPROCS of the pick benchmarks; other benchmarks use the last")
 	flag.StringVar(&o.out, "o", "", "`file` to record the results in")
-	flag.IntVar(&o.count, "count", 1, "how many times; tables have the least")
-	flag.BoolVar(&o.peers, "peers", true, "run those of bench/peers as well")
-	flag.BoolVar(&o.short, "short", false, "leave out large sizes")
+	flag.IntVar(&o.count, "count", 1, "number of runs; tables show the minimum")
+	flag.BoolVar(&o.peers, "peers", true, "include the benchmarks of bench/peers")
+	flag.BoolVar(&o.short, "short", false, "skip large sizes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -61,12 +61,12 @@ func run(ctx context.Context, o options) (err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	look, err := inside.Prepare(root, dir)
+	flags, err := overlay.Prepare(root, dir)
 	if err != nil {
 		return err
 	}
 	var log bytes.Buffer
-	describe(ctx, &log, o) // before the record changes the tree
+	describe(ctx, &log, o) // before writing the record changes the output of git describe
 	out := io.Writer(&log)
 	if o.out != "" {
 		f, err := os.Create(o.out)
@@ -83,7 +83,7 @@ func run(ctx context.Context, o options) (err error) {
 	list := passes(o)
 	for i, p := range list {
 		progress.done()
-		fmt.Fprintf(os.Stderr, "benchmarks, pass %d of %d: builds %s first, which takes a while\n", i+1, len(list), path.Join(p.dir, p.pkg))
+		fmt.Fprintf(os.Stderr, "benchmarks, pass %d of %d: building %s first, which takes a while\n", i+1, len(list), path.Join(p.dir, p.pkg))
 		args := []string{"test", "-run", "^$", "-bench", p.pattern, "-benchmem", "-benchtime", o.time, "-timeout", "60m",
 			"-count", fmt.Sprint(o.count), "-cpu", p.cpu}
 		if o.short {
@@ -93,7 +93,7 @@ func run(ctx context.Context, o options) (err error) {
 			args = append(args, "-skip", p.skip)
 		}
 		if p.dir == "" {
-			args = append(args, look...)
+			args = append(args, flags...)
 		}
 		cmd := exec.CommandContext(ctx, "go", append(args, p.pkg)...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = p.dir, io.MultiWriter(out, progress), os.Stderr
@@ -114,11 +114,11 @@ func run(ctx context.Context, o options) (err error) {
 // A pass is one run of go test.
 type pass struct{ dir, pkg, pattern, skip, cpu string }
 
-// parallel are the benchmarks to which the number of processors matters.
+// parallel matches the benchmarks that depend on the number of processors.
 const parallel = "^Benchmark(EDF|Pick|PickUpdates|Policy|Select)$"
 
-// passes splits a run of everything: picks on each number of processors, the
-// rest on the last.
+// passes splits a full run: pick benchmarks run with each number of processors, all other
+// benchmarks with the last.
 func passes(o options) []pass {
 	last := o.cpu[strings.LastIndexByte(o.cpu, ',')+1:]
 	list := []pass{{pkg: "./bench", pattern: o.pattern, cpu: o.cpu}}
@@ -135,7 +135,7 @@ func passes(o options) []pass {
 	return list
 }
 
-// describe writes what a reader has to know about the run.
+// describe writes the environment and the command of the run.
 func describe(ctx context.Context, w io.Writer, o options) {
 	first := func(name string, args ...string) string {
 		out, err := exec.CommandContext(ctx, name, args...).Output()
@@ -155,8 +155,8 @@ func describe(ctx context.Context, w io.Writer, o options) {
 	fmt.Fprintf(w, "command: go run ./bench/cmd/scoreboard -bench '%s' -benchtime %s -count %d\n", o.pattern, o.time, o.count)
 }
 
-// show prints the tables: time for all, and the other units where a benchmark
-// is about them.
+// show prints a table of times, and tables of the other units for the benchmarks that report
+// them.
 func show(w io.Writer, rec *record.Record) error {
 	for _, s := range rec.Config {
 		if s.Key != "pkg" {
@@ -172,8 +172,8 @@ func show(w io.Writer, rec *record.Record) error {
 	return nil
 }
 
-// ticker shows which benchmark was the last to finish: on a terminal in one
-// line, elsewhere in a line for each operation.
+// ticker shows the benchmark that finished last: on a terminal in a single line, elsewhere
+// with a line per operation.
 type ticker struct {
 	w    *os.File
 	part []byte
