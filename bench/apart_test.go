@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 )
 
 // clientVariable is the variable of the environment that has the test binary be a client
@@ -52,7 +52,7 @@ type usage struct {
 	Err            string
 }
 
-// apart is a client of xDS in a process of its own, with a stage for its connections. So what
+// apart is a client of xDS in a process of its own, with a fakegrpc.Channel for its connections. So what
 // it uses is its own: the control plane's part need not be taken off, which is many times as
 // much.
 type apart struct {
@@ -118,11 +118,11 @@ func beApart(doc string) error {
 }
 
 // start starts the client in this process.
-func (spec clientSpec) start() (*stage.Stage, error) {
+func (spec clientSpec) start() (*fakegrpc.Channel, error) {
 	if spec.Impl == "none" {
 		return nil, spec.startNull()
 	}
-	s := stage.New(nil)
+	s := fakegrpc.New(nil)
 	builder, err := builderOf(spec.Impl, spec.Bootstrap)
 	if err == nil {
 		err = s.Resolve(builder, "xds:///"+service)

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -95,7 +95,7 @@ func BenchmarkClusterReconnect(b *testing.B) { benchmarkClusters(b, reconnectClu
 
 type clusterWorld struct {
 	control *xdstest.Server
-	stage   *stage.Stage
+	channel *fakegrpc.Channel
 	meter   *meter
 	n       int
 }
@@ -111,14 +111,14 @@ func benchmarkClusters(b *testing.B, measure func(*testing.B, context.Context, *
 				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 				defer cancel()
 				w := world()
-				settle(w.stage)
+				settle(w.channel)
 				var before, after runtime.MemStats
 				runtime.ReadMemStats(&before)
 				up, down, cpu := w.meter.up.Load(), w.meter.down.Load(), cpuTime()
 				b.ResetTimer()
 				measure(b, ctx, w)
 				b.StopTimer()
-				settle(w.stage)
+				settle(w.channel)
 				runtime.ReadMemStats(&after)
 				per := func(x int64) float64 { return float64(x) / float64(b.N) }
 				b.ReportMetric(per(w.meter.up.Load()-up), "up-B/op")
@@ -135,8 +135,8 @@ func startClusters(b *testing.B, impl string, n int) *clusterWorld {
 	w.control = xdstest.New(b, xdstest.Options{Listen: w.meter.listen})
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	w.stage = stage.New(nil)
-	b.Cleanup(w.stage.Close)
+	w.channel = fakegrpc.New(nil)
+	b.Cleanup(w.channel.Close)
 	builder := newBuilder(b, impl, w.control)
 	if impl != "stock" {
 		builder = must(b, func() (resolver.Builder, error) {
@@ -148,7 +148,7 @@ func startClusters(b *testing.B, impl string, n int) *clusterWorld {
 	}
 	err := w.control.Set(manyClusters(n, 0))
 	if err == nil {
-		err = w.stage.Resolve(builder, "xds:///"+service)
+		err = w.channel.Resolve(builder, "xds:///"+service)
 	}
 	if err == nil {
 		err = w.control.WaitACK(ctx, xdstest.EDS)

@@ -21,7 +21,7 @@ import (
 // own, from the arrival of the response until nothing moves any more; all-cpu-µs/op is the
 // processor time of the control plane, too. impl=none is a client that accepts everything unseen: gRPC's part.
 //
-// The clients run on a stage, without connections to backends. Each update is published by
+// The clients run on a fakegrpc.Channel, without connections to backends. Each update is published by
 // itself. All of a size are measured by turns.
 func BenchmarkLEDSUpdate(b *testing.B) {
 	for _, n := range sizes(1000, 10000) {

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/balancer/weightedroundrobin"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -145,9 +145,9 @@ func sessions() []context.Context {
 // but those that are down, have connected.
 func staged(b *testing.B, p policy, n int, down map[string]bool) balancer.Picker {
 	b.Helper()
-	s := stage.New(func(addr string) bool { return down[addr] })
+	s := fakegrpc.New(func(addr string) bool { return down[addr] })
 	b.Cleanup(s.Close)
-	if err := s.Play(p.stock, p.config, addresses(n)); err != nil {
+	if err := s.Start(p.stock, p.config, addresses(n)); err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -167,7 +167,7 @@ func staged(b *testing.B, p policy, n int, down map[string]bool) balancer.Picker
 
 // connectRing sends RPCs until none has to wait any more for its endpoint, which
 // connects when it is asked for, or fails to.
-func connectRing(ctx context.Context, b *testing.B, s *stage.Stage) balancer.Picker {
+func connectRing(ctx context.Context, b *testing.B, s *fakegrpc.Channel) balancer.Picker {
 	ctxs := sessions()
 	for {
 		p, err := s.Wait(ctx, 0, 0)
@@ -187,7 +187,7 @@ func connectRing(ctx context.Context, b *testing.B, s *stage.Stage) balancer.Pic
 
 // weighOwn reports the load of endpoints, as their RPCs end, until the balancer
 // has weighed them.
-func weighOwn(ctx context.Context, b *testing.B, s *stage.Stage, n int) balancer.Picker {
+func weighOwn(ctx context.Context, b *testing.B, s *fakegrpc.Channel, n int) balancer.Picker {
 	weights := skewed(n, "random")
 	reports := make(map[balancer.SubConn]*orcav3.OrcaLoadReport, n)
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/grpc/balancer/roundrobin"
 
-	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -53,36 +53,36 @@ func BenchmarkStartup(b *testing.B) {
 				b.ReportMetric(0, "ns/op") // it would have the settling
 				b.ReportMetric(float64(cpu)/float64(b.N)/1e6, "cpu-ms/op")
 				b.ReportMetric(float64(allocated)/float64(b.N)/1024, "KiB/op")
-				b.ReportMetric(float64(held)/float64(b.N)/float64(n)-stage.SubConnSize, "B/endpoint")
+				b.ReportMetric(float64(held)/float64(b.N)/float64(n)-fakegrpc.SubConnSize, "B/endpoint")
 			})
 		}
 	}
 }
 
-// settle returns when nothing has happened on the stage, if any, for a while,
+// settle returns when the channel, if any, has been idle for a while,
 // and the process has been at rest.
-func settle(s *stage.Stage) {
+func settle(s *fakegrpc.Channel) {
 	const while, rest = 20 * time.Millisecond, 4 * time.Millisecond
 	for {
 		var pulse uint64
 		if s != nil {
-			pulse = s.Pulse()
+			pulse = s.Activity()
 		}
 		cpu := cpuTime()
 		time.Sleep(while)
-		if (s == nil || s.Pulse() == pulse) && cpuTime()-cpu < int64(rest) {
+		if (s == nil || s.Activity() == pulse) && cpuTime()-cpu < int64(rest) {
 			return
 		}
 	}
 }
 
-// start runs the implementation's policy on a stage until all endpoints are
-// READY. The stage is the caller's to close.
-func start(b *testing.B, impl string, sc scenario, control *xdstest.Server) *stage.Stage {
-	s := stage.New(nil)
+// start runs the implementation's policy on a fake channel until all endpoints are READY. The
+// caller closes the channel.
+func start(b *testing.B, impl string, sc scenario, control *xdstest.Server) *fakegrpc.Channel {
+	s := fakegrpc.New(nil)
 	var err error
 	if impl == "round_robin" {
-		err = s.Play(roundrobin.Name, "{}", addresses(sc.endpoints()))
+		err = s.Start(roundrobin.Name, "{}", addresses(sc.endpoints()))
 	} else {
 		err = s.Resolve(newBuilder(b, impl, control), "xds:///"+service)
 	}

@@ -19,7 +19,7 @@ import (
 // response until nothing moves any more. change=none sends the same bytes once more.
 // impl=none has a client that accepts everything unseen: gRPC's part of it.
 //
-// The clients run on a stage, without connections to backends. All of a size are measured by
+// The clients run on a fakegrpc.Channel, without connections to backends. All of a size are measured by
 // turns.
 func BenchmarkEDSUpdate(b *testing.B) {
 	for _, n := range sizes(1000, 5000) {

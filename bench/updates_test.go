@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/roundrobin"
 
-	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -44,7 +44,7 @@ func BenchmarkPickUpdates(b *testing.B) {
 			})
 		})
 		b.Run(fmt.Sprintf("impl=stock_round_robin/updates=%d", percent), func(b *testing.B) {
-			s := stage.New(nil)
+			s := fakegrpc.New(nil)
 			defer s.Close()
 			lists := [][]string{addresses(n), addresses(n - 1)}
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
@@ -55,7 +55,7 @@ func BenchmarkPickUpdates(b *testing.B) {
 			update := func() {
 				mu.Lock()
 				defer mu.Unlock()
-				err := s.Play(roundrobin.Name, "{}", lists[i%2])
+				err := s.Start(roundrobin.Name, "{}", lists[i%2])
 				if i++; err == nil {
 					_, err = s.Wait(ctx, n-1, 0)
 				}

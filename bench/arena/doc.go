@@ -33,7 +33,7 @@
 //	                                                   events (seed): slow, stalled, gone ...
 //
 // The same servers and arrivals can be played without channels, as a list of events
-// (Kernel): package picker's snapshots pick, or stock's balancers on a stage, about eighty
+// (Kernel): package picker's snapshots pick, or stock's balancers on a fake channel, about eighty
 // times as fast. That is for long runs, for theory (TestRandomIsMM1, TestWorkersAreMMc), and to tell what is
 // the policy's from what is the channel's. One fleet is played over TCP in real time as
 // well, to see that policies come out in the same order.

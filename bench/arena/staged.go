@@ -12,7 +12,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 )
 
 // staged is the kernel of a balancer in gRPC's registry, on a stage: the balancer
@@ -28,9 +28,9 @@ func staged(policy, config string) NewKernel {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		for range f.Clients {
-			s := stage.New(nil)
+			s := fakegrpc.New(nil)
 			k.stages = append(k.stages, s)
-			if err := s.Play(policy, config, addrs); err != nil {
+			if err := s.Start(policy, config, addrs); err != nil {
 				k.close()
 				return nil, err
 			}
@@ -52,7 +52,7 @@ func kernelAddr(i int) netip.AddrPort {
 }
 
 type stagedKernel struct {
-	stages  []*stage.Stage
+	stages  []*fakegrpc.Channel
 	clients []*stagedClient
 }
 

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/balancer/roundrobin"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/bench/stage"
+	"github.com/xdslb/xdslb/bench/fakegrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -85,7 +85,7 @@ func measure(b *testing.B, pick func(context.Context)) {
 // 1 to 7, have connected.
 func play(b *testing.B, policy string, n int) balancer.Picker {
 	b.Helper()
-	s := stage.New(nil)
+	s := fakegrpc.New(nil)
 	b.Cleanup(s.Close)
 	state := resolver.State{}
 	for i, name := range hosts(n) {
@@ -95,7 +95,7 @@ func play(b *testing.B, policy string, n int) balancer.Picker {
 		state.Addresses = append(state.Addresses, addr)
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{Addresses: []resolver.Address{addr}})
 	}
-	if err := s.PlayState(policy, "{}", state); err != nil {
+	if err := s.StartState(policy, "{}", state); err != nil {
 		b.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

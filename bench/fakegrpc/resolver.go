@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package stage
+package fakegrpc
 
 import (
 	"encoding/json"
@@ -12,13 +12,13 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// resolverConn is what a resolver sees of the stage.
+// resolverConn is the resolver.ClientConn of a Channel.
 type resolverConn struct {
-	resolver.ClientConn // nil: there are no addresses to be given
-	stage               *Stage
+	resolver.ClientConn // nil: NewAddress is not called
+	channel             *Channel
 }
 
-// A chosen policy is all that a stage reads of a service config.
+// chosen is the LB policy of a service config, the only field that a Channel uses.
 type chosen struct {
 	serviceconfig.Config
 	policy string
@@ -38,25 +38,25 @@ func (c *resolverConn) ParseServiceConfig(js string) *serviceconfig.ParseResult 
 			return &serviceconfig.ParseResult{Config: chosen{policy: policy, config: config}}
 		}
 	}
-	return &serviceconfig.ParseResult{Err: errors.New("stage: the service config names no LB policy")}
+	return &serviceconfig.ParseResult{Err: errors.New("fakegrpc: service config without an LB policy")}
 }
 
 // UpdateState implements resolver.ClientConn.
 func (c *resolverConn) UpdateState(state resolver.State) error {
 	if state.ServiceConfig == nil {
-		return errors.New("stage: no service config")
+		return errors.New("fakegrpc: no service config")
 	}
 	if state.ServiceConfig.Err != nil {
-		c.stage.fail(state.ServiceConfig.Err)
+		c.channel.fail(state.ServiceConfig.Err)
 		return state.ServiceConfig.Err
 	}
 	choice, ok := state.ServiceConfig.Config.(chosen)
 	if !ok {
-		return fmt.Errorf("stage: a service config of type %T", state.ServiceConfig.Config)
+		return fmt.Errorf("fakegrpc: a service config of type %T", state.ServiceConfig.Config)
 	}
-	return c.stage.update(choice.policy, choice.config, state)
+	return c.channel.update(choice.policy, choice.config, state)
 }
 
-// ReportError implements resolver.ClientConn. Resolvers try again by
-// themselves.
+// ReportError implements resolver.ClientConn. It does nothing, since resolvers retry on their
+// own.
 func (c *resolverConn) ReportError(error) {}

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package stage
+package fakegrpc
 
 import (
 	"context"
@@ -28,11 +28,11 @@ func limit(t *testing.T) context.Context {
 	return ctx
 }
 
-// A policy sees the endpoints connect, and picks those that did.
-func TestPlay(t *testing.T) {
+// The policy picks the endpoints that connected.
+func TestStart(t *testing.T) {
 	s := New(func(addr string) bool { return strings.HasPrefix(addr, "down") })
 	defer s.Close()
-	if err := s.Play(roundrobin.Name, "{}", []string{"a:1", "b:1", "c:1", "down:1"}); err != nil {
+	if err := s.Start(roundrobin.Name, "{}", []string{"a:1", "b:1", "c:1", "down:1"}); err != nil {
 		t.Fatal(err)
 	}
 	p, err := s.Wait(limit(t), 3, 1)
@@ -54,7 +54,7 @@ func TestPlay(t *testing.T) {
 	}
 }
 
-// A policy that an xDS resolver names gets as far.
+// Resolve starts the policy of an xDS resolver.
 func TestResolve(t *testing.T) {
 	control := xdstest.New(t, xdstest.Options{})
 	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
@@ -94,7 +94,7 @@ func TestWaitEnds(t *testing.T) {
 	if _, err := s.Wait(ctx, 1, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("Wait = %v, want %v", err, context.Canceled)
 	}
-	if err := s.Play("no such policy", "{}", nil); err == nil {
-		t.Error("a policy that is not registered can be played")
+	if err := s.Start("no such policy", "{}", nil); err == nil {
+		t.Error("Start of an unregistered policy succeeded")
 	}
 }

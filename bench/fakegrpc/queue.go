@@ -1,11 +1,11 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package stage
+package fakegrpc
 
 import "sync"
 
-// A queue makes calls one at a time, in the order in which they were added.
+// A queue runs calls one at a time, in the order in which they were added.
 type queue struct {
 	mu      sync.Mutex
 	changed sync.Cond // calls, closed
@@ -28,7 +28,7 @@ func (q *queue) add(call func()) {
 	q.changed.Signal()
 }
 
-// close drops what was not called yet and waits for the call under way.
+// close drops the pending calls and waits for the call in progress.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed, q.calls = true, nil

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package stage
+package fakegrpc
 
 import (
 	"context"
@@ -20,16 +20,16 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// A Stage is one LB policy and the cardboard around it. New makes one; any
-// number of goroutines may use it.
-type Stage struct {
-	balancer.ClientConn // nil: gRPC insists on it, for methods to come
+// A Channel is one LB policy with a fake balancer.ClientConn. It must be made by New, and is
+// safe for concurrent use.
+type Channel struct {
+	balancer.ClientConn // nil: gRPC requires embedding, for future methods
 
 	queue  *queue
 	down   func(addr string) bool
 	target resolver.Target
 
-	pulse atomic.Uint64
+	activity atomic.Uint64
 
 	mu       sync.Mutex
 	changed  sync.Cond // state, ready, err
@@ -41,41 +41,39 @@ type Stage struct {
 	err      error
 }
 
-// New returns an empty stage, on which connections to the addresses that down
-// names fail. A nil down names none.
-func New(down func(addr string) bool) *Stage {
+// New returns a Channel without a policy. Connections to addresses for which down returns true
+// fail. A nil down means that no connection fails.
+func New(down func(addr string) bool) *Channel {
 	if down == nil {
 		down = func(string) bool { return false }
 	}
-	s := &Stage{queue: newQueue(), down: down}
+	s := &Channel{queue: newQueue(), down: down}
 	s.changed.L = &s.mu
 	return s
 }
 
-// Play starts the policy with a configuration in JSON, on endpoints of one
-// address each.
-func (s *Stage) Play(policy, config string, addrs []string) error {
+// Start starts the policy with a JSON configuration, on endpoints of one address each.
+func (s *Channel) Start(policy, config string, addrs []string) error {
 	state := resolver.State{Endpoints: make([]resolver.Endpoint, len(addrs))}
 	for i, a := range addrs {
 		state.Endpoints[i].Addresses = []resolver.Address{{Addr: a}}
 	}
-	return s.PlayState(policy, config, state)
+	return s.StartState(policy, config, state)
 }
 
-// PlayState is Play with all that a resolver can say.
-func (s *Stage) PlayState(policy, config string, state resolver.State) error {
+// StartState is Start with a complete resolver state.
+func (s *Channel) StartState(policy, config string, state resolver.State) error {
 	return s.update(policy, json.RawMessage(config), state)
 }
 
-// Resolve starts the policy that an xDS resolver names, and keeps it up to
-// date.
-func (s *Stage) Resolve(b resolver.Builder, target string) error {
+// Resolve starts the policy that an xDS resolver selects, and passes on its updates.
+func (s *Channel) Resolve(b resolver.Builder, target string) error {
 	u, err := url.Parse(target)
 	if err != nil {
 		return err
 	}
 	s.target = resolver.Target{URL: *u}
-	r, err := b.Build(s.target, &resolverConn{stage: s}, resolver.BuildOptions{})
+	r, err := b.Build(s.target, &resolverConn{channel: s}, resolver.BuildOptions{})
 	if err != nil {
 		return err
 	}
@@ -85,25 +83,25 @@ func (s *Stage) Resolve(b resolver.Builder, target string) error {
 	return nil
 }
 
-// update gives the policy a new state, and starts it if it is the first.
-func (s *Stage) update(policy string, config json.RawMessage, state resolver.State) error {
+// update passes a new state to the policy, which the first update starts.
+func (s *Channel) update(policy string, config json.RawMessage, state resolver.State) error {
 	b := balancer.Get(policy)
 	if b == nil {
-		return fmt.Errorf("stage: LB policy %q is not registered", policy)
+		return fmt.Errorf("fakegrpc: LB policy %q is not registered", policy)
 	}
 	var parsed serviceconfig.LoadBalancingConfig
 	if p, ok := b.(balancer.ConfigParser); ok {
 		var err error
 		if parsed, err = p.ParseConfig(config); err != nil {
-			return fmt.Errorf("stage: configuration of %s: %w", policy, err)
+			return fmt.Errorf("fakegrpc: configuration of %s: %w", policy, err)
 		}
 	}
 	s.queue.add(func() {
-		s.pulse.Add(1)
+		s.activity.Add(1)
 		if s.policy == nil {
 			s.policy = b.Build(s, balancer.BuildOptions{Target: s.target, DialCreds: insecure.NewCredentials()})
 		}
-		// Policies ask for another resolution by an error; nobody here has one.
+		// ErrBadResolverState requests another resolution; there is none here.
 		if err := s.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: state, BalancerConfig: parsed}); err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
 			s.fail(err)
 		}
@@ -111,7 +109,7 @@ func (s *Stage) update(policy string, config json.RawMessage, state resolver.Sta
 	return nil
 }
 
-func (s *Stage) fail(err error) {
+func (s *Channel) fail(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -120,11 +118,10 @@ func (s *Stage) fail(err error) {
 	s.changed.Broadcast()
 }
 
-// Wait returns the picker as soon as so many SubConns are READY, so many have
-// failed, and nothing more is queued for the policy; see Pulse for policies
-// that have goroutines of their own. It fails when the policy or the resolver
-// does, or ctx is done.
-func (s *Stage) Wait(ctx context.Context, ready, failed int) (balancer.Picker, error) {
+// Wait returns the picker once ready SubConns are READY, failed SubConns have failed, and the
+// queue is empty. Policies with goroutines of their own also need Activity. It returns an error
+// if the policy or the resolver fails, or ctx is done.
+func (s *Channel) Wait(ctx context.Context, ready, failed int) (balancer.Picker, error) {
 	stop := context.AfterFunc(ctx, func() { s.fail(ctx.Err()) })
 	defer stop()
 	s.mu.Lock()
@@ -133,7 +130,7 @@ func (s *Stage) Wait(ctx context.Context, ready, failed int) (balancer.Picker, e
 		s.changed.Wait()
 	}
 	if s.err != nil {
-		return nil, fmt.Errorf("stage: %d of %d are READY and %d of %d failed: %w", s.ready, ready, s.failed, failed, s.err)
+		return nil, fmt.Errorf("fakegrpc: %d of %d are READY and %d of %d failed: %w", s.ready, ready, s.failed, failed, s.err)
 	}
 	settled := make(chan struct{})
 	s.mu.Unlock()
@@ -143,19 +140,19 @@ func (s *Stage) Wait(ctx context.Context, ready, failed int) (balancer.Picker, e
 	return s.state.Picker, nil
 }
 
-// Picker returns the policy's latest picker, nil if there is none.
-func (s *Stage) Picker() balancer.Picker {
+// Picker returns the policy's latest picker, or nil before the first.
+func (s *Channel) Picker() balancer.Picker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.Picker
 }
 
-// Pulse returns a number that changes with whatever happens on the stage. Once it
-// does not any more the policy has settled, be it on its own goroutines.
-func (s *Stage) Pulse() uint64 { return s.pulse.Load() }
+// Activity returns a counter of calls to and from the policy. Once it no longer changes, the
+// policy is idle, including its own goroutines.
+func (s *Channel) Activity() uint64 { return s.activity.Load() }
 
-// Close ends the play.
-func (s *Stage) Close() {
+// Close closes the resolver and the policy.
+func (s *Channel) Close() {
 	s.mu.Lock()
 	r := s.resolver
 	s.mu.Unlock()
@@ -174,17 +171,17 @@ func (s *Stage) Close() {
 }
 
 // NewSubConn implements balancer.ClientConn.
-func (s *Stage) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	s.pulse.Add(1)
+func (s *Channel) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	s.activity.Add(1)
 	if len(addrs) == 0 {
-		return nil, errors.New("stage: a SubConn without an address")
+		return nil, errors.New("fakegrpc: SubConn without an address")
 	}
-	return &subConn{stage: s, down: s.down(addrs[0].Addr), listen: opts.StateListener}, nil
+	return &subConn{channel: s, down: s.down(addrs[0].Addr), listen: opts.StateListener}, nil
 }
 
 // UpdateState implements balancer.ClientConn.
-func (s *Stage) UpdateState(state balancer.State) {
-	s.pulse.Add(1)
+func (s *Channel) UpdateState(state balancer.State) {
+	s.activity.Add(1)
 	s.mu.Lock()
 	s.state = state
 	s.mu.Unlock()
@@ -192,13 +189,13 @@ func (s *Stage) UpdateState(state balancer.State) {
 }
 
 // ResolveNow implements balancer.ClientConn.
-func (s *Stage) ResolveNow(resolver.ResolveNowOptions) {}
+func (s *Channel) ResolveNow(resolver.ResolveNowOptions) {}
 
 // Target implements balancer.ClientConn.
-func (s *Stage) Target() string { return s.target.URL.String() }
+func (s *Channel) Target() string { return s.target.URL.String() }
 
 // MetricsRecorder implements balancer.ClientConn.
-func (s *Stage) MetricsRecorder() stats.MetricsRecorder { return noMetrics{} }
+func (s *Channel) MetricsRecorder() stats.MetricsRecorder { return noMetrics{} }
 
 type noMetrics struct {
 	stats.UnimplementedMetricsRecorder

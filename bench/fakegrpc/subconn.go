@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package stage
+package fakegrpc
 
 import (
 	"errors"
@@ -11,29 +11,29 @@ import (
 	"google.golang.org/grpc/resolver"
 )
 
-// SubConnSize is how many bytes a SubConn of a stage takes of the heap.
+// SubConnSize is the size in bytes of a Channel's SubConn on the heap.
 const SubConnSize = 48
 
-// A subConn connects in no time. Its state belongs to the queue.
+// A subConn connects immediately. Only calls on the queue access its state.
 type subConn struct {
-	balancer.SubConn // nil: gRPC insists on it
+	balancer.SubConn // nil: gRPC requires embedding
 
-	stage  *Stage
-	down   bool // its address is; the text of that is not kept
-	listen func(balancer.SubConnState)
-	state  connectivity.State // IDLE at first
+	channel *Channel
+	down    bool // the address fails to connect
+	listen  func(balancer.SubConnState)
+	state   connectivity.State // IDLE at first
 }
 
-var errDown = errors.New("stage: this endpoint is down")
+var errDown = errors.New("fakegrpc: this endpoint is down")
 
 // Connect implements balancer.SubConn.
 func (c *subConn) Connect() {
-	c.stage.queue.add(func() {
+	c.channel.queue.add(func() {
 		if c.state != connectivity.Idle {
 			return
 		}
 		c.enter(connectivity.Connecting, nil)
-		c.stage.queue.add(func() {
+		c.channel.queue.add(func() {
 			if c.state != connectivity.Connecting {
 				return
 			}
@@ -46,15 +46,15 @@ func (c *subConn) Connect() {
 	})
 }
 
-// enter changes the state, tells the policy, and then whoever waits.
+// enter changes the state, and notifies first the policy and then Wait.
 func (c *subConn) enter(state connectivity.State, err error) {
 	from := c.state
 	c.state = state
 	if c.listen != nil {
 		c.listen(balancer.SubConnState{ConnectivityState: state, ConnectionError: err})
 	}
-	s := c.stage
-	s.pulse.Add(1)
+	s := c.channel
+	s.activity.Add(1)
 	s.mu.Lock()
 	s.ready += count(state == connectivity.Ready) - count(from == connectivity.Ready)
 	s.failed += count(state == connectivity.TransientFailure) - count(from == connectivity.TransientFailure)
@@ -71,7 +71,7 @@ func count(is bool) int {
 
 // Shutdown implements balancer.SubConn.
 func (c *subConn) Shutdown() {
-	c.stage.queue.add(func() {
+	c.channel.queue.add(func() {
 		if c.state != connectivity.Shutdown {
 			c.enter(connectivity.Shutdown, nil)
 		}
@@ -81,21 +81,19 @@ func (c *subConn) Shutdown() {
 // UpdateAddresses implements balancer.SubConn.
 func (c *subConn) UpdateAddresses([]resolver.Address) {}
 
-// RegisterHealthListener implements balancer.SubConn: an endpoint that is
-// READY is healthy.
+// RegisterHealthListener implements balancer.SubConn. A READY endpoint is healthy.
 func (c *subConn) RegisterHealthListener(listen func(balancer.SubConnState)) {
 	if listen == nil {
 		return
 	}
-	c.stage.queue.add(func() {
+	c.channel.queue.add(func() {
 		if c.state == connectivity.Ready {
 			listen(balancer.SubConnState{ConnectivityState: connectivity.Ready})
 		}
 	})
 }
 
-// GetOrBuildProducer implements balancer.SubConn: nothing is reported out of
-// band here.
+// GetOrBuildProducer implements balancer.SubConn. There are no out-of-band load reports.
 func (c *subConn) GetOrBuildProducer(balancer.ProducerBuilder) (balancer.Producer, func()) {
 	return nil, func() {}
 }
