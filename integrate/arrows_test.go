@@ -41,6 +41,7 @@ func TestArrows(t *testing.T) {
 			{"github.com/envoyproxy/go-control-plane/pkg", prod},
 			{"google.golang.org/grpc/internal/xds/resolver", "we replace it, and users must not link it twice"},
 		}},
+		{"integrate/internal/serial", []rule{{"github.com/", "it knows nothing of what it runs"}, {"google.golang.org/", "it knows nothing of what it runs"}}},
 		{"integrate/probe", []rule{
 			{mod, "servers link it without a client"}, {"github.com/", "servers link it without a client"},
 		}},

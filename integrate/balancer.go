@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/versioned"
@@ -61,13 +62,10 @@ type lb struct {
 	// subsetSeed is random; which endpoints the channel keeps of many (A68)
 	// depends on it.
 	subsetSeed uint64
-	start      time.Time             // the zero of now
-	draw       func(n uint32) uint32 // a uniform number below n
-	standalone bool                  // without xDS
-	simulated  bool                  // shares no counters with channels, and logs nothing once per process
+	standalone bool // without xDS
+	simulated  bool // shares no counters with channels, and logs nothing once per process
 
-	mu     sync.Mutex
-	closed bool
+	rt *serial.Runtime
 	// resolved is what the resolver said about an address; nil with xDS.
 	resolved  func(netip.AddrPort) resolver.Address
 	opts      *Config
@@ -93,7 +91,6 @@ type lb struct {
 	// have been read.
 	retired    map[*picker.ClusterLoad]*picker.Leaf
 	received   time.Time // of the latest configuration whose latency was measured
-	queued     int       // updates that wait for gRPC to be told of methods
 	rewrites   bool      // a route of cfg rewrites authorities (A81)
 	sessions   bool      // a route of cfg has session affinity (A55)
 	avoidHosts bool      // attempts of a route avoid endpoints that were tried
@@ -109,10 +106,6 @@ type lb struct {
 	// published snapshot leads to them; see shutdownPendingLocked.
 	pendingShutdown []func()
 	closing         sync.WaitGroup
-	// callbacks is what to call once mu is free: LB policies of other packages,
-	// which call back at once.
-	callbacks []func()
-	running   bool // a goroutine makes them
 	// mustRepick says that SubConns left READY since gRPC was told a new
 	// picker: RPCs that had picked one of them wait for it.
 	mustRepick  bool
@@ -128,7 +121,7 @@ type lb struct {
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{
 		cc: cc, build: opts, clusters: map[string]*cluster{}, retired: map[*picker.ClusterLoad]*picker.Leaf{},
-		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), start: time.Now(), draw: rand.Uint32N,
+		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), rt: serial.New(),
 		announced: connectivity.Shutdown, // nothing yet
 	}
 	b.rec.init()
@@ -145,7 +138,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		return errors.New("xdslb: this LB policy works with xdslb's resolver only")
 	}
 	b.lock()
-	if b.closed || b.src != nil {
+	if b.rt.Closed() || b.src != nil {
 		b.unlock()
 		return nil
 	}
@@ -162,7 +155,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 	stop := src.watch(b)
 	b.lock()
 	b.stopWatch = stop
-	closed := b.closed
+	closed := b.rt.Closed()
 	b.unlock()
 	if closed {
 		src.link.AfterWaiting(stop)
@@ -193,7 +186,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	}
 	b.latest = cfg
 	plans := b.rpcs.plans
-	b.afterCallbacksLocked(tell, func() { b.applyLocked(cfg, plans) })
+	b.rt.CallThen(tell, func() { b.applyLocked(cfg, plans) })
 }
 
 // rpcConfig is what a configuration's routes say about RPCs besides where they go:
@@ -277,7 +270,7 @@ func sameRPCConfig(a, b *picker.Config) bool {
 func (b *lb) Error(err error) {
 	b.lock()
 	defer b.unlock()
-	b.afterCallbacksLocked(nil, func() {
+	b.rt.CallThen(nil, func() {
 		b.cfg, b.fatal = nil, b.plainLocked("", err.Error(), b.infoLocked(ReasonTarget))
 		b.applied = time.Now()
 		b.rec.record(eventlog.Event{Kind: eventlog.TargetFailed, Error: err.Error()}, nil)
@@ -285,7 +278,7 @@ func (b *lb) Error(err error) {
 		b.publishSoonLocked()
 	})
 	if b.rpcs.methods != nil {
-		b.afterCallbacksLocked(func() { b.src.configure(nil) }, func() {})
+		b.rt.CallThen(func() { b.src.configure(nil) }, func() {})
 	}
 	b.latest, b.rpcs = nil, rpcConfig{}
 }
@@ -310,7 +303,7 @@ func (b *lb) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 func (b *lb) ExitIdle() {
 	b.lock()
 	defer b.unlock()
-	if b.closed || b.src != nil && b.src.link.TakeWake() {
+	if b.rt.Closed() || b.src != nil && b.src.link.TakeWake() {
 		return
 	}
 	for _, c := range b.clusters {
@@ -326,7 +319,7 @@ func (b *lb) ExitIdle() {
 // of a channel that goes idle are closed here.
 func (b *lb) Close() {
 	b.lock()
-	b.closed = true
+	b.rt.Close()
 	if b.pending != nil {
 		b.pending.Stop()
 	}
@@ -334,7 +327,7 @@ func (b *lb) Close() {
 	b.rec.log.Close()
 	b.shutdownPendingLocked()
 	b.notifyPublicationLocked()
-	halt(&b.watch.timer)
+	serial.Halt(&b.watch.timer)
 	stop, metrics := b.stopWatch, b.rec.metrics
 	b.unlock()
 	if stop != nil {

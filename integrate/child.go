@@ -20,12 +20,12 @@ import (
 // (A52, D10), and the ClientConn that it sees.
 //
 // It is called without the balancer's mutex, as it may call back at once, and
-// one call at a time, in the order of lb.callbacks. Its own calls may come from
+// one call at a time, in the order of Runtime.Call. Its own calls may come from
 // anywhere. The Close of a balancer need not shut its SubConns down; ours does it
 // for it.
 //
 // All fields but policy are guarded by the balancer's mutex. policy is touched only
-// by calls of lb.callbacks.
+// by calls of Runtime.Call.
 type child struct {
 	balancer.ClientConn // the channel's
 
@@ -77,7 +77,7 @@ func newChild(g *group, name string) *child {
 // called later, without the mutex.
 func (c *child) updateLocked(targets map[string]target, config []byte, list func() resolver.State) {
 	c.retargetLocked(targets)
-	c.b.callbacks = append(c.b.callbacks, func() {
+	c.b.rt.Call(func() {
 		c.b.lock()
 		closed := c.closed
 		c.awaitingState = true
@@ -139,7 +139,7 @@ func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingCo
 
 // exitIdleLocked asks the child to connect.
 func (c *child) exitIdleLocked() {
-	c.b.callbacks = append(c.b.callbacks, func() {
+	c.b.rt.Call(func() {
 		if c.policy != nil {
 			c.policy.ExitIdle()
 		}
@@ -153,7 +153,7 @@ func (c *child) closeLocked() {
 		return
 	}
 	c.closed = true
-	c.b.callbacks = append(c.b.callbacks, func() {
+	c.b.rt.Call(func() {
 		if c.policy != nil {
 			c.policy.Close()
 		}
@@ -162,7 +162,7 @@ func (c *child) closeLocked() {
 		for h := range c.conns {
 			h.shutdownLocked()
 		}
-		if c.b.closed {
+		if c.b.rt.Closed() {
 			c.b.shutdownPendingLocked()
 			return
 		}
@@ -181,7 +181,7 @@ func (c *child) UpdateState(s balancer.State) {
 }
 
 func (c *child) onStateLocked(s balancer.State) {
-	if c.b.closed || c.closed {
+	if c.b.rt.Closed() || c.closed {
 		return
 	}
 	c.state = s
@@ -220,7 +220,7 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addrs []resolver.Address) {
 func (c *child) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	c.b.lock()
 	defer c.b.unlock()
-	if c.b.closed || c.closed {
+	if c.b.rt.Closed() || c.closed {
 		return nil, errClosed
 	}
 	return c.newSubConnLocked(addrs, opts)

@@ -226,7 +226,7 @@ func (h *childSubConn) onLost() {
 	h.ready.Store(false)
 	h.forget()
 	h.inherited = false
-	b.callbacks = append(b.callbacks, func() {
+	b.rt.Call(func() {
 		b.lock()
 		defer b.unlock()
 		if h.conn.Load() == nil && !h.shutDown && !h.child.closed {
@@ -238,7 +238,7 @@ func (h *childSubConn) onLost() {
 // notify tells the child a state, unless it is closed by then.
 func (h *childSubConn) notify(s balancer.SubConnState) {
 	b := h.child.b
-	b.callbacks = append(b.callbacks, func() {
+	b.rt.Call(func() {
 		b.lock()
 		closed := h.child.closed
 		b.unlock()
@@ -285,7 +285,7 @@ func (h *childSubConn) Shutdown() {
 	b.lock()
 	defer b.unlock()
 	h.shutdownLocked()
-	if b.closed {
+	if b.rt.Closed() {
 		b.shutdownPendingLocked()
 	} else {
 		b.publishSoonLocked()

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -197,7 +198,7 @@ func (c *cluster) onConnectionError(l *leaf, err error) {
 	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l || last == nil || err == nil || last.Error() == err.Error() {
 		return
 	}
-	c.lb.afterLocked(failureTextDelay, &c.failureTimer, func() {
+	c.lb.rt.After(failureTextDelay, &c.failureTimer, func() {
 		if c.status() == picker.TransientFailure {
 			c.setDirty()
 			c.lb.publishSoonLocked()
@@ -317,10 +318,10 @@ func (l *leaf) endpoints(yield func(*endpoint) bool) {
 
 // close releases everything the cluster has.
 func (c *cluster) close() {
-	halt(&c.weightTimer)
-	halt(&c.loadTimer)
-	halt(&c.slowStartTimer)
-	halt(&c.failureTimer)
+	serial.Halt(&c.weightTimer)
+	serial.Halt(&c.loadTimer)
+	serial.Halt(&c.slowStartTimer)
+	serial.Halt(&c.failureTimer)
 	c.closeProbers()
 	for _, l := range c.leaves {
 		l.close(c.lb)
@@ -334,7 +335,7 @@ func (c *cluster) close() {
 // close releases everything the leaf has.
 func (l *leaf) close(b *lb) {
 	l.detector.stop()
-	b.callbacks = append(b.callbacks, l.security.Close)
+	b.rt.Call(l.security.Close)
 	for _, p := range l.priorities {
 		p.enter(dormant)
 		for g := range p.liveGroups {

@@ -104,7 +104,7 @@ func (c *conn) listen(s balancer.SubConnState) {
 	b := c.b
 	b.lock()
 	defer b.unlock()
-	if !b.closed && c.target() != nil {
+	if !b.rt.Closed() && c.target() != nil {
 		c.onState(s)
 	}
 }
@@ -148,7 +148,7 @@ func (c *conn) checkHealth() {
 		b.lock()
 		defer b.unlock()
 		switch {
-		case b.closed || c.target() == nil:
+		case b.rt.Closed() || c.target() == nil:
 		case c.replacement:
 			if s.ConnectivityState == connectivity.Ready {
 				c.takeOver(s)
@@ -158,7 +158,7 @@ func (c *conn) checkHealth() {
 		}
 	}
 	sc := c.subConn()
-	b.callbacks = append(b.callbacks, func() { sc.RegisterHealthListener(listener) })
+	b.rt.Call(func() { sc.RegisterHealthListener(listener) })
 }
 
 // connect connects anew after the SubConn went IDLE.

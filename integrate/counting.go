@@ -27,7 +27,7 @@ func (c counting) binding(load *picker.Load, breaker *picker.Breaker, clock func
 // policy first asks for it. What is left of it in a channel that is closed stops by itself.
 func (b *lb) clockLocked() *picker.Clock {
 	if b.clock == nil {
-		b.clock = picker.NewClock(b.now)
+		b.clock = picker.NewClock(b.rt.Now)
 	}
 	return b.clock
 }

@@ -133,7 +133,7 @@ func (s *childPicker) exitIdle() {
 	b := s.child.b
 	b.lock()
 	defer b.unlock()
-	if !b.closed && !s.child.closed {
+	if !b.rt.Closed() && !s.child.closed {
 		s.child.exitIdleLocked()
 	}
 }

@@ -25,7 +25,7 @@ type detail struct {
 }
 
 func newDetail(c *cluster, kernel *picker.ClusterExplanation, rpc bool) *detail {
-	d := &detail{c: c, kernel: kernel, rpc: rpc, now: c.lb.now(), shares: map[*endpoint]picker.EndpointShare{}, places: map[*locality]int{}}
+	d := &detail{c: c, kernel: kernel, rpc: rpc, now: c.lb.rt.Now(), shares: map[*endpoint]picker.EndpointShare{}, places: map[*locality]int{}}
 	index := 0
 	for i := range c.state.Localities {
 		for _, e := range c.state.Localities[i].Endpoints.(endpoints) {
@@ -188,7 +188,7 @@ func (d *detail) addr(i int) string {
 // reason says why a priority is in use, or is not.
 func (p *priority) reason(s *PriorityStatus) string {
 	c := p.cluster
-	left := brief(time.Duration(p.deadline - c.lb.now())) // of its timer
+	left := brief(time.Duration(p.deadline - c.lb.rt.Now())) // of its timer
 	inUse := slices.Index(c.order, c.inUse)
 	switch {
 	case s.Share > 0:

@@ -192,7 +192,7 @@
 //
 // # Concurrency
 //
-// One mutex per channel (lb.mu) serialises whatever changes the balancer. Picks do not
+// One mutex per channel (the mutex) serialises whatever changes the balancer. Picks do not
 // take it, except that the first RPC which asks an IDLE child policy to connect does.
 // Functions that need the mutex end in Locked, or are methods of a type whose comment
 // says so.
@@ -200,7 +200,7 @@
 // gRPC's ClientConn and SubConns are called with the mutex held, but for Shutdown and
 // the registration of listeners: gRPC calls back from goroutines of its own. Child
 // policies, pick_first and the resolver may call back before they return. So they are
-// called without the mutex, in order, from lb.callbacks.
+// called without the mutex, in order, from Runtime.Call.
 //
 // Goroutines are started for:
 //

@@ -121,7 +121,7 @@ func (e *endpoint) takeOver(b *lb, from *endpoint, cfg *picker.Endpoint) {
 // resume makes the state of an endpoint that came from a child policy that of its
 // connection. The priority's counts have to be taken anew after it.
 func (e *endpoint) resume(b *lb) {
-	e.Connectivity, e.StateSince = picker.Idle, b.now()
+	e.Connectivity, e.StateSince = picker.Idle, b.rt.Now()
 	e.loc.changed()
 	e.forgetError()
 	e.ResetConnectRequest()
@@ -182,7 +182,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	}
 	was := e.Connectivity
 	e.count(-1)
-	e.Connectivity, e.StateSince = to, e.loc.prio.cluster.lb.now()
+	e.Connectivity, e.StateSince = to, e.loc.prio.cluster.lb.rt.Now()
 	e.loc.changed()
 	e.count(+1)
 	if was == picker.TransientFailure {

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -49,13 +50,13 @@ func (b *lb) watchCallsLocked() {
 		b.watch.since = time.Now()
 		b.setCallsLocked(func() *endpointCalls { return new(endpointCalls) })
 	}
-	halt(&b.watch.timer)
-	b.afterLocked(watchTime, &b.watch.timer, b.unwatchCallsLocked)
+	serial.Halt(&b.watch.timer)
+	b.rt.After(watchTime, &b.watch.timer, b.unwatchCallsLocked)
 }
 
 // unwatchCallsLocked ends the counting.
 func (b *lb) unwatchCallsLocked() {
-	halt(&b.watch.timer)
+	serial.Halt(&b.watch.timer)
 	b.watch.since = time.Time{}
 	b.setCallsLocked(func() *endpointCalls { return nil })
 }

@@ -112,7 +112,7 @@ func (b *lb) explain(ctx context.Context, method string) (*Explanation, error) {
 			b.unlock()
 			continue
 		}
-		x.Pending = b.pending != nil || b.queued > 0 || b.cfg != s.Config
+		x.Pending = b.pending != nil || b.rt.Waiting() || b.cfg != s.Config
 		x.clusters(func(name string, version uint64) *cluster {
 			if c := b.clusters[name]; c != nil && c.state.Version == version {
 				return c

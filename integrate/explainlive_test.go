@@ -54,7 +54,7 @@ func (b *testLB) footprint(cc *fakeCC) string {
 	defer b.unlock()
 	cc.mu.Lock()
 	defer cc.mu.Unlock()
-	text := fmt.Sprintln(cc.opened, cc.closed, cc.announced, cc.state, b.version, len(b.rec.journal.Events()), b.nextPublish, len(b.callbacks), b.picker.waiting.Load(), b.picker.current.Load())
+	text := fmt.Sprintln(cc.opened, cc.closed, cc.announced, cc.state, b.version, len(b.rec.journal.Events()), b.nextPublish, b.rt.Idle(), b.picker.waiting.Load(), b.picker.current.Load())
 	for _, a := range slices.Sorted(maps.Keys(cc.conns)) {
 		text += fmt.Sprintln(a, cc.conns[a].connects)
 	}

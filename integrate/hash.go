@@ -33,7 +33,7 @@ func (b *lb) envLocked() picker.Env {
 		RequestHash:  requestHash,
 		RandomHashes: &b.randomHashes,
 		ChannelID:    b.channelID,
-		Now:          b.now(),
+		Now:          b.rt.Now(),
 	}
 }
 

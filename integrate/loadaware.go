@@ -34,14 +34,14 @@ type utilization struct {
 func (u *utilization) onDone(load any) {
 	report, ok := load.(*orcav3.OrcaLoadReport)
 	if how := u.leaf.loadAware.Load(); ok && report != nil && how != nil && !how.OutOfBand {
-		u.Report(how.rule.Of(report), u.b.now())
+		u.Report(how.rule.Of(report), u.b.rt.Now())
 	}
 }
 
 // OnLoadReport takes note of a report out of band.
 func (u *utilization) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	if how := u.leaf.loadAware.Load(); how != nil && how.OutOfBand {
-		u.Report(how.rule.Of(report), u.b.now())
+		u.Report(how.rule.Of(report), u.b.rt.Now())
 	}
 }
 
@@ -83,7 +83,7 @@ func (p *priority) updateUtilizations() (changed bool) {
 	if how == nil {
 		return false
 	}
-	now := p.cluster.lb.now()
+	now := p.cluster.lb.rt.Now()
 	for _, l := range p.localities {
 		sum, reporting := 0., 0.
 		for _, e := range l.endpoints {

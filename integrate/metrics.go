@@ -59,7 +59,7 @@ func (b *lb) measurePublicationLocked(now time.Time) {
 		return
 	}
 	b.received = b.cfg.Received
-	if b.received.After(b.start) { // else it was there before the channel
+	if b.received.After(b.rt.Start()) { // else it was there before the channel
 		b.rec.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(b.received).Seconds()}, b.rec.target)
 	}
 }

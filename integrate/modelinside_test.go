@@ -158,9 +158,9 @@ func withDefaults(o Config) *Config { return o.withDefaults() }
 // waits for publishPause to be over.
 func unpublished(b balancer.Balancer) bool {
 	lb := b.(*lb)
-	lb.mu.Lock()
-	defer lb.mu.Unlock()
-	return lb.pending != nil && !lb.closed
+	lb.rt.Lock()
+	defer lb.rt.Unlock()
+	return lb.pending != nil && !lb.rt.Closed()
 }
 
 // publishedCluster is what picks read of a cluster, and what that was when it came into

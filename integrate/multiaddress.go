@@ -17,20 +17,20 @@ import (
 // one address, which is nearly all, do without.
 //
 // pick_first is called without the balancer's mutex, since it calls back at
-// once; lb.callbacks keeps the calls in order.
+// once; Runtime.Call keeps the calls in order.
 type multiAddress struct {
 	balancer.ClientConn // the channel's, as pick_first sees it
 
 	b         *lb
 	conn      *conn
-	pickFirst balancer.Balancer // touched by calls of lb.callbacks only
+	pickFirst balancer.Balancer // touched by calls of Runtime.Call only
 	chosen    balancer.SubConn  // nil until an address was READY
 }
 
 // newMultiAddress starts connecting.
 func newMultiAddress(b *lb, c *conn, cfg *picker.Endpoint) *multiAddress {
 	m := &multiAddress{ClientConn: b.cc, b: b, conn: c}
-	b.callbacks = append(b.callbacks, func() {
+	b.rt.Call(func() {
 		m.pickFirst = balancer.Get(pickfirst.Name).Build(m, balancer.BuildOptions{})
 	})
 	m.update(cfg)
@@ -45,21 +45,21 @@ func (m *multiAddress) update(cfg *picker.Endpoint) {
 	if m.b.checksHealth() {
 		state.ResolverState = pickfirst.EnableHealthListener(state.ResolverState)
 	}
-	m.b.callbacks = append(m.b.callbacks, func() {
+	m.b.rt.Call(func() {
 		_ = m.pickFirst.UpdateClientConnState(state) // fails only for an empty list
 	})
 }
 
 // Connect implements connector: pick_first starts over.
 func (m *multiAddress) Connect() {
-	m.b.callbacks = append(m.b.callbacks, func() { m.pickFirst.ExitIdle() })
+	m.b.rt.Call(func() { m.pickFirst.ExitIdle() })
 }
 
 // Shutdown implements connector.
 func (m *multiAddress) Shutdown() {
 	m.b.lock()
 	defer m.b.unlock()
-	m.b.callbacks = append(m.b.callbacks, func() { m.pickFirst.Close() })
+	m.b.rt.Call(func() { m.pickFirst.Close() })
 }
 
 // UpdateState implements balancer.ClientConn.
@@ -67,7 +67,7 @@ func (m *multiAddress) UpdateState(s balancer.State) {
 	m.b.lock()
 	defer m.b.unlock()
 	e := m.conn.target()
-	if m.b.closed || e == nil {
+	if m.b.rt.Closed() || e == nil {
 		return
 	}
 	// Only these states' pickers are asked: that of IDLE would call back.

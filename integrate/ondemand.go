@@ -26,7 +26,7 @@ func (b *lb) requestConnect(e *endpoint) {
 		b.lock()
 		defer b.unlock()
 		p, i := e.loc.prio, slices.Index(e.loc.endpoints, e)
-		if b.closed || i < 0 || p.phase == dormant || p.delegates() {
+		if b.rt.Closed() || i < 0 || p.phase == dormant || p.delegates() {
 			e.ResetConnectRequest()
 			return
 		}

@@ -4,9 +4,11 @@
 package integrate
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/outlier"
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -63,13 +65,13 @@ func (l *leaf) updateDetection(b *lb) {
 // await sets the timer for one interval after the last run.
 func (l *leaf) await(b *lb, interval time.Duration) {
 	d := &l.detector
-	halt(&d.timer)
+	serial.Halt(&d.timer)
 	d.interval = interval
-	b.afterLocked(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
+	b.rt.After(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
 }
 
 func (d *detector) stop() {
-	halt(&d.timer)
+	serial.Halt(&d.timer)
 	*d = detector{}
 }
 
@@ -82,7 +84,7 @@ func (l *leaf) sweep(b *lb) {
 	for e := range l.endpoints {
 		hosts = append(hosts, e.observers.Load().host)
 	}
-	b.countOutliersLocked(outlier.Sweep(l.cfg.Outlier, hosts, b.now(), b.draw))
+	b.countOutliersLocked(outlier.Sweep(l.cfg.Outlier, hosts, b.rt.Now(), rand.Uint32N))
 	for _, p := range l.priorities {
 		changed := false
 		for e := range p.endpoints {

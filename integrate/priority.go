@@ -6,6 +6,7 @@ package integrate
 import (
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -24,7 +25,7 @@ type priority struct {
 	phase        phase
 	phaseBefore  phase       // that a retired priority goes back to: serving or failed
 	timer        *time.Timer // runs while trying, and while retired
-	deadline     int64       // when timer is due, as of lb.now
+	deadline     int64       // when timer is due, as of Runtime.Now
 	needsConnect bool        // endpoints were added that have not been asked to connect
 
 	counts [4]int // endpoints by picker.Connectivity, without the drained ones
@@ -156,16 +157,16 @@ func (p *priority) hasConn() bool {
 
 // enter moves the priority to a phase, and starts the timer of that.
 func (p *priority) enter(to phase) {
-	halt(&p.timer)
+	serial.Halt(&p.timer)
 	p.phase = to
 	b := p.cluster.lb
 	switch to {
 	case trying:
-		p.deadline = b.now() + int64(b.opts.FailoverTimeout)
-		b.afterLocked(b.opts.FailoverTimeout, &p.timer, p.giveUp)
+		p.deadline = b.rt.Now() + int64(b.opts.FailoverTimeout)
+		b.rt.After(b.opts.FailoverTimeout, &p.timer, p.giveUp)
 	case retired:
-		p.deadline = b.now() + int64(b.opts.RetireAfter)
-		b.afterLocked(b.opts.RetireAfter, &p.timer, func() {
+		p.deadline = b.rt.Now() + int64(b.opts.RetireAfter)
+		b.rt.After(b.opts.RetireAfter, &p.timer, func() {
 			p.stop()
 			p.cluster.choose()
 			b.publishSoonLocked()

@@ -69,7 +69,7 @@ type probeTarget struct {
 	answered bool  // it ever was
 	silent   bool  // it does not answer probes
 	failures int   // since the last answer
-	notUntil int64 // it is not asked before, as of lb.now
+	notUntil int64 // it is not asked before, as of Runtime.Now
 }
 
 const (
@@ -161,7 +161,7 @@ func (p *prober) follow(g *picker.ProbeGroup, policy *picker.Policy, picks []pic
 	for _, t := range olds {
 		t.release()
 	}
-	g.Adopt(p.lb.now())
+	g.Adopt(p.lb.rt.Now())
 }
 
 func newProbeTarget(state *picker.EndpointState, sc balancer.SubConn) *probeTarget {
@@ -176,7 +176,7 @@ func (p *prober) round() {
 		p.mu.Unlock()
 		return
 	}
-	now := p.lb.now()
+	now := p.lb.rt.Now()
 	p.refillLocked(now)
 	if p.tokens < 1 {
 		p.later = true
@@ -251,7 +251,7 @@ func (p *prober) ask(ctx context.Context, t *probeTarget) (r picker.ProbeReport,
 
 // onAnswer takes note of an answer.
 func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
-	now := p.lb.now()
+	now := p.lb.rt.Now()
 	p.mu.Lock()
 	t.busy, t.answered, t.silent, t.failures, t.notUntil = false, true, false, 0, 0
 	if r.GoingAway {
@@ -274,7 +274,7 @@ func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
 // probes, or has never answered, is silent: it is picked without. One that used to
 // answer is just not known at the moment.
 func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
-	now, code := p.lb.now(), status.Code(err)
+	now, code := p.lb.rt.Now(), status.Code(err)
 	p.mu.Lock()
 	t.busy = false
 	if p.ctx.Err() != nil || code == codes.Canceled && ctx.Err() == context.Canceled {
@@ -304,7 +304,7 @@ func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
 // expire removes answers that are too old, and has itself called when the next will
 // be.
 func (p *prober) expire() {
-	next := p.pool.Expire(p.lb.now())
+	next := p.pool.Expire(p.lb.rt.Now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.expires = next > 0 && p.ctx.Err() == nil; p.expires {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/versioned"
 )
@@ -45,9 +46,9 @@ func (b *lb) publishByLocked(due time.Time) {
 	case b.urgent || wait <= 0 && b.pending == nil:
 		b.publishLocked()
 	case b.pending == nil || due.Before(b.publishDue):
-		halt(&b.pending)
+		serial.Halt(&b.pending)
 		b.publishDue = due
-		b.afterLocked(wait, &b.pending, b.publishLocked)
+		b.rt.After(wait, &b.pending, b.publishLocked)
 	}
 }
 
@@ -66,7 +67,7 @@ func (b *lb) publishGrowthLocked(c *cluster) {
 
 // publishLocked makes all changes visible to picks: one snapshot, one store.
 func (b *lb) publishLocked() {
-	halt(&b.pending)
+	serial.Halt(&b.pending)
 	b.urgent = false
 	begin := time.Now()
 	defer func() {
@@ -81,7 +82,7 @@ func (b *lb) publishLocked() {
 	b.notifyPublicationLocked()
 	if b.src != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !b.src.link.Published()) {
 		// The first RPCs find their method configs in place.
-		b.callbacks = append(b.callbacks, func() { b.src.link.Publish(b.picker.table) })
+		b.rt.Call(func() { b.src.link.Publish(b.picker.table) })
 	}
 	b.shutdownPendingLocked()
 

@@ -184,7 +184,7 @@ func (c *conn) onTakenOver(ready bool, s balancer.SubConnState) {
 		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
 	case listener != nil:
 		sc := c.subConn()
-		h.child.b.callbacks = append(h.child.b.callbacks, func() { sc.RegisterHealthListener(listener) })
+		h.child.b.rt.Call(func() { sc.RegisterHealthListener(listener) })
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -32,7 +33,7 @@ type simulation struct {
 	events []func()                      // that are due; guarded by mu
 	of     map[string]connectivity.State // by address, of all addresses that are not READY
 	woken  map[*priority]bool            // whose child policies were asked to connect
-	drains bool                          // the SubConn at hand is of an endpoint that drains; guarded by lb.mu
+	drains bool                          // the SubConn at hand is of an endpoint that drains; guarded by the mutex
 }
 
 // simulatedAge is the time that endpoints have been READY: longer than any slow start.
@@ -109,11 +110,11 @@ func (s *simulation) finishCallbacks() {
 	for {
 		done := make(chan struct{})
 		s.lock()
-		s.callbacks = append(s.callbacks, func() { close(done) })
+		s.rt.Call(func() { close(done) })
 		s.unlock()
 		<-done
 		s.lock()
-		idle := len(s.callbacks) == 0
+		idle := s.rt.Idle()
 		s.unlock()
 		if idle {
 			return
@@ -137,7 +138,7 @@ func (s *simulation) advance() bool {
 	for _, c := range s.list.all {
 		for _, p := range c.order {
 			if p.phase == trying && !takesRPCs(p.connectivity()) {
-				halt(&p.timer)
+				serial.Halt(&p.timer)
 				p.giveUp()
 				return true
 			}
@@ -195,7 +196,7 @@ func (s *simulation) age() {
 		}
 		c.setDirty()
 	}
-	s.start = s.start.Add(-simulatedAge)
+	s.rt.Advance(simulatedAge)
 	s.publishLocked()
 }
 

@@ -21,7 +21,7 @@ func (b *lb) status(s *TargetStatus, detailed bool) []eventlog.Event {
 	b.lock()
 	defer b.unlock()
 	s.Connectivity = b.announced.String()
-	s.Pending = b.queued > 0
+	s.Pending = b.rt.Waiting()
 	if b.fatal != nil {
 		s.Error = b.fatal.Error()
 	}
@@ -35,7 +35,7 @@ func (b *lb) status(s *TargetStatus, detailed bool) []eventlog.Event {
 	for _, c := range b.clusters {
 		s.Clusters = append(s.Clusters, c.describe(routings[c.cfg.Name]))
 	}
-	if detailed && !b.closed {
+	if detailed && !b.rt.Closed() {
 		b.inspectLocked(s)
 	}
 	slices.SortFunc(s.Clusters, func(a, b ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -74,7 +74,7 @@ func (b *lb) inspectLocked(s *TargetStatus) {
 
 // timeAt returns the time of day at a time of the balancer's clock.
 func (b *lb) timeAt(at int64) time.Time {
-	return b.start.Add(time.Duration(at - 1)).Round(0).UTC()
+	return b.rt.TimeAt(at).Round(0).UTC()
 }
 
 // describe returns the cluster's status. r is how a locality is chosen, nil if not by zones.

@@ -97,18 +97,18 @@ func (b *testLB) calm() {
 // may while it is waited for.
 func (b *testLB) holdPublication() (resume func()) {
 	for {
-		b.mu.Lock()
-		due, closed := b.pending, b.closed
+		b.lock()
+		due, closed := b.pending, b.rt.Closed()
 		held := due != nil && due.Stop()
-		b.mu.Unlock()
+		b.unlock()
 		switch {
 		case due == nil || closed:
 			return func() {}
 		case held:
 			return func() {
-				b.mu.Lock()
-				defer b.mu.Unlock()
-				if b.pending == due && !b.closed {
+				b.lock()
+				defer b.unlock()
+				if b.pending == due && !b.rt.Closed() {
 					due.Reset(max(time.Until(b.nextPublish), 1))
 				}
 			}
@@ -119,9 +119,9 @@ func (b *testLB) holdPublication() (resume func()) {
 
 // talks reports whether calls of other LB policies are to be made, or lines written.
 func (b *testLB) talks() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.running || len(b.callbacks) > 0 || !b.rec.log.Idle()
+	b.lock()
+	defer b.unlock()
+	return !b.rt.Idle() || !b.rec.log.Idle()
 }
 
 // pick picks once and returns the address picked.

@@ -73,7 +73,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 	if prev != nil {
 		noteLeaf(c.lb.applying, was, cfg)
 	}
-	c.lb.callbacks = append(c.lb.callbacks, l.security.Swap(cfg.TLS))
+	c.lb.rt.Call(l.security.Swap(cfg.TLS))
 	m := reconciler{lb: c.lb, policy: &cfg.Policy}
 	m.matchPriorities(c, l)
 	m.finish()

@@ -130,7 +130,7 @@ func (r *xdsResolver) notReady(ctx context.Context, method, missing string) erro
 func (b *lb) nextPublication() <-chan struct{} {
 	b.lock()
 	defer b.unlock()
-	if b.closed {
+	if b.rt.Closed() {
 		return nil
 	}
 	if b.publication == nil {
@@ -179,7 +179,7 @@ func (b *lb) ready(ctx context.Context, method string) bool {
 func (b *lb) connectIdle(cluster string) {
 	b.lock()
 	defer b.unlock()
-	if c := b.clusters[cluster]; !b.closed && c != nil && c.status() == picker.Idle {
+	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
 		c.inUse.connectOneIdle()
 		if c.onChange(c.inUse); c.status() != picker.Idle {
 			b.publishSoonLocked()

@@ -65,11 +65,11 @@ func TestWaitReadyAsksUnlocked(t *testing.T) {
 	looks := 0
 	ctx := lookedAt{t.Context(), func() {
 		looks++
-		if !b.mu.TryLock() {
+		if !b.rt.TryLock() {
 			t.Error("the context is asked with the mutex held")
 			return
 		}
-		b.mu.Unlock()
+		b.unlock()
 	}}
 	if b.ready(ctx, "/s/m") || b.missing(ctx, "/s/m") == "" || looks < 2 {
 		t.Errorf("the cluster is ready, or the context was asked %d times, want 2", looks)

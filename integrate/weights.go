@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -74,7 +75,7 @@ func (w *wrrWeight) connect() {
 }
 
 func (w *wrrWeight) report(how *wrrConfig, report *orcav3.OrcaLoadReport) {
-	w.Report(how.ClientWRR, how.rule.Weight(report, w.failures.Part()), w.b.now())
+	w.Report(how.ClientWRR, how.rule.Weight(report, w.failures.Part()), w.b.rt.Now())
 }
 
 // OnLoadReport takes note of a report out of band.
@@ -164,7 +165,7 @@ func (o *oobReports) start(b *lb, conn balancer.SubConn, listener orca.OOBListen
 		return
 	}
 	var stop func()
-	b.callbacks = append(b.callbacks, func() {
+	b.rt.Call(func() {
 		stop = orca.RegisterOOBListener(conn, listener, orca.OOBListenerOptions{ReportInterval: period})
 	})
 	o.stop = func() { stop() }
@@ -173,7 +174,7 @@ func (o *oobReports) start(b *lb, conn balancer.SubConn, listener orca.OOBListen
 // end ends reports.
 func (o *oobReports) end(b *lb) {
 	if o.stop != nil {
-		b.callbacks = append(b.callbacks, o.stop)
+		b.rt.Call(o.stop)
 		o.stop = nil
 	}
 }
@@ -181,7 +182,7 @@ func (o *oobReports) end(b *lb) {
 // onReady starts what counts from an endpoint's becoming READY: slow start, the
 // blackout period of its weight, reports out of band.
 func (e *endpoint) onReady() {
-	e.StateSince = e.loc.prio.cluster.lb.now()
+	e.StateSince = e.loc.prio.cluster.lb.rt.Now()
 	e.loc.changed()
 	if t := e.observers.Load(); t != nil && t.wrr != nil {
 		t.wrr.connect()
@@ -196,7 +197,7 @@ func (p *priority) updateWeights() (changed bool) {
 	if how == nil {
 		return false
 	}
-	now := p.cluster.lb.now()
+	now := p.cluster.lb.rt.Now()
 	p.measureWeights(how, now)
 	for e := range p.endpoints {
 		if e.Connectivity != picker.Ready {
@@ -229,9 +230,9 @@ func (c *cluster) scheduleWeights() {
 // 0 is never.
 func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update func(*priority) (changed bool), schedule func(*cluster)) {
 	if period == 0 {
-		halt(timer)
+		serial.Halt(timer)
 	} else if *timer == nil {
-		c.lb.afterLocked(period, timer, func() {
+		c.lb.rt.After(period, timer, func() {
 			if c.inUse != nil && update(c.inUse) { // an update may not be published yet
 				c.setDirty()
 				c.lb.publishSoonLocked()
@@ -255,10 +256,10 @@ const (
 // in their slow start.
 func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 	if !inSlowStart {
-		halt(&c.slowStartTimer)
+		serial.Halt(&c.slowStartTimer)
 	} else if c.slowStartTimer == nil {
 		window := c.inUse.leaf.cfg.Policy.SlowStart.Window
-		c.lb.afterLocked(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
+		c.lb.rt.After(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
 			c.setDirty()
 			c.lb.publishSoonLocked()
 		})
