@@ -68,7 +68,7 @@ type lb struct {
 	rt *serial.Runtime
 	// resolved is what the resolver said about an address; nil with xDS.
 	resolved  func(netip.AddrPort) resolver.Address
-	opts      *Config
+	opts      *options
 	src       *xdsResolver
 	stopWatch func()
 	cfg       *picker.Config // nil while the target cannot be served
@@ -143,7 +143,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		return nil
 	}
 	b.src = src
-	b.setOptions(src.opts)
+	b.setOptions(src.opts.options())
 	b.rec.target = b.build.Target.String()
 	b.rec.channel = []slog.Attr{slog.String("target", src.link.Target), slog.String("node", src.node)}
 	b.updateStateLocked(connectivity.Connecting)
@@ -165,7 +165,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 }
 
 // setOptions sets the channel's options.
-func (b *lb) setOptions(opts *Config) {
+func (b *lb) setOptions(opts *options) {
 	b.opts = opts
 	b.rec.logger.Store(opts.Logger)
 }

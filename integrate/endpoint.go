@@ -246,7 +246,7 @@ func (e *endpoint) serves() bool { return e.effectiveState() == picker.Ready && 
 // checksHealth reports whether connections are READY only once gRPC's health
 // listener says so. Without xDS the service config, which is the user's, says
 // whether that asks the backend.
-func (b *lb) checksHealth() bool { return b.standalone || b.opts.HealthCheckService != "" }
+func (b *lb) checksHealth() bool { return b.standalone || b.opts.HealthChecks }
 
 // observeLocked follows the connectivity of an endpoint whose connection is the
 // balancer's own.

@@ -40,7 +40,7 @@ type simulation struct {
 const simulatedAge = 1000 * time.Hour
 
 // simulate applies a configuration, and returns once all endpoints are in their states.
-func simulate(cfg *picker.Config, opts *Config, states map[netip.AddrPort]connectivity.State) (*simulation, error) {
+func simulate(cfg *picker.Config, opts *options, states map[netip.AddrPort]connectivity.State) (*simulation, error) {
 	creds, err := NewCredentials(CredentialsOptions{Fallback: insecure.NewCredentials()})
 	if err != nil {
 		return nil, err

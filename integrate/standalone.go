@@ -118,7 +118,7 @@ func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBa
 
 func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	b := newLB(cc, opts)
-	b.setOptions(Config{}.withDefaults())
+	b.setOptions(Config{}.options())
 	b.rec.channel = []slog.Attr{slog.String("target", opts.Target.URL.String())}
 	b.standalone = true
 	return &standalone{lb: b, name: opts.Target.Endpoint()}

@@ -29,7 +29,7 @@ func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
 	cc := newFakeCC()
 	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*lb)
 	cc.b = b
-	b.setOptions(opts.withDefaults())
+	b.setOptions(opts.options())
 	t.Cleanup(func() {
 		b.Close()
 		forgetBreakers()

@@ -109,7 +109,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 	const seed = 31
 	b, cc := newTestLB(t, Config{})
-	b.src = &xdsResolver{opts: b.opts, cc: fakeResolverCC{}, link: perrpc.NewLink(perrpc.LinkOptions{Intercepted: true})}
+	b.src = &xdsResolver{opts: &Config{}, cc: fakeResolverCC{}, link: perrpc.NewLink(perrpc.LinkOptions{Intercepted: true})}
 	t.Cleanup(b.src.link.Close)
 	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
 	step := func() {

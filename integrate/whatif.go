@@ -170,7 +170,7 @@ func (f *file) simulate(w *WhatIf) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return simulate(cfg, w.options(), w.States)
+	return simulate(cfg, w.options().options(), w.States)
 }
 
 // names returns the names of the listener and of the authority.

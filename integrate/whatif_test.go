@@ -148,7 +148,7 @@ func TestExplainManyRoutes(t *testing.T) {
 		some.Fraction = &fraction
 		cfg.Routes = append(slices.Repeat([]picker.Route{some}, routes), cfg.Routes...)
 		return testing.AllocsPerRun(1, func() {
-			s, err := simulate(cfg, (&WhatIf{}).options(), nil)
+			s, err := simulate(cfg, Config{}.options(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -299,7 +299,7 @@ func TestSimulation(t *testing.T) {
 					states[addr(n)] = connecting
 				}
 				begin := time.Now()
-				s, err := simulate(configOf(row.cluster), (&WhatIf{}).options(), states)
+				s, err := simulate(configOf(row.cluster), Config{}.options(), states)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -346,7 +346,7 @@ func TestSimulationIsApart(t *testing.T) {
 	before := len(breakers.m)
 	weighted := prio(eps(1, 2))
 	edit(&weighted, 0, func(e *picker.Endpoint) { e.Weight = 3 })
-	s, err := simulate(configOf(clusterOf("cart", weighted)), (&WhatIf{}).options(), nil)
+	s, err := simulate(configOf(clusterOf("cart", weighted)), Config{}.options(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
