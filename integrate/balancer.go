@@ -69,7 +69,7 @@ type lb struct {
 	// resolved is what the resolver said about an address; nil with xDS.
 	resolved  func(netip.AddrPort) resolver.Address
 	opts      *options
-	src       *xdsResolver
+	src       *source
 	stopWatch func()
 	cfg       *picker.Config // nil while the target cannot be served
 	fatal     error          // why it cannot be
@@ -143,22 +143,22 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		return nil
 	}
 	b.src = src
-	b.setOptions(src.opts.options())
+	b.setOptions(src.Options)
 	b.rec.target = b.build.Target.String()
-	b.rec.channel = []slog.Attr{slog.String("target", src.link.Target), slog.String("node", src.node)}
+	b.rec.channel = []slog.Attr{slog.String("target", src.Link.Target), slog.String("node", src.Node)}
 	b.updateStateLocked(connectivity.Connecting)
 	b.unlock()
 	metrics := startMetrics(b.rec.target, b.cc.MetricsRecorder(), b.foldCounts)
 	b.lock()
 	b.rec.metrics = metrics
 	b.unlock()
-	stop := src.watch(b)
+	stop := src.Watch(b)
 	b.lock()
 	b.stopWatch = stop
 	closed := b.rt.Closed()
 	b.unlock()
 	if closed {
-		src.link.AfterWaiting(stop)
+		src.Link.AfterWaiting(stop)
 		metrics.Stop()
 	}
 	return nil
@@ -178,9 +178,9 @@ func (b *lb) Update(cfg *picker.Config) {
 	defer b.unlock()
 	var tell func()
 	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
-		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.link.HasInterceptors()})
+		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Link.HasInterceptors()})
 		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
-			tell = func() { b.src.configure(methods) }
+			tell = func() { b.src.Configure(methods) }
 		}
 		b.rpcs = rpcConfig{methods, plans}
 	}
@@ -278,7 +278,7 @@ func (b *lb) Error(err error) {
 		b.publishSoonLocked()
 	})
 	if b.rpcs.methods != nil {
-		b.rt.CallThen(func() { b.src.configure(nil) }, func() {})
+		b.rt.CallThen(func() { b.src.Configure(nil) }, func() {})
 	}
 	b.latest, b.rpcs = nil, rpcConfig{}
 }
@@ -303,7 +303,7 @@ func (b *lb) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 func (b *lb) ExitIdle() {
 	b.lock()
 	defer b.unlock()
-	if b.rt.Closed() || b.src != nil && b.src.link.TakeWake() {
+	if b.rt.Closed() || b.src != nil && b.src.Link.TakeWake() {
 		return
 	}
 	for _, c := range b.clusters {
@@ -331,7 +331,7 @@ func (b *lb) Close() {
 	stop, metrics := b.stopWatch, b.rec.metrics
 	b.unlock()
 	if stop != nil {
-		b.src.link.AfterWaiting(stop)
+		b.src.Link.AfterWaiting(stop)
 		metrics.Stop()
 	}
 }

@@ -328,7 +328,7 @@ func (c *cluster) close() {
 	}
 	c.lb.rec.forget(c.cfg.Name)
 	if s := c.lb.src; s != nil {
-		s.link.ForgetFailures(c.cfg.Name)
+		s.Link.ForgetFailures(c.cfg.Name)
 	}
 }
 

@@ -135,17 +135,17 @@ var reporters = struct {
 
 // reportLoad returns counters that are reported to a server until stop. It fails only if
 // the server is not one of the bootstrap, or cannot be dialed at all.
-func reportLoad(src *xdsResolver, server, cluster, service string) (load *picker.ClusterLoad, stop func(), err error) {
+func reportLoad(src *source, server, cluster, service string) (load *picker.ClusterLoad, stop func(), err error) {
 	reporters.mu.Lock()
 	defer reporters.mu.Unlock()
-	k := reporterKey{src.client, server}
+	k := reporterKey{src.Client, server}
 	r := reporters.m[k]
 	if r == nil {
-		conn, release, err := src.client.Conn(server)
+		conn, release, err := src.Client.Conn(server)
 		if err != nil {
 			return nil, nil, err
 		}
-		r = &reporter{Reporter: lrs.NewReporter(conn, src.bootstrap.LRSNode(), lrs.Options{
+		r = &reporter{Reporter: lrs.NewReporter(conn, src.Bootstrap.LRSNode(), lrs.Options{
 			Failed: func(err error) { k.client.LogLoadReports(server, err) },
 		}), key: k, release: release}
 		reporters.m[k] = r

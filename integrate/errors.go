@@ -64,7 +64,7 @@ func (b *lb) refusalLocked(text string, info *errdetails.ErrorInfo) error {
 func (b *lb) infoLocked(reason string, more ...string) *errdetails.ErrorInfo {
 	info := &errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain, Metadata: map[string]string{}}
 	if s := b.src; s != nil {
-		more = append(more, "target", s.link.Target, "listener", s.listener, "authority", s.authority, "node", s.node)
+		more = append(more, "target", s.Link.Target, "listener", s.Listener, "authority", s.Authority, "node", s.Node)
 	}
 	for pair := range slices.Chunk(more, 2) {
 		if pair[1] != "" {
@@ -77,10 +77,10 @@ func (b *lb) infoLocked(reason string, more ...string) *errdetails.ErrorInfo {
 // textLocked adds the node to a text that lacks it, by which the control plane's log
 // knows the client.
 func (b *lb) textLocked(text string) string {
-	if b.src == nil || b.src.node == "" || strings.Contains(text, "[xDS node id: ") {
+	if b.src == nil || b.src.Node == "" || strings.Contains(text, "[xDS node id: ") {
 		return text
 	}
-	return fmt.Sprintf("[xDS node id: %s]: %s", b.src.node, text)
+	return fmt.Sprintf("[xDS node id: %s]: %s", b.src.Node, text)
 }
 
 // plainError is an error that is never taken for a gRPC status, whatever it
@@ -94,7 +94,7 @@ func (e plainError) Error() string { return string(e) }
 func (b *lb) plainLocked(about, text string, info *errdetails.ErrorInfo) plainError {
 	text = b.textLocked(text)
 	if b.src != nil {
-		b.src.link.NoteFailure(about, text, info)
+		b.src.Link.NoteFailure(about, text, info)
 	}
 	return plainError(text)
 }
@@ -126,7 +126,7 @@ func (b *lb) routeErrorsLocked() *routeErrors {
 	r := &routeErrors{of: routes, notForwarding: map[int32]error{}}
 	where := ""
 	if b.src != nil {
-		where = fmt.Sprintf(" in the virtual host of Listener %q for authority %q", b.src.listener, b.src.authority)
+		where = fmt.Sprintf(" in the virtual host of Listener %q for authority %q", b.src.Listener, b.src.Authority)
 	}
 	r.noRoute = b.refusalLocked(fmt.Sprintf("xds: no matching route found among the %d%s", len(routes), where), b.infoLocked(ReasonNoRoute))
 	r.stale = b.refusalLocked(fmt.Sprintf("xds: the route that matched%s does not forward RPCs", where), b.infoLocked(ReasonNotForwarding))

@@ -80,13 +80,13 @@ func whyNoResolver(cc *grpc.ClientConn) error {
 func (r *xdsResolver) whyNoConfiguration(b *lb) error {
 	if b != nil {
 		if err := b.picker.current.Load().Err; err != nil {
-			return fmt.Errorf("xdslb: channel %q cannot be served: %w", r.link.Target, err)
+			return fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Link.Target, err)
 		}
 	}
 	if err := r.waiting(); err != nil {
-		return fmt.Errorf("xdslb: channel %q has no configuration yet: %w", r.link.Target, err)
+		return fmt.Errorf("xdslb: channel %q has no configuration yet: %w", r.Link.Target, err)
 	}
-	return fmt.Errorf("xdslb: channel %q has no configuration yet", r.link.Target)
+	return fmt.Errorf("xdslb: channel %q has no configuration yet", r.Link.Target)
 }
 
 // errNoConfiguration is for a configuration that is lost while it is explained.

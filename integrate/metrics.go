@@ -135,7 +135,7 @@ func foldLoad(to *metric.Channel, cfg *picker.Leaf, load *picker.ClusterLoad) {
 // foldCounts folds the counters of the channel, and those of the XdsClient, which is shared.
 func (b *lb) foldCounts(to *metric.Channel) {
 	own, shared := to.Count, to.CountShared
-	link := b.src.link
+	link := b.src.Link
 	budget, throttle := link.Unmade()
 	metric.Fold(own, metric.NoRoute, b, "", b.picker.noRoute.Load(), b.rec.target)
 	metric.Fold(own, metric.Retries, link, "", link.Retries(), b.rec.target)
@@ -144,7 +144,7 @@ func (b *lb) foldCounts(to *metric.Channel) {
 	metric.Fold(own, metric.RetryRejections, link, "", throttle, b.rec.target, "throttle")
 	metric.Fold(own, metric.Refused, link, "", link.Refused(), b.rec.target)
 	metric.Fold(own, metric.ConcurrencyRefused, link, "", link.Unsent(), b.rec.target)
-	foldClient(shared, b.src.client, b.rec.target)
+	foldClient(shared, b.src.Client, b.rec.target)
 	b.foldClusters(to)
 }
 
@@ -189,17 +189,17 @@ func targetGauges(target string, emit metric.Emit) {
 		if b == nil {
 			continue
 		}
-		if c := b.src.client; !clients[c] {
+		if c := b.src.Client; !clients[c] {
 			clients[c] = true
 			clientGauges(c, target, emit)
 		}
 		emit(metric.Channels, 1, target)
 		missing := int64(0)
-		if len(b.src.link.Unapplied(b.picker.table())) > 0 {
+		if len(b.src.Link.Unapplied(b.picker.table())) > 0 {
 			missing = 1
 		}
 		emit(metric.MissingInterceptors, missing, target)
-		if t := b.src.link.Current(); t != nil {
+		if t := b.src.Link.Current(); t != nil {
 			for _, c := range t.Plans.Concurrencies() {
 				emit(metric.ConcurrencyLimit, int64(c.Limit), target, c.Cluster)
 			}

@@ -143,8 +143,11 @@ func breakersInUse() int {
 	return len(breakers.m)
 }
 
+// resolverIn returns the resolver of the balancer's channel.
+func resolverIn(b balancer.Balancer) *xdsResolver { return b.(*lb).src.Link.Resolver.(*xdsResolver) }
+
 // statusIn is what Channel.Inspect says of the balancer's channel.
-func statusIn(b balancer.Balancer) TargetStatus { return b.(*lb).src.status(true) }
+func statusIn(b balancer.Balancer) TargetStatus { return resolverIn(b).status(true) }
 
 // readyIn reports whether WaitReady would return for RPCs of a method.
 func readyIn(b balancer.Balancer, method string) bool {

@@ -46,7 +46,7 @@ func (t *trial) glimpse() {
 func (t *trial) ask() {
 	b := t.lb.(*lb)
 	for _, detailed := range []bool{false, true} {
-		s := b.src.status(detailed)
+		s := resolverIn(b).status(detailed)
 		if _, err := json.Marshal(s); err != nil {
 			t.Fatalf("the status cannot be printed: %v", err)
 		}
@@ -116,7 +116,7 @@ func (cc *modelChannel) doings() doings {
 func (t *trial) lookFrom(b balancer.Balancer) func() {
 	return func() {
 		if rand.IntN(8) == 0 {
-			_ = b.(*lb).src.status(true) // or the test hangs, and its trace says who waits
+			_ = resolverIn(b).status(true) // or the test hangs, and its trace says who waits
 		}
 	}
 }

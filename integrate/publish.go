@@ -80,9 +80,9 @@ func (b *lb) publishLocked() {
 	next, helps := b.renderLocked(prev)
 	b.picker.current.Store(next)
 	b.notifyPublicationLocked()
-	if b.src != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !b.src.link.Published()) {
+	if b.src != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !b.src.Link.Published()) {
 		// The first RPCs find their method configs in place.
-		b.rt.Call(func() { b.src.link.Publish(b.picker.table) })
+		b.rt.Call(func() { b.src.Link.Publish(b.picker.table) })
 	}
 	b.shutdownPendingLocked()
 
@@ -129,7 +129,7 @@ func (b *lb) updateStateLocked(state connectivity.State) {
 func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	next = &published{Table: perrpc.Table{Err: b.fatal}}
 	if b.src != nil {
-		next.Link = b.src.link
+		next.Link = b.src.Link
 	}
 	if b.cfg == nil {
 		return next, b.fatal != nil

@@ -4,6 +4,7 @@
 package integrate
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
@@ -74,24 +74,22 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	if err != nil {
 		return nil, fmt.Errorf("xds: target %q: %w", target.URL.String(), err)
 	}
-	r := &xdsResolver{
-		opts:      b.opts,
-		cc:        cc,
-		bootstrap: boot,
-		client:    b.opts.acquire(boot),
-		listener:  listener,
-		authority: opts.Authority,
-		node:      boot.Node().GetId(),
-		started:   make(chan struct{}),
+	r := &xdsResolver{opts: b.opts, cc: cc, started: make(chan struct{})}
+	r.source = source{
+		Options:   b.opts.options(),
+		Bootstrap: boot,
+		Client:    b.opts.acquire(boot),
+		Listener:  listener,
+		Authority: cmp.Or(opts.Authority, target.Endpoint()),
+		Node:      boot.Node().GetId(),
+		Configure: r.configure,
+		Watch:     r.watch,
 	}
-	r.link = perrpc.NewLink(perrpc.LinkOptions{
+	r.Link = perrpc.NewLink(perrpc.LinkOptions{
 		Target: target.URL.String(), Canonical: target.String(), Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
 		Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
-	if r.authority == "" {
-		r.authority = target.Endpoint()
-	}
-	r.link.Register() // whoever finds it may use all of r
+	r.Link.Register() // whoever finds it may use all of r
 	r.configure(nil)
 	return r, nil
 }
@@ -132,17 +130,12 @@ func noteSchemes(logger *slog.Logger) {
 // xdsResolver is a channel's membership in the XdsClient, and the source of
 // its LB policy's configuration.
 type xdsResolver struct {
-	opts      *Config
-	cc        resolver.ClientConn
-	bootstrap *bootstrap.Config
-	client    *xds.Client
-	listener  string
-	authority string
-	node      string // its id, as control planes know the client
-	link      *perrpc.Link
-	balancer  atomic.Pointer[lb] // nil until gRPC has made it
-	started   chan struct{}      // closed once balancer is not nil any more, or never will be
-	starting  sync.Once          // closes started
+	source
+	opts     *Config
+	cc       resolver.ClientConn
+	balancer atomic.Pointer[lb] // nil until gRPC has made it
+	started  chan struct{}      // closed once balancer is not nil any more, or never will be
+	starting sync.Once          // closes started
 
 	mu   sync.Mutex // orders what gRPC is told
 	sent string     // the service config that gRPC has
@@ -153,7 +146,7 @@ type xdsResolver struct {
 func (r *xdsResolver) configure(methods []perrpc.MethodConfig) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	serviceConfig := r.opts.serviceConfig(append(slices.Clip(methods), r.link.MethodConfig()))
+	serviceConfig := r.opts.serviceConfig(append(slices.Clip(methods), r.Link.MethodConfig()))
 	if serviceConfig == r.sent {
 		return
 	}
@@ -162,7 +155,7 @@ func (r *xdsResolver) configure(methods []perrpc.MethodConfig) {
 	// which ours does not.
 	_ = r.cc.UpdateState(resolver.State{
 		ServiceConfig: r.cc.ParseServiceConfig(serviceConfig),
-		Attributes:    attributes.New(sourceKey{}, r),
+		Attributes:    withSource(&r.source),
 	})
 }
 
@@ -184,20 +177,13 @@ func (c *Config) serviceConfig(methods []perrpc.MethodConfig) string {
 }
 
 // waiting says what the target's first configuration waits for.
-func (r *xdsResolver) waiting() error { return r.client.Waiting(r.listener, r.authority) }
-
-type sourceKey struct{}
-
-func sourceOf(s resolver.State) *xdsResolver {
-	r, _ := s.Attributes.Value(sourceKey{}).(*xdsResolver)
-	return r
-}
+func (r *xdsResolver) waiting() error { return r.Client.Waiting(r.Listener, r.Authority) }
 
 // watch starts the target's configuration flowing to b.
 func (r *xdsResolver) watch(b *lb) (stop func()) {
 	r.balancer.Store(b)
 	r.start()
-	return r.client.Watch(r.listener, r.authority, b)
+	return r.Client.Watch(r.Listener, r.Authority, b)
 }
 
 // start lets those go on who wait for the LB policy.
@@ -211,11 +197,11 @@ func (r *xdsResolver) start() {
 
 // ResolveNow implements resolver.Resolver. xDS resources are pushed; only the
 // names of LOGICAL_DNS clusters can be looked up again.
-func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.client.ResolveNow() }
+func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.Client.ResolveNow() }
 
 // Close implements resolver.Resolver.
 func (r *xdsResolver) Close() {
-	r.link.Close()
+	r.Link.Close()
 	r.start()
-	r.link.AfterWaiting(r.client.Release)
+	r.Link.AfterWaiting(r.Client.Release)
 }

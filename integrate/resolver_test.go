@@ -57,7 +57,7 @@ func TestResolverState(t *testing.T) {
 	if len(s.Addresses)+len(s.Endpoints) != 0 {
 		t.Errorf("addresses: %+v", s)
 	}
-	if source := sourceOf(s); source == nil || source != r || source.client == nil || source.listener != "svc:80" || source.authority != "svc:80" {
+	if source := sourceOf(s); source == nil || source != &r.(*xdsResolver).source || source.Client == nil || source.Listener != "svc:80" || source.Authority != "svc:80" {
 		t.Errorf("source of the configuration: %+v", source)
 	}
 	if !strings.Contains(cc.configs[0], `"loadBalancingConfig"`) || strings.Contains(cc.configs[0], "svc") {
@@ -80,7 +80,7 @@ func TestWhoSharesClient(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(r.Close)
-		return r.(*xdsResolver).client
+		return r.(*xdsResolver).Client
 	}
 	first := clientOf(base)
 	proxy := grpc.WithNoProxy()
@@ -125,7 +125,7 @@ func TestForgetMethodConfigs(t *testing.T) {
 	}
 	defer r.Close()
 	b, _ := newTestLB(t, Config{})
-	b.src = r.(*xdsResolver)
+	b.src = &r.(*xdsResolver).source
 	limit := 77 * time.Millisecond
 	cfg := configOf(clusterOf("c", prio(eps(1))))
 	cfg.Routes[0].Timeout = &limit

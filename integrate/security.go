@@ -16,10 +16,10 @@ import (
 // of channels without xDS credentials get it too: wrapped credentials do not say that
 // they use xDS, and are not to fall back for that.
 func (b *lb) newSecurity(cluster string) *xdstls.Cluster {
-	if b.src == nil || b.src.bootstrap == nil {
+	if b.src == nil || b.src.Bootstrap == nil {
 		return nil
 	}
-	return xdstls.NewCluster(cluster, b.src.bootstrap.CertProviders, b.usesXDS())
+	return xdstls.NewCluster(cluster, b.src.Bootstrap.CertProviders, b.usesXDS())
 }
 
 // secured returns addresses whose connections are secured as the endpoint's cluster demands.

@@ -70,8 +70,8 @@ var errForeign = errors.New("its resolver is not xdslb's")
 // detailed is set.
 func (r *xdsResolver) status(detailed bool) TargetStatus {
 	s := TargetStatus{
-		Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Connectivity: connectivity.Connecting.String(),
-		Listener: r.listener, Authority: r.authority, Node: r.node,
+		Time: time.Now(), Channel: r.Link.Number(), Target: r.Link.Target, Connectivity: connectivity.Connecting.String(),
+		Listener: r.Listener, Authority: r.Authority, Node: r.Node,
 	}
 	var events []eventlog.Event
 	if b := r.balancer.Load(); b != nil {
@@ -82,8 +82,8 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 			s.Error = err.Error()
 		}
 	}
-	if t := r.link.Current(); t != nil {
-		s.Unapplied = append(r.link.Unapplied(t), ignored(t.Config)...)
+	if t := r.Link.Current(); t != nil {
+		s.Unapplied = append(r.Link.Unapplied(t), ignored(t.Config)...)
 		for _, a := range t.Plans.Admissions() {
 			s.Admission = append(s.Admission, AdmissionStatus{Filter: a.Filter, Probability: a.Probability, RPCs: a.RPCs, Successes: a.Successes, Refused: a.Refused})
 		}
@@ -92,18 +92,18 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 		}
 	}
 	r.addResources(&s)
-	for _, server := range r.client.Servers() {
+	for _, server := range r.Client.Servers() {
 		s.Servers = append(s.Servers, ServerStatus{
 			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: errorText(server.Err), ErrorTime: server.ErrTime,
 		})
 	}
-	s.Events = mergeEvents(events, r.client.Events(r.listener, r.authority))
+	s.Events = mergeEvents(events, r.Client.Events(r.Listener, r.Authority))
 	return s
 }
 
 // addResources adds the resources that the target depends on.
 func (r *xdsResolver) addResources(s *TargetStatus) {
-	for res := range r.client.TargetResources(r.listener, r.authority) {
+	for res := range r.Client.TargetResources(r.Listener, r.Authority) {
 		out := ResourceStatus{
 			Type: res.Type.String(), Name: res.Name, State: res.State.String(),
 			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: errorText(res.Err),

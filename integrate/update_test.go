@@ -16,8 +16,6 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
-	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
@@ -53,12 +51,6 @@ func TestManyLocalities(t *testing.T) {
 		t.Errorf("an update of 5000 localities takes %v, one of 500 %v", many, few)
 	}
 }
-
-// fakeResolverCC takes what the resolver says.
-type fakeResolverCC struct{ resolver.ClientConn }
-
-func (fakeResolverCC) UpdateState(resolver.State) error                     { return nil }
-func (fakeResolverCC) ParseServiceConfig(string) *serviceconfig.ParseResult { return nil }
 
 // world draws configurations: routes of all kinds to some of the clusters, and
 // clusters of which some are those of the configuration before.
@@ -109,8 +101,8 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 	const seed = 31
 	b, cc := newTestLB(t, Config{})
-	b.src = &xdsResolver{opts: &Config{}, cc: fakeResolverCC{}, link: perrpc.NewLink(perrpc.LinkOptions{Intercepted: true})}
-	t.Cleanup(b.src.link.Close)
+	b.src = &source{Link: perrpc.NewLink(perrpc.LinkOptions{Intercepted: true}), Configure: func([]perrpc.MethodConfig) {}}
+	t.Cleanup(b.src.Link.Close)
 	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
 	step := func() {
 		b.Update(w.next())

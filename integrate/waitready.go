@@ -122,7 +122,7 @@ func (r *xdsResolver) notReady(ctx context.Context, method, missing string) erro
 			missing = err.Error()
 		}
 	}
-	return fmt.Errorf("xdslb: target %q is not ready for %s: %w: %s", r.link.Target, method, ctx.Err(), missing)
+	return fmt.Errorf("xdslb: target %q is not ready for %s: %w: %s", r.Link.Target, method, ctx.Err(), missing)
 }
 
 // nextPublication returns a channel that is closed by the next publication, or when the

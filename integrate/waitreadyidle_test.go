@@ -26,7 +26,7 @@ func TestWaitReadyRests(t *testing.T) {
 		s.mu.Lock()
 		s.mute = true
 		s.mu.Unlock()
-		r := &xdsResolver{link: perrpc.NewLink(perrpc.LinkOptions{}), started: make(chan struct{})}
+		r := &xdsResolver{source: source{Link: perrpc.NewLink(perrpc.LinkOptions{})}, started: make(chan struct{})}
 		r.balancer.Store(b.lb)
 		r.start()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

@@ -1,0 +1,43 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// A source connects a channel's balancer with its resolver: the channel's membership in an
+// XdsClient, and the names by which that knows the channel. The resolver fills it in and does
+// not change it afterwards.
+type source struct {
+	Options   *options
+	Bootstrap *bootstrap.Config
+	Client    *xds.Client
+	Link      *perrpc.Link
+	Listener  string
+	Authority string
+	Node      string // its id, as control planes know the client
+
+	// Configure passes method configurations to gRPC, in a service config. It is called
+	// without the balancer's mutex.
+	Configure func([]perrpc.MethodConfig)
+	// Watch starts to pass the target's configurations to the balancer, until stop is called.
+	Watch func(*lb) (stop func())
+}
+
+type sourceKey struct{}
+
+// withSource returns attributes by which a balancer finds its source.
+func withSource(s *source) *attributes.Attributes { return attributes.New(sourceKey{}, s) }
+
+// sourceOf returns the source in a resolver's state; nil if the state is another resolver's.
+func sourceOf(s resolver.State) *source {
+	src, _ := s.Attributes.Value(sourceKey{}).(*source)
+	return src
+}
