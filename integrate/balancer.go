@@ -23,7 +23,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
@@ -199,7 +199,7 @@ type rpcConfig struct {
 // applyLocked takes over a configuration. It costs what has changed, and one comparison of
 // pointers for each cluster.
 func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
-	rerouted := b.cfg == nil || !versioned.SameSlice(b.cfg.Routes, cfg.Routes)
+	rerouted := b.cfg == nil || !persistent.SameSlice(b.cfg.Routes, cfg.Routes)
 	replanned := b.plans != plans
 	b.plans = plans
 	b.applying = &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
@@ -262,7 +262,7 @@ func (b *lb) relistLocked(clusters []*picker.Cluster) (changed []int, gone map[s
 // sameRPCConfig reports whether two configurations have the same routes and
 // filters.
 func sameRPCConfig(a, b *picker.Config) bool {
-	return versioned.SameSlice(a.Routes, b.Routes) && versioned.SameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
+	return persistent.SameSlice(a.Routes, b.Routes) && persistent.SameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
 }
 
 // Error implements xds.Watcher: the target cannot be served. After that gRPC is told

@@ -7,7 +7,7 @@ import (
 	"reflect"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
@@ -22,7 +22,7 @@ func noteLeaf(c *eventlog.Changes, was, is *picker.Leaf) {
 	count(&c.Priorities, len(was.Priorities) != len(is.Priorities))
 	count(&c.Policies, was.Policy != is.Policy && !reflect.DeepEqual(was.Policy, is.Policy))
 	count(&c.TLS, was.TLS != is.TLS && !reflect.DeepEqual(was.TLS, is.TLS))
-	count(&c.Limits, was.MaxRequests != is.MaxRequests || !versioned.SameSlice(was.Drops, is.Drops) && !reflect.DeepEqual(was.Drops, is.Drops))
+	count(&c.Limits, was.MaxRequests != is.MaxRequests || !persistent.SameSlice(was.Drops, is.Drops) && !reflect.DeepEqual(was.Drops, is.Drops))
 	count(&c.Localities, len(was.Priorities) == len(is.Priorities) && otherLocalities(was.Priorities, is.Priorities))
 }
 

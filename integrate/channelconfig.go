@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // channelConfigLocked returns the configuration that this channel makes of one that all
@@ -20,7 +20,7 @@ import (
 // A cluster that is the same as before stays the same; changed are the indexes of the others.
 func (b *lb) channelConfigLocked(cfg *picker.Config, changed []int) *picker.Config {
 	clusters, copied := cfg.Clusters, false
-	if !versioned.SameSlice(b.list.own, b.list.received) {
+	if !persistent.SameSlice(b.list.own, b.list.received) {
 		clusters, copied = slices.Clone(b.list.own), true
 	}
 	for _, i := range changed {

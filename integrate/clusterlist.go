@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // clusterList is the clusters of a target in the order of its configuration, and what of
@@ -48,7 +48,7 @@ func (l *clusterList) set(all []*cluster) {
 
 // follow says what the clusters are made of now.
 func (l *clusterList) follow(received, own []*picker.Cluster) {
-	if !versioned.SameSlice(received, own) && slices.Equal(received, own) {
+	if !persistent.SameSlice(received, own) && slices.Equal(received, own) {
 		own = received
 	}
 	l.received, l.own = received, own

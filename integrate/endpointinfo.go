@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/resolver/ringhash"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // EndpointInfo is what EDS says about an endpoint. It must not be written, nor
@@ -46,7 +46,7 @@ func (i *EndpointInfo) Equal(other any) bool {
 	o, ok := other.(*EndpointInfo)
 	return ok && (i == o || i != nil && o != nil &&
 		i.Locality == o.Locality && i.LocalityWeight == o.LocalityWeight && i.Weight == o.Weight && i.Hostname == o.Hostname &&
-		versioned.SameMap(i.LocalityMetadata, o.LocalityMetadata) && versioned.SameMap(i.Metadata, o.Metadata))
+		persistent.SameMap(i.LocalityMetadata, o.LocalityMetadata) && persistent.SameMap(i.Metadata, o.Metadata))
 }
 
 // stateOf returns the resolver state of a child: the endpoints of its localities,

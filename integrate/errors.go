@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // ErrorDomain is the domain of the google.rpc.ErrorInfo that the statuses of RPCs carry
@@ -120,7 +120,7 @@ func (r *routeErrors) notForwardingErr(route int32) error {
 // routeErrorsLocked returns those of the configuration in force.
 func (b *lb) routeErrorsLocked() *routeErrors {
 	routes := b.cfg.Routes
-	if b.routeErrs != nil && versioned.SameSlice(b.routeErrs.of, routes) {
+	if b.routeErrs != nil && persistent.SameSlice(b.routeErrs.of, routes) {
 		return b.routeErrs
 	}
 	r := &routeErrors{of: routes, notForwarding: map[int32]error{}}

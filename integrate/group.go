@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // group is a set of endpoints that one child policy connects: those of a
@@ -280,6 +280,6 @@ func (in *inputs) same(as *inputs) bool {
 	return in.name == as.name && bytes.Equal(in.config, as.config) &&
 		slices.EqualFunc(in.all, as.all, func(a, b picker.Locality) bool { return a.ID == b.ID && a.Weight == b.Weight }) &&
 		slices.EqualFunc(in.ours, as.ours, func(a, b picker.Locality) bool {
-			return a.Endpoints.Same(b.Endpoints) && versioned.SameMap(a.Metadata, b.Metadata)
+			return a.Endpoints.Same(b.Endpoints) && persistent.SameMap(a.Metadata, b.Metadata)
 		})
 }

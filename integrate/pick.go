@@ -13,7 +13,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // stablePicker is the one picker that gRPC ever sees of a channel (D8). What
@@ -31,10 +31,10 @@ type stablePicker struct {
 // gRPC. It is immutable.
 type published struct {
 	perrpc.Table
-	clusters  versioned.Slice[clusterView] // parallel to Config.Clusters
-	routeErrs *routeErrors                 // nil without a Config
-	rewrites  bool                         // a route rewrites authorities
-	plain     bool                         // what is picked is all there is to a pick: no authority, no labels
+	clusters  persistent.Slice[clusterView] // parallel to Config.Clusters
+	routeErrs *routeErrors                  // nil without a Config
+	rewrites  bool                          // a route rewrites authorities
+	plain     bool                          // what is picked is all there is to a pick: no authority, no labels
 }
 
 // pick is what a pick of an endpoint comes to.

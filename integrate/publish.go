@@ -15,7 +15,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // While changes keep coming, snapshots are at least publishPause apart, and eight
@@ -158,11 +158,11 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 	if !whole && prev.Ask != nil {
 		next.Ask = next.ask
 	}
-	items := make([]*versioned.Item[clusterView], len(changed))
-	changes := make([]versioned.Change[clusterView], len(changed))
+	items := make([]*persistent.Item[clusterView], len(changed))
+	changes := make([]persistent.Change[clusterView], len(changed))
 	for i, c := range changed {
 		items[i] = next.view(c)
-		changes[i] = versioned.Change[clusterView]{Index: c.index, Item: items[i]}
+		changes[i] = persistent.Change[clusterView]{Index: c.index, Item: items[i]}
 		c.scheduleWeights()
 		c.scheduleLoads()
 		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
@@ -178,8 +178,8 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 
 // view returns what picks need of a cluster that has changed, and has p ask its endpoints if
 // RPCs do.
-func (p *published) view(c *cluster) *versioned.Item[clusterView] {
-	item := &versioned.Item[clusterView]{Value: c.view}
+func (p *published) view(c *cluster) *persistent.Item[clusterView] {
+	item := &persistent.Item[clusterView]{Value: c.view}
 	view := &item.Value
 	if err := p.Snapshot.ClusterErr(c.index); err != nil {
 		b, name := c.lb, c.cfg.Name

@@ -15,7 +15,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // shadowState is what a Shadow compares with: a configuration, or why there is none. It is
@@ -55,7 +55,7 @@ func (s *shadowState) follow(last *shadowState) {
 
 // same reports whether two states lead RPCs to the same clusters, by the same routes.
 func (s *shadowState) same(o *shadowState) bool {
-	return s.cfg != nil && o.cfg != nil && versioned.SameSlice(s.cfg.Routes, o.cfg.Routes) && slices.EqualFunc(s.cfg.Clusters, o.cfg.Clusters, func(a, b *picker.Cluster) bool {
+	return s.cfg != nil && o.cfg != nil && persistent.SameSlice(s.cfg.Routes, o.cfg.Routes) && slices.EqualFunc(s.cfg.Clusters, o.cfg.Clusters, func(a, b *picker.Cluster) bool {
 		return a == b || a.Name == b.Name && slices.EqualFunc(a.Leaves, b.Leaves, func(x, y picker.Leaf) bool { return x.Name == y.Name })
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // Build returns the snapshot of cfg with its clusters in the given states, which are
@@ -84,7 +84,7 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 			s.index[c.Name] = int32(i)
 		}
 	}
-	if s.table == nil || moved || !versioned.SameSlice(prev.routes, cfg.Routes) {
+	if s.table == nil || moved || !persistent.SameSlice(prev.routes, cfg.Routes) {
 		t, err := newRouteTable(cfg.Routes, s.index)
 		if err != nil {
 			return nil, fmt.Errorf("picker: %w", err)
@@ -134,13 +134,13 @@ func (b builder) rebuild(prev *Snapshot, changes []ClusterChange) *Snapshot {
 		index:   prev.index,
 		drawing: prev.drawing,
 	}
-	items := make([]versioned.Change[cluster], 0, len(changes))
+	items := make([]persistent.Change[cluster], 0, len(changes))
 	for _, ch := range changes {
 		before := prev.clusters.Item(ch.Index)
 		if it := b.cluster(before, ch.Cluster, ch.State); it != before {
 			s.count(before, -1)
 			s.count(it, +1)
-			items = append(items, versioned.Change[cluster]{Index: ch.Index, Item: it})
+			items = append(items, persistent.Change[cluster]{Index: ch.Index, Item: it})
 		}
 	}
 	s.clusters.Follow(&prev.clusters, items)

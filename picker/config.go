@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // Config is the configuration of one target, as the control plane sent it: plain values
@@ -127,10 +127,10 @@ type Locality struct {
 
 // An EndpointList is the endpoints of a locality. It is immutable, and a version of it in
 // which one endpoint is another costs a copy of at most 85 of them.
-type EndpointList = versioned.List[Endpoint]
+type EndpointList = persistent.List[Endpoint]
 
 // ListOf returns the list of some endpoints.
-func ListOf(endpoints ...Endpoint) EndpointList { return versioned.Of(endpoints...) }
+func ListOf(endpoints ...Endpoint) EndpointList { return persistent.Of(endpoints...) }
 
 // Endpoint is one backend. It is 48 bytes; what few endpoints have is behind
 // Extra.

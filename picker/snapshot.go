@@ -7,7 +7,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // A Snapshot has a target's routes, clusters and endpoints at one moment, in the form that
@@ -20,7 +20,7 @@ import (
 type Snapshot struct {
 	_        [0]sync.Mutex
 	table    *routeTable
-	clusters versioned.Slice[cluster] // parallel to Config.Clusters
+	clusters persistent.Slice[cluster] // parallel to Config.Clusters
 	env      Env
 	random   bool
 
@@ -30,7 +30,7 @@ type Snapshot struct {
 }
 
 // An item is a cluster as snapshots have it.
-type item = versioned.Item[cluster]
+type item = persistent.Item[cluster]
 
 // A cluster is the compiled form of a Cluster in a certain state. All snapshots between
 // two changes of that state share it.

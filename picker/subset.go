@@ -9,7 +9,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // Subset returns the priority that is left when its endpoints, of all localities
@@ -51,7 +51,7 @@ func (p Priority) Subset(k int, seed uint64) Priority {
 		all := l.Endpoints
 		n, _ := slices.BinarySearch(kept, first+all.Len())
 		if n < all.Len() {
-			var list versioned.Builder[Endpoint]
+			var list persistent.Builder[Endpoint]
 			list.Grow(n)
 			for _, index := range kept[:n] {
 				list.Add(*all.At(index - first))

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -254,12 +254,12 @@ func (m *dependencyManager) publishLocked() {
 		if clusters[c.position] == c.value {
 			continue
 		}
-		if versioned.SameSlice(clusters, old.Clusters) {
+		if persistent.SameSlice(clusters, old.Clusters) {
 			clusters = slices.Clone(clusters)
 		}
 		clusters[c.position] = c.value
 	}
-	if !versioned.SameSlice(clusters, old.Clusters) {
+	if !persistent.SameSlice(clusters, old.Clusters) {
 		m.deliverLocked(clusters)
 	}
 }
@@ -274,7 +274,7 @@ func (m *dependencyManager) publishPlanLocked() {
 		clusters[i] = c.value
 		m.received = later(m.received, c.arrived)
 	}
-	if old != nil && versioned.SameSlice(old.Routes, p.routes) && versioned.SameSlice(old.Filters, p.filters) &&
+	if old != nil && persistent.SameSlice(old.Routes, p.routes) && persistent.SameSlice(old.Filters, p.filters) &&
 		old.MaxStreamDuration == p.maxStreamDuration && slices.Equal(old.Ignored, p.ignored) && slices.Equal(old.Clusters, clusters) {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // DecodeEndpoints returns the validated form of a ClusterLoadAssignment (A27,
@@ -229,7 +229,7 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	}
 	l.localities = append(l.localities, loc)
 	l.weight += uint64(in.weight)
-	if prev.Weight == loc.Weight && prev.Endpoints.Same(loc.Endpoints) && versioned.SameMap(prev.Metadata, loc.Metadata) {
+	if prev.Weight == loc.Weight && prev.Endpoints.Same(loc.Endpoints) && persistent.SameMap(prev.Metadata, loc.Metadata) {
 		l.kept++
 	}
 	return true

@@ -11,14 +11,14 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // Members are those of a collection at one time, in the order of their names. They are
 // immutable.
 type Members struct {
 	Endpoints picker.EndpointList // of those that are usable
-	unhealthy versioned.List[picker.Unhealthy]
+	unhealthy persistent.List[picker.Unhealthy]
 	of        *MemberList
 	version   uint64
 }
@@ -211,7 +211,7 @@ func (l *MemberList) remember(c addrChange) {
 // byName is a list in the order of names, which are unique.
 type byName[T comparable] struct {
 	names []string
-	list  versioned.List[T]
+	list  persistent.List[T]
 }
 
 // find returns what has a name, or nil.
@@ -250,7 +250,7 @@ func (l *byName[T]) patch(changes []string, next func(name string) *T) {
 // merge is patch for many names, in O(list).
 func (l *byName[T]) merge(changes []string, next func(name string) *T) {
 	names := make([]string, 0, len(l.names)+len(changes))
-	var list versioned.Builder[T]
+	var list persistent.Builder[T]
 	list.Follow(l.list)
 	list.Grow(len(l.names) + len(changes))
 	i := 0

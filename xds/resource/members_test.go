@@ -15,7 +15,7 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
@@ -146,7 +146,7 @@ func (w *mergeWorld) change(k, n int) {
 	if want, left := naive.list(); !slices.Equal(after.Endpoints.Slice(), want) || !slices.Equal(after.unhealthy.Slice(), left) {
 		t.Fatalf("members are\n%v without %v, want\n%v without %v", after.Endpoints, after.unhealthy, want, left)
 	}
-	sameEndpoints, sameUnhealthy := reflect.DeepEqual(before.Endpoints.Slice(), after.Endpoints.Slice()), versioned.Equal(before.unhealthy, after.unhealthy)
+	sameEndpoints, sameUnhealthy := reflect.DeepEqual(before.Endpoints.Slice(), after.Endpoints.Slice()), persistent.Equal(before.unhealthy, after.unhealthy)
 	if before.of != nil && before != after && (sameEndpoints && sameUnhealthy || sameUnhealthy && !before.unhealthy.Same(after.unhealthy)) {
 		t.Fatal("another version without a change")
 	}
@@ -216,15 +216,15 @@ func (w *mergeWorld) checkShared(before, after *Endpoints, members [3]*Members) 
 	}
 	for k, c := range w.of.Collections {
 		old, list := before.Priorities[c.Priority].Localities[c.Locality].Endpoints, after.Priorities[c.Priority].Localities[c.Locality].Endpoints
-		if w.members[k] == members[k] && versioned.Equal(old, list) && !old.Same(list) {
+		if w.members[k] == members[k] && persistent.Equal(old, list) && !old.Same(list) {
 			t.Fatalf("equal endpoints of collection %d are a copy", k)
 		}
 	}
-	if slices.Equal(before.Unhealthy, after.Unhealthy) && !versioned.SameSlice(before.Unhealthy, after.Unhealthy) {
+	if slices.Equal(before.Unhealthy, after.Unhealthy) && !persistent.SameSlice(before.Unhealthy, after.Unhealthy) {
 		t.Fatal("equal unhealthy endpoints are a copy")
 	}
 	old, list := before.Priorities[0].Localities[1].Endpoints, after.Priorities[0].Localities[1].Endpoints
-	if versioned.Equal(old, list) && !old.Same(list) {
+	if persistent.Equal(old, list) && !old.Same(list) {
 		t.Fatal("equal endpoints beside collections are a copy")
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // A Merger puts the members of collections into the localities of an assignment. The zero
@@ -206,7 +206,7 @@ func (m *Merger) omit(e *Endpoints, fresh []bool) {
 	for p := range e.Priorities {
 		for i := range e.Priorities[p].Localities {
 			list := e.Priorities[p].Localities[i].Endpoints
-			var kept versioned.Builder[picker.Endpoint]
+			var kept persistent.Builder[picker.Endpoint]
 			kept.Follow(list)
 			before := m.omitted
 			for _, endpoint := range list.All() {
@@ -254,7 +254,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 		list, before := next.Priorities[p].Localities, m.value.Priorities[p].Localities
 		if partial {
 			for i := range list {
-				if i < len(before) && versioned.Equal(list[i].Endpoints, before[i].Endpoints) {
+				if i < len(before) && persistent.Equal(list[i].Endpoints, before[i].Endpoints) {
 					list[i].Endpoints = before[i].Endpoints
 				}
 			}
@@ -266,7 +266,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 		}
 	}
 	switch before := m.value.Unhealthy; {
-	case versioned.SameSlice(next.Unhealthy, before):
+	case persistent.SameSlice(next.Unhealthy, before):
 	case slices.Equal(next.Unhealthy, before):
 		next.Unhealthy, m.unhealthy = before, before
 	default:
@@ -280,7 +280,7 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 
 // sameLocality reports whether a and b say the same by sharing all they have.
 func sameLocality(a, b picker.Locality) bool {
-	return a.ID == b.ID && a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints) && versioned.SameMap(a.Metadata, b.Metadata)
+	return a.ID == b.ID && a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints) && persistent.SameMap(a.Metadata, b.Metadata)
 }
 
 // addrsOf visits the addresses of an endpoint.

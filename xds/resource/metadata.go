@@ -10,7 +10,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // metadata is what became of an encoded Metadata. Endpoints whose metadata have
@@ -70,7 +70,7 @@ func (d *endpointsDecoder) extra(f *endpointFields, m *metadata, old *picker.End
 	}
 	if old != nil && old.Extra != nil && string(f.hostname) == old.Extra.Hostname &&
 		slices.Equal(d.addrs, old.Extra.Addrs) && known.HashKey == old.Extra.HashKey &&
-		versioned.SameMap(known.Metadata, old.Extra.Metadata) {
+		persistent.SameMap(known.Metadata, old.Extra.Metadata) {
 		return old.Extra
 	}
 	return &picker.EndpointExtra{

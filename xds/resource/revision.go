@@ -8,14 +8,14 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/versioned"
+	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // A revision is the list of a locality's endpoints in the making. It shares with the
 // previous list what it can.
 type revision struct {
 	prev picker.EndpointList
-	list versioned.Builder[picker.Endpoint]
+	list persistent.Builder[picker.Endpoint]
 	n    int // length
 }
 
@@ -83,5 +83,5 @@ func sameAddrs(a, b *picker.Endpoint) bool {
 func sameEndpoint(a, b *picker.Endpoint) bool {
 	x, y := a.Extra, b.Extra
 	return a.Weight == b.Weight && a.Health == b.Health && sameAddrs(a, b) && (x == y || x != nil && y != nil &&
-		x.Hostname == y.Hostname && x.HashKey == y.HashKey && versioned.SameMap(x.Metadata, y.Metadata))
+		x.Hostname == y.Hostname && x.HashKey == y.HashKey && persistent.SameMap(x.Metadata, y.Metadata))
 }

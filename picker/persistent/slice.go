@@ -7,7 +7,7 @@
 // A [Slice] is of pointers, has as many in each version, and is read while RPCs are picked. A
 // [List] is of values, such as the endpoints of a locality, which come and go. For slices and
 // maps of other kinds there are [SameSlice] and [SameMap].
-package versioned
+package persistent
 
 import "sync/atomic"
 
