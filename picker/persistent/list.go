@@ -10,38 +10,38 @@ import (
 	"slices"
 )
 
-// List is one version of a list of values. It never changes; Replace makes the next version.
-// Like a slice it is three words that are copied, and any number of goroutines may read it.
-// The zero List is empty. It is not read while RPCs are picked: see Slice for that.
+// List is one version of a list of values. It is immutable; Replace returns the next version.
+// Like a slice, it is copied as three words and is safe for concurrent reads. The zero List is
+// empty. Use Slice for data that is read while RPCs are picked.
 //
-// The items are in chunks of up to 85. Versions share those that they have in common:
+// The items are stored in chunks of up to 85. Versions share their common chunks:
 //
 //	version 1:  [a b c] [d e f] [g h]
 //	               │               │
 //	version 2:  [a b c] [d x f] [g h]    = Replace(4, 5, x)
 //
-// So the next version takes a copy of a chunk and of the list of chunks, and Since finds what
-// differs between two versions by comparing a pointer for each chunk. Two chunks next to
-// each other have more items than half a full one has, so there are at most Len/21 + 1.
+// The next version copies only a chunk and the list of chunks, and Since finds the differences
+// between two versions by comparing one pointer per chunk. Two adjacent chunks together are
+// more than half full, so there are at most Len/21 + 1 chunks.
 type List[T any] struct {
 	chunks []chunk[T]
 }
 
-// chunk is a run of items. Its array belongs to it alone.
+// chunk is a run of items. It owns its array.
 type chunk[T any] struct {
 	items []T // 1 to maxChunk
-	end   int // index in the list of what comes after the last one
+	end   int // index in the list after the last item
 }
 
-// maxChunk is how many items a chunk has at most: as many endpoints of 48 bytes as there is
-// room for in 4096, with the 8 that the allocator keeps for itself. Fewer would make the list
-// of chunks longer, which every change copies as well.
+// maxChunk is the maximum number of items in a chunk. It is the number of endpoints of 48 bytes
+// that fit into 4096 bytes, of which the allocator uses 8. Smaller chunks would make the list
+// of chunks longer, and every change copies that list.
 const maxChunk = 85
 
-// Span is the items From to To, without To, of a list.
+// Span is the half-open range [From, To) of items of a list.
 type Span struct{ From, To int }
 
-// Len returns how many items there are.
+// Len returns the number of items.
 func (s Span) Len() int { return s.To - s.From }
 
 // Of returns a list of items.
@@ -54,10 +54,10 @@ func Of[T comparable](items ...T) List[T] {
 	return b.List()
 }
 
-// Len returns how many items there are.
+// Len returns the number of items.
 func (l List[T]) Len() int { return l.start(len(l.chunks)) }
 
-// start returns the index of a chunk's first item; the chunk after the last one has Len.
+// start returns the index of the first item of chunk k, or Len if k is the number of chunks.
 func (l List[T]) start(k int) int {
 	if k == 0 {
 		return 0
@@ -65,10 +65,10 @@ func (l List[T]) start(k int) int {
 	return l.chunks[k-1].end
 }
 
-// At returns an item, which must not be written to. O(1) in lists of a Builder and in those
-// that replaced items one for one, else O(log Len).
+// At returns an item, which must not be modified. O(1) in lists made by a Builder and in lists
+// whose items were replaced one for one, otherwise O(log Len).
 func (l List[T]) At(i int) *T {
-	k := i / maxChunk // no chunk has more
+	k := i / maxChunk // no chunk is larger
 	if i >= l.chunks[k].end {
 		k = l.find(i)
 	}
@@ -76,7 +76,7 @@ func (l List[T]) At(i int) *T {
 	return &c.items[i-(c.end-len(c.items))]
 }
 
-// find returns the chunk of an item; what comes after the last item counts to the last chunk.
+// find returns the chunk of an item, or the last chunk for i = Len.
 //
 //go:noinline
 func (l List[T]) find(i int) int {
@@ -89,7 +89,7 @@ func (l List[T]) find(i int) int {
 	return min(k, len(l.chunks)-1)
 }
 
-// All visits the items, which must not be written to, with their indexes.
+// All returns an iterator over the items and their indexes. The items must not be modified.
 func (l List[T]) All() iter.Seq2[int, *T] {
 	return func(yield func(int, *T) bool) {
 		i := 0
@@ -105,7 +105,7 @@ func (l List[T]) All() iter.Seq2[int, *T] {
 	}
 }
 
-// Slice returns the items as a slice of its own.
+// Slice returns the items in a new slice.
 func (l List[T]) Slice() []T {
 	all := make([]T, 0, l.Len())
 	for _, c := range l.chunks {
@@ -114,13 +114,13 @@ func (l List[T]) Slice() []T {
 	return all
 }
 
-// String is that of a slice of the items.
+// String formats the items like a slice.
 func (l List[T]) String() string { return fmt.Sprint(l.Slice()) }
 
-// MarshalJSON implements json.Marshaler: as a slice of the items.
+// MarshalJSON implements json.Marshaler. It encodes the items as an array.
 func (l List[T]) MarshalJSON() ([]byte, error) { return json.Marshal(l.Slice()) }
 
-// Same reports whether l and m are one and the same version, or both empty. O(1).
+// Same reports whether l and m are the same version, or both empty. O(1).
 func (l List[T]) Same(m List[T]) bool {
 	return len(l.chunks) == len(m.chunks) && (len(l.chunks) == 0 || &l.chunks[0] == &m.chunks[0])
 }
@@ -141,11 +141,12 @@ func Equal[T comparable](l, m List[T]) bool {
 	return true
 }
 
-// Since visits what differs from another version: the items was of that one have become the
-// items is of l, one of which may be none. All others are the same, in the same order. It goes
-// by chunks, so some items of was and is may be equal. O(Len/21) besides.
+// Since returns an iterator over the differences from another version: the items was of other
+// were replaced by the items is of l. One of the two spans may be empty. All items outside the
+// spans are equal and in the same order. The comparison is by chunk, so some items within the
+// spans may also be equal. O(Len/21) plus the differences.
 //
-// Of two lists that have nothing to do with each other, all items differ.
+// All items of two unrelated lists differ.
 func (l List[T]) Since(other List[T]) iter.Seq2[Span, Span] {
 	return func(yield func(was, is Span) bool) {
 		if l.Same(other) {
@@ -173,22 +174,22 @@ func (l List[T]) Since(other List[T]) iter.Seq2[Span, Span] {
 
 func (c chunk[T]) same(as chunk[T]) bool { return &c.items[0] == &as.items[0] }
 
-// span returns the items of the chunks k to n, without n.
+// span returns the items of the chunks [k, n).
 func (l List[T]) span(k, n int) Span { return Span{l.start(k), l.start(n)} }
 
-// Replace returns the list that has others in the place of the items i to j, without j, as
-// slices.Replace does: so it changes, inserts and removes items. It copies up to two chunks,
-// or four that are small, and the list of chunks.
+// Replace returns a list in which the items [i, j) are replaced by others, like slices.Replace:
+// it can change, insert and remove items. It copies up to two chunks, or up to four if they are
+// small, and the list of chunks.
 func (l List[T]) Replace(i, j int, others ...T) List[T] {
-	var left, right []T // what stays of the chunks that change
-	k, n := 0, 0        // they are these, without n
+	var left, right []T // remaining items of the changed chunks
+	k, n := 0, 0        // the changed chunks are [k, n)
 	if len(l.chunks) > 0 {
 		k, n = l.find(i), l.find(max(i, j-1))+1
 		left = l.chunks[k].items[:i-l.start(k)]
 		right = l.chunks[n-1].items[j-l.start(n-1):]
 	}
 	size := len(left) + len(others) + len(right)
-	var before, after []T // small chunks beside them
+	var before, after []T // adjacent small chunks
 	if n < len(l.chunks) && size+len(l.chunks[n].items) <= maxChunk/2 {
 		after = l.chunks[n].items
 		size, n = size+len(after), n+1
@@ -206,7 +207,7 @@ func (l List[T]) Replace(i, j int, others ...T) List[T] {
 	for p := range pieces {
 		piece := items[size*p/pieces : size*(p+1)/pieces]
 		if pieces > 1 {
-			piece = slices.Clone(piece) // the others may become garbage before it
+			piece = slices.Clone(piece) // so that a piece does not keep the other pieces in memory
 		}
 		next.add(piece)
 	}
@@ -216,35 +217,36 @@ func (l List[T]) Replace(i, j int, others ...T) List[T] {
 	return next
 }
 
-// add adds a chunk while the list is being made.
+// add appends a chunk during construction.
 func (l *List[T]) add(items []T) {
 	l.chunks = append(l.chunks, chunk[T]{items, l.Len() + len(items)})
 }
 
-// Builder makes a list item by item. The zero Builder makes one that shares nothing. A
-// Builder makes one list, and must not be copied.
+// Builder makes a list item by item. With the zero Builder the list shares nothing. A Builder
+// makes one list, and must not be copied.
 type Builder[T comparable] struct {
 	before List[T]
-	room   int // for items that are to come
+	room   int // for items to come
 
-	list List[T] // the full chunks; empty as long as they are the first ones of before
-	full int     // how many they are
+	list List[T] // full chunks; empty while they equal the first chunks of before
+	full int     // number of full chunks
 
-	// The chunk in the making. It is old[:n] as long as items is nil.
-	old   []T // before's chunk in its place
+	// The chunk under construction is old[:n] while items is nil.
+	old   []T // the chunk of before at the same position
 	items []T
 	n     int
 }
 
-// Follow has the list share with an earlier one the full chunks and the last one that have the
-// same items, and be that one if all are the same. What is shared takes no memory. It is for
-// lists that come from a Builder, too: in others, chunks are in other places.
+// Follow makes the list share full chunks and the last chunk with an earlier list where their
+// items are equal, so shared chunks need no memory. If all items are equal, the list is the
+// earlier one. The earlier list should come from a Builder as well, since chunk boundaries of
+// other lists differ.
 func (b *Builder[T]) Follow(before List[T]) { b.before = before }
 
-// Grow says how many items are to come at most.
+// Grow reserves space for up to n more items.
 func (b *Builder[T]) Grow(n int) { b.room = n }
 
-// Add adds an item.
+// Add appends an item.
 func (b *Builder[T]) Add(x T) {
 	if b.n == 0 {
 		if b.old = nil; b.full < len(b.before.chunks) {
@@ -263,7 +265,7 @@ func (b *Builder[T]) Add(x T) {
 	}
 }
 
-// seal ends the chunk in the making.
+// seal completes the chunk under construction.
 func (b *Builder[T]) seal() {
 	same := b.items == nil && b.n == len(b.old)
 	if !same && b.items == nil {

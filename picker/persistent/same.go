@@ -5,8 +5,8 @@ package persistent
 
 import "reflect"
 
-// SameSlice reports whether a and b are the same slice, not merely equal: what follows from
-// one holds for the other, in O(1).
+// SameSlice reports whether a and b are the same slice, not merely equal, in O(1). Anything
+// derived from one holds for the other.
 func SameSlice[T any](a, b []T) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }

@@ -1,71 +1,71 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package versioned has slices that never change, of which the next version costs what
-// differs from it. A snapshot of 10,000 clusters is one: most publications change one.
+// Package persistent provides immutable slices and lists whose versions share memory: making
+// the next version costs only as much as the difference. For example, a snapshot holds 10,000
+// clusters, of which most publications change a single one.
 //
-// A [Slice] is of pointers, has as many in each version, and is read while RPCs are picked. A
-// [List] is of values, such as the endpoints of a locality, which come and go. For slices and
-// maps of other kinds there are [SameSlice] and [SameMap].
+// A [Slice] holds pointers, has a fixed length, and is read while RPCs are picked. A [List]
+// holds values, such as the endpoints of a locality, and its length may change. [SameSlice] and
+// [SameMap] compare other slices and maps by identity.
 package persistent
 
 import "sync/atomic"
 
-// Slice is one version of a slice of pointers. Any number of goroutines may read it,
-// also while the next version is made. The zero Slice is empty. It must not be copied.
+// Slice is one version of a slice of pointers. The zero Slice is empty. It is safe for
+// concurrent reads, even while the next version is made. It must not be copied.
 //
-// Successive versions share their slots, which have the items of the latest one. An item
-// knows with which version it came, so a reader of an older version sees that it is too
-// new, and finds what was there before in the steps from one version to the next:
+// Successive versions share their slots, which hold the items of the latest version. Each item
+// records the version that introduced it. A reader of an older version therefore detects newer
+// items, and finds the replaced ones in the steps from one version to the next:
 //
 //	slots:  [0] a, since 1    [1] c, since 3    [2] e, since 1
 //
 //	version 1 ── step: [1] was b ──► version 2 ── step: [1] was d ──► version 3
 //
-// An older version leads to the next and not the other way round, so that what only old
-// versions have is garbage together with them. The slots are copied after as many
-// changes as there are items, which bounds the steps.
+// An older version references the next one and not vice versa, so items that only old versions
+// contain are garbage-collected together with these versions. The slots are copied after as
+// many changes as there are items, which bounds the number of steps.
 type Slice[T any] struct {
 	slots   []atomic.Pointer[Item[T]]
 	version uint64
-	changes int // of slots since they were made
+	changes int // of slots since they were allocated
 	next    atomic.Pointer[step[T]]
 }
 
-// Item is what a Slice has pointers to: a Value that is not to be changed once a Slice
-// has it.
+// Item is an element of a Slice. Value must not be changed after a Slice contains it.
 type Item[T any] struct {
 	since uint64
 	Value T
 }
 
-// Change is another item in a place. The item is in no Slice yet.
+// Change replaces the item at Index. The new Item must not be in any Slice yet.
 type Change[T any] struct {
 	Index int
 	Item  *Item[T]
 }
 
-// step leads from a version to the next.
+// step leads from a version to the next one.
 type step[T any] struct {
-	was []Change[T] // with the items that the next version has no more
+	was []Change[T] // the items that the next version replaces
 	to  *Slice[T]
 }
 
-// Len returns how many items there are.
+// Len returns the number of items.
 func (s *Slice[T]) Len() int { return len(s.slots) }
 
-// At returns the value of an item: with one load in the latest version, and by O(Len)
-// steps in older ones.
+// At returns the value of an item: with a single load in the latest version, and in O(Len)
+// steps in older versions.
 func (s *Slice[T]) At(i int) *T { return &s.Item(i).Value }
 
-// Latest is At without a call, which the compiler inlines, unless a later version has
-// another item there: then current is false.
+// Latest is an inlinable At for the latest version. current is false if a later version has
+// replaced the item.
 func (s *Slice[T]) Latest(i int) (v *T, current bool) {
 	it := s.slots[i].Load()
 	return &it.Value, it.since <= s.version
 }
 
-// Item returns an item, as At does.
+// Item returns an item. It costs as much as At.
 func (s *Slice[T]) Item(i int) *Item[T] {
 	it := s.slots[i].Load()
 	if it.since > s.version {
@@ -74,7 +74,7 @@ func (s *Slice[T]) Item(i int) *Item[T] {
 	return it
 }
 
-// older returns the item that a later version has replaced.
+// older returns the item that a later version replaced.
 //
 //go:noinline
 func (s *Slice[T]) older(i int) *Item[T] {
@@ -89,7 +89,7 @@ func (s *Slice[T]) older(i int) *Item[T] {
 	}
 }
 
-// Set makes s, which is empty, a slice of items. They may be new, or those of one other
+// Set initializes the empty Slice s with items, which must be new or all belong to one other
 // Slice.
 func (s *Slice[T]) Set(items []*Item[T]) {
 	s.slots = make([]atomic.Pointer[Item[T]], len(items))
@@ -99,9 +99,8 @@ func (s *Slice[T]) Set(items []*Item[T]) {
 	}
 }
 
-// Follow makes s, which is empty, the version that follows prev: with some items
-// replaced, each once. It is O(changes) on average, if prev is the latest version, and
-// else O(Len).
+// Follow initializes the empty Slice s as the version after prev, with some items replaced,
+// each at most once. O(changes) on average if prev is the latest version, otherwise O(Len).
 func (s *Slice[T]) Follow(prev *Slice[T], changes []Change[T]) {
 	total := prev.changes + len(changes)
 	if total > prev.Len() {
@@ -113,7 +112,7 @@ func (s *Slice[T]) Follow(prev *Slice[T], changes []Change[T]) {
 		was[i] = Change[T]{c.Index, prev.Item(c.Index)}
 	}
 	s.slots, s.version, s.changes = prev.slots, prev.version+1, total
-	// Readers of prev find the step before they find the items.
+	// Readers of prev must find the step before they find the new items.
 	if !prev.next.CompareAndSwap(nil, &step[T]{was, s}) {
 		s.changes = 0
 		s.copyOf(prev, changes)
@@ -125,7 +124,7 @@ func (s *Slice[T]) Follow(prev *Slice[T], changes []Change[T]) {
 	}
 }
 
-// copyOf makes s a slice of its own.
+// copyOf initializes s with slots of its own.
 func (s *Slice[T]) copyOf(prev *Slice[T], changes []Change[T]) {
 	items := make([]*Item[T], prev.Len())
 	for i := range items {
