@@ -138,7 +138,7 @@ func (s *server) stream(use context.Context, cc *grpc.ClientConn) (responded boo
 	defer tasks.Wait()
 	defer cancel()
 
-	notice := timing.StartLapse(s.c.opts.ConnectFailureAfter, func() {
+	notice := timing.NewDeadlineTimer(s.c.opts.ConnectFailureAfter, func() {
 		state := cc.GetState()
 		s.c.mu.Lock()
 		defer s.c.unlock()

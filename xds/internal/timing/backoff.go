@@ -8,38 +8,38 @@ import (
 	"time"
 )
 
-// BackoffFactor is how much longer the wait may be after each failure (A57).
+// BackoffFactor is the growth of the maximum wait after each failure (A57).
 const BackoffFactor = 1.6
 
-// A Backoff decides when the next stream to a server may be opened. After a stream that had
-// a response that is at a random moment within Base. Only attempts that fail back off, as
-// A57 has it (1 s, factor 1.6, at most 120 s), with these differences, most of which keep a
-// fleet of clients from returning to a server in step:
+// A Backoff computes the time at which the next stream to a server may be opened. After a
+// stream with a response, it is at a random time within Base. Only failed attempts back off, as
+// in A57 (1 s, factor 1.6, at most 120 s), with these differences, most of which prevent the
+// clients of a fleet from reconnecting simultaneously:
 //
-//   - The jitter is full: the wait is drawn between nothing and the limit.
-//   - Two streams never begin less than Base apart, even if each got a response,
-//     so a server that answers and hangs up sees at most one stream per Base
-//     (T-XDS-8; A57 asks for no wait there).
-//   - The limit is not above 2 Base and a third of the time since the first failure, so that
-//     a client is back soon after an outage that was short.
-//   - The caller can spread the return over a longer time, for a client that
-//     lacks nothing.
+//   - The jitter is full: the wait is uniform between zero and the limit.
+//   - Two streams start at least Base apart, even if each received a response, so a
+//     server that responds and hangs up receives at most one stream per Base
+//     (T-XDS-8; A57 requires no wait in this case).
+//   - The limit is at most 2 Base plus a third of the time since the first failure, so
+//     a client reconnects soon after a short outage.
+//   - The caller can spread reconnections over a longer time, for a client that has all
+//     its resources.
 //
-// A Backoff is for one goroutine. The zero value but for Base and Max is ready.
+// A Backoff is not safe for concurrent use. Base and Max must be set.
 type Backoff struct {
 	Base, Max time.Duration
 
-	failures int       // streams in a row that ended without a response
-	since    time.Time // the beginning of the first of them
-	begun    time.Time // the latest stream's beginning
-	ended    time.Time // and end
-	draw     float64   // in [0,1): this wait's place in its range
+	failures int       // consecutive streams that ended without a response
+	since    time.Time // start of the first of them
+	begun    time.Time // start of the latest stream
+	ended    time.Time // end of the latest stream
+	draw     float64   // in [0,1): the position of this wait in its range
 }
 
-// Begin notes that a stream is being opened.
+// Begin records that a stream is being opened.
 func (b *Backoff) Begin(now time.Time) { b.begun = now }
 
-// End notes that the stream has ended; draw is a random number in [0,1).
+// End records the end of the stream; draw is a random number in [0,1).
 func (b *Backoff) End(now time.Time, responded bool, draw float64) {
 	switch {
 	case responded:
@@ -53,7 +53,7 @@ func (b *Backoff) End(now time.Time, responded bool, draw float64) {
 	b.ended, b.draw = now, draw
 }
 
-// Earliest is when the next stream may be opened at all.
+// Earliest returns the time before which the next stream must not be opened.
 func (b *Backoff) Earliest() time.Time {
 	if t := b.begun.Add(b.Base); t.After(b.ended) {
 		return t
@@ -61,8 +61,9 @@ func (b *Backoff) Earliest() time.Time {
 	return b.ended
 }
 
-// Due is when the next stream should be opened, if the return is spread over the
-// backoff's limit or over spread, whichever is longer. Any time may have passed.
+// Due returns the time at which the next stream should be opened, if reconnections are spread
+// over the limit of the backoff or over spread, whichever is longer. The time may be in the
+// past.
 func (b *Backoff) Due(spread time.Duration) time.Time {
 	limit := float64(b.Base)
 	if b.failures > 0 {
@@ -72,9 +73,9 @@ func (b *Backoff) Due(spread time.Duration) time.Time {
 	return b.Earliest().Add(time.Duration(b.draw * limit))
 }
 
-// Connected is when the next stream should be opened if there has been a
-// connection again since then, which has had gRPC's backoff: the return is spread
-// over spread only. After a short outage connections do return in step.
+// Connected returns the time at which the next stream should be opened if a connection has
+// existed again since then, after gRPC's own backoff. Reconnections are spread over spread
+// only; after a short outage connections are reestablished nearly simultaneously.
 func (b *Backoff) Connected(since time.Time, spread time.Duration) time.Time {
 	at := since.Add(time.Duration(b.draw * float64(spread)))
 	if earliest := b.Earliest(); at.Before(earliest) {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// spread is that of clients that lack nothing.
+// spread is the value for clients that have all their resources.
 const spread = 13 * time.Second
 
 // TestBackoffRange checks the range of the wait after each outcome (A57).
@@ -23,14 +23,14 @@ func TestBackoffRange(t *testing.T) {
 		spread   time.Duration
 		min, max time.Duration // from the end of the stream
 	}{
-		{"long stream, nobody waits", 0, time.Hour, true, spread, 0, spread},
-		{"long stream, somebody waits", 0, time.Hour, true, 0, 0, s},
+		{"long stream, nothing missing", 0, time.Hour, true, spread, 0, spread},
+		{"long stream, resources missing", 0, time.Hour, true, 0, 0, s},
 		{"short stream with response", 0, 100 * time.Millisecond, true, 0, 900 * time.Millisecond, 1900 * time.Millisecond},
 		{"refused once", 0, 0, false, 0, s, 2 * s},
 		{"refused twice", 1, 0, false, 0, s, 2600 * time.Millisecond},
-		{"refused once, nobody waits", 0, 0, false, spread, s, s + spread},
+		{"refused once, nothing missing", 0, 0, false, spread, s, s + spread},
 		{"refused 100 times in 1000 s", 99, 0, false, 0, s, 121 * s},
-		{"refused 100 times in 1000 s, nobody waits", 99, 0, false, spread, s, 121 * s},
+		{"refused 100 times in 1000 s, nothing missing", 99, 0, false, spread, s, 121 * s},
 		{"refused 9 times in 30 s", 8, -30 * s, false, 0, s, 13 * s},
 		{"response after failures", 50, time.Hour, true, 0, 0, s},
 	} {
@@ -51,14 +51,14 @@ func TestBackoffRange(t *testing.T) {
 				t.Errorf("%s: due after %v with draw %v, want %v", tt.name, got, draw, want)
 			}
 			if b.Earliest().After(b.Due(tt.spread)) {
-				t.Errorf("%s: due before it is allowed", tt.name)
+				t.Errorf("%s: due before Earliest", tt.name)
 			}
 		}
 	}
 }
 
-// TestBackoffStorm checks that a fleet whose server restarts does not return
-// in step: no second sees more than 15 % of it.
+// TestBackoffStorm checks that the clients of a fleet do not return simultaneously after their
+// server restarts: at most 15 % return in any second.
 func TestBackoffStorm(t *testing.T) {
 	const clients = 10000
 	rng := rand.New(rand.NewPCG(3, 4))

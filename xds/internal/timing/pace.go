@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// paceEvery, paceBurst and pacePause are what a Pace goes by: 5000 events in a second, and
-// 1000 at once.
+// paceEvery and paceBurst limit a Pace to 5000 events per second with bursts of 1000.
 const (
 	paceEvery = 200 * time.Microsecond
 	paceBurst = 1000 * paceEvery
-	pacePause = 5 * time.Millisecond // at least, as short ones are not exact
+	pacePause = 5 * time.Millisecond // minimum, since shorter timers are inaccurate
 )
 
-// A Pace slows down who has very many events to handle, each of which costs little. The zero
-// value is ready. It is for one goroutine.
+// A Pace limits the rate of very frequent events that are individually cheap. The zero value is
+// ready to use. It is not safe for concurrent use.
 type Pace struct{ due time.Time }
 
-// Wait waits until there may be another event, or ctx ends.
+// Wait waits until the next event is allowed, or ctx ends.
 func (p *Pace) Wait(ctx context.Context, now time.Time) {
 	if earliest := now.Add(-paceBurst); p.due.Before(earliest) {
 		p.due = earliest

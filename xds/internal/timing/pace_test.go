@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// TestPace: events that come without a pause are slowed down to 5000 in a second, after a burst
-// of 1000; those that are rarer are not.
+// TestPace checks that continuous events are limited to 5000 per second after a burst of 1000,
+// and that rarer events are not delayed.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p Pace

@@ -1,8 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package timing has the timers and the backoff that the streams of ADS and of
-// load reporting share.
+// Package timing provides the backoff and the timers shared by ADS and load reporting streams.
 package timing
 
 import (
@@ -10,12 +9,12 @@ import (
 	"time"
 )
 
-// After is time.After, but for a duration that may have passed already: then the
-// channel is ready at once, and there is no timer.
+// After is time.After, except that for d <= 0 the channel is ready immediately, without a
+// timer.
 //
-// In a bubble of testing/synctest the goroutine that receives from a timer which
-// is due runs the timer itself. Two goroutines that do so at a time share one
-// context of the race detector, which crashes it (Go 1.26).
+// In a bubble of testing/synctest, the goroutine that receives from a timer which is due runs
+// the timer itself. Two goroutines that do so at the same time share one context of the race
+// detector, which crashes it (Go 1.26).
 func After(d time.Duration) <-chan time.Time {
 	if d > 0 {
 		return time.After(d)
@@ -25,13 +24,12 @@ func After(d time.Duration) <-chan time.Time {
 	return c
 }
 
-// A Timer calls a function with a mutex held, once, unless it is stopped or
-// started anew before the function has the mutex. The same mutex guards the Timer.
-// The zero Timer does not run.
+// A Timer calls a function once with a mutex held, unless it is stopped or restarted before the
+// function acquires the mutex. The same mutex guards the Timer. The zero Timer is stopped.
 type Timer struct{ current *time.Timer }
 
-// StartLocked has f called with mu held after d. A function that waits for its
-// turn is forgotten. The caller holds mu.
+// StartLocked calls f with mu held after d. It cancels a previous call that has not yet
+// started. The caller holds mu.
 func (t *Timer) StartLocked(d time.Duration, mu sync.Locker, f func()) {
 	t.StopLocked()
 	var own *time.Timer
@@ -46,7 +44,7 @@ func (t *Timer) StartLocked(d time.Duration, mu sync.Locker, f func()) {
 	t.current = own
 }
 
-// StopLocked stops the timer, if it runs. The caller holds the mutex.
+// StopLocked stops the timer if it is running. The caller holds the mutex.
 func (t *Timer) StopLocked() {
 	if t.current != nil {
 		t.current.Stop()
@@ -54,6 +52,5 @@ func (t *Timer) StopLocked() {
 	}
 }
 
-// RunningLocked reports whether a function waits for its turn. The caller holds
-// the mutex.
+// RunningLocked reports whether a call is pending. The caller holds the mutex.
 func (t *Timer) RunningLocked() bool { return t.current != nil }

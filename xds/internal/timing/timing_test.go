@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// TestAfter: what is due is ready at once, and what is not comes in its time.
+// TestAfter checks that a channel is ready immediately for durations up to zero, and on time
+// for others.
 func TestAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, d := range []time.Duration{-time.Second, 0} {
@@ -27,8 +28,8 @@ func TestAfter(t *testing.T) {
 	})
 }
 
-// TestAfterConcurrent: many goroutines may wait for nothing at a time. With timers
-// that are due this crashes the race detector's runtime.
+// TestAfterConcurrent lets many goroutines receive from After(0) concurrently. With timers that
+// are due this crashes the race detector's runtime.
 func TestAfterConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wg sync.WaitGroup
@@ -43,8 +44,8 @@ func TestAfterConcurrent(t *testing.T) {
 	})
 }
 
-// TestTimer: a timer calls the latest function, once and with the mutex held, and
-// one that was stopped calls none, even if it was waiting for the mutex.
+// TestTimer checks that a timer calls only the latest function, once and with the mutex held,
+// and that a stopped timer calls none, even if it was waiting for the mutex.
 func TestTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -65,21 +66,21 @@ func TestTimer(t *testing.T) {
 		<-time.After(time.Minute)
 		mu.Lock()
 		if got != "b" || timer.RunningLocked() {
-			t.Errorf("%q was called, running: %v; want b, which has run", got, timer.RunningLocked())
+			t.Errorf("called %q, running: %v; want b, not running", got, timer.RunningLocked())
 		}
 		start("c")
 		mu.Unlock()
 		<-time.After(time.Second - 1)
 		mu.Lock()
 		if !timer.RunningLocked() {
-			t.Error("not running before its time")
+			t.Error("timer does not run before its deadline")
 		}
 		timer.StopLocked()
 		timer.StopLocked()
 		mu.Unlock()
 		<-time.After(time.Minute)
 		if got != "b" {
-			t.Errorf("%q was called, and c was stopped", got)
+			t.Errorf("called %q, want b: c was stopped", got)
 		}
 	})
 }

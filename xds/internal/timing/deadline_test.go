@@ -10,17 +10,18 @@ import (
 	"time"
 )
 
-// TestLapse: a Lapse calls its function once, in its time, and not if it was stopped before.
-func TestLapse(t *testing.T) {
+// TestDeadlineTimer checks that a DeadlineTimer calls its function once and on time, and not
+// after Stop.
+func TestDeadlineTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, calls := time.Now(), 0
-		StartLapse(time.Second, func() {
+		NewDeadlineTimer(time.Second, func() {
 			if calls++; time.Since(begin) != time.Second {
 				t.Errorf("called after %v, want 1s", time.Since(begin))
 			}
 		})
 		for _, after := range []time.Duration{0, time.Second - 1} {
-			stopped := StartLapse(time.Second, func() { t.Error("called after it was stopped") })
+			stopped := NewDeadlineTimer(time.Second, func() { t.Error("called after it was stopped") })
 			time.AfterFunc(after, stopped.Stop)
 		}
 		time.Sleep(time.Minute)
@@ -31,15 +32,16 @@ func TestLapse(t *testing.T) {
 	})
 }
 
-// TestLapseOfSuspended: a process that stands still, so that timers are late, loses a part of the time only.
-func TestLapseOfSuspended(t *testing.T) {
+// TestDeadlineTimerSuspended checks that a process that is stopped for long, so that timers are
+// late, loses only one part of the duration.
+func TestDeadlineTimerSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var called atomic.Bool
-		l := StartLapse(time.Hour, func() { called.Store(true) })
+		l := NewDeadlineTimer(time.Hour, func() { called.Store(true) })
 		defer l.Stop()
-		for range lapseParts - 1 {
-			if l.part(time.Hour) { // however late it is
-				t.Fatal("over before the last part")
+		for range deadlineParts - 1 {
+			if l.part(time.Hour) { // regardless of how late it is
+				t.Fatal("expired before the last part")
 			}
 		}
 		time.Sleep(time.Hour - 1)
