@@ -64,7 +64,7 @@ var stricterRules = []stricterRule{
 	{"HTTPFault", "a negative fixed_delay", byAPI, []string{`{"delay": {"fixedDelay": "-1s"}}`}},
 	{"HTTPFault", "an http_status outside 200 to 599", byAPI, []string{`{"abort": {"httpStatus": 199}}`, `{"abort": {"httpStatus": 600}}`}},
 	{"HTTPFault", "a percentage with an unknown denominator", byAPI, []string{`{"delay": {"fixedDelay": "1s", "percentage": {"denominator": 7}}}`, `{"abort": {"grpcStatus": 1, "percentage": {"denominator": 7}}}`}},
-	{"VirtualHost", "a domain that is empty or has a wildcard within it", "no authority matches it (T-RC-5)", []string{`{"domains": [""]}`, `{"domains": ["a*b"]}`}},
+	{"VirtualHost", "a domain that is empty or has a wildcard within it", "no authority matches it", []string{`{"domains": [""]}`, `{"domains": ["a*b"]}`}},
 	{"Cluster", "a ring whose minimum is above its maximum", "A42", []string{`{"lbPolicy": "RING_HASH", "ringHashLbConfig": {"minimumRingSize": 9, "maximumRingSize": 8}}`}},
 	{"Cluster", "a ring of more than 8M entries", byAPI, []string{`{"lbPolicy": "RING_HASH", "ringHashLbConfig": {"maximumRingSize": 8388609}}`}},
 	{"Cluster", "a retry_budget outside 0 to 100 %", byAPI, []string{`{"circuitBreakers": {"thresholds": [{"retryBudget": {"budgetPercent": {"value": 101}}}]}}`}},
