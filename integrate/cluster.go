@@ -349,3 +349,8 @@ func (l *leaf) close(b *lb) {
 	}
 	l.releaseCounters(b)
 }
+
+// uses reports whether a priority is in use, alone or with others.
+func (c *cluster) uses(p *priority) bool {
+	return p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p })
+}

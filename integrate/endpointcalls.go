@@ -29,7 +29,7 @@ func (c *endpointCalls) count(r picker.CallResult) {
 
 // callWatch says whether the RPCs of a channel are counted by endpoint:
 //
-//	     watchCallsLocked                watchCallsLocked
+//	       watchCalls                 watchCalls
 //	off ──────────────────► on, timer ◄───┐
 //	 ▲                          │ └───────┘
 //	 └──────────────────────────┘
@@ -43,25 +43,25 @@ type callWatch struct {
 
 func (w *callWatch) on() bool { return !w.since.IsZero() }
 
-// watchCallsLocked has RPCs counted by endpoint for a while: O(endpoints) if they are not
+// watchCalls has RPCs counted by endpoint for a while: O(endpoints) if they are not
 // already.
-func (b *lb) watchCallsLocked() {
+func watchCalls(b *lb) {
 	if !b.watch.on() {
 		b.watch.since = time.Now()
-		b.setCallsLocked(func() *endpointCalls { return new(endpointCalls) })
+		setCalls(b, func() *endpointCalls { return new(endpointCalls) })
 	}
 	serial.Halt(&b.watch.timer)
-	b.rt.After(watchTime, &b.watch.timer, b.unwatchCallsLocked)
+	b.rt.After(watchTime, &b.watch.timer, func() { unwatchCalls(b) })
 }
 
-// unwatchCallsLocked ends the counting.
-func (b *lb) unwatchCallsLocked() {
+// unwatchCalls ends the counting.
+func unwatchCalls(b *lb) {
 	serial.Halt(&b.watch.timer)
 	b.watch.since = time.Time{}
-	b.setCallsLocked(func() *endpointCalls { return nil })
+	setCalls(b, func() *endpointCalls { return nil })
 }
 
-func (b *lb) setCallsLocked(calls func() *endpointCalls) {
+func setCalls(b *lb, calls func() *endpointCalls) {
 	for _, c := range b.clusters {
 		for _, l := range c.leaves {
 			for e := range l.endpoints {

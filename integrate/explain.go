@@ -5,15 +5,11 @@ package integrate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/metadata"
-
-	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 )
 
 // Explain says where an RPC of a method ("/package.Service/Method") would go if it were
@@ -44,11 +40,19 @@ func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanat
 
 // explain explains an RPC of the resolver's channel.
 func (r *xdsResolver) explain(ctx context.Context, method string) (*Explanation, error) {
-	b := r.balancer.Load()
-	if b == nil || b.picker.current.Load().Snapshot == nil {
-		return nil, r.whyNoConfiguration(b)
+	if b := r.balancer.Load(); b != nil {
+		x, err := lookRPC(ctx, b, method)
+		switch {
+		case err == nil:
+			return x, nil
+		case err != errNoConfiguration:
+			return nil, fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Link.Target, err)
+		}
 	}
-	return b.explain(ctx, method)
+	if err := r.waiting(); err != nil {
+		return nil, fmt.Errorf("xdslb: channel %q has no configuration yet: %w", r.Link.Target, err)
+	}
+	return nil, fmt.Errorf("xdslb: channel %q has no configuration yet", r.Link.Target)
 }
 
 // checkMethod says what is wrong with the name of a method.
@@ -74,69 +78,4 @@ func whyNoResolver(cc *grpc.ClientConn) error {
 		return r.notOurs(target)
 	}
 	return fmt.Errorf("xdslb: channel %q has the resolver of another package, usually google.golang.org/grpc/xds", target)
-}
-
-// whyNoConfiguration says why a channel of ours has no configuration. b may be nil.
-func (r *xdsResolver) whyNoConfiguration(b *lb) error {
-	if b != nil {
-		if err := b.picker.current.Load().Err; err != nil {
-			return fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Link.Target, err)
-		}
-	}
-	if err := r.waiting(); err != nil {
-		return fmt.Errorf("xdslb: channel %q has no configuration yet: %w", r.Link.Target, err)
-	}
-	return fmt.Errorf("xdslb: channel %q has no configuration yet", r.Link.Target)
-}
-
-// errNoConfiguration is for a configuration that is lost while it is explained.
-var errNoConfiguration = errors.New("xdslb: the channel has no configuration any more")
-
-// explain explains an RPC of the channel.
-func (b *lb) explain(ctx context.Context, method string) (*Explanation, error) {
-	ctx = withoutUserCode(ctx)
-	for tries := 0; ; tries++ {
-		s := b.picker.current.Load()
-		if s.Snapshot == nil {
-			return nil, errNoConfiguration
-		}
-		x := explainer{ctx: ctx, table: &s.Table, applied: s.Link == nil || s.Link.HasInterceptors()}
-		x.begin(method)
-		if s.Link != nil {
-			x.Target, x.NotApplied = s.Link.Target, append(s.Link.Unapplied(&s.Table), ignored(s.Config)...)
-		}
-		b.lock()
-		// A publication in between is another thing to explain. Where they come thick and
-		// fast, this one is explained as far as the balancer still knows its clusters.
-		if b.picker.current.Load() != s && tries < 3 {
-			b.unlock()
-			continue
-		}
-		x.Pending = b.pending != nil || b.rt.Waiting() || b.cfg != s.Config
-		x.clusters(func(name string, version uint64) *cluster {
-			if c := b.clusters[name]; c != nil && c.state.Version == version {
-				return c
-			}
-			return nil
-		})
-		b.unlock()
-		return &x.Explanation, nil
-	}
-}
-
-// withoutUserCode returns a context with what picks read of ctx, whose methods may be
-// anybody's code.
-func withoutUserCode(ctx context.Context) context.Context {
-	plain := context.Background()
-	if hash, ok := requestHash(ctx); ok {
-		plain = WithRequestHash(plain, hash)
-	}
-	seen, ok := metadata.FromOutgoingContext(ctx)
-	if !ok {
-		return plain
-	}
-	for name := range seen {
-		seen[name] = metadatautil.OutgoingValues(ctx, name) // as picks do
-	}
-	return metadata.NewOutgoingContext(plain, seen)
 }

@@ -23,7 +23,7 @@ import (
 // explained explains an RPC of /s/m.
 func (b *testLB) explained(t testing.TB, ctx context.Context) *Explanation {
 	t.Helper()
-	x, err := b.explain(ctx, "/s/m")
+	x, err := lookRPC(ctx, b.lb, "/s/m")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,25 +12,18 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-type requestHashKey struct{}
-
 // WithRequestHash returns a context whose RPCs are hashed to h where a cluster's
 // policy hashes, whatever the route's hash policies say: for callers that have
 // a good hash already, such as a shard key. It allocates once.
 func WithRequestHash(ctx context.Context, h uint64) context.Context {
-	return context.WithValue(ctx, requestHashKey{}, h)
-}
-
-func requestHash(ctx context.Context) (h uint64, ok bool) {
-	h, ok = ctx.Value(requestHashKey{}).(uint64)
-	return h, ok
+	return metadatautil.WithHash(ctx, h)
 }
 
 // envLocked is what the channel's snapshots know of the channel and its RPCs.
 func (b *lb) envLocked() picker.Env {
 	return picker.Env{
 		Header:       metadatautil.OutgoingValues,
-		RequestHash:  requestHash,
+		RequestHash:  metadatautil.Hash,
 		RandomHashes: &b.randomHashes,
 		ChannelID:    b.channelID,
 		Now:          b.rt.Now(),

@@ -5,7 +5,6 @@ package integrate
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -21,7 +20,7 @@ import (
 // inspected is what Inspect says of the balancer.
 func (b *testLB) inspected() *TargetStatus {
 	var s TargetStatus
-	b.lb.status(&s, true)
+	lookStatus(b.lb, &s, true)
 	return &s
 }
 
@@ -158,26 +157,5 @@ func TestWatchedCallsAllocateNothing(t *testing.T) {
 	}
 	if e := endpointNamed(t, b.inspected(), addr(1).String()); e.OK < 100 {
 		t.Errorf("%d RPCs are counted", e.OK)
-	}
-}
-
-// TestConditionStatus: conditions on headers read as they match.
-func TestConditionStatus(t *testing.T) {
-	is := picker.StringMatch{Kind: picker.MatchExact, Value: "v"}
-	for _, row := range []struct {
-		match picker.HeaderMatch
-		want  string
-	}{
-		{picker.HeaderMatch{Kind: picker.HeaderString, String: is}, `is "v"`},
-		{picker.HeaderMatch{Kind: picker.HeaderString, String: is, Invert: true}, `is present, and not: is "v"`},
-		{picker.HeaderMatch{Kind: picker.HeaderRange, Start: 1, End: 5}, "is a number from 1 to 4"},
-		{picker.HeaderMatch{Kind: picker.HeaderPresent, Present: true}, "is present"},
-		{picker.HeaderMatch{Kind: picker.HeaderPresent, Present: true, Invert: true}, "is absent"},
-		{picker.HeaderMatch{Kind: picker.HeaderPresent}, "is absent"},
-	} {
-		row.match.Name = "k"
-		if got, want := conditionStatus(&row.match), fmt.Sprintf("header %q %s", "k", row.want); got != want {
-			t.Errorf("%+v reads %q, want %q", row.match, got, want)
-		}
 	}
 }

@@ -42,10 +42,15 @@ func (b *testLB) report(t *testing.T, n int, utilization float64) {
 	t.Fatalf("there is no endpoint %d", n)
 }
 
+// routing returns how the first cluster chooses a locality, as published; nil if not by a rule.
+func (b *testLB) routing() *picker.LocalityRouting {
+	return b.picker.current.Load().Snapshot.LocalityRouting(0)
+}
+
 // wantZones checks the shares of localities as published.
 func (b *testLB) wantZones(t *testing.T, want ...float64) {
 	t.Helper()
-	r := b.picker.current.Load().routings()["c"]
+	r := b.routing()
 	if r == nil || len(r.Localities) != len(want) {
 		t.Fatalf("localities %+v, want %v", r, want)
 	}
@@ -171,7 +176,7 @@ func TestLoadAwareComesAndGoes(t *testing.T) {
 				t.Error("endpoints go on listening to reports under another policy")
 			}
 		}
-		if r := b.picker.current.Load().routings()["c"]; r != nil {
+		if r := b.routing(); r != nil {
 			t.Errorf("localities %+v under another policy", r)
 		}
 		b.Update(configOf(byLoad(clusterOf("c", prio(eps(1), eps(2))))))
@@ -253,7 +258,7 @@ func TestLoadAwareRecovers(t *testing.T) {
 			for range 30 { // six time constants
 				report(.95)
 			}
-			r := b.picker.current.Load().routings()["c"]
+			r := b.routing()
 			if got := r.Localities[1].Utilization; !(math.Abs(got-.95) < .05) {
 				t.Errorf("30 s after a report of %v the utilization is %v, want 0.95", absurd, got)
 			}

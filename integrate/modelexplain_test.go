@@ -22,7 +22,7 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 	if r.id%4 > 0 || r.host > 0 || r.made > 0 || table.Snapshot == nil {
 		return func(balancer.PickResult, error) {}
 	}
-	x, err := b.explain(ctx, method)
+	x, err := lookRPC(ctx, b, method)
 	if err != nil {
 		t.Fatalf("%v cannot be explained: %v", r, err)
 	}

@@ -151,7 +151,7 @@ func statusIn(b balancer.Balancer) TargetStatus { return resolverIn(b).status(tr
 
 // readyIn reports whether WaitReady would return for RPCs of a method.
 func readyIn(b balancer.Balancer, method string) bool {
-	return b.(*lb).ready(context.Background(), method)
+	return lookReady(context.Background(), b.(*lb), method)
 }
 
 // withDefaults fills in what a channel's options leave open.

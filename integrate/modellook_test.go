@@ -55,7 +55,7 @@ func (t *trial) ask() {
 		}
 	}
 	for _, c := range t.plane.clusters {
-		x, err := b.explain(WithRequestHash(context.Background(), rand.Uint64()), "/"+c.name+"/m")
+		x, err := lookRPC(WithRequestHash(context.Background(), rand.Uint64()), b, "/"+c.name+"/m")
 		switch {
 		case err != nil:
 			if b.picker.current.Load().Snapshot != nil {

@@ -79,3 +79,17 @@ func (p *priority) at(i int) (*locality, int) {
 	}
 	panic("xdslb: no such endpoint")
 }
+
+// connectIdle connects an endpoint of a cluster that is IDLE, as an RPC to it would. It
+// publishes nothing if the cluster stays IDLE for now, as one with a child policy may: a
+// publication would wake WaitReady for nothing.
+func (b *lb) connectIdle(cluster string) {
+	b.lock()
+	defer b.unlock()
+	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
+		c.inUse.connectOneIdle()
+		if c.onChange(c.inUse); c.status() != picker.Idle {
+			b.publishSoonLocked()
+		}
+	}
+}

@@ -60,6 +60,11 @@ const (
 	retired              // it is not needed, and keeps its connections for a while
 )
 
+// String returns the phase's name.
+func (p phase) String() string {
+	return [...]string{"dormant", "trying", "serving", "failed", "retired"}[p]
+}
+
 // connectivity aggregates the states of the priority's endpoints: as
 // weighted_target over round_robin would, or by the rules of ring_hash
 // (T-RING-7). Only one that connects on demand, or one of custom children, is ever

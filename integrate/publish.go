@@ -244,3 +244,25 @@ func (b *lb) connectivityLocked() connectivity.State {
 	}
 	return grpcState(b.list.best())
 }
+
+// nextPublication returns a channel that is closed by the next publication, or when the
+// balancer is closed; nil if it is.
+func (b *lb) nextPublication() <-chan struct{} {
+	b.lock()
+	defer b.unlock()
+	if b.rt.Closed() {
+		return nil
+	}
+	if b.publication == nil {
+		b.publication = make(chan struct{})
+	}
+	return b.publication
+}
+
+// notifyPublicationLocked wakes the goroutines that wait for a publication.
+func (b *lb) notifyPublicationLocked() {
+	if b.publication != nil {
+		close(b.publication)
+		b.publication = nil
+	}
+}

@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 )
 
 // shadowWatch watches one RPC.
@@ -54,7 +56,7 @@ func (s *Shadow) compare(ctx context.Context, method, cluster string) {
 		if route >= 0 && state.splits[route] != nil {
 			if split := state.splits[route]; split.count(cluster) {
 				if !split.noted.Swap(true) {
-					s.note(ShadowShares, &shadowCall{ctx: withoutUserCode(ctx), method: method, cluster: cluster, shares: split}, state)
+					s.note(ShadowShares, &shadowCall{ctx: metadatautil.Detached(ctx), method: method, cluster: cluster, shares: split}, state)
 				}
 			}
 		}
@@ -66,7 +68,7 @@ func (s *Shadow) compare(ctx context.Context, method, cluster string) {
 	if state.judge(&call) == "" || state.wasRight(&call) {
 		return
 	}
-	call.ctx, call.at = withoutUserCode(ctx), time.Now()
+	call.ctx, call.at = metadatautil.Detached(ctx), time.Now()
 	s.suspect(call)
 }
 

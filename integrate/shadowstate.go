@@ -13,7 +13,9 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -142,10 +144,9 @@ func (s *shadowState) explain(target string, c *shadowCall) string {
 		return fmt.Sprint("the target cannot be served: ", s.err)
 	}
 	_, plans := perrpc.Compile(s.cfg, perrpc.CompileOptions{})
-	x := explainer{ctx: c.ctx, table: &perrpc.Table{Snapshot: s.snapshot, Config: s.cfg, Plans: plans}, applied: true}
+	x := explain.NewRPC(c.ctx, &perrpc.Table{Snapshot: s.snapshot, Config: s.cfg, Plans: plans}, c.method)
 	x.Target = target
-	x.begin(c.method)
-	x.clusters(func(string, uint64) *cluster { return nil })
+	x.Clusters(func(*report.RouteTarget, *report.SessionStatus, *picker.ClusterExplanation) bool { return false })
 	return x.String()
 }
 

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -75,7 +76,7 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 	}
 	var events []eventlog.Event
 	if b := r.balancer.Load(); b != nil {
-		events = b.status(&s, detailed)
+		events = lookStatus(b, &s, detailed)
 	}
 	if s.Since.IsZero() {
 		if err := r.waiting(); err != nil {
@@ -83,7 +84,7 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 		}
 	}
 	if t := r.Link.Current(); t != nil {
-		s.Unapplied = append(r.Link.Unapplied(t), ignored(t.Config)...)
+		s.Unapplied = explain.NotApplied(t)
 		for _, a := range t.Plans.Admissions() {
 			s.Admission = append(s.Admission, AdmissionStatus{Filter: a.Filter, Probability: a.Probability, RPCs: a.RPCs, Successes: a.Successes, Refused: a.Refused})
 		}

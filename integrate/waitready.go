@@ -6,14 +6,11 @@ package integrate
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
-	"github.com/xdslb/xdslb/picker"
 )
 
 // WaitReady waits until an RPC of a method ("/package.Service/Method") would be sent to an
@@ -103,13 +100,13 @@ func (r *xdsResolver) waitReady(ctx context.Context, method string) (again bool,
 		if published == nil {
 			return true, nil
 		}
-		if b.ready(ctx, method) {
+		if lookReady(ctx, b, method) {
 			return false, nil
 		}
 		select {
 		case <-published:
 		case <-ctx.Done():
-			return false, r.notReady(ctx, method, b.missing(ctx, method))
+			return false, r.notReady(ctx, method, lookMissing(ctx, b, method))
 		}
 	}
 }
@@ -123,117 +120,4 @@ func (r *xdsResolver) notReady(ctx context.Context, method, missing string) erro
 		}
 	}
 	return fmt.Errorf("xdslb: target %q is not ready for %s: %w: %s", r.Link.Target, method, ctx.Err(), missing)
-}
-
-// nextPublication returns a channel that is closed by the next publication, or when the
-// balancer is closed; nil if it is.
-func (b *lb) nextPublication() <-chan struct{} {
-	b.lock()
-	defer b.unlock()
-	if b.rt.Closed() {
-		return nil
-	}
-	if b.publication == nil {
-		b.publication = make(chan struct{})
-	}
-	return b.publication
-}
-
-// notifyPublicationLocked wakes those who wait for a publication.
-func (b *lb) notifyPublicationLocked() {
-	if b.publication != nil {
-		close(b.publication)
-		b.publication = nil
-	}
-}
-
-// ready reports whether RPCs of the method would be sent, as of what is published. Clusters
-// that wait for an RPC before they connect are asked to.
-func (b *lb) ready(ctx context.Context, method string) bool {
-	s := b.picker.current.Load()
-	if s.Snapshot == nil {
-		return false
-	}
-	ready := true
-	for cluster := range s.Snapshot.Destinations(ctx, method) {
-		if cluster < 0 {
-			ready = false
-			continue
-		}
-		switch {
-		case s.Snapshot.ClusterErr(int(cluster)) != nil:
-			ready = false
-		case s.cluster(cluster).status == picker.Idle:
-			b.connectIdle(s.Config.Clusters[cluster].Name)
-			ready = false
-		case s.cluster(cluster).status != picker.Ready:
-			ready = false
-		}
-	}
-	return ready
-}
-
-// connectIdle connects an endpoint of a cluster that is IDLE, as an RPC to it would. It
-// publishes nothing if the cluster stays IDLE for now, as a child policy may be: whoever
-// waits for a publication would come back for nothing.
-func (b *lb) connectIdle(cluster string) {
-	b.lock()
-	defer b.unlock()
-	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
-		c.inUse.connectOneIdle()
-		if c.onChange(c.inUse); c.status() != picker.Idle {
-			b.publishSoonLocked()
-		}
-	}
-}
-
-// missing says why RPCs of the method would not be sent; "" if the balancer does not know,
-// or if they would.
-func (b *lb) missing(ctx context.Context, method string) string {
-	ctx = withoutUserCode(ctx)
-	b.lock()
-	defer b.unlock()
-	s := b.picker.current.Load()
-	if s.Snapshot == nil {
-		return errorText(b.fatal)
-	}
-	var list []string
-	for cluster, outcome := range s.Snapshot.Destinations(ctx, method) {
-		switch {
-		case outcome == picker.NoRoute:
-			list = append(list, status.Convert(s.routeErrs.noRoute).Message())
-			continue
-		case outcome == picker.NotForwarding:
-			list = append(list, status.Convert(s.routeErrs.stale).Message())
-			continue
-		case s.Snapshot.ClusterErr(int(cluster)) != nil:
-			list = append(list, s.cluster(cluster).failed.Error())
-			continue
-		}
-		if c := b.clusters[s.Config.Clusters[cluster].Name]; c != nil && c.status() != picker.Ready {
-			list = append(list, c.missing())
-		}
-	}
-	if list == nil {
-		return ""
-	}
-	return b.textLocked(strings.Join(list, "; "))
-}
-
-// missing says why the cluster has no endpoint to pick: O(endpoints).
-func (c *cluster) missing() string {
-	state := c.status()
-	if state == picker.TransientFailure {
-		msg, _ := c.failureText()
-		return msg
-	}
-	p := c.inUse
-	if p == nil {
-		return fmt.Sprintf("xds: cluster %q is %s", c.cfg.Name, stateName(state))
-	}
-	n := p.counts
-	msg := fmt.Sprintf("xds: cluster %q is %s: of the endpoints of priority %d, %d are connecting, %d idle, %d failed",
-		c.cfg.Name, stateName(state), p.index, n[picker.Connecting], n[picker.Idle], n[picker.TransientFailure])
-	about, _ := p.trouble("")
-	return msg + about
 }

@@ -71,7 +71,7 @@ func TestWaitReadyAsksUnlocked(t *testing.T) {
 		}
 		b.unlock()
 	}}
-	if b.ready(ctx, "/s/m") || b.missing(ctx, "/s/m") == "" || looks < 2 {
+	if lookReady(ctx, b.lb, "/s/m") || lookMissing(ctx, b.lb, "/s/m") == "" || looks < 2 {
 		t.Errorf("the cluster is ready, or the context was asked %d times, want 2", looks)
 	}
 }

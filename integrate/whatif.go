@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
@@ -65,11 +66,12 @@ func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
 		return nil, err
 	}
 	defer s.Close()
-	x, err := s.explain(ctx, w.Method)
-	if err == nil {
-		x.Target = w.Target
+	x, err := lookRPC(ctx, s.lb, w.Method)
+	if err != nil {
+		return nil, err
 	}
-	return x, err
+	x.Target = w.Target
+	return x, nil
 }
 
 // InspectWhatIf returns the status of a channel by resources from a file, with each route and
@@ -207,7 +209,7 @@ func (noDNS) Build(resolver.Target, resolver.ClientConn, resolver.BuildOptions) 
 // inspect returns the status of the balancer.
 func (s *simulation) inspect(target string) *TargetStatus {
 	status := &TargetStatus{Time: time.Now(), Target: target}
-	s.lb.status(status, true)
+	lookStatus(s.lb, status, true)
 	status.Watched = time.Time{} // there are no RPCs to count
 	return status
 }
@@ -255,7 +257,7 @@ func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*Picks, error) {
 		}
 	}
 	counts := map[*endpoint]int{}
-	snapshot, plain := s.picker.current.Load().Snapshot, withoutUserCode(ctx)
+	snapshot, plain := s.picker.current.Load().Snapshot, metadatautil.Detached(ctx)
 	for ; p.RPCs < rpcs && (p.RPCs%1024 != 0 || ctx.Err() == nil); p.RPCs++ {
 		r := snapshot.Pick(plain, w.Method, rand.Uint64())
 		switch r.Outcome {

@@ -153,7 +153,7 @@ func TestExplainManyRoutes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			if x, err := s.explain(context.Background(), "/s/m"); err != nil || len(x.Routes) != routes+1 {
+			if x, err := lookRPC(context.Background(), s.lb, "/s/m"); err != nil || len(x.Routes) != routes+1 {
 				t.Fatalf("explained: %v, %v", x, err)
 			}
 		})
@@ -304,7 +304,7 @@ func TestSimulation(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer s.Close()
-				x, err := s.explain(context.Background(), "/s/m")
+				x, err := lookRPC(context.Background(), s.lb, "/s/m")
 				if err != nil || time.Since(begin) > 0 || x.Pending {
 					t.Fatalf("after %v: %v\n%v", time.Since(begin), err, x)
 				}
@@ -350,7 +350,7 @@ func TestSimulationIsApart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x, err := s.explain(context.Background(), "/s/m")
+	x, err := lookRPC(context.Background(), s.lb, "/s/m")
 	if err != nil || onlyCluster(t, x).Status.LeafInUse().InFlight != 0 || len(breakers.m) != before {
 		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, len(breakers.m), before)
 	}

@@ -43,32 +43,3 @@ func (c *cluster) hadOrigin(next *picker.Leaf) bool {
 		return l.Name == next.Name && o != nil && (o == next.Origin || o.Err != nil && next.Origin.Err != nil && o.Err.Error() == next.Origin.Err.Error())
 	})
 }
-
-// zonesStatus returns the plain form of r, which may be nil.
-func zonesStatus(r *picker.LocalityRouting) *ZonesStatus {
-	if r == nil {
-		return nil
-	}
-	s := &ZonesStatus{InForce: r.InForce, Reason: r.Reason, Region: r.Own.Region, Zone: r.Own.Zone, SubZone: r.Own.SubZone}
-	for _, l := range r.Localities {
-		s.Localities = append(s.Localities, ZoneStatus{
-			Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Share: l.Share, Endpoints: l.Endpoints, Fleet: l.Fleet, Utilization: l.Utilization,
-		})
-	}
-	return s
-}
-
-// routings returns how clusters choose a locality, as published, by their names: those that
-// do so by zones.
-func (p *published) routings() map[string]*picker.LocalityRouting {
-	if p.Config == nil || p.Snapshot == nil {
-		return nil
-	}
-	all := map[string]*picker.LocalityRouting{}
-	for i, c := range p.Config.Clusters {
-		if r := p.Snapshot.LocalityRouting(i); r != nil {
-			all[c.Name] = r
-		}
-	}
-	return all
-}

@@ -88,12 +88,12 @@ func TestZonesAndSharedLoad(t *testing.T) {
 				cc.conn(t, n).to(failure)
 			}
 			b.flush()
-			r := b.picker.current.Load().routings()["c"]
+			r := b.routing()
 			if !loadAware {
 				cc.conn(t, 5).to(ready)
 				cc.conn(t, 6).to(ready)
 				b.flush()
-				r = b.picker.current.Load().routings()["c"]
+				r = b.routing()
 				if r.InForce || len(b.clusters["c"].shares) != 2 {
 					t.Errorf("routing %+v, %d shares", r, len(b.clusters["c"].shares))
 				}

@@ -3,8 +3,8 @@
 
 //go:build !xdslb_oldgrpc
 
-// Package metadatautil provides access to the outgoing headers of RPCs, for routes and
-// hashes. gRPC can look up a single header without copying all metadata since v1.85. Programs
+// Package metadatautil provides access to the outgoing headers and hashes of RPCs, for routes and
+// hash policies. gRPC can look up a single header without copying all metadata since v1.85. Programs
 // that pin an older version build with the tag xdslb_oldgrpc and pay for the copy; see
 // integrate/docs/rollout.md.
 package metadatautil

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package integrate
+package explain
 
 import (
 	"fmt"
@@ -10,12 +10,13 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
-// routeStatus returns a route's status. inherited is the listener's max_stream_duration.
-func routeStatus(index int, r *picker.Route, inherited time.Duration) RouteStatus {
-	s := RouteStatus{
+// Route returns the status of a route. inherited is the listener's max_stream_duration.
+func Route(index int, r *picker.Route, inherited time.Duration) report.RouteStatus {
+	s := report.RouteStatus{
 		Index: index, Name: r.Name, Path: matchText(&r.Path), NotForwarding: len(r.Clusters) == 0,
 		Retry: retryStatus(r.Retry), RewriteAuthority: r.AutoHostRewrite,
 	}
@@ -43,7 +44,7 @@ func routeStatus(index int, r *picker.Route, inherited time.Duration) RouteStatu
 		sum += float64(r.Clusters[i].Weight)
 	}
 	for i := range r.Clusters {
-		s.Clusters = append(s.Clusters, RouteTarget{Cluster: r.Clusters[i].Name, Share: float64(r.Clusters[i].Weight) / sum})
+		s.Clusters = append(s.Clusters, report.RouteTarget{Cluster: r.Clusters[i].Name, Share: float64(r.Clusters[i].Weight) / sum})
 	}
 	return s
 }
@@ -62,11 +63,11 @@ func hashPolicyText(h *picker.HashPolicy) string {
 	return text
 }
 
-func retryStatus(p *picker.RetryPolicy) *RetryStatus {
+func retryStatus(p *picker.RetryPolicy) *report.RetryStatus {
 	if p == nil {
 		return nil
 	}
-	r := &RetryStatus{MaxAttempts: p.MaxAttempts, BaseBackoff: p.BaseBackoff.String(), MaxBackoff: p.MaxBackoff.String(), OtherHosts: p.OtherHosts}
+	r := &report.RetryStatus{MaxAttempts: p.MaxAttempts, BaseBackoff: p.BaseBackoff.String(), MaxBackoff: p.MaxBackoff.String(), OtherHosts: p.OtherHosts}
 	for _, c := range p.On {
 		r.On = append(r.On, codes.Code(c).String())
 	}
@@ -91,8 +92,8 @@ func conditionStatus(m *picker.HeaderMatch) string {
 	return text + wants
 }
 
-// conditionText says which condition of a route an RPC does not meet.
-func conditionText(r *picker.Route, c *picker.RouteCheck) string {
+// mismatch returns the condition of a route that an RPC does not meet.
+func mismatch(r *picker.Route, c *picker.RouteCheck) string {
 	switch c.Failed {
 	case picker.ConditionPath:
 		return fmt.Sprintf("its path %s", matchText(&r.Path))

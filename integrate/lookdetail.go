@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -40,13 +42,15 @@ func newDetail(c *cluster, kernel *picker.ClusterExplanation, rpc bool) *detail 
 }
 
 // fill adds the detail to the cluster's status.
-func (d *detail) fill(s *ClusterStatus) {
-	s.NotInSubset = d.c.notInSubset()
+func (d *detail) fill(s *report.ClusterStatus) {
 	for i, l := range d.c.leaves {
+		if r := d.c.received; l.cfg.Policy.Subset > 0 && r != nil && i < len(r.Leaves) && len(l.cfg.Priorities) > 0 {
+			s.NotInSubset = append(s.NotInSubset, explain.NotInSubset(&r.Leaves[i], l.cfg)...)
+		}
 		leaf := &s.Leaves[i]
-		leaf.PolicyText = policyText(&l.cfg.Policy)
+		leaf.PolicyText = explain.PolicyText(&l.cfg.Policy)
 		for _, u := range l.cfg.Unhealthy {
-			leaf.Unhealthy = append(leaf.Unhealthy, UnhealthyEndpoint{Address: u.Addr.String(), Health: u.Health})
+			leaf.Unhealthy = append(leaf.Unhealthy, report.UnhealthyEndpoint{Address: u.Addr.String(), Health: u.Health})
 		}
 		for k := range leaf.Drops {
 			if d.rpc && i == d.c.state.Leaf && k < len(d.kernel.Drops) {
@@ -59,13 +63,13 @@ func (d *detail) fill(s *ClusterStatus) {
 	}
 }
 
-func (d *detail) priority(s *PriorityStatus, p *priority, zones *ZonesStatus) {
+func (d *detail) priority(s *report.PriorityStatus, p *priority, zones *report.ZonesStatus) {
 	for _, share := range d.c.shares {
 		if share.p == p {
 			s.Share = float64(share.part) / shareScale
 		}
 	}
-	s.Reason = p.reason(s)
+	s.Reason = whyUsed(p, s)
 	switch {
 	case d.rpc && p != d.c.inUse:
 	case d.rpc && d.c.state.Leaf >= 0:
@@ -94,7 +98,7 @@ type shownPriority struct {
 	policy     *picker.Policy
 	localities []shownLocality
 	used       bool
-	zones      *ZonesStatus
+	zones      *report.ZonesStatus
 	reported   int // READY endpoints that have a weight of their reports (A58)
 }
 
@@ -105,7 +109,7 @@ type shownLocality struct {
 }
 
 // localities returns the status of the localities.
-func (d *detail) localities(p *shownPriority) (all []LocalityStatus) {
+func (d *detail) localities(p *shownPriority) (all []report.LocalityStatus) {
 	for _, l := range p.localities {
 		for _, e := range l.list {
 			if e.Connectivity == picker.Ready && e.ReportedWeight() > 0 {
@@ -119,9 +123,9 @@ func (d *detail) localities(p *shownPriority) (all []LocalityStatus) {
 	return all
 }
 
-func (d *detail) locality(p *shownPriority, l *shownLocality) LocalityStatus {
+func (d *detail) locality(p *shownPriority, l *shownLocality) report.LocalityStatus {
 	id := l.cfg.ID
-	out := LocalityStatus{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone, Weight: l.cfg.Weight, Endpoints: make([]EndpointStatus, len(l.list))}
+	out := report.LocalityStatus{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone, Weight: l.cfg.Weight, Endpoints: make([]report.EndpointStatus, len(l.list))}
 	delegated, passedBy := 0., false
 	if l.at >= 0 {
 		group := l.at // index of the first locality of the group
@@ -148,30 +152,6 @@ func (d *detail) locality(p *shownPriority, l *shownLocality) LocalityStatus {
 	return out
 }
 
-// hash names the endpoints that the RPC's hash leads to.
-func (d *detail) hash() *HashStatus {
-	h := d.kernel.Hash
-	if h == nil {
-		return nil
-	}
-	out := &HashStatus{Sources: h.Sources}
-	if !h.Known {
-		return out
-	}
-	out.Hash = fmt.Sprintf("%016x", h.Hash)
-	for _, p := range h.Places {
-		place := HashPlace{In: "ring", Position: p.Position, Size: p.Size}
-		if p.Table {
-			place.In = "table"
-		}
-		for _, i := range p.Order {
-			place.Order = append(place.Order, d.addr(int(i)))
-		}
-		out.Places = append(out.Places, place)
-	}
-	return out
-}
-
 // addr returns the first address of the published endpoint with an index.
 func (d *detail) addr(i int) string {
 	if d.c.state.Leaf >= 0 {
@@ -185,10 +165,10 @@ func (d *detail) addr(i int) string {
 	return "?"
 }
 
-// reason says why a priority is in use, or is not.
-func (p *priority) reason(s *PriorityStatus) string {
+// whyUsed returns why a priority is in use or not.
+func whyUsed(p *priority, s *report.PriorityStatus) string {
 	c := p.cluster
-	left := brief(time.Duration(p.deadline - c.lb.rt.Now())) // of its timer
+	left := explain.Brief(time.Duration(p.deadline - c.lb.rt.Now())) // of its timer
 	inUse := slices.Index(c.order, c.inUse)
 	switch {
 	case s.Share > 0:
@@ -215,34 +195,4 @@ func (p *priority) reason(s *PriorityStatus) string {
 		return "not needed: nothing was connected"
 	}
 	return "not in use"
-}
-
-// notInSubset returns the endpoints that the channel leaves to others (A68).
-func (c *cluster) notInSubset() (left []string) {
-	if c.received == nil || c.received == c.cfg || len(c.received.Leaves) != len(c.cfg.Leaves) {
-		return nil
-	}
-	for i := range c.received.Leaves {
-		if c.cfg.Leaves[i].Policy.Subset == 0 || len(c.cfg.Leaves[i].Priorities) != len(c.received.Leaves[i].Priorities) {
-			continue
-		}
-		kept := map[addrKey]bool{}
-		for _, p := range c.cfg.Leaves[i].Priorities {
-			for _, l := range p.Localities {
-				for _, e := range l.Endpoints.All() {
-					kept[keyOf(e)] = true
-				}
-			}
-		}
-		for _, p := range c.received.Leaves[i].Priorities {
-			for _, l := range p.Localities {
-				for _, e := range l.Endpoints.All() {
-					if !kept[keyOf(e)] {
-						left = append(left, e.Addr.String())
-					}
-				}
-			}
-		}
-	}
-	return left
 }

@@ -1,0 +1,161 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+
+	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// PolicyName returns the name of a policy.
+func PolicyName(p *picker.Policy) string {
+	if p.Kind == picker.PolicyCustom && p.Custom != nil {
+		return p.Custom.Name
+	}
+	names := [...]string{"edf", "round_robin", "ring_hash", "maglev", "least_request", "client_wrr", "pick_first", "custom", "least_latency", "prequal"}
+	if int(p.Kind) < len(names) {
+		return names[p.Kind]
+	}
+	return "unknown"
+}
+
+// PolicyText describes how a policy picks endpoints.
+func PolicyText(p *picker.Policy) string {
+	text := [...]string{
+		picker.PolicyEDF: "weighted round robin", picker.PolicyRoundRobin: "round robin", picker.PolicyRingHash: "ring_hash",
+		picker.PolicyMaglev: "maglev", picker.PolicyLeastRequest: "least_request", picker.PolicyClientWRR: "client_side_weighted_round_robin",
+		picker.PolicyPickFirst: "pick_first", picker.PolicyCustom: "custom",
+		picker.PolicyLeastLatency: "least_latency", picker.PolicyPrequal: "prequal",
+	}[p.Kind]
+	switch {
+	case p.Kind == picker.PolicyCustom:
+		text = fmt.Sprintf("custom policy %q, which picks by itself", p.Custom.Name)
+	case p.Kind == picker.PolicyLeastRequest:
+		text += fmt.Sprintf(" of %d choices", p.Least.Choices)
+	case p.Kind == picker.PolicyLeastLatency:
+		text += fmt.Sprintf(" of 2 choices, decay %s", p.Latency.Decay)
+	case p.Kind == picker.PolicyPrequal && p.Prequal.Synchronous > 0:
+		text += fmt.Sprintf(", each RPC asks %d endpoints", p.Prequal.Synchronous)
+	case p.Kind == picker.PolicyPrequal:
+		text += ", by what endpoints said"
+	case p.Hashes() && p.Ring.BalanceFactor > 0:
+		text += fmt.Sprintf(" with bounded loads, %d %%", p.Ring.BalanceFactor)
+	}
+	if p.Flat {
+		text += ", all localities together"
+	} else {
+		text += " in a locality by weight"
+	}
+	if p.LoadAware != nil {
+		text += " and load"
+	}
+	if p.ZoneAware != nil {
+		text += ", zone-aware"
+	}
+	if p.Subset > 0 {
+		text += fmt.Sprintf(", of a random subset of %d", p.Subset)
+	}
+	if p.SlowStart != nil {
+		text += fmt.Sprintf(", slow start %s", p.SlowStart.Window)
+	}
+	return text
+}
+
+// TLS returns the TLS settings of a cluster; nil if it has none. inForce reports whether the
+// channel's credentials use them.
+func TLS(t *picker.TLS, inForce bool) *report.TLSStatus {
+	if t == nil {
+		return nil
+	}
+	e := &report.TLSStatus{InForce: inForce, Roots: certText(t.Roots), Identity: certText(t.Identity), ServerName: t.ServerName}
+	if t.SystemRoots {
+		e.Roots = "the system's"
+	}
+	if t.AutoHostName {
+		e.ServerName = "the endpoint's hostname, else " + fmt.Sprintf("%q", t.ServerName)
+	}
+	for i := range t.SANs {
+		e.SANs = append(e.SANs, matchText(&t.SANs[i]))
+	}
+	if t.MatchServerName {
+		e.SANs = append([]string{"the server name, if one is sent"}, e.SANs...)
+	}
+	return e
+}
+
+func certText(c picker.CertInstance) string {
+	if c.Instance == "" {
+		return ""
+	}
+	return fmt.Sprintf("instance %q", c.Instance)
+}
+
+// Zones returns how a cluster chooses a locality; nil if r is nil.
+func Zones(r *picker.LocalityRouting) *report.ZonesStatus {
+	if r == nil {
+		return nil
+	}
+	s := &report.ZonesStatus{InForce: r.InForce, Reason: r.Reason, Region: r.Own.Region, Zone: r.Own.Zone, SubZone: r.Own.SubZone}
+	for _, l := range r.Localities {
+		s.Localities = append(s.Localities, report.ZoneStatus{
+			Region: l.ID.Region, Zone: l.ID.Zone, SubZone: l.ID.SubZone, Share: l.Share, Endpoints: l.Endpoints, Fleet: l.Fleet, Utilization: l.Utilization,
+		})
+	}
+	return s
+}
+
+// LeftOut returns how many endpoints of each priority of a leaf are not in the channel's
+// subset (A68). received is the leaf before the subset was chosen.
+func LeftOut(received, cfg *picker.Leaf) []int {
+	left := make([]int, len(received.Priorities))
+	for i := range left {
+		left[i] = countEndpoints(received.Priorities, i) - countEndpoints(cfg.Priorities, i)
+	}
+	return left
+}
+
+func countEndpoints(priorities []picker.Priority, i int) (n int) {
+	if i < len(priorities) {
+		for k := range priorities[i].Localities {
+			n += priorities[i].Localities[k].Endpoints.Len()
+		}
+	}
+	return n
+}
+
+// NotInSubset returns the addresses of the endpoints that LeftOut counts.
+func NotInSubset(received, cfg *picker.Leaf) (list []string) {
+	type key struct {
+		addr  netip.AddrPort
+		extra *picker.EndpointExtra
+	}
+	kept := map[key]bool{}
+	for e := range endpointsOf(cfg) {
+		kept[key{e.Addr, e.Extra}] = true
+	}
+	for e := range endpointsOf(received) {
+		if !kept[key{e.Addr, e.Extra}] {
+			list = append(list, e.Addr.String())
+		}
+	}
+	return list
+}
+
+func endpointsOf(l *picker.Leaf) iter.Seq[*picker.Endpoint] {
+	return func(yield func(*picker.Endpoint) bool) {
+		for i := range l.Priorities {
+			for k := range l.Priorities[i].Localities {
+				for _, e := range l.Priorities[i].Localities[k].Endpoints.All() {
+					if !yield(e) {
+						return
+					}
+				}
+			}
+		}
+	}
+}

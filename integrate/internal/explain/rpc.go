@@ -1,0 +1,150 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// An RPC is an Explanation in the making.
+type RPC struct {
+	report.Explanation
+	ctx         context.Context
+	table       *perrpc.Table
+	intercepted bool // interceptors apply what routes ask for
+}
+
+// NewRPC explains the routes of an RPC by a publication. No code of the application must be
+// behind ctx: see metadatautil.Detached.
+func NewRPC(ctx context.Context, table *perrpc.Table, method string) *RPC {
+	x := &RPC{ctx: ctx, table: table, intercepted: table.Link == nil || table.Link.HasInterceptors()}
+	x.Method, x.Time = method, time.Now().Round(0).UTC()
+	if table.Link != nil {
+		x.Target, x.NotApplied = table.Link.Target, NotApplied(table)
+	}
+	var checks []picker.RouteCheck
+	checks, x.NoRoute = table.Snapshot.ExplainRoutes(ctx, method)
+	inServiceConfig := table.InServiceConfig()
+	for i := range checks {
+		c := &checks[i]
+		cfg := &table.Config.Routes[c.Route]
+		r := Route(c.Route, cfg, table.Config.MaxStreamDuration)
+		r.Mismatch, r.Probability = mismatch(cfg, c), c.Probability
+		if c.Failed == picker.ConditionNone && !r.NotForwarding {
+			x.route(&r, inServiceConfig[c.Route])
+		}
+		x.Routes = append(x.Routes, r)
+	}
+	return x
+}
+
+// NotApplied returns what a configuration asks for and the channel does not do.
+func NotApplied(t *perrpc.Table) []string {
+	return append(t.Link.Unapplied(t), Unsupported(t.Config)...)
+}
+
+// route adds to a route that the RPC may take what is done for the RPC.
+func (x *RPC) route(r *report.RouteStatus, inServiceConfig bool) {
+	if r.Timeout != "" || r.Retry != nil {
+		switch {
+		case inServiceConfig:
+			r.AppliedBy = "gRPC (service config)"
+		case x.intercepted:
+			r.AppliedBy = "interceptors"
+		default:
+			r.AppliedBy = "nobody: the channel has no interceptors"
+		}
+	}
+	if p := x.table.Explain(x.ctx, x.Method, r.Index); p.Cookie != "" && x.intercepted {
+		r.Session = &report.SessionStatus{Cookie: p.Cookie, Cluster: p.Cluster}
+		for _, a := range p.Hosts {
+			r.Session.Hosts = append(r.Session.Hosts, a.String())
+		}
+	}
+}
+
+// Clusters explains the clusters of all routes that the RPC may take. look adds the state of a
+// cluster, and may change what picks come to for the RPC's session. It reports whether the
+// balancer has the version of the cluster that is explained.
+func (x *RPC) Clusters(look func(out *report.RouteTarget, session *report.SessionStatus, kernel *picker.ClusterExplanation) bool) {
+	for i := range x.Routes {
+		r := &x.Routes[i]
+		if r.Probability == 0 || r.NotForwarding {
+			continue
+		}
+		r.Clusters = nil // all that are configured
+		for _, to := range x.targets(r) {
+			out := report.RouteTarget{Cluster: x.table.Config.Clusters[to.Cluster].Name, Share: to.Share}
+			out.Filters = x.filters(r.Index, out.Cluster)
+			kernel := x.table.Snapshot.ExplainCluster(x.ctx, int32(r.Index), to.Cluster)
+			if kernel.Err != nil {
+				out.Failure = kernel.Err.Error()
+			}
+			if !look(&out, r.Session, kernel) {
+				out.Note = "the channel's next configuration has the cluster no more, or otherwise: ask again"
+			}
+			out.Picked, out.Delegated, out.Waits, out.Fails = kernel.Picked, kernel.Delegated, kernel.Waits, kernel.Fails
+			r.Clusters = append(r.Clusters, out)
+		}
+	}
+}
+
+// targets returns the clusters of a route. If the RPC's session names one of them, that is the
+// only one (A60).
+func (x *RPC) targets(r *report.RouteStatus) []picker.ClusterShare {
+	targets := x.table.Snapshot.ExplainTargets(r.Index)
+	if r.Session == nil {
+		return targets
+	}
+	for _, to := range targets {
+		if x.table.Config.Clusters[to.Cluster].Name == r.Session.Cluster {
+			return []picker.ClusterShare{{Cluster: to.Cluster, Share: 1}}
+		}
+	}
+	return targets
+}
+
+// filters explains the filters for a cluster of a route.
+func (x *RPC) filters(route int, cluster string) (list []report.FilterStatus) {
+	for _, f := range x.table.ExplainFilters(route, cluster) {
+		s := report.FilterStatus{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled}
+		if a, ok := x.table.Plans.Admission(f.Name, f.Config); ok && !f.Disabled {
+			s.State = a.String()
+		} else if l, ok := x.table.Plans.Concurrency(f.Name, cluster, f.Config); ok && !f.Disabled {
+			s.State = l.String()
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// Hash returns where the hash of an RPC leads in the cluster; nil if the policy does not hash.
+// addr returns the address of the published endpoint with an index.
+func Hash(h *picker.HashExplanation, addr func(int) string) *report.HashStatus {
+	if h == nil {
+		return nil
+	}
+	out := &report.HashStatus{Sources: h.Sources}
+	if !h.Known {
+		return out
+	}
+	out.Hash = fmt.Sprintf("%016x", h.Hash)
+	for _, p := range h.Places {
+		place := report.HashPlace{In: "ring", Position: p.Position, Size: p.Size}
+		if p.Table {
+			place.In = "table"
+		}
+		for _, i := range p.Order {
+			place.Order = append(place.Order, addr(int(i)))
+		}
+		out.Places = append(out.Places, place)
+	}
+	return out
+}
