@@ -148,7 +148,7 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.rec.channel = []slog.Attr{slog.String("target", src.Link.Target), slog.String("node", src.Node)}
 	b.updateStateLocked(connectivity.Connecting)
 	b.unlock()
-	metrics := startMetrics(b.rec.target, b.cc.MetricsRecorder(), b.foldCounts)
+	metrics := src.StartMetrics(b)
 	b.lock()
 	b.rec.metrics = metrics
 	b.unlock()

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
@@ -58,7 +59,7 @@ type cluster struct {
 type leaf struct {
 	cfg         *picker.Leaf
 	security    *xdstls.Cluster // nil without xDS
-	breaker     *breaker
+	breaker     *counters.Breaker
 	load        *picker.ClusterLoad
 	stopReports func()                      // ends load reporting
 	metrics     atomic.Pointer[metricNames] // that load reports pass on
@@ -293,7 +294,7 @@ func (c *cluster) retryBudget() *perrpc.Budget {
 		return nil
 	}
 	l := c.inUse.leaf
-	return &perrpc.Budget{Limit: l.cfg.Retries, InFlight: l.breaker.Breaker, Active: &l.breaker.retries}
+	return &perrpc.Budget{Limit: l.cfg.Retries, InFlight: l.breaker.Breaker, Active: &l.breaker.Retries}
 }
 
 func (c *cluster) leafIndex(l *leaf) int { return slices.Index(c.leaves, l) }

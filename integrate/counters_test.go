@@ -6,6 +6,7 @@ package integrate
 import (
 	"testing"
 
+	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -43,27 +44,9 @@ func TestBreakerKeepsCount(t *testing.T) {
 		wantPick(t, b, 1)
 		b.Close()
 	}
-	breakers.mu.Lock()
-	defer breakers.mu.Unlock()
-	for key := range breakers.m {
-		if key.cluster == "keeps" {
+	counters.Breakers(func(cluster, _ string, _ *counters.Breaker) {
+		if cluster == "keeps" {
 			t.Error("the breaker is kept without users or RPCs in flight")
 		}
-	}
-}
-
-// TestBreakerOfPair: a cluster's circuit breaker is another one if its EDS service is another,
-// and the same one in all channels (A32, T-CB-2).
-func TestBreakerOfPair(t *testing.T) {
-	one, same := acquireBreaker(t.Name(), "a"), acquireBreaker(t.Name(), "a")
-	service, cluster := acquireBreaker(t.Name(), "b"), acquireBreaker(t.Name()+"2", "a")
-	defer func() {
-		for _, b := range []*breaker{one, same, service, cluster} {
-			b.release()
-		}
-	}()
-	if one != same || one == service || one == cluster {
-		t.Errorf("the same pair has the same breaker: %v, another service: %v, another cluster: %v; want true, false, false",
-			one == same, one == service, one == cluster)
-	}
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -52,7 +53,7 @@ type groupKey struct {
 	flat     bool
 	locality picker.LocalityID // zero if flat
 	// What the endpoints' RPCs are counted with.
-	breaker *breaker
+	breaker *counters.Breaker
 	load    *picker.ClusterLoad
 }
 

@@ -5,7 +5,6 @@ package integrate
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -17,8 +16,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	estats "google.golang.org/grpc/experimental/stats"
 
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -77,29 +76,6 @@ func TestMetricsTable(t *testing.T) {
 	}
 }
 
-// TestBreakerGaugeGoes: the gauge of a circuit breaker goes with its last user and its last
-// RPC, whichever is later.
-func TestBreakerGaugeGoes(t *testing.T) {
-	shown := func() (n int) {
-		sharedGauges(func(m *metric.Metric, _ int64, labels ...string) {
-			if m == metric.BreakerInFlight && labels[0] == t.Name() {
-				n++
-			}
-		})
-		return n
-	}
-	b := acquireBreaker(t.Name(), "")
-	b.Acquire(1)
-	b.release()
-	if n := shown(); n != 1 {
-		t.Errorf("with an RPC in flight the breaker is shown %d times", n)
-	}
-	b.Release()
-	if n := shown(); n != 0 {
-		t.Errorf("without users and RPCs the breaker is shown %d times", n)
-	}
-}
-
 // recorderList is a list of recorders with one in it, as gRPC has one for each channel.
 type recorderList struct{ *xdstest.Recorder }
 
@@ -114,7 +90,7 @@ func (l recorderList) RegisterAsyncReporter(r estats.AsyncMetricReporter, metric
 // recorded returns a recorder of what the clusters of b count.
 func recorded(t *testing.T, b *testLB) *xdstest.Recorder {
 	r := &xdstest.Recorder{}
-	b.rec.metrics = startMetrics("xds:///"+t.Name(), recorderList{r}, b.foldClusters)
+	b.rec.metrics = channelmetrics.Start("xds:///"+t.Name(), recorderList{r}, func(to *metric.Channel) { foldClusters(b.lb, to) })
 	t.Cleanup(b.rec.metrics.Stop)
 	return r
 }
@@ -179,29 +155,9 @@ func TestRefusedIsNoSubset(t *testing.T) {
 	b.set(cfg)
 	b.lock()
 	defer b.unlock()
-	b.clusters[t.Name()].endpointGauges(func(m *metric.Metric, value int64, labels ...string) {
+	endpointGauges(b.clusters[t.Name()], "", func(m *metric.Metric, value int64, labels ...string) {
 		if value != 0 {
 			t.Errorf("%s with labels %q is %d, want 0", m.Name, labels, value)
 		}
 	})
-}
-
-// TestGaugesOfOneTarget: to read the gauges of a target costs as much whatever channels there
-// are to others, since each target is asked for.
-func TestGaugesOfOneTarget(t *testing.T) {
-	var links []*perrpc.Link
-	cost := func(targets int) float64 {
-		for len(links) < targets {
-			l := perrpc.NewLink(perrpc.LinkOptions{Canonical: fmt.Sprint("xds:///gauges-", len(links)), Resolver: &xdsResolver{}})
-			l.Register()
-			t.Cleanup(l.Close)
-			links = append(links, l)
-		}
-		return testing.AllocsPerRun(10, func() {
-			targetGauges("xds:///gauges-0", func(*metric.Metric, int64, ...string) {})
-		})
-	}
-	if few, many := cost(1), cost(500); many > few+100 { // with the race detector, pools lose some at random
-		t.Errorf("the gauges of a target take %v allocations among 500 targets, and %v among others", many, few)
-	}
 }

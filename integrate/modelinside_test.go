@@ -18,6 +18,7 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -136,11 +137,9 @@ func busy(b balancer.Balancer) (n int) {
 }
 
 // breakersInUse is how many circuit breakers the process has.
-func breakersInUse() int {
-	breakers.mu.Lock()
-	defer breakers.mu.Unlock()
-	forgetIdleBreakersLocked()
-	return len(breakers.m)
+func breakersInUse() (n int) {
+	counters.Breakers(func(string, string, *counters.Breaker) { n++ })
+	return n
 }
 
 // resolverIn returns the resolver of the balancer's channel.

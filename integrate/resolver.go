@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -84,6 +86,9 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		Node:      boot.Node().GetId(),
 		Configure: r.configure,
 		Watch:     r.watch,
+		StartMetrics: func(b *lb) *metric.Channel {
+			return channelmetrics.Start(target.String(), opts.MetricsRecorder, func(to *metric.Channel) { lookCounts(b, to) })
+		},
 	}
 	r.Link = perrpc.NewLink(perrpc.LinkOptions{
 		Target: target.URL.String(), Canonical: target.String(), Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/experimental/stats/telemetry"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
@@ -142,7 +143,7 @@ func (b shadowBuilder) Build(target resolver.Target, cc resolver.ClientConn, opt
 		authority = target.Endpoint()
 	}
 	r.client = b.opts.acquire(b.boot)
-	metrics := startMetrics(target.String(), opts.MetricsRecorder, nil)
+	metrics := channelmetrics.Start(target.String(), opts.MetricsRecorder, nil)
 	b.mu.Lock()
 	b.metrics = metrics
 	b.mu.Unlock()

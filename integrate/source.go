@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -27,6 +28,8 @@ type source struct {
 	// Configure passes method configurations to gRPC, in a service config. It is called
 	// without the balancer's mutex.
 	Configure func([]perrpc.MethodConfig)
+	// StartMetrics starts recording the channel's metrics, if it has a recorder.
+	StartMetrics func(*lb) *metric.Channel
 	// Watch starts to pass the target's configurations to the balancer, until stop is called.
 	Watch func(*lb) (stop func())
 }

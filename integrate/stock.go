@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 )
@@ -53,7 +54,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
 	}
 	b.noteStockTLS(original, &opts)
-	r.metrics = startMetrics(name, opts.MetricsRecorder, nil)
+	r.metrics = channelmetrics.Start(name, opts.MetricsRecorder, nil)
 	return r, nil
 }
 

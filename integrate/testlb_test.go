@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -32,20 +33,9 @@ func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
 	b.setOptions(opts.options())
 	t.Cleanup(func() {
 		b.Close()
-		forgetBreakers()
+		counters.ForgetUnused() // the next test may use the same names
 	})
 	return &testLB{b}, cc
-}
-
-// forgetBreakers forgets circuit breakers that nobody uses, with the RPCs that the test did
-// not end: the next test may use the same names.
-func forgetBreakers() {
-	breakers.mu.Lock()
-	defer breakers.mu.Unlock()
-	for b := range breakers.unused {
-		delete(breakers.unused, b)
-		delete(breakers.m, b.key)
-	}
 }
 
 // set is Update, and waits for what children make of it.

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -92,7 +93,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 		}
 	}
 	if c.lb.rec.metrics != nil { // before localities are forgotten
-		foldLoad(c.lb.rec.metrics, l.cfg, l.load)
+		channelmetrics.FoldLoad(c.lb.rec.metrics, l.cfg, l.load)
 	}
 	l.load.Retain(cfg)
 	l.metrics.Store(newMetricNames(cfg.Load.Metrics))

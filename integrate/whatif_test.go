@@ -343,7 +343,7 @@ func TestSimulationIsApart(t *testing.T) {
 	if _, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: t.Context()}); err != nil {
 		t.Fatal(err)
 	}
-	before := len(breakers.m)
+	before := breakersInUse()
 	weighted := prio(eps(1, 2))
 	edit(&weighted, 0, func(e *picker.Endpoint) { e.Weight = 3 })
 	s, err := simulate(configOf(clusterOf("cart", weighted)), Config{}.options(), nil)
@@ -351,12 +351,12 @@ func TestSimulationIsApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	x, err := lookRPC(context.Background(), s.lb, "/s/m")
-	if err != nil || onlyCluster(t, x).Status.LeafInUse().InFlight != 0 || len(breakers.m) != before {
-		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, len(breakers.m), before)
+	if err != nil || onlyCluster(t, x).Status.LeafInUse().InFlight != 0 || breakersInUse() != before {
+		t.Errorf("%v: the simulation has %d RPCs of a channel in flight, and the process %d breakers of %d", err, onlyCluster(t, x).Status.LeafInUse().InFlight, breakersInUse(), before)
 	}
 	s.Close()
-	if l := b.live()[0]; l.breaker.InFlight() != 1 || weightsNoted.Load() || len(breakers.m) != before {
-		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), len(breakers.m), weightsNoted.Load())
+	if l := b.live()[0]; l.breaker.InFlight() != 1 || weightsNoted.Load() || breakersInUse() != before {
+		t.Errorf("after the simulation the channel has %d RPCs in flight, %d breakers; noted: %v", l.breaker.InFlight(), breakersInUse(), weightsNoted.Load())
 	}
 }
 

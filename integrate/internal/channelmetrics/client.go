@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package integrate
+package channelmetrics
 
 import (
 	"time"
@@ -11,9 +11,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// This file reads XdsClients for metrics. Channels share them (D4), and stock's metrics
-// of clients are labeled by target. So what a client counts is reported once for each
-// target that uses it.
+// Channels share XdsClients (D4), and grpc-go's metrics of clients have the label target. So the
+// counters of a client are reported once for each target that uses it.
 
 // typeNames are the values of the label grpc.xds.resource_type, as in grpc-go.
 var typeNames = [resource.NumTypes]string{
@@ -22,8 +21,8 @@ var typeNames = [resource.NumTypes]string{
 	resource.LbEndpointType: "LbEndpointResource",
 }
 
-// foldClient folds what a client has counted of its servers.
-func foldClient(emit metric.Emit, c *xds.Client, target string) {
+// FoldClient folds the counters of a client for a target that uses it.
+func FoldClient(emit metric.Emit, c *xds.Client, target string) {
 	for _, s := range c.Servers() {
 		fold := func(m *metric.Metric, total uint64, labels ...string) {
 			metric.Fold(emit, m, c, s.Key, total, labels...) // servers of a bootstrap may have the same URI

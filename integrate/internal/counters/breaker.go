@@ -1,0 +1,94 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package counters has the counters that the channels of the process share: circuit breakers,
+// and the counters of load reports.
+package counters
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A Breaker is the circuit breaker of one pair of cluster and EDS service name. All channels of
+// the process share it (A32). It is kept without users while RPCs are in flight, so that the
+// next user of the pair counts them (T-CB-2).
+type Breaker struct {
+	*picker.Breaker
+	Retries atomic.Int64 // in flight, if they are limited
+	key     breakerKey
+	refs    int // guarded by breakers.mu
+}
+
+type breakerKey struct{ cluster, service string }
+
+var breakers = struct {
+	mu     sync.Mutex
+	m      map[breakerKey]*Breaker
+	unused map[*Breaker]struct{} // those of m without refs
+}{m: map[breakerKey]*Breaker{}, unused: map[*Breaker]struct{}{}}
+
+// NewBreaker returns a breaker that is not shared.
+func NewBreaker() *Breaker { return &Breaker{Breaker: new(picker.Breaker), refs: 1} }
+
+// AcquireBreaker returns the breaker of a pair. The caller calls Unref when it is done.
+func AcquireBreaker(cluster, service string) *Breaker {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	k := breakerKey{cluster, service}
+	b := breakers.m[k]
+	if b == nil {
+		b = &Breaker{Breaker: new(picker.Breaker), key: k}
+		breakers.m[k] = b
+	}
+	b.refs++
+	delete(breakers.unused, b)
+	forgetIdleLocked()
+	return b
+}
+
+// Unref gives up one use of the breaker.
+func (b *Breaker) Unref() {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	if b.refs--; b.refs == 0 {
+		breakers.unused[b] = struct{}{}
+	}
+	forgetIdleLocked()
+}
+
+// Breakers visits the shared breakers, with the mutex held that AcquireBreaker and Unref take.
+func Breakers(visit func(cluster, service string, b *Breaker)) {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	forgetIdleLocked()
+	for k, b := range breakers.m {
+		visit(k.cluster, k.service, b)
+	}
+}
+
+// forgetIdleLocked forgets breakers without users and RPCs in flight. It is called whenever one
+// is acquired or given up, and before they are visited.
+func forgetIdleLocked() {
+	for b := range breakers.unused {
+		if b.InFlight() == 0 {
+			delete(breakers.unused, b)
+			if breakers.m[b.key] == b {
+				delete(breakers.m, b.key)
+			}
+		}
+	}
+}
+
+// ForgetUnused forgets breakers without users, even if their RPCs never ended: tests leave such
+// RPCs behind.
+func ForgetUnused() {
+	breakers.mu.Lock()
+	defer breakers.mu.Unlock()
+	for b := range breakers.unused {
+		delete(breakers.unused, b)
+		delete(breakers.m, b.key)
+	}
+}

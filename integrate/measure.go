@@ -1,0 +1,72 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package integrate
+
+import (
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/outlier"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// measurePublicationLocked records the duration of a publication that ended just now, and
+// the latency of the configuration, if it is a new one.
+func (b *lb) measurePublicationLocked(now time.Time) {
+	b.rec.metrics.Observe(metric.PublicationDuration, []float64{b.publishTime.Seconds()}, b.rec.target)
+	if b.cfg == nil || !b.cfg.Received.After(b.received) {
+		return
+	}
+	b.received = b.cfg.Received
+	if b.received.After(b.rt.Start()) { // else it was there before the channel
+		b.rec.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(b.received).Seconds()}, b.rec.target)
+	}
+}
+
+// countOutliersLocked records the findings of a sweep.
+func (b *lb) countOutliersLocked(found outlier.Findings) {
+	for method, v := range map[string]outlier.Verdicts{"success_rate": found.SuccessRate, "failure_percentage": found.FailurePercentage} {
+		b.rec.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), b.rec.target, method)
+		b.rec.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), b.rec.target, method, "max_ejection_overflow")
+		b.rec.metrics.Count(metric.EjectionsUnenforced, int64(v.Spared), b.rec.target, method, "enforcement_percentage")
+	}
+}
+
+// measureWeights records the weights that READY endpoints have at an update of them, if the
+// channel has a recorder: O(endpoints).
+func (p *priority) measureWeights(how *wrrConfig, now int64) {
+	b := p.cluster.lb
+	if b.rec.metrics == nil {
+		return
+	}
+	for _, l := range p.localities {
+		var weights []float64
+		var usable, stale int
+		for _, e := range l.endpoints {
+			if e.Connectivity != picker.Ready {
+				continue
+			}
+			w := e.observers.Load().wrr
+			weight := w.At(how.ClientWRR, now)
+			switch {
+			case weight > 0:
+				usable++
+			case w.Expired(how.ClientWRR, now):
+				stale++
+			}
+			weights = append(weights, weight)
+		}
+		if len(weights) == 0 {
+			continue
+		}
+		labels := []string{b.rec.target, channelmetrics.LocalityName(l.id), p.leaf.cfg.Name}
+		b.rec.metrics.Observe(metric.WRRWeights, weights, labels...)
+		if usable < 2 {
+			b.rec.metrics.Count(metric.WRRFallback, 1, labels...)
+		}
+		b.rec.metrics.Count(metric.WRRNotYetUsable, int64(len(weights)-usable-stale), labels...)
+		b.rec.metrics.Count(metric.WRRStale, int64(stale), labels...)
+	}
+}
