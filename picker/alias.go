@@ -10,38 +10,35 @@ import (
 	"sync"
 )
 
-// An Alias draws indexes in proportion to integer weights: one random word in,
-// one index out, in constant time whatever the number of weights and their
-// ratio. It is how localities and weighted clusters are chosen.
+// An Alias draws indexes in proportion to integer weights: it maps one random word to one index
+// in constant time, regardless of the number of weights and their ratio. Localities and
+// weighted clusters are chosen with it.
 //
-// The zero Alias is not usable; NewAlias makes one. An Alias must not be copied.
-// It is immutable, and any number of goroutines may use it. It holds 16 bytes
-// for each weight above zero.
+// The zero Alias is not usable; use NewAlias. An Alias must not be copied. It is immutable and
+// safe for concurrent use. It uses 16 bytes for each weight above zero.
 type Alias struct {
 	_     [0]sync.Mutex
 	cells []aliasCell
 }
 
-// An aliasCell is one of n columns of equal probability. A column belongs to at
-// most two indexes: to self below the threshold, to other from there on.
+// An aliasCell is one of n columns of equal probability. A column belongs to at most two
+// indexes: to self below the threshold, otherwise to other.
 type aliasCell struct {
 	threshold   uint64 // of a draw within the column, in units of 2^-64
 	self, other uint32
 }
 
-// NewAlias returns a table for weights. An index of weight zero is never drawn.
-// NewAlias fails if no weight is above zero, if the sum of the weights exceeds
-// 2³²−1, or if there are 2³¹ weights or more. O(n); keeps no reference to
-// weights.
+// NewAlias returns a table for weights. An index of weight zero is never drawn. NewAlias fails
+// if no weight is above zero, if the sum of the weights exceeds 2³²−1, or if there are 2³¹
+// weights or more. O(n); keeps no reference to weights.
 //
-// The construction is Vose's, in integers: a column holds the sum W of the
-// weights, and weight w brings a mass of w·n, so that the masses fill the n
-// columns exactly. Columns with too little are topped up from one that has too
-// much. Without rounding there is no column left over at the end whose owner has
-// to be guessed, which is what versions in floating point end with. A threshold
-// is rounded down to a multiple of 2^-64, and that is all the error there is:
-// the number of words that lead to an index is off its ideal by less than one
-// for each of its columns.
+// The construction is Vose's, in integers: the capacity of a column is the sum W of the
+// weights, and weight w has a mass of w·n, so the masses fill the n columns exactly. Columns
+// with too little mass are filled from one with too much. Since nothing is rounded, no column
+// is left over at the end for which an owner must be guessed, as in floating-point
+// implementations. The only error is that thresholds are rounded down to a multiple of 2^-64:
+// the number of words that lead to an index differs from its ideal by less than one for each of
+// its columns.
 func NewAlias(weights []uint32) (*Alias, error) {
 	if uint64(len(weights)) > math.MaxInt32 {
 		return nil, fmt.Errorf("alias: %d weights exceed the limit of %d", len(weights), math.MaxInt32)
@@ -63,7 +60,7 @@ func NewAlias(weights []uint32) (*Alias, error) {
 
 	cells := make([]aliasCell, 0, n)
 	mass := make([]uint64, 0, n) // below 2³²·2³¹
-	queue := make([]int32, n)    // columns that lack mass from the left, others from the right
+	queue := make([]int32, n)    // columns that lack mass from the left, columns with excess from the right
 	small, large := 0, n
 	for i, w := range weights {
 		if w == 0 {
@@ -80,8 +77,8 @@ func NewAlias(weights []uint32) (*Alias, error) {
 		cells = append(cells, aliasCell{self: uint32(i), other: uint32(i)})
 		mass = append(mass, m)
 	}
-	// Invariant: the masses of the queued columns sum to the sum of the weights
-	// times their number, so as long as one lacks mass another has too much.
+	// Invariant: the masses of the queued columns sum to the sum of the weights times their
+	// number, so while one column lacks mass, another has too much.
 	for small > 0 {
 		small--
 		s, l := queue[small], queue[large]
@@ -97,14 +94,12 @@ func NewAlias(weights []uint32) (*Alias, error) {
 	return &Alias{cells: cells}, nil
 }
 
-// Pick returns the index that the random word r stands for. If r is uniform,
-// index i comes up with probability weight[i] / sum of weights.
-// O(1); does not allocate.
+// Pick returns the index for the random word r. If r is uniform, the probability of index i is
+// weight[i] / sum of weights. O(1); does not allocate.
 //
-// The high half of r·n is the column and the low half, uniform again, the draw
-// within it. The choice between the column's two indexes is arithmetic, since a
-// branch on a random bit is mispredicted every other time
-// (BenchmarkAlias/impl=branchy shows the price).
+// The high half of r·n is the column. The low half, which is uniform again, is the draw within
+// the column. The choice between the column's two indexes is arithmetic, since a branch on a
+// random bit is mispredicted half of the time (measured by BenchmarkAlias/impl=branchy).
 func (a *Alias) Pick(r uint64) int {
 	column, draw := bits.Mul64(r, uint64(len(a.cells)))
 	c := &a.cells[column]
@@ -112,5 +107,5 @@ func (a *Alias) Pick(r uint64) int {
 	return int(c.other ^ (c.other^c.self)&-uint32(below))
 }
 
-// random reports whether it takes a random word to tell what Pick returns.
+// random reports whether the result of Pick depends on the random word.
 func (a *Alias) random() bool { return len(a.cells) > 1 }

@@ -12,44 +12,44 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// Build returns the snapshot of cfg with its clusters in the given states, which are
-// parallel to cfg.Clusters. prev is the previous snapshot, or nil.
+// Build returns the snapshot of cfg with its clusters in the given states, which are parallel
+// to cfg.Clusters. prev is the previous snapshot, or nil.
 //
-// Build takes over from prev what did not change:
+// Build reuses the unchanged parts of prev:
 //
-//   - a cluster with the same name and Version, as a whole;
-//   - in other clusters each locality with the same Version and configuration, as a whole, and
-//     with other weights of some endpoints by these (takeOver);
-//   - else each locality with the same endpoints to pick and the same weights;
+//   - a whole cluster with the same name and Version;
+//   - in other clusters, each locality with the same Version and configuration, and also if
+//     only the weights of some endpoints differ (reuse);
+//   - otherwise, each locality with the same READY endpoints and the same weights;
 //   - the routes, if they are the same slice and clusters have the same indexes.
 //
-// A locality in which only weights changed keeps its position in the sequence. One whose
-// set of endpoints to pick changed starts at a random position, so that the clients of a
-// fleet which are updated together do not begin with the same endpoint (D2).
+// A locality in which only weights changed keeps its position in the sequence. A locality whose
+// set of READY endpoints changed starts at a random position, so that clients of a fleet that
+// are updated simultaneously do not start with the same endpoint (D2).
 //
-// If the routes are invalid, Build returns an error and prev remains valid. A cluster that
-// is invalid, or whose state does not fit it, does not affect others: its RPCs fail, and
-// Snapshot.ClusterErr says why.
+// If the routes are invalid, Build returns an error and prev remains valid. A cluster that is
+// invalid, or whose state does not fit it, does not affect other clusters: its RPCs fail, and
+// Snapshot.ClusterErr returns the reason.
 //
-// The cost is O(clusters) for what is taken over. For each cluster that changed it is
-// O(localities of the priority in use), and O(endpoints) of those that changed or that have no
-// Version, with allocations for each that changed. Of a Flat policy all of them are one.
+// The cost of reused parts is O(clusters). For each changed cluster it is O(localities of the
+// active priority) plus O(endpoints) of the localities that changed or have no Version, with
+// allocations for each changed locality. With a Flat policy all localities count as one.
 func Build(prev *Snapshot, cfg *Config, states []ClusterState, env Env) (*Snapshot, error) {
 	return builder{start: rand.Uint64, env: env.withDefaults()}.build(prev, cfg, states)
 }
 
-// A builder has what one Build works with.
+// A builder is the state of one call of Build.
 type builder struct {
-	start func() uint64 // returns the position at which a new sequence starts
-	env   Env           // with defaults
+	start func() uint64 // returns the start position of a new sequence
+	env   Env           // with defaults applied
 
-	// Memory that all clusters use in turn.
+	// Scratch memory, reused for each cluster.
 	inputs  []groupInput
 	states  []Connectivity
 	weights []uint32
 
-	// Of the current cluster.
-	policy      *Policy // by which localities are grouped
+	// Fields of the current cluster.
+	policy      *Policy // localities are grouped for it
 	breaker     *Breaker
 	inSlowStart bool // an endpoint is in slow start
 	scaled      bool // the latest weights were divided
@@ -110,18 +110,18 @@ func (b builder) build(prev *Snapshot, cfg *Config, states []ClusterState) (*Sna
 	return s, nil
 }
 
-// A ClusterChange says what has become of one cluster of a snapshot.
+// A ClusterChange is a change of one cluster of a snapshot.
 type ClusterChange struct {
 	Index   int // in Config.Clusters
 	Cluster *Cluster
 	State   *ClusterState
 }
 
-// Rebuild returns a snapshot that has some clusters of prev, which is not nil, in other
-// states or configurations. Their names, those of the other clusters and the routes are the
-// same as in prev, and a cluster is in changes once. The result is that of Build with the
-// same states. Its cost is that of the clusters in changes on average, if prev is the latest
-// snapshot.
+// Rebuild returns a snapshot that differs from prev, which must not be nil, in the states or
+// configurations of some clusters. The names of all clusters and the routes are those of prev,
+// and changes contains each cluster at most once. The result is the same as that of Build with
+// the same states. On average the cost is only that of the clusters in changes, if prev is the
+// latest snapshot.
 func Rebuild(prev *Snapshot, changes []ClusterChange, env Env) *Snapshot {
 	return builder{start: rand.Uint64, env: env.withDefaults()}.rebuild(prev, changes)
 }
@@ -148,16 +148,16 @@ func (b builder) rebuild(prev *Snapshot, changes []ClusterChange) *Snapshot {
 	return s
 }
 
-// count adds a cluster, or takes it away, n being +1 or -1, among those that need the random
-// word.
+// count adds n, which is +1 or -1, to the number of clusters that need the random word, if it
+// does.
 func (s *Snapshot) count(it *item, n int) {
 	if it.Value.random {
 		s.drawing += n
 	}
 }
 
-// sameNames reports whether clusters have the names, at the indexes, of those
-// of s.
+// sameNames reports whether clusters have the same names at the same indexes as the clusters of
+// s.
 func (s *Snapshot) sameNames(clusters []*Cluster) bool {
 	if s.index == nil || s.clusters.Len() != len(clusters) {
 		return false
@@ -170,7 +170,7 @@ func (s *Snapshot) sameNames(clusters []*Cluster) bool {
 	return true
 }
 
-// cluster returns the cluster of a name, or nil.
+// cluster returns the cluster with the given name, or nil.
 func (s *Snapshot) cluster(name string) *item {
 	if i, ok := s.index[name]; ok {
 		return s.clusters.Item(int(i))
@@ -205,7 +205,7 @@ func (b *builder) cluster(before *item, cfg *Cluster, state *ClusterState) *item
 	return next
 }
 
-// compile fills in c from the leaf and priority that are in use.
+// compile fills in c from the active leaf and priority.
 func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) error {
 	leaf, priority, err := inUse(cfg, state)
 	if err != nil {
@@ -220,7 +220,7 @@ func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) e
 	return b.groups(c, prev, leaf, priority, state)
 }
 
-// inUse returns the leaf and priority that are in use.
+// inUse returns the active leaf and priority.
 func inUse(cfg *Cluster, state *ClusterState) (*Leaf, *Priority, error) {
 	if state.Leaf >= len(cfg.Leaves) {
 		return nil, nil, fmt.Errorf("leaf %d of %d is in use", state.Leaf, len(cfg.Leaves))
@@ -236,7 +236,7 @@ func inUse(cfg *Cluster, state *ClusterState) (*Leaf, *Priority, error) {
 	return leaf, p, nil
 }
 
-// admission fills in what admit reads: drops and breaker.
+// admission sets the fields that admit reads: drops and breaker.
 func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 	if state.Breaker == nil || state.Overload == nil {
 		return errors.New("no circuit breaker or no counter of what it refuses")
@@ -255,7 +255,7 @@ func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 	return nil
 }
 
-// groups compiles the groups of the priority in use that RPCs can be sent to, and sets the
+// groups compiles the groups of the active priority that can receive RPCs, and sets the
 // cluster's outcome (T-LOC-1).
 func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) error {
 	inputs, policy, err := b.route(c, prev, leaf, cfg, state)
@@ -268,16 +268,16 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 	b.inSlowStart = false
 	best := allFailed
 	for i := range inputs {
-		best = max(best, inputs[i].usability(policy))
+		best = max(best, inputs[i].readiness(policy))
 	}
-	c.compiledFrom(policy, inputs)
+	c.recordInputs(policy, inputs)
 	var weights []uint32
 	if best >= someOnDemand {
 		c.groups, weights = make([]group, 0, len(inputs)), make([]uint32, 0, len(inputs))
 	}
 	for i := range inputs {
 		in := &inputs[i]
-		if best < someOnDemand || in.usability(policy) < best {
+		if best < someOnDemand || in.readiness(policy) < best {
 			continue
 		}
 		if c.routing != nil && c.routing.InForce {
@@ -309,15 +309,15 @@ func (b *builder) groups(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clu
 	return nil
 }
 
-// route collects the inputs of the groups, and sets how their localities share the RPCs if
-// the policy has a rule for that. A flat policy of such a kind picks by locality while the
-// rule is in force: the policy that it returns is not flat then.
+// route returns the inputs of the groups, and sets the shares of the localities if the policy
+// has a rule for them. While such a rule is in effect, a flat policy picks by locality, so the
+// returned policy is not flat.
 func (b *builder) route(c, prev *cluster, leaf *Leaf, cfg *Priority, state *ClusterState) ([]groupInput, *Policy, error) {
 	policy := &leaf.Policy
 	if policy.ZoneAware != nil {
 		byLocality := *policy
 		byLocality.Flat = false
-		inputs, err := b.collect(&byLocality, prev, cfg, state)
+		inputs, err := b.groupInputs(&byLocality, prev, cfg, state)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -325,24 +325,24 @@ func (b *builder) route(c, prev *cluster, leaf *Leaf, cfg *Priority, state *Clus
 			return inputs, &byLocality, nil
 		}
 	}
-	inputs, err := b.collect(policy, prev, cfg, state)
+	inputs, err := b.groupInputs(policy, prev, cfg, state)
 	if err == nil && policy.LoadAware != nil {
 		c.routing = loadRouting(leaf, state.Localities, inputs)
 	}
 	return inputs, policy, err
 }
 
-// group compiles a group, or takes it over from prev, the previous form of the cluster, which
+// group compiles a group, or reuses the group of prev, the previous form of the cluster, which
 // may be nil.
 func (b *builder) group(c, prev *cluster, in *groupInput, policy *Policy) (group, error) {
-	if g, ok := in.takeOver(prev); ok {
+	if g, ok := in.reuse(prev); ok {
 		if invariants {
-			b.checkTakenOver(&g, *in, policy)
+			b.checkReused(&g, *in, policy)
 		}
 		return g, nil
 	}
 	if in.endpoints == nil {
-		if err := b.gather(in); err != nil {
+		if err := b.scan(in); err != nil {
 			return group{}, err
 		}
 	}

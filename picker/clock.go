@@ -8,46 +8,46 @@ import (
 	"time"
 )
 
-// A Clock is what RPCs are timed by (PolicyLeastLatency). Its unit is 1024 ns.
+// A Clock provides the time by which RPCs are timed (PolicyLeastLatency). Its unit is 1024 ns.
 //
-// Reading a system's clock takes about 25 ns, and an RPC reads it twice. So while it is read
-// often, a timer keeps the time in a word, a millisecond coarse, which takes 1 ns to read.
-// A time between two readings is then off by up to a millisecond either way, but not on
-// average, since RPCs do not begin and end by the timer. Means of many are right also where
-// RPCs take less than that.
+// Reading a system's clock takes about 25 ns, and an RPC reads it twice. So while the clock is
+// read often, a timer stores the time in a word every millisecond, and reading that takes 1 ns.
+// The time between two readings then has an error of up to a millisecond in either direction,
+// but no bias, since RPCs do not begin and end in step with the timer. Means over many RPCs are
+// accurate even if RPCs are shorter than that.
 //
 //	exact ──32 readings within a millisecond──→ coarse
 //	  └←──────────100 milliseconds later───────────┘
 //
-// So the timer runs only while its cost is small beside that of the RPCs, and nothing is
-// left of it in a channel that is idle or closed.
+// So the timer runs only while its cost is small compared with that of the RPCs, and an idle or
+// closed channel has no timer.
 //
-// A Clock must not be copied. Any number of goroutines may use it.
+// A Clock must not be copied. It is safe for concurrent use.
 type Clock struct {
-	coarse atomic.Int64 // the time while the clock is coarse, otherwise 0
+	coarse atomic.Int64 // the time in coarse mode, otherwise 0
 	_      [lineSize - 8]byte
 
 	now    func() int64  // nanoseconds
-	window atomic.Int64  // in which readings are counted
-	reads  atomic.Uint32 // in the window
+	window atomic.Int64  // the current window for counting readings
+	reads  atomic.Uint32 // readings in the window
 
-	running atomic.Bool // the clock is coarse; whoever sets it starts the timer
+	running atomic.Bool // coarse mode is on; the goroutine that sets it starts the timer
 	timer   *time.Timer // nil if the clock is always exact
-	ticks   int         // until the clock is exact again; the timer's
+	ticks   int         // remaining ticks of coarse mode; used by the timer only
 }
 
 const (
 	unitShift   = 10               // from nanoseconds to units
 	windowShift = 10               // from units to windows, of 1.05 ms
-	oftenRead   = 32               // readings in a window from which on the clock is coarse
-	coarseTick  = time.Millisecond // of the coarse clock
-	coarseTicks = 100              // after which the clock is exact again
+	oftenRead   = 32               // readings in a window that switch to coarse mode
+	coarseTick  = time.Millisecond // resolution of coarse mode
+	coarseTicks = 100              // duration of coarse mode
 )
 
 // units returns a duration in units of a Clock.
 func units(d time.Duration) float64 { return float64(d) / (1 << unitShift) }
 
-// NewClock returns a clock that goes by now: nanoseconds that do not go back.
+// NewClock returns a clock based on now, which returns monotonic nanoseconds.
 func NewClock(now func() int64) *Clock {
 	c := NewExactClock(now)
 	c.timer = time.AfterFunc(time.Hour, c.tick)
@@ -55,11 +55,11 @@ func NewClock(now func() int64) *Clock {
 	return c
 }
 
-// NewExactClock returns a clock that is never coarse, for time that is not package time's.
+// NewExactClock returns a clock without coarse mode, for time sources other than package time.
 func NewExactClock(now func() int64) *Clock { return &Clock{now: now} }
 
-// Now returns the time, which is above 0. It may be before what another goroutine has read,
-// by up to a millisecond. Does not allocate.
+// Now returns the time, which is above 0. It may be up to a millisecond before the time that
+// another goroutine has read. Does not allocate.
 func (c *Clock) Now() int64 {
 	if t := c.coarse.Load(); t != 0 {
 		return t
@@ -67,7 +67,7 @@ func (c *Clock) Now() int64 {
 	return c.exact()
 }
 
-// exact reads the time, and makes the clock coarse if that happens often.
+// exact reads the time, and turns on coarse mode if that happens often.
 //
 //go:noinline
 func (c *Clock) exact() int64 {
@@ -87,7 +87,7 @@ func (c *Clock) exact() int64 {
 	return t
 }
 
-// tick is what the timer calls.
+// tick is the callback of the timer.
 func (c *Clock) tick() {
 	if c.ticks--; c.ticks > 0 {
 		c.coarse.Store(max(c.now()>>unitShift, 1))

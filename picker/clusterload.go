@@ -14,15 +14,15 @@ import (
 // reports. The owner of the cluster gets the counters from it when it configures picks, and
 // passes them to Build. The reporter reads them.
 //
-// The zero ClusterLoad is empty and ready to use. It must not be copied. Any number of
-// goroutines may use it. Its methods lock a mutex. Picks do not call them.
+// The zero ClusterLoad is empty and ready to use. It must not be copied. It is safe for
+// concurrent use. Its methods lock a mutex; picks do not call them.
 //
-// Counters outlive the configuration that named them, since RPCs may be in flight and the
-// last counts unreported (T-LRS-3). So removal takes two steps: with Retain the owner says
-// what is in use, and with Forget the reporter says what it has read. The memory is bounded
-// by what is in use and what was in use since the last report.
+// Counters outlive the configuration that named them, since RPCs may be in flight and the last
+// counts unreported (T-LRS-3). So removal takes two steps: the owner declares the counters in
+// use with Retain, and the reporter removes the reported ones with Forget. The memory is
+// bounded by the counters that are in use or were in use since the last report.
 type ClusterLoad struct {
-	// Unreported says that nobody reads the localities' results, which saves each RPC an
+	// Unreported means that the results of the localities are not read, which saves each RPC an
 	// atomic addition. It must not be changed after first use.
 	Unreported bool
 
@@ -58,12 +58,12 @@ func (c *ClusterLoad) Drop(category string) *Counter {
 	return n
 }
 
-// Overload returns the counter of RPCs that the circuit breaker refused, which belong to
-// no category (A32).
+// Overload returns the counter of RPCs rejected by the circuit breaker, which belong to no
+// category (A32).
 func (c *ClusterLoad) Overload() *Counter { return &c.overload }
 
-// Localities iterates over the localities in no particular order, including those that are
-// no longer in use but not forgotten. The loop may call methods of c.
+// Localities iterates over the localities in no particular order, including unused ones that
+// are not forgotten yet. The loop may call methods of c.
 func (c *ClusterLoad) Localities() iter.Seq2[LocalityID, *Load] {
 	return func(yield func(LocalityID, *Load) bool) { each(&c.mu, &c.localities, yield) }
 }
@@ -73,13 +73,13 @@ func (c *ClusterLoad) Drops() iter.Seq2[string, *Counter] {
 	return func(yield func(string, *Counter) bool) { each(&c.mu, &c.drops, yield) }
 }
 
-// Retain says that the localities and drop categories of leaf are in use, and no others.
-// O(localities and drops, now and before).
+// Retain declares that only the localities and drop categories of leaf are in use. O(previous
+// and new localities and drops).
 func (c *ClusterLoad) Retain(leaf *Leaf) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.Unreported {
-		// Nobody reads the counters, so nobody would ever forget them.
+		// Without a reporter Forget is not called.
 		defer func() { clear(c.localities.retired); clear(c.drops.retired) }()
 	}
 	c.localities.retireAll()
@@ -94,10 +94,10 @@ func (c *ClusterLoad) Retain(leaf *Leaf) {
 	}
 }
 
-// Forget removes a locality that is no longer in use if it has no RPCs in flight and its
-// counts are still read, which the reporter has reported. It reports whether it did. If the
-// locality comes back, its Load is another one and starts from 0, so a reporter keeps what
-// it read by *Load.
+// Forget removes a locality that is no longer in use if it has no RPCs in flight and its counts
+// are still read, the counts that were reported. It reports whether it removed the locality. If
+// the locality is used again, it gets a new Load that starts from 0, so a reporter must key its
+// previous counts by *Load.
 func (c *ClusterLoad) Forget(id LocalityID, read LoadSnapshot) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +110,8 @@ func (c *ClusterLoad) Forget(id LocalityID, read LoadSnapshot) bool {
 	return true
 }
 
-// ForgetDrop removes a drop category that is no longer in use if its count is still read.
-// It reports whether it did.
+// ForgetDrop removes a drop category that is no longer in use if its count is still read. It
+// reports whether it removed the category.
 func (c *ClusterLoad) ForgetDrop(category string, read uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,14 +123,13 @@ func (c *ClusterLoad) ForgetDrop(category string, read uint64) bool {
 	return true
 }
 
-// counters has the counters of one kind: those in use, and those that are retired until
-// they are forgotten.
+// counters has the counters of one kind: the ones in use, and the retired ones that are not
+// forgotten yet.
 type counters[K comparable, T any] struct {
 	used, retired map[K]*T
 }
 
-// get returns the counter of key, or nil if there is none. The counter is in use from then
-// on.
+// get returns the counter of key and marks it as in use. It returns nil if there is none.
 func (c *counters[K, T]) get(key K) *T {
 	t := c.retired[key]
 	if t == nil {
@@ -156,7 +155,7 @@ func (c *counters[K, T]) retireAll() {
 	clear(c.used)
 }
 
-// each yields all counters of a copy that it makes under mu. No lock is held while the loop
+// each yields all counters from a copy that it makes under mu. No lock is held while the loop
 // runs.
 func each[K comparable, T any](mu *sync.Mutex, c *counters[K, T], yield func(K, *T) bool) {
 	mu.Lock()
@@ -171,10 +170,9 @@ func each[K comparable, T any](mu *sync.Mutex, c *counters[K, T], yield func(K, 
 	}
 }
 
-// Metrics adds up the load metrics that backends of a locality send at the end of RPCs
-// (ORCA), for load reports (A85). It is a map under a mutex: few RPCs have metrics, and
-// decoding them costs more than the lock. The zero Metrics is ready to use. It must not be
-// copied.
+// Metrics sums the load metrics (ORCA) that backends of a locality send at the end of RPCs, for
+// load reports (A85). It is a map under a mutex: few RPCs have metrics, and decoding them costs
+// more than the lock. The zero Metrics is ready to use. It must not be copied.
 type Metrics struct {
 	mu   sync.Mutex
 	sums map[string]MetricSum
@@ -186,12 +184,13 @@ type MetricSum struct {
 	Total float64
 }
 
-// Plus returns the sum of both, which is finite if both are.
+// Plus returns the sum of s and o, which is finite if both are.
 func (s MetricSum) Plus(o MetricSum) MetricSum {
 	return MetricSum{s.Count + o.Count, min(max(s.Total+o.Total, -math.MaxFloat64), math.MaxFloat64)}
 }
 
-// maxMetrics limits the number of names that backends can make up between two reports.
+// maxMetrics limits the number of distinct metric names that backends can send between two
+// reports.
 const maxMetrics = 1000
 
 // Add counts one RPC that reported value.
@@ -219,7 +218,8 @@ func (m *Metrics) Take() map[string]MetricSum {
 	return sums
 }
 
-// Metrics returns the Metrics of a locality, the same until Forget removes the locality.
+// Metrics returns the Metrics of a locality. It returns the same Metrics until Forget removes
+// the locality.
 func (c *ClusterLoad) Metrics(id LocalityID) *Metrics {
 	c.mu.Lock()
 	defer c.mu.Unlock()

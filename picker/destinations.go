@@ -8,10 +8,10 @@ import (
 	"iter"
 )
 
-// Destinations yields what Match may come to for an RPC, whatever its random word: the
+// Destinations returns the possible results of Match for an RPC, over all random words:
 // clusters, by their index in Config.Clusters, with outcome Picked, and NoRoute or
-// NotForwarding with the cluster -1. A cluster that several routes lead to comes several
-// times. It is not for the way of RPCs: O(routes).
+// NotForwarding with the cluster -1. A cluster is repeated if several routes lead to it. It
+// must not be used on the path of RPCs: O(routes).
 func (s *Snapshot) Destinations(ctx context.Context, method string) iter.Seq2[int32, Outcome] {
 	return func(yield func(int32, Outcome) bool) {
 		for i := range s.routes {

@@ -5,29 +5,28 @@ package picker
 
 import "context"
 
-// Env describes the channel that snapshots serve. The zero Env is that of a channel whose
-// RPCs have no headers. All fields but Now must be the same in each Build of a target,
-// since what is taken over from the previous snapshot depends on them.
+// Env describes the channel of a snapshot. The zero Env describes a channel whose RPCs have no
+// headers. All fields except Now must be the same in each Build of a target, since parts reused
+// from the previous snapshot depend on them.
 type Env struct {
 	// Header returns the values of a header of an RPC, by its name in lower case, or nil
 	// if the RPC lacks it. Picks call it for routes and hash policies that read headers.
 	// It must not retain the context.
 	Header func(ctx context.Context, name string) []string
-	// RequestHash returns the hash that an RPC brings along, which takes precedence over
-	// hash policies. A nil RequestHash means that no RPC does.
+	// RequestHash returns an explicit hash of an RPC, which takes precedence over hash
+	// policies. nil means that no RPC has one.
 	RequestHash func(ctx context.Context) (hash uint64, ok bool)
 	// RandomHashes has the hashes of RPCs that have nothing to hash. Without it any READY
-	// endpoint may serve such an RPC (A76), also where the policy names no header.
+	// endpoint may serve such an RPC (A76), even if the policy names no header.
 	RandomHashes RandomHashes
-	// ChannelID is what hash policies by channel id hash to: a random word that stays
-	// the same for the life of the channel (A42).
+	// ChannelID is the hash of hash policies by channel id: a random word that is constant for
+	// the life of the channel (A42).
 	ChannelID uint64
-	// RingCap is the largest ring of PolicyRingHash, in entries, whatever the control
-	// plane asks for (T-SEC-2). 0 means 4096, gRPC's cap (A42), which package integrate
-	// uses. Proxies with larger rings raise it, as the benchmarks do.
+	// RingCap is the maximum size of a ring of PolicyRingHash, in entries, regardless of the
+	// control plane's configuration (T-SEC-2). 0 means 4096, gRPC's cap (A42), which package
+	// integrate uses. Proxies with larger rings raise it, as the benchmarks do.
 	RingCap uint64
-	// Now is the time of the build in nanoseconds, on the clock of
-	// EndpointState.StateSince.
+	// Now is the time of the build in nanoseconds, on the clock of EndpointState.StateSince.
 	Now int64
 }
 

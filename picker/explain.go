@@ -11,59 +11,58 @@ import (
 	"time"
 )
 
-// This file says what picks would come to, as probabilities instead of draws. It reads
-// what picks read, in plain loops, and writes nothing: no counter, no position of a
-// sequence. Only latencies that are out of date are renewed as by a pick. Picks use none of
-// it.
+// This file explains picks as probabilities instead of draws. It reads the same data as picks,
+// in plain loops, and modifies no counters or positions of sequences. Only outdated latency
+// estimates are renewed, as by a pick. Picks do not use this file.
 
-// A ClusterExplanation says what picks of a cluster come to. Picked, Delegated, Waits and
-// Fails add up to 1. Of what is picked or delegated, the drops take their part, and then the
-// circuit breaker refuses it if InFlight has reached Limit.
+// A ClusterExplanation describes the possible results of picks of a cluster. Picked, Delegated,
+// Waits and Fails add up to 1. The drops apply to the picked and delegated RPCs, and then the
+// circuit breaker rejects them if InFlight has reached Limit.
 type ClusterExplanation struct {
-	Version uint64 // of the ClusterState that it was built from
-	Err     error  // as of ClusterErr
+	Version uint64 // of the ClusterState from which it was built
+	Err     error  // as returned by ClusterErr
 
-	Picked    float64 // probability of an endpoint
-	Delegated float64 // of a balancer of the caller's that picks
+	Picked    float64 // probability of picking an endpoint
+	Delegated float64 // probability that a balancer of the caller picks
 	Waits     float64
 	Fails     float64
 
 	Drops     []float64 // by category: probability that it drops an RPC
 	InFlight  int64
 	Limit     uint32
-	Endpoints []EndpointShare // by index as in Result; those beyond the end get nothing
-	// Localities are the shares of those whose balancer picks, by index as in Result.
+	Endpoints []EndpointShare // by index as in Result; endpoints beyond the end have a share of 0
+	// Localities are the shares of localities whose balancer picks, by index as in Result.
 	Localities []float64
 	Hash       *HashExplanation // nil unless the policy hashes
-	// Routing is how a locality is chosen, as of LocalityRouting.
+	// Routing explains the choice of a locality, as LocalityRouting does.
 	Routing *LocalityRouting
 }
 
-// An EndpointShare is an endpoint's part of the RPCs to its cluster.
+// An EndpointShare is an endpoint's share of the RPCs to its cluster.
 type EndpointShare struct {
-	// Weight is the one that picks go by: configured, equal or reported, scaled to
-	// integers, reduced in slow start; for hash policies that of A113. It compares with
-	// others of the same locality, or of all if the policy is flat. 0 is out.
+	// Weight is the effective weight: configured, equal or reported, scaled to integers,
+	// reduced in slow start; for hash policies the weight of A113. It compares with the weights
+	// of other endpoints of the same locality, or of all if the policy is flat. 0 means that
+	// the endpoint is not picked.
 	Weight uint32
-	// Share is the probability of being picked. In a sequence it is the long-run share. By
-	// least request, or with bounded loads, it is that of the next RPC, with the RPCs in
-	// flight as they are.
+	// Share is the probability of being picked. In a sequence it is the long-run share. For
+	// least request, or with bounded loads, it is the probability for the next RPC, with the
+	// current RPCs in flight.
 	Share float64
 	// Waits is the probability that an RPC waits for the endpoint (hash policies).
 	Waits float64
 }
 
-// A HashExplanation is the hash of an RPC, and where that leads.
+// A HashExplanation explains the hash of an RPC and its position in rings and tables.
 type HashExplanation struct {
 	Hash uint64
-	// Known says that the RPC has a hash. Otherwise a random word serves as one, or any
-	// READY endpoint (T-RING-6).
+	// Known reports whether the RPC has a hash. Otherwise a random word serves as hash, or the
+	// RPC goes to any READY endpoint (T-RING-6).
 	Known bool
-	// Sources are what the hash was made from: "request", "channel id" or the name of a
-	// header after "header ".
+	// Sources are the inputs of the hash: "request", "channel id" or "header " and a name.
 	Sources []string
-	// Places are where the hash leads: one for each locality, or one if the policy is flat.
-	// There are none without a hash.
+	// Places are the positions of the hash: one for each locality, or one if the policy is
+	// flat. It is empty without a hash.
 	Places []HashPlace
 }
 
@@ -72,14 +71,14 @@ type HashPlace struct {
 	Table    bool // Maglev
 	Position int  // of the entry or slot
 	Size     int  // entries or slots
-	// Order are the endpoints that the hash leads to, by index as in Result: the one that it
-	// belongs to, and then those that it falls back to, each once, up to eight.
+	// Order are the endpoints for the hash, by index as in Result: the one to which it belongs
+	// and then the fallbacks, each once, up to eight.
 	Order []int32
 }
 
-// ExplainCluster says what picks of a cluster come to at present for an RPC that came by a
-// route, -1 being none. It calls Env.Header and Env.RequestHash. O(endpoints of the
-// priority in use), and O(entries) of rings and tables.
+// ExplainCluster explains the picks of a cluster at present, for an RPC that matched a route;
+// route -1 means none. It calls Env.Header and Env.RequestHash. O(endpoints of the active
+// priority) plus O(entries) of rings and tables.
 func (s *Snapshot) ExplainCluster(ctx context.Context, route, cluster int32) *ClusterExplanation {
 	if uint(cluster) >= uint(s.clusters.Len()) {
 		return &ClusterExplanation{Err: fmt.Errorf("picker: there is no cluster %d", cluster), Fails: 1}
@@ -121,7 +120,7 @@ func (x *ClusterExplanation) at(index int32) *EndpointShare {
 	return &x.Endpoints[index]
 }
 
-// explain adds to x what picks in the group come to, which gets a share of them.
+// explain adds the results of picks in the group to x. The group gets a share of the RPCs.
 func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluster, share float64, x *ClusterExplanation) {
 	switch g.rule {
 	case byDelegate:
@@ -150,7 +149,7 @@ func (g *group) explain(ctx context.Context, s *Snapshot, route int32, c *cluste
 	}
 }
 
-// explainSamples adds to x what picks in the group come to, by the odds of its candidates.
+// explainSamples adds the results of picks in the group to x, given the odds of its candidates.
 func (g *group) explainSamples(candidates []candidate, odds []float64, share float64, x *ClusterExplanation) {
 	x.Picked += share
 	for i, p := range odds {
@@ -171,8 +170,8 @@ func (a *Alias) shares(n int) []float64 {
 	return shares
 }
 
-// odds returns the probability of each candidate that the next RPC goes to it, by what
-// the endpoints have said so far. O(n·log n + PoolSize²).
+// odds returns for each candidate the probability that the next RPC goes to it, from the
+// answers of the endpoints so far. O(n·log n + PoolSize²).
 func (g *ProbeGroup) odds() []float64 {
 	v := g.Pool.view.Load()
 	if v == nil || v.group != g {
@@ -207,7 +206,7 @@ func (g *ProbeGroup) odds() []float64 {
 	return odds
 }
 
-// odds returns the probability of each candidate that the next RPC goes to it.
+// odds returns for each candidate the probability that the next RPC goes to it.
 func (l *leastRequest) odds() []float64 {
 	load := make([]float64, len(l.candidates))
 	for i := range l.candidates {
@@ -216,16 +215,16 @@ func (l *leastRequest) odds() []float64 {
 	return l.sampler.odds(l.choices, load)
 }
 
-// odds returns the probability of each candidate that it is the one of a number of samples
-// that has the least load.
+// odds returns for each candidate the probability that it is the sample with the least load,
+// out of a number of samples.
 //
-// Of the samples those with the least load win, and of these the first. So the
-// classes of candidates with the same load win with probability Sᵏ − Tᵏ, where a sample is
-// in the class or above with probability S and above with T, and within a class the samples'
-// own probabilities decide. O(n·log n).
+// Of the samples with the least load, the first one wins. So the classes of candidates with the
+// same load win with probability Sᵏ − Tᵏ, where a sample is in the class or above with
+// probability S and above with T, and within a class the samples' own probabilities decide.
+// O(n·log n).
 func (s *sampler) odds(choices int, load []float64) []float64 {
 	n := len(s.candidates)
-	odds := make([]float64, n) // of a sample, to begin with
+	odds := make([]float64, n) // initially, of a sample
 	for i := range odds {
 		odds[i] = 1 / float64(n)
 	}
@@ -266,8 +265,8 @@ func compareFloat(a, b float64) int {
 	return 0
 }
 
-// InFlight returns the number of RPCs in flight to the endpoint, if its policy compares
-// these, else 0.
+// InFlight returns the number of RPCs in flight to the endpoint if its policy compares them,
+// otherwise 0.
 func (e *EndpointState) InFlight() int {
 	if e.binding != nil && e.binding.timing != nil {
 		return e.binding.timing.InFlight()
@@ -275,8 +274,8 @@ func (e *EndpointState) InFlight() int {
 	return int(e.inFlight.Load())
 }
 
-// Latency returns the mean latency of the endpoint's RPCs of late, as PolicyLeastLatency goes
-// by it; 0 if it is not known, or nobody asks for it.
+// Latency returns the recent mean latency of the endpoint's RPCs, as used by
+// PolicyLeastLatency; 0 if it is unknown or not measured.
 func (e *EndpointState) Latency() time.Duration {
 	if e.binding == nil || e.binding.timing == nil {
 		return 0
@@ -284,10 +283,10 @@ func (e *EndpointState) Latency() time.Duration {
 	return e.binding.timing.estimate()
 }
 
-// ReportedWeight returns what SetWeight has set: 0 if no weight is known. Like the exported
-// fields it must not be read while it is set.
+// ReportedWeight returns the weight set by SetWeight: 0 if no weight is known. Like the
+// exported fields it must not be read while it is set.
 func (e *EndpointState) ReportedWeight() float64 { return e.reportedWeight() }
 
-// Factor returns the factor for the weight of an endpoint that has been READY for age: 1
-// once that is Window.
+// Factor returns the factor for the weight of an endpoint that has been READY for age: 1 from
+// Window on.
 func (s *SlowStart) Factor(age time.Duration) float64 { return s.factor(age) }

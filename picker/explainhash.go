@@ -10,10 +10,10 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// This file explains picks by hash: see pickByHash, of which it has each case as a
-// distribution over the hosts.
+// This file explains picks by hash. It has each case of pickByHash as a distribution over the
+// hosts.
 
-// explainHash adds to x what picks by hash in the group come to.
+// explainHash adds the results of picks by hash in the group to x.
 func (g *group) explainHash(ctx context.Context, s *Snapshot, route int32, c *cluster, share float64, x *ClusterExplanation) {
 	h := g.hashing
 	hash, known := s.requestHash(ctx, route, h.spec.fn, h.header)
@@ -53,16 +53,17 @@ func (g *group) explainHash(ctx context.Context, s *Snapshot, route int32, c *cl
 	x.Waits += share * o.waitsForAny
 }
 
-// hashOdds are the probabilities of what a pick by hash comes to. Slices are by host, and
-// nil if all are 0.
+// hashOdds are the probabilities of the results of a pick by hash. Slices are by host, and nil
+// if all are 0.
 type hashOdds struct {
 	picked      []float64
-	waits       []float64 // for that host
-	waitsForAny float64   // that is CONNECTING
+	waits       []float64 // for the host
+	waitsForAny float64   // for any CONNECTING host
 	fails       float64
 }
 
-// oddsOf is pick: what an RPC with a hash comes to is certain, but for bounded loads.
+// oddsOf corresponds to pick. The result of an RPC with a hash is certain, except with bounded
+// loads.
 func (h *hashing) oddsOf(hash uint64) (o hashOdds) {
 	host, ok := h.notFailed.find(hash)
 	if !ok {
@@ -73,8 +74,8 @@ func (h *hashing) oddsOf(hash uint64) (o hashOdds) {
 	return h.byState(certain)
 }
 
-// byState divides the RPCs that belong to hosts not in TRANSIENT_FAILURE by what becomes of
-// them.
+// byState distributes the RPCs that belong to hosts not in TRANSIENT_FAILURE by the states of
+// the hosts.
 func (h *hashing) byState(belong []float64) hashOdds {
 	o := hashOdds{picked: make([]float64, len(belong)), waits: make([]float64, len(belong))}
 	for i, p := range belong {
@@ -87,8 +88,8 @@ func (h *hashing) byState(belong []float64) hashOdds {
 	return o
 }
 
-// oddsOfRandom is for RPCs without a hash: the two cases of pickByHash, the second of which
-// is pickAny.
+// oddsOfRandom covers RPCs without a hash: the two cases of pickByHash, the second of which is
+// pickAny.
 func (h *hashing) oddsOfRandom(anywhere bool) hashOdds {
 	n := len(h.hosts)
 	if !anywhere {
@@ -109,7 +110,7 @@ func (h *hashing) oddsOfRandom(anywhere bool) hashOdds {
 	return hashOdds{fails: 1}
 }
 
-// odds returns the probability of each of n hosts that find returns it for a random hash;
+// odds returns for each of n hosts the probability that find returns it for a random hash, or
 // nil if the view has no hosts.
 func (v *view) odds(n int) []float64 {
 	if v.ring != nil {
@@ -141,8 +142,8 @@ func (v *view) odds(n int) []float64 {
 	return odds
 }
 
-// balanceOdds is balance: it moves what would go to hosts that are full. hash is nil for
-// RPCs whose hash is random, and so are all their probes.
+// balanceOdds corresponds to balance: it moves the RPCs of hosts that are full. hash is nil for
+// RPCs with a random hash, whose probes are then all random.
 func (h *hashing) balanceOdds(odds []float64, total int64, endpoints []*EndpointState, hash *uint64) {
 	n := len(odds)
 	if !slices.ContainsFunc(odds, func(p float64) bool { return p > 0 }) {
@@ -164,7 +165,7 @@ func (h *hashing) balanceOdds(odds []float64, total int64, endpoints []*Endpoint
 		}
 		odds[host] = 1
 	}
-	// Each probe takes an RPC at a full host to a random one that is less full.
+	// Each probe moves an RPC from a full host to a random host that is less full.
 	probe := h.ready.odds(n)
 	order := make([]int, n)
 	for i := range order {
@@ -172,8 +173,8 @@ func (h *hashing) balanceOdds(odds []float64, total int64, endpoints []*Endpoint
 	}
 	slices.SortFunc(order, func(a, b int) int { return compareFloat(fullness[b], fullness[a]) }) // fullest first
 	for range probes {
-		leaving := 0. // probability of hosts that are full, and fuller than those of this class
-		below := 1.   // of a probe that finds a host which is less full than those
+		leaving := 0. // probability of full hosts that are fuller than this class
+		below := 1.   // probability that a probe finds a host less full than those
 		for begin := 0; begin < n; {
 			end, staying := begin, 0.
 			for ; end < n && fullness[order[end]] == fullness[order[begin]]; end++ {
@@ -195,7 +196,7 @@ func (h *hashing) balanceOdds(odds []float64, total int64, endpoints []*Endpoint
 	}
 }
 
-// hashSources returns what requestHash made the hash of.
+// hashSources returns the inputs that requestHash hashed.
 func (s *Snapshot) hashSources(ctx context.Context, route int32, header string) (sources []string) {
 	if _, ok := s.env.RequestHash(ctx); ok {
 		return []string{"request"}
@@ -222,7 +223,8 @@ func (s *Snapshot) hashSources(ctx context.Context, route int32, header string) 
 
 const maxOrder = 8 // of HashPlace.Order
 
-// place returns where a hash leads in the group's ring or table, whatever the states.
+// place returns the position of a hash in the group's ring or table, independent of connection
+// states.
 func (g *group) place(hash uint64) HashPlace {
 	h := g.hashing
 	p := HashPlace{Table: h.table != nil}

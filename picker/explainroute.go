@@ -8,23 +8,23 @@ import (
 	"strings"
 )
 
-// A RouteCheck is how a route takes to an RPC.
+// A RouteCheck is the result of matching a route with an RPC.
 type RouteCheck struct {
 	Route int // index in Config.Routes
-	// Failed is the first condition that the RPC does not meet, in the order of
-	// Condition. Header and Values belong to ConditionHeader: the condition, and the values
-	// that routes see, nil if the RPC lacks the header.
+	// Failed is the first condition that the RPC does not meet, in the order of Condition.
+	// Header and Values are set for ConditionHeader: the condition, and the values visible to
+	// routes, nil if the RPC lacks the header.
 	Failed Condition
 	Header *HeaderMatch
 	Values []string
-	// Probability is that of the RPC taking this route and none before.
+	// Probability is the probability that the RPC takes this route, and no earlier one.
 	Probability float64
 }
 
 // Condition is a kind of condition of a route.
 type Condition uint8
 
-// The conditions of a route. The fraction fails only where it is 0.
+// The conditions of a route. The fraction fails only if it is 0.
 const (
 	ConditionNone Condition = iota // all are met
 	ConditionPath
@@ -32,9 +32,9 @@ const (
 	ConditionFraction
 )
 
-// ExplainRoutes checks an RPC against the routes one by one, up to the first that takes
-// whatever reaches it. unmatched is the probability that no route matches. Match draws
-// from the same probabilities. O(conditions); calls Env.Header.
+// ExplainRoutes checks an RPC against the routes in order, up to the first that matches with
+// certainty. unmatched is the probability that no route matches. Match draws from the same
+// probabilities. O(conditions); calls Env.Header.
 func (s *Snapshot) ExplainRoutes(ctx context.Context, method string) (checks []RouteCheck, unmatched float64) {
 	unmatched = 1
 	for i := range s.routes {
@@ -64,8 +64,8 @@ func (s *Snapshot) ExplainRoutes(ctx context.Context, method string) (checks []R
 	return checks, unmatched
 }
 
-// failingHeader returns the first condition on a header that an RPC does not meet, and
-// what it sees of that header; nil if all are met.
+// failingHeader returns the first header condition that an RPC does not meet, and the visible
+// values of that header. It returns nil if all conditions are met.
 func (s *Snapshot) failingHeader(ctx context.Context, r *Route) (*HeaderMatch, []string) {
 	for i := range r.Headers {
 		if values := s.visible(ctx, r.Headers[i].Name); !r.Headers[i].matches(values) {
@@ -75,8 +75,8 @@ func (s *Snapshot) failingHeader(ctx context.Context, r *Route) (*HeaderMatch, [
 	return nil, nil
 }
 
-// visible returns the values of a header that conditions and hash policies see: none of
-// binary headers (T-RC-3), and a fixed content type (A28).
+// visible returns the header values visible to conditions and hash policies: nil for binary
+// headers (T-RC-3), and a fixed content type (A28).
 func (s *Snapshot) visible(ctx context.Context, name string) []string {
 	switch {
 	case strings.HasSuffix(name, "-bin"):
@@ -87,15 +87,15 @@ func (s *Snapshot) visible(ctx context.Context, name string) []string {
 	return s.env.Header(ctx, name)
 }
 
-// A ClusterShare is a cluster that a route leads to.
+// A ClusterShare is a cluster of a route.
 type ClusterShare struct {
 	Cluster int32   // index in Config.Clusters
 	Share   float64 // of the route's RPCs
 }
 
-// ExplainTargets returns the clusters of a route, each once, as first named. Their shares
-// are those of the compiled table that Match draws from. It is empty for a route that does
-// not forward, and for an index that is none of a route.
+// ExplainTargets returns the clusters of a route, each once, in configuration order. Their
+// shares are those of the compiled table from which Match draws. It is empty for a route that
+// does not forward, and for an invalid index.
 func (s *Snapshot) ExplainTargets(route int) []ClusterShare {
 	if route < 0 || route >= len(s.table.routes) {
 		return nil
@@ -108,7 +108,7 @@ func (s *Snapshot) ExplainTargets(route int) []ClusterShare {
 		return nil
 	}
 	var list []ClusterShare
-	at := map[int32]int{} // clusters in the list
+	at := map[int32]int{} // index in the list by cluster
 	for i, share := range to.split.shares(len(to.clusters)) {
 		k, listed := at[to.clusters[i]]
 		if !listed {

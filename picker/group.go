@@ -13,40 +13,40 @@ import (
 	"github.com/xdslb/xdslb/edf"
 )
 
-// A group is a set of endpoints that one policy picks from, compiled for that policy:
-// the endpoints of a locality, or those of the whole priority if the policy is Flat.
+// A group is a set of endpoints from which one policy picks, compiled for that policy: the
+// endpoints of a locality, or of the whole priority if the policy is Flat.
 type group struct {
 	rule     rule
 	first    int32         // index in the priority of its first endpoint; for byDelegate, of its locality
 	schedule *edf.Schedule // of rule inSequence
-	// issued counts the RPCs issued so far, which is the position in schedule: that of
-	// the locality's Load, or the cluster's own for a flat group of several localities.
+	// issued counts the RPCs issued so far, which is the position in schedule. It belongs to
+	// the locality's Load, or to the cluster for a flat group of several localities.
 	issued *atomic.Uint64
-	// endpoints count the RPCs that they get. It is nil if issued already does so, being
-	// the count of their Load.
+	// endpoints count their RPCs. It is nil if issued, as the count of their Load, already does
+	// so.
 	endpoints []*EndpointState
 	hashing   *hashing      // of rule byHash
 	least     *leastRequest // of rule byLeastRequest
 	latency   *leastLatency // of rule byLeastLatency
 	probes    *ProbeGroup   // of rule byProbes
 
-	// What the next Build compares with.
+	// Compared by the next Build.
 	load     *Load          // of the group's locality; nil if it has several
 	selected *EndpointState // of PolicyPickFirst
 	aging    bool           // weights change with time
-	scaled   bool           // weights were divided: see scaleDown
+	scaled   bool           // weights were divided by scaleDown
 }
 
-// A rule is a way to pick. Several policies share one.
+// A rule is the implementation of a pick. Several policies share one.
 type rule uint8
 
 const (
 	inSequence     rule = iota // the next endpoint of schedule
-	byHash                     // the endpoint that the RPC's hash belongs to
+	byHash                     // the endpoint to which the RPC's hash belongs
 	byLeastRequest             // the least loaded of a few random ones
 	byDelegate                 // the caller's balancer picks
-	byLeastLatency             // that of two random ones where an RPC costs less
-	byProbes                   // the one that said it is the best
+	byLeastLatency             // the cheaper of two random endpoints
+	byProbes                   // the endpoint with the best answer
 )
 
 // random reports whether picks by the rule need a random word. Picks by hash need one
@@ -59,8 +59,8 @@ func (r rule) random() bool {
 	return false
 }
 
-// groupOf returns the group of c, which may be nil, that has the Load of in, or nil.
-// O(1) for localities that are where they were.
+// groupOf returns the group of c that has the Load of in, or nil. c may be nil. O(1) for
+// localities at an unchanged position.
 func (c *cluster) groupOf(in *groupInput) *group {
 	if c == nil {
 		return nil
@@ -73,7 +73,7 @@ func (c *cluster) groupOf(in *groupInput) *group {
 	return nil
 }
 
-// A groupInput is what a group is made from: endpoints and their states at the moment.
+// A groupInput is the input of a group: endpoints and their current states.
 type groupInput struct {
 	load       *Load // of its locality; nil if it has several
 	weight     uint32
@@ -82,21 +82,21 @@ type groupInput struct {
 	localities []Locality // as configured
 	live       []LocalityState
 	count      [4]int // endpoints by state
-	// before is what the localities were, if their endpoints are in the same states; else nil.
-	// Then the group need not be made anew if inKeeping, but for changes of its weights.
-	before    []source
-	inKeeping bool
+	// before are the previous localities if their endpoints are in the same states, otherwise
+	// nil. If unchanged, the group is then reused, apart from changes of its weights.
+	before    []compiledLocality
+	unchanged bool
 	changes   []edf.Change
 
-	// Set by gather.
+	// Set by scan.
 	endpoints EndpointStates
-	states    []Connectivity // as new RPCs see them; parallel to endpoints
+	states    []Connectivity // as relevant to new RPCs; parallel to endpoints
 }
 
-// collect returns the inputs of the groups of the priority in use: one if the policy is
-// flat, else one for each locality. The next call reuses their memory. It looks at the
-// endpoints of those that are not known to be as they were in prev.
-func (b *builder) collect(policy *Policy, prev *cluster, cfg *Priority, state *ClusterState) ([]groupInput, error) {
+// groupInputs returns the inputs of the groups of the active priority: one if the policy is
+// flat, otherwise one for each locality. The next call reuses their memory. It scans only
+// endpoints whose state may differ from prev.
+func (b *builder) groupInputs(policy *Policy, prev *cluster, cfg *Priority, state *ClusterState) ([]groupInput, error) {
 	b.policy, b.breaker = policy, state.Breaker
 	n := len(cfg.Localities)
 	if policy.Flat {
@@ -119,10 +119,10 @@ func (b *builder) collect(policy *Policy, prev *cluster, cfg *Priority, state *C
 	}
 	for i := range inputs {
 		in := &inputs[i]
-		if prev.knows(in, policy, state.Breaker) {
+		if prev.canReuse(in, policy, state.Breaker) {
 			continue
 		}
-		if err := b.gather(in); err != nil {
+		if err := b.scan(in); err != nil {
 			return nil, err
 		}
 	}
@@ -130,8 +130,8 @@ func (b *builder) collect(policy *Policy, prev *cluster, cfg *Priority, state *C
 	return inputs, nil
 }
 
-// gather looks at the endpoints of in. O(endpoints).
-func (b *builder) gather(in *groupInput) error {
+// scan collects the endpoints of in and their states. O(endpoints).
+func (b *builder) scan(in *groupInput) error {
 	n := 0
 	for i := range in.localities {
 		n += in.localities[i].Endpoints.Len()
@@ -140,7 +140,7 @@ func (b *builder) gather(in *groupInput) error {
 	b.states = slices.Grow(b.states, n)
 	from := len(b.states)
 	for i := range in.localities {
-		if err := b.collectLocality(in, i); err != nil {
+		if err := b.scanLocality(in, i); err != nil {
 			return fmt.Errorf("locality %v: %w", in.localities[i].ID, err)
 		}
 	}
@@ -155,9 +155,8 @@ func (b *builder) gather(in *groupInput) error {
 	return nil
 }
 
-// collectLocality checks the endpoints of locality i of in and appends their states to
-// b.states.
-func (b *builder) collectLocality(in *groupInput, i int) error {
+// scanLocality checks the endpoints of locality i of in and appends their states to b.states.
+func (b *builder) scanLocality(in *groupInput, i int) error {
 	cfg, state, breaker, policy := &in.localities[i], &in.live[i], b.breaker, b.policy
 	if state.Endpoints == nil || state.Endpoints.Len() != cfg.Endpoints.Len() {
 		return fmt.Errorf("no state for each of %d endpoints", cfg.Endpoints.Len())
@@ -185,7 +184,7 @@ func (b *builder) collectLocality(in *groupInput, i int) error {
 	return nil
 }
 
-// stateOf returns the state of an endpoint as new RPCs see it.
+// stateOf returns the effective state of an endpoint for new RPCs.
 func stateOf(e *EndpointState, cfg *Endpoint) Connectivity {
 	if cfg.Health == Draining || e.Connectivity == Ready && e.Ejected { // EDF-16, A50
 		return TransientFailure
@@ -193,19 +192,19 @@ func stateOf(e *EndpointState, cfg *Endpoint) Connectivity {
 	return e.Connectivity
 }
 
-// A usability says what an RPC can get from a group, in ascending order.
-type usability uint8
+// readiness is the best result an RPC can get from a group, in ascending order.
+type readiness uint8
 
 const (
-	allFailed      usability = iota // all endpoints have failed
-	someConnecting                  // an endpoint may become READY by itself
-	someOnDemand                    // an endpoint may become READY once an RPC asks for it
+	allFailed      readiness = iota // all endpoints have failed
+	someConnecting                  // an endpoint may become READY without a request
+	someOnDemand                    // an endpoint may become READY once an RPC requests it
 	someReady                       // an endpoint is READY
 )
 
-// usability returns what an RPC can get from a group of these endpoints. Only the groups
-// with the highest usability of their priority are picked from (T-LOC-1).
-func (in *groupInput) usability(policy *Policy) usability {
+// readiness returns the best result an RPC can get from a group. Only the groups with the
+// highest readiness of their priority are used (T-LOC-1).
+func (in *groupInput) readiness(policy *Policy) readiness {
 	hashes := policy.Hashes()
 	switch {
 	case in.count[Ready] > 0:

@@ -13,34 +13,34 @@ import (
 )
 
 // A hashing picks by the hash of the RPC (PolicyRingHash, PolicyMaglev). It combines a
-// placement with the states of the endpoints. With these policies endpoints connect when
-// an RPC asks for them. So an RPC may get to an endpoint that is IDLE, and has to wait for
-// it instead of going to another (A61).
+// placement with the states of the endpoints. With these policies endpoints connect on demand.
+// So the endpoint for an RPC may be IDLE, and the RPC has to wait for it instead of using
+// another endpoint (A61).
 type hashing struct {
 	*placement
-	header string // hashed instead of what the route says (A76); empty is none
+	header string // hashed instead of the route's hash policies (A76); empty means that the hash policies apply
 	states []Connectivity
 	bounds *bounds // nil if loads are not bounded
 
 	notFailed   *view // hosts not in TRANSIENT_FAILURE
-	ready       *view // hosts that are READY
-	readyOrIdle *view // hosts that are READY or IDLE
+	ready       *view // READY hosts
+	readyOrIdle *view // READY or IDLE hosts
 	connecting  bool  // a host is CONNECTING
 }
 
-// RandomHashes has the hashes of RPCs that have nothing to hash, so that each is drawn once
-// for an RPC and not for each of its picks (A42). Any number of goroutines may call it.
+// RandomHashes provides the hashes of RPCs that have nothing to hash. Each is drawn once per
+// RPC rather than once per pick (A42). It must be safe for concurrent use.
 type RandomHashes interface {
-	// Of returns the hash that Keep was told for the RPC of a context, or else drawn, a
+	// Of returns the hash that Keep stored for the RPC of a context, or otherwise drawn, a
 	// random word.
 	Of(ctx context.Context, drawn uint64) (hash uint64)
-	// Keep is told the hash of an RPC that has to wait for the host of it. The RPC will be
-	// picked for again.
+	// Keep stores the hash of an RPC that has to wait for its host. The RPC will be picked
+	// again.
 	Keep(ctx context.Context, hash uint64)
 }
 
-// hashing makes g pick by hash among the endpoints of in. before is the group's previous
-// form, or nil.
+// hashing makes g pick by hash among the endpoints of in. before is the group's previous form,
+// or nil.
 func (b *builder) hashing(g *group, before *group, in *groupInput, policy *Policy) error {
 	spec, err := policy.Ring.spec(policy.Kind, b.env.RingCap)
 	if err != nil {
@@ -71,10 +71,10 @@ func (b *builder) hashing(g *group, before *group, in *groupInput, policy *Polic
 // sameHosts reports whether each hash belongs to the same host in h and o.
 func (h *hashing) sameHosts(o *hashing) bool { return h.ring == o.ring && h.table == o.table }
 
-// makeViews makes the three views. Views of the same hosts are one view, and a view of all
-// hosts of a ring costs nothing (ringhash.Ring.Restrict).
+// makeViews makes the three views. Equal sets of hosts share one view, and a view of all hosts
+// of a ring is free (ringhash.Ring.Restrict).
 func (h *hashing) makeViews() {
-	var present uint8 // set of the states that hosts are in
+	var present uint8 // set of the states of the hosts
 	for _, s := range h.states {
 		present |= 1 << s
 	}
@@ -92,7 +92,7 @@ func (h *hashing) makeViews() {
 	h.connecting = present&(1<<Connecting) != 0
 }
 
-// pick returns the outcome of an RPC with a hash. It is that of the first host on the ring
+// pick returns the outcome of an RPC with a hash, which depends on the first host on the ring
 // that is not in TRANSIENT_FAILURE (A61). Does not allocate.
 func (h *hashing) pick(hash uint64) (host int, outcome Outcome) {
 	host, ok := h.notFailed.find(hash)
@@ -108,14 +108,13 @@ func (h *hashing) pick(hash uint64) (host int, outcome Outcome) {
 	}
 }
 
-// pickAny returns the outcome of an RPC that has no hash and may go to any host (A76), r
-// being a random word: the first READY host on the ring, from where r points. The first IDLE
-// host on the way, if any, is connected, unless a host is CONNECTING already: the ring comes
-// up one by one. With no host READY the RPC waits for the CONNECTING one, or for that IDLE
-// one.
+// pickAny returns the outcome of an RPC without a hash that may go to any host (A76), given a
+// random word r: the first READY host on the ring, starting at r. The first IDLE host before
+// it, if any, is connected, unless a host is already CONNECTING, so the hosts of a ring connect
+// one by one. If no host is READY, the RPC waits for the CONNECTING host, or for that IDLE one.
 //
-// Each pick of the RPC has another word. It still waits for one connection at most, since
-// the word only says where the search begins (T-RING-6). Does not allocate.
+// Each pick of the RPC uses another word. The RPC still waits for at most one connection, since
+// the word only determines the start of the search (T-RING-6). Does not allocate.
 func (h *hashing) pickAny(r uint64) (host int, outcome Outcome) {
 	host, ready := h.ready.find(r)
 	switch {
@@ -137,17 +136,17 @@ func (h *hashing) pickAny(r uint64) (host int, outcome Outcome) {
 	}
 }
 
-// anywhere reports whether RPCs without a hash may go to any host: those that lack the
-// header of the policy (A76). For others a random word is the hash, as good as any (A42). So
-// the weights of the ring are their shares from the first RPC on, and the hosts come up side
-// by side: one that takes long to connect holds up its own share. That needs the word to be
-// the same in each pick. One that is drawn anew until it points to a READY host gives those
-// that were up first more than their share, and finds one IDLE host after the other (√n of
-// n on average).
+// anywhere reports whether RPCs without a hash may go to any host, which applies to RPCs that
+// lack the header of the policy (A76). For other RPCs a random word serves as the hash (A42).
+// Then the ring's weights are the shares of the hosts from the first RPC on, and hosts connect
+// independently: a host that is slow to connect delays only its own share. This requires the
+// same word in each pick of an RPC. Drawing a new word until it points to a READY host would
+// give the hosts that connected first more than their share, and would find IDLE hosts one
+// after the other (√n of n on average).
 func (h *hashing) anywhere(hashes RandomHashes) bool { return h.header != "" || hashes == nil }
 
-// pickByHash picks in group g of cluster c, whose rule is byHash. It does not count the
-// RPC, which may have to wait.
+// pickByHash picks in group g of cluster c, whose rule is byHash. It does not count the RPC,
+// which may have to wait.
 func (s *Snapshot) pickByHash(ctx context.Context, route, cluster int32, c *cluster, g *group, r uint64) Result {
 	h := g.hashing
 	var host int
@@ -176,9 +175,9 @@ func (s *Snapshot) pickByHash(ctx context.Context, route, cluster int32, c *clus
 	return Result{Outcome: outcome, Route: route, Cluster: cluster, Index: g.first + int32(host)}
 }
 
-// ConnectIndex returns the index of the endpoint that is to be connected besides the picked
-// one, for a Result of s with outcome PickedConnect. r is the random word of that pick. For
-// other outcomes it returns -1. O(1).
+// ConnectIndex returns the index of the endpoint to connect in addition to the picked one, for
+// a Result of s with outcome PickedConnect. r is the random word of that pick. For other
+// outcomes it returns -1. O(1).
 func (s *Snapshot) ConnectIndex(result Result, r uint64) int32 {
 	if result.Outcome != PickedConnect {
 		return -1
@@ -193,19 +192,19 @@ func (s *Snapshot) ConnectIndex(result Result, r uint64) int32 {
 	return g.first + int32(host)
 }
 
-// A view finds the host of a hash among some of the hosts of a placement: the first of
-// them on the way round the ring.
+// A view finds the host of a hash among a subset of the hosts of a placement: the first such
+// host on the ring.
 type view struct {
 	ring       *ringhash.View // nil if the placement is a table
 	*tableView                // nil if the placement is a ring
 }
 
-// A tableView is a view of a Maglev table. A table has no way round, so the hash tries a
-// few other slots. If none of their hosts is in the view, it draws from all hosts that
-// are. Other hashes stay where they are while most hosts are in the view, and the cost is
-// the same however many are not. Envoy instead makes a table of the remaining hosts, which
-// takes milliseconds (BenchmarkBuildHash, change=weight) and moves some of the other
-// hashes.
+// A tableView is a view of a Maglev table. A table has no order of hosts, so the hash tries a
+// few other slots. If no host of these slots is in the view, it draws from all hosts of the
+// view. Other hashes keep their hosts while most hosts are in the view, and the cost is
+// constant regardless of the number of missing hosts. Envoy instead builds a table of the
+// remaining hosts, which takes milliseconds (BenchmarkBuildHash, change=weight) and moves some
+// of the other hashes.
 type tableView struct {
 	table  *ringhash.Maglev
 	member []bool  // by host
@@ -254,30 +253,29 @@ func (v *tableView) probe(hash uint64) (host int, ok bool) {
 	return int(v.list[k]), true
 }
 
-// bounds limit the RPCs in flight of each host of a hashing to a factor of its share of
-// all (Envoy's hash_balance_factor), so that one popular hash does not overload its host.
-// An RPC whose host is full goes to the host of another attempt of its hash
-// (ringhash.Probe).
+// bounds limit the RPCs in flight of each host of a hashing to its share of all RPCs times a
+// factor (Envoy's hash_balance_factor), so that a popular hash does not overload its host. An
+// RPC whose host is full goes to the host of another attempt of its hash (ringhash.Probe).
 //
-// The total is that of the circuit breaker, as in Envoy. A count of the group's own would
-// cost each RPC two additions. If several channels share the breaker, the bounds of each
-// are wider than they need to be.
+// The total is that of the circuit breaker, as in Envoy. A count for the group would cost each
+// RPC two additions. If several channels share the breaker, the bounds of each are wider than
+// necessary.
 type bounds struct {
 	factor uint64   // percent
 	shares []uint32 // by host, in units of 2^-32; a host with all of the weight has 2^32-1
 }
 
-// An RPC whose host is full is placed anew this often. The first attempts depend on its
-// hash alone, so the overflow of a popular hash goes to the same few hosts, in this client
-// as in others. The remaining attempts are random. With two thirds of the hosts full, the
-// worst that a factor of 150 allows, all but one RPC in 600 find room.
+// The number of attempts to place an RPC whose host is full. The first attempts depend on its
+// hash only, so the overflow of a popular hash goes to the same few hosts in all clients. The
+// remaining attempts are random. With two thirds of the hosts full, the worst case with a
+// factor of 150, all but one RPC in 600 find a host with room.
 const (
 	fixedProbes  = 8
 	randomProbes = 8
 )
 
-// newBounds returns the bounds for a factor in percent, or nil if that is 0. O(hosts) in
-// each Build after a change of states, which saves picks a division.
+// newBounds returns the bounds for a factor in percent, or nil for factor 0. O(hosts) in each
+// Build after a change of states, which saves picks a division.
 func newBounds(p *placement, factor uint32) *bounds {
 	if factor == 0 {
 		return nil
@@ -289,8 +287,8 @@ func newBounds(p *placement, factor uint32) *bounds {
 	return b
 }
 
-// limit returns how many RPCs host may have in flight while all hosts have total: its
-// share of factor times total, the RPC being picked included, rounded up, at least one.
+// limit returns the maximum number of RPCs in flight of host while all hosts have total: its
+// share of factor times total, including the RPC being picked, rounded up, at least one.
 func (b *bounds) limit(host int, total int64) int64 {
 	scaled := (uint64(min(max(total, 0), 1<<31)+1)*b.factor + 99) / 100
 	scaled = min(scaled, 1<<31)
@@ -298,8 +296,8 @@ func (b *bounds) limit(host int, total int64) int64 {
 }
 
 // balance returns host, which is READY, if it has room; otherwise the first host with room
-// out of other attempts to place hash; otherwise the least loaded of them all. total is the
-// RPCs in flight, and r a random word. O(1); does not allocate.
+// among other attempts to place hash; otherwise the least loaded of these hosts. total is the
+// number of RPCs in flight, and r a random word. O(1); does not allocate.
 func (h *hashing) balance(hash uint64, host int, total int64, endpoints []*EndpointState, r uint64) int {
 	load := int64(endpoints[host].inFlight.Load())
 	limit := h.bounds.limit(host, total)
@@ -319,9 +317,9 @@ func (h *hashing) balance(hash uint64, host int, total int64, endpoints []*Endpo
 	return host
 }
 
-// requestHash returns the hash of an RPC, made with fn: the one that it brings along; or
-// that of header, if that is not empty (A76); or else that of the route's hash policies
-// (A42, T-RING-6). ok is false if the RPC has nothing that is to be hashed: see anywhere.
+// requestHash returns the hash of an RPC, computed with fn: the explicit hash of the RPC;
+// otherwise the hash of header, if header is not empty (A76); otherwise the hash by the route's
+// hash policies (A42, T-RING-6). ok is false if the RPC has nothing to hash: see anywhere.
 //
 // It does not allocate unless the header hook does, a header has several values, or a hash
 // policy rewrites it.
@@ -343,7 +341,7 @@ func (s *Snapshot) requestHash(ctx context.Context, route int32, fn ringhash.Fun
 			part, found = s.headerHash(ctx, fn, p)
 		}
 		if found {
-			// Rotated, so that equal parts do not cancel each other out.
+			// Rotated, so that equal parts do not cancel out.
 			hash, ok = bits.RotateLeft64(hash, 1)^part, true
 		}
 		if p.Terminal && ok {
@@ -353,8 +351,8 @@ func (s *Snapshot) requestHash(ctx context.Context, route int32, fn ringhash.Fun
 	return hash, ok
 }
 
-// headerHash returns the hash of the header that p names, if the RPC has it. It sees the
-// headers that routes see: no binary ones (T-RC-3), and a fixed content type (A28).
+// headerHash returns the hash of the header that p names, if the RPC has it. Only headers
+// visible to routes are hashed: no binary headers (T-RC-3), and a fixed content type (A28).
 func (s *Snapshot) headerHash(ctx context.Context, fn ringhash.Func, p *HashPolicy) (hash uint64, ok bool) {
 	if strings.HasSuffix(p.Header, "-bin") {
 		return 0, false

@@ -10,10 +10,10 @@ import (
 	"slices"
 )
 
-// invariants says whether Build checks what it made, which doubles its cost.
+// invariants enables the checks of Build's results, which double its cost.
 const invariants = true
 
-// checkInvariants panics if picks could go wrong in s.
+// checkInvariants panics if picks could fail in s.
 func (s *Snapshot) checkInvariants(states []ClusterState) {
 	must := func(ok bool, format string, args ...any) {
 		if !ok {
@@ -70,10 +70,11 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 	}
 }
 
-// checkTakenOver panics if g, which was taken over, is not what the endpoints of in come to.
-func (b *builder) checkTakenOver(g *group, in groupInput, policy *Policy) {
+// checkReused panics if the reused group g differs from a group compiled from the endpoints of
+// in.
+func (b *builder) checkReused(g *group, in groupInput, policy *Policy) {
 	was := in.count
-	if err := b.gather(&in); err != nil {
+	if err := b.scan(&in); err != nil {
 		panic("picker: taken over: " + err.Error())
 	}
 	if was != in.count {

@@ -5,9 +5,9 @@
 
 package picker
 
-// invariants says whether Build checks what it made; see invariants.go.
+// invariants enables the checks of Build's results; see invariants.go.
 const invariants = false
 
 func (*Snapshot) checkInvariants([]ClusterState) {}
 
-func (*builder) checkTakenOver(*group, groupInput, *Policy) {}
+func (*builder) checkReused(*group, groupInput, *Policy) {}

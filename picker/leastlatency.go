@@ -5,18 +5,18 @@ package picker
 
 import "errors"
 
-// A leastLatency picks that of two endpoints, sampled at random, at which an RPC costs less
-// (PolicyLeastLatency): the latency of late times the RPCs in flight with it (Timing.Cost).
+// A leastLatency picks the cheaper of two randomly sampled endpoints (PolicyLeastLatency). The
+// cost is the recent latency times the RPCs in flight, including the new one (Timing.Cost).
 //
-// Least request counts RPCs in flight alone. Of many clients each has few in flight, mostly
-// none, so they tell little. Latencies of the last ten seconds tell of the whole fleet's
-// RPCs. Where servers are equal nothing is won by that, and where RPCs all take the same a
-// sequence is better. bench/README.md has the fleets in which it wins and loses. A stream is
-// an RPC that hangs: its endpoint looks slow to the client that has it, and gets fewer of its
-// other RPCs.
+// Least request compares only RPCs in flight. If there are many clients, each has few RPCs in
+// flight, mostly none, so these counts carry little information. Latencies of the last ten
+// seconds reflect the RPCs of the whole fleet. Least latency gains nothing if servers are
+// equal, and a sequence is better if all RPCs take the same time. bench/README.md lists the
+// fleets in which it wins and loses. A stream looks like a hanging RPC: its endpoint appears
+// slow to the client that has it, and gets fewer of its other RPCs.
 //
-// Endpoints of different weight, or in slow start, are sampled in proportion to their
-// weights, and an RPC in flight counts as much less as the weight is above the mean.
+// Endpoints of different weight, or in slow start, are sampled in proportion to their weights,
+// and an RPC in flight is divided by the weight relative to the mean.
 type leastLatency struct {
 	sampler
 	clock      *Clock
@@ -47,8 +47,8 @@ func (b *builder) leastLatency(g *group, in *groupInput, c *cluster, policy *Pol
 	return nil
 }
 
-// pick returns the index of an endpoint in the group and counts the RPC there. Both samples
-// are derived from the random word r. O(1); does not allocate.
+// pick returns the index of an endpoint in the group and counts the RPC there. Both samples are
+// derived from the random word r. O(1); does not allocate.
 func (l *leastLatency) pick(r uint64) int32 {
 	now := l.clock.Now()
 	best, other := l.sample(r, 0), l.sample(r, 1)
@@ -59,7 +59,7 @@ func (l *leastLatency) pick(r uint64) int32 {
 	return best.index
 }
 
-// cost is that of an RPC to a candidate: Timing.Cost, by weight.
+// cost returns the cost of an RPC to a candidate: Timing.Cost, divided by weight.
 func (l *leastLatency) cost(c *candidate, now int64) float32 {
 	t := c.endpoint.binding.timing
 	if l.alias == nil {
@@ -68,7 +68,7 @@ func (l *leastLatency) cost(c *candidate, now int64) float32 {
 	return t.Latency(now, l.peers) * (1 + float32(t.InFlight())*l.meanWeight/float32(c.weight))
 }
 
-// odds returns the probability of each candidate that the next RPC goes to it, and renews
+// odds returns for each candidate the probability that the next RPC goes to it, and renews
 // estimates as a pick does.
 func (l *leastLatency) odds() []float64 {
 	now := l.clock.Now()

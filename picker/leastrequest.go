@@ -3,16 +3,16 @@
 
 package picker
 
-// A leastRequest picks the endpoint with the fewest RPCs in flight out of a few that it
-// samples at random (PolicyLeastRequest): from the READY endpoints of a group, with
-// replacement, and the first of equals wins (A48, T-LR-1).
+// A leastRequest picks the endpoint with the fewest RPCs in flight among a few random samples
+// (PolicyLeastRequest). It samples the READY endpoints of a group with replacement, and the
+// first of equally loaded samples wins (A48, T-LR-1).
 //
-// A48 ignores weights. Here endpoints of different weight, or in slow start, are sampled
-// in proportion to their weights, and the loads that are compared are RPCs in flight
-// divided by weight. So the shares are those of the weights, both while nothing is in
-// flight and while RPCs pile up. Envoy divides a weight by the RPCs in flight each time
-// the endpoint's turn comes, in a heap behind a lock. Sampling evenly and comparing
-// (RPCs + 1)/weight was rejected: of two idle endpoints the lighter one gets nothing.
+// A48 ignores weights. Here endpoints of different weight, or in slow start, are sampled in
+// proportion to their weights, and the compared loads are RPCs in flight divided by weight. So
+// the shares correspond to the weights, both without RPCs in flight and while RPCs pile up.
+// Envoy instead divides the weight by the RPCs in flight on each turn of an endpoint, in a heap
+// behind a lock. Uniform sampling with a comparison of (RPCs + 1)/weight was rejected: of two
+// idle endpoints, the lighter one would get no RPCs.
 type leastRequest struct {
 	sampler
 	choices int

@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// LoadAware has the parameters of Envoy's load_aware_locality: a locality gets RPCs by what
-// is left of its capacity, as its endpoints report it, and the client's own locality all of
-// them while it is not much busier than the others. The policy's Kind picks in a locality.
+// LoadAware has the parameters of Envoy's load_aware_locality: a locality gets RPCs in
+// proportion to the unused capacity that its endpoints report, and the client's own locality
+// gets all of them while it is not much busier than the other localities. The policy's Kind
+// picks within a locality.
 //
-// Reports, and the times here, are the caller's business: Build reads
-// LocalityState.Utilization.
+// The caller handles reports and the durations below: Build reads LocalityState.Utilization.
 type LoadAware struct {
 	UpdatePeriod time.Duration // between updates of the shares; at least 100 ms
 	Smoothing    time.Duration // time constant of a locality's utilization; above 0
-	Expiration   time.Duration // of an endpoint's report; 0 is never
-	OutOfBand    bool          // reports come on a stream of their own instead of with RPCs (A51)
-	OOBPeriod    time.Duration // between reports on that stream; 0 unless OutOfBand
+	Expiration   time.Duration // of an endpoint's report; 0 means never
+	OutOfBand    bool          // reports arrive on a separate stream instead of with RPCs (A51)
+	OOBPeriod    time.Duration // interval of reports on that stream; 0 unless OutOfBand
 	// UtilizationFrom names metrics of a report, the largest of which is the utilization;
-	// else it is application_utilization, or else cpu_utilization.
+	// otherwise it is application_utilization, otherwise cpu_utilization.
 	UtilizationFrom []string
 
-	// Threshold is by how much the utilization of the client's own locality may exceed the
-	// mean of the others' for all RPCs to stay there: 0 to 1.
+	// Threshold is the amount by which the utilization of the client's own locality may exceed
+	// the mean of the other localities while all RPCs stay in it: 0 to 1.
 	Threshold float64
-	// Probe is the part of the RPCs that other localities get at least, so that they
-	// report: 0 or more, below 1.
+	// Probe is the minimum fraction of RPCs that go to other localities, so that they report: 0
+	// or more, below 1.
 	Probe float64
 }
 
-// check reports whether the parameters can be used. NaN fails the comparisons.
+// check returns an error if the parameters are invalid. NaN fails the comparisons.
 func (l *LoadAware) check(p *Policy) error {
 	switch {
 	case p.Flat:
@@ -48,24 +48,26 @@ func (l *LoadAware) check(p *Policy) error {
 	return nil
 }
 
-// A localityLoad is what load-aware shares go by.
+// A localityLoad is the input of load-aware shares for one locality.
 type localityLoad struct {
-	endpoints   float64 // that can be picked
-	utilization float64 // smoothed; 0 if it was never known
-	stale       bool    // no endpoint has reported for long
+	endpoints   float64 // number of READY endpoints
+	utilization float64 // smoothed; 0 if it has never been known
+	stale       bool    // no endpoint has reported recently
 }
 
-// loadShares returns how RPCs are shared among localities. own is the index of the client's
-// locality, or -1; its RPCs stay there if preferred is true, but for probes.
+// loadShares returns the shares of RPCs of the localities. own is the index of the client's
+// locality, or -1; if preferred is true, its RPCs stay there, except for probes.
 //
-// A locality weighs what is left of its endpoints: their number times 1 − utilization. One
-// that is stale weighs its number, so that it gets RPCs to report with. If nothing is left
-// anywhere, all weigh their number. The own locality is preferred if it has something left,
-// and is not busier than the mean of the others' endpoints and the threshold. Probes are
-// taken from it, and shared among the others by the number of their endpoints. O(localities).
+// The weight of a locality is its unused capacity: the number of its endpoints times 1 −
+// utilization. The weight of a stale locality is its number of endpoints, so that it gets RPCs
+// to report with. If no locality has unused capacity, all weights are numbers of endpoints. The
+// own locality is preferred if it has unused capacity and its utilization is at most the mean
+// of the other localities' endpoints plus the threshold. Probes are taken from it, and
+// distributed over the other localities by their numbers of endpoints. O(localities).
 func loadShares(own int, all []localityLoad, threshold, probe float64) (shares []float64, preferred bool) {
 	shares = make([]float64, len(all))
-	total, busy, others := 0., 0., 0. // of the others: utilization by endpoint, endpoints
+	total := 0.
+	busy, others := 0., 0. // of the other localities: utilization times endpoints, endpoints
 	for i, l := range all {
 		shares[i] = l.endpoints
 		if !l.stale {
@@ -106,11 +108,11 @@ func loadShares(own int, all []localityLoad, threshold, probe float64) (shares [
 	return shares, preferred
 }
 
-// maxUtilization bounds what is taken for a utilization, so that sums are finite.
+// maxUtilization limits utilizations, so that sums are finite.
 const maxUtilization = 1e6
 
-// loadRouting returns how the localities of the inputs, one each, share the RPCs of a
-// load-aware policy.
+// loadRouting returns the shares of the localities of the inputs, one each, for a load-aware
+// policy.
 func loadRouting(leaf *Leaf, localities []LocalityState, inputs []groupInput) *LocalityRouting {
 	policy := leaf.Policy.LoadAware
 	var here LocalityID
@@ -121,7 +123,7 @@ func loadRouting(leaf *Leaf, localities []LocalityState, inputs []groupInput) *L
 	for i := range inputs {
 		l := &all[i]
 		l.endpoints, l.stale = inputs[i].size(false), localities[i].Stale
-		if u := localities[i].Utilization; u > 0 { // and not NaN
+		if u := localities[i].Utilization; u > 0 { // false for NaN
 			l.utilization, known = min(u, maxUtilization), true
 		}
 		total += l.endpoints

@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// A pathIndex finds the routes whose path matcher, exact or prefix, matches an RPC's path.
-// It is a radix tree of the matchers' values with at most two nodes for each value. A
-// look-up costs one comparison for each place at which the values branch, so a hundred
-// methods of a service cost what three do.
+// A pathIndex finds the routes whose path matcher, exact or prefix, matches an RPC's path. It
+// is a radix tree of the matchers' values with at most two nodes for each value. A lookup costs
+// one comparison for each branching point of the values, so a hundred methods of a service cost
+// as much as three.
 //
-// Rejected: a hash of the whole path finds exact matches only; a binary search of the
-// sorted values compares the common start of the paths ("/package.Service/") in each step.
+// Rejected: a hash of the whole path finds exact matches only; a binary search of the sorted
+// values compares the common start of the paths ("/package.Service/") in each step.
 //
 // Nodes are in one slice, parents before children, and refer to each other by index.
 type pathIndex struct {
 	nodes []pathNode
-	fold  bool // letters match in either case; the values are in lower case
+	fold  bool // letters match case-insensitively; the values are in lower case
 }
 
 type pathNode struct {
-	label    string  // what the node adds to its parent's value
+	label    string  // the node's value without its parent's value
 	next     []int32 // the child whose label starts with byte low+i, or 0
 	low      byte
 	up       int32   // the nearest ancestor with routes in prefix, or -1
@@ -39,8 +39,8 @@ type pathEntry struct {
 	route int32
 }
 
-// newPathIndex returns the index of entries, which it sorts. Entries with equal
-// values must come in the order of their routes. O(n log n) comparisons.
+// newPathIndex returns the index of entries, which it sorts. Entries with equal values must be
+// in the order of their routes. O(n log n) comparisons.
 func newPathIndex(entries []pathEntry, fold bool) *pathIndex {
 	if len(entries) == 0 {
 		return nil
@@ -68,9 +68,9 @@ type pathRun struct {
 	at      int
 }
 
-// split fills in a node, whose up and minRoute are those of its parent so far, and adds
-// its children, from index child on. The label is what all entries have in common, for
-// which the first and the last suffice. Shorter values sort first.
+// split fills in a node, whose up and minRoute are still those of its parent, and adds its
+// children, starting at index child. The label is the common prefix of all entries, which is
+// that of the first and last one. Shorter values sort first.
 func (x *pathIndex) split(node int32, r pathRun, child int32) (children []pathRun) {
 	n, e := &x.nodes[node], r.entries
 	end := r.at + commonPrefix(e[0].value[r.at:], e[len(e)-1].value[r.at:])
@@ -100,7 +100,7 @@ func (x *pathIndex) split(node int32, r pathRun, child int32) (children []pathRu
 		}
 		next[edge-low] = child + int32(len(children))
 		children = append(children, pathRun{e[:k], end})
-		x.nodes = append(x.nodes, pathNode{up: up, minRoute: minRoute}) // n is no longer x's
+		x.nodes = append(x.nodes, pathNode{up: up, minRoute: minRoute}) // invalidates n
 		e = e[k:]
 	}
 	return children
@@ -127,9 +127,9 @@ func (x *pathIndex) first(path string) int32 {
 	return best
 }
 
-// find descends along path. It returns the node from which walking up visits all routes
-// that match a prefix of path, longest first, and the routes for path itself.
-// O(len(path)); does not allocate.
+// find descends along path. It returns the node from which walking up visits all routes that
+// match a prefix of path, longest first, and the routes for path itself. O(len(path)); does not
+// allocate.
 func (x *pathIndex) find(path string) (node int32, exact []int32) {
 	for at := 0; ; {
 		n := &x.nodes[node]

@@ -11,37 +11,36 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// A placement says which hash belongs to which endpoint of a group, by a ring or a Maglev
-// table. It does not depend on the states of the endpoints. It is immutable, and all
-// snapshots between two changes of keys, weights or sizes share it, so connections that come
-// and go cost nothing here.
+// A placement maps hashes to the endpoints of a group, by a ring or a Maglev table, independent
+// of connection states. It is immutable, and all snapshots between two changes of keys, weights
+// or sizes share it. So connection state changes do not rebuild it.
 type placement struct {
-	ring  *ringhash.Ring   // nil if there is a table
-	table *ringhash.Maglev // nil if there is a ring
+	ring  *ringhash.Ring   // nil if table is used
+	table *ringhash.Maglev // nil if ring is used
 	spec  placementSpec
 	hosts []ringhash.Host // parallel to the group's endpoints
 	total uint64          // of the hosts' weights
 
-	localities []Locality // that hosts were made of
+	localities []Locality // from which hosts were made
 }
 
-// A placementSpec is what a placement depends on besides the hosts.
+// A placementSpec has the inputs of a placement other than the hosts.
 type placementSpec struct {
 	kind             PolicyKind
 	fn               ringhash.Func
-	minSize, maxSize uint64 // in entries; for maglev minSize is that of the table
+	minSize, maxSize uint64 // in entries; for maglev, minSize is the table size
 }
 
-// spec returns what the policy asks for, with rings no larger than limit. Tables have a
-// limit of their own, ringhash.MaxTableSize, and are refused beyond it: a table of the
-// largest prime below the limit would be another placement.
+// spec returns the placementSpec of the policy, with ring sizes capped at limit. Tables have a
+// limit of their own, ringhash.MaxTableSize, and larger ones are rejected: a table of the
+// largest prime below the limit would be a different placement.
 func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) {
 	s := placementSpec{kind: kind, minSize: p.MinSize}
 	if p.XXH64 {
 		s.fn = ringhash.XXH64
 	}
 	if kind == PolicyRingHash {
-		if p.MinSize > p.MaxSize { // T-RING-5: before the limit hides it
+		if p.MinSize > p.MaxSize { // T-RING-5: check before the cap hides it
 			return s, fmt.Errorf("ring: minimum size %d exceeds maximum size %d", p.MinSize, p.MaxSize)
 		}
 		s.minSize, s.maxSize = min(p.MinSize, limit), min(p.MaxSize, limit)
@@ -49,10 +48,9 @@ func (p *RingPolicy) spec(kind PolicyKind, limit uint64) (placementSpec, error) 
 	return s, nil
 }
 
-// place returns the placement of the endpoints of localities. It returns before, which may
-// be nil, if the lists are the same: O(localities). Otherwise it takes O(n·log n) for n
-// endpoints, and then the entries of a ring that change (ringhash.Ring.Update), or a whole
-// table.
+// place returns the placement of the endpoints of localities. It returns before, which may be
+// nil, if the lists are the same: O(localities). Otherwise it takes O(n·log n) for n endpoints,
+// plus the changed entries of a ring (ringhash.Ring.Update) or a whole table.
 func place(before *placement, spec placementSpec, localities []Locality) (*placement, error) {
 	if before != nil && before.spec != spec {
 		before = nil
@@ -83,9 +81,9 @@ func place(before *placement, spec placementSpec, localities []Locality) (*place
 	return next, nil
 }
 
-// hostsOf returns the hosts that the endpoints of localities are, with their weights by
-// A113. A draining endpoint is no host, but counts in its locality's sum: that it drains
-// moves none of the others.
+// hostsOf returns the hosts for the endpoints of localities, with their weights by A113. A
+// draining endpoint is not a host, but counts in its locality's sum, so draining moves no
+// hashes of other hosts.
 //
 // Endpoints with the same index as in before, which may be nil, share their keys with it.
 func hostsOf(before *placement, localities []Locality) []ringhash.Host {
@@ -116,15 +114,15 @@ func hostsOf(before *placement, localities []Locality) []ringhash.Host {
 	return hosts
 }
 
-// FlatWeights yields the index of each endpoint of l and the weight that it has in one
-// layer of all endpoints of the priority (A113): the share of the locality times the
-// share of the endpoint in the locality, at least 1, in units of 2^-31. total is the sum
-// of the weights of all localities of the priority. The shares are fixed-point numbers
-// with 31 bits after the point, so that neither their product nor the sum of the weights
-// overflows (T-EDS-3). O(endpoints).
+// FlatWeights returns an iterator over the endpoints of l, by index, and their weights in a
+// single layer of all endpoints of the priority (A113): the share of the locality times the
+// share of the endpoint in the locality, at least 1, in units of 2^-31. total is the sum of the
+// weights of all localities of the priority. The shares are fixed-point numbers with 31 bits
+// after the point, so that neither their product nor the sum of the weights overflows
+// (T-EDS-3). O(endpoints).
 //
-// Rings and Maglev tables have these weights, and so do the endpoints that the balancer
-// of a PolicyCustom gets (package integrate).
+// Rings and Maglev tables use these weights, and the balancer of a PolicyCustom gets them for
+// its endpoints (package integrate).
 func (l *Locality) FlatWeights(total uint64) iter.Seq2[int, uint32] {
 	return func(yield func(int, uint32) bool) {
 		var sum uint64
@@ -140,8 +138,8 @@ func (l *Locality) FlatWeights(total uint64) iter.Seq2[int, uint32] {
 	}
 }
 
-// locality returns the endpoints of locality i of p, which may be nil, and their hosts,
-// which begin at first.
+// locality returns the endpoints of locality i of p, which may be nil, and their hosts, which
+// start at first.
 func (p *placement) locality(i, first int) (list EndpointList, hosts []ringhash.Host) {
 	if p == nil || i >= len(p.localities) {
 		return list, nil
@@ -149,7 +147,7 @@ func (p *placement) locality(i, first int) (list EndpointList, hosts []ringhash.
 	return p.localities[i].Endpoints, p.hosts[first:]
 }
 
-// keyOf returns the key that places an endpoint: its hash_key (A76) or else its first
+// keyOf returns the key that places an endpoint: its hash_key (A76), otherwise its first
 // address (T-RING-2).
 func keyOf(e *Endpoint) string {
 	if e.Extra != nil && e.Extra.HashKey != "" {
@@ -158,7 +156,8 @@ func keyOf(e *Endpoint) string {
 	return e.Addr.String()
 }
 
-// sameKey reports whether keyOf(a) is certainly keyOf(b). O(1).
+// sameKey reports whether keyOf(a) and keyOf(b) are known to be equal without computing them.
+// O(1).
 func sameKey(a, b *Endpoint) bool { return a.Addr == b.Addr && a.Extra == nil && b.Extra == nil }
 
 // uq31 returns part/whole as a fixed-point number with 31 bits after the point, or 0 if

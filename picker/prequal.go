@@ -12,32 +12,33 @@ import (
 	"time"
 )
 
-// Prequal has the parameters of PolicyPrequal (Wydrowski et al., "Load is not what you
-// should balance: Introducing Prequal", NSDI 2024). Endpoints are asked for their load, and
-// an RPC goes to the one that said the best. Its asynchronous mode asks ahead and keeps the
-// answers in a ProbePool. In its synchronous mode the caller asks for each RPC and knows the
-// endpoint before the pick, and picks by the pool only if it could not.
+// Prequal has the parameters of PolicyPrequal (Wydrowski et al., "Load is not what you should
+// balance: Introducing Prequal", NSDI 2024). Endpoints are probed for their load, and an RPC
+// goes to the endpoint with the best answer. The asynchronous mode probes ahead of RPCs and
+// keeps the answers in a ProbePool. In the synchronous mode the caller probes for each RPC, so
+// the endpoint is known before the pick, and the pool is only used if that fails.
 type Prequal struct {
-	PoolSize     uint32        // answers that are kept: 2 to 64
+	PoolSize     uint32        // maximum number of answers: 2 to 64
 	MaxAge       time.Duration // of an answer, above 0
 	ProbesPerRPC float64       // above RemovePerRPC
-	RemovePerRPC float64       // answers that are removed, the worst and the oldest by turns: 0 or more
-	// HotQuantile is that of the RPCs in flight of the last answers above which an
-	// endpoint is hot: 0 to 1. With 0 nearly all are, and the fewest RPCs in flight win;
-	// with 1 none is, and the least latency does.
+	RemovePerRPC float64       // answers to remove, the worst and the oldest alternately: 0 or more
+	// HotQuantile is the quantile of the RPCs in flight of recent answers above which an
+	// endpoint is hot: 0 to 1. With 0 nearly all endpoints are hot, and the fewest RPCs in
+	// flight win; with 1 no endpoint is hot, and the least latency wins.
 	HotQuantile float64
-	// ProbeTimeout is how long a probe may take, and an RPC that waits for some. Above 0.
+	// ProbeTimeout is the timeout of a probe, and of an RPC that waits for probes. It is above
+	// 0.
 	ProbeTimeout time.Duration
-	// MaxProbesPerSecond bounds the probes of a pool. Above 0.
+	// MaxProbesPerSecond limits the probes of a pool. It is above 0.
 	MaxProbesPerSecond uint32
-	// Synchronous is how many endpoints are asked for each RPC, which goes by the answers
-	// of all but the last of them: 2 to 10. 0 is the asynchronous mode.
+	// Synchronous is the number of endpoints probed for each RPC, which waits for all answers
+	// but the last: 2 to 10. 0 selects the asynchronous mode.
 	Synchronous uint32
 }
 
-// check returns why the policy cannot be compiled, or nil.
+// check returns an error if the policy cannot be compiled.
 func (p *Prequal) check() error {
-	switch { // written such that NaN is refused
+	switch { // NaN must fail the checks
 	case p.PoolSize < 2 || p.PoolSize > maxPool:
 		return fmt.Errorf("a pool of %d answers is not one of 2 to %d", p.PoolSize, maxPool)
 	case p.MaxAge <= 0 || p.ProbeTimeout <= 0 || p.MaxProbesPerSecond == 0:
@@ -52,21 +53,21 @@ func (p *Prequal) check() error {
 	return nil
 }
 
-// fallbackDecay is that of the latencies that picks go by without answers.
+// fallbackDecay is the decay of the latencies used by picks without answers.
 const fallbackDecay = 10 * time.Second
 
-// A ProbeGroup is a set of endpoints that are asked for their load and picked by what they
-// say: the compiled form of a group with PolicyPrequal. It is immutable.
+// A ProbeGroup is a set of endpoints that are probed for their load and picked by the answers:
+// the compiled form of a group with PolicyPrequal. It is immutable.
 type ProbeGroup struct {
-	Pool  *ProbePool // of all forms of the group
+	Pool  *ProbePool // shared by all forms of the group
 	cfg   Prequal
 	first int32         // index in the priority of the group's first endpoint
-	least *leastLatency // picks while nobody has said anything; its candidates are the group's
+	least *leastLatency // picks while there are no answers; its candidates are the group's
 	index map[*EndpointState]int32
 }
 
-// prequal makes g pick by what the READY endpoints of in say. before is its previous form,
-// or nil.
+// prequal makes g pick by the answers of the READY endpoints of in. before is its previous
+// form, or nil.
 func (b *builder) prequal(g, before *group, in *groupInput, c *cluster, policy *Policy) error {
 	fallback := *policy
 	fallback.Latency = &LeastLatency{Decay: fallbackDecay}
@@ -87,8 +88,8 @@ func (b *builder) prequal(g, before *group, in *groupInput, c *cluster, policy *
 	return nil
 }
 
-// ProbeGroups returns the groups of the cluster with an index in Config.Clusters whose
-// endpoints are to be asked, or nil.
+// ProbeGroups returns the groups whose endpoints are to be probed, for a cluster given by its
+// index in Config.Clusters. It returns nil if there are none.
 func (s *Snapshot) ProbeGroups(cluster int) []*ProbeGroup {
 	var list []*ProbeGroup
 	for i := range s.clusters.At(int(cluster)).groups {
@@ -99,7 +100,7 @@ func (s *Snapshot) ProbeGroups(cluster int) []*ProbeGroup {
 	return list
 }
 
-// ProbeGroup draws the group of an RPC to a cluster by the word r, as PickCluster does, or
+// ProbeGroup draws the group of an RPC to a cluster with the word r, as PickCluster does. It
 // returns nil if the RPC is not picked by probes.
 func (s *Snapshot) ProbeGroup(cluster int32, r uint64) *ProbeGroup {
 	c := s.clusters.At(int(cluster))
@@ -113,8 +114,8 @@ func (s *Snapshot) ProbeGroup(cluster int32, r uint64) *ProbeGroup {
 	return c.groups[i].probes
 }
 
-// Adopt has the pool serve picks of the group from now on, at the time now. It does nothing
-// if it already does. O(endpoints).
+// Adopt makes the pool serve picks of the group from time now on. It is a no-op if the pool
+// already does. O(endpoints).
 func (g *ProbeGroup) Adopt(now int64) {
 	p := g.Pool
 	p.mu.Lock()
@@ -129,17 +130,17 @@ func (g *ProbeGroup) Adopt(now int64) {
 	p.publishLocked(now)
 }
 
-// Len returns how many endpoints the group has.
+// Len returns the number of endpoints of the group.
 func (g *ProbeGroup) Len() int { return len(g.least.candidates) }
 
-// Endpoint returns the k-th endpoint, and its index as in Result.
+// Endpoint returns the k-th endpoint and its index as in Result.
 func (g *ProbeGroup) Endpoint(k int) (*EndpointState, int32) {
 	c := &g.least.candidates[k]
 	return c.endpoint, g.first + c.index
 }
 
-// only returns what picks among some endpoints of the group, each as likely to be sampled as
-// another, or nil if there are none.
+// only returns a leastLatency for a subset of the group's endpoints with equal sampling
+// probabilities, or nil if the subset is empty.
 func (g *ProbeGroup) only(some map[*EndpointState]struct{}) *leastLatency {
 	l := &leastLatency{clock: g.least.clock, peers: g.least.peers}
 	for i := range g.least.candidates {
@@ -172,7 +173,7 @@ func (g *ProbeGroup) pick(r uint64) int32 {
 	if v == nil || v.group != g {
 		return g.least.pick(r)
 	}
-	// Decisions of hash policies, which this is none of, lend their numbers.
+	// The numbers of decisions of hash policies are unused here.
 	if v.silent != nil {
 		if x, _ := bits.Mul64(draw(r, drawHash), uint64(len(g.least.candidates))); x < uint64(len(v.silent.candidates)) {
 			return v.silent.pick(r)
@@ -191,10 +192,10 @@ func (g *ProbeGroup) pick(r uint64) int32 {
 	}
 }
 
-// best returns the index of the entry to pick by, or -1 if there is none: that with the
-// least cost of those that are cold, or with the least load if all are hot. Equals are as
-// likely as each other, as first is uniform. A hot one that is alone says only that others
-// are better.
+// best returns the index of the entry to pick by, or -1 if there is none: the cold entry with
+// the least cost, or the entry with the least load if all are hot. Ties are broken uniformly,
+// since first is uniform. A single hot entry is not used, since it only indicates that other
+// endpoints are better.
 func (v *probeView) best(first int) int {
 	cold, hot, left := -1, -1, 0
 	var cost, load float64
@@ -227,13 +228,13 @@ func (v *probeView) best(first int) int {
 	return -1
 }
 
-// now returns the load of the entry's endpoint as far as this client knows: what it was,
-// and what the client's own RPCs have changed since.
+// now returns the load of the entry's endpoint as known to this client: the answer, adjusted by
+// the client's own RPCs since then.
 func (e *probeEntry) now() float64 {
 	return max(0, e.load+float64(int32(e.timing.InFlight())-e.own)*e.share)
 }
 
-// use counts a pick by entry i, and reports whether the entry was good for another.
+// use counts a pick by entry i, and reports whether the entry was still usable.
 func (v *probeView) use(i int) bool {
 	n := v.entries[i].probe.used.Add(1)
 	if n >= v.reuse {
@@ -242,9 +243,9 @@ func (v *probeView) use(i int) bool {
 	return n <= v.reuse
 }
 
-// PickProbed picks an endpoint of a cluster that was asked for the RPC, if it still is one of
-// those that are picked from. Drops and the circuit breaker are applied as by PickCluster; r
-// is the RPC's word. Otherwise ok is false, and nothing has happened. Does not allocate.
+// PickProbed picks the given endpoint of a cluster, which was probed for the RPC, if it is
+// still one of the picked endpoints. Drops and the circuit breaker apply as in PickCluster; r
+// is the RPC's word. Otherwise ok is false, and PickProbed has no effect. Does not allocate.
 func (s *Snapshot) PickProbed(route, cluster int32, e *EndpointState, r uint64) (res Result, ok bool) {
 	c := s.clusters.At(int(cluster))
 	for i := range c.groups {
@@ -266,9 +267,9 @@ func (s *Snapshot) PickProbed(route, cluster int32, e *EndpointState, r uint64) 
 	return res, false
 }
 
-// Best returns the index of the report that an RPC should go by, of an endpoint that was
-// asked for this RPC: by the rule of the pool, with what the pool knows of others' loads.
-// Those that are going away count only if all are. It returns -1 if there is none.
+// Best returns the index of the report by which an RPC should be picked, from reports of
+// endpoints probed for this RPC. It uses the rule of the pool and the pool's loads of other
+// endpoints. Reports with GoingAway count only if all have it. It returns -1 without reports.
 func (g *ProbeGroup) Best(reports []ProbeReport) int {
 	_, _, hot := g.Pool.Stats()
 	best := -1
@@ -282,8 +283,7 @@ func (g *ProbeGroup) Best(reports []ProbeReport) int {
 	return best
 }
 
-// better reports whether an RPC should go by q rather than by another answer of the same
-// time.
+// better reports whether q is better than another answer of the same time.
 func (q *probe) better(other *probe, hot float64) bool {
 	switch a, b := q.load <= hot, other.load <= hot; {
 	case a != b:

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// A ProbeReport is what an endpoint says about its load when it is asked.
+// A ProbeReport is an endpoint's answer to a probe.
 type ProbeReport struct {
-	InFlight int           // RPCs, of all clients
-	Latency  time.Duration // of RPCs that found about as many in flight; 0 is not known
-	Failing  float64       // part of its RPCs of late that failed: 0 to 1
-	Weight   float64       // how much it can do, compared with others, within 1e-9 to 1e9; 0 is 1
-	// GoingAway says that it is about to stop, and should get no RPCs.
+	InFlight int           // RPCs of all clients
+	Latency  time.Duration // of RPCs that found about as many in flight; 0 means unknown
+	Failing  float64       // fraction of its recent RPCs that failed: 0 to 1
+	Weight   float64       // relative capacity, within 1e-9 to 1e9; 0 means 1
+	// GoingAway means that the endpoint is about to stop and should receive no RPCs.
 	GoingAway bool
 }
 
-// A ProbePool has what the endpoints of a group said of late (PolicyPrequal). Picks read
+// A ProbePool has the recent answers of the endpoints of a group (PolicyPrequal). Picks read
 // it, and the caller, who sends the probes, fills it:
 //
 //	picks ──wake──► caller ── Demand: how many probes
@@ -29,15 +29,15 @@ type ProbeReport struct {
 //	  │ view           ▼
 //	  └───────────── Answer, SetSilent, Expire
 //
-// Build makes a pool with the first form of a group, and later forms take it over. A pool
-// serves the picks of one form at a time: the one that was adopted last
-// (ProbeGroup.Adopt). Picks of others do without it.
+// Build makes a pool with the first form of a group, and later forms reuse it. A pool serves
+// the picks of one form at a time: the form adopted last (ProbeGroup.Adopt). Picks of other
+// forms do not use it.
 //
-// Any number of goroutines may call its methods. Only picks take no lock.
+// It is safe for concurrent use. Picks take no lock.
 type ProbePool struct {
 	view  atomic.Pointer[probeView] // nil before the first Adopt
 	wake  atomic.Pointer[func()]
-	asked atomic.Bool // wake was called, and Demand was not since
+	asked atomic.Bool // wake was called after the last Demand
 
 	_     [lineSize]byte
 	picks atomic.Int64 // since the last Demand
@@ -46,40 +46,41 @@ type ProbePool struct {
 	mu     sync.Mutex
 	group  *ProbeGroup // adopted last
 	cfg    Prequal     // of group
-	probes []*probe    // oldest first, one for an endpoint at most
+	probes []*probe    // oldest first, at most one for each endpoint
 	silent map[*EndpointState]struct{}
 
-	recent  [32]float64 // loads of the last answers, for the quantile
+	recent  [32]float64 // loads of recent answers, for the quantile
 	answers int         // so far
-	credit  float64     // probes that may be sent
-	supply  float64     // probes sent for an RPC, on average
-	removal float64     // answers that are due to be removed
-	oldest  bool        // the next to be removed is the oldest, not the worst
-	sorted  []float64   // memory
+	credit  float64     // probes that may be sent now
+	supply  float64     // average number of probes sent per RPC
+	removal float64     // answers due for removal
+	oldest  bool        // remove the oldest answer next, not the worst
+	sorted  []float64   // scratch memory
 }
 
-// A probe is an answer. All fields but used are fixed.
+// A probe is an answer. All fields except used are constant.
 type probe struct {
 	endpoint *EndpointState
 	load     float64 // RPCs in flight for each unit of weight
-	latency  float64 // nanoseconds, as if it had no failures; 0 is not known
+	latency  float64 // nanoseconds, adjusted for failures; 0 means unknown
 	weight   float64
-	own      int32 // RPCs of this client that were in flight there, by its own count
+	own      int32 // RPCs of this client in flight at the endpoint, by its own count
 	at       int64
-	used     atomic.Int32 // by picks
+	used     atomic.Int32 // number of picks
 }
 
-// A probeView is what picks read of a pool. It is immutable, but for what picks count.
+// A probeView is the part of a pool that picks read. It is immutable, except for the counts of
+// picks.
 type probeView struct {
-	group   *ProbeGroup // whose indexes the entries have
+	group   *ProbeGroup // the group to which the entries' indexes refer
 	entries []probeEntry
-	hot     float64       // an endpoint with a load above is hot
-	reuse   int32         // picks that an entry is good for
-	silent  *leastLatency // of the endpoints that answer no probes; nil if there are none
-	spent   atomic.Uint64 // bit i says that entries[i] is used up
+	hot     float64       // endpoints with a higher load are hot
+	reuse   int32         // number of picks by one entry
+	silent  *leastLatency // endpoints that do not answer probes; nil if there are none
+	spent   atomic.Uint64 // bit i is set if entries[i] is used up
 }
 
-// A probeEntry is an answer as picks use it.
+// A probeEntry is an answer in the form that picks use.
 type probeEntry struct {
 	probe    *probe
 	endpoint *EndpointState
@@ -87,24 +88,24 @@ type probeEntry struct {
 	index    int32   // in the group
 	own      int32
 	load     float64
-	perRPC   float64 // cost for each RPC in flight, a new one included
+	perRPC   float64 // cost per RPC in flight, including a new one
 	weight   float64
-	share    float64 // of the load that an RPC is: 1/weight
+	share    float64 // load added by one RPC: 1/weight
 }
 
-// maxPool bounds PoolSize by the bits of probeView.spent (T-SEC-2).
+// maxPool limits PoolSize to the bits of probeView.spent (T-SEC-2).
 const maxPool = 64
 
-// maxReuse bounds how many picks go by one answer.
+// maxReuse limits the number of picks by one answer.
 const maxReuse = 64
 
-// Serve has the pool call wake when picks want probes: once, until Demand is called
-// again. It must not block.
+// Serve sets the function that the pool calls when picks need probes: once, until the next call
+// of Demand. It must not block.
 func (p *ProbePool) Serve(wake func()) { p.wake.Store(&wake) }
 
-// Demand returns how many probes to send now, for the RPCs that were picked since the last
-// call: ProbesPerRPC for each, and those that were left by earlier calls, no more than
-// limit and than the pool can hold.
+// Demand returns the number of probes to send now, for the RPCs picked since the last call:
+// ProbesPerRPC for each plus the remainder of earlier calls, at most limit and the capacity of
+// the pool.
 func (p *ProbePool) Demand(limit int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,13 +116,13 @@ func (p *ProbePool) Demand(limit int) int {
 	}
 	p.credit += picks * p.cfg.ProbesPerRPC
 	n := int(min(p.credit, float64(min(limit, p.capacity())))) // credit may exceed an int
-	// What could not be sent is not sent later: by then others are wanted.
+	// Unsent probes are not sent later, since other endpoints will be needed then.
 	p.credit = min(p.credit-float64(n), 1)
 	p.supply += (float64(n)/picks - p.supply) * min(1, picks/16)
 	return n
 }
 
-// capacity is how many answers the pool keeps.
+// capacity returns the maximum number of answers in the pool.
 func (p *ProbePool) capacity() int {
 	n := int(min(p.cfg.PoolSize, maxPool))
 	if p.group != nil {
@@ -130,8 +131,8 @@ func (p *ProbePool) capacity() int {
 	return n
 }
 
-// Answer takes note of what an endpoint said at the time now, in nanoseconds. An older
-// answer of the endpoint goes. O(PoolSize·log PoolSize).
+// Answer records the answer of an endpoint at time now, in nanoseconds. It replaces an older
+// answer of the endpoint. O(PoolSize·log PoolSize).
 func (p *ProbePool) Answer(e *EndpointState, r ProbeReport, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +161,7 @@ func newProbe(e *EndpointState, r ProbeReport, now int64) *probe {
 		q.weight = min(max(r.Weight, minProbeWeight), maxProbeWeight)
 	}
 	q.load = max(0, float64(r.InFlight)) / q.weight
-	// One that fails half of its RPCs is as good as one that takes twice as long.
+	// An endpoint that fails half of its RPCs is equivalent to one with twice the latency.
 	q.latency = max(0, float64(r.Latency)) / max(1e-6, 1-r.Failing)
 	if q.latency == 0 && r.Failing > 0 {
 		q.latency = float64(time.Millisecond) / max(1e-6, 1-r.Failing)
@@ -168,9 +169,9 @@ func newProbe(e *EndpointState, r ProbeReport, now int64) *probe {
 	return q
 }
 
-// shrinkLocked keeps the pool within its size, and removes as many answers as it is told
-// for each that comes: the oldest and the worst in turn. Without that the pool would fill with
-// bad ones, since it is the good ones that are used up.
+// shrinkLocked keeps the pool within its size, and removes the configured number of answers for
+// each new one: alternately the oldest and the worst. Otherwise the pool would fill with bad
+// answers, since picks use up the good ones.
 func (p *ProbePool) shrinkLocked() {
 	if n := len(p.probes) - p.capacity(); n > 0 {
 		p.probes = slices.Delete(p.probes, 0, n)
@@ -189,8 +190,8 @@ func (p *ProbePool) shrinkLocked() {
 	}
 }
 
-// worstLocked returns the index of the answer with the highest load of those that are hot,
-// or with the highest latency if none is.
+// worstLocked returns the index of the hot answer with the highest load, or, if none is hot, of
+// the answer with the highest latency.
 func (p *ProbePool) worstLocked() int {
 	hot := p.hotLocked()
 	worst := 0
@@ -208,8 +209,7 @@ func (p *ProbePool) worstLocked() int {
 	return worst
 }
 
-// hotLocked returns the quantile of the loads of the last answers above which an endpoint
-// is hot.
+// hotLocked returns the quantile of recent loads above which an endpoint is hot.
 func (p *ProbePool) hotLocked() float64 {
 	n := min(p.answers, len(p.recent))
 	if n == 0 {
@@ -220,8 +220,8 @@ func (p *ProbePool) hotLocked() float64 {
 	return p.sorted[int(p.cfg.HotQuantile*float64(n-1))]
 }
 
-// SetSilent says whether an endpoint answers no probes: it is then picked for its share
-// of the RPCs as if there were no probes, and the other RPCs go by the pool.
+// SetSilent records whether an endpoint answers no probes. A silent endpoint is picked for its
+// share of the RPCs as if there were no probes, and the other RPCs are picked by the pool.
 func (p *ProbePool) SetSilent(e *EndpointState, silent bool, now int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -240,8 +240,8 @@ func (p *ProbePool) SetSilent(e *EndpointState, silent bool, now int64) {
 	p.publishLocked(now)
 }
 
-// Expire removes answers that are too old at the time now. It returns for how long there
-// will be none other, or 0 if no answer is left.
+// Expire removes answers that are too old at time now. It returns the time until the next
+// answer expires, or 0 if no answer is left.
 func (p *ProbePool) Expire(now int64) (next time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -256,8 +256,8 @@ func (p *ProbePool) Expire(now int64) (next time.Duration) {
 	return p.cfg.MaxAge - time.Duration(now-p.probes[0].at)
 }
 
-// Stats is what a pool has at the moment: answers, endpoints that are silent, and the load
-// above which one is hot.
+// Stats returns the number of answers, the number of silent endpoints, and the load above which
+// an endpoint is hot.
 func (p *ProbePool) Stats() (answers, silent int, hot float64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -275,7 +275,7 @@ func (p *ProbePool) publishLocked(now int64) {
 	for _, q := range p.probes {
 		index, ok := p.group.index[q.endpoint]
 		if !ok {
-			continue // it is not READY any more
+			continue // no longer READY
 		}
 		if q.used.Load() >= v.reuse {
 			v.spent.Or(1 << len(v.entries))
@@ -291,7 +291,7 @@ func (p *ProbePool) publishLocked(now int64) {
 	p.view.Store(v)
 }
 
-// typicalLocked returns the median of the latencies that are known, or 1 without any.
+// typicalLocked returns the median of the known latencies, or 1 without any.
 func (p *ProbePool) typicalLocked() float64 {
 	p.sorted = p.sorted[:0]
 	for _, q := range p.probes {
@@ -306,13 +306,13 @@ func (p *ProbePool) typicalLocked() float64 {
 	return p.sorted[len(p.sorted)/2]
 }
 
-// cost is what an answer is worth at the time now: its latency, which the endpoint comes
-// back from to what is typical, as its queue changes, within a few latencies. A latency that
-// is not known is typical. So the best of many old answers, which is mostly one that was
-// very good for a moment, does not beat a good new one.
+// cost returns the cost of an answer at time now. It is the answer's latency, which converges
+// to the typical one within a few latencies, as the endpoint's queue changes. An unknown
+// latency counts as typical. So the best of many old answers, which is mostly one that was very
+// good for a moment, does not beat a good new one.
 //
-// All answers fade alike from then on, so the order of their costs stays what it is
-// until another comes, and picks need not know the time.
+// All answers age alike after that, so the order of their costs does not change until another
+// answer arrives, and picks need not read the time.
 func (q *probe) cost(typical float64, now int64) float64 {
 	if q.latency == 0 {
 		return typical
@@ -320,19 +320,18 @@ func (q *probe) cost(typical float64, now int64) float64 {
 	return typical + (q.latency-typical)*max(faded, math.Exp(-float64(now-q.at)/(fading*typical)))
 }
 
-// An answer loses 1-1/e of what it says within fading times the typical latency, and
-// keeps the part faded of it: an endpoint that is always slow is slow after a second.
+// An answer loses 1-1/e of its deviation within fading times the typical latency, and keeps the
+// fraction faded of it: an endpoint that is always slow is still slow after a second.
 const (
 	fading = 2
 	faded  = 1. / 64
 )
 
-// reuseLocked returns how many picks one answer is good for: the paper's
-// (1+δ)/((1−m/n)·r−r_remove) with δ = 1, without the part of the pool that other answers
-// of the same endpoint replace, for which it has no value if n ≤ m. r is what could be
-// sent, which is less than was asked for if RPCs come faster than probes may. While
-// probes are not scarce it is 1: an answer that is used again is the next best of the
-// moment, and all clients think so.
+// reuseLocked returns the number of picks for one answer: the paper's
+// (1+δ)/((1−m/n)·r−r_remove) with δ = 1, ignoring the part of the pool that other answers of
+// the same endpoint replace, for which the formula has no value if n ≤ m. r is the rate of sent
+// probes, which is below the demand if RPCs are more frequent than probes may be. While probes
+// are not scarce it is 1: a reused answer is the next best one at the moment, for all clients.
 func (p *ProbePool) reuseLocked() int32 {
 	const delta = 1
 	left := p.supply * (1 - p.cfg.RemovePerRPC/p.cfg.ProbesPerRPC)

@@ -12,31 +12,31 @@ import (
 	"strings"
 )
 
-// A routeTable is the compiled form of a virtual host's routes. It finds the first route,
-// in the order of the configuration, that matches an RPC (A28), without trying each.
+// A routeTable is the compiled form of a virtual host's routes. It finds the first route, in
+// configuration order, that matches an RPC (A28), without trying each of them.
 //
-// An index leads from the RPC's path to the routes whose path matches. Only their other
-// conditions are checked, and only until no earlier route is left. Routes whose paths
-// cannot be indexed (regular expressions, for example) are tried in turn, again only those
-// before the best match so far. Conditions on headers that have the same value in all RPCs
-// are evaluated when the table is built.
+// An index maps the RPC's path to the routes whose path matches. Only their other conditions
+// are checked, and only as long as an earlier route remains. Routes whose paths cannot be
+// indexed (regular expressions, for example) are tried in turn, also only those before the best
+// match so far. Conditions on headers that have the same value in all RPCs are evaluated when
+// the table is built.
 type routeTable struct {
 	routes []route // by index in the configuration
-	// always is 0 if the first route matches every RPC, as it does for most targets with
-	// a single route, otherwise -1.
+	// always is 0 if the first route matches every RPC, as it does for most targets with a
+	// single route, otherwise -1.
 	always    int32
-	only      int32 // the cluster of that route if it has just one, otherwise less than 0
+	only      int32 // the cluster of that route if it has exactly one, otherwise less than 0
 	cased     *pathIndex
-	folded    *pathIndex // of routes that ignore case
-	unindexed []int32    // routes that are in neither index, ascending
-	plain     bool       // all routes are in cased and unconditional, so that the path decides
+	folded    *pathIndex // routes that ignore case
+	unindexed []int32    // routes in neither index, ascending
+	plain     bool       // all routes are in cased and unconditional, so only the path matters
 	random    bool       // matching, or the choice of a weighted cluster, needs a random word
 }
 
-// A route is the compiled form of a Route: its target and the conditions that are not in
-// an index.
+// A route is the compiled form of a Route: its target and the conditions that are not in an
+// index.
 type route struct {
-	unconditional bool         // there are none
+	unconditional bool         // there are no further conditions
 	path          *StringMatch // nil if the route is in an index
 	headers       []headerCondition
 	fraction      probability
@@ -56,11 +56,11 @@ type headerCondition struct {
 	slot int // in request.values; equal for equal names
 }
 
-// noRoute is above every index of a route, so that any match is before it.
+// noRoute is greater than every index of a route, so that any match precedes it.
 const noRoute = math.MaxInt32
 
-// newRouteTable compiles routes, which the table keeps. clusters has the index of each
-// cluster by name. O(routes·log routes) without the headers.
+// newRouteTable compiles routes, and keeps a reference to them. clusters maps the names of
+// clusters to their indexes. O(routes·log routes), without the headers.
 func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, error) {
 	t := &routeTable{routes: make([]route, len(routes)), always: -1, only: -1}
 	slots := make(map[string]int)
@@ -93,8 +93,8 @@ func newRouteTable(routes []Route, clusters map[string]int32) (*routeTable, erro
 	return t, nil
 }
 
-// compile fills in r, except for path. live is false if no RPC can match the route. slots
-// has the number of each header by name.
+// compile fills in r, except for path. live is false if no RPC can match the route. slots maps
+// the names of headers to their slots.
 func (t *routeTable) compile(r *route, cfg *Route, slots map[string]int, clusters map[string]int32) (live bool, err error) {
 	if err := cfg.Path.check(); err != nil {
 		return false, fmt.Errorf("path: %w", err)
@@ -154,15 +154,15 @@ func (t *routeTable) compileTarget(r *route, to []WeightedCluster, clusters map[
 	return nil
 }
 
-// A request is the RPC that a route is looked up for.
+// A request is the RPC for which a route is looked up.
 type request struct {
 	ctx    context.Context
 	method string
 	r      uint64
 	header func(ctx context.Context, name string) []string
 
-	// Headers that were read, by slot, since the routes of a table tend to read the same
-	// ones. Headers beyond these are read anew for each route.
+	// A cache of headers by slot, since the routes of a table tend to read the same ones.
+	// Further headers are read for each route.
 	known  [4]bool
 	values [4][]string
 }
@@ -172,7 +172,7 @@ func (t *routeTable) match(ctx context.Context, method string, r uint64, header 
 	if t.plain {
 		return t.cased.first(method)
 	}
-	// Field by field: a composite literal is copied into place by words that were just
+	// Assigned field by field: a composite literal is copied into place in words that were just
 	// stored in smaller pieces, which stalls for 10 ns.
 	var q request
 	q.ctx, q.method, q.r, q.header = ctx, method, r, header
@@ -189,9 +189,9 @@ func (t *routeTable) match(ctx context.Context, method string, r uint64, header 
 	return best
 }
 
-// walkUp returns the first route in x that matches and is before best, or best. It starts
-// with the most specific paths: they are usually listed first, and after a match only
-// earlier routes have to be checked.
+// walkUp returns the first route in x that matches and precedes best, or best. It starts with
+// the most specific paths: they are usually listed first, and after a match only earlier routes
+// have to be checked.
 func (t *routeTable) walkUp(x *pathIndex, q *request, best int32) int32 {
 	node, exact := x.find(q.method)
 	if len(exact) > 0 {
@@ -204,7 +204,7 @@ func (t *routeTable) walkUp(x *pathIndex, q *request, best int32) int32 {
 	return best
 }
 
-// first returns the first of the candidates that matches and is before best, or best.
+// first returns the first of the candidates that matches and precedes best, or best.
 func (t *routeTable) first(candidates []int32, q *request, best int32) int32 {
 	for _, i := range candidates {
 		if i >= best {
@@ -217,7 +217,7 @@ func (t *routeTable) first(candidates []int32, q *request, best int32) int32 {
 	return best
 }
 
-// matches reports whether an RPC meets the conditions of r, which is route i.
+// matches reports whether an RPC meets the conditions of route i, which is r.
 func (t *routeTable) matches(r *route, i int32, q *request) bool {
 	if r.path != nil && !r.path.matches(q.method) {
 		return false
@@ -241,7 +241,7 @@ func (q *request) lookUp(h headerCondition) []string {
 	return q.values[h.slot]
 }
 
-// check returns why the matcher cannot be used, or nil.
+// check returns an error if the matcher is invalid.
 func (m *StringMatch) check() error {
 	switch {
 	case m.Kind > MatchRegex:
@@ -281,9 +281,9 @@ func (m *StringMatch) matches(s string) bool {
 	}
 }
 
-// equalFold reports whether a and b, which have the same length, are equal except for the
-// case of ASCII letters. strings.EqualFold folds more: it takes the
-// Kelvin sign for a k. Lower-casing first would allocate for each RPC (T-RC-7).
+// equalFold reports whether a and b, which have the same length, are equal except for the case
+// of ASCII letters. strings.EqualFold would equate more characters, such as the Kelvin sign and
+// k. Lower-casing first would allocate for each RPC (T-RC-7).
 func equalFold(a, b string) bool {
 	for i := range len(a) {
 		if lower(a[i]) != lower(b[i]) {
@@ -304,8 +304,8 @@ func lower(c byte) byte {
 	return c
 }
 
-// lowerAll applies lower to each byte. Unlike strings.ToLower it changes nothing else, not
-// even invalid UTF-8.
+// lowerAll applies lower to each byte. Unlike strings.ToLower, it leaves all other bytes
+// unchanged, even invalid UTF-8.
 func lowerAll(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -347,8 +347,8 @@ func (m *HeaderMatch) matches(values []string) bool {
 	}
 }
 
-// constant reports whether the condition has the same result for all RPCs, and that
-// result: binary headers are never visible, and the content type is known (A28).
+// constant reports whether the condition has the same result for all RPCs, and that result:
+// binary headers are never visible, and the content type is known (A28).
 func (m *HeaderMatch) constant() (constant, match bool) {
 	switch {
 	case strings.HasSuffix(m.Name, "-bin"):
@@ -359,6 +359,6 @@ func (m *HeaderMatch) constant() (constant, match bool) {
 	return false, false
 }
 
-// contentType is what routes and hash policies see as the content type of all RPCs. It is
-// never written.
+// contentType is the content type of all RPCs as visible to routes and hash policies. It must
+// not be modified.
 var contentType = []string{"application/grpc"}

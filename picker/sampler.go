@@ -22,14 +22,14 @@ type candidate struct {
 	weight   uint32
 }
 
-// maxChoices is the largest number of samples (T-SEC-2).
+// maxChoices is the maximum number of samples (T-SEC-2).
 const maxChoices = 10
 
 // sampler returns the sampler of the READY endpoints of in.
 func (b *builder) sampler(in *groupInput, policy *Policy) (s sampler, err error) {
 	weights := b.endpointWeights(in, policy)
 	s.candidates = make([]candidate, 0, in.count[Ready])
-	even, positive := true, weights[:0] // overwrites only what the loop has read
+	even, positive := true, weights[:0] // overwrites only values that the loop has already read
 	for i, w := range weights {
 		if w > 0 {
 			s.candidates, positive = append(s.candidates, candidate{in.endpoints.State(i), int32(i), w}), append(positive, w)
@@ -45,7 +45,7 @@ func (b *builder) sampler(in *groupInput, policy *Policy) (s sampler, err error)
 	return s, err
 }
 
-// sample returns the k-th candidate that the random word r stands for.
+// sample returns the k-th candidate for the random word r.
 func (s *sampler) sample(r uint64, k int) *candidate {
 	x := draw(r, drawCandidate+uint64(k))
 	if s.alias != nil {

@@ -10,17 +10,16 @@ import (
 	"github.com/xdslb/xdslb/edf"
 )
 
-// PolicyEDF, PolicyRoundRobin and PolicyClientWRR pick the endpoints of a group in EDF
-// order. They differ in what the weights are. PolicyPickFirst is the sequence of a single
-// endpoint.
+// PolicyEDF, PolicyRoundRobin and PolicyClientWRR pick the endpoints of a group in EDF order.
+// They differ in the weights. PolicyPickFirst is the sequence of a single endpoint.
 //
-// The position in the sequence is a count of issued RPCs, so one addition both counts the
-// RPC and gives it its pick (D9a). A group that is a locality uses the count of its Load.
-// A flat group of several localities has a count of its own, and the RPC is counted again
-// at the locality of the endpoint that it gets (T-LRS-5).
+// The position in the sequence is a count of issued RPCs, so a single addition counts the RPC
+// and determines its pick (D9a). A group that is a locality uses the count of its Load. A flat
+// group of several localities has a count of its own, and the RPC is counted again at the
+// locality of its endpoint (T-LRS-5).
 
-// sequence makes g the sequence of the READY endpoints of in. before is the group's
-// previous form, or nil.
+// sequence makes g the sequence of the READY endpoints of in. before is the group's previous
+// form, or nil.
 func (b *builder) sequence(g *group, before *group, in *groupInput, c *cluster, policy *Policy) error {
 	weights := b.endpointWeights(in, policy)
 	g.scaled = b.scaled
@@ -31,13 +30,13 @@ func (b *builder) sequence(g *group, before *group, in *groupInput, c *cluster, 
 	return b.schedule(g, before, &c.issued.n, weights)
 }
 
-// schedule gives g the sequence of weights, whose position is counted by issued. If the
-// same endpoints have a weight as before, the sequence continues, otherwise it starts at
-// a random position (D2).
+// schedule gives g the sequence of weights, whose position is counted by issued. The sequence
+// continues if the same endpoints have a weight as before. Otherwise it starts at a random
+// position (D2).
 //
-// Continuing is right because before has the same counter: groups are found by their Load
-// (groupOf). Only with PolicyPickFirst it may be another counter, but a sequence of
-// one endpoint is the same at each position.
+// Continuing is correct because before has the same counter: groups are found by their Load
+// (groupOf). With PolicyPickFirst the counter may differ, but a sequence of one endpoint is the
+// same at each position.
 func (b *builder) schedule(g *group, before *group, issued *atomic.Uint64, weights []uint32) (err error) {
 	g.issued = issued
 	same, active := false, false
@@ -55,9 +54,10 @@ func (b *builder) schedule(g *group, before *group, issued *atomic.Uint64, weigh
 	return err
 }
 
-// pickFirst makes g the sequence of one endpoint of in (A62): the one selected before, as
-// long as it is READY, otherwise the first READY one in the list. The caller shuffles the
-// list, connects to one endpoint after the other and makes the failure stick.
+// pickFirst makes g the sequence of one endpoint of in (A62): the endpoint selected before, as
+// long as it is READY, otherwise the first READY one in the list. The caller shuffles the list,
+// connects to one endpoint after the other and keeps TRANSIENT_FAILURE until an endpoint is
+// READY.
 func (b *builder) pickFirst(g *group, before *group, in *groupInput) error {
 	k := slices.Index(in.states, Ready)
 	if before != nil && before.selected != nil {

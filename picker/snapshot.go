@@ -11,12 +11,12 @@ import (
 )
 
 // A Snapshot has a target's routes, clusters and endpoints at one moment, in the form that
-// picks walk. Build makes it, and its caller publishes it through an atomic pointer.
+// picks use. Build makes it, and its caller publishes it through an atomic pointer.
 //
-// The zero Snapshot is not usable. A Snapshot must not be copied. It is immutable, and any
-// number of goroutines may use it, also while the next one is built and after that was
-// published. What picks write (Load, Breaker, Counter) belongs to the caller and is shared
-// by all snapshots that refer to it.
+// The zero Snapshot is not usable. A Snapshot must not be copied. It is immutable and safe for
+// concurrent use, even while the next one is built and after it has been published. The state
+// that picks modify (Load, Breaker, Counter) belongs to the caller and is shared by all
+// snapshots that refer to it.
 type Snapshot struct {
 	_        [0]sync.Mutex
 	table    *routeTable
@@ -24,34 +24,34 @@ type Snapshot struct {
 	env      Env
 	random   bool
 
-	drawing int              // clusters whose picks depend on the random word
-	routes  []Route          // that table was made of
-	index   map[string]int32 // of each cluster by name; only Build reads it
+	drawing int              // number of clusters whose picks depend on the random word
+	routes  []Route          // from which table was made
+	index   map[string]int32 // cluster indexes by name; used by Build only
 }
 
-// An item is a cluster as snapshots have it.
+// An item is a cluster as stored in snapshots.
 type item = persistent.Item[cluster]
 
-// A cluster is the compiled form of a Cluster in a certain state. All snapshots between
-// two changes of that state share it.
+// A cluster is the compiled form of a Cluster in a certain state. All snapshots between two
+// changes of that state share it.
 type cluster struct {
 	outcome     Outcome // Picked if there are groups, otherwise the outcome of all picks
 	random      bool
 	inSlowStart bool
 	limit       uint32      // of breaker
-	dropped     probability // of being dropped by any category
-	alias       *Alias      // draws from groups; nil if there is one at most
+	dropped     probability // probability of being dropped by any category
+	alias       *Alias      // draws from groups; nil if there is at most one
 	breaker     *Breaker
-	groups      []group // those that RPCs can use, in the order of the configuration
+	groups      []group // groups that RPCs can use, in configuration order
 
 	drops    []probability // upper bounds by category
 	counts   []*Counter    // of drops
 	overload *Counter
 
-	// issued is the position in the sequence of a flat group of several localities.
-	// Each form of the cluster takes it over from the previous one.
+	// issued is the position in the sequence of a flat group of several localities. Each form
+	// of the cluster inherits it from the previous one.
 	issued *Counter
-	// peers have the mean latency, if the policy goes by it, which is taken over as well.
+	// peers has the mean latency, if the policy uses it. It is inherited as well.
 	peers *Peers
 
 	name    string
@@ -60,44 +60,42 @@ type cluster struct {
 
 	routing *LocalityRouting // nil unless the policy has a rule for localities
 
-	// What the next Build compares with: see knows.
-	policy  Policy // by which localities were grouped
-	sources []source
+	// Compared by the next Build: see canReuse.
+	policy  Policy // localities were grouped for it
+	sources []compiledLocality
 }
 
-// Result is the result of a pick. Its four fields are as many as the compiler keeps in
-// registers: with a fifth one BenchmarkPickFinish takes twice as long.
+// Result is the result of a pick. The compiler keeps at most four fields in registers: with a
+// fifth one BenchmarkPickFinish takes twice as long.
 type Result struct {
 	Outcome Outcome
-	Route   int32 // index in Config.Routes, or -1 if none matched or none was looked for
+	Route   int32 // index in Config.Routes, or -1 if no route matched or none was looked up
 	Cluster int32 // index in Config.Clusters, or -1
-	// Index is the endpoint's index among all endpoints of the priority in use, its
-	// localities concatenated. For Dropped it is the index of the drop category. For
-	// Delegate it is the index of the locality, or 0 if the policy is Flat. For other
-	// outcomes it is 0.
+	// Index is the endpoint's index among all endpoints of the active priority, with its
+	// localities concatenated. For Dropped it is the index of the drop category. For Delegate
+	// it is the index of the locality, or 0 if the policy is Flat. For other outcomes it is 0.
 	Index int32
 }
 
 // Outcome enumerates the outcomes of a pick.
 type Outcome uint8
 
-// The outcomes of a pick. Only after Picked, PickedConnect and Delegate something has to
-// follow.
+// The outcomes of a pick. Only Picked, PickedConnect and Delegate require a further call.
 const (
-	Picked        Outcome = iota // the endpoint at Index; its EndpointState.Finish must follow
-	Queue                        // no endpoint yet: wait for another snapshot
-	Failed                       // no endpoint is reachable; an RPC that waits for ready waits
+	Picked        Outcome = iota // the endpoint at Index; the caller must call its EndpointState.Finish
+	Queue                        // no endpoint yet: wait for the next snapshot
+	Failed                       // no endpoint is reachable; wait-for-ready RPCs wait
 	Dropped                      // by category Index; final (T-DROP-3)
-	Overloaded                   // refused by the circuit breaker; final (A32)
+	Overloaded                   // rejected by the circuit breaker; final (A32)
 	NoRoute                      // no route matches; final (A28)
-	NotForwarding                // the route that matches does not forward; final (A36)
-	QueueConnect                 // as Queue, and the endpoint at Index, which is IDLE, is to be connected (A61)
-	PickedConnect                // as Picked, and an endpoint that is IDLE is to be connected: see Snapshot.ConnectIndex (A76)
+	NotForwarding                // the matching route does not forward; final (A36)
+	QueueConnect                 // like Queue, and the IDLE endpoint at Index must be connected (A61)
+	PickedConnect                // like Picked, and an IDLE endpoint must be connected: see Snapshot.ConnectIndex (A76)
 	Delegate                     // the balancer of the locality at Index picks: see Cancel (A52)
 )
 
-// ClusterErr returns why the cluster with an index in Config.Clusters could not be
-// compiled, or nil. All its RPCs fail. Other clusters are not affected.
+// ClusterErr returns the reason why a cluster could not be compiled, or nil. cluster is an
+// index in Config.Clusters. All RPCs of the cluster fail; other clusters are not affected.
 func (s *Snapshot) ClusterErr(cluster int) error {
 	if cluster < 0 || cluster >= s.clusters.Len() {
 		return nil
@@ -105,21 +103,20 @@ func (s *Snapshot) ClusterErr(cluster int) error {
 	return s.clusters.At(cluster).err
 }
 
-// InSlowStart reports whether an endpoint of the cluster with an index in Config.Clusters is
-// in slow start. Its share is that of the moment of the build. So the caller should change
-// the cluster's Version and build again every so often until InSlowStart is false.
+// InSlowStart reports whether an endpoint of a cluster is in slow start. cluster is an index in
+// Config.Clusters. The endpoint's share is that of the time of the build, so the caller should
+// periodically change the cluster's Version and build again until InSlowStart is false.
 func (s *Snapshot) InSlowStart(cluster int) bool {
 	return cluster >= 0 && cluster < s.clusters.Len() && s.clusters.At(cluster).inSlowStart
 }
 
-// NeedsRandom reports whether any pick depends on its random word. If not, a caller may
-// save the draw and pass 0.
+// NeedsRandom reports whether any pick depends on its random word. If not, a caller may pass 0.
 func (s *Snapshot) NeedsRandom() bool { return s.random }
 
 // Pick routes an RPC to a cluster and picks one of its endpoints. method is the RPC's path,
-// "/package.Service/Method". r is a uniform random word, a new one for each pick. Two
-// atomic additions if an endpoint is picked. It does not allocate, except that Env.Header
-// may, and that several values of a header are joined.
+// "/package.Service/Method". r is a uniform random word, a new one for each pick. A picked
+// endpoint costs two atomic additions. It does not allocate, except in Env.Header and to join
+// several values of a header.
 func (s *Snapshot) Pick(ctx context.Context, method string, r uint64) Result {
 	if t := s.table; t.only >= 0 { // saves the call of Match, 3 to 5 ns (BenchmarkSelect/case=plain)
 		return s.PickCluster(ctx, t.always, t.only, r)
@@ -131,8 +128,8 @@ func (s *Snapshot) Pick(ctx context.Context, method string, r uint64) Result {
 	return s.PickCluster(ctx, route, cluster, r)
 }
 
-// Match is the first half of Pick: it returns the route of an RPC and its cluster. The
-// outcome is Picked if there is a cluster, otherwise NoRoute or NotForwarding.
+// Match is the first half of Pick: it returns the route of an RPC and its cluster. The outcome
+// is Picked if there is a cluster, otherwise NoRoute or NotForwarding.
 func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, cluster int32, outcome Outcome) {
 	t := s.table
 	if route = t.always; route < 0 {
@@ -151,14 +148,14 @@ func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, c
 	return route, to.clusters[to.split.Pick(draw(r, drawCluster))], Picked
 }
 
-// PickCluster is the second half of Pick: it picks an endpoint of a known cluster. r may be
-// the word that Match got. route has the hash policies, for clusters whose policy hashes;
-// -1 is none.
+// PickCluster is the second half of Pick: it picks an endpoint of a known cluster. r may be the
+// word passed to Match. route has the hash policies, for clusters whose policy hashes; -1 means
+// none.
 //
-// An RPC that has to wait, or fails for lack of an endpoint, is neither dropped nor
-// refused: it will be picked for again, and drops are drawn once for each RPC (T-DROP-4).
-// Then come the drops and then the breaker (T-DROP-2). An RPC that passes both gets an
-// endpoint, so PickCluster never has to undo what it counted.
+// An RPC that has to wait, or fails for lack of an endpoint, is neither dropped nor rejected:
+// it will be picked again, and drops are drawn once per RPC (T-DROP-4). Drops apply before the
+// breaker (T-DROP-2). An RPC that passes both gets an endpoint, so PickCluster never has to
+// undo its counts.
 func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint64) Result {
 	k := uint(cluster)
 	if k >= uint(s.clusters.Len()) {
@@ -210,14 +207,14 @@ func (s *Snapshot) PickCluster(ctx context.Context, route, cluster int32, r uint
 }
 
 // Admit applies a cluster's drops and circuit breaker to an RPC whose endpoint the caller
-// knows, as with session affinity (A55). PickCluster applies them by itself. The outcome is
-// Picked, without an endpoint, if the RPC is admitted; then Begin and Finish of the
-// caller's endpoint must follow. Any other outcome is that of the pick. It makes no
-// difference whether the cluster has other endpoints to pick, as long as the state that it
-// was built from names a priority in use.
+// knows, as with session affinity (A55). PickCluster includes this check. If the RPC is
+// admitted, the outcome is Picked, without an endpoint, and the caller must call Begin and
+// Finish of the endpoint. Any other outcome is that of the pick. Admit does not require that
+// the cluster has other endpoints to pick, as long as the state from which it was built names
+// an active priority.
 //
-// The RPC counts in the sequence of its endpoint's locality, as if it had been the
-// endpoint's turn. Does not allocate.
+// The RPC counts in the sequence of its endpoint's locality, as if it had been the endpoint's
+// turn. Does not allocate.
 func (s *Snapshot) Admit(cluster int32, r uint64) Result {
 	k := uint(cluster)
 	if k >= uint(s.clusters.Len()) {
@@ -234,8 +231,8 @@ func (s *Snapshot) Admit(cluster int32, r uint64) Result {
 	return Result{Outcome: Picked, Route: -1, Cluster: cluster}
 }
 
-// admit reports whether an RPC is neither dropped nor refused by the circuit breaker, which
-// counts it then.
+// admit reports whether an RPC is neither dropped nor rejected by the circuit breaker, and
+// counts it in flight if so.
 func (c *cluster) admit(r uint64) bool {
 	if c.dropped > 0 && c.dropped.hit(draw(r, drawDrop)) {
 		return false
@@ -243,8 +240,8 @@ func (c *cluster) admit(r uint64) bool {
 	return c.breaker.Acquire(c.limit)
 }
 
-// refuse counts an RPC that is not admitted, and returns its outcome and the index of the
-// drop category, if it is dropped.
+// refuse counts an RPC that is not admitted, and returns its outcome and, if it is dropped, the
+// index of the drop category.
 //
 //go:noinline
 func (c *cluster) refuse(r uint64) (outcome Outcome, category int32) {
@@ -257,22 +254,22 @@ func (c *cluster) refuse(r uint64) (outcome Outcome, category int32) {
 	return Overloaded, 0
 }
 
-// Cancel takes back what a pick with outcome Delegate has counted (T-CB-1). It must be called
-// on the Snapshot that the Result is from, at most once, and not if Finish is called. For
-// results with other outcomes it does nothing.
+// Cancel undoes the counts of a pick with outcome Delegate (T-CB-1). It must be called on the
+// Snapshot that returned the Result, at most once, and not if Finish is called. For results
+// with other outcomes it does nothing.
 //
-// [PolicyCustom] (A52, D10) leaves the choice of the endpoint to a balancer of the caller.
-// Such a pick has the outcome Delegate and the locality in Index. It has passed the drops
-// and the circuit breaker. The caller then
+// [PolicyCustom] (A52, D10) leaves the choice of the endpoint to a balancer of the caller. Such
+// a pick has the outcome Delegate and the locality in Index. It has passed the drops and the
+// circuit breaker. The caller then
 //
 //   - calls Cancel if its balancer has no endpoint to pick, or
 //   - calls Begin of the endpoint that its balancer picked, and Finish at the end of the RPC.
 //
-// The locality is drawn from those with a READY endpoint. If there are none, it is drawn
-// from those with an IDLE endpoint, since a balancer may connect when it is asked.
-// Otherwise RPCs wait, or fail. So the caller maintains the endpoints' Connectivity as with
-// any other policy. It should not report an endpoint as IDLE that no pick will connect,
-// since the drop of an RPC that is delegated and undone is drawn again (T-DROP-4).
+// The locality is drawn from the localities with a READY endpoint, or, if there are none, from
+// those with an IDLE endpoint, since a balancer may connect on a pick. Otherwise RPCs wait or
+// fail. So the caller maintains the endpoints' Connectivity as with any other policy. It should
+// not report an endpoint as IDLE that no pick will connect, since a delegated RPC that is
+// canceled draws its drops again (T-DROP-4).
 func (s *Snapshot) Cancel(r Result) {
 	if r.Outcome == Delegate {
 		s.clusters.At(int(r.Cluster)).breaker.Release()

@@ -12,21 +12,21 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// Subset returns the priority that is left when its endpoints, of all localities
-// together, are cut down to k (random subsetting, A68): to those whose first address
-// has the smallest XXH64 with the seed. The seed is a random word that the client draws
-// once, so that clients differ and each endpoint has about as many clients as any other.
-// When endpoints come or go a client replaces no more of its own than it must.
+// Subset returns the priority with its endpoints, of all localities together, reduced to k
+// (random subsetting, A68): the endpoints whose first address has the smallest XXH64 with the
+// seed. The seed is a random word that the client draws once, so that clients differ and each
+// endpoint has about the same number of clients. When endpoints are added or removed, a client
+// replaces no more of its endpoints than necessary.
 //
-// Draining endpoints do not count towards k, since they get no RPCs. Those that rank
-// before the last of the k are kept besides: all that were in the subset before they
-// began to drain are among them, and sessions may go on there (A55).
+// Draining endpoints do not count towards k, since they get no RPCs. Those that rank before the
+// last of the k endpoints are kept in addition. They include all endpoints that were in the
+// subset before they began to drain, and sessions may continue there (A55).
 //
-// Localities keep their places and weights, and those that keep all of their endpoints
-// the very list. O(n·log n); copies what changes.
+// Localities keep their positions and weights, and the same list if they keep all of their
+// endpoints. O(n·log n); copies the changed lists.
 //
-// Whoever connects to endpoints calls it, since not to connect is the point of it. Build
-// ignores Policy.Subset and picks from the endpoints that it is given.
+// The component that connects to endpoints calls it, since the purpose is not to connect. Build
+// ignores Policy.Subset and picks from the given endpoints.
 func (p Priority) Subset(k int, seed uint64) Priority {
 	ranks := p.rank(seed)
 	if k >= len(ranks) {
@@ -38,7 +38,7 @@ func (p Priority) Subset(k int, seed uint64) Priority {
 			k--
 		}
 	}
-	kept := make([]int, n) // indexes, all localities together
+	kept := make([]int, n) // indexes in all localities together
 	for i := range kept {
 		kept[i] = ranks[i].index
 	}
@@ -63,14 +63,14 @@ func (p Priority) Subset(k int, seed uint64) Priority {
 	return p
 }
 
-// A subsetRank is the place of an endpoint in the order of hashes.
+// A subsetRank is the position of an endpoint in hash order.
 type subsetRank struct {
 	hash     uint64
 	index    int
 	draining bool
 }
 
-// rank returns the endpoints of all localities in the order of their hashes.
+// rank returns the endpoints of all localities in hash order.
 func (p *Priority) rank(seed uint64) []subsetRank {
 	var (
 		digest = xxhash.NewWithSeed(seed)

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// endpointWeights returns the weights of the endpoints of in, 0 for those that are not
-// READY: configured ones, equal ones or reported ones, as the policy says, reduced during
-// slow start. The next call reuses the memory.
+// endpointWeights returns the weights of the endpoints of in, 0 for endpoints that are not
+// READY: configured, equal or reported weights, depending on the policy, reduced during slow
+// start. The next call reuses the memory.
 func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
 	weights, equal := slices.Grow(b.weights[:0], len(in.states)), policy.equalWeights()
 	for i := range in.localities {
@@ -38,10 +38,10 @@ func (b *builder) endpointWeights(in *groupInput, policy *Policy) []uint32 {
 	return weights
 }
 
-// scaleDown divides weights whose sum exceeds what a schedule takes. Each locality keeps
-// within the limit (T-EDS-3), but a flat group of several may not, nor may endpoints that
-// are not from EDS. No weight becomes 0, which adds less than 1 to each, and the divisor
-// leaves room for that. It reports whether it has done so. O(n).
+// scaleDown divides weights whose sum exceeds the limit of a schedule, and reports whether it
+// did. Each locality keeps within the limit (T-EDS-3), but a flat group of several may not, nor
+// may endpoints that are not from EDS. Weights are rounded up to at least 1, which adds less
+// than 1 to each, and the divisor allows for that. O(n).
 func scaleDown(weights []uint32) (scaled bool) {
 	sum := uint64(0)
 	for _, w := range weights {
@@ -59,16 +59,15 @@ func scaleDown(weights []uint32) (scaled bool) {
 	return true
 }
 
-// SetWeight sets the weight that the endpoint's load reports amount to, for
-// PolicyClientWRR (A58). Only its ratio to the weights of other endpoints matters. 0 means
-// that it is unknown: not yet or no longer (A58's blackout and expiration periods). A
-// value that cannot be a weight means the same: negative, infinite, or not a number
-// (T-WRR-4). Like the exported fields it must not be set while a Build with the endpoint
-// runs.
+// SetWeight sets the weight computed from the endpoint's load reports, for PolicyClientWRR
+// (A58). Only its ratio to the weights of other endpoints matters. 0 means that it is unknown:
+// not yet or no longer (A58's blackout and expiration periods). An invalid weight counts as
+// unknown: negative, infinite, or not a number (T-WRR-4). Like the exported fields it must not
+// be set while a Build with the endpoint runs.
 //
-// The weight takes effect with the next Build of the cluster. The caller requests one
-// every update period (A58) by changing the cluster's Version. The sequence keeps its
-// position, so rebuilding favours no endpoint (T-WRR-2).
+// The weight takes effect with the next Build of the cluster. The caller requests one every
+// update period (A58) by changing the cluster's Version. The sequence keeps its position, so
+// rebuilding favors no endpoint (T-WRR-2).
 func (e *EndpointState) SetWeight(w float64) {
 	f := float32(w)
 	if !(f > 0 && f <= math.MaxFloat32) {
@@ -79,20 +78,20 @@ func (e *EndpointState) SetWeight(w float64) {
 
 func (e *EndpointState) reportedWeight() float64 { return float64(e.weight) }
 
-// Bounds of reported weights relative to their mean, which are those of gRPC C++
-// (T-WRR-1). Without them one endpoint could claim all RPCs, or get none.
+// Bounds of reported weights relative to their mean, as in gRPC C++ (T-WRR-1). Without them one
+// endpoint could get all RPCs, or none.
 const (
 	minReported = .01
 	maxReported = 10
-	meanWeight  = 256 // the integer that stands for the mean
+	meanWeight  = 256 // the integer for the mean weight
 )
 
 // reportedWeights sets the weights of the READY endpoints of in to the reported ones, as
 // integers. An unknown weight counts as the mean of the known ones. If fewer than two are
 // known, all are equal (A58).
 //
-// Integers with a mean of 256 are off by at most 1/512 of an average weight. Reports are
-// not more exact than that, and it keeps the period of the sequence short.
+// Integers with a mean of 256 are off by at most 1/512 of an average weight. Reports are no
+// more accurate than that, and the period of the sequence remains short.
 func reportedWeights(weights []uint32, in *groupInput) {
 	sum, known := 0., 0
 	for i := range in.states {
@@ -116,8 +115,7 @@ func reportedWeights(weights []uint32, in *groupInput) {
 	}
 }
 
-// check reports whether the parameters can be used. The comparisons are such that NaN
-// fails them.
+// check returns an error if the parameters are invalid. NaN fails the comparisons.
 func (s *SlowStart) check() error {
 	switch {
 	case s.Window <= 0:
@@ -130,8 +128,8 @@ func (s *SlowStart) check() error {
 	return nil
 }
 
-// factor returns the factor, at most 1, for the weight of an endpoint that has been READY
-// for age: Envoy's curve.
+// factor returns the factor, at most 1, for the weight of an endpoint that has been READY for
+// age, by Envoy's curve.
 func (s *SlowStart) factor(age time.Duration) float64 {
 	if age >= s.Window {
 		return 1
@@ -140,10 +138,10 @@ func (s *SlowStart) factor(age time.Duration) float64 {
 	return min(max(math.Pow(t, 1/s.Aggression), s.MinWeightPercent/100), 1)
 }
 
-// apply reduces the weights of the endpoints of in that are within the window, and
-// reports whether there are any. It may first multiply all weights, which leaves their
-// ratios alone, to make room below the lightest one: with a lightest weight of about 256,
-// a tenth of it is off by 2 % at most. O(endpoints).
+// apply reduces the weights of the endpoints of in that are within the window, and reports
+// whether there are any. It may first multiply all weights, which preserves their ratios, to
+// make room below the smallest one: with a smallest weight of about 256, a tenth of it is off
+// by 2 % at most. O(endpoints).
 func (s *SlowStart) apply(weights []uint32, in *groupInput, now int64) (inWindow bool) {
 	lightest, sum := uint64(math.MaxUint32), uint64(0)
 	for i, w := range weights {
@@ -168,7 +166,7 @@ func (s *SlowStart) apply(weights []uint32, in *groupInput, now int64) (inWindow
 	return true
 }
 
-// age returns for how long e has been READY.
+// age returns how long e has been READY.
 func age(e *EndpointState, now int64) time.Duration {
 	return time.Duration(now - e.StateSince)
 }

@@ -8,43 +8,43 @@ import (
 	"math"
 )
 
-// This file is Envoy's zone-aware routing: RPCs stay in the zone that they come from as
-// far as that loads all endpoints alike. A zone is a locality: region, zone and sub-zone.
+// This file implements Envoy's zone-aware routing: RPCs stay in their zone of origin as far as
+// all endpoints remain equally loaded. A zone is a locality: region, zone and sub-zone.
 
-// ZoneAware has the parameters of Envoy's zone_aware_lb_config. It is in force for
-// priority 0 of a leaf, as in Envoy, while Leaf.Origin knows the zones of the client's own
-// fleet. Otherwise the policy is what it would be without.
+// ZoneAware has the parameters of Envoy's zone_aware_lb_config. It applies to priority 0 of a
+// leaf, as in Envoy, while Leaf.Origin has the zones of the local cluster. Otherwise the policy
+// behaves as without it.
 type ZoneAware struct {
-	Enabled float64 // part of the RPCs that go by zone, 0 to 1; the others go as without it
-	// MinEndpoints is the number of endpoints that have not failed below which it is not in
-	// force.
+	Enabled float64 // fraction of RPCs subject to zone-aware routing, 0 to 1
+	// MinEndpoints is the number of endpoints that have not failed below which zone-aware
+	// routing is disabled.
 	MinEndpoints uint64
-	// ForceLocal keeps all RPCs in the own zone while it has so many endpoints that have
-	// not failed, whatever the fleet; 0 is off.
+	// ForceLocal keeps all RPCs in the own zone while it has at least this many endpoints that
+	// have not failed, regardless of the local cluster; 0 means off.
 	ForceLocal uint32
-	// ByWeight has zones counted by the sum of their endpoints' weights instead of by
-	// number.
+	// ByWeight measures zones by the sum of their endpoints' weights instead of their number.
 	ByWeight bool
 }
 
-// Origin is where the RPCs of this client come from.
+// Origin describes where the RPCs of this client come from.
 type Origin struct {
-	Locality LocalityID // the client's own: that of the bootstrap's node
-	// Fleet are the zones of the client's fleet, its own among them. It is empty while
-	// they are not known, and then Err says why, unless they are still to come.
+	Locality LocalityID // of the client: the locality of the bootstrap's node
+	// Fleet are the zones of the local cluster, the fleet of which this client is a member,
+	// including its own zone. It is empty while they are not known, and Err then has the
+	// reason, unless they are still pending.
 	Fleet []FleetZone
 	Err   error
 }
 
-// FleetZone is how much of a fleet a zone has. Endpoints that are unhealthy or drain are
-// not counted.
+// FleetZone is the size of one zone of the local cluster, without unhealthy and draining
+// endpoints.
 type FleetZone struct {
 	ID        LocalityID
 	Endpoints uint32
 	Weight    uint64 // sum over the endpoints
 }
 
-// check reports whether the parameters can be used. NaN fails the comparison.
+// check returns an error if the parameters are invalid. NaN fails the comparison.
 func (z *ZoneAware) check(kind PolicyKind) error {
 	switch kind {
 	case PolicyEDF, PolicyRoundRobin, PolicyLeastRequest, PolicyLeastLatency, PolicyPrequal, PolicyClientWRR:
@@ -57,17 +57,16 @@ func (z *ZoneAware) check(kind PolicyKind) error {
 	return nil
 }
 
-// zoneShares returns how the RPCs of a client are shared among zones: Envoy's residual
-// capacities. fleet and upstream are the parts of the client's fleet and of the endpoints
-// that each zone has; those of upstream sum to 1, those of fleet to 1 at most, as the fleet
-// may be in more zones. own is the index of the client's zone, or -1 if it has no
-// endpoints.
+// zoneShares returns the shares of the zones in the RPCs of a client, by Envoy's residual
+// capacities. fleet and upstream are the fractions of the local cluster and of the endpoints in
+// each zone. The upstream fractions sum to 1, the fleet fractions to at most 1, since the fleet
+// may be in further zones. own is the index of the client's zone, or -1 if it has no endpoints.
 //
-// A zone with a larger part of the endpoints than of the fleet takes all RPCs of its own
-// clients. Otherwise it takes so many that its endpoints get no more than others, and the
-// rest goes to zones with more endpoints than clients, in proportion to how many more. If
-// all clients do so, every zone gets its part of upstream, and no fewer RPCs could leave
-// their zone: the sum of max(0, fleet − upstream) over zones. O(zones).
+// A zone with a larger fraction of the endpoints than of the fleet takes all RPCs of its own
+// clients. Otherwise it takes as many as keep its endpoints equally loaded, and the rest goes
+// to zones with more endpoints than clients, in proportion to the difference. If all clients do
+// so, every zone gets its fraction of upstream, and the number of RPCs that leave their zone is
+// minimal: the sum of max(0, fleet − upstream) over zones. O(zones).
 func zoneShares(own int, fleet, upstream []float64) []float64 {
 	shares := make([]float64, len(upstream))
 	local := 0.
@@ -88,7 +87,7 @@ func zoneShares(own int, fleet, upstream []float64) []float64 {
 			residual += shares[i]
 		}
 	}
-	if residual == 0 { // only by rounding
+	if residual == 0 { // only because of rounding
 		copy(shares, upstream)
 		return shares
 	}
@@ -101,28 +100,28 @@ func zoneShares(own int, fleet, upstream []float64) []float64 {
 	return shares
 }
 
-// A LocalityRouting says how picks of a cluster choose a locality, where that is not by
-// the configured weights alone.
+// A LocalityRouting describes how picks of a cluster choose a locality, if not only by the
+// configured weights.
 type LocalityRouting struct {
 	InForce bool
-	Reason  string     // why it is not in force, or how much stays in the own zone and why
-	Own     LocalityID // the client's
-	// Localities are those of the priority in use, by index; empty if not in force.
+	Reason  string     // why it is not in effect, or how much stays in the own zone and why
+	Own     LocalityID // of the client
+	// Localities are the localities of the active priority, by index; empty if not in effect.
 	Localities []LocalityShare
 }
 
-// A LocalityShare is a locality's part of the RPCs, and what it follows from.
+// A LocalityShare is a locality's share of the RPCs, and its inputs.
 type LocalityShare struct {
 	ID          LocalityID
-	Share       float64 // of the RPCs of this client
-	Endpoints   float64 // of the endpoints that can be picked
-	Fleet       float64 // of the client's fleet (zone-aware routing)
-	Utilization float64 // smoothed; 0 if it is not known (load-aware locality)
+	Share       float64 // fraction of the RPCs of this client
+	Endpoints   float64 // fraction of the READY endpoints
+	Fleet       float64 // fraction of the local cluster (zone-aware routing)
+	Utilization float64 // smoothed; 0 if unknown (load-aware locality)
 }
 
-// LocalityRouting returns how picks of the cluster with an index in Config.Clusters choose
-// a locality; nil if its policy is neither zone-aware nor load-aware, or the cluster has no
-// priority in use.
+// LocalityRouting returns how picks of a cluster choose a locality, or nil if its policy is
+// neither zone-aware nor load-aware, or the cluster has no active priority. cluster is an index
+// in Config.Clusters.
 func (s *Snapshot) LocalityRouting(cluster int) *LocalityRouting {
 	if cluster < 0 || cluster >= s.clusters.Len() {
 		return nil
@@ -134,8 +133,8 @@ func localityOff(own LocalityID, format string, args ...any) *LocalityRouting {
 	return &LocalityRouting{Own: own, Reason: fmt.Sprintf(format, args...)}
 }
 
-// zoneRouting returns how the localities of the inputs, one each, share the RPCs of a
-// zone-aware policy.
+// zoneRouting returns the shares of the localities of the inputs, one each, for a zone-aware
+// policy.
 func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting {
 	z, origin := leaf.Policy.ZoneAware, leaf.Origin
 	if origin == nil {
@@ -209,7 +208,7 @@ func zoneReason(own int, fleet, upstream, shares []float64) string {
 		100*shares[own], 100*fleet[own], relation, 100*upstream[own])
 }
 
-// share returns the part of the fleet that is in a zone.
+// share returns the fraction of the fleet that is in a zone.
 func (o *Origin) share(id LocalityID, byWeight bool) float64 {
 	part, total := 0., 0.
 	for _, z := range o.Fleet {
@@ -228,12 +227,12 @@ func (o *Origin) share(id LocalityID, byWeight bool) float64 {
 	return part / total
 }
 
-// alive returns how many endpoints have not failed.
+// alive returns the number of endpoints that have not failed.
 func (in *groupInput) alive() uint64 {
 	return uint64(in.count[Idle] + in.count[Connecting] + in.count[Ready])
 }
 
-// size returns the number, or the weight, of the endpoints that are READY.
+// size returns the number, or the total weight, of the READY endpoints.
 func (in *groupInput) size(byWeight bool) float64 {
 	if !byWeight {
 		return float64(in.count[Ready])
@@ -250,8 +249,8 @@ func (in *groupInput) size(byWeight bool) float64 {
 	return sum
 }
 
-// withoutZones returns the shares that localities would have without zone-aware routing:
-// those of their endpoints if the policy is flat, and of their own weights otherwise.
+// withoutZones returns the shares of localities without zone-aware routing: by their endpoints
+// if the policy is flat, otherwise by their weights.
 func withoutZones(policy *Policy, inputs []groupInput) []float64 {
 	byWeight := policy.Kind == PolicyEDF || policy.Kind == PolicyLeastRequest && !policy.Least.IgnoreWeights
 	shares, total := make([]float64, len(inputs)), 0.
@@ -271,16 +270,16 @@ func withoutZones(policy *Policy, inputs []groupInput) []float64 {
 	return shares
 }
 
-// mix makes of shares the weighted mean of these and others.
+// mix replaces shares by the weighted mean of shares and others.
 func mix(shares, others []float64, part float64) {
 	for i := range shares {
 		shares[i] = part*shares[i] + (1-part)*others[i]
 	}
 }
 
-// shareUnit is the integer weight that stands for all RPCs.
+// shareUnit is the integer weight for all RPCs.
 const shareUnit = 1 << 31
 
-// shareWeight returns the integer weight of a share. It is off by less than 1e-9, and 0
-// for less than half of that.
+// shareWeight returns the integer weight of a share. It is off by less than 1e-9, and 0 for
+// less than half of that.
 func shareWeight(share float64) uint32 { return uint32(math.Round(share * shareUnit)) }

@@ -5,19 +5,20 @@ package picker
 
 import "github.com/xdslb/xdslb/edf"
 
-// A source is a locality as a cluster was compiled from it, for the next Build to compare with.
-type source struct {
-	version   uint64 // of its state, never 0
+// A compiledLocality records a locality that a cluster was compiled from, for the next Build to
+// compare with.
+type compiledLocality struct {
+	version   uint64 // of its state; never 0
 	load      *Load
 	weight    uint32
 	first     int // index in the priority of its first endpoint
 	endpoints EndpointList
-	count     [4]int // endpoints by state; the first locality of a flat group has that of all
-	group     int    // index in cluster.groups of the group that begins with it, or -1
+	count     [4]int // endpoints by state; for a flat group, the first locality has the total
+	group     int    // index in cluster.groups of the group that starts with it, or -1
 }
 
-// compiledFrom notes what c is compiled from, if the caller has versions.
-func (c *cluster) compiledFrom(policy *Policy, inputs []groupInput) {
+// recordInputs records the inputs of c, if the caller sets versions.
+func (c *cluster) recordInputs(policy *Policy, inputs []groupInput) {
 	c.policy = *policy
 	n := 0
 	for i := range inputs {
@@ -28,26 +29,27 @@ func (c *cluster) compiledFrom(policy *Policy, inputs []groupInput) {
 		}
 		n += len(inputs[i].live)
 	}
-	c.sources = make([]source, 0, n)
+	c.sources = make([]compiledLocality, 0, n)
 	for i := range inputs {
 		in := &inputs[i]
 		first := in.first
 		for k := range in.live {
 			l := &in.localities[k]
-			c.sources = append(c.sources, source{version: in.live[k].Version, load: in.live[k].Load, weight: l.Weight, first: first, endpoints: l.Endpoints, group: -1})
+			c.sources = append(c.sources, compiledLocality{version: in.live[k].Version, load: in.live[k].Load, weight: l.Weight, first: first, endpoints: l.Endpoints, group: -1})
 			first += l.Endpoints.Len()
 		}
 		c.sources[in.locality].count = in.count
 	}
 }
 
-// knows reports whether c, which may be nil, was made of the localities of in with their
-// endpoints in the same states. It tells in what c knows of these, and what differs between
-// their configurations. O(localities), and what differs between their lists of endpoints.
+// canReuse reports whether c, which may be nil, was compiled from the localities of in with
+// their endpoints in the same states. It stores in in the previous localities and the
+// differences between their configurations. O(localities) plus the differences between their
+// lists of endpoints.
 //
-// Policies that compare latencies depend on all endpoints of the priority, and zone-aware ones
-// may weigh them. Of neither anything is known.
-func (c *cluster) knows(in *groupInput, policy *Policy, breaker *Breaker) bool {
+// It returns false for policies that compare latencies, which depend on all endpoints of the
+// priority, and for zone-aware ones, which may weigh them.
+func (c *cluster) canReuse(in *groupInput, policy *Policy, breaker *Breaker) bool {
 	if c == nil || c.breaker != breaker || c.policy != *policy || policy.TimesRPCs() || policy.ZoneAware != nil {
 		return false
 	}
@@ -55,10 +57,10 @@ func (c *cluster) knows(in *groupInput, policy *Policy, breaker *Breaker) bool {
 	if to > len(c.sources) || policy.Flat && to != len(c.sources) {
 		return false
 	}
-	in.before, in.inKeeping = c.sources[in.locality:to], true
+	in.before, in.unchanged = c.sources[in.locality:to], true
 	for k := range in.before {
 		if !in.compare(k, policy) {
-			in.before, in.inKeeping, in.changes = nil, false, nil
+			in.before, in.unchanged, in.changes = nil, false, nil
 			return false
 		}
 		for s, n := range in.before[k].count {
@@ -68,19 +70,19 @@ func (c *cluster) knows(in *groupInput, policy *Policy, breaker *Breaker) bool {
 	return true
 }
 
-// compare notes what differs between locality k of in and what it was, or returns false if
-// its endpoints are not known to be in the same states.
+// compare records the differences between locality k of in and its previous form. It returns
+// false if its endpoints may be in other states.
 func (in *groupInput) compare(k int, policy *Policy) bool {
 	was, is, state := &in.before[k], &in.localities[k], &in.live[k]
 	if was.version != state.Version || was.load != state.Load || was.endpoints.Len() != is.Endpoints.Len() {
 		return false
 	}
 	if policy.Hashes() && was.weight != is.Weight {
-		in.inKeeping = false
+		in.unchanged = false
 	}
 	for then, now := range is.Endpoints.Since(was.endpoints) {
 		if then != now {
-			return false // endpoints have moved, and so have their states
+			return false // endpoints and their states have moved
 		}
 		for i := now.From; i < now.To; i++ {
 			switch a, b := was.endpoints.At(i), is.Endpoints.At(i); {
@@ -88,7 +90,7 @@ func (in *groupInput) compare(k int, policy *Policy) bool {
 			case a.Health != b.Health:
 				return false
 			case policy.Hashes() || (a.Weight > 0) != (b.Weight > 0) || policy.Kind == PolicyLeastRequest && !policy.equalWeights():
-				in.inKeeping = false
+				in.unchanged = false
 			case a.Weight != b.Weight && policy.Kind == PolicyEDF && stateOf(state.Endpoints.State(i), b) == Ready:
 				in.changes = append(in.changes, edf.Change{Index: was.first - in.before[0].first + i, Weight: b.Weight})
 			}
@@ -97,16 +99,16 @@ func (in *groupInput) compare(k int, policy *Policy) bool {
 	return true
 }
 
-// takeOver returns the group that prev, which in is known to, had made of it, with the
-// configuration of in, or ok = false if the group has to be made anew.
-func (in *groupInput) takeOver(prev *cluster) (g group, ok bool) {
-	if !in.inKeeping || in.before[0].group < 0 {
+// reuse returns the group that prev compiled from in, with the configuration of in applied. ok
+// is false if the group must be compiled. canReuse must have returned true for in.
+func (in *groupInput) reuse(prev *cluster) (g group, ok bool) {
+	if !in.unchanged || in.before[0].group < 0 {
 		return group{}, false
 	}
 	if g = prev.groups[in.before[0].group]; g.aging {
 		return group{}, false
 	}
-	if g.rule != byDelegate { // whose first is a locality
+	if g.rule != byDelegate { // first is a locality for byDelegate
 		g.first += int32(in.first - in.before[0].first)
 	}
 	if len(in.changes) == 0 {
@@ -117,5 +119,5 @@ func (in *groupInput) takeOver(prev *cluster) (g group, ok bool) {
 	}
 	var err error
 	g.schedule, err = g.schedule.ReweighSome(in.changes, g.issued.Load())
-	return g, err == nil // an error is for all weights to say
+	return g, err == nil // an error must be reported for all weights
 }
