@@ -223,11 +223,11 @@ func (b *builder) compile(c, prev *cluster, cfg *Cluster, state *ClusterState) e
 // inUse returns the active leaf and priority.
 func inUse(cfg *Cluster, state *ClusterState) (*Leaf, *Priority, error) {
 	if state.Leaf >= len(cfg.Leaves) {
-		return nil, nil, fmt.Errorf("leaf %d of %d is in use", state.Leaf, len(cfg.Leaves))
+		return nil, nil, fmt.Errorf("active leaf %d: only %d leaves", state.Leaf, len(cfg.Leaves))
 	}
 	leaf := &cfg.Leaves[state.Leaf]
 	if state.Priority < 0 || state.Priority >= len(leaf.Priorities) {
-		return nil, nil, fmt.Errorf("priority %d of %d is in use", state.Priority, len(leaf.Priorities))
+		return nil, nil, fmt.Errorf("active priority %d: only %d priorities", state.Priority, len(leaf.Priorities))
 	}
 	p := &leaf.Priorities[state.Priority]
 	if len(state.Localities) != len(p.Localities) {
@@ -239,10 +239,10 @@ func inUse(cfg *Cluster, state *ClusterState) (*Leaf, *Priority, error) {
 // admission sets the fields that admit reads: drops and breaker.
 func (c *cluster) admission(leaf *Leaf, state *ClusterState) (err error) {
 	if state.Breaker == nil || state.Overload == nil {
-		return errors.New("no circuit breaker or no counter of what it refuses")
+		return errors.New("no circuit breaker or no counter of rejected RPCs")
 	}
 	if len(state.Drops) != len(leaf.Drops) || slices.Contains(state.Drops, nil) {
-		return fmt.Errorf("%d drop categories have no counter each", len(leaf.Drops))
+		return fmt.Errorf("drop categories: want %d counters", len(leaf.Drops))
 	}
 	if c.drops, err = dropBounds(leaf.Drops); err != nil {
 		return err

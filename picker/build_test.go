@@ -269,17 +269,17 @@ func TestClusterErrors(t *testing.T) {
 		change func(*world)
 		want   string
 	}{
-		{func(w *world) { w.states[0].Leaf = 1 }, `leaf 1 of 1 is in use`},
-		{func(w *world) { w.states[0].Priority = -1 }, `priority -1 of 1 is in use`},
-		{func(w *world) { w.states[0].Priority = 1 }, `priority 1 of 1 is in use`},
+		{func(w *world) { w.states[0].Leaf = 1 }, `active leaf 1: only 1 leaves`},
+		{func(w *world) { w.states[0].Priority = -1 }, `active priority -1: only 1 priorities`},
+		{func(w *world) { w.states[0].Priority = 1 }, `active priority 1: only 1 priorities`},
 		{func(w *world) { w.states[0].Localities = nil }, "0 states for 2 localities"},
 		{func(w *world) { w.states[0].Breaker = nil }, "no circuit breaker"},
 		{func(w *world) { w.states[0].Overload = nil }, "no circuit breaker"},
-		{func(w *world) { w.states[0].Drops = nil }, "1 drop categories have no counter each"},
-		{func(w *world) { w.states[0].Drops[0] = nil }, "1 drop categories have no counter each"},
+		{func(w *world) { w.states[0].Drops = nil }, "drop categories: want 1 counters"},
+		{func(w *world) { w.states[0].Drops[0] = nil }, "drop categories: want 1 counters"},
 		{func(w *world) { w.leaf(0).Drops[0].PerMillion = 1e6 + 1 }, `drop category "x": 1000001 per million`},
 		{func(w *world) { w.leaf(0).Policy.Kind = 99 }, "policy kind 99 is not supported"},
-		{func(w *world) { w.states[0].Localities[0].Endpoints = nil }, "locality {r a }: no state for each of 2 endpoints"},
+		{func(w *world) { w.states[0].Localities[0].Endpoints = nil }, "locality {r a }: endpoint states: want 2"},
 		{func(w *world) { w.states[0].Localities[0].Load = nil }, "locality {r a }: no load counters"},
 		{func(w *world) { w.states[0].Localities[0].Endpoints.(StateSlice)[1] = nil }, "endpoint 1 (10.0.0.1:443) is not bound to the counters"},
 		{func(w *world) { w.states[0].Localities[1].Endpoints.(StateSlice)[0] = new(EndpointState) }, "endpoint 0 (10.0.0.2:443) is not bound to the counters"},

@@ -114,7 +114,7 @@ func (b *builder) groupInputs(policy *Policy, prev *cluster, cfg *Priority, stat
 		}
 		in.localities, in.live = cfg.Localities[in.locality:i+1], state.Localities[in.locality:i+1]
 		if first += cfg.Localities[i].Endpoints.Len(); first > math.MaxInt32 {
-			return nil, fmt.Errorf("%d endpoints, more than %d", first, math.MaxInt32)
+			return nil, fmt.Errorf("%d endpoints exceed the limit of %d", first, math.MaxInt32)
 		}
 	}
 	for i := range inputs {
@@ -159,7 +159,7 @@ func (b *builder) scan(in *groupInput) error {
 func (b *builder) scanLocality(in *groupInput, i int) error {
 	cfg, state, breaker, policy := &in.localities[i], &in.live[i], b.breaker, b.policy
 	if state.Endpoints == nil || state.Endpoints.Len() != cfg.Endpoints.Len() {
-		return fmt.Errorf("no state for each of %d endpoints", cfg.Endpoints.Len())
+		return fmt.Errorf("endpoint states: want %d", cfg.Endpoints.Len())
 	}
 	if state.Load == nil {
 		return errors.New("no load counters")
@@ -171,9 +171,9 @@ func (b *builder) scanLocality(in *groupInput, i int) error {
 		case e == nil || e.binding == nil || e.binding.load != state.Load || e.binding.breaker != breaker:
 			return fmt.Errorf("endpoint %d (%v) is not bound to the counters of its locality and cluster", i, ec.Addr)
 		case e.binding.countInFlight != countInFlight:
-			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, its policy wants %t", i, ec.Addr, e.binding.countInFlight, countInFlight)
+			return fmt.Errorf("endpoint %d (%v) counts RPCs in flight: %t, want %t for its policy", i, ec.Addr, e.binding.countInFlight, countInFlight)
 		case (e.binding.timing != nil) != timed:
-			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, its policy wants %t", i, ec.Addr, !timed, timed)
+			return fmt.Errorf("endpoint %d (%v) times RPCs: %t, want %t for its policy", i, ec.Addr, !timed, timed)
 		case e.Connectivity > TransientFailure:
 			return fmt.Errorf("endpoint %d (%v) has connectivity %d", i, ec.Addr, e.Connectivity)
 		}

@@ -75,10 +75,10 @@ func (s *Snapshot) checkInvariants(states []ClusterState) {
 func (b *builder) checkReused(g *group, in groupInput, policy *Policy) {
 	was := in.count
 	if err := b.scan(&in); err != nil {
-		panic("picker: taken over: " + err.Error())
+		panic("picker: reused group: " + err.Error())
 	}
 	if was != in.count {
-		panic(fmt.Sprintf("picker: endpoints by state are %v, and were taken for %v", in.count, was))
+		panic(fmt.Sprintf("picker: reused group: %v endpoints by state, want %v", in.count, was))
 	}
 	states := slices.Collect(func(yield func(*EndpointState) bool) {
 		for i := range in.states {
@@ -92,32 +92,32 @@ func (b *builder) checkReused(g *group, in groupInput, policy *Policy) {
 		if policy.Kind == PolicyPickFirst {
 			k := g.first - int32(in.first)
 			if states[k] != g.selected || in.states[k] != Ready {
-				panic(fmt.Sprintf("picker: endpoint %d is picked first, and it is another, or in state %d", k, in.states[k]))
+				panic(fmt.Sprintf("picker: reused group: endpoint %d is no longer the selected one, or in state %d", k, in.states[k]))
 			}
 			return
 		}
 		aging := b.inSlowStart
 		weights := b.endpointWeights(&in, policy)
 		if same, _ := g.schedule.Compare(weights); !same {
-			panic(fmt.Sprintf("picker: weights are %v, and were taken for %v", weights, g.schedule.Weights()))
+			panic(fmt.Sprintf("picker: reused group: weights %v, want %v", weights, g.schedule.Weights()))
 		}
 		if b.inSlowStart != aging {
-			panic("picker: endpoints in slow start were taken for others")
+			panic("picker: reused group: endpoints in slow start differ")
 		}
 		if g.endpoints != nil && !slices.Equal(g.endpoints, states) {
-			panic("picker: endpoints are others")
+			panic("picker: reused group: endpoints differ")
 		}
 	case byHash:
 		if !slices.Equal(g.hashing.states, in.states) || !slices.Equal(g.endpoints, states) {
-			panic(fmt.Sprintf("picker: states are %v, and were taken for %v", in.states, g.hashing.states))
+			panic(fmt.Sprintf("picker: reused group: states %v, want %v", in.states, g.hashing.states))
 		}
 		if p, err := place(g.hashing.placement, g.hashing.spec, in.localities); err != nil || p.ring != g.hashing.ring || p.table != g.hashing.table {
-			panic(fmt.Sprintf("picker: hashes have another placement, %v", err))
+			panic(fmt.Sprintf("picker: reused group: placement differs, %v", err))
 		}
 	case byLeastRequest:
 		sampler, err := b.sampler(&in, policy)
 		if err != nil || !slices.Equal(sampler.candidates, g.least.candidates) {
-			panic(fmt.Sprintf("picker: candidates are %v, %v, and were taken for %v", sampler.candidates, err, g.least.candidates))
+			panic(fmt.Sprintf("picker: reused group: candidates %v, %v, want %v", sampler.candidates, err, g.least.candidates))
 		}
 	}
 }

@@ -214,7 +214,7 @@ func TestLeastLatencyErrors(t *testing.T) {
 	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))
 	other := NewTimedBinding(w.states[0].Localities[0].Load, w.breakers[0], NewExactClock(func() int64 { return 1 }))
 	w.flat(0)[1].Bind(other)
-	for _, want := range []string{"different clocks", "times RPCs: true, its policy wants false", "times RPCs: false, its policy wants true", "decay of 0s is not above 0", "policy kind 8 has no parameters"} {
+	for _, want := range []string{"different clocks", "times RPCs: true, want false for its policy", "times RPCs: false, want true for its policy", "decay of 0s is not above 0", "policy kind 8 has no parameters"} {
 		w.states[0].Version++
 		if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
@@ -222,13 +222,13 @@ func TestLeastLatencyErrors(t *testing.T) {
 		switch p := &w.leaf(0).Policy; want {
 		case "different clocks":
 			p.Kind = PolicyEDF
-		case "times RPCs: true, its policy wants false":
+		case "times RPCs: true, want false for its policy":
 			w.renew(0)
 			for _, e := range w.flat(0) {
 				e.Connectivity = Ready
 			}
 			p.Kind = PolicyLeastLatency
-		case "times RPCs: false, its policy wants true":
+		case "times RPCs: false, want true for its policy":
 			w.renew(0)
 			p.Latency = &LeastLatency{}
 		default:

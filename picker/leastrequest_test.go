@@ -147,8 +147,8 @@ func TestLeastRequestErrors(t *testing.T) {
 func TestCountInFlightMismatch(t *testing.T) {
 	w := leastWorld(2, zone("a", 1, endpoints(0, 1)))
 	w.leaf(0).Policy.Kind = PolicyEDF
-	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "counts RPCs in flight: true, its policy wants false") {
-		t.Errorf("endpoints that count for no one: error %v", err)
+	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "counts RPCs in flight: true, want false for its policy") {
+		t.Errorf("endpoints that count RPCs needlessly: error %v", err)
 	}
 	w.renew(0)
 	for _, e := range w.flat(0) {
@@ -159,7 +159,7 @@ func TestCountInFlightMismatch(t *testing.T) {
 	}
 	w.leaf(0).Policy.Kind = PolicyLeastRequest
 	w.states[0].Version++
-	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "counts RPCs in flight: false, its policy wants true") {
+	if err := w.build(t).ClusterErr(0); err == nil || !strings.Contains(err.Error(), "counts RPCs in flight: false, want true for its policy") {
 		t.Errorf("endpoints that should count: error %v", err)
 	}
 }

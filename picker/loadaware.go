@@ -37,13 +37,13 @@ type LoadAware struct {
 func (l *LoadAware) check(p *Policy) error {
 	switch {
 	case p.Flat:
-		return errors.New("load-aware locality: the policy is flat")
+		return errors.New("load-aware locality: not supported by a flat policy")
 	case p.ZoneAware != nil:
-		return errors.New("load-aware locality: the policy is zone-aware")
+		return errors.New("load-aware locality: not supported by a zone-aware policy")
 	case !(l.Threshold >= 0 && l.Threshold <= 1):
 		return fmt.Errorf("load-aware locality: threshold %v is not within 0 to 1", l.Threshold)
 	case !(l.Probe >= 0 && l.Probe < 1):
-		return fmt.Errorf("load-aware locality: probes of %v are not within 0 to 1", l.Probe)
+		return fmt.Errorf("load-aware locality: probe fraction %v is not within 0 to 1", l.Probe)
 	}
 	return nil
 }
@@ -144,9 +144,9 @@ func loadRouting(leaf *Leaf, localities []LocalityState, inputs []groupInput) *L
 	case all[own].endpoints == total:
 		r.Reason = "all stay in the own locality: no other has an endpoint to pick"
 	case preferred:
-		r.Reason = fmt.Sprintf("%.4g %% stay in the own locality: it is not busier than the others by more than %.4g", 100*shares[own], policy.Threshold)
+		r.Reason = fmt.Sprintf("%.4g %% stay in the own locality: its utilization exceeds that of the other localities by at most %.4g", 100*shares[own], policy.Threshold)
 	default:
-		r.Reason = fmt.Sprintf("by what is left of each locality: the own one is busier than the others by more than %.4g", policy.Threshold)
+		r.Reason = fmt.Sprintf("by unused capacity: the utilization of the own locality exceeds that of the other localities by more than %.4g", policy.Threshold)
 	}
 	if !known {
 		r.Reason += "; no endpoint has reported yet"

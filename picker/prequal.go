@@ -40,15 +40,15 @@ type Prequal struct {
 func (p *Prequal) check() error {
 	switch { // NaN must fail the checks
 	case p.PoolSize < 2 || p.PoolSize > maxPool:
-		return fmt.Errorf("a pool of %d answers is not one of 2 to %d", p.PoolSize, maxPool)
+		return fmt.Errorf("pool size %d: must be within 2 to %d", p.PoolSize, maxPool)
 	case p.MaxAge <= 0 || p.ProbeTimeout <= 0 || p.MaxProbesPerSecond == 0:
-		return fmt.Errorf("answers of age %v, probes for %v and %d of them a second: none may be 0", p.MaxAge, p.ProbeTimeout, p.MaxProbesPerSecond)
+		return fmt.Errorf("max age %v, probe timeout %v, max probes per second %d: must be above 0", p.MaxAge, p.ProbeTimeout, p.MaxProbesPerSecond)
 	case !(p.RemovePerRPC >= 0) || !(p.ProbesPerRPC > p.RemovePerRPC) || math.IsInf(p.ProbesPerRPC, 1):
-		return fmt.Errorf("%v probes for an RPC are not more than the %v that are removed", p.ProbesPerRPC, p.RemovePerRPC)
+		return fmt.Errorf("probes per RPC %v: must exceed removals per RPC %v", p.ProbesPerRPC, p.RemovePerRPC)
 	case !(p.HotQuantile >= 0 && p.HotQuantile <= 1):
-		return fmt.Errorf("quantile %v is not within 0 to 1", p.HotQuantile)
+		return fmt.Errorf("hot quantile %v: must be within 0 to 1", p.HotQuantile)
 	case p.Synchronous == 1 || p.Synchronous > maxChoices:
-		return fmt.Errorf("%d endpoints to ask is not 0 or 2 to %d", p.Synchronous, maxChoices)
+		return fmt.Errorf("synchronous probes %d: must be 0 or within 2 to %d", p.Synchronous, maxChoices)
 	}
 	return nil
 }

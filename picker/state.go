@@ -62,8 +62,8 @@ type LocalityState struct {
 }
 
 // EndpointStates is a list of EndpointState, by index: a StateSlice, or the caller's own list
-// of endpoints, which then needs no parallel slice. Build does not modify it and does not
-// retain it.
+// of endpoints, which then needs no parallel slice. Build does not modify it, and copies the
+// parts it needs.
 type EndpointStates interface {
 	Len() int
 	State(i int) *EndpointState

@@ -49,10 +49,10 @@ func (z *ZoneAware) check(kind PolicyKind) error {
 	switch kind {
 	case PolicyEDF, PolicyRoundRobin, PolicyLeastRequest, PolicyLeastLatency, PolicyPrequal, PolicyClientWRR:
 	default:
-		return fmt.Errorf("zone-aware routing is not for policy kind %d", kind)
+		return fmt.Errorf("zone-aware routing: not supported by policy kind %d", kind)
 	}
 	if !(z.Enabled >= 0 && z.Enabled <= 1) {
-		return fmt.Errorf("zone-aware routing: %v of the RPCs is not within 0 to 1", z.Enabled)
+		return fmt.Errorf("zone-aware routing: enabled fraction %v is not within 0 to 1", z.Enabled)
 	}
 	return nil
 }
@@ -180,7 +180,7 @@ func zoneRouting(leaf *Leaf, priority int, inputs []groupInput) *LocalityRouting
 	if own >= 0 && z.ForceLocal > 0 && upstream[own] > 0 && inputs[own].alive() >= uint64(z.ForceLocal) {
 		shares = make([]float64, len(inputs))
 		shares[own] = 1
-		r.Reason = fmt.Sprintf("force_local_zone keeps all in the own zone: it has %d endpoints or more", z.ForceLocal)
+		r.Reason = fmt.Sprintf("force_local_zone keeps all RPCs in the own zone: it has at least %d endpoints", z.ForceLocal)
 	} else {
 		shares = zoneShares(own, fleet, upstream)
 		r.Reason = zoneReason(own, fleet, upstream, shares)
