@@ -9,80 +9,80 @@ import (
 )
 
 const (
-	// block is the number of picks that are made at a time. That takes about a microsecond,
-	// which a refill adds to the pick that does it.
+	// block is the number of picks made at a time. That takes about a microsecond, which is
+	// added to the pick that refills.
 	block = 64
 
 	// window is the length of a window, in picks: 16 KiB, or 32 KiB for more than 65536
-	// endpoints. Half of it lies ahead, 4 ms at a million picks per second, to bridge the
-	// time that a refiller may be off its CPU. That time does not depend on the number of
-	// endpoints, so neither does the length.
+	// endpoints. Half of it lies ahead of the picks, 4 ms at a million picks per second, to
+	// bridge the time during which a refiller may be off its CPU. That time does not depend on
+	// the number of endpoints, so neither does the length.
 	window = 8192
 
-	// initial is how many picks are made before the first one is drawn, and small how many a
-	// table has room for to begin with: 2 KiB. A Schedule may be replaced soon.
+	// initial is the number of picks made before the first one is drawn, and small the initial
+	// capacity of a table: 2 KiB. A Schedule may be replaced soon.
 	initial = 4 * block
 	small   = 1024
 
-	// maxSpins is how often a pick that has overtaken the refiller checks whether that has
-	// caught up. It takes about five microseconds, in which a refiller that is on its CPU
-	// makes a few blocks.
+	// maxSpins is the number of times that a pick which has overtaken the refiller checks
+	// whether the refiller has caught up. It takes about five microseconds, in which a refiller
+	// that is on its CPU makes a few blocks.
 	maxSpins = 1 << 12
 
-	// endless is above every position: the modulus of positions in a window, and where
-	// the picks of a complete period end.
+	// endless is above every position: the modulus of positions in a window, and the limit of
+	// picks of a complete period.
 	endless = 1 << 63
 )
 
-// A buffer holds a part of a sequence, in a table. The picks themselves fill it in advance: a
+// A buffer holds a part of a sequence in a table. The picks themselves fill it in advance: a
 // pick that finds too few picks left makes another block, unless another goroutine is doing so.
 //
-// The buffer is either a whole period, which is filled once and then complete, or a window
-// that slides along the sequence and overwrites the oldest picks.
+// The buffer is either a whole period, which is filled once and then complete, or a window that
+// slides along the sequence and overwrites the oldest picks.
 //
-// It begins small, as a Schedule of which weights change often is hardly drawn from. As it is,
-// the picks that lie ahead become as many as those that were drawn, up to half a window: every
-// 32nd pick makes a block then, and later every 64th. And the table grows, to a window at once
-// and to a period by four times each time, so that what it costs the pick that does it is less
-// than a nanosecond for each pick drawn before.
+// It starts small, since a Schedule whose weights change often is hardly drawn from. As picks
+// are drawn, the number of picks ahead grows to the number of picks drawn, up to half a window:
+// every 32nd pick then makes a block, and later every 64th. The table grows as well, a window
+// at once and a period by a factor of four each time, so that growing costs less than a
+// nanosecond for each pick drawn before.
 //
-// No pick waits for a goroutine that is off its CPU. If that happens to the refiller in the
-// middle of a block, the picks ahead are left for the others. When these are used up, picks fall
-// back on what their slot holds, which is the pick one window earlier. In any such number of
-// picks in a row endpoints have about their shares, so the buffer is a table of weighted
-// choices then, and a smoother one than random choices would be. A reader that is off its CPU
-// until its entry is overwritten falls back on the pick one window later.
+// No pick waits for a goroutine that is off its CPU. If the refiller loses its CPU in the
+// middle of a block, the other goroutines use the picks ahead. When these are used up, picks
+// fall back on the contents of their slot, which is the pick one window earlier. In any run of
+// that many picks, endpoints have about their shares, so the buffer then acts as a table of
+// weighted choices, smoother than random choices would be. A reader that is off its CPU until
+// its entry is overwritten falls back on the pick one window later.
 //
-// Goroutines that do nothing but draw outrun the refiller, and would fall back on most of
-// their picks. So a pick waits for a few blocks to be made. The first one that waits in vain
-// records where the refiller stalled. Until the refiller moves on, all others fall back at
-// once.
+// Goroutines that do nothing but draw outrun the refiller, and would fall back for most of
+// their picks. So a pick waits for a few blocks to be made. The first pick whose wait fails
+// records where the refiller stalled. Until the refiller advances, all other picks fall back
+// immediately.
 type buffer struct {
 	// Written by the constructor only.
-	table *atomic.Pointer[table] // the Schedule's
+	table *atomic.Pointer[table] // of the Schedule
 	end   uint64                 // the position at which the buffer is complete
-	ahead uint64                 // picks, once enough have been drawn
+	ahead uint64                 // number of picks ahead, once enough have been drawn
 	first uint64                 // the first position
-	start uint64                 // its place in the heap's sequence
-	slots uint64                 // that the table comes to have
+	start uint64                 // position of first in the heap's sequence
+	slots uint64                 // final capacity of the table
 
 	_ [padding]byte
 
 	// made is the next position to make. Written by the owner of busy.
 	made atomic.Uint64
-	// stalled is the value of made at which a pick last waited in vain.
+	// stalled is the value of made at which a pick last waited without success.
 	stalled atomic.Uint64
 
 	fallbacks atomic.Uint64
 	busy      atomic.Bool
-	heap      *Heap // the sequence from made on; belongs to the owner of busy
+	heap      *Heap // the sequence from made on; owned by the owner of busy
 
 	_ [padding]byte
 
 	testHook func() // called in the middle of a block; nil except in tests
 }
 
-// A table has the picks of a buffer. One that has grown replaces it, and has all of them, too.
+// A table has the picks of a buffer. A larger table replaces it and contains all of its picks.
 type table struct {
 	// Written by the constructor only.
 	words []atomic.Uint64 // 4 picks of 16 bits, or 2 of 32
@@ -92,8 +92,8 @@ type table struct {
 
 	_ [padding]byte
 
-	// ready is where a pick makes another block: so far before the end of what is made, or
-	// endless. Written by the owner of busy, after the words.
+	// ready is the position from which on a pick makes another block, some distance before the
+	// last pick made, or endless. Written by the owner of busy, after the words.
 	ready atomic.Uint64
 	// oldest is the lowest position that has not been overwritten and is not about to
 	// be. Written by the owner of busy, before the words.
@@ -102,9 +102,9 @@ type table struct {
 	_ [padding]byte
 }
 
-// newBuffer returns the buffer that continues h in a table that it sets, and makes its first
-// picks. window is a power of two and at least two blocks. If whole, positions are
-// those below the period, otherwise they begin at origin.
+// newBuffer returns the buffer that continues h. It sets the table and makes the first picks.
+// window is a power of two and at least two blocks. If whole, positions are below the period,
+// otherwise they start at origin.
 func newBuffer(t *atomic.Pointer[table], h *Heap, whole bool, window uint64) *buffer {
 	b := &buffer{table: t, end: h.Period(), ahead: window / 2, start: h.position, heap: h}
 	b.slots = (b.end + block - 1) / block * block
@@ -133,8 +133,8 @@ func (b *buffer) newTable(slots uint64, lane uint) *table {
 	return t
 }
 
-// repeat fills the table of a window with the picks that it begins with, so that what picks
-// may fall back on is a pick.
+// repeat fills the table of a window with its first picks, so that every slot has a valid pick
+// to fall back on.
 func (b *buffer) repeat(words []atomic.Uint64, picks uint64, lane uint) {
 	if b.end == endless {
 		for n := picks << lane / 64; n < uint64(len(words)); n *= 2 {
@@ -143,7 +143,7 @@ func (b *buffer) repeat(words []atomic.Uint64, picks uint64, lane uint) {
 	}
 }
 
-// size returns how many picks the table has room for.
+// size returns the capacity of the table in picks.
 func (t *table) size() uint64 { return uint64(len(t.words)) * 64 >> t.lane }
 
 // load returns the pick in a slot.
@@ -152,13 +152,14 @@ func (t *table) load(slot uint64) int {
 	return int(t.words[bit/64].Load() >> (bit % 64) & t.low)
 }
 
-// atEdge is Schedule.At for positions near the end of what is made, beyond it, or overwritten.
+// atEdge implements Schedule.At for positions near or beyond the last pick made, and for
+// overwritten ones.
 //
 //go:noinline
 func (b *buffer) atEdge(p uint64) int {
 	b.refill(p)
 	made := b.made.Load()
-	t := b.table.Load() // after made, of which it has all
+	t := b.table.Load() // loaded after made, so the table has all picks before made
 	slot := p & t.mask
 	if slot >= made {
 		slot %= made // an incomplete period has no slot for p yet
@@ -193,14 +194,14 @@ func (b *buffer) refill(p uint64) {
 	}
 }
 
-// fill makes picks until enough of them follow position p, and then clears busy. That
-// is one block, or more if others have drawn more in the meantime or tickets have left a gap,
-// and about a window and a half at most.
+// fill makes picks until enough of them follow position p, and then clears busy. That is one
+// block, or more if other goroutines have drawn more in the meantime or tickets have left a
+// gap, and about a window and a half at most.
 func (b *buffer) fill(p uint64) {
 	window, made := 2*b.ahead, b.made.Load()
 	if b.end == endless && p >= made+max(window, uint64(b.heap.total.active)) {
-		// The tickets jumped so far that nothing in the window is of use, and that a Seek is
-		// no slower than making the picks that they skipped.
+		// The tickets jumped so far that the window has no useful pick left, and a Seek is no
+		// slower than making the skipped picks.
 		made = p / block * block
 		b.table.Load().oldest.Store(made)
 		b.made.Store(made)
@@ -209,7 +210,7 @@ func (b *buffer) fill(p uint64) {
 	p = min(p, made+window)
 	for b.readyAt(b.made.Load()) <= p {
 		if b.makeBlock(); b.heap == nil {
-			return // complete, and busy for good
+			return // complete, and busy forever
 		}
 	}
 	b.busy.Store(false)
@@ -225,15 +226,15 @@ func (b *buffer) fillTo(p uint64) {
 	b.busy.Store(false)
 }
 
-// readyAt returns the position from which on a pick makes another block, when those before made
-// are made. As long as these are few it is half of the way further with each block.
+// readyAt returns the position from which on a pick makes another block, given that the picks
+// before made are made. While there are few picks, about half of them are kept ahead.
 func (b *buffer) readyAt(made uint64) uint64 {
 	since := made - b.first
 	return made - min(b.ahead, (since+initial)/2, since)
 }
 
-// makeBlock makes the next block and publishes it. With the last one the buffer is complete,
-// and has no heap any more.
+// makeBlock makes the next block and publishes it. With the last block the buffer is complete
+// and drops its heap.
 func (b *buffer) makeBlock() {
 	t, made := b.table.Load(), b.made.Load()
 	if size := t.size(); made-b.first >= size && size < b.slots {

@@ -8,16 +8,16 @@ import (
 	"slices"
 )
 
-// A class has the endpoints of one weight. They have the same deadlines and ties go by index,
-// so they take turns in order of index, and the tournament only needs the key of the one
-// whose turn it is. Fleets with few distinct weights make a small tree.
+// A class has the endpoints of one weight. They have the same deadlines, and ties are broken by
+// index, so they take turns in order of index, and the tournament only needs the key of the
+// endpoint whose turn it is. Fleets with few distinct weights have a small tree.
 type class struct {
 	step   uint64 // the whole part of 1/weight in a key
-	frac   uint32 // what step leaves out, in units of 1/weight of the lowest bit of step
-	rem    uint32 // sum of these so far, below weight
+	frac   uint32 // remainder of step, in units of 1/weight of the lowest bit of step
+	rem    uint32 // accumulated remainder, below weight
 	weight uint32 // divided by layout.scale
-	first  uint32 // index
-	last   uint32 // index
+	first  uint32 // lowest index
+	last   uint32 // highest index
 	size   uint32
 }
 
@@ -35,12 +35,12 @@ func newClass(weight uint32, unit uint64, index uint32) class {
 }
 
 // byWeight returns a word for each weight above zero, in order of weight and then index: the
-// weight, divided by the greatest common divisor of all, in the upper half and the index in
-// the lower. It is a radix sort by the bytes of the weight, O(n). A comparison sort would be
-// most of the cost of an update of ten thousand endpoints.
+// weight, divided by the greatest common divisor of all, in the upper half and the index in the
+// lower half. It is a radix sort by the bytes of the weight, O(n). A comparison sort would
+// dominate the cost of an update of ten thousand endpoints.
 func byWeight(weights []uint32, t totals) []uint64 {
 	order, spare := make([]uint64, 0, t.active), make([]uint64, t.active)
-	var all uint64 // bits of any weight
+	var all uint64 // bits that any weight has
 	for i, w := range weights {
 		if w > 0 {
 			order = append(order, uint64(w)/t.gcd<<32|uint64(i))
@@ -48,7 +48,7 @@ func byWeight(weights []uint32, t totals) []uint64 {
 		}
 	}
 	for shift := 32; all>>shift > 0; shift += 8 {
-		var place [256]int // in spare, of the next one with this byte
+		var place [256]int // next position in spare for each byte
 		for _, o := range order {
 			place[byte(o>>shift)]++
 		}
@@ -67,7 +67,7 @@ func byWeight(weights []uint32, t totals) []uint64 {
 	return order
 }
 
-// classify makes the classes of l from what byWeight returned.
+// classify makes the classes of l from the result of byWeight.
 func (l *layout) classify(order []uint64) {
 	for i, o := range order {
 		index, weight := uint32(o), uint32(o>>32)
@@ -101,8 +101,8 @@ func packs(order []uint64, shift int) bool {
 	return true
 }
 
-// start begins a round of the class, at most its weight, and returns its deadline in units
-// of a key: floor(round*period/weight).
+// start starts a round of the class, at most its weight, and returns its deadline in units of a
+// key: floor(round*period/weight).
 func (c *class) start(round, unit uint64) uint64 {
 	shift := periodBits - bits.TrailingZeros64(unit)
 	due, rem := bits.Div64(round>>(64-shift), round<<shift, uint64(c.weight))
@@ -110,12 +110,12 @@ func (c *class) start(round, unit uint64) uint64 {
 	return due
 }
 
-// advance passes the turn to the endpoint that is hop indexes further, and returns the
-// distance of its key. If hop is not positive, the next round begins, 1/weight later. The
-// remainder of that is carried, so each key is exactly floor(round*period/weight), however
-// many rounds have passed.
+// advance passes the turn to the endpoint that is hop indexes further, and returns the distance
+// of its key. If hop is not positive, the next round begins, 1/weight later. The remainder is
+// carried, so each key is exactly floor(round*period/weight), regardless of the number of
+// rounds.
 //
-// The end of a round is hard to predict, so it is a mask and not a branch.
+// The end of a round is hard to predict, so the code uses a mask instead of a branch.
 func (c *class) advance(hop int64, unit uint64) uint64 {
 	again := uint64((hop - 1) >> 63)
 	step := uint64(hop) + c.step&again

@@ -33,12 +33,12 @@ func build(t *testing.T, flags string) string {
 func TestInlining(t *testing.T) {
 	out := build(t, "-m")
 	for _, name := range []string{
-		"(*Heap).play",
+		"(*Heap).replay",
 		"(*Schedule).Next",
 		"(*Schedule).position",
 		"(*class).advance",
 		"(*table).load",
-		"contender.beats",
+		"wideKey.less",
 	} {
 		if !strings.Contains(out, "can inline "+name+"\n") {
 			t.Errorf("%s is not inlined", name)

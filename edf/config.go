@@ -13,7 +13,7 @@ import (
 // endpoints can make the constructors allocate.
 const maxEndpoints = 1 << 24
 
-// A Config describes an EDF sequence and the place at which to enter it. All fields but
+// A Config describes an EDF sequence and the position at which to enter it. All fields except
 // Weights may be zero.
 type Config struct {
 	// Weights holds one weight for each endpoint; a pick is an index into it. An
@@ -22,21 +22,20 @@ type Config struct {
 	// their number at most 16777216.
 	Weights []uint32
 
-	// Start is how many picks of the sequence come before the first one, modulo
-	// its period. Zero is the order of the specification, which begins with the
-	// heaviest endpoint. A random 64-bit word makes endpoint i the first pick
-	// with probability Weights[i]/sum.
+	// Start is the number of picks of the sequence before the first one, modulo its period.
+	// Zero is the order of the specification, which begins with the heaviest endpoint. A random
+	// 64-bit word makes endpoint i the first pick with probability Weights[i]/sum.
 	Start uint64
 
-	// Base is the ticket that draws the first pick; see Schedule.At. A Heap has
-	// no tickets and ignores it.
+	// Base is the ticket that draws the first pick; see Schedule.At. A Heap has no tickets and
+	// ignores it.
 	Base uint64
 }
 
 // totals describes a valid set of weights.
 type totals struct {
-	endpoints int    // all of them
-	active    int    // those with a weight above zero
+	endpoints int    // number of weights
+	active    int    // number of weights above zero
 	sum       uint64 // of all weights, at most 2^32-1
 	gcd       uint64 // of the weights above zero
 }
@@ -48,7 +47,7 @@ func (t totals) period() uint64 { return t.sum / t.gcd }
 // equal reports whether every active endpoint has the same weight.
 func (t totals) equal() bool { return t.period() == uint64(t.active) }
 
-// even reports whether all endpoints have the same weight, above zero.
+// even reports whether all endpoints have the same weight above zero.
 func (t totals) even() bool { return t.equal() && t.active == t.endpoints }
 
 // totals checks the weights. O(n); does not allocate.
@@ -70,7 +69,7 @@ func (c Config) totals() (totals, error) {
 	return t, t.check()
 }
 
-// check returns why the weights are invalid, or nil.
+// check returns an error if the weights are invalid.
 func (t totals) check() error {
 	if t.active == 0 {
 		return fmt.Errorf("edf: weights: none of %d is above zero", t.endpoints)
@@ -81,15 +80,15 @@ func (t totals) check() error {
 	return nil
 }
 
-// continued returns the place, in a sequence with totals next, at which it continues one with
-// totals t that has come to a place: the same in virtual time.
+// continued returns the place in a sequence with totals next that corresponds to a place in a
+// sequence with totals t: the same virtual time.
 //
-// After N picks virtual time is N/sum, on the scale on which an endpoint is due every
-// 1/weight, so the new place is N*sum'/sum. Endpoints whose weight stays the same keep their
-// credit towards the next pick. The place is rounded to the nearest pick, since rounding
-// down would repeat half a pick with each update. If only the scale of the weights changes,
-// the period and the place stay the same. place is below the period and hence below 2^32,
-// so the product fits 64 bits.
+// After N picks virtual time is N/sum, on the scale on which an endpoint is due every 1/weight,
+// so the new place is N*sum'/sum. Endpoints whose weight stays the same keep their credit
+// towards the next pick. The place is rounded to the nearest pick, since rounding down would
+// repeat half a pick with each update. If only the scale of the weights changes, the period and
+// the place stay the same. place is below the period and hence below 2^32, so the product fits
+// 64 bits.
 func (t totals) continued(next totals, place uint64) uint64 {
 	if next.period() == t.period() {
 		return place

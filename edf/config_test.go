@@ -71,8 +71,8 @@ func TestReweighRejects(t *testing.T) {
 		weights []uint32
 		want    string
 	}{
-		{[]uint32{1, 2}, "edf: weights: 2 endpoints cannot take over from 3"},
-		{nil, "edf: weights: 0 endpoints cannot take over from 3"},
+		{[]uint32{1, 2}, "edf: weights: 2 endpoints, want 3 as before"},
+		{nil, "edf: weights: 0 endpoints, want 3 as before"},
 		{[]uint32{0, 0, 0}, "none of 3 is above zero"},
 	} {
 		if next, err := s.Reweigh(test.weights, 0); next != nil || err == nil || !strings.Contains(err.Error(), test.want) {

@@ -9,11 +9,12 @@ import (
 )
 
 const (
-	// periodBits: one period of virtual time spans 2^periodBits keys.
+	// periodBits is the number of bits of a period: one period of virtual time spans
+	// 2^periodBits keys.
 	periodBits = 62
 
-	// rebaseAt is two periods, at which keys are moved back. Live keys lie within one
-	// period of each other, so none reaches three. That is absent, the key of a leaf
+	// rebaseAt is two periods, at which keys are moved back. Live keys lie within one period of
+	// each other, so none of them reaches three periods, which is absent, the key of a leaf
 	// without a class.
 	rebaseAt = 2 << periodBits
 	absent   = 3 << periodBits
@@ -21,26 +22,26 @@ const (
 
 // A Heap is an exact EDF sequence, produced pick by pick.
 //
-// The zero Heap is not usable; NewHeap makes one. A Heap must not be copied. No two of its
-// methods may run at the same time. Schedule is the sequence for many goroutines.
+// The zero Heap is not usable; use NewHeap. A Heap must not be copied. It is not safe for
+// concurrent use; see Schedule for a concurrent sequence.
 //
-// Next is O(log m) for m distinct weights, whatever their ratio. A Heap holds 8 bytes
-// for each endpoint and 40 to 48 for each distinct weight.
+// Next is O(log m) for m distinct weights, regardless of their ratio. A Heap holds 8 bytes for
+// each endpoint and 40 to 48 for each distinct weight.
 type Heap struct {
 	_ [0]sync.Mutex
 
-	// tree[0] is the winner's key; node n of tree[1:] is the loser of the match
-	// between the winners of nodes 2n and 2n+1. There is a leaf for each class and,
-	// so that all walks to the root have one length, a power of two of leaves.
+	// tree[0] is the winner's key; node n of tree[1:] is the loser of the match between the
+	// winners of nodes 2n and 2n+1. There is a leaf for each class. The number of leaves is a
+	// power of two, so that all paths to the root have the same length.
 	tree []uint64
-	wide []contender // instead of tree, when weights are too large for packed keys
+	wide []wideKey // used instead of tree if weights are too large for packed keys
 
 	layout
-	position uint64 // picks since the start of the sequence, give or take whole periods
+	position uint64 // picks since the start of the sequence, modulo whole periods
 }
 
-// NewHeap returns the EDF sequence of weights from its start. Config says which
-// weights are invalid. It does not keep weights. O(n log n).
+// NewHeap returns the EDF sequence of weights from its start. See Config for invalid weights.
+// It does not keep weights. O(n log n).
 func NewHeap(weights []uint32) (*Heap, error) {
 	return Config{Weights: weights}.Heap()
 }
@@ -65,7 +66,7 @@ func (l *layout) heap() *Heap {
 	h := &Heap{layout: *l}
 	leaves := 1 << bits.Len(uint(len(l.classes)-1))
 	if l.single {
-		h.wide = make([]contender, leaves)
+		h.wide = make([]wideKey, leaves)
 	} else {
 		h.tree = make([]uint64, leaves)
 	}
@@ -91,18 +92,18 @@ func (h *Heap) Next() int {
 	index := key & (h.unit - 1)
 	e := h.links.at(uint32(index))
 	key += h.classes[e.class].advance(int64(e.next)-int64(index), h.unit)
-	h.play(key, (len(h.tree)+int(e.class))/2)
+	h.replay(key, (len(h.tree)+int(e.class))/2)
 	return int(index)
 }
 
-// play replays the matches on the way from node n to the root, with key as the contender.
+// replay replays the matches on the path from node n to the root, with key as the new leaf key.
 // min and max compile to conditional moves, since the winner is hard to predict.
-func (h *Heap) play(key uint64, n int) {
+func (h *Heap) replay(key uint64, n int) {
 	tree := h.tree
 	for ; n > 0; n /= 2 {
-		rival := tree[n]
-		tree[n] = max(key, rival)
-		key = min(key, rival)
+		loser := tree[n]
+		tree[n] = max(key, loser)
+		key = min(key, loser)
 	}
 	tree[0] = key
 }
@@ -118,21 +119,21 @@ func (h *Heap) rebase() {
 	}
 }
 
-// Seek moves to position n of the sequence, counted from its start: Next then returns
-// what the (n+1)th call after NewHeap would have returned. O(m) for m distinct
-// weights, followed by less than one pick for each endpoint; does not allocate.
+// Seek moves to position n of the sequence, counted from its start: Next then returns the
+// result of the (n+1)th call after NewHeap. O(m) for m distinct weights, followed by less than
+// one pick for each endpoint; does not allocate.
 //
-// It works because no endpoint falls behind the whole part of its quota: after n picks
-// endpoint i has had at least floor(n*weight/sum). (Otherwise it lacks a pick whose deadline
-// is at most n/sum, and all n picks came before that one. But the picks with a deadline of
-// at most n/sum, the lacking one included, are the sum of these floors: no more than n.)
-// Seek grants these quotas at once. The rest, fewer picks than there are endpoints, it
-// picks one by one, or by deadline if weights are few.
+// It works because no endpoint falls behind the whole part of its quota: after n picks endpoint
+// i has had at least floor(n*weight/sum). (Otherwise it lacks a pick whose deadline is at most
+// n/sum, and all n picks came before that pick. But the picks with a deadline of at most n/sum,
+// including the lacking one, are the sum of these floors: no more than n.) Seek grants these
+// quotas at once. It makes the remaining picks, fewer than there are endpoints, one by one, or
+// by deadline if there are few weights.
 func (h *Heap) Seek(n uint64) {
 	n %= h.total.period()
 	h.position = 0
 	turn := h.total.sum / h.scale
-	// Zero is less than every key. A key moves up to the first node that no other has
+	// Zero is less than every key. A key moves up to the first node that no other key has
 	// reached and stays there until its match, while the zero moves on.
 	clear(h.tree)
 	clear(h.wide)
@@ -158,12 +159,11 @@ func (h *Heap) Seek(n uint64) {
 	}
 }
 
-// few is up to how many classes are worth looking at for each deadline.
+// few is the maximum number of classes that are worth scanning for each deadline.
 const few = 256
 
-// seekFew enters all classes at a position of n or a little less. Beyond the quotas it grants
-// all picks of a deadline together, as long as they are many, and the last of them in order
-// of index.
+// seekFew enters all classes at position n or slightly before. Beyond the quotas it grants all
+// picks of a deadline together while there are many, and the last ones in order of index.
 func (h *Heap) seekFew(n, turn uint64) {
 	var keys [few]uint64
 	for i := range h.classes {
@@ -174,7 +174,7 @@ func (h *Heap) seekFew(n, turn uint64) {
 			keys[i] = c.start(had+1, h.unit)*h.unit + uint64(c.first)
 		}
 	}
-	work, granted := 0, 0 // a pick is about as much work as to look at four classes
+	work, granted := 0, 0 // a pick costs about as much as scanning four classes
 	for h.position < n && work <= 4*granted+1024 {
 		due, size := uint64(absent), 0
 		for i := range h.classes {
@@ -201,11 +201,12 @@ func (h *Heap) seekFew(n, turn uint64) {
 		granted += size
 	}
 	for i := range h.classes {
-		h.play(keys[i], (len(h.tree)+i)/2)
+		h.replay(keys[i], (len(h.tree)+i)/2)
 	}
 }
 
-// grant makes the next picks, which all have one deadline, and which are not all of those.
+// grant makes the next picks, which all have one deadline, and are not all picks of that
+// deadline.
 func (h *Heap) grant(keys *[few]uint64, due, picks uint64) {
 	h.position += picks
 	for index := uint64(0); picks > 0; index++ {
@@ -217,11 +218,11 @@ func (h *Heap) grant(keys *[few]uint64, due, picks uint64) {
 	}
 }
 
-// enter adds a contender to the tournament at the leaf of a class.
+// enter adds a key to the tournament at the leaf of a class.
 func (h *Heap) enter(due uint64, index uint32, class int) {
 	if h.wide != nil {
-		h.playWide(contender{due, index}, (len(h.wide)+class)/2)
+		h.replayWide(wideKey{due, index}, (len(h.wide)+class)/2)
 	} else {
-		h.play(due*h.unit+uint64(index), (len(h.tree)+class)/2)
+		h.replay(due*h.unit+uint64(index), (len(h.tree)+class)/2)
 	}
 }

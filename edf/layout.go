@@ -9,35 +9,35 @@ import (
 	"slices"
 )
 
-// A layout is what weights come to: their classes, and which endpoint is in which. It is made
-// of all weights, or of another layout, with which it then shares what did not change.
+// A layout has the classes of a set of weights and the class of each endpoint. It is made from
+// all weights, or from another layout, with which it then shares the unchanged parts.
 //
-// It is immutable but for class.rem, which belongs to the Heap that is made of it. There is
-// one at most.
+// It is immutable except for class.rem, which belongs to the Heap made from it. There is at
+// most one such Heap.
 type layout struct {
 	links   links
-	classes []class // those of size 0 wait for another weight
+	classes []class // classes of size 0 are reused for other weights
 	total   totals
-	scale   uint64 // what weights are divided by: a common divisor, in new layouts the greatest
+	scale   uint64 // divisor of the weights: a common divisor, in new layouts the greatest
 	unit    uint64 // of virtual time in a key; the bits below hold the index
 	single  bool   // weights are too large for packed keys, and each endpoint is a class
 }
 
-// A Change is another weight of one endpoint.
+// A Change is a new weight of one endpoint.
 type Change struct {
 	Index  int
 	Weight uint32
 }
 
-// An endpoint is a place in the ring of the endpoints of its class.
+// An endpoint is an element in the ring of the endpoints of its class.
 type endpoint struct {
-	next  uint32 // whose turn is next in the class: after the last endpoint the first
+	next  uint32 // the next endpoint in the class, cyclically
 	class uint32 // noClass for weight zero
 }
 
 const noClass = math.MaxUint32
 
-// links has the endpoints by index, in chunks, which versions share.
+// links has the endpoints by index, in chunks that versions share.
 type links []*[chunk]endpoint
 
 const chunk = 32
@@ -80,8 +80,8 @@ func (l *layout) weight(index int) uint32 {
 	return 0
 }
 
-// differences returns what is other in weights, of the same number, or ok = false if that is
-// too much for with. O(n).
+// differences returns the differences from weights, which must have the same number. ok is
+// false if there are too many for with. O(n).
 func (l *layout) differences(weights []uint32) (changes []Change, ok bool) {
 	if l.links == nil || l.single {
 		return nil, false
@@ -96,13 +96,13 @@ func (l *layout) differences(weights []uint32) (changes []Change, ok bool) {
 	return changes, true
 }
 
-// manyChanges is the part of the weights that change up to which a layout is made of another.
+// manyChanges is the fraction of changed weights up to which a layout is derived from another.
 const manyChanges = 16
 
-// with returns the layout with other weights for some endpoints, or nil if that has to be made
-// of all weights. It returns an error for weights that Config calls invalid. O(m) for m
-// distinct weights, and for each change a copy of up to three chunks and O(√n) on average to
-// find the endpoint's place.
+// with returns the layout with new weights for some endpoints, or nil if it must be made from
+// all weights. It returns an error for weights that Config calls invalid. O(m) for m distinct
+// weights, and for each change a copy of up to three chunks and O(√n) on average to find the
+// endpoint's position.
 func (l *layout) with(changes []Change) (*layout, error) {
 	if l.single {
 		return nil, nil
@@ -136,7 +136,7 @@ func (l *layout) with(changes []Change) (*layout, error) {
 	return next.settled()
 }
 
-// settled returns l once its totals are right, with the results of with.
+// settled returns l after its totals have been updated, with the results of with.
 func (l *layout) settled() (*layout, error) {
 	if err := l.total.check(); err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (l *layout) settled() (*layout, error) {
 	return l, nil
 }
 
-// own returns the endpoint of an index to be written: in a chunk that is not that of before.
+// own returns the endpoint of an index for writing: in a chunk that is not shared with before.
 func (l *layout) own(before *layout, index uint32) *endpoint {
 	k := index / chunk
 	if l.links[k] == before.links[k] {
@@ -217,10 +217,10 @@ func (l *layout) insert(before *layout, index, weight uint32) {
 	c.size++
 }
 
-// previous returns whose turn in a class comes before that of an index, which may be in the
-// class or not: the next lower endpoint, or the last one if there is none. It looks for it
-// backwards from the index and forwards from the first one at the same time, so it finds it
-// soon both in a class of many and in one of few.
+// previous returns the endpoint whose turn in class k comes before that of index, which need
+// not be in the class: the next lower endpoint, or the last one if there is none. It searches
+// backwards from the index and forwards from the first endpoint at the same time, so the search
+// is short both in a large class and in a small one.
 func (l *layout) previous(k, index uint32) uint32 {
 	c := &l.classes[k]
 	if index <= c.first {
@@ -230,7 +230,7 @@ func (l *layout) previous(k, index uint32) uint32 {
 		if l.links.at(i).class == k {
 			return i
 		}
-		// ring is of the class and lower than the index.
+		// ring is in the class and lower than the index.
 		next := l.links.at(ring).next
 		if next >= index || next <= ring {
 			return ring

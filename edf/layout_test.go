@@ -112,10 +112,10 @@ func (l *layout) verify(weights []uint32) error {
 		for n := range c.size {
 			e := l.links.at(index)
 			if e.class != uint32(k) || weights[index] != uint32(uint64(c.weight)*l.scale) {
-				return fmt.Errorf("endpoint %d of weight %d is in class %d, of which it is not", index, weights[index], k)
+				return fmt.Errorf("endpoint %d of weight %d is in class %d, which it is not a member of", index, weights[index], k)
 			}
 			if last := n+1 == c.size; last && (e.next != c.first || index != c.last) || !last && e.next <= index {
-				return fmt.Errorf("after endpoint %d, number %d of %d in class %d, comes %d", index, n, c.size, k, e.next)
+				return fmt.Errorf("after endpoint %d, number %d of %d in class %d, the next is %d", index, n, c.size, k, e.next)
 			}
 			index = e.next
 		}
@@ -201,10 +201,10 @@ func TestReweighSomeErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		for want, changes := range map[string][]Change{
-			"there is no endpoint 2 of 2":   {{0, 1}, {2, 1}},
-			"there is no endpoint -1 of 2":  {{-1, 1}},
-			"none of 2 is above zero":       {{0, 0}, {1, 0}},
-			"sum 4294967296 is more than 4": {{0, 1 << 31}, {1, 1 << 31}},
+			"endpoint 2 is out of range of 2":  {{0, 1}, {2, 1}},
+			"endpoint -1 is out of range of 2": {{-1, 1}},
+			"none of 2 is above zero":          {{0, 0}, {1, 0}},
+			"sum 4294967296 is more than 4":    {{0, 1 << 31}, {1, 1 << 31}},
 		} {
 			if _, err := s.ReweighSome(changes, 0); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("weights %v, changes %v: error %v, want %q", weights, changes, err, want)

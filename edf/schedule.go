@@ -12,72 +12,71 @@ import (
 )
 
 const (
-	// origin is about where positions start. It leaves room for tickets before the first
+	// origin is the approximate start of positions. It leaves room for tickets before the first
 	// one, and for 2^63 after it.
 	origin = 1 << 48
 
-	// padding keeps what is written apart from what is only read. It is two cache lines,
-	// because neighbours are prefetched in pairs and because the runtime does not align
-	// larger objects to cache lines.
+	// padding separates written fields from read-only ones. It is two cache lines, because
+	// neighbors are prefetched in pairs and because the runtime does not align larger objects
+	// to cache lines.
 	padding = 128
 )
 
-// A Schedule is an EDF sequence that any number of goroutines draw from.
+// A Schedule is an EDF sequence for concurrent use.
 //
-// The zero Schedule is not usable; NewSchedule makes one. A Schedule must not be copied.
-// Any number of goroutines may call its methods. Next and At take no lock, and do not
-// allocate but for up to seven times in the life of a Schedule, when what they hold grows.
-// They do not wait for a goroutine that is off its CPU. If the period is not in memory and
-// picks are drawn faster than they can be made, they wait some microseconds for the goroutine
-// that makes them.
+// The zero Schedule is not usable; use NewSchedule. A Schedule must not be copied. It is safe
+// for concurrent use. Next and At take no lock, and allocate at most seven times in the life of
+// a Schedule, when its table grows. They do not wait for a goroutine that is off its CPU. If
+// the period is not in memory and picks are drawn faster than they can be made, they wait some
+// microseconds for the goroutine that makes them.
 //
-// Equal weights take no memory beyond the Schedule. Otherwise it takes a Heap and 2 KiB to begin
-// with. As picks are drawn, a period of n endpoints comes to be held in memory, 2 bytes for each
-// pick, if it has at most max(2^16, min(512·n, 2^19), 16·n) picks, and once it has been drawn
-// from end to end only the weights of the Heap are kept. A longer period comes to take 16 KiB and
-// the Heap. With more than 65536 endpoints it is 4 bytes for each pick, or 32 KiB.
+// Equal weights take no memory beyond the Schedule. Otherwise it takes a Heap and initially 2
+// KiB. As picks are drawn, a period of n endpoints is stored in memory, 2 bytes for each pick,
+// if it has at most max(2^16, min(512·n, 2^19), 16·n) picks. Once it has been drawn from end to
+// end, only the weights of the Heap are kept. A longer period takes up to 16 KiB and the Heap.
+// With more than 65536 endpoints it is 4 bytes for each pick, or 32 KiB.
 type Schedule struct {
 	_ [0]sync.Mutex
 
 	// Written by the constructor only.
 	offset  uint64 // position minus ticket
-	modulus uint64 // of positions: the period, or 1<<63 if it is not held in memory
+	modulus uint64 // of positions: the period, or 1<<63 if it is not stored in memory
 	inverse uint64 // floor((2^64-1)/modulus)
-	// table has the picks. It is nil if all endpoints have the same weight: position is index.
-	// Picks replace it.
+	// table has the picks. It is nil if all endpoints have the same weight: then position is
+	// index. Picks replace it.
 	table  atomic.Pointer[table]
-	buffer *buffer // fills table; nil like it
+	buffer *buffer // fills table; nil if table is nil
 	start  uint64  // below the period
 	base   uint64
-	layout // only the totals if there is no table
+	layout // has only the totals if there is no table
 
 	_    [padding]byte
 	next atomic.Uint64 // ticket
 	_    [padding]byte
 }
 
-// NewSchedule returns the EDF sequence of weights from position start, for tickets from
-// zero. Unless the exact order matters, pass a random word as start: clients that learn of the
-// weights at the same time and begin at zero begin with the same endpoint. It returns an error
-// for weights that Config calls invalid. It does not keep weights. O(n log n).
+// NewSchedule returns the EDF sequence of weights from position start, for tickets from zero.
+// Unless the exact order matters, pass a random word as start: clients that receive the weights
+// at the same time and start at zero all start with the same endpoint. It returns an error for
+// weights that Config calls invalid. It does not keep weights. O(n log n).
 func NewSchedule(weights []uint32, start uint64) (*Schedule, error) {
 	return Config{Weights: weights, Start: start}.Schedule()
 }
 
-// Schedule returns the sequence that c describes. It does not keep c.Weights.
-// O(n log n), for equal weights O(n).
+// Schedule returns the sequence that c describes. It does not keep c.Weights. O(n log n), or
+// O(n) for equal weights.
 func (c Config) Schedule() (*Schedule, error) {
 	return c.schedule(longest(len(c.Weights)), window)
 }
 
-// longest returns the number of picks in the longest period to be held in memory.
+// longest returns the maximum number of picks of a period that is stored in memory.
 func longest(endpoints int) uint64 {
 	n := uint64(endpoints)
 	return max(1<<16, min(n<<9, 1<<19), n<<4)
 }
 
-// schedule is Schedule with the longest period to hold and the length of a window, which
-// is a power of two and at least two blocks.
+// schedule is Schedule with the longest period to store and the length of a window, which is a
+// power of two and at least two blocks.
 func (c Config) schedule(longest, window uint64) (*Schedule, error) {
 	t, err := c.totals()
 	if err != nil {
@@ -117,8 +116,8 @@ func (l *layout) schedule(start, base, longest, window uint64) *Schedule {
 	return s
 }
 
-// Next returns the next pick: At with a ticket from the Schedule's own counter, which begins
-// at Base. Under contention it costs what the counter costs.
+// Next returns the next pick: At with a ticket from the Schedule's own counter, which starts at
+// Base. Under contention its cost is dominated by the counter.
 func (s *Schedule) Next() int { return s.At(s.next.Add(1) - 1) }
 
 // Ticket returns the ticket that the next call of Next will draw. Callers of Next pass it to
@@ -126,15 +125,15 @@ func (s *Schedule) Next() int { return s.At(s.next.Add(1) - 1) }
 func (s *Schedule) Ticket() uint64 { return s.next.Load() }
 
 // At returns the pick of a ticket: ticket Base+k draws pick number Start+k of the sequence. It
-// is for callers that count picks anyway, or that hand out tickets in batches. They should not
-// call Next as well.
+// is for callers that count picks anyway, or that distribute tickets in batches. They should
+// not call Next as well.
 //
-// Tickets should come from a counter that only goes up. They may leave gaps, and come in any
+// Tickets should come from a counter that only increases. They may leave gaps, and come in any
 // order that results from goroutines overtaking each other. A ticket from far ahead moves a
 // window along, and tickets left behind count as Fallbacks.
 //
-// O(1) if the period is held in memory, otherwise O(log n) on average, paid by one pick in 64,
-// and O(n) after a gap of more than 8192.
+// O(1) if the period is stored in memory, otherwise O(log n) on average, paid by one pick in
+// 64, and O(n) after a gap of more than 8192.
 func (s *Schedule) At(ticket uint64) int {
 	p := s.position(ticket)
 	t := s.table.Load()
@@ -143,7 +142,8 @@ func (s *Schedule) At(ticket uint64) int {
 	}
 	if p < t.ready.Load() {
 		index := t.load(p & t.mask)
-		// Only now: had the entry been overwritten before it was read, oldest would say so.
+		// Checked after the read: if the entry had been overwritten before, oldest would be
+		// higher.
 		if p >= t.oldest.Load() {
 			return index
 		}
@@ -152,10 +152,9 @@ func (s *Schedule) At(ticket uint64) int {
 }
 
 // position returns the position of a ticket, reduced by the modulus. With inverse =
-// (2^64-1-e)/modulus and 0 <= e < modulus, the estimated quotient falls short of
-// p/modulus by p*(1+e)/(modulus*2^64) <= p/2^64 < 1. So, rounded down, it is right or one
-// too small, for all p and any modulus, 1 included. Two multiplications cost less than one
-// division by a number that only run time knows.
+// (2^64-1-e)/modulus and 0 <= e < modulus, the estimated quotient falls short of p/modulus by
+// p*(1+e)/(modulus*2^64) <= p/2^64 < 1. So, rounded down, it is exact or one too small, for all
+// p and any modulus, including 1. Two multiplications cost less than a division by a variable.
 func (s *Schedule) position(ticket uint64) uint64 {
 	p := ticket + s.offset
 	quotient, _ := bits.Mul64(p, s.inverse)
@@ -170,7 +169,7 @@ func (s *Schedule) position(ticket uint64) uint64 {
 // weights divided by their greatest common divisor.
 func (s *Schedule) Period() uint64 { return s.total.period() }
 
-// Place returns how many picks of a period come before that of ticket.
+// Place returns the number of picks of a period that precede the pick of ticket.
 func (s *Schedule) Place(ticket uint64) uint64 {
 	period := int64(s.Period())
 	since := int64(ticket-s.base) % period
@@ -178,17 +177,16 @@ func (s *Schedule) Place(ticket uint64) uint64 {
 }
 
 // Reweigh returns the Schedule that continues s from ticket on with new weights for the same
-// endpoints, at the place in virtual time that s has reached there: endpoints whose weight
-// has not changed are as far from their next pick as before, give or take a pick. Callers of
-// Next pass s.Ticket().
+// endpoints, at the place in virtual time that s has reached there: endpoints with an unchanged
+// weight are as far from their next pick as before, give or take a pick. Callers of Next pass
+// s.Ticket().
 //
-// It returns an error for weights that Config calls invalid and if their number is not that
-// of s, which stays usable. For another set of endpoints make a new Schedule with a random
-// start.
-// O(n) if few weights change, else O(n log n).
+// It returns an error for weights that Config calls invalid and if their number differs from
+// that of s, which stays usable. For another set of endpoints make a new Schedule with a random
+// start. O(n) if few weights change, otherwise O(n log n).
 func (s *Schedule) Reweigh(weights []uint32, ticket uint64) (*Schedule, error) {
 	if len(weights) != s.total.endpoints {
-		return nil, fmt.Errorf("edf: weights: %d endpoints cannot take over from %d", len(weights), s.total.endpoints)
+		return nil, fmt.Errorf("edf: weights: %d endpoints, want %d as before", len(weights), s.total.endpoints)
 	}
 	if changes, ok := s.layout.differences(weights); ok {
 		if next, err := s.reweighSome(changes, ticket); next != nil || err != nil {
@@ -204,14 +202,14 @@ func (s *Schedule) Reweigh(weights []uint32, ticket uint64) (*Schedule, error) {
 	return c.Schedule()
 }
 
-// ReweighSome is Reweigh for a few weights that change. What it costs depends on these, on the
-// number of distinct weights, and little on that of the endpoints: O(m + n/32) for m distinct
-// ones, and up to a look at each endpoint. It costs as much as Reweigh if all weights were
-// equal, or come to be too large for the divisor that they had in common.
+// ReweighSome is Reweigh for a few changed weights. Its cost depends on the number of changes
+// and of distinct weights, and little on the number of endpoints: O(m + n/32) for m distinct
+// weights, and in the worst case O(n). It costs as much as Reweigh if all weights were equal,
+// or if the new weights exceed the range of the common divisor.
 func (s *Schedule) ReweighSome(changes []Change, ticket uint64) (*Schedule, error) {
 	for _, ch := range changes {
 		if n := s.total.endpoints; ch.Index < 0 || ch.Index >= n {
-			return nil, fmt.Errorf("edf: weights: there is no endpoint %d of %d", ch.Index, n)
+			return nil, fmt.Errorf("edf: weights: endpoint %d is out of range of %d", ch.Index, n)
 		}
 	}
 	if s.buffer != nil {
@@ -226,7 +224,7 @@ func (s *Schedule) ReweighSome(changes []Change, ticket uint64) (*Schedule, erro
 	return s.Reweigh(weights, ticket)
 }
 
-// reweighSome returns nil without an error if the Schedule has to be made of all weights.
+// reweighSome returns nil without an error if the Schedule must be made from all weights.
 func (s *Schedule) reweighSome(changes []Change, ticket uint64) (*Schedule, error) {
 	l, err := s.layout.with(changes)
 	if l == nil || err != nil {
@@ -245,8 +243,8 @@ func (s *Schedule) Weights() []uint32 {
 	return weights
 }
 
-// Compare reports whether weights are those of s, and whether the same endpoints have one
-// above zero. O(n); does not allocate.
+// Compare reports whether weights equal the weights of s, and whether the same endpoints have a
+// weight above zero. O(n); does not allocate.
 func (s *Schedule) Compare(weights []uint32) (same, active bool) {
 	if len(weights) != s.total.endpoints {
 		return false, false
@@ -262,11 +260,10 @@ func (s *Schedule) Compare(weights []uint32) (same, active bool) {
 	return same, true
 }
 
-// Fallbacks returns how many picks were out of sequence, because the goroutine that makes
-// picks was off its CPU, or because the ticket came too late or jumped ahead. They were picks
-// of a nearby part of the sequence instead, which keeps the shares. It is 0 if the period has
-// at most 256 picks. It is for monitoring, and for tests that need to know whether the order
-// was exact.
+// Fallbacks returns the number of picks that were out of sequence, because the goroutine that
+// makes picks was off its CPU, or because the ticket was late or jumped ahead. They were picks
+// of a nearby part of the sequence instead, which preserves the shares. It is 0 if the period
+// has at most 256 picks. It is for monitoring, and for tests that depend on the exact order.
 func (s *Schedule) Fallbacks() uint64 {
 	if s.buffer == nil {
 		return 0

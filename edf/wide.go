@@ -3,16 +3,16 @@
 
 package edf
 
-// A contender is a packed key taken apart: when the two largest weights multiply to more
-// than a key with room for an index can tell apart, the deadline gets all 62 bits. That
-// is enough for any weights whose sum is below 2^32, for then no product passes 2^62.
-type contender struct {
+// A wideKey is an unpacked key: when the product of the two largest weights exceeds the
+// resolution of a key with room for an index, the deadline gets all 62 bits. That is enough for
+// any weights whose sum is below 2^32, for then no product exceeds 2^62.
+type wideKey struct {
 	due   uint64
 	index uint32
 }
 
-// beats orders contenders by deadline, ties by index.
-func (c contender) beats(d contender) bool {
+// less orders wide keys by deadline, ties by index.
+func (c wideKey) less(d wideKey) bool {
 	return c.due < d.due || c.due == d.due && c.index < d.index
 }
 
@@ -25,15 +25,15 @@ func (h *Heap) nextWide() int {
 	}
 	class := h.links.at(c.index).class
 	c.due += h.classes[class].advance(0, h.unit)
-	h.playWide(c, (len(h.wide)+int(class))/2)
+	h.replayWide(c, (len(h.wide)+int(class))/2)
 	return int(c.index)
 }
 
-// playWide is play for wide keys.
-func (h *Heap) playWide(c contender, n int) {
+// replayWide is replay for wide keys.
+func (h *Heap) replayWide(c wideKey, n int) {
 	for ; n > 0; n /= 2 {
-		if rival := h.wide[n]; rival.beats(c) {
-			h.wide[n], c = c, rival
+		if loser := h.wide[n]; loser.less(c) {
+			h.wide[n], c = c, loser
 		}
 	}
 	h.wide[0] = c

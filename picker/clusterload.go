@@ -129,7 +129,7 @@ type counters[K comparable, T any] struct {
 	used, retired map[K]*T
 }
 
-// get returns the counter of key and marks it as in use. It returns nil if there is none.
+// get returns the counter of key and marks it as in use. It returns nil for an unknown key.
 func (c *counters[K, T]) get(key K) *T {
 	t := c.retired[key]
 	if t == nil {
@@ -209,7 +209,7 @@ func (m *Metrics) Add(name string, value float64) {
 	m.sums[name] = s.Plus(MetricSum{1, value})
 }
 
-// Take returns the sums since the last Take, or nil if there are none.
+// Take returns the sums since the last Take, or nil without any.
 func (m *Metrics) Take() map[string]MetricSum {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -77,7 +77,7 @@ type HashPlace struct {
 }
 
 // ExplainCluster explains the picks of a cluster at present, for an RPC that matched a route;
-// route -1 means none. It calls Env.Header and Env.RequestHash. O(endpoints of the active
+// route is -1 if it is unknown. It calls Env.Header and Env.RequestHash. O(endpoints of the active
 // priority) plus O(entries) of rings and tables.
 func (s *Snapshot) ExplainCluster(ctx context.Context, route, cluster int32) *ClusterExplanation {
 	if uint(cluster) >= uint(s.clusters.Len()) {

@@ -89,7 +89,7 @@ func (b *builder) prequal(g, before *group, in *groupInput, c *cluster, policy *
 }
 
 // ProbeGroups returns the groups whose endpoints are to be probed, for a cluster given by its
-// index in Config.Clusters. It returns nil if there are none.
+// index in Config.Clusters. It returns nil for other policies.
 func (s *Snapshot) ProbeGroups(cluster int) []*ProbeGroup {
 	var list []*ProbeGroup
 	for i := range s.clusters.At(int(cluster)).groups {

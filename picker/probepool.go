@@ -76,7 +76,7 @@ type probeView struct {
 	entries []probeEntry
 	hot     float64       // endpoints with a higher load are hot
 	reuse   int32         // number of picks by one entry
-	silent  *leastLatency // endpoints that do not answer probes; nil if there are none
+	silent  *leastLatency // endpoints that do not answer probes; nil without such endpoints
 	spent   atomic.Uint64 // bit i is set if entries[i] is used up
 }
 

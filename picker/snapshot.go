@@ -69,7 +69,7 @@ type cluster struct {
 // fifth one BenchmarkPickFinish takes twice as long.
 type Result struct {
 	Outcome Outcome
-	Route   int32 // index in Config.Routes, or -1 if no route matched or none was looked up
+	Route   int32 // index in Config.Routes, or -1 if no route matched or was looked up
 	Cluster int32 // index in Config.Clusters, or -1
 	// Index is the endpoint's index among all endpoints of the active priority, with its
 	// localities concatenated. For Dropped it is the index of the drop category. For Delegate

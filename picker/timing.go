@@ -40,7 +40,7 @@ type Timing struct {
 	due     atomic.Int64  // when to renew the estimate; the goroutine that renews it sets it to renewing
 
 	// Owned by the goroutine that renews the estimate.
-	at                   int64 // time of the last renewal; 0 if there was none
+	at                   int64 // time of the last renewal; 0 before the first
 	area                 uint64
 	seen                 uint64  // results at that time
 	busy, ended, failing float64 // decaying: the integral, ended RPCs, failed RPCs
@@ -90,7 +90,7 @@ func (t *Timing) Latency(now int64, p *Peers) float32 {
 	return math.Float32frombits(t.latency.Load())
 }
 
-// estimate returns the current estimate; 0 if there is none yet.
+// estimate returns the current estimate; 0 if unknown.
 func (t *Timing) estimate() time.Duration {
 	return time.Duration(math.Float32frombits(t.latency.Load()) * (1 << unitShift))
 }

@@ -10,7 +10,7 @@ type TLS struct {
 	// system's certificates (A82).
 	Roots       CertInstance
 	SystemRoots bool
-	// Identity provides the client's certificate; zero if there is none.
+	// Identity provides the client's certificate; zero without one.
 	Identity CertInstance
 	// SANs are matchers for the names in the server's certificate, at least one of which must
 	// match. If empty, all certificates signed by Roots are accepted.

@@ -3,19 +3,19 @@
 
 package ringhash
 
-// This file is for callers that explain picks. Picks use none of it.
+// This file is for callers that explain picks. Picks do not use it.
 
-// Place returns the position of the entry that a hash belongs to: 0 to [Ring.Len] − 1.
+// Place returns the position of the entry to which a hash belongs: 0 to [Ring.Len] − 1.
 func (r *Ring) Place(hash uint64) int { return r.wrap(r.seek(hash)) }
 
-// Slot returns the slot of the table that a hash belongs to: 0 to [Maglev.Len] − 1.
+// Slot returns the slot of the table to which a hash belongs: 0 to [Maglev.Len] − 1.
 func (m *Maglev) Slot(hash uint64) int { return int(m.slot(hash)) }
 
 // Len returns the number of slots in the table.
 func (m *Maglev) Len() int { return int(m.size) }
 
-// Arcs returns the probability of each of n hosts that a random hash belongs to it: how
-// much of the circle lies between its entries and those before them. All are 0 if no host
+// Arcs returns for each of n hosts the probability that a random hash belongs to it: the
+// fraction of the circle between its entries and the entries before them. All are 0 if no host
 // is usable. O(Len).
 func (v *View) Arcs(n int) []float64 {
 	arcs := make([]float64, n)
@@ -37,7 +37,7 @@ func (v *View) Arcs(n int) []float64 {
 	return arcs
 }
 
-// Shares returns the part of the slots that each of n hosts has. O(Len).
+// Shares returns the fraction of the slots of each of n hosts. O(Len).
 func (m *Maglev) Shares(n int) []float64 {
 	shares := make([]float64, n)
 	for slot := range m.size {

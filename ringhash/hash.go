@@ -11,15 +11,15 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Func selects the hash function of a [Ring] or [Maglev] and of the requests that
-// are looked up in it. Both sides use the same one: only then does a request go
-// where other clients with this function send it. The zero value is XXH3.
+// Func selects the hash function of a [Ring] or [Maglev] and of the requests that are looked up
+// in it. Both sides must use the same function, so that a request goes to the same host in all
+// clients with this function. The zero value is XXH3.
 type Func uint8
 
 const (
-	// XXH3 hashes a host key once with XXH3 and derives the points of the host
-	// from that by mixing. It is the faster build, and its placement is this
-	// package's own: no other proxy or client agrees with it.
+	// XXH3 hashes a host key once with XXH3 and derives the points of the host from the result
+	// by mixing. It builds faster. Its placement is specific to this package: other proxies and
+	// clients do not agree with it.
 	XXH3 Func = iota
 
 	// XXH64 hashes "key_0", "key_1" and so on with XXH64 and seed 0, which is
@@ -66,8 +66,8 @@ func mix(z uint64) uint64 {
 	return z ^ z>>31
 }
 
-// points sets dst[k] to point from+k of the host with this key. A point depends
-// on nothing but the key and the number of the point: [Ring.Update] rests on that.
+// points sets dst[k] to point from+k of the host with this key. A point depends only on the key
+// and the number of the point, which [Ring.Update] requires.
 func (f Func) points(dst []entry, key string, host, from uint32) {
 	if f == XXH64 {
 		pointsXXH64(dst, key, host, from)
@@ -80,8 +80,8 @@ func (f Func) points(dst []entry, key string, host, from uint32) {
 	}
 }
 
-// pointsXXH64 counts up in place in the decimal text that is hashed: formatting
-// each number anew costs more than hashing it.
+// pointsXXH64 increments the decimal text in place: formatting each number would cost more than
+// hashing it.
 func pointsXXH64(dst []entry, key string, host, from uint32) {
 	const maxDigits = 10
 	text := make([]byte, 0, len(key)+1+maxDigits)
@@ -106,22 +106,20 @@ func pointsXXH64(dst []entry, key string, host, from uint32) {
 	}
 }
 
-// Probe returns the hash to look up in the k-th attempt to place a request whose
-// hash is given, where attempt 0 is the hash itself. It is the primitive for
-// bounded loads (Envoy's hash_balance_factor): while the host of attempt k is
-// overloaded, try k+1, up to a limit. Each attempt jumps to a place of its own
-// (Chen, Coleman, Shrivastava: "Revisiting Consistent Hashing with Bounded
-// Loads", arXiv 1908.08762), so the overflow of one host spreads over all
-// others rather than onto its successor in the ring, and a step costs O(1) and
-// does not allocate.
+// Probe returns the hash to look up in the k-th attempt to place a request with a given hash,
+// where attempt 0 is the hash itself. It is the primitive for bounded loads (Envoy's
+// hash_balance_factor): while the host of attempt k is overloaded, try k+1, up to a limit. Each
+// attempt jumps to an independent position (Chen, Coleman, Shrivastava: "Revisiting Consistent
+// Hashing with Bounded Loads", arXiv 1908.08762), so the overflow of one host spreads over all
+// other hosts rather than onto its successor in the ring. A step costs O(1) and does not
+// allocate.
 //
-// The attempts of a hash depend on nothing else, so all clients that see the
-// same loads agree.
+// The attempts depend only on the hash, so all clients that see the same loads agree.
 func Probe(hash uint64, k int) uint64 {
 	if k == 0 {
 		return hash
 	}
-	// Counting down where XXH3's points count up: a request whose hash equals
-	// that of a host key would otherwise find that same host in each attempt.
+	// Counts down, while XXH3's points count up: a request whose hash equals that of a host key
+	// would otherwise find that same host in each attempt.
 	return mix(hash - uint64(k)*golden)
 }

@@ -8,10 +8,10 @@ import (
 	"math/bits"
 )
 
-// entry is a point on the circle and the host that owns it. In two halves the hash
-// leaves the entry at 12 bytes, where a uint64 would pad it to 16; the compiler
-// joins them to one load. Side by side, hash and host cost one cache miss where in
-// arrays of their own they would cost two, which shows in rings beyond the caches.
+// entry is a point on the circle and the host that owns it. Stored in two halves, the hash
+// keeps the entry at 12 bytes, where a uint64 would pad it to 16; the compiler combines the
+// halves into one load. Together, hash and host cost one cache miss, where separate arrays
+// would cost two, which matters in rings larger than the caches.
 type entry struct {
 	lo, hi uint32
 	host   uint32
@@ -25,9 +25,9 @@ func (e *entry) hash() uint64 { return uint64(e.hi)<<32 | uint64(e.lo) }
 
 // index finds positions in entries that ascend by hash.
 type index struct {
-	// start[b] is the first position whose hash is in bucket b or above, where
-	// the bucket of a hash is its leading bits. There are as many buckets as
-	// entries, or up to twice as many, so a bucket holds one on average at most.
+	// start[b] is the first position whose hash is in bucket b or above, where the bucket of a
+	// hash is its leading bits. There are at least as many buckets as entries, and at most
+	// twice as many, so a bucket holds at most one on average.
 	start []uint32
 
 	// entries ends with a sentinel beyond the last entry: its hash is all ones, so
@@ -38,8 +38,8 @@ type index struct {
 	shift uint // the bucket of h is h >> shift; 1 to 63
 }
 
-// newIndex returns the index over sorted entries with the given bucket starts. The
-// capacity of sorted has room for the sentinel.
+// newIndex returns the index over sorted entries with the given bucket starts. sorted must have
+// capacity for the sentinel.
 func newIndex(sorted []entry, start []uint32) index {
 	shift := bucketShift(len(sorted))
 	return index{start, append(sorted, newEntry(math.MaxUint64, sorted[0].host)), shift}
@@ -48,13 +48,13 @@ func newIndex(sorted []entry, start []uint32) index {
 // len returns the number of entries without the sentinel.
 func (x *index) len() int { return len(x.entries) - 1 }
 
-// seek returns the first position whose hash is at or above the given one, or
-// that of the sentinel. Over uniform hashes the scan passes at most one entry on
-// average, even if the entries crowd in few buckets: the longer a bucket is, the
-// more of the others are empty.
+// seek returns the first position whose hash is at or above the given one, or that of the
+// sentinel. Over uniform hashes the scan passes at most one entry on average, even if the
+// entries are concentrated in few buckets: the longer a bucket is, the more of the other
+// buckets are empty.
 //
-// Whether the scan passes none or one is not predictable, so the first step is arithmetic
-// instead of a branch. That saves a third of a pick if the ring is in the caches.
+// Whether the scan passes zero entries or one is not predictable, so the first step is
+// arithmetic instead of a branch. That saves a third of a pick if the ring is in the caches.
 func (x *index) seek(hash uint64) int {
 	p := uint64(x.start[hash>>(x.shift&63)])
 	_, below := bits.Sub64(x.entries[p].hash(), hash, 0)
@@ -73,7 +73,7 @@ func (x *index) wrap(pos int) int {
 	return pos
 }
 
-// makeEntries returns n entries with room for a sentinel.
+// makeEntries returns n entries with capacity for a sentinel.
 func makeEntries(n int) []entry { return make([]entry, n, n+1) }
 
 // bucketShift returns the shift that maps hashes to at least n and less than 2n
@@ -82,9 +82,9 @@ func bucketShift(n int) uint {
 	return 64 - uint(max(1, bits.Len(uint(n-1))))
 }
 
-// bucketStarts returns the start of each bucket of sorted entries. O(n). It has no
-// branches that depend on hashes: the last entry of a bucket leaves the start of
-// the next, and the buckets that are empty inherit theirs.
+// bucketStarts returns the start of each bucket of sorted entries. O(n). It has no branches
+// that depend on hashes: the last entry of a bucket sets the start of the next bucket, and
+// empty buckets inherit theirs.
 func bucketStarts(sorted []entry) []uint32 {
 	shift := bucketShift(len(sorted)) & 63
 	start := make([]uint32, 1<<(64-shift)+1)
@@ -99,18 +99,17 @@ func bucketStarts(sorted []entry) []uint32 {
 	return start
 }
 
-// Scattering costs a cache miss per entry once the ring outgrows the caches.
-// Beyond this many entries they are first partitioned by their leading
-// partitionBits bits, after which the scatter stays within one part at a time.
+// Scattering costs a cache miss per entry once the ring exceeds the caches. Above this number
+// of entries they are first partitioned by their leading partitionBits bits, after which the
+// scatter stays within one part at a time.
 const (
 	partitionAbove = 1 << 17
 	partitionBits  = 10
 )
 
-// sortEntries returns the entries in ascending order of hash, those of equal hash
-// in the order given, together with the start of each bucket. It overwrites
-// entries, whose capacity has room for a sentinel. O(n) for hashes that are
-// uniform.
+// sortEntries returns the entries in ascending order of hash, entries of equal hash in the
+// given order, together with the start of each bucket. It overwrites entries, which must have
+// capacity for a sentinel. O(n) for uniform hashes.
 //
 // This is a counting sort by bucket and one pass of insertion sort, which suffices since a
 // bucket has about one entry. The offsets of the buckets are the lookup index.
@@ -125,15 +124,15 @@ func sortEntries(entries []entry) (sorted []entry, start []uint32) {
 	return dst, start
 }
 
-// scatter copies src to dst in ascending order of bucket, entries of one bucket in
-// the order of src, and returns the start of each bucket in dst. O(n).
+// scatter copies src to dst in ascending order of bucket, entries of one bucket in the order of
+// src, and returns the start of each bucket in dst. O(n).
 func scatter(dst, src []entry, shift uint) (start []uint32) {
 	shift &= 63
 	start = make([]uint32, 1<<(64-shift)+1)
 
-	// Counts, then offsets, are kept one place to the right. Filling a bucket
-	// moves its offset to its end, which is the start of the next bucket: so all
-	// starts are right, and where they belong, when all buckets are full.
+	// Counts, and then offsets, are stored one position to the right. Filling a bucket moves
+	// its offset to its end, which is the start of the next bucket: so all starts are correct,
+	// and in place, when all buckets are full.
 	at := start[1:]
 	for i := range src {
 		at[src[i].hash()>>shift]++

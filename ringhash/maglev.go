@@ -10,36 +10,36 @@ import (
 )
 
 const (
-	// DefaultTableSize is the size of Envoy's Maglev table unless configured. It is for
-	// callers of NewMaglev without a configured size.
+	// DefaultTableSize is the size of Envoy's Maglev table unless configured. Callers pass it
+	// to NewMaglev if no size is configured.
 	DefaultTableSize = 65537
 
 	// MaxTableSize is the largest size of a Maglev table that Envoy accepts.
 	MaxTableSize = 5000011
 )
 
-// Maglev is a Maglev table (Eisenbud et al., NSDI 2016) with Envoy's placement
-// and weights. Compared to a ring it spreads load almost evenly, and a pick costs
-// one load from memory at any number of hosts. In return a change of hosts moves a
-// few requests that it need not move. A Maglev is immutable and safe for concurrent
-// use. Create one with [NewMaglev]; the zero Maglev must not be used.
+// Maglev is a Maglev table (Eisenbud et al., NSDI 2016) with Envoy's placement and weights.
+// Compared to a ring it spreads load almost evenly, and a pick costs one memory access for any
+// number of hosts. In return a change of hosts moves a few requests unnecessarily. A Maglev is
+// immutable and safe for concurrent use. Create one with [NewMaglev]; the zero Maglev must not
+// be used.
 //
 // It holds 2 bytes per table slot, or 4 if there are more than 65536 hosts.
 type Maglev struct {
 	size  uint64
 	magic uint64 // floor((2^64-1) / size)
 
-	// The host of each slot, in one of the two.
+	// The host of each slot, in one of these two.
 	narrow []uint16
 	wide   []uint32
 }
 
-// NewMaglev builds the table of hosts. Its size must be a prime not larger than
-// [MaxTableSize]; [DefaultTableSize] suits up to some hundred hosts, and a host
-// may get no slot when there are more hosts than slots.
+// NewMaglev builds the table of hosts. Its size must be a prime not larger than [MaxTableSize];
+// [DefaultTableSize] suits up to some hundred hosts, and a host may get no slot when there are
+// more hosts than slots.
 //
-// Building takes O(m log m) expected time for a table of size m, plus O(n log n)
-// for n hosts, at any weights.
+// Building takes O(m log m) expected time for a table of size m, plus O(n log n) for n hosts,
+// for any weights.
 func NewMaglev(hosts []Host, size uint64, fn Func) (*Maglev, error) {
 	if err := fn.validate(); err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func NewMaglev(hosts []Host, size uint64, fn Func) (*Maglev, error) {
 
 func validateTableSize(size uint64) error {
 	switch {
-	case size > MaxTableSize: // before isPrime, which takes its time with 2^64-1
+	case size > MaxTableSize: // before isPrime, which is slow for 2^64-1
 		return fmt.Errorf("ringhash: maglev table size %d exceeds %d", size, MaxTableSize)
 	case !isPrime(size):
 		return fmt.Errorf("ringhash: maglev table size %d is not prime", size)
@@ -82,8 +82,8 @@ func isPrime(n uint64) bool {
 	return n >= 2
 }
 
-// Pick returns the index of the host that a request with this hash belongs to.
-// O(1); does not allocate.
+// Pick returns the index of the host to which a request with this hash belongs. O(1); does not
+// allocate.
 func (m *Maglev) Pick(hash uint64) int {
 	slot := m.slot(hash)
 	if m.narrow != nil {
@@ -92,9 +92,8 @@ func (m *Maglev) Pick(hash uint64) int {
 	return int(m.wide[slot])
 }
 
-// slot returns hash modulo m.size without a division. With s the size,
-// 2^64/s - magic <= 1, so hash*magic/2^64 is below hash/s by less than 1 and the
-// quotient is too small by one at most.
+// slot returns hash modulo m.size without a division. With s the size, 2^64/s - magic <= 1, so
+// hash*magic/2^64 is below hash/s by less than 1 and the quotient is at most one too small.
 func (m *Maglev) slot(hash uint64) uint64 {
 	quotient, _ := bits.Mul64(hash, m.magic)
 	rest := hash - quotient*m.size
@@ -109,7 +108,7 @@ type maglevHost struct {
 	host   uint32
 	slots  *permutation
 	weight float64 // normalized
-	target float64 // sum of the largest weight over the turns taken
+	target float64 // sum of the largest weight over the past turns
 }
 
 // permutation is the order of slots that a key prefers.
@@ -118,15 +117,15 @@ type permutation struct {
 	skip uint32 // coprime to the table size, which is prime
 }
 
-// fillTable returns the table in which hosts have taken turns, each turn taking the first
-// free slot of the host's permutation.
+// fillTable returns the table in which hosts have taken turns, each turn taking the first free
+// slot of the host's permutation.
 //
-// In each round a host takes a turn if the number of the round times its weight has reached
-// its target, and then its target grows by the largest weight. So the heaviest host takes a
-// turn in every round, and one of a third of its weight in every third. As in apportion, the
+// In each round a host takes a turn if the number of the round times its weight has reached its
+// target, and then its target grows by the largest weight. So the heaviest host takes a turn in
+// every round, and a host with a third of its weight in every third. As in apportion, the
 // rounding of float64 is part of the placement. Searching for turns in each round would cost
-// size times max/mean of the weights (seconds, if one host is much heavier than many others),
-// so the turns are in a heap.
+// size times max/mean of the weights (seconds, if one host is much heavier than many other
+// hosts), so the turns are in a heap.
 func fillTable(members []member, sum uint64, size uint32, fn Func) []uint32 {
 	const free = math.MaxUint32
 	table := make([]uint32, size)
@@ -141,7 +140,7 @@ func fillTable(members []member, sum uint64, size uint32, fn Func) []uint32 {
 	}
 	queue := make(turns, len(hs))
 	for i := range queue {
-		queue[i] = 1<<32 | uint64(i) // ascending, hence a heap
+		queue[i] = 1<<32 | uint64(i) // ascending, which is a valid heap
 	}
 	for filled := range int(size) {
 		i := filled % len(hs)
@@ -161,9 +160,9 @@ func fillTable(members []member, sum uint64, size uint32, fn Func) []uint32 {
 	return table
 }
 
-// maglevHosts returns the hosts of members. Members with the same key share a permutation:
-// the slots that it has passed are taken for all of them. If each searched them, the build
-// would be quadratic in the number of hosts with the same key.
+// maglevHosts returns the hosts of members. Members with the same key share a permutation: the
+// slots that it has passed are taken for all of them. If each searched them separately, the
+// build would be quadratic in the number of hosts with the same key.
 func maglevHosts(members []member, sum uint64, size uint32, fn Func) []maglevHost {
 	hs := make([]maglevHost, len(members))
 	permutations := make([]permutation, len(members))
@@ -187,16 +186,16 @@ func (p *permutation) advance(size uint32) {
 	}
 }
 
-// nextRound returns the first round after the given one in which h has a turn, or
-// last+1 if that is later. The heaviest host fills a slot in each round, so no
-// table of n slots sees more than n rounds.
+// nextRound returns the first round after the given one in which h has a turn, or last+1 if
+// that is later. The heaviest host fills a slot in each round, so a table of n slots takes at
+// most n rounds.
 func (h *maglevHost) nextRound(after, last uint64) uint64 {
 	estimate := math.Ceil(h.target / h.weight)
 	if estimate > float64(last) {
 		return last + 1
 	}
 	round := max(after+1, uint64(estimate))
-	// The quotient is rounded, the comparison that counts rounds a product.
+	// The quotient is rounded, while the comparison that counts rounds uses a product.
 	for round-1 > after && float64(round-1)*h.weight >= h.target {
 		round--
 	}
@@ -206,8 +205,8 @@ func (h *maglevHost) nextRound(after, last uint64) uint64 {
 	return round
 }
 
-// turns is a binary heap of the next turns of all hosts. A turn has its round in the upper
-// half and the rank of the host in the lower, so within a round hosts go by rank.
+// turns is a binary heap of the next turns of all hosts. A turn has its round in the upper half
+// and the rank of the host in the lower half, so within a round hosts are ordered by rank.
 type turns []uint64
 
 // replaceFirst replaces the least element. O(log n).

@@ -13,12 +13,12 @@ import (
 	"strings"
 )
 
-// Host is one host of a [Ring] or [Maglev]. Hosts are known to callers by their
-// index in the list that they pass in.
+// Host is one host of a [Ring] or [Maglev]. Hosts are identified by their index in the list
+// passed by the caller.
 type Host struct {
-	// Key decides where the host is placed: the endpoint's hash_key (gRFC A76)
-	// or else its first address as "ip:port" (T-RING-2). Hosts with the same key
-	// have the same points, see the package documentation.
+	// Key determines the position of the host: the endpoint's hash_key (gRFC A76) or otherwise
+	// its first address as "ip:port" (T-RING-2). Hosts with the same key have the same points;
+	// see the package documentation.
 	Key string
 
 	// Weight is the host's share relative to the sum of all weights, which must
@@ -34,14 +34,13 @@ type member struct {
 	count  uint32 // entries in the ring
 }
 
-// rank returns the hosts of positive weight in the order in which they are
-// placed, and the sum of their weights. O(n log n).
+// rank returns the hosts of positive weight in the order in which they are placed, and the sum
+// of their weights. O(n log n).
 //
-// The order is that of the keys, like grpc-go's, and not the caller's, like
-// Envoy's: it decides who gets the odd entry when shares are not whole numbers
-// (T-RING-4), and the same set of hosts must give the same ring whatever order
-// a control plane sends it in. Weight breaks ties so that this holds for hosts
-// with the same key, too.
+// The order is that of the keys, as in grpc-go, and not the caller's, as in Envoy: it decides
+// which host gets the odd entry when shares are not whole numbers (T-RING-4), and the same set
+// of hosts must give the same ring in any order in which a control plane sends it. Ties are
+// broken by weight so that this holds for hosts with the same key, too.
 func rank(hosts []Host) (members []member, sum uint64, err error) {
 	if len(hosts) == 0 {
 		return nil, 0, errors.New("ringhash: no hosts")
@@ -74,16 +73,15 @@ func rank(hosts []Host) (members []member, sum uint64, err error) {
 	return members, sum, nil
 }
 
-// sortKey stands for a host while sorting. Host keys of a cluster tend to begin alike, so the
-// eight bytes after the common prefix are mostly enough to compare, and swaps move no
-// pointers.
+// sortKey represents a host while sorting. Host keys of a cluster tend to have a common prefix,
+// so the eight bytes after it are mostly enough to compare, and swaps move no pointers.
 type sortKey struct {
 	head uint64
 	host uint32
 }
 
-// head returns the first eight bytes of s in the order of strings. Missing bytes
-// are zeros: strings whose heads differ compare as their heads do.
+// head returns the first eight bytes of s in the order of strings. Missing bytes are zeros:
+// strings with different heads compare like their heads.
 func head(s string) uint64 {
 	var b [8]byte
 	copy(b[:], s)
@@ -103,16 +101,14 @@ func commonPrefix(hosts []Host) int {
 	return len(prefix)
 }
 
-// apportion sets the counts of members and returns their sum. O(n); does not
-// allocate.
+// apportion sets the counts of members and returns their sum. O(n); does not allocate.
 //
-// The scale is chosen such that the lightest host gets a whole number of entries
-// and the ring has at least minSize, unless that would exceed maxSize. Hosts then
-// take entries while the running sum of entries is below the running sum of
-// shares, so that the roundings do not add up (T-RING-1, gRFC A42). All is done
-// in float64 and in this order because other implementations do: their rounding
-// is part of the placement. It can even take the ring one entry beyond maxSize,
-// as with 1000 equal hosts and a maximum of 8388608.
+// The scale is chosen such that the lightest host gets a whole number of entries and the ring
+// has at least minSize, unless that would exceed maxSize. Hosts then take entries while the
+// running sum of entries is below the running sum of shares, so that rounding errors do not
+// accumulate (T-RING-1, gRFC A42). All computations are in float64 and in this order because
+// other implementations do so: their rounding is part of the placement. It can even take the
+// ring one entry beyond maxSize, as with 1000 equal hosts and a maximum of 8388608.
 func apportion(members []member, sum, minSize, maxSize uint64) int {
 	minShare := 1.0
 	for _, m := range members {
@@ -123,11 +119,10 @@ func apportion(members []member, sum, minSize, maxSize uint64) int {
 	var current, target float64
 	for i := range members {
 		share := float64(members[i].weight) / float64(sum)
-		// The conversion keeps the compiler from fusing the product and the sum
-		// into one rounding, which it does on arm64 and which moves entries.
+		// The conversion prevents the compiler from fusing the product and the sum into one
+		// rounding, which it does on arm64 and which moves entries.
 		target += float64(scale * share)
-		// Where counting current up, one entry at a time while it is below target,
-		// ends.
+		// The result of incrementing current one entry at a time while it is below target.
 		next := math.Ceil(target)
 		members[i].count = uint32(next - current)
 		current = next

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// Update returns the ring of hosts with the sizes and the hash function of r:
-// the same ring as [New] would build, for less. It returns r itself if the same
-// entries belong to the same host indexes. r stays valid.
+// Update returns the ring of hosts with the sizes and the hash function of r: the same ring
+// that [New] would build, at a lower cost. It returns r itself if the same entries belong to
+// the same host indexes. r stays valid.
 //
-// The points of a host depend on its key alone, and which of them are in the
-// ring on their number alone, so the entries that come and go are known without
-// a look at the ring. Only those are hashed and sorted; the rest is one linear
-// copy (BenchmarkUpdate). An update that changes most of the ring is a build.
+// The points of a host depend only on its key, and the subset of them in the ring only on their
+// number, so the added and removed entries are known without searching the ring. Only those are
+// hashed and sorted; the rest is one linear copy (BenchmarkUpdate). An update that changes most
+// of the ring is a build.
 func (r *Ring) Update(hosts []Host) (*Ring, error) {
 	members, size, err := r.place(hosts)
 	if err != nil {
@@ -39,11 +39,11 @@ func (r *Ring) Update(hosts []Host) (*Ring, error) {
 	return next, nil
 }
 
-// changes is what distinguishes two generations of a ring.
+// changes are the differences between two generations of a ring.
 type changes struct {
 	dropped    spans    // entries to leave out; hosts by old index
 	added      spans    // entries to insert; hosts by new index
-	moved      []uint32 // new index of a host that stays, by old index
+	moved      []uint32 // new index of a remaining host, by old index
 	order      []uint32 // rank of a host, by new index
 	renumbered bool     // moved is not the identity
 }
@@ -81,8 +81,8 @@ func (s *spans) sorted(fn Func) []entry {
 }
 
 // compare pairs the members of two generations. The later one was ranked from a list of n
-// hosts. Hosts that share a key are paired in order of rank, so that hosts that stay keep
-// their rank relative to each other.
+// hosts. Hosts that share a key are paired in order of rank, so that remaining hosts keep their
+// rank relative to each other.
 func compare(before, after []member, n int) *changes {
 	last := uint32(0)
 	for i := range before {
@@ -114,8 +114,8 @@ func compare(before, after []member, n int) *changes {
 	return c
 }
 
-// compareFirst compares the keys of the first members of two lists. One of them may be
-// empty. It counts as the later one.
+// compareFirst compares the keys of the first members of two lists. An empty list compares
+// greater.
 func compareFirst(a, b []member) int {
 	switch {
 	case len(a) == 0:
@@ -127,7 +127,7 @@ func compareFirst(a, b []member) int {
 }
 
 // merge returns the size entries of the new ring. O(size), most of which is copying, since it
-// only looks at the places of changes.
+// only examines the positions of changes.
 func (c *changes) merge(old *Ring, size int) []entry {
 	dropped, added := c.dropped.sorted(old.fn), c.added.sorted(old.fn)
 	entries := old.entries[:old.Len()]
@@ -144,7 +144,7 @@ func (c *changes) merge(old *Ring, size int) []entry {
 		merged = c.keep(merged, entries[:run])
 		entries = entries[run:]
 
-		// Entries of equal hash go by rank, and all three lists are in that order.
+		// Entries of equal hash are ordered by rank, and all three lists are in that order.
 		for same := true; same; {
 			drop := len(dropped) > 0 && dropped[0].hash() == hash
 			add := len(added) > 0 && added[0].hash() == hash
@@ -166,7 +166,7 @@ func (c *changes) merge(old *Ring, size int) []entry {
 	return c.keep(merged, entries)
 }
 
-// keep appends entries of hosts that stay to dst, under their new indexes.
+// keep appends entries of remaining hosts to dst, under their new indexes.
 func (c *changes) keep(dst, entries []entry) []entry {
 	n := len(dst)
 	dst = append(dst, entries...)

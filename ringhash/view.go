@@ -5,25 +5,23 @@ package ringhash
 
 import "slices"
 
-// View is a [Ring] reduced to the hosts that are usable at the moment. Each
-// position answers with the next usable host, so a pick costs what it costs in
-// the Ring however many hosts are down: nothing is walked. A View is immutable
-// and safe for concurrent use. Create one with [Ring.Restrict]; the zero View
-// must not be used. It holds 12 bytes per ring entry and shares the rest with the
-// ring; if no host or every host is usable it shares those, too.
+// View is a [Ring] reduced to the currently usable hosts. Each position returns the next usable
+// host, so a pick costs as much as in the Ring regardless of the number of failed hosts,
+// without walking. A View is immutable and safe for concurrent use. Create one with
+// [Ring.Restrict]; the zero View must not be used. It holds 12 bytes per ring entry and shares
+// the rest with the ring; if no host or every host is usable it shares the entries, too.
 type View struct {
-	index      // its entries have the next usable host in place of their own
+	index      // its entries have the next usable host instead of their own
 	ok    bool // some host of the ring is usable
 }
 
-// Restrict returns the view of r in which the hosts with usable[host] set remain.
-// Hosts beyond the end of usable are not usable. It is O(Len) and meant for the
-// cold path, after the state of a host has changed: the ring is not rebuilt, and
-// requests of usable hosts stay where they are.
+// Restrict returns the view of r with the hosts for which usable[host] is set. Hosts beyond the
+// end of usable are not usable. It is O(Len) and meant for the cold path, after the state of a
+// host has changed: the ring is not rebuilt, and requests of usable hosts keep their hosts.
 //
-// For gRFC A61 (T-RING-8) the usable hosts are those not in TRANSIENT_FAILURE.
-// For the random hashes of gRFC A76 a second view of the READY hosts gives the
-// host to use while the first gives the one to wake on the way.
+// For gRFC A61 (T-RING-8) the usable hosts are the ones not in TRANSIENT_FAILURE. For the
+// random hashes of gRFC A76 a second view of the READY hosts gives the host to use while the
+// first gives the host to connect on the way.
 func (r *Ring) Restrict(usable []bool) *View {
 	last := uint32(0)
 	for _, m := range r.members {
@@ -60,10 +58,10 @@ func (r *Ring) Restrict(usable []bool) *View {
 	return v
 }
 
-// Pick returns the host that a request with this hash belongs to: the host of the
-// first entry at or after the hash that is usable. If no host of the ring is, ok
-// is false and host is what [Ring.Pick] returns, whose error is the one to report
-// (gRFC A61). O(1) expected; does not allocate.
+// Pick returns the host to which a request with this hash belongs: the host of the first usable
+// entry at or after the hash. If no host of the ring is usable, ok is false and host is the
+// result of [Ring.Pick], whose error is the one to report (gRFC A61). O(1) expected; does not
+// allocate.
 func (v *View) Pick(hash uint64) (host int, ok bool) {
 	return int(v.entries[v.seek(hash)].host), v.ok
 }
