@@ -8,9 +8,8 @@ import (
 	"net/netip"
 )
 
-// parseAddr parses an IP address without a zone, and unmaps it (T-EDS-4). It
-// does not allocate for IPv4 addresses; netip.ParseAddr would make a string of
-// them, for its error's sake.
+// parseAddr parses an IP address without a zone, and unmaps it (T-EDS-4). It does not allocate
+// for IPv4 addresses, whereas netip.ParseAddr needs a string.
 func parseAddr(b []byte) (addr netip.Addr, ok bool) {
 	if v4, ok := parseIPv4(b); ok {
 		return netip.AddrFrom4(v4), true
@@ -47,18 +46,18 @@ func parseIPv4(b []byte) (addr [4]byte, ok bool) {
 	return addr, octet == 3 && digits > 0
 }
 
-// An addrKey is an address in 18 bytes without pointers. As the key of a map it
-// takes half the memory of a netip.AddrPort and none of the collector's time.
+// An addrKey is an address in 18 bytes without pointers. As a map key it takes half the memory
+// of a netip.AddrPort and no time of the garbage collector.
 type addrKey [18]byte
 
 func keyOf(addr netip.AddrPort) (k addrKey) {
-	ip := addr.Addr().As16() // IPv4 addresses as the mapped ones that parseAddr unmaps
+	ip := addr.Addr().As16() // IPv4 as mapped addresses, which parseAddr unmaps
 	copy(k[:], ip[:])
 	binary.BigEndian.PutUint16(k[16:], addr.Port())
 	return k
 }
 
-// addrPort returns the address that k is the key of.
+// addrPort returns the address of key k.
 func (k addrKey) addrPort() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(k[:16])).Unmap(), binary.BigEndian.Uint16(k[16:]))
 }

@@ -11,33 +11,32 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// An AdmissionControl is the configuration of an admission control filter: clients
-// refuse a part of their RPCs while too many fail (Envoy's admission_control). It is the
-// Config of a picker.Filter, and what overrides map filter names to. Two that are equal
-// ask for the same.
+// An AdmissionControl is the configuration of an admission control filter: clients reject a
+// fraction of their RPCs while too many fail (Envoy's admission_control). It is the Config of a
+// picker.Filter, and the value type of override maps. Equal values are equivalent.
 //
-// There is no runtime on a client: of fields with a runtime_key the default counts.
+// Clients have no runtime: for fields with a runtime_key, the default applies.
 type AdmissionControl struct {
 	Enabled bool
-	// Window is how long the result of an RPC counts; whole seconds, at least 1.
+	// Window is the time for which the result of an RPC counts; whole seconds, at least 1.
 	Window time.Duration
-	// Threshold is the share of successes below which RPCs are refused; above 0, at most 1.
+	// Threshold is the fraction of successes below which RPCs are rejected; above 0, at most 1.
 	Threshold float64
-	// Aggression is at least 1. The more, the more is refused just below the threshold.
+	// Aggression is at least 1. Larger values reject more RPCs just below the threshold.
 	Aggression float64
-	// MinRPS is how many RPCs have to end in a second, on average over the window.
+	// MinRPS is the minimum rate of completed RPCs per second, averaged over the window.
 	MinRPS uint32
-	// MaxRejection is the greatest share of RPCs that are refused; from 0 to 1.
+	// MaxRejection is the maximum fraction of rejected RPCs; from 0 to 1.
 	MaxRejection float64
-	Success      uint32 // a bit for each gRPC status code that is a success
+	Success      uint32 // one bit per gRPC status code that counts as success
 }
 
-// Succeeded reports whether an RPC that ended with a status code was a success.
+// Succeeded reports whether an RPC with a status code was a success.
 func (a *AdmissionControl) Succeeded(code uint32) bool { return a.Success&(1<<code) != 0 }
 
-// admissionSuccess are the codes that are successes unless the filter names others. As in
-// Envoy they are all but DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED, ABORTED,
-// INTERNAL, UNAVAILABLE and DATA_LOSS.
+// admissionSuccess has the default success codes. As in Envoy they are all except
+// DEADLINE_EXCEEDED, PERMISSION_DENIED, RESOURCE_EXHAUSTED, ABORTED, INTERNAL, UNAVAILABLE and
+// DATA_LOSS.
 const admissionSuccess = 1<<17 - 1 - (1<<4 | 1<<7 | 1<<8 | 1<<10 | 1<<13 | 1<<14 | 1<<15)
 
 func newAdmission(m *admissionv3.AdmissionControl, p *path) *AdmissionControl {
@@ -71,7 +70,7 @@ func newAdmission(m *admissionv3.AdmissionControl, p *path) *AdmissionControl {
 	if m.GetSuccessCriteria() == nil {
 		p.fail("must have success_criteria")
 	}
-	// http_criteria are for RPCs that are not gRPC's.
+	// http_criteria do not apply to gRPC.
 	if c := m.GetSuccessCriteria().GetGrpcCriteria(); c != nil {
 		p := p.dot("success_criteria").dot("grpc_criteria").dot("grpc_success_status")
 		if len(c.GetGrpcSuccessStatus()) == 0 {
@@ -86,7 +85,7 @@ func newAdmission(m *admissionv3.AdmissionControl, p *path) *AdmissionControl {
 	return a
 }
 
-// percent returns a percentage as a share.
+// percent returns a percentage as a fraction.
 func percent(m *typev3.Percent, p *path) float64 {
 	v := m.GetValue()
 	if !(v >= 0 && v <= 100) {

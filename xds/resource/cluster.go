@@ -55,7 +55,7 @@ func (d *decoder) cluster(m *clusterv3.Cluster, p *path) *Cluster {
 	if s := m.GetLrsServer(); s != nil && s.GetSelf() == nil { // A27-CL-5
 		p.dot("lrs_server").fail("must be self")
 	}
-	if c.Kind != ClusterAggregate { // whose leaves have policies (A75)
+	if c.Kind != ClusterAggregate { // leaves of an aggregate have their own policies (A75)
 		c.Policy = d.policy(m, p)
 	}
 	return c
@@ -75,8 +75,8 @@ func edsService(m *clusterv3.Cluster, p *path) string {
 	return m.GetName()
 }
 
-// dnsName returns the host, and host and port, of the one endpoint of a
-// LOGICAL_DNS cluster (A37).
+// dnsName returns the host, and host and port, of the one endpoint of a LOGICAL_DNS cluster
+// (A37).
 func dnsName(m *endpointv3.ClusterLoadAssignment, p *path) (host, target string) {
 	if n := len(m.GetEndpoints()); n != 1 {
 		p.dot("endpoints").refuse(n, "must be one locality")
@@ -105,8 +105,7 @@ func dnsName(m *endpointv3.ClusterLoadAssignment, p *path) (host, target string)
 	return host, net.JoinHostPort(host, strconv.Itoa(int(port)))
 }
 
-// children returns the clusters of an aggregate cluster. An aggregate of none
-// is refused (A37).
+// children returns the clusters of an aggregate cluster. An empty aggregate is rejected (A37).
 func children(names []string, p *path) []string {
 	if len(names) == 0 {
 		p.fail("must not be empty")
@@ -136,9 +135,9 @@ func maxRequests(m *clusterv3.CircuitBreakers) uint32 {
 	return 1024
 }
 
-// retryLimit returns the limit of retries, with Envoy's defaults for what a retry_budget
-// leaves out. Without limits in the configuration there is none, as in gRPC; Envoy's is 3.
-// The largest max_retries, which Istio sends, is none either.
+// retryLimit returns the limit of retries, with Envoy's defaults for missing fields of a
+// retry_budget. Without configured limits, retries are unlimited, as in gRPC; Envoy's default
+// is 3. The maximum value of max_retries, which Istio sends, also means unlimited.
 func retryLimit(m *clusterv3.CircuitBreakers, p *path) *picker.RetryLimit {
 	t, i := thresholds(m)
 	if b := t.GetRetryBudget(); b != nil {
@@ -160,7 +159,7 @@ func retryLimit(m *clusterv3.CircuitBreakers, p *path) *picker.RetryLimit {
 	return nil
 }
 
-// metrics returns those of the ORCA metrics to report that there are (A85).
+// metrics returns the known ORCA metrics to report (A85).
 func metrics(names []string) []string {
 	var known []string
 	seen := make(map[string]bool, len(names))

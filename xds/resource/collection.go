@@ -11,24 +11,23 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A Collection is what a locality names in leds_cluster_locality_config instead of its
-// endpoints (LEDS): Endpoints.Priorities[Priority].Localities[Locality], which has none of
-// its own.
+// A Collection replaces the endpoints of a locality (leds_cluster_locality_config, LEDS):
+// Endpoints.Priorities[Priority].Localities[Locality], which has no endpoints of its own.
 type Collection struct {
 	Name               string
 	Priority, Locality int
 	Index              int // of the locality in the resource's endpoints
 }
 
-// Refuse returns the error of a ClusterLoadAssignment whose collection cannot be had.
+// Refuse returns the error of a ClusterLoadAssignment whose collection is not available.
 func (c *Collection) Refuse(assignment, rule string) error {
 	var l problems
 	l.root().dot("endpoints").at(c.Index).dot("leds_cluster_locality_config").dot("leds_collection_name").refuse(c.Name, rule)
 	return l.err(EndpointsType, assignment)
 }
 
-// collection notes the collection that has the endpoints of locality endpoints[i] (A95).
-// It is about to be the last one of its priority.
+// collection records the collection that has the endpoints of locality endpoints[i] (A95),
+// which will be the last locality of its priority.
 func (d *endpointsDecoder) collection(in *localityFields) {
 	p := d.here().dot("leds_cluster_locality_config")
 	m := new(endpointv3.LedsClusterLocalityConfig)
@@ -54,8 +53,8 @@ func (d *endpointsDecoder) collection(in *localityFields) {
 
 const globType = "envoy.config.endpoint.v3.LbEndpoint"
 
-// isGlob reports whether a name is that of a glob collection of LbEndpoints (xRFC TP1):
-// xdstp://authority/envoy.config.endpoint.v3.LbEndpoint/path/*, and perhaps ?parameters.
+// isGlob reports whether a name is the name of a glob collection of LbEndpoints (xRFC TP1):
+// xdstp://authority/envoy.config.endpoint.v3.LbEndpoint/path/*, with optional ?parameters.
 func isGlob(name string) bool {
 	path, _, _ := strings.Cut(name, "?")
 	rest, ok := strings.CutPrefix(path, "xdstp:")
@@ -71,9 +70,9 @@ func isGlob(name string) bool {
 	return typ == globType && (id == "*" || strings.HasSuffix(id, "/*"))
 }
 
-// GlobOf returns the glob collection that a resource is a member of: the * is in the place
-// of the last part of its path, and the parameters are the same. It is "" if the name is
-// none that a member can have, as that of a collection itself.
+// GlobOf returns the glob collection of which a resource is a member: the last part of its path
+// is replaced by *, and the parameters are unchanged. It returns "" if the name is not a valid
+// member name, for example the name of a collection.
 func GlobOf(member string) string {
 	path, query, ok := strings.Cut(member, "?")
 	i := strings.LastIndexByte(path, '/')
@@ -93,19 +92,19 @@ func GlobOf(member string) string {
 // A Member is an LbEndpoint.
 type Member struct {
 	Endpoint picker.Endpoint
-	// Usable is false if the endpoint is left out because of its health (A27-CLA-8). Then
-	// Unhealthy says so, unless its address is not valid, and the rest is not looked at.
+	// Usable is false if the endpoint is excluded because of its health (A27-CLA-8). Unhealthy
+	// then describes it, unless its address is invalid, and the other fields are unset.
 	Usable    bool
 	Unhealthy picker.Unhealthy
 }
 
-// A MemberDecoder decodes LbEndpoints. Those with equal metadata share these, within
-// bounds. The zero value is ready to use, by one goroutine at a time.
+// A MemberDecoder decodes LbEndpoints. Members with equal metadata share it, within limits. The
+// zero value is ready to use. It is not safe for concurrent use.
 type MemberDecoder struct {
 	metadata map[string]*metadata
 }
 
-// maxSharedMetadata is how many metadata a MemberDecoder remembers.
+// maxSharedMetadata is the number of metadata values that a MemberDecoder caches.
 const maxSharedMetadata = 1024
 
 // Decode returns the validated form of an LbEndpoint, by the rules of DecodeEndpoints. The
@@ -138,7 +137,7 @@ func (m *MemberDecoder) Decode(name string, value []byte) (Member, error) {
 	return Member{Endpoint: e, Usable: true}, nil
 }
 
-// distinct reports whether no address of e is there twice.
+// distinct reports whether all addresses of e are different.
 func distinct(e *picker.Endpoint) bool {
 	seen := map[addrKey]bool{keyOf(e.Addr): true}
 	for _, a := range moreAddrs(e) {

@@ -13,32 +13,33 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// An AdaptiveConcurrency is the configuration of an adaptive concurrency filter: clients
-// limit their RPCs in flight by how long RPCs take (Envoy's adaptive_concurrency with its
-// gradient controller, the only one that it has). It is the Config of a picker.Filter, and
-// what overrides map filter names to. Two that are equal ask for the same.
+// An AdaptiveConcurrency is the configuration of an adaptive concurrency filter: clients limit
+// their RPCs in flight by latency (Envoy's adaptive_concurrency with its gradient controller,
+// the only controller). It is the Config of a picker.Filter, and the value type of override
+// maps. Equal values are equivalent.
 //
-// There is no runtime on a client: of enabled the default counts.
+// Clients have no runtime: the default of enabled applies.
 type AdaptiveConcurrency struct {
 	Enabled bool
-	// Percentile of the latencies of a while is the latency; a share, from 0 to 1.
+	// Percentile is the percentile of the sampled latencies that is used; a fraction from 0 to
+	// 1.
 	Percentile float64
-	// Update is how long latencies are taken for each change of the limit; above 0.
+	// Update is the sampling time for each change of the limit; above 0.
 	Update   time.Duration
-	Min, Max uint32 // of the limit, at least 1; if Min is above Max it counts. The first is Min
+	Min, Max uint32 // of the limit, at least 1; Min takes precedence, and is the initial limit
 
-	// FixedRTT is what RPCs should take. If it is 0, that is measured: first, and then
-	// Interval and up to Jitter of it after the last time, by the latencies of Requests RPCs.
+	// FixedRTT is the ideal latency of RPCs. If it is 0, that is measured by the latencies of
+	// Requests RPCs: initially, and then after Interval plus up to Jitter of it.
 	FixedRTT time.Duration
 	Interval time.Duration // at least 1 ms, unless FixedRTT is above 0
-	Jitter   float64       // a share, from 0 to 1
+	Jitter   float64       // a fraction from 0 to 1
 	Requests uint32        // at least 1
-	Pins     bool          // the limit is Min while that is measured
-	// Buffer is by what share RPCs may take longer without the limit becoming less, but for
-	// the headroom.
+	Pins     bool          // the limit is Min during the measurement
+	// Buffer is the fraction by which latencies may exceed the ideal without reducing the
+	// limit, not counting the headroom.
 	Buffer float64
 
-	Code uint32 // the gRPC status of RPCs that are refused
+	Code uint32 // the gRPC status of rejected RPCs
 }
 
 func newConcurrency(m *concurrencyv3.AdaptiveConcurrency, p *path) *AdaptiveConcurrency {
@@ -62,13 +63,13 @@ func newConcurrency(m *concurrencyv3.AdaptiveConcurrency, p *path) *AdaptiveConc
 	}
 	a.limits(limits, p.dot("concurrency_limit_params"))
 	a.minRTT(rtt, p.dot("min_rtt_calc_params"))
-	if a.Pins = limits.GetMinConcurrencyLimit() == nil; !a.Pins { // min_concurrency does not count then, as in Envoy
+	if a.Pins = limits.GetMinConcurrencyLimit() == nil; !a.Pins { // min_concurrency is then ignored, as in Envoy
 		a.Min = positiveOr(limits.GetMinConcurrencyLimit(), 0, p.dot("concurrency_limit_params").dot("min_concurrency_limit"))
 	}
 	return a
 }
 
-// limits takes in concurrency_limit_params.
+// limits converts concurrency_limit_params.
 func (a *AdaptiveConcurrency) limits(m *concurrencyv3.GradientControllerConfig_ConcurrencyLimitCalculationParams, p *path) {
 	if m == nil {
 		return
@@ -80,7 +81,7 @@ func (a *AdaptiveConcurrency) limits(m *concurrencyv3.GradientControllerConfig_C
 	}
 }
 
-// minRTT takes in min_rtt_calc_params.
+// minRTT converts min_rtt_calc_params.
 func (a *AdaptiveConcurrency) minRTT(m *concurrencyv3.GradientControllerConfig_MinimumRTTCalculationParams, p *path) {
 	if m == nil {
 		return
@@ -90,7 +91,7 @@ func (a *AdaptiveConcurrency) minRTT(m *concurrencyv3.GradientControllerConfig_M
 	a.Jitter = percentOr(m.GetJitter(), .15, p.dot("jitter"))
 	a.Buffer = .25
 	if b := m.GetBuffer(); b != nil {
-		// It is a percentage of what is measured, and may be above 100.
+		// It is a percentage of the measured latency, and may exceed 100.
 		if a.Buffer = b.GetValue() / 100; !(a.Buffer >= 0) || math.IsInf(a.Buffer, 0) {
 			p.dot("buffer").refuse(b.GetValue(), "must be a finite number, at least 0")
 		}
@@ -108,7 +109,8 @@ func (a *AdaptiveConcurrency) minRTT(m *concurrencyv3.GradientControllerConfig_M
 	}
 }
 
-// concurrencyCode is the status of RPCs that are refused. As in Envoy what is no error is a 503.
+// concurrencyCode returns the status of rejected RPCs. As in Envoy, HTTP statuses that are not
+// errors count as 503.
 func concurrencyCode(m *typev3.HttpStatus, p *path) uint32 {
 	http := uint32(m.GetCode())
 	if http < 400 {
@@ -121,10 +123,10 @@ func concurrencyCode(m *typev3.HttpStatus, p *path) uint32 {
 	return code
 }
 
-// durationOK reports whether path.duration has nothing against a duration.
+// durationOK reports whether path.duration accepts a duration.
 func durationOK(d *durationpb.Duration) bool { return d == nil || d.IsValid() && d.AsDuration() >= 0 }
 
-// positiveOr returns a number that must be above 0, or what it is where it is not given.
+// positiveOr returns a number, which must be above 0, or the default if it is unset.
 func positiveOr(m *wrapperspb.UInt32Value, otherwise uint32, p *path) uint32 {
 	if m == nil {
 		return otherwise
@@ -135,7 +137,7 @@ func positiveOr(m *wrapperspb.UInt32Value, otherwise uint32, p *path) uint32 {
 	return m.GetValue()
 }
 
-// percentOr returns a percentage as a share, or what it is where it is not given.
+// percentOr returns a percentage as a fraction, or the default if it is unset.
 func percentOr(m *typev3.Percent, otherwise float64, p *path) float64 {
 	if m == nil {
 		return otherwise

@@ -12,9 +12,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// endpoints reads the endpoints of a locality. Those that are unhealthy are left
-// out before anything else about them counts (A27-CLA-8, T-EDS-2); those that
-// drain are kept (A55).
+// endpoints reads the endpoints of a locality. Unhealthy endpoints are skipped before they are
+// validated (A27-CLA-8, T-EDS-2); draining endpoints are kept (A55).
 func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointList) (list picker.EndpointList, ok bool) {
 	rev := revision{prev: prev}
 	rev.list.Follow(prev)
@@ -43,7 +42,7 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 		old := rev.old()
 		e, ok := d.endpoint(&f, old)
 		if !ok {
-			continue // it is invalid, so nothing becomes of the list
+			continue // invalid, so the list will not be used
 		}
 		e.Health = health
 		sum += uint64(e.Weight)
@@ -61,7 +60,7 @@ func (d *endpointsDecoder) endpoints(in *localityFields, prev picker.EndpointLis
 	return rev.done(d.seen), true
 }
 
-// leftOut returns what is remembered of an endpoint that is left out for its health, and
+// leftOut returns the diagnostics of an endpoint that is excluded because of its health, and
 // whether its address is valid.
 func (f *endpointFields) leftOut() (u picker.Unhealthy, ok bool) {
 	addr, ok := parseAddr(f.address.text)
@@ -71,8 +70,8 @@ func (f *endpointFields) leftOut() (u picker.Unhealthy, ok bool) {
 	return picker.Unhealthy{Addr: netip.AddrPortFrom(addr, uint16(f.address.port)), Health: corev3.HealthStatus(f.health).String()}, true
 }
 
-// endpoint converts an endpoint but for its health. It returns false if it is
-// invalid. old is prev's endpoint in the same place, or nil.
+// endpoint converts an endpoint, except for its health. It returns false if it is invalid. old
+// is prev's endpoint at the same position, or nil.
 func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e picker.Endpoint, ok bool) {
 	e = picker.Endpoint{Weight: 1}
 	if f.hasWeight {
@@ -104,8 +103,8 @@ func (d *endpointsDecoder) endpoint(f *endpointFields, old *picker.Endpoint) (e 
 	return e, ok
 }
 
-// address converts an address of an endpoint: the first if i is -1, or else
-// additional address i. The result is the zero AddrPort if it is invalid.
+// address converts an address of an endpoint: the primary one if i is -1, otherwise additional
+// address i. The result is the zero AddrPort if it is invalid.
 func (d *endpointsDecoder) address(f *addressFields, i int) netip.AddrPort {
 	if f.missing == "" && f.port <= math.MaxUint16 {
 		if addr, ok := parseAddr(f.text); ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// The tags of the fields of the messages in a ClusterLoadAssignment that are
-// read. Others are skipped, whatever is in them.
+// The tags of the fields of a ClusterLoadAssignment's messages that are read. Other fields are
+// skipped, even if invalid.
 const (
 	// ClusterLoadAssignment
 	tagClusterName = 1<<3 | bytesType
@@ -32,7 +32,7 @@ const (
 	tagRegion  = 1<<3 | bytesType
 	tagZone    = 2<<3 | bytesType
 	tagSubZone = 3<<3 | bytesType
-	// LbEndpoint; endpoint and endpoint_name exclude each other
+	// LbEndpoint; endpoint and endpoint_name are a oneof
 	tagEndpoint       = 1<<3 | bytesType
 	tagHealthStatus   = 2<<3 | varintType
 	tagMetadata       = 3<<3 | bytesType
@@ -44,11 +44,11 @@ const (
 	tagAdditionalAddresses = 4<<3 | bytesType
 	// Endpoint.AdditionalAddress
 	tagAdditionalAddress = 1<<3 | bytesType
-	// Address; the three exclude each other
+	// Address; the three are a oneof
 	tagSocketAddress   = 1<<3 | bytesType
 	tagPipe            = 2<<3 | bytesType
 	tagInternalAddress = 3<<3 | bytesType
-	// SocketAddress; port_value and named_port exclude each other
+	// SocketAddress; port_value and named_port are a oneof
 	tagIP        = 2<<3 | bytesType
 	tagPortValue = 3<<3 | varintType
 	tagNamedPort = 4<<3 | bytesType
@@ -68,16 +68,16 @@ const (
 type localityFields struct {
 	id        picker.LocalityID
 	hasID     bool
-	weight    uint32 // 0 if unset, which is the same
+	weight    uint32 // 0 if unset, which is equivalent
 	priority  uint32
 	metadata  []byte
-	endpoints int // how many there are, in list
-	// list is the message that they are in, as fields with tag: that of the locality, or its
-	// load_balancer_endpoints if listed.
+	endpoints int // number of endpoints in list
+	// list is the message that contains the endpoints as fields with tag: the locality's
+	// message, or its load_balancer_endpoints if listed.
 	list   []byte
 	tag    uint64
 	listed bool
-	both   bool   // there are lb_endpoints beside load_balancer_endpoints
+	both   bool   // both lb_endpoints and load_balancer_endpoints are set
 	leds   []byte // leds_cluster_locality_config; nil if unset
 }
 
@@ -96,7 +96,7 @@ func (f *localityFields) parse(b []byte) (ok bool) {
 			weight = merge(weight, r.bytes)
 		case tagPriority:
 			f.priority = uint32(r.varint)
-		case tagEndpointList: // this and the next exclude each other
+		case tagEndpointList: // a oneof with the next one
 			list, f.leds = merge(list, r.bytes), nil
 		case tagLEDS:
 			list, f.leds = nil, merge(f.leds, r.bytes)
@@ -123,8 +123,7 @@ func (f *localityFields) parse(b []byte) (ok bool) {
 	return ok && !r.bad
 }
 
-// useList has the endpoints be those of load_balancer_endpoints, which says the same as
-// lb_endpoints.
+// useList selects the endpoints of load_balancer_endpoints, an equivalent of lb_endpoints.
 func (f *localityFields) useList(list []byte) (ok bool) {
 	f.both, f.listed = f.endpoints > 0, true
 	f.list, f.tag, f.endpoints = list, tagListed, 0
@@ -151,8 +150,8 @@ type endpointFields struct {
 	hostname   []byte
 }
 
-// parse sets all of f from the encoding of an LbEndpoint. It allocates only for
-// additional addresses, and for these only until f has room for them.
+// parse sets all of f from the encoding of an LbEndpoint. It allocates only for additional
+// addresses, and only until f has capacity for them.
 func (f *endpointFields) parse(b []byte) (ok bool) {
 	*f = endpointFields{additional: f.additional[:0]}
 	var weight, address []byte
@@ -202,8 +201,8 @@ func (f *endpointFields) parseAdditional(b []byte) (ok bool) {
 	return ok && !r.bad
 }
 
-// usable returns the endpoint's health, and false if that is a reason to leave
-// it out (A27-CLA-8).
+// usable returns the endpoint's health, and false if the endpoint is excluded because of it
+// (A27-CLA-8).
 func (f *endpointFields) usable() (h picker.Health, usable bool) {
 	switch corev3.HealthStatus(f.health) {
 	case corev3.HealthStatus_UNKNOWN, corev3.HealthStatus_HEALTHY:
@@ -216,12 +215,12 @@ func (f *endpointFields) usable() (h picker.Health, usable bool) {
 
 // addressFields is an Address.
 type addressFields struct {
-	missing string // the outermost field that has to be set and is not
+	missing string // the outermost required field that is unset
 	text    []byte
 	port    uint32
 }
 
-// parse sets f from the encoding of an Address, which is nil if there is none.
+// parse sets f from the encoding of an Address, which is nil if it is unset.
 func (f *addressFields) parse(b []byte) (ok bool) {
 	if b == nil {
 		f.missing = "address"
@@ -268,7 +267,7 @@ func parseUint32(b []byte, n *uint32) (ok bool) {
 	return !r.bad
 }
 
-// setText sets s from a string field. It returns false if that is not UTF-8.
+// setText sets s from a string field. It returns false if the bytes are not UTF-8.
 func setText(s *string, b []byte) (ok bool) {
 	*s = string(b)
 	return validText(b)

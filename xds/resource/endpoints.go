@@ -14,18 +14,17 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// DecodeEndpoints returns the validated form of a ClusterLoadAssignment (A27,
-// A61). The error is an *Error, as from [Decode].
+// DecodeEndpoints returns the validated form of a ClusterLoadAssignment (A27, A61). The error
+// is an *Error, as from [Decode].
 //
-// prev, which may be nil, is what an earlier version of the resource was decoded
-// to. Every part of the result that says the same is prev's own: the endpoints of
-// a locality, the localities of a priority, the drops, and prev itself if there
-// is no difference at all. Lists that differ in their order only count as the
-// same, and keep prev's.
+// prev, which may be nil, is the result of decoding an earlier version of the resource. Every
+// unchanged part of the result is shared with prev: the endpoints of a locality, the localities
+// of a priority, the drops, and prev itself if there is no difference at all. Lists that differ
+// only in their order count as unchanged, and keep prev's order.
 //
-// It takes O(len(value)) time. Memory is taken for what differs from prev; for
-// telling whether an address occurs twice, once there is one where prev had
-// another; and for metadata. In all that is at most 128 bytes per byte of value.
+// It takes O(len(value)) time. Memory is needed for differences from prev; for checking whether
+// an address occurs twice, once an address has changed; and for metadata. In total that is at
+// most 128 bytes per byte of value.
 func DecodeEndpoints(value []byte, prev *Endpoints) (*Endpoints, error) {
 	return decodeEndpoints(value, prev, stopper{})
 }
@@ -48,17 +47,16 @@ func decodeEndpoints(value []byte, prev *Endpoints, stop stopper) (*Endpoints, e
 	return e, nil
 }
 
-// endpointsDecoder is the state of decoding one ClusterLoadAssignment. Methods
-// with the result ok return false if the message is malformed, and then nothing
-// else about it matters. What is only invalid goes to the problems.
+// endpointsDecoder is the state of decoding one ClusterLoadAssignment. Methods with the result
+// ok return false if the message is malformed, which ends decoding. Validation errors are added
+// to the problems.
 type endpointsDecoder struct {
 	problems
 	stopper
 	value []byte
 	prev  *Endpoints // never nil
 
-	// i and j are the place that is being read, endpoints[i].lb_endpoints[j];
-	// -1 if it is above that.
+	// i and j are the current position, endpoints[i].lb_endpoints[j]; -1 if it is above that.
 	i, j   int
 	listed bool // or endpoints[i].load_balancer_endpoints.lb_endpoints[j]
 
@@ -66,17 +64,17 @@ type endpointsDecoder struct {
 
 	unhealthy []picker.Unhealthy
 
-	total      int // endpoints of the message
+	total      int // endpoints in the message
 	localities map[localityKey]*localityState
 	levels     map[uint32]*level
-	// seen has all addresses so far, each with the place of its endpoint in
-	// the new list. It is nil as long as every address is where prev has it,
-	// since prev has none twice.
+	// seen has all addresses so far, each with the position of its endpoint in the new list. It
+	// is nil as long as every address is at the same position as in prev, which has no
+	// duplicates.
 	seen map[addrKey]int32
-	// metadata is what was decoded so far, by its encoding.
+	// metadata has the metadata decoded so far, by encoding.
 	metadata map[string]*metadata
 
-	addrs []netip.AddrPort // additional addresses of the endpoint that is being read
+	addrs []netip.AddrPort // additional addresses of the current endpoint
 }
 
 type localityKey struct {
@@ -85,15 +83,15 @@ type localityKey struct {
 }
 
 type localityState struct {
-	prev *picker.Locality // nil if it is new
-	used bool             // the message has it
+	prev *picker.Locality // nil for a new locality
+	used bool             // it occurs in the message
 }
 
 // level is a priority of the new version.
 type level struct {
 	localities []picker.Locality
 	weight     uint64 // sum over localities
-	kept       int    // how many localities are as in prev
+	kept       int    // number of localities that are unchanged from prev
 }
 
 func newEndpointsDecoder(value []byte, prev *Endpoints) *endpointsDecoder {
@@ -117,7 +115,7 @@ func newEndpointsDecoder(value []byte, prev *Endpoints) *endpointsDecoder {
 	return d
 }
 
-// here returns the path to what is being read.
+// here returns the path of the current position.
 func (d *endpointsDecoder) here() *path {
 	p := d.root()
 	if d.i >= 0 {
@@ -136,7 +134,7 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 	var (
 		name   string
 		policy []byte
-		count  int // of localities
+		count  int // number of localities
 	)
 	ok = true
 	r := reader{rest: d.value}
@@ -182,8 +180,8 @@ func (d *endpointsDecoder) decode() (e *Endpoints, ok bool) {
 	return d.finish(name, drops), true
 }
 
-// locality reads endpoints[i]. One without weight is left out before anything
-// else about it counts (A27-CLA-2, T-EDS-1).
+// locality reads endpoints[i]. A locality without weight is skipped before it is validated
+// (A27-CLA-2, T-EDS-1).
 func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	d.listed = in.listed
 	if in.weight == 0 {
@@ -211,7 +209,7 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 		d.here().dot("load_balancer_endpoints").fail("must not be set beside lb_endpoints")
 	}
 	if in.leds != nil {
-		if !d.skip(in) { // lb_endpoints are for clients that do not know LEDS (A95)
+		if !d.skip(in) { // lb_endpoints are for clients without LEDS support (A95)
 			return false
 		}
 		d.collection(in)
@@ -235,7 +233,7 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 	return true
 }
 
-// skip reads endpoints that are left out: they may be invalid, but not malformed.
+// skip reads skipped endpoints: they may be invalid, but not malformed.
 func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
 	var f endpointFields
 	r := reader{rest: in.list}
@@ -252,7 +250,7 @@ func (d *endpointsDecoder) skip(in *localityFields) (ok bool) {
 	return true
 }
 
-// finish puts the priorities together.
+// finish assembles the priorities.
 func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	e := &Endpoints{
 		Name:        name,

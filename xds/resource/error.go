@@ -9,25 +9,24 @@ import (
 	"unicode/utf8"
 )
 
-// An Error says why a resource is refused. Its text is what the control plane's
-// operator gets to read in the NACK, so it names everything that is wrong, not
-// just the first of it.
+// An Error is the reason for rejecting a resource. The control plane's operator sees its text
+// in the NACK, so it lists all errors, not just the first one.
 type Error struct {
 	Type   Type
 	Name   string       // of the resource; empty if it has none
 	Errors []FieldError // in the order of reading, at most 32
-	More   bool         // there are others beyond those
+	More   bool         // there are further errors
 }
 
 // A FieldError is one rule that a resource breaks.
 type FieldError struct {
-	// Path leads to the field, by the names of its proto:
-	// "virtual_hosts[2].routes[0].match". It is empty for the resource itself.
+	// Path is the path of the field, by its proto names: "virtual_hosts[2].routes[0].match". It
+	// is empty for the resource itself.
 	Path string
-	// Value is what the field says, shortened; text is quoted. It is empty if
-	// the field is missing or if Rule says it all.
+	// Value is the value of the field, shortened; text is quoted. It is empty if the field is
+	// missing or if Rule is sufficient.
 	Value string
-	// Rule is what the field has to be: "must not be empty".
+	// Rule is the requirement for the field: "must not be empty".
 	Rule string
 }
 
@@ -58,23 +57,22 @@ func (e FieldError) String() string {
 	return s
 }
 
-// Bounds on the size of an Error, which would otherwise be a multiple of the
-// resource that caused it.
+// Limits of the size of an Error, which would otherwise be a multiple of the resource's size.
 const (
 	maxErrors = 32
-	maxQuote  = 128 // bytes of a text that is quoted
-	maxRule   = 512 // bytes of an error of a filter that is not of this package
+	maxQuote  = 128 // bytes of a quoted text
+	maxRule   = 512 // bytes of an error of an external filter type
 
-	// maxPolicyRule is likewise for policies, whose errors name the lists that
-	// they are in: 16 levels are less than 1500 bytes.
+	// maxPolicyRule is the limit for policies, whose errors name the enclosing lists: 16 levels
+	// are less than 1500 bytes.
 	maxPolicyRule = 2048
 )
 
-// problems collects what is wrong with one resource.
+// problems collects the errors of one resource.
 type problems struct {
 	errors []FieldError
-	more   bool // there was no room for another
-	// ignored is what is asked for and not done, each once.
+	more   bool // the limit was reached
+	// ignored are the unsupported features, each once.
 	ignored []string
 }
 
@@ -84,8 +82,8 @@ func (l *problems) full() bool {
 	return l.more
 }
 
-// err returns nil if there was no problem. The result is an error, and not an
-// *Error, so that this nil is one.
+// err returns nil if there was no problem. The result type is error rather than *Error, so that
+// nil compares equal to nil.
 func (l *problems) err(t Type, name string) error {
 	if len(l.errors) == 0 {
 		return nil
@@ -101,7 +99,7 @@ func quote(s string) string {
 	return strconv.Quote(clip(s, maxQuote)) + "…"
 }
 
-// clip returns the first n bytes of s, or fewer so as not to cut a character.
+// clip returns the first n bytes of s, or fewer to avoid cutting a character.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

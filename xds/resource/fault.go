@@ -12,43 +12,42 @@ import (
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
-// A Fault is the configuration of a fault injection filter (A33), and of a
-// route's override of it. It is the Config of a picker.Filter, and what
-// overrides map filter names to. The zero value injects nothing.
+// A Fault is the configuration of a fault injection filter (A33), and of a route's override of
+// it. It is the Config of a picker.Filter, and the value type of override maps. The zero value
+// injects no faults.
 type Fault struct {
-	Delay *FaultDelay // comes first; nil is none
-	Abort *FaultAbort // nil is none
-	// MaxActive is how many RPCs of the process may suffer a fault at the same
-	// time; math.MaxUint32 if there is no limit.
+	Delay *FaultDelay // precedes Abort; nil means no delay
+	Abort *FaultAbort // nil means no abort
+	// MaxActive is the maximum number of concurrent faults in the process; math.MaxUint32 means
+	// no limit.
 	MaxActive uint32
 }
 
-// A FaultDelay delays RPCs before anything is sent.
+// A FaultDelay delays RPCs before they are sent.
 type FaultDelay struct {
 	Chance Percentage
 	Fixed  time.Duration // unless Header
-	Header bool          // the RPC says how long: x-envoy-fault-delay-request
+	Header bool          // the RPC's header has the duration: x-envoy-fault-delay-request
 }
 
-// A FaultAbort fails RPCs before anything is sent.
+// A FaultAbort fails RPCs before they are sent.
 type FaultAbort struct {
 	Chance Percentage
-	Code   uint32 // gRPC status code, unless Header; 0 ends the RPC as if the server had said OK
-	Header bool   // the RPC says how: x-envoy-fault-abort-request, -abort-grpc-request
+	Code   uint32 // gRPC status code, unless Header; 0 ends the RPC with status OK
+	Header bool   // the RPC's headers have the code: x-envoy-fault-abort-request, -abort-grpc-request
 }
 
-// A Percentage is the chance of a fault.
+// A Percentage is the probability of a fault.
 type Percentage struct {
 	PerMillion uint32 // at most 10⁶
-	// Unit is what 1 in a header such as x-envoy-fault-delay-request-percentage
-	// is worth, per million. A header can lower the chance only.
+	// Unit is the value of 1 in a header such as x-envoy-fault-delay-request-percentage, per
+	// million. A header can only reduce the probability.
 	Unit uint32
 }
 
-// AbortCode returns the gRPC status code for the HTTP status of a fault, by
-// gRPC's mapping of HTTP statuses. It is UNKNOWN for 200, since what is aborted
-// has no gRPC status either (A33). ok is false if status is no HTTP status of a
-// response.
+// AbortCode returns the gRPC status code for the HTTP status of a fault, by gRPC's mapping of
+// HTTP statuses. It is UNKNOWN for 200, since an aborted RPC has no gRPC status either (A33).
+// ok is false if status is not a valid HTTP response status.
 func AbortCode(status uint32) (code uint32, ok bool) {
 	switch status {
 	case 400:
@@ -103,7 +102,7 @@ func newFaultAbort(m *faultv3.FaultAbort, p *path) *FaultAbort {
 		}
 	case *faultv3.FaultAbort_GrpcStatus:
 		if f.Code = kind.GrpcStatus; f.Code > 16 {
-			f.Code = 2 // UNKNOWN, as for a status of that number from a server
+			f.Code = 2 // UNKNOWN, as for an unknown status code from a server
 		}
 	case *faultv3.FaultAbort_HeaderAbort_:
 		f.Header = true
@@ -123,9 +122,9 @@ func percentage(m *typev3.FractionalPercent, p *path) Percentage {
 
 const knownDenominator = "must be HUNDRED, TEN_THOUSAND or MILLION"
 
-// fraction converts a FractionalPercent to parts per million. It multiplies in
-// 64 bits and cuts what is more than the whole, since 50000000 % is 100 %, and
-// not the 12 % that overflow makes of it (T-RC-4, T-DROP-1).
+// fraction converts a FractionalPercent to parts per million. It multiplies in 64 bits and caps
+// the result at one: 50000000 % is 100 %, not the 12 % that would result from overflow (T-RC-4,
+// T-DROP-1).
 func fraction(numerator uint32, denominator typev3.FractionalPercent_DenominatorType) (p Percentage, ok bool) {
 	switch denominator {
 	case typev3.FractionalPercent_HUNDRED:

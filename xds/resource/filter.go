@@ -21,13 +21,13 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// filters converts the filter chain of a listener (A39, T-RC-8). The result
-// lacks the router and the filters that have no effect.
+// filters converts the filter chain of a listener (A39, T-RC-8). The result excludes the router
+// and the filters that have no effect.
 func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 	var (
 		filters []picker.Filter
 		names   = make(map[string]struct{}, len(list))
-		last    string // type of the last filter that is not passed over
+		last    string // type of the last filter that is not skipped
 	)
 	for i, m := range list {
 		p := p.at(i)
@@ -63,20 +63,20 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 	return filters
 }
 
-// A FilterOverride is what a virtual host, a route or a weighted cluster says
-// about one filter instance (A39).
+// A FilterOverride is the configuration of one filter instance in a virtual host, a route or a
+// weighted cluster (A39).
 type FilterOverride struct {
-	// Type is the filter's, as in picker.Filter.Type. It has to be that of the
-	// instance, which only the listener knows. An override that only turns the
-	// filter on or off has none.
+	// Type is the filter's, as in picker.Filter.Type. It must equal that of the instance, which
+	// only the listener has. It is empty for an override that only enables or disables the
+	// filter.
 	Type     string
 	Config   any
 	Disabled bool
 }
 
-// overrides converts a typed_per_filter_config. Of configurations for one filter
-// instance, that of a weighted cluster comes before that of the route, and that
-// before the virtual host's (A39).
+// overrides converts a typed_per_filter_config. Of the overrides of one filter instance, that
+// of a weighted cluster takes precedence over that of the route, and that over the virtual
+// host's (A39).
 func (d *decoder) overrides(m map[string]*anypb.Any, p *path) map[string]any {
 	var own map[string]any
 	for _, name := range slices.Sorted(maps.Keys(m)) {
@@ -117,17 +117,15 @@ func with(m map[string]any, key string, value any) map[string]any {
 	return m
 }
 
-// filterConfig is the configuration of a filter, in the form of a message or of
-// a JSON object.
+// filterConfig is the configuration of a filter, as a message or as a JSON object.
 type filterConfig struct {
-	kind   string // name of the message that configures it
+	kind   string // name of the configuration message
 	any    *anypb.Any
 	object *structpb.Struct
 	p      *path
 }
 
-// unwrap looks into a TypedStruct, which carries a message's JSON form and its
-// type URL (A39).
+// unwrap extracts the contents of a TypedStruct: a message's JSON form and its type URL (A39).
 func unwrap(a *anypb.Any, p *path) filterConfig {
 	cfg := filterConfig{kind: baseName(a.GetTypeUrl()), any: a, p: p}
 	for _, m := range []interface {
@@ -146,8 +144,8 @@ func unwrap(a *anypb.Any, p *path) filterConfig {
 	return cfg
 }
 
-// message decodes the configuration: into the message that it names, if the
-// program knows that. A TypedStruct of another is the object that it carries.
+// message decodes the configuration into its message type if that is linked into the program.
+// The message is otherwise the JSON object of a TypedStruct.
 func (cfg filterConfig) message() (proto.Message, bool) {
 	t, err := protoregistry.GlobalTypes.FindMessageByName(protoreflect.FullName(cfg.kind))
 	switch {
@@ -172,7 +170,7 @@ func (cfg filterConfig) message() (proto.Message, bool) {
 	}
 }
 
-// parse decodes the configuration and converts it by the filter's own rules.
+// parse decodes the configuration and converts it by the filter's rules.
 func (cfg filterConfig) parse(convert func(proto.Message, *path) any) any {
 	m, ok := cfg.message()
 	if !ok {

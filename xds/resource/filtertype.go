@@ -5,25 +5,23 @@ package resource
 
 import "google.golang.org/protobuf/proto"
 
-// A FilterType is a kind of HTTP filter (A39) that is not one of those that this
-// package knows by itself.
+// A FilterType is a kind of HTTP filter (A39) that is not built into this package.
 type FilterType struct {
-	// Config is the full name of the message that configures the filter in a
-	// listener, Override of the one that a virtual host, a route or a weighted
-	// cluster configures it with instead; the two may be the same. A filter
-	// without Override cannot be overridden.
+	// Config is the full name of the message that configures the filter in a listener, and
+	// Override the full name of the message for virtual hosts, routes and weighted clusters;
+	// they may be the same. A filter without Override cannot be overridden.
 	Config, Override string
-	// ParseConfig and ParseOverride check a configuration and convert it, to
-	// what becomes picker.Filter.Config and FilterOverride.Config. An error has
-	// the resource refused. The message is of the type named above whichever way
-	// it was sent, or a *structpb.Struct: see Options.Filter.
+	// ParseConfig and ParseOverride validate a configuration and convert it to
+	// picker.Filter.Config and FilterOverride.Config. An error rejects the resource. The
+	// message has the type named above in any encoding, or is a *structpb.Struct: see
+	// Options.Filter.
 	ParseConfig, ParseOverride func(proto.Message) (any, error)
 }
 
-// filterType is the form of FilterType whose errors have a place.
+// filterType is a FilterType whose errors have a path.
 type filterType struct {
 	config, override           string
-	parseConfig, parseOverride func(proto.Message, *path) any // nil: no effect
+	parseConfig, parseOverride func(proto.Message, *path) any // nil means no effect
 }
 
 const (
@@ -34,7 +32,7 @@ const (
 	concurrencyType = "envoy.extensions.filters.http.adaptive_concurrency.v3.AdaptiveConcurrency"
 )
 
-// builtin are the filters that this package knows.
+// builtin has the filters implemented by this package.
 var builtin = []filterType{
 	{config: routerType},
 	{config: faultType, override: faultType, parseConfig: parser(newFault), parseOverride: parser(newFault)},
@@ -44,15 +42,15 @@ var builtin = []filterType{
 
 		parseConfig: parseSession, parseOverride: parseSessionOverride,
 	},
-	// A filter of servers. Routes are for both sides, so a client has to accept
-	// what routes say to it (A39).
+	// A server-side filter. Routes are for both sides, so a client has to accept overrides of
+	// it (A39).
 	{override: "envoy.extensions.filters.http.rbac.v3.RBACPerRoute"},
 	{config: admissionType, override: admissionType, parseConfig: parser(newAdmission), parseOverride: parser(newAdmission)},
 	{config: concurrencyType, override: concurrencyType, parseConfig: parser(newConcurrency), parseOverride: parser(newConcurrency)},
 }
 
-// parser returns the form of parse that takes any message. The message is linked in, so it is
-// never of another type.
+// parser returns the form of parse that accepts any message. The message type is linked in, so
+// other types do not occur.
 func parser[M proto.Message, C any](parse func(M, *path) C) func(proto.Message, *path) any {
 	return func(m proto.Message, p *path) any {
 		if m, ok := m.(M); ok {
@@ -80,7 +78,7 @@ func (d *decoder) filterType(message string) *filterType {
 	return nil
 }
 
-// located makes the errors of parse problems of what is at the path.
+// located reports the errors of parse at the path.
 func located(parse func(proto.Message) (any, error)) func(proto.Message, *path) any {
 	if parse == nil {
 		return nil

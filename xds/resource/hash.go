@@ -13,9 +13,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// hashPolicies converts the hash policies of a route (A42, T-RING-6). Policies
-// that never yield a hash are left out; what is left of one that was terminal
-// is that the policies before it, if they yield one, are the last.
+// hashPolicies converts the hash policies of a route (A42, T-RING-6). Policies that never yield
+// a hash are removed. If a removed policy was terminal, the preceding policy becomes terminal,
+// since the list ends there if a hash has been produced.
 func (d *decoder) hashPolicies(list []*routev3.RouteAction_HashPolicy, p *path) []picker.HashPolicy {
 	var policies []picker.HashPolicy
 	for i, m := range list {
@@ -33,7 +33,7 @@ func (d *decoder) hashPolicies(list []*routev3.RouteAction_HashPolicy, p *path) 
 	return policies
 }
 
-// hashSpecifierOf names what a hash policy goes by.
+// hashSpecifierOf returns the name of a hash policy's specifier.
 func hashSpecifierOf(m *routev3.RouteAction_HashPolicy) string {
 	if h := m.GetHeader(); h != nil {
 		return "a binary header"
@@ -45,7 +45,7 @@ func hashSpecifierOf(m *routev3.RouteAction_HashPolicy) string {
 	return "what is not known"
 }
 
-// hashPolicy returns false if the policy yields nothing.
+// hashPolicy returns false if the policy never yields a hash.
 func (d *decoder) hashPolicy(m *routev3.RouteAction_HashPolicy, p *path) (h picker.HashPolicy, ok bool) {
 	switch m.GetPolicySpecifier().(type) {
 	case *routev3.RouteAction_HashPolicy_FilterState_:
@@ -67,10 +67,10 @@ func (d *decoder) hashPolicy(m *routev3.RouteAction_HashPolicy, p *path) (h pick
 	return h, false
 }
 
-// substitution converts RE2's syntax to Go's: \1 is ${1}, \\ is one backslash,
-// and $ is $$, since Go takes $1 and $name for groups (T-RC-2). re is nil if it
-// could not be compiled. valid is false for a backslash before any other character and for
-// a group that re lacks: RE2 then replaces nothing.
+// substitution converts RE2's syntax to Go's: \1 is ${1}, \\ is one backslash, and $ is $$,
+// since Go interprets $1 and $name as groups (T-RC-2). re is nil if it could not be compiled.
+// valid is false for a backslash before any other character and for a group that re lacks: RE2
+// then replaces nothing.
 func substitution(s string, re *regexp.Regexp) (converted string, valid bool) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -15,13 +15,13 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// This file is about what a resource asks for and no channel does. No gRFC names these fields,
-// so the resource is accepted (A27); but RPCs do not get what Envoy would give them, and
-// somebody should know. TestEveryField knows of each field of these messages whether it is
-// done, named here, or of no effect on the RPCs of a client.
+// This file reports unsupported features of a resource. No gRFC mentions these fields, so the
+// resource is accepted (A27); but RPCs are not handled as in Envoy, which should be visible to
+// operators. TestEveryField checks that each field of these messages is supported, listed here,
+// or has no effect on the RPCs of a client.
 
-// ignoredFields has, for each message, the fields that change what Envoy does with RPCs, and
-// are not done. Those that say no (saysNo) are not meant.
+// ignoredFields has, for each message, the unsupported fields that affect RPCs in Envoy. Fields
+// that are disabled (isDisabled) do not count.
 var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	"envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager": {
 		"early_header_mutation_extensions", "local_reply_config", "request_timeout", "stream_idle_timeout",
@@ -67,7 +67,7 @@ var ignoredFields = map[protoreflect.FullName][]protoreflect.Name{
 	},
 }
 
-// fieldsToName is ignoredFields by descriptors, of what is linked in.
+// fieldsToName is ignoredFields by descriptors, for the linked-in messages.
 var fieldsToName = sync.OnceValue(func() map[protoreflect.FullName][]protoreflect.FieldDescriptor {
 	all := map[protoreflect.FullName][]protoreflect.FieldDescriptor{}
 	for message, fields := range ignoredFields {
@@ -84,17 +84,18 @@ var fieldsToName = sync.OnceValue(func() map[protoreflect.FullName][]protoreflec
 	return all
 })
 
-// maxIgnored bounds how much a resource can have named, some of which is in its own words.
+// maxIgnored limits the number of reported features of a resource, some of which contain its
+// own texts.
 const maxIgnored = 32
 
-// ignore names something that is asked for and not done.
+// ignore reports an unsupported feature.
 func (l *problems) ignore(what string) {
 	if len(l.ignored) < maxIgnored && !slices.Contains(l.ignored, what) {
 		l.ignored = append(l.ignored, what)
 	}
 }
 
-// ignoreIn names the ignored fields that a message has. Nil has none.
+// ignoreIn reports the unsupported fields of a message, which may be nil.
 func (l *problems) ignoreIn(m proto.Message) {
 	r := m.ProtoReflect()
 	if !r.IsValid() {
@@ -102,14 +103,14 @@ func (l *problems) ignoreIn(m proto.Message) {
 	}
 	d := r.Descriptor()
 	for _, f := range fieldsToName()[d.FullName()] {
-		if r.Has(f) && !saysNo(r, f) {
+		if r.Has(f) && !isDisabled(r, f) {
 			l.ignore(string(d.Name()) + "." + string(f.Name()))
 		}
 	}
 }
 
-// saysNo reports whether a field that is set is a duration of 0, or a wrapped false.
-func saysNo(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
+// isDisabled reports whether a field that is set is a duration of 0, or a wrapped false.
+func isDisabled(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
 	if f.Message() == nil || f.IsList() || f.IsMap() {
 		return false
 	}
@@ -122,7 +123,8 @@ func saysNo(m protoreflect.Message, f protoreflect.FieldDescriptor) bool {
 	return false
 }
 
-// apart runs f, and returns what it names in order, which does not count for the whole.
+// apart runs f, and returns its reported features in order, without adding them to those of the
+// resource.
 func (l *problems) apart(f func()) (named []string) {
 	whole := l.ignored
 	l.ignored = nil
@@ -132,7 +134,7 @@ func (l *problems) apart(f func()) (named []string) {
 	return named
 }
 
-// ignoreOf names what a cluster asks for and is not done.
+// ignoreOf reports the unsupported features of a cluster.
 func (l *problems) ignoreOf(m *clusterv3.Cluster) {
 	l.ignoreIn(m)
 	l.ignoreIn(m.GetCircuitBreakers())
@@ -145,7 +147,7 @@ func (l *problems) ignoreOf(m *clusterv3.Cluster) {
 	}
 	o := m.GetOutlierDetection()
 	for name, asked := range map[string]bool{
-		// Envoy ejects by the first by default, and by the second not.
+		// In Envoy, the first is enforced by default, and the second is not.
 		"consecutive_5xx": o.GetConsecutive_5Xx().GetValue() > 0 &&
 			(o.GetEnforcingConsecutive_5Xx() == nil || o.GetEnforcingConsecutive_5Xx().GetValue() > 0),
 		"consecutive_gateway_failure":        o.GetEnforcingConsecutiveGatewayFailure().GetValue() > 0,

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// listener converts a Listener. Of a socket listener nothing but the name is
-// read: it is for servers, and not for a client to judge.
+// listener converts a Listener. For a socket listener only the name is read: it is for servers,
+// and clients do not validate it.
 func (d *decoder) listener(m *listenerv3.Listener, p *path) *Listener {
 	l := &Listener{Name: p.dot("name").nonEmpty(m.GetName())}
 	if m.GetApiListener() == nil {
@@ -39,8 +39,8 @@ func (d *decoder) listener(m *listenerv3.Listener, p *path) *Listener {
 		duration(hcm.GetCommonHttpProtocolOptions().GetMaxStreamDuration())
 	l.Filters = d.filters(hcm.GetHttpFilters(), p.dot("http_filters"))
 
-	// A41 has clients refuse these as well, so that one Listener means the
-	// same to clients and servers.
+	// A41 requires clients to reject these as well, so that a Listener has the same meaning for
+	// clients and servers.
 	if n := hcm.GetXffNumTrustedHops(); n != 0 {
 		p.dot("xff_num_trusted_hops").refuse(n, "must be 0")
 	}
@@ -57,8 +57,8 @@ const (
 	tagScopedRoutes = 31<<3 | bytesType
 )
 
-// inlineRoutes returns an HttpConnectionManager without its route_config, and that, or nil if
-// its route_specifier is another one: the last field of a oneof counts.
+// inlineRoutes returns an HttpConnectionManager without its route_config, and the route_config,
+// or nil if its route_specifier is another one: the last field of a oneof wins.
 func inlineRoutes(hcm []byte) (rest, routes []byte) {
 	for r := (reader{rest: hcm}); r.next(); {
 		switch r.tag {

@@ -12,9 +12,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// match converts the conditions of a route (A28). It returns false if no RPC
-// can fulfil them. Conditions that A28 does not name (grpc, tls_context, …) are
-// ignored.
+// match converts the conditions of a route (A28). It returns false if no RPC can meet them.
+// Conditions that A28 does not mention (grpc, tls_context, …) are ignored.
 func (d *decoder) match(m *routev3.RouteMatch, r *picker.Route, p *path) (possible bool) {
 	if m == nil {
 		p.fail("must be set")
@@ -39,8 +38,8 @@ func (d *decoder) match(m *routev3.RouteMatch, r *picker.Route, p *path) (possib
 			r.Headers = append(r.Headers, h)
 			continue
 		}
-		// Binary headers are never visible (A28), so the condition is either
-		// met by all RPCs or by none.
+		// Binary headers are never visible (A28), so the condition is met either by all RPCs or
+		// by no RPC.
 		possible = possible && h.Kind == picker.HeaderPresent && h.Present == h.Invert
 	}
 	if f := m.GetRuntimeFraction(); f != nil {
@@ -102,7 +101,7 @@ func (d *decoder) stringMatch(m *matcherv3.StringMatcher, p *path) picker.String
 	case *matcherv3.StringMatcher_Contains:
 		match.Kind, match.Value = picker.MatchContains, p.dot("contains").nonEmpty(s.Contains)
 	case *matcherv3.StringMatcher_SafeRegex:
-		match = d.regexMatch(s.SafeRegex, p.dot("safe_regex")) // minds case (A63)
+		match = d.regexMatch(s.SafeRegex, p.dot("safe_regex")) // case-sensitive (A63)
 	default:
 		p.fail("must have exact, prefix, suffix, contains or safe_regex")
 	}

@@ -14,51 +14,51 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// Members are those of a collection at one time, in the order of their names. They are
+// Members are the members of a collection at one time, in the order of their names. They are
 // immutable.
 type Members struct {
-	Endpoints picker.EndpointList // of those that are usable
+	Endpoints picker.EndpointList // of the usable members
 	unhealthy persistent.List[picker.Unhealthy]
 	of        *MemberList
 	version   uint64
 }
 
-// A MemberList is a collection that changes member by member:
+// A MemberList is a collection that is updated member by member:
 //
-//	Set, Remove: what is to change ──Commit──► the next Members
+//	Set, Remove: pending changes ──Commit──► the next Members
 //
-// The zero value is an empty collection. It must not be copied, and is for one goroutine at
-// a time, as is a Merger of its Members. It holds 16 bytes for each member besides the name
-// and the Members, and 48 for each of the latest changes of addresses.
+// The zero value is an empty collection. It must not be copied, and neither it nor a Merger of
+// its Members is safe for concurrent use. It holds 16 bytes for each member in addition to the
+// name and the Members, and 48 for each recent change of addresses.
 type MemberList struct {
 	latest    *Members
 	usable    byName[picker.Endpoint]
 	unhealthy byName[picker.Unhealthy]
-	weight    uint64             // sum over what is pending, too
-	pending   map[string]*Member // nil is gone
+	weight    uint64             // sum, including pending changes
+	pending   map[string]*Member // nil for a removed member
 
-	// log has what became of addresses since the version logFrom: Merger needs no more.
+	// log has the changes of addresses since version logFrom, as far as Merger needs them.
 	log     []addrChange
 	logFrom uint64
 }
 
-// addrChange says that an address has come or gone with a version.
+// addrChange is the addition or removal of an address in a version.
 type addrChange struct {
 	addr      addrKey
 	gone      bool
-	unhealthy string // its health if it is that of a member that is left out, else ""
+	unhealthy string // health of an excluded member, otherwise ""
 	version   uint64
 }
 
-// maxLog is how many changes of addresses a MemberList remembers at least, and fewPending
-// up to how many members are put into a copy of the list one by one.
+// maxLog is the minimum number of changes of addresses that a MemberList keeps, and fewPending
+// the maximum number of members that are inserted into a copy of the list one by one.
 const (
 	maxLog     = 64
 	fewPending = 16
 )
 
-// Set makes m the member of a name with the next Commit. It is an error if the weights
-// add up to more than fits (T-EDS-3); then the member stays as it is.
+// Set makes m the member with a name at the next Commit. It returns an error if the sum of the
+// weights overflows (T-EDS-3); the member is then unchanged.
 func (l *MemberList) Set(name string, m Member) error {
 	before, after := l.endpoint(name), m.usable()
 	sum := l.weight
@@ -74,14 +74,14 @@ func (l *MemberList) Set(name string, m Member) error {
 		return p.err(LbEndpointType, name)
 	}
 	if before != nil && after != nil && sameEndpoint(before, after) {
-		return nil // and what is shared stays so
+		return nil // shared parts remain shared
 	}
 	l.weight = sum
 	l.put(name, &m)
 	return nil
 }
 
-// Remove takes a member away with the next Commit, if it is there.
+// Remove removes a member at the next Commit, if it exists.
 func (l *MemberList) Remove(name string) {
 	if before := l.endpoint(name); before != nil {
 		l.weight -= uint64(before.Weight)
@@ -89,7 +89,7 @@ func (l *MemberList) Remove(name string) {
 	l.put(name, nil)
 }
 
-// Clear takes all members away with the next Commit. O(members).
+// Clear removes all members at the next Commit. O(members).
 func (l *MemberList) Clear() {
 	l.weight = 0
 	l.pending = make(map[string]*Member, len(l.usable.names)+len(l.unhealthy.names))
@@ -108,8 +108,7 @@ func (l *MemberList) put(name string, m *Member) {
 	l.pending[name] = m
 }
 
-// endpoint returns the endpoint of a member as it is after the next Commit, or nil if it is
-// not usable.
+// endpoint returns the endpoint of a member after the next Commit, or nil if it is not usable.
 func (l *MemberList) endpoint(name string) *picker.Endpoint {
 	if m, ok := l.pending[name]; ok {
 		return m.usable()
@@ -117,7 +116,7 @@ func (l *MemberList) endpoint(name string) *picker.Endpoint {
 	return l.usable.find(name)
 }
 
-// usable returns the endpoint of m, which may be nil, or nil if it has none to use.
+// usable returns the endpoint of m, or nil if it is not usable. m may be nil.
 func (m *Member) usable() *picker.Endpoint {
 	if m == nil || !m.Usable {
 		return nil
@@ -125,7 +124,7 @@ func (m *Member) usable() *picker.Endpoint {
 	return &m.Endpoint
 }
 
-// leftOut returns what there is to remember if m, which may be nil, is left out.
+// leftOut returns the diagnostics of m if it is excluded. m may be nil.
 func (m *Member) leftOut() *picker.Unhealthy {
 	if m == nil || m.Usable || !m.Unhealthy.Addr.IsValid() {
 		return nil
@@ -133,9 +132,9 @@ func (m *Member) leftOut() *picker.Unhealthy {
 	return &m.Unhealthy
 }
 
-// Commit returns the members, the same as before if nothing has changed. It costs what
-// changes, O(log members) and a copy of up to 85 members for each; and O(members) if many
-// change, or if one comes or goes, for their names.
+// Commit returns the members. The result is the previous one if nothing has changed. Each
+// change costs O(log members) and a copy of up to 85 members. Many changes cost O(members), and
+// an addition or removal costs O(members) for the names.
 func (l *MemberList) Commit() *Members {
 	if l.latest == nil {
 		l.latest = &Members{of: l}
@@ -160,15 +159,15 @@ func (l *MemberList) Commit() *Members {
 	return l.latest
 }
 
-// noteEndpoint logs what a change does to the addresses that are used. It returns false for
+// noteEndpoint logs the effect of a change on the used addresses. It returns false if there is
 // no change.
 func (l *MemberList) noteEndpoint(name string, version uint64) bool {
 	before, next := l.usable.find(name), l.pending[name].usable()
 	switch {
-	case before == next: // both nil: it came and went
+	case before == next: // both nil: added and removed
 		return false
 	case before != nil && next != nil && sameEndpoint(before, next):
-		return false // it went and came, or changed back
+		return false // removed and added, or changed back
 	case before != nil && next != nil && sameAddrs(before, next):
 		return true
 	}
@@ -185,7 +184,7 @@ func (l *MemberList) noteEndpoint(name string, version uint64) bool {
 	return true
 }
 
-// noteUnhealthy is noteEndpoint for what is left out.
+// noteUnhealthy is noteEndpoint for excluded members.
 func (l *MemberList) noteUnhealthy(name string, version uint64) bool {
 	before, next := l.unhealthy.find(name), l.pending[name].leftOut()
 	if before == next || before != nil && next != nil && *before == *next {
@@ -208,13 +207,13 @@ func (l *MemberList) remember(c addrChange) {
 	l.log = append(l.log, c)
 }
 
-// byName is a list in the order of names, which are unique.
+// byName is a list ordered by unique names.
 type byName[T comparable] struct {
 	names []string
 	list  persistent.List[T]
 }
 
-// find returns what has a name, or nil.
+// find returns the value with a name, or nil.
 func (l *byName[T]) find(name string) *T {
 	if i, ok := slices.BinarySearch(l.names, name); ok {
 		return l.list.At(i)
@@ -222,8 +221,8 @@ func (l *byName[T]) find(name string) *T {
 	return nil
 }
 
-// apply changes what has the names in changes, which are sorted, in the list. next
-// returns what becomes of a name, nil if it is gone.
+// apply changes the values whose names are in changes, which is sorted. next returns the new
+// value of a name, or nil to remove it.
 func (l *byName[T]) apply(changes []string, next func(name string) *T) {
 	if len(changes) <= fewPending {
 		l.patch(changes, next)
@@ -232,7 +231,7 @@ func (l *byName[T]) apply(changes []string, next func(name string) *T) {
 	}
 }
 
-// patch is apply for a few names.
+// patch is apply for few names.
 func (l *byName[T]) patch(changes []string, next func(name string) *T) {
 	for _, name := range changes {
 		i, found := slices.BinarySearch(l.names, name)
@@ -270,8 +269,8 @@ func (l *byName[T]) merge(changes []string, next func(name string) *T) {
 	l.names, l.list = names, list.List()
 }
 
-// since returns what became of addresses from one version of a collection to the next, and
-// false if that is not known any more.
+// since returns the changes of addresses from one version of a collection to the next, and
+// false if they are no longer in the log.
 func (m *Members) since(before *Members) ([]addrChange, bool) {
 	if m.of == nil || before.of != m.of || before.version < m.of.logFrom || m.version < before.version {
 		return nil, false

@@ -12,19 +12,20 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// A Merger puts the members of collections into the localities of an assignment. The zero
+// A Merger inserts the members of collections into the localities of an assignment. The zero
 // value is ready to use.
 type Merger struct {
 	of      *Endpoints
 	members []*Members
 
-	// counts says how often an address occurs, and twice how many occur more than once.
+	// counts has the number of occurrences of each address, and twice the number of addresses
+	// that occur more than once.
 	counts map[addrKey]uint32
 	twice  int
 
-	// Of what is left out for its health, left says how often it occurs, unhealthy is each
-	// once, as in Endpoints.Unhealthy, and turned is what has come or gone since that was
-	// made.
+	// For endpoints excluded because of their health, left has the number of occurrences,
+	// unhealthy has each once, as in Endpoints.Unhealthy, and turned has the changes since
+	// unhealthy was computed.
 	left      map[picker.Unhealthy]uint32
 	unhealthy []picker.Unhealthy
 	turned    []picker.Unhealthy
@@ -33,17 +34,18 @@ type Merger struct {
 	omitted int // endpoints
 }
 
-// Merge returns of with the members in the place of its collections. They are parallel to
-// of.Collections; nil is a collection without members. Whatever has not changed since the
-// last call is the same as then, down to the lists of endpoints.
+// Merge returns of with the members in place of its collections. members is parallel to
+// of.Collections; nil is an empty collection. Unchanged parts are shared with the previous
+// result, down to the lists of endpoints.
 //
 // An address that occurs more than once makes an assignment invalid, but not a collection,
-// whose members come and go one by one. The first endpoint that has it counts, in the order
-// of localities and then of names; omitted is how many others there are, which are left out.
+// whose members are added and removed one by one. The first endpoint with the address is used,
+// in the order of localities and then of names; omitted is the number of further ones, which
+// are excluded.
 //
 // It costs O(localities + changes), and a copy of the list of unhealthy endpoints if that
-// changes; and O(endpoints) if of is another one than the last time, if an address occurs
-// twice, or if the changes are too many to be known.
+// changes. It costs O(endpoints) if of has changed, if an address occurs twice, or if there are
+// too many changes for the log.
 func (m *Merger) Merge(of *Endpoints, members []*Members) (e *Endpoints, omitted int) {
 	members = slices.Clone(members)
 	for i, list := range members {
@@ -85,7 +87,7 @@ func (m *Merger) recount(of *Endpoints, members []*Members) {
 	}
 }
 
-// follow counts what a collection has that it did not have before.
+// follow counts the differences between two versions of a collection.
 func (m *Merger) follow(before, after *Members) {
 	if before == after {
 		return
@@ -111,7 +113,7 @@ func (m *Merger) countAll(list *Members, gone bool) {
 	}
 }
 
-// turn counts what is left out for its health.
+// turn counts an excluded endpoint.
 func (m *Merger) turn(u picker.Unhealthy, gone bool) {
 	n := m.left[u]
 	switch {
@@ -129,7 +131,7 @@ func (m *Merger) turn(u picker.Unhealthy, gone bool) {
 	m.turned = append(m.turned, u)
 }
 
-// sortUnhealthy brings unhealthy in line with left.
+// sortUnhealthy updates unhealthy from left.
 func (m *Merger) sortUnhealthy() {
 	switch n := len(m.turned); {
 	case n == 0:
@@ -177,7 +179,7 @@ func (m *Merger) count(a addrKey, gone bool) {
 	}
 }
 
-// assemble makes the value.
+// assemble computes the value.
 func (m *Merger) assemble() {
 	m.sortUnhealthy()
 	next := *m.of
@@ -200,7 +202,7 @@ func (m *Merger) assemble() {
 	m.value = m.shared(&next, partial || m.omitted > 0)
 }
 
-// omit leaves out the endpoints with an address that occurred before.
+// omit removes the endpoints with an address that occurred before.
 func (m *Merger) omit(e *Endpoints, fresh []bool) {
 	seen := make(map[addrKey]bool, len(m.counts))
 	for p := range e.Priorities {
@@ -227,7 +229,7 @@ func (m *Merger) omit(e *Endpoints, fresh []bool) {
 	}
 }
 
-// seenBefore reports whether an address of e was seen, and if not, sees them.
+// seenBefore reports whether an address of e is in seen, and adds its addresses if not.
 func (m *Merger) seenBefore(e *picker.Endpoint, seen map[addrKey]bool) bool {
 	for a := range addrsOf(e) {
 		if seen[a] {
@@ -240,8 +242,8 @@ func (m *Merger) seenBefore(e *picker.Endpoint, seen map[addrKey]bool) bool {
 	return false
 }
 
-// shared returns next with what is as in the latest value taken from that. With partial,
-// lists may be equal that are not the same.
+// shared returns next with the unchanged parts replaced by those of the previous value. With
+// partial, lists may be equal without being the same.
 func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 	if m.value == nil {
 		return next
@@ -278,12 +280,12 @@ func (m *Merger) shared(next *Endpoints, partial bool) *Endpoints {
 	return next
 }
 
-// sameLocality reports whether a and b say the same by sharing all they have.
+// sameLocality reports whether a and b are equal and share their lists.
 func sameLocality(a, b picker.Locality) bool {
 	return a.ID == b.ID && a.Weight == b.Weight && a.Endpoints.Same(b.Endpoints) && persistent.SameMap(a.Metadata, b.Metadata)
 }
 
-// addrsOf visits the addresses of an endpoint.
+// addrsOf returns an iterator over the addresses of an endpoint.
 func addrsOf(e *picker.Endpoint) iter.Seq[addrKey] {
 	return func(yield func(addrKey) bool) {
 		if !yield(keyOf(e.Addr)) {

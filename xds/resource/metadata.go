@@ -13,16 +13,16 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// metadata is what became of an encoded Metadata. Endpoints whose metadata have
-// equal encodings share it, in one version of a resource and from version to
-// version: control planes mark thousands of endpoints with the same few labels,
-// and a decoded map is twenty times the size of its encoding.
+// metadata is the decoded form of an encoded Metadata. Endpoints whose metadata have equal
+// encodings share it, within a version of a resource and across versions: control planes label
+// thousands of endpoints with the same few labels, and a decoded map is twenty times the size
+// of its encoding.
 type metadata struct {
 	key   string                // the encoding
-	extra *picker.EndpointExtra // of endpoints with nothing else to say; nil if there is nothing
+	extra *picker.EndpointExtra // of endpoints without other extra fields; nil if it is empty
 }
 
-// decodeMetadata returns nil for no metadata, and for invalid ones.
+// decodeMetadata returns nil for empty and for invalid metadata.
 func (d *endpointsDecoder) decodeMetadata(b []byte) *metadata {
 	if len(b) == 0 {
 		return nil
@@ -45,8 +45,8 @@ func (d *endpointsDecoder) decodeMetadata(b []byte) *metadata {
 	return m
 }
 
-// newExtra converts metadata: the filter_metadata as they are, and the hash key
-// on its own (A76). typed_filter_metadata have no reader yet.
+// newExtra converts metadata: it copies filter_metadata, and extracts the hash key (A76).
+// typed_filter_metadata are not used yet.
 func newExtra(m *corev3.Metadata) *picker.EndpointExtra {
 	if len(m.GetFilterMetadata()) == 0 {
 		return nil
@@ -61,8 +61,8 @@ func newExtra(m *corev3.Metadata) *picker.EndpointExtra {
 	return extra
 }
 
-// extra returns what sets an endpoint with several addresses or a hostname
-// apart: prev's if that is the same. m may be nil.
+// extra returns the extra fields of an endpoint with several addresses or a hostname: prev's if
+// they are equal. m may be nil.
 func (d *endpointsDecoder) extra(f *endpointFields, m *metadata, old *picker.Endpoint) *picker.EndpointExtra {
 	var known picker.EndpointExtra
 	if m != nil && m.extra != nil {
@@ -74,7 +74,7 @@ func (d *endpointsDecoder) extra(f *endpointFields, m *metadata, old *picker.End
 		return old.Extra
 	}
 	return &picker.EndpointExtra{
-		Addrs:    append([]netip.AddrPort(nil), d.addrs...), // nil if there are none
+		Addrs:    append([]netip.AddrPort(nil), d.addrs...), // nil if empty
 		Hostname: string(f.hostname),
 		HashKey:  known.HashKey,
 		Metadata: known.Metadata,

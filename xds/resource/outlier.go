@@ -13,10 +13,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// outlierDetection converts and completes an outlier detection (A50). The
-// success rate algorithm is on unless it is switched off, the failure
-// percentage algorithm is off unless it is switched on. What the others of
-// Envoy's algorithms need is ignored.
+// outlierDetection converts an outlier detection and adds the defaults (A50). The success rate
+// algorithm is on unless disabled, the failure percentage algorithm is off unless enabled. The
+// fields of Envoy's other algorithms are ignored.
 func outlierDetection(m *clusterv3.OutlierDetection, p *path) *picker.OutlierDetection {
 	if m == nil {
 		return nil

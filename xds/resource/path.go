@@ -12,29 +12,28 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// A path is the place in a resource that is being read. It turns into text only
-// if something is wrong there. Paths point to the path above them, so a step
-// down costs one small allocation; next to the message that is being read, that
-// is little.
+// A path is a position in a resource. It is formatted only if there is an error. Paths point to
+// their parent path, so each step costs one small allocation, which is negligible compared with
+// the message being read.
 type path struct {
 	up    *path
 	to    *problems
-	step  string // a field's name or a map key in brackets; "" is the index
+	step  string // a field's name or a map key in brackets; "" if index is used
 	index int
 }
 
 func (l *problems) root() *path { return &path{to: l} }
 
-// dot returns the path to a field.
+// dot returns the path of a field.
 func (p *path) dot(field string) *path { return &path{up: p, to: p.to, step: field} }
 
-// at returns the path to an element of the repeated field at p.
+// at returns the path of an element of the repeated field at p.
 func (p *path) at(i int) *path { return &path{up: p, to: p.to, index: i} }
 
-// key returns the path to an element of the map at p.
+// key returns the path of an element of the map at p.
 func (p *path) key(k string) *path { return &path{up: p, to: p.to, step: "[" + quote(k) + "]"} }
 
-// fail records that the value at p breaks a rule.
+// fail records that the value at p violates a rule.
 func (p *path) fail(rule string) {
 	if !p.to.full() {
 		p.to.errors = append(p.to.errors, FieldError{Path: p.String(), Rule: rule})
@@ -43,7 +42,7 @@ func (p *path) fail(rule string) {
 
 func (p *path) failf(format string, args ...any) { p.fail(fmt.Sprintf(format, args...)) }
 
-// refuse records that value, which is at p, breaks a rule.
+// refuse records that value, which is at p, violates a rule.
 func (p *path) refuse(value any, rule string) {
 	if p.to.full() {
 		return
@@ -76,8 +75,8 @@ func (p *path) nonEmpty(s string) string {
 	return s
 }
 
-// duration checks the duration at p, and returns it, or 0 if there is none.
-// Durations beyond time.Duration's 292 years are cut there.
+// duration validates and returns the duration at p, or 0 if it is unset. Durations beyond
+// time.Duration's 292 years are capped.
 func (p *path) duration(d *durationpb.Duration) time.Duration {
 	if d == nil {
 		return 0
@@ -93,15 +92,15 @@ func (p *path) duration(d *durationpb.Duration) time.Duration {
 	return 0
 }
 
-// atMost checks a number at p against its upper bound.
+// atMost checks a number at p against its maximum.
 func (p *path) atMost(n, limit uint32) {
 	if n > limit {
 		p.refuse(n, fmt.Sprintf("must be at most %d", limit))
 	}
 }
 
-// adsOrSelf checks that a resource comes from the server that named it; a
-// client has no other source (A27, A47).
+// adsOrSelf checks that a resource comes from the same server as the resource that names it;
+// clients support no other source (A27, A47).
 func (p *path) adsOrSelf(s *corev3.ConfigSource) {
 	if s.GetAds() == nil && s.GetSelf() == nil {
 		p.fail("must be ads or self")

@@ -9,9 +9,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// policy returns the load balancing policy of a cluster, from whichever field
-// has it: load_balancing_policy if it is there, and then lb_policy is not even
-// looked at (A52-SRC-1).
+// policy returns the load balancing policy of a cluster. If load_balancing_policy is set,
+// lb_policy is ignored (A52-SRC-1).
 func (d *decoder) policy(m *clusterv3.Cluster, p *path) picker.Policy {
 	result, err := d.opt.Policies.OfCluster(m)
 	if err != nil {

@@ -14,27 +14,25 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Bounds on regular expressions (T-SEC-2). A repetition such as (x{100}){10}
-// takes a hundred times as much memory per byte as anything else a control
-// plane can send.
+// Limits of regular expressions (T-SEC-2). A repetition such as (x{100}){10} takes a hundred
+// times as much memory per byte as anything else a control plane can send.
 const (
 	maxPattern   = 8 << 10 // bytes of one expression
-	maxPrograms  = 1 << 20 // size of all expressions of a resource, see programSize
-	maxSANs      = 1 << 16 // size of all expressions for names of servers, equal ones counted each time
+	maxPrograms  = 1 << 20 // size of all expressions of a resource; see programSize
+	maxSANs      = 1 << 16 // size of all expressions for server names, counting duplicates
 	longPattern  = "must be at most 8192 bytes long"
 	largePattern = "must, with the other expressions of the resource, compile to at most 1048576 instructions"
 	largeSANs    = "must, with the other expressions of the field, compile to at most 65536 instructions, where equal expressions count each time"
 )
 
-// regexMatch converts a matcher of whole strings: the expression is anchored on
-// both ends (T-RC-1).
+// regexMatch converts a matcher of whole strings: the expression is anchored at both ends
+// (T-RC-1).
 func (d *decoder) regexMatch(m *matcherv3.RegexMatcher, p *path) picker.StringMatch {
 	return picker.StringMatch{Kind: picker.MatchRegex, Regex: d.compile(m, `^(?:%s)$`, p)}
 }
 
-// compile compiles m's expression, put into format, or returns nil. Equal
-// expressions of a resource share the result, since control planes like to
-// repeat them.
+// compile compiles m's expression, inserted into format, or returns nil. Equal expressions of a
+// resource share the result, since control planes often repeat them.
 func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *regexp.Regexp {
 	p = p.dot("regex")
 	source := p.nonEmpty(m.GetRegex())
@@ -49,8 +47,8 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	if re := d.regexps[text]; re != nil {
 		return re
 	}
-	// The expression has to be one by itself: "a)|(?:b" is none, although it
-	// would become one between the anchors.
+	// The expression must be valid on its own: "a)|(?:b" is not, although it would be between
+	// the anchors.
 	tree, err := syntax.Parse(source, syntax.Perl)
 	if err != nil {
 		p.refuse(source, "must be a regular expression: "+reason(err))
@@ -62,7 +60,7 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
-		// It may quote up to its end, and then what format has behind it as well.
+		// It may quote up to its end, and then also the text that follows it in format.
 		if ended, e := regexp.Compile(fmt.Sprintf(format, source+`\E`)); e == nil {
 			re, err = ended, nil
 		}
@@ -78,8 +76,8 @@ func (d *decoder) compile(m *matcherv3.RegexMatcher, format string, p *path) *re
 	return re
 }
 
-// sanMatches converts matchers for the names of a server's certificate. Each of them is applied
-// to each name in a handshake, so equal expressions count each time.
+// sanMatches converts matchers for the names in a server's certificate. Each matcher is applied
+// to each name in a handshake, so the size counts duplicates.
 func (d *decoder) sanMatches(list []*matcherv3.StringMatcher, p *path) (matches []picker.StringMatch) {
 	size := 0
 	for i, m := range list {
@@ -98,7 +96,7 @@ func (d *decoder) sanMatches(list []*matcherv3.StringMatcher, p *path) (matches 
 	return matches
 }
 
-// reason says what is wrong with an expression, but not again which one it is.
+// reason returns the error of an expression without the expression itself.
 func reason(err error) string {
 	var e *syntax.Error
 	if errors.As(err, &e) {
@@ -107,10 +105,10 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// programSize returns an upper bound for the instructions and rune ranges that
-// an expression compiles to. It is O(size of the tree), which the parser keeps
-// proportional to the expression's length, and does not overflow, since the
-// parser refuses repetitions of more than a thousand times in all.
+// programSize returns an upper bound for the instructions and rune ranges of a compiled
+// expression. It is O(size of the tree), which the parser keeps proportional to the
+// expression's length, and does not overflow, since the parser rejects repetitions of more than
+// a thousand times in total.
 func programSize(re *syntax.Regexp) int {
 	n := 2 + len(re.Rune)
 	for _, sub := range re.Sub {

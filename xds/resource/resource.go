@@ -37,8 +37,7 @@ func (t Type) String() string {
 	return typeNames[t].short
 }
 
-// URL returns the type URL by which ADS knows the type, or "" if it is none
-// of them.
+// URL returns the type URL of ADS, or "" for an invalid type.
 func (t Type) URL() string {
 	if t >= NumTypes {
 		return ""
@@ -46,8 +45,7 @@ func (t Type) URL() string {
 	return typeNames[t].url
 }
 
-// TypeOf returns the type with a type URL. Responses of other types are to be
-// ignored (T-XDS-12).
+// TypeOf returns the type with a type URL. Responses of other types must be ignored (T-XDS-12).
 func TypeOf(url string) (t Type, ok bool) {
 	for t := range NumTypes {
 		if url == typeNames[t].url {
@@ -57,10 +55,9 @@ func TypeOf(url string) (t Type, ok bool) {
 	return 0, false
 }
 
-// Unwrap returns the type URL and the bytes of a resource of a response, which
-// may be wrapped in an envoy.service.discovery.v3.Resource (T-XDS-13). The name is
-// the resource's own; for what else the wrapper says see WrappingOf. It does not
-// allocate, and value is part of a.
+// Unwrap returns the type URL and the bytes of a resource in a response, which may be wrapped
+// in an envoy.service.discovery.v3.Resource (T-XDS-13). The wrapper's name is ignored; for its
+// other fields see WrappingOf. It does not allocate, and value is part of a.
 func Unwrap(a *anypb.Any) (url string, value []byte, err error) {
 	if a.GetTypeUrl() != wrapper {
 		return a.GetTypeUrl(), a.GetValue(), nil
@@ -93,9 +90,8 @@ func Unwrap(a *anypb.Any) (url string, value []byte, err error) {
 	return url, value, nil
 }
 
-// Name returns the name of a resource without decoding the rest, so that a
-// resource whose bytes have not changed need not be decoded. It is O(fields of
-// the outermost message).
+// Name returns the name of a resource without decoding the rest, so that a resource whose bytes
+// have not changed need not be decoded. It is O(fields of the outermost message).
 func Name(t Type, value []byte) (string, error) {
 	var name []byte
 	r := reader{rest: value}
@@ -113,46 +109,45 @@ func Name(t Type, value []byte) (string, error) {
 	return string(name), nil
 }
 
-// Options are what decoding depends on besides the bytes.
+// Options are the inputs of decoding other than the bytes.
 type Options struct {
-	// TrustedServer says that the resource comes from a server with the
-	// trusted_xds_server feature, which may rewrite authorities (A81).
+	// TrustedServer means that the resource comes from a server with the trusted_xds_server
+	// feature, which may rewrite authorities (A81).
 	TrustedServer bool
-	// Policies converts load balancing policies; nil knows those of package
+	// Policies converts load balancing policies; nil means the built-in ones of package
 	// lbpolicy.
 	Policies *lbpolicy.Registry
-	// CertProvider returns nil if clusters may use a certificate provider instance
-	// of the bootstrap (A29) for a purpose, or else what is wrong with it, as a rule
-	// such as "must be …". Nil knows no instance.
+	// CertProvider returns nil if clusters may use a certificate provider instance of the
+	// bootstrap (A29) for the given purpose, otherwise an error in the form of a rule such as
+	// "must be …". A nil CertProvider rejects all instances.
 	CertProvider func(instance string, use CertUse) error
-	// Previous is what an earlier version of a ClusterLoadAssignment was decoded to, if any;
+	// Previous is the result of decoding an earlier version of a ClusterLoadAssignment, if any;
 	// see [DecodeEndpoints].
 	Previous *Endpoints
-	// Stopped is called about once per virtual host, route, locality and 1024 endpoints. When
-	// it returns true decoding stops, and Decode returns ErrStopped. It may be nil.
+	// Stopped is called about once per virtual host, route, locality and 1024 endpoints. If it
+	// returns true, decoding stops, and Decode returns ErrStopped. It may be nil.
 	Stopped func() bool
-	// Filter returns the HTTP filter that a message, by its full name,
-	// configures or overrides, or nil. It may be nil, and takes precedence over
-	// the filters that this package knows, but for the router.
+	// Filter returns the HTTP filter that a message with the given full name configures or
+	// overrides, or nil. Filter may be nil. It takes precedence over the built-in filters,
+	// except for the router.
 	//
-	// A configuration that comes as a TypedStruct is converted to the message
-	// that it names, if the program has that linked in, and handed over as a
-	// *structpb.Struct otherwise (A39).
+	// A configuration in a TypedStruct is converted to its message type if that is linked into
+	// the program, and is otherwise passed as a *structpb.Struct (A39).
 	Filter func(message string) *FilterType
 }
 
-// CertUse is what a certificate provider is asked for.
+// CertUse is the purpose of a certificate provider.
 type CertUse uint8
 
-// What there is to be asked for.
+// The purposes of a certificate provider.
 const (
-	RootCerts    CertUse = iota // that servers are verified by
-	IdentityCert                // that the client shows, and its key
+	RootCerts    CertUse = iota // for verifying servers
+	IdentityCert                // the client's certificate and key
 )
 
-// Decode returns the validated form of a resource: a *Listener, *RouteConfig,
-// *Cluster or *Endpoints. The error is an *Error, unless it is ErrStopped; the resource is
-// then to be refused, and has no effect (A46). Nothing in the result refers to value.
+// Decode returns the validated form of a resource: a *Listener, *RouteConfig, *Cluster or
+// *Endpoints. The error is an *Error, unless it is ErrStopped; the resource must then be
+// rejected, and has no effect (A46). The result does not refer to value.
 func Decode(t Type, value []byte, opt Options) (any, error) {
 	d := &decoder{opt: opt, stopper: stopper{request: opt.Stopped}}
 	var result any
@@ -200,8 +195,8 @@ type decoder struct {
 	problems
 	stopper
 	opt     Options
-	regexps map[string]*regexp.Regexp // compiled so far, by pattern
-	size    int                       // of those, see compile
+	regexps map[string]*regexp.Regexp // compiled expressions, by pattern
+	size    int                       // their total size; see compile
 }
 
 // unmarshal decodes the bytes of the message at the root.
@@ -209,7 +204,7 @@ func (d *decoder) unmarshal(value []byte, m proto.Message) bool {
 	return unmarshalAt(value, m, d.root())
 }
 
-// unmarshalAt is proto.Unmarshal, of a message with maxFields at most.
+// unmarshalAt is proto.Unmarshal, limited to messages with at most maxFields fields.
 func unmarshalAt(value []byte, m proto.Message, p *path) bool {
 	if len(value) > maxFields && countFields(value, m.ProtoReflect().Descriptor(), maxFields, 0) > maxFields {
 		p.failf("must have at most %d fields in all", maxFields)
@@ -217,8 +212,8 @@ func unmarshalAt(value []byte, m proto.Message, p *path) bool {
 	}
 	err := proto.Unmarshal(value, m)
 	if err != nil {
-		// The error's text differs on purpose from program to program, in the
-		// space after its prefix.
+		// The text of protobuf errors deliberately varies between programs in the space after
+		// the prefix.
 		why := strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 		p.fail("cannot be read as " + typeName(m) + ": " + why)
 	}

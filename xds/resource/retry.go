@@ -14,8 +14,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// retryCodes are the conditions of retry_on that are about gRPC statuses. The
-// others are for HTTP, and ignored (A44).
+// retryCodes are the conditions of retry_on for gRPC statuses. The other conditions are for
+// HTTP, and ignored (A44).
 var retryCodes = map[string]uint32{
 	"cancelled":          1,
 	"deadline-exceeded":  4,
@@ -24,17 +24,17 @@ var retryCodes = map[string]uint32{
 	"unavailable":        14,
 }
 
-// previousHosts is the retry_host_predicate that keeps attempts from endpoints which were
-// tried. Others, which go by metadata of endpoints, are ignored (A44), and so is
-// retry_priority: attempts go to the priority in use (A56), since those below it have no
-// connections. Both are named as such.
+// previousHosts is the retry_host_predicate that excludes endpoints of previous attempts. Other
+// predicates, which use metadata of endpoints, are ignored (A44), and so is retry_priority:
+// attempts go to the active priority (A56), since lower ones have no connections. Both are
+// reported as unsupported.
 //
-// host_selection_retry_max_attempts is not read. It bounds how often Envoy picks anew until
-// it gets a host that was not tried; here one is found at once if there is one.
+// host_selection_retry_max_attempts is not used. It limits how often Envoy repeats the pick
+// until it finds a host that was not tried; here such a host is found directly if it exists.
 const previousHosts = "type.googleapis.com/envoy.extensions.retry.host.previous_hosts.v3.PreviousHostsPredicate"
 
-// retryPolicy converts a retry policy (A44). It returns nil if that allows no
-// retry, though a route's policy then still stands in for its virtual host's.
+// retryPolicy converts a retry policy (A44). It returns nil if the policy allows no retries,
+// although a route's policy then still replaces that of its virtual host.
 func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 	if m == nil {
 		return nil
@@ -75,7 +75,8 @@ func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 	return r
 }
 
-// hedges reports whether unary RPCs are hedged as hedge_policy says. p leads to what has that.
+// hedges reports whether hedge_policy enables hedging of unary RPCs. p is the path of its
+// parent.
 func hedges(m *routev3.HedgePolicy, p *path) bool {
 	p.to.ignoreIn(m)
 	if m.GetInitialRequests().GetValue() > 1 {
@@ -84,9 +85,9 @@ func hedges(m *routev3.HedgePolicy, p *path) bool {
 	return m.GetHedgeOnPerTryTimeout()
 }
 
-// backoff returns the bounds of the backoff between attempts. Bounds below a millisecond
-// count as one millisecond. A max_interval below base_interval, which A44 does not forbid,
-// bounds the first backoff as well.
+// backoff returns the limits of the backoff between attempts. Limits below a millisecond count
+// as one millisecond. A max_interval below base_interval, which A44 allows, limits the first
+// backoff as well.
 func backoff(m *routev3.RetryPolicy_RetryBackOff, p *path) (base, limit time.Duration) {
 	if m == nil {
 		return 25 * time.Millisecond, 250 * time.Millisecond

@@ -13,18 +13,18 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// hostDefaults is what a virtual host says for routes that do not. The routes share
-// it: a copy for each would be their product.
+// hostDefaults are the defaults that a virtual host sets for its routes. The routes share them:
+// a copy for each would take memory proportional to the product.
 type hostDefaults struct {
 	retry     *picker.RetryPolicy
 	hedge     bool
 	overrides map[string]any
 }
 
-// route converts a route. It returns false if the route is to be passed over,
-// as A28 has it for routes that a client cannot act on, or that match no RPC.
+// route converts a route. It returns false if the route must be skipped, as A28 requires for
+// routes that a client cannot use, or that match no RPC.
 func (d *decoder) route(m *routev3.Route, host hostDefaults, p *path) (r picker.Route, keep bool) {
-	if len(m.GetMatch().GetQueryParameters()) > 0 { // RPCs have no query
+	if len(m.GetMatch().GetQueryParameters()) > 0 { // RPCs have no query parameters
 		d.ignore("routes with RouteMatch.query_parameters")
 		return r, false
 	}
@@ -34,16 +34,15 @@ func (d *decoder) route(m *routev3.Route, host hostDefaults, p *path) (r picker.
 	r.Overrides = d.overrides(m.GetTypedPerFilterConfig(), p.dot("typed_per_filter_config"))
 	r.Retry, r.Hedge, r.HostOverrides = host.retry, host.hedge, host.overrides
 
-	// Any other action leaves the route without clusters: RPCs that match it
-	// fail (A36).
+	// Any other action leaves the route without clusters: RPCs that match it fail (A36).
 	if action, ok := m.GetAction().(*routev3.Route_Route); ok {
 		keep = d.action(action.Route, &r, p.dot("route")) && keep
 	}
 	return r, keep
 }
 
-// action converts a route action. It returns false if there is no cluster
-// specifier that a client knows (A28, T-RC-6).
+// action converts a route action. It returns false if there is no supported cluster specifier
+// (A28, T-RC-6).
 func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep bool) {
 	switch m.GetClusterSpecifier().(type) {
 	case *routev3.RouteAction_Cluster:
@@ -88,7 +87,7 @@ func specifierOf(m *routev3.RouteAction) string {
 	return "that is not known"
 }
 
-// weightedClusters leaves clusters without weight out.
+// weightedClusters skips clusters without weight.
 func (d *decoder) weightedClusters(m *routev3.WeightedCluster, p *path) []picker.WeightedCluster {
 	d.ignoreIn(m)
 	clusters := make([]picker.WeightedCluster, 0, len(m.GetClusters()))
@@ -116,9 +115,8 @@ func (d *decoder) weightedClusters(m *routev3.WeightedCluster, p *path) []picker
 	return slices.Clip(clusters)
 }
 
-// timeout returns the limit that a route sets to the duration of RPCs: 0 is no
-// limit, nil leaves it to the listener (A31). RouteAction.timeout is not for
-// gRPC.
+// timeout returns the limit that a route sets for the duration of RPCs: 0 means no limit, nil
+// inherits the listener's (A31). RouteAction.timeout does not apply to gRPC.
 func timeout(m *routev3.RouteAction_MaxStreamDuration, p *path) *time.Duration {
 	stream := p.dot("max_stream_duration").duration(m.GetMaxStreamDuration())
 	header := p.dot("grpc_timeout_header_max").duration(m.GetGrpcTimeoutHeaderMax())

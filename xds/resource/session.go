@@ -15,18 +15,17 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A Session is the configuration of stateful session affinity (A55), and of a
-// route's override of it: the cookie that says which endpoint a session is with.
-// The zero value has no effect.
+// A Session is the configuration of stateful session affinity (A55), and of a route's override
+// of it: the cookie that identifies the endpoint of a session. The zero value has no effect.
 type Session struct {
 	Cookie string
-	Path   string        // of the RPCs that the cookie is for; "/" is all
-	TTL    time.Duration // 0 is until the session ends
+	Path   string        // of the RPCs to which the cookie applies; "/" matches all
+	TTL    time.Duration // 0 means until the session ends
 }
 
-// parseSession converts a StatefulSession. One whose state is not in a cookie
-// has no effect: Istio sends the filter as required to services that want it, and
-// an RPC that goes to any endpoint is better than a channel that fails.
+// parseSession converts a StatefulSession. A session whose state is not in a cookie has no
+// effect: Istio sends the filter as required to services that request it, and sending an RPC to
+// any endpoint is better than failing the channel.
 func parseSession(m proto.Message, p *path) any {
 	s, _ := m.(*sessionv3.StatefulSession)
 	state := s.GetSessionState().GetTypedConfig()
@@ -63,8 +62,8 @@ func parseSessionOverride(m proto.Message, p *path) any {
 	return parseSession(s.GetStatefulSession(), p.dot("stateful_session"))
 }
 
-// overrideHosts converts override_host_status, of which statuses that are not
-// known to clients are passed over (A55).
+// overrideHosts converts override_host_status. Statuses that do not apply to clients are
+// skipped (A55).
 func overrideHosts(m *clusterv3.Cluster) (hosts picker.OverrideHosts) {
 	set := m.GetCommonLbConfig().GetOverrideHostStatus()
 	if set == nil {

@@ -5,14 +5,14 @@ package resource
 
 import "errors"
 
-// ErrStopped is returned by Decode when Options.Stopped has returned true. The resource may be
+// ErrStopped is returned by Decode if Options.Stopped has returned true. The resource may be
 // valid.
 var ErrStopped = errors.New("resource: decoding was stopped")
 
-// stopEvery is how many endpoints are decoded between two calls of Options.Stopped.
+// stopEvery is the number of endpoints decoded between two calls of Options.Stopped.
 const stopEvery = 1024
 
-// A stopper lets decoding of a large resource be stopped between two of its elements.
+// A stopper allows decoding of a large resource to be stopped between two of its elements.
 type stopper struct {
 	request func() bool // Options.Stopped
 	stopped bool        // it has returned true
@@ -26,5 +26,5 @@ func (s *stopper) stop() bool {
 	return s.stopped
 }
 
-// stopAt is stop for element i of many that cost little each: it asks once per stopEvery.
+// stopAt is stop for element i of many cheap elements: it calls stop once per stopEvery.
 func (s *stopper) stopAt(i int) bool { return i%stopEvery == stopEvery-1 && s.stop() }

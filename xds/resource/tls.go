@@ -10,21 +10,20 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// tlsSocket is the name of the one transport socket that there is.
+// tlsSocket is the name of the only supported transport socket.
 const tlsSocket = "envoy.transport_sockets.tls"
 
-// maxServerName is the longest SNI (A101, T-SEC-2).
+// maxServerName is the maximum length of an SNI (A101, T-SEC-2).
 const maxServerName = 255
 
-// transportSocket converts what a cluster says about TLS (A29), which is validated
-// whatever the credentials of the channels are; nil if it says nothing. Sockets that
-// are not known are refused, A86's proxy among them: to connect without what they do
-// would be to send in the clear, or past the proxy.
+// transportSocket converts the TLS settings of a cluster (A29), which are validated regardless
+// of the credentials of the channels; nil without settings. Unsupported sockets are rejected,
+// including A86's proxy: connecting without them would send plaintext or bypass the proxy.
 func (d *decoder) transportSocket(m *clusterv3.Cluster, p *path) *picker.TLS {
 	if len(m.GetTransportSocketMatches()) > 0 {
 		p.dot("transport_socket_matches").fail("must be empty, for gRPC does not support it")
 	}
-	if m.GetTransportSocketMatcher() != nil { // it is about those matches
+	if m.GetTransportSocketMatcher() != nil { // it refers to those matches
 		p.dot("transport_socket_matcher").fail("must not be set, for gRPC does not support it")
 	}
 	socket := m.GetTransportSocket()
@@ -69,8 +68,8 @@ func (d *decoder) transportSocket(m *clusterv3.Cluster, p *path) *picker.TLS {
 	return t
 }
 
-// identity reads where the client's certificate comes from. Older control planes use
-// the deprecated field alone.
+// identity reads the source of the client's certificate. Older control planes use only the
+// deprecated field.
 func (d *decoder) identity(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) {
 	const field, deprecated = "tls_certificate_provider_instance", "tls_certificate_certificate_provider_instance"
 	switch {
@@ -85,10 +84,10 @@ func (d *decoder) identity(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) {
 	}
 }
 
-// validation reads how servers are verified.
+// validation reads the settings for verifying servers.
 func (d *decoder) validation(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) {
 	var context *tlsv3.CertificateValidationContext
-	var deprecated *tlsv3.CommonTlsContext_CertificateProviderInstance // where older control planes name the roots
+	var deprecated *tlsv3.CommonTlsContext_CertificateProviderInstance // used by older control planes for the roots
 	const field = "validation_context_certificate_provider_instance"
 	at, old := p, p.dot(field)
 	switch v := m.GetValidationContextType().(type) {
@@ -119,13 +118,13 @@ func (d *decoder) validation(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) 
 		at.fail("must have ca_certificate_provider_instance or system_root_certs")
 	}
 	t.SANs = d.sanMatches(context.GetMatchSubjectAltNames(), at.dot("match_subject_alt_names"))
-	// gRPC does not know the field, and would accept what it is to keep out.
+	// gRPC does not know the field, and would accept certificates that it excludes.
 	if len(t.SANs) == 0 && len(context.GetMatchTypedSubjectAltNames()) > 0 {
 		at.dot("match_typed_subject_alt_names").fail("must not be set without match_subject_alt_names, for gRPC reads these only")
 	}
 }
 
-// unsupported refuses conditions on certificates that would not be kept (A29).
+// unsupported rejects conditions on certificates that would not be enforced (A29).
 func unsupported(m *tlsv3.CertificateValidationContext, p *path) {
 	for _, f := range []struct {
 		field string
@@ -143,8 +142,7 @@ func unsupported(m *tlsv3.CertificateValidationContext, p *path) {
 	}
 }
 
-// certInstance converts either form of a reference to a provider instance of the
-// bootstrap.
+// certInstance converts either form of a reference to a provider instance of the bootstrap.
 func (d *decoder) certInstance(m interface {
 	GetInstanceName() string
 	GetCertificateName() string

@@ -25,20 +25,21 @@ const (
 // Listener is a client's view of envoy.config.listener.v3.Listener.
 type Listener struct {
 	Name string
-	// Socket marks a listener without api_listener: valid, but an error for
-	// a client channel that asked for it (A27-LIS-1, A74).
+	// Socket marks a listener without api_listener: valid, but an error for a client channel
+	// that requested it (A27-LIS-1, A74).
 	Socket bool
 	// Exactly one of the two is set unless Socket is.
 	RouteConfigName string
 	RouteConfig     *RouteConfig
 
-	MaxStreamDuration time.Duration // A31; 0 is no limit
-	// Filters are the HTTP filters in order (A39), without the router and those
-	// that have no effect. Their Config is a *Fault (A33), a *Session (A55), an
-	// *AdmissionControl, *AdaptiveConcurrency, or what a FilterType made of it; routes override it with a FilterOverride.
+	MaxStreamDuration time.Duration // A31; 0 means no limit
+	// Filters are the HTTP filters in order (A39), without the router and filters without
+	// effect. Their Config is a *Fault (A33), a *Session (A55), an *AdmissionControl,
+	// *AdaptiveConcurrency, or the result of a FilterType; routes override it with a
+	// FilterOverride.
 	Filters []picker.Filter
 
-	Ignored []string // as in picker.Config, but for that of RouteConfig
+	Ignored []string // as in picker.Config, excluding RouteConfig
 }
 
 // RouteConfig is envoy.config.route.v3.RouteConfiguration.
@@ -47,47 +48,45 @@ type RouteConfig struct {
 	VirtualHosts []VirtualHost
 }
 
-// VirtualHost is envoy.config.route.v3.VirtualHost. Its retry policy is
-// that of its routes that have none of their own, its filter overrides are their
-// HostOverrides.
+// VirtualHost is envoy.config.route.v3.VirtualHost. Its retry policy applies to its routes
+// without one of their own; its filter overrides are their HostOverrides.
 type VirtualHost struct {
 	Name    string
 	Domains []string // see RouteConfig.Match
 	Routes  []picker.Route
-	Ignored []string // by the host, its routes and the whole, as in picker.Config
+	Ignored []string // of the host, its routes and the RouteConfiguration, as in picker.Config
 }
 
 // Cluster is envoy.config.cluster.v3.Cluster.
 type Cluster struct {
 	Name string
 	Kind ClusterKind
-	// EDSService is the EDS resource name of a ClusterEDS: service_name, or
-	// else the cluster's name.
+	// EDSService is the EDS resource name of a ClusterEDS: service_name, or otherwise the
+	// cluster's name.
 	EDSService string
-	// ServiceName is service_name as it was sent: what load reports and
-	// circuit breakers know the service by (T-LRS-4). It may be empty.
+	// ServiceName is service_name as received: the name of the service in load reports and
+	// circuit breakers (T-LRS-4). It may be empty.
 	ServiceName string
-	// DNSTarget is the host:port that a ClusterDNS resolves; DNSHost the host.
+	// DNSTarget is the host:port that a ClusterDNS resolves; DNSHost is the host.
 	DNSTarget string
 	DNSHost   string
 	// Children are the clusters of a ClusterAggregate, in priority order.
 	Children []string
 
 	Policy      picker.Policy
-	MaxRequests uint32 // A32; 1024 where it is not set, 0 lets nothing pass
+	MaxRequests uint32 // A32; default 1024, 0 allows no RPCs
 	Retries     *picker.RetryLimit
-	// LoadReporting says that lrs_server is self (A27-CL-5); Metrics what to
-	// propagate (A85): names of ORCA metrics that there are, each once, in the
-	// order they were sent.
+	// LoadReporting means that lrs_server is self (A27-CL-5). Metrics are the ORCA metrics to
+	// propagate (A85): known names, each once, in the order received.
 	LoadReporting bool
 	Metrics       []string
-	Outlier       *picker.OutlierDetection // A50; nil is off
+	Outlier       *picker.OutlierDetection // A50; nil means off
 	Override      picker.OverrideHosts     // A55
-	TLS           *picker.TLS              // A29; nil is none
+	TLS           *picker.TLS              // A29; nil means no TLS
 	Ignored       []string                 // as in picker.Config
 }
 
-// ClusterKind enumerates how a cluster finds its endpoints.
+// ClusterKind is the way in which a cluster discovers its endpoints.
 type ClusterKind uint8
 
 // The cluster kinds.
@@ -97,19 +96,17 @@ const (
 	ClusterAggregate
 )
 
-// Endpoints is envoy.config.endpoint.v3.ClusterLoadAssignment. A priority,
-// locality or endpoint slice that an update did not touch is the same slice
-// as before, so that whoever follows the updates can pass over it; see
-// DecodeEndpoints.
+// Endpoints is envoy.config.endpoint.v3.ClusterLoadAssignment. A priority, locality or endpoint
+// slice that an update did not change is the same slice as before, so that consumers of updates
+// can skip it; see DecodeEndpoints.
 type Endpoints struct {
 	Name       string
 	Priorities []picker.Priority
 	Drops      []picker.Drop
 	Unhealthy  []picker.Unhealthy // by address
-	// Collections are where the endpoints of some localities are; see Merger.
+	// Collections replace the endpoints of some localities; see Merger.
 	Collections []Collection
 
-	// metadata is what the endpoints' metadata were decoded from, for the
-	// next version to recognise.
+	// metadata is the source of the endpoints' metadata, which the next version may share.
 	metadata map[string]*metadata
 }

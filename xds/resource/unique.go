@@ -9,8 +9,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// unique checks that no address of e, which is about to be added to rev, occurred
-// before (A27-CLA-12). old is prev's endpoint in that place, or nil.
+// unique checks that no address of e, which is about to be added to rev, has occurred before
+// (A27-CLA-12). old is prev's endpoint at that position, or nil.
 func (d *endpointsDecoder) unique(e, old *picker.Endpoint, rev *revision) {
 	if d.seen == nil {
 		if old != nil && sameAddrs(e, old) {
@@ -21,8 +21,8 @@ func (d *endpointsDecoder) unique(e, old *picker.Endpoint, rev *revision) {
 	d.note(e, rev.n)
 }
 
-// see starts d.seen with the addresses of everything before, and with those of the first n
-// of list, which are those of the start of the current locality.
+// see initializes d.seen with all previous addresses, and with the addresses of the first n
+// endpoints of list, which are the start of the current locality.
 func (d *endpointsDecoder) see(list picker.EndpointList, n int) {
 	d.seen = make(map[addrKey]int32, d.total)
 	for _, l := range d.levels {
@@ -37,8 +37,7 @@ func (d *endpointsDecoder) see(list picker.EndpointList, n int) {
 	}
 }
 
-// note puts the addresses of e, the endpoint at a place of its locality, into
-// d.seen.
+// note adds the addresses of e, the endpoint at a position of its locality, to d.seen.
 func (d *endpointsDecoder) note(e *picker.Endpoint, place int) {
 	d.noteAddr(e.Addr, place)
 	for _, addr := range moreAddrs(e) {

@@ -10,14 +10,14 @@ import (
 )
 
 // Fields of messages that are decoded one element at a time. The structs of protobuf take some
-// 400 bytes for each byte of a dense message, and would otherwise be live all at once.
+// 400 bytes for each byte of a dense message, and would otherwise all be live at once.
 const (
 	tagVirtualHosts = 2<<3 | bytesType // of RouteConfiguration
 	tagRoutes       = 3<<3 | bytesType // of VirtualHost
 )
 
-// routeConfig decodes and converts a RouteConfiguration: all virtual hosts, whichever the
-// target is (A36). It returns nil if the bytes are not a RouteConfiguration.
+// routeConfig decodes and converts a RouteConfiguration with all virtual hosts, regardless of
+// the target (A36). It returns nil if the bytes are not a RouteConfiguration.
 func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
 	rest, n := without(value, tagVirtualHosts)
 	m := new(routev3.RouteConfiguration)
@@ -26,7 +26,7 @@ func (d *decoder) routeConfig(value []byte, p *path) *RouteConfig {
 	}
 	rc := &RouteConfig{Name: m.GetName(), VirtualHosts: make([]VirtualHost, 0, n)}
 	whole := d.apart(func() { d.ignoreIn(m) })
-	host, hosts := new(routev3.VirtualHost), p.dot("virtual_hosts") // the message is used again for each
+	host, hosts := new(routev3.VirtualHost), p.dot("virtual_hosts") // the message is reused for each host
 	for r := (reader{rest: value}); r.next(); {
 		if r.tag != tagVirtualHosts {
 			continue
@@ -67,7 +67,7 @@ func (d *decoder) virtualHost(value []byte, m *routev3.VirtualHost, p *path) Vir
 	if routes == 0 {
 		return host
 	}
-	route, list, i := new(routev3.Route), p.dot("routes"), 0 // the message is used again for each
+	route, list, i := new(routev3.Route), p.dot("routes"), 0 // the message is reused for each route
 	for r := (reader{rest: value}); r.next(); {
 		if r.tag != tagRoutes {
 			continue
@@ -87,11 +87,11 @@ func (d *decoder) virtualHost(value []byte, m *routev3.VirtualHost, p *path) Vir
 	return host
 }
 
-// Match returns the virtual host that a target's authority belongs to (A28,
-// T-RC-5), or nil if there is none. The kind of pattern decides first (exact,
-// "*suffix", "prefix*", "*"), then the length of the pattern, then the order of
-// the list. Letter case does not count, and a wildcard stands for at least one
-// character. O(domains); does not allocate for names in lower case.
+// Match returns the virtual host for a target's authority (A28, T-RC-5), or nil if there is
+// none. Candidates are ordered by the kind of pattern (exact, "*suffix", "prefix*", "*"), then
+// by the length of the pattern, then by the order of the list. It is case-insensitive, and a
+// wildcard matches at least one character. O(domains); does not allocate for names in lower
+// case.
 func (rc *RouteConfig) Match(authority string) *VirtualHost {
 	authority = lower(authority)
 	var (
@@ -116,7 +116,7 @@ type pattern struct {
 	text string // without the wildcard
 }
 
-// patternKind enumerates the kinds of pattern. The better one is the greater.
+// patternKind is the kind of a pattern. Better kinds are greater.
 type patternKind uint8
 
 const (
@@ -144,7 +144,7 @@ func patternOf(domain string) pattern {
 	return pattern{exactPattern, domain}
 }
 
-// matches reports whether a name in lower case fits the pattern.
+// matches reports whether a name in lower case matches the pattern.
 func (p pattern) matches(name string) bool {
 	text := lower(p.text)
 	switch p.kind {
@@ -160,8 +160,7 @@ func (p pattern) matches(name string) bool {
 	return false
 }
 
-// lower returns s with ASCII letters in lower case, which is all that matters
-// in names of hosts and headers.
+// lower returns s with ASCII letters in lower case, which suffices for host and header names.
 func lower(s string) string {
 	for i := range len(s) {
 		if 'A' <= s[i] && s[i] <= 'Z' {

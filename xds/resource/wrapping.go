@@ -13,21 +13,21 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// wrapper is the type URL of a resource that is wrapped.
+// wrapper is the type URL of a wrapped resource.
 const wrapper = urlPrefix + "envoy.service.discovery.v3.Resource"
 
-// Wrapping is what an envoy.service.discovery.v3.Resource says besides the resource in
-// it (xDS protocol, "TTL").
+// Wrapping has the fields of an envoy.service.discovery.v3.Resource other than the resource
+// (xDS protocol, "TTL").
 type Wrapping struct {
 	Name, Version string
-	// TTL is for how long the resource is valid unless it is sent again; 0 is for ever.
+	// TTL is the time for which the resource is valid unless it is sent again; 0 means forever.
 	TTL time.Duration
-	// Heartbeat says that there is no resource in it: it renews the one of that name.
+	// Heartbeat means that the wrapper is empty: it renews the resource with its name.
 	Heartbeat bool
 }
 
-// WrappingOf returns what is around a resource of a response, the zero value if that is
-// not wrapped.
+// WrappingOf returns the wrapper of a resource in a response, or the zero value if the resource
+// is not wrapped.
 func WrappingOf(a *anypb.Any) (w Wrapping, err error) {
 	if a.GetTypeUrl() != wrapper {
 		return Wrapping{}, nil
@@ -62,14 +62,14 @@ func WrappingOf(a *anypb.Any) (w Wrapping, err error) {
 		return Wrapping{}, errors.New("the discovery.v3.Resource around a resource is malformed")
 	}
 	if !timed {
-		w.Heartbeat = false // it is nothing: see Unwrap
+		w.Heartbeat = false // it is empty: see Unwrap
 		return w, nil
 	}
 	w.TTL, err = TTL(&durationpb.Duration{Seconds: int64(seconds), Nanos: int32(nanos)})
 	return w, err
 }
 
-// TTL returns the time to live of a resource. It must be more than 0.
+// TTL returns the time to live of a resource. It must be above 0.
 func TTL(d *durationpb.Duration) (time.Duration, error) {
 	if d == nil {
 		return 0, nil
