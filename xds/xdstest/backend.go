@@ -32,10 +32,13 @@ type BackendOptions struct {
 	Listen func(addr string) (net.Listener, error)
 	// Server is passed to grpc.NewServer.
 	Server []grpc.ServerOption
+	// Register, if not nil, registers services on each server, which Start makes anew.
+	// Calls, SetDelay and Fail cover their RPCs.
+	Register func(*grpc.Server)
 }
 
-// A Backend is a gRPC server that says who it is. It implements grpc.testing's
-// TestService:
+// A Backend is a gRPC server with the services of BackendOptions.Register and
+// grpc.testing's TestService:
 //
 //   - EmptyCall answers with nothing, at the least cost that an RPC can have;
 //   - UnaryCall answers with Addr as the hostname, and the request's payload;
@@ -45,9 +48,11 @@ type BackendOptions struct {
 // A Backend must be made by StartBackends or NewBackends. Any number of
 // goroutines may use it.
 type Backend struct {
-	service service
-	conns   connections
-	opts    BackendOptions
+	conns connections
+	opts  BackendOptions
+	calls atomic.Uint64
+	delay atomic.Int64 // in nanoseconds
+	code  atomic.Uint32
 
 	mu   sync.Mutex // held across Start and Stop
 	port port
@@ -98,9 +103,25 @@ func (b *Backend) Start() error {
 		return errors.Join(fmt.Errorf("xdstest: start backend: %w", err), lis.Close())
 	}
 	b.addr = addr
-	b.service.name = addr.String()
-	b.grpc, b.done = grpc.NewServer(append(b.opts.Server[:len(b.opts.Server):len(b.opts.Server)], grpc.WaitForHandlers(true), grpc.StatsHandler(&b.conns))...), make(chan struct{})
-	testgrpc.RegisterTestServiceServer(b.grpc, &b.service)
+	name := addr.String()
+	b.grpc, b.done = grpc.NewServer(append(b.opts.Server[:len(b.opts.Server):len(b.opts.Server)],
+		grpc.WaitForHandlers(true), grpc.StatsHandler(&b.conns),
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if err := b.begin(ctx, name); err != nil {
+				return nil, err
+			}
+			return handler(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := b.begin(stream.Context(), name); err != nil {
+				return err
+			}
+			return handler(srv, stream)
+		}))...), make(chan struct{})
+	testgrpc.RegisterTestServiceServer(b.grpc, service{name: name})
+	if b.opts.Register != nil {
+		b.opts.Register(b.grpc)
+	}
 	go serve(b.grpc, lis, b.done)
 	return nil
 }
@@ -125,28 +146,19 @@ func (b *Backend) Addr() netip.AddrPort {
 	return b.addr
 }
 
-// Calls returns the number of RPCs received so far, whatever came of them.
-func (b *Backend) Calls() uint64 { return b.service.calls.Load() }
+// Calls returns the number of RPCs received so far, including those that failed.
+func (b *Backend) Calls() uint64 { return b.calls.Load() }
 
-// SetDelay makes RPCs take at least d from now on.
-func (b *Backend) SetDelay(d time.Duration) { b.service.delay.Store(int64(d)) }
+// SetDelay makes RPCs that arrive later take at least d.
+func (b *Backend) SetDelay(d time.Duration) { b.delay.Store(int64(d)) }
 
-// Fail makes RPCs fail with code from now on; codes.OK makes them succeed again.
-func (b *Backend) Fail(code codes.Code) { b.service.code.Store(uint32(code)) }
+// Fail makes RPCs that arrive later fail with code; codes.OK makes them succeed again.
+func (b *Backend) Fail(code codes.Code) { b.code.Store(uint32(code)) }
 
-// service implements TestService.
-type service struct {
-	testgrpc.UnimplementedTestServiceServer
-	name  string // written while the server is stopped
-	calls atomic.Uint64
-	delay atomic.Int64 // in nanoseconds
-	code  atomic.Uint32
-}
-
-// begin counts an RPC, delays it, and says how it fails if it is to.
-func (s *service) begin(ctx context.Context) error {
-	s.calls.Add(1)
-	if d := s.delay.Load(); d > 0 {
+// begin counts and delays an RPC, and returns the error of Fail.
+func (b *Backend) begin(ctx context.Context, name string) error {
+	b.calls.Add(1)
+	if d := b.delay.Load(); d > 0 {
 		t := time.NewTimer(time.Duration(d))
 		defer t.Stop()
 		select {
@@ -155,33 +167,30 @@ func (s *service) begin(ctx context.Context) error {
 			return status.FromContextError(ctx.Err()).Err()
 		}
 	}
-	if c := codes.Code(s.code.Load()); c != codes.OK {
-		return status.Errorf(c, "backend %s was told to fail", s.name)
+	if c := codes.Code(b.code.Load()); c != codes.OK {
+		return status.Errorf(c, "backend %s was told to fail", name)
 	}
 	return nil
 }
 
+// service implements TestService.
+type service struct {
+	testgrpc.UnimplementedTestServiceServer
+	name string
+}
+
 // EmptyCall implements TestService.
-func (s *service) EmptyCall(ctx context.Context, _ *testgrpc.Empty) (*testgrpc.Empty, error) {
-	if err := s.begin(ctx); err != nil {
-		return nil, err
-	}
+func (service) EmptyCall(context.Context, *testgrpc.Empty) (*testgrpc.Empty, error) {
 	return new(testgrpc.Empty), nil
 }
 
 // UnaryCall implements TestService.
-func (s *service) UnaryCall(ctx context.Context, req *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
-	if err := s.begin(ctx); err != nil {
-		return nil, err
-	}
+func (s service) UnaryCall(_ context.Context, req *testgrpc.SimpleRequest) (*testgrpc.SimpleResponse, error) {
 	return &testgrpc.SimpleResponse{Payload: req.GetPayload(), Hostname: s.name}, nil
 }
 
 // FullDuplexCall implements TestService.
-func (s *service) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {
-	if err := s.begin(stream.Context()); err != nil {
-		return err
-	}
+func (s service) FullDuplexCall(stream testgrpc.TestService_FullDuplexCallServer) error {
 	if err := stream.SendHeader(metadata.Pairs(BackendHeader, s.name)); err != nil {
 		return err
 	}
