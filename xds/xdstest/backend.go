@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,7 +34,7 @@ type BackendOptions struct {
 	// Server is passed to grpc.NewServer.
 	Server []grpc.ServerOption
 	// Register, if not nil, registers services on each server, which Start makes anew.
-	// Calls, SetDelay and Fail cover their RPCs.
+	// Calls, SetDelay and Fail cover their RPCs, except health checks and out-of-band load reports.
 	Register func(*grpc.Server)
 }
 
@@ -106,14 +107,14 @@ func (b *Backend) Start() error {
 	name := addr.String()
 	b.grpc, b.done = grpc.NewServer(append(b.opts.Server[:len(b.opts.Server):len(b.opts.Server)],
 		grpc.WaitForHandlers(true), grpc.StatsHandler(&b.conns),
-		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			if err := b.begin(ctx, name); err != nil {
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			if err := b.begin(ctx, info.FullMethod, name); err != nil {
 				return nil, err
 			}
 			return handler(ctx, req)
 		}),
-		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-			if err := b.begin(stream.Context(), name); err != nil {
+		grpc.ChainStreamInterceptor(func(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+			if err := b.begin(stream.Context(), info.FullMethod, name); err != nil {
 				return err
 			}
 			return handler(srv, stream)
@@ -155,8 +156,12 @@ func (b *Backend) SetDelay(d time.Duration) { b.delay.Store(int64(d)) }
 // Fail makes RPCs that arrive later fail with code; codes.OK makes them succeed again.
 func (b *Backend) Fail(code codes.Code) { b.code.Store(uint32(code)) }
 
-// begin counts and delays an RPC, and returns the error of Fail.
-func (b *Backend) begin(ctx context.Context, name string) error {
+// begin counts and delays an RPC, and returns the error of Fail. Health checks and out-of-band load
+// reports, which clients start on their own, are exempt.
+func (b *Backend) begin(ctx context.Context, method, name string) error {
+	if strings.HasPrefix(method, "/grpc.health.v1.Health/") || strings.HasPrefix(method, "/xds.service.orca.v3.") {
+		return nil
+	}
 	b.calls.Add(1)
 	if d := b.delay.Load(); d > 0 {
 		t := time.NewTimer(time.Duration(d))
