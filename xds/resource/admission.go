@@ -48,7 +48,7 @@ func newAdmission(m *admissionv3.AdmissionControl, p *path) *AdmissionControl {
 	if w := m.GetSamplingWindow(); w != nil {
 		p := p.dot("sampling_window")
 		if a.Window = p.duration(w).Round(time.Second); a.Window == 0 && w.IsValid() && w.AsDuration() >= 0 {
-			p.refuse(w.AsDuration(), "must be at least 0.5s: it is rounded to seconds")
+			p.refuse(w.AsDuration(), "must be at least 0.5s, since it is rounded to seconds")
 		}
 	}
 	if m.GetSrThreshold() != nil {

@@ -70,7 +70,7 @@ func edsService(m *clusterv3.Cluster, p *path) string {
 	case eds.GetServiceName() != "":
 		return eds.GetServiceName()
 	case strings.HasPrefix(m.GetName(), "xdstp:"): // A47
-		p.dot("service_name").fail("must not be empty, for the cluster's name is an xdstp name")
+		p.dot("service_name").fail("must not be empty: the cluster's name is an xdstp name")
 	}
 	return m.GetName()
 }

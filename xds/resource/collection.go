@@ -41,7 +41,7 @@ func (d *endpointsDecoder) collection(in *localityFields) {
 	}
 	for i := range d.collections {
 		if d.collections[i].Name == name {
-			p.refuse(name, "must not be that of another locality")
+			p.refuse(name, "must not be used by another locality")
 		}
 	}
 	c := Collection{Name: name, Priority: int(in.priority), Index: d.i}
@@ -116,7 +116,7 @@ func (m *MemberDecoder) Decode(name string, value []byte) (Member, error) {
 	d := endpointsDecoder{prev: &Endpoints{}, i: -1, j: -1, metadata: m.metadata}
 	var f endpointFields
 	if !f.parse(value) {
-		d.root().fail("is malformed, or has text that is not UTF-8")
+		d.root().fail("is malformed, or contains text that is not UTF-8")
 		return Member{}, d.err(LbEndpointType, name)
 	}
 	health, usable := f.usable()
@@ -130,7 +130,7 @@ func (m *MemberDecoder) Decode(name string, value []byte) (Member, error) {
 		return Member{}, err
 	}
 	if more := moreAddrs(&e); len(more) > 0 && !distinct(&e) {
-		d.root().dot("endpoint").fail("must not have an address twice")
+		d.root().dot("endpoint").fail("must not contain an address twice")
 		return Member{}, d.err(LbEndpointType, name)
 	}
 	e.Health = health

@@ -38,7 +38,7 @@ func decodeEndpoints(value []byte, prev *Endpoints, stop stopper) (*Endpoints, e
 	}
 	if !ok {
 		d.problems = problems{}
-		d.here().fail("is malformed, or has text that is not UTF-8")
+		d.here().fail("is malformed, or contains text that is not UTF-8")
 	}
 	if len(d.errors) > 0 {
 		name, _ := Name(EndpointsType, value)
@@ -206,7 +206,7 @@ func (d *endpointsDecoder) locality(in *localityFields) (ok bool) {
 
 	loc := picker.Locality{ID: prev.ID, Weight: in.weight}
 	if in.both {
-		d.here().dot("load_balancer_endpoints").fail("must not be set beside lb_endpoints")
+		d.here().dot("load_balancer_endpoints").fail("must not be set together with lb_endpoints")
 	}
 	if in.leds != nil {
 		if !d.skip(in) { // lb_endpoints are for clients without LEDS support (A95)
@@ -263,7 +263,7 @@ func (d *endpointsDecoder) finish(name string, drops []picker.Drop) *Endpoints {
 	for p := range e.Priorities {
 		l := d.levels[uint32(p)]
 		if l == nil { // A27-CLA-5
-			d.root().dot("endpoints").failf("must have a locality of priority %d, for there are higher ones", p)
+			d.root().dot("endpoints").failf("must have a locality of priority %d: there are higher priorities", p)
 			return nil
 		}
 		if l.weight > math.MaxUint32 { // A27-CLA-3

@@ -41,7 +41,7 @@ func (d *decoder) filters(list []*hcmv3.HttpFilter, p *path) []picker.Filter {
 		t := d.filterType(cfg.kind)
 		if t == nil || t.config != cfg.kind {
 			if !m.GetIsOptional() {
-				cfg.p.refuse(cfg.kind, "must be a supported filter, for it is not optional")
+				cfg.p.refuse(cfg.kind, "must be a supported filter: it is not optional")
 			} else {
 				d.ignore("the optional filter " + quote(cfg.kind))
 			}
@@ -98,7 +98,7 @@ func (d *decoder) overrides(m map[string]*anypb.Any, p *path) map[string]any {
 		switch {
 		case t == nil || t.override != cfg.kind:
 			if !wrapper.GetIsOptional() {
-				cfg.p.refuse(cfg.kind, "must be what overrides a supported filter, for it is not optional")
+				cfg.p.refuse(cfg.kind, "must override a supported filter: it is not optional")
 			} else {
 				d.ignore("the optional override " + quote(cfg.kind) + " of a filter")
 			}
@@ -165,7 +165,7 @@ func (cfg filterConfig) message() (proto.Message, bool) {
 	case cfg.any == nil:
 		return cfg.object, true
 	default:
-		cfg.p.refuse(cfg.kind, "must be a message that the program knows")
+		cfg.p.refuse(cfg.kind, "must be a message type that is linked into the program")
 		return nil, false
 	}
 }

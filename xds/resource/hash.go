@@ -42,7 +42,7 @@ func hashSpecifierOf(m *routev3.RouteAction_HashPolicy) string {
 	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("policy_specifier")); f != nil {
 		return string(f.Name())
 	}
-	return "what is not known"
+	return "an unknown specifier"
 }
 
 // hashPolicy returns false if the policy never yields a hash.
@@ -58,7 +58,7 @@ func (d *decoder) hashPolicy(m *routev3.RouteAction_HashPolicy, p *path) (h pick
 			h.Rewrite = d.compile(rewrite.GetPattern(), "%s", p.dot("pattern"))
 			var valid bool
 			if h.Substitution, valid = substitution(rewrite.GetSubstitution(), h.Rewrite); !valid {
-				d.ignore("hash_policy regex_rewrite with a substitution that its pattern does not allow")
+				d.ignore("hash_policy regex_rewrite with a substitution that is invalid for its pattern")
 				h.Rewrite, h.Substitution = nil, ""
 			}
 		}

@@ -158,11 +158,11 @@ func TestIgnoredRules(t *testing.T) {
 		want     string // joined by "; "
 	}{
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "timeout": "0s", "idle_timeout": "0s", "priority": "DEFAULT"`), ""},
-		{new(routev3.RouteConfiguration), route(`"cluster": "c", "timeout": "1s"`), "RouteAction.timeout without max_stream_duration, which is what limits RPCs (A31)"},
+		{new(routev3.RouteConfiguration), route(`"cluster": "c", "timeout": "1s"`), "RouteAction.timeout without max_stream_duration, which limits RPCs (A31)"},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "timeout": "1s", "max_stream_duration": {"max_stream_duration": "1s"}`), ""},
 		{new(routev3.RouteConfiguration), route(`"cluster_header": "x"`), "routes with the cluster specifier cluster_header"},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "hash_policy": [{"cookie": {"name": "x"}}, {"header": {"header_name": "x-bin"}}, {"header": {"header_name": "x"}}]`), "hash_policy by a binary header; hash_policy by cookie"},
-		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "5xx"}`), `retry_on "5xx", which names no gRPC status that is retried`},
+		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "5xx"}`), `retry_on "5xx", which contains no gRPC status to retry`},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "5xx,unavailable", "per_try_timeout": "1s"}`), "RetryPolicy.per_try_timeout without hedge_on_per_try_timeout (A44)"},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "unavailable", "per_try_timeout": "1s"}, "hedge_policy": {"hedge_on_per_try_timeout": true, "initial_requests": 1}`), ""},
 		{new(routev3.RouteConfiguration), route(`"cluster": "c", "retry_policy": {"retry_on": "unavailable"}, "hedge_policy": {"hedge_on_per_try_timeout": true}`), "HedgePolicy.hedge_on_per_try_timeout without RetryPolicy.per_try_timeout"},

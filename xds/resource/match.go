@@ -84,7 +84,7 @@ func (d *decoder) headerMatch(m *routev3.HeaderMatcher, p *path) picker.HeaderMa
 	case *routev3.HeaderMatcher_PresentMatch:
 		h.Kind, h.Present = picker.HeaderPresent, s.PresentMatch
 	default:
-		p.fail("must say what the header has to be")
+		p.fail("must have a match specifier")
 	}
 	return h
 }

@@ -70,7 +70,7 @@ func (l *MemberList) Set(name string, m Member) error {
 	}
 	if sum > math.MaxUint32 {
 		var p problems
-		p.root().dot("load_balancing_weight").refuse(after.Weight, fmt.Sprintf("must be at most %d, for the weights of the collection must have a sum of at most 4294967295", math.MaxUint32-(sum-uint64(after.Weight))))
+		p.root().dot("load_balancing_weight").refuse(after.Weight, fmt.Sprintf("must be at most %d: the sum of the collection's weights must be at most 4294967295", math.MaxUint32-(sum-uint64(after.Weight))))
 		return p.err(LbEndpointType, name)
 	}
 	if before != nil && after != nil && sameEndpoint(before, after) {

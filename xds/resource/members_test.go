@@ -297,7 +297,7 @@ func TestMemberDecoder(t *testing.T) {
 	for text, want := range map[string]string{
 		"{}": `LbEndpoint "n": endpoint: must be set`,
 		"{" + at + `}, "loadBalancingWeight": 0}`: `LbEndpoint "n": load_balancing_weight: must be at least 1 (it is 0)`,
-		"{" + at + `, "additionalAddresses": [{"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}}]}}`: `LbEndpoint "n": endpoint: must not have an address twice`,
+		"{" + at + `, "additionalAddresses": [{"address": {"socketAddress": {"address": "10.0.0.1", "portValue": 80}}}]}}`: `LbEndpoint "n": endpoint: must not contain an address twice`,
 	} {
 		if _, err := decode(text); err == nil || err.Error() != want {
 			t.Errorf("%s:\n got %v\nwant %s", text, err, want)

@@ -83,7 +83,7 @@ func (p *path) duration(d *durationpb.Duration) time.Duration {
 	}
 	switch {
 	case !d.IsValid():
-		p.failf("must be a valid duration, which %d s and %d ns are not", d.GetSeconds(), d.GetNanos())
+		p.failf("must be a valid duration, not %d s and %d ns", d.GetSeconds(), d.GetNanos())
 	case d.AsDuration() < 0:
 		p.refuse(d.AsDuration(), "must not be negative")
 	default:

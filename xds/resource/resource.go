@@ -70,10 +70,10 @@ func Unwrap(a *anypb.Any) (url string, value []byte, err error) {
 		}
 	}
 	if r.bad {
-		return "", nil, errors.New("the discovery.v3.Resource around a resource is malformed")
+		return "", nil, errors.New("discovery.v3.Resource wrapper: malformed")
 	}
 	if inner == nil {
-		return "", nil, errors.New("a discovery.v3.Resource has no resource in it")
+		return "", nil, errors.New("discovery.v3.Resource wrapper: contains no resource")
 	}
 	r = reader{rest: inner}
 	for r.next() {
@@ -85,7 +85,7 @@ func Unwrap(a *anypb.Any) (url string, value []byte, err error) {
 		}
 	}
 	if r.bad {
-		return "", nil, errors.New("the Any in a discovery.v3.Resource is malformed")
+		return "", nil, errors.New("discovery.v3.Resource wrapper: malformed Any")
 	}
 	return url, value, nil
 }
@@ -102,9 +102,9 @@ func Name(t Type, value []byte) (string, error) {
 	}
 	switch {
 	case r.bad || !utf8.Valid(name):
-		return "", fmt.Errorf("a %v resource is malformed", t)
+		return "", fmt.Errorf("%v resource: malformed", t)
 	case len(name) == 0:
-		return "", fmt.Errorf("a %v resource has no name", t)
+		return "", fmt.Errorf("%v resource: missing name", t)
 	}
 	return string(name), nil
 }
@@ -178,7 +178,7 @@ func Decode(t Type, value []byte, opt Options) (any, error) {
 		}
 		return endpoints, nil
 	default:
-		return nil, fmt.Errorf("%v is not a type of resource", t)
+		return nil, fmt.Errorf("unknown resource type %v", t)
 	}
 	if d.stopped {
 		return nil, ErrStopped

@@ -146,7 +146,7 @@ func TestMalformed(t *testing.T) {
 		{ClusterType, "\x0a", `Cluster "": cannot be read as envoy.config.cluster.v3.Cluster: .+`},
 		{ClusterType, string(field(1, "c")) + string(field(10, "\x0a")), `Cluster "c": cannot be read as envoy.config.cluster.v3.Cluster: .+`},
 		{RouteConfigType, string(field(1, "\xff")), `RouteConfiguration "": cannot be read as .* invalid UTF-8`},
-		{EndpointsType, "\x0a", `ClusterLoadAssignment "": is malformed, or has text that is not UTF-8`},
+		{EndpointsType, "\x0a", `ClusterLoadAssignment "": is malformed, or contains text that is not UTF-8`},
 		{EndpointsType, string(field(1, "e")) + string(field(2, "")) + string(field(2, "\x0a")), `ClusterLoadAssignment "e": endpoints\[1\]: is malformed, .*`},
 		{EndpointsType, string(field(1, "e")) + string(field(2, string(field(2, ""))+string(field(2, "\x0a")))), `ClusterLoadAssignment "e": endpoints\[0\].lb_endpoints\[1\]: is malformed, .*`},
 		{EndpointsType, string(field(1, "e")) + string(field(2, "\x1a\x02\x08\x01")) + string(field(2, "\x1a\x02\x08\x01"+string(field(2, "\x0a")))),

@@ -68,7 +68,7 @@ func retryPolicy(m *routev3.RetryPolicy, p *path) *picker.RetryPolicy {
 	r.BaseBackoff, r.MaxBackoff = backoff(m.GetRetryBackOff(), p.dot("retry_back_off"))
 	if len(r.On) == 0 {
 		if m.GetRetryOn() != "" {
-			p.to.ignore("retry_on " + quote(m.GetRetryOn()) + ", which names no gRPC status that is retried")
+			p.to.ignore("retry_on " + quote(m.GetRetryOn()) + ", which contains no gRPC status to retry")
 		}
 		return nil
 	}

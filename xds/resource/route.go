@@ -66,7 +66,7 @@ func (d *decoder) action(m *routev3.RouteAction, r *picker.Route, p *path) (keep
 		r.Hedge = hedges(m.GetHedgePolicy(), p)
 	}
 	if r.Timeout == nil && m.GetTimeout().AsDuration() > 0 {
-		d.ignore("RouteAction.timeout without max_stream_duration, which is what limits RPCs (A31)")
+		d.ignore("RouteAction.timeout without max_stream_duration, which limits RPCs (A31)")
 	}
 	if r.Hedge && (r.Retry == nil || r.Retry.PerTryTimeout == 0) {
 		r.Hedge = false
@@ -84,7 +84,7 @@ func specifierOf(m *routev3.RouteAction) string {
 	if f := r.WhichOneof(r.Descriptor().Oneofs().ByName("cluster_specifier")); f != nil {
 		return string(f.Name())
 	}
-	return "that is not known"
+	return "(unknown)"
 }
 
 // weightedClusters skips clusters without weight.

@@ -21,10 +21,10 @@ const maxServerName = 255
 // including A86's proxy: connecting without them would send plaintext or bypass the proxy.
 func (d *decoder) transportSocket(m *clusterv3.Cluster, p *path) *picker.TLS {
 	if len(m.GetTransportSocketMatches()) > 0 {
-		p.dot("transport_socket_matches").fail("must be empty, for gRPC does not support it")
+		p.dot("transport_socket_matches").fail("must be empty: gRPC does not support it")
 	}
 	if m.GetTransportSocketMatcher() != nil { // it refers to those matches
-		p.dot("transport_socket_matcher").fail("must not be set, for gRPC does not support it")
+		p.dot("transport_socket_matcher").fail("must not be set: gRPC does not support it")
 	}
 	socket := m.GetTransportSocket()
 	if socket == nil {
@@ -58,10 +58,10 @@ func (d *decoder) transportSocket(m *clusterv3.Cluster, p *path) *picker.TLS {
 		return nil
 	}
 	if common.GetTlsParams() != nil {
-		p.dot("tls_params").fail("must not be set, for gRPC does not support it")
+		p.dot("tls_params").fail("must not be set: gRPC does not support it")
 	}
 	if common.GetCustomHandshaker() != nil {
-		p.dot("custom_handshaker").fail("must not be set, for gRPC does not support it")
+		p.dot("custom_handshaker").fail("must not be set: gRPC does not support it")
 	}
 	d.identity(t, common, p)
 	d.validation(t, common, p)
@@ -100,7 +100,7 @@ func (d *decoder) validation(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) 
 	case *tlsv3.CommonTlsContext_ValidationContextCertificateProviderInstance:
 		deprecated = v.ValidationContextCertificateProviderInstance
 	case *tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig:
-		p.dot("validation_context_sds_secret_config").fail("must not be set, for gRPC does not support it")
+		p.dot("validation_context_sds_secret_config").fail("must not be set: gRPC does not support it")
 		return
 	default:
 		p.dot("validation_context").fail("must be set")
@@ -120,7 +120,7 @@ func (d *decoder) validation(t *picker.TLS, m *tlsv3.CommonTlsContext, p *path) 
 	t.SANs = d.sanMatches(context.GetMatchSubjectAltNames(), at.dot("match_subject_alt_names"))
 	// gRPC does not know the field, and would accept certificates that it excludes.
 	if len(t.SANs) == 0 && len(context.GetMatchTypedSubjectAltNames()) > 0 {
-		at.dot("match_typed_subject_alt_names").fail("must not be set without match_subject_alt_names, for gRPC reads these only")
+		at.dot("match_typed_subject_alt_names").fail("must not be set without match_subject_alt_names: gRPC reads only these")
 	}
 }
 
@@ -137,7 +137,7 @@ func unsupported(m *tlsv3.CertificateValidationContext, p *path) {
 		{"custom_validator_config", m.GetCustomValidatorConfig() != nil},
 	} {
 		if f.set {
-			p.dot(f.field).fail("must not be set, for gRPC does not support it")
+			p.dot(f.field).fail("must not be set: gRPC does not support it")
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (d *decoder) certInstance(m interface {
 	p = p.dot("instance_name")
 	name := p.nonEmpty(m.GetInstanceName())
 	if d.opt.CertProvider == nil {
-		p.refuse(name, "must be an instance of the bootstrap's certificate_providers, which has none")
+		p.refuse(name, "must be an instance of the bootstrap's certificate_providers: there are none")
 	} else if err := d.opt.CertProvider(name, use); name != "" && err != nil {
 		p.refuse(name, clip(err.Error(), maxRule))
 	}

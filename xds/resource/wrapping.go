@@ -59,7 +59,7 @@ func WrappingOf(a *anypb.Any) (w Wrapping, err error) {
 		}
 	}
 	if r.bad {
-		return Wrapping{}, errors.New("the discovery.v3.Resource around a resource is malformed")
+		return Wrapping{}, errors.New("discovery.v3.Resource wrapper: malformed")
 	}
 	if !timed {
 		w.Heartbeat = false // it is empty: see Unwrap
@@ -75,7 +75,7 @@ func TTL(d *durationpb.Duration) (time.Duration, error) {
 		return 0, nil
 	}
 	if err := d.CheckValid(); err != nil || d.GetSeconds() < 0 || d.GetNanos() < 0 || d.GetSeconds() == 0 && d.GetNanos() == 0 {
-		return 0, fmt.Errorf("ttl: must be more than 0, not %d s and %d ns", d.GetSeconds(), d.GetNanos())
+		return 0, fmt.Errorf("ttl: must be above 0, not %d s and %d ns", d.GetSeconds(), d.GetNanos())
 	}
 	if d.GetSeconds() > math.MaxInt64/int64(time.Second)-1 {
 		return math.MaxInt64, nil
