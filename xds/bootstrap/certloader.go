@@ -20,49 +20,49 @@ import (
 	"time"
 )
 
-// Certs is what the files of a CertFiles hold.
+// Certs are the contents of the files of a CertFiles.
 type Certs struct {
-	// Roots verify the server.
+	// Roots are the certificates for verifying the server.
 	Roots Roots
-	// Identity is the client's certificate and key; nil if it has none.
+	// Identity is the client's certificate and key, or nil.
 	Identity *tls.Certificate
 }
 
-// Roots are the certificates that servers are verified by: of each trust domain if
-// TrustDomains is not nil (A87), else Pool; with neither, those of the system.
+// Roots are the certificates for verifying servers: per trust domain if TrustDomains is not nil
+// (A87), otherwise Pool, otherwise the system's.
 type Roots struct {
 	Pool         *x509.CertPool
 	TrustDomains map[string]*x509.CertPool
 }
 
-// A CertLoader reads the files of a CertFiles, and reads them again when what
-// it has is older than RefreshInterval and somebody asks.
+// A CertLoader reads the files of a CertFiles. It reads them again when they are requested and
+// its copy is older than RefreshInterval.
 //
-// There is no goroutine that watches files, as grpc's file_watcher has: certs
-// are needed at handshakes only, which are rare, so an idle client costs
-// nothing and there is nothing to close. It is safe for concurrent use.
+// No goroutine watches files, unlike in grpc's file_watcher: certificates are needed at
+// handshakes only, which are rare, so an idle client has no cost and there is nothing to close.
+// It is safe for concurrent use.
 //
-// Roots and identity are read apart: a certificate without its key keeps nobody from
-// new roots. A certificate and its key are one, though: files that do not match are
-// taken for ones that are being replaced.
+// Roots and identity are read independently: a certificate without its key does not prevent the
+// use of new roots. A certificate and its key belong together: if they do not match, they are
+// assumed to be in the process of replacement.
 type CertLoader struct {
 	files    CertFiles
 	roots    loaded[Roots]
 	identity loaded[*tls.Certificate]
-	logger   atomic.Pointer[slog.Logger] // nil is slog.Default()
+	logger   atomic.Pointer[slog.Logger] // nil means slog.Default()
 }
 
-// NewCertLoader returns a loader that has not read anything yet.
+// NewCertLoader returns a loader that has not read any files yet.
 func NewCertLoader(files CertFiles) *CertLoader { return &CertLoader{files: files} }
 
-// Files returns what the loader reads.
+// Files returns the names of the files.
 func (l *CertLoader) Files() CertFiles { return l.files }
 
-// LogTo has the loader write its lines to a Logger: the first that is not nil, or else
-// slog.Default(). Lines are written by a goroutine of their own.
+// LogTo sets the Logger: the first that is not nil, otherwise slog.Default(). Lines are written
+// by a separate goroutine.
 func (l *CertLoader) LogTo(logger *slog.Logger) { l.logger.CompareAndSwap(nil, logger) }
 
-// warn logs that what was read before stays in use.
+// warn logs that the previous contents remain in use.
 func (l *CertLoader) warn(read time.Time, err error) {
 	logger := l.logger.Load()
 	if logger == nil {
@@ -71,10 +71,11 @@ func (l *CertLoader) warn(read time.Time, err error) {
 	go logger.Warn("xdslb: TLS files cannot be read, keeping what was read before", "read", read, "error", err)
 }
 
-// Load returns the current certificates. If the files cannot be read, or are in the middle of
-// being replaced, it returns those it read last and tries again next time. It fails only if
-// it never read any. It returns when ctx ends, even if reading a file takes longer, and after
-// two seconds if it has read the files before. The result is shared, and must not be modified.
+// Load returns the current certificates. If the files cannot be read, or are being replaced, it
+// returns the previous certificates and tries again at the next call. It fails only if there
+// are no previous ones. It returns when ctx ends, even if reading a file takes longer, and
+// after two seconds if there are previous certificates. The result is shared, and must not be
+// modified.
 func (l *CertLoader) Load(ctx context.Context) (*Certs, error) {
 	roots, err := l.LoadRoots(ctx)
 	if err != nil {
@@ -87,39 +88,39 @@ func (l *CertLoader) Load(ctx context.Context) (*Certs, error) {
 	return &Certs{roots, identity}, nil
 }
 
-// LoadRoots is Load for the roots alone.
+// LoadRoots is Load for the roots only.
 func (l *CertLoader) LoadRoots(ctx context.Context) (Roots, error) {
 	return l.roots.get(ctx, cmp.Or(l.files.SPIFFEBundleMapFile, l.files.CACertificateFile), l.files.RefreshInterval, l.files.readRoots, func(Roots) bool { return true }, l.warn)
 }
 
-// LoadIdentity is Load for the client's certificate and key alone. A certificate that
-// has expired is read again whatever its age.
+// LoadIdentity is Load for the client's certificate and key only. An expired certificate is
+// read again regardless of its age.
 func (l *CertLoader) LoadIdentity(ctx context.Context) (*tls.Certificate, error) {
 	return l.identity.get(ctx, l.files.CertificateFile, l.files.RefreshInterval, l.files.readIdentity, func(c *tls.Certificate) bool {
 		return c == nil || c.Leaf == nil || time.Now().Before(c.Leaf.NotAfter)
 	}, l.warn)
 }
 
-// loaded is what was read of some files.
+// loaded is the parsed contents of some files.
 type loaded[T any] struct {
 	mu      sync.Mutex
-	value   T             // the last that could be read
-	at      time.Time     // when its read began; zero if none has succeeded
-	warned  time.Time     // when a failure was last logged
+	value   T             // of the last successful read
+	at      time.Time     // start of the last successful read; zero before the first
+	warned  time.Time     // time of the last log line about a failure
 	err     error         // of the last read
-	reading chan struct{} // closed when the current read ends, which serves all callers; nil if there is none
+	reading chan struct{} // closed when the current read ends, which serves all callers; nil without a read
 }
 
 const (
-	warnPause = 10 * time.Second // between two lines about the same files
-	readLimit = 2 * time.Second  // how long a caller waits for a read if there is a previous value
+	warnPause = 10 * time.Second // between two log lines about the same files
+	readLimit = 2 * time.Second  // maximum wait of a caller for a read if there is a previous value
 )
 
-// errSlow is the error of a read that has not ended within readLimit. The read continues, as
-// there is no way to interrupt it.
+// errSlow is the error of a read that has not finished within readLimit. The read continues,
+// since it cannot be interrupted.
 var errSlow = errors.New("not finished within two seconds")
 
-// get returns the value, which is read if it is older than interval or not valid.
+// get returns the value. It reads the value if it is older than interval or not valid.
 func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration, read func() (T, error), valid func(T) bool, warn func(time.Time, error)) (T, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -208,8 +209,8 @@ func (f CertFiles) readRoots() (roots Roots, err error) {
 	return roots, nil
 }
 
-// readIdentity says of a certificate and key that cannot be used why, and nothing of
-// what is in them.
+// readIdentity returns an error without the contents of the files if the certificate and key
+// cannot be used.
 func (f CertFiles) readIdentity() (*tls.Certificate, error) {
 	if f.CertificateFile == "" {
 		return nil, nil
@@ -232,11 +233,10 @@ func (f CertFiles) readIdentity() (*tls.Certificate, error) {
 	return &identity, nil
 }
 
-// maxCertFile is the size of the largest file that is read.
+// maxCertFile is the maximum size of a file.
 const maxCertFile = 16 << 20
 
-// readCerts reads a file, without its byte order mark if it has one, which would hide the first
-// PEM block.
+// readCerts reads a file, without its byte order mark, which would hide the first PEM block.
 func readCerts(name string) ([]byte, error) {
 	text, err := readFile(name, maxCertFile)
 	if err == nil && len(text) > maxCertFile {
@@ -245,7 +245,7 @@ func readCerts(name string) ([]byte, error) {
 	return bytes.TrimPrefix(text, []byte("\ufeff")), err
 }
 
-// beginPEM finds where PEM blocks begin.
+// beginPEM matches the beginning of PEM blocks.
 var beginPEM = regexp.MustCompile(`(?m)^-----BEGIN `)
 
 // whole returns an error if a PEM block is incomplete, as in a file that is being written. Go's
@@ -269,9 +269,9 @@ func whole(text []byte) error {
 	return nil
 }
 
-// Verify verifies a server's certificate chain, the server's own first. system says
-// that without roots those of the system do; it fails otherwise. It does not look at
-// the names that the certificate is for, but for the trust domain.
+// Verify verifies a server's certificate chain, the server's own first. system selects the
+// system's roots if there are no others; otherwise Verify then fails. It does not check the
+// names in the certificate, except for the trust domain.
 func (r Roots) Verify(chain []*x509.Certificate, system bool) error {
 	if len(chain) == 0 {
 		return errors.New("the server has shown no certificate")

@@ -12,22 +12,19 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// CertFiles names the files of TLS credentials: the configuration of "tls"
-// channel credentials (A65) and of the "file_watcher" certificate provider
-// (A29).
+// CertFiles names the files of TLS credentials: the configuration of "tls" channel credentials
+// (A65) and of the "file_watcher" certificate provider (A29).
 type CertFiles struct {
-	// CertificateFile and PrivateKeyFile hold the client's identity in PEM
-	// format. Either both are set or none is.
+	// CertificateFile and PrivateKeyFile contain the client's identity in PEM format. Both are
+	// set, or both are empty.
 	CertificateFile, PrivateKeyFile string
-	// CACertificateFile holds the certificates that servers are verified by,
-	// in PEM format; if it is empty, those of the system are used.
+	// CACertificateFile contains the certificates for verifying servers, in PEM format; if it
+	// is empty, the system's are used.
 	CACertificateFile string
-	// SPIFFEBundleMapFile holds the certificates that servers are verified by for
-	// each trust domain, in SPIFFE's JSON format (A87); if it is not empty,
-	// CACertificateFile does not count.
+	// SPIFFEBundleMapFile contains the certificates for verifying servers for each trust
+	// domain, in SPIFFE's JSON format (A87). If it is not empty, CACertificateFile is ignored.
 	SPIFFEBundleMapFile string
-	// RefreshInterval is the age from which the files are read anew; always
-	// positive.
+	// RefreshInterval is the age at which the files are read again; always positive.
 	RefreshInterval time.Duration
 }
 
@@ -47,8 +44,8 @@ func (f CertFiles) document() certFilesDoc {
 	return certFilesDoc{f.CertificateFile, f.PrivateKeyFile, f.CACertificateFile, f.SPIFFEBundleMapFile, interval}
 }
 
-// certFiles reads an object with the fields of CertFiles, all optional. It does
-// not look at the files, which may be written after the process has started.
+// certFiles reads an object with the fields of CertFiles, all optional. It does not open the
+// files, which may be written after the process has started.
 func (p *parse) certFiles(config value) CertFiles {
 	f := CertFiles{RefreshInterval: defaultRefreshInterval}
 	if config.v == nil || !p.isObject(config, `write an object such as {"ca_certificate_file": "<path>"}`) {

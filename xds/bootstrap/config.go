@@ -24,25 +24,25 @@ import (
 
 // A Config is a validated bootstrap document.
 //
-// The zero value is not useful; use [Parse] or [Load]. A Config and everything
-// it points to are immutable: callers must not modify them, and may share them
-// between goroutines. It holds no resources, so there is nothing to close.
+// The zero value is not useful; use [Parse] or [Load]. A Config and everything it points to are
+// immutable and safe for concurrent use; callers must not modify them. It holds no resources,
+// so there is nothing to close.
 type Config struct {
-	// Source is where the document came from, for messages.
+	// Source describes the origin of the document, for messages.
 	Source string
-	// Servers is the fallback chain of servers (A71) for resources without an
-	// authority: at least one, the preferred one first, none twice.
+	// Servers is the fallback chain of servers (A71) for resources without an authority: at
+	// least one, in order of preference, without duplicates.
 	Servers []*Server
-	// Authorities holds, by name, what differs for xdstp resources of an
-	// authority (A47). The empty name is that of resources without one.
+	// Authorities maps authorities to their settings for xdstp resources (A47). The empty name
+	// is for resources without one.
 	Authorities map[string]*Authority
 	// DefaultListenerTemplate is the template for the Listener name of targets
 	// without an authority; see ListenerName.
 	DefaultListenerTemplate string
 	// CertProviders holds the certificate provider instances by name (A29).
 	CertProviders map[string]CertProvider
-	// Ignored are the paths of fields, and of server features, that nobody knows: those of
-	// newer clients (A30), and mistakes.
+	// Ignored are the paths of unknown fields and server features: fields of newer clients
+	// (A30), and mistakes.
 	Ignored []string
 
 	node        nodeDoc
@@ -53,34 +53,32 @@ type Config struct {
 
 // An Authority is an entry of authorities (A47).
 type Authority struct {
-	// Servers is the authority's fallback chain; that of the Config if the
-	// authority lists none.
+	// Servers is the authority's fallback chain, or that of the Config if the authority lists
+	// no servers.
 	Servers []*Server
 	// ListenerTemplate is the template for the Listener name of targets with
 	// this authority; see ListenerName.
 	ListenerTemplate string
 }
 
-// A Server is an xDS server, and how to talk to it. Servers of one Config that
-// are described alike, whichever list they are in, are one *Server.
+// A Server is an xDS server, and its connection settings. Equal servers of one Config, in any
+// list, are one *Server.
 type Server struct {
 	// URI is the gRPC target of the server.
 	URI string
 
-	// IgnoreResourceDeletion is the feature of gRFC A53, which is the default
-	// since A88.
+	// IgnoreResourceDeletion is the feature of gRFC A53, which is the default since A88.
 	IgnoreResourceDeletion bool
-	// TrustedXDSServer says that fields that affect security, such as the
-	// authority rewrite of gRFC A81, are taken from this server.
+	// TrustedXDSServer means that fields that affect security, such as the authority rewrite of
+	// gRFC A81, are accepted from this server.
 	TrustedXDSServer bool
-	// FailOnDataErrors says that data errors drop the cached resource (A88).
+	// FailOnDataErrors means that data errors drop the cached resource (A88).
 	FailOnDataErrors bool
-	// ResourceTimerIsTransientError says that the server reports absent
-	// resources, so that waiting for one in vain is a connectivity problem
-	// (A88).
+	// ResourceTimerIsTransientError means that the server reports absent resources, so that a
+	// timeout for a resource is a connectivity problem (A88).
 	ResourceTimerIsTransientError bool
-	// Delta says that the server is to be spoken to in the incremental variant of
-	// ADS. The feature is xdslb's own; gRPC defines none.
+	// Delta selects the incremental variant of ADS. The feature is xdslb's own; gRPC defines
+	// none.
 	Delta bool
 
 	channelCreds creds[ChannelBuilder]
@@ -93,19 +91,18 @@ type Server struct {
 type CertProvider struct {
 	// Plugin is the name of the certificate provider plugin.
 	Plugin string
-	// Files reads what the Config of a "file_watcher" names, nil for other plugins.
+	// Files reads the files named by the Config of a "file_watcher"; nil for other plugins.
 	Files *CertLoader
-	// Unusable is why the plugin cannot be used (Parser.CertPlugin), nil if it can. It may quote
-	// the plugin's configuration, and with it secrets.
+	// Unusable is the reason why the plugin cannot be used (Parser.CertPlugin), or nil. It may
+	// quote the plugin's configuration, including secrets.
 	Unusable error
-	// Config is the plugin's own configuration as JSON, with all its fields;
-	// nil if absent.
+	// Config is the plugin's configuration as JSON, with all its fields; nil if absent.
 	Config json.RawMessage
 }
 
-// LogTo sets the Logger of everything that reads files on behalf of the configuration: the first
-// that is not nil, or else slog.Default(). See [CertLoader.LogTo]. The first call logs which
-// certificate providers cannot be used, and why.
+// LogTo sets the Logger of everything that reads files for the configuration: the first that is
+// not nil, otherwise slog.Default(). See [CertLoader.LogTo]. The first call logs the unusable
+// certificate providers with their reasons.
 func (c *Config) LogTo(logger *slog.Logger) {
 	if !c.warned.Swap(true) {
 		for _, name := range slices.Sorted(maps.Keys(c.CertProviders)) {
@@ -132,10 +129,10 @@ func (c *Config) LogTo(logger *slog.Logger) {
 	}
 }
 
-// CheckCertProvider returns why clusters cannot use an instance of CertProviders for roots, or
-// else for the client's certificate; nil if they can. A file_watcher needs a file of roots:
+// CheckCertProvider returns an error if clusters cannot use an instance of CertProviders for
+// roots, or otherwise for the client's certificate. A file_watcher needs a file of roots, since
 // without one the system's roots would be trusted. It does not need a certificate: the client
-// shows none then, as with grpc-go's xDS credentials. The error may be sent to control planes.
+// then has none, as with grpc-go's xDS credentials. The error may be sent to control planes.
 func (c *Config) CheckCertProvider(instance string, roots bool) error {
 	p, ok := c.CertProviders[instance]
 	switch {
@@ -144,8 +141,8 @@ func (c *Config) CheckCertProvider(instance string, roots bool) error {
 		if roots {
 			use = "root"
 		}
-		return fmt.Errorf("%s certificate provider instance name %.200q missing in bootstrap configuration (certificate_providers)", use, instance) // grpc-go's words (D5)
-	case p.Unusable != nil: // which may quote the configuration, and this error leaves the process
+		return fmt.Errorf("%s certificate provider instance name %.200q missing in bootstrap configuration (certificate_providers)", use, instance) // same text as grpc-go (D5)
+	case p.Unusable != nil: // the reason may quote the configuration, and this error leaves the process
 		return fmt.Errorf("must be an instance whose plugin can be used: plugin %q is not registered in the client, or rejects its configuration (the client's log has the reason)", p.Plugin)
 	case p.Files == nil:
 		return nil
@@ -156,10 +153,9 @@ func (c *Config) CheckCertProvider(instance string, roots bool) error {
 	return nil
 }
 
-// Key identifies the server within the process: servers with equal keys have
-// the same URI, credentials and known features (A47), so one connection serves
-// them all. A key contains the configuration of the credentials, so it is not
-// for logs; use String there.
+// Key identifies the server within the process: servers with equal keys have the same URI,
+// credentials and known features (A47), so they share one connection. A key contains the
+// configuration of the credentials, so it must not be logged; use String for logs.
 func (s *Server) Key() string { return s.key }
 
 // String returns the URI with the types of the credentials and the features,
@@ -182,10 +178,10 @@ const (
 	featureDelta                         = "xdslb.delta_ads"
 )
 
-// setFeature notes a feature, and reports whether it is known.
+// setFeature sets a feature, and reports whether it is known.
 func (s *Server) setFeature(name any) (known bool) {
 	switch name {
-	case "xds_v3": // the only version that there is
+	case "xds_v3": // the only supported version
 	case featureIgnoreResourceDeletion:
 		s.IgnoreResourceDeletion = true
 	case featureTrustedXDSServer:
@@ -202,7 +198,7 @@ func (s *Server) setFeature(name any) (known bool) {
 	return true
 }
 
-// features returns the names of the features that are set, in a fixed order.
+// features returns the names of the enabled features, in a fixed order.
 func (s *Server) features() []string {
 	var names []string
 	for _, f := range []struct {
@@ -232,9 +228,9 @@ const (
 	featureSendAllClusters    = "envoy.lrs.supports_send_all_clusters"
 )
 
-// Node returns the message that introduces this client to an ADS server:
-// what the document says, and what only the client can know (A27-NODE-2..4).
-// It is a fresh message each time, which the caller may modify.
+// Node returns the message that identifies this client to an ADS server: the values of the
+// document, and those determined by the client (A27-NODE-2..4). Each call returns a new
+// message, which the caller may modify.
 func (c *Config) Node() *corev3.Node {
 	n := &corev3.Node{
 		Id:                   c.node.ID,
@@ -250,25 +246,23 @@ func (c *Config) Node() *corev3.Node {
 	return n
 }
 
-// LRSNode is Node for a load reporting server: it says in addition that the
-// client can be told to report on all its clusters.
+// LRSNode is Node for a load reporting server, with the additional feature that the client can
+// be told to report on all its clusters.
 func (c *Config) LRSNode() *corev3.Node {
 	n := c.Node()
 	n.ClientFeatures = append(n.ClientFeatures, featureSendAllClusters)
 	return n
 }
 
-// Fingerprint identifies what the document says: configs have the same one if,
-// and for practical purposes only if, they lead to the same behavior. The
-// source, unknown fields, unused credentials, spelled-out defaults, order of
-// names and white space make no difference. The design has one XdsClient per
-// fingerprint and process.
+// Fingerprint identifies the contents of the document: configs have the same fingerprint if,
+// and for practical purposes only if, they lead to the same behavior. The source, unknown
+// fields, unused credentials, explicit defaults, order of names and white space do not affect
+// it. There is one XdsClient per fingerprint and process.
 func (c *Config) Fingerprint() string { return c.fingerprint }
 
-// String returns the document as this package understood it, as JSON, for logs
-// and bug reports. Files that it names are not read. The configuration of
-// credentials and plugins that this package does not know is left out, because
-// it might hold a secret.
+// String returns the document as parsed, as JSON, for logs and bug reports. The named files are
+// not read. The configuration of unknown credentials and plugins is omitted, because it might
+// contain a secret.
 func (c *Config) String() string {
 	var b bytes.Buffer
 	if err := json.Indent(&b, canonical(c.document(true)), "", "  "); err != nil {
@@ -277,8 +271,7 @@ func (c *Config) String() string {
 	return b.String()
 }
 
-// The document types are Config in the shape of the JSON text. Reading does not
-// use them; see value.
+// The document types have the shape of the JSON text. They are not used for reading; see value.
 type (
 	configDoc struct {
 		Servers         []serverDoc                `json:"xds_servers"`
@@ -318,7 +311,7 @@ type (
 	}
 )
 
-// document returns c as a document; discreet leaves out what might be secret.
+// document returns c as a document; discreet omits potential secrets.
 func (c *Config) document(discreet bool) configDoc {
 	doc := configDoc{
 		Servers:         serverDocs(c.Servers, discreet),
@@ -360,14 +353,14 @@ func (s *Server) document(discreet bool) serverDoc {
 	return doc
 }
 
-// seal computes the fingerprint once the rest of c is complete.
+// seal computes the fingerprint of c, whose other fields must be complete.
 func (c *Config) seal() {
 	sum := sha256.Sum256(canonical(c.document(false)))
 	c.fingerprint = hex.EncodeToString(sum[:])
 }
 
-// appendNew appends s to a fallback chain unless it is there already: falling
-// back to the server that just failed is no fallback.
+// appendNew appends s to a fallback chain unless the chain already contains it: the server that
+// just failed is not a fallback.
 func appendNew(servers []*Server, s *Server) []*Server {
 	if slices.Contains(servers, s) {
 		return servers

@@ -19,10 +19,9 @@ import (
 // A ChannelBuilder builds channel credentials of one type. The builders of
 // package google.golang.org/grpc/xds/bootstrap are ChannelBuilders.
 type ChannelBuilder interface {
-	// Build returns credentials for one channel and a function, which may be
-	// nil, to be called when they are no longer used. config is the "config"
-	// member of the channel_creds entry, nil if absent. An error means that
-	// config is invalid.
+	// Build returns credentials for one channel and a function, which may be nil, to call when
+	// they are no longer used. config is the "config" member of the channel_creds entry, nil if
+	// absent. An error means that config is invalid.
 	Build(config json.RawMessage) (credentials.Bundle, func(), error)
 }
 
@@ -31,12 +30,12 @@ type CallBuilder interface {
 	Build(config json.RawMessage) (credentials.PerRPCCredentials, func(), error)
 }
 
-// creds is an entry of channel_creds or call_creds that is used.
+// creds is a selected entry of channel_creds or call_creds.
 type creds[Builder any] struct {
 	name    string
 	config  json.RawMessage // canonical; nil if absent
 	builder Builder
-	builtin bool // config is known to hold nothing secret
+	builtin bool // config is known to contain no secrets
 }
 
 func (c creds[Builder]) document(discreet bool) credsDoc {
@@ -46,15 +45,14 @@ func (c creds[Builder]) document(discreet bool) credsDoc {
 	return credsDoc{c.name, c.config}
 }
 
-// googleDefault is the one type from outside this package that is not built
-// while parsing: it has no configuration that could be wrong, and looking for
-// Google's application default credentials can take a network round trip.
+// googleDefault is the only type from outside this package that is not built while parsing: it
+// has no configuration that could be invalid, and searching for Google's application default
+// credentials can take a network round trip.
 const googleDefault = "google_default"
 
-// DialOptions returns the options with which grpc.NewClient reaches the server
-// at s.URI: transport and call credentials, and what the credentials bundle
-// asks for. The caller calls stop once the channel is closed. Every call
-// builds credentials of its own.
+// DialOptions returns the options with which grpc.NewClient connects to the server at s.URI:
+// transport and call credentials, and the options of the credentials bundle. The caller must
+// call stop once the channel is closed. Each call builds new credentials.
 func (s *Server) DialOptions() (opts []grpc.DialOption, stop func(), err error) {
 	var stops []func()
 	stop = func() {
@@ -68,8 +66,8 @@ func (s *Server) DialOptions() (opts []grpc.DialOption, stop func(), err error) 
 	}
 	stops = appendFunc(stops, f)
 	opts = append(opts, grpc.WithCredentialsBundle(bundle))
-	// A convention of grpc's own xDS client, for bundles that need more of the
-	// channel than credentials.
+	// A convention of grpc's own xDS client, for bundles that need other channel options in
+	// addition to credentials.
 	if b, ok := bundle.(interface{ DialOptions() []grpc.DialOption }); ok {
 		opts = append(opts, b.DialOptions()...)
 	}
@@ -110,9 +108,9 @@ func appendFunc(fs []func(), f func()) []func() {
 	return append(fs, f)
 }
 
-// channelCreds reads channel_creds of a server: the first type that is
-// supported is used, what follows is not looked at beyond its type
-// (A27-BOOT-4..6). It reports whether the transport is plain text.
+// channelCreds reads channel_creds of a server: the first supported type is used, and only the
+// types of the following entries are read (A27-BOOT-4..6). It reports whether the transport is
+// plaintext.
 func (p *parse) channelCreds(server value, s *Server) (plain bool) {
 	list := server.field("channel_creds")
 	if list.v == nil {
@@ -161,8 +159,7 @@ func (p *parse) supportedChannelCreds() string {
 	return `add an entry of type "insecure" or "tls", or make the program supply the type that is meant (bootstrap.Parser.ChannelCreds)`
 }
 
-// callCreds reads call_creds of a server: all types that are supported are
-// used (A97).
+// callCreds reads call_creds of a server: all supported types are used (A97).
 func (p *parse) callCreds(server value, s *Server, plain bool) {
 	for entry, name := range p.credsEntries(server.field("call_creds")) {
 		c := creds[CallBuilder]{name: name, builtin: true}
@@ -177,7 +174,7 @@ func (p *parse) callCreds(server value, s *Server, plain bool) {
 		if c.builder == nil {
 			continue
 		}
-		// grpc.NewClient has the same rule, and says less about it.
+		// grpc.NewClient has the same rule, with a less specific error.
 		if p.tryCall(entry, c) && plain {
 			p.fail(entry.field("type"), fmt.Sprintf("is sent over secure channels only, and channel_creds selects %q", s.channelCreds.name),
 				`use channel credentials of type "tls", or remove the call credentials`)
@@ -186,8 +183,8 @@ func (p *parse) callCreds(server value, s *Server, plain bool) {
 	}
 }
 
-// credsEntries iterates over the objects of a list of credentials and their
-// types, "" for one that is malformed.
+// credsEntries iterates over the objects of a list of credentials and their types, "" for a
+// malformed one.
 func (p *parse) credsEntries(list value) iter.Seq2[value, string] {
 	const fix = `write an object such as {"type": "tls", "config": {}}`
 	return func(yield func(value, string) bool) {
@@ -204,8 +201,8 @@ func (p *parse) credsEntries(list value) iter.Seq2[value, string] {
 	}
 }
 
-// tryChannel builds credentials to see whether their configuration is valid,
-// and reports whether the transport is plain text.
+// tryChannel builds credentials to check their configuration, and reports whether the transport
+// is plaintext.
 func (p *parse) tryChannel(entry value, c creds[ChannelBuilder]) (plain bool) {
 	bundle, stop, err := c.builder.Build(c.config)
 	if err != nil {
@@ -258,9 +255,9 @@ func (insecureBuilder) Build(json.RawMessage) (credentials.Bundle, func(), error
 	return insecure.NewBundle(), nil, nil
 }
 
-// jwtTokenFile reads an entry of type jwt_token_file (A97). grpc's credentials
-// do the rest: they cache the token until 30 s before it expires, start to
-// refresh it a minute earlier, and refuse to send it over an insecure channel.
+// jwtTokenFile reads an entry of type jwt_token_file (A97). grpc's credentials do the rest:
+// they cache the token until 30 s before it expires, start to refresh it a minute earlier, and
+// refuse to send it over an insecure channel.
 func (p *parse) jwtTokenFile(entry value) (CallBuilder, json.RawMessage) {
 	const fix = "set it to the path of the file that holds the token"
 	config := entry.field("config")

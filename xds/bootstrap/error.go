@@ -12,24 +12,20 @@ import (
 	"unicode/utf8"
 )
 
-// An Error says what is wrong with a bootstrap document, where, and what to do.
-// Functions of this package that report several of them join them as
-// [errors.Join] does, so errors.As finds the first, which is the one to fix
-// first.
+// An Error describes a mistake in a bootstrap document, its position, and its remedy. Functions
+// of this package that report several errors join them like [errors.Join], so errors.As finds
+// the first, which should be fixed first.
 type Error struct {
-	// Source is where the document came from: "file /etc/xds.json",
-	// "environment variable GRPC_XDS_BOOTSTRAP_CONFIG", or what the caller of
-	// Parse named it.
+	// Source describes the origin of the document: "file /etc/xds.json", "environment variable
+	// GRPC_XDS_BOOTSTRAP_CONFIG", or the source passed to Parse.
 	Source string
-	// Path is the JSON path of the offending value, such as
-	// "$.xds_servers[0].channel_creds"; or "line 3, column 7" if the text is
-	// not JSON; or empty if there is no text.
+	// Path is the JSON path of the invalid value, such as "$.xds_servers[0].channel_creds"; or
+	// "line 3, column 7" if the text is not JSON; or empty if there is no text.
 	Path string
-	// Value is the offending value as JSON, shortened. It is empty if the value
-	// is absent, and for objects and lists, which may hold more than belongs
-	// into a log.
+	// Value is the invalid value as JSON, shortened. It is empty if the value is absent, and
+	// for objects and lists, which may contain data that should not be logged.
 	Value string
-	// Problem is the rule that is broken, and Fix what to do about it.
+	// Problem is the violated rule, and Fix is the remedy.
 	Problem, Fix string
 
 	cause error
@@ -51,19 +47,19 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the error of the operating system or of a credentials builder
-// behind e, if there is one.
+// Unwrap returns the underlying error of the operating system or of a credentials builder, or
+// nil.
 func (e *Error) Unwrap() error { return e.cause }
 
-// maxErrors bounds the length of a report: the tenth mistake of a document is
-// most often a consequence of the first.
+// maxErrors limits the length of a report: the tenth mistake of a document is most often a
+// consequence of the first.
 const maxErrors = 10
 
-// An errorList collects the mistakes of one document.
+// An errorList collects the errors of one document.
 type errorList struct {
 	source string
 	errs   []error
-	more   int // mistakes beyond maxErrors
+	more   int // number of errors beyond maxErrors
 }
 
 func (l *errorList) add(e *Error) {
@@ -75,12 +71,12 @@ func (l *errorList) add(e *Error) {
 	l.errs = append(l.errs, e)
 }
 
-// fail records that the value at v breaks a rule.
+// fail records that the value at v violates a rule.
 func (l *errorList) fail(v value, problem, fix string) {
 	l.add(&Error{Path: v.path, Value: v.excerpt(), Problem: problem, Fix: fix})
 }
 
-// err returns nil, the only mistake, or all of them joined.
+// err returns nil, the only error, or all errors joined.
 func (l *errorList) err() error {
 	errs := l.errs
 	if len(errs) == 1 {
@@ -92,11 +88,11 @@ func (l *errorList) err() error {
 	return errors.Join(errs...)
 }
 
-// syntaxError explains why data is not JSON. It goes by the place alone, since
-// the texts of encoding/json differ between Go versions.
+// syntaxError describes a JSON syntax error. It uses only the position, since the texts of
+// encoding/json differ between Go versions.
 func syntaxError(source string, data []byte, err error) *Error {
-	// Offset counts the bytes read, the offending one included. At the end of
-	// the text there is no offending one.
+	// Offset counts the bytes read, including the invalid one. At the end of the text there is
+	// no invalid byte.
 	offset := len(data)
 	var s *json.SyntaxError
 	if errors.As(err, &s) && !strings.HasPrefix(s.Error(), "unexpected end") {
@@ -111,8 +107,8 @@ func syntaxError(source string, data []byte, err error) *Error {
 	return e
 }
 
-// syntaxHint guesses at the slip from the text before the offending byte,
-// trimmed, and the text from it on.
+// syntaxHint guesses the mistake from the trimmed text before the invalid byte and the text
+// from it on.
 func syntaxHint(before, rest []byte) string {
 	if len(rest) == 0 {
 		return "complete the document; it was cut short, or lacks a closing quote or bracket"

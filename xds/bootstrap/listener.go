@@ -12,15 +12,14 @@ import (
 )
 
 // ListenerName returns the name of the Listener resource for the channel target
-// xds://authority/target, or xds:///target if authority is empty (A47): the
-// authority's template, or the default one, in which each "%s" is replaced by
-// target. If the template is an xdstp name, target is percent-encoded, so that
-// only what RFC 3986 allows in a path remains. "%s" being the default template,
-// the Listener for xds:///target is "target" unless the document says otherwise
-// (A27-RES-1).
+// xds://authority/target, or xds:///target if authority is empty (A47). It is the authority's
+// template, or the default one, with each "%s" replaced by target. If the template is an xdstp
+// name, target is percent-encoded, except for characters that RFC 3986 allows in a path. Since
+// the default template is "%s", the Listener for xds:///target is "target" unless configured
+// otherwise (A27-RES-1).
 //
-// An authority that the document does not have makes the target invalid; that
-// goes for the one in the resulting name too.
+// An authority that is not in the document makes the target invalid, including the one in the
+// resulting name.
 func (c *Config) ListenerName(authority, target string) (string, error) {
 	template := c.DefaultListenerTemplate
 	if authority != "" {
@@ -43,12 +42,12 @@ func (c *Config) ListenerName(authority, target string) (string, error) {
 	return name, nil
 }
 
-// ServersFor returns the fallback chain of the servers that have the resource
-// of that name: for xdstp://authority/type/id those of the authority, which
-// must be in the document, otherwise the top-level ones (A47).
+// ServersFor returns the fallback chain of the servers for a resource name: for
+// xdstp://authority/type/id the servers of the authority, which must be in the document,
+// otherwise the top-level ones (A47).
 //
-// A name that starts like an xdstp name but lacks type or id names no resource
-// of any authority. It counts as a name of the old style, as in grpc-go.
+// A name that starts like an xdstp name but lacks type or id belongs to no authority. It is
+// treated as an old-style name, as in grpc-go.
 func (c *Config) ServersFor(resource string) ([]*Server, error) {
 	authority, ok := resourceAuthority(resource)
 	if !ok {
@@ -71,8 +70,8 @@ func (c *Config) unknownAuthority(authority, problem string) *Error {
 
 const xdstp = "xdstp:"
 
-// resourceAuthority returns the authority of a well-formed xdstp name, which is
-// empty in xdstp:///type/id.
+// resourceAuthority returns the authority of a well-formed xdstp name, which is empty in
+// xdstp:///type/id.
 func resourceAuthority(name string) (authority string, ok bool) {
 	rest, ok := strings.CutPrefix(name, xdstp)
 	if !ok {
@@ -117,23 +116,23 @@ func (p *parse) authority(entry value, name string, defaults []*Server) *Authori
 	return a
 }
 
-// isEmptyList reports whether v is absent or a list without elements. An
-// authority without servers of its own uses the top-level ones.
+// isEmptyList reports whether v is absent or an empty list. An authority without servers uses
+// the top-level ones.
 func isEmptyList(v any) bool {
 	list, ok := v.([]any)
 	return v == nil || ok && len(list) == 0
 }
 
-// Punctuation that RFC 3986 allows in a path (section 3.3, with "/") and in an
-// authority (section 3.2), next to letters and digits.
+// Punctuation that RFC 3986 allows in a path (section 3.3, with "/") and in an authority
+// (section 3.2), in addition to letters and digits.
 const (
 	pathChars      = "-._~!$&'()*+,;=:@/"
 	authorityChars = "-._~!$&'()*+,;=:@[]"
 )
 
-// percentEncode encodes the bytes of s other than letters, digits and those of
-// allowed. url.PathEscape also encodes some that are allowed, and servers may
-// compare names byte by byte.
+// percentEncode encodes the bytes of s other than letters, digits and characters in allowed.
+// url.PathEscape also encodes some allowed characters, and servers may compare names byte by
+// byte.
 func percentEncode(s, allowed string) string {
 	var b strings.Builder
 	for i := range len(s) {

@@ -18,20 +18,18 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// A Parser reads bootstrap documents. The zero value is ready to use and knows
-// the types of credentials that are built in: "insecure" and "tls" channel
-// credentials, "jwt_token_file" call credentials. A Parser may be copied, and
-// used by several goroutines if its functions may be.
+// A Parser parses bootstrap documents. The zero value is ready to use and supports the built-in
+// types of credentials: "insecure" and "tls" channel credentials, "jwt_token_file" call
+// credentials. A Parser may be copied, and is safe for concurrent use if its functions are.
 type Parser struct {
-	// ChannelCreds and CallCreds return the builder of credentials of a type
-	// that is not built in, or nil if they do not know it either. They are
-	// asked while parsing only.
+	// ChannelCreds and CallCreds return the builder for a type of credentials that is not built
+	// in, or nil if the type is unknown. They are called only while parsing.
 	ChannelCreds func(name string) ChannelBuilder
 	CallCreds    func(name string) CallBuilder
-	// CertPlugin returns nil if the program has a certificate provider plugin, which
-	// accepts the configuration, and else what is wrong. It is asked about those that
-	// are not built in, which only "file_watcher" is. An instance that cannot be used
-	// is an error of the resources that name it (A29).
+	// CertPlugin returns nil if the program has a certificate provider plugin that accepts the
+	// configuration, otherwise the error. It is called for plugins other than "file_watcher",
+	// the only built-in one. An unusable instance is an error of the resources that name it
+	// (A29).
 	CertPlugin func(name string, config json.RawMessage) error
 }
 
@@ -47,9 +45,9 @@ const (
 	envText = "GRPC_XDS_BOOTSTRAP_CONFIG"
 )
 
-// Load parses the file that the environment variable GRPC_XDS_BOOTSTRAP names,
-// or if that is unset or empty, the text in GRPC_XDS_BOOTSTRAP_CONFIG
-// (A27-BOOT-1). If neither is set, the error says so.
+// Load parses the file named by the environment variable GRPC_XDS_BOOTSTRAP, or if that is
+// unset or empty, the text in GRPC_XDS_BOOTSTRAP_CONFIG (A27-BOOT-1). It returns an error if
+// neither is set.
 func (p Parser) Load() (*Config, error) {
 	if name := os.Getenv(envFile); name != "" {
 		source := "file " + name
@@ -86,9 +84,8 @@ func readFile(name string, limit int64) (data []byte, err error) {
 	return io.ReadAll(io.LimitReader(f, limit+1))
 }
 
-// Parse reads a bootstrap document. The source, such as "file /etc/xds.json",
-// is for messages only. If the document is invalid, the error is an *Error or
-// several of them joined.
+// Parse parses a bootstrap document. The source, such as "file /etc/xds.json", is used in
+// messages only. If the document is invalid, the error is an *Error or several of them joined.
 func (p Parser) Parse(source string, data []byte) (*Config, error) {
 	root, err := decode(source, data)
 	if err != nil {
@@ -103,7 +100,7 @@ func (p Parser) Parse(source string, data []byte) (*Config, error) {
 	return c, nil
 }
 
-// A parse is the reading of one document.
+// A parse is the state of parsing one document.
 type parse struct {
 	errorList
 	parser Parser
@@ -112,11 +109,11 @@ type parse struct {
 	ignored []string
 }
 
-// only notes the fields of an object that are none of the names.
+// only records the fields of an object that are not in names.
 func (p *parse) only(object value, names ...string) {
 	fields, _ := object.v.(map[string]any)
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		if fields[name] != nil && !slices.Contains(names, name) { // Istio writes a null, for one
+		if fields[name] != nil && !slices.Contains(names, name) { // for example, Istio writes a null
 			p.ignored = append(p.ignored, object.field(name).path)
 		}
 	}
@@ -143,8 +140,8 @@ func (p *parse) certPlugin(name string, config json.RawMessage) error {
 	return p.parser.CertPlugin(name, config)
 }
 
-// config reads the document, the parts that matter most first, because the
-// first mistake found is the first reported.
+// config reads the document, starting with the most important parts, because the first mistake
+// found is the first reported.
 func (p *parse) config(root value) *Config {
 	c := &Config{Source: p.source, Authorities: make(map[string]*Authority), CertProviders: make(map[string]CertProvider)}
 	if !p.isObject(root, `write an object with at least "xds_servers"`) {
@@ -171,7 +168,7 @@ func (p *parse) config(root value) *Config {
 		c.CertProviders[name] = p.certProvider(entry)
 	}
 	p.only(root, "xds_servers", "node", "authorities", "client_default_listener_resource_name_template", "certificate_providers",
-		"server_listener_resource_name_template") // of which the last is for servers
+		"server_listener_resource_name_template") // the last one is for servers
 	c.Ignored = p.ignored
 	return c
 }
@@ -186,8 +183,7 @@ func (p *parse) servers(list value) (servers []*Server) {
 	return servers
 }
 
-// server reads a server, and returns the one that is described alike if there
-// is one already (A47).
+// server reads a server, and returns an existing equal one if there is one (A47).
 func (p *parse) server(entry value) *Server {
 	s := &Server{URI: p.serverURI(entry)}
 	plain := p.channelCreds(entry, s)
@@ -206,8 +202,8 @@ func (p *parse) server(entry value) *Server {
 	return s
 }
 
-// serverURI reads server_uri, any gRPC target (A27-BOOT-3). Only what cannot be
-// one is rejected, since grpc would look it up in DNS without a word.
+// serverURI reads server_uri, any gRPC target (A27-BOOT-3). Only invalid targets are rejected,
+// which grpc would silently look up in DNS.
 func (p *parse) serverURI(entry value) string {
 	uri := p.requiredText(entry, "server_uri", `set it to the gRPC target of the server, such as "xds.example.com:443"`)
 	if uri != strings.TrimSpace(uri) {
@@ -221,9 +217,9 @@ func (p *parse) serverURI(entry value) string {
 	return uri
 }
 
-// node reads the JSON form of envoy.config.core.v3.Node, in which a field may
-// have either spelling (A27-BOOT-9). Only what the document decides is read,
-// so what the client fills in cannot come from the file (A27-BOOT-10).
+// node reads the JSON form of envoy.config.core.v3.Node, in which each field has two valid
+// spellings (A27-BOOT-9). Only fields that belong in the document are read, so the fields set
+// by the client cannot come from the file (A27-BOOT-10).
 func (p *parse) node(v value) (nodeDoc, *structpb.Struct) {
 	var n nodeDoc
 	if v.v == nil || !p.isObject(v, `write an object such as {"id": "<name of this client>"}`) {
@@ -260,7 +256,7 @@ func (p *parse) node(v value) (nodeDoc, *structpb.Struct) {
 	return n, metadata
 }
 
-// nodeFields returns the names of a Node's fields, in either spelling.
+// nodeFields returns the names of a Node's fields, in both spellings.
 func nodeFields() (names []string) {
 	fields := (*corev3.Node)(nil).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
@@ -269,8 +265,8 @@ func nodeFields() (names []string) {
 	return names
 }
 
-// outOfRange returns the first number below v that is too large for the only
-// type of number that node metadata has, with its path relative to v.
+// outOfRange returns the first number below v that exceeds the range of node metadata's number
+// type, with its path relative to v.
 func outOfRange(v value) (bad value, ok bool) {
 	switch x := v.v.(type) {
 	case json.Number:

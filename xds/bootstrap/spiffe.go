@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// parseBundleMap reads a SPIFFE bundle map (A87): for each trust domain a JWK set, whose
-// entries for X.509 have one certificate each. It is what the SPIFFE standards on trust
-// domains and bundles (sections 4 and 5 of "SPIFFE Trust Domain and Bundle") say, as far
-// as certificates go. The text may be foreign; nothing of it is quoted but names.
+// parseBundleMap parses a SPIFFE bundle map (A87): for each trust domain a JWK set, whose
+// entries for X.509 have one certificate each. It implements the certificate parts of the
+// SPIFFE standard "SPIFFE Trust Domain and Bundle" (sections 4 and 5). The text is untrusted;
+// errors quote only names from it.
 func parseBundleMap(text []byte) (map[string]*x509.CertPool, error) {
 	var doc struct {
 		TrustDomains map[string]struct {
 			Keys []struct {
 				Use string   `json:"use"`
-				X5C [][]byte `json:"x5c"` // base64, as JWK has it
+				X5C [][]byte `json:"x5c"` // base64, as in JWK
 			} `json:"keys"`
 		} `json:"trust_domains"`
 	}
@@ -55,8 +55,8 @@ func parseBundleMap(text []byte) (map[string]*x509.CertPool, error) {
 	return pools, nil
 }
 
-// TrustDomain returns the trust domain of a certificate's SPIFFE ID: the certificate has
-// to have one URI, which is a SPIFFE ID.
+// TrustDomain returns the trust domain of a certificate's SPIFFE ID: the certificate must have
+// exactly one URI, which is a SPIFFE ID.
 func TrustDomain(cert *x509.Certificate) (string, error) {
 	if n := len(cert.URIs); n != 1 {
 		return "", fmt.Errorf("the certificate has %d URIs and not one, its SPIFFE ID", n)
@@ -68,8 +68,8 @@ func TrustDomain(cert *x509.Certificate) (string, error) {
 	return cert.URIs[0].Host, nil
 }
 
-// IsSPIFFEID reports whether a URI is spiffe://<trust domain>/<path>, the path being
-// optional.
+// IsSPIFFEID reports whether a URI has the form spiffe://<trust domain>/<path>, where the path
+// is optional.
 func IsSPIFFEID(u *url.URL) bool {
 	if u.Scheme != "spiffe" || !isTrustDomain(u.Host) || u.User != nil || u.Opaque != "" || len(u.String()) > 2048 ||
 		u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.RawPath != "" {

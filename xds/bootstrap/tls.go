@@ -20,16 +20,16 @@ func (b tlsBuilder) Build(json.RawMessage) (credentials.Bundle, func(), error) {
 	return tlsBundle{&tlsCreds{NewCertLoader(b.files)}}, nil, nil
 }
 
-// A tlsBundle is transport credentials alone, in the shape of a bundle.
+// A tlsBundle is a bundle of transport credentials only.
 type tlsBundle struct{ *tlsCreds }
 
 func (b tlsBundle) TransportCredentials() credentials.TransportCredentials { return b.tlsCreds }
 func (b tlsBundle) PerRPCCredentials() credentials.PerRPCCredentials       { return nil }
 func (b tlsBundle) NewWithMode(string) (credentials.Bundle, error)         { return b, nil }
 
-// tlsCreds is client-side TLS whose roots and identity come from files that may
-// change. grpc's TLS credentials can follow a changing identity, but not
-// changing roots, so each handshake makes its own from the current files.
+// tlsCreds is client-side TLS with roots and identity from files that may change. grpc's TLS
+// credentials can follow a changing identity, but not changing roots, so each handshake uses
+// new credentials made from the current files.
 type tlsCreds struct{ certs *CertLoader }
 
 func (c *tlsCreds) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
@@ -38,7 +38,7 @@ func (c *tlsCreds) ClientHandshake(ctx context.Context, authority string, conn n
 		return nil, nil, err
 	}
 	config := &tls.Config{RootCAs: certs.Roots.Pool}
-	if certs.Roots.TrustDomains != nil { // which know no host names
+	if certs.Roots.TrustDomains != nil { // they contain no host names
 		config.InsecureSkipVerify = true
 		config.VerifyConnection = func(s tls.ConnectionState) error { return certs.Roots.Verify(s.PeerCertificates, false) }
 	}
@@ -52,7 +52,7 @@ func (c *tlsCreds) Info() credentials.ProtocolInfo {
 	return credentials.NewTLS(&tls.Config{}).Info()
 }
 
-// Clone returns c: nothing about it can be changed.
+// Clone returns c, which is immutable.
 func (c *tlsCreds) Clone() credentials.TransportCredentials { return c }
 
 func (c *tlsCreds) OverrideServerName(string) error {

@@ -15,19 +15,17 @@ import (
 	"unicode/utf8"
 )
 
-// A value is one place in a JSON document: what stands there, and the way to
-// it. Reading a field of something that is no object yields an absent value, so
-// a reader reports a wrong type once, where it first sees it.
+// A value is a position in a JSON document: its contents and its path. A field of a value that
+// is not an object is an absent value, so a reader reports a wrong type only once.
 type value struct {
 	path string
-	// v is what encoding/json makes of the place, numbers being json.Number;
-	// nil if there is nothing, or null.
+	// v is the result of encoding/json, with json.Number for numbers; nil if the value is
+	// absent or null.
 	v any
 }
 
-// maxSize bounds a document in bytes. Nothing that a server would accept is
-// larger: node is sent with the first request of each stream, and 4 MiB is
-// what gRPC servers take in one message unless told otherwise.
+// maxSize limits a document in bytes. Servers would not accept a larger one: node is sent with
+// the first request of each stream, and gRPC servers accept messages up to 4 MiB by default.
 const maxSize = 4 << 20
 
 // decode returns the root of the JSON text in data.
@@ -45,7 +43,7 @@ func decode(source string, data []byte) (value, error) {
 	if i := invalidUTF8(data); i >= 0 {
 		return root, &Error{Source: source, Path: position(data[:i]), Problem: "is not UTF-8", Fix: "save the document in that encoding"}
 	}
-	// Unmarshal, unlike Decode, also looks at what follows the first value.
+	// Unmarshal, unlike Decode, also checks the text after the first value.
 	var text json.RawMessage
 	if err := json.Unmarshal(data, &text); err != nil {
 		return root, syntaxError(source, data, err)
@@ -70,8 +68,7 @@ func invalidUTF8(data []byte) int {
 	return -1
 }
 
-// position describes the place after the text before it, columns being
-// characters.
+// position describes the position after the given text, with columns in characters.
 func position(before []byte) string {
 	line := before[bytes.LastIndexByte(before, '\n')+1:]
 	return fmt.Sprintf("line %d, column %d", bytes.Count(before, []byte{'\n'})+1, utf8.RuneCount(line)+1)
@@ -81,7 +78,7 @@ func tooLarge(source string) *Error {
 	return &Error{Source: source, Path: "$", Problem: fmt.Sprintf("is larger than %d bytes", maxSize), Fix: "check that this is the bootstrap document; a usual one is below 10 kB"}
 }
 
-// field returns the member of that name.
+// field returns the member with the given name.
 func (v value) field(name string) value {
 	m, _ := v.v.(map[string]any)
 	f := value{path: v.path + "." + name, v: m[name]}
@@ -91,17 +88,17 @@ func (v value) field(name string) value {
 	return f
 }
 
-// notInName reports whether r makes a member's name need quotes in a path.
+// notInName reports whether a member name that contains r needs quotes in a path.
 func notInName(r rune) bool {
 	return r != '_' && (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
 }
 
-// index returns the element of that index, which must exist.
+// index returns the element with the given index, which must exist.
 func (v value) index(i int) value {
 	return value{path: fmt.Sprintf("%s[%d]", v.path, i), v: v.v.([]any)[i]}
 }
 
-// kind names the type of the value with its article.
+// kind returns the type of the value with its article.
 func (v value) kind() string {
 	switch v.v.(type) {
 	case map[string]any:
@@ -118,7 +115,7 @@ func (v value) kind() string {
 	return "null"
 }
 
-// excerpt returns a scalar as JSON, shortened; nothing for anything else.
+// excerpt returns a scalar as JSON, shortened, and "" for other values.
 func (v value) excerpt() string {
 	switch v.v.(type) {
 	case nil, map[string]any, []any:
@@ -132,9 +129,9 @@ func (v value) excerpt() string {
 	return string(s)
 }
 
-// canonical returns v as JSON with sorted names and no needless escapes, so
-// that equal documents have equal texts. v is made of what encoding/json
-// decodes or of this package's document types, so it can be encoded.
+// canonical returns v as JSON with sorted names and no unnecessary escapes, so that equal
+// documents have equal texts. v consists of values decoded by encoding/json or of this
+// package's document types, so encoding succeeds.
 func canonical(v any) json.RawMessage {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -145,7 +142,7 @@ func canonical(v any) json.RawMessage {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// isObject reports whether v is an object, and records a mistake if not.
+// isObject reports whether v is an object, and records an error if not.
 func (l *errorList) isObject(v value, fix string) bool {
 	_, ok := v.v.(map[string]any)
 	if !ok {
@@ -154,8 +151,8 @@ func (l *errorList) isObject(v value, fix string) bool {
 	return ok
 }
 
-// list iterates over the elements of v, and records a mistake if it is no list.
-// An absent v has none.
+// list iterates over the elements of v, and records an error if v is not a list. An absent v is
+// empty.
 func (l *errorList) list(v value, fix string) iter.Seq[value] {
 	return func(yield func(value) bool) {
 		elements, ok := v.v.([]any)
@@ -170,8 +167,8 @@ func (l *errorList) list(v value, fix string) iter.Seq[value] {
 	}
 }
 
-// members iterates over the members of v in the order of their names, and
-// records a mistake if it is no object. An absent v has none.
+// members iterates over the members of v in the order of their names, and records an error if v
+// is not an object. An absent v is empty.
 func (l *errorList) members(v value, fix string) iter.Seq2[string, value] {
 	return func(yield func(string, value) bool) {
 		if v.v == nil || !l.isObject(v, fix) {
@@ -185,8 +182,7 @@ func (l *errorList) members(v value, fix string) iter.Seq2[string, value] {
 	}
 }
 
-// text returns the string at v, "" if it is absent, and records a mistake if
-// it is something else.
+// text returns the string at v, "" if it is absent, and records an error for other types.
 func (l *errorList) text(v value) string {
 	s, ok := v.v.(string)
 	if !ok && v.v != nil {
@@ -195,8 +191,7 @@ func (l *errorList) text(v value) string {
 	return s
 }
 
-// requiredText is text for a field that must be there and not be empty; fix
-// says what to set it to.
+// requiredText is text for a field that is required and must not be empty; fix is the remedy.
 func (l *errorList) requiredText(object value, name, fix string) string {
 	v := object.field(name)
 	if v.v == nil {
@@ -210,8 +205,8 @@ func (l *errorList) requiredText(object value, name, fix string) string {
 	return s
 }
 
-// missing records that a required field of object is absent. If there is a
-// field that looks like a misspelling of it, that is what to fix.
+// missing records that a required field of object is absent. If another field looks like a
+// misspelling of it, the error suggests that.
 func (l *errorList) missing(object value, name, fix string) {
 	m, _ := object.v.(map[string]any)
 	for _, other := range slices.Sorted(maps.Keys(m)) {
@@ -223,8 +218,8 @@ func (l *errorList) missing(object value, name, fix string) {
 	l.fail(object.field(name), "is required, and missing", fix)
 }
 
-// skeleton is what remains of a field name when spelling habits are removed:
-// case, separators and the plural.
+// skeleton returns a field name without case, separators and plural suffix, to detect
+// misspellings.
 func skeleton(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r == '_' || r == '-' || r == ' ' {

@@ -14,7 +14,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A58's defaults, and its floor of the update period.
+// A58's defaults, and its minimum update period.
 const (
 	defaultOOBPeriod    = 10 * time.Second
 	defaultBlackout     = 10 * time.Second
@@ -24,11 +24,11 @@ const (
 	defaultPenalty      = 1.0
 )
 
-// clientWRR converts A58's policy with A114's metric names, which are passed on
-// as they are: a name that no load report has yields nothing.
+// clientWRR converts A58's policy with A114's metric names, which are not validated: a name
+// that no load report contains has no effect.
 //
-// Negative periods are refused. A58 does not mention them, and they would turn
-// into weights that always are, or never become, valid.
+// Negative periods are rejected. A58 does not mention them, and with them weights would always
+// or never be valid.
 func clientWRR(config []byte, _ Nested) (picker.Policy, error) {
 	var m wrrv3.ClientSideWeightedRoundRobin
 	if err := decode(config, &m); err != nil {
@@ -57,7 +57,7 @@ func clientWRR(config []byte, _ Nested) (picker.Policy, error) {
 	}
 	wrr.UpdatePeriod = max(wrr.UpdatePeriod, minUpdatePeriod)
 	if !wrr.OutOfBand {
-		wrr.OOBPeriod = 0 // no difference, so that equal policies compare equal
+		wrr.OOBPeriod = 0 // unused, so that equal policies compare equal
 	}
 	if v := m.GetErrorUtilizationPenalty(); v != nil {
 		wrr.ErrorPenalty = float64(v.GetValue())
@@ -72,8 +72,8 @@ func clientWRR(config []byte, _ Nested) (picker.Policy, error) {
 	return picker.Policy{Kind: picker.PolicyClientWRR, Flat: true, WRR: &wrr, SlowStart: start}, nil
 }
 
-// period returns the duration v, or unset if there is none. What time.Duration
-// cannot hold, some 292 years and more, is its maximum.
+// period returns the duration v, or unset if v is nil. Durations beyond time.Duration's 292
+// years are capped.
 func period(field string, v *durationpb.Duration, unset time.Duration) (time.Duration, error) {
 	if v == nil {
 		return unset, nil

@@ -11,10 +11,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// OfCluster returns the policy of a cluster: that of load_balancing_policy if the
-// field is present, and that of the older fields otherwise. The fields that do not
-// count are not looked at (A52-SRC-1). An error makes the cluster invalid
-// (A52-NACK-1); it begins with the path of the field.
+// OfCluster returns the policy of a cluster: that of load_balancing_policy if the field is
+// present, otherwise that of the older fields. Unused fields are not validated (A52-SRC-1). An
+// error makes the cluster invalid (A52-NACK-1); it begins with the path of the field.
 func (r *Registry) OfCluster(c *clusterv3.Cluster) (picker.Policy, error) {
 	if list := c.GetLoadBalancingPolicy(); list != nil {
 		policy, err := r.Convert(list)
@@ -26,12 +25,12 @@ func (r *Registry) OfCluster(c *clusterv3.Cluster) (picker.Policy, error) {
 	return r.Legacy(c)
 }
 
-// Legacy returns the policy that the older fields ask for: lb_policy, and the
-// message of the lb_config oneof that belongs to it. Another message there, or
-// none, means the defaults. Its errors begin with the name of the field.
+// Legacy returns the policy of the older fields: lb_policy, and the message of the lb_config
+// oneof that belongs to it. Any other message, or an unset field, means the defaults. Errors
+// begin with the name of the field.
 //
-// Other than as entries of a list, ROUND_ROBIN and LEAST_REQUEST stand for what
-// they are inside wrr_locality (A42, A48).
+// Unlike entries of a list, ROUND_ROBIN and LEAST_REQUEST have their meaning inside
+// wrr_locality (A42, A48).
 func (r *Registry) Legacy(c *clusterv3.Cluster) (picker.Policy, error) {
 	var policy picker.Policy
 	var field string
@@ -74,8 +73,8 @@ func legacyLeastRequest(c *clusterv3.Cluster_LeastRequestLbConfig) (picker.Polic
 	return policy, err
 }
 
-// legacyRingHash converts A42's fields. XX_HASH is the zero value of the enum here,
-// so that there is no way not to ask for it (D3).
+// legacyRingHash converts A42's fields. XX_HASH is the zero value of the enum here, so it is
+// always selected (D3).
 func legacyRingHash(c *clusterv3.Cluster_RingHashLbConfig, common *clusterv3.Cluster_CommonLbConfig) (picker.Policy, error) {
 	if f := c.GetHashFunction(); f != clusterv3.Cluster_RingHashLbConfig_XX_HASH {
 		return picker.Policy{}, unsupportedHash(f)

@@ -1,17 +1,16 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lbpolicy turns the load balancing policy of an xDS cluster into the
-// plain [picker.Policy] that the snapshot is built from: gRFC A52's registry of
-// converters, and the older fields that it replaces.
+// Package lbpolicy provides the conversion of an xDS cluster's load balancing policy into the
+// plain [picker.Policy] from which snapshots are built: gRFC A52's registry of converters, and
+// the older fields that it replaces.
 //
 // # Problem
 //
-// A cluster names its policy in one of two ways. The older is an enum with a
-// message for each value (lb_policy, ring_hash_lb_config, ...). The newer is
-// load_balancing_policy: a list in order of preference, so that a control plane
-// can offer what only some of its clients know, whose entries carry messages of
-// any type, some of which hold a list again:
+// A cluster names its policy in one of two ways. The older is an enum with a message for each
+// value (lb_policy, ring_hash_lb_config, ...). The newer is load_balancing_policy: a list in
+// order of preference, so that a control plane can offer policies that only some of its clients
+// support. Its entries carry messages of any type, some of which contain another list:
 //
 //	load_balancing_policy
 //	└─ policies[0] WrrLocality ── endpoint_picking_policy
@@ -20,34 +19,31 @@
 //
 // # Structure
 //
-// A [Registry] maps type names to converters. [Registry.Convert] takes the first
-// entry of a list that it supports and hands it to the converter, which calls
-// back for the lists inside. The result is flat: one kind, its parameters, and
-// what the policies around it come down to.
+// A [Registry] maps type names to converters. [Registry.Convert] takes the first supported
+// entry of a list and passes it to the converter, which calls back for nested lists. The result
+// is flat: one kind, its parameters, and the effect of the enclosing policies.
 //
 //	wrr_locality{X}          X with Flat unset: a locality is drawn first
 //	load_aware_locality{X}   the same, with LoadAware set
-//	X without wrr_locality   Flat: one layer of all endpoints, whatever their locality
+//	X without wrr_locality   Flat: one layer of all endpoints, regardless of their locality
 //	random_subsetting{X}     X with Subset set
 //
-// The rules are A52's, and each has a test that names it: load_balancing_policy
-// wins over the older fields, which are then not even validated (A52-SRC-1); the
-// type decides and the name of an entry is ignored (A52-REG-6); what is not
-// supported is skipped (A52-REG-2); the first that is supported is final, and if
-// it cannot be converted the cluster is invalid (A52-REG-4, A24); so it is when
-// nothing is supported (A52-REG-5) or lists are nested deeper than 16 levels
-// (A52-REG-7). Errors are meant for the control plane's operator and begin with
-// the path of the field:
+// The rules are A52's, and each has a test that names it: load_balancing_policy takes
+// precedence over the older fields, which are then not even validated (A52-SRC-1); the type
+// decides and the name of an entry is ignored (A52-REG-6); unsupported entries are skipped
+// (A52-REG-2); the first supported entry is final, and if it cannot be converted the cluster is
+// invalid (A52-REG-4, A24); it is also invalid if no entry is supported (A52-REG-5) or lists
+// are nested deeper than 16 levels (A52-REG-7). Errors are meant for the control plane's
+// operator and begin with the path of the field:
 //
 //	load_balancing_policy.policies[1].typed_extension_config.typed_config: ring_hash: minimum_ring_size 10 exceeds maximum_ring_size 5
 //
 // # Why not JSON
 //
-// A52 converts into the JSON of a gRPC service config, which a second registry
-// parses: a typed configuration leaves the process' types and comes back. Only
-// custom policies need that detour, since their parsers take JSON; here no other
-// makes it. [JSON] renders the form that A52 describes, for logs and for
-// comparison with other clients.
+// A52 converts into the JSON of a gRPC service config, which a second registry parses: a typed
+// configuration is serialized and parsed within one process. Only custom policies need that
+// detour, since their parsers take JSON. [JSON] renders the form that A52 describes, for logs
+// and for comparison with other clients.
 //
 // # Supported types
 //
@@ -64,61 +60,59 @@
 //	  random_subsetting.v3.RandomSubsetting             A68
 //	xds.type.v3.TypedStruct, udpa.type.v1.TypedStruct   A52: a policy by its gRPC name
 //
-// A TypedStruct names a policy of the program: a balancer registered with
-// grpc-go, which becomes [picker.PolicyCustom] after its own parser has accepted
-// the configuration. Seven names stand for policies that the snapshot has
-// itself, and are converted to those: round_robin, pick_first,
-// least_request_experimental, ring_hash_experimental, weighted_round_robin, and this
-// module's own xdslb_least_latency and xdslb_prequal ([Prequal]). As
-// child balancers they would be slower, and ring_hash would not work at all, since
-// the request's hash reaches it through an internal package of grpc-go. This is
-// also the one way to set A76's requestHashHeader, which has no xDS field, and to
-// get round robin without weights ([picker.PolicyRoundRobin]).
+// A TypedStruct names a policy of the program: a balancer registered with grpc-go, which
+// becomes [picker.PolicyCustom] after its own parser has accepted the configuration. Seven
+// names are converted to policies that the snapshot implements: round_robin, pick_first,
+// least_request_experimental, ring_hash_experimental, weighted_round_robin, and this module's
+// own xdslb_least_latency and xdslb_prequal ([Prequal]). As child balancers they would be
+// slower, and ring_hash would not work at all, since the request's hash reaches it through an
+// internal package of grpc-go. This is also the only way to set A76's requestHashHeader, which
+// has no xDS field, and to get round robin without weights ([picker.PolicyRoundRobin]).
 //
-// A program adds types of its own with [Registry.With], or removes them. There is
-// no global registration: a registry is a value, immutable and safe for concurrent
-// use, and its zero value is ready.
+// A program adds types of its own with [Registry.With], or removes them. There is no global
+// registration: a registry is a value, immutable and safe for concurrent use, and its zero
+// value is ready to use.
 //
 // # Choices
 //
 //   - Ring sizes of 0 are errors: the xDS fields are wrappers, in which 0 is a
 //     value and not the absence of one, and Envoy's rule for them begins at 1. In
-//     gRPC's JSON, where 0 cannot be told from unset, it means the default
+//     gRPC's JSON, where 0 cannot be distinguished from unset, it means the default
 //     (T-RING-5).
-//   - Sizes are kept as they came. The local cap of 4096 (A42, T-SEC-2) is an
-//     option of the client and is applied where rings are built, after min <= max
-//     was judged here.
-//   - wrr_locality inside wrr_locality is the same as once: the inner one sees
+//   - Sizes are not capped. The local cap of 4096 (A42, T-SEC-2) is an
+//     option of the client and is applied where rings are built, after the check of
+//     min <= max here.
+//   - wrr_locality inside wrr_locality has no effect: the inner one sees
 //     one locality.
 //   - random_subsetting inside wrr_locality or load_aware_locality, a subset of each locality, cannot be
 //     expressed by [picker.Policy] and is an error; around wrr_locality it is a
-//     subset of all. Nested subsets come down to the smallest.
-//   - ring_hash inside wrr_locality is taken at its word: a ring per locality.
-//   - load_aware_locality has all of its fields: endpoint_picking_policy,
+//     subset of all endpoints. Nested subsets are reduced to the smallest.
+//   - ring_hash inside wrr_locality means a ring per locality.
+//   - All fields of load_aware_locality are supported: endpoint_picking_policy,
 //     weight_update_period, metric_names_for_computing_utilization,
 //     utilization_variance_threshold, smoothing_time_constant,
 //     remote_probe_fraction, weight_expiration_period, enable_oob_load_report and
-//     oob_reporting_period. Values outside the message's bounds are refused, and so
-//     are reports out of band for policies that pick by themselves.
-//   - What Envoy's messages have and gRPC does not is used where the snapshot can
-//     (slow start, hash_balance_factor), and then it is validated. It is ignored
-//     where it cannot: locality_weighted_lb_config, active_request_bias,
+//     oob_reporting_period. Values outside the message's limits are rejected, and so
+//     are out-of-band reports for policies that pick by themselves.
+//   - Fields of Envoy's messages that gRPC does not have are used if the snapshot
+//     supports them (slow start, hash_balance_factor), and are then validated. Others
+//     are ignored: locality_weighted_lb_config, active_request_bias,
 //     selection_method, use_hostname_for_hashing, hash policies of
-//     consistent_hashing_lb_config, and of PeakEwma all but decay_time.
-//   - Zone-aware routing ([picker.ZoneAware]) has to be asked for, by
-//     zone_aware_lb_config of either place; Envoy's other condition, that its own
-//     fleet is known, is for whoever makes the configuration. Of its fields
+//     consistent_hashing_lb_config, and all fields of PeakEwma except decay_time.
+//   - Zone-aware routing ([picker.ZoneAware]) must be enabled explicitly, by
+//     zone_aware_lb_config in either place. Envoy's other condition, a known local
+//     cluster, is checked where the configuration is made. Its supported fields are
 //     routing_enabled, min_cluster_size, force_local_zone,
-//     force_locality_direct_routing and locality_basis count, and
-//     fail_traffic_on_panic asks for what gRPC does anyway. Inside wrr_locality,
-//     which has chosen the zone, there is nothing left to choose.
+//     force_locality_direct_routing and locality_basis, and
+//     fail_traffic_on_panic is gRPC's behavior anyway. It has no effect inside
+//     wrr_locality, which has already chosen the zone.
 //
 // # Cost
 //
-// Conversion runs once per changed cluster. It is linear in the size of the
-// message, except that each level of nesting holds its bytes again, at most 16
-// times in all, and the configuration of a custom policy once more as JSON.
+// Conversion runs once per changed cluster. It is linear in the size of the message, except
+// that each level of nesting copies its bytes again, at most 16 times in total, and the
+// configuration of a custom policy once more as JSON.
 //
-// Sources: gRFC A24, A42, A48, A52, A58, A62, A68, A76, A114; Envoy's
-// documentation of the messages for what gRPC does not specify.
+// Sources: gRFC A24, A42, A48, A52, A58, A62, A68, A76, A114; Envoy's documentation of the
+// messages for everything that gRPC does not specify.
 package lbpolicy

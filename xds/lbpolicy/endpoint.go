@@ -35,7 +35,7 @@ type endpointPolicy interface {
 	GetLocalityLbConfig() *commonv3.LocalityLbConfig
 }
 
-// decodeEndpointPolicy decodes m, and returns a policy with what its kinds have in common.
+// decodeEndpointPolicy decodes m, and returns a policy with the common settings of its kinds.
 func decodeEndpointPolicy(config []byte, m endpointPolicy) (picker.Policy, error) {
 	if err := decode(config, m); err != nil {
 		return picker.Policy{}, err
@@ -48,8 +48,8 @@ func decodeEndpointPolicy(config []byte, m endpointPolicy) (picker.Policy, error
 	return picker.Policy{Flat: true, SlowStart: start, ZoneAware: zones}, err
 }
 
-// roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (D2): with
-// equal weights, round robin.
+// roundRobin converts A52-RR-1's policy, which is EDF by endpoint weight (D2): with equal
+// weights, round robin.
 func roundRobin(config []byte, _ Nested) (picker.Policy, error) {
 	policy, err := decodeEndpointPolicy(config, new(roundrobinv3.RoundRobin))
 	policy.Kind = picker.PolicyEDF
@@ -68,8 +68,8 @@ func leastRequest(config []byte, _ Nested) (picker.Policy, error) {
 	return policy, err
 }
 
-// leastOf is A48's rule for choice_count: 2 if unset, fewer are an error, more
-// than 10 are 10.
+// leastOf implements A48's rule for choice_count: 2 if unset, smaller values are an error,
+// values above 10 are capped at 10.
 func leastOf(choiceCount *wrapperspb.UInt32Value, start *picker.SlowStart) (picker.Policy, error) {
 	choices := uint32(defaultChoices)
 	if choiceCount != nil {
@@ -99,17 +99,16 @@ func pickFirst(config []byte, _ Nested) (picker.Policy, error) {
 	}, nil
 }
 
-// slowStarter is implemented by both messages that slow start comes in. Their
-// getters take a nil receiver.
+// slowStarter is implemented by both messages that contain slow start. Their getters accept a
+// nil receiver.
 type slowStarter interface {
 	GetSlowStartWindow() *durationpb.Duration
 	GetAggression() *corev3.RuntimeDouble
 	GetMinWeightPercent() *typev3.Percent
 }
 
-// slowStart converts Envoy's slow start. Without a window it is off, whatever
-// else is set. Of the aggression, which Envoy can override at run time, the
-// default is used.
+// slowStart converts Envoy's slow start. Without a window it is off, regardless of the other
+// fields. The aggression, which Envoy can override at run time, has its default.
 func slowStart(m slowStarter) (*picker.SlowStart, error) {
 	window, err := period("slow_start_config.slow_start_window", m.GetSlowStartWindow(), 0)
 	if err != nil {
@@ -122,7 +121,7 @@ func slowStart(m slowStarter) (*picker.SlowStart, error) {
 	if v := m.GetMinWeightPercent(); v != nil {
 		percent = v.GetValue()
 	}
-	switch { // written such that NaN is refused
+	switch { // NaN must fail the checks
 	case !(aggression > 0) || math.IsInf(aggression, 1):
 		return nil, fmt.Errorf("slow_start_config.aggression %v is not positive and finite", aggression)
 	case !(percent >= 0 && percent <= 100):

@@ -22,9 +22,8 @@ const (
 	defaultTableSize = 65537   // entries
 )
 
-// ringHash converts A42's policy (A52-RH-1). A message that asks for XX_HASH gets
-// Envoy's placement, bit for bit; DEFAULT_HASH leaves the choice to the client
-// (D3).
+// ringHash converts A42's policy (A52-RH-1). XX_HASH selects Envoy's placement, bit for bit;
+// DEFAULT_HASH leaves the choice to the client (D3).
 func ringHash(config []byte, _ Nested) (picker.Policy, error) {
 	var m ringhashv3.RingHash
 	if err := decode(config, &m); err != nil {
@@ -42,7 +41,7 @@ func ringHash(config []byte, _ Nested) (picker.Policy, error) {
 	if err != nil {
 		return picker.Policy{}, err
 	}
-	// The common message has taken over the deprecated field of this one.
+	// The common message has replaced the deprecated field of this one.
 	factor := m.GetHashBalanceFactor()
 	if common := m.GetConsistentHashingLbConfig(); common != nil {
 		factor = common.GetHashBalanceFactor()
@@ -54,7 +53,7 @@ func ringHash(config []byte, _ Nested) (picker.Policy, error) {
 	return ring(picker.RingPolicy{MinSize: minSize, MaxSize: maxSize, XXH64: xxh64, BalanceFactor: balance}), nil
 }
 
-// maglev converts Envoy's policy, which hashes with XXH64 and nothing else.
+// maglev converts Envoy's policy, which supports XXH64 only.
 func maglev(config []byte, _ Nested) (picker.Policy, error) {
 	var m maglevv3.Maglev
 	if err := decode(config, &m); err != nil {
@@ -75,7 +74,7 @@ func maglevTable(tableSize *wrapperspb.UInt64Value, factor *wrapperspb.UInt32Val
 	if size > maxTableSize {
 		return picker.Policy{}, fmt.Errorf("table_size %d exceeds %d", size, maxTableSize)
 	}
-	// With no extra rounds the test is exact for all numbers of 64 bits.
+	// With no extra rounds the test is exact for all 64-bit numbers.
 	if !new(big.Int).SetUint64(size).ProbablyPrime(0) {
 		return picker.Policy{}, fmt.Errorf("table_size %d is not prime", size)
 	}
@@ -90,14 +89,14 @@ func maglevTable(tableSize *wrapperspb.UInt64Value, factor *wrapperspb.UInt32Val
 	}, nil
 }
 
-// ringSizer is implemented by both messages that ring sizes come in.
+// ringSizer is implemented by both messages that contain ring sizes.
 type ringSizer interface {
 	GetMinimumRingSize() *wrapperspb.UInt64Value
 	GetMaximumRingSize() *wrapperspb.UInt64Value
 }
 
-// ringSizes returns the sizes of m in entries, defaults filled in, such that
-// 1 <= minSize <= maxSize <= maxRingSize (T-RING-5).
+// ringSizes returns the sizes of m in entries, with defaults, such that 1 <= minSize <= maxSize
+// <= maxRingSize (T-RING-5).
 func ringSizes(m ringSizer) (minSize, maxSize uint64, err error) {
 	minSize, maxSize = defaultMinRingSize, maxRingSize
 	if v := m.GetMinimumRingSize(); v != nil {
@@ -109,8 +108,7 @@ func ringSizes(m ringSizer) (minSize, maxSize uint64, err error) {
 	return minSize, maxSize, checkRingSizes("minimum_ring_size", minSize, "maximum_ring_size", maxSize)
 }
 
-// checkRingSizes takes the names of the fields, which differ between xDS and the
-// JSON of gRPC.
+// checkRingSizes takes the names of the fields, which differ between xDS and the JSON of gRPC.
 func checkRingSizes(minName string, minSize uint64, maxName string, maxSize uint64) error {
 	switch {
 	case minSize < 1 || minSize > maxRingSize:
@@ -123,8 +121,8 @@ func checkRingSizes(minName string, minSize uint64, maxName string, maxSize uint
 	return nil
 }
 
-// balanceFactor returns the bound on a host's load as a percentage of the
-// average; 0 is none.
+// balanceFactor returns the limit of a host's load as a percentage of the average; 0 means no
+// limit.
 func balanceFactor(v *wrapperspb.UInt32Value) (uint32, error) {
 	if v != nil && v.GetValue() < 100 {
 		return 0, fmt.Errorf("hash_balance_factor %d is below 100", v.GetValue())

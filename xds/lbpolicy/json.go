@@ -14,12 +14,11 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// JSON returns p in the form of a gRPC service config's loadBalancingConfig, which
-// other clients work with (A52-JSON-1): a list of one policy, with what is inside
-// it nested. It is meant to be read, not parsed: what gRPC has no field for (EDF's
-// weights, slow start, hash functions, bounded loads) is left out, and maglev is
-// named although gRPC does not have it. A policy that no Registry returns may
-// yield an empty list, which stands for no policy (A24).
+// JSON returns p in the form of a gRPC service config's loadBalancingConfig, which other
+// clients use (A52-JSON-1): a list of one policy, with nested policies inside. It is meant for
+// people, not for parsing: settings without a gRPC field (EDF's weights, slow start, hash
+// functions, bounded loads) are omitted, and maglev is named although gRPC does not have it. A
+// policy that no Registry returns may yield an empty list, which means no policy (A24).
 func JSON(p picker.Policy) json.RawMessage {
 	name, config := endpointJSON(p)
 	if name == "" {
@@ -32,7 +31,7 @@ func JSON(p picker.Policy) json.RawMessage {
 		name, config = nameSubsetting, object{"subsetSize": p.Subset, "childPolicy": list{{name: config}}}
 	}
 	js, err := json.Marshal(list{{name: config}})
-	if err != nil { // the configuration of a custom policy that is not JSON
+	if err != nil { // the configuration of a custom policy is not JSON
 		return json.RawMessage("[]")
 	}
 	return js
@@ -43,8 +42,8 @@ type (
 	list   []object
 )
 
-// endpointJSON returns the name and the configuration of the policy that picks
-// endpoints. A missing member reads like a zero one.
+// endpointJSON returns the name and the configuration of the policy that picks endpoints. A
+// missing member is treated as zero.
 func endpointJSON(p picker.Policy) (name string, config any) {
 	switch p.Kind {
 	case picker.PolicyEDF, picker.PolicyRoundRobin:
@@ -92,10 +91,10 @@ func wrrJSON(w picker.ClientWRR) object {
 	return config
 }
 
-// seconds returns d as protobuf's JSON has it: "0.100s".
+// seconds returns d in protobuf's JSON format: "0.100s".
 func seconds(d time.Duration) json.RawMessage {
 	js, err := protojson.Marshal(durationpb.New(d))
-	if err != nil { // no time.Duration is out of range
+	if err != nil { // every time.Duration is in range
 		return nil
 	}
 	return js

@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	defaultDecay = 10 * time.Second // Finagle's and Envoy's
+	defaultDecay = 10 * time.Second // as in Finagle and Envoy
 	minDecay     = time.Millisecond
 )
 
-// peakEWMA converts Envoy's PeakEwma of contrib, which is asked for where least latency is
-// wanted. The message is read from the wire: its Go type is in a module of its own that
-// nothing else here needs. Of its fields decay_time counts. The others are for the way in
-// which Envoy's workers share what they measure (aggregation_interval,
-// max_samples_per_host), and for what hosts count as that were not measured
-// (default_rtt, penalty_value), which here is the mean of the others.
+// peakEWMA converts Envoy's contrib policy PeakEwma to least latency. The message is read from
+// the wire, since its Go type is in a separate module that is not needed otherwise. Only
+// decay_time is used. The other fields are for sharing measurements between Envoy's workers
+// (aggregation_interval, max_samples_per_host), and for the value of unmeasured hosts
+// (default_rtt, penalty_value), which here is the mean of the other hosts.
 func peakEWMA(config []byte, _ Nested) (picker.Policy, error) {
 	var decay *durationpb.Duration
 	for len(config) > 0 {
@@ -58,8 +57,8 @@ func peakEWMA(config []byte, _ Nested) (picker.Policy, error) {
 
 var errPeakEWMA = errors.New("value is not a valid envoy.extensions.load_balancing_policies.peak_ewma.v3alpha.PeakEwma message")
 
-// LeastLatency converts the JSON configuration of the policy xdslb_least_latency:
-// {"decayTime": "10s"}. Fields that are not known are ignored.
+// LeastLatency converts the JSON configuration of the policy xdslb_least_latency: {"decayTime":
+// "10s"}. Unknown fields are ignored.
 func LeastLatency(config []byte) (picker.Policy, error) {
 	c := struct{ DecayTime string }{defaultDecay.String()}
 	if err := json.Unmarshal(config, &c); err != nil {

@@ -21,12 +21,12 @@ const (
 	defaultProbe     = 0.03
 )
 
-// loadAware converts Envoy's load_aware_locality. Like wrr_locality it chooses a locality,
-// and leaves the endpoints of the locality to the policy inside, where there is nothing left
-// for another of its kind to choose.
+// loadAware converts Envoy's load_aware_locality. Like wrr_locality it chooses a locality, and
+// leaves the endpoints of the locality to the child policy. A nested policy of this kind has no
+// effect.
 //
-// The bounds are those of the message. Reports out of band need connections that the
-// snapshot picks, so they are refused for policies that pick by themselves.
+// The limits are those of the message. Out-of-band reports need connections that the snapshot
+// picks, so they are rejected for policies that pick by themselves.
 func loadAware(config []byte, nested Nested) (picker.Policy, error) {
 	var m loadawarev3.LoadAwareLocality
 	if err := decode(config, &m); err != nil {
@@ -80,7 +80,7 @@ func loadAwareOf(m *loadawarev3.LoadAwareLocality) (*picker.LoadAware, error) {
 		}
 	}
 	if !l.OutOfBand {
-		l.OOBPeriod = 0 // no difference, so that equal policies compare equal
+		l.OOBPeriod = 0 // unused, so that equal policies compare equal
 	}
 	if v := m.GetUtilizationVarianceThreshold(); v != nil {
 		l.Threshold = v.GetValue()
@@ -88,7 +88,7 @@ func loadAwareOf(m *loadawarev3.LoadAwareLocality) (*picker.LoadAware, error) {
 	if v := m.GetRemoteProbeFraction(); v != nil {
 		l.Probe = v.GetValue()
 	}
-	switch { // NaN too
+	switch { // NaN must fail the checks
 	case !(l.Threshold >= 0 && l.Threshold <= 1):
 		return nil, fmt.Errorf("utilization_variance_threshold %v is not within 0 to 1", l.Threshold)
 	case !(l.Probe >= 0 && l.Probe < 1):

@@ -13,10 +13,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// wrrLocality converts A52-WRRL-1's policy: it draws a locality by weight, and
-// leaves the endpoints of the locality to the policy inside. Once that is so, a
-// second wrr_locality changes nothing, and neither does what goes by zones inside,
-// which sees one.
+// wrrLocality converts A52-WRRL-1's policy: it draws a locality by weight, and leaves the
+// endpoints of the locality to the child policy. A nested wrr_locality has no effect, and
+// neither has a nested zone-aware policy, which sees a single locality.
 func wrrLocality(config []byte, nested Nested) (picker.Policy, error) {
 	var m wrrlocalityv3.WrrLocality
 	if err := decode(config, &m); err != nil {
@@ -36,8 +35,8 @@ func wrrLocality(config []byte, nested Nested) (picker.Policy, error) {
 	return policy, nil
 }
 
-// randomSubsetting converts A68's policy; both of its fields are required. A
-// random subset of a random subset is one of the smaller size.
+// randomSubsetting converts A68's policy; both of its fields are required. A random subset of a
+// random subset is one of the smaller size.
 func randomSubsetting(config []byte, nested Nested) (picker.Policy, error) {
 	var m subsettingv3.RandomSubsetting
 	if err := decode(config, &m); err != nil {

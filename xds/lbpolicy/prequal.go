@@ -12,8 +12,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// NamePrequal is the name of the policy that asks endpoints for their load, in a
-// TypedStruct and in gRPC's registry.
+// NamePrequal is the name of the policy that probes endpoints for their load, in a TypedStruct
+// and in gRPC's registry.
 const NamePrequal = "xdslb_prequal"
 
 // prequalConfig is the policy's configuration in JSON. Durations are like "0.5s".
@@ -28,27 +28,27 @@ type prequalConfig struct {
 	Synchronous        uint32  `json:"synchronous"`
 }
 
-// Bounds of what may be asked for, since it is asked of servers (T-SEC-2).
+// Limits of the configuration, since it affects the load of servers (T-SEC-2).
 const (
 	maxPrequalPool   = 64
 	maxProbesPerRPC  = 10
-	maxProbeRate     = 10_000 // a second
+	maxProbeRate     = 10_000 // per second
 	maxProbeDuration = time.Minute
 )
 
 // Prequal converts the JSON configuration of xdslb_prequal. All fields are optional:
 //
-//	poolSize            answers that are kept: 16; 2 to 64
+//	poolSize            maximum number of answers: 16; 2 to 64
 //	maxAge              of an answer: "1s"; up to a minute
 //	probesPerRpc        3; up to 10
 //	removePerRpc        answers that are removed unused: 1; less than probesPerRpc
-//	hotQuantile         of the RPCs in flight that were reported, above which an endpoint
+//	hotQuantile         of the reported RPCs in flight, above which an endpoint
 //	                    is hot: 0.84; 0 to 1
 //	probeTimeout        also of an RPC that waits for answers: "0.1s"; up to a minute
 //	maxProbesPerSecond  of a client: 500; up to 10000
-//	synchronous         0, or how many endpoints each RPC asks before it is picked: 2 to 10
+//	synchronous         0, or the number of endpoints probed for each RPC: 2 to 10
 //
-// Other fields are errors: one that is misspelt would be off without a word.
+// Unknown fields are errors, so that misspelled names are not silently ignored.
 func Prequal(config []byte) (picker.Policy, error) {
 	c := prequalConfig{
 		PoolSize: 16, MaxAge: "1s", ProbesPerRPC: 3, RemovePerRPC: 1, HotQuantile: .84,
@@ -72,7 +72,7 @@ func Prequal(config []byte) (picker.Policy, error) {
 			return picker.Policy{}, fmt.Errorf("%s %.100q is not a duration above 0 and up to %v, like \"0.5s\"", f.name, f.value, maxProbeDuration)
 		}
 	}
-	switch { // written such that NaN, which JSON has not, would be refused
+	switch { // NaN, which JSON cannot express, would fail the checks
 	case p.PoolSize < 2 || p.PoolSize > maxPrequalPool:
 		return picker.Policy{}, fmt.Errorf("poolSize %d is not within 2 to %d", p.PoolSize, maxPrequalPool)
 	case !(p.ProbesPerRPC > 0 && p.ProbesPerRPC <= maxProbesPerRPC):

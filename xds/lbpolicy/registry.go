@@ -16,39 +16,38 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// maxLevels is how deep lists of policies may be nested (A52-REG-7).
+// maxLevels is the maximum nesting of lists of policies (A52-REG-7).
 const maxLevels = 16
 
-// ErrUnsupported is what a [Converter] returns, possibly wrapped, to say that the
-// entry is none of its business: the entry is skipped like one of unknown type,
-// and the next one of the list is tried. Any other error is final.
+// ErrUnsupported is returned by a [Converter], possibly wrapped, to have the entry skipped like
+// an entry of unknown type, so that the next entry of the list is tried. Any other error is
+// final.
 var ErrUnsupported = errors.New("unsupported policy")
 
-// Converter makes a policy of the wire bytes of one message type. It calls nested
-// for each list of policies in the message, and returns its errors with the name
-// of the field in front, as in "child_policy.policies[0]...". It must be safe for
-// concurrent use and must not keep config.
+// Converter makes a policy from the wire bytes of one message type. It calls nested for each
+// list of policies in the message, and returns errors of nested prefixed with the name of the
+// field, as in "child_policy.policies[0]...". It must be safe for concurrent use and must not
+// retain config.
 type Converter func(config []byte, nested Nested) (picker.Policy, error)
 
-// Nested converts a list of policies found inside another policy. It counts the
-// levels of nesting, so that a converter need not.
+// Nested converts a list of policies found inside another policy. It counts the levels of
+// nesting for the converter.
 type Nested func(*clusterv3.LoadBalancingPolicy) (picker.Policy, error)
 
 // Registry converts policies.
 //
-// The zero value and nil know the types in the package documentation. A Registry
-// is immutable: [Registry.With] returns a changed copy. It is safe for concurrent
-// use.
+// The zero value and nil support the types in the package documentation. A Registry is
+// immutable: [Registry.With] returns a changed copy. It is safe for concurrent use.
 type Registry struct {
-	converters map[string]Converter // the program's own, by type name; nil removes a type
+	converters map[string]Converter // added by the program, by type name; nil removes a type
 }
 
-// With returns a copy of r in which entries with messages of type typeURL are
-// converted by c, also if r knows the type already. A nil c makes the type
-// unsupported. Only the part of typeURL after the last slash matters.
+// With returns a copy of r in which entries with messages of type typeURL are converted by c,
+// even if r already has a converter for the type. A nil c makes the type unsupported. Only the
+// part of typeURL after the last slash matters.
 //
-// A policy that c returns is used as it is, which includes Flat: it should be
-// set, and a wrr_locality around the entry will unset it.
+// A policy returned by c is used unchanged, including Flat: it should be set, and an enclosing
+// wrr_locality will unset it.
 func (r *Registry) With(typeURL string, c Converter) *Registry {
 	changed := &Registry{make(map[string]Converter)}
 	if r != nil {
@@ -58,8 +57,8 @@ func (r *Registry) With(typeURL string, c Converter) *Registry {
 	return changed
 }
 
-// Convert returns the first policy of the list that is supported (A52-REG-2). Its
-// errors begin with a path relative to list, such as "policies[0]...".
+// Convert returns the first supported policy of the list (A52-REG-2). Its errors begin with a
+// path relative to list, such as "policies[0]...".
 func (r *Registry) Convert(list *clusterv3.LoadBalancingPolicy) (picker.Policy, error) {
 	return r.convert(list, 1)
 }
@@ -76,7 +75,7 @@ func (r *Registry) convert(list *clusterv3.LoadBalancingPolicy, level int) (pick
 			return policy, nil
 		case !errors.Is(err, ErrUnsupported):
 			return picker.Policy{}, fmt.Errorf("policies[%d].typed_extension_config.typed_config: %w", i, err)
-		case len(skipped) < 8: // enough to find the mistake by, and bounded
+		case len(skipped) < 8: // enough to find the mistake, and bounded
 			skipped = append(skipped, err.Error())
 		}
 	}
@@ -122,7 +121,7 @@ func (r *Registry) entry(message *anypb.Any, level int) (picker.Policy, error) {
 	return policy, nil
 }
 
-// own converts an entry with a converter of the program, and checks the result.
+// own converts an entry with a converter of the program, and validates the result.
 func (r *Registry) own(name string, c Converter, config []byte, nested Nested) (picker.Policy, error) {
 	if c == nil {
 		return picker.Policy{}, fmt.Errorf("%w %.100q", ErrUnsupported, name)
@@ -137,8 +136,7 @@ func (r *Registry) own(name string, c Converter, config []byte, nested Nested) (
 	return policy, nil
 }
 
-// complete checks that p has the member that its kind needs, which the builders
-// of snapshots rely on.
+// complete checks that p has the field required by its kind, which snapshot builds rely on.
 func complete(p picker.Policy) error {
 	ok := true
 	switch p.Kind {
@@ -168,13 +166,13 @@ func complete(p picker.Policy) error {
 
 // builtin is a converter of this package.
 type builtin struct {
-	name    string // names the policy in errors
+	name    string // name of the policy in errors
 	convert Converter
 }
 
 const policies = "envoy.extensions.load_balancing_policies."
 
-// builtins are by type name; never written.
+// builtins maps type names to converters. It must not be modified.
 var builtins = map[string]builtin{
 	policies + "round_robin.v3.RoundRobin":     {name: "round_robin", convert: roundRobin},
 	policies + "ring_hash.v3.RingHash":         {name: "ring_hash", convert: ringHash},
@@ -189,15 +187,14 @@ var builtins = map[string]builtin{
 	policies + "random_subsetting.v3.RandomSubsetting":    {name: "random_subsetting", convert: randomSubsetting},
 }
 
-// typeName returns what identifies the type in a type URL: all after the last
-// slash, or all if there is none.
+// typeName returns the type name of a type URL: the part after the last slash, or the whole URL
+// without a slash.
 func typeName(url string) string {
 	return url[strings.LastIndexByte(url, '/')+1:]
 }
 
-// decode reads wire bytes into m. The reasons that package proto gives are left
-// out: they are not stable, and say no more than that the bytes are not such a
-// message.
+// decode reads wire bytes into m. The errors of package proto are omitted: they are not stable,
+// and provide no further information.
 func decode(config []byte, m proto.Message) error {
 	if proto.Unmarshal(config, m) != nil {
 		return fmt.Errorf("value is not a valid %s message", m.ProtoReflect().Descriptor().FullName())

@@ -22,14 +22,14 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// typedStructs are the type names of policies in JSON (A52-TS-1). Both messages
-// look the same on the wire.
+// typedStructs are the type names of policies in JSON (A52-TS-1). Both messages have the same
+// encoding.
 var typedStructs = map[string]bool{
 	"xds.type.v3.TypedStruct":  true,
 	"udpa.type.v1.TypedStruct": true,
 }
 
-// The names of policies in gRPC's registry, as far as the snapshot has them.
+// The names of policies in gRPC's registry that the snapshot implements.
 const (
 	nameRoundRobin   = "round_robin"
 	namePickFirst    = "pick_first"
@@ -38,15 +38,15 @@ const (
 	nameClientWRR    = "weighted_round_robin"
 	nameWRRLocality  = "xds_wrr_locality_experimental"
 	nameSubsetting   = "random_subsetting_experimental"
-	nameLeastLatency = "xdslb_least_latency" // this module's
+	nameLeastLatency = "xdslb_least_latency" // defined by this module
 )
 
-// natives convert the JSON configurations of gRPC policies that the snapshot has
-// itself; never written. Where the fields are those of the xDS message, its JSON
-// form is what they are read by.
+// natives convert the JSON configurations of gRPC policies that the snapshot implements. It
+// must not be modified. If the fields are those of the xDS message, they are read by its JSON
+// form.
 //
-// Policies with policies inside are not here: what gRPC makes of a child's name is
-// for its own registry to say.
+// Policies with child policies are not included, since the names of children refer to gRPC's
+// registry.
 var natives = map[string]builtin{
 	nameRoundRobin:   {convert: unweighted},
 	namePickFirst:    {convert: fromJSON[pickfirstv3.PickFirst](pickFirst)},
@@ -57,10 +57,9 @@ var natives = map[string]builtin{
 	nameClientWRR:    {convert: fromJSON[wrrv3.ClientSideWeightedRoundRobin](clientWRR)},
 }
 
-// openTypedStruct returns the converter for the policy that a TypedStruct names,
-// which is given the value of the struct in JSON. A name that nobody knows is
-// unsupported (A52-TS-3). Names are case-sensitive (A52-TS-4), as far as grpc-go's
-// registry is.
+// openTypedStruct returns the converter for the policy that a TypedStruct names, whose input is
+// the value of the struct in JSON. An unknown name is unsupported (A52-TS-3). Names are
+// case-sensitive (A52-TS-4), as far as grpc-go's registry is.
 func openTypedStruct(config []byte) (builtin, error) {
 	var m typedstructv3.TypedStruct
 	if err := decode(config, &m); err != nil {
@@ -87,8 +86,8 @@ func openTypedStruct(config []byte) (builtin, error) {
 	return b, nil
 }
 
-// valueJSON returns v as it is (A52-TS-2), with no value as an empty object. Equal
-// values yield equal bytes. What JSON does not have, such as NaN, is an error.
+// valueJSON returns v unchanged (A52-TS-2), and an empty object for nil. Equal values yield
+// equal bytes. Values that JSON cannot express, such as NaN, are errors.
 func valueJSON(v *structpb.Struct) ([]byte, error) {
 	if v == nil {
 		return []byte("{}"), nil
@@ -100,9 +99,9 @@ func valueJSON(v *structpb.Struct) ([]byte, error) {
 	return js, nil
 }
 
-// custom converts the configuration of a balancer of grpc-go's registry, which is
-// valid if the balancer's own parser says so (A52-NACK-2). Like in grpc-go, a
-// balancer without one ignores what it is given.
+// custom converts the configuration of a balancer from grpc-go's registry, which is valid if
+// the balancer's own parser accepts it (A52-NACK-2). As in grpc-go, a balancer without a parser
+// ignores its configuration.
 func custom(name string, b balancer.Builder) Converter {
 	return func(config []byte, _ Nested) (picker.Policy, error) {
 		if parser, ok := b.(balancer.ConfigParser); ok {
@@ -123,8 +122,8 @@ func unweighted([]byte, Nested) (picker.Policy, error) {
 	return picker.Policy{Kind: picker.PolicyRoundRobin, Flat: true}, nil
 }
 
-// fromJSON returns a converter for the JSON form of the messages that c converts.
-// Fields that are not known are ignored (A21).
+// fromJSON returns a converter for the JSON form of the messages that c converts. Unknown
+// fields are ignored (A21).
 func fromJSON[M any, P interface {
 	*M
 	proto.Message
@@ -142,9 +141,8 @@ func fromJSON[M any, P interface {
 	}
 }
 
-// ringHashJSON converts gRPC's form of ring_hash, which has A76's header and, other
-// than xDS, takes 0 for unset and has 4096 for default maximum (T-RING-5). Its
-// ring is placed as gRPC does it.
+// ringHashJSON converts gRPC's form of ring_hash, which has A76's header. Unlike xDS, it treats
+// 0 as unset and has a default maximum of 4096 (T-RING-5). Its placement is that of gRPC.
 func ringHashJSON(config []byte, _ Nested) (picker.Policy, error) {
 	var c struct {
 		MinRingSize       uint64 `json:"minRingSize"`
@@ -172,14 +170,13 @@ func ringHashJSON(config []byte, _ Nested) (picker.Policy, error) {
 	return ring(p), nil
 }
 
-// isMetadataKey reports whether key can name a header of gRPC.
+// isMetadataKey reports whether key is a valid name of a gRPC header.
 func isMetadataKey(key string) bool {
 	return key != "" && strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyz-_.") == ""
 }
 
-// readable returns err, which is one of package protojson, with plain spaces for
-// those that the package varies in order not to be relied on: equal mistakes shall
-// read the same in logs.
+// readable returns err, which is from package protojson, with the spaces that the package
+// deliberately varies replaced by plain ones, so that equal errors have equal texts in logs.
 func readable(err error) error {
 	return errors.New(strings.ReplaceAll(err.Error(), "\u00a0", " "))
 }

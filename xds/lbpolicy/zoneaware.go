@@ -16,12 +16,12 @@ import (
 
 const defaultMinClusterSize = 6 // Envoy's
 
-// zoneAware converts locality_lb_config, as far as it asks for zone-aware routing. Its
-// locality_weighted_lb_config is ignored: that is wrr_locality's job (A52).
+// zoneAware converts the zone-aware routing of locality_lb_config. Its
+// locality_weighted_lb_config is ignored, since wrr_locality replaces it (A52).
 //
-// fail_traffic_on_panic has nothing to do: there is no panic mode in gRPC, and RPCs fail
-// if no endpoint is reachable. force_locality_direct_routing is the older form of
-// force_local_zone with one endpoint, and gives way to it, as in Envoy.
+// fail_traffic_on_panic has no effect: gRPC has no panic mode, and RPCs fail if no endpoint is
+// reachable. force_locality_direct_routing is the older form of force_local_zone with one
+// endpoint, which takes precedence, as in Envoy.
 func zoneAware(m *commonv3.LocalityLbConfig) (*picker.ZoneAware, error) {
 	c := m.GetZoneAwareLbConfig()
 	if c == nil {
@@ -43,7 +43,7 @@ func zoneAware(m *commonv3.LocalityLbConfig) (*picker.ZoneAware, error) {
 	if force := c.GetForceLocalZone(); force != nil {
 		zones.ForceLocal = 1
 		if size := force.GetMinSize(); size != nil {
-			zones.ForceLocal = max(size.GetValue(), 1) // a zone without endpoints gets no RPC
+			zones.ForceLocal = max(size.GetValue(), 1) // a zone without endpoints gets no RPCs
 		}
 	} else if c.GetForceLocalityDirectRouting() {
 		zones.ForceLocal = 1
@@ -51,7 +51,7 @@ func zoneAware(m *commonv3.LocalityLbConfig) (*picker.ZoneAware, error) {
 	return zones, nil
 }
 
-// legacyZoneAware converts common_lb_config, which knows less.
+// legacyZoneAware converts common_lb_config, which has fewer fields.
 func legacyZoneAware(m *clusterv3.Cluster_CommonLbConfig) (*picker.ZoneAware, error) {
 	c := m.GetZoneAwareLbConfig()
 	if c == nil {
