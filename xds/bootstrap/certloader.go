@@ -68,7 +68,7 @@ func (l *CertLoader) warn(read time.Time, err error) {
 	if logger == nil {
 		logger = slog.Default()
 	}
-	go logger.Warn("xdslb: TLS files cannot be read, keeping what was read before", "read", read, "error", err)
+	go logger.Warn("xdslb: reading TLS files failed, keeping the previous contents", "read", read, "error", err)
 }
 
 // Load returns the current certificates. If the files cannot be read, or are being replaced, it
@@ -140,7 +140,7 @@ func (l *loaded[T]) get(ctx context.Context, file string, interval time.Duration
 	err := wait(ctx, reading, limit)
 	l.mu.Lock()
 	if err != nil {
-		err = fmt.Errorf("xds: reading %s: %w", file, err)
+		err = fmt.Errorf("xdslb: reading %s: %w", file, err)
 	} else {
 		err = l.err
 	}
@@ -185,10 +185,10 @@ func (f CertFiles) readRoots() (roots Roots, err error) {
 	if f.SPIFFEBundleMapFile != "" {
 		text, err := readCerts(f.SPIFFEBundleMapFile)
 		if err != nil {
-			return roots, fmt.Errorf("xds: reading spiffe_trust_bundle_map_file: %w", err)
+			return roots, fmt.Errorf("xdslb: reading spiffe_trust_bundle_map_file: %w", err)
 		}
 		if roots.TrustDomains, err = parseBundleMap(text); err != nil {
-			return roots, fmt.Errorf("xds: spiffe_trust_bundle_map_file %s: %w", f.SPIFFEBundleMapFile, err)
+			return roots, fmt.Errorf("xdslb: spiffe_trust_bundle_map_file %s: %w", f.SPIFFEBundleMapFile, err)
 		}
 		return roots, nil
 	}
@@ -197,14 +197,14 @@ func (f CertFiles) readRoots() (roots Roots, err error) {
 	}
 	text, err := readCerts(f.CACertificateFile)
 	if err != nil {
-		return roots, fmt.Errorf("xds: reading ca_certificate_file: %w", err)
+		return roots, fmt.Errorf("xdslb: reading ca_certificate_file: %w", err)
 	}
 	if err := whole(text); err != nil {
-		return roots, fmt.Errorf("xds: ca_certificate_file %s: %w", f.CACertificateFile, err)
+		return roots, fmt.Errorf("xdslb: ca_certificate_file %s: %w", f.CACertificateFile, err)
 	}
 	roots.Pool = x509.NewCertPool()
 	if !roots.Pool.AppendCertsFromPEM(text) {
-		return Roots{}, fmt.Errorf("xds: ca_certificate_file %s holds no certificate in PEM format", f.CACertificateFile)
+		return Roots{}, fmt.Errorf("xdslb: ca_certificate_file %s: no certificate in PEM format", f.CACertificateFile)
 	}
 	return roots, nil
 }
@@ -228,7 +228,7 @@ func (f CertFiles) readIdentity() (*tls.Certificate, error) {
 		identity, err = tls.X509KeyPair(chain, key)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("xds: reading certificate_file %s and private_key_file %s: %w", f.CertificateFile, f.PrivateKeyFile, err)
+		return nil, fmt.Errorf("xdslb: reading certificate_file %s and private_key_file %s: %w", f.CertificateFile, f.PrivateKeyFile, err)
 	}
 	return &identity, nil
 }
@@ -274,7 +274,7 @@ func whole(text []byte) error {
 // names in the certificate, except for the trust domain.
 func (r Roots) Verify(chain []*x509.Certificate, system bool) error {
 	if len(chain) == 0 {
-		return errors.New("the server has shown no certificate")
+		return errors.New("the server sent no certificate")
 	}
 	opts := x509.VerifyOptions{Roots: r.Pool, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	if r.TrustDomains != nil {

@@ -78,7 +78,7 @@ func (s *Server) DialOptions() (opts []grpc.DialOption, stop func(), err error) 
 		}
 		if err != nil {
 			stop()
-			return nil, nil, fmt.Errorf("xds: call credentials %q for server %q: %w", c.name, s.URI, err)
+			return nil, nil, fmt.Errorf("xdslb: call credentials %q for server %q: %w", c.name, s.URI, err)
 		}
 		stops = appendFunc(stops, f)
 		opts = append(opts, grpc.WithPerRPCCredentials(perRPC))
@@ -93,7 +93,7 @@ func (s *Server) bundle() (bundle credentials.Bundle, stop func(), err error) {
 		err = errors.New("the builder returned no credentials")
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("xds: channel credentials %q for server %q: %w", s.channelCreds.name, s.URI, err)
+		return nil, nil, fmt.Errorf("xdslb: channel credentials %q for server %q: %w", s.channelCreds.name, s.URI, err)
 	}
 	if b, ok := bundle.(tlsBundle); ok {
 		b.certs.LogTo(s.logger.Load())

@@ -34,7 +34,7 @@ type Error struct {
 // Error formats the fields as one line.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString("xds: bootstrap: ")
+	b.WriteString("xdslb: bootstrap: ")
 	b.WriteString(e.Source)
 	if e.Path != "" {
 		b.WriteString(": " + e.Path)
@@ -83,7 +83,7 @@ func (l *errorList) err() error {
 		return errs[0]
 	}
 	if l.more > 0 {
-		errs = append(errs, fmt.Errorf("xds: bootstrap: %s: and %d more", l.source, l.more))
+		errs = append(errs, fmt.Errorf("xdslb: bootstrap: %s: and %d more", l.source, l.more))
 	}
 	return errors.Join(errs...)
 }

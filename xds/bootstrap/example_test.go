@@ -55,8 +55,8 @@ func ExampleError() {
 		fmt.Println("fix:    ", e.Fix)
 	}
 	// Output:
-	// xds: bootstrap: file /etc/xds.json: $.xds_servers[0].channel_creds[0].config.refresh_interval: must be a duration in the JSON format of google.protobuf.Duration (it is "10m"); write seconds, such as "600s" or "0.5s"
-	// xds: bootstrap: file /etc/xds.json: $.node.id: must be a string, not a number (it is 7); put a string there, between double quotes
+	// xdslb: bootstrap: file /etc/xds.json: $.xds_servers[0].channel_creds[0].config.refresh_interval: must be a duration in the JSON format of google.protobuf.Duration (it is "10m"); write seconds, such as "600s" or "0.5s"
+	// xdslb: bootstrap: file /etc/xds.json: $.node.id: must be a string, not a number (it is 7); put a string there, between double quotes
 	//
 	// source:  file /etc/xds.json
 	// path:    $.xds_servers[0].channel_creds[0].config.refresh_interval

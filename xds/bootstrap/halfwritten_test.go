@@ -85,7 +85,7 @@ func TestPEMFiles(t *testing.T) {
 		{"#\n" + strings.TrimSpace(a) + b, nil, "line 2: the PEM block is malformed: another one begins in it, possibly because a line break is missing"},
 		{a + strings.TrimSpace(a) + b + a, nil, fmt.Sprintf("line %d: the PEM block is malformed: another", lines+1)},
 		{a + "-----BEGIN CERTIFICATE-----\n%\n-----END CERTIFICATE-----\n", nil, fmt.Sprintf("line %d: the PEM block is malformed", lines+1)},
-		{"  " + strings.ReplaceAll(a, "\n", "\n  "), nil, "holds no certificate"},
+		{"  " + strings.ReplaceAll(a, "\n", "\n  "), nil, ": no certificate in PEM format"},
 		{a + strings.Repeat("\n", maxCertFile), nil, "is larger than 16 MiB"},
 	} {
 		write(t, name, []byte(tt.text))

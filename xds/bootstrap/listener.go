@@ -30,7 +30,7 @@ func (c *Config) ListenerName(authority, target string) (string, error) {
 		template = a.ListenerTemplate
 	}
 	if target == "" && strings.Contains(template, "%s") {
-		return "", fmt.Errorf("xds: dial target %q names no service; write xds:///<service>", "xds://"+authority+"/")
+		return "", fmt.Errorf("xdslb: dial target %q has no service: write xds:///<service>", "xds://"+authority+"/")
 	}
 	if strings.HasPrefix(template, xdstp) {
 		target = percentEncode(target, pathChars)

@@ -40,13 +40,13 @@ func TestListenerName(t *testing.T) {
 		{plain, "", "a/b c%", "a/b c%", "top", ""},
 		{plain, "xds.authority.com", "server.example.com", "", "",
 			`authority "xds.authority.com" specified in dial target "xds://xds.authority.com/server.example.com" is not found in the bootstrap file`},
-		{plain, "", "", "", "", `dial target "xds:///" names no service`},
+		{plain, "", "", "", "", `dial target "xds:///" has no service`},
 		{federation, "", "server.example.com", "xdstp://xds.authority.com/envoy.config.listener.v3.Listener/grpc/client/server.example.com?project_id=1234", "xds-server.authority.com", ""},
 		{federation, "xds.authority.com", "server.example.com", "xdstp://xds.authority.com/envoy.config.listener.v3.Listener/grpc/client/server.example.com?project_id=1234", "xds-server.authority.com", ""},
 		{federation, "xds.other.com", "server.other.com", "xdstp://xds.other.com/envoy.config.listener.v3.Listener/server.other.com", "xds-server.other.com", ""},
 		{federation, "[::1]:8 0", "[::1]:80", "xdstp://[::1]:8%200/envoy.config.listener.v3.Listener/%5B::1%5D:80", "xds-server.authority.com", ""},
 		{federation, "xds.third.com", "a", "", "", `it has ["[::1]:8 0" "xds.authority.com" "xds.other.com"]`},
-		{federation, "xds.other.com", "", "", "", `dial target "xds://xds.other.com/" names no service`},
+		{federation, "xds.other.com", "", "", "", `dial target "xds://xds.other.com/" has no service`},
 
 		// Only templates that are xdstp names encode.
 		{template("%s/%s"), "", "[::1]:80", "[::1]:80/[::1]:80", "top", ""},

@@ -135,7 +135,7 @@ func (p *parse) callBuilder(name string) CallBuilder {
 
 func (p *parse) certPlugin(name string, config json.RawMessage) error {
 	if p.parser.CertPlugin == nil {
-		return errors.New("the program does not have the plugin")
+		return errors.New("plugin is not registered in the program")
 	}
 	return p.parser.CertPlugin(name, config)
 }

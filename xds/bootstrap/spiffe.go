@@ -34,7 +34,7 @@ func parseBundleMap(text []byte) (map[string]*x509.CertPool, error) {
 	pools := make(map[string]*x509.CertPool, len(doc.TrustDomains))
 	for domain, bundle := range doc.TrustDomains {
 		if !isTrustDomain(domain) {
-			return nil, fmt.Errorf("%q is not the name of a trust domain", domain)
+			return nil, fmt.Errorf("%q is not a valid trust domain name", domain)
 		}
 		pool := x509.NewCertPool()
 		for i, key := range bundle.Keys {
@@ -59,7 +59,7 @@ func parseBundleMap(text []byte) (map[string]*x509.CertPool, error) {
 // exactly one URI, which is a SPIFFE ID.
 func TrustDomain(cert *x509.Certificate) (string, error) {
 	if n := len(cert.URIs); n != 1 {
-		return "", fmt.Errorf("the certificate has %d URIs and not one, its SPIFFE ID", n)
+		return "", fmt.Errorf("the certificate has %d URIs, want one, its SPIFFE ID", n)
 	}
 	if u := cert.URIs[0]; !IsSPIFFEID(u) {
 		text := u.String()

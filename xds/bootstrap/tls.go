@@ -56,9 +56,9 @@ func (c *tlsCreds) Info() credentials.ProtocolInfo {
 func (c *tlsCreds) Clone() credentials.TransportCredentials { return c }
 
 func (c *tlsCreds) OverrideServerName(string) error {
-	return errors.New("xds: tls credentials of a bootstrap do not support another server name")
+	return errors.New("xdslb: tls credentials of a bootstrap do not support another server name")
 }
 
 func (c *tlsCreds) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("xds: tls credentials of a bootstrap are for clients")
+	return nil, nil, errors.New("xdslb: tls credentials of a bootstrap are for clients")
 }

@@ -185,7 +185,7 @@ func TestTLS(t *testing.T) {
 		{"system roots", plain, `{}`, "certificate"},
 		{"another CA", plain, config(otherFile, "", ""), "certificate"},
 		{"missing CA", plain, config(filepath.Join(dir, "missing.pem"), "", ""), "missing.pem"},
-		{"no CA", plain, config(noPEM, "", ""), "no.pem holds no certificate"},
+		{"no CA", plain, config(noPEM, "", ""), "no.pem: no certificate in PEM format"},
 		{"missing key", mutual, config(caFile, certFile, filepath.Join(dir, "missing.pem")), "missing.pem"},
 		{"wrong key", mutual, config(caFile, certFile, noPEM), "no.pem"},
 	} {

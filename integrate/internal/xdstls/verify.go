@@ -23,7 +23,7 @@ import (
 // acceptsNamesWithin.
 func (s *settings) verify(ctx context.Context, chain []*x509.Certificate, roots bootstrap.Roots, sni string, interrupted func() error) error {
 	if len(chain) == 0 {
-		return errors.New("the server has shown no certificate")
+		return errors.New("the server sent no certificate")
 	}
 	leaf := chain[0]
 	if err := roots.Verify(chain, s.SystemRoots); err != nil {
