@@ -1,31 +1,31 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package attemptlabels fills in the labels grpc.lb.locality and grpc.lb.backend_service
-// of gRPC's per-attempt metrics, such as grpc.client.attempt.duration (A78, A89), for
-// channels of this module. Otherwise they are there and empty. A program imports it for
-// that effect, and names the labels in the OptionalLabels of gRPC's OpenTelemetry plugin:
+// Package attemptlabels provides the labels grpc.lb.locality and grpc.lb.backend_service of
+// gRPC's per-attempt metrics, such as grpc.client.attempt.duration (A78, A89), for channels of
+// this module. Without it the labels are empty. A program imports it for its side effect, and
+// lists the labels in the OptionalLabels of gRPC's OpenTelemetry plugin:
 //
 //	import _ "github.com/xdslb/xdslb/integrate/attemptlabels"
 //
-// The cluster is the one that the endpoint belongs to, below any aggregate cluster.
-// Attempts that end without an endpoint have no labels. Labels from the metadata of
-// clusters (csm.*) are not supported.
+// The cluster is the one to which the endpoint belongs, below any aggregate cluster. Attempts
+// that end without an endpoint have no labels. Labels from the metadata of clusters (csm.*) are
+// not supported.
 //
 // # Cost
 //
-// Each pick searches the RPC's context, which takes longer the more values that has; and
-// if something wants the labels, they are copied, with two allocations. That is what
-// google.golang.org/grpc/xds does as well. Without the import a pick does nothing of it.
+// Each pick searches the RPC's context, which takes longer the more values the context has. If
+// a telemetry plugin uses the labels, they are copied, with two allocations.
+// google.golang.org/grpc/xds has the same cost. Without the import picks have no such cost.
 //
 // # Caveat
 //
-// gRPC has no API to set these labels: telemetry.NewContextWithLabelCallback is for those
-// who read them, and the setter is internal. This package calls the callbacks that it
-// finds in a context under the key by which NewContextWithLabelCallback looks for them.
-// That is no use of unsafe or of linkname, but of how gRPC is made, which may change. So
-// the package tries it out when the program starts. If it does not work with the gRPC
-// that is linked, it logs an error and leaves the labels empty, as without it.
+// gRPC has no API to set these labels: telemetry.NewContextWithLabelCallback is for readers,
+// and the setter is internal. This package calls the callbacks that it finds in a context under
+// the key that NewContextWithLabelCallback uses. It does not use unsafe or linkname, but it
+// depends on an implementation detail of gRPC, which may change. So the package checks at
+// program start whether this works with the linked version of gRPC. If not, it logs an error
+// and leaves the labels empty, as without the import.
 package attemptlabels
 
 import (
@@ -35,7 +35,7 @@ import (
 	"google.golang.org/grpc/experimental/stats/telemetry"
 	"google.golang.org/grpc/grpclog"
 
-	_ "github.com/xdslb/xdslb/integrate" // which calls the setter
+	_ "github.com/xdslb/xdslb/integrate" // it calls the setter
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 )
 
@@ -43,12 +43,12 @@ func init() {
 	if set := setter(telemetry.NewContextWithLabelCallback); works(set) {
 		metric.UpdateLabels = set
 	} else {
-		grpclog.Component("xdslb").Error("The labels grpc.lb.locality and grpc.lb.backend_service of attempts stay empty: this version of grpc-go keeps their callbacks elsewhere.")
+		grpclog.Component("xdslb").Error("labels grpc.lb.locality and grpc.lb.backend_service are disabled: this version of grpc-go is not supported")
 	}
 }
 
 // setter returns a function that calls the callbacks of a context, in the order in which
-// register has added them, or nil. F is a type of gRPC's that has no public name.
+// register added them, or nil. F is a gRPC type without an exported name.
 func setter[F ~func(map[string]string)](register func(context.Context, F) context.Context) func(context.Context, map[string]string) {
 	k := &keySpy{Context: context.Background()}
 	register(k, func(map[string]string) {})
@@ -61,14 +61,14 @@ func setter[F ~func(map[string]string)](register func(context.Context, F) contex
 		if len(callbacks) == 0 {
 			return
 		}
-		labels = maps.Clone(labels) // callbacks may keep or change them
+		labels = maps.Clone(labels) // callbacks may retain or modify them
 		for _, call := range callbacks {
 			call(labels)
 		}
 	}
 }
 
-// keySpy is a context without values that remembers what it was asked for last.
+// keySpy is a context without values that records the last requested key.
 type keySpy struct {
 	context.Context
 	key any
@@ -80,7 +80,7 @@ func (k *keySpy) Value(key any) any {
 	return nil
 }
 
-// works reports whether a setter reaches two callbacks of a context, and what it sets.
+// works reports whether a setter reaches two callbacks of a context with the correct labels.
 func works(set func(context.Context, map[string]string)) bool {
 	if set == nil {
 		return false

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// latencies are how long RPCs took, by how many others they found in flight. Nothing is
-// locked: of two RPCs that end at the same moment one may be forgotten, which an average
-// does not notice.
+// latencies are latencies of RPCs by the number of RPCs that they found in flight. There are no
+// locks: of two RPCs that end at the same moment one may be lost, which hardly affects an
+// average.
 type latencies struct{ buckets [buckets]bucket }
 
-// A bucket is for a number in flight, or a few.
+// A bucket is for one number in flight, or a few.
 type bucket struct {
-	ns atomic.Int64 // an average that moves; 0 is none
-	at atomic.Int64 // when it last did
+	ns atomic.Int64 // moving average; 0 if empty
+	at atomic.Int64 // time of the last update
 }
 
 const (
-	exact   = 16               // numbers below have a bucket each
-	buckets = exact + 4*(20-4) // and then four for each power of two, up to a million
-	expiry  = 10 * time.Second // of what was learned
-	share   = 10               // an RPC moves the average by a tenth of the way
-	longest = int64(time.Hour) // that an RPC counts as
+	exact   = 16               // smaller numbers have their own buckets
+	buckets = exact + 4*(20-4) // followed by four for each power of two, up to a million
+	expiry  = 10 * time.Second // of an average
+	share   = 10               // an RPC has a weight of a tenth in the average
+	longest = int64(time.Hour) // longer latencies are capped
 )
 
 // bucketOf returns the index of the bucket for n RPCs in flight.
@@ -37,7 +37,7 @@ func bucketOf(n int64) int {
 	return min(exact+4*(p-4)+int(n>>(p-2))&3, buckets-1)
 }
 
-// add takes note of an RPC that found n others. O(1); does not allocate.
+// add records an RPC that found n others. O(1); does not allocate.
 func (l *latencies) add(n, now int64, took time.Duration) {
 	b := &l.buckets[bucketOf(n)]
 	ns, was := max(1, min(int64(took), longest)), b.ns.Load()
@@ -48,7 +48,7 @@ func (l *latencies) add(n, now int64, took time.Duration) {
 	b.at.Store(now)
 }
 
-// topOf returns the greatest number of a bucket.
+// topOf returns the largest number of a bucket.
 func topOf(k int) int64 {
 	if k < exact {
 		return int64(k)
@@ -56,11 +56,11 @@ func topOf(k int) int64 {
 	return int64(5+(k-exact)%4)<<(2+(k-exact)/4) - 1
 }
 
-// at returns how many nanoseconds RPCs took that found about n others, or 0 if that is
-// not known: the average of the nearest bucket that has one, the lower of two. Where no
-// RPC found as many yet, as at a server that has just come back, it takes as much longer as
-// the queue is: what took long with nobody waiting is no measure of the tenth in the queue.
-// O(buckets); does not allocate.
+// at returns the latency in nanoseconds of RPCs that found about n others, or 0 if it is
+// unknown: the average of the nearest bucket that has one, the lower of two. If no RPC has
+// found as many yet, as at a server that has just recovered, the latency is scaled up by the
+// length of the queue: the latency without waiting does not apply to the tenth RPC in the
+// queue. O(buckets); does not allocate.
 func (l *latencies) at(n, now int64) int64 {
 	k := bucketOf(n)
 	below, above := k, k+1
@@ -88,7 +88,7 @@ func (l *latencies) recent(i int, now int64) int64 {
 	return l.buckets[i].ns.Load()
 }
 
-// outcomes count how the RPCs of about the last two seconds ended, in slots of time.
+// outcomes counts the results of the RPCs of about the last two seconds, in time slots.
 type outcomes struct{ slots [outcomeSlots]outcomeSlot }
 
 type outcomeSlot struct{ epoch, ok, failed atomic.Int64 }
@@ -98,9 +98,9 @@ const (
 	outcomeSpan  = int64(500 * time.Millisecond)
 )
 
-// count takes note of an RPC. O(1); does not allocate.
+// count records an RPC. O(1); does not allocate.
 func (o *outcomes) count(now int64, ok bool) {
-	epoch := now/outcomeSpan + 1 // 0 is a slot that was never used
+	epoch := now/outcomeSpan + 1 // 0 is an unused slot
 	s := &o.slots[epoch%outcomeSlots]
 	if was := s.epoch.Load(); was < epoch && s.epoch.CompareAndSwap(was, epoch) {
 		s.ok.Store(0)
@@ -113,9 +113,9 @@ func (o *outcomes) count(now int64, ok bool) {
 	}
 }
 
-// failing returns the part of the RPCs, in millionths, that failed. One RPC more counts as
-// good: a server of which nothing is known is not failing, and one that has failed only
-// once is not hopeless.
+// failing returns the fraction of failed RPCs, in millionths. One additional RPC counts as
+// successful: a server without RPCs is not failing, and a server with a single failed RPC is
+// not useless.
 func (o *outcomes) failing(now int64) uint32 {
 	epoch := now/outcomeSpan + 1
 	ok, failed := int64(1), int64(0)

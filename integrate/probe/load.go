@@ -17,12 +17,11 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// A Load is what a server knows of its own load. It implements [stats.Handler], by
-// which it sees the server's RPCs. Any number of goroutines may use a Load, and several
-// servers of a process that share what they run on should share one. It must not be
-// copied.
+// A Load is the load of a server. It implements [stats.Handler], through which it observes the
+// server's RPCs. A Load is safe for concurrent use, and several servers of a process that share
+// resources should share one. It must not be copied.
 type Load struct {
-	start     time.Time // times are nanoseconds since then
+	start     time.Time // times are nanoseconds since start
 	inFlight  atomic.Int64
 	latencies latencies
 	outcomes  outcomes
@@ -33,12 +32,12 @@ type Load struct {
 // NewLoad returns a Load without RPCs.
 func NewLoad() *Load { return &Load{start: time.Now()} }
 
-// ServerOption has a server tell the Load of its RPCs.
+// ServerOption returns the option with which a server reports its RPCs to the Load.
 func (l *Load) ServerOption() grpc.ServerOption { return grpc.StatsHandler(l) }
 
-// SetWeight sets how much the server can do, compared with others: one with weight 2 is
-// as busy with 6 RPCs in flight as one with weight 1 is with 3. What is no positive, finite
-// number is 1, as without a call.
+// SetWeight sets the relative capacity of the server: a server with weight 2 is as busy with 6
+// RPCs in flight as one with weight 1 is with 3. A value that is not positive and finite counts
+// as 1, the default.
 func (l *Load) SetWeight(w float64) {
 	if !(w > 0) || math.IsInf(w, 1) {
 		w = 0
@@ -46,12 +45,11 @@ func (l *Load) SetWeight(w float64) {
 	l.weight.Store(math.Float64bits(w))
 }
 
-// SetGoingAway says whether the server is about to stop. Clients then pick others, as far
-// as they can, and go on to ask once in a while.
+// SetGoingAway sets whether the server is about to stop. Clients then pick other servers if
+// possible, and keep probing occasionally.
 func (l *Load) SetGoingAway(away bool) { l.goingAway.Store(away) }
 
-// Report returns what the server would answer now. O(1); the report is its only
-// allocation.
+// Report returns the current report. O(1); the report is its only allocation.
 func (l *Load) Report() *Report {
 	now := l.now()
 	n := max(0, l.inFlight.Load())
@@ -66,15 +64,15 @@ func (l *Load) Report() *Report {
 
 func (l *Load) now() int64 { return int64(time.Since(l.start)) }
 
-// A counted is the context of an RPC that counts. It is one allocation, where a value in a
-// context of package context would be two.
+// A counted is the context of a counted RPC. It is one allocation, whereas a context.WithValue
+// would be two.
 type counted struct {
 	context.Context
 	load  *Load
-	found int64 // RPCs in flight when it began; -1 before
+	found int64 // RPCs in flight at its start; -1 before
 }
 
-// A countedKey is what a Load finds its own by.
+// A countedKey is the key of a Load's own value.
 type countedKey struct{ load *Load }
 
 func (c *counted) Value(key any) any {
@@ -84,7 +82,7 @@ func (c *counted) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// uncounted are the services whose RPCs are no load.
+// uncounted are the services whose RPCs do not count.
 var uncounted = []string{"/" + ServiceName + "/", "/grpc.health.", "/grpc.reflection."}
 
 // TagRPC implements stats.Handler.
@@ -115,7 +113,7 @@ func (l *Load) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// ended takes note of an RPC that found so many in flight.
+// ended records an RPC that found this many in flight.
 func (l *Load) ended(found int64, s *stats.End) {
 	now := int64(s.EndTime.Sub(l.start))
 	switch status.Code(s.Error) {
@@ -123,8 +121,8 @@ func (l *Load) ended(found int64, s *stats.End) {
 		l.outcomes.count(now, true)
 		l.latencies.add(found, now, s.EndTime.Sub(s.BeginTime))
 	case codes.Canceled, codes.DeadlineExceeded:
-		// It took as long at least, which says more than nothing while a server
-		// stands still. How long it would have taken is not known.
+		// This is a lower bound, which is useful information about a server that hangs. The
+		// actual latency is unknown.
 		if took := s.EndTime.Sub(s.BeginTime); int64(took) > l.latencies.at(found, now) {
 			l.latencies.add(found, now, took)
 		}
@@ -139,10 +137,10 @@ func (l *Load) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Contex
 // HandleConn implements stats.Handler.
 func (l *Load) HandleConn(context.Context, stats.ConnStats) {}
 
-// Register has a server answer probes with the Load.
+// Register registers a service that answers probes with the Load.
 func Register(s grpc.ServiceRegistrar, l *Load) { s.RegisterService(&serviceDesc, l) }
 
-// serviceDesc is what protoc-gen-go-grpc would make.
+// serviceDesc is equivalent to the output of protoc-gen-go-grpc.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: ServiceName,
 	HandlerType: (*reporter)(nil),

@@ -23,16 +23,16 @@ import (
 
 func init() { xds.KeepBytes() }
 
-// Options tune a Server. The zero value is ready to use.
+// Options configure a Server. The zero value is ready to use.
 type Options struct {
-	// Others are CSDS servers whose configurations are added to those of this
-	// module's clients: that of google.golang.org/grpc/xds/csds, for programs that use
-	// both. A gRPC server takes each service once. If one of Others fails, so does the
-	// RPC, with its status.
+	// Others are CSDS servers whose configurations are added to the configurations of this
+	// module's clients: the server of google.golang.org/grpc/xds/csds, for programs that use
+	// both. A gRPC server accepts each service once. If one of Others fails, the RPC fails with
+	// its status.
 	Others []statusv3.ClientStatusDiscoveryServiceServer
 }
 
-// Server is a CSDS server that shows the XdsClients of the process. It has no state.
+// Server is a CSDS server for the XdsClients of the process. It has no state.
 type Server struct {
 	statusv3.UnimplementedClientStatusDiscoveryServiceServer
 	others []statusv3.ClientStatusDiscoveryServiceServer
@@ -50,9 +50,8 @@ type Registrar interface {
 // Register registers a Server without Others. See [Server.Register].
 func Register(r Registrar) error { return NewServer(Options{}).Register(r) }
 
-// Register registers s with a gRPC server that does not serve yet. If that has a CSDS
-// server already, Register leaves it alone and returns an error; gRPC itself would end
-// the process.
+// Register registers s with a gRPC server that does not serve yet. If the gRPC server already
+// has a CSDS server, Register returns an error; gRPC itself would terminate the process.
 func (s *Server) Register(r Registrar) error {
 	name := statusv3.ClientStatusDiscoveryService_ServiceDesc.ServiceName
 	if _, ok := r.GetServiceInfo()[name]; ok {
@@ -82,8 +81,8 @@ func (s *Server) FetchClientStatus(ctx context.Context, req *statusv3.ClientStat
 	return resp, nil
 }
 
-// StreamClientStatus implements the streaming method: a response to each request. It
-// is no watch (A40).
+// StreamClientStatus implements the streaming method: one response to each request. It does not
+// watch for changes (A40).
 func (s *Server) StreamClientStatus(stream statusv3.ClientStatusDiscoveryService_StreamClientStatusServer) error {
 	for {
 		req, err := stream.Recv()
@@ -114,11 +113,10 @@ func configOf(c *xds.Client, contents bool) *statusv3.ClientConfig {
 	return config
 }
 
-// maxScope is how many targets client_scope names.
+// maxScope is the maximum number of targets in client_scope.
 const maxScope = 8
 
-// scopeOf says whose data a client has (A71): the names of the Listeners that its
-// targets begin with.
+// scopeOf returns the scope of a client's data (A71): the names of its targets' Listeners.
 func scopeOf(targets []xds.Target) string {
 	var names []string
 	for _, t := range targets {
@@ -132,7 +130,7 @@ func scopeOf(targets []xds.Target) string {
 	return text(strings.Join(names, ", "))
 }
 
-// statuses are A40's and A88's names of the states.
+// statuses maps states to A40's and A88's names.
 var statuses = map[xds.State]adminv3.ClientResourceStatus{
 	xds.Unknown:       adminv3.ClientResourceStatus_UNKNOWN,
 	xds.Requested:     adminv3.ClientResourceStatus_REQUESTED,
@@ -159,8 +157,8 @@ func genericOf(r *xds.ResourceStatus, contents bool) *statusv3.ClientConfig_Gene
 	return g
 }
 
-// errorOf says why the resource's latest version is not in force; nil if it is, or
-// nothing is known yet.
+// errorOf returns the reason why the resource's latest version is not in use; nil if it is, or
+// if nothing is known yet.
 func errorOf(r *xds.ResourceStatus) *adminv3.UpdateFailureState {
 	switch {
 	case r.Rejected.Err != nil:
@@ -183,6 +181,6 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
-// text makes a string fit for protobuf, which refuses to encode a message with one
-// that is not UTF-8. Names come from users and servers.
+// text returns valid UTF-8, since protobuf refuses to encode other strings. Names come from
+// users and servers.
 func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

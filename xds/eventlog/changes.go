@@ -11,13 +11,13 @@ import (
 // Changes counts how a configuration differs from the previous one. An endpoint that moves
 // to another locality or priority is neither added nor removed.
 type Changes struct {
-	Routes                            bool // of the virtual host, or the listener's filters
+	Routes                            bool // of the virtual host, or filters of the listener
 	ClustersAdded, ClustersRemoved    int
 	EndpointsAdded, EndpointsRemoved  int
-	Weights                           int // endpoints with another weight
-	Health                            int // endpoints that began or ceased to drain
-	Localities                        int // leaves with other localities, or other weights of these
-	Priorities, Policies, TLS, Limits int // leaves with more or fewer priorities, or another policy, TLS, drops or breaker
+	Weights                           int // endpoints with a changed weight
+	Health                            int // endpoints that started or stopped draining
+	Localities                        int // leaves with changed localities or locality weights
+	Priorities, Policies, TLS, Limits int // leaves with changed priorities, policy, TLS, or limits
 }
 
 // endpointsOnly reports whether nothing changed above the endpoints.

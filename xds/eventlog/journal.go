@@ -16,19 +16,19 @@ type Kind string
 const (
 	ConfigurationApplied Kind = "ConfigurationApplied" // a configuration of the target took effect
 	TargetFailed         Kind = "TargetFailed"         // the target cannot be served
-	PriorityChanged      Kind = "PriorityChanged"      // a cluster uses another priority (A56)
+	PriorityChanged      Kind = "PriorityChanged"      // a cluster's active priority changed (A56)
 	EndpointEjected      Kind = "EndpointEjected"      // by outlier detection (A50)
-	EndpointReturned     Kind = "EndpointReturned"     // from an ejection
+	EndpointReturned     Kind = "EndpointReturned"     // an ejection ended
 	ConnectionLost       Kind = "ConnectionLost"       // an endpoint left READY
 	ConnectionFailed     Kind = "ConnectionFailed"     // an attempt to connect to an endpoint failed
 	ClusterFailed        Kind = "ClusterFailed"        // RPCs of the cluster fail: no endpoint can be picked
-	ClusterRecovered     Kind = "ClusterRecovered"     // from ClusterFailed
+	ClusterRecovered     Kind = "ClusterRecovered"     // after ClusterFailed
 )
 
-// The kinds of events of an XdsClient. It has TargetFailed too, if it gives its Watchers an
-// error instead of a configuration.
+// The kinds of events of an XdsClient. TargetFailed is also recorded if it gives its Watchers
+// an error instead of a configuration.
 const (
-	ConfigurationDelivered Kind = "ConfigurationDelivered" // Watchers were given a configuration
+	ConfigurationDelivered Kind = "ConfigurationDelivered" // Watchers received a configuration
 	Accepted               Kind = "Accepted"               // a resource, or the addresses of a DNS name, changed
 	Rejected               Kind = "Rejected"               // a version of a resource is invalid
 	Deleted                Kind = "Deleted"                // a server deleted a resource
@@ -36,12 +36,12 @@ const (
 	ErrorReceived          Kind = "ErrorReceived"          // a server sent an error in place of a resource, or DNS failed
 	Connected              Kind = "Connected"              // a stream received its first response
 	StreamFailed           Kind = "StreamFailed"           // a stream ended, or could not be opened
-	Fallback               Kind = "Fallback"               // Server cannot be reached; the next one is used
-	Return                 Kind = "Return"                 // Server recovered; the ones after it are left
+	Fallback               Kind = "Fallback"               // Server is unreachable; the next one is used
+	Return                 Kind = "Return"                 // Server recovered; its fallbacks are no longer used
 )
 
-// Event is something that happened to a channel, or to its XdsClient. Fields that do not
-// apply are zero. Repeated events are one, with a Count.
+// Event is an event of a channel or of its XdsClient. Fields that do not apply are zero.
+// Repeated events are merged, with a Count.
 type Event struct {
 	Time  time.Time `json:"time"` // of the first
 	Kind  Kind      `json:"kind"`
@@ -49,7 +49,7 @@ type Event struct {
 	Last  time.Time `json:"last,omitzero"`   // if Count is above 1
 
 	Cluster  string `json:"cluster,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"` // its address; the first one's if Count is above 1
+	Endpoint string `json:"endpoint,omitempty"` // address; the first one if Count is above 1
 	Change   string `json:"change,omitempty"`   // such as "+2 -1 endpoints", or "priority 0 to 1"
 
 	Type     string `json:"type,omitempty"` // of the resource, or "DNS name"
@@ -57,10 +57,10 @@ type Event struct {
 	Version  string `json:"version,omitempty"`
 	Server   string `json:"server,omitempty"` // its URI
 
-	Error string `json:"error,omitempty"` // the latest one's if Count is above 1
+	Error string `json:"error,omitempty"` // the latest one if Count is above 1
 
-	// Changes are what a ConfigurationApplied changed. Change is made of it when the event
-	// is read.
+	// Changes are the changes of a ConfigurationApplied. Change is formatted from it when the
+	// event is read.
 	Changes *Changes `json:"-"`
 }
 
@@ -91,13 +91,13 @@ func (e Event) String() string {
 	return b.String()
 }
 
-// maxText is the length of the texts in bytes that Cut leaves alone.
+// maxText is the maximum length of texts in bytes that Cut leaves unchanged.
 const maxText = 1 << 10
 
-// Cut shortens a text that others chose to some 1 KiB. It does not retain a longer text.
+// Cut truncates an untrusted text to about 1 KiB. It does not retain a longer text.
 func Cut(s string) string { return CutTo(s, maxText) }
 
-// CutTo is Cut with another limit.
+// CutTo is Cut with a different limit.
 func CutTo(s string, most int) string {
 	if len(s) <= most {
 		return s
@@ -108,24 +108,23 @@ func CutTo(s string, most int) string {
 // Limits of a Journal.
 const (
 	Size        = 128         // of the ring
-	mergeBack   = 8           // events that a repeat is looked for among
-	mergePeriod = time.Minute // since the first of the repeats
+	mergeBack   = 8           // number of recent events that are searched for a repeat
+	mergePeriod = time.Minute // after the first of the merged events
 )
 
-// A Journal has the latest events, up to Size. The zero value is ready; it takes no memory
-// until the first event. Its user's lock guards it. Journals may share events, which are
-// not changed once they are added.
+// A Journal has the latest events, up to Size. The zero value is ready to use; it takes no
+// memory until the first event. The caller's lock guards it. Journals may share events, which
+// are not changed after they have been added.
 type Journal struct {
 	ring  []*Event
 	added int
 }
 
-// Add adds an event of now, or merges it into a recent one that it repeats. Only events that
-// are frequent and of little weight are merged: those of connections and ejections, and
-// configurations that change endpoints only. Events before and after any other event are
-// not merged.
+// Add adds a current event, or merges it into a recent event that it repeats. Only frequent and
+// minor events are merged: events of connections and ejections, and configurations that change
+// endpoints only. Events are not merged across an event of another kind.
 //
-// Add reports whether e itself was added. If so, the caller may complete it at once.
+// Add reports whether e itself was added. If so, the caller may complete it immediately.
 func (j *Journal) Add(e *Event) bool {
 	if j.merge(e) {
 		return false
@@ -139,7 +138,7 @@ func (j *Journal) Add(e *Event) bool {
 	return true
 }
 
-// merge merges e into a recent event if it repeats that, and reports whether it did.
+// merge merges e into a recent event if it repeats that event, and reports whether it did.
 func (j *Journal) merge(e *Event) bool {
 	if !e.mergeable() {
 		return false

@@ -12,13 +12,14 @@ import (
 
 // Limits of a Log.
 const (
-	// Interval is how long a line suppresses repeats of itself.
+	// Interval is the time for which a line suppresses repeats of itself.
 	Interval = time.Minute
-	// MaxSimilar is how many lines of one message and group are written in an Interval.
+	// MaxSimilar is the number of lines of one message and group that are written in an
+	// Interval.
 	MaxSimilar = 32
 
-	maxLines   = 256 // remembered, to suppress their repeats
-	maxPending = 256 // not yet taken by the Logger
+	maxLines   = 256 // kept to suppress their repeats
+	maxPending = 256 // waiting for the Logger
 )
 
 // A Line is a line of a log.
@@ -31,8 +32,8 @@ type Line struct {
 	Attrs        []slog.Attr
 }
 
-// A Log writes lines to a Logger. It must be made by NewLog. Any number of goroutines may
-// use it, also with locks held: the Logger is called by a goroutine without any.
+// A Log writes lines to a Logger. It must be made by NewLog. It is safe for concurrent use,
+// even with locks held: the Logger is called by a goroutine that holds no locks.
 type Log struct {
 	logger func() *slog.Logger
 
@@ -41,7 +42,7 @@ type Log struct {
 	similar map[similarKey]*similar
 	states  map[any]*state // by topic
 	pending []Line
-	lost    int  // lines for which pending had no room
+	lost    int  // lines that exceeded the capacity of pending
 	writing bool // a goroutine writes pending
 	closed  bool
 }
@@ -56,7 +57,7 @@ type similarKey struct {
 	group   any
 }
 
-// written is a line that was written, and how many repeats have been suppressed since.
+// written is a written line, and the number of repeats suppressed since.
 type written struct {
 	at         time.Time
 	suppressed int
@@ -68,29 +69,30 @@ type similar struct {
 	written, suppressed int
 }
 
-// state is the log's latest word on a topic.
+// state is the latest state of a topic.
 type state struct {
-	written any         // the state that the latest line reported; nil before the first
+	written any         // the state in the latest line; nil before the first
 	timer   *time.Timer // runs until a suppressed line is written
 }
 
-// NewLog returns a Log that writes to the Logger that logger returns at that time.
+// NewLog returns a Log that writes to the Logger that logger returns at the time of writing.
 func NewLog(logger func() *slog.Logger) *Log {
 	return &Log{logger: logger, written: map[lineKey]*written{}, similar: map[similarKey]*similar{}, states: map[any]*state{}}
 }
 
-// Write writes a line unless it is suppressed. In that case it returns how long that lasts.
+// Write writes a line unless it is suppressed. In that case it returns the remaining time of
+// suppression.
 func (l *Log) Write(line Line) (suppressed time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.writeLocked(line)
 }
 
-// WriteState writes a line about the state of a topic that changes back and forth, such as
-// whether a server can be reached. Topic and state are comparable. If the line is suppressed
-// and the state still holds when that ends, the line is written then, so the latest line
-// about a topic is always right, though up to an Interval late. A topic of which no line was
-// ever written, because too many were similar, stays silent.
+// WriteState writes a line about the state of a topic that changes repeatedly, such as whether
+// a server can be reached. Topic and state are comparable. If the line is suppressed and the
+// state still holds at the end of the suppression, the line is written then, so the latest line
+// about a topic is always accurate, though up to an Interval late. A topic without any written
+// line, because too many were similar, remains without lines.
 func (l *Log) WriteState(topic, to any, line Line) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -126,7 +128,7 @@ func (l *Log) writeStateLocked(topic, to any, line Line) {
 	}
 }
 
-// EndState forgets a topic. A line about it that waits is dropped.
+// EndState forgets a topic. A suppressed line about it is dropped.
 func (l *Log) EndState(topic any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -143,7 +145,7 @@ func (s *state) stop() {
 	}
 }
 
-// Close drops the lines of states that wait. Lines may still be written.
+// Close drops the suppressed lines of states. Lines may still be written.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +155,7 @@ func (l *Log) Close() {
 	}
 }
 
-// Idle reports whether all lines have been given to the Logger.
+// Idle reports whether all lines have been passed to the Logger.
 func (l *Log) Idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -196,8 +198,9 @@ func (l *Log) writeLocked(line Line) (suppressed time.Duration) {
 	return 0
 }
 
-// countSimilarLocked counts a line among the similar ones of an Interval. The last line
-// before the limit says that more are suppressed, and the first one after it how many were.
+// countSimilarLocked counts a line among the similar ones of an Interval. The last line before
+// the limit announces the suppression, and the first one after it has the number of suppressed
+// lines.
 func (l *Log) countSimilarLocked(key similarKey, now time.Time) (attrs []slog.Attr, suppressed time.Duration) {
 	c := l.similar[key]
 	if c == nil {
@@ -221,8 +224,8 @@ func (l *Log) countSimilarLocked(key similarKey, now time.Time) (attrs []slog.At
 	return attrs, 0
 }
 
-// forgetLocked makes room for another line: it forgets those that may be written again,
-// or all if there are none.
+// forgetLocked makes room for another line: it removes lines that may be written again, or all
+// lines if there are no such lines.
 func (l *Log) forgetLocked(now time.Time) {
 	for key, w := range l.written {
 		if now.Sub(w.at) >= Interval {
@@ -234,7 +237,7 @@ func (l *Log) forgetLocked(now time.Time) {
 	}
 }
 
-// writePending gives the pending lines to the Logger, in order, until there are none.
+// writePending passes the pending lines to the Logger, in order, until the queue is empty.
 func (l *Log) writePending() {
 	for {
 		l.mu.Lock()

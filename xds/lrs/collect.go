@@ -17,22 +17,22 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// key is what load is reported by.
+// key identifies load in reports.
 type key struct{ cluster, service string }
 
-// A cluster is all there is to report by one key. It is guarded by Reporter.mu.
+// A cluster has the load to report for one key. It is guarded by Reporter.mu.
 type cluster struct {
 	key
 	sources []*source
 	since   time.Time // the end of the last report
 	until   time.Time // the end of the report being made
 
-	// What sources counted that had to be forgotten before it was reported: now
-	// is part of the report being made, later will be.
+	// Counts of sources that were removed before they were reported: now belongs to the current
+	// report, later to the next one.
 	now, later counts
 }
 
-// wanted is which clusters the server wants reported.
+// wanted is the set of clusters that the server requests.
 type wanted struct {
 	all   bool
 	names map[string]bool
@@ -46,15 +46,15 @@ func wantedBy(resp *lrsv3.LoadStatsResponse) wanted {
 	return w
 }
 
-// collect returns what is to be reported of the clusters that are wanted, and
-// which ones it looked at, for commit.
+// collect returns the load to report for the wanted clusters, and the clusters that it read,
+// for commit.
 func (r *Reporter) collect(w wanted, now time.Time) (stats []*endpointv3.ClusterStats, read []*cluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.clusters {
 		if !w.all && !w.names[c.key.cluster] {
-			// The counts of those who are still there may be wanted some day.
-			// Those of others would pile up.
+			// The counts of current sources may be requested later. The counts of removed
+			// sources would accumulate.
 			c.now, c.later = counts{}, counts{}
 			r.forgetLocked(c, func(s *source) bool { return s.stopped })
 			continue
@@ -76,7 +76,7 @@ func (r *Reporter) collect(w wanted, now time.Time) (stats []*endpointv3.Cluster
 	return stats, read
 }
 
-// commit notes that what collect returned has been sent.
+// commit records that the result of collect has been sent.
 func (r *Reporter) commit(read []*cluster) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *Reporter) commit(read []*cluster) {
 	}
 }
 
-// unsent reads all counters of c and returns what is to be reported.
+// unsent reads all counters of c and returns the counts to report.
 func (c *cluster) unsent() counts {
 	var sum counts
 	sum.add(&c.now)
@@ -99,8 +99,8 @@ func (c *cluster) unsent() counts {
 	return sum
 }
 
-// fold adds to c what s counted and has not reported, since s is going to be
-// forgotten. A report of what was seen of s may be on its way.
+// fold adds the unreported counts of s to c, since s is about to be removed. A report of the
+// counts already read may be in progress.
 func (c *cluster) fold(s *source) {
 	c.now.addUnsent(s)
 	s.commit()
@@ -108,7 +108,7 @@ func (c *cluster) fold(s *source) {
 	c.later.addUnsent(s)
 }
 
-// encode returns the message for counts of c, in a certain order.
+// encode returns the message for counts of c, in a deterministic order.
 func (c *cluster) encode(sum *counts) *endpointv3.ClusterStats {
 	stats := &endpointv3.ClusterStats{
 		ClusterName:          c.key.cluster,
@@ -147,8 +147,8 @@ func (c *cluster) encode(sum *counts) *endpointv3.ClusterStats {
 	return stats
 }
 
-// encodeMetrics adds a locality's ORCA metrics: utilizations have fields of
-// their own, all others are listed by name (A85).
+// encodeMetrics adds a locality's ORCA metrics: utilizations have their own fields, all other
+// metrics are listed by name (A85).
 func encodeMetrics(to *endpointv3.UpstreamLocalityStats, sums map[string]picker.MetricSum) {
 	for _, name := range slices.Sorted(maps.Keys(sums)) {
 		s := sums[name]

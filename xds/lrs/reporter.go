@@ -19,20 +19,19 @@ import (
 
 // Options configures a Reporter. The zero value is ready to use.
 type Options struct {
-	// MinInterval is the least time between two reports; servers that ask for
-	// more of them get this (T-LRS-1). 0 is one second.
+	// MinInterval is the minimum time between two reports, even if servers request a shorter
+	// one (T-LRS-1). 0 means one second.
 	MinInterval time.Duration
-	// FinalTimeout is how long Close may take to send the last report, and how
-	// long a stream is kept for it after the last source has stopped, or the
-	// server's first word awaited. 0 is half a second.
+	// FinalTimeout is the maximum time for Close to send the last report. It is also how long a
+	// stream is kept for the last report after the last source has stopped, or for the server's
+	// first response. 0 means half a second.
 	FinalTimeout time.Duration
-	// BackoffBase is the least time between the beginnings of two streams, and
-	// the longest wait after a first failure, which then grows up to BackoffMax.
-	// 0 is one second and two minutes.
+	// BackoffBase is the minimum time between the starts of two streams, and the maximum wait
+	// after a first failure, which then grows up to BackoffMax. 0 means one second and two
+	// minutes.
 	BackoffBase, BackoffMax time.Duration
-	// Failed is called, by the goroutine that reports, when a stream has ended before
-	// the server said anything on it, or could not be opened. Nil writes a line to
-	// slog.Default().
+	// Failed is called, by the reporting goroutine, when a stream has ended before the server's
+	// first response, or could not be opened. If nil, a line is written to slog.Default().
 	Failed func(error)
 }
 
@@ -51,19 +50,18 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.Failed == nil {
-		o.Failed = func(err error) { slog.Warn("xdslb: load cannot be reported to a server", "error", err) }
+		o.Failed = func(err error) { slog.Warn("xdslb: load reporting failed", "error", err) }
 	}
 	return o
 }
 
-// maxStopped is how many stopped sources may wait to be reported. There are more
-// only if many stop at once, or while the server is out of reach.
+// maxStopped is the maximum number of stopped sources that wait to be reported. There are more
+// only if many stop at once, or while the server is unreachable.
 const maxStopped = 256
 
 // A Reporter reports load to one server.
 //
-// A Reporter must be made by NewReporter and must not be copied. Any number of
-// goroutines may use it.
+// A Reporter must be made by NewReporter and must not be copied. It is safe for concurrent use.
 type Reporter struct {
 	conn grpc.ClientConnInterface
 	node *corev3.Node
@@ -71,23 +69,23 @@ type Reporter struct {
 
 	ctx    context.Context // of all streams
 	cancel context.CancelFunc
-	wake   chan struct{} // holds a token if the last source may have stopped
+	wake   chan struct{} // has a token if the last source may have stopped
 	tasks  sync.WaitGroup
 
-	backoff timing.Backoff // run's
+	backoff timing.Backoff // used by run
 
 	mu       sync.Mutex
 	clusters map[key]*cluster
-	active   int // sources that have not been stopped
-	stopped  int // sources that have been, and are not forgotten yet
+	active   int // sources that are not stopped
+	stopped  int // stopped sources that are not removed yet
 	running  bool
 	closed   bool
 }
 
-// NewReporter returns a Reporter that introduces itself as node, which must not be
-// changed any more and should have the client feature that lets servers ask for
-// all clusters (bootstrap's LRSNode). The connection stays the caller's and must
-// be usable until Close has returned. Nothing happens before Report.
+// NewReporter returns a Reporter that identifies itself as node, which must not be changed
+// afterwards and should have the client feature that lets servers request all clusters
+// (bootstrap's LRSNode). The caller owns the connection, which must be usable until Close has
+// returned. A Reporter is idle until Report.
 func NewReporter(conn grpc.ClientConnInterface, node *corev3.Node, opts Options) *Reporter {
 	r := &Reporter{
 		conn:     conn,
@@ -101,10 +99,10 @@ func NewReporter(conn grpc.ClientConnInterface, node *corev3.Node, opts Options)
 	return r
 }
 
-// Report returns counters to be reported as load of a cluster and its EDS service
-// until stop is called, together with those of others who report on the same.
-// Counts may be added after stop, and are reported as far as that is still
-// possible. Neither Report nor stop waits for anything; stop can be called again.
+// Report returns counters to be reported as load of a cluster and its EDS service until stop is
+// called, summed with the counters of other callers for the same key. Counts may be added after
+// stop, and are then reported if still possible. Neither Report nor stop blocks; stop may be
+// called repeatedly.
 //
 // After Close the counters are never read.
 func (r *Reporter) Report(clusterName, service string) (load *picker.ClusterLoad, stop func()) {
@@ -140,7 +138,7 @@ func (r *Reporter) stop(c *cluster, s *source) {
 	r.stopped++
 	r.active--
 	if r.stopped > maxStopped {
-		// Its counts stay with the cluster, if that has to stay anyway.
+		// Its counts are added to the cluster, if the cluster remains anyway.
 		if len(c.sources) > 1 {
 			c.fold(s)
 		}
@@ -151,9 +149,9 @@ func (r *Reporter) stop(c *cluster, s *source) {
 	}
 }
 
-// Close stops all sources, sends a last report if the server can be reached
-// within Options.FinalTimeout, and returns when the reporter's goroutines have
-// ended. It can be called again.
+// Close stops all sources, sends a last report if the server can be reached within
+// Options.FinalTimeout, and returns when the reporter's goroutines have ended. It may be called
+// repeatedly.
 func (r *Reporter) Close() {
 	r.mu.Lock()
 	r.closed = true
@@ -175,7 +173,7 @@ func (r *Reporter) Close() {
 	r.cancel()
 }
 
-// notify makes run see that something changed.
+// notify wakes run after a change.
 func (r *Reporter) notify() {
 	select {
 	case r.wake <- struct{}{}:
@@ -183,14 +181,14 @@ func (r *Reporter) notify() {
 	}
 }
 
-// idle reports whether there is no source.
+// idle reports whether there are no sources.
 func (r *Reporter) idle() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.active == 0
 }
 
-// owes reports whether something was counted and not reported.
+// owes reports whether there are unreported counts.
 func (r *Reporter) owes() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,8 +205,8 @@ func (r *Reporter) owesLocked() bool {
 	return false
 }
 
-// finished reports whether run can end, because there is no source and what they
-// counted was reported or tried to be, and forgets the sources then.
+// finished reports whether run can end, because there is no source and the counts were reported
+// or an attempt was made. If so, it removes the sources.
 func (r *Reporter) finished(tried bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,8 +219,8 @@ func (r *Reporter) finished(tried bool) bool {
 	return true
 }
 
-// forgetLocked removes those sources of c that gone says, all of which are stopped, and
-// c if nothing is left of it.
+// forgetLocked removes the sources of c for which gone returns true, all of which are stopped,
+// and c itself if nothing is left.
 func (r *Reporter) forgetLocked(c *cluster, gone func(*source) bool) {
 	before := len(c.sources)
 	c.sources = slices.DeleteFunc(c.sources, gone)

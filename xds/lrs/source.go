@@ -5,31 +5,30 @@ package lrs
 
 import "github.com/xdslb/xdslb/picker"
 
-// A source is what one user of a cluster counts. Each of its numbers is first
-// seen, to be reported, and then, once the report has left, sent. It is guarded
-// by Reporter.mu.
+// A source has the counts of one user of a cluster. Each number is first seen, to be reported,
+// and then, after the report has been sent, recorded as sent. It is guarded by Reporter.mu.
 type source struct {
 	load    *picker.ClusterLoad
 	stopped bool
-	last    bool // stopped before the counters were seen
+	last    bool // stopped before the counters were read
 
 	localities map[*picker.Load]*tally
 	drops      map[*picker.Counter]*count
 	overload   count
-	// metrics were taken of load and not sent (A85).
+	// metrics were taken from load and not sent yet (A85).
 	metrics map[picker.LocalityID]map[string]picker.MetricSum
 }
 
-// tally is what is known of a Load.
+// tally is the reporter's state of a Load.
 type tally struct {
 	id   picker.LocalityID
 	seen picker.LoadSnapshot
-	// sent.Issued does not step back with the Load's: the difference stays 0
-	// until that has caught up.
+	// sent.Issued does not decrease with the Load's: the difference remains 0 until the Load
+	// has caught up.
 	sent picker.LoadSnapshot
 }
 
-// count is what is known of a Counter.
+// count is the reporter's state of a Counter.
 type count struct {
 	category   string
 	seen, sent uint64
@@ -67,8 +66,8 @@ func (s *source) see() {
 	}
 }
 
-// commit takes what was seen for sent, lets go of counters that are out of use,
-// and reports whether no RPC was in progress.
+// commit records the seen counts as sent, forgets unused counters, and reports whether no RPC
+// was in progress.
 func (s *source) commit() (quiet bool) {
 	quiet = true
 	for load, t := range s.localities {
@@ -92,8 +91,7 @@ func (s *source) commit() (quiet bool) {
 	return quiet
 }
 
-// counts are numbers to be reported. Only those that are not 0 are there. The
-// zero counts are none.
+// counts are numbers to report. Zero numbers are omitted. The zero value is empty.
 type counts struct {
 	localities map[picker.LocalityID]picker.LoadSnapshot
 	drops      map[string]uint64
@@ -105,7 +103,7 @@ func (c *counts) empty() bool {
 	return len(c.localities) == 0 && len(c.drops) == 0 && c.overloads == 0
 }
 
-// addUnsent adds what was seen of s and not sent, and what was in progress.
+// addUnsent adds the counts of s that were seen and not sent, and the RPCs in progress.
 func (c *counts) addUnsent(s *source) {
 	for _, t := range s.localities {
 		c.addLocality(t.id, picker.LoadSnapshot{
@@ -124,7 +122,7 @@ func (c *counts) addUnsent(s *source) {
 	}
 }
 
-// add adds other, but for what was in progress: it is a gauge, and that was then.
+// add adds other, except for the RPCs in progress, which are an outdated gauge.
 func (c *counts) add(other *counts) {
 	for id, l := range other.localities {
 		l.InProgress = 0

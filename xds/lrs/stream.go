@@ -14,12 +14,11 @@ import (
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
-// sendTimeout is how long a server may leave a report unread before its stream is
-// given up.
+// sendTimeout is the maximum time for a server to read a report before its stream is closed.
 const sendTimeout = 10 * time.Second
 
-// run keeps a stream open as long as there are sources. Report starts it; it ends
-// after the last source was stopped.
+// run keeps a stream open while there are sources. Report starts it; it ends after the last
+// source has stopped.
 func (r *Reporter) run() {
 	for tried := false; !r.finished(tried); {
 		select {
@@ -38,16 +37,16 @@ func (r *Reporter) run() {
 	}
 }
 
-// A response is what a server said, and where to answer.
+// A response is a response of the server, with its stream.
 type response struct {
 	*lrsv3.LoadStatsResponse
 	stream lrsv3.LoadReportingService_StreamLoadStatsClient
 }
 
-// report opens a stream and reports on it until it ends or the last source is
-// stopped. If something was counted it then waits for a server that has not said
-// what it wants, within the first moments: channels can be short-lived. The error
-// is why the stream ended, if the server never said anything.
+// report opens a stream and reports on it until it ends or the last source is stopped. If there
+// are unreported counts, it then waits a short time for the server's first response, since
+// channels can be short-lived. The error is the reason for the end of the stream, if there was
+// no response.
 func (r *Reporter) report() error {
 	ctx, cancel := context.WithCancel(r.ctx)
 	responses, ended := make(chan response), make(chan error, 1)
@@ -61,12 +60,12 @@ func (r *Reporter) report() error {
 		}
 	}()
 
-	var stream lrsv3.LoadReportingService_StreamLoadStatsClient // nil until the server has said something
+	var stream lrsv3.LoadReportingService_StreamLoadStatsClient // nil before the first response
 	var want wanted
 	var interval time.Duration
 	var last time.Time       // when the last report was sent, or the first response received
 	var due <-chan time.Time // the next report
-	// Once there is no source, it is late for the server's first word.
+	// Without sources, the server's first response has a deadline.
 	begun := time.Now()
 	var late <-chan time.Time
 	if r.idle() {
@@ -111,15 +110,14 @@ func (r *Reporter) report() error {
 	}
 }
 
-// receive opens a stream, introduces the client, and passes on what it receives
-// until the stream ends.
+// receive opens a stream, sends the node, and forwards responses until the stream ends.
 func (r *Reporter) receive(ctx context.Context, responses chan<- response) error {
 	stream, err := lrsv3.NewLoadReportingServiceClient(r.conn).StreamLoadStats(ctx, grpc.WaitForReady(true))
 	if err != nil {
 		return err
 	}
-	// Node goes into the first request only (T-LRS-4). If this fails then so
-	// does Recv, which knows why.
+	// Node is in the first request only (T-LRS-4). If this fails then Recv fails with the
+	// reason.
 	_ = stream.Send(&lrsv3.LoadStatsRequest{Node: r.node})
 	for {
 		resp, err := stream.Recv()
@@ -134,22 +132,21 @@ func (r *Reporter) receive(ctx context.Context, responses chan<- response) error
 	}
 }
 
-// send sends a report. If it cannot, or not within the timeout, the stream ends,
-// and what was to be sent will be part of the next report.
+// send sends a report. If that fails or exceeds the timeout, the stream ends, and the counts
+// will be part of the next report.
 func (r *Reporter) send(stream lrsv3.LoadReportingService_StreamLoadStatsClient, want wanted, timeout time.Duration, cancel context.CancelFunc) bool {
 	stats, read := r.collect(want, time.Now())
 	t := time.AfterFunc(timeout, cancel)
 	defer t.Stop()
 	if stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: stats}) != nil {
-		return false // receive knows why
+		return false // receive returns the error
 	}
 	r.commit(read)
 	return true
 }
 
-// finish sends the last report and ends the stream from this side. It waits for
-// the server to end it, too, for a stream that is canceled takes along what it
-// has not written yet.
+// finish sends the last report and closes the send direction of the stream. It waits for the
+// server to end the stream, since canceling a stream discards unsent data.
 func (r *Reporter) finish(stream lrsv3.LoadReportingService_StreamLoadStatsClient, want wanted, responses <-chan response, ended <-chan error, cancel context.CancelFunc) {
 	t := time.AfterFunc(r.opts.FinalTimeout, cancel)
 	defer t.Stop()

@@ -1,11 +1,11 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package custom is an LB policy of one's own, outside of xdslb: it draws an
-// endpoint by its EDS weight, and those of the client's own zone more often.
+// Package custom is an example of a custom LB policy: it draws an endpoint by its EDS weight,
+// with a preference for endpoints of the client's own zone.
 //
-// A program imports it for its effect, and a control plane asks for it with a
-// TypedStruct (A52), directly or inside wrr_locality:
+// A program imports it for its side effect, and a control plane selects it with a TypedStruct
+// (A52), directly or inside wrr_locality:
 //
 //	{"@type": "type.googleapis.com/xds.type.v3.TypedStruct",
 //	 "type_url": "type.googleapis.com/example.ZoneAffinity",
@@ -38,15 +38,14 @@ type config struct {
 	serviceconfig.LoadBalancingConfig `json:"-"`
 
 	Zone   string  `json:"zone"`
-	Factor float64 `json:"factor"` // of the weights in the zone
+	Factor float64 `json:"factor"` // multiplies the weights in the zone
 }
 
 type builder struct{}
 
 func (builder) Name() string { return Name }
 
-// ParseConfig runs before the cluster is accepted: the control plane hears of
-// its error.
+// ParseConfig is called before the cluster is accepted: its error is sent to the control plane.
 func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
 	c := &config{Factor: 1}
 	if err := json.Unmarshal(js, c); err != nil {
@@ -58,8 +57,8 @@ func (builder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfi
 	return c, nil
 }
 
-// Build leaves the connections to gRPC's endpointsharding, which has a pick_first
-// for each endpoint.
+// Build leaves the connections to gRPC's endpointsharding, which has a pick_first for each
+// endpoint.
 func (builder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	p := &policy{ClientConn: cc}
 	p.Balancer = endpointsharding.NewBalancer(p, opts, balancer.Get(pickfirst.Name).Build, endpointsharding.Options{})
@@ -81,7 +80,7 @@ func (p *policy) UpdateClientConnState(s balancer.ClientConnState) error {
 	return p.Balancer.UpdateClientConnState(balancer.ClientConnState{ResolverState: pickfirst.EnableHealthListener(s.ResolverState)})
 }
 
-// UpdateState turns the states of the endpoints into a picker.
+// UpdateState builds a picker from the states of the endpoints.
 func (p *policy) UpdateState(s balancer.State) {
 	if s.ConnectivityState == connectivity.Ready {
 		p.mu.Lock()
@@ -95,7 +94,7 @@ func (p *policy) UpdateState(s balancer.State) {
 // picker draws by weight.
 type picker struct {
 	pickers []balancer.Picker
-	upTo    []float64 // sums of the weights
+	upTo    []float64 // cumulative weights
 }
 
 func newPicker(endpoints []endpointsharding.ChildState, cfg *config) *picker {
@@ -112,7 +111,7 @@ func newPicker(endpoints []endpointsharding.ChildState, cfg *config) *picker {
 	return p
 }
 
-// weightOf returns the weight of an endpoint. Other resolvers than xDS give none.
+// weightOf returns the weight of an endpoint. Resolvers other than xDS set no weight.
 func weightOf(e resolver.Endpoint, cfg *config) float64 {
 	info := integrate.EndpointInfoOf(e)
 	if info == nil {

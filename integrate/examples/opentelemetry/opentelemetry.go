@@ -1,8 +1,8 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package opentelemetry shows how a program gets the metrics of its xDS channels into
-// OpenTelemetry, under the names of this module or under stock's.
+// Package opentelemetry is an example of exporting the metrics of xDS channels to
+// OpenTelemetry, under the names of this module or of grpc-go.
 package opentelemetry
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 )
 
-// DialOption returns the option that has the metrics of a channel recorded: gRPC's own of
-// RPCs, and all of this module's. The optional labels are those of xdslb.lb.wrr.*.
+// DialOption returns the option that records the metrics of a channel: gRPC's own RPC metrics,
+// and all of this module's. The optional labels are for xdslb.lb.wrr.*.
 func DialOption(provider metric.MeterProvider) grpc.DialOption {
 	return opentelemetry.DialOption(opentelemetry.Options{MetricsOptions: opentelemetry.MetricsOptions{
 		MeterProvider:  provider,
@@ -24,11 +24,11 @@ func DialOption(provider metric.MeterProvider) grpc.DialOption {
 	}})
 }
 
-// StockNames is a View that exports the metrics that google.golang.org/grpc/xds has too
-// under its names, so that dashboards stay as they are. Nothing is registered with gRPC
-// under these names, so it goes with whatever else is linked; but a program that has
-// channels of both kinds gets metrics of both under one name from one meter, and wants
-// package stockmetrics/withstock instead.
+// StockNames is a View that exports the metrics which google.golang.org/grpc/xds also has under
+// its names, so that dashboards need no change. It registers no metrics with gRPC under these
+// names, so it is compatible with any other linked package. But a program with channels of both
+// kinds gets metrics of both under one name from one meter, and should use package
+// stockmetrics/withstock instead.
 //
 //	sdk.NewMeterProvider(sdk.WithReader(reader), sdk.WithView(opentelemetry.StockNames))
 func StockNames(i sdk.Instrument) (sdk.Stream, bool) {

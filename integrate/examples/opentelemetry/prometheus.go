@@ -12,14 +12,14 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 )
 
-// Prometheus returns a provider for DialOption and the page of its metrics, which Prometheus
-// scrapes:
+// Prometheus returns a provider for DialOption and the page of its metrics for Prometheus to
+// scrape:
 //
 //	provider, page, err := opentelemetry.Prometheus()
 //	http.Handle("/metrics", page)
 //	cc, err := integrate.NewClient("xds:///service", opentelemetry.DialOption(provider), ...)
 //
-// A name has underscores for dots, then the unit, and _total if it is a count:
+// In names, dots become underscores, followed by the unit, and _total for counters:
 // xdslb.lb.picks is xdslb_lb_picks_total, xdslb.lb.publication_duration is
 // xdslb_lb_publication_duration_seconds.
 func Prometheus(options ...sdk.Option) (*sdk.MeterProvider, http.Handler, error) {

@@ -1,16 +1,16 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gradient limits how many RPCs may be in flight by how long they take: numbers in, a
-// limit out. It is the gradient controller of Envoy's adaptive_concurrency filter:
+// Package gradient provides a limit of concurrent RPCs that adapts to their latency. It
+// implements the gradient controller of Envoy's adaptive_concurrency filter:
 //
 //	gradient = (minRTT + minRTT*buffer) / sampleRTT, from 0.5 to 2
-//	limit    = gradient*limit + √(gradient*limit), cut to a whole number, from Min to Max
+//	limit    = gradient*limit + √(gradient*limit), truncated to an integer, from Min to Max
 //
-// minRTT is what RPCs take while few are in flight, and sampleRTT what they took of late: a
-// percentile of both. While RPCs take no longer than they should, the limit grows without an
-// end; when they do, by a queue somewhere, it falls by up to a half in each Update. The root
-// is headroom, without which a small limit would stay small.
+// minRTT is the latency while few RPCs are in flight, and sampleRTT the recent latency, both as
+// a percentile. While latencies are not above minRTT plus buffer, the limit grows without
+// bound. When they are, because of a queue somewhere, the limit falls by up to a half in each
+// Update. The square root is headroom, without which a small limit would stay small.
 //
 //	          Requests RPCs have ended
 //	  ┌──────────┐ ────────────▶ ┌──────────┐ ──┐ Update: sampleRTT, limit
@@ -19,21 +19,21 @@
 //	  └──────────┘   Interval,   └──────────┘
 //	                 or Min for the fifth time in a row
 //
-// The first limit is Min, and so is the one while it measures, if Pins is set; then it is what it was. With a FixedRTT
-// it never measures. The formulas, the limits of the gradient and the five times are those of
-// Envoy:
+// The initial limit is Min. It is also Min during a measurement if Pins is set, and is then
+// restored. With a FixedRTT there are no measurements. The formulas, the limits of the gradient
+// and the five times are those of Envoy:
 // https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filters/adaptive_concurrency_filter
 //
 // # Differences
 //
-// Envoy knows answers: what a client gives up is no sample. Where a client is what gives up,
-// queues that are longer than its deadlines would go unseen, all the more the longer they are.
-// So an RPC whose deadline passes counts as longer than any that ends (Forever). A minRTT
-// that comes out so is none: the one before stays, or the measurement goes on.
+// Envoy samples responses only: RPCs abandoned by the caller are not samples. For a client,
+// which abandons RPCs itself, queues longer than its deadlines would then be invisible. So an
+// RPC whose deadline expires counts as longer than any completed RPC (Forever). A minRTT of
+// Forever is not used: the previous one remains, or the measurement continues.
 //
-// There is no timer. Whoever comes when something is due does it, so an idle channel costs
-// nothing, and the first RPC after an idle time finds the limit as it was. Latencies are kept
-// in buckets, by which they are 3 % too short at most.
+// There is no timer. The first RPC after a step is due performs it, so an idle channel has no
+// cost, and the first RPC after an idle time finds the limit unchanged. Latencies are stored in
+// buckets, which underestimates them by at most 3 %.
 package gradient
 
 import (
@@ -46,14 +46,15 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// Forever is how long RPCs take that nobody waits for to the end.
+// Forever is the latency of RPCs that did not complete before their deadline.
 const Forever = time.Duration(math.MaxInt64)
 
-// atMin is how many times in a row the limit is the least one before minRTT is measured again.
+// atMin is the number of consecutive updates with the minimum limit after which minRTT is
+// measured again.
 const atMin = 5
 
-// A Controller limits RPCs in flight. Any number of goroutines may use it; none waits.
-// An RPC costs it some atomic additions and no allocation.
+// A Controller limits RPCs in flight. It is safe for concurrent use and does not block. An RPC
+// costs some atomic additions and no allocation.
 type Controller struct {
 	cfg  *resource.AdaptiveConcurrency
 	born time.Time
@@ -61,20 +62,20 @@ type Controller struct {
 	limit     atomic.Uint32
 	inFlight  atomic.Int64
 	measuring atomic.Bool
-	epoch     atomic.Int64 // when the latest measurement began, since born
-	due       atomic.Int64 // when there is something to do, since born
+	epoch     atomic.Int64 // start of the latest measurement, since born
+	due       atomic.Int64 // time of the next step, since born
 	samples   latencies
 
-	minRTT, sampleRTT atomic.Int64 // 0 is unknown
+	minRTT, sampleRTT atomic.Int64 // 0 means unknown
 
-	mu        sync.Mutex // held by whoever steps
-	kept      uint32     // the limit, while a measurement pins it
+	mu        sync.Mutex // held by the goroutine that performs a step
+	kept      uint32     // the limit before a measurement that pins it
 	updateAt  time.Duration
 	measureAt time.Duration
-	least     int // times in a row that the limit was Min
+	least     int // consecutive updates with the limit at Min
 }
 
-// New returns the controller of a configuration.
+// New returns a controller with the given configuration.
 func New(cfg *resource.AdaptiveConcurrency, now time.Time) *Controller {
 	c := &Controller{cfg: cfg, born: now, kept: cfg.Min}
 	c.limit.Store(cfg.Min)
@@ -90,7 +91,7 @@ func New(cfg *resource.AdaptiveConcurrency, now time.Time) *Controller {
 	return c
 }
 
-// Acquire reports whether an RPC that begins now may be sent. It counts as in flight then
+// Acquire reports whether an RPC that begins now may be sent. If so, it counts as in flight
 // until Release.
 func (c *Controller) Acquire(now time.Time) bool {
 	c.step(now)
@@ -109,11 +110,11 @@ func (c *Controller) Acquire(now time.Time) bool {
 // Release ends an RPC that Acquire admitted.
 func (c *Controller) Release() { c.inFlight.Add(-1) }
 
-// Observe takes in how long an RPC took that has ended now, or that it took Forever.
+// Observe records the latency of an RPC that ended now, or Forever.
 func (c *Controller) Observe(began, now time.Time, took time.Duration) {
 	c.step(now)
 	if int64(began.Sub(c.born)) < c.epoch.Load() {
-		return // it began in worse times than those that are measured
+		return // it began before the measurement
 	}
 	if n := c.samples.add(took); c.measuring.Load() && n >= c.cfg.Requests && c.mu.TryLock() {
 		if c.measuring.Load() && c.samples.count.Load() >= c.cfg.Requests {
@@ -123,7 +124,7 @@ func (c *Controller) Observe(began, now time.Time, took time.Duration) {
 	}
 }
 
-// step does what is due.
+// step performs the step that is due.
 func (c *Controller) step(now time.Time) {
 	at := now.Sub(c.born)
 	if int64(at) < c.due.Load() || !c.mu.TryLock() {
@@ -145,7 +146,7 @@ func (c *Controller) step(now time.Time) {
 	c.dueLocked()
 }
 
-// dueLocked notes when there is something to do next. A measurement ends by itself.
+// dueLocked sets the time of the next step. A measurement ends by itself.
 func (c *Controller) dueLocked() {
 	due := min(c.updateAt, c.measureAt)
 	if c.measuring.Load() {
@@ -154,7 +155,7 @@ func (c *Controller) dueLocked() {
 	c.due.Store(int64(due))
 }
 
-// updateLocked changes the limit by the latencies since the last time. If there are none it stays.
+// updateLocked updates the limit from the latencies since the last update, if there are any.
 func (c *Controller) updateLocked(at time.Duration) {
 	rtt := c.samples.take(c.cfg.Percentile)
 	if rtt == 0 {
@@ -167,11 +168,11 @@ func (c *Controller) updateLocked(at time.Duration) {
 	if limit != c.cfg.Min || was != c.cfg.Min {
 		c.least = 0
 	} else if c.least++; c.least >= atMin && c.cfg.FixedRTT == 0 {
-		c.measureAt = at // the minRTT may be that of other times
+		c.measureAt = at // the minRTT may be outdated
 	}
 }
 
-// Limit is the limit after one of so much, by the formula above.
+// Limit returns the next limit by the formula above.
 func Limit(was uint32, minRTT, sampleRTT time.Duration, cfg *resource.AdaptiveConcurrency) uint32 {
 	gradient := min(max(float64(minRTT)*(1+cfg.Buffer)/float64(sampleRTT), .5), 2)
 	limit := gradient * float64(was)
@@ -179,7 +180,7 @@ func Limit(was uint32, minRTT, sampleRTT time.Duration, cfg *resource.AdaptiveCo
 	return max(uint32(min(limit, float64(cfg.Max))), cfg.Min)
 }
 
-// measureLocked begins to measure minRTT.
+// measureLocked starts a measurement of minRTT.
 func (c *Controller) measureLocked(at time.Duration) {
 	c.kept, c.least = c.limit.Load(), 0
 	if c.cfg.Pins {
@@ -194,7 +195,7 @@ func (c *Controller) measureLocked(at time.Duration) {
 // later returns at + d, or Forever if the sum overflows. Both are at least 0.
 func later(at, d time.Duration) time.Duration { return at + min(d, Forever-at) }
 
-// measuredLocked ends that.
+// measuredLocked ends a measurement.
 func (c *Controller) measuredLocked(at time.Duration) {
 	rtt := c.samples.take(c.cfg.Percentile)
 	if rtt == Forever && c.minRTT.Load() == 0 {
@@ -213,14 +214,14 @@ func (c *Controller) measuredLocked(at time.Duration) {
 	c.dueLocked()
 }
 
-// A State is what a controller is at. A time of 0 is unknown.
+// A State describes a controller for diagnostics. Times of 0 are unknown.
 type State struct {
 	Limit, InFlight   uint32
 	MinRTT, SampleRTT time.Duration
-	Measuring         bool // the limit is Min for that, if Pins is set
+	Measuring         bool // the limit is Min during a measurement, if Pins is set
 }
 
-// State returns what the controller is at.
+// State returns the current state.
 func (c *Controller) State(now time.Time) State {
 	c.step(now)
 	return State{

@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// latencies are how long RPCs took, in buckets that are a 32nd part of their time wide, from
-// a microsecond to 18 minutes. Any number of goroutines may add. The zero value is empty; it
+// latencies is a histogram of RPC latencies. The width of a bucket is a 32nd of its time, from
+// a microsecond to 18 minutes. It is safe to add concurrently. The zero value is empty; it
 // takes 4 KB.
 //
-// What is added while take looks counts then or the next time.
+// Latencies added during take count in that or in the next call.
 type latencies struct {
 	count   atomic.Uint32
 	buckets [buckets]atomic.Uint32
 }
 
 const (
-	perDouble = 32 // buckets for times of which none is twice another
-	leastLog  = 10 // of the shortest time that has a bucket of its own, in nanoseconds
-	mostLog   = 40 // and of the longest
+	perDouble = 32 // buckets per doubling of the time
+	leastLog  = 10 // log2 of the shortest time with its own bucket, in nanoseconds
+	mostLog   = 40 // log2 of the longest
 	buckets   = (mostLog-leastLog)*perDouble + 1
 	forever   = buckets - 1
 )
 
-// bucket is the one of a time.
+// bucket returns the bucket of a time.
 func bucket(d time.Duration) int {
 	switch {
 	case d == Forever:
@@ -42,7 +42,7 @@ func bucket(d time.Duration) int {
 	return (log-leastLog)*perDouble + int(d>>(log-5))&(perDouble-1)
 }
 
-// shortest is the shortest time of a bucket.
+// shortest returns the shortest time of a bucket.
 func shortest(bucket int) time.Duration {
 	if bucket == forever {
 		return Forever
@@ -51,14 +51,14 @@ func shortest(bucket int) time.Duration {
 	return 1<<log + time.Duration(bucket%perDouble)<<(log-5)
 }
 
-// add adds a time, and returns how many there are.
+// add adds a time, and returns the number of times.
 func (l *latencies) add(d time.Duration) uint32 {
 	l.buckets[bucket(d)].Add(1)
 	return l.count.Add(1)
 }
 
-// take takes all times out and returns the one that a share of them is no longer than, as
-// its bucket has it; 0 if there is none.
+// take removes all times and returns the given quantile, rounded down to its bucket; 0 without
+// times.
 func (l *latencies) take(share float64) time.Duration {
 	n := l.count.Swap(0)
 	if n == 0 {

@@ -12,19 +12,21 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 )
 
-// flushPeriod is how late a count may be where OpenTelemetry reads no gauge of ours.
+// flushPeriod is the maximum delay of a count if OpenTelemetry does not read gauges of this
+// module.
 const flushPeriod = 10 * time.Second
 
-// maxValues is how many values of histograms may wait for the next flush; one more starts it.
+// maxValues is the maximum number of histogram values pending for the next flush; one more
+// starts a flush.
 const maxValues = 256
 
-// A Channel records the metrics of a gRPC channel that has a recorder. A nil Channel, that of
-// a channel without one, records nothing. Count, CountShared and Observe may be called with
-// locks held, and recorders are not: they are called by the next flush.
+// A Channel records the metrics of a gRPC channel that has a recorder. A nil Channel, for a
+// channel without one, records no metrics. Count, CountShared and Observe may be called with
+// locks held, since recorders are called only by the next flush.
 //
-// Channels may share a target, an XdsClient, and the counters of clusters. What they share
-// is recorded by the oldest Channel of the target, or of the process for metrics without
-// label grpc.target.
+// Channels may share a target, an XdsClient, and the counters of clusters. Shared metrics are
+// recorded by the oldest Channel of the target, or of the process for metrics without label
+// grpc.target.
 type Channel struct {
 	target     string
 	recorder   estats.MetricsRecorder
@@ -32,22 +34,22 @@ type Channel struct {
 	unregister func()
 
 	mu          sync.Mutex
-	own, shared points // increments of counts that are not recorded yet
+	own, shared points // pending increments of counters
 	values      []value
-	timer       *time.Timer // of the next flush; nil once the channel is stopped
+	timer       *time.Timer // starts the next flush; nil after Stop
 }
 
-// value is one of a histogram.
+// value is a value of a histogram.
 type value struct {
 	series
 	v float64
 }
 
-// A Source reads what there is to record of a channel. Its functions are called with no lock
-// held, by any number of goroutines.
+// A Source provides the metrics of a channel. Its functions are called without locks held, and
+// must be safe for concurrent use.
 type Source struct {
-	// Fold folds the counters of the channel, and those that it shares with others. It is nil
-	// if there are none.
+	// Fold folds the counters of the channel, including shared ones. It is nil if there are no
+	// counters.
 	Fold func(to *Channel)
 	// TargetGauges emits the gauges of all channels of a target.
 	TargetGauges func(target string, emit Emit)
@@ -55,15 +57,14 @@ type Source struct {
 	SharedGauges func(emit Emit)
 }
 
-// channels has the channels with a recorder by target, oldest first, and under "" all of
-// them.
+// channels has the channels with a recorder by target, oldest first, and all of them under "".
 var channels = struct {
 	mu sync.Mutex
 	to map[string][]*Channel
 }{to: map[string][]*Channel{}}
 
-// Start returns the Channel that records what source reads until Stop. It returns nil if the
-// program has given the channel no recorder.
+// Start returns a Channel that records the metrics of source until Stop. It returns nil if the
+// program has not set a recorder for the channel.
 func Start(target string, recorder estats.MetricsRecorder, source Source) *Channel {
 	x := &Channel{target: target, recorder: recorder, source: source, own: points{}, shared: points{}}
 	var asked atomic.Int32
@@ -92,7 +93,8 @@ func Start(target string, recorder estats.MetricsRecorder, source Source) *Chann
 }
 
 // asking is a gauge that counts calls of Descriptor. gRPC's list of recorders calls it once,
-// and then each recorder in the list does: more than one call shows that there are any.
+// and each recorder in the list calls it again: more than one call shows that the list is not
+// empty.
 type asking struct {
 	*estats.Int64AsyncGaugeHandle
 	asked *atomic.Int32
@@ -104,7 +106,7 @@ func (a asking) Descriptor() *estats.MetricDescriptor {
 	return a.Int64AsyncGaugeHandle.Descriptor()
 }
 
-// Stop records what has been counted so far, and ends the Channel.
+// Stop records the pending values, and ends the Channel.
 func (x *Channel) Stop() {
 	if x == nil {
 		return
@@ -138,7 +140,7 @@ func (x *Channel) flushIn(d time.Duration) {
 	}
 }
 
-// Count adds to a count.
+// Count adds to a counter.
 func (x *Channel) Count(m *Metric, n int64, labels ...string) {
 	if x != nil && n > 0 {
 		x.mu.Lock()
@@ -147,7 +149,7 @@ func (x *Channel) Count(m *Metric, n int64, labels ...string) {
 	}
 }
 
-// CountShared adds to a count that channels share.
+// CountShared adds to a counter shared by channels.
 func (x *Channel) CountShared(m *Metric, n int64, labels ...string) {
 	if x != nil && n > 0 {
 		x.mu.Lock()
@@ -172,7 +174,7 @@ func (x *Channel) Observe(m *Metric, values []float64, labels ...string) {
 	}
 }
 
-// flush records what has been counted and observed.
+// flush records the pending values.
 func (x *Channel) flush() {
 	if x.source.Fold != nil {
 		x.source.Fold(x)
@@ -216,8 +218,7 @@ func (x *Channel) report(r estats.AsyncMetricsRecorder) error {
 	return nil
 }
 
-// oldestOf returns the oldest channel of a target, or of the process for ""; nil if there is
-// none.
+// oldestOf returns the oldest channel of a target, or of the process for "", or nil.
 func oldestOf(target string) *Channel {
 	channels.mu.Lock()
 	defer channels.mu.Unlock()

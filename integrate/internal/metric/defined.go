@@ -10,7 +10,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// The keys of labels. Those that begin with "grpc." mean what A78, A89 and A91 say.
+// The keys of labels. Keys that begin with "grpc." have the meaning defined in A78, A89 and
+// A91.
 const (
 	target    = "grpc.target"
 	backend   = "grpc.lb.backend_service" // the cluster
@@ -23,11 +24,11 @@ const (
 	typ       = "grpc.xds.resource_type"
 )
 
-// stockPrefix is what stock's names have instead of our prefix.
+// stockPrefix replaces our prefix in grpc-go's names.
 const prefix, stockPrefix = "xdslb.", "grpc."
 
-// What stock has under the same name with grpc. instead of xdslb.: A78, A91 and what
-// grpc-go says of its metrics. Types, units and labels are the same.
+// Metrics that grpc-go has under the same name with grpc. instead of xdslb. (A78, A91, and the
+// documentation of grpc-go's metrics). Types, units and labels are the same.
 var (
 	Connected = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.connected", Unit: "{connected}", Labels: []string{target, server},
@@ -77,7 +78,7 @@ var (
 	}).stock()
 )
 
-// What the control plane does.
+// Metrics of the control plane connection.
 var (
 	NACKs = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.nacks", Unit: "{response}", Labels: []string{server, typ},
@@ -109,7 +110,7 @@ var (
 	})
 )
 
-// What load balancing does.
+// Metrics of load balancing.
 var (
 	Picks = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.picks", Unit: "{pick}", Labels: []string{backend, locality},
@@ -161,7 +162,7 @@ var (
 	})
 )
 
-// What channels and their interceptors do.
+// Metrics of channels and their interceptors.
 var (
 	ShadowDifferences = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.shadow.differences", Unit: "{call}", Labels: []string{target, "xdslb.shadow.kind"},
@@ -205,18 +206,18 @@ var (
 	})
 )
 
-// seconds are the bounds of histograms of times, from 10 µs to a minute.
+// seconds are the bounds of histograms of durations, from 10 µs to a minute.
 var seconds = []float64{1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60}
 
 func sum(a, b int64) int64 { return a + b }
 
-// greatest makes a gauge of several channels the greatest of them, not their sum.
+// greatest makes the value of a gauge with several channels their maximum instead of their sum.
 func (m *Metric) greatest() *Metric {
 	m.join = func(a, b int64) int64 { return max(a, b) }
 	return m
 }
 
-// least makes a gauge of several that have the same labels the least of them.
+// least makes the value of a gauge with several channels their minimum instead of their sum.
 func (m *Metric) least() *Metric {
 	m.join = func(a, b int64) int64 { return min(a, b) }
 	return m
@@ -227,7 +228,7 @@ func (m *Metric) stock() *Metric {
 	return m
 }
 
-// StockName returns the name that grpc-go has for the metric, or "".
+// StockName returns grpc-go's name of the metric, or "".
 func (m *Metric) StockName() string {
 	if !m.inStock {
 		return ""
@@ -246,8 +247,8 @@ func StockNames() *stats.MetricSet {
 	return set
 }
 
-// UseStockNames records the metrics that grpc-go has, too, under its names as well, and
-// registers those that are not registered yet. It is called from an init function.
+// UseStockNames records the metrics that grpc-go also has under its names as well, and
+// registers the missing ones. It must be called from an init function.
 func UseStockNames() error { return useStockNames() }
 
 var useStockNames = sync.OnceValue(func() error {

@@ -9,9 +9,9 @@ import (
 	"weak"
 )
 
-// folded has, for each counter in memory, the value up to which it has been recorded. It is
-// kept for as long as the counter is, since counters outlive channels: XdsClients and the
-// counters of load reports are shared.
+// folded has, for each live counter, the value that has been recorded so far. It is kept as
+// long as the counter, since counters outlive channels: XdsClients and the counters of load
+// reports are shared.
 var folded = struct {
 	mu       sync.Mutex
 	counters map[any]map[partSeries]int64 // by weak.Pointer to the counter's owner
@@ -22,9 +22,9 @@ type partSeries struct {
 	series
 }
 
-// Fold emits by how much a counter of owner has grown since it was last folded; part tells
-// apart counters of one owner that have the same series. total is its value. A value below
-// the last one emits nothing until the counter has grown beyond that.
+// Fold emits the increase of a counter of owner since it was last folded; part distinguishes
+// counters of one owner with the same series. total is the counter's value. If the value is
+// lower than the last one, nothing is emitted until it exceeds the last one.
 func Fold[T any](emit Emit, m *Metric, owner *T, part string, total uint64, labels ...string) {
 	if total == 0 {
 		return
@@ -45,7 +45,7 @@ func Fold[T any](emit Emit, m *Metric, owner *T, part string, total uint64, labe
 	}
 }
 
-// forget is called once the owner of counters is not in memory any more.
+// forget is called after the owner of counters has been garbage-collected.
 func forget(key any) {
 	folded.mu.Lock()
 	defer folded.mu.Unlock()

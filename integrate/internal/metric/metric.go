@@ -1,9 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metric defines the module's metrics and records them with gRPC's API for metrics
-// that are not per call (A79), google.golang.org/grpc/experimental/stats. OpenTelemetry, or
-// any other recorder that a program gives a channel, stores and exports them.
+// Package metric defines the module's metrics and records them with gRPC's API for non-per-call
+// metrics (A79), google.golang.org/grpc/experimental/stats. OpenTelemetry, or any other
+// recorder that a program sets for a channel, stores and exports them.
 //
 //	events, histograms ── Channel.Count, Observe ──┐
 //	                                               ▼
@@ -11,17 +11,16 @@
 //	                                                                 ▲
 //	state ─────────────── gauges, when they are read ────────────────┘
 //
-// The package has no storage of its own for metrics, except for what the API cannot express:
+// The package stores no metrics of its own, except for the limits of the API:
 //
-//   - It has no counter that is read on demand. RPCs increment counters of their own and call
-//     no recorder. So the package remembers for each of these counters the value that has been
-//     recorded so far, and records the difference ([Fold]): when OpenTelemetry reads a gauge,
-//     and every flushPeriod.
-//   - It has one recorder for each channel, and wants each series of a gauge from one reporter.
-//     So the package keeps a list of the channels that have a recorder, of which the oldest
-//     reports what channels share ([Channel]).
+//   - The API has no counter that is read on demand. RPCs increment their own counters and call
+//     no recorder. So the package stores the recorded value of each of these counters, and
+//     records the difference ([Fold]): when OpenTelemetry reads a gauge, and every flushPeriod.
+//   - The API has one recorder per channel, and requires each series of a gauge to have one
+//     reporter. So the package keeps a list of the channels that have a recorder, the oldest of
+//     which reports shared metrics ([Channel]).
 //   - Recorders are code of the program, which is not called with locks held. So events and
-//     values of histograms wait for the next flush as well.
+//     values of histograms also wait for the next flush.
 package metric
 
 import (
@@ -42,17 +41,17 @@ const (
 // A Metric is one metric under its name, and under grpc-go's name if that is enabled.
 type Metric struct {
 	estats.MetricDescriptor
-	names []*estats.MetricDescriptor // as registered: one, or two with grpc-go's
+	names []*estats.MetricDescriptor // registered names: one, or two including grpc-go's
 
-	inStock bool                   // grpc-go has it, too
-	join    func(a, b int64) int64 // merges two values of a gauge that have the same labels
+	inStock bool                   // grpc-go also has it
+	join    func(a, b int64) int64 // merges two values of a gauge with the same labels
 }
 
-// all has the metrics in the order of their definition. It is complete once the
-// package is initialized.
+// all has the metrics in the order of their definition. It is complete after initialization of
+// the package.
 var all []*Metric
 
-// All returns the metrics. The caller must not change them.
+// All returns the metrics. The result must not be modified.
 func All() []*Metric { return all }
 
 // define makes a metric and registers it with gRPC.
@@ -74,8 +73,7 @@ func register(d estats.MetricDescriptor) *estats.MetricDescriptor {
 	}
 }
 
-// alias records the metric under another name as well, which another package may have
-// registered.
+// alias records the metric under an additional name, which another package may have registered.
 func (m *Metric) alias(name string) error {
 	d := estats.DescriptorForMetric(name)
 	if d == nil {
@@ -102,10 +100,10 @@ func (m *Metric) observe(r estats.MetricsRecorder, v float64, labels []string) {
 	}
 }
 
-// Emit takes the value of a gauge, or the increment of a count.
+// Emit receives the value of a gauge, or the increment of a counter.
 type Emit func(m *Metric, value int64, labels ...string)
 
-// series is a metric with the values of its labels, the optional ones last.
+// series is a metric with the values of its labels, optional labels last.
 type series struct {
 	metric *Metric
 	labels [4]string
@@ -122,11 +120,10 @@ func (s *series) values() []string {
 	return s.labels[:len(s.metric.Labels)+len(s.metric.OptionalLabels)]
 }
 
-// points are the values of series.
+// points maps series to their values.
 type points map[series]int64
 
-// emit is an Emit that merges values of the same series: they are added up, or the greatest
-// or the least is kept.
+// emit is an Emit that merges values of the same series: their sum, maximum or minimum.
 func (p points) emit(m *Metric, value int64, labels ...string) {
 	s := seriesOf(m, labels)
 	if v, ok := p[s]; ok {
@@ -135,6 +132,6 @@ func (p points) emit(m *Metric, value int64, labels ...string) {
 	p[s] = value
 }
 
-// UpdateLabels adds labels to the per-attempt metrics of gRPC, given an attempt's
-// context. It is nil unless package attemptlabels is linked, and is set by an init function.
+// UpdateLabels adds labels to gRPC's per-attempt metrics, given an attempt's context. It is nil
+// unless package attemptlabels is linked, and is set by an init function.
 var UpdateLabels func(ctx context.Context, labels map[string]string)

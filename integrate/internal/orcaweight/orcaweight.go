@@ -1,15 +1,14 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package orcaweight turns what backends report of their load (ORCA, A51) into
-// weights for client-side weighted round robin (A58, A114), and into utilizations
-// of localities for Envoy's load_aware_locality.
+// Package orcaweight provides the conversion of load reports from backends (ORCA, A51) into
+// weights for client-side weighted round robin (A58, A114), and into utilizations of localities
+// for Envoy's load_aware_locality.
 //
-// A [Rule] is the formula, compiled from a policy's configuration; a [Weight] is
-// what it has come to for one endpoint, and for how long it may be used; so are
-// [Utilization] and [Sample], and [Smoothed] is that of a locality. None
-// knows of connections or timers. Times are nanoseconds on any monotonic clock,
-// and above 0.
+// A [Rule] is the formula, compiled from a policy's configuration; a [Weight] is its latest
+// result for one endpoint, with its validity. [Utilization] and [Sample] are the equivalents
+// for utilizations, and [Smoothed] is the utilization of a locality. The package does not
+// depend on connections or timers. Times are nanoseconds on any monotonic clock, and above 0.
 package orcaweight
 
 import (
@@ -35,15 +34,15 @@ func NewRule(cfg *picker.ClientWRR) *Rule {
 	return &Rule{penalty: cfg.ErrorPenalty, metrics: newMetrics(cfg.UtilizationFrom)}
 }
 
-// Weight returns the weight that a report amounts to: queries per second that the
-// backend would serve at a utilization of 1, errors counting as utilization. It is
-// positive and finite, or 0 if the report says nothing (T-WRR-4): its queries or
-// its utilization are 0, missing, or not a number. O(metrics).
+// Weight returns the weight computed from a report: queries per second that the backend would
+// serve at a utilization of 1, where errors count as utilization. It is positive and finite, or
+// 0 if it cannot be computed (T-WRR-4): the queries or the utilization are 0, missing, or not a
+// number. O(metrics).
 //
-// A58 knows of errors only what the backend reports. One that does not report them and
-// refuses RPCs at once uses no CPU, and the formula would give it a great weight. So
-// failing, the part of the backend's RPCs that the client saw fail (see Failures), counts
-// where the report has no errors.
+// In A58 errors count only if the backend reports them. A backend that does not report errors
+// and rejects RPCs immediately uses no CPU, and the formula would give it a large weight. So
+// failing, the fraction of the backend's RPCs that failed as seen by the client (see Failures),
+// is used if the report has no errors.
 func (r *Rule) Weight(report *orcav3.OrcaLoadReport, failing float64) float64 {
 	qps, u := report.GetRpsFractional(), r.utilization(report)
 	if !usable(qps) || u == 0 {
@@ -59,9 +58,8 @@ func (r *Rule) Weight(report *orcav3.OrcaLoadReport, failing float64) float64 {
 	return 0
 }
 
-// utilization returns the application's utilization, or else the greatest of the
-// metrics that are configured, or else the processor's (A114); 0 if it is none of
-// them.
+// utilization returns the application's utilization, otherwise the maximum of the configured
+// metrics, otherwise the CPU utilization (A114); 0 if all are missing.
 func (r *Rule) utilization(report *orcav3.OrcaLoadReport) float64 {
 	if u := report.GetApplicationUtilization(); usable(u) {
 		return u
@@ -73,8 +71,8 @@ func (r *Rule) utilization(report *orcav3.OrcaLoadReport) float64 {
 	return most
 }
 
-// of returns the value of the metric; 0 if the report lacks it. A name without a
-// dot has no key, which no backend reports.
+// of returns the value of the metric; 0 if the report lacks it. A name without a dot has an
+// empty key, which no backend reports.
 func (m metric) of(report *orcav3.OrcaLoadReport) float64 {
 	switch m.field {
 	case "named_metrics":
@@ -99,18 +97,17 @@ func (m metric) of(report *orcav3.OrcaLoadReport) float64 {
 // usable reports whether v is a positive, finite number.
 func usable(v float64) bool { return v > 0 && v <= math.MaxFloat64 }
 
-// A Weight is the latest weight of one endpoint. It lives as long as the endpoint
-// does (T-WRR-5). The zero Weight is one without reports; it must not be copied.
-// Any number of goroutines may call its methods.
+// A Weight is the latest weight of one endpoint. It lives as long as the endpoint (T-WRR-5).
+// The zero Weight has no reports. It must not be copied. It is safe for concurrent use.
 type Weight struct {
 	value   atomic.Uint64 // the bits of a float64
-	updated atomic.Int64  // when the last report came; 0 is never
-	since   atomic.Int64  // from when on reports have come without a gap; 0 is not yet
+	updated atomic.Int64  // time of the last report; 0 means never
+	since   atomic.Int64  // start of the reports without a gap; 0 before the first
 }
 
-// Report takes note of a report's weight, unless that is 0. Reports after a gap of
-// the expiration period or more begin a new blackout period (A58). Two reports at
-// the same time leave either weight. Does not allocate.
+// Report records a report's weight, unless it is 0. The first report, and a report after a gap
+// of the expiration period or more, starts a new blackout period (A58). Of two concurrent
+// reports, either weight remains. Does not allocate.
 func (w *Weight) Report(cfg *picker.ClientWRR, value float64, now int64) {
 	if value == 0 {
 		return
@@ -122,19 +119,18 @@ func (w *Weight) Report(cfg *picker.ClientWRR, value float64, now int64) {
 	}
 }
 
-// Connect begins a new blackout period: the endpoint has become READY, and may be
-// another process.
+// Connect starts a new blackout period: the endpoint has become READY, and may be another
+// process.
 func (w *Weight) Connect() { w.since.Store(0) }
 
-// Expired reports whether reports have come, and the last one too long ago.
+// Expired reports whether there have been reports and the last one has expired.
 func (w *Weight) Expired(cfg *picker.ClientWRR, now int64) bool {
 	updated := w.updated.Load()
 	return updated != 0 && now-updated >= int64(cfg.Expiration)
 }
 
-// At returns the weight to use, or 0 if it is not known: no report yet, the last one
-// too long ago, or the first one too recent (T-WRR-3). A blackout period of 0 is
-// none.
+// At returns the weight to use, or 0 if it is unknown: no report yet, the last one expired, or
+// within the blackout period (T-WRR-3). A blackout period of 0 is disabled.
 func (w *Weight) At(cfg *picker.ClientWRR, now int64) float64 {
 	updated, since := w.updated.Load(), w.since.Load()
 	switch {
@@ -146,21 +142,22 @@ func (w *Weight) At(cfg *picker.ClientWRR, now int64) float64 {
 	return math.Float64frombits(w.value.Load())
 }
 
-// Failures is the part of an endpoint's RPCs that failed of late, from 0 to 1: the
-// average over its RPCs, of which each counts 1/64 less than the one after it. The zero
-// Failures is none; it must not be copied. Any number of goroutines may call its methods.
+// Failures is the recent fraction of an endpoint's RPCs that failed, from 0 to 1: an average in
+// which each RPC counts 1/64 less than the next one. The zero value reports no failures. A
+// Failures must not be copied. It is safe for concurrent use.
 type Failures struct {
 	part atomic.Uint64 // the bits of a float64
 }
 
-// latestWeight is what the latest RPC counts, and minPart what is no failure any more.
+// latestWeight is the weight of the latest RPC, and minPart the fraction that is rounded to
+// zero.
 const (
 	latestWeight = 1. / 64
 	minPart      = 1e-3
 )
 
-// Count counts the end of an RPC. Of two at the same time one may be lost. It writes
-// nothing while no RPC fails, and does not allocate.
+// Count records the end of an RPC. Of two concurrent calls one may be lost. It does not write
+// while no RPC fails, and does not allocate.
 func (f *Failures) Count(failed bool) {
 	part := math.Float64frombits(f.part.Load())
 	switch {
@@ -176,8 +173,8 @@ func (f *Failures) Count(failed bool) {
 	f.part.Store(math.Float64bits(part))
 }
 
-// Part returns the part of the RPCs that failed.
+// Part returns the fraction of the RPCs that failed.
 func (f *Failures) Part() float64 { return math.Float64frombits(f.part.Load()) }
 
-// Reset forgets all RPCs.
+// Reset discards all RPCs.
 func (f *Failures) Reset() { f.part.Store(0) }

@@ -12,23 +12,23 @@ import (
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 )
 
-// A Utilization says where in reports the utilization is, for load_aware_locality. It is
+// A Utilization is the rule for the utilization in reports, for load_aware_locality. It is
 // immutable.
 type Utilization struct{ metrics []metric }
 
-// NewUtilization returns the Utilization that goes by the metrics first.
+// NewUtilization returns a Utilization that prefers the given metrics.
 func NewUtilization(names []string) *Utilization {
 	return &Utilization{newMetrics(names)}
 }
 
-// maxUtilization bounds a reported utilization before it is averaged. An endpoint is full at
-// 1. A larger bound would only delay the recovery of a locality after an absurd report, since
-// the moving average approaches later reports exponentially.
+// maxUtilization limits a reported utilization before it is averaged. An endpoint is full at 1.
+// A larger limit would only delay the recovery of a locality after an absurd report, since the
+// moving average approaches later reports exponentially.
 const maxUtilization = 10
 
-// Of returns the greatest of the metrics, or else the application's utilization, or else the
-// processor's: the first that is positive and finite, as in Envoy, or 0 if none is. Values
-// above maxUtilization count as maxUtilization.
+// Of returns the maximum of the metrics, otherwise the application's utilization, otherwise the
+// CPU utilization: the first that is positive and finite, as in Envoy, or 0. Values are capped
+// at maxUtilization.
 func (u *Utilization) Of(report *orcav3.OrcaLoadReport) float64 {
 	for _, value := range []float64{greatest(u.metrics, report), report.GetApplicationUtilization(), report.GetCpuUtilization()} {
 		if usable(value) {
@@ -46,7 +46,7 @@ func newMetrics(names []string) (list []metric) {
 	return list
 }
 
-// greatest returns the greatest of the metrics that is usable, or 0.
+// greatest returns the maximum of the usable metrics, or 0.
 func greatest(metrics []metric, report *orcav3.OrcaLoadReport) (most float64) {
 	for _, m := range metrics {
 		if u := m.of(report); usable(u) {
@@ -56,14 +56,14 @@ func greatest(metrics []metric, report *orcav3.OrcaLoadReport) (most float64) {
 	return most
 }
 
-// A Sample is the latest utilization that one endpoint has reported. The zero Sample is one
-// without reports; it must not be copied. Any number of goroutines may call its methods.
+// A Sample is the latest utilization that one endpoint has reported. The zero Sample has no
+// reports. It must not be copied. It is safe for concurrent use.
 type Sample struct {
 	value   atomic.Uint64 // the bits of a float64
-	updated atomic.Int64  // when the last report came; 0 is never
+	updated atomic.Int64  // time of the last report; 0 means never
 }
 
-// Report takes note of a utilization, unless that is 0. Does not allocate.
+// Report records a utilization, unless it is 0. Does not allocate.
 func (s *Sample) Report(utilization float64, now int64) {
 	if utilization == 0 {
 		return
@@ -72,7 +72,8 @@ func (s *Sample) Report(utilization float64, now int64) {
 	s.updated.Store(now)
 }
 
-// At returns the utilization, or 0 if none came within the expiration period. 0 is for ever.
+// At returns the utilization, or 0 if there was no report within the expiration period. An
+// expiration of 0 means never.
 func (s *Sample) At(expiration time.Duration, now int64) float64 {
 	updated := s.updated.Load()
 	if updated == 0 || expiration > 0 && now-updated > int64(expiration) {
@@ -81,16 +82,15 @@ func (s *Sample) At(expiration time.Duration, now int64) float64 {
 	return math.Float64frombits(s.value.Load())
 }
 
-// Smoothed is the moving average of a locality's utilization. The zero Smoothed has no
-// sample.
+// Smoothed is the moving average of a locality's utilization. The zero Smoothed has no samples.
 type Smoothed struct {
 	Value float64
 	known bool
 }
 
-// Add takes a sample into account that comes period after the last one: the first as it is,
-// others with the weight 1 − exp(−period/constant), so that it makes no difference how often
-// they come.
+// Add adds a sample that follows the previous one after period: the first is used unchanged,
+// further ones have the weight 1 − exp(−period/constant), so that the result does not depend on
+// the sampling rate.
 func (s *Smoothed) Add(sample float64, period, constant time.Duration) {
 	if !s.known {
 		s.Value, s.known = sample, true

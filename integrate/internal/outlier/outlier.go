@@ -1,24 +1,22 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outlier judges the endpoints of a cluster by how their RPCs end, and
-// ejects those that do far worse than they should (A50): numbers in, ejections
-// out.
+// Package outlier provides outlier detection (A50): it ejects endpoints of a cluster whose RPCs
+// fail far more often than they should.
 //
-// Each endpoint has a [Host], which counts its RPCs with one atomic addition
-// each. Once per interval the owner calls [Sweep] with the hosts of the whole
-// cluster (A75), which takes the counts, judges, and lets hosts return whose
-// time has come. Timers, locks and what an ejection means are the owner's.
+// Each endpoint has a [Host], which counts its RPCs with one atomic addition each. Once per
+// interval the owner calls [Sweep] with the hosts of the whole cluster (A75), which evaluates
+// the counts, ejects outliers, and returns hosts whose ejection time has expired. Timers, locks
+// and the effect of an ejection are up to the owner.
 //
-// An RPC is a success if its status is OK. All else is a failure, deadlines and
-// cancellations included (T-OD-3): so A50's implementations have it, and an
-// endpoint that hangs shows up as nothing else. Callers that cancel as a matter
-// of course do so on all endpoints alike, which the success rate algorithm,
-// being relative, forgives.
+// An RPC is a success if its status is OK. All other results are failures, including deadlines
+// and cancelations (T-OD-3), as in A50's implementations: an endpoint that hangs shows no other
+// symptom. Callers that cancel routinely do so on all endpoints alike, which the success rate
+// algorithm tolerates, since it is relative.
 //
-// A host that is ejected is not ejected again by RPCs that were under way,
-// nor by the second algorithm in the same sweep: its time would grow without a
-// new trial. grpc-go and gRPC Java do that; A50's text can be read either way.
+// An ejected host is not ejected again by RPCs that were in flight, nor by the second algorithm
+// in the same sweep: its time would grow without a new trial. grpc-go and gRPC Java do that;
+// A50's text can be read either way.
 package outlier
 
 import (
@@ -28,17 +26,18 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A Host is what is known of one endpoint, whatever its addresses (A61). The
-// zero Host is ready to use; it must not be copied. Any number of goroutines may
-// call Count; the other methods and Sweep are for one at a time.
+// A Host is the state of one endpoint, regardless of its addresses (A61). The zero Host is
+// ready to use. It must not be copied. Count is safe for concurrent use; the other methods and
+// Sweep must be serialized.
 type Host struct {
 	// calls counts RPCs since the last sweep: successes in the low half, failures
 	// in the high half, so that an RPC costs one addition.
 	calls atomic.Uint64
 
-	ok, failed uint32 // of the interval under judgement
-	// multiplier is how many base times the next ejection lasts less one, and
-	// the present one: one up at each ejection, one down at each sweep outside.
+	ok, failed uint32 // of the evaluated interval
+	// multiplier is the factor of the base time for the current ejection, and one less than
+	// that of the next: it is incremented at each ejection and decremented at each sweep
+	// without ejection.
 	multiplier uint32
 	ejected    bool
 	since      int64 // of the ejection
@@ -56,16 +55,16 @@ func (h *Host) Count(ok bool) {
 // Ejected reports whether the host is ejected.
 func (h *Host) Ejected() bool { return h.ejected }
 
-// Until returns when the ejection of a host that is ejected ends, on the clock of Sweep:
-// the first Sweep after that lets it return.
+// Until returns the end of the current ejection, on the clock of Sweep: the first Sweep after
+// that returns the host.
 func (h *Host) Until(cfg *picker.OutlierDetection) int64 {
 	return h.since + min(h.term(cfg), math.MaxInt64-h.since)
 }
 
-// Sweep is one run of A50's interval timer over the hosts of a cluster, at now,
-// in nanoseconds on any monotonic clock that is the same in each run. draw
-// returns a uniform number below n; an ejection that is enforced by some percent
-// takes one draw. It returns what came of the outliers that it found. O(hosts).
+// Sweep is one run of A50's interval timer over the hosts of a cluster, at now, in nanoseconds
+// on a monotonic clock that is the same in each run. draw returns a uniform number below n; an
+// ejection with an enforcement percentage takes one draw. It returns the outliers it found.
+// O(hosts).
 func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n uint32) uint32) Findings {
 	s := sweep{cfg: cfg, hosts: hosts, now: now, draw: draw}
 	for _, h := range hosts {
@@ -92,28 +91,28 @@ func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n u
 	return s.found
 }
 
-// Findings are the outliers that a sweep found among the hosts that were not ejected,
-// by algorithm.
+// Findings are the outliers that a sweep found among the hosts that were not ejected, by
+// algorithm.
 type Findings struct{ SuccessRate, FailurePercentage Verdicts }
 
-// Verdicts say what came of the outliers that an algorithm found.
+// Verdicts count the outliers found by an algorithm.
 type Verdicts struct {
 	Ejected  int
-	Overflow int // not ejected, because too many are
+	Overflow int // not ejected because of the maximum ejection percentage
 	Spared   int // not ejected, because of the enforcement percentage
 }
 
-// term returns how long the host is ejected for, in nanoseconds.
+// term returns the duration of the host's ejection in nanoseconds.
 func (h *Host) term(cfg *picker.OutlierDetection) int64 {
 	base := int64(cfg.BaseEjectionTime)
 	limit := max(base, int64(cfg.MaxEjectionTime))
-	if base > 0 && int64(h.multiplier) > limit/base { // the product may not fit
+	if base > 0 && int64(h.multiplier) > limit/base { // the product may overflow
 		return limit
 	}
 	return base * int64(h.multiplier)
 }
 
-// sweep is one run.
+// sweep is the state of one run.
 type sweep struct {
 	cfg     *picker.OutlierDetection
 	hosts   []*Host
@@ -126,8 +125,7 @@ type sweep struct {
 // total returns the host's RPCs in the interval.
 func (h *Host) total() uint64 { return uint64(h.ok) + uint64(h.failed) }
 
-// busy returns the hosts that have had enough RPCs to be judged. One that had
-// none has no rate.
+// busy returns the hosts with enough RPCs to be evaluated. A host without RPCs has no rate.
 func (s *sweep) busy(volume uint32) []*Host {
 	var busy []*Host
 	for _, h := range s.hosts {
@@ -138,8 +136,8 @@ func (s *sweep) busy(volume uint32) []*Host {
 	return busy
 }
 
-// bySuccessRate ejects hosts whose success rate is far below the mean, in terms
-// of the standard deviation of all.
+// bySuccessRate ejects hosts whose success rate is far below the mean, in units of the standard
+// deviation of all.
 func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 	hosts := s.busy(cfg.RequestVolume)
 	if uint64(len(hosts)) < uint64(cfg.MinimumHosts) {
@@ -154,7 +152,7 @@ func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 		d := rate(h) - mean
 		variance += d * d / float64(len(hosts))
 	}
-	// Hosts that are all the same are no outliers by a rounding error.
+	// Equal hosts must not be outliers because of rounding errors.
 	const rounding = 1e-12
 	required := mean - math.Sqrt(variance)*float64(cfg.StdevFactor)/1000 - rounding
 	for _, h := range hosts {
@@ -164,7 +162,7 @@ func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 	}
 }
 
-// byFailurePercentage ejects hosts that fail more than a share of their RPCs.
+// byFailurePercentage ejects hosts that fail more than a fraction of their RPCs.
 func (s *sweep) byFailurePercentage(cfg *picker.FailurePercentage) {
 	hosts := s.busy(cfg.RequestVolume)
 	if uint64(len(hosts)) < uint64(cfg.MinimumHosts) {
@@ -177,9 +175,9 @@ func (s *sweep) byFailurePercentage(cfg *picker.FailurePercentage) {
 	}
 }
 
-// eject ejects a host, unless it is or too many are, or the draw spares it. The
-// share of those that are ejected is looked at before: 10 % of 5 hosts is one,
-// and 0 % is none (T-OD-1).
+// eject ejects a host, unless it is already ejected, too many are, or the draw spares it. The
+// percentage of ejected hosts is checked before the ejection: 10 % of 5 hosts is one, and 0 %
+// is zero (T-OD-1).
 func (s *sweep) eject(h *Host, enforcement uint32, v *Verdicts) {
 	switch {
 	case h.ejected:

@@ -19,27 +19,27 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// Files that are not there yet, as when another process of a pod writes them, are looked
-// for every so often, for a while: then the handshake fails, so that RPCs get to know why.
+// Missing files, for example files to be written by another process of a pod, are polled for a
+// while. Then the handshake fails, so that RPCs get the reason.
 const (
 	lookPause = 100 * time.Millisecond
 	patience  = 5 * time.Second
 )
 
-// material is what a provider instance gives for one purpose. A file_watcher is the
-// bootstrap's own CertLoader; other plugins are built when a handshake needs them
-// first, so that channels without xDS credentials leave them alone.
+// material is the material that a provider instance provides for one purpose. A file_watcher is
+// the bootstrap's own CertLoader; other plugins are built when a handshake first needs them, so
+// that channels without xDS credentials do not start them.
 type material struct {
 	picker.CertInstance
 	roots    bool
 	provider bootstrap.CertProvider
 
 	mu     sync.Mutex
-	plugin certprovider.Provider // nil while it is not built
+	plugin certprovider.Provider // nil until it is built
 	closed bool
 }
 
-// material returns what an instance gives; nil for the zero instance.
+// material returns the material of an instance, or nil for the zero instance.
 func (c *Cluster) material(of picker.CertInstance, roots bool) *material {
 	if of.Instance == "" && !roots {
 		return nil
@@ -47,7 +47,7 @@ func (c *Cluster) material(of picker.CertInstance, roots bool) *material {
 	return &material{CertInstance: of, roots: roots, provider: c.providers[of.Instance]}
 }
 
-// close lets go of the plugin.
+// close closes the plugin.
 func (m *material) close() {
 	if m == nil {
 		return
@@ -59,7 +59,7 @@ func (m *material) close() {
 	}
 }
 
-// loadRoots returns the roots, which are not the system's.
+// loadRoots returns the provider's roots, never the system's.
 func (m *material) loadRoots(ctx context.Context, stale func() bool) (roots bootstrap.Roots, err error) {
 	if m.provider.Files != nil {
 		roots, err = await(ctx, stale, m.provider.Files.LoadRoots)
@@ -69,12 +69,13 @@ func (m *material) loadRoots(ctx context.Context, stale func() bool) (roots boot
 		roots = rootsOf(km)
 	}
 	if err == nil && roots.Pool == nil && roots.TrustDomains == nil {
-		err = errors.New("it has no roots")
+		err = errors.New("no roots")
 	}
 	return roots, m.explain(err)
 }
 
-// loadIdentity returns the client's certificate and key; none if the instance has none.
+// loadIdentity returns the client's certificate and key, or nil if the instance has no
+// identity.
 func (m *material) loadIdentity(ctx context.Context, stale func() bool) (certs []tls.Certificate, err error) {
 	if m.provider.Files != nil {
 		cert, e := await(ctx, stale, m.provider.Files.LoadIdentity)
@@ -89,7 +90,7 @@ func (m *material) loadIdentity(ctx context.Context, stale func() bool) (certs [
 	return certs, m.explain(err)
 }
 
-// explain adds to an error which instance and purpose it is about.
+// explain adds the instance and the purpose to an error.
 func (m *material) explain(err error) error {
 	if err == nil || errors.Is(err, errStale) {
 		return err
@@ -101,11 +102,11 @@ func (m *material) explain(err error) error {
 	return fmt.Errorf("%s of certificate provider instance %q: %w", purpose, m.Instance, err)
 }
 
-// errStale says that the settings have changed meanwhile.
-var errStale = errors.New("the settings have changed")
+// errStale means that the settings have changed in the meantime.
+var errStale = errors.New("TLS settings have changed")
 
-// await calls load until it succeeds, for a while, and once more when that is over: the process
-// may have stood still since the latest call.
+// await calls load until it succeeds, for a limited time, and once more after that: the process
+// may have been stopped since the last call.
 func await[T any](ctx context.Context, stale func() bool, load func(context.Context) (T, error)) (T, error) {
 	end := time.NewTimer(patience)
 	defer end.Stop()
@@ -129,14 +130,14 @@ func await[T any](ctx context.Context, stale func() bool, load func(context.Cont
 	}
 }
 
-// look calls load, for a second at most: settings may change while a file cannot be read.
+// look calls load, for at most a second: settings may change while a file cannot be read.
 func look[T any](ctx context.Context, load func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	return load(ctx)
 }
 
-// keyMaterial asks a plugin.
+// keyMaterial gets the key material from a plugin.
 func (m *material) keyMaterial(ctx context.Context) (*certprovider.KeyMaterial, error) {
 	plugin, err := m.build()
 	if err != nil {
@@ -156,22 +157,22 @@ func (m *material) build() (certprovider.Provider, error) {
 	case m.plugin != nil:
 		return m.plugin, nil
 	case m.provider.Plugin == "":
-		return nil, errors.New("the bootstrap has no such instance")
+		return nil, errors.New("not in the bootstrap")
 	}
 	config, err := ParsePlugin(m.provider.Plugin, m.provider.Config)
-	if err != nil { // which may quote the configuration, and this error becomes that of RPCs
+	if err != nil { // err may quote the configuration, and this error becomes that of RPCs
 		return nil, fmt.Errorf("plugin %q is not registered, or rejects its configuration", m.provider.Plugin)
 	}
 	m.plugin, err = config.Build(certprovider.BuildOptions{CertName: m.CertName, WantRoot: m.roots, WantIdentity: !m.roots})
 	return m.plugin, err
 }
 
-// ParsePlugin parses the configuration of a plugin of grpc-go's registry.
+// ParsePlugin parses the configuration of a plugin from grpc-go's registry.
 func ParsePlugin(name string, config json.RawMessage) (*certprovider.BuildableConfig, error) {
 	return certprovider.ParseConfig(name, config)
 }
 
-// rootsOf returns the roots that a plugin gave.
+// rootsOf returns the roots of a plugin.
 func rootsOf(km *certprovider.KeyMaterial) bootstrap.Roots {
 	if km.SPIFFEBundleMap == nil {
 		return bootstrap.Roots{Pool: km.Roots}

@@ -184,7 +184,7 @@ func TestLateFiles(t *testing.T) {
 			want  []string
 		}{
 			{func() {}, []string{`the roots of certificate provider instance "files"`, files.CA, "no such file"}},
-			{func() { tlstest.Write(t, files.CA, []byte("half")) }, []string{"the roots", files.CA, "holds no certificate"}},
+			{func() { tlstest.Write(t, files.CA, []byte("half")) }, []string{"the roots", files.CA, "no certificate in PEM format"}},
 			{func() { tlstest.Write(t, files.CA, ca.PEM) }, []string{`the client's certificate of certificate provider instance "files"`, files.Cert, "no such file"}},
 			{func() {
 				tlstest.Write(t, files.Cert, pair.Cert)
@@ -269,7 +269,7 @@ func TestMissingProvider(t *testing.T) {
 	files := tlstest.NewFiles(t)
 	providers := watching(bootstrap.CertFiles{CertificateFile: files.Cert, PrivateKeyFile: files.Key})
 	providers["alien"] = bootstrap.CertProvider{Plugin: "alien"}
-	for instance, want := range map[string]string{"gone": "no such instance", "": "no such instance", "alien": `plugin "alien" is not registered, or rejects its configuration`, "files": "it has no roots"} {
+	for instance, want := range map[string]string{"gone": "not in the bootstrap", "": "not in the bootstrap", "alien": `plugin "alien" is not registered, or rejects its configuration`, "files": ": no roots"} {
 		c := NewCluster("c", providers, true)
 		c.Update(&picker.TLS{Roots: picker.CertInstance{Instance: instance}})
 		if _, err := connect(t, c, "", func(net.Conn) {}); err == nil || !strings.Contains(err.Error(), want) {
@@ -326,7 +326,7 @@ func TestPlugin(t *testing.T) {
 	server := func() *tls.Config {
 		return &tls.Config{Certificates: []tls.Certificate{ca.Issue(tlstest.Names{}).TLS}}
 	}
-	if _, err := connect(t, c, "", serving(server())); err == nil || !strings.Contains(err.Error(), "it has no roots") {
+	if _, err := connect(t, c, "", serving(server())); err == nil || !strings.Contains(err.Error(), ": no roots") {
 		t.Errorf("no roots: %v", err)
 	}
 	p.err = errors.New("the vault is locked")
@@ -374,7 +374,7 @@ func TestIdentityWithoutCertificate(t *testing.T) {
 		t.Errorf("a server that does not require a certificate: %v", err)
 	}
 	err := c.current.Load().explain(&net.OpError{Op: "remote error", Err: errors.New("tls: certificate required")}, nil)
-	if !strings.Contains(err.Error(), `instance "files" has no certificate, so the client has shown none`) {
+	if !strings.Contains(err.Error(), `instance "files" has no certificate, so the client sent none`) {
 		t.Errorf("a server that requires a certificate: %v", err)
 	}
 }

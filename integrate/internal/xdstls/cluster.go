@@ -15,28 +15,28 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// A Cluster is how a channel's connections to a cluster are secured. It is made by
-// NewCluster. Handshakes read it at any time; Update, Secure and Close are called one
-// at a time. The methods of a nil Cluster do nothing.
+// A Cluster has the connection security of a channel's cluster. It must be made by NewCluster.
+// Handshakes read it concurrently; calls of Update, Secure and Close must be serialized. The
+// methods of a nil Cluster do nothing.
 type Cluster struct {
 	name      string
 	providers map[string]bootstrap.CertProvider
 	hostnames bool
-	plain     *attributes.Attributes   // of addresses without a Host
-	current   atomic.Pointer[settings] // nil while the cluster has no TLS settings
+	plain     *attributes.Attributes   // for addresses without a Host
+	current   atomic.Pointer[settings] // nil if the cluster has no TLS settings
 }
 
-// settings are those of one version of the Cluster resource.
+// settings are the settings of one version of the Cluster resource.
 type settings struct {
 	picker.TLS
 	cluster         string
-	roots, identity *material // nil for the system's roots, for no identity
+	roots, identity *material // nil for the system's roots, and for no identity
 }
 
 // NewCluster returns a Cluster without TLS settings. The providers are the bootstrap's.
 // hostnames reports whether the channel's credentials identify themselves as xDS credentials.
-// Addresses carry the hostnames of endpoints only then, so that other channels do not pay
-// for hostnames.
+// Only then addresses carry the hostnames of endpoints, so that other channels do not pay for
+// hostnames.
 func NewCluster(name string, providers map[string]bootstrap.CertProvider, hostnames bool) *Cluster {
 	c := &Cluster{name: name, providers: providers, hostnames: hostnames}
 	c.plain = attributes.New(targetKey{}, Target{cluster: c})
@@ -46,13 +46,12 @@ func NewCluster(name string, providers map[string]bootstrap.CertProvider, hostna
 // Name returns the cluster's name.
 func (c *Cluster) Name() string { return c.name }
 
-// Update is Swap, and releases what is not needed any more.
+// Update is Swap, and then releases the old providers.
 func (c *Cluster) Update(t *picker.TLS) { c.Swap(t)() }
 
-// Swap has handshakes that begin from now on go by other settings, nil for none.
-// Those that are under way may begin again, as long as nothing has been sent. release,
-// to be called after it, ends providers of the old settings: plugins, which may take
-// their time.
+// Swap sets new settings for future handshakes; nil removes them. Handshakes in progress may
+// restart, as long as nothing has been sent. release must be called afterwards. It closes the
+// plugins of the old settings, which may take time.
 func (c *Cluster) Swap(t *picker.TLS) (release func()) {
 	if c == nil {
 		return func() {}
@@ -72,11 +71,10 @@ func (c *Cluster) Swap(t *picker.TLS) (release func()) {
 		}
 		c.current.Store(s)
 	}
-	return old.close // after others may have the same plugin: grpc-go keeps what is in use
+	return old.close // called after new settings may have acquired the same plugin: grpc-go keeps it while it is in use
 }
 
-// Close releases the providers. Handshakes fail from now on, unless the cluster has no
-// TLS settings.
+// Close releases the providers. Later handshakes fail, unless the cluster has no TLS settings.
 func (c *Cluster) Close() {
 	if c != nil {
 		c.current.Load().close()
@@ -93,8 +91,8 @@ func (s *settings) close() {
 // Hostnames reports whether addresses carry the hostnames of endpoints.
 func (c *Cluster) Hostnames() bool { return c != nil && c.hostnames }
 
-// VerifiesHostnames reports whether new connections are made by the hostnames of endpoints
-// (auto_host_sni), so that an endpoint whose hostname has changed needs another connection.
+// VerifiesHostnames reports whether new connections use the hostnames of endpoints
+// (auto_host_sni), so that an endpoint whose hostname has changed needs a new connection.
 func (c *Cluster) VerifiesHostnames() bool {
 	if !c.Hostnames() {
 		return false
@@ -103,21 +101,21 @@ func (c *Cluster) VerifiesHostnames() bool {
 	return s != nil && s.AutoHostName
 }
 
-// DemandsTLS reports whether the cluster has TLS settings now.
+// DemandsTLS reports whether the cluster currently has TLS settings.
 func (c *Cluster) DemandsTLS() bool { return c != nil && c.current.Load() != nil }
 
 // A Host is the hostname of an address's endpoint (A101), empty if the endpoint has none.
-// Handshakes read it when they begin, so a change takes effect without another SubConn.
+// Handshakes read it when they start, so a change takes effect without a new SubConn.
 type Host struct{ name atomic.Pointer[string] }
 
-// Set changes the hostname, and reports whether it was another one before.
+// Set sets the hostname, and reports whether it has changed.
 func (h *Host) Set(name string) (changed bool) {
 	was := h.name.Swap(&name)
 	return was == nil && name != "" || was != nil && *was != name
 }
 
-// Secure makes connections to an address secured as the cluster is. host is nil, or the
-// address's hostname. All addresses without a Host share their attributes.
+// Secure attaches the cluster's security settings to an address. host is the address's
+// hostname, or nil. All addresses without a Host share their attributes.
 func (c *Cluster) Secure(a *resolver.Address, host *Host) {
 	switch {
 	case c == nil:
@@ -131,7 +129,7 @@ func (c *Cluster) Secure(a *resolver.Address, host *Host) {
 // A Target is the attribute of an address.
 type Target struct {
 	cluster *Cluster
-	host    *Host // nil if the address has none
+	host    *Host // nil if the address has no hostname
 }
 
 // hostname returns the endpoint's hostname, without its port.
@@ -150,10 +148,10 @@ func (t Target) String() string { return fmt.Sprintf("of cluster %q", t.cluster.
 
 type targetKey struct{}
 
-// String is for logs that have the address.
+// String describes the key in logs of the address.
 func (targetKey) String() string { return "TLS" }
 
-// TargetOf returns what Secure has put into attributes, which may be nil.
+// TargetOf returns the Target that Secure attached. a may be nil.
 func TargetOf(a *attributes.Attributes) (t Target, ok bool) {
 	t, ok = a.Value(targetKey{}).(Target)
 	return t, ok

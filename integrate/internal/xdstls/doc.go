@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package xdstls secures connections as the control plane says (gRFC A29).
+// Package xdstls provides the connection security configured by the control plane (gRFC A29).
 //
 //	Cluster resource ─ xds/resource ─► picker.TLS ─ Cluster.Update ─► settings
 //	                                                                     │ one atomic pointer
@@ -9,25 +9,25 @@
 //	                                                           │
 //	bootstrap's certificate_providers ─ certs.go ──────────────┘
 //
-// A cluster of a channel has one [Cluster] as long as the channel knows the cluster,
-// and each address that the balancer connects to carries it, also while the control
-// plane asks for no TLS: what a handshake does is settled when it begins. An update
-// therefore touches no connection. It changes what new ones do (T-SEC-1). The same holds for
-// hostnames of endpoints. The balancer replaces connections where these are verified.
+// A cluster of a channel has one [Cluster] as long as the channel knows the cluster, and each
+// address to which the balancer connects carries it, even without TLS settings: a handshake
+// uses the settings at its start. An update therefore does not affect existing connections,
+// only new ones (T-SEC-1). The same applies to hostnames of endpoints. The balancer replaces
+// connections if these are verified.
 //
-// A handshake goes wrong rather than without security: the channel's fallback is for
-// clusters without TLS settings, never for settings that cannot be carried out.
+// A handshake never falls back to an insecure connection: the channel's fallback credentials
+// are for clusters without TLS settings, not for settings that cannot be applied.
 //
-// # What is verified
+// # Verification
 //
-// The certificate of the server, by the roots of the provider instance, by those of
-// its trust domain if the provider has a SPIFFE bundle map (A87), or by the system's
-// if and only if the resource says so (A82). Then its names, by the resource's
-// matchers or the SNI (verify.go). TLS is 1.2 at least, the protocol h2.
+// The server's certificate is verified by the roots of the provider instance, by the roots of
+// its trust domain if the provider has a SPIFFE bundle map (A87), or by the system's if and
+// only if the resource selects them (A82). Then its names are verified by the resource's
+// matchers or the SNI (verify.go). The minimum version is TLS 1.2, the protocol is h2.
 //
-// # What an error says
+// # Errors
 //
-// The cluster, the provider instance, whose certificate it is about and which names
-// would do. It quotes at most a few names of a foreign certificate and nothing of
-// keys. gRPC puts it into the errors of RPCs that fail for lack of a connection.
+// Errors contain the cluster, the provider instance, the subject of the certificate and the
+// accepted names. They quote at most a few names of an untrusted certificate and no key
+// material. gRPC includes them in the errors of RPCs that fail for lack of a connection.
 package xdstls

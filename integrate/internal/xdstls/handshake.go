@@ -19,8 +19,8 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// Handshake secures a new connection to the target. Without TLS settings it is not
-// secured, and plain is true: the fallback's turn.
+// Handshake secures a new connection to the target. Without TLS settings it does nothing and
+// plain is true, so the caller must use the fallback credentials.
 func (t Target) Handshake(ctx context.Context, raw net.Conn) (conn net.Conn, info credentials.AuthInfo, plain bool, err error) {
 	for {
 		s := t.cluster.current.Load()
@@ -32,20 +32,20 @@ func (t Target) Handshake(ctx context.Context, raw net.Conn) (conn net.Conn, inf
 			continue
 		}
 		if err != nil {
-			return nil, nil, false, fmt.Errorf("xds: TLS to cluster %q: %w", s.cluster, err)
+			return nil, nil, false, fmt.Errorf("xdslb: TLS to cluster %q: %w", s.cluster, err)
 		}
 		conn, info, err := s.handshake(ctx, raw, config)
 		return conn, info, false, err
 	}
 }
 
-// config returns what crypto/tls is to do. stale reports whether the settings are
-// another version's by now.
+// config returns the configuration for crypto/tls. stale reports whether the settings have been
+// replaced.
 func (s *settings) config(ctx context.Context, t Target, stale func() bool) (*tls.Config, error) {
 	sni := s.ServerName
 	if s.AutoHostName {
 		if !t.cluster.hostnames {
-			return nil, errors.New("auto_host_sni is set, and hostnames are not known, for the channel's credentials hide that they use xDS: " +
+			return nil, errors.New("auto_host_sni is set, but hostnames are unknown: the channel's credentials do not identify themselves as xDS credentials: " +
 				"pass those of integrate.NewCredentials to it unwrapped")
 		}
 		if host := t.hostname(); host != "" {
@@ -56,7 +56,7 @@ func (s *settings) config(ctx context.Context, t Target, stale func() bool) (*tl
 		ServerName: sni,
 		NextProtos: []string{"h2"},
 		MinVersion: tls.VersionTLS12,
-		// verify does it, since names are not matched as crypto/tls does.
+		// verify does it instead, since names are matched differently than in crypto/tls
 		InsecureSkipVerify: true,
 	}
 	var roots bootstrap.Roots
@@ -71,7 +71,7 @@ func (s *settings) config(ctx context.Context, t Target, stale func() bool) (*tl
 			return nil, err
 		}
 	}
-	// Not VerifyPeerCertificate: a resumed connection would go without it.
+	// Not VerifyPeerCertificate, which is not called for resumed connections.
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		slow := time.Now().Add(lookPause)
 		return s.verify(ctx, state.PeerCertificates, roots, sni, func() error {
@@ -84,7 +84,7 @@ func (s *settings) config(ctx context.Context, t Target, stale func() bool) (*tl
 	return config, nil
 }
 
-// withoutPort returns the host of a hostname that may have a port (A101).
+// withoutPort returns the host of a hostname with optional port (A101).
 func withoutPort(hostname string) string {
 	if host, _, err := net.SplitHostPort(hostname); err == nil {
 		return host
@@ -100,7 +100,7 @@ func (s *settings) handshake(ctx context.Context, raw net.Conn, config *tls.Conf
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, nil, fmt.Errorf("xds: TLS to cluster %q: %w", s.cluster, s.explain(err, config.Certificates))
+		return nil, nil, fmt.Errorf("xdslb: TLS to cluster %q: %w", s.cluster, s.explain(err, config.Certificates))
 	}
 	state := conn.ConnectionState()
 	info := credentials.TLSInfo{State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}
@@ -114,29 +114,29 @@ func (s *settings) handshake(ctx context.Context, raw net.Conn, config *tls.Conf
 	return secured, info, nil
 }
 
-// enforceALPN reports whether servers are rejected that do not negotiate a protocol. By default
+// enforceALPN reports whether servers that do not negotiate a protocol are rejected. By default
 // they are accepted, as by grpc-go's xDS credentials. (crypto/tls rejects other protocols.)
 func enforceALPN() bool { return strings.EqualFold(os.Getenv("GRPC_ENFORCE_ALPN_ENABLED"), "true") }
 
-// explain says more of an error by which the server refuses the client's certificate.
+// explain adds details to an error with which the server rejects the client's certificate.
 func (s *settings) explain(err error, shown []tls.Certificate) error {
 	var remote *net.OpError
 	switch {
 	case !errors.As(err, &remote) || remote.Op != "remote error" || !strings.Contains(remote.Err.Error(), "certificate"):
 		return err
 	case s.identity == nil:
-		return fmt.Errorf("%w: the Cluster resource names no tls_certificate_provider_instance, so the client has shown none", err)
+		return fmt.Errorf("%w: the Cluster resource names no tls_certificate_provider_instance, so the client sent none", err)
 	case len(shown) == 0:
-		return fmt.Errorf("%w: certificate provider instance %q has no certificate, so the client has shown none", err, s.identity.Instance)
+		return fmt.Errorf("%w: certificate provider instance %q has no certificate, so the client sent none", err, s.identity.Instance)
 	case shown[0].Leaf == nil:
-		return fmt.Errorf("%w: the server refuses the client's certificate, of certificate provider instance %q", err, s.identity.Instance)
+		return fmt.Errorf("%w: the server rejected the client's certificate of certificate provider instance %q", err, s.identity.Instance)
 	default:
-		return fmt.Errorf("%w: the server refuses the client's certificate (%s), of certificate provider instance %q", err, describe(shown[0].Leaf), s.identity.Instance)
+		return fmt.Errorf("%w: the server rejected the client's certificate (%s) of certificate provider instance %q", err, describe(shown[0].Leaf), s.identity.Instance)
 	}
 }
 
-// securedConn is a connection that says why the server refuses it: in TLS 1.3 the client
-// learns of that by its first read.
+// securedConn is a connection that explains why the server rejects it: in TLS 1.3 the first
+// read returns that error.
 type securedConn struct {
 	*tls.Conn
 	settings *settings
@@ -148,13 +148,13 @@ func (c securedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if err != nil {
 		if explained := c.settings.explain(err, c.shown); explained != err {
-			return n, fmt.Errorf("xds: TLS to cluster %q: %w", c.settings.cluster, explained)
+			return n, fmt.Errorf("xdslb: TLS to cluster %q: %w", c.settings.cluster, explained)
 		}
 	}
 	return n, err
 }
 
-// socketConn is a connection whose socket gRPC can set options of.
+// socketConn is a connection that gives gRPC access to its socket options.
 type socketConn struct {
 	securedConn
 	socket syscall.Conn

@@ -311,7 +311,7 @@ func TestRefusedByServer(t *testing.T) {
 	tlstest.Write(t, m.files.Cert, stranger.Cert)
 	tlstest.Write(t, m.files.Key, stranger.Key)
 	err := m.refused()
-	for _, want := range []string{`cluster "mesh.test"`, "the server refuses the client's certificate", `provider instance \"default\"`, "spiffe://td.test/stranger", "CN=stranger"} {
+	for _, want := range []string{`cluster "mesh.test"`, "the server rejected the client's certificate", `provider instance \"default\"`, "spiffe://td.test/stranger", "CN=stranger"} {
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %s", err, want)
 		}

@@ -18,8 +18,8 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// verify verifies the server's certificates: that the first leads to the roots, and
-// that it is for a name that the control plane accepts (A29, A101). ctx and interrupted are for
+// verify verifies that the first certificate of the server chains to the roots, and that it has
+// a name accepted by the control plane (A29, A101). ctx and interrupted are for
 // acceptsNamesWithin.
 func (s *settings) verify(ctx context.Context, chain []*x509.Certificate, roots bootstrap.Roots, sni string, interrupted func() error) error {
 	if len(chain) == 0 {
@@ -50,7 +50,7 @@ func (s *settings) verify(ctx context.Context, chain []*x509.Certificate, roots 
 	return nil
 }
 
-// isFor reports whether a certificate is for a server name.
+// isFor reports whether a certificate is valid for a server name.
 func isFor(cert *x509.Certificate, name string) bool {
 	if ip := net.ParseIP(name); ip != nil {
 		return slices.ContainsFunc(cert.IPAddresses, ip.Equal)
@@ -58,12 +58,12 @@ func isFor(cert *x509.Certificate, name string) bool {
 	return slices.ContainsFunc(cert.DNSNames, func(san string) bool { return matchDNS(name, san) })
 }
 
-// maxName is the length of the longest name that is matched: SPIFFE IDs have at most 2048 bytes,
-// DNS names 255. Regular expressions take time in proportion to it.
+// maxName is the maximum length of a name that is matched: SPIFFE IDs have at most 2048 bytes,
+// DNS names 255. The time of regular expressions is proportional to it.
 const maxName = 2048
 
-// acceptsNamesWithin is acceptsNames, and returns when ctx ends. A match that takes longer runs on
-// until it ends.
+// acceptsNamesWithin is acceptsNames, except that it returns when ctx ends. A match that takes
+// longer continues in the background.
 func (s *settings) acceptsNamesWithin(ctx context.Context, cert *x509.Certificate, interrupted func() error) (bool, error) {
 	var ok bool
 	var err error
@@ -80,9 +80,9 @@ func (s *settings) acceptsNamesWithin(ctx context.Context, cert *x509.Certificat
 	}
 }
 
-// acceptsNames reports whether one of a certificate's names matches. Only an exact matcher is
-// compared with a DNS name as DNS names are, wildcards included. A name that is too long
-// matches nothing. interrupted is called between matches, and returns why they are to end.
+// acceptsNames reports whether one of a certificate's names matches. Only exact matchers are
+// compared with DNS names by DNS rules, including wildcards. Names that are too long do not
+// match. interrupted is called between matches, and returns an error to stop matching.
 func (s *settings) acceptsNames(cert *x509.Certificate, interrupted func() error) (bool, error) {
 	names := slices.AppendSeq(slices.Clone(cert.DNSNames), otherNames(cert))
 	for i := range s.SANs {
@@ -103,7 +103,7 @@ func (s *settings) acceptsNames(cert *x509.Certificate, interrupted func() error
 	return false, nil
 }
 
-// otherNames visits the names of a certificate that are not DNS names, as text.
+// otherNames iterates over the names of a certificate other than DNS names, as text.
 func otherNames(cert *x509.Certificate) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for _, u := range cert.URIs {
@@ -124,10 +124,9 @@ func otherNames(cert *x509.Certificate) func(yield func(string) bool) {
 	}
 }
 
-// matchDNS reports whether a DNS name of a certificate covers a host. Case does not
-// count, nor does a final dot. The first label of the name may be "*", which stands for
-// one label, as long as others follow; nowhere else does a star mean anything (RFC 6125,
-// section 6.4.3).
+// matchDNS reports whether a DNS name of a certificate covers a host. It is case-insensitive,
+// and ignores a final dot. The first label of the name may be "*", which matches one label if
+// further labels follow; a star has no special meaning elsewhere (RFC 6125, section 6.4.3).
 func matchDNS(host, san string) bool {
 	host, san = strings.ToLower(strings.TrimSuffix(host, ".")), strings.ToLower(strings.TrimSuffix(san, "."))
 	if host == "" || san == "" {
@@ -141,10 +140,10 @@ func matchDNS(host, san string) bool {
 	return ok && label != "" && parent != "" && rest == parent && !strings.Contains(parent, "*")
 }
 
-// maxNames is how many names of a certificate or matchers an error quotes.
+// maxNames is the maximum number of names of a certificate or matchers in an error.
 const maxNames = 8
 
-// describe says which certificate it is.
+// describe identifies a certificate in errors.
 func describe(cert *x509.Certificate) string {
 	var names []string
 	for _, san := range cert.DNSNames {
@@ -166,7 +165,7 @@ func describe(cert *x509.Certificate) string {
 		cert.NotBefore.UTC().Format(time.RFC3339), cert.NotAfter.UTC().Format(time.RFC3339), list(names))
 }
 
-// describeMatchers says what would match.
+// describeMatchers lists the accepted names.
 func describeMatchers(matchers []picker.StringMatch) string {
 	var texts []string
 	for i := range matchers[:min(len(matchers), maxNames+1)] {
@@ -181,7 +180,7 @@ func describeMatchers(matchers []picker.StringMatch) string {
 	return list(texts)
 }
 
-// list joins texts, as many as an error may have.
+// list joins texts, limited to the maximum of an error.
 func list(texts []string) string {
 	if len(texts) > maxNames {
 		texts = append(texts[:maxNames:maxNames], "…")
@@ -189,7 +188,7 @@ func list(texts []string) string {
 	return strings.Join(texts, ", ")
 }
 
-// quote quotes a foreign text, cut if it is long.
+// quote quotes an untrusted text, truncated if it is long.
 func quote(s string) string {
 	if len(s) > 128 {
 		return strconv.Quote(s[:128]) + "…"

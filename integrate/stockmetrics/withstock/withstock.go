@@ -1,9 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package withstock is package stockmetrics for programs that link
-// google.golang.org/grpc/xds too: see there. The metrics are those that stock has
-// registered; nothing is registered twice, in whatever order packages are linked.
+// Package withstock is package stockmetrics for programs that also link
+// google.golang.org/grpc/xds. The metrics are the ones that grpc/xds has registered; they are
+// never registered twice, in any order of initialization.
 //
 // Importing it links google.golang.org/grpc/xds.
 package withstock
@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/stats"
 	_ "google.golang.org/grpc/xds" // is initialized before this package, and registers the names
 
-	_ "github.com/xdslb/xdslb/integrate" // which the metrics are of
+	_ "github.com/xdslb/xdslb/integrate" // defines the metrics
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 )
 

@@ -1,8 +1,8 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stock checks metrics under the names of google.golang.org/grpc/xds, for tests of
-// programs that link that and programs that do not.
+// Package stock checks the metrics under the names of google.golang.org/grpc/xds, for tests of
+// programs that link that package and of programs that do not.
 package stock
 
 import (
@@ -43,8 +43,8 @@ var want = map[string]string{
 	"grpc.lb.outlier_detection.ejections_unenforced": "{ejection} grpc.target grpc.lb.outlier_detection.detection_method grpc.lb.outlier_detection.unenforced_reason",
 }
 
-// Check reads the metrics of a channel under stock's names, and holds what is registered
-// with gRPC against what it has to be.
+// Check reads the metrics of a channel under grpc-go's names, and compares the metrics
+// registered with gRPC with the expected ones.
 func Check(t *testing.T, names *stats.MetricSet) {
 	if got, all := slices.Sorted(maps.Keys(names.Metrics())), slices.Sorted(maps.Keys(want)); !slices.Equal(got, all) {
 		t.Errorf("names are\n%v\nwant\n%v", got, all)
@@ -66,7 +66,7 @@ func Check(t *testing.T, names *stats.MetricSet) {
 	read(t, names)
 }
 
-// read makes an RPC and awaits what the channel counts for it.
+// read makes an RPC and waits for its metrics.
 func read(t *testing.T, names *stats.MetricSet) {
 	const target = "stock.example"
 	control := xdstest.New(t, xdstest.Options{})
@@ -99,7 +99,7 @@ func read(t *testing.T, names *stats.MetricSet) {
 	}
 }
 
-// sum returns the sum of a metric's points of a target.
+// sum returns the sum of a metric's points for a target.
 func sum(t *testing.T, reader sdk.Reader, name, target string) (sum int64) {
 	var all metricdata.ResourceMetrics
 	if err := reader.Collect(context.Background(), &all); err != nil {

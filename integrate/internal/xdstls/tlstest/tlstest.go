@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tlstest makes certificates for tests.
+// Package tlstest provides certificates for tests.
 package tlstest
 
 import (
@@ -31,7 +31,7 @@ type CA struct {
 	PEM  []byte
 }
 
-// NewCA returns a CA of a name.
+// NewCA returns a CA with the given name.
 func NewCA(t testing.TB, name string) *CA {
 	t.Helper()
 	key := newKey(t)
@@ -60,7 +60,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-// Pool returns the CA's certificate alone.
+// Pool returns a pool with only the CA's certificate.
 func (c *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(c.cert)
@@ -80,8 +80,8 @@ func (c *CA) BundleMap(trustDomain string) []byte {
 	return text
 }
 
-// Names are what a certificate is for; its validity is from an hour ago for two hours
-// unless it says otherwise.
+// Names are the names in a certificate; it is valid from an hour ago for two hours unless set
+// otherwise.
 type Names struct {
 	DNS, URIs, Emails, IPs []string
 	From, To               time.Time
@@ -141,17 +141,17 @@ func (c *CA) Issue(n Names) Pair {
 	return p
 }
 
-// Files are those of a file_watcher, in a directory of their own.
+// Files are the files of a file_watcher, in their own directory.
 type Files struct{ Dir, Cert, Key, CA, Bundles string }
 
-// NewFiles returns names of files that are not there yet.
+// NewFiles returns names of files that do not exist yet.
 func NewFiles(t testing.TB) Files {
 	t.Helper()
 	dir := t.TempDir()
 	return Files{dir, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem"), filepath.Join(dir, "bundles.json")}
 }
 
-// Write replaces a file at once, as those that write certificates do.
+// Write replaces a file atomically, as certificate writers do.
 func Write(t testing.TB, name string, content []byte) {
 	t.Helper()
 	if err := os.WriteFile(name+".new", content, 0o600); err != nil {

@@ -1,8 +1,8 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command wrong links stock with the package that is for programs without it. gRPC ends
-// it before main.
+// Command wrong links grpc/xds together with the package for programs without it. gRPC
+// terminates it before main.
 package main
 
 import (
