@@ -1,0 +1,85 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package doccheck
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestRelease: .ci/release writes the notes of a version and its bill of materials, and rejects
+// invalid versions, versions that CHANGELOG.md lacks, and checkouts with changes.
+func TestRelease(t *testing.T) {
+	dir, out := t.TempDir(), filepath.Join(t.TempDir(), "release")
+	write := func(name, text string, mode os.FileMode) string {
+		t.Helper()
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	run := func(name string, args ...string) (string, error) {
+		cmd := exec.Command(name, args...)
+		cmd.Dir = dir
+		// The bill of materials comes from a module that tests do not download.
+		cmd.Env = append(os.Environ(), "GO="+filepath.Join(dir, ".ci/go"))
+		text, err := cmd.CombinedOutput()
+		return string(text), err
+	}
+	script := write(".ci/release", read(t, ".ci/release"), 0o700)
+	write(".ci/go", "#!/bin/sh\necho \"$@\" >"+out+"/sbom.cdx.json\n", 0o700)
+	write("CHANGELOG.md", "# Changelog\n\n## [0.2.0] - 2027-01-02\n\n- two\n\n## [0.1.0] - 2026-12-01\n\n- one\n", 0o600)
+	for _, args := range [][]string{{"init", "-q"}, {"add", "."}, {"-c", "user.name=a", "-c", "user.email=a@example.com", "commit", "-qm", "a"}} {
+		if text, err := run("git", args...); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, text)
+		}
+	}
+
+	if text, err := run(script, "v0.2.0", out); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for name, want := range map[string]string{"notes.md": "- two", "sbom.cdx.json": "-output " + out + "/sbom.cdx.json ."} {
+		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || !strings.HasSuffix(strings.TrimSpace(string(text)), want) || strings.Contains(string(text), "- one") {
+			t.Errorf("%s is %q (%v), want %q", name, text, err, want)
+		}
+	}
+	for _, c := range []struct{ version, want string }{{"0.2.0", "not a version"}, {"v0.3.0", "no section"}, {"v0.2", "not a version"}} {
+		if text, err := run(script, c.version, out); err == nil || !strings.Contains(text, c.want) {
+			t.Errorf("release %s: %v %q, want an error with %q", c.version, err, text, c.want)
+		}
+	}
+	write("new", "", 0o600)
+	if text, err := run(script, "v0.2.0", out); err == nil || !strings.Contains(text, "has changes") {
+		t.Errorf("release with changes: %v %q", err, text)
+	}
+}
+
+// TestWorkflows: the workflows run what the project runs, by scripts that exist, and OSS-Fuzz builds
+// the fuzz targets of make fuzz.
+func TestWorkflows(t *testing.T) {
+	for name, want := range map[string][]string{"ci": {".ci/run"}, "release": {".ci/release", ".ci/run", "gh"}} {
+		var commands []string
+		for _, m := range regexp.MustCompile(`(?m)^ +- run: (\S+)`).FindAllStringSubmatch(read(t, ".github/workflows/"+name+".yml"), -1) {
+			commands = append(commands, m[1])
+			if strings.HasPrefix(m[1], ".") {
+				read(t, m[1])
+			}
+		}
+		if strings.Join(commands, " ") != strings.Join(want, " ") {
+			t.Errorf("%s.yml runs %q, want %q", name, commands, want)
+		}
+	}
+	packages := regexp.MustCompile(`\.ci/fuzz (.*)`).FindStringSubmatch(read(t, "Makefile"))[1]
+	if !strings.Contains(read(t, ".github/oss-fuzz/build.sh"), "for pkg in "+packages+"; do") {
+		t.Errorf("OSS-Fuzz does not build the targets of %s, as make fuzz does", packages)
+	}
+}
