@@ -19,6 +19,7 @@ import (
 	registry "google.golang.org/grpc/xds/bootstrap"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -243,7 +244,7 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.bootstrap, err = b.opts.bootstrap(); err != nil && !rolloutConfigured() {
+	if b.bootstrap, err = b.opts.bootstrap(); err != nil && !rollout.Configured() {
 		return nil, err
 	}
 	b.bootstrapErr = err

@@ -163,8 +163,11 @@ func transportCredentials(o *balancer.BuildOptions) credentials.TransportCredent
 }
 
 // usesXDS reports whether the channel's credentials go by what clusters say about TLS.
-func (b *lb) usesXDS() bool {
-	creds, ok := transportCredentials(&b.build).(interface{ UsesXDS() bool })
+func (b *lb) usesXDS() bool { return usesXDSCredentials(&b.build) }
+
+// usesXDSCredentials reports whether the credentials of a channel are xDS credentials.
+func usesXDSCredentials(o *balancer.BuildOptions) bool {
+	creds, ok := transportCredentials(o).(interface{ UsesXDS() bool })
 	return ok && creds.UsesXDS()
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/xds"
 )
 
@@ -23,15 +24,15 @@ type environment struct {
 }
 
 var environments = []environment{
-	{disable: "model", variable: disableVariable},
-	{disable: "other, mod*", variable: disableVariable},
-	{disable: "xds:///model", enable: "model", variable: disableVariable},
-	{disable: "ALL", variable: disableVariable},
-	{enable: "other", variable: enableVariable},
-	{enable: "none", variable: enableVariable},
-	{disable: "other", enable: "other", variable: enableVariable},
-	{disable: "[", enable: "model", variable: disableVariable, malformed: true},
-	{enable: "other, [", variable: enableVariable, malformed: true},
+	{disable: "model", variable: rollout.Disable},
+	{disable: "other, mod*", variable: rollout.Disable},
+	{disable: "xds:///model", enable: "model", variable: rollout.Disable},
+	{disable: "ALL", variable: rollout.Disable},
+	{enable: "other", variable: rollout.Enable},
+	{enable: "none", variable: rollout.Enable},
+	{disable: "other", enable: "other", variable: rollout.Enable},
+	{disable: "[", enable: "model", variable: rollout.Disable, malformed: true},
+	{enable: "other, [", variable: rollout.Enable, malformed: true},
 	{disable: "other"},
 	{disable: "none", enable: " model "},
 	{enable: "[, model"},
@@ -60,9 +61,9 @@ func (t *trial) handOver() {
 	if t.Rand.IntN(3) > 0 {
 		return
 	}
-	stock, before := &modelStock{}, earlierXDS
-	earlierXDS = stock
-	defer func() { earlierXDS = before }()
+	stock, before := &modelStock{}, rollout.Earlier
+	rollout.Earlier = stock
+	defer func() { rollout.Earlier = before }()
 	for range 1 + t.Rand.IntN(3) {
 		t.inEnvironment(environments[t.Rand.IntN(len(environments))], stock)
 	}
@@ -73,8 +74,8 @@ func (t *trial) handOver() {
 
 // inEnvironment has the channel leave idle mode in an environment, and go idle again.
 func (t *trial) inEnvironment(e environment, stock *modelStock) {
-	t.Logf("the environment has %s=%q and %s=%q", disableVariable, e.disable, enableVariable, e.enable)
-	for variable, value := range map[string]string{disableVariable: e.disable, enableVariable: e.enable} {
+	t.Logf("the environment has %s=%q and %s=%q", rollout.Disable, e.disable, rollout.Enable, e.enable)
+	for variable, value := range map[string]string{rollout.Disable: e.disable, rollout.Enable: e.enable} {
 		if err := os.Setenv(variable, value); err != nil {
 			panic(err)
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/shadowing"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -18,11 +19,11 @@ import (
 // an RPC differs if no configuration that was in force in the second before it, or in the
 // second after, explains what stock did with it.
 type modelShadow struct {
-	shadow *Shadow
+	shadow *shadowing.Comparer
 	states []shadowTime // in force one after the other
 	calls  []shadowedCall
 	made   uint64
-	found  map[ShadowKind]uint64
+	found  map[shadowing.Kind]uint64
 }
 
 // shadowTime is a configuration, or nil for an error, and since when it is in force.
@@ -38,17 +39,13 @@ type shadowedCall struct {
 }
 
 func newModelShadow() *modelShadow {
-	shadow, err := NewShadow(Config{Bootstrap: []byte(modelBootstrap), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		panic(err)
-	}
-	return &modelShadow{shadow: shadow, found: map[ShadowKind]uint64{}}
+	return &modelShadow{shadow: shadowing.New(slog.New(slog.DiscardHandler)), found: map[shadowing.Kind]uint64{}}
 }
 
 // begin, update, fail and end are what happens to the Shadow; there may be none.
 func (m *modelShadow) begin() {
 	if m != nil {
-		m.shadow.begin("xds:///model")
+		m.shadow.Begin("xds:///model")
 	}
 }
 
@@ -71,7 +68,7 @@ func (m *modelShadow) fail() {
 func (m *modelShadow) end() {
 	if m != nil {
 		m.advance()
-		m.shadow.end()
+		m.shadow.End()
 		m.states, m.calls = nil, nil
 	}
 }
@@ -96,7 +93,7 @@ func (t *trial) shadowed() {
 			call.leaf = c.leaves[t.Rand.IntN(len(c.leaves))].realName
 		}
 		t.Logf("stock sends an RPC to %s to %q", c.name, call.leaf)
-		m.shadow.compare(context.Background(), "/"+c.name+"/m", call.leaf)
+		m.shadow.Compare(context.Background(), "/"+c.name+"/m", call.leaf)
 		m.made++
 		m.calls = append(m.calls, call)
 	}
@@ -104,7 +101,7 @@ func (t *trial) shadowed() {
 
 // advance settles the RPCs that a second has passed since.
 func (m *modelShadow) advance() {
-	for len(m.calls) > 0 && time.Since(m.calls[0].at) >= shadowSettles {
+	for len(m.calls) > 0 && time.Since(m.calls[0].at) >= shadowing.Settles {
 		if kind := m.verdict(m.calls[0]); kind != "" {
 			m.found[kind]++
 		}
@@ -113,10 +110,10 @@ func (m *modelShadow) advance() {
 }
 
 // verdict is how an RPC differs, by what was in force around it until now.
-func (m *modelShadow) verdict(c shadowedCall) (kind ShadowKind) {
+func (m *modelShadow) verdict(c shadowedCall) (kind shadowing.Kind) {
 	for i, s := range m.states {
-		over := i+1 < len(m.states) && c.at.Sub(m.states[i+1].since) >= shadowSettles
-		if over || s.since.Sub(c.at) >= shadowSettles {
+		over := i+1 < len(m.states) && c.at.Sub(m.states[i+1].since) >= shadowing.Settles
+		if over || s.since.Sub(c.at) >= shadowing.Settles {
 			continue
 		}
 		if kind = s.judge(c); kind == "" {
@@ -127,25 +124,25 @@ func (m *modelShadow) verdict(c shadowedCall) (kind ShadowKind) {
 }
 
 // judge is how an RPC differs from what a configuration has it do.
-func (s *shadowTime) judge(c shadowedCall) ShadowKind {
+func (s *shadowTime) judge(c shadowedCall) shadowing.Kind {
 	if s.cfg == nil {
 		if c.leaf == "" {
 			return ""
 		}
-		return ShadowUnserved
+		return shadowing.Unserved
 	}
 	i := slices.IndexFunc(s.cfg.Clusters, func(of *picker.Cluster) bool { return of.Name == c.cluster })
 	switch {
 	case i < 0 && c.leaf == "", i >= 0 && c.leaf == c.cluster:
 		return ""
 	case i < 0:
-		return ShadowNoRoute
+		return shadowing.NoRoute
 	case c.leaf == "":
-		return ShadowRoute
+		return shadowing.Route
 	case slices.ContainsFunc(s.cfg.Clusters[i].Leaves, func(l picker.Leaf) bool { return l.Name == c.leaf }):
 		return ""
 	}
-	return ShadowCluster
+	return shadowing.Cluster
 }
 
 // checkShadow holds what the Shadow says against the oracle.

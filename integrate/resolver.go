@@ -18,6 +18,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -26,14 +27,12 @@ import (
 // scheme "xds" too and the last one wins, which is why NewClient and
 // DialOptions carry the resolver with them (D11); "xdslb" is ours alone.
 func init() {
-	earlierXDS = resolver.Get("xds")
 	balancer.Register(balancerBuilder{})
 	for name := range standalonePolicies {
 		balancer.Register(standaloneBuilder{name})
 	}
-	for _, scheme := range []string{"xds", "xdslb"} {
-		resolver.Register(&resolverBuilder{scheme: scheme, opts: Config{}.withDefaults()})
-	}
+	rollout.Register(&resolverBuilder{scheme: "xds", opts: Config{}.withDefaults()})
+	resolver.Register(&resolverBuilder{scheme: "xdslb", opts: Config{}.withDefaults()})
 }
 
 // resolverBuilder makes the resolver. Without a bootstrap it reads that of
@@ -52,11 +51,14 @@ type resolverBuilder struct {
 // Scheme implements resolver.Builder.
 func (b *resolverBuilder) Scheme() string { return b.scheme }
 
+// XDSLB implements rollout.Ours.
+func (b *resolverBuilder) XDSLB() {}
+
 // Build implements resolver.Builder: it joins the XdsClient and tells gRPC
 // which LB policy to use. Configurations reach that policy directly, not
 // through gRPC (D7).
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
-	if v := b.handedOver(target); v != nil {
+	if v := rollout.HandedOver(target, b.opts.Logger); v != nil {
 		return b.buildStock(v, target, cc, opts)
 	}
 	boot := b.bootstrap
@@ -102,6 +104,14 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 // acquire joins the XdsClient of the configuration.
 func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
 	return xds.Acquire(boot, c.clientOptions())
+}
+
+// XdsClient returns the bootstrap and the options of the XdsClient of a channel with the
+// configuration. A program that calls [xds.Acquire] with them shares the channel's client.
+func (c Config) XdsClient() (*bootstrap.Config, xds.Options, error) {
+	opts := c.withDefaults()
+	boot, err := opts.bootstrap()
+	return boot, opts.clientOptions(), err
 }
 
 // clientOptions returns the options of the XdsClient.

@@ -10,32 +10,20 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rollout"
 )
-
-// earlierXDS is who had scheme xds before this package, or nil.
-var earlierXDS resolver.Builder
-
-// stockBuilder returns the resolver of another package for scheme xds, or nil: whichever
-// of the two packages registered first.
-func stockBuilder() resolver.Builder {
-	for _, b := range []resolver.Builder{earlierXDS, resolver.Get("xds")} {
-		if _, ours := b.(*resolverBuilder); b != nil && !ours {
-			return b
-		}
-	}
-	return nil
-}
 
 // buildStock hands a channel to stock's resolver.
 func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	name, why := target.String(), v.Why()
-	stock := stockBuilder()
+	stock := rollout.Stock()
 	if _, again := cc.(*stockConn); again || stock == nil {
 		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and nobody else has scheme xds: import google.golang.org/grpc/xds to have it served by that, or change the variable", name, why)
 	}
@@ -53,7 +41,9 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 		}
 		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
 	}
-	b.noteStockTLS(original, &opts)
+	if usesXDSCredentials(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
+		rollout.NoteTLS(original, b.opts.Logger)
+	}
 	r.metrics = channelmetrics.Start(name, opts.MetricsRecorder, nil)
 	return r, nil
 }

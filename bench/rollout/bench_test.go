@@ -12,6 +12,7 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/shadow"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -30,7 +31,7 @@ func BenchmarkShadow(b *testing.B) {
 				b.Setenv("XDSLB_DISABLE", "*")
 				cc = closing(b)(grpc.NewClient("xds:///"+name, plaintext))
 			case "stock_shadow":
-				var s *integrate.Shadow
+				var s *shadow.Shadow
 				cc, s = shadowed(b, name, integrate.Config{})
 				ready(b, cc, s)
 				defer func() {

@@ -22,14 +22,15 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/shadow"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
 // shadowed returns a channel of stock's, and its shadow.
-func shadowed(t testing.TB, name string, cfg integrate.Config) (*grpc.ClientConn, *integrate.Shadow) {
+func shadowed(t testing.TB, name string, cfg integrate.Config) (*grpc.ClientConn, *shadow.Shadow) {
 	t.Helper()
 	cfg.Linger = -1
-	s, err := integrate.NewShadow(cfg)
+	s, err := shadow.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +38,7 @@ func shadowed(t testing.TB, name string, cfg integrate.Config) (*grpc.ClientConn
 }
 
 // ready waits until the shadow compares RPCs.
-func ready(t testing.TB, cc *grpc.ClientConn, s *integrate.Shadow) {
+func ready(t testing.TB, cc *grpc.ClientConn, s *shadow.Shadow) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); s.Report().Calls == 0; {
 		_ = call(t, cc, grpc.WaitForReady(true))
@@ -130,24 +131,24 @@ func TestShadowAgrees(t *testing.T) {
 // TestShadowFinds: a shadow whose control plane says something else finds the difference,
 // of each kind, and logs it once with what xdslb would have done.
 func TestShadowFinds(t *testing.T) {
-	for kind, tt := range map[integrate.ShadowKind]struct {
+	for kind, tt := range map[shadow.Kind]struct {
 		stock, ours func(r *xdstest.Resources)
 		text        string
 	}{
-		integrate.ShadowCluster: {nil, func(r *xdstest.Resources) {
+		shadow.Cluster: {nil, func(r *xdstest.Resources) {
 			r.Routes[0].VirtualHosts[0].Routes[0] = xdstest.Route("", "another")
 			r.Clusters = append(r.Clusters, xdstest.Cluster("another", r.Listeners[0].Name))
 		}, "another"},
-		integrate.ShadowNoRoute: {nil, func(r *xdstest.Resources) {
+		shadow.NoRoute: {nil, func(r *xdstest.Resources) {
 			r.Routes[0].VirtualHosts[0].Routes[0].Match.PathSpecifier = &routev3.RouteMatch_Path{Path: "/nowhere"}
 		}, "/nowhere"},
-		integrate.ShadowRoute: {func(r *xdstest.Resources) {
+		shadow.Route: {func(r *xdstest.Resources) {
 			r.Routes[0].VirtualHosts[0].Routes[0].Match.PathSpecifier = &routev3.RouteMatch_Path{Path: "/nowhere"}
 		}, nil, "no route"},
-		integrate.ShadowUnserved: {nil, func(r *xdstest.Resources) {
+		shadow.Unserved: {nil, func(r *xdstest.Resources) {
 			r.Routes[0].VirtualHosts[0].Domains = []string{"elsewhere"}
 		}, "cannot be served"},
-		integrate.ShadowShares: {weighted(1, 1), weighted(1, 2), "of 4096 RPCs"},
+		shadow.Shares: {weighted(1, 1), weighted(1, 2), "of 4096 RPCs"},
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
@@ -162,7 +163,7 @@ func TestShadowFinds(t *testing.T) {
 			}
 			cc, s := shadowed(t, name, integrate.Config{Bootstrap: other.Bootstrap("n")})
 			ready(t, cc, s)
-			if kind == integrate.ShadowShares {
+			if kind == shadow.Shares {
 				for range 4096 {
 					_ = call(t, cc)
 				}

@@ -1,13 +1,15 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package integrate
+package rollout
 
 import (
 	"net/url"
 	"testing"
 
 	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/report"
 )
 
 // TestVerdict: which targets the variables take away from us.
@@ -45,8 +47,8 @@ func TestVerdict(t *testing.T) {
 		{"svc*", "svc*", svc, false},
 		{"x", "svc*", svc, true},
 	} {
-		t.Setenv(disableVariable, tt.disable)
-		t.Setenv(enableVariable, tt.enable)
+		t.Setenv(Disable, tt.disable)
+		t.Setenv(Enable, tt.enable)
 		u, err := url.Parse(tt.target)
 		if err != nil {
 			t.Fatal(err)
@@ -66,17 +68,17 @@ func TestVerdictSays(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		disable, enable string
-		want            RolloutStatus
+		want            report.RolloutStatus
 		why             string
 	}{
-		{"x, svc.*", "", RolloutStatus{Variable: disableVariable, Value: "x, svc.*", Pattern: "svc.*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc.*"`},
-		{"[,x", "", RolloutStatus{Variable: disableVariable, Value: "[,x", Pattern: "[", Malformed: true, Forward: "mend or remove the pattern in XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has the malformed pattern "["`},
-		{"[,svc*", "", RolloutStatus{Variable: disableVariable, Value: "[,svc*", Pattern: "svc*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc*"`},
-		{"", "x", RolloutStatus{Variable: enableVariable, Value: "x", Pattern: "", Malformed: false, Forward: `add a pattern that matches "svc.ns:80" to XDSLB_ENABLE, or unset it, and restart the program`}, `no pattern of XDSLB_ENABLE, which is "x", matches it`},
-		{"", "[", RolloutStatus{Variable: enableVariable, Value: "[", Pattern: "[", Malformed: true, Forward: "mend the pattern in XDSLB_ENABLE, and restart the program"}, `XDSLB_ENABLE has the malformed pattern "["`},
+		{"x, svc.*", "", report.RolloutStatus{Variable: Disable, Value: "x, svc.*", Pattern: "svc.*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc.*"`},
+		{"[,x", "", report.RolloutStatus{Variable: Disable, Value: "[,x", Pattern: "[", Malformed: true, Forward: "fix or remove the pattern in XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has the malformed pattern "["`},
+		{"[,svc*", "", report.RolloutStatus{Variable: Disable, Value: "[,svc*", Pattern: "svc*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc*"`},
+		{"", "x", report.RolloutStatus{Variable: Enable, Value: "x", Pattern: "", Malformed: false, Forward: `add a pattern that matches "svc.ns:80" to XDSLB_ENABLE, or unset it, and restart the program`}, `no pattern of XDSLB_ENABLE, which is "x", matches it`},
+		{"", "[", report.RolloutStatus{Variable: Enable, Value: "[", Pattern: "[", Malformed: true, Forward: "fix the pattern in XDSLB_ENABLE, and restart the program"}, `XDSLB_ENABLE has the malformed pattern "["`},
 	} {
-		t.Setenv(disableVariable, tt.disable)
-		t.Setenv(enableVariable, tt.enable)
+		t.Setenv(Disable, tt.disable)
+		t.Setenv(Enable, tt.enable)
 		if v := verdictOf(resolver.Target{URL: *u}); v == nil || *v != tt.want || v.Why() != tt.why {
 			t.Errorf("disable %q, enable %q: %+v, want %+v since %s", tt.disable, tt.enable, v, tt.want, tt.why)
 		}

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package integrate
+package shadowing
 
 import (
 	"context"
@@ -14,14 +14,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// shadowOf returns a Shadow that watches, without a control plane.
-func shadowOf(t testing.TB) *Shadow {
-	t.Helper()
-	s, err := NewShadow(Config{Bootstrap: []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.begin("xds:///shadow.test")
+// begun returns a Comparer that compares the RPCs of a target.
+func begun() *Comparer {
+	s := New(nil)
+	s.Begin("xds:///shadow.test")
 	return s
 }
 
@@ -39,61 +35,61 @@ func routesTo(clusters ...string) *picker.Config {
 // that was here a little earlier, is no difference; what lasts a second is.
 func TestShadowSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := shadowOf(t)
-		defer s.end()
-		expect := func(what string, pending int, differences map[ShadowKind]uint64) {
+		s := begun()
+		defer s.End()
+		expect := func(what string, pending int, differences map[Kind]uint64) {
 			t.Helper()
 			synctest.Wait()
 			if r := s.Report(); r.Pending != pending || !maps.Equal(r.Differences, differences) {
 				t.Errorf("%s: %+v, want %d pending, %v", what, r, pending, differences)
 			}
 		}
-		ctx, none := t.Context(), map[ShadowKind]uint64{}
-		s.compare(ctx, "/a/m", "a.leaf")
+		ctx, none := t.Context(), map[Kind]uint64{}
+		s.Compare(ctx, "/a/m", "a.leaf")
 		expect("before the first configuration", 0, none)
 		if s.Report().Calls != 0 {
 			t.Error("calls count before the first configuration")
 		}
 		s.Update(routesTo("a"))
-		s.compare(ctx, "/a/m", "a.leaf")
-		s.compare(ctx, "/a/m", "a")
+		s.Compare(ctx, "/a/m", "a.leaf")
+		s.Compare(ctx, "/a/m", "a")
 		expect("the same", 0, none)
 
-		s.compare(ctx, "/b/m", "b.leaf")
-		s.compare(ctx, "/c/m", "")
+		s.Compare(ctx, "/b/m", "b.leaf")
+		s.Compare(ctx, "/c/m", "")
 		expect("stock is earlier", 1, none)
 		s.Update(routesTo("a", "b", "c"))
 		expect("the update is here, too", 0, none)
 		time.Sleep(2 * time.Second)
 
 		s.Update(routesTo("a"))
-		s.compare(ctx, "/b/m", "b.leaf")
-		s.compare(ctx, "/c/m", "c.leaf")
-		s.compare(ctx, "/a/m", "a.leaf")
+		s.Compare(ctx, "/b/m", "b.leaf")
+		s.Compare(ctx, "/c/m", "c.leaf")
+		s.Compare(ctx, "/a/m", "a.leaf")
 		expect("stock is later", 0, none)
-		time.Sleep(shadowSettles)
-		s.compare(ctx, "/b/m", "b.leaf")
-		s.compare(ctx, "/a/m", "b.leaf")
+		time.Sleep(Settles)
+		s.Compare(ctx, "/b/m", "b.leaf")
+		s.Compare(ctx, "/a/m", "b.leaf")
 		expect("stock is much later", 2, none)
-		time.Sleep(shadowSettles / 2)
-		s.compare(ctx, "/a/m", "")
-		time.Sleep(shadowSettles / 2)
-		expect("two have settled", 1, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1})
-		time.Sleep(shadowSettles)
-		expect("all have", 0, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1, ShadowRoute: 1})
+		time.Sleep(Settles / 2)
+		s.Compare(ctx, "/a/m", "")
+		time.Sleep(Settles / 2)
+		expect("two have settled", 1, map[Kind]uint64{NoRoute: 1, Cluster: 1})
+		time.Sleep(Settles)
+		expect("all have", 0, map[Kind]uint64{NoRoute: 1, Cluster: 1, Route: 1})
 
 		s.Error(errors.New("deleted"))
-		s.compare(ctx, "/a/m", "a.leaf") // the last state serves it
-		s.compare(ctx, "/a/m", "")
-		time.Sleep(2 * shadowSettles)
-		s.compare(ctx, "/a/m", "a.leaf")
-		time.Sleep(2 * shadowSettles)
-		expect("not served", 0, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1, ShadowRoute: 1, ShadowUnserved: 1})
+		s.Compare(ctx, "/a/m", "a.leaf") // the last state serves it
+		s.Compare(ctx, "/a/m", "")
+		time.Sleep(2 * Settles)
+		s.Compare(ctx, "/a/m", "a.leaf")
+		time.Sleep(2 * Settles)
+		expect("not served", 0, map[Kind]uint64{NoRoute: 1, Cluster: 1, Route: 1, Unserved: 1})
 
-		for range 2 * shadowPending {
-			s.compare(ctx, "/a/m", "a.leaf")
+		for range 2 * maxPending {
+			s.Compare(ctx, "/a/m", "a.leaf")
 		}
-		expect("too many", shadowPending, map[ShadowKind]uint64{ShadowNoRoute: 1, ShadowCluster: 1, ShadowRoute: 1, ShadowUnserved: 1})
+		expect("too many", maxPending, map[Kind]uint64{NoRoute: 1, Cluster: 1, Route: 1, Unserved: 1})
 	})
 }
 
@@ -101,21 +97,21 @@ func TestShadowSettles(t *testing.T) {
 // second, and configurations that say nothing new of routes do not count.
 func TestShadowIsFarAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := shadowOf(t)
-		defer s.end()
+		s := begun()
+		defer s.End()
 		s.Update(routesTo("a"))
-		time.Sleep(2 * shadowSettles)
+		time.Sleep(2 * Settles)
 		s.Update(routesTo("b"))
 		latest := routesTo("b", "c")
-		for range 2 * shadowRemembers {
+		for range 2 * maxEarlier {
 			next := *latest
 			s.Update(&next)
-			time.Sleep(shadowSettles / 100)
+			time.Sleep(Settles / 100)
 		}
 		for _, want := range []uint64{0, 1} {
-			s.compare(t.Context(), "/a/m", "a.leaf")
-			time.Sleep(2 * shadowSettles)
-			if r := s.Report(); r.Pending != 0 || r.Differences[ShadowNoRoute] != want {
+			s.Compare(t.Context(), "/a/m", "a.leaf")
+			time.Sleep(2 * Settles)
+			if r := s.Report(); r.Pending != 0 || r.Differences[NoRoute] != want {
 				t.Errorf("%+v, want %d RPCs without a route", r, want)
 			}
 		}
@@ -127,8 +123,8 @@ func TestShadowIsFarAhead(t *testing.T) {
 func TestShadowShares(t *testing.T) {
 	cfg := routesTo("a", "b")
 	cfg.Routes = []picker.Route{{Clusters: []picker.WeightedCluster{{Name: "a", Weight: 1}, {Name: "b", Weight: 3}}}}
-	split := func(cfg *picker.Config) *shadowSplit {
-		s, err := newShadowState(cfg)
+	splitOf := func(cfg *picker.Config) *split {
+		s, err := newState(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,8 +134,8 @@ func TestShadowShares(t *testing.T) {
 		every int // one RPC of so many to a
 		want  bool
 	}{{4, false}, {3, true}, {5, true}, {1, true}} {
-		s, differ := split(cfg), false
-		for i := range shadowSample {
+		s, differ := splitOf(cfg), false
+		for i := range sample {
 			leaf := "b.leaf"
 			if i%tt.every == 0 {
 				leaf = "a.leaf"
@@ -156,7 +152,7 @@ func TestShadowShares(t *testing.T) {
 	fraction.Routes = append([]picker.Route{cfg.Routes[0]}, picker.Route{Fraction: &half, Clusters: cfg.Routes[0].Clusters})
 	twins.Clusters = []*picker.Cluster{{Name: "a", Leaves: []picker.Leaf{{Name: "x"}}}, {Name: "b", Leaves: []picker.Leaf{{Name: "x"}}}}
 	for name, cfg := range map[string]*picker.Config{"filters": &filtered, "fractions": &fraction, "a leaf of both": &twins} {
-		if split(cfg) != nil {
+		if splitOf(cfg) != nil {
 			t.Errorf("%s: shares are compared", name)
 		}
 	}
@@ -164,10 +160,10 @@ func TestShadowShares(t *testing.T) {
 
 // TestShadowAllocates: an RPC without a difference allocates nothing in the comparison.
 func TestShadowAllocates(t *testing.T) {
-	s := shadowOf(t)
-	defer s.end()
+	s := begun()
+	defer s.End()
 	s.Update(routesTo("a", "b"))
-	if n := testing.AllocsPerRun(1000, func() { s.compare(context.Background(), "/b/m", "b.leaf") }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { s.Compare(context.Background(), "/b/m", "b.leaf") }); n != 0 {
 		t.Errorf("%v allocations, want none", n)
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package integrate
+package shadowing
 
 import (
 	"fmt"
@@ -11,52 +11,51 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/balancer"
-
 	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// shadowState is what a Shadow compares with: a configuration, or why there is none. It is
+// state is what a Shadow compares with: a configuration, or why there is none. It is
 // not changed any more, but for the counts of splits.
-type shadowState struct {
+type state struct {
 	snapshot *picker.Snapshot // without endpoints; nil if err is set
 	cfg      *picker.Config
 	err      error
-	splits   []*shadowSplit  // by route; nil where shares are not compared
-	before   []shadowEarlier // that were in force a short time ago, the latest first
+	splits   []*split  // by route; nil where shares are not compared
+	before   []earlier // that were in force a short time ago, the latest first
 }
 
-// shadowEarlier is a state that was in force, without its own before, and when that ended.
-type shadowEarlier struct {
-	*shadowState
+// earlier is a state that was in force, without its own before, and when that ended.
+type earlier struct {
+	*state
 	until time.Time
 }
 
-// shadowRemembers is how many earlier states are kept at most.
-const shadowRemembers = 32
+// maxEarlier is how many earlier states are kept at most.
+const maxEarlier = 32
 
 // follow has the state remember last, which was in force until now, and what that remembers.
 // A state that leads RPCs to the same clusters need not be remembered: endpoints change often.
-func (s *shadowState) follow(last *shadowState) {
+func (s *state) follow(last *state) {
 	now := time.Now()
 	if !s.same(last) {
 		bare := *last
 		bare.before = nil
-		s.before = append(s.before, shadowEarlier{&bare, now})
+		s.before = append(s.before, earlier{&bare, now})
 	}
 	for _, e := range last.before {
-		if now.Sub(e.until) < shadowSettles && len(s.before) < shadowRemembers {
+		if now.Sub(e.until) < Settles && len(s.before) < maxEarlier {
 			s.before = append(s.before, e)
 		}
 	}
 }
 
 // same reports whether two states lead RPCs to the same clusters, by the same routes.
-func (s *shadowState) same(o *shadowState) bool {
+func (s *state) same(o *state) bool {
 	return s.cfg != nil && o.cfg != nil && persistent.SameSlice(s.cfg.Routes, o.cfg.Routes) && slices.EqualFunc(s.cfg.Clusters, o.cfg.Clusters, func(a, b *picker.Cluster) bool {
 		return a == b || a.Name == b.Name && slices.EqualFunc(a.Leaves, b.Leaves, func(x, y picker.Leaf) bool { return x.Name == y.Name })
 	})
@@ -64,38 +63,38 @@ func (s *shadowState) same(o *shadowState) bool {
 
 // wasRight reports whether a state that was in force a short time ago does with the call what
 // stock did.
-func (s *shadowState) wasRight(c *shadowCall) bool {
+func (s *state) wasRight(c *call) bool {
 	for _, e := range s.before {
-		if time.Since(e.until) < shadowSettles && e.judge(c) == "" {
+		if time.Since(e.until) < Settles && e.judge(c) == "" {
 			return true
 		}
 	}
 	return false
 }
 
-// newShadowState compiles the routes of a configuration.
-func newShadowState(cfg *picker.Config) (*shadowState, error) {
+// newState compiles the routes of a configuration.
+func newState(cfg *picker.Config) (*state, error) {
 	states := make([]picker.ClusterState, len(cfg.Clusters))
 	for i := range states {
 		states[i] = picker.ClusterState{Version: 1, Leaf: -1}
 	}
-	snapshot, err := picker.Build(nil, cfg, states, newLB(nil, balancer.BuildOptions{}).envLocked())
+	snapshot, err := picker.Build(nil, cfg, states, picker.Env{Header: metadatautil.OutgoingValues})
 	if err != nil {
 		return nil, err
 	}
-	s := &shadowState{snapshot: snapshot, cfg: cfg, splits: make([]*shadowSplit, len(cfg.Routes))}
+	s := &state{snapshot: snapshot, cfg: cfg, splits: make([]*split, len(cfg.Routes))}
 	// A fraction draws another route here than stock has drawn; a filter may be session
 	// affinity.
 	if !slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil }) && len(cfg.Filters) == 0 {
 		for i := range cfg.Routes {
-			s.splits[i] = newShadowSplit(cfg, &cfg.Routes[i])
+			s.splits[i] = newSplit(cfg, &cfg.Routes[i])
 		}
 	}
 	return s, nil
 }
 
 // leads reports whether a cluster is, or has, the leaf.
-func (s *shadowState) leads(cluster int32, leaf string) bool {
+func (s *state) leads(cluster int32, leaf string) bool {
 	c := s.cfg.Clusters[cluster]
 	if c.Name == leaf {
 		return true
@@ -110,14 +109,14 @@ func (s *shadowState) leads(cluster int32, leaf string) bool {
 
 // judge returns in what the call differs from what xdslb might do with it by this state,
 // or "". O(routes).
-func (s *shadowState) judge(c *shadowCall) ShadowKind {
+func (s *state) judge(c *call) Kind {
 	switch {
 	case s == nil:
 		return ""
 	case s.snapshot == nil && c.cluster == "":
 		return "" // the RPC fails either way
 	case s.snapshot == nil:
-		return ShadowUnserved
+		return Unserved
 	}
 	routed := false
 	for cluster, outcome := range s.snapshot.Destinations(c.ctx, c.method) {
@@ -131,15 +130,15 @@ func (s *shadowState) judge(c *shadowCall) ShadowKind {
 	}
 	switch {
 	case c.cluster == "":
-		return ShadowRoute
+		return Route
 	case !routed:
-		return ShadowNoRoute
+		return NoRoute
 	}
-	return ShadowCluster
+	return Cluster
 }
 
 // explain says what xdslb would do with the call.
-func (s *shadowState) explain(target string, c *shadowCall) string {
+func (s *state) explain(target string, c *call) string {
 	if s == nil || s.snapshot == nil {
 		return fmt.Sprint("the target cannot be served: ", s.err)
 	}
@@ -150,8 +149,8 @@ func (s *shadowState) explain(target string, c *shadowCall) string {
 	return x.String()
 }
 
-// shadowSplit counts how stock splits the RPCs of a weighted route.
-type shadowSplit struct {
+// split counts how stock splits the RPCs of a weighted route.
+type split struct {
 	clusters []picker.WeightedCluster
 	leaves   [][]string // names of each cluster, its own and those of its leaves
 	total    float64    // of the weights
@@ -160,13 +159,13 @@ type shadowSplit struct {
 	noted    atomic.Bool
 }
 
-// newShadowSplit returns the split of a route, or nil if that has one cluster, or clusters
+// newSplit returns the split of a route, or nil if that has one cluster, or clusters
 // that cannot be told apart.
-func newShadowSplit(cfg *picker.Config, r *picker.Route) *shadowSplit {
+func newSplit(cfg *picker.Config, r *picker.Route) *split {
 	if len(r.Clusters) < 2 {
 		return nil
 	}
-	s := &shadowSplit{clusters: r.Clusters, counts: make([]atomic.Uint64, len(r.Clusters))}
+	s := &split{clusters: r.Clusters, counts: make([]atomic.Uint64, len(r.Clusters))}
 	seen := map[string]bool{}
 	for _, w := range r.Clusters {
 		s.total += float64(w.Weight)
@@ -189,15 +188,15 @@ func newShadowSplit(cfg *picker.Config, r *picker.Route) *shadowSplit {
 	return s
 }
 
-const shadowSample = 4096
+const sample = 4096
 
 // count counts an RPC of the route, and looks at the shares now and then. It reports
 // whether they differ from the weights.
-func (s *shadowSplit) count(leaf string) (differ bool) {
+func (s *split) count(leaf string) (differ bool) {
 	for i, names := range s.leaves {
 		if slices.Contains(names, leaf) {
 			s.counts[i].Add(1)
-			return s.calls.Add(1)%shadowSample == 0 && s.differ()
+			return s.calls.Add(1)%sample == 0 && s.differ()
 		}
 	}
 	return false
@@ -205,7 +204,7 @@ func (s *shadowSplit) count(leaf string) (differ bool) {
 
 // differ reports whether a share is off by 6 standard deviations. Counts that move while
 // they are read are a matter of a few RPCs, which count as such.
-func (s *shadowSplit) differ() bool {
+func (s *split) differ() bool {
 	n := float64(s.calls.Load())
 	for i := range s.counts {
 		p := float64(s.clusters[i].Weight) / s.total
@@ -217,7 +216,7 @@ func (s *shadowSplit) differ() bool {
 }
 
 // String returns the shares.
-func (s *shadowSplit) String() string {
+func (s *split) String() string {
 	var all []string
 	for i, c := range s.clusters {
 		all = append(all, fmt.Sprintf("cluster %q %d", c.Name, s.counts[i].Load()))

@@ -1,0 +1,195 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rollout decides by the environment which channels are google.golang.org/grpc/xds's, so
+// that a program can return to that package without a build, or adopt xdslb by degrees.
+//
+// XDSLB_DISABLE and XDSLB_ENABLE are lists of patterns, separated by commas. Targets that match a
+// pattern of XDSLB_DISABLE are stock's. If XDSLB_ENABLE is set, so are targets that match none of
+// its patterns. XDSLB_DISABLE wins. An empty variable is not set.
+//
+// A pattern is matched, by [path.Match], with the channel's target ("xds:///service:port", as
+// [google.golang.org/grpc.ClientConn.CanonicalTarget] returns it) and with the endpoint name in
+// it ("service:port"); one match is enough. "*" does not match a slash. The words all, *, true
+// and 1 match every target; none, false and 0 match no target. White space around a pattern is
+// ignored.
+//
+// A malformed pattern is logged as an error. Targets that the other patterns do not decide about
+// are then stock's if the program links stock, and otherwise stay xdslb's, since they would be
+// without service.
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path"
+	"strings"
+	"sync"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/report"
+)
+
+// The environment variables.
+const (
+	Disable = "XDSLB_DISABLE"
+	Enable  = "XDSLB_ENABLE"
+)
+
+// Ours is implemented by the resolver builders of this module.
+type Ours interface {
+	resolver.Builder
+	XDSLB()
+}
+
+// Earlier is the resolver builder that had scheme xds before Register; nil if there was none.
+// Tests replace it.
+var Earlier resolver.Builder
+
+// Register registers the builder for scheme xds, which another package may have registered.
+func Register(b Ours) {
+	Earlier = resolver.Get("xds")
+	resolver.Register(b)
+}
+
+// Stock returns the resolver builder of another package for scheme xds, whichever of the two
+// registered first; nil if there is none.
+func Stock() resolver.Builder {
+	for _, b := range []resolver.Builder{Earlier, resolver.Get("xds")} {
+		if _, ours := b.(Ours); b != nil && !ours {
+			return b
+		}
+	}
+	return nil
+}
+
+// Configured reports whether the environment has one of the variables.
+func Configured() bool {
+	return patternsOf(Disable).set() || patternsOf(Enable).set()
+}
+
+// patterns are the value of a variable.
+type patterns struct {
+	variable, text string // as the environment has it
+	valid          []string
+	malformed      string // the first that is
+}
+
+func patternsOf(variable string) patterns {
+	p := patterns{variable: variable, text: strings.TrimSpace(os.Getenv(variable))}
+	for pattern := range strings.SplitSeq(p.text, ",") {
+		pattern = strings.TrimSpace(pattern)
+		_, err := path.Match(pattern, "")
+		switch {
+		case err == nil && pattern != "":
+			p.valid = append(p.valid, pattern)
+		case err != nil && p.malformed == "":
+			p.malformed = pattern
+		}
+	}
+	return p
+}
+
+// set reports whether there is any.
+func (p patterns) set() bool { return len(p.valid) > 0 || p.malformed != "" }
+
+// match returns the first pattern that matches the target.
+func (p *patterns) match(target resolver.Target) (pattern string, ok bool) {
+	for _, pattern := range p.valid {
+		switch strings.ToLower(pattern) {
+		case "all", "*", "true", "1":
+			return pattern, true
+		case "none", "false", "0":
+			continue
+		}
+		for _, name := range []string{target.String(), target.Endpoint()} {
+			if ok, _ := path.Match(pattern, name); ok {
+				return pattern, true
+			}
+		}
+	}
+	return "", false
+}
+
+// verdictOf returns why a target is stock's; nil if it is xdslb's.
+func verdictOf(target resolver.Target) *report.RolloutStatus {
+	disable, enable := patternsOf(Disable), patternsOf(Enable)
+	if pattern, ok := disable.match(target); ok {
+		return disable.verdict(pattern, "take the pattern out of "+Disable)
+	}
+	if disable.malformed != "" {
+		return disable.verdict(disable.malformed, "fix or remove the pattern in "+Disable)
+	}
+	if _, ok := enable.match(target); ok || !enable.set() {
+		return nil
+	}
+	if enable.malformed != "" {
+		return enable.verdict(enable.malformed, "fix the pattern in "+Enable)
+	}
+	return enable.verdict("", fmt.Sprintf("add a pattern that matches %q to %s, or unset it", target.Endpoint(), Enable))
+}
+
+// verdict returns the verdict of a pattern. step is what to do about it.
+func (p *patterns) verdict(pattern, step string) *report.RolloutStatus {
+	return &report.RolloutStatus{
+		Variable: p.variable, Value: p.text, Pattern: pattern, Malformed: pattern != "" && pattern == p.malformed,
+		Forward: step + ", and restart the program",
+	}
+}
+
+// HandedOver returns why a channel is stock's; nil if it is xdslb's. It logs, once for each
+// target and reason, channels that are stock's and malformed patterns.
+func HandedOver(target resolver.Target, logger *slog.Logger) *report.RolloutStatus {
+	v := verdictOf(target)
+	for _, p := range []patterns{patternsOf(Disable), patternsOf(Enable)} {
+		if p.malformed != "" {
+			note(logger, slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that the other patterns do not decide about "+
+				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", report.Malformed(p.variable, p.malformed), "")
+		}
+	}
+	switch {
+	case v == nil || v.Malformed && Stock() == nil:
+		return nil
+	case Stock() != nil:
+		note(logger, slog.LevelWarn, "xdslb: the channels of a target are google.golang.org/grpc/xds's, not xdslb's, as the environment has it", v.Why(), target.String())
+	}
+	return v
+}
+
+// NoteTLS logs, once for each target, the TLS settings that stock ignores until environment
+// variables enable them. The target's channel has xDS credentials.
+func NoteTLS(target resolver.Target, logger *slog.Logger) {
+	var missing []string
+	for _, v := range []struct{ name, without string }{
+		{"GRPC_EXPERIMENTAL_XDS_SNI", "sni, auto_host_sni and auto_sni_san_validation are ignored"},
+		{"GRPC_EXPERIMENTAL_XDS_MTLS_SPIFFE", "trust domains of SPIFFE bundle maps are ignored"},
+		{"GRPC_EXPERIMENTAL_XDS_SYSTEM_ROOT_CERTS", "clusters with system_root_certs are rejected"},
+	} {
+		if !strings.EqualFold(os.Getenv(v.name), "true") {
+			missing = append(missing, v.name+": "+v.without)
+		}
+	}
+	if missing != nil {
+		note(logger, slog.LevelWarn, "xdslb: google.golang.org/grpc/xds verifies the servers of a target less strictly than xdslb, until these variables are true",
+			strings.Join(missing, "; "), target.String())
+	}
+}
+
+// note logs a line once for each target and reason.
+func note(logger *slog.Logger, level slog.Level, line, why, target string) {
+	if _, noted := notedLines.LoadOrStore([3]string{line, why, target}, true); noted {
+		return
+	}
+	attrs := []any{"reason", why}
+	if target != "" {
+		attrs = append(attrs, "target", target)
+	}
+	perrpc.LoggerOr(logger).Log(context.Background(), level, line, attrs...)
+}
+
+// notedLines has the lines that note has logged.
+var notedLines sync.Map
