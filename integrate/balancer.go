@@ -102,13 +102,10 @@ type lb struct {
 	// channel has xDS credentials.
 	hosts map[*conn]map[string]*xdstls.Host
 
-	// pendingShutdown closes the connections that have no endpoint any more, once no
-	// published snapshot leads to them; see shutdownPendingLocked.
-	pendingShutdown []func()
-	closing         sync.WaitGroup
-	// mustRepick says that SubConns left READY since gRPC was told a new
-	// picker: RPCs that had picked one of them wait for it.
-	mustRepick  bool
+	out     outbox
+	grown   []*cluster     // of which more endpoints are READY, and nothing else has changed
+	early   []*cluster     // whose state may be announced before it is published
+	closing sync.WaitGroup // of connections
 	announced   connectivity.State // what gRPC was last told
 	nextPublish time.Time
 	publishTime time.Duration // that the last publication took
@@ -186,7 +183,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	}
 	b.latest = cfg
 	plans := b.rpcs.plans
-	b.rt.CallThen(tell, func() { b.applyLocked(cfg, plans) })
+	b.callThen(tell, func() { b.applyLocked(cfg, plans) })
 }
 
 // rpcConfig is what a configuration's routes say about RPCs besides where they go:
@@ -230,7 +227,7 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	}
 	b.rec.record(eventlog.Event{Kind: eventlog.ConfigurationApplied, Changes: b.applying}, nil)
 	b.applied = time.Now()
-	b.publishSoonLocked()
+	b.out.publish = true
 }
 
 // relistLocked makes the list parallel to the clusters of a configuration, with the cluster
@@ -270,15 +267,15 @@ func sameRPCConfig(a, b *picker.Config) bool {
 func (b *lb) Error(err error) {
 	b.lock()
 	defer b.unlock()
-	b.rt.CallThen(nil, func() {
+	b.callThen(nil, func() {
 		b.cfg, b.fatal = nil, b.plainLocked("", err.Error(), b.infoLocked(ReasonTarget))
 		b.applied = time.Now()
 		b.rec.record(eventlog.Event{Kind: eventlog.TargetFailed, Error: err.Error()}, nil)
 		b.closeClustersLocked()
-		b.publishSoonLocked()
+		b.out.publish = true
 	})
 	if b.rpcs.methods != nil {
-		b.rt.CallThen(func() { b.src.Configure(nil) }, func() {})
+		b.callThen(func() { b.src.Configure(nil) }, func() {})
 	}
 	b.latest, b.rpcs = nil, rpcConfig{}
 }
@@ -312,7 +309,7 @@ func (b *lb) ExitIdle() {
 			c.onChange(c.inUse)
 		}
 	}
-	b.publishSoonLocked()
+	b.out.publish = true
 }
 
 // Close releases everything. gRPC closes the SubConns with the channel; those
@@ -340,11 +337,11 @@ func (b *lb) Close() {
 // takes nothing any more keeps gRPC waiting for 5 s, and neither configurations nor
 // the states of other connections are to wait for that.
 func (b *lb) shutdownPendingLocked() {
-	if len(b.pendingShutdown) == 0 {
+	if len(b.out.closing) == 0 {
 		return
 	}
-	pending := b.pendingShutdown
-	b.pendingShutdown, b.mustRepick = nil, true
+	pending := b.out.closing
+	b.out.closing, b.out.repick = nil, true
 	b.closing.Go(func() {
 		for _, shut := range pending {
 			shut()

@@ -163,13 +163,12 @@ func (c *child) closeLocked() {
 			h.shutdownLocked()
 		}
 		if c.b.rt.Closed() {
-			c.b.shutdownPendingLocked()
 			return
 		}
 		if current := c.group.current; current != c && !current.closed {
 			current.retargetLocked(current.targets) // endpoints are left without a connection of their own
 		}
-		c.b.publishSoonLocked()
+		c.b.out.publish = true
 	})
 }
 
@@ -202,7 +201,7 @@ func (c *child) shutdownUnclaimedLocked() {
 			own.shutdown()
 		}
 	}
-	c.b.publishSoonLocked()
+	c.b.out.publish = true
 }
 
 // ResolveNow implements balancer.ClientConn.

@@ -120,7 +120,7 @@ func (h *childSubConn) attach() error {
 			return nil
 		}
 		own.shutdown()
-		b.publishSoonLocked()
+		b.out.publish = true
 	}
 	c := &conn{b: b, endpoint: e, child: h}
 	if err := c.dialFor(h); err != nil {
@@ -162,7 +162,7 @@ func (h *childSubConn) becomeOwn() {
 // onState follows a state of the connection.
 func (h *childSubConn) onState(s balancer.SubConnState) {
 	if ready := s.ConnectivityState == connectivity.Ready; h.ready.Swap(ready) != ready && ready {
-		h.child.b.repickLocked() // the child's picker may have it still, or again
+		h.child.b.out.wake = true // the child's picker may have it still, or again
 	} else if !ready {
 		h.forget()
 	}
@@ -285,11 +285,7 @@ func (h *childSubConn) Shutdown() {
 	b.lock()
 	defer b.unlock()
 	h.shutdownLocked()
-	if b.rt.Closed() {
-		b.shutdownPendingLocked()
-	} else {
-		b.publishSoonLocked()
-	}
+	b.out.publish = true
 }
 
 func (h *childSubConn) shutdownLocked() {

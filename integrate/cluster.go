@@ -103,7 +103,7 @@ func (c *cluster) onChange(p *priority) {
 	c.choose()
 	if c.uses(p) || c.lb.sessions {
 		c.setDirty()
-		c.lb.announceEarlyLocked(c)
+		c.lb.early = append(c.lb.early, c)
 	}
 }
 
@@ -199,10 +199,10 @@ func (c *cluster) onConnectionError(l *leaf, err error) {
 	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l || last == nil || err == nil || last.Error() == err.Error() {
 		return
 	}
-	c.lb.rt.After(failureTextDelay, &c.failureTimer, func() {
+	c.lb.after(failureTextDelay, &c.failureTimer, func() {
 		if c.status() == picker.TransientFailure {
 			c.setDirty()
-			c.lb.publishSoonLocked()
+			c.lb.out.publish = true
 		}
 	})
 }

@@ -133,10 +133,10 @@ func (c *conn) onState(s balancer.SubConnState) {
 		b.observeLocked(e, s.ConnectivityState, s.ConnectionError)
 	}
 	if lost { // RPCs that have picked it wait for a new picker
-		b.mustRepick = true
+		b.out.repick = true
 	}
 	if lost || abandoned {
-		b.publishSoonLocked()
+		b.out.publish = true
 	}
 }
 
@@ -218,7 +218,7 @@ func (c *conn) shutdown() {
 func (c *conn) end() {
 	b := c.b
 	delete(b.hosts, c)
-	b.pendingShutdown = append(b.pendingShutdown, c.sc.Shutdown)
+	b.out.closing = append(b.out.closing, c.sc.Shutdown)
 }
 
 // multiAddress reports whether the endpoint has several addresses, among which

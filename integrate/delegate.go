@@ -137,14 +137,3 @@ func (s *childPicker) exitIdle() {
 		s.child.exitIdleLocked()
 	}
 }
-
-// repickLocked has gRPC pick again for RPCs that wait, because a child has another
-// picker.
-func (b *lb) repickLocked() {
-	if b.picker.waiting.Swap(false) {
-		b.updateStateLocked(b.announced)
-	}
-	if b.mustRepick {
-		b.publishSoonLocked() // what lost its connection may be in the snapshot still
-	}
-}

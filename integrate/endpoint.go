@@ -197,7 +197,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	}
 	e.stopOOB()
 	if was == picker.Ready { // RPCs may have picked it since, and wait for a new picker
-		e.loc.prio.cluster.lb.mustRepick = true
+		e.loc.prio.cluster.lb.out.repick = true
 	}
 }
 
@@ -282,8 +282,8 @@ func (b *lb) observeLocked(e *endpoint, s connectivity.State, err error) {
 	used := c.inUse
 	c.onChange(e.loc.prio)
 	if c.inUse == used && c.onlyGrows(e) {
-		b.publishGrowthLocked(c)
+		b.grown = append(b.grown, c)
 		return
 	}
-	b.publishSoonLocked()
+	b.out.publish = true
 }

@@ -155,9 +155,9 @@ func (g *group) onChildState(c *child) {
 	if g.publishState() {
 		g.propagateState()
 		p.cluster.onChange(p)
-		p.cluster.lb.publishSoonLocked()
+		p.cluster.lb.out.publish = true
 	} else if p.cluster.inUse == p {
-		p.cluster.lb.repickLocked()
+		p.cluster.lb.out.wake = true
 	}
 }
 

@@ -34,7 +34,7 @@ func (b *lb) requestConnect(e *endpoint) {
 			e.ResetConnectRequest()
 		}
 		p.cluster.onChange(p)
-		b.publishSoonLocked()
+		b.out.publish = true
 	}()
 }
 
@@ -89,7 +89,7 @@ func (b *lb) connectIdle(cluster string) {
 	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
 		c.inUse.connectOneIdle()
 		if c.onChange(c.inUse); c.status() != picker.Idle {
-			b.publishSoonLocked()
+			b.out.publish = true
 		}
 	}
 }

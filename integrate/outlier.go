@@ -67,7 +67,7 @@ func (l *leaf) await(b *lb, interval time.Duration) {
 	d := &l.detector
 	serial.Halt(&d.timer)
 	d.interval = interval
-	b.rt.After(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
+	b.after(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
 }
 
 func (d *detector) stop() {
@@ -103,7 +103,7 @@ func (l *leaf) sweep(b *lb) {
 		}
 	}
 	l.await(b, d.interval)
-	b.publishSoonLocked()
+	b.out.publish = true
 }
 
 // noteEjection notes that an endpoint was ejected, or returned.

@@ -168,13 +168,13 @@ func (p *priority) enter(to phase) {
 	switch to {
 	case trying:
 		p.deadline = b.rt.Now() + int64(b.opts.FailoverTimeout)
-		b.rt.After(b.opts.FailoverTimeout, &p.timer, p.giveUp)
+		b.after(b.opts.FailoverTimeout, &p.timer, p.giveUp)
 	case retired:
 		p.deadline = b.rt.Now() + int64(b.opts.RetireAfter)
-		b.rt.After(b.opts.RetireAfter, &p.timer, func() {
+		b.after(b.opts.RetireAfter, &p.timer, func() {
 			p.stop()
 			p.cluster.choose()
-			b.publishSoonLocked()
+			b.out.publish = true
 		})
 	}
 }
@@ -183,7 +183,7 @@ func (p *priority) enter(to phase) {
 func (p *priority) giveUp() {
 	p.phase = failed
 	p.cluster.choose()
-	p.cluster.lb.publishSoonLocked()
+	p.cluster.lb.out.publish = true
 }
 
 // retire starts the time after which the connections of a priority that is not

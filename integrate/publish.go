@@ -34,9 +34,37 @@ const (
 	maxGrowthPause  = 250 * time.Millisecond
 )
 
-// publishSoonLocked publishes at once if that is due, or urgent; else when the time has
-// come.
-func (b *lb) publishSoonLocked() { b.publishByLocked(b.nextPublish) }
+// settle ends an event: it acts on what the event changed.
+func (b *lb) settle() {
+	if b.rt.Closed() {
+		b.shutdownPendingLocked()
+		return
+	}
+	for _, c := range b.early {
+		b.announceEarlyLocked(c)
+	}
+	if b.out.wake {
+		b.wake()
+	}
+	if b.out.publish {
+		b.publishByLocked(b.nextPublish)
+	} else {
+		for _, c := range b.grown {
+			b.publishGrowthLocked(c)
+		}
+	}
+	b.early, b.grown, b.out.wake, b.out.publish = b.early[:0], b.grown[:0], false, false
+}
+
+// wake has gRPC pick again for RPCs that wait for a child policy.
+func (b *lb) wake() {
+	if b.picker.waiting.Swap(false) {
+		b.updateStateLocked(b.announced)
+	}
+	if b.out.repick { // a connection that was lost may be in the snapshot
+		b.out.publish = true
+	}
+}
 
 // publishByLocked publishes at once if that is urgent, else at the time that is due, if no
 // earlier one is set.
@@ -90,8 +118,8 @@ func (b *lb) publishLocked() {
 	// RPCs wait inside gRPC for a new picker in two cases: a pick told them
 	// to, or the connection they were given went away in between. The picker
 	// is the same object for ever; announcing it again wakes them.
-	waiting := b.mustRepick
-	b.mustRepick = false
+	waiting := b.out.repick
+	b.out.repick = false
 	if helps && b.picker.waiting.Swap(false) {
 		waiting = true
 	}

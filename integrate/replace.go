@@ -168,7 +168,7 @@ func (c *conn) takeOver(s balancer.SubConnState) {
 	default:
 		b.observeLocked(e, connectivity.Ready, nil)
 	}
-	b.publishSoonLocked()
+	b.out.publish = true
 }
 
 // onTakenOver follows the coming into force of a connection of a child policy. ready

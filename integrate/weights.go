@@ -232,10 +232,10 @@ func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update f
 	if period == 0 {
 		serial.Halt(timer)
 	} else if *timer == nil {
-		c.lb.rt.After(period, timer, func() {
+		c.lb.after(period, timer, func() {
 			if c.inUse != nil && update(c.inUse) { // an update may not be published yet
 				c.setDirty()
-				c.lb.publishSoonLocked()
+				c.lb.out.publish = true
 			}
 			schedule(c)
 		})
@@ -259,9 +259,9 @@ func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 		serial.Halt(&c.slowStartTimer)
 	} else if c.slowStartTimer == nil {
 		window := c.inUse.leaf.cfg.Policy.SlowStart.Window
-		c.lb.rt.After(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
+		c.lb.after(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
 			c.setDirty()
-			c.lb.publishSoonLocked()
+			c.lb.out.publish = true
 		})
 	}
 }
