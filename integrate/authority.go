@@ -18,7 +18,7 @@ func (b *lb) setRewritesLocked(on bool) {
 	}
 	b.rewrites = on
 	for _, c := range b.clusters {
-		c.setDirty()
+		b.list.mark(c)
 	}
 }
 
@@ -49,7 +49,7 @@ func (c *cluster) rewriteAuthorities(p *priority) {
 
 // indexEndpoints fills in the indexes of endpoints that children pick. O(endpoints).
 func (c *cluster) indexEndpoints(p *priority) {
-	if !p.delegates() || c.view.indexes != nil {
+	if !p.leaf.delegates() || c.view.indexes != nil {
 		return
 	}
 	c.view.indexes = make(map[*endpoint]int32, len(p.picks))

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"net/netip"
 	"reflect"
 	"slices"
 	"sync"
@@ -16,12 +15,10 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
-	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -53,59 +50,36 @@ func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancing
 // with mu held, which is safe because gRPC calls back from goroutines of its
 // own only; no code of the user runs under mu.
 type lb struct {
-	cc        balancer.ClientConn
-	build     balancer.BuildOptions // for children
-	channelID uint64                // random; what hash policies by channel id hash (A42)
+	channel
+	adapt     adaptation
+	channelID uint64 // random; what hash policies by channel id hash (A42)
 	picker    stablePicker
 	// randomHashes are those of RPCs that have nothing to hash (A42). It has its own locks.
 	randomHashes randomHashes
-	// subsetSeed is random; which endpoints the channel keeps of many (A68)
-	// depends on it.
-	subsetSeed uint64
-	standalone bool // without xDS
-	simulated  bool // shares no counters with channels, and logs nothing once per process
 
-	rt *serial.Runtime
-	// resolved is what the resolver said about an address; nil with xDS.
-	resolved  func(netip.AddrPort) resolver.Address
-	opts      *options
 	src       *source
 	stopWatch func()
 	cfg       *picker.Config // nil while the target cannot be served
 	fatal     error          // why it cannot be
 	clusters  map[string]*cluster
-	list      clusterList   // the same, parallel to cfg.Clusters
-	clock     *picker.Clock // of RPCs that are timed; nil if none have been
-	version   uint64        // of the latest cluster that changed
-	// localityVersion is that of the latest locality of which something changed.
-	localityVersion uint64
-	plans           *perrpc.Plans     // of cfg
-	routeErrs       *routeErrors      // of cfg, or an earlier one
-	latest          *picker.Config    // the latest configuration, which may not be in force yet
-	rpcs            rpcConfig         // of latest
-	watch           callWatch         // whether RPCs are counted by endpoint
-	applying        *eventlog.Changes // of the configuration that is being applied
-	applied         time.Time         // when cfg was, or fatal
-	rec             recorder
-	// retired are counters that no leaf has any more, with its configuration, until metrics
-	// have been read.
-	retired    map[*picker.ClusterLoad]*picker.Leaf
-	received   time.Time // of the latest configuration whose latency was measured
-	rewrites   bool      // a route of cfg rewrites authorities (A81)
-	sessions   bool      // a route of cfg has session affinity (A55)
-	avoidHosts bool      // attempts of a route avoid endpoints that were tried
+	list      clusterList // the same, parallel to cfg.Clusters
+	version   uint64      // of the latest cluster that changed
 
-	// replacements has, for a connection with a replacement, that one, and the other way
-	// around; nil if there are none. See conn.
-	replacements map[*conn]*conn
-	// hosts has the hostnames of connections by their addresses, for handshakes; nil unless the
-	// channel has xDS credentials.
-	hosts map[*conn]map[string]*xdstls.Host
+	plans      *perrpc.Plans     // of cfg
+	routeErrs  *routeErrors      // of cfg, or an earlier one
+	latest     *picker.Config    // the latest configuration, which may not be in force yet
+	rpcs       rpcConfig         // of latest
+	watch      callWatch         // whether RPCs are counted by endpoint
+	applying   *eventlog.Changes // of the configuration that is being applied
+	applied    time.Time         // when cfg was, or fatal
+	rewrites   bool              // a route of cfg rewrites authorities (A81)
+	sessions   bool              // a route of cfg has session affinity (A55)
+	avoidHosts bool              // attempts of a route avoid endpoints that were tried
 
-	out     outbox
 	grown   []*cluster     // of which more endpoints are READY, and nothing else has changed
 	early   []*cluster     // whose state may be announced before it is published
 	closing sync.WaitGroup // of connections
+
 	announced   connectivity.State // what gRPC was last told
 	nextPublish time.Time
 	publishTime time.Duration // that the last publication took
@@ -117,12 +91,12 @@ type lb struct {
 
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{
-		cc: cc, build: opts, clusters: map[string]*cluster{}, retired: map[*picker.ClusterLoad]*picker.Leaf{},
-		channelID: rand.Uint64(), subsetSeed: rand.Uint64(), rt: serial.New(),
+		channel:  channel{rt: serial.New(), cc: cc, build: opts},
+		clusters: map[string]*cluster{}, channelID: rand.Uint64(),
 		announced: connectivity.Shutdown, // nothing yet
 	}
+	b.adapt = adaptation{channel: &b.channel, subsetSeed: rand.Uint64()}
 	b.rec.init()
-	b.picker.requestConnect = b.requestConnect
 	b.picker.current.Store(&published{})
 	return b
 }
@@ -139,7 +113,8 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 		b.unlock()
 		return nil
 	}
-	b.src = src
+	b.src, b.client, b.bootstrap = src, src.Client, src.Bootstrap
+	b.id = identity{link: src.Link, listener: src.Listener, authority: src.Authority, node: src.Node}
 	b.setOptions(src.Options)
 	b.rec.target = b.build.Target.String()
 	b.rec.channel = []slog.Attr{slog.String("target", src.Link.Target), slog.String("node", src.Node)}
@@ -202,10 +177,12 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	b.applying = &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
 	received := cfg.Clusters
 	changed, gone := b.relistLocked(received)
-	cfg = b.channelConfigLocked(cfg, changed)
-	b.noteWeightsLocked(cfg, changed)
-	b.noteZonesLocked(cfg, changed)
-	b.noteIgnoredLocked(cfg, changed)
+	cfg = b.adapt.config(&b.list, cfg, changed)
+	b.adapt.noteWeights(cfg, changed)
+	for _, i := range changed {
+		b.rec.recordZones(b.list.all[i].cfg, cfg.Clusters[i])
+	}
+	b.rec.recordIgnored(cfg, changed)
 	b.cfg, b.fatal = cfg, nil
 	if rerouted {
 		b.list.reroute()
@@ -216,14 +193,14 @@ func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
 	}
 	for _, i := range changed {
 		c := b.list.all[i]
-		c.update(cfg.Clusters[i])
+		b.take(c, c.update(cfg.Clusters[i], b.applying, b.slow()))
 		c.received = received[i]
 	}
 	b.list.follow(received, cfg.Clusters)
 	// Last, so that the counters of a leaf that another cluster has now are never without
 	// a user: they know of the RPCs in flight.
 	for _, c := range gone {
-		c.close()
+		c.close(b.applying)
 	}
 	b.rec.record(eventlog.Event{Kind: eventlog.ConfigurationApplied, Changes: b.applying}, nil)
 	b.applied = time.Now()
@@ -244,7 +221,7 @@ func (b *lb) relistLocked(clusters []*picker.Cluster) (changed []int, gone map[s
 	for i, cc := range clusters {
 		c := b.clusters[cc.Name]
 		if c == nil {
-			c = &cluster{lb: b}
+			c = b.newCluster()
 			b.applying.ClustersAdded++
 		}
 		all[i], next[cc.Name] = c, c
@@ -268,7 +245,7 @@ func (b *lb) Error(err error) {
 	b.lock()
 	defer b.unlock()
 	b.callThen(nil, func() {
-		b.cfg, b.fatal = nil, b.plainLocked("", err.Error(), b.infoLocked(ReasonTarget))
+		b.cfg, b.fatal = nil, b.id.failure("", err.Error(), ReasonTarget)
 		b.applied = time.Now()
 		b.rec.record(eventlog.Event{Kind: eventlog.TargetFailed, Error: err.Error()}, nil)
 		b.closeClustersLocked()
@@ -282,7 +259,7 @@ func (b *lb) Error(err error) {
 
 func (b *lb) closeClustersLocked() {
 	for _, c := range b.list.all {
-		c.close()
+		c.close(new(eventlog.Changes))
 	}
 	clear(b.clusters)
 	b.list.clear()
@@ -306,7 +283,7 @@ func (b *lb) ExitIdle() {
 	for _, c := range b.clusters {
 		if c.status() == picker.Idle {
 			c.inUse.connectOneIdle()
-			c.onChange(c.inUse)
+			b.follow(c)
 		}
 	}
 	b.out.publish = true
@@ -347,25 +324,4 @@ func (b *lb) shutdownPendingLocked() {
 			shut()
 		}
 	})
-}
-
-// addressesOf returns the addresses to connect to for an endpoint, in order.
-func (b *lb) addressesOf(cfg *picker.Endpoint) []resolver.Address {
-	n := 1
-	if multiAddressed(cfg) {
-		n += len(cfg.Extra.Addrs)
-	}
-	addrs := make([]resolver.Address, n)
-	for i := range addrs {
-		key := cfg.Addr
-		if i > 0 {
-			key = cfg.Extra.Addrs[i-1]
-		}
-		if b.resolved != nil {
-			addrs[i] = b.resolved(key)
-		} else {
-			addrs[i] = resolver.Address{Addr: key.String()}
-		}
-	}
-	return addrs
 }

@@ -13,20 +13,26 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// channelConfigLocked returns the configuration that this channel makes of one that all
+// adaptation makes the configuration of a channel from one that all channels share.
+type adaptation struct {
+	*channel
+	subsetSeed uint64 // random: the endpoints that the channel keeps of a large set depend on it (A68)
+}
+
+// config returns the configuration that this channel makes of one that all
 // channels share: without endpoint weights if it is to ignore them (D2), with its own
 // share of the endpoints where the policy wants a subset (A68), and without the
 // endpoints that its credentials would connect to in the clear against A29.
 // A cluster that is the same as before stays the same; changed are the indexes of the others.
-func (b *lb) channelConfigLocked(cfg *picker.Config, changed []int) *picker.Config {
+func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int) *picker.Config {
 	clusters, copied := cfg.Clusters, false
-	if !persistent.SameSlice(b.list.own, b.list.received) {
-		clusters, copied = slices.Clone(b.list.own), true
+	if !persistent.SameSlice(list.own, list.received) {
+		clusters, copied = slices.Clone(list.own), true
 	}
 	for _, i := range changed {
 		cc := cfg.Clusters[i]
-		if slices.ContainsFunc(cc.Leaves, b.needsOwn) {
-			cc = b.channelClusterLocked(cc)
+		if slices.ContainsFunc(cc.Leaves, a.needsOwn) {
+			cc = a.cluster(cc)
 			if !copied {
 				clusters, copied = slices.Clone(clusters), true
 			}
@@ -44,8 +50,8 @@ func (b *lb) channelConfigLocked(cfg *picker.Config, changed []int) *picker.Conf
 }
 
 // needsOwn reports whether the leaf is not taken as it is.
-func (b *lb) needsOwn(l picker.Leaf) bool {
-	return b.opts.IgnoreEndpointWeights && weighs(&l.Policy) || l.Policy.Subset > 0 || b.refuses(&l)
+func (a *adaptation) needsOwn(l picker.Leaf) bool {
+	return a.opts.IgnoreEndpointWeights && weighs(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l)
 }
 
 // weighs reports whether a policy goes by endpoint weights and can do without: rings
@@ -71,40 +77,40 @@ func ignoreWeights(p *picker.Policy) {
 	}
 }
 
-func (b *lb) channelClusterLocked(cc *picker.Cluster) *picker.Cluster {
+func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
 	out := *cc
 	out.Leaves = slices.Clone(cc.Leaves)
 	for i := range out.Leaves {
 		l := &out.Leaves[i]
-		if b.refuses(l) {
-			b.refuse(l)
+		if a.refuses(l) {
+			a.refuse(l)
 		}
-		if b.opts.IgnoreEndpointWeights && weighs(&l.Policy) {
+		if a.opts.IgnoreEndpointWeights && weighs(&l.Policy) {
 			ignoreWeights(&l.Policy)
 		}
 		if n := l.Policy.Subset; n > 0 {
 			l.Priorities = slices.Clone(l.Priorities)
 			for k := range l.Priorities {
-				l.Priorities[k] = l.Priorities[k].Subset(int(min(n, math.MaxInt32)), b.subsetSeed)
+				l.Priorities[k] = l.Priorities[k].Subset(int(min(n, math.MaxInt32)), a.subsetSeed)
 			}
 		}
 	}
 	return &out
 }
 
-// weightsNoted says that noteWeightsLocked has logged its line.
+// weightsNoted says that noteWeights has logged its line.
 var weightsNoted atomic.Bool
 
-// noteWeightsLocked logs, once in the process, that endpoint weights count where
+// noteWeights logs, once in the process, that endpoint weights count where
 // grpc-go's own xDS ignores them (D2, A27-EDSP-5): who comes from there sees traffic
 // move. It looks at clusters that have changed.
-func (b *lb) noteWeightsLocked(cfg *picker.Config, changed []int) {
-	if b.standalone || b.simulated || weightsNoted.Load() {
+func (a *adaptation) noteWeights(cfg *picker.Config, changed []int) {
+	if a.standalone || a.simulated || weightsNoted.Load() {
 		return
 	}
 	for _, i := range changed {
 		if cc := cfg.Clusters[i]; weightsCount(cc) && !weightsNoted.Swap(true) {
-			b.rec.write(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
+			a.rec.write(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
 				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
 			return
 		}

@@ -88,7 +88,7 @@ func TestWeightsCount(t *testing.T) {
 		{"of a ring", ring(clusterOf("c", prio(unequal))), false, false},
 	} {
 		b, _ := newTestLB(t, Config{IgnoreEndpointWeights: tt.ignore})
-		if got := weightsCount(b.channelConfigLocked(configOf(tt.cluster), []int{0}).Clusters[0]); got != tt.want {
+		if got := weightsCount(b.adapt.config(&b.list, configOf(tt.cluster), []int{0}).Clusters[0]); got != tt.want {
 			t.Errorf("%s: weights count: %v, want %v", tt.name, got, tt.want)
 		}
 	}

@@ -12,8 +12,6 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
-
-	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 )
 
 // child is a balancer of grpc-go's registry that picks the endpoints of a group
@@ -29,12 +27,10 @@ import (
 type child struct {
 	balancer.ClientConn // the channel's
 
-	b      *lb
+	leaf   *common
 	group  *group
 	name   string
 	policy balancer.Balancer // nil before the first update
-
-	security *xdstls.Cluster // of the group's leaf; never changes
 
 	targets map[string]target // by address
 	conns   map[*childSubConn]struct{}
@@ -58,13 +54,11 @@ type target struct {
 var errClosed = errors.New("xdslb: the LB policy is closed")
 
 func newChild(g *group, name string) *child {
-	b := g.prio.cluster.lb
 	return &child{
-		ClientConn: b.cc,
-		b:          b,
+		ClientConn: g.leaf.cc,
+		leaf:       g.leaf,
 		group:      g,
 		name:       name,
-		security:   g.prio.leaf.security,
 		conns:      map[*childSubConn]struct{}{},
 		state: balancer.State{
 			ConnectivityState: connectivity.Connecting,
@@ -73,15 +67,13 @@ func newChild(g *group, name string) *child {
 	}
 }
 
-// updateLocked gives the child another list of endpoints and configuration. list is
+// update gives the child another list of endpoints and configuration. list is
 // called later, without the mutex.
-func (c *child) updateLocked(targets map[string]target, config []byte, list func() resolver.State) {
-	c.retargetLocked(targets)
-	c.b.rt.Call(func() {
-		c.b.lock()
-		closed := c.closed
-		c.awaitingState = true
-		c.b.unlock()
+func (c *child) update(targets map[string]target, config []byte, list func() resolver.State) {
+	c.retarget(targets)
+	c.leaf.rt.Call(func() {
+		closed := true
+		c.leaf.entry.do(func() { closed, c.awaitingState = c.closed, true })
 		if closed {
 			return
 		}
@@ -89,23 +81,26 @@ func (c *child) updateLocked(targets map[string]target, config []byte, list func
 		if err == nil {
 			err = c.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: list(), BalancerConfig: parsed})
 		}
-		c.b.lock()
-		defer c.b.unlock()
-		if err != nil {
-			c.b.rec.write(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.group.prio.cluster.cfg.Name,
-				slog.String("policy", c.name), slog.String("error", err.Error()))
-		}
-		if c.policy == nil {
-			c.onStateLocked(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
-		}
-		c.shutdownUnclaimedLocked()
+		c.leaf.entry.do(func() { c.onUpdated(err) })
 	})
 }
 
-// retargetLocked makes the child's connections serve the endpoints that have their
+// onUpdated follows the end of an update, which the policy rejected if err is not nil.
+func (c *child) onUpdated(err error) {
+	if err != nil {
+		c.leaf.rec.write(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.leaf.cluster,
+			slog.String("policy", c.name), slog.String("error", err.Error()))
+	}
+	if c.policy == nil {
+		c.onState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
+	}
+	c.shutdownUnclaimed()
+}
+
+// retarget makes the child's connections serve the endpoints that have their
 // addresses now: one that moved to another locality is another endpoint. Connections are
 // replaced if they are verified by hostnames and theirs have changed.
-func (c *child) retargetLocked(targets map[string]target) {
+func (c *child) retarget(targets map[string]target) {
 	c.targets = targets
 	for h := range c.conns {
 		h.retarget()
@@ -128,7 +123,7 @@ func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingCo
 		}
 	}
 	if c.policy == nil {
-		if p := builder.Build(c, c.b.buildOptions(c.security)); p != nil {
+		if p := builder.Build(c, c.leaf.buildOptions(c.leaf.security)); p != nil {
 			c.policy = p
 		} else {
 			return nil, errors.New("it could not be built")
@@ -137,61 +132,62 @@ func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingCo
 	return parsed, nil
 }
 
-// exitIdleLocked asks the child to connect.
-func (c *child) exitIdleLocked() {
-	c.b.rt.Call(func() {
+// exitIdle asks the child to connect.
+func (c *child) exitIdle() {
+	c.leaf.rt.Call(func() {
 		if c.policy != nil {
 			c.policy.ExitIdle()
 		}
 	})
 }
 
-// closeLocked ends the child and, once it has ended, the connections that it still
+// close ends the child and, once it has ended, the connections that it still
 // has.
-func (c *child) closeLocked() {
+func (c *child) close() {
 	if c.closed {
 		return
 	}
 	c.closed = true
-	c.b.rt.Call(func() {
+	c.leaf.rt.Call(func() {
 		if c.policy != nil {
 			c.policy.Close()
 		}
-		c.b.lock()
-		defer c.b.unlock()
-		for h := range c.conns {
-			h.shutdownLocked()
-		}
-		if c.b.rt.Closed() {
-			return
-		}
-		if current := c.group.current; current != c && !current.closed {
-			current.retargetLocked(current.targets) // endpoints are left without a connection of their own
-		}
-		c.b.out.publish = true
+		c.leaf.entry.end(c.onClosed)
 	})
+}
+
+// onClosed follows the end of the policy.
+func (c *child) onClosed() {
+	for h := range c.conns {
+		h.shutdown()
+	}
+	if c.leaf.rt.Closed() {
+		return
+	}
+	if current := c.group.current; current != c && !current.closed {
+		current.retarget(current.targets) // endpoints are left without a connection of their own
+	}
+	c.leaf.out.publish = true
 }
 
 // UpdateState implements balancer.ClientConn.
 func (c *child) UpdateState(s balancer.State) {
-	c.b.lock()
-	defer c.b.unlock()
-	c.onStateLocked(s)
+	c.leaf.entry.do(func() { c.onState(s) })
 }
 
-func (c *child) onStateLocked(s balancer.State) {
-	if c.b.rt.Closed() || c.closed {
+func (c *child) onState(s balancer.State) {
+	if c.closed {
 		return
 	}
 	c.state = s
 	c.group.onChildState(c)
-	c.shutdownUnclaimedLocked()
+	c.shutdownUnclaimed()
 }
 
-// shutdownUnclaimedLocked shuts down connections that were there before the child,
+// shutdownUnclaimed shuts down connections that were there before the child,
 // or came with endpoints from elsewhere, once the child has had the chance to claim
 // them.
-func (c *child) shutdownUnclaimedLocked() {
+func (c *child) shutdownUnclaimed() {
 	if !c.awaitingState || c.closed || c.group.current != c || c.state.ConnectivityState == connectivity.Connecting {
 		return
 	}
@@ -201,11 +197,11 @@ func (c *child) shutdownUnclaimedLocked() {
 			own.shutdown()
 		}
 	}
-	c.b.out.publish = true
+	c.leaf.out.publish = true
 }
 
 // ResolveNow implements balancer.ClientConn.
-func (c *child) ResolveNow(o resolver.ResolveNowOptions) { c.b.cc.ResolveNow(o) }
+func (c *child) ResolveNow(o resolver.ResolveNowOptions) { c.leaf.cc.ResolveNow(o) }
 
 // RemoveSubConn implements balancer.ClientConn.
 func (c *child) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
@@ -216,11 +212,12 @@ func (c *child) UpdateAddresses(sc balancer.SubConn, addrs []resolver.Address) {
 }
 
 // NewSubConn implements balancer.ClientConn.
-func (c *child) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
-	c.b.lock()
-	defer c.b.unlock()
-	if c.b.rt.Closed() || c.closed {
-		return nil, errClosed
-	}
-	return c.newSubConnLocked(addrs, opts)
+func (c *child) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (sc balancer.SubConn, err error) {
+	err = errClosed
+	c.leaf.entry.do(func() {
+		if !c.closed {
+			sc, err = c.newSubConn(addrs, opts)
+		}
+	})
+	return sc, err
 }

@@ -49,8 +49,8 @@ type childSubConn struct {
 	hasProducer    bool
 }
 
-// newSubConnLocked makes a SubConn for the child.
-func (c *child) newSubConnLocked(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+// newSubConn makes a SubConn for the child.
+func (c *child) newSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
 	h := &childSubConn{child: c, addrs: addrs, opts: opts}
 	if h.opts.StateListener == nil {
 		h.opts.StateListener = func(s balancer.SubConnState) { c.policy.UpdateSubConnState(h, s) }
@@ -111,7 +111,7 @@ func (c *child) unknownAddress() *endpoint {
 // attach gives the SubConn a connection: that of the endpoint if the balancer has one
 // of use, else a new one.
 func (h *childSubConn) attach() error {
-	b, e, t := h.child.b, h.endpoint.Load(), h.target()
+	e, t := h.endpoint.Load(), h.target()
 	exclusive := t.exclusive && t.endpoint == e
 	if own := e.conn; exclusive && own != nil && own.child == nil {
 		if own.state == picker.Ready || own.state == picker.Connecting {
@@ -120,9 +120,9 @@ func (h *childSubConn) attach() error {
 			return nil
 		}
 		own.shutdown()
-		b.out.publish = true
+		h.child.leaf.out.publish = true
 	}
-	c := &conn{b: b, endpoint: e, child: h}
+	c := &conn{leaf: h.child.leaf, endpoint: e, child: h}
 	if err := c.dialFor(h); err != nil {
 		return err
 	}
@@ -135,11 +135,10 @@ func (h *childSubConn) attach() error {
 
 // dialFor makes a SubConn, which is IDLE, by the addresses of a child's SubConn.
 func (c *conn) dialFor(h *childSubConn) error {
-	b := h.child.b
 	c.state = picker.Idle
 	opts := h.opts
 	opts.StateListener = c.listen
-	sc, err := b.cc.NewSubConn(c.secured(h.addrs, h.child.hostnameOf), opts)
+	sc, err := c.leaf.cc.NewSubConn(c.secured(h.addrs, h.child.hostnameOf), opts)
 	if err == nil {
 		c.sc = sc
 	}
@@ -162,7 +161,7 @@ func (h *childSubConn) becomeOwn() {
 // onState follows a state of the connection.
 func (h *childSubConn) onState(s balancer.SubConnState) {
 	if ready := s.ConnectivityState == connectivity.Ready; h.ready.Swap(ready) != ready && ready {
-		h.child.b.out.wake = true // the child's picker may have it still, or again
+		h.child.leaf.out.wake = true // the child's picker may have it still, or again
 	} else if !ready {
 		h.forget()
 	}
@@ -221,27 +220,26 @@ func (h *childSubConn) onReturn() {
 // hears of it after the list of endpoints that the same update may have for it, by
 // which it shuts down what it does not need; a child that is being replaced gets none.
 func (h *childSubConn) onLost() {
-	b := h.child.b
+	l := h.child.leaf
 	h.conn.Store(nil)
 	h.ready.Store(false)
 	h.forget()
 	h.inherited = false
-	b.rt.Call(func() {
-		b.lock()
-		defer b.unlock()
-		if h.conn.Load() == nil && !h.shutDown && !h.child.closed {
-			h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
-		}
+	l.rt.Call(func() {
+		l.entry.do(func() {
+			if h.conn.Load() == nil && !h.shutDown && !h.child.closed {
+				h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
+			}
+		})
 	})
 }
 
 // notify tells the child a state, unless it is closed by then.
 func (h *childSubConn) notify(s balancer.SubConnState) {
-	b := h.child.b
-	b.rt.Call(func() {
-		b.lock()
-		closed := h.child.closed
-		b.unlock()
+	l := h.child.leaf
+	l.rt.Call(func() {
+		closed := true
+		l.entry.do(func() { closed = h.child.closed })
 		if !closed {
 			h.opts.StateListener(s)
 		}
@@ -249,10 +247,9 @@ func (h *childSubConn) notify(s balancer.SubConnState) {
 }
 
 // Connect implements balancer.SubConn.
-func (h *childSubConn) Connect() {
-	b := h.child.b
-	b.lock()
-	defer b.unlock()
+func (h *childSubConn) Connect() { h.child.leaf.entry.do(h.connect) }
+
+func (h *childSubConn) connect() {
 	switch {
 	case h.shutDown || h.child.closed:
 		return
@@ -281,14 +278,14 @@ func (h *childSubConn) Connect() {
 
 // Shutdown implements balancer.SubConn.
 func (h *childSubConn) Shutdown() {
-	b := h.child.b
-	b.lock()
-	defer b.unlock()
-	h.shutdownLocked()
-	b.out.publish = true
+	l := h.child.leaf
+	l.entry.end(func() {
+		h.shutdown()
+		l.out.publish = true
+	})
 }
 
-func (h *childSubConn) shutdownLocked() {
+func (h *childSubConn) shutdown() {
 	if h.shutDown {
 		return
 	}
@@ -306,25 +303,22 @@ func (h *childSubConn) shutdownLocked() {
 
 // UpdateAddresses implements balancer.SubConn.
 func (h *childSubConn) UpdateAddresses(addrs []resolver.Address) {
-	b := h.child.b
-	b.lock()
-	defer b.unlock()
-	h.addrs = addrs
-	c := h.conn.Load()
-	if c == nil {
-		return
-	}
-	c.subConn().UpdateAddresses(c.secured(addrs, h.child.hostnameOf))
-	if other := c.other(); other != nil {
-		other.subConn().UpdateAddresses(other.secured(addrs, h.child.hostnameOf))
-	}
+	h.child.leaf.entry.do(func() {
+		h.addrs = addrs
+		c := h.conn.Load()
+		if c == nil {
+			return
+		}
+		c.subConn().UpdateAddresses(c.secured(addrs, h.child.hostnameOf))
+		if other := c.other(); other != nil {
+			other.subConn().UpdateAddresses(other.secured(addrs, h.child.hostnameOf))
+		}
+	})
 }
 
 // GetOrBuildProducer implements balancer.SubConn.
 func (h *childSubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Producer, func()) {
-	h.child.b.lock()
-	h.hasProducer = true
-	h.child.b.unlock()
+	h.child.leaf.entry.do(func() { h.hasProducer = true })
 	if sc := h.conn.Load().subConn(); sc != nil {
 		return sc.GetOrBuildProducer(b)
 	}
@@ -333,9 +327,7 @@ func (h *childSubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.
 
 // RegisterHealthListener implements balancer.SubConn.
 func (h *childSubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
-	h.child.b.lock()
-	h.healthListener = listener
-	h.child.b.unlock()
+	h.child.leaf.entry.do(func() { h.healthListener = listener })
 	if sc := h.conn.Load().subConn(); sc != nil {
 		sc.RegisterHealthListener(listener)
 	}

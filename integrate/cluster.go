@@ -5,15 +5,12 @@ package integrate
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/balancer"
 
-	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
-	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -23,10 +20,12 @@ import (
 //
 // The balancer's mutex guards all fields and methods.
 type cluster struct {
-	lb       *lb
-	index    int // in the list
+	*channel
+	entry    entry
+	changed  []*tally // with marks that follow has not handled
+	index    int      // in the list
 	cfg      *picker.Cluster
-	received *picker.Cluster // that cfg was made of: see channelConfigLocked
+	received *picker.Cluster // that cfg was made of: see adaptation.config
 	leaves   []*leaf         // parallel to cfg.Leaves
 	order    []*priority     // of all leaves, highest first
 	inUse    *priority       // nil while none is
@@ -57,21 +56,9 @@ type cluster struct {
 
 // leaf is the live side of one picker.Leaf.
 type leaf struct {
-	cfg         *picker.Leaf
-	security    *xdstls.Cluster // nil without xDS
-	breaker     *counters.Breaker
-	load        *picker.ClusterLoad
-	stopReports func()                      // ends load reporting
-	metrics     atomic.Pointer[metricNames] // that load reports pass on
-	priorities  []*priority
-	detector    detector
-	wrr         atomic.Pointer[wrrConfig]       // nil unless the policy is PolicyClientWRR
-	loadAware   atomic.Pointer[loadAwareConfig] // nil unless the policy is load-aware
-	rejected    *rejections                     // see there; nil until they are needed
-	lastErr     error                           // of the latest connection attempt that failed
-	errs        map[*endpoint]error             // why those in TRANSIENT_FAILURE are
-	// replacementFailed says that it is logged that the latest TLS settings do not work.
-	replacementFailed bool
+	common
+	priorities []*priority
+	detector   detector
 }
 
 // clusterView is what a published snapshot needs of a cluster besides the
@@ -94,17 +81,72 @@ type clusterView struct {
 	groups []*group
 }
 
-// setDirty has the next publication say what has become of the cluster.
-func (c *cluster) setDirty() { c.lb.list.mark(c) }
-
-// onChange follows a change of an endpoint's state in priority p.
-func (c *cluster) onChange(p *priority) {
-	p.observe()
-	c.choose()
-	if c.uses(p) || c.lb.sessions {
-		c.setDirty()
-		c.lb.early = append(c.lb.early, c)
+// follow handles the marks of an event and returns what follows from them. Marks that are made
+// meanwhile are of priorities that choose activates; it has looked at those.
+func (c *cluster) follow(f *followed) (ch change) {
+	used, growing := c.inUse, true
+	var seen mark
+	for _, t := range c.changed[:len(c.changed):len(c.changed)] {
+		if t.place < 0 {
+			continue
+		}
+		p, m := c.order[t.place], t.marks
+		seen |= m
+		switch {
+		case m&(grew|states) != 0:
+			p.observe()
+			ch |= c.choose()
+			if c.uses(p) || f.sessions {
+				ch |= render | announce
+			}
+			growing = growing && p == c.inUse
+		case m&phased != 0:
+			ch |= c.choose()
+		}
+		if m&pickers != 0 && p == c.inUse {
+			ch |= wake
+		}
+		if m&connError != 0 {
+			c.awaitFailure(p.leaf)
+		}
 	}
+	switch seen & (grew | states | phased) {
+	case 0:
+	case grew:
+		if growing && c.inUse == used && c.onlyGrows() {
+			ch |= grown
+			break
+		}
+		fallthrough
+	default:
+		ch |= publish
+	}
+	if ch&(grown|publish) != 0 && c.overdue(f.slow) {
+		ch |= urgent
+	}
+	if c.clearMarks()&picks != 0 {
+		ch |= render | publish
+	}
+	return ch
+}
+
+// clearMarks clears the marks and returns those of priorities that are in the cluster.
+func (c *cluster) clearMarks() (all mark) {
+	for _, t := range c.changed {
+		if t.place >= 0 {
+			all |= t.marks
+		}
+		t.marks = 0
+	}
+	clear(c.changed)
+	c.changed = c.changed[:0]
+	return all
+}
+
+// followed is what a cluster has to know of the balancer to follow an event.
+type followed struct {
+	sessions bool // a route has session affinity
+	slow     bool // publications take long
 }
 
 // choose settles which priority is used: that of A56, except that while it is still
@@ -113,7 +155,7 @@ func (c *cluster) onChange(p *priority) {
 // where it can be served.
 //
 // Priorities below the chosen one are retired, unless they share its load.
-func (c *cluster) choose() {
+func (c *cluster) choose() (ch change) {
 	i := c.choosePriority()
 	chosen := i >= 0 && takesRPCs(c.order[i].connectivity())
 	if prev := c.inUse; !chosen && prev != nil && prev.connectivity() == picker.Ready {
@@ -133,15 +175,13 @@ func (c *cluster) choose() {
 		}
 	}
 	if inUse != c.inUse {
-		c.lb.rec.recordPriority(c.cfg.Name, slices.Index(c.order, c.inUse), i)
+		c.rec.recordPriority(c.cfg.Name, slices.Index(c.order, c.inUse), i)
 	}
 	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
 		c.inUse, c.shares = inUse, shares
-		c.setDirty()
+		ch = render
 	}
-	if c.overdue() {
-		c.lb.urgent = true
-	}
+	return ch
 }
 
 // choosePriority returns the index of the first priority that is READY or IDLE or
@@ -170,39 +210,36 @@ const promptly = 8
 // overdue reports whether RPCs gain enough by what has changed for a publication at
 // once: there is an endpoint to pick and was none, or there are a few more of few,
 // unless publications take long.
-func (c *cluster) overdue() bool {
+func (c *cluster) overdue(slow bool) bool {
 	if !c.serving && takesRPCs(c.status()) {
 		return true
 	}
-	if c.inUse == nil || c.lb.publishTime > publishPause/8 {
+	if c.inUse == nil || slow {
 		return false
 	}
 	n := c.inUse.counts[picker.Ready]
 	return n > c.ready && n <= promptly
 }
 
-// onlyGrows reports whether it changes nothing of a cluster that serves, but that it has an
-// endpoint more to pick, that the endpoint is READY.
-func (c *cluster) onlyGrows(e *endpoint) bool {
-	return e.Connectivity == picker.Ready && c.serving && c.inUse == e.loc.prio && len(c.shares) == 0 && !c.mayQueueWhileReady()
+// onlyGrows reports whether further READY endpoints of the priority in use change nothing of
+// the cluster but that there are more to pick.
+func (c *cluster) onlyGrows() bool {
+	return c.serving && len(c.shares) == 0 && !c.mayQueueWhileReady()
 }
 
 // failureTextDelay keeps a cluster whose endpoints all fail, each with an error of its
 // own, from being published over and over for that.
 const failureTextDelay = time.Second
 
-// onConnectionError follows a connection error. RPCs that fail say the latest one, a
-// little later if the state of the cluster does not change with it.
-func (c *cluster) onConnectionError(l *leaf, err error) {
-	last := l.lastErr
-	l.lastErr = err
-	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l || last == nil || err == nil || last.Error() == err.Error() {
+// awaitFailure has RPCs that fail get the latest connection error of a leaf, a little later
+// if the state of the cluster does not change with it.
+func (c *cluster) awaitFailure(l *common) {
+	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l {
 		return
 	}
-	c.lb.after(failureTextDelay, &c.failureTimer, func() {
-		if c.status() == picker.TransientFailure {
-			c.setDirty()
-			c.lb.out.publish = true
+	c.entry.after(failureTextDelay, &c.failureTimer, func() {
+		if c.inUse != nil && c.status() == picker.TransientFailure {
+			c.inUse.note(picks)
 		}
 	})
 }
@@ -222,28 +259,27 @@ func (c *cluster) status() picker.Connectivity {
 // mayQueueWhileReady reports whether RPCs may wait for a certain endpoint of the
 // cluster, whatever the state of others.
 func (c *cluster) mayQueueWhileReady() bool {
-	return c.inUse != nil && (c.inUse.onDemand() || c.inUse.delegates())
+	return c.inUse != nil && (c.inUse.leaf.onDemand() || c.inUse.leaf.delegates())
 }
 
-// notePublished notes what of the cluster is published.
-func (c *cluster) notePublished() {
-	c.lb.list.count(c, c.status())
-	c.serving, c.ready, c.mayQueue = takesRPCs(c.publishedStatus), 0, c.mayQueueWhileReady()
-	if c.inUse != nil {
-		c.ready = c.inUse.counts[picker.Ready]
-	}
+// rendering is what clusters have to know of the balancer to be rendered.
+type rendering struct {
+	version    uint64 // of the latest cluster that changed
+	rewrites   bool   // a route rewrites authorities (A81)
+	sessions   bool   // a route has session affinity (A55)
+	avoidHosts bool   // attempts of a route avoid endpoints that were tried
 }
 
 // refresh computes view and state if something changed: O(endpoints of the
 // priority in use) after a change of the set, else O(1).
-func (c *cluster) refresh() {
+func (c *cluster) refresh(r *rendering) {
 	if !c.dirty {
 		return
 	}
 	c.dirty = false
-	c.lb.version++
+	r.version++
 	failed := c.state.Failed
-	c.state = picker.ClusterState{Version: c.lb.version, Leaf: -1}
+	c.state = picker.ClusterState{Version: r.version, Leaf: -1}
 	p, status := c.inUse, c.status()
 	c.view = clusterView{status: status}
 	c.effective = c.cfg
@@ -255,37 +291,51 @@ func (c *cluster) refresh() {
 		c.view.failed = c.failure()
 	}
 	if c.state.Failed != failed {
-		c.noteFailure()
+		c.recordFailure()
 	}
-	if status == picker.Ready || c.mayQueueWhileReady() || p != nil && c.lb.sessions {
-		p.updateWeights()
-		p.buildCache()
-		c.view.picks, c.view.connectable = p.picks, p.connectable
-		c.view.groups = p.groups
-		if c.lb.rewrites {
-			c.rewriteAuthorities(p)
-		}
-		c.labelAttempts(p)
-		if (c.lb.sessions || c.lb.avoidHosts) && !p.delegates() {
-			c.view.hosts = findHosts(p, c.lb.sessions)
-		}
-		c.view.rejections = p.leaf.rejections(c.lb)
-		c.state.Leaf, c.state.Priority = c.leafIndex(p.leaf), p.index
-		p.tellUtilizations()
-		p.tellVersions()
-		c.state.Localities = p.state
-		c.state.Breaker = p.leaf.breaker.Breaker
-		c.state.Drops, c.state.Overload = p.leaf.dropCounters()
+	if status == picker.Ready || c.mayQueueWhileReady() || p != nil && r.sessions {
+		c.renderPriority(p, r)
 	}
 }
 
-// noteFailure notes that RPCs of the cluster have begun to fail, or ceased to.
-func (c *cluster) noteFailure() {
+// renderPriority completes view and state with the endpoints of a priority.
+func (c *cluster) renderPriority(p *priority, r *rendering) {
+	l := p.leaf
+	p.updateWeights()
+	p.buildCache()
+	c.view.picks, c.view.connectable, c.view.groups = p.picks, p.connectable, p.groups
+	if r.rewrites {
+		c.rewriteAuthorities(p)
+	}
+	c.labelAttempts(p)
+	leaf := c.leafIndex(l)
+	if (r.sessions || r.avoidHosts) && !l.delegates() {
+		c.view.hosts = findHosts(p, c.leaves[leaf].priorities, r.sessions)
+	}
+	c.view.rejections = l.rejections()
+	c.state.Leaf, c.state.Priority = leaf, p.index
+	p.tellUtilizations()
+	p.tellVersions()
+	c.state.Localities = p.state
+	c.state.Breaker = l.breaker.Breaker
+	c.state.Drops, c.state.Overload = l.dropCounters()
+}
+
+// rendered follows the rendering of the cluster for a publication.
+func (c *cluster) rendered() {
+	c.serving, c.ready, c.mayQueue = takesRPCs(c.status()), 0, c.mayQueueWhileReady()
+	if c.inUse != nil {
+		c.ready = c.inUse.counts[picker.Ready]
+	}
+}
+
+// recordFailure records that RPCs of the cluster have begun to fail, or ceased to.
+func (c *cluster) recordFailure() {
 	ev := eventlog.Event{Kind: eventlog.ClusterRecovered, Cluster: c.cfg.Name}
 	if c.state.Failed {
 		ev.Kind, ev.Error = eventlog.ClusterFailed, errorText(c.view.failed)
 	}
-	c.lb.rec.record(ev, nil)
+	c.rec.record(ev, nil)
 }
 
 // retryBudget is what limits the retries of the cluster's RPCs; nil is nothing.
@@ -297,9 +347,11 @@ func (c *cluster) retryBudget() *perrpc.Budget {
 	return &perrpc.Budget{Limit: l.cfg.Retries, InFlight: l.breaker.Breaker, Active: &l.breaker.Retries}
 }
 
-func (c *cluster) leafIndex(l *leaf) int { return slices.Index(c.leaves, l) }
+func (c *cluster) leafIndex(of *common) int {
+	return slices.IndexFunc(c.leaves, func(l *leaf) bool { return &l.common == of })
+}
 
-func (l *leaf) dropCounters() (drops []*picker.Counter, overload *picker.Counter) {
+func (l *common) dropCounters() (drops []*picker.Counter, overload *picker.Counter) {
 	for _, d := range l.cfg.Drops {
 		drops = append(drops, l.load.Drop(d.Category))
 	}
@@ -318,37 +370,39 @@ func (l *leaf) endpoints(yield func(*endpoint) bool) {
 }
 
 // close releases everything the cluster has.
-func (c *cluster) close() {
+func (c *cluster) close(changes *eventlog.Changes) {
 	serial.Halt(&c.weightTimer)
 	serial.Halt(&c.loadTimer)
 	serial.Halt(&c.slowStartTimer)
 	serial.Halt(&c.failureTimer)
 	c.closeProbers()
 	for _, l := range c.leaves {
-		l.close(c.lb)
+		l.close(changes)
 	}
-	c.lb.rec.forget(c.cfg.Name)
-	if s := c.lb.src; s != nil {
-		s.Link.ForgetFailures(c.cfg.Name)
+	c.clearMarks()
+	c.rec.forget(c.cfg.Name)
+	if c.id.link != nil {
+		c.id.link.ForgetFailures(c.cfg.Name)
 	}
 }
 
 // close releases everything the leaf has.
-func (l *leaf) close(b *lb) {
+func (l *leaf) close(changes *eventlog.Changes) {
 	l.detector.stop()
-	b.rt.Call(l.security.Close)
+	l.rt.Call(l.security.Close)
 	for _, p := range l.priorities {
+		p.place = -1
 		p.enter(dormant)
 		for g := range p.liveGroups {
 			g.close()
 		}
 		p.groups = nil
 		for e := range p.endpoints {
-			b.applying.EndpointsRemoved++
-			e.remove(b)
+			changes.EndpointsRemoved++
+			e.remove()
 		}
 	}
-	l.releaseCounters(b)
+	l.releaseCounters()
 }
 
 // uses reports whether a priority is in use, alone or with others.

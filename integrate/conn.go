@@ -41,12 +41,12 @@ import (
 // A replacement has neither endpoint nor owner of its own: those of the one in force
 // will be its own, whatever becomes of them until then.
 //
-// Few connections have a replacement at any time, so that lb.replacements has them, and
-// not each connection a field. The same holds for hostnames (lb.hosts).
+// Few connections have a replacement at any time, so that common.replacements has them, and
+// not each connection a field. The same holds for hostnames (common.hosts).
 //
 // The balancer's mutex guards all fields and methods.
 type conn struct {
-	b        *lb           // never changes
+	leaf     *common       // never changes
 	sc       connector     // gRPC's SubConn, or a multiAddress; never changes
 	endpoint *endpoint     // nil after shutdown, and of a replacement
 	child    *childSubConn // the owner, as its policy sees the SubConn; nil is the balancer
@@ -64,8 +64,8 @@ type connector interface {
 }
 
 // newConn makes a connection of the balancer's own to an endpoint.
-func newConn(b *lb, e *endpoint, cfg *picker.Endpoint) (*conn, error) {
-	c := &conn{b: b, endpoint: e}
+func newConn(e *endpoint, cfg *picker.Endpoint) (*conn, error) {
+	c := &conn{leaf: e.loc.leaf, endpoint: e}
 	if err := c.dial(cfg); err != nil {
 		return nil, err
 	}
@@ -75,13 +75,13 @@ func newConn(b *lb, e *endpoint, cfg *picker.Endpoint) (*conn, error) {
 // dial starts to connect to the endpoint, or to that of the connection which it is to
 // replace, by addresses of the balancer's own.
 func (c *conn) dial(cfg *picker.Endpoint) error {
-	b := c.b
+	l := c.leaf
 	c.state = picker.Connecting
 	if multiAddressed(cfg) {
-		c.sc = newMultiAddress(b, c, cfg)
+		c.sc = newMultiAddress(c, cfg)
 		return nil
 	}
-	sc, err := b.cc.NewSubConn(c.secured(b.addressesOf(cfg), hostnameFor(cfg)), balancer.NewSubConnOptions{StateListener: c.listen})
+	sc, err := l.cc.NewSubConn(c.secured(l.addressesOf(cfg), hostnameFor(cfg)), balancer.NewSubConnOptions{StateListener: c.listen})
 	if err != nil { // only while the channel is closing
 		return err
 	}
@@ -99,19 +99,18 @@ func (c *conn) target() *endpoint {
 	return c.endpoint
 }
 
-// listen is what gRPC tells the SubConn's states. It takes the mutex.
+// listen is the SubConn's state listener. It takes the mutex.
 func (c *conn) listen(s balancer.SubConnState) {
-	b := c.b
-	b.lock()
-	defer b.unlock()
-	if !b.rt.Closed() && c.target() != nil {
-		c.onState(s)
-	}
+	c.leaf.entry.do(func() {
+		if c.target() != nil {
+			c.onState(s)
+		}
+	})
 }
 
 // onState follows a state of the SubConn: the owner hears of it.
 func (c *conn) onState(s balancer.SubConnState) {
-	b := c.b
+	l := c.leaf
 	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
 	c.state, c.asked = kernelState(s.ConnectivityState), false
 	if c.replacement {
@@ -124,41 +123,40 @@ func (c *conn) onState(s balancer.SubConnState) {
 	switch e := c.endpoint; {
 	case c.child != nil:
 		c.child.onState(s)
-	case e.loc.prio.delegates():
+	case c.leaf.delegates():
 		// It waits for the child policy that was switched to, which may claim it.
-	case s.ConnectivityState == connectivity.Ready && b.checksHealth() && !c.multiAddress():
+	case s.ConnectivityState == connectivity.Ready && l.checksHealth() && !c.multiAddress():
 		c.checkHealth()
-		b.observeLocked(e, connectivity.Connecting, nil)
+		e.observe(connectivity.Connecting, nil)
 	default:
-		b.observeLocked(e, s.ConnectivityState, s.ConnectionError)
+		e.observe(s.ConnectivityState, s.ConnectionError)
 	}
 	if lost { // RPCs that have picked it wait for a new picker
-		b.out.repick = true
+		l.out.repick = true
 	}
 	if lost || abandoned {
-		b.out.publish = true
+		l.out.publish = true
 	}
 }
 
 // checkHealth has the health listener say whether a connected endpoint is READY
 // (A17). pick_first does so itself for endpoints with several addresses.
 func (c *conn) checkHealth() {
-	b := c.b
 	listener := func(s balancer.SubConnState) {
-		b.lock()
-		defer b.unlock()
-		switch {
-		case b.rt.Closed() || c.target() == nil:
-		case c.replacement:
-			if s.ConnectivityState == connectivity.Ready {
-				c.takeOver(s)
+		c.leaf.entry.do(func() {
+			switch {
+			case c.target() == nil:
+			case c.replacement:
+				if s.ConnectivityState == connectivity.Ready {
+					c.takeOver(s)
+				}
+			case c.child == nil && !c.leaf.delegates():
+				c.endpoint.observe(s.ConnectivityState, s.ConnectionError)
 			}
-		case c.child == nil && !c.endpoint.loc.prio.delegates():
-			b.observeLocked(c.endpoint, s.ConnectivityState, s.ConnectionError)
-		}
+		})
 	}
 	sc := c.subConn()
-	b.rt.Call(func() { sc.RegisterHealthListener(listener) })
+	c.leaf.rt.Call(func() { sc.RegisterHealthListener(listener) })
 }
 
 // connect connects anew after the SubConn went IDLE.
@@ -207,8 +205,7 @@ func (c *conn) shutdown() {
 	if e := c.endpoint; e.conn == c {
 		e.conn = nil
 		e.stopOOB()
-		e.loc.prio.clearCache()
-		e.loc.prio.cluster.setDirty()
+		e.loc.tally.note(picks)
 	}
 	c.endpoint, c.child = nil, nil
 	c.end()
@@ -216,9 +213,9 @@ func (c *conn) shutdown() {
 
 // end shuts the SubConn down with the next publication.
 func (c *conn) end() {
-	b := c.b
-	delete(b.hosts, c)
-	b.out.closing = append(b.out.closing, c.sc.Shutdown)
+	l := c.leaf
+	delete(l.hosts, c)
+	l.out.closing = append(l.out.closing, c.sc.Shutdown)
 }
 
 // multiAddress reports whether the endpoint has several addresses, among which

@@ -11,17 +11,17 @@ import (
 )
 
 // acquireCounters acquires what the leaf counts its RPCs with.
-func (l *leaf) acquireCounters(b *lb) {
-	if b.simulated {
+func (l *common) acquireCounters() {
+	if l.simulated {
 		l.breaker = counters.NewBreaker()
 	} else {
 		l.breaker = counters.AcquireBreaker(l.cfg.Name, l.cfg.Service)
 	}
 	l.load, l.stopReports = &picker.ClusterLoad{Unreported: true}, func() {}
-	if server := l.cfg.Load.Server; server != "" && b.src != nil {
-		load, stop, err := counters.ReportLoad(b.src.Client, b.src.Bootstrap, server, l.cfg.Name, l.cfg.Service)
+	if server := l.cfg.Load.Server; server != "" && l.client != nil {
+		load, stop, err := counters.ReportLoad(l.client, l.bootstrap, server, l.cfg.Name, l.cfg.Service)
 		if err != nil {
-			b.rec.write(slog.LevelError, "xdslb: a cluster's load is not reported", l.cfg.Name, slog.String("server", server), slog.String("error", err.Error()))
+			l.rec.write(slog.LevelError, "xdslb: a cluster's load is not reported", l.cfg.Name, slog.String("server", server), slog.String("error", err.Error()))
 			return
 		}
 		l.load, l.stopReports = load, stop
@@ -30,7 +30,7 @@ func (l *leaf) acquireCounters(b *lb) {
 
 // loadObserver returns what collects the ORCA reports of a locality's endpoints, or
 // nil if no load is reported.
-func (l *leaf) loadObserver(id picker.LocalityID) *observers {
+func (l *common) loadObserver(id picker.LocalityID) *observers {
 	if l.load.Unreported || l.cfg.Load.Server == "" {
 		return nil
 	}
@@ -39,15 +39,13 @@ func (l *leaf) loadObserver(id picker.LocalityID) *observers {
 
 // releaseCounters gives back what acquireCounters acquired. RPCs under way may go
 // on counting.
-func (l *leaf) releaseCounters(b *lb) { l.heldCounters(b)() }
+func (l *common) releaseCounters() { l.heldCounters()() }
 
 // heldCounters returns what gives back the counters that the leaf has now.
-func (l *leaf) heldCounters(b *lb) (release func()) {
+func (l *common) heldCounters() (release func()) {
 	cfg, load, breaker, stop := l.cfg, l.load, l.breaker, l.stopReports
 	return func() {
-		if b.rec.metrics != nil {
-			b.retired[load] = cfg
-		}
+		l.rec.retire(load, cfg)
 		breaker.Unref()
 		stop()
 	}

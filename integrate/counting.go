@@ -22,12 +22,3 @@ func (c counting) binding(load *picker.Load, breaker *picker.Breaker, clock func
 	}
 	return picker.NewBinding(load, breaker, c.inFlight)
 }
-
-// clockLocked returns the clock that the channel's RPCs are timed by, which is made when a
-// policy first asks for it. What is left of it in a channel that is closed stops by itself.
-func (b *lb) clockLocked() *picker.Clock {
-	if b.clock == nil {
-		b.clock = picker.NewClock(b.rt.Now)
-	}
-	return b.clock
-}

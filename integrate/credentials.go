@@ -91,7 +91,7 @@ func (c *xdsCredentials) handshakeAside(ctx context.Context, authority string, r
 
 // buildOptions returns the channel's options for an LB policy of a cluster. Such a policy may
 // open channels of its own, which have credentials with the cluster as their owner.
-func (b *lb) buildOptions(owner *xdstls.Cluster) balancer.BuildOptions {
+func (b *channel) buildOptions(owner *xdstls.Cluster) balancer.BuildOptions {
 	o := b.build
 	o.DialCreds = ownedBy(o.DialCreds, owner)
 	if o.CredsBundle != nil {
@@ -163,7 +163,7 @@ func transportCredentials(o *balancer.BuildOptions) credentials.TransportCredent
 }
 
 // usesXDS reports whether the channel's credentials go by what clusters say about TLS.
-func (b *lb) usesXDS() bool { return usesXDSCredentials(&b.build) }
+func (b *channel) usesXDS() bool { return usesXDSCredentials(&b.build) }
 
 // usesXDSCredentials reports whether the credentials of a channel are xDS credentials.
 func usesXDSCredentials(o *balancer.BuildOptions) bool {
@@ -174,17 +174,17 @@ func usesXDSCredentials(o *balancer.BuildOptions) bool {
 // usesForeignXDS reports whether the channel's credentials are another package's xDS
 // credentials: these cannot know what our clusters say about TLS, and would take their
 // fallback.
-func (b *lb) usesForeignXDS() bool {
+func (b *channel) usesForeignXDS() bool {
 	_, ours := transportCredentials(&b.build).(*xdsCredentials)
 	return !ours && b.usesXDS()
 }
 
 // refuses reports whether the channel's credentials cannot give a leaf the TLS that it
 // demands, though they are to (A29): nothing connects to it then.
-func (b *lb) refuses(l *picker.Leaf) bool { return l.TLS != nil && b.usesForeignXDS() }
+func (b *channel) refuses(l *picker.Leaf) bool { return l.TLS != nil && b.usesForeignXDS() }
 
 // refuse takes away the endpoints of a leaf that refuses names, and says why.
-func (b *lb) refuse(l *picker.Leaf) {
+func (b *channel) refuse(l *picker.Leaf) {
 	const why = "the channel's credentials (%T) use xDS, and cannot carry out xdslb's TLS settings: use integrate.NewCredentials, and pass them to the channel unwrapped"
 	l.Priorities, l.Outlier = nil, nil
 	l.ResolutionNote = plainError(fmt.Sprintf("it demands TLS (transport_socket of the Cluster resource), and "+why, transportCredentials(&b.build)))

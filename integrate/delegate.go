@@ -130,10 +130,9 @@ func (s *childPicker) exitIdle() {
 	if !s.idle || s.exitIdleRequested.Swap(true) {
 		return
 	}
-	b := s.child.b
-	b.lock()
-	defer b.unlock()
-	if !b.rt.Closed() && !s.child.closed {
-		s.child.exitIdleLocked()
-	}
+	s.child.leaf.entry.do(func() {
+		if !s.child.closed {
+			s.child.exitIdle()
+		}
+	})
 }

@@ -20,7 +20,7 @@ import (
 // counters its RPCs go to.
 //
 // The embedded Connectivity is what picks and priorities go by. The balancer
-// derives it from the connection (lb.observeLocked), or a child policy says it for all
+// derives it from the connection (endpoint.observe), or a child policy says it for all
 // endpoints of its group (group.propagateState).
 //
 // The embedded Draining mirrors the configuration, or says that the endpoint is in none
@@ -41,7 +41,7 @@ type endpoint struct {
 func newEndpoint(loc *locality) *endpoint {
 	e := &endpoint{loc: loc}
 	e.observers.Store(loc.observers)
-	loc.prio.leaf.addObservers(e)
+	loc.leaf.addObservers(e)
 	e.Bind(loc.binding)
 	e.done = e.finish
 	return e
@@ -78,16 +78,16 @@ func (e *endpoint) finish(info balancer.DoneInfo) {
 // connect asks for a connection to the endpoint if there is none, or if it went
 // IDLE. An endpoint that is drained gets no new one (A27-CLA-8), and keeps the one it
 // has while that is READY.
-func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
+func (e *endpoint) connect(cfg *picker.Endpoint) {
 	switch {
 	case e.Draining:
 	case e.conn == nil:
-		c, err := newConn(b, e, cfg)
+		c, err := newConn(e, cfg)
 		if err != nil {
 			return
 		}
 		e.conn = c
-		e.loc.prio.clearCache()
+		e.loc.tally.stale = true
 		e.setState(picker.Connecting)
 	case e.Connectivity == picker.Idle:
 		e.setState(picker.Connecting)
@@ -96,12 +96,10 @@ func (e *endpoint) connect(b *lb, cfg *picker.Endpoint) {
 }
 
 // takeOver takes the connection of an endpoint with the same address, whose
-// counters were others, and what was known of it.
-func (e *endpoint) takeOver(b *lb, from *endpoint, cfg *picker.Endpoint) {
-	// The states of endpoints of child policies are their groups', which may not
-	// be what their connections are in.
-	derived := from.loc.prio.groups == nil
-	if err, failed := from.loc.prio.leaf.errs[from]; failed {
+// counters were others, and what was known of it. derived is whether its state was that of its
+// connection: the states of endpoints of child policies are their groups', which may differ.
+func (e *endpoint) takeOver(from *endpoint, derived bool, cfg *picker.Endpoint) {
+	if err, failed := from.loc.leaf.errs[from]; failed {
 		from.forgetError()
 		e.rememberError(err)
 	}
@@ -114,14 +112,14 @@ func (e *endpoint) takeOver(b *lb, from *endpoint, cfg *picker.Endpoint) {
 		e.Connectivity = from.Connectivity
 		e.loc.changed()
 	} else {
-		e.resume(b)
+		e.resume()
 	}
 }
 
 // resume makes the state of an endpoint that came from a child policy that of its
 // connection. The priority's counts have to be taken anew after it.
-func (e *endpoint) resume(b *lb) {
-	e.Connectivity, e.StateSince = picker.Idle, b.rt.Now()
+func (e *endpoint) resume() {
+	e.Connectivity, e.StateSince = picker.Idle, e.loc.leaf.rt.Now()
 	e.loc.changed()
 	e.forgetError()
 	e.ResetConnectRequest()
@@ -130,14 +128,14 @@ func (e *endpoint) resume(b *lb) {
 		return
 	}
 	if e.Draining && c.state != picker.Ready {
-		e.disconnect(b)
+		e.disconnect()
 		return
 	}
-	if c.state == picker.Idle && !e.loc.prio.onDemand() {
+	if c.state == picker.Idle && !e.loc.leaf.onDemand() {
 		c.connect()
 	}
 	if e.Connectivity = c.state; c.state == picker.Ready {
-		if b.checksHealth() {
+		if e.loc.leaf.checksHealth() {
 			e.Connectivity = picker.Connecting
 			c.checkHealth()
 		} else {
@@ -147,7 +145,7 @@ func (e *endpoint) resume(b *lb) {
 }
 
 // disconnect shuts the connection down, unless a child policy has it: that will.
-func (e *endpoint) disconnect(b *lb) {
+func (e *endpoint) disconnect() {
 	if e.conn != nil && e.conn.child == nil {
 		e.conn.shutdown()
 		e.ResetConnectRequest()
@@ -159,7 +157,7 @@ func (e *endpoint) disconnect(b *lb) {
 
 // rememberError notes why the endpoint cannot be connected.
 func (e *endpoint) rememberError(err error) {
-	l := e.loc.prio.leaf
+	l := e.loc.leaf
 	if l.errs == nil {
 		l.errs = map[*endpoint]error{}
 	}
@@ -167,12 +165,12 @@ func (e *endpoint) rememberError(err error) {
 }
 
 // forgetError forgets that, once it is no longer so or the endpoint is another.
-func (e *endpoint) forgetError() { delete(e.loc.prio.leaf.errs, e) }
+func (e *endpoint) forgetError() { delete(e.loc.leaf.errs, e) }
 
 // remove disconnects an endpoint that is in no configuration any more.
-func (e *endpoint) remove(b *lb) {
+func (e *endpoint) remove() {
 	e.Draining = true
-	e.disconnect(b)
+	e.disconnect()
 }
 
 // setState moves the endpoint to a state and keeps its priority's counts.
@@ -182,9 +180,14 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	}
 	was := e.Connectivity
 	e.count(-1)
-	e.Connectivity, e.StateSince = to, e.loc.prio.cluster.lb.rt.Now()
+	e.Connectivity, e.StateSince = to, e.loc.leaf.rt.Now()
 	e.loc.changed()
 	e.count(+1)
+	if to == picker.Ready {
+		e.loc.tally.note(grew)
+	} else {
+		e.loc.tally.note(states)
+	}
 	if was == picker.TransientFailure {
 		e.forgetError()
 	}
@@ -197,7 +200,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	}
 	e.stopOOB()
 	if was == picker.Ready { // RPCs may have picked it since, and wait for a new picker
-		e.loc.prio.cluster.lb.out.repick = true
+		e.loc.leaf.out.repick = true
 	}
 }
 
@@ -205,7 +208,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 // its priority.
 func (e *endpoint) count(n int) {
 	if !e.Draining {
-		e.loc.prio.counts[e.effectiveState()] += n
+		e.loc.tally.counts[e.effectiveState()] += n
 	}
 }
 
@@ -218,8 +221,8 @@ func (e *endpoint) recordState(s balancer.SubConnState, lost bool) {
 		}
 		kind = eventlog.ConnectionFailed
 	}
-	p := e.loc.prio
-	p.cluster.lb.rec.recordConnection(kind, p.cluster.cfg.Name, p.leaf.cfg.Name, e.addr, s.ConnectionError)
+	l := e.loc.leaf
+	l.rec.recordConnection(kind, l.cluster, l.name, e.addr, s.ConnectionError)
 }
 
 // addr returns the endpoint's first address, or "" if no configuration has it any more:
@@ -243,29 +246,26 @@ func (e *endpoint) effectiveState() picker.Connectivity {
 // serves reports whether the endpoint gets RPCs.
 func (e *endpoint) serves() bool { return e.effectiveState() == picker.Ready && !e.Draining }
 
-// checksHealth reports whether connections are READY only once gRPC's health
-// listener says so. Without xDS the service config, which is the user's, says
-// whether that asks the backend.
-func (b *lb) checksHealth() bool { return b.standalone || b.opts.HealthChecks }
-
-// observeLocked follows the connectivity of an endpoint whose connection is the
+// observe follows the connectivity of an endpoint whose connection is the
 // balancer's own.
 //
 // TRANSIENT_FAILURE is sticky: until the connection is READY again its
 // attempts do not count as CONNECTING, so that a set of dead endpoints reads
 // as failed and the next priority gets its turn (T-LOC-1, A62).
-func (b *lb) observeLocked(e *endpoint, s connectivity.State, err error) {
+func (e *endpoint) observe(s connectivity.State, err error) {
 	was := e.Connectivity
 	switch {
 	case s == connectivity.Ready:
 		e.setState(picker.Ready)
 	case e.Draining:
-		e.disconnect(b)
+		if e.disconnect(); was != e.Connectivity {
+			e.loc.tally.note(states)
+		}
 	case s == connectivity.TransientFailure:
 		e.setState(picker.TransientFailure)
 		e.rememberError(err)
-		e.loc.prio.cluster.onConnectionError(e.loc.prio.leaf, err)
-	case s == connectivity.Idle && was != picker.TransientFailure && e.loc.prio.onDemand():
+		e.loc.leaf.noteError(e.loc.tally, err)
+	case s == connectivity.Idle && was != picker.TransientFailure && e.loc.leaf.onDemand():
 		e.setState(picker.Idle)
 	default:
 		if s == connectivity.Idle { // the connection was lost, or its back-off is over
@@ -275,15 +275,4 @@ func (b *lb) observeLocked(e *endpoint, s connectivity.State, err error) {
 			e.setState(picker.Connecting)
 		}
 	}
-	if e.Connectivity == was {
-		return
-	}
-	c := e.loc.prio.cluster
-	used := c.inUse
-	c.onChange(e.loc.prio)
-	if c.inUse == used && c.onlyGrows(e) {
-		b.grown = append(b.grown, c)
-		return
-	}
-	b.out.publish = true
 }

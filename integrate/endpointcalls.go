@@ -47,7 +47,7 @@ func (w *callWatch) on() bool { return !w.since.IsZero() }
 // already.
 func watchCalls(b *lb) {
 	if !b.watch.on() {
-		b.watch.since = time.Now()
+		b.watch.since, b.watched = time.Now(), true
 		setCalls(b, func() *endpointCalls { return new(endpointCalls) })
 	}
 	serial.Halt(&b.watch.timer)
@@ -57,7 +57,7 @@ func watchCalls(b *lb) {
 // unwatchCalls ends the counting.
 func unwatchCalls(b *lb) {
 	serial.Halt(&b.watch.timer)
-	b.watch.since = time.Time{}
+	b.watch.since, b.watched = time.Time{}, false
 	setCalls(b, func() *endpointCalls { return nil })
 }
 

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -50,21 +51,27 @@ const (
 	ReasonTarget        = "TARGET"         // the target cannot be served: Listener or routes are missing or invalid
 )
 
-// refusalLocked returns the status of RPCs that are refused for good. It takes some
-// microseconds, so it is made once for each change.
-func (b *lb) refusalLocked(text string, info *errdetails.ErrorInfo) error {
-	st, err := status.New(codes.Unavailable, b.textLocked(text)).WithDetails(info)
+// identity is what errors mention of a channel. It is zero without xDS.
+type identity struct {
+	link                      *perrpc.Link
+	listener, authority, node string
+}
+
+// refusal returns the status of RPCs that are refused for good. more are keys and values of the
+// ErrorInfo. It takes some microseconds, so it is made once for each change.
+func (id *identity) refusal(text, reason string, more ...string) error {
+	st, err := status.New(codes.Unavailable, id.text(text)).WithDetails(id.info(reason, more))
 	if err != nil { // an ErrorInfo always encodes, and the code is not OK
-		return status.Error(codes.Unavailable, b.textLocked(text))
+		return status.Error(codes.Unavailable, id.text(text))
 	}
 	return st.Err()
 }
 
-// infoLocked returns the ErrorInfo of a reason. more are keys and values.
-func (b *lb) infoLocked(reason string, more ...string) *errdetails.ErrorInfo {
+// info returns the ErrorInfo of a reason.
+func (id *identity) info(reason string, more []string) *errdetails.ErrorInfo {
 	info := &errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain, Metadata: map[string]string{}}
-	if s := b.src; s != nil {
-		more = append(more, "target", s.Link.Target, "listener", s.Listener, "authority", s.Authority, "node", s.Node)
+	if id.link != nil {
+		more = append(more, "target", id.link.Target, "listener", id.listener, "authority", id.authority, "node", id.node)
 	}
 	for pair := range slices.Chunk(more, 2) {
 		if pair[1] != "" {
@@ -74,13 +81,13 @@ func (b *lb) infoLocked(reason string, more ...string) *errdetails.ErrorInfo {
 	return info
 }
 
-// textLocked adds the node to a text that lacks it, by which the control plane's log
+// text adds the node to a text that lacks it, by which the control plane's log
 // knows the client.
-func (b *lb) textLocked(text string) string {
-	if b.src == nil || b.src.Node == "" || strings.Contains(text, "[xDS node id: ") {
+func (id *identity) text(text string) string {
+	if id.node == "" || strings.Contains(text, "[xDS node id: ") {
 		return text
 	}
-	return fmt.Sprintf("[xDS node id: %s]: %s", b.src.Node, text)
+	return fmt.Sprintf("[xDS node id: %s]: %s", id.node, text)
 }
 
 // plainError is an error that is never taken for a gRPC status, whatever it
@@ -89,12 +96,12 @@ type plainError string
 
 func (e plainError) Error() string { return string(e) }
 
-// plainLocked returns a plainError about a cluster, or the target (""), whose ErrorInfo the
-// interceptors know from then on.
-func (b *lb) plainLocked(about, text string, info *errdetails.ErrorInfo) plainError {
-	text = b.textLocked(text)
-	if b.src != nil {
-		b.src.Link.NoteFailure(about, text, info)
+// failure returns a plainError about a cluster, or the target (""). The interceptors know its
+// ErrorInfo from then on.
+func (id *identity) failure(about, text, reason string, more ...string) plainError {
+	text = id.text(text)
+	if id.link != nil {
+		id.link.NoteFailure(about, text, id.info(reason, more))
 	}
 	return plainError(text)
 }
@@ -117,27 +124,25 @@ func (r *routeErrors) notForwardingErr(route int32) error {
 	return r.stale
 }
 
-// routeErrorsLocked returns those of the configuration in force.
-func (b *lb) routeErrorsLocked() *routeErrors {
-	routes := b.cfg.Routes
-	if b.routeErrs != nil && persistent.SameSlice(b.routeErrs.of, routes) {
-		return b.routeErrs
+// routeErrors returns those of a list of routes; was are those of an earlier list, or nil.
+func (id *identity) routeErrors(was *routeErrors, routes []picker.Route) *routeErrors {
+	if was != nil && persistent.SameSlice(was.of, routes) {
+		return was
 	}
 	r := &routeErrors{of: routes, notForwarding: map[int32]error{}}
 	where := ""
-	if b.src != nil {
-		where = fmt.Sprintf(" in the virtual host of Listener %q for authority %q", b.src.Listener, b.src.Authority)
+	if id.link != nil {
+		where = fmt.Sprintf(" in the virtual host of Listener %q for authority %q", id.listener, id.authority)
 	}
-	r.noRoute = b.refusalLocked(fmt.Sprintf("xds: no matching route found among the %d%s", len(routes), where), b.infoLocked(ReasonNoRoute))
-	r.stale = b.refusalLocked(fmt.Sprintf("xds: the route that matched%s does not forward RPCs", where), b.infoLocked(ReasonNotForwarding))
+	r.noRoute = id.refusal(fmt.Sprintf("xds: no matching route found among the %d%s", len(routes), where), ReasonNoRoute)
+	r.stale = id.refusal(fmt.Sprintf("xds: the route that matched%s does not forward RPCs", where), ReasonNotForwarding)
 	for i := range routes {
 		if len(routes[i].Clusters) == 0 {
 			name := routeName(routes, i)
-			r.notForwarding[int32(i)] = b.refusalLocked(fmt.Sprintf("xds: the route that matches (%s%s) does not forward RPCs", name, where),
-				b.infoLocked(ReasonNotForwarding, "route", name))
+			r.notForwarding[int32(i)] = id.refusal(fmt.Sprintf("xds: the route that matches (%s%s) does not forward RPCs", name, where),
+				ReasonNotForwarding, "route", name)
 		}
 	}
-	b.routeErrs = r
 	return r
 }
 
@@ -160,18 +165,18 @@ type rejections struct {
 }
 
 // rejections returns those of the leaf's configuration.
-func (l *leaf) rejections(b *lb) *rejections {
+func (l *common) rejections() *rejections {
 	name, service, limit := l.cfg.Name, l.cfg.Service, l.cfg.MaxRequests
 	if r := l.rejected; r != nil && r.service == service && r.limit == limit && slices.Equal(r.of, l.cfg.Drops) {
 		return r
 	}
 	r := &rejections{service: service, limit: limit, of: l.cfg.Drops}
 	for _, d := range l.cfg.Drops {
-		r.drops = append(r.drops, b.refusalLocked(fmt.Sprintf("xds: RPC is dropped by category %q of cluster %q", d.Category, name),
-			b.infoLocked(ReasonDropped, "cluster", name, "service", service, "category", d.Category)))
+		r.drops = append(r.drops, l.id.refusal(fmt.Sprintf("xds: RPC is dropped by category %q of cluster %q", d.Category, name),
+			ReasonDropped, "cluster", name, "service", service, "category", d.Category))
 	}
-	r.overload = b.refusalLocked(fmt.Sprintf("xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, limit, service),
-		b.infoLocked(ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(limit)))
+	r.overload = l.id.refusal(fmt.Sprintf("xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, limit, service),
+		ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(limit))
 	l.rejected = r
 	return r
 }
@@ -183,7 +188,7 @@ func (c *cluster) failure() error {
 	if p := c.inUse; p != nil {
 		more = append(more, "service", p.leaf.cfg.Service, "priority", fmt.Sprint(p.index))
 	}
-	return c.lb.plainLocked(c.cfg.Name, msg, c.lb.infoLocked(reason, more...))
+	return c.id.failure(c.cfg.Name, msg, reason, more...)
 }
 
 // failureText says why no endpoint can be picked, in grpc-go's terms where users may know
@@ -192,7 +197,7 @@ func (c *cluster) failureText() (msg, reason string) {
 	p := c.inUse
 	reason = ReasonNoEndpoints
 	switch {
-	case c.lb.standalone:
+	case c.standalone:
 		msg = "no endpoint is reachable"
 	case c.cfg.Err != nil:
 		return fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, c.cfg.Err), ReasonCluster
@@ -203,7 +208,7 @@ func (c *cluster) failureText() (msg, reason string) {
 				msg += fmt.Sprintf("; cluster %q: %v", c.cfg.Leaves[i].Name, note)
 			}
 		}
-		if slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool { return c.lb.refuses(&l) }) {
+		if slices.ContainsFunc(c.cfg.Leaves, func(l picker.Leaf) bool { return c.refuses(&l) }) {
 			reason = ReasonTLS
 		}
 	case p.counts == [4]int{}:

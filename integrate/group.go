@@ -34,7 +34,9 @@ import (
 // The balancer's mutex guards all fields but childPicker, and all methods.
 type group struct {
 	groupKey
-	prio       *priority
+	leaf       *common
+	tally      *tally // of the priority
+	closed     bool
 	first      int         // index of the first locality in the priority
 	localities []*locality // never empty
 	inputs     inputs
@@ -67,7 +69,7 @@ type childPicker struct {
 
 // covers reports whether a locality's endpoints belong to the group.
 func (g *group) covers(l *locality) bool {
-	return l.prio == g.prio && (g.flat || l.id == g.locality) && slices.Contains(g.prio.groups, g)
+	return !g.closed && l.tally == g.tally && (g.flat || l.id == g.locality)
 }
 
 // endpoints visits the endpoints of the group with their configuration.
@@ -81,11 +83,10 @@ func (g *group) endpoints(yield func(*endpoint, *picker.Endpoint) bool) {
 	}
 }
 
-// update passes the group's configuration on to its child if it changed:
+// update passes the configuration of the priority on to its child if it changed:
 // O(endpoints) then.
-func (g *group) update() {
-	cfg := g.prio.cfg
-	name, config := childPolicy(&g.prio.leaf.cfg.Policy)
+func (g *group) update(cfg *picker.Priority) {
+	name, config := childPolicy(&g.leaf.cfg.Policy)
 	in := inputs{name, config, cfg.Localities, cfg.Localities[g.first : g.first+len(g.localities)]}
 	if g.inputs.same(&in) {
 		return
@@ -101,9 +102,9 @@ func (g *group) update() {
 	}
 	targets := g.targets()
 	if c != g.current {
-		g.current.retargetLocked(targets)
+		g.current.retarget(targets)
 	}
-	c.updateLocked(targets, config, func() resolver.State { return stateOf(in.all, in.ours) })
+	c.update(targets, config, func() resolver.State { return stateOf(in.all, in.ours) })
 	if g.kind == picker.PolicyPickFirst {
 		g.publishSelected()
 	}
@@ -118,7 +119,7 @@ func (g *group) switchTo(c *child) {
 	case g.next == nil:
 		g.next = c
 	default:
-		g.next.closeLocked()
+		g.next.close()
 		g.next = c
 	}
 }
@@ -144,20 +145,18 @@ func (g *group) onChildState(c *child) {
 	if g.next != nil {
 		mine, theirs := g.current.state.ConnectivityState, g.next.state.ConnectivityState
 		if mine != connectivity.Ready || c == g.next && theirs != connectivity.Connecting {
-			g.current.closeLocked()
+			g.current.close()
 			g.current, g.next = g.next, nil
 		}
 	}
 	if g.next != nil && c == g.next {
 		return
 	}
-	p := g.prio
 	if g.publishState() {
 		g.propagateState()
-		p.cluster.onChange(p)
-		p.cluster.lb.out.publish = true
-	} else if p.cluster.inUse == p {
-		p.cluster.lb.out.wake = true
+		g.tally.note(states)
+	} else {
+		g.tally.note(pickers)
 	}
 }
 
@@ -191,19 +190,19 @@ func (g *group) publishSelected() {
 		if h, ok := res.SubConn.(*childSubConn); ok && err == nil && h.ready.Load() {
 			h.becomeOwn()
 			g.selected = h.endpoint.Load()
-			g.prio.clearCache()
+			g.tally.stale = true
 		} else {
 			g.state = picker.Connecting // its connection has moved away
 		}
 	case picker.TransientFailure:
 		if g.current.state.ConnectivityState == connectivity.TransientFailure {
 			_, err := g.current.state.Picker.Pick(balancer.PickInfo{})
-			g.prio.cluster.onConnectionError(g.prio.leaf, err)
+			g.leaf.noteError(g.tally, err)
 		}
 	case picker.Idle:
 		if !g.flat {
 			g.state = picker.Connecting
-			g.current.exitIdleLocked()
+			g.current.exitIdle()
 		}
 	}
 }
@@ -251,8 +250,9 @@ func (g *group) children(yield func(*child) bool) {
 // close ends the group. Its connections are closed when its children have
 // ended.
 func (g *group) close() {
+	g.closed = true
 	for c := range g.children {
-		c.closeLocked()
+		c.close()
 	}
 }
 

@@ -104,7 +104,11 @@ func testHostname(t *testing.T, policy, after picker.Policy, tls *picker.TLS, no
 	if len(last) != 1 || (last[0] != first[0]) != replaced {
 		t.Fatalf("in the end the connections %v are READY; %v is to be replaced: %v", last, first[0], replaced)
 	}
-	if n := len(b.(*lb).hosts); n != len(cc.open()) {
+	n := 0
+	for _, l := range (&testLB{b.(*lb)}).live() {
+		n += len(l.hosts)
+	}
+	if n != len(cc.open()) {
 		t.Errorf("there are hostnames of %d connections, want %d", n, len(cc.open()))
 	}
 	update(&picker.TLS{SystemRoots: true, AutoHostName: true}, now, moved)

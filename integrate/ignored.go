@@ -8,15 +8,15 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// noteIgnoredLocked logs what a configuration asks for in vain and the log does not have yet.
-// The clusters are those that have changed, by index. It costs a look at each of them.
-func (b *lb) noteIgnoredLocked(cfg *picker.Config, clusters []int) {
-	b.rec.recordUnsupported("", cfg.Ignored)
+// recordIgnored logs the unsupported features of a configuration that the log does not have
+// yet. The clusters are the indexes of those that have changed: O(clusters).
+func (r *recorder) recordIgnored(cfg *picker.Config, clusters []int) {
+	r.recordUnsupported("", cfg.Ignored)
 	sessions := explain.HasSessions(cfg)
 	for _, i := range clusters {
 		for k := range cfg.Clusters[i].Leaves {
 			l := &cfg.Clusters[i].Leaves[k]
-			b.rec.recordUnsupported(l.Name, explain.UnsupportedOf(l, sessions))
+			r.recordUnsupported(l.Name, explain.UnsupportedOf(l, sessions))
 		}
 	}
 }

@@ -28,7 +28,7 @@ func (c *cluster) labelAttempts(p *priority) {
 
 // labelsOf are the labels of attempts to endpoints of a locality.
 func labelsOf(l *locality) map[string]string {
-	return map[string]string{"grpc.lb.locality": channelmetrics.LocalityName(l.id), "grpc.lb.backend_service": l.prio.leaf.cfg.Name}
+	return map[string]string{"grpc.lb.locality": channelmetrics.LocalityName(l.id), "grpc.lb.backend_service": l.leaf.name}
 }
 
 // label labels the attempt with a context, which goes to an endpoint.

@@ -25,8 +25,7 @@ type loadAwareConfig struct {
 // orca.OOBListener.
 type utilization struct {
 	orcaweight.Sample
-	b    *lb
-	leaf *leaf
+	leaf *common
 	oob  oobReports // guarded by the balancer's mutex
 }
 
@@ -34,14 +33,14 @@ type utilization struct {
 func (u *utilization) onDone(load any) {
 	report, ok := load.(*orcav3.OrcaLoadReport)
 	if how := u.leaf.loadAware.Load(); ok && report != nil && how != nil && !how.OutOfBand {
-		u.Report(how.rule.Of(report), u.b.rt.Now())
+		u.Report(how.rule.Of(report), u.leaf.rt.Now())
 	}
 }
 
 // OnLoadReport takes note of a report out of band.
 func (u *utilization) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	if how := u.leaf.loadAware.Load(); how != nil && how.OutOfBand {
-		u.Report(how.rule.Of(report), u.b.rt.Now())
+		u.Report(how.rule.Of(report), u.leaf.rt.Now())
 	}
 }
 
@@ -60,7 +59,7 @@ func (l *leaf) updateLoadAware() {
 			for e := range l.endpoints {
 				e.updateObservers(func(t *observers) {
 					if t.util != nil {
-						t.util.oob.end(t.util.b)
+						t.util.oob.end(l.rt)
 					}
 					t.util = nil
 				})
@@ -83,7 +82,7 @@ func (p *priority) updateUtilizations() (changed bool) {
 	if how == nil {
 		return false
 	}
-	now := p.cluster.lb.rt.Now()
+	now := p.leaf.rt.Now()
 	for _, l := range p.localities {
 		sum, reporting := 0., 0.
 		for _, e := range l.endpoints {

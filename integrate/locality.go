@@ -11,7 +11,8 @@ import (
 
 // locality is the live side of one picker.Locality.
 type locality struct {
-	prio      *priority
+	leaf      *common
+	tally     *tally // of the priority
 	id        picker.LocalityID
 	cfg       picker.EndpointList
 	load      *picker.Load
@@ -34,9 +35,8 @@ type locality struct {
 // What is not noted picks do not see. TestModel compares each snapshot with one that is made by
 // looking at all endpoints, and so does picker under the build tag invariants.
 func (l *locality) changed() {
-	b := l.prio.cluster.lb
-	b.localityVersion++
-	l.version = b.localityVersion
+	l.leaf.localityVersion++
+	l.version = l.leaf.localityVersion
 }
 
 // endpoints implements picker.EndpointStates.

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
@@ -152,9 +151,4 @@ func pickInSession(c *cluster, session *report.SessionStatus, kernel *picker.Clu
 	kernel.Endpoints[i] = e
 	kernel.Picked, kernel.Delegated, kernel.Waits, kernel.Fails = e.Share, 0, e.Waits, 0
 	return true
-}
-
-// timeAt returns the time of day at a time of the balancer's clock.
-func timeAt(b *lb, at int64) time.Time {
-	return b.rt.TimeAt(at).Round(0).UTC()
 }

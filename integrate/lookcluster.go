@@ -37,11 +37,11 @@ func lookCluster(c *cluster, r *picker.LocalityRouting) report.ClusterStatus {
 // many endpoints of each are not in the channel's subset.
 func lookLeaf(c *cluster, l *leaf, first int, left []int) report.LeafStatus {
 	s := report.LeafStatus{
-		Name: l.cfg.Name, Service: l.cfg.Service, Policy: explain.PolicyName(&l.cfg.Policy), TLS: explain.TLS(l.cfg.TLS, c.lb.usesXDS()),
+		Name: l.cfg.Name, Service: l.cfg.Service, Policy: explain.PolicyName(&l.cfg.Policy), TLS: explain.TLS(l.cfg.TLS, c.usesXDS()),
 		Note: errorText(l.cfg.ResolutionNote), ConnectionError: errorText(l.lastErr),
 		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
 	}
-	if c.inUse != nil && c.inUse.leaf == l {
+	if c.inUse != nil && c.inUse.leaf == &l.common {
 		s.Probes = c.describeProbes()
 	}
 	for _, d := range l.cfg.Drops {

@@ -27,7 +27,7 @@ type detail struct {
 }
 
 func newDetail(c *cluster, kernel *picker.ClusterExplanation, rpc bool) *detail {
-	d := &detail{c: c, kernel: kernel, rpc: rpc, now: c.lb.rt.Now(), shares: map[*endpoint]picker.EndpointShare{}, places: map[*locality]int{}}
+	d := &detail{c: c, kernel: kernel, rpc: rpc, now: c.rt.Now(), shares: map[*endpoint]picker.EndpointShare{}, places: map[*locality]int{}}
 	index := 0
 	for i := range c.state.Localities {
 		for _, e := range c.state.Localities[i].Endpoints.(endpoints) {
@@ -69,7 +69,7 @@ func (d *detail) priority(s *report.PriorityStatus, p *priority, zones *report.Z
 			s.Share = float64(share.part) / shareScale
 		}
 	}
-	s.Reason = whyUsed(p, s)
+	s.Reason = whyUsed(d.c, p, s)
 	switch {
 	case d.rpc && p != d.c.inUse:
 	case d.rpc && d.c.state.Leaf >= 0:
@@ -166,9 +166,8 @@ func (d *detail) addr(i int) string {
 }
 
 // whyUsed returns why a priority is in use or not.
-func whyUsed(p *priority, s *report.PriorityStatus) string {
-	c := p.cluster
-	left := explain.Brief(time.Duration(p.deadline - c.lb.rt.Now())) // of its timer
+func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
+	left := explain.Brief(time.Duration(p.deadline - c.rt.Now())) // of its timer
 	inUse := slices.Index(c.order, c.inUse)
 	switch {
 	case s.Share > 0:

@@ -25,7 +25,7 @@ func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, c
 		out.More = addressesOf(cfg)[1:]
 	}
 	if e.StateSince > 0 {
-		out.Since = timeAt(d.c.lb, e.StateSince)
+		out.Since = d.c.rt.TimeAt(e.StateSince)
 	}
 	if o := e.observers.Load(); o != nil && o.calls != nil {
 		out.OK, out.FailedRPCs = o.calls.ok.Load(), o.calls.failed.Load()
@@ -54,7 +54,7 @@ func lastError(e *endpoint) error {
 	if e.Connectivity != picker.TransientFailure {
 		return nil
 	}
-	l := e.loc.prio.leaf
+	l := e.loc.leaf
 	if err := l.errs[e]; err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 		return "draining: it gets RPCs of its sessions only"
 	case e.Ejected:
 		return d.ejectionText(e)
-	case e.conn != nil && e.conn.state == picker.Ready && e.Connectivity != picker.Ready && e.conn.child == nil && d.c.lb.checksHealth():
+	case e.conn != nil && e.conn.state == picker.Ready && e.Connectivity != picker.Ready && e.conn.child == nil && d.c.checksHealth():
 		return "connected, and its health service does not say SERVING" + since
 	case e.Connectivity == picker.TransientFailure || e.Connectivity == picker.Connecting:
 		return stateName(e.Connectivity) + since
@@ -96,12 +96,12 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 // ejectionText says until when an endpoint is ejected: the first sweep after that lets it
 // return.
 func (d *detail) ejectionText(e *endpoint) string {
-	cfg := e.loc.prio.leaf.cfg.Outlier
+	cfg := e.loc.leaf.cfg.Outlier
 	o := e.observers.Load()
 	if cfg == nil || o == nil || o.host == nil || o.host.Until(cfg) == 0 {
 		return "ejected as an outlier"
 	}
 	until := o.host.Until(cfg)
 	return fmt.Sprintf("ejected as an outlier until %s, %s from now, or a little later",
-		timeAt(d.c.lb, until).Format("15:04:05Z"), explain.Brief(time.Duration(until-d.now)))
+		d.c.rt.TimeAt(until).Format("15:04:05Z"), explain.Brief(time.Duration(until-d.now)))
 }

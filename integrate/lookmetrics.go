@@ -37,10 +37,10 @@ func foldClusters(b *lb, to *metric.Channel) {
 			channelmetrics.FoldLoad(to, l.cfg, l.load)
 		}
 	}
-	for load, cfg := range b.retired {
+	for load, cfg := range b.rec.retired {
 		channelmetrics.FoldLoad(to, cfg, load)
 	}
-	clear(b.retired)
+	clear(b.rec.retired)
 }
 
 // lookGauges emits the gauges of the channel. O(endpoints).

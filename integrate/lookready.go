@@ -70,7 +70,7 @@ func lookMissing(ctx context.Context, b *lb, method string) string {
 	if list == nil {
 		return ""
 	}
-	return b.textLocked(strings.Join(list, "; "))
+	return b.id.text(strings.Join(list, "; "))
 }
 
 // missingOf returns why the cluster has no endpoint to pick. O(endpoints).

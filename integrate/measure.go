@@ -16,28 +16,28 @@ import (
 // the latency of the configuration, if it is a new one.
 func (b *lb) measurePublicationLocked(now time.Time) {
 	b.rec.metrics.Observe(metric.PublicationDuration, []float64{b.publishTime.Seconds()}, b.rec.target)
-	if b.cfg == nil || !b.cfg.Received.After(b.received) {
+	if b.cfg == nil || !b.cfg.Received.After(b.rec.received) {
 		return
 	}
-	b.received = b.cfg.Received
-	if b.received.After(b.rt.Start()) { // else it was there before the channel
-		b.rec.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(b.received).Seconds()}, b.rec.target)
+	b.rec.received = b.cfg.Received
+	if b.rec.received.After(b.rt.Start()) { // else it was there before the channel
+		b.rec.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(b.rec.received).Seconds()}, b.rec.target)
 	}
 }
 
-// countOutliersLocked records the findings of a sweep.
-func (b *lb) countOutliersLocked(found outlier.Findings) {
+// countOutliers records the findings of a sweep.
+func (r *recorder) countOutliers(found outlier.Findings) {
 	for method, v := range map[string]outlier.Verdicts{"success_rate": found.SuccessRate, "failure_percentage": found.FailurePercentage} {
-		b.rec.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), b.rec.target, method)
-		b.rec.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), b.rec.target, method, "max_ejection_overflow")
-		b.rec.metrics.Count(metric.EjectionsUnenforced, int64(v.Spared), b.rec.target, method, "enforcement_percentage")
+		r.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), r.target, method)
+		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), r.target, method, "max_ejection_overflow")
+		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Spared), r.target, method, "enforcement_percentage")
 	}
 }
 
 // measureWeights records the weights that READY endpoints have at an update of them, if the
 // channel has a recorder: O(endpoints).
 func (p *priority) measureWeights(how *wrrConfig, now int64) {
-	b := p.cluster.lb
+	b := p.leaf
 	if b.rec.metrics == nil {
 		return
 	}
@@ -61,7 +61,7 @@ func (p *priority) measureWeights(how *wrrConfig, now int64) {
 		if len(weights) == 0 {
 			continue
 		}
-		labels := []string{b.rec.target, channelmetrics.LocalityName(l.id), p.leaf.cfg.Name}
+		labels := []string{b.rec.target, channelmetrics.LocalityName(l.id), p.leaf.name}
 		b.rec.metrics.Observe(metric.WRRWeights, weights, labels...)
 		if usable < 2 {
 			b.rec.metrics.Count(metric.WRRFallback, 1, labels...)

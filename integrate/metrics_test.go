@@ -133,7 +133,7 @@ func TestPicksOfClusterThatLeft(t *testing.T) {
 	if n := metrics.Sum("xdslb.lb.picks", t.Name()); n != 1 {
 		t.Errorf("%v picks are counted, want 1", n)
 	}
-	if len(b.retired) > 0 {
+	if len(b.rec.retired) > 0 {
 		t.Error("counters are kept that no RPC uses")
 	}
 }

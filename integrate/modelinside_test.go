@@ -209,10 +209,11 @@ func (t *trial) checkReplacements() {
 	b := t.lb.(*lb)
 	b.lock()
 	defer b.unlock()
-	for c, other := range b.replacements {
-		if b.replacements[other] != c || c.replacement == other.replacement || c.replacement != (c.endpoint == nil) {
-			t.Fatalf("a connection that ended is still in a pair with its replacement")
-			return
+	for _, l := range (&testLB{b}).live() {
+		for c, other := range l.replacements {
+			if l.replacements[other] != c || c.replacement == other.replacement || c.replacement != (c.endpoint == nil) {
+				t.Fatalf("a connection that ended is still in a pair with its replacement")
+			}
 		}
 	}
 }

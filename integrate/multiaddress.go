@@ -21,16 +21,15 @@ import (
 type multiAddress struct {
 	balancer.ClientConn // the channel's, as pick_first sees it
 
-	b         *lb
 	conn      *conn
 	pickFirst balancer.Balancer // touched by calls of Runtime.Call only
 	chosen    balancer.SubConn  // nil until an address was READY
 }
 
 // newMultiAddress starts connecting.
-func newMultiAddress(b *lb, c *conn, cfg *picker.Endpoint) *multiAddress {
-	m := &multiAddress{ClientConn: b.cc, b: b, conn: c}
-	b.rt.Call(func() {
+func newMultiAddress(c *conn, cfg *picker.Endpoint) *multiAddress {
+	m := &multiAddress{ClientConn: c.leaf.cc, conn: c}
+	c.leaf.rt.Call(func() {
 		m.pickFirst = balancer.Get(pickfirst.Name).Build(m, balancer.BuildOptions{})
 	})
 	m.update(cfg)
@@ -40,34 +39,35 @@ func newMultiAddress(b *lb, c *conn, cfg *picker.Endpoint) *multiAddress {
 // update tells pick_first the addresses, in their order.
 func (m *multiAddress) update(cfg *picker.Endpoint) {
 	state := balancer.ClientConnState{ResolverState: resolver.State{
-		Endpoints: []resolver.Endpoint{{Addresses: m.conn.secured(m.b.addressesOf(cfg), hostnameFor(cfg))}},
+		Endpoints: []resolver.Endpoint{{Addresses: m.conn.secured(m.conn.leaf.addressesOf(cfg), hostnameFor(cfg))}},
 	}}
-	if m.b.checksHealth() {
+	if m.conn.leaf.checksHealth() {
 		state.ResolverState = pickfirst.EnableHealthListener(state.ResolverState)
 	}
-	m.b.rt.Call(func() {
+	m.conn.leaf.rt.Call(func() {
 		_ = m.pickFirst.UpdateClientConnState(state) // fails only for an empty list
 	})
 }
 
 // Connect implements connector: pick_first starts over.
 func (m *multiAddress) Connect() {
-	m.b.rt.Call(func() { m.pickFirst.ExitIdle() })
+	m.conn.leaf.rt.Call(func() { m.pickFirst.ExitIdle() })
 }
 
 // Shutdown implements connector.
 func (m *multiAddress) Shutdown() {
-	m.b.lock()
-	defer m.b.unlock()
-	m.b.rt.Call(func() { m.pickFirst.Close() })
+	l := m.conn.leaf
+	l.entry.end(func() { l.rt.Call(func() { m.pickFirst.Close() }) })
 }
 
 // UpdateState implements balancer.ClientConn.
 func (m *multiAddress) UpdateState(s balancer.State) {
-	m.b.lock()
-	defer m.b.unlock()
+	m.conn.leaf.entry.do(func() { m.onState(s) })
+}
+
+func (m *multiAddress) onState(s balancer.State) {
 	e := m.conn.target()
-	if m.b.rt.Closed() || e == nil {
+	if e == nil {
 		return
 	}
 	// Only these states' pickers are asked: that of IDLE would call back.
@@ -77,8 +77,7 @@ func (m *multiAddress) UpdateState(s balancer.State) {
 		res, err = s.Picker.Pick(balancer.PickInfo{})
 		if err == nil && res.SubConn != m.chosen {
 			m.chosen = res.SubConn
-			e.loc.prio.clearCache()
-			e.loc.prio.cluster.setDirty()
+			e.loc.tally.note(picks)
 		}
 	}
 	m.conn.onState(balancer.SubConnState{ConnectivityState: s.ConnectivityState, ConnectionError: err})

@@ -53,9 +53,9 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 
 // addObservers gives an endpoint the observers that the leaf's configuration asks
 // for.
-func (l *leaf) addObservers(e *endpoint) {
+func (l *common) addObservers(e *endpoint) {
 	detects, weighs, utilizes := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.cfg.Policy.LoadAware != nil
-	watched := e.loc.prio.cluster.lb.watch.on()
+	watched := l.watched
 	if !detects && !weighs && !utilizes && !watched {
 		return
 	}
@@ -64,10 +64,10 @@ func (l *leaf) addObservers(e *endpoint) {
 			t.host = new(outlier.Host)
 		}
 		if weighs && t.wrr == nil {
-			t.wrr = &wrrWeight{b: e.loc.prio.cluster.lb, leaf: l}
+			t.wrr = &wrrWeight{leaf: l}
 		}
 		if utilizes && t.util == nil {
-			t.util = &utilization{b: e.loc.prio.cluster.lb, leaf: l}
+			t.util = &utilization{leaf: l}
 		}
 		if watched && t.calls == nil {
 			t.calls = new(endpointCalls)

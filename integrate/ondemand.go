@@ -12,30 +12,26 @@ import (
 // This file is about priorities whose endpoints are not connected before they
 // are needed, since RPCs come to each by their hash (A42, A61).
 
-// onDemand reports whether the endpoints connect only when an RPC asks for them.
-func (p *priority) onDemand() bool { return p.leaf.cfg.Policy.Hashes() }
-
 // requestConnect connects an endpoint that an RPC was to go to. Of the RPCs that ask for
 // the same one, only the first after it became IDLE costs more than a load; none
 // takes the mutex.
-func (b *lb) requestConnect(e *endpoint) {
-	if !e.RequestConnect() {
+func requestConnect(e *endpoint) {
+	if e.RequestConnect() {
+		go e.loc.leaf.entry.do(e.connectRequested)
+	}
+}
+
+// connectRequested connects the endpoint, unless it has left its locality or waits for no RPCs
+// any more.
+func (e *endpoint) connectRequested() {
+	l, i := e.loc, slices.Index(e.loc.endpoints, e)
+	if i < 0 || l.tally.phase == dormant || l.leaf.delegates() {
+		e.ResetConnectRequest()
 		return
 	}
-	go func() {
-		b.lock()
-		defer b.unlock()
-		p, i := e.loc.prio, slices.Index(e.loc.endpoints, e)
-		if b.rt.Closed() || i < 0 || p.phase == dormant || p.delegates() {
-			e.ResetConnectRequest()
-			return
-		}
-		if e.connect(b, e.loc.cfg.At(i)); e.Connectivity == picker.Idle { // it is drained
-			e.ResetConnectRequest()
-		}
-		p.cluster.onChange(p)
-		b.out.publish = true
-	}()
+	if e.connect(l.cfg.At(i)); e.Connectivity == picker.Idle { // it is drained
+		e.ResetConnectRequest()
+	}
 }
 
 // onDemandState is the state of a priority that connects on demand, and whether one of
@@ -51,10 +47,10 @@ func (p *priority) onDemandState() (state picker.Connectivity, connectOne bool) 
 func (p *priority) connectOneIdle() {
 	for g := range p.liveGroups {
 		if g.state == picker.Idle {
-			g.current.exitIdleLocked()
+			g.current.exitIdle()
 		}
 	}
-	if p.delegates() {
+	if p.leaf.delegates() {
 		return
 	}
 	n := p.size()
@@ -62,7 +58,7 @@ func (p *priority) connectOneIdle() {
 		l, i := p.at(p.next % n)
 		p.next = (p.next + 1) % n
 		if e := l.endpoints[i]; e.Connectivity == picker.Idle && !e.Draining {
-			e.connect(p.cluster.lb, l.cfg.At(i))
+			e.connect(l.cfg.At(i))
 			return
 		}
 	}
@@ -81,15 +77,13 @@ func (p *priority) at(i int) (*locality, int) {
 }
 
 // connectIdle connects an endpoint of a cluster that is IDLE, as an RPC to it would. It
-// publishes nothing if the cluster stays IDLE for now, as one with a child policy may: a
-// publication would wake WaitReady for nothing.
+// publishes nothing if no endpoint begins to connect, as with a child policy: a publication
+// would wake WaitReady for nothing.
 func (b *lb) connectIdle(cluster string) {
 	b.lock()
 	defer b.unlock()
 	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
 		c.inUse.connectOneIdle()
-		if c.onChange(c.inUse); c.status() != picker.Idle {
-			b.out.publish = true
-		}
+		b.follow(c)
 	}
 }

@@ -173,10 +173,10 @@ func TestLazyWakesAgain(t *testing.T) {
 			p := prio(eps(0))
 			edit(&p, 0, func(e *picker.Endpoint) { e.Health = picker.Draining })
 			b.Update(configOf(ring(clusterOf("c", p))))
-			b.requestConnect(asked)
+			requestConnect(asked)
 		},
 		"in other hands": func(b *testLB, asked *endpoint) {
-			b.requestConnect(asked)
+			requestConnect(asked)
 			synctest.Wait()
 			b.Update(configOf(customOf(true, "xdslb_test.missing", "{}", prio(eps(0)))))
 		},

@@ -30,23 +30,25 @@ const minInterval = 10 * time.Millisecond
 // detects reports whether the configuration has outliers detected. Without an
 // algorithm nothing is counted either. pick_first takes no notice: it has but one
 // endpoint (A61).
-func (l *leaf) detects() bool {
+func (l *common) detects() bool {
 	o := l.cfg.Outlier
 	return o != nil && (o.SuccessRate != nil || o.FailurePercentage != nil) && l.cfg.Policy.Kind != picker.PolicyPickFirst
 }
 
 // updateDetection follows a change of the configuration. Counts of priorities have to be
 // taken anew after it.
-func (l *leaf) updateDetection(b *lb) {
+func (l *leaf) updateDetection() {
 	d := &l.detector
 	if !l.detects() {
 		if !d.began.IsZero() {
 			d.stop()
-			for e := range l.endpoints {
-				e.Ejected = false
-				e.loc.changed()
-				e.loc.prio.onEjection(e)
-				e.updateObservers(func(t *observers) { t.host = nil })
+			for _, p := range l.priorities {
+				for e := range p.endpoints {
+					e.Ejected = false
+					e.loc.changed()
+					p.onEjection(e)
+					e.updateObservers(func(t *observers) { t.host = nil })
+				}
 			}
 		}
 		return
@@ -58,16 +60,16 @@ func (l *leaf) updateDetection(b *lb) {
 		}
 	}
 	if interval := max(l.cfg.Outlier.Interval, minInterval); interval != d.interval {
-		l.await(b, interval)
+		l.await(interval)
 	}
 }
 
 // await sets the timer for one interval after the last run.
-func (l *leaf) await(b *lb, interval time.Duration) {
+func (l *leaf) await(interval time.Duration) {
 	d := &l.detector
 	serial.Halt(&d.timer)
 	d.interval = interval
-	b.after(time.Until(d.began.Add(interval)), &d.timer, func() { l.sweep(b) })
+	l.entry.after(time.Until(d.began.Add(interval)), &d.timer, l.sweep)
 }
 
 func (d *detector) stop() {
@@ -77,42 +79,37 @@ func (d *detector) stop() {
 
 // sweep judges the endpoints, once per interval. Ejections close no connection
 // (T-OD-2): they change what the endpoint counts as. O(endpoints).
-func (l *leaf) sweep(b *lb) {
+func (l *leaf) sweep() {
 	d := &l.detector
 	d.began = time.Now()
 	var hosts []*outlier.Host
 	for e := range l.endpoints {
 		hosts = append(hosts, e.observers.Load().host)
 	}
-	b.countOutliersLocked(outlier.Sweep(l.cfg.Outlier, hosts, b.rt.Now(), rand.Uint32N))
+	l.rec.countOutliers(outlier.Sweep(l.cfg.Outlier, hosts, l.rt.Now(), rand.Uint32N))
 	for _, p := range l.priorities {
-		changed := false
 		for e := range p.endpoints {
 			if out := e.observers.Load().host.Ejected(); out != e.Ejected {
-				changed = true
+				p.note(states)
 				e.count(-1)
 				e.Ejected = out
 				e.loc.changed()
 				e.count(+1)
 				p.onEjection(e)
-				p.noteEjection(e)
+				l.recordEjection(e)
 			}
 		}
-		if changed {
-			p.cluster.onChange(p)
-		}
 	}
-	l.await(b, d.interval)
-	b.out.publish = true
+	l.await(d.interval)
 }
 
-// noteEjection notes that an endpoint was ejected, or returned.
-func (p *priority) noteEjection(e *endpoint) {
-	ev := eventlog.Event{Kind: eventlog.EndpointReturned, Cluster: p.cluster.cfg.Name}
+// recordEjection records that an endpoint was ejected, or returned.
+func (l *common) recordEjection(e *endpoint) {
+	ev := eventlog.Event{Kind: eventlog.EndpointReturned, Cluster: l.cluster}
 	if e.Ejected {
 		ev.Kind = eventlog.EndpointEjected
 	}
-	p.cluster.lb.rec.record(ev, e.addr)
+	l.rec.record(ev, e.addr)
 }
 
 // ejected returns how many endpoints are ejected: O(endpoints).

@@ -31,14 +31,14 @@ func (p *priority) health() uint64 {
 	if total == 0 {
 		return 0
 	}
-	return min(up*shareScale/total*uint64(p.cluster.lb.opts.OverprovisioningFactor)/100, shareScale)
+	return min(up*shareScale/total*uint64(p.leaf.opts.OverprovisioningFactor)/100, shareScale)
 }
 
 // mayOverflow reports whether the priority may share its load. What places RPCs by
 // their hash would place them elsewhere, and children know one priority, as localities do
 // that get RPCs by their load.
 func (p *priority) mayOverflow() bool {
-	if p.cluster.lb.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat || p.leaf.cfg.Policy.LoadAware != nil {
+	if p.leaf.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat || p.leaf.cfg.Policy.LoadAware != nil {
 		return false
 	}
 	switch p.leaf.cfg.Policy.Kind {
@@ -86,7 +86,7 @@ func (c *cluster) mergeShares() (*priority, *picker.Cluster) {
 	k := c.leafIndex(p.leaf)
 	merged := *c.cfg
 	merged.Leaves = slices.Clone(merged.Leaves)
-	all := &priority{cluster: c, leaf: p.leaf, index: len(merged.Leaves[k].Priorities)}
+	all := &priority{leaf: p.leaf, index: len(merged.Leaves[k].Priorities)}
 	var cfg picker.Priority
 	for _, s := range c.shares {
 		var sum uint64 // over the localities that get any of it

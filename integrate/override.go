@@ -33,8 +33,9 @@ type host struct {
 	locality int32
 }
 
-// findHosts returns the hosts of a priority: O(endpoints) of its leaf after a change.
-func findHosts(p *priority, sessions bool) *hosts {
+// findHosts returns the hosts of a priority, with sessions also those of all priorities of its
+// leaf: O(endpoints).
+func findHosts(p *priority, all []*priority, sessions bool) *hosts {
 	h := &hosts{list: make([]host, 0, p.size())}
 	if sessions {
 		h.byAddr = map[netip.AddrPort]int32{}
@@ -45,7 +46,7 @@ func findHosts(p *priority, sessions bool) *hosts {
 		}
 	}
 	if sessions {
-		h.addOthers(p.leaf)
+		h.addOthers(all)
 	}
 	return h
 }
@@ -69,13 +70,13 @@ func (h *hosts) add(it host, allowed picker.OverrideHosts) {
 }
 
 // addOthers adds what is READY of the leaf's priorities that are not in use.
-func (h *hosts) addOthers(l *leaf) {
-	used := make(map[*priority]bool)
+func (h *hosts) addOthers(all []*priority) {
+	used := make(map[*tally]bool)
 	for i := range h.list {
-		used[h.list[i].e.loc.prio] = true
+		used[h.list[i].e.loc.tally] = true
 	}
-	for _, p := range l.priorities {
-		if used[p] || p.delegates() {
+	for _, p := range all {
+		if used[&p.tally] || p.leaf.delegates() {
 			continue
 		}
 		for _, l := range p.localities {
@@ -109,7 +110,7 @@ func (b *lb) setHostsLocked(sessions, avoid bool) {
 	}
 	b.sessions, b.avoidHosts = sessions, avoid
 	for _, c := range b.clusters {
-		c.setDirty()
+		b.list.mark(c)
 	}
 }
 

@@ -22,9 +22,8 @@ type stablePicker struct {
 	current atomic.Pointer[published]
 	// waiting says that an RPC was told to wait since gRPC last saw a new
 	// picker.
-	waiting        atomic.Bool
-	requestConnect func(*endpoint)
-	noRoute        atomic.Uint64 // RPCs that no route matched
+	waiting atomic.Bool
+	noRoute atomic.Uint64 // RPCs that no route matched
 }
 
 // published is what a pick reads: the snapshot, and what its outcomes mean to
@@ -124,11 +123,11 @@ func (p *stablePicker) lookUp(info balancer.PickInfo, s *published, call *perrpc
 		result = s.result(res)
 		c.label(info.Ctx, res.Index)
 	case picker.PickedConnect:
-		p.requestConnect(c.connectable[s.Snapshot.ConnectIndex(res, r)])
+		requestConnect(c.connectable[s.Snapshot.ConnectIndex(res, r)])
 		result = s.result(res)
 		c.label(info.Ctx, res.Index)
 	case picker.QueueConnect:
-		p.requestConnect(c.connectable[res.Index])
+		requestConnect(c.connectable[res.Index])
 		err = p.wait(s, nil)
 	case picker.Queue:
 		exitIdleAll(c.groups)

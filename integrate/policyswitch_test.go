@@ -312,7 +312,7 @@ func TestInheritedFailure(t *testing.T) {
 	g := b.clusters["c"].inUse.groups[0]
 	c, l := g.current, g.localities[0]
 	b.lock()
-	own, err := newConn(b.lb, l.endpoints[0], l.cfg.At(0)) // as if it came with the endpoint
+	own, err := newConn(l.endpoints[0], l.cfg.At(0)) // as if it came with the endpoint
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -368,7 +368,7 @@ func TestNothingAfterClose(t *testing.T) {
 	}
 	sc := cc.conn(t, 9)
 	b.lock()
-	c.closeLocked()
+	c.close()
 	b.unlock()
 	sc.to(ready)
 	b.calm()

@@ -15,27 +15,28 @@ import (
 //
 // The balancer's mutex guards all fields and methods.
 type priority struct {
-	cluster    *cluster
-	leaf       *leaf
+	tally
+	leaf       *common
 	index      int // within the leaf
 	cfg        *picker.Priority
 	localities []*locality
 	groups     []*group // by index of their first locality, nil inside where there is none yet; nil unless children connect
 
-	phase        phase
-	phaseBefore  phase       // that a retired priority goes back to: serving or failed
-	timer        *time.Timer // runs while trying, and while retired
-	deadline     int64       // when timer is due, as of Runtime.Now
-	needsConnect bool        // endpoints were added that have not been asked to connect
-
-	counts [4]int // endpoints by picker.Connectivity, without the drained ones
-	next   int    // where the search for an endpoint to connect goes on
+	phaseBefore phase       // that a retired priority goes back to: serving or failed
+	timer       *time.Timer // runs while trying, and while retired
+	deadline    int64       // when timer is due, as of Runtime.Now
+	next        int         // where the search for an endpoint to connect goes on
 
 	// picks is what a pick of each endpoint returns, localities
-	// concatenated; nil after a change. It is immutable once published.
+	// concatenated; see buildCache. It is immutable once published.
 	picks       []pick
 	connectable []*endpoint            // parallel to picks if the endpoints connect on demand
-	state       []picker.LocalityState // for Build; nil after a change
+	state       []picker.LocalityState // for Build
+}
+
+// newPriority returns a priority of a leaf. changed is the cluster's list of tallies.
+func newPriority(l *common, changed *[]*tally) *priority {
+	return &priority{leaf: l, tally: tally{changed: changed}}
 }
 
 // phase is where a priority is in its life (A56):
@@ -70,10 +71,10 @@ func (p phase) String() string {
 // (T-RING-7). Only one that connects on demand, or one of custom children, is ever
 // IDLE.
 func (p *priority) connectivity() picker.Connectivity {
-	if p.delegates() {
+	if p.leaf.delegates() {
 		return p.groupState()
 	}
-	if p.onDemand() {
+	if p.leaf.onDemand() {
 		state, _ := p.onDemandState()
 		return state
 	}
@@ -113,16 +114,16 @@ func (p *priority) activate() {
 // has child policies do so.
 func (p *priority) connectEndpoints() {
 	p.needsConnect = false
-	if p.delegates() {
+	if p.leaf.delegates() {
 		p.syncGroups()
-	} else if !p.onDemand() {
+	} else if !p.leaf.onDemand() {
 		for _, l := range p.localities {
 			for i, e := range l.endpoints {
-				e.connect(p.cluster.lb, l.cfg.At(i))
+				e.connect(l.cfg.At(i))
 			}
 		}
 	}
-	p.clearCache()
+	p.stale = true
 }
 
 // afterUpdate settles the priority after an update: endpoints may have come with
@@ -135,7 +136,7 @@ func (p *priority) afterUpdate() {
 		p.retire()
 	}
 	switch {
-	case !p.delegates():
+	case !p.leaf.delegates():
 		p.closeGroups()
 		if p.needsConnect && p.active() {
 			p.connectEndpoints()
@@ -164,26 +165,27 @@ func (p *priority) hasConn() bool {
 func (p *priority) enter(to phase) {
 	serial.Halt(&p.timer)
 	p.phase = to
-	b := p.cluster.lb
 	switch to {
 	case trying:
-		p.deadline = b.rt.Now() + int64(b.opts.FailoverTimeout)
-		b.after(b.opts.FailoverTimeout, &p.timer, p.giveUp)
+		p.await(p.leaf.opts.FailoverTimeout, p.giveUp)
 	case retired:
-		p.deadline = b.rt.Now() + int64(b.opts.RetireAfter)
-		b.after(b.opts.RetireAfter, &p.timer, func() {
+		p.await(p.leaf.opts.RetireAfter, func() {
 			p.stop()
-			p.cluster.choose()
-			b.out.publish = true
+			p.note(phased)
 		})
 	}
+}
+
+// await starts the timer of the priority's phase.
+func (p *priority) await(d time.Duration, f func()) {
+	p.deadline = p.leaf.rt.Now() + int64(d)
+	p.leaf.entry.after(d, &p.timer, f)
 }
 
 // giveUp ends the failover time of a priority that is being tried.
 func (p *priority) giveUp() {
 	p.phase = failed
-	p.cluster.choose()
-	p.cluster.lb.out.publish = true
+	p.note(phased)
 }
 
 // retire starts the time after which the connections of a priority that is not
@@ -207,7 +209,7 @@ func (p *priority) stop() {
 	}
 	p.groups = nil
 	for e := range p.endpoints {
-		e.disconnect(p.cluster.lb)
+		e.disconnect()
 	}
 	p.recount()
 	p.invalidate()
@@ -220,7 +222,7 @@ func (p *priority) observe() {
 	if p.phase == dormant {
 		return
 	}
-	if p.onDemand() && p.active() {
+	if p.leaf.onDemand() && p.active() {
 		if _, wake := p.onDemandState(); wake {
 			p.connectOneIdle()
 		}
@@ -248,6 +250,7 @@ func (p *priority) observe() {
 // close ends a priority that is in no configuration any more; its endpoints are
 // left, with connections of the balancer's own.
 func (p *priority) close() {
+	p.place = -1
 	p.closeGroups()
 	p.enter(dormant)
 }
@@ -260,24 +263,14 @@ func (p *priority) recount() {
 	}
 }
 
-// invalidate notes that the set of endpoints changed.
-func (p *priority) invalidate() {
-	p.needsConnect = true
-	p.clearCache()
-}
-
-// clearCache drops what was built from the endpoints and their connections.
-func (p *priority) clearCache() {
-	p.picks, p.connectable, p.state = nil, nil, nil
-}
-
-// buildCache computes picks and state if they were dropped: O(endpoints).
+// buildCache computes picks and state if they are out of date: O(endpoints).
 func (p *priority) buildCache() {
-	if p.state != nil {
+	if p.state != nil && !p.stale {
 		return
 	}
 	n := p.size()
-	if p.onDemand() {
+	p.stale, p.connectable = false, nil
+	if p.leaf.onDemand() {
 		p.connectable = make([]*endpoint, 0, n)
 	}
 	p.picks = make([]pick, 0, n)

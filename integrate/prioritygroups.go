@@ -11,13 +11,6 @@ import (
 
 // This file is about priorities whose endpoints child policies connect: see group.
 
-// delegates reports whether the priority's endpoints are connected by child
-// policies: see group.
-func (p *priority) delegates() bool {
-	k := p.leaf.cfg.Policy.Kind
-	return k == picker.PolicyCustom || k == picker.PolicyPickFirst
-}
-
 // syncGroups brings the priority's groups in line with its configuration:
 // O(endpoints) of the groups that changed.
 func (p *priority) syncGroups() {
@@ -36,12 +29,11 @@ func (p *priority) syncGroups() {
 		}
 	}
 	for g := range p.liveGroups {
-		g.update()
+		g.update(p.cfg)
 		g.propagateState()
 	}
 	p.recount()
-	p.clearCache()
-	p.cluster.setDirty()
+	p.note(picks)
 }
 
 // syncGroup fills in the group of some localities: that of before, which it takes
@@ -59,7 +51,7 @@ func (p *priority) syncGroup(olds []*group, first int, members []*locality) {
 		} else if p.phase == retired {
 			p.needsConnect = true
 		} else {
-			g = &group{groupKey: key, prio: p, state: picker.Connecting}
+			g = &group{groupKey: key, leaf: p.leaf, tally: &p.tally, state: picker.Connecting}
 		}
 	}
 	for _, l := range members {
@@ -101,7 +93,7 @@ func (p *priority) closeGroups() {
 		}
 	}
 	for e := range p.endpoints {
-		e.resume(p.cluster.lb)
+		e.resume()
 	}
 	p.invalidate()
 	p.recount()

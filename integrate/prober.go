@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/probe"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -36,7 +37,8 @@ import (
 // The mutex comes after the balancer's and before the pool's. It is not held while a probe
 // is sent.
 type prober struct {
-	lb      *lb
+	rt      *serial.Runtime
+	rec     *recorder
 	cluster string
 	pool    *picker.ProbePool
 	ctx     context.Context
@@ -93,7 +95,7 @@ func (c *cluster) followProbes(s *picker.Snapshot, i int) {
 	for _, g := range s.ProbeGroups(i) {
 		p := olds[g.Pool]
 		if p == nil {
-			p = newProber(c, g.Pool)
+			p = c.newProber(g.Pool)
 		}
 		if c.probers == nil {
 			c.probers = map[*picker.ProbePool]*prober{}
@@ -116,12 +118,12 @@ func (c *cluster) closeProbers() {
 	c.probers = nil
 }
 
-func newProber(c *cluster, pool *picker.ProbePool) *prober {
-	p := &prober{lb: c.lb, cluster: c.cfg.Name, pool: pool, tokens: maxFlying}
+func (c *cluster) newProber(pool *picker.ProbePool) *prober {
+	p := &prober{rt: c.rt, rec: &c.rec, cluster: c.cfg.Name, pool: pool, tokens: maxFlying}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	pool.Serve(func() { go p.round() })
-	if c.lb.standalone && c.asksForEach() {
-		c.lb.rec.write(slog.LevelWarn, msgAsynchronous, c.cfg.Name)
+	if c.standalone && c.asksForEach() {
+		c.rec.write(slog.LevelWarn, msgAsynchronous, c.cfg.Name)
 	}
 	return p
 }
@@ -161,7 +163,7 @@ func (p *prober) follow(g *picker.ProbeGroup, policy *picker.Policy, picks []pic
 	for _, t := range olds {
 		t.release()
 	}
-	g.Adopt(p.lb.rt.Now())
+	g.Adopt(p.rt.Now())
 }
 
 func newProbeTarget(state *picker.EndpointState, sc balancer.SubConn) *probeTarget {
@@ -176,7 +178,7 @@ func (p *prober) round() {
 		p.mu.Unlock()
 		return
 	}
-	now := p.lb.rt.Now()
+	now := p.rt.Now()
 	p.refillLocked(now)
 	if p.tokens < 1 {
 		p.later = true
@@ -251,7 +253,7 @@ func (p *prober) ask(ctx context.Context, t *probeTarget) (r picker.ProbeReport,
 
 // onAnswer takes note of an answer.
 func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
-	now := p.lb.rt.Now()
+	now := p.rt.Now()
 	p.mu.Lock()
 	t.busy, t.answered, t.silent, t.failures, t.notUntil = false, true, false, 0, 0
 	if r.GoingAway {
@@ -274,7 +276,7 @@ func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
 // probes, or has never answered, is silent: it is picked without. One that used to
 // answer is just not known at the moment.
 func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
-	now, code := p.lb.rt.Now(), status.Code(err)
+	now, code := p.rt.Now(), status.Code(err)
 	p.mu.Lock()
 	t.busy = false
 	if p.ctx.Err() != nil || code == codes.Canceled && ctx.Err() == context.Canceled {
@@ -297,14 +299,14 @@ func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
 		p.pool.SetSilent(t.state, true, now)
 	}
 	if first {
-		p.lb.rec.write(slog.LevelWarn, msgSilence, p.cluster, slog.String("error", err.Error()))
+		p.rec.write(slog.LevelWarn, msgSilence, p.cluster, slog.String("error", err.Error()))
 	}
 }
 
 // expire removes answers that are too old, and has itself called when the next will
 // be.
 func (p *prober) expire() {
-	next := p.pool.Expire(p.lb.rt.Now())
+	next := p.pool.Expire(p.rt.Now())
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.expires = next > 0 && p.ctx.Err() == nil; p.expires {

@@ -163,15 +163,19 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		return next, b.fatal != nil
 	}
 	helps = prev.Config != b.cfg
-	next.Config, next.Plans, next.rewrites, next.routeErrs = b.cfg, b.plans, b.rewrites, b.routeErrorsLocked()
+	b.routeErrs = b.id.routeErrors(b.routeErrs, b.cfg.Routes)
+	next.Config, next.Plans, next.rewrites, next.routeErrs = b.cfg, b.plans, b.rewrites, b.routeErrs
 	next.plain = !b.rewrites && metric.UpdateLabels == nil
+	rendering := rendering{version: b.version, rewrites: b.rewrites, sessions: b.sessions, avoidHosts: b.avoidHosts}
 	changed, whole := b.list.begin()
 	for _, c := range changed {
 		status := c.status()
 		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || b.sessions || status == picker.Ready && !c.serving)
-		c.refresh()
-		c.notePublished()
+		c.refresh(&rendering)
+		b.list.count(c, c.status())
+		c.rendered()
 	}
+	b.version = rendering.version
 	var err error
 	if next.Snapshot, err = b.buildLocked(prev, changed, whole); err != nil {
 		// xds validates what it hands over, so this is a defect of ours. The
@@ -180,7 +184,7 @@ func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
 		if prev.Snapshot != nil {
 			return prev, false
 		}
-		return &published{Table: perrpc.Table{Err: b.plainLocked("", fmt.Sprintf("xds: %v", err), b.infoLocked(ReasonTarget))}}, true
+		return &published{Table: perrpc.Table{Err: b.id.failure("", fmt.Sprintf("xds: %v", err), ReasonTarget)}}, true
 	}
 	next.Budgets = b.budgetsLocked(prev, changed, whole)
 	if !whole && prev.Ask != nil {
@@ -210,8 +214,8 @@ func (p *published) view(c *cluster) *persistent.Item[clusterView] {
 	item := &persistent.Item[clusterView]{Value: c.view}
 	view := &item.Value
 	if err := p.Snapshot.ClusterErr(c.index); err != nil {
-		b, name := c.lb, c.cfg.Name
-		view.failed = b.plainLocked(name, fmt.Sprintf("xds: cluster %q: %v", name, err), b.infoLocked(ReasonCluster, "cluster", name))
+		name := c.cfg.Name
+		view.failed = c.id.failure(name, fmt.Sprintf("xds: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
 	}
 	c.followProbes(p.Snapshot, c.index)
 	if c.probers != nil && c.asksForEach() {

@@ -12,25 +12,40 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // A recorder is where the events of a channel enter its journal, its log and its metrics.
 // The balancer's mutex guards it.
 type recorder struct {
-	journal eventlog.Journal
-	log     *eventlog.Log
-	logger  atomic.Pointer[slog.Logger] // of the log; nil is the process's
-	channel []slog.Attr                 // of all lines: target and node
-	target  string                      // as metrics have it; empty without xDS
-	metrics *metric.Channel             // nil if the channel has no recorder of metrics
-	failed  bool                        // the target, since it was last served
+	journal  eventlog.Journal
+	log      *eventlog.Log
+	logger   atomic.Pointer[slog.Logger] // of the log; nil is the process's
+	channel  []slog.Attr                 // of all lines: target and node
+	target   string                      // as metrics have it; empty without xDS
+	metrics  *metric.Channel             // nil if the channel has no recorder of metrics
+	failed   bool                        // the target, since it was last served
+	received time.Time                   // of the latest configuration whose latency was measured
+	// retired are counters that no leaf has any more, with its configuration, until metrics
+	// have been read.
+	retired map[*picker.ClusterLoad]*picker.Leaf
 	// unsupported has the unsupported features that were logged.
 	unsupported map[string]bool
 }
 
 // init makes the recorder ready.
-func (r *recorder) init() { r.log = eventlog.NewLog(r.logger.Load) }
+func (r *recorder) init() {
+	r.log = eventlog.NewLog(r.logger.Load)
+	r.retired = map[*picker.ClusterLoad]*picker.Leaf{}
+}
+
+// retire keeps counters that no leaf has any more until metrics have been read.
+func (r *recorder) retire(load *picker.ClusterLoad, cfg *picker.Leaf) {
+	if r.metrics != nil {
+		r.retired[load] = cfg
+	}
+}
 
 // write writes a line about a cluster, or about the channel if that is empty. Repeats of a
 // line, which have the same message and cluster, are suppressed; it then returns for how

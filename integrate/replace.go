@@ -57,7 +57,7 @@ func (c *conn) replace(cfg *picker.Endpoint) {
 	if c.outdated = c.endpoint.Draining; c.outdated || !c.mayBeConnecting() && c.state != picker.Ready {
 		return
 	}
-	next := &conn{b: c.b, replacement: true}
+	next := &conn{leaf: c.leaf, replacement: true}
 	c.pair(next)
 	var err error
 	if c.child != nil {
@@ -74,23 +74,23 @@ func (c *conn) replace(cfg *picker.Endpoint) {
 
 // other returns the connection's replacement, or what the connection is to replace; nil
 // if there is neither.
-func (c *conn) other() *conn { return c.b.replacements[c] }
+func (c *conn) other() *conn { return c.leaf.replacements[c] }
 
 // pair makes next the connection's replacement.
 func (c *conn) pair(next *conn) {
-	if c.b.replacements == nil {
-		c.b.replacements = map[*conn]*conn{}
+	if c.leaf.replacements == nil {
+		c.leaf.replacements = map[*conn]*conn{}
 	}
-	c.b.replacements[c], c.b.replacements[next] = next, c
+	c.leaf.replacements[c], c.leaf.replacements[next] = next, c
 }
 
 // part ends that one of two connections replaces the other.
 func (c *conn) part() {
 	other := c.other()
-	delete(c.b.replacements, other)
-	delete(c.b.replacements, c)
-	if len(c.b.replacements) == 0 {
-		c.b.replacements = nil // it may have been large
+	delete(c.leaf.replacements, other)
+	delete(c.leaf.replacements, c)
+	if len(c.leaf.replacements) == 0 {
+		c.leaf.replacements = nil // it may have been large
 	}
 	c.replacement, other.replacement = false, false
 }
@@ -131,7 +131,7 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 	old := c.other()
 	switch s.ConnectivityState {
 	case connectivity.Ready:
-		if c.b.checksHealth() && old.child == nil && !c.multiAddress() && !old.endpoint.loc.prio.delegates() {
+		if c.leaf.checksHealth() && old.child == nil && !c.multiAddress() && !c.leaf.delegates() {
 			c.checkHealth()
 			return
 		}
@@ -139,7 +139,7 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 	case connectivity.Idle:
 		c.connect()
 	case connectivity.TransientFailure:
-		old.endpoint.loc.prio.leaf.noteReplacementFailed(c.b, s.ConnectionError)
+		c.leaf.noteReplacementFailed(s.ConnectionError)
 	}
 }
 
@@ -147,28 +147,27 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 // down. A child policy does not notice, unless it has a producer on the connection, which
 // ends with it: it sees a connection that was lost and is there again.
 func (c *conn) takeOver(s balancer.SubConnState) {
-	old, b := c.other(), c.b
+	old := c.other()
 	c.part()
 	e, h := old.endpoint, old.child
 	c.endpoint, c.child = e, h
 	old.endpoint, old.child = nil, nil
 	if e.conn == old {
 		e.conn = c
-		e.loc.prio.clearCache()
-		e.loc.prio.cluster.setDirty()
+		e.loc.tally.note(picks)
 	}
 	old.end()
 	switch {
 	case h != nil:
 		h.conn.Store(c)
 		c.onTakenOver(old.state == picker.Ready, s)
-	case e.loc.prio.delegates():
+	case c.leaf.delegates():
 	case e.Connectivity == picker.Ready:
 		e.startOOB()
 	default:
-		b.observeLocked(e, connectivity.Ready, nil)
+		e.observe(connectivity.Ready, nil)
 	}
-	b.out.publish = true
+	c.leaf.out.publish = true
 }
 
 // onTakenOver follows the coming into force of a connection of a child policy. ready
@@ -184,16 +183,16 @@ func (c *conn) onTakenOver(ready bool, s balancer.SubConnState) {
 		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
 	case listener != nil:
 		sc := c.subConn()
-		h.child.b.rt.Call(func() { sc.RegisterHealthListener(listener) })
+		c.leaf.rt.Call(func() { sc.RegisterHealthListener(listener) })
 	}
 }
 
 // noteReplacementFailed logs, once after each change, that the settings do not work.
-func (l *leaf) noteReplacementFailed(b *lb, err error) {
+func (l *common) noteReplacementFailed(err error) {
 	if l.replacementFailed {
 		return
 	}
 	l.replacementFailed = true
-	b.rec.write(slog.LevelWarn, "xdslb: a cluster has other TLS settings or hostnames, by which a backend cannot be connected to: "+
-		"its connection by the old settings stays in use, and the new ones are tried again", l.cfg.Name, slog.String("error", err.Error()))
+	l.rec.write(slog.LevelWarn, "xdslb: a cluster has other TLS settings or hostnames, by which a backend cannot be connected to: "+
+		"its connection by the old settings stays in use, and the new ones are tried again", l.name, slog.String("error", err.Error()))
 }

@@ -15,17 +15,17 @@ import (
 // newSecurity returns how a cluster's connections are secured; nil without xDS. Those
 // of channels without xDS credentials get it too: wrapped credentials do not say that
 // they use xDS, and are not to fall back for that.
-func (b *lb) newSecurity(cluster string) *xdstls.Cluster {
-	if b.src == nil || b.src.Bootstrap == nil {
+func (ch *channel) newSecurity(cluster string) *xdstls.Cluster {
+	if ch.bootstrap == nil {
 		return nil
 	}
-	return xdstls.NewCluster(cluster, b.src.Bootstrap.CertProviders, b.usesXDS())
+	return xdstls.NewCluster(cluster, ch.bootstrap.CertProviders, ch.usesXDS())
 }
 
 // secured returns addresses whose connections are secured as the endpoint's cluster demands.
 // hostname returns the hostname of an address's endpoint, if it has an endpoint.
 func (c *conn) secured(addrs []resolver.Address, hostname func(addr string) (string, bool)) []resolver.Address {
-	security := c.target().loc.prio.leaf.security
+	security := c.leaf.security
 	addrs = slices.Clone(addrs)
 	for i := range addrs {
 		a := &addrs[i]
@@ -44,17 +44,17 @@ func (c *conn) secured(addrs []resolver.Address, hostname func(addr string) (str
 
 // host returns the hostname of an address of the connection.
 func (c *conn) host(addr string) *xdstls.Host {
-	b := c.b
-	if b.hosts == nil {
-		b.hosts = map[*conn]map[string]*xdstls.Host{}
+	l := c.leaf
+	if l.hosts == nil {
+		l.hosts = map[*conn]map[string]*xdstls.Host{}
 	}
-	if b.hosts[c] == nil {
-		b.hosts[c] = make(map[string]*xdstls.Host, 1)
+	if l.hosts[c] == nil {
+		l.hosts[c] = make(map[string]*xdstls.Host, 1)
 	}
-	h := b.hosts[c][addr]
+	h := l.hosts[c][addr]
 	if h == nil {
 		h = new(xdstls.Host)
-		b.hosts[c][addr] = h
+		l.hosts[c][addr] = h
 	}
 	return h
 }
@@ -67,13 +67,13 @@ func (c *conn) setHostnames(hostname func(addr string) (string, bool)) (outdated
 		if c == nil {
 			continue
 		}
-		for addr, h := range c.b.hosts[c] {
+		for addr, h := range c.leaf.hosts[c] {
 			if name, ok := hostname(addr); ok && h.Set(name) {
 				outdated = true
 			}
 		}
 	}
-	return outdated && c.endpoint.loc.prio.leaf.security.VerifiesHostnames()
+	return outdated && c.leaf.security.VerifiesHostnames()
 }
 
 // hostnameOf returns the hostname of the endpoint with an address. It reports false if the

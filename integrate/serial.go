@@ -28,3 +28,63 @@ func (b *lb) callThen(first, f func()) {
 		b.settle()
 	})
 }
+
+// clusterEntry implements entry for the lower layers of a cluster.
+type clusterEntry struct {
+	b *lb
+	c *cluster
+}
+
+// newCluster returns a cluster whose events enter here.
+func (b *lb) newCluster() *cluster {
+	c := &cluster{channel: &b.channel}
+	c.entry = &clusterEntry{b, c}
+	return c
+}
+
+func (n *clusterEntry) do(f func()) {
+	n.b.lock()
+	defer n.b.unlock()
+	if !n.b.rt.Closed() {
+		f()
+		n.b.follow(n.c)
+	}
+}
+
+func (n *clusterEntry) end(f func()) {
+	n.b.lock()
+	defer n.b.unlock()
+	f()
+	n.b.follow(n.c)
+}
+
+func (n *clusterEntry) after(d time.Duration, slot **time.Timer, f func()) {
+	n.b.after(d, slot, func() {
+		f()
+		n.b.follow(n.c)
+	})
+}
+
+// follow has a cluster follow what an event marked.
+func (b *lb) follow(c *cluster) {
+	b.take(c, c.follow(&followed{sessions: b.sessions, slow: b.slow()}))
+}
+
+// take records what follows from an event for a cluster, until the event is settled.
+func (b *lb) take(c *cluster, ch change) {
+	if ch&render != 0 {
+		b.list.mark(c)
+	}
+	if ch&announce != 0 {
+		b.early = append(b.early, c)
+	}
+	if ch&grown != 0 {
+		b.grown = append(b.grown, c)
+	}
+	b.urgent = b.urgent || ch&urgent != 0
+	b.out.publish = b.out.publish || ch&publish != 0
+	b.out.wake = b.out.wake || ch&wake != 0
+}
+
+// slow reports whether publications take long.
+func (b *lb) slow() bool { return b.publishTime > publishPause/8 }

@@ -131,6 +131,7 @@ func (s *simulation) advance() bool {
 	for _, c := range s.list.all {
 		for _, p := range c.order {
 			if p.active() && s.connectAll(p) {
+				s.follow(c)
 				return true
 			}
 		}
@@ -140,6 +141,7 @@ func (s *simulation) advance() bool {
 			if p.phase == trying && !takesRPCs(p.connectivity()) {
 				serial.Halt(&p.timer)
 				p.giveUp()
+				s.follow(c)
 				return true
 			}
 		}
@@ -150,7 +152,7 @@ func (s *simulation) advance() bool {
 // connectAll connects the endpoints of a priority that wait for an RPC, and those that drain,
 // which were connected before they did. It reports whether there were any.
 func (s *simulation) connectAll(p *priority) (found bool) {
-	if p.delegates() {
+	if p.leaf.delegates() {
 		found = p.connectivity() == picker.Idle && !s.woken[p]
 		if found {
 			s.woken[p] = true
@@ -166,17 +168,14 @@ func (s *simulation) connectAll(p *priority) (found bool) {
 				continue
 			}
 			s.drains = e.Draining
-			if c, err := newConn(s.lb, e, cfg); err == nil {
+			if c, err := newConn(e, cfg); err == nil {
 				e.conn = c
-				p.clearCache()
+				p.stale = true
 				e.setState(picker.Connecting)
 				found = true
 			}
 			s.drains = false
 		}
-	}
-	if found {
-		p.cluster.onChange(p)
 	}
 	return found
 }
@@ -194,7 +193,7 @@ func (s *simulation) age() {
 				l.changed()
 			}
 		}
-		c.setDirty()
+		s.list.mark(c)
 	}
 	s.rt.Advance(simulatedAge)
 	s.publishLocked()

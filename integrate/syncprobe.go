@@ -82,7 +82,7 @@ wait:
 func (p *prober) drawFor() (asked []*probeTarget, silent *picker.EndpointState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, d := p.lb.rt.Now(), int(p.cfg.Synchronous)
+	now, d := p.rt.Now(), int(p.cfg.Synchronous)
 	if len(p.targets) < 2 || p.ctx.Err() != nil {
 		return nil, nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // This file carries a cluster from one configuration to the next. The rule it
@@ -20,22 +21,24 @@ import (
 // goes through a map.
 
 // update takes over a new configuration of the cluster.
-func (c *cluster) update(cfg *picker.Cluster) {
+func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bool) change {
 	old := make(map[string]*leaf, len(c.leaves))
 	for _, l := range c.leaves {
 		old[l.cfg.Name] = l
 	}
 	c.cfg = cfg
-	c.setDirty()
 	c.leaves, c.order = make([]*leaf, len(cfg.Leaves)), nil
 	for i := range cfg.Leaves {
 		name := cfg.Leaves[i].Name
-		c.leaves[i] = c.updateLeaf(old[name], &cfg.Leaves[i])
+		c.leaves[i] = c.updateLeaf(old[name], &cfg.Leaves[i], changes)
 		delete(old, name)
 		c.order = append(c.order, c.leaves[i].priorities...)
 	}
 	for _, l := range old {
-		l.close(c.lb)
+		l.close(changes)
+	}
+	for i, p := range c.order {
+		p.place = int32(i)
 	}
 	if c.inUse != nil && !slices.Contains(c.order, c.inUse) {
 		c.inUse = nil
@@ -44,44 +47,51 @@ func (c *cluster) update(cfg *picker.Cluster) {
 		p.afterUpdate()
 	}
 	c.choose()
+	c.clearMarks() // all priorities have been looked at
+	if c.overdue(slow) {
+		return render | publish | urgent
+	}
+	return render | publish
 }
 
 // updateLeaf returns the live side of cfg, made from prev where there is one.
-func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
+func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf, changes *eventlog.Changes) *leaf {
 	l := prev
 	var was *picker.Leaf
 	if prev != nil {
 		was = prev.cfg
 	}
-	resecured := prev != nil && c.lb.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, cfg.TLS)
+	resecured := prev != nil && c.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, cfg.TLS)
 	rehashed := prev != nil && was.Policy.Hashes() != cfg.Policy.Hashes()
 	redetected := prev == nil || was.Outlier != cfg.Outlier // endpoints may return
 	switch {
 	case l == nil:
-		l = &leaf{cfg: cfg, security: c.lb.newSecurity(cfg.Name)}
-		l.acquireCounters(c.lb)
+		l = &leaf{common: common{
+			channel: c.channel, entry: c.entry, cluster: c.cfg.Name, cfg: cfg, name: cfg.Name, security: c.newSecurity(cfg.Name),
+		}}
+		l.acquireCounters()
 	case l.cfg.Service != cfg.Service || l.cfg.Load.Server != cfg.Load.Server:
 		// Breaker and load reports belong to the pair of names. Those that stay
 		// the same are acquired again before they are released, and so know of
 		// the RPCs under way.
-		release := l.heldCounters(c.lb)
+		release := l.heldCounters()
 		l.cfg = cfg
-		l.acquireCounters(c.lb)
+		l.acquireCounters()
 		release()
 	default:
 		l.cfg = cfg
 	}
 	if prev != nil {
-		noteLeaf(c.lb.applying, was, cfg)
+		noteLeaf(changes, was, cfg)
 	}
-	c.lb.rt.Call(l.security.Swap(cfg.TLS))
-	m := reconciler{lb: c.lb, policy: &cfg.Policy}
-	m.matchPriorities(c, l)
+	c.rt.Call(l.security.Swap(cfg.TLS))
+	m := reconciler{leaf: &l.common, changes: changes, changed: &c.changed}
+	m.matchPriorities(l)
 	m.finish()
 	if resecured {
 		l.replaceConns()
 	}
-	l.updateDetection(c.lb)
+	l.updateDetection()
 	l.updateWRR()
 	l.updateLoadAware()
 	for _, p := range l.priorities {
@@ -92,8 +102,8 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 			p.invalidate() // endpoints may be IDLE that are to connect now
 		}
 	}
-	if c.lb.rec.metrics != nil { // before localities are forgotten
-		channelmetrics.FoldLoad(c.lb.rec.metrics, l.cfg, l.load)
+	if c.rec.metrics != nil { // before localities are forgotten
+		channelmetrics.FoldLoad(c.rec.metrics, l.cfg, l.load)
 	}
 	l.load.Retain(cfg)
 	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
@@ -102,17 +112,19 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf) *leaf {
 
 // reconciler carries the endpoints of one leaf over to a new configuration.
 type reconciler struct {
-	lb     *lb
-	policy *picker.Policy
-	left   []oldEndpoint // without a place yet
-	open   []slot        // without an endpoint yet
-	moved  bool          // more than weights has changed, so that states are to be counted anew
+	leaf    *common
+	changes *eventlog.Changes
+	changed *[]*tally     // the cluster's, for new priorities
+	left    []oldEndpoint // without a place yet
+	open    []slot        // without an endpoint yet
+	moved   bool          // more than weights has changed, so that states are to be counted anew
 }
 
 type oldEndpoint struct {
-	cfg   *picker.Endpoint // as it was
-	e     *endpoint
-	taken bool
+	cfg     *picker.Endpoint // as it was
+	e       *endpoint
+	derived bool // the state of e was that of its connection
+	taken   bool
 }
 
 // slot is the place of an endpoint.
@@ -124,7 +136,7 @@ type slot struct {
 // matchPriorities makes the leaf's priorities those of its new configuration. A
 // priority continues an old one that shares a locality with it, that of the same
 // index first (T-PRIO-5).
-func (m *reconciler) matchPriorities(c *cluster, l *leaf) {
+func (m *reconciler) matchPriorities(l *leaf) {
 	olds := l.priorities
 	byLocality := map[picker.LocalityID][]int{} // indexes of olds
 	for i, p := range olds {
@@ -136,7 +148,7 @@ func (m *reconciler) matchPriorities(c *cluster, l *leaf) {
 	l.priorities = make([]*priority, len(l.cfg.Priorities))
 	for i := range l.cfg.Priorities {
 		cfg := &l.cfg.Priorities[i]
-		p := &priority{cluster: c, leaf: l}
+		p := newPriority(m.leaf, m.changed)
 		best := -1
 		for _, loc := range cfg.Localities {
 			for _, k := range byLocality[loc.ID] {
@@ -157,7 +169,7 @@ func (m *reconciler) matchPriorities(c *cluster, l *leaf) {
 			m.moved = true
 			p.close()
 			for _, loc := range p.localities {
-				m.offer(loc)
+				m.offer(p, loc)
 			}
 		}
 	}
@@ -167,9 +179,9 @@ func (m *reconciler) matchPriorities(c *cluster, l *leaf) {
 }
 
 // offer leaves the endpoints of a locality that is gone to other places.
-func (m *reconciler) offer(l *locality) {
+func (m *reconciler) offer(p *priority, l *locality) {
 	for i, e := range l.endpoints {
-		m.left = append(m.left, oldEndpoint{cfg: l.cfg.At(i), e: e})
+		m.left = append(m.left, oldEndpoint{cfg: l.cfg.At(i), e: e, derived: p.groups == nil})
 	}
 }
 
@@ -182,7 +194,7 @@ func (m *reconciler) matchLocalities(p *priority) {
 		byID[l.id] = k
 	}
 	p.localities = make([]*locality, len(p.cfg.Localities))
-	counted := countingOf(m.policy)
+	counted := countingOf(&m.leaf.cfg.Policy)
 	for i := range p.cfg.Localities {
 		cfg := &p.cfg.Localities[i]
 		load := p.leaf.load.Locality(cfg.ID)
@@ -191,8 +203,8 @@ func (m *reconciler) matchLocalities(p *priority) {
 			// Endpoints that come from elsewhere are other ones: what their
 			// RPCs are counted with is settled when they are made.
 			l := &locality{
-				prio: p, id: cfg.ID, cfg: cfg.Endpoints, load: load, observers: p.leaf.loadObserver(cfg.ID), counted: counted,
-				binding:   counted.binding(load, p.leaf.breaker.Breaker, m.lb.clockLocked),
+				leaf: m.leaf, tally: &p.tally, id: cfg.ID, cfg: cfg.Endpoints, load: load, observers: p.leaf.loadObserver(cfg.ID), counted: counted,
+				binding:   counted.binding(load, p.leaf.breaker.Breaker, m.leaf.rpcClock),
 				endpoints: make([]*endpoint, cfg.Endpoints.Len()),
 			}
 			l.changed()
@@ -209,13 +221,13 @@ func (m *reconciler) matchLocalities(p *priority) {
 			p.invalidate()
 		}
 		p.localities[i] = olds[k]
-		m.matchEndpoints(olds[k], cfg.Endpoints)
+		m.matchEndpoints(p, olds[k], cfg.Endpoints)
 		olds[k] = nil
 	}
 	for _, l := range olds {
 		if l != nil {
 			m.moved = true
-			m.offer(l)
+			m.offer(p, l)
 			p.invalidate()
 		}
 	}
@@ -223,14 +235,14 @@ func (m *reconciler) matchLocalities(p *priority) {
 
 // matchEndpoints moves a locality from its old list of endpoints to a new one. If only
 // weights and healths differ it costs these.
-func (m *reconciler) matchEndpoints(l *locality, cfg picker.EndpointList) {
+func (m *reconciler) matchEndpoints(p *priority, l *locality, cfg picker.EndpointList) {
 	was := l.cfg
 	l.cfg = cfg
 	if !sameSet(was, cfg) {
 		m.moved = true
-		l.prio.invalidate()
+		p.invalidate()
 		l.changed()
-		m.rearrange(l, was)
+		m.rearrange(p, l, was)
 		return
 	}
 	for span := range cfg.Since(was) {
@@ -239,7 +251,7 @@ func (m *reconciler) matchEndpoints(l *locality, cfg picker.EndpointList) {
 				same := *before
 				same.Weight = now.Weight
 				m.moved = m.moved || same != *now
-				l.endpoints[i].configure(m.lb, before, now)
+				l.endpoints[i].configure(m.changes, before, now)
 			}
 		}
 	}
@@ -247,7 +259,7 @@ func (m *reconciler) matchEndpoints(l *locality, cfg picker.EndpointList) {
 
 // rearrange makes the endpoints of a locality parallel to its configuration, which was
 // another set: those that are in their place stay, and the others are left.
-func (m *reconciler) rearrange(l *locality, was picker.EndpointList) {
+func (m *reconciler) rearrange(p *priority, l *locality, was picker.EndpointList) {
 	old := l.endpoints
 	l.endpoints = make([]*endpoint, l.cfg.Len())
 	kept, next := 0, 0 // how far old and the new ones are done
@@ -259,10 +271,10 @@ func (m *reconciler) rearrange(l *locality, was picker.EndpointList) {
 			switch {
 			case k < from.To && n < to.To && sameAddrs(was.At(k), l.cfg.At(n)):
 				l.endpoints[n] = old[k]
-				old[k].configure(m.lb, was.At(k), l.cfg.At(n))
+				old[k].configure(m.changes, was.At(k), l.cfg.At(n))
 				continue
 			case k < from.To:
-				m.left = append(m.left, oldEndpoint{cfg: was.At(k), e: old[k]})
+				m.left = append(m.left, oldEndpoint{cfg: was.At(k), e: old[k], derived: p.groups == nil})
 			}
 			if n < to.To {
 				m.open = append(m.open, slot{l, n})
@@ -302,37 +314,37 @@ func (m *reconciler) finish() {
 		if old := byAddr[keyOf(cfg)]; old == nil || old.taken {
 			e = newEndpoint(s.loc)
 			e.Draining = cfg.Health == picker.Draining
-			m.lb.applying.EndpointsAdded++
+			m.changes.EndpointsAdded++
 		} else {
 			e, old.taken = old.e, true
 			if old.e.loc != s.loc {
 				e = newEndpoint(s.loc)
 				e.Draining = cfg.Health == picker.Draining
-				e.takeOver(m.lb, old.e, cfg)
+				e.takeOver(old.e, old.derived, cfg)
 			}
-			e.configure(m.lb, old.cfg, cfg)
+			e.configure(m.changes, old.cfg, cfg)
 		}
 		s.loc.endpoints[s.i] = e
 		s.loc.changed()
 	}
 	for i := range m.left {
 		if !m.left[i].taken {
-			m.lb.applying.EndpointsRemoved++
-			m.left[i].e.remove(m.lb)
+			m.changes.EndpointsRemoved++
+			m.left[i].e.remove()
 		}
 	}
 }
 
 // configure follows a change of the endpoint's configuration.
-func (e *endpoint) configure(b *lb, was, cfg *picker.Endpoint) {
-	noteEndpoint(b.applying, was, cfg)
+func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoint) {
+	noteEndpoint(changes, was, cfg)
 	drained := e.Draining
 	e.Draining = cfg.Health == picker.Draining
 	switch {
 	case drained && !e.Draining && e.conn == nil:
-		e.loc.prio.needsConnect = true // it was not asked to connect
+		e.loc.tally.needsConnect = true // it was not asked to connect
 	case e.Draining && e.conn != nil && e.conn.child == nil && e.conn.state != picker.Ready:
-		e.disconnect(b)
+		e.disconnect()
 	case e.conn != nil:
 		e.conn.followDraining(cfg)
 	}

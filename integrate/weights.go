@@ -33,8 +33,7 @@ type wrrWeight struct {
 	orcaweight.Weight
 	failures orcaweight.Failures
 
-	b    *lb
-	leaf *leaf
+	leaf *common
 
 	// Guarded by the balancer's mutex.
 	published float64 // what the snapshots know
@@ -75,7 +74,7 @@ func (w *wrrWeight) connect() {
 }
 
 func (w *wrrWeight) report(how *wrrConfig, report *orcav3.OrcaLoadReport) {
-	w.Report(how.ClientWRR, how.rule.Weight(report, w.failures.Part()), w.b.rt.Now())
+	w.Report(how.ClientWRR, how.rule.Weight(report, w.failures.Part()), w.leaf.rt.Now())
 }
 
 // OnLoadReport takes note of a report out of band.
@@ -94,7 +93,7 @@ func (l *leaf) updateWRR() {
 			for e := range l.endpoints {
 				e.updateObservers(func(t *observers) {
 					if t.wrr != nil {
-						t.wrr.oob.end(t.wrr.b)
+						t.wrr.oob.end(l.rt)
 					}
 					t.wrr = nil
 				})
@@ -113,11 +112,13 @@ func (l *leaf) updateWRR() {
 
 // askAnew has the endpoints say what the configuration asks for by now, and how it does.
 func (l *leaf) askAnew() {
-	for e := range l.endpoints {
-		l.addObservers(e)
-		e.stopOOB()
-		if e.Connectivity == picker.Ready && e.loc.prio.groups == nil { // else closeGroups says what is READY
-			e.startOOB()
+	for _, p := range l.priorities {
+		for e := range p.endpoints {
+			l.addObservers(e)
+			e.stopOOB()
+			if e.Connectivity == picker.Ready && p.groups == nil { // else see closeGroups
+				e.startOOB()
+			}
 		}
 	}
 }
@@ -126,29 +127,30 @@ func (l *leaf) askAnew() {
 // wants them. They come over the endpoint's connection, whichever of its addresses
 // that leads to (T-WRR-5), until stopOOB.
 func (e *endpoint) startOOB() {
-	t, how := e.observers.Load(), e.loc.prio.leaf.wrr.Load()
+	l := e.loc.leaf
+	t, how := e.observers.Load(), l.wrr.Load()
 	if t == nil {
 		return
 	}
 	if t.wrr != nil && how != nil && how.OutOfBand {
-		t.wrr.oob.start(t.wrr.b, e.conn.subConn(), t.wrr, how.OOBPeriod)
+		t.wrr.oob.start(l.rt, e.conn.subConn(), t.wrr, how.OOBPeriod)
 	}
-	if how := e.loc.prio.leaf.loadAware.Load(); t.util != nil && how != nil && how.OutOfBand {
-		t.util.oob.start(t.util.b, e.conn.subConn(), t.util, how.OOBPeriod)
+	if how := l.loadAware.Load(); t.util != nil && how != nil && how.OutOfBand {
+		t.util.oob.start(l.rt, e.conn.subConn(), t.util, how.OOBPeriod)
 	}
 }
 
 // stopOOB ends reports out of band.
 func (e *endpoint) stopOOB() {
-	t := e.observers.Load()
+	t, rt := e.observers.Load(), e.loc.leaf.rt
 	if t == nil {
 		return
 	}
 	if t.wrr != nil {
-		t.wrr.oob.end(t.wrr.b)
+		t.wrr.oob.end(rt)
 	}
 	if t.util != nil {
-		t.util.oob.end(t.util.b)
+		t.util.oob.end(rt)
 	}
 }
 
@@ -159,22 +161,22 @@ type oobReports struct {
 }
 
 // start asks for reports, instead of those that there are.
-func (o *oobReports) start(b *lb, conn balancer.SubConn, listener orca.OOBListener, period time.Duration) {
-	o.end(b)
+func (o *oobReports) start(rt *serial.Runtime, conn balancer.SubConn, listener orca.OOBListener, period time.Duration) {
+	o.end(rt)
 	if conn == nil {
 		return
 	}
 	var stop func()
-	b.rt.Call(func() {
+	rt.Call(func() {
 		stop = orca.RegisterOOBListener(conn, listener, orca.OOBListenerOptions{ReportInterval: period})
 	})
 	o.stop = func() { stop() }
 }
 
 // end ends reports.
-func (o *oobReports) end(b *lb) {
+func (o *oobReports) end(rt *serial.Runtime) {
 	if o.stop != nil {
-		b.rt.Call(o.stop)
+		rt.Call(o.stop)
 		o.stop = nil
 	}
 }
@@ -182,7 +184,7 @@ func (o *oobReports) end(b *lb) {
 // onReady starts what counts from an endpoint's becoming READY: slow start, the
 // blackout period of its weight, reports out of band.
 func (e *endpoint) onReady() {
-	e.StateSince = e.loc.prio.cluster.lb.rt.Now()
+	e.StateSince = e.loc.leaf.rt.Now()
 	e.loc.changed()
 	if t := e.observers.Load(); t != nil && t.wrr != nil {
 		t.wrr.connect()
@@ -197,7 +199,7 @@ func (p *priority) updateWeights() (changed bool) {
 	if how == nil {
 		return false
 	}
-	now := p.cluster.lb.rt.Now()
+	now := p.leaf.rt.Now()
 	p.measureWeights(how, now)
 	for e := range p.endpoints {
 		if e.Connectivity != picker.Ready {
@@ -232,10 +234,9 @@ func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update f
 	if period == 0 {
 		serial.Halt(timer)
 	} else if *timer == nil {
-		c.lb.after(period, timer, func() {
+		c.entry.after(period, timer, func() {
 			if c.inUse != nil && update(c.inUse) { // an update may not be published yet
-				c.setDirty()
-				c.lb.out.publish = true
+				c.inUse.note(picks)
 			}
 			schedule(c)
 		})
@@ -259,9 +260,10 @@ func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 		serial.Halt(&c.slowStartTimer)
 	} else if c.slowStartTimer == nil {
 		window := c.inUse.leaf.cfg.Policy.SlowStart.Window
-		c.lb.after(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
-			c.setDirty()
-			c.lb.out.publish = true
+		c.entry.after(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
+			if c.inUse != nil {
+				c.inUse.note(picks)
+			}
 		})
 	}
 }

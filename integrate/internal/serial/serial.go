@@ -124,8 +124,10 @@ func (r *Runtime) Closed() bool { return r.closed }
 // Now returns the nanoseconds since the Runtime was made, on a monotonic clock. It is above 0.
 func (r *Runtime) Now() int64 { return int64(time.Since(r.start)) + 1 }
 
-// TimeAt returns the time of day at a time of Now.
-func (r *Runtime) TimeAt(now int64) time.Time { return r.start.Add(time.Duration(now - 1)) }
+// TimeAt returns the time of day, in UTC, at a time of Now.
+func (r *Runtime) TimeAt(now int64) time.Time {
+	return r.start.Add(time.Duration(now - 1)).Round(0).UTC()
+}
 
 // Start returns the time of day at which the clock started.
 func (r *Runtime) Start() time.Time { return r.start }
