@@ -10,18 +10,6 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// setRewritesLocked says whether a route rewrites authorities (A81). Other targets do
-// nothing for it.
-func (b *lb) setRewritesLocked(on bool) {
-	if on == b.rewrites {
-		return
-	}
-	b.rewrites = on
-	for _, c := range b.clusters {
-		b.list.mark(c)
-	}
-}
-
 // rewriteAuthorities fills in what picks by routes that rewrite authorities return: those of
 // endpoints with a hostname tell gRPC to make it the RPC's :authority. gRPC has
 // the channel's credentials check that, and lets grpc.CallAuthority take

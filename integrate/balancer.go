@@ -8,20 +8,13 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
-	"slices"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/serviceconfig"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/persistent"
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // policyName is the LB policy that the resolver's service config names. It
@@ -45,59 +38,29 @@ func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancing
 // lb is the LB policy: it follows the target's configuration, owns the
 // SubConns, and publishes snapshots.
 //
-// Everything that changes it (configurations, SubConn states, timers) takes mu,
-// does its work and leaves; picks take no lock. gRPC's ClientConn is called
-// with mu held, which is safe because gRPC calls back from goroutines of its
-// own only; no code of the user runs under mu.
+// It is the top of a tree of clusters, priorities and endpoints. Events (configurations, SubConn
+// states, timers, calls of child policies) enter here, take the mutex and are passed down by
+// call. What they changed comes back as a result (change.go), and settle acts on it. Picks take
+// no lock. gRPC's ClientConn is called with the mutex held, which is safe because gRPC calls back
+// from goroutines of its own only; no code of the user runs under the mutex.
 type lb struct {
 	channel
+	targetState
+	publisher
 	adapt     adaptation
-	channelID uint64 // random; what hash policies by channel id hash (A42)
-	picker    stablePicker
-	// randomHashes are those of RPCs that have nothing to hash (A42). It has its own locks.
-	randomHashes randomHashes
-
-	src       *source
+	src       *source // nil without xDS
 	stopWatch func()
-	cfg       *picker.Config // nil while the target cannot be served
-	fatal     error          // why it cannot be
 	clusters  map[string]*cluster
-	list      clusterList // the same, parallel to cfg.Clusters
-	version   uint64      // of the latest cluster that changed
-
-	plans      *perrpc.Plans     // of cfg
-	routeErrs  *routeErrors      // of cfg, or an earlier one
-	latest     *picker.Config    // the latest configuration, which may not be in force yet
-	rpcs       rpcConfig         // of latest
-	watch      callWatch         // whether RPCs are counted by endpoint
-	applying   *eventlog.Changes // of the configuration that is being applied
-	applied    time.Time         // when cfg was, or fatal
-	rewrites   bool              // a route of cfg rewrites authorities (A81)
-	sessions   bool              // a route of cfg has session affinity (A55)
-	avoidHosts bool              // attempts of a route avoid endpoints that were tried
-
-	grown   []*cluster     // of which more endpoints are READY, and nothing else has changed
-	early   []*cluster     // whose state may be announced before it is published
-	closing sync.WaitGroup // of connections
-
-	announced   connectivity.State // what gRPC was last told
-	nextPublish time.Time
-	publishTime time.Duration // that the last publication took
-	urgent      bool          // a cluster became READY that the snapshot calls otherwise
-	pending     *time.Timer   // runs while a publication is due
-	publishDue  time.Time     // when pending is
-	publication chan struct{} // closed by the next one; nil unless somebody waits for it
+	latest    *picker.Config // the latest configuration, which may not be in force yet
+	rpcs      rpcConfig      // of latest
+	watch     callWatch      // whether RPCs are counted by endpoint
 }
 
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
-	b := &lb{
-		channel:  channel{rt: serial.New(), cc: cc, build: opts},
-		clusters: map[string]*cluster{}, channelID: rand.Uint64(),
-		announced: connectivity.Shutdown, // nothing yet
-	}
+	b := &lb{channel: channel{rt: serial.New(), cc: cc, buildOpts: opts}, clusters: map[string]*cluster{}}
 	b.adapt = adaptation{channel: &b.channel, subsetSeed: rand.Uint64()}
+	b.publisher.init(&b.channel, &b.targetState)
 	b.rec.init()
-	b.picker.current.Store(&published{})
 	return b
 }
 
@@ -116,9 +79,9 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 	b.src, b.client, b.bootstrap = src, src.Client, src.Bootstrap
 	b.id = identity{link: src.Link, listener: src.Listener, authority: src.Authority, node: src.Node}
 	b.setOptions(src.Options)
-	b.rec.target = b.build.Target.String()
+	b.rec.target = b.buildOpts.Target.String()
 	b.rec.channel = []slog.Attr{slog.String("target", src.Link.Target), slog.String("node", src.Node)}
-	b.updateStateLocked(connectivity.Connecting)
+	b.announce(connectivity.Connecting)
 	b.unlock()
 	metrics := src.StartMetrics(b)
 	b.lock()
@@ -140,129 +103,6 @@ func (b *lb) UpdateClientConnState(s balancer.ClientConnState) error {
 func (b *lb) setOptions(opts *options) {
 	b.opts = opts
 	b.rec.logger.Store(opts.Logger)
-}
-
-// Update implements xds.Watcher: a new configuration of the target. If gRPC has
-// to be told something of methods, that comes first, so that no RPC is made by the
-// new configuration and the old service config.
-func (b *lb) Update(cfg *picker.Config) {
-	b.lock()
-	defer b.unlock()
-	var tell func()
-	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
-		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Link.HasInterceptors()})
-		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
-			tell = func() { b.src.Configure(methods) }
-		}
-		b.rpcs = rpcConfig{methods, plans}
-	}
-	b.latest = cfg
-	plans := b.rpcs.plans
-	b.callThen(tell, func() { b.applyLocked(cfg, plans) })
-}
-
-// rpcConfig is what a configuration's routes say about RPCs besides where they go:
-// through gRPC's service config as far as that goes, the rest to interceptors.
-type rpcConfig struct {
-	methods []perrpc.MethodConfig
-	plans   *perrpc.Plans
-}
-
-// applyLocked takes over a configuration. It costs what has changed, and one comparison of
-// pointers for each cluster.
-func (b *lb) applyLocked(cfg *picker.Config, plans *perrpc.Plans) {
-	rerouted := b.cfg == nil || !persistent.SameSlice(b.cfg.Routes, cfg.Routes)
-	replanned := b.plans != plans
-	b.plans = plans
-	b.applying = &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
-	received := cfg.Clusters
-	changed, gone := b.relistLocked(received)
-	cfg = b.adapt.config(&b.list, cfg, changed)
-	b.adapt.noteWeights(cfg, changed)
-	for _, i := range changed {
-		b.rec.recordZones(b.list.all[i].cfg, cfg.Clusters[i])
-	}
-	b.rec.recordIgnored(cfg, changed)
-	b.cfg, b.fatal = cfg, nil
-	if rerouted {
-		b.list.reroute()
-		b.setRewritesLocked(slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite }))
-	}
-	if replanned {
-		b.setHostsLocked(plans.HasSessions(), plans.AvoidHosts())
-	}
-	for _, i := range changed {
-		c := b.list.all[i]
-		b.take(c, c.update(cfg.Clusters[i], b.applying, b.slow()))
-		c.received = received[i]
-	}
-	b.list.follow(received, cfg.Clusters)
-	// Last, so that the counters of a leaf that another cluster has now are never without
-	// a user: they know of the RPCs in flight.
-	for _, c := range gone {
-		c.close(b.applying)
-	}
-	b.rec.record(eventlog.Event{Kind: eventlog.ConfigurationApplied, Changes: b.applying}, nil)
-	b.applied = time.Now()
-	b.out.publish = true
-}
-
-// relistLocked makes the list parallel to the clusters of a configuration, with the cluster
-// of before where there is one of the name. It returns the indexes of those that have changed
-// or are new, and those that are gone, which the caller closes.
-func (b *lb) relistLocked(clusters []*picker.Cluster) (changed []int, gone map[string]*cluster) {
-	changed = b.list.differing(clusters)
-	renamed := func(i int) bool { return b.list.received[i].Name != clusters[i].Name }
-	if len(clusters) == len(b.list.received) && !slices.ContainsFunc(changed, renamed) {
-		return changed, nil
-	}
-	next := make(map[string]*cluster, len(clusters))
-	all := make([]*cluster, len(clusters))
-	for i, cc := range clusters {
-		c := b.clusters[cc.Name]
-		if c == nil {
-			c = b.newCluster()
-			b.applying.ClustersAdded++
-		}
-		all[i], next[cc.Name] = c, c
-		delete(b.clusters, cc.Name)
-	}
-	b.list.set(all)
-	gone, b.clusters = b.clusters, next
-	b.applying.ClustersRemoved = len(gone)
-	return b.list.differing(clusters), gone
-}
-
-// sameRPCConfig reports whether two configurations have the same routes and
-// filters.
-func sameRPCConfig(a, b *picker.Config) bool {
-	return persistent.SameSlice(a.Routes, b.Routes) && persistent.SameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
-}
-
-// Error implements xds.Watcher: the target cannot be served. After that gRPC is told
-// that methods have no timeouts and retries any more.
-func (b *lb) Error(err error) {
-	b.lock()
-	defer b.unlock()
-	b.callThen(nil, func() {
-		b.cfg, b.fatal = nil, b.id.failure("", err.Error(), ReasonTarget)
-		b.applied = time.Now()
-		b.rec.record(eventlog.Event{Kind: eventlog.TargetFailed, Error: err.Error()}, nil)
-		b.closeClustersLocked()
-		b.out.publish = true
-	})
-	if b.rpcs.methods != nil {
-		b.callThen(func() { b.src.Configure(nil) }, func() {})
-	}
-	b.latest, b.rpcs = nil, rpcConfig{}
-}
-
-func (b *lb) closeClustersLocked() {
-	for _, c := range b.list.all {
-		c.close(new(eventlog.Changes))
-	}
-	clear(b.clusters)
-	b.list.clear()
 }
 
 // ResolverError is called only if another resolver is in use.
@@ -294,13 +134,9 @@ func (b *lb) ExitIdle() {
 func (b *lb) Close() {
 	b.lock()
 	b.rt.Close()
-	if b.pending != nil {
-		b.pending.Stop()
-	}
-	b.closeClustersLocked()
+	b.closeClusters()
+	b.publisher.close()
 	b.rec.log.Close()
-	b.shutdownPendingLocked()
-	b.notifyPublicationLocked()
 	serial.Halt(&b.watch.timer)
 	stop, metrics := b.stopWatch, b.rec.metrics
 	b.unlock()
@@ -310,18 +146,14 @@ func (b *lb) Close() {
 	}
 }
 
-// shutdownPendingLocked shuts connections down on a goroutine of its own: closing one whose peer
-// takes nothing any more keeps gRPC waiting for 5 s, and neither configurations nor
-// the states of other connections are to wait for that.
-func (b *lb) shutdownPendingLocked() {
-	if len(b.out.closing) == 0 {
-		return
+// connectIdle connects an endpoint of a cluster that is IDLE, as an RPC to it would. It
+// publishes nothing if no endpoint begins to connect, as with a child policy: a publication
+// would wake WaitReady for nothing.
+func (b *lb) connectIdle(cluster string) {
+	b.lock()
+	defer b.unlock()
+	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
+		c.inUse.connectOneIdle()
+		b.follow(c)
 	}
-	pending := b.out.closing
-	b.out.closing, b.out.repick = nil, true
-	b.closing.Go(func() {
-		for _, shut := range pending {
-			shut()
-		}
-	})
 }

@@ -23,9 +23,9 @@ type channel struct {
 	rec recorder
 	id  identity
 
-	cc    balancer.ClientConn
-	build balancer.BuildOptions // for child policies
-	opts  *options
+	cc        balancer.ClientConn
+	buildOpts balancer.BuildOptions // for child policies
+	opts      *options
 	// client and bootstrap are those of the source; nil without xDS.
 	client    *xds.Client
 	bootstrap *bootstrap.Config

@@ -195,7 +195,7 @@ func (w *world) drops(cc *grpc.ClientConn) {
 	}
 }
 
-// applyLocked pushes a plan and waits until it is in effect.
+// apply pushes a plan and waits until it is in effect.
 func (w *world) apply(p *plan) {
 	w.t.Helper()
 	w.note("push %v", p)

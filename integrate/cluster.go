@@ -262,24 +262,11 @@ func (c *cluster) mayQueueWhileReady() bool {
 	return c.inUse != nil && (c.inUse.leaf.onDemand() || c.inUse.leaf.delegates())
 }
 
-// rendering is what clusters have to know of the balancer to be rendered.
-type rendering struct {
-	version    uint64 // of the latest cluster that changed
-	rewrites   bool   // a route rewrites authorities (A81)
-	sessions   bool   // a route has session affinity (A55)
-	avoidHosts bool   // attempts of a route avoid endpoints that were tried
-}
-
-// refresh computes view and state if something changed: O(endpoints of the
-// priority in use) after a change of the set, else O(1).
-func (c *cluster) refresh(r *rendering) {
-	if !c.dirty {
-		return
-	}
-	c.dirty = false
-	r.version++
+// refresh computes view and state: O(endpoints of the priority in use) after a change of the
+// set, else O(1).
+func (c *cluster) refresh(version uint64, n needs) {
 	failed := c.state.Failed
-	c.state = picker.ClusterState{Version: r.version, Leaf: -1}
+	c.state = picker.ClusterState{Version: version, Leaf: -1}
 	p, status := c.inUse, c.status()
 	c.view = clusterView{status: status}
 	c.effective = c.cfg
@@ -293,24 +280,24 @@ func (c *cluster) refresh(r *rendering) {
 	if c.state.Failed != failed {
 		c.recordFailure()
 	}
-	if status == picker.Ready || c.mayQueueWhileReady() || p != nil && r.sessions {
-		c.renderPriority(p, r)
+	if status == picker.Ready || c.mayQueueWhileReady() || p != nil && n.sessions {
+		c.renderPriority(p, n)
 	}
 }
 
 // renderPriority completes view and state with the endpoints of a priority.
-func (c *cluster) renderPriority(p *priority, r *rendering) {
+func (c *cluster) renderPriority(p *priority, n needs) {
 	l := p.leaf
 	p.updateWeights()
 	p.buildCache()
 	c.view.picks, c.view.connectable, c.view.groups = p.picks, p.connectable, p.groups
-	if r.rewrites {
+	if n.rewrites {
 		c.rewriteAuthorities(p)
 	}
 	c.labelAttempts(p)
 	leaf := c.leafIndex(l)
-	if (r.sessions || r.avoidHosts) && !l.delegates() {
-		c.view.hosts = findHosts(p, c.leaves[leaf].priorities, r.sessions)
+	if (n.sessions || n.avoidHosts) && !l.delegates() {
+		c.view.hosts = findHosts(p, c.leaves[leaf].priorities, n.sessions)
 	}
 	c.view.rejections = l.rejections()
 	c.state.Leaf, c.state.Priority = leaf, p.index

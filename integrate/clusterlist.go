@@ -27,7 +27,7 @@ import (
 type clusterList struct {
 	all []*cluster // parallel to the configuration's
 	// What the clusters of all have been made of, as it came and as the channel has it: see
-	// channelConfigLocked. Parallel to all, with nil for one that is new; a single slice if
+	// adaptation.config. Parallel to all, with nil for one that is new; a single slice if
 	// the channel takes all as they come. Immutable.
 	received, own []*picker.Cluster
 	whole         bool       // the names or the routes are not those of the latest snapshot
@@ -76,6 +76,13 @@ func (l *clusterList) mark(c *cluster) {
 	if !c.dirty {
 		c.dirty = true
 		l.changed = append(l.changed, c)
+	}
+}
+
+// markAll lists all clusters as changed.
+func (l *clusterList) markAll() {
+	for _, c := range l.all {
+		l.mark(c)
 	}
 }
 

@@ -127,16 +127,16 @@ func TestSlowClose(t *testing.T) {
 	hold := make(chan struct{})
 	cc.conn(t, 1).hold = hold
 	b.lock()
-	b.publishLocked()
+	b.publish()
 	b.unlock()
 	b.Update(configOf(clusterOf("c", prio(eps(2, 3)))))
 	b.lock()
-	b.publishLocked() // with which the connection is closed
+	b.publish() // with which the connection is closed
 	b.unlock()
 	cc.conn(t, 2).to(failure)
 	cc.conn(t, 3).to(ready)
 	b.lock()
-	b.publishLocked()
+	b.publish()
 	b.unlock()
 	if got, err := b.pick(); got != addr(3).String() {
 		t.Errorf("picked %q, %v, want endpoint 3", got, err)

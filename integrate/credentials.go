@@ -92,7 +92,7 @@ func (c *xdsCredentials) handshakeAside(ctx context.Context, authority string, r
 // buildOptions returns the channel's options for an LB policy of a cluster. Such a policy may
 // open channels of its own, which have credentials with the cluster as their owner.
 func (b *channel) buildOptions(owner *xdstls.Cluster) balancer.BuildOptions {
-	o := b.build
+	o := b.buildOpts
 	o.DialCreds = ownedBy(o.DialCreds, owner)
 	if o.CredsBundle != nil {
 		o.CredsBundle = ownedBundle{o.CredsBundle, owner}
@@ -163,7 +163,7 @@ func transportCredentials(o *balancer.BuildOptions) credentials.TransportCredent
 }
 
 // usesXDS reports whether the channel's credentials go by what clusters say about TLS.
-func (b *channel) usesXDS() bool { return usesXDSCredentials(&b.build) }
+func (b *channel) usesXDS() bool { return usesXDSCredentials(&b.buildOpts) }
 
 // usesXDSCredentials reports whether the credentials of a channel are xDS credentials.
 func usesXDSCredentials(o *balancer.BuildOptions) bool {
@@ -175,7 +175,7 @@ func usesXDSCredentials(o *balancer.BuildOptions) bool {
 // credentials: these cannot know what our clusters say about TLS, and would take their
 // fallback.
 func (b *channel) usesForeignXDS() bool {
-	_, ours := transportCredentials(&b.build).(*xdsCredentials)
+	_, ours := transportCredentials(&b.buildOpts).(*xdsCredentials)
 	return !ours && b.usesXDS()
 }
 
@@ -187,10 +187,10 @@ func (b *channel) refuses(l *picker.Leaf) bool { return l.TLS != nil && b.usesFo
 func (b *channel) refuse(l *picker.Leaf) {
 	const why = "the channel's credentials (%T) use xDS, and cannot carry out xdslb's TLS settings: use integrate.NewCredentials, and pass them to the channel unwrapped"
 	l.Priorities, l.Outlier = nil, nil
-	l.ResolutionNote = plainError(fmt.Sprintf("it demands TLS (transport_socket of the Cluster resource), and "+why, transportCredentials(&b.build)))
-	if _, noted := refusalsNoted.LoadOrStore(b.build.Target.URL.String(), true); !noted {
+	l.ResolutionNote = plainError(fmt.Sprintf("it demands TLS (transport_socket of the Cluster resource), and "+why, transportCredentials(&b.buildOpts)))
+	if _, noted := refusalsNoted.LoadOrStore(b.buildOpts.Target.URL.String(), true); !noted {
 		b.rec.write(slog.LevelError, fmt.Sprintf("xdslb: RPCs of a cluster fail, since it demands TLS, and "+why+". This is logged once per target.",
-			transportCredentials(&b.build)), l.Name)
+			transportCredentials(&b.buildOpts)), l.Name)
 	}
 }
 

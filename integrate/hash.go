@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
-	"github.com/xdslb/xdslb/picker"
 )
 
 // WithRequestHash returns a context whose RPCs are hashed to h where a cluster's
@@ -17,17 +16,6 @@ import (
 // a good hash already, such as a shard key. It allocates once.
 func WithRequestHash(ctx context.Context, h uint64) context.Context {
 	return metadatautil.WithHash(ctx, h)
-}
-
-// envLocked is what the channel's snapshots know of the channel and its RPCs.
-func (b *lb) envLocked() picker.Env {
-	return picker.Env{
-		Header:       metadatautil.OutgoingValues,
-		RequestHash:  metadatautil.Hash,
-		RandomHashes: &b.randomHashes,
-		ChannelID:    b.channelID,
-		Now:          b.rt.Now(),
-	}
 }
 
 // randomHashes are the random hashes of RPCs that had to wait for an endpoint: those of a

@@ -12,16 +12,16 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// measurePublicationLocked records the duration of a publication that ended just now, and
-// the latency of the configuration, if it is a new one.
-func (b *lb) measurePublicationLocked(now time.Time) {
-	b.rec.metrics.Observe(metric.PublicationDuration, []float64{b.publishTime.Seconds()}, b.rec.target)
-	if b.cfg == nil || !b.cfg.Received.After(b.rec.received) {
+// measurePublication records the duration of a publication that ended just now, and the latency
+// of the configuration, which may be nil, if it is a new one.
+func (r *recorder) measurePublication(took time.Duration, now time.Time, cfg *picker.Config) {
+	r.metrics.Observe(metric.PublicationDuration, []float64{took.Seconds()}, r.target)
+	if cfg == nil || !cfg.Received.After(r.received) {
 		return
 	}
-	b.rec.received = b.cfg.Received
-	if b.rec.received.After(b.rt.Start()) { // else it was there before the channel
-		b.rec.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(b.rec.received).Seconds()}, b.rec.target)
+	r.received = cfg.Received
+	if r.received.After(r.start) { // else it was there before the channel
+		r.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(r.received).Seconds()}, r.target)
 	}
 }
 

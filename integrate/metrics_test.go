@@ -149,7 +149,7 @@ func (otherXDS) UsesXDS() bool { return true }
 // credentials are not said to be left out of a subset.
 func TestRefusedIsNoSubset(t *testing.T) {
 	b, _ := newTestLB(t, Config{})
-	b.build.DialCreds = otherXDS{insecure.NewCredentials()}
+	b.buildOpts.DialCreds = otherXDS{insecure.NewCredentials()}
 	cfg := configOf(clusterOf(t.Name(), prio(eps(1, 2))))
 	cfg.Clusters[0].Leaves[0].TLS = &picker.TLS{SystemRoots: true}
 	b.set(cfg)

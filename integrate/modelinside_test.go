@@ -261,7 +261,7 @@ func (t *trial) checkSnapshot(b *lb, current *picker.Snapshot) {
 	if b.list.whole {
 		return
 	}
-	anew, err := picker.Build(nil, &cfg, states, b.envLocked())
+	anew, err := picker.Build(nil, &cfg, states, b.env())
 	if err != nil {
 		t.Fatalf("the published snapshot cannot be made anew: %v", err)
 		return

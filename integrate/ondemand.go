@@ -75,15 +75,3 @@ func (p *priority) at(i int) (*locality, int) {
 	}
 	panic("xdslb: no such endpoint")
 }
-
-// connectIdle connects an endpoint of a cluster that is IDLE, as an RPC to it would. It
-// publishes nothing if no endpoint begins to connect, as with a child policy: a publication
-// would wake WaitReady for nothing.
-func (b *lb) connectIdle(cluster string) {
-	b.lock()
-	defer b.unlock()
-	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
-		c.inUse.connectOneIdle()
-		b.follow(c)
-	}
-}

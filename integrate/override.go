@@ -102,18 +102,6 @@ func (h *hosts) other(index int32) *pick {
 	return nil
 }
 
-// setHostsLocked says what picks have to know hosts for: sessions, and attempts that avoid
-// some. Other targets do nothing for it.
-func (b *lb) setHostsLocked(sessions, avoid bool) {
-	if sessions == b.sessions && avoid == b.avoidHosts {
-		return
-	}
-	b.sessions, b.avoidHosts = sessions, avoid
-	for _, c := range b.clusters {
-		b.list.mark(c)
-	}
-}
-
 // pickForSession picks the endpoint that an RPC's session is with, if that is
 // READY, or has the RPC wait if the endpoint is about to be. Otherwise ok is false,
 // and the RPC may go to any endpoint.

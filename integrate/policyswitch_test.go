@@ -228,7 +228,7 @@ func TestHealthAfterSwitch(t *testing.T) {
 	cc.conn(t, 1).healthy = make(chan struct{})
 	b.Update(configOf(clusterOf("c", prio(eps(1)))))
 	b.lock()
-	b.publishLocked()
+	b.publish()
 	b.unlock()
 	if _, err := b.pick(); !errors.Is(err, balancer.ErrNoSubConnAvailable) {
 		t.Errorf("Pick() error = %v before the backend's health is known, want the RPC to wait", err)

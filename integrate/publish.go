@@ -4,18 +4,15 @@
 package integrate
 
 import (
-	"fmt"
-	"log/slog"
+	"math/rand/v2"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/picker/persistent"
 )
 
 // While changes keep coming, snapshots are at least publishPause apart, and eight
@@ -34,267 +31,229 @@ const (
 	maxGrowthPause  = 250 * time.Millisecond
 )
 
+// A publisher makes changes visible to picks and tells gRPC the channel's state, at once or
+// after a pause.
+type publisher struct {
+	*channel
+	*targetState
+	picker stablePicker
+	list   clusterList // parallel to cfg.Clusters
+
+	// What an event changed, until settle.
+	grown  []*cluster // one more endpoint is READY, and nothing else changed
+	early  []*cluster // the channel's state may be announced before it is published
+	urgent bool       // a cluster became READY that the snapshot calls otherwise
+
+	announced   connectivity.State // what gRPC was last told
+	nextPublish time.Time
+	publishTime time.Duration  // that the last publication took
+	pending     *time.Timer    // runs while a publication is due
+	publishDue  time.Time      // when pending is
+	publication chan struct{}  // closed by the next one; nil unless somebody waits for it
+	closing     sync.WaitGroup // of connections
+
+	version   uint64       // of the latest cluster that changed
+	routeErrs *routeErrors // of cfg, or an earlier one
+	channelID uint64       // random: what hash policies by channel id hash (A42)
+	// randomHashes are those of RPCs that have nothing to hash (A42). It has its own locks.
+	randomHashes randomHashes
+}
+
+func (p *publisher) init(ch *channel, t *targetState) {
+	p.channel, p.targetState = ch, t
+	p.announced = connectivity.Shutdown // nothing yet
+	p.channelID = rand.Uint64()
+	p.picker.current.Store(&published{})
+}
+
+// take records what follows from an event for a cluster, until settle.
+func (p *publisher) take(c *cluster, ch change) {
+	if ch&render != 0 {
+		p.list.mark(c)
+	}
+	if ch&announce != 0 {
+		p.early = append(p.early, c)
+	}
+	if ch&grown != 0 {
+		p.grown = append(p.grown, c)
+	}
+	p.urgent = p.urgent || ch&urgent != 0
+	p.out.publish = p.out.publish || ch&publish != 0
+	p.out.wake = p.out.wake || ch&wake != 0
+}
+
 // settle ends an event: it acts on what the event changed.
-func (b *lb) settle() {
-	if b.rt.Closed() {
-		b.shutdownPendingLocked()
+func (p *publisher) settle() {
+	if p.rt.Closed() {
+		p.shutDown()
 		return
 	}
-	for _, c := range b.early {
-		b.announceEarlyLocked(c)
+	for _, c := range p.early {
+		p.announceEarly(c)
 	}
-	if b.out.wake {
-		b.wake()
+	if p.out.wake {
+		p.repick()
 	}
-	if b.out.publish {
-		b.publishByLocked(b.nextPublish)
+	if p.out.publish {
+		p.publishBy(p.nextPublish)
 	} else {
-		for _, c := range b.grown {
-			b.publishGrowthLocked(c)
+		for _, c := range p.grown {
+			p.publishGrowth(c)
 		}
 	}
-	b.early, b.grown, b.out.wake, b.out.publish = b.early[:0], b.grown[:0], false, false
+	p.early, p.grown, p.out.wake, p.out.publish = p.early[:0], p.grown[:0], false, false
 }
 
-// wake has gRPC pick again for RPCs that wait for a child policy.
-func (b *lb) wake() {
-	if b.picker.waiting.Swap(false) {
-		b.updateStateLocked(b.announced)
+// repick has gRPC pick again for RPCs that wait for a child policy.
+func (p *publisher) repick() {
+	if p.picker.waiting.Swap(false) {
+		p.announce(p.announced)
 	}
-	if b.out.repick { // a connection that was lost may be in the snapshot
-		b.out.publish = true
+	if p.out.repick { // a connection that was lost may be in the snapshot
+		p.out.publish = true
 	}
 }
 
-// publishByLocked publishes at once if that is urgent, else at the time that is due, if no
+// slow reports whether publications take long.
+func (p *publisher) slow() bool { return p.publishTime > publishPause/8 }
+
+// publishBy publishes at once if that is urgent, else at the time that is due, if no
 // earlier one is set.
-func (b *lb) publishByLocked(due time.Time) {
+func (p *publisher) publishBy(due time.Time) {
 	wait := time.Until(due)
 	switch {
-	case b.urgent || wait <= 0 && b.pending == nil:
-		b.publishLocked()
-	case b.pending == nil || due.Before(b.publishDue):
-		serial.Halt(&b.pending)
-		b.publishDue = due
-		b.rt.After(wait, &b.pending, b.publishLocked)
+	case p.urgent || wait <= 0 && p.pending == nil:
+		p.publish()
+	case p.pending == nil || due.Before(p.publishDue):
+		serial.Halt(&p.pending)
+		p.publishDue = due
+		p.rt.After(wait, &p.pending, p.publish)
 	}
 }
 
-// publishGrowthLocked publishes that one more endpoint of a priority in use is READY.
-func (b *lb) publishGrowthLocked(c *cluster) {
+// publishGrowth publishes that one more endpoint of a priority in use is READY.
+func (p *publisher) publishGrowth(c *cluster) {
 	n, size := c.inUse.counts[picker.Ready], 0
 	for _, k := range c.inUse.counts {
 		size += k
 	}
-	due := b.nextPublish
+	due := p.nextPublish
 	if pause := min(time.Duration(size)*growthPause, maxGrowthPause); pause > maxPublishPause && 2*(n-c.ready) < c.ready {
 		due = due.Add(pause - maxPublishPause)
 	}
-	b.publishByLocked(due)
+	p.publishBy(due)
 }
 
-// publishLocked makes all changes visible to picks: one snapshot, one store.
-func (b *lb) publishLocked() {
-	serial.Halt(&b.pending)
-	b.urgent = false
+// publish makes all changes visible to picks: one snapshot, one store.
+func (p *publisher) publish() {
+	serial.Halt(&p.pending)
+	p.urgent = false
 	begin := time.Now()
 	defer func() {
 		end := time.Now()
-		b.publishTime = end.Sub(begin)
-		b.measurePublicationLocked(end)
-		b.nextPublish = end.Add(min(max(8*b.publishTime, publishPause), maxPublishPause))
+		p.publishTime = end.Sub(begin)
+		p.rec.measurePublication(p.publishTime, end, p.cfg)
+		p.nextPublish = end.Add(min(max(8*p.publishTime, publishPause), maxPublishPause))
 	}()
-	prev := b.picker.current.Load()
-	next, helps := b.renderLocked(prev)
-	b.picker.current.Store(next)
-	b.notifyPublicationLocked()
-	if b.src != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !b.src.Link.Published()) {
+	prev := p.picker.current.Load()
+	next, helps := p.render(prev)
+	p.picker.current.Store(next)
+	p.notify()
+	if p.id.link != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !p.id.link.Published()) {
 		// The first RPCs find their method configs in place.
-		b.rt.Call(func() { b.src.Link.Publish(b.picker.table) })
+		p.rt.Call(func() { p.id.link.Publish(p.picker.table) })
 	}
-	b.shutdownPendingLocked()
+	p.shutDown()
 
-	state := b.connectivityLocked()
+	state := p.connectivity()
 	// RPCs wait inside gRPC for a new picker in two cases: a pick told them
 	// to, or the connection they were given went away in between. The picker
 	// is the same object for ever; announcing it again wakes them.
-	waiting := b.out.repick
-	b.out.repick = false
-	if helps && b.picker.waiting.Swap(false) {
+	waiting := p.out.repick
+	p.out.repick = false
+	if helps && p.picker.waiting.Swap(false) {
 		waiting = true
 	}
-	if waiting || state != b.announced {
-		b.updateStateLocked(state)
+	if waiting || state != p.announced {
+		p.announce(state)
 	}
 }
 
-// announceEarlyLocked tells gRPC what the channel's state has become by a change of a cluster
+// announceEarly tells gRPC what the channel's state has become by a change of a cluster
 // that is published after a pause, when it may be another: from IDLE a channel comes to READY
 // by way of CONNECTING (gRPC's connectivity-semantics-and-api.md), however fast it connects.
 // Picks go by the snapshot that there is. So two states do wait for the next one: READY, and
 // what follows TRANSIENT_FAILURE, since RPCs would still wait or fail.
-func (b *lb) announceEarlyLocked(c *cluster) {
-	if !c.counted || !b.list.has(c) || b.fatal != nil || b.announced == connectivity.TransientFailure {
+func (p *publisher) announceEarly(c *cluster) {
+	if !c.counted || !p.list.has(c) || p.fatal != nil || p.announced == connectivity.TransientFailure {
 		return
 	}
-	s := grpcState(b.list.bestWith(c))
-	if s == b.announced || s == connectivity.Ready {
+	s := grpcState(p.list.bestWith(c))
+	if s == p.announced || s == connectivity.Ready {
 		return
 	}
-	if later := !b.urgent && (b.pending != nil || time.Until(b.nextPublish) > 0); later {
-		b.updateStateLocked(s)
+	if later := !p.urgent && (p.pending != nil || time.Until(p.nextPublish) > 0); later {
+		p.announce(s)
 	}
 }
 
-func (b *lb) updateStateLocked(state connectivity.State) {
-	b.announced = state
-	b.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &b.picker})
+func (p *publisher) announce(state connectivity.State) {
+	p.announced = state
+	p.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &p.picker})
 }
 
-// renderLocked builds what picks read. It reports whether anything changed that can
-// help an RPC that waits: another configuration, a cluster that became READY or
-// failed, or another endpoint of one whose RPCs wait for a certain one.
-func (b *lb) renderLocked(prev *published) (next *published, helps bool) {
-	next = &published{Table: perrpc.Table{Err: b.fatal}}
-	if b.src != nil {
-		next.Link = b.src.Link
-	}
-	if b.cfg == nil {
-		return next, b.fatal != nil
-	}
-	helps = prev.Config != b.cfg
-	b.routeErrs = b.id.routeErrors(b.routeErrs, b.cfg.Routes)
-	next.Config, next.Plans, next.rewrites, next.routeErrs = b.cfg, b.plans, b.rewrites, b.routeErrs
-	next.plain = !b.rewrites && metric.UpdateLabels == nil
-	rendering := rendering{version: b.version, rewrites: b.rewrites, sessions: b.sessions, avoidHosts: b.avoidHosts}
-	changed, whole := b.list.begin()
-	for _, c := range changed {
-		status := c.status()
-		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || b.sessions || status == picker.Ready && !c.serving)
-		c.refresh(&rendering)
-		b.list.count(c, c.status())
-		c.rendered()
-	}
-	b.version = rendering.version
-	var err error
-	if next.Snapshot, err = b.buildLocked(prev, changed, whole); err != nil {
-		// xds validates what it hands over, so this is a defect of ours. The
-		// last good snapshot stays in force.
-		b.rec.write(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
-		if prev.Snapshot != nil {
-			return prev, false
-		}
-		return &published{Table: perrpc.Table{Err: b.id.failure("", fmt.Sprintf("xds: %v", err), ReasonTarget)}}, true
-	}
-	next.Budgets = b.budgetsLocked(prev, changed, whole)
-	if !whole && prev.Ask != nil {
-		next.Ask = next.ask
-	}
-	items := make([]*persistent.Item[clusterView], len(changed))
-	changes := make([]persistent.Change[clusterView], len(changed))
-	for i, c := range changed {
-		items[i] = next.view(c)
-		changes[i] = persistent.Change[clusterView]{Index: c.index, Item: items[i]}
-		c.scheduleWeights()
-		c.scheduleLoads()
-		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
-	}
-	if whole {
-		next.clusters.Set(items)
-	} else {
-		next.clusters.Follow(&prev.clusters, changes)
-	}
-	b.list.done()
-	return next, helps
-}
-
-// view returns what picks need of a cluster that has changed, and has p ask its endpoints if
-// RPCs do.
-func (p *published) view(c *cluster) *persistent.Item[clusterView] {
-	item := &persistent.Item[clusterView]{Value: c.view}
-	view := &item.Value
-	if err := p.Snapshot.ClusterErr(c.index); err != nil {
-		name := c.cfg.Name
-		view.failed = c.id.failure(name, fmt.Sprintf("xds: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
-	}
-	c.followProbes(p.Snapshot, c.index)
-	if c.probers != nil && c.asksForEach() {
-		view.probers, p.Ask = c.probers, p.ask
-	}
-	return item
-}
-
-// budgetsLocked returns what limits retries by cluster: the same list as before, unless the
-// configuration or the leaf in use of a cluster makes it another.
-func (b *lb) budgetsLocked(prev *published, changed []*cluster, whole bool) (list []*perrpc.Budget) {
-	if !whole {
-		list = prev.Budgets
-	}
-	copied := false
-	for _, c := range changed {
-		budget, was := c.retryBudget(), (*perrpc.Budget)(nil)
-		if list != nil {
-			was = list[c.index]
-		}
-		if budget == was || budget != nil && was != nil && *budget == *was {
-			continue
-		}
-		if !copied {
-			list = append(make([]*perrpc.Budget, 0, len(b.list.all)), list...)[:len(b.list.all)]
-			copied = true
-		}
-		list[c.index] = budget
-	}
-	return list
-}
-
-// buildLocked compiles what has changed since the latest snapshot.
-func (b *lb) buildLocked(prev *published, changed []*cluster, whole bool) (*picker.Snapshot, error) {
-	if !whole {
-		changes := make([]picker.ClusterChange, len(changed))
-		for i, c := range changed {
-			changes[i] = picker.ClusterChange{Index: c.index, Cluster: c.effective, State: &c.state}
-		}
-		return picker.Rebuild(prev.Snapshot, changes, b.envLocked()), nil
-	}
-	states := make([]picker.ClusterState, len(b.list.all))
-	effective := *b.cfg
-	effective.Clusters = make([]*picker.Cluster, len(b.list.all))
-	for i, c := range b.list.all {
-		states[i], effective.Clusters[i] = c.state, c.effective
-	}
-	return picker.Build(prev.Snapshot, &effective, states, b.envLocked())
-}
-
-// connectivityLocked is the channel's state: that of its best cluster (A31).
-func (b *lb) connectivityLocked() connectivity.State {
-	if b.fatal != nil {
+// connectivity is the channel's state: that of its best cluster (A31).
+func (p *publisher) connectivity() connectivity.State {
+	if p.fatal != nil {
 		return connectivity.TransientFailure
 	}
-	if b.cfg == nil {
+	if p.cfg == nil {
 		return connectivity.Connecting
 	}
-	return grpcState(b.list.best())
+	return grpcState(p.list.best())
 }
 
 // nextPublication returns a channel that is closed by the next publication, or when the
 // balancer is closed; nil if it is.
-func (b *lb) nextPublication() <-chan struct{} {
-	b.lock()
-	defer b.unlock()
-	if b.rt.Closed() {
+func (p *publisher) nextPublication() <-chan struct{} {
+	p.rt.Lock()
+	defer p.rt.Unlock()
+	if p.rt.Closed() {
 		return nil
 	}
-	if b.publication == nil {
-		b.publication = make(chan struct{})
+	if p.publication == nil {
+		p.publication = make(chan struct{})
 	}
-	return b.publication
+	return p.publication
 }
 
-// notifyPublicationLocked wakes the goroutines that wait for a publication.
-func (b *lb) notifyPublicationLocked() {
-	if b.publication != nil {
-		close(b.publication)
-		b.publication = nil
+// notify wakes the goroutines that wait for a publication.
+func (p *publisher) notify() {
+	if p.publication != nil {
+		close(p.publication)
+		p.publication = nil
 	}
+}
+
+// shutDown shuts connections down on a goroutine of its own: closing one whose peer
+// takes nothing any more keeps gRPC waiting for 5 s, and neither configurations nor
+// the states of other connections are to wait for that.
+func (p *publisher) shutDown() {
+	if len(p.out.closing) == 0 {
+		return
+	}
+	pending := p.out.closing
+	p.out.closing, p.out.repick = nil, true
+	p.closing.Go(func() {
+		for _, shut := range pending {
+			shut()
+		}
+	})
+}
+
+// close ends publications.
+func (p *publisher) close() {
+	serial.Halt(&p.pending)
+	p.shutDown()
+	p.notify()
 }

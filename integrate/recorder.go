@@ -26,6 +26,7 @@ type recorder struct {
 	target   string                      // as metrics have it; empty without xDS
 	metrics  *metric.Channel             // nil if the channel has no recorder of metrics
 	failed   bool                        // the target, since it was last served
+	start    time.Time                   // of the channel
 	received time.Time                   // of the latest configuration whose latency was measured
 	// retired are counters that no leaf has any more, with its configuration, until metrics
 	// have been read.
@@ -36,6 +37,7 @@ type recorder struct {
 
 // init makes the recorder ready.
 func (r *recorder) init() {
+	r.start = time.Now()
 	r.log = eventlog.NewLog(r.logger.Load)
 	r.retired = map[*picker.ClusterLoad]*picker.Leaf{}
 }

@@ -351,7 +351,7 @@ func TestReplacementIsHealthy(t *testing.T) {
 	fresh.healthy = make(chan struct{})
 	fresh.to(ready)
 	r.lock()
-	r.publishLocked()
+	r.publish()
 	r.unlock()
 	if got := r.clusters["c"].leaves[0].priorities[0].localities[0].endpoints[0].conn.sc; got != connector(old) || old.shut {
 		t.Error("a backend that is not found healthy is used")

@@ -97,7 +97,7 @@ func hostnameFor(cfg *picker.Endpoint) func(addr string) (string, bool) {
 }
 
 // renameConn follows a change of the endpoint's hostname. The connections of child policies
-// follow with the child's next list of endpoints (child.retargetLocked).
+// follow with the child's next list of endpoints (child.retarget).
 func (e *endpoint) renameConn(cfg *picker.Endpoint) {
 	if c := e.conn; c != nil && c.child == nil && c.setHostnames(hostnameFor(cfg)) {
 		c.replace(cfg)

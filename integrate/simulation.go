@@ -196,7 +196,7 @@ func (s *simulation) age() {
 		s.list.mark(c)
 	}
 	s.rt.Advance(simulatedAge)
-	s.publishLocked()
+	s.publish()
 }
 
 // simulatedChannel is what the balancer sees of gRPC.

@@ -50,7 +50,7 @@ func (b *testLB) take(cfg *picker.Config) {
 	_, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.plans})
 	b.lock()
 	defer b.unlock()
-	b.applyLocked(cfg, plans)
+	b.apply(cfg, plans)
 }
 
 // to moves a SubConn to a state, and waits for what children make of it.
@@ -63,7 +63,7 @@ func (b *testLB) to(sc *fakeConn, s connectivity.State) {
 func (b *testLB) flush() {
 	b.calm()
 	b.lock()
-	b.publishLocked()
+	b.publish()
 	b.unlock()
 	b.calm()
 }

@@ -129,8 +129,5 @@ func (r *Runtime) TimeAt(now int64) time.Time {
 	return r.start.Add(time.Duration(now - 1)).Round(0).UTC()
 }
 
-// Start returns the time of day at which the clock started.
-func (r *Runtime) Start() time.Time { return r.start }
-
 // Advance moves the clock forward.
 func (r *Runtime) Advance(d time.Duration) { r.start = r.start.Add(-d) }

@@ -5,7 +5,9 @@ package integrate
 
 import "time"
 
-// Each event begins with lock and ends with unlock, which acts on what the event changed.
+// This file is where events enter the balancer and end.
+
+// lock begins an event. unlock ends it and acts on what it changed.
 func (b *lb) lock() { b.rt.Lock() }
 
 func (b *lb) unlock() {
@@ -69,22 +71,3 @@ func (n *clusterEntry) after(d time.Duration, slot **time.Timer, f func()) {
 func (b *lb) follow(c *cluster) {
 	b.take(c, c.follow(&followed{sessions: b.sessions, slow: b.slow()}))
 }
-
-// take records what follows from an event for a cluster, until the event is settled.
-func (b *lb) take(c *cluster, ch change) {
-	if ch&render != 0 {
-		b.list.mark(c)
-	}
-	if ch&announce != 0 {
-		b.early = append(b.early, c)
-	}
-	if ch&grown != 0 {
-		b.grown = append(b.grown, c)
-	}
-	b.urgent = b.urgent || ch&urgent != 0
-	b.out.publish = b.out.publish || ch&publish != 0
-	b.out.wake = b.out.wake || ch&wake != 0
-}
-
-// slow reports whether publications take long.
-func (b *lb) slow() bool { return b.publishTime > publishPause/8 }
