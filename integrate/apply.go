@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
@@ -37,7 +38,7 @@ func (b *lb) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
 	var tell func()
-	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !perrpc.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
+	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !methodconfig.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
 		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Link.HasInterceptors()})
 		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.Configure(methods) }
@@ -52,7 +53,7 @@ func (b *lb) Update(cfg *picker.Config) {
 // rpcConfig is what a configuration's routes say about RPCs besides where they go:
 // through gRPC's service config as far as that goes, the rest to interceptors.
 type rpcConfig struct {
-	methods []perrpc.MethodConfig
+	methods []methodconfig.Config
 	plans   *perrpc.Plans
 }
 

@@ -6,7 +6,7 @@ package integrate
 import (
 	"context"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 )
 
 // A Channel is a channel of the process that has a resolver of this package, or that the
@@ -14,7 +14,7 @@ import (
 // resolver. It is comparable, and good for as long as the channel does not go idle;
 // after that it goes on to say what the channel was last at.
 type Channel struct {
-	link     *perrpc.Link
+	link     *link.Link
 	resolver channelResolver
 }
 
@@ -28,7 +28,7 @@ type channelResolver interface {
 // their resolvers were made. It connects nothing.
 func Channels() []Channel {
 	var all []Channel
-	for _, l := range perrpc.Links() {
+	for _, l := range link.All() {
 		if r, ok := l.Resolver.(channelResolver); ok {
 			all = append(all, Channel{l, r})
 		}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	registry "google.golang.org/grpc/xds/bootstrap"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
@@ -255,7 +256,7 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 // package to register it wins, which is unknown until the program runs (D11).
 func noteOtherXDS(logger *slog.Logger) {
 	if _, ours := resolver.Get("xds").(*resolverBuilder); !ours && !otherXDSNoted.Swap(true) {
-		perrpc.LoggerOr(logger).Info("xdslb: scheme xds is registered by another package, usually google.golang.org/grpc/xds: channels made without "+
+		link.LoggerOr(logger).Info("xdslb: scheme xds is registered by another package, usually google.golang.org/grpc/xds: channels made without "+
 			"integrate.NewClient, integrate.DialOptions or integrate.NewBuilder are not xdslb's", "by", fmt.Sprintf("%T", resolver.Get("xds")))
 	}
 }

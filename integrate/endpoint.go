@@ -48,23 +48,9 @@ func newEndpoint(loc *locality) *endpoint {
 }
 
 // finish is the pre-bound Done of every pick of the endpoint: one call per
-// pick, no per-RPC state (D9). gRPC reports a pick whose connection had gone
-// before it was used with an empty DoneInfo, and an RPC whose connection went
-// before its message was sent without the error. No RPC succeeds without an
-// answer, though. Attempts at a hedged RPC that another one has decided are neither
-// successes nor failures, as in Envoy.
+// pick, no per-RPC state (D9).
 func (e *endpoint) finish(info balancer.DoneInfo) {
-	result := picker.CallNotSent
-	switch {
-	case info.Err == perrpc.ErrLost:
-		result = picker.CallCanceled
-	case info.Err != nil:
-		result = picker.CallFailed
-	case info.BytesReceived:
-		result = picker.CallOK
-	case info.BytesSent:
-		result = picker.CallFailed
-	}
+	result := perrpc.Result(&info)
 	if o := e.observers.Load(); o != nil {
 		o.onDone(&info, result)
 	}

@@ -53,7 +53,7 @@ const (
 
 // identity is what errors mention of a channel. It is zero without xDS.
 type identity struct {
-	link                      *perrpc.Link
+	link                      *perrpc.Channel
 	listener, authority, node string
 }
 

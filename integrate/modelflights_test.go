@@ -139,7 +139,7 @@ func (s *sky) fly(ctx context.Context, f *flight, table *perrpc.Table, reply any
 	if method := "/" + f.cluster + "/m"; table.Plans == nil {
 		err = s.attempt(ctx, method, f, nil)
 	} else {
-		err = table.Unary(ctx, method, &emptypb.Empty{}, reply, nil, invoker, grpc.Header(&f.header))
+		err = perrpc.Unary(ctx, table, method, &emptypb.Empty{}, reply, nil, invoker, grpc.Header(&f.header))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -91,7 +91,7 @@ func inSessionWith(ctx context.Context, b balancer.Balancer, method string, host
 	if table.Plans == nil {
 		return ctx
 	}
-	ctx, call := table.Bind(ctx, method)
+	ctx, call := perrpc.Bind(ctx, table, method)
 	if call != nil {
 		call.StartSession([]netip.AddrPort{host})
 	}
@@ -105,7 +105,7 @@ func avoidingTried(ctx context.Context, b balancer.Balancer, method string) (of 
 	if table.Plans == nil {
 		return ctx, false
 	}
-	ctx, call := table.Bind(ctx, method)
+	ctx, call := perrpc.Bind(ctx, table, method)
 	return ctx, call != nil && call.Tried() != nil
 }
 

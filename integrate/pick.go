@@ -65,7 +65,7 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 		}
 		var call *perrpc.Call
 		if s.Plans != nil {
-			call = s.CallOf(info.Ctx, info.FullMethodName)
+			call = perrpc.CallOf(info.Ctx, &s.Table, info.FullMethodName)
 		}
 		var res picker.Result
 		if call == nil {

@@ -18,7 +18,7 @@ import (
 // help an RPC that waits: another configuration, a cluster that became READY or
 // failed, or another endpoint of one whose RPCs wait for a certain one.
 func (p *publisher) render(prev *published) (next *published, helps bool) {
-	next = &published{Table: perrpc.Table{Err: p.fatal, Link: p.id.link}}
+	next = &published{Table: perrpc.Table{Err: p.fatal, Channel: p.id.link}}
 	if p.cfg == nil {
 		return next, p.fatal != nil
 	}

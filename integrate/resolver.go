@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
@@ -92,9 +94,8 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 			return channelmetrics.Start(target.String(), opts.MetricsRecorder, func(to *metric.Channel) { lookCounts(b, to) })
 		},
 	}
-	r.Link = perrpc.NewLink(perrpc.LinkOptions{
-		Target: target.URL.String(), Canonical: target.String(), Waiting: r.waiting, Intercepted: b.intercepted, Resolver: r, Logger: b.opts.Logger,
-		Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
+	r.Link = perrpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, perrpc.ChannelOptions{
+		Waiting: r.waiting, Intercepted: b.intercepted, Logger: b.opts.Logger, Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
 	r.Link.Register() // whoever finds it may use all of r
 	r.configure(nil)
@@ -138,7 +139,7 @@ func noteSchemes(logger *slog.Logger) {
 	if schemesNoted.Swap(true) {
 		return
 	}
-	perrpc.LoggerOr(logger).Warn("xdslb: a channel of scheme xdslb uses the bootstrap of the environment and the zero Config, and the program has called integrate.NewBuilder: " +
+	link.LoggerOr(logger).Warn("xdslb: a channel of scheme xdslb uses the bootstrap of the environment and the zero Config, and the program has called integrate.NewBuilder: " +
 		"its builder serves scheme xds only. Use integrate.DialOptions, which serve both, or targets of scheme xds.")
 }
 
@@ -158,7 +159,7 @@ type xdsResolver struct {
 
 // configure tells gRPC what routes say about timeouts and retries, as far as it
 // can be said in a service config.
-func (r *xdsResolver) configure(methods []perrpc.MethodConfig) {
+func (r *xdsResolver) configure(methods []methodconfig.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	serviceConfig := r.opts.serviceConfig(append(slices.Clip(methods), r.Link.MethodConfig()))
@@ -176,7 +177,7 @@ func (r *xdsResolver) configure(methods []perrpc.MethodConfig) {
 
 // serviceConfig is what gRPC is told of a channel: the LB policy, always the
 // same, the service whose health counts, and what is known of methods.
-func (c *Config) serviceConfig(methods []perrpc.MethodConfig) string {
+func (c *Config) serviceConfig(methods []methodconfig.Config) string {
 	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}, "methodConfig": methods}
 	if c.HealthCheckService != "" {
 		sc["healthCheckConfig"] = map[string]any{"serviceName": c.HealthCheckService}
@@ -186,7 +187,7 @@ func (c *Config) serviceConfig(methods []perrpc.MethodConfig) string {
 	}
 	js, err := json.Marshal(sc)
 	if err != nil {
-		perrpc.LoggerOr(c.Logger).Error("xdslb: service config", "error", err) // strings and numbers always encode
+		link.LoggerOr(c.Logger).Error("xdslb: service config", "error", err) // strings and numbers always encode
 	}
 	return string(js)
 }

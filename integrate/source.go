@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc/attributes"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds"
@@ -20,14 +21,14 @@ type source struct {
 	Options   *options
 	Bootstrap *bootstrap.Config
 	Client    *xds.Client
-	Link      *perrpc.Link
+	Link      *perrpc.Channel
 	Listener  string
 	Authority string
 	Node      string // its id, as control planes know the client
 
 	// Configure passes method configurations to gRPC, in a service config. It is called
 	// without the balancer's mutex.
-	Configure func([]perrpc.MethodConfig)
+	Configure func([]methodconfig.Config)
 	// StartMetrics starts recording the channel's metrics, if it has a recorder.
 	StartMetrics func(*lb) *metric.Channel
 	// Watch starts to pass the target's configurations to the balancer, until stop is called.

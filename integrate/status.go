@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -127,7 +128,7 @@ func errorText(err error) string {
 // resolverOf returns the resolver of a channel, or nil if that is not ours, or the
 // channel is idle and has none. It does not connect the channel.
 func resolverOf(cc *grpc.ClientConn) *xdsResolver {
-	l := perrpc.LinkOf(cc)
+	l := link.Of(cc)
 	if l == nil {
 		return nil
 	}
@@ -136,7 +137,7 @@ func resolverOf(cc *grpc.ClientConn) *xdsResolver {
 }
 
 // resolversOf returns those of a kind that some links have.
-func resolversOf[R channelResolver](links []*perrpc.Link) (all []R) {
+func resolversOf[R channelResolver](links []*link.Link) (all []R) {
 	for _, l := range links {
 		if r, ok := l.Resolver.(R); ok {
 			all = append(all, r)

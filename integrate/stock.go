@@ -15,8 +15,9 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 )
 
@@ -28,7 +29,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and nobody else has scheme xds: import google.golang.org/grpc/xds to have it served by that, or change the variable", name, why)
 	}
 	r := &stockResolver{why: why, rollout: v}
-	r.link = perrpc.NewLink(perrpc.LinkOptions{Target: name, Canonical: name, Aside: true, Resolver: r, Logger: b.opts.Logger})
+	r.link = link.New(link.Options{Target: name, Canonical: name, Aside: true, Resolver: r})
 	r.link.Register()
 	original := target
 	target.URL.Scheme = stock.Scheme()
@@ -54,7 +55,7 @@ type stockResolver struct {
 	resolver.Resolver
 	why     string
 	rollout *RolloutStatus
-	link    *perrpc.Link // stands aside
+	link    *link.Link // stands aside
 	metrics *metric.Channel
 }
 
@@ -69,14 +70,14 @@ func (r *stockResolver) Close() {
 // the channel is. RPCs do not look at it: stock has a config selector.
 type stockConn struct {
 	resolver.ClientConn
-	link *perrpc.Link
+	link *link.Link
 }
 
 // ParseServiceConfig implements resolver.ClientConn.
 func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &fields); err == nil && fields != nil && fields["methodConfig"] == nil {
-		if method, err := json.Marshal([]perrpc.MethodConfig{c.link.MethodConfig()}); err == nil {
+		if method, err := json.Marshal([]methodconfig.Config{c.link.MethodConfig()}); err == nil {
 			fields["methodConfig"] = method
 			if named, err := json.Marshal(fields); err == nil {
 				text = string(named)
@@ -90,7 +91,7 @@ func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 func (r *stockResolver) status(bool) TargetStatus {
 	rollout := *r.rollout
 	s := TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Stock: r.why, Rollout: &rollout}
-	if cc := r.link.Channel(); cc != nil {
+	if cc := r.link.ClientConn(); cc != nil {
 		s.Connectivity = cc.GetState().String()
 	}
 	return s
@@ -108,7 +109,7 @@ func (r *stockResolver) notOurs(target string) error {
 
 // stockResolverOf returns stock's resolver of a channel that was handed over, or nil.
 func stockResolverOf(cc *grpc.ClientConn) *stockResolver {
-	if l := perrpc.LinkAside(cc); l != nil {
+	if l := link.Aside(cc); l != nil {
 		return l.Resolver.(*stockResolver)
 	}
 	return nil

@@ -251,7 +251,7 @@ func (b *testLB) bind(ctx context.Context) context.Context {
 	if s.Plans == nil {
 		return ctx
 	}
-	_ = s.Unary(ctx, "/s/m", nil, nil, nil, func(inner context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+	_ = perrpc.Unary(ctx, &s.Table, "/s/m", nil, nil, nil, func(inner context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		ctx = inner
 		return nil
 	})

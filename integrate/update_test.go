@@ -17,6 +17,8 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -101,7 +103,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 	const seed = 31
 	b, cc := newTestLB(t, Config{})
-	b.src = &source{Link: perrpc.NewLink(perrpc.LinkOptions{Intercepted: true}), Configure: func([]perrpc.MethodConfig) {}}
+	b.src = &source{Link: perrpc.NewChannel(link.Options{}, perrpc.ChannelOptions{Intercepted: true}), Configure: func([]methodconfig.Config) {}}
 	t.Cleanup(b.src.Link.Close)
 	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
 	step := func() {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 )
 
 // WaitReady waits until an RPC of a method ("/package.Service/Method") would be sent to an
@@ -36,7 +36,7 @@ func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 	for {
 		r := resolverOf(cc)
 		if r == nil {
-			perrpc.Wake(ctx, cc)
+			link.Wake(ctx, cc)
 			r = resolverOf(cc)
 		}
 		if r == nil {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -26,7 +27,7 @@ func TestWaitReadyRests(t *testing.T) {
 		s.mu.Lock()
 		s.mute = true
 		s.mu.Unlock()
-		r := &xdsResolver{source: source{Link: perrpc.NewLink(perrpc.LinkOptions{})}, started: make(chan struct{})}
+		r := &xdsResolver{source: source{Link: perrpc.NewChannel(link.Options{}, perrpc.ChannelOptions{})}, started: make(chan struct{})}
 		r.balancer.Store(b.lb)
 		r.start()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

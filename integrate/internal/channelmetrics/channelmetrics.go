@@ -9,8 +9,8 @@ import (
 	estats "google.golang.org/grpc/experimental/stats"
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds"
 )
 
@@ -31,7 +31,7 @@ type Resolver interface {
 // nothing to its cost.
 func targetGauges(target string, emit metric.Emit) {
 	clients := map[*xds.Client]bool{nil: true}
-	for _, l := range perrpc.LinksTo(target) {
+	for _, l := range link.To(target) {
 		r, ok := l.Resolver.(Resolver)
 		if !ok {
 			continue

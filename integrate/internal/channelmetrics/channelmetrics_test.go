@@ -8,8 +8,8 @@ import (
 	"testing"
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/xds"
 )
 
@@ -44,12 +44,12 @@ func (silent) Gauges(metric.Emit) *xds.Client { return nil }
 // TestGaugesOfOneTarget: to read the gauges of a target costs as much whatever channels there
 // are to others, since each target is asked for.
 func TestGaugesOfOneTarget(t *testing.T) {
-	var links []*perrpc.Link
+	var links []*link.Link
 	cost := func(targets int) float64 {
 		for len(links) < targets {
-			l := perrpc.NewLink(perrpc.LinkOptions{Canonical: fmt.Sprint("xds:///gauges-", len(links)), Resolver: silent{}})
+			l := link.New(link.Options{Canonical: fmt.Sprint("xds:///gauges-", len(links)), Resolver: silent{}})
 			l.Register()
-			t.Cleanup(l.Close)
+			t.Cleanup(func() { l.Close() })
 			links = append(links, l)
 		}
 		return testing.AllocsPerRun(10, func() {

@@ -24,14 +24,14 @@ type RPC struct {
 // NewRPC explains the routes of an RPC by a publication. No code of the application must be
 // behind ctx: see metadatautil.Detached.
 func NewRPC(ctx context.Context, table *perrpc.Table, method string) *RPC {
-	x := &RPC{ctx: ctx, table: table, intercepted: table.Link == nil || table.Link.HasInterceptors()}
+	x := &RPC{ctx: ctx, table: table, intercepted: table.Channel == nil || table.Channel.HasInterceptors()}
 	x.Method, x.Time = method, time.Now().Round(0).UTC()
-	if table.Link != nil {
-		x.Target, x.NotApplied = table.Link.Target, NotApplied(table)
+	if table.Channel != nil {
+		x.Target, x.NotApplied = table.Channel.Target, NotApplied(table)
 	}
 	var checks []picker.RouteCheck
 	checks, x.NoRoute = table.Snapshot.ExplainRoutes(ctx, method)
-	inServiceConfig := table.InServiceConfig()
+	inServiceConfig := perrpc.InServiceConfig(table)
 	for i := range checks {
 		c := &checks[i]
 		cfg := &table.Config.Routes[c.Route]
@@ -47,7 +47,7 @@ func NewRPC(ctx context.Context, table *perrpc.Table, method string) *RPC {
 
 // NotApplied returns what a configuration asks for and the channel does not do.
 func NotApplied(t *perrpc.Table) []string {
-	return append(t.Link.Unapplied(t), Unsupported(t.Config)...)
+	return append(t.Channel.Unapplied(t), Unsupported(t.Config)...)
 }
 
 // route adds to a route that the RPC may take what is done for the RPC.
@@ -62,7 +62,7 @@ func (x *RPC) route(r *report.RouteStatus, inServiceConfig bool) {
 			r.AppliedBy = "nobody: the channel has no interceptors"
 		}
 	}
-	if p := x.table.Explain(x.ctx, x.Method, r.Index); p.Cookie != "" && x.intercepted {
+	if p := perrpc.Explain(x.ctx, x.table, x.Method, r.Index); p.Cookie != "" && x.intercepted {
 		r.Session = &report.SessionStatus{Cookie: p.Cookie, Cluster: p.Cluster}
 		for _, a := range p.Hosts {
 			r.Session.Hosts = append(r.Session.Hosts, a.String())
@@ -113,7 +113,7 @@ func (x *RPC) targets(r *report.RouteStatus) []picker.ClusterShare {
 
 // filters explains the filters for a cluster of a route.
 func (x *RPC) filters(route int, cluster string) (list []report.FilterStatus) {
-	for _, f := range x.table.ExplainFilters(route, cluster) {
+	for _, f := range perrpc.ExplainFilters(x.table, route, cluster) {
 		s := report.FilterStatus{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled}
 		if a, ok := x.table.Plans.Admission(f.Name, f.Config); ok && !f.Disabled {
 			s.State = a.String()

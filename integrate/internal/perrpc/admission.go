@@ -99,12 +99,7 @@ func (a *admission) advance() {
 }
 
 // record counts an RPC that has ended. The sum comes first: it is never less than the slots.
-// An RPC that the client has refused itself, for its limits of RPCs in flight or since it was
-// late, says nothing of servers and does not count.
-func (a *admission) record(call *Call, err error) {
-	if err != nil && call.refusedUnsent() {
-		return
-	}
+func (a *admission) record(err error) {
 	a.advance()
 	n := uint64(oneRPC)
 	if a.cfg.Succeeded(uint32(status.Code(err))) {
@@ -141,34 +136,44 @@ func (a *admission) probability() float64 {
 }
 
 // admit returns nil, or the status of an RPC that is refused.
-func (a *admission) admit(ctx context.Context) error {
+func (a *admission) admit() error {
 	if p := a.probability(); p == 0 || rand.Float64() >= p {
 		return nil
 	}
 	a.refused.Add(1)
-	if l := callIn(ctx).link(); l != nil {
-		l.refused.Add(1)
-	}
 	return a.err
 }
 
-// interceptor is the admission as an interceptor.
-func (a *admission) interceptor() interceptor {
+// admissionInterceptor is an admission as an interceptor. RPCs that another filter refuses do not
+// count, since they have no information about servers.
+func admissionInterceptor(a *admission) interceptor {
+	admit := func(ctx context.Context) error {
+		err := a.admit()
+		if ch := callIn(ctx).channel(); err != nil && ch != nil {
+			ch.refused.Add(1)
+		}
+		return err
+	}
+	record := func(ctx context.Context, err error) {
+		if err == nil || !callIn(ctx).refusedUnsent() {
+			a.record(err)
+		}
+	}
 	return interceptor{
 		unary: func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			if err := a.admit(ctx); err != nil {
+			if err := admit(ctx); err != nil {
 				return err
 			}
 			err := invoker(ctx, method, req, reply, cc, opts...)
-			a.record(callIn(ctx), err)
+			record(ctx, err)
 			return err
 		},
 		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			if err := a.admit(ctx); err != nil {
+			if err := admit(ctx); err != nil {
 				return nil, err
 			}
 			var once sync.Once
-			end := func(err error) { once.Do(func() { a.record(callIn(ctx), err) }) }
+			end := func(err error) { once.Do(func() { record(ctx, err) }) }
 			s, err := streamer(ctx, desc, cc, method, append(opts[:len(opts):len(opts)], grpc.OnFinish(end))...)
 			if err != nil {
 				end(err)
@@ -225,6 +230,3 @@ func (p *Plans) Admission(filter string, config any) (s AdmissionState, ok bool)
 func (s AdmissionState) String() string {
 	return fmt.Sprintf("refuses %.4g %% of RPCs: %d of %d in the last %v succeeded", 100*s.Probability, s.Successes, s.RPCs, s.Window)
 }
-
-// Refused returns how many RPCs admission control has refused.
-func (l *Link) Refused() uint64 { return l.refused.Load() }

@@ -73,9 +73,9 @@ func TestAdmissionOracle(t *testing.T) {
 				r := rpc{now, rng.Float64() >= failing}
 				all = append(all, r)
 				if r.ok {
-					a.record(nil, nil)
+					a.record(nil)
 				} else {
-					a.record(nil, errFailing)
+					a.record(errFailing)
 				}
 			}
 		})
@@ -109,7 +109,7 @@ func TestAdmission(t *testing.T) {
 			run := func(fails bool, n int) {
 				for range n {
 					time.Sleep(time.Second / time.Duration(tt.rate))
-					err := a.interceptor().unary(t.Context(), "/s/m", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+					err := admissionInterceptor(a).unary(t.Context(), "/s/m", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 						calls++
 						if fails {
 							return errFailing
@@ -155,7 +155,7 @@ func TestAdmissionRate(t *testing.T) {
 			time.Sleep(time.Hour)
 			for range 100 {
 				time.Sleep(10 * time.Millisecond)
-				a.record(nil, errFailing)
+				a.record(errFailing)
 			}
 			if a.probability() == 0 {
 				t.Error("100 failures in a second after a quiet hour have no RPC refused")
@@ -175,7 +175,7 @@ func TestAdmissionStream(t *testing.T) {
 	a := newAdmission(admissionKey{"f", cfg})
 	var onFinish []func(error)
 	open := func(err error) {
-		_, got := a.interceptor().stream(t.Context(), nil, nil, "/s/m", func(_ context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		_, got := admissionInterceptor(a).stream(t.Context(), nil, nil, "/s/m", func(_ context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 			onFinish = append(onFinish, opts[len(opts)-1].(grpc.OnFinishCallOption).OnFinish)
 			return nil, err
 		})
@@ -215,9 +215,9 @@ func TestAdmissionSums(t *testing.T) {
 			<-begin
 			for range 100_000 {
 				if i%2 == 0 {
-					a.record(nil, nil)
+					a.record(nil)
 				} else {
-					a.record(nil, errFailing)
+					a.record(errFailing)
 				}
 				if n, s := a.counts(); s > n {
 					t.Errorf("%d of %d RPCs succeeded", s, n)
@@ -281,10 +281,10 @@ func TestAdmissionAllocates(t *testing.T) {
 	a := newAdmission(admissionKey{"f", admissionConfig()})
 	refused := 0
 	if n := testing.AllocsPerRun(1000, func() {
-		if a.admit(context.Background()) != nil {
+		if a.admit() != nil {
 			refused++
 		}
-		a.record(nil, errFailing)
+		a.record(errFailing)
 	}); n > 0 {
 		t.Errorf("%v allocations for each RPC", n)
 	}

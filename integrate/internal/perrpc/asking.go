@@ -4,17 +4,13 @@
 package perrpc
 
 import (
-	"context"
 	"slices"
-
-	"google.golang.org/grpc"
 
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file has unary RPCs ask endpoints for their load before they are picked
-// (picker.Prequal.Synchronous). A pick must not wait for answers, so interceptors do, and
-// leave the endpoint in the RPC's Call.
+// This file finds the clusters whose endpoints are asked for their load for each unary RPC
+// (picker.Prequal.Synchronous). See Call.ask.
 
 // asks reports whether endpoints of the cluster are asked for each RPC.
 func asks(c *picker.Cluster) bool {
@@ -52,47 +48,4 @@ func (r *routePlans) ask(route *picker.Route, names map[string]bool) {
 			p.asks = true
 		}
 	}
-}
-
-// asking has each attempt of a retry policy of ours ask anew. Attempts of gRPC's after the
-// first go by earlier answers.
-func (c *Call) asking(next grpc.UnaryInvoker) grpc.UnaryInvoker {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-		c.chosen.Store(c.ask(ctx))
-		return next(ctx, method, req, reply, cc, opts...)
-	}
-}
-
-// ask returns the best endpoint of some of the cluster's, or nil. An RPC whose session says
-// where it goes does not ask.
-func (c *Call) ask(ctx context.Context) *picker.EndpointState {
-	link := c.link()
-	if link == nil || c.session != nil && len(c.session.Hosts) > 0 {
-		return nil
-	}
-	t := link.Current()
-	if t == nil || t.Ask == nil {
-		return nil
-	}
-	m := c.settled.Load()
-	if m == nil {
-		m = &c.matched
-	}
-	if m.outcome != picker.Picked {
-		return nil
-	}
-	cluster := m.clusterIn(t)
-	if cluster < 0 {
-		return nil
-	}
-	return t.Ask(ctx, cluster)
-}
-
-// TakeChosen returns the endpoint that the RPC has chosen, to the first pick since; nil if it
-// has none.
-func (c *Call) TakeChosen() *picker.EndpointState {
-	if c.chosen.Load() == nil { // it is a write less for most
-		return nil
-	}
-	return c.chosen.Swap(nil)
 }

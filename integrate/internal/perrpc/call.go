@@ -5,9 +5,12 @@ package perrpc
 
 import (
 	"context"
+	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"sync/atomic"
 
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
@@ -19,15 +22,14 @@ type callKey struct{}
 // Call is an RPC whose route was chosen by an interceptor. It lives as long as the
 // RPC and holds no Snapshot (D9).
 //
-// Its life: Table.Bind makes it and matches a route, whose plan is applied. Filters
-// and retries are part of that. The first pick settles which cluster the RPC goes
-// to: that of the route, unless an interceptor of the application behind ours has
-// changed the headers so that another route matches (D13). All further picks, which
-// are those of the RPC's other attempts, go to the same cluster (A31).
+// Bind makes it and matches a route, whose plan is applied. The first pick settles which cluster the
+// RPC goes to: that of the route, unless an interceptor of the application behind ours has changed
+// the headers so that another route matches (D13). The picks of the RPC's other attempts go to the
+// same cluster (A31).
 type Call struct {
-	at     atomic.Pointer[Link] // of the channel; nil in tests
-	method string               // link and method tell the RPC from those made with its context
-	random uint64               // the RPC's word for Match
+	at     atomic.Pointer[Channel] // nil in tests
+	method string                  // channel and method tell the RPC from those made with its context
+	random uint64                  // the RPC's word for Match
 	plan   *plan
 	// matched is the match of the interceptor, and settled, from the first pick
 	// on, that or another.
@@ -52,8 +54,8 @@ type match struct {
 	outcome picker.Outcome
 }
 
-// match matches an RPC.
-func (t *Table) match(ctx context.Context, method string, random uint64) match {
+// matchOf matches an RPC.
+func matchOf(ctx context.Context, t *Table, method string, random uint64) match {
 	m := match{plans: t.Plans}
 	m.route, m.cluster, m.outcome = t.Snapshot.Match(ctx, method, random)
 	if m.outcome == picker.Picked {
@@ -62,53 +64,100 @@ func (t *Table) match(ctx context.Context, method string, random uint64) match {
 	return m
 }
 
+// Bind chooses the RPC's route and cluster, and returns a context that passes them to its picks. It
+// returns a nil Call if there is nothing to do for the RPC.
+//
+// An RPC that no cluster serves is bound too, if RPCs are drawn between routes: its pick would draw
+// again, and fewer RPCs fail than the route's fraction.
+func Bind(ctx context.Context, t *Table, method string) (context.Context, *Call) {
+	random := rand.Uint64()
+	m := matchOf(ctx, t, method, random)
+	plan := t.Plans.plan(&m, method)
+	if plan == nil {
+		return unbind(ctx, t, method), nil
+	}
+	var c *Call
+	if plan.otherHosts {
+		both := new(struct { // one allocation
+			Call
+			Tried
+		})
+		c, both.tried = &both.Call, &both.Tried
+	} else {
+		c = new(Call)
+	}
+	c.method, c.random, c.plan, c.matched = method, random, plan, m
+	c.at.Store(t.Channel)
+	c.filtered.Store(m.route)
+	return context.WithValue(ctx, callKey{}, c), c
+}
+
+// unbind returns the context of an RPC without Call, which must not find the Call of another RPC of
+// the same method.
+func unbind(ctx context.Context, t *Table, method string) context.Context {
+	if c := callIn(ctx); c == nil || c.method != method || !c.isOf(t.Channel) {
+		return ctx
+	}
+	return context.WithValue(ctx, callKey{}, (*Call)(nil))
+}
+
 // callIn returns the Call of the innermost RPC that interceptors have bound, or nil.
 func callIn(ctx context.Context) *Call {
 	c, _ := ctx.Value(callKey{}).(*Call)
 	return c
 }
 
-// CallOf returns the Call of an RPC that picks from t, or nil if no interceptor
-// chose its route. The Call in the context may be that of an RPC on whose behalf
-// this one is made.
-func (t *Table) CallOf(ctx context.Context, method string) *Call {
-	if c := callIn(ctx); c != nil && c.method == method && c.isOf(t.Link) {
+// CallOf returns the Call of an RPC that picks from t, or nil if no interceptor chose its route. The
+// Call in the context may be that of an RPC on whose behalf this one is made.
+func CallOf(ctx context.Context, t *Table, method string) *Call {
+	if c := callIn(ctx); c != nil && c.method == method && c.isOf(t.Channel) {
 		return c
 	}
-	if t.Link != nil {
-		t.Link.warnUnapplied(t)
+	if t.Channel != nil {
+		t.Channel.warnUnapplied(t)
 	}
 	return nil
 }
 
-// link returns the link of the RPC's channel, or nil in tests.
-func (c *Call) link() *Link {
+// channel returns the RPC's Channel. A nil Call has none.
+func (c *Call) channel() *Channel {
 	if c == nil {
 		return nil
 	}
 	return c.at.Load()
 }
 
-// isOf reports whether the RPC is one of the link's channel. gRPC does not count an RPC that
-// is in an interceptor, during a backoff for instance, so the channel may have become idle
-// meanwhile. It has another link then, and so has the RPC. An RPC of another channel is
-// taken for one of this only if both have the same target, the RPC is made with the context
-// of an RPC of the other, and no interceptor of ours is there to tell them apart.
-func (c *Call) isOf(l *Link) bool {
+// isOf reports whether the RPC is one of the channel. gRPC does not count an RPC that is in an
+// interceptor, during a backoff for instance, so the channel may have become idle meanwhile. It has
+// another Channel then, which the RPC takes over. An RPC of another channel is taken for one of this
+// channel only if both have the same target, the RPC is made with the context of an RPC of the other
+// channel, and this channel has no interceptor of ours.
+func (c *Call) isOf(ch *Channel) bool {
 	was := c.at.Load()
-	if was == l {
+	if was == ch {
 		return true
 	}
-	if was == nil || l == nil || !was.closed.Load() || was.Canonical != l.Canonical {
+	if was == nil || ch == nil || !ch.Succeeds(was.Link) {
 		return false
 	}
-	l.maxAttempts.CompareAndSwap(0, was.maxAttempts.Load())
-	c.at.Store(l)
+	c.at.Store(ch)
 	return true
 }
 
 // Session returns the RPC's session, or nil if it has none.
-func (c *Call) Session() *Session { return c.session }
+func (c *Call) Session() *Session {
+	if c == nil {
+		return nil
+	}
+	return c.session
+}
+
+// StartSession makes the RPC one of a session with the endpoint that has these addresses, or,
+// without any, of a session that its first pick begins.
+func (c *Call) StartSession(hosts []netip.AddrPort) *Session {
+	c.session = &Session{Hosts: hosts}
+	return c.session
+}
 
 // Tried returns what the RPC's attempts were given, which others are to avoid, or nil if
 // they are not.
@@ -158,14 +207,14 @@ func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, clust
 func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 	m := &c.matched
 	if m.plans.byHeader {
-		now := t.match(ctx, method, c.random)
+		now := matchOf(ctx, t, method, c.random)
 		if now.plans != m.plans || now.route != c.filtered.Load() {
-			if l := c.link(); l != nil && now.plans == m.plans {
-				l.warnOrder()
+			if ch := c.channel(); ch != nil && now.plans == m.plans {
+				ch.warnOrder()
 			}
 			other := now
-			if c.session != nil && other.outcome == picker.Picked {
-				c.session.keepCluster(&other, &t.Config.Routes[other.route])
+			if other.outcome == picker.Picked {
+				c.keepCluster(&other, &t.Config.Routes[other.route])
 			}
 			m = &other
 		}
@@ -176,12 +225,109 @@ func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 	return m
 }
 
-// afterFilters notes which route the headers lead to behind the filters.
+// afterFilters records the route that matches behind the HTTP filters, if they could have changed it.
 func (c *Call) afterFilters(ctx context.Context) {
-	if t := c.link().Current(); t != nil && t.Plans == c.matched.plans {
+	ch := c.channel()
+	if ch == nil || !c.matched.plans.byHeader {
+		return
+	}
+	if t := ch.Current(); t != nil && t.Plans == c.matched.plans {
 		route, _, _ := t.Snapshot.Match(ctx, c.method, c.random)
 		c.filtered.Store(route)
 	}
+}
+
+// keepCluster changes a match to the session's cluster, if its route leads there.
+func (c *Call) keepCluster(m *match, r *picker.Route) {
+	if c.session != nil && c.session.leadsTo(r) {
+		m.name = c.session.cluster
+	}
+}
+
+// clusterIn returns the index of the RPC's cluster in a table, or -1 if it has none there.
+func (c *Call) clusterIn(t *Table) int32 {
+	m := c.settled.Load()
+	if m == nil {
+		m = &c.matched
+	}
+	if m.outcome != picker.Picked {
+		return -1
+	}
+	return m.clusterIn(t)
+}
+
+// budget returns the budget of the RPC's cluster, or nil if its retries are not limited.
+func (c *Call) budget() *Budget {
+	ch := c.channel()
+	if ch == nil {
+		return nil
+	}
+	t := ch.Current()
+	if t == nil || t.Budgets == nil || c.settled.Load() == nil {
+		return nil
+	}
+	if i := c.clusterIn(t); i >= 0 {
+		return t.Budgets[i]
+	}
+	return nil
+}
+
+// ask asks some endpoints of the RPC's cluster for their load, so that the next pick takes the best
+// (picker.Prequal.Synchronous). A pick must not wait for the answers. An RPC whose session has an
+// endpoint does not ask. Each attempt of our retries asks; further attempts of gRPC use the first
+// answers.
+func (c *Call) ask(ctx context.Context) *picker.EndpointState {
+	ch := c.channel()
+	if ch == nil || c.session != nil && len(c.session.Hosts) > 0 {
+		return nil
+	}
+	t := ch.Current()
+	if t == nil || t.Ask == nil {
+		return nil
+	}
+	cluster := c.clusterIn(t)
+	if cluster < 0 {
+		return nil
+	}
+	return t.Ask(ctx, cluster)
+}
+
+// TakeChosen returns the endpoint that answered best, to the first pick since, or nil.
+func (c *Call) TakeChosen() *picker.EndpointState {
+	if c.chosen.Load() == nil { // saves most picks a write
+		return nil
+	}
+	return c.chosen.Swap(nil)
+}
+
+// Picked records the endpoint that a pick of an RPC with a session chose, or nil if it has no
+// sessions. ctx is that of the attempt. Attempts of a hedged RPC have their own endpoints, and the
+// session is with that of the attempt that decides the RPC.
+func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
+	at := &c.session.picked
+	if c.plan != nil && c.plan.hedge {
+		if own, ok := ctx.Value(attemptKey{c}).(*attempt); ok {
+			at = &own.picked
+		}
+	}
+	if e == nil {
+		at.Store(nil) // forget an earlier attempt's
+		return
+	}
+	at.Store(&upstream{cluster, e})
+}
+
+// Done returns the function that is called when an attempt at the RPC ends: done, for which Result
+// recognizes attempts that lost. ctx is the attempt's. It allocates only for RPCs that are hedged.
+//
+// A pick that finds no Plans looks for no Call. So an attempt that waits for its pick while an update
+// removes the target's last Plans, and loses, counts as canceled, which is a failure. That is at most
+// one attempt for each such RPC. Looking for the Call would cost all picks of targets without Plans.
+func (c *Call) Done(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
+	if c.plan == nil || !c.plan.hedge {
+		return done
+	}
+	return markLost(ctx, done)
 }
 
 // clusterIn returns the index of the match's cluster in a table, or -1 if it is

@@ -61,8 +61,8 @@ func TestBound(t *testing.T) {
 		"an update that takes away the headers' one":   {{tagged, old, "a"}, {tagged, other, "c"}, {plain, old, "a"}},
 		"an update to the same, and the first headers": {{plain, same, "b"}, {tagged, same, "b"}},
 	} {
-		ctx, call := old.Bind(plain, "/s/m")
-		if call == nil || old.CallOf(ctx, "/s/m") != call || old.CallOf(ctx, "/s/other") != nil {
+		ctx, call := Bind(plain, old, "/s/m")
+		if call == nil || CallOf(ctx, old, "/s/m") != call || CallOf(ctx, old, "/s/other") != nil {
 			t.Fatal("an RPC of a route with a timeout has no Call, or one of another method has it")
 		}
 		for i, p := range picks {

@@ -78,86 +78,100 @@ func (p *planner) limitsFor(f *picker.Filter, cfg *resource.AdaptiveConcurrency,
 	return limits
 }
 
-// of returns that of the cluster that an RPC goes to, or nil if no cluster serves the RPC.
-func (l clusterLimits) of(call *Call) *concurrency {
+// of returns that of a cluster, or nil if there is none.
+func (l clusterLimits) of(cluster string) *concurrency {
 	for i := range l {
-		if call != nil && l[i].cluster == call.matched.name {
+		if l[i].cluster == cluster {
 			return l[i].concurrency
 		}
 	}
 	return nil
 }
 
-// admit returns the error of an RPC that is refused, or nil if it counts as in flight.
-func (c *concurrency) admit(call *Call, now time.Time) error {
-	if c.Acquire(now) {
-		return nil
-	}
-	c.refused.Add(1)
-	call.ended.Store(true)
-	if l := call.link(); l != nil {
-		l.unsent.Add(1)
-	}
-	return c.err
-}
-
-// observe takes in an RPC that has ended. What the client has ended itself, before a server
-// had a say, says nothing; nor do those that were canceled, and those that failed for want of
-// a server or were turned away, which may be fast. Those that timed out took too long, by
-// whatever deadline.
-func (c *concurrency) observe(call *Call, began time.Time, err error) {
+// observe records an RPC that has ended. RPCs that were canceled have no information about servers,
+// and neither have those without a server and those that were refused, which may be fast. RPCs that
+// timed out took too long, whatever their deadline.
+func (c *concurrency) observe(began time.Time, err error) {
 	now := time.Now()
 	took := max(now.Sub(began), 1)
-	if err != nil {
-		if call.final() {
-			return
-		}
-		switch status.Code(err) {
-		case codes.Canceled, codes.Unavailable, codes.ResourceExhausted:
-			return
-		case codes.DeadlineExceeded:
-			took = gradient.Forever
-		}
+	switch status.Code(err) {
+	case codes.Canceled, codes.Unavailable, codes.ResourceExhausted:
+		return
+	case codes.DeadlineExceeded:
+		took = gradient.Forever
 	}
 	c.Observe(began, now, took)
 }
 
-// interceptor is the filter as an interceptor.
-func (l clusterLimits) interceptor() interceptor {
+// A place is that of an RPC among those in flight to its cluster.
+type place struct {
+	of    *concurrency // nil if there is no limit for the RPC
+	call  *Call
+	began time.Time
+}
+
+// placeFor returns the place of an RPC, or the error of an RPC that is refused.
+func placeFor(ctx context.Context, limits clusterLimits) (p place, err error) {
+	call := callIn(ctx)
+	if call == nil {
+		return p, nil
+	}
+	c := limits.of(call.matched.name)
+	if c == nil {
+		return p, nil
+	}
+	p = place{c, call, time.Now()}
+	if c.Acquire(p.began) {
+		return p, nil
+	}
+	c.refused.Add(1)
+	call.ended.Store(true)
+	if ch := call.channel(); ch != nil {
+		ch.unsent.Add(1)
+	}
+	return p, c.err
+}
+
+// observe records how the RPC ended, unless the client ended it before a server was involved.
+func (p *place) observe(err error) {
+	if err == nil || !p.call.final() {
+		p.of.observe(p.began, err)
+	}
+}
+
+// concurrencyInterceptor is the concurrencies of a route's clusters as an interceptor.
+func concurrencyInterceptor(limits clusterLimits) interceptor {
 	return interceptor{
 		unary: func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			call := callIn(ctx)
-			c := l.of(call)
-			if c == nil {
+			p, err := placeFor(ctx, limits)
+			switch {
+			case err != nil:
+				return err
+			case p.of == nil:
 				return invoker(ctx, method, req, reply, cc, opts...)
 			}
-			began := time.Now()
-			if err := c.admit(call, began); err != nil {
-				return err
-			}
-			defer c.Release()
-			err := invoker(ctx, method, req, reply, cc, opts...)
-			c.observe(call, began, err)
+			defer p.of.Release()
+			err = invoker(ctx, method, req, reply, cc, opts...)
+			p.observe(err)
 			return err
 		},
 		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			call := callIn(ctx)
-			c := l.of(call)
-			if c == nil || desc.ClientStreams {
+			if desc.ClientStreams {
 				return streamer(ctx, desc, cc, method, opts...)
 			}
-			began := time.Now()
-			if err := c.admit(call, began); err != nil {
+			p, err := placeFor(ctx, limits)
+			switch {
+			case err != nil:
+				return nil, err
+			case p.of == nil:
+				return streamer(ctx, desc, cc, method, opts...)
+			}
+			s := &firstMessage{place: p}
+			if s.ClientStream, err = streamer(ctx, desc, cc, method, append(opts[:len(opts):len(opts)], grpc.OnFinish(s.leave))...); err != nil {
+				s.leave(err)
 				return nil, err
 			}
-			first := &firstMessage{of: c, call: call, began: began}
-			s, err := streamer(ctx, desc, cc, method, append(opts[:len(opts):len(opts)], grpc.OnFinish(first.come))...)
-			if err != nil {
-				first.come(err)
-				return nil, err
-			}
-			first.ClientStream = s
-			return first, nil
+			return s, nil
 		},
 	}
 }
@@ -165,25 +179,23 @@ func (l clusterLimits) interceptor() interceptor {
 // firstMessage is a stream that counts as in flight until its first message, or its end.
 type firstMessage struct {
 	grpc.ClientStream
-	of    *concurrency
-	call  *Call
-	began time.Time
-	came  atomic.Bool
+	place
+	left atomic.Bool
 }
 
-// come says that a message has come, or that the stream has ended.
-func (s *firstMessage) come(err error) {
-	if !s.came.Swap(true) {
+// leave is called with the first message, which has no error, and at the end of the stream.
+func (s *firstMessage) leave(err error) {
+	if !s.left.Swap(true) {
 		s.of.Release()
-		s.of.observe(s.call, s.began, err)
+		s.observe(err)
 	}
 }
 
 // RecvMsg implements grpc.ClientStream. A stream without messages ends by OnFinish.
 func (s *firstMessage) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if err == nil && !s.came.Load() {
-		s.come(nil)
+	if err == nil && !s.left.Load() {
+		s.leave(nil)
 	}
 	return err
 }
@@ -245,6 +257,3 @@ func (s ConcurrencyState) String() string {
 	}
 	return text + fmt.Sprintf("; they should take %v, and took %v", s.MinRTT, s.SampleRTT)
 }
-
-// Unsent returns how many RPCs adaptive concurrency has refused.
-func (l *Link) Unsent() uint64 { return l.unsent.Load() }

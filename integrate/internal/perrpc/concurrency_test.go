@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/gradient"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -39,7 +40,7 @@ func limited(cfg resource.AdaptiveConcurrency, before *Plans, clusters ...string
 }
 
 // to is the Call of an RPC to a cluster, and its context.
-func to(ctx context.Context, link *Link, cluster string) (context.Context, *Call) {
+func to(ctx context.Context, link *Channel, cluster string) (context.Context, *Call) {
 	call := &Call{matched: match{name: cluster}}
 	call.at.Store(link)
 	return context.WithValue(ctx, callKey{}, call), call
@@ -50,7 +51,7 @@ func to(ctx context.Context, link *Link, cluster string) (context.Context, *Call
 func TestConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := limited(concurrencyConfig(), nil, "a", "b", "a")
-		link := NewLink(LinkOptions{})
+		link := NewChannel(link.Options{}, ChannelOptions{})
 		var sent atomic.Int64
 		rpc := func(cluster string, err error) error {
 			ctx, call := to(t.Context(), link, cluster)
@@ -251,11 +252,11 @@ func TestConcurrencyAndAdmission(t *testing.T) {
 				go func() {
 					ctx, call := to(t.Context(), nil, "x")
 					call.plan = p.routes[0].all
-					done <- call.unary(func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+					done <- unaryRPC{call: call, ctx: ctx, invoker: func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
 						call.settled.Store(&call.matched)
 						time.Sleep(time.Second)
 						return nil
-					})(ctx, "/s/m", nil, nil, nil)
+					}}.filter(0)
 				}()
 			}
 			for range 6 {

@@ -79,11 +79,11 @@ func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.We
 			in = sessionInterceptor(cfg, r)
 		case *resource.AdmissionControl:
 			if cfg.Enabled {
-				in = keep(p.admissions, p.before.admissions, admissionKey{f.Name, *cfg}, newAdmission).interceptor()
+				in = admissionInterceptor(keep(p.admissions, p.before.admissions, admissionKey{f.Name, *cfg}, newAdmission))
 			}
 		case *resource.AdaptiveConcurrency:
 			if cfg.Enabled {
-				in = p.limitsFor(f, cfg, r, c).interceptor()
+				in = concurrencyInterceptor(p.limitsFor(f, cfg, r, c))
 			}
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -32,6 +33,14 @@ type step struct {
 	pushback string
 	headers  bool
 	refused  bool // by a pick
+}
+
+// hedge hedges an RPC whose attempts are calls of attempt.
+func hedge(ctx context.Context, policy *picker.RetryPolicy, req, reply proto.Message, opts []grpc.CallOption, attempt func(ctx context.Context, req, reply proto.Message, opts []grpc.CallOption) error) error {
+	invoker := func(ctx context.Context, _ string, req, reply any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+		return attempt(ctx, req.(proto.Message), reply.(proto.Message), opts)
+	}
+	return unaryRPC{call: &Call{plan: &plan{retry: policy, hedge: true}}, invoker: invoker, ctx: ctx, req: req, reply: reply, opts: opts}.hedge()
 }
 
 // TestHedge: when attempts are made and which one decides, in milliseconds. The hedging
@@ -74,10 +83,10 @@ func TestHedge(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var breaker picker.Breaker
 			var active, running atomic.Int64
-			l := NewLink(LinkOptions{})
+			l := NewChannel(link.Options{}, ChannelOptions{})
 			defer l.Close()
-			l.bind(new(grpc.ClientConn), 5)
-			table := &Table{Link: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
+			l.Bind(new(grpc.ClientConn), 5)
+			table := &Table{Channel: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
 			if tt.budget != nil {
 				table.Budgets = []*Budget{{Limit: tt.budget, InFlight: &breaker, Active: &active}}
 			}
@@ -93,12 +102,12 @@ func TestHedge(t *testing.T) {
 			if limit == 0 {
 				limit = 3
 			}
-			h := &hedging{policy: &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: limit, BaseBackoff: 10 * ms, MaxBackoff: 10 * ms, PerTryTimeout: 100 * ms}}
+			policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: limit, BaseBackoff: 10 * ms, MaxBackoff: 10 * ms, PerTryTimeout: 100 * ms}
 			begin, reply := time.Now(), new(wrapperspb.Int32Value)
 			var mu sync.Mutex
 			var starts []int64
 			var trailer metadata.MD
-			err := h.race(ctx, new(emptypb.Empty), reply, []grpc.CallOption{grpc.Trailer(&trailer)}, func(ctx context.Context, _, reply proto.Message, opts []grpc.CallOption) error {
+			err := hedge(ctx, policy, new(emptypb.Empty), reply, []grpc.CallOption{grpc.Trailer(&trailer)}, func(ctx context.Context, _, reply proto.Message, opts []grpc.CallOption) error {
 				running.Add(1)
 				defer running.Add(-1)
 				mu.Lock()
@@ -155,19 +164,19 @@ func TestHedge(t *testing.T) {
 // 999th of 1000 is at least 80 % faster, for at most 5 % more attempts.
 func TestHedgedTail(t *testing.T) {
 	const rpcs = 20_000
-	run := func(h *hedging) (p999 time.Duration, extra float64) {
+	run := func(policy *picker.RetryPolicy) (p999 time.Duration, extra float64) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		took := make([]time.Duration, rpcs)
 		var mu sync.Mutex
 		attempts := 0
 		synctest.Test(t, func(t *testing.T) {
-			l := NewLink(LinkOptions{})
+			l := NewChannel(link.Options{}, ChannelOptions{})
 			defer l.Close()
-			l.bind(new(grpc.ClientConn), 5)
+			l.Bind(new(grpc.ClientConn), 5)
 			for i := range took {
 				begin := time.Now()
 				ctx := context.WithValue(t.Context(), callKey{}, settledCall(l))
-				if err := h.race(ctx, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
+				if err := hedge(ctx, policy, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
 					mu.Lock()
 					attempts++
 					wait := 5*time.Millisecond + time.Duration(rng.IntN(1e7))
@@ -188,11 +197,11 @@ func TestHedgedTail(t *testing.T) {
 	policy := picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 2, BaseBackoff: time.Millisecond, MaxBackoff: time.Millisecond}
 	never, fixed := policy, policy
 	never.PerTryTimeout, fixed.PerTryTimeout = time.Hour, 20*time.Millisecond
-	before, none := run(&hedging{&never})
+	before, none := run(&never)
 	if none != 0 {
 		t.Fatalf("%.1f %% more attempts without hedging", 100*none)
 	}
-	p999, extra := run(&hedging{&fixed})
+	p999, extra := run(&fixed)
 	t.Logf("p999 %v instead of %v, for %.2f %% more attempts", p999, before, 100*extra)
 	if p999 > before/5 || extra > .05 || extra < .005 {
 		t.Errorf("p999 is %v, without hedging %v, for %.2f %% more attempts; want a fifth at most, for 5 %%", p999, before, 100*extra)
@@ -203,11 +212,12 @@ func TestHedgedTail(t *testing.T) {
 // request, which may change it.
 func TestHedgedRequestIsFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := &hedging{policy: &picker.RetryPolicy{MaxAttempts: 2, PerTryTimeout: 10 * time.Millisecond}}
+		policy := &picker.RetryPolicy{MaxAttempts: 2, PerTryTimeout: 10 * time.Millisecond}
 		var attempts atomic.Int32
 		returned, read := make(chan struct{}), make(chan string)
 		req := wrapperspb.String("request")
-		err := h.unary(func(_ context.Context, _ string, req, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		ctx := context.WithValue(t.Context(), callKey{}, settledCall(nil))
+		err := hedge(ctx, policy, req, new(emptypb.Empty), nil, func(_ context.Context, req, _ proto.Message, _ []grpc.CallOption) error {
 			if attempts.Add(1) == 1 {
 				time.Sleep(20 * time.Millisecond)
 				return nil
@@ -215,7 +225,7 @@ func TestHedgedRequestIsFree(t *testing.T) {
 			<-returned // it was about to encode the request
 			read <- req.(*wrapperspb.StringValue).GetValue()
 			return status.Error(codes.Canceled, "x")
-		}, nil)(context.WithValue(t.Context(), callKey{}, settledCall(nil)), "/s/m", req, new(emptypb.Empty), nil)
+		})
 		req.Value = "another"
 		close(returned)
 		if got := <-read; got != "request" || err != nil {

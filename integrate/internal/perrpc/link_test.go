@@ -12,45 +12,18 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 )
-
-// TestLinkLeavesNothing: whichever of bind and close comes first, a link that
-// ended cannot be found, and pins no channel.
-func TestLinkLeavesNothing(t *testing.T) {
-	for _, bindFirst := range []bool{true, false} {
-		l, cc := NewLink(LinkOptions{Intercepted: true}), new(grpc.ClientConn)
-		if bindFirst {
-			l.bind(cc, 5)
-			if got, ok := linksOf.Load(cc); !ok || got != l {
-				t.Errorf("a bound channel has link %v", got)
-			}
-			l.Close()
-		} else {
-			l.Close()
-			l.bind(cc, 5)
-		}
-		if _, ok := links.Load(l.id); ok {
-			t.Errorf("bind first %v: the link can be found by its id", bindFirst)
-		}
-		if _, ok := linksOf.Load(cc); ok {
-			t.Errorf("bind first %v: the link can be found by its channel", bindFirst)
-		}
-		if b := lastBinding.Load(); b != nil {
-			t.Errorf("bind first %v: the link is still %v's", bindFirst, b.cc)
-		}
-		<-l.nextEvent() // nobody waits for it
-	}
-}
 
 // TestWaitForReadyGetsPlan: an RPC that is wait-for-ready waits through an error of
 // the target, and gets what its route asks for once there is a configuration; another
 // RPC goes on to its pick, which says what the error is.
 func TestWaitForReadyGetsPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, cc := NewLink(LinkOptions{Intercepted: true}), new(grpc.ClientConn)
+		l, cc := NewChannel(link.Options{}, ChannelOptions{Intercepted: true}), new(grpc.ClientConn)
 		defer l.Close()
-		l.bind(cc, 5)
+		l.Bind(cc, 5)
 		var current *Table
 		start := func(wait bool) (timed func() (passed, limited bool)) {
 			var done, deadline bool
@@ -90,7 +63,7 @@ func TestWaitForReadyGetsPlan(t *testing.T) {
 }
 
 // limitedTable has one route, whose RPCs interceptors give a timeout.
-func limitedTable(t *testing.T, l *Link) *Table {
+func limitedTable(t *testing.T, l *Channel) *Table {
 	t.Helper()
 	limit := time.Minute
 	cfg := &picker.Config{
@@ -106,24 +79,5 @@ func limitedTable(t *testing.T, l *Link) *Table {
 		t.Fatal(err)
 	}
 	_, plans := Compile(cfg, CompileOptions{})
-	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Link: l}
-}
-
-// TestLinkIsReadable: channelz shows the entry of a link under a name of this package, with a
-// readable timeout that differs between links.
-func TestLinkIsReadable(t *testing.T) {
-	seen := map[string]bool{}
-	for range 3 {
-		l := NewLink(LinkOptions{})
-		defer l.Close()
-		m := l.MethodConfig()
-		timeout, err := time.ParseDuration(m.Timeout)
-		if err != nil || timeout != l.id || timeout > time.Hour || seen[m.Timeout] {
-			t.Errorf("timeout %q: %v; want less than an hour, and another one for each link", m.Timeout, err)
-		}
-		seen[m.Timeout] = true
-		if name := m.Name[0]["service"] + "/" + m.Name[0]["method"]; name != "xdslb.internal.Channel/Number" {
-			t.Errorf("the entry is named %s", name)
-		}
-	}
+	return &Table{Snapshot: snapshot, Config: cfg, Plans: plans, Channel: l}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -15,7 +16,7 @@ import (
 type plan struct {
 	timeout time.Duration       // 0 is none
 	retry   *picker.RetryPolicy // nil is none
-	hedge   *hedging            // nil is none; by retry
+	hedge   bool                // by retry, of unary RPCs
 	filters []interceptor
 	session bool // one of the filters is stateful session affinity
 	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
@@ -67,7 +68,7 @@ func (p *Plans) plan(m *match, method string) *plan {
 	switch {
 	case m.outcome == picker.Picked:
 		r := p.routes[m.route]
-		if p.deep != nil && isDeep(method) {
+		if p.deep != nil && methodconfig.IsDeep(method) {
 			if deep := p.deep[m.route]; deep != nil {
 				r = deep
 			}
@@ -155,6 +156,24 @@ func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
 	return rp
 }
 
+// Compile returns what a configuration's routes say about RPCs besides where
+// they go: through gRPC's service config as far as that goes, the rest as plans for
+// interceptors. It is O(routes²) in the worst case.
+func Compile(cfg *picker.Config, opts CompileOptions) ([]methodconfig.Config, *Plans) {
+	methods, inServiceConfig, notDeep := methodconfig.Compile(cfg, opts.Intercepted)
+	return methods, makePlans(cfg, inServiceConfig, notDeep, opts)
+}
+
+// CompileOptions are what plans are made of besides the configuration.
+type CompileOptions struct {
+	// Before are the plans before, whose filters have counted what the new ones go on
+	// with; nil is none.
+	Before *Plans
+	// Intercepted says that the channel has interceptors. Without them, long paths get what
+	// gRPC makes of them.
+	Intercepted bool
+}
+
 // makePlans returns the plans for cfg, or nil if no RPC needs an interceptor.
 // Routes that the service config expresses keep their retries to gRPC, and their
 // timeouts too unless there are filters, whose time counts; an RPC that gRPC may
@@ -204,7 +223,9 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 }
 
 // skips reports whether no RPC of a method needs an interceptor. A nil Plans skips all.
-func (p *Plans) skips(method string) bool { return p == nil || p.onlyDeep && !isDeep(method) }
+func (p *Plans) skips(method string) bool {
+	return p == nil || p.onlyDeep && !methodconfig.IsDeep(method)
+}
 
 // count adds what a route's RPCs lack on a channel without interceptors.
 func (p *Plans) count(r *routePlans, inServiceConfig bool) {
@@ -237,14 +258,12 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 		}
 	}
 	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
-	if hedges(r) {
-		p.hedge = &hedging{r.Retry}
-	}
+	p.hedge = hedges(r)
 	if !inServiceConfig {
 		p.retry = r.Retry
 	}
 	if !inServiceConfig || len(p.filters) > 0 {
-		p.timeout = timeoutOf(cfg, r)
+		p.timeout = methodconfig.Timeout(cfg, r)
 	}
 	return p
 }

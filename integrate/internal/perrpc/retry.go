@@ -20,57 +20,55 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// pushbackKey is the trailer in which servers say when to retry, or not to
-// (gRFC A6).
+// pushbackKey is the trailer with the delay of the next attempt (gRFC A6).
 const pushbackKey = "grpc-retry-pushback-ms"
 
-// retries decides about the attempts of one RPC (A44, A6). It is used by one goroutine
-// at a time.
+// retries decides about the attempts at one RPC (A44, A6). It is used by one goroutine at a time.
 type retries struct {
 	policy  *picker.RetryPolicy
-	call    *Call // nil in tests
+	call    *Call // nil if a filter has replaced the RPC's context
 	made    int   // attempts
 	backoff time.Duration
 	failure error   // the latest
-	budget  *Budget // of the attempt that is under way; nil if it does not count
+	budget  *Budget // of the next attempt
+	denied  bool    // an attempt was refused by a limit, which is counted once for each RPC
 }
 
-func newRetries(policy *picker.RetryPolicy, call *Call) retries {
-	return retries{policy: policy, call: call, backoff: policy.BaseBackoff}
+func newRetries(ctx context.Context, policy *picker.RetryPolicy) retries {
+	return retries{policy: policy, call: callIn(ctx), backoff: policy.BaseBackoff}
 }
 
-// begin begins another attempt, whose options it returns and may change.
-func (r *retries) begin(opts []grpc.CallOption) []grpc.CallOption {
-	if r.made++; r.made == 1 {
-		return opts
-	}
-	return withPreviousAttempts(opts, r.made-1)
+// begin begins another attempt, whose options it returns.
+func (r *retries) begin(a *attempt, opts []grpc.CallOption) []grpc.CallOption {
+	r.made++
+	a.number = r.made
+	a.budget, r.budget = r.budget, nil
+	return a.options(opts)
 }
 
-// next returns nil, after a back-off, if there is to be another attempt after one that
-// failed with err, or else the error of the RPC.
-func (r *retries) next(ctx context.Context, err error, headers bool, trailer metadata.MD) error {
-	r.release()
+// next returns nil, after a backoff, if there is to be another attempt after one that failed with
+// err, or else the error of the RPC.
+func (r *retries) next(ctx context.Context, a *attempt, err error, headers bool, trailer metadata.MD) error {
+	a.release()
 	wait, err := r.after(err, headers, trailer)
 	if err != nil {
 		return err
 	}
-	budget, ok := r.call.acquireRetry(false)
-	if !ok {
+	if !r.acquire() {
 		return r.failure
 	}
-	r.budget = budget
 	if err := pause(ctx, wait); err != nil {
-		r.release()
+		r.budget.release()
+		r.budget = nil
 		return err
 	}
-	r.call.countRetry()
+	r.count()
 	return nil
 }
 
-// after returns how long to wait for another attempt after one that failed with err, or the
-// error of the RPC if there is to be none. An attempt that got response headers is final,
-// and so is one that the server does not want repeated, or that a pick ended.
+// after returns how long to wait for another attempt after one that failed with err, or the error of
+// the RPC if there is to be none. An attempt that got response headers is final, and so is one that
+// the server does not want repeated, or that a pick ended.
 func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time.Duration, end error) {
 	r.failure = err
 	if headers || r.call.final() || len(trailer) == 0 && isLocal(err) {
@@ -80,14 +78,14 @@ func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time
 	if again && !slices.Contains(r.policy.On, uint32(status.Code(err))) {
 		return 0, err
 	}
-	throttled := r.call.throttle().fail()
-	last := r.made >= r.call.maxAttempts(r.policy.MaxAttempts)
+	throttled := r.throttle().fail()
+	last := r.made >= r.maxAttempts()
 	switch {
 	case !again:
 		return 0, err
 	case throttled:
 		if !last {
-			r.call.link().unmade.throttle.Add(1)
+			r.call.channel().throttled.Add(1)
 		}
 		return 0, err
 	case last:
@@ -101,16 +99,53 @@ func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time
 	return wait, nil
 }
 
-// release lets go of the budget once an attempt is no longer a retry that is under way.
-func (r *retries) release() {
-	if r.budget != nil {
-		r.budget.release()
-		r.budget = nil
+// acquire reports whether the limits of the channel and the cluster allow another attempt, and
+// sets its budget.
+func (r *retries) acquire() bool {
+	ch := r.call.channel()
+	throttled := r.throttle().throttled()
+	if !throttled {
+		if b := r.call.budget(); b.acquire() {
+			r.budget = b
+			return true
+		}
+	}
+	if !r.denied {
+		r.denied = true
+		if throttled {
+			ch.throttled.Add(1)
+		} else {
+			ch.noBudget.Add(1)
+		}
+	}
+	return false
+}
+
+// throttle returns the Throttle of the RPC's channel, or nil.
+func (r *retries) throttle() *Throttle {
+	if ch := r.call.channel(); ch != nil {
+		return ch.Throttle
+	}
+	return nil
+}
+
+// maxAttempts is that of the policy, or grpc.WithMaxCallAttempts of the RPC's channel if that is less.
+func (r *retries) maxAttempts() int {
+	if ch := r.call.channel(); ch != nil && ch.MaxAttempts() > 0 {
+		return min(r.policy.MaxAttempts, ch.MaxAttempts())
+	}
+	return r.policy.MaxAttempts
+}
+
+// count counts an attempt after the first.
+func (r *retries) count() {
+	if ch := r.call.channel(); ch != nil {
+		ch.retries.Add(1)
 	}
 }
 
-// isLocal reports whether an RPC with a stream failed because of its request, in which case
-// gRPC sends nothing and retries nothing. Only its words tell that.
+// isLocal reports whether an RPC with a stream failed because of its request, in which case gRPC
+// neither sends nor retries it. Only the text of the error shows that.
 func isLocal(err error) bool {
 	text := status.Convert(err).Message()
 	return slices.ContainsFunc([]string{
@@ -120,8 +155,8 @@ func isLocal(err error) bool {
 	}, func(words string) bool { return strings.HasPrefix(text, words) })
 }
 
-// pushbackOf returns how long the server wants the next attempt to wait, if it says so;
-// again is false if it wants none.
+// pushbackOf returns the delay of the next attempt that the server requests, if it does. again is
+// false if the server wants no other attempt.
 func pushbackOf(trailer metadata.MD) (wait time.Duration, pushed, again bool) {
 	values := trailer.Get(pushbackKey)
 	if len(values) == 0 {
@@ -134,60 +169,36 @@ func pushbackOf(trailer metadata.MD) (wait time.Duration, pushed, again bool) {
 	return time.Duration(ms) * time.Millisecond, true, true
 }
 
-// retrying makes attempts at unary RPCs as the policy says, and as the application's
-// options allow.
-func retrying(policy *picker.RetryPolicy, invoker grpc.UnaryInvoker) grpc.UnaryInvoker {
-	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
-		return retryUnary(ctx, policy, req, opts, func(ctx context.Context, opts []grpc.CallOption) error {
-			return invoker(ctx, method, req, reply, cc, opts...)
-		})
-	}
-}
-
-// retryUnary makes attempts at a unary RPC. Its options get the results of the last that
-// had a stream, as in gRPC.
-func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts []grpc.CallOption, attempt func(context.Context, []grpc.CallOption) error) error {
-	r := newRetries(policy, callIn(ctx))
-	var last *results // of an attempt that had a stream
+// retry makes attempts one after the other. The RPC's options get the results of the last attempt
+// that had a stream, as in gRPC.
+func (r unaryRPC) retry() error {
+	attempts := newRetries(r.ctx, r.call.plan.retry)
+	opts := r.opts
+	var last *attempt // that had a stream
 	for {
-		res := new(results)
-		err := attempt(ctx, r.begin(res.options(opts)))
-		if res.filled() {
-			last = res
+		a := new(attempt)
+		r.opts = attempts.begin(a, opts)
+		err := r.attempt()
+		if a.hasStream() {
+			last = a
 		}
 		switch {
 		case err == nil:
-			r.call.throttle().succeed()
-		case r.made == 1 && wireSize(req, opts) > bufferSize(opts): // gRPC would not keep it
+			attempts.throttle().succeed()
+		case attempts.made == 1 && wireSize(r.req, opts) > bufferSize(opts): // gRPC would not keep it
 		default:
-			if err = r.next(ctx, err, len(res.header) > 0, res.trailer); err == nil {
+			if err = attempts.next(r.ctx, a, err, len(a.header) > 0, a.trailer); err == nil {
 				continue
 			}
 		}
-		r.release()
+		a.release()
 		last.store(opts)
 		return err
 	}
 }
 
-// countRetry counts an attempt after the first.
-func (c *Call) countRetry() {
-	if l := c.link(); l != nil {
-		l.retries.Add(1)
-	}
-}
-
-// jitter is a back-off made longer or shorter by up to a fifth (A6). A time.Duration holds a
-// back-off of up to 292 years, and not a fifth more.
+// jitter returns a backoff made longer or shorter by up to a fifth (A6). A time.Duration holds a
+// backoff of up to 292 years, and not a fifth more.
 func jitter(backoff time.Duration) time.Duration {
 	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(min(backoff, math.MaxInt64/2)))
-}
-
-// maxAttempts is n, or grpc.WithMaxCallAttempts of the RPC's channel if that is less.
-func (c *Call) maxAttempts(n int) int {
-	l := c.link()
-	if l == nil || l.maxAttempts.Load() == 0 {
-		return n
-	}
-	return min(n, int(l.maxAttempts.Load()))
 }

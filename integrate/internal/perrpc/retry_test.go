@@ -17,8 +17,17 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 )
+
+// retryUnary retries an RPC whose attempts are calls of attempt.
+func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts []grpc.CallOption, attempt func(context.Context, []grpc.CallOption) error) error {
+	invoker := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+		return attempt(ctx, opts)
+	}
+	return unaryRPC{call: &Call{plan: &plan{retry: policy}}, invoker: invoker, ctx: ctx, req: req, opts: opts}.retry()
+}
 
 // TestRetryUnary is A44 and A6: attempts up to the limit, for the codes of the
 // policy only, no more after response headers, and as the server pushes back.
@@ -124,9 +133,9 @@ func TestRetryOptions(t *testing.T) {
 		{name: "the last option counts", maxAttempts: 5, req: large, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(0), grpc.MaxRetryRPCBufferSize(1 << 20)}, attempts: 4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := NewLink(LinkOptions{})
+			l := NewChannel(link.Options{}, ChannelOptions{})
 			defer l.Close()
-			l.bind(new(grpc.ClientConn), tt.maxAttempts)
+			l.Bind(new(grpc.ClientConn), tt.maxAttempts)
 			ctx := context.WithValue(t.Context(), callKey{}, settledCall(l))
 			attempts := 0
 			_ = retryUnary(ctx, policy, tt.req, tt.opts, func(context.Context, []grpc.CallOption) error {
@@ -141,7 +150,7 @@ func TestRetryOptions(t *testing.T) {
 }
 
 // settledCall is a Call whose RPC was picked for.
-func settledCall(l *Link) *Call {
+func settledCall(l *Channel) *Call {
 	c := new(Call)
 	c.at.Store(l)
 	c.settled.Store(&c.matched)

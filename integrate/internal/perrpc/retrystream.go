@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
-
-	"github.com/xdslb/xdslb/picker"
 )
 
 // A retriedStream is a stream of which attempts are made until one is committed (A6). What
@@ -34,11 +32,8 @@ import (
 // gRPC has the same life, and keeps encoded messages. Messages are kept as they are here,
 // which gRPC allows: an application must not change a message that it has sent.
 type retriedStream struct {
-	ctx   context.Context
-	cc    *grpc.ClientConn
-	open  func(context.Context, []grpc.CallOption) (grpc.ClientStream, error)
-	opts  []grpc.CallOption // of the RPC
-	limit int               // of size
+	rpc   streamRPC
+	limit int // of size
 
 	committed atomic.Pointer[streamAttempt] // nil before
 	stored    sync.Once                     // the RPC's options have the results of its last attempt
@@ -56,7 +51,7 @@ type retriedStream struct {
 // A streamAttempt is an attempt at a retriedStream.
 type streamAttempt struct {
 	grpc.ClientStream
-	results
+	attempt
 	receiving sync.Mutex            // held by calls of RecvMsg until the stream is committed
 	heading   sync.Mutex            // likewise of Header, which returns before RecvMsg if there are headers and no message
 	end       atomic.Pointer[error] // of the RPC, if the attempt was the last and failed; until somebody is told
@@ -64,27 +59,20 @@ type streamAttempt struct {
 	overErr   error // what gRPC says of the end; set before over
 }
 
-// retryingStreams makes attempts at streams as the policy says.
-func retryingStreams(policy *picker.RetryPolicy, streamer grpc.Streamer) grpc.Streamer {
-	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-		s := &retriedStream{
-			ctx: ctx, cc: cc, opts: opts, limit: bufferSize(opts), retries: newRetries(policy, callIn(ctx)),
-			open: func(ctx context.Context, opts []grpc.CallOption) (grpc.ClientStream, error) {
-				return streamer(ctx, desc, cc, method, opts...)
-			},
-		}
-		s.mu.Lock()
-		err := s.openLocked()
-		if err == nil {
-			s.unwatch = context.AfterFunc(ctx, func() { s.end(status.FromContextError(ctx.Err()).Err()) })
-		}
-		s.mu.Unlock()
-		if err != nil { // of the last attempt; next has released the budget
-			s.finish(nil, err)
-			return nil, err
-		}
-		return s, nil
+// retry makes attempts until one is committed.
+func (r streamRPC) retry() (grpc.ClientStream, error) {
+	s := &retriedStream{rpc: r, limit: bufferSize(r.opts), retries: newRetries(r.ctx, r.call.plan.retry)}
+	s.mu.Lock()
+	err := s.openLocked()
+	if err == nil {
+		s.unwatch = context.AfterFunc(r.ctx, func() { s.end(status.FromContextError(r.ctx.Err()).Err()) })
 	}
+	s.mu.Unlock()
+	if err != nil { // of the last attempt; next has released the budget
+		s.finish(nil, err)
+		return nil, err
+	}
+	return s, nil
 }
 
 // openLocked makes attempts until one has taken all that was sent so far, or there are to
@@ -92,9 +80,10 @@ func retryingStreams(policy *picker.RetryPolicy, streamer grpc.Streamer) grpc.St
 func (s *retriedStream) openLocked() error {
 	for {
 		a := new(streamAttempt)
-		opts := append(a.options(s.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
+		rpc := s.rpc
+		rpc.opts = append(s.retries.begin(&a.attempt, rpc.opts), grpc.OnFinish(func(err error) { s.onAttemptFinished(a, err) }))
 		var err error
-		if a.ClientStream, err = s.open(s.ctx, s.retries.begin(opts)); err == nil {
+		if a.ClientStream, err = rpc.attempt(); err == nil {
 			s.current = a
 			err = s.replayLocked(a)
 		}
@@ -102,7 +91,7 @@ func (s *retriedStream) openLocked() error {
 			return nil
 		}
 		headers, trailer := a.outcome()
-		if err := s.retries.next(s.ctx, err, headers, trailer); err != nil {
+		if err := s.retries.next(s.rpc.ctx, &a.attempt, err, headers, trailer); err != nil {
 			return err
 		}
 	}
@@ -163,7 +152,7 @@ func (s *retriedStream) retry(a *streamAttempt, err error) error {
 		s.mu.Unlock()
 		return nil
 	}
-	if err = s.retries.next(s.ctx, err, headers, trailer); err == nil {
+	if err = s.retries.next(s.rpc.ctx, &a.attempt, err, headers, trailer); err == nil {
 		err = s.openLocked()
 	}
 	if err != nil {
@@ -191,7 +180,9 @@ func (s *retriedStream) commit() *streamAttempt {
 
 func (s *retriedStream) commitLocked() {
 	if s.committed.CompareAndSwap(nil, s.current) {
-		s.retries.release()
+		if s.current != nil {
+			s.current.release()
+		}
 		s.sent = nil
 	}
 }
@@ -235,7 +226,7 @@ func (s *retriedStream) onAttemptFinished(a *streamAttempt, err error) {
 	switch {
 	case s.committed.Load() == a:
 		s.finish(a, err)
-	case s.cc.GetState() == connectivity.Shutdown:
+	case s.rpc.cc.GetState() == connectivity.Shutdown:
 		go s.end(err)
 	}
 }
@@ -257,7 +248,7 @@ func (s *retriedStream) end(err error) {
 func (s *retriedStream) store(a *streamAttempt) {
 	s.stored.Do(func() {
 		if a != nil {
-			a.results.store(s.opts)
+			a.attempt.store(s.rpc.opts)
 		}
 	})
 }
@@ -295,9 +286,9 @@ func (s *retriedStream) finish(a *streamAttempt, err error) {
 		s.unwatch()
 	}
 	if err == nil {
-		s.retries.call.throttle().succeed()
+		s.retries.throttle().succeed()
 	}
-	finish(s.opts, err)
+	finish(s.rpc.opts, err)
 }
 
 // SendMsg implements grpc.ClientStream.
@@ -315,7 +306,7 @@ func (s *retriedStream) SendMsg(m any) error {
 		err := a.SendMsg(m)
 		switch {
 		case err == nil:
-			if s.record(a, wireSize(m, s.opts), send) {
+			if s.record(a, wireSize(m, s.rpc.opts), send) {
 				return nil
 			}
 		case err != io.EOF: // m cannot be sent

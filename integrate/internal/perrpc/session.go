@@ -31,24 +31,6 @@ type Session struct {
 	picked atomic.Pointer[upstream] // see Call.Picked
 }
 
-// Picked records the endpoint that a pick of an RPC with a session chose, or nil if there are no
-// sessions with it. ctx is that of the attempt: of several at a time, which are those of an RPC
-// that is hedged, each has its own endpoint, and the session is with that of the one that decides
-// the RPC.
-func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
-	at := &c.session.picked
-	if c.plan != nil && c.plan.hedge != nil {
-		if own, ok := ctx.Value(entrantKey{}).(*entrant); ok && own.call == c { // not of an RPC that this one is made within
-			at = &own.picked
-		}
-	}
-	if e == nil {
-		at.Store(nil) // an earlier attempt's is not where this one goes
-		return
-	}
-	at.Store(&upstream{cluster, e})
-}
-
 // upstream is where an RPC went.
 type upstream struct {
 	cluster string
@@ -81,7 +63,7 @@ func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
 	return interceptor{
 		session: true,
 		unary: func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-			s := newSession(ctx, cfg, r, method)
+			s := startSession(ctx, cfg, r, method)
 			err := invoker(ctx, method, req, reply, cc, opts...)
 			for _, o := range opts {
 				if o, ok := o.(grpc.HeaderCallOption); ok {
@@ -91,7 +73,7 @@ func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
 			return err
 		},
 		stream: func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-			s := newSession(ctx, cfg, r, method)
+			s := startSession(ctx, cfg, r, method)
 			stream, err := streamer(ctx, desc, cc, method, opts...)
 			if err != nil || s == nil {
 				return stream, err
@@ -101,16 +83,27 @@ func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
 	}
 }
 
-// newSession reads the RPC's cookie, and lets its picks know. It returns nil if the
-// cookie's path is not that of the RPC.
-func newSession(ctx context.Context, cfg *resource.Session, r *picker.Route, method string) *Session {
-	call := callIn(ctx)
-	if call == nil || !underPath(method, cfg.Path) {
+// startSession reads the RPC's cookie, and passes the session to the RPC's picks. It returns nil if
+// there is none.
+func startSession(ctx context.Context, cfg *resource.Session, r *picker.Route, method string) *Session {
+	call, s := callIn(ctx), newSession(ctx, cfg, method)
+	if call == nil || s == nil {
 		return nil
 	}
-	s := call.StartSession(nil)
+	call.session = s
+	call.keepCluster(&call.matched, r)
+	return s
+}
+
+// newSession returns the session of an RPC, or nil if the path of the cookie is not that of the
+// method. An RPC without cookie begins a session.
+func newSession(ctx context.Context, cfg *resource.Session, method string) *Session {
+	if !underPath(method, cfg.Path) {
+		return nil
+	}
+	s := new(Session)
 	if value, ok := cookieValue(metadatautil.OutgoingValues(ctx, "cookie"), cfg.Cookie); ok {
-		s.parseCookie(call, r, value)
+		s.parseCookie(value)
 	}
 	return s
 }
@@ -134,41 +127,31 @@ func cookieValue(lines []string, name string) (value string, ok bool) {
 	return "", false
 }
 
-// StartSession makes the RPC one of a session with the endpoint that has these
-// addresses, or, without any, of a session that its first pick begins.
-func (c *Call) StartSession(hosts []netip.AddrPort) *Session {
-	c.session = &Session{Hosts: hosts}
-	return c.session
-}
-
-// parseCookie takes the session from a cookie's value: its endpoint, and its
-// cluster if the route still leads there (A60). What cannot be read is no session.
-func (s *Session) parseCookie(call *Call, r *picker.Route, value string) {
+// parseCookie sets the endpoint and the cluster (A60) of a cookie's value. A value that cannot be
+// parsed is ignored.
+func (s *Session) parseCookie(value string) {
 	text, err := base64.StdEncoding.DecodeString(value)
 	if err != nil {
 		return
 	}
 	addrs, cluster, _ := strings.Cut(string(text), ";")
+	var hosts []netip.AddrPort
 	for a := range strings.SplitSeq(addrs, ",") {
 		host, err := netip.ParseAddrPort(a)
 		if err != nil {
-			s.Hosts = nil
 			return
 		}
-		s.Hosts = append(s.Hosts, host)
+		hosts = append(hosts, host)
 	}
-	s.cookie = string(text)
+	s.Hosts, s.cookie = hosts, string(text)
 	if name, ok := strings.CutPrefix(cluster, clusterPrefix); ok {
 		s.cluster = name
-		s.keepCluster(&call.matched, r)
 	}
 }
 
-// keepCluster has a match go to the session's cluster, if its route leads there.
-func (s *Session) keepCluster(m *match, r *picker.Route) {
-	if slices.ContainsFunc(r.Clusters, func(c picker.WeightedCluster) bool { return c.Name == s.cluster }) {
-		m.name = s.cluster
-	}
+// leadsTo reports whether a route leads to the session's cluster.
+func (s *Session) leadsTo(r *picker.Route) bool {
+	return slices.ContainsFunc(r.Clusters, func(to picker.WeightedCluster) bool { return to.Name == s.cluster })
 }
 
 // addSetCookie adds the cookie to the response headers of an RPC that went elsewhere

@@ -59,9 +59,10 @@ func TestSessionClusterStays(t *testing.T) {
 		"an update that takes the cluster away":    {shared(t, "c", "d"), "c"},
 		"an update after which it has all of them": {shared(t, "b"), "b"},
 	} {
-		ctx, call := old.Bind(t.Context(), "/s/m")
+		ctx, call := Bind(t.Context(), old, "/s/m")
 		cookie := base64.StdEncoding.EncodeToString([]byte("10.0.0.1:80;" + clusterPrefix + "b"))
-		call.StartSession(nil).parseCookie(call, &old.Config.Routes[1], cookie)
+		call.StartSession(nil).parseCookie(cookie)
+		call.keepCluster(&call.matched, &old.Config.Routes[1])
 		for range 2 {
 			_, cluster, outcome := call.Bound(c.in, ctx, "/s/m")
 			if outcome != picker.Picked || c.in.Config.Clusters[cluster].Name != c.want {
@@ -74,11 +75,11 @@ func TestSessionClusterStays(t *testing.T) {
 // TestSessionNested: an RPC that is made within an attempt at one that is hedged has a session
 // of its own, and leaves that of the other alone.
 func TestSessionNested(t *testing.T) {
-	p := &plan{hedge: &hedging{policy: &picker.RetryPolicy{MaxAttempts: 2, PerTryTimeout: time.Hour}}}
+	p := &plan{retry: &picker.RetryPolicy{MaxAttempts: 2, PerTryTimeout: time.Hour}, hedge: true}
 	outer, nested := &Call{plan: p, session: &Session{}}, &Call{plan: p, session: &Session{}}
 	endpoint := func(s string) *picker.Endpoint { return &picker.Endpoint{Addr: netip.MustParseAddrPort(s)} }
 	ctx := context.WithValue(t.Context(), callKey{}, outer)
-	err := p.hedge.race(ctx, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
+	err := hedge(ctx, p.retry, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
 		outer.Picked(ctx, "c", endpoint("10.0.0.1:80"))
 		nested.Picked(ctx, "c", endpoint("10.0.0.2:80"))
 		return nil

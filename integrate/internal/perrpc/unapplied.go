@@ -5,28 +5,26 @@ package perrpc
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
-	"sync"
+
+	"github.com/xdslb/xdslb/integrate/internal/link"
 )
 
-// This file is about what the control plane asks for and a channel does not do,
-// which is said once for each target (D15).
+// This file reports settings of routes that a channel does not apply.
 
-// Unapplied returns what the configuration asks for and the channel does not do
-// because it has none of our interceptors: a phrase each, for people. It is empty
-// if interceptors were installed, or have asked for the channel's configuration.
-func (l *Link) Unapplied(t *Table) []string {
-	if t.Plans == nil || l.HasInterceptors() {
+// Unapplied returns a phrase for each part of the configuration that the channel does not apply
+// because it has none of our interceptors.
+func (ch *Channel) Unapplied(t *Table) []string {
+	if t.Plans == nil || ch.HasInterceptors() {
 		return nil
 	}
 	return t.Plans.unapplied()
 }
 
-// HasInterceptors reports whether RPCs of the channel pass interceptors of ours.
-func (l *Link) HasInterceptors() bool { return l.Intercepted || l.cc.Load() != nil }
+// HasInterceptors reports whether our interceptors are installed, or have found the channel.
+func (ch *Channel) HasInterceptors() bool { return ch.Intercepted || ch.ClientConn() != nil }
 
-// unapplied returns what plans do that nothing else does.
+// unapplied returns a phrase for each kind of setting that only interceptors apply.
 func (p *Plans) unapplied() (list []string) {
 	if len(p.filters) > 0 {
 		list = append(list, fmt.Sprintf("HTTP filters %q", p.filters))
@@ -46,7 +44,7 @@ func (p *Plans) unapplied() (list []string) {
 	return list
 }
 
-// routes says how many routes.
+// routes returns a phrase for a number of routes.
 func routes(n int) string {
 	if n == 1 {
 		return "1 route that gRPC's service config cannot express"
@@ -54,47 +52,22 @@ func routes(n int) string {
 	return fmt.Sprintf("%d routes that gRPC's service config cannot express", n)
 }
 
-// warned has what was logged: a target, and what about it.
-var warned sync.Map
-
-// warn logs a line about a target unless something of the kind was logged before.
-func warn(logger *slog.Logger, target, kind, line string, more ...any) {
-	if _, again := warned.LoadOrStore([2]string{target, kind}, true); !again {
-		LoggerOr(logger).Warn("xdslb: "+line, append([]any{"target", target}, more...)...)
-	}
-}
-
-// LoggerOr returns a Logger, or the process's if that is nil.
-func LoggerOr(logger *slog.Logger) *slog.Logger {
-	if logger == nil {
-		return slog.Default()
-	}
-	return logger
-}
-
-// warnUnapplied logs what a pick found to be missing. It costs two loads if
-// nothing is, or if that was logged.
-func (l *Link) warnUnapplied(t *Table) {
-	if l.HasInterceptors() || l.looked.Swap(t.Plans) == t.Plans {
+// warnUnapplied logs once which settings are not applied. Picks call it. It costs two loads if there
+// are none, or if they were logged.
+func (ch *Channel) warnUnapplied(t *Table) {
+	if ch.HasInterceptors() || ch.looked.Swap(t.Plans) == t.Plans {
 		return
 	}
-	if list := l.Unapplied(t); len(list) > 0 {
+	if list := ch.Unapplied(t); len(list) > 0 {
 		p := t.Plans
-		warn(l.Logger, l.Target, fmt.Sprintf("lacks %q, %v, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0, p.asking),
+		link.WarnOnce(ch.Logger, ch.Target, fmt.Sprintf("lacks %q, %v, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0, p.asking),
 			"some of the configuration is not applied, because the channel has no interceptors of xdslb. "+
 				"Make the channel with integrate.NewClient, or with integrate.DialOptions.", "not_applied", strings.Join(list, "; "))
 	}
 }
 
-// warnOrder logs that interceptors behind ours change where RPCs go.
-func (l *Link) warnOrder() {
-	warn(l.Logger, l.Target, "order", "an interceptor changes headers behind those of xdslb, and routes match by headers: RPCs go where their headers say, "+
+// warnOrder logs that interceptors behind ours change the routes of RPCs.
+func (ch *Channel) warnOrder() {
+	link.WarnOnce(ch.Logger, ch.Target, "order", "an interceptor changes headers behind those of xdslb, and routes match by headers: RPCs go where their headers say, "+
 		"but with the timeout, the retries and the filters of another route. Put integrate.DialOptions last among the options, or use integrate.NewClient.")
-}
-
-// warnOtherResolver logs that a channel of a scheme that is ours has a resolver that
-// is not.
-func warnOtherResolver(target string) {
-	warn(nil, target, "resolver", "the channel has interceptors of xdslb, and a resolver of another package, usually google.golang.org/grpc/xds. "+
-		"Make the channel with integrate.NewClient, or with integrate.DialOptions.")
 }

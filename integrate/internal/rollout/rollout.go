@@ -30,7 +30,7 @@ import (
 
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/report"
 )
 
@@ -188,7 +188,7 @@ func note(logger *slog.Logger, level slog.Level, line, why, target string) {
 	if target != "" {
 		attrs = append(attrs, "target", target)
 	}
-	perrpc.LoggerOr(logger).Log(context.Background(), level, line, attrs...)
+	link.LoggerOr(logger).Log(context.Background(), level, line, attrs...)
 }
 
 // notedLines has the lines that note has logged.

@@ -18,8 +18,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -69,7 +69,7 @@ type Comparer struct {
 
 // New returns a Comparer that logs the first difference of each kind.
 func New(logger *slog.Logger) *Comparer {
-	return &Comparer{logger: perrpc.LoggerOr(logger), found: map[Kind]uint64{}, noted: map[Kind]bool{}}
+	return &Comparer{logger: link.LoggerOr(logger), found: map[Kind]uint64{}, noted: map[Kind]bool{}}
 }
 
 // Begin begins to compare the RPCs of a target. It fails if a target is compared already, and

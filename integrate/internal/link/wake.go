@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perrpc
+package link
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func Wake(ctx context.Context, cc *grpc.ClientConn) {
 		wakes.Delete(cc)
 		close(done)
 	}()
-	if cc.GetState() == connectivity.Idle && LinkOf(cc) == nil {
+	if cc.GetState() == connectivity.Idle && Of(cc) == nil {
 		cc.Connect() // resolvers usually say what they have to before this returns
 	}
 }

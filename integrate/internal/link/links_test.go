@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perrpc
+package link
 
 import (
 	"encoding/json"
@@ -14,11 +14,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 )
 
 // connected returns a channel of a target whose resolver gives it the method configs, and
 // that has left idle mode.
-func connected(t *testing.T, target string, methods ...MethodConfig) *grpc.ClientConn {
+func connected(t *testing.T, target string, methods ...methodconfig.Config) *grpc.ClientConn {
 	t.Helper()
 	scheme, _, _ := strings.Cut(target, ":")
 	r := manual.NewBuilderWithScheme(scheme)
@@ -46,7 +48,7 @@ func TestLinkOf(t *testing.T) {
 	var all []*Link
 	var channels []*grpc.ClientConn
 	for range 3 {
-		l := NewLink(LinkOptions{Canonical: target})
+		l := New(Options{Canonical: target})
 		l.Register()
 		defer l.Close()
 		all, channels = append(all, l), append(channels, connected(t, target, l.MethodConfig()))
@@ -64,16 +66,16 @@ func TestLinkOf(t *testing.T) {
 		"the entry, and another target": connected(t, "xds:///another", all[0].MethodConfig()),
 		"a default of another target":   connected(t, "xds:///another", byDefault),
 		"a default timeout":             connected(t, target, timeout),
-		"a default without timeout":     connected(t, target, MethodConfig{Name: byDefault.Name, RetryPolicy: retries}),
+		"a default without timeout":     connected(t, target, methodconfig.Config{Name: byDefault.Name, RetryPolicy: retries}),
 		"no method config":              connected(t, target),
 		"another scheme":                connected(t, "passthrough:///x"),
 	} {
-		if got := LinkOf(cc); got != nil {
+		if got := Of(cc); got != nil {
 			t.Errorf("%s: the channel leads to link %d, want none", name, got.Number())
 		}
 	}
 	all[1].Close()
-	if got := LinkOf(channels[1]); got != nil {
+	if got := Of(channels[1]); got != nil {
 		t.Errorf("a channel leads to link %d, which is closed", got.Number())
 	}
 }
@@ -83,20 +85,20 @@ func TestLinksByTarget(t *testing.T) {
 	var all []*Link
 	for i := range 6 {
 		target := fmt.Sprintf("xds:///by-target-%d", i%2)
-		l := NewLink(LinkOptions{Canonical: target, Aside: i >= 2})
+		l := New(Options{Canonical: target, Aside: i >= 2})
 		l.Register()
 		defer l.Close()
 		all = append(all, l)
 	}
-	if got := LinksTo("xds:///by-target-1"); !slices.Equal(got, []*Link{all[1], all[3], all[5]}) {
-		t.Errorf("LinksTo() = %v, want those of indexes 1, 3, 5 of %v", got, all)
+	if got := To("xds:///by-target-1"); !slices.Equal(got, []*Link{all[1], all[3], all[5]}) {
+		t.Errorf("To() = %v, want those of indexes 1, 3, 5 of %v", got, all)
 	}
 	for i, l := range all {
 		if l.Close(); i == 3 && linksTo.aside(l.Canonical) != all[5] {
 			t.Error("the last link that stands aside is not found")
 		}
 	}
-	if got, one := LinksTo("xds:///by-target-1"), linksTo.aside("xds:///by-target-1"); len(got) > 0 || one != nil {
+	if got, one := To("xds:///by-target-1"), linksTo.aside("xds:///by-target-1"); len(got) > 0 || one != nil {
 		t.Errorf("links that are closed are found: %v, %v", got, one)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // however many other clusters fail, and however often their texts change; texts that are
 // not in force any more do not stay for ever.
 func TestFailuresStay(t *testing.T) {
-	l := NewLink(LinkOptions{})
+	l := new(failures)
 	note := func(cluster, text string) {
 		l.NoteFailure(cluster, text, &errdetails.ErrorInfo{Reason: cluster})
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -40,10 +41,10 @@ func TestOutageBudget(t *testing.T) {
 			const callers, rpcs = 100, 100
 			var breaker picker.Breaker
 			var active, attempts, peak atomic.Int64
-			l := NewLink(LinkOptions{})
+			l := NewChannel(link.Options{}, ChannelOptions{})
 			defer l.Close()
-			l.bind(new(grpc.ClientConn), 5)
-			table := &Table{Link: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
+			l.Bind(new(grpc.ClientConn), 5)
+			table := &Table{Channel: l, Config: &picker.Config{Clusters: []*picker.Cluster{{Name: "c"}}}}
 			if tt.limit != nil {
 				table.Budgets = []*Budget{{Limit: tt.limit, InFlight: &breaker, Active: &active}}
 			}
@@ -121,32 +122,6 @@ func TestBudgetShare(t *testing.T) {
 				tt.percent, tt.least, tt.inFlight, tt.retries, got, tt.want)
 		} else if want := tt.retries + map[bool]int64{true: 1}[got]; active.Load() != want {
 			t.Errorf("%d retries are under way, want %d", active.Load(), want)
-		}
-	}
-}
-
-// TestSameRetryLimits: the clusters that two configurations share are no matter; they are not
-// even there. What counts is which names are limited, in whatever order.
-func TestSameRetryLimits(t *testing.T) {
-	limited := func(name string) *picker.Cluster {
-		return &picker.Cluster{Name: name, Leaves: []picker.Leaf{{Retries: &picker.RetryLimit{}}}}
-	}
-	free := func(name string) *picker.Cluster { return &picker.Cluster{Name: name, Leaves: []picker.Leaf{{}}} }
-	for _, tt := range []struct {
-		name string
-		a, b []*picker.Cluster
-		want bool
-	}{
-		{"nothing", nil, nil, true},
-		{"one of many has changed", []*picker.Cluster{nil, limited("a"), nil}, []*picker.Cluster{nil, limited("a"), nil}, true},
-		{"a limit came", []*picker.Cluster{free("a")}, []*picker.Cluster{limited("a")}, false},
-		{"a limit went", []*picker.Cluster{limited("a"), free("b")}, []*picker.Cluster{free("a"), free("b")}, false},
-		{"a limited one took another's place", []*picker.Cluster{limited("a")}, []*picker.Cluster{limited("b")}, false},
-		{"another order", []*picker.Cluster{limited("a"), free("b")}, []*picker.Cluster{free("b"), limited("a")}, true},
-		{"one more without a limit", []*picker.Cluster{limited("a")}, []*picker.Cluster{limited("a"), free("b")}, true},
-	} {
-		if got := SameRetryLimits(&picker.Config{Clusters: tt.a}, &picker.Config{Clusters: tt.b}); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perrpc
+package link
 
 import (
 	"cmp"
@@ -11,16 +11,16 @@ import (
 	"sync"
 )
 
-// Links returns the links that there are, in the order in which they were made.
-func Links() []*Link {
+// All returns the links that there are, in the order in which they were made.
+func All() []*Link {
 	return inOrder(func(yield func(*Link) bool) {
 		links.Range(func(_, l any) bool { return yield(l.(*Link)) })
 	})
 }
 
-// LinksTo returns those of a target, as grpc.ClientConn.CanonicalTarget has it, in the same
+// To returns those of a target, as grpc.ClientConn.CanonicalTarget has it, in the same
 // order. It costs nothing for the others.
-func LinksTo(target string) []*Link { return linksTo.all(target) }
+func To(target string) []*Link { return linksTo.all(target) }
 
 func inOrder(all iter.Seq[*Link]) []*Link {
 	return slices.SortedFunc(all, func(a, b *Link) int { return cmp.Compare(a.id, b.id) })

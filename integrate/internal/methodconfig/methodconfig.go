@@ -1,7 +1,21 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perrpc
+// Package methodconfig compiles routes into gRPC's service config, as far as that can express
+// them (D6). gRPC applies the timeouts and retries of a service config by itself, also to streams
+// and on channels without interceptors. Interceptors apply the others.
+//
+// Routes and method configs differ in their order: the first route that matches is used, and the
+// most specific method config. A route can therefore be expressed only if its path names a method,
+// a service, or everything, if it has no other condition, and if no earlier route that cannot be
+// expressed matches some of its RPCs with other settings. Routes that earlier routes hide are left
+// out. A route that cannot be expressed itself needs no interceptor if a later route with the same
+// settings is expressed and covers all of its RPCs.
+//
+// gRPC takes the path prefix "/x/" for a service whose methods have no slash. A path with more
+// parts, such as "/x/pkg.Service/Method", belongs to another service. For such paths, called deep
+// here, the prefix is another route, which cannot be expressed.
+package methodconfig
 
 import (
 	"encoding/json"
@@ -12,52 +26,17 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// gRPC applies timeouts and retries by itself, streams included, if a service
-// config says so for a method, for a service, or for everything. Where routes
-// can be said that way they are; the interceptors of DialOptions do the rest
-// (D6).
-//
-// The two differ in their order: of routes the first match counts, of method
-// configs the most specific. A route is therefore expressible only if its path
-// names one of the three, it has no other condition, and no earlier route that
-// could match the same RPCs is inexpressible and configured otherwise. Routes
-// that earlier ones hide completely are left out. A route that is not expressible
-// itself is in the service config all the same if a later one is expressed that
-// covers all its RPCs, configured alike: gRPC does for its RPCs what it asks for.
-//
-// A path prefix "/x/" is a service to gRPC, whose methods have no slash. Paths with more parts,
-// such as "/x/pkg.Service/Method", gRPC takes for those of another service. For them the
-// prefix is another route, inexpressible.
-
-// MethodConfig is one entry of a service config.
-type MethodConfig struct {
+// Config is one entry of a service config.
+type Config struct {
 	Name        []map[string]string `json:"name"`
 	Timeout     string              `json:"timeout,omitempty"`
 	RetryPolicy json.RawMessage     `json:"retryPolicy,omitempty"`
 }
 
-// Compile returns what a configuration's routes say about RPCs besides where
-// they go: through gRPC's service config as far as that goes, the rest as plans for
-// interceptors. It is O(routes²) in the worst case.
-func Compile(cfg *picker.Config, opts CompileOptions) ([]MethodConfig, *Plans) {
-	methods, inServiceConfig, notDeep := methodConfigs(cfg, opts.Intercepted)
-	return methods, makePlans(cfg, inServiceConfig, notDeep, opts)
-}
-
-// CompileOptions are what plans are made of besides the configuration.
-type CompileOptions struct {
-	// Before are the plans before, whose filters have counted what the new ones go on
-	// with; nil is none.
-	Before *Plans
-	// Intercepted says that the channel has interceptors. Without them, long paths get what
-	// gRPC makes of them.
-	Intercepted bool
-}
-
-// methodConfigs returns the method configs for the routes, and for each route
-// whether they say all that the route does. With deep, notDeep says of which of these routes
-// they do not say it for paths of more than two parts.
-func methodConfigs(cfg *picker.Config, deep bool) (methods []MethodConfig, inServiceConfig, notDeep []bool) {
+// Compile returns the method configs for the routes, and for each route whether they express all
+// of its settings. With deep, notDeep reports for which of these routes they do not express the
+// settings for deep paths. O(routes²) in the worst case.
+func Compile(cfg *picker.Config, deep bool) (methods []Config, inServiceConfig, notDeep []bool) {
 	inServiceConfig, notDeep = make([]bool, len(cfg.Routes)), make([]bool, len(cfg.Routes))
 	var earlier []scope // of routes that are not inServiceConfig, or notDeep
 	hidden := map[scope]bool{}
@@ -65,11 +44,11 @@ func methodConfigs(cfg *picker.Config, deep bool) (methods []MethodConfig, inSer
 	configured := false
 	for i := range cfg.Routes {
 		r := &cfg.Routes[i]
-		c := callConfig{timeoutOf(cfg, r), r.Retry}
+		c := callConfig{Timeout(cfg, r), r.Retry}
 		s := scopeOf(r)
 		s.config, s.retried, s.route = c.key(), r.Retry != nil, i
-		if limits.limited(r) || hedges(r) {
-			s.named, s.config = false, "limited or hedged "+s.config // no other route's method config says this
+		if limits.limited(r) || r.Hedge && r.Retry != nil {
+			s.named, s.config = false, "limited or hedged "+s.config // differs from all method configs
 		}
 		if !s.named || s.overlaps(earlier) {
 			earlier = append(earlier, s)
@@ -90,7 +69,7 @@ func methodConfigs(cfg *picker.Config, deep bool) (methods []MethodConfig, inSer
 			}
 		}
 		configured = configured || c != callConfig{}
-		m := MethodConfig{Name: []map[string]string{s.name()}, RetryPolicy: retryJSON(c.retry)}
+		m := Config{Name: []map[string]string{s.name()}, RetryPolicy: RetryPolicy(c.retry)}
 		if c.timeout > 0 {
 			m.Timeout = fmt.Sprintf("%.9fs", c.timeout.Seconds())
 		}
@@ -105,23 +84,23 @@ func methodConfigs(cfg *picker.Config, deep bool) (methods []MethodConfig, inSer
 	return methods, inServiceConfig, notDeep
 }
 
-// callConfig is what a route says about its RPCs besides where they go.
+// callConfig has the settings of a route's RPCs.
 type callConfig struct {
 	timeout time.Duration // 0 is none
 	retry   *picker.RetryPolicy
 }
 
-// timeoutOf is A31's choice: the route's max_stream_duration if it has one,
-// else the listener's; 0 is none.
-func timeoutOf(cfg *picker.Config, r *picker.Route) time.Duration {
+// Timeout returns the timeout of a route (A31): its own max_stream_duration, or else the
+// listener's. 0 is none.
+func Timeout(cfg *picker.Config, r *picker.Route) time.Duration {
 	if r.Timeout != nil {
 		return *r.Timeout
 	}
 	return cfg.MaxStreamDuration
 }
 
-// retryJSON is a retry policy as service configs have it.
-func retryJSON(r *picker.RetryPolicy) json.RawMessage {
+// RetryPolicy returns a retry policy in the form of service configs.
+func RetryPolicy(r *picker.RetryPolicy) json.RawMessage {
 	if r == nil {
 		return nil
 	}
@@ -139,7 +118,7 @@ func retryJSON(r *picker.RetryPolicy) json.RawMessage {
 }
 
 // key tells configurations apart.
-func (c callConfig) key() string { return fmt.Sprintf("%d %s", c.timeout, retryJSON(c.retry)) }
+func (c callConfig) key() string { return fmt.Sprintf("%d %s", c.timeout, RetryPolicy(c.retry)) }
 
 // scope is the set of RPCs a route is for, as a method config names it if it
 // can: both empty is everything, method empty is a whole service.
@@ -174,9 +153,9 @@ func scopeOf(r *picker.Route) scope {
 }
 
 // overlaps reports whether a method config for s would be applied to RPCs of an
-// earlier route and should not be: because the route is configured otherwise, or
-// because it has the same retries and needs the interceptor's for its other RPCs,
-// which would multiply gRPC's.
+// earlier route and should not be: because that route has other settings, or
+// because it has the same retries and needs interceptors for its other RPCs, whose retries would
+// multiply with gRPC's.
 func (s scope) overlaps(earlier []scope) bool {
 	for _, e := range earlier {
 		if s.meets(e) && (e.config != s.config || e.retried && !s.covers(e)) {
@@ -188,7 +167,7 @@ func (s scope) overlaps(earlier []scope) bool {
 
 // meets reports whether an RPC may have the path of both.
 func (s scope) meets(e scope) bool {
-	if s.service != "" && (e.deep || isDeep(e.path)) {
+	if s.service != "" && (e.deep || IsDeep(e.path)) {
 		return false // gRPC looks for another service
 	}
 	return !s.exact && strings.HasPrefix(e.path, s.path) || !e.exact && strings.HasPrefix(s.path, e.path) || e.path == s.path
@@ -199,7 +178,7 @@ func (s scope) covers(e scope) bool {
 	switch {
 	case s.service == "":
 		return true
-	case e.deep || isDeep(e.path):
+	case e.deep || IsDeep(e.path):
 		return false
 	case s.method == "":
 		return strings.HasPrefix(e.path, "/"+s.service+"/")
@@ -211,8 +190,8 @@ func (s scope) covers(e scope) bool {
 // isService reports whether the scope is a service's.
 func (s scope) isService() bool { return s.service != "" && s.method == "" }
 
-// isDeep reports whether a path has more than two parts.
-func isDeep(path string) bool { return strings.Count(path, "/") > 2 }
+// IsDeep reports whether a path has more than two parts.
+func IsDeep(path string) bool { return strings.Count(path, "/") > 2 }
 
 func (s scope) name() map[string]string {
 	n := map[string]string{}

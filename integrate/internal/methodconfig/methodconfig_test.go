@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package perrpc
+package methodconfig
 
 import (
 	"reflect"
@@ -64,7 +64,7 @@ func TestMethodConfigs(t *testing.T) {
 			[]bool{false, true}, []string{"other/ 1.000000000s"}},
 	}
 	for _, tt := range tests {
-		methods, inServiceConfig, _ := methodConfigs(&picker.Config{Routes: tt.routes}, false)
+		methods, inServiceConfig, _ := Compile(&picker.Config{Routes: tt.routes}, false)
 		if !reflect.DeepEqual(inServiceConfig, tt.inServiceConfig) {
 			t.Errorf("%s: inServiceConfig %v, want %v", tt.name, inServiceConfig, tt.inServiceConfig)
 		}
@@ -74,71 +74,6 @@ func TestMethodConfigs(t *testing.T) {
 		}
 		if !reflect.DeepEqual(names, tt.names) {
 			t.Errorf("%s: method configs %q, want %q", tt.name, names, tt.names)
-		}
-	}
-}
-
-// TestMethodConfigsOfLongPaths: with interceptors, a path of more than two parts gets what its
-// route says, and gRPC's service config has nothing else for it (A31, A44).
-func TestMethodConfigsOfLongPaths(t *testing.T) {
-	second, minute := time.Second, time.Minute
-	prefix := func(p string, timeout *time.Duration) picker.Route {
-		return picker.Route{Path: picker.StringMatch{Value: p}, Timeout: timeout, Clusters: []picker.WeightedCluster{{Name: "c", Weight: 1}}}
-	}
-	exact := func(p string, timeout *time.Duration) picker.Route {
-		r := prefix(p, timeout)
-		r.Path.Kind = picker.MatchExact
-		return r
-	}
-	byHeader := func(r picker.Route) picker.Route {
-		r.Headers = []picker.HeaderMatch{{Name: "x"}}
-		return r
-	}
-	retried := func(r picker.Route) picker.Route {
-		r.Retry = &picker.RetryPolicy{MaxAttempts: 2}
-		return r
-	}
-	for _, tt := range []struct {
-		name                   string
-		routes                 []picker.Route
-		names                  []string // "service/method", as the service config has them
-		inServiceConfig, plans []bool   // plans are for long paths
-		onlyDeep               bool
-	}{
-		{"a service", []picker.Route{prefix("/s/", &second)}, []string{"s/"}, []bool{true}, []bool{true}, true},
-		{"a service, and nothing for the rest", []picker.Route{prefix("/s/", &second), prefix("", nil)},
-			[]string{"s/"}, []bool{true, false}, []bool{true, false}, true},
-		{"a service like the rest", []picker.Route{prefix("/s/", &second), prefix("", &second)},
-			[]string{"s/", "/"}, []bool{true, true}, []bool{false, false}, false},
-		{"a service without timeout", []picker.Route{prefix("/s/", nil), prefix("", &second)},
-			nil, []bool{true, false}, []bool{false, false}, false},
-		{"methods and the rest", []picker.Route{exact("/s/m", &minute), prefix("", &second)},
-			[]string{"s/m", "/"}, []bool{true, true}, []bool{false, false}, false},
-		{"services", []picker.Route{prefix("/s/", &second), prefix("/t/", &minute)},
-			[]string{"s/", "t/"}, []bool{true, true}, []bool{true, true}, true},
-		{"a header of a service with the same retries", []picker.Route{retried(byHeader(prefix("/s/", nil))), retried(prefix("/s/", nil))},
-			[]string{"s/"}, []bool{true, true}, []bool{true, true}, false},
-		{"a long path before its service", []picker.Route{exact("/s/a/b", &minute), prefix("/s/", &second)},
-			[]string{"s/"}, []bool{false, true}, []bool{false, true}, false},
-		{"a long prefix with the same retries", []picker.Route{retried(prefix("/s/a/", nil)), retried(prefix("/s/", nil))},
-			[]string{"s/"}, []bool{false, true}, []bool{false, true}, false},
-	} {
-		methods, inServiceConfig, notDeep := methodConfigs(&picker.Config{Routes: tt.routes}, true)
-		var names []string
-		for _, m := range methods {
-			names = append(names, m.Name[0]["service"]+"/"+m.Name[0]["method"])
-		}
-		if !reflect.DeepEqual(names, tt.names) || !reflect.DeepEqual(inServiceConfig, tt.inServiceConfig) {
-			t.Errorf("%s: method configs %q for routes %v, want %q for %v", tt.name, names, inServiceConfig, tt.names, tt.inServiceConfig)
-		}
-		plans := makePlans(&picker.Config{Routes: tt.routes}, inServiceConfig, notDeep, CompileOptions{})
-		for i, want := range tt.plans {
-			if has := plans != nil && plans.deep[int32(i)] != nil; has != want {
-				t.Errorf("%s: route %d has a plan of its own for long paths: %t, want %t", tt.name, i, has, want)
-			}
-		}
-		if plans != nil && plans.onlyDeep != tt.onlyDeep {
-			t.Errorf("%s: only long paths have plans: %t, want %t", tt.name, plans.onlyDeep, tt.onlyDeep)
 		}
 	}
 }

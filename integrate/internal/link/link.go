@@ -1,0 +1,235 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+// Package link finds the resolver of a *grpc.ClientConn, and the state that interceptors have
+// for it.
+//
+// gRPC does not tell a resolver which channel it is for. The resolver and the holder of a
+// *grpc.ClientConn share one thing that differs between channels of the same target: the channel's
+// service config. The resolver adds an entry for a method that does not exist, whose timeout is the
+// number of a [Link], and Of reads it with grpc.ClientConn.GetMethodConfig. The entry stays as
+// long as the resolver. Its retry policy has more attempts than any channel allows; gRPC reduces
+// them to the channel's grpc.WithMaxCallAttempts.
+//
+// An object that resolver and interceptors share by closure cannot replace the entry: one value of
+// DialOptions may serve several channels of one target, NewBuilder and the exported interceptors may
+// be combined by hand, and StatusOf and Explain also serve channels without interceptors.
+package link
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A Link leads from a channel to its resolver. It lives as long as the resolver. A channel that
+// leaves idle mode has a new one. Any number of goroutines may use it.
+type Link struct {
+	Options
+	id     time.Duration
+	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until Bind
+	closed atomic.Bool
+	// maxAttempts is the channel's grpc.WithMaxCallAttempts, known once cc is.
+	maxAttempts atomic.Int64
+	woken       atomic.Bool // by Wake, whose ExitIdle has not reached the LB policy yet
+}
+
+// Options are immutable properties of a link.
+type Options struct {
+	// Target is the channel's target, for the log.
+	Target string
+	// Canonical is the target in the form of grpc.ClientConn.CanonicalTarget.
+	Canonical string
+	// Resolver is the channel's resolver.
+	Resolver any
+	// Interceptors is the state of interceptors for the channel. It is nil if they let all RPCs
+	// of the channel pass.
+	Interceptors any
+	// Aside reports that another package's resolver serves the channel.
+	Aside bool
+}
+
+const (
+	linkService = "xdslb.internal.Channel"
+	linkMethod  = "Number" // no method of any server
+)
+
+var (
+	lastLink atomic.Int64
+	links    sync.Map      // Link.id to *Link
+	linksTo  linksByTarget // the same
+	linksOf  sync.Map      // *grpc.ClientConn to *Link, of channels that made an RPC
+	// lastBinding is an entry of linksOf that is found without a look-up: that
+	// of the oldest channel left, usually the only one.
+	lastBinding atomic.Pointer[binding]
+)
+
+// binding is a channel and its link.
+type binding struct {
+	cc   *grpc.ClientConn
+	link *Link
+}
+
+// New returns the link of a new resolver. It cannot be found until Register is called.
+func New(opts Options) *Link {
+	return &Link{Options: opts, id: time.Duration(lastLink.Add(1)) * time.Second}
+}
+
+// Number identifies the link in the process. It is above 0.
+func (l *Link) Number() int64 { return int64(l.id / time.Second) }
+
+// Register lets the link be found. From then on any goroutine may use the Resolver.
+func (l *Link) Register() {
+	l.noteWake()
+	links.Store(l.id, l)
+	linksTo.add(l.Canonical, l)
+}
+
+// MethodConfig returns the entry of the service config that names the link.
+func (l *Link) MethodConfig() methodconfig.Config {
+	return methodconfig.Config{
+		Name:    []map[string]string{{"service": linkService, "method": linkMethod}},
+		Timeout: fmt.Sprintf("%ds", l.id/time.Second),
+		RetryPolicy: methodconfig.RetryPolicy(&picker.RetryPolicy{
+			MaxAttempts: math.MaxInt32, BaseBackoff: time.Second, MaxBackoff: time.Second, On: []uint32{uint32(codes.Unavailable)},
+		}),
+	}
+}
+
+// Bind records that the link is cc's, which makes up to maxAttempts attempts at an RPC. Find calls
+// it. After Close, or if Close is called later, the channel no longer leads to the link.
+func (l *Link) Bind(cc *grpc.ClientConn, maxAttempts int) {
+	l.maxAttempts.Store(int64(maxAttempts))
+	l.cc.Store(cc)
+	linksOf.Store(cc, l)
+	lastBinding.CompareAndSwap(nil, &binding{cc, l})
+	if l.closed.Load() {
+		l.unbind(cc)
+	}
+}
+
+// unbind removes what leads from the channel to the link.
+func (l *Link) unbind(cc *grpc.ClientConn) {
+	linksOf.CompareAndDelete(cc, l)
+	if b := lastBinding.Load(); b != nil && b.link == l {
+		lastBinding.CompareAndSwap(b, nil)
+	}
+}
+
+// Close ends the link with its resolver. It reports whether this is the first call.
+func (l *Link) Close() (first bool) {
+	links.Delete(l.id)
+	linksTo.remove(l.Canonical, l)
+	first = !l.closed.Swap(true)
+	if cc := l.cc.Load(); cc != nil {
+		l.unbind(cc)
+	}
+	return first
+}
+
+// Closed reports whether Close was called.
+func (l *Link) Closed() bool { return l.closed.Load() }
+
+// Succeeds reports whether the link may be of a later resolver of previous's channel, which is so
+// if previous is closed and had the same target. The link takes over its MaxAttempts then.
+func (l *Link) Succeeds(previous *Link) bool {
+	if !previous.Closed() || previous.Canonical != l.Canonical {
+		return false
+	}
+	l.maxAttempts.CompareAndSwap(0, previous.maxAttempts.Load())
+	return true
+}
+
+// MaxAttempts returns the channel's grpc.WithMaxCallAttempts, or 0 before Bind.
+func (l *Link) MaxAttempts() int { return int(l.maxAttempts.Load()) }
+
+// ClientConn returns the channel of the link, or nil before Bind.
+func (l *Link) ClientConn() *grpc.ClientConn { return l.cc.Load() }
+
+// Of returns the channel's link, or nil if its resolver is not ours or the channel is idle.
+// It does not connect the channel.
+func Of(cc *grpc.ClientConn) *Link {
+	l, _ := named(cc)
+	return l
+}
+
+// named returns the link that the channel's service config names, or nil, and the channel's
+// grpc.WithMaxCallAttempts.
+func named(cc *grpc.ClientConn) (l *Link, maxAttempts int) {
+	m := cc.GetMethodConfig("/" + linkService + "/" + linkMethod)
+	if m.Timeout == nil || m.RetryPolicy == nil {
+		return nil, 0
+	}
+	found, ok := links.Load(*m.Timeout)
+	if !ok || found.(*Link).Canonical != cc.CanonicalTarget() { // another resolver's default for all methods
+		return nil, 0
+	}
+	return found.(*Link), m.RetryPolicy.MaxAttempts
+}
+
+// Find returns the channel's link for an RPC, or nil if its resolver is of another package. It
+// costs a map look-up at most and does not allocate, except for the first RPC of a channel that is
+// new or idle, which wakes it.
+func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
+	if b := lastBinding.Load(); b != nil && b.cc == cc {
+		return b.link
+	}
+	if l, ok := linksOf.Load(cc); ok {
+		return l.(*Link)
+	}
+	if !mayBeOurs(cc) {
+		return nil
+	}
+	for awake := false; ; {
+		if l, maxAttempts := named(cc); l != nil {
+			l.Bind(cc, maxAttempts)
+			return l
+		}
+		state := cc.GetState()
+		switch {
+		case state == connectivity.Idle && !awake:
+			Wake(ctx, cc)
+			awake = true
+		case linksTo.aside(cc.CanonicalTarget()) != nil:
+			return nil // the other resolver has not told gRPC a service config yet
+		case state != connectivity.Idle && state != connectivity.Connecting:
+			if state == connectivity.Ready {
+				WarnOnce(nil, cc.Target(), "resolver", "the channel has interceptors of xdslb, and a resolver of another package, usually google.golang.org/grpc/xds. "+
+					"Make the channel with integrate.NewClient, or with integrate.DialOptions.")
+			}
+			return nil
+		case !cc.WaitForStateChange(ctx, state):
+			return nil
+		}
+	}
+}
+
+// Aside returns the link of a channel that was handed to another package's resolver, or
+// nil. Until that resolver has told gRPC a service config, the link may be that of another
+// channel of the same target.
+func Aside(cc *grpc.ClientConn) *Link {
+	switch l := Of(cc); {
+	case l == nil:
+		return linksTo.aside(cc.CanonicalTarget())
+	case l.Aside:
+		return l
+	}
+	return nil
+}
+
+// mayBeOurs reports whether the channel's target has one of our schemes.
+func mayBeOurs(cc *grpc.ClientConn) bool {
+	target := cc.CanonicalTarget()
+	return strings.HasPrefix(target, "xds:") || strings.HasPrefix(target, "xdslb:")
+}
