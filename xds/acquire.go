@@ -4,15 +4,12 @@
 package xds
 
 import (
-	"context"
 	"log/slog"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // registry holds the process's clients, by the fingerprint of their bootstrap. It is
@@ -97,39 +94,21 @@ func same(a, b reflect.Value) bool {
 	return a.Comparable() && b.Comparable() && a.Equal(b)
 }
 
-func newClient(cfg *bootstrap.Config, opts Options) *Client {
-	c := &Client{
-		cfg:         cfg,
-		opts:        opts,
-		node:        cfg.Node(),
-		known:       map[string]*bootstrap.Server{},
-		entries:     map[entryKey]*entry{},
-		lookups:     map[*lookup]struct{}{},
-		authorities: map[authorityKey]*authority{},
-		servers:     map[string]*server{},
-		relations:   map[string]*relation{},
-		channels:    map[string]*channel{},
-		managers:    map[targetKey]*dependencyManager{},
-		done:        make(chan struct{}),
-		bytes:       keepBytes.Load(),
-		rest:        restTime,
+// loggerOr returns the logger, or the default one of the process if it is nil.
+func loggerOr(l *slog.Logger) *slog.Logger {
+	if l == nil {
+		return slog.Default()
 	}
-	c.logger.Store(opts.Logger)
-	c.log = eventlog.NewLog(c.logger.Load)
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	note := func(servers []*bootstrap.Server) {
-		for _, s := range servers {
-			if c.known[s.Key()] == nil {
-				c.known[s.Key()] = s
-				c.order = append(c.order, s)
-			}
-		}
+	return l
+}
+
+// shareLogger considers the Logger of another Acquire of an existing client: the first one that is
+// not nil is used. It reports whether that is another one, and the caller should log it.
+func (c *Client) shareLogger(l *slog.Logger) (log bool) {
+	if l == nil || c.logger.CompareAndSwap(nil, l) || c.logger.Load() == l {
+		return false
 	}
-	note(cfg.Servers)
-	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
-		note(cfg.Authorities[name].Servers)
-	}
-	return c
+	return c.other.Swap(l) != l
 }
 
 // Release gives up one Acquire. Some time after the last, see Options.Linger,
@@ -149,31 +128,12 @@ func (c *Client) Release() {
 	c.lingerTimer.StartLocked(c.opts.Linger, &registry.mu, c.closeLocked)
 }
 
-// closeLocked closes a client without users. The caller holds registry.mu.
+// closeLocked closes a client without users, and removes it from the registry. The caller holds registry.mu.
 func (c *Client) closeLocked() {
 	key := c.cfg.Fingerprint()
 	registry.clients[key] = slices.DeleteFunc(registry.clients[key], func(other *Client) bool { return other == c })
 	if len(registry.clients[key]) == 0 {
 		delete(registry.clients, key)
 	}
-	c.mu.Lock()
-	defer c.unlock()
-	if c.closed {
-		return
-	}
-	for _, m := range c.managers {
-		m.closeLocked()
-	}
-	for _, e := range c.entries {
-		e.stopLocked()
-	}
-	for _, s := range c.servers {
-		s.closeLocked()
-	}
-	c.closed = true
-	c.cancel()
-	go func() {
-		c.tasks.Wait()
-		close(c.done)
-	}()
+	c.close()
 }

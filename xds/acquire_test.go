@@ -36,7 +36,7 @@ func TestAcquire(t *testing.T) {
 		}
 		a.Release()
 		advance(time.Minute)
-		if a.closed {
+		if a.ctx.Err() != nil {
 			t.Error("closed with a user left")
 		}
 		b.Release()
@@ -45,7 +45,7 @@ func TestAcquire(t *testing.T) {
 			t.Error("a client that lingers was not taken up again")
 		}
 		advance(time.Minute)
-		if a.closed {
+		if a.ctx.Err() != nil {
 			t.Error("closed with a user left")
 		}
 		a.Release()

@@ -14,13 +14,11 @@ import (
 const maxDepth = 16
 
 // flatten returns the clusters with endpoints below a cluster, in order of
-// priority; for most clusters that is the cluster itself. A cluster that is
-// reached more than once keeps its first place, so a diamond is as good as a
-// tree, and a cycle adds nothing (T-WATCH-5). Clusters that cannot be had are
-// passed over (A74).
+// priority; for most clusters that is the cluster itself. A cluster that is reached more than once
+// keeps its first place, so a diamond is equivalent to a tree, and a cycle adds nothing
+// (T-WATCH-5). Unavailable clusters are skipped (A74).
 //
-// r says how much of the graph is known. The error, if there is one, says why
-// there are no leaves.
+// r is the lowest readiness in the graph. The error, if there is one, is why there are no leaves.
 //
 // Each cluster is visited once: O(clusters and edges), however many paths there
 // are.

@@ -13,36 +13,36 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// assignment is what the entry of a ClusterLoadAssignment has besides others if localities
-// have their endpoints in collections (LEDS). The entry watches the collections, and its
-// value is the assignment with their members in it. So whoever watches the entry need not
-// know about collections.
+// assignment extends the entry of a ClusterLoadAssignment whose localities have their endpoints in
+// collections (LEDS). The entry watches the collections, and its value is the assignment merged
+// with their members, so the watchers of the entry need not handle collections.
 //
-//	none ──a version with collections──► waiting ──they are known──► merged ◄──┐
-//	 ▲                                      ▲                          │  │     │ members
-//	 └────── a version without them ────────┴── a version with others ─┘  └─────┘ change
+//	none ──a version with collections──► waiting ──all known──► merged ◄──┐
+//	 ▲                                      ▲                     │  │    │ members
+//	 └────── a version without them ────────┴─ a version with ────┘  └────┘ change
+//	                                           other collections
 //
-// While waiting, the entry's value stays what it was, as long as it takes (T-WATCH-2), and longer
-// if what is missing would leave no endpoint.
+// While waiting, the entry keeps its value (T-WATCH-2), and also later if a missing collection
+// would leave no endpoint.
 type assignment struct {
-	c *Client
+	c *cache
 
-	latest *resource.Endpoints // as it was sent
-	wanted *resource.Endpoints // the version that wants are of: latest, while e is watched
+	latest *resource.Endpoints // as it was received
+	wanted *resource.Endpoints // the version that wants are of: latest, while the entry is watched
 	wants  []*entry            // its collections
 
-	// What value is made of; nil if that is not up to date, since e was not watched, or has no
-	// collections.
+	// The parts of the value; nil if the value is outdated, because the entry was not watched, or if
+	// it has no collections.
 	inUse  *resource.Endpoints
 	uses   []*entry
 	merger resource.Merger
 	note   error // what is wrong with the value in use
-	held   error // why latest is not in use, though all is known that is going to be
+	held   error // why latest is not in use although its collections are known
 
 	settling bool
 }
 
-// latestLocked returns the latest valid version of a resource as it was sent.
+// latestLocked returns the latest valid version of a resource as it was received.
 func (e *entry) latestLocked() any {
 	if e.assigned != nil {
 		return e.assigned.latest
@@ -50,9 +50,9 @@ func (e *entry) latestLocked() any {
 	return e.value
 }
 
-// assignLocked makes v, which may have collections, the version that value is made of.
-// It returns false if v is to be value itself.
-func (c *Client) assignLocked(e *entry, v any) bool {
+// assignLocked makes v the version that the value is merged from. It returns false if v has no
+// collections, and is the value itself.
+func (c *cache) assignLocked(e *entry, v any) bool {
 	latest, ok := v.(*resource.Endpoints)
 	if !ok || len(latest.Collections) == 0 {
 		c.unassignLocked(e)
@@ -65,15 +65,15 @@ func (c *Client) assignLocked(e *entry, v any) bool {
 	return true
 }
 
-// unassignLocked lets go of collections.
-func (c *Client) unassignLocked(e *entry) {
+// unassignLocked releases the collections of an entry.
+func (c *cache) unassignLocked(e *entry) {
 	c.leaveCollectionsLocked(e)
 	e.assigned = nil
 }
 
-// leaveCollectionsLocked lets go of the collections of an assignment that nobody watches. The
-// value stays.
-func (c *Client) leaveCollectionsLocked(e *entry) {
+// leaveCollectionsLocked releases the collections of an assignment that is not watched. The value
+// stays.
+func (c *cache) leaveCollectionsLocked(e *entry) {
 	a := e.assigned
 	if a == nil {
 		return
@@ -84,7 +84,7 @@ func (c *Client) leaveCollectionsLocked(e *entry) {
 }
 
 // watchCollectionsLocked watches the collections of the latest version.
-func (c *Client) watchCollectionsLocked(e *entry) {
+func (c *cache) watchCollectionsLocked(e *entry) {
 	a := e.assigned
 	before := a.wants
 	a.wanted, a.wants = a.latest, nil
@@ -98,14 +98,14 @@ func (c *Client) watchCollectionsLocked(e *entry) {
 	c.unwatchCollectionsLocked(e, before, slices.Concat(a.wants, a.uses))
 }
 
-// settleLocked brings the value in line with the collections, which are watched from now
-// on, if the assignment is watched. It reports whether the value is another one.
-func (c *Client) settleLocked(e *entry) (changed bool) {
+// settleLocked watches the collections of an assignment that is watched, updates its value, and
+// reports whether the value or its note changed.
+func (c *cache) settleLocked(e *entry) (changed bool) {
 	a := e.assigned
-	if a == nil || a.settling || len(e.watchers) == 0 {
+	if a == nil || a.settling || !e.watchedLocked() {
 		return false
 	}
-	a.settling = true // watching may change collections at once
+	a.settling = true // watchLocked may change collections at once
 	defer func() { a.settling = false }()
 	if a.wanted != a.latest {
 		c.watchCollectionsLocked(e)
@@ -133,9 +133,9 @@ func (c *Client) settleLocked(e *entry) (changed bool) {
 	return c.mergeLocked(e) || changed
 }
 
-// emptyLocked returns why the latest version must not replace what is in use: a collection does
-// not come, and there would be no endpoint left. It is what a control plane does that begins to
-// use collections and cannot serve them yet. One that has an empty collection says so.
+// emptyLocked returns why the latest version must not replace the version in use: a collection is
+// missing, and no endpoint would be left. A control plane that starts to use collections and cannot
+// serve them yet does this. A collection that is known to be empty is no reason.
 func (a *assignment) emptyLocked(e *entry) (missing error) {
 	if inUse, _ := e.value.(*resource.Endpoints); inUse == nil || e.from.FailOnDataErrors || !hasEndpoints(inUse) || hasEndpoints(a.latest) {
 		return nil
@@ -160,8 +160,8 @@ func hasEndpoints(e *resource.Endpoints) bool {
 	})
 }
 
-// mergeLocked makes the value of what is in use.
-func (c *Client) mergeLocked(e *entry) (changed bool) {
+// mergeLocked merges the version in use with the members of its collections.
+func (c *cache) mergeLocked(e *entry) (changed bool) {
 	a := e.assigned
 	var note error
 	members := make([]*resource.Members, len(a.uses))
@@ -180,15 +180,16 @@ func (c *Client) mergeLocked(e *entry) (changed bool) {
 	}
 	changed = e.value != any(value) || (note == nil) != (a.note == nil) || note != nil && note.Error() != a.note.Error()
 	if omitted > 0 && changed {
-		c.logLocked(slog.LevelWarn, "xdslb: endpoints of collections are left out, since another one before them has their address", fact{server: e.from, typ: e.key.typ, name: e.key.name},
-			slog.Int("endpoints", omitted)) // no error, which would make each number another line
+		// The number is not part of an error, so that lines with other numbers are repeats.
+		c.core.logLocked(slog.LevelWarn, "xdslb: endpoints of collections are left out, since another one before them has their address", fact{server: e.from, typ: e.key.typ, name: e.key.name},
+			slog.Int("endpoints", omitted))
 	}
 	a.note, e.value = note, value
 	return changed
 }
 
-// unwatchCollectionsLocked lets go of those in gone, but not of those in kept.
-func (c *Client) unwatchCollectionsLocked(e *entry, gone, kept []*entry) {
+// unwatchCollectionsLocked stops watching the collections in gone that are not in kept.
+func (c *cache) unwatchCollectionsLocked(e *entry, gone, kept []*entry) {
 	for _, u := range gone {
 		if _, ok := u.watchers[e]; ok && !slices.Contains(kept, u) {
 			c.unwatchLocked(u, e)
@@ -196,8 +197,8 @@ func (c *Client) unwatchCollectionsLocked(e *entry, gone, kept []*entry) {
 	}
 }
 
-// onChangeLocked follows a change of a collection that e wants.
-func (e *entry) onChangeLocked(*entry, *dependency) {
+// onChangeLocked implements watcher: a collection of the assignment has changed.
+func (e *entry) onChangeLocked(*entry, any) {
 	if a := e.assigned; a != nil && a.c.settleLocked(e) {
 		a.c.changedLocked(e)
 	}
@@ -221,7 +222,7 @@ func (e *entry) collectionsLocked(visit func(*entry) bool) bool {
 	return true
 }
 
-// readinessOfLocked is that of several entries together.
+// readinessOfLocked returns the lowest readiness of several entries.
 func readinessOfLocked(entries []*entry) readiness {
 	r := ready
 	for _, e := range entries {
@@ -230,7 +231,7 @@ func readinessOfLocked(entries []*entry) readiness {
 	return r
 }
 
-// noteLocked says what is wrong with the value in use, nil if nothing is.
+// noteLocked returns what is wrong with the value in use, nil if nothing is.
 func (e *entry) noteLocked() error {
 	var note error
 	if e.assigned != nil {

@@ -4,99 +4,133 @@
 package xds
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// authorityKey names an authority: that of an xdstp name, which may be empty,
-// or none, for names of the old style.
-type authorityKey struct {
-	xdstp bool
-	name  string
+// authorities holds the authorities of a Client (A47).
+type authorities struct {
+	core  *core
+	cache *cache
+	pool  *pool
+	all   map[authorityKey]*authority
 }
 
-// authority is the set of resources that come from one chain of servers (A47).
-// The first server of the chain is asked; the next one only while the first
-// cannot be reached and somebody waits for a resource that nobody has sent yet,
-// and so on (A71).
+// authorityLocked returns the authority of the resource with the given canonical name.
+func (as *authorities) authorityLocked(name string) (*authority, error) {
+	key := authorityOf(name)
+	a := as.all[key]
+	if a == nil {
+		chain, err := as.core.cfg.ServersFor(name)
+		if err != nil {
+			return nil, err
+		}
+		a = &authority{core: as.core, cache: as.cache, pool: as.pool, chain: chain, entries: map[*entry]struct{}{}}
+		as.all[key] = a
+	}
+	return a, nil
+}
+
+// authority is the source of the resources that come from one chain of servers (A47). It
+// subscribes at the first server of the chain, and at the next one only while the first
+// cannot be reached and a resource that is watched has not been received yet, and so on (A71).
 type authority struct {
-	c       *Client
+	core    *core
+	cache   *cache
+	pool    *pool
 	chain   []*bootstrap.Server
 	servers []*server // those in use: a prefix of chain
 	entries map[*entry]struct{}
 }
 
-// authorityLocked returns the authority of the resource with the given canonical
-// name.
-func (c *Client) authorityLocked(name string) (*authority, error) {
-	key := authorityOf(name)
-	a := c.authorities[key]
-	if a == nil {
-		chain, err := c.cfg.ServersFor(name)
-		if err != nil {
-			return nil, err
-		}
-		a = &authority{c: c, chain: chain, entries: map[*entry]struct{}{}}
-		c.authorities[key] = a
-	}
-	return a, nil
-}
-
-// subscribeLocked asks all servers in use for e. What is in the cache, and may have
-// changed since e was unsubscribed from, is fetched anew (T-WATCH-3).
+// subscribeLocked implements source: it subscribes to e at all servers in use. A version in the
+// cache that may have changed since e was unsubscribed from is dropped (T-WATCH-3).
 func (a *authority) subscribeLocked(e *entry) {
 	a.entries[e] = struct{}{}
 	if len(a.servers) == 0 {
 		a.useNextServerLocked()
 	}
-	if e.latestLocked() != nil && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.sendsLocked(e) }) {
-		e.resetLocked()
+	if e.latestLocked() != nil && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.types[e.key.typ].sendsLocked(e) }) {
+		a.cache.resetLocked(e)
 	}
 	for _, s := range a.servers {
-		s.subscribeLocked(e)
+		s.types[e.key.typ].subscribeLocked(e, a)
 	}
 	switch {
 	case !e.unansweredLocked():
 	case a.exhaustedLocked():
-		a.c.unreachableLocked(e, a.failureLocked(e))
+		a.cache.unreachableLocked(e, a.failureLocked(e))
 	default:
 		a.checkLocked()
 	}
 }
 
-// useNextServerLocked puts the next server of the chain to use.
+// unsubscribeLocked implements source.
+func (a *authority) unsubscribeLocked(e *entry) {
+	for _, s := range a.servers {
+		s.types[e.key.typ].unsubscribeLocked(e)
+	}
+}
+
+// forgetLocked implements source.
+func (a *authority) forgetLocked(e *entry) { delete(a.entries, e) }
+
+// waitingLocked implements source.
+func (a *authority) waitingLocked(e *entry) error {
+	s, state := a.servers[len(a.servers)-1], "is not connected yet"
+	if s.up {
+		state = "is connected but has not sent it"
+	}
+	if was := s.relation.status; was.Err != nil && was.ErrTime.After(e.since) { // possibly not the first time
+		state += fmt.Sprintf(", and last failed %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)
+	}
+	return fmt.Errorf("xds: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, time.Since(e.since).Round(time.Millisecond), s.cfg.URI, state)
+}
+
+// collectionsLocked implements source. If the first server has no stream, the wanted variant counts.
+func (a *authority) collectionsLocked() bool {
+	v := wantedVariant(a.chain[0], &a.core.opts)
+	if s := a.pool.servers[a.chain[0].Key()]; s != nil && s.up {
+		v = s.variant
+	}
+	return v.collections()
+}
+
+// useNextServerLocked starts to use the next server of the chain.
 func (a *authority) useNextServerLocked() {
-	s := a.c.serverLocked(a.chain[len(a.servers)])
+	if n := len(a.servers); n > 0 {
+		a.servers[n-1].users[a] = false
+	}
+	s := a.pool.serverLocked(a.chain[len(a.servers)])
 	a.servers = append(a.servers, s)
-	s.users[a] = struct{}{}
+	s.users[a] = true
 	for e := range a.entries {
-		if len(e.watchers) > 0 {
-			s.subscribeLocked(e)
+		if e.watchedLocked() {
+			s.types[e.key.typ].subscribeLocked(e, a)
 		}
 	}
 }
 
-// checkLocked falls back to the next server while the last one in use cannot be
-// reached and somebody waits for a resource that is not in the cache (A71).
-// When no server of the chain can be reached, those of which nothing has been heard get an
-// error.
+// checkLocked implements serverUser: it falls back to the next server while the last one in use
+// cannot be reached and a resource that is watched is not in the cache (A71). If no server of the
+// chain can be reached, resources without an answer get an error.
 func (a *authority) checkLocked() {
 	for {
-		last := a.lastLocked()
+		last := a.servers[len(a.servers)-1]
 		if last.err == nil || len(a.servers) == len(a.chain) || !a.anyUncachedLocked() {
 			break
 		}
 		next := a.chain[len(a.servers)]
-		a.c.logLocked(slog.LevelWarn, "xdslb: falling back from an xDS server to the next", fact{server: last.cfg, typ: noType, err: last.err},
+		a.core.logLocked(slog.LevelWarn, "xdslb: falling back from an xDS server to the next", fact{server: last.cfg, typ: noType, err: last.err},
 			slog.String("next", next.URI))
-		a.journalLocked(eventlog.Fallback, last, last.err)
+		recordLocked(newEvent(eventlog.Fallback, last.cfg, last.err), maps.Keys(a.entries))
 		a.useNextServerLocked()
 	}
 	if !a.exhaustedLocked() {
@@ -104,18 +138,18 @@ func (a *authority) checkLocked() {
 	}
 	for e := range a.entries {
 		if e.unansweredLocked() {
-			a.c.unreachableLocked(e, a.failureLocked(e))
+			a.cache.unreachableLocked(e, a.failureLocked(e))
 		}
 	}
 }
 
 // exhaustedLocked reports whether no server of the chain can be reached. The last one
-// can fail while an earlier one is back, and has not said anything yet.
+// can fail while an earlier one is connected again and has not responded yet.
 func (a *authority) exhaustedLocked() bool {
 	return len(a.servers) == len(a.chain) && !slices.ContainsFunc(a.servers, func(s *server) bool { return s.err == nil })
 }
 
-// failureLocked says why e cannot be had, naming every server of the chain.
+// failureLocked returns why e is not available, with the error of every server of the chain.
 func (a *authority) failureLocked(e *entry) error {
 	if len(a.servers) == 1 {
 		return fmt.Errorf("xds: waiting for %v resource %q: xDS server %q: %w", e.key.typ, e.key.name, a.servers[0].cfg.URI, a.servers[0].err)
@@ -127,87 +161,41 @@ func (a *authority) failureLocked(e *entry) error {
 	return fmt.Errorf("xds: waiting for %v resource %q%s", e.key.typ, e.key.name, b.String())
 }
 
-// respondedLocked notes that s has sent something: the servers after it are not
-// needed any more (A71). What they have sent stays until s sends its own, or does
-// not in time.
-func (a *authority) respondedLocked(s *server) {
-	i := slices.Index(a.servers, s)
+// respondedLocked implements serverUser: the servers after p are not needed any more (A71). The
+// resources that they have sent stay until p sends its own, or does not in time.
+func (a *authority) respondedLocked(p *peer) {
+	i := slices.IndexFunc(a.servers, func(s *server) bool { return &s.peer == p })
 	if i == len(a.servers)-1 {
 		return
 	}
-	a.journalLocked(eventlog.Return, s, nil)
+	s := a.servers[i]
+	recordLocked(newEvent(eventlog.Return, s.cfg, nil), maps.Keys(a.entries))
 	for _, lower := range a.servers[i+1:] {
-		a.c.logLocked(slog.LevelInfo, "xdslb: an xDS server is back, leaving the one after it", fact{server: s.cfg, typ: noType},
+		a.core.logLocked(slog.LevelInfo, "xdslb: an xDS server is back, leaving the one after it", fact{server: s.cfg, typ: noType},
 			slog.String("left", lower.cfg.URI))
 		delete(lower.users, a)
 		for e := range a.entries {
 			lower.types[e.key.typ].dirty = true
-			lower.dropLocked(e)
+			lower.types[e.key.typ].dropLocked(e)
 		}
 		lower.notify()
 		if len(lower.users) == 0 {
-			lower.closeLocked()
+			a.pool.closeLocked(lower)
 		}
 	}
 	a.servers = a.servers[:i+1]
-	for t := range s.types {
-		s.startTimersLocked(slices.Collect(maps.Values(s.types[t].subs)))
+	s.users[a] = true
+	for i := range s.types {
+		t := &s.types[i]
+		t.startTimersLocked(slices.Collect(maps.Values(t.subs)))
 	}
 }
 
-// lastLocked returns the last server in use.
-func (a *authority) lastLocked() *server { return a.servers[len(a.servers)-1] }
-
 func (a *authority) anyUncachedLocked() bool {
 	for e := range a.entries {
-		if len(e.watchers) > 0 && e.uncachedLocked() {
+		if e.watchedLocked() && e.uncachedLocked() {
 			return true
 		}
 	}
 	return false
-}
-
-// canonicalName is the form of a resource name by which the cache knows it:
-// context parameters of xdstp names have an order there, and directives (the
-// fragment) no place (A47, xRFC TP1). Other names are left as they are.
-func canonicalName(name string) string {
-	if !strings.HasPrefix(name, "xdstp:") {
-		return name
-	}
-	name, _, _ = strings.Cut(name, "#")
-	path, query, ok := strings.Cut(name, "?")
-	if !ok {
-		return name
-	}
-	params := strings.Split(query, "&")
-	slices.Sort(params)
-	if query = strings.Join(params, "&"); query == "" {
-		return path
-	}
-	return path + "?" + query
-}
-
-// authorityOf returns the authority of a canonical name, between the slashes of
-// xdstp://authority/type/id. It follows bootstrap.Config.ServersFor, which has
-// the last word on which servers that means.
-func authorityOf(name string) authorityKey {
-	rest, ok := strings.CutPrefix(name, "xdstp:")
-	if !ok {
-		return authorityKey{}
-	}
-	key := authorityKey{xdstp: true}
-	path, _, _ := strings.Cut(rest, "?")
-	if r, ok := strings.CutPrefix(path, "//"); ok {
-		key.name, path, _ = strings.Cut(r, "/")
-	} else {
-		path = strings.TrimPrefix(path, "/")
-	}
-	if typ, id, _ := strings.Cut(path, "/"); typ == "" || id == "" {
-		return authorityKey{}
-	}
-	return key
-}
-
-func compareKeys(a, b entryKey) int {
-	return cmp.Or(cmp.Compare(a.typ, b.typ), cmp.Compare(a.name, b.name))
 }

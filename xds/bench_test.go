@@ -61,7 +61,7 @@ func newDirectWith(tb testing.TB, opts Options) *direct {
 	d.c.Watch("svc", "svc", d.w)
 	for d.s == nil {
 		d.c.mu.Lock()
-		d.s = d.c.servers[cfg.Servers[0].Key()]
+		d.s = d.c.pool.servers[cfg.Servers[0].Key()]
 		d.c.mu.Unlock()
 	}
 	return d
@@ -72,7 +72,7 @@ func (d *direct) respond(typ resource.Type, version string, list ...*anypb.Any) 
 	d.c.mu.Lock()
 	d.s.types[typ].sent = true
 	d.c.mu.Unlock()
-	r := response{server: d.s, typ: typ, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: version, Resources: list})}
+	r := response{t: &d.s.types[typ], msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: typ.URL(), VersionInfo: version, Resources: list})}
 	for _, settled := range r.handle() {
 		<-settled
 	}
@@ -103,7 +103,7 @@ func BenchmarkEndpointsUpdate(b *testing.B) {
 		for _, change := range []string{"weight", "none"} {
 			b.Run(fmt.Sprintf("n=%d/change=%s", n, change), func(b *testing.B) {
 				d := newDirect(b)
-				for i, m := range target("svc")[:3] {
+				for i, m := range targetOf("svc")[:3] {
 					d.respond(resource.Type(i), "1", wrap(m))
 				}
 				first, second := manyEndpoints(n)
@@ -140,7 +140,7 @@ func BenchmarkKeepBytes(b *testing.B) {
 			var before, after runtime.MemStats
 			for b.Loop() {
 				d := newDirect(b)
-				for i, m := range target("svc")[:3] {
+				for i, m := range targetOf("svc")[:3] {
 					d.respond(resource.Type(i), "1", wrap(m))
 				}
 				runtime.GC()
@@ -315,7 +315,7 @@ func (d *direct) speak(name string) {
 	defer d.c.mu.Unlock()
 	if name == "delta" {
 		d.s.refused = time.Now()
-		d.s.speakLocked(delta{})
+		d.s.setVariantLocked(delta{})
 	}
 	d.s.openedLocked()
 }
@@ -325,7 +325,7 @@ func (d *direct) settled() {
 	for n := -1; ; {
 		d.c.mu.Lock()
 		now := len(d.s.types[resource.ListenerType].subs)
-		watched := len(d.c.managers)
+		watched := len(d.c.targets.managers)
 		d.c.mu.Unlock()
 		if now == watched && now == n {
 			return
@@ -360,7 +360,7 @@ func (d *direct) say(typ resource.Type, version string, list []proto.Message) {
 // before and after it, and waits for the watchers.
 func (d *direct) handle(typ resource.Type, msg proto.Message) {
 	d.requests()
-	r := response{server: d.s, typ: typ, msg: arrived(msg)}
+	r := response{t: &d.s.types[typ], msg: arrived(msg)}
 	for _, settled := range r.handle() {
 		<-settled
 	}

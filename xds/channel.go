@@ -4,7 +4,6 @@
 package xds
 
 import (
-	"errors"
 	"sync"
 	"time"
 
@@ -16,9 +15,9 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// channel is the gRPC channel to one server, shared by its ADS stream and by
-// load reporting. Making and closing one calls into gRPC and into credentials,
-// so both happen without Client.mu, which guards only users.
+// channel is the gRPC channel to one server, shared by its ADS stream and load reports. It exists
+// while it has users. Creating and closing it calls gRPC and credentials, so both happen without
+// core.mu, which guards only users.
 type channel struct {
 	cfg   *bootstrap.Server
 	users int
@@ -31,27 +30,27 @@ type channel struct {
 }
 
 // channelLocked returns the channel to a server for one more user.
-func (c *Client) channelLocked(cfg *bootstrap.Server) *channel {
-	ch := c.channels[cfg.Key()]
+func (p *pool) channelLocked(cfg *bootstrap.Server) *channel {
+	ch := p.channels[cfg.Key()]
 	if ch == nil {
-		ch = &channel{cfg: cfg, dial: func() (*grpc.ClientConn, func(), error) { return c.dial(cfg) }}
-		c.channels[cfg.Key()] = ch
+		ch = &channel{cfg: cfg, dial: func() (*grpc.ClientConn, func(), error) { return dial(cfg, &p.core.opts) }}
+		p.channels[cfg.Key()] = ch
 	}
 	ch.users++
 	return ch
 }
 
 // releaseChannelLocked releases a reference to a channel.
-func (c *Client) releaseChannelLocked(ch *channel) {
+func (p *pool) releaseChannelLocked(ch *channel) {
 	ch.users--
 	if ch.users > 0 {
 		return
 	}
-	delete(c.channels, ch.cfg.Key())
-	if c.closed {
+	delete(p.channels, ch.cfg.Key())
+	if p.core.ctx.Err() != nil {
 		go ch.close() // the user has outlived the client
 	} else {
-		c.tasks.Go(ch.close)
+		p.core.tasks.Go(ch.close)
 	}
 }
 
@@ -60,8 +59,8 @@ func (ch *channel) conn() (*grpc.ClientConn, error) {
 	return ch.cc, ch.err
 }
 
-// close ends the channel. Whoever comes late, as a server's goroutine may that
-// was started a moment ago, finds an error.
+// close closes the channel. Later calls of conn, as by the goroutine of a server that was started a
+// moment ago, return an error.
 func (ch *channel) close() {
 	ch.once.Do(func() { ch.err = errClosed })
 	if ch.cc != nil {
@@ -70,37 +69,34 @@ func (ch *channel) close() {
 	}
 }
 
-var errClosed = errors.New("xds: the channel is closed")
-
-// maxResponse is the size of the largest response that is read, in bytes, for a
-// response in memory is many times as large (LB-SEC-1). It is that of some hundred
-// thousand endpoints; Options.DialOptions can set another.
+// maxResponse bounds the size of a response, in bytes, since a response in memory is many times as
+// large (LB-SEC-1). It has room for some hundred thousand endpoints; Options.DialOptions can set
+// another bound.
 const maxResponse = 64 << 20
 
-// connectFactor is how much longer gRPC waits after each connection that fails: by a fifth, so
-// that a wait is about a fifth of an outage, and clients are back soon after it.
+// connectFactor is the growth of gRPC's backoff after each failed connection: the backoff is about
+// a fifth of the outage then, so clients reconnect soon after it.
 const connectFactor = 1.2
 
-// dial makes the channel. It does not connect yet.
-func (c *Client) dial(cfg *bootstrap.Server) (*grpc.ClientConn, func(), error) {
+// dial creates the gRPC channel, which does not connect yet.
+func dial(cfg *bootstrap.Server, o *Options) (*grpc.ClientConn, func(), error) {
 	opts, stop, err := cfg.DialOptions()
 	if err != nil {
 		return nil, nil, err
 	}
 	opts = append(opts,
 		grpc.WithDisableServiceConfig(),
-		// A server that vanished without a word is noticed after
-		// 5 min 20 s. More frequent pings would be refused by servers with
-		// gRPC's default enforcement policy.
+		// A connection that is dead without an error is closed after 5 min 20 s. Servers with
+		// gRPC's default enforcement policy would refuse more frequent pings.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 		experimental.WithBufferPool(frames),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           grpcbackoff.Config{BaseDelay: c.opts.BackoffBase, Multiplier: connectFactor, Jitter: 0.5, MaxDelay: c.opts.BackoffMax},
+			Backoff:           grpcbackoff.Config{BaseDelay: o.BackoffBase, Multiplier: connectFactor, Jitter: 0.5, MaxDelay: o.BackoffMax},
 			MinConnectTimeout: 20 * time.Second,
 		}),
 	)
-	cc, err := grpc.NewClient(cfg.URI, append(opts, c.opts.DialOptions...)...)
+	cc, err := grpc.NewClient(cfg.URI, append(opts, o.DialOptions...)...)
 	if err != nil {
 		stop()
 		return nil, nil, err

@@ -5,14 +5,12 @@ package xds
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
 
@@ -114,53 +112,74 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Client talks to the servers of one bootstrap on behalf of all targets of the
-// process that have the same Options: one ADS stream per server, and one decoded copy of each resource
-// (D4). It must not be copied, is safe for concurrent use, and comes from
-// [Acquire].
+// Client talks to the servers of one bootstrap on behalf of all targets of the process that have
+// the same Options, with one ADS stream per server and one decoded copy of each resource (D4). It
+// must not be copied, is safe for concurrent use, and comes from [Acquire].
 type Client struct {
-	cfg    *bootstrap.Config
-	opts   Options
-	number uint64 // in the order of Acquire
-	node   *corev3.Node
-	known  map[string]*bootstrap.Server // by key: all of the bootstrap
-	order  []*bootstrap.Server          // the same, in order
-	bytes  bool                         // see KeepBytes
-	rest   time.Duration                // restTime, but for tests
-	logger atomic.Pointer[slog.Logger]  // nil is slog.Default()
-	other  atomic.Pointer[slog.Logger]  // the latest other one; see shareLogger
-	ctx    context.Context              // ends with the client
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup // every goroutine of the client
-	done   chan struct{}  // closed when they have ended
+	*core
+	cache       *cache
+	targets     *targets
+	lookups     *lookups
+	authorities *authorities
+	pool        *pool
 
-	users       int          // guarded by registry.mu
-	lingerTimer timing.Timer // runs while users is 0; guarded by registry.mu
+	done  chan struct{}               // closed when all goroutines have ended
+	other atomic.Pointer[slog.Logger] // the latest other Logger; see shareLogger
 
-	// mu guards everything below and everything reachable from it. It is
-	// the only lock of the package besides registry.mu, is held for no
-	// longer than it takes to look at memory, and never while calling out.
-	mu          sync.Mutex
-	closed      bool
-	entries     map[entryKey]*entry
-	lookups     map[*lookup]struct{} // of entries: those that run
-	authorities map[authorityKey]*authority
-	servers     map[string]*server   // by key: those with a stream, or trying
-	relations   map[string]*relation // by key: those that ever were
-	channels    map[string]*channel  // by key: those in use
-	managers    map[targetKey]*dependencyManager
-	origin      origin                               // see originLocked
-	using       []*dependency                        // of the cluster that is being looked at; see lookLocked
-	affected    map[*dependencyManager]chan struct{} // see response.apply; nil at other times
-	log         *eventlog.Log
-	counted     map[ResourceKind]int // see CountResources; nil if it may have changed
+	counted   map[ResourceKind]int // see CountResources
+	countedAt uint64               // the value of core.changes then
+
+	// Guarded by registry.mu.
+	number      uint64       // in the order of Acquire
+	users       int          // calls of Acquire without Release
+	lingerTimer timing.Timer // runs while users is 0
 }
 
-// locker locks and unlocks a client for timers.
-type locker struct{ c *Client }
+func newClient(cfg *bootstrap.Config, opts Options) *Client {
+	core := newCore(cfg, opts)
+	cache := &cache{core: core, entries: map[entryKey]*entry{}}
+	pool := newPool(core, cache)
+	c := &Client{
+		core:        core,
+		cache:       cache,
+		targets:     &targets{core: core, cache: cache, managers: map[targetKey]*dependencyManager{}},
+		lookups:     &lookups{core: core, cache: cache, running: map[*entry]*lookup{}},
+		authorities: &authorities{core: core, cache: cache, pool: pool, all: map[authorityKey]*authority{}},
+		pool:        pool,
+		done:        make(chan struct{}),
+	}
+	cache.sourceOf = c.sourceLocked
+	return c
+}
 
-func (l locker) Lock()   { l.c.mu.Lock() }
-func (l locker) Unlock() { l.c.unlock() }
+// sourceLocked returns the source of an entry.
+func (c *Client) sourceLocked(key entryKey) (source, error) {
+	if key.typ == dnsType {
+		return c.lookups, nil
+	}
+	a, err := c.authorities.authorityLocked(key.name)
+	if err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// close ends the watches, streams and goroutines.
+func (c *Client) close() {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.ctx.Err() != nil {
+		return
+	}
+	c.targets.closeLocked()
+	c.cache.closeLocked()
+	c.pool.closeAllLocked()
+	c.cancel()
+	go func() {
+		c.tasks.Wait()
+		close(c.done)
+	}()
+}
 
 // Watch follows the target whose Listener has the given name, and whose virtual
 // host is chosen by authority. The Watcher hears of the configuration, or of
@@ -173,21 +192,14 @@ func (l locker) Unlock() { l.c.unlock() }
 func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.closed {
+	if c.ctx.Err() != nil {
 		return func() {}
 	}
-	m := c.managerLocked(targetKey{listener, authority})
-	one := &watch{watcher: w}
-	m.watches[one] = struct{}{}
-	m.lingerTimer.StopLocked()
-	m.notifyLocked()
+	m, one := c.targets.watchLocked(targetKey{listener, authority}, w)
 	return func() {
 		c.mu.Lock()
 		defer c.unlock()
-		delete(m.watches, one)
-		if len(m.watches) == 0 && !m.closed && !m.lingerTimer.RunningLocked() {
-			m.lingerLocked()
-		}
+		c.targets.unwatchLocked(m, one)
 	}
 }
 
@@ -198,7 +210,7 @@ func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 func (c *Client) Waiting(listener, authority string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if m := c.managers[targetKey{listener, authority}]; m != nil {
+	if m := c.targets.managers[targetKey{listener, authority}]; m != nil {
 		return m.waitingLocked()
 	}
 	return nil
@@ -210,9 +222,7 @@ func (c *Client) Waiting(listener, authority string) error {
 func (c *Client) ResolveNow() {
 	c.mu.Lock()
 	defer c.unlock()
-	for l := range c.lookups {
-		l.again()
-	}
+	c.lookups.againLocked()
 }
 
 // Conn returns the channel to a server, the one that ADS uses as well, for load
@@ -220,21 +230,21 @@ func (c *Client) ResolveNow() {
 // picker.LoadReporting's. The caller calls release once it is done with the
 // channel, and does not close it.
 func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release func(), err error) {
-	cfg := c.known[server]
+	cfg := c.pool.known[server]
 	if cfg == nil {
 		return nil, nil, fmt.Errorf("xds: there is no server with key %q in the bootstrap", server)
 	}
 	c.mu.Lock()
-	if c.closed {
+	if c.ctx.Err() != nil {
 		c.unlock()
-		return nil, nil, fmt.Errorf("xds: the client is closed")
+		return nil, nil, errClosed
 	}
-	ch := c.channelLocked(cfg)
+	ch := c.pool.channelLocked(cfg)
 	c.unlock()
 	release = sync.OnceFunc(func() {
 		c.mu.Lock()
 		defer c.unlock()
-		c.releaseChannelLocked(ch)
+		c.pool.releaseChannelLocked(ch)
 	})
 	cc, err := ch.conn()
 	if err != nil {
@@ -244,31 +254,24 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 	return cc, release, nil
 }
 
-// withNodeID adds to an error what a user needs to find the client in a control
-// plane's log (T-XDS-18).
-func (c *Client) withNodeID(err error) error {
-	return fmt.Errorf("[xDS node id: %s]: %w", c.node.GetId(), err)
+// Events returns the latest events of a target, oldest first, up to [eventlog.Size]. It is
+// empty if the target is not watched. Shared events are in the journal of each target that they
+// concern: an event about a resource in those of the targets that depend on it, an event about a
+// server in those of the targets with resources from it. Repeated events, as while a server
+// cannot be reached, are one event.
+func (c *Client) Events(listener, authority string) []eventlog.Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.targets.managers[targetKey{listener, authority}]; m != nil {
+		return m.journal.Events()
+	}
+	return nil
 }
 
-// resourceTimeout is how long s may take to send a resource.
-func (c *Client) resourceTimeout(s *bootstrap.Server) time.Duration {
-	switch {
-	case c.opts.ResourceTimeout != 0:
-		return c.opts.ResourceTimeout
-	case s.ResourceTimerIsTransientError:
-		return 30 * time.Second
-	}
-	return 15 * time.Second
-}
-
-// decodeOptions are what the bootstrap says about resources from s.
-func (c *Client) decodeOptions(s *bootstrap.Server) resource.Options {
-	return resource.Options{
-		TrustedServer: s.TrustedXDSServer,
-		Policies:      c.opts.Policies,
-		CertProvider: func(instance string, use resource.CertUse) error {
-			return c.cfg.CheckCertProvider(instance, use == resource.RootCerts)
-		},
-		Filter: c.opts.Filter,
-	}
+// LogLoadReports writes a warning to the Logger: load reports to a server, identified by its
+// bootstrap.Server.Key, ended without a message from it. It does not wait for the Logger.
+func (c *Client) LogLoadReports(server string, err error) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.logLocked(slog.LevelWarn, "xdslb: load cannot be reported to a server", fact{server: c.pool.known[server], typ: noType, err: err})
 }

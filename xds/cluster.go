@@ -11,43 +11,42 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// cluster is what a dependency manager knows of a cluster that its routes name.
+// cluster is the state of a cluster that the routes of a target name.
 type cluster struct {
 	name      string
-	plans     int32     // that name it; those that the manager holds
-	position  int32     // in the plan that is published, if it is in that
-	stale     bool      // something that it uses has changed
-	readiness readiness // of what is in use; waiting if nothing is
+	plans     int32     // number of plans that name it, of those that the manager holds
+	position  int32     // in the published plan, if the cluster is part of it
+	stale     bool      // a resource that it uses has changed
+	readiness readiness // of the version in use; waiting if there is none
 
 	deps []*dependency // resources that it and its leaves use
 
-	// What is in use: the leaves, or why there are none.
+	// The version in use: the leaves, or why there are none.
 	leaves   []*leaf
 	err      error
-	received arrival // of the latest aggregate that leaves are by
+	received arrival // of the latest aggregate that leads to the leaves
 
-	wanted []*leaf // if others are; they are not ready yet
+	wanted []*leaf // leaves of the wanted version, if that is another one and not ready yet
 
-	// What was made of it, and of which versions of the leaves.
+	// The value, and the leaves that it was made of.
 	value   *picker.Cluster
 	parts   []*picker.Leaf
-	arrived arrival // the latest of all that
+	arrived arrival // the latest one of the parts
 }
 
-// lookAtClusterLocked brings a cluster up to date. Whatever is wrong with it stays with
-// it (T-WATCH-4).
+// lookAtClusterLocked evaluates a cluster. Its errors do not affect other clusters (T-WATCH-4).
 func (m *dependencyManager) lookAtClusterLocked(c *cluster) {
 	m.lookLocked(c, func() { m.resolveClusterLocked(c) })
 	m.looked = append(m.looked, c)
 }
 
-// resolveClusterLocked is lookAtClusterLocked, without the bookkeeping.
+// resolveClusterLocked is lookAtClusterLocked without the tracking of dependencies.
 func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	var received arrival
 	names, r, err := flatten(c.name, func(name string) *entry {
 		e := m.useLocked(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
-			received = later(received, e.updated) // those with endpoints are leaves, and know best
+			received = later(received, e.updated) // others are leaves, which have their own
 		}
 		return e
 	})
@@ -70,11 +69,11 @@ func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	}
 }
 
-// assembleLocked makes the value of what is in use, unless it has not changed.
+// assembleLocked makes the value of the version in use, unless it has not changed.
 func (c *cluster) assembleLocked(m *dependencyManager) {
 	c.arrived = c.received
 	if c.err != nil {
-		err := m.c.withNodeID(c.err)
+		err := m.core.withNodeID(c.err)
 		if c.value == nil || c.value.Err == nil || c.value.Err.Error() != err.Error() {
 			c.value, c.parts = &picker.Cluster{Name: c.name, Err: err}, nil
 		}
@@ -90,26 +89,26 @@ func (c *cluster) assembleLocked(m *dependencyManager) {
 	if same {
 		return
 	}
-	e := m.useLocked(resource.ClusterType, c.name)
-	// Two names of a resource may mean the same; see canonicalName.
-	if e.cluster == nil || e.cluster.Name != c.name || !slices.Equal(e.clusterLeaves, parts) {
-		e.clusterLeaves = parts
-		e.cluster = &picker.Cluster{Name: c.name, Leaves: make([]picker.Leaf, len(parts))}
+	made := &m.useLocked(resource.ClusterType, c.name).made
+	// Two names may mean the same resource; see canonicalName.
+	if made.cluster == nil || made.cluster.Name != c.name || !slices.Equal(made.leaves, parts) {
+		made.leaves = parts
+		made.cluster = &picker.Cluster{Name: c.name, Leaves: make([]picker.Leaf, len(parts))}
 		for i, part := range parts {
-			e.cluster.Leaves[i] = *part
+			made.cluster.Leaves[i] = *part
 		}
 	}
-	c.parts, c.value = e.clusterLeaves, e.cluster
+	c.parts, c.value = made.leaves, made.cluster
 }
 
-// leaf is what a dependency manager knows of a cluster that has endpoints.
+// leaf is the state of a cluster that has endpoints.
 type leaf struct {
 	name      string
 	users     int32     // clusters, each as often as it uses the leaf
-	readiness readiness // of what is in use; waiting if nothing is
+	readiness readiness // of the version in use; waiting if there is none
 
-	// What is in use: the versions of cluster and endpoints. The entry of the
-	// latter may lag behind what the former names.
+	// The version in use. The entry of the endpoints may be the one that an earlier version of the
+	// cluster names.
 	cluster   *resource.Cluster
 	endpoints *entry
 	received  arrival // of the later one of them
@@ -117,16 +116,6 @@ type leaf struct {
 	value *picker.Leaf
 	made  leafInputs
 	need  hashNeed
-}
-
-// leafInputs are all that a leaf's value depends on. Equal inputs give equal values.
-type leafInputs struct {
-	cluster   *resource.Cluster
-	server    string         // key of the server to report load to, if any
-	endpoints any            // *resource.Endpoints or *addresses, nil if there are none
-	origin    *picker.Origin // nil unless the policy asks for it
-	halvings  uint8          // of the largest hash ring or table
-	note      string
 }
 
 // leafLocked returns a leaf, up to date. Its Cluster resource is in the cache.
@@ -140,8 +129,7 @@ func (m *dependencyManager) leafLocked(name string) *leaf {
 	return l
 }
 
-// resolveLeafLocked brings a leaf up to date for the cluster that is being looked at. To
-// do so twice is as good as once.
+// resolveLeafLocked updates a leaf of the cluster that is being evaluated. It is idempotent.
 func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	cds := m.useLocked(resource.ClusterType, l.name)
 	if want, _ := cds.value.(*resource.Cluster); want != nil && want.Kind != resource.ClusterAggregate {
@@ -153,7 +141,7 @@ func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	if l.readiness == waiting {
 		return
 	}
-	m.useEntryLocked(l.endpoints) // which may be others than those wanted
+	m.useEntryLocked(l.endpoints) // which may differ from the wanted ones
 	if l.cluster == cds.value {
 		l.received = later(l.received, cds.updated)
 	}
@@ -169,18 +157,18 @@ func (m *dependencyManager) resolveLeafLocked(l *leaf) {
 	}
 	note := l.noteLocked(cds)
 	if note != nil {
-		note = m.c.withNodeID(note)
+		note = m.core.withNodeID(note)
 		made.note = note.Error()
 	}
 	if l.value == nil || l.made != made {
-		if cds.leaf == nil || cds.made != made {
-			cds.made, cds.leaf = made, newLeaf(made, note)
+		if cds.made.leaf == nil || cds.made.inputs != made {
+			cds.made.inputs, cds.made.leaf = made, newLeaf(made, note)
 		}
-		l.made, l.value = made, cds.leaf
+		l.made, l.value = made, cds.made.leaf
 	}
 }
 
-// endpointsLocked returns where a cluster's endpoints come from.
+// endpointsLocked returns the entry that has the endpoints of a cluster.
 func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 	if c.Kind == resource.ClusterDNS {
 		return m.useLocked(dnsType, c.DNSTarget)
@@ -188,7 +176,7 @@ func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 	return m.useLocked(resource.EndpointsType, c.EDSService)
 }
 
-// noteLocked says what is wrong with a leaf in use (A74, A88).
+// noteLocked returns what is wrong with a leaf in use (A74, A88).
 func (l *leaf) noteLocked(cds *entry) error {
 	note := l.endpoints.noteLocked()
 	switch {
@@ -200,7 +188,7 @@ func (l *leaf) noteLocked(cds *entry) error {
 	return fmt.Errorf("%w; %w", cds.err, note)
 }
 
-// newLeaf puts cluster and endpoints together. It copies slice headers only.
+// newLeaf joins cluster and endpoints. It copies slice headers only.
 func newLeaf(of leafInputs, note error) *picker.Leaf {
 	c := of.cluster
 	l := &picker.Leaf{

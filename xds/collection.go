@@ -5,46 +5,42 @@ package xds
 
 import (
 	"fmt"
-	"log/slog"
 
 	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/types/known/anypb"
 
-	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// This file is about glob collections (xRFC TP1), which only the incremental variant has:
-// one subscription, to xdstp://authority/type/path/*, brings many resources, which come, go
-// and are rejected one by one.
+// This file implements glob collections (xRFC TP1), which only the incremental variant has: one
+// subscription, to xdstp://authority/type/path/*, is for many resources, which are added, removed
+// and rejected individually.
 //
-// The entry is the collection's. A member that is invalid leaves the last good version of it
-// and all others in use, and makes the state Nacked. A server says of a collection without
-// members that the collection is gone. That alone takes no member away, as no deletion of
-// endpoints does.
+// There is one entry for a collection. An invalid member leaves the last good version of that member
+// and all other members in use, and makes the state Nacked. A server reports a collection without
+// members as deleted. Like other deletions of endpoints, that alone removes no member.
 
-// collection is the members that the entry of a glob has: those of one server.
+// collection holds the members of a glob collection: those of one server.
 type collection struct {
 	members map[string]*member // by name
 	list    resource.MemberList
-	invalid int // members whose latest version is
+	invalid int // number of members whose latest version is invalid
 
-	// lapse runs while there are members whose time is over, and lapsed how many.
-	lapse  timing.Timer
-	lapsed int
+	lapse  timing.Timer // runs while there are expired members
+	lapsed int          // number of expired members
 }
 
 // member is a resource of a collection.
 type member struct {
-	valid   bool // there is a valid version; what follows is about that
+	valid   bool // there is a valid version, with the following fields
 	sum     xxh3.Uint128
 	version string
-	raw     []byte       // nil unless Client.bytes
-	ttl     timing.Timer // runs while it is valid for some time only
+	raw     []byte       // nil unless core.bytes
+	ttl     timing.Timer // runs while the version has a time to live
 
 	rejected *rejectedVersion // the latest version, if it is invalid
-	err      error            // what is wrong with it
+	err      error            // of rejected
 }
 
 // stopLocked stops the timers; col may be nil.
@@ -59,7 +55,7 @@ func (col *collection) stopLocked() {
 	col.lapsed = 0
 }
 
-// memberLocked returns a member, making it if there is none.
+// memberLocked returns a member, creating it if there is none.
 func (col *collection) memberLocked(name string) *member {
 	m := col.members[name]
 	if m == nil {
@@ -69,7 +65,7 @@ func (col *collection) memberLocked(name string) *member {
 	return m
 }
 
-// removeLocked takes a member away.
+// removeLocked removes a member.
 func (col *collection) removeLocked(name string) {
 	m := col.members[name]
 	if m == nil {
@@ -81,7 +77,7 @@ func (col *collection) removeLocked(name string) {
 	col.list.Remove(name)
 }
 
-// settleLocked notes that nothing is wrong with a member any more.
+// settleLocked removes the error of a member.
 func (col *collection) settleLocked(m *member) {
 	if m.rejected != nil {
 		m.rejected, m.err = nil, nil
@@ -89,15 +85,15 @@ func (col *collection) settleLocked(m *member) {
 	}
 }
 
-// clearLocked takes all members away.
+// clearLocked removes all members.
 func (col *collection) clearLocked() {
 	col.stopLocked()
 	col.members, col.invalid = map[string]*member{}, 0
 	col.list.Clear()
 }
 
-// faultLocked returns the first member that is invalid, and what is wrong in all; nil if
-// none is. O(members) if any is.
+// faultLocked returns the first invalid member, and an error about all of them; nil if there is
+// none. O(members) if there is one.
 func (col *collection) faultLocked() (*member, error) {
 	if col.invalid == 0 {
 		return nil, nil
@@ -115,71 +111,44 @@ func (col *collection) faultLocked() (*member, error) {
 	return m, m.err
 }
 
-// emptyLocked reports whether e is a collection of which no member is known.
+// emptyLocked reports whether e is a collection without known members.
 func (e *entry) emptyLocked() bool {
 	return e.key.typ == resource.LbEndpointType && (e.collection == nil || len(e.collection.members) == 0)
 }
 
-// emptyLocked notes that the server has the collection, without members (xRFC TP1).
-func (s *server) emptyLocked(sub *subscription) {
-	s.beginLocked(sub, s.types[resource.LbEndpointType].round)
-	s.commitLocked(sub, sub.entry.version, sub.entry.updated)
+// checkCollections returns the error of a resource that was decoded just now: that of
+// decoding, or that its collections are unavailable.
+func (c *cache) checkCollections(value any, err error) error {
+	if e, ok := value.(*resource.Endpoints); err != nil || !ok || len(e.Collections) == 0 {
+		return err
+	}
+	c.core.mu.Lock()
+	defer c.core.unlock()
+	return c.checkCollectionsLocked(value)
 }
 
-// memberVersionsLocked returns the versions of the members of a collection, for the client to
-// claim; nil if it cannot. It claims what the server has sent, whatever is wrong with some: what a
-// server does not know the client to have it would not take away.
-func (s *server) memberVersionsLocked(sub *subscription) map[string]string {
-	e := sub.entry
-	if e.value == nil || e.collection == nil || e.from != s.cfg || sub.restarts {
-		return nil
-	}
-	versions := map[string]string{}
-	for name, m := range e.collection.members {
-		if m.valid && m.version != "" {
-			versions[name] = m.version
-		}
-	}
-	return versions
-}
-
-// checkCollections returns what is wrong with a resource that was decoded just now: what
-// decoding found, or that collections cannot be had from the servers that they belong to.
-func (c *Client) checkCollections(it *item) error {
-	if e, ok := it.value.(*resource.Endpoints); it.err != nil || !ok || len(e.Collections) == 0 {
-		return it.err
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	return c.checkCollectionsLocked(it.value)
-}
-
-// checkCollectionsLocked returns why the collections of a resource cannot be had.
-func (c *Client) checkCollectionsLocked(v any) error {
+// checkCollectionsLocked returns why the collections of a resource are unavailable.
+func (c *cache) checkCollectionsLocked(v any) error {
 	e, ok := v.(*resource.Endpoints)
 	if !ok {
 		return nil
 	}
 	for i := range e.Collections {
-		a, err := c.authorityLocked(canonicalName(e.Collections[i].Name))
-		if err != nil {
+		src, err := c.sourceOf(entryKey{resource.LbEndpointType, canonicalName(e.Collections[i].Name)})
+		switch {
+		case err != nil:
 			return e.Collections[i].Refuse(e.Name, "must be of an authority that the bootstrap has")
-		}
-		v := c.wantedVariant(a.chain[0]) // only who asks a server finds out what it has now
-		if s := c.servers[a.chain[0].Key()]; s != nil && s.up {
-			v = s.variant
-		}
-		if !v.collections() {
+		case !src.collectionsLocked():
 			return e.Collections[i].Refuse(e.Name, "must not be a glob collection, for its xDS server is spoken to in state of the world, and glob collections need incremental ADS, for which the server feature xdslb.delta_ads asks")
 		}
 	}
 	return nil
 }
 
-// reviewLocked is for when a stream has ended, and the next one is or may be of the other variant:
-// assignments that were refused since their collections could not be had are accepted if they may
-// be had now. Whoever sent them, who may be another server, need not send them again.
-func (c *Client) reviewLocked() {
+// reviewLocked is called when the next stream of a server may be of the other variant: it accepts
+// assignments that were rejected because their collections were unavailable, if these may be
+// available now. Their server, which may be another one, need not send them again.
+func (c *cache) reviewLocked() {
 	for _, e := range c.entries {
 		if r := e.rejected; r != nil && r.value != nil && c.checkCollectionsLocked(r.value) == nil {
 			c.acceptLocked(e, acceptedVersion{r.value, r.sum, r.version, r.from, &r.at, r.raw})
@@ -187,56 +156,18 @@ func (c *Client) reviewLocked() {
 	}
 }
 
-// refuseGlobsLocked is for collections that were wanted when the server spoke the
-// incremental variant, and that it cannot be asked for any more. What is in use stays.
-func (s *server) refuseGlobsLocked() {
-	refused := 0
-	for _, sub := range s.types[resource.LbEndpointType].subs {
-		if e := sub.entry; len(e.watchers) == 0 {
-			s.dropLocked(e)
-		} else {
-			refused++
-			err := fmt.Errorf("xds: %v collection %q: xDS server %q is spoken to in state of the world, and glob collections need incremental ADS", e.key.typ, e.key.name, s.cfg.URI)
-			// transient, since another stream may have it: until then what is in use is not
-			// replaced by an assignment whose collections are not known.
-			s.c.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: s.cfg})
-		}
-	}
-	if refused > 0 {
-		s.c.logLocked(slog.LevelWarn, "xdslb: endpoints in collections are not updated, since an xDS server does not implement incremental ADS at present", fact{server: s.cfg, typ: resource.LbEndpointType},
-			slog.Int("collections", refused))
-	}
-}
-
-// lacksCollectionsLocked reports whether there are collections that the server cannot be asked
-// for in the variant that it speaks.
-func (s *server) lacksCollectionsLocked() bool {
-	if s.variant == s.c.wantedVariant(s.cfg) || s.variant.collections() {
-		return false
-	}
-	if len(s.types[resource.LbEndpointType].subs) > 0 {
-		return true
-	}
-	for _, e := range s.c.entries {
-		if e.rejected != nil && e.rejected.value != nil { // see checkCollections
+// refusedCollectionsLocked reports whether an assignment was rejected because its collections were
+// unavailable.
+func (c *cache) refusedCollectionsLocked() bool {
+	for _, e := range c.entries {
+		if e.rejected != nil && e.rejected.value != nil {
 			return true
 		}
 	}
 	return false
 }
 
-// retryForCollectionsLocked ends a stream now and then while there are collections that the
-// server cannot be asked for on it: the next one is of the variant that is wanted.
-func (s *server) retryForCollectionsLocked(t *timing.Timer, end func()) {
-	s.startLocked(t, variantRetry, func() {
-		if s.lacksCollectionsLocked() {
-			end()
-		}
-		s.retryForCollectionsLocked(t, end)
-	})
-}
-
-// statusesLocked adds what is known of the members of e; col may be nil.
+// statusesLocked adds the status of the members of e; col may be nil.
 func (col *collection) statusesLocked(e *entry, all []ResourceStatus) []ResourceStatus {
 	if col == nil {
 		return all

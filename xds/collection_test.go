@@ -79,7 +79,7 @@ func servingCollections(t *testing.T, opts Options, features ...string) (*harnes
 	h, cp := collecting(t, opts, append(features, deltaFeature)...)
 	cp.join("a", 1, 2)
 	cp.join("b", 3)
-	cp.serve(append(target("svc", 1)[:3], collected("svc", "a", "b"))...)
+	cp.serve(append(targetOf("svc", 1)[:3], collected("svc", "a", "b"))...)
 	w := h.watch("svc")
 	if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" {
 		t.Fatalf("endpoints %q", got)

@@ -22,7 +22,7 @@ func TestCollectionWaits(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{}, deltaFeature)
 		w := h.watch("svc")
-		cp.sendEach(target("svc", 1)...)
+		cp.sendEach(targetOf("svc", 1)...)
 		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a", "c"))
 		synctest.Wait()
 		cp.mustDelta().Respond(membersOf("1", "a", 2))
@@ -68,7 +68,7 @@ func TestCollectionNeverComes(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h, cp := collecting(t, Options{}, features...)
 				w := h.watch("svc")
-				cp.sendEach(target("svc", 1)...)
+				cp.sendEach(targetOf("svc", 1)...)
 				check := func(want, wantNote string) {
 					t.Helper()
 					c := w.cluster(t, "svc")
@@ -106,7 +106,7 @@ func TestCollectionPending(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{}, deltaFeature)
 		w := h.watch("svc")
-		cp.sendEach(append(target("svc")[:3], collected("svc", "a"))...)
+		cp.sendEach(append(targetOf("svc")[:3], collected("svc", "a"))...)
 		synctest.Wait()
 		if err := h.c.Waiting("svc", "svc"); err == nil || !strings.Contains(err.Error(), xdstest.Glob("", "a")) {
 			t.Errorf("waiting for %v", err)
@@ -186,7 +186,7 @@ func TestCollectionCrossing(t *testing.T) {
 		h, cp := collecting(t, Options{Linger: -1}, deltaFeature)
 		w := h.watch("svc")
 		send := func() {
-			cp.sendEach(append(target("svc")[:3], collected("svc", "a"))...)
+			cp.sendEach(append(targetOf("svc")[:3], collected("svc", "a"))...)
 			synctest.Wait()
 		}
 		send()

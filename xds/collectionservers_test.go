@@ -46,7 +46,7 @@ func TestCollectionReconnect(t *testing.T) {
 func TestCollectionSotW(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{})
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		w := h.watch("svc")
 		w.must(t)
 		cp.serve(collected("svc", "a"))
@@ -86,7 +86,7 @@ func TestCollectionVariantSilent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := collecting(t, Options{}, deltaFeature)
 		w := h.watch("svc")
-		cp.sendEach(target("svc", 1)...)
+		cp.sendEach(targetOf("svc", 1)...)
 		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a"))
 		cp.mustDelta() // which waits until that has been received
 		cp.Serve(true, false)
@@ -116,7 +116,7 @@ func TestCollectionOtherServer(t *testing.T) {
 		cp, members := h.servers["cp"], h.servers["members"]
 		members.join("a", 1)
 		members.join("b", 2)
-		cp.serve(append(target("svc")[:3], collected("svc", "a"))...)
+		cp.serve(append(targetOf("svc")[:3], collected("svc", "a"))...)
 		w := h.watch("svc")
 		check := func(what, want string, state State) {
 			t.Helper()
@@ -148,7 +148,7 @@ func TestCollectionServers(t *testing.T) {
 		first, second := h.servers["cp"], h.servers["fallback"]
 		for i, cp := range []*fake{first, second} {
 			cp.join("a", 1, 2+i)
-			cp.serve(append(target("svc", 1)[:3], collected("svc", "a"))...)
+			cp.serve(append(targetOf("svc", 1)[:3], collected("svc", "a"))...)
 		}
 		first.refuse(errRefused)
 		w := h.watch("svc")

@@ -116,7 +116,7 @@ func TestCollectionVariantFirst(t *testing.T) {
 				h := newHarness(t, Options{}, servers, `, "authorities": {"": {}}`)
 				cp := h.servers["cp"]
 				w := h.watch("svc")
-				cp.sendEach(target("svc", 1)...)
+				cp.sendEach(targetOf("svc", 1)...)
 				cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a"))
 				synctest.Wait()
 				if fallback {
@@ -134,7 +134,7 @@ func TestCollectionVariantFirst(t *testing.T) {
 				cp.Serve(false, true)
 				cp.refuse(nil)
 				cp.join("a", 7)
-				cp.serve(append(target("svc", 1)[:3], collected("svc", "a"))...)
+				cp.serve(append(targetOf("svc", 1)[:3], collected("svc", "a"))...)
 				advance(5 * time.Minute)
 				if got := ports(w.cluster(t, "svc")); got != "svc 7" {
 					t.Errorf("endpoints %q, want those of the collection", got)

@@ -24,21 +24,20 @@ import (
 // have the resources that changed, each with a version, and the names of those that
 // are gone.
 //
-// A server takes every request into account, whatever its nonce, so subscriptions
-// are a matter of order alone. They travel in requests of their own, and ACKs and
-// NACKs in others: a nonce is for these only, and Istio ignores requests with an old
-// one. Every response is answered, in order.
+// A server processes every request, whatever its nonce, so subscriptions depend on the order of
+// requests only. Requests with subscriptions have no nonce, which is for ACKs and NACKs
+// only: Istio ignores requests with an outdated one. Every response is answered, in order.
 type delta struct{}
 
-// deltaType is what the incremental variant has to know about a type on a stream.
+// deltaType is the state of a type on a stream.
 type deltaType struct {
-	// subscribed are the names that the server takes the client to be subscribed to once it
-	// has read all requests. A name leaves the set only by a request that unsubscribes.
+	// subscribed has the names to which the client is subscribed, as seen by the server when it has
+	// read all requests. A name leaves the set only by a request that unsubscribes.
 	subscribed map[string]struct{}
-	// changed are the names about which a request may have something to say.
+	// changed has the names whose subscriptions may have to change.
 	changed map[string]struct{}
-	// left is when requests have unsubscribed from names, for as long as these rest; swept is
-	// when it was last cleared of others. resting are those that are wanted again, and rest
+	// left has the times at which requests have unsubscribed from names that rest; swept is
+	// when expired times were last removed. resting has the names that are wanted again, and rest
 	// runs while there are any. See restLocked.
 	left    map[string]time.Time
 	swept   time.Time
@@ -49,8 +48,8 @@ type deltaType struct {
 	answers []answer
 }
 
-// maxAnswers bounds the answers that wait for a server that does not read: then
-// the oldest are left out.
+// maxAnswers bounds the answers that wait for a server that does not read. The oldest ones are
+// dropped.
 const maxAnswers = 256
 
 // String returns the name of the RPC.
@@ -61,7 +60,7 @@ func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
 	return deltaStream{st}, err
 }
 
-// newProtocol returns a state that notes no changes: openedLocked takes all names for changed.
+// newProtocol returns a state that records no changes: openedLocked adds all names to changed.
 func (delta) newProtocol() protocol { return &deltaType{} }
 
 func (delta) collections() bool { return true }
@@ -108,8 +107,8 @@ func (r deltaResponse) removed() iter.Seq[string] {
 	}
 }
 
-// maxRequest is about how many bytes of names and versions a request has at most, a quarter
-// of what gRPC's servers accept by default.
+// maxRequest approximately bounds the bytes of names and versions in a request: a quarter of the
+// default limit of gRPC servers.
 const maxRequest = 1 << 20
 
 func (d *deltaType) openedLocked(t *subscriptions) {
@@ -128,62 +127,57 @@ func (d *deltaType) changedLocked(name string) {
 	}
 }
 
-func (d *deltaType) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
-	t := &s.types[typ]
+func (d *deltaType) requestLocked(t *subscriptions, node *corev3.Node) (request, []*subscription) {
 	if len(d.answers) > 0 && (d.answers[0].rejection == (rejection{}) || !t.nackTimer.RunningLocked()) {
-		return d.answerLocked(s, typ, node), nil
+		return d.answerLocked(t, node), nil
 	}
-	c := d.changesLocked(s, t)
+	c := d.changesLocked(t)
 	t.dirty = len(d.changed) > 0
-	// A first request that subscribes to nothing would ask for everything (T-XDS-2).
+	// A first request without subscriptions would be a wildcard (T-XDS-2).
 	if len(c.subscribe) == 0 && len(c.unsubscribe) == 0 {
 		return nil, nil
 	}
 	req := &discoveryv3.DeltaDiscoveryRequest{
 		Node:                     node,
-		TypeUrl:                  typ.URL(),
+		TypeUrl:                  t.typ.URL(),
 		ResourceNamesSubscribe:   c.subscribe,
 		ResourceNamesUnsubscribe: c.unsubscribe,
 		InitialResourceVersions:  c.versions,
 	}
 	t.sent = true
-	s.claimed = s.claimed || len(c.versions) > 0
+	t.peer.claimed = t.peer.claimed || len(c.versions) > 0
 	return req, c.awaited
 }
 
-// answerLocked returns the ACK or NACK that is due. After a NACK the next one, and what
-// is behind it, waits for Options.BackoffBase, as in the other variant: see nackLocked.
-func (d *deltaType) answerLocked(s *server, typ resource.Type, node *corev3.Node) request {
-	t := &s.types[typ]
+// answerLocked returns the ACK or NACK that is due. After a NACK the next one, and all requests
+// behind it, wait for Options.BackoffBase, as in the other variant: see sotwType.nackLocked.
+func (d *deltaType) answerLocked(t *subscriptions, node *corev3.Node) request {
 	a := d.answers[0]
 	d.answers = slices.Delete(d.answers, 0, 1)
-	req := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: typ.URL(), ResponseNonce: a.nonce}
+	req := &discoveryv3.DeltaDiscoveryRequest{Node: node, TypeUrl: t.typ.URL(), ResponseNonce: a.nonce}
 	if a.rejection == (rejection{}) {
 		t.lastNack = rejection{}
 		return req
 	}
 	req.ErrorDetail = a.rejection.status()
-	s.logRejectionLocked(typ, a.rejection)
+	t.logRejectionLocked(a.rejection)
 	for _, sub := range a.refetch {
 		sub.refetch = true
-		s.changedLocked(t, sub.entry.key.name)
+		t.changedLocked(sub.entry.key.name)
 	}
-	s.startLocked(&t.nackTimer, s.c.opts.BackoffBase, func() {
-		t.dirty = true
-		s.notify()
-	})
+	t.peer.core.startLocked(&t.nackTimer, t.peer.core.opts.BackoffBase, t.dirtyLocked)
 	return req
 }
 
-// changes is what a request says about subscriptions.
+// changes are the changes of subscriptions in a request.
 type changes struct {
 	subscribe, unsubscribe []string
 	versions               map[string]string // that the client has, in the first request of a stream
 	awaited                []*subscription   // those that wait for an answer
-	size                   int               // bytes of names and versions, about
+	size                   int               // approximate bytes of names and versions
 }
 
-// room reports whether there is room for texts that have n bytes.
+// room reserves n bytes, and reports whether there is room for them.
 func (c *changes) room(n int) bool {
 	const overhead = 16 // of tags and lengths
 	if c.size+n+overhead > maxRequest && c.size > 0 {
@@ -193,36 +187,36 @@ func (c *changes) room(n int) bool {
 	return true
 }
 
-// changesLocked returns how what the server takes to be subscribed differs from what is
-// wanted. Names for which there is no room are left to the next request.
-func (d *deltaType) changesLocked(s *server, t *subscriptions) (c changes) {
-	claims := !t.sent && !s.exhausted && s.claimsLocked(t)
+// changesLocked returns the difference between the subscriptions that the server has and those that
+// are wanted. Names for which there is no room are left to the next request.
+func (d *deltaType) changesLocked(t *subscriptions) (c changes) {
+	claims := !t.sent && !t.peer.exhausted && t.claimsLocked()
 	for name := range d.changed {
 		if !c.room(len(name)) {
 			break
 		}
 		delete(d.changed, name)
-		sub := d.wantedLocked(s, t, name)
+		sub := d.wantedLocked(t, name)
 		switch _, subscribed := d.subscribed[name]; {
-		case sub != nil && !subscribed && d.restLocked(s, t, name):
+		case sub != nil && !subscribed && d.restLocked(t, name):
 		case sub != nil && !subscribed:
-			claimed := claims && s.claimLocked(sub, &c)
+			claimed := claims && c.claimLocked(t, sub)
 			sub.received, sub.refetch = claimed, false
 			sub.timer.StopLocked()
 			sub.restarts = sub.restarts || !claimed
 			c.subscribe = append(c.subscribe, name)
 			d.subscribed[name] = struct{}{}
-			if s.awaitsLocked(sub) {
+			if t.awaitsLocked(sub) {
 				c.awaited = append(c.awaited, sub)
 			}
-		case subscribed && (sub == nil || sub.refetch || s.awaitsLocked(sub) && !sub.timer.RunningLocked()):
+		case subscribed && (sub == nil || sub.refetch || t.awaitsLocked(sub) && !sub.timer.RunningLocked()):
 			// A server need not answer a subscription that it has already, and
 			// go-control-plane does not.
 			c.unsubscribe = append(c.unsubscribe, name)
 			delete(d.subscribed, name)
-			d.leaveLocked(s.c.rest, name)
+			d.leaveLocked(t.peer.core.rest, name)
 			if sub != nil {
-				d.restLocked(s, t, name)
+				d.restLocked(t, name)
 			}
 		}
 	}
@@ -232,24 +226,24 @@ func (d *deltaType) changesLocked(s *server, t *subscriptions) (c changes) {
 }
 
 // wantedLocked returns the subscription to a name that is wanted, nil if it is not.
-func (d *deltaType) wantedLocked(s *server, t *subscriptions, name string) *subscription {
+func (d *deltaType) wantedLocked(t *subscriptions, name string) *subscription {
 	sub := t.subs[name]
 	switch {
 	case sub == nil || sub.unsubscribing:
 		return nil
-	case len(sub.entry.watchers) > 0:
+	case sub.entry.watchedLocked():
 		return sub
 	}
 	if _, subscribed := d.subscribed[name]; subscribed {
-		s.beginUnsubscribeLocked(sub)
+		t.beginUnsubscribeLocked(sub)
 	} else {
-		s.dropLocked(sub.entry)
+		t.dropLocked(sub.entry)
 		delete(d.changed, name)
 	}
 	return nil
 }
 
-// leaveLocked notes that a request unsubscribes from a name.
+// leaveLocked records that a request unsubscribes from a name.
 func (d *deltaType) leaveLocked(rest time.Duration, name string) {
 	now := time.Now()
 	if now.Sub(d.swept) > rest {
@@ -259,46 +253,42 @@ func (d *deltaType) leaveLocked(rest time.Duration, name string) {
 	d.left[name] = now
 }
 
-// restTime is how long a message may be under way: more than any round trip to a server.
-const restTime = 100 * time.Millisecond
-
-// restLocked reports whether a name rests: a request has unsubscribed from it less than
-// restTime ago. It is subscribed to again after that. Until then what the server has sent
-// before arrives, and what it answers: some servers say that the resource is gone. Responses
-// do not say which request they answer, so they would be taken for answers to the next
-// subscription. The cache is used meanwhile.
-func (d *deltaType) restLocked(s *server, t *subscriptions, name string) bool {
+// restLocked reports whether a name rests: a request has unsubscribed from it less than restTime ago.
+// It is subscribed to again after that. Until then responses that are in flight arrive, and the
+// answer to the request: some servers report the resource as removed. Responses do not identify the
+// request that they answer, so they would count as answers to the next subscription. The
+// cache is used meanwhile.
+func (d *deltaType) restLocked(t *subscriptions, name string) bool {
 	left, ok := d.left[name]
-	wait := s.c.rest - time.Since(left)
+	wait := t.peer.core.rest - time.Since(left)
 	if !ok || wait <= 0 {
 		return false
 	}
 	d.resting[name] = struct{}{}
 	if !d.rest.RunningLocked() {
-		s.startLocked(&d.rest, wait, func() {
+		t.peer.core.startLocked(&d.rest, wait, func() {
 			maps.Copy(d.changed, d.resting)
 			clear(d.resting)
-			t.dirty = true
-			s.notify()
+			t.dirtyLocked()
 		})
 	}
 	return true
 }
 
-// claimLocked adds the version of a resource that the cache has from this server to what
-// the request claims, so that the server need not send it again, and reports whether it
-// did. A resource that is not in order is not claimed: the server could not correct it by
-// sending nothing. A resource that is not claimed has to come.
+// claimLocked adds the version of a resource that the cache has from this server to the versions
+// that the request claims, so that the server need not send it again, and reports whether it
+// did. A resource with an error is not claimed, since the server could not correct it by
+// sending nothing. The server has to send resources that are not claimed.
 //
-// The names go up twice, for the first request subscribes to all of them as well. A
-// version says what the client has and not what it wants, and no state outlives a stream:
+// The names are in the request twice, since the first request subscribes to all of them as well. A
+// version states what the client has and not what it wants, and no state outlives a stream:
 // "the reconnecting client must provide the server with all resource names it is
 // interested in" (xDS protocol, "Incremental xDS").
-func (s *server) claimLocked(sub *subscription, c *changes) bool {
+func (c *changes) claimLocked(t *subscriptions, sub *subscription) bool {
 	e := sub.entry
 	versions := map[string]string{e.key.name: e.version}
-	if e.key.typ == resource.LbEndpointType {
-		versions = s.memberVersionsLocked(sub)
+	if t.typ == resource.LbEndpointType {
+		versions = t.memberVersionsLocked(sub)
 	} else if e.state != Acked || e.version == "" {
 		return false
 	}
@@ -316,29 +306,31 @@ func (s *server) claimLocked(sub *subscription, c *changes) bool {
 	return true
 }
 
-func (r deltaResponse) split(typ resource.Type, _ []place) pieces {
-	n := min(len(r.GetResources()), 1<<12) // of few that are wanted, or many that are invalid
-	p := pieces{version: r.GetSystemVersionInfo(), items: make([]item, 0, n), seen: make(map[string]struct{}, n)}
+func (r deltaResponse) readInto(p *pieces) {
+	n := min(len(r.GetResources()), 1<<12) // few may be wanted, or many invalid
+	p.version, p.items, p.seen = r.GetSystemVersionInfo(), make([]item, 0, n), make(map[string]struct{}, n)
 	for i, res := range r.GetResources() {
-		name, err := deltaName(typ, res)
+		if p.interrupted(i) {
+			return
+		}
+		name, err := deltaName(p.typ, res)
 		var ttl time.Duration
 		if err == nil {
 			ttl, err = resource.TTL(res.GetTtl())
 		}
 		if err != nil {
-			p.faults.add(fmt.Errorf("resources[%d]: %w", i, err))
+			p.refuse(i, err)
 			continue
 		}
-		p.add(typ, i, item{
+		p.add(i, item{
 			name: canonicalName(name), at: i, version: res.GetVersion(), bytes: res.GetResource().GetValue(),
 			ttl: ttl, heartbeat: res.GetResource() == nil, aliases: res.GetAliases(),
 		})
 	}
-	return p
 }
 
-// deltaName returns the name of a resource of a response. The one in the wrapper
-// counts; what is in it must be named likewise, or by an alias.
+// deltaName returns the name of a resource of a response: that of the wrapper. The content must have
+// the same name, or an alias.
 func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	name := res.GetName()
 	if name == "" {
@@ -372,60 +364,68 @@ func deltaName(typ resource.Type, res *discoveryv3.Resource) (string, error) {
 	return name, nil
 }
 
-// deleteLocked deals with the resources that the server says are gone, or not there
-// at all.
-func (d *deltaType) deleteLocked(s *server, typ resource.Type, msg message, _ bool) {
-	t := &s.types[typ]
-	for name := range msg.removed() {
-		d.goneLocked(s, t, name)
-		for alias := range maps.Clone(t.aliases[name]) {
-			d.goneLocked(s, t, alias)
+// deleteLocked deletes the resources that the server reports as removed or missing.
+func (d *deltaType) deleteLocked(t *subscriptions, msg message, _ bool) (changed []*entry) {
+	gone := func(name string) {
+		if e := d.goneLocked(t, name); e != nil {
+			changed = append(changed, e)
 		}
 	}
+	for name := range msg.removed() {
+		gone(name)
+		for alias := range maps.Clone(t.aliases[name]) {
+			gone(alias)
+		}
+	}
+	return changed
 }
 
-// goneLocked notes that the server says that a resource is gone. If it is about a name that
-// rests it answers the request that has unsubscribed, so that another may follow.
-func (d *deltaType) goneLocked(s *server, t *subscriptions, name string) {
+// goneLocked is called when the server reports a resource as removed. If the name rests, this is the
+// answer to the request that has unsubscribed, so that another request may follow. It returns the
+// entry if that changed.
+func (d *deltaType) goneLocked(t *subscriptions, name string) *entry {
 	sub := t.subs[name]
 	_, subscribed := d.subscribed[name]
 	delete(d.left, name)
 	switch {
 	case sub == nil || sub.round == t.round:
-		// Not asked for, or sent along, or said before.
+		// Not subscribed to, or part of the response, or reported twice.
 	case sub.unsubscribing:
-		s.dropLocked(sub.entry)
-	case subscribed:
-		s.deletedLocked(sub)
+		t.dropLocked(sub.entry)
+	case !subscribed:
+		t.changedLocked(name)
 	default:
-		s.changedLocked(t, name)
+		if d.deletedLocked(t, sub) {
+			return sub.entry
+		}
 	}
+	return nil
 }
 
-// deletedLocked follows the news that a resource does not exist, or not any more.
-func (s *server) deletedLocked(sub *subscription) {
+// deletedLocked is called when a resource does not exist, or not any more. It reports whether the
+// entry changed.
+func (d *deltaType) deletedLocked(t *subscriptions, sub *subscription) (changed bool) {
 	switch e := sub.entry; {
-	case e.emptyLocked() && (sub.received || e.value == nil): // be it late
-		s.emptyLocked(sub)
+	case e.emptyLocked() && (sub.received || e.value == nil): // possibly late
+		return t.commitEmptyLocked(sub)
 	case sub.received:
 		sub.answeredLocked()
-		s.removedLocked(sub)
-	case s.awaitsLocked(sub):
+		return t.removedLocked(sub)
+	case t.awaitsLocked(sub):
 		sub.answeredLocked()
-		s.absentLocked(sub, fmt.Errorf("xds: %v resource %q not found: xDS server %q says that it does not exist", e.key.typ, e.key.name, s.cfg.URI))
+		return t.absentLocked(sub, fmt.Errorf("xds: %v resource %q not found: xDS server %q says that it does not exist", t.typ, e.key.name, t.peer.cfg.URI))
 	}
+	return false
 }
 
-func (d *deltaType) acknowledgeLocked(s *server, typ resource.Type, _ string, a answer) {
-	t := &s.types[typ]
+func (d *deltaType) acknowledgeLocked(t *subscriptions, _ string, a answer) {
 	if len(d.answers) == maxAnswers {
 		d.answers = slices.Delete(d.answers, 0, 1)
 	}
 	d.answers = append(d.answers, a)
-	t.dirty = true
-	s.notify()
+	t.dirtyLocked()
 }
 
-// sendsLocked is always true: a resource that was unsubscribed from is subscribed to again
-// if it is wanted again, and the server has to answer. Until then the cache is used.
+// sendsLocked is always true: a resource that is wanted again is subscribed to again, and the
+// server has to answer. The cache is used until then.
 func (delta) sendsLocked(*subscription) bool { return true }

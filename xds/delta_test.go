@@ -343,7 +343,7 @@ func TestSwitch(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h, cp := only(t, tt.opts, tt.features...)
 				tt.only(cp)
-				cp.serve(target("svc", 1)...)
+				cp.serve(targetOf("svc", 1)...)
 				w := h.watch("svc")
 				w.must(t)
 				s := h.c.Servers()[0]
@@ -425,16 +425,16 @@ func TestDeltaLacking(t *testing.T) {
 	d.c.mu.Lock()
 	defer d.c.mu.Unlock()
 	sub := d.s.types[lds].subs["svc"]
-	d.c.failLocked(sub.entry, failure{state: DoesNotExist, err: errRefused})
-	d.s.changedLocked(&d.s.types[lds], "svc")
+	d.c.cache.failLocked(sub.entry, failure{state: DoesNotExist, err: errRefused})
+	d.s.types[lds].changedLocked("svc")
 	if req, _ := d.s.requestLocked(nil); req != nil {
 		t.Errorf("request %v for a resource that does not exist", req)
 	}
-	sub.entry.resetLocked() // see watchLocked
-	d.s.changedLocked(&d.s.types[lds], "svc")
+	d.c.cache.resetLocked(sub.entry) // see watchLocked
+	d.s.types[lds].changedLocked("svc")
 	first, _ := d.s.requestLocked(nil)
 	clear(d.s.types[lds].protocol.(*deltaType).left) // it has rested
-	d.s.changedLocked(&d.s.types[lds], "svc")
+	d.s.types[lds].changedLocked("svc")
 	second, awaited := d.s.requestLocked(nil)
 	if req, _ := first.(*discoveryv3.DeltaDiscoveryRequest); !slices.Equal(req.GetResourceNamesUnsubscribe(), []string{"svc"}) || len(req.GetResourceNamesSubscribe()) > 0 {
 		t.Errorf("first request %v, want one that unsubscribes", req)
@@ -452,7 +452,7 @@ func TestDeltaUnread(t *testing.T) {
 	d.requests()
 	const n = 3 * maxAnswers
 	for i := range n {
-		r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: fmt.Sprint(i)})}
+		r := response{t: &d.s.types[lds], msg: arrived(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: fmt.Sprint(i)})}
 		r.handle()
 	}
 	d.c.mu.Lock()

@@ -32,7 +32,7 @@ func TestDeltaSilent(t *testing.T) {
 		keep, w := h.watch("keep"), h.watch("svc")
 		defer keep.cancel()
 		st := cp.mustDelta()
-		for _, m := range append(target("svc", 1), listenerTo("keep", "svc")) {
+		for _, m := range append(targetOf("svc", 1), listenerTo("keep", "svc")) {
 			typ, _ := nameOf(m)
 			st.Send(typ.URL(), "1", m)
 			advance(time.Millisecond)
@@ -74,10 +74,10 @@ func TestDeltaQuietThenAsked(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")
 		one, two := h.servers["one"], h.servers["two"]
-		two.serve(target("new", 2)...)
+		two.serve(targetOf("new", 2)...)
 		h.watch("svc")
 		st := one.mustDelta()
-		for _, m := range target("svc", 1) {
+		for _, m := range targetOf("svc", 1) {
 			typ, _ := nameOf(m)
 			st.Send(typ.URL(), "1", m)
 			advance(time.Millisecond)
@@ -134,8 +134,8 @@ func TestDeltaCut(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{}, []string{serverDoc("one", deltaFeature), serverDoc("two", deltaFeature)}, "")
 		one, two := h.servers["one"], h.servers["two"]
-		one.serve(target("svc", 1)...)
-		two.serve(target("svc", 2)...)
+		one.serve(targetOf("svc", 1)...)
+		two.serve(targetOf("svc", 2)...)
 		w := h.watch("svc")
 		w.must(t)
 		for range 20 {

@@ -10,24 +10,23 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// This file is what an evaluation of a target saves: which clusters have to be looked at
-// again because of which resource.
+// This file tracks which clusters of a target have to be evaluated again when a resource changes.
 //
 //	entry ──► dependency ──► users: clusters, and the root, which stands for the plan
 //	              ▲             │
 //	              └── deps ─────┘
 //
-// A resource that changes marks its users as stale. A mark is a bit, so ten changes
-// of a cluster's resources are one, and nothing queues up. The next evaluation looks at
-// what is stale and has everything else as it was. A cluster that is looked at says
-// anew what it uses; what nobody uses after an evaluation is not watched any more.
+// A resource that changes marks its users as stale. A mark is a bit, so ten changes of the
+// resources of a cluster cause one evaluation. The next evaluation of the target evaluates the
+// stale clusters and reuses the values of all others. The evaluation of a cluster determines which
+// resources it uses. Resources without users are released at the end.
 
-// dependency is a resource that a target watches. It exists from the first use until
+// dependency is a resource that a target watches. It exists from its first use until
 // the end of an evaluation that leaves it without users.
 type dependency struct {
 	entry *entry
 	users users
-	// used is the number of the latest look at a cluster that used it.
+	// used is the number of the latest evaluation of a cluster that used it.
 	used uint64
 }
 
@@ -61,56 +60,55 @@ func (u *users) remove(c *cluster) {
 
 func (u *users) none() bool { return u.first == nil && len(u.more) == 0 }
 
-// useLocked returns a resource for the cluster that is being looked at. The manager
-// watches it from now on.
+// useLocked returns a resource for the cluster that is being evaluated, and watches it.
 func (m *dependencyManager) useLocked(typ resource.Type, name string) *entry {
-	e := m.c.entryLocked(typ, name)
+	e := m.cache.entryLocked(typ, name)
 	m.useEntryLocked(e)
 	return e
 }
 
 func (m *dependencyManager) useEntryLocked(e *entry) {
-	d := e.watchers[m]
+	d, _ := e.watchers[m].(*dependency)
 	if d == nil {
 		d = &dependency{entry: e}
-		// The user comes first, since to watch may change the entry.
+		// The user is added first, since watchLocked may change the entry.
 		d.users.add(m.looking)
-		m.c.watchLocked(e, m, d)
+		m.cache.watchLocked(e, m, d)
 	}
 	if d.used != m.look {
 		d.used = m.look
 		d.users.add(m.looking)
-		m.c.using = append(m.c.using, d)
+		m.shared.using = append(m.shared.using, d)
 	}
 }
 
-// lookLocked has f look at a cluster, or at the plan, which is m.root, and keeps track
-// of what it uses.
+// lookLocked calls f to evaluate a cluster, or the plan, which is m.root, and records the
+// resources that it uses.
 func (m *dependencyManager) lookLocked(c *cluster, f func()) {
-	c.stale = false // what f changes itself may mark it again
+	c.stale = false // changes made by f may mark it again
 	m.look++
-	m.looking, m.c.using = c, m.c.using[:0]
+	m.looking, m.shared.using = c, m.shared.using[:0]
 	f()
 	for _, d := range c.deps {
 		if d.used != m.look {
 			m.leaveLocked(d, c)
 		}
 	}
-	if !slices.Equal(c.deps, m.c.using) {
-		c.deps = make([]*dependency, len(m.c.using))
-		copy(c.deps, m.c.using)
+	if !slices.Equal(c.deps, m.shared.using) {
+		c.deps = make([]*dependency, len(m.shared.using))
+		copy(c.deps, m.shared.using)
 	}
 	m.looking = nil
 }
 
-// leaveLocked takes a user from a resource.
+// leaveLocked removes a user of a resource.
 func (m *dependencyManager) leaveLocked(d *dependency, c *cluster) {
 	if d.users.remove(c); d.users.none() {
 		m.unused = append(m.unused, d)
 	}
 }
 
-// staleLocked marks what is made of a resource that has changed.
+// staleLocked marks the users of a resource that has changed.
 func (m *dependencyManager) staleLocked(d *dependency) {
 	if d.users.first != nil {
 		m.markLocked(d.users.first)
@@ -120,7 +118,7 @@ func (m *dependencyManager) staleLocked(d *dependency) {
 	}
 }
 
-// markLocked has the next evaluation look at a cluster.
+// markLocked makes the next evaluation include a cluster.
 func (m *dependencyManager) markLocked(c *cluster) {
 	if !c.stale {
 		c.stale = true
@@ -128,7 +126,7 @@ func (m *dependencyManager) markLocked(c *cluster) {
 	}
 }
 
-// sweepLocked lets go of what nobody uses any more. O(that).
+// sweepLocked releases leaves and resources without users. O(m.unusedLeaves and m.unused).
 func (m *dependencyManager) sweepLocked() {
 	for _, l := range m.unusedLeaves {
 		if l.users == 0 && m.leaves[l.name] == l {
@@ -138,13 +136,13 @@ func (m *dependencyManager) sweepLocked() {
 	}
 	for _, d := range m.unused {
 		if d.users.none() && d.entry.watchers[m] == d {
-			m.c.unwatchLocked(d.entry, m)
+			m.cache.unwatchLocked(d.entry, m)
 		}
 	}
 	m.unusedLeaves, m.unused = nil, nil
 }
 
-// forgetClusterLocked lets go of a cluster that no plan names any more.
+// forgetClusterLocked releases a cluster that no plan names any more.
 func (m *dependencyManager) forgetClusterLocked(c *cluster) {
 	delete(m.clusters, c.name)
 	for _, d := range c.deps {
@@ -153,8 +151,8 @@ func (m *dependencyManager) forgetClusterLocked(c *cluster) {
 	m.exchangeLeavesLocked(c, nil, nil)
 }
 
-// exchangeLeavesLocked has a cluster use leaves, and others that are wanted in their
-// place, instead of those that it had.
+// exchangeLeavesLocked replaces the leaves that a cluster uses, and the leaves that are wanted in
+// their place.
 func (m *dependencyManager) exchangeLeavesLocked(c *cluster, leaves, wanted []*leaf) {
 	for _, list := range [][]*leaf{leaves, wanted} {
 		for _, l := range list {

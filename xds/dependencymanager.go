@@ -11,89 +11,92 @@ import (
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
-// targetKey names a target.
-type targetKey struct{ listener, authority string }
-
-// dependencyManager watches the resources that one target depends on, and puts them
-// together to a configuration (A74's XdsDependencyManager).
+// dependencyManager watches the resources that one target depends on, and assembles its
+// configuration from them (A74's XdsDependencyManager).
 //
-// It is driven by state, not by events: whoever changes a resource marks what was made
-// of it as stale (see dependency.go) and notifies the manager, whose goroutine then
-// evaluates what is stale. However many changes come in the meantime, there is one
-// evaluation, so nothing queues up and callbacks cannot be late, doubled or out of order.
-// An evaluation costs O(what changed), and one copy of n pointers if one of n clusters
-// has a new value; one after which other routes are in use costs O(n).
+// It is driven by state, not by events: a change of a resource marks the clusters that use it as
+// stale (see dependency.go) and notifies the manager, whose goroutine then evaluates the stale
+// clusters. Changes that arrive before that are one evaluation, so nothing is queued, and
+// callbacks cannot be late, repeated or out of order. An evaluation costs O(changes), and a copy of
+// n pointers if one of n clusters has a new value; O(n) if other routes take effect.
 //
-// Everything is guarded by Client.mu.
+// Below it are the cache and core; it has no reference to servers. All fields are guarded by
+// core.mu.
 type dependencyManager struct {
-	c   *Client
-	key targetKey
+	core   *core
+	cache  *cache
+	shared *shared
+	key    targetKey
 
 	watches     map[*watch]struct{}
 	lingerTimer timing.Timer // runs while there are none
 	closed      bool
-	wake        chan struct{} // holds a token if there is something to evaluate
-	// delivered is closed when everything up to the latest notification has been
-	// evaluated and delivered; nil if it has been already.
+	wake        chan struct{} // holds a token if an evaluation is due
+	// delivered is closed when all changes so far have been evaluated and delivered; nil if they
+	// have been.
 	delivered chan struct{}
 
 	clusters map[string]*cluster // of want and active
 	leaves   map[string]*leaf    // of clusters
-	root     cluster             // uses what the plans are made of
+	root     cluster             // stands for the plans: uses Listener and RouteConfigurations
 
-	stale   []*cluster // marked since they were looked at; those that are held count
-	looking *cluster   // is being looked at
+	stale   []*cluster // marked since their last evaluation; those without a plan are skipped
+	looking *cluster   // the one that is being evaluated
 	look    uint64     // its number
 
-	// What may have lost its last user since sweepLocked.
+	// Candidates for removal by sweepLocked: each may have lost its last user.
 	unused       []*dependency
 	unusedLeaves []*leaf
 
-	latest *plan // the latest that was desired
-	want   *plan // is desired; nil if there is no such plan
-	active *plan // in use, nil if none is
+	latest *plan // the latest that was wanted
+	want   *plan // the one that is wanted; nil if there is none
+	active *plan // the one in use; nil if there is none
 
 	hashes   hashNeeds // of leaves
 	halvings uint8     // how often the largest hash ring or table is halved
 
-	// The latest outcome: one of the two.
+	// The latest outcome: config or err.
 	config    *picker.Config
 	err       error
 	outcome   uint64     // its number
-	published *plan      // that config is of
-	looked    []*cluster // looked at since config was made or found to be up to date
-	received  arrival    // of the latest of what config is of
+	published *plan      // the plan of config
+	looked    []*cluster // evaluated since config was made or found to be up to date
+	received  arrival    // the latest one of the parts of config
 
-	journal eventlog.Journal // see Client.Events
-	told    uint64           // the number of the outcome that it has
+	journal  eventlog.Journal // see Client.Events
+	recorded uint64           // the number of the outcome that it has
 }
 
-// watch is one Watcher of a target.
-type watch struct {
-	watcher Watcher
-	seen    uint64 // number of the outcome that it was called with
-}
-
-// managerLocked returns the manager of a target, making it if there is none.
-func (c *Client) managerLocked(key targetKey) *dependencyManager {
-	m := c.managers[key]
-	if m == nil {
-		m = &dependencyManager{
-			c:        c,
-			key:      key,
-			watches:  map[*watch]struct{}{},
-			wake:     make(chan struct{}, 1),
-			clusters: map[string]*cluster{},
-			leaves:   map[string]*leaf{},
-		}
-		c.managers[key] = m
-		c.tasks.Go(m.run)
+func newDependencyManager(core *core, cache *cache, shared *shared, key targetKey) *dependencyManager {
+	return &dependencyManager{
+		core:     core,
+		cache:    cache,
+		shared:   shared,
+		key:      key,
+		watches:  map[*watch]struct{}{},
+		wake:     make(chan struct{}, 1),
+		clusters: map[string]*cluster{},
+		leaves:   map[string]*leaf{},
 	}
-	return m
 }
 
-// notifyLocked makes the manager evaluate again, and returns what is closed after that.
-func (m *dependencyManager) notifyLocked() (delivered chan struct{}) {
+// onChangeLocked implements watcher. data is the dependency on the entry.
+func (m *dependencyManager) onChangeLocked(_ *entry, data any) {
+	m.staleLocked(data.(*dependency))
+	m.notifyLocked()
+}
+
+// targetsLocked implements watcher.
+func (m *dependencyManager) targetsLocked(visit func(target)) { visit(m) }
+
+// recordLocked implements target.
+func (m *dependencyManager) recordLocked(e *eventlog.Event) { m.journal.Add(e) }
+
+// pendingLocked implements target.
+func (m *dependencyManager) pendingLocked() chan struct{} { return m.delivered }
+
+// notifyLocked schedules an evaluation.
+func (m *dependencyManager) notifyLocked() {
 	if m.delivered == nil {
 		m.delivered = make(chan struct{})
 	}
@@ -101,27 +104,13 @@ func (m *dependencyManager) notifyLocked() (delivered chan struct{}) {
 	case m.wake <- struct{}{}:
 	default:
 	}
-	return m.delivered
 }
 
-// lingerLocked starts the time that a manager without watches is kept up to date.
-func (m *dependencyManager) lingerLocked() {
-	if m.c.opts.Linger < 0 {
-		m.closeLocked()
-		return
-	}
-	m.lingerTimer.StartLocked(m.c.opts.Linger, locker{m.c}, m.closeLocked)
-}
-
-// closeLocked ends the manager; its goroutine does the rest.
+// closeLocked ends the manager. Its goroutine ends after that.
 func (m *dependencyManager) closeLocked() {
-	if m.closed {
-		return
-	}
 	m.closed = true
 	m.lingerTimer.StopLocked()
 	clear(m.watches)
-	delete(m.c.managers, m.key)
 	m.setPlanLocked(&m.want, nil)
 	m.setPlanLocked(&m.active, nil)
 	m.lookLocked(&m.root, func() {})
@@ -129,14 +118,13 @@ func (m *dependencyManager) closeLocked() {
 	m.notifyLocked()
 }
 
-// run is the manager's goroutine: it evaluates and delivers until the manager is
-// closed.
+// run is the goroutine of the manager. It evaluates and delivers until the manager is closed.
 func (m *dependencyManager) run() {
 	for closed := false; !closed; {
 		<-m.wake
-		m.c.mu.Lock()
+		m.core.mu.Lock()
 		select {
-		case <-m.wake: // came while waiting for the mutex
+		case <-m.wake: // added while waiting for the mutex
 		default:
 		}
 		delivered := m.delivered
@@ -145,7 +133,7 @@ func (m *dependencyManager) run() {
 		if !closed {
 			m.evaluateLocked()
 		}
-		m.c.unlock()
+		m.core.unlock()
 		for m.deliver() {
 		}
 		if delivered != nil {
@@ -154,10 +142,10 @@ func (m *dependencyManager) run() {
 	}
 }
 
-// deliver calls one Watcher that does not have the latest outcome, and reports
-// whether there was one.
+// deliver calls one Watcher that does not have the latest outcome, and reports whether there was
+// one.
 func (m *dependencyManager) deliver() bool {
-	m.c.mu.Lock()
+	m.core.mu.Lock()
 	config, err := m.config, m.err
 	var next *watch
 	for w := range m.watches {
@@ -168,7 +156,7 @@ func (m *dependencyManager) deliver() bool {
 			break
 		}
 	}
-	m.c.unlock()
+	m.core.unlock()
 	switch {
 	case next == nil:
 		return false
@@ -180,21 +168,21 @@ func (m *dependencyManager) deliver() bool {
 	return true
 }
 
-// deliveringLocked puts the first delivery of an outcome into the journal.
+// deliveringLocked records the first delivery of an outcome in the journal.
 func (m *dependencyManager) deliveringLocked() {
-	if m.told == m.outcome {
+	if m.recorded == m.outcome {
 		return
 	}
-	m.told = m.outcome
+	m.recorded = m.outcome
 	kind := eventlog.ConfigurationDelivered
 	if m.err != nil {
 		kind = eventlog.TargetFailed
 	}
-	m.journal.Add(newEvent(kind, m.err))
+	m.journal.Add(newEvent(kind, nil, m.err))
 }
 
-// waitingLocked says what the target waits for, if that is why it has no
-// configuration: the first by type and name of what nothing has been heard of.
+// waitingLocked returns the error of the target, or describes what it waits for if it has no
+// configuration yet: the first resource without an answer, by type and name.
 func (m *dependencyManager) waitingLocked() error {
 	if m.active != nil || m.err != nil {
 		return m.err
@@ -211,11 +199,11 @@ func (m *dependencyManager) waitingLocked() error {
 		more++
 	}
 	if first == nil {
-		return nil // what there is has not been looked at yet
+		return nil // the evaluation is still due
 	}
 	err := first.waitingLocked()
 	if more > 1 {
 		err = fmt.Errorf("%w; and for %d more", err, more-1)
 	}
-	return m.c.withNodeID(err)
+	return m.core.withNodeID(err)
 }

@@ -279,8 +279,8 @@ func TestLoadReporting(t *testing.T) {
 		if err != nil || conn == nil {
 			t.Fatalf("Conn = %v, %v", conn, err)
 		}
-		if len(h.c.channels) != 1 {
-			t.Errorf("%d channels, want load reports to share that of ADS", len(h.c.channels))
+		if len(h.c.pool.channels) != 1 {
+			t.Errorf("%d channels, want load reports to share that of ADS", len(h.c.pool.channels))
 		}
 		release()
 		release() // does no harm

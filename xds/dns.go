@@ -16,56 +16,69 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
-	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// addresses are what a name resolved to: at least one. Immutable.
-type addresses struct{ list []netip.AddrPort }
-
-// priorities presents the addresses as one endpoint of one nameless locality
-// (A37, A61).
-func (a *addresses) priorities(host string) []picker.Priority {
-	return []picker.Priority{{Localities: []picker.Locality{{
-		Weight: 1,
-		Endpoints: picker.ListOf(picker.Endpoint{
-			Addr:   a.list[0],
-			Weight: 1,
-			Extra:  &picker.EndpointExtra{Addrs: a.list[1:], Hostname: host},
-		}),
-	}}}}
+// lookups is the source of entries that hold the addresses of DNS names.
+type lookups struct {
+	core    *core
+	cache   *cache
+	running map[*entry]*lookup
 }
 
-// lookup resolves the host:port of a LOGICAL_DNS cluster for as long as it is
-// in use, and puts the result into the cache. gRPC's resolver does the work; it
-// limits its own rate, and retries after errors.
+// subscribeLocked implements source: it starts the lookup of a name.
+func (all *lookups) subscribeLocked(e *entry) {
+	if all.running[e] != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(all.core.ctx)
+	l := &lookup{core: all.core, cache: all.cache, e: e, cancel: cancel, retry: make(chan struct{}, 1)}
+	all.running[e] = l
+	all.core.tasks.Go(func() { l.run(ctx) })
+}
+
+// unsubscribeLocked implements source. The lookup ends when the entry leaves the cache.
+func (all *lookups) unsubscribeLocked(*entry) {}
+
+// forgetLocked implements source.
+func (all *lookups) forgetLocked(e *entry) {
+	all.running[e].cancel()
+	delete(all.running, e)
+}
+
+// waitingLocked implements source.
+func (all *lookups) waitingLocked(e *entry) error {
+	return fmt.Errorf("xds: waiting for DNS name %q for %v", e.key.name, time.Since(e.since).Round(time.Millisecond))
+}
+
+// collectionsLocked implements source.
+func (all *lookups) collectionsLocked() bool { return false }
+
+// againLocked repeats all lookups.
+func (all *lookups) againLocked() {
+	for _, l := range all.running {
+		select {
+		case l.retry <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// lookup resolves the host:port of a LOGICAL_DNS cluster while its entry is in the cache, and stores
+// the addresses there. gRPC's resolver limits its own rate, and retries after errors.
 type lookup struct {
-	c      *Client
+	core   *core
+	cache  *cache
 	e      *entry
 	cancel context.CancelFunc
-	retry  chan struct{} // holds a token if another look-up was asked for
+	retry  chan struct{} // holds a token if another lookup was requested
 }
 
-// resolveLocked starts a lookup for e, whose name is the target.
-func (c *Client) resolveLocked(e *entry) *lookup {
-	ctx, cancel := context.WithCancel(c.ctx)
-	l := &lookup{c: c, e: e, cancel: cancel, retry: make(chan struct{}, 1)}
-	c.lookups[l] = struct{}{}
-	c.tasks.Go(func() { l.run(ctx) })
-	return l
-}
-
-// stopLocked ends the lookup.
-func (l *lookup) stopLocked() {
-	l.cancel()
-	delete(l.c.lookups, l)
-}
-
-// run owns the resolver, which may call back from Build and, until it is
-// closed, at any time, so none of its methods is called with mu held.
+// run owns the resolver, which may call back from Build and at any time until it is closed. So none
+// of its methods is called with mu held.
 func (l *lookup) run(ctx context.Context) {
 	target := resolver.Target{URL: url.URL{Scheme: "dns", Path: "/" + l.e.key.name}}
-	r, err := l.c.opts.DNS.Build(target, lookupConn{l: l}, resolver.BuildOptions{DisableServiceConfig: true})
+	r, err := l.core.opts.DNS.Build(target, lookupConn{l: l}, resolver.BuildOptions{DisableServiceConfig: true})
 	if err != nil {
 		l.failed(err)
 		return
@@ -81,40 +94,32 @@ func (l *lookup) run(ctx context.Context) {
 	}
 }
 
-func (l *lookup) again() {
-	select {
-	case l.retry <- struct{}{}:
-	default:
-	}
-}
-
 func (l *lookup) resolved(list []netip.AddrPort) {
-	l.c.mu.Lock()
-	defer l.c.unlock()
-	// Names with several addresses tend to come back in another order each
-	// time, which is no news: they are one endpoint.
+	l.core.mu.Lock()
+	defer l.core.unlock()
+	// Resolvers tend to return several addresses in another order each time. That is no change,
+	// since they are one endpoint.
 	value := &addresses{list}
 	if old, ok := l.e.value.(*addresses); ok && sameSet(old.list, list) {
 		value = old
 	}
 	now := time.Now()
-	l.c.acceptLocked(l.e, acceptedVersion{value: value, at: &now})
+	l.cache.acceptLocked(l.e, acceptedVersion{value: value, at: &now})
 }
 
 func (l *lookup) failed(err error) {
-	l.c.mu.Lock()
-	defer l.c.unlock()
-	l.c.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), kind: eventlog.ErrorReceived})
+	l.core.mu.Lock()
+	defer l.core.unlock()
+	l.cache.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), kind: eventlog.ErrorReceived})
 }
 
-// lookupConn is where the resolver reports to.
+// lookupConn receives the results of the resolver.
 type lookupConn struct {
 	resolver.ClientConn // for methods that gRPC may add
 	l                   *lookup
 }
 
-// UpdateState implements resolver.ClientConn. Returning an error makes the
-// resolver try again after a while.
+// UpdateState implements resolver.ClientConn. After an error the resolver retries with backoff.
 func (cc lookupConn) UpdateState(s resolver.State) error {
 	var list []netip.AddrPort
 	add := func(addr string) {
@@ -149,8 +154,8 @@ func (cc lookupConn) NewAddress(addrs []resolver.Address) {
 	_ = cc.UpdateState(resolver.State{Addresses: addrs})
 }
 
-// ParseServiceConfig implements resolver.ClientConn. Service configs in DNS are
-// not for xDS clusters (A37).
+// ParseServiceConfig implements resolver.ClientConn. xDS clusters do not use service configs in
+// DNS (A37).
 func (cc lookupConn) ParseServiceConfig(string) *serviceconfig.ParseResult {
 	return &serviceconfig.ParseResult{Err: errors.New("xds: service config is disabled")}
 }

@@ -161,7 +161,7 @@ func TestResolveNowCost(t *testing.T) {
 			synctest.Wait()
 			h.c.mu.Lock()
 			defer h.c.mu.Unlock()
-			return len(h.c.lookups)
+			return len(h.c.lookups.running)
 		}
 		cp.serve(listenerTo("svc", "r"), routesTo("r", "a", "c", "d"), aggregateOf("a", "c", "d", "e"),
 			dnsCluster("c", "c.example.com", 1), dnsCluster("d", "d.example.com", 1), clusterTo("e", "e"), endpointsAt("e", 1))

@@ -15,84 +15,81 @@
 //
 // # Structure
 //
-//	Acquire ──► Client    one per bootstrap         acquire.go, client.go
-//	              │       and options
-//	              ▼
-//	    Watch ──► dependency manager, one per target dependencymanager.go: evaluates, delivers
-//	              │  ▲      dependency.go            what has to be evaluated again
-//	              │  │      plan.go                  routes, and when to switch to new ones
-//	              │  │      cluster.go, aggregate.go clusters and their leaves
-//	              │  │      origin.go                zones of the client's own fleet
-//	              │  │      hashtables.go            bounds on what they make picks hold
-//	       watches│  │notifies                       watcher.go: who watches entries
-//	              ▼  │
-//	             entry    one per resource           cache.go: last good version, state
-//	              │  ▲                               dns.go: LOGICAL_DNS, an entry like others
-//	              │  │                               assignment.go: an entry that watches others
-//	              ▼  │
-//	           authority  one per chain of servers   authority.go: names, fallback
-//	              │  ▲
-//	              ▼  │
-//	            server    one per xDS server         server.go: what to ask, what was heard
-//	                        subscription.go          one per resource that it is asked for
-//	                        variant.go               which of the two variants of ADS is spoken
-//	                        sotw.go, delta.go        how: requests, responses, ACKs, deletions
-//	                        stream.go                the ADS stream
-//	                        codec.go                 how gRPC reads large responses
-//	                        response.go              from bytes to entries
-//	                        places.go                responses compared with the latest one by place
-//	                        faults.go                what is wrong with a response, in a NACK
-//	                        ttl.go                   how long resources live that say so
-//	                        collection.go, members.go  collections: entries of many resources
-//	                        channel.go               the gRPC channel, shared with LRS
+//	Acquire ──► Client         one per bootstrap and options: acquire.go, client.go, fetch.go, status.go
+//	              │
+//	              │            targets of watchers:
+//	              ├─► targets, dependencyManager  one per target: targets.go, dependencymanager.go
+//	              │     │        dependency.go         which clusters have to be evaluated again
+//	              │     │        plan.go               routes, and when to switch to new ones
+//	              │     │        cluster.go, aggregate.go  clusters and their leaves
+//	              │     │        origin.go             zones of the client's own fleet
+//	              │     │        hashtables.go         bounds on hash rings and tables
+//	              │     ▼ watches   ▲ notifies (interface watcher)
+//	              ├─► cache, entry     one per resource: cache.go, entry.go, names.go
+//	              │     │        assignment.go         an entry that watches others (LEDS)
+//	              │     │        collection.go         an entry with many resources
+//	              │     │        journal.go            events of the targets that depend on entries
+//	              │     ▼ subscribes (interface source)   ▲ stores versions
+//	              ├─► authorities, authority   one per chain of servers: authority.go (fallback)
+//	              ├─► lookups                  LOGICAL_DNS: dns.go
+//	              │
+//	              └─► pool, server             one per xDS server: pool.go, server.go (backoff)
+//	                    │        channel.go            the gRPC channel, shared with LRS
+//	                    ├─► stream                     one ADS stream: stream.go
+//	                    └─► session                    state across streams: session.go
+//	                          └─► subscriptions        one per type: subscription.go, peer.go
+//	                                absence.go, ttl.go      resources that do not come, or expire
+//	                                variant.go              the two variants of ADS
+//	                                sotw.go, delta.go       requests, ACKs, deletions of each
+//	                                codec.go                how gRPC reads large responses
+//	                                response.go, members.go from bytes to entries
+//	                                pieces.go, places.go    the resources of a response
+//	                                faults.go               the errors of a response, for the NACK
 //
-//	status.go     what a client shows of all that, and counts by server
-//	journal.go    the latest events of each target; log.go: lines for the Logger (see package eventlog)
-//	keepbytes.go  whether bytes are kept
-//	fetch.go      Client.Fetch, for callers that want one configuration
+//	core.go                        shared by all parts: the mutex, the log, the options
+//	resourcestatus.go, relation.go status of resources and servers
+//	keepbytes.go                   whether to keep the bytes of resources
 //
+// References point down: the cache does not know the targets, sources and servers behind its
+// interfaces, servers do not know authorities, and targets do not know servers. TestLayers checks it.
 // Everything between Watch and the stream is driven by state, not by events:
 //
-//   - An entry holds what is known of a resource. When that changes, it marks the
-//     clusters that dependency managers have made of it as stale, and notifies the
-//     managers.
-//   - A dependency manager that was notified evaluates what is stale, and
-//     delivers the result if there is a new one. Ten changes in between are one
-//     evaluation.
-//   - A server that was notified sends the requests that its state calls for.
+//   - An entry holds the latest version of a resource. When it changes, it notifies its watchers.
+//   - A dependency manager that is notified marks the clusters that use the entry as stale. It
+//     evaluates them in its goroutine, and delivers the result if it is a new one. Ten changes before
+//     that are one evaluation.
+//   - A server that is notified sends the requests that follow from its state.
 //
 // So there are no queues that could grow, no order of events to get wrong, and
-// no callback that runs under a lock. What is in use is replaced only by what is
-// complete (see evaluateLocked), which is all that consistency takes.
+// no callback under a lock. A configuration in use is replaced only by a complete
+// one (see dependencyManager.evaluateLocked), which ensures consistency.
 //
 // # Goroutines
 //
-//   - One per server (run), which lives until the server is not needed. While
-//     there is a stream it receives, and two kinds of helpers live as long as
-//     the stream: one that sends, and one per type that has been received
-//     (typeWorker), so that endpoints do not wait while a large set of clusters is
+//   - One per server (server.run), while the server is in use. During a stream it receives, and there
+//     are two more kinds that end with the stream: one that sends, and one per type that has been
+//     received (stream.work), so that endpoints do not wait while a large set of clusters is
 //     decoded.
 //   - One per dependency manager (run), until the target has not been watched for
-//     a while. It alone calls Watchers.
-//   - One per name of a LOGICAL_DNS cluster (lookup), besides gRPC's own.
+//     a while. Only this one calls Watchers.
+//   - One per name of a LOGICAL_DNS cluster (lookup.run), besides gRPC's own.
 //   - One that writes lines for the Logger, while there are any.
 //   - Short ones that wait: for a channel to a server to connect, or to close.
-//   - Timers: of resources, of the first connection, of what lingers. Each
-//     checks under the lock that it still means something.
+//   - Timers: of resources, of the first connection, of unused targets and clients. Each
+//     checks under the lock whether it is still relevant.
 //
-// All end with the Client; Client.done is closed when they have. It does not wait for the
+// All end with the Client; Client.done is closed when they have. This does not wait for the
 // Logger, which is the user's code, nor for gRPC to close a channel.
 //
 // # Locks
 //
-// There are two. registry.mu guards which clients there are and who uses them.
-// Client.mu guards everything in a client. It is taken after registry.mu if
-// both are, and is held neither while calling Watchers, gRPC or a resolver, nor
+// There are two. registry.mu guards the set of clients and their users.
+// core.mu guards everything in a client. It is taken after registry.mu if
+// both are. It is not held while Watchers, gRPC or a resolver are called, nor
 // while decoding.
 //
-// A lock for each server, cache and target, as one might have, would let them go
-// on in parallel. But what they do under the lock is little: the work, decoding,
-// is done without it. The bugs of this kind that we know of in xDS clients were
+// A lock for each server, cache and target would allow parallelism. But the work under the
+// lock is small, since decoding is done without it. The known bugs of this kind in xDS clients were
 // deadlocks between such locks, or callbacks under one of them.
 //
 // # Failures

@@ -35,7 +35,7 @@ func TestNoControlPlane(t *testing.T) {
 		if d := time.Since(start); d > 0 {
 			t.Errorf("the error took %v", d)
 		}
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		cp.refuse(nil)
 		advance(5 * time.Second)
 		w.must(t)
@@ -55,7 +55,7 @@ func TestSilentAddress(t *testing.T) {
 		if d := time.Since(start); d != time.Second {
 			t.Errorf("the error took %v", d)
 		}
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		cp.refuse(nil)
 		advance(30 * time.Second)
 		w.must(t)
@@ -196,7 +196,7 @@ func TestResourceTimer(t *testing.T) {
 				if s := statusOf(h.c, lds, "svc"); s.State != tt.state {
 					t.Errorf("state = %v, want %v", s.State, tt.state)
 				}
-				cp.serve(target("svc", 1)...)
+				cp.serve(targetOf("svc", 1)...)
 				cp.send(lds, "1", listenerTo("svc", "svc"))
 				w.must(t)
 				// Nothing is timed that is in the cache.
@@ -272,7 +272,7 @@ func TestDeletion(t *testing.T) {
 						t.Errorf("status = %+v, want state %v", s, want)
 					}
 					// It comes back as it was.
-					cp.send(typ, "1", target("svc", 1)[typ])
+					cp.send(typ, "1", targetOf("svc", 1)[typ])
 					if c := w.cluster(t, "svc"); ports(c) != "svc 1" || c.Leaves[0].ResolutionNote != nil {
 						t.Errorf("cluster = %+v, want it back", c)
 					}
@@ -293,7 +293,7 @@ func TestNotYetReceived(t *testing.T) {
 		if w.got().errs != 0 {
 			t.Errorf("error %v", w.got().err)
 		}
-		cp.serve(target("new", 2)...)
+		cp.serve(targetOf("new", 2)...)
 		w.must(t)
 	})
 }
@@ -436,7 +436,7 @@ func TestForgiven(t *testing.T) {
 		w.fails(t, "connection refused")
 		w.cancel()
 		advance(10 * time.Minute)
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		cp.refuse(nil)
 		advance(10 * time.Minute)
 		again := h.watch("svc")

@@ -26,8 +26,8 @@ func two(t *testing.T) (h *harness, first, second *fake) {
 func TestFallback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, first, second := two(t)
-		first.serve(target("svc", 1)...)
-		second.serve(append(target("svc", 2), target("new", 3)...)...)
+		first.serve(targetOf("svc", 1)...)
+		second.serve(append(targetOf("svc", 2), targetOf("new", 3)...)...)
 		w := h.watch("svc")
 		w.must(t)
 		first.refuse(errRefused)
@@ -49,7 +49,7 @@ func TestFallback(t *testing.T) {
 		}
 		second.asked(lds, "new", "svc")
 		// The first server is back.
-		first.serve(target("new", 4)...)
+		first.serve(targetOf("new", 4)...)
 		first.refuse(nil)
 		advance(10 * time.Minute)
 		if a, b := ports(w.cluster(t, "svc")), ports(late.cluster(t, "new")); a != "svc 1" || b != "new 4" {
@@ -119,8 +119,8 @@ func TestFallbackShared(t *testing.T) {
 		h := newHarness(t, Options{Linger: -1}, []string{serverDoc("first"), serverDoc("second")},
 			`, "authorities": {"other": {"xds_servers": [`+serverDoc("second")+`]}}`)
 		first, second := h.servers["first"], h.servers["second"]
-		first.serve(append(target("svc", 1)[1:], listenerTo("svc", "svc"), listenerTo("main", routes))...)
-		second.serve(append(target("svc", 2), listenerTo("main", routes), routesTo(routes, "svc"))...)
+		first.serve(append(targetOf("svc", 1)[1:], listenerTo("svc", "svc"), listenerTo("main", routes))...)
+		second.serve(append(targetOf("svc", 2), listenerTo("main", routes), routesTo(routes, "svc"))...)
 		h.watch("main").must(t)
 		first.refuse(errRefused)
 		w := h.watch("svc")
@@ -168,7 +168,7 @@ func TestFallbackKeepsData(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, first, second := two(t)
 		first.refuse(errRefused)
-		second.serve(target("svc", 2)...)
+		second.serve(targetOf("svc", 2)...)
 		w := h.watch("svc")
 		w.must(t)
 		first.serve(listenerTo("svc", "svc"))
@@ -177,7 +177,7 @@ func TestFallbackKeepsData(t *testing.T) {
 		if got := ports(w.cluster(t, "svc")); got != "svc 2" || second.current() != nil {
 			t.Errorf("endpoints = %q, stream to the second server: %v", got, second.current() != nil)
 		}
-		first.serve(target("svc", 1)...)
+		first.serve(targetOf("svc", 1)...)
 		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
 			t.Errorf("endpoints = %q", got)
 		}
@@ -194,11 +194,11 @@ func TestFallbackOnlyThere(t *testing.T) {
 			h := newHarness(t, Options{DropDeleted: drops}, []string{serverDoc("first"), serverDoc("second")}, "")
 			first, second := h.servers["first"], h.servers["second"]
 			first.refuse(errRefused)
-			second.serve(append(target("svc", 2), target("only", 3)...)...)
+			second.serve(append(targetOf("svc", 2), targetOf("only", 3)...)...)
 			svc, only := h.watch("svc"), h.watch("only")
 			svc.must(t)
 			only.must(t)
-			first.serve(target("svc", 1)[:3]...) // without endpoints
+			first.serve(targetOf("svc", 1)[:3]...) // without endpoints
 			first.refuse(nil)
 			advance(5 * time.Minute)
 			note := svc.cluster(t, "svc").Leaves[0].ResolutionNote
@@ -238,7 +238,7 @@ func inVariants(t *testing.T, f func(t *testing.T, h *harness, first, second *fa
 // sends next would stay (A71).
 func TestFallbackClaimsNothing(t *testing.T) {
 	inVariants(t, func(t *testing.T, h *harness, first, second *fake) {
-		first.serve(target("svc", 1)...)
+		first.serve(targetOf("svc", 1)...)
 		svc := h.watch("svc")
 		svc.must(t)
 		first.refuse(errRefused)
@@ -249,8 +249,8 @@ func TestFallbackClaimsNothing(t *testing.T) {
 		if first.opened() != 2 || second.opened() != 1 {
 			t.Fatalf("%d and %d streams, want 2 and 1", first.opened(), second.opened())
 		}
-		second.serve(append(target("svc", 2), target("new", 3)...)...)
-		first.serve(target("new", 4)...)
+		second.serve(append(targetOf("svc", 2), targetOf("new", 3)...)...)
+		first.serve(targetOf("new", 4)...)
 		advance(5 * time.Second)
 		if a, b := ports(svc.cluster(t, "svc")), ports(late.cluster(t, "new")); a != "svc 1" || b != "new 4" {
 			t.Errorf("endpoints = %q and %q, want those of the first server", a, b)
@@ -271,8 +271,8 @@ func TestFallbackClaimsNothing(t *testing.T) {
 // were (A71).
 func TestFallbackOnlyThereAnyMore(t *testing.T) {
 	inVariants(t, func(t *testing.T, h *harness, first, second *fake) {
-		first.serve(target("svc", 1)...)
-		second.serve(append(target("svc", 2), listenerTo("new", "svc"))...)
+		first.serve(targetOf("svc", 1)...)
+		second.serve(append(targetOf("svc", 2), listenerTo("new", "svc"))...)
 		svc := h.watch("svc")
 		svc.must(t)
 		first.refuse(errRefused)

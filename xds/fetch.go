@@ -32,26 +32,11 @@ func (c *Client) Fetch(ctx context.Context, listener, authority string) (*picker
 	}
 }
 
-// settled returns the outcome of a target that is watched; nothing while another outcome may
-// follow. If an evaluation is due, evaluated is closed after it.
+// settled returns the outcome of a target that is watched: see targets.settledLocked.
 func (c *Client) settled(key targetKey) (cfg *picker.Config, evaluated chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.managers[key]
-	switch {
-	case m == nil: // the client is closed
-		return nil, nil, errClosed
-	case m.delivered != nil:
-		return nil, m.delivered, nil
-	case m.err != nil:
-		return nil, nil, m.err
-	}
-	for e := range m.depsLocked() {
-		if e.unansweredLocked() {
-			return nil, nil, nil
-		}
-	}
-	return m.config, nil, nil
+	return c.targets.settledLocked(key)
 }
 
 // signal is a Watcher that reports that there is an outcome.

@@ -92,7 +92,7 @@ func (f *fleet) take() (attempts, opened []time.Time) {
 
 func newFleet(t *testing.T, clients int) *fleet {
 	f := &fleet{t: t, cp: newFake(t, "cp"), clients: make([]*Client, clients), watches: make([]*recorder, clients)}
-	f.cp.serve(target("svc", 1)...)
+	f.cp.serve(targetOf("svc", 1)...)
 	cfg, err := bootstrap.Parse("test", []byte(`{"xds_servers": [`+serverDoc("cp")+`]}`))
 	if err != nil {
 		t.Fatal(err)
@@ -227,13 +227,13 @@ func manyTargets(t *testing.T, endpoints int, times float64) {
 // (T-XDS-10).
 func TestIdenticalBytes(t *testing.T) {
 	d := newDirect(t)
-	for i, m := range target("svc")[:3] {
+	for i, m := range targetOf("svc")[:3] {
 		d.respond(resource.Type(i), "1", wrap(m))
 	}
 	first, second := manyEndpoints(10000)
 	d.respond(eds, "1", wrap(first))
 	updates := d.w.updates
-	e := d.c.entries[entryKey{eds, "svc"}]
+	e := d.c.cache.entries[entryKey{eds, "svc"}]
 	value, when := e.value, e.updated
 	same := wrap(first)
 	for i := range 3 {

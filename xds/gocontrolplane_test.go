@@ -15,7 +15,7 @@ import (
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
-	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
+	cachev3 "github.com/envoyproxy/go-control-plane/pkg/cache/v3"
 	resourcev3 "github.com/envoyproxy/go-control-plane/pkg/resource/v3"
 	deltaserver "github.com/envoyproxy/go-control-plane/pkg/server/delta/v3"
 	sotwserver "github.com/envoyproxy/go-control-plane/pkg/server/sotw/v3"
@@ -31,7 +31,7 @@ var goCPRuns = flag.Int("gocp.runs", 0, "how many histories TestGoControlPlane r
 type goCP struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	t     *testing.T
-	cache cache.Cache
+	cache cachev3.Cache
 	set   func(version int, resources map[resourcev3.Type][]types.Resource)
 
 	network *xdstest.Network
@@ -46,10 +46,10 @@ var goCPCaches = map[string]func(*goCP){
 	"mux":      func(cp *goCP) { cp.mux("snapshot") },
 }
 
-func goCPSnapshot(t *testing.T) (cache.Cache, func(int, map[resourcev3.Type][]types.Resource)) {
-	c := cache.NewSnapshotCache(false, cache.IDHash{}, nil)
+func goCPSnapshot(t *testing.T) (cachev3.Cache, func(int, map[resourcev3.Type][]types.Resource)) {
+	c := cachev3.NewSnapshotCache(false, cachev3.IDHash{}, nil)
 	return c, func(version int, resources map[resourcev3.Type][]types.Resource) {
-		snapshot, err := cache.NewSnapshot(fmt.Sprint(version), resources)
+		snapshot, err := cachev3.NewSnapshot(fmt.Sprint(version), resources)
 		if err == nil {
 			err = c.SetSnapshot(context.Background(), "node-1", snapshot)
 		}
@@ -62,19 +62,19 @@ func goCPSnapshot(t *testing.T) (cache.Cache, func(int, map[resourcev3.Type][]ty
 // mux has linear caches for Clusters, ClusterLoadAssignments and more types, and a snapshot
 // for the others.
 func (cp *goCP) mux(others string, more ...resourcev3.Type) {
-	m := &cache.MuxCache{
-		Classify:      func(r *cache.Request) string { return r.GetTypeUrl() },
-		ClassifyDelta: func(r *cache.DeltaRequest) string { return r.GetTypeUrl() },
-		Caches:        map[string]cache.Cache{},
+	m := &cachev3.MuxCache{
+		Classify:      func(r *cachev3.Request) string { return r.GetTypeUrl() },
+		ClassifyDelta: func(r *cachev3.DeltaRequest) string { return r.GetTypeUrl() },
+		Caches:        map[string]cachev3.Cache{},
 	}
-	linear := map[string]*cache.LinearCache{}
+	linear := map[string]*cachev3.LinearCache{}
 	for _, url := range append(more, resourcev3.ClusterType, resourcev3.EndpointType) {
-		linear[url] = cache.NewLinearCache(url)
+		linear[url] = cachev3.NewLinearCache(url)
 		m.Caches[url] = linear[url]
 	}
 	setSnapshot := func(int, map[resourcev3.Type][]types.Resource) {}
 	if others == "snapshot" {
-		var c cache.Cache
+		var c cachev3.Cache
 		c, setSnapshot = goCPSnapshot(cp.t)
 		m.Caches[resourcev3.ListenerType], m.Caches[resourcev3.RouteType] = c, c
 	}
@@ -84,7 +84,7 @@ func (cp *goCP) mux(others string, more ...resourcev3.Type) {
 		for url, c := range linear {
 			byName := map[string]types.Resource{}
 			for _, r := range resources[url] {
-				byName[cache.GetResourceName(r)] = r
+				byName[cachev3.GetResourceName(r)] = r
 			}
 			c.SetResources(byName)
 		}

@@ -64,7 +64,7 @@ func newHarness(t testing.TB, opts Options, servers []string, extra string) *har
 	}))
 	h := newClientHarness(t, opts, servers, extra)
 	h.servers = fakes
-	for _, s := range h.c.known {
+	for _, s := range h.c.pool.known {
 		name := strings.TrimPrefix(s.URI, "passthrough:///")
 		if fakes[name] == nil {
 			fakes[name] = newFake(t, name)
@@ -107,14 +107,14 @@ func (h *harness) entries() int {
 	synctest.Wait()
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
-	return len(h.c.entries)
+	return len(h.c.cache.entries)
 }
 
 func (h *harness) targets() int {
 	synctest.Wait()
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
-	return len(h.c.managers)
+	return len(h.c.targets.managers)
 }
 
 // advance lets time pass.
@@ -227,6 +227,13 @@ func ports(c *picker.Cluster) string {
 		}
 	}
 	return b.String()
+}
+
+// splitOf returns the resources of a response, compared with the places of the latest one.
+func splitOf(msg message, typ resource.Type, latest []place) pieces {
+	p := pieces{typ: typ, latest: latest, ended: func() bool { return false }}
+	msg.readInto(&p)
+	return p
 }
 
 // wrap packs a resource for a response.

@@ -10,17 +10,15 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// A cluster that is picked from by hash makes every channel hold a ring or a table
-// for each of its priorities (or localities, if each has its own), whose size the
-// control plane chooses in a few bytes. So there are bounds on each, and on all of a
-// target together (T-SEC-2):
+// For a cluster with a hash policy, every channel holds a ring or a table for each of its
+// priorities (or localities, if each has its own). The control plane chooses the size in a few
+// bytes. So there are bounds on each, and on all of a target together (T-SEC-2):
 //
-//   - A ring has 4096 entries at most, which package picker sees to, and a Maglev
+//   - A ring has 4096 entries at most, which package picker enforces, and a Maglev
 //     table 65537 slots.
-//   - While what a target's clusters ask for exceeds Options.MaxHashBytes, the
-//     largest size is cut by half for all of them, as often as it takes. What is
-//     smaller stays as it is. The sizes depend on the configuration alone, so all
-//     clients of a fleet still agree on where a hash belongs.
+//   - While the clusters of a target need more than Options.MaxHashBytes, the largest size is
+//     halved for all of them, repeatedly. Smaller rings and tables keep their size. The sizes depend
+//     on the configuration alone, so all clients of a fleet map a hash to the same endpoint.
 const (
 	maxRingSize    = 4096 // entries
 	maxTableSize   = 65537
@@ -30,15 +28,14 @@ const (
 	defaultMaxHashBytes = 64 << 20
 )
 
-// hashNeed is what the rings or tables of one leaf ask for; the zero value is none.
+// hashNeed is the need of one leaf for rings or tables; the zero value is none.
 type hashNeed struct {
 	size   uint64 // of each table or ring
 	tables uint32 // or rings
 	kind   picker.PolicyKind
 }
 
-// hashNeedOf returns what a policy needs for endpoints: *resource.Endpoints, or those
-// of DNS, or nothing.
+// hashNeedOf returns the need of a policy for endpoints: *resource.Endpoints, those of DNS, or nil.
 func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 	if !p.Hashes() || p.Ring == nil {
 		return hashNeed{}
@@ -59,8 +56,7 @@ func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 	return hashNeed{p.Ring.MaxSize, n, p.Kind}
 }
 
-// hashBytes is how much memory a need takes if the largest size has been halved some
-// times.
+// hashBytes returns the memory of a need after some halvings of the largest size.
 func hashBytes(n hashNeed, halvings uint8) uint64 {
 	if n.kind == picker.PolicyMaglev {
 		return uint64(n.tables) * tableSlotBytes * tableSize(n.size, halvings)
@@ -68,8 +64,7 @@ func hashBytes(n hashNeed, halvings uint8) uint64 {
 	return uint64(n.tables) * ringEntryBytes * ringSize(n.size, halvings)
 }
 
-// bounded returns the policy with its ring or table bounded. It is p itself unless
-// that changes something.
+// bounded returns the policy with its ring or table bounded.
 func bounded(p picker.Policy, halvings uint8) picker.Policy {
 	switch {
 	case p.Ring == nil:
@@ -102,9 +97,8 @@ func tableSize(size uint64, halvings uint8) uint64 {
 	return limit
 }
 
-// halvings returns how often the largest ring or table has to be halved for what the
-// leaves of a target need to stay within Options.MaxHashBytes. needs says how many
-// leaves need the same. O(different needs).
+// halvings returns how often the largest ring or table has to be halved for the needs of a target to
+// stay within Options.MaxHashBytes. needs has the number of leaves by need. O(different needs).
 func (o *Options) halvings(needs map[hashNeed]int) (halvings uint8) {
 	for ; halvings < 32; halvings++ {
 		var sum uint64
@@ -118,13 +112,13 @@ func (o *Options) halvings(needs map[hashNeed]int) (halvings uint8) {
 	return halvings
 }
 
-// hashNeeds counts what the leaves of a target need by need.
+// hashNeeds counts the leaves of a target by need.
 type hashNeeds struct {
 	leaves  map[hashNeed]int
 	changed bool // since the halvings were computed
 }
 
-// move has a leaf need one thing instead of another.
+// move changes the need of a leaf.
 func (h *hashNeeds) move(from, to hashNeed) {
 	if from == to {
 		return

@@ -63,7 +63,7 @@ func TestInvalidResourcesMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	p := msg.split(lds, nil)
+	p := splitOf(msg, lds, nil)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 50*2*n {
@@ -86,7 +86,7 @@ func TestManyAliases(t *testing.T) {
 		aliases[i] = fmt.Sprint("alias-", i)
 	}
 	large := wrap(xdstest.Listener("x", strings.Repeat("r", 8<<20)))
-	r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
+	r := response{t: &d.s.types[lds], msg: arrived(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
 		{Name: "x", Aliases: append(aliases, "svc"), Version: "1", Resource: large},
 	}})}
 	r.split()
@@ -122,7 +122,7 @@ func TestAliasOfMany(t *testing.T) {
 			synctest.Wait()
 		}
 		h.c.mu.Lock()
-		known := len(h.c.servers[h.c.order[0].Key()].types[lds].aliases)
+		known := len(h.c.pool.servers[h.c.pool.order[0].Key()].types[lds].aliases)
 		h.c.mu.Unlock()
 		if known != 1 {
 			t.Errorf("%d own names are known", known)

@@ -96,7 +96,7 @@ func TestEventsOutage(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h := newHarness(t, Options{}, []string{serverDoc("one"), serverDoc("two")}, "")
 		one, two := h.servers["one"], h.servers["two"]
-		one.serve(target("old", 1)...)
+		one.serve(targetOf("old", 1)...)
 		h.watch("old").must(t)
 		seen := len(h.c.Events("old", "old"))
 		one.refuse(errRefused)
@@ -106,7 +106,7 @@ func TestEventsOutage(t *testing.T) {
 			t.Errorf("an hour without the server: %q", lost)
 		}
 		seen += len(lost)
-		two.serve(append(target("new", 2), target("old", 1)...)...)
+		two.serve(append(targetOf("new", 2), targetOf("old", 1)...)...)
 		h.watch("new").must(t)
 		late := h.kinds("new", 0)
 		if !slices.Contains(late, "Fallback one") || !slices.Contains(late, "Connected two") {
@@ -116,7 +116,7 @@ func TestEventsOutage(t *testing.T) {
 			t.Errorf("the target that was there: %q", got)
 		}
 		one.refuse(nil)
-		one.serve(target("new", 2)...)
+		one.serve(targetOf("new", 2)...)
 		advance(time.Hour)
 		for _, target := range []string{"old", "new"} {
 			if got := h.kinds(target, 0); !slices.Contains(got, "Return one") {

@@ -95,7 +95,7 @@ func running() int {
 func TestRestart(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		for range 50 {
 			w := h.watch("svc")
 			w.must(t)
@@ -178,7 +178,7 @@ func TestClosedAtOnce(t *testing.T) {
 		h, cp := only(t, Options{})
 		for range 100 {
 			h.c.mu.Lock()
-			h.c.serverLocked(h.c.cfg.Servers[0]).closeLocked()
+			h.c.pool.closeLocked(h.c.pool.serverLocked(h.c.cfg.Servers[0]))
 			h.c.unlock()
 		}
 		if n := cp.opened(); n != 0 {
@@ -225,7 +225,7 @@ func (s *signalling) Update(*picker.Config) { s.once.Do(func() { close(s.got) })
 func TestNested(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
-		cp.serve(append(target("outer", 1), target("inner", 2)...)...)
+		cp.serve(append(targetOf("outer", 1), targetOf("inner", 2)...)...)
 		n := &nesting{h: h, done: make(chan struct{})}
 		defer h.c.Watch("outer", "outer", n)()
 		select {

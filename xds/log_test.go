@@ -28,20 +28,20 @@ func TestLog(t *testing.T) {
 		book := &kit.Logs{}
 		h := newHarness(t, Options{Logger: slog.New(book), Linger: -1}, []string{serverDoc("one"), serverDoc("two")}, "")
 		one, two := h.servers["one"], h.servers["two"]
-		one.serve(target("svc", 1)...)
+		one.serve(targetOf("svc", 1)...)
 		h.watch("svc").must(t)
 		one.send(cds, "7", badCluster("svc"))
 		book.WantOne(t, "WARN", "NACK", "server=passthrough:///one", "type=Cluster", "resource=svc", "version=7", "resources=1", "node=node-1", "lrs_server")
 
 		one.send(lds, "8")
 		book.WantOne(t, "WARN", "deleted", "keeping the last version", "type=Listener", "resource=svc", "server=passthrough:///one")
-		one.send(lds, "9", target("svc", 1)[0])
+		one.send(lds, "9", targetOf("svc", 1)[0])
 		book.WantOne(t, "INFO", "is back", "type=Listener", "resource=svc", "version=9")
 
 		one.hangUp(nil)
 		book.WantOne(t, "INFO", "stream", "ended", "server=passthrough:///one")
 		one.refuse(errRefused)
-		two.serve(target("new", 2)...)
+		two.serve(targetOf("new", 2)...)
 		h.watch("new")
 		advance(time.Minute)
 		book.WantOne(t, "WARN", "falling back", "server=passthrough:///one", "next=passthrough:///two", "error=", "node=node-1")
@@ -153,7 +153,7 @@ func TestLogBlocked(t *testing.T) {
 		book, blocked := &kit.Logs{}, make(chan struct{})
 		book.OnLog = func(string) { <-blocked }
 		h, cp := only(t, Options{Logger: slog.New(book)})
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		w := h.watch("svc")
 		w.must(t)
 		cp.send(eds, "2", badEndpoints("svc")) // logged

@@ -11,27 +11,23 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// This file is response.go for the members of collections.
+// This file corresponds to response.go, for members of collections.
 
-// handleMembers is handle for members of collections.
-func (r *response) handleMembers() (affected []chan struct{}) {
-	for {
-		r.compareMembers()
-		for i := range r.items {
-			if r.ended() {
-				return nil
-			}
-			if it := &r.items[i]; !it.skip && !it.known && !it.heartbeat {
-				it.value, it.err = guard(r.typ, func() (any, error) { return r.server.members.Decode(it.name, it.bytes) })
-				if it.err == nil && r.server.c.bytes {
-					it.raw = bytes.Clone(it.bytes)
-				}
-			}
+// handleMembers is handleResources for members of collections.
+func (r *response) handleMembers() (applied bool) {
+	r.compareMembers()
+	for i := range r.items {
+		if r.ended() {
+			return false
 		}
-		if affected, ok := r.applyMembers(); ok {
-			return affected
+		if it := &r.items[i]; !it.skip && !it.known && !it.heartbeat {
+			it.value, it.err = guard(r.t.typ, func() (any, error) { return r.t.members.Decode(it.name, it.bytes) })
+			if it.err == nil && r.t.peer.core.bytes {
+				it.raw = bytes.Clone(it.bytes)
+			}
 		}
 	}
+	return r.applyMembers()
 }
 
 // collectionOf returns the subscription that a member belongs to, nil if there is none.
@@ -39,22 +35,21 @@ func (t *subscriptions) collectionOf(member string) *subscription {
 	return t.subs[resource.GlobOf(member)]
 }
 
-// startsLocked reports whether what a server says of a collection is the start of a new
-// list.
-func (s *server) startsLocked(sub *subscription) bool {
-	return sub.restarts || sub.entry.collection == nil || sub.entry.from != s.cfg
+// startsLocked reports whether the next response about a collection starts a new list.
+func (t *subscriptions) startsLocked(sub *subscription) bool {
+	return sub.restarts || sub.entry.collection == nil || sub.entry.from != t.peer.cfg
 }
 
 // compareMembers is compare for members.
 func (r *response) compareMembers() {
-	c := r.server.c
-	c.mu.Lock()
-	defer c.unlock()
+	core := r.t.peer.core
+	core.mu.Lock()
+	defer core.mu.Unlock()
 	for i := range r.items {
 		it := &r.items[i]
-		sub := r.server.types[r.typ].collectionOf(it.name)
+		sub := r.t.collectionOf(it.name)
 		it.skip, it.known, it.err = sub == nil, false, nil
-		if it.skip || r.server.startsLocked(sub) {
+		if it.skip || r.t.startsLocked(sub) {
 			continue
 		}
 		m := sub.entry.collection.members[it.name]
@@ -68,35 +63,35 @@ func (r *response) compareMembers() {
 	}
 }
 
-// applyMembers is apply for members. Removals come before the resources of a response.
-func (r *response) applyMembers() (affected []chan struct{}, ok bool) {
-	c := r.server.c
-	c.mu.Lock()
-	defer c.unlock()
-	t := &r.server.types[r.typ]
-	if !t.sent {
-		return nil, true
+// applyMembers is apply for members. Removals are applied before the resources of a response.
+func (r *response) applyMembers() bool {
+	core := r.t.peer.core
+	core.mu.Lock()
+	defer core.unlock()
+	if !r.t.sent {
+		return true
 	}
-	if r.staleLocked(t) {
-		return nil, false
+	if r.staleLocked() {
+		return false
 	}
-	return r.effectLocked(t, func() { r.applyMembersLocked(t) }), true
+	r.effectLocked(r.applyMembersLocked)
+	return true
 }
 
-// applyMembersLocked puts the members of a response into their collections.
-func (r *response) applyMembersLocked(t *subscriptions) {
-	s := r.server
+// applyMembersLocked applies the members of a response to their collections.
+func (r *response) applyMembersLocked() {
+	t := r.t
 	var touched []*subscription
-	about := func(name string) *subscription {
+	begin := func(name string) *subscription {
 		sub := t.collectionOf(name)
 		if sub != nil && sub.round != t.round {
-			s.beginLocked(sub, t.round)
+			t.beginLocked(sub)
 			touched = append(touched, sub)
 		}
 		return sub
 	}
 	for name := range r.msg.removed() {
-		if sub := about(name); sub != nil {
+		if sub := begin(name); sub != nil {
 			sub.entry.collection.removeLocked(name)
 		}
 	}
@@ -107,34 +102,34 @@ func (r *response) applyMembersLocked(t *subscriptions) {
 		case it.heartbeat:
 			r.renewMemberLocked(t.collectionOf(it.name), it)
 		default:
-			r.applyMemberLocked(about(it.name), it)
+			r.applyMemberLocked(begin(it.name), it)
 		}
 	}
 	for _, sub := range touched {
-		s.commitLocked(sub, r.version, r.at)
+		r.changedLocked(sub.entry, t.commitLocked(sub, r.version, r.at))
 	}
 }
 
-// staleLocked reports whether what compareMembers has found is not so any more.
-func (r *response) staleLocked(t *subscriptions) bool {
+// staleLocked reports whether the result of compareMembers is outdated.
+func (r *response) staleLocked() bool {
 	for i := range r.items {
 		it := &r.items[i]
-		sub := t.collectionOf(it.name)
+		sub := r.t.collectionOf(it.name)
 		switch {
 		case it.skip != (sub == nil):
 			return true
 		case it.skip || !it.known:
-		case r.server.startsLocked(sub) || sub.entry.collection.members[it.name] == nil:
+		case r.t.startsLocked(sub) || sub.entry.collection.members[it.name] == nil:
 			return true
 		}
 	}
 	return false
 }
 
-// beginLocked prepares a collection for what a response says.
-func (s *server) beginLocked(sub *subscription, round uint64) {
+// beginLocked prepares a collection for the current response.
+func (t *subscriptions) beginLocked(sub *subscription) {
 	e := sub.entry
-	if s.startsLocked(sub) {
+	if t.startsLocked(sub) {
 		if e.collection == nil {
 			e.collection = &collection{}
 		}
@@ -142,73 +137,97 @@ func (s *server) beginLocked(sub *subscription, round uint64) {
 		sub.restarts = false
 	}
 	sub.answeredLocked()
-	sub.received, sub.round = true, round
-	e.from = s.cfg
+	sub.received, sub.round = true, t.round
+	e.from = t.peer.cfg
 }
 
-// applyMemberLocked puts a member into its collection, or notes that it is invalid.
+// applyMemberLocked stores a member in its collection, or records that it is invalid.
 func (r *response) applyMemberLocked(sub *subscription, it *item) {
-	s, col := r.server, sub.entry.collection
+	from, col := r.t.peer.cfg, sub.entry.collection
 	m := col.memberLocked(it.name)
 	value, _ := it.value.(resource.Member)
 	if !it.known && it.err == nil {
 		it.err = col.list.Set(it.name, value)
 	}
 	if it.err == nil {
-		s.relation.status.Types[r.typ].Valid++
+		r.t.counts.Valid++
 		col.settleLocked(m)
 		if !it.known {
 			m.valid, m.sum, m.raw = true, it.sum, it.raw
 		}
 		m.version = it.version
-		s.liveMemberLocked(sub, it.name, m, it.ttl)
+		r.t.liveMemberLocked(sub, it.name, m, it.ttl)
 		return
 	}
 	r.refuse(it)
 	if m.rejected == nil {
 		col.invalid++
 	}
-	m.rejected, m.err = &rejectedVersion{sum: it.sum, from: s.cfg, version: it.version, at: when(r.at)}, it.err
-	if m.valid && s.cfg.FailOnDataErrors {
+	m.rejected, m.err = &rejectedVersion{sum: it.sum, from: from, version: it.version, at: when(r.at)}, it.err
+	if m.valid && from.FailOnDataErrors {
 		m.valid = false
 		m.ttl.StopLocked()
 		col.list.Remove(it.name)
 	}
 }
 
-// renewMemberLocked follows a heartbeat, which says nothing about which members there are. If it is
+// renewMemberLocked applies a heartbeat, which does not imply the set of members. If it is
 // for a member that the client does not have, the collection is fetched again.
 func (r *response) renewMemberLocked(sub *subscription, it *item) {
-	s, m := r.server, &member{}
-	if !s.startsLocked(sub) {
+	m := &member{}
+	if !r.t.startsLocked(sub) {
 		m = cmp.Or(sub.entry.collection.members[it.name], m)
 	}
-	if it.err = it.renews(r.typ, m.valid, m.version); it.err != nil {
+	if it.err = it.renews(r.t.typ, m.valid, m.version); it.err != nil {
 		r.refuse(it)
 		r.refetch = append(r.refetch, sub)
 		return
 	}
-	s.relation.status.Types[r.typ].Valid++
-	s.liveMemberLocked(sub, it.name, m, it.ttl)
+	r.t.counts.Valid++
+	r.t.liveMemberLocked(sub, it.name, m, it.ttl)
 }
 
-// commitLocked makes the members of a collection its value.
-func (s *server) commitLocked(sub *subscription, version string, at arrival) {
-	e, c := sub.entry, s.c
-	v := acceptedVersion{value: e.collection.list.Commit(), version: version, from: s.cfg, at: at}
+// commitLocked makes the members of a collection its value, and reports whether the entry changed.
+func (t *subscriptions) commitLocked(sub *subscription, version string, at arrival) (changed bool) {
+	e, from, cache := sub.entry, t.peer.cfg, t.peer.cache
+	v := acceptedVersion{value: e.collection.list.Commit(), version: version, from: from, at: at}
 	bad, err := e.collection.faultLocked()
 	if bad == nil {
-		c.acceptLocked(e, v)
-		return
+		return cache.acceptLocked(e, v)
 	}
-	changed := e.value != v.value
-	if changed {
+	other := e.value != v.value
+	if other {
 		e.value, e.updated = v.value, at
 	}
 	e.version = version
-	c.failLocked(e, failure{state: Nacked, err: err, kind: eventlog.Rejected, version: bad.rejected.version, from: s.cfg})
+	changed = cache.failLocked(e, failure{state: Nacked, err: err, kind: eventlog.Rejected, version: bad.rejected.version, from: from})
 	e.rejected = bad.rejected
-	if changed {
-		c.changedLocked(e)
+	if other {
+		cache.changedLocked(e)
 	}
+	return changed || other
+}
+
+// commitEmptyLocked is called when the server has a collection without members (xRFC TP1).
+func (t *subscriptions) commitEmptyLocked(sub *subscription) (changed bool) {
+	t.beginLocked(sub)
+	return t.commitLocked(sub, sub.entry.version, sub.entry.updated)
+}
+
+// memberVersionsLocked returns the versions of the members of a collection, for the client to
+// claim; nil if it cannot. It includes all members that the server has sent, even if the latest
+// version of some is invalid: a server does not delete members that it does not know the client to
+// have.
+func (t *subscriptions) memberVersionsLocked(sub *subscription) map[string]string {
+	e := sub.entry
+	if e.value == nil || e.collection == nil || e.from != t.peer.cfg || sub.restarts {
+		return nil
+	}
+	versions := map[string]string{}
+	for name, m := range e.collection.members {
+		if m.valid && m.version != "" {
+			versions[name] = m.version
+		}
+	}
+	return versions
 }

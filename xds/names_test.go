@@ -65,8 +65,8 @@ func TestExtraNames(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
 		w := h.watch("svc")
-		for typ, m := range target("svc", 1) {
-			cp.send(resource.Type(typ), "1", target("SVC", 2)[typ], m, target("svc.", 3)[typ])
+		for typ, m := range targetOf("svc", 1) {
+			cp.send(resource.Type(typ), "1", targetOf("SVC", 2)[typ], m, targetOf("svc.", 3)[typ])
 		}
 		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
 			t.Errorf("endpoints = %q", got)

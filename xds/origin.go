@@ -13,62 +13,61 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// This file is where a client's RPCs come from, for policies that go by zones: its own
-// locality is the bootstrap's, and the zones of its fleet are those of an EDS resource,
-// which Options.LocalCluster names.
+// This file determines the origin of RPCs, for policies that depend on zones: the locality of the
+// client is that of the bootstrap, and the zones of its fleet are those of the EDS resource that
+// Options.LocalCluster names.
 
-// origin keeps what was last made of the fleet's endpoints, for all leaves to share.
+// origin caches the origin for all leaves of a Client.
 type origin struct {
 	of    *resource.Endpoints
 	err   string
 	value *picker.Origin
 
-	here *picker.Origin // without a fleet, for policies that do not go by it
+	here *picker.Origin // without a fleet, for policies that do not depend on it
 }
 
-// originLocked returns where RPCs to a cluster come from, nil if its policy does not ask,
-// and when the latest of that arrived. The manager watches the fleet's endpoints from now
-// on, if it does.
+// originLocked returns the origin of RPCs to a cluster and its arrival, nil if the policy does not
+// need it. If it does, the cluster uses the endpoints of the fleet.
 func (m *dependencyManager) originLocked(c *resource.Cluster) (*picker.Origin, arrival) {
 	switch {
 	case c.Policy.ZoneAware != nil:
 	case c.Policy.LoadAware == nil:
 		return nil, nil
 	default:
-		if m.c.origin.here == nil {
-			m.c.origin.here = &picker.Origin{Locality: localityOf(m.c.node.GetLocality())}
+		if m.shared.origin.here == nil {
+			m.shared.origin.here = &picker.Origin{Locality: localityOf(m.core.node.GetLocality())}
 		}
-		return m.c.origin.here, nil
+		return m.shared.origin.here, nil
 	}
 	var of *resource.Endpoints
 	var err error
 	var at arrival
-	name := m.c.opts.LocalCluster
+	name := m.core.opts.LocalCluster
 	if name != "" {
 		e := m.useLocked(resource.EndpointsType, name)
 		of, _ = e.value.(*resource.Endpoints)
 		at = e.updated
 		if err = e.err; err != nil {
-			err = m.c.withNodeID(err)
+			err = m.core.withNodeID(err)
 		}
 	}
 	text := ""
 	if of == nil && err != nil {
 		text = err.Error()
 	}
-	if o := &m.c.origin; o.value == nil || o.of != of || o.err != text {
-		o.of, o.err, o.value = of, text, newOrigin(m.c.node.GetLocality(), name, of, err)
+	if o := &m.shared.origin; o.value == nil || o.of != of || o.err != text {
+		o.of, o.err, o.value = of, text, newOrigin(m.core.node.GetLocality(), name, of, err)
 	}
-	return m.c.origin.value, at
+	return m.shared.origin.value, at
 }
 
-// optional reports whether a resource is the fleet's, which no target waits for.
+// optional reports whether a resource is that of the fleet, for which no target waits.
 func (m *dependencyManager) optional(e *entry) bool {
-	return e.key == entryKey{resource.EndpointsType, canonicalName(m.c.opts.LocalCluster)}
+	return e.key == entryKey{resource.EndpointsType, canonicalName(m.core.opts.LocalCluster)}
 }
 
-// newOrigin counts the zones of a fleet in its first priority, which is the only one that
-// Envoy knows too. err says why there are no endpoints, if that is final. O(endpoints).
+// newOrigin counts the zones of a fleet in its first priority, the only one that Envoy uses too.
+// err is why there are no endpoints, if that is final. O(endpoints).
 func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err error) *picker.Origin {
 	o := &picker.Origin{Locality: localityOf(node)}
 	switch {

@@ -122,7 +122,7 @@ func (w *placesWorld) respond() {
 }
 
 func (w *placesWorld) handle(msg proto.Message) {
-	r := response{server: w.d.s, typ: cds, msg: arrived(msg)}
+	r := response{t: &w.d.s.types[cds], msg: arrived(msg)}
 	affected := r.handle()
 	w.same += len(r.places) - len(r.items)
 	for _, settled := range affected {
@@ -220,13 +220,13 @@ func TestPlacesOfChanges(t *testing.T) {
 		{"two have changed places", slices.Replace(slices.Clone(all), 50, 52, all[51], all[50]), 1, true},
 	} {
 		msg := &discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), Resources: all}
-		latest := arrived(msg).split(cds, nil)
+		latest := splitOf(arrived(msg), cds, nil)
 		places := make([]place, n)
 		for i, it := range latest.items {
 			places[i] = place{it.sum, &subscription{entry: &entry{key: entryKey{cds, it.name}}}}
 		}
 		msg.Resources = tt.list
-		p := arrived(msg).split(cds, places)
+		p := splitOf(arrived(msg), cds, places)
 		if len(p.items) != tt.items || (p.seen != nil) != tt.names {
 			t.Errorf("%s: %d resources are looked up, all names: %v; want %d, %v", tt.name, len(p.items), p.seen != nil, tt.items, tt.names)
 		}
@@ -253,7 +253,7 @@ func TestPlacesAreBounded(t *testing.T) {
 		t.Errorf("%d places with room for %d, and one resource in the cache", len(got), cap(got))
 	}
 	d.c.mu.Lock()
-	d.s.dropLocked(d.s.types[lds].subs["svc"].entry)
+	d.s.types[lds].dropLocked(d.s.types[lds].subs["svc"].entry)
 	d.c.mu.Unlock()
 	if got := places(); got != nil {
 		t.Errorf("%d places after the resource was dropped", len(got))

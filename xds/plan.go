@@ -28,23 +28,21 @@ type plan struct {
 	clusters          []string // as first named by the routes
 	received          arrival  // of the later one of listener and host
 
-	// While the manager holds the plan, as want or active or both: how often, and what
-	// it knows of clusters, which other plans share.
+	// While the manager holds the plan, as want or active or both: how often, and its clusters,
+	// which are shared with other plans.
 	holds    int
 	resolved []*cluster
 }
 
-// evaluateLocked brings everything that the target depends on up to date, and updates
-// the outcome.
+// evaluateLocked updates everything that the target depends on, and then the outcome.
 //
-// On each of three levels (the plan, a cluster's leaves, a leaf's endpoints)
-// what is wanted may lack a part that was asked for only now. Then what is in
-// use stays in use, and is kept up to date, until the part has arrived or is
-// known to be missing (T-WATCH-2). Only where there is nothing to lose is a
-// part that cannot be had at present as good as missing (A88); see shouldReplace. Hence
-// no failure of a control plane can take away what it has given.
+// On each of three levels (the plan, the leaves of a cluster, the endpoints of a leaf) the wanted
+// version may lack a part that was requested only now. Then the version in use stays in use, and is
+// kept up to date, until the part has arrived or is known to be missing (T-WATCH-2). A part that is
+// unavailable at present counts as missing only if there is nothing to lose (A88); see
+// shouldReplace. Hence a failure of a control plane does not remove a configuration.
 //
-// Only what is stale is looked at: see dependency.go.
+// Only stale clusters are evaluated: see dependency.go.
 func (m *dependencyManager) evaluateLocked() {
 	want, r, err := m.lookAtPlansLocked()
 	m.setPlanLocked(&m.want, want)
@@ -54,7 +52,7 @@ func (m *dependencyManager) evaluateLocked() {
 		}
 		if r == ready || r == unreachable && m.active == nil {
 			m.setPlanLocked(&m.active, want)
-			m.lookAtPlansLocked() // which does not use the plan before any more
+			m.lookAtPlansLocked() // releases the resources of the previous plan
 		}
 	}
 	m.resolveStaleLocked()
@@ -69,8 +67,8 @@ func (m *dependencyManager) evaluateLocked() {
 	m.looked = nil
 }
 
-// lookAtPlansLocked returns what desiredLocked returns, and keeps the active plan's
-// routes up to date.
+// lookAtPlansLocked returns the result of desiredLocked, and keeps the RouteConfiguration of the
+// active plan in use.
 func (m *dependencyManager) lookAtPlansLocked() (want *plan, r readiness, err error) {
 	m.lookLocked(&m.root, func() {
 		want, r, err = m.desiredLocked()
@@ -84,8 +82,8 @@ func (m *dependencyManager) lookAtPlansLocked() (want *plan, r readiness, err er
 	return want, r, err
 }
 
-// desiredLocked returns the plan that Listener and RouteConfiguration ask for, or why
-// there is none, and whether that is final.
+// desiredLocked returns the plan of the present Listener and RouteConfiguration, or why there is
+// none, and whether that is final.
 func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	e := m.useLocked(resource.ListenerType, m.key.listener)
 	listener, _ := e.value.(*resource.Listener)
@@ -113,8 +111,8 @@ func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	return m.latest, ready, nil
 }
 
-// newPlan returns the plan for a virtual host. What says the same as in the
-// previous plan, as when only other virtual hosts changed, stays the same.
+// newPlan returns the plan for a virtual host. It shares the parts that are equal in the previous
+// plan, as when only other virtual hosts changed.
 func newPlan(listener *resource.Listener, host *resource.VirtualHost, prev *plan) *plan {
 	p := &plan{
 		listener:          listener,
@@ -150,8 +148,8 @@ func clusterNames(routes []picker.Route) (names []string) {
 	return names
 }
 
-// setPlanLocked puts a plan, which may be nil, into one of the two places where the
-// manager holds plans: want and active. O(its clusters) if that is news.
+// setPlanLocked stores a plan, which may be nil, in one of the two places where the manager holds
+// plans: want and active. O(clusters) if it is a new plan.
 func (m *dependencyManager) setPlanLocked(place **plan, p *plan) {
 	old := *place
 	if old == p {
@@ -160,7 +158,7 @@ func (m *dependencyManager) setPlanLocked(place **plan, p *plan) {
 	*place = p
 	if p != nil {
 		if p.holds++; p.holds == 1 {
-			m.holdLocked(p) // before the old one goes, for what they have in common
+			m.holdLocked(p) // before the release of the old one, with which it may share clusters
 		}
 	}
 	if old == nil {
@@ -177,7 +175,7 @@ func (m *dependencyManager) setPlanLocked(place **plan, p *plan) {
 	old.resolved = nil
 }
 
-// holdLocked gives a plan its clusters; the next evaluation looks at those that are new.
+// holdLocked resolves the clusters of a plan, and marks the new ones as stale.
 func (m *dependencyManager) holdLocked(p *plan) {
 	p.resolved = make([]*cluster, len(p.clusters))
 	for i, name := range p.clusters {
@@ -192,8 +190,8 @@ func (m *dependencyManager) holdLocked(p *plan) {
 	}
 }
 
-// resolvePlanLocked brings a plan's clusters up to date, and returns how ready they
-// are as a whole. O(clusters), most of which are only asked how ready they are.
+// resolvePlanLocked evaluates the stale clusters of a plan, and returns the lowest readiness of all
+// its clusters. O(clusters).
 func (m *dependencyManager) resolvePlanLocked(p *plan) readiness {
 	r := ready
 	for _, c := range p.resolved {
@@ -205,8 +203,8 @@ func (m *dependencyManager) resolvePlanLocked(p *plan) readiness {
 	return r
 }
 
-// resolveStaleLocked brings all other clusters up to date. What it makes stale itself
-// waits for the next evaluation.
+// resolveStaleLocked evaluates all stale clusters. Clusters that this makes stale wait for the next
+// evaluation.
 func (m *dependencyManager) resolveStaleLocked() {
 	stale := m.stale
 	m.stale = nil
@@ -217,28 +215,27 @@ func (m *dependencyManager) resolveStaleLocked() {
 	}
 }
 
-// boundHashesLocked sees to it that the hash rings and tables of all clusters stay within
-// Options.MaxHashBytes.
+// boundHashesLocked keeps the hash rings and tables of all clusters within Options.MaxHashBytes.
 func (m *dependencyManager) boundHashesLocked() {
 	if !m.hashes.changed {
 		return
 	}
 	m.hashes.changed = false
-	halvings := m.c.opts.halvings(m.hashes.leaves)
+	halvings := m.core.opts.halvings(m.hashes.leaves)
 	if halvings == m.halvings {
 		return
 	}
-	m.c.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables of a target are halved, to stay within Options.MaxHashBytes",
-		fact{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.c.opts.MaxHashBytes))
+	m.core.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables of a target are halved, to stay within Options.MaxHashBytes",
+		fact{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.core.opts.MaxHashBytes))
 	m.halvings = halvings
 	for _, c := range m.clusters {
 		m.lookAtClusterLocked(c)
 	}
 }
 
-// publishLocked makes the active plan the outcome, unless it is already. It costs
-// O(clusters) if the plan is another one than before; otherwise O(those looked at), and a
-// copy of the pointers if any has a new value.
+// publishLocked makes the active plan the outcome, if anything has changed. It costs O(clusters) if
+// the plan is a new one; otherwise O(evaluated clusters), and a copy of the pointers if any cluster
+// has a new value.
 func (m *dependencyManager) publishLocked() {
 	p, old := m.active, m.config
 	if old == nil || m.published != p {
@@ -248,7 +245,7 @@ func (m *dependencyManager) publishLocked() {
 	clusters := old.Clusters
 	for _, c := range m.looked {
 		if int(c.position) >= len(p.resolved) || p.resolved[c.position] != c {
-			continue // it is of another plan
+			continue // it belongs to another plan
 		}
 		m.received = later(m.received, c.arrived)
 		if clusters[c.position] == c.value {
@@ -264,7 +261,7 @@ func (m *dependencyManager) publishLocked() {
 	}
 }
 
-// publishPlanLocked is publishLocked for a plan that was not in use. O(clusters).
+// publishPlanLocked is publishLocked for a new plan. O(clusters).
 func (m *dependencyManager) publishPlanLocked() {
 	p, old := m.active, m.config
 	clusters := make([]*picker.Cluster, len(p.resolved))
@@ -281,7 +278,7 @@ func (m *dependencyManager) publishPlanLocked() {
 	m.deliverLocked(clusters)
 }
 
-// deliverLocked makes the active plan with the values of its clusters the outcome.
+// deliverLocked makes the active plan, with the values of its clusters, the outcome.
 func (m *dependencyManager) deliverLocked(clusters []*picker.Cluster) {
 	m.config = &picker.Config{
 		Routes:            m.active.routes,
@@ -295,9 +292,9 @@ func (m *dependencyManager) deliverLocked(clusters []*picker.Cluster) {
 	m.outcome++
 }
 
-// publishErrorLocked makes err the outcome, unless it is already.
+// publishErrorLocked makes err the outcome, if it is a new one.
 func (m *dependencyManager) publishErrorLocked(err error) {
-	err = m.c.withNodeID(err)
+	err = m.core.withNodeID(err)
 	if m.err != nil && m.err.Error() == err.Error() {
 		return
 	}

@@ -20,9 +20,9 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// target returns the resources of a target with one cluster, all of the same
+// targetOf returns the resources of a target with one cluster, all of the same
 // name.
-func target(name string, ports ...uint16) []proto.Message {
+func targetOf(name string, ports ...uint16) []proto.Message {
 	return []proto.Message{listenerTo(name, name), routesTo(name, name), clusterTo(name, name), endpointsAt(name, ports...)}
 }
 
@@ -30,7 +30,7 @@ func target(name string, ports ...uint16) []proto.Message {
 func serving(t *testing.T, opts Options, features ...string) (*harness, *fake, *recorder) {
 	t.Helper()
 	h, cp := only(t, opts, features...)
-	cp.serve(target("svc", 1)...)
+	cp.serve(targetOf("svc", 1)...)
 	w := h.watch("svc")
 	w.must(t)
 	return h, cp, w
@@ -114,7 +114,7 @@ func TestVersionWithoutResources(t *testing.T) {
 		w.cancel()
 		synctest.Wait()
 		w = h.watch("other")
-		cp.serve(target("other", 5)...)
+		cp.serve(targetOf("other", 5)...)
 		cp.refuse(nil)
 		advance(5 * time.Second)
 		if req := cp.must().Requests("")[0]; req.VersionInfo != "" {
@@ -131,7 +131,7 @@ func TestVersionForNewResource(t *testing.T) {
 		h, cp, _ := serving(t, Options{})
 		cp.refuse(errRefused)
 		w := h.watch("other")
-		cp.serve(target("other", 5)...)
+		cp.serve(targetOf("other", 5)...)
 		cp.refuse(nil)
 		advance(5 * time.Second)
 		w.must(t)
@@ -151,7 +151,7 @@ func TestNoWildcard(t *testing.T) {
 		h.watch("svc").must(t)
 		h.c.mu.Lock()
 		defer h.c.mu.Unlock()
-		s := h.c.servers[h.c.cfg.Servers[0].Key()]
+		s := h.c.pool.servers[h.c.cfg.Servers[0].Key()]
 		s.openedLocked()
 		n := 0
 		for r, _ := s.requestLocked(nil); r != nil; r, _ = s.requestLocked(nil) {
@@ -200,7 +200,7 @@ func TestRequestsCoalesce(t *testing.T) {
 func TestSubscriptionRacesWithResponse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, _ := serving(t, Options{})
-		cp.serve(target("other", 2)...)
+		cp.serve(targetOf("other", 2)...)
 		// The response is under way when the second target is watched.
 		if err := cp.Resend(lds.URL(), "svc"); err != nil {
 			t.Fatal(err)
@@ -251,7 +251,7 @@ func TestWrapped(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp := only(t, Options{})
 		w := h.watch("svc")
-		for i, m := range target("svc", 4) {
+		for i, m := range targetOf("svc", 4) {
 			_, name := nameOf(m)
 			cp.respond(resource.Type(i), &discoveryv3.DiscoveryResponse{VersionInfo: "1",
 				Resources: []*anypb.Any{wrap(&discoveryv3.Resource{Name: name, Version: "x", Resource: wrap(m)})}})
@@ -346,7 +346,7 @@ func statusOf(c *Client, typ resource.Type, name string) ResourceStatus {
 func TestUnchanged(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := serving(t, Options{})
-		for i, m := range target("svc", 1) {
+		for i, m := range targetOf("svc", 1) {
 			cp.send(resource.Type(i), "next", m)
 		}
 		if w.got().updates != 1 {
@@ -369,7 +369,7 @@ func TestAskedMeanwhile(t *testing.T) {
 	d.c.mu.Lock()
 	d.s.types[lds].sent = true
 	d.c.mu.Unlock()
-	r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}})}
+	r := response{t: &d.s.types[lds], msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "1", Resources: []*anypb.Any{wrap(listenerTo("other", "r"))}})}
 	r.split()
 	r.compare()
 	if !r.items[0].skip {
@@ -381,10 +381,10 @@ func TestAskedMeanwhile(t *testing.T) {
 		subscribed = d.s.types[lds].subs["other"] != nil
 		d.c.mu.Unlock()
 	}
-	if _, ok := r.apply(); ok {
+	if ok := r.apply(); ok {
 		t.Error("the resource was passed over")
 	}
-	r = response{server: d.s, typ: lds, msg: r.msg}
+	r = response{t: &d.s.types[lds], msg: r.msg}
 	r.handle()
 	if s := statusOf(d.c, lds, "other"); s.State != Acked {
 		t.Errorf("status = %+v", s)
@@ -421,7 +421,7 @@ func TestDecodeDoesNotPanic(t *testing.T) {
 func TestGarbage(t *testing.T) {
 	d := newDirect(t)
 	rng := rand.New(rand.NewPCG(6, 7))
-	good := target("svc", 1)
+	good := targetOf("svc", 1)
 	for round := range 300 {
 		for typ, m := range good {
 			a := wrap(m)
@@ -479,15 +479,15 @@ func TestForgottenMeanwhile(t *testing.T) {
 	for _, byPlace := range []bool{false, true} {
 		d := newDirect(t)
 		d.respond(lds, "1", wrap(listenerTo("svc", "r")))
-		r := response{server: d.s, typ: lds, msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}})}
+		r := response{t: &d.s.types[lds], msg: arrived(&discoveryv3.DiscoveryResponse{TypeUrl: lds.URL(), VersionInfo: "2", Resources: []*anypb.Any{wrap(listenerTo("svc", "r"))}})}
 		if r.split(); !byPlace {
-			r.pieces = r.msg.split(r.typ, nil)
+			r.pieces = splitOf(r.msg, lds, nil)
 		}
 		r.compare()
 		d.c.mu.Lock()
-		d.s.types[lds].subs["svc"].entry.resetLocked()
+		d.c.cache.resetLocked(d.s.types[lds].subs["svc"].entry)
 		d.c.mu.Unlock()
-		if _, ok := r.apply(); ok == byPlace {
+		if ok := r.apply(); ok == byPlace {
 			t.Fatalf("applied: %v, by place: %v", ok, byPlace)
 		}
 		r.handle()

@@ -36,7 +36,7 @@ func TestReconnectSpread(t *testing.T) {
 					if tt.missing {
 						clusters = append(clusters, "missing")
 					}
-					cp.serve(append(target("svc", 1)[1:], listenerTo("svc", "r"), routesTo("r", clusters...))...)
+					cp.serve(append(targetOf("svc", 1)[1:], listenerTo("svc", "r"), routesTo("r", clusters...))...)
 					h.watch("svc")
 					advance(time.Minute)
 					cp.refuse(errRefused)

@@ -5,170 +5,124 @@ package xds
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
-	"github.com/xdslb/xdslb/xds/bootstrap"
-	"github.com/xdslb/xdslb/xds/eventlog"
-	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
-// server is what the client wants of one xDS server and what it has heard from
-// it. Everything but run's own variables is guarded by Client.mu.
-//
-// Requests are not queued. What is to be said about a type is computed when it
-// is sent, from the state below, so a burst of subscriptions is one request,
-// and a request that is late can never take back what a later one said
-// (T-XDS-4, T-XDS-5).
+// server is an xDS server in use. Its goroutine, run, keeps a stream open while any resource
+// is watched, and pauses between streams. The pool starts and stops it.
 type server struct {
-	c        *Client
-	cfg      *bootstrap.Server
-	channel  *channel
-	relation *relation
-	users    map[*authority]struct{}
-	types    [resource.NumTypes]subscriptions
-	wake     chan struct{} // holds a token if there may be something to do
-	cancel   context.CancelFunc
-
-	variant  variant   // of ADS that is spoken; changes between streams only
-	switched bool      // it has changed since there was a response
-	refused  time.Time // when the server last answered UNIMPLEMENTED to the wanted variant
-	claimed  bool      // this stream has told the server versions of resources
-	quiet    bool      // the server has nothing to say to that: see silentLocked
-	// exhausted says that the stream before has ended with RESOURCE_EXHAUSTED and no
-	// response: the server's limit may be below maxRequest, so versions are not claimed.
-	exhausted bool
-
-	members resource.MemberDecoder // of the typeWorker of LbEndpoints
-
-	up  bool  // a stream is open
-	err error // why there is none; nil while the first attempt is young
+	session
+	channel *channel
+	cancel  context.CancelFunc
 }
 
-// serverLocked returns the server of a description, connecting if need be.
-func (c *Client) serverLocked(cfg *bootstrap.Server) *server {
-	s := c.servers[cfg.Key()]
-	if s != nil {
-		return s
-	}
-	s = &server{
-		c:        c,
-		cfg:      cfg,
-		channel:  c.channelLocked(cfg),
-		relation: c.relationLocked(cfg),
-		users:    map[*authority]struct{}{},
-		wake:     make(chan struct{}, 1),
-		variant:  c.wantedVariant(cfg),
-	}
-	s.relation.status.Variant = s.variant.String()
-	for t := range s.types {
-		s.types[t].subs, s.types[t].protocol = map[string]*subscription{}, s.variant.newProtocol()
-	}
-	c.servers[cfg.Key()] = s
-	ctx, cancel := context.WithCancel(c.ctx)
-	s.cancel = cancel
-	c.tasks.Go(func() { s.run(ctx) })
-	return s
-}
-
-// close ends the stream and all that belongs to it.
-func (s *server) closeLocked() {
-	if s.c.servers[s.cfg.Key()] != s {
-		return
-	}
-	delete(s.c.servers, s.cfg.Key())
+// stopLocked ends the goroutine and the stream.
+func (s *server) stopLocked() {
 	s.cancel()
 	s.downLocked()
-	s.c.releaseChannelLocked(s.channel)
 }
 
-func (s *server) notify() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// run keeps a stream to the server open while any resource is watched, until ctx ends.
+func (s *server) run(ctx context.Context) {
+	cc, err := s.channel.conn()
+	if err != nil {
+		s.ended(ctx, false, err)
+		<-ctx.Done()
+		return
+	}
+	backoff := timing.Backoff{Base: s.core.opts.BackoffBase, Max: s.core.opts.BackoffMax}
+	for s.pause(ctx, cc, &backoff) {
+		backoff.Begin(time.Now())
+		responded, err := s.attempt(ctx, cc)
+		backoff.End(time.Now(), responded, rand.Float64())
+		s.ended(ctx, responded, err)
 	}
 }
 
-// demandLocked reports whether a resource that somebody wants is not in the cache, and
-// whether nobody wants anything.
-func (s *server) demandLocked() (lacking, idle bool) {
-	idle = true
-	for t := range s.types {
-		for _, sub := range s.types[t].subs {
-			if len(sub.entry.watchers) > 0 {
-				idle = false
-				if sub.entry.value == nil {
-					return true, false
-				}
+// attempt runs a stream in the wanted variant, and a second one in the other variant if the server
+// does not implement the first.
+func (s *server) attempt(ctx context.Context, cc *grpc.ClientConn) (responded bool, err error) {
+	s.core.mu.Lock()
+	s.retryVariantLocked()
+	s.core.unlock()
+	responded, err = runStream(ctx, &s.session, cc)
+	if responded {
+		return true, err
+	}
+	s.core.mu.Lock()
+	again := s.switchVariantLocked(err)
+	s.core.unlock()
+	if again {
+		return runStream(ctx, &s.session, cc)
+	}
+	return false, err
+}
+
+// ended updates the state at the end of a stream, unless the client has ended it.
+func (s *server) ended(ctx context.Context, responded bool, err error) {
+	s.core.mu.Lock()
+	defer s.core.unlock()
+	s.exhausted = !responded && status.Code(err) == codes.ResourceExhausted
+	if ctx.Err() == nil {
+		s.endedLocked(responded, err)
+	}
+}
+
+// pause returns true when the next stream is due, and false when ctx has ended. It waits until a
+// resource is watched, and for the backoff. The backoff is cut short when the connection, which has
+// a backoff of its own, is ready again.
+func (s *server) pause(ctx context.Context, cc *grpc.ClientConn, backoff *timing.Backoff) bool {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var connected chan struct{}
+	if cc.GetState() == connectivity.TransientFailure {
+		connected = make(chan struct{})
+		s.core.tasks.Go(func() {
+			defer close(connected)
+			for state := cc.GetState(); state != connectivity.Ready && cc.WaitForStateChange(ctx, state); {
+				state = cc.GetState()
+			}
+		})
+	}
+	var since time.Time // when the connection was ready again
+	for ctx.Err() == nil {
+		s.core.mu.Lock()
+		lacking, idle := s.demandLocked()
+		if idle {
+			s.err = nil // it is outdated by the time that a resource is watched
+		}
+		spread := s.core.opts.ReconnectSpread
+		if lacking || !since.IsZero() && s.replacedLocked() {
+			spread = 0
+		}
+		s.core.unlock()
+		var due <-chan time.Time
+		if !idle {
+			at := backoff.Due(spread)
+			if !since.IsZero() {
+				at = backoff.Connected(since, spread)
+			}
+			if d := time.Until(at); d > 0 {
+				due = time.After(d)
+			} else {
+				return true
 			}
 		}
-	}
-	return false, idle
-}
-
-// replacedLocked reports whether another server is in use instead of s (A71).
-func (s *server) replacedLocked() bool {
-	for a := range s.users {
-		if a.lastLocked() != s {
-			return true
+		select {
+		case <-ctx.Done():
+		case <-due:
+		case <-s.wake:
+		case <-connected:
+			connected, since = nil, time.Now()
 		}
 	}
 	return false
-}
-
-// openedLocked prepares for a new stream: no nonce yet, and everything to say.
-func (s *server) openedLocked() {
-	s.up, s.err = true, nil
-	s.claimed, s.quiet = false, false
-	s.relation.streamOpened()
-	for i := range s.types {
-		t := &s.types[i]
-		t.sent, t.heard, t.lastNack = false, false, rejection{}
-		t.whole = false // another server may have sent something since
-		t.protocol.openedLocked(t)
-		t.dirty = true
-	}
-	s.notify()
-}
-
-// downLocked notes that there is no stream. Timers wait for the next (T-XDS-7).
-func (s *server) downLocked() {
-	s.up = false
-	for i := range s.types {
-		s.types[i].nackTimer.StopLocked()
-		s.types[i].protocol.stopLocked()
-		for _, sub := range s.types[i].subs {
-			sub.timer.StopLocked()
-			if len(sub.entry.watchers) == 0 {
-				s.dropLocked(sub.entry)
-			}
-		}
-	}
-}
-
-// failedLocked notes that the server cannot be reached: the connection or the stream
-// ended without a response, or takes suspiciously long (A57).
-func (s *server) failedLocked(err error) {
-	s.err = err
-	if s.relation.ended(err) {
-		s.journalLocked(eventlog.StreamFailed, err)
-	}
-	s.relation.failed()
-	for a := range s.users {
-		a.checkLocked()
-	}
-}
-
-// requestLocked returns the next request that is due on the current stream, and the
-// subscriptions that wait for an answer to it; nil if none is due.
-func (s *server) requestLocked(node *corev3.Node) (request, []*subscription) {
-	for i := range s.types {
-		if s.types[i].dirty {
-			if req, awaited := s.types[i].protocol.requestLocked(s, resource.Type(i), node); req != nil {
-				return req, awaited
-			}
-		}
-	}
-	return nil, nil
 }

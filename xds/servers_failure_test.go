@@ -29,7 +29,7 @@ func TestXDS7Timer(t *testing.T) {
 			}
 			advance(time.Millisecond)
 			w.fails(t, `RouteConfiguration resource "svc"`, "not found", "node-1")
-			cp.set(target("svc", 1)...)
+			cp.set(targetOf("svc", 1)...)
 			w.must(t)
 			// What is in the cache has no timer, on a new stream neither.
 			cp.hangUp()
@@ -66,7 +66,7 @@ func TestXDS8Streams(t *testing.T) {
 			t.Errorf("%d errors and %d updates of a target that is served; %v", got.errs, got.updates, got.err)
 		}
 		cp.refuse(nil)
-		cp.update(target("late", 7)...)
+		cp.update(targetOf("late", 7)...)
 		advance(5 * time.Minute)
 		late.must(t)
 	})
@@ -78,7 +78,7 @@ func TestXDS8Streams(t *testing.T) {
 func TestRejectionLoop(t *testing.T) {
 	withServers(t, 1, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
 		cp := cps[0]
-		all := target("svc", 1)
+		all := targetOf("svc", 1)
 		all[3] = badEndpoints("svc")
 		cp.set(all...)
 		w := h.watch("svc")
@@ -87,7 +87,7 @@ func TestRejectionLoop(t *testing.T) {
 			t.Errorf("%d NACKs in a minute, want no more than one in a second", n)
 		}
 		// What is asked for meanwhile does not wait.
-		cp.update(target("other", 2)...)
+		cp.update(targetOf("other", 2)...)
 		h.watch("other").must(t)
 		cp.update(endpointsAt("svc", 3))
 		advance(time.Second)
@@ -195,7 +195,7 @@ func TestA53A88Deletion(t *testing.T) {
 	} {
 		for _, typ := range []resource.Type{lds, cds} {
 			withServer(t, tt.opts, []string{tt.feature}, func(t *testing.T, h *harness, cp *plane, w *recorder) {
-				all := target("svc", 1)
+				all := targetOf("svc", 1)
 				cp.set(append(all[:typ:typ], all[typ+1:]...)...)
 				got := w.got()
 				dropped := got.config == nil || got.config.Clusters[0].Err != nil
@@ -205,7 +205,7 @@ func TestA53A88Deletion(t *testing.T) {
 				if s := statusOf(h.c, typ, "svc"); s.State != DoesNotExist {
 					t.Errorf("status = %+v", s)
 				}
-				cp.set(target("svc", 1)...)
+				cp.set(targetOf("svc", 1)...)
 				if c := w.cluster(t, "svc"); c.Err != nil || c.Leaves[0].ResolutionNote != nil {
 					t.Errorf("cluster = %+v after the return", c)
 				}
@@ -220,8 +220,8 @@ func TestA53A88Deletion(t *testing.T) {
 func TestA71Fallback(t *testing.T) {
 	withServers(t, 2, Options{}, nil, func(t *testing.T, h *harness, cps []*plane) {
 		one, two := cps[0], cps[1]
-		one.set(target("svc", 1)...)
-		two.set(append(target("svc", 2), target("new", 3)...)...)
+		one.set(targetOf("svc", 1)...)
+		two.set(append(targetOf("svc", 2), targetOf("new", 3)...)...)
 		w := h.watch("svc")
 		w.must(t)
 		one.refuse(errRefused)
@@ -233,7 +233,7 @@ func TestA71Fallback(t *testing.T) {
 		if a, b := ports(late.cluster(t, "new")), ports(w.cluster(t, "svc")); a != "new 3" || b != "svc 2" {
 			t.Errorf("endpoints %q and %q, want all from the second server", a, b)
 		}
-		one.set(append(target("svc", 1), target("new", 4)...)...)
+		one.set(append(targetOf("svc", 1), targetOf("new", 4)...)...)
 		one.refuse(nil)
 		advance(10 * time.Minute)
 		if a, b := ports(late.cluster(t, "new")), ports(w.cluster(t, "svc")); a != "new 4" || b != "svc 1" {

@@ -19,7 +19,7 @@ import (
 // withServer is withServers with one server, and a target that it serves.
 func withServer(t *testing.T, opts Options, features []string, f func(t *testing.T, h *harness, cp *plane, w *recorder)) {
 	withServers(t, 1, opts, features, func(t *testing.T, h *harness, cps []*plane) {
-		cps[0].set(target("svc", 1)...)
+		cps[0].set(targetOf("svc", 1)...)
 		w := h.watch("svc")
 		w.must(t)
 		f(t, h, cps[0], w)
@@ -125,7 +125,7 @@ func TestXDS4Races(t *testing.T) {
 		for round := range 60 {
 			var all []proto.Message
 			for i := range n {
-				all = append(all, target(fmt.Sprint("t", i), uint16(1+n*round+i))...)
+				all = append(all, targetOf(fmt.Sprint("t", i), uint16(1+n*round+i))...)
 			}
 			if err := cp.Update(collect(all)); err != nil {
 				t.Fatal(err)
@@ -190,7 +190,7 @@ func TestXDS6Absence(t *testing.T) {
 	withServer(t, Options{}, []string{"fail_on_data_errors"}, func(t *testing.T, h *harness, cp *plane, w *recorder) {
 		late := h.watch("late")
 		cp.resend(lds, "svc")
-		cp.update(target("other", 9)...)
+		cp.update(targetOf("other", 9)...)
 		if got := late.got(); got.errs+got.updates != 0 {
 			t.Errorf("%d errors and %d updates of what was not there yet; %v", got.errs, got.updates, got.err)
 		}
@@ -206,7 +206,7 @@ func TestXDS6Absence(t *testing.T) {
 		}
 		cp.set()
 		w.fails(t, "ListenerResource", "removed")
-		cp.set(target("svc", 3)...)
+		cp.set(targetOf("svc", 3)...)
 		advance(restTime)
 		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
 			t.Errorf("endpoints = %q", got)

@@ -79,16 +79,14 @@ func (sim *simServer) connect() bool {
 	c.mu.Lock()
 	_, idle := sim.s.demandLocked()
 	wrong := sim.s.variant != sim.variant()
-	c.unlock()
+	defer c.unlock()
 	if idle {
 		return false
 	}
-	if err := status.Error(codes.Unimplemented, "the other variant only"); wrong && !sim.s.switchVariant(err) {
-		sim.s.ended(context.Background(), false, err)
+	if err := status.Error(codes.Unimplemented, "the other variant only"); wrong && !sim.s.switchVariantLocked(err) {
+		sim.s.endedLocked(false, err)
 		return true
 	}
-	c.mu.Lock()
-	defer c.unlock()
 	sim.s.openedLocked()
 	sim.stream = &simStream{check: sim.checker.Stream(), node: c.node, wire: &sotwWire{}}
 	if sim.delta {
@@ -152,7 +150,7 @@ func (sim *simServer) send() bool {
 		return false
 	}
 	sim.stream.node = nil
-	sim.s.startTimersLocked(fresh)
+	sim.s.sentLocked(req, fresh)
 	sim.stream.requests = append(sim.stream.requests, req)
 	return true
 }
@@ -207,13 +205,10 @@ func (sim *simServer) receive(typ resource.Type) bool {
 		st.responded = true
 		c := sim.w.c
 		c.mu.Lock()
-		sim.s.switched = false
-		for a := range sim.s.users {
-			a.respondedLocked(sim.s)
-		}
+		sim.s.respondedLocked()
 		c.unlock()
 	}
-	r := response{server: sim.s, typ: typ, msg: arrived(msg)}
+	r := response{t: &sim.s.types[typ], msg: arrived(msg)}
 	r.handle()
 	return true
 }

@@ -41,7 +41,7 @@ func (s *slowTarget) lookup(typ resource.Type, name string) *entry {
 	if typ != dnsType {
 		name = canonicalName(name)
 	}
-	e := s.m.c.entries[entryKey{typ, name}]
+	e := s.m.cache.entries[entryKey{typ, name}]
 	if e == nil || e.watchers[s.m] == nil {
 		s.unknown = fmt.Sprintf("%v %q", typ, name)
 		return &entry{}
@@ -66,7 +66,7 @@ func (s *slowTarget) checkLocked() error {
 		}
 		s.resolve(s.active)
 		needs := s.needs()
-		if s.halvings = s.m.c.opts.halvings(needs); s.halvings != s.m.halvings {
+		if s.halvings = s.m.core.opts.halvings(needs); s.halvings != s.m.halvings {
 			return fmt.Errorf("%d halvings, want %d", s.m.halvings, s.halvings)
 		}
 	}
@@ -105,7 +105,7 @@ func (s *slowTarget) compare() error {
 		return fmt.Errorf("%d clusters and %d leaves are kept, want %d and %d", len(m.clusters), len(m.leaves), len(s.clusters), len(s.leaves))
 	}
 	if s.active == nil {
-		if m.config != nil || s.err != nil && (m.err == nil || m.err.Error() != m.c.withNodeID(s.err).Error()) {
+		if m.config != nil || s.err != nil && (m.err == nil || m.err.Error() != m.core.withNodeID(s.err).Error()) {
 			return fmt.Errorf("configuration %v and error %v, want error %v", m.config, m.err, s.err)
 		}
 		return nil
@@ -207,7 +207,7 @@ func (s *slowTarget) leaf(name string) *leaf {
 	}
 	s.used[l.endpoints] = true
 	if l.cluster.Policy.ZoneAware != nil {
-		s.lookup(resource.EndpointsType, s.m.c.opts.LocalCluster)
+		s.lookup(resource.EndpointsType, s.m.core.opts.LocalCluster)
 	}
 	if l.cluster == cds.value {
 		l.received = later(l.received, cds.updated)
@@ -230,7 +230,7 @@ func (s *slowTarget) needs() map[hashNeed]int {
 func (s *slowTarget) assemble(name string) (*picker.Cluster, arrival) {
 	c := s.clusters[name]
 	if c.err != nil {
-		return &picker.Cluster{Name: name, Err: s.m.c.withNodeID(c.err)}, c.received
+		return &picker.Cluster{Name: name, Err: s.m.core.withNodeID(c.err)}, c.received
 	}
 	value, at := &picker.Cluster{Name: name}, c.received
 	for _, name := range c.leaves {
@@ -239,20 +239,20 @@ func (s *slowTarget) assemble(name string) (*picker.Cluster, arrival) {
 		cds := s.lookup(resource.ClusterType, name)
 		made := leafInputs{cluster: l.cluster, endpoints: l.endpoints.value, halvings: s.halvings}
 		if l.cluster.Policy.ZoneAware != nil {
-			fleet := s.lookup(resource.EndpointsType, s.m.c.opts.LocalCluster)
+			fleet := s.lookup(resource.EndpointsType, s.m.core.opts.LocalCluster)
 			of, _ := fleet.value.(*resource.Endpoints)
 			err := fleet.err
 			if err != nil {
-				err = s.m.c.withNodeID(err)
+				err = s.m.core.withNodeID(err)
 			}
-			made.origin = newOrigin(s.m.c.node.GetLocality(), s.m.c.opts.LocalCluster, of, err)
+			made.origin = newOrigin(s.m.core.node.GetLocality(), s.m.core.opts.LocalCluster, of, err)
 		}
 		if cds.from != nil && l.cluster.LoadReporting {
 			made.server = cds.from.Key()
 		}
 		note := l.noteLocked(cds)
 		if note != nil {
-			note = s.m.c.withNodeID(note)
+			note = s.m.core.withNodeID(note)
 		}
 		value.Leaves = append(value.Leaves, *newLeaf(made, note))
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -36,20 +38,20 @@ func (sotw) newProtocol() protocol { return &sotwType{} }
 
 func (sotw) collections() bool { return false }
 
-// resends is false: a server takes a rejected version as sent.
+// resends is false: a rejected version counts as sent.
 func (sotw) resends() bool { return false }
 
 // sotwType is the state of a type.
 type sotwType struct {
-	names   []string // those to ask for, sorted; nil if stale
+	names   []string // of the next request, sorted; nil if outdated
 	version string   // last accepted; outlives the stream (T-XDS-2)
 	nonce   string   // last received on this stream
-	// nack is the error of the latest response, until a request has reported it. The next NACK waits
+	// nack is the error of the latest response, until a request has had it. The next NACK waits
 	// for subscriptions.nackTimer; see nackLocked.
 	nack rejection
 }
 
-// sotwStream is a stream whose responses stay in the buffers that they came in.
+// sotwStream is a stream whose responses stay in the buffers in which they were received.
 type sotwStream struct {
 	grpc.BidiStreamingClient[discoveryv3.DiscoveryRequest, discoveryv3.DiscoveryResponse]
 }
@@ -70,29 +72,28 @@ func (w *sotwType) stopLocked() {}
 
 func (w *sotwType) changedLocked(string) { w.names = nil }
 
-func (w *sotwType) requestLocked(s *server, typ resource.Type, node *corev3.Node) (request, []*subscription) {
-	t := &s.types[typ]
+func (w *sotwType) requestLocked(t *subscriptions, node *corev3.Node) (request, []*subscription) {
 	t.dirty = false
-	if typ == resource.LbEndpointType {
-		s.refuseGlobsLocked()
+	if t.typ == resource.LbEndpointType {
+		w.refuseGlobsLocked(t)
 		return nil, nil
 	}
 	if !t.sent {
-		// A version claims that the cache has what this server sent. A server that goes
-		// by it would not send that again, nor a resource that is new to it.
-		if !s.claimsLocked(t) || t.lapsed || s.lacksLocked(t) {
+		// A version claims that the cache has the resources that this server has sent. A server that
+		// relies on it would not send them again, nor a resource that is new to it.
+		if !t.claimsLocked() || t.lapsed || t.lacksLocked() {
 			w.version = ""
 		}
 		t.lapsed = false
 	}
-	names, awaited := w.namesLocked(s, t)
+	names, awaited := w.namesLocked(t)
 	if len(names) == 0 && !t.sent {
 		return nil, nil
 	}
 	t.sent = true
 	req := &discoveryv3.DiscoveryRequest{
 		Node:          node,
-		TypeUrl:       typ.URL(),
+		TypeUrl:       t.typ.URL(),
 		ResourceNames: names,
 		VersionInfo:   w.version,
 		ResponseNonce: w.nonce,
@@ -104,26 +105,15 @@ func (w *sotwType) requestLocked(s *server, typ resource.Type, node *corev3.Node
 	return req, awaited
 }
 
-// lacksLocked reports whether the server is to send a resource of the type that it has not
-// been asked for.
-func (s *server) lacksLocked(t *subscriptions) bool {
-	for _, sub := range t.subs {
-		if !sub.asked && s.awaitsLocked(sub) {
-			return true
-		}
-	}
-	return false
-}
-
 // namesLocked returns the names for the request that is about to be sent, without
-// those that nobody wants any more, and the subscriptions that wait for an answer.
-func (w *sotwType) namesLocked(s *server, t *subscriptions) (names []string, awaited []*subscription) {
+// those that are not wanted any more, and the subscriptions that wait for an answer.
+func (w *sotwType) namesLocked(t *subscriptions) (names []string, awaited []*subscription) {
 	if t.whole && w.names != nil {
 		return w.names, nil
 	}
 	for _, sub := range t.subs {
-		if !sub.unsubscribing && len(sub.entry.watchers) == 0 {
-			s.beginUnsubscribeLocked(sub)
+		if !sub.unsubscribing && !sub.entry.watchedLocked() {
+			t.beginUnsubscribeLocked(sub)
 			w.names = nil
 		}
 		if sub.unsubscribing {
@@ -131,7 +121,7 @@ func (w *sotwType) namesLocked(s *server, t *subscriptions) (names []string, awa
 			continue
 		}
 		sub.asked = true
-		if s.awaitsLocked(sub) {
+		if t.awaitsLocked(sub) {
 			awaited = append(awaited, sub)
 		}
 	}
@@ -147,41 +137,63 @@ func (w *sotwType) namesLocked(s *server, t *subscriptions) (names []string, awa
 	return w.names, awaited
 }
 
-// split splits a response into resources. Those that are unchanged since the latest
-// response, and in the same order, are in pieces.places and not in items.
-func (r *sotwResponse) split(typ resource.Type, latest []place) pieces {
-	p := pieces{version: r.GetVersionInfo(), latest: latest, places: make([]place, 0, len(r.parts))}
+// refuseGlobsLocked fails the subscriptions to collections, which were wanted when the server spoke
+// the incremental variant and cannot be requested any more. Versions in use stay in use.
+func (w *sotwType) refuseGlobsLocked(t *subscriptions) {
+	refused, p := 0, t.peer
+	for _, sub := range t.subs {
+		e := sub.entry
+		if !e.watchedLocked() {
+			t.dropLocked(e)
+			continue
+		}
+		refused++
+		err := fmt.Errorf("xds: %v collection %q: xDS server %q is spoken to in state of the world, and glob collections need incremental ADS", t.typ, e.key.name, p.cfg.URI)
+		// The error is transient since another stream may have the collection. Until then an
+		// assignment with unknown collections does not replace the one in use.
+		p.cache.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
+	}
+	if refused > 0 {
+		p.core.logLocked(slog.LevelWarn, "xdslb: endpoints in collections are not updated, since an xDS server does not implement incremental ADS at present", fact{server: p.cfg, typ: t.typ},
+			slog.Int("collections", refused))
+	}
+}
+
+func (r *sotwResponse) readInto(p *pieces) {
+	p.version, p.places = r.GetVersionInfo(), make([]place, 0, len(r.parts))
 	for i := range r.parts {
+		if p.interrupted(i) {
+			return
+		}
 		part := &r.parts[i]
-		if part.url != typ.URL() {
-			p.addOther(typ, i, part)
+		if part.url != p.typ.URL() {
+			p.addOther(i, part)
 			continue
 		}
 		sum := xxh3.Hash128(part.value)
-		if p.addSame(typ, i, sum) {
+		if p.addSame(i, sum) {
 			continue
 		}
-		name, err := resource.Name(typ, part.value)
+		name, err := resource.Name(p.typ, part.value)
 		if err != nil {
 			p.refuse(i, err)
 			continue
 		}
-		p.addChanged(typ, i, item{name: canonicalName(name), version: p.version, sum: sum, bytes: part.value})
+		p.addChanged(i, item{name: canonicalName(name), version: p.version, sum: sum, bytes: part.value})
 	}
-	return p
 }
 
 // removed returns nothing: a response that is complete implies removals.
 func (r *sotwResponse) removed() iter.Seq[string] { return func(func(string) bool) {} }
 
 // addOther adds resource number i, which is wrapped or of another type.
-func (p *pieces) addOther(typ resource.Type, i int, part *part) {
+func (p *pieces) addOther(i int, part *part) {
 	a := &anypb.Any{TypeUrl: part.url, Value: part.value}
 	w, err := resource.WrappingOf(a)
 	if err == nil && w.Heartbeat {
-		// The other resources of its type go without saying then.
+		// The response does not imply deletions of the other resources of its type then.
 		p.partial = true
-		p.addChanged(typ, i, item{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
+		p.addChanged(i, item{name: canonicalName(w.Name), heartbeat: true, ttl: w.TTL})
 		return
 	}
 	var url, name string
@@ -189,91 +201,79 @@ func (p *pieces) addOther(typ resource.Type, i int, part *part) {
 	if err == nil {
 		url, value, err = resource.Unwrap(a)
 	}
-	if err == nil && url != typ.URL() {
-		err = foreign(typ, url)
+	if err == nil && url != p.typ.URL() {
+		err = foreign(p.typ, url)
 	}
 	if err == nil {
-		name, err = resource.Name(typ, value)
+		name, err = resource.Name(p.typ, value)
 	}
 	if err != nil {
 		p.refuse(i, err)
 		return
 	}
-	p.addChanged(typ, i, item{name: canonicalName(name), version: p.version, sum: xxh3.Hash128(value), ttl: w.TTL, bytes: value})
+	p.addChanged(i, item{name: canonicalName(name), version: p.version, sum: xxh3.Hash128(value), ttl: w.TTL, bytes: value})
 }
 
-// refuse notes that resource number i is none.
-func (p *pieces) refuse(i int, err error) {
-	p.partial = true
-	p.faults.add(fmt.Errorf("resources[%d]: %w", i, err))
-}
-
-// deleteLocked deals with resources that a response of a type whose responses are
-// complete does not have any more.
-func (w *sotwType) deleteLocked(s *server, typ resource.Type, _ message, partial bool) {
-	if !complete(typ) || partial {
-		return
-	}
-	t := &s.types[typ]
-	if t.whole {
-		return
+// deleteLocked deletes the resources that a response of a type whose responses are complete does
+// not have.
+func (w *sotwType) deleteLocked(t *subscriptions, _ message, partial bool) (changed []*entry) {
+	if !complete(t.typ) || partial || t.whole {
+		return nil
 	}
 	for _, sub := range t.subs {
 		switch {
 		case !sub.received || sub.round == t.round:
 		case sub.unsubscribing:
-			// The server has heard of it, or has deleted the resource. Either
-			// way it would send it to who asks anew.
-			s.dropLocked(sub.entry)
+			// The server has processed the unsubscription, or has deleted the resource. Either
+			// way it would send the resource on a new subscription.
+			t.dropLocked(sub.entry)
 		default:
-			s.removedLocked(sub)
+			if t.removedLocked(sub) {
+				changed = append(changed, sub.entry)
+			}
 		}
 	}
+	return changed
 }
 
-func (w *sotwType) acknowledgeLocked(s *server, typ resource.Type, version string, a answer) {
-	t := &s.types[typ]
+func (w *sotwType) acknowledgeLocked(t *subscriptions, version string, a answer) {
 	w.nonce, w.nack = a.nonce, a.rejection
 	if a.rejection != (rejection{}) {
-		w.nackLocked(s, typ)
+		w.nackLocked(t)
 		return
 	}
 	w.version, t.lastNack = version, rejection{}
-	t.dirty = true
-	s.notify()
+	t.dirtyLocked()
 }
 
 // nackLocked makes a NACK due: at once, or when Options.BackoffBase has passed
-// since the one before, unless another request carries it earlier. A server that
-// answers a request for whatever is newer than the version in it sends what was
-// rejected again as soon as it hears of the rejection (as go-control-plane's caches
-// do, at least for the first version), and the two would go round as fast as they
-// can. What was logged just now is not logged again.
-func (w *sotwType) nackLocked(s *server, typ resource.Type) {
-	t := &s.types[typ]
+// since the previous one, unless another request carries it earlier. A server that
+// answers a request with any version newer than the one in it sends the rejected version
+// again as soon as it receives the NACK (go-control-plane's caches do, at least for the
+// first version), and the two would repeat this as fast as they can. A rejection
+// that was logged last is not logged again.
+func (w *sotwType) nackLocked(t *subscriptions) {
 	if t.nackTimer.RunningLocked() {
 		return
 	}
-	s.logRejectionLocked(typ, w.nack)
-	t.dirty = true
-	s.notify()
-	s.startLocked(&t.nackTimer, s.c.opts.BackoffBase, func() {
+	t.logRejectionLocked(w.nack)
+	t.dirtyLocked()
+	t.peer.core.startLocked(&t.nackTimer, t.peer.core.opts.BackoffBase, func() {
 		if w.nack != (rejection{}) {
-			w.nackLocked(s, typ)
+			w.nackLocked(t)
 		}
 	})
 }
 
-// sendsLocked is false if a request has left the resource out, unless the server
-// ignored the request: a response was under way then. If responses of the type are
-// complete, that response has the resource, so a response with it is the proof. If
-// they are not, there is none, and the cache has to do. A server that does not send
-// changes any more sends the resource when it is asked for anew (T-WATCH-3).
+// sendsLocked is false if a request has left the resource out, unless the server ignored the
+// request because a response was in flight. If responses of the type are complete, a response with
+// the resource is the proof. If they are not, there is no proof, and the cache is used. A server
+// that does not send changes any more sends the resource on a new subscription (T-WATCH-3).
 func (sotw) sendsLocked(sub *subscription) bool {
 	return !complete(sub.entry.key.typ) || !sub.unsubscribing || sub.round > sub.omitted
 }
 
-// status is what a request says about the rejection.
+// status returns the rejection as the error detail of a request.
 func (n rejection) status() *statuspb.Status {
 	return &statuspb.Status{Code: int32(codes.InvalidArgument), Message: n.fault}
 }

@@ -85,7 +85,7 @@ func TestTargetResources(t *testing.T) {
 		h.watch("a")
 		h.watch("b")
 		synctest.Wait()
-		cp.serve(append(target("a", 1), target("b", 1)...)...)
+		cp.serve(append(targetOf("a", 1), targetOf("b", 1)...)...)
 		for _, name := range []string{"a", "b"} {
 			var types []resource.Type
 			for s := range h.c.TargetResources(name, name) {
@@ -116,7 +116,7 @@ func TestStatusRejected(t *testing.T) {
 		if s := statusOf(h.c, lds, "svc"); s.State != Requested || !s.Asked.Equal(at(1)) || !s.Since.Equal(at(1)) || !s.Watched || s.Authority != OldStyle {
 			t.Errorf("status = %+v", s)
 		}
-		for _, m := range target("svc", 1)[:3] {
+		for _, m := range targetOf("svc", 1)[:3] {
 			typ, _ := nameOf(m)
 			cp.send(typ, "1", m)
 		}
@@ -242,7 +242,7 @@ func TestServers(t *testing.T) {
 		if s = status(0); s.Connected || s.Failures != 1 || s.Err == nil || !s.ErrTime.Equal(begin) || !s.Since.Equal(begin) {
 			t.Errorf("after a stream without a response: %+v", s)
 		}
-		two.serve(target("svc", 1)...)
+		two.serve(targetOf("svc", 1)...)
 		advance(time.Minute)
 		if s = status(0); s.Connected || s.Failures != 1 || s.Streams < 2 {
 			t.Errorf("with a stream again, but no response: %+v", s)
@@ -250,7 +250,7 @@ func TestServers(t *testing.T) {
 		if s = status(1); !s.Connected || !s.InUse || s.Types[eds].Valid != 1 {
 			t.Errorf("the second server: %+v", s)
 		}
-		one.serve(target("svc", 1)...)
+		one.serve(targetOf("svc", 1)...)
 		if s = status(0); !s.Connected || !s.Since.Equal(time.Now()) {
 			t.Errorf("with a response: %+v", s)
 		}

@@ -60,7 +60,7 @@ func TestDecodingStops(t *testing.T) {
 		routes.VirtualHosts[0].Routes = append(routes.VirtualHosts[0].Routes, xdstest.Route("/", "c"))
 	}
 	ctx := &countdown{t.Context(), 100}
-	r := response{ctx: ctx, server: d.s, typ: lds, msg: deltaResponse{&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
+	r := response{ctx: ctx, t: &d.s.types[lds], msg: deltaResponse{&discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL(), Nonce: "1", Resources: []*discoveryv3.Resource{
 		{Name: "svc", Version: "1", Resource: wrap(xdstest.InlineListener("svc", routes))},
 	}}}}
 	r.handle()

@@ -4,142 +4,138 @@
 package xds
 
 import (
-	"fmt"
-	"log/slog"
-	"time"
-
-	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/internal/timing"
+	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// subscriptions is the state of one type.
+// subscriptions is the state of one resource type on one server: the resources that the client
+// wants, and what the server has sent. It outlives streams.
 type subscriptions struct {
+	peer   *peer
+	typ    resource.Type
+	counts *TypeStatus // of the server
+
 	subs  map[string]*subscription // by canonical name
 	dirty bool                     // a request is due
-	// sent says that this stream has carried names of the type. If not, a
-	// request without names would mean all resources there are (T-XDS-2,
-	// T-XDS-3).
+	// sent means that a request of this stream has had names of the type. Before that a
+	// request without names would subscribe to all resources (T-XDS-2, T-XDS-3).
 	sent bool
-	// heard says that this stream has carried a response of the type.
+	// heard means that this stream has had a response of the type.
 	heard    bool
 	round    uint64    // number of the current response
-	lastNack rejection // was logged last
+	lastNack rejection // the one that was logged last
 
 	// nackTimer runs for Options.BackoffBase after a NACK. The next one waits for it.
 	nackTimer timing.Timer
-	// places are where resources were in the latest response, if it had all of them; nil when one is
-	// dropped.
+	// places are the places of resources in the latest response, if it had all of them; nil when one
+	// is dropped.
 	places []place
 	// whole means that the latest response had all resources that are wanted, and none has been
 	// subscribed to since.
 	whole bool
 	// lapsed means that the time to live of a resource has expired since the stream was opened (liveLocked).
 	lapsed bool
-	// aliases are the names by which resources were subscribed to that have another name
-	// of their own, by that one. Removals may use either.
+	// aliases has the names by which resources were subscribed to, by the name of the resource, where
+	// they differ. Removals may use either.
 	aliases map[string]map[string]struct{}
 
-	protocol protocol // the state of the variant that is in use
+	members resource.MemberDecoder // used by the worker of the type only
+
+	protocol protocol // state of the variant in use
 }
 
-// rejection says which version was rejected, and why; the zero value is none.
+// rejection identifies a version that was rejected, and the reason. The zero value is none.
 type rejection struct {
 	version, fault string
-	name           string // of the first resource that is invalid; empty if it has none
-	resources      int    // that are invalid
+	name           string // of the first invalid resource; empty if it has none
+	resources      int    // number of invalid resources
 }
 
-// startLocked starts a timer of the server's, whose function is called with
-// Client.mu held.
-func (s *server) startLocked(t *timing.Timer, d time.Duration, f func()) {
-	t.StartLocked(d, locker{s.c}, f)
-}
-
-// subscription is one server's relation to a resource.
+// subscription is the relation of one server to one resource.
 type subscription struct {
 	entry *entry
-	// timer runs until the resource counts as absent or, while unsubscribing,
-	// as unsubscribed.
+	user  serverUser // the authority of the entry
+	// timer runs until the resource counts as missing or, while unsubscribing, as unsubscribed.
 	timer timing.Timer
-	// received says that this server has sent the resource, in response
-	// number round, and has not deleted it since (T-XDS-6).
+	// received means that this server has sent the resource, in response number round, and has not
+	// deleted it since (T-XDS-6).
 	received bool
 	round    uint64
-	// restarts says that the next response about a glob collection is the start of a new list,
-	// since the server does not know what the client has.
+	// restarts means that the next response about a glob collection starts a new list, since the
+	// server does not know which members the client has.
 	restarts bool
 	own      string // name of the resource, if it was subscribed to by another one
 	// refetch means that the resource is to be unsubscribed from and subscribed to again.
 	refetch bool
-	// unsubscribing says that a request without the resource has been sent, the
+	// unsubscribing means that a request without the resource has been sent, the
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool
 	omitted       uint64
 	asked         bool // a request has named it since it was subscribed to
 }
 
-// subscribeLocked asks for e, unless it was asked for before.
-func (s *server) subscribeLocked(e *entry) {
-	t := &s.types[e.key.typ]
+// subscribeLocked subscribes to e, unless it is subscribed to already.
+func (t *subscriptions) subscribeLocked(e *entry, user serverUser) {
 	sub := t.subs[e.key.name]
 	switch {
 	case sub == nil:
-		t.subs[e.key.name] = &subscription{entry: e}
+		t.subs[e.key.name] = &subscription{entry: e, user: user}
 		e.subs++
 	case sub.unsubscribing:
-		sub.received = sub.received && e.value != nil && s.sendsLocked(e)
+		sub.received = sub.received && e.value != nil && t.sendsLocked(e)
 		sub.unsubscribing = false
 		sub.timer.StopLocked()
 	default:
 		return
 	}
-	s.changedLocked(t, e.key.name)
+	t.changedLocked(e.key.name)
 }
 
-// changedLocked has a request say whether a resource is wanted.
-func (s *server) changedLocked(t *subscriptions, name string) {
-	t.markLocked(name)
+// dirtyLocked makes a request due.
+func (t *subscriptions) dirtyLocked() {
 	t.dirty = true
-	s.notify()
+	t.peer.notify()
 }
 
-// markLocked notes that what was said of a resource may not be so any more.
+// changedLocked makes a request due that reflects whether a resource is wanted.
+func (t *subscriptions) changedLocked(name string) {
+	t.markLocked(name)
+	t.dirtyLocked()
+}
+
+// markLocked records that a resource may have to be subscribed to or unsubscribed from.
 func (t *subscriptions) markLocked(name string) {
 	t.whole = false
 	t.protocol.changedLocked(name)
 }
 
-// unsubscribeLocked makes the next request leave e out.
-func (s *server) unsubscribeLocked(e *entry) {
-	t := &s.types[e.key.typ]
-	if !s.up || !t.sent {
-		s.dropLocked(e)
+// unsubscribeLocked makes the next request leave out e.
+func (t *subscriptions) unsubscribeLocked(e *entry) {
+	if !t.peer.up || !t.sent {
+		t.dropLocked(e)
 		return
 	}
-	s.changedLocked(t, e.key.name)
+	t.changedLocked(e.key.name)
 }
 
-// beginUnsubscribeLocked is for when the first request without a resource is about
-// to be sent. Whether the server takes note is not certain: if a response of its
-// own is under way, it ignores the request (T-XDS-4). Then it still believes the
-// client to have the resource, and would not send it to a client that asks for it
-// anew. So the client keeps the resource, and follows it, for as long as a message
-// may plausibly be under way; see sendsLocked.
-func (s *server) beginUnsubscribeLocked(sub *subscription) {
+// beginUnsubscribeLocked is called before the first request without a resource is sent. The server
+// may ignore the request if a response is in flight (T-XDS-4). Then it assumes that the client
+// still has the resource, and would not send it again on a new subscription. So the client keeps
+// the resource up to date for as long as a message may plausibly be in flight; see sendsLocked.
+func (t *subscriptions) beginUnsubscribeLocked(sub *subscription) {
 	sub.unsubscribing = true
-	s.startLocked(&sub.timer, s.c.resourceTimeout(s.cfg), func() { s.dropLocked(sub.entry) })
+	core := t.peer.core
+	core.startLocked(&sub.timer, core.resourceTimeout(t.peer.cfg), func() { t.dropLocked(sub.entry) })
 }
 
-// sendsLocked reports whether the server still sends changes of e, so that the cache
-// can be used.
-func (s *server) sendsLocked(e *entry) bool {
-	sub := s.types[e.key.typ].subs[e.key.name]
-	return sub != nil && s.variant.sendsLocked(sub)
+// sendsLocked reports whether the server still sends changes of e, so that the cache can be used.
+func (t *subscriptions) sendsLocked(e *entry) bool {
+	sub := t.subs[e.key.name]
+	return sub != nil && t.peer.variant.sendsLocked(sub)
 }
 
 // dropLocked ends a subscription.
-func (s *server) dropLocked(e *entry) {
-	t := &s.types[e.key.typ]
+func (t *subscriptions) dropLocked(e *entry) {
 	sub := t.subs[e.key.name]
 	if sub == nil {
 		return
@@ -150,10 +146,10 @@ func (s *server) dropLocked(e *entry) {
 	t.places = nil
 	t.markLocked(e.key.name)
 	e.subs--
-	s.c.forgetLocked(e)
+	t.peer.cache.forgetLocked(e)
 }
 
-// knownAsLocked notes the own name of a resource that was asked for by another one; own is
+// knownAsLocked records the own name of a resource that was subscribed to by another one; own is
 // empty if it was not.
 func (t *subscriptions) knownAsLocked(sub *subscription, own string) {
 	if sub.own == own {
@@ -177,17 +173,17 @@ func (t *subscriptions) knownAsLocked(sub *subscription, own string) {
 	t.aliases[own][name] = struct{}{}
 }
 
-// claimsLocked reports whether a new stream may say which versions of a type the client
-// has: if the cache has some from this server and none from others, and no server after
-// this one is in use. Otherwise this one has to show that it is back, and to send again
-// what the other may send in the meantime (A71).
-func (s *server) claimsLocked(t *subscriptions) (ok bool) {
-	if s.replacedLocked() {
+// claimsLocked reports whether the first request of a stream may have the versions of the type
+// that the client has: if the cache has some from this server and none from others, and no server
+// after this one is in use. Otherwise this one has to prove that it is back, and to send again
+// the resources that the other one may send in the meantime (A71).
+func (t *subscriptions) claimsLocked() (ok bool) {
+	if t.peer.replacedLocked() {
 		return false
 	}
 	for _, sub := range t.subs {
 		if sub.entry.value != nil {
-			if sub.entry.from != s.cfg {
+			if sub.entry.from != t.peer.cfg {
 				return false
 			}
 			ok = true
@@ -196,57 +192,21 @@ func (s *server) claimsLocked(t *subscriptions) (ok bool) {
 	return ok
 }
 
-// awaitsLocked reports whether the server is to send a resource in time: because
-// nothing has been heard of it, or it is a collection that it could not be asked for before, or this
-// server has not sent what is in use since it was subscribed to, and there is no other any more
-// that is asked (A71).
-func (s *server) awaitsLocked(sub *subscription) bool {
-	e := sub.entry
-	return e.unansweredLocked() || e.state == Unknown && s.variant.collections() ||
-		(e.state == Acked || e.state == Nacked && s.variant.resends()) && e.value != nil && (!sub.received || e.from != s.cfg) && e.authority.lastLocked() == s
+// awaitsLocked reports whether the server has to send a resource in time: if nothing has been
+// received for it, or it is a collection that could not be subscribed to before, or this server has
+// not sent the version in use since the subscription and no other server is asked any more (A71).
+func (t *subscriptions) awaitsLocked(sub *subscription) bool {
+	e, p := sub.entry, t.peer
+	return e.unansweredLocked() || e.state == Unknown && p.variant.collections() ||
+		(e.state == Acked || e.state == Nacked && p.variant.resends()) && e.value != nil && (!sub.received || e.from != p.cfg) && p.users[sub.user]
 }
 
-// startTimersLocked starts the clock for resources that the server was asked for
-// just now (A57), unless it runs.
-func (s *server) startTimersLocked(awaited []*subscription) {
-	timeout := s.c.resourceTimeout(s.cfg)
-	for _, sub := range awaited {
-		current := s.types[sub.entry.key.typ].subs[sub.entry.key.name] == sub
-		if s.up && current && !sub.timer.RunningLocked() && s.awaitsLocked(sub) {
-			s.startLocked(&sub.timer, timeout, func() { s.expireLocked(sub, timeout) })
+// lacksLocked reports whether the server has to send a resource that no request has named.
+func (t *subscriptions) lacksLocked() bool {
+	for _, sub := range t.subs {
+		if !sub.asked && t.awaitsLocked(sub) {
+			return true
 		}
 	}
-}
-
-// answeredLocked stops the clock for a resource of which something has been heard.
-func (sub *subscription) answeredLocked() {
-	if !sub.unsubscribing {
-		sub.timer.StopLocked()
-	}
-}
-
-// expireLocked gives up waiting for a resource (A57, A88). It may still come.
-func (s *server) expireLocked(sub *subscription, timeout time.Duration) {
-	if !s.awaitsLocked(sub) {
-		return
-	}
-	e := sub.entry
-	hint := ""
-	switch {
-	case e.value != nil && e.from == s.cfg:
-		hint = "; the version in the cache is from before the latest subscription"
-	case e.value != nil:
-		hint = fmt.Sprintf("; the version in the cache is from xDS server %q", e.from.URI)
-	case !s.types[e.key.typ].heard:
-		// What a go-control-plane SnapshotCache in ADS mode does to clients
-		// that ask for less than all (T-XDS-17).
-		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", e.key.typ)
-	}
-	err := fmt.Errorf("xds: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", e.key.typ, e.key.name, s.cfg.URI, timeout, hint)
-	if !s.cfg.ResourceTimerIsTransientError {
-		s.absentLocked(sub, err)
-		return
-	}
-	s.c.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: s.cfg, typ: e.key.typ, name: e.key.name, err: err})
-	s.c.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: s.cfg})
+	return false
 }

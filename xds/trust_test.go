@@ -22,7 +22,7 @@ func TestTrustIsTheServers(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h := newHarness(t, Options{}, []string{serverDoc("first", features[0]), serverDoc("second", features[1])}, "")
 				first, second := h.servers["first"], h.servers["second"]
-				resources := target("svc", 1)
+				resources := targetOf("svc", 1)
 				for _, m := range resources {
 					if r, ok := m.(*routev3.RouteConfiguration); ok {
 						r.VirtualHosts[0].Routes[0].GetRoute().HostRewriteSpecifier = &routev3.RouteAction_AutoHostRewrite{AutoHostRewrite: wrapperspb.Bool(true)}

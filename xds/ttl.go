@@ -9,58 +9,57 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/xds/eventlog"
-	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// liveLocked starts the time to live of a resource that came just now; 0 is for ever.
-func (s *server) liveLocked(sub *subscription, ttl time.Duration) {
-	e := sub.entry
+// liveLocked starts the time to live of a resource that was received just now; 0 is unlimited.
+func (t *subscriptions) liveLocked(sub *subscription, ttl time.Duration) {
+	e, p := sub.entry, t.peer
 	if ttl == 0 {
 		e.ttlTimer.StopLocked()
 		return
 	}
 	version := e.version
-	s.startLocked(&e.ttlTimer, ttl, func() {
-		over := s.lapse(e.key.typ, e.key.name, version, ttl)
-		s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", over)
-		sub.received, s.types[e.key.typ].lapsed = false, true
-		s.c.failLocked(e, failure{state: DoesNotExist, err: over.err, drop: true, lapsed: true, kind: eventlog.Deleted, from: s.cfg})
-		s.notify() // which may be pausing, as long as nothing is missing
-		e.authority.checkLocked()
+	p.core.startLocked(&e.ttlTimer, ttl, func() {
+		expired := t.expired(e.key.name, version, ttl)
+		p.core.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", expired)
+		sub.received, t.lapsed = false, true
+		p.cache.failLocked(e, failure{state: DoesNotExist, err: expired.err, drop: true, lapsed: true, kind: eventlog.Deleted, from: p.cfg})
+		p.notify() // the server may be pausing while no resource is missing
+		sub.user.checkLocked()
 	})
 }
 
-// lapse is the fact that a resource was not renewed in time.
-func (s *server) lapse(typ resource.Type, name, version string, ttl time.Duration) fact {
-	err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", typ, name, s.cfg.URI, ttl)
-	return fact{server: s.cfg, typ: typ, name: name, version: version, err: err}
+// expired returns the fact that a resource was not renewed in time.
+func (t *subscriptions) expired(name, version string, ttl time.Duration) fact {
+	err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", t.typ, name, t.peer.cfg.URI, ttl)
+	return fact{server: t.peer.cfg, typ: t.typ, name: name, version: version, err: err}
 }
 
-// liveMemberLocked starts the time to live of a member that came just now; 0 is for ever.
-func (s *server) liveMemberLocked(sub *subscription, name string, m *member, ttl time.Duration) {
+// liveMemberLocked starts the time to live of a member that was received just now; 0 is unlimited.
+func (t *subscriptions) liveMemberLocked(sub *subscription, name string, m *member, ttl time.Duration) {
 	if ttl == 0 {
 		m.ttl.StopLocked()
 		return
 	}
-	e, col := sub.entry, sub.entry.collection
-	s.startLocked(&m.ttl, ttl, func() {
+	col, core := sub.entry.collection, t.peer.core
+	core.startLocked(&m.ttl, ttl, func() {
 		if col.lapsed == 0 {
-			first := s.lapse(e.key.typ, name, m.version, ttl)
-			s.startLocked(&col.lapse, lapsePause, func() { s.lapseLocked(sub, first) })
+			first := t.expired(name, m.version, ttl)
+			core.startLocked(&col.lapse, lapsePause, func() { t.lapseLocked(sub, first) })
 		}
 		col.lapsed++
 		col.removeLocked(name)
 	})
 }
 
-// lapsePause is how long members whose time is over wait for others: each change of a
-// collection costs O(members), and members that came together go together.
+// lapsePause is how long an expired member waits for others: each change of a collection costs
+// O(members), and members that were received together expire together.
 const lapsePause = 10 * time.Millisecond
 
-// lapseLocked does without the members whose time is over.
-func (s *server) lapseLocked(sub *subscription, first fact) {
+// lapseLocked commits a collection without the members that have expired.
+func (t *subscriptions) lapseLocked(sub *subscription, first fact) {
 	e := sub.entry
-	s.c.logLocked(slog.LevelWarn, "xdslb: the time to live of members of a collection is over", first, slog.Int("members", e.collection.lapsed))
+	t.peer.core.logLocked(slog.LevelWarn, "xdslb: the time to live of members of a collection is over", first, slog.Int("members", e.collection.lapsed))
 	e.collection.lapsed = 0
-	s.commitLocked(sub, e.version, e.updated)
+	t.commitLocked(sub, e.version, e.updated)
 }

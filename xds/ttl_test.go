@@ -47,7 +47,7 @@ func TestTTL(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h, cp, w := serving(t, Options{}, features...)
 				keep := h.watch("keep") // another Cluster, that heartbeats do not mention
-				cp.serve(target("keep", 1)...)
+				cp.serve(targetOf("keep", 1)...)
 				keep.must(t)
 				// A heartbeat is not all that there is of a type.
 				if !cp.sayTTL(cds, "svc", nil, time.Hour) {
@@ -132,7 +132,7 @@ func TestHeartbeatOfNothing(t *testing.T) {
 						t.Errorf("%d requests, want one, a NACK, and two that unsubscribe and subscribe: %v", n, d.Requests(lds.URL()))
 					}
 				}
-				cp.serve(target("svc", 1)...)
+				cp.serve(targetOf("svc", 1)...)
 				w.must(t)
 				if d := cp.delta(); d != nil {
 					nacks := d.Stats(lds.URL()).NACKs
@@ -181,8 +181,8 @@ func TestTTLFallback(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				h, first, second := two(t)
 				mortal := map[resource.Type]proto.Message{lds: listenerTo("svc", "svc"), cds: clusterTo("svc", "svc"), eds: endpointsAt("svc", 1)}[typ]
-				first.serve(target("svc", 1)...)
-				second.serve(target("svc", 2)...)
+				first.serve(targetOf("svc", 1)...)
+				second.serve(targetOf("svc", 2)...)
 				w := h.watch("svc")
 				w.must(t)
 				if !first.sayTTL(typ, "svc", mortal, 10*time.Second) || !first.sayTTL(typ, "svc", nil, 10*time.Second) {

@@ -40,7 +40,7 @@ func TestWaiting(t *testing.T) {
 		w.cancel()
 		cp.refuse(errRefused) // what hangs ends
 		cp.refuse(nil)
-		cp.serve(target("other", 1)...)
+		cp.serve(targetOf("other", 1)...)
 		other := h.watch("other")
 		advance(20 * time.Second)
 		other.must(t)

@@ -53,7 +53,7 @@ func TestCancel(t *testing.T) {
 		stays := h.watch("svc")
 		gone.cancel()
 		gone.cancel() // does no harm
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		cp.serve(endpointsAt("svc", 2))
 		if inside.calls != 1 || gone.got().updates+gone.got().errs != 0 || stays.got().updates != 2 {
 			t.Errorf("calls = %d, %d, %d; want 1, 0, 2", inside.calls, gone.got().updates+gone.got().errs, stays.got().updates)
@@ -75,7 +75,7 @@ func TestRewatch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		h, cp, w := serving(t, Options{Linger: -1})
 		keep := h.watch("keep")
-		cp.serve(target("keep", 7)...)
+		cp.serve(targetOf("keep", 7)...)
 		keep.must(t)
 		w.cancel()
 		synctest.Wait()
@@ -109,7 +109,7 @@ func TestRefetch(t *testing.T) {
 	for _, deleted := range []bool{true, false} {
 		bubble(t, func(t *testing.T) {
 			h, cp := only(t, Options{DropDeleted: true})
-			cp.serve(target("svc", 1)...)
+			cp.serve(targetOf("svc", 1)...)
 			w := h.watch("svc")
 			w.must(t)
 			cp.Remove(xdstest.LDS, "svc")
@@ -264,7 +264,7 @@ func TestRewatchMissing(t *testing.T) {
 		if got := w.got(); got.errs != 0 {
 			t.Errorf("error %v before the server can have answered", got.err)
 		}
-		cp.serve(target("svc", 1)...)
+		cp.serve(targetOf("svc", 1)...)
 		cp.send(lds, "1", listenerTo("svc", "svc"))
 		w.must(t)
 	})

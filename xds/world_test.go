@@ -139,7 +139,7 @@ func (w *world) tame() {
 	synctest.Wait()
 	w.c.mu.Lock()
 	for i, sim := range w.servers {
-		s := w.c.servers[w.c.cfg.Servers[i].Key()]
+		s := w.c.pool.servers[w.c.cfg.Servers[i].Key()]
 		if s == sim.s {
 			continue
 		}
@@ -161,7 +161,7 @@ func (w *world) evaluate() {
 	}
 	w.c.mu.Lock()
 	defer w.c.unlock()
-	for _, m := range w.c.managers {
+	for _, m := range w.c.targets.managers {
 		if w.slow[m] == nil {
 			w.slow[m] = newSlowTarget(m)
 		}

@@ -21,7 +21,7 @@ func (w *world) check() {
 	}
 	w.c.mu.Lock()
 	cached, member, guest := map[*entry]bool{}, map[*entry]bool{}, map[*entry]bool{}
-	for _, e := range w.c.entries {
+	for _, e := range w.c.cache.entries {
 		if e.value != nil && len(e.watchers) > 0 {
 			cached[e] = true
 		}
@@ -136,7 +136,7 @@ func (w *world) settle(choice int) {
 	w.age()
 	w.c.mu.Lock()
 	defer w.c.unlock()
-	for key, e := range w.c.entries {
+	for key, e := range w.c.cache.entries {
 		// What is about to be forgotten is not followed any more, and may come
 		// back with its fault when it is watched again.
 		if e.err != nil && len(e.watchers) == 0 {
@@ -164,7 +164,7 @@ func (w *world) checkDeleted() {
 	w.deliver()
 	w.c.mu.Lock()
 	defer w.c.unlock()
-	for key, e := range w.c.entries {
+	for key, e := range w.c.cache.entries {
 		if w.drops && complete(key.typ) && len(e.watchers) > 0 && e.value != nil && !w.there(key) {
 			w.t.Errorf("%v resource %q was deleted, and is in use", key.typ, key.name)
 		}

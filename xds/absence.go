@@ -1,0 +1,102 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/xdslb/xdslb/xds/eventlog"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// This file handles resources that a server does not send, or has deleted. Methods report
+// whether an entry changed.
+
+// startTimersLocked starts the timers of resources that were requested just now (A57), unless they
+// run.
+func (t *subscriptions) startTimersLocked(awaited []*subscription) {
+	for _, sub := range awaited {
+		current := t.subs[sub.entry.key.name] == sub
+		if t.peer.up && current && !sub.timer.RunningLocked() && t.awaitsLocked(sub) {
+			t.peer.core.startLocked(&sub.timer, t.peer.core.resourceTimeout(t.peer.cfg), func() { t.expireLocked(sub) })
+		}
+	}
+}
+
+// answeredLocked stops the timer of a resource after a response about it.
+func (sub *subscription) answeredLocked() {
+	if !sub.unsubscribing {
+		sub.timer.StopLocked()
+	}
+}
+
+// expireLocked ends the wait for a resource (A57, A88). It may still arrive.
+func (t *subscriptions) expireLocked(sub *subscription) {
+	if !t.awaitsLocked(sub) {
+		return
+	}
+	e, p := sub.entry, t.peer
+	hint := ""
+	switch {
+	case e.value != nil && e.from == p.cfg:
+		hint = "; the version in the cache is from before the latest subscription"
+	case e.value != nil:
+		hint = fmt.Sprintf("; the version in the cache is from xDS server %q", e.from.URI)
+	case !t.heard:
+		// The behavior of a go-control-plane SnapshotCache in ADS mode towards clients
+		// that ask for less than all resources (T-XDS-17).
+		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", t.typ)
+	}
+	err := fmt.Errorf("xds: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeout(p.cfg), hint)
+	if !p.cfg.ResourceTimerIsTransientError {
+		t.absentLocked(sub, err)
+		return
+	}
+	p.core.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
+}
+
+// complete reports whether a state-of-the-world response of type t has all resources
+// that were requested, so that it implies which ones do not exist (T-XDS-6). Resources
+// of other types are never deleted.
+func complete(t resource.Type) bool { return t == resource.ListenerType || t == resource.ClusterType }
+
+// removedLocked is called when the server has deleted a resource (A53, A88).
+func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
+	e, p := sub.entry, t.peer
+	sub.received = false
+	// grpc-go's wording, which users match on (D5).
+	err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, t.typ.String()+"Resource", p.cfg.URI)
+	message := "xdslb: an xDS server has deleted a resource"
+	if e.value != nil && !t.deletionCounts() {
+		message += "; keeping the last version"
+	}
+	p.core.logLocked(slog.LevelWarn, message, fact{server: p.cfg, typ: t.typ, name: e.key.name, version: e.version, err: err})
+	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Deleted, from: p.cfg})
+}
+
+// absentLocked is called when the server does not have a resource.
+func (t *subscriptions) absentLocked(sub *subscription, err error) (changed bool) {
+	e, p := sub.entry, t.peer
+	p.core.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Missing, from: p.cfg})
+}
+
+// deletionCounts reports whether a resource that the server deletes must not be used any
+// more (A53, A88).
+func (t *subscriptions) deletionCounts() bool {
+	cfg := t.peer.cfg
+	return complete(t.typ) && (cfg.FailOnDataErrors || t.peer.core.opts.DropDeleted && !cfg.IgnoreResourceDeletion)
+}
+
+// logRejectionLocked logs a rejection, unless it was logged last.
+func (t *subscriptions) logRejectionLocked(n rejection) {
+	if n != t.lastNack {
+		t.lastNack = n
+		t.peer.core.logLocked(slog.LevelWarn, "xdslb: rejecting invalid resources of an xDS server (NACK)",
+			fact{server: t.peer.cfg, typ: t.typ, name: n.name, version: n.version, err: errors.New(n.fault)}, slog.Int("resources", n.resources))
+	}
+}

@@ -1,0 +1,236 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
+	"github.com/xdslb/xdslb/xds/internal/timing"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// State is the state of a resource (A40, A88).
+type State uint8
+
+// The states of a resource. All but Requested and Acked come with an error. Nacked,
+// DoesNotExist, ReceivedError and TimedOut come with or without an earlier version
+// that is still in use.
+const (
+	Requested     State = iota // subscribed to, nothing received yet
+	Acked                      // the version in use is the latest
+	Nacked                     // the latest version is invalid
+	DoesNotExist               // deleted, or not sent in time
+	ReceivedError              // the server sent an error in its place (xRFC TP3)
+	TimedOut                   // not sent in time by a server that reports missing resources
+	Unknown                    // no server to ask: the bootstrap lacks the authority of the name
+)
+
+// String returns A40's name for the state.
+func (s State) String() string {
+	return [...]string{"REQUESTED", "ACKED", "NACKED", "DOES_NOT_EXIST", "RECEIVED_ERROR", "TIMEOUT", "UNKNOWN"}[s]
+}
+
+// dnsType is the type of entries that hold the addresses of a LOGICAL_DNS cluster. They are
+// not resources, but are cached, shared and watched in the same way.
+const dnsType = resource.NumTypes
+
+// addresses are the addresses of a DNS name, at least one. They are immutable.
+type addresses struct{ list []netip.AddrPort }
+
+// priorities presents the addresses as one endpoint of one nameless locality
+// (A37, A61).
+func (a *addresses) priorities(host string) []picker.Priority {
+	return []picker.Priority{{Localities: []picker.Locality{{
+		Weight: 1,
+		Endpoints: picker.ListOf(picker.Endpoint{
+			Addr:   a.list[0],
+			Weight: 1,
+			Extra:  &picker.EndpointExtra{Addrs: a.list[1:], Hostname: host},
+		}),
+	}}}}
+}
+
+// entry is a cached resource: the latest valid version, and the error if there is one. It
+// exists while it is watched, and after that until the servers are known to have processed
+// the unsubscription (T-WATCH-3, see subscriptions.beginUnsubscribeLocked).
+type entry struct {
+	key      entryKey
+	source   source // nil if there is none
+	watchers map[watcher]any
+	since    time.Time    // when the first of watchers was added
+	subs     int          // number of servers that are subscribed to it
+	ttlTimer timing.Timer // runs while value has a time to live
+
+	state   State
+	entered time.Time // when state last changed
+	value   any       // *resource.Listener etc. or *addresses; immutable; nil if there is none
+	err     error     // nil in state Acked; otherwise why value is nil or outdated
+	erred   time.Time // when err last occurred
+	// transient means that err concerns the connection, not the resource.
+	transient bool
+	// lapsed means that err is the end of the time to live of value.
+	lapsed bool
+
+	from    *bootstrap.Server // that sent value
+	sum     xxh3.Uint128
+	version string
+	updated arrival // of the message with value
+	raw     []byte  // of value, as received; nil unless core.bytes
+
+	made derived // from a Cluster
+
+	rejected *rejectedVersion // the latest, in state Nacked; otherwise nil
+
+	assigned   *assignment // of a ClusterLoadAssignment with collections; otherwise nil
+	collection *collection // of a glob collection; nil before the first response
+}
+
+// derived holds the values that were made last of a Cluster resource, which targets share.
+type derived struct {
+	leaf    *picker.Leaf
+	inputs  leafInputs // of leaf
+	cluster *picker.Cluster
+	leaves  []*picker.Leaf // of cluster
+}
+
+// leafInputs are the inputs of newLeaf. Equal inputs give equal values.
+type leafInputs struct {
+	cluster   *resource.Cluster
+	server    string         // key of the server to report load to, if any
+	endpoints any            // *resource.Endpoints or *addresses, nil if there are none
+	origin    *picker.Origin // nil unless the policy asks for it
+	halvings  uint8          // of the largest hash ring or table
+	note      string
+}
+
+// rejectedVersion is an invalid version of a resource. entry.err is the error.
+type rejectedVersion struct {
+	sum     xxh3.Uint128
+	from    *bootstrap.Server
+	version string
+	at      time.Time // when the message arrived
+
+	// The content, if the version is invalid only because its collections are unavailable. See
+	// cache.reviewLocked.
+	value any
+	raw   []byte
+}
+
+// acceptedVersion is a valid version of a resource, or the addresses of a DNS name.
+type acceptedVersion struct {
+	value   any
+	sum     xxh3.Uint128
+	version string
+	from    *bootstrap.Server
+	at      arrival // of the message
+	raw     []byte  // see entry.raw
+}
+
+// arrival is the time at which a message arrived, nil for never. The many resources of a message
+// and the values made of them share it.
+type arrival *time.Time
+
+// later returns the later one of two arrivals.
+func later(a, b arrival) arrival {
+	if a == nil || b != nil && (*b).After(*a) {
+		return b
+	}
+	return a
+}
+
+// when returns the time of an arrival.
+func when(a arrival) time.Time {
+	if a == nil {
+		return time.Time{}
+	}
+	return *a
+}
+
+// enterLocked changes the state.
+func (e *entry) enterLocked(s State) {
+	if e.state != s || e.entered.IsZero() {
+		e.state, e.entered = s, time.Now()
+	}
+	if s != Nacked {
+		e.rejected = nil
+	}
+	e.lapsed = false
+}
+
+// readiness reports whether a resource, or a value made of several, can be used. It is ordered: a
+// value is as ready as the least ready of the resources that it is made of.
+type readiness uint8
+
+const (
+	waiting     readiness = iota // not known yet
+	unreachable                  // cannot be known at present
+	ready                        // known, possibly to be missing
+)
+
+// shouldReplace reports whether a value in use is replaced by a newer one: only if the newer one is
+// complete, or if there is nothing to lose (T-WATCH-2, A88).
+func shouldReplace(have, want readiness) bool {
+	return want == ready || want == unreachable && have != ready
+}
+
+func (e *entry) readinessLocked() readiness {
+	switch {
+	case e.value != nil && e.assigned != nil:
+		return readinessOfLocked(e.assigned.uses)
+	case e.value != nil:
+		return ready
+	case e.err == nil:
+		return waiting
+	case e.transient:
+		return unreachable
+	}
+	return ready
+}
+
+// unansweredLocked reports whether nothing has been received for the resource, not even an
+// error (A71). Such resources have timers and make servers fall back.
+func (e *entry) unansweredLocked() bool { return e.value == nil && e.state == Requested }
+
+// uncachedLocked reports whether a server may have a version that the cache lacks (A71): the
+// first one, or a replacement for one whose time to live has expired.
+func (e *entry) uncachedLocked() bool { return e.unansweredLocked() || e.lapsed }
+
+// watchedLocked reports whether the entry has watchers.
+func (e *entry) watchedLocked() bool { return len(e.watchers) > 0 }
+
+// waitingLocked describes what an entry without a version waits for.
+func (e *entry) waitingLocked() error {
+	if e.err != nil {
+		return e.err
+	}
+	return e.source.waitingLocked(e)
+}
+
+// stopLocked stops the timers of the entry.
+func (e *entry) stopLocked() {
+	e.ttlTimer.StopLocked()
+	e.collection.stopLocked()
+}
+
+// targetsLocked visits the targets that depend on e.
+func (e *entry) targetsLocked(visit func(target)) {
+	for w := range e.watchers {
+		w.targetsLocked(visit)
+	}
+}
+
+// recordLocked records an event about the entry in the journals of the targets that depend on it.
+// from is the server that reported it; nil if none did.
+func (e *entry) recordLocked(kind eventlog.Kind, version string, from *bootstrap.Server, err error) {
+	ev := newEvent(kind, from, err)
+	ev.Type, ev.Resource, ev.Version = eventType(e.key.typ), eventlog.Cut(e.key.name), eventlog.Cut(version)
+	recordLocked(ev, slices.Values([]*entry{e}))
+}

@@ -1,0 +1,125 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"iter"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// OldStyle is the Authority of resources whose names are not xdstp names, as in A78.
+const OldStyle = "#old"
+
+// ResourceStatus is the status of a resource (A40).
+type ResourceStatus struct {
+	Type resource.Type
+	Name string
+	// Authority is that of an xdstp name, which may be empty, or else OldStyle.
+	Authority string
+
+	State State
+	Since time.Time // when State last changed
+	// Err is why there is no version in use, or why it is not the latest; nil otherwise.
+	Err     error
+	ErrTime time.Time // when Err last occurred
+
+	// Watched means that a target uses the resource. Other resources are kept until the servers
+	// are known to have processed the unsubscription.
+	Watched bool
+	Asked   time.Time // since when it is watched without interruption
+
+	// The version in use; empty if there is none.
+	Version string
+	Updated time.Time // when its content arrived; a new Version with the same content does not count
+	Server  string    // URI of the server that sent it
+	// Raw is the version in use as it was received; nil without KeepBytes. It must
+	// not be changed.
+	Raw *anypb.Any
+
+	// Members is the number of members of a glob collection (LEDS). Each has a
+	// ResourceStatus of its own.
+	Members int
+
+	// Rejected is the latest version if that is invalid (State is Nacked), and the
+	// zero value otherwise: A40's error_state.
+	Rejected RejectedVersion
+}
+
+// RejectedVersion is an invalid version of a resource.
+type RejectedVersion struct {
+	Version string
+	Time    time.Time // when it last arrived
+	Server  string    // URI of the server that sent it
+	Err     error     // why it is invalid
+}
+
+// ResourceKind has the attributes by which CountResources counts resources.
+type ResourceKind struct {
+	Type      resource.Type
+	Authority string
+	State     State
+	InUse     bool // whether there is a version in use
+}
+
+// Kind returns the resource's kind.
+func (s *ResourceStatus) Kind() ResourceKind {
+	return ResourceKind{s.Type, s.Authority, s.State, !s.Updated.IsZero()}
+}
+
+// statusesLocked returns the status of about n entries, without those of DNS names.
+func statusesLocked(entries iter.Seq[*entry], n int) []ResourceStatus {
+	all := make([]ResourceStatus, 0, n)
+	for e := range entries {
+		if e.key.typ != dnsType {
+			all = append(all, e.statusLocked())
+			all = e.collection.statusesLocked(e, all)
+		}
+	}
+	return all
+}
+
+// inOrder sorts by type and name.
+func inOrder(all []ResourceStatus) iter.Seq[ResourceStatus] {
+	slices.SortFunc(all, func(a, b ResourceStatus) int {
+		return compareKeys(entryKey{a.Type, a.Name}, entryKey{b.Type, b.Name})
+	})
+	return slices.Values(all)
+}
+
+// statusLocked returns the status of the entry.
+func (e *entry) statusLocked() ResourceStatus {
+	s := ResourceStatus{
+		Type:      e.key.typ,
+		Name:      e.key.name,
+		Authority: OldStyle,
+		State:     e.state,
+		Since:     e.entered,
+		Err:       e.err,
+		ErrTime:   e.erred,
+	}
+	if a := authorityOf(e.key.name); a.xdstp {
+		s.Authority = a.name
+	}
+	if s.Watched = len(e.watchers) > 0; s.Watched {
+		s.Asked = e.since
+	}
+	if e.collection != nil {
+		s.Members = len(e.collection.members)
+	}
+	if e.latestLocked() != nil {
+		s.Version, s.Updated, s.Server = e.version, when(e.updated), e.from.URI
+		if e.raw != nil {
+			s.Raw = &anypb.Any{TypeUrl: e.key.typ.URL(), Value: e.raw}
+		}
+	}
+	if r := e.rejected; r != nil {
+		s.Rejected = RejectedVersion{Version: r.version, Time: r.at, Server: r.from.URI, Err: e.err}
+	}
+	return s
+}

@@ -1,0 +1,250 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package xds
+
+import (
+	"iter"
+	"log/slog"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/eventlog"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// session is the state of ADS with one server: the subscriptions by type, and the results of the
+// streams so far. It exists while the server is in use, and is guarded by core.mu.
+//
+// Requests are not queued. The content of a request is computed from this state when the request is
+// sent, so a burst of subscriptions is one request, and a late request cannot revert a later
+// one (T-XDS-4, T-XDS-5).
+type session struct {
+	peer
+	types [resource.NumTypes]subscriptions
+
+	switched bool      // the variant has changed since the latest response
+	refused  time.Time // when the server last answered UNIMPLEMENTED to the wanted variant
+	quiet    bool      // the server has nothing to send on this stream: see silentLocked
+	err      error     // why there is no stream; nil at the beginning of the first attempt
+}
+
+// initLocked initializes the state of a server that is not in use yet.
+func (s *session) initLocked(core *core, cache *cache, cfg *bootstrap.Server, r *relation) {
+	s.peer = peer{core: core, cache: cache, cfg: cfg, relation: r, users: map[serverUser]bool{}, wake: make(chan struct{}, 1)}
+	for i := range s.types {
+		s.types[i] = subscriptions{peer: &s.peer, typ: resource.Type(i), counts: &r.status.Types[i], subs: map[string]*subscription{}}
+	}
+	s.setVariantLocked(wantedVariant(cfg, &core.opts))
+}
+
+// entriesLocked visits the entries that are subscribed to.
+func (s *session) entriesLocked() iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for i := range s.types {
+			for _, sub := range s.types[i].subs {
+				if !yield(sub.entry) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// recordLocked records an event about the server in the journals of the targets that have
+// resources from it.
+func (s *session) recordLocked(kind eventlog.Kind, err error) {
+	recordLocked(newEvent(kind, s.cfg, err), s.entriesLocked())
+}
+
+// demandLocked reports whether a resource that is watched is not in the cache, and whether no
+// resource is watched.
+func (s *session) demandLocked() (lacking, idle bool) {
+	idle = true
+	for e := range s.entriesLocked() {
+		if e.watchedLocked() {
+			idle = false
+			if e.value == nil {
+				return true, false
+			}
+		}
+	}
+	return false, idle
+}
+
+// openedLocked prepares for a new stream: there is no nonce, and all types are dirty.
+func (s *session) openedLocked() {
+	s.up, s.err = true, nil
+	s.claimed, s.quiet = false, false
+	s.relation.streamOpened()
+	for i := range s.types {
+		t := &s.types[i]
+		t.sent, t.heard, t.lastNack = false, false, rejection{}
+		t.whole = false // another server may have sent something since
+		t.protocol.openedLocked(t)
+		t.dirty = true
+	}
+	s.notify()
+}
+
+// downLocked is called when there is no stream any more. Timers wait for the next one (T-XDS-7).
+func (s *session) downLocked() {
+	s.up = false
+	for i := range s.types {
+		t := &s.types[i]
+		t.nackTimer.StopLocked()
+		t.protocol.stopLocked()
+		for _, sub := range t.subs {
+			sub.timer.StopLocked()
+			if !sub.entry.watchedLocked() {
+				t.dropLocked(sub.entry)
+			}
+		}
+	}
+}
+
+// endedLocked is called when a stream has ended, or could not be opened.
+func (s *session) endedLocked(responded bool, err error) {
+	s.downLocked()
+	s.cache.reviewLocked()
+	if !responded {
+		s.core.logLocked(slog.LevelWarn, "xdslb: an xDS server cannot be reached", fact{server: s.cfg, typ: noType, err: err})
+		s.failedLocked(err)
+		return
+	}
+	// Servers may end streams at any time; only a server that sends nothing is
+	// unreachable (A57).
+	s.core.logLocked(slog.LevelInfo, "xdslb: the stream of an xDS server ended", fact{server: s.cfg, typ: noType, err: err})
+	s.relation.ended(err)
+	if s.core.opts.ReconnectSpread > s.core.opts.BackoffBase {
+		s.relation.away()
+	}
+	s.recordLocked(eventlog.StreamFailed, err)
+}
+
+// failedLocked is called when the server cannot be reached: the connection or the stream
+// ended without a response, or takes suspiciously long (A57).
+func (s *session) failedLocked(err error) {
+	s.err = err
+	if s.relation.ended(err) {
+		s.recordLocked(eventlog.StreamFailed, err)
+	}
+	s.relation.failed()
+	for a := range s.users {
+		a.checkLocked()
+	}
+}
+
+// respondedLocked is called for the first response of a stream.
+func (s *session) respondedLocked() {
+	s.switched = false
+	s.relation.responded()
+	s.recordLocked(eventlog.Connected, nil)
+	for a := range s.users {
+		a.respondedLocked(&s.peer)
+	}
+}
+
+// silentLocked is called when the server has sent nothing for as long as it may take to send a
+// resource. If the request had the versions of all resources, the server has nothing to
+// send, and counts as one that has responded.
+func (s *session) silentLocked() {
+	if lacking, _ := s.demandLocked(); s.claimed && !lacking {
+		s.quiet = true
+		s.relation.responded()
+	}
+}
+
+// wasQuietLocked reports whether the server had nothing to send on the stream. This does not hold
+// for a server that was asked for something since then.
+func (s *session) wasQuietLocked() bool {
+	lacking, _ := s.demandLocked()
+	return s.quiet && !lacking
+}
+
+// requestLocked returns the next request that is due on the current stream, and the
+// subscriptions that wait for an answer to it; nil if none is due.
+func (s *session) requestLocked(node *corev3.Node) (request, []*subscription) {
+	for i := range s.types {
+		if t := &s.types[i]; t.dirty {
+			if req, awaited := t.protocol.requestLocked(t, node); req != nil {
+				return req, awaited
+			}
+		}
+	}
+	return nil, nil
+}
+
+// sentLocked is called when a request has been sent. It counts the request and starts the timers of
+// the resources that wait for an answer.
+func (s *session) sentLocked(req request, awaited []*subscription) {
+	typ, _ := resource.TypeOf(req.GetTypeUrl())
+	t := &s.types[typ]
+	t.counts.Requests++
+	if req.GetErrorDetail() != nil {
+		t.counts.NACKs++
+	}
+	t.startTimersLocked(awaited)
+}
+
+// variantRetry is the time after which a variant that a server does not implement is tried again.
+const variantRetry = 5 * time.Minute
+
+// switchVariantLocked switches to the other variant after a stream that ended without a response
+// because the server does not implement this one. It reports whether a stream of the other one
+// follows at once. A server that implements neither counts as unreachable.
+func (s *session) switchVariantLocked(err error) bool {
+	if status.Code(err) != codes.Unimplemented {
+		return false
+	}
+	next := other(s.variant)
+	s.core.logLocked(slog.LevelInfo, "xdslb: an xDS server does not implement a variant of ADS, trying the other", fact{server: s.cfg, typ: noType, err: err},
+		slog.String("variant", s.variant.String()), slog.String("other", next.String()))
+	if s.variant == wantedVariant(s.cfg, &s.core.opts) {
+		s.refused = time.Now()
+	}
+	s.setVariantLocked(next)
+	s.cache.reviewLocked()
+	first := !s.switched
+	s.switched = true
+	return first
+}
+
+// retryVariantLocked switches the next stream to the wanted variant, if the server has not refused
+// it for a while: the refusal may have been the answer of a proxy, or of an earlier version.
+func (s *session) retryVariantLocked() {
+	if want := wantedVariant(s.cfg, &s.core.opts); s.variant != want && time.Since(s.refused) >= variantRetry {
+		s.switched = false
+		s.setVariantLocked(want)
+		s.cache.reviewLocked()
+	}
+}
+
+// setVariantLocked sets the variant of the next stream.
+func (s *session) setVariantLocked(v variant) {
+	s.variant = v
+	s.relation.status.Variant = v.String()
+	for i := range s.types {
+		t := &s.types[i]
+		if t.protocol != nil {
+			t.protocol.stopLocked()
+		}
+		t.protocol, t.places = v.newProtocol(), nil
+		for _, sub := range t.subs {
+			sub.received = false // versions of one variant mean nothing in the other
+		}
+	}
+}
+
+// lacksCollectionsLocked reports whether there are collections that cannot be subscribed to in the
+// present variant, but in the wanted one.
+func (s *session) lacksCollectionsLocked() bool {
+	if s.variant == wantedVariant(s.cfg, &s.core.opts) || s.variant.collections() {
+		return false
+	}
+	return len(s.types[resource.LbEndpointType].subs) > 0 || s.cache.refusedCollectionsLocked()
+}
