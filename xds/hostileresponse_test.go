@@ -90,7 +90,6 @@ func TestManyAliases(t *testing.T) {
 		{Name: "x", Aliases: append(aliases, "svc"), Version: "1", Resource: large},
 	}})}
 	r.split()
-	r.addAliases()
 	if len(r.items) != 2 || r.items[1].name != "svc" || r.items[1].alias != "x" || r.items[1].sum != r.items[0].sum {
 		t.Errorf("%d items", len(r.items))
 	}

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -47,6 +48,25 @@ func (c *countdown) Err() error {
 		return context.Canceled
 	}
 	return nil
+}
+
+// TestSplittingStops checks that a client that is closed does not read all resources of a response
+// with many small ones.
+func TestSplittingStops(t *testing.T) {
+	d := newDirect(t)
+	many := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: lds.URL()}
+	all := &discoveryv3.DiscoveryResponse{TypeUrl: lds.URL()}
+	for i := range 5000 {
+		l := wrap(xdstest.Listener(fmt.Sprint("l", i), "r"))
+		many.Resources = append(many.Resources, &discoveryv3.Resource{Version: "1", Resource: l})
+		all.Resources = append(all.Resources, l)
+	}
+	for _, msg := range []proto.Message{many, all} {
+		r := response{ctx: &countdown{t.Context(), 1}, t: &d.s.types[lds], msg: arrived(msg)}
+		if r.split(); len(r.items) != 1024 {
+			t.Errorf("%T: read %d resources after the end, want 1024", msg, len(r.items))
+		}
+	}
 }
 
 // TestDecodingStops: a client that is closed does not decode a large resource to its end, and what it
