@@ -34,7 +34,7 @@ type BackendOptions struct {
 	// Server is passed to grpc.NewServer.
 	Server []grpc.ServerOption
 	// Register, if not nil, registers services on each server, which Start makes anew.
-	// Calls, SetDelay and Fail cover their RPCs, except health checks and out-of-band load reports.
+	// Calls, SetDelay and Fail cover their RPCs, except watches of health and out-of-band load reports.
 	Register func(*grpc.Server)
 }
 
@@ -156,10 +156,10 @@ func (b *Backend) SetDelay(d time.Duration) { b.delay.Store(int64(d)) }
 // Fail makes RPCs that arrive later fail with code; codes.OK makes them succeed again.
 func (b *Backend) Fail(code codes.Code) { b.code.Store(uint32(code)) }
 
-// begin counts and delays an RPC, and returns the error of Fail. Health checks and out-of-band load
+// begin counts and delays an RPC, and returns the error of Fail. Watches of health and out-of-band load
 // reports, which clients start on their own, are exempt.
 func (b *Backend) begin(ctx context.Context, method, name string) error {
-	if strings.HasPrefix(method, "/grpc.health.v1.Health/") || strings.HasPrefix(method, "/xds.service.orca.v3.") {
+	if method == "/grpc.health.v1.Health/Watch" || strings.HasPrefix(method, "/xds.service.orca.v3.") {
 		return nil
 	}
 	b.calls.Add(1)
