@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/balancer/base"
 	"google.golang.org/grpc/connectivity"
@@ -123,7 +124,7 @@ func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingCo
 		}
 	}
 	if c.policy == nil {
-		if p := builder.Build(c, c.leaf.buildOptions(c.leaf.security)); p != nil {
+		if p := builder.Build(c, xdstls.Owned(c.leaf.buildOpts, c.leaf.security)); p != nil {
 			c.policy = p
 		} else {
 			return nil, errors.New("it could not be built")

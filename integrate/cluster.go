@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -320,7 +321,7 @@ func (c *cluster) rendered() {
 func (c *cluster) recordFailure() {
 	ev := eventlog.Event{Kind: eventlog.ClusterRecovered, Cluster: c.cfg.Name}
 	if c.state.Failed {
-		ev.Kind, ev.Error = eventlog.ClusterFailed, errorText(c.view.failed)
+		ev.Kind, ev.Error = eventlog.ClusterFailed, report.ErrorText(c.view.failed)
 	}
 	c.rec.record(ev, nil)
 }

@@ -7,16 +7,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-
-	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 )
-
-// WithRequestHash returns a context whose RPCs are hashed to h where a cluster's
-// policy hashes, whatever the route's hash policies say: for callers that have
-// a good hash already, such as a shard key. It allocates once.
-func WithRequestHash(ctx context.Context, h uint64) context.Context {
-	return metadatautil.WithHash(ctx, h)
-}
 
 // randomHashes are the random hashes of RPCs that had to wait for an endpoint: those of a
 // channel. Each is kept to the end of its RPC, whose picks and gRPC's further attempts have

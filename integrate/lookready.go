@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -48,7 +49,7 @@ func lookMissing(ctx context.Context, b *lb, method string) string {
 	defer b.unlock()
 	s := b.picker.current.Load()
 	if s.Snapshot == nil {
-		return errorText(b.fatal)
+		return report.ErrorText(b.fatal)
 	}
 	var list []string
 	for cluster, outcome := range s.Snapshot.Destinations(ctx, method) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -138,7 +139,7 @@ func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, en
 		m = metric.ConnectionsFailed
 	}
 	r.metrics.Count(m, 1, r.target, leaf)
-	r.record(eventlog.Event{Kind: kind, Cluster: cluster, Error: errorText(err)}, endpoint)
+	r.record(eventlog.Event{Kind: kind, Cluster: cluster, Error: report.ErrorText(err)}, endpoint)
 }
 
 // recordPriority records that a cluster uses another priority. Priorities are counted over
@@ -169,17 +170,6 @@ func priorityName(i int) string {
 		return "none"
 	}
 	return fmt.Sprint(i)
-}
-
-// mergeEvents joins the events of a channel and of its XdsClient by time. The channel's own
-// events tell what it made of the configurations that the XdsClient delivered.
-func mergeEvents(channel, client []eventlog.Event) []eventlog.Event {
-	client = slices.DeleteFunc(client, func(e eventlog.Event) bool {
-		return e.Kind == eventlog.ConfigurationDelivered || e.Kind == eventlog.TargetFailed
-	})
-	all := append(channel, client...)
-	slices.SortStableFunc(all, func(a, b eventlog.Event) int { return a.Time.Compare(b.Time) })
-	return all
 }
 
 const msgUnsupported = "xdslb: the configuration asks for what no gRPC client does, and it has no effect. integrate/docs/supported.md has what to use instead; " +

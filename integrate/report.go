@@ -40,7 +40,9 @@ type (
 	RolloutStatus     = report.RolloutStatus
 	ServerStatus      = report.ServerStatus
 
-	Explanation = report.Explanation
+	Explanation    = report.Explanation
+	Picks          = report.Picks
+	PickedEndpoint = report.PickedEndpoint
 	// Event is something that happened to a channel, or to its XdsClient.
 	Event = eventlog.Event
 )

@@ -5,6 +5,7 @@ package integrate
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
@@ -17,7 +18,10 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -41,7 +45,7 @@ const simulatedAge = 1000 * time.Hour
 
 // simulate applies a configuration, and returns once all endpoints are in their states.
 func simulate(cfg *picker.Config, opts *options, states map[netip.AddrPort]connectivity.State) (*simulation, error) {
-	creds, err := NewCredentials(CredentialsOptions{Fallback: insecure.NewCredentials()})
+	creds, err := xdstls.NewCredentials(insecure.NewCredentials())
 	if err != nil {
 		return nil, err
 	}
@@ -197,6 +201,65 @@ func (s *simulation) age() {
 	}
 	s.rt.Advance(simulatedAge)
 	s.publish()
+}
+
+// inspect returns the status of the balancer.
+func (s *simulation) inspect(target string) *report.TargetStatus {
+	status := &report.TargetStatus{Time: time.Now(), Target: target}
+	lookStatus(s.lb, status, true)
+	status.Watched = time.Time{} // there are no RPCs to count
+	return status
+}
+
+// picks makes so many picks, each RPC ending before the next begins, until ctx ends.
+func (s *simulation) picks(ctx context.Context, method string, rpcs int) *report.Picks {
+	p, at := &report.Picks{}, make([][]*endpoint, len(s.list.all))
+	for i, c := range s.list.all {
+		for _, l := range c.state.Localities {
+			at[i] = append(at[i], l.Endpoints.(endpoints)...)
+		}
+	}
+	counts := map[*endpoint]int{}
+	snapshot, plain := s.picker.current.Load().Snapshot, metadatautil.Detached(ctx)
+	for ; p.RPCs < rpcs && (p.RPCs%1024 != 0 || ctx.Err() == nil); p.RPCs++ {
+		r := snapshot.Pick(plain, method, rand.Uint64())
+		switch r.Outcome {
+		case picker.Picked, picker.PickedConnect:
+			e := at[r.Cluster][r.Index]
+			counts[e]++
+			e.done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
+		case picker.Queue, picker.QueueConnect:
+			p.Waiting++
+		case picker.NoRoute, picker.NotForwarding:
+			p.NoRoute++
+		case picker.Dropped, picker.Overloaded:
+			p.Refused++
+		case picker.Delegate:
+			p.Delegated++
+		default:
+			p.Failed++
+		}
+	}
+	for _, c := range s.list.all {
+		addPicks(p, c, counts)
+	}
+	return p
+}
+
+// addPicks adds the counts of the endpoints of a cluster's priorities in use.
+func addPicks(p *report.Picks, c *cluster, counts map[*endpoint]int) {
+	for _, prio := range c.order {
+		if !c.uses(prio) {
+			continue
+		}
+		for _, l := range prio.localities {
+			for i, e := range l.endpoints {
+				p.Endpoints = append(p.Endpoints, report.PickedEndpoint{
+					Cluster: c.cfg.Name, Region: l.id.Region, Zone: l.id.Zone, SubZone: l.id.SubZone, Address: l.cfg.At(i).Addr.String(), RPCs: counts[e],
+				})
+			}
+		}
+	}
 }
 
 // simulatedChannel is what the balancer sees of gRPC.

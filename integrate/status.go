@@ -6,6 +6,7 @@ package integrate
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -14,6 +15,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
@@ -96,7 +98,7 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 	r.addResources(&s)
 	for _, server := range r.Client.Servers() {
 		s.Servers = append(s.Servers, ServerStatus{
-			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: errorText(server.Err), ErrorTime: server.ErrTime,
+			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: report.ErrorText(server.Err), ErrorTime: server.ErrTime,
 		})
 	}
 	s.Events = mergeEvents(events, r.Client.Events(r.Listener, r.Authority))
@@ -108,7 +110,7 @@ func (r *xdsResolver) addResources(s *TargetStatus) {
 	for res := range r.Client.TargetResources(r.Listener, r.Authority) {
 		out := ResourceStatus{
 			Type: res.Type.String(), Name: res.Name, State: res.State.String(),
-			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: errorText(res.Err),
+			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: report.ErrorText(res.Err),
 			Refused: res.Rejected.Version, Tried: res.Rejected.Time,
 		}
 		if !res.Updated.IsZero() {
@@ -118,11 +120,15 @@ func (r *xdsResolver) addResources(s *TargetStatus) {
 	}
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
+// mergeEvents joins the events of a channel and of its XdsClient by time. The channel's own
+// events tell which of the configurations that the XdsClient delivered were applied.
+func mergeEvents(channel, client []eventlog.Event) []eventlog.Event {
+	client = slices.DeleteFunc(client, func(e eventlog.Event) bool {
+		return e.Kind == eventlog.ConfigurationDelivered || e.Kind == eventlog.TargetFailed
+	})
+	all := append(channel, client...)
+	slices.SortStableFunc(all, func(a, b eventlog.Event) int { return a.Time.Compare(b.Time) })
+	return all
 }
 
 // resolverOf returns the resolver of a channel, or nil if that is not ours, or the

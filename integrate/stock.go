@@ -19,6 +19,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 )
 
 // buildStock hands a channel to stock's resolver.
@@ -42,7 +43,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 		}
 		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
 	}
-	if usesXDSCredentials(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
+	if xdstls.UsesXDS(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
 		rollout.NoteTLS(original, b.opts.Logger)
 	}
 	r.metrics = channelmetrics.Start(name, opts.MetricsRecorder, nil)

@@ -9,19 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/netip"
 	"net/url"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/internal/offline"
-	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -106,6 +102,21 @@ func InspectTargets(w WhatIf, targets []string) ([]TargetStatus, error) {
 		s.Close()
 	}
 	return list, nil
+}
+
+// PickWhatIf makes so many picks by resources from a file, each RPC ending before the next
+// begins. A policy that hashes gets a random hash with each, unless ctx has one, or a header
+// that is hashed: see ExplainWhatIf. It ends early if ctx does.
+func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*Picks, error) {
+	if err := checkMethod(w.Method); err != nil {
+		return nil, err
+	}
+	s, err := w.simulate()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.picks(ctx, w.Method, rpcs), ctx.Err()
 }
 
 // simulate returns a balancer with the resources of w.
@@ -204,95 +215,4 @@ func (noDNS) Scheme() string { return "dns" }
 // Build implements resolver.Builder.
 func (noDNS) Build(resolver.Target, resolver.ClientConn, resolver.BuildOptions) (resolver.Resolver, error) {
 	return nil, errors.New("names are not looked up for resources of a file")
-}
-
-// inspect returns the status of the balancer.
-func (s *simulation) inspect(target string) *TargetStatus {
-	status := &TargetStatus{Time: time.Now(), Target: target}
-	lookStatus(s.lb, status, true)
-	status.Watched = time.Time{} // there are no RPCs to count
-	return status
-}
-
-// Picks are where a number of RPCs went that were picked by resources from a file.
-type Picks struct {
-	RPCs      int              `json:"rpcs"`
-	Endpoints []PickedEndpoint `json:"endpoints"` // those of the priorities in use, in the order of the configuration
-	// Waiting, Failed and NoRoute are the RPCs that got no endpoint; Refused those that drops
-	// or the circuit breaker would not have let through.
-	Waiting int `json:"waiting"`
-	Failed  int `json:"failed"`
-	NoRoute int `json:"no_route"`
-	Refused int `json:"refused"`
-	// Delegated are those that a child policy would have picked for.
-	Delegated int `json:"delegated"`
-}
-
-// PickedEndpoint is how many of the RPCs an endpoint got.
-type PickedEndpoint struct {
-	Cluster string `json:"cluster"`
-	Region  string `json:"region,omitempty"`
-	Zone    string `json:"zone,omitempty"`
-	SubZone string `json:"sub_zone,omitempty"`
-	Address string `json:"address"`
-	RPCs    int    `json:"rpcs"`
-}
-
-// PickWhatIf makes so many picks by resources from a file, each RPC ending before the next
-// begins. A policy that hashes gets a random hash with each, unless ctx has one, or a header
-// that is hashed: see ExplainWhatIf. It ends early if ctx does.
-func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*Picks, error) {
-	if err := checkMethod(w.Method); err != nil {
-		return nil, err
-	}
-	s, err := w.simulate()
-	if err != nil {
-		return nil, err
-	}
-	defer s.Close()
-	p, at := &Picks{}, make([][]*endpoint, len(s.list.all))
-	for i, c := range s.list.all {
-		for _, l := range c.state.Localities {
-			at[i] = append(at[i], l.Endpoints.(endpoints)...)
-		}
-	}
-	counts := map[*endpoint]int{}
-	snapshot, plain := s.picker.current.Load().Snapshot, metadatautil.Detached(ctx)
-	for ; p.RPCs < rpcs && (p.RPCs%1024 != 0 || ctx.Err() == nil); p.RPCs++ {
-		r := snapshot.Pick(plain, w.Method, rand.Uint64())
-		switch r.Outcome {
-		case picker.Picked, picker.PickedConnect:
-			e := at[r.Cluster][r.Index]
-			counts[e]++
-			e.done(balancer.DoneInfo{BytesSent: true, BytesReceived: true})
-		case picker.Queue, picker.QueueConnect:
-			p.Waiting++
-		case picker.NoRoute, picker.NotForwarding:
-			p.NoRoute++
-		case picker.Dropped, picker.Overloaded:
-			p.Refused++
-		case picker.Delegate:
-			p.Delegated++
-		default:
-			p.Failed++
-		}
-	}
-	for _, c := range s.list.all {
-		p.add(c, counts)
-	}
-	return p, ctx.Err()
-}
-
-// add adds the counts of the endpoints of a cluster's priorities in use.
-func (p *Picks) add(c *cluster, counts map[*endpoint]int) {
-	for _, prio := range c.order {
-		if !c.uses(prio) {
-			continue
-		}
-		for _, l := range prio.localities {
-			for i, e := range l.endpoints {
-				p.Endpoints = append(p.Endpoints, PickedEndpoint{c.cfg.Name, l.id.Region, l.id.Zone, l.id.SubZone, l.cfg.At(i).Addr.String(), counts[e]})
-			}
-		}
-	}
 }

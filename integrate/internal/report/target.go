@@ -157,3 +157,11 @@ func (r *RolloutStatus) Why() string {
 func Malformed(variable, pattern string) string {
 	return fmt.Sprintf("%s has the malformed pattern %q", variable, pattern)
 }
+
+// ErrorText returns the text of an error; "" if it is nil.
+func ErrorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
