@@ -29,7 +29,7 @@ type child struct {
 	balancer.ClientConn // the channel's
 
 	leaf   *common
-	group  *group
+	owner  childOwner
 	name   string
 	policy balancer.Balancer // nil before the first update
 
@@ -45,6 +45,21 @@ type child struct {
 	awaitingState bool
 }
 
+// childOwner is the group of a child, as the child and its SubConns see it.
+type childOwner interface {
+	// covers reports whether a locality's endpoints belong to the group.
+	covers(l *locality) bool
+	// home returns one of the group's localities.
+	home() *locality
+	// onChildState follows a new state of one of the group's children.
+	onChildState(c *child)
+	// shutdownUnclaimed shuts down the connections of the group's endpoints that no child has.
+	// It does nothing and returns false if the child is not the one in use.
+	shutdownUnclaimed(c *child) bool
+	// onChildClosed follows the end of a child, with its connections.
+	onChildClosed(c *child)
+}
+
 // target is what an address leads to.
 type target struct {
 	endpoint  *endpoint
@@ -54,11 +69,11 @@ type target struct {
 
 var errClosed = errors.New("xdslb: the LB policy is closed")
 
-func newChild(g *group, name string) *child {
+func newChild(leaf *common, owner childOwner, name string) *child {
 	return &child{
-		ClientConn: g.leaf.cc,
-		leaf:       g.leaf,
-		group:      g,
+		ClientConn: leaf.cc,
+		leaf:       leaf,
+		owner:      owner,
 		name:       name,
 		conns:      map[*childSubConn]struct{}{},
 		state: balancer.State{
@@ -165,9 +180,7 @@ func (c *child) onClosed() {
 	if c.leaf.rt.Closed() {
 		return
 	}
-	if current := c.group.current; current != c && !current.closed {
-		current.retarget(current.targets) // endpoints are left without a connection of their own
-	}
+	c.owner.onChildClosed(c)
 	c.leaf.out.publish = true
 }
 
@@ -181,7 +194,7 @@ func (c *child) onState(s balancer.State) {
 		return
 	}
 	c.state = s
-	c.group.onChildState(c)
+	c.owner.onChildState(c)
 	c.shutdownUnclaimed()
 }
 
@@ -189,16 +202,13 @@ func (c *child) onState(s balancer.State) {
 // or came with endpoints from elsewhere, once the child has had the chance to claim
 // them.
 func (c *child) shutdownUnclaimed() {
-	if !c.awaitingState || c.closed || c.group.current != c || c.state.ConnectivityState == connectivity.Connecting {
+	if !c.awaitingState || c.closed || c.state.ConnectivityState == connectivity.Connecting {
 		return
 	}
-	c.awaitingState = false
-	for e := range c.group.endpoints {
-		if own := e.conn; own != nil && own.child == nil {
-			own.shutdown()
-		}
+	if c.owner.shutdownUnclaimed(c) {
+		c.awaitingState = false
+		c.leaf.out.publish = true
 	}
-	c.leaf.out.publish = true
 }
 
 // ResolveNow implements balancer.ClientConn.

@@ -103,7 +103,7 @@ func (h *childSubConn) retarget() {
 // unknownAddress returns what counts the RPCs to addresses that are no endpoint's.
 func (c *child) unknownAddress() *endpoint {
 	if c.unknown == nil {
-		c.unknown = newEndpoint(c.group.localities[0])
+		c.unknown = newEndpoint(c.owner.home())
 	}
 	return c.unknown
 }

@@ -184,7 +184,7 @@ func (c *conn) surrender() {
 // the connection serves. A child policy keeps it if the endpoint is in its group,
 // and else loses it, but for what pick_first has chosen of several addresses.
 func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
-	stays := c.child != nil && c.child.child.group.covers(e.loc)
+	stays := c.child != nil && c.child.child.owner.covers(e.loc)
 	if c.child != nil && !stays && multiAddressed(cfg) {
 		return
 	}

@@ -67,9 +67,33 @@ type childPicker struct {
 	exitIdleRequested atomic.Bool // to leave IDLE
 }
 
-// covers reports whether a locality's endpoints belong to the group.
+// covers implements childOwner.
 func (g *group) covers(l *locality) bool {
 	return !g.closed && l.tally == g.tally && (g.flat || l.id == g.locality)
+}
+
+// home implements childOwner.
+func (g *group) home() *locality { return g.localities[0] }
+
+// shutdownUnclaimed implements childOwner.
+func (g *group) shutdownUnclaimed(c *child) bool {
+	if g.current != c {
+		return false
+	}
+	for e := range g.endpoints {
+		if own := e.conn; own != nil && own.child == nil {
+			own.shutdown()
+		}
+	}
+	return true
+}
+
+// onChildClosed implements childOwner. Endpoints may be left without a connection of their own,
+// which the child in use has to them.
+func (g *group) onChildClosed(c *child) {
+	if current := g.current; current != c && !current.closed {
+		current.retarget(current.targets)
+	}
 }
 
 // endpoints visits the endpoints of the group with their configuration.
@@ -97,7 +121,7 @@ func (g *group) update(cfg *picker.Priority) {
 		c = g.current
 	}
 	if c == nil || c.name != name {
-		c = newChild(g, name)
+		c = newChild(g.leaf, g, name)
 		g.switchTo(c)
 	}
 	targets := g.targets()

@@ -107,7 +107,7 @@ func (p *priority) handBack(g *group) {
 	for _, l := range p.localities {
 		for i, e := range l.endpoints {
 			c := e.conn
-			if c == nil || c.child == nil || c.child.child.group != g {
+			if c == nil || c.child == nil || c.child.child.owner != g {
 				continue
 			}
 			if multiAddressed(l.cfg.At(i)) {
