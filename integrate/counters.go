@@ -50,3 +50,10 @@ func (l *common) heldCounters() (release func()) {
 		stop()
 	}
 }
+
+func (l *common) dropCounters() (drops []*picker.Counter, overload *picker.Counter) {
+	for _, d := range l.cfg.Drops {
+		drops = append(drops, l.load.Drop(d.Category))
+	}
+	return drops, l.load.Overload()
+}

@@ -262,3 +262,32 @@ func (e *endpoint) observe(s connectivity.State, err error) {
 		}
 	}
 }
+
+// configure follows a change of the endpoint's configuration.
+func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoint) {
+	noteEndpoint(changes, was, cfg)
+	drained := e.Draining
+	e.Draining = cfg.Health == picker.Draining
+	switch {
+	case drained && !e.Draining && e.conn == nil:
+		e.loc.tally.needsConnect = true // it was not asked to connect
+	case e.Draining && e.conn != nil && e.conn.child == nil && e.conn.state != picker.Ready:
+		e.disconnect()
+	case e.conn != nil:
+		e.conn.followDraining(cfg)
+	}
+	if hostname(was) != hostname(cfg) {
+		e.renameConn(cfg)
+	}
+	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
+		return
+	}
+	for _, c := range []*conn{e.conn, e.conn.other()} {
+		if c == nil {
+			continue
+		}
+		if m, ok := c.sc.(*multiAddress); ok {
+			m.update(cfg) // in another order
+		}
+	}
+}

@@ -10,22 +10,6 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 )
 
-// labelAttempts fills in the labels of attempts to each endpoint, if package
-// attemptlabels is linked: O(endpoints).
-func (c *cluster) labelAttempts(p *priority) {
-	if metric.UpdateLabels == nil {
-		return
-	}
-	c.view.labels = make([]map[string]string, 0, len(p.picks))
-	for _, l := range p.localities {
-		labels := labelsOf(l)
-		for range l.endpoints {
-			c.view.labels = append(c.view.labels, labels)
-		}
-	}
-	c.indexEndpoints(p)
-}
-
 // labelsOf are the labels of attempts to endpoints of a locality.
 func labelsOf(l *locality) map[string]string {
 	return map[string]string{"grpc.lb.locality": channelmetrics.LocalityName(l.id), "grpc.lb.backend_service": l.leaf.name}

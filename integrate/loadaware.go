@@ -4,8 +4,6 @@
 package integrate
 
 import (
-	"time"
-
 	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
 
 	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
@@ -72,53 +70,4 @@ func (l *leaf) updateLoadAware() {
 	if was == nil || was.OutOfBand != cfg.OutOfBand || was.OOBPeriod != cfg.OOBPeriod {
 		l.askAnew()
 	}
-}
-
-// updateUtilizations adds what the endpoints of each locality have reported to its
-// utilization, and reports whether that makes a difference. It is to be called once per
-// update period. O(endpoints).
-func (p *priority) updateUtilizations() (changed bool) {
-	how := p.leaf.loadAware.Load()
-	if how == nil {
-		return false
-	}
-	now := p.leaf.rt.Now()
-	for _, l := range p.localities {
-		sum, reporting := 0., 0.
-		for _, e := range l.endpoints {
-			if t := e.observers.Load(); e.serves() && t != nil && t.util != nil {
-				if u := t.util.At(how.Expiration, now); u > 0 {
-					sum, reporting = sum+u, reporting+1
-				}
-			}
-		}
-		was := l.busy
-		if l.busy.stale = reporting == 0; !l.busy.stale {
-			l.busy.Add(sum/reporting, how.UpdatePeriod, how.Smoothing)
-		}
-		changed = changed || l.busy != was
-	}
-	return changed
-}
-
-// tellUtilizations tells the localities' states how busy they are.
-func (p *priority) tellUtilizations() {
-	if p.leaf.cfg.Policy.LoadAware == nil {
-		return
-	}
-	for i, l := range p.localities {
-		p.state[i].Utilization, p.state[i].Stale = l.busy.Value, l.busy.stale
-	}
-}
-
-// scheduleLoads keeps a timer of the update period running while utilizations matter: the
-// cluster goes by them, and has two localities to choose from.
-func (c *cluster) scheduleLoads() {
-	period := time.Duration(0)
-	if c.inUse != nil && c.inUse.counts[picker.Ready] > 0 && len(c.inUse.localities) > 1 {
-		if how := c.inUse.leaf.loadAware.Load(); how != nil {
-			period = how.UpdatePeriod
-		}
-	}
-	c.updateEvery(period, &c.loadTimer, (*priority).updateUtilizations, (*cluster).scheduleLoads)
 }

@@ -42,7 +42,7 @@ func lookLeaf(c *cluster, l *leaf, first int, left []int) report.LeafStatus {
 		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
 	}
 	if c.inUse != nil && c.inUse.leaf == &l.common {
-		s.Probes = c.describeProbes()
+		s.Probes = lookProbes(c)
 	}
 	for _, d := range l.cfg.Drops {
 		s.Drops = append(s.Drops, report.DropStatus{Category: d.Category, PerMillion: d.PerMillion, Dropped: l.load.Drop(d.Category).Load()})
@@ -78,6 +78,22 @@ func lookPriority(p *priority, number int) report.PriorityStatus {
 		default:
 			s.Endpoints.Failed++
 		}
+	}
+	return s
+}
+
+// lookProbes returns the status of the cluster's probes, or nil if there are none.
+func lookProbes(c *cluster) *report.ProbeStatus {
+	if c.probers == nil {
+		return nil
+	}
+	s := &report.ProbeStatus{Synchronous: c.asksForEach()}
+	for _, p := range c.probers {
+		answers, silent, hot := p.pool.Stats()
+		s.Answers, s.Silent, s.HotAbove = s.Answers+answers, s.Silent+silent, max(s.HotAbove, hot)
+		p.mu.Lock()
+		s.Sent, s.Failed = s.Sent+p.sent, s.Failed+p.failed
+		p.mu.Unlock()
 	}
 	return s
 }

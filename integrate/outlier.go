@@ -111,23 +111,3 @@ func (l *common) recordEjection(e *endpoint) {
 	}
 	l.rec.record(ev, e.addr)
 }
-
-// ejected returns how many endpoints are ejected: O(endpoints).
-func (p *priority) ejected() (n int) {
-	for e := range p.endpoints {
-		if e.Ejected {
-			n++
-		}
-	}
-	return n
-}
-
-// onEjection tells the child policies, if they connect the endpoint, that it was
-// ejected, or returned.
-func (p *priority) onEjection(e *endpoint) {
-	for g := range p.liveGroups {
-		if g.covers(e.loc) {
-			g.onEjection(e)
-		}
-	}
-}

@@ -22,32 +22,6 @@ type loadShare struct {
 
 const shareScale = 1 << 24
 
-// health is how much of the load the priority can take: the part of its endpoints
-// that have not failed, times the factor. Endpoints that still connect for the
-// first time count as healthy, so that start-up moves nothing.
-func (p *priority) health() uint64 {
-	total := uint64(p.counts[picker.Idle] + p.counts[picker.Connecting] + p.counts[picker.Ready] + p.counts[picker.TransientFailure])
-	up := total - uint64(p.counts[picker.TransientFailure])
-	if total == 0 {
-		return 0
-	}
-	return min(up*shareScale/total*uint64(p.leaf.opts.OverprovisioningFactor)/100, shareScale)
-}
-
-// mayOverflow reports whether the priority may share its load. What places RPCs by
-// their hash would place them elsewhere, and children know one priority, as localities do
-// that get RPCs by their load.
-func (p *priority) mayOverflow() bool {
-	if p.leaf.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat || p.leaf.cfg.Policy.LoadAware != nil {
-		return false
-	}
-	switch p.leaf.cfg.Policy.Kind {
-	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest, picker.PolicyLeastLatency:
-		return true
-	}
-	return false
-}
-
 // shareLoad returns how the i-th priority, if it is READY, shares the load with
 // those after it in the same leaf, and starts those that are needed: nil if it
 // takes all. sharing is how many were needed.

@@ -66,32 +66,6 @@ func (p phase) String() string {
 	return [...]string{"dormant", "trying", "serving", "failed", "retired"}[p]
 }
 
-// connectivity aggregates the states of the priority's endpoints: as
-// weighted_target over round_robin would, or by the rules of ring_hash
-// (T-RING-7). Only one that connects on demand, or one of custom children, is ever
-// IDLE.
-func (p *priority) connectivity() picker.Connectivity {
-	if p.leaf.delegates() {
-		return p.groupState()
-	}
-	if p.leaf.onDemand() {
-		state, _ := p.onDemandState()
-		return state
-	}
-	switch {
-	case p.counts[picker.Ready] > 0:
-		return picker.Ready
-	case p.counts[picker.Ready]+p.counts[picker.Connecting]+p.counts[picker.Idle] > 0:
-		return picker.Connecting
-	default:
-		return picker.TransientFailure
-	}
-}
-
-// takesRPCs reports whether a priority in a state gets RPCs: one that is IDLE does,
-// since that is what connects it.
-func takesRPCs(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
-
 // activate makes the priority one that may be used: it starts to connect, or comes
 // back from retirement. Endpoints that were not asked to connect are, if they are
 // not to wait for RPCs.
@@ -263,36 +237,6 @@ func (p *priority) recount() {
 	}
 }
 
-// buildCache computes picks and state if they are out of date: O(endpoints).
-func (p *priority) buildCache() {
-	if p.state != nil && !p.stale {
-		return
-	}
-	n := p.size()
-	p.stale, p.connectable = false, nil
-	if p.leaf.onDemand() {
-		p.connectable = make([]*endpoint, 0, n)
-	}
-	p.picks = make([]pick, 0, n)
-	p.state = make([]picker.LocalityState, 0, len(p.localities))
-	for _, l := range p.localities {
-		for _, e := range l.endpoints {
-			p.picks = append(p.picks, pick{e.conn.subConn(), e.done})
-			if p.connectable != nil {
-				p.connectable = append(p.connectable, e)
-			}
-		}
-		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: l.endpoints})
-	}
-}
-
-// tellVersions tells the localities' states their versions.
-func (p *priority) tellVersions() {
-	for i, l := range p.localities {
-		p.state[i].Version = l.version
-	}
-}
-
 // endpoints visits the endpoints of all localities.
 func (p *priority) endpoints(yield func(*endpoint) bool) {
 	for _, l := range p.localities {
@@ -311,4 +255,39 @@ func (p *priority) size() int {
 		n += len(l.endpoints)
 	}
 	return n
+}
+
+// connectOneIdle connects an endpoint that is IDLE, or has the children do so. The
+// search goes on where the last one ended, so that n endpoints which fail one after
+// the other cost O(n).
+func (p *priority) connectOneIdle() {
+	for g := range p.liveGroups {
+		if g.state == picker.Idle {
+			g.current.exitIdle()
+		}
+	}
+	if p.leaf.delegates() {
+		return
+	}
+	n := p.size()
+	for range n {
+		l, i := p.at(p.next % n)
+		p.next = (p.next + 1) % n
+		if e := l.endpoints[i]; e.Connectivity == picker.Idle && !e.Draining {
+			e.connect(l.cfg.At(i))
+			return
+		}
+	}
+}
+
+// at returns the place of the i-th endpoint, localities concatenated:
+// O(localities).
+func (p *priority) at(i int) (*locality, int) {
+	for _, l := range p.localities {
+		if i < len(l.endpoints) {
+			return l, i
+		}
+		i -= len(l.endpoints)
+	}
+	panic("xdslb: no such endpoint")
 }

@@ -120,22 +120,12 @@ func (p *priority) handBack(g *group) {
 	}
 }
 
-// groupState aggregates the groups' states as weighted_target does. A group that is
-// still to be made is connecting.
-func (p *priority) groupState() picker.Connectivity {
-	var has [4]bool
-	for i, l := range p.localities {
-		switch {
-		case i < len(p.groups) && p.groups[i] != nil:
-			has[p.groups[i].state] = true
-		case l.usable() && !(p.leaf.cfg.Policy.Flat && len(p.groups) > 0 && p.groups[0] != nil):
-			has[picker.Connecting] = true
+// onEjection tells the child policies, if they connect the endpoint, that it was
+// ejected, or returned.
+func (p *priority) onEjection(e *endpoint) {
+	for g := range p.liveGroups {
+		if g.covers(e.loc) {
+			g.onEjection(e)
 		}
 	}
-	for _, s := range []picker.Connectivity{picker.Ready, picker.Connecting, picker.Idle} {
-		if has[s] {
-			return s
-		}
-	}
-	return picker.TransientFailure
 }

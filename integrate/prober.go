@@ -83,51 +83,6 @@ const (
 	awayBackoff   = time.Second      // for one that is going away
 )
 
-// followProbes has the endpoints of the cluster asked that the i-th cluster of a snapshot
-// goes by. The snapshot is about to be published.
-func (c *cluster) followProbes(s *picker.Snapshot, i int) {
-	asks := c.inUse != nil && c.inUse.leaf.cfg.Policy.Kind == picker.PolicyPrequal
-	if !asks && c.probers == nil {
-		return
-	}
-	olds := c.probers
-	c.probers = nil
-	for _, g := range s.ProbeGroups(i) {
-		p := olds[g.Pool]
-		if p == nil {
-			p = c.newProber(g.Pool)
-		}
-		if c.probers == nil {
-			c.probers = map[*picker.ProbePool]*prober{}
-		}
-		c.probers[g.Pool] = p
-		p.follow(g, &c.inUse.leaf.cfg.Policy, c.view.picks)
-	}
-	for pool, p := range olds { // which may be published, and so stays as it is
-		if c.probers[pool] == nil {
-			p.close()
-		}
-	}
-}
-
-// closeProbers ends all probes of the cluster.
-func (c *cluster) closeProbers() {
-	for _, p := range c.probers {
-		p.close()
-	}
-	c.probers = nil
-}
-
-func (c *cluster) newProber(pool *picker.ProbePool) *prober {
-	p := &prober{rt: c.rt, rec: &c.rec, cluster: c.cfg.Name, pool: pool, tokens: maxFlying}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
-	pool.Serve(func() { go p.round() })
-	if c.standalone && c.asksForEach() {
-		c.rec.write(slog.LevelWarn, msgAsynchronous, c.cfg.Name)
-	}
-	return p
-}
-
 // close ends the prober. Probes that are on their way end soon.
 func (p *prober) close() {
 	p.cancel()
@@ -312,22 +267,6 @@ func (p *prober) expire() {
 	if p.expires = next > 0 && p.ctx.Err() == nil; p.expires {
 		time.AfterFunc(next, p.expire)
 	}
-}
-
-// describeProbes returns the status of the cluster's probes, or nil if there are none.
-func (c *cluster) describeProbes() *ProbeStatus {
-	if c.probers == nil {
-		return nil
-	}
-	s := &ProbeStatus{Synchronous: c.asksForEach()}
-	for _, p := range c.probers {
-		answers, silent, hot := p.pool.Stats()
-		s.Answers, s.Silent, s.HotAbove = s.Answers+answers, s.Silent+silent, max(s.HotAbove, hot)
-		p.mu.Lock()
-		s.Sent, s.Failed = s.Sent+p.sent, s.Failed+p.failed
-		p.mu.Unlock()
-	}
-	return s
 }
 
 // A probeConn asks over a connection. It is gRPC's producer of the connection.

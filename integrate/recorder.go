@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/outlier"
 	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -196,5 +197,27 @@ func (r *recorder) recordUnsupported(cluster string, features []string) {
 	}
 	for _, f := range added {
 		r.unsupported[f] = true
+	}
+}
+
+// measurePublication records the duration of a publication that ended just now, and the latency
+// of the configuration, which may be nil, if it is a new one.
+func (r *recorder) measurePublication(took time.Duration, now time.Time, cfg *picker.Config) {
+	r.metrics.Observe(metric.PublicationDuration, []float64{took.Seconds()}, r.target)
+	if cfg == nil || !cfg.Received.After(r.received) {
+		return
+	}
+	r.received = cfg.Received
+	if r.received.After(r.start) { // else it was there before the channel
+		r.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(r.received).Seconds()}, r.target)
+	}
+}
+
+// countOutliers records the findings of a sweep.
+func (r *recorder) countOutliers(found outlier.Findings) {
+	for method, v := range map[string]outlier.Verdicts{"success_rate": found.SuccessRate, "failure_percentage": found.FailurePercentage} {
+		r.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), r.target, method)
+		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), r.target, method, "max_ejection_overflow")
+		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Spared), r.target, method, "enforcement_percentage")
 	}
 }

@@ -13,15 +13,6 @@ import (
 // This file is the synchronous mode of xdslb_prequal: an RPC asks a few endpoints and goes by
 // the answers of all but the last. Interceptors wait for that (perrpc's asking.go).
 
-// asksForEach reports whether RPCs of the cluster ask endpoints themselves.
-func (c *cluster) asksForEach() bool {
-	if c.inUse == nil {
-		return false
-	}
-	p := c.inUse.leaf.cfg.Policy.Prequal
-	return p != nil && p.Synchronous > 0
-}
-
 // ask is perrpc.Table.Ask.
 func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointState {
 	probers := s.cluster(cluster).probers

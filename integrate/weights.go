@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc/orca"
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
@@ -215,55 +217,66 @@ func (p *priority) updateWeights() (changed bool) {
 	return changed
 }
 
-// scheduleWeights keeps a timer of the update period running while weights matter: the
-// cluster picks by them, and has two endpoints to choose from.
-func (c *cluster) scheduleWeights() {
-	period := time.Duration(0)
-	if c.inUse != nil && c.inUse.counts[picker.Ready] > 1 {
-		if how := c.inUse.leaf.wrr.Load(); how != nil {
-			period = how.UpdatePeriod
+// updateUtilizations adds what the endpoints of each locality have reported to its
+// utilization, and reports whether that makes a difference. It is to be called once per
+// update period. O(endpoints).
+func (p *priority) updateUtilizations() (changed bool) {
+	how := p.leaf.loadAware.Load()
+	if how == nil {
+		return false
+	}
+	now := p.leaf.rt.Now()
+	for _, l := range p.localities {
+		sum, reporting := 0., 0.
+		for _, e := range l.endpoints {
+			if t := e.observers.Load(); e.serves() && t != nil && t.util != nil {
+				if u := t.util.At(how.Expiration, now); u > 0 {
+					sum, reporting = sum+u, reporting+1
+				}
+			}
 		}
+		was := l.busy
+		if l.busy.stale = reporting == 0; !l.busy.stale {
+			l.busy.Add(sum/reporting, how.UpdatePeriod, how.Smoothing)
+		}
+		changed = changed || l.busy != was
 	}
-	c.updateEvery(period, &c.weightTimer, (*priority).updateWeights, (*cluster).scheduleWeights)
+	return changed
 }
 
-// updateEvery keeps a timer running that updates the priority in use after a period, and has
-// the cluster compiled anew if that reports a change; then it is scheduled again. A period of
-// 0 is never.
-func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update func(*priority) (changed bool), schedule func(*cluster)) {
-	if period == 0 {
-		serial.Halt(timer)
-	} else if *timer == nil {
-		c.entry.after(period, timer, func() {
-			if c.inUse != nil && update(c.inUse) { // an update may not be published yet
-				c.inUse.note(picks)
-			}
-			schedule(c)
-		})
+// measureWeights records the weights that READY endpoints have at an update of them, if the
+// channel has a recorder: O(endpoints).
+func (p *priority) measureWeights(how *wrrConfig, now int64) {
+	b := p.leaf
+	if b.rec.metrics == nil {
+		return
 	}
-}
-
-// While endpoints are in their slow start, their share is what it was when the
-// snapshot was built: twenty builds per window follow the curve closely, as long as
-// they are neither so close that they cost anything nor so far apart that one sees
-// the steps.
-const (
-	slowStartSteps   = 20
-	minSlowStartStep = 100 * time.Millisecond
-	maxSlowStartStep = time.Second
-)
-
-// scheduleSlowStart has the cluster compiled anew every so often while endpoints are
-// in their slow start.
-func (c *cluster) scheduleSlowStart(inSlowStart bool) {
-	if !inSlowStart {
-		serial.Halt(&c.slowStartTimer)
-	} else if c.slowStartTimer == nil {
-		window := c.inUse.leaf.cfg.Policy.SlowStart.Window
-		c.entry.after(min(max(window/slowStartSteps, minSlowStartStep), maxSlowStartStep), &c.slowStartTimer, func() {
-			if c.inUse != nil {
-				c.inUse.note(picks)
+	for _, l := range p.localities {
+		var weights []float64
+		var usable, stale int
+		for _, e := range l.endpoints {
+			if e.Connectivity != picker.Ready {
+				continue
 			}
-		})
+			w := e.observers.Load().wrr
+			weight := w.At(how.ClientWRR, now)
+			switch {
+			case weight > 0:
+				usable++
+			case w.Expired(how.ClientWRR, now):
+				stale++
+			}
+			weights = append(weights, weight)
+		}
+		if len(weights) == 0 {
+			continue
+		}
+		labels := []string{b.rec.target, channelmetrics.LocalityName(l.id), p.leaf.name}
+		b.rec.metrics.Observe(metric.WRRWeights, weights, labels...)
+		if usable < 2 {
+			b.rec.metrics.Count(metric.WRRFallback, 1, labels...)
+		}
+		b.rec.metrics.Count(metric.WRRNotYetUsable, int64(len(weights)-usable-stale), labels...)
+		b.rec.metrics.Count(metric.WRRStale, int64(stale), labels...)
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is what a channel says of policies that go by zones: in the log, and in its
-// status.
+// This file has the notices about configurations that a channel logs.
 
 // recordZones logs that a cluster asks for zone-aware routing and does not get it, since the
 // zones of the own fleet are not known. was is the cluster's previous configuration, nil if
@@ -41,4 +41,17 @@ func hadOrigin(was *picker.Cluster, next *picker.Leaf) bool {
 		o := l.Origin
 		return l.Name == next.Name && o != nil && (o == next.Origin || o.Err != nil && next.Origin.Err != nil && o.Err.Error() == next.Origin.Err.Error())
 	})
+}
+
+// recordIgnored logs the unsupported features of a configuration that the log does not have
+// yet. The clusters are the indexes of those that have changed: O(clusters).
+func (r *recorder) recordIgnored(cfg *picker.Config, clusters []int) {
+	r.recordUnsupported("", cfg.Ignored)
+	sessions := explain.HasSessions(cfg)
+	for _, i := range clusters {
+		for k := range cfg.Clusters[i].Leaves {
+			l := &cfg.Clusters[i].Leaves[k]
+			r.recordUnsupported(l.Name, explain.UnsupportedOf(l, sessions))
+		}
+	}
 }

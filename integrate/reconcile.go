@@ -5,10 +5,8 @@ package integrate
 
 import (
 	"net/netip"
-	"reflect"
 	"slices"
 
-	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -19,96 +17,6 @@ import (
 // endpoints of others are compared in place first, so that an update which leaves
 // the order alone costs one pass over these; only what is left over on either side
 // goes through a map.
-
-// update takes over a new configuration of the cluster.
-func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bool) change {
-	old := make(map[string]*leaf, len(c.leaves))
-	for _, l := range c.leaves {
-		old[l.cfg.Name] = l
-	}
-	c.cfg = cfg
-	c.leaves, c.order = make([]*leaf, len(cfg.Leaves)), nil
-	for i := range cfg.Leaves {
-		name := cfg.Leaves[i].Name
-		c.leaves[i] = c.updateLeaf(old[name], &cfg.Leaves[i], changes)
-		delete(old, name)
-		c.order = append(c.order, c.leaves[i].priorities...)
-	}
-	for _, l := range old {
-		l.close(changes)
-	}
-	for i, p := range c.order {
-		p.place = int32(i)
-	}
-	if c.inUse != nil && !slices.Contains(c.order, c.inUse) {
-		c.inUse = nil
-	}
-	for _, p := range c.order {
-		p.afterUpdate()
-	}
-	c.choose()
-	c.clearMarks() // all priorities have been looked at
-	if c.overdue(slow) {
-		return render | publish | urgent
-	}
-	return render | publish
-}
-
-// updateLeaf returns the live side of cfg, made from prev where there is one.
-func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf, changes *eventlog.Changes) *leaf {
-	l := prev
-	var was *picker.Leaf
-	if prev != nil {
-		was = prev.cfg
-	}
-	resecured := prev != nil && c.opts.ReconnectOnTLSChange && !reflect.DeepEqual(was.TLS, cfg.TLS)
-	rehashed := prev != nil && was.Policy.Hashes() != cfg.Policy.Hashes()
-	redetected := prev == nil || was.Outlier != cfg.Outlier // endpoints may return
-	switch {
-	case l == nil:
-		l = &leaf{common: common{
-			channel: c.channel, entry: c.entry, cluster: c.cfg.Name, cfg: cfg, name: cfg.Name, security: c.newSecurity(cfg.Name),
-		}}
-		l.acquireCounters()
-	case l.cfg.Service != cfg.Service || l.cfg.Load.Server != cfg.Load.Server:
-		// Breaker and load reports belong to the pair of names. Those that stay
-		// the same are acquired again before they are released, and so know of
-		// the RPCs under way.
-		release := l.heldCounters()
-		l.cfg = cfg
-		l.acquireCounters()
-		release()
-	default:
-		l.cfg = cfg
-	}
-	if prev != nil {
-		noteLeaf(changes, was, cfg)
-	}
-	c.rt.Call(l.security.Swap(cfg.TLS))
-	m := reconciler{leaf: &l.common, changes: changes, changed: &c.changed}
-	m.matchPriorities(l)
-	m.finish()
-	if resecured {
-		l.replaceConns()
-	}
-	l.updateDetection()
-	l.updateWRR()
-	l.updateLoadAware()
-	for _, p := range l.priorities {
-		if m.moved || resecured || redetected {
-			p.recount()
-		}
-		if rehashed {
-			p.invalidate() // endpoints may be IDLE that are to connect now
-		}
-	}
-	if c.rec.metrics != nil { // before localities are forgotten
-		channelmetrics.FoldLoad(c.rec.metrics, l.cfg, l.load)
-	}
-	l.load.Retain(cfg)
-	l.metrics.Store(newMetricNames(cfg.Load.Metrics))
-	return l
-}
 
 // reconciler carries the endpoints of one leaf over to a new configuration.
 type reconciler struct {
@@ -331,35 +239,6 @@ func (m *reconciler) finish() {
 		if !m.left[i].taken {
 			m.changes.EndpointsRemoved++
 			m.left[i].e.remove()
-		}
-	}
-}
-
-// configure follows a change of the endpoint's configuration.
-func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoint) {
-	noteEndpoint(changes, was, cfg)
-	drained := e.Draining
-	e.Draining = cfg.Health == picker.Draining
-	switch {
-	case drained && !e.Draining && e.conn == nil:
-		e.loc.tally.needsConnect = true // it was not asked to connect
-	case e.Draining && e.conn != nil && e.conn.child == nil && e.conn.state != picker.Ready:
-		e.disconnect()
-	case e.conn != nil:
-		e.conn.followDraining(cfg)
-	}
-	if hostname(was) != hostname(cfg) {
-		e.renameConn(cfg)
-	}
-	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
-		return
-	}
-	for _, c := range []*conn{e.conn, e.conn.other()} {
-		if c == nil {
-			continue
-		}
-		if m, ok := c.sc.(*multiAddress); ok {
-			m.update(cfg) // in another order
 		}
 	}
 }
