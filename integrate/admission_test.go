@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -105,7 +106,7 @@ func TestAdmissionControl(t *testing.T) {
 			resources.Clusters = append(resources.Clusters, xdstest.Cluster("b", "a"))
 			resources.Routes[0].VirtualHosts[0].Routes = append(resources.Routes[0].VirtualHosts[0].Routes, xdstest.Route("/other/", "b"))
 			set(t, control, resources)
-			admission := func() integrate.AdmissionStatus {
+			admission := func() report.AdmissionStatus {
 				s, err := integrate.StatusOf(cc)
 				if err != nil || len(s.Admission) != 1 {
 					t.Fatalf("status is %+v, %v", s.Admission, err)

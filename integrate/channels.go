@@ -7,6 +7,7 @@ import (
 	"context"
 
 	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // A Channel is a channel of the process that has a resolver of this package, or that the
@@ -20,8 +21,8 @@ type Channel struct {
 
 // channelResolver is an xdsResolver or a stockResolver.
 type channelResolver interface {
-	status(detailed bool) TargetStatus
-	explain(ctx context.Context, method string) (*Explanation, error)
+	status(detailed bool) report.TargetStatus
+	explain(ctx context.Context, method string) (*report.Explanation, error)
 }
 
 // Channels returns the channels of the process that are not idle, in the order in which
@@ -44,17 +45,17 @@ func (c Channel) Number() int64 { return c.link.Number() }
 func (c Channel) Target() string { return c.link.Target }
 
 // Status returns the channel's status, as StatusOf does.
-func (c Channel) Status() TargetStatus { return c.resolver.status(false) }
+func (c Channel) Status() report.TargetStatus { return c.resolver.status(false) }
 
 // Inspect returns the channel's status with each route and endpoint.
 //
 // It has the RPCs of the channel counted by endpoint for a minute from then on, which costs
 // each RPC an atomic addition when it ends, and less than 100 bytes for each endpoint. It
 // takes the channel's mutex for O(endpoints), and O(entries) of hash rings and tables: RPCs go on, updates wait. Of a channel that is stock's it is Status.
-func (c Channel) Inspect() TargetStatus { return c.resolver.status(true) }
+func (c Channel) Inspect() report.TargetStatus { return c.resolver.status(true) }
 
 // Explain explains an RPC of the channel: see the function of that name.
-func (c Channel) Explain(ctx context.Context, method string) (*Explanation, error) {
+func (c Channel) Explain(ctx context.Context, method string) (*report.Explanation, error) {
 	if err := checkMethod(method); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -95,7 +96,7 @@ func TestAdaptiveConcurrency(t *testing.T) {
 			kit.WaitFor(t, "the concurrency limits of both clusters", func() bool { return len(statusOf(t, cc).Concurrency) == 2 }) // once it is published
 			refuse()
 			s := statusOf(t, cc).Concurrency
-			if len(s) != 2 || s[1].Cluster != "b" || s[0] != (integrate.ConcurrencyStatus{Filter: "concurrency", Cluster: "a", Limit: 2, InFlight: 2, MinRTT: 3600, SampleRTT: s[0].SampleRTT, Refused: 4}) {
+			if len(s) != 2 || s[1].Cluster != "b" || s[0] != (report.ConcurrencyStatus{Filter: "concurrency", Cluster: "a", Limit: 2, InFlight: 2, MinRTT: 3600, SampleRTT: s[0].SampleRTT, Refused: 4}) {
 				t.Errorf("status is %+v", s)
 			}
 			x, err := integrate.Explain(context.Background(), cc, "/grpc.testing.TestService/EmptyCall")

@@ -9,20 +9,16 @@
 //
 // [NewCredentials] secures connections as the control plane demands. [WaitReady] waits until
 // RPCs of a method would be sent. [Status] and [StatusOf] return what is in force and what is
-// wrong; [Explain] returns where an RPC would go, and why nowhere else:
+// wrong, [Explain] where an RPC would go and why: package report has their types.
 //
 //	x, err := integrate.Explain(ctx, cc, "/shop.Cart/Add")
 //	fmt.Print(x) // text; plain data for encoding/json
 //
 // A blank import registers the schemes xds and xdslb. Channels made without [DialOptions] lack
 // the interceptors: HTTP filters and some timeouts and retries are not applied, which is logged.
-// If the program links google.golang.org/grpc/xds too, such channels of scheme xds may belong to
-// that package; scheme xdslb never does.
+// If google.golang.org/grpc/xds is linked too, it may have scheme xds, but never scheme xdslb.
 //
-// Channels without xDS can name five LB policies in their service config: [WeightedRoundRobin],
-// [RingHash], [LeastRequest], [LeastLatency] and [Prequal].
-//
-// The environment variables XDSLB_DISABLE and XDSLB_ENABLE hand channels to
-// google.golang.org/grpc/xds by patterns of their targets: see docs/rollout.md. METRICS.md lists
-// the metrics, DIFFERENCES.md the differences from grpc-go, ARCHITECTURE.md describes the code.
+// Channels without xDS can name LB policies in their service config: see [WeightedRoundRobin].
+// The environment variables XDSLB_DISABLE and XDSLB_ENABLE hand channels to grpc-go's xDS by
+// their targets (docs/rollout.md). METRICS.md lists the metrics.
 package integrate

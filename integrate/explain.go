@@ -10,7 +10,12 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/report"
 )
+
+// Explanation is where an RPC would go, and why nowhere else.
+type Explanation = report.Explanation
 
 // Explain says where an RPC of a method ("/package.Service/Method") would go if it were
 // made now with ctx, and why nowhere else: the route that matches and what fails of those
@@ -39,7 +44,7 @@ func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanat
 }
 
 // explain explains an RPC of the resolver's channel.
-func (r *xdsResolver) explain(ctx context.Context, method string) (*Explanation, error) {
+func (r *xdsResolver) explain(ctx context.Context, method string) (*report.Explanation, error) {
 	if b := r.balancer.Load(); b != nil {
 		x, err := lookRPC(ctx, b, method)
 		switch {

@@ -25,6 +25,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -33,7 +34,7 @@ const unaryCall = "/grpc.testing.TestService/UnaryCall"
 
 // possible returns what share of its RPCs each backend is expected to get; those that are
 // out have none.
-func possible(x *integrate.Explanation) map[string]float64 {
+func possible(x *report.Explanation) map[string]float64 {
 	shares := map[string]float64{}
 	for _, r := range x.Routes {
 		for _, c := range r.Clusters {
@@ -100,7 +101,7 @@ func TestExplainAgrees(t *testing.T) {
 }
 
 // settled explains an RPC once the endpoints have come to rest.
-func settled(t *testing.T, ctx context.Context, cc *grpc.ClientConn) (x *integrate.Explanation) {
+func settled(t *testing.T, ctx context.Context, cc *grpc.ClientConn) (x *report.Explanation) {
 	t.Helper()
 	cc.Connect()
 	kit.WaitFor(t, "an explanation of ready endpoints", func() bool {

@@ -16,12 +16,13 @@ import (
 
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
 // explained explains an RPC of /s/m.
-func (b *testLB) explained(t testing.TB, ctx context.Context) *Explanation {
+func (b *testLB) explained(t testing.TB, ctx context.Context) *report.Explanation {
 	t.Helper()
 	x, err := lookRPC(ctx, b.lb, "/s/m")
 	if err != nil {
@@ -31,7 +32,7 @@ func (b *testLB) explained(t testing.TB, ctx context.Context) *Explanation {
 }
 
 // onlyCluster is the explanation of the only cluster of the last route.
-func onlyCluster(t testing.TB, x *Explanation) *RouteTarget {
+func onlyCluster(t testing.TB, x *report.Explanation) *report.RouteTarget {
 	t.Helper()
 	r := &x.Routes[len(x.Routes)-1]
 	if len(r.Clusters) != 1 {
@@ -41,7 +42,7 @@ func onlyCluster(t testing.TB, x *Explanation) *RouteTarget {
 }
 
 // endpointIn returns the status of the endpoint with an address.
-func endpointIn(c *RouteTarget, address string) *EndpointStatus {
+func endpointIn(c *report.RouteTarget, address string) *report.EndpointStatus {
 	for _, l := range c.Status.Localities() {
 		for k := range l.Endpoints {
 			if e := &l.Endpoints[k]; e.Address == address || slices.Contains(e.More, address) {

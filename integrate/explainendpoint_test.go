@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -134,7 +135,7 @@ func TestExplainUnhealthy(t *testing.T) {
 		b, _ := newTestLB(t, Config{})
 		b.set(configOf(c))
 		x := b.explained(t, context.Background())
-		if got := onlyCluster(t, x).Status.LeafInUse().Unhealthy; !slices.Equal(got, []UnhealthyEndpoint{{Address: addr(3).String(), Health: "UNHEALTHY"}, {Address: addr(4).String(), Health: "TIMEOUT"}}) {
+		if got := onlyCluster(t, x).Status.LeafInUse().Unhealthy; !slices.Equal(got, []report.UnhealthyEndpoint{{Address: addr(3).String(), Health: "UNHEALTHY"}, {Address: addr(4).String(), Health: "TIMEOUT"}}) {
 			t.Errorf("unhealthy are %v", got)
 		}
 		text := strings.Join(strings.Fields(x.String()), " ")

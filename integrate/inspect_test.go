@@ -14,18 +14,19 @@ import (
 
 	"google.golang.org/grpc/balancer"
 
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
 // inspected is what Inspect says of the balancer.
-func (b *testLB) inspected() *TargetStatus {
-	var s TargetStatus
+func (b *testLB) inspected() *report.TargetStatus {
+	var s report.TargetStatus
 	lookStatus(b.lb, &s, true)
 	return &s
 }
 
 // endpointNamed returns the status of the endpoint with an address.
-func endpointNamed(t testing.TB, s *TargetStatus, address string) *EndpointStatus {
+func endpointNamed(t testing.TB, s *report.TargetStatus, address string) *report.EndpointStatus {
 	t.Helper()
 	for _, c := range s.Clusters {
 		for _, l := range c.Leaves {
@@ -83,7 +84,7 @@ func TestInspect(t *testing.T) {
 			t.Errorf("of 40 RPCs are counted %+v and %+v, want 10 that failed and 30", one, two)
 		}
 		js, err := json.Marshal(s)
-		var again TargetStatus
+		var again report.TargetStatus
 		if err != nil || json.Unmarshal(js, &again) != nil || !reflect.DeepEqual(again.Clusters, s.Clusters) {
 			t.Errorf("from JSON comes %+v (%v), want %+v", again, err, s)
 		}

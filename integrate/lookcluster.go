@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
-	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -38,7 +38,7 @@ func lookCluster(c *cluster, r *picker.LocalityRouting) report.ClusterStatus {
 func lookLeaf(c *cluster, l *leaf, first int, left []int) report.LeafStatus {
 	s := report.LeafStatus{
 		Name: l.cfg.Name, Service: l.cfg.Service, Policy: explain.PolicyName(&l.cfg.Policy), TLS: explain.TLS(l.cfg.TLS, c.usesXDS()),
-		Note: report.ErrorText(l.cfg.ResolutionNote), ConnectionError: report.ErrorText(l.lastErr),
+		Note: explain.ErrorText(l.cfg.ResolutionNote), ConnectionError: explain.ErrorText(l.lastErr),
 		InFlight: l.breaker.InFlight(), MaxRequests: l.cfg.MaxRequests, Rejected: l.load.Overload().Load(),
 	}
 	if c.inUse != nil && c.inUse.leaf == &l.common {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
-	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -19,7 +19,7 @@ func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, c
 	out := report.EndpointStatus{
 		Address: cfg.Addr.String(), Hostname: hostname(cfg), Draining: e.Draining, Ejected: e.Ejected,
 		Weight: cfg.Weight, EffectiveWeight: share.Weight, Share: share.Share, Waits: share.Waits,
-		State: stateName(e.Connectivity), Error: report.ErrorText(lastError(e)), InFlight: e.InFlight(), Latency: e.Latency().Seconds(),
+		State: stateName(e.Connectivity), Error: explain.ErrorText(lastError(e)), InFlight: e.InFlight(), Latency: e.Latency().Seconds(),
 	}
 	if multiAddressed(cfg) {
 		out.More = addressesOf(cfg)[1:]

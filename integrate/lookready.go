@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/grpc/status"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
-	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -49,7 +49,7 @@ func lookMissing(ctx context.Context, b *lb, method string) string {
 	defer b.unlock()
 	s := b.picker.current.Load()
 	if s.Snapshot == nil {
-		return report.ErrorText(b.fatal)
+		return explain.ErrorText(b.fatal)
 	}
 	var list []string
 	for cluster, outcome := range s.Snapshot.Destinations(ctx, method) {

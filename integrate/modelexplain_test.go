@@ -10,6 +10,8 @@ import (
 
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // explain explains some of the RPCs before they pick. What it returns is told what the pick
@@ -39,8 +41,8 @@ func (t *trial) explain(r *modelRPC, ctx context.Context, method string) (possib
 
 // impossible returns why a pick cannot have come to what it came to, or "". behind says that
 // a child policy takes its time, and may pick an endpoint that has moved on.
-func impossible(x *Explanation, res balancer.PickResult, err error, behind bool) string {
-	var all RouteTarget // of the clusters that the RPC may have gone to
+func impossible(x *report.Explanation, res balancer.PickResult, err error, behind bool) string {
+	var all report.RouteTarget // of the clusters that the RPC may have gone to
 	for i := range x.Routes {
 		for k := range x.Routes[i].Clusters {
 			c := &x.Routes[i].Clusters[k]

@@ -20,6 +20,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/resource"
@@ -146,7 +147,7 @@ func breakersInUse() (n int) {
 func resolverIn(b balancer.Balancer) *xdsResolver { return b.(*lb).src.Link.Resolver.(*xdsResolver) }
 
 // statusIn is what Channel.Inspect says of the balancer's channel.
-func statusIn(b balancer.Balancer) TargetStatus { return resolverIn(b).status(true) }
+func statusIn(b balancer.Balancer) report.TargetStatus { return resolverIn(b).status(true) }
 
 // readyIn reports whether WaitReady would return for RPCs of a method.
 func readyIn(b balancer.Balancer, method string) bool {

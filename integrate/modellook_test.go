@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 
 	"google.golang.org/grpc/balancer"
+
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // This file asks channels what they are at and where RPCs would go, at any moment: such
@@ -73,7 +75,7 @@ func (t *trial) ask() {
 }
 
 // unsound returns in what a status contradicts itself, whatever is going on.
-func unsound(s *TargetStatus) string {
+func unsound(s *report.TargetStatus) string {
 	for _, c := range s.Clusters {
 		inUse := 0
 		for _, l := range c.Leaves {

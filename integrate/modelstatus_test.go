@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -23,7 +24,7 @@ func (t *trial) checkStatus() {
 			continue
 		}
 		routed++
-		i := slices.IndexFunc(s.Clusters, func(cs ClusterStatus) bool { return cs.Name == c.sent.Name })
+		i := slices.IndexFunc(s.Clusters, func(cs report.ClusterStatus) bool { return cs.Name == c.sent.Name })
 		if i < 0 {
 			t.Fatalf("the status lacks cluster %s: %+v", c.name, s.Clusters)
 			return
@@ -38,13 +39,13 @@ func (t *trial) checkStatus() {
 	}
 }
 
-func (t *trial) checkClusterStatus(c *planeCluster, s *ClusterStatus) {
+func (t *trial) checkClusterStatus(c *planeCluster, s *report.ClusterStatus) {
 	for i, l := range c.leaves {
 		if n := t.counts[account{l.name, l.service}]; s.Leaves[i].InFlight != int64(n) {
 			t.Fatalf("the status has %d RPCs of %s in flight, of %d", s.Leaves[i].InFlight, l.name, n)
 		}
 	}
-	var all []PriorityStatus
+	var all []report.PriorityStatus
 	for _, l := range s.Leaves {
 		all = append(all, l.Priorities...)
 	}
@@ -77,8 +78,8 @@ func (t *trial) checkClusterStatus(c *planeCluster, s *ClusterStatus) {
 }
 
 // checkPriorityStatus checks what the status says of a priority's endpoints.
-func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) {
-	var want EndpointCounts
+func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *report.PriorityStatus) {
+	var want report.EndpointCounts
 	failed := 0
 	for _, loc := range p.Localities {
 		for _, e := range loc.Endpoints.All() {
@@ -112,8 +113,8 @@ func (t *trial) checkPriorityStatus(c *planeCluster, p tier, s *PriorityStatus) 
 // checkLocalities checks what the status says of a priority's endpoints one by one: they are
 // those that are counted, in the states that are counted, and no share goes to one that
 // cannot be picked.
-func (t *trial) checkLocalities(c *planeCluster, p tier, s *PriorityStatus) {
-	var n EndpointCounts
+func (t *trial) checkLocalities(c *planeCluster, p tier, s *report.PriorityStatus) {
+	var n report.EndpointCounts
 	sum := 0.
 	for i, loc := range s.Localities {
 		share := 0.

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/outlier"
-	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -140,7 +140,7 @@ func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, en
 		m = metric.ConnectionsFailed
 	}
 	r.metrics.Count(m, 1, r.target, leaf)
-	r.record(eventlog.Event{Kind: kind, Cluster: cluster, Error: report.ErrorText(err)}, endpoint)
+	r.record(eventlog.Event{Kind: kind, Cluster: cluster, Error: explain.ErrorText(err)}, endpoint)
 }
 
 // recordPriority records that a cluster uses another priority. Priorities are counted over

@@ -19,9 +19,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
-	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 

@@ -15,13 +15,13 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
-	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // concurrencyStatus is the status of one.
-func concurrencyStatus(c *perrpc.ConcurrencyState) ConcurrencyStatus {
-	s := ConcurrencyStatus{
+func concurrencyStatus(c *perrpc.ConcurrencyState) report.ConcurrencyStatus {
+	s := report.ConcurrencyStatus{
 		Filter: c.Filter, Cluster: c.Cluster, Limit: c.Limit, InFlight: c.InFlight, Refused: c.Refused,
 		MinRTT: c.MinRTT.Seconds(), SampleRTT: c.SampleRTT.Seconds(), Measuring: c.Measuring, TimesOut: c.TimesOut(),
 	}
@@ -31,12 +31,15 @@ func concurrencyStatus(c *perrpc.ConcurrencyState) ConcurrencyStatus {
 	return s
 }
 
+// TargetStatus is the status of a channel.
+type TargetStatus = report.TargetStatus
+
 // Status returns the status of each channel of the process that has a resolver of this
 // package, or was handed to stock's by the environment, and is not idle, in the order in
 // which the resolvers were made. It connects nothing. Each takes the channel's mutex for
 // O(endpoints).
 func Status() []TargetStatus {
-	all := []TargetStatus{}
+	all := []report.TargetStatus{}
 	for _, c := range Channels() {
 		all = append(all, c.Status())
 	}
@@ -58,7 +61,7 @@ func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 		s.Connectivity = state.String()
 		return s, nil
 	}
-	bare := TargetStatus{Time: time.Now(), Target: cc.CanonicalTarget(), Connectivity: state.String()}
+	bare := report.TargetStatus{Time: time.Now(), Target: cc.CanonicalTarget(), Connectivity: state.String()}
 	switch {
 	case !usesXDS(cc.CanonicalTarget()):
 		return bare, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errForeign)
@@ -72,8 +75,8 @@ var errForeign = errors.New("its resolver is not xdslb's")
 
 // status returns the status of the resolver's channel, with each route and endpoint if
 // detailed is set.
-func (r *xdsResolver) status(detailed bool) TargetStatus {
-	s := TargetStatus{
+func (r *xdsResolver) status(detailed bool) report.TargetStatus {
+	s := report.TargetStatus{
 		Time: time.Now(), Channel: r.Link.Number(), Target: r.Link.Target, Connectivity: connectivity.Connecting.String(),
 		Listener: r.Listener, Authority: r.Authority, Node: r.Node,
 	}
@@ -89,7 +92,7 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 	if t := r.Link.Current(); t != nil {
 		s.Unapplied = explain.NotApplied(t)
 		for _, a := range t.Plans.Admissions() {
-			s.Admission = append(s.Admission, AdmissionStatus{Filter: a.Filter, Probability: a.Probability, RPCs: a.RPCs, Successes: a.Successes, Refused: a.Refused})
+			s.Admission = append(s.Admission, report.AdmissionStatus{Filter: a.Filter, Probability: a.Probability, RPCs: a.RPCs, Successes: a.Successes, Refused: a.Refused})
 		}
 		for _, c := range t.Plans.Concurrencies() {
 			s.Concurrency = append(s.Concurrency, concurrencyStatus(&c))
@@ -97,8 +100,8 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 	}
 	r.addResources(&s)
 	for _, server := range r.Client.Servers() {
-		s.Servers = append(s.Servers, ServerStatus{
-			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: report.ErrorText(server.Err), ErrorTime: server.ErrTime,
+		s.Servers = append(s.Servers, report.ServerStatus{
+			URI: server.URI, InUse: server.InUse, Connected: server.Connected, Since: server.Since, Error: explain.ErrorText(server.Err), ErrorTime: server.ErrTime,
 		})
 	}
 	s.Events = mergeEvents(events, r.Client.Events(r.Listener, r.Authority))
@@ -106,11 +109,11 @@ func (r *xdsResolver) status(detailed bool) TargetStatus {
 }
 
 // addResources adds the resources that the target depends on.
-func (r *xdsResolver) addResources(s *TargetStatus) {
+func (r *xdsResolver) addResources(s *report.TargetStatus) {
 	for res := range r.Client.TargetResources(r.Listener, r.Authority) {
-		out := ResourceStatus{
+		out := report.ResourceStatus{
 			Type: res.Type.String(), Name: res.Name, State: res.State.String(),
-			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: report.ErrorText(res.Err),
+			Version: res.Version, Updated: res.Updated, Server: res.Server, Error: explain.ErrorText(res.Err),
 			Refused: res.Rejected.Version, Tried: res.Rejected.Time,
 		}
 		if !res.Updated.IsZero() {

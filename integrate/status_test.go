@@ -20,11 +20,13 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
-func statusOf(t *testing.T, cc *grpc.ClientConn) integrate.TargetStatus {
+func statusOf(t *testing.T, cc *grpc.ClientConn) report.TargetStatus {
 	t.Helper()
 	s, err := integrate.StatusOf(cc)
 	if err != nil {
@@ -34,7 +36,7 @@ func statusOf(t *testing.T, cc *grpc.ClientConn) integrate.TargetStatus {
 }
 
 // eventsLike returns the events that contain all of some texts.
-func eventsLike(s integrate.TargetStatus, texts ...string) (found []string) {
+func eventsLike(s report.TargetStatus, texts ...string) (found []string) {
 	for _, ev := range s.Events {
 		line := ev.String()
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
@@ -76,14 +78,14 @@ func TestStatus(t *testing.T) {
 		leaf.InFlight != 0 || leaf.MaxRequests != 7 || len(leaf.Drops) != 1 || leaf.Drops[0].Category != "none" || !strings.Contains(leaf.ConnectionError, nobody.Addr.String()) {
 		t.Errorf("the status of the cluster is %+v", c)
 	}
-	want := []integrate.PriorityStatus{
-		{Priority: 0, Phase: "failed", State: "TRANSIENT_FAILURE", Endpoints: integrate.EndpointCounts{Total: 1, Failed: 1}},
-		{Priority: 1, Phase: "serving", State: "READY", InUse: true, Endpoints: integrate.EndpointCounts{Total: 2, Ready: 1, Draining: 1}},
+	want := []report.PriorityStatus{
+		{Priority: 0, Phase: "failed", State: "TRANSIENT_FAILURE", Endpoints: report.EndpointCounts{Total: 1, Failed: 1}},
+		{Priority: 1, Phase: "serving", State: "READY", InUse: true, Endpoints: report.EndpointCounts{Total: 2, Ready: 1, Draining: 1}},
 	}
 	if !reflect.DeepEqual(leaf.Priorities, want) {
 		t.Errorf("the priorities are %+v, want %+v", leaf.Priorities, want)
 	}
-	if len(s.Resources) != 4 || slices.ContainsFunc(s.Resources, func(r integrate.ResourceStatus) bool {
+	if len(s.Resources) != 4 || slices.ContainsFunc(s.Resources, func(r report.ResourceStatus) bool {
 		return r.State != "ACKED" || r.Name != target || r.Version == "" || r.Updated.IsZero() || r.Age <= 0 || !strings.Contains(r.Server, control.Addr()) || r.Error != ""
 	}) {
 		t.Errorf("the resources are %+v", s.Resources)
@@ -100,7 +102,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%d events say %q, want 1, of %v", len(found), texts, s.Events)
 		}
 	}
-	if !slices.IsSortedFunc(s.Events, func(a, b integrate.Event) int { return a.Time.Compare(b.Time) }) {
+	if !slices.IsSortedFunc(s.Events, func(a, b eventlog.Event) int { return a.Time.Compare(b.Time) }) {
 		t.Errorf("the events are not in order: %v", s.Events)
 	}
 
@@ -118,11 +120,11 @@ func TestStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var again integrate.TargetStatus
+	var again report.TargetStatus
 	if err := json.Unmarshal(js, &again); err != nil || len(again.Events) != len(s.Events) || !reflect.DeepEqual(again.Clusters, s.Clusters) {
 		t.Errorf("as JSON the status is %s: %v", js, err)
 	}
-	if all := integrate.Status(); !slices.ContainsFunc(all, func(s integrate.TargetStatus) bool { return s.Node == "node-7" && s.Target == "xds:///"+target }) {
+	if all := integrate.Status(); !slices.ContainsFunc(all, func(s report.TargetStatus) bool { return s.Node == "node-7" && s.Target == "xds:///"+target }) {
 		t.Errorf("the status of all channels is %+v", all)
 	}
 }

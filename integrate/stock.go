@@ -20,10 +20,11 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // buildStock hands a channel to stock's resolver.
-func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
+func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	name, why := target.String(), v.Why()
 	stock := rollout.Stock()
 	if _, again := cc.(*stockConn); again || stock == nil {
@@ -55,7 +56,7 @@ func (b *resolverBuilder) buildStock(v *RolloutStatus, target resolver.Target, c
 type stockResolver struct {
 	resolver.Resolver
 	why     string
-	rollout *RolloutStatus
+	rollout *report.RolloutStatus
 	link    *link.Link // stands aside
 	metrics *metric.Channel
 }
@@ -89,9 +90,9 @@ func (c *stockConn) ParseServiceConfig(text string) *serviceconfig.ParseResult {
 }
 
 // status returns the status of a channel that was handed over.
-func (r *stockResolver) status(bool) TargetStatus {
+func (r *stockResolver) status(bool) report.TargetStatus {
 	rollout := *r.rollout
-	s := TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Stock: r.why, Rollout: &rollout}
+	s := report.TargetStatus{Time: time.Now(), Channel: r.link.Number(), Target: r.link.Target, Stock: r.why, Rollout: &rollout}
 	if cc := r.link.ClientConn(); cc != nil {
 		s.Connectivity = cc.GetState().String()
 	}
@@ -99,7 +100,7 @@ func (r *stockResolver) status(bool) TargetStatus {
 }
 
 // explain explains nothing: stock says nobody what it does.
-func (r *stockResolver) explain(context.Context, string) (*Explanation, error) {
+func (r *stockResolver) explain(context.Context, string) (*report.Explanation, error) {
 	return nil, r.notOurs(r.link.Target)
 }
 

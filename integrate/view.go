@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
-	"github.com/xdslb/xdslb/integrate/internal/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 	"google.golang.org/grpc/balancer"
@@ -100,7 +100,7 @@ func (c *cluster) rendered() {
 func (c *cluster) recordFailure() {
 	ev := eventlog.Event{Kind: eventlog.ClusterRecovered, Cluster: c.cfg.Name}
 	if c.state.Failed {
-		ev.Kind, ev.Error = eventlog.ClusterFailed, report.ErrorText(c.view.failed)
+		ev.Kind, ev.Error = eventlog.ClusterFailed, explain.ErrorText(c.view.failed)
 	}
 	c.rec.record(ev, nil)
 }

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/offline"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -53,7 +54,7 @@ type WhatIf struct {
 //
 // A resource that is missing or invalid is what it would be from a server that had sent no
 // other version: an error, or the failure of the cluster that needs it.
-func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
+func ExplainWhatIf(ctx context.Context, w WhatIf) (*report.Explanation, error) {
 	if err := checkMethod(w.Method); err != nil {
 		return nil, err
 	}
@@ -72,7 +73,7 @@ func ExplainWhatIf(ctx context.Context, w WhatIf) (*Explanation, error) {
 
 // InspectWhatIf returns the status of a channel by resources from a file, with each route and
 // endpoint, as Channel.Inspect does. See ExplainWhatIf; WhatIf.Method is not used.
-func InspectWhatIf(w WhatIf) (*TargetStatus, error) {
+func InspectWhatIf(w WhatIf) (*report.TargetStatus, error) {
 	s, err := w.simulate()
 	if err != nil {
 		return nil, err
@@ -83,19 +84,19 @@ func InspectWhatIf(w WhatIf) (*TargetStatus, error) {
 
 // InspectTargets is InspectWhatIf for several targets of the same resources, which are read
 // once. A target that cannot be served has an Error. Target and Authority of w are not used.
-func InspectTargets(w WhatIf, targets []string) ([]TargetStatus, error) {
+func InspectTargets(w WhatIf, targets []string) ([]report.TargetStatus, error) {
 	f, err := w.open()
 	if err != nil {
 		return nil, err
 	}
 	defer f.close()
-	list := make([]TargetStatus, len(targets))
+	list := make([]report.TargetStatus, len(targets))
 	w.Authority = ""
 	for i, target := range targets {
 		w.Target = target
 		s, err := f.simulate(&w)
 		if err != nil {
-			list[i] = TargetStatus{Target: target, Error: err.Error()}
+			list[i] = report.TargetStatus{Target: target, Error: err.Error()}
 			continue
 		}
 		list[i] = *s.inspect(target)
@@ -107,7 +108,7 @@ func InspectTargets(w WhatIf, targets []string) ([]TargetStatus, error) {
 // PickWhatIf makes so many picks by resources from a file, each RPC ending before the next
 // begins. A policy that hashes gets a random hash with each, unless ctx has one, or a header
 // that is hashed: see ExplainWhatIf. It ends early if ctx does.
-func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*Picks, error) {
+func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*report.Picks, error) {
 	if err := checkMethod(w.Method); err != nil {
 		return nil, err
 	}

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -77,7 +78,7 @@ func TestExplainText(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var back Explanation
+		var back report.Explanation
 		if err := json.Unmarshal(js, &back); err != nil || !reflect.DeepEqual(&back, x) {
 			t.Errorf("JSON\n%s\nis read as\n%v: %v", js, &back, err)
 		}

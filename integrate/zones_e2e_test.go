@@ -26,6 +26,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
@@ -66,7 +67,7 @@ func zonedFleet(name string, counts ...int) *endpointv3.ClusterLoadAssignment {
 }
 
 // zonesOf returns the status of the zones of a channel's only cluster.
-func zonesOf(t testing.TB, cc *grpc.ClientConn) *integrate.ZonesStatus {
+func zonesOf(t testing.TB, cc *grpc.ClientConn) *report.ZonesStatus {
 	t.Helper()
 	s, err := integrate.StatusOf(cc)
 	if err != nil || len(s.Clusters) != 1 {
@@ -103,7 +104,7 @@ func TestZoneAwareRouting(t *testing.T) {
 			if _, err := call(t, cc); err != nil {
 				t.Fatal(err)
 			}
-			var z *integrate.ZonesStatus
+			var z *report.ZonesStatus
 			kit.WaitFor(t, "zones in force, with all servers", func() bool {
 				z = zonesOf(t, cc)
 				return z != nil && z.InForce && len(z.Localities) == 3 && equalParts(z.Localities)
@@ -154,7 +155,7 @@ func TestZoneAwareRouting(t *testing.T) {
 	t.Logf("%.1f %% of %d RPCs left their zone; servers of zones got %v", 100*total, calls, got)
 }
 
-func equalParts(zones []integrate.ZoneStatus) bool {
+func equalParts(zones []report.ZoneStatus) bool {
 	for _, z := range zones {
 		if math.Abs(z.Endpoints-1./3) > 1e-9 {
 			return false
@@ -296,7 +297,7 @@ func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
 		zones = append(zones, xdstest.Locality{
 			Place: xdstest.Place{Zone: string(rune('a' + i))}, Endpoints: []xdstest.Endpoint{{Addr: reporters[i].addr}}})
 	}
-	report := func(utilizations ...float64) {
+	send := func(utilizations ...float64) {
 		for i, u := range utilizations {
 			reporters[i].report(outOfBand, &orcav3.OrcaLoadReport{ApplicationUtilization: u}, &orcav3.OrcaLoadReport{ApplicationUtilization: .99})
 		}
@@ -318,7 +319,7 @@ func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
 		{[]float64{.7, .3, .4}, []float64{3. / 16, 7. / 16, 6. / 16}},
 		{[]float64{.45, .45, .45}, []float64{.97, .015, .015}},
 	} {
-		report(step.utilizations...)
+		send(step.utilizations...)
 		one := func() string {
 			host, err := call(t, cc)
 			if err != nil {
@@ -328,7 +329,7 @@ func checkLoadAwareLocality(t *testing.T, b *bubble, outOfBand bool) {
 		}
 		shared := func() bool {
 			z := zonesOf(t, cc)
-			return z != nil && slices.EqualFunc(z.Localities, step.want, func(l integrate.ZoneStatus, want float64) bool { return math.Abs(l.Share-want) <= .005 })
+			return z != nil && slices.EqualFunc(z.Localities, step.want, func(l report.ZoneStatus, want float64) bool { return math.Abs(l.Share-want) <= .005 })
 		}
 		kit.WaitFor(t, fmt.Sprintf("shares of %v", step.want), func() bool { one(); return shared() })
 		counts := map[string]uint64{}

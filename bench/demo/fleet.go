@@ -6,7 +6,7 @@ package demo
 import (
 	"fmt"
 
-	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -92,7 +92,7 @@ func (f *fleet) picture() string {
 
 // picture is fleet.picture of what the client's picks do go by. Of endpoints that cannot be
 // picked it says why.
-func picture(x *integrate.Explanation) string {
+func picture(x *report.Explanation) string {
 	if x.Pending || len(x.Routes) == 0 {
 		return "in the making"
 	}

@@ -23,13 +23,14 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // A Document is the JSON of a Handler.
 type Document struct {
-	Time     time.Time                `json:"time"`
-	Process  Process                  `json:"process"`
-	Channels []integrate.TargetStatus `json:"channels"` // those that are not idle
+	Time     time.Time             `json:"time"`
+	Process  Process               `json:"process"`
+	Channels []report.TargetStatus `json:"channels"` // those that are not idle
 }
 
 // Process says which process the channels are of.
@@ -118,7 +119,7 @@ func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusNotFound, jsonError{err.Error()})
 		return
 	}
-	d := Document{Time: h.now(), Process: h.process, Channels: []integrate.TargetStatus{}}
+	d := Document{Time: h.now(), Process: h.process, Channels: []report.TargetStatus{}}
 	for _, c := range list {
 		if r.URL.Query().Get("detail") == "0" {
 			d.Channels = append(d.Channels, c.Status())
@@ -148,7 +149,7 @@ func (h *handler) serveExplanation(w http.ResponseWriter, r *http.Request) {
 
 // explain explains the RPC that a request describes: its parameter method, and headers, one
 // a line.
-func explain(r *http.Request, c integrate.Channel) (*integrate.Explanation, error) {
+func explain(r *http.Request, c integrate.Channel) (*report.Explanation, error) {
 	md, err := parseHeaders(r.URL.Query().Get("headers"))
 	if err != nil {
 		return nil, err

@@ -26,6 +26,7 @@ import (
 
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -225,7 +226,7 @@ func TestExplain(t *testing.T) {
 			t.Errorf("the page lacks %q: %s", want, page)
 		}
 	}
-	x := decode[integrate.Explanation](t, get(t, h, "explain"+ask("/shop.Cart/Add", "user: 7"), http.StatusOK))
+	x := decode[report.Explanation](t, get(t, h, "explain"+ask("/shop.Cart/Add", "user: 7"), http.StatusOK))
 	if x.Method != "/shop.Cart/Add" || len(x.Routes) != 1 || x.Routes[0].Clusters[0].Hash == nil {
 		t.Errorf("the explanation is %+v", x)
 	}

@@ -28,7 +28,7 @@
 //	/debug/xdslb/json?channel=2      of one channel
 //	/debug/xdslb/json?detail=0       without routes and endpoints; counts no RPCs
 //	/debug/xdslb/explain?channel=2&method=/shop.Cart/Add&headers=env:+test
-//	                                 an integrate.Explanation as JSON
+//	                                 an report.Explanation as JSON
 //
 // The page has further parameters for what of long tables it shows; these may change. The
 // JSON is stable: fields come, and none goes or changes its meaning. An error is a JSON

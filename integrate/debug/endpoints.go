@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // How many endpoints of a cluster the page shows, if it shows one, or several.
@@ -21,7 +21,7 @@ const (
 
 // clusterView is a cluster with its endpoints.
 type clusterView struct {
-	*integrate.ClusterStatus
+	*report.ClusterStatus
 	Key      string
 	Channel  int64
 	Ready    int
@@ -44,7 +44,7 @@ type fact struct{ Name, Value string }
 
 // tier is a priority.
 type tier struct {
-	integrate.PriorityStatus
+	report.PriorityStatus
 	Leaf       string
 	Meaning    string // of the phase
 	Localities int
@@ -52,7 +52,7 @@ type tier struct {
 
 // endpointRow is an endpoint, or the head of a locality.
 type endpointRow struct {
-	*integrate.EndpointStatus
+	*report.EndpointStatus
 	Head     *localityHead // above the first endpoint of a locality
 	Observed float64
 	Calls    uint64
@@ -82,7 +82,7 @@ var phases = map[string]string{
 }
 
 // newClusterView returns a cluster with at most size of its endpoints.
-func newClusterView(s *integrate.TargetStatus, c *integrate.ClusterStatus, q url.Values, size int) *clusterView {
+func newClusterView(s *report.TargetStatus, c *report.ClusterStatus, q url.Values, size int) *clusterView {
 	v := &clusterView{
 		ClusterStatus: c, Key: clusterKey(c.Name), Channel: s.Channel, Filter: q.Get("state"), Query: q.Get("q"),
 		Watched: s.Time.Sub(s.Watched).Round(time.Second).String(), Refresh: q.Get("refresh"), Alone: q.Get("cluster") != "",
@@ -137,7 +137,7 @@ func withCluster(q url.Values, key string) url.Values {
 
 // addLocality adds the endpoints of a locality that the filter lets through. All count for
 // the RPCs.
-func (v *clusterView) addLocality(rows []endpointRow, t *tier, l *integrate.LocalityStatus) []endpointRow {
+func (v *clusterView) addLocality(rows []endpointRow, t *tier, l *report.LocalityStatus) []endpointRow {
 	head := &localityHead{
 		Place: place(l.Region, l.Zone, l.SubZone), Priority: t.Priority, Weight: l.Weight, Share: l.Share, InUse: t.InUse, Leaf: t.Leaf, Child: l.Child,
 	}
@@ -156,7 +156,7 @@ func (v *clusterView) addLocality(rows []endpointRow, t *tier, l *integrate.Loca
 
 // newEndpointRow puts an endpoint into columns. childPicks says that nobody but a child
 // policy knows its share.
-func newEndpointRow(e *integrate.EndpointStatus, childPicks bool) endpointRow {
+func newEndpointRow(e *report.EndpointStatus, childPicks bool) endpointRow {
 	row := endpointRow{EndpointStatus: e, Calls: e.OK + e.FailedRPCs, Condition: e.State}
 	switch {
 	case e.Draining:
@@ -205,7 +205,7 @@ func newEndpointRow(e *integrate.EndpointStatus, childPicks bool) endpointRow {
 }
 
 // leafFacts describes a leaf. named says that the cluster has several.
-func leafFacts(l *integrate.LeafStatus, named bool) (facts []fact) {
+func leafFacts(l *report.LeafStatus, named bool) (facts []fact) {
 	add := func(name, format string, args ...any) {
 		facts = append(facts, fact{name, fmt.Sprintf(format, args...)})
 	}
@@ -248,7 +248,7 @@ func leafFacts(l *integrate.LeafStatus, named bool) (facts []fact) {
 	return facts
 }
 
-func zoneFacts(z *integrate.ZonesStatus) []fact {
+func zoneFacts(z *report.ZonesStatus) []fact {
 	if z == nil {
 		return nil
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // How many rows of each table the page shows.
@@ -46,7 +48,7 @@ type page struct {
 
 // channelRow is a row of the table of channels.
 type channelRow struct {
-	integrate.TargetStatus
+	report.TargetStatus
 	Link    template.URL
 	Current bool
 	Bad     int
@@ -57,7 +59,7 @@ type channelRow struct {
 
 // channelView is a channel with everything.
 type channelView struct {
-	*integrate.TargetStatus
+	*report.TargetStatus
 	Since, Received, Watched string // how long ago
 	Trouble                  []diagnosis.Finding
 	MoreTrouble              int
@@ -74,7 +76,7 @@ type channelView struct {
 }
 
 type routeRow struct {
-	integrate.RouteStatus
+	report.RouteStatus
 	Targets []routeTarget
 	More    int // targets that are not listed
 }
@@ -86,7 +88,7 @@ type routeTarget struct {
 }
 
 type clusterRow struct {
-	integrate.ClusterStatus
+	report.ClusterStatus
 	Link             template.URL
 	Current          bool
 	Policies         string
@@ -99,12 +101,12 @@ type clusterRow struct {
 }
 
 type resourceRow struct {
-	integrate.ResourceStatus
+	report.ResourceStatus
 	Age string
 }
 
 type eventRow struct {
-	integrate.Event
+	eventlog.Event
 	Title string
 	Bad   bool
 }
@@ -166,7 +168,7 @@ func (p *page) setRefresh(q url.Values) {
 	}
 }
 
-func newChannelRow(s integrate.TargetStatus) channelRow {
+func newChannelRow(s report.TargetStatus) channelRow {
 	row := channelRow{TargetStatus: s, Link: link(nil, "channel", strconv.FormatInt(s.Channel, 10))}
 	for _, t := range diagnosis.Find(&s) {
 		if t.Error {
@@ -183,7 +185,7 @@ func newChannelRow(s integrate.TargetStatus) channelRow {
 }
 
 // newChannelView returns what to show of a channel.
-func newChannelView(s *integrate.TargetStatus, q url.Values) *channelView {
+func newChannelView(s *report.TargetStatus, q url.Values) *channelView {
 	v := &channelView{
 		TargetStatus: s, Since: ago(s.Time, s.Since), Received: ago(s.Time, s.Received), Watched: s.Time.Sub(s.Watched).Round(time.Second).String(),
 		Trouble: diagnosis.Find(s),
@@ -280,7 +282,7 @@ func (v *channelView) addClusters(q url.Values) {
 		row.Current = clusterKey(c.Name) == chosen
 		v.Rows = append(v.Rows, row)
 	}
-	var open []*integrate.ClusterStatus
+	var open []*report.ClusterStatus
 	for i := range v.Clusters {
 		if c := &v.Clusters[i]; chosen == "" || clusterKey(c.Name) == chosen {
 			open = append(open, c)
@@ -289,7 +291,7 @@ func (v *channelView) addClusters(q url.Values) {
 	if chosen != "" {
 		v.AllLink = link(q, "cluster", "", "ep", "", "state", "", "q", "") + "#clusters"
 	}
-	slices.SortStableFunc(open, func(a, b *integrate.ClusterStatus) int { return severity(b) - severity(a) })
+	slices.SortStableFunc(open, func(a, b *report.ClusterStatus) int { return severity(b) - severity(a) })
 	open = open[:min(len(open), maxOpen)]
 	size := maxAlone
 	if len(open) > 1 {
@@ -300,7 +302,7 @@ func (v *channelView) addClusters(q url.Values) {
 	}
 }
 
-func severity(c *integrate.ClusterStatus) int {
+func severity(c *report.ClusterStatus) int {
 	switch {
 	case c.State == "TRANSIENT_FAILURE":
 		return 2
@@ -310,7 +312,7 @@ func severity(c *integrate.ClusterStatus) int {
 	return 0
 }
 
-func newClusterRow(c integrate.ClusterStatus, to template.URL) clusterRow {
+func newClusterRow(c report.ClusterStatus, to template.URL) clusterRow {
 	row := clusterRow{ClusterStatus: c, Link: to}
 	var policies []string
 	for i := range c.Leaves {
@@ -346,7 +348,7 @@ func newClusterRow(c integrate.ClusterStatus, to template.URL) clusterRow {
 }
 
 // newEventRow puts an event into columns.
-func newEventRow(e integrate.Event) eventRow {
+func newEventRow(e eventlog.Event) eventRow {
 	row := eventRow{Event: e, Title: words(string(e.Kind))}
 	switch e.Kind {
 	case "TargetFailed", "ClusterFailed", "Rejected", "EndpointEjected", "ConnectionLost", "ConnectionFailed":

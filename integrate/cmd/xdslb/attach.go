@@ -22,6 +22,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 var attachCommand = command{
@@ -93,7 +94,7 @@ var watchCommand = command{
 						s = c.Inspect()
 					}
 				}
-				return &debug.Document{Time: e.now(), Channels: []integrate.TargetStatus{s}}, err
+				return &debug.Document{Time: e.now(), Channels: []report.TargetStatus{s}}, err
 			}
 			if v.once {
 				e.awaitRest(cc.Target(), get, *timeout)
@@ -129,7 +130,7 @@ const settling = time.Second
 // rests reports whether a channel has a configuration, and nothing more is about to become of
 // the endpoints in use. Policies that connect on demand leave theirs IDLE, and some have no
 // share for endpoints that are READY: after a while, these rest.
-func rests(s *integrate.TargetStatus, now time.Time) bool {
+func rests(s *report.TargetStatus, now time.Time) bool {
 	if s.Since.IsZero() || s.Pending {
 		return false
 	}
@@ -141,7 +142,7 @@ func rests(s *integrate.TargetStatus, now time.Time) bool {
 					return false
 				}
 				for _, loc := range p.Localities {
-					if p.InUse && slices.ContainsFunc(loc.Endpoints, func(e integrate.EndpointStatus) bool {
+					if p.InUse && slices.ContainsFunc(loc.Endpoints, func(e report.EndpointStatus) bool {
 						return (fresh || now.Sub(e.Since) < settling) && !e.Draining && !e.Ejected &&
 							(e.State == "IDLE" || e.State == "READY" && e.Share == 0 && e.Waits == 0)
 					}) {

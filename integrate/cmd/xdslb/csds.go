@@ -17,6 +17,7 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/integrate/internal/offline"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -43,7 +44,7 @@ func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
 	}
 	d := &debug.Document{Time: time.Now()}
 	for _, c := range resp.GetConfig() {
-		s := integrate.TargetStatus{Time: d.Time, Target: c.GetClientScope(), Node: c.GetNode().GetId()}
+		s := report.TargetStatus{Time: d.Time, Target: c.GetClientScope(), Node: c.GetNode().GetId()}
 		for _, g := range c.GetGenericXdsConfigs() {
 			s.Resources = append(s.Resources, resourceStatus(g))
 		}
@@ -52,8 +53,8 @@ func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
 	return d, nil
 }
 
-func resourceStatus(g *statusv3.ClientConfig_GenericXdsConfig) integrate.ResourceStatus {
-	r := integrate.ResourceStatus{
+func resourceStatus(g *statusv3.ClientConfig_GenericXdsConfig) report.ResourceStatus {
+	r := report.ResourceStatus{
 		Type: g.GetTypeUrl(), Name: g.GetName(), Version: g.GetVersionInfo(), State: g.GetClientStatus().String(),
 		Error: g.GetErrorState().GetDetails(), Refused: g.GetErrorState().GetVersionInfo(),
 	}
@@ -67,7 +68,7 @@ func resourceStatus(g *statusv3.ClientConfig_GenericXdsConfig) integrate.Resourc
 }
 
 // targetsOf returns what channels to the API listeners of a client would be at.
-func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.TargetStatus) {
+func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []report.TargetStatus) {
 	text, err := protojson.MarshalOptions{Resolver: offline.LinkedTypes{}}.Marshal(c)
 	if err != nil {
 		return nil // resources without their contents are shown all the same
@@ -84,7 +85,7 @@ func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.Target
 	}
 	if list, err = integrate.InspectTargets(integrate.WhatIf{Resources: text}, targets); err != nil {
 		for _, target := range targets {
-			list = append(list, integrate.TargetStatus{Target: target, Error: err.Error()})
+			list = append(list, report.TargetStatus{Target: target, Error: err.Error()})
 		}
 	}
 	for i := range list {
@@ -95,7 +96,7 @@ func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.Target
 }
 
 // forgetStates takes away what InspectTargets supposes of connections.
-func forgetStates(s *integrate.TargetStatus) {
+func forgetStates(s *report.TargetStatus) {
 	s.Connectivity = ""
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
@@ -107,7 +108,7 @@ func forgetStates(s *integrate.TargetStatus) {
 				p := &c.Leaves[k].Priorities[n]
 				total := p.Endpoints.Total
 				p.Phase, p.State = "", ""
-				p.Endpoints = integrate.EndpointCounts{Total: total, Draining: p.Endpoints.Draining}
+				p.Endpoints = report.EndpointCounts{Total: total, Draining: p.Endpoints.Draining}
 				for m := range p.Localities {
 					for e := range p.Localities[m].Endpoints {
 						p.Localities[m].Endpoints[e].State = ""

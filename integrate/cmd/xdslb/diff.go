@@ -13,6 +13,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 var diffCommand = command{
@@ -34,7 +35,7 @@ var diffCommand = command{
 			if *target == "" {
 				return false, usageError("-target is missing")
 			}
-			var sides [2]*integrate.TargetStatus
+			var sides [2]*report.TargetStatus
 			for i, file := range args {
 				q.resources = file
 				w, err := q.whatIf(e, *target, "/")
@@ -92,7 +93,7 @@ func (d *Difference) Differ() bool {
 }
 
 // compare compares two states of a channel.
-func compare(a, b *integrate.TargetStatus) *Difference {
+func compare(a, b *report.TargetStatus) *Difference {
 	d := &Difference{}
 	d.compareRoutes(routeTexts(a), routeTexts(b))
 	before, after := clustersOf(a), clustersOf(b)
@@ -100,7 +101,7 @@ func compare(a, b *integrate.TargetStatus) *Difference {
 		next, ok := after[name]
 		if !ok {
 			d.ClustersRemoved = append(d.ClustersRemoved, name)
-			next = &integrate.ClusterStatus{}
+			next = &report.ClusterStatus{}
 		} else if c := compareCluster(before[name], next); len(c.Changes)+len(c.Shares) > 0 {
 			d.Clusters = append(d.Clusters, c)
 		}
@@ -115,8 +116,8 @@ func compare(a, b *integrate.TargetStatus) *Difference {
 	return d
 }
 
-func clustersOf(s *integrate.TargetStatus) map[string]*integrate.ClusterStatus {
-	m := map[string]*integrate.ClusterStatus{}
+func clustersOf(s *report.TargetStatus) map[string]*report.ClusterStatus {
+	m := map[string]*report.ClusterStatus{}
 	for i := range s.Clusters {
 		m[s.Clusters[i].Name] = &s.Clusters[i]
 	}
@@ -124,7 +125,7 @@ func clustersOf(s *integrate.TargetStatus) map[string]*integrate.ClusterStatus {
 }
 
 // routeTexts returns the routes as text, in order.
-func routeTexts(s *integrate.TargetStatus) (list []string) {
+func routeTexts(s *report.TargetStatus) (list []string) {
 	for i := range s.RouteTable {
 		r := &s.RouteTable[i]
 		parts := append([]string{"path " + r.Path}, r.Conditions...)
@@ -180,7 +181,7 @@ func without(a, b []string) (left []string) {
 }
 
 // connections returns the addresses that are connected to: those of the priority in use.
-func connections(c *integrate.ClusterStatus) (list []string) {
+func connections(c *report.ClusterStatus) (list []string) {
 	for _, l := range c.Leaves {
 		for _, p := range l.Priorities {
 			for _, loc := range p.Localities {
@@ -207,7 +208,7 @@ func (d *Difference) compareConnections(cluster string, a, b []string) {
 }
 
 // facts are what is compared of a cluster besides its endpoints.
-func facts(c *integrate.ClusterStatus) (names []string, values map[string]string) {
+func facts(c *report.ClusterStatus) (names []string, values map[string]string) {
 	values = map[string]string{}
 	add := func(name, format string, args ...any) {
 		names = append(names, name)
@@ -240,7 +241,7 @@ func facts(c *integrate.ClusterStatus) (names []string, values map[string]string
 	return names, values
 }
 
-func compareCluster(a, b *integrate.ClusterStatus) ClusterDifference {
+func compareCluster(a, b *report.ClusterStatus) ClusterDifference {
 	d := ClusterDifference{Cluster: a.Name}
 	names, was := facts(a)
 	more, is := facts(b)
@@ -267,7 +268,7 @@ func orNothing(s string) string {
 	return s
 }
 
-func sharesOf(c *integrate.ClusterStatus) map[string]float64 {
+func sharesOf(c *report.ClusterStatus) map[string]float64 {
 	m := map[string]float64{}
 	for _, l := range c.Leaves {
 		for _, p := range l.Priorities {

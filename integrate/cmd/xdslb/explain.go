@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 var explainCommand = command{
@@ -48,7 +49,7 @@ var explainCommand = command{
 	},
 }
 
-func (q *question) explain(e *env, target, method, at string) (*integrate.Explanation, error) {
+func (q *question) explain(e *env, target, method, at string) (*report.Explanation, error) {
 	if at != "" {
 		return q.explainAt(e, fullTarget(target), method, at)
 	}
@@ -60,7 +61,7 @@ func (q *question) explain(e *env, target, method, at string) (*integrate.Explan
 }
 
 // explainAt has a running process explain an RPC of its first channel to the target.
-func (q *question) explainAt(e *env, target, method, at string) (*integrate.Explanation, error) {
+func (q *question) explainAt(e *env, target, method, at string) (*report.Explanation, error) {
 	p := &remote{at: at, timeout: q.timeout, tls: q.tls}
 	d, err := p.document(e.ctx, "detail", "0")
 	if err != nil {
@@ -79,7 +80,7 @@ func (q *question) explainAt(e *env, target, method, at string) (*integrate.Expl
 			if err != nil {
 				return nil, err
 			}
-			x := new(integrate.Explanation)
+			x := new(report.Explanation)
 			return x, json.Unmarshal(text, x)
 		}
 		targets = append(targets, d.Channels[i].Target)
@@ -88,7 +89,7 @@ func (q *question) explainAt(e *env, target, method, at string) (*integrate.Expl
 }
 
 // fails reports whether some RPCs would fail.
-func fails(x *integrate.Explanation) bool {
+func fails(x *report.Explanation) bool {
 	if x.NoRoute > 0 {
 		return true
 	}

@@ -27,6 +27,8 @@ import (
 	"github.com/xdslb/xdslb/bench/leak"
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds/eventlog"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -139,7 +141,7 @@ func TestUsage(t *testing.T) {
 // TestPick: the histogram counts all picks, and failures are a finding.
 func TestPick(t *testing.T) {
 	s := wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file, "-n", "1e4", "-o", "json"})
-	var p integrate.Picks
+	var p report.Picks
 	if err := json.Unmarshal([]byte(s.out), &p); err != nil || p.RPCs != 10_000 || p.NoRoute == 0 {
 		t.Errorf("the picks are %+v (%v)", p, err)
 	}
@@ -235,8 +237,8 @@ func TestControlPlane(t *testing.T) {
 func TestRests(t *testing.T) {
 	now := time.Now()
 	long, just := now.Add(-time.Minute), now.Add(-time.Millisecond)
-	endpoint := func(state string, since time.Time, share float64) integrate.EndpointStatus {
-		return integrate.EndpointStatus{State: state, Since: since, Share: share}
+	endpoint := func(state string, since time.Time, share float64) report.EndpointStatus {
+		return report.EndpointStatus{State: state, Since: since, Share: share}
 	}
 	ejected := endpoint("READY", just, 0)
 	ejected.Ejected = true
@@ -249,31 +251,31 @@ func TestRests(t *testing.T) {
 		since     time.Time
 		pending   bool
 		phase     string
-		endpoints []integrate.EndpointStatus
+		endpoints []report.EndpointStatus
 		want      bool
 	}{
 		{"no configuration", time.Time{}, false, "serving", nil, false},
 		{"another configuration comes", long, true, "serving", nil, false},
 		{"trying", long, false, "trying", nil, false},
-		{"all have a share", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, .25), endpoint("READY", just, .75)}, true},
-		{"one has none yet", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("READY", just, 0)}, false},
-		{"one has none at all", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", long, 1), endpoint("READY", long, 0)}, true},
-		{"one does not connect yet", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, false},
-		{"one does not connect at all", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, true},
-		{"one connects", long, false, "serving", []integrate.EndpointStatus{endpoint("READY", long, 1), endpoint("CONNECTING", long, 0)}, false},
-		{"one fails", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), endpoint("TRANSIENT_FAILURE", just, 0)}, true},
-		{"one is ejected", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), ejected}, true},
-		{"one drains", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, 1), drains}, true},
-		{"RPCs wait for one", just, false, "serving", []integrate.EndpointStatus{endpoint("READY", just, .5), awaited}, true},
-		{"a priority that is not in use", just, false, "retired", []integrate.EndpointStatus{endpoint("READY", just, 0), endpoint("CONNECTING", just, 0)}, true},
+		{"all have a share", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, .25), endpoint("READY", just, .75)}, true},
+		{"one has none yet", long, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("READY", just, 0)}, false},
+		{"one has none at all", long, false, "serving", []report.EndpointStatus{endpoint("READY", long, 1), endpoint("READY", long, 0)}, true},
+		{"one does not connect yet", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, false},
+		{"one does not connect at all", long, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("IDLE", time.Time{}, 0)}, true},
+		{"one connects", long, false, "serving", []report.EndpointStatus{endpoint("READY", long, 1), endpoint("CONNECTING", long, 0)}, false},
+		{"one fails", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), endpoint("TRANSIENT_FAILURE", just, 0)}, true},
+		{"one is ejected", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), ejected}, true},
+		{"one drains", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, 1), drains}, true},
+		{"RPCs wait for one", just, false, "serving", []report.EndpointStatus{endpoint("READY", just, .5), awaited}, true},
+		{"a priority that is not in use", just, false, "retired", []report.EndpointStatus{endpoint("READY", just, 0), endpoint("CONNECTING", just, 0)}, true},
 	} {
-		p := integrate.PriorityStatus{InUse: row.phase != "retired", Phase: row.phase, Localities: []integrate.LocalityStatus{{Endpoints: row.endpoints}}}
+		p := report.PriorityStatus{InUse: row.phase != "retired", Phase: row.phase, Localities: []report.LocalityStatus{{Endpoints: row.endpoints}}}
 		for i := range row.endpoints {
 			if row.endpoints[i].State == "CONNECTING" {
 				p.Endpoints.Connecting++
 			}
 		}
-		s := &integrate.TargetStatus{Since: row.since, Pending: row.pending, Clusters: []integrate.ClusterStatus{{Leaves: []integrate.LeafStatus{{Priorities: []integrate.PriorityStatus{p}}}}}}
+		s := &report.TargetStatus{Since: row.since, Pending: row.pending, Clusters: []report.ClusterStatus{{Leaves: []report.LeafStatus{{Priorities: []report.PriorityStatus{p}}}}}}
 		if got := rests(s, now); got != row.want {
 			t.Errorf("%s: rests = %v, want %v", row.name, got, row.want)
 		}
@@ -397,9 +399,9 @@ COMP_WORDS=(xdslb completion f) COMP_CWORD=2; _xdslb; echo "${COMPREPLY[@]}"`
 
 // TestAttachHandedOver: a channel that is stock's shows with the reason and the way back.
 func TestAttachHandedOver(t *testing.T) {
-	d := debug.Document{Channels: []integrate.TargetStatus{{
+	d := debug.Document{Channels: []report.TargetStatus{{
 		Target: "xds:///orders", Stock: `XDSLB_DISABLE has "ord*"`,
-		Rollout: &integrate.RolloutStatus{Variable: "XDSLB_DISABLE", Value: "ord*", Pattern: "ord*", Forward: "take the pattern out"},
+		Rollout: &report.RolloutStatus{Variable: "XDSLB_DISABLE", Value: "ord*", Pattern: "ord*", Forward: "take the pattern out"},
 	}}}
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -415,13 +417,13 @@ func TestAttachHandedOver(t *testing.T) {
 
 // TestHostileNames: what a process says does not reach a terminal as commands to it.
 func TestHostileNames(t *testing.T) {
-	d := debug.Document{Channels: []integrate.TargetStatus{{
-		Target: "a\x1b[2Jb", Connectivity: "\x1b[2J", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &integrate.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []integrate.RouteStatus{{Path: "\x1bc", Clusters: []integrate.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
-		Clusters: []integrate.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []integrate.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []integrate.PriorityStatus{{
-			Localities: []integrate.LocalityStatus{{Region: "\x1b", Endpoints: []integrate.EndpointStatus{{Address: "\x1b", Out: "\x1b", State: "READY"}}}},
+	d := debug.Document{Channels: []report.TargetStatus{{
+		Target: "a\x1b[2Jb", Connectivity: "\x1b[2J", Error: "x\x1b]0;y\x07", Stock: "\x1b", Rollout: &report.RolloutStatus{Variable: "\x1b", Forward: "\x1b"}, RouteTable: []report.RouteStatus{{Path: "\x1bc", Clusters: []report.RouteTarget{{Cluster: "\x1bc", Share: 1}}}},
+		Clusters: []report.ClusterStatus{{Name: "\x1b[1m\u202e", Error: "\x1b", Leaves: []report.LeafStatus{{Name: "\x1b", MaxRequests: 1, Priorities: []report.PriorityStatus{{
+			Localities: []report.LocalityStatus{{Region: "\x1b", Endpoints: []report.EndpointStatus{{Address: "\x1b", Out: "\x1b", State: "READY"}}}},
 		}}}}}},
-		Events:    []integrate.Event{{Kind: "\x1b", Cluster: "\x1b", Error: "\x1b\n\x1b", Time: time.Unix(1, 0)}},
-		Resources: []integrate.ResourceStatus{{Name: "\x1b", Error: "\x1b"}},
+		Events:    []eventlog.Event{{Kind: "\x1b", Cluster: "\x1b", Error: "\x1b\n\x1b", Time: time.Unix(1, 0)}},
+		Resources: []report.ResourceStatus{{Name: "\x1b", Error: "\x1b"}},
 	}}}
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

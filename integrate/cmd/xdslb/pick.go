@@ -12,6 +12,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 var pickCommand = command{
@@ -62,7 +63,7 @@ var pickCommand = command{
 }
 
 // printPicks prints a histogram.
-func (e *env) printPicks(p *integrate.Picks, s *integrate.TargetStatus) {
+func (e *env) printPicks(p *report.Picks, s *report.TargetStatus) {
 	expected := map[string]float64{} // of the cluster's RPCs, by cluster and address
 	for _, c := range s.Clusters {
 		for _, l := range c.Leaves {

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // How much a view shows of each part.
@@ -28,25 +29,25 @@ const (
 type statusText struct {
 	w        io.Writer
 	d        *debug.Document
-	previous map[string]integrate.EndpointStatus // by endpointKey
-	since    time.Time                           // when previous was
+	previous map[string]report.EndpointStatus // by endpointKey
+	since    time.Time                        // when previous was
 }
 
 func newStatusText(w io.Writer, d, previous *debug.Document) *statusText {
-	t := &statusText{w: w, d: d, previous: map[string]integrate.EndpointStatus{}}
+	t := &statusText{w: w, d: d, previous: map[string]report.EndpointStatus{}}
 	if previous == nil {
 		return t
 	}
 	t.since = previous.Time
 	for i := range previous.Channels {
 		s := &previous.Channels[i]
-		eachEndpoint(s, func(key string, e *integrate.EndpointStatus) { t.previous[key] = *e })
+		eachEndpoint(s, func(key string, e *report.EndpointStatus) { t.previous[key] = *e })
 	}
 	return t
 }
 
 // eachEndpoint visits the endpoints of a channel, each with what identifies it.
-func eachEndpoint(s *integrate.TargetStatus, visit func(key string, e *integrate.EndpointStatus)) {
+func eachEndpoint(s *report.TargetStatus, visit func(key string, e *report.EndpointStatus)) {
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		for _, l := range c.Leaves {
@@ -63,16 +64,16 @@ func eachEndpoint(s *integrate.TargetStatus, visit func(key string, e *integrate
 }
 
 // endpointKey identifies an endpoint, and what its RPCs are counted from.
-func endpointKey(s *integrate.TargetStatus, c *integrate.ClusterStatus, leaf string, e *integrate.EndpointStatus) string {
+func endpointKey(s *report.TargetStatus, c *report.ClusterStatus, leaf string, e *report.EndpointStatus) string {
 	return fmt.Sprintf("%d %s %q %q %s", s.Channel, s.Watched.Format(time.RFC3339Nano), c.Name, leaf, e.Address)
 }
 
 // calls are the RPCs that ended at an endpoint since the view before, or else since they are
 // counted.
-func (t *statusText) calls(key string, e *integrate.EndpointStatus) (ok, failed uint64) {
+func (t *statusText) calls(key string, e *report.EndpointStatus) (ok, failed uint64) {
 	before := t.previous[key]
 	if before.OK > e.OK || before.FailedRPCs > e.FailedRPCs {
-		before = integrate.EndpointStatus{}
+		before = report.EndpointStatus{}
 	}
 	return e.OK - before.OK, e.FailedRPCs - before.FailedRPCs
 }
@@ -96,7 +97,7 @@ func (t *statusText) all() {
 	}
 }
 
-func (t *statusText) channel(s *integrate.TargetStatus) {
+func (t *statusText) channel(s *report.TargetStatus) {
 	t.line("%s  %s", sanitize.Text(s.Target, 60), stateOf(s))
 	list := diagnosis.Find(s)
 	for _, x := range list[:min(len(list), viewTroubles)] {
@@ -132,7 +133,7 @@ func (t *statusText) channel(s *integrate.TargetStatus) {
 
 // stateOf is a channel's state. Nobody knows it of a channel of stock's that has no
 // interceptors of ours.
-func stateOf(s *integrate.TargetStatus) string {
+func stateOf(s *report.TargetStatus) string {
 	if s.Connectivity == "" && s.Rollout != nil {
 		return "UNKNOWN"
 	}
@@ -145,7 +146,7 @@ func (t *statusText) more(n, shown int, what string) {
 	}
 }
 
-func (t *statusText) route(r *integrate.RouteStatus) {
+func (t *statusText) route(r *report.RouteStatus) {
 	text := fmt.Sprintf("  route %d: path %s", r.Index, sanitize.Text(r.Path, 40))
 	for _, c := range r.Conditions {
 		text += ", " + sanitize.Text(c, 40)
@@ -167,13 +168,13 @@ func (t *statusText) route(r *integrate.RouteStatus) {
 	t.line("%s -> %s", text, strings.Join(to, ", "))
 }
 
-func (t *statusText) cluster(s *integrate.TargetStatus, c *integrate.ClusterStatus) {
+func (t *statusText) cluster(s *report.TargetStatus, c *report.ClusterStatus) {
 	policy, all := "", uint64(0)
 	for i := range c.Leaves {
 		policy = c.Leaves[i].Policy
 	}
-	one := &integrate.TargetStatus{Channel: s.Channel, Watched: s.Watched, Clusters: []integrate.ClusterStatus{*c}}
-	eachEndpoint(one, func(key string, e *integrate.EndpointStatus) {
+	one := &report.TargetStatus{Channel: s.Channel, Watched: s.Watched, Clusters: []report.ClusterStatus{*c}}
+	eachEndpoint(one, func(key string, e *report.EndpointStatus) {
 		ok, failed := t.calls(key, e)
 		all += ok + failed
 	})
@@ -198,7 +199,7 @@ func (t *statusText) cluster(s *integrate.TargetStatus, c *integrate.ClusterStat
 	}
 }
 
-func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterStatus, l *integrate.LeafStatus, p *integrate.PriorityStatus, all uint64, shown *int) {
+func (t *statusText) priority(s *report.TargetStatus, c *report.ClusterStatus, l *report.LeafStatus, p *report.PriorityStatus, all uint64, shown *int) {
 	mark, n := " ", p.Endpoints
 	if p.Phase == "" {
 		t.resourcePriority(p, shown)
@@ -241,7 +242,7 @@ func (t *statusText) priority(s *integrate.TargetStatus, c *integrate.ClusterSta
 }
 
 // resourcePriority is a priority of which nothing is known but its resource.
-func (t *statusText) resourcePriority(p *integrate.PriorityStatus, shown *int) {
+func (t *statusText) resourcePriority(p *report.PriorityStatus, shown *int) {
 	t.line("    priority %d: %d endpoints, %d draining", p.Priority, p.Endpoints.Total, p.Endpoints.Draining)
 	for i := range p.Localities {
 		loc := &p.Localities[i]
@@ -258,7 +259,7 @@ func (t *statusText) resourcePriority(p *integrate.PriorityStatus, shown *int) {
 }
 
 // condition is an endpoint's state in ten columns.
-func condition(e *integrate.EndpointStatus) string {
+func condition(e *report.EndpointStatus) string {
 	switch {
 	case e.Draining:
 		return "draining"
@@ -270,7 +271,7 @@ func condition(e *integrate.EndpointStatus) string {
 	return e.State
 }
 
-func (t *statusText) resources(s *integrate.TargetStatus) {
+func (t *statusText) resources(s *report.TargetStatus) {
 	for i := range s.Resources {
 		if i == viewResources {
 			break
@@ -285,7 +286,7 @@ func (t *statusText) resources(s *integrate.TargetStatus) {
 }
 
 // eventLine is an event in UTC.
-func eventLine(e *integrate.Event) string {
+func eventLine(e *eventlog.Event) string {
 	u := *e
 	u.Time, u.Last = u.Time.UTC(), u.Last.UTC()
 	return u.String()
@@ -320,7 +321,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 				}
 			}
 		}
-		eachEndpoint(s, func(key string, e *integrate.EndpointStatus) {
+		eachEndpoint(s, func(key string, e *report.EndpointStatus) {
 			a, b := t.calls(key, e)
 			ok, failed = ok+a, failed+b
 		})
@@ -335,7 +336,7 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 	v.told = last
 }
 
-func latest(e *integrate.Event) time.Time {
+func latest(e *eventlog.Event) time.Time {
 	if e.Last.After(e.Time) {
 		return e.Last
 	}

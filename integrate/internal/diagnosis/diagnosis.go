@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/xdslb/xdslb/integrate"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // A Finding describes one problem of a channel. It is an error if RPCs fail or if the
@@ -22,7 +22,7 @@ type Finding struct {
 }
 
 // Find returns the problems of a channel, errors first.
-func Find(s *integrate.TargetStatus) (list []Finding) {
+func Find(s *report.TargetStatus) (list []Finding) {
 	var notes []Finding
 	bad := func(format string, args ...any) { list = append(list, Finding{true, fmt.Sprintf(format, args...)}) }
 	note := func(format string, args ...any) { notes = append(notes, Finding{false, fmt.Sprintf(format, args...)}) }
@@ -90,7 +90,7 @@ func Find(s *integrate.TargetStatus) (list []Finding) {
 // a name.
 type failing map[string][]string
 
-func newFailing(resources []integrate.ResourceStatus) failing {
+func newFailing(resources []report.ResourceStatus) failing {
 	f := failing{}
 	for _, r := range resources {
 		if r.Error != "" {
@@ -102,7 +102,7 @@ func newFailing(resources []integrate.ResourceStatus) failing {
 
 // explain reports whether a cluster's note repeats the error of a resource: one of the
 // cluster's own, or one that the note names, such as a collection. O(length of the note).
-func (f failing) explain(l *integrate.LeafStatus) bool {
+func (f failing) explain(l *report.LeafStatus) bool {
 	if f.quoted(l, cmp.Or(l.Service, l.Name)) || f.quoted(l, l.Name) {
 		return true
 	}
@@ -119,7 +119,7 @@ func (f failing) explain(l *integrate.LeafStatus) bool {
 }
 
 // quoted reports whether a note contains an error of the resources with the given name.
-func (f failing) quoted(l *integrate.LeafStatus, name string) bool {
+func (f failing) quoted(l *report.LeafStatus, name string) bool {
 	return slices.ContainsFunc(f[name], func(err string) bool { return strings.Contains(l.Note, err) })
 }
 

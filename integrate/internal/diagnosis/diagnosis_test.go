@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // TestNotesAreNotRepeated: the error of a resource is listed for the resource only, and not again
@@ -16,18 +16,18 @@ import (
 // collection of its endpoints. A note that repeats no resource's error is listed for the cluster.
 func TestNotesAreNotRepeated(t *testing.T) {
 	const n = 3000
-	s := &integrate.TargetStatus{}
+	s := &report.TargetStatus{}
 	for i := range n {
 		collection, service := fmt.Sprintf("xdstp://a/LbEndpoint/%d/*", i), fmt.Sprint("e", i)
 		missing := fmt.Sprintf("xds: LbEndpoint resource %q not found", collection)
 		invalid := fmt.Sprintf("ClusterLoadAssignment %q: endpoints: must be", service)
-		s.Resources = append(s.Resources, integrate.ResourceStatus{Type: "LbEndpoint", Name: collection, State: "DOES_NOT_EXIST", Error: missing})
+		s.Resources = append(s.Resources, report.ResourceStatus{Type: "LbEndpoint", Name: collection, State: "DOES_NOT_EXIST", Error: missing})
 		note := missing
 		if i%2 == 0 {
-			s.Resources = append(s.Resources, integrate.ResourceStatus{Type: "ClusterLoadAssignment", Name: service, State: "NACKED", Error: invalid})
+			s.Resources = append(s.Resources, report.ResourceStatus{Type: "ClusterLoadAssignment", Name: service, State: "NACKED", Error: invalid})
 			note = invalid + "; " + missing
 		}
-		s.Clusters = append(s.Clusters, integrate.ClusterStatus{Leaves: []integrate.LeafStatus{
+		s.Clusters = append(s.Clusters, report.ClusterStatus{Leaves: []report.LeafStatus{
 			{Name: fmt.Sprint("c", i), Service: service, MaxRequests: 1, Note: "[xDS node id: \"n\"]: " + note},
 		}})
 	}

@@ -8,7 +8,7 @@ import (
 	"iter"
 	"net/netip"
 
-	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -158,4 +158,12 @@ func endpointsOf(l *picker.Leaf) iter.Seq[*picker.Endpoint] {
 			}
 		}
 	}
+}
+
+// ErrorText returns the text of an error; "" if it is nil.
+func ErrorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

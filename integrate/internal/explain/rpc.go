@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
-	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
 

@@ -31,7 +31,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/link"
-	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // The environment variables.
@@ -148,7 +148,7 @@ func HandedOver(target resolver.Target, logger *slog.Logger) *report.RolloutStat
 	for _, p := range []patterns{patternsOf(Disable), patternsOf(Enable)} {
 		if p.malformed != "" {
 			note(logger, slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that the other patterns do not decide about "+
-				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", report.Malformed(p.variable, p.malformed), "")
+				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", p.verdict(p.malformed, "").Why(), "")
 		}
 	}
 	switch {

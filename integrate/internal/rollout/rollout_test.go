@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/grpc/resolver"
 
-	"github.com/xdslb/xdslb/integrate/internal/report"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // TestVerdict: which targets the variables take away from us.

@@ -1,8 +1,8 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package report has the types by which a channel describes itself, and their text. They are
-// plain data for people and for encoding/json; nothing in them changes once they are made.
+// Package report has the types that integrate's Status, StatusOf, Explain and Channel.Inspect
+// return, and their text. They are plain data for people and for encoding/json.
 //
 //	TargetStatus         a channel
 //	  RouteStatus          a route of its virtual host
@@ -13,7 +13,7 @@
 //	          EndpointStatus       an endpoint
 //	  ResourceStatus, ServerStatus, eventlog.Event
 //
-// Fields marked as detail are empty in a short status. An Explanation has the routes and the
+// Fields marked as detail are empty in a short status: Channel.Inspect fills them in. An Explanation has the routes and the
 // clusters of the same tree for one RPC, with the probabilities of what becomes of it: fields
 // marked with Explain are empty elsewhere.
 package report
@@ -146,22 +146,9 @@ type RolloutStatus struct {
 func (r *RolloutStatus) Why() string {
 	switch {
 	case r.Malformed:
-		return Malformed(r.Variable, r.Pattern)
+		return fmt.Sprintf("%s has the malformed pattern %q", r.Variable, r.Pattern)
 	case r.Pattern == "":
 		return fmt.Sprintf("no pattern of %s, which is %q, matches it", r.Variable, r.Value)
 	}
 	return fmt.Sprintf("%s has %q", r.Variable, r.Pattern)
-}
-
-// Malformed names a malformed pattern.
-func Malformed(variable, pattern string) string {
-	return fmt.Sprintf("%s has the malformed pattern %q", variable, pattern)
-}
-
-// ErrorText returns the text of an error; "" if it is nil.
-func ErrorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
