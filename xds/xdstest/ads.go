@@ -20,17 +20,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Stats says what happened to one type of resources on all streams so far.
+// Stats are the statistics of one type of resources on all streams so far.
 type Stats struct {
 	Requests, Responses int
 	ACKs, NACKs         int
-	// Names are those that open streams subscribe to, sorted.
+	// Names are the names to which open streams subscribe, sorted.
 	Names []string
 	// LastError is the error_detail of the last NACK.
 	LastError string
 }
 
-// answered counts an ACK, or a NACK if there is a detail.
+// answered counts an ACK, or a NACK if detail is set.
 func (s *Stats) answered(detail *statuspb.Status) {
 	if detail == nil {
 		s.ACKs++
@@ -57,16 +57,16 @@ func (s *Server) Stats(t string) Stats {
 	return stats
 }
 
-// Streams returns how many ADS streams are open, and how many ever were.
+// Streams returns the number of open ADS streams, and the total number so far.
 func (s *Server) Streams() (open, total int) {
 	s.ads.mu.Lock()
 	defer s.ads.mu.Unlock()
 	return len(s.ads.streams), s.ads.total
 }
 
-// WaitACK returns nil once clients have accepted the resources of type t that
-// they subscribed to, as they were last Set: all clients, and at least one. It
-// is an error if one of them rejects the latest, or when ctx is done.
+// WaitACK returns nil once all clients, and at least one, have accepted the subscribed
+// resources of type t from the last Set. It returns an error if a client rejects the latest
+// version, or when ctx is done.
 func (s *Server) WaitACK(ctx context.Context, t string) error {
 	var rejected *nackError
 	err := s.events.wait(ctx, "an ACK of "+t, func() bool {
@@ -80,9 +80,9 @@ func (s *Server) WaitACK(ctx context.Context, t string) error {
 	return err
 }
 
-// WaitNACK returns the error_detail with which a client rejected the resources
-// of type t, as they were last Set. It is an error if all clients, and at least
-// one, accept them, or when ctx is done.
+// WaitNACK returns the error_detail with which a client rejected the resources of type t from
+// the last Set. It returns an error if all clients, and at least one, accept them, or when ctx
+// is done.
 func (s *Server) WaitNACK(ctx context.Context, t string) (detail string, err error) {
 	var rejected *nackError
 	err = s.events.wait(ctx, "a NACK of "+t, func() bool {
@@ -99,7 +99,7 @@ func (s *Server) WaitNACK(ctx context.Context, t string) (detail string, err err
 	return rejected.detail, nil
 }
 
-// nackError says that a client rejected a version.
+// nackError is the rejection of a version by a client.
 type nackError struct {
 	typeURL string
 	version uint64
@@ -110,8 +110,8 @@ func (e *nackError) Error() string {
 	return fmt.Sprintf("xdstest: version %d of %s was rejected: %s", e.version, e.typeURL, e.detail)
 }
 
-// ads serves ADS streams. Each has a go-control-plane server of its own, which
-// makes the callbacks its own too, and lets it be ended alone.
+// ads serves ADS streams. Each stream has its own go-control-plane server, with its own
+// callbacks, so that it can be ended separately.
 type ads struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	store     *store
@@ -121,9 +121,9 @@ type ads struct {
 
 	onDeltaRequest func(stream int64, req *discoveryv3.DeltaDiscoveryRequest)
 
-	mu      sync.Mutex // taken before store.mu
+	mu      sync.Mutex // acquired before store.mu
 	total   int
-	streams map[*adsStream]bool // the open ones
+	streams map[*adsStream]bool // the open streams
 	stats   map[string]Stats    // by type, without Names
 }
 
@@ -137,9 +137,9 @@ func (a *ads) init(store *store, events *events, opts *Options) {
 func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	ctx, st, end := a.begin(stream.Context())
 	defer end()
-	// In order, so that a client receives the steps of a Set as they were made;
-	// and with the legacy wildcard, as most servers have it, so that a client
-	// whose first request names nothing is sent everything (T-XDS-2).
+	// Ordered, so that a client receives the steps of a Set in order; and with the legacy
+	// wildcard, as in most servers, so that a client whose first request has no names receives
+	// everything (T-XDS-2).
 	server := sotw.NewServer(ctx, &a.store.mux, st, sotw.WithOrderedADS())
 	if err := server.StreamHandler(stream, resource.AnyType); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (a *ads) StreamAggregatedResources(stream discoveryv3.AggregatedDiscoverySe
 	return nil
 }
 
-// begin notes a stream; end notes its end.
+// begin registers a stream; end unregisters it.
 func (a *ads) begin(ctx context.Context) (_ context.Context, st *adsStream, end func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	st = &adsStream{ads: a, cancel: cancel, check: a.checker.Stream(), subs: make(map[string]*subscription)}
@@ -169,7 +169,7 @@ func (a *ads) begin(ctx context.Context) (_ context.Context, st *adsStream, end 
 	}
 }
 
-// errBroken ends streams that are broken on purpose.
+// errBroken ends streams that are broken deliberately.
 var errBroken = status.Error(codes.Unavailable, "xdstest: stream broken")
 
 func (a *ads) breakStreams() {
@@ -180,8 +180,8 @@ func (a *ads) breakStreams() {
 	}
 }
 
-// settled reports whether all streams that subscribe to type t, and at least
-// one, have answered what is served, and who rejected it.
+// settled reports whether all streams that subscribe to type t, and at least one, have answered
+// the current version, and returns a rejection if any.
 func (a *ads) settled(t string) (bool, *nackError) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,8 +207,7 @@ func (a *ads) settled(t string) (bool, *nackError) {
 	return any, rejected
 }
 
-// adsStream is an open stream, and its go-control-plane callbacks, which are
-// called one after the other.
+// adsStream is an open stream with its go-control-plane callbacks, which are serialized.
 type adsStream struct {
 	ads    *ads
 	number int64
@@ -217,14 +216,14 @@ type adsStream struct {
 	subs   map[string]*subscription // by type; guarded by ads.mu
 }
 
-// subscription is what a client wants and has of one type.
+// subscription is the state of one type on a stream.
 type subscription struct {
-	names    map[string]uint64 // with the version at the time it subscribed to them
+	names    map[string]uint64 // with the version at the time of subscription
 	nonce    string            // of the last response, "" before the first
 	sent     uint64            // version of the last response
-	answered bool              // the last response was
+	answered bool              // the last response has been answered
 	acked    uint64            // the last version accepted
-	claimed  map[string]uint64 // versions that an incremental stream began with
+	claimed  map[string]uint64 // initial versions of an incremental stream
 	nack     *nackError        // the last rejection
 }
 
@@ -248,7 +247,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 	sub := st.subLocked(t)
 	if sub.nonce != "" && req.GetResponseNonce() != sub.nonce {
 		st.answeredLocked(t, sub, false, nil)
-		return nil // stale: go-control-plane passes over it, too
+		return nil // stale: ignored by go-control-plane, too
 	}
 	names := make(map[string]uint64, len(req.GetResourceNames()))
 	version := a.store.version(t)
@@ -264,7 +263,7 @@ func (st *adsStream) OnStreamRequest(_ int64, req *discoveryv3.DiscoveryRequest)
 	return nil
 }
 
-// subLocked returns what a client wants and has of a type.
+// subLocked returns the subscription of a type.
 func (st *adsStream) subLocked(t string) *subscription {
 	sub := st.subs[t]
 	if sub == nil {
@@ -274,8 +273,8 @@ func (st *adsStream) subLocked(t string) *subscription {
 	return sub
 }
 
-// answeredLocked counts a request, which may answer the latest response, with an ACK
-// or with a NACK if there is a detail.
+// answeredLocked counts a request, which may answer the latest response, as an ACK, or as a
+// NACK if detail is set.
 func (st *adsStream) answeredLocked(t string, sub *subscription, answer bool, detail *statuspb.Status) {
 	stats := st.ads.stats[t]
 	defer func() { st.ads.stats[t] = stats }()

@@ -68,7 +68,7 @@ func (st *adsStream) OnStreamDeltaResponse(_ int64, _ *discoveryv3.DeltaDiscover
 	st.responded(resp.GetTypeUrl(), resp.GetNonce(), resp.GetSystemVersionInfo())
 }
 
-// responded takes note of a response.
+// responded records a response.
 func (st *adsStream) responded(t, nonce, version string) {
 	a := st.ads
 	a.mu.Lock()
@@ -83,8 +83,8 @@ func (st *adsStream) responded(t, nonce, version string) {
 	sub.sent, _ = strconv.ParseUint(version, 10, 64)
 }
 
-// claimed adds to a map the versions of the resources that a client has as they are
-// served, by their hashes, which are their versions for the cache.
+// claimed adds to a map the versions of the resources that a client already has in the current
+// version, identified by hashes, which are their versions in the cache.
 func (s *store) claimed(t string, initial map[string]string, to map[string]uint64) map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,27 +27,26 @@ const BackendHeader = "xdstest-backend"
 
 // BackendOptions configures backends. The zero value is ready to use.
 type BackendOptions struct {
-	// Listen replaces net.Listen on TCP, for in-memory connections. It is given
-	// what Addr would return, or "127.0.0.1:0" the first time; the listener's
-	// address has to be of the form IP:port.
+	// Listen replaces net.Listen on TCP, for in-memory connections. Its argument is the result
+	// of Addr, or "127.0.0.1:0" the first time; the listener's address must have the form
+	// IP:port.
 	Listen func(addr string) (net.Listener, error)
 	// Server is passed to grpc.NewServer.
 	Server []grpc.ServerOption
-	// Register, if not nil, registers services on each server, which Start makes anew.
-	// Calls, SetDelay and Fail cover their RPCs, except watches of health and out-of-band load reports.
+	// Register, if not nil, registers services on each server, which Start creates again. Calls,
+	// SetDelay and Fail apply to their RPCs, except watches of health and out-of-band load reports.
 	Register func(*grpc.Server)
 }
 
-// A Backend is a gRPC server with the services of BackendOptions.Register and
-// grpc.testing's TestService:
+// A Backend is a gRPC server with the services of BackendOptions.Register and grpc.testing's
+// TestService:
 //
-//   - EmptyCall answers with nothing, at the least cost that an RPC can have;
-//   - UnaryCall answers with Addr as the hostname, and the request's payload;
-//   - FullDuplexCall answers each message with its payload, and has Addr in
+//   - EmptyCall returns an empty response, at the minimum cost of an RPC;
+//   - UnaryCall returns Addr as the hostname, and the request's payload;
+//   - FullDuplexCall echoes the payload of each message, and sends Addr in
 //     header BackendHeader.
 //
-// A Backend must be made by StartBackends or NewBackends. Any number of
-// goroutines may use it.
+// A Backend must be made by StartBackends or NewBackends. It is safe for concurrent use.
 type Backend struct {
 	conns connections
 	opts  BackendOptions
@@ -62,8 +61,8 @@ type Backend struct {
 	done chan struct{}
 }
 
-// StartBackends returns n backends that accept connections, each on an address
-// of its own. They run until Stop.
+// StartBackends returns n backends that accept connections, each on its own address. They run
+// until Stop.
 func StartBackends(n int, opts BackendOptions) ([]*Backend, error) {
 	backends := make([]*Backend, 0, n)
 	for range n {
@@ -93,7 +92,7 @@ func (b *Backend) Start() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.grpc != nil {
-		return fmt.Errorf("xdstest: start backend %v: it runs", b.addr)
+		return fmt.Errorf("xdstest: start backend %v: already running", b.addr)
 	}
 	lis, err := listen(b.opts.Listen, &b.port, b.addr.String())
 	if err != nil {
@@ -127,8 +126,8 @@ func (b *Backend) Start() error {
 	return nil
 }
 
-// Stop closes the listener and all connections, and returns when the handlers
-// have. A Backend can be stopped again.
+// Stop closes the listener and all connections, and returns when the handlers have returned. It
+// may be called repeatedly.
 func (b *Backend) Stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -140,24 +139,24 @@ func (b *Backend) Stop() {
 	b.grpc = nil
 }
 
-// Addr returns the address of b. It stays the same when it is started again.
+// Addr returns the address of b, which stays the same after a restart.
 func (b *Backend) Addr() netip.AddrPort {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.addr
 }
 
-// Calls returns the number of RPCs received so far, including those that failed.
+// Calls returns the number of RPCs received so far, including failed ones.
 func (b *Backend) Calls() uint64 { return b.calls.Load() }
 
-// SetDelay makes RPCs that arrive later take at least d.
+// SetDelay makes later RPCs take at least d.
 func (b *Backend) SetDelay(d time.Duration) { b.delay.Store(int64(d)) }
 
-// Fail makes RPCs that arrive later fail with code; codes.OK makes them succeed again.
+// Fail makes later RPCs fail with code; codes.OK makes them succeed again.
 func (b *Backend) Fail(code codes.Code) { b.code.Store(uint32(code)) }
 
-// begin counts and delays an RPC, and returns the error of Fail. Watches of health and out-of-band load
-// reports, which clients start on their own, are exempt.
+// begin counts and delays an RPC, and returns the error of Fail. Watches of health and
+// out-of-band load reports, which clients start on their own, are exempt.
 func (b *Backend) begin(ctx context.Context, method, name string) error {
 	if method == "/grpc.health.v1.Health/Watch" || strings.HasPrefix(method, "/xds.service.orca.v3.") {
 		return nil
@@ -173,7 +172,7 @@ func (b *Backend) begin(ctx context.Context, method, name string) error {
 		}
 	}
 	if c := codes.Code(b.code.Load()); c != codes.OK {
-		return status.Errorf(c, "backend %s was told to fail", name)
+		return status.Errorf(c, "backend %s: injected failure", name)
 	}
 	return nil
 }

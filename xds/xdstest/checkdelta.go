@@ -9,15 +9,14 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// maxDeltaVersions is how many versions of the resources of a type a Checker
-// remembers at least.
+// maxDeltaVersions is the minimum number of resource versions of a type that a Checker keeps.
 const maxDeltaVersions = 1 << 17
 
-// checkedDelta is what an incremental stream has carried of one type.
+// checkedDelta is the state of one type on an incremental stream.
 type checkedDelta struct {
 	requests int
-	names    map[string]bool // that are subscribed to
-	nonces   []string        // of the responses without an answer, oldest first
+	names    map[string]bool // subscribed names
+	nonces   []string        // of the unanswered responses, oldest first
 }
 
 // DeltaResponse is Response for an incremental stream.
@@ -32,9 +31,9 @@ func (s *StreamChecker) DeltaResponse(resp *discoveryv3.DeltaDiscoveryResponse) 
 	}
 }
 
-// DeltaRequest is Request for an incremental stream. It is stricter than servers are:
-// each response is to be answered once, in order, and what a client wants is said
-// apart from the answers.
+// DeltaRequest is Request for an incremental stream. It is stricter than servers are: each
+// response must be answered once, in order, and subscriptions must not be combined with
+// answers.
 func (s *StreamChecker) DeltaRequest(req *discoveryv3.DeltaDiscoveryRequest) {
 	s.check(req, req.GetNode(), req.GetTypeUrl(), func(wrong func(string, ...any)) {
 		come, gone := req.GetResourceNamesSubscribe(), req.GetResourceNamesUnsubscribe()
@@ -66,7 +65,7 @@ func (s *StreamChecker) DeltaRequest(req *discoveryv3.DeltaDiscoveryRequest) {
 	})
 }
 
-// initial checks the versions that a client claims to have.
+// initial checks the initial versions of a client.
 func (s *StreamChecker) initial(t *checkedDelta, first bool, req *discoveryv3.DeltaDiscoveryRequest, wrong func(string, ...any)) {
 	versions := req.GetInitialResourceVersions()
 	if !first && len(versions) > 0 {

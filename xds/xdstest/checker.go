@@ -13,39 +13,38 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// A Checker knows what both variants of the protocol ask of a client, and
-// reports what a client says against it. Both servers of this package have one;
-// it is exported for servers that are neither.
+// A Checker checks the requests of clients against both variants of the protocol, and reports
+// violations. Both servers of this package use one; it is exported for other servers.
 //
-// It knows only what crosses the wire, as the server sees it. A request that was
-// sent before a response had arrived is no violation, nor is one that answers
-// the latest of several responses only.
+// It observes only the messages, in the server's order. A request that was sent before a
+// response arrived is not a violation, nor is a request that answers only the latest of several
+// responses.
 //
-// A Checker must be made by NewChecker. Any number of goroutines may use it.
+// A Checker must be made by NewChecker. It is safe for concurrent use.
 type Checker struct {
 	mu         sync.Mutex
 	report     func(violation string)
 	violations []string
 	streams    int
-	// versions are those sent lately, by type: a client may claim them on its
-	// next stream. Full ones become old, so that memory is bounded.
+	// versions are the recently sent versions, by type: a client may claim them on its next
+	// stream. When full, versions becomes old, so that memory is bounded.
 	versions, old map[string]map[string]bool
 }
 
-// maxVersions is how many versions of a type a Checker remembers at least, and
-// maxViolations how many violations.
+// maxVersions is the minimum number of versions of a type, and maxViolations the maximum number
+// of violations, that a Checker keeps.
 const (
 	maxVersions   = 4096
 	maxViolations = 100
 )
 
-// NewChecker returns a Checker for the streams of one server. It calls report, if
-// that is not nil, once for each violation, with no lock held.
+// NewChecker returns a Checker for the streams of one server. It calls report, if not nil, once
+// for each violation, with no lock held.
 func NewChecker(report func(violation string)) *Checker {
 	return &Checker{report: report, versions: make(map[string]map[string]bool), old: make(map[string]map[string]bool)}
 }
 
-// Violations returns what clients have said wrong so far: the first hundred.
+// Violations returns the first hundred violations so far.
 func (c *Checker) Violations() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -60,7 +59,7 @@ func (c *Checker) Stream() *StreamChecker {
 	return &StreamChecker{c: c, number: c.streams, types: make(map[string]*checkedType), deltas: make(map[string]*checkedDelta)}
 }
 
-// sentLocked notes a version; limit is how many are remembered at least.
+// sentLocked records a version; limit is the minimum number of versions that are kept.
 func (c *Checker) sentLocked(t, version string, limit int) {
 	if len(c.versions[t]) >= limit {
 		c.old[t], c.versions[t] = c.versions[t], nil
@@ -71,9 +70,8 @@ func (c *Checker) sentLocked(t, version string, limit int) {
 	c.versions[t][version] = true
 }
 
-// A StreamChecker checks one stream, of either variant: Response and Request are for
-// state of the world, DeltaResponse and DeltaRequest for incremental. It comes from
-// Checker.Stream.
+// A StreamChecker checks one stream, of either variant: Response and Request are for state of
+// the world, DeltaResponse and DeltaRequest for incremental. It is returned by Checker.Stream.
 type StreamChecker struct {
 	c        *Checker
 	number   int
@@ -82,15 +80,15 @@ type StreamChecker struct {
 	deltas   map[string]*checkedDelta
 }
 
-// checkedType is what a stream has carried of one type.
+// checkedType is the state of one type on a stream.
 type checkedType struct {
 	requests int
 	version  string // of the latest request
 	nonce    string // of the latest request
-	rejected bool   // the latest response that was answered was rejected
+	rejected bool   // the latest answered response was rejected
 
-	// responses are those that the client may still answer, by nonce; older
-	// ones than the latest answered are forgotten.
+	// responses are the responses that the client may still answer, by nonce; responses before
+	// the latest answered one are removed.
 	responses map[string]checkedResponse
 	sent      int
 }
@@ -100,7 +98,7 @@ type checkedResponse struct {
 	version string
 }
 
-// Response notes what the server sends, before it does.
+// Response records a response before it is sent.
 func (s *StreamChecker) Response(resp *discoveryv3.DiscoveryResponse) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
@@ -110,7 +108,7 @@ func (s *StreamChecker) Response(resp *discoveryv3.DiscoveryResponse) {
 	s.c.sentLocked(resp.GetTypeUrl(), resp.GetVersionInfo(), maxVersions)
 }
 
-// Request checks what the client sends.
+// Request checks a request.
 func (s *StreamChecker) Request(req *discoveryv3.DiscoveryRequest) {
 	s.check(req, req.GetNode(), req.GetTypeUrl(), func(wrong func(string, ...any)) {
 		checkNames(req.GetResourceNames(), wrong)
@@ -127,8 +125,8 @@ func (s *StreamChecker) Request(req *discoveryv3.DiscoveryRequest) {
 	})
 }
 
-// check checks a request of either variant: what both have in common, and the rest by
-// f, with the lock held.
+// check checks a request of either variant: the common parts, and the rest with f, with the
+// lock held.
 func (s *StreamChecker) check(req any, node *corev3.Node, url string, f func(wrong func(string, ...any))) {
 	s.c.mu.Lock()
 	s.requests++
@@ -187,7 +185,7 @@ func checkNames(names []string, wrong func(string, ...any)) {
 	}
 }
 
-// first checks what is particular to the first request of a type.
+// first checks the first request of a type.
 func (s *StreamChecker) first(t *checkedType, req *discoveryv3.DiscoveryRequest, wrong func(string, ...any)) {
 	if len(req.GetResourceNames()) == 0 {
 		wrong("T-XDS-2: a first request without names asks for everything")
@@ -202,7 +200,7 @@ func (s *StreamChecker) first(t *checkedType, req *discoveryv3.DiscoveryRequest,
 func (t *checkedType) answer(req *discoveryv3.DiscoveryRequest, wrong func(string, ...any)) {
 	version, nonce, nack := req.GetVersionInfo(), req.GetResponseNonce(), req.GetErrorDetail()
 	if nonce == t.nonce {
-		// Nothing new was answered: the names are what this is about.
+		// No new response was answered: the request changes the names.
 		if version != t.version {
 			wrong("T-XDS-1: version %q after %q, in answer to the same response", version, t.version)
 		}
@@ -216,7 +214,7 @@ func (t *checkedType) answer(req *discoveryv3.DiscoveryRequest, wrong func(strin
 		wrong("T-XDS-1: a nonce that is not of this stream and type, or older than the latest one answered")
 		return
 	}
-	accepted := version == t.version // or that of one whose ACK was left out
+	accepted := version == t.version // or that of a response whose ACK was omitted
 	for older, r := range t.responses {
 		if r.number < response.number {
 			accepted = accepted || version == r.version

@@ -11,24 +11,24 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// connections counts the open connections of a backend. It is a stats.Handler of the
-// backend's server.
+// connections counts the open connections of a backend. It is a stats.Handler of the backend's
+// server.
 type connections struct {
 	mu      sync.Mutex
 	open    int
-	changed chan struct{} // closed when open changes; nil if nobody waits
+	changed chan struct{} // closed when open changes; nil without waiters
 }
 
-// Connections returns how many connections to the backend are open.
+// Connections returns the number of open connections to the backend.
 func (b *Backend) Connections() int {
 	b.conns.mu.Lock()
 	defer b.conns.mu.Unlock()
 	return b.conns.open
 }
 
-// WaitConnected returns when each of the backends has an open connection, or with an
-// error that names one that has none when ctx ends. A client that spreads its RPCs over
-// its endpoints reaches all of them soon after; before that a test cannot expect it.
+// WaitConnected returns when each of the backends has an open connection. When ctx ends it
+// returns an error that names a backend without one. A client that distributes its RPCs over
+// its endpoints reaches all of them soon after; a test cannot expect that before.
 func WaitConnected(ctx context.Context, backends ...*Backend) error {
 	for _, b := range backends {
 		for {

@@ -13,36 +13,35 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A DeltaStream is one incremental ADS stream of a Scripted. It says by itself what
-// Set and Update give the server: the resources that are subscribed to and that the
-// client does not have in this version, and the names of those that it has and that
-// are gone. What was never there is not mentioned. Any number of goroutines may use
-// it.
+// A DeltaStream is one incremental ADS stream of a Scripted. It automatically sends the
+// resources of Set and Update: the subscribed resources that the client does not have in this
+// version, and the names of removed resources that the client has. Resources that never existed
+// are not mentioned. It is safe for concurrent use.
 type DeltaStream struct {
 	*scriptedStream
 	ads discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer
 
-	// What follows is guarded by Scripted.mu.
+	// The following fields are guarded by Scripted.mu.
 	requests received[*discoveryv3.DeltaDiscoveryRequest]
-	queue    []*discoveryv3.DeltaDiscoveryResponse // of Respond, to be sent
+	queue    []*discoveryv3.DeltaDiscoveryResponse // from Respond, to be sent
 	nonces   int
 	types    map[string]*deltaStreamType
 }
 
-// deltaStreamType is what a stream knows of one type.
+// deltaStreamType is the state of one type on a stream.
 type deltaStreamType struct {
 	stats Stats
-	names map[string]bool   // that are subscribed to
-	has   map[string]string // the versions that the client has
-	open  map[string]bool   // nonces without an answer
+	names map[string]bool   // subscribed names
+	has   map[string]string // versions that the client has
+	open  map[string]bool   // unanswered nonces
 
-	// Of LEDS: the collections that are to be sent in full, and the version up to which the
-	// others were sent.
+	// For LEDS: the collections to be sent in full, and the version up to which the other
+	// collections have been sent.
 	fresh map[string]bool
 	seen  uint64
 }
 
-// DeltaStream returns the youngest incremental stream that is open, nil if none is.
+// DeltaStream returns the newest open incremental stream, or nil.
 func (s *Scripted) DeltaStream() *DeltaStream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,8 +97,8 @@ func (st *DeltaStream) eachLocked(f func(url string, stats Stats)) {
 	}
 }
 
-// Send sends resources of type t, all of the same version, in one response, and
-// returns its nonce.
+// Send sends resources of type t, all with the same version, in one response, and returns its
+// nonce.
 func (st *DeltaStream) Send(t, version string, resources ...proto.Message) (nonce string) {
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: t}
 	for _, m := range resources {
@@ -108,13 +107,13 @@ func (st *DeltaStream) Send(t, version string, resources ...proto.Message) (nonc
 	return st.Respond(resp)
 }
 
-// Remove says that resources of type t are gone, and returns the nonce.
+// Remove sends the removal of resources of type t, and returns the nonce.
 func (st *DeltaStream) Remove(t string, names ...string) (nonce string) {
 	return st.Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: t, RemovedResources: names})
 }
 
-// Respond sends a response as it is, be it nonsense, after those that are due. A
-// response without a nonce gets a new one. It returns the nonce, and does not wait.
+// Respond sends a response unchanged, even if it is invalid, after the pending ones. A response
+// without a nonce gets a new one. It returns the nonce, and does not wait.
 func (st *DeltaStream) Respond(resp *discoveryv3.DeltaDiscoveryResponse) (nonce string) {
 	resp = proto.CloneOf(resp)
 	st.s.mu.Lock()
@@ -125,7 +124,7 @@ func (st *DeltaStream) Respond(resp *discoveryv3.DeltaDiscoveryResponse) (nonce 
 	return resp.GetNonce()
 }
 
-// request takes note of a request.
+// request handles a request.
 func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	st.check.DeltaRequest(req)
 	defer st.s.events.notify()
@@ -140,7 +139,7 @@ func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	}
 	for _, name := range req.GetResourceNamesSubscribe() {
 		t.names[name] = true
-		t.forget(name) // it is to be sent, whatever the client had
+		t.forget(name) // to be sent even if the client has it
 	}
 	maps.Copy(t.has, req.GetInitialResourceVersions())
 	for _, name := range req.GetResourceNamesUnsubscribe() {
@@ -151,7 +150,7 @@ func (st *DeltaStream) request(req *discoveryv3.DeltaDiscoveryRequest) {
 	st.notify()
 }
 
-// send sends what is due until ctx ends.
+// send sends pending responses until ctx ends.
 func (st *DeltaStream) send(ctx context.Context) {
 	for {
 		select {
@@ -163,7 +162,7 @@ func (st *DeltaStream) send(ctx context.Context) {
 		all := st.queue
 		st.queue = nil
 		if st.s.auto {
-			for _, url := range []string{CDS, EDS, LDS, RDS} { // what is referred to comes first
+			for _, url := range []string{CDS, EDS, LDS, RDS} { // referenced types come first
 				if resp := st.answerLocked(url); resp != nil {
 					all = append(all, resp)
 				}
@@ -178,7 +177,7 @@ func (st *DeltaStream) send(ctx context.Context) {
 		st.s.mu.Unlock()
 		for _, resp := range all {
 			if st.ads.Send(resp) != nil {
-				<-ctx.Done() // the receiving side says why
+				<-ctx.Done() // the receiving side returns the error
 				return
 			}
 			st.s.events.notify()
@@ -186,7 +185,8 @@ func (st *DeltaStream) send(ctx context.Context) {
 	}
 }
 
-// answerLocked returns what the client does not have of a type, nil if it has all.
+// answerLocked returns a response with the resources of a type that the client does not have,
+// or nil if it has all.
 func (st *DeltaStream) answerLocked(url string) *discoveryv3.DeltaDiscoveryResponse {
 	t := st.typeLocked(url)
 	resp := &discoveryv3.DeltaDiscoveryResponse{TypeUrl: url, SystemVersionInfo: strconv.FormatUint(st.s.version, 10)}
@@ -200,7 +200,7 @@ func (st *DeltaStream) answerLocked(url string) *discoveryv3.DeltaDiscoveryRespo
 	return resp
 }
 
-// enterLocked gives a response its nonce.
+// enterLocked assigns a nonce to a response.
 func (st *DeltaStream) enterLocked(resp *discoveryv3.DeltaDiscoveryResponse) {
 	if resp.GetNonce() == "" {
 		st.nonces++

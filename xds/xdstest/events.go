@@ -9,13 +9,13 @@ import (
 	"sync"
 )
 
-// events wakes those who wait for something to happen.
+// events wakes waiters after each event.
 type events struct {
 	mu   sync.Mutex
-	next chan struct{} // closed by the next event; nil when nobody waits
+	next chan struct{} // closed by the next event; nil without waiters
 }
 
-// notify says that something happened.
+// notify signals an event.
 func (e *events) notify() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -25,8 +25,8 @@ func (e *events) notify() {
 	}
 }
 
-// wait returns once cond holds. It looks after each event, and before the first;
-// cond runs without a lock. An error is about ctx and says what was awaited.
+// wait returns once cond returns true. It calls cond initially and after each event, without a
+// lock. If ctx ends first, the error contains what.
 func (e *events) wait(ctx context.Context, what string, cond func() bool) error {
 	for {
 		e.mu.Lock()

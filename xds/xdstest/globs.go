@@ -12,12 +12,12 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// This file serves glob collections (xRFC TP1): who subscribes to xdstp://…/path/* has all
-// resources xdstp://…/path/name, and hears of those that come, change and go. Of a collection
-// without members the server says that it is gone.
+// This file serves glob collections (xRFC TP1): a subscriber of xdstp://…/path/* receives all
+// resources xdstp://…/path/name, and their additions, changes and removals. An empty collection
+// is reported as removed.
 
-// touched are the members of collections that changed lately, with the version: a stream
-// need not look at all of them. Before from they are not known.
+// touched are the members of collections that changed recently, by version, so that a stream
+// need not examine all of them. Changes before from are unknown.
 type touched struct {
 	names []touchedName
 	from  uint64
@@ -28,7 +28,7 @@ type touchedName struct {
 	version uint64
 }
 
-// maxTouched is how many changes are remembered at least.
+// maxTouched is the minimum number of changes that are kept.
 const maxTouched = 1024
 
 func (s *Scripted) touchedLocked(t, name string) {
@@ -42,7 +42,7 @@ func (s *Scripted) touchedLocked(t, name string) {
 	s.touched.names = append(s.touched.names, touchedName{name, s.version})
 }
 
-// globOf returns the collection that a resource is a member of.
+// globOf returns the collection of which a resource is a member.
 func globOf(member string) string {
 	path, query, ok := strings.Cut(member, "?")
 	glob := path[:strings.LastIndexByte(path, '/')+1] + "*"
@@ -52,7 +52,7 @@ func globOf(member string) string {
 	return glob
 }
 
-// isGlob reports whether a name is that of a collection.
+// isGlob reports whether a name is the name of a collection.
 func isGlob(name string) bool {
 	path, _, _ := strings.Cut(name, "?")
 	return strings.HasPrefix(name, "xdstp:") && strings.HasSuffix(path, "/*")
@@ -72,8 +72,8 @@ func checkGlobs(names []string, wrong func(string, ...any)) {
 	}
 }
 
-// forget notes that the client is to be sent a resource, or the members of a collection,
-// whatever it had.
+// forget makes the server send a resource, or the members of a collection, regardless of the
+// client's versions.
 func (t *deltaStreamType) forget(name string) {
 	delete(t.has, name)
 	if !isGlob(name) {
@@ -125,7 +125,8 @@ func (st *DeltaStream) answerGlobsLocked() *discoveryv3.DeltaDiscoveryResponse {
 	return resp
 }
 
-// answerMemberLocked adds what the client does not know of a resource.
+// answerMemberLocked adds a resource to a response if the client does not have its current
+// version.
 func (st *DeltaStream) answerMemberLocked(resp *discoveryv3.DeltaDiscoveryResponse, t *deltaStreamType, name string) {
 	r, ok := st.s.served[resp.GetTypeUrl()][name]
 	before, has := t.has[name]

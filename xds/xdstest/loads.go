@@ -13,34 +13,34 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// maxRequests bounds the memory of Loads.Requests.
+// maxRequests limits the memory of Loads.Requests.
 const maxRequests = 4096
 
-// Loads is the LRS service of a Server: it tells clients what to report, and
-// adds up what they do. Any number of goroutines may use it.
+// Loads is the LRS service of a Server: it configures the load reports of clients, and sums
+// them. It is safe for concurrent use.
 type Loads struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 	events *events
 
 	mu       sync.Mutex
-	response *lrsv3.LoadStatsResponse // what clients are told; replaced, never changed
+	response *lrsv3.LoadStatsResponse // sent to clients; replaced, never modified
 	total    int
-	streams  map[*lrsStream]bool // the open ones
+	streams  map[*lrsStream]bool // the open streams
 	requests []*lrsv3.LoadStatsRequest
 	counts   map[loadKey]*LoadCounts
 }
 
 // lrsStream is an open stream.
 type lrsStream struct {
-	configure chan struct{} // capacity 1: there is another response to send
+	configure chan struct{} // capacity 1: a new response must be sent
 	broken    chan struct{} // capacity 1
 }
 
 type loadKey struct{ cluster, service string }
 
-// LoadCounts is the sum of what was reported of one cluster and EDS service.
+// LoadCounts is the sum of the load reports of one cluster and EDS service.
 type LoadCounts struct {
-	Reports    int // how many reports named it
+	Reports    int // number of reports that include it
 	Localities map[Place]LocalityCounts
 	Dropped    uint64            // total_dropped_requests
 	Drops      map[string]uint64 // dropped_requests, by category
@@ -48,8 +48,8 @@ type LoadCounts struct {
 	Interval time.Duration
 }
 
-// LocalityCounts is the sum of what was reported of one locality. InProgress is
-// a gauge, as it was reported last.
+// LocalityCounts is the sum of the load reports of one locality. InProgress is a gauge: the
+// value of the last report.
 type LocalityCounts struct {
 	Issued, OK, Failed uint64
 	InProgress         uint64
@@ -70,8 +70,8 @@ func (l *Loads) init(events *events, interval time.Duration) {
 	})
 }
 
-// Configure sends resp on all open streams now, and on others as they open. Nil
-// sends nothing from now on. The message must not be changed any more.
+// Configure sends resp on all open streams, and on new streams when they open. Nil stops
+// sending. The message must not be modified afterwards.
 func (l *Loads) Configure(resp *lrsv3.LoadStatsResponse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,22 +81,22 @@ func (l *Loads) Configure(resp *lrsv3.LoadStatsResponse) {
 	}
 }
 
-// Streams returns how many LRS streams are open, and how many ever were.
+// Streams returns the number of open LRS streams, and the total number so far.
 func (l *Loads) Streams() (open, total int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.streams), l.total
 }
 
-// Requests returns the latest 4096 messages received, in order; at least the
-// first of each stream carries the client's node.
+// Requests returns the latest 4096 received messages, in order; at least the first of each
+// stream contains the client's node.
 func (l *Loads) Requests() []*lrsv3.LoadStatsRequest {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]*lrsv3.LoadStatsRequest(nil), l.requests...)
 }
 
-// Counts returns what was reported of a cluster and EDS service so far.
+// Counts returns the reported load of a cluster and EDS service so far.
 func (l *Loads) Counts(cluster, service string) LoadCounts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -109,7 +109,7 @@ func (l *Loads) Counts(cluster, service string) LoadCounts {
 	return counts
 }
 
-// Sum adds up the localities.
+// Sum returns the sum over the localities.
 func (c *LoadCounts) Sum() LocalityCounts {
 	var sum LocalityCounts
 	for _, l := range c.Localities {
@@ -121,8 +121,8 @@ func (c *LoadCounts) Sum() LocalityCounts {
 	return sum
 }
 
-// Wait returns nil as soon as cond returns true, or an error when ctx is done.
-// It calls cond, which is free to use l, after each report and stream.
+// Wait returns nil once cond returns true, or an error when ctx is done. It calls cond, which
+// may use l, after each report and stream.
 func (l *Loads) Wait(ctx context.Context, cond func() bool) error {
 	return l.events.wait(ctx, "a load report", cond)
 }
@@ -144,7 +144,7 @@ func (l *Loads) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStat
 
 	ended := make(chan error, 1)
 	go func() {
-		// A client speaks first: the node, and nothing to report.
+		// A client sends first: the node, without load.
 		for first := true; ; first = false {
 			req, err := stream.Recv()
 			if err != nil {
@@ -185,7 +185,7 @@ func (l *Loads) breakStreams() {
 	}
 }
 
-// add counts what a message reports.
+// add adds the counts of a message.
 func (l *Loads) add(req *lrsv3.LoadStatsRequest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,7 +220,7 @@ func (l *Loads) add(req *lrsv3.LoadStatsRequest) {
 	}
 }
 
-// signal makes c readable if it is not.
+// signal makes c readable.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

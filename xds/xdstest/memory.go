@@ -14,7 +14,7 @@ import (
 	"github.com/xdslb/xdslb/xds/internal/timing"
 )
 
-// memoryListener accepts connections made within the process.
+// memoryListener accepts in-process connections.
 type memoryListener struct {
 	addr   memoryAddr
 	accept chan net.Conn
@@ -26,8 +26,8 @@ func newMemoryListener(addr string) *memoryListener {
 	return &memoryListener{addr: memoryAddr(addr), accept: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// dial returns a connection once it is accepted, or an error if l is closed or ctx
-// done first.
+// dial returns a connection once it is accepted, or an error if l is closed or ctx is done
+// before.
 func (l *memoryListener) dial(ctx context.Context) (net.Conn, error) {
 	there, back := newMemoryPipe(), newMemoryPipe()
 	select {
@@ -73,7 +73,7 @@ type memoryConn struct {
 func (c *memoryConn) Read(b []byte) (int, error)  { return c.in.read(b) }
 func (c *memoryConn) Write(b []byte) (int, error) { return c.out.write(b) }
 
-// Close ends both directions; the peer can read what was written before.
+// Close ends both directions; the peer can still read earlier data.
 func (c *memoryConn) Close() error {
 	c.out.end(io.EOF, false)
 	c.in.end(net.ErrClosed, true)
@@ -90,8 +90,8 @@ func (c *memoryConn) SetDeadline(t time.Time) error     { return c.in.setDeadlin
 type memoryPipe struct {
 	mu       sync.Mutex
 	data     []byte
-	ended    error         // for readers who have read all
-	wake     chan struct{} // holds a token when there may be something new
+	ended    error         // returned to readers after all data
+	wake     chan struct{} // has a token when there may be new data
 	deadline timing.Timer
 	expired  bool
 }
@@ -103,7 +103,7 @@ func (p *memoryPipe) read(b []byte) (int, error) {
 		p.mu.Lock()
 		n, err := copy(b, p.data), p.ended
 		if p.data = p.data[n:]; len(p.data) == 0 {
-			p.data = nil // or it would keep what it once held
+			p.data = nil // releases the buffer
 		}
 		if p.expired {
 			err = os.ErrDeadlineExceeded
@@ -130,7 +130,7 @@ func (p *memoryPipe) write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// end ends the direction, with what is under way or without.
+// end ends the direction, and optionally discards data in flight.
 func (p *memoryPipe) end(err error, discard bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,7 +21,7 @@ type netConn struct {
 	closed              chan struct{}
 	failed              chan struct{} // closed with the first error
 	mu                  sync.Mutex
-	kept                []byte // written while held
+	kept                []byte // data written while held
 }
 
 // fail records the first error.
@@ -31,7 +31,7 @@ func (c *netConn) fail(err error) {
 	}
 }
 
-// awaitRelease waits until the address is not held, or the connection is closed.
+// awaitRelease waits until the address is released, or the connection is closed.
 func (c *netConn) awaitRelease() {
 	for hold := c.h.held.Load(); hold != nil; hold = c.h.held.Load() {
 		select {
@@ -49,7 +49,7 @@ func (c *netConn) Read(b []byte) (int, error) {
 		select {
 		case <-time.After(d):
 		case <-c.closed:
-		case <-c.failed: // or gRPC would go on using the connection
+		case <-c.failed: // otherwise gRPC would continue to use the connection
 		}
 	}
 	c.awaitRelease()
@@ -57,8 +57,8 @@ func (c *netConn) Read(b []byte) (int, error) {
 	return k, err
 }
 
-// Write implements net.Conn. While the address is held, data is kept, as a kernel does, so that
-// writers continue.
+// Write implements net.Conn. While the address is held, data is buffered, as in a kernel, so
+// that writers continue.
 func (c *netConn) Write(b []byte) (int, error) {
 	held := c.h.held.Load() != nil
 	c.mu.Lock()
@@ -76,7 +76,7 @@ func (c *netConn) Write(b []byte) (int, error) {
 	return k, err
 }
 
-// flush sends what was kept, after the release.
+// flush sends the buffered data after the release.
 func (c *netConn) flush() {
 	c.awaitRelease()
 	c.mu.Lock()

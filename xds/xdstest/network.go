@@ -20,43 +20,42 @@ import (
 	grpcbootstrap "google.golang.org/grpc/xds/bootstrap"
 )
 
-// AnyPort makes Network.Listen choose an address. It is what a Server and Backends pass the
-// first time.
+// AnyPort makes Network.Listen choose an address. A Server and Backends pass it the first time.
 const AnyPort = "127.0.0.1:0"
 
-// A Network connects clients to servers and injects the faults of a network: it drops or delays
-// data to an address, refuses connections, and breaks them. It works within the process, also in
-// a bubble of testing/synctest, whose clock waits for data that is in flight; or, made by
-// NewLoopback, over TCP.
+// A Network connects clients to servers and injects network faults: it drops or delays data to
+// an address, refuses connections, and breaks them. NewNetwork returns an in-process network,
+// which also works in a bubble of testing/synctest, whose clock waits for data in flight;
+// NewLoopback uses TCP.
 //
-// In memory, writes never block: data that the peer has not read is buffered. Unlike gRPC's
-// bufconn, no connection starts a timer that is due at once, in which the race detector can crash
-// in a bubble (Go 1.26).
+// In memory, writes never block: unread data is buffered. Unlike in gRPC's bufconn, no
+// connection starts a timer that is due immediately, which can crash the race detector in a
+// bubble (Go 1.26).
 //
-// A Network must be made by NewNetwork or NewLoopback. Any number of goroutines may use it; a
+// A Network must be made by NewNetwork or NewLoopback. It is safe for concurrent use; a
 // connection may have one reader and any number of writers at a time.
 type Network struct {
-	// OnOpen, if not nil, is called for each connection with the name given to Dialer, the
-	// address, and how many connections between the same two are open already. Set it before
-	// the first connection.
+	// OnOpen, if not nil, is called for each connection with the name passed to Dialer, the
+	// address, and the number of connections between the two that are already open. It must be
+	// set before the first connection.
 	OnOpen func(client, addr string, others int)
-	// OnEnd, if not nil, is called when the client closes its end. byClient is false if there was
-	// an error before, or the address is held or down.
+	// OnEnd, if not nil, is called when the client closes its end. byClient is false if there
+	// was an error before, or if the address is held or down.
 	OnEnd func(client, addr string, opened time.Time, byClient bool)
 
 	tcp   bool
 	id    string // in bootstraps
 	mu    sync.Mutex
 	hosts map[string]*host
-	last  int // number of the latest address chosen
+	last  int // number of the latest chosen address
 }
 
-// host is an address.
+// host is the state of an address.
 type host struct {
-	lis   *memoryListener                  // guarded by Network.mu, as the next two
+	lis   *memoryListener                  // guarded by Network.mu, like the next two fields
 	down  bool                             //
-	conns map[string]map[*netConn]struct{} // open ones, by client
-	held  atomic.Pointer[chan struct{}]    // closed by Release; nil when not held
+	conns map[string]map[*netConn]struct{} // open connections, by client
+	held  atomic.Pointer[chan struct{}]    // closed by Release; nil if not held
 	delay atomic.Int64                     // of what clients read, in nanoseconds
 }
 
@@ -74,7 +73,7 @@ func NewLoopback() *Network {
 	return n
 }
 
-// Close makes the bootstraps with Creds unusable. Connections stay open.
+// Close invalidates the bootstraps with Creds. Connections stay open.
 func (n *Network) Close() { networks.Delete(n.id) }
 
 // host returns the state of an address.
@@ -89,8 +88,8 @@ func (n *Network) host(addr string) *host {
 	return h
 }
 
-// Listen is for Options, BackendOptions and servers of other kinds. In memory AnyPort gives each
-// listener an IP of its own; any other address replaces its previous listener.
+// Listen is for Options, BackendOptions and other servers. In memory, AnyPort assigns a
+// separate IP to each listener; any other address replaces its previous listener.
 func (n *Network) Listen(addr string) (net.Listener, error) {
 	if n.tcp {
 		return net.Listen("tcp", addr)
@@ -113,8 +112,7 @@ func (n *Network) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	return n.dial(ctx, "", addr)
 }
 
-// Dialer is Dial for the connections of one client, by whose name Open, OnOpen and OnEnd know
-// them.
+// Dialer is Dial for the connections of one client, whose name Open, OnOpen and OnEnd use.
 func (n *Network) Dialer(client string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) { return n.dial(ctx, client, addr) }
 }
@@ -162,8 +160,8 @@ func (n *Network) connect(ctx context.Context, h *host, addr string) (net.Conn, 
 	return nil, fmt.Errorf("connect %s: connection refused", addr)
 }
 
-// Hold makes an address unresponsive until Release, as if packets were lost: what is sent to it
-// or by it, also by Dial, is kept and delivered then.
+// Hold makes an address unresponsive until Release, as if packets were lost: data in both
+// directions, and calls of Dial, are delayed until then.
 func (n *Network) Hold(addr string) {
 	hold := make(chan struct{})
 	n.host(addr).held.CompareAndSwap(nil, &hold)
@@ -179,7 +177,7 @@ func (n *Network) Release(addr string) {
 // SetDelay delays what clients receive from an address.
 func (n *Network) SetDelay(addr string, d time.Duration) { n.host(addr).delay.Store(int64(d)) }
 
-// SetDown breaks the connections to an address and refuses others, or ends that.
+// SetDown breaks the connections to an address and refuses new ones, or ends that.
 func (n *Network) SetDown(addr string, down bool) {
 	h := n.host(addr)
 	n.mu.Lock()
@@ -199,7 +197,7 @@ func (n *Network) SetDown(addr string, down bool) {
 	}
 }
 
-// Open returns the addresses to which a client has connections, and how many.
+// Open returns the number of a client's open connections by address.
 func (n *Network) Open(client string) map[string]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -212,7 +210,7 @@ func (n *Network) Open(client string) map[string]int {
 	return open
 }
 
-// Conns returns how many connections of all clients are open.
+// Conns returns the number of open connections of all clients.
 func (n *Network) Conns() (open int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -224,8 +222,8 @@ func (n *Network) Conns() (open int) {
 	return open
 }
 
-// Creds returns the channel_creds with which a bootstrap makes an xDS client, also grpc-go's own,
-// connect to its control plane through the network.
+// Creds returns the channel_creds for a bootstrap with which an xDS client, including
+// grpc-go's, connects to its control plane through the network.
 func (n *Network) Creds() map[string]any { return map[string]any{"type": credsType, "config": n.id} }
 
 const credsType = "xdstest_network"
@@ -242,8 +240,8 @@ type networkCreds struct{}
 // Name is the type in a bootstrap.
 func (networkCreds) Name() string { return credsType }
 
-// Build returns credentials whose dialer is the network's: grpc-go's xDS client accepts a dialer
-// nowhere else.
+// Build returns credentials with the network's dialer: grpc-go's xDS client accepts a dialer
+// only in this way.
 func (networkCreds) Build(config json.RawMessage) (credentials.Bundle, func(), error) {
 	var id string
 	if err := json.Unmarshal(config, &id); err != nil {
@@ -261,7 +259,7 @@ type networkBundle struct {
 	n *Network
 }
 
-// DialOptions is looked up by xDS clients.
+// DialOptions is called by xDS clients.
 func (b networkBundle) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithContextDialer(b.n.Dial)}
 }

@@ -8,8 +8,7 @@ import (
 	"net"
 )
 
-// Dial connects to the server; it is made for grpc.WithContextDialer and pays no
-// attention to the address.
+// Dial connects to the server, for grpc.WithContextDialer. It ignores the address.
 func (s *Scripted) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	s.mu.Lock()
 	refusal, hanging := s.refusal, s.hanging
@@ -27,8 +26,8 @@ func (s *Scripted) Dial(ctx context.Context, _ string) (net.Conn, error) {
 	return s.memory.dial(ctx)
 }
 
-// Refuse breaks all connections, and makes Dial fail with err and other new
-// connections break at once. A nil err ends that, and Hang.
+// Refuse breaks all connections, makes Dial fail with err, and breaks other new connections
+// immediately. A nil err ends that, and Hang.
 func (s *Scripted) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,23 +40,21 @@ func (s *Scripted) Refuse(err error) {
 	}
 }
 
-// Hang makes new connections neither work nor fail, like a server behind a
-// firewall.
+// Hang makes new connections hang, as with a server behind a firewall.
 func (s *Scripted) Hang() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refusal, s.hanging = nil, true
 }
 
-// Conns returns how many connections were accepted and are not known to be
-// broken.
+// Conns returns the number of accepted connections that are not known to be broken.
 func (s *Scripted) Conns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
 }
 
-// scriptedListener passes on the connections that s has no other plans for.
+// scriptedListener passes on the connections that s accepts.
 type scriptedListener struct {
 	net.Listener
 	s *Scripted
@@ -85,7 +82,7 @@ func (l scriptedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// scriptedConn is a connection that is forgotten when it is closed.
+// scriptedConn is a connection that unregisters itself when it is closed.
 type scriptedConn struct {
 	net.Conn
 	s *Scripted

@@ -9,14 +9,13 @@ import (
 	"syscall"
 )
 
-// A port is a TCP port on an address of IPv4 that is not given to another process, or
-// another listener of this one, while its server is stopped. It is a socket that is bound
-// and does not listen: connections are refused, and a listener that names the port can have
-// it, since both allow reuse. The zero value holds nothing.
+// A port is a TCP port on an IPv4 address that stays reserved while its server is stopped. It
+// is a bound socket that does not listen: connections are refused, and a listener for the port
+// can bind it, since both allow reuse. The zero value reserves no port.
 type port struct{ socket *os.File } // closed by its finalizer
 
-// hold has the port that a new listener on addr is to have, and returns its address. If it
-// cannot be had, that is addr, and whoever listens finds out why.
+// hold reserves the port for a new listener on addr, and returns its address. If that fails it
+// returns addr, and the listener will return the error.
 func (p *port) hold(addr string) string {
 	if p.socket != nil {
 		return addr

@@ -5,7 +5,7 @@
 
 package xdstest
 
-// A port holds nothing where systems differ: see port_linux.go.
+// A port has no effect on other systems: see port_linux.go.
 type port struct{}
 
 func (*port) hold(addr string) string { return addr }

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// A Recorder stores the metrics of the channels that have it, as OpenTelemetry would:
+// A Recorder stores the metrics of its channels, as OpenTelemetry would:
 //
 //	grpc.WithStatsHandler(recorder)
 //
@@ -25,20 +25,19 @@ type Recorder struct {
 	reporters map[*estats.AsyncMetricReporter]struct{}
 }
 
-// sample is what was recorded at once.
+// sample is one recorded value.
 type sample struct {
 	name   string
 	labels []string
 	value  float64
 }
 
-// Sum returns the sum of what has been recorded of a metric with certain values among those
-// of its labels; of a histogram, the number of its values. Gauges are read, and the sum is
-// that of their present values.
+// Sum returns the sum of a metric's values with the given label values; for a histogram, the
+// number of values. Gauges are read at the time of the call.
 func (r *Recorder) Sum(name string, labels ...string) (sum float64) {
 	g := &gauges{Recorder: r}
 	for _, reporter := range r.all() {
-		_ = (*reporter).Report(g) // gRPC ignores the error as well
+		_ = (*reporter).Report(g) // gRPC also ignores the error
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +84,7 @@ func (r *Recorder) RecordFloat64Histo(h *estats.Float64HistoHandle, _ float64, l
 // RegisterAsyncReporter implements estats.MetricsRecorder.
 func (r *Recorder) RegisterAsyncReporter(reporter estats.AsyncMetricReporter, metrics ...estats.AsyncMetric) func() {
 	for _, m := range metrics {
-		_ = m.Descriptor() // as OpenTelemetry's does
+		_ = m.Descriptor() // as in OpenTelemetry's plugin
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +100,7 @@ func (r *Recorder) RegisterAsyncReporter(reporter estats.AsyncMetricReporter, me
 	}
 }
 
-// gauges takes the values of gauges that are read.
+// gauges receives the values of gauges.
 type gauges struct {
 	*Recorder
 	samples []sample

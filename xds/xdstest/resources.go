@@ -24,8 +24,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Service returns the resources of one service, all under its name: a client
-// that dials "xds:///name" reaches the endpoints of the localities.
+// Service returns the resources of one service, all with its name: a client that dials
+// "xds:///name" reaches the endpoints of the localities.
 func Service(name string, localities ...Locality) Resources {
 	return Resources{
 		Listeners: []*listenerv3.Listener{Listener(name, name)},
@@ -49,8 +49,8 @@ func (r *Resources) Add(others ...Resources) {
 	}
 }
 
-// Listener returns an API listener that takes its routes from RDS. The HTTP
-// filters come before the router, which is always there.
+// Listener returns an API listener that gets its routes from RDS. The HTTP filters precede the
+// router, which is always present.
 func Listener(name, routeConfig string, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
 	return listener(name, &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{
@@ -60,7 +60,7 @@ func Listener(name, routeConfig string, filters ...*hcmv3.HttpFilter) *listenerv
 	})
 }
 
-// InlineListener returns an API listener with its routes in itself.
+// InlineListener returns an API listener with inline routes.
 func InlineListener(name string, routes *routev3.RouteConfiguration, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
 	return listener(name, &hcmv3.HttpConnectionManager{
 		RouteSpecifier: &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: routes},
@@ -76,15 +76,15 @@ func listener(name string, hcm *hcmv3.HttpConnectionManager) *listenerv3.Listene
 	return &listenerv3.Listener{Name: name, ApiListener: &listenerv3.ApiListener{ApiListener: anyOf(hcm)}}
 }
 
-// RouteConfig returns a route configuration with one virtual host, for all
-// domains.
+// RouteConfig returns a route configuration with one virtual host, for all domains.
 func RouteConfig(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{
 		Name: name, Domains: []string{"*"}, Routes: routes,
 	}}}
 }
 
-// Route returns a route to a cluster for paths with a prefix, all if it is empty.
+// Route returns a route to a cluster for paths with a prefix; an empty prefix matches all
+// paths.
 func Route(prefix, cluster string) *routev3.Route {
 	return route(prefix, &routev3.RouteAction{
 		ClusterSpecifier: &routev3.RouteAction_Cluster{Cluster: cluster},
@@ -117,7 +117,7 @@ func route(prefix string, action *routev3.RouteAction) *routev3.Route {
 	}
 }
 
-// HashHeader makes a route hash a request header (A42), and returns it.
+// HashHeader sets a request header as the hash policy of a route (A42), and returns the route.
 func HashHeader(r *routev3.Route, header string) *routev3.Route {
 	r.GetRoute().HashPolicy = append(r.GetRoute().HashPolicy, &routev3.RouteAction_HashPolicy{
 		PolicySpecifier: &routev3.RouteAction_HashPolicy_Header_{
@@ -130,8 +130,8 @@ func HashHeader(r *routev3.Route, header string) *routev3.Route {
 // A ClusterOption changes a cluster. Options are applied in order.
 type ClusterOption func(*clusterv3.Cluster)
 
-// Cluster returns an EDS cluster with policy ROUND_ROBIN. The EDS service name
-// may be empty, which means the cluster's name.
+// Cluster returns an EDS cluster with policy ROUND_ROBIN. An empty EDS service name means the
+// cluster's name.
 func Cluster(name, service string, opts ...ClusterOption) *clusterv3.Cluster {
 	c := &clusterv3.Cluster{
 		Name:                 name,
@@ -144,7 +144,7 @@ func Cluster(name, service string, opts ...ClusterOption) *clusterv3.Cluster {
 	return c
 }
 
-// LoadReports turns on LRS, to the server that serves the cluster (A27-CL-5).
+// LoadReports enables LRS, with the server that serves the cluster (A27-CL-5).
 func LoadReports() ClusterOption {
 	return func(c *clusterv3.Cluster) {
 		c.LrsServer = &corev3.ConfigSource{ConfigSourceSpecifier: &corev3.ConfigSource_Self{Self: new(corev3.SelfConfigSource)}}
@@ -180,20 +180,19 @@ func LeastRequest(choices uint32) ClusterOption {
 	}
 }
 
-// Policies sets load_balancing_policy to a list of policies, in order of
-// preference (A52).
+// Policies sets load_balancing_policy to a list of policies, in order of preference (A52).
 func Policies(policies ...proto.Message) ClusterOption {
 	return func(c *clusterv3.Cluster) { c.LoadBalancingPolicy = policyList(policies) }
 }
 
-// WrrLocality returns A52's policy that draws a locality first, and leaves its
-// endpoints to the first of the policies that a client knows.
+// WrrLocality returns A52's policy that draws a locality first, and leaves its endpoints to the
+// first of the policies that a client supports.
 func WrrLocality(policies ...proto.Message) proto.Message {
 	return &wrrlocalityv3.WrrLocality{EndpointPickingPolicy: policyList(policies)}
 }
 
-// TypedStruct returns a custom policy of a name in gRPC's registry (A52). Its
-// configuration is as structpb.NewStruct wants it.
+// TypedStruct returns a custom policy with a name in gRPC's registry (A52). Its configuration
+// has the format of structpb.NewStruct.
 func TypedStruct(name string, config map[string]any) proto.Message {
 	value, err := structpb.NewStruct(config)
 	if err != nil {
@@ -216,8 +215,8 @@ func policyList(policies []proto.Message) *clusterv3.LoadBalancingPolicy {
 type Locality struct {
 	Place
 	Priority uint32
-	// Weight is the locality's share of its priority. 0 is 1: clients take a
-	// locality without a weight for absent (A27-CLA-2).
+	// Weight is the locality's share of its priority. 0 means 1, since clients ignore a
+	// locality without a weight (A27-CLA-2).
 	Weight    uint32
 	Endpoints []Endpoint
 }
@@ -225,7 +224,7 @@ type Locality struct {
 // Endpoint describes an endpoint to Endpoints.
 type Endpoint struct {
 	Addr   netip.AddrPort
-	Weight uint32              // 0 leaves it out, which means 1
+	Weight uint32              // 0 omits it, which means 1
 	Health corev3.HealthStatus // UNKNOWN, the zero value, is healthy
 }
 
@@ -247,8 +246,8 @@ func Endpoints(service string, localities ...Locality) *endpointv3.ClusterLoadAs
 	return cla
 }
 
-// LbEndpoint returns an endpoint as it is in a load assignment or, as a resource of its own,
-// in a collection.
+// LbEndpoint returns an endpoint in the form of a load assignment or, as a separate resource,
+// of a collection.
 func LbEndpoint(e Endpoint) *endpointv3.LbEndpoint {
 	lb := &endpointv3.LbEndpoint{
 		HealthStatus:   e.Health,
@@ -260,7 +259,7 @@ func LbEndpoint(e Endpoint) *endpointv3.LbEndpoint {
 	return lb
 }
 
-// Glob returns the name of a glob collection of endpoints (LEDS), and Member that of one of
+// Glob returns the name of a glob collection of endpoints (LEDS), and Member the name of one of
 // its members. The authority may be empty.
 func Glob(authority, collection string) string { return Member(authority, collection, "*") }
 
@@ -269,8 +268,8 @@ func Member(authority, collection, member string) string {
 	return "xdstp://" + authority + "/" + strings.TrimPrefix(LEDS, "type.googleapis.com/") + "/" + collection + "/" + member
 }
 
-// FromCollection has a locality of a load assignment take its endpoints from a collection,
-// and returns the assignment.
+// FromCollection replaces the endpoints of a load assignment's locality by a collection, and
+// returns the assignment.
 func FromCollection(cla *endpointv3.ClusterLoadAssignment, locality int, glob string) *endpointv3.ClusterLoadAssignment {
 	cla.Endpoints[locality].LbEndpoints = nil
 	cla.Endpoints[locality].LbConfig = &endpointv3.LocalityLbEndpoints_LedsClusterLocalityConfig{
@@ -308,8 +307,8 @@ func adsSource() *corev3.ConfigSource {
 	}
 }
 
-// anyOf wraps m. A message that cannot be encoded, as one with a string that is
-// not UTF-8, is left out, and a client rejects the resource for the lack of it.
+// anyOf wraps m. It returns nil if m cannot be encoded, for example with a string that is not
+// UTF-8, and a client then rejects the resource.
 func anyOf(m proto.Message) *anypb.Any {
 	a, err := anypb.New(m)
 	if err != nil {

@@ -20,39 +20,35 @@ import (
 
 // ScriptedOptions configures a Scripted. The zero value is ready to use.
 type ScriptedOptions struct {
-	// Listener is what the server accepts connections from. The default is in
-	// memory, for clients that connect by Scripted.Dial.
+	// Listener accepts the server's connections. The default is in memory, for clients that
+	// connect with Scripted.Dial.
 	Listener net.Listener
-	// Tamper, if not nil, replaces each response that the server makes by
-	// itself: none is an omission, two a repetition, one held back and
-	// returned with the next a reordering; taking time is a delay. It must
-	// not change resp but may return changed copies. Responses without a
-	// nonce get a new one. It is called by one goroutine for each stream;
-	// ctx ends with the stream.
+	// Tamper, if not nil, replaces each automatic response. Zero results omit it, two repeat
+	// it, holding one back until the next call reorders them, and blocking delays it. It must
+	// not modify resp but may return modified copies. Responses without a nonce get a new one.
+	// It is called by one goroutine for each stream; ctx ends with the stream.
 	Tamper func(ctx context.Context, resp *discoveryv3.DiscoveryResponse) []*discoveryv3.DiscoveryResponse
-	// Report is told what clients say against the protocol; see Checker.
+	// Report is called for each protocol violation of a client; see Checker.
 	Report func(violation string)
 }
 
-// A Scripted is a control plane that takes the protocol literally and does what
-// it is told, like a faulty one or none at all. It serves ADS and nothing else.
+// A Scripted is a control plane that interprets the protocol strictly and can be scripted to
+// behave like a faulty or unreachable one. It serves only ADS.
 //
-// It holds every request against the protocol (see Checker), passes over those
-// with a stale nonce (T-XDS-4), and says by itself what Set and Update give it:
-// all resources that were asked for in responses of type Listener and Cluster,
-// those that changed in others. It does not wait for an answer before it sends
-// the next response. Before the first Set or Update it says nothing by itself.
+// It checks every request (see Checker), ignores requests with a stale nonce (T-XDS-4), and
+// automatically sends the resources of Set and Update: all subscribed resources in responses of
+// type Listener and Cluster, only changed ones for other types. It does not wait for an answer
+// before it sends the next response. Before the first Set or Update it sends no automatic
+// responses.
 //
-// Everything works in a bubble of testing/synctest, if the server is started
-// there.
+// It works in a bubble of testing/synctest, if the server is started there.
 //
-// A Scripted must be made by StartScripted or NewScripted. Any number of
-// goroutines may use it.
+// A Scripted must be made by StartScripted or NewScripted. It is safe for concurrent use.
 type Scripted struct {
 	opts    ScriptedOptions
 	events  events
 	checker *Checker
-	memory  *memoryListener // nil with Options.Listener
+	memory  *memoryListener // nil with Options.Listen
 	grpc    *grpc.Server
 	done    chan struct{}
 
@@ -64,14 +60,14 @@ type Scripted struct {
 	version uint64
 	served  map[string]map[string]servedResource // by type and name
 	touched touched                              // members of collections
-	streams []openStream                         // the open ones, oldest first
+	streams []openStream                         // the open streams, oldest first
 
 	noSotW, noDelta bool // see Serve
 	total           int
-	finished        map[string]Stats // of streams that have ended, by type
+	finished        map[string]Stats // of ended streams, by type
 }
 
-// servedResource is a resource that a Scripted serves, as of a version.
+// servedResource is a version of a resource that a Scripted serves.
 type servedResource struct {
 	any   *anypb.Any
 	since uint64
@@ -98,22 +94,22 @@ func StartScripted(opts ScriptedOptions) *Scripted {
 	return s
 }
 
-// Stop ends all connections and returns when nothing runs any more.
+// Stop closes all connections and returns when all goroutines have ended.
 func (s *Scripted) Stop() {
 	s.grpc.Stop()
 	<-s.done
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for conn := range s.conns {
-		_ = conn.Close() // also those that hang
+		_ = conn.Close() // including hanging ones
 	}
 	clear(s.conns)
 }
 
-// Set replaces what is served; see Server.Set. Resources need not be valid.
+// Set replaces the served resources; see Server.Set. Resources need not be valid.
 func (s *Scripted) Set(r Resources) error { return s.put(r, true) }
 
-// Update is Set without removing anything.
+// Update is Set without removals.
 func (s *Scripted) Update(r Resources) error { return s.put(r, false) }
 
 func (s *Scripted) put(r Resources, replace bool) error {
@@ -157,7 +153,7 @@ func (s *Scripted) Remove(t string, names ...string) {
 	s.notifyLocked()
 }
 
-// Resend gives a resource of type t a new version and the same content; see
+// Resend assigns a new version to a resource of type t without changing its content; see
 // Server.Resend.
 func (s *Scripted) Resend(t, name string) error {
 	s.mu.Lock()
@@ -173,21 +169,21 @@ func (s *Scripted) Resend(t, name string) error {
 	return nil
 }
 
-// notifyLocked has all streams look for something to say.
+// notifyLocked makes all streams check for pending responses.
 func (s *Scripted) notifyLocked() {
 	for _, st := range s.streams {
 		st.common().notify()
 	}
 }
 
-// Stream returns the youngest state-of-the-world stream that is open, nil if none is.
+// Stream returns the newest open state-of-the-world stream, or nil.
 func (s *Scripted) Stream() *Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return youngest[*Stream](s.streams)
 }
 
-// Streams returns how many streams are open, and how many ever were.
+// Streams returns the number of open streams, and the total number so far.
 func (s *Scripted) Streams() (open, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,15 +215,15 @@ func (s *Scripted) Stats(t string) Stats {
 	return stats
 }
 
-// Violations returns what clients have said against the protocol; see Checker.
+// Violations returns the protocol violations of clients; see Checker.
 func (s *Scripted) Violations() []string { return s.checker.Violations() }
 
-// Wait returns nil as soon as cond returns true; see Server.Wait.
+// Wait returns nil once cond returns true; see Server.Wait.
 func (s *Scripted) Wait(ctx context.Context, cond func() bool) error {
 	return s.events.wait(ctx, "a condition", cond)
 }
 
-// scriptedADS is the service, apart from the methods for tests.
+// scriptedADS is the service, without the methods for tests.
 type scriptedADS struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	s *Scripted
@@ -244,12 +240,12 @@ func (a scriptedADS) StreamAggregatedResources(ads discoveryv3.AggregatedDiscove
 	})
 }
 
-// newStream returns the common part of a stream, to be handled.
+// newStream returns the common part of a new stream.
 func (s *Scripted) newStream() *scriptedStream {
 	return &scriptedStream{s: s, wake: make(chan struct{}, 1), check: s.checker.Stream()}
 }
 
-// handle handles a stream until it ends; receive takes one request.
+// handle handles a stream until it ends; receive handles one request.
 func (s *Scripted) handle(ctx context.Context, st openStream, receive func() error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	common := st.common()
@@ -290,11 +286,11 @@ func (s *Scripted) handle(ctx context.Context, st openStream, receive func() err
 	return status.Error(codes.Canceled, "xdstest: the client is gone")
 }
 
-// errUnimplemented is what a server says that does not speak a variant.
+// errUnimplemented is the error for variants that are not served.
 var errUnimplemented = status.Error(codes.Unimplemented, "xdstest: this variant of ADS is not served")
 
-// Serve says which variants of ADS are served from now on, and breaks the open streams.
-// Streams of the others end with UNIMPLEMENTED. At first both are served.
+// Serve sets the variants of ADS that are served from now on, and breaks the open streams.
+// Streams of the other variants end with UNIMPLEMENTED. Initially both are served.
 func (s *Scripted) Serve(sotw, delta bool) {
 	s.mu.Lock()
 	s.noSotW, s.noDelta = !sotw, !delta
@@ -302,7 +298,7 @@ func (s *Scripted) Serve(sotw, delta bool) {
 	s.BreakStreams()
 }
 
-// youngest returns the youngest stream of a variant, the zero value if there is none.
+// youngest returns the newest stream of a variant, or the zero value.
 func youngest[S openStream](streams []openStream) (st S) {
 	for _, open := range streams {
 		if of, ok := open.(S); ok {
@@ -312,7 +308,7 @@ func youngest[S openStream](streams []openStream) (st S) {
 	return st
 }
 
-// add adds the counters of another Stats, and takes its LastError if it has one.
+// add adds the counters of another Stats, and copies its LastError if set.
 func (s *Stats) add(o Stats) {
 	s.Requests += o.Requests
 	s.Responses += o.Responses

@@ -18,22 +18,22 @@ import (
 
 // Options configures a Server. The zero value is ready to use.
 type Options struct {
-	// Listen replaces net.Listen on TCP, for in-memory connections. It is given
-	// what Addr would return, or "127.0.0.1:0" the first time.
+	// Listen replaces net.Listen on TCP, for in-memory connections. Its argument is the result
+	// of Addr, or "127.0.0.1:0" the first time.
 	Listen func(addr string) (net.Listener, error)
-	// OnRequest, if not nil, sees every ADS request before it is handled, those
-	// of one stream in order. The request must not be changed.
+	// OnRequest, if not nil, is called with every ADS request before it is handled, in order
+	// for each stream. The request must not be modified.
 	OnRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
 	// OnDeltaRequest is OnRequest for incremental streams.
 	OnDeltaRequest func(stream int64, req *discoveryv3.DeltaDiscoveryRequest)
-	// LoadInterval is how often clients are to report their load. The default is
-	// one second. See Loads.Configure for more.
+	// LoadInterval is the interval of load reports. The default is one second. See
+	// Loads.Configure for more.
 	LoadInterval time.Duration
 }
 
 // A Server is a control plane: ADS and LRS on one address.
 //
-// A Server must be made by Start or New. Any number of goroutines may use it.
+// A Server must be made by Start or New. It is safe for concurrent use.
 type Server struct {
 	opts   Options
 	events events
@@ -48,8 +48,7 @@ type Server struct {
 	done chan struct{}
 }
 
-// Start returns a Server that accepts connections and has no resources yet. It
-// runs until Stop.
+// Start returns a Server that accepts connections and has no resources yet. It runs until Stop.
 func Start(opts Options) (*Server, error) {
 	s := &Server{opts: opts, addr: "127.0.0.1:0"}
 	s.store.init()
@@ -61,23 +60,23 @@ func Start(opts Options) (*Server, error) {
 	return s, nil
 }
 
-// Addr returns the address clients connect to. It stays the same across Restart.
+// Addr returns the address for clients. It stays the same after Restart.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.addr
 }
 
-// Stop closes the listener and all connections, so that streams end the hard
-// way, and returns when their handlers have. A Server can be stopped again.
+// Stop closes the listener and all connections, so that streams end abruptly, and returns when
+// their handlers have returned. It may be called repeatedly.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stop()
 }
 
-// Restart stops the server if it runs and starts it on the same address, with
-// the same resources and versions.
+// Restart stops the server if it is running, and starts it on the same address with the same
+// resources and versions.
 func (s *Server) Restart() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,17 +94,16 @@ func (s *Server) BreakStreams() {
 // Loads returns the LRS side of the server.
 func (s *Server) Loads() *Loads { return &s.loads }
 
-// Violations returns what clients have said against the protocol; see Checker.
+// Violations returns the protocol violations of clients; see Checker.
 func (s *Server) Violations() []string { return s.ads.checker.Violations() }
 
-// Wait returns nil as soon as cond returns true, or an error when ctx is done.
-// It calls cond, which is free to use s, after each thing that happens to s.
+// Wait returns nil once cond returns true, or an error when ctx is done. It calls cond, which
+// may use s, after each event of s.
 func (s *Server) Wait(ctx context.Context, cond func() bool) error {
 	return s.events.wait(ctx, "a condition", cond)
 }
 
-// Bootstrap returns a bootstrap configuration (A27, JSON) that names the server
-// and nothing else.
+// Bootstrap returns a bootstrap configuration (A27, JSON) with only the server.
 func (s *Server) Bootstrap(nodeID string) []byte {
 	type object = map[string]any
 	b, err := json.Marshal(object{
@@ -117,12 +115,12 @@ func (s *Server) Bootstrap(nodeID string) []byte {
 		}},
 	})
 	if err != nil {
-		return nil // strings always encode
+		return nil // encoding strings cannot fail
 	}
 	return b
 }
 
-// start is called with mu held, or before anybody else has s.
+// start must be called with mu held, or before s is shared.
 func (s *Server) start() error {
 	lis, err := listen(s.opts.Listen, &s.port, s.addr)
 	if err != nil {
@@ -136,7 +134,7 @@ func (s *Server) start() error {
 	return nil
 }
 
-// stop is called with mu held.
+// stop must be called with mu held.
 func (s *Server) stop() {
 	if s.grpc == nil {
 		return
@@ -146,7 +144,7 @@ func (s *Server) stop() {
 	s.grpc = nil
 }
 
-// listen listens on addr by means of f, or TCP if f is nil; then p holds the port.
+// listen listens on addr with f, or on TCP if f is nil; then p reserves the port.
 func listen(f func(addr string) (net.Listener, error), p *port, addr string) (net.Listener, error) {
 	if f != nil {
 		return f(addr)
@@ -154,8 +152,8 @@ func listen(f func(addr string) (net.Listener, error), p *port, addr string) (ne
 	return net.Listen("tcp", p.hold(addr))
 }
 
-// serve runs a server until it is stopped, then closes done. The error only says
-// that it was stopped.
+// serve runs a server until it is stopped, then closes done. The error only indicates that it
+// was stopped.
 func serve(s *grpc.Server, lis net.Listener, done chan<- struct{}) {
 	defer close(done)
 	_ = s.Serve(lis)

@@ -20,41 +20,40 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// The types of resources, as a Server's methods take them.
+// The types of resources, as passed to a Server's methods.
 const (
 	LDS = "type.googleapis.com/envoy.config.listener.v3.Listener"
 	RDS = "type.googleapis.com/envoy.config.route.v3.RouteConfiguration"
 	CDS = "type.googleapis.com/envoy.config.cluster.v3.Cluster"
 	EDS = "type.googleapis.com/envoy.config.endpoint.v3.ClusterLoadAssignment"
-	// LEDS is that of the members of glob collections, which a Scripted serves to incremental
+	// LEDS is the type of members of glob collections, which a Scripted serves on incremental
 	// streams.
 	LEDS = "type.googleapis.com/envoy.config.endpoint.v3.LbEndpoint"
 )
 
-// Resources is what a Server serves. The zero value is none.
+// Resources are the resources that a Server serves. The zero value is empty.
 type Resources struct {
 	Listeners []*listenerv3.Listener
 	Routes    []*routev3.RouteConfiguration
 	Clusters  []*clusterv3.Cluster
 	Endpoints []*endpointv3.ClusterLoadAssignment
-	// Members are those of glob collections (LEDS), by name. Only a Scripted serves them.
+	// Members are the members of glob collections (LEDS), by name. Only a Scripted serves them.
 	Members map[string]*endpointv3.LbEndpoint
 }
 
-// Set replaces what is served by r. A resource that encodes to the same bytes as
-// before keeps its version and is not sent again. Clients are sent new clusters
-// and endpoints before what refers to them, and lose old ones after it. Nothing
-// changes if there is an error: a resource without a name, or two with the same.
+// Set replaces the served resources by r. A resource with the same encoding as before keeps its
+// version and is not sent again. Clients receive new clusters and endpoints before the
+// resources that refer to them, and lose old ones afterwards. If there is an error, such as a
+// resource without a name or a duplicate name, Set has no effect.
 //
-// The messages are the caller's again when Set returns. O(size of r).
+// Set does not retain the messages. O(size of r).
 func (s *Server) Set(r Resources) error { return s.put(r, true) }
 
-// Update is Set without removing anything: what r does not name is served as
-// before.
+// Update is Set without removals: resources that are not in r remain.
 func (s *Server) Update(r Resources) error { return s.put(r, false) }
 
-// Resend gives a resource of type t a new version and the same content, which
-// sends it again to those who subscribed to it. It is an error if there is none.
+// Resend assigns a new version to a resource of type t without changing its content, which
+// sends it to all subscribers again. It returns an error if the resource does not exist.
 func (s *Server) Resend(t, name string) error {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
@@ -67,7 +66,7 @@ func (s *Server) Resend(t, name string) error {
 
 func (s *Server) put(r Resources, replace bool) error {
 	if len(r.Members) > 0 {
-		return errors.New("xdstest: a Server has no glob collections, and a Scripted does")
+		return errors.New("xdstest: glob collections are supported only by Scripted")
 	}
 	encoded, err := r.encode()
 	if err != nil {
@@ -108,13 +107,13 @@ func (r *Resources) encode() (map[string]map[string][]byte, error) {
 	all := map[string]map[string][]byte{LDS: {}, RDS: {}, CDS: {}, EDS: {}, LEDS: {}}
 	add := func(t, name string, m proto.Message) error {
 		if name == "" {
-			return fmt.Errorf("xdstest: a resource of type %s has no name", t)
+			return fmt.Errorf("xdstest: resource of type %s: missing name", t)
 		}
 		if all[t][name] != nil {
-			return fmt.Errorf("xdstest: two resources of type %s are named %q", t, name)
+			return fmt.Errorf("xdstest: resource of type %s: duplicate name %q", t, name)
 		}
-		// Deterministic, since a map in another order is not a change. Not nil,
-		// even when it is empty.
+		// Deterministic, since another order of a map is not a change. Never nil, even if
+		// empty.
 		b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend([]byte{}, m)
 		if err != nil {
 			return fmt.Errorf("xdstest: encode %s %q: %w", t, name, err)
@@ -150,10 +149,10 @@ func (r *Resources) encode() (map[string]map[string][]byte, error) {
 	return all, nil
 }
 
-// store is everything that is served.
+// store has all served resources.
 type store struct {
 	mu     sync.Mutex
-	byType map[string]*collection // never changes
+	byType map[string]*collection // constant
 	mux    cache.MuxCache
 }
 
@@ -174,9 +173,9 @@ func (s *store) init() {
 	}
 }
 
-// pending returns the latest version of type t that a client has yet to answer,
-// of those that touched the names it subscribed to, each since the given
-// version; or 0 if it has answered all.
+// pending returns the latest version of type t that a client has not answered yet, among the
+// versions that changed the subscribed names, each since the given version; or 0 if it has
+// answered all.
 func (s *store) pending(t string, sub *subscription) uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +184,7 @@ func (s *store) pending(t string, sub *subscription) uint64 {
 	for name, since := range sub.names {
 		v := c.changed[name]
 		if c.encoded[name] == nil && (v <= since || t == RDS || t == EDS) {
-			continue // never there for this client, or of a type that is removed tacitly
+			continue // never existed for this client, or of a type without explicit removals
 		}
 		if v > max(sub.acked, sub.claimed[name]) {
 			latest = max(latest, v)
@@ -204,16 +203,16 @@ func (s *store) version(t string) uint64 {
 	return 0
 }
 
-// A collection is all resources of one type. Its fields are guarded by store.mu.
+// A collection has all resources of one type. Its fields are guarded by store.mu.
 type collection struct {
 	cache   *cache.LinearCache
-	encoded map[string][]byte // by name; never nil for a resource that is served
+	encoded map[string][]byte // by name; never nil for an existing resource
 	changed map[string]uint64 // version of the last change or removal, by name
-	version uint64            // what the cache numbers its versions by
+	version uint64            // counter for the cache's versions
 }
 
-// diff returns those of next that are not served as they are, and the names of
-// those served that next lacks, if they are to be removed.
+// diff returns the resources of next that are new or changed, and, if remove is set, the names
+// of the served resources that are not in next.
 func (c *collection) diff(next map[string][]byte, remove bool) (added map[string][]byte, removed []string) {
 	added = make(map[string][]byte)
 	for name, b := range next {
@@ -231,7 +230,7 @@ func (c *collection) diff(next map[string][]byte, remove bool) (added map[string
 	return added, removed
 }
 
-// update makes one new version of changes, if there are any.
+// update publishes changes as one new version, if there are any.
 func (c *collection) update(add map[string][]byte, remove []string) error {
 	if len(add) == 0 && len(remove) == 0 {
 		return nil
@@ -252,8 +251,8 @@ func (c *collection) update(add map[string][]byte, remove []string) error {
 	return nil
 }
 
-// raw returns a message that encodes to b: a message may have any fields that
-// its type does not know. The cache only encodes it, and finds it encoded.
+// raw returns a message with encoding b, using the fact that a message may contain any unknown
+// fields. The cache only encodes it.
 func raw(b []byte) proto.Message {
 	m := new(emptypb.Empty)
 	m.ProtoReflect().SetUnknown(b)

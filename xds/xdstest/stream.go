@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxRemembered is how many requests a stream remembers.
+// maxRemembered is the number of requests that a stream keeps.
 const maxRemembered = 256
 
 // received has the latest requests of a stream, oldest first.
@@ -34,36 +34,35 @@ func (l received[R]) ofType(t string) []R {
 	return slices.DeleteFunc(slices.Clone(l), func(req R) bool { return t != "" && req.GetTypeUrl() != t })
 }
 
-// A Stream is one state-of-the-world ADS stream of a Scripted. Any number of
-// goroutines may use it.
+// A Stream is one state-of-the-world ADS stream of a Scripted. It is safe for concurrent use.
 type Stream struct {
 	*scriptedStream
 	ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer
 
-	// What follows is guarded by Scripted.mu.
+	// The following fields are guarded by Scripted.mu.
 	requests received[*discoveryv3.DiscoveryRequest]
-	queue    []*discoveryv3.DiscoveryResponse // of Respond, to be sent
+	queue    []*discoveryv3.DiscoveryResponse // from Respond, to be sent
 	nonces   int
 	types    map[string]*streamType
 }
 
-// streamType is what a stream knows of one type.
+// streamType is the state of one type on a stream.
 type streamType struct {
 	stats    Stats
 	asked    bool
-	names    []string          // as last asked for
+	names    []string          // last subscribed names
 	nonce    string            // of the latest response
-	answered bool              // the latest response was
-	sent     map[string]uint64 // what the client was sent, by version, if the server answers by itself
+	answered bool              // the latest response has been answered
+	sent     map[string]uint64 // versions sent automatically to the client
 }
 
-// scriptedStream is what the streams of both variants have in common.
+// scriptedStream is the common part of the streams of both variants.
 type scriptedStream struct {
 	s      *Scripted
 	number int
 	check  *StreamChecker
 	cancel context.CancelCauseFunc
-	wake   chan struct{} // holds a token if there may be something to send
+	wake   chan struct{} // has a token if a response may be pending
 }
 
 func (st *scriptedStream) common() *scriptedStream { return st }
@@ -71,13 +70,13 @@ func (st *scriptedStream) common() *scriptedStream { return st }
 // openStream is a stream of either variant.
 type openStream interface {
 	common() *scriptedStream
-	// send sends what is due until ctx ends.
+	// send sends pending responses until ctx ends.
 	send(ctx context.Context)
 	statsLocked(url string) Stats
 	eachLocked(func(url string, stats Stats))
 }
 
-// typeLocked returns what is known of a type.
+// typeLocked returns the state of a type.
 func (st *Stream) typeLocked(url string) *streamType {
 	t := st.types[url]
 	if t == nil {
@@ -127,9 +126,9 @@ func (st *Stream) Send(t, version string, resources ...proto.Message) (nonce str
 	return st.Respond(resp)
 }
 
-// Respond sends a response as it is, be it nonsense, after those that are due.
-// A response without a nonce gets a new one; one with a nonce of the past repeats
-// that. It returns the nonce, and does not wait.
+// Respond sends a response unchanged, even if it is invalid, after the pending ones. A response
+// without a nonce gets a new one; a response with an old nonce repeats that nonce. It returns
+// the nonce, and does not wait.
 func (st *Stream) Respond(resp *discoveryv3.DiscoveryResponse) (nonce string) {
 	resp = proto.CloneOf(resp)
 	st.s.mu.Lock()
@@ -140,7 +139,7 @@ func (st *Stream) Respond(resp *discoveryv3.DiscoveryResponse) (nonce string) {
 	return resp.GetNonce()
 }
 
-// Close ends the stream with an error, UNAVAILABLE unless it has a status.
+// Close ends the stream with an error, which is UNAVAILABLE unless err has a status.
 func (st *scriptedStream) Close(err error) {
 	if _, ok := status.FromError(err); !ok {
 		err = status.Error(codes.Unavailable, fmt.Sprint(err))
@@ -157,7 +156,7 @@ func (st *scriptedStream) notify() {
 	}
 }
 
-// request takes note of a request.
+// request handles a request.
 func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 	st.check.Request(req)
 	defer st.s.events.notify()
@@ -167,7 +166,7 @@ func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 	t := st.typeLocked(req.GetTypeUrl())
 	t.stats.Requests++
 	if req.GetResponseNonce() != t.nonce {
-		return // stale: the client is about to hear of a later response, and to answer it (T-XDS-4)
+		return // stale: the client will receive a later response and answer it (T-XDS-4)
 	}
 	if !t.answered {
 		t.answered = true
@@ -182,7 +181,7 @@ func (st *Stream) request(req *discoveryv3.DiscoveryRequest) {
 	st.notify()
 }
 
-// send sends what is due until ctx ends.
+// send sends pending responses until ctx ends.
 func (st *Stream) send(ctx context.Context) {
 	for {
 		select {
@@ -195,7 +194,7 @@ func (st *Stream) send(ctx context.Context) {
 			st.typeLocked(resp.GetTypeUrl()).stats.Responses++
 			st.s.mu.Unlock()
 			if st.ads.Send(resp) != nil {
-				<-ctx.Done() // the receiving side says why
+				<-ctx.Done() // the receiving side returns the error
 				return
 			}
 			st.s.events.notify()
@@ -203,7 +202,7 @@ func (st *Stream) send(ctx context.Context) {
 	}
 }
 
-// due returns what is to be sent now.
+// due returns the pending responses.
 func (st *Stream) due(ctx context.Context) []*discoveryv3.DiscoveryResponse {
 	st.s.mu.Lock()
 	all := st.queue
@@ -214,7 +213,7 @@ func (st *Stream) due(ctx context.Context) []*discoveryv3.DiscoveryResponse {
 	}
 	var own []*discoveryv3.DiscoveryResponse
 	before := make(map[string]string)
-	// What is referred to comes first.
+	// Referenced types come first.
 	for _, url := range []string{CDS, EDS, LDS, RDS} {
 		before[url] = st.typeLocked(url).nonce
 		if resp := st.answerLocked(url); resp != nil {
@@ -228,8 +227,8 @@ func (st *Stream) due(ctx context.Context) []*discoveryv3.DiscoveryResponse {
 	return all
 }
 
-// tamper returns what is sent in the place of a response of the server's own;
-// before is the nonce before its.
+// tamper returns the responses to send in place of an automatic response; before is the
+// previous nonce.
 func (st *Stream) tamper(ctx context.Context, resp *discoveryv3.DiscoveryResponse, before string) []*discoveryv3.DiscoveryResponse {
 	if st.s.opts.Tamper == nil {
 		return []*discoveryv3.DiscoveryResponse{resp}
@@ -248,8 +247,8 @@ func (st *Stream) tamper(ctx context.Context, resp *discoveryv3.DiscoveryRespons
 	return list
 }
 
-// answerLocked returns the response of a type that has something that the client asked
-// for and was not sent, nil if there is none.
+// answerLocked returns a response with the subscribed resources of a type that have not been
+// sent to the client, or nil if all have.
 func (st *Stream) answerLocked(url string) *discoveryv3.DiscoveryResponse {
 	t := st.typeLocked(url)
 	if !t.asked {
@@ -283,8 +282,8 @@ func (st *Stream) answerLocked(url string) *discoveryv3.DiscoveryResponse {
 	return resp
 }
 
-// enterLocked gives a response its nonce, from when on requests with another one are
-// stale.
+// enterLocked assigns a nonce to a response. Requests with an older nonce are stale from then
+// on.
 func (st *Stream) enterLocked(resp *discoveryv3.DiscoveryResponse) {
 	if resp.GetNonce() == "" {
 		st.nonces++

@@ -3,8 +3,8 @@
 
 package xdstest
 
-// TB is what New, NewScripted and NewBackends need of a *testing.T or *testing.B. Package
-// testing itself stays out of programs that use this package.
+// TB is the part of *testing.T and *testing.B that New, NewScripted and NewBackends need. It
+// avoids linking package testing into programs that use this package.
 type TB interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -12,8 +12,8 @@ type TB interface {
 	Cleanup(func())
 }
 
-// New is Start for tests: an error ends the test, and the end of the test stops
-// the server.
+// New is Start for tests: an error fails the test, and the server is stopped at the end of the
+// test.
 func New(tb TB, opts Options) *Server {
 	tb.Helper()
 	s, err := Start(opts)
@@ -24,8 +24,8 @@ func New(tb TB, opts Options) *Server {
 	return s
 }
 
-// NewScripted is StartScripted for tests: what a client says against the protocol
-// fails the test, and the end of the test stops the server.
+// NewScripted is StartScripted for tests: protocol violations of clients fail the test, and the
+// server is stopped at the end of the test.
 func NewScripted(tb TB, opts ScriptedOptions) *Scripted {
 	tb.Helper()
 	report := opts.Report
@@ -40,8 +40,8 @@ func NewScripted(tb TB, opts ScriptedOptions) *Scripted {
 	return s
 }
 
-// NewBackends is StartBackends for tests: an error ends the test, and the end of
-// the test stops the backends.
+// NewBackends is StartBackends for tests: an error fails the test, and the backends are stopped
+// at the end of the test.
 func NewBackends(tb TB, n int, opts BackendOptions) []*Backend {
 	tb.Helper()
 	bs, err := StartBackends(n, opts)

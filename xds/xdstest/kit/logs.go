@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// Logs captures the lines of a log. It is a slog.Handler, whose records become lines of level,
-// message and attributes without quotes, and an io.Writer for other loggers, such as grpclog's.
-// The zero value is ready to use, by any number of goroutines.
+// Logs captures log lines. It is a slog.Handler, whose records become lines of level, message
+// and attributes without quotes, and an io.Writer for other loggers, such as grpclog's. The
+// zero value is ready to use. It is safe for concurrent use.
 type Logs struct {
-	Level slog.Level        // the least that is captured
+	Level slog.Level        // minimum level
 	OnLog func(text string) // if not nil, called with each record or text written
 
 	mu   sync.Mutex
@@ -78,14 +78,14 @@ func (l *logsWith) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (l *logsWith) WithGroup(string) slog.Handler { return l }
 
-// String returns all that was logged.
+// String returns all captured lines.
 func (l *Logs) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// With returns the lines that contain all of some texts.
+// With returns the lines that contain all of the given texts.
 func (l *Logs) With(texts ...string) (found []string) {
 	for line := range strings.Lines(l.String()) {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
@@ -95,8 +95,8 @@ func (l *Logs) With(texts ...string) (found []string) {
 	return found
 }
 
-// WantOne waits for a line that contains all of some texts, and fails the test if there is more
-// than one.
+// WantOne waits for a line that contains all of the given texts, and fails the test if there is
+// more than one.
 func (l *Logs) WantOne(t testing.TB, texts ...string) {
 	t.Helper()
 	WaitFor(t, fmt.Sprintf("a log line with %q", texts), func() bool { return len(l.With(texts...)) > 0 })

@@ -28,38 +28,38 @@ var (
 	modelLog  = flag.Bool("model.v", false, "print every history as it runs, not only those that fail")
 )
 
-// A Model tests a system by random histories. A history that fails is shrunk to the fewest steps
+// A Model tests a system with random histories. A failing history is shrunk to the fewest steps
 // that fail in the same way, and printed with its seed.
 //
-// If a goroutine of the system panics, which ends the process, the trace names the bubble: the k-th
-// is of history -model.seed + k - 1, and -model.v prints the steps as they run.
+// If a goroutine of the system panics, which ends the process, the trace names the bubble: the
+// k-th belongs to history -model.seed + k - 1, and -model.v prints the steps as they run.
 type Model struct {
 	// Steps is the length of a history.
 	Steps int
-	// Run runs a history in a bubble of testing/synctest. It draws how the history begins from
+	// Run runs a history in a bubble of testing/synctest. It draws the initial state from
 	// Trial.Rand, and ranges over Trial.Steps.
 	Run func(t *Trial)
-	// Seeds are histories that found a defect once. They run first, unless flags choose others.
+	// Seeds are histories that once found a defect. They run first, unless flags select others.
 	Seeds []uint64
 	// Draw returns the steps of a history; nil draws Steps numbers.
 	Draw func(seed uint64) []uint64
-	// Kind returns what failures of the same kind have in common; nil removes digits and all
-	// lines but the first.
+	// Kind returns a key that is equal for failures of the same kind; nil uses the first line
+	// without digits.
 	Kind func(failure string) string
-	// Retries is how often a history is run again in search of the same failure, for systems that
-	// draw at random themselves.
+	// Retries is how often a history is repeated to reproduce a failure, for systems with their
+	// own random draws.
 	Retries int
 }
 
-// history is what a Trial is drawn from. Each step has a number of its own, so that the others stay
-// the same if one is left out.
+// history determines a Trial. Each step has its own number, so that removing a step does not
+// change the other steps.
 type history struct {
-	number uint64 // the seed of all
+	number uint64 // the seed of the history
 	seed   uint64
 	steps  []uint64
 }
 
-// Test runs some histories, or as many as -model.runs demands.
+// Test runs the given number of histories, or -model.runs of them.
 func (m *Model) Test(t *testing.T, runs int) {
 	t.Helper()
 	seeds := m.Seeds
@@ -105,14 +105,14 @@ func (m *Model) draw(seed uint64) history {
 	return h
 }
 
-// run runs a history, and returns its failure, and what was logged if that is verbose.
+// run runs a history, and returns its failure, and its log if verbose.
 func (m *Model) run(t *testing.T, h history, verbose bool) (failure string, log []string) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &Trial{TB: t, Seed: h.number, history: h, Rand: rand.New(rand.NewPCG(0, h.seed)), verbose: verbose}
 		defer func() { failure, log = tr.failure, tr.log }()
-		t.Cleanup(func() { failure = tr.failure }) // of other clean-ups
+		t.Cleanup(func() { failure = tr.failure }) // of cleanup functions
 		done := make(chan struct{})
-		go func() { // which Fatalf can end
+		go func() { // Fatalf may end it
 			defer close(done)
 			defer func() {
 				if r := recover(); r != nil {
@@ -126,7 +126,7 @@ func (m *Model) run(t *testing.T, h history, verbose bool) (failure string, log 
 	return failure, log
 }
 
-// repeat returns a failure of a certain kind, if the history fails so.
+// repeat runs a history and returns its failure if it is of the given kind.
 func (m *Model) repeat(t *testing.T, h history, like string, verbose bool) (failure string, log []string) {
 	for range 1 + m.Retries {
 		if failure, log := m.run(t, h, verbose); failure != "" && m.kind(failure) == m.kind(like) {
@@ -136,8 +136,8 @@ func (m *Model) repeat(t *testing.T, h history, like string, verbose bool) (fail
 	return "", nil
 }
 
-// shrink leaves steps out while the history fails in the same way: halves first, then less, down to
-// single ones.
+// shrink removes steps while the history fails in the same way: first halves, then smaller
+// parts, down to single steps.
 func (m *Model) shrink(t *testing.T, h history, failure string) history {
 	for size := len(h.steps) / 2; size > 0; size /= 2 {
 		for from := 0; from < len(h.steps); {
@@ -161,12 +161,12 @@ func (m *Model) kind(failure string) string {
 	return details.ReplaceAllString(failure, "")
 }
 
-// A Trial is a history under way. As a testing.TB it records the first failure; Fatalf also ends the
-// history. Cleanup functions run in its bubble.
+// A Trial is a running history. As a testing.TB it records the first failure; Fatalf also ends
+// the history. Cleanup functions run in its bubble.
 type Trial struct {
 	testing.TB
-	Rand *rand.Rand // of the step under way
-	Step uint64     // the number of that step, from Model.Draw
+	Rand *rand.Rand // of the current step
+	Step uint64     // the number of the current step, from Model.Draw
 	Seed uint64     // of the history
 
 	history history
@@ -176,8 +176,8 @@ type Trial struct {
 	log     []string
 }
 
-// Steps returns the steps that are left in the history, by their place in it. Each has a Rand of its
-// own. They end with the first failure.
+// Steps returns an iterator over the remaining steps of the history, by position. Each step has
+// its own Rand. The iterator ends at the first failure.
 func (t *Trial) Steps() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i, s := range t.history.steps {
@@ -189,10 +189,10 @@ func (t *Trial) Steps() iter.Seq[int] {
 	}
 }
 
-// Len returns how many steps the history has.
+// Len returns the number of steps of the history.
 func (t *Trial) Len() int { return len(t.history.steps) }
 
-// Logf logs what happens, for a history that fails.
+// Logf logs a message, which is printed if the history fails.
 func (t *Trial) Logf(format string, args ...any) {
 	if t.verbose {
 		t.mu.Lock()
@@ -204,7 +204,7 @@ func (t *Trial) Logf(format string, args ...any) {
 	}
 }
 
-// record notes a failure, unless an earlier one is there, and reports whether it counts.
+// record records a failure, unless there is an earlier one, and reports whether it did.
 func (t *Trial) record(failure string) bool {
 	if *modelSkip != "" && regexp.MustCompile(*modelSkip).MatchString(failure) {
 		return false

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// WaitFor waits until cond returns true, and returns how long that took. After a minute it ends
-// the test and reports what it waited for. It polls every millisecond, and is for what neither
-// reports an event nor happens in a bubble of testing/synctest.
+// WaitFor waits until cond returns true, and returns the time taken. After a minute it fails
+// the test with the description what. It polls every millisecond, for conditions without an
+// event and outside of bubbles of testing/synctest.
 func WaitFor(t testing.TB, what string, cond func() bool) time.Duration {
 	t.Helper()
 	begin := time.Now()
