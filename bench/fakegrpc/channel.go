@@ -73,7 +73,7 @@ func (s *Channel) Resolve(b resolver.Builder, target string) error {
 		return err
 	}
 	s.target = resolver.Target{URL: *u}
-	r, err := b.Build(s.target, &resolverConn{channel: s}, resolver.BuildOptions{})
+	r, err := b.Build(s.target, &resolverConn{channel: s}, resolver.BuildOptions{MetricsRecorder: noMetrics{}})
 	if err != nil {
 		return err
 	}

@@ -66,6 +66,9 @@ var channels = struct {
 // Start returns a Channel that records the metrics of source until Stop. It returns nil if the
 // program has not set a recorder for the channel.
 func Start(target string, recorder estats.MetricsRecorder, source Source) *Channel {
+	if recorder == nil {
+		return nil
+	}
 	x := &Channel{target: target, recorder: recorder, source: source, own: points{}, shared: points{}}
 	var asked atomic.Int32
 	var gauges []estats.AsyncMetric
