@@ -59,7 +59,7 @@ func BenchmarkPolicy(b *testing.B) {
 				b.Run(fmt.Sprintf("impl=ours/policy=%s/n=%d", p.name, n), func(b *testing.B) { measureKernel(b, k()) })
 			}
 			if p.stock != "" && n <= 1000 {
-				stock := sync.OnceValue(func() balancer.Picker { return staged(b, p, n, nil) })
+				stock := sync.OnceValue(func() balancer.Picker { return pickerOf(b, p, n, nil) })
 				b.Run(fmt.Sprintf("impl=stock/policy=%s/n=%d", p.name, n), func(b *testing.B) { measurePicker(b, stock()) })
 			}
 		}
@@ -87,7 +87,7 @@ func BenchmarkPickDown(b *testing.B) {
 			k.build(b)
 			return k
 		})
-		stock := sync.OnceValue(func() balancer.Picker { return staged(b, p, n, down) })
+		stock := sync.OnceValue(func() balancer.Picker { return pickerOf(b, p, n, down) })
 		b.Run(fmt.Sprintf("impl=ours/down=%d", percent), func(b *testing.B) { measureKernel(b, k()) })
 		b.Run(fmt.Sprintf("impl=stock/down=%d", percent), func(b *testing.B) { measurePicker(b, stock()) })
 	}
@@ -141,9 +141,9 @@ func sessions() []context.Context {
 	return ctxs
 }
 
-// staged is the picker of a balancer of gRPC's registry after its n endpoints,
+// pickerOf returns the picker of a balancer of gRPC's registry after its n endpoints,
 // but those that are down, have connected.
-func staged(b *testing.B, p policy, n int, down map[string]bool) balancer.Picker {
+func pickerOf(b *testing.B, p policy, n int, down map[string]bool) balancer.Picker {
 	b.Helper()
 	s := fakegrpc.New(func(addr string) bool { return down[addr] })
 	b.Cleanup(s.Close)

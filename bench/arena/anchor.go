@@ -28,10 +28,10 @@ func init() {
 	balancer.Register(base.NewBalancerBuilder(oraclePolicy, anchorBuilder{true}, base.Config{}))
 }
 
-// modelKey is the attribute of an address that says which server it is of.
+// modelKey is the attribute of an address that identifies its server.
 type modelKey struct{}
 
-// withModel lets the oracle see the server behind an address, and what RPCs need.
+// withModel gives the oracle access to the server behind an address, and to the needs of RPCs.
 func withModel(a resolver.Address, s *Server, mean time.Duration) resolver.Address {
 	a.BalancerAttributes = a.BalancerAttributes.WithValue(modelKey{}, &model{s, mean})
 	return a
@@ -55,7 +55,7 @@ func (b anchorBuilder) Build(info base.PickerBuildInfo) balancer.Picker {
 	return p
 }
 
-// inOrder returns the connections by address.
+// inOrder returns the connections ordered by address.
 func inOrder(info base.PickerBuildInfo) (list []anchored) {
 	for sc, at := range info.ReadySCs {
 		m, _ := at.Address.BalancerAttributes.Value(modelKey{}).(*model)
@@ -71,7 +71,7 @@ type anchored struct {
 	addr   string
 }
 
-// anchorPicker picks at random, or where an RPC ends first as far as can be said.
+// anchorPicker picks at random, or the server at which an RPC is expected to end first.
 type anchorPicker struct {
 	list   []anchored
 	oracle bool
@@ -86,8 +86,8 @@ func (p *anchorPicker) Pick(balancer.PickInfo) (balancer.PickResult, error) {
 	return p.list[i].result, nil
 }
 
-// shortest is which of n has the shortest wait, of those with the same the first
-// from start.
+// shortest returns the index below n with the shortest wait. Ties are broken by the order from
+// start.
 func shortest(n, start int, wait func(int) float64) int {
 	best, least := start, math.Inf(1)
 	for k := range n {
@@ -99,7 +99,7 @@ func shortest(n, start int, wait func(int) float64) int {
 	return best
 }
 
-// session is an RPC's context with a hash of its own.
+// session returns an RPC's context with its own hash.
 func session(ctx context.Context, hash string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, hashHeader, hash)
 }

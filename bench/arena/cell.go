@@ -10,29 +10,29 @@ import (
 	"testing/synctest"
 )
 
-// A Mode is how a policy plays a fleet.
+// A Mode is the way in which a policy runs in a fleet.
 type Mode string
 
 // The modes.
 const (
 	Channels Mode = "channels" // real channels in memory, in virtual time
 	Loopback Mode = "loopback" // real channels over TCP, in real time
-	Kernels  Mode = "kernels"  // pickers alone, in virtual time
+	Kernels  Mode = "kernels"  // only pickers, in virtual time
 )
 
-// A Cell is a run: a policy in a fleet.
+// A Cell is one run: a policy in a fleet.
 type Cell struct {
 	Mode   Mode
 	Fleet  string
-	Policy string // as Policy.String has it
+	Policy string // in the format of Policy.String
 	Seed   uint64
-	Long   bool // a fleet of the calibration, for its minute
+	Long   bool // a fleet of the calibration, for a minute
 }
 
 // String implements fmt.Stringer.
 func (c Cell) String() string { return fmt.Sprintf("%s, %s (%s)", c.Fleet, c.Policy, c.Mode) }
 
-// Play runs a cell. What goes wrong is in the result.
+// Play runs a cell. Errors are part of the result.
 func Play(t *testing.T, c Cell) *Result {
 	r := &Result{Fleet: c.Fleet, Mode: c.Mode}
 	f, p, err := c.find()
@@ -72,7 +72,7 @@ func (c Cell) find() (*Fleet, *Policy, error) {
 	return &fleets[i], &policies[k], nil
 }
 
-// Cells are all runs of a seed, those that take longest first.
+// Cells returns all runs of a seed, the longest ones first.
 func Cells(seed uint64) []Cell {
 	var list []Cell
 	add := func(mode Mode, f *Fleet, long bool) {
@@ -99,7 +99,7 @@ func Cells(seed uint64) []Cell {
 	return list
 }
 
-// scale reports whether the policy is one of those that every other is compared with.
+// scale reports whether all other policies are compared with this one.
 func (p *Policy) scale() bool {
 	return p.Impl == Anchor && (p.Name == RandomName || p.Name == OracleName)
 }

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A clock is what the model of a server and the arrivals go by: that of the
-// system, which in a bubble of testing/synctest is virtual, or a list of events.
+// A clock is the time source of the server model and the arrivals: the system's clock, which is
+// virtual in a bubble of testing/synctest, or a list of events.
 type clock interface {
-	// now is the time since the start of the run.
+	// now returns the time since the start of the run.
 	now() time.Duration
 	// after calls f in d, unless the timer is stopped before.
 	after(d time.Duration, f func()) timer
@@ -19,14 +19,14 @@ type clock interface {
 
 type timer interface{ Stop() bool }
 
-// systemClock is that of package time.
+// systemClock uses package time.
 type systemClock struct{ start time.Time }
 
 func (c systemClock) now() time.Duration                    { return time.Since(c.start) }
 func (c systemClock) after(d time.Duration, f func()) timer { return time.AfterFunc(d, f) }
 
-// simulation is a clock without goroutines: events in the order of their times.
-// It is for one goroutine.
+// simulation is a clock without goroutines: events in chronological order. It is not safe for
+// concurrent use.
 type simulation struct {
 	time   time.Duration
 	events eventHeap
@@ -35,8 +35,8 @@ type simulation struct {
 
 type event struct {
 	at     time.Duration
-	serial uint64 // orders events of the same time
-	f      func() // nil when it was stopped or has happened
+	serial uint64 // orders simultaneous events
+	f      func() // nil if it was stopped or has run
 }
 
 // Stop implements timer.
@@ -55,7 +55,7 @@ func (s *simulation) after(d time.Duration, f func()) timer {
 	return e
 }
 
-// run lets events happen until a time.
+// run runs the events up to a time.
 func (s *simulation) run(until time.Duration) {
 	for len(s.events) > 0 && s.events[0].at < until {
 		e := heap.Pop(&s.events).(*event)

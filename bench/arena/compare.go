@@ -11,18 +11,17 @@ import (
 	"text/tabwriter"
 )
 
-// A Figure is a 99th percentile, in milliseconds, that was known before.
+// A Figure is a previously known 99th percentile, in milliseconds.
 type Figure struct {
 	Fleet, Row  string
 	Least, Most float64
 }
 
-// Known are the figures of the sketch: a simulation of its own, by another model
-// of the clients, with the same servers and RPCs in a minute after ten seconds.
+// Known returns the figures of the sketch: an independent simulation with a different model of
+// the clients, with the same servers and RPCs in a minute after ten seconds.
 //
-// Where servers get more than they can do, the sketch's figures are too small:
-// it leaves out the RPCs that have not come back at the end, which are the
-// slowest. Here they count with the time until then.
+// For overloaded servers the sketch's figures are too small: it omits the RPCs that have not
+// ended by the end of the run, which are the slowest. Here they count with the time until then.
 func Known() []Figure {
 	return []Figure{
 		{homogeneous, "anchor random", 227, 227}, {homogeneous, "ours round_robin", 188, 188},
@@ -35,10 +34,10 @@ func Known() []Figure {
 	}
 }
 
-// agreement is within what part figures have to agree.
+// agreement is the relative deviation within which figures agree.
 const agreement = .15
 
-// Apart is by what part a value is outside of the figure.
+// Apart returns the relative deviation of a value from the figure.
 func (f *Figure) Apart(v float64) float64 {
 	switch {
 	case v < f.Least:
@@ -76,12 +75,12 @@ func (r *Report) writeCalibration(b *strings.Builder) {
 	for _, l := range lines {
 		fmt.Fprintf(t, "  %s\n", strings.Join(l, "\t"))
 	}
-	_ = t.Flush() // b takes everything
+	_ = t.Flush() // writes to b cannot fail
 	b.WriteByte('\n')
 }
 
-// apart formats a difference, and marks it if neither the allowance nor chance
-// explains it.
+// apart formats a difference, and marks it if it exceeds both the allowance and the confidence
+// interval.
 func apart(d, doubt float64) string {
 	text := fmt.Sprintf("%+.0f %%", 100*d)
 	if math.Abs(d) > max(agreement, doubt) {
@@ -98,8 +97,7 @@ func find(list []*Result, row string) *Result {
 	return list[i]
 }
 
-// writeLoopback compares the order of policies over loopback with that in virtual
-// time.
+// writeLoopback compares the order of policies over loopback with that in virtual time.
 func (r *Report) writeLoopback(b *strings.Builder) {
 	name := LoopbackFleet().Name
 	virtual, real := r.Of(Channels, false, name), r.Of(Loopback, false, name)
@@ -118,11 +116,11 @@ func (r *Report) writeLoopback(b *strings.Builder) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s ± %.0f %%\t%s ± %.0f %%\t\n", v.Row(), Millis(v.P50), Millis(l.P50), Millis(v.P90), Millis(l.P90), Millis(v.P99), 100*v.Doubt, Millis(l.P99), 100*l.Doubt)
 		x, y = append(x, v.P90), append(y, l.P90)
 	}
-	_ = t.Flush() // b takes everything
+	_ = t.Flush() // writes to b cannot fail
 	fmt.Fprintf(b, "  rank correlation of the 90th percentiles, in which a busy machine shows less (Spearman): %.2f\n\n", RankCorrelation(x, y))
 }
 
-// RankCorrelation is Spearman's: 1 if both lists are in the same order.
+// RankCorrelation returns Spearman's rank correlation: 1 if both lists have the same order.
 func RankCorrelation(x, y []float64) float64 {
 	n := float64(len(x))
 	if n < 2 {
@@ -137,7 +135,7 @@ func RankCorrelation(x, y []float64) float64 {
 	return sum / math.Sqrt(sx*sy)
 }
 
-// ranks are the places of values in order; those that are the same share theirs.
+// ranks returns the ranks of values; ties share a rank.
 func ranks(v []float64) []float64 {
 	out := make([]float64, len(v))
 	for i := range v {

@@ -10,73 +10,72 @@ import (
 	"time"
 )
 
-// A Fleet is clients, servers, and what happens to them.
+// A Fleet is a set of clients and servers, with events.
 type Fleet struct {
 	Name  string
 	About string
 
 	Clients, Servers int
 	Workers          int // of each server
-	QueueLimit       int // of each server, beyond its workers; 0 is none
-	Zones            int // servers are in zones by turns; 0 is one
-	// ClientZones are the parts of the clients in the servers' zones; nil is none of them
-	// in any.
+	QueueLimit       int // of each server, in addition to its workers; 0 means no limit
+	Zones            int // servers are distributed over zones; 0 means one zone
+	// ClientZones are the fractions of the clients in the servers' zones; nil means that
+	// clients have no zones.
 	ClientZones []float64
 
 	Methods []Method
-	Need    Distribution // of what RPCs need, around their method's mean
-	// Load is the part of the fleet's capacity that is asked for where Shape is 1.
+	Need    Distribution // needs of RPCs relative to their method's mean
+	// Load is the offered load as a fraction of the fleet's capacity while Shape is 1.
 	Load float64
-	// Shape, if not nil, is the rate of RPCs by time, 1 being Load.
+	// Shape, if not nil, is the rate of RPCs over time, where 1 means Load.
 	Shape func(at time.Duration) float64
-	// Speed, if not nil, is the speed of a server that its operator knows of, 1
-	// being that of Methods.
+	// Speed, if not nil, is the speed of a server that is known to its operator, where 1 is the
+	// speed assumed by Methods.
 	Speed func(server int) float64
-	// Stalls is the part of the attempts at RPCs that hang for StallFor before their server
-	// takes them up.
+	// Stalls is the fraction of the attempts that hang for StallFor before their server accepts
+	// them.
 	Stalls   float64
 	StallFor time.Duration
-	// FailAfter is how long servers that fail take to say so.
+	// FailAfter is the time after which failing servers return an error.
 	FailAfter time.Duration
-	// Stubborn servers work on RPCs that nobody waits for any more, also those that had not
-	// begun.
+	// Stubborn servers also work on RPCs that the client has given up, including queued ones.
 	Stubborn bool
-	// Timeout is that of RPCs; 0 is none. An RPC that fails counts as having taken
-	// it, so that nothing is won by failing fast.
+	// Timeout is the timeout of RPCs; 0 means no timeout. A failed RPC counts with the timeout,
+	// so that failing fast is not an advantage.
 	Timeout time.Duration
-	// Again is how many times applications try again what has failed, by an RPC of their own.
+	// Again is the number of times that applications repeat failed RPCs with new ones.
 	Again int
 
-	Warm, Run time.Duration // before the score begins, and after
+	Warm, Run time.Duration // before the score starts, and after
 
-	// Script, if not nil, draws what happens.
+	// Script, if not nil, draws the events.
 	Script func(f *Fleet, rng *rand.Rand) []Event
-	// Bad are servers whose share is reported, between BadFrom and BadTo; the run
-	// after Warm if both are 0. BadBears is what part of the RPCs they can do.
+	// Bad are the servers whose share is reported, between BadFrom and BadTo, or during the
+	// run after Warm if both are 0. BadBears is the fraction of the RPCs that they can handle.
 	Bad            []int
 	BadFrom, BadTo time.Duration
 	BadBears       float64
-	// ChannelsOnly says that something happens of which pickers alone know nothing: servers
-	// stop, RPCs are tried again, streams stay open.
+	// ChannelsOnly means that the fleet needs channels: servers stop, RPCs are retried, or
+	// streams stay open.
 	ChannelsOnly bool
-	// Repeats says that RPCs may be sent more than once, which is reported.
+	// Repeats means that RPCs may be sent more than once, which is reported.
 	Repeats bool
-	// Only, if not nil, names the rows that play; nil is all.
+	// Only, if not nil, names the rows that run; nil means all.
 	Only []string
 }
 
-// An Event is something that happens to servers.
+// An Event is a change of servers.
 type Event struct {
 	At    time.Duration
-	Label string // empty for those that are not worth a mark
+	Label string // empty for minor events
 	do    func(m *machines)
 }
 
-// machines is what events act upon.
+// machines are the targets of events.
 type machines struct {
 	servers []*Server
-	// stop ends a server's process, with its connections: at once, or after it has
-	// told its clients and done what it has. start starts it.
+	// stop ends a server's process and its connections: immediately, or after it has notified
+	// its clients and finished its RPCs. start starts it.
 	stop  func(server int, gracefully bool)
 	start func(server int)
 }
@@ -96,7 +95,7 @@ func stopAt(at time.Duration, label string, server int, gracefully bool) Event {
 	return Event{at, label, func(m *machines) { m.stop(server, gracefully) }}
 }
 
-// startAt starts a server, with a cold cache if it says so.
+// startAt starts a server, optionally with a cold cache.
 func startAt(at time.Duration, label string, server int, cold bool) Event {
 	return Event{at, label, func(m *machines) {
 		if cold {
@@ -106,7 +105,7 @@ func startAt(at time.Duration, label string, server int, cold bool) Event {
 	}}
 }
 
-// usual is the fleet that others are variants of: that of the calibration.
+// usual returns the default fleet of the calibration, on which other fleets are based.
 func usual(name, about string) Fleet {
 	return Fleet{
 		Name: name, About: about,
@@ -116,8 +115,8 @@ func usual(name, about string) Fleet {
 	}
 }
 
-// smaller is a fleet of 60 clients and 12 servers, a pair of which sees about one
-// RPC a second, as in the usual one. It plays for longer, and has a timeout.
+// smaller is a fleet of 60 clients and 12 servers, in which a pair has about one RPC a second,
+// as in the usual one. It runs for longer, and has a timeout.
 func smaller(name string, load float64, about string) Fleet {
 	return usual(name, about).with(func(f *Fleet) {
 		f.Clients, f.Servers, f.Load = 60, 12, load
@@ -125,14 +124,14 @@ func smaller(name string, load float64, about string) Fleet {
 	})
 }
 
-// with changes a fleet.
+// with returns a modified copy of a fleet.
 func (f Fleet) with(change func(f *Fleet)) Fleet {
 	change(&f)
 	return f
 }
 
-// slowed has the first n servers by a factor slower, from the start, which the
-// operator does not know of. The rate stays that part of what is left.
+// slowed slows down the first n servers by a factor from the start, unknown to the operator.
+// The rate remains the same fraction of the remaining capacity.
 func slowed(n int, by float64) func(f *Fleet) {
 	var list []int
 	for i := range n {
@@ -156,8 +155,8 @@ func slowedServers(by float64, list ...int) func(f *Fleet) {
 	}
 }
 
-// The fleets of the calibration, which the sketch of a simulation played before
-// there were channels to play with.
+// The fleets of the calibration, which the sketch of a simulation used before there were
+// channels.
 const (
 	homogeneous = "homogeneous"
 	threeSlow   = "3 of 30 slow"
@@ -169,8 +168,8 @@ const (
 	rollingRestart = "rolling restart"
 )
 
-// Calibration are fleets whose figures are known (Known), of a minute. Kernels play
-// them; as published, for channels and kernels, they are shorter.
+// Calibration returns the fleets whose figures are known (Known), with runs of a minute for
+// kernels. The published runs, for channels and kernels, are shorter.
 func Calibration() []Fleet {
 	list := calibrated()
 	for i := range list {
@@ -188,13 +187,13 @@ func calibrated() []Fleet {
 	}
 }
 
-// Fleets are those that are published.
+// Fleets returns the published fleets.
 func Fleets() []Fleet {
 	return slices.Concat(calibrated(), calm(), zoned(), streamed(), stormy(), compared(), retried())
 }
 
-// LoopbackFleet is small enough to be played in real time, by all policies at
-// once, on a small machine. Channels play it in virtual time as well.
+// LoopbackFleet is small enough to run in real time, with all policies at once, on a small
+// machine. It also runs with channels in virtual time.
 func LoopbackFleet() Fleet {
 	return smaller("loopback", .45, "5 clients, 20 servers, two of which are two times slower, 40 ms; 45 % load").with(func(f *Fleet) {
 		f.Clients, f.Servers, f.Run = 5, 20, 40*time.Second
@@ -202,7 +201,7 @@ func LoopbackFleet() Fleet {
 	}).with(slowed(2, 2))
 }
 
-// calm are fleets to which nothing happens.
+// calm returns fleets without events.
 func calm() []Fleet {
 	const s = time.Second
 	return []Fleet{
@@ -226,14 +225,14 @@ func calm() []Fleet {
 	}
 }
 
-// stormy are fleets to which something happens.
+// stormy returns fleets with events.
 func stormy() []Fleet {
 	const s = time.Second
 	return []Fleet{
 		smaller(oneFailsFast, .7, "one server refuses everything at once for 20 s; 70 % load").with(func(f *Fleet) {
 			f.Bad, f.BadFrom, f.BadTo = []int{0}, 15*s, 35*s
 			f.Script = func(*Fleet, *rand.Rand) []Event {
-				return []Event{failAt(15*s, "fails", 0, true), failAt(35*s, "mended", 0, false)}
+				return []Event{failAt(15*s, "fails", 0, true), failAt(35*s, "recovers", 0, false)}
 			}
 		}),
 		smaller("one stalls", .7, "one server stands still for 10 s; 70 % load").with(func(f *Fleet) {
@@ -273,8 +272,8 @@ func stormy() []Fleet {
 	}
 }
 
-// compared are the fleets in which nothing happens, or less, that tell what a storm costs a
-// policy beside its own figure in the calm, and what of that no policy could help.
+// compared returns variants of stormy fleets with fewer or no events. They show the effect of
+// the events on a policy, and the part of it that no policy can avoid.
 func compared() []Fleet {
 	only := []string{"ours prequal", "ours prequal, synchronous"}
 	list := []Fleet{
@@ -283,12 +282,12 @@ func compared() []Fleet {
 		smaller("warm restart", .6, "*rolling restart* where caches stay warm").with(restarts(false)),
 	}
 	for i := range list {
-		list[i].Only, list[i].ChannelsOnly = only, true // pickers alone ask nobody
+		list[i].Only, list[i].ChannelsOnly = only, true // kernels do not probe
 	}
 	return list
 }
 
-// restarts have one server after the other drain and come back, all of them once.
+// restarts drains and restarts one server after the other, each once.
 func restarts(cold bool) func(f *Fleet) {
 	return func(f *Fleet) {
 		f.ChannelsOnly = true
@@ -303,8 +302,8 @@ func restarts(cold bool) func(f *Fleet) {
 	}
 }
 
-// antagonists take half of the CPU of n random servers for so long, and begin
-// anew, within a second, with others.
+// antagonists take half of the CPU of n random servers for d, and then, within a second, of
+// other servers.
 func antagonists(n int, d time.Duration) func(f *Fleet, rng *rand.Rand) []Event {
 	return func(f *Fleet, rng *rand.Rand) []Event {
 		var list []Event
@@ -318,7 +317,7 @@ func antagonists(n int, d time.Duration) func(f *Fleet, rng *rand.Rand) []Event 
 	}
 }
 
-// check says what is wrong with a fleet.
+// check returns an error if a fleet is invalid.
 func (f *Fleet) check() error {
 	switch {
 	case f.Clients < 1 || f.Servers < 1 || f.Workers < 1:

@@ -13,19 +13,19 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A Kernel is a policy without channels: all clients' pickers. Connections come and
-// go in none of the fleets that kernels play. Only one goroutine uses it.
+// A Kernel is a policy without channels: all clients' pickers. Kernels run only in fleets
+// without connection changes. It is not safe for concurrent use.
 type Kernel interface {
-	// Pick returns the server for a client's next RPC, and what to call when the RPC
-	// ends, if anything.
+	// Pick returns the server for a client's next RPC, and an optional function to call when
+	// the RPC ends.
 	Pick(client int) (server int, done func(failed bool))
 }
 
-// A NewKernel makes the kernel of a policy. now is the time of the run.
+// A NewKernel makes the kernel of a policy. now returns the time of the run.
 type NewKernel func(f *Fleet, servers []*Server, rng *rand.Rand, now func() time.Duration) (Kernel, error)
 
-// simulate plays a fleet with a kernel against the same servers as channels do, as
-// a list of events: about fifty times as fast.
+// simulate runs a fleet with a kernel against the same servers as channels do, as a list of
+// events: about fifty times as fast.
 func simulate(f *Fleet, p *Policy, seed uint64) (*Result, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -117,8 +117,8 @@ type kernelFunc func(client int) (server int)
 // Pick implements Kernel.
 func (k kernelFunc) Pick(client int) (int, func(bool)) { return k(client), nil }
 
-// snapshots is the kernel of package picker's own policies, with a snapshot for
-// each client. Endpoints have the nominal speeds as weights, or all the same.
+// snapshots is the kernel of package picker's own policies, with a snapshot for each client.
+// The weights of endpoints are the nominal speeds, or equal.
 func snapshots(policy picker.Policy, weights bool) NewKernel {
 	return func(f *Fleet, servers []*Server, rng *rand.Rand, now func() time.Duration) (Kernel, error) {
 		k := &snapshotKernel{rng: rng}
@@ -128,7 +128,7 @@ func snapshots(policy picker.Policy, weights bool) NewKernel {
 			if err != nil {
 				return nil, err
 			}
-			for range rng.IntN(len(servers)) { // clients do not begin with the same server
+			for range rng.IntN(len(servers)) { // clients start with different servers
 				c.endpoints[c.snapshot.Pick(context.Background(), method, rng.Uint64()).Index].FinishTimed(picker.CallNotSent)
 			}
 			k.clients = append(k.clients, c)
@@ -145,7 +145,7 @@ type snapshotKernel struct {
 type snapshotClient struct {
 	snapshot  *picker.Snapshot
 	endpoints []*picker.EndpointState
-	done      []func(failed bool) // of each endpoint
+	done      []func(failed bool) // by endpoint
 }
 
 // Pick implements Kernel.
@@ -155,7 +155,7 @@ func (k *snapshotKernel) Pick(client int) (int, func(bool)) {
 	return int(r.Index), c.done[r.Index]
 }
 
-// newSnapshotClient has one locality of READY endpoints, the servers.
+// newSnapshotClient returns a client with one locality of READY endpoints, the servers.
 func newSnapshotClient(policy picker.Policy, servers []*Server, weights bool, clock *picker.Clock) (*snapshotClient, error) {
 	c := &snapshotClient{}
 	load, breaker := &picker.ClusterLoad{}, &picker.Breaker{}

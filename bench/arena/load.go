@@ -9,17 +9,18 @@ import (
 	"time"
 )
 
-// A Distribution draws what jobs need, with a mean of 1.
+// A Distribution draws the needs of jobs, with a mean of 1.
 type Distribution func(rng *rand.Rand) float64
 
-// Fixed is the same for all jobs.
+// Fixed returns the same value for all jobs.
 func Fixed(*rand.Rand) float64 { return 1 }
 
-// Exponential has no memory: what has been done says nothing about what is left.
+// Exponential is memoryless: the time already spent carries no information about the remaining
+// time.
 func Exponential(rng *rand.Rand) float64 { return rng.ExpFloat64() }
 
-// Pareto has a heavy tail, the heavier the nearer alpha, which is greater than 1,
-// is to 1. Nothing needs more than a thousand times the mean.
+// Pareto has a heavy tail, which is heavier for smaller alpha, which must exceed 1. Values are
+// capped at a thousand times the mean.
 func Pareto(alpha float64) Distribution {
 	least := (alpha - 1) / alpha
 	return func(rng *rand.Rand) float64 {
@@ -29,12 +30,12 @@ func Pareto(alpha float64) Distribution {
 
 // A Method is a kind of RPC.
 type Method struct {
-	Share float64       // of the RPCs
-	Mean  time.Duration // of what they need of a worker at speed 1
-	Open  time.Duration // for how long its streams stay open; 0 is unary
+	Share float64       // fraction of the RPCs
+	Mean  time.Duration // of their needs, as time of a worker at speed 1
+	Open  time.Duration // duration of its streams; 0 means unary
 }
 
-// An arrival is an RPC that is to be sent.
+// An arrival is an RPC to be sent.
 type arrival struct {
 	at     time.Duration
 	client int
@@ -43,9 +44,9 @@ type arrival struct {
 	need   time.Duration
 }
 
-// arrivals draws the RPCs of a run: an open loop, a Poisson process whose rate
-// follows the fleet's Shape. They depend on the fleet and the seed alone, so that
-// all policies are given the same.
+// arrivals draws the RPCs of a run: an open loop, a Poisson process whose rate follows the
+// fleet's Shape. They depend only on the fleet and the seed, so that all policies have the same
+// RPCs.
 func (f *Fleet) arrivals(seed uint64) []arrival {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	needs := rand.New(rand.NewPCG(seed, 2))
@@ -71,10 +72,10 @@ func (f *Fleet) arrivals(seed uint64) []arrival {
 	}
 }
 
-// rate is the mean number of RPCs per second where the shape is 1.
+// rate returns the mean number of RPCs per second while the shape is 1.
 func (f *Fleet) rate() float64 { return f.Load * f.capacity() / f.mean().Seconds() }
 
-// mean is what an RPC needs of a worker at speed 1.
+// mean returns the mean need of an RPC, as time of a worker at speed 1.
 func (f *Fleet) mean() time.Duration {
 	total := 0.
 	for _, m := range f.Methods {
@@ -83,7 +84,7 @@ func (f *Fleet) mean() time.Duration {
 	return time.Duration(total)
 }
 
-// capacity is the sum of all workers' nominal speeds.
+// capacity returns the sum of all workers' nominal speeds.
 func (f *Fleet) capacity() float64 {
 	total := 0.
 	for i := range f.Servers {
@@ -106,7 +107,7 @@ func (f *Fleet) shape(at time.Duration) float64 {
 	return f.Shape(at)
 }
 
-// top is the most that the shape comes to.
+// top returns the maximum of the shape.
 func (f *Fleet) top() float64 {
 	top := 0.
 	for at := time.Duration(0); at < f.end(); at += slot / 10 {
@@ -115,10 +116,10 @@ func (f *Fleet) top() float64 {
 	return top
 }
 
-// end is when the run ends.
+// end returns the end of the run.
 func (f *Fleet) end() time.Duration { return f.Warm + f.Run }
 
-// bursts has the rate high for width of each period, and low for the rest of it.
+// bursts returns a shape that is high for width of each period, and low otherwise.
 func bursts(period, width time.Duration, low, high float64) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		if at%period < width {
@@ -128,7 +129,7 @@ func bursts(period, width time.Duration, low, high float64) func(time.Duration) 
 	}
 }
 
-// day goes from low to high and back in a period.
+// day returns a shape that rises from low to high and falls again in a period.
 func day(period time.Duration, low, high float64) func(time.Duration) float64 {
 	return func(at time.Duration) float64 {
 		return low + (high-low)*(1-math.Cos(2*math.Pi*float64(at)/float64(period)))/2

@@ -21,15 +21,15 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// method is that of the arena's unary RPCs, and streaming that of its streams. What an RPC
-// needs is looked up by its number, which is all that a request has in it.
+// method is the arena's unary method, and streaming its streaming method. The need of an RPC is
+// looked up by its number, the only content of a request.
 const (
 	serviceName = "xdslb.arena.Arena"
 	method      = "/" + serviceName + "/Do"
 	streaming   = "/" + serviceName + "/Stream"
 )
 
-// A node is a gRPC server of a world, around the model of one.
+// A node is a gRPC server in a world, around a model.
 type node struct {
 	world *world
 	model *Server
@@ -40,7 +40,7 @@ type node struct {
 	done chan struct{}
 }
 
-// start starts the server, again on the address that it had.
+// start starts the server, with its previous address if it had one.
 func (n *node) start() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -73,12 +73,12 @@ func (n *node) start() error {
 	n.model.setDown(false)
 	go func(s *grpc.Server, done chan<- struct{}) {
 		defer close(done)
-		_ = s.Serve(lis) // the error only says that it was stopped
+		_ = s.Serve(lis) // the error only indicates that it was stopped
 	}(n.grpc, n.done)
 	return nil
 }
 
-// stop stops the server, or has it finish what it has first.
+// stop stops the server immediately or gracefully.
 func (n *node) stop(gracefully bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,7 +94,7 @@ func (n *node) stop(gracefully bool) {
 	n.grpc = nil
 }
 
-// serviceDesc is what protoc-gen-go-grpc would make.
+// serviceDesc is equivalent to the output of protoc-gen-go-grpc.
 var serviceDesc = grpc.ServiceDesc{
 	ServiceName: serviceName,
 	HandlerType: (*doer)(nil),
@@ -120,7 +120,7 @@ type doer interface {
 	stream(stream grpc.ServerStream) error
 }
 
-// do has the model do the job.
+// do runs the job in the model.
 func (n *node) do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapperspb.UInt32Value, error) {
 	if number.Value >= uint32(len(n.world.work)) {
 		return nil, status.Errorf(codes.InvalidArgument, "there is no RPC %d", number.Value)
@@ -157,7 +157,7 @@ func (n *node) do(ctx context.Context, number *wrapperspb.UInt32Value) (*wrapper
 	return number, nil
 }
 
-// pause waits, and reports whether ctx let it.
+// pause waits, and reports whether ctx did not end before.
 func pause(ctx context.Context, d time.Duration) bool {
 	if d == 0 {
 		return true
@@ -172,13 +172,13 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// stalls reports whether an attempt at an RPC hangs before its server takes it up. It depends
-// on nothing else, so that all policies meet the same.
+// stalls reports whether an attempt hangs before its server accepts it. It depends only on the
+// arguments, so that all policies have the same stalls.
 func (f *Fleet) stalls(seed uint64, number uint32, attempt int32) bool {
 	return f.Stalls > 0 && rand.New(rand.NewPCG(seed<<8+5, uint64(number)<<8+uint64(attempt))).Float64() < f.Stalls
 }
 
-// extras counts messages that are no RPCs of the arena.
+// extras counts messages other than the RPCs of the arena.
 type extras struct{ model *Server }
 
 type ownKey struct{}
@@ -191,8 +191,8 @@ func (e extras) TagRPC(ctx context.Context, info *stats.RPCTagInfo) context.Cont
 	return context.WithValue(ctx, ownKey{}, true)
 }
 
-// HandleRPC implements stats.Handler. A probe is a message there and one back; a
-// stream of reports is messages back.
+// HandleRPC implements stats.Handler. A probe is one message in each direction; a stream of
+// reports consists of messages to the client.
 func (e extras) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	if ctx.Value(ownKey{}) == nil {
 		return

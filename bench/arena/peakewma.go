@@ -13,26 +13,26 @@ import (
 	"google.golang.org/grpc/balancer/base"
 )
 
-// Peak-EWMA is what least latency is compared with: the rule of Finagle, Linkerd and tower
-// (https://twitter.github.io/finagle/guide/Clients.html). Of two endpoints that are drawn,
-// the one with the lower cost is picked,
+// Peak-EWMA is the policy with which least latency is compared: the rule of Finagle, Linkerd
+// and tower (https://twitter.github.io/finagle/guide/Clients.html). Of two random endpoints, it
+// picks the one with the lower cost,
 //
 //	cost = moving average of latencies × (RPCs in flight + 1)
 //
-// where a latency above the average replaces it, and the average decays towards lower ones,
-// and towards 0 while nothing ends. An endpoint that has RPCs in flight and no latency yet is
-// the last choice.
+// where a latency above the average replaces it, and the average decays towards lower ones, and
+// towards 0 while no RPC ends. An endpoint that has RPCs in flight and no latency yet is the
+// last choice.
 const (
 	peakEWMAPolicy  = "arena_peak_ewma"
 	peakEWMADecay   = 10 * time.Second
 	peakEWMAPenalty = 1e6 // seconds
 )
 
-// A peakEWMA is what one client knows of a server.
+// A peakEWMA is one client's state of a server.
 type peakEWMA struct {
 	inFlight int
 	average  float64       // seconds
-	at       time.Duration // that average is of
+	at       time.Duration // time of the last update
 }
 
 func (e *peakEWMA) observe(now time.Duration, latency float64) {
@@ -48,10 +48,10 @@ func (e *peakEWMA) cost(now time.Duration) float64 {
 	return e.average * float64(e.inFlight+1)
 }
 
-// peakEWMAs are those of one client's servers.
+// peakEWMAs are the states of one client's servers.
 type peakEWMAs []peakEWMA
 
-// pick returns the index of a server, to which an RPC begins.
+// pick returns the index of a server and starts an RPC to it.
 func (s peakEWMAs) pick(now time.Duration, intN func(int) int) int {
 	i, k := intN(len(s)), intN(len(s))
 	if s[k].cost(now) < s[i].cost(now) {
@@ -91,8 +91,8 @@ func init() {
 	balancer.Register(base.NewBalancerBuilder(peakEWMAPolicy, ewmaBuilder{}, base.Config{}))
 }
 
-// ewmaBuilder builds the pickers of channels. What is known of servers is lost whenever a
-// connection comes or goes.
+// ewmaBuilder builds the pickers of channels. The state of servers is lost whenever a
+// connection is added or removed.
 type ewmaBuilder struct{}
 
 // Build implements base.PickerBuilder.

@@ -24,57 +24,57 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// An Impl says whose channel it is.
+// An Impl is the implementation of a channel.
 type Impl string
 
 // The implementations.
 const (
-	Anchor Impl = "anchor" // a channel of gRPC with a policy of this package, without xDS
+	Anchor Impl = "anchor" // a gRPC channel with a policy of this package, without xDS
 	Ours   Impl = "ours"
 	Stock  Impl = "stock" // google.golang.org/grpc/xds
 )
 
-// A Policy is a row: whose channel, and what it is configured with.
+// A Policy is a row: an implementation and its configuration.
 type Policy struct {
 	Impl Impl
 	Name string
 
-	// Cluster is what the control plane says to channels of Ours and Stock; nothing
-	// is ROUND_ROBIN.
+	// Cluster is the configuration by the control plane for Ours and Stock; empty means
+	// ROUND_ROBIN.
 	Cluster []xdstest.ClusterOption
-	// ServiceConfig is that of channels without xDS: a policy by its name in gRPC's
-	// registry, ours or another. Endpoints have their nominal speed as weight.
+	// ServiceConfig is the configuration of channels without xDS: a policy by its name in
+	// gRPC's registry, ours or another. Endpoints have their nominal speed as weight.
 	ServiceConfig string
 	// Config is for channels of Ours.
 	Config integrate.Config
-	// DialOptions are for the channels of clients, whatever they are.
+	// DialOptions are for all channels of clients.
 	DialOptions []grpc.DialOption
 
-	// Filters are the HTTP filters of the listener, by their names.
+	// Filters are the HTTP filters of the listener, by name.
 	Filters map[string]proto.Message
-	// Route, if not nil, says what the route has, retries for instance.
+	// Route, if not nil, configures the route, for example retries.
 	Route func(*routev3.RouteAction)
 
-	Weights     bool // EDS has the nominal speeds as weights
+	Weights     bool // EDS weights are the nominal speeds
 	Reports     bool // servers report their load at the end of RPCs (A51)
-	HidesErrors bool // but not their errors
-	Hashed      bool // RPCs have a hash of their own, in a header
-	// Server, if not nil, is for policies that servers have a part in: options of the
-	// gRPC server, and services to register with it. What arrives there by methods
-	// that are not the arena's counts as extra messages.
+	HidesErrors bool // reports do not contain errors
+	Hashed      bool // each RPC has its own hash, in a header
+	// Server, if not nil, is for policies with a server side. It returns options of the gRPC
+	// server, and services to register. Messages of methods other than the arena's count as
+	// extra.
 	Server func(s *Server) (opts []grpc.ServerOption, register func(grpc.ServiceRegistrar))
 
-	// Only, if not nil, names the fleets that the policy plays; nil is all.
+	// Only, if not nil, names the fleets in which the policy runs; nil means all.
 	Only []string
-	// Kernel, if not nil, is the same policy without channels, which plays the
-	// fleets of the calibration.
+	// Kernel, if not nil, is the same policy without channels, which runs in the fleets of the
+	// calibration.
 	Kernel NewKernel
 }
 
-// String is the name of the row.
+// String returns the name of the row.
 func (p *Policy) String() string { return string(p.Impl) + " " + p.Name }
 
-// Names of the two policies that every other is compared with.
+// Names of the two policies with which all others are compared.
 const (
 	RandomName = "random"
 	OracleName = "oracle"
@@ -82,7 +82,7 @@ const (
 
 const hashHeader = "session"
 
-// Policies are the rows of each fleet. Random and oracle come first.
+// Policies returns the rows of each fleet. Random and oracle are the first.
 func Policies() []Policy {
 	list := []Policy{
 		{Impl: Anchor, Name: RandomName, Kernel: randomKernel, ServiceConfig: `{"loadBalancingConfig":[{"` + randomPolicy + `":{}}]}`},
@@ -94,10 +94,10 @@ func Policies() []Policy {
 		stock NewKernel
 	}{
 		{Policy{Name: "round_robin", Kernel: snapshots(edf, false)},
-			staged(roundrobin.Name, `{}`)},
+			newBalancerKernel(roundrobin.Name, `{}`)},
 		{Policy{Name: "least_request", Cluster: []xdstest.ClusterOption{xdstest.LeastRequest(2)},
 			Kernel: snapshots(least, false)},
-			staged(leastrequest.Name, `{"choiceCount":2}`)},
+			newBalancerKernel(leastrequest.Name, `{"choiceCount":2}`)},
 		{Policy{Name: "client_wrr", Cluster: []xdstest.ClusterOption{clientWRR}, Reports: true}, nil},
 		{Policy{Name: "ring_hash", Cluster: []xdstest.ClusterOption{xdstest.RingHash(4096, 4096)}, Hashed: true, Only: []string{homogeneous}}, nil},
 	} {
@@ -121,13 +121,13 @@ func Policies() []Policy {
 	)
 }
 
-// leastLatency has latencies decay with a time constant.
+// leastLatency returns least latency with a time constant of the decay.
 func leastLatency(decay string) []xdstest.ClusterOption {
 	return []xdstest.ClusterOption{xdstest.Policies(xdstest.TypedStruct(integrate.LeastLatency, map[string]any{"decayTime": decay}))}
 }
 
-// clientWRR has clients weigh endpoints by the load that they report (A58), with
-// A58's defaults but for the blackout, which would outlast the warm-up.
+// clientWRR weighs endpoints by their load reports (A58), with A58's defaults except for the
+// blackout period, which would exceed the warm-up.
 func clientWRR(c *clusterv3.Cluster) {
 	xdstest.Policies(xdstest.WrrLocality(&clientwrrv3.ClientSideWeightedRoundRobin{
 		BlackoutPeriod:     durationpb.New(2 * time.Second),
@@ -135,7 +135,7 @@ func clientWRR(c *clusterv3.Cluster) {
 	}))(c)
 }
 
-// slowStarts are the rows that have new endpoints get their share little by little.
+// slowStarts returns the rows in which the share of new endpoints grows gradually.
 func slowStarts() []Policy {
 	start := &commonv3.SlowStartConfig{SlowStartWindow: durationpb.New(5 * time.Second)}
 	return []Policy{

@@ -14,19 +14,19 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// prequal has clients ask servers: some before each RPC if that is not 0, or else so many
-// for an RPC on average, whose answers are removed unused in part.
+// prequal probes servers: synchronous of them before each RPC, or if that is 0, the given
+// number of probes per RPC on average, some of whose answers are removed unused.
 func prequal(synchronous int, probes, removed float64) xdstest.ClusterOption {
 	return xdstest.Policies(xdstest.TypedStruct(integrate.Prequal, map[string]any{
 		"synchronous": synchronous, "probesPerRpc": probes, "removePerRpc": removed,
 	}))
 }
 
-// probeDelay is how long probes are on their way in each direction. The arena's network has
-// no delay, by which answers would be better than they can be.
+// probeDelay is the delay of probes in each direction. The arena's network has no delay, so
+// answers would be unrealistically recent.
 const probeDelay = 250 * time.Microsecond
 
-// answersProbes has servers answer probes, as fast as a network would let them.
+// answersProbes makes servers answer probes, with the delay of a network.
 func answersProbes(*Server) (opts []grpc.ServerOption, register func(grpc.ServiceRegistrar)) {
 	load := probe.NewLoad()
 	delay := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {

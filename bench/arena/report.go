@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// A Report is what all runs of a seed have come to, in JSON.
+// A Report has the results of all runs of a seed, in JSON.
 type Report struct {
 	Go, GRPC, Machine, Commit, Date string
 
@@ -20,15 +20,15 @@ type Report struct {
 	Results []*Result
 }
 
-// A Description is what a Fleet is in words.
+// A Description describes a Fleet in words.
 type Description struct {
 	Name, About string
-	Bears       float64 // what part of the RPCs the bad servers can do
+	Bears       float64 // fraction of the RPCs that the bad servers can handle
 	HasBad      bool
 	HasZones    bool // of clients
-	HasTrouble  bool // for all servers, for a time
+	HasTrouble  bool // for all servers, temporarily
 	Repeats     bool // RPCs may be sent more than once
-	Few         bool // only some policies play
+	Few         bool // only some policies run
 }
 
 // Describe describes all fleets.
@@ -41,7 +41,7 @@ func Describe() []Description {
 	return list
 }
 
-// Of are the results of a fleet by some means, in the order of Policies.
+// Of returns the results of a fleet in a mode, in the order of Policies.
 func (r *Report) Of(mode Mode, long bool, fleet string) []*Result {
 	order := map[string]int{}
 	for i, p := range Policies() {
@@ -57,25 +57,25 @@ func (r *Report) Of(mode Mode, long bool, fleet string) []*Result {
 	return list
 }
 
-// Row is the name of the result's policy with its implementation.
+// Row returns the name of the result's policy with its implementation.
 func (r *Result) Row() string { return string(r.Impl) + " " + r.Policy }
 
-// Cell is the run that the result is of.
+// Cell returns the run of the result.
 func (r *Result) Cell(seed uint64) Cell { return Cell{r.Mode, r.Fleet, r.Row(), seed, r.Long} }
 
 // A Verdict is the best of ours and the best of stock in a fleet.
 type Verdict struct {
 	Fleet       string
 	Ours, Stock *Result
-	// Worse are policies of ours that stock has, too, and does better, beyond doubt.
+	// Worse are policies of ours that are significantly worse than the same policy of stock.
 	Worse []string
 }
 
-// Lost reports whether stock's best is better than ours, by goodput or else by the
-// 99th percentile, beyond doubt.
+// Lost reports whether stock's best is significantly better than ours, by goodput or otherwise
+// by the 99th percentile.
 func (v *Verdict) Lost() bool { return better(v.Stock, v.Ours) }
 
-// better reports whether a is better than b by more than chance explains.
+// better reports whether a is significantly better than b.
 func better(a, b *Result) bool {
 	if d := a.Goodput - b.Goodput; math.Abs(d) > .005 {
 		return d > 0
@@ -83,7 +83,7 @@ func better(a, b *Result) bool {
 	return a.P99*(1+math.Hypot(a.Doubt, b.Doubt)) < b.P99
 }
 
-// Verdicts are those of all fleets.
+// Verdicts returns the verdicts of all fleets.
 func (r *Report) Verdicts() []Verdict {
 	var list []Verdict
 	for _, f := range r.Fleets {
@@ -111,14 +111,14 @@ func (r *Report) Verdicts() []Verdict {
 	return list
 }
 
-// Compare orders results, better ones first: by goodput, in steps of half a percent, or else
-// by the 99th percentile.
+// Compare orders results, better ones first: by goodput, in steps of half a percent, then by
+// the 99th percentile.
 func Compare(a, b *Result) int {
 	return cmp.Or(cmp.Compare(math.Round(200*b.Goodput), math.Round(200*a.Goodput)), cmp.Compare(a.P99, b.P99))
 }
 
-// best is the one with the higher goodput or else the lower 99th percentile; a may
-// be nil.
+// best returns the result with the higher goodput, or otherwise the lower 99th percentile; a
+// may be nil.
 func best(a, b *Result) *Result {
 	if a == nil || b.Goodput > a.Goodput+.005 || b.Goodput > a.Goodput-.005 && b.P99 < a.P99 {
 		return b

@@ -19,8 +19,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// This file is fleets in which it matters more how often an RPC is sent than where to:
-// attempts that hang, servers that all fail, and more RPCs than anybody can do.
+// This file has fleets in which the number of attempts matters more than their target: attempts
+// that hang, an outage of all servers, and overload.
 
 const (
 	oneInHundred = "1 % hang"
@@ -29,7 +29,7 @@ const (
 	smallSurge   = "a surge of 5 clients"
 )
 
-// retried are those fleets.
+// retried returns these fleets.
 func retried() []Fleet {
 	const s = time.Second
 	list := []Fleet{
@@ -42,7 +42,7 @@ func retried() []Fleet {
 			f.BadFrom, f.BadTo = 15*s, 25*s
 			f.Only = []string{"stock round_robin", "ours round_robin", "stock " + retries, "ours " + retries, "ours " + budgeted}
 			f.Script = func(f *Fleet, _ *rand.Rand) []Event {
-				list := []Event{{15 * s, "all fail", func(*machines) {}}, {25 * s, "mended", func(*machines) {}}}
+				list := []Event{{15 * s, "all fail", func(*machines) {}}, {25 * s, "recover", func(*machines) {}}}
 				for i := range f.Servers {
 					list = append(list, failAt(15*s, "", i, true), failAt(25*s, "", i, false))
 				}
@@ -73,7 +73,7 @@ func retried() []Fleet {
 	return list
 }
 
-// The rows that send RPCs more than once.
+// The rows with several attempts per RPC.
 var hedged = Policy{
 	Impl: Ours, Name: "round_robin, hedged", Route: hedge, Only: []string{oneInHundred},
 	Config: integrate.Config{Idempotent: func(string) bool { return true }},
@@ -90,7 +90,7 @@ const (
 	adaptiveBoth  = "round_robin, adaptive_concurrency with a fixed_value, admission_control"
 )
 
-// retryRows are the rows of these fleets alone.
+// retryRows returns the rows for these fleets only.
 func retryRows() []Policy {
 	list := []Policy{hedged}
 	again := []string{totalOutage}
@@ -114,7 +114,7 @@ func retryRows() []Policy {
 	)
 }
 
-// admissionControl refuses RPCs while less than 95 % of those of 3 s succeed.
+// admissionControl rejects RPCs while less than 95 % of the RPCs of 3 s succeed.
 func admissionControl() proto.Message {
 	return &admissionv3.AdmissionControl{
 		EvaluationCriteria: &admissionv3.AdmissionControl_SuccessCriteria_{SuccessCriteria: &admissionv3.AdmissionControl_SuccessCriteria{}},
@@ -122,8 +122,8 @@ func admissionControl() proto.Message {
 	}
 }
 
-// adaptiveConcurrency limits RPCs in flight by how long they take and should take, which is
-// measured each minute if it is 0.
+// adaptiveConcurrency limits RPCs in flight by their latency relative to the ideal one, which
+// is measured each minute if it is 0.
 func adaptiveConcurrency(should time.Duration) proto.Message {
 	rtt := &concurrencyv3.GradientControllerConfig_MinimumRTTCalculationParams{}
 	if should == 0 {
@@ -141,7 +141,7 @@ func adaptiveConcurrency(should time.Duration) proto.Message {
 	}}
 }
 
-// hedge has a second attempt made while the first takes longer than 100 ms.
+// hedge starts a second attempt if the first takes longer than 100 ms.
 func hedge(r *routev3.RouteAction) {
 	r.HedgePolicy = &routev3.HedgePolicy{HedgeOnPerTryTimeout: true}
 	r.RetryPolicy = &routev3.RetryPolicy{
@@ -149,12 +149,12 @@ func hedge(r *routev3.RouteAction) {
 	}
 }
 
-// retry has up to four more attempts made.
+// retry allows up to four retries.
 func retry(r *routev3.RouteAction) {
 	r.RetryPolicy = &routev3.RetryPolicy{RetryOn: "unavailable", NumRetries: wrapperspb.UInt32(4)}
 }
 
-// retryBudget limits the retries of a cluster as Envoy does by default.
+// retryBudget limits the retries of a cluster by Envoy's defaults.
 func retryBudget(c *clusterv3.Cluster) {
 	c.CircuitBreakers.Thresholds[0].RetryBudget = &clusterv3.CircuitBreakers_Thresholds_RetryBudget{}
 }

@@ -17,35 +17,35 @@ type Result struct {
 	Policy string
 	Impl   Impl
 	Mode   Mode
-	Long   bool   // a minute of the calibration
-	Error  string // why there is no score
+	Long   bool   // a run of a minute for the calibration
+	Error  string // reason for a missing score
 
-	RPCs                int // that are scored
+	RPCs                int // number of scored RPCs
 	P50, P90, P99, P999 float64
-	// Doubt is half of the 95 % confidence interval of P99, as a part of it, from
-	// the scatter over tenths of the run.
+	// Doubt is half of the 95 % confidence interval of P99, relative to P99, from the variance
+	// over tenths of the run.
 	Doubt float64
-	// Goodput is the part of the RPCs that succeeded.
+	// Goodput is the fraction of the RPCs that succeeded.
 	Goodput float64
 	// Regret is 0 for the oracle and 1 for random.
 	Regret float64
-	// BadShare is the part of the RPCs that was sent to the bad servers.
+	// BadShare is the fraction of the RPCs sent to the bad servers.
 	BadShare float64
-	// Foreign is the part of the RPCs that went to a server in another zone than the
-	// client's, where clients are in zones.
+	// Foreign is the fraction of the RPCs sent to a zone other than the client's, if clients
+	// have zones.
 	Foreign float64
-	// Attempts is how many attempts at an RPC servers have seen, on average; as BadShare,
-	// between BadFrom and BadTo if there are these.
+	// Attempts is the average number of attempts of an RPC seen by servers; like BadShare,
+	// between BadFrom and BadTo if these are set.
 	Attempts float64
-	// Delivered is the part of what the servers can do between BadFrom and BadTo that
-	// RPCs which were due then and succeeded make up, and Recovery how long after BadTo, in
-	// seconds, more than one RPC of a hundred that were due failed; -1 is until the end.
+	// Delivered is the fraction of the servers' capacity between BadFrom and BadTo used by
+	// successful RPCs that were due then. Recovery is the time after BadTo, in seconds, until
+	// at most one of a hundred due RPCs fails; -1 means not before the end.
 	Delivered, Recovery float64
-	// MaxMean is the utilisation of the busiest server to the mean.
+	// MaxMean is the utilization of the busiest server relative to the mean.
 	MaxMean float64
-	// Extra is how many messages there were for an RPC, beside it.
+	// Extra is the number of additional messages per RPC.
 	Extra float64
-	// CPU is microseconds of the processor for an RPC, client, server and model.
+	// CPU is the processor time per RPC in microseconds, for client, server and model.
 	CPU float64
 
 	Utilisation []float64 // by server
@@ -53,7 +53,7 @@ type Result struct {
 	Marks       []Mark
 }
 
-// A Point is a second, by the times at which RPCs should have been sent.
+// A Point is a second, by the times at which RPCs were due.
 type Point struct {
 	Second float64
 	RPCs   int
@@ -61,13 +61,13 @@ type Point struct {
 	P99    float64
 }
 
-// A Mark is when something happened.
+// A Mark is the time of an event.
 type Mark struct {
 	Second float64
 	Label  string
 }
 
-// score fills in what a run says.
+// score computes the Result of a run.
 func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server) *Result {
 	r := &Result{Fleet: f.Name}
 	var took []float64
@@ -121,7 +121,7 @@ func score(f *Fleet, seed uint64, work []arrival, calls []call, models []*Server
 	return r
 }
 
-// badTime is between BadFrom and BadTo, or the run.
+// badTime returns the time between BadFrom and BadTo, or the whole run.
 func (f *Fleet) badTime() (from, to time.Duration) {
 	if f.BadTo > 0 {
 		return f.BadFrom, f.BadTo
@@ -129,7 +129,7 @@ func (f *Fleet) badTime() (from, to time.Duration) {
 	return f.Warm, f.end()
 }
 
-// bad fills in what is to be said about RPCs in bad times, and after.
+// bad sets the figures for RPCs during and after bad times.
 func (r *Result) bad(f *Fleet, work []arrival, calls []call) {
 	from, to := f.badTime()
 	due, ok, attempts := 0, 0, int32(0)
@@ -160,7 +160,7 @@ func (r *Result) bad(f *Fleet, work []arrival, calls []call) {
 	}
 }
 
-// servers fills in what is to be said about servers.
+// servers sets the figures for servers.
 func (r *Result) servers(f *Fleet, models []*Server) {
 	from, to := f.badTime()
 	all, bad, most, total := 0., 0., 0., 0.
@@ -195,7 +195,7 @@ func (r *Result) servers(f *Fleet, models []*Server) {
 	}
 }
 
-// percentile is that of sorted values, by the nearest rank; 0 if there are none.
+// percentile returns a percentile of sorted values, by the nearest rank; 0 without values.
 func percentile(sorted []float64, percent float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -204,8 +204,8 @@ func percentile(sorted []float64, percent float64) float64 {
 	return sorted[max(0, rank-1)]
 }
 
-// doubt is half of the 95 % confidence interval of the 99th percentile, as a part
-// of it, 0 if there is no telling: those of the batches are taken for independent.
+// doubt returns half of the 95 % confidence interval of the 99th percentile, relative to it, or
+// 0 if it cannot be computed. The percentiles of the batches are assumed to be independent.
 func doubt(batches [][]float64) float64 {
 	var list []float64
 	for _, b := range batches {
@@ -222,11 +222,11 @@ func doubt(batches [][]float64) float64 {
 	if err != nil {
 		return 0
 	}
-	const t = 2.26 // Student's for ten batches
+	const t = 2.26 // Student's t for ten batches
 	return t * scatter / math.Sqrt(float64(len(list))) / mean
 }
 
-// regret is (p99 - oracle) / (random - oracle), or 0 if these two are the same.
+// regret returns (p99 - oracle) / (random - oracle), or 0 if these two are equal.
 func regret(p99, oracle, random float64) float64 {
 	if random == oracle {
 		return 0
@@ -234,7 +234,7 @@ func regret(p99, oracle, random float64) float64 {
 	return (p99 - oracle) / (random - oracle)
 }
 
-// Judge fills in the regret of all results.
+// Judge sets the regret of all results.
 func Judge(list []*Result) {
 	for _, r := range list {
 		if random, oracle := anchors(list, r); random != nil && oracle != nil {
@@ -243,7 +243,7 @@ func Judge(list []*Result) {
 	}
 }
 
-// anchors are random and oracle in the same fleet, by the same means.
+// anchors returns the results of random and oracle in the same fleet and mode.
 func anchors(list []*Result, of *Result) (random, oracle *Result) {
 	for _, r := range list {
 		if r.Fleet != of.Fleet || r.Mode != of.Mode || r.Long != of.Long || r.Impl != Anchor || r.Error != "" {

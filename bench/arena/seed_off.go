@@ -5,7 +5,7 @@
 
 package arena
 
-// Seeded reports whether the choices that policies make at random follow the seed.
+// Seeded reports whether random choices of policies follow the seed.
 const Seeded = false
 
 func reseed(uint64) {}

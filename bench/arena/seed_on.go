@@ -11,19 +11,19 @@ import (
 	_ "unsafe" // for go:linkname
 )
 
-// Seeded reports whether the choices that policies make at random follow the seed.
+// Seeded reports whether random choices of policies follow the seed.
 const Seeded = true
 
-// globalRand is what the functions of math/rand/v2 draw from, which policies use.
-// The linker lets nobody have it unless it is told -checklinkname=0.
+// globalRand is the source of the functions of math/rand/v2, which policies use. The linker
+// forbids access without -checklinkname=0.
 //
 //go:linkname globalRand math/rand/v2.globalRand
 var globalRand *rand.Rand
 
-// reseed makes everything that is drawn from now on follow the seed.
+// reseed makes all later draws follow the seed.
 func reseed(seed uint64) { *globalRand = *rand.New(&source{pcg: rand.NewPCG(seed, 4)}) }
 
-// source is for any number of goroutines.
+// source is safe for concurrent use.
 type source struct {
 	mu  sync.Mutex
 	pcg *rand.PCG

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A Server is the model of a server: workers that take jobs from one queue in the
-// order of their arrival. What a job needs is known when it arrives (see Load);
-// how long that takes depends on the server's speed.
+// A Server is the model of a server: workers that take jobs from one queue in order of arrival.
+// The need of a job is known when it arrives (see Load); its duration depends on the server's
+// speed.
 //
 //	arrive ── refused (down, failing, queue full)
 //	   │
@@ -19,45 +19,45 @@ import (
 //	   └─ given up: leaves the queue, unless the server is stubborn; a worker that has it
 //	      carries on all the same
 //
-// Any number of goroutines may use a Server.
+// A Server is safe for concurrent use.
 type Server struct {
 	Index int
 	Zone  int
-	// Nominal is the speed that the operator knows of: the generation of the
-	// hardware. Events change the real speed.
+	// Nominal is the speed known to the operator: the generation of the hardware. Events change
+	// the actual speed.
 	Nominal float64
 
 	clock    clock
 	workers  int
-	limit    int  // of the queue; 0 is none
-	stubborn bool // it does what nobody waits for any more
+	limit    int  // of the queue; 0 means no limit
+	stubborn bool // works on jobs that the client has given up
 
 	mu      sync.Mutex
-	speed   float64 // nominal, less what antagonists take; 0 while it stalls
-	failing bool    // it refuses everything at once
-	down    bool    // nothing can be sent to it
-	cold    int     // jobs until the cache is warm; the first take coldFactor times as long
+	speed   float64 // nominal, minus the part used by antagonists; 0 while it stalls
+	failing bool    // rejects all jobs immediately
+	down    bool    // unreachable
+	cold    int     // jobs until the cache is warm; the first ones take coldFactor times as long
 	queue   []*job
-	waiting int // jobs in the queue that have not been given up
+	waiting int // queued jobs that have not been given up
 	running []*job
 
-	arrivals counts   // jobs, refused ones included
-	foreign  counts   // those of clients in other zones
+	arrivals counts   // jobs, including rejected ones
+	foreign  counts   // arrivals from other zones
 	busy     counts   // nanoseconds of workers
-	messages uint64   // that are no RPCs of the load
+	messages uint64   // messages other than the RPCs of the load
 	rate     decaying // of arrivals
 	refusals decaying
 	used     decaying // seconds of workers
 }
 
-// coldJobs is how many jobs warm a cold cache, linearly; the first takes
-// coldFactor times as long.
+// coldJobs is the number of jobs that warm a cold cache, linearly; the first takes coldFactor
+// times as long.
 const (
 	coldJobs   = 200
 	coldFactor = 4
 )
 
-// A refusal says why a server did not do a job.
+// A refusal is the reason for which a server did not do a job.
 type refusal int
 
 const (
@@ -69,10 +69,10 @@ const (
 
 // A job is an RPC at a server.
 type job struct {
-	need  float64 // nanoseconds of a worker at speed 1 that are left
+	need  float64 // remaining nanoseconds of a worker at speed 1
 	done  func(refusal)
-	since time.Duration // when need was brought up to date
-	timer timer         // of the end; nil while it waits
+	since time.Duration // time of the last update of need
+	timer timer         // of the end; nil while it is queued
 	gone  bool          // given up
 }
 
@@ -80,10 +80,9 @@ func newServer(c clock, index, workers, limit int, speed float64) *Server {
 	return &Server{Index: index, Nominal: speed, clock: c, workers: workers, limit: limit, speed: speed}
 }
 
-// Submit has the server do a job that needs so much of a worker's time at speed 1,
-// and calls done when it is done or refused, perhaps at once. The function that it
-// returns is for clients that do not wait any longer; done may be called all the
-// same.
+// submit starts a job that needs the given time of a worker at speed 1, and calls done when it
+// is done or rejected, possibly immediately. Clients call the returned function when they no
+// longer wait; done may still be called.
 func (s *Server) submit(need time.Duration, done func(refusal)) (giveUp func()) {
 	s.mu.Lock()
 	now := s.clock.now()
@@ -140,13 +139,13 @@ func (s *Server) runsLocked(j *job) bool {
 	return false
 }
 
-// beginLocked gives a job to a worker.
+// beginLocked assigns a job to a worker.
 func (s *Server) beginLocked(j *job, now time.Duration) {
 	s.running = append(s.running, j)
 	s.scheduleLocked(j, now)
 }
 
-// scheduleLocked sets the timer of a running job by the present speed.
+// scheduleLocked sets the timer of a running job by the current speed.
 func (s *Server) scheduleLocked(j *job, now time.Duration) {
 	j.since = now
 	if s.speed > 0 {
@@ -154,12 +153,12 @@ func (s *Server) scheduleLocked(j *job, now time.Duration) {
 	}
 }
 
-// finish ends a job and begins the next.
+// finish ends a job and starts the next.
 func (s *Server) finish(j *job) {
 	s.mu.Lock()
 	if !s.runsLocked(j) || j.timer == nil {
 		s.mu.Unlock()
-		return // it was stopped, or the speed changed, at this moment
+		return // stopped, or the speed changed, at this moment
 	}
 	now := s.clock.now()
 	s.workedLocked(j, now)
@@ -189,7 +188,7 @@ func (s *Server) removeLocked(j *job) {
 	}
 }
 
-// workedLocked accounts for a worker's time since the last time.
+// workedLocked accounts for a worker's time since the last update.
 func (s *Server) workedLocked(j *job, now time.Duration) {
 	s.busy.spread(j.since, now)
 	s.used.add(now, (now - j.since).Seconds())
@@ -197,7 +196,7 @@ func (s *Server) workedLocked(j *job, now time.Duration) {
 	j.since = now
 }
 
-// setSpeed changes how fast the workers are from now on.
+// setSpeed changes the speed of the workers.
 func (s *Server) setSpeed(speed float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +214,7 @@ func (s *Server) setSpeed(speed float64) {
 	}
 }
 
-// setFailing has the server refuse everything at once, or stop that.
+// setFailing starts or stops rejecting all jobs immediately.
 func (s *Server) setFailing(failing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,16 +253,15 @@ func (s *Server) setDown(down bool) {
 	}
 }
 
-// inFlight is how many jobs wait or run.
+// inFlight returns the number of queued or running jobs.
 func (s *Server) inFlight() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.waiting + len(s.running)
 }
 
-// wait is what the oracle goes by: how long a job that arrives now has to wait and
-// be worked on, if jobs in flight need mean each. It is infinite if the server
-// refuses, or stands still.
+// wait returns the oracle's estimate: the latency of a job that arrives now, if each job in
+// flight needs mean. It is infinite if the server rejects jobs or stalls.
 func (s *Server) wait(mean time.Duration) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -281,8 +279,8 @@ func (s *Server) wait(mean time.Duration) float64 {
 	return work * (1 + float64(n-s.workers+1)/float64(s.workers))
 }
 
-// load is what a server says of itself (A51): RPCs per second, those that it refused,
-// and the part of its workers' time that is used, of late.
+// load returns the recent load of the server for its reports (A51): RPCs per second, rejected
+// RPCs per second, and utilization.
 func (s *Server) load() (qps, eps, utilisation float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,17 +288,17 @@ func (s *Server) load() (qps, eps, utilisation float64) {
 	return s.rate.value(now), s.refusals.value(now), s.used.value(now) / float64(s.workers)
 }
 
-// count takes note of a message that is no RPC of the load: a probe, a report.
+// count counts a message other than an RPC of the load: a probe, a report.
 func (s *Server) count() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.messages++
 }
 
-// counts are amounts by slot of time.
+// counts are amounts by time slot.
 type counts []float64
 
-// slot is how fine series over time are.
+// slot is the resolution of time series.
 const slot = 500 * time.Millisecond
 
 func (c *counts) add(at time.Duration, amount float64) {
@@ -320,7 +318,7 @@ func (c *counts) spread(from, to time.Duration) {
 	}
 }
 
-// sum is the amount from one time to another, which are multiples of a slot.
+// sum returns the amount from one time to another, which must be multiples of a slot.
 func (c counts) sum(from, to time.Duration) float64 {
 	total := 0.
 	for i := int(from / slot); i < int(to/slot) && i < len(c); i++ {
@@ -329,7 +327,7 @@ func (c counts) sum(from, to time.Duration) float64 {
 	return total
 }
 
-// decaying is a rate per second, of about the last second.
+// decaying is a rate per second, over about the last second.
 type decaying struct {
 	amount float64
 	at     time.Duration

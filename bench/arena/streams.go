@@ -11,17 +11,17 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// This file is streams: RPCs whose first message is the answer that counts, and which stay
-// open for long.
+// This file has streams: RPCs whose latency is that of their first message, and which stay open
+// for long.
 
 const longStreams = "long streams"
 
-// streamed are fleets with streams.
+// streamed returns the fleets with streams.
 func streamed() []Fleet {
 	return []Fleet{
 		smaller(longStreams, .7, "one RPC in a hundred is a stream that stays open for 10 s; 70 % load").with(func(f *Fleet) {
 			f.Methods = []Method{{Share: .99, Mean: 10 * time.Millisecond}, {Share: .01, Mean: 10 * time.Millisecond, Open: 10 * time.Second}}
-			f.Warm = 15 * time.Second // as many streams are open then as later
+			f.Warm = 15 * time.Second // the number of open streams is then stationary
 			f.ChannelsOnly = true
 		}),
 	}
@@ -51,8 +51,7 @@ func (w *world) openStream(ctx context.Context, i int, ended func(error)) {
 	}
 }
 
-// stream does the job, answers, and keeps the stream open for as long as the RPC's method
-// says.
+// stream runs the job, answers, and keeps the stream open for the time set by the RPC's method.
 func (n *node) stream(stream grpc.ServerStream) error {
 	number := new(wrapperspb.UInt32Value)
 	if err := stream.RecvMsg(number); err != nil {

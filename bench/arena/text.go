@@ -29,7 +29,7 @@ func (r *Report) Write(w io.Writer) error {
 	return err
 }
 
-// table has a row for each policy of a fleet.
+// table writes a row for each policy of a fleet.
 func table(b *strings.Builder, f Description, list []*Result) {
 	if len(list) == 0 {
 		return
@@ -57,7 +57,7 @@ func table(b *strings.Builder, f Description, list []*Result) {
 		}
 		fmt.Fprintln(t)
 	}
-	_ = t.Flush() // b takes everything
+	_ = t.Flush() // writes to b cannot fail
 	if f.HasBad && f.Bears > 0 {
 		fmt.Fprintf(b, "  the bad servers can bear %s\n", percent(f.Bears))
 	}
@@ -70,7 +70,7 @@ type column struct {
 	of   func(*Result) string
 }
 
-// columns are those of the table of a fleet.
+// columns returns the columns of the table of a fleet.
 func (f *Description) columns() []column {
 	decimals := func(n int, of func(*Result) float64) func(*Result) string {
 		return func(r *Result) string { return fmt.Sprintf("%.*f", n, of(r)) }
@@ -91,7 +91,7 @@ func (f *Description) columns() []column {
 	)
 }
 
-// special are the columns that say something of some fleets only.
+// special returns the columns that are relevant to some fleets only.
 func (f *Description) special() (list []column) {
 	if f.HasBad {
 		list = append(list, column{"bad share", func(r *Result) string { return percent(r.BadShare) }})
@@ -115,7 +115,7 @@ func recovery(r *Result) string {
 	return fmt.Sprintf("%.0f s", r.Recovery)
 }
 
-// Millis formats milliseconds in three digits or so.
+// Millis formats milliseconds with about three digits.
 func Millis(v float64) string {
 	switch {
 	case v < 10:
@@ -148,19 +148,19 @@ func (r *Report) writeVerdicts(b *strings.Builder) {
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\n", v.Fleet, v.Ours.Policy, Millis(v.Ours.P99), v.Stock.Policy, Millis(v.Stock.P99), how)
 	}
-	_ = t.Flush() // b takes everything
+	_ = t.Flush() // writes to b cannot fail
 	b.WriteByte('\n')
 }
 
-// Rows of the table of all fleets that have a column there.
+// Rows of the table of all fleets, which become columns there.
 var tabled = []string{
 	"anchor random", "anchor oracle", "stock round_robin", "ours round_robin",
 	"stock least_request", "ours least_request", "stock client_wrr", "ours client_wrr",
 	"anchor peak_ewma", "ours least_latency", "ours prequal", "ours prequal, synchronous",
 }
 
-// Markdown writes two tables: the 99th percentiles of the usual policies in all fleets, what
-// only kernels have played in italics; and the rows of policies and of fleets of their own.
+// Markdown writes two tables: the 99th percentiles of the main policies in all fleets, with
+// results of kernels in italics; and the rows of special policies and fleets.
 func (r *Report) Markdown(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString("| fleet |")
@@ -193,7 +193,7 @@ func (r *Report) Markdown(w io.Writer) error {
 	return err
 }
 
-// markdownRows writes those rows of a fleet that the table of all fleets does not have.
+// markdownRows writes the rows of a fleet that are not in the table of all fleets.
 func (f *Description) markdownRows(b *strings.Builder, list []*Result) {
 	name := fmt.Sprintf("**%s**", f.Name)
 	if f.Few {
@@ -216,7 +216,7 @@ func (f *Description) markdownRows(b *strings.Builder, list []*Result) {
 	}
 }
 
-// succeeded is the goodput where it is worth a word.
+// succeeded returns the goodput if it is significant.
 func succeeded(r *Result) string {
 	if r.Goodput > .9995 {
 		return ""

@@ -37,15 +37,15 @@ const connBuffer = 2 << 10
 // target is the service's name.
 const target = "arena.xdslb.test"
 
-// A call is what came of an RPC.
+// A call is the outcome of an RPC.
 type call struct {
-	took     time.Duration // until the end of the run if it had not ended by then
+	took     time.Duration // until the end of the run if it had not ended
 	failed   bool
-	attempts atomic.Int32 // that servers have seen
+	attempts atomic.Int32 // seen by servers
 }
 
-// A world is a run with real channels: a control plane, servers, clients. Its time
-// is that of package time, virtual in a bubble.
+// A world is a run with real channels: a control plane, servers, clients. Its time is that of
+// package time, virtual in a bubble.
 type world struct {
 	fleet   *Fleet
 	policy  *Policy
@@ -62,8 +62,8 @@ type world struct {
 	faults []error // of events
 }
 
-// play plays a fleet with a policy over real channels, in memory or over loopback.
-// In a bubble nothing of it is left when it returns.
+// play runs a fleet with a policy over real channels, in memory or over loopback. All
+// goroutines have ended when it returns.
 func play(f *Fleet, p *Policy, seed uint64, real bool) (*Result, error) {
 	if err := f.check(); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func play(f *Fleet, p *Policy, seed uint64, real bool) (*Result, error) {
 		return nil, err
 	}
 	reseed(seed)
-	clock.start = time.Now() // when all is connected
+	clock.start = time.Now() // after connecting
 	begin := cputime.Process()
 	events := w.schedule(clock, seed)
 	w.send(clock)
@@ -136,7 +136,7 @@ func (w *world) serve() error {
 	return w.control.Set(r)
 }
 
-// service is the resources of a service of all servers.
+// service returns the resources of a service with all servers.
 func (w *world) service(name string, zones []xdstest.Locality) xdstest.Resources {
 	r := xdstest.Service(name, zones...)
 	r.Listeners[0] = xdstest.Listener(name, name, w.policy.filters()...)
@@ -151,21 +151,21 @@ func (w *world) service(name string, zones []xdstest.Locality) xdstest.Resources
 	return r
 }
 
-// filters are the HTTP filters, in the order of their names.
+// filters returns the HTTP filters, ordered by name.
 func (p *Policy) filters() (list []*hcmv3.HttpFilter) {
 	for _, name := range slices.Sorted(maps.Keys(p.Filters)) {
 		config, err := anypb.New(p.Filters[name])
 		if err != nil {
-			panic(err) // the policy is written wrongly
+			panic(err) // the policy is invalid
 		}
 		list = append(list, &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: config}})
 	}
 	return list
 }
 
-// target is the service of a client. Circuit breakers and retry budgets are those of all of a
-// process's channels to a cluster, so where they matter each client has a service of its own,
-// as if it were a process of its own.
+// target returns the service of a client. Circuit breakers and retry budgets apply to all
+// channels of a process to a cluster, so where they matter each client has its own service, as
+// if it were a separate process.
 func (f *Fleet) target(client int) string {
 	if f.Repeats {
 		return strconv.Itoa(client) + "." + target
@@ -173,8 +173,8 @@ func (f *Fleet) target(client int) string {
 	return target
 }
 
-// connect makes the clients' channels, one after the other, and waits until all
-// connections are there: what a policy draws then follows the seed as well.
+// connect makes the clients' channels, one after the other, and waits until all are connected,
+// so that draws of a policy follow the seed as well.
 func (w *world) connect(seed uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -186,7 +186,7 @@ func (w *world) connect(seed uint64) error {
 		}
 		w.conns = append(w.conns, cc)
 		cc.Connect()
-		// Rings connect when they are asked.
+		// Rings connect on demand.
 		for s := cc.GetState(); s != connectivity.Ready && !w.policy.Hashed; s = cc.GetState() {
 			if !cc.WaitForStateChange(ctx, s) {
 				return fmt.Errorf("arena: %s, %s: a channel is %v", w.fleet.Name, w.policy, s)
@@ -197,7 +197,7 @@ func (w *world) connect(seed uint64) error {
 	return nil
 }
 
-// settle is how long the connections of a channel have, after the first.
+// settle is the time for the connections of a channel after the first.
 const settle = 50 * time.Millisecond
 
 // channel makes the channel of a client.
@@ -247,7 +247,7 @@ func (w *world) static(opts []grpc.DialOption) (*grpc.ClientConn, error) {
 	return grpc.NewClient("arena:///"+target, append(opts, grpc.WithResolvers(m), grpc.WithDefaultServiceConfig(w.policy.ServiceConfig))...)
 }
 
-// schedule has events happen at their times.
+// schedule starts timers for the events.
 func (w *world) schedule(clock clock, seed uint64) []timer {
 	m := &machines{
 		servers: w.models,
@@ -271,7 +271,7 @@ func (w *world) schedule(clock clock, seed uint64) []timer {
 	return list
 }
 
-// events are what happens, drawn by the seed.
+// events returns the events, drawn from the seed.
 func (f *Fleet) events(seed uint64) []Event {
 	if f.Script == nil {
 		return nil
@@ -279,8 +279,8 @@ func (f *Fleet) events(seed uint64) []Event {
 	return f.Script(f, rand.New(rand.NewPCG(seed, 3)))
 }
 
-// send makes the RPCs at their times, each on a goroutine of its own, and returns
-// at the end of the run.
+// send sends the RPCs at their times, each on its own goroutine, and returns at the end of the
+// run.
 func (w *world) send(clock clock) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -298,7 +298,7 @@ func (w *world) send(clock clock) {
 	calls.Wait()
 }
 
-// call makes one RPC. Its latency counts from when it should have been sent.
+// call makes one RPC. Its latency is measured from the time when it was due.
 func (w *world) call(ctx context.Context, clock clock, i int) {
 	a := &w.work[i]
 	if w.policy.Hashed {
@@ -307,7 +307,7 @@ func (w *world) call(ctx context.Context, clock clock, i int) {
 	c := &w.calls[i]
 	ended := func(err error) {
 		c.took = clock.now() - a.at
-		c.failed = err != nil && ctx.Err() == nil // what the end of the run ends has not failed
+		c.failed = err != nil && ctx.Err() == nil // RPCs interrupted by the end of the run have not failed
 	}
 	if w.fleet.Methods[a.method].Open > 0 {
 		w.openStream(ctx, i, ended)
@@ -329,10 +329,10 @@ func (w *world) invoke(ctx context.Context, i int) error {
 	return w.conns[w.work[i].client].Invoke(ctx, method, wrapperspb.UInt32(uint32(i)), new(wrapperspb.UInt32Value))
 }
 
-// close ends everything. It may be called again.
+// close closes everything. It may be called repeatedly.
 func (w *world) close() {
 	for _, cc := range w.conns {
-		_ = cc.Close() // nothing to be done about it
+		_ = cc.Close() // the error is irrelevant
 	}
 	stopNodes(w.nodes)
 	if w.control != nil {
@@ -342,7 +342,8 @@ func (w *world) close() {
 	w.conns, w.nodes, w.control = nil, nil, nil
 }
 
-// bootstrapOf returns a bootstrap with a control plane on a network, for a client in a zone, if not "".
+// bootstrapOf returns a bootstrap with a control plane on a network, for a client in a zone; ""
+// means no zone.
 func bootstrapOf(n *xdstest.Network, control *xdstest.Server, zone string) ([]byte, error) {
 	type object = map[string]any
 	node := object{"id": "arena"}

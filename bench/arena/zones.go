@@ -20,16 +20,16 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// This file is fleets whose clients are in zones, and the policies that mind.
+// This file has fleets whose clients are in zones, and zone-aware policies.
 
-// clientsName is the EDS resource with the clients; the others are fleets.
+// clientsName is the EDS resource with the clients; the other names are fleets.
 const (
 	clientsName = "clients"
 	threeZones  = "three zones"
 	slowZone    = "a slow zone"
 )
 
-// zoned are fleets whose clients are in zones.
+// zoned returns the fleets whose clients are in zones.
 func zoned() []Fleet {
 	return []Fleet{
 		smaller(threeZones, .7, "half of the clients, 30 % and 20 % in three zones with as many servers each; all RPCs need 10 ms; 70 % load").with(func(f *Fleet) {
@@ -44,7 +44,7 @@ func zoned() []Fleet {
 	}
 }
 
-// zoneRows are the names of zoneAware's.
+// zoneRows returns the names of zoneAware's rows.
 func zoneRows() (names []string) {
 	for _, p := range zoneAware() {
 		names = append(names, p.String())
@@ -52,8 +52,8 @@ func zoneRows() (names []string) {
 	return names
 }
 
-// zoneAware are the rows of those that keep RPCs in their zone, after Envoy: as far as that
-// loads servers alike, or until the zone is busier than the others.
+// zoneAware returns the rows that keep RPCs in their zone, as Envoy does: as far as servers
+// remain equally loaded, or until the zone is busier than the other zones.
 func zoneAware() []Policy {
 	locality := &commonv3.LocalityLbConfig{
 		LocalityConfigSpecifier: &commonv3.LocalityLbConfig_ZoneAwareLbConfig_{ZoneAwareLbConfig: &commonv3.LocalityLbConfig_ZoneAwareLbConfig{}},
@@ -70,7 +70,8 @@ func zoneAware() []Policy {
 	return list
 }
 
-// loadAware has localities get RPCs by what their endpoints report, and endpoints by a policy.
+// loadAware selects localities by the load reports of their endpoints, and endpoints by a
+// policy.
 func loadAware(policy proto.Message) xdstest.ClusterOption {
 	return func(c *clusterv3.Cluster) {
 		xdstest.Policies(policy)(c)
@@ -78,8 +79,8 @@ func loadAware(policy proto.Message) xdstest.ClusterOption {
 	}
 }
 
-// clientZone returns the zone of a client: the first are in the first. It is 0 if clients
-// are in no zones.
+// clientZone returns the zone of a client: the first clients are in the first zone. It is 0 if
+// clients have no zones.
 func (f *Fleet) clientZone(client int) int {
 	end := 0.
 	for zone, part := range f.ClientZones {
@@ -90,7 +91,7 @@ func (f *Fleet) clientZone(client int) int {
 	return max(len(f.ClientZones)-1, 0)
 }
 
-// assignment is the EDS resource with the clients; they have no addresses of their own.
+// assignment returns the EDS resource with the clients, whose addresses are placeholders.
 func (f *Fleet) assignment() *endpointv3.ClusterLoadAssignment {
 	zones := make([]xdstest.Locality, len(f.ClientZones))
 	for i := range f.Clients {
@@ -101,7 +102,7 @@ func (f *Fleet) assignment() *endpointv3.ClusterLoadAssignment {
 	return xdstest.Endpoints(clientsName, zones...)
 }
 
-// visit takes note of a job from a zone.
+// visit counts a job from a zone.
 func (s *Server) visit(zone int) {
 	if zone == s.Zone {
 		return

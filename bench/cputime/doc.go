@@ -1,7 +1,6 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cputime reads the processor time that this process has used, user and
-// system time together, as the operating system accounts for it. Time for which
-// another process has the processor is not in it.
+// Package cputime provides the processor time that this process has used, user and system time
+// together, as accounted by the operating system. It does not include time of other processes.
 package cputime

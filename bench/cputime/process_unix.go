@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// Process returns the processor time of the process so far, 0 if the system
-// does not say.
+// Process returns the processor time of the process so far, or 0 if it is not available.
 func Process() time.Duration {
 	var ru syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &ru); err != nil {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// Process returns the processor time of the process so far, 0 if the system
-// does not say.
+// Process returns the processor time of the process so far, or 0 if it is not available.
 func Process() time.Duration {
 	self, err := syscall.GetCurrentProcess()
 	if err != nil {
@@ -22,7 +21,7 @@ func Process() time.Duration {
 	return span(kernel) + span(user)
 }
 
-// span converts a length of time, which Windows counts in units of 100 ns.
+// span converts a duration, which Windows counts in units of 100 ns.
 func span(t syscall.Filetime) time.Duration {
 	return time.Duration(uint64(t.HighDateTime)<<32|uint64(t.LowDateTime)) * 100
 }

@@ -1,10 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo is the scenario of `make demo`: a control plane, nine backends
-// and a client, all real and on loopback, and what the client is seen to do
-// with them. Every sentence it prints is checked; one that does not hold is an
-// error.
+// Package demo provides the scenario of `make demo`: a control plane, nine backends and a
+// client, all real and on loopback, and the observed behavior of the client. Every sentence it
+// prints is checked; a claim that does not hold is an error.
 package demo
 
 import (
@@ -24,26 +23,26 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// Options say how to run the demo.
+// Options configure the demo.
 type Options struct {
 	Out  io.Writer
 	Live bool // Out is a terminal
 	// Picks compares the cost of a pick with stock grpc-go.
 	Picks bool
-	// Measure is how long shares are observed; 0 is 2.5 s.
+	// Measure is the duration of measurements of shares; 0 means 2.5 s.
 	Measure time.Duration
 }
 
 const (
 	workers = 8
-	rate    = 250 // RPCs a second and worker
+	rate    = 250 // RPCs per second and worker
 
-	// patience is how long the demo waits for anything before it takes it for stuck. It
-	// decides about nothing else: a busy machine may take its time.
+	// patience is the timeout of every wait in the demo. It affects nothing else, so that a
+	// busy machine may be slow.
 	patience = 2 * time.Minute
 )
 
-// scene is the demo while it runs.
+// scene is the running demo.
 type scene struct {
 	*show
 	fleet   *fleet
@@ -52,9 +51,9 @@ type scene struct {
 	measure time.Duration
 }
 
-// Run plays the scenario once. It returns an error if anything could not be
-// done or a claim does not hold, and leaves nothing behind. If ctx is done
-// before the end, Run says how far it came and returns ctx's error.
+// Run runs the scenario once. It returns an error if a step fails or a claim does not hold, and
+// leaves no resources behind. If ctx is done before the end, Run prints its progress and
+// returns ctx's error.
 func Run(ctx context.Context, opt Options) (err error) {
 	s := &scene{show: &show{out: opt.Out, live: opt.Live, begin: time.Now()}, measure: opt.Measure}
 	if s.measure == 0 {
@@ -70,7 +69,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = cc.Close() }() // nothing is lost with it
+	defer func() { _ = cc.Close() }() // the error is irrelevant
 	s.cc = cc
 	s.load = startLoad(cc, workers, rate, func(err error) bool { return strings.Contains(err.Error(), "demo-throttle") })
 	defer s.load.stop()
@@ -91,7 +90,7 @@ func Run(ctx context.Context, opt Options) (err error) {
 	return nil
 }
 
-// A part is what happens in an act.
+// A part is the action of an act.
 type part struct {
 	title string
 	play  func(context.Context) error
@@ -130,7 +129,7 @@ func dial(f *fleet) (*grpc.ClientConn, error) {
 	return grpc.NewClient("xds:///"+target, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 }
 
-// watch looks at the load until cond holds.
+// watch polls the load until cond holds.
 func (s *scene) watch(ctx context.Context, what string, cond func(total, dropped int64, served map[string]int64) bool) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -160,8 +159,8 @@ func (s *scene) zones(served map[string]int64) string {
 	return strings.Join(out, ", ")
 }
 
-// pushed serves the fleet as it is, and returns when RPCs that begin go by it: soon after
-// the client has accepted it.
+// pushed serves the current fleet, and returns when new RPCs use it: soon after the client has
+// accepted it.
 func (s *scene) pushed(ctx context.Context) error {
 	if err := s.fleet.push(); err != nil {
 		return err
@@ -181,12 +180,12 @@ func (s *scene) pushed(ctx context.Context) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("demo: what the client has accepted is not in force after %v: %v, %v; want %s", patience, x, err, want)
+			return fmt.Errorf("demo: the client has not applied the accepted configuration after %v: %v, %v; want %s", patience, x, err, want)
 		}
 	}
 }
 
-// observe counts RPCs for the measuring time, from now on.
+// observe counts RPCs for the measuring time from now on.
 func (s *scene) observe(ctx context.Context, what string) (*counts, error) {
 	s.load.take()
 	end := time.Now().Add(s.measure)
@@ -196,10 +195,10 @@ func (s *scene) observe(ctx context.Context, what string) (*counts, error) {
 	return s.load.take(), err
 }
 
-// sevenSigma is how far a share that is drawn at random may be off.
+// sevenSigma is the maximum deviation of a randomly drawn share.
 func sevenSigma(p float64, n int64) float64 { return 7 * math.Sqrt(p*(1-p)/float64(n)) }
 
-// claimShares compares who answered with the weights of priority 0.
+// claimShares compares the shares of the backends with the weights of priority 0.
 func (s *scene) claimShares(c *counts) {
 	var sum uint32
 	for _, l := range s.fleet.localities {
@@ -221,8 +220,8 @@ func (s *scene) claimShares(c *counts) {
 			of += w
 		}
 		for i, n := range each {
-			// EDF is exact within n·w/W picks of a locality; leave room for
-			// the RPCs in flight at both ends.
+			// EDF is exact within n·w/W picks of a locality; this leaves room for the RPCs in
+			// flight at both ends.
 			want := float64(l.weights[i]) / float64(of)
 			s.share(fmt.Sprintf("  its endpoint %d, weight %d of %d", i, l.weights[i], of),
 				want, float64(n)/float64(all), float64(2*workers)/float64(all))
@@ -326,14 +325,14 @@ func (s *scene) failover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.note("priority 0 is back; %d RPCs were made", c.total)
+	s.note("priority 0 recovered; %d RPCs were made", c.total)
 	s.count("RPCs to priority 1 after failback", 0, s.fleet.atPriority(1, c.served))
 	s.count("failed RPCs after failback", 0, c.failed)
 	return nil
 }
 
 func (s *scene) drops(ctx context.Context) error {
-	s.note("10%% of all RPCs are to be dropped")
+	s.note("a drop category of 10%% is configured")
 	s.fleet.drop = 100_000
 	if err := s.pushed(ctx); err != nil {
 		return err
@@ -379,7 +378,7 @@ func (s *scene) outage(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.note("its weights are in force; %d RPCs were made", c.total)
+	s.note("its weights are applied; %d RPCs were made", c.total)
 	s.claimShares(c)
 	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// target is the service the demo calls.
+// target is the service that the demo calls.
 const target = "demo.xdslb.test"
 
 // fleet is what the client is connected to: a control plane and nine backends
@@ -18,7 +18,7 @@ const target = "demo.xdslb.test"
 type fleet struct {
 	control    *xdstest.Server
 	localities []*locality
-	drop       uint32 // per million; 0 is no drop category
+	drop       uint32 // per million; 0 means no drop category
 }
 
 type locality struct {
@@ -57,7 +57,7 @@ func (f *fleet) stop() {
 	}
 }
 
-// push serves the fleet as it is.
+// push serves the current fleet.
 func (f *fleet) push() error {
 	var ls []xdstest.Locality
 	for _, l := range f.localities {
@@ -75,7 +75,8 @@ func (f *fleet) push() error {
 	return f.control.Set(r)
 }
 
-// picture is what picks go by when the fleet is in force and priority 0 is in use.
+// picture returns the expected pick configuration when the fleet has been applied and priority
+// 0 is active.
 func (f *fleet) picture() string {
 	out := fmt.Sprintf("drops %.6f", float64(f.drop)/1e6)
 	for _, l := range f.localities {
@@ -90,8 +91,8 @@ func (f *fleet) picture() string {
 	return out
 }
 
-// picture is fleet.picture of what the client's picks do go by. Of endpoints that cannot be
-// picked it says why.
+// picture returns the actual pick configuration of the client in the format of fleet.picture.
+// It contains the reasons for endpoints that cannot be picked.
 func picture(x *report.Explanation) string {
 	if x.Pending || len(x.Routes) == 0 {
 		return "in the making"
@@ -123,7 +124,7 @@ func (f *fleet) locality(zone string) *locality {
 	panic(fmt.Sprintf("demo: no zone %q", zone))
 }
 
-// served adds up what a locality's backends answered, each and all.
+// served returns the number of RPCs answered by each of a locality's backends, and the total.
 func (l *locality) served(c map[string]int64) (each []int64, all int64) {
 	for _, b := range l.backends {
 		n := c[b.Addr().String()]
@@ -133,7 +134,7 @@ func (l *locality) served(c map[string]int64) (each []int64, all int64) {
 	return each, all
 }
 
-// atPriority adds up what the localities of a priority answered.
+// atPriority returns the number of RPCs answered by the localities of a priority.
 func (f *fleet) atPriority(p uint32, c map[string]int64) (n int64) {
 	for _, l := range f.localities {
 		if l.priority == p {

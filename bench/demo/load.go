@@ -15,26 +15,26 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// load makes RPCs all the time, from a few goroutines, and counts who answers.
+// load sends RPCs continuously, from a few goroutines, and counts them by backend.
 type load struct {
 	client testgrpc.TestServiceClient
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu  sync.Mutex // guards now, and what is counted in it
-	now *counts    // of the RPCs that begin
+	mu  sync.Mutex // guards now and its counts
+	now *counts    // of the RPCs that start
 }
 
-// counts are what came of the RPCs that began between two takes.
+// counts are the results of the RPCs that started between two calls of take.
 type counts struct {
 	served                 map[string]int64 // by backend
 	total, dropped, failed int64            // dropped is by a drop category
 	lastErr                error
-	open                   sync.WaitGroup // RPCs that have no result yet
+	open                   sync.WaitGroup // RPCs without a result yet
 }
 
-// startLoad makes rate RPCs per second and worker, from the given number of
-// workers, until stop.
+// startLoad sends rate RPCs per second and worker, from the given number of workers, until
+// stop.
 func startLoad(cc *grpc.ClientConn, workers, rate int, isDrop func(error) bool) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{client: testgrpc.NewTestServiceClient(cc), cancel: cancel, now: &counts{served: map[string]int64{}}}
@@ -86,8 +86,8 @@ func (l *load) stop() {
 	l.wg.Wait()
 }
 
-// take returns the counts of the RPCs that began since the last take, once all of them
-// have their results, however slow the machine is: what follows is not blamed for them.
+// take returns the counts of the RPCs that started since the last call, once all of them have
+// ended, even on a slow machine, so that later steps do not affect them.
 func (l *load) take() *counts {
 	l.mu.Lock()
 	c := l.now
@@ -97,8 +97,8 @@ func (l *load) take() *counts {
 	return c
 }
 
-// seen reports how many RPCs that began since the last take have a result, how many of
-// those were dropped, and who answered the others.
+// seen returns the number of RPCs that started since the last take and have a result, the
+// number of dropped ones, and the backends of the remaining ones.
 func (l *load) seen() (total, dropped int64, served map[string]int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

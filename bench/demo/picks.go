@@ -17,8 +17,8 @@ import (
 
 func init() { pickercapture.Install(pickercapture.Ours, pickercapture.StockXDS) }
 
-// picks compares the cost of a pick and its Done on the same resources, in the
-// same process, with grpc-go's own xDS.
+// picks compares the cost of a pick and its Done on the same resources, in the same process,
+// with grpc-go's own xDS.
 func (s *scene) picks(ctx context.Context, ours *grpc.ClientConn) error {
 	s.note("measuring: a few seconds")
 	s.load.stop()
@@ -61,7 +61,7 @@ func (s *scene) picks(ctx context.Context, ours *grpc.ClientConn) error {
 		return err
 	}
 	ns := func(r testing.BenchmarkResult) float64 { return float64(r.T.Nanoseconds()) / float64(r.N) }
-	// Times are shown and not judged: the machine may be busy with something else.
+	// Times are shown without a verdict, since the machine may be busy.
 	s.note("a pick and its Done, same resources, same process: stock %.0f ns and %d allocations, xdslb %.1f ns and %d; 1/%.0f of the time",
 		ns(theirs), theirs.AllocsPerOp(), ns(mine), mine.AllocsPerOp(), ns(theirs)/ns(mine))
 	s.count("allocations for a pick", 0, mine.AllocsPerOp())

@@ -11,27 +11,27 @@ import (
 	"unicode/utf8"
 )
 
-// columns is the width of a terminal that every line fits into.
+// columns is the width of a terminal, which every line fits.
 const columns = 80
 
-// An act is a part of the demo, with a line of the summary.
+// An act is a part of the demo, with a line in the summary.
 type act struct {
 	title      string
 	held, made int // claims
 }
 
-// show prints what happens: live on a terminal, as plain lines elsewhere.
+// show prints the progress: live on a terminal, as plain lines elsewhere.
 type show struct {
 	out    io.Writer
 	live   bool
 	begin  time.Time
-	total  int // acts there will be
+	total  int // total number of acts
 	acts   []act
 	failed []string // lines of the claims that do not hold
-	headed bool     // the act's claims have their head
+	headed bool     // the act's claims have a header
 }
 
-// open begins an act.
+// open starts an act.
 func (s *show) open(title string) {
 	s.acts = append(s.acts, act{title: title})
 	s.headed = false
@@ -39,8 +39,7 @@ func (s *show) open(title string) {
 	fmt.Fprintf(s.out, "\n[%d/%d] %s\n", len(s.acts), s.total, title)
 }
 
-// note prints when something happened, or is about to, over several lines if
-// need be.
+// note prints an event, wrapped if necessary.
 func (s *show) note(format string, args ...any) {
 	s.erase()
 	prefix := fmt.Sprintf("%5.1fs ", s.elapsed())
@@ -50,7 +49,7 @@ func (s *show) note(format string, args ...any) {
 	}
 }
 
-// status overwrites the terminal's last line; elsewhere it prints nothing.
+// status overwrites the terminal's last line; elsewhere it does nothing.
 func (s *show) status(format string, args ...any) {
 	if s.live {
 		line := []rune("     … " + fmt.Sprintf(format, args...))
@@ -67,8 +66,7 @@ func (s *show) erase() {
 
 func (s *show) elapsed() float64 { return time.Since(s.begin).Seconds() }
 
-// The columns of a claim: its mark, what it says, what was expected and what
-// was observed.
+// The columns of a claim: its mark, its text, the expected and the observed value.
 const row = "  %-4s %-45s %15s %9s\n"
 
 // claim counts a claim and prints it.
@@ -93,20 +91,20 @@ func (s *show) claim(ok bool, what, expected, observed string) {
 	fmt.Fprint(s.out, line)
 }
 
-// count claims that a number is exactly another.
+// count claims that a number equals an expected value.
 func (s *show) count(what string, want, got int64) {
 	s.claim(want == got, what, fmt.Sprint(want), fmt.Sprint(got))
 }
 
-// share claims that a fraction is another within a tolerance.
+// share claims that a fraction equals an expected value within a tolerance.
 func (s *show) share(what string, want, got, tolerance float64) {
 	off := got - want
 	s.claim(off <= tolerance && off >= -tolerance, what,
 		fmt.Sprintf("%.2f%% ±%.2f", 100*want, 100*tolerance), fmt.Sprintf("%.2f%%", 100*got))
 }
 
-// sum prints how many claims of each act held, and those that did not. It
-// returns the numbers of all.
+// sum prints the number of claims of each act that held, and the failed claims. It returns the
+// totals.
 func (s *show) sum() (made, held int) {
 	s.erase()
 	fmt.Fprintf(s.out, "\n  claims  held\n")
@@ -120,7 +118,7 @@ func (s *show) sum() (made, held int) {
 	return made, held
 }
 
-// verdict says how many claims held.
+// verdict describes how many claims held.
 func verdict(made, held int) string {
 	switch {
 	case made == 0:

@@ -1,8 +1,8 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leak is [go.uber.org/goleak] with more patience: that waits for less than half a
-// second until goroutines have ended, which one whose processor stands still may take.
+// Package leak provides [go.uber.org/goleak] with a longer timeout: goleak waits less than half
+// a second for goroutines to end, which is too short if a processor is stalled.
 package leak
 
 import (
@@ -13,11 +13,10 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience is how often goleak looks, and waits, in vain until there is a leak: half a
-// minute.
+// patience is the number of times that goleak retries before it reports a leak: half a minute.
 const patience = 70
 
-// VerifyTestMain is goleak's: it runs tests, and fails if goroutines outlive them.
+// VerifyTestMain runs tests, and fails if goroutines outlive them, like goleak's function.
 func VerifyTestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
@@ -29,8 +28,8 @@ func VerifyTestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Check fails a test, when all that it has to clean up is, if goroutines outlive it. It is
-// called first.
+// Check fails a test if goroutines outlive it and its cleanup functions. It must be called
+// first.
 func Check(t testing.TB) {
 	t.Helper()
 	ignore := goleak.IgnoreCurrent()

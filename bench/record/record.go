@@ -1,14 +1,12 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package record reads runs of benchmarks in Go's benchmark format
-// (https://go.dev/design/14313-benchmark-format) and lays them out in tables
-// that put implementations side by side.
+// Package record provides the parsing of benchmark runs in Go's benchmark format
+// (https://go.dev/design/14313-benchmark-format) and tables that compare implementations.
 //
-// It reads what this project's benchmarks write and no more: golang.org/x/perf
-// has the whole format, and statistics that need ten runs of each benchmark
-// where a scoreboard has one. Keeping it small keeps x/perf out of the module
-// graph of those who use the project.
+// It supports only the output of this project's benchmarks: golang.org/x/perf has the whole
+// format, and statistics that need ten runs of each benchmark where a scoreboard has one.
+// Keeping it small keeps x/perf out of the module graph of users.
 package record
 
 import (
@@ -20,7 +18,7 @@ import (
 	"strings"
 )
 
-// A Record is what a run wrote.
+// A Record is the output of a run.
 type Record struct {
 	Config  []Setting // about the run as a whole, in order
 	Results []Result
@@ -31,9 +29,9 @@ type Setting struct{ Key, Value string }
 
 // A Result is one line of one benchmark.
 type Result struct {
-	Op     string    // "Pick" of BenchmarkPick/impl=ours/n=10-2
+	Op     string    // "Pick" in BenchmarkPick/impl=ours/n=10-2
 	Params []Setting // impl=ours, n=10; a part without "=" has only a value
-	Procs  string    // 2, empty if the name does not end in it
+	Procs  string    // 2; empty if the name has no such suffix
 	N      int64
 	Values []Value
 }
@@ -44,8 +42,7 @@ type Value struct {
 	Unit   string
 }
 
-// Get returns the value of a configuration line, the last if there are
-// several, or "".
+// Get returns the value of a configuration line, the last if there are several, or "".
 func (r *Record) Get(key string) string {
 	for _, s := range slices.Backward(r.Config) {
 		if s.Key == key {
@@ -65,7 +62,7 @@ func (r *Result) Param(key string) string {
 	return ""
 }
 
-// Rest is the name without the operation and the parameter key.
+// Rest returns the name without the operation and the parameter key.
 func (r *Result) Rest(key string) string {
 	var parts []string
 	for _, p := range r.Params {
@@ -76,7 +73,7 @@ func (r *Result) Rest(key string) string {
 	return strings.Join(parts, "/")
 }
 
-// String returns the parameter as it is in a benchmark's name.
+// String returns the parameter as in a benchmark's name.
 func (s Setting) String() string {
 	if s.Key == "" {
 		return s.Value
@@ -84,7 +81,7 @@ func (s Setting) String() string {
 	return s.Key + "=" + s.Value
 }
 
-// Name is the name as Go writes it, without "Benchmark" and processors.
+// Name returns the name as written by Go, without "Benchmark" and processors.
 func (r *Result) Name() string {
 	if rest := r.Rest(""); rest != "" {
 		return r.Op + "/" + rest
@@ -92,7 +89,7 @@ func (r *Result) Name() string {
 	return r.Op
 }
 
-// Value returns a measurement by its unit, and whether there is one.
+// Value returns a measurement by its unit, and whether it exists.
 func (r *Result) Value(unit string) (amount float64, ok bool) {
 	for _, v := range r.Values {
 		if v.Unit == unit {
@@ -102,8 +99,8 @@ func (r *Result) Value(unit string) (amount float64, ok bool) {
 	return 0, false
 }
 
-// Read reads a record. Lines that are neither configuration nor results, such
-// as "PASS", are passed over; a result that cannot be read is an error.
+// Read reads a record. Lines that are neither configuration nor results, such as "PASS", are
+// skipped; an invalid result is an error.
 func Read(in io.Reader) (*Record, error) {
 	r := &Record{}
 	lines := bufio.NewScanner(in)
@@ -138,8 +135,8 @@ func isKey(key string) bool {
 	return key != "" && key[0] >= 'a' && key[0] <= 'z' && !strings.ContainsAny(key, " \t")
 }
 
-// parse reads a result. It returns nil for a name without a result, which Go
-// writes when a benchmark logs something.
+// parse parses a result. It returns nil for a name without a result, which Go writes when a
+// benchmark logs something.
 func parse(line string) (*Result, error) {
 	fields := strings.Fields(line)
 	if len(fields) < 2 {

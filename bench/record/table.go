@@ -26,15 +26,15 @@ type Row struct {
 	Cells []Cell
 }
 
-// A Cell is the least of a benchmark's repetitions: whatever else a machine
-// does only ever adds to a time. Empty means that there is none.
+// A Cell is the minimum of a benchmark's repetitions, since other load of a machine only
+// increases times. It is empty without a measurement.
 type Cell struct {
 	Amount float64
 	Empty  bool
 }
 
-// Tables lays out the results by the values of a parameter, in the order in
-// which they come up. Units other than the given are left out.
+// Tables returns tables of the results by the values of a parameter, in order of appearance.
+// Only the given units are included.
 func (r *Record) Tables(by string, units ...string) []*Table {
 	var tables []*Table
 	for _, res := range r.Results {
@@ -78,7 +78,7 @@ func (t *Table) add(row, column string, amount float64) {
 	}
 }
 
-// Cell returns a cell by its names, empty if there is none.
+// Cell returns a cell by its names, or an empty cell.
 func (t *Table) Cell(row, column string) Cell {
 	k := slices.Index(t.Columns, column)
 	i := slices.IndexFunc(t.Rows, func(r Row) bool { return r.Name == row })
@@ -88,8 +88,8 @@ func (t *Table) Cell(row, column string) Cell {
 	return t.Rows[i].Cells[k]
 }
 
-// Print writes the table for people. Each column but base's is followed by its
-// ratio to base's.
+// Print writes the table for people. Each column except base's is followed by its ratio to
+// base's.
 func (t *Table) Print(w io.Writer, base string) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(out, "%s, %s\t", t.Op, t.Unit)
@@ -115,8 +115,7 @@ func (t *Table) Print(w io.Writer, base string) error {
 	return out.Flush()
 }
 
-// Ratio says how many times base the cell is, or nothing if that has no
-// meaning.
+// Ratio returns the ratio of the cell to base, or "" if it is meaningless.
 func (c Cell) Ratio(base Cell) string {
 	if c.Empty || base.Empty || base.Amount == 0 || c.Amount == 0 {
 		return ""
@@ -124,7 +123,7 @@ func (c Cell) Ratio(base Cell) string {
 	return "×" + digits(c.Amount/base.Amount)
 }
 
-// In formats the cell, whose amount is in the unit, for people.
+// In formats the cell, with an amount in the unit, for people.
 func (c Cell) In(unit string) string {
 	if c.Empty {
 		return ""

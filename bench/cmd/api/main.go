@@ -2,15 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command api compares the exported API of the stable packages with that of a base commit,
-// by golang.org/x/exp/apidiff. Both are type-checked from source. It fails on an
+// using golang.org/x/exp/apidiff. Both are type-checked from source. It fails on an
 // incompatible change that .ci/api does not list:
 //
 //	api       compares
 //	api -w    lists the incompatible changes since the base commit
 //
-// The first line of .ci/api names the base commit, each other line an accepted change. A
-// release moves the base to its tag. Command api is a module of its own, so that the
-// library does not require what only this check needs.
+// The first line of .ci/api names the base commit, each further line an accepted change. A
+// release moves the base to its tag. Command api is a separate module, so that the library does
+// not require its dependencies.
 package main
 
 import (
@@ -48,7 +48,7 @@ var partial = map[string][]string{"picker": {"LocalityID", "Metadata"}}
 
 func main() {
 	write := flag.Bool("w", false, "accept the incompatible changes since the base commit")
-	dir := flag.String("C", ".", "the checkout")
+	dir := flag.String("C", ".", "`directory` of the checkout")
 	flag.Parse()
 	if err := run(*dir, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "api:", err)
@@ -84,7 +84,8 @@ func run(dir string, write bool) error {
 	return nil
 }
 
-// checkout makes a work tree of a commit, and returns its directory and how to remove it.
+// checkout makes a work tree of a commit, and returns its directory and a function to remove
+// it.
 func checkout(dir, commit string) (tree string, remove func(), err error) {
 	temp, err := os.MkdirTemp("", "api")
 	if err != nil {
@@ -109,7 +110,8 @@ func checkout(dir, commit string) (tree string, remove func(), err error) {
 	return tree, remove, nil
 }
 
-// compare returns the incompatible changes of the stable packages, sorted: a line for each.
+// compare returns the incompatible changes of the stable packages, sorted, with one line for
+// each.
 func compare(old, new string) ([]string, error) {
 	before, err := load(old)
 	if err != nil {
@@ -136,8 +138,8 @@ func compare(old, new string) ([]string, error) {
 	return changes, nil
 }
 
-// covered reports whether a change of a package is one of its stable part. A message starts
-// with the name that has changed: "Metadata.Get: removed".
+// covered reports whether a change of a package affects its stable part. A message starts with
+// the changed name: "Metadata.Get: removed".
 func covered(name, message string) bool {
 	types := partial[name]
 	subject, _, _ := strings.Cut(message, ":")
@@ -145,7 +147,7 @@ func covered(name, message string) bool {
 	return types == nil || slices.Contains(types, strings.TrimSuffix(subject, ")"))
 }
 
-// load type-checks the packages of a checkout that exist, by path.
+// load type-checks the existing packages of a checkout, by path.
 func load(dir string) (map[string]*packages.Package, error) {
 	var patterns []string
 	for _, name := range stable {

@@ -1,12 +1,10 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command arena plays all fleets with all policies, and prints who was good where.
-// See package arena.
+// Command arena runs all fleets with all policies, and prints the results. See package arena.
 //
-// Runs are made by copies of the program, one for each processor: time is virtual
-// only in tests, so that each copy is a test; and a run that crashes or hangs takes
-// no other along.
+// Runs are executed by copies of the program, one for each processor: time is virtual only in
+// tests, so each copy is a test, and a run that crashes or hangs does not affect other runs.
 package main
 
 import (
@@ -47,15 +45,15 @@ func main() {
 		return
 	}
 	var o options
-	flag.Uint64Var(&o.seed, "seed", 1, "of arrivals, of what happens and of what policies draw")
-	flag.StringVar(&o.fleets, "fleets", "", "only fleets whose name this regular `expression` matches")
-	flag.StringVar(&o.policies, "policies", "", "only policies whose name it matches, and random and the oracle")
-	flag.IntVar(&o.processes, "processes", runtime.NumCPU(), "how many runs at a time")
-	flag.StringVar(&o.modes, "modes", "", "only in modes that it matches: channels, kernels, loopback")
-	flag.BoolVar(&o.resume, "resume", false, "keep what is in the file of -o, and run what is missing")
-	flag.StringVar(&o.from, "from", "", "print the report in this `file`, and run nothing")
-	flag.StringVar(&o.out, "o", "", "`file` to write the report to, in JSON")
-	flag.StringVar(&o.readme, "readme", "", "Markdown `file` to write tables to, between the lines <!-- arena --> and <!-- end of arena -->")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of arrivals, events and random choices of policies")
+	flag.StringVar(&o.fleets, "fleets", "", "run only fleets whose name matches a regular `expression`")
+	flag.StringVar(&o.policies, "policies", "", "run only policies whose name matches a regular `expression`, and random and the oracle")
+	flag.IntVar(&o.processes, "processes", runtime.NumCPU(), "number of concurrent runs")
+	flag.StringVar(&o.modes, "modes", "", "run only modes that match a regular `expression`: channels, kernels, loopback")
+	flag.BoolVar(&o.resume, "resume", false, "keep the results in the file of -o, and run the missing ones")
+	flag.StringVar(&o.from, "from", "", "print the report in a `file` without running")
+	flag.StringVar(&o.out, "o", "", "write the report to a `file`, in JSON")
+	flag.StringVar(&o.readme, "readme", "", "write tables to a Markdown `file`, between the lines <!-- arena --> and <!-- end of arena -->")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -90,12 +88,12 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if r.Partial {
-		return fmt.Errorf("interrupted after %d runs; -resume makes the others", len(r.Results))
+		return fmt.Errorf("interrupted after %d runs: continue with -resume", len(r.Results))
 	}
 	return nil
 }
 
-// publish writes the tables into a Markdown file, in place of those that are there.
+// publish replaces the tables in a Markdown file.
 func publish(r *arena.Report, file string) error {
 	const begin, end = "<!-- arena -->\n", "<!-- end of arena -->\n"
 	text, err := os.ReadFile(file)
@@ -105,7 +103,7 @@ func publish(r *arena.Report, file string) error {
 	before, rest, ok := strings.Cut(string(text), begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !ok || !ended {
-		return fmt.Errorf("%s has no lines %s and %s", file, strings.TrimSpace(begin), strings.TrimSpace(end))
+		return fmt.Errorf("%s: missing lines %s and %s", file, strings.TrimSpace(begin), strings.TrimSpace(end))
 	}
 	var b strings.Builder
 	b.WriteString(before + begin + "\n")
@@ -116,7 +114,7 @@ func publish(r *arena.Report, file string) error {
 	return os.WriteFile(file, []byte(b.String()), 0o644)
 }
 
-// save writes the report to the file of -o, if there is one, or leaves what is there.
+// save writes the report to the file of -o, if set.
 func (o *options) save(r *arena.Report) error {
 	if o.out == "" {
 		return nil
@@ -143,8 +141,8 @@ func read(file string) (*arena.Report, error) {
 	return r, nil
 }
 
-// report makes all runs: those over loopback, which take no time but their own, all
-// at once and last. It saves each result at once: a process that is killed says nothing.
+// report executes all runs: runs over loopback, which use real time, all at once and last. It
+// saves each result immediately, since the process may be killed.
 func (o *options) report(ctx context.Context) (*arena.Report, error) {
 	cells, err := o.cells()
 	if err != nil {
@@ -188,12 +186,12 @@ func (o *options) report(ctx context.Context) (*arena.Report, error) {
 	if err != nil && (len(r.Results) == 0 || ctx.Err() == nil) {
 		return nil, err
 	}
-	r.Partial = err != nil // interrupted: what there is by then is worth a look
+	r.Partial = err != nil // interrupted: partial results are still useful
 	arena.Judge(r.Results)
 	return r, nil
 }
 
-// kept are the results of an earlier run that was interrupted.
+// kept returns the results of an earlier run that was interrupted.
 func (o *options) kept() ([]*arena.Result, error) {
 	r, err := read(o.out)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -203,12 +201,12 @@ func (o *options) kept() ([]*arena.Result, error) {
 		return nil, err
 	}
 	if r.Seed != o.seed || r.Seeded != arena.Seeded {
-		return nil, fmt.Errorf("%s has another seed", o.out)
+		return nil, fmt.Errorf("%s: seed differs", o.out)
 	}
 	return slices.DeleteFunc(r.Results, func(r *arena.Result) bool { return r.Error != "" }), nil
 }
 
-// cells are the runs that the flags ask for.
+// cells returns the runs selected by the flags.
 func (o *options) cells() ([]arena.Cell, error) {
 	fleets, err := regexp.Compile(o.fleets)
 	if err != nil {
@@ -227,13 +225,13 @@ func (o *options) cells() ([]arena.Cell, error) {
 		return !modes.MatchString(string(c.Mode)) || !fleets.MatchString(c.Fleet) || !scale && !policies.MatchString(c.Policy)
 	})
 	if len(list) == 0 {
-		return nil, fmt.Errorf("there is no fleet %q with a policy %q", o.fleets, o.policies)
+		return nil, fmt.Errorf("no fleet matches %q with a policy that matches %q", o.fleets, o.policies)
 	}
 	return list, nil
 }
 
-// progress says what has been done: on a terminal in one line, elsewhere in a line
-// for each tenth.
+// progress shows the progress: on a terminal in a single line, elsewhere with a line for each
+// tenth.
 type progress struct {
 	done, total int
 }

@@ -23,31 +23,31 @@ import (
 // workerArg makes the program a worker: it reads cells, and writes results.
 const workerArg = "-worker"
 
-// patience is how long a run may take.
+// patience is the timeout of a run.
 const patience = 5 * time.Minute
 
-// work is what a worker does. testing.Main, which ends the program, is for those
-// that do without the go command.
+// work is the main function of a worker. testing.Main, which exits, is for programs without the
+// go command.
 func work() {
 	out := json.NewEncoder(os.Stdout)
 	in := json.NewDecoder(bufio.NewReader(os.Stdin))
-	os.Stdout, os.Args = os.Stderr, os.Args[:1] // what tests say is not for the reader of results
+	os.Stdout, os.Args = os.Stderr, os.Args[:1] // the output of tests must not mix with results
 	all := func(string, string) (bool, error) { return true, nil }
 	testing.Main(all, []testing.InternalTest{{Name: "cells", F: func(t *testing.T) {
 		var c arena.Cell
 		for in.Decode(&c) == nil && !t.Failed() {
-			t.Run(c.String(), func(t *testing.T) { _ = out.Encode(arena.Play(t, c)) }) // the reader notices if there is nothing
+			t.Run(c.String(), func(t *testing.T) { _ = out.Encode(arena.Play(t, c)) }) // the reader detects a missing result
 		}
-		os.Exit(0) // without a word about tests that passed
+		os.Exit(0) // without the summary of tests
 	}}}, nil, nil)
 }
 
-// play has processes play the cells, and tells each of every result, one after the other. If
-// it is interrupted, it returns what there is beside the error.
+// play runs the cells in processes, and calls each with every result, one after the other. If
+// it is interrupted, it returns the available results and the error.
 func play(ctx context.Context, cells []arena.Cell, processes int, each func(arena.Cell, *arena.Result) error) ([]*arena.Result, error) {
 	todo := make(chan int)
 	results := make([]*arena.Result, len(cells))
-	var mu sync.Mutex // guards results and fault, and is held across each
+	var mu sync.Mutex // guards results and fault, and is held while each is called
 	var fault error
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -84,15 +84,15 @@ func play(ctx context.Context, cells []arena.Cell, processes int, each func(aren
 	return slices.DeleteFunc(results, func(r *arena.Result) bool { return r == nil }), fault
 }
 
-// A worker is a copy of the program, started when there is something to do.
+// A worker is a copy of the program, started when it is first needed.
 type worker struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
 	out *json.Decoder
 }
 
-// play returns the result of a cell; one with an Error if the copy crashes. The
-// error says that there can be no copy.
+// play returns the result of a cell, with Error set if the copy crashes. The error means that a
+// copy cannot be started.
 func (w *worker) play(ctx context.Context, c arena.Cell) (*arena.Result, error) {
 	if w.cmd == nil {
 		if err := w.start(); err != nil {
@@ -114,7 +114,7 @@ func (w *worker) play(ctx context.Context, c arena.Cell) (*arena.Result, error) 
 	if err != nil {
 		how := w.stop()
 		impl, name, _ := strings.Cut(c.Policy, " ")
-		return &arena.Result{Fleet: c.Fleet, Impl: arena.Impl(impl), Policy: name, Mode: c.Mode, Long: c.Long, Error: fmt.Sprintf("the run did not end: %v (%v)", err, how)}, nil
+		return &arena.Result{Fleet: c.Fleet, Impl: arena.Impl(impl), Policy: name, Mode: c.Mode, Long: c.Long, Error: fmt.Sprintf("run did not end: %v (%v)", err, how)}, nil
 	}
 	return r, nil
 }
@@ -125,8 +125,8 @@ func (w *worker) start() error {
 		return err
 	}
 	w.cmd = exec.Command(self, workerArg)
-	// A run is mostly one thing after another, and a collection mostly the stacks of
-	// thousands of goroutines.
+	// A run is mostly sequential, and garbage collection mostly scans the stacks of thousands
+	// of goroutines.
 	w.cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=200")
 	w.cmd.Stderr = os.Stderr
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
@@ -140,13 +140,13 @@ func (w *worker) start() error {
 	return w.cmd.Start()
 }
 
-// stop ends the copy, which does nothing any more or has crashed, and says how it ended.
+// stop ends the copy, which is idle or has crashed, and returns how it ended.
 func (w *worker) stop() (how string) {
 	if w.cmd == nil {
 		return ""
 	}
 	_ = w.in.Close()
-	_ = w.cmd.Wait() // the state says it
+	_ = w.cmd.Wait() // the process state has the result
 	how = w.cmd.ProcessState.String()
 	w.cmd = nil
 	return how

@@ -1,17 +1,15 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchdiff compares the working tree's hot benchmarks with those of
-// another commit, on the machine at hand, and exits with 1 if the working tree
-// loses: a significant loss of time, or an allocation more. Trouble that leaves
-// nothing to compare exits with 2.
+// Command benchdiff compares the working tree's hot benchmarks with those of another commit, on
+// the current machine, and exits with 1 if the working tree is worse: a significant increase of
+// time, or an additional allocation. It exits with 2 if the comparison fails.
 //
-// Both versions are built first, each from a tree of its own, and run by turns,
-// many times and shortly, so that what else the machine does hits both alike. Each
-// turn's measurement is the least of a few. A loss of time has to show twice:
-// noise that lasted as long as one comparison does not come back in the next.
-// Binaries that are the same byte for byte, as
-// after a change of documentation elsewhere, are not run at all.
+// Both versions are built first, each from its own tree, and run alternately, many times and
+// shortly, so that other load of the machine affects both alike. Each measurement is the
+// minimum of a few. An increase of time must show twice: noise that lasted as long as one
+// comparison does not repeat in the next. Binaries that are identical, as after a change of
+// documentation elsewhere, are not run at all.
 package main
 
 import (
@@ -38,11 +36,11 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.base, "base", "", "the `commit` to compare with; by default where this branch left origin/main, or else the commit before")
-	flag.StringVar(&o.pattern, "bench", "^BenchmarkHot$", "which benchmarks, a regular `expression`")
-	flag.StringVar(&o.time, "benchtime", "4ms", "how long each is run at a time")
-	flag.IntVar(&o.rounds, "rounds", 20, "how many times each version is run, at least 8")
-	flag.BoolVar(&o.force, "force", false, "run binaries that are the same, too")
+	flag.StringVar(&o.base, "base", "", "`commit` to compare with; default: where this branch left origin/main, or the previous commit")
+	flag.StringVar(&o.pattern, "bench", "^BenchmarkHot$", "run the benchmarks that match a regular `expression`")
+	flag.StringVar(&o.time, "benchtime", "4ms", "duration of each measurement")
+	flag.IntVar(&o.rounds, "rounds", 20, "number of runs of each version, at least 8")
+	flag.BoolVar(&o.force, "force", false, "also run identical binaries")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -58,7 +56,7 @@ func main() {
 
 func run(ctx context.Context, o options) (lost bool, err error) {
 	if o.rounds < 8 {
-		return false, fmt.Errorf("%d rounds tell nothing", o.rounds)
+		return false, fmt.Errorf("%d rounds: must be at least 8", o.rounds)
 	}
 	if o.base == "" {
 		if o.base, err = defaultBase(ctx); err != nil {
@@ -80,7 +78,7 @@ func run(ctx context.Context, o options) (lost bool, err error) {
 	}()
 	base, head := filepath.Join(dir, "base.test"), filepath.Join(dir, "head.test")
 	if err := build(ctx, tree, base); err != nil {
-		return false, fmt.Errorf("the base does not build: %w", err)
+		return false, fmt.Errorf("build base: %w", err)
 	}
 	if err := build(ctx, "", head); err != nil {
 		return false, err
@@ -104,7 +102,7 @@ func run(ctx context.Context, o options) (lost bool, err error) {
 	return again || second.allocating, nil
 }
 
-// defaultBase is where HEAD left the main branch, or the commit before HEAD if
+// defaultBase returns the commit where HEAD left the main branch, or the commit before HEAD if
 // it did not.
 func defaultBase(ctx context.Context) (string, error) {
 	head, err := output(ctx, "", "git", "rev-parse", "HEAD")
@@ -122,20 +120,20 @@ func defaultBase(ctx context.Context) (string, error) {
 	return base, nil
 }
 
-// build makes the test binary of ./bench in the module at dir. It does not
-// depend on where the module is.
+// build makes the test binary of ./bench in the module at dir. The binary does not depend on
+// the module's location.
 func build(ctx context.Context, dir, to string) error {
 	_, err := output(ctx, dir, "go", "test", "-c", "-trimpath", "-buildvcs=false", "-o", to, "./bench")
 	return err
 }
 
-// losers are the benchmarks that a comparison found worse.
+// losers are the benchmarks that became worse.
 type losers struct {
 	slow       []string
 	allocating bool
 }
 
-// compare runs both binaries by turns and prints what came out.
+// compare runs both binaries alternately and prints the results.
 func compare(ctx context.Context, o options, base, head string) (losers, error) {
 	var found [2]map[string]*samples
 	var order []string
@@ -184,7 +182,7 @@ func compare(ctx context.Context, o options, base, head string) (losers, error) 
 		}
 	}
 	if compared == 0 {
-		return losers{}, errors.New("the versions have no benchmark in common")
+		return losers{}, errors.New("no common benchmarks")
 	}
 	return l, nil
 }
@@ -212,7 +210,7 @@ func sameFile(a, b string) (bool, error) {
 	return bytes.Equal(x, y), err
 }
 
-// output runs a command in a directory and returns what it prints, trimmed.
+// output runs a command in a directory and returns its output, trimmed.
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	var out, problems bytes.Buffer

@@ -12,30 +12,28 @@ import (
 	"github.com/xdslb/xdslb/bench/record"
 )
 
-// What counts as a loss of time: all three have to hold.
+// The conditions for a significant increase of time. All three must hold.
 const (
-	// significance is the chance to see such a difference between two runs of
-	// the same program.
+	// significance is the probability of such a difference between two runs of the same
+	// program.
 	significance = 1e-3
-	// Differences below these are not worth a commit's rejection, and code
-	// that only moved to another address can make them.
+	// Smaller differences do not justify rejecting a commit, and can be caused by a different
+	// code address alone.
 	leastRatio = 1.10
 	leastNs    = 4
 )
 
-// repeats is how many measurements, one after the other, make one sample: the
-// least of them.
+// repeats is the number of consecutive measurements whose minimum is one sample.
 const repeats = 3
 
-// samples are those of one benchmark in one version, one for each round.
+// samples are the samples of one benchmark in one version, one for each round.
 type samples struct {
 	ns     []float64
 	allocs []float64
 }
 
-// add takes a measurement made in a round; rounds come in order. Processor time
-// counts, if the benchmark has it, since that goes on only while the process
-// runs.
+// add adds a measurement of a round; rounds are in order. Processor time is preferred, if the
+// benchmark reports it, since it does not include time of other processes.
 func (s *samples) add(round int, r *record.Result) {
 	ns, ok := r.Value("cpu-ns/op")
 	if !ok {
@@ -51,13 +49,13 @@ func (s *samples) add(round int, r *record.Result) {
 // A verdict compares two versions of a benchmark.
 type verdict struct {
 	base, head             float64 // ns/op, lower deciles
-	p                      float64 // of head being no slower
+	p                      float64 // of the hypothesis that head is not slower
 	baseAllocs, headAllocs float64
 	slower, allocates      bool
 }
 
-// judge compares. The lower decile stands for a version, since whatever else
-// the machine does only ever adds to a time; the test looks at all samples.
+// judge compares two versions. A version is represented by its lower decile, since other load
+// of the machine only increases times; the test uses all samples.
 func judge(base, head *samples) verdict {
 	v := verdict{
 		base: quantile(base.ns, .1), head: quantile(head.ns, .1), p: slower(base.ns, head.ns),
@@ -68,7 +66,7 @@ func judge(base, head *samples) verdict {
 	return v
 }
 
-// String says what became of the benchmark.
+// String describes the result.
 func (v verdict) String() string {
 	s := fmt.Sprintf("%7.1f → %7.1f ns  %+6.1f %%  p=%.4f  %g → %g allocs", v.base, v.head, 100*(v.head/v.base-1), v.p, v.baseAllocs, v.headAllocs)
 	if v.slower {
@@ -86,10 +84,10 @@ func quantile(list []float64, q float64) float64 {
 	return sorted[int(q*float64(len(sorted)-1))]
 }
 
-// slower is the one-sided Mann-Whitney U test of b having larger values than a:
-// the chance to see b so far above a if both had the same distribution. It uses
-// the normal approximation with corrections for ties and continuity, which is
-// good from eight samples each.
+// slower is the one-sided Mann-Whitney U test of b having larger values than a: the probability
+// of values of b so far above a if both had the same distribution. It uses the normal
+// approximation with corrections for ties and continuity, which is accurate from eight samples
+// each.
 func slower(a, b []float64) float64 {
 	type sample struct {
 		value float64
@@ -123,7 +121,7 @@ func slower(a, b []float64) float64 {
 	u := rankSum - nb*(nb+1)/2
 	variance := na * nb / 12 * (n + 1 - ties/(n*(n-1)))
 	if variance <= 0 {
-		return 1 // all values are the same
+		return 1 // all values are equal
 	}
 	z := (u - na*nb/2 - .5) / math.Sqrt(variance)
 	return math.Erfc(z/math.Sqrt2) / 2

@@ -2,14 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command controlplane is an xDS control plane to try xdslb with. It serves ADS, in both
-// variants, and LRS without TLS, and knows the endpoints that it is told:
+// variants, and LRS without TLS, with the given endpoints:
 //
 //	controlplane [-listen addr] [-bootstrap file] service=host:port[*weight],... ...
 //
 // Each service is a Listener of that name, a route, a cluster and its endpoints, in one
-// locality; clients dial "xds:///service". It writes the bootstrap that leads to it into the
-// file. A line of standard input in the same form replaces the endpoints of a service. It
-// runs until it is interrupted.
+// locality; clients dial "xds:///service". It writes a bootstrap for itself to the file. A line
+// of standard input in the same form replaces the endpoints of a service. It runs until it is
+// interrupted.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 
 func main() {
 	listen := flag.String("listen", "127.0.0.1:18000", "address of ADS and LRS")
-	bootstrap := flag.String("bootstrap", "xds.json", "where to write the bootstrap")
+	bootstrap := flag.String("bootstrap", "xds.json", "`file` to write the bootstrap to")
 	flag.Usage = func() {
 		fmt.Fprintln(os.Stderr, "usage: controlplane [-listen addr] [-bootstrap file] service=host:port[*weight],... ...")
 		flag.PrintDefaults()
@@ -55,7 +55,7 @@ func run(ctx context.Context, listen, bootstrap string, services []string, in io
 		}
 	}
 	if len(services) == 0 {
-		return fmt.Errorf("no services; name one, such as greeter=127.0.0.1:50051")
+		return fmt.Errorf("no services: add one, such as greeter=127.0.0.1:50051")
 	}
 	var err error
 	p.server, err = xdstest.Start(xdstest.Options{Listen: func(string) (net.Listener, error) { return net.Listen("tcp", listen) }})
@@ -93,7 +93,7 @@ func run(ctx context.Context, listen, bootstrap string, services []string, in io
 	}
 }
 
-// read passes the lines of in that are not empty, until ctx is done or in ends.
+// read sends the non-empty lines of in, until ctx is done or in ends.
 func read(ctx context.Context, in io.Reader, lines chan<- string) {
 	for s := bufio.NewScanner(in); s.Scan(); {
 		line := strings.TrimSpace(s.Text())
@@ -108,14 +108,14 @@ func read(ctx context.Context, in io.Reader, lines chan<- string) {
 	}
 }
 
-// A plane is the control plane, and the endpoints that it serves by service.
+// A plane is the control plane with its endpoints by service.
 type plane struct {
 	server   *xdstest.Server
 	services map[string][]xdstest.Endpoint
 }
 
-// replace reads "service=host:port[*weight],..." and returns the service. No endpoints at
-// all are allowed.
+// replace parses "service=host:port[*weight],..." and returns the service. The list of
+// endpoints may be empty.
 func (p *plane) replace(text string) (service string, err error) {
 	service, list, ok := strings.Cut(text, "=")
 	if !ok || service == "" {
@@ -136,7 +136,7 @@ func (p *plane) replace(text string) (service string, err error) {
 	return service, nil
 }
 
-// endpoint reads "host:port" or "host:port*weight". The host is an IP address, as EDS wants it.
+// endpoint parses "host:port" or "host:port*weight". The host must be an IP address, as in EDS.
 func endpoint(text string) (e xdstest.Endpoint, err error) {
 	addr, weight, weighted := strings.Cut(text, "*")
 	if weighted {
@@ -150,7 +150,7 @@ func endpoint(text string) (e xdstest.Endpoint, err error) {
 	return e, err
 }
 
-// push sends clients what is different.
+// push sends the changes to clients.
 func (p *plane) push() error {
 	var all xdstest.Resources
 	for _, name := range slices.Sorted(maps.Keys(p.services)) {

@@ -1,9 +1,9 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows xdslb at work: see package demo. It exits with 1 if a
-// claim does not hold or something fails, and with 130 when it is interrupted.
-// While it runs, its client has a debug page on loopback.
+// Command demo runs a demonstration of xdslb: see package demo. It exits with 1 if a claim does
+// not hold or there is an error, and with 130 when it is interrupted. While it runs, its client
+// has a debug page on loopback.
 package main
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/xdslb/xdslb/integrate/debug"
 )
 
-// limit is how long the demo may take, which needs half a minute, before it is taken for stuck.
+// limit is the timeout of the demo, which needs half a minute.
 const limit = 5 * time.Minute
 
 func main() { os.Exit(run()) }
@@ -43,15 +43,15 @@ func run() (code int) {
 		fmt.Fprintln(os.Stderr, "demo: interrupted")
 		return 130
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
-		fmt.Fprintf(os.Stderr, "demo: not done after %v: is the machine busy?\n", limit)
+		fmt.Fprintf(os.Stderr, "demo: not finished after %v: is the machine busy?\n", limit)
 	default:
 		fmt.Fprintln(os.Stderr, err)
 	}
 	return 1
 }
 
-// servePage serves the debug page of this process, and prints where. A demo without one is
-// a demo.
+// servePage serves the debug page of this process, and prints its address. The demo also works
+// without it.
 func servePage() (stop func()) {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/xdslb/xdslb/bench/record"
 )
 
-// figures looks measurements up in a record.
+// figures looks up measurements in a record.
 type figures struct{ *record.Record }
 
-// get returns a cell by benchmark ("Select"), unit, implementation and the rest
-// of the name ("case=full/n=30", and "-2" on two processors).
+// get returns a cell by benchmark ("Select"), unit, implementation and the rest of the name
+// ("case=full/n=30", and "-2" on two processors).
 func (f figures) get(op, unit, impl, row string) record.Cell {
 	for _, t := range f.Tables("impl", unit) {
 		if t.Op == op {
@@ -24,14 +24,14 @@ func (f figures) get(op, unit, impl, row string) record.Cell {
 	return record.Cell{Empty: true}
 }
 
-// where says what a table was measured with.
+// where describes the environment of a table's measurements.
 func (f figures) where() string {
 	return fmt.Sprintf("`%s` at %s, %s, %s, gRPC %s, %s processors of a shared %s with a load of %s at the start. "+
 		"Processor time, the least of the repetitions; ratios within a run hold better than times.",
 		f.Get("command"), f.Get("commit"), f.Get("date"), f.Get("go"), f.Get("grpc"), f.Get("processors"), f.Get("cpu"), f.Get("load"))
 }
 
-// front is README.md's table: what users pay.
+// front returns README.md's table: the costs for users.
 func front(rec *record.Record) string {
 	f := figures{rec}
 	var b strings.Builder
@@ -103,7 +103,7 @@ func plural(c record.Cell, what string) string {
 	return s
 }
 
-// change says how much less, or more, a ratio is than 1.
+// change returns the difference of a ratio from 1 in words.
 func change(ratio float64) string {
 	if ratio > 1 {
 		return fmt.Sprintf("%.0f %% more", 100*(ratio-1))

@@ -10,7 +10,7 @@ import (
 	"github.com/xdslb/xdslb/bench/record"
 )
 
-// A goal is one aim of the project: a figure that is not to exceed a limit.
+// A goal is a limit for a figure.
 type goal struct {
 	what, benchmark string
 	limit           float64
@@ -24,7 +24,7 @@ func over(a, b record.Cell) (float64, bool) {
 		return 0, false
 	}
 	if b.Amount <= 0 {
-		return 0, true // which is no figure: see verdict
+		return 0, true // not a figure: see verdict
 	}
 	return a.Amount / b.Amount, true
 }
@@ -44,7 +44,7 @@ func alone(op, unit, row string) func(figures) (float64, bool) {
 	}
 }
 
-// more is what ours has more than another.
+// more returns the difference between ours and another implementation.
 func more(op, unit, impl, row string) func(figures) (float64, bool) {
 	return func(f figures) (float64, bool) {
 		a, b := f.get(op, unit, "ours", row), f.get(op, unit, impl, row)
@@ -90,7 +90,7 @@ var aims = []goal{
 	{"whole unary RPC over memory, allocations more than round_robin", "RPC/net=mem", 0, "allocs/op", more("RPC", "allocs/op", "round_robin", "net=mem-2")},
 }
 
-// delta is ours with incremental ADS, for one of so many, with 9000 clusters.
+// delta returns ours with incremental ADS, divided by of, with 9000 clusters.
 func delta(op, unit string, of float64) func(figures) (float64, bool) {
 	return func(f figures) (float64, bool) {
 		c := f.get(op, unit, "ours_delta", "n=9000-2")
@@ -98,15 +98,15 @@ func delta(op, unit string, of float64) func(figures) (float64, bool) {
 	}
 }
 
-// ledsRatio is what one endpoint's change costs by LEDS, to the same by EDS.
+// ledsRatio returns the cost of one endpoint's change by LEDS relative to EDS.
 func ledsRatio(unit string) func(figures) (float64, bool) {
 	return func(f figures) (float64, bool) {
 		return over(f.get("LEDSUpdate", unit, "ours", "n=10000/source=leds-2"), f.get("LEDSUpdate", unit, "ours", "n=10000/source=eds-2"))
 	}
 }
 
-// verdict returns the figure for people, and what it says of the aim. Nothing costs nothing: a
-// figure of 0 or less is a measurement that failed, unless the aim is to add nothing.
+// verdict returns the figure for people, and whether the goal is reached. A figure of 0 or less
+// is a failed measurement, unless the goal is 0.
 func (g *goal) verdict(f figures) (measured, verdict string) {
 	v, ok := g.figure(f)
 	switch {
@@ -120,7 +120,7 @@ func (g *goal) verdict(f figures) (measured, verdict string) {
 	return show(v, g.unit), "reached"
 }
 
-// goals is bench/README.md's table: the aims and whether they are reached.
+// goals returns bench/README.md's table of goals.
 func goals(rec *record.Record) string {
 	f := figures{rec}
 	var b strings.Builder

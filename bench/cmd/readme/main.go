@@ -1,13 +1,13 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command readme writes the tables of figures in README.md and bench/README.md,
-// between their markers, from a recorded run of the benchmarks:
+// Command readme writes the tables of figures in README.md and bench/README.md, between their
+// markers, from a recorded run of the benchmarks:
 //
-//	make bench-record    # on a calm machine
+//	make bench-record    # on an idle machine
 //	make readme
 //
-// What a run does not have is left out, and rows where we lose are not.
+// Missing measurements are omitted; rows in which we are slower are not.
 package main
 
 import (
@@ -26,7 +26,7 @@ const (
 	end      = "<!-- end of figures -->\n"
 )
 
-// pages are the files with figures, and what is written there.
+// pages maps the files with figures to their contents.
 var pages = map[string]func(*record.Record) string{
 	"README.md":       front,
 	"bench/README.md": goals,
@@ -55,13 +55,13 @@ func update(root string) error {
 	return nil
 }
 
-// compose returns the pages as they should be.
+// compose returns the updated pages.
 func compose(root string) (map[string][]byte, error) {
 	f, err := os.Open(filepath.Join(root, recorded))
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = f.Close() }() // it was only read
+	defer func() { _ = f.Close() }() // only read
 	rec, err := record.Read(f)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", recorded, err)
@@ -75,7 +75,7 @@ func compose(root string) (map[string][]byte, error) {
 		before, rest, ok := bytes.Cut(text, []byte(begin))
 		_, after, closed := bytes.Cut(rest, []byte(end))
 		if !ok || !closed {
-			return nil, fmt.Errorf("%s has no %q followed by %q", name, begin, end)
+			return nil, fmt.Errorf("%s: missing %q followed by %q", name, begin, end)
 		}
 		list[name] = bytes.Join([][]byte{before, []byte(begin), []byte(make(rec)), []byte(end), after}, nil)
 	}

@@ -15,12 +15,12 @@ import (
 	"github.com/xdslb/xdslb/bench/fakegrpc"
 )
 
-// staged is the kernel of a balancer in gRPC's registry, on a stage: the balancer
-// and its picker are real, connections are not. It is for balancers that do not look
-// at the time, which is another one here.
-func staged(policy, config string) NewKernel {
+// newBalancerKernel returns the kernel of a balancer in gRPC's registry, on a fake channel: the
+// balancer and its picker are real, connections are not. It is for balancers that do not read
+// the time, which is simulated here.
+func newBalancerKernel(policy, config string) NewKernel {
 	return func(f *Fleet, servers []*Server, rng *rand.Rand, _ func() time.Duration) (Kernel, error) {
-		k := &stagedKernel{}
+		k := &balancerKernel{}
 		var addrs []string
 		for i := range servers {
 			addrs = append(addrs, kernelAddr(i).String())
@@ -29,7 +29,7 @@ func staged(policy, config string) NewKernel {
 		defer cancel()
 		for range f.Clients {
 			s := fakegrpc.New(nil)
-			k.stages = append(k.stages, s)
+			k.channels = append(k.channels, s)
 			if err := s.Start(policy, config, addrs); err != nil {
 				k.close()
 				return nil, err
@@ -39,9 +39,9 @@ func staged(policy, config string) NewKernel {
 				k.close()
 				return nil, err
 			}
-			// A stage does not tell which server a SubConn is to. Any will do, since the
-			// balancer cannot know either.
-			k.clients = append(k.clients, &stagedClient{picker: p, order: rng.Perm(len(servers)), servers: map[balancer.SubConn]int{}})
+			// A fake channel does not assign servers to SubConns. Any assignment is valid,
+			// since the balancer does not know it either.
+			k.clients = append(k.clients, &balancerClient{picker: p, order: rng.Perm(len(servers)), servers: map[balancer.SubConn]int{}})
 		}
 		return k, nil
 	}
@@ -51,19 +51,19 @@ func kernelAddr(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 80)
 }
 
-type stagedKernel struct {
-	stages  []*fakegrpc.Channel
-	clients []*stagedClient
+type balancerKernel struct {
+	channels []*fakegrpc.Channel
+	clients  []*balancerClient
 }
 
-type stagedClient struct {
+type balancerClient struct {
 	picker  balancer.Picker
 	servers map[balancer.SubConn]int
-	order   []int // of servers that no SubConn is to so far
+	order   []int // servers without a SubConn
 }
 
 // Pick implements Kernel.
-func (k *stagedKernel) Pick(client int) (int, func(bool)) {
+func (k *balancerKernel) Pick(client int) (int, func(bool)) {
 	c := k.clients[client]
 	r, err := c.picker.Pick(balancer.PickInfo{FullMethodName: method, Ctx: context.Background()})
 	if err != nil {
@@ -87,8 +87,8 @@ func (k *stagedKernel) Pick(client int) (int, func(bool)) {
 	}
 }
 
-func (k *stagedKernel) close() {
-	for _, s := range k.stages {
+func (k *balancerKernel) close() {
+	for _, s := range k.channels {
 		s.Close()
 	}
 }
