@@ -3,7 +3,7 @@
 
 GO       ?= go
 TOOL     := $(GO) tool -modfile=.ci/tools.mod
-# Ten minutes, the default of -timeout, are few for a package where many share a machine.
+# The default -timeout of ten minutes is short for a package on a shared machine.
 TEST     := $(GO) test -timeout 1h
 PKGS     := ./...
 CHECKS   := $(shell sed 's/ *\#.*//' .ci/checks | paste -sd, -)
@@ -26,7 +26,7 @@ help: ## Print the targets.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: ## Run the whole of it on loopback: control plane, backends, client.
+demo: ## Run a demo on loopback: control plane, backends, client.
 	@GO=$(GO) bench/cmd/run.sh demo
 
 QUICK := lint unit examples
@@ -37,11 +37,11 @@ test: ## Vet, lint, unit tests, examples: three minutes.
 	@MAKE='$(MAKE)' .ci/steps test $(QUICK)
 
 .PHONY: check
-check: ## Run everything that has to pass before a merge.
+check: ## Run everything that must pass before a merge.
 	@MAKE='$(MAKE)' .ci/steps check $(QUICK) $(REST)
 
 .PHONY: rest
-rest: ## What check does beyond test.
+rest: ## The part of check that is not in test.
 	@MAKE='$(MAKE)' .ci/steps rest $(REST)
 
 .PHONY: lint
@@ -67,22 +67,22 @@ examples: ## The modules below this one: examples, and the check of the exported
 	cd bench/cmd/api && $(GO) vet . && $(TEST) .
 
 .PHONY: invariants
-invariants: ## The kernel's tests with its internal checks switched on.
+invariants: ## The kernel's tests with internal checks enabled.
 	$(TEST) -short -tags invariants ./edf ./picker ./ringhash
 
 .PHONY: seeded
-seeded: ## The arena's test that random choices of policies follow the seed.
+seeded: ## Test that random choices in the arena follow the seed.
 	$(GO) test -tags seeded -ldflags=-checklinkname=0 -run '^TestSeed$$' ./bench/arena
 
 .PHONY: rollout
-rollout: ## Going back to stock's xDS, where that registers its scheme first.
+rollout: ## Test switching back to grpc/xds if it registers its scheme first.
 	$(TEST) -overlay .ci/stockfirst.json ./bench/rollout -rollout.stockfirst
 
-# TestArrows runs go list, which knows nothing of the other go.mod. A machine that can
-# fetch neither that Go nor that gRPC says so and goes on.
+# TestArrows runs go list, which does not use the other go.mod. If that Go or gRPC cannot be
+# fetched, the target prints a message and succeeds.
 .PHONY: oldest
-oldest: ## Vet and test with the oldest gRPC and Go that work: see integrate/docs/rollout.md.
-	@if ! GOTOOLCHAIN=$(OLDGO) .ci/again $(GO) mod download -modfile=.ci/oldest.mod; then echo 'oldest: NOT RUN, since $(OLDGO) or its modules cannot be fetched'; exit 0; fi; set -ex; \
+oldest: ## Vet and test with the oldest supported gRPC and Go: see integrate/docs/rollout.md.
+	@if ! GOTOOLCHAIN=$(OLDGO) .ci/again $(GO) mod download -modfile=.ci/oldest.mod; then echo 'oldest: NOT RUN: $(OLDGO) or its modules cannot be fetched'; exit 0; fi; set -ex; \
 	GOTOOLCHAIN=$(OLDGO) $(GO) vet -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout; \
 	GOTOOLCHAIN=$(OLDGO) $(TEST) -short -skip TestArrows -modfile=.ci/oldest.mod -tags xdslb_oldgrpc ./edf ./picker/... ./ringhash ./xds/... ./integrate/... ./bench/rollout
 
@@ -91,7 +91,7 @@ race: ## Tests under the race detector.
 	$(TEST) -short -race $(PKGS)
 
 .PHONY: quickstart
-quickstart: ## What integrate/docs/quickstart.md says, done: server, client, control plane, there and back.
+quickstart: ## Run the steps of integrate/docs/quickstart.md: server, client, control plane, rollback.
 	$(TEST) -count=1 -run 'TestQuickstart$$' ./bench/doccheck -quickstart
 
 .PHONY: conformance
@@ -103,7 +103,7 @@ chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual tim
 	$(GO) test -timeout 0 -run 'TestChaos(Loopback)?$$' ./integrate -chaos.loopback -chaos.scenarios $(SCENARIOS)
 
 .PHONY: model
-model: ## Run RUNS random histories of the balancer against the model of what it promises.
+model: ## Run RUNS random histories of the balancer against a model.
 	$(GO) test -timeout 0 -run 'TestModel$$' ./integrate -model.runs $(RUNS)
 
 .PHONY: differential
@@ -111,45 +111,45 @@ differential: ## Compare with stock xDS in SEEDS random worlds (default 300), fr
 	$(GO) test -timeout 0 -v -run 'TestDifferential$$' ./bench/differential -model.runs $(or $(SEEDS),300) -model.seed $(or $(FROM),1)
 
 .PHONY: hostile
-hostile: ## What control planes that misbehave cost a client: the table of xds/SECURITY.md (minutes).
+hostile: ## Measure the cost of misbehaving control planes: the table of xds/SECURITY.md (minutes).
 	$(GO) test -timeout 0 -count 1 -v -run 'TestHostile$$' ./bench/hostile -hostile 3s
 
 .PHONY: soak
-soak: ## Keep 50 channels busy for DURATION, and print how heap, goroutines and picks do.
+soak: ## Keep 50 channels busy for DURATION, and print heap, goroutines and picks.
 	$(GO) test -timeout 0 -v -run 'TestSoak$$' ./integrate -soak $(DURATION)
 
 .PHONY: bench
-bench: ## The scoreboard: ours, stock xDS, round_robin and others, side by side.
+bench: ## Run the scoreboard: ours, stock xDS, round_robin and other libraries.
 	@$(GO) run ./bench/cmd/scoreboard -bench '$(BENCH)' -count $(COUNT)
 
 .PHONY: bench-record
-bench-record: ## Record a run for the READMEs. Have the machine to yourself.
+bench-record: ## Record a run for the READMEs, on an idle machine.
 	@$(GO) run ./bench/cmd/scoreboard -count 3 -o bench/testdata/baseline.txt
 
 .PHONY: readme
 readme: ## Write the tables of README.md and bench/README.md from the recorded run.
 	@$(GO) run ./bench/cmd/readme
 
-# The tag and the flag have the random choices of policies follow the seed.
+# The tag and the flag make random choices of policies follow the seed.
 .PHONY: arena
-arena: ## Which policy is best? All fleets, all policies, ours and stock's; ARENA has more flags.
+arena: ## Compare all policies, ours and stock's, in all fleets; ARENA has more flags.
 	@mkdir -p bench/out
 	@set -o pipefail; GO=$(GO) GOFLAGS='-tags=seeded -ldflags=-checklinkname=0' bench/cmd/run.sh arena -o bench/out/arena.json $(ARENA) | tee bench/out/arena.txt
 	@echo bench/out/arena.txt
 
 .PHONY: bench-diff
-bench-diff: ## Compare the hot benchmarks with another commit's: BASE, or where this branch began.
+bench-diff: ## Compare the hot benchmarks with another commit: BASE, or the start of this branch.
 	@$(GO) run ./bench/cmd/benchdiff -base '$(BASE)'
 
-# The time of a single iteration says nothing.
+# The time of a single iteration is meaningless.
 NOFIGURES := grep -vE '^(Benchmark.*/op|goos: |goarch: |pkg: |cpu: |PASS$$)'
 
 .PHONY: bench-once
-bench-once: ## Every benchmark once, so that none rots.
+bench-once: ## Run every benchmark once, to check that it works.
 	@set -o pipefail; $(TEST) -run '^$$' -bench . -benchtime 1x -short $(PKGS) | $(NOFIGURES)
 	@set -o pipefail; cd bench/peers && $(GO) vet . && $(TEST) -run '^$$' -bench . -benchtime 1x . | $(NOFIGURES)
 
-# The vet is for the tests, which go build leaves out. TestReweighOften takes minutes with 32 bits.
+# vet covers the tests, which go build does not. TestReweighOften takes minutes with 32 bits.
 .PHONY: portable
 portable: ## Build for every system in PLATFORMS, and run the tests with 32 bits.
 	@set -e; for p in $(PLATFORMS); do echo "build for $$p"; \

@@ -3,6 +3,6 @@
 
 package integrate
 
-// As part of the package, which it is in make rollout only, it has stock register scheme
-// xds before this package does.
+// This file is part of the package in make rollout only. It makes grpc/xds register scheme xds
+// before this package does.
 import _ "google.golang.org/grpc/xds"

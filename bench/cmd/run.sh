@@ -2,8 +2,8 @@
 # Copyright 2026 The xdslb Authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Does what go run does for a command of this directory, and shows that it
-# builds, which takes minutes where nothing is in the cache:
+# Runs a command of this directory like go run, and shows progress while
+# building, which takes minutes with an empty cache:
 #
 #	run.sh demo [argument ...]
 set -eu

@@ -6,27 +6,26 @@
 #
 #	run.sh [group ...]     client ringhash cluster load tls security empty retry fallback; all by default
 #
-# The test of retries is run three times: as it is, with routes that match by a header, so
-# that our interceptors make the retries, and so with streams: see retry.go.txt.
+# The retry test runs three times: unchanged, with routes that match by a header, so
+# that our interceptors make the retries, and then with streams: see retry.go.txt.
 #
-# `make conformance` runs all, which takes about two minutes. It copies grpc-go
-# out of the module cache, lays shim.go.txt over it, so that the tests' hooks
-# return our resolver and all channels have our interceptors, and replaces the
-# host name, or nothing, that the tests put in EDS by an IP literal, as A27 has
-# it (A27-CLA-11; grpc-go dials ":port" then). One line
-# per group, the names of what failed, and a total; exits 1 if anything failed.
-# WORK is where the copy and the logs go, RUN selects other tests of a group. With
-# DELTA=1 our clients speak the incremental variant of ADS, and bridge.go.txt lets the
-# tests see it.
+# `make conformance` runs all groups, which takes about two minutes. It copies grpc-go
+# from the module cache and adds shim.go.txt, so that the tests' hooks return our
+# resolver and all channels have our interceptors. Host names and empty hosts in the
+# tests' EDS resources are replaced by an IP literal, which A27 requires (A27-CLA-11;
+# grpc-go dials ":port" otherwise). The output is one line per group, the names of
+# failed tests, and a total; the exit code is 1 after a failure. WORK is the directory
+# for the copy and the logs, RUN selects other tests of a group. With DELTA=1 our
+# clients use incremental ADS, and bridge.go.txt makes it visible to the tests.
 #
-# VERSION=v1.84.0 takes the tests of another grpc-go, and builds for that: see
+# VERSION=v1.84.0 uses the tests of another grpc-go version, and builds with it: see
 # integrate/docs/rollout.md.
 #
-# Tests may take 20 s, not 10: the machine may be shared.
+# The timeout of tests is 20 s instead of 10, since the machine may be shared.
 #
-# Those of grpc-go's tests are left out that reach into its own resolver, balancers
-# or filters (fault injection's replace its timers and random numbers), and those
-# about servers, RLS and HTTP CONNECT; README.md says which tests of TLS, and why.
+# Excluded are grpc-go's tests that use internals of its own resolver, balancers
+# or filters (fault injection tests replace its timers and random numbers), and tests
+# of servers, RLS and HTTP CONNECT. README.md lists the excluded TLS tests with reasons.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 checkout=$(cd "$here/../.." && pwd)
@@ -43,10 +42,10 @@ chmod -R u+w "$tree"
 grep -rl '"localhost"' "$tree"/{test/xds,internal/testutils/xds,balancer/ringhash,internal/xds} --include='*.go' |
 	xargs -r sed -i 's/"localhost"/"127.0.0.1"/g'
 sed -i 's/^func EndpointResourceWithOptions(opts EndpointOptions).*{$/&\n\tif opts.Host == "" {\n\t\topts.Host = "127.0.0.1"\n\t}/' "$tree/internal/testutils/xds/e2e/clientresources.go"
-# By A75 a leaf's policy counts, not the aggregate's; grpc-go's test says so itself.
+# In A75 the leaf's policy applies, not the aggregate's, as grpc-go's test notes.
 sed -i '/^func (s) TestRingHash_AggregateClusterFallBackFromRingHashAtStartup/,/^}/s/^\(\t*\)ServiceName: \(primary\|secondary\)ServiceName,$/&\n\1Policy: e2e.LoadBalancingPolicyRingHash,/' "$tree/balancer/ringhash/ringhash_e2e_test.go"
 sed -i 's/defaultTestTimeout  *= 10 \* time.Second/defaultTestTimeout = 20 * time.Second/' "$tree"/test/xds/*.go
-# The tests of TLS have our credentials where they have those of grpc-go's for clients.
+# The TLS tests use our credentials instead of grpc-go's for clients.
 grep -lE 'NewClientCredentials' "$tree"/{test/xds,internal/xds/balancer/clusterimpl/tests}/*_test.go | while read -r f; do
 	sed -i -E 's/(xdscreds|xds)\.NewClientCredentials\(/ours.NewCredentials(/
 		s/(xdscreds|xds)\.ClientOptions\{/ours.CredentialsOptions{/
