@@ -18,9 +18,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// allocs is testing.AllocsPerRun, but for what others allocate meanwhile, such as connections
-// that are made, or those of an earlier test that end: if it is more than want, the least of
-// twenty attempts counts.
+// allocs is testing.AllocsPerRun without concurrent allocations, such as those of connections
+// that are being established, or of an earlier test's connections that end: if the result
+// exceeds want, the minimum of twenty attempts counts.
 func allocs(want float64, runs int, f func()) float64 {
 	least := testing.AllocsPerRun(runs, f)
 	for range 19 {
@@ -32,9 +32,8 @@ func allocs(want float64, runs int, f func()) float64 {
 	return least
 }
 
-// A pick and the end of its RPC allocate nothing, by any policy, but for what
-// it takes gRPC to hand out a header: one slice. Unlike a time this can
-// be tested on any machine.
+// A pick and the end of its RPC do not allocate with any policy, except for the slice that gRPC
+// needs to return a header. Unlike a time, this can be tested on any machine.
 func TestPolicyAllocs(t *testing.T) {
 	ctx := sessions()[0]
 	for _, p := range policies {
@@ -62,9 +61,9 @@ func TestPolicyAllocs(t *testing.T) {
 	}
 }
 
-// A whole RPC of a target of scheme xdslb, with everything on and the interceptors
-// installed, allocates no more than one of plain round robin without xDS, what the
-// server allocates included.
+// A whole RPC of a target with scheme xdslb, with all features enabled and the interceptors
+// installed, allocates no more than one of plain round robin without xDS, including the
+// server's allocations.
 func TestRPCAllocs(t *testing.T) {
 	sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true}
 	control := startControl(t, sc)

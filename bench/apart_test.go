@@ -33,28 +33,27 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// clientSpec is what a client apart is to be.
+// clientSpec is the configuration of a client in a separate process.
 type clientSpec struct {
 	Impl      string
 	Bootstrap []byte
 	Endpoints int // to wait for
 
-	// For impl=none: where the control plane is, and what to ask it for, by type.
+	// For impl=none: the address of the control plane, and the resources to request, by type.
 	Addr  string
 	Delta bool
 	Names map[string][]string
 }
 
-// usage is what a client has used up.
+// usage is the resource usage of a client.
 type usage struct {
 	CPU            time.Duration
 	Bytes, Mallocs uint64
 	Err            string
 }
 
-// apart is a client of xDS in a process of its own, with a fakegrpc.Channel for its connections. So what
-// it uses is its own: the control plane's part need not be taken off, which is many times as
-// much.
+// apart is an xDS client in a separate process, with a fakegrpc.Channel for its connections. So
+// its usage need not be separated from the control plane's, which is many times larger.
 type apart struct {
 	ask   io.Writer
 	reply *bufio.Reader
@@ -76,7 +75,7 @@ func startApart(b *testing.B, spec clientSpec) *apart {
 	return a
 }
 
-// usage returns what the client has used so far, once it is at rest.
+// usage returns the client's usage so far, once it is idle.
 func (a *apart) usage(b *testing.B) (u usage) {
 	b.Helper()
 	_, err := io.WriteString(a.ask, "\n")
@@ -145,15 +144,15 @@ type contender struct {
 	down func() int64
 }
 
-// updateCost is what an update costs: the client alone, and with the control plane.
+// updateCost is the cost of an update: for the client alone, and including the control plane.
 type updateCost struct{ cpu, all, bytes, allocs, down float64 }
 
 // pauseAfterUpdate is between updates, so that each is published by itself: publications
 // follow each other after a millisecond at the earliest.
 const pauseAfterUpdate = 2 * time.Millisecond
 
-// measureUpdates returns what an update costs each of the contenders, by turns in rounds of so
-// many updates each.
+// measureUpdates returns the cost of an update for each of the contenders, which alternate in
+// rounds of each updates.
 func measureUpdates(b *testing.B, list map[string]contender, rounds, each int) map[string]updateCost {
 	if testing.Short() {
 		each = 1
@@ -198,7 +197,7 @@ func (c contender) round(b *testing.B, n int) updateCost {
 
 // report reports the cost as that of an operation.
 func (c updateCost) report(b *testing.B) {
-	b.ReportMetric(0, "ns/op") // there is none
+	b.ReportMetric(0, "ns/op") // not reported
 	b.ReportMetric(c.cpu, "client-cpu-µs/op")
 	b.ReportMetric(c.bytes/1024, "client-KiB/op")
 	b.ReportMetric(c.bytes, "B/op")

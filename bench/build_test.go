@@ -69,7 +69,7 @@ func BenchmarkRing(b *testing.B) {
 				newRing(size)
 			}
 		})
-		// gRPC's ring is built anew when a host changes.
+		// gRPC builds a new ring when a host changes.
 		b.Run(fmt.Sprintf("impl=stock/op=change/n=%d", n), func(b *testing.B) {
 			b.ReportAllocs()
 			defer charge(b)()
@@ -111,9 +111,9 @@ func BenchmarkMaglev(b *testing.B) {
 	}
 }
 
-// BenchmarkWeighted builds what picks by weight: an EDF schedule, anew or after
-// one weight has changed, and an alias table. Beside them are the textbook's
-// EDF heap and gRPC's random WRR.
+// BenchmarkWeighted builds weighted pickers: an EDF schedule, new or after one weight has
+// changed, and an alias table. For comparison it has the textbook EDF heap and gRPC's random
+// WRR.
 func BenchmarkWeighted(b *testing.B) {
 	for _, n := range sizes(10, 1000, 100_000) {
 		weights := skewed(n, "random")

@@ -54,8 +54,8 @@ var impls = []string{"round_robin", "stock", "ours"}
 
 func (sc scenario) endpoints() int { return sc.localities * sc.perLocality }
 
-// resources are what a control plane serves for the scenario. Revisions differ
-// in the weight of one endpoint.
+// resources returns the resources of the scenario. Revisions differ in the weight of one
+// endpoint.
 func (sc scenario) resources(revision uint32) xdstest.Resources {
 	ls := make([]xdstest.Locality, sc.localities)
 	n := 0
@@ -181,7 +181,7 @@ func open(tb testing.TB, sc scenario, target string, opts []grpc.DialOption) *gr
 	return cc
 }
 
-// options are what NewClient takes for a channel of the implementation.
+// options returns the arguments of NewClient for a channel of the implementation.
 func options(tb testing.TB, impl string, sc scenario, control *xdstest.Server) (target string, opts []grpc.DialOption) {
 	opts = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if impl == "round_robin" {

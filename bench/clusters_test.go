@@ -83,13 +83,13 @@ func manyClusters(n int, revision uint32) xdstest.Resources {
 	return r
 }
 
-// BenchmarkClusterUpdate is a change of one of n clusters of a target, from the control
-// plane's Update to the client's ACK: bytes down and up on the wire, and processor time
-// of the process, so the control plane's share is in it; impl=ours_delta speaks the
-// incremental variant of ADS, which stock does not have. What the client alone takes,
-// to the microsecond, is in package xds: BenchmarkClusterChange.
+// BenchmarkClusterUpdate measures a change of one of n clusters of a target, from the control
+// plane's Update to the client's ACK: bytes in both directions on the wire, and processor time
+// of the process, including the control plane's; impl=ours_delta uses incremental ADS, which
+// stock does not have. The client's share alone, to the microsecond, is measured in package
+// xds: BenchmarkClusterChange.
 //
-// BenchmarkClusterReconnect is a stream that ends, and another, when nothing has changed.
+// BenchmarkClusterReconnect measures the replacement of a stream without changes.
 func BenchmarkClusterUpdate(b *testing.B)    { benchmarkClusters(b, updateClusters) }
 func BenchmarkClusterReconnect(b *testing.B) { benchmarkClusters(b, reconnectClusters) }
 
@@ -142,7 +142,7 @@ func startClusters(b *testing.B, impl string, n int) *clusterWorld {
 		builder = must(b, func() (resolver.Builder, error) {
 			return integrate.NewBuilder(integrate.Config{
 				Bootstrap: w.control.Bootstrap(b.Name() + impl), Linger: -1, ReconnectSpread: -1, Delta: impl == "ours_delta",
-				Logger: slog.New(slog.DiscardHandler), // streams that break are what is measured
+				Logger: slog.New(slog.DiscardHandler), // broken streams are the subject of the benchmark
 			})
 		})
 	}

@@ -15,10 +15,9 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// BenchmarkDial is from NewClient to the end of the first RPC, with 10 endpoints
-// in memory and the control plane on loopback. With shared=true the process has
-// a channel to the same target already, so that nothing has to be asked of the
-// control plane.
+// BenchmarkDial measures the time from NewClient to the end of the first RPC, with 10 endpoints
+// in memory and the control plane on loopback. With shared=true the process already has a
+// channel to the same target, so that no resources need to be requested.
 func BenchmarkDial(b *testing.B) {
 	sc := scenario{localities: 1, perLocality: 10}
 	for _, shared := range []bool{false, true} {
@@ -53,10 +52,10 @@ func BenchmarkDial(b *testing.B) {
 	}
 }
 
-// BenchmarkReconnect is a client that loses its ADS stream, until it has asked
-// for its 1000 endpoints again. What it had stays in use meanwhile, so ours takes
-// its time, up to eight seconds, for the control plane's sake (package xds,
-// backoff): it is the processor time that counts.
+// BenchmarkReconnect measures a client that loses its ADS stream, until it has requested its
+// 1000 endpoints again. The old resources stay in use in the meantime, so ours delays
+// reconnecting by up to eight seconds to protect the control plane (package xds, backoff): the
+// relevant figure is processor time.
 func BenchmarkReconnect(b *testing.B) {
 	sc := scenario{localities: 5, perLocality: 200, weighted: true}
 	for _, impl := range []string{"stock", "ours"} {

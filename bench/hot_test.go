@@ -17,10 +17,9 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// BenchmarkHot is what make bench-diff guards: what every RPC goes through, ours
-// alone, on one goroutine, which is what can be told apart on a noisy machine.
-// op=channel is a pick and its Done in a real channel; the others are parts of
-// the kernel.
+// BenchmarkHot is the benchmark that make bench-diff compares: the path of every RPC, ours
+// only, on one goroutine, which is measurable on a noisy machine. op=channel is a pick and its
+// Done in a real channel; the other ops are parts of the kernel.
 func BenchmarkHot(b *testing.B) {
 	b.Run("op=channel", func(b *testing.B) {
 		sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true, routes: 20}
@@ -82,9 +81,9 @@ func BenchmarkHot(b *testing.B) {
 	})
 }
 
-// runTimed measures picks of endpoints that time their RPCs, in a loop of its own, since the
-// others should not pay for its questions. If asks is set, endpoints say now and then how they
-// are, which is not charged.
+// runTimed measures picks of endpoints that time their RPCs, in a separate loop, since the
+// other benchmarks should not include its checks. If asks is set, endpoints are probed
+// occasionally, which is not measured.
 func (k *kernel) runTimed(b *testing.B, asks bool) {
 	ctx := b.Context()
 	b.ReportAllocs()

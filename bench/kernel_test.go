@@ -93,8 +93,8 @@ func (k *kernel) finish(index int32) {
 // enough: by default an answer is good for at most 64 of them.
 const answers = 1000
 
-// answer has all endpoints that are asked say that they have nothing to do. It expects that
-// answers were used up since it was called last.
+// answer answers all pending probes with an idle endpoint. It expects that answers have been
+// used since its last call.
 func (k *kernel) answer() {
 	for _, g := range k.snapshot.ProbeGroups(0) {
 		g.Adopt(k.env.Now)
@@ -113,8 +113,8 @@ func (k *kernel) flip(tb testing.TB) {
 	k.build(tb)
 }
 
-// skewed returns n weights: all the same, drawn from 1 to 1000, or a thousand
-// times as much for the first as for the others.
+// skewed returns n weights: equal, drawn from 1 to 1000, or a thousand times as large for the
+// first.
 func skewed(n int, skew string) []uint32 {
 	rng := newRand()
 	weights := make([]uint32, n)
@@ -134,7 +134,7 @@ func skewed(n int, skew string) []uint32 {
 // newRand returns the generator of all inputs: they are the same in each run.
 func newRand() *rand.Rand { return rand.New(rand.NewPCG(1, 2)) }
 
-// sizes leaves out, with -short, what takes long to set up.
+// sizes skips the sizes with a slow setup if -short is set.
 func sizes(list ...int) []int {
 	if !testing.Short() {
 		return list

@@ -15,14 +15,15 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// BenchmarkLEDSUpdate is a change of the weight of one of n endpoints, by incremental ADS:
-// source=eds sends the whole assignment, source=leds the one member of a collection.
-// client-cpu-µs/op, client-KiB/op and allocs/op are the client's, which is a process of its
-// own, from the arrival of the response until nothing moves any more; all-cpu-µs/op is the
-// processor time of the control plane, too. impl=none is a client that accepts everything unseen: gRPC's part.
+// BenchmarkLEDSUpdate measures a change of the weight of one of n endpoints, by incremental
+// ADS: source=eds sends the whole assignment, source=leds a single member of a collection.
+// client-cpu-µs/op, client-KiB/op and allocs/op are for the client, which is a separate
+// process, from the arrival of the response until it is idle; all-cpu-µs/op includes the
+// processor time of the control plane. impl=none is a client that accepts everything without
+// decoding: gRPC's part.
 //
-// The clients run on a fakegrpc.Channel, without connections to backends. Each update is published by
-// itself. All of a size are measured by turns.
+// The clients run on a fakegrpc.Channel, without connections to backends. Each update is
+// published separately. All implementations of a size alternate.
 func BenchmarkLEDSUpdate(b *testing.B) {
 	for _, n := range sizes(1000, 10000) {
 		measured := sync.OnceValue(func() map[string]updateCost { return measureLEDS(b, n) })
@@ -55,7 +56,7 @@ type ledsWorld struct {
 	client  *apart
 	meter   meter
 	typ     string
-	// next is what the control plane is given for a revision.
+	// next returns the control plane's resources for a revision.
 	next func(revision uint32) xdstest.Resources
 }
 

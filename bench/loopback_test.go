@@ -14,11 +14,10 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// BenchmarkLoopback is what a whole unary RPC over loopback TCP costs, so what
-// xDS is of it: the processor time of the process, with the client, the server
-// and what the kernel does for both.
+// BenchmarkLoopback measures a whole unary RPC over loopback TCP, to show the part of xDS in
+// it: the processor time of the process, with the client, the server and the kernel.
 //
-// The implementations are measured by turns.
+// The implementations alternate.
 func BenchmarkLoopback(b *testing.B) {
 	for _, inflight := range []int{1, 64} {
 		measured := sync.OnceValue(func() map[string]whole { return measureWhole(b, inflight) })

@@ -11,9 +11,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// BenchmarkMatch finds the route of an RPC among n, one for each method, in
-// random order. impl=scan tries one route after the other, as gRPC does, though
-// without what that allocates: see BenchmarkSelect for that.
+// BenchmarkMatch finds the route of an RPC among n, one for each method, in random order.
+// impl=scan tries one route after the other, like gRPC, but without gRPC's allocations: see
+// BenchmarkSelect for these.
 func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{1, 20, 100, 1000} {
 		k := newKernel(b, 1, 10, "equal", picker.Policy{})

@@ -60,7 +60,7 @@ func (spec clientSpec) startNull() error {
 	return nil
 }
 
-// head is what an answer to a response has to repeat.
+// head has the fields that an answer to a response must repeat.
 type head struct{ version, url, nonce string }
 
 // unseen is gRPC's codec, but for how it reads a response: it passes over the resources.

@@ -114,7 +114,7 @@ func TestPlacement(t *testing.T) {
 	}
 	serve(slices.Delete(slices.Clone(backends), gone, gone+1))
 	for _, cc := range []*grpc.ClientConn{stock, ours} {
-		for host := before[key]; host == before[key]; { // until the client knows
+		for host := before[key]; host == before[key]; { // until the client has the update
 			var err error
 			if host, err = place(cc, key); err != nil {
 				t.Fatal(err)

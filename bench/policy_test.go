@@ -141,8 +141,8 @@ func sessions() []context.Context {
 	return ctxs
 }
 
-// pickerOf returns the picker of a balancer of gRPC's registry after its n endpoints,
-// but those that are down, have connected.
+// pickerOf returns the picker of a balancer in gRPC's registry after its n endpoints have
+// connected, except for endpoints that are down.
 func pickerOf(b *testing.B, p policy, n int, down map[string]bool) balancer.Picker {
 	b.Helper()
 	s := fakegrpc.New(func(addr string) bool { return down[addr] })
@@ -165,8 +165,8 @@ func pickerOf(b *testing.B, p policy, n int, down map[string]bool) balancer.Pick
 	return picked
 }
 
-// connectRing sends RPCs until none has to wait any more for its endpoint, which
-// connects when it is asked for, or fails to.
+// connectRing sends RPCs until no RPC waits for its endpoint, which connects on demand, or
+// fails to.
 func connectRing(ctx context.Context, b *testing.B, s *fakegrpc.Channel) balancer.Picker {
 	ctxs := sessions()
 	for {

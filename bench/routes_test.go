@@ -57,8 +57,8 @@ func capture(tb testing.TB, cc *grpc.ClientConn) pickercapture.Pick {
 	return p
 }
 
-// BenchmarkInterceptor is what the interceptors of DialOptions add to an RPC whose
-// target has nothing for them to do.
+// BenchmarkInterceptor measures the cost of the interceptors of DialOptions for an RPC to a
+// target that does not need them.
 func BenchmarkInterceptor(b *testing.B) {
 	sc := scenario{localities: 1, perLocality: 30}
 	cc := dial(b, "ours", sc, startControl(b, sc))

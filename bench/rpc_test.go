@@ -13,9 +13,8 @@ import (
 	testgrpc "google.golang.org/grpc/interop/grpc_testing"
 )
 
-// BenchmarkRPC is a whole unary RPC, 64 at a time, over in-memory connections
-// and over loopback. Its allocations are what binds; its time is mostly gRPC's
-// own.
+// BenchmarkRPC measures a whole unary RPC, with 64 in flight, over in-memory connections and
+// over loopback. Its allocations are the relevant figure; its time is mostly gRPC's own.
 func BenchmarkRPC(b *testing.B) {
 	for _, network := range []string{"mem", "tcp"} {
 		sc := scenario{localities: 3, perLocality: 10, loadReports: true, drops: true, tcp: network == "tcp"}

@@ -16,15 +16,15 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// BenchmarkStartup is a target coming up, from nothing to n endpoints READY,
-// xDS included. Connections cost nothing here, so the time, the processor's, is
-// the policy's. They come up in one go, which is kind to stock: it looks at many
-// of them at a time then, while impl=round_robin, gRPC's, makes a picker for each
-// endpoint that connects, so that its time grows with the square of n.
+// BenchmarkStartup measures the start of a target, from nothing to n endpoints READY, including
+// xDS. Connections are free here, so the processor time is the policy's. All connect at once,
+// which favors stock, which then handles many of them at a time. impl=round_robin, which is
+// gRPC's, makes a picker for each endpoint that connects, so its time grows with the square of
+// n.
 //
-// B/endpoint is what is let go of for each endpoint when the channel is closed,
-// in live heap: without connections and SubConns, which are gRPC's or here the
-// stage's, and with what the XdsClient holds.
+// B/endpoint is the live heap per endpoint that is freed when the channel is closed: without
+// connections and SubConns, which belong to gRPC or to the fake channel, and with the memory of
+// the XdsClient.
 func BenchmarkStartup(b *testing.B) {
 	for _, n := range sizes(100, 1000, 3000, 10_000) {
 		sc := scenario{localities: 5, perLocality: n / 5, weighted: true}
@@ -101,7 +101,7 @@ func start(b *testing.B, impl string, sc scenario, control *xdstest.Server) *fak
 func liveHeap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what finalizers let go of
+	runtime.GC() // memory freed by finalizers
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Implementations whose ratio is claimed are measured by turns in many short rounds: a shared
-// machine differs more from one second to the next than they do. It is the benchmark's first
-// row to be run that has all of them measured, and each row reports its own; so neither b.N nor
-// -count has a part in it.
+// Implementations whose ratio is claimed alternate in many short rounds, since the drift of a
+// shared machine within a second exceeds their difference. All are measured when the
+// benchmark's first row runs, and each row reports its own result, so b.N and -count have no
+// effect.
 
-// turns measures everything in a map in so many rounds, by turns, and returns what measure
-// returned for each. A round before, which is not in the result, warms up.
+// turns measures all entries of a map alternately in the given number of rounds, and returns
+// the results of measure for each. A warm-up round is not in the result.
 func turns[C, R any](all map[string]C, rounds int, measure func(C) R) map[string][]R {
 	if testing.Short() {
 		rounds = 1
@@ -43,9 +43,9 @@ func quantile[R any](list []R, q float64, value func(R) float64) float64 {
 	return values[int(q*float64(len(values)-1))]
 }
 
-// A round costs what it costs, and what others on the machine take from it. Of long rounds with
-// pauses and garbage collections in them, the median is reported; of those that are shorter than
-// what the system gives to a process at a time, the lower decile, as by make bench-diff.
+// A round includes interference of other processes. For long rounds with pauses and garbage
+// collections, the median is reported; for rounds shorter than the scheduler's time slice, the
+// lower decile, as in make bench-diff.
 const (
 	median      = .5
 	lowerDecile = .1

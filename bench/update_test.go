@@ -14,13 +14,13 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// BenchmarkEDSUpdate is an EDS update that changes the weight of one endpoint, in state of the
-// world: what it costs the client, which is a process of its own, from the arrival of the
-// response until nothing moves any more. change=none sends the same bytes once more.
-// impl=none has a client that accepts everything unseen: gRPC's part of it.
+// BenchmarkEDSUpdate measures an EDS update that changes the weight of one endpoint, in state
+// of the world: the cost for the client, which is a separate process, from the arrival of the
+// response until it is idle. change=none sends the same bytes again. impl=none is a client that
+// accepts everything without decoding: gRPC's part.
 //
-// The clients run on a fakegrpc.Channel, without connections to backends. All of a size are measured by
-// turns.
+// The clients run on a fakegrpc.Channel, without connections to backends. All implementations
+// of a size alternate.
 func BenchmarkEDSUpdate(b *testing.B) {
 	for _, n := range sizes(1000, 5000) {
 		for _, change := range []string{"weight", "none"} {
@@ -68,10 +68,9 @@ func measureEDS(b *testing.B, n int, change string, impls []string) map[string]u
 // revision makes each update differ from the one before.
 var revision uint32
 
-// charge reports the processor time for an operation, from its call to that of
-// its result. On a shared machine that is the better measure: it does not count
-// the time for which somebody else has the processor. What the runtime does
-// beside the benchmark is in it.
+// charge reports the processor time of an operation, from its call to that of its result. On a
+// shared machine that is the better measure, since it excludes time of other processes. It
+// includes the runtime's work in the background.
 func charge(b *testing.B) (stop func()) {
 	from := cpuTime()
 	return func() { b.ReportMetric(float64(cpuTime()-from)/float64(b.N), "cpu-ns/op") }

@@ -19,10 +19,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// BenchmarkPickUpdates is a mix of picks and updates, so many updates in 100
-// operations: 30 endpoints, of which one comes and goes. A pick must not wait
-// for an update, so the time for an operation is the sum of both, evenly over
-// processors, and grows with the share of updates only by what they cost.
+// BenchmarkPickUpdates is a mix of picks and updates, with the given number of updates in 100
+// operations: 30 endpoints, one of which is added and removed. A pick must not wait for an
+// update, so the time of an operation is the sum of both, evenly distributed over processors,
+// and grows with the fraction of updates only by their cost.
 func BenchmarkPickUpdates(b *testing.B) {
 	const n = 30
 	for _, percent := range []uint32{0, 1, 10} {

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// skews are sets of weights for n endpoints: drawn from 1 to 1000, or one of 1000 beside
-// the others' 1.
+// skews are sets of weights for n endpoints: drawn from 1 to 1000, or one of 1000 and the rest
+// 1.
 var skews = []struct {
 	name    string
 	weights func(n int) []uint32
@@ -112,8 +112,8 @@ func BenchmarkNext(b *testing.B) {
 	})
 }
 
-// As many goroutines as -cpu says. Read the time of one pick for one goroutine as ns/op
-// times their number: ns/op is that of all together.
+// Uses -cpu goroutines. The time of one pick for one goroutine is ns/op times their number:
+// ns/op is that of all together.
 func BenchmarkNextParallel(b *testing.B) {
 	forEachInput(b, "baseline", func(b *testing.B, weights []uint32) {
 		r := &roundRobin{n: uint64(len(weights))}
@@ -182,7 +182,7 @@ func reportFallbacks(b *testing.B, s *Schedule) {
 	b.ReportMetric(float64(s.Fallbacks())/float64(b.N), "fallbacks/op")
 }
 
-// What an update costs.
+// BenchmarkNew measures a rebuild.
 func BenchmarkNew(b *testing.B) {
 	forEachInput(b, "heap", func(b *testing.B, weights []uint32) {
 		for b.Loop() {
@@ -211,7 +211,8 @@ func BenchmarkSeek(b *testing.B) {
 	})
 }
 
-// What a change of one weight costs: the sequence continues, of all weights or by the change.
+// BenchmarkReweigh measures a change of one weight with a continued sequence, from all weights
+// or from the change.
 func BenchmarkReweigh(b *testing.B) {
 	for _, n := range []int{30, 2000, 10_000} {
 		for _, skew := range []struct {

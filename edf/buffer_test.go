@@ -27,9 +27,9 @@ func newUneven(t *testing.T, longest uint64) (*Schedule, []int) {
 	return s, take(h.Next, 10*window)
 }
 
-// A refiller that is held up in the middle of a block holds nobody else up. The others use
-// up what was made ahead, then fall back on picks with the right shares, and go on with the
-// sequence once it is back.
+// A refiller that is stopped in the middle of a block does not block other goroutines. They use
+// the picks made ahead, then fall back on picks with the right shares, and continue the
+// sequence once the refiller resumes.
 func TestParkedRefiller(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -149,7 +149,7 @@ func TestLateReader(t *testing.T) {
 	}
 }
 
-// Tickets may leave gaps of any size. What lies before a leap is given up.
+// Tickets may leave gaps of any size. Picks before a leap are discarded.
 func TestLeap(t *testing.T) {
 	for _, gap := range []int{1, block, window / 2, window - 1, window, window + 1, 3*window + 17} {
 		s, want := newUneven(t, 0)
@@ -175,8 +175,7 @@ func TestLeap(t *testing.T) {
 	}
 }
 
-// Right after a leap, what is left in the window from before does not pass for the picks
-// that were leapt over.
+// Right after a leap, old picks in the window are not mistaken for the picks that were skipped.
 func TestLeapForgets(t *testing.T) {
 	s, want := newUneven(t, 0)
 	leap := 2*window + 1000
@@ -217,7 +216,7 @@ func TestLeapInPeriod(t *testing.T) {
 	}
 }
 
-// While few picks have been made, and nobody makes more, picks fall back on these.
+// While few picks have been made, and no goroutine makes more, picks fall back on these.
 func TestFallBackOnFew(t *testing.T) {
 	for _, longest := range []uint64{0, 1 << 20} {
 		s, err := Config{Weights: []uint32{0, 5000, 17000, 9001}}.schedule(longest, window)

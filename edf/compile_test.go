@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// build returns what the compiler says about the package when asked with flags.
+// build returns the compiler's output for the package with flags.
 func build(t *testing.T, flags string) string {
 	t.Helper()
 	if testing.Short() || raceEnabled || runtime.GOARCH != "amd64" {
@@ -29,7 +29,7 @@ func build(t *testing.T, flags string) string {
 	return string(out)
 }
 
-// A pick is a call or two; what it is made of must be inlined into it.
+// A pick is one or two calls; its parts must be inlined.
 func TestInlining(t *testing.T) {
 	out := build(t, "-m")
 	for _, name := range []string{
@@ -46,9 +46,9 @@ func TestInlining(t *testing.T) {
 	}
 }
 
-// Bounds checks cost nothing measurable in a pick while there are no more of them than
-// these: one for the buffer, and for a Heap one for the winner, two for its endpoint and
-// class, and one in the replay. The compiler reports those of an inlined function where it is called.
+// The cost of bounds checks in a pick is not measurable while there are no more than these: one
+// for the buffer, and for a Heap one for the winner, two for its endpoint and class, and one in
+// the replay. The compiler reports those of an inlined function at the call.
 func TestBoundsChecks(t *testing.T) {
 	checks := make(map[string]int)
 	function := functions(t)

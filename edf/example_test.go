@@ -43,11 +43,11 @@ func ExampleNewSchedule() {
 	// Output: map[a:80:1000 b:80:2000 c:80:4000]
 }
 
-// Whoever counts requests already can use the count as ticket, and keeps counting when the
-// weights change.
+// A caller that already counts requests can use the count as ticket, and continues counting
+// when the weights change.
 func ExampleSchedule_At() {
 	var issued atomic.Uint64
-	issued.Store(1000) // what the counter stood at
+	issued.Store(1000) // the current value of the counter
 	s, err := edf.Config{Weights: []uint32{2, 1, 1}, Base: issued.Load()}.Schedule()
 	if err != nil {
 		fmt.Println(err)

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata/golden.txt")
 
-// A replica, or the next version, that starts at the same place must make the same picks.
-// Do not change the golden sequences: that breaks whoever relies on replaying them.
+// A replica, or the next version, that starts at the same place must make the same picks. Do
+// not change the golden sequences: that breaks users that rely on replaying them.
 //
 // A line is a configuration and a colon, then the first picks and a checksum over more. The
 // weights of the form n*max are drawn from a fixed seed.

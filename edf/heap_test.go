@@ -67,7 +67,7 @@ func TestSeedVectors(t *testing.T) {
 		{[]uint32{1, 2, 4}, []int{2, 1, 2, 2, 0, 1, 2, 2, 1, 2, 2, 0, 1, 2}},
 		{[]uint32{5}, []int{0, 0, 0}},
 		{[]uint32{0, 2, 0, 1, 0}, []int{1, 1, 3, 1, 1, 3}},
-		// Ties go by index here, not to who has waited longest: Envoy would end in 1, 0.
+		// Ties are broken by index here, not by waiting time: Envoy would end in 1, 0.
 		{[]uint32{11, 3}, []int{0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}},
 	} {
 		t.Run(fmt.Sprint(test.weights), func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestSeedVectors(t *testing.T) {
 	}
 }
 
-// D1: the order is exact, whatever the weights.
+// D1: the order is exact for all weights.
 func TestSequenceIsTheOracles(t *testing.T) {
 	const picks = 700
 	for _, impl := range impls {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// A Schedule that is made of another one by changes, however many there have been, picks what
-// one picks that is made of the weights.
+// A Schedule derived from another one by any number of changes makes the same picks as one made
+// from the weights.
 func TestReweighSomeIsReweigh(t *testing.T) {
 	r := rand.New(rand.NewPCG(11, 7))
 	shared := 0
@@ -75,8 +75,8 @@ func remade(s *Schedule, weights []uint32) (*Schedule, error) {
 	return c.Schedule()
 }
 
-// randomChange returns a change of one weight: to that of another endpoint, to nothing, to
-// anything, or to what changes divisors.
+// randomChange returns a change of one weight: to that of another endpoint, to zero, to a
+// random value, or to a value that changes divisors.
 func randomChange(r *rand.Rand, weights []uint32) Change {
 	i := r.IntN(len(weights))
 	w := weights[r.IntN(len(weights))]
@@ -93,7 +93,7 @@ func randomChange(r *rand.Rand, weights []uint32) Change {
 	return Change{i, w}
 }
 
-// verify returns why l is not what weights come to.
+// verify returns an error if l does not correspond to the weights.
 func (l *layout) verify(weights []uint32) error {
 	total, err := Config{Weights: weights}.totals()
 	if err != nil || l.total != total {
@@ -126,7 +126,7 @@ func (l *layout) verify(weights []uint32) error {
 	return nil
 }
 
-// What a layout is made of stays what it was, also while the picks of its Heap are made.
+// The source of a layout is unchanged, even while the picks of its Heap are made.
 func TestChangesShare(t *testing.T) {
 	weights := make([]uint32, 1000)
 	for i := range weights {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The peers are what others do, for the benchmarks to compare with.
+// The peers are common implementations for comparison in benchmarks.
 
 // A mutexHeap is the textbook EDF scheduler: a priority queue of floating-point deadlines
 // behind a lock.

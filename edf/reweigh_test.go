@@ -43,8 +43,8 @@ func scale(weights []uint32, sum uint64, n int) []uint32 {
 	return weights
 }
 
-// A changed weight moves nobody else's next pick: endpoints of equal weight go on in turn,
-// although the greatest common divisor changes and with it the period.
+// A changed weight does not move the next pick of other endpoints: endpoints of equal weight
+// continue in turn, although the greatest common divisor changes and with it the period.
 func TestReweighKeepsPlace(t *testing.T) {
 	weights := slices.Repeat([]uint32{100}, 1000)
 	s, err := NewSchedule(weights, 0)

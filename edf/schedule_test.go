@@ -80,7 +80,7 @@ func TestEqualWeights(t *testing.T) {
 	}
 }
 
-// Zero weights leave the others' indexes alone and are never picked.
+// Zero weights do not change other indexes and are never picked.
 func TestZeroWeights(t *testing.T) {
 	weights := make([]uint32, 100)
 	for i := range weights {
@@ -193,8 +193,8 @@ var schedules = []struct {
 	{"small window", []uint32{5000, 0, 17000, 333, 1, 9001}, 0, 2 * block},
 }
 
-// Goroutines that draw at the same time share out the sequence: together they get what one
-// of them would, but for picks that are counted as fallbacks.
+// Goroutines that draw concurrently share the sequence: together they get the picks that a
+// single one would get, except for picks that are counted as fallbacks.
 func TestConcurrentNext(t *testing.T) {
 	const goroutines = 8
 	for _, test := range schedules {

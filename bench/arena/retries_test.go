@@ -56,8 +56,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// TestSurge: servers that work on what is over deliver little of what they could, and it
-// takes them long to do better; a limit of the RPCs in flight is enough against it.
+// TestSurge checks that servers which work on abandoned RPCs deliver little of their capacity,
+// and take long to recover, and that a limit of the RPCs in flight prevents that.
 func TestSurge(t *testing.T) {
 	f := small(func(f *Fleet) {
 		f.Load, f.Stubborn, f.Timeout, f.Again, f.Repeats = 1, true, 500*ms, 1, true
@@ -87,8 +87,8 @@ func TestSurge(t *testing.T) {
 	}
 }
 
-// TestStreams: what counts of a stream is its first message; it stays open, and the end of the
-// run ends it.
+// TestStreams checks that the latency of a stream is that of its first message, that it stays
+// open, and that the end of the run ends it.
 func TestStreams(t *testing.T) {
 	f := small(func(f *Fleet) {
 		f.Methods = append(f.Methods, Method{Share: .5, Mean: 20 * ms, Open: 2 * time.Second})

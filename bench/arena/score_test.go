@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// TestScore: the arithmetic, of a run that was made by hand: an RPC each
-// millisecond, which takes as long as its number; those of the warm-up and what a
-// failure counts are left to see.
+// TestScore checks the arithmetic with a synthetic run: one RPC per millisecond, whose duration
+// is its number. It includes the warm-up and failures.
 func TestScore(t *testing.T) {
 	f := &Fleet{Clients: 1, Servers: 2, Workers: 2, Warm: time.Second, Run: 2 * time.Second, Timeout: 5 * time.Second, Bad: []int{1}, BadFrom: time.Second, BadTo: 2 * time.Second}
 	f.Methods, f.Need, f.Load = []Method{{Share: 1, Mean: ms}}, Fixed, 1
@@ -53,7 +52,7 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// TestDoubt: batches that are the same leave none; what scatters does by Student's t.
+// TestDoubt checks that equal batches have no doubt, and that others have Student's t interval.
 func TestDoubt(t *testing.T) {
 	same, scattered := make([][]float64, 10), make([][]float64, 10)
 	for i := range same {
@@ -119,7 +118,7 @@ func TestRankCorrelation(t *testing.T) {
 	}
 }
 
-// TestCalibrationText: figures that are too far from what was known are marked.
+// TestCalibrationText checks that figures that deviate too much from the known ones are marked.
 func TestCalibrationText(t *testing.T) {
 	r := &Report{Results: []*Result{
 		{Fleet: homogeneous, Impl: Anchor, Policy: RandomName, Mode: Kernels, Long: true, P99: 230},

@@ -13,7 +13,7 @@ import (
 
 const ms = time.Millisecond
 
-// A bench is a server on a clock of events, and what became of its jobs.
+// A bench is a server on an event clock, with the results of its jobs.
 type bench struct {
 	clock  simulation
 	server *Server
@@ -72,8 +72,8 @@ func TestQueue(t *testing.T) {
 	near(t, "the time of workers", b.server.busy.sum(0, time.Second), float64(50*ms), .001)
 }
 
-// TestSpeed: what is left of a running job takes longer on a server that becomes
-// slower, and as long as it takes on one that stalls.
+// TestSpeed checks that the rest of a running job takes longer on a server that becomes slower,
+// and as long as the stall on one that stalls.
 func TestSpeed(t *testing.T) {
 	b := newBench(1, 0)
 	b.submit("a", 10*ms)
@@ -90,7 +90,8 @@ func TestSpeed(t *testing.T) {
 	b.want(t, "c", 208*ms, served)
 }
 
-// TestFailing: a server that fails fast refuses what arrives and does what it has.
+// TestFailing checks that a server that fails fast rejects new jobs and finishes its current
+// ones.
 func TestFailing(t *testing.T) {
 	b := newBench(1, 0)
 	b.submit("a", 10*ms)
@@ -138,7 +139,8 @@ func TestCold(t *testing.T) {
 	b.want(t, "last", 2*time.Second+10*ms, served)
 }
 
-// TestOracleSees: the oracle knows queue, workers and speed, and avoids what refuses.
+// TestOracleSees checks that the oracle knows queue, workers and speed, and avoids servers that
+// reject jobs.
 func TestOracleSees(t *testing.T) {
 	b := newBench(2, 1)
 	wait := func(want time.Duration) {
@@ -170,7 +172,7 @@ func TestOracleSees(t *testing.T) {
 	}
 }
 
-// TestReports: a server says how much of it is used, and how often it is asked.
+// TestReports checks a server's reported utilization and rates.
 func TestReports(t *testing.T) {
 	b := newBench(2, 0)
 	for i := range 500 {

@@ -124,7 +124,7 @@ func TestSketch(t *testing.T) {
 				}
 				allowed := agreement
 				if k.Least > 30_000 {
-					allowed = .25 // the sketch leaves out what has not come back
+					allowed = .25 // the sketch omits RPCs that have not ended
 				}
 				if d := k.Apart(r.P99); math.Abs(d) > allowed {
 					t.Errorf("%s, %s: p99 is %.0f ms, %+.0f %% from %.0f", f.Name, k.Row, r.P99, 100*d, k.Least)
@@ -148,8 +148,8 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// TestArrivals: methods, clients, bursts and days are as the fleet says, and the
-// same for the same seed.
+// TestArrivals checks that methods, clients, bursts and days follow the fleet's configuration,
+// and are reproducible by seed.
 func TestArrivals(t *testing.T) {
 	f := queue(10, 1, .7)
 	f.Need, f.Methods = Fixed, []Method{{Share: .9, Mean: 2 * time.Millisecond}, {Share: .1, Mean: 82 * time.Millisecond}}

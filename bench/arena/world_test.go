@@ -16,8 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// small is a fleet for tests, with a fraction of the work of those that are
-// published.
+// small is a fleet for tests, with a fraction of the work of the published ones.
 func small(change func(f *Fleet)) *Fleet {
 	f := usual("small", "")
 	f.Clients, f.Servers, f.Load, f.Timeout = 4, 6, .6, time.Second
@@ -56,17 +55,17 @@ func row(t *testing.T, name string) Policy {
 // uneven is the small fleet with servers of two speeds.
 func uneven(f *Fleet) { f.Speed = func(i int) float64 { return 1 + float64(i%2)/2 } }
 
-// TestChannels: every row plays, ours and stock's over their own xDS, and nothing
-// fails but for what a limit refuses. Who is better is a matter of chance with so few
-// RPCs: see TestOrder.
+// TestChannels checks that every row runs, ours and stock's over their own xDS, and that RPCs
+// fail only because of limits. The order of policies is random with so few RPCs: see TestOrder.
 func TestChannels(t *testing.T) {
 	f := small(uneven)
 	for _, p := range Policies() {
 		t.Run(p.String(), func(t *testing.T) {
 			r := played(t, f, p)
 			least := .99
-			// These refuse what is beyond their limit: .6 is left with one that the clients share
-			// here, give or take .01, and .998 with the one that adapts, give or take .003.
+			// These policies reject RPCs above their limit: a goodput of .6 is left with a
+			// limit shared by the clients, give or take .01, and .998 with the adaptive one,
+			// give or take .003.
 			if p.Name == limited || strings.HasPrefix(p.Name, adaptive) {
 				least = .4
 			}
@@ -77,8 +76,8 @@ func TestChannels(t *testing.T) {
 	}
 }
 
-// TestOrder: kernels, which follow the seed in any build, play long enough to tell who is
-// better: all leave something to the oracle, and least_request does better than random.
+// TestOrder checks that kernels, which follow the seed in any build, run long enough to order
+// policies: the oracle is the best, and least_request is better than random.
 func TestOrder(t *testing.T) {
 	f := small(func(f *Fleet) { uneven(f); f.Run = 300 * time.Second })
 	p99 := map[string]float64{}
@@ -102,8 +101,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestKernelsAgree: over channels the same servers get the same RPCs; what they
-// come to is what kernels come to.
+// TestKernelsAgree checks that channels and kernels with the same servers and RPCs have the
+// same results.
 func TestKernelsAgree(t *testing.T) {
 	f := small(func(f *Fleet) { f.Timeout = 0; f.Run = 60 * time.Second })
 	if testing.Short() || raceEnabled {
@@ -120,7 +119,7 @@ func TestKernelsAgree(t *testing.T) {
 			t.Errorf("%s: %d RPCs, kernels have %d", name, r.RPCs, k.RPCs)
 		}
 		if f.Run < time.Minute {
-			continue // what they come to is a matter of chance
+			continue // their results are random
 		}
 		// Deviations are 1 and 2 % of channels, and of stock's kernel, which does not follow the seed.
 		near(t, name+": median", r.P50, k.P50, .15)
@@ -128,7 +127,7 @@ func TestKernelsAgree(t *testing.T) {
 	}
 }
 
-// TestSeed: the same seed gives the same results, another one others.
+// TestSeed checks that the same seed gives the same results, and another seed different ones.
 func TestSeed(t *testing.T) {
 	f := small(nil)
 	p := row(t, "ours least_request")
@@ -154,8 +153,9 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// TestServerGone: a server that is stopped gets nothing, whether or not it had told;
-// RPCs are lost only if it had not; once it is started it gets its part again.
+// TestServerGone checks that a stopped server gets no RPCs, whether or not it announced the
+// stop, that RPCs are lost only if it did not, and that it gets its share again after a
+// restart.
 func TestServerGone(t *testing.T) {
 	for _, gracefully := range []bool{false, true} {
 		f := small(func(f *Fleet) {
@@ -170,7 +170,8 @@ func TestServerGone(t *testing.T) {
 			if r.BadShare > 0 {
 				t.Errorf("%s: a server that was stopped got %v of the RPCs", name, r.BadShare)
 			}
-			// What was in flight is lost, three RPCs or so of 2200; if they were still sent there, 90.
+			// About three RPCs of 2200 were in flight and are lost; if RPCs were still sent
+			// there, 90.
 			if lost := 1 - r.Goodput; lost > .02 || gracefully && lost > 0 {
 				t.Errorf("%s: %v of the RPCs failed, gracefully %t", name, lost, gracefully)
 			}
@@ -225,8 +226,8 @@ func TestZoneLost(t *testing.T) {
 	}
 }
 
-// TestExtraMessages: what a policy's part on servers receives is counted, the
-// arena's own RPCs are not.
+// TestExtraMessages checks that messages to the server side of a policy are counted, and that
+// the arena's own RPCs are not.
 func TestExtraMessages(t *testing.T) {
 	p := row(t, "ours round_robin")
 	p.Server = func(s *Server) ([]grpc.ServerOption, func(grpc.ServiceRegistrar)) {
@@ -250,7 +251,7 @@ func TestExtraMessages(t *testing.T) {
 	}
 }
 
-// TestPlay: cells are found, and what goes wrong is said.
+// TestPlay checks that cells are found, and that errors are reported.
 func TestPlay(t *testing.T) {
 	if r := Play(t, Cell{Mode: Channels, Fleet: "none", Policy: "anchor random"}); r.Error == "" {
 		t.Error("there is a result of a fleet that there is not")

@@ -29,7 +29,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// A demo that is interrupted says how far it came.
+// An interrupted demo prints its progress.
 func TestInterrupted(t *testing.T) {
 	leak.Check(t)
 	ctx, cancel := context.WithCancel(t.Context())

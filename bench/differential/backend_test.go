@@ -26,10 +26,10 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// Headers by which a caller tells backends about an RPC.
+// Headers with which a caller passes information about an RPC to backends.
 const (
 	idHeader     = "x-rpc-id"     // names the RPC in records
-	scriptHeader = "x-rpc-script" // what its attempts are to meet, see script
+	scriptHeader = "x-rpc-script" // behavior of its attempts, see script
 )
 
 // earlyHeaders is the script of RPCs that get headers before the backend has a message.
@@ -39,12 +39,12 @@ const earlyHeaders = "early"
 type attempt struct {
 	backend string
 	method  string
-	timeout time.Duration // until the deadline; 0 is none
+	timeout time.Duration // until the deadline; 0 means no deadline
 	md      metadata.MD   // without idHeader and scriptHeader
 }
 
-// fleet is all backends: one gRPC server on many addresses, which answers every
-// method with the message it was sent, and records who was called.
+// fleet is all backends: one gRPC server on many addresses, which echoes the message of every
+// method and records the called addresses.
 type fleet struct {
 	server *grpc.Server
 	net    *xdstest.Network
@@ -55,7 +55,7 @@ type fleet struct {
 	attempts map[string][]attempt // by RPC
 }
 
-// newFleet starts backends of those names.
+// newFleet starts backends with the given names.
 func newFleet(t testing.TB, n *xdstest.Network, names []string) *fleet {
 	f := &fleet{net: n, names: map[string]string{}, addrs: map[string]netip.AddrPort{}, attempts: map[string][]attempt{}}
 	f.server = grpc.NewServer(grpc.UnknownServiceHandler(f.handle), grpc.WaitForHandlers(true))
@@ -113,8 +113,8 @@ func (f *fleet) handle(_ any, s grpc.ServerStream) error {
 			return err
 		}
 	}
-	// The first message comes first, so that what a client did before it heard of a
-	// failure is no accident.
+	// The first message is received first, so that the client's actions before a failure are
+	// deterministic.
 	var m wrapperspb.BytesValue
 	received := s.RecvMsg(&m)
 	if err := f.act(ctx, s, md.Get(scriptHeader), nth, a.backend); err != nil {
@@ -131,11 +131,10 @@ func (f *fleet) handle(_ any, s grpc.ServerStream) error {
 	return received
 }
 
-// act does what the script says for the nth attempt: a list of words, by comma, of
-// which the last is for all further attempts. A word is a status code (0 lets the
-// RPC succeed), "hang" to wait for the end of the RPC, "h" and a code to fail after
-// headers were sent, or "p", a number, ":" and a code to fail and ask for a pause of
-// so many milliseconds before another attempt.
+// act performs the script for the nth attempt: a comma-separated list of words, the last of
+// which applies to all further attempts. A word is a status code (0 lets the RPC succeed),
+// "hang" to wait for the end of the RPC, "h" and a code to fail after headers were sent, or
+// "p", a number, ":" and a code to fail with a pushback of that many milliseconds.
 func (f *fleet) act(ctx context.Context, s grpc.ServerStream, script []string, nth int, backend string) error {
 	header := metadata.Pairs("x-backend", backend)
 	if len(script) == 0 {
@@ -158,7 +157,7 @@ func (f *fleet) act(ctx context.Context, s grpc.ServerStream, script []string, n
 		return s.SendHeader(header)
 	case word == "hang":
 		<-ctx.Done()
-		time.Sleep(time.Millisecond) // or it would be by chance who ends the RPC
+		time.Sleep(time.Millisecond) // otherwise the end of the RPC would be a race
 		return status.FromContextError(ctx.Err()).Err()
 	case strings.HasPrefix(word, "h"):
 		if err := s.SendHeader(header); err != nil {

@@ -21,14 +21,14 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// methods are those that callers call, and that routes name.
+// methods are the methods in calls and routes.
 var methods = []string{"/shop.Cart/Add", "/shop.Cart/Get", "/shop.Pay/Charge", "/SHOP.pay/charge", "/other.Svc/Do"}
 
 // A caller is a kind of RPC.
 type caller struct {
 	method   string
 	headers  []string // keys and values
-	script   string   // what backends do; empty is success
+	script   string   // behavior of backends; empty means success
 	deadline time.Duration
 	stream   bool
 	wait     bool // wait-for-ready
@@ -95,7 +95,7 @@ type client struct {
 	last  atomic.Int64 // RPC
 }
 
-// rpc is what is known of an RPC, by its end.
+// rpc is the record of an RPC.
 type rpc struct {
 	err      error
 	elapsed  time.Duration

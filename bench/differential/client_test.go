@@ -47,9 +47,9 @@ func newSide(t testing.TB, name string, n *xdstest.Network) *side {
 	return s
 }
 
-// onRequest takes note of NACKs. The control plane answers a NACK with what was
-// rejected, and stock that with a NACK, at once: without a pause no virtual time
-// would ever pass again.
+// onRequest records NACKs. The control plane answers a NACK with the rejected resource, and
+// stock answers that with a NACK, immediately: without a pause virtual time would never
+// advance.
 func (s *side) onRequest(_ int64, req *discoveryv3.DiscoveryRequest) {
 	if req.GetErrorDetail() == nil {
 		return
@@ -60,14 +60,14 @@ func (s *side) onRequest(_ int64, req *discoveryv3.DiscoveryRequest) {
 	time.Sleep(time.Second)
 }
 
-// forget forgets what was rejected.
+// forget discards the recorded NACKs.
 func (s *side) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clear(s.rejected)
 }
 
-// answer says whether there was a NACK of a type, and of what.
+// answer returns whether there was a NACK of a type, and its detail.
 func (s *side) answer(url string) (rejected bool, detail string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func (t tally) String() string {
 	return b.String()
 }
 
-// A sample is what was observed of one caller on one side.
+// A sample is the observations of one caller on one side.
 type sample struct {
 	aspects map[string]tally
 	errs    tally // texts of errors
@@ -75,10 +75,10 @@ func (s *sample) ok() bool {
 	return len(s.errs) == 0
 }
 
-// distance says how unlikely it is that two tallies are samples of the same
-// distribution, as so many standard deviations: it is χ² of the table, without the
-// values that are too rare for that, by the approximation of Wilson and Hilferty.
-// About 2.3 is one in a hundred, 5 less than one in a million.
+// distance returns the significance of the difference between two tallies in standard
+// deviations: it is χ² of the table, without values that are too rare for that, by the
+// approximation of Wilson and Hilferty. About 2.3 is one in a hundred, 5 less than one in a
+// million.
 func distance(a, b tally) float64 {
 	na, nb := float64(a.total()), float64(b.total())
 	if na == 0 || nb == 0 {
@@ -137,7 +137,7 @@ func (d *difference) errs(side int) tally {
 	return d.samples[side].errs
 }
 
-// Aspects that are not those of a caller's RPCs.
+// Aspects that do not belong to a caller's RPCs.
 const (
 	aspectAnswer     = "what was rejected"
 	aspectNames      = "subscription"

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestDistance shows what the comparison of samples tells apart, and what it does not.
+// TestDistance checks which differences the comparison of samples detects.
 func TestDistance(t *testing.T) {
 	draw := func(rng *rand.Rand, n int, chance float64) tally {
 		t := tally{"a": 0, "b": 0}

@@ -164,7 +164,7 @@ func (d defect) apply(r *xdstest.Resources) {
 	case "EDS":
 		for _, cla := range r.Endpoints {
 			if cla.ClusterName == d.name && len(cla.Endpoints) > 0 && len(cla.Endpoints[0].LbEndpoints) > 0 {
-				cla.Endpoints[0].LbEndpoints[0].HealthStatus = corev3.HealthStatus_HEALTHY // others are not looked at (A27-CLA-8)
+				cla.Endpoints[0].LbEndpoints[0].HealthStatus = corev3.HealthStatus_HEALTHY // unhealthy endpoints are not validated (A27-CLA-8)
 				cla.NamedEndpoints = map[string]*endpointv3.Endpoint{d.String(): {}}
 				endpointDefects[d.kind](cla)
 			}

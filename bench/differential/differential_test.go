@@ -33,8 +33,8 @@ const (
 	different    = 7
 )
 
-// TestDifferential compares the two clients in random worlds. A failure has the
-// seed, the world, and what differs in it first.
+// TestDifferential compares the two clients in random worlds. A failure contains the seed, the
+// world, and the first difference.
 func TestDifferential(t *testing.T) {
 	n := 6
 	if testing.Short() {
@@ -46,7 +46,7 @@ func TestDifferential(t *testing.T) {
 	t.Log(total.String())
 }
 
-// summary is what a run of many worlds says in the end.
+// summary is the result of a run of many worlds.
 type summary struct {
 	worlds, steps, rpcs, background int
 	lost                            map[string]int // by side
@@ -108,7 +108,7 @@ func compareWorld(t *kit.Trial, total *summary) {
 	}
 }
 
-// step serves a state of the world, and compares what comes of it.
+// step serves a state of the world, and compares the results.
 func (x *trial) step(w *world, news []string) {
 	x.total.steps++
 	x.before, x.world = x.world, w
@@ -174,8 +174,8 @@ func (x *trial) settle() {
 	synctest.Wait()
 }
 
-// background makes RPCs of callers that are healthy, while change is made and its
-// consequences come about, and returns what was lost of them on each side.
+// background makes RPCs of healthy callers while change runs and takes effect, and returns the
+// lost ones on each side.
 func (x *trial) background(change func()) []map[*caller]tally {
 	lost := []map[*caller]tally{{}, {}}
 	var callers []*caller
@@ -208,8 +208,8 @@ func (x *trial) background(change func()) []map[*caller]tally {
 	return lost
 }
 
-// judgeLost counts what a caller lost, but for what can happen at any time, if
-// rarely: drops, faults, and routes that are drawn.
+// judgeLost counts the losses of a caller, except for rare random failures: drops, faults, and
+// randomly drawn routes.
 func (x *trial) judgeLost(k *caller, lost []map[*caller]tally) {
 	if len(x.before.routesOf(k, gRFC)) > 1 || len(x.world.routesOf(k, gRFC)) > 1 {
 		return
@@ -225,8 +225,7 @@ func (x *trial) judgeLost(k *caller, lost []map[*caller]tally) {
 	}
 }
 
-// compareProtocol compares what was acknowledged and rejected, and what is
-// subscribed to.
+// compareProtocol compares the accepted and rejected resources, and the subscriptions.
 func (x *trial) compareProtocol() {
 	types := []struct{ short, url string }{{"LDS", xdstest.LDS}, {"RDS", xdstest.RDS}, {"CDS", xdstest.CDS}, {"EDS", xdstest.EDS}}
 	for _, typ := range types {
@@ -250,7 +249,7 @@ func (x *trial) compareProtocol() {
 	}
 }
 
-// compareCaller compares what becomes of one caller's RPCs.
+// compareCaller compares the results of one caller's RPCs.
 func (x *trial) compareCaller(k *caller) []*sample {
 	n := firstSample
 	if k.burst > 0 {
@@ -301,7 +300,7 @@ func (x *trial) samples(k *caller, n int) []*sample {
 	return list
 }
 
-// differ takes note of a difference, unless there is a reason for it.
+// differ records a difference, unless there is a reason for it.
 func (x *trial) differ(d *difference) {
 	d.worlds, d.world, d.noListener = x.worlds, x.world, x.noListener
 	if r := reasonFor(d); r != nil {

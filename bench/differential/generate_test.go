@@ -17,8 +17,8 @@ const (
 	poolSize    = 6 // backends that a cluster may have
 )
 
-// backendNames are all backends of a world: a pool for each cluster, so that an
-// RPC's backend tells its cluster.
+// backendNames returns all backends of a world: a pool for each cluster, so that an RPC's
+// backend identifies its cluster.
 func backendNames() []string {
 	var names []string
 	for c := range maxClusters {
@@ -68,7 +68,7 @@ func (g *gen) world() *world {
 	for i := range n {
 		w.clusters = append(w.clusters, g.cluster(fmt.Sprintf("c%d", i)))
 	}
-	// The last may be an aggregate of those before.
+	// The last one may be an aggregate of the previous ones.
 	if last := &w.clusters[n-1]; n > 2 && g.chance(35) {
 		last.kind = aggregate
 		for _, i := range g.Perm(n - 1)[:1+g.IntN(min(3, n-1))] {

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// A view is what a client takes for the headers of an RPC.
+// A view is the set of headers that a client considers for an RPC.
 type view struct {
 	binary      bool // headers that end in -bin
 	contentType bool // the content type, which gRPC adds
 	empty       bool // headers whose value is empty, as present
 }
 
-// gRFC is A28's view, and ours. stockView is what grpc-go sees.
+// gRFC is A28's view, and ours. stockView is grpc-go's.
 var (
 	gRFC      = view{contentType: true, empty: true}
 	stockView = view{binary: true}
@@ -59,7 +59,7 @@ func (w *world) hostOf() *host {
 	return nil
 }
 
-// headers are those that are seen, by name, several values joined.
+// headers returns the visible headers by name, with several values joined.
 func (v view) headers(k *caller) map[string]string {
 	all := map[string][]string{}
 	for i := 0; i < len(k.headers); i += 2 {

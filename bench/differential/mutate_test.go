@@ -12,7 +12,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// mutate returns a later state of the world, and says what is new.
+// mutate returns a later state of the world, and the changes.
 func (g *gen) mutate(before *world) (w *world, news []string) {
 	w = before.clone()
 	for range 1 + g.IntN(3) {

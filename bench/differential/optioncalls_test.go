@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// scripts are what becomes of the RPCs of most cases: success, failure, success
-// after a failure, failure for good, failure after headers, and none in time.
+// scripts are the results of the RPCs of most cases: success, failure, success after a failure,
+// permanent failure, failure after headers, and a timeout.
 var scripts = []string{"", "5", "14,0", "14,14,14,14", "h14,0", "hang"}
 
 // each makes a unary RPC and a stream for each of the scripts.
@@ -143,7 +143,7 @@ var callCases = []optionCase{
 	}},
 }
 
-// notedCreds are credentials that note when they are asked for.
+// notedCreds are credentials that record when they are requested.
 type notedCreds struct {
 	e   *env
 	err error

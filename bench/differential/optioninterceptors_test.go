@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// tenant is an interceptor that adds the header that routes go by.
+// tenant is an interceptor that adds the header used by routes.
 func tenant(e *env, name string) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		e.note("%s called", name)
@@ -184,7 +184,7 @@ func (c *nestingCreds) GetRequestMetadata(ctx context.Context, _ ...string) (map
 
 func (c *nestingCreds) RequireTransportSecurity() bool { return false }
 
-// notedStream notes what is received.
+// notedStream records received messages.
 type notedStream struct {
 	grpc.ClientStream
 	e *env

@@ -60,7 +60,7 @@ var optionReasons = []struct {
 	},
 }
 
-// withoutFinish returns notes of a stream without those of OnFinish.
+// withoutFinish returns the notes of a stream without the notes of OnFinish.
 func withoutFinish(lines []string) []string {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(s string) bool { return strings.HasPrefix(s, "finished: ") })
 	for i, line := range lines {
@@ -70,7 +70,7 @@ func withoutFinish(lines []string) []string {
 	return lines
 }
 
-// byUs reports whether the RPC's retries are those of our interceptors.
+// byUs reports whether our interceptors make the RPC's retries.
 func (d *optionDifference) byUs() bool {
 	return slices.Contains([]string{"retry", "retry by budget", "hedge"}, d.variant)
 }
@@ -85,7 +85,7 @@ func (d *optionDifference) accepted() bool {
 	return false
 }
 
-// attempts is how many attempts one side's RPC took; 0 if that was not noted.
+// attempts returns the number of attempts of one side's RPC; 0 if it was not recorded.
 func (d *optionDifference) attempts(side int) (n int) {
 	for _, line := range d.notes[side].lines {
 		if _, rest, ok := strings.Cut(line, " after "); ok {

@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// retryCases are about retries (A6, A44). Stock leaves those of all routes to gRPC; ours
-// makes those of variant "retry" itself, which have to look the same.
+// retryCases are about retries (A6, A44). Stock leaves the retries of all routes to gRPC; ours
+// makes those of variant "retry" itself, with the same observable behavior.
 var retryCases = []optionCase{
 	{name: "RetryCodes", do: func(e *env) {
 		for code := range 17 {
@@ -138,7 +138,7 @@ func reasonOf(err error) string {
 	return text
 }
 
-// streamed opens a stream, has do use it, and receives what comes until its end.
+// streamed opens a stream, passes it to do, and receives until its end.
 func (e *env) streamed(script string, desc *grpc.StreamDesc, do func(grpc.ClientStream)) {
 	e.begin("stream", script)
 	ctx, id := e.context(script)
@@ -156,8 +156,8 @@ func (e *env) streamed(script string, desc *grpc.StreamDesc, do func(grpc.Client
 	e.noteEnd(id, err)
 }
 
-// retried makes a unary RPC and a stream whose options ask for everything, within a
-// timeout unless that is 0, and notes what they got, when, and by how many attempts.
+// retried makes a unary RPC and a stream with all options, within a timeout unless that is 0,
+// and records the results, times and numbers of attempts.
 func (e *env) retried(script string, timeout time.Duration, opts ...grpc.CallOption) {
 	for _, kind := range []string{"unary", "stream"} {
 		header, trailer, p := metadata.Pairs("x", "before"), metadata.Pairs("x", "before"), peer.Peer{}

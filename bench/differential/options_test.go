@@ -25,9 +25,10 @@ import (
 // An optionCase is something that applications do around their RPCs.
 type optionCase struct {
 	name string
-	// interceptors are the application's, and dial its other dial options; nil is none.
+	// interceptors are the application's, and dial its other dial options; nil means no
+	// options.
 	interceptors, dial func(e *env) []grpc.DialOption
-	// do makes RPCs, and notes what comes of them.
+	// do makes RPCs, and records the results.
 	do func(e *env)
 }
 
@@ -40,8 +41,7 @@ const (
 	canary      = "c1"
 )
 
-// variants are what the control plane asks for shop's RPCs, which decides whether
-// ours has anything to do around them.
+// variants are configurations of shop's RPCs, which decide whether our interceptors are active.
 var variants = []struct {
 	name   string
 	change func(w *world, shop *route)
@@ -90,9 +90,9 @@ var places = []struct {
 	}},
 }
 
-// TestCallOptions has both clients go through what applications do: interceptors
-// before and behind the client's own, nested RPCs, call options, stats handlers. Both
-// have to see the same.
+// TestCallOptions runs typical application code with both clients: interceptors before and
+// after the client's own, nested RPCs, call options, stats handlers. The observations must be
+// the same.
 func TestCallOptions(t *testing.T) {
 	for _, c := range slices.Concat(callCases, retryCases, streamCases, interceptorCases, statsCases, dialCases) {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,8 +107,8 @@ func TestCallOptions(t *testing.T) {
 							continue
 						}
 						t.Run(p.name, func(t *testing.T) {
-							// What a stream sees of an answer that is on its way is up to the
-							// scheduler, on either side; a difference that is real stays.
+							// A stream's view of a response in flight depends on the scheduler,
+							// on both sides; real differences persist.
 							var found []*optionDifference
 							for range 3 {
 								if found = c.differences(t, v.name, v.change, p.name, p.dial); len(found) == 0 {
@@ -126,7 +126,7 @@ func TestCallOptions(t *testing.T) {
 	}
 }
 
-// differences runs the case once and returns what differs and is not accepted.
+// differences runs the case once and returns the differences without a reason.
 func (c *optionCase) differences(t *testing.T, variant string, change func(*world, *route), place string, dial func(*env, []grpc.DialOption) (*grpc.ClientConn, error)) (found []*optionDifference) {
 	notes := [2][]rpcNotes{}
 	synctest.Test(t, func(t *testing.T) { notes = c.run(t, change, dial) })
@@ -169,7 +169,7 @@ func (c *optionCase) run(t *testing.T, change func(*world, *route), dial func(*e
 	return notes
 }
 
-// rpcNotes are what was noted of one RPC, or of all that a case does without
+// rpcNotes are the observations of one RPC, or of everything that a case does without
 // (*env).unary and (*env).stream.
 type rpcNotes struct {
 	rpc   string // kind and script
@@ -219,7 +219,7 @@ func (e *env) dial(c *optionCase, dial func(*env, []grpc.DialOption) (*grpc.Clie
 	return cc
 }
 
-// note writes down what was observed.
+// note records an observation.
 func (e *env) note(format string, args ...any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -262,7 +262,7 @@ func (e *env) invoke(ctx context.Context, id, method string, opts ...grpc.CallOp
 	return err
 }
 
-// noteEnd notes how an RPC ended, and what backends saw of it.
+// noteEnd records the end of an RPC, and the observations of backends.
 func (e *env) noteEnd(id string, err error) {
 	synctest.Wait()
 	attempts := e.fleet.take(id)

@@ -15,12 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// statsKey is the context key of what TagRPC adds.
+// statsKey is the context key that TagRPC adds.
 type statsKey struct{}
 
-// statsHandler notes the events of RPCs by the RPC that TagRPC tagged: what was sent in
-// order, with the beginning and the end, and apart from it what was received, which is
-// by other goroutines, sorted.
+// statsHandler records the events of RPCs by the tag of TagRPC: sent data in order, with the
+// beginning and the end, and separately received data, which other goroutines handle, sorted.
 type statsHandler struct {
 	e *env
 
@@ -64,7 +63,7 @@ func (h *statsHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
 	}
 }
 
-// describeSent is metadata as text, without what names the RPC.
+// describeSent returns metadata as text, without the headers that identify the RPC.
 func describeSent(md metadata.MD) string {
 	own := md.Copy()
 	delete(own, idHeader)

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// streamCases are about what applications do with a stream, in every order: each operation
-// is begun while those before may still wait for the server.
+// streamCases use streams in every order of operations: each operation starts while earlier
+// ones may still wait for the server.
 var streamCases = []optionCase{
 	{name: "StreamOrders", do: func(e *env) {
 		for _, script := range []string{"", earlyHeaders, "5", "14,0", "14,14,14,14", "h14,0"} {
@@ -57,11 +57,11 @@ type opened struct {
 	grpc.ClientStream
 	e      *env
 	waits  []rune   // operations that have not returned
-	done   []string // what has come of others; in no order, since they run side by side
+	done   []string // results of concurrent operations; unordered
 	closed bool
-	// retried says that attempts fail once something was sent. One operation waits for a backoff
-	// with a mutex held, in either client, and another that waited for that would stop virtual
-	// time. So there is no other: operations that wait are left out until something is sent.
+	// retried means that attempts fail after something was sent. In both clients one operation
+	// waits for a backoff with a mutex held, and another operation that waits for the mutex
+	// would stop virtual time. So operations that wait are omitted until something is sent.
 	retried, sent bool
 }
 
@@ -88,7 +88,7 @@ func (s *opened) begin(op rune) {
 	s.settle()
 }
 
-// settle waits until what can happen has happened, backoffs included.
+// settle waits until no event is pending, including backoffs.
 func (s *opened) settle() {
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()

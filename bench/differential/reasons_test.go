@@ -181,8 +181,8 @@ func reasonFor(d *difference) *reason {
 	return nil
 }
 
-// ever reports whether something holds for the world, or did in an earlier state:
-// what is in force may be what was served before.
+// ever reports whether something holds for the world, or held in an earlier state: the applied
+// configuration may be an earlier one.
 func (d *difference) ever(holds func(*world) bool) bool { return slices.ContainsFunc(d.worlds, holds) }
 
 // reaches reports whether the caller's RPCs may go to a cluster, or could in an earlier
@@ -262,8 +262,8 @@ func (w *world) mixedAggregate() bool {
 	})
 }
 
-// weighsEndpoints reports whether the cluster's policy could go by endpoint weights,
-// and an endpoint has one.
+// weighsEndpoints reports whether the cluster's policy could use endpoint weights, and an
+// endpoint has one.
 func (c *cluster) weighsEndpoints() bool {
 	return slices.Contains([]string{roundRobin, wrrRoundRobin, plainRoundRobin, leastRequest, wrrLeastRequest}, c.policy) &&
 		c.anyEndpoint(func(e endpoint) bool { return e.weight != 0 })

@@ -25,7 +25,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// service is what channels dial; its Listener and RouteConfiguration have its name.
+// service is the name that channels dial, and the name of its Listener and RouteConfiguration.
 const service = "shop.example"
 
 // faultFilter is the name of the fault filter in the listener.

@@ -34,7 +34,7 @@ type stricterRule struct {
 	json     []string
 }
 
-// Reasons that the test checks, and those that it cannot.
+// Reasons that the test checks, and reasons that it cannot check.
 const (
 	byAPI      = "xDS API"  // a validation rule in the API's proto files
 	byProtobuf = "protobuf" // the documentation of google.protobuf.Duration
@@ -238,7 +238,7 @@ func TestStricter(t *testing.T) {
 	}
 }
 
-// TestStricterTable: DIFFERENCES.md has the rules, and no others.
+// TestStricterTable checks that DIFFERENCES.md has exactly these rules.
 func TestStricterTable(t *testing.T) {
 	text, err := os.ReadFile("../../integrate/DIFFERENCES.md")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// String is the world as text, for whoever looks into a failure.
+// String returns the world as text, for analyzing failures.
 func (w *world) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "listener: inline=%t max_stream_duration=%v fault=%v\n", w.inline, w.maxStream, w.fault)

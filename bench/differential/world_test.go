@@ -10,11 +10,11 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// A world is what the control planes serve, and how the backends do. Its types are
-// the parts of xDS that worlds use, plain enough to print and to reason about.
+// A world is the resources that the control planes serve, and the states of the backends. Its
+// types are simplified xDS types, which can be printed and compared.
 type world struct {
 	inline        bool          // the routes are in the listener
-	maxStream     time.Duration // the listener's max_stream_duration; 0 is none
+	maxStream     time.Duration // the listener's max_stream_duration; 0 means no limit
 	fault         *fault
 	hosts         []host
 	clusters      []cluster
@@ -187,7 +187,7 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// cluster returns the cluster of a name, nil if there is none.
+// cluster returns the cluster with a name, or nil.
 func (w *world) cluster(name string) *cluster {
 	for i := range w.clusters {
 		if w.clusters[i].name == name {

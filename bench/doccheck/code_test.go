@@ -138,10 +138,10 @@ var known = []string{
 	"github.com/xdslb/xdslb/integrate/debug", "github.com/xdslb/xdslb/integrate/report", "github.com/xdslb/xdslb/integrate/shadow", "github.com/xdslb/xdslb/xds", "github.com/xdslb/xdslb/xds/xdstest",
 }
 
-// source returns a file of package p with the snippet: as it is if it is a
-// whole file, or else behind its imports and those of known packages that it
-// uses, among declarations or, if it has none, in a function that returns an
-// error. Compilers report the lines of the Markdown file.
+// source returns a file of package p with the snippet: unchanged if it is a whole file,
+// otherwise after its imports and the imports of known packages that it uses, as declarations
+// or, if it has none, in a function that returns an error. Compilers report the lines of the
+// Markdown file.
 func (s *snippet) source() (string, error) {
 	at := func(line int) string { return fmt.Sprintf("//line %s:%d\n", s.file, line) }
 	if _, err := parser.ParseFile(token.NewFileSet(), "", s.text, parser.PackageClauseOnly); err == nil {
@@ -194,7 +194,7 @@ func missing(file *ast.File, imports map[string]bool) string {
 // harmless is a line of the compiler that a fragment may cause: it need not use its variables.
 var harmless = regexp.MustCompile(`: declared and not used: |^# `)
 
-// compile returns what the compiler reports about the snippets.
+// compile returns the compiler's errors about the snippets.
 func compile(t *testing.T, list []snippet) (faults []string) {
 	t.Helper()
 	files := map[string]string{}

@@ -18,8 +18,8 @@ import (
 	"testing/fstest"
 )
 
-// plain lists the directories whose comments, without those of tests, must be in plain English.
-// Subdirectories are included.
+// plain lists the directories whose non-test comments must be in plain English. Subdirectories
+// are included.
 var plain = []string{
 	"bench", "edf", "fuzz", "picker", "ringhash",
 	"integrate/attemptlabels", "integrate/examples", "integrate/probe", "integrate/stockmetrics",

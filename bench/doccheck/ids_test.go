@@ -21,8 +21,8 @@ var id = regexp.MustCompile(`\b(?:A\d+-[A-Z]+-\d+|T-[A-Z]+-\d+|EDF-\d+|LB-[A-Z]+
 // A definition is a heading, list item or table row of Markdown that begins with an id.
 var definition = regexp.MustCompile(`(?m)^(?:#+ |[-*] |\| |\*\*)\**(` + id.String() + `)\**[ |:.,—–-]+\S`)
 
-// TestIDs: each id that code, tests and texts cite is defined in a Markdown file, of which tables of
-// coverage are none.
+// TestIDs checks that each id cited by code, tests and texts is defined in a Markdown file
+// other than a coverage table.
 func TestIDs(t *testing.T) {
 	for name, places := range undefinedIDs(textsOf(t, os.DirFS(root))) {
 		t.Errorf("no Markdown file defines %s, cited at %s", name, places)

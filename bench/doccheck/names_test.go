@@ -23,9 +23,9 @@ import (
 // root is the module's directory.
 const root = "../.."
 
-// TestNames: what texts refer to exists. In Markdown these are the files and headings behind links,
-// and in backticks Go names of this module, tests, metrics and environment variables; in doc.go
-// files, the package's files.
+// TestNames checks that references exist. In Markdown these are the files and headings of
+// links, and in backticks Go names of this module, tests, metrics and environment variables; in
+// doc.go files, the package's files.
 func TestNames(t *testing.T) {
 	for _, fault := range wrongNames(t, os.DirFS(root)) {
 		t.Error(fault)
@@ -106,7 +106,7 @@ var foreign []string
 // lineOf returns the number of the line that an offset in a text is in.
 func lineOf(text string, offset int) int { return 1 + strings.Count(text[:offset], "\n") }
 
-// wrongNames returns what is referred to and does not exist, with file and line.
+// wrongNames returns the references to missing names, with file and line.
 func wrongNames(t *testing.T, fsys fs.FS) (faults []string) {
 	t.Helper()
 	texts := textsOf(t, fsys)
@@ -148,13 +148,13 @@ func wrongNames(t *testing.T, fsys fs.FS) (faults []string) {
 	return faults
 }
 
-// code is what the module's files declare.
+// code has the declarations of the module's files.
 type code struct {
 	fsys    fs.FS
 	texts   map[string]string
 	all     string                     // all Go code
 	files   map[string]map[string]bool // names that a file declares: "Name", "Type.Method", "Type.Field"
-	folders map[string]string          // the package in a folder; commands are none
+	folders map[string]string          // folders maps folders to packages, without commands
 	pkgs    map[string]map[string]bool // names by package
 	tests   map[string]bool
 }
@@ -255,7 +255,7 @@ func members(e ast.Expr) (list []*ast.Ident) {
 	return list
 }
 
-// link returns what is wrong with a link of a Markdown file, or "".
+// link returns the error of a link in a Markdown file, or "".
 func (c *code) link(from, label, to string) string {
 	if strings.Contains(to, "://") {
 		return ""
@@ -283,8 +283,8 @@ func (c *code) link(from, label, to string) string {
 	return ""
 }
 
-// name returns what is wrong with a name in backticks, or "" if it is none of this module's. Types
-// of the folder's package need no qualifier; in a folder without a package no types do.
+// name returns the error of a name in backticks, or "" if it does not belong to this module.
+// Types of the folder's package need no qualifier; in a folder without a package they do.
 func (c *code) name(folder, name string) string {
 	name = strings.TrimSuffix(name, "()")
 	if m := testName.FindStringSubmatch(name); m != nil {
@@ -310,7 +310,7 @@ func (c *code) name(folder, name string) string {
 	return ""
 }
 
-// metric returns what is wrong with the name of a metric, which may be Prometheus'.
+// metric returns the error of a metric's name, which may be in Prometheus' format.
 func (c *code) metric(name string) string {
 	for dots := strings.NewReplacer("_", ".").Replace; ; {
 		for _, m := range quoted.FindAllStringSubmatch(c.texts["integrate/METRICS.md"], -1) {

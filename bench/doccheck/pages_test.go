@@ -21,8 +21,8 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestSupported: supported.md has each gRFC that REQUIREMENTS.md explains, and names a test for each
-// row that says yes.
+// TestSupported checks that supported.md has each gRFC that REQUIREMENTS.md explains, and a
+// test for each row with "yes".
 func TestSupported(t *testing.T) {
 	page := read(t, "integrate/docs/supported.md")
 	_, list, _ := strings.Cut(read(t, "REQUIREMENTS.md"), "## gRFCs\n")

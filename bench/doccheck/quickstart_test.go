@@ -108,8 +108,8 @@ func fetch(t *testing.T, addr string) string {
 	return string(text)
 }
 
-// freeAddr returns an address on loopback that nobody listened to a moment ago. Its port is
-// below those that systems give to whoever asks for any: nobody takes it meanwhile.
+// freeAddr returns an address on loopback without a listener. Its port is below the range of
+// automatically assigned ports, so that no other process takes it in the meantime.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	for range 100 {

@@ -28,9 +28,9 @@ const (
 	closing        = 10 * time.Second
 )
 
-// TestHostile sends each server's largest response once, and bounds the bytes that the client
+// TestHostile sends each server's largest response once, and limits the bytes that the client
 // allocates for it, its lines in the log, and the time until it is closed. With -hostile it
-// prints a table of what each server costs when it goes on, and checks nothing else.
+// prints a table of the cost of continuous misbehavior, and checks nothing else.
 func TestHostile(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")

@@ -18,11 +18,11 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// figures are what a server cost the client.
+// figures are the costs of a server for the client.
 type figures struct {
 	served
 	allocated uint64        // bytes
-	heap      uint64        // bytes at the peak, above those before
+	heap      uint64        // bytes at the peak, minus the initial ones
 	kept      uint64        // bytes when the client is closed
 	cpu       float64       // of one core
 	lines     int64         // in the log

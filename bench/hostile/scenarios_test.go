@@ -102,8 +102,8 @@ func pack(m proto.Message) *anypb.Any {
 // invalid is a Listener whose api_listener is of no type.
 var invalid = &anypb.Any{TypeUrl: lds, Value: []byte{10, 1, 'l', 0x9a, 1, 2, 10, 0}}
 
-// A child that sends a single response has it of an eighth of the size: figures for each byte
-// stay what they are.
+// A child that sends a single response uses an eighth of the size: figures per byte are
+// unchanged.
 var shrink = map[bool]int{false: 1, true: 8}[os.Getenv(onceVariable) != ""]
 
 var text = sync.OnceValue(func() string { return strings.Repeat("x", 60<<20) })
@@ -321,7 +321,7 @@ func (s *scenario) errors(i int, list ...*discoveryv3.ResourceError) proto.Messa
 	return &discoveryv3.DiscoveryResponse{TypeUrl: lds, Nonce: fmt.Sprint(i), ResourceErrors: list}
 }
 
-// deltaScenarios are of what state of the world does not have.
+// deltaScenarios returns the scenarios that exist only in incremental ADS.
 func deltaScenarios() []*scenario {
 	one := func(name string, each func(request) bool, r func(i int) *discoveryv3.Resource) *scenario {
 		return &scenario{name: name, each: each, response: func(i int) proto.Message {

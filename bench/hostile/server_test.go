@@ -76,8 +76,8 @@ func serve(s *scenario, once bool) error {
 	return g.Serve(lis)
 }
 
-// ads serves the resources of a normal target, and instead of those of one type what its
-// scenario has.
+// ads serves the resources of a normal target, with the resources of one type replaced by the
+// scenario's.
 type ads struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	scenario *scenario
@@ -107,7 +107,7 @@ func (a *ads) DeltaAggregatedResources(stream discoveryv3.AggregatedDiscoverySer
 	})
 }
 
-// request is what both variants have.
+// request is the common part of both variants' requests.
 type request struct {
 	typ                     string
 	first, subscribes, nack bool // first is one that answers no response
@@ -235,7 +235,7 @@ func start(t *testing.T, s *scenario, once bool) *child {
 	return c
 }
 
-// served is what a server has counted.
+// served has the counts of a server.
 type served struct{ requests, answers, nacks, responses, bytes, largest int64 }
 
 func (c *child) counts(t *testing.T) (s served) {

@@ -10,8 +10,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// A goroutine that ends late, by goleak's measure, is none that leaks; one that does not
-// end is.
+// A goroutine that ends late, by goleak's standard, is not a leak; one that does not end is.
 func TestFind(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	end := make(chan struct{})

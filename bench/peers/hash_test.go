@@ -20,9 +20,9 @@ const replicas = 40
 
 var sink int
 
-// BenchmarkHash builds what n hosts need to be picked by a string key, replaces
-// one host, and picks, the hash of the key included. Jump hashing has nothing to
-// build, and can only take away the last host.
+// BenchmarkHash builds the tables of n hosts for picks by a string key, replaces one host, and
+// picks, including the hash of the key. Jump hashing has no table, and can remove only the last
+// host.
 func BenchmarkHash(b *testing.B) {
 	for _, n := range []int{10, 1000} {
 		names := hosts(n)

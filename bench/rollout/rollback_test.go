@@ -51,9 +51,9 @@ var ways = map[string]func(name string, opts ...grpc.DialOption) (*grpc.ClientCo
 	},
 }
 
-// TestSwitch: the variables hand channels to stock, whichever way they were made and
-// whichever package came first; the control plane sees whose they are. The status says
-// why, the log once.
+// TestSwitch checks that the variables hand channels to stock, for every way of creating
+// channels and every order of registration. The control plane sees the client's user agent, the
+// status has the reason, and the log has it once.
 func TestSwitch(t *testing.T) {
 	for way, dial := range ways {
 		if way == "blank-import" && !*stockFirst {
@@ -129,7 +129,7 @@ func TestStockIgnoresTLS(t *testing.T) {
 	}
 }
 
-// retried makes a route that our interceptors would retry, since it asks for a header.
+// retried adds a header match to a route, so that our interceptors would retry its RPCs.
 func retried(r *xdstest.Resources) {
 	route := r.Routes[0].VirtualHosts[0].Routes[0]
 	route.Match.Headers = []*routev3.HeaderMatcher{{Name: "absent", InvertMatch: true, HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true}}}
@@ -169,7 +169,7 @@ func TestInterceptorsStepAside(t *testing.T) {
 // from then on, even if the channel does not get ready: a fault ends it at once.
 func TestFirstRPC(t *testing.T) {
 	t.Setenv("XDSLB_DISABLE", "*")
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // says no word of HTTP/2
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // does not respond with HTTP/2
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,8 +218,8 @@ func TestNestedChannels(t *testing.T) {
 	}
 }
 
-// caller are per-RPC credentials that do something with the context of an attempt, which
-// has what picks put there.
+// caller are per-RPC credentials that use the context of an attempt, which contains values
+// added by picks.
 type caller func(ctx context.Context) error
 
 func (c caller) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
@@ -227,8 +227,8 @@ func (c caller) GetRequestMetadata(ctx context.Context, _ ...string) (map[string
 }
 func (caller) RequireTransportSecurity() bool { return false }
 
-// TestChangeWhileIdle: a channel stays whose it is while the variable changes, and is
-// decided about anew when it leaves idle mode, both ways.
+// TestChangeWhileIdle checks that a channel keeps its implementation while the variable
+// changes, and that the choice is repeated when it leaves idle mode, in both directions.
 func TestChangeWhileIdle(t *testing.T) {
 	t.Setenv("XDSLB_DISABLE", "")
 	name, _ := service(t, 1, nil)
@@ -256,7 +256,7 @@ func TestChangeWhileIdle(t *testing.T) {
 				t.Fatalf("%d: the channel is %v, not idle", i, state)
 			}
 		}
-		for { // gRPC closes the resolver just after it says that the channel is idle
+		for { // gRPC closes the resolver shortly after it reports that the channel is idle
 			s, err := integrate.StatusOf(cc)
 			if err == nil && s.Stock == "" && s.Listener == "" {
 				break
@@ -295,8 +295,8 @@ func TestWaitReadyOfStock(t *testing.T) {
 	}
 }
 
-// TestBuildError: what stock says of a target is passed on, with the reason why stock was
-// asked.
+// TestBuildError checks that stock's error for a target is returned, with the reason for using
+// stock.
 func TestBuildError(t *testing.T) {
 	t.Setenv("XDSLB_DISABLE", "*")
 	cc := closing(t)(integrate.NewClient("xds://nowhere/x", plaintext))
@@ -308,8 +308,8 @@ func TestBuildError(t *testing.T) {
 	}
 }
 
-// TestCredentials: credentials of ours on a channel that is stock's take the fallback
-// where the cluster asks for no TLS.
+// TestCredentials checks that our credentials on a channel of stock use the fallback for
+// clusters without TLS.
 func TestCredentials(t *testing.T) {
 	creds, err := integrate.NewCredentials(integrate.CredentialsOptions{Fallback: insecure.NewCredentials()})
 	if err != nil {

@@ -48,7 +48,7 @@ func ready(t testing.TB, cc *grpc.ClientConn, s *shadow.Shadow) {
 	}
 }
 
-// aspect is what random routes and RPCs are made of.
+// aspect returns a part of random routes and RPCs.
 func aspect(r *rand.Rand, kind string, n int) string { return fmt.Sprintf("%s%d", kind, r.IntN(n)) }
 
 // randomRoutes are routes to some of the clusters, of all kinds.
@@ -113,7 +113,7 @@ func TestShadowAgrees(t *testing.T) {
 				r := rand.New(rand.NewPCG(uint64(seed), uint64(g+1)))
 				for range rpcs / worlds / 8 {
 					ctx := metadata.AppendToOutgoingContext(context.Background(), aspect(r, "h", 3), aspect(r, "v", 3))
-					_ = cc.Invoke(ctx, "/"+aspect(r, "s", 7)+"/"+aspect(r, "m", 5), &testgrpc.Empty{}, &testgrpc.Empty{}) // the backend knows none of the methods
+					_ = cc.Invoke(ctx, "/"+aspect(r, "s", 7)+"/"+aspect(r, "m", 5), &testgrpc.Empty{}, &testgrpc.Empty{}) // the backend implements none of the methods
 				}
 			})
 		}
@@ -128,8 +128,8 @@ func TestShadowAgrees(t *testing.T) {
 	}
 }
 
-// TestShadowFinds: a shadow whose control plane says something else finds the difference,
-// of each kind, and logs it once with what xdslb would have done.
+// TestShadowFinds checks that a shadow whose control plane has different resources detects each
+// kind of difference, and logs it once with xdslb's result.
 func TestShadowFinds(t *testing.T) {
 	for kind, tt := range map[shadow.Kind]struct {
 		stock, ours func(r *xdstest.Resources)

@@ -19,11 +19,11 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// BenchmarkShadowTime is the processor time of an RPC of stock's, client, server and network
-// together, alone and with a Shadow. The two are called by turns in many short rounds of one
-// process, since they differ by less than a machine does from one second to the next. The
-// figure is the least of the rounds; added-ns/op is the median of what the one took more than
-// stock right beside it. stock_again is another channel like stock: what that adds is noise.
+// BenchmarkShadowTime measures the processor time of an RPC of stock, client, server and
+// network together, alone and with a Shadow. The two alternate in many short rounds of one
+// process, since their difference is smaller than the drift of a machine within a second. The
+// figure is the minimum of the rounds; added-ns/op is the median of the differences to the
+// adjacent round of stock. stock_again is another channel like stock: its difference is noise.
 func BenchmarkShadowTime(b *testing.B) {
 	measured := sync.OnceValue(func() map[string]float64 { return shadowTime(b) })
 	for _, impl := range []string{"stock", "stock_again", "stock_shadow"} {

@@ -20,8 +20,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestHandedOverShows: a channel that is stock's is on the debug page, in its JSON and in the
-// metrics, with what decided and how to go forward; and it is gone from there once it is ours.
+// TestHandedOverShows checks that a channel handed to stock is on the debug page, in its JSON
+// and in the metrics, with the reason and the way back; and that it is removed once it is ours.
 func TestHandedOverShows(t *testing.T) {
 	name, _ := service(t, 1, nil)
 	target := "xds:///" + name
@@ -77,7 +77,7 @@ func TestHandedOverShows(t *testing.T) {
 	}
 }
 
-// get asks a handler.
+// get sends a request to a handler.
 func get(t testing.TB, h http.Handler, to string) string {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -111,7 +111,7 @@ func (c *clients) note(stream int64, req *discoveryv3.DiscoveryRequest) {
 	}
 }
 
-// asked returns the user agents that have asked for a Listener so far, in order.
+// asked returns the user agents that have requested a Listener so far, in order.
 func (c *clients) asked(listener string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

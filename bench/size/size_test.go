@@ -19,7 +19,7 @@ func BenchmarkBinary(b *testing.B) {
 					b.Skip("compiles gRPC and xDS anew")
 				}
 				b.ReportMetric(float64(build(b, impl, tags)), "B/binary")
-				b.ReportMetric(0, "ns/op") // the time of the linker says nothing
+				b.ReportMetric(0, "ns/op") // the time of the linker is irrelevant
 			})
 		}
 	}

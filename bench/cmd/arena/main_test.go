@@ -91,7 +91,8 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// TestPublish: the tables replace those between the marks, and nothing else changes.
+// TestPublish checks that the tables replace the text between the marks, and that nothing else
+// changes.
 func TestPublish(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "README.md")
 	if err := os.WriteFile(file, []byte("before\n<!-- arena -->\nobsolete\n<!-- end of arena -->\nafter\n"), 0o600); err != nil {
@@ -126,7 +127,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestSave: what is saved on the way is a report that -resume goes on from.
+// TestSave checks that -resume continues from a saved partial report.
 func TestSave(t *testing.T) {
 	o := options{out: filepath.Join(t.TempDir(), "arena.json"), seed: 1, fleets: "^5 clients$", policies: "none", modes: "kernels", processes: 1}
 	r, err := o.report(t.Context())

@@ -13,7 +13,7 @@ import (
 	"github.com/xdslb/xdslb/bench/record"
 )
 
-// The tables in the pages are those of the recorded run.
+// The tables in the pages match the recorded run.
 func TestPagesAreCurrent(t *testing.T) {
 	const root = "../../.."
 	want, err := compose(root)
