@@ -26,7 +26,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// adsSeeds are what servers say to a client that follows the target "s".
+// adsSeeds are responses of servers to a client with target "s".
 func adsSeeds(tb testing.TB) [][]byte {
 	nonce := 0
 	respond := func(url string, resources ...*anypb.Any) []byte {
@@ -48,7 +48,7 @@ func adsSeeds(tb testing.TB) [][]byte {
 		say(inline, cds, respond(xdstest.EDS, bad), eds),                                       // a NACK, then not
 		say(inline, cds, eds, respond(xdstest.CDS)),                                            // a deletion
 		say(lds, lds, respond(xdstest.LDS, l, l), respond(xdstest.LDS, l, e)),                  // again, twice, of another type
-		say(eds, respond("type.googleapis.com/x"), respond(""), lds),                           // not asked for, of no known type
+		say(eds, respond("type.googleapis.com/x"), respond(""), lds),                           // not requested, or of unknown type
 		say(inline, respond(xdstest.CDS, wrap(aggregate), wrap(dns), wrap(clusterSeeds()[0]))), // DNS in an aggregate
 		say(encode(tb, &discoveryv3.DiscoveryResponse{TypeUrl: xdstest.LDS, ResourceErrors: []*discoveryv3.ResourceError{{
 			ResourceName: &discoveryv3.ResourceName{Name: "s"}, ErrorDetail: &statuspb.Status{Code: 7, Message: "no"},
@@ -63,12 +63,12 @@ func adsSeeds(tb testing.TB) [][]byte {
 	return list
 }
 
-// FuzzADS says a script to an XdsClient and listens. The client answers each
-// response of a type that it has asked for with the response's nonce: with an ACK
-// of its version if all is well, with a NACK that keeps the version before and has
-// an error of bounded size if not (T-XDS-1), as a naive look at its resources says;
-// other responses it does not answer. Configurations that it delivers can be built
-// from. When it is released nothing is left, or the bubble would not end.
+// FuzzADS sends a script to an XdsClient and checks its requests. The client answers each
+// response of a requested type with the response's nonce: with an ACK of its version if the
+// response is valid, otherwise with a NACK that keeps the previous version and has an error of
+// bounded size (T-XDS-1), where validity is decided by a naive check; it does not answer other
+// responses. Configurations that it delivers can be built. After its release no goroutines are
+// left, or the bubble would not end.
 func FuzzADS(f *testing.F) {
 	for _, b := range adsSeeds(f) {
 		f.Add(b)
@@ -78,7 +78,7 @@ func FuzzADS(f *testing.F) {
 	})
 }
 
-// follower is a Watcher that keeps what comes last.
+// follower is a Watcher that keeps the latest value.
 type follower struct {
 	mu  sync.Mutex
 	cfg *picker.Config
@@ -137,7 +137,7 @@ func checkADS(t *testing.T, messages [][]byte) {
 		case <-open.ctx.Done():
 			return
 		}
-		<-time.After(5 * time.Second) // a NACK that says the same again takes its time
+		<-time.After(5 * time.Second) // a NACK with the same text is delayed
 		synctest.Wait()
 		if !wellFormed {
 			break // the stream has ended
@@ -161,7 +161,7 @@ func checkADS(t *testing.T, messages [][]byte) {
 	<-time.After(40 * time.Second) // until timers of resources have run out
 }
 
-// lastOf returns the last request of a type, nil if there is none.
+// lastOf returns the last request of a type, or nil.
 func lastOf(requests []proto.Message, url string) *discoveryv3.DiscoveryRequest {
 	for _, m := range slices.Backward(requests) {
 		if req := m.(*discoveryv3.DiscoveryRequest); req.GetTypeUrl() == url {
@@ -178,8 +178,8 @@ func checkAnswer(t *testing.T, resp *discoveryv3.DiscoveryResponse, asked, got *
 	if got == asked || got.GetResponseNonce() != resp.GetNonce() {
 		t.Fatalf("%v\nis answered with %v", resp, got)
 	}
-	// A resource may have led to another request of its type already, which says
-	// nothing about what was wrong any more. The version says it.
+	// A resource may already have caused another request of its type, which no longer contains
+	// the error. The version shows it.
 	bad, certain := naiveNACK(resp, asked.GetResourceNames())
 	if !bad {
 		accepted[url] = resp.GetVersionInfo()
@@ -195,9 +195,8 @@ func checkAnswer(t *testing.T, resp *discoveryv3.DiscoveryResponse, asked, got *
 	}
 }
 
-// naiveNACK reports whether there is something wrong with a response to a client
-// that asked for names, and whether that is certain: xdstp names have more than one
-// form.
+// naiveNACK reports whether a response to a client that requested names is invalid, and whether
+// that is certain: xdstp names have more than one form.
 func naiveNACK(resp *discoveryv3.DiscoveryResponse, names []string) (bad, certain bool) {
 	typ, _ := resource.TypeOf(resp.GetTypeUrl())
 	seen := map[string]bool{}
@@ -227,7 +226,7 @@ func naiveNACK(resp *discoveryv3.DiscoveryResponse, names []string) (bad, certai
 	return bad, true
 }
 
-// buildable checks that a snapshot can be built of what was delivered.
+// buildable checks that a snapshot can be built from the configuration.
 func buildable(t *testing.T, cfg *picker.Config) {
 	t.Helper()
 	g := target{cfg: *cfg}

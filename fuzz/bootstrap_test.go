@@ -33,8 +33,8 @@ var bootstrapSeeds = []string{
 	`[[[[`,
 }
 
-// FuzzBootstrap parses arbitrary documents. Those that are accepted have all that
-// a client needs, and mean the same however they are laid out.
+// FuzzBootstrap parses arbitrary documents. Accepted ones have everything that a client needs,
+// and their meaning does not depend on the layout.
 func FuzzBootstrap(f *testing.F) {
 	files, err := filepath.Glob("../xds/bootstrap/testdata/*/*.json")
 	if err != nil || len(files) == 0 {
@@ -73,8 +73,8 @@ func FuzzBootstrap(f *testing.F) {
 	})
 }
 
-// fullName matches xdstp names that have an authority, a type and an id. A template
-// that starts with the authority's prefix may yield others.
+// fullName matches xdstp names with an authority, a type and an id. A template that starts with
+// the authority's prefix may yield other names.
 var fullName = regexp.MustCompile(`^xdstp://[^/?#]*/[^/?#]+/[^?#]`)
 
 func checkConfig(t *testing.T, c *bootstrap.Config) {
@@ -207,7 +207,7 @@ func quoteJSON(s string) string {
 	return string(b)
 }
 
-// escape percent-encodes what RFC 3986 does not allow, except for more.
+// escape percent-encodes characters that RFC 3986 does not allow, except for more.
 func escape(s, more string) string {
 	other := regexp.MustCompile(`[^A-Za-z0-9\-._~!$&'()*+,;=:@` + more + `]`)
 	return other.ReplaceAllStringFunc(s, func(s string) (encoded string) {

@@ -136,7 +136,7 @@ func FuzzCluster(f *testing.F) {
 	})
 }
 
-// checkCluster compares what has an obvious counterpart in the message.
+// checkCluster compares the fields with an obvious counterpart in the message.
 func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 	t.Helper()
 	m := new(clusterv3.Cluster)
@@ -176,7 +176,7 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 	}
 }
 
-// thresholds returns those of the default priority, nil if there are none.
+// thresholds returns the thresholds of the default priority, or nil.
 func thresholds(m *clusterv3.Cluster) *clusterv3.CircuitBreakers_Thresholds {
 	for _, t := range m.GetCircuitBreakers().GetThresholds() {
 		if t.GetPriority() == corev3.RoutingPriority_DEFAULT {
@@ -186,7 +186,7 @@ func thresholds(m *clusterv3.Cluster) *clusterv3.CircuitBreakers_Thresholds {
 	return nil
 }
 
-// retriesOf returns the limit of retries that a cluster asks for.
+// retriesOf returns the configured retry limit of a cluster.
 func retriesOf(m *clusterv3.Cluster) *picker.RetryLimit {
 	t := thresholds(m)
 	switch b, n := t.GetRetryBudget(), t.GetMaxRetries(); {
@@ -206,8 +206,8 @@ func retriesOf(m *clusterv3.Cluster) *picker.RetryLimit {
 	}
 }
 
-// checkPolicy checks that a policy that was accepted has what its kind needs, and
-// can be written down and picked by.
+// checkPolicy checks that an accepted policy has the parameters of its kind, and can be
+// formatted and used for picks.
 func checkPolicy(t *testing.T, p picker.Policy) {
 	t.Helper()
 	set := map[picker.PolicyKind]bool{

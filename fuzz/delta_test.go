@@ -30,8 +30,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// deltaSeeds are what servers of the incremental variant say to a client that follows
-// the target "s".
+// deltaSeeds are responses of incremental servers to a client with target "s".
 func deltaSeeds(tb testing.TB) [][]byte {
 	nonce := 0
 	respond := func(url string, resp *discoveryv3.DeltaDiscoveryResponse) []byte {
@@ -113,9 +112,9 @@ func unhealthy(tb testing.TB, r *discoveryv3.Resource) *endpointv3.LbEndpoint {
 	return m
 }
 
-// FuzzDelta is FuzzADS for the incremental variant: each response of a type that was
-// asked for is answered once, with its nonce; with a NACK of bounded size if there is
-// something wrong with it, as a naive look says, and an ACK if not.
+// FuzzDelta is FuzzADS for the incremental variant: each response of a requested type is
+// answered once, with its nonce; with a NACK of bounded size if a naive check rejects it,
+// otherwise with an ACK.
 func FuzzDelta(f *testing.F) {
 	for _, b := range deltaSeeds(f) {
 		f.Add(b)
@@ -142,7 +141,7 @@ func TestDeltaSeeds(t *testing.T) {
 	}
 }
 
-// deltaOutcome is what became of members of collections.
+// deltaOutcome is the result for members of collections.
 type deltaOutcome struct {
 	valid, invalid uint64
 	endpoints      int  // that RPCs could go to at a time
@@ -241,13 +240,13 @@ func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
 	return o
 }
 
-// asked reports whether a type has been asked for.
+// asked reports whether a type has been requested.
 func asked(requests []proto.Message, url string) bool {
 	return slices.ContainsFunc(requests, func(m proto.Message) bool { return m.(*discoveryv3.DeltaDiscoveryRequest).GetTypeUrl() == url })
 }
 
-// said returns the names that are subscribed to, and the ACKs and NACKs, of a type.
-// An answer to a response without a nonce has none either: it changes nothing.
+// said returns the subscribed names, and the ACKs and NACKs, of a type. An answer to a response
+// without a nonce has no nonce either, which has no effect.
 func said(requests []proto.Message, url string) (names map[string]bool, answers []*discoveryv3.DeltaDiscoveryRequest) {
 	names = map[string]bool{}
 	for _, m := range requests {
@@ -268,12 +267,12 @@ func said(requests []proto.Message, url string) (names map[string]bool, answers 
 	return names, answers
 }
 
-// naiveDelta reports whether there is something wrong with a response to a client that
-// asked for names, and whether that is certain: xdstp names have more than one form.
+// naiveDelta reports whether a response to a client that requested names is invalid, and
+// whether that is certain: xdstp names have more than one form.
 func naiveDelta(resp *discoveryv3.DeltaDiscoveryResponse, names map[string]bool) (bad, certain bool) {
 	typ, _ := resource.TypeOf(resp.GetTypeUrl())
 	if typ == resource.LbEndpointType {
-		return false, false // what is wrong with a member depends on the others
+		return false, false // the validity of a member depends on the other members
 	}
 	seen := map[string]bool{}
 	for _, r := range resp.GetResources() {

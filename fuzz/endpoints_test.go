@@ -65,7 +65,7 @@ func endpointSeeds() []*endpointv3.ClusterLoadAssignment {
 		xdstest.Endpoints("s", zone("a", 0, 1, draining...)),                                                                  // A55
 		xdstest.Endpoints("s", zone("a", 0, 1, unhealthy...)),                                                                 // A27-CLA-8
 		xdstest.Drop(xdstest.Drop(one(), "throttle", 250000), "all", 2000000),                                                 // more than everything
-		change(one(), func(l *endpointv3.LocalityLbEndpoints) { // left out, but what is in it is invalid
+		change(one(), func(l *endpointv3.LocalityLbEndpoints) { // excluded, but its contents are invalid
 			l.LoadBalancingWeight = nil
 			l.LbEndpoints[0].HostIdentifier = nil
 		}),
@@ -87,8 +87,8 @@ func endpointSeeds() []*endpointv3.ClusterLoadAssignment {
 	}
 }
 
-// wireSeeds are encodings that no encoder makes, and that mean something all the
-// same. Those of an endpoint are in the place of the only one of a valid resource.
+// wireSeeds are encodings that no encoder produces, but that are valid. Encodings of an
+// endpoint replace the only one of a valid resource.
 func wireSeeds() (list [][]byte) {
 	field := func(n protowire.Number, value ...string) string {
 		return string(protowire.AppendString(protowire.AppendTag(nil, n, protowire.BytesType), strings.Join(value, "")))
@@ -102,7 +102,7 @@ func wireSeeds() (list [][]byte) {
 		field(1, address(ip, port, named)),                                   //
 		field(1, address(ip, named, port)),                                   //
 		field(1, field(1, field(1, ip, port), field(2))),                     //
-		field(1, field(1, field(1, ip, port), field(3), field(1, ip, port))), // and is not merged with what it was before
+		field(1, field(1, field(1, ip, port), field(3), field(1, ip, port))), // and is not merged with its previous value
 		field(1, address(ip)) + field(1, address(port)),                      // two halves are merged
 		field(1, address(ip, port)) + field(4, "\x08\x00") + field(4),        // the weight stays 0
 		field(1, address(ip, port)) + "\x20\x05",                             // a weight of the wrong wire type
@@ -164,8 +164,8 @@ func FuzzEndpoints(f *testing.F) {
 	})
 }
 
-// checkEndpoints compares what became of value with the oracle. Bytes that
-// proto.Unmarshal refuses may be accepted, if it is for a field that is not read.
+// checkEndpoints compares the result for value with the oracle. Bytes that proto.Unmarshal
+// rejects may be accepted because of a field that is not read.
 func checkEndpoints(t *testing.T, value []byte, got *resource.Endpoints, err error) {
 	t.Helper()
 	m := new(endpointv3.ClusterLoadAssignment)
@@ -199,7 +199,7 @@ func naiveEndpoints(m *endpointv3.ClusterLoadAssignment) (e *resource.Endpoints,
 		unit := map[int32]uint64{0: 10000, 1: 100, 2: 1}[int32(p.GetDenominator())]
 		e.Drops = append(e.Drops, picker.Drop{Category: d.GetCategory(), PerMillion: uint32(min(1e6, uint64(p.GetNumerator())*unit))})
 	}
-	var places, addrs, collections []string // what has to be unique
+	var places, addrs, collections []string // values that must be unique
 	levels := make(map[uint32]picker.Priority)
 	shares := make(map[uint32]uint64)
 	for _, in := range m.GetEndpoints() {

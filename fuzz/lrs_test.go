@@ -20,7 +20,7 @@ import (
 	"github.com/xdslb/xdslb/xds/lrs"
 )
 
-// lrsSeeds are what servers say about how to report, and why each is of interest.
+// lrsSeeds are responses of servers, with the reason for each.
 func lrsSeeds(tb testing.TB) (list [][]byte) {
 	respond := func(all bool, interval *durationpb.Duration, clusters ...string) []byte {
 		return encode(tb, &lrsv3.LoadStatsResponse{SendAllClusters: all, LoadReportingInterval: interval, Clusters: clusters})
@@ -39,7 +39,7 @@ func lrsSeeds(tb testing.TB) (list [][]byte) {
 	}
 }
 
-// loadConn is a connection to a server that says what a test does.
+// loadConn is a connection to a server that the test controls.
 type loadConn struct{ streams chan *wire }
 
 // Invoke implements grpc.ClientConnInterface.
@@ -57,10 +57,9 @@ func (c loadConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, _ string, o
 	return w, nil
 }
 
-// FuzzLRS says a script to a load reporter, a message every three seconds. It
-// introduces itself once (T-LRS-4), reports only clusters that the server wants and
-// never more than once a second (T-LRS-1), follows changes of mind (T-LRS-2), and
-// ends in time.
+// FuzzLRS sends a script to a load reporter, a message every three seconds. The reporter sends
+// its node once (T-LRS-4), reports only requested clusters and never more than once a second
+// (T-LRS-1), follows changed requests (T-LRS-2), and ends in time.
 func FuzzLRS(f *testing.F) {
 	for _, b := range lrsSeeds(f) {
 		f.Add(b)

@@ -48,7 +48,7 @@ type slowHost struct {
 	share float64
 }
 
-// slowHosts sorts by key; of those with the same, the heavier comes first.
+// slowHosts sorts by key, and by descending weight for equal keys.
 func slowHosts(hosts []ringhash.Host) (list []slowHost) {
 	sum := 0.0
 	for i, h := range hosts {
@@ -93,8 +93,8 @@ func slowRing(hosts []ringhash.Host, minSize, maxSize uint64) (ring []slowEntry)
 	return ring
 }
 
-// FuzzRing compares a ring with sorted entries, if the hash is XXH64, and what is
-// derived from it with itself: Restrict with a walk, Update with New.
+// FuzzRing compares a ring with sorted entries, if the hash is XXH64, and its derivatives with
+// each other: Restrict with a walk, Update with New.
 func FuzzRing(f *testing.F) {
 	for i, w := range weightSeeds {
 		f.Add("10.0.0.1:80\n10.0.0.2:80\n10.0.0.3:80\n10.0.0.4:80", encodeWeights(w), uint16(8), uint16(64), i%3 > 0, uint64(5), "10.0.0.2:80\n10.0.0.9:80")

@@ -101,8 +101,8 @@ func FuzzRouteConfig(f *testing.F) {
 	})
 }
 
-// expressions is what decoding may allocate beyond a multiple of the resource's
-// length: the regular expressions, if there may be any, and some for errors.
+// expressions returns the allocation allowed in addition to a multiple of the resource's
+// length: for regular expressions, if there may be any, and for errors.
 func expressions(value []byte) int {
 	if strings.ContainsAny(string(value), "{+*?|[(\\") {
 		return 256 << 20

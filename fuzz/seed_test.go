@@ -39,9 +39,8 @@ func encode(tb testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// recorded returns the encodings of the resources in package resource's testdata:
-// what Istio sends, in files that end in suffix, and what is refused, one for
-// each rule.
+// recorded returns the encodings of the resources in package resource's testdata: resources
+// sent by Istio, in files that end in suffix, and rejected ones, one for each rule.
 func recorded(tb testing.TB, typ resource.Type, suffix, refused string) (list [][]byte) {
 	tb.Helper()
 	testdata := filepath.Join("..", "xds", "resource", "testdata")
@@ -93,8 +92,8 @@ func message(typ resource.Type) proto.Message {
 	}[typ]()
 }
 
-// spend runs f and fails if it allocated more than limit bytes. Others may
-// allocate meanwhile, so it has three attempts.
+// spend runs f and fails if it allocated more than limit bytes. Other goroutines may allocate
+// concurrently, so it has three attempts.
 func spend(t *testing.T, limit int, f func()) {
 	t.Helper()
 	var before, after runtime.MemStats

@@ -14,9 +14,9 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// What a test needs of package picker beyond its configuration types is here.
+// This file has the helpers for package picker's runtime types.
 
-// A target is a configuration, and what the caller of Build keeps beside it.
+// A target is a configuration, and the state that the caller of Build maintains.
 type target struct {
 	cfg      picker.Config
 	states   []picker.ClusterState
@@ -81,7 +81,7 @@ func headersOf(ctx context.Context, name string) []string {
 // clock is that of RPCs which are timed. It stands still.
 var clock = picker.NewExactClock(func() int64 { return 1 })
 
-// policies are those that endpoints are picked by, with sizes that keep it fast.
+// policies are policies for endpoints, with sizes that keep them fast.
 var policies = []picker.Policy{
 	{},
 	{Kind: picker.PolicyRoundRobin},
@@ -117,12 +117,11 @@ func checkPicks(t *testing.T, versions ...*resource.Endpoints) {
 	}
 }
 
-// checkPicks checks that picks come to what they can come to, and leave nothing
-// behind.
+// checkPicks checks that picks have only possible results, and leave no counts behind.
 func (g *target) checkPicks(t *testing.T) {
 	t.Helper()
 	leaf, state := &g.cfg.Clusters[0].Leaves[0], &g.states[0]
-	var list []*picker.EndpointState // nil for those that must not be picked
+	var list []*picker.EndpointState // nil for endpoints that must not be picked
 	some := false
 	for i, l := range leaf.Priorities[state.Priority].Localities {
 		for k, cfg := range l.Endpoints.All() {

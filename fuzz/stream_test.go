@@ -19,8 +19,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// script is what a server says on a stream: messages, each with its length before
-// it. It is cut after so many.
+// script splits bytes into the messages of a server, each preceded by its length, up to a
+// maximum number.
 func script(b []byte, most int) (messages [][]byte) {
 	for len(messages) < most {
 		m, n := protowire.ConsumeBytes(b)
@@ -40,8 +40,8 @@ func say(messages ...[]byte) (b []byte) {
 	return b
 }
 
-// A wire is the client's side of a stream without a network: the bytes that the
-// test puts into down arrive, what the client sends is kept.
+// A wire is the client's side of a stream without a network: the bytes that the test puts into
+// down arrive, and the client's messages are stored.
 type wire struct {
 	grpc.ClientStream // nil
 	ctx               context.Context
@@ -63,7 +63,7 @@ func newWire(ctx context.Context, opts []grpc.CallOption) *wire {
 	return w
 }
 
-// sent returns what the client has sent.
+// sent returns the client's messages.
 func (w *wire) sent() []proto.Message {
 	w.mu.Lock()
 	defer w.mu.Unlock()

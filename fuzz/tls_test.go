@@ -59,8 +59,8 @@ func tlsSeeds() []*tlsv3.UpstreamTlsContext {
 	}
 }
 
-// acceptable says of TLS settings what A29, A82 and A101 do, but for the matchers of
-// names, and where the roots and the identity come from.
+// acceptable applies the rules of A29, A82 and A101 to TLS settings, except for name matchers,
+// and returns the sources of roots and identity.
 func acceptable(m *tlsv3.UpstreamTlsContext) (roots, identity string, ok bool) {
 	c := m.GetCommonTlsContext()
 	combined := c.GetCombinedValidationContext()

@@ -17,8 +17,8 @@ import (
 
 const wrapperURL = "type.googleapis.com/envoy.service.discovery.v3.Resource"
 
-// FuzzUnwrap takes one entry of a response, as it is or wrapped in a Resource, to
-// its name and to whatever the type URL says it is (T-XDS-12, T-XDS-13).
+// FuzzUnwrap decodes one entry of a response, plain or wrapped in a Resource, to its name and
+// to the type of its URL (T-XDS-12, T-XDS-13).
 func FuzzUnwrap(f *testing.F) {
 	entries := []*anypb.Any{
 		wrap(xdstest.Listener("l", "r")),

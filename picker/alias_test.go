@@ -90,8 +90,8 @@ func TestAliasWords(t *testing.T) {
 	}
 }
 
-// Pick agrees with the arithmetic: at the edges of every column and threshold
-// the index changes where words says it does.
+// Pick agrees with the arithmetic: the index changes at the edges of every column and
+// threshold, as computed by words.
 func TestAliasPick(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 300 {

@@ -11,8 +11,8 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// Limits are what Envoy's formula gives in exact arithmetic; a share that is not a
-// whole number of 2^-32 may cost the last of many.
+// Limits are the results of Envoy's formula in exact arithmetic; a share that is not a multiple
+// of 2^-32 may reduce a large limit by one.
 func TestBoundsLimit(t *testing.T) {
 	rng := newRand(1)
 	for range 20000 {
@@ -47,8 +47,8 @@ func TestBoundsLimit(t *testing.T) {
 	}
 }
 
-// hash_balance_factor: RPCs that do not end and all have the same hash stay at
-// their host while it has room, and spread over the others when it has not.
+// hash_balance_factor: RPCs that do not end and have the same hash stay at their host while it
+// has room, and then spread over the other hosts.
 func TestBalance(t *testing.T) {
 	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
 		const n, rounds = 100, 5000
@@ -95,7 +95,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// Only READY hosts take what others cannot.
+// Only READY hosts take the overflow.
 func TestBalanceStates(t *testing.T) {
 	w, hash, _ := ringWorld(PolicyRingHash, RingPolicy{MinSize: 64, MaxSize: 64, BalanceFactor: 100}, zone("a", 1, endpoints(0, 1, 1, 1, 1)))
 	for i, state := range []Connectivity{Idle, Connecting, TransientFailure} {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// What did not change is taken over, down to the pointer.
+// Unchanged parts are reused, down to the pointer.
 func TestBuildTakesOver(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 2)), zone("b", 1, endpoints(2, 3, 4)))
 	w.add(Leaf{MaxRequests: 1, Priorities: []Priority{{Localities: []Locality{zone("a", 1, endpoints(0, 1))}}}})
@@ -54,8 +54,8 @@ func TestBuildTakesOver(t *testing.T) {
 	}
 }
 
-// TestRebuild: whatever changes in some clusters, a snapshot that is made of these alone
-// is that which Build makes of all.
+// TestRebuild checks that for random changes of some clusters, a snapshot made from these alone
+// equals the result of Build.
 func TestRebuild(t *testing.T) {
 	rng := newRand(9)
 	w := newWorld(zone("a", 1, endpoints(0, 1, 2)), zone("b", 1, endpoints(2, 3, 4)))
@@ -262,8 +262,8 @@ func TestBuildErrors(t *testing.T) {
 	}
 }
 
-// A cluster that cannot be compiled fails its own RPCs and no others, until it can
-// be (T-WATCH-4).
+// A cluster that cannot be compiled fails only its own RPCs, until it can be compiled
+// (T-WATCH-4).
 func TestClusterErrors(t *testing.T) {
 	for _, test := range []struct {
 		change func(*world)

@@ -42,7 +42,7 @@ func TestClusterLoad(t *testing.T) {
 		t.Errorf("Localities() = %v", got)
 	}
 	for category := range c.Drops() {
-		c.Drop(category + "'") // a loop may change what it iterates over
+		c.Drop(category + "'") // a loop may modify the collection it iterates over
 	}
 	if got := slices.Sorted(maps.Keys(maps.Collect(c.Drops()))); !slices.Equal(got, []string{"x", "x'", "y", "y'"}) {
 		t.Errorf("Drops() has %q", got)
@@ -52,7 +52,7 @@ func TestClusterLoad(t *testing.T) {
 	}
 }
 
-// T-LRS-3: what is out of use is reported to the end before it goes.
+// T-LRS-3: counters that are no longer in use are fully reported before they are removed.
 func TestClusterLoadForget(t *testing.T) {
 	var c ClusterLoad
 	id := LocalityID{Zone: "a"}
@@ -92,8 +92,7 @@ func TestClusterLoadForget(t *testing.T) {
 	}
 }
 
-// The memory is bounded by what is in use, however much the configuration
-// changes.
+// The memory is bounded by the counters in use, for any number of configuration changes.
 func TestClusterLoadBounded(t *testing.T) {
 	var c ClusterLoad
 	for i := range 1000 {

@@ -54,7 +54,7 @@ type traffic struct {
 	notReady       atomic.Uint64 // picks of endpoints that are not READY
 }
 
-// A publishedWorld has a snapshot and what pickers may know about it.
+// A publishedWorld has a snapshot and the expected results of picks.
 type publishedWorld struct {
 	*Snapshot
 	endpoints []*EndpointState
@@ -146,7 +146,7 @@ func (tr *traffic) pick(rng *rand.Rand, rounds int) {
 	}
 }
 
-// check compares all counters, at rest, with what pickers did.
+// check compares all counters, at rest, with the recorded picks.
 func (tr *traffic) check(t *testing.T) {
 	if n := tr.notReady.Load(); n > 0 {
 		t.Errorf("%d RPCs went to endpoints that were not READY", n)

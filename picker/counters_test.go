@@ -29,8 +29,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// T-LRS-3: issued = OK + failed + in progress and nothing is negative, whatever
-// happens meanwhile, and the counts are exact once nothing does.
+// T-LRS-3: issued = OK + failed + in progress and no count is negative during concurrent
+// updates, and the counts are exact afterwards.
 func TestLoadSnapshot(t *testing.T) {
 	const goroutines = 8
 	rounds := 100000
@@ -79,8 +79,8 @@ func TestLoadSnapshot(t *testing.T) {
 	}
 }
 
-// TestMoveTo: an RPC that moves to another endpoint counts there alone, whatever its
-// endpoints' RPCs are counted with.
+// TestMoveTo checks that an RPC that moves to another endpoint counts only there, for every
+// kind of binding.
 func TestMoveTo(t *testing.T) {
 	for name, binding := range map[string]func(*Load, *Breaker) *Binding{
 		"in flight": func(l *Load, b *Breaker) *Binding { return NewBinding(l, b, true) },

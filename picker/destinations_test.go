@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestDestinations: what Match comes to with a random word is one of the Destinations, and
-// each of these is reached by some word, whatever the routes.
+// TestDestinations checks that the result of Match with a random word is one of the
+// Destinations, and that each of these is reached by some word, for random routes.
 func TestDestinations(t *testing.T) {
 	const tables, words = 2000, 400
 	rng := rand.New(rand.NewPCG(1, 2))

@@ -42,7 +42,7 @@ func TestChanceEnds(t *testing.T) {
 	}
 }
 
-// T-DROP-2: the bounds are those of independent draws in list order.
+// T-DROP-2: the bounds correspond to independent draws in list order.
 func TestDropBounds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	for range 2000 {

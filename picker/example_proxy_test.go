@@ -25,7 +25,7 @@ type proxy struct {
 	snapshot atomic.Pointer[picker.Snapshot]
 	forward  []*httputil.ReverseProxy // by endpoint
 
-	mu    sync.Mutex // of what Build reads
+	mu    sync.Mutex // guards the data that Build reads
 	cfg   *picker.Config
 	state picker.ClusterState
 }
@@ -53,7 +53,7 @@ func newProxy(policy picker.Policy, backends []string, weights []uint32) (*proxy
 		p.forward = append(p.forward, httputil.NewSingleHostReverseProxy(u))
 		list = append(list, picker.Endpoint{
 			Addr: addr, Weight: weights[i],
-			Extra: &picker.EndpointExtra{HashKey: fmt.Sprint("backend-", i)}, // the place on a ring, whatever the address
+			Extra: &picker.EndpointExtra{HashKey: fmt.Sprint("backend-", i)}, // the position on a ring, independent of the address
 		})
 		e := &picker.EndpointState{Connectivity: picker.Ready}
 		e.Bind(picker.NewBinding(state.Load, breaker, false))
@@ -92,7 +92,7 @@ func (p *proxy) publish(change func()) error {
 	return err
 }
 
-// setHealth says whether a backend is up, as a health check does.
+// setHealth sets whether a backend is healthy, as a health check would.
 func (p *proxy) setHealth(backend int, up bool) error {
 	return p.publish(func() {
 		e := p.state.Localities[0].Endpoints.State(backend)
@@ -117,8 +117,8 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A reverse proxy with weights, health, and a ring on which the failure of a backend moves
-// nobody but its own users.
+// A reverse proxy with weights, health, and a ring on which the failure of a backend moves only
+// its own users.
 func Example_proxy() {
 	var backends []string
 	for _, name := range []string{"a", "b", "c"} {

@@ -47,7 +47,7 @@ func ExampleBuild() {
 		}},
 	}
 
-	// What outlives snapshots: the counters, and the endpoints bound to them.
+	// State that outlives snapshots: the counters, and the endpoints bound to them.
 	var (
 		breaker   picker.Breaker
 		load      picker.ClusterLoad
@@ -89,8 +89,8 @@ func ExampleBuild() {
 // headerKey is the context key of an RPC's header, which in gRPC is metadata.
 type headerKey string
 
-// Endpoints of a policy that hashes are connected when an RPC belongs to them: until
-// then it comes to QueueConnect, and waits.
+// Endpoints of a policy that hashes are connected on demand: until then the outcome of an RPC
+// is QueueConnect, and it waits.
 func ExampleSnapshot_Pick() {
 	cfg := &picker.Config{
 		Routes: []picker.Route{{

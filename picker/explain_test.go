@@ -177,8 +177,8 @@ func (x *explained) pick(r uint64) Result {
 	return res
 }
 
-// TestExplainPicks: in random worlds of every policy, picks come to nothing that their
-// explanation calls impossible, and to the rest about as often as it says.
+// TestExplainPicks checks in random worlds of every policy that picks have no result that their
+// explanation calls impossible, and that the other results are about as frequent as explained.
 func TestExplainPicks(t *testing.T) {
 	worlds := 400
 	if testing.Short() || raceEnabled {
@@ -210,9 +210,9 @@ func TestExplainPicks(t *testing.T) {
 	}
 }
 
-// chiSquare returns by how many standard deviations the counts of n differ too much from
-// what is expected, by Wilson and Hilferty's approximation. Results that are expected fewer
-// than five times are taken together.
+// chiSquare returns the significance of the deviation of n counts from the expected ones in
+// standard deviations, by Wilson and Hilferty's approximation. Results with an expectation
+// below five are merged.
 func chiSquare(odds map[Result]float64, got map[Result]int, n int) float64 {
 	sum, cells, rare, seldom := 0., 0, 0., 0
 	add := func(want float64, have int) {
@@ -236,7 +236,7 @@ func chiSquare(odds map[Result]float64, got map[Result]int, n int) float64 {
 	return (math.Cbrt(sum/df) - (1 - 2/(9*df))) / math.Sqrt(2/(9*df))
 }
 
-// TestExplainAddsUp: the probabilities of what picks come to add up to 1.
+// TestExplainAddsUp checks that the probabilities of all results add up to 1.
 func TestExplainAddsUp(t *testing.T) {
 	for seed := range uint64(300) {
 		x := randomExplained(t, newRand(seed))

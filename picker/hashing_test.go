@@ -52,7 +52,7 @@ func slowWeight(localities []Locality, i, k int) uint32 {
 	return uint32(max(w, 1))
 }
 
-// slowRing has the hosts of localities, built anew.
+// slowRing returns a newly built ring of the localities' hosts.
 func slowRing(t *testing.T, localities []Locality, minSize, maxSize uint64, fn ringhash.Func) *ringhash.Ring {
 	t.Helper()
 	var hosts []ringhash.Host
@@ -101,8 +101,8 @@ func slowSeek(r *ringhash.Ring, states []Connectivity, hash uint64, anywhere boo
 	return 0, 0, Failed
 }
 
-// Every pick by hash is the one that a walk round a ring built from scratch comes
-// to, through changes of states, weights, keys and endpoints.
+// Every pick by hash equals that of a walk on a ring built from scratch, through changes of
+// states, weights, keys and endpoints.
 func TestRingHashOracle(t *testing.T) {
 	worlds := uint64(12)
 	if testing.Short() || raceEnabled {
@@ -138,7 +138,7 @@ func TestRingHashOracle(t *testing.T) {
 			w.states[0].Version++
 			s := w.build(t)
 			localities := w.leaf(0).Priorities[0].Localities
-			var states []Connectivity // of those on the ring
+			var states []Connectivity // of the hosts on the ring
 			on := false
 			for i, e := range w.flat(0) {
 				_, cfg, _ := w.endpoint(0, int32(i))
@@ -213,10 +213,10 @@ func randomLocalities(rng *rand.Rand, old []Locality) (list []Locality) {
 	return list
 }
 
-// T-RING-6, A76: an RPC without a hash waits for one connection at most, whichever
-// endpoint each of its picks draws. While one is CONNECTING it asks for no other, and
-// while one is READY it does not wait. That holds if the ring's own header was not sent, and
-// if nobody keeps random hashes.
+// T-RING-6, A76: an RPC without a hash waits for at most one connection, for any endpoints that
+// its picks draw. While one is CONNECTING it requests no other, and while one is READY it does
+// not wait. This applies if the ring's own header was not sent, and if random hashes are not
+// kept.
 func TestHashlessWaitsOnce(t *testing.T) {
 	const n = 100
 	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
@@ -259,9 +259,8 @@ func TestHashlessWaitsOnce(t *testing.T) {
 	}
 }
 
-// Whatever the policy, a request stays with its endpoint while that is READY, and
-// comes to one that has not failed if there is any; with all of them READY a table decides
-// alone.
+// With every policy, a request stays with its endpoint while it is READY, and otherwise goes to
+// one that has not failed if there is any; with all of them READY only the table decides.
 func TestMaglev(t *testing.T) {
 	w, hash, some := ringWorld(PolicyMaglev, RingPolicy{MinSize: 1009, XXH64: true, RequestHeader: "absent"}, zone("a", 1, endpoints(0, 1, 2, 3, 4)), zone("b", 3, endpoints(4, 5, 6)))
 	hosts := hostsOf(nil, w.leaf(0).Priorities[0].Localities)
@@ -359,8 +358,8 @@ func TestHashingCounts(t *testing.T) {
 	}
 }
 
-// Inside wrr_locality each locality has a ring; those with a READY endpoint come
-// before those that would have to be woken (T-LOC-1).
+// Inside wrr_locality each locality has a ring; localities with a READY endpoint take
+// precedence over localities that need a connection (T-LOC-1).
 func TestHashingLocalities(t *testing.T) {
 	w, _, _ := ringWorld(PolicyRingHash, RingPolicy{MinSize: 64, MaxSize: 64}, zone("a", 1, endpoints(0, 1)), zone("b", 3, endpoints(1, 1)), zone("c", 1, endpoints(2, 1, 1)))
 	w.leaf(0).Policy.Flat = false

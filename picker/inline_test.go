@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// compile returns what the compiler says about the package under some flag.
+// compile returns the compiler's output for the package with a flag.
 func compile(t *testing.T, flag string) []byte {
 	if testing.Short() || raceEnabled {
 		t.Skip("runs the compiler")
@@ -31,7 +31,7 @@ func compile(t *testing.T, flag string) []byte {
 	return out
 }
 
-// What a pick and the end of an RPC are made of is inlined into them.
+// The parts of a pick and of the end of an RPC are inlined.
 func TestInlining(t *testing.T) {
 	if runtime.GOARCH == "386" {
 		t.Skip("64-bit arithmetic and atomics weigh more in the inliner's budget on 386")
@@ -55,8 +55,8 @@ func TestResultFields(t *testing.T) {
 	}
 }
 
-// The only indexes that the compiler has to check in the pick itself are those
-// that a table or a sequence returned.
+// The only indexes that the compiler must check in the pick itself are results of a table or a
+// sequence.
 func TestBoundsChecks(t *testing.T) {
 	out := compile(t, "-d=ssa/check_bce")
 	source, err := os.ReadFile("snapshot.go")

@@ -84,8 +84,8 @@ func TestLeastLatencyOracle(t *testing.T) {
 	}
 }
 
-// play lets RPCs run one after the other, a millisecond apart, for as long as takes says of
-// the endpoint, and returns the endpoints' shares.
+// play runs RPCs one after the other, a millisecond apart, with the durations that takes
+// returns for their endpoints, and returns the endpoints' shares.
 func (w *world) play(t *testing.T, rpcs int, takes func(index int32) time.Duration) []float64 {
 	s, list, rng := w.build(t), w.flat(0), newRand(1)
 	shares := make([]float64, len(list))
@@ -169,8 +169,8 @@ func TestLeastLatencyNew(t *testing.T) {
 	}
 }
 
-// An endpoint that was slow and is mended gets its share again, under load and after a night
-// without an RPC, and no burst for it: what was known of it is forgotten little by little.
+// An endpoint that was slow and has recovered gets its share again, under load and after a
+// night without RPCs, without a burst: its latency estimate decays gradually.
 func TestLeastLatencyMended(t *testing.T) {
 	even := func(int32) time.Duration { return 5 * time.Millisecond }
 	for _, pause := range []time.Duration{0, 10 * time.Hour} {
@@ -192,7 +192,7 @@ func TestLeastLatencyMended(t *testing.T) {
 	}
 }
 
-// What is known of the mean survives builds, and other policies in between.
+// The mean survives builds, and other policies in between.
 func TestLeastLatencyKeepsMean(t *testing.T) {
 	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1)))
 	w.play(t, 5000, func(int32) time.Duration { return 2 * time.Millisecond })
@@ -252,8 +252,8 @@ func TestLeastLatencyAllocs(t *testing.T) {
 	}
 }
 
-// Where few RPCs are made, and they take far less than what is supposed of unknown
-// endpoints, all endpoints get them.
+// If few RPCs are made, and they take much less than the assumed latency of unknown endpoints,
+// all endpoints get RPCs.
 func TestLeastLatencySeldom(t *testing.T) {
 	w := latencyWorld(zone("a", 1, endpoints(0, 1, 1, 1, 1, 1)))
 	s, list, rng := w.build(t), w.flat(0), newRand(1)

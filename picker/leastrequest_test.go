@@ -72,7 +72,7 @@ func TestLeastRequestOracle(t *testing.T) {
 				i := running[k]
 				running[k] = running[len(running)-1]
 				running = running[:len(running)-1]
-				list[i].Finish(CallResult(rng.IntN(3))) // A48: whatever the status
+				list[i].Finish(CallResult(rng.IntN(3))) // A48: for every status
 				load[i]--
 			}
 		}

@@ -157,7 +157,7 @@ func (w *world) utilize(values ...float64) {
 	}
 }
 
-// A hot locality sheds RPCs as in Envoy's worked example, whatever picks in a locality.
+// A hot locality sheds RPCs as in Envoy's worked example, with every policy within a locality.
 func TestLoadAware(t *testing.T) {
 	for _, policy := range []Policy{
 		{},

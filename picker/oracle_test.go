@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// An oracle picks like a Snapshot but works everything out anew for each pick,
-// from the configuration and states as they were at the last build. Only the
-// places in the EDF sequences it has to remember.
+// An oracle picks like a Snapshot but computes everything for each pick, from the configuration
+// and states at the last build. Its only state is the positions in the EDF sequences.
 type oracle struct {
 	cfg      Config
 	clusters []oracleCluster
@@ -32,8 +31,8 @@ type oracleLocality struct {
 	place   uint64   // in the sequence
 }
 
-// build is Build, after which it runs. Sequences start at 0. Where new weights go
-// on is for edf to say; TestBuildContinuity has what it must come to.
+// build runs after Build. Sequences start at 0. The position after a change of weights is
+// tested in edf; TestBuildContinuity tests the result.
 func (o *oracle) build(w *world) {
 	o.cfg = *w.cfg
 	o.clusters = slices.Grow(o.clusters, len(w.states))[:len(w.states)]
@@ -155,8 +154,8 @@ func drawIndex(n int, r uint64, weight func(int) uint32) int {
 	return a.Pick(r)
 }
 
-// slowEDF is pick n of the EDF sequence: endpoint i falls due at 1/w, 2/w, and
-// so on, and of those due at the same time the first is picked (EDF-4..8).
+// slowEDF is pick n of the EDF sequence: endpoint i is due at 1/w, 2/w, and so on, and of
+// simultaneous ones the first is picked (EDF-4..8).
 func slowEDF(weights []uint32, n uint64) (index int) {
 	due := make([]uint64, len(weights)) // in units of 1/weight
 	for range n%(sum(weights)/gcd(weights)) + 1 {
@@ -187,8 +186,8 @@ func gcd(weights []uint32) (g uint64) {
 	return g
 }
 
-// mutate changes something about the world at random, as updates and
-// connections do, and leaves what an earlier Build was given as it was.
+// mutate changes the world at random, as updates and connections do, without modifying the
+// inputs of an earlier Build.
 func (w *world) mutate(rng *rand.Rand) {
 	i := rng.IntN(len(w.states))
 	if rng.IntN(2) == 0 { // connections
@@ -307,7 +306,7 @@ func checkPicks(t *testing.T, seed uint64, seen *[NotForwarding + 1]int) {
 		prev := w.snapshot
 		s := w.build(t)
 		if old := slices.Clone(o.clusters); prev != nil {
-			for name, i := range s.index { // the oracle's clusters go by name, too
+			for name, i := range s.index { // the oracle identifies clusters by name, too
 				o.clusters[i] = old[prev.index[name]]
 			}
 		}

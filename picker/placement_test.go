@@ -32,7 +32,7 @@ func TestRingPlacementGolden(t *testing.T) {
 	}
 }
 
-// A113: weights are shares of the priority, whatever their size was (T-EDS-3).
+// A113: weights are shares of the priority, independent of their magnitude (T-EDS-3).
 func TestRingWeights(t *testing.T) {
 	big := uint32(1) << 31
 	for _, test := range []struct {
@@ -52,7 +52,7 @@ func TestRingWeights(t *testing.T) {
 	}
 }
 
-// What does not concern the ring leaves it alone (T-EDS-6).
+// Changes that do not affect the ring leave it unchanged (T-EDS-6).
 func TestRingTakesOver(t *testing.T) {
 	for _, kind := range []PolicyKind{PolicyRingHash, PolicyMaglev} {
 		list := endpoints(0, 1, 1, 1, 1)

@@ -70,7 +70,7 @@ func TestEjected(t *testing.T) {
 		if seen, _ := outcomes(); seen[Failed] != 200 {
 			t.Errorf("outcomes %v with all ejected, want Failed", seen)
 		}
-		list[1].Connectivity = Connecting // of which being ejected says nothing
+		list[1].Connectivity = Connecting // not affected by an ejection
 		if seen, _ := outcomes(); seen[Queue] != 200 {
 			t.Errorf("outcomes %v with all ejected but one that is CONNECTING, want Queue", seen)
 		}

@@ -221,8 +221,8 @@ func TestProbePoolOracle(t *testing.T) {
 	}
 }
 
-// TestDemand: probes are asked for as RPCs are picked, up to what the pool can hold and the
-// caller may send; answers are used again only while probes are scarce.
+// TestDemand checks that probes are requested as RPCs are picked, up to the capacity of the
+// pool and the limit of the caller; answers are reused only while probes are scarce.
 func TestDemand(t *testing.T) {
 	w, pool := prequalWorld(t, prequal(), zone("a", 1, endpoints(0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1)))
 	woken := 0
@@ -261,7 +261,8 @@ func TestDemand(t *testing.T) {
 	}
 }
 
-// TestSilent: endpoints that do not answer get their share, and the others go by the pool.
+// TestSilent checks that endpoints that do not answer get their share, and that the pool picks
+// the other RPCs.
 func TestSilent(t *testing.T) {
 	w, pool := prequalWorld(t, prequal(), zone("a", 1, endpoints(0, 1, 1, 1, 1)))
 	list := w.flat(0)
@@ -395,7 +396,8 @@ func TestPrequalAllocs(t *testing.T) {
 	}
 }
 
-// TestProbeOdds: what is explained is what picks come to, before they change anything.
+// TestProbeOdds checks that the explanation equals the results of picks, before they change the
+// pool.
 func TestProbeOdds(t *testing.T) {
 	rng := newRand(5)
 	for range 30 {
@@ -455,8 +457,8 @@ func BenchmarkPrequal(b *testing.B) {
 	}
 }
 
-// TestExtremeProbes: loads, costs and demands are finite whatever an endpoint reports and a
-// policy asks for.
+// TestExtremeProbes checks that loads, costs and demands are finite for all reports and
+// policies.
 func TestExtremeProbes(t *testing.T) {
 	policy := prequal()
 	policy.Prequal.ProbesPerRPC = math.MaxFloat64

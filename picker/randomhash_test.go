@@ -48,8 +48,8 @@ type hashlessTrial struct {
 	seen    [PickedConnect + 1]int
 }
 
-// try picks for an RPC, as the walk round the ring from its first hash does, and reports
-// whether it is over.
+// try picks for an RPC, as the walk on the ring from its first hash does, and reports whether
+// it has ended.
 func (h *hashlessTrial) try(t *testing.T, rpc hashlessRPC, r uint64) (over bool) {
 	t.Helper()
 	index, _, outcome := slowSeek(h.ring, h.built, rpc.hash, false)
@@ -99,9 +99,9 @@ func (h *hashlessTrial) begin(t *testing.T) {
 	}
 }
 
-// T-RING-6, A42: whatever becomes of the endpoints while an RPC without a hash waits, each of
-// its picks goes by the hash of the first one. So it waits for another endpoint only if the
-// one of its hash has failed.
+// T-RING-6, A42: while an RPC without a hash waits, and endpoints change at random, each of its
+// picks uses the hash of the first one. So it waits for another endpoint only if that of its
+// hash has failed.
 func TestRandomHashIsKept(t *testing.T) {
 	var seen [PickedConnect + 1]int
 	for seed := range uint64(30) {
@@ -151,9 +151,8 @@ func TestRandomHashIsKept(t *testing.T) {
 	}
 }
 
-// A42: from the first RPC on those without a hash are shared by the weights of the ring,
-// exactly as their hashes are. An endpoint that does not answer holds up its own share, and no
-// other.
+// A42: from the first RPC on, RPCs without a hash are shared by the weights of the ring,
+// exactly like their hashes. An endpoint that does not answer delays only its own share.
 func TestRandomHashSharesFromTheStart(t *testing.T) {
 	localities := []Locality{zone("a", 1, endpoints(0, 1, 1, 2, 4))}
 	w, _, some := ringWorld(PolicyRingHash, RingPolicy{MinSize: 1024, MaxSize: 4096}, localities...)

@@ -12,8 +12,8 @@ import (
 	"github.com/xdslb/xdslb/ringhash"
 )
 
-// slowHash says in A42's words what the hash of a request is, given the parts
-// that its hash policies yield.
+// slowHash computes the hash of a request as described in A42, given the parts of its hash
+// policies.
 func slowHash(policies []HashPolicy, channel uint64, headers map[string][]string, fn ringhash.Func) (hash uint64, ok bool) {
 	for _, p := range policies {
 		var parts []uint64
@@ -68,8 +68,8 @@ func TestRequestHash(t *testing.T) {
 	}
 }
 
-// What every replica must agree on: XXH64 and XXH3 as their authors define them
-// (the sanity values of xxHash's repository), and A42's way to combine hashes.
+// Values on which all replicas must agree: XXH64 and XXH3 as their authors define them (the
+// sanity values of xxHash's repository), and A42's combination of hashes.
 func TestRequestHashGolden(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)))
 	w.env.ChannelID = 0x8000000000000001
@@ -97,8 +97,8 @@ func TestRequestHashGolden(t *testing.T) {
 	}
 }
 
-// A76: the header of the ring's configuration comes before the route's policies.
-// What the RPC brings along comes before both.
+// A76: the header of the ring's configuration takes precedence over the route's policies, and
+// an explicit hash of the RPC over both.
 func TestRequestHashSources(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)))
 	w.cfg.Routes[0].Hash = []HashPolicy{{}}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestVersionsChangeNothing: what a cluster becomes whose localities have versions is what it
-// becomes by looking at all endpoints: the same groups, with the same picks at the same
-// positions, whatever happens.
+// TestVersionsChangeNothing checks that a cluster whose localities have versions equals one
+// built from all endpoints: the same groups, with the same picks at the same positions, in
+// random histories.
 func TestVersionsChangeNothing(t *testing.T) {
 	taken, followed := 0, 0
 	for seed := range uint64(60) {
@@ -50,7 +50,7 @@ type versionHistory struct {
 	*world
 	rng        *rand.Rand
 	fast, slow *Snapshot
-	seen       map[*Load]string // what version is of
+	seen       map[*Load]string // the state that a version identifies
 	version    map[*Load]uint64
 	endpoints  int // that there have been
 }
@@ -148,7 +148,7 @@ func (h *versionHistory) switchPolicy() {
 	}
 }
 
-// change changes something, and says what.
+// change makes a random change, and describes it.
 func (h *versionHistory) change() string {
 	leaf := *h.leaf(0)
 	list := slices.Clone(leaf.Priorities[0].Localities)
@@ -223,7 +223,7 @@ func (h *versionHistory) change() string {
 	return what
 }
 
-// sameCluster returns in what a and b differ.
+// sameCluster returns the difference between a and b.
 func sameCluster(a, b *cluster) error {
 	if a.outcome != b.outcome || fmt.Sprint(a.err) != fmt.Sprint(b.err) || len(a.groups) != len(b.groups) || a.random != b.random || a.inSlowStart != b.inSlowStart {
 		return fmt.Errorf("outcome %v (%v) with %d groups, slow start %v, want %v (%v) with %d, %v",

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// A fakeHeaders is what an RPC sends, as a Build header hook.
+// A fakeHeaders are the headers of an RPC, as a Build header hook.
 type fakeHeaders map[string][]string
 
 func (h fakeHeaders) get(_ context.Context, name string) []string { return h[name] }
@@ -108,7 +108,7 @@ func randomHeader(rng *rand.Rand) HeaderMatch {
 	}
 }
 
-// randomRoutes makes routes of all kinds, or such that go by the path only.
+// randomRoutes makes routes of all kinds, or routes by path only.
 func randomRoutes(rng *rand.Rand) []Route {
 	routes, plain := make([]Route, rng.IntN(20)), rng.IntN(3) == 0
 	for i := range routes {
@@ -133,8 +133,8 @@ func randomRoutes(rng *rand.Rand) []Route {
 	return routes
 }
 
-// A28, T-RC-1, T-RC-3, T-RC-4, T-RC-7: the compiled table finds what the oracle
-// finds, for a million pairs of tables and requests.
+// A28, T-RC-1, T-RC-3, T-RC-4, T-RC-7: the compiled table agrees with the oracle for a million
+// pairs of tables and requests.
 func TestRouteTableOracle(t *testing.T) {
 	tables, requests := 2000, 500
 	if testing.Short() || raceEnabled {

@@ -107,7 +107,7 @@ func TestFlatChangesCount(t *testing.T) {
 	}
 }
 
-// Building does not write to what it is given.
+// Build does not modify its inputs.
 func TestFlatDoesNotWrite(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 1, endpoints(1, 1)))
 	w.leaf(0).Policy.Flat = true
@@ -140,9 +140,9 @@ func TestFlatAllocs(t *testing.T) {
 	}
 }
 
-// TestLargeWeights: weights that sum to more than a sequence takes are picked in
-// proportion, be it those of localities in one layer, each of which keeps within the
-// limit of T-EDS-3, or of a locality that does not come from EDS.
+// TestLargeWeights checks that weights whose sum exceeds the limit of a sequence are picked in
+// proportion, both for localities in one layer, each of which keeps within the limit of
+// T-EDS-3, and for a locality that does not come from EDS.
 func TestLargeWeights(t *testing.T) {
 	const most = math.MaxUint32
 	for _, w := range []*world{

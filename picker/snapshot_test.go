@@ -117,8 +117,8 @@ func TestPickUnusableCluster(t *testing.T) {
 	}
 }
 
-// T-DROP-2, T-CB-1: drops come first, then the breaker; what they refuse leaves
-// no trace but its own counter.
+// T-DROP-2, T-CB-1: drops come first, then the breaker; rejected RPCs change only their own
+// counter.
 func TestPickRefused(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)))
 	w.leaf(0).Drops = []Drop{{"none", 0}, {"half", 500000}}
@@ -211,7 +211,7 @@ func TestPickRoutes(t *testing.T) {
 	}
 }
 
-// A27-EDSP-3: localities get their share of picks, whatever their endpoints are.
+// A27-EDSP-3: localities get their share of picks, for all kinds of endpoints.
 func TestPickLocalities(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 100)), zone("b", 2, endpoints(1, 1, 1)), zone("c", 7, endpoints(3, 5)))
 	w.leaf(0).MaxRequests = 1e9
@@ -303,7 +303,7 @@ func TestAdmit(t *testing.T) {
 		if got.Outcome == Picked {
 			w.flat(0)[1].Begin()
 		}
-		// A pick with the same word fares the same, but for what it takes.
+		// A pick with the same word has the same outcome, apart from its counts.
 		if want := s.PickCluster(bg, -1, 0, r); want.Outcome != got.Outcome && (got.Outcome != Picked || want.Outcome != Overloaded) {
 			t.Fatalf("Admit says %+v, and a pick %+v", got, want)
 		} else if want.Outcome == Dropped && want.Index != got.Index {
@@ -376,8 +376,8 @@ func TestCustom(t *testing.T) {
 	}
 }
 
-// Inside wrr_locality a locality is drawn first: of those with a READY endpoint, or
-// else of those that an RPC may wake.
+// Inside wrr_locality a locality is drawn first: from localities with a READY endpoint, or
+// otherwise from those that an RPC may connect.
 func TestCustomLocalities(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1)), zone("b", 3, endpoints(1, 1, 1)), zone("c", 4, endpoints(3, 1)))
 	w.leaf(0).Policy = Policy{Kind: PolicyCustom}

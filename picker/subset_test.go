@@ -13,7 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// slowSubset keeps an endpoint if fewer than k others that do not drain come before it.
+// slowSubset keeps an endpoint if fewer than k endpoints that do not drain precede it.
 func slowSubset(endpoints []Endpoint, k int, seed uint64) (kept []Endpoint) {
 	hash := func(i int) uint64 {
 		d := xxhash.NewWithSeed(seed)
@@ -68,8 +68,8 @@ func TestSubsetOracle(t *testing.T) {
 	}
 }
 
-// A68, A27-CLA-8: draining endpoints get no RPCs, so they take nobody's place in the
-// subset. Those that were in it stay, for sessions that may go on there (A55).
+// A68, A27-CLA-8: draining endpoints get no RPCs, so they do not count in the subset. Endpoints
+// that were in it remain, for sessions that may continue there (A55).
 func TestSubsetDraining(t *testing.T) {
 	const n, k = 20, 2
 	for seed := range uint64(200) {
@@ -96,7 +96,7 @@ func TestSubsetDraining(t *testing.T) {
 	}
 }
 
-// A68: what the hash is of does not change between versions of this client.
+// A68: the input of the hash does not change between versions of this client.
 func TestSubsetGolden(t *testing.T) {
 	list := endpoints(0, make([]uint32, 12)...)
 	for _, test := range []struct {

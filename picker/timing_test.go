@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// slowTiming does what Timing does, and remembers each RPC.
+// slowTiming is Timing with a record of each RPC.
 type slowTiming struct {
 	rpcs                 []slowRPC
 	at                   int64
@@ -52,7 +52,7 @@ func (s *slowTiming) renew(now int64, decay, mean float64) float64 {
 	return (s.busy + (2+3*s.failing)*mean) / (s.ended - s.failing + 2)
 }
 
-// The estimate is that of whoever remembers each RPC.
+// The estimate equals that of an implementation that records each RPC.
 func TestTimingOracle(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := newRand(seed)
@@ -95,8 +95,8 @@ func TestTimingOracle(t *testing.T) {
 	}
 }
 
-// An RPC that hangs makes the endpoint slow before it has ended, and the estimate is renewed
-// no more often than it says.
+// A hanging RPC makes the endpoint slow before it has ended, and the estimate is renewed no
+// more often than configured.
 func TestTimingHangs(t *testing.T) {
 	p, e, ms := NewPeers(nil, 2, 10*time.Second), &Timing{}, int64(units(time.Millisecond))
 	now := int64(1)
@@ -122,7 +122,7 @@ func TestTimingHangs(t *testing.T) {
 	}
 }
 
-// What is not known counts as average, and so does what is long ago.
+// Unknown and outdated latencies count as average.
 func TestTimingUnknown(t *testing.T) {
 	p, ms := NewPeers(nil, 3, time.Second), int64(units(time.Millisecond))
 	var fast, slow, fresh Timing
@@ -207,7 +207,7 @@ func TestTimingBounds(t *testing.T) {
 	now := int64(1) << 50
 	e.Latency(now, p)
 	for range 1000 {
-		e.Begin(now + 5) // ahead of whoever renews next
+		e.Begin(now + 5) // ahead of the goroutine that renews next
 	}
 	now += p.interval
 	e.area += 1 << 24 // more than has come together
@@ -257,7 +257,7 @@ func TestTimingConcurrent(t *testing.T) {
 	}
 }
 
-// What the RPCs to an endpoint write and read is on one line.
+// The fields that RPCs to an endpoint write and read are on one line.
 func TestTimingSize(t *testing.T) {
 	if n := unsafe.Sizeof(timedBinding{}); n > lineSize {
 		t.Errorf("a timed endpoint has %d bytes, more than a line of %d", n, lineSize)

@@ -138,8 +138,8 @@ func TestSlowStartFactor(t *testing.T) {
 	}
 }
 
-// A new endpoint's share follows Envoy's curve to within 5 % with every policy that
-// has weights, and InSlowStart says for how long builds are worth while.
+// A new endpoint's share follows Envoy's curve to within 5 % with every policy that has
+// weights, and InSlowStart reports how long builds are useful.
 func TestSlowStartShares(t *testing.T) {
 	const second = int64(time.Second)
 	for _, policy := range []Policy{
@@ -186,7 +186,7 @@ func TestSlowStartShares(t *testing.T) {
 	}
 }
 
-// Slow start leaves weights and place alone once it is over.
+// Slow start leaves weights and place unchanged once it has ended.
 func TestSlowStartEnds(t *testing.T) {
 	w := newWorld(zone("a", 1, endpoints(0, 1, 2)))
 	w.leaf(0).Policy.SlowStart = &SlowStart{Window: 100, Aggression: 1}

@@ -39,8 +39,8 @@ func TestZoneShares(t *testing.T) {
 	}
 }
 
-// slowZoneShares is zoneShares in exact fractions of whole clients and endpoints: what
-// does not fit into the own zone goes to the places that other zones' clients leave.
+// slowZoneShares is zoneShares in exact fractions of whole clients and endpoints: the excess of
+// the own zone goes to the capacity that other zones' clients leave.
 func slowZoneShares(own int, clients, endpoints []int64) []*big.Rat {
 	var n, m int64
 	for i := range clients {
@@ -63,8 +63,8 @@ func slowZoneShares(own int, clients, endpoints []int64) []*big.Rat {
 	return shares
 }
 
-// Any fleet whose clients go by zoneShares loads all endpoints alike, and no fewer RPCs
-// could leave their zone.
+// A fleet whose clients use zoneShares loads all endpoints equally, and the number of RPCs that
+// leave their zone is minimal.
 func TestZoneSharesBalance(t *testing.T) {
 	for seed := range uint64(2000) {
 		rng := newRand(seed)
@@ -310,7 +310,7 @@ func randomZones(rng *rand.Rand, leaf *Leaf) {
 	}
 }
 
-// What a zone-aware policy costs is paid when it is compiled.
+// The cost of a zone-aware policy is incurred when it is compiled.
 func TestZoneAwareAllocs(t *testing.T) {
 	w := zoneWorld(ZoneAware{Enabled: 1}, 5, 3, 2)
 	s, rng := w.build(t), newRand(1)

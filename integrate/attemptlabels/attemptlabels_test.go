@@ -38,7 +38,7 @@ func TestOtherGRPC(t *testing.T) {
 	}
 }
 
-// TestOwnCopy: what a callback does to the labels does not change those of the next RPC.
+// TestOwnCopy checks that a callback that modifies the labels does not affect the next RPC.
 func TestOwnCopy(t *testing.T) {
 	labels := map[string]string{"a": "b"}
 	ctx := telemetry.NewContextWithLabelCallback(context.Background(), func(m map[string]string) { m["a"] = "c" })
@@ -48,8 +48,8 @@ func TestOwnCopy(t *testing.T) {
 	}
 }
 
-// BenchmarkUpdate is what labels add to a pick, by the number of values in the context
-// and whether something wants the labels.
+// BenchmarkUpdate measures the cost of labels for a pick, by the number of values in the
+// context and whether the labels are used.
 func BenchmarkUpdate(b *testing.B) {
 	type key int
 	labels := map[string]string{"grpc.lb.locality": `{region="r", zone="z", sub_zone=""}`, "grpc.lb.backend_service": "cluster"}

@@ -23,8 +23,7 @@ import (
 	"github.com/xdslb/xdslb/bench/cputime"
 )
 
-// BenchmarkReport is what a probe costs beyond any RPC: what the server says is looked
-// up, and made.
+// BenchmarkReport measures the cost of a probe in addition to any RPC's: computing the report.
 func BenchmarkReport(b *testing.B) {
 	l := NewLoad()
 	for i := range int64(40) {
@@ -37,10 +36,10 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
-// BenchmarkServerCPU is the processor time of a server for an RPC over loopback, whose
-// client is another process that has 32 on their way: an RPC of a server without a Load, one
-// of a server with a Load, a probe; and ways to ask that there are not, for what they would
-// cost: one that says its load in the trailer, and a message there and one back on a stream.
+// BenchmarkServerCPU measures the processor time of a server for an RPC over loopback, whose
+// client is a separate process with 32 in flight: an RPC of a server without a Load, one of a
+// server with a Load, and a probe. For comparison it has hypothetical alternatives: an RPC with
+// its load in the trailer, and a message in each direction on a stream.
 func BenchmarkServerCPU(b *testing.B) {
 	for _, what := range []string{"rpc", "counted", "probe", "trailer", "message"} {
 		b.Run("what="+what, func(b *testing.B) {
@@ -147,7 +146,7 @@ func calls(ctx context.Context, cc *grpc.ClientConn, what string, n int) error {
 	return nil
 }
 
-// echo answers with what it is sent, and on streams with the load.
+// echo echoes requests, and sends the load on streams.
 type echo struct {
 	testgrpc.UnimplementedTestServiceServer
 	l *Load

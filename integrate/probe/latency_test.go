@@ -92,8 +92,7 @@ func TestLatenciesOracle(t *testing.T) {
 	}
 }
 
-// TestLatencyOfQueue: what a server took when nobody waited says how long more that wait
-// will take.
+// TestLatencyOfQueue checks that the latency without a queue predicts the latency with one.
 func TestLatencyOfQueue(t *testing.T) {
 	var l latencies
 	l.add(0, 0, 40*time.Millisecond)

@@ -163,7 +163,8 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// TestFailures: failing fast is not being fast, and what the client ended has not failed.
+// TestFailures checks that failing fast does not reduce the latency, and that RPCs ended by the
+// client do not count as failed.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLoad()
@@ -212,7 +213,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestWire pins what other implementations rely on.
+// TestWire pins the wire format for other implementations.
 func TestWire(t *testing.T) {
 	r := Report{InFlight: 300, LatencyNs: 5, FailingPPM: 1, Weight: 1, GoingAway: true}
 	want := "\x08\xac\x02\x10\x05\x18\x01\x21\x00\x00\x00\x00\x00\x00\xf0\x3f\x28\x01"

@@ -37,13 +37,13 @@ func (l slowList) check(t *testing.T, what string) {
 		if len(c.items) == 0 || len(c.items) > maxChunk || k > 0 && len(c.items)+len(l.chunks[k-1].items) <= maxChunk/2 {
 			t.Fatalf("%s: chunk %d of %d has %d items", what, k, len(l.chunks), len(c.items))
 		}
-		if room := cap(c.items); room > len(c.items)+len(c.items)/4+8 { // or it keeps those of others
+		if room := cap(c.items); room > len(c.items)+len(c.items)/4+8 { // otherwise it keeps other chunks in memory
 			t.Fatalf("%s: chunk %d of %d items has room for %d", what, k, len(c.items), room)
 		}
 	}
 }
 
-// checkSince applies what differs from another version to it.
+// checkSince applies the differences from another version to it.
 func (l slowList) checkSince(t *testing.T, what string, before slowList) {
 	t.Helper()
 	var got []int
@@ -64,7 +64,7 @@ func (l slowList) checkSince(t *testing.T, what string, before slowList) {
 	}
 }
 
-// change returns the next version: a few items replaced by others, or by none, or many.
+// change returns the next version: a few items replaced by others, removed, or many inserted.
 func (l slowList) change(rng *rand.Rand, value *int) slowList {
 	i := rng.IntN(len(l.items) + 1)
 	j := i + rng.IntN(min([]int{1, 2, 3, 200}[rng.IntN(4)], len(l.items)-i+1))
@@ -76,7 +76,8 @@ func (l slowList) change(rng *rand.Rand, value *int) slowList {
 	return slowList{l.Replace(i, j, others...), slices.Replace(slices.Clone(l.items), i, j, others...)}
 }
 
-// rebuild returns the next version, made item by item: of equal ones and others, more or less.
+// rebuild returns the next version, made item by item: from equal and different items, with
+// another length.
 func (l slowList) rebuild(rng *rand.Rand, value *int) slowList {
 	items := slices.Clone(l.items)
 	for range rng.IntN(3) {
@@ -88,7 +89,7 @@ func (l slowList) rebuild(rng *rand.Rand, value *int) slowList {
 	switch rng.IntN(5) {
 	case 0:
 		items = items[:rng.IntN(len(items)+1)]
-	case 2: // what comes is what there was before, in another place
+	case 2: // items of the previous version at another position
 		items = append(items, items[max(0, len(items)-maxChunk):]...)
 	case 1:
 		for range rng.IntN(100) {
@@ -107,7 +108,7 @@ func (l slowList) rebuild(rng *rand.Rand, value *int) slowList {
 	return slowList{b.List(), items}
 }
 
-// TestList changes random versions of lists, and all of them stay what they were.
+// TestList changes random versions of lists, and checks that all of them remain unchanged.
 func TestList(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -131,8 +132,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestListSmall goes through all ways to replace a part of short lists, and of those whose
-// chunks are full or as small as may be.
+// TestListSmall replaces every part of short lists, and of lists whose chunks are full or
+// minimal.
 func TestListSmall(t *testing.T) {
 	for _, n := range []int{0, 1, 2, maxChunk, maxChunk + 1, 2*maxChunk + 1} {
 		items := make([]int, n)
@@ -162,8 +163,8 @@ func TestListSmall(t *testing.T) {
 	}
 }
 
-// TestListShares: what a change did not touch is not copied, and what differs is found by
-// chunks.
+// TestListShares checks that unchanged chunks are not copied, and that differences are found by
+// chunk.
 func TestListShares(t *testing.T) {
 	const n = 100 * maxChunk
 	items := make([]int, n)

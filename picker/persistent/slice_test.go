@@ -52,8 +52,8 @@ func (s slow) follow(rng *rand.Rand, value *int) slow {
 	return next
 }
 
-// TestVersions follows the latest version, and now and then an older one, and makes new
-// slices of the items of one; all versions stay what they were.
+// TestVersions follows the latest version, and occasionally an older one, and makes new slices
+// from the items of one; all versions remain unchanged.
 func TestVersions(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -108,8 +108,8 @@ func TestConcurrentReaders(t *testing.T) {
 	wg.Wait()
 }
 
-// TestFollowAllocates holds a change to what differs, on average, and a chain of
-// versions to as many steps as there are items.
+// TestFollowAllocates checks that the cost of a change is the difference, on average, and that
+// a chain of versions has at most as many steps as there are items.
 func TestFollowAllocates(t *testing.T) {
 	const n = 1000
 	s := made(make([]int, n)...)

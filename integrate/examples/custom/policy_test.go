@@ -21,9 +21,9 @@ import (
 
 const target = "custom.example"
 
-// TestSelected: a live control plane selects the policy by TypedStruct, and RPCs
-// go by what it sees: EDS weights of localities and endpoints, and zones. A
-// configuration that the policy refuses is a NACK, and the last good one stays.
+// TestSelected checks that a live control plane selects the policy by TypedStruct, and that
+// RPCs follow its inputs: EDS weights of localities and endpoints, and zones. A rejected
+// configuration is a NACK, and the last good one remains.
 func TestSelected(t *testing.T) {
 	backends := xdstest.NewBackends(t, 3, xdstest.BackendOptions{})
 	control := xdstest.New(t, xdstest.Options{})

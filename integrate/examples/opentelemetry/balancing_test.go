@@ -65,8 +65,8 @@ func TestPriorities(t *testing.T) {
 	w.await("xdslb.lb.priority_changes", is(1), append(cluster, "xdslb.direction", "up")...)
 }
 
-// TestSubsetIsSeen: endpoints that the channel leaves out of its subset (A68) are there as
-// excluded, and not among those that have a connection.
+// TestSubsetIsSeen checks that endpoints outside of the channel's subset (A68) are counted as
+// excluded, and not as connected.
 func TestSubsetIsSeen(t *testing.T) {
 	w := newWorld(t, 3)
 	r := xdstest.Service(service, w.locality("a", 0, w.backends...))
@@ -88,7 +88,8 @@ func TestSubsetIsSeen(t *testing.T) {
 	w.await("xdslb.lb.endpoints", is(1), "grpc.lb.backend_service", service)
 }
 
-// TestOutliers: outliers are counted by what found them, and why they were spared.
+// TestOutliers checks that outliers are counted by algorithm, with the reason if they were not
+// ejected.
 func TestOutliers(t *testing.T) {
 	const by = "grpc.lb.outlier_detection.detection_method"
 	for _, tt := range []struct {
@@ -143,8 +144,8 @@ func wrr(blackout, expiration time.Duration) xdstest.ClusterOption {
 	})
 }
 
-// TestWeights: at each update of weights it is counted what they are, and which endpoints
-// have none: in their blackout period, or without a report for too long.
+// TestWeights checks that each update of weights records the weights, and the endpoints without
+// one: in their blackout period, or with an expired report.
 func TestWeights(t *testing.T) {
 	w := newWorld(t, 0)
 	w.backends = xdstest.NewBackends(t, 2, xdstest.BackendOptions{Server: []grpc.ServerOption{

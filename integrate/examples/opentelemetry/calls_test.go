@@ -20,7 +20,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// zone is what the label grpc.lb.locality says of a zone.
+// zone returns the value of the label grpc.lb.locality for a zone.
 func zone(name string) string { return fmt.Sprintf(`{region="", zone=%q, sub_zone=""}`, name) }
 
 // methods are the routes of TestCalls: by the method of the test service, to a cluster.
@@ -85,8 +85,8 @@ func TestCalls(t *testing.T) {
 	w.await("xdslb.lb.no_route", is(1), "grpc.target", target)
 }
 
-// TestPicks: picks are counted by sequence, and also under policies that have none where load
-// is reported; localities that go away keep what they counted.
+// TestPicks checks that picks are counted by sequence, and also under policies without one if
+// load is reported; removed localities keep their counts.
 func TestPicks(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -134,7 +134,8 @@ func TestRetries(t *testing.T) {
 	w.await("xdslb.client.channels_without_interceptors", is(0), "grpc.target", target)
 }
 
-// TestMissingInterceptors: a channel that lacks what its configuration asks for shows.
+// TestMissingInterceptors checks the metric of a channel without the interceptors that its
+// configuration needs.
 func TestMissingInterceptors(t *testing.T) {
 	w := newWorld(t, 1)
 	w.serve(w.retrying())

@@ -15,8 +15,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestXdsClient: the counts of what the control plane sends and how that goes, ages and
-// states of resources, and how long a configuration takes, for a channel of a target.
+// TestXdsClient checks the metrics of resources received from the control plane, ages and
+// states of resources, and the delay of a configuration, for a channel of a target.
 func TestXdsClient(t *testing.T) {
 	w := newWorld(t, 1)
 	r := xdstest.Service(service, w.locality("a", 0, w.backends...))
@@ -87,8 +87,8 @@ func TestConfigurationLatency(t *testing.T) {
 	}
 }
 
-// TestView: a View exports what stock has too under stock's names, with the same labels
-// and units.
+// TestView checks that a View exports the metrics that stock also has under stock's names, with
+// the same labels and units.
 func TestView(t *testing.T) {
 	w := newWorld(t, 1, StockNames)
 	w.serve(xdstest.Service(service, w.locality("a", 0, w.backends...)))

@@ -24,7 +24,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestHedges: hedges are counted, and so are those for which there is no budget.
+// TestHedges checks that hedges are counted, as well as hedges rejected by the budget.
 func TestHedges(t *testing.T) {
 	for _, tt := range []struct {
 		budget uint32

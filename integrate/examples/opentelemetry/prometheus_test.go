@@ -39,8 +39,8 @@ func scrape(t *testing.T, w *world, options ...sdk.Option) func() map[string]*dt
 	}
 }
 
-// TestPrometheus: Prometheus's own parser reads the page of OpenTelemetry's exporter, and
-// finds there what a channel did, under a cluster's name that would end a label.
+// TestPrometheus checks that Prometheus' own parser accepts the page of OpenTelemetry's
+// exporter, with a cluster's name that would end a label.
 func TestPrometheus(t *testing.T) {
 	const cluster = "a\"} 1\n\\#"
 	w := newWorld(t, 1)

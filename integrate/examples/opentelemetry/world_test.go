@@ -25,7 +25,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// target is the label grpc.target of the tests' channels, and service what they dial.
+// target is the label grpc.target of the tests' channels, and service the name they dial.
 const (
 	service = "metrics.example"
 	target  = "xds:///" + service
@@ -71,7 +71,7 @@ func (n *names) has(name string) bool {
 	return n.m[name]
 }
 
-// world is a control plane, backends, and what OpenTelemetry has of a channel.
+// world is a control plane, backends, and the OpenTelemetry metrics of a channel.
 type world struct {
 	testing.TB
 	control  *xdstest.Server
@@ -187,8 +187,8 @@ next:
 	return sum, found
 }
 
-// await waits until a metric has a value. It looks now and then: readers of OpenTelemetry hear
-// of no changes, and what is measured goes over connections of the system's.
+// await waits until a metric has a value. It polls: readers of OpenTelemetry are not notified
+// of changes, and connections use the real network.
 func (w *world) await(name string, want func(float64) bool, labels ...string) {
 	w.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {

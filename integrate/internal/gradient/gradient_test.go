@@ -70,7 +70,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestOracle: whatever happens when, the controller does what the oracle does.
+// TestOracle checks that the controller behaves like the oracle in random histories.
 func TestOracle(t *testing.T) {
 	type rpc struct{ began, ends, took time.Duration }
 	for seed := range uint64(400) {
@@ -171,7 +171,8 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// TestTimeouts: while RPCs time out the limit falls, and what should be is not measured.
+// TestTimeouts checks that the limit falls while RPCs time out, and that minRTT is not
+// measured.
 func TestTimeouts(t *testing.T) {
 	cfg := config(func(c *resource.AdaptiveConcurrency) { c.Requests = 4; c.Min = 2 })
 	now := time.Time{}
@@ -206,8 +207,8 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestTogether: whatever many goroutines do, no more are in flight than the greatest limit,
-// and none is left.
+// TestTogether checks that concurrent use never exceeds the maximum limit, and leaves no RPC in
+// flight.
 func TestTogether(t *testing.T) {
 	cfg := config(func(c *resource.AdaptiveConcurrency) {
 		c.Update, c.Interval, c.Requests, c.Min, c.Max = ms, 5*ms, 5, 1, 1
@@ -236,8 +237,8 @@ func TestTogether(t *testing.T) {
 	}
 }
 
-// TestContended: of RPCs that begin at once as many are admitted as the limit says, no more and
-// no less. They meet at a line that they spin at, so that they race for the last place each time.
+// TestContended checks that exactly as many concurrent RPCs are admitted as the limit allows.
+// They start from a barrier at which they spin, so that they race for the last slot each time.
 func TestContended(t *testing.T) {
 	const rounds = 20_000
 	racers := max(2, min(runtime.GOMAXPROCS(0), 8))

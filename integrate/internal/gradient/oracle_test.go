@@ -49,7 +49,7 @@ func (o *oracle) advance(now time.Duration) {
 			o.updateAt += o.cfg.Update
 			o.update(at)
 		case o.measureAt <= now:
-			o.measure(now) // with whatever happens next
+			o.measure(now) // at the next event
 		default:
 			return
 		}
@@ -96,7 +96,7 @@ func (o *oracle) begin(now time.Duration) bool {
 	return true
 }
 
-// end ends an RPC that took so long, 0 if that says nothing.
+// end ends an RPC with a latency, or 0 if it is not a sample.
 func (o *oracle) end(began, now, took time.Duration) {
 	o.inFlight--
 	if took == 0 {

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/grpc/stats"
 )
 
-// recorder is what a program asks for metrics with. It hears of counts and histograms,
-// and of gauges if it is asked to.
+// recorder is a program's metrics recorder. It receives counters and histograms, and gauges on
+// request.
 type recorder struct {
 	estats.UnimplementedMetricsRecorder
 	gauges bool
@@ -55,7 +55,7 @@ func (r *recorder) RecordInt64AsyncGauge(h *estats.Int64AsyncGaugeHandle, n int6
 	r.note(h.Name, n, labels)
 }
 
-// RegisterAsyncReporter looks at what the gauges are, as OpenTelemetry's does.
+// RegisterAsyncReporter reads the descriptors of the gauges, as OpenTelemetry's plugin does.
 func (r *recorder) RegisterAsyncReporter(report estats.AsyncMetricReporter, gauges ...estats.AsyncMetric) func() {
 	for _, g := range gauges {
 		if g.Descriptor() == nil {
@@ -69,7 +69,7 @@ func (r *recorder) RegisterAsyncReporter(report estats.AsyncMetricReporter, gaug
 	return func() { r.report = nil }
 }
 
-// take returns what was recorded since the last take, sorted.
+// take returns the values recorded since the last call, sorted.
 func (r *recorder) take() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,7 +88,7 @@ func (r *recorder) read(t *testing.T) []string {
 	return r.take()
 }
 
-// channel returns what a channel with some recorders has.
+// channel returns the MetricsRecorder of a channel with the given recorders.
 func channel(t *testing.T, recorders ...*recorder) estats.MetricsRecorder {
 	t.Helper()
 	b := &builder{}
@@ -112,7 +112,7 @@ func (*recorder) HandleRPC(context.Context, stats.RPCStats)                     
 func (*recorder) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
 func (*recorder) HandleConn(context.Context, stats.ConnStats)                       {}
 
-// builder is a resolver that keeps what gRPC gives it.
+// builder is a resolver builder that keeps the recorder from gRPC.
 type builder struct{ recorder estats.MetricsRecorder }
 
 func (b *builder) Build(_ resolver.Target, _ resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
@@ -196,9 +196,9 @@ func TestNoRecorder(t *testing.T) {
 	})
 }
 
-// TestOldestReports: one channel of each target reports its gauges, the oldest one of all
-// those of the process, and both what channels share; when it closes, the next one does.
-// Values with the same labels are one: a sum, the greatest, or the least.
+// TestOldestReports checks that one channel of each target reports its gauges, and that the
+// oldest channel reports the process's gauges and shared metrics; when it closes, the next one
+// does. Values with the same labels are merged: as sum, maximum or minimum.
 func TestOldestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &process{}
@@ -251,7 +251,7 @@ func TestManyValues(t *testing.T) {
 	})
 }
 
-// TestNoLockHeld: a recorder may call whatever makes events.
+// TestNoLockHeld checks that a recorder may call functions that record events.
 func TestNoLockHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
@@ -267,8 +267,8 @@ func TestNoLockHeld(t *testing.T) {
 	})
 }
 
-// TestFold: each increment of a counter is emitted once, whoever reads it and after however
-// long; a counter may decrease a little.
+// TestFold checks that each increment of a counter is emitted once, regardless of the reader
+// and of delays; a counter may decrease a little.
 func TestFold(t *testing.T) {
 	a, b, sum := new(int), new(int), int64(0)
 	emit := func(m *Metric, n int64, labels ...string) {
@@ -289,7 +289,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// TestCountersGone: what is remembered of a counter goes with it.
+// TestCountersGone checks that the state of a counter is removed together with it.
 func TestCountersGone(t *testing.T) {
 	remembered := func() int {
 		folded.mu.Lock()

@@ -69,8 +69,8 @@ func TestWeight(t *testing.T) {
 	}
 }
 
-// TestFailuresSeen: what the client saw fail counts as errors that are not reported, and
-// not beside those that are.
+// TestFailuresSeen checks that failures seen by the client count as errors if errors are not
+// reported, and are not added to reported ones.
 func TestFailuresSeen(t *testing.T) {
 	rule := NewRule(&picker.ClientWRR{ErrorPenalty: 0.5})
 	for _, tt := range []struct{ eps, failing, want float64 }{
@@ -111,8 +111,8 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestWeightIsUsable: whatever is reported, the weight is 0 or a positive, finite
-// number (T-WRR-4).
+// TestWeightIsUsable checks that for all reports the weight is 0 or a positive, finite number
+// (T-WRR-4).
 func TestWeightIsUsable(t *testing.T) {
 	values := []float64{0, 1, 0.5, -1, nan, inf, -inf, math.MaxFloat64, math.SmallestNonzeroFloat64, 1e-300, 1e300}
 	r := NewRule(&picker.ClientWRR{ErrorPenalty: 1, UtilizationFrom: []string{"mem_utilization"}})
@@ -150,7 +150,7 @@ func TestPeriods(t *testing.T) {
 	w.Report(cfg, 7, 9*second)
 	want(10, 0) // since 1 s: not yet
 	want(11, 7)
-	w.Report(cfg, 0, 20*second) // says nothing
+	w.Report(cfg, 0, 20*second) // ignored
 	want(68, 7)
 	want(69, 0)                 // 60 s after the last one
 	w.Report(cfg, 8, 80*second) // after a gap

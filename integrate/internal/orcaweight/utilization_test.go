@@ -44,7 +44,7 @@ func TestSample(t *testing.T) {
 		t.Errorf("%v without a report", got)
 	}
 	s.Report(.5, 10)
-	s.Report(0, 15) // says nothing
+	s.Report(0, 15) // ignored
 	for _, test := range []struct {
 		expiration time.Duration
 		now        int64

@@ -165,7 +165,7 @@ func TestMaxEjectionPercent(t *testing.T) {
 		cfg := byFailures(picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 1})
 		cfg.MaxEjectionPercent = tt.percent
 		w := newWorld(5, cfg)
-		for range 2 { // those that are ejected count in the next sweep, too
+		for range 2 { // ejected hosts count in the next sweep, too
 			for i := range w.hosts {
 				w.calls(i, 0, 10)
 			}
@@ -268,7 +268,7 @@ func TestNotTwice(t *testing.T) {
 	w.want(t)
 }
 
-// TestIntervals: counts are those of the interval, not of all time.
+// TestIntervals checks that counts are per interval.
 func TestIntervals(t *testing.T) {
 	w := newWorld(1, byFailures(picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 10}))
 	for range 5 {
@@ -342,8 +342,8 @@ func TestCountAllocates(t *testing.T) {
 	}
 }
 
-// TestFindings: a sweep says what came of the outliers that it found, by algorithm; one
-// that is ejected already is none (A91).
+// TestFindings checks the findings of a sweep, by algorithm; an ejected host is not counted
+// (A91).
 func TestFindings(t *testing.T) {
 	for _, tt := range []struct {
 		name                  string

@@ -96,7 +96,7 @@ func TestRotation(t *testing.T) {
 		server := config.Load().Clone()
 		server.ClientCAs = clients
 		config.Store(server)
-		made.await() // so that nobody has the old one
+		made.await() // so that the old one is no longer in use
 		names, contents := [3]string{files.CA, files.Cert, files.Key}, [3][]byte{append(bytes.Clone(ca.PEM), next.PEM...), pair.Cert, pair.Key}
 		for _, i := range order {
 			tlstest.Write(t, names[i], contents[i])
@@ -116,7 +116,7 @@ func TestRotation(t *testing.T) {
 	checkSecrets(t, keys)
 }
 
-// turns counts what goroutines do again and again.
+// turns counts the iterations of goroutines.
 type turns struct {
 	mu      sync.Mutex
 	changed sync.Cond
@@ -136,7 +136,7 @@ func (c *turns) add(i int) {
 	c.changed.Broadcast()
 }
 
-// await returns when each goroutine has begun anew since it was called, and has ended that.
+// await returns when each goroutine has started and finished an iteration since the call.
 func (c *turns) await() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,8 +169,8 @@ func checkSecrets(t *testing.T, keys [][]byte) {
 	}
 }
 
-// TestLateFiles: files that are not there when the first connection is made are used
-// soon after they have come, and if they do not come the handshake says which they are.
+// TestLateFiles checks that files missing at the first connection are used soon after they
+// appear, and that otherwise the handshake's error names them.
 func TestLateFiles(t *testing.T) {
 	files := tlstest.NewFiles(t)
 	ca := tlstest.NewCA(t, "ca")
@@ -242,8 +242,8 @@ func TestUpdateWhileWaiting(t *testing.T) {
 	})
 }
 
-// TestLastLook: files that have come while a process stood still count, though the time to wait
-// for them is over.
+// TestLastLook checks that files which appeared while the process was stopped are used, even
+// though the wait has expired.
 func TestLastLook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
@@ -262,9 +262,9 @@ func TestLastLook(t *testing.T) {
 	})
 }
 
-// TestMissingProvider: an instance that is not there, or has no roots, or belongs to
-// credentials that hide themselves is an error, and never the fallback or the system's
-// roots. (The resource is refused before it comes to that.)
+// TestMissingProvider checks that an unknown instance, an instance without roots, or
+// credentials that do not identify themselves cause an error, and never use the fallback or the
+// system's roots. (The resource is normally rejected before that.)
 func TestMissingProvider(t *testing.T) {
 	files := tlstest.NewFiles(t)
 	providers := watching(bootstrap.CertFiles{CertificateFile: files.Cert, PrivateKeyFile: files.Key})
@@ -310,8 +310,8 @@ func (p *plugin) KeyMaterial(context.Context) (*certprovider.KeyMaterial, error)
 }
 func (p *plugin) Close() { p.closed.Add(1) }
 
-// TestPlugin: a plugin of grpc-go's registry is built when it is first needed, asked
-// for what the resource names, and closed with the settings.
+// TestPlugin checks that a plugin from grpc-go's registry is built when it is first needed, is
+// requested with the resource's names, and is closed with the settings.
 func TestPlugin(t *testing.T) {
 	ca := tlstest.NewCA(t, "ca")
 	p := &plugin{material: &certprovider.KeyMaterial{}}

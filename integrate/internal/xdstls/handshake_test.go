@@ -32,8 +32,8 @@ func watching(f bootstrap.CertFiles) map[string]bootstrap.CertProvider {
 	return map[string]bootstrap.CertProvider{"files": {Plugin: "file_watcher", Files: bootstrap.NewCertLoader(f)}}
 }
 
-// connect has a cluster's target, whose endpoint has a hostname, shake hands with a
-// server that does as it is told.
+// connect runs a handshake of a cluster's target, whose endpoint has a hostname, with the given
+// server.
 func connect(t *testing.T, c *Cluster, hostname string, server func(net.Conn)) (credentials.TLSInfo, error) {
 	t.Helper()
 	return connectWithin(t, time.Minute, c, hostname, server)
@@ -107,8 +107,8 @@ func exact(names ...string) (m []picker.StringMatch) {
 	return m
 }
 
-// TestVerification (A29, A82, A101): which certificates a cluster accepts, and what is
-// said about others.
+// TestVerification (A29, A82, A101) checks which certificates a cluster accepts, and the errors
+// for rejected ones.
 func TestVerification(t *testing.T) {
 	ca, other := tlstest.NewCA(t, "good"), tlstest.NewCA(t, "other")
 	files := tlstest.NewFiles(t)
@@ -182,8 +182,8 @@ func TestVerification(t *testing.T) {
 	}
 }
 
-// TestTrustDomains (A87): the roots are those of the trust domain of the certificate's
-// SPIFFE ID, of which there has to be one.
+// TestTrustDomains (A87) checks that the roots belong to the trust domain of the certificate's
+// SPIFFE ID, of which there must be exactly one.
 func TestTrustDomains(t *testing.T) {
 	ca := tlstest.NewCA(t, "ca")
 	files := tlstest.NewFiles(t)
@@ -352,8 +352,8 @@ func TestLongErrors(t *testing.T) {
 	}
 }
 
-// TestAddressesCostNothing: addresses of channels without xDS credentials share their
-// attributes, so that a connection to a cluster without TLS costs what it did.
+// TestAddressesCostNothing checks that addresses of channels without xDS credentials share
+// their attributes, so that a connection to a cluster without TLS has no additional cost.
 func TestAddressesCostNothing(t *testing.T) {
 	c := NewCluster("c", nil, true)
 	defer c.Close()

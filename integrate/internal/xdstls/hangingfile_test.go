@@ -22,8 +22,8 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// TestHangingFile: reading a file may not end, as of a FIFO or of a hung mount. Handshakes end
-// at their deadline meanwhile, or use what was read before.
+// TestHangingFile checks that if reading a file hangs, as with a FIFO or a hung mount,
+// handshakes end at their deadline, or use the previous contents.
 func TestHangingFile(t *testing.T) {
 	ca := tlstest.NewCA(t, "ca")
 	files := tlstest.NewFiles(t)

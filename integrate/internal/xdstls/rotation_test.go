@@ -69,13 +69,14 @@ func startLoad(t *testing.T, cc *grpc.ClientConn) *load {
 	return l
 }
 
-// TestRotationUnderLoad (A29): CA, certificate and key are replaced on both sides, one
-// file after the other in every order, while the server ends its connections all the time
-// and 1000 RPCs are made in a second, if the machine can: none fails. The roots of each side are those of
-// before, of now and of next time, as whoever replaces a CA has to have it.
+// TestRotationUnderLoad (A29) checks that no RPC fails while CA, certificate and key are
+// replaced on both sides, one file after the other in every order, while the server closes its
+// connections repeatedly and 1000 RPCs are made per second, if the machine is fast enough. The
+// roots of each side are the previous, the current and the next ones, as required for replacing
+// a CA.
 //
-// It sleeps: both sides read the files by the clock, and say nobody that they have. Files and
-// sockets are nothing for a bubble.
+// It sleeps: both sides read the files periodically, without notification. Files and sockets do
+// not work in a bubble.
 func TestRotationUnderLoad(t *testing.T) {
 	rounds, pause := len(writeOrders), 40*time.Millisecond
 	if testing.Short() {

@@ -92,7 +92,7 @@ func san(name string) *matcherv3.StringMatcher {
 	return &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name}}
 }
 
-// newMesh starts both. The server's options are added to those that it needs.
+// newMesh starts both. The server's options are added to the required ones.
 func newMesh(t *testing.T, ca *tlstest.CA, opts ...grpc.ServerOption) *mesh {
 	t.Helper()
 	m := &mesh{t: t, control: xdstest.New(t, xdstest.Options{}), files: tlstest.NewFiles(t), serverFiles: tlstest.NewFiles(t)}
@@ -220,10 +220,10 @@ func newCredentials(t *testing.T) credentials.TransportCredentials {
 	return creds
 }
 
-// TestStockServer (A29): mutual TLS between a channel of ours and a server of grpc-go's
-// xds package, from one control plane; the server knows the client. The same credentials
-// do on a channel of grpc-go's own. An update of the accepted names concerns new
-// connections; what they fail for is in the RPC's error.
+// TestStockServer (A29) checks mutual TLS between our channel and a server of grpc-go's xds
+// package, from one control plane; the server authenticates the client. The same credentials
+// work on a channel of grpc-go's own. An update of the accepted names affects new connections,
+// and their errors are in the RPC's error.
 func TestStockServer(t *testing.T) {
 	m := newMesh(t, tlstest.NewCA(t, "ca"))
 	m.set(common(san("spiffe://td.test/server")))
@@ -271,8 +271,8 @@ func TestStockServer(t *testing.T) {
 	}
 }
 
-// refused makes connections until one fails for what the server says: it may not serve
-// yet, and the client may be writing when it is refused.
+// refused makes connections until one fails with the server's rejection: the server may not be
+// ready yet, and the client may be writing when it is rejected.
 func (m *mesh) refused() (err error) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		if err = call(m.dial(newCredentials(m.t))); err != nil && strings.Contains(err.Error(), "remote error") {
@@ -282,14 +282,14 @@ func (m *mesh) refused() (err error) {
 	return err
 }
 
-// TestNoClientCertificate: a server that asks for a certificate of a client that has
-// none, by the control plane's mistake.
+// TestNoClientCertificate checks a server that requests a certificate from a client without
+// one, because of the control plane's configuration.
 func TestNoClientCertificate(t *testing.T) {
 	m := newMesh(t, tlstest.NewCA(t, "ca"))
 	tls := common()
 	tls.TlsCertificateProviderInstance = nil
 	m.set(tls)
-	// In TLS 1.3 the server says so when the client's handshake is over.
+	// In TLS 1.3 the server sends the error after the client's handshake.
 	err := m.refused()
 	for _, want := range []string{`cluster "mesh.test"`, "certificate required", "names no tls_certificate_provider_instance"} {
 		if status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), want) {
@@ -302,8 +302,8 @@ func TestNoClientCertificate(t *testing.T) {
 	}
 }
 
-// TestRefusedByServer: a server that does not accept the client's certificate; the
-// RPC's error says which that was.
+// TestRefusedByServer checks a server that rejects the client's certificate: the RPC's error
+// names the certificate.
 func TestRefusedByServer(t *testing.T) {
 	ca := tlstest.NewCA(t, "ca")
 	m := newMesh(t, ca)

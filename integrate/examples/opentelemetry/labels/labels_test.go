@@ -25,8 +25,8 @@ import (
 
 const target = "labels.example"
 
-// TestLabels: attempts are labeled with the locality and the cluster of their endpoint,
-// whatever picks it.
+// TestLabels checks that attempts are labeled with the locality and the cluster of their
+// endpoint, with every policy.
 func TestLabels(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
