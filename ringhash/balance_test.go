@@ -53,7 +53,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// Hosts get what their weights ask for.
+// Hosts get the shares of their weights.
 func TestWeightedShares(t *testing.T) {
 	hosts := []Host{{"a", 1}, {"b", 2}, {"c", 5}, {"d", 12}}
 	for _, fn := range funcs {
@@ -65,9 +65,9 @@ func TestWeightedShares(t *testing.T) {
 	}
 }
 
-// moves returns the share of hashes whose host differs between two rings of which
-// the later has the hosts of the earlier under the same indexes, and the share of
-// those that are to or from the host at index one.
+// moves returns the share of hashes whose host differs between two rings, the later of which
+// has the hosts of the earlier under the same indexes, and the share of hashes that move to or
+// from the host at index one.
 func moves(before, after func(uint64) int, one int) (all, ofOne float64) {
 	const n = 1 << 16
 	rng := newRand(17)
@@ -84,8 +84,8 @@ func moves(before, after func(uint64) int, one int) (all, ofOne float64) {
 	return all, ofOne
 }
 
-// One host more or less moves its own requests only, where that leaves the number
-// of entries of the others as it is, and its own are about 1/N of all.
+// Adding or removing one host moves only its own requests, if the number of entries of the
+// other hosts is unchanged, and its own are about 1/N of all.
 func TestRingMovesLittle(t *testing.T) {
 	tests := []struct {
 		hosts int
@@ -118,9 +118,9 @@ func TestRingMovesLittle(t *testing.T) {
 	}
 }
 
-// Where the maximum size makes shares fractional, the odd entries move from host
-// to host behind the one that changes: up to one entry for each host that has one
-// more than others, here 92 of 4096, and so it is with Envoy and grpc-go.
+// If the maximum size makes shares fractional, the odd entries move between hosts after the
+// changed one: at most one entry for each host that has one more than other hosts, here 92 of
+// 4096. Envoy and grpc-go behave the same.
 func TestRingMovesMoreAtMaximum(t *testing.T) {
 	hosts := benchHosts(1001)
 	for _, fn := range funcs {

@@ -168,8 +168,8 @@ func BenchmarkPickDown(b *testing.B) {
 	}
 }
 
-// BenchmarkBuild is a build from 1000 hosts. With skew, one of them is a million
-// times heavier than the others.
+// BenchmarkBuild is a build from 1000 hosts. With skew, one of them is a million times heavier
+// than the rest.
 func BenchmarkBuild(b *testing.B) {
 	hosts := benchHosts(1000)
 	skewed := benchHosts(1000)

@@ -31,8 +31,8 @@ func Example() {
 	// carol 10.0.0.2:8080
 }
 
-// A view passes over the hosts that are down and moves no other request. With all
-// of them down it says so, and which host to blame.
+// A view skips failed hosts and moves no other request. If all of them have failed it reports
+// that, and the host whose error applies.
 func ExampleRing_Restrict() {
 	ring, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH64)
 	if err != nil {
@@ -51,8 +51,8 @@ func ExampleRing_Restrict() {
 	// 2 1 false
 }
 
-// An update gives the ring that New would, for less: hosts keep their requests
-// under whatever index they have now.
+// An update returns the ring that New would, at a lower cost: hosts keep their requests under
+// their new indexes.
 func ExampleRing_Update() {
 	ring, err := ringhash.New(hosts, 1024, 4096, ringhash.XXH64)
 	if err != nil {

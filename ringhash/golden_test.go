@@ -25,9 +25,9 @@ var goldenHosts = []Host{
 	{"10.0.0.9:8080", 5},
 }
 
-// Placement is shared by all processes of a fleet, of all versions: do NOT make
-// changes to the golden files. Whoever moves an entry moves the requests of every
-// user on every rollout. The XXH64 files are Envoy's and grpc-go's placement too.
+// Placement is shared by all processes of a fleet, of all versions: do NOT change the golden
+// files. A moved entry moves the requests of every user on every rollout. The XXH64 files are
+// Envoy's and grpc-go's placement too.
 func TestGolden(t *testing.T) {
 	for fn, name := range map[Func]string{XXH3: "xxh3", XXH64: "xxh64"} {
 		var text bytes.Buffer

@@ -84,8 +84,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// The requests of one overloaded host spread over all others by their weights, not
-// onto its neighbours in the ring.
+// The requests of one overloaded host spread over all other hosts by their weights, not only to
+// its neighbors in the ring.
 func TestProbeSpreadsOverflow(t *testing.T) {
 	const n = 20
 	rng := newRand(16)

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Picks are inlined into their callers, the compiler says. Ring.Pick and View.Pick are
-// at 77 and 79 of the 80 that its budget allows.
+// The compiler inlines picks into their callers. Ring.Pick and View.Pick are at 77 and 79 of
+// its budget of 80.
 func TestInlining(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs the compiler")

@@ -84,8 +84,7 @@ func TestEnvoyMaglev(t *testing.T) {
 }
 
 // One host much heavier than all others takes all slots but one each: Envoy's
-// LocalityWeightedLopsided. Looking at each host in each round would take 65
-// million steps here.
+// LocalityWeightedLopsided. Examining each host in each round would take 65 million steps here.
 func TestMaglevLopsided(t *testing.T) {
 	hosts := benchHosts(1024)
 	hosts[0].Weight = 127 * 1023

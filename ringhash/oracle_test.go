@@ -122,7 +122,7 @@ func slowSum1(key string, fn Func) uint64 {
 	return xxh3.HashStringSeed(key, 1)
 }
 
-// entriesOf returns the entries of r, after checking what must hold of every ring.
+// entriesOf returns the entries of r, after checking the invariants of every ring.
 func entriesOf(tb testing.TB, r *Ring) []slowEntry {
 	tb.Helper()
 	checkInvariants(tb, r)

@@ -170,8 +170,7 @@ func TestHostOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// Abbreviated keys sort as the keys do, whatever they have in common and however
-// long they are.
+// Abbreviated keys have the same order as the keys, for any common prefix and length.
 func TestRankSortsByKey(t *testing.T) {
 	keys := []string{"", "\x00", "\x00\x00", "a", "a\x00", "a\x00\x00b", "aaaaaaaa", "aaaaaaaaa", "aaaaaaaa\x00", "b", "\xff"}
 	rng := newRand(6)

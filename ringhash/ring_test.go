@@ -191,8 +191,8 @@ func xxh64Twins(n int) []string {
 	return keys
 }
 
-// Entries of equal hash are in the order of host keys, whatever the order of the
-// hosts, so the first of them gets all requests.
+// Entries of equal hash are in the order of host keys, for any order of the hosts, so the first
+// of them gets all requests.
 func TestCollidingHosts(t *testing.T) {
 	keys := xxh64Twins(6)
 	for _, key := range keys[1:] {
@@ -219,8 +219,8 @@ func TestCollidingHosts(t *testing.T) {
 	}
 }
 
-// Hosts with the same key share their points: the heaviest gets the requests and
-// the others are next on the way, whatever the order of the list.
+// Hosts with the same key share their points: the heaviest gets the requests and the others
+// follow it on the ring, for any order of the list.
 func TestHostsWithSameKey(t *testing.T) {
 	hosts := []Host{{"x", 1}, {"x", 3}, {"y", 2}, {"x", 2}}
 	for _, fn := range funcs {

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// mustUpdate updates r to hosts and checks that the result is what New builds.
+// mustUpdate updates r to hosts and checks that the result equals that of New.
 func mustUpdate(t *testing.T, r *Ring, hosts []Host) *Ring {
 	t.Helper()
 	before := slices.Clone(r.entries)
@@ -105,7 +105,7 @@ func TestUpdateOfCollidingHosts(t *testing.T) {
 	}
 }
 
-// Each kind of update, told by what the result shares with the ring before.
+// Each kind of update, identified by the parts that the result shares with the previous ring.
 func TestUpdateKinds(t *testing.T) {
 	hosts := benchHosts(100)
 	for i := range hosts {
@@ -162,8 +162,8 @@ func TestUpdateKinds(t *testing.T) {
 	}
 }
 
-// The ring is a function of the last list alone: an update there and back again,
-// in whatever steps, is where it began (go#6927).
+// The ring depends only on the last list: updates that end with the original list, in any
+// steps, restore the original ring (go#6927).
 func TestUpdateIsIndependentOfHistory(t *testing.T) {
 	rng := newRand(10)
 	all := benchHosts(50)
@@ -182,8 +182,8 @@ func TestUpdateIsIndependentOfHistory(t *testing.T) {
 	}
 }
 
-// Picks from a ring and its views go on while it is updated: nothing that is shared
-// is written, says the race detector.
+// Picks from a ring and its views continue while it is updated: the race detector finds no
+// writes to shared parts.
 func TestConcurrentUse(t *testing.T) {
 	hosts := benchHosts(40)
 	r := mustNew(t, hosts[:30], 512, 1024, XXH64)

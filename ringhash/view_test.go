@@ -19,8 +19,8 @@ func slowViewPick(r *Ring, usable []bool, hash uint64) (host int, ok bool) {
 	return r.Pick(hash), false
 }
 
-// A view picks what a walk over the ring finds (gRFC A61), for any share of usable
-// hosts, none and all included, and for lists of any length.
+// A view picks the result of a walk on the ring (gRFC A61), for any share of usable hosts,
+// including none and all, and for lists of any length.
 func TestViewMatchesWalk(t *testing.T) {
 	rng := newRand(11)
 	for range 600 {
@@ -52,7 +52,7 @@ func randomStates(rng *rand.Rand, n int) []bool {
 	return states
 }
 
-// Requests of usable hosts do not move when others fail.
+// Requests of usable hosts do not move when other hosts fail.
 func TestRestrictMovesOnlyFailedHosts(t *testing.T) {
 	rng := newRand(12)
 	r := mustNew(t, benchHosts(50), 4096, 4096, XXH64)

@@ -61,7 +61,7 @@ func TestNode(t *testing.T) {
 		if got := c.LRSNode(); !proto.Equal(got, tt.want) {
 			t.Errorf("node %s: got LRS node %v, want %v", tt.node, got, tt.want)
 		}
-		// The caller may do with it what he likes.
+		// The caller may modify it.
 		got.Id, got.ClientFeatures[0] = "changed", "changed"
 		if got.Metadata != nil {
 			clear(got.Metadata.Fields)
@@ -138,7 +138,7 @@ func TestFingerprintSeesDifferences(t *testing.T) {
 	}
 }
 
-// String is for logs: what this package does not know might be a secret.
+// String is for logs: unknown configuration might be secret.
 func TestStringIsDiscreet(t *testing.T) {
 	p := Parser{
 		ChannelCreds: func(string) ChannelBuilder { return &fakeChannel{secure: true} },

@@ -38,8 +38,8 @@ func TestFirstSupportedChannelCreds(t *testing.T) {
 	}
 }
 
-// Credentials that are built are stopped: those of the check at once, those of
-// a channel when its user says so.
+// Credentials that are built are stopped: credentials of the check immediately, credentials of
+// a channel when its user calls stop.
 func TestCredentialsLifeCycle(t *testing.T) {
 	channel, call := &fakeChannel{secure: true}, &fakeCall{secure: true}
 	p := Parser{
@@ -68,7 +68,7 @@ func TestCredentialsLifeCycle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The bundle, the option it asks for, and two call credentials (A97: all).
+	// The bundle, its option, and two call credentials (A97: all).
 	if len(opts) != 4 {
 		t.Errorf("%d dial options, want 4", len(opts))
 	}
@@ -112,8 +112,8 @@ func TestBuilderOfNothing(t *testing.T) {
 	}
 }
 
-// A97: call credentials that need a secure channel do not get a plain one,
-// whatever its type is called; others do.
+// A97: call credentials that need a secure channel are rejected for plaintext channels, of
+// every type; others are accepted.
 func TestCallCredsNeedSecurity(t *testing.T) {
 	for _, tt := range []struct {
 		channel, call bool // secure, needs security

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestDependencies keeps out what the package comment says is kept out.
+// TestDependencies checks that the dependencies excluded by the package comment are not linked.
 func TestDependencies(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

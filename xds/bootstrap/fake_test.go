@@ -46,7 +46,7 @@ func (b fakeBundle) TransportCredentials() credentials.TransportCredentials {
 	return b.Bundle.TransportCredentials()
 }
 
-// DialOptions asks for a user agent, as an example of what bundles ask for.
+// DialOptions sets a user agent, as an example of a bundle's options.
 func (fakeBundle) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithUserAgent("bundle")}
 }

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// TestHalfWritten: files that are being written, at whatever byte, count as unreadable. Half of
-// a list of roots, or of a chain, would stay for as long as RefreshInterval.
+// TestHalfWritten checks that partially written files, truncated at any byte, count as
+// unreadable. Half of a list of roots, or of a chain, would stay for as long as
+// RefreshInterval.
 func TestHalfWritten(t *testing.T) {
 	first, second := newCA(t, "first"), newCA(t, "second")
 	cert, key := second.issue(t, "client")

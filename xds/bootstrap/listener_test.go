@@ -114,7 +114,7 @@ func TestResourceAuthority(t *testing.T) {
 	}
 }
 
-// What is wrong with a target is reported like what is wrong with a document.
+// Errors of a target are reported like errors of a document.
 func TestUnknownAuthority(t *testing.T) {
 	c := mustParse(t, federation)
 	_, err := c.ServersFor("xdstp://xds.authority.community/t/i")
@@ -124,7 +124,7 @@ func TestUnknownAuthority(t *testing.T) {
 	}
 }
 
-// Property: encoding can be undone, and leaves nothing but what is allowed.
+// Property: encoding is reversible, and leaves only allowed characters.
 func TestPercentEncode(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {

@@ -41,8 +41,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// A27-BOOT-11: a document that is absent, or not where it should be, is an
-// error that says where it was looked for.
+// A27-BOOT-11: a document that is absent or not found is an error that contains the searched
+// places.
 func TestLoadFails(t *testing.T) {
 	dir := t.TempDir()
 	empty := filepath.Join(dir, "empty.json")

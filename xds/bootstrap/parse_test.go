@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
-// testParser knows the types of credentials of a program that registers some:
-// google_default, and "picky" which accepts no configuration.
+// testParser supports the credentials of a program that registers some types: google_default,
+// and "picky" which accepts no configuration.
 func testParser() Parser {
 	return Parser{
 		ChannelCreds: func(name string) ChannelBuilder {
@@ -97,8 +97,8 @@ func mistakes(t testing.TB, err error) (list []*Error) {
 	return list
 }
 
-// TestBroken holds the error messages to what a user needs: source,
-// JSON path, what to do, in no time to speak of, for a corpus of broken documents.
+// TestBroken checks that error messages contain what users need: source, JSON path and remedy,
+// within a short time, for a corpus of broken documents.
 func TestBroken(t *testing.T) {
 	const source = "file /etc/xds/bootstrap.json"
 	names := documents(t, "broken")
@@ -136,7 +136,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestIgnored: what nobody knows is named, wherever it is, and nothing of what Istio writes.
+// TestIgnored checks that unknown fields are reported at every level, but not fields that Istio
+// writes.
 func TestIgnored(t *testing.T) {
 	for _, name := range documents(t, "good") {
 		if c, err := testParser().Parse("test", read(t, name)); strings.HasPrefix(filepath.Base(name), "istio") && (err != nil || len(c.Ignored) > 0) {
@@ -166,9 +167,8 @@ func TestIgnored(t *testing.T) {
 	}
 }
 
-// TestGood compares what is understood of valid documents, the node message
-// included, and checks that it is a fixed point: parsing it again changes
-// nothing.
+// TestGood compares the parsed form of valid documents, including the node message, and checks
+// that it is a fixed point of parsing.
 func TestGood(t *testing.T) {
 	for _, name := range documents(t, "good") {
 		t.Run(filepath.Base(name), func(t *testing.T) {
@@ -229,8 +229,8 @@ func parse1(t *testing.T, features string) *Server {
 	return c.Servers[0]
 }
 
-// A27-BOOT-2, A47, A71: chains keep their order, and equal servers are one,
-// whatever their spelling, unused credentials and unknown features.
+// A27-BOOT-2, A47, A71: chains keep their order, and equal servers are one, regardless of their
+// spelling, unused credentials and unknown features.
 func TestServersAreShared(t *testing.T) {
 	c, err := Parse("test", read(t, "testdata/good/fallback_and_duplicates.json"))
 	if err != nil {

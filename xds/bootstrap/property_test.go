@@ -12,9 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestMutations changes valid and broken documents at random, as text and as
-// trees. Whatever comes out, Parse returns either complete errors or a config
-// that works and that is a fixed point.
+// TestMutations changes valid and broken documents at random, as text and as trees. Parse must
+// return either complete errors or a config that works and that is a fixed point.
 func TestMutations(t *testing.T) {
 	r := rand.New(rand.NewPCG(20, 26))
 	var corpus [2][][]byte

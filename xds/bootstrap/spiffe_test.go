@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// TestBundleMap (A87): roots by trust domain, and what is no SPIFFE bundle map.
+// TestBundleMap (A87): roots by trust domain, and invalid bundle maps.
 func TestBundleMap(t *testing.T) {
 	block, _ := pem.Decode(newCA(t, "ca").pem)
 	cert := base64.StdEncoding.EncodeToString(block.Bytes)
@@ -37,8 +37,8 @@ func TestBundleMap(t *testing.T) {
 	}
 }
 
-// TestCheckCertProvider (A29): which instances clusters may use, and for what. A plugin
-// that the program does not have is no mistake of the bootstrap until a cluster wants it.
+// TestCheckCertProvider (A29) checks which instances clusters may use, and for which purpose. A
+// plugin that the program lacks is not an error of the bootstrap until a cluster uses it.
 func TestCheckCertProvider(t *testing.T) {
 	p := testParser()
 	p.CertPlugin = func(name string, config json.RawMessage) error {

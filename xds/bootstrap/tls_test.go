@@ -86,8 +86,8 @@ func (ca *certAuthority) issue(t testing.TB, name string) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
 }
 
-// serve starts a TLS server with a certificate of ca, and returns its target.
-// Clients are asked for a certificate of clients unless that is nil.
+// serve starts a TLS server with a certificate of ca, and returns its target. It requests
+// client certificates of clients unless that is nil.
 func serve(t *testing.T, ca, clients *certAuthority, onCall func(context.Context)) string {
 	t.Helper()
 	identity, err := tls.X509KeyPair(ca.issue(t, "server"))
@@ -238,8 +238,8 @@ func TestTLSReload(t *testing.T) {
 	}
 }
 
-// A29, A65: files are read once per interval, and what was read last is kept
-// while they are unreadable.
+// A29, A65: files are read once per interval, and the previous contents are kept while they are
+// unreadable.
 func TestCertLoader(t *testing.T) {
 	first, second := newCA(t, "first"), newCA(t, "second")
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -359,7 +359,7 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// The rest of the interface refuses what it cannot do.
+// The other methods of the interface return errors.
 func TestTLSCredsRefuse(t *testing.T) {
 	bundle, _, err := tlsBuilder{}.Build(nil)
 	if err != nil {

@@ -20,10 +20,10 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestWhileResourcesChange asks for the status over and over while a control plane
-// changes, breaks and takes away resources, and targets come and go. Whatever the moment
-// is, an answer is consistent: a version in force comes with bytes that are of that name.
-// Changes pause at random, for others to come in between; nothing is waited for.
+// TestWhileResourcesChange requests the status repeatedly while a control plane changes, breaks
+// and removes resources, and targets are added and removed. Every answer must be consistent: a
+// version in use comes with the bytes of that version. Changes pause at random, so that other
+// operations run in between; there is no other synchronization.
 func TestWhileResourcesChange(t *testing.T) {
 	for _, delta := range []bool{false, true} {
 		t.Run(fmt.Sprint("delta=", delta), func(t *testing.T) { whileResourcesChange(t, delta) })
@@ -90,7 +90,7 @@ func whileResourcesChange(t *testing.T, delta bool) {
 	}
 }
 
-// set replaces what is served at random.
+// set replaces the served resources at random.
 func set(t *testing.T, cp *xdstest.Server, rng *rand.Rand) {
 	var r xdstest.Resources
 	for i := range 4 {

@@ -139,8 +139,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestAsReceived checks that resources are shown as they came: with fields that nobody
-// here knows, in the order in which they were, and out of a wrapper (A40).
+// TestAsReceived checks that resources are shown as received: with unknown fields, in their
+// original order, and without a wrapper (A40).
 func TestAsReceived(t *testing.T) {
 	inWorld(t, "", func(t *testing.T, w *world) {
 		begin := time.Now()
@@ -170,8 +170,8 @@ func TestAsReceived(t *testing.T) {
 	})
 }
 
-// TestClients checks that there is a configuration for each client, with its node and
-// its targets (A71), and only with what is watched.
+// TestClients checks that there is one configuration for each client, with its node and its
+// targets (A71), and only with watched resources.
 func TestClients(t *testing.T) {
 	inWorld(t, "", func(t *testing.T, w *world) {
 		w.acquire("second", "")
@@ -202,8 +202,8 @@ func TestClients(t *testing.T) {
 	})
 }
 
-// TestFederationAndFallback checks names of authorities, and what another server of
-// the chain has sent (A47, A71).
+// TestFederationAndFallback checks names of authorities, and resources of a fallback server
+// (A47, A71).
 func TestFederationAndFallback(t *testing.T) {
 	inWorld(t, "", func(t *testing.T, w *world) {
 		const name = "xdstp://auth/envoy.config.listener.v3.Listener/svc?b=2&a=1"
@@ -227,8 +227,7 @@ func TestFederationAndFallback(t *testing.T) {
 	})
 }
 
-// TestHostile checks that whatever names and errors there are, the answer can be
-// encoded and read.
+// TestHostile checks that the answer can be encoded and read with arbitrary names and errors.
 func TestHostile(t *testing.T) {
 	inWorld(t, "", func(t *testing.T, w *world) {
 		bad := "bad\xff\x00\n<script>" + strings.Repeat("é", 10000)
@@ -291,8 +290,8 @@ func (o *other) FetchClientStatus(context.Context, *statusv3.ClientStatusRequest
 	return o.resp, o.err
 }
 
-// TestOthers checks that what others say is added, be it nothing, and that their errors
-// are not hidden.
+// TestOthers checks that the configurations of Others are added, even if empty, and that their
+// errors are returned.
 func TestOthers(t *testing.T) {
 	more := &statusv3.ClientConfig{ClientScope: "another stack's"}
 	full, empty, broken := &other{resp: &statusv3.ClientStatusResponse{Config: []*statusv3.ClientConfig{more}}}, &other{}, &other{err: status.Error(codes.DataLoss, "broken")}

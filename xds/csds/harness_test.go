@@ -28,8 +28,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// world is a client of two control planes, "one" and "two", and a CSDS server that is
-// asked over a connection, all in a bubble.
+// world is a client of two control planes, "one" and "two", and a CSDS server with a connection
+// to it, all in a bubble.
 type world struct {
 	t        *testing.T
 	c        *xds.Client
@@ -37,8 +37,8 @@ type world struct {
 	csds     statusv3.ClientStatusDiscoveryServiceClient
 }
 
-// inWorld runs a test in a bubble. features are those of both control planes; others
-// are the CSDS server's Others.
+// inWorld runs a test in a bubble. features are the features of both control planes; others are
+// the CSDS server's Others.
 func inWorld(t *testing.T, features string, f func(t *testing.T, w *world), others ...statusv3.ClientStatusDiscoveryServiceServer) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -106,7 +106,7 @@ func dial(t *testing.T, s *csds.Server) statusv3.ClientStatusDiscoveryServiceCli
 	return statusv3.NewClientStatusDiscoveryServiceClient(cc)
 }
 
-// nobody is a Watcher that does not care.
+// nobody is a Watcher that ignores updates.
 type nobody struct{}
 
 func (nobody) Update(*picker.Config) {}
@@ -187,7 +187,7 @@ func (w *world) config(node string) *statusv3.ClientConfig {
 	return nil
 }
 
-// resource returns what CSDS says about a resource of the first client, nil if nothing.
+// resource returns the CSDS status of a resource of the first client, or nil.
 func (w *world) resource(typ, name string) *statusv3.ClientConfig_GenericXdsConfig {
 	w.t.Helper()
 	for _, g := range w.config(w.c.NodeID()).GenericXdsConfigs {

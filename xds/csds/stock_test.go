@@ -94,7 +94,7 @@ func showBoth(t *testing.T, doc []byte) {
 		t.Fatal(err)
 	}
 	client := dial(t, csds.NewServer(csds.Options{Others: []statusv3.ClientStatusDiscoveryServiceServer{stock}}))
-	// grpc-go's client reports to nobody that it has a resource.
+	// grpc-go's client has no notification for a received resource.
 	kit.WaitFor(t, "all four resources of our client and of grpc-go's", func() bool {
 		resp, err := client.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{})
 		if err != nil {

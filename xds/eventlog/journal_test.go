@@ -14,8 +14,8 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 6e6, time.UTC)
 
-// TestMerge checks that frequent events of a kind and cluster within a minute are one event
-// with a count, and that other events stand alone and separate those around them.
+// TestMerge checks that frequent events of a kind and cluster within a minute are merged into
+// one event with a count, and that other events are separate and separate their neighbors.
 func TestMerge(t *testing.T) {
 	var j Journal
 	add := func(after time.Duration, kind Kind, cluster string) {

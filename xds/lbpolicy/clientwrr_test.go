@@ -12,14 +12,14 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// TestPeriods checks durations at the ends of what they can be, some of which the
-// JSON of protobuf cannot express.
+// TestPeriods checks durations at the limits of their range, some of which protobuf's JSON
+// cannot express.
 func TestPeriods(t *testing.T) {
 	const year = 31556952 // seconds
 	for _, test := range []struct {
 		period *durationpb.Duration
 		want   time.Duration
-		err    string // empty if there is none
+		err    string // empty if valid
 	}{
 		{nil, defaultBlackout, ""},
 		{new(durationpb.Duration), 0, ""},

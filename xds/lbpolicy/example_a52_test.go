@@ -38,10 +38,9 @@ const a52Cluster = `{"loadBalancingPolicy": {"policies": [{"typedExtensionConfig
   }
 }}]}}`
 
-// The example of A52, step by step. gRPC's other implementations hand the JSON of
-// each step to an LB policy of its own; here the first step yields a policy and a
-// flag, and the rest is what the snapshot does with them. It is spelled out for
-// comparison.
+// The example of A52, step by step. gRPC's other implementations pass the JSON of each step to
+// a separate LB policy; here the first step yields a policy and a flag, and the snapshot
+// implements the rest. The steps are listed for comparison.
 func Example_a52() {
 	cluster := new(clusterv3.Cluster)
 	if err := protojson.Unmarshal([]byte(a52Cluster), cluster); err != nil {
@@ -69,7 +68,7 @@ func Example_a52() {
 	})
 
 	// wrr_locality gives each locality its weight and a child.
-	policy.Flat = true // what is inside wrr_locality
+	policy.Flat = true // as inside wrr_locality
 	targets := map[string]any{}
 	for _, l := range []picker.Locality{
 		{ID: picker.LocalityID{Zone: "Locality A"}, Weight: 1},

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// describe lists the kind and whatever else of p is not zero.
+// describe lists the kind and the non-zero fields of p.
 func describe(p picker.Policy) string {
 	text := [...]string{"EDF", "RoundRobin", "RingHash", "Maglev", "LeastRequest", "ClientWRR", "PickFirst", "Custom", "LeastLatency"}[p.Kind]
 	v := reflect.ValueOf(p)

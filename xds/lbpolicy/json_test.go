@@ -18,9 +18,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// TestJSONParses is A52-NACK-2: grpc-go's own parsers accept the JSON of whatever
-// this package accepts, wrr_locality (which grpc-go keeps to itself) and maglev
-// (which it does not have) excepted.
+// TestJSONParses is A52-NACK-2: grpc-go's own parsers accept the JSON of everything that this
+// package accepts, except wrr_locality (which grpc-go does not export) and maglev (which it
+// does not have).
 func TestJSONParses(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, c := range goldenClusters(t) {

@@ -38,7 +38,7 @@ func TestPeakEWMA(t *testing.T) {
 		name string
 		wire []byte
 		want time.Duration
-		err  string // empty if there is none
+		err  string // empty if valid
 	}{
 		{"nothing", nil, 10 * time.Second, ""},
 		{"decay_time", decay(3 * time.Second), 3 * time.Second, ""},
@@ -65,7 +65,7 @@ func TestLeastLatencyJSON(t *testing.T) {
 	for _, test := range []struct {
 		value map[string]any
 		want  time.Duration
-		err   string // empty if there is none
+		err   string // empty if valid
 	}{
 		{nil, 10 * time.Second, ""},
 		{map[string]any{"decayTime": "0.5s", "unknown": 1}, 500 * time.Millisecond, ""},

@@ -14,7 +14,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// node is a policy of a random list: what the message says, without the message.
+// node is a policy of a random list: the contents of the message, without the message.
 type node struct {
 	is    string // unsupported, unregistered, bad, leaf, weighted or subset
 	size  uint32 // choices of a leaf, size of a subset
@@ -66,8 +66,8 @@ func messages(t *testing.T, list []node) *clusterv3.LoadBalancingPolicy {
 	return listOf(t, entries...)
 }
 
-// oracle is A52 for lists of nodes: drop what is not supported, then the first
-// decides everything. ok is false if the list is invalid.
+// oracle is A52 for lists of nodes: remove unsupported ones, then the first decides everything.
+// ok is false if the list is invalid.
 func oracle(list []node, level int) (p picker.Policy, ok bool) {
 	var supported []node
 	for _, n := range list {

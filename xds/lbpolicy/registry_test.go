@@ -32,8 +32,8 @@ func nest(t *testing.T, levels int, leaf proto.Message, wrap func(*clusterv3.Loa
 	return list
 }
 
-// TestLevels is A52-REG-7: 16 levels are valid and 17 are not, whatever they are
-// made of. Converters of the program count like the built-in ones.
+// TestLevels is A52-REG-7: 16 levels are valid and 17 are not, for all types. Converters of the
+// program count like the built-in ones.
 func TestLevels(t *testing.T) {
 	passOn := func(config []byte, nested Nested) (picker.Policy, error) {
 		list := new(clusterv3.LoadBalancingPolicy)
@@ -70,8 +70,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestLevelsFinal is A52-REG-7 with A52-REG-4: what is nested too deep is invalid
-// and not unsupported, so that the next entry is not tried.
+// TestLevelsFinal is A52-REG-7 with A52-REG-4: a policy that is nested too deep is invalid and
+// not unsupported, so that the next entry is not tried.
 func TestLevelsFinal(t *testing.T) {
 	list := nest(t, 17, robin, weighted)
 	list.Policies = append(list.Policies, listOf(t, robin).Policies...)
@@ -138,8 +138,8 @@ func TestNotJSON(t *testing.T) {
 	}
 }
 
-// TestWith checks what a program can do with types: add, replace, remove, without
-// a change to the registry that it started from.
+// TestWith checks the changes of types by a program: add, replace, remove, without modifying
+// the original registry.
 func TestWith(t *testing.T) {
 	const random = "type.googleapis.com/envoy.extensions.load_balancing_policies.random.v3.Random"
 	const robinType = "envoy.extensions.load_balancing_policies.round_robin.v3.RoundRobin"

@@ -40,7 +40,7 @@ func (l ledger) add(stats []*endpointv3.ClusterStats) (progress ledger) {
 	return progress
 }
 
-// diff says where l and other differ.
+// diff returns the differences between l and other.
 func (l ledger) diff(other ledger) (lines []string) {
 	for name := range l {
 		if l[name] != other[name] {
@@ -56,7 +56,7 @@ func (l ledger) diff(other ledger) (lines []string) {
 	return lines
 }
 
-// user is somebody who reports, and does at random what users do.
+// user is a user of a Reporter, with random actions.
 type user struct {
 	name  string // of cluster and service
 	load  *picker.ClusterLoad
@@ -109,9 +109,9 @@ func (u *user) step(t *testing.T, rng *rand.Rand, truth, progress ledger) {
 	}
 }
 
-// T-LRS-3: everything that sources count is reported once, whatever the order in
-// which they come, count, are configured and go, and reports are made, sent and
-// lost; what is in progress is always what is; and nothing remains.
+// T-LRS-3: all counts of sources are reported once, for any order in which sources are added,
+// count, are configured and stop, and reports are made, sent and lost; the RPCs in progress are
+// always accurate; and no state remains.
 func TestCollect(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -179,8 +179,8 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// An RPC that turns out never to have been sent after it was reported is made up
-// for by those that follow, and one before is not reported.
+// An RPC that turns out never to have been sent after it was reported is subtracted from later
+// reports, and one before is not reported.
 func TestCollectVoid(t *testing.T) {
 	r := NewReporter(offline{}, node, Options{})
 	defer r.Close()
@@ -237,8 +237,8 @@ func TestFold(t *testing.T) {
 	}
 }
 
-// Sources of a cluster that the server does not want are forgotten when they
-// stop, and others are not.
+// Stopped sources of a cluster that the server does not request are removed, and others are
+// not.
 func TestUnwanted(t *testing.T) {
 	r := NewReporter(offline{}, node, Options{})
 	defer r.Close()

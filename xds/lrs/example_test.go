@@ -39,7 +39,7 @@ func ExampleReporter() {
 	one.Drop("lottery").Add()
 	two.Drop("lottery").Add()
 	two.Overload().Add()
-	stopOne() // what it counted will be reported all the same
+	stopOne() // its counts will still be reported
 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

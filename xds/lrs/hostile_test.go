@@ -62,7 +62,7 @@ func startHostile(t *testing.T, handle handler) (*hostile, *Reporter) {
 
 var errUnfit = status.Error(codes.Unimplemented, "unfit")
 
-// all asks for all clusters, each second.
+// all requests all clusters, each second.
 var all = &lrsv3.LoadStatsResponse{SendAllClusters: true}
 
 // The ways servers can be hostile.
@@ -107,8 +107,8 @@ func fill(t *testing.T, r *Reporter) {
 	newTraffic(t, load, strings.Repeat("z", 1<<18)).begin(0, 1)
 }
 
-// Servers that fail at once see streams further and further apart, at random;
-// those that answer first and then hang up see no more than one each second.
+// Servers that fail immediately see streams at increasing random intervals; servers that answer
+// first and then hang up see at most one each second.
 func TestBackoff(t *testing.T) {
 	for name, tt := range map[string]struct {
 		handle   handler
@@ -151,8 +151,8 @@ var endings = map[string]struct {
 	"never reads":       {neverReads, 500 * time.Millisecond},
 }
 
-// T-LRS-4: Close returns in time, whatever the server does, also in the middle of
-// a report.
+// T-LRS-4: Close returns in time for every behavior of the server, even in the middle of a
+// report.
 func TestCloseBounded(t *testing.T) {
 	for name, tt := range endings {
 		t.Run(name, func(t *testing.T) {
@@ -176,8 +176,8 @@ func TestCloseBounded(t *testing.T) {
 	}
 }
 
-// A27-CL-6: when the last source stops the stream ends in time, whatever the
-// server does.
+// A27-CL-6: when the last source stops the stream ends in time, for every behavior of the
+// server.
 func TestStopBounded(t *testing.T) {
 	for name, tt := range endings {
 		t.Run(name, func(t *testing.T) {

@@ -61,8 +61,8 @@ func (refusing) NewStream(context.Context, *grpc.StreamDesc, string, ...grpc.Cal
 	return nil, errors.New("refused")
 }
 
-// TestFailed: who runs a Reporter hears of each stream that comes to nothing, and of none
-// that Close has ended.
+// TestFailed checks that Failed is called for each stream that ends without a response, except
+// for streams that Close has ended.
 func TestFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heard := make(chan error, 10)
@@ -144,7 +144,7 @@ func TestStopAndStart(t *testing.T) {
 		s, r := start(t)
 		r.conn = slow{r.conn}
 		_, stop := r.Report("cluster", "service")
-		pass(11500 * time.Millisecond) // one second until the server knows of it, ten until a report
+		pass(11500 * time.Millisecond) // one second until the server receives it, ten until a report
 		stop()
 		r.Report("cluster", "service")
 		pass(10 * time.Second)
@@ -170,8 +170,8 @@ func TestCloseReports(t *testing.T) {
 	})
 }
 
-// A channel that is closed before the server has said what it wants reports all
-// the same (T-LRS-3): one that was closed as a whole, and one that was not the last.
+// A channel that is closed before the server's first response still reports (T-LRS-3): one that
+// was closed together with the reporter, and one that was not the last.
 func TestShortLived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := start(t)
@@ -195,7 +195,7 @@ func TestShortLived(t *testing.T) {
 	})
 }
 
-// A server that never says anything is not waited for.
+// A server that never responds is not waited for.
 func TestShortLivedSilent(t *testing.T) {
 	for _, tt := range []struct {
 		rpcs    int

@@ -88,8 +88,7 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// T-LRS-1, GD-14: whatever interval a server sends, reports come, and no more
-// than one each second.
+// T-LRS-1, GD-14: with every interval of a server, there are reports, at most one each second.
 func TestInterval(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sent *durationpb.Duration
@@ -215,8 +214,8 @@ func TestRemovedLocality(t *testing.T) {
 	})
 }
 
-// What was counted while there was no stream is reported once there is one again,
-// over the time it was counted in.
+// Counts from the time without a stream are reported once there is one again, with the interval
+// in which they were counted.
 func TestReconnect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := start(t)

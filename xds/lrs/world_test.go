@@ -80,7 +80,7 @@ func (tr *traffic) rpcs(zone, n int, result picker.CallResult) {
 	tr.end(zone, n, result)
 }
 
-// retain says which zones and drop categories are in use.
+// retain sets the zones and drop categories in use.
 func retain(load *picker.ClusterLoad, zones, categories []string) {
 	var leaf picker.Leaf
 	for _, zone := range zones {
@@ -96,8 +96,8 @@ func retain(load *picker.ClusterLoad, zones, categories []string) {
 // node introduces the reporters of tests.
 var node = &corev3.Node{Id: "test", ClientFeatures: []string{"envoy.lrs.supports_send_all_clusters"}}
 
-// start returns a server and a reporter to it, in a bubble. The server asks for
-// reports on all clusters every ten seconds.
+// start returns a server and a reporter to it, in a bubble. The server requests reports on all
+// clusters every ten seconds.
 func start(t *testing.T) (*xdstest.Server, *Reporter) {
 	t.Helper()
 	n := xdstest.NewNetwork()
@@ -107,7 +107,7 @@ func start(t *testing.T) (*xdstest.Server, *Reporter) {
 	return s, r
 }
 
-// pass lets time pass, in a bubble, and what happens in it happen.
+// pass lets time pass, in a bubble, with all its events.
 func pass(d time.Duration) {
 	<-timing.After(d)
 	synctest.Wait()
@@ -135,7 +135,7 @@ func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 // A census is how much a reporter remembers.
 type census struct{ clusters, sources, stopped, counters int }
 
-// censusOf counts what a reporter remembers.
+// censusOf counts the state of a reporter.
 func censusOf(r *Reporter) census {
 	r.mu.Lock()
 	defer r.mu.Unlock()

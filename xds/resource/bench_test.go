@@ -67,10 +67,9 @@ func encode(tb testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// BenchmarkDecodeEndpoints measures what an EDS update costs: from the wire, and
-// through proto.Unmarshal and the oracle. With change=weight, two messages that
-// differ in the weight of one endpoint take turns, each decoded with the other
-// as the previous version.
+// BenchmarkDecodeEndpoints measures an EDS update: from the wire, and through proto.Unmarshal
+// and the oracle. With change=weight, two messages that differ in the weight of one endpoint
+// alternate, each decoded with the other as the previous version.
 func BenchmarkDecodeEndpoints(b *testing.B) {
 	for _, kind := range []struct {
 		name     string

@@ -79,8 +79,8 @@ func TestPolicyDepth(t *testing.T) {
 	}
 }
 
-// TestPolicyErrorLength: what a policy is refused for is not quoted at any length
-// (T-SEC-2), whoever says so.
+// TestPolicyErrorLength checks that errors of policies quote a limited length (T-SEC-2),
+// including errors of converters of the program.
 func TestPolicyErrorLength(t *testing.T) {
 	long := strings.Repeat("!", 1e5)
 	for _, tt := range []struct{ policy, want string }{

@@ -21,8 +21,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// TestFieldsInAnyOrder: messages that are decoded one element at a time are those that
-// proto.Unmarshal reads: fields may come in any order, twice, and with the wrong wire type.
+// TestFieldsInAnyOrder checks that messages decoded one element at a time equal those that
+// proto.Unmarshal decodes: fields may be in any order, repeated, and with the wrong wire type.
 func TestFieldsInAnyOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	shuffled := func(fields ...[]byte) []byte {
@@ -105,8 +105,8 @@ func decodeListenerWhole(t *testing.T, hcm []byte) (any, error) {
 	return Decode(ListenerType, encode(t, &listenerv3.Listener{Name: "l", ApiListener: &listenerv3.ApiListener{ApiListener: packed}}), Options{})
 }
 
-// TestDenseRoutes bounds what dense RouteConfigurations allocate and keep for each of their
-// bytes, in a RouteConfiguration and in a Listener. xds/SECURITY.md has the bounds.
+// TestDenseRoutes bounds the memory that dense RouteConfigurations allocate and keep for each
+// of their bytes, in a RouteConfiguration and in a Listener. xds/SECURITY.md has the bounds.
 func TestDenseRoutes(t *testing.T) {
 	const n = 100_000
 	match := field(1, string(field(1, "")))
@@ -146,8 +146,8 @@ func inListener(t *testing.T, routes []byte) []byte {
 	}}})
 }
 
-// TestTooManyFields: messages that are unmarshaled whole have maxFields at most, however deep these
-// are, which bounds what dense ones allocate.
+// TestTooManyFields checks that messages that are unmarshaled as a whole have at most maxFields
+// fields at all depths, which bounds the allocations of dense ones.
 func TestTooManyFields(t *testing.T) {
 	empty := func(number protowire.Number, n int) string { return strings.Repeat(string(field(number, "")), n) }
 	hcm := func(s string) string {

@@ -24,7 +24,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// plain returns e without what only DecodeEndpoints keeps.
+// plain returns e without the fields that only DecodeEndpoints sets.
 func plain(e *Endpoints) *Endpoints {
 	if e == nil {
 		return nil
@@ -32,10 +32,9 @@ func plain(e *Endpoints) *Endpoints {
 	return &Endpoints{Name: e.Name, Priorities: e.Priorities, Drops: e.Drops, Unhealthy: e.Unhealthy, Collections: e.Collections}
 }
 
-// TestEndpointsOracle compares decoding with the oracle: messages as the library
-// encodes them, the same in odd encodings, and damaged ones. The latter are
-// refused if a proto library refuses them that knows only the fields that are
-// read (testdata/endpoints.textproto).
+// TestEndpointsOracle compares decoding with the oracle: messages as the library encodes them,
+// the same in unusual encodings, and damaged ones. Damaged messages are rejected if a proto
+// library that knows only the used fields rejects them (testdata/endpoints.textproto).
 func TestEndpointsOracle(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	read := readFields(t)
@@ -80,8 +79,8 @@ func TestEndpointsOracle(t *testing.T) {
 	}
 }
 
-// TestEndpointsOneof: of fields that exclude each other the last counts, and what
-// came before the other one is forgotten.
+// TestEndpointsOneof checks that the last field of a oneof wins, and that earlier values of the
+// same field before another one are discarded.
 func TestEndpointsOneof(t *testing.T) {
 	ip := field(2, "1.2.3.4")
 	port, named := []byte("\x18\x50"), field(4, "http")
@@ -139,8 +138,7 @@ func readFields(t *testing.T) protoreflect.MessageDescriptor {
 	return fd.Messages().ByName("ClusterLoadAssignment")
 }
 
-// TestEndpointsHealth: A27-CLA-8, A55, T-EDS-2. What is unhealthy may be as wrong
-// as it likes.
+// TestEndpointsHealth: A27-CLA-8, A55, T-EDS-2. Unhealthy endpoints are not validated.
 func TestEndpointsHealth(t *testing.T) {
 	for health, want := range map[corev3.HealthStatus]string{
 		corev3.HealthStatus_UNKNOWN:   "[{10.0.0.1:8080 7 0 <nil>}]",
@@ -169,7 +167,7 @@ func TestEndpointsHealth(t *testing.T) {
 	}
 }
 
-// TestEndpointsAccepted: what is not to be refused.
+// TestEndpointsAccepted has resources that must not be rejected.
 func TestEndpointsAccepted(t *testing.T) {
 	tests := []struct{ name, json, want string }{
 		{"A27-CLA-1: no localities", `{"clusterName": "e"}`, `[]`},

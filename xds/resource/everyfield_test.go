@@ -12,12 +12,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// fieldsOf is what is known of the fields of a message, by name.
+// fieldsOf classifies the fields of a message, by name.
 type fieldsOf struct {
 	done string // read, or refused
-	// named are ignored and named, besides those of ignoredFields.
+	// named are ignored and reported, in addition to those of ignoredFields.
 	named string
-	// documented are ignored, as supported.md says, and not named.
+	// documented are ignored, as described in supported.md, and not reported.
 	documented string
 	// none make no difference to the RPCs of a client: they are for servers, Envoy's
 	// connections, its logs and statistics, or for HTTP that is not gRPC.
@@ -122,7 +122,7 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 		done: "interval base_ejection_time max_ejection_percent max_ejection_time enforcing_success_rate success_rate_minimum_hosts " +
 			"success_rate_request_volume success_rate_stdev_factor failure_percentage_threshold enforcing_failure_percentage " +
 			"failure_percentage_minimum_hosts failure_percentage_request_volume",
-		// The others of the kind count with these only.
+		// The other fields of the group apply only with these.
 		named: "consecutive_5xx enforcing_consecutive_5xx consecutive_gateway_failure enforcing_consecutive_gateway_failure " +
 			"split_external_local_origin_errors consecutive_local_origin_failure enforcing_consecutive_local_origin_failure " +
 			"enforcing_local_origin_success_rate enforcing_failure_percentage_local_origin",

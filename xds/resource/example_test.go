@@ -15,8 +15,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// A response of the control plane is a list of Any messages. Each is decoded on
-// its own, and what is wrong with it goes into the NACK.
+// A response of the control plane is a list of Any messages. Each is decoded separately, and
+// its errors go into the NACK.
 func Example() {
 	routes, _ := anypb.New(&routev3.RouteConfiguration{
 		Name: "routes",
@@ -46,7 +46,7 @@ func Example() {
 	// first at: virtual_hosts[0].routes[0].match
 }
 
-// A version of a resource that says nothing new is the previous version.
+// An unchanged version of a resource is the previous version.
 func ExampleDecodeEndpoints() {
 	m := &endpointv3.ClusterLoadAssignment{ClusterName: "cluster"}
 	value, _ := proto.Marshal(m)
@@ -59,7 +59,7 @@ func ExampleDecodeEndpoints() {
 	// Output: true
 }
 
-// The virtual host is the one whose domain says most about the target.
+// The virtual host is the one with the most specific domain for the target.
 func ExampleRouteConfig_Match() {
 	rc := &resource.RouteConfig{VirtualHosts: []resource.VirtualHost{
 		{Name: "everything", Domains: []string{"*"}},

@@ -46,7 +46,7 @@ func TestListener(t *testing.T) {
 		t.Errorf("listener is %+v, want %+v", *l, want)
 	}
 
-	// What servers listen on is not for clients to judge.
+	// Clients do not validate socket listeners.
 	l = decodeAs[*Listener](t, ListenerType, `{"name": "l", "address": {}, "filterChains": [{}]}`)
 	if want := (Listener{Name: "l", Socket: true}); !reflect.DeepEqual(*l, want) {
 		t.Errorf("listener is %+v, want %+v", *l, want)
@@ -106,7 +106,7 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// TestAdaptiveConcurrency: the fields, and what they are without.
+// TestAdaptiveConcurrency: the fields and their defaults.
 func TestAdaptiveConcurrency(t *testing.T) {
 	defaults := AdaptiveConcurrency{
 		Enabled: true, Percentile: .5, Update: 100 * time.Millisecond, Min: 3, Max: 1000,
@@ -150,8 +150,8 @@ func TestAdaptiveConcurrency(t *testing.T) {
 	}
 }
 
-// TestAdmissionControl: the fields, and what they are without. A runtime_key changes nothing,
-// and an aggression below 1 is 1.
+// TestAdmissionControl: the fields and their defaults. A runtime_key has no effect, and an
+// aggression below 1 is 1.
 func TestAdmissionControl(t *testing.T) {
 	const criteria = `"successCriteria": {}`
 	defaults := AdmissionControl{Enabled: true, Window: 30 * time.Second, Threshold: .95, Aggression: 1, MaxRejection: .8, Success: 0b1_0001_1010_0110_1111}
@@ -204,8 +204,8 @@ func TestAbortCode(t *testing.T) {
 	}
 }
 
-// TestOverrides: A39. Virtual host, route and cluster have what they say
-// themselves, and a route its virtual host's beside it.
+// TestOverrides: A39. Virtual host, route and cluster have their own overrides, and a route has
+// its virtual host's in addition.
 func TestOverrides(t *testing.T) {
 	abort := func(code int) string { return fmt.Sprintf(`{%s, "abort": {"grpcStatus": %d}}`, faultURL, code) }
 	wrap := func(config, more string) string {

@@ -55,8 +55,8 @@ func decodeAs[T any](tb testing.TB, t Type, text string) T {
 	return v.(T)
 }
 
-// TestRefused holds NACK texts to testdata/refused: for each case a title with
-// what it is about, the resource as JSON, and the error. Operators read these.
+// TestRefused compares NACK texts with testdata/refused: each case has a title with its
+// subject, the resource as JSON, and the error. Operators read these.
 func TestRefused(t *testing.T) {
 	for typ, file := range []string{"listener.txt", "routes.txt", "cluster.txt", "endpoints.txt"} {
 		typ, file := Type(typ), filepath.Join("testdata", "refused", file)
@@ -134,8 +134,8 @@ func TestIstio(t *testing.T) {
 	}
 }
 
-// dump returns v as JSON without what is zero, so that a new field changes only
-// what it is about.
+// dump returns v as JSON without zero values, so that a new field changes only the related
+// cases.
 func dump(t *testing.T, v any) []byte {
 	t.Helper()
 	b, err := json.Marshal(v)

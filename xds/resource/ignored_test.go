@@ -99,7 +99,7 @@ func decodeMessage(t *testing.T, typ Type, m proto.Message) any {
 	return v
 }
 
-// set gives a field a value that asks for something.
+// set sets a field to a non-default value.
 func set(m proto.Message, f protoreflect.FieldDescriptor) {
 	r := m.ProtoReflect()
 	switch {
@@ -125,8 +125,8 @@ func set(m proto.Message, f protoreflect.FieldDescriptor) {
 	}
 }
 
-// TestIgnoredFields: each field that is ignored is named where it asks for something, the
-// resource is accepted, and a resource without such fields names none.
+// TestIgnoredFields checks that each ignored field is reported if it is set, that the resource
+// is accepted, and that a resource without such fields reports none.
 func TestIgnoredFields(t *testing.T) {
 	for name, fields := range ignoredFields {
 		message := messageOf(t, name)
@@ -143,8 +143,8 @@ func TestIgnoredFields(t *testing.T) {
 	}
 }
 
-// TestIgnoredRules: what is ignored by more than whether a field is set is named, and what
-// says no is not.
+// TestIgnoredRules checks features whose report depends on more than one field, and that
+// disabled ones are not reported.
 func TestIgnoredRules(t *testing.T) {
 	route := func(action string) string {
 		return `{"name": "r", "virtual_hosts": [{"domains": ["*"], "routes": [{"match": {"prefix": ""}, "route": {` + action + `}}]}]}`
@@ -189,8 +189,8 @@ func TestIgnoredRules(t *testing.T) {
 	}
 }
 
-// TestIgnoredApart: a virtual host has what it, its routes and the whole ask for, and nothing
-// of other hosts.
+// TestIgnoredApart checks that a virtual host reports its own features, those of its routes and
+// of the RouteConfiguration, but not those of other hosts.
 func TestIgnoredApart(t *testing.T) {
 	rc := new(routev3.RouteConfiguration)
 	fromText(t, rc, `{"name": "r", "request_headers_to_remove": ["x"], "virtual_hosts": [

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestIstioAccepted decodes every resource that Istio was seen to send to
-// proxyless clients (testdata/istio/README.md says how they were made): none is
-// refused, with a bootstrap that defines the certificate provider that they name.
+// TestIstioAccepted decodes every resource that Istio was observed to send to proxyless clients
+// (testdata/istio/README.md describes how they were recorded): all are accepted, with a
+// bootstrap that defines the certificate provider that they name.
 func TestIstioAccepted(t *testing.T) {
 	opts := Options{CertProvider: onlyDefault}
 	n := 0
@@ -42,8 +42,8 @@ func TestIstioAccepted(t *testing.T) {
 	}
 }
 
-// TestDecodedKeepsNothing: what is decoded keeps no part of the bytes, which may be a small
-// part of a large response.
+// TestDecodedKeepsNothing checks that decoded resources do not refer to their bytes, which may
+// be a small part of a large response.
 func TestDecodedKeepsNothing(t *testing.T) {
 	opts := Options{CertProvider: onlyDefault}
 	for typ, file := range []string{"every.lds.jsonl", "every.rds.jsonl", "every.cds.jsonl", "every.eds.jsonl"} {

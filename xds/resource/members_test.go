@@ -152,8 +152,8 @@ func (w *mergeWorld) change(k, n int) {
 	}
 }
 
-// TestMembers compares collections, and what is merged of them, with oracles, in random
-// histories; and checks that what did not change is shared.
+// TestMembers compares collections, and their merged assignments, with oracles, in random
+// histories; and checks that unchanged parts are shared.
 func TestMembers(t *testing.T) {
 	(&kit.Model{Steps: 150, Run: func(t *kit.Trial) {
 		w := &mergeWorld{t: t, hosts: []int{20, 100, 4000}[t.Seed%3], names: []int{60, 60, 600}[t.Seed%3]}
@@ -206,8 +206,8 @@ func normal(list []picker.Priority) []picker.Priority {
 	return list
 }
 
-// checkShared checks that what is equal in two versions is the same, if the collection has
-// not changed in between.
+// checkShared checks that equal parts of two versions are the same, if the collection has not
+// changed in between.
 func (w *mergeWorld) checkShared(before, after *Endpoints, members [3]*Members) {
 	t := w.t
 	t.Helper()
@@ -229,7 +229,8 @@ func (w *mergeWorld) checkShared(before, after *Endpoints, members [3]*Members) 
 	}
 }
 
-// TestMembersWeight: the weights of a collection are bounded like those of a locality.
+// TestMembersWeight checks that the weights of a collection are limited like those of a
+// locality.
 func TestMembersWeight(t *testing.T) {
 	var l MemberList
 	e := func(i int, weight uint32) Member {

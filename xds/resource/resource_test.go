@@ -100,8 +100,8 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestReader reads random bytes, which are a message if the proto library takes
-// them for one of which it knows no field.
+// TestReader reads random bytes, which are a valid message if the proto library accepts them
+// for a message without known fields.
 func TestReader(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(9, 10))
 	long := field(2, strings.Repeat("x", 300))
@@ -136,8 +136,8 @@ func TestReader(t *testing.T) {
 	}
 }
 
-// TestMalformed: what cannot be decoded is an error that names the resource as
-// far as it can be known, and says the same in every program.
+// TestMalformed checks that decoding errors name the resource if its name can be decoded, and
+// have the same text in every program.
 func TestMalformed(t *testing.T) {
 	tests := []struct {
 		typ         Type
@@ -210,8 +210,8 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestMemory bounds what decoding allocates per byte of input, in all, for
-// messages that are as dense as can be (T-SEC-2).
+// TestMemory bounds the total allocations of decoding per byte of input, for messages of
+// maximum density (T-SEC-2).
 func TestMemory(t *testing.T) {
 	// nested returns n times value as field path[len(path)-1], inside of one
 	// message for each number before that, after a name.

@@ -18,7 +18,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// sharedAssignment is what the next version is made from.
+// sharedAssignment is the base of the next version.
 func sharedAssignment() *endpointv3.ClusterLoadAssignment {
 	m := assignment(30, workload)
 	m.Endpoints[2].Priority = 1
@@ -29,7 +29,7 @@ func sharedAssignment() *endpointv3.ClusterLoadAssignment {
 	return m
 }
 
-// sharing is a change of sharedAssignment, and what both versions have in common.
+// sharing is a change of sharedAssignment, and the parts that both versions share.
 type sharing struct {
 	name   string
 	change func(m *endpointv3.ClusterLoadAssignment)
@@ -107,8 +107,8 @@ func sharings() []sharing {
 	}
 }
 
-// TestEndpointsShare: what an update did not touch is the same slice as before,
-// and what it did touch is as if there had been no previous version.
+// TestEndpointsShare checks that unchanged parts are the same slices as before, and that
+// changed parts equal those decoded without a previous version.
 func TestEndpointsShare(t *testing.T) {
 	for _, tt := range sharings() {
 		prev, err := DecodeEndpoints(encode(t, sharedAssignment()), nil)
@@ -202,8 +202,8 @@ func TestEndpointsTwice(t *testing.T) {
 	}
 }
 
-// TestEndpointsUpdates follows random updates: a version never depends on the
-// one before but for its order, and is refused no matter what that was.
+// TestEndpointsUpdates follows random updates: a version depends on the previous one only in
+// its order, and is rejected regardless of it.
 func TestEndpointsUpdates(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	rounds := 2000
@@ -258,8 +258,7 @@ func change(rnd *rand.Rand, m *endpointv3.ClusterLoadAssignment) {
 	}
 }
 
-// TestEndpointsAllocs: an update allocates for what it changes, and not for the
-// rest.
+// TestEndpointsAllocs checks that an update allocates only for its changes.
 func TestEndpointsAllocs(t *testing.T) {
 	more := func(i int, e *endpointv3.LbEndpoint) {
 		workload(i, e)

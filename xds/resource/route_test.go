@@ -280,8 +280,8 @@ func TestHashPolicies(t *testing.T) {
 		{`{"header": {"headerName": "X-A"}, "terminal": true}, ` + channelID, "x-a! channel"},
 		{`{"cookie": {"name": "c"}}, {"connectionProperties": {"sourceIp": true}}, {"queryParameter": {"name": "q"}}, {"filterState": {"key": "k"}}, {}`, ""},
 		{`{"header": {"headerName": "x-bin"}}, {"header": {"headerName": "a"}}`, "a"},
-		// What follows a terminal policy that yields nothing still counts if
-		// nothing before it has yielded a hash, and only then.
+		// Policies after a terminal policy that yields no hash apply if and only if no policy
+		// before it has yielded a hash.
 		{`{"cookie": {"name": "c"}, "terminal": true}, {"header": {"headerName": "a"}}`, "a"},
 		{`{"header": {"headerName": "a"}}, {"cookie": {"name": "c"}, "terminal": true}, {"header": {"headerName": "b"}}`, "a! b"},
 	}
@@ -303,7 +303,7 @@ func TestHashPolicies(t *testing.T) {
 	}
 }
 
-// TestSubstitution: T-RC-2. The rewrite is applied as whoever hashes will.
+// TestSubstitution: T-RC-2. The rewrite is applied as in hashing.
 func TestSubstitution(t *testing.T) {
 	for _, tt := range []struct{ pattern, substitution, in, want string }{
 		{`^/(\w+)/(\w+)$`, `\2-\1`, "/a/b", "b-a"},

@@ -105,9 +105,9 @@ func rare(rnd *rand.Rand) int {
 	return 0
 }
 
-// scramble encodes a message in another way that means the same: fields in
-// another order as far as that does not matter, messages in several parts, varints
-// longer than need be, and fields that nobody knows.
+// scramble encodes a message in another, equivalent way: fields in another order where that
+// does not matter, messages in several parts, longer varints than necessary, and unknown
+// fields.
 func scramble(rnd *rand.Rand, m protoreflect.MessageDescriptor, b []byte) []byte {
 	fields := map[protowire.Number][][]byte{}
 	var order []protowire.Number

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestStopped: decoding of a large resource asks often whether it must stop, and stops at once.
-// Whatever was wrong with the resource before is not reported.
+// TestStopped checks that decoding of a large resource polls Stopped frequently, and stops
+// immediately. Earlier errors of the resource are not reported.
 func TestStopped(t *testing.T) {
 	const n = 10_000
 	match := string(field(1, string(field(1, ""))))

@@ -36,8 +36,8 @@ func validation(fields string) string {
 	return commonTLS(`"validationContext": {"caCertificateProviderInstance": {"instanceName": "default"}` + fields + `}`)
 }
 
-// TestTLS: what A29, A82 and A101 say about a cluster's TLS is taken, in the new fields
-// and the deprecated ones, and what they say to ignore is ignored.
+// TestTLS checks that the TLS settings of A29, A82 and A101 are converted, from the new fields
+// and the deprecated ones, and that ignored fields are ignored.
 func TestTLS(t *testing.T) {
 	roots := picker.CertInstance{Instance: "default"}
 	with := func(change func(t *picker.TLS)) *picker.TLS {
@@ -105,7 +105,7 @@ func equalTLS(a, b *picker.TLS) bool {
 	return a == nil && b == nil || a != nil && b != nil && reflect.DeepEqual(text(a), text(b)) && reflect.DeepEqual(a, b)
 }
 
-// TestTLSRefused: A29, A82, A86, A101. Each NACK says which field.
+// TestTLSRefused: A29, A82, A86, A101. Each NACK names the field.
 func TestTLSRefused(t *testing.T) {
 	const (
 		socket  = `transport_socket`

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// TestUnknownFields: fields that nobody knows change nothing (A27-UNK-1), in
-// resources of each type; TestEndpointsOracle has them in every message of an
-// assignment, and TestIstioAccepted those that a real control plane sets.
+// TestUnknownFields checks that unknown fields have no effect (A27-UNK-1), in resources of each
+// type; TestEndpointsOracle has them in every message of an assignment, and TestIstioAccepted
+// has fields that a real control plane sets.
 func TestUnknownFields(t *testing.T) {
 	extra := protowire.AppendString(protowire.AppendTag(nil, 12345, protowire.BytesType), "?")
 	extra = protowire.AppendVarint(protowire.AppendTag(extra, 54321, protowire.VarintType), 7)
@@ -38,7 +38,7 @@ func TestUnknownFields(t *testing.T) {
 	}
 }
 
-// plainValue leaves out of endpoints what depends on the bytes that they come from.
+// plainValue removes the parts of endpoints that depend on their bytes.
 func plainValue(v any) any {
 	if e, ok := v.(*Endpoints); ok {
 		return plain(e)

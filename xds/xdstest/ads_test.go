@@ -18,7 +18,7 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// client is an ADS client that does what the test says, right or wrong.
+// client is an ADS client controlled by the test, valid or not.
 type client struct {
 	*testing.T
 	discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -65,7 +65,7 @@ func (c client) receive(n int) *discoveryv3.DiscoveryResponse {
 	return resp
 }
 
-// T-XDS-2, T-XDS-4, T-XDS-6: what counts as an answer, and what is waited for.
+// T-XDS-2, T-XDS-4, T-XDS-6: which requests count as answers, and which answers are awaited.
 func TestProtocol(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)
@@ -110,7 +110,7 @@ func TestProtocol(t *testing.T) {
 		t.Error(err)
 	}
 
-	// What was removed before a client asked for it is not answered.
+	// A resource that was removed before a client requested it is not answered.
 	c.send(xdstest.LDS, nil, "", "a")
 	listener := c.receive(1)
 	c.send(xdstest.LDS, listener, "", "a")
@@ -124,7 +124,7 @@ func TestProtocol(t *testing.T) {
 		t.Error(err)
 	}
 
-	// Nobody is told that endpoints are gone, so nobody is expected to answer.
+	// Removals of endpoints are not sent, so no answer is expected.
 	r.Endpoints = nil
 	set(t, s, r)
 	if err := s.WaitACK(ctx, xdstest.EDS); err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestWaitConnected waits for a connection that is to come, and says which backend has
-// none.
+// TestWaitConnected waits for a future connection, and checks the error that names a backend
+// without one.
 func TestWaitConnected(t *testing.T) {
 	backends := xdstest.NewBackends(t, 2, xdstest.BackendOptions{})
 	cc, err := grpc.NewClient(backends[0].Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))

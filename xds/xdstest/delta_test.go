@@ -114,7 +114,7 @@ func TestCheckerDelta(t *testing.T) {
 	}
 }
 
-// deltaTalk is a client of the incremental variant that says what the test says.
+// deltaTalk is a client of the incremental variant controlled by the test.
 type deltaTalk struct {
 	t   *testing.T
 	ads discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient
@@ -160,8 +160,9 @@ func (c *deltaTalk) hear() string {
 	return b
 }
 
-// TestScriptedDelta: the server sends what is new, and what is asked for once more; says
-// what is gone, and nothing of what never was; and believes what clients say they have.
+// TestScriptedDelta checks that the server sends new resources, and repeated ones on request;
+// removals, except of resources that never existed; and accepts the initial versions of
+// clients.
 func TestScriptedDelta(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := StartScripted(ScriptedOptions{Report: func(v string) { t.Error(v) }})

@@ -52,9 +52,9 @@ func ExampleStart() {
 	// Output: true 0 0
 }
 
-// A control plane that sends a listener without anything in it, and is told what
-// is wrong with that. The client here is three lines; NewScripted does the same
-// for tests, and fails them for what clients say against the protocol.
+// A control plane that sends an empty listener, and receives the error. The client here is
+// three lines; NewScripted does the same for tests, and fails them for protocol violations of
+// clients.
 func ExampleStartScripted() {
 	server := xdstest.StartScripted(xdstest.ScriptedOptions{
 		Report: func(violation string) { fmt.Println(violation) },

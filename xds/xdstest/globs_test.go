@@ -12,7 +12,7 @@ import (
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 )
 
-// TestCheckerGlobs: what may be said about collections, and what may not.
+// TestCheckerGlobs has valid and invalid messages about collections.
 func TestCheckerGlobs(t *testing.T) {
 	a, m := Glob("", "a"), Member("", "a", "m")
 	for _, tt := range []struct {
@@ -46,8 +46,8 @@ func TestCheckerGlobs(t *testing.T) {
 	}
 }
 
-// TestGlobs: a stream is sent the members of what it subscribes to, and what becomes of
-// them, however many changes there are meanwhile.
+// TestGlobs checks that a stream receives the members of its subscriptions, and their changes,
+// for any number of concurrent changes.
 func TestGlobs(t *testing.T) {
 	s := &Scripted{checker: NewChecker(nil), served: map[string]map[string]servedResource{LDS: {}, RDS: {}, CDS: {}, EDS: {}, LEDS: {}}}
 	st := &DeltaStream{scriptedStream: s.newStream(), types: make(map[string]*deltaStreamType)}

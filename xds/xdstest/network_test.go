@@ -57,8 +57,8 @@ func connect(t *testing.T, n *xdstest.Network, addr string, conns chan net.Conn)
 	return client, <-conns
 }
 
-// TestNetworkConn: data arrives in order in both directions at once, also what was written before
-// Close. After Close, Read reports the end and Write fails.
+// TestNetworkConn checks that data arrives in order in both directions concurrently, including
+// data written before Close. After Close, Read reports the end and Write fails.
 func TestNetworkConn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := xdstest.NewNetwork()
@@ -154,8 +154,9 @@ func TestNetworkDeadline(t *testing.T) {
 	})
 }
 
-// TestNetworkRefused: connections are refused where nobody listens, where the listener is closed,
-// and where the address is down, which also breaks open connections. Dial ends with its context.
+// TestNetworkRefused checks that connections are refused without a listener, after the listener
+// is closed, and while the address is down, which also breaks open connections. Dial ends with
+// its context.
 func TestNetworkRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := xdstest.NewNetwork()
@@ -201,8 +202,8 @@ func TestNetworkRefused(t *testing.T) {
 	})
 }
 
-// TestNetworkHold: an address that is held neither accepts connections nor delivers data until the
-// release. A delay is that of what the client reads.
+// TestNetworkHold checks that a held address neither accepts connections nor delivers data
+// until the release. A delay applies to data that the client reads.
 func TestNetworkHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := xdstest.NewNetwork()

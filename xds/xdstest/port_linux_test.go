@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestPort: the port of a server that is stopped refuses connections and is nobody else's,
-// and the server has it again. Whoever asks for any port is treated as a listener is here
-// that asks for this one and does not allow reuse.
+// TestPort checks that the port of a stopped server refuses connections and stays reserved, and
+// that the server gets it again. An automatically assigned port is simulated by a listener for
+// this port that does not allow reuse.
 func TestPort(t *testing.T) {
 	s := New(t, Options{})
 	b := NewBackends(t, 1, BackendOptions{})[0]

@@ -18,8 +18,8 @@ import (
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// TestBuilders shows that grpc-go's client accepts what every builder builds, and
-// that OnRequest sees its requests.
+// TestBuilders checks that grpc-go's client accepts the result of every builder, and that
+// OnRequest sees its requests.
 func TestBuilders(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)
@@ -78,8 +78,8 @@ func TestBuilders(t *testing.T) {
 	}
 }
 
-// TestRemove shows that WaitACK waits for removals, and that a client is not
-// expected to answer those that were before its time.
+// TestRemove checks that WaitACK waits for removals, and that a client is not expected to
+// answer removals before its subscription.
 func TestRemove(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// talk is a client that says what the test says.
+// talk is a client controlled by the test.
 type talk struct {
 	t   *testing.T
 	ads discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesClient
@@ -84,8 +84,8 @@ func (c *talk) quiet() {
 	}
 }
 
-// TestScripted is what the server does by itself: all Listeners and Clusters,
-// only those assignments that changed, and nothing in answer to a stale nonce.
+// TestScripted checks the automatic responses: all Listeners and Clusters, only changed
+// assignments, and no response to a stale nonce.
 func TestScripted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScripted(t, ScriptedOptions{})
@@ -133,8 +133,7 @@ func TestScripted(t *testing.T) {
 	})
 }
 
-// TestScript is what the server does when told: responses as they are, in order,
-// and with nonces of choice.
+// TestScript checks the scripted behavior: unchanged responses, in order, with given nonces.
 func TestScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewScripted(t, ScriptedOptions{})
@@ -280,8 +279,8 @@ func TestOutageOnTCP(t *testing.T) {
 	}
 }
 
-// TestViolationsFailTests checks what NewScripted does with violations, and that
-// the other server has an eye on clients, too.
+// TestViolationsFailTests checks NewScripted's handling of violations, and that the other
+// server checks clients, too.
 func TestViolationsFailTests(t *testing.T) {
 	tb := &recordingTB{TB: t}
 	var reported []string

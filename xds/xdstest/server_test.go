@@ -45,7 +45,7 @@ func dialStock(t *testing.T, s *xdstest.Server, target string) testgrpc.TestServ
 	return testgrpc.NewTestServiceClient(cc)
 }
 
-// hostname returns who answers an RPC.
+// hostname returns the backend that answers an RPC.
 func hostname(t *testing.T, ctx context.Context, c testgrpc.TestServiceClient) string {
 	t.Helper()
 	resp, err := c.UnaryCall(ctx, new(testgrpc.SimpleRequest), grpc.WaitForReady(true))
@@ -62,9 +62,9 @@ func set(t *testing.T, s *xdstest.Server, r xdstest.Resources) {
 	}
 }
 
-// TestStockClient shows that the server is one that grpc-go's xDS client
-// resolves a target from, follows to other endpoints, and reports its load to,
-// with more in the cache than the client asks for (T-XDS-17).
+// TestStockClient checks that grpc-go's xDS client resolves a target from the server, follows
+// changes of endpoints, and reports its load, with more resources in the cache than the client
+// requests (T-XDS-17).
 func TestStockClient(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)
@@ -112,8 +112,8 @@ func TestStockClient(t *testing.T) {
 	}
 }
 
-// TestWaitNACK shows that a rejected resource is told from an accepted one, that
-// the good version of it stays in use, and that a better one is accepted.
+// TestWaitNACK checks that a rejected resource is distinguished from an accepted one, that its
+// good version stays in use, and that a corrected one is accepted.
 func TestWaitNACK(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)
@@ -152,8 +152,8 @@ func TestWaitNACK(t *testing.T) {
 	}
 }
 
-// TestUnchanged shows that what stays the same is not sent again unless Resend
-// says so, and that messages are copied.
+// TestUnchanged checks that unchanged resources are not sent again without Resend, and that
+// messages are copied.
 func TestUnchanged(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)
@@ -192,7 +192,7 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestSetErrors shows what Set refuses, and that it changes nothing then.
+// TestSetErrors checks the errors of Set, and that it then has no effect.
 func TestSetErrors(t *testing.T) {
 	s := xdstest.New(t, xdstest.Options{})
 	for name, r := range map[string]xdstest.Resources{
@@ -248,7 +248,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestBackend shows each thing a backend can be told to do.
+// TestBackend checks each setting of a backend.
 func TestBackend(t *testing.T) {
 	leak.Check(t)
 	ctx := testContext(t)

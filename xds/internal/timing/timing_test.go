@@ -11,7 +11,7 @@ import (
 )
 
 // TestAfter checks that a channel is ready immediately for durations up to zero, and on time
-// for others.
+// for positive ones.
 func TestAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, d := range []time.Duration{-time.Second, 0} {

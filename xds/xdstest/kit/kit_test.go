@@ -37,8 +37,8 @@ func (f *failing) of(test func()) []string {
 	return f.failures
 }
 
-// TestWaitFor: WaitFor returns as soon as the condition holds, or reports after a minute what it
-// waited for.
+// TestWaitFor checks that WaitFor returns as soon as the condition holds, or fails after a
+// minute with its description.
 func TestWaitFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin := time.Now()
