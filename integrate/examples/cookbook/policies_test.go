@@ -1,0 +1,169 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package cookbook
+
+import (
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/xds/xdstest"
+)
+
+var policyRecipes = []recipe{
+	{"RoundRobin", "round_robin, by endpoint weight", RoundRobin(), func(w *world) {
+		w.put(EndpointWeights())
+		w.update()
+		w.dial()
+		w.wantCounts(25, 75)
+	}},
+	{"LeastRequest", "least_request", LeastRequest(), func(w *world) {
+		w.dial()
+		w.wantPolicy("least_request")
+		var group sync.WaitGroup
+		w.backends[0].SetDelay(time.Minute)
+		for w.backends[0].Calls() < 3 {
+			group.Go(func() { w.call(method) })
+			synctest.Wait()
+		}
+		w.backends[0].SetDelay(0)
+		if n := w.counts(200); n[0] > 30 {
+			w.Errorf("200 RPCs are answered by %v, want few by the backend with RPCs in flight", n)
+		}
+		group.Wait()
+	}},
+	{"RingHash", "ring_hash, maglev", RingHash(), func(w *world) { wantHashes(w, "ring_hash") }},
+	{"Maglev", "ring_hash, maglev", Maglev(), func(w *world) { wantHashes(w, "maglev") }},
+	{"ClientWRR", "client_side_weighted_round_robin", ClientWRR(), func(w *world) {
+		w.endpoints(w.zone("eu-1", 0, 1))
+		w.busy[0].Store(90)
+		w.busy[1].Store(30)
+		w.dial()
+		w.wantPolicy("client_wrr")
+		w.counts(10)
+		time.Sleep(12 * time.Second)
+		w.counts(10) // after the blackout period
+		time.Sleep(2 * time.Second)
+		if n := w.counts(400); n[1] < 295 || n[1] > 305 {
+			w.Errorf("400 RPCs are answered by %v, want 100 and 300", n)
+		}
+	}},
+	{"PickFirst", "pick_first", PickFirst(), func(w *world) {
+		w.dial()
+		w.wantCounts(10)
+		w.backends[0].Stop()
+		settle()
+		w.wantCounts(0, 10)
+	}},
+	{"WrrLocality", "wrr_locality", WrrLocality(), func(w *world) {
+		w.put(Localities())
+		w.update()
+		w.dial()
+		if n := w.counts(1000); n[1] < 650 || n[1] > 850 {
+			w.Errorf("1000 RPCs are answered by %v, want about 250 and 750", n)
+		}
+	}},
+	{"LoadAwareLocality", "load_aware_locality", LoadAwareLocality(), func(w *world) {
+		w.endpoints(w.zone("eu-1", 0, 1), w.zone("eu-2", 2, 3))
+		w.busy[0].Store(90)
+		w.busy[1].Store(90)
+		w.busy[2].Store(30)
+		w.busy[3].Store(30)
+		w.dial()
+		for range 30 {
+			w.counts(20)
+			time.Sleep(time.Second)
+		}
+		if n := w.counts(1000); n[0]+n[1] > 350 {
+			w.Errorf("1000 RPCs are answered by %v, want few by the busy zone", n)
+		}
+	}},
+	{"RandomSubsetting", "random_subsetting", RandomSubsetting(), func(w *world) {
+		w.endpoints(w.zone("eu-1", 0, 1, 2, 3, 4, 5))
+		w.dial()
+		used := 0
+		for _, n := range w.counts(60) {
+			if n == 20 {
+				used++
+			}
+		}
+		if used != 3 {
+			w.Errorf("%d endpoints get 20 of 60 RPCs, want 3", used)
+		}
+	}},
+	{"ZoneAware", "zone-aware routing", ZoneAware(), func(w *world) {
+		w.update(
+			xdstest.Endpoints("orders", w.zone("eu-1", 0, 1, 2), w.zone("eu-2", 3, 4, 5)),
+			xdstest.Endpoints("web", w.zone("eu-1", 6), w.zone("eu-2", 7))) // the clients' own fleet
+		w.cfg.LocalCluster = "web"
+		w.inBootstrap(func(doc map[string]any) {
+			doc["node"].(map[string]any)["locality"] = map[string]any{"region": "eu", "zone": "eu-2"}
+		})
+		w.dial()
+		w.wantCounts(0, 0, 0, 20, 20, 20)
+	}},
+	{"SlowStart", "slow start", SlowStart(), func(w *world) {
+		w.endpoints(w.zone("eu-1", 0, 1))
+		w.dial()
+		time.Sleep(2 * time.Minute)
+		w.wantCounts(50, 50)
+		w.endpoints(w.zone("eu-1", 0, 1, 2))
+		if n := w.counts(300); n[2] == 0 || n[2] > 50 {
+			w.Errorf("300 RPCs are answered by %v, want few by the new backend", n)
+		}
+		time.Sleep(2 * time.Minute)
+		if n := w.counts(300); n[2] < 90 {
+			w.Errorf("300 RPCs after the slow start are answered by %v, want 100 each", n)
+		}
+	}},
+	{"LeastLatency", "xdslb_least_latency", LeastLatency(), func(w *world) {
+		w.backends[0].SetDelay(time.Second)
+		w.dial()
+		w.wantPolicy("least_latency")
+		if n := w.counts(200); n[0] > 25 {
+			w.Errorf("200 RPCs are answered by %v, want few by the slow backend", n)
+		}
+	}},
+	{"Prequal", "xdslb_prequal", Prequal(), func(w *world) {
+		w.dial()
+		w.wantPolicy("prequal")
+		for _, b := range w.backends {
+			b.SetDelay(10 * time.Millisecond)
+		}
+		w.counts(40)
+		// Three RPCs of another client are in flight at backend 0.
+		other, err := grpc.NewClient("passthrough:///"+w.backends[0].Addr().String(), append(w.opts, grpc.WithContextDialer(w.net.Dial))...)
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer other.Close()
+		w.backends[0].SetDelay(time.Minute)
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() { _ = other.Invoke(w.Context(), method, new(emptypb.Empty), new(emptypb.Empty)) })
+		}
+		synctest.Wait()
+		w.backends[0].SetDelay(10 * time.Millisecond)
+		if n := w.counts(200); n[0] > 10 {
+			w.Errorf("200 RPCs are answered by %v, want hardly any by the busy backend", n)
+		}
+		group.Wait()
+		if _, leaf := w.explain(); leaf.Probes == nil || !leaf.Probes.Synchronous || leaf.Probes.Sent == 0 || leaf.Probes.Failed > 0 {
+			w.Errorf("the probes are %+v", leaf.Probes)
+		}
+	}},
+}
+
+// wantHashes verifies that a policy goes by the route's hash_policy.
+func wantHashes(w *world, policy string) {
+	w.Helper()
+	w.put(HashPolicy())
+	w.update()
+	w.dial()
+	w.wantPolicy(policy)
+	w.wantAffinity()
+}
