@@ -64,6 +64,7 @@ unit: ## Unit tests, examples, the import rules between packages.
 examples: ## The modules below this one: examples, and the check of the exported API.
 	cd integrate/examples/custom && $(GO) vet . && $(TEST) .
 	cd integrate/examples/opentelemetry && $(GO) vet ./... && $(TEST) ./...
+	cd integrate/dashboards && $(GO) vet . && $(TEST) .
 	cd bench/cmd/api && $(GO) vet . && $(TEST) .
 
 .PHONY: invariants
