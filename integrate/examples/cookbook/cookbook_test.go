@@ -60,7 +60,6 @@ func TestCookbook(t *testing.T) {
 	for _, r := range recipes {
 		t.Run(r.name, func(t *testing.T) {
 			example, ok := examples[r.name]
-			delete(examples, r.name)
 			if !ok {
 				t.Fatalf("%s has no example %s", page, r.name)
 			}
@@ -84,7 +83,9 @@ func TestCookbook(t *testing.T) {
 		})
 	}
 	for name := range examples {
-		t.Errorf("no test loads example %s", name)
+		if !slices.ContainsFunc(recipes, func(r recipe) bool { return r.name == name }) {
+			t.Errorf("no test loads example %s", name)
+		}
 	}
 }
 

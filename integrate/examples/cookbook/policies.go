@@ -35,6 +35,13 @@ func RingHash() *clusterv3.Cluster {
 	})
 }
 
+// RingHashByHeader is ring hash by a header, without a hash_policy of the route.
+func RingHashByHeader() *clusterv3.Cluster {
+	return withPolicy("ring_hash", typed("ring_hash_experimental", map[string]any{
+		"requestHashHeader": "x-user", "minRingSize": 1024, "maxRingSize": 4096,
+	}))
+}
+
 // Maglev picks by the hash of the route's hash_policy, from a table.
 func Maglev() *clusterv3.Cluster {
 	return withPolicy("maglev", &maglevv3.Maglev{TableSize: wrapperspb.UInt64(65537)})

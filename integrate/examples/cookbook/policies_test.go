@@ -31,12 +31,17 @@ var policyRecipes = []recipe{
 			synctest.Wait()
 		}
 		w.backends[0].SetDelay(0)
-		if n := w.counts(200); n[0] > 30 {
+		if n := w.counts(200); n[0] > 40 {
 			w.Errorf("200 RPCs are answered by %v, want few by the backend with RPCs in flight", n)
 		}
 		group.Wait()
 	}},
 	{"RingHash", "ring_hash, maglev", RingHash(), func(w *world) { wantHashes(w, "ring_hash") }},
+	{"RingHashByHeader", "ring_hash, maglev", RingHashByHeader(), func(w *world) {
+		w.dial()
+		w.wantPolicy("ring_hash")
+		w.wantAffinity()
+	}},
 	{"Maglev", "ring_hash, maglev", Maglev(), func(w *world) { wantHashes(w, "maglev") }},
 	{"ClientWRR", "client_side_weighted_round_robin", ClientWRR(), func(w *world) {
 		w.endpoints(w.zone("eu-1", 0, 1))
@@ -124,7 +129,7 @@ var policyRecipes = []recipe{
 		w.backends[0].SetDelay(time.Second)
 		w.dial()
 		w.wantPolicy("least_latency")
-		if n := w.counts(200); n[0] > 25 {
+		if n := w.counts(200); n[0] > 40 {
 			w.Errorf("200 RPCs are answered by %v, want few by the slow backend", n)
 		}
 	}},
