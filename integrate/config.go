@@ -4,7 +4,6 @@
 package integrate
 
 import (
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -16,7 +15,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
-	registry "google.golang.org/grpc/xds/bootstrap"
 
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
@@ -195,25 +193,13 @@ func (c Config) withDefaults() *Config {
 	return &c
 }
 
-// bootstrap reads the bootstrap. Credentials are those that it knows by itself
-// and those of gRPC's registry, where users add their own.
+// bootstrap reads the bootstrap.
 func (c *Config) bootstrap() (*bootstrap.Config, error) {
-	p := bootstrapParser()
+	p := xdstls.BootstrapParser()
 	if len(c.Bootstrap) == 0 {
 		return p.Load()
 	}
 	return p.Parse("Config.Bootstrap", c.Bootstrap)
-}
-
-func bootstrapParser() bootstrap.Parser {
-	return bootstrap.Parser{
-		ChannelCreds: func(name string) bootstrap.ChannelBuilder { return registry.GetChannelCredentials(name) },
-		CallCreds:    func(name string) bootstrap.CallBuilder { return registry.GetCallCredentials(name) },
-		CertPlugin: func(name string, config json.RawMessage) error {
-			_, err := xdstls.ParsePlugin(name, config)
-			return err
-		},
-	}
 }
 
 // NewBuilder returns a resolver for scheme "xds" to be used with

@@ -139,9 +139,9 @@ func TestExplainUnhealthy(t *testing.T) {
 			t.Errorf("unhealthy are %v", got)
 		}
 		text := strings.Join(strings.Fields(x.String()), " ")
-		want := []string{fmt.Sprintf("2 endpoints get no RPCs, since EDS says that they are not healthy: %v UNHEALTHY, %v TIMEOUT", addr(3), addr(4))}
+		want := []string{fmt.Sprintf("EDS excludes 2 endpoints: %v UNHEALTHY, %v TIMEOUT", addr(3), addr(4))}
 		if left != nil {
-			want = append(want, fmt.Sprintf("%v out: draining: it gets RPCs of its sessions only", addr(2)))
+			want = append(want, fmt.Sprintf("%v 0 %%, DRAINING, it gets RPCs of its sessions only", addr(2)))
 		}
 		for _, want := range want {
 			if !strings.Contains(text, want) {

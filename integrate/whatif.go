@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/offline"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -156,7 +157,7 @@ func (w *WhatIf) open() (f *file, err error) {
 		if f.boot, err = w.Config.bootstrap(); err != nil {
 			return nil, err
 		}
-		parser = bootstrapParser()
+		parser = xdstls.BootstrapParser()
 	}
 	boot, err := parser.Parse("the resources", resources.Bootstrap(w.Config.Bootstrap))
 	if err != nil {

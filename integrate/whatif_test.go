@@ -386,7 +386,7 @@ func TestWhatIfBootstrap(t *testing.T) {
 		boot          []byte
 		want          string
 	}{
-		{"zones", `"commonLbConfig":{"zoneAwareLbConfig":{"minClusterSize":"1"}}`, boot(""), "zones do not count: there is one locality"},
+		{"zones", `"commonLbConfig":{"zoneAwareLbConfig":{"minClusterSize":"1"}}`, boot(""), "zones: not in force: there is one locality"},
 		{"no provider", tls, boot(""), `provider instance name "certs" missing in bootstrap`},
 		{"provider", tls, boot(`"certs":{"plugin_name":"file_watcher","config":{"ca_certificate_file":"/nothing"}}`), `TLS: roots of instance "certs"`},
 		{"any provider", tls, nil, `TLS: roots of instance "certs"`},

@@ -193,7 +193,7 @@ func TestZonesNotKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"zone-aware", "zones do not count: the zones of the own fleet are not known: no EDS resource is named for it (LocalCluster)"} {
+	for _, want := range []string{"zone-aware", "zones: not in force: the zones of the own fleet are not known: no EDS resource is named for it (LocalCluster)"} {
 		if text := strings.Join(strings.Fields(x.String()), " "); !strings.Contains(text, want) {
 			t.Errorf("explanation lacks %q:\n%s", want, x)
 		}

@@ -76,7 +76,7 @@ func TestQuickstart(t *testing.T) {
 	client := start(t, append(env, "PAGE="+shown), filepath.Join(bin, "ours"))
 	client.await(t, `cluster "greeter": 100 % of the route`)
 	client.await(t, answers(25, 75))
-	if page := fetch(t, shown); !strings.Contains(page, "75.0 %") || !strings.Contains(page, second) {
+	if page := fetch(t, shown); !strings.Contains(page, "75 %") || !strings.Contains(page, second) {
 		t.Errorf("the debug page lacks the shares: %s", page)
 	}
 	if !slices.Contains(foreign, "XDSLB_DISABLE") {

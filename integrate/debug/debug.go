@@ -23,27 +23,26 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate"
-	"github.com/xdslb/xdslb/integrate/report"
 )
 
-// A Document is the JSON of a Handler.
+// A Document is the JSON document that a Handler serves.
 type Document struct {
-	Time     time.Time             `json:"time"`
-	Process  Process               `json:"process"`
-	Channels []report.TargetStatus `json:"channels"` // those that are not idle
+	Time     time.Time                `json:"time"`
+	Process  Process                  `json:"process"`
+	Channels []integrate.TargetStatus `json:"channels"` // without idle channels
 }
 
-// Process says which process the channels are of.
+// Process identifies the process of the channels.
 type Process struct {
 	Program string `json:"program"`
 	PID     int    `json:"pid"`
 	Host    string `json:"host,omitempty"`
 }
 
-// Handler returns the handler that the package documentation describes. It may be called
-// more than once.
+// Handler returns the handler described in the package documentation. It may be called more than
+// once.
 func Handler() http.Handler {
-	host, _ := os.Hostname() // a name is shown if there is one
+	host, _ := os.Hostname() // optional
 	return &handler{
 		process: Process{filepath.Base(os.Args[0]), os.Getpid(), host},
 		now:     time.Now,
@@ -63,7 +62,7 @@ var styleText string
 
 var (
 	pageTemplate = template.Must(template.New("page").Funcs(formats).Parse(pageText))
-	// policy allows the page its one style and nothing else.
+	// policy permits nothing but the page's style.
 	policy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'", styleHash())
 )
 
@@ -81,7 +80,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("Cache-Control", "no-store")
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		header.Set("Allow", "GET, HEAD")
-		http.Error(w, "only GET and HEAD: this page changes nothing", http.StatusMethodNotAllowed)
+		http.Error(w, "method not allowed: use GET or HEAD", http.StatusMethodNotAllowed)
 		return
 	}
 	format := r.URL.Query().Get("format")
@@ -98,7 +97,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// channels returns the channels that a request is about: the one of its number, or all.
+// channels returns the channel that a request selects, or all channels.
 func channels(r *http.Request) ([]integrate.Channel, error) {
 	all := integrate.Channels()
 	text := r.URL.Query().Get("channel")
@@ -110,7 +109,7 @@ func channels(r *http.Request) ([]integrate.Channel, error) {
 			return []integrate.Channel{c}, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no channel %.20q: it may be closed, or idle, and has another number after that", text)
+	return nil, fmt.Errorf("channel %.20q not found: it may be closed or idle; a channel that connects again gets another number", text)
 }
 
 func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
@@ -119,7 +118,7 @@ func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusNotFound, jsonError{err.Error()})
 		return
 	}
-	d := Document{Time: h.now(), Process: h.process, Channels: []report.TargetStatus{}}
+	d := Document{Time: h.now(), Process: h.process, Channels: []integrate.TargetStatus{}}
 	for _, c := range list {
 		if r.URL.Query().Get("detail") == "0" {
 			d.Channels = append(d.Channels, c.Status())
@@ -133,7 +132,7 @@ func (h *handler) serveJSON(w http.ResponseWriter, r *http.Request) {
 func (h *handler) serveExplanation(w http.ResponseWriter, r *http.Request) {
 	list, err := channels(r)
 	if err == nil && len(list) != 1 {
-		err = fmt.Errorf("there are %d channels: the parameter channel must name one", len(list))
+		err = fmt.Errorf("parameter channel: missing: there are %d channels", len(list))
 	}
 	if err != nil {
 		writeJSON(w, http.StatusNotFound, jsonError{err.Error()})
@@ -147,9 +146,9 @@ func (h *handler) serveExplanation(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, x)
 }
 
-// explain explains the RPC that a request describes: its parameter method, and headers, one
-// a line.
-func explain(r *http.Request, c integrate.Channel) (*report.Explanation, error) {
+// explain explains the RPC that a request describes by its parameters method and headers, which
+// has one header per line.
+func explain(r *http.Request, c integrate.Channel) (*integrate.Explanation, error) {
 	md, err := parseHeaders(r.URL.Query().Get("headers"))
 	if err != nil {
 		return nil, err
@@ -157,7 +156,7 @@ func explain(r *http.Request, c integrate.Channel) (*report.Explanation, error) 
 	return c.Explain(metadata.NewOutgoingContext(context.Background(), md), strings.TrimSpace(r.URL.Query().Get("method")))
 }
 
-// parseHeaders reads "name: value" lines.
+// parseHeaders parses lines of the form "name: value".
 func parseHeaders(text string) (metadata.MD, error) {
 	md := metadata.MD{}
 	for line := range strings.Lines(text) {
@@ -176,14 +175,14 @@ func parseHeaders(text string) (metadata.MD, error) {
 func (h *handler) servePage(w http.ResponseWriter, r *http.Request) {
 	p, code := h.page(r)
 	var b bytes.Buffer
-	if err := pageTemplate.Execute(&b, p); err != nil { // a defect of ours
-		http.Error(w, "the page cannot be rendered: "+err.Error(), http.StatusInternalServerError)
+	if err := pageTemplate.Execute(&b, p); err != nil { // a bug
+		http.Error(w, "rendering the page: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	w.WriteHeader(code)
-	_, _ = w.Write(b.Bytes()) // whoever asked has gone
+	_, _ = w.Write(b.Bytes()) // the client may have gone
 }
 
 // jsonError is the JSON of an error.
@@ -196,7 +195,7 @@ func writeJSON(w http.ResponseWriter, code int, v any) {
 	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
 		code = http.StatusInternalServerError
-		b, _ = json.Marshal(jsonError{"encoding the response: " + err.Error()}) // a string cannot fail
+		b, _ = json.Marshal(jsonError{"encoding the response: " + err.Error()}) // cannot fail
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(code)

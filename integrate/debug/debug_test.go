@@ -16,6 +16,7 @@ import (
 	"net/url"
 	"reflect"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -175,8 +176,8 @@ func TestPage(t *testing.T) {
 	page := get(t, h, "", http.StatusOK)
 	wellFormed(t, page)
 	for _, want := range []string{
-		"<caption>", `scope="col"`, `scope="row"`, "25.0 %", "75.0 %", "eu/a", "its priority is not in use", "Priority 1 (not in use)", "is any", "configuration applied", "ClusterLoadAssignment",
-		"Nothing is wrong", `lang="en"`, "weighted round robin",
+		"<caption>", `scope="col"`, `scope="row"`, "25 %", "75 %", "eu/a", "its priority is not in use", "Priority 1 (not active)", "any path", "configuration applied", "ClusterLoadAssignment",
+		"No problems detected", "1 channel, no errors", `lang="en"`, "weighted round robin",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q", want)
@@ -187,7 +188,7 @@ func TestPage(t *testing.T) {
 		t.Errorf("without detail the channel is %+v", slim)
 	}
 	_ = cc.Close()
-	if page := get(t, h, "", http.StatusOK); !strings.Contains(page, "No channel of this process") {
+	if page := get(t, h, "", http.StatusOK); !strings.Contains(page, "No active channel of this process") {
 		t.Errorf("without a channel the page is %s", page)
 	}
 }
@@ -221,7 +222,7 @@ func TestExplain(t *testing.T) {
 	}
 	page := get(t, h, ask("/shop.Cart/Add", "User: 7\r\n\r\n"), http.StatusOK)
 	wellFormed(t, page)
-	for _, want := range []string{`value="/shop.Cart/Add"`, "User: 7", "<pre", "of header &#34;user&#34;", "100 %"} {
+	for _, want := range []string{`value="/shop.Cart/Add"`, "User: 7", "<pre", "hash policies: header &#34;user&#34;", "100 %"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %q: %s", want, page)
 		}
@@ -382,7 +383,7 @@ func TestReadOnly(t *testing.T) {
 // parameters that make no sense.
 func TestNoSuchChannel(t *testing.T) {
 	h := Handler()
-	if page := get(t, h, "?channel=-1", http.StatusNotFound); !strings.Contains(page, "there is no channel") {
+	if page := get(t, h, "?channel=-1", http.StatusNotFound); !strings.Contains(page, "not found: it may be closed") {
 		t.Errorf("the page is %s", page)
 	}
 	for _, to := range []string{"json?channel=x", "explain?channel=" + strings.Repeat("9", 1000), "explain?method=/s/m"} {
@@ -407,5 +408,38 @@ func TestUnencodable(t *testing.T) {
 	var e jsonError
 	if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || w.Code != http.StatusInternalServerError || !strings.Contains(e.Error, "unsupported value") {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestMissingListener: a channel without a configuration shows the cause once, and no time at which a
+// configuration was received. Channels with errors come first.
+func TestMissingListener(t *testing.T) {
+	backends := xdstest.NewBackends(t, 1, xdstest.BackendOptions{})
+	control := start(t, xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(backends...)}))
+	dial(t, control, "orders")
+	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: control.Bootstrap("n"), Linger: -1, ResourceTimeout: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cc, err := grpc.NewClient("xds:///nothing", append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cc.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := testgrpc.NewTestServiceClient(cc).EmptyCall(ctx, &testgrpc.Empty{}); err == nil {
+		t.Fatal("the RPC succeeds")
+	}
+	s, err := integrate.StatusOf(cc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := get(t, Handler(), "?"+url.Values{"channel": {strconv.FormatInt(s.Channel, 10)}}.Encode(), http.StatusOK)
+	if strings.Contains(page, "00:00:00") || strings.Contains(page, "in force since") {
+		t.Errorf("the page shows a configuration: %s", page)
+	}
+	if !strings.Contains(page, "1 of 2 channels has errors") || !strings.Contains(page, "1 error<") || strings.Index(page, "xds:///nothing</a>") > strings.Index(page, "xds:///orders</a>") {
+		t.Errorf("the page does not list one channel with one error first: %s", page)
 	}
 }

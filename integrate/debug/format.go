@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
-// Bounds of what the page shows of one text.
+// Maximum lengths of a name and a text on the page.
 const (
 	maxName = 160
 	maxText = 600
@@ -22,72 +23,27 @@ const (
 var formats = template.FuncMap{
 	"name":    func(s string) string { return sanitize.Text(s, maxName) },
 	"text":    func(s string) string { return sanitize.Text(s, maxText) },
-	"percent": percent,
+	"percent": report.Percent,
 	"lower":   strings.ToLower,
 	"clock":   func(t time.Time) string { return t.UTC().Format("15:04:05") },
 	"instant": func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 	"style":   func() template.CSS { return template.CSS(styleText) },
-	"count":   count[int],
-	"count64": count[uint64],
-	"path":    pathText,
-	"bar":     func(share float64) string { return fmt.Sprintf("%.4g", 100*share) },
+	"count":   report.Count[int],
+	"count64": report.Count[uint64],
+	"bar":     func(share, longest float64) string { return fmt.Sprintf("%.4g", 100*share/max(longest, 1e-9)) },
 	"filters": func() []option { return filters },
 }
 
-// option is an entry of a list to choose from.
+// option is an element of a selection list.
 type option struct{ Value, Text string }
 
-// filters are what of the endpoints can be shown.
+// filters select the endpoints to show.
 var filters = []option{
-	{"", "all"}, {"out", "those out, and why"}, {"READY", "READY"}, {"CONNECTING", "CONNECTING"}, {"IDLE", "IDLE"}, {"TRANSIENT_FAILURE", "TRANSIENT_FAILURE"},
-	{"EJECTED", "ejected"}, {"DRAINING", "draining"},
+	{"", "all"}, {"failed", "with failed RPCs"}, {"out", "that get no RPCs"}, {"READY", "READY"}, {"CONNECTING", "CONNECTING"}, {"IDLE", "IDLE"}, {"TRANSIENT_FAILURE", "TRANSIENT_FAILURE"},
+	{"EJECTED", "EJECTED"}, {"DRAINING", "DRAINING"},
 }
 
-// pathText is a condition on paths; each begins with a slash.
-func pathText(path string) string {
-	if path == `begins with ""` || path == `begins with "/"` {
-		return "is any"
-	}
-	return sanitize.Text(path, maxText)
-}
-
-// policyText explains the name of a policy that is not the one of a configuration.
-func policyText(name string) string {
-	switch name {
-	case "edf":
-		return "weighted round robin (edf)"
-	case "client_wrr":
-		return "weighted round robin by reported load (client_wrr)"
-	}
-	return name
-}
-
-// percent is a share in percent, with no more digits than the eye compares.
-func percent(p float64) string {
-	switch {
-	case p <= 0:
-		return "0 %"
-	case p < .0001:
-		return "<0.01 %"
-	case p < .00995:
-		return fmt.Sprintf("%.2f %%", 100*p)
-	case p == 1:
-		return "100 %"
-	case p < 1 && p > .9995:
-		return ">99.9 %"
-	}
-	return fmt.Sprintf("%.1f %%", 100*p)
-}
-
-// count is a number with its noun: "1 endpoint", "12 endpoints".
-func count[N int | uint64](n N, noun string) string {
-	if n != 1 {
-		noun += "s"
-	}
-	return fmt.Sprintf("%d %s", n, noun)
-}
-
-// ago is the time since then, in one or two units.
+// ago formats the time since then in one or two units.
 func ago(now, then time.Time) string {
 	if then.IsZero() {
 		return "never"
@@ -106,16 +62,8 @@ func ago(now, then time.Time) string {
 	}
 }
 
-// place is a locality's name.
-func place(region, zone, subZone string) string {
-	if s := strings.TrimRight(region+"/"+zone+"/"+subZone, "/"); s != "" {
-		return s
-	}
-	return "unnamed"
-}
-
-// link returns a link to the page with some parameters, those of before if they are not
-// changed; "" takes one away.
+// link returns a link to the page with the parameters q after some changes; "" removes a
+// parameter.
 func link(q url.Values, change ...string) template.URL {
 	next := url.Values{}
 	for k, v := range q {
@@ -126,7 +74,7 @@ func link(q url.Values, change ...string) template.URL {
 			next.Set(change[i], change[i+1])
 		}
 	}
-	return template.URL("?" + next.Encode()) //nolint:gosec // Encode leaves nothing that could end a link
+	return template.URL("?" + next.Encode()) //nolint:gosec // Encode escapes quotes
 }
 
 // lines is sanitize.Text of each line of a text.

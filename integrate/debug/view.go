@@ -4,6 +4,7 @@
 package debug
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"html/template"
@@ -21,25 +22,27 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// How many rows of each table the page shows.
+// Maximum numbers of rows of each table.
 const (
 	maxChannels  = 200
 	maxClusters  = 100
 	maxRoutes    = 100
 	maxResources = 100
 	maxEvents    = 128
-	maxItems     = 8 // of a list within a row
-	maxTroubles  = 20
-	maxOpen      = 6 // clusters whose endpoints are shown, if none is chosen
+	maxItems     = 8 // in a list within a row
+	maxFindings  = 20
+	maxOpen      = 6 // clusters that show their endpoints if none is selected
 )
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	Time     time.Time
 	Process  Process
 	Error    string // of the request
 	Channels []channelRow
-	More     int // channels that are not listed
+	Pages    *pager
+	Total    int // channels
+	Failing  int // channels with errors
 	Channel  *channelView
 	JSON     template.URL
 	Refresh  int // seconds; 0 is off
@@ -48,27 +51,26 @@ type page struct {
 
 // channelRow is a row of the table of channels.
 type channelRow struct {
-	report.TargetStatus
+	integrate.TargetStatus
 	Link    template.URL
 	Current bool
-	Bad     int
-	Mild    int
-	Ready   int // of the priorities in use
-	Total   int
+	Errors  int
+	Notes   int
+	Active  report.EndpointCounts // of the active priorities
 }
 
-// channelView is a channel with everything.
+// channelView is a channel in detail.
 type channelView struct {
-	*report.TargetStatus
+	*integrate.TargetStatus
 	Since, Received, Watched string // how long ago
-	Trouble                  []diagnosis.Finding
-	MoreTrouble              int
+	Findings                 []diagnosis.Finding
+	MoreFindings             int
 	Table                    []routeRow
 	RoutePages               *pager
-	Rows                     []clusterRow // all clusters, in short
+	Rows                     []clusterRow // all clusters
 	ClusterPages             *pager
-	Open                     []*clusterView // those that are shown with their endpoints
-	AllLink                  template.URL   // to all clusters, if one is chosen
+	Open                     []*clusterView // clusters that show their endpoints
+	AllLink                  template.URL   // to all clusters, if one is selected
 	Resources                []resourceRow
 	ResourcePages            *pager
 	Log                      []eventRow // newest first
@@ -76,9 +78,11 @@ type channelView struct {
 }
 
 type routeRow struct {
-	report.RouteStatus
+	*report.RouteStatus
+	Match   string
+	Actions []string
 	Targets []routeTarget
-	More    int // targets that are not listed
+	More    int // further targets
 }
 
 type routeTarget struct {
@@ -92,9 +96,7 @@ type clusterRow struct {
 	Link             template.URL
 	Current          bool
 	Policies         string
-	Ready, Total     int // of the priority in use
-	Ejected, Failed  int
-	Priorities       int
+	Active           report.EndpointCounts // of the active priorities
 	PriorityText     string
 	InFlight         int64
 	Dropped, Refused uint64
@@ -111,7 +113,7 @@ type eventRow struct {
 	Bad   bool
 }
 
-// explainView is the form that explains an RPC, and its answer.
+// explainView is the form that explains an RPC, and its result.
 type explainView struct {
 	Method, Headers string
 	Text, Error     string
@@ -119,30 +121,23 @@ type explainView struct {
 	Cut             bool
 }
 
-// pager leads through the pieces of a table.
+// pager has the links between the pages of a table.
 type pager struct {
 	First, Last, Total int
 	Previous, Next     template.URL // empty at the ends
 	What               string
 }
 
-// page returns what to show, and the status code.
+// page returns the data of the template, and the status code.
 func (h *handler) page(r *http.Request) (*page, int) {
 	q := r.URL.Query()
 	p := &page{Time: h.now(), Process: h.process, JSON: link(nil, "format", "json")}
 	p.setRefresh(q)
-	all := integrate.Channels()
 	chosen, err := channels(r)
 	if err != nil {
 		p.Error = err.Error()
 	}
-	for i, c := range all {
-		if i == maxChannels {
-			p.More = len(all) - i
-			break
-		}
-		p.Channels = append(p.Channels, newChannelRow(c.Status()))
-	}
+	p.addChannels(q)
 	if len(chosen) == 1 {
 		s := chosen[0].Inspect()
 		for i := range p.Channels {
@@ -158,7 +153,24 @@ func (h *handler) page(r *http.Request) (*page, int) {
 	return p, http.StatusOK
 }
 
-// setRefresh reads how often the page loads itself anew: not unless it is asked to.
+// addChannels adds the table of channels, those with the most errors first.
+func (p *page) addChannels(q url.Values) {
+	var rows []channelRow
+	for _, c := range integrate.Channels() {
+		rows = append(rows, newChannelRow(c.Status()))
+	}
+	slices.SortStableFunc(rows, func(a, b channelRow) int { return cmp.Or(b.Errors-a.Errors, b.Notes-a.Notes) })
+	p.Total = len(rows)
+	for i := range rows {
+		if rows[i].Errors > 0 {
+			p.Failing++
+		}
+	}
+	s := pieces(len(rows), maxChannels, "np", "channel", q, &p.Pages)
+	p.Channels = rows[s.first:s.last]
+}
+
+// setRefresh reads the interval of automatic reloads, which are off by default.
 func (p *page) setRefresh(q url.Values) {
 	if n, err := strconv.Atoi(q.Get("refresh")); err == nil && n > 0 {
 		p.Refresh = min(max(n, 2), 3600)
@@ -168,30 +180,24 @@ func (p *page) setRefresh(q url.Values) {
 	}
 }
 
-func newChannelRow(s report.TargetStatus) channelRow {
+func newChannelRow(s integrate.TargetStatus) channelRow {
 	row := channelRow{TargetStatus: s, Link: link(nil, "channel", strconv.FormatInt(s.Channel, 10))}
-	for _, t := range diagnosis.Find(&s) {
-		if t.Error {
-			row.Bad++
-		} else {
-			row.Mild++
-		}
-	}
+	row.Errors, row.Notes = diagnosis.Count(diagnosis.Find(&s))
 	for i := range s.Clusters {
-		c := newClusterRow(s.Clusters[i], "")
-		row.Ready, row.Total = row.Ready+c.Ready, row.Total+c.Total
+		n := report.Active(&s.Clusters[i])
+		row.Active.Ready, row.Active.Total = row.Active.Ready+n.Ready, row.Active.Total+n.Total
 	}
 	return row
 }
 
-// newChannelView returns what to show of a channel.
-func newChannelView(s *report.TargetStatus, q url.Values) *channelView {
+// newChannelView returns a channel in detail.
+func newChannelView(s *integrate.TargetStatus, q url.Values) *channelView {
 	v := &channelView{
 		TargetStatus: s, Since: ago(s.Time, s.Since), Received: ago(s.Time, s.Received), Watched: s.Time.Sub(s.Watched).Round(time.Second).String(),
-		Trouble: diagnosis.Find(s),
+		Findings: diagnosis.Find(s),
 	}
-	if n := len(v.Trouble); n > maxTroubles {
-		v.Trouble, v.MoreTrouble = v.Trouble[:maxTroubles], n-maxTroubles
+	if n := len(v.Findings); n > maxFindings {
+		v.Findings, v.MoreFindings = v.Findings[:maxFindings], n-maxFindings
 	}
 	q = keep(q, s.Channel)
 	v.addRoutes(q)
@@ -206,10 +212,10 @@ func newChannelView(s *report.TargetStatus, q url.Values) *channelView {
 	return v
 }
 
-// keep returns the parameters that links within a channel's page keep.
+// keep returns the parameters that links within the page of a channel preserve.
 func keep(q url.Values, channel int64) url.Values {
 	kept := url.Values{"channel": {strconv.FormatInt(channel, 10)}}
-	for _, name := range []string{"cluster", "state", "q", "refresh", "cp", "ep", "tp", "rp"} {
+	for _, name := range []string{"cluster", "state", "q", "refresh", "np", "cp", "ep", "tp", "rp"} {
 		if v := q.Get(name); v != "" && len(v) <= maxName {
 			kept.Set(name, v)
 		}
@@ -217,11 +223,11 @@ func keep(q url.Values, channel int64) url.Values {
 	return kept
 }
 
-// span is a piece of a table.
+// span is a page of a table.
 type span struct{ first, last int }
 
-// pieces returns the piece of n rows that a parameter asks for, and sets the pager if there
-// are several.
+// pieces returns the page of n rows that a parameter selects, and sets the pager if there are
+// several.
 func pieces(n, size int, parameter, what string, q url.Values, p **pager) span {
 	at, err := strconv.Atoi(q.Get(parameter))
 	if at = min(max(at-1, 0), max(n-1, 0)/size); err != nil {
@@ -242,11 +248,9 @@ func pieces(n, size int, parameter, what string, q url.Values, p **pager) span {
 
 func (v *channelView) addRoutes(q url.Values) {
 	s := pieces(len(v.RouteTable), maxRoutes, "tp", "route", q, &v.RoutePages)
-	for _, r := range v.RouteTable[s.first:s.last] {
-		row := routeRow{RouteStatus: r}
-		if n := len(r.Conditions); n > maxItems {
-			row.Conditions = append(slices.Clone(r.Conditions[:maxItems]), fmt.Sprintf("and %d more", n-maxItems))
-		}
+	for i := s.first; i < s.last; i++ {
+		r := &v.RouteTable[i]
+		row := routeRow{RouteStatus: r, Match: report.Match(r), Actions: report.Actions(r)}
 		for i, c := range r.Clusters {
 			if i == maxItems {
 				row.More = len(r.Clusters) - i
@@ -258,7 +262,8 @@ func (v *channelView) addRoutes(q url.Values) {
 	}
 }
 
-// clusterKey is what a link calls a cluster: its name, if that is not long and shows.
+// clusterKey identifies a cluster in links: its name, or a hash if the name is long or has
+// characters that do not show.
 func clusterKey(name string) string {
 	if len(name) <= maxName && sanitize.Text(name, 0) == name {
 		return name
@@ -272,8 +277,8 @@ func clusterLink(q url.Values, name string) template.URL {
 	return link(q, "cluster", clusterKey(name), "ep", "", "state", "", "q", "") + "#clusters"
 }
 
-// addClusters adds the table of clusters, and those that are open: the one that is chosen,
-// or the first few, those with trouble first.
+// addClusters adds the table of clusters, and the open clusters: the selected one, or the first
+// few, failing ones first.
 func (v *channelView) addClusters(q url.Values) {
 	chosen := q.Get("cluster")
 	s := pieces(len(v.Clusters), maxClusters, "cp", "cluster", q, &v.ClusterPages)
@@ -313,33 +318,25 @@ func severity(c *report.ClusterStatus) int {
 }
 
 func newClusterRow(c report.ClusterStatus, to template.URL) clusterRow {
-	row := clusterRow{ClusterStatus: c, Link: to}
+	row := clusterRow{ClusterStatus: c, Link: to, Active: report.Active(&c)}
 	var policies []string
+	priorities := 0
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
-		if policy := policyText(l.Policy); !slices.Contains(policies, policy) {
+		if policy := report.PolicyName(l.Policy); !slices.Contains(policies, policy) {
 			policies = append(policies, policy)
 		}
 		row.InFlight, row.Refused = row.InFlight+l.InFlight, row.Refused+l.Rejected
 		for _, d := range l.Drops {
 			row.Dropped += d.Dropped
 		}
-		for _, p := range l.Priorities {
-			row.Priorities++
-			if !p.InUse {
-				continue
-			}
-			row.Total += p.Endpoints.Total
-			row.Ready += p.Endpoints.Ready
-			row.Ejected += p.Endpoints.Ejected
-			row.Failed += p.Endpoints.Failed
-		}
+		priorities += len(l.Priorities)
 	}
 	switch {
 	case c.Priority < 0:
 		row.PriorityText = "none"
-	case row.Priorities > 1:
-		row.PriorityText = fmt.Sprintf("%d, of 0 to %d", c.Priority, row.Priorities-1)
+	case priorities > 1:
+		row.PriorityText = fmt.Sprintf("%d, of 0 to %d", c.Priority, priorities-1)
 	default:
 		row.PriorityText = strconv.Itoa(c.Priority)
 	}
@@ -358,7 +355,7 @@ func newEventRow(e eventlog.Event) eventRow {
 	return row
 }
 
-// words makes "ConfigurationApplied" read "configuration applied".
+// words turns "ConfigurationApplied" into "configuration applied".
 func words(kind string) string {
 	var b strings.Builder
 	for i, r := range kind {
@@ -370,13 +367,13 @@ func words(kind string) string {
 	return b.String()
 }
 
-// maxExplanation is how long the text of an explanation is that the page shows, in bytes.
+// maxExplanation is the maximum length of the text of an explanation, in bytes.
 const maxExplanation = 200_000
 
-// maxInput is how long the fields of the form may be.
+// maxInput is the maximum length of the form's fields.
 const maxInput = 4000
 
-// explain answers the form.
+// explain fills in the form and its result.
 func (v *channelView) explain(r *http.Request, c integrate.Channel) {
 	q := r.URL.Query()
 	x := &v.Explain

@@ -6,10 +6,8 @@ package report
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // An Explanation says where an RPC would go, and why nowhere else. It is plain data: see
@@ -69,17 +67,17 @@ func (x *Explanation) String() string {
 	var t explanationText
 	t.line(0, "%s on %s, %s", x.Method, x.Target, x.Time.UTC().Format(time.RFC3339))
 	if x.Pending {
-		t.line(0, "Changes wait to be published: picks do not know of them yet.")
+		t.line(0, "A later configuration is about to come into force.")
 	}
 	for _, what := range x.NotApplied {
-		t.line(0, "NOT APPLIED, since the channel has no interceptors of xdslb: %s", what)
+		t.line(0, "NOT APPLIED (unsupported, or the channel lacks xdslb's interceptors): %s", what)
 	}
 	t.line(0, "Routes")
 	for i := range x.Routes {
 		t.routeLine(&x.Routes[i])
 	}
 	if x.NoRoute > 0 {
-		t.line(2, "no route: %s of RPCs fail UNAVAILABLE", percent(x.NoRoute))
+		t.line(2, "no route: %s of RPCs fail with UNAVAILABLE", Percent(x.NoRoute))
 	}
 	for i := range x.Routes {
 		if x.Routes[i].Probability > 0 {
@@ -98,28 +96,10 @@ func (x *Explanation) WriteTo(w io.Writer) (int64, error) {
 // explanationText is text that is broken into lines.
 type explanationText struct{ strings.Builder }
 
-const columns = 80
-
-// line writes a line with an indent, and goes on with two columns more.
+// line writes a line with an indent, and its continuation with two columns more.
 func (t *explanationText) line(indent int, format string, args ...any) {
-	column := 0
-	for _, word := range strings.Fields(fmt.Sprintf(format, args...)) {
-		width := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-			t.WriteString(strings.Repeat(" ", indent))
-			column = indent
-		case column+1+width > columns:
-			t.WriteString("\n" + strings.Repeat(" ", indent+2))
-			column = indent + 2
-		default:
-			t.WriteByte(' ')
-			column++
-		}
-		t.WriteString(word)
-		column += width
-	}
-	t.WriteByte('\n')
+	head := strings.Repeat(" ", indent)
+	Wrap(t, head, head+"  ", fmt.Sprintf(format, args...))
 }
 
 // name is the route's name for people.
@@ -132,45 +112,22 @@ func (r *RouteStatus) name() string {
 
 // routeLine is a route's line in the list of all.
 func (t *explanationText) routeLine(r *RouteStatus) {
-	switch {
-	case r.Mismatch != "":
-		t.line(2, "%s: no: %s", r.name(), r.Mismatch)
-	case r.Fraction != nil:
-		t.line(2, "%s: %s of RPCs (its fraction is %s): path %s", r.name(), percent(r.Probability), percent(*r.Fraction), r.Path)
-	default:
-		t.line(2, "%s: %s of RPCs: path %s", r.name(), percent(r.Probability), r.Path)
-	}
-}
-
-// route is what there is to say of a route that the RPC may take.
-func (t *explanationText) route(r *RouteStatus) {
-	t.line(0, "%s%s", strings.ToUpper(r.name()[:1]), r.name()[1:])
-	if r.NotForwarding {
-		t.line(2, "does not forward: its RPCs fail UNAVAILABLE")
+	if r.Mismatch != "" {
+		t.line(2, "%s: no match: %s", r.name(), r.Mismatch)
 		return
 	}
-	if r.Timeout != "" {
-		t.line(2, "timeout %s, by %s", r.Timeout, r.AppliedBy)
+	t.line(2, "%s: %s of RPCs: %s", r.name(), Percent(r.Probability), Match(r))
+}
+
+// route describes a route that the RPC may take.
+func (t *explanationText) route(r *RouteStatus) {
+	t.line(0, "R%s", r.name()[1:])
+	if r.NotForwarding {
+		t.line(2, "does not forward: RPCs fail with UNAVAILABLE")
+		return
 	}
-	if p := r.Retry; p != nil {
-		t.line(2, "retries on %s, %d attempts in all, after %s to %s, by %s", strings.Join(p.On, ", "), p.MaxAttempts, p.BaseBackoff, p.MaxBackoff, r.AppliedBy)
-		if p.OtherHosts || p.Hedged {
-			t.line(2, "further attempts go to other endpoints")
-		}
-		if p.Hedged {
-			t.line(2, "unary RPCs are hedged, if their methods are declared safe")
-		}
-	}
-	if r.Hash != nil {
-		t.line(2, "hash policies: %s", strings.Join(r.Hash, "; "))
-	}
-	if r.RewriteAuthority {
-		t.line(2, "the authority is the endpoint's hostname, if it has one")
-	}
-	if s := r.Session; s != nil && s.Hosts == nil {
-		t.line(2, "session affinity by cookie %q, which the RPC lacks", s.Cookie)
-	} else if s != nil {
-		t.line(2, "session affinity by cookie %q: endpoint %s, cluster %q", s.Cookie, strings.Join(s.Hosts, ", "), s.Cluster)
+	for _, action := range Actions(r) {
+		t.line(2, "%s", action)
 	}
 	for i := range r.Clusters {
 		t.cluster(&r.Clusters[i])
@@ -178,30 +135,18 @@ func (t *explanationText) route(r *RouteStatus) {
 }
 
 func (t *explanationText) cluster(to *RouteTarget) {
-	t.line(2, "cluster %q: %s of the route", to.Cluster, percent(to.Share))
+	t.line(2, "cluster %q: %s of the route", to.Cluster, Percent(to.Share))
 	var l *LeafStatus
 	if to.Status != nil {
 		l = to.Status.LeafInUse()
 	}
 	if l != nil && l.Name != to.Cluster {
-		t.line(4, "of the aggregate, %q is in use", l.Name)
-	}
-	if l != nil && l.Service != "" && l.Service != to.Cluster {
-		t.line(4, "EDS service %q", l.Service)
-	}
-	if l != nil && l.Note != "" {
-		t.line(4, "note: %s", l.Note)
+		t.line(4, "active leaf of the aggregate: %q", l.Name)
 	}
 	if to.Note != "" {
 		t.line(4, "note: %s", to.Note)
 	}
 	t.outcome(to)
-	if l != nil {
-		t.line(4, "policy: %s", l.PolicyText)
-	}
-	if to.Status != nil {
-		t.zones(to.Status.Zones)
-	}
 	for _, f := range to.Filters {
 		state := "configured"
 		if f.Disabled {
@@ -210,71 +155,70 @@ func (t *explanationText) cluster(to *RouteTarget) {
 		if f.State != "" {
 			state = f.State + ", " + state
 		}
-		t.line(4, "filter %q, %s by the %s", f.Name, state, f.From)
+		t.line(4, "filter %q: %s by the %s", f.Name, state, f.From)
 	}
 	if l != nil {
-		t.leaf(l)
+		for _, f := range Facts(l) {
+			t.line(4, "%s: %s", f.Name, f.Value)
+		}
 	}
 	t.hash(to.Hash)
-	if to.Status != nil {
-		t.endpoints(to.Status, l)
+	if c := to.Status; c != nil {
+		if c.Zones != nil {
+			t.line(4, "zones: %s", Zones(c.Zones))
+		}
+		t.endpoints(c)
 	}
 }
 
-// leaf is the leaf in use, without its endpoints.
-func (t *explanationText) leaf(l *LeafStatus) {
-	for _, d := range l.Drops {
-		t.line(4, "drops %s of them as %q", percent(d.Probability), d.Category)
-	}
-	refuses := ""
-	if l.Refuses() {
-		refuses = ": it refuses the next one"
-	}
-	t.line(4, "circuit breaker: %d RPCs in flight of %d%s", l.InFlight, l.MaxRequests, refuses)
-	t.tls(l.TLS)
-}
-
-// endpoints are the priorities of a cluster, and the endpoints of the leaf in use.
-func (t *explanationText) endpoints(c *ClusterStatus, inUse *LeafStatus) {
+// endpoints describes the priorities of a cluster, and the endpoints of the active ones.
+func (t *explanationText) endpoints(c *ClusterStatus) {
 	for i := range c.Leaves {
 		for k := range c.Leaves[i].Priorities {
 			t.priority(c.Leaves[i].Name, k, &c.Leaves[i].Priorities[k], c.Priority)
 		}
 	}
-	for _, l := range c.Localities() {
-		t.locality(l)
-	}
-	if inUse != nil && len(inUse.Unhealthy) > 0 {
-		var list []string
-		for _, u := range inUse.Unhealthy {
-			list = append(list, u.Address+" "+u.Health)
+	var locality *LocalityStatus
+	for e := range Endpoints(c) {
+		if locality != e.Locality {
+			locality = e.Locality
+			t.locality(locality)
 		}
-		t.line(4, "%d endpoints get no RPCs, since EDS says that they are not healthy: %s", len(list), shorten(list, 8))
+		t.endpoint(&e)
 	}
 	if n := len(c.NotInSubset); n > 0 {
-		t.line(4, "%d endpoints are not in this channel's subset: %s", n, shorten(c.NotInSubset, 8))
+		t.line(4, "subset: excludes %s: %s", Count(n, "endpoint"), list(c.NotInSubset))
 	}
 }
 
-// zones says how a locality is chosen.
-func (t *explanationText) zones(z *ZonesStatus) {
-	switch {
-	case z == nil:
-	case z.InForce:
-		t.line(4, "zones: %s", z.Reason)
-	default:
-		t.line(4, "zones do not count: %s", z.Reason)
+// Dropped returns the probability that an RPC to a cluster is dropped. Drops apply to RPCs that get
+// an endpoint.
+func Dropped(c *RouteTarget) float64 {
+	p := 0.
+	if c.Status == nil || c.Status.LeafInUse() == nil {
+		return 0
 	}
+	for _, d := range c.Status.LeafInUse().Drops {
+		p += d.Probability
+	}
+	return (c.Picked + c.Delegated) * min(1, p)
 }
 
-// outcome says what becomes of the RPCs to a cluster.
+// outcome describes what happens to the RPCs to a cluster.
 func (t *explanationText) outcome(c *RouteTarget) {
+	dropped, kept := Dropped(c), 1.
+	if dropped > 0 {
+		kept = 1 - dropped/(c.Picked+c.Delegated)
+	}
 	for _, o := range []struct {
 		p    float64
 		text string
-	}{{c.Picked, "get an endpoint"}, {c.Delegated, "go to a child policy, which picks"}, {c.Waits, "wait"}, {c.Fails, "fail UNAVAILABLE, or wait if they are wait-for-ready"}} {
-		if o.p > 0 {
-			t.line(4, "%s %s", percent(o.p), o.text)
+	}{
+		{c.Picked * kept, "get an endpoint"}, {c.Delegated * kept, "go to a child policy, which picks the endpoint"}, {dropped, "are dropped"},
+		{c.Waits, "wait"}, {c.Fails, "fail with UNAVAILABLE, or wait if they are wait-for-ready"},
+	} {
+		if o.p > 1e-9 {
+			t.line(4, "%s %s", Percent(o.p), o.text)
 		}
 	}
 	if c.Failure != "" {
@@ -282,120 +226,47 @@ func (t *explanationText) outcome(c *RouteTarget) {
 	}
 }
 
-func (t *explanationText) tls(s *TLSStatus) {
-	switch {
-	case s == nil:
-	case !s.InForce:
-		t.line(4, "TLS (NOT IN FORCE: the channel's credentials do not go by xDS): %v", s)
-	default:
-		t.line(4, "TLS: %v", s)
-	}
-}
-
 func (t *explanationText) hash(h *HashStatus) {
 	switch {
 	case h == nil:
 	case h.Hash == "":
-		t.line(4, "the RPC has no hash: a random one, or any READY endpoint, will do")
+		t.line(4, "hash: none: the RPC uses a random hash, or any READY endpoint")
 	default:
-		t.line(4, "hash %s of %s", h.Hash, strings.Join(h.Sources, ", "))
+		t.line(4, "hash: %s of %s", h.Hash, strings.Join(h.Sources, ", "))
 		for _, p := range h.Places {
 			t.line(6, "entry %d of %d of the %s: %s", p.Position, p.Size, p.In, strings.Join(p.Order, ", then "))
 		}
 	}
 }
 
-// priority is the index-th priority of a leaf; inUse is the number of the one in use.
-func (t *explanationText) priority(leaf string, index int, p *PriorityStatus, inUse int) {
-	mark, share, counts := " ", "", ""
-	if p.Priority == inUse || p.Share > 0 {
+// priority describes the index-th priority of a leaf; active is the number of the active one.
+func (t *explanationText) priority(leaf string, index int, p *PriorityStatus, active int) {
+	mark, share := " ", ""
+	if p.Priority == active || p.Share > 0 {
 		mark = "*"
 	}
-	n := &p.Endpoints
-	for _, c := range []struct {
-		n    int
-		name string
-	}{{n.Ready, "ready"}, {n.Connecting, "connecting"}, {n.Idle, "idle"}, {n.Failed + n.Ejected, "failed"}, {n.Draining, "draining"}} {
-		if c.n > 0 {
-			counts += fmt.Sprintf(", %d %s", c.n, c.name)
-		}
-	}
 	if p.Share > 0 {
-		share = fmt.Sprintf(" takes %s,", percent(p.Share))
+		share = Percent(p.Share) + " of the load, "
 	}
-	t.line(4, "%s priority %d of %q:%s %s%s", mark, index, leaf, share, p.Reason, counts)
+	t.line(4, "%s priority %d of %q: %s%s; %s", mark, index, leaf, share, p.Reason, Counts(&p.Endpoints))
 }
 
 func (t *explanationText) locality(l *LocalityStatus) {
-	share := percent(l.Share) + " of the cluster"
+	child := ""
 	if l.Child != "" {
-		if slices.ContainsFunc(l.Endpoints, func(e EndpointStatus) bool { return e.Out == "" && e.Share == 0 && e.Waits == 0 }) {
-			share = "as the child policy picks"
-		}
-		share += "; child policy " + l.Child
+		child = "; child policy " + l.Child
 	}
-	t.line(4, "locality %q, weight %d: %s", strings.TrimRight(l.Region+"/"+l.Zone+"/"+l.SubZone, "/"), l.Weight, share)
-	for i := range l.Endpoints {
-		t.endpoint(&l.Endpoints[i])
-	}
+	t.line(4, "locality %q, weight %d: %s of the cluster%s", Place(l.Region, l.Zone, l.SubZone), l.Weight, Percent(l.Share), child)
 }
 
-func (t *explanationText) endpoint(e *EndpointStatus) {
-	text := e.Address
-	if e.More != nil {
-		text += " (also " + strings.Join(e.More, ", ") + ")"
+func (t *explanationText) endpoint(e *Located) {
+	share := ""
+	if !e.ByChild() {
+		share = " " + Percent(e.Share)
 	}
-	switch {
-	case e.Out != "":
-		text += " out: " + e.Out
-	case e.Waits > 0 && e.Share > 0:
-		text += fmt.Sprintf(" %s, and %s wait for it", percent(e.Share), percent(e.Waits))
-	case e.Waits > 0:
-		text += fmt.Sprintf(" %s wait for it", percent(e.Waits))
-	case e.Share > 0:
-		text += " " + percent(e.Share)
-	default:
-		text += " if the child policy picks it"
-		if e.ChildTold != "" {
-			text += ", which was told that it is " + e.ChildTold
-		}
+	condition, notes := Condition(e.EndpointStatus), e.Notes()
+	if strings.HasPrefix(e.Out, e.State+" ") { // such as "CONNECTING for 3s"
+		condition, notes = e.Out, notes[1:]
 	}
-	if !strings.HasPrefix(e.Out, e.State) {
-		text += ", " + e.State
-	}
-	if e.WeightFrom != "" {
-		text += fmt.Sprintf(", weight %d (%s)", e.EffectiveWeight, e.WeightFrom)
-	}
-	if e.SlowStart > 0 {
-		text += fmt.Sprintf(", slow start at %s", percent(e.SlowStart))
-	}
-	if e.InFlight > 0 {
-		text += fmt.Sprintf(", %d in flight", e.InFlight)
-	}
-	if e.Latency > 0 {
-		text += fmt.Sprintf(", latency %.3g ms", 1000*e.Latency)
-	}
-	if e.Error != "" {
-		text += ": " + e.Error
-	}
-	t.line(6, "%s", text)
-}
-
-// shorten joins the first n of a list.
-func shorten(list []string, n int) string {
-	if len(list) <= n {
-		return strings.Join(list, ", ")
-	}
-	return strings.Join(list[:n], ", ") + ", ..."
-}
-
-// percent is a probability in percent. Only 0 is 0 %, and only 1 is 100 %.
-func percent(p float64) string {
-	switch {
-	case p > 0 && p < 0.00001:
-		return "below 0.001 %"
-	case p < 1 && p > 0.9999:
-		return "above 99.99 %"
-	}
-	return fmt.Sprintf("%.4g %%", 100*p)
+	t.line(6, "%s%s, %s", e.Address, share, strings.Join(append([]string{condition}, notes...), ", "))
 }

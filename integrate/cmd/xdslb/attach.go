@@ -22,28 +22,34 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
+	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
 var attachCommand = command{
-	name: "attach", args: "ADDR", summary: "show the channels of a running process",
-	about: "Shows the channels of a process by its debug page (package integrate/debug): their\n" +
-		"priorities, localities and endpoints, where RPCs are expected to go and where they\n" +
-		"went since the view before, and events. ADDR is host:port, which is short for\n" +
-		"http://host:port/debug/xdslb/, or the page's URL. With -csds it is a gRPC server\n" +
-		"that has CSDS: its resources are shown with their versions, ACKs and errors, and\n" +
-		"the routes, clusters and endpoints that they make. CSDS knows no connections.\n" +
-		"On a terminal the view is live, otherwise there is a line for each channel and\n" +
-		"event. With -once there is one view, of the RPCs of one interval, and the exit\n" +
-		"code is 1 if something is to be mended.",
-	example: "xdslb attach localhost:6060\nxdslb attach localhost:6060 -once -o json",
+	name: "attach", args: "ADDR [TARGET]", summary: "show the channels of a running process",
+	about: "Shows the channels of a process that serves a debug page (package\n" +
+		"integrate/debug), those with errors first: clusters, priorities, endpoints with\n" +
+		"expected and observed shares of RPCs, and events. ADDR is host:port, short for\n" +
+		"http://host:port/debug/xdslb/, or the URL of the page. TARGET selects the channels\n" +
+		"whose target contains it. With -csds, ADDR is a gRPC server with CSDS; the view\n" +
+		"then shows resources with their versions, ACKs and errors, and the resulting\n" +
+		"routes, clusters and endpoints, but no connections. On a terminal the view is\n" +
+		"updated continuously; otherwise each update prints one line per channel and event.\n" +
+		"With -once there is a single view, covering the RPCs of one interval, and the exit\n" +
+		"code is 1 if a channel has errors.",
+	example: "xdslb attach localhost:6060 -problems\nxdslb attach localhost:6060 orders -once -o json",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		v := newViewer(e, fs)
 		byCSDS := fs.Bool("csds", false, "ADDR is a gRPC server with CSDS")
-		timeout := fs.Duration("timeout", 10*time.Second, "how long to wait for an answer")
+		fs.BoolVar(&v.problems, "problems", false, "show only channels with errors or notes")
+		timeout := fs.Duration("timeout", 10*time.Second, "time to wait for a response")
 		var secure tlsFlags
 		secure.register(fs)
 		return func(args []string) (bool, error) {
+			if len(args) == 2 {
+				v.target, args = args[1], args[:1]
+			}
 			if err := want(args, "ADDR"); err != nil {
 				return false, err
 			}
@@ -57,17 +63,17 @@ var attachCommand = command{
 }
 
 var watchCommand = command{
-	name: "watch", args: "TARGET", summary: "show a channel of its own",
-	about: "Makes a channel to a target by the bootstrap, and shows what it does as attach\n" +
-		"does. It connects to the control plane with the node id of the bootstrap, and to\n" +
-		"the endpoints, without TLS unless xDS asks for it; it sends no RPCs. Some agents\n" +
-		"have room for one stream only: attach disturbs nobody.",
+	name: "watch", args: "TARGET", summary: "open a channel and show it",
+	about: "Opens a channel to a target and shows it like attach. It connects to the control\n" +
+		"plane with the node id of the bootstrap, and to the endpoints, without TLS unless\n" +
+		"xDS configures TLS. It sends no RPCs. Some agents accept only one stream and close\n" +
+		"the other one; use attach with these.",
 	example: "xdslb watch xds:///orders -b /etc/xds/bootstrap.json",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		v := newViewer(e, fs)
 		var boot bootstrapFlag
 		boot.register(fs)
-		timeout := fs.Duration("timeout", 10*time.Second, "how long -once waits until the channel has settled")
+		timeout := fs.Duration("timeout", 10*time.Second, "time that -once waits for the channel to settle")
 		return func(args []string) (bool, error) {
 			target, text, err := boot.target(args)
 			if err != nil {
@@ -94,7 +100,7 @@ var watchCommand = command{
 						s = c.Inspect()
 					}
 				}
-				return &debug.Document{Time: e.now(), Channels: []report.TargetStatus{s}}, err
+				return &debug.Document{Time: e.now(), Channels: []integrate.TargetStatus{s}}, err
 			}
 			if v.once {
 				e.awaitRest(cc.Target(), get, *timeout)
@@ -104,7 +110,8 @@ var watchCommand = command{
 	},
 }
 
-// awaitRest waits until a channel has settled.
+// awaitRest waits until a channel has settled: it has a configuration, and no connection or share is
+// about to change.
 func (e *env) awaitRest(target string, get func(context.Context) (*debug.Document, error), timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
 	defer cancel()
@@ -123,14 +130,14 @@ func (e *env) awaitRest(target string, get func(context.Context) (*debug.Documen
 	}
 }
 
-// settling is how long an endpoint may take to begin to connect, or to get its share once it
-// is READY: picks get to know of many endpoints at a time.
+// settling is the time that an endpoint may take to start connecting, or to get its share once it is
+// READY, since many endpoints are published together.
 const settling = time.Second
 
 // rests reports whether a channel has a configuration, and nothing more is about to become of
 // the endpoints in use. Policies that connect on demand leave theirs IDLE, and some have no
 // share for endpoints that are READY: after a while, these rest.
-func rests(s *report.TargetStatus, now time.Time) bool {
+func rests(s *integrate.TargetStatus, now time.Time) bool {
 	if s.Since.IsZero() || s.Pending {
 		return false
 	}
@@ -155,31 +162,33 @@ func rests(s *report.TargetStatus, now time.Time) bool {
 	return true
 }
 
-// viewer shows documents, once or again and again.
+// viewer shows documents, once or repeatedly.
 type viewer struct {
 	e        *env
 	once     bool
 	interval time.Duration
-	views    int // 0 is no limit
+	views    int    // 0 means no limit
+	target   string // shown channels contain it
+	problems bool   // show only channels with findings
 	previous *debug.Document
-	told     time.Time // of the latest event that was printed
+	told     time.Time // of the latest printed event
 }
 
 func newViewer(e *env, fs *flag.FlagSet) *viewer {
 	v := &viewer{e: e}
-	fs.BoolVar(&v.once, "once", false, "show one view and end")
+	fs.BoolVar(&v.once, "once", false, "show one view and exit")
 	fs.DurationVar(&v.interval, "interval", time.Second, "time between views")
-	fs.IntVar(&v.views, "count", 0, "end after so many views")
+	fs.IntVar(&v.views, "count", 0, "number of views; 0 means no limit")
 	return v
 }
 
-// show shows what get returns until the context ends, or as often as is asked for. An error
-// after the first view is shown, and does not end it: processes restart.
+// show repeatedly shows the result of get until the context ends or the number of views is reached.
+// An error after the first view is printed and does not end it, since processes restart.
 func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found bool, err error) {
 	if v.interval < 10*time.Millisecond {
 		return false, usageError("-interval is less than 10ms")
 	}
-	if v.once && !v.e.json { // RPCs are counted by endpoint from the first look on
+	if v.once && !v.e.json { // counting of RPCs by endpoint starts with the first request
 		if v.previous, err = get(v.e.ctx); err == nil {
 			err = v.pause()
 		}
@@ -188,11 +197,12 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 		}
 	}
 	for n := 1; ; n++ {
-		done := v.e.progress("waiting for an answer")
+		done := v.e.progress("waiting for a response")
 		d, err := get(v.e.ctx)
 		done()
 		switch {
 		case err == nil:
+			v.filter(d)
 			if err := v.view(d); err != nil {
 				return false, err
 			}
@@ -202,12 +212,24 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 			fmt.Fprintf(v.e.stderr, "xdslb: %s\n", shown(err))
 		}
 		if v.once || n == v.views {
-			return d != nil && needsMending(d), nil
+			return d != nil && slices.ContainsFunc(d.Channels, func(s integrate.TargetStatus) bool { return hasErrors(&s) }), nil
 		}
 		if v.pause() != nil {
 			return false, nil
 		}
 	}
+}
+
+// filter removes the channels that are not to be shown, and sorts the others by errors.
+func (v *viewer) filter(d *debug.Document) {
+	d.Channels = slices.DeleteFunc(d.Channels, func(s integrate.TargetStatus) bool {
+		return !strings.Contains(s.Target, v.target) || v.problems && len(diagnosis.Find(&s)) == 0
+	})
+	slices.SortStableFunc(d.Channels, func(a, b integrate.TargetStatus) int {
+		x, _ := diagnosis.Count(diagnosis.Find(&a))
+		y, _ := diagnosis.Count(diagnosis.Find(&b))
+		return y - x
+	})
 }
 
 // pause waits for an interval, or until the context ends.
@@ -241,7 +263,7 @@ func (v *viewer) view(d *debug.Document) error {
 	return err
 }
 
-// remote is a process that is asked.
+// remote is a process to query.
 type remote struct {
 	at      string
 	timeout time.Duration
@@ -264,7 +286,7 @@ func (p *remote) page() (*url.URL, error) {
 		return nil, usageError(err.Error())
 	}
 	if secure && u.Scheme != "https" {
-		return nil, usageError(fmt.Sprintf("%s is not asked by TLS: its scheme is not https", u.Redacted()))
+		return nil, usageError(fmt.Sprintf("%s: TLS flags require the scheme https", u.Redacted()))
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/debug/xdslb/"
@@ -272,10 +294,10 @@ func (p *remote) page() (*url.URL, error) {
 	return u, nil
 }
 
-// maxAnswer is how long the answer of a process may be.
+// maxAnswer is the maximum length of a response.
 const maxAnswer = 1 << 30
 
-// get asks the debug page.
+// get requests the debug page.
 func (p *remote) get(ctx context.Context, q url.Values) ([]byte, error) {
 	u, err := p.page()
 	if err != nil {
@@ -297,7 +319,7 @@ func (p *remote) get(ctx context.Context, q url.Values) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // nothing is lost with it
+	defer func() { _ = resp.Body.Close() }() // only read
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return nil, err
@@ -307,12 +329,12 @@ func (p *remote) get(ctx context.Context, q url.Values) ([]byte, error) {
 		if json.Unmarshal(text, &said) == nil && said.Error != "" {
 			return nil, errors.New(said.Error)
 		}
-		return nil, fmt.Errorf("%s answers %s, and no JSON of a debug page: is package integrate/debug served there?", u.Redacted(), resp.Status)
+		return nil, fmt.Errorf("%s: status %s without the JSON of a debug page: check that the process serves package integrate/debug there", u.Redacted(), resp.Status)
 	}
 	return text, nil
 }
 
-// document asks for the channels. params are further parameters with their values.
+// document requests the channels. params are further parameters and their values.
 func (p *remote) document(ctx context.Context, params ...string) (*debug.Document, error) {
 	q := url.Values{"format": {"json"}}
 	for i := 0; i < len(params); i += 2 {

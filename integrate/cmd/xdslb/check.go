@@ -7,12 +7,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"flag"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,24 +22,25 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
 var checkCommand = command{
 	name: "check", args: "", summary: "check the bootstrap, its files and its servers",
-	about: "Reads the bootstrap as gRPC does, the files that it names, and the certificates in\n" +
-		"them: whether they are valid, when they expire, and whether the client's own was\n" +
-		"issued by the roots beside it. Then it connects to each xDS server, and opens an\n" +
-		"ADS stream on which it asks for nothing, of the variant that a client begins with,\n" +
-		"and of the other if the server does not implement that. It exits with 1 if anything\n" +
-		"is wrong.",
+	about: "Reads the bootstrap like a channel, and all files that it names. It checks that\n" +
+		"certificates are valid, when they expire, and that the client certificate was\n" +
+		"issued by the roots. Then it connects to each xDS server and opens an ADS stream\n" +
+		"without requests, in the variant that a client would use first, and in the other\n" +
+		"one if the server does not implement it. The exit code is 1 if there are problems.",
 	example: "xdslb check -b /etc/xds/bootstrap.json -expiry 168h",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
 		boot.register(fs)
-		timeout := fs.Duration("timeout", 5*time.Second, "how long to wait for each server")
-		expiry := fs.Duration("expiry", 24*time.Hour, "warn of certificates that expire within this time")
+		timeout := fs.Duration("timeout", 5*time.Second, "time to wait for each server")
+		expiry := fs.Duration("expiry", 24*time.Hour, "warn about certificates that expire within this time")
 		offline := fs.Bool("offline", false, "do not connect to the servers")
 		return func(args []string) (bool, error) {
 			if err := want(args); err != nil {
@@ -56,10 +59,10 @@ var checkCommand = command{
 	},
 }
 
-// Finding is a line of check.
+// Finding is a result of check.
 type Finding struct {
 	Verdict string `json:"verdict"` // "ok", "warn" or "FAIL"
-	What    string `json:"what"`    // that was checked
+	What    string `json:"what"`    // checked item
 	Text    string `json:"text"`
 }
 
@@ -74,7 +77,7 @@ func (c *checker) add(verdict, what, format string, args ...any) {
 	c.Findings = append(c.Findings, Finding{verdict, what, fmt.Sprintf(format, args...)})
 }
 
-// wrong reports whether anything is, warnings among it.
+// wrong reports whether there are failures or warnings.
 func (c *checker) wrong() bool {
 	return slices.ContainsFunc(c.Findings, func(f Finding) bool { return f.Verdict != "ok" })
 }
@@ -85,21 +88,22 @@ func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool
 		c.add("FAIL", "bootstrap", "%v", err)
 		return
 	}
-	cfg, err := bootstrap.Parse(from, text)
+	cfg, err := xdstls.BootstrapParser().Parse(from, text)
 	if err != nil {
 		c.add("FAIL", "bootstrap", "%v", err)
 		return
 	}
 	c.add("ok", "bootstrap", "%s, node %q", from, cfg.Node().GetId())
 	if cfg.Node().GetId() == "" {
-		c.add("warn", "node", "has no id, by which control planes tell clients apart")
+		c.add("warn", "node", "no id: control planes cannot distinguish clients")
 	}
 	for _, path := range cfg.Ignored {
-		c.add("warn", "bootstrap", "%s is not known, and ignored", path)
+		c.add("warn", "bootstrap", "%s is unknown and ignored", path)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cfg.CertProviders)) {
 		c.provider("certificate provider "+name, cfg.CertProviders[name])
 	}
+	c.credentialFiles(text)
 	servers := slices.Clone(cfg.Servers)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Authorities)) {
 		for _, s := range cfg.Authorities[name].Servers {
@@ -115,14 +119,52 @@ func (c *checker) check(boot *bootstrapFlag, timeout time.Duration, offline bool
 	}
 }
 
+// credentialFiles checks the files of channel_creds and call_creds, which are read only when a channel
+// connects.
+func (c *checker) credentialFiles(text []byte) {
+	var document any
+	if json.Unmarshal(text, &document) != nil {
+		return // Parse accepts comments
+	}
+	checked := map[string]bool{}
+	var walk func(v any, key string)
+	walk = func(v any, key string) {
+		switch v := v.(type) {
+		case []any:
+			for _, e := range v {
+				walk(e, key)
+			}
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				if key != "certificate_providers" {
+					walk(v[key], key)
+				}
+			}
+		case string:
+			if !strings.HasSuffix(key, "_file") || v == "" || checked[v] {
+				return
+			}
+			checked[v] = true
+			if b, err := os.ReadFile(v); err != nil {
+				c.add("FAIL", key, "%v", err)
+			} else if key == "ca_certificate_file" {
+				c.authorities(key, v)
+			} else {
+				c.add("ok", key, "%s, %d bytes", v, len(b))
+			}
+		}
+	}
+	walk(document, "")
+}
+
 // provider checks the files of a certificate provider.
 func (c *checker) provider(what string, p bootstrap.CertProvider) {
 	switch {
 	case p.Unusable != nil:
-		c.add("FAIL", what, "plugin %q cannot be used: %v", p.Plugin, p.Unusable)
+		c.add("FAIL", what, "plugin %q rejects its configuration: %v", p.Plugin, p.Unusable)
 		return
 	case p.Files == nil:
-		c.add("ok", what, "plugin %q, which has its own way to certificates", p.Plugin)
+		c.add("ok", what, "plugin %q provides the certificates", p.Plugin)
 		return
 	}
 	files := p.Files.Files()
@@ -134,22 +176,22 @@ func (c *checker) provider(what string, p bootstrap.CertProvider) {
 	case files.CACertificateFile != "":
 		c.authorities(what, files.CACertificateFile)
 	case hasRoots:
-		c.add("ok", what, "roots of %d trust domains in %s", len(roots.TrustDomains), files.SPIFFEBundleMapFile)
+		c.add("ok", what, "%d trust domains in %s", len(roots.TrustDomains), files.SPIFFEBundleMapFile)
 	default:
-		c.add("warn", what, "has no roots: clusters cannot verify servers by it")
+		c.add("warn", what, "no roots: clusters cannot use it to verify servers")
 	}
 	identity, identityErr := p.Files.LoadIdentity(context.Background())
 	switch {
 	case identityErr != nil:
-		c.add("FAIL", what, "own certificate: %v", identityErr)
+		c.add("FAIL", what, "client certificate: %v", identityErr)
 	case identity == nil:
-		c.add("ok", what, "has no certificate of the client's own")
+		c.add("ok", what, "no client certificate")
 	default:
 		c.identity(what, files.CertificateFile, identity.Certificate, roots, err == nil && hasRoots)
 	}
 }
 
-// authorities checks the certificates of a file.
+// authorities checks the root certificates of a file.
 func (c *checker) authorities(what, file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -161,31 +203,31 @@ func (c *checker) authorities(what, file string) {
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		cert, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
-			continue // LoadRoots has said what it thinks of it
+			continue // LoadRoots reports it
 		}
 		n++
 		c.validity(what, fmt.Sprintf("root %q", cert.Subject), cert)
 		if !cert.IsCA {
-			c.add("warn", what, "root %q is no certificate authority", cert.Subject)
+			c.add("warn", what, "root %q is not a certificate authority", cert.Subject)
 		}
 	}
-	c.add("ok", what, "%d roots in %s", n, file)
+	c.add("ok", what, "%s in %s", report.Count(n, "root"), file)
 }
 
-// identity checks the client's own certificate against the roots beside it.
+// identity checks the client certificate, and against the roots if verify is set.
 func (c *checker) identity(what, file string, raw [][]byte, roots bootstrap.Roots, verify bool) {
 	var chain []*x509.Certificate
 	for _, der := range raw {
 		cert, err := x509.ParseCertificate(der)
 		if err != nil {
-			c.add("FAIL", what, "own certificate in %s: %v", file, err)
+			c.add("FAIL", what, "client certificate in %s: %v", file, err)
 			return
 		}
 		chain = append(chain, cert)
 	}
-	name := fmt.Sprintf("own certificate %q in %s", chain[0].Subject, file)
+	name := fmt.Sprintf("client certificate %q in %s", chain[0].Subject, file)
 	if len(chain[0].URIs) > 0 {
-		name = fmt.Sprintf("own certificate %s in %s", chain[0].URIs[0], file)
+		name = fmt.Sprintf("client certificate %s in %s", chain[0].URIs[0], file)
 	}
 	if !c.validity(what, name, chain[0]) || !verify || roots.Pool == nil {
 		return
@@ -196,29 +238,29 @@ func (c *checker) identity(what, file string, raw [][]byte, roots bootstrap.Root
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots.Pool, Intermediates: between, CurrentTime: c.e.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
-		c.add("warn", what, "the roots beside it did not issue the %s, or not for clients: %v", name, err)
+		c.add("warn", what, "%s: not issued by the roots, or not for clients: %v", name, err)
 	}
 }
 
-// validity checks when a certificate is valid, and reports whether it is now.
+// validity checks the validity period of a certificate, and reports whether it is valid now.
 func (c *checker) validity(what, name string, cert *x509.Certificate) bool {
 	now, day := c.e.now(), "2006-01-02 15:04Z"
 	switch left := cert.NotAfter.Sub(now); {
 	case now.Before(cert.NotBefore):
-		c.add("FAIL", what, "%s is not valid before %s", name, cert.NotBefore.UTC().Format(day))
+		c.add("FAIL", what, "%s: not valid before %s", name, cert.NotBefore.UTC().Format(day))
 		return false
 	case left < 0:
-		c.add("FAIL", what, "%s expired at %s", name, cert.NotAfter.UTC().Format(day))
+		c.add("FAIL", what, "%s: expired at %s", name, cert.NotAfter.UTC().Format(day))
 		return false
 	case left < c.expiry:
-		c.add("warn", what, "%s expires in %v, at %s", name, left.Round(time.Minute), cert.NotAfter.UTC().Format(day))
+		c.add("warn", what, "%s: expires in %v, at %s", name, left.Round(time.Minute), cert.NotAfter.UTC().Format(day))
 	default:
-		c.add("ok", what, "%s is valid until %s", name, cert.NotAfter.UTC().Format(day))
+		c.add("ok", what, "%s: valid until %s", name, cert.NotAfter.UTC().Format(day))
 	}
 	return true
 }
 
-// server connects to an xDS server, which clients ask for incremental ADS first if delta is set.
+// server connects to an xDS server. With delta, clients use incremental ADS first.
 func (c *checker) server(s *bootstrap.Server, delta bool, timeout time.Duration) {
 	what := "xDS server " + s.URI
 	defer c.e.progress("connecting to %s", s.URI)()
@@ -244,13 +286,13 @@ func (c *checker) server(s *bootstrap.Server, delta bool, timeout time.Duration)
 	}
 	switch code := status.Code(err); {
 	case other && delta:
-		c.add("warn", what, "connected, and it has ADS in state of the world only: collections of endpoints (LEDS) cannot be had from it")
+		c.add("warn", what, "connected; only the state-of-the-world variant of ADS is available, without collections of endpoints (LEDS)")
 	case other:
-		c.add("ok", what, "connected, and it has incremental ADS only, to which clients turn by themselves")
+		c.add("ok", what, "connected; only incremental ADS is available, which clients select automatically")
 	case err == nil:
-		c.add("ok", what, "connected, and it has ADS (%v)", c.e.now().Sub(begin).Round(time.Millisecond))
+		c.add("ok", what, "connected, ADS is available (%v)", c.e.now().Sub(begin).Round(time.Millisecond))
 	case code == codes.Unimplemented:
-		c.add("FAIL", what, "connected, and it does not have ADS: %v", err)
+		c.add("FAIL", what, "connected, but ADS is not implemented: %v", err)
 	case ctx.Err() != nil:
 		c.add("FAIL", what, "not connected within %v", timeout)
 	default:
@@ -271,7 +313,7 @@ func openADS(ctx context.Context, cc *grpc.ClientConn, delta bool) error {
 	if err := stream.CloseSend(); err != nil {
 		return err
 	}
-	// Servers end a stream like this as they please.
+	// Servers may end such a stream with any status.
 	switch err := stream.RecvMsg(new(emptypb.Empty)); status.Code(err) {
 	case codes.Unimplemented, codes.Unavailable, codes.Unauthenticated, codes.PermissionDenied, codes.DeadlineExceeded:
 		return err

@@ -67,13 +67,13 @@ func TestCollections(t *testing.T) {
 	}
 	for _, from := range [][]string{nil, {"-f", saved}} {
 		wantCall(t, exitOK, append([]string{"explain", "orders", "/a/b"}, from...), backends[0].Addr().String()+" 25 %", backends[1].Addr().String()+" 75 %")
-		wantCall(t, exitOK, append([]string{"pick", "orders", "-n", "4000"}, from...), "1000 25.0 %", "3000 75.0 %")
+		wantCall(t, exitOK, append([]string{"pick", "orders", "-n", "4000"}, from...), "1000 25 %", "3000 75 %")
 	}
 	changed := filepath.Join(t.TempDir(), "changed.json")
 	if err := os.WriteFile(changed, []byte(strings.ReplaceAll(dump.out, backends[1].Addr().String()[10:], "1")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantCall(t, exitFinding, []string{"diff", saved, changed, "-target", "orders"}, "1 connections stay, 1 close, 1 open")
+	wantCall(t, exitFinding, []string{"diff", saved, changed, "-target", "orders"}, "1 kept, 1 closed, 1 opened")
 
 	opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Linger: -1})
 	if err != nil {
@@ -87,7 +87,7 @@ func TestCollections(t *testing.T) {
 	if err := integrate.WaitReady(t.Context(), cc, "/a/b"); err != nil {
 		t.Fatal(err)
 	}
-	wantCall(t, exitOK, []string{"attach", serveCSDS(t), "-csds", "-once", "-interval", "10ms"}, "priority 0: 2 endpoints", "25.0 %", "75.0 %")
+	wantCall(t, exitOK, []string{"attach", serveCSDS(t), "-csds", "-once", "-interval", "10ms"}, "priority 0: 2 endpoints", "25 %", "75 %")
 }
 
 // TestDelta: with -delta, the commands speak incremental ADS, whatever the bootstrap says, and
@@ -110,13 +110,13 @@ func TestDelta(t *testing.T) {
 			t.Errorf("xdslb %v -delta: exit code %d\n%s", args, s.code, s.out+s.errors)
 		}
 	}
-	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "it has ADS (")
-	wantCall(t, exitOK, []string{"check", "-timeout", "1m", "-delta"}, "it has ADS (")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "ADS is available (")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m", "-delta"}, "ADS is available (")
 	control.Serve(true, false)
-	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "it has ADS (")
-	wantCall(t, exitFinding, []string{"check", "-timeout", "1m", "-delta"}, "state of the world only")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "ADS is available (")
+	wantCall(t, exitFinding, []string{"check", "-timeout", "1m", "-delta"}, "only the state-of-the-world variant")
 	control.Serve(false, true)
-	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "incremental ADS only")
+	wantCall(t, exitOK, []string{"check", "-timeout", "1m"}, "only incremental ADS")
 	control.Serve(false, false)
-	wantCall(t, exitFinding, []string{"check", "-timeout", "1m"}, "does not have ADS")
+	wantCall(t, exitFinding, []string{"check", "-timeout", "1m"}, "ADS is not implemented")
 }

@@ -10,12 +10,12 @@ import (
 )
 
 var completionCommand = command{
-	name: "completion", args: "SHELL", summary: "completion for bash, zsh or fish",
+	name: "completion", args: "SHELL", summary: "print completion for bash, zsh or fish",
 	about:   "Prints a script that completes commands and flags.",
 	example: "source <(xdslb completion bash)\nxdslb completion fish > ~/.config/fish/completions/xdslb.fish",
 }
 
-func init() { // the command lists all commands, itself among them
+func init() { // avoids an initialization cycle with commands
 	completionCommand.flags = func(e *env, _ *flag.FlagSet) func([]string) (bool, error) {
 		return func(args []string) (bool, error) {
 			if err := want(args, "SHELL"); err != nil {
@@ -23,7 +23,7 @@ func init() { // the command lists all commands, itself among them
 			}
 			print := map[string]func(){"bash": e.completeBash, "zsh": e.completeZsh, "fish": e.completeFish}[args[0]]
 			if print == nil {
-				return false, usageError(fmt.Sprintf("%q is none of bash, zsh and fish", args[0]))
+				return false, usageError(fmt.Sprintf("unsupported shell %q: use bash, zsh or fish", args[0]))
 			}
 			print()
 			return false, nil
@@ -31,7 +31,7 @@ func init() { // the command lists all commands, itself among them
 	}
 }
 
-// flagNames returns the flags of a command, with what they are for.
+// flagNames returns the flags of a command with their descriptions.
 func flagNames(c *command) (names, about []string) {
 	fs := newFlagSet(c, &env{})
 	c.flags(&env{}, fs)

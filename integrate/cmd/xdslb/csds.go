@@ -21,9 +21,9 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// resources asks CSDS. The result has, in place of channels, the XdsClients of the process with
-// their resources, and after each the targets that its Listeners make: their routes, clusters
-// and endpoints as the resources have them. CSDS knows no connections, so there are no states.
+// resources requests the CSDS status. In place of channels, the document has the XdsClients of the
+// process with their resources, each followed by the targets of its Listeners with their routes,
+// clusters and endpoints. It has no connection states, since CSDS has none.
 func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
 	creds := insecure.NewCredentials()
 	if cfg, err := p.tls.config(); err != nil {
@@ -44,7 +44,7 @@ func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
 	}
 	d := &debug.Document{Time: time.Now()}
 	for _, c := range resp.GetConfig() {
-		s := report.TargetStatus{Time: d.Time, Target: c.GetClientScope(), Node: c.GetNode().GetId()}
+		s := integrate.TargetStatus{Time: d.Time, Target: c.GetClientScope(), Node: c.GetNode().GetId()}
 		for _, g := range c.GetGenericXdsConfigs() {
 			s.Resources = append(s.Resources, resourceStatus(g))
 		}
@@ -67,11 +67,11 @@ func resourceStatus(g *statusv3.ClientConfig_GenericXdsConfig) report.ResourceSt
 	return r
 }
 
-// targetsOf returns what channels to the API listeners of a client would be at.
-func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []report.TargetStatus) {
+// targetsOf returns the expected status of channels to the API listeners of a client.
+func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []integrate.TargetStatus) {
 	text, err := protojson.MarshalOptions{Resolver: offline.LinkedTypes{}}.Marshal(c)
 	if err != nil {
-		return nil // resources without their contents are shown all the same
+		return nil // show the resources without their contents
 	}
 	var targets []string
 	for _, g := range c.GetGenericXdsConfigs() {
@@ -85,7 +85,7 @@ func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []report.TargetSta
 	}
 	if list, err = integrate.InspectTargets(integrate.WhatIf{Resources: text}, targets); err != nil {
 		for _, target := range targets {
-			list = append(list, report.TargetStatus{Target: target, Error: err.Error()})
+			list = append(list, integrate.TargetStatus{Target: target, Error: err.Error()})
 		}
 	}
 	for i := range list {
@@ -95,25 +95,22 @@ func targetsOf(c *statusv3.ClientConfig, now time.Time) (list []report.TargetSta
 	return list
 }
 
-// forgetStates takes away what InspectTargets supposes of connections.
-func forgetStates(s *report.TargetStatus) {
+// forgetStates removes the connection states that InspectTargets assumes.
+func forgetStates(s *integrate.TargetStatus) {
 	s.Connectivity = ""
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
 		if c.State == "READY" {
 			c.State = ""
 		}
+		for e := range report.Endpoints(c) {
+			e.State = ""
+		}
 		for k := range c.Leaves {
 			for n := range c.Leaves[k].Priorities {
 				p := &c.Leaves[k].Priorities[n]
-				total := p.Endpoints.Total
 				p.Phase, p.State = "", ""
-				p.Endpoints = report.EndpointCounts{Total: total, Draining: p.Endpoints.Draining}
-				for m := range p.Localities {
-					for e := range p.Localities[m].Endpoints {
-						p.Localities[m].Endpoints[e].State = ""
-					}
-				}
+				p.Endpoints = report.EndpointCounts{Total: p.Endpoints.Total, Draining: p.Endpoints.Draining}
 			}
 		}
 	}

@@ -17,11 +17,11 @@ import (
 )
 
 var diffCommand = command{
-	name: "diff", args: "A B -target TARGET", summary: "what changes for RPCs from file A to B?",
-	about: "Says what a channel to a target would do otherwise by the resources of file B than\n" +
-		"by those of A: routes, policies, shares, and which connections close and open.\n" +
-		"Endpoints are supposed to be READY but for those with -down. The files are such as\n" +
-		"dump prints. It exits with 1 if there is a difference.",
+	name: "diff", args: "A B -target TARGET", summary: "compare the effect of two files of resources",
+	about: "Compares how a channel to a target would handle RPCs with the resources of files A\n" +
+		"and B: routes, policies, shares, and connections that close and open. Endpoints\n" +
+		"are assumed to be READY except those of -down. The files have the format that dump\n" +
+		"prints. The exit code is 1 if there is a difference.",
 	example: "xdslb diff before.json after.json -target xds:///orders",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var q question
@@ -33,9 +33,9 @@ var diffCommand = command{
 				return false, err
 			}
 			if *target == "" {
-				return false, usageError("-target is missing")
+				return false, usageError("missing flag: -target")
 			}
-			var sides [2]*report.TargetStatus
+			var sides [2]*integrate.TargetStatus
 			for i, file := range args {
 				q.resources = file
 				w, err := q.whatIf(e, *target, "/")
@@ -56,28 +56,28 @@ var diffCommand = command{
 	},
 }
 
-// Difference is what changes from one set of resources to another.
+// Difference is the difference between two sets of resources.
 type Difference struct {
 	RoutesRemoved []string `json:"routes_removed,omitempty"`
 	RoutesAdded   []string `json:"routes_added,omitempty"`
-	// RoutesReordered says that those in both are in another order.
+	// RoutesReordered is set if common routes are in a different order.
 	RoutesReordered bool `json:"routes_reordered,omitempty"`
-	// ClustersRemoved and ClustersAdded are those that routes lead to.
+	// ClustersRemoved and ClustersAdded are the clusters that routes refer to.
 	ClustersRemoved []string            `json:"clusters_removed,omitempty"`
 	ClustersAdded   []string            `json:"clusters_added,omitempty"`
 	Clusters        []ClusterDifference `json:"clusters,omitempty"`
-	// Close and Open are the connections to endpoints of the priorities in use, by address,
-	// and Keep is how many stay. A cluster has connections of its own.
+	// Close and Open are the connections to endpoints of active priorities, by address. Keep is the
+	// number of connections that stay. Each cluster has its own connections.
 	Close []string `json:"close,omitempty"`
 	Open  []string `json:"open,omitempty"`
 	Keep  int      `json:"keep"`
 }
 
-// ClusterDifference is what changes of a cluster.
+// ClusterDifference is the difference of a cluster.
 type ClusterDifference struct {
 	Cluster string        `json:"cluster"`
 	Changes []string      `json:"changes,omitempty"` // such as "policy edf -> ring_hash"
-	Shares  []ShareChange `json:"shares,omitempty"`  // those that change
+	Shares  []ShareChange `json:"shares,omitempty"`  // changed shares only
 }
 
 // ShareChange is an endpoint's share of the cluster's RPCs.
@@ -87,13 +87,13 @@ type ShareChange struct {
 	After   float64 `json:"after"`
 }
 
-// Differ reports whether anything changes.
+// Differ reports whether there is a difference.
 func (d *Difference) Differ() bool {
 	return len(d.RoutesRemoved)+len(d.RoutesAdded)+len(d.ClustersRemoved)+len(d.ClustersAdded)+len(d.Clusters)+len(d.Close)+len(d.Open) > 0 || d.RoutesReordered
 }
 
 // compare compares two states of a channel.
-func compare(a, b *report.TargetStatus) *Difference {
+func compare(a, b *integrate.TargetStatus) *Difference {
 	d := &Difference{}
 	d.compareRoutes(routeTexts(a), routeTexts(b))
 	before, after := clustersOf(a), clustersOf(b)
@@ -116,7 +116,7 @@ func compare(a, b *report.TargetStatus) *Difference {
 	return d
 }
 
-func clustersOf(s *report.TargetStatus) map[string]*report.ClusterStatus {
+func clustersOf(s *integrate.TargetStatus) map[string]*report.ClusterStatus {
 	m := map[string]*report.ClusterStatus{}
 	for i := range s.Clusters {
 		m[s.Clusters[i].Name] = &s.Clusters[i]
@@ -125,38 +125,10 @@ func clustersOf(s *report.TargetStatus) map[string]*report.ClusterStatus {
 }
 
 // routeTexts returns the routes as text, in order.
-func routeTexts(s *report.TargetStatus) (list []string) {
+func routeTexts(s *integrate.TargetStatus) (list []string) {
 	for i := range s.RouteTable {
 		r := &s.RouteTable[i]
-		parts := append([]string{"path " + r.Path}, r.Conditions...)
-		if r.Fraction != nil {
-			parts = append(parts, percent(*r.Fraction)+" of RPCs")
-		}
-		var to []string
-		for _, c := range r.Clusters {
-			text := c.Cluster
-			if c.Share < 1 {
-				text += " " + percent(c.Share)
-			}
-			to = append(to, text)
-		}
-		if r.NotForwarding {
-			to = []string{"nowhere"}
-		}
-		text := strings.Join(parts, ", ") + " -> " + strings.Join(to, ", ")
-		if r.Timeout != "" {
-			text += ", timeout " + r.Timeout
-		}
-		if r.Retry != nil {
-			text += fmt.Sprintf(", %d attempts on %s", r.Retry.MaxAttempts, strings.Join(r.Retry.On, ", "))
-		}
-		for _, h := range r.Hash {
-			text += ", hash of " + h
-		}
-		if r.RewriteAuthority {
-			text += ", authority rewritten"
-		}
-		list = append(list, text)
+		list = append(list, strings.Join(append([]string{report.Match(r) + " -> " + report.Destinations(r)}, report.Actions(r)...), ", "))
 	}
 	return list
 }
@@ -166,7 +138,7 @@ func (d *Difference) compareRoutes(a, b []string) {
 	d.RoutesReordered = !slices.Equal(without(a, d.RoutesRemoved), without(b, d.RoutesAdded))
 }
 
-// without returns a without the elements of b, each taken away as often as it is there.
+// without returns a without the elements of b, respecting multiplicity.
 func without(a, b []string) (left []string) {
 	n := map[string]int{}
 	for _, s := range b {
@@ -180,17 +152,11 @@ func without(a, b []string) (left []string) {
 	return left
 }
 
-// connections returns the addresses that are connected to: those of the priority in use.
+// connections returns the addresses of the endpoints in active priorities.
 func connections(c *report.ClusterStatus) (list []string) {
-	for _, l := range c.Leaves {
-		for _, p := range l.Priorities {
-			for _, loc := range p.Localities {
-				for i := range loc.Endpoints {
-					if p.InUse && !loc.Endpoints[i].Draining {
-						list = append(list, loc.Endpoints[i].Address)
-					}
-				}
-			}
+	for e := range report.Endpoints(c) {
+		if e.Priority.InUse && !e.Draining {
+			list = append(list, e.Address)
 		}
 	}
 	return list
@@ -207,7 +173,7 @@ func (d *Difference) compareConnections(cluster string, a, b []string) {
 	}
 }
 
-// facts are what is compared of a cluster besides its endpoints.
+// facts returns the compared properties of a cluster besides its endpoints.
 func facts(c *report.ClusterStatus) (names []string, values map[string]string) {
 	values = map[string]string{}
 	add := func(name, format string, args ...any) {
@@ -215,12 +181,12 @@ func facts(c *report.ClusterStatus) (names []string, values map[string]string) {
 		values[name] = fmt.Sprintf(format, args...)
 	}
 	add("state", "%s", c.State)
-	add("priority in use", "%d", c.Priority)
+	add("active priority", "%d", c.Priority)
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
 		of := ""
 		if len(c.Leaves) > 1 {
-			of = fmt.Sprintf("%s of leaf %d", "", i)
+			of = fmt.Sprintf(" of leaf %d", i)
 		}
 		add("name"+of, "%s", l.Name)
 		add("EDS service"+of, "%s", l.Service)
@@ -233,7 +199,7 @@ func facts(c *report.ClusterStatus) (names []string, values map[string]string) {
 		add("TLS"+of, "%s", tls)
 		var drops []string
 		for _, x := range l.Drops {
-			drops = append(drops, fmt.Sprintf("%s %s", x.Category, percent(float64(x.PerMillion)/1e6)))
+			drops = append(drops, fmt.Sprintf("%s %s", x.Category, report.Percent(float64(x.PerMillion)/1e6)))
 		}
 		add("drops"+of, "[%s]", strings.Join(drops, ", "))
 		add("priorities"+of, "%d", len(l.Priorities))
@@ -270,19 +236,13 @@ func orNothing(s string) string {
 
 func sharesOf(c *report.ClusterStatus) map[string]float64 {
 	m := map[string]float64{}
-	for _, l := range c.Leaves {
-		for _, p := range l.Priorities {
-			for _, loc := range p.Localities {
-				for i := range loc.Endpoints {
-					m[loc.Endpoints[i].Address] += loc.Endpoints[i].Share
-				}
-			}
-		}
+	for e := range report.Endpoints(c) {
+		m[e.Address] += e.Share
 	}
 	return m
 }
 
-// maxLines is how many lines of a kind are printed.
+// maxLines is the maximum number of printed lines of a kind.
 const maxLines = 20
 
 func (e *env) printDifference(d *Difference) {
@@ -298,7 +258,7 @@ func (e *env) printDifference(d *Difference) {
 	list("- route", d.RoutesRemoved)
 	list("+ route", d.RoutesAdded)
 	if d.RoutesReordered {
-		e.line("~ routes are in another order")
+		e.line("~ routes are reordered")
 	}
 	list("- cluster", d.ClustersRemoved)
 	list("+ cluster", d.ClustersAdded)
@@ -310,13 +270,13 @@ func (e *env) printDifference(d *Difference) {
 				e.line("    and %d more shares", len(c.Shares)-i)
 				break
 			}
-			e.line("    %-40s %8s -> %8s", sanitize.Text(s.Address, 40), percent(s.Before), percent(s.After))
+			e.line("    %-40s %8s -> %8s", sanitize.Text(s.Address, 40), report.Percent(s.Before), report.Percent(s.After))
 		}
 	}
 	list("- connection to", d.Close)
 	list("+ connection to", d.Open)
 	if !d.Differ() {
-		e.line("nothing changes for RPCs")
+		e.line("no difference for RPCs")
 	}
-	e.line("%d connections stay, %d close, %d open", d.Keep, len(d.Close), len(d.Open))
+	e.line("connections: %d kept, %d closed, %d opened", d.Keep, len(d.Close), len(d.Open))
 }

@@ -16,20 +16,20 @@ import (
 )
 
 var explainCommand = command{
-	name: "explain", args: "TARGET METHOD", summary: "where would an RPC go, and why not elsewhere?",
-	about: "Says which route takes an RPC, and what fails of those before it; the cluster, the\n" +
-		"priority, and each endpoint with its share or the reason that it is out.\n" +
-		"Resources are those of the control plane, or of a file (-f); endpoints are\n" +
-		"supposed to be READY but for those with -down, and none is touched. With -at the\n" +
-		"channel of a running process is asked instead, with its endpoints as they are.\n" +
-		"It exits with 1 if RPCs would fail.",
+	name: "explain", args: "TARGET METHOD", summary: "show where an RPC would go, and why",
+	about: "Shows the route of an RPC and why earlier routes do not match, its clusters with\n" +
+		"their priorities, and each endpoint with its share or the reason why it gets no\n" +
+		"RPCs. Resources come from the control plane, or from a file (-f). Endpoints are\n" +
+		"assumed to be READY except those of -down; none is contacted. With -at, a channel\n" +
+		"of a running process explains the RPC, with the actual state of its endpoints. The\n" +
+		"exit code is 1 if RPCs would fail.",
 	example: "xdslb explain xds:///orders /shop.Cart/Add -H env=test -down 10.0.0.1:80\n" +
 		"xdslb explain xds:///orders /shop.Cart/Add -at localhost:6060",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var q question
 		q.register(fs)
 		q.tls.register(fs)
-		at := fs.String("at", "", "`address` of a running process's debug page: see attach")
+		at := fs.String("at", "", "`address` of the debug page of a running process, as for attach")
 		return func(args []string) (bool, error) {
 			if err := want(args, "TARGET", "METHOD"); err != nil {
 				return false, err
@@ -49,7 +49,7 @@ var explainCommand = command{
 	},
 }
 
-func (q *question) explain(e *env, target, method, at string) (*report.Explanation, error) {
+func (q *question) explain(e *env, target, method, at string) (*integrate.Explanation, error) {
 	if at != "" {
 		return q.explainAt(e, fullTarget(target), method, at)
 	}
@@ -60,8 +60,8 @@ func (q *question) explain(e *env, target, method, at string) (*report.Explanati
 	return integrate.ExplainWhatIf(q.context(e), w)
 }
 
-// explainAt has a running process explain an RPC of its first channel to the target.
-func (q *question) explainAt(e *env, target, method, at string) (*report.Explanation, error) {
+// explainAt requests the explanation from the first channel to the target in a running process.
+func (q *question) explainAt(e *env, target, method, at string) (*integrate.Explanation, error) {
 	p := &remote{at: at, timeout: q.timeout, tls: q.tls}
 	d, err := p.document(e.ctx, "detail", "0")
 	if err != nil {
@@ -80,16 +80,16 @@ func (q *question) explainAt(e *env, target, method, at string) (*report.Explana
 			if err != nil {
 				return nil, err
 			}
-			x := new(report.Explanation)
+			x := new(integrate.Explanation)
 			return x, json.Unmarshal(text, x)
 		}
 		targets = append(targets, d.Channels[i].Target)
 	}
-	return nil, fmt.Errorf("the process has no channel to %s that is not idle, but those to: %s", target, strings.Join(targets, ", "))
+	return nil, fmt.Errorf("%s: the process has no active channel to this target, only to: %s", target, strings.Join(targets, ", "))
 }
 
 // fails reports whether some RPCs would fail.
-func fails(x *report.Explanation) bool {
+func fails(x *integrate.Explanation) bool {
 	if x.NoRoute > 0 {
 		return true
 	}
@@ -99,7 +99,7 @@ func fails(x *report.Explanation) bool {
 			return true
 		}
 		for k := range r.Clusters {
-			if r.Clusters[k].Fails > 0 {
+			if c := &r.Clusters[k]; c.Fails > 0 || report.Dropped(c) > 0 {
 				return true
 			}
 		}

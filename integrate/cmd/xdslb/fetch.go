@@ -17,18 +17,18 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds"
-	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/csds"
 )
 
 var dumpCommand = command{
 	name: "dump", args: "TARGET", summary: "print the resources of a target as JSON",
-	about: "Asks the control plane for the resources of a target, and prints them as CSDS has\n" +
-		"them, with their state and what is wrong with them. No endpoint is touched. The\n" +
-		"other commands read the output with -f. A control plane sees one more client,\n" +
-		"which has the node id of the bootstrap.",
+	about: "Requests the resources of a target from the control plane, and prints them in the\n" +
+		"format of CSDS, with their state and errors. No endpoint is contacted. Other\n" +
+		"commands read the output with -f. The control plane sees another client with the\n" +
+		"node id of the bootstrap.",
 	example: "xdslb dump xds:///orders > orders.json",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var boot bootstrapFlag
@@ -48,11 +48,10 @@ var dumpCommand = command{
 	},
 }
 
-// fetch returns the resources of a target as a CSDS response in JSON. It connects to control
-// planes only. If the target cannot be served, there is an error with what resources there
-// are.
+// fetch returns the resources of a target as a CSDS response in JSON. It connects to control planes
+// only. If the target cannot be served, it returns an error and the available resources.
 func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duration) ([]byte, error) {
-	cfg, err := bootstrap.Parse("the bootstrap", boot)
+	cfg, err := xdstls.BootstrapParser().Parse("bootstrap", boot)
 	if err != nil {
 		return nil, err
 	}
@@ -73,10 +72,10 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	defer e.progress("waiting for %s of %s", listener, cfg.Servers[0].URI)()
 	_, unserved := client.Fetch(ctx, listener, authority)
 	if ctx.Err() != nil {
-		unserved = errors.New("no answer in time")
+		unserved = fmt.Errorf("no response within %v", timeout)
 		for _, s := range client.Servers() {
 			if s.Err != nil {
-				unserved = fmt.Errorf("no answer in time; xDS server %s: %w", s.URI, s.Err)
+				unserved = fmt.Errorf("no response within %v: xDS server %s: %w", timeout, s.URI, s.Err)
 			}
 		}
 	}
@@ -88,7 +87,7 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	return js, errors.Join(err, unserved)
 }
 
-// keep is a Watcher that keeps the resources of a target in the client.
+// keep is a Watcher that keeps a target subscribed.
 type keep struct{}
 
 // Update implements xds.Watcher.

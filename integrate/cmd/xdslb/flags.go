@@ -20,19 +20,19 @@ import (
 	"github.com/xdslb/xdslb/integrate"
 )
 
-// bootstrapFlag is -b and -delta: which control planes are asked, and how.
+// bootstrapFlag has the flags -b and -delta, which select the control planes and the variant of ADS.
 type bootstrapFlag struct {
 	file  string
 	delta bool // as integrate.Config.Delta
 }
 
 func (b *bootstrapFlag) register(fs *flag.FlagSet) {
-	fs.StringVar(&b.file, "b", "", "bootstrap `file`; else that of the environment, as for gRPC")
-	fs.BoolVar(&b.delta, "delta", false, "speak incremental ADS with the control planes, as integrate.Config.Delta does; else with "+
-		"those that have the server feature xdslb.delta_ads. A control plane without it is spoken to in state of the world")
+	fs.StringVar(&b.file, "b", "", "bootstrap `file` (default: the one of the environment, as for gRPC)")
+	fs.BoolVar(&b.delta, "delta", false, "use incremental ADS, like integrate.Config.Delta; control planes without it are used in the "+
+		"state-of-the-world variant (default: only for servers with the feature xdslb.delta_ads)")
 }
 
-// read returns the bootstrap document and where it is from.
+// read returns the bootstrap document and its source.
 func (b *bootstrapFlag) read() (text []byte, from string, err error) {
 	switch {
 	case b.file != "":
@@ -44,7 +44,7 @@ func (b *bootstrapFlag) read() (text []byte, from string, err error) {
 	case os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG") != "":
 		return []byte(os.Getenv("GRPC_XDS_BOOTSTRAP_CONFIG")), "GRPC_XDS_BOOTSTRAP_CONFIG", nil
 	}
-	return nil, "", errors.New("there is no bootstrap: -b FILE, or GRPC_XDS_BOOTSTRAP, or GRPC_XDS_BOOTSTRAP_CONFIG")
+	return nil, "", errors.New("no bootstrap: use -b FILE, GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG")
 }
 
 // target returns the target that is the only argument, and the bootstrap document.
@@ -56,22 +56,22 @@ func (b *bootstrapFlag) target(args []string) (target string, text []byte, err e
 	return fullTarget(args[0]), text, err
 }
 
-// question are the flags of commands that ask about an RPC.
+// question has the flags of commands about an RPC.
 type question struct {
 	bootstrapFlag
 	resources string
 	headers   metadata.MD
 	states    map[netip.AddrPort]connectivity.State
 	timeout   time.Duration
-	tls       tlsFlags // of the process that is asked, if one is
+	tls       tlsFlags // for a running process
 }
 
 func (q *question) register(fs *flag.FlagSet) {
 	q.bootstrapFlag.register(fs)
 	q.registerStates(fs)
 	q.headers = metadata.MD{}
-	fs.StringVar(&q.resources, "f", "", "`file` with resources, such as dump prints; else the control plane is asked; - is standard input")
-	fs.DurationVar(&q.timeout, "timeout", 10*time.Second, "how long to wait for the control plane")
+	fs.StringVar(&q.resources, "f", "", "`file` with resources, as printed by dump, or - for standard input (default: the control plane)")
+	fs.DurationVar(&q.timeout, "timeout", 10*time.Second, "time to wait for the control plane")
 	fs.Func("H", "`header` k=v of the RPC; may be repeated", func(s string) error {
 		k, v, ok := strings.Cut(s, "=")
 		if !ok || k == "" {
@@ -82,18 +82,18 @@ func (q *question) register(fs *flag.FlagSet) {
 	})
 }
 
-// registerStates registers what says how endpoints are.
+// registerStates registers the flag with the states of endpoints.
 func (q *question) registerStates(fs *flag.FlagSet) {
 	q.states = map[netip.AddrPort]connectivity.State{}
-	fs.Func("down", "`address` of an endpoint that is supposed to be unreachable; may be repeated", func(s string) error {
+	fs.Func("down", "`address` of an endpoint that is assumed to be unreachable; may be repeated", func(s string) error {
 		a, err := netip.ParseAddrPort(s)
 		q.states[a] = connectivity.TransientFailure
 		return err
 	})
 }
 
-// whatIf returns the question about a target: by the file, or else by what the control plane
-// says. No endpoint is touched either way.
+// whatIf returns the question about a target, with resources from the file or the control plane. It
+// contacts no endpoint.
 func (q *question) whatIf(e *env, target, method string) (integrate.WhatIf, error) {
 	w := integrate.WhatIf{Target: fullTarget(target), Method: method, States: q.states}
 	var err error
@@ -117,7 +117,7 @@ func (q *question) context(e *env) context.Context {
 	return metadata.NewOutgoingContext(e.ctx, q.headers)
 }
 
-// fullTarget lets a name stand for "xds:///name".
+// fullTarget expands a name to "xds:///name".
 func fullTarget(s string) string {
 	if strings.Contains(s, ":///") || strings.HasPrefix(s, "xds:") || strings.HasPrefix(s, "xdslb:") {
 		return s
@@ -135,10 +135,10 @@ func readFile(name string) ([]byte, error) {
 // want checks the number of arguments.
 func want(args []string, names ...string) error {
 	if len(args) < len(names) {
-		return usageError(fmt.Sprintf("%s is missing", strings.Join(names[len(args):], " and ")))
+		return usageError("missing argument: " + strings.Join(names[len(args):], ", "))
 	}
 	if len(args) > len(names) {
-		return usageError(fmt.Sprintf("%q is one argument too many", args[len(names)]))
+		return usageError(fmt.Sprintf("unexpected argument: %q", args[len(names)]))
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ func TestDiskFull(t *testing.T) {
 		var said bytes.Buffer
 		room := full(10)
 		e := &env{ctx: t.Context(), stdout: &room, stderr: &said, now: time.Now}
-		if code := e.run(args); code != exitFinding || !strings.Contains(said.String(), "the results are not complete: no space left") {
+		if code := e.run(args); code != exitFinding || !strings.Contains(said.String(), "incomplete results: no space left") {
 			t.Errorf("xdslb %v: exit code %d, %q", args, code, said.String())
 		}
 	}

@@ -1,31 +1,32 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command xdslb looks at xDS load balancing from outside: at a running process, at what a
-// control plane says, or at resources in a file.
+// Command xdslb inspects xDS load balancing: running processes, control planes, and files with
+// resources.
 //
-//	xdslb check                     is the bootstrap file usable, and its servers reachable?
-//	xdslb attach ADDR               what do the channels of a running process do?
-//	xdslb watch TARGET              the same for a channel of its own
-//	xdslb explain TARGET METHOD     where would an RPC go, and why nowhere else?
-//	xdslb pick TARGET               make picks, and count where they go
+//	xdslb check                     check the bootstrap, its files and its servers
+//	xdslb attach ADDR [TARGET]      show the channels of a running process
+//	xdslb watch TARGET              open a channel and show it
+//	xdslb explain TARGET METHOD     show where an RPC would go, and why
+//	xdslb pick TARGET               make picks and show their distribution
 //	xdslb dump TARGET               print the resources of a target as JSON
-//	xdslb diff A B -target TARGET   what changes for RPCs between two files of resources?
-//	xdslb completion SHELL          completion for bash, zsh or fish
+//	xdslb diff A B -target TARGET   compare the effect of two files of resources
+//	xdslb completion SHELL          print completion for bash, zsh or fish
+//	xdslb version                   print the versions of xdslb, gRPC and Go
 //	xdslb help [COMMAND]
 //
-// It exits with 0 if all is well, with 1 if it has found something or could not do what it
-// was asked to, and with 2 if it was called wrongly. Results go to standard output, all else
-// to standard error. With -o json the results are JSON.
+// The exit code is 0 on success, 1 if a command found a problem or failed, and 2 for wrong usage.
+// Results are written to standard output, everything else to standard error. With -o json, results
+// are JSON.
 //
 // # Files
 //
 //	main.go        run, the commands, help
-//	flags.go       flags that commands share; where resources come from
-//	fetch.go       resources of a control plane, without a connection to an endpoint
-//	tls.go         TLS to a process that is asked
-//	csds.go        what a process's CSDS says
-//	check.go, attach.go, explain.go, pick.go, diff.go, completion.go   the commands
+//	flags.go       flags that commands share
+//	fetch.go       dump: resources of a control plane, without connections to endpoints
+//	tls.go         TLS to a running process
+//	csds.go        the CSDS status of a process
+//	check.go, attach.go, explain.go, pick.go, diff.go, completion.go, version.go   the commands
 //	statustext.go  a channel as text
 package main
 
@@ -43,6 +44,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 )
 
@@ -53,31 +55,31 @@ const (
 	exitUsage
 )
 
-// env is what a command has of the world.
+// env is the environment of a command.
 type env struct {
 	ctx            context.Context
 	stdout, stderr io.Writer
 	now            func() time.Time
-	terminal       bool // stdout is one
+	terminal       bool // stdout is a terminal
 	json           bool // -o json
 }
 
-// A command is one of the commands.
+// A command is a subcommand.
 type command struct {
 	name, args, summary string
 	about, example      string
-	// flags registers the command's flags, and returns what runs it with the arguments
-	// that are left. That returns whether it has found something.
+	// flags registers the command's flags. It returns a function that runs the command with the
+	// remaining arguments and reports whether it found a problem.
 	flags func(e *env, fs *flag.FlagSet) func(args []string) (found bool, err error)
 }
 
-// commands returns the commands in the order of help. It is no variable, since some of them
-// go through it.
+// commands returns the commands in the order of help. It is a function to avoid an initialization
+// cycle.
 func commands() []command {
-	return []command{checkCommand, attachCommand, watchCommand, explainCommand, pickCommand, dumpCommand, diffCommand, completionCommand}
+	return []command{checkCommand, attachCommand, watchCommand, explainCommand, pickCommand, dumpCommand, diffCommand, completionCommand, versionCommand}
 }
 
-// usageError is an error of whoever called.
+// usageError is an error in the arguments.
 type usageError string
 
 func (e usageError) Error() string { return string(e) }
@@ -91,8 +93,7 @@ func main() {
 	os.Exit(code)
 }
 
-// output is where results go. It remembers that some could not be written, to a disk that is
-// full for instance.
+// output writes results and keeps the first error.
 type output struct {
 	io.Writer
 	err error
@@ -110,7 +111,7 @@ func (e *env) run(args []string) int {
 	e.stdout = out
 	code := e.choose(args)
 	if out.err != nil {
-		fmt.Fprintf(e.stderr, "xdslb: the results are not complete: %v\n", out.err)
+		fmt.Fprintf(e.stderr, "xdslb: incomplete results: %v\n", out.err)
 		return exitFinding
 	}
 	return code
@@ -126,7 +127,7 @@ func (e *env) choose(args []string) int {
 			return e.runCommand(&c, args[1:])
 		}
 	}
-	fmt.Fprintf(e.stderr, "xdslb: there is no command %q: see xdslb help\n", args[0])
+	fmt.Fprintf(e.stderr, "xdslb: unknown command %q: see xdslb help\n", args[0])
 	return exitUsage
 }
 
@@ -157,7 +158,7 @@ func (e *env) runCommand(c *command, args []string) int {
 	return exitOK
 }
 
-// shown is what a terminal shows of an error, whoever has written what is in it.
+// shown returns the text of an error with control characters escaped.
 func shown(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
@@ -166,7 +167,7 @@ func shown(err error) string {
 	return strings.Join(lines, "\n")
 }
 
-// newFlagSet returns a command's flag set with the flags that all have.
+// newFlagSet returns the flag set of a command with the flags of all commands.
 func newFlagSet(c *command, e *env) *flag.FlagSet {
 	fs := flag.NewFlagSet(c.name, flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -180,7 +181,7 @@ func newFlagSet(c *command, e *env) *flag.FlagSet {
 	return fs
 }
 
-// parse parses flags wherever they are, and returns the arguments between them.
+// parse parses flags at any position, and returns the other arguments.
 func parse(fs *flag.FlagSet, args []string) (left []string, err error) {
 	for {
 		if err := fs.Parse(args); err != nil {
@@ -197,15 +198,15 @@ func parse(fs *flag.FlagSet, args []string) (left []string, err error) {
 	}
 }
 
-// help prints what there is, or what a command does.
+// help prints the list of commands, or the help of one.
 func (e *env) help(args []string) int {
-	if len(args) < 2 {
-		fmt.Fprint(e.stdout, "xdslb looks at xDS load balancing from outside.\n\n")
+	if len(args) < 2 || strings.HasPrefix(args[1], "-") {
+		fmt.Fprint(e.stdout, "xdslb inspects xDS load balancing.\n\n")
 		for _, c := range commands() {
-			fmt.Fprintf(e.stdout, "  xdslb %-24s %s\n", c.name+" "+c.args, c.summary)
+			fmt.Fprintf(e.stdout, "  xdslb %-25s %s\n", c.name+" "+c.args, c.summary)
 		}
-		fmt.Fprint(e.stdout, "  xdslb help [COMMAND]           more about a command, with an example\n\n"+
-			"Exit codes: 0 all is well, 1 something was found or failed, 2 wrong usage.\n")
+		fmt.Fprint(e.stdout, "  xdslb help [COMMAND]            show the help of a command, with an example\n\n"+
+			"Exit codes: 0 success, 1 problem found or failure, 2 wrong usage.\n")
 		if len(args) == 0 {
 			return exitUsage
 		}
@@ -217,7 +218,7 @@ func (e *env) help(args []string) int {
 			return exitOK
 		}
 	}
-	fmt.Fprintf(e.stderr, "xdslb: there is no command %q: see xdslb help\n", args[1])
+	fmt.Fprintf(e.stderr, "xdslb: unknown command %q: see xdslb help\n", args[1])
 	return exitUsage
 }
 
@@ -237,27 +238,15 @@ func (e *env) helpCommand(c *command) {
 	fmt.Fprintf(e.stdout, "\nExample:\n  %s\n", strings.ReplaceAll(c.example, "\n", "\n  "))
 }
 
-// columns is how wide text is.
-const columns = 80
+// columns is the width of text.
+const columns = report.Columns
 
-// wrap prints text after a head, broken into lines that begin below its own first one.
+// wrap prints a text after a head, broken into lines that begin below the first word.
 func wrap(w io.Writer, head, text string) {
 	if head != "" {
 		head += " "
 	}
-	indent := strings.Repeat(" ", utf8.RuneCountInString(head))
-	line, begun := head, false
-	for _, word := range strings.Fields(text) {
-		if begun && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > columns {
-			fmt.Fprintln(w, line)
-			line, begun = indent, false
-		}
-		if begun {
-			line += " "
-		}
-		line, begun = line+word, true
-	}
-	fmt.Fprintln(w, strings.TrimRight(line, " "))
+	report.Wrap(w, head, strings.Repeat(" ", utf8.RuneCountInString(head)), text)
 }
 
 // printJSON prints a result as JSON.
@@ -267,9 +256,9 @@ func (e *env) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// progress says what is waited for, once that takes more than a second. The caller calls
-// done when it is over.
+// progress prints a message if an operation takes more than a second. The caller calls done at its
+// end.
 func (e *env) progress(format string, args ...any) (done func()) {
-	said := time.AfterFunc(time.Second, func() { fmt.Fprintf(e.stderr, "xdslb: "+format+" …\n", args...) })
-	return func() { said.Stop() }
+	timer := time.AfterFunc(time.Second, func() { fmt.Fprintf(e.stderr, "xdslb: "+format+" …\n", args...) })
+	return func() { timer.Stop() }
 }

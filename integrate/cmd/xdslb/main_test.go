@@ -118,18 +118,18 @@ func TestUsage(t *testing.T) {
 		want string
 	}{
 		{nil, "Exit codes"},
-		{[]string{"nothing"}, `no command "nothing"`},
-		{[]string{"help", "nothing"}, `no command "nothing"`},
-		{[]string{"explain", "shop"}, "METHOD is missing"},
-		{[]string{"explain", "shop", "/m", "more"}, `"more" is one argument too many`},
+		{[]string{"nothing"}, `unknown command "nothing"`},
+		{[]string{"help", "nothing"}, `unknown command "nothing"`},
+		{[]string{"explain", "shop"}, "missing argument: METHOD"},
+		{[]string{"explain", "shop", "/m", "more"}, `unexpected argument: "more"`},
 		{[]string{"explain", "shop", "/m", "-H", "novalue"}, "want k=v"},
 		{[]string{"pick", "shop", "-n", "many"}, "want a number"},
 		{[]string{"pick", "shop", "-o", "xml"}, "want text or json"},
 		{[]string{"pick", "shop", "-down", "name"}, "-down"},
 		{[]string{"check", "-nothing"}, "-nothing"},
-		{[]string{"diff", file, file}, "-target is missing"},
+		{[]string{"diff", file, file}, "missing flag: -target"},
 		{[]string{"attach", "x", "-interval", "0s"}, "-interval"},
-		{[]string{"completion", "csh"}, "none of bash, zsh and fish"},
+		{[]string{"completion", "csh"}, `unsupported shell "csh"`},
 	} {
 		wantCall(t, exitUsage, row.args, row.want)
 	}
@@ -145,7 +145,7 @@ func TestPick(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.out), &p); err != nil || p.RPCs != 10_000 || p.NoRoute == 0 {
 		t.Errorf("the picks are %+v (%v)", p, err)
 	}
-	wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file}, "100000 picks for xds:///shop", "10.0.2.1:80", "█", "no route takes them")
+	wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file}, "100000 picks for xds:///shop", "10.0.2.1:80", "█", "no route matches")
 	wantCall(t, exitFinding, []string{"pick", "shop", "-f", "nothing.json"}, "nothing.json")
 }
 
@@ -212,9 +212,9 @@ func TestControlPlane(t *testing.T) {
 	if a, b := afterFirstLine(asked.out), afterFirstLine(read.out); a != b {
 		t.Errorf("by the control plane:\n%s\nby its dump:\n%s", a, b)
 	}
-	wantCall(t, exitOK, []string{"pick", "orders", "-n", "4000"}, "1000   25.0 %", "3000   75.0 %")
-	wantCall(t, exitOK, []string{"diff", saved, saved, "-target", "orders"}, "nothing changes", "2 connections stay, 0 close, 0 open")
-	wantCall(t, exitOK, []string{"watch", "orders", "-once", "-interval", "10ms"}, "xds:///orders  READY", "2 of 2 READY", "25.0 %", "eu/a", "ConfigurationApplied")
+	wantCall(t, exitOK, []string{"pick", "orders", "-n", "4000"}, "1000     25 %", "3000     75 %")
+	wantCall(t, exitOK, []string{"diff", saved, saved, "-target", "orders"}, "no difference", "2 kept, 0 closed, 0 opened")
+	wantCall(t, exitOK, []string{"watch", "orders", "-once", "-interval", "10ms"}, "xds:///orders  READY", "2 of 2 READY", "25 %", "eu/a", "ConfigurationApplied")
 
 	s := wantCall(t, exitFinding, []string{"dump", "nothing", "-timeout", "300ms"}, "nothing")
 	if !strings.Contains(s.out, "nothing") {
@@ -225,9 +225,9 @@ func TestControlPlane(t *testing.T) {
 	wantCall(t, exitFinding, []string{"explain", "orders", "/m", "-timeout", "1m"}, "refused")
 	wantCall(t, exitOK, []string{"check", "-offline"})
 	t.Setenv("GRPC_XDS_BOOTSTRAP", "")
-	wantCall(t, exitFinding, []string{"check"}, "there is no bootstrap")
+	wantCall(t, exitFinding, []string{"check"}, "no bootstrap")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", `{"xds_servers": [{"server_uri": "a", "channel_creds": [{"type": "insecure"}], "server_features": ["xdslb.delta"]}], "node": {"id": "n"}}`)
-	wantCall(t, exitFinding, []string{"check", "-offline"}, "warn bootstrap: $.xds_servers[0].server_features[0] is not known, and ignored")
+	wantCall(t, exitFinding, []string{"check", "-offline"}, "warn bootstrap: $.xds_servers[0].server_features[0] is unknown and ignored")
 	t.Setenv("GRPC_XDS_BOOTSTRAP_CONFIG", "{")
 	wantCall(t, exitFinding, []string{"check"}, "FAIL bootstrap", "GRPC_XDS_BOOTSTRAP_CONFIG")
 }
@@ -291,7 +291,7 @@ func afterFirstLine(s string) string {
 func TestAttach(t *testing.T) {
 	w := newWorld(t)
 	addr := strings.TrimPrefix(w.page.URL, "http://")
-	wantCall(t, exitOK, []string{"attach", addr, "-once", "-interval", "10ms"}, "no channel of the process")
+	wantCall(t, exitOK, []string{"attach", addr, "-once", "-interval", "10ms"}, "no active channel of the process")
 	w.open(t)
 	wantCall(t, exitOK, []string{"attach", addr, "-once", "-interval", "10ms"}, "xds:///orders  READY", "route 0", "eu/a", "ConfigurationApplied", "RPCs/s")
 	s := wantCall(t, exitOK, []string{"attach", addr, "-once", "-o", "json"})
@@ -299,7 +299,7 @@ func TestAttach(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.out), &d); err != nil || len(d.Channels) != 1 || d.Channels[0].Target != "xds:///orders" {
 		t.Errorf("the document is %+v (%v)", d, err)
 	}
-	s = wantCall(t, exitOK, []string{"attach", w.page.URL, "-count", "3", "-interval", "10ms"}, "xds:///orders", "READY endpoints=", "to_mend=0")
+	s = wantCall(t, exitOK, []string{"attach", w.page.URL, "-count", "3", "-interval", "10ms"}, "xds:///orders", "READY endpoints=", "errors=0")
 	if n := strings.Count(s.out, "ConfigurationApplied"); n != 1 {
 		t.Errorf("three views tell %d times of the same event:\n%s", n, s.out)
 	}
@@ -307,9 +307,9 @@ func TestAttach(t *testing.T) {
 		t.Errorf("a file gets the control characters of a terminal: %q", s.out)
 	}
 	wantCall(t, exitOK, []string{"explain", "orders", "/shop.Cart/Add", "-at", addr}, `cluster "orders"`, "READY")
-	wantCall(t, exitFinding, []string{"explain", "nothing", "/shop.Cart/Add", "-at", addr}, "no channel to xds:///nothing", "xds:///orders")
+	wantCall(t, exitFinding, []string{"explain", "nothing", "/shop.Cart/Add", "-at", addr}, "xds:///nothing: the process has no active channel", "xds:///orders")
 	wantCall(t, exitFinding, []string{"explain", "orders", "noslash", "-at", addr}, "does not begin with a slash")
-	wantCall(t, exitFinding, []string{"attach", w.page.URL + "/elsewhere", "-once"}, "404", "is package integrate/debug served there?")
+	wantCall(t, exitFinding, []string{"attach", w.page.URL + "/elsewhere", "-once"}, "404", "check that the process serves package integrate/debug")
 	wantCall(t, exitFinding, []string{"attach", "127.0.0.1:1", "-once"}, "refused")
 }
 
@@ -343,11 +343,11 @@ func TestCheckCertificates(t *testing.T) {
 		code             int
 		want             []string
 	}{
-		{"good", "root", "good", now, exitOK, []string{`own certificate "CN=good"`, "is valid until 2030-01-31 12:00Z", "1 roots in"}},
-		{"soon", "root", "soon", now, exitFinding, []string{"warn certificate provider p: own certificate", "expires in 5h0m0s"}},
+		{"good", "root", "good", now, exitOK, []string{`client certificate "CN=good"`, "valid until 2030-01-31 12:00Z", "1 root in"}},
+		{"soon", "root", "soon", now, exitFinding, []string{"warn certificate provider p: client certificate", "expires in 5h0m0s"}},
 		{"expired", "root", "soon", now.AddDate(0, 0, 1), exitFinding, []string{"FAIL", "expired at 2030-01-01 17:00Z"}},
-		{"early", "root", "good", now.AddDate(-20, 0, 0), exitFinding, []string{"FAIL", "is not valid before"}},
-		{"other roots", "other", "good", now, exitFinding, []string{"warn", "the roots beside it did not issue"}},
+		{"early", "root", "good", now.AddDate(-20, 0, 0), exitFinding, []string{"FAIL", "not valid before"}},
+		{"other roots", "other", "good", now, exitFinding, []string{"warn", "not issued by the roots"}},
 		{"missing", "nothing", "good", now, exitFinding, []string{"FAIL", "nothing.pem"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -409,10 +409,10 @@ func TestAttachHandedOver(t *testing.T) {
 	}))
 	defer page.Close()
 	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
-	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `to know: The channel uses google.golang.org/grpc/xds, not xdslb: XDSLB_DISABLE has "ord*".`, "To switch to xdslb: take the pattern out.")
+	wantCall(t, exitOK, view, "xds:///orders UNKNOWN", `note: The channel uses google.golang.org/grpc/xds, not xdslb: XDSLB_DISABLE has "ord*".`, "To switch to xdslb: take the pattern out.")
 	wantCall(t, exitOK, []string{"attach", page.URL, "-count", "1"}, "xds:///orders", "UNKNOWN handed_over_by=XDSLB_DISABLE")
 	d.Channels[0].Rollout.Malformed = true
-	wantCall(t, exitFinding, view, "TO MEND: The channel uses google.golang.org/grpc/xds")
+	wantCall(t, exitFinding, view, "ERROR: The channel uses google.golang.org/grpc/xds")
 }
 
 // TestHostileNames: what a process says does not reach a terminal as commands to it.
@@ -436,4 +436,72 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("attach %v prints %q", args, text)
 		}
 	}
+}
+
+// TestCheckFiles: check reads the files of credentials without connecting, and accepts what channels
+// accept, such as google_default.
+func TestCheckFiles(t *testing.T) {
+	dir := t.TempDir()
+	certificate(t, "root", time.Now().AddDate(1, 0, 0), nil, nil, filepath.Join(dir, "root"))
+	check := func(creds string) []string {
+		boot := filepath.Join(dir, "boot")
+		if err := os.WriteFile(boot, []byte(fmt.Sprintf(`{"xds_servers":[{"server_uri":"127.0.0.1:1","channel_creds":[%s}],"node":{"id":"n"}}`, creds)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{"check", "-offline", "-b", boot}
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	wantCall(t, exitOK, check(`{"type":"google_default"}]`), "ok bootstrap")
+	wantCall(t, exitOK, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("root.pem"))), `ok ca_certificate_file: root "CN=root": valid until`)
+	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls","config":{"ca_certificate_file":%q}}]`, file("nothing.pem"))), "FAIL ca_certificate_file: open", "nothing.pem")
+	wantCall(t, exitFinding, check(fmt.Sprintf(`{"type":"tls"}],"call_creds":[{"type":"jwt_token_file","config":{"jwt_token_file":%q}}]`, file("token"))), "FAIL jwt_token_file: open", "token")
+}
+
+// TestVersion: the version of gRPC and Go, as text and as JSON.
+func TestVersion(t *testing.T) {
+	wantCall(t, exitOK, []string{"version"}, "xdslb ", "grpc "+grpc.Version, "go1.")
+	wantCall(t, exitOK, []string{"version", "-o", "json"}, `"grpc": "`+grpc.Version+`"`)
+	wantCall(t, exitOK, []string{"help", "-h"}, "Exit codes")
+}
+
+// TestAttachMany: channels with errors come first; a target and -problems select channels.
+func TestAttachMany(t *testing.T) {
+	d := debug.Document{}
+	for i := range 30 {
+		s := integrate.TargetStatus{Target: fmt.Sprintf("xds:///svc-%d", i), Connectivity: "READY"}
+		if i == 20 {
+			s.Error = "no Listener"
+		}
+		d.Channels = append(d.Channels, s)
+	}
+	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(d)
+	}))
+	defer page.Close()
+	view := []string{"attach", page.URL, "-once", "-interval", "10ms"}
+	s := wantCall(t, exitFinding, view, "1 of 30 have errors")
+	if strings.Index(s.out, "svc-20") > strings.Index(s.out, "svc-0") {
+		t.Errorf("the channel with errors is not the first:\n%s", s.out)
+	}
+	s = wantCall(t, exitFinding, append(view, "-problems"), "xds:///svc-20 READY ERROR: no Listener")
+	if strings.Count(s.out, "xds:///") != 1 {
+		t.Errorf("-problems shows other channels:\n%s", s.out)
+	}
+	s = wantCall(t, exitOK, append(view, "svc-7"), "xds:///svc-7")
+	if strings.Count(s.out, "xds:///") != 1 {
+		t.Errorf("a target shows other channels:\n%s", s.out)
+	}
+}
+
+// TestExplainDrops: RPCs that are dropped are a finding.
+func TestExplainDrops(t *testing.T) {
+	w := newWorld(t)
+	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
+	xdstest.Drop(r.Endpoints[0], "maintenance", 1_000_000)
+	if err := w.control.Update(r); err != nil {
+		t.Fatal(err)
+	}
+	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, "100 % are dropped")
+	wantCall(t, exitFinding, []string{"pick", "orders", "-n", "10", "-b", w.bootstrap}, "100 % of the RPCs are dropped")
 }

@@ -16,11 +16,11 @@ import (
 )
 
 var pickCommand = command{
-	name: "pick", args: "TARGET", summary: "make picks, and count where they go",
-	about: "Makes picks as a channel to the target would, and shows where they go beside where\n" +
-		"they are expected to. Each RPC ends before the next begins. Resources are those\n" +
-		"of the control plane, or of a file (-f); endpoints are supposed to be READY but\n" +
-		"for those with -down, and none is touched. It exits with 1 if RPCs would fail.",
+	name: "pick", args: "TARGET", summary: "make picks and show their distribution",
+	about: "Makes picks like a channel to the target, and compares their distribution with the\n" +
+		"expected one. Each RPC ends before the next begins. Resources come from the\n" +
+		"control plane, or from a file (-f). Endpoints are assumed to be READY except those\n" +
+		"of -down; none is contacted. The exit code is 1 if RPCs would fail.",
 	example: "xdslb pick xds:///orders -n 1e6 -f orders.json -down 10.0.0.1:80",
 	flags: func(e *env, fs *flag.FlagSet) func([]string) (bool, error) {
 		var q question
@@ -52,7 +52,7 @@ var pickCommand = command{
 			if err != nil {
 				return false, err
 			}
-			found := p.Failed+p.NoRoute > 0
+			found := p.Failed+p.NoRoute+p.Refused > 0
 			if e.json {
 				return found, e.printJSON(p)
 			}
@@ -62,18 +62,12 @@ var pickCommand = command{
 	},
 }
 
-// printPicks prints a histogram.
-func (e *env) printPicks(p *report.Picks, s *report.TargetStatus) {
-	expected := map[string]float64{} // of the cluster's RPCs, by cluster and address
-	for _, c := range s.Clusters {
-		for _, l := range c.Leaves {
-			for _, prio := range l.Priorities {
-				for _, loc := range prio.Localities {
-					for _, end := range loc.Endpoints {
-						expected[c.Name+"\x00"+end.Address] = end.Share
-					}
-				}
-			}
+// printPicks prints the distribution of picks.
+func (e *env) printPicks(p *report.Picks, s *integrate.TargetStatus) {
+	expected := map[string]float64{} // share of the cluster's RPCs, by cluster and address
+	for i := range s.Clusters {
+		for e := range report.Endpoints(&s.Clusters[i]) {
+			expected[s.Clusters[i].Name+"\x00"+e.Address] = e.Share
 		}
 	}
 	totals := map[string]int{}
@@ -85,9 +79,9 @@ func (e *env) printPicks(p *report.Picks, s *report.TargetStatus) {
 	for _, end := range p.Endpoints {
 		if end.Cluster != cluster {
 			cluster, locality = end.Cluster, "\x00"
-			e.line("cluster %s: %s of the RPCs", sanitize.Text(cluster, 40), percent(float64(totals[cluster])/float64(p.RPCs)))
+			e.line("cluster %s: %s of the RPCs", sanitize.Text(cluster, 40), report.Percent(float64(totals[cluster])/float64(p.RPCs)))
 		}
-		if name := place(end.Region, end.Zone, end.SubZone); name != locality {
+		if name := report.Place(end.Region, end.Zone, end.SubZone); name != locality {
 			locality = name
 			e.line("  %-30s %10s %8s %9s", sanitize.Text(name, 30), "RPCs", "picked", "expected")
 		}
@@ -95,27 +89,27 @@ func (e *env) printPicks(p *report.Picks, s *report.TargetStatus) {
 		if n := totals[cluster]; n > 0 {
 			got = float64(end.RPCs) / float64(n)
 		}
-		e.line("    %-28s %10d %8s %9s  %s", sanitize.Text(end.Address, 28), end.RPCs, percent(got), percent(expected[cluster+"\x00"+end.Address]), bar(got, 14))
+		e.line("    %-28s %10d %8s %9s  %s", sanitize.Text(end.Address, 28), end.RPCs, report.Percent(got), report.Percent(expected[cluster+"\x00"+end.Address]), bar(got, 14))
 	}
 	for _, o := range []struct {
 		n    int
 		text string
 	}{
-		{p.Waiting, "wait for an endpoint"}, {p.Failed, "fail, since no endpoint can be reached"}, {p.NoRoute, "fail, since no route takes them"},
-		{p.Refused, "are dropped, or refused by the circuit breaker"}, {p.Delegated, "go to a child policy, which picks"},
+		{p.Waiting, "wait for an endpoint"}, {p.Failed, "fail: no endpoint is reachable"}, {p.NoRoute, "fail: no route matches"},
+		{p.Refused, "are dropped, or rejected by the circuit breaker"}, {p.Delegated, "go to a child policy, which picks the endpoint"},
 	} {
 		if o.n > 0 {
-			e.line("%s of the RPCs %s", percent(float64(o.n)/float64(p.RPCs)), o.text)
+			e.line("%s of the RPCs %s", report.Percent(float64(o.n)/float64(p.RPCs)), o.text)
 		}
 	}
 }
 
-// line prints a line of at most 80 columns.
+// line prints a line, truncated to 80 columns.
 func (e *env) line(format string, args ...any) {
 	fmt.Fprintln(e.stdout, sanitize.Text(strings.TrimRight(fmt.Sprintf(format, args...), " "), columns))
 }
 
-// bar is a share as a bar.
+// bar draws a share as a bar.
 func bar(share float64, width int) string {
 	eighths := int(share*float64(width)*8 + .5)
 	text := strings.Repeat("█", eighths/8)
@@ -123,23 +117,4 @@ func bar(share float64, width int) string {
 		text += string([]rune(" ▏▎▍▌▋▊▉")[r])
 	}
 	return text
-}
-
-// percent is a share in percent.
-func percent(p float64) string {
-	switch {
-	case p > 0 && p < .0001:
-		return "<0.01 %"
-	case p > 0 && p < .00995:
-		return fmt.Sprintf("%.2f %%", 100*p)
-	}
-	return fmt.Sprintf("%.1f %%", 100*p)
-}
-
-// place is a locality's name.
-func place(region, zone, subZone string) string {
-	if s := strings.TrimRight(region+"/"+zone+"/"+subZone, "/"); s != "" {
-		return s
-	}
-	return "unnamed"
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/debug"
 	"github.com/xdslb/xdslb/integrate/internal/diagnosis"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
@@ -16,21 +17,21 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// How much a view shows of each part.
+// Maximum numbers of elements in a view.
 const (
 	viewEndpoints = 20 // of a cluster
 	viewClusters  = 12
 	viewEvents    = 10
-	viewTroubles  = 8
+	viewFindings  = 8
 	viewResources = 40
 )
 
-// statusText writes a document for people, in lines of 80 columns.
+// statusText writes a document as text, in lines of 80 columns.
 type statusText struct {
 	w        io.Writer
 	d        *debug.Document
 	previous map[string]report.EndpointStatus // by endpointKey
-	since    time.Time                        // when previous was
+	since    time.Time                        // of previous
 }
 
 func newStatusText(w io.Writer, d, previous *debug.Document) *statusText {
@@ -41,37 +42,23 @@ func newStatusText(w io.Writer, d, previous *debug.Document) *statusText {
 	t.since = previous.Time
 	for i := range previous.Channels {
 		s := &previous.Channels[i]
-		eachEndpoint(s, func(key string, e *report.EndpointStatus) { t.previous[key] = *e })
+		for k := range s.Clusters {
+			for e := range report.Endpoints(&s.Clusters[k]) {
+				t.previous[endpointKey(s, &s.Clusters[k], &e)] = *e.EndpointStatus
+			}
+		}
 	}
 	return t
 }
 
-// eachEndpoint visits the endpoints of a channel, each with what identifies it.
-func eachEndpoint(s *report.TargetStatus, visit func(key string, e *report.EndpointStatus)) {
-	for i := range s.Clusters {
-		c := &s.Clusters[i]
-		for _, l := range c.Leaves {
-			for _, p := range l.Priorities {
-				for k := range p.Localities {
-					for n := range p.Localities[k].Endpoints {
-						e := &p.Localities[k].Endpoints[n]
-						visit(endpointKey(s, c, l.Name, e), e)
-					}
-				}
-			}
-		}
-	}
+// endpointKey identifies an endpoint and the time since which its RPCs are counted.
+func endpointKey(s *integrate.TargetStatus, c *report.ClusterStatus, e *report.Located) string {
+	return fmt.Sprintf("%d %s %q %q %s", s.Channel, s.Watched.Format(time.RFC3339Nano), c.Name, e.Leaf.Name, e.Address)
 }
 
-// endpointKey identifies an endpoint, and what its RPCs are counted from.
-func endpointKey(s *report.TargetStatus, c *report.ClusterStatus, leaf string, e *report.EndpointStatus) string {
-	return fmt.Sprintf("%d %s %q %q %s", s.Channel, s.Watched.Format(time.RFC3339Nano), c.Name, leaf, e.Address)
-}
-
-// calls are the RPCs that ended at an endpoint since the view before, or else since they are
-// counted.
-func (t *statusText) calls(key string, e *report.EndpointStatus) (ok, failed uint64) {
-	before := t.previous[key]
+// calls returns the RPCs that ended at an endpoint since the previous view, or since counting began.
+func (t *statusText) calls(s *integrate.TargetStatus, c *report.ClusterStatus, e *report.Located) (ok, failed uint64) {
+	before := t.previous[endpointKey(s, c, e)]
 	if before.OK > e.OK || before.FailedRPCs > e.FailedRPCs {
 		before = report.EndpointStatus{}
 	}
@@ -89,7 +76,16 @@ func (t *statusText) all() {
 		t.line("%s UTC", t.d.Time.UTC().Format("15:04:05"))
 	}
 	if len(t.d.Channels) == 0 {
-		t.line("no channel of the process uses xdslb at the moment; idle ones do not show")
+		t.line("no active channel of the process uses xdslb; idle channels are not listed")
+	}
+	failing := 0
+	for i := range t.d.Channels {
+		if hasErrors(&t.d.Channels[i]) {
+			failing++
+		}
+	}
+	if n := len(t.d.Channels); n > 1 {
+		t.line("%d of %d have errors", failing, n)
 	}
 	for i := range t.d.Channels {
 		t.line("")
@@ -97,20 +93,21 @@ func (t *statusText) all() {
 	}
 }
 
-func (t *statusText) channel(s *report.TargetStatus) {
+func (t *statusText) channel(s *integrate.TargetStatus) {
 	t.line("%s  %s", sanitize.Text(s.Target, 60), stateOf(s))
 	list := diagnosis.Find(s)
-	for _, x := range list[:min(len(list), viewTroubles)] {
-		head := "  to know:"
+	for _, x := range list[:min(len(list), viewFindings)] {
+		head := "  note:"
 		if x.Error {
-			head = "  TO MEND:"
+			head = "  ERROR:"
 		}
 		wrap(t.w, head, sanitize.Text(x.Text, 400))
 	}
-	t.more(len(list), viewTroubles, "troubles")
+	t.more(len(list), viewFindings, "problems")
 	for i := range s.RouteTable {
 		if i < viewClusters {
-			t.route(&s.RouteTable[i])
+			r := &s.RouteTable[i]
+			wrap(t.w, fmt.Sprintf("  route %d:", r.Index), sanitize.Text(report.Match(r)+" -> "+report.Destinations(r), 400))
 		}
 	}
 	t.more(len(s.RouteTable), viewClusters, "routes")
@@ -131,9 +128,9 @@ func (t *statusText) channel(s *report.TargetStatus) {
 	}
 }
 
-// stateOf is a channel's state. Nobody knows it of a channel of stock's that has no
-// interceptors of ours.
-func stateOf(s *report.TargetStatus) string {
+// stateOf returns a channel's state, which is unknown for a channel that uses stock and does not have
+// our interceptors.
+func stateOf(s *integrate.TargetStatus) string {
 	if s.Connectivity == "" && s.Rollout != nil {
 		return "UNKNOWN"
 	}
@@ -142,136 +139,78 @@ func stateOf(s *report.TargetStatus) string {
 
 func (t *statusText) more(n, shown int, what string) {
 	if n > shown {
-		t.line("  and %d more %s (-o json has all)", n-shown, what)
+		t.line("  and %d more %s (use -o json)", n-shown, what)
 	}
 }
 
-func (t *statusText) route(r *report.RouteStatus) {
-	text := fmt.Sprintf("  route %d: path %s", r.Index, sanitize.Text(r.Path, 40))
-	for _, c := range r.Conditions {
-		text += ", " + sanitize.Text(c, 40)
-	}
-	if r.Fraction != nil {
-		text += fmt.Sprintf(", %s of RPCs", percent(*r.Fraction))
-	}
-	var to []string
-	for _, c := range r.Clusters {
-		name := sanitize.Text(c.Cluster, 30)
-		if c.Share < 1 {
-			name += " " + percent(c.Share)
-		}
-		to = append(to, name)
-	}
-	if r.NotForwarding {
-		to = []string{"nowhere: its RPCs fail"}
-	}
-	t.line("%s -> %s", text, strings.Join(to, ", "))
-}
-
-func (t *statusText) cluster(s *report.TargetStatus, c *report.ClusterStatus) {
-	policy, all := "", uint64(0)
-	for i := range c.Leaves {
-		policy = c.Leaves[i].Policy
-	}
-	one := &report.TargetStatus{Channel: s.Channel, Watched: s.Watched, Clusters: []report.ClusterStatus{*c}}
-	eachEndpoint(one, func(key string, e *report.EndpointStatus) {
-		ok, failed := t.calls(key, e)
+func (t *statusText) cluster(s *integrate.TargetStatus, c *report.ClusterStatus) {
+	all := uint64(0)
+	for e := range report.Endpoints(c) {
+		ok, failed := t.calls(s, c, &e)
 		all += ok + failed
-	})
+	}
 	rate := ""
-	if d := t.d.Time.Sub(t.since); !t.since.IsZero() && d > 0 {
+	if d := t.d.Time.Sub(t.since); !t.since.IsZero() && d > 0 && s.Connectivity != "" {
 		rate = fmt.Sprintf(", %.0f RPCs/s", float64(all)/d.Seconds())
 	}
-	t.line("  cluster %s  %s, %s%s", sanitize.Text(c.Name, 34), c.State, policy, rate)
-	shown := 0
+	t.line("  cluster %s  %s%s", sanitize.Text(c.Name, 50), c.State, rate)
 	for i := range c.Leaves {
 		l := &c.Leaves[i]
-		if n := len(l.Unhealthy); n > 0 {
-			u := l.Unhealthy[0]
-			t.line("    %d endpoints get no RPCs, since EDS says so: %s %s …", n, sanitize.Text(u.Address, 30), sanitize.Text(u.Health, 20))
+		for _, f := range report.Facts(l) {
+			wrap(t.w, "    "+f.Name+":", sanitize.Text(f.Value, 240))
 		}
 		for k := range l.Priorities {
-			t.priority(one, c, l, &l.Priorities[k], all, &shown)
+			p := &l.Priorities[k]
+			mark := " "
+			if p.InUse {
+				mark = "*"
+			}
+			if p.Phase == "" { // only the resource is known
+				t.line("    priority %d: %s, %d draining", p.Priority, report.Count(p.Endpoints.Total, "endpoint"), p.Endpoints.Draining)
+			} else {
+				t.line("   %spriority %d %s: %s", mark, p.Priority, p.Phase, report.Counts(&p.Endpoints))
+			}
 		}
+	}
+	shown := 0
+	var locality *report.LocalityStatus
+	for e := range report.Endpoints(c) {
+		if shown++; shown > viewEndpoints {
+			continue
+		}
+		if e.Locality != locality {
+			locality = e.Locality
+			observed := ""
+			if e.Priority.Phase != "" {
+				observed = fmt.Sprintf(" observed %6s %4s", "OK", "fail")
+			}
+			t.line("    %-39s weight expected%s", sanitize.Text(report.Place(locality.Region, locality.Zone, locality.SubZone), 39), observed)
+		}
+		t.endpoint(s, c, &e, all)
 	}
 	if shown > viewEndpoints {
-		t.line("      and %d more endpoints (-o json has all)", shown-viewEndpoints)
+		t.line("    and %d more endpoints (use -o json)", shown-viewEndpoints)
 	}
 }
 
-func (t *statusText) priority(s *report.TargetStatus, c *report.ClusterStatus, l *report.LeafStatus, p *report.PriorityStatus, all uint64, shown *int) {
-	mark, n := " ", p.Endpoints
-	if p.Phase == "" {
-		t.resourcePriority(p, shown)
-		return
-	}
-	if p.InUse {
-		mark = "*"
-	}
-	counts := ""
-	for _, c := range []struct {
-		n    int
-		name string
-	}{{n.Connecting, "connecting"}, {n.Idle, "idle"}, {n.Failed, "failed"}, {n.Ejected, "ejected"}, {n.Draining, "draining"}, {n.Subset, "left to others"}} {
-		if c.n > 0 {
-			counts += fmt.Sprintf(", %d %s", c.n, c.name)
+// endpoint writes an endpoint. all is the number of RPCs at all endpoints of the cluster.
+func (t *statusText) endpoint(s *integrate.TargetStatus, c *report.ClusterStatus, e *report.Located, all uint64) {
+	observed := ""
+	if e.Priority.Phase != "" {
+		ok, failed := t.calls(s, c, e)
+		share := "–"
+		if all > 0 {
+			share = report.Percent(float64(ok+failed) / float64(all))
 		}
+		observed = fmt.Sprintf(" %8s %6d %4d", share, ok, failed)
 	}
-	t.line("   %spriority %d %s: %d of %d READY%s", mark, p.Priority, p.Phase, n.Ready, n.Total, counts)
-	for i := range p.Localities {
-		loc := &p.Localities[i]
-		if *shown < viewEndpoints {
-			t.line("      %-32s expected observed %6s %5s", sanitize.Text(place(loc.Region, loc.Zone, loc.SubZone), 32), "OK", "fail")
-		}
-		for k := range loc.Endpoints {
-			if *shown++; *shown > viewEndpoints {
-				continue
-			}
-			e := &loc.Endpoints[k]
-			ok, failed := t.calls(endpointKey(s, c, l.Name, e), e)
-			observed := "–"
-			if all > 0 {
-				observed = percent(float64(ok+failed) / float64(all))
-			}
-			t.line("      %-21s %-10s %8s %8s %6d %5d", sanitize.Text(e.Address, 21), condition(e), percent(e.Share), observed, ok, failed)
-			if e.Out != "" && (e.Ejected || e.State == "READY") && !e.Draining && p.InUse {
-				wrap(t.w, "       ", sanitize.Text(e.Out, 200))
-			}
-		}
+	t.line("    %-21s %-17s %6d %8s%s", sanitize.Text(e.Address, 21), sanitize.Text(report.Condition(e.EndpointStatus), 17), e.Weight, report.Percent(e.Share), observed)
+	if e.Out != "" && e.Priority.InUse && e.State == "READY" && !e.Draining {
+		wrap(t.w, "     ", sanitize.Text(e.Out, 200))
 	}
 }
 
-// resourcePriority is a priority of which nothing is known but its resource.
-func (t *statusText) resourcePriority(p *report.PriorityStatus, shown *int) {
-	t.line("    priority %d: %d endpoints, %d draining", p.Priority, p.Endpoints.Total, p.Endpoints.Draining)
-	for i := range p.Localities {
-		loc := &p.Localities[i]
-		if *shown < viewEndpoints {
-			t.line("      %-32s weight expected", sanitize.Text(place(loc.Region, loc.Zone, loc.SubZone), 32))
-		}
-		for k := range loc.Endpoints {
-			if *shown++; *shown <= viewEndpoints {
-				e := &loc.Endpoints[k]
-				t.line("      %-21s %-10s %6d %8s", sanitize.Text(e.Address, 21), condition(e), e.Weight, percent(e.Share))
-			}
-		}
-	}
-}
-
-// condition is an endpoint's state in ten columns.
-func condition(e *report.EndpointStatus) string {
-	switch {
-	case e.Draining:
-		return "draining"
-	case e.Ejected && e.State == "READY":
-		return "ejected"
-	case e.State == "TRANSIENT_FAILURE":
-		return "failed"
-	}
-	return e.State
-}
-
-func (t *statusText) resources(s *report.TargetStatus) {
+func (t *statusText) resources(s *integrate.TargetStatus) {
 	for i := range s.Resources {
 		if i == viewResources {
 			break
@@ -285,14 +224,14 @@ func (t *statusText) resources(s *report.TargetStatus) {
 	t.more(len(s.Resources), viewResources, "resources")
 }
 
-// eventLine is an event in UTC.
+// eventLine formats an event, with its times in UTC.
 func eventLine(e *eventlog.Event) string {
 	u := *e
 	u.Time, u.Last = u.Time.UTC(), u.Last.UTC()
 	return u.String()
 }
 
-// lines writes a line for each channel, and for each event since the latest ones.
+// lines writes a line for each channel, and for each event since the previous call.
 func (v *viewer) lines(w io.Writer, d *debug.Document) {
 	t := newStatusText(w, d, v.previous)
 	last := v.told
@@ -311,27 +250,19 @@ func (v *viewer) lines(w io.Writer, d *debug.Document) {
 			fmt.Fprintf(w, "%s %s %s handed_over_by=%s\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), sanitize.Text(r.Variable, 40))
 			continue
 		}
-		ready, total, ok, failed := 0, 0, uint64(0), uint64(0)
-		for _, c := range s.Clusters {
-			for _, l := range c.Leaves {
-				for _, p := range l.Priorities {
-					if p.InUse {
-						ready, total = ready+p.Endpoints.Ready, total+p.Endpoints.Total
-					}
-				}
+		var active report.EndpointCounts
+		ok, failed := uint64(0), uint64(0)
+		for k := range s.Clusters {
+			c := &s.Clusters[k]
+			n := report.Active(c)
+			active.Ready, active.Total = active.Ready+n.Ready, active.Total+n.Total
+			for e := range report.Endpoints(c) {
+				a, b := t.calls(s, c, &e)
+				ok, failed = ok+a, failed+b
 			}
 		}
-		eachEndpoint(s, func(key string, e *report.EndpointStatus) {
-			a, b := t.calls(key, e)
-			ok, failed = ok+a, failed+b
-		})
-		mend := 0
-		for _, x := range diagnosis.Find(s) {
-			if x.Error {
-				mend++
-			}
-		}
-		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d to_mend=%d\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), ready, total, ok, failed, mend)
+		errors, notes := diagnosis.Count(diagnosis.Find(s))
+		fmt.Fprintf(w, "%s %s %s endpoints=%d/%d ok=%d failed=%d errors=%d notes=%d\n", sanitize.Text(s.Target, 40), d.Time.UTC().Format("15:04:05"), sanitize.Text(stateOf(s), 20), active.Ready, active.Total, ok, failed, errors, notes)
 	}
 	v.told = last
 }
@@ -343,14 +274,8 @@ func latest(e *eventlog.Event) time.Time {
 	return e.Time
 }
 
-// needsMending reports whether something is wrong.
-func needsMending(d *debug.Document) bool {
-	for i := range d.Channels {
-		for _, x := range diagnosis.Find(&d.Channels[i]) {
-			if x.Error {
-				return true
-			}
-		}
-	}
-	return false
+// hasErrors reports whether a channel has errors.
+func hasErrors(s *integrate.TargetStatus) bool {
+	errors, _ := diagnosis.Count(diagnosis.Find(s))
+	return errors > 0
 }

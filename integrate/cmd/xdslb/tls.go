@@ -11,27 +11,27 @@ import (
 	"os"
 )
 
-// tlsFlags are how a process is asked by TLS.
+// tlsFlags configure TLS to a running process.
 type tlsFlags struct {
 	on                        bool
 	ca, cert, key, serverName string
 }
 
 func (t *tlsFlags) register(fs *flag.FlagSet) {
-	fs.BoolVar(&t.on, "tls", false, "ask by TLS; any of the next four means that, too")
-	fs.StringVar(&t.ca, "ca", "", "`file` with the roots of the server's certificate; else the system's")
-	fs.StringVar(&t.cert, "cert", "", "`file` with the own certificate and what leads to its root, with -key")
-	fs.StringVar(&t.key, "key", "", "`file` with the own certificate's private key")
-	fs.StringVar(&t.serverName, "server-name", "", "`name` in the server's certificate; else that of ADDR")
+	fs.BoolVar(&t.on, "tls", false, "use TLS; implied by -ca, -cert, -key and -server-name")
+	fs.StringVar(&t.ca, "ca", "", "`file` with root certificates (default: those of the system)")
+	fs.StringVar(&t.cert, "cert", "", "`file` with the client certificate chain; requires -key")
+	fs.StringVar(&t.key, "key", "", "`file` with the private key of the client certificate")
+	fs.StringVar(&t.serverName, "server-name", "", "`name` in the server certificate (default: the host of ADDR)")
 }
 
-// config returns the settings by the files as they are now, or nil if there is to be no TLS.
+// config reads the files and returns the settings, or nil without TLS.
 func (t *tlsFlags) config() (*tls.Config, error) {
 	if *t == (tlsFlags{}) {
 		return nil, nil
 	}
 	if (t.cert == "") != (t.key == "") {
-		return nil, usageError("-cert and -key go together")
+		return nil, usageError("-cert and -key must be used together")
 	}
 	c := &tls.Config{ServerName: t.serverName}
 	if t.ca != "" {
@@ -40,7 +40,7 @@ func (t *tlsFlags) config() (*tls.Config, error) {
 			return nil, fmt.Errorf("-ca: %w", err)
 		}
 		if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("-ca: %s has no certificate in PEM", t.ca)
+			return nil, fmt.Errorf("-ca: %s: no certificate in PEM format", t.ca)
 		}
 	}
 	if t.cert != "" {

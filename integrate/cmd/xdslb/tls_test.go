@@ -52,7 +52,7 @@ func TestAttachCSDS(t *testing.T) {
 	w := newWorld(t)
 	w.open(t)
 	args := []string{"attach", serveCSDS(t), "-csds", "-once", "-interval", "10ms"}
-	s := wantCall(t, exitOK, args, "ClusterLoadAssignment ACKED", "xds:///orders", "route 0", "cluster orders", "priority 0: 2 endpoints, 0 draining", "eu/a", "25.0 %", "75.0 %")
+	s := wantCall(t, exitOK, args, "ClusterLoadAssignment ACKED", "xds:///orders", "route 0", "cluster orders", "priority 0: 2 endpoints, 0 draining", "eu/a", "25 %", "75 %")
 	if strings.Contains(s.out, "READY") || strings.Contains(s.out, "observed") {
 		t.Errorf("CSDS knows of no connection, and the view is %s", s.out)
 	}
@@ -64,7 +64,7 @@ func TestAttachCSDS(t *testing.T) {
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
 		s = call(t, args...)
-		if text := strings.Join(strings.Fields(s.out), " "); strings.Contains(text, "NACKED") && strings.Contains(text, "lb_policy") && strings.Contains(text, "1 endpoints get no RPCs, since EDS says so: "+w.backends[1].Addr().String()+" UNHEALTHY") && strings.Contains(text, "1 draining") {
+		if text := strings.Join(strings.Fields(s.out), " "); strings.Contains(text, "NACKED") && strings.Contains(text, "lb_policy") && strings.Contains(text, "EDS excludes 1 endpoint: "+w.backends[1].Addr().String()+" UNHEALTHY") && strings.Contains(text, "1 draining") {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -72,7 +72,7 @@ func TestAttachCSDS(t *testing.T) {
 		}
 	}
 	if s.code != exitFinding {
-		t.Errorf("with a refused resource the exit code is %d", s.code)
+		t.Errorf("with a rejected resource the exit code is %d", s.code)
 	}
 }
 
@@ -114,13 +114,13 @@ func TestAttachTLS(t *testing.T) {
 	for _, to := range [][]string{{"attach", at}, {"attach", addr, "-csds"}} {
 		wantCall(t, exitFinding, append(to, with("-ca", path("other.pem"))...), "certificate")
 		wantCall(t, exitFinding, append(to, with("-server-name", "other.test")...), "other.test")
-		wantCall(t, exitFinding, append(to, with("-ca", path("root.key"))...), "has no certificate in PEM")
+		wantCall(t, exitFinding, append(to, with("-ca", path("root.key"))...), "no certificate in PEM format")
 		wantCall(t, exitFinding, append(to, with("-key", path("server.key"))...), "-cert", "private key")
 		wantCall(t, exitFinding, append(to, with("-cert", path("nothing"))...), "nothing")
-		wantCall(t, exitUsage, append(to, with("-key", "")...), "go together")
+		wantCall(t, exitUsage, append(to, with("-key", "")...), "must be used together")
 		wantCall(t, exitFinding, append(to, "-once", "-tls", "-timeout", "1m"), "certificate")
 	}
-	wantCall(t, exitUsage, append([]string{"attach", w.page.URL}, flags...), "its scheme is not https")
+	wantCall(t, exitUsage, append([]string{"attach", w.page.URL}, flags...), "require the scheme https")
 }
 
 // certificate writes a certificate and its key to path.pem and path.key.

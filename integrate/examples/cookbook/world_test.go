@@ -26,6 +26,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate"
 	"github.com/xdslb/xdslb/integrate/probe"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
@@ -257,7 +258,7 @@ func (w *world) calls() (n int) {
 }
 
 // explain returns the route and the leaf cluster of an RPC.
-func (w *world) explain(headers ...string) (*integrate.RouteStatus, *integrate.LeafStatus) {
+func (w *world) explain(headers ...string) (*report.RouteStatus, *report.LeafStatus) {
 	w.Helper()
 	x, err := integrate.Explain(metadata.AppendToOutgoingContext(w.Context(), headers...), w.cc, method)
 	if err != nil {

@@ -37,7 +37,7 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		add("The channel uses google.golang.org/grpc/xds, not xdslb: %s. To switch to xdslb: %s.", s.Stock, r.Forward)
 	}
 	for _, u := range s.Unapplied {
-		bad("Not applied because the channel lacks xdslb's interceptors: %s.", u)
+		bad("Not applied (unsupported, or the channel lacks xdslb's interceptors): %s.", u)
 	}
 	failing := newFailing(s.Resources)
 	for i := range s.Clusters {
@@ -61,13 +61,13 @@ func Find(s *report.TargetStatus) (list []Finding) {
 			}
 			for _, p := range l.Priorities {
 				if e := p.Endpoints; p.InUse && e.Failed+e.Ejected > 0 {
-					note("Cluster %s, priority %d: of %s, %d failed and %d ejected.", l.Name, p.Priority, plural(e.Total), e.Failed, e.Ejected)
+					note("Cluster %s, priority %d: %d of %s failed, %d ejected.", l.Name, p.Priority, e.Failed, report.Count(e.Total, "endpoint"), e.Ejected)
 				}
 			}
 		}
 	}
 	for _, r := range s.Resources {
-		if r.Error != "" {
+		if r.Error != "" && !strings.Contains(s.Error, r.Error) {
 			stays := ""
 			switch {
 			case r.Version != "":
@@ -79,11 +79,21 @@ func Find(s *report.TargetStatus) (list []Finding) {
 		}
 	}
 	for _, x := range s.Servers {
-		if x.InUse && !x.Connected {
+		if x.InUse && !x.Connected && (x.Error == "" || !strings.Contains(s.Error, x.Error)) {
 			bad("xDS server %s is not connected: %s", x.URI, x.Error)
 		}
 	}
 	return append(list, notes...)
+}
+
+// Count returns the numbers of errors and notes in a list.
+func Count(list []Finding) (errors, notes int) {
+	for _, f := range list {
+		if f.Error {
+			errors++
+		}
+	}
+	return errors, len(list) - errors
 }
 
 // failing maps the names of resources to their errors. Resources of different types may share
@@ -121,11 +131,4 @@ func (f failing) explain(l *report.LeafStatus) bool {
 // quoted reports whether a note contains an error of the resources with the given name.
 func (f failing) quoted(l *report.LeafStatus, name string) bool {
 	return slices.ContainsFunc(f[name], func(err string) bool { return strings.Contains(l.Note, err) })
-}
-
-func plural(endpoints int) string {
-	if endpoints == 1 {
-		return "1 endpoint"
-	}
-	return fmt.Sprintf("%d endpoints", endpoints)
 }

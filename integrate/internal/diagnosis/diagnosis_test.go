@@ -37,3 +37,17 @@ func TestNotesAreNotRepeated(t *testing.T) {
 		t.Errorf("%d findings, want %d; the first is %q", len(list), want, list[0].Text)
 	}
 }
+
+// TestCauseOfTarget: a resource or a server whose error is the cause of the target's error is not
+// listed again.
+func TestCauseOfTarget(t *testing.T) {
+	s := &report.TargetStatus{
+		Error:     `xds: Listener resource "a" not found; xDS server s: connection refused`,
+		Resources: []report.ResourceStatus{{Type: "Listener", Name: "a", State: "DOES_NOT_EXIST", Error: `Listener resource "a" not found`}, {Type: "Cluster", Name: "b", State: "NACKED", Error: "bad"}},
+		Servers:   []report.ServerStatus{{URI: "s", InUse: true, Error: "connection refused"}, {URI: "t", InUse: true, Error: "timeout"}},
+	}
+	list := diagnosis.Find(s)
+	if errors, notes := diagnosis.Count(list); errors != 3 || notes != 0 {
+		t.Errorf("%d errors and %d notes, want 3 and 0: %+v", errors, notes, list)
+	}
+}
