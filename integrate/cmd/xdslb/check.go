@@ -22,9 +22,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
+	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 

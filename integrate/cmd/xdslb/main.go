@@ -44,8 +44,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/integrate/internal/sanitize"
+	"github.com/xdslb/xdslb/integrate/report"
 )
 
 // Exit codes.

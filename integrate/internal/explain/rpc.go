@@ -55,11 +55,11 @@ func (x *RPC) route(r *report.RouteStatus, inServiceConfig bool) {
 	if r.Timeout != "" || r.Retry != nil {
 		switch {
 		case inServiceConfig:
-			r.AppliedBy = "gRPC (service config)"
+			r.AppliedBy = "gRPC's service config"
 		case x.intercepted:
 			r.AppliedBy = "interceptors"
 		default:
-			r.AppliedBy = "nobody: the channel has no interceptors"
+			r.AppliedBy = "nothing: the channel lacks xdslb's interceptors"
 		}
 	}
 	if p := perrpc.Explain(x.ctx, x.table, x.Method, r.Index); p.Cookie != "" && x.intercepted {
