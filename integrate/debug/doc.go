@@ -1,50 +1,49 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debug shows what the channels of a process do, as a page for people and as JSON
-// for programs:
+// Package debug provides an HTTP handler that shows the channels of a process, as a page and as JSON:
 //
 //	mux.Handle("/debug/xdslb/", debug.Handler())
 //
-// A handler shows all channels of the process that have a resolver of this module, so there
-// is nothing to register; one that is idle has nothing to show. A channel that the environment
-// hands to google.golang.org/grpc/xds shows with the variable, the pattern and the way back. It reads only: it answers GET
-// and HEAD, connects nothing, and changes no configuration. While somebody looks, and for a
-// minute after that, the RPCs of the channel are counted by endpoint (integrate.Channel.Inspect).
+// The handler finds all channels of the process that use xdslb, without registration. Idle channels
+// are not listed. A channel that uses google.golang.org/grpc/xds because of an environment variable is
+// listed with the variable, the pattern and the way back. The handler only reads: it accepts GET and
+// HEAD, opens no connections, and changes no configuration. From a request until a minute after it,
+// RPCs of the channel are counted by endpoint (integrate.Channel.Inspect).
 //
-// # Where to serve it
+// # Access
 //
-// The page names addresses, clusters and certificates' authorities. Serve it where metrics and
-// pprof are: on an address that only operators reach. Importing the package registers nothing
-// with http.DefaultServeMux.
+// The page shows addresses, clusters and certificate authorities. Serve it where metrics and pprof are
+// served: on an address that only operators can reach. Importing the package registers nothing with
+// http.DefaultServeMux.
 //
-// # What there is
+// # URLs
 //
-// The last element of the path, or the parameter format, says what to show:
+// The last element of the path, or the parameter format, selects the format:
 //
-//	/debug/xdslb/                    the page
-//	/debug/xdslb/?channel=2          of the channel of a number
+//	/debug/xdslb/                    the page: all channels, those with errors first
+//	/debug/xdslb/?channel=2          the page of one channel
 //	/debug/xdslb/json                a Document; the same as ?format=json
-//	/debug/xdslb/json?channel=2      of one channel
-//	/debug/xdslb/json?detail=0       without routes and endpoints; counts no RPCs
+//	/debug/xdslb/json?channel=2      a Document with one channel
+//	/debug/xdslb/json?detail=0       without routes and endpoints; does not count RPCs
 //	/debug/xdslb/explain?channel=2&method=/shop.Cart/Add&headers=env:+test
 //	                                 an report.Explanation as JSON
 //
-// The page has further parameters for what of long tables it shows; these may change. The
-// JSON is stable: fields come, and none goes or changes its meaning. An error is a JSON
-// object with the field "error".
+// Further parameters of the page, such as those for paging and filters, may change. The JSON is
+// stable: fields may be added, but are not removed and keep their meaning. An error is a JSON object
+// with the field "error".
 //
 // # Size
 //
-// The page shows long tables in pieces and cuts long names, so it stays below 1 MB whatever
-// the configuration. Names show with escapes in place of characters that do not show, or turn
-// the direction of text. The JSON has all of everything, uncut.
+// The page shows long tables in pages and truncates long names, so it stays below 1 MB whatever the
+// configuration. Invisible characters, and those that change the direction of text, are escaped. The
+// JSON is complete.
 //
 // # Files
 //
-//	debug.go      Handler: what is asked for, and the headers of answers
-//	view.go       the page as data: what is shown, and in which pieces
+//	debug.go      Handler: formats, parameters and headers
+//	view.go       the data of the page
 //	endpoints.go  the table of endpoints
-//	format.go     shares, durations and names as text
-//	page.html     the page; style.css is in it
+//	format.go     durations, names and links as text
+//	page.html     the template, with style.css
 package debug

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// An Explanation says where an RPC would go, and why nowhere else. It is plain data: see
-// Explain. Shares and probabilities are from 0 to 1, addresses are host:port, durations
-// are as time.Duration prints them.
+// An Explanation shows where an RPC would go, and why. It is plain data: see Explain. Shares and
+// probabilities are between 0 and 1, addresses have the form host:port, and durations the format of
+// time.Duration.
 type Explanation struct {
 	Target  string    `json:"target"`
 	Method  string    `json:"method"`
 	Time    time.Time `json:"time"`
-	Pending bool      `json:"pending,omitempty"` // changes wait to be published
-	// Routes are those that were checked, in order; the last one takes all that is left.
+	Pending bool      `json:"pending,omitempty"` // a later configuration is about to come into force
+	// Routes are the checked routes, in order; the last one matches all remaining RPCs.
 	Routes  []RouteStatus `json:"routes"`
 	NoRoute float64       `json:"no_route"` // probability that no route matches
-	// NotApplied is what the configuration asks for and the channel does not do: for lack
-	// of interceptors, or because no channel does it.
+	// NotApplied lists configured features that the channel does not apply, because they are
+	// unsupported or it lacks interceptors.
 	NotApplied []string `json:"not_applied,omitempty"`
 }
 
 // SessionStatus is the session affinity of a route (A55).
 type SessionStatus struct {
 	Cookie string `json:"cookie"`
-	// Hosts and Cluster are what the RPC's cookie names, if it has one.
+	// Hosts and Cluster are the values of the RPC's cookie, if it has one.
 	Hosts   []string `json:"hosts,omitempty"`
 	Cluster string   `json:"cluster,omitempty"`
 }
@@ -38,31 +38,29 @@ type SessionStatus struct {
 type FilterStatus struct {
 	Name     string `json:"name"`
 	Type     string `json:"type"`
-	From     string `json:"from"` // whose configuration counts: listener, virtual host, route or cluster
+	From     string `json:"from"` // source of the configuration: listener, virtual host, route or cluster
 	Disabled bool   `json:"disabled,omitempty"`
-	State    string `json:"state,omitempty"` // what admission control or adaptive concurrency is at
+	State    string `json:"state,omitempty"` // of admission control or adaptive concurrency
 }
 
-// HashStatus is the hash of the RPC, and the endpoints that it leads to (A42).
+// HashStatus is the hash of the RPC, and the endpoints that it selects (A42).
 type HashStatus struct {
-	// Hash is hexadecimal; empty if the RPC has none, and any endpoint will do.
+	// Hash is hexadecimal; empty if the RPC has none.
 	Hash    string      `json:"hash,omitempty"`
 	Sources []string    `json:"sources,omitempty"`
 	Places  []HashPlace `json:"places,omitempty"` // by locality, or one for all
 }
 
-// HashPlace is the place of the hash on a ring, or in a Maglev table.
+// HashPlace is the position of the hash on a ring or in a Maglev table.
 type HashPlace struct {
 	In       string `json:"in"` // "ring" or "table"
 	Position int    `json:"position"`
 	Size     int    `json:"size"`
-	// Order are the endpoint that the hash belongs to, and those that it falls back to, up
-	// to eight.
+	// Order is the endpoint of the hash, followed by its fallbacks, up to eight in total.
 	Order []string `json:"order"`
 }
 
-// String returns the explanation as text for people, in lines of 80 columns as far as
-// names allow.
+// String returns the explanation as text, in lines of 80 columns unless a name is longer.
 func (x *Explanation) String() string {
 	var t explanationText
 	t.line(0, "%s on %s, %s", x.Method, x.Target, x.Time.UTC().Format(time.RFC3339))
@@ -87,7 +85,7 @@ func (x *Explanation) String() string {
 	return t.String()
 }
 
-// WriteTo writes what String returns.
+// WriteTo writes the text that String returns.
 func (x *Explanation) WriteTo(w io.Writer) (int64, error) {
 	n, err := io.WriteString(w, x.String())
 	return int64(n), err
@@ -102,7 +100,7 @@ func (t *explanationText) line(indent int, format string, args ...any) {
 	Wrap(t, head, head+"  ", fmt.Sprintf(format, args...))
 }
 
-// name is the route's name for people.
+// name returns the index and the name of the route.
 func (r *RouteStatus) name() string {
 	if r.Name == "" {
 		return fmt.Sprintf("route %d", r.Index)
@@ -110,7 +108,7 @@ func (r *RouteStatus) name() string {
 	return fmt.Sprintf("route %d %q", r.Index, r.Name)
 }
 
-// routeLine is a route's line in the list of all.
+// routeLine describes a route in the list of routes.
 func (t *explanationText) routeLine(r *RouteStatus) {
 	if r.Mismatch != "" {
 		t.line(2, "%s: no match: %s", r.name(), r.Mismatch)

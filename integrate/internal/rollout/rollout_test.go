@@ -74,7 +74,7 @@ func TestVerdictSays(t *testing.T) {
 		{"x, svc.*", "", report.RolloutStatus{Variable: Disable, Value: "x, svc.*", Pattern: "svc.*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc.*"`},
 		{"[,x", "", report.RolloutStatus{Variable: Disable, Value: "[,x", Pattern: "[", Malformed: true, Forward: "fix or remove the pattern in XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has the malformed pattern "["`},
 		{"[,svc*", "", report.RolloutStatus{Variable: Disable, Value: "[,svc*", Pattern: "svc*", Malformed: false, Forward: "take the pattern out of XDSLB_DISABLE, and restart the program"}, `XDSLB_DISABLE has "svc*"`},
-		{"", "x", report.RolloutStatus{Variable: Enable, Value: "x", Pattern: "", Malformed: false, Forward: `add a pattern that matches "svc.ns:80" to XDSLB_ENABLE, or unset it, and restart the program`}, `no pattern of XDSLB_ENABLE, which is "x", matches it`},
+		{"", "x", report.RolloutStatus{Variable: Enable, Value: "x", Pattern: "", Malformed: false, Forward: `add a pattern that matches "svc.ns:80" to XDSLB_ENABLE, or unset it, and restart the program`}, `no pattern of XDSLB_ENABLE="x" matches`},
 		{"", "[", report.RolloutStatus{Variable: Enable, Value: "[", Pattern: "[", Malformed: true, Forward: "fix the pattern in XDSLB_ENABLE, and restart the program"}, `XDSLB_ENABLE has the malformed pattern "["`},
 	} {
 		t.Setenv(Disable, tt.disable)
