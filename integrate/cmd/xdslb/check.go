@@ -238,7 +238,7 @@ func (c *checker) identity(what, file string, raw [][]byte, roots bootstrap.Root
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots.Pool, Intermediates: between, CurrentTime: c.e.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
-		c.add("warn", what, "%s: not issued by the roots, or not for clients: %v", name, err)
+		c.add("warn", what, "%s: not issued by the roots for clients: %v", name, err)
 	}
 }
 

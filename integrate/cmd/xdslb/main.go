@@ -158,9 +158,10 @@ func (e *env) runCommand(c *command, args []string) int {
 	return exitOK
 }
 
-// shown returns the text of an error with control characters escaped.
+// shown returns the text of an error without the prefix that the command prints, and with control
+// characters escaped.
 func shown(err error) string {
-	lines := strings.Split(err.Error(), "\n")
+	lines := strings.Split(strings.TrimPrefix(err.Error(), "xdslb: "), "\n")
 	for i := range lines {
 		lines[i] = sanitize.Text(lines[i], 0)
 	}

@@ -147,6 +147,13 @@ func TestPick(t *testing.T) {
 	}
 	wantCall(t, exitFinding, []string{"pick", "shop", "-method", "/shop.Cart/Add", "-f", file}, "100000 picks for xds:///shop", "10.0.2.1:80", "█", "no route matches")
 	wantCall(t, exitFinding, []string{"pick", "shop", "-f", "nothing.json"}, "nothing.json")
+	empty := filepath.Join(t.TempDir(), "empty.json")
+	if err := os.WriteFile(empty, []byte(`{"config": 1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if s := wantCall(t, exitFinding, []string{"pick", "shop", "-f", empty}); strings.Count(s.errors, "xdslb") != 1 {
+		t.Errorf("the error has the prefix more than once: %s", s.errors)
+	}
 }
 
 // world is a control plane with a service, and a process with a channel to it.
