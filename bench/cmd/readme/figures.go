@@ -27,7 +27,7 @@ func (f figures) get(op, unit, impl, row string) record.Cell {
 // where describes the environment of a table's measurements.
 func (f figures) where() string {
 	return fmt.Sprintf("`%s` at %s, %s, %s, gRPC %s, %s processors of a shared %s with a load of %s at the start. "+
-		"Processor time, the least of the repetitions; ratios within a run hold better than times.",
+		"CPU time, the minimum of the repetitions; ratios within a run are more reliable than times.",
 		f.Get("command"), f.Get("commit"), f.Get("date"), f.Get("go"), f.Get("grpc"), f.Get("processors"), f.Get("cpu"), f.Get("load"))
 }
 
@@ -51,18 +51,18 @@ func front(rec *record.Record) string {
 			return fmt.Sprintf("%s, %s", ns.In("cpu-ns/op"), plural(f.get("Select", "allocs/op", impl, row), "alloc"))
 		}
 	}
-	row("one RPC from the call to its connection: 3 localities x 10 endpoints, load reports, breaker, 2 drop categories", selected("case=full/n=30"))
-	row("the same, two goroutines, each RPC", selected("case=full/n=30-2"))
-	row("behind 20 routes that do not match", selected("case=20routes/n=30"))
+	row("one RPC from the call to its connection; 3 localities of 10 endpoints, load reports, circuit breaker, 2 drop categories", selected("case=full/n=30"))
+	row("the same, on two goroutines", selected("case=full/n=30-2"))
+	row("the same, after 20 routes that do not match", selected("case=20routes/n=30"))
 	row("ring hash of a header, 1000 endpoints", selected("case=ring/n=1000"))
-	row("a whole RPC, unary, over loopback TCP, 64 at a time: client, server and network", func(impl string) string {
+	row("a whole unary RPC over loopback TCP, 64 in flight: client, server and network", func(impl string) string {
 		cpu := f.get("Loopback", "cpu-ns/op", impl, loopback)
 		if cpu.Empty {
 			return ""
 		}
 		return fmt.Sprintf("%s of CPU, %s", cpu.In("cpu-ns/op"), plural(f.get("Loopback", "allocs/op", impl, loopback), "alloc"))
 	})
-	row("EDS update, one weight of 5000", func(impl string) string {
+	row("EDS update that changes one weight of 5000", func(impl string) string {
 		const row = "n=5000/change=weight-2"
 		cpu, kib := f.get("EDSUpdate", "client-cpu-µs/op", impl, row), f.get("EDSUpdate", "client-KiB/op", impl, row)
 		if cpu.Empty || cpu.Amount <= 0 || kib.Amount <= 0 {
@@ -70,14 +70,14 @@ func front(rec *record.Record) string {
 		}
 		return fmt.Sprintf("%s of CPU, %s", cpu.In("client-cpu-µs/op"), kib.In("client-KiB/op"))
 	})
-	row("10,000 endpoints from nothing to READY", func(impl string) string {
+	row("start with 10,000 endpoints until all are READY", func(impl string) string {
 		cpu, kib := f.get("Startup", "cpu-ms/op", impl, "n=10000-2"), f.get("Startup", "KiB/op", impl, "n=10000-2")
 		if cpu.Empty {
 			return ""
 		}
 		return fmt.Sprintf("%s of CPU, %s", cpu.In("cpu-ms/op"), kib.In("KiB/op"))
 	})
-	row("a small program, stripped; and with the build tag `grpcnotrace`", func(impl string) string {
+	row("binary of a small program, stripped; with the build tag `grpcnotrace`", func(impl string) string {
 		all, few := f.get("Binary", "B/binary", impl, "tags=none-2"), f.get("Binary", "B/binary", impl, "tags=grpcnotrace-2")
 		if all.Empty || few.Empty {
 			return ""
@@ -85,10 +85,10 @@ func front(rec *record.Record) string {
 		return fmt.Sprintf("%s; %s", all.In("B/binary"), few.In("B/binary"))
 	})
 	if ours, ok := over(f.get("Loopback", "cpu-ns/op", "ours", loopback), f.get("Loopback", "cpu-ns/op", "stock", loopback)); ok && ours > 0 {
-		fmt.Fprintf(&b, "\nMost of an RPC is HTTP/2 and the network, which xDS has no part in. A whole RPC takes %s CPU than with stock. "+
-			"A service saves that, not the ratio of the first rows.\n", change(ours))
+		fmt.Fprintf(&b, "\nMost of the cost of an RPC is HTTP/2 and the network. A whole RPC takes %s CPU time than with stock. "+
+			"Expect this saving in a service, not the ratio of the first rows.\n", change(ours))
 	}
-	fmt.Fprintf(&b, "\n%s [All figures and the aims](bench/README.md).\n", f.where())
+	fmt.Fprintf(&b, "\n%s [All figures and goals](bench/README.md).\n", f.where())
 	return b.String()
 }
 

@@ -124,7 +124,7 @@ func (g *goal) verdict(f figures) (measured, verdict string) {
 func goals(rec *record.Record) string {
 	f := figures{rec}
 	var b strings.Builder
-	b.WriteString("\n| aim | benchmark | at most | measured | |\n|---|---|---|---|---|\n")
+	b.WriteString("\n| goal | benchmark | at most | measured | |\n|---|---|---|---|---|\n")
 	for _, g := range aims {
 		measured, verdict := g.verdict(f)
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s | %s |\n", g.what, g.benchmark, show(g.limit, g.unit), measured, verdict)
