@@ -5,32 +5,30 @@ package xds
 
 import (
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// registry holds the process's clients, by the fingerprint of their bootstrap. It is
-// the one global variable that sharing needs.
+// registry holds the clients of the process, by the fingerprint of their bootstrap.
 var registry = struct {
 	mu      sync.Mutex
 	clients map[string][]*Client
 	started uint64 // number of clients so far
 }{clients: map[string][]*Client{}}
 
-// Acquire returns the process's Client for a bootstrap and options, starting it if
-// there is none. Equal options share a Client, and with it streams and resources;
-// other options have a Client of their own, so that none is ignored. Options are
-// equal if all their fields are: of DialOptions each element has to be the very
-// same value, so a program makes them once; functions are told apart by their code.
+// Acquire returns the Client of the process for a bootstrap and options, starting it if
+// there is none. Equal options share a Client, and with it streams and resources.
+// Other options have a separate Client, so that none is ignored. Options are
+// equal if all their fields are. Elements of DialOptions are equal only if they are the
+// same value, so a program should create them once. Functions are compared by their code.
 //
-// The Logger is the exception: a second stream to every control plane would be a high
-// price for it. A client has one, the first that is not nil of all Acquires that
-// share it. Who comes with another is told so, on the other, once.
+// Loggers are not compared, since another Client would open another stream to every control plane.
+// A Client uses the first Logger that is not nil of all calls of Acquire that share it. Each other
+// Logger receives one line about that.
 //
-// Each Acquire wants one [Client.Release].
+// Each call of Acquire requires a call of [Client.Release].
 func Acquire(cfg *bootstrap.Config, opts Options) *Client {
 	cfg.LogTo(opts.Logger)
 	c, differs := acquire(cfg, opts.withDefaults())
@@ -43,8 +41,8 @@ func Acquire(cfg *bootstrap.Config, opts Options) *Client {
 	return c
 }
 
-// acquire is Acquire; differs names an option if that is why there is one client
-// more.
+// acquire is Acquire without logging. differs is the name of an option if that is the reason for
+// another client.
 func acquire(cfg *bootstrap.Config, opts Options) (c *Client, differs string) {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()
@@ -66,34 +64,6 @@ func acquire(cfg *bootstrap.Config, opts Options) (c *Client, differs string) {
 	return c, differs
 }
 
-// difference returns the name of a field by which the options differ, "" if clients
-// with either would do the same.
-func (o Options) difference(p Options) string {
-	a, b := reflect.ValueOf(o), reflect.ValueOf(p)
-	for i := range a.NumField() {
-		if a.Field(i).Type() != reflect.TypeFor[*slog.Logger]() && !same(a.Field(i), b.Field(i)) {
-			return a.Type().Field(i).Name
-		}
-	}
-	return ""
-}
-
-// same reports whether two values are equal, as far as one can tell.
-func same(a, b reflect.Value) bool {
-	switch a.Kind() {
-	case reflect.Func:
-		return a.Pointer() == b.Pointer()
-	case reflect.Slice:
-		for i := range min(a.Len(), b.Len()) {
-			if !same(a.Index(i), b.Index(i)) {
-				return false
-			}
-		}
-		return a.Len() == b.Len()
-	}
-	return a.Comparable() && b.Comparable() && a.Equal(b)
-}
-
 // loggerOr returns the logger, or the default one of the process if it is nil.
 func loggerOr(l *slog.Logger) *slog.Logger {
 	if l == nil {
@@ -111,9 +81,8 @@ func (c *Client) shareLogger(l *slog.Logger) (log bool) {
 	return c.other.Swap(l) != l
 }
 
-// Release gives up one Acquire. Some time after the last, see Options.Linger,
-// the Client closes its streams and connections and ends its goroutines; no
-// Watcher is called after that.
+// Release ends the use of a Client. Options.Linger after the last one, the Client closes its streams
+// and connections and ends its goroutines. No Watcher is called after that.
 func (c *Client) Release() {
 	registry.mu.Lock()
 	defer registry.mu.Unlock()

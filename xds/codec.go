@@ -19,16 +19,16 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// adsCodec is gRPC's codec, but for how it reads responses: one in state of the world into a
-// sotwResponse, and none that has more than maxEntries.
+// adsCodec is gRPC's codec, except that it reads responses in state of the world into a
+// sotwResponse, and refuses responses with more than maxEntries.
 type adsCodec struct{ encoding.CodecV2 }
 
 func newADSCodec() adsCodec { return adsCodec{encoding.GetCodecV2(encodingproto.Name)} }
 
-// maxEntries is how many resources, names and errors a response may have in all. The smallest
-// have two bytes, and take some hundred times as many once they are read, so a response with
-// more than denseEntries must have entryBytes for each of the others. Resources have more, for
-// a type URL is 50 bytes.
+// maxEntries bounds the number of resources, names and errors in a response. The smallest
+// have two bytes, and some hundred times as many in memory, so a response with
+// more than denseEntries must have entryBytes for each of the others. Valid resources have more,
+// since a type URL has 50 bytes.
 const (
 	maxEntries   = 1 << 20
 	denseEntries = 1 << 16
@@ -37,7 +37,7 @@ const (
 
 var errTooMany = fmt.Errorf("xds: a response with more than %d resources, names and errors, or with more than %d of less than %d bytes", maxEntries, denseEntries, entryBytes)
 
-// entryLimit returns how many entries a response of some bytes may have.
+// entryLimit returns the number of entries that a response of some bytes may have.
 func entryLimit(bytes uint64) int { return int(min(denseEntries+bytes/entryBytes, maxEntries)) }
 
 // Name is empty so that the content type is application/grpc, as without a codec.
@@ -56,8 +56,8 @@ func (c adsCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// countEntries returns an error if a message has more fields than entryLimit. What is malformed is
-// left to who reads it.
+// countEntries returns an error if a message has more fields than entryLimit. It ignores malformed
+// fields, which are errors when the message is read.
 func countEntries(c cursor) error {
 	defer func() { c.chunks.Free() }()
 	limit := entryLimit(c.left)
@@ -81,8 +81,8 @@ func countEntries(c cursor) error {
 
 // sotwResponse is a response in state of the world. It has all resources of its type, of which
 // most have not changed and are only hashed. So they are not copied: they stay in gRPC's
-// buffers, which go with the response until free, instead of three allocations for each
-// (BenchmarkUnmarshalResponse). What is decoded from them keeps no part of it.
+// buffers, which the response holds until free, instead of three allocations for each
+// (BenchmarkUnmarshalResponse). Decoded resources do not refer to them.
 type sotwResponse struct {
 	*discoveryv3.DiscoveryResponse // without resources
 
@@ -91,7 +91,7 @@ type sotwResponse struct {
 	bytes int
 }
 
-// part is a resource of a response: what its Any says.
+// part is a resource of a response: the fields of its Any.
 type part struct {
 	url   string
 	value []byte
@@ -102,7 +102,7 @@ var errMalformed = errors.New("xds: a malformed DiscoveryResponse")
 // resourcesField is the number of DiscoveryResponse.resources.
 const resourcesField = 2
 
-// read is proto.Unmarshal.
+// read reads a response as proto.Unmarshal does.
 func (r *sotwResponse) read(data mem.BufferSlice) error {
 	r.DiscoveryResponse = &discoveryv3.DiscoveryResponse{}
 	list, _ := partLists.Get().(*[]part)
@@ -118,7 +118,7 @@ func (r *sotwResponse) read(data mem.BufferSlice) error {
 	return err
 }
 
-// free gives gRPC's buffers back. Resources must not be read any more.
+// free releases gRPC's buffers. Resources must not be read after that.
 func (r *sotwResponse) free() {
 	r.data.Free()
 	clear(r.parts)
@@ -206,7 +206,7 @@ func readPart(data []byte, url string) (p part, err error) {
 	return p, nil
 }
 
-// readAny is readPart for what is unusual.
+// readAny is readPart for unusual encodings.
 func readAny(data []byte) (part, error) {
 	var a anypb.Any
 	if err := proto.Unmarshal(data, &a); err != nil {
@@ -218,8 +218,8 @@ func readAny(data []byte) (part, error) {
 // frameSize is the size of the largest HTTP/2 frame that gRPC receives.
 const frameSize = 16 << 10
 
-// frames has the memory for responses. It is gRPC's pool, but for frames: they need not be
-// cleared before they are read into.
+// frames allocates the memory for responses. It is gRPC's pool, except that buffers for frames
+// are not cleared.
 var frames = &framePool{BufferPool: mem.DefaultBufferPool()}
 
 type framePool struct {
@@ -241,7 +241,7 @@ func (p *framePool) Get(length int) *[]byte {
 	return b
 }
 
-// Put takes a buffer of Get's back.
+// Put returns a buffer of Get to the pool.
 func (p *framePool) Put(b *[]byte) {
 	if cap(*b) == frameSize {
 		p.pool.Put(b)
@@ -250,8 +250,8 @@ func (p *framePool) Put(b *[]byte) {
 	p.BufferPool.Put(b)
 }
 
-// cursor reads bytes that lie in several buffers, in O(bytes) however small these are. What
-// it returns aliases them, unless it crosses from one to the next.
+// cursor reads bytes from several buffers, in O(bytes) even if the buffers are small. Its results
+// alias the buffers, except for those that extend over several buffers.
 type cursor struct {
 	head   []byte          // what has not been read of the first buffer
 	rest   mem.BufferSlice // the next ones

@@ -5,19 +5,18 @@ package xds
 
 import "fmt"
 
-// maxFaults is the size of the text about all faults of a response, one that a server can be
-// expected to log.
+// maxFaults bounds the text about all faults of a response to a size that a server can log.
 const maxFaults = 8 << 10
 
-// faults is what is wrong with a response: the first faults, as far as the text has room for
-// them, and how many there are. The zero value is none.
+// faults are the errors of a response: the text of the first ones, as far as there is room, and
+// the number of all. The zero value is none.
 type faults struct {
 	text []byte
 	kept int // that the text has
 	n    int
 }
 
-// add notes a fault.
+// add adds a fault.
 func (f *faults) add(err error) {
 	f.n++
 	if f.kept < f.n-1 {

@@ -9,10 +9,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Fetch returns a target's configuration once all of its resources are known, be it as
-// missing, or why the target cannot be served. Unlike a Watcher it also waits for resources
-// that a target does without (Options.LocalCluster). It watches the target until then, or
-// until ctx ends.
+// Fetch returns the configuration of a target when all of its resources are known, possibly as
+// missing, or the error of the target. Unlike a Watcher it also waits for optional resources
+// (Options.LocalCluster). It watches the target until then, or until ctx ends.
 func (c *Client) Fetch(ctx context.Context, listener, authority string) (*picker.Config, error) {
 	w := make(signal, 1)
 	defer c.Watch(listener, authority, w)()
@@ -39,7 +38,7 @@ func (c *Client) settled(key targetKey) (cfg *picker.Config, evaluated chan stru
 	return c.targets.settledLocked(key)
 }
 
-// signal is a Watcher that reports that there is an outcome.
+// signal is a Watcher that signals outcomes.
 type signal chan struct{}
 
 // Update implements Watcher.

@@ -24,8 +24,6 @@ const (
 	maxTableSize   = 65537
 	ringEntryBytes = 16
 	tableSlotBytes = 2
-
-	defaultMaxHashBytes = 64 << 20
 )
 
 // hashNeed is the need of one leaf for rings or tables; the zero value is none.

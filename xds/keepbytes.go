@@ -7,8 +7,7 @@ import "sync/atomic"
 
 var keepBytes atomic.Bool
 
-// KeepBytes has the clients that are acquired from now on keep the bytes of resources
-// as they were received, in ResourceStatus.Raw. It is for packages that show them, such
-// as csds, to call in their init, so that there are no clients yet. See "Cost" for
-// what it costs.
+// KeepBytes makes clients that are created after the call keep the bytes of resources
+// as they were received, in ResourceStatus.Raw. Packages that serve the bytes, such
+// as csds, call it in their init functions, before there are clients. See "Cost".
 func KeepBytes() { keepBytes.Store(true) }
