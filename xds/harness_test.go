@@ -231,7 +231,7 @@ func ports(c *picker.Cluster) string {
 
 // splitOf returns the resources of a response, compared with the places of the latest one.
 func splitOf(msg message, typ resource.Type, latest []place) pieces {
-	p := pieces{typ: typ, latest: latest, ended: func() bool { return false }}
+	p := pieces{typ: typ, latest: latest, stopped: func() bool { return false }}
 	msg.readInto(&p)
 	return p
 }

@@ -15,8 +15,8 @@ import (
 // pieces are the resources of a response. Those that are unchanged since the latest response, by
 // their places in it, are in places; all others are in items.
 type pieces struct {
-	typ   resource.Type
-	ended func() bool // reports whether the response is irrelevant
+	typ     resource.Type
+	stopped func() bool // reports whether the response is irrelevant
 
 	version string // of the whole response
 	items   []item
@@ -53,7 +53,7 @@ type item struct {
 }
 
 // interrupted reports whether to stop at resource number i since the response is irrelevant.
-func (p *pieces) interrupted(i int) bool { return i%1024 == 0 && p.ended() }
+func (p *pieces) interrupted(i int) bool { return i%1024 == 0 && p.stopped() }
 
 // add adds resource number i of a response, unless its name has been seen.
 func (p *pieces) add(i int, it item) {

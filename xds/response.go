@@ -88,7 +88,7 @@ func (r *response) split() {
 	core.mu.Lock()
 	latest := r.t.places
 	core.mu.Unlock()
-	r.pieces = pieces{typ: r.t.typ, latest: latest, ended: r.ended}
+	r.pieces = pieces{typ: r.t.typ, latest: latest, stopped: r.ended}
 	r.msg.readInto(&r.pieces)
 	r.addAliases()
 }
