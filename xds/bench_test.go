@@ -19,6 +19,7 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -26,6 +27,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -293,8 +295,8 @@ func BenchmarkSharedCluster(b *testing.B) {
 // unmarshal reads a response as the variant's stream does.
 func unmarshal(data []byte, msg proto.Message) (proto.Message, error) {
 	if _, ok := msg.(*discoveryv3.DiscoveryResponse); ok {
-		r := &sotwResponse{}
-		return r, r.read(framesOf(data))
+		r := &adscodec.Response{}
+		return r, adscodec.New().Unmarshal(framesOf(data), r)
 	}
 	return msg, proto.Unmarshal(data, msg)
 }
@@ -373,4 +375,12 @@ func (d *direct) requests() {
 	for req, _ := d.s.requestLocked(nil); req != nil; req, _ = d.s.requestLocked(nil) {
 		_, _ = proto.Marshal(req)
 	}
+}
+
+// framesOf cuts data into buffers as gRPC's transport does.
+func framesOf(data []byte) (list mem.BufferSlice) {
+	for frame := range slices.Chunk(data, 16<<10) {
+		list = append(list, mem.SliceBuffer(frame))
+	}
+	return list
 }

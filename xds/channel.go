@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/adscodec"
 )
 
 // channel is the gRPC channel to one server, shared by its ADS stream and load reports. It exists
@@ -90,7 +91,7 @@ func dial(cfg *bootstrap.Server, o *Options) (*grpc.ClientConn, func(), error) {
 		// gRPC's default enforcement policy would refuse more frequent pings.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 5 * time.Minute, Timeout: 20 * time.Second}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
-		experimental.WithBufferPool(frames),
+		experimental.WithBufferPool(adscodec.Buffers),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           grpcbackoff.Config{BaseDelay: o.BackoffBase, Multiplier: connectFactor, Jitter: 0.5, MaxDelay: o.BackoffMax},
 			MinConnectTimeout: 20 * time.Second,

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -56,7 +57,7 @@ const maxAnswers = 256
 func (delta) String() string { return "DeltaAggregatedResources" }
 
 func (delta) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx, grpc.ForceCodecV2(newADSCodec()))
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx, grpc.ForceCodecV2(adscodec.New()))
 	return deltaStream{st}, err
 }
 
@@ -88,9 +89,9 @@ type deltaResponse struct {
 	*discoveryv3.DeltaDiscoveryResponse
 }
 
-func (r deltaResponse) size() int { return proto.Size(r.DeltaDiscoveryResponse) }
+func (r deltaResponse) Size() int { return proto.Size(r.DeltaDiscoveryResponse) }
 
-func (r deltaResponse) free() {}
+func (r deltaResponse) Free() {}
 
 func (r deltaResponse) removed() iter.Seq[string] {
 	return func(yield func(string) bool) {

@@ -39,7 +39,6 @@
 //	                                absence.go, ttl.go      resources that do not come, or expire
 //	                                variant.go              the two variants of ADS
 //	                                sotw.go, delta.go       requests, ACKs, deletions of each
-//	                                codec.go                how gRPC reads large responses
 //	                                response.go, members.go from bytes to entries
 //	                                pieces.go, places.go    the resources of a response
 //	                                faults.go               the errors of a response, for the NACK

@@ -15,7 +15,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
@@ -26,6 +28,7 @@ import (
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/internal/timing"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -234,6 +237,25 @@ func splitOf(msg message, typ resource.Type, latest []place) pieces {
 	p := pieces{typ: typ, latest: latest, stopped: func() bool { return false }}
 	msg.readInto(&p)
 	return p
+}
+
+// arrived returns a response as a stream receives it.
+func arrived(msg proto.Message) message {
+	switch msg := msg.(type) {
+	case message:
+		return msg
+	case *discoveryv3.DeltaDiscoveryResponse:
+		return deltaResponse{msg}
+	}
+	data, err := proto.Marshal(msg)
+	if err != nil {
+		panic(err)
+	}
+	r := &adscodec.Response{}
+	if err := adscodec.New().Unmarshal(mem.BufferSlice{mem.SliceBuffer(data)}, r); err != nil {
+		panic(err)
+	}
+	return sotwResponse{r}
 }
 
 // wrap packs a resource for a response.

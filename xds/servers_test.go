@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/resource"
 	"github.com/xdslb/xdslb/xds/xdstest"
 )
@@ -224,9 +225,9 @@ func (t *tapped) SendMsg(m any) error {
 
 func (t *tapped) RecvMsg(m any) error {
 	err := t.ClientStream.RecvMsg(m)
-	if r, ok := m.(*sotwResponse); ok && err == nil {
+	if r, ok := m.(*adscodec.Response); ok && err == nil {
 		t.p.mu.Lock()
-		resp := proto.CloneOf(r.whole())
+		resp := proto.CloneOf(r.DiscoveryResponse)
 		t.heard, t.log = append(t.heard, resp), append(t.log, resp)
 		t.p.mu.Unlock()
 	}

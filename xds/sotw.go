@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/xdslb/xdslb/xds/eventlog"
+	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -30,7 +31,7 @@ type sotw struct{}
 func (sotw) String() string { return "StreamAggregatedResources" }
 
 func (sotw) open(ctx context.Context, cc *grpc.ClientConn) (adsStream, error) {
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.ForceCodecV2(newADSCodec()))
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(ctx, grpc.ForceCodecV2(adscodec.New()))
 	return sotwStream{st}, err
 }
 
@@ -57,14 +58,17 @@ type sotwStream struct {
 }
 
 func (st sotwStream) recv() (message, error) {
-	w := &sotwResponse{}
-	if err := st.RecvMsg(w); err != nil {
+	r := &adscodec.Response{}
+	if err := st.RecvMsg(r); err != nil {
 		return nil, err
 	}
-	return w, nil
+	return sotwResponse{r}, nil
 }
 
 func (st sotwStream) send(req request) error { return st.Send(req.(*discoveryv3.DiscoveryRequest)) }
+
+// sotwResponse is a response.
+type sotwResponse struct{ *adscodec.Response }
 
 func (w *sotwType) openedLocked(*subscriptions) { w.nonce, w.nack = "", rejection{} }
 
@@ -159,36 +163,36 @@ func (w *sotwType) refuseGlobsLocked(t *subscriptions) {
 	}
 }
 
-func (r *sotwResponse) readInto(p *pieces) {
-	p.version, p.places = r.GetVersionInfo(), make([]place, 0, len(r.parts))
-	for i := range r.parts {
+func (r sotwResponse) readInto(p *pieces) {
+	p.version, p.places = r.GetVersionInfo(), make([]place, 0, len(r.Parts))
+	for i := range r.Parts {
 		if p.interrupted(i) {
 			return
 		}
-		part := &r.parts[i]
-		if part.url != p.typ.URL() {
+		part := &r.Parts[i]
+		if part.URL != p.typ.URL() {
 			p.addOther(i, part)
 			continue
 		}
-		sum := xxh3.Hash128(part.value)
+		sum := xxh3.Hash128(part.Value)
 		if p.addSame(i, sum) {
 			continue
 		}
-		name, err := resource.Name(p.typ, part.value)
+		name, err := resource.Name(p.typ, part.Value)
 		if err != nil {
 			p.refuse(i, err)
 			continue
 		}
-		p.addChanged(i, item{name: canonicalName(name), version: p.version, sum: sum, bytes: part.value})
+		p.addChanged(i, item{name: canonicalName(name), version: p.version, sum: sum, bytes: part.Value})
 	}
 }
 
 // removed returns nothing: a response that is complete implies removals.
-func (r *sotwResponse) removed() iter.Seq[string] { return func(func(string) bool) {} }
+func (r sotwResponse) removed() iter.Seq[string] { return func(func(string) bool) {} }
 
 // addOther adds resource number i, which is wrapped or of another type.
-func (p *pieces) addOther(i int, part *part) {
-	a := &anypb.Any{TypeUrl: part.url, Value: part.value}
+func (p *pieces) addOther(i int, part *adscodec.Part) {
+	a := &anypb.Any{TypeUrl: part.URL, Value: part.Value}
 	w, err := resource.WrappingOf(a)
 	if err == nil && w.Heartbeat {
 		// The response does not imply deletions of the other resources of its type then.

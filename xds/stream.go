@@ -133,7 +133,7 @@ func (st *stream) receive() (responded bool, err error) {
 		typ, ok := st.count(msg, !responded)
 		responded = true
 		if !ok {
-			msg.free()
+			msg.Free()
 			continue // neither ACK nor NACK, since no request can be about the type (T-XDS-12)
 		}
 		if st.workers[typ] == nil {
@@ -158,7 +158,7 @@ func (st *stream) wasQuiet() bool {
 // if the type is unknown.
 func (st *stream) count(msg message, first bool) (typ resource.Type, ok bool) {
 	typ, ok = resource.TypeOf(msg.GetTypeUrl())
-	size := msg.size()
+	size := msg.Size()
 	s := st.session
 	s.core.mu.Lock()
 	defer s.core.unlock()
@@ -227,7 +227,7 @@ func (st *stream) work(t *subscriptions, responses <-chan received) {
 		begin := time.Now()
 		r := response{ctx: st.use, t: t, msg: next.msg, at: next.at}
 		pending := r.handle()
-		next.msg.free()
+		next.msg.Free()
 		next = received{}
 		throttle := min(time.Since(begin), maxThrottle)
 		st.waitFor(pending)

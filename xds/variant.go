@@ -81,10 +81,10 @@ type message interface {
 	readInto(p *pieces)
 	// removed returns the names that the response reports as removed.
 	removed() iter.Seq[string]
-	// size returns the size in bytes.
-	size() int
-	// free releases the memory. The message must not be read after that.
-	free()
+	// Size returns the size in bytes.
+	Size() int
+	// Free releases the memory. The message must not be read after that.
+	Free()
 }
 
 // request is a request in either variant.

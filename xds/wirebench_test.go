@@ -27,6 +27,7 @@ import (
 	"github.com/xdslb/xdslb/bench/cputime"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
+	"github.com/xdslb/xdslb/xds/internal/adscodec"
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
@@ -167,7 +168,7 @@ func startWireNull(b *testing.B, addr string) func() {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = cc.Close() })
-	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(b.Context(), grpc.ForceCodecV2(unseen{newADSCodec()}))
+	st, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).StreamAggregatedResources(b.Context(), grpc.ForceCodecV2(unseen{adscodec.New()}))
 	if err != nil {
 		b.Fatal(err)
 	}

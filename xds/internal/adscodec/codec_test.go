@@ -1,12 +1,13 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-package xds
+package adscodec
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -15,37 +16,28 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/xdslb/xdslb/xds/resource"
+	"github.com/xdslb/xdslb/xds/xdstest"
 )
 
-// largeResponse returns a response with n clusters of 1.3 KB.
-func largeResponse(n int) *discoveryv3.DiscoveryResponse {
-	msg := &discoveryv3.DiscoveryResponse{TypeUrl: cds.URL(), VersionInfo: "7", Nonce: "n",
-		ControlPlane:   &corev3.ControlPlane{Identifier: "cp"},
-		ResourceErrors: []*discoveryv3.ResourceError{{ErrorDetail: &statuspb.Status{Message: "gone"}}}}
-	for i := range n {
-		msg.Resources = append(msg.Resources, wrap(largeCluster(fmt.Sprint("cluster-", i), 1)))
-	}
-	return msg
-}
-
-// arrived returns what a response is when it has come through gRPC, in buffers that end
-// anywhere.
-func arrived(msg proto.Message) message {
-	switch msg := msg.(type) {
-	case message:
-		return msg
-	case *discoveryv3.DeltaDiscoveryResponse:
-		return deltaResponse{msg}
-	}
-	data, err := proto.Marshal(msg)
+func wrap(m proto.Message) *anypb.Any {
+	a, err := anypb.New(m)
 	if err != nil {
 		panic(err)
 	}
-	r := &sotwResponse{}
-	if err := r.read(scattered(data, rand.IntN)); err != nil {
-		panic(err)
+	return a
+}
+
+// largeResponse returns a response with n clusters of 1.3 KB.
+func largeResponse(n int) *discoveryv3.DiscoveryResponse {
+	msg := &discoveryv3.DiscoveryResponse{TypeUrl: resource.ClusterType.URL(), VersionInfo: "7", Nonce: "n",
+		ControlPlane:   &corev3.ControlPlane{Identifier: "cp"},
+		ResourceErrors: []*discoveryv3.ResourceError{{ErrorDetail: &statuspb.Status{Message: "gone"}}}}
+	for i := range n {
+		msg.Resources = append(msg.Resources, wrap(xdstest.Cluster(fmt.Sprint("cluster-", i), strings.Repeat("e", 1200))))
 	}
-	return r
+	return msg
 }
 
 // scattered cuts data into buffers.
@@ -59,18 +51,18 @@ func scattered(data []byte, intN func(int) int) (list mem.BufferSlice) {
 }
 
 // whole returns a response with its resources.
-func (r *sotwResponse) whole() *discoveryv3.DiscoveryResponse {
+func (r *Response) whole() *discoveryv3.DiscoveryResponse {
 	msg := proto.CloneOf(r.DiscoveryResponse)
-	for _, p := range r.parts {
-		msg.Resources = append(msg.Resources, &anypb.Any{TypeUrl: p.url, Value: p.value})
+	for _, p := range r.Parts {
+		msg.Resources = append(msg.Resources, &anypb.Any{TypeUrl: p.URL, Value: p.Value})
 	}
 	return msg
 }
 
-// checkUnmarshal holds sotwResponse.read against proto.Unmarshal.
+// checkUnmarshal holds Response.read against proto.Unmarshal.
 func checkUnmarshal(t *testing.T, data []byte, rng *rand.Rand) {
 	t.Helper()
-	got, want := &sotwResponse{}, &discoveryv3.DiscoveryResponse{}
+	got, want := &Response{}, &discoveryv3.DiscoveryResponse{}
 	gotErr, wantErr := got.read(scattered(data, rng.IntN)), proto.Unmarshal(data, want)
 	if (gotErr == nil) != (wantErr == nil) {
 		t.Fatalf("%x: error %v, want %v", data, gotErr, wantErr)
@@ -87,7 +79,7 @@ func checkUnmarshal(t *testing.T, data []byte, rng *rand.Rand) {
 func TestUnmarshalResponse(t *testing.T) {
 	small := largeResponse(0)
 	small.Resources = []*anypb.Any{
-		wrap(listenerTo("a", "b")), wrap(listenerTo("c", "d")), wrap(routesTo("r", "c")), {}, {TypeUrl: "x"}, {Value: []byte("y")},
+		wrap(xdstest.Listener("a", "b")), wrap(xdstest.Listener("c", "d")), wrap(xdstest.RouteConfig("r")), {}, {TypeUrl: "x"}, {Value: []byte("y")},
 	}
 	valid, err := proto.Marshal(small)
 	if err != nil {
@@ -97,7 +89,7 @@ func TestUnmarshalResponse(t *testing.T) {
 	checkUnmarshal(t, nil, rng)
 	checkUnmarshal(t, append(valid, valid...), rng)
 	runs := 20000
-	if testing.Short() || raceEnabled {
+	if testing.Short() {
 		runs = 4000
 	}
 	for range runs {
@@ -140,9 +132,9 @@ func TestUnmarshalResponseAllocs(t *testing.T) {
 	}
 	list := framesOf(data)
 	if n := testing.AllocsPerRun(10, func() {
-		r := &sotwResponse{}
+		r := &Response{}
 		err := r.read(list)
-		r.free()
+		r.Free()
 		if err != nil {
 			t.Error(err)
 		}
@@ -151,8 +143,35 @@ func TestUnmarshalResponseAllocs(t *testing.T) {
 	}
 }
 
+// TestTooManyEntries: a response with more entries than maxEntries, or with more than denseEntries
+// of which most are small, is not read, in neither variant.
+func TestTooManyEntries(t *testing.T) {
+	many := func(field byte, n, size int) mem.BufferSlice {
+		entry := string([]byte{field<<3 | 2, byte(size - 2), 0xf2, 7, byte(size - 5)}) + strings.Repeat("x", max(size-5, 0)) // an unknown field
+		return mem.BufferSlice{mem.SliceBuffer([]byte(strings.Repeat(entry[:size], n)))}
+	}
+	for _, tt := range []struct {
+		n, size int
+		refused bool
+	}{
+		{maxEntries, 10, false},
+		{maxEntries + 1, 10, true},
+		{denseEntries, 2, false},
+		{denseEntries * 4 / 3, 2, false}, // a quarter of which are those of entryBytes
+		{denseEntries*4/3 + 1, 2, true},
+	} {
+		for _, field := range []byte{2, 6} {
+			for name, v := range map[string]any{"sotw": &Response{}, "delta": &discoveryv3.DeltaDiscoveryResponse{}} {
+				if err := New().Unmarshal(many(field, tt.n, tt.size), v); (err == errTooMany) != tt.refused {
+					t.Errorf("%s: %d entries of field %d, %d bytes each: error %v", name, tt.n, field, tt.size, err)
+				}
+			}
+		}
+	}
+}
+
 // BenchmarkUnmarshalResponse reads a response with 4000 clusters of 1.3 KB, as gRPC's
-// codec does and as adsCodec.
+// codec does and as Codec.
 func BenchmarkUnmarshalResponse(b *testing.B) {
 	data, err := proto.Marshal(largeResponse(4000))
 	if err != nil {
@@ -160,7 +179,7 @@ func BenchmarkUnmarshalResponse(b *testing.B) {
 	}
 	for name, unmarshal := range map[string]func() error{
 		"proto": func() error { return proto.Unmarshal(data, &discoveryv3.DiscoveryResponse{}) },
-		"sotw":  func() error { return new(sotwResponse).read(framesOf(data)) },
+		"sotw":  func() error { return new(Response).read(framesOf(data)) },
 	} {
 		b.Run("codec="+name, func(b *testing.B) {
 			b.ReportAllocs()
