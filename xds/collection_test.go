@@ -129,9 +129,7 @@ func TestCollection(t *testing.T) {
 		for i, step := range steps {
 			before, updates := cp.mustDelta().Stats(leds.URL()), w.got().updates
 			step.do()
-			if got := ports(w.cluster(t, "svc")); got != step.want {
-				t.Errorf("%s: endpoints %q, want %q", step.what, got, step.want)
-			}
+			w.serves(t, "svc", step.want, step.what)
 			if n := w.got().updates - updates; n != 1 && i < len(steps)-1 {
 				t.Errorf("%s: %d updates, want 1", step.what, n)
 			}
@@ -157,9 +155,7 @@ func TestCollectionNACK(t *testing.T) {
 		bad.LoadBalancingWeight = xdstest.LbEndpoint(xdstest.Endpoint{Weight: 1}).LoadBalancingWeight
 		bad.LoadBalancingWeight.Value = 0
 		cp.members(map[string]*endpointv3.LbEndpoint{memberAt("a", 1): bad, memberAt("a", 5): bad, memberAt("a", 6): lbEndpoint(6)})
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 6 3" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 1 2 6 3")
 		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, memberAt("a", 5)+`": load_balancing_weight: must be at least 1`) {
 			t.Errorf("%+v", s)
 		}
@@ -213,17 +209,13 @@ func TestCollectionHostile(t *testing.T) {
 			&discoveryv3.Resource{Name: memberAt("a", 8), Version: "1", Resource: wrap(endpointsAt("x", 1))})
 		stranger.RemovedResources = []string{"m", memberAt("z", 1), "", xdstest.Glob("", "z"), "a/*"}
 		cp.mustDelta().Respond(stranger)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3 4" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 1 2 3 4")
 		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, "has no name") || !strings.Contains(s.LastError, "ClusterLoadAssignment") {
 			t.Errorf("%+v", s)
 		}
 		heavy := lbEndpoint(9)
 		heavy.LoadBalancingWeight = xdstest.LbEndpoint(xdstest.Endpoint{Weight: 1<<32 - 1}).LoadBalancingWeight
 		cp.members(map[string]*endpointv3.LbEndpoint{memberAt("a", 9): heavy})
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3 4" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 1 2 3 4")
 	})
 }

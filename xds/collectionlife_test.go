@@ -26,9 +26,7 @@ func TestCollectionWaits(t *testing.T) {
 		cp.mustDelta().Send(eds.URL(), "2", collected("svc", "a", "c"))
 		synctest.Wait()
 		cp.mustDelta().Respond(membersOf("1", "a", 2))
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints %q, want those from before", got)
-		}
+		w.serves(t, "svc", "svc 1")
 		if s := h.status(xdstest.Glob("", "c")); s.State != Requested || !s.Watched {
 			t.Errorf("collection %+v, want one that is waited for", s)
 		}
@@ -138,13 +136,9 @@ func TestCollectionTTL(t *testing.T) {
 		beat := &discoveryv3.Resource{Name: memberAt("a", 1), Ttl: durationpb.New(time.Minute)}
 		cp.mustDelta().Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: leds.URL(), Resources: []*discoveryv3.Resource{beat}})
 		advance(50 * time.Second)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 1 2 3")
 		advance(20 * time.Second)
-		if got := ports(w.cluster(t, "svc")); got != "svc 2 3" {
-			t.Errorf("endpoints %q after the time to live", got)
-		}
+		w.serves(t, "svc", "svc 2 3", "after the time to live")
 		cp.mustDelta().Respond(&discoveryv3.DeltaDiscoveryResponse{TypeUrl: leds.URL(), Resources: []*discoveryv3.Resource{beat}})
 		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 0 {
 			synctest.Wait()
@@ -167,9 +161,7 @@ func TestCollectionLinger(t *testing.T) {
 		}
 		cp.part("a", 1)
 		w = h.watch("svc")
-		if got := ports(w.cluster(t, "svc")); got != "svc 2 3" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 2 3")
 		w.cancel()
 		advance(time.Minute)
 		if n := h.entries(); n != 0 {
@@ -194,9 +186,7 @@ func TestCollectionCrossing(t *testing.T) {
 		w.must(t)
 		check := func(what, want string) {
 			t.Helper()
-			if got := ports(w.cluster(t, "svc")); got != want {
-				t.Errorf("%s: endpoints %q, want %q", what, got, want)
-			}
+			w.serves(t, "svc", want, what)
 		}
 		w.cancel()
 		synctest.Wait()

@@ -32,9 +32,7 @@ func TestCollectionReconnect(t *testing.T) {
 		cp.join("b", 8)
 		cp.refuse(nil)
 		advance(time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 2 3 8" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 2 3 8")
 		if n := cp.mustDelta().Stats(leds.URL()).Responses; n != 1 {
 			t.Errorf("%d responses, want one", n)
 		}
@@ -50,9 +48,7 @@ func TestCollectionSotW(t *testing.T) {
 		w := h.watch("svc")
 		w.must(t)
 		cp.serve(collected("svc", "a"))
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 1")
 		if _, nacks, detail := cp.counts(eds); nacks != 1 || !strings.Contains(detail, "endpoints[0].leds_cluster_locality_config.leds_collection_name") || !strings.Contains(detail, deltaFeature) {
 			t.Errorf("%d NACKs: %s", nacks, detail)
 		}
@@ -65,9 +61,7 @@ func TestCollectionVariant(t *testing.T) {
 		h, cp, w := servingCollections(t, Options{})
 		cp.Serve(true, false)
 		advance(time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" {
-			t.Errorf("endpoints %q, want those from before", got)
-		}
+		w.serves(t, "svc", "svc 1 2 3")
 		if s := h.status(xdstest.Glob("", "a")); s.State != Unknown || !strings.Contains(s.Err.Error(), "state of the world") {
 			t.Errorf("collection %+v", s)
 		}
@@ -100,9 +94,7 @@ func TestCollectionVariantSilent(t *testing.T) {
 		if s := h.status(xdstest.Glob("", "a")); s.State != DoesNotExist || !strings.Contains(s.Err.Error(), "not found") {
 			t.Errorf("collection %+v", s)
 		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints %q, want those from before", got)
-		}
+		w.serves(t, "svc", "svc 1")
 	})
 }
 
@@ -153,9 +145,7 @@ func TestCollectionServers(t *testing.T) {
 		first.refuse(errRefused)
 		w := h.watch("svc")
 		advance(time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 3" {
-			t.Errorf("endpoints %q, want those of the fallback", got)
-		}
+		w.serves(t, "svc", "svc 1 3")
 		first.refuse(nil)
 		advance(5 * time.Minute)
 		if got := ports(w.cluster(t, "svc")); got != "svc 1 2" || second.connected() {

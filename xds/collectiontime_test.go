@@ -38,9 +38,7 @@ func TestCollectionLost(t *testing.T) {
 		cp.mustDelta().Respond(beat(1, time.Minute))
 		cp.mustDelta().Respond(beat(2, time.Hour)) // on its way while the collection is asked for
 		advance(3 * time.Second)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" {
-			t.Errorf("endpoints %q, want those that the server has", got)
-		}
+		w.serves(t, "svc", "svc 1 2 3")
 		if s := cp.mustDelta().Stats(leds.URL()); s.NACKs != 1 || !strings.Contains(s.LastError, "a heartbeat without content") {
 			t.Errorf("%+v", s)
 		}
@@ -125,9 +123,7 @@ func TestCollectionVariantFirst(t *testing.T) {
 					cp.Serve(true, false)
 				}
 				advance(time.Minute)
-				if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-					t.Errorf("endpoints %q, want those that were in use", got)
-				}
+				w.serves(t, "svc", "svc 1")
 				if fallback && h.servers["fallback"].current() == nil {
 					t.Error("there is no stream to the fallback")
 				}
@@ -136,9 +132,7 @@ func TestCollectionVariantFirst(t *testing.T) {
 				cp.join("a", 7)
 				cp.serve(append(targetOf("svc", 1)[:3], collected("svc", "a"))...)
 				advance(5 * time.Minute)
-				if got := ports(w.cluster(t, "svc")); got != "svc 7" {
-					t.Errorf("endpoints %q, want those of the collection", got)
-				}
+				w.serves(t, "svc", "svc 7")
 			})
 		})
 	}

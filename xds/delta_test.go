@@ -127,9 +127,7 @@ func TestDeltaReconnect(t *testing.T) {
 		cp.hangUp(errors.New("bye"))
 		cp.serve(clusterTo("svc", "e2"), endpointsAt("e2", 2))
 		advance(time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints %q, want the new ones", got)
-		}
+		w.serves(t, "svc", "svc 2")
 		if req := cp.mustDelta().Requests(eds.URL())[0]; len(req.InitialResourceVersions) > 0 {
 			t.Errorf("request %v claims a version while the latest was invalid", req)
 		}
@@ -199,9 +197,9 @@ func TestDeltaNACK(t *testing.T) {
 		if got, want := cp.answers(eds.URL())[before:], []string{n1 + " NACK", n2}; !slices.Equal(got, want) {
 			t.Errorf("answers %q, want %q", got, want)
 		}
-		if got := ports(two.cluster(t, "a")) + ", " + ports(two.cluster(t, "b")) + ", " + ports(w.cluster(t, "svc")); got != "a 5, b 1, svc 6" {
-			t.Errorf("endpoints %q", got)
-		}
+		two.serves(t, "a", "a 5")
+		two.serves(t, "b", "b 1")
+		w.serves(t, "svc", "svc 6")
 		s := statusOf(h.c, eds, "b")
 		if s.State != Nacked || s.Rejected.Version != "7" || s.Version == "7" {
 			t.Errorf("status %+v", s)
@@ -229,9 +227,7 @@ func TestDeltaNACK(t *testing.T) {
 				t.Errorf("%v\nis answered with %q", bad, a[len(a)-1])
 			}
 		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 6" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 6")
 	})
 }
 
@@ -253,9 +249,7 @@ func TestDeltaAliases(t *testing.T) {
 			{Name: "xdstp:///envoy.config.endpoint.v3.ClusterLoadAssignment/e?a=1&b=2", Version: "1", Resource: wrap(endpointsAt(turned, 7))},
 		}})
 		advance(time.Second)
-		if got := ports(w.cluster(t, "c")); got != "c 7" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "c", "c 7")
 		st.Remove(eds.URL(), turned)
 		advance(time.Second)
 		if note := w.cluster(t, "c").Leaves[0].ResolutionNote; note == nil {
@@ -358,9 +352,7 @@ func TestSwitch(t *testing.T) {
 				}
 				advance(time.Minute)
 				cp.serve(endpointsAt("svc", 2))
-				if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-					t.Errorf("endpoints %q", got)
-				}
+				w.serves(t, "svc", "svc 2")
 				if s := h.c.Servers()[0]; s.Variant == tt.variant {
 					t.Errorf("server %+v", s)
 				}

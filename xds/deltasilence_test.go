@@ -47,9 +47,7 @@ func TestDeltaSilent(t *testing.T) {
 		advance(time.Second)
 		w = h.watch("svc")
 		advance(14 * time.Second)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints %q while the server may still answer", got)
-		}
+		w.serves(t, "svc", "svc 1", "while the server may still answer")
 		advance(time.Second)
 		w.fails(t, `Listener resource "svc" not found`, "has not sent it within 15s; the version in the cache is from before the latest subscription")
 		cp.mustDelta().Send(lds.URL(), "2", listenerTo("svc", "other"))
@@ -147,9 +145,7 @@ func TestDeltaCut(t *testing.T) {
 			}
 			advance(10 * time.Second)
 		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "svc", "svc 1")
 		if n := two.opened(); n != 0 {
 			t.Errorf("%d streams to the server after it", n)
 		}
@@ -158,9 +154,7 @@ func TestDeltaCut(t *testing.T) {
 		}
 		one.serve(endpointsAt("svc", 3))
 		advance(time.Second)
-		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints %q, want those that the server has now", got)
-		}
+		w.serves(t, "svc", "svc 3")
 	})
 }
 

@@ -28,18 +28,14 @@ func TestRouteConfigNameChange(t *testing.T) {
 		cp.serve(listenerTo("svc", "r2"))
 		cp.asked(rds, "r2", "svc")
 		cp.serve(endpointsAt("svc", 2))
-		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints = %q, want updates to go on while r2 is missing", got)
-		}
+		w.serves(t, "svc", "svc 2", "updates must go on while r2 is missing")
 		cp.serve(routesTo("r2", "svc", "new"))
 		cp.serve(clusterTo("new", "new"))
 		if n := len(w.must(t).Clusters); n != 1 {
 			t.Errorf("%d clusters before the endpoints of the new one are there", n)
 		}
 		cp.serve(endpointsAt("new", 3))
-		if got := ports(w.cluster(t, "new")); got != "new 3" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "new", "new 3")
 		cp.asked(rds, "r2") // the old one is not watched any more
 	})
 }
@@ -238,22 +234,16 @@ func TestAggregate(t *testing.T) {
 			t.Fatal("an update before it is known what there is")
 		}
 		advance(16 * time.Second)
-		if got := ports(w.cluster(t, "top")); got != "a 1 | b 2" {
-			t.Errorf("leaves = %q", got)
-		}
+		w.serves(t, "top", "a 1 | b 2")
 		before := w.cluster(t, "top")
 		cp.serve(aggregateOf("top", "b", "new", "mid"))
 		if w.cluster(t, "top") != before {
 			t.Error("the aggregate changed before its new child was known")
 		}
 		cp.serve(endpointsAt("a", 3)) // what is in use is followed meanwhile
-		if got := ports(w.cluster(t, "top")); got != "a 3 | b 2" {
-			t.Errorf("leaves = %q", got)
-		}
+		w.serves(t, "top", "a 3 | b 2")
 		cp.serve(clusterTo("new", "b"))
-		if got := ports(w.cluster(t, "top")); got != "b 2 | new 2 | a 3" {
-			t.Errorf("leaves = %q", got)
-		}
+		w.serves(t, "top", "b 2 | new 2 | a 3")
 		cp.serve(aggregateOf("top", "gone"))
 		if err := w.cluster(t, "top").Err; err == nil || !strings.Contains(err.Error(), "gone") {
 			t.Errorf("error = %v", err)

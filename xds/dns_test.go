@@ -143,9 +143,7 @@ func TestDNSInBuild(t *testing.T) {
 			cp.serve(listenerTo("svc", "r"), routesTo("r", "c"), dnsCluster("c", "10.0.0.7", 70))
 			w := h.watch("svc")
 			h.c.ResolveNow()
-			if got := ports(w.cluster(t, "c")); got != "c 70" {
-				t.Errorf("endpoints = %q", got)
-			}
+			w.serves(t, "c", "c 70")
 		})
 	}
 }

@@ -81,9 +81,7 @@ func TestOutage(t *testing.T) {
 		cp.serve(endpointsAt("svc", 2))
 		cp.refuse(nil)
 		advance(5 * time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints = %q, want the new ones", got)
-		}
+		w.serves(t, "svc", "svc 2")
 	})
 }
 
@@ -251,9 +249,7 @@ func TestDeletion(t *testing.T) {
 					drops := full && tt.drops
 					switch {
 					case !drops:
-						if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-							t.Errorf("endpoints = %q, want those from before", got)
-						}
+						w.serves(t, "svc", "svc 1")
 						if note := w.cluster(t, "svc").Leaves[0].ResolutionNote; (note != nil) != (typ == cds) {
 							t.Errorf("note = %v", note)
 						}
@@ -390,9 +386,7 @@ func TestFlowControl(t *testing.T) {
 		w.block = nil
 		w.mu.Unlock()
 		close(block)
-		if got := ports(w.cluster(t, "svc")); got != "svc 104" {
-			t.Errorf("endpoints = %q, want the latest", got)
-		}
+		w.serves(t, "svc", "svc 104")
 		if w.got().updates != 3 {
 			t.Errorf("%d updates, want 3: the first, the one that blocked, and the latest", w.got().updates)
 		}

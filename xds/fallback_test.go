@@ -38,12 +38,8 @@ func TestFallback(t *testing.T) {
 		// A resource that is not in the cache: now everything comes from the
 		// second server.
 		late := h.watch("new")
-		if got := ports(late.cluster(t, "new")); got != "new 3" {
-			t.Errorf("endpoints = %q", got)
-		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints = %q, want those of the second server", got)
-		}
+		late.serves(t, "new", "new 3")
+		w.serves(t, "svc", "svc 2")
 		if w.got().errs+late.got().errs != 0 {
 			t.Errorf("errors %v, %v", w.got().err, late.got().err)
 		}
@@ -125,14 +121,10 @@ func TestFallbackShared(t *testing.T) {
 		first.refuse(errRefused)
 		w := h.watch("svc")
 		advance(10 * time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints = %q, want those of the second server", got)
-		}
+		w.serves(t, "svc", "svc 2")
 		first.refuse(nil)
 		advance(10 * time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints = %q, want those of the first server", got)
-		}
+		w.serves(t, "svc", "svc 1")
 		second.asked(rds, routes)
 		w.cancel()
 		advance(10 * time.Minute)
@@ -178,9 +170,7 @@ func TestFallbackKeepsData(t *testing.T) {
 			t.Errorf("endpoints = %q, stream to the second server: %v", got, second.current() != nil)
 		}
 		first.serve(targetOf("svc", 1)...)
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "svc", "svc 1")
 	})
 }
 

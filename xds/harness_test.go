@@ -212,6 +212,15 @@ func (r *recorder) cluster(t *testing.T, name string) *picker.Cluster {
 	return nil
 }
 
+// serves checks the endpoints of a cluster of the configuration in use, as ports returns them. when
+// describes the situation.
+func (r *recorder) serves(t *testing.T, cluster, want string, when ...string) {
+	t.Helper()
+	if got := ports(r.cluster(t, cluster)); got != want {
+		t.Errorf("cluster %q has endpoints %q, want %q %s", cluster, got, want, strings.Join(when, " "))
+	}
+}
+
 // ports returns the ports of all endpoints of a cluster, leaf by leaf, for
 // short comparisons.
 func ports(c *picker.Cluster) string {

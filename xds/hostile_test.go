@@ -42,9 +42,7 @@ func TestLargeResponse(t *testing.T) {
 			t.Errorf("%d new streams, want 1", n)
 		}
 		cp.serve(endpointsAt("svc", 3))
-		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints = %q, want the latest", got)
-		}
+		w.serves(t, "svc", "svc 3")
 	})
 }
 

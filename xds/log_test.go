@@ -158,9 +158,7 @@ func TestLogBlocked(t *testing.T) {
 		w.must(t)
 		cp.send(eds, "2", badEndpoints("svc")) // logged
 		cp.send(eds, "3", endpointsAt("svc", 3))
-		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints %q while the Logger is blocked", got)
-		}
+		w.serves(t, "svc", "svc 3", "while the Logger is blocked")
 		close(blocked)
 	})
 }

@@ -48,9 +48,7 @@ func TestNames(t *testing.T) {
 			}
 			cp.update(s.make(s.name))
 		}
-		if got := ports(w.cluster(t, cluster)); got != cluster+" 1" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, cluster, cluster+" 1")
 		for _, s := range steps {
 			if n := cp.Stats(s.typ.URL()).NACKs; n != 0 {
 				t.Errorf("%v: %d NACKs", s.typ, n)
@@ -68,9 +66,7 @@ func TestExtraNames(t *testing.T) {
 		for typ, m := range targetOf("svc", 1) {
 			cp.send(resource.Type(typ), "1", targetOf("SVC", 2)[typ], m, targetOf("svc.", 3)[typ])
 		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 1" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "svc", "svc 1")
 		if n := h.entries(); n != 4 {
 			t.Errorf("%d resources in the cache, want the 4 asked for", n)
 		}
@@ -124,9 +120,7 @@ func TestAggregateWaits(t *testing.T) {
 				t.Errorf("notes %v and %v", top.Leaves[0].ResolutionNote, top.Leaves[1].ResolutionNote)
 			}
 			cps[0].update(endpointsAt("first", 1))
-			if got := ports(w.cluster(t, "top")); got != "first 1 | second 2" {
-				t.Errorf("leaves = %q", got)
-			}
+			w.serves(t, "top", "first 1 | second 2")
 		})
 	}
 }

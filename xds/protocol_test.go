@@ -239,9 +239,7 @@ func TestResourceTwice(t *testing.T) {
 		if _, nacks, detail := cp.counts(eds); nacks != 1 || !strings.Contains(detail, "second") {
 			t.Errorf("%d NACKs, the latest saying %q; want one that says there is a second", nacks, detail)
 		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 8" {
-			t.Errorf("endpoints = %q, want the first version", got)
-		}
+		w.serves(t, "svc", "svc 8")
 	})
 }
 
@@ -256,9 +254,7 @@ func TestWrapped(t *testing.T) {
 			cp.respond(resource.Type(i), &discoveryv3.DiscoveryResponse{VersionInfo: "1",
 				Resources: []*anypb.Any{wrap(&discoveryv3.Resource{Name: name, Version: "x", Resource: wrap(m)})}})
 		}
-		if got := ports(w.cluster(t, "svc")); got != "svc 4" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "svc", "svc 4")
 	})
 }
 

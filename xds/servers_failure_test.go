@@ -91,9 +91,7 @@ func TestRejectionLoop(t *testing.T) {
 		h.watch("other").must(t)
 		cp.update(endpointsAt("svc", 3))
 		advance(time.Second)
-		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "svc", "svc 3")
 	})
 }
 
@@ -175,9 +173,7 @@ func TestA57Outage(t *testing.T) {
 		cp.update(endpointsAt("svc", 2))
 		cp.refuse(nil)
 		advance(5 * time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "svc", "svc 2")
 	})
 }
 
@@ -274,13 +270,9 @@ func TestWatch2Switch(t *testing.T) {
 		cp.asked(eds, "e2")
 
 		cp.update(clusterTo("c2", "e3"))
-		if got := ports(w.cluster(t, "c2")); got != "c2 2" {
-			t.Errorf("endpoints %q before the new ones are there", got)
-		}
+		w.serves(t, "c2", "c2 2", "before the new ones are there")
 		cp.update(endpointsAt("e3", 3))
-		if got := ports(w.cluster(t, "c2")); got != "c2 3" {
-			t.Errorf("endpoints %q", got)
-		}
+		w.serves(t, "c2", "c2 3")
 		cp.asked(eds, "e3")
 	})
 }
@@ -311,9 +303,7 @@ func TestWatch4Isolation(t *testing.T) {
 			clusterTo("good", "good"), badCluster("bad"), clusterTo("empty", "empty"))
 		w := h.watch("svc")
 		advance(16 * time.Second)
-		if got := ports(w.cluster(t, "good")); got != "good 1" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "good", "good 1")
 		if err := w.cluster(t, "bad").Err; err == nil || !strings.Contains(err.Error(), "lrs_server") {
 			t.Errorf("bad: error = %v", err)
 		}
@@ -340,8 +330,6 @@ func TestWatch5Aggregate(t *testing.T) {
 			clusterTo("x", "x"), clusterTo("y", "y"), clusterTo("z", "z"), endpointsAt("x", 1), endpointsAt("y", 2), endpointsAt("z", 3))
 		w := h.watch("svc")
 		advance(16 * time.Second)
-		if got := ports(w.cluster(t, "top")); got != "x 1 | y 2 | z 3" {
-			t.Errorf("leaves = %q", got)
-		}
+		w.serves(t, "top", "x 1 | y 2 | z 3")
 	})
 }

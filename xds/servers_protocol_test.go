@@ -35,9 +35,7 @@ func TestXDS1Answers(t *testing.T) {
 		}
 		cp.update(badEndpoints("svc"))
 		cp.update(endpointsAt("svc", 2))
-		if got := ports(w.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "svc", "svc 2")
 		s := cp.stream(0)
 		var responses []string // version/nonce
 		for _, resp := range s.heard {
@@ -208,9 +206,7 @@ func TestXDS6Absence(t *testing.T) {
 		w.fails(t, "ListenerResource", "removed")
 		cp.set(targetOf("svc", 3)...)
 		advance(restTime)
-		if got := ports(w.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints = %q", got)
-		}
+		w.serves(t, "svc", "svc 3")
 	})
 }
 
@@ -299,9 +295,7 @@ func TestXDS14SlowWatcher(t *testing.T) {
 		w.mu.Unlock()
 		close(block)
 		advance(time.Minute)
-		if got := ports(w.cluster(t, "svc")); got != "svc 199" {
-			t.Errorf("endpoints = %q, want the latest", got)
-		}
+		w.serves(t, "svc", "svc 199")
 	})
 }
 

@@ -85,15 +85,11 @@ func TestRewatch(t *testing.T) {
 		}
 		cp.serve(endpointsAt("svc", 3))
 		again := h.watch("svc")
-		if got := ports(again.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints = %q, want fresh ones", got)
-		}
+		again.serves(t, "svc", "svc 3")
 		// Without a pause, the server hears nothing, and what it sent counts.
 		again.cancel()
 		again = h.watch("svc")
-		if got := ports(again.cluster(t, "svc")); got != "svc 3" {
-			t.Errorf("endpoints = %q", got)
-		}
+		again.serves(t, "svc", "svc 3")
 		advance(time.Minute)
 		if again.got().errs != 0 {
 			t.Errorf("error %v", again.got().err)
@@ -280,9 +276,7 @@ func TestLinger(t *testing.T) {
 		cp.serve(endpointsAt("svc", 2))
 		requests := len(cp.must().Requests(""))
 		again := h.watch("svc")
-		if got := ports(again.cluster(t, "svc")); got != "svc 2" {
-			t.Errorf("endpoints = %q", got)
-		}
+		again.serves(t, "svc", "svc 2")
 		if n := len(cp.must().Requests("")); n != requests {
 			t.Errorf("%d requests to watch the target again", n-requests)
 		}
