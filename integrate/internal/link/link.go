@@ -70,8 +70,8 @@ var (
 	links    sync.Map      // Link.id to *Link
 	linksTo  linksByTarget // the same
 	linksOf  sync.Map      // *grpc.ClientConn to *Link, of channels that made an RPC
-	// lastBinding is an entry of linksOf that is found without a look-up: that
-	// of the oldest channel left, usually the only one.
+	// lastBinding is an entry of linksOf that is found without a look-up: that of the oldest
+	// channel, which is usually the only one.
 	lastBinding atomic.Pointer[binding]
 )
 
@@ -81,7 +81,7 @@ type binding struct {
 	link *Link
 }
 
-// New returns the link of a new resolver. It cannot be found until Register is called.
+// New returns the link of a new resolver. Of does not find it before Register is called.
 func New(opts Options) *Link {
 	return &Link{Options: opts, id: time.Duration(lastLink.Add(1)) * time.Second}
 }
@@ -89,7 +89,7 @@ func New(opts Options) *Link {
 // Number identifies the link in the process. It is above 0.
 func (l *Link) Number() int64 { return int64(l.id / time.Second) }
 
-// Register lets the link be found. From then on any goroutine may use the Resolver.
+// Register makes the link available to Of. From then on any goroutine may use the Resolver.
 func (l *Link) Register() {
 	l.noteWake()
 	links.Store(l.id, l)
@@ -119,7 +119,7 @@ func (l *Link) Bind(cc *grpc.ClientConn, maxAttempts int) {
 	}
 }
 
-// unbind removes what leads from the channel to the link.
+// unbind removes the entries that lead from the channel to the link.
 func (l *Link) unbind(cc *grpc.ClientConn) {
 	linksOf.CompareAndDelete(cc, l)
 	if b := lastBinding.Load(); b != nil && b.link == l {
@@ -157,8 +157,8 @@ func (l *Link) MaxAttempts() int { return int(l.maxAttempts.Load()) }
 // ClientConn returns the channel of the link, or nil before Bind.
 func (l *Link) ClientConn() *grpc.ClientConn { return l.cc.Load() }
 
-// Of returns the channel's link, or nil if its resolver is not ours or the channel is idle.
-// It does not connect the channel.
+// Of returns the channel's link, or nil if another package's resolver serves it or the channel is
+// idle. It does not connect the channel.
 func Of(cc *grpc.ClientConn) *Link {
 	l, _ := named(cc)
 	return l
@@ -215,9 +215,8 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 	}
 }
 
-// Aside returns the link of a channel that was handed to another package's resolver, or
-// nil. Until that resolver has told gRPC a service config, the link may be that of another
-// channel of the same target.
+// Aside returns the link of a channel that another package's resolver serves, or nil. Until that
+// resolver has sent a service config, the link may be that of another channel with the same target.
 func Aside(cc *grpc.ClientConn) *Link {
 	switch l := Of(cc); {
 	case l == nil:

@@ -11,15 +11,15 @@ import (
 	"sync"
 )
 
-// All returns the links that there are, in the order in which they were made.
+// All returns all links, in the order in which they were created.
 func All() []*Link {
 	return inOrder(func(yield func(*Link) bool) {
 		links.Range(func(_, l any) bool { return yield(l.(*Link)) })
 	})
 }
 
-// To returns those of a target, as grpc.ClientConn.CanonicalTarget has it, in the same
-// order. It costs nothing for the others.
+// To returns the links of a target in the form of grpc.ClientConn.CanonicalTarget, in the order in
+// which they were created. Its cost does not depend on other targets.
 func To(target string) []*Link { return linksTo.all(target) }
 
 func inOrder(all iter.Seq[*Link]) []*Link {
@@ -44,7 +44,7 @@ func (m *linksByTarget) add(target string, l *Link) {
 	m.links[target][l] = struct{}{}
 }
 
-// remove takes a link out, if it is there.
+// remove removes a link, if it is there.
 func (m *linksByTarget) remove(target string, l *Link) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -53,14 +53,14 @@ func (m *linksByTarget) remove(target string, l *Link) {
 	}
 }
 
-// all returns the links of a target, in the order in which they were made.
+// all returns the links of a target, in the order in which they were created.
 func (m *linksByTarget) all(target string) []*Link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return inOrder(maps.Keys(m.links[target]))
 }
 
-// aside returns a link of the target that stands aside, or nil.
+// aside returns a link of the target whose resolver is another package's, or nil.
 func (m *linksByTarget) aside(target string) *Link {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -11,15 +11,15 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// wakes has the channels that Wake is waking: *grpc.ClientConn to chan struct{}, which is closed
-// at the end.
+// wakes has the channels that Wake is waking: *grpc.ClientConn to chan struct{}, which is closed at
+// the end.
 var wakes sync.Map
 
-// Wake has a channel leave idle mode, for an RPC or for whoever waits for one. gRPC has nothing
-// but Connect for that, and passes it on to the LB policy as the user's wish to be connected
-// (ExitIdle): after it has made the resolver, and maybe after the first configuration is in
-// force. An RPC needs the endpoint that it picks and no other, so the link of that resolver
-// takes a note: see TakeWake. A channel that is awake is left alone.
+// Wake makes a channel leave idle mode, for an RPC or WaitReady. gRPC offers only Connect for this,
+// and reports it to the LB policy as the user's request to connect (ExitIdle), after it has built
+// the resolver, and possibly after the first configuration. An RPC needs no endpoint but the one
+// that it picks, so the link of that resolver records the call: see TakeWake. Wake does nothing if
+// the channel is not idle.
 func Wake(ctx context.Context, cc *grpc.ClientConn) {
 	done := make(chan struct{})
 	if other, busy := wakes.LoadOrStore(cc, done); busy {
@@ -38,9 +38,9 @@ func Wake(ctx context.Context, cc *grpc.ClientConn) {
 	}
 }
 
-// noteWake notes whether Wake makes the link's resolver. Of two channels of one target that are
-// woken at the same time, the one that its user connects may be taken for the other: it is
-// connected by its first RPC then.
+// noteWake records whether Wake builds the link's resolver. If two idle channels of one target are
+// woken at the same time, one by Wake and one by its user, the second may be taken for the first:
+// its first RPC connects it then.
 func (l *Link) noteWake() {
 	wakes.Range(func(cc, _ any) bool {
 		l.woken.Store(cc.(*grpc.ClientConn).CanonicalTarget() == l.Canonical)
@@ -48,6 +48,6 @@ func (l *Link) noteWake() {
 	})
 }
 
-// TakeWake reports whether a call of ExitIdle is Wake's. There is one for each link that Wake
-// made.
+// TakeWake reports whether a call of ExitIdle was caused by Wake. It does so once for each link
+// that Wake created.
 func (l *Link) TakeWake() bool { return l.woken.Swap(false) }

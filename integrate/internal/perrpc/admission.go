@@ -22,26 +22,22 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// An admission refuses RPCs while too many of a channel's fail, before anything is sent
-// (Envoy's admission_control, the client-side throttling of the SRE book). Of the n RPCs that
-// ended in the latest window, s of them with success, it refuses
+// An admission refuses RPCs of a channel while too many fail, before anything is sent (Envoy's
+// admission_control; the client-side throttling of the SRE book). With n RPCs that ended in the
+// latest window, s of them with success, it refuses an RPC with probability
 //
 //	((n - s/threshold) / (n + 1)) ^ (1/aggression)
 //
-// at most max_rejection_probability, and none while fewer RPCs than rps_threshold end. RPCs
-// that it refuses do not count, so that those it lets through say how the servers are. It is
-// outside of retries: an RPC is one RPC, whatever attempts it takes, and one that is refused
-// is not retried.
+// at most max_rejection_probability, and none while fewer RPCs than rps_threshold end. Refused RPCs
+// do not count. Retries happen inside of it: an RPC counts once, whatever attempts it takes, and an
+// RPC that is refused is not retried.
 //
-// There is one for each filter and configuration of a channel, whatever routes have it:
+// A channel has one admission for each filter and configuration, which its routes share. The plans
+// of the next configuration take it over if they have the same filter.
 //
-//	newAdmission ──▶ in force ──▶ kept by the plans of the next configuration
-//	                          └──▶ gone with its plans, if that lacks it
-//
-// The window is a ring of slots of step each. Counts are kept twice, in the slot of the
-// moment and in their sum, so that an RPC costs no walk. Whoever finds that the time of a slot
-// has come empties it; the others go on meanwhile. Any number of goroutines may use it; none
-// waits.
+// The window is a ring of slots of step each. Counts are kept in the current slot and in the sum of
+// all slots, so that an RPC does not walk the ring. The goroutine that finds an expired slot clears
+// it, while others continue. Any number of goroutines may use an admission without waiting.
 type admission struct {
 	cfg  resource.AdmissionControl
 	err  error // of RPCs that are refused
@@ -63,10 +59,11 @@ const (
 	oneSuccess = 1 << 32
 )
 
-// maxSlots is how finely a long window moves. A shorter one moves by seconds, as in Envoy.
+// maxSlots is the number of slots of a long window. A shorter window has slots of a second, as in
+// Envoy.
 const maxSlots = 60
 
-// admissionKey is what tells one admission of a channel from another.
+// An admissionKey identifies an admission of a channel.
 type admissionKey struct {
 	filter string
 	cfg    resource.AdmissionControl
@@ -80,8 +77,8 @@ func newAdmission(key admissionKey) *admission {
 	return &admission{cfg: key.cfg, err: err, born: time.Now(), step: key.cfg.Window / n, slots: make([]atomic.Uint64, n+1)}
 }
 
-// advance empties the slots whose time has come. The slot of the next step is empty always,
-// so that whoever counts as it begins need not wait.
+// advance clears the expired slots. The slot of the next step is always empty, so that goroutines
+// that count in it need not wait.
 func (a *admission) advance() {
 	now := int64(time.Since(a.born) / a.step)
 	if now <= a.turn.Load() || !a.turning.CompareAndSwap(false, true) {
@@ -109,13 +106,13 @@ func (a *admission) record(err error) {
 	a.slots[a.turn.Load()%int64(len(a.slots))].Add(n)
 }
 
-// counts returns how many RPCs have ended in the window, and how many with success.
+// counts returns the RPCs that ended in the window, and the successes among them.
 func (a *admission) counts() (rpcs, successes uint32) {
 	sum := a.sum.Load()
 	return uint32(sum), uint32(sum >> 32)
 }
 
-// probability is of refusing an RPC at the moment.
+// probability returns the current probability of refusing an RPC.
 func (a *admission) probability() float64 {
 	a.advance()
 	n, s := a.counts()
@@ -183,7 +180,7 @@ func admissionInterceptor(a *admission) interceptor {
 	}
 }
 
-// An AdmissionState is what an admission control filter is at.
+// An AdmissionState is the state of an admission control filter.
 type AdmissionState struct {
 	Filter          string
 	Probability     float64 // of refusing an RPC
@@ -198,7 +195,7 @@ func (a *admission) state(filter string) AdmissionState {
 	return s
 }
 
-// Admissions returns what the admission control filters of the plans are at, by filter.
+// Admissions returns the states of the admission control filters, by filter.
 func (p *Plans) Admissions() (list []AdmissionState) {
 	if p == nil {
 		return nil
@@ -212,8 +209,8 @@ func (p *Plans) Admissions() (list []AdmissionState) {
 	return list
 }
 
-// Admission returns what a filter with a configuration is at, if that is admission control
-// and some plan has it.
+// Admission returns the state of a filter with a configuration, if it is admission control and some
+// plan has it.
 func (p *Plans) Admission(filter string, config any) (s AdmissionState, ok bool) {
 	cfg, ok := config.(*resource.AdmissionControl)
 	if !ok || p == nil {
@@ -226,7 +223,7 @@ func (p *Plans) Admission(filter string, config any) (s AdmissionState, ok bool)
 	return a.state(filter), true
 }
 
-// String says what is refused, and why.
+// String describes the state.
 func (s AdmissionState) String() string {
 	return fmt.Sprintf("refuses %.4g %% of RPCs: %d of %d in the last %v succeeded", 100*s.Probability, s.Successes, s.RPCs, s.Window)
 }

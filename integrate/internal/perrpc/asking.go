@@ -12,22 +12,22 @@ import (
 // This file finds the clusters whose endpoints are asked for their load for each unary RPC
 // (picker.Prequal.Synchronous). See Call.ask.
 
-// asks reports whether endpoints of the cluster are asked for each RPC.
+// asks reports whether RPCs to the cluster ask endpoints for their load.
 func asks(c *picker.Cluster) bool {
 	return slices.ContainsFunc(c.Leaves, func(l picker.Leaf) bool {
 		return l.Policy.Kind == picker.PolicyPrequal && l.Policy.Prequal != nil && l.Policy.Prequal.Synchronous > 0
 	})
 }
 
-// SameAsking reports whether the RPCs of two configurations with the same routes ask
-// endpoints of the same clusters. O(clusters).
+// SameAsking reports whether the RPCs of two configurations with the same routes ask endpoints of
+// the same clusters. O(clusters).
 func SameAsking(a, b *picker.Config) bool {
 	return slices.EqualFunc(a.Clusters, b.Clusters, func(a, b *picker.Cluster) bool {
 		return a == b || asks(a) == asks(b) && (a.Name == b.Name || !asks(a))
 	})
 }
 
-// asking returns the names of the clusters whose endpoints are asked for each RPC, or nil.
+// asking returns the names of the clusters whose endpoints are asked, or nil.
 func asking(cfg *picker.Config) map[string]bool {
 	var names map[string]bool
 	for _, c := range cfg.Clusters {
@@ -41,7 +41,7 @@ func asking(cfg *picker.Config) map[string]bool {
 	return names
 }
 
-// ask has the plans of a route ask if any of its clusters is among those of the names.
+// ask marks the plans of a route if any of its clusters is among the names.
 func (r *routePlans) ask(route *picker.Route, names map[string]bool) {
 	if names != nil && slices.ContainsFunc(route.Clusters, func(c picker.WeightedCluster) bool { return names[c.Name] }) {
 		for _, p := range r.plans() {

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 
 	"google.golang.org/grpc"
@@ -131,6 +132,31 @@ func Result(info *balancer.DoneInfo) picker.CallResult {
 		return picker.CallFailed
 	}
 	return picker.CallNotSent
+}
+
+// Tried are the connections that an RPC's attempts were given. Any number of goroutines may use it.
+// The zero value is empty, and must not be copied.
+type Tried struct {
+	mu    sync.Mutex
+	conns []balancer.SubConn
+	room  [2]balancer.SubConn // for the first ones
+}
+
+// Add adds the connection of a pick.
+func (t *Tried) Add(sc balancer.SubConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.conns == nil {
+		t.conns = t.room[:0]
+	}
+	t.conns = append(t.conns, sc)
+}
+
+// Has reports whether an attempt was given a connection.
+func (t *Tried) Has(sc balancer.SubConn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Contains(t.conns, sc)
 }
 
 // previousAttemptsKey is the header with the number of previous attempts (A6).

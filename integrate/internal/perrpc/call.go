@@ -19,33 +19,33 @@ import (
 // callKey is the context key of an RPC's *Call.
 type callKey struct{}
 
-// Call is an RPC whose route was chosen by an interceptor. It lives as long as the
-// RPC and holds no Snapshot (D9).
+// A Call is an RPC whose route was chosen by an interceptor. It lives as long as the RPC and holds
+// no Snapshot (D9).
 //
-// Bind makes it and matches a route, whose plan is applied. The first pick settles which cluster the
-// RPC goes to: that of the route, unless an interceptor of the application behind ours has changed
-// the headers so that another route matches (D13). The picks of the RPC's other attempts go to the
-// same cluster (A31).
+// Bind creates it and matches a route, whose plan is applied. The first pick settles the cluster of
+// the RPC: that of the route, unless an interceptor of the application behind ours has changed the
+// headers so that another route matches (D13). The picks of the RPC's other attempts use the same
+// cluster (A31).
 type Call struct {
 	at     atomic.Pointer[Channel] // nil in tests
 	method string                  // channel and method tell the RPC from those made with its context
 	random uint64                  // the RPC's word for Match
 	plan   *plan
-	// matched is the match of the interceptor, and settled, from the first pick
-	// on, that or another.
+	// matched is the match of the interceptor. settled is the match of the first pick, which
+	// may be another one; nil before.
 	matched match
 	settled atomic.Pointer[match]
-	// filtered is the route that the headers lead to behind the HTTP filters,
-	// which may change them without changing where the RPC goes.
+	// filtered is the route that matches behind the HTTP filters, which may change headers
+	// without changing the route.
 	filtered atomic.Int32
 	session  *Session // nil if there is none (A55)
 	tried    *Tried   // nil unless attempts avoid endpoints
-	// chosen is the endpoint that the next pick is to take, if it can.
+	// chosen is the endpoint that the next pick prefers.
 	chosen atomic.Pointer[picker.EndpointState]
 	ended  atomic.Bool // by a pick, or by the client before there was one
 }
 
-// match is what a routing decision comes to.
+// A match is the result of a routing decision.
 type match struct {
 	plans   *Plans // that route is an index of
 	route   int32
@@ -159,29 +159,33 @@ func (c *Call) StartSession(hosts []netip.AddrPort) *Session {
 	return c.session
 }
 
-// Tried returns what the RPC's attempts were given, which others are to avoid, or nil if
-// they are not.
-func (c *Call) Tried() *Tried { return c.tried }
+// Tried returns the connections that the RPC's attempts were given and further attempts avoid, or
+// nil if they avoid none.
+func (c *Call) Tried() *Tried {
+	if c == nil {
+		return nil
+	}
+	return c.tried
+}
 
-// Failed notes that a pick failed. With a status, that is the end of the RPC
-// (T-DROP-3, A32).
+// Failed records that a pick failed. A status ends the RPC (T-DROP-3, A32).
 func (c *Call) Failed(err error) {
 	if _, ok := status.FromError(err); ok {
 		c.ended.Store(true)
 	}
 }
 
-// final reports whether an RPC that has failed is not to be retried: because a pick ended
-// it, or because it did not get as far as a pick.
+// final reports whether an RPC that has failed must not be retried, because a pick ended it, or
+// because it was never picked for.
 func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.settled.Load() == nil) }
 
-// refusedUnsent reports whether the client has refused an RPC itself, before there was a pick.
+// refusedUnsent reports whether a filter of the client has refused the RPC before it was picked
+// for.
 func (c *Call) refusedUnsent() bool { return c != nil && c.ended.Load() && c.settled.Load() == nil }
 
-// Bound returns the route and the cluster that the RPC's picks from t are for,
-// unless the outcome, not Picked, says that no cluster serves the RPC. If an update
-// has taken the cluster away the RPC is matched again. If an update has only
-// changed the routes, the route is the one that the RPC would take now.
+// Bound returns the route and the cluster for the RPC's picks from t. If the outcome is not Picked,
+// no cluster serves the RPC. The RPC is matched again if an update has removed its cluster. If an
+// update has only changed the routes, the route is the one that matches now.
 func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, cluster int32, outcome picker.Outcome) {
 	m := c.settled.Load()
 	if m == nil {
@@ -201,9 +205,9 @@ func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, clust
 	return route, now, outcome
 }
 
-// settle decides where the RPC goes, at its first pick. It matches again only
-// where routes look at headers. Since the word is the same, another outcome means
-// that the headers are others, or the routes.
+// settle decides the cluster of the RPC, at its first pick. It matches again only if routes match
+// by headers. The random word is the same, so another outcome means that the headers or the routes
+// have changed.
 func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 	m := &c.matched
 	if m.plans.byHeader {
@@ -330,8 +334,8 @@ func (c *Call) Done(ctx context.Context, done func(balancer.DoneInfo)) func(bala
 	return markLost(ctx, done)
 }
 
-// clusterIn returns the index of the match's cluster in a table, or -1 if it is
-// gone from the configuration.
+// clusterIn returns the index of the match's cluster in a table, or -1 if the configuration no
+// longer has it.
 func (m *match) clusterIn(t *Table) int32 {
 	clusters := t.Config.Clusters
 	if i := int(m.cluster); i < len(clusters) && clusters[i].Name == m.name {

@@ -21,28 +21,25 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// A concurrency refuses RPCs of a channel to a cluster while as many are in flight as a limit
-// says, which follows how long they take (Envoy's adaptive_concurrency; see package gradient).
-// It is outside of retries: an RPC has one place, whatever attempts and hedges it takes, and
-// one that is refused is not retried. RPCs that the client streams are let pass and do not
-// count: how long they are open is up to the application. One that only the server streams
-// counts until its first message.
+// A concurrency refuses RPCs of a channel to a cluster while the number of RPCs in flight is at a
+// limit, which adapts to their latency (Envoy's adaptive_concurrency; see package gradient).
+// Retries happen inside of it: an RPC counts once, whatever attempts it takes, and an RPC that is
+// refused is not retried. Streams of the client pass and do not count, since the application
+// decides how long they are open. A stream of the server counts until its first message.
 //
-// There is one for each filter, configuration and cluster of a channel, whatever routes have
-// it. Clusters are other servers, with another latency: a slow one that shared a limit with a
-// fast one would take its places.
+// A channel has one concurrency for each filter, configuration and cluster, which its routes share.
+// Clusters have different servers, with different latencies: a slow cluster would use up the limit
+// of a fast one. The plans of the next configuration take it over if they have the same filter and
+// cluster.
 //
-//	newConcurrency ──▶ in force ──▶ kept by the plans of the next configuration
-//	                            └──▶ gone with its plans, if that lacks it
-//
-// Any number of goroutines may use it; none waits.
+// Any number of goroutines may use a concurrency without waiting.
 type concurrency struct {
 	*gradient.Controller
 	err     error         // of RPCs that are refused
 	refused atomic.Uint64 // since it was made
 }
 
-// concurrencyKey is what tells one concurrency of a channel from another.
+// A concurrencyKey identifies a concurrency of a channel.
 type concurrencyKey struct {
 	filter, cluster string
 	cfg             resource.AdaptiveConcurrency
@@ -56,13 +53,13 @@ func newConcurrency(key concurrencyKey) *concurrency {
 	}
 }
 
-// clusterLimits are the concurrencies of a route's clusters, for a filter. They are few.
+// clusterLimits are the concurrencies of a route's clusters, for a filter. There are few.
 type clusterLimits []struct {
 	cluster string
 	*concurrency
 }
 
-// limitsFor returns those of a route, or of one of its clusters if that has a name.
+// limitsFor returns the limits of a route, or of one of its clusters if c has a name.
 func (p *planner) limitsFor(f *picker.Filter, cfg *resource.AdaptiveConcurrency, r *picker.Route, c *picker.WeightedCluster) (limits clusterLimits) {
 	for i := range r.Clusters {
 		name := r.Clusters[i].Name
@@ -78,7 +75,7 @@ func (p *planner) limitsFor(f *picker.Filter, cfg *resource.AdaptiveConcurrency,
 	return limits
 }
 
-// of returns that of a cluster, or nil if there is none.
+// of returns the limit of a cluster, or nil.
 func (l clusterLimits) of(cluster string) *concurrency {
 	for i := range l {
 		if l[i].cluster == cluster {
@@ -88,9 +85,9 @@ func (l clusterLimits) of(cluster string) *concurrency {
 	return nil
 }
 
-// observe records an RPC that has ended. RPCs that were canceled have no information about servers,
-// and neither have those without a server and those that were refused, which may be fast. RPCs that
-// timed out took too long, whatever their deadline.
+// observe records an RPC that has ended. Canceled RPCs are ignored, and so are RPCs without a
+// server and RPCs that were refused, which may be fast. An RPC that timed out took too long,
+// whatever its deadline.
 func (c *concurrency) observe(began time.Time, err error) {
 	now := time.Now()
 	took := max(now.Sub(began), 1)
@@ -103,7 +100,7 @@ func (c *concurrency) observe(began time.Time, err error) {
 	c.Observe(began, now, took)
 }
 
-// A place is that of an RPC among those in flight to its cluster.
+// A place is the place of an RPC among those in flight to its cluster.
 type place struct {
 	of    *concurrency // nil if there is no limit for the RPC
 	call  *Call
@@ -139,7 +136,7 @@ func (p *place) observe(err error) {
 	}
 }
 
-// concurrencyInterceptor is the concurrencies of a route's clusters as an interceptor.
+// concurrencyInterceptor returns the limits of a route's clusters as an interceptor.
 func concurrencyInterceptor(limits clusterLimits) interceptor {
 	return interceptor{
 		unary: func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -176,7 +173,7 @@ func concurrencyInterceptor(limits clusterLimits) interceptor {
 	}
 }
 
-// firstMessage is a stream that counts as in flight until its first message, or its end.
+// A firstMessage is a stream that counts as in flight until its first message or its end.
 type firstMessage struct {
 	grpc.ClientStream
 	place
@@ -200,7 +197,7 @@ func (s *firstMessage) RecvMsg(m any) error {
 	return err
 }
 
-// A ConcurrencyState is what an adaptive concurrency filter is at for a cluster.
+// A ConcurrencyState is the state of an adaptive concurrency filter for a cluster.
 type ConcurrencyState struct {
 	Filter, Cluster string
 	gradient.State
@@ -211,8 +208,7 @@ func (c *concurrency) state(key concurrencyKey) ConcurrencyState {
 	return ConcurrencyState{key.filter, key.cluster, c.State(time.Now()), c.refused.Load()}
 }
 
-// Concurrencies returns what the adaptive concurrency filters of the plans are at, by filter
-// and cluster.
+// Concurrencies returns the states of the adaptive concurrency filters, by filter and cluster.
 func (p *Plans) Concurrencies() (list []ConcurrencyState) {
 	if p == nil {
 		return nil
@@ -226,8 +222,8 @@ func (p *Plans) Concurrencies() (list []ConcurrencyState) {
 	return list
 }
 
-// Concurrency returns what a filter with a configuration is at for a cluster, if that is
-// adaptive concurrency and some plan has it.
+// Concurrency returns the state of a filter with a configuration for a cluster, if it is adaptive
+// concurrency and some plan has it.
 func (p *Plans) Concurrency(filter, cluster string, config any) (s ConcurrencyState, ok bool) {
 	cfg, ok := config.(*resource.AdaptiveConcurrency)
 	if !ok || p == nil {
@@ -241,10 +237,10 @@ func (p *Plans) Concurrency(filter, cluster string, config any) (s ConcurrencySt
 	return c.state(key), true
 }
 
-// TimesOut reports whether RPCs took too long to have ended.
+// TimesOut reports whether the latest RPCs timed out.
 func (s ConcurrencyState) TimesOut() bool { return s.SampleRTT == gradient.Forever }
 
-// String says what the limit is, and why.
+// String describes the state.
 func (s ConcurrencyState) String() string {
 	text := fmt.Sprintf("lets %d RPCs be in flight, and %d are", s.Limit, s.InFlight)
 	switch {

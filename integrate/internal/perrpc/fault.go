@@ -22,12 +22,12 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// activeFaults counts the RPCs of the process that have a fault at the
-// moment; A33 has max_active_faults apply to all of them together.
+// activeFaults counts the RPCs of the process that have a fault at the moment. max_active_faults
+// applies to all of them together (A33).
 var activeFaults atomic.Int64
 
-// faultInterceptor is fault injection as an interceptor; it is empty if there is nothing
-// to inject.
+// faultInterceptor returns fault injection as an interceptor. It is empty if no fault is
+// configured.
 func faultInterceptor(f *resource.Fault) interceptor {
 	if f.Delay == nil && f.Abort == nil {
 		return interceptor{}
@@ -75,16 +75,15 @@ func faultInterceptor(f *resource.Fault) interceptor {
 	}
 }
 
-// errEndedOK says that a fault ends the RPC with status OK.
+// errEndedOK reports that a fault ends the RPC with status OK.
 var errEndedOK = errors.New("xds: fault injection ended the RPC with status OK")
 
-// errNoMessage is what becomes of that where there has to be a response message: the
-// status that gRPC has for a server which ends the RPC with OK and without one.
+// errNoMessage replaces errEndedOK where a response message is required. gRPC returns the same code
+// for a server that ends such an RPC with OK and without a message.
 var errNoMessage = status.Error(codes.Internal, "xds: fault injection ended the RPC with status OK, without a response message")
 
-// inject delays and then aborts an RPC, each with its own chance, before
-// anything is sent (A33). active says that the RPC counts among the active
-// faults, until it ends.
+// inject delays and then aborts an RPC, each with its own probability, before anything is sent
+// (A33). active reports whether the RPC counts as an active fault until it ends.
 func inject(ctx context.Context, f *resource.Fault) (active bool, err error) {
 	delay := f.Delay != nil && hit(ctx, f.Delay.Chance, f.Delay.Header, "x-envoy-fault-delay-request-percentage")
 	abort := f.Abort != nil && hit(ctx, f.Abort.Chance, f.Abort.Header, "x-envoy-fault-abort-request-percentage")
@@ -118,8 +117,8 @@ func inject(ctx context.Context, f *resource.Fault) (active bool, err error) {
 	}
 }
 
-// hit draws whether a fault strikes. Where the request's headers drive the
-// fault they may lower its chance, not raise it.
+// hit draws whether a fault is injected. Request headers that control the fault may lower the
+// probability, but not raise it.
 func hit(ctx context.Context, p resource.Percentage, byHeader bool, header string) bool {
 	chance := p.PerMillion
 	if byHeader {
@@ -130,7 +129,7 @@ func hit(ctx context.Context, p resource.Percentage, byHeader bool, header strin
 	return rand.Uint32N(1e6) < chance
 }
 
-// delayTime is as long as the delay, or the RPC's header, says.
+// delayTime returns the configured delay, or that of the RPC's header.
 func delayTime(ctx context.Context, d *resource.FaultDelay) (wait time.Duration, ok bool) {
 	if !d.Header {
 		return d.Fixed, true
@@ -139,7 +138,7 @@ func delayTime(ctx context.Context, d *resource.FaultDelay) (wait time.Duration,
 	return time.Duration(ms) * time.Millisecond, ok
 }
 
-// pause waits, or returns the status of an RPC that ends before.
+// pause waits, or returns the status of an RPC whose context ends before.
 func pause(ctx context.Context, wait time.Duration) error {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -151,7 +150,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// abortCode is the status that the abort, or the RPC's header, asks for.
+// abortCode returns the configured status code, or that of the RPC's header.
 func abortCode(ctx context.Context, a *resource.FaultAbort) (codes.Code, bool) {
 	if !a.Header {
 		return codes.Code(a.Code), true
@@ -166,7 +165,7 @@ func abortCode(ctx context.Context, a *resource.FaultAbort) (codes.Code, bool) {
 	return 0, false
 }
 
-// headerNumber is the number in a request header; ok is false if there is none.
+// headerNumber returns the number in a request header. ok is false if there is none.
 func headerNumber(ctx context.Context, name string) (n uint64, ok bool) {
 	values := metadatautil.OutgoingValues(ctx, name)
 	if len(values) == 0 {
@@ -182,7 +181,7 @@ type endedStream struct {
 	ctx               context.Context
 }
 
-// endStream returns one, and tells whoever waits for its end.
+// endStream returns an endedStream and calls OnFinish.
 func endStream(ctx context.Context, opts []grpc.CallOption) endedStream {
 	for _, o := range opts {
 		if o, ok := o.(grpc.OnFinishCallOption); ok {

@@ -26,8 +26,8 @@ var filters = struct {
 	m  map[string]*HTTPFilter
 }{m: map[string]*HTTPFilter{}}
 
-// RegisterHTTPFilter makes a filter known to all channels of the process. It
-// replaces those of the same messages.
+// RegisterHTTPFilter makes a filter available to all channels of the process. It replaces filters
+// with the same messages.
 func RegisterHTTPFilter(f HTTPFilter) {
 	filters.mu.Lock()
 	defer filters.mu.Unlock()
@@ -43,7 +43,7 @@ func filterOf(message string) *HTTPFilter {
 	return filters.m[message]
 }
 
-// FilterType is what the XdsClient asks about filters.
+// FilterType returns the description of a filter for the XdsClient, or nil if it is not registered.
 func FilterType(message string) *resource.FilterType {
 	f := filterOf(message)
 	if f == nil {
@@ -52,18 +52,18 @@ func FilterType(message string) *resource.FilterType {
 	return &resource.FilterType{Config: f.Config, Override: f.Override, ParseConfig: f.ParseConfig, ParseOverride: f.ParseOverride}
 }
 
-// interceptor is what one filter does to RPCs. A nil half lets them pass.
+// An interceptor has the interceptors of one filter. With a nil half, RPCs of that kind pass.
 type interceptor struct {
 	unary  grpc.UnaryClientInterceptor
 	stream grpc.StreamClientInterceptor
-	// session says that it is stateful session affinity, which picks take part in.
+	// session reports that the filter is stateful session affinity, which picks implement.
 	session bool
 	name    string // of the filter's instance
 }
 
-// interceptorFor returns what a filter instance does to the RPCs of a route and
-// one of its clusters, by the most specific override of the three levels. false
-// is nothing.
+// interceptorFor returns the interceptor of a filter instance for the RPCs of a route and one of
+// its clusters, with the most specific override of the three levels. ok is false if there is
+// nothing to intercept.
 func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (in interceptor, ok bool) {
 	o, _ := overrideOf(f, r, c)
 	if o.Disabled {
@@ -91,8 +91,8 @@ func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.We
 	return in, in.unary != nil || in.stream != nil
 }
 
-// overrideOf returns the most specific override of a filter instance, and whose it is. That
-// of the listener says whether the filter is disabled, and nothing else.
+// overrideOf returns the most specific override of a filter instance, and its level. The listener's
+// only disables the filter.
 func overrideOf(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (o resource.FilterOverride, from string) {
 	for _, level := range []struct {
 		overrides map[string]any
@@ -106,7 +106,7 @@ func overrideOf(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (o
 	return resource.FilterOverride{Disabled: f.Disabled}, "listener"
 }
 
-// configOr returns what replaces a configuration, or that.
+// configOr returns the override, or config if that is nil.
 func configOr(config, override any) any {
 	if override != nil {
 		return override

@@ -12,30 +12,29 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// plan is what is to be done for the RPCs of one route and cluster.
+// A plan has the settings of interceptors for the RPCs of one route and cluster.
 type plan struct {
 	timeout time.Duration       // 0 is none
 	retry   *picker.RetryPolicy // nil is none
 	hedge   bool                // by retry, of unary RPCs
 	filters []interceptor
 	session bool // one of the filters is stateful session affinity
-	// otherHosts says that picks for further attempts avoid endpoints, whoever makes
-	// the attempts.
+	// otherHosts reports that picks for further attempts avoid endpoints, also for the attempts
+	// of gRPC.
 	otherHosts bool
 	asks       bool // a unary RPC may ask endpoints for their load first
 }
 
-// Plans says what interceptors do for each route of a target. Only routes that
-// need an interceptor have an entry, unless RPCs are drawn between routes: one that
-// took a route without an entry would be drawn again by its pick, and the odds be
-// others.
+// Plans has the plans of a target's routes. Only routes that need an interceptor have an entry,
+// unless RPCs are drawn between routes: the pick of an RPC whose route has no entry would draw
+// again, with other probabilities.
 type Plans struct {
 	routes   []*routePlans
 	deep     map[int32]*routePlans // of routes whose paths of more than two parts have others
 	onlyDeep bool                  // no other RPCs need an interceptor
 	drawn    bool                  // a route is for a fraction of RPCs
 	byHeader bool                  // a route looks at headers
-	// What RPCs lack on a channel without interceptors.
+	// Settings that are not applied on a channel without interceptors.
 	filters           []string // names
 	timeouts, retries int      // of that many routes
 	others            int      // that many routes have retries avoid endpoints
@@ -44,14 +43,13 @@ type Plans struct {
 	kept
 }
 
-// kept is what plans learn, and the plans of the next configuration go on with.
+// kept is the state of filters, which the plans of the next configuration take over.
 type kept struct {
 	admissions    map[admissionKey]*admission
 	concurrencies map[concurrencyKey]*concurrency
 }
 
-// keep returns what is kept under a key: that of now, or else that of before, or else a new
-// one.
+// keep returns the value of a key in now, or else the one in before, or else a new one.
 func keep[K comparable, V any](now, before map[K]*V, key K, fresh func(K) *V) *V {
 	v := now[key]
 	if v == nil {
@@ -82,8 +80,8 @@ func (p *Plans) plan(m *match, method string) *plan {
 	return nil
 }
 
-// routePlans are a route's plans. Most routes have one; those whose weighted
-// clusters override filters (A39) have one more for each entry of such a cluster.
+// routePlans are the plans of a route. Most routes have one plan. Weighted clusters that override
+// filters (A39) have one more for each of their entries.
 type routePlans struct {
 	all       *plan
 	byCluster map[string][]weightedPlan // nil if no entry overrides anything
@@ -95,8 +93,8 @@ type weightedPlan struct {
 	weight uint32 // above 0
 }
 
-// of returns the plan for an RPC that goes to a cluster. A route may name a cluster
-// twice, with other overrides: which entry the RPC is for is drawn by their weights.
+// of returns the plan for an RPC to a cluster. If the route names the cluster twice, with different
+// overrides, the entry is drawn by weight.
 func (r *routePlans) of(cluster string) *plan {
 	entries := r.byCluster[cluster]
 	switch len(entries) {
@@ -117,7 +115,7 @@ func (r *routePlans) of(cluster string) *plan {
 	return entries[i].plan
 }
 
-// plans are all plans of the route.
+// plans returns all plans of the route.
 func (r *routePlans) plans() []*plan {
 	list := []*plan{r.all}
 	for _, entries := range r.byCluster {
@@ -156,28 +154,25 @@ func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
 	return rp
 }
 
-// Compile returns what a configuration's routes say about RPCs besides where
-// they go: through gRPC's service config as far as that goes, the rest as plans for
-// interceptors. It is O(routes²) in the worst case.
+// Compile returns the settings of a configuration's routes: as method configs, as far as gRPC's
+// service config can express them, and as plans for interceptors. O(routes²) in the worst case.
 func Compile(cfg *picker.Config, opts CompileOptions) ([]methodconfig.Config, *Plans) {
 	methods, inServiceConfig, notDeep := methodconfig.Compile(cfg, opts.Intercepted)
 	return methods, makePlans(cfg, inServiceConfig, notDeep, opts)
 }
 
-// CompileOptions are what plans are made of besides the configuration.
+// CompileOptions are the inputs of Compile besides the configuration.
 type CompileOptions struct {
-	// Before are the plans before, whose filters have counted what the new ones go on
-	// with; nil is none.
+	// Before are the previous plans, whose filters keep their state. May be nil.
 	Before *Plans
-	// Intercepted says that the channel has interceptors. Without them, long paths get what
-	// gRPC makes of them.
+	// Intercepted reports that the channel has interceptors. Without them, gRPC's method
+	// configs apply to deep paths.
 	Intercepted bool
 }
 
-// makePlans returns the plans for cfg, or nil if no RPC needs an interceptor.
-// Routes that the service config expresses keep their retries to gRPC, and their
-// timeouts too unless there are filters, whose time counts; an RPC that gRPC may
-// retry still keeps its cluster.
+// makePlans returns the plans for cfg, or nil if no RPC needs an interceptor. gRPC retries the RPCs
+// of routes that the service config expresses, and applies their timeouts unless they have filters,
+// whose time counts. An RPC that gRPC may retry still keeps its cluster.
 func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts CompileOptions) *Plans {
 	p := &Plans{
 		routes:   make([]*routePlans, len(cfg.Routes)),
@@ -227,7 +222,7 @@ func (p *Plans) skips(method string) bool {
 	return p == nil || p.onlyDeep && !methodconfig.IsDeep(method)
 }
 
-// count adds what a route's RPCs lack on a channel without interceptors.
+// count adds the settings of a route that are not applied on a channel without interceptors.
 func (p *Plans) count(r *routePlans, inServiceConfig bool) {
 	if !inServiceConfig && r.all.timeout > 0 {
 		p.timeouts++
@@ -268,8 +263,8 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 	return p
 }
 
-// needed reports whether the plan is for interceptors to carry out: of one that is not,
-// an RPC needs no more than its Call.
+// needed reports whether an interceptor has to apply the plan. Otherwise a Call is all that the RPC
+// needs.
 func (p *plan) needed() bool {
 	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks
 }
@@ -280,7 +275,7 @@ func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.
 // AvoidHosts reports whether a route's RPCs avoid endpoints that were tried.
 func (p *Plans) AvoidHosts() bool { return p.any(func(p *plan) bool { return p.otherHosts }) }
 
-// any reports whether some plan is so.
+// any reports whether the condition holds for some plan.
 func (p *Plans) any(is func(*plan) bool) bool {
 	return p != nil && slices.ContainsFunc(p.routes, func(r *routePlans) bool { return r != nil && slices.ContainsFunc(r.plans(), is) })
 }

@@ -16,21 +16,21 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// A retriedStream is a stream of which attempts are made until one is committed (A6). What
-// the application sends is kept until then, and sent again on each new attempt:
+// A retriedStream is a stream that is retried until an attempt is committed (A6). Messages of the
+// application are kept until then, and are sent again on each new attempt:
 //
-//	             an attempt fails: back-off, replay
-//	                      ┌──────┐
-//	newRetriedStream ──▶ open ◀──┘
-//	                      │  response headers, the buffer is full, no further attempt,
-//	                      ▼  or the application asks for the context or the trailer
-//	                  committed ──▶ finished
+//	             an attempt fails: backoff, replay
+//	                     ┌──────┐
+//	streamRPC.retry ──▶ open ◀──┘
+//	                     │  response headers, a full buffer, no further attempt, or a
+//	                     ▼  call of Context or Trailer
+//	                 committed ──▶ finished
 //
-// Once committed it is the attempt's own stream, at the cost of an atomic load for each
-// message. As with any stream, one goroutine may send while another receives.
+// A committed stream is the attempt's own stream, at the cost of an atomic load for each message.
+// As with any stream, one goroutine may send while another receives.
 //
-// gRPC has the same life, and keeps encoded messages. Messages are kept as they are here,
-// which gRPC allows: an application must not change a message that it has sent.
+// gRPC has the same states, and keeps encoded messages. Here messages are kept as they are, since
+// an application must not change a message that it has sent.
 type retriedStream struct {
 	rpc   streamRPC
 	limit int // of size
@@ -38,7 +38,7 @@ type retriedStream struct {
 	committed atomic.Pointer[streamAttempt] // nil before
 	stored    sync.Once                     // the RPC's options have the results of its last attempt
 	finished  atomic.Bool                   // the RPC's options know of its end
-	// unwatch ends the watch of ctx. It is set before the stream is returned.
+	// unwatch stops watching the context. It is set before the stream is returned.
 	unwatch func() bool
 
 	mu      sync.Mutex // also held during a back-off
@@ -114,8 +114,8 @@ func (s *retriedStream) replayLocked(a *streamAttempt) error {
 	return nil
 }
 
-// failure returns how an attempt ended that takes no more messages: io.EOF is with status
-// OK, or with response headers, so that the application has to find out.
+// failure returns the error of an attempt that accepts no more messages. It is io.EOF with status
+// OK, or with response headers; the application finds the error itself then.
 func (a *streamAttempt) failure() error {
 	a.receiving.Lock()
 	defer a.receiving.Unlock()
@@ -125,7 +125,7 @@ func (a *streamAttempt) failure() error {
 	return a.RecvMsg(new(emptypb.Empty)) // there is no message without headers
 }
 
-// outcome returns what an attempt that is over got.
+// outcome returns the results of an attempt that has ended.
 func (a *streamAttempt) outcome() (headers bool, trailer metadata.MD) {
 	if a.ClientStream == nil {
 		return false, nil
@@ -143,8 +143,8 @@ func (a *streamAttempt) header() (metadata.MD, error) {
 	return a.Header()
 }
 
-// retry makes another attempt after a, which failed. It returns nil if there is one, also
-// if it was made by somebody else, and otherwise how the RPC ends.
+// retry makes another attempt after a, which failed. It returns nil if there is one, even if
+// another goroutine made it, and otherwise the error of the RPC.
 func (s *retriedStream) retry(a *streamAttempt, err error) error {
 	headers, trailer := a.outcome()
 	s.mu.Lock()
@@ -163,14 +163,14 @@ func (s *retriedStream) retry(a *streamAttempt, err error) error {
 	return err
 }
 
-// latest returns the attempt in force.
+// latest returns the current attempt.
 func (s *retriedStream) latest() *streamAttempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.current
 }
 
-// commit makes the attempt in force the last.
+// commit commits the current attempt.
 func (s *retriedStream) commit() *streamAttempt {
 	s.mu.Lock()
 	s.commitLocked()
@@ -187,7 +187,7 @@ func (s *retriedStream) commitLocked() {
 	}
 }
 
-// afterCommit follows up on an attempt that was over before it was committed.
+// afterCommit finishes the RPC if the attempt had ended before it was committed.
 func (s *retriedStream) afterCommit() *streamAttempt {
 	a := s.committed.Load()
 	if a != nil && a.over.Load() {
@@ -196,8 +196,8 @@ func (s *retriedStream) afterCommit() *streamAttempt {
 	return a
 }
 
-// record keeps what was sent on attempt a for further ones. It returns false if there is
-// another attempt already, which lacks it.
+// record keeps a message that was sent on attempt a. It returns false if there is a newer attempt,
+// which lacks the message.
 func (s *retriedStream) record(a *streamAttempt, size int, send func(grpc.ClientStream) error) bool {
 	s.mu.Lock()
 	defer s.afterCommit()
@@ -217,9 +217,9 @@ func (s *retriedStream) record(a *streamAttempt, size int, send func(grpc.Client
 	return true
 }
 
-// onAttemptFinished is called by gRPC when an attempt has ended, perhaps with s.mu held. An
-// attempt that fails is left to the next operation of the application, unless the channel
-// is closed: there may be no operation after that.
+// onAttemptFinished is called by gRPC when an attempt has ended, perhaps with s.mu held. The next
+// operation of the application handles a failure, unless the channel is closed: there may be no
+// further operation then.
 func (s *retriedStream) onAttemptFinished(a *streamAttempt, err error) {
 	a.overErr = err
 	a.over.Store(true)
@@ -231,8 +231,8 @@ func (s *retriedStream) onAttemptFinished(a *streamAttempt, err error) {
 	}
 }
 
-// end ends an RPC whose context has ended, or whose channel is closed, while it was between
-// two attempts, or while nobody asked for the failure of one.
+// end ends an RPC whose context has ended, or whose channel is closed, between two attempts, or
+// before an operation handled a failure.
 func (s *retriedStream) end(err error) {
 	s.mu.Lock()
 	a := s.current
@@ -243,8 +243,8 @@ func (s *retriedStream) end(err error) {
 	}
 }
 
-// store gives the RPC's options the results of its last attempt that had a stream, once, and
-// returns when they have them.
+// store stores the results of the last attempt that had a stream in the RPC's options, once. It
+// returns after they are stored.
 func (s *retriedStream) store(a *streamAttempt) {
 	s.stored.Do(func() {
 		if a != nil {
@@ -253,8 +253,8 @@ func (s *retriedStream) store(a *streamAttempt) {
 	})
 }
 
-// ended returns the error of a call on the committed attempt. If that is the end of the RPC,
-// the options have the results, though gRPC may be about to tell the end to somebody else.
+// ended returns the error of a call on the committed attempt. If the RPC has ended, the options
+// have the results then, although another goroutine may be about to report the end.
 func (s *retriedStream) ended(a *streamAttempt, err error) error {
 	if err != nil {
 		s.store(a)
@@ -262,8 +262,8 @@ func (s *retriedStream) ended(a *streamAttempt, err error) error {
 	return err
 }
 
-// endOf returns, once, how the RPC ends if a was the last attempt and failed before it was
-// committed. Otherwise it is nil, and a says how it ends.
+// endOf returns, once, the error of the RPC if a was the last attempt and failed before it was
+// committed. Otherwise it returns nil, and a has the error.
 func (s *retriedStream) endOf(a *streamAttempt) error {
 	if a.end.Load() == nil {
 		return nil
@@ -276,7 +276,7 @@ func (s *retriedStream) endOf(a *streamAttempt) error {
 	return *err
 }
 
-// finish tells the RPC's options its end, once. a is the last attempt that had a stream.
+// finish calls OnFinish of the RPC's options, once. a is the last attempt that had a stream.
 func (s *retriedStream) finish(a *streamAttempt, err error) {
 	s.store(a)
 	if s.finished.Swap(true) {

@@ -21,8 +21,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// Session is the session of one RPC (A55): which endpoint its cookie asks for, and
-// which one was picked.
+// A Session is the session of one RPC (A55): the endpoint of its cookie, and the one that was
+// picked.
 type Session struct {
 	cookie  string // as decoded: see upstream.cookie; empty if there is none
 	cluster string // that it names (A60)
@@ -31,7 +31,7 @@ type Session struct {
 	picked atomic.Pointer[upstream] // see Call.Picked
 }
 
-// upstream is where an RPC went.
+// An upstream is the endpoint of an RPC.
 type upstream struct {
 	cluster string
 	cfg     *picker.Endpoint
@@ -40,8 +40,8 @@ type upstream struct {
 // clusterPrefix precedes a cluster's name in a cookie (A60).
 const clusterPrefix = "cluster:"
 
-// cookie is what the upstream is called in a cookie: the endpoint's addresses (A61)
-// and the cluster (A60), "10.0.0.1:80,10.0.0.2:80;cluster:name".
+// cookie returns the value of a cookie for the upstream, before base64: the endpoint's addresses
+// (A61) and the cluster (A60), "10.0.0.1:80,10.0.0.2:80;cluster:name".
 func (u *upstream) cookie() string {
 	var b strings.Builder
 	b.WriteString(u.cfg.Addr.String())
@@ -54,8 +54,8 @@ func (u *upstream) cookie() string {
 	return b.String()
 }
 
-// sessionInterceptor is stateful session affinity as an interceptor for a route's RPCs; it
-// is empty if there is none.
+// sessionInterceptor returns stateful session affinity as an interceptor for a route's RPCs. It is
+// empty without a cookie name.
 func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
 	if cfg.Cookie == "" {
 		return interceptor{}
@@ -108,8 +108,7 @@ func newSession(ctx context.Context, cfg *resource.Session, method string) *Sess
 	return s
 }
 
-// cookieValue returns the value of the first cookie with a name. Other cookies do not matter,
-// whatever they look like.
+// cookieValue returns the value of the first cookie with a name. Other cookies may have any form.
 func cookieValue(lines []string, name string) (value string, ok bool) {
 	for _, line := range lines {
 		for cookie := range strings.SplitSeq(line, ";") {
@@ -154,8 +153,8 @@ func (s *Session) leadsTo(r *picker.Route) bool {
 	return slices.ContainsFunc(r.Clusters, func(to picker.WeightedCluster) bool { return to.Name == s.cluster })
 }
 
-// addSetCookie adds the cookie to the response headers of an RPC that went elsewhere
-// than its cookie says, or had none. A response without headers stays so.
+// addSetCookie adds the cookie to the response headers, unless the RPC's cookie names the endpoint
+// that was picked. A response without headers is not changed.
 func (s *Session) addSetCookie(cfg *resource.Session, header metadata.MD) metadata.MD {
 	if s == nil || header == nil {
 		return header
@@ -176,7 +175,7 @@ func (s *Session) addSetCookie(cfg *resource.Session, header metadata.MD) metada
 	return header
 }
 
-// sessionStream has the cookie among its response headers.
+// A sessionStream adds the cookie to its response headers.
 type sessionStream struct {
 	grpc.ClientStream
 	cfg     *resource.Session
@@ -188,8 +187,7 @@ func (s *sessionStream) Header() (metadata.MD, error) {
 	return s.session.addSetCookie(s.cfg, header), err
 }
 
-// underPath reports whether a cookie with a path is for a method (RFC 6265,
-// section 5.1.4).
+// underPath reports whether a cookie with a path applies to a method (RFC 6265, section 5.1.4).
 func underPath(method, path string) bool {
 	rest, ok := strings.CutPrefix(method, path)
 	return ok && (rest == "" || strings.HasSuffix(path, "/") || rest[0] == '/')

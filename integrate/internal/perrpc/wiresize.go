@@ -13,8 +13,8 @@ import (
 	"google.golang.org/protobuf/protoadapt"
 )
 
-// bufferSize is how much gRPC keeps of an RPC's requests for other attempts: what
-// grpc.MaxRetryRPCBufferSize says, or 256 KiB.
+// bufferSize returns how many bytes of an RPC's requests gRPC keeps for further attempts:
+// grpc.MaxRetryRPCBufferSize, or 256 KiB.
 func bufferSize(opts []grpc.CallOption) int {
 	limit := 256 << 10
 	for _, o := range opts {
@@ -25,9 +25,9 @@ func bufferSize(opts []grpc.CallOption) int {
 	return limit
 }
 
-// wireSize is the size of a request that counts for that, in bytes. gRPC means what is sent;
-// this is the size before compression. A request of another codec than protobuf's is encoded
-// to find out. If the size is unknown the request is not kept.
+// wireSize returns the size of a request for this limit, in bytes. gRPC uses the size on the wire;
+// this is the size before compression. A request of another codec than protobuf's is encoded to
+// measure it. A request whose size is unknown is not kept.
 func wireSize(req any, opts []grpc.CallOption) int {
 	const frameHeader, unknown = 5, math.MaxInt
 	codec, subtype := codecOf(opts)
@@ -49,7 +49,8 @@ func wireSize(req any, opts []grpc.CallOption) int {
 	return unknown
 }
 
-// codecOf returns the codec that an RPC's options force, or nil, and else the name of its own.
+// codecOf returns the codec that an RPC's options force, or nil, and the name of its content
+// subtype.
 func codecOf(opts []grpc.CallOption) (codec any, subtype string) {
 	for _, o := range opts {
 		switch o := o.(type) {
@@ -66,7 +67,7 @@ func codecOf(opts []grpc.CallOption) (codec any, subtype string) {
 	return codec, subtype
 }
 
-// registered returns the codec with a name, or nil.
+// registered returns the registered codec with a name, or nil.
 func registered(name string) any {
 	if c := encoding.GetCodecV2(name); c != nil {
 		return c
