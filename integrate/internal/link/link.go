@@ -67,9 +67,7 @@ const (
 
 var (
 	lastLink atomic.Int64
-	links    sync.Map      // Link.id to *Link
-	linksTo  linksByTarget // the same
-	linksOf  sync.Map      // *grpc.ClientConn to *Link, of channels that made an RPC
+	linksOf  sync.Map // *grpc.ClientConn to *Link, of channels that made an RPC
 	// lastBinding is an entry of linksOf that is found without a look-up: that of the oldest
 	// channel, which is usually the only one.
 	lastBinding atomic.Pointer[binding]
@@ -92,8 +90,7 @@ func (l *Link) Number() int64 { return int64(l.id / time.Second) }
 // Register makes the link available to Of. From then on any goroutine may use the Resolver.
 func (l *Link) Register() {
 	l.noteWake()
-	links.Store(l.id, l)
-	linksTo.add(l.Canonical, l)
+	l.register()
 }
 
 // MethodConfig returns the entry of the service config that names the link.
@@ -129,8 +126,7 @@ func (l *Link) unbind(cc *grpc.ClientConn) {
 
 // Close ends the link with its resolver. It reports whether this is the first call.
 func (l *Link) Close() (first bool) {
-	links.Delete(l.id)
-	linksTo.remove(l.Canonical, l)
+	l.unregister()
 	first = !l.closed.Swap(true)
 	if cc := l.cc.Load(); cc != nil {
 		l.unbind(cc)
@@ -171,11 +167,8 @@ func named(cc *grpc.ClientConn) (l *Link, maxAttempts int) {
 	if m.Timeout == nil || m.RetryPolicy == nil {
 		return nil, 0
 	}
-	found, ok := links.Load(*m.Timeout)
-	if !ok || found.(*Link).Canonical != cc.CanonicalTarget() { // another resolver's default for all methods
-		return nil, 0
-	}
-	return found.(*Link), m.RetryPolicy.MaxAttempts
+	// Without a link, the entry is the default for all methods of another resolver.
+	return first(cc.CanonicalTarget(), func(l *Link) bool { return l.id == *m.Timeout }), m.RetryPolicy.MaxAttempts
 }
 
 // Find returns the channel's link for an RPC, or nil if its resolver is of another package. It
@@ -201,7 +194,7 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 		case state == connectivity.Idle && !awake:
 			Wake(ctx, cc)
 			awake = true
-		case linksTo.aside(cc.CanonicalTarget()) != nil:
+		case first(cc.CanonicalTarget(), isAside) != nil:
 			return nil // the other resolver has not told gRPC a service config yet
 		case state != connectivity.Idle && state != connectivity.Connecting:
 			if state == connectivity.Ready {
@@ -220,7 +213,7 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 func Aside(cc *grpc.ClientConn) *Link {
 	switch l := Of(cc); {
 	case l == nil:
-		return linksTo.aside(cc.CanonicalTarget())
+		return first(cc.CanonicalTarget(), isAside)
 	case l.Aside:
 		return l
 	}

@@ -5,69 +5,63 @@ package link
 
 import (
 	"cmp"
-	"iter"
-	"maps"
 	"slices"
 	"sync"
 )
 
+// registered are the links of resolvers that are not closed, by their targets.
+var registered = struct {
+	sync.Mutex
+	byTarget map[string][]*Link
+}{byTarget: map[string][]*Link{}}
+
 // All returns all links, in the order in which they were created.
-func All() []*Link {
-	return inOrder(func(yield func(*Link) bool) {
-		links.Range(func(_, l any) bool { return yield(l.(*Link)) })
-	})
+func All() (all []*Link) {
+	registered.Lock()
+	defer registered.Unlock()
+	for _, links := range registered.byTarget {
+		all = append(all, links...)
+	}
+	slices.SortFunc(all, func(a, b *Link) int { return cmp.Compare(a.id, b.id) })
+	return all
 }
 
 // To returns the links of a target in the form of grpc.ClientConn.CanonicalTarget, in the order in
-// which they were created. Its cost does not depend on other targets.
-func To(target string) []*Link { return linksTo.all(target) }
-
-func inOrder(all iter.Seq[*Link]) []*Link {
-	return slices.SortedFunc(all, func(a, b *Link) int { return cmp.Compare(a.id, b.id) })
+// which they were registered. Its cost does not depend on other targets.
+func To(target string) []*Link {
+	registered.Lock()
+	defer registered.Unlock()
+	return slices.Clone(registered.byTarget[target])
 }
 
-// linksByTarget has links by their targets.
-type linksByTarget struct {
-	mu    sync.Mutex
-	links map[string]map[*Link]struct{}
+// register adds the link.
+func (l *Link) register() {
+	registered.Lock()
+	defer registered.Unlock()
+	registered.byTarget[l.Canonical] = append(registered.byTarget[l.Canonical], l)
 }
 
-func (m *linksByTarget) add(target string, l *Link) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.links == nil {
-		m.links = map[string]map[*Link]struct{}{}
-	}
-	if m.links[target] == nil {
-		m.links[target] = map[*Link]struct{}{}
-	}
-	m.links[target][l] = struct{}{}
-}
-
-// remove removes a link, if it is there.
-func (m *linksByTarget) remove(target string, l *Link) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if delete(m.links[target], l); len(m.links[target]) == 0 {
-		delete(m.links, target)
+// unregister removes the link, if it is there.
+func (l *Link) unregister() {
+	registered.Lock()
+	defer registered.Unlock()
+	links := slices.DeleteFunc(registered.byTarget[l.Canonical], func(other *Link) bool { return other == l })
+	if registered.byTarget[l.Canonical] = links; len(links) == 0 {
+		delete(registered.byTarget, l.Canonical)
 	}
 }
 
-// all returns the links of a target, in the order in which they were created.
-func (m *linksByTarget) all(target string) []*Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return inOrder(maps.Keys(m.links[target]))
-}
-
-// aside returns a link of the target whose resolver is another package's, or nil.
-func (m *linksByTarget) aside(target string) *Link {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for l := range m.links[target] {
-		if l.Aside {
+// first returns the first link of a target for which ok returns true, or nil.
+func first(target string, ok func(*Link) bool) *Link {
+	registered.Lock()
+	defer registered.Unlock()
+	for _, l := range registered.byTarget[target] {
+		if ok(l) {
 			return l
 		}
 	}
 	return nil
 }
+
+// isAside is for first.
+func isAside(l *Link) bool { return l.Aside }
