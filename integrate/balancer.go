@@ -15,6 +15,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
 )
 
 // policyName is the LB policy that the resolver's service config names. It
@@ -55,6 +56,8 @@ type lb struct {
 	rpcs      rpcConfig      // of latest
 	watch     callWatch      // whether RPCs are counted by endpoint
 }
+
+var _ xds.Watcher = (*lb)(nil)
 
 func newLB(cc balancer.ClientConn, opts balancer.BuildOptions) *lb {
 	b := &lb{channel: channel{rt: serial.New(), cc: cc, buildOpts: opts}, clusters: map[string]*cluster{}}

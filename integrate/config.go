@@ -20,7 +20,6 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
-	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
@@ -175,22 +174,26 @@ type Config struct {
 }
 
 func (c Config) withDefaults() *Config {
-	if c.FailoverTimeout == 0 {
-		c.FailoverTimeout = 10 * time.Second
-	}
-	if c.RetireAfter == 0 {
-		c.RetireAfter = 15 * time.Minute
-	}
 	if keep, err := strconv.ParseBool(os.Getenv("GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING")); err == nil && keep {
 		c.KeepDeleted = true
-	}
-	if c.OverprovisioningFactor > 0 {
-		c.OverprovisioningFactor = max(c.OverprovisioningFactor, 100)
 	}
 	if c.Linger == 0 {
 		c.Linger = 5 * time.Second
 	}
 	return &c
+}
+
+// options returns the options of a channel's balancer.
+func (c Config) options() *options {
+	return options{
+		FailoverTimeout:        c.FailoverTimeout,
+		RetireAfter:            c.RetireAfter,
+		OverprovisioningFactor: c.OverprovisioningFactor,
+		IgnoreEndpointWeights:  c.IgnoreEndpointWeights,
+		ReconnectOnTLSChange:   c.ReconnectOnTLSChange,
+		HealthChecks:           c.HealthCheckService != "",
+		Logger:                 c.Logger,
+	}.withDefaults()
 }
 
 // bootstrap reads the bootstrap.
@@ -333,8 +336,6 @@ func usesXDS(target string) bool {
 	}
 	return scheme == "xds" || scheme == "xdslb"
 }
-
-var _ xds.Watcher = (*lb)(nil)
 
 // RetryThrottling is how far retries are throttled (A6): a channel has MaxTokens, of which
 // each failure that may be retried takes one, and each success gives TokenRatio back. There

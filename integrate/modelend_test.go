@@ -48,8 +48,8 @@ func (t *trial) converge() {
 			l.switched, l.sluggish = false, false
 		}
 	}
-	t.calm(2*maxEjection + withDefaults(t.options).FailoverTimeout)
-	pass(withDefaults(t.options).RetireAfter)
+	t.calm(2*maxEjection + t.options.options().FailoverTimeout)
+	pass(t.options.options().RetireAfter)
 	t.calm(2 * (lateness + tardiness))
 	for _, c := range t.plane.clusters {
 		t.checkCalm(c)

@@ -154,9 +154,6 @@ func readyIn(b balancer.Balancer, method string) bool {
 	return lookReady(context.Background(), b.(*lb), method)
 }
 
-// withDefaults fills in what a channel's options leave open.
-func withDefaults(o Config) *Config { return o.withDefaults() }
-
 // unpublished reports whether picks are yet to see something that has changed: it
 // waits for publishPause to be over.
 func unpublished(b balancer.Balancer) bool {

@@ -66,7 +66,7 @@ func (t *trial) update() {
 
 // wait lets time pass: a second or so, a failover, a retirement.
 func (t *trial) wait() {
-	o := withDefaults(t.options)
+	o := t.options.options()
 	longest := []time.Duration{time.Second, 5 * time.Second, o.FailoverTimeout * 5 / 4, o.RetireAfter * 5 / 4}
 	d := time.Duration(t.Rand.Int64N(int64(longest[t.Rand.IntN(len(longest))])))
 	t.Logf("wait %v", d)

@@ -4,32 +4,28 @@
 package integrate
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 )
 
-// options are the options of one channel, with their defaults applied. They are the fields of
-// [Config] of the same names, as far as the balancer uses them.
+// options are the options of one channel: fields of integrate.Config, which documents them.
 type options struct {
 	FailoverTimeout        time.Duration
 	RetireAfter            time.Duration
-	OverprovisioningFactor uint32 // 0 or at least 100
+	OverprovisioningFactor uint32
 	IgnoreEndpointWeights  bool
 	ReconnectOnTLSChange   bool
-	HealthChecks           bool // Config.HealthCheckService is set
+	HealthChecks           bool // HealthCheckService is set
 	Logger                 *slog.Logger
 }
 
-// options returns the options of a channel's balancer.
-func (c Config) options() *options {
-	c = *c.withDefaults()
-	return &options{
-		FailoverTimeout:        c.FailoverTimeout,
-		RetireAfter:            c.RetireAfter,
-		OverprovisioningFactor: c.OverprovisioningFactor,
-		IgnoreEndpointWeights:  c.IgnoreEndpointWeights,
-		ReconnectOnTLSChange:   c.ReconnectOnTLSChange,
-		HealthChecks:           c.HealthCheckService != "",
-		Logger:                 c.Logger,
+// withDefaults returns the options with the defaults in place of zero values.
+func (o options) withDefaults() *options {
+	o.FailoverTimeout = cmp.Or(o.FailoverTimeout, 10*time.Second)
+	o.RetireAfter = cmp.Or(o.RetireAfter, 15*time.Minute)
+	if o.OverprovisioningFactor > 0 {
+		o.OverprovisioningFactor = max(o.OverprovisioningFactor, 100)
 	}
+	return &o
 }

@@ -20,19 +20,19 @@ const (
 	// WeightedRoundRobin is round robin by endpoint weight, in EDF order
 	// (EDF-1..17). Weights take effect within 20 ms of the resolver's reporting
 	// them. {}
-	WeightedRoundRobin = "xdslb_weighted_round_robin"
+	WeightedRoundRobin = nameWeightedRoundRobin
 	// RingHash sends RPCs to endpoints by their hash (A42, A61, A76): that of
 	// [WithRequestHash], or of the header that requestHashHeader names, or a
 	// random one. {"minRingSize": 1024, "maxRingSize": 4096,
 	// "requestHashHeader": "", "hashFunction": "XXH3" or "XX_HASH"}
-	RingHash = "xdslb_ring_hash"
+	RingHash = nameRingHash
 	// LeastRequest sends an RPC to that of a few random endpoints which has the
 	// fewest in flight (A48). {"choiceCount": 2}
-	LeastRequest = "xdslb_least_request"
+	LeastRequest = nameLeastRequest
 	// LeastLatency sends an RPC to that of two random endpoints where it costs less
 	// ([picker.PolicyLeastLatency]): the latency of late times the RPCs in flight.
 	// {"decayTime": "10s"}
-	LeastLatency = "xdslb_least_latency"
+	LeastLatency = nameLeastLatency
 	// Prequal asks endpoints for their load, and sends an RPC to the one that said the
 	// best. Servers take part by package integrate/probe; without it the policy is
 	// that of [LeastLatency]. [lbpolicy.Prequal] has the parameters.

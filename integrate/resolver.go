@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
@@ -29,10 +28,7 @@ import (
 // scheme "xds" too and the last one wins, which is why NewClient and
 // DialOptions carry the resolver with them (D11); "xdslb" is ours alone.
 func init() {
-	balancer.Register(balancerBuilder{})
-	for name := range standalonePolicies {
-		balancer.Register(standaloneBuilder{name})
-	}
+	registerPolicies()
 	rollout.Register(&resolverBuilder{scheme: "xds", opts: Config{}.withDefaults()})
 	resolver.Register(&resolverBuilder{scheme: "xdslb", opts: Config{}.withDefaults()})
 }

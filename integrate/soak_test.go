@@ -28,7 +28,7 @@ type soaked struct {
 func newSoaked() *soaked {
 	s := &soaked{cc: newFakeCC(), next: 200}
 	s.b = balancerBuilder{}.Build(s.cc, balancer.BuildOptions{}).(*lb)
-	s.b.setOptions(Config{}.options())
+	s.b.setOptions(options{}.withDefaults())
 	for i := range s.next {
 		s.members = append(s.members, i)
 	}

@@ -23,12 +23,20 @@ import (
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
+// The names of the policies: see package integrate.
+const (
+	nameWeightedRoundRobin = "xdslb_weighted_round_robin"
+	nameRingHash           = "xdslb_ring_hash"
+	nameLeastRequest       = "xdslb_least_request"
+	nameLeastLatency       = "xdslb_least_latency"
+)
+
 // standalonePolicies read the parameters of each policy.
 var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error){
-	WeightedRoundRobin: func(json.RawMessage) (picker.Policy, error) {
+	nameWeightedRoundRobin: func(json.RawMessage) (picker.Policy, error) {
 		return picker.Policy{Flat: true}, nil
 	},
-	RingHash: func(js json.RawMessage) (picker.Policy, error) {
+	nameRingHash: func(js json.RawMessage) (picker.Policy, error) {
 		p := struct {
 			MinRingSize, MaxRingSize        uint64
 			RequestHashHeader, HashFunction string
@@ -49,7 +57,7 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 			MinSize: p.MinRingSize, MaxSize: p.MaxRingSize, RequestHeader: header, XXH64: p.HashFunction == "XX_HASH",
 		}}, nil
 	},
-	LeastRequest: func(js json.RawMessage) (picker.Policy, error) {
+	nameLeastRequest: func(js json.RawMessage) (picker.Policy, error) {
 		p := struct{ ChoiceCount uint32 }{2}
 		if err := json.Unmarshal(js, &p); err != nil {
 			return picker.Policy{}, err
@@ -59,11 +67,19 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 		}
 		return picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: min(p.ChoiceCount, 10)}}, nil
 	},
-	LeastLatency: func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.LeastLatency(js) },
-	Prequal:      func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.Prequal(js) },
+	nameLeastLatency:     func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.LeastLatency(js) },
+	lbpolicy.NamePrequal: func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.Prequal(js) },
 }
 
 const maxRingSize = 8 << 20 // entries that may be asked for (A42); snapshots make 4096 of more
+
+// registerPolicies registers the LB policies with gRPC.
+func registerPolicies() {
+	balancer.Register(balancerBuilder{})
+	for name := range standalonePolicies {
+		balancer.Register(standaloneBuilder{name})
+	}
+}
 
 // standaloneBuilder makes one of the policies that work without xDS.
 type standaloneBuilder struct{ name string }
@@ -87,7 +103,7 @@ func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBa
 
 func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
 	b := newLB(cc, opts)
-	b.setOptions(Config{}.options())
+	b.setOptions(options{}.withDefaults())
 	b.rec.channel = []slog.Attr{slog.String("target", opts.Target.URL.String())}
 	b.standalone = true
 	return &standalone{lb: b, name: opts.Target.Endpoint()}

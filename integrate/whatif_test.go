@@ -149,7 +149,7 @@ func TestExplainManyRoutes(t *testing.T) {
 		some.Fraction = &fraction
 		cfg.Routes = append(slices.Repeat([]picker.Route{some}, routes), cfg.Routes...)
 		return testing.AllocsPerRun(1, func() {
-			s, err := simulate(cfg, Config{}.options(), nil)
+			s, err := simulate(cfg, options{}.withDefaults(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -300,7 +300,7 @@ func TestSimulation(t *testing.T) {
 					states[addr(n)] = connecting
 				}
 				begin := time.Now()
-				s, err := simulate(configOf(row.cluster), Config{}.options(), states)
+				s, err := simulate(configOf(row.cluster), options{}.withDefaults(), states)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -347,7 +347,7 @@ func TestSimulationIsApart(t *testing.T) {
 	before := breakersInUse()
 	weighted := prio(eps(1, 2))
 	edit(&weighted, 0, func(e *picker.Endpoint) { e.Weight = 3 })
-	s, err := simulate(configOf(clusterOf("cart", weighted)), Config{}.options(), nil)
+	s, err := simulate(configOf(clusterOf("cart", weighted)), options{}.withDefaults(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
