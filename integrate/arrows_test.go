@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestArrows keeps the house's import arrows pointing down: integrate to xds
-// and picker, xds to picker, picker to the leaves, leaves to the standard
-// library and the hash libraries.
+// TestArrows keeps imports pointing down: integrate to its internal packages, these to xds and
+// picker, xds to picker, picker to the leaves, and these to the standard library and the hash
+// libraries.
 func TestArrows(t *testing.T) {
 	const (
 		mod    = "github.com/xdslb/xdslb/"
@@ -20,6 +20,11 @@ func TestArrows(t *testing.T) {
 		prod   = "nothing in production imports measurements or tests"
 	)
 	type rule struct{ prefix, why string }
+	const internal = mod + "integrate/internal/"
+	// below are rules of packages that the balancer uses.
+	below := func(more ...rule) []rule {
+		return append(more, rule{internal + "balancer", "the balancer is above"}, rule{internal + "shadowing", "it compares without a channel"})
+	}
 	host := []rule{
 		{"google.golang.org/grpc", kernel},
 		{"google.golang.org/protobuf", kernel},
@@ -42,6 +47,15 @@ func TestArrows(t *testing.T) {
 			{"google.golang.org/grpc/internal/xds/resolver", "we replace it, and users must not link it twice"},
 		}},
 		{"integrate/internal/serial", []rule{{"github.com/", "it knows nothing of what it runs"}, {"google.golang.org/", "it knows nothing of what it runs"}}},
+		{"integrate/internal/balancer", []rule{{internal + "rollout", "the resolver decides whose a channel is"}, {internal + "offline", "it is for package integrate"}}},
+		{"integrate/internal/explain", below(rule{internal + "counters", "it reads configurations and snapshots only"})},
+		{"integrate/internal/channelmetrics", below(rule{internal + "explain", "texts are not metrics"})},
+		{"integrate/internal/counters", below(rule{internal + "perrpc", "it counts picks"}, rule{internal + "metric", "package channelmetrics reads the counters"})},
+		{"integrate/internal/perrpc", below(rule{internal + "explain", "it explains what it does in its own types"}, rule{internal + "channelmetrics", "that reads links"})},
+		{"integrate/internal/rollout", below(rule{internal + "explain", "it decides by the environment only"})},
+		{"integrate/internal/serial", []rule{{mod, "it knows nothing of what it runs"}}},
+		{"integrate/internal/shadowing", []rule{{internal + "balancer", "it connects nothing, and needs no balancer"}}},
+		{"integrate/report", []rule{{internal, "it is plain data"}, {mod + "picker", "it is plain data"}, {"google.golang.org/grpc", "it is plain data"}}},
 		{"integrate/probe", []rule{
 			{mod, "servers link it without a client"}, {"github.com/", "servers link it without a client"},
 		}},
