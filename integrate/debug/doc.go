@@ -27,7 +27,7 @@
 //	/debug/xdslb/json?channel=2      a Document with one channel
 //	/debug/xdslb/json?detail=0       without routes and endpoints; does not count RPCs
 //	/debug/xdslb/explain?channel=2&method=/shop.Cart/Add&headers=env:+test
-//	                                 an report.Explanation as JSON
+//	                                 a report.Explanation as JSON
 //
 // Further parameters of the page, such as those for paging and filters, may change. The JSON is
 // stable: fields may be added, but are not removed and keep their meaning. An error is a JSON object
