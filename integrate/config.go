@@ -24,152 +24,132 @@ import (
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
 
-// Config says how a channel uses xDS. The zero value is ready to use: the
-// bootstrap comes from the environment, everything else has its default. A
-// Config is read when it is passed and may be reused.
+// Config configures how a channel uses xDS. The zero value is ready to use: the bootstrap comes
+// from the environment, and every field has a default. A Config is read when it is passed and
+// may be reused.
 //
-// Channels share one XdsClient, with a stream to each control plane and one copy of
-// each resource, if they have the same Bootstrap, Linger, ResourceTimeout,
-// KeepDeleted, Delta, LocalCluster, ReconnectSpread, MaxHashBytes, Policies and
-// ControlPlaneDialOptions. The other fields are each channel's own.
+// Channels share one XdsClient, with a stream to each control plane and one copy of each
+// resource, if they have the same Bootstrap, Linger, ResourceTimeout, KeepDeleted, Delta,
+// LocalCluster, ReconnectSpread, MaxHashBytes, Policies and ControlPlaneDialOptions. The other
+// fields are per channel.
 type Config struct {
-	// Bootstrap is the bootstrap JSON (A27). Empty means the file that
-	// GRPC_XDS_BOOTSTRAP names, or else the value of
-	// GRPC_XDS_BOOTSTRAP_CONFIG.
+	// Bootstrap is the bootstrap JSON (A27). The default is the file named by
+	// GRPC_XDS_BOOTSTRAP, or else the value of GRPC_XDS_BOOTSTRAP_CONFIG.
 	Bootstrap []byte
-	// FailoverTimeout is how long a priority may take to connect before the
-	// next one is tried as well (A56); 0 means 10 s. A priority whose
-	// endpoints have all failed is given up at once. A short time may connect
-	// priorities that are not needed.
+	// FailoverTimeout is how long a priority may take to connect before the next one is tried
+	// too (A56); the default is 10 s. A priority whose endpoints have all failed is given up at
+	// once. A short time may connect priorities that are not needed.
 	FailoverTimeout time.Duration
-	// RetireAfter is how long the connections of a priority that is not
-	// needed any more are kept (A56); 0 means 15 minutes. It costs these connections,
-	// and saves their handshakes if the priority is needed again.
+	// RetireAfter is how long the connections of an unused priority are kept (A56); the default
+	// is 15 minutes. If the priority is used again in that time, it needs no handshakes.
 	RetireAfter time.Duration
-	// OverprovisioningFactor lets a priority whose endpoints have failed in part
-	// share the load with the next one, as Envoy does: with a factor of 140,
-	// Envoy's default, once more than 28.6 % of its endpoints have. In percent;
-	// what is less than 100 counts as 100. 0 is off, as gRPC has it
-	// (A27-EDSP-4): a lower priority gets RPCs only if no endpoint of a higher
-	// one is reachable. Clusters whose policy is not EDF, round robin or least
-	// request are not affected.
+	// OverprovisioningFactor, in percent, lets a priority with failed endpoints share its load
+	// with the next one, as in Envoy: with a factor of 140, Envoy's default, once more than
+	// 28.6 % of its endpoints have failed. Values below 100 count as 100. 0, the default, is
+	// off, as in gRPC (A27): a lower priority gets RPCs only if no endpoint of a higher one is
+	// reachable. It applies to clusters with weighted or plain round robin and least request.
 	OverprovisioningFactor uint32
-	// IgnoreEndpointWeights has ROUND_ROBIN and LEAST_REQUEST give all endpoints
-	// of a locality the same share, as A27 and A48 have it, and as
-	// google.golang.org/grpc/xds does. By default they go by endpoint weight,
-	// as in Envoy (D2). It covers least latency too. Hashes go by weight either way (A42).
-	// False is the default; true costs nothing.
+	// IgnoreEndpointWeights gives all endpoints of a locality the same share under ROUND_ROBIN,
+	// LEAST_REQUEST and least latency, as A27 and A48 specify and google.golang.org/grpc/xds
+	// does. By default endpoint weights are used, as in Envoy. Hash policies use weights either
+	// way (A42).
 	IgnoreEndpointWeights bool
-	// HealthCheckService turns on client-side health checking (A17): a
-	// connection counts as READY once the backend's health service says that
-	// this service is SERVING. The program must import
-	// google.golang.org/grpc/health. It costs a stream on each connection. Empty,
-	// the default, is off.
+	// HealthCheckService enables client-side health checking (A17): a connection counts as READY
+	// once the backend's health service reports SERVING for this service. The program must
+	// import google.golang.org/grpc/health. Each connection then has one more stream. The
+	// default is off.
 	HealthCheckService string
-	// Keepalive makes connections to backends notice a peer that is gone
-	// without a word, which otherwise takes TCP about 15 minutes. Nil is off,
-	// gRPC's default. A Time of 30 s and a Timeout of 5 s, without
-	// PermitWithoutStream, suit most; servers must allow it by their
-	// enforcement policy. It costs a ping for each Time in which a connection with
-	// RPCs receives nothing. [DialOptions] and [NewClient] only.
+	// Keepalive detects backends that are gone without closing their connections, which takes
+	// TCP about 15 minutes otherwise. The default is off, as in gRPC. A Time of 30 s and a
+	// Timeout of 5 s, without PermitWithoutStream, suit most programs; the enforcement policy
+	// of the servers must allow them. A connection with RPCs that receives nothing for Time
+	// sends a ping. It is for [DialOptions] and [NewClient].
 	Keepalive *keepalive.ClientParameters
-	// ReconnectOnTLSChange replaces a cluster's connections when the control plane
-	// changes its TLS settings: another connection is made by the new settings, and
-	// when it is READY the old one is shut down, whose RPCs may finish. By default
-	// an update concerns new connections only (A29): a connection that was made in
-	// plaintext, or to a server whose name is not accepted any more, stays until
-	// it is lost.
+	// ReconnectOnTLSChange replaces the connections of a cluster when the control plane changes
+	// its TLS settings: a connection with the new settings is made, and when it is READY, the
+	// previous one is shut down gracefully. By default an update applies to new connections
+	// only (A29): a connection made in plaintext, or to a server name that is not accepted any
+	// more, stays until it is lost.
 	//
-	// It costs a handshake for each endpoint of the cluster, all at the same time,
-	// and twice the connections until these are done, whenever the control plane
-	// likes. If the new settings do not work, the old connection stays in use, which
-	// is logged once; so this is no way to cut off a backend. New certificates in
-	// the files of a provider are no change of settings. A custom policy
-	// that has producers on a connection sees it lost and come back at once.
+	// An update costs a handshake for each endpoint of the cluster, all at the same time, and
+	// twice the connections until these are done. If the new settings do not work, the previous
+	// connection stays in use, which is logged once; so the option is no way to cut off a
+	// backend. New certificates in the files of a provider are no change of settings. A custom
+	// policy with producers on a connection sees the connection lost and READY again.
 	//
-	// It is for channels with the credentials of [NewCredentials].
+	// It requires the credentials of [NewCredentials].
 	ReconnectOnTLSChange bool
-	// Linger is how long the XdsClient stays subscribed after the last channel
-	// that used it, so that a channel which leaves idle mode finds its
-	// configuration; 0 means 5 s, less than 0 not at all. Meanwhile resources stay in
-	// memory, and updates are received.
+	// Linger is how long the XdsClient stays subscribed after its last channel is closed or
+	// idle, so that a channel which leaves idle mode has its configuration at once. The default
+	// is 5 s; a negative value is none. Resources stay in memory for that time, and updates are
+	// received.
 	Linger time.Duration
-	// ResourceTimeout is how long a control plane that is connected may take to
-	// send a resource until the resource counts as missing (A57); 0 means 15 s,
-	// or 30 s for servers with the feature resource_timer_is_transient_error
-	// (A88). What depends on a missing resource waits for that long: an
-	// aggregate cluster, for instance, until the endpoints of its first child
-	// count as missing before it makes do with the second (A74).
+	// ResourceTimeout is how long a connected control plane may take to send a resource before
+	// the resource counts as missing (A57). The default is 15 s, or 30 s for servers with the
+	// feature resource_timer_is_transient_error (A88). An aggregate cluster, for instance, waits
+	// that long for the endpoints of its first child before it uses the second (A74).
 	ResourceTimeout time.Duration
-	// ReconnectSpread is over how long XdsClients spread their return to a control
-	// plane that ended their streams, at random, so that a very large fleet does not come
-	// back within seconds; updates are that late. 0, the default, is no more than a second. An
-	// XdsClient that lacks a resource does not wait.
+	// ReconnectSpread spreads the return of XdsClients to a control plane that ended their
+	// streams over this time, at random, so that a very large fleet does not return within
+	// seconds. Updates may be that late. The default is at most a second. An XdsClient that
+	// lacks a resource reconnects at once.
 	ReconnectSpread time.Duration
-	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in
-	// force until there is another, as A88 has it. The environment variable
-	// that A88 names, GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true, does so
-	// too. Otherwise a deletion counts, as in every gRPC today, unless the
-	// bootstrap gives the server the feature ignore_resource_deletion (A53). False is
-	// the default. With it, what was deleted on purpose gets RPCs for as long as routes
-	// lead there.
+	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in force until it
+	// sends another, as A88 specifies; so does the environment variable
+	// GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true. By default a deletion is applied, as in
+	// every gRPC today, unless the bootstrap gives the server the feature
+	// ignore_resource_deletion (A53). If set, resources that are deleted on purpose get RPCs as
+	// long as routes lead to them.
 	KeepDeleted bool
-	// Delta has the control planes spoken to in the incremental variant of ADS
-	// (DeltaAggregatedResources), in which a change costs what changed. So does the
-	// server feature xdslb.delta_ads in the bootstrap, for one server. Whichever
-	// variant it begins with, a control plane that answers UNIMPLEMENTED is spoken
-	// to in the other, at the cost of a stream. False, the default, is state of the world.
+	// Delta uses the incremental variant of ADS (DeltaAggregatedResources), in which an update
+	// has only the resources that changed. The server feature xdslb.delta_ads in the bootstrap
+	// does so for one server. If a control plane answers UNIMPLEMENTED, the other variant is
+	// used, at the cost of one stream. The default is state of the world.
 	Delta bool
-	// LocalCluster is the name of the EDS resource with the endpoints of the program's
-	// own fleet (Envoy's local_cluster_name). Clusters that ask for zone-aware routing
-	// (zone_aware_lb_config) keep RPCs in their zone as far as that loads all endpoints
-	// alike, for which the zones of the fleet must be known, and this client's own: the
-	// locality of the bootstrap's node. While they are not, such clusters are balanced as
-	// without it, which is logged once. As with any EDS resource, localities without
-	// load_balancing_weight and endpoints that are not healthy do not count. It costs a
-	// subscription, and O(endpoints of the fleet) for each change of it. Empty, the
-	// default, is off.
+	// LocalCluster is the name of the EDS resource with the endpoints of the program's own fleet
+	// (Envoy's local_cluster_name). Clusters with zone-aware routing (zone_aware_lb_config) keep
+	// RPCs in their zone as far as that loads all endpoints equally. This requires the zones of
+	// the fleet, and the client's own zone, which is the locality of the bootstrap's node. As
+	// long as these are unknown, such clusters are balanced without zones, which is logged once.
+	// As with any EDS resource, localities without load_balancing_weight and unhealthy endpoints
+	// do not count. It costs a subscription, and O(endpoints of the fleet) for each change. The
+	// default is off.
 	LocalCluster string
-	// RetryThrottling stops the retries of a channel most of whose RPCs fail, as
-	// retryThrottling of a service config does (A6), which xDS cannot say. The retries
-	// that gRPC makes and those of interceptors are throttled each by themselves. The
-	// zero value is off.
+	// RetryThrottling suspends the retries of a channel while most of its RPCs fail, as
+	// retryThrottling of a service config does (A6); xDS has no such setting. Retries by gRPC
+	// and retries by interceptors are throttled separately. The default is off.
 	RetryThrottling RetryThrottling
-	// Idempotent reports whether RPCs of a method, "/package.Service/Method", may be made
-	// twice at the same time: only those are hedged, where a route says so. It adds to what
-	// the methods' option idempotency_level says. It is called for each such RPC, by any
-	// goroutine. Nil adds no method.
+	// Idempotent reports whether an RPC of a method, "/package.Service/Method", may be executed
+	// twice at the same time. Only such RPCs are hedged, on routes that ask for hedging. Methods
+	// whose option idempotency_level declares them idempotent are hedged as well. It is called
+	// for each such RPC, on any goroutine.
 	Idempotent func(method string) bool
-	// Policies converts the LB policies that clusters ask for (A52). Nil knows
-	// xDS's own and, through TypedStruct, every balancer that the program
-	// registers with gRPC, to which [EndpointInfoOf] tells what EDS says. A
-	// control plane's own messages are taught to it with
-	// [lbpolicy.Registry.With]. Channels with different Registries have XdsClients
-	// of their own, even if these know the same, so a program wants one Registry.
+	// Policies converts the LB policies of clusters (A52). The default knows xDS's own and, by
+	// TypedStruct, every balancer in gRPC's registry; [EndpointInfoOf] returns the EDS data for
+	// these. [lbpolicy.Registry.With] adds messages of a control plane's own. Channels with
+	// different Registries have different XdsClients, so a program should have one Registry.
 	Policies *lbpolicy.Registry
-	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one
-	// target; 0 means 64 MiB. Where clusters ask for more, the largest of them
-	// are made smaller.
+	// MaxHashBytes bounds the memory of the hash rings and Maglev tables of one target; the
+	// default is 64 MiB. If clusters ask for more, the largest rings and tables are made smaller.
 	MaxHashBytes uint64
-	// Logger has the lines of the channel and of the XdsClient. At ERROR and WARN:
-	// invalid resources, servers that cannot be reached or take no load reports,
-	// certificate files that cannot be read, targets and clusters that cannot be
-	// served, failovers, TLS that cannot be done, and what the channel does not
-	// apply. At INFO: what is over again. Lines are constant texts with the
-	// attributes target, cluster, resource, server, node and error, as far as they
-	// apply. Equal ones are written once in a minute; the next says how many were
-	// left out. Whether a target is served, whether RPCs of a cluster fail, and which
-	// priority it uses, the last line says truly, up to a minute late if it changes
-	// often. Nil is slog.Default() at the time of the line.
+	// Logger receives the logs of the channel and of the XdsClient; the default is
+	// slog.Default() at the time of the line. ERROR and WARN lines report invalid resources,
+	// servers that cannot be reached or reject load reports, certificate files that cannot be
+	// read, targets and clusters that cannot be served, failovers, TLS settings that cannot be
+	// applied, and unsupported features. INFO lines report recoveries. Lines are constant texts
+	// with the attributes target, cluster, resource, server, node and error, as far as they
+	// apply. Repeats of a line are suppressed for a minute, and the next one has their number.
+	// The latest line about whether a target is served, whether RPCs of a cluster fail, and
+	// which priority a cluster uses is always true, with a delay of up to a minute if the state
+	// changes often.
 	//
-	// Channels with different Loggers share an XdsClient all the same: its lines go
-	// to the first Logger that is not nil, and those that come with another are told
-	// so once. What is logged once in a process goes to the channel that met it.
+	// Channels with different Loggers may share an XdsClient: it logs to the first Logger that
+	// is not nil, and the other Loggers get one line about that. Lines that are logged once in a
+	// process go to the Logger of the channel where the condition occurred first.
 	Logger *slog.Logger
-	// ControlPlaneDialOptions are added when dialing xDS servers, for
-	// instance a proxy's dialer or interceptors. Options cannot be compared but
-	// by identity: channels that are to share an XdsClient want the same values
-	// here, made once, not by a call for each channel.
+	// ControlPlaneDialOptions are added when xDS servers are dialed, for instance a dialer for a
+	// proxy, or interceptors. Options are compared by identity: to share an XdsClient, channels
+	// must have the same values, made once.
 	ControlPlaneDialOptions []grpc.DialOption
 }
 
@@ -205,15 +185,13 @@ func (c *Config) bootstrap() (*bootstrap.Config, error) {
 	return p.Parse("Config.Bootstrap", c.Bootstrap)
 }
 
-// NewBuilder returns a resolver for scheme "xds" to be used with
-// [grpc.WithResolvers]. It fails if the bootstrap cannot be read or is
-// invalid; the error names the source and the JSON path.
+// NewBuilder returns a resolver builder for scheme xds, for [grpc.WithResolvers]. It fails if the
+// bootstrap cannot be read or is invalid; the error names the source and the JSON path.
 //
-// A channel that has the resolver only routes, balances, drops, breaks
-// circuits and reports load; see [DialOptions] for what it lacks, which is logged
-// once if the control plane asks for it. A builder serves one scheme: targets
-// "xdslb:///…" need DialOptions, and without them use the bootstrap of the
-// environment and the zero Config.
+// A channel with the resolver alone routes, balances, drops, breaks circuits and reports load.
+// [DialOptions] lists the features that it lacks; they are logged once if the control plane asks
+// for them. A builder serves one scheme: targets "xdslb:///…" need DialOptions, and without them
+// use the bootstrap of the environment and the zero Config.
 func NewBuilder(cfg Config) (resolver.Builder, error) {
 	b, err := newBuilder(cfg)
 	if err != nil {
@@ -223,8 +201,8 @@ func NewBuilder(cfg Config) (resolver.Builder, error) {
 	return b, nil
 }
 
-// customBuilders says that the program has called NewBuilder, and so may expect
-// that to serve scheme xdslb too.
+// customBuilders reports whether the program has called NewBuilder, and so may expect the builder
+// to serve scheme xdslb too.
 var customBuilders atomic.Bool
 
 func newBuilder(cfg Config) (*resolverBuilder, error) {
@@ -241,8 +219,8 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 	return b, nil
 }
 
-// noteOtherXDS logs once whose the scheme xds is where it is not ours: the last
-// package to register it wins, which is unknown until the program runs (D11).
+// noteOtherXDS logs once if another package has scheme xds: the last package to register it wins,
+// which depends on the order of initialization (D11).
 func noteOtherXDS(logger *slog.Logger) {
 	if _, ours := resolver.Get("xds").(*resolverBuilder); !ours && !otherXDSNoted.Swap(true) {
 		link.LoggerOr(logger).Info("xdslb: scheme xds is registered by another package, usually google.golang.org/grpc/xds: channels made without "+
@@ -252,37 +230,33 @@ func noteOtherXDS(logger *slog.Logger) {
 
 var otherXDSNoted atomic.Bool
 
-// DialOptions returns everything that a channel needs: the resolver of
-// [NewBuilder], and interceptors for what a resolver cannot do. It fails as
-// NewBuilder does.
+// DialOptions returns all options that a channel needs: the resolver of [NewBuilder], and the
+// interceptors. It fails as NewBuilder does.
 //
 // A channel without the interceptors lacks:
-//   - timeouts and retries of routes that match by header, by fraction, by a
-//     regular expression or by part of a service's name (the others are in the
-//     service config that the resolver gives to gRPC), and any timeouts and
-//     retries of RPCs made before the channel had its first configuration;
-//   - HTTP filters: fault injection, session affinity, and those of
-//     [RegisterHTTPFilter];
-//   - that an RPC's retries stay on the cluster of its first attempt;
-//   - that an RPC whose deadline comes before the first configuration says what
-//     it has waited for.
+//   - timeouts and retries of routes that match by header, by fraction, by a regular expression
+//     or by part of a service's name (the service config has those of other routes), and all
+//     timeouts and retries of RPCs that are made before the first configuration;
+//   - HTTP filters: fault injection, session affinity, and those of [RegisterHTTPFilter];
+//   - retries on the cluster of the first attempt;
+//   - the missing resource in the error of an RPC whose deadline expires before the first
+//     configuration.
 //
-// They are for targets of the schemes xds and xdslb, which mean the same, but
-// for gRPC: for each RPC of a channel of scheme xds it makes a context that says
-// the content type to its own LB policies, which is four allocations.
+// The options are for targets of the schemes xds and xdslb, which are equivalent. For each RPC of
+// a channel of scheme xds, though, gRPC makes a context with the content type for its own LB
+// policies, which costs four allocations.
 //
-// The options may be used for several channels, and for one channel once: retries
-// and filters would be applied twice. They should come last. gRPC calls
-// interceptors in the order of the options. What comes behind ours is called for each
-// attempt of our retries, within the route's timeout, and not for an RPC that a filter
-// ends. A route's timeout, retries and filters are those of the route that matches
-// the headers which the RPC has when it comes to ours. If an interceptor behind ours
-// changes headers so that another route matches, the RPC goes where the other route
-// says, with what the first one says besides; that is logged once. Options of which
-// gRPC takes the last one ([Config.Keepalive]) are ours, too, if they come last.
+// The options may be used for several channels, but only once for each: otherwise retries and
+// filters are applied twice. They should come last. gRPC calls interceptors in the order of the
+// options, so a later interceptor is called for each attempt of a retried RPC, within the
+// timeout of the route, and is not called for RPCs that a filter ends. Timeout, retries and
+// filters are those of the route that matches the RPC's headers when it reaches these
+// interceptors. If a later interceptor changes headers so that another route matches, that route
+// decides only about the cluster, which is logged once. gRPC uses the last of repeated options
+// such as [Config.Keepalive].
 //
-// [grpc.WithDisableRetry] is not for the retries of our interceptors, which cannot see
-// it. Retries of either kind are off with
+// [grpc.WithDisableRetry] does not disable the retries of the interceptors, which cannot see it.
+// This option disables all retries:
 //
 //	grpc.WithDefaultCallOptions(grpc.MaxRetryRPCBufferSize(0))
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
@@ -304,13 +278,12 @@ func DialOptions(cfg Config) ([]grpc.DialOption, error) {
 	return opts, nil
 }
 
-// NewClient is [grpc.NewClient] for targets such as "xds:///service:port",
-// with the zero Config. The channel's credentials are the caller's to choose,
-// as ever. The caller's interceptors come before ours, so that routes see the
-// headers which they add; resolvers of the caller's for the schemes xds and xdslb
-// take precedence.
+// NewClient is [grpc.NewClient] with [DialOptions] of the zero Config, for targets such as
+// "xds:///service:port". The caller chooses the credentials. The caller's interceptors come
+// first, so that routes see the headers that they add. The caller's resolvers for the schemes xds
+// and xdslb take precedence.
 //
-// Targets of other schemes, and those without, go to grpc.NewClient as they are;
+// Targets of other schemes, and targets without a scheme, are passed to grpc.NewClient unchanged;
 // they need no bootstrap.
 func NewClient(target string, opts ...grpc.DialOption) (*grpc.ClientConn, error) {
 	return newClient(Config{}, target, opts)
@@ -327,8 +300,8 @@ func newClient(cfg Config, target string, opts []grpc.DialOption) (*grpc.ClientC
 	return grpc.NewClient(target, append(opts[:len(opts):len(opts)], ours...)...)
 }
 
-// usesXDS reports whether gRPC takes a target for one of the schemes that are
-// ours: by its scheme if there is a resolver for that, else by the default scheme.
+// usesXDS reports whether gRPC resolves a target by scheme xds or xdslb. gRPC uses the default
+// scheme for targets whose scheme has no resolver.
 func usesXDS(target string) bool {
 	scheme := resolver.GetDefaultScheme()
 	if u, err := url.Parse(target); err == nil && resolver.Get(u.Scheme) != nil {
@@ -337,15 +310,15 @@ func usesXDS(target string) bool {
 	return scheme == "xds" || scheme == "xdslb"
 }
 
-// RetryThrottling is how far retries are throttled (A6): a channel has MaxTokens, of which
-// each failure that may be retried takes one, and each success gives TokenRatio back. There
-// are no retries while it has half of them or less.
+// RetryThrottling limits retries (A6): a channel has MaxTokens tokens. Each failure that may be
+// retried takes one, and each success returns TokenRatio. There are no retries while the channel
+// has half of its tokens or less.
 type RetryThrottling struct {
 	MaxTokens  float64 `json:"maxTokens"`  // up to 1000; 0 is no throttling
 	TokenRatio float64 `json:"tokenRatio"` // above 0; thousandths count
 }
 
-// check returns what is wrong.
+// check validates the settings.
 func (t RetryThrottling) check() error {
 	switch {
 	case t == RetryThrottling{}:
