@@ -190,7 +190,7 @@ func TestCompare(t *testing.T) {
 	}
 	equal, _ := NewSchedule([]uint32{7, 7}, 0)
 	if same, active := equal.Compare([]uint32{7, 7}); !same || !active || !slices.Equal(equal.Weights(), []uint32{7, 7}) {
-		t.Error("equal weights are not what they are")
+		t.Error("equal weights are not recognized")
 	}
 }
 

@@ -146,7 +146,7 @@ func checkADS(t *testing.T, messages [][]byte) {
 		last := lastOf(after, resp.GetTypeUrl())
 		if asked == nil || !isType(resp.GetTypeUrl()) {
 			if last != asked {
-				t.Fatalf("%v\nwas not asked for and is answered with %v", resp, last)
+				t.Fatalf("%v\nwas not requested, but is answered with %v", resp, last)
 			}
 			continue
 		}

@@ -194,7 +194,7 @@ func FuzzListenerName(f *testing.F) {
 			t.Fatalf("ListenerName(%q, %q) = %q, %v, want %q", authority, target, name, err, want)
 		}
 		if servers, err := c.ServersFor(name); err != nil || len(servers) != 1 || servers[0].URI != "own:1" {
-			t.Fatalf("ServersFor(%q) = %v, %v, want those of authority %q", name, servers, err, authority)
+			t.Fatalf("ServersFor(%q) = %v, %v, want the servers of authority %q", name, servers, err, authority)
 		}
 	})
 }

@@ -141,7 +141,7 @@ func checkCluster(t *testing.T, value []byte, c *resource.Cluster) {
 	t.Helper()
 	m := new(clusterv3.Cluster)
 	if err := proto.Unmarshal(value, m); err != nil {
-		t.Fatalf("was accepted, but proto.Unmarshal says %v", err)
+		t.Fatalf("was accepted, but proto.Unmarshal returns %v", err)
 	}
 	want := resource.Cluster{Name: m.Name, MaxRequests: 1024, Metrics: c.Metrics, Outlier: c.Outlier, TLS: c.TLS, Policy: c.Policy, LoadReporting: m.LrsServer != nil,
 		Retries: retriesOf(m), Ignored: c.Ignored}

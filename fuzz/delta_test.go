@@ -214,7 +214,7 @@ func checkDelta(t *testing.T, messages [][]byte) (o deltaOutcome) {
 		answers := after[len(before):]
 		if len(names) == 0 && !asked(open.sent(), resp.GetTypeUrl()) {
 			if len(answers) > 0 {
-				t.Fatalf("%v\nwas not asked for and is answered with %v", resp, answers)
+				t.Fatalf("%v\nwas not requested, but is answered with %v", resp, answers)
 			}
 			continue
 		}

@@ -174,7 +174,7 @@ func checkEndpoints(t *testing.T, value []byte, got *resource.Endpoints, err err
 	}
 	want, rule := naiveEndpoints(m)
 	if (err != nil) != (rule != "") {
-		t.Fatalf("%v\nerror is %v, but the oracle says %q", m, err, rule)
+		t.Fatalf("%v\nerror is %v, but the oracle's is %q", m, err, rule)
 	}
 	if err != nil {
 		return

@@ -60,7 +60,7 @@ func FuzzListener(f *testing.F) {
 		}
 		l, m := v.(*resource.Listener), new(listenerv3.Listener)
 		if err := proto.Unmarshal(value, m); err != nil {
-			t.Fatalf("was accepted, but proto.Unmarshal says %v", err)
+			t.Fatalf("was accepted, but proto.Unmarshal returns %v", err)
 		}
 		if l.Name != m.GetName() || l.Name == "" || l.Socket != (m.GetApiListener() == nil) {
 			t.Errorf("%v\nis decoded to %+v", m, l)

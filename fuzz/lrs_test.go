@@ -100,7 +100,7 @@ func checkLRS(t *testing.T, messages [][]byte) {
 		for _, m := range reports {
 			for _, stats := range m.(*lrsv3.LoadStatsRequest).GetClusterStats() {
 				if !resp.GetSendAllClusters() && !slices.Contains(resp.GetClusters(), stats.GetClusterName()) {
-					t.Fatalf("cluster %q is reported, asked for was %v", stats.GetClusterName(), resp)
+					t.Fatalf("cluster %q is reported, requested was %v", stats.GetClusterName(), resp)
 				}
 			}
 		}

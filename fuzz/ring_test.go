@@ -167,7 +167,7 @@ func checkPlace(t *testing.T, r *ringhash.Ring, slow []slowEntry, hash uint64) {
 	k := want
 	for host := range r.Walk(hash) {
 		if host != slow[k].host {
-			t.Fatalf("the walk of hash %#x comes to host %d at entry %d, want %d", hash, host, k, slow[k].host)
+			t.Fatalf("the walk of hash %#x has host %d at entry %d, want %d", hash, host, k, slow[k].host)
 		}
 		if k = (k + 1) % len(slow); k == (want+3)%len(slow) {
 			break

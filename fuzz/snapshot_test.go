@@ -206,10 +206,10 @@ func match(t *testing.T, routes []picker.Route, path string, headers map[string]
 	route, cluster, outcome := g.snapshot.Match(ctx, path, r)
 	checks, unmatched := g.snapshot.ExplainRoutes(ctx, path)
 	if outcome == picker.NoRoute && unmatched == 0 || outcome != picker.NoRoute && checks[route].Probability == 0 {
-		t.Fatalf("Match says route %d, which is impossible: %+v", route, checks)
+		t.Fatalf("Match returns route %d, which is impossible: %+v", route, checks)
 	}
 	if got := g.snapshot.Pick(ctx, path, r); outcome == picker.Picked && got != (picker.Result{Outcome: picker.Queue, Route: route, Cluster: cluster}) {
-		t.Fatalf("Pick = %+v, but Match says route %d and cluster %d", got, route, cluster)
+		t.Fatalf("Pick = %+v, but Match returns route %d and cluster %d", got, route, cluster)
 	}
 	return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}
 }

@@ -91,7 +91,7 @@ func checkName(t *testing.T, typ resource.Type, value []byte) {
 		}
 	}
 	if _, decodeErr := resource.Decode(typ, value, resource.Options{}); decodeErr == nil && err != nil {
-		t.Fatalf("Name(%v) says %v of a resource that is valid", typ, err)
+		t.Fatalf("Name(%v) = %v for a valid resource", typ, err)
 	} else if decodeErr != nil {
 		checkRefusal(t, decodeErr)
 	}

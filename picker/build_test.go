@@ -28,10 +28,10 @@ func TestBuildTakesOver(t *testing.T) {
 	third := w.build(t)
 	was, is := second.clusters.At(0).groups, third.clusters.At(0).groups
 	if third.clusters.At(1) != second.clusters.At(1) {
-		t.Error("a cluster that did not change is made anew")
+		t.Error("an unchanged cluster is rebuilt")
 	}
 	if is[0].schedule != was[0].schedule {
-		t.Error("a locality that did not change is made anew")
+		t.Error("an unchanged locality is rebuilt")
 	}
 	if is[1].schedule == was[1].schedule {
 		t.Error("a locality that lost an endpoint is taken over")
@@ -42,7 +42,7 @@ func TestBuildTakesOver(t *testing.T) {
 	w.cfg, w.states = &cfg, []ClusterState{w.states[1], w.states[0]}
 	fourth := w.build(t)
 	if fourth.clusters.At(0) != third.clusters.At(1) || fourth.clusters.At(1) != third.clusters.At(0) {
-		t.Error("clusters that moved are made anew")
+		t.Error("moved clusters are rebuilt")
 	}
 	if got := fourth.Pick(bg, "/s/m", 0); got.Cluster != 1 {
 		t.Errorf("a route leads to cluster %d after its cluster moved to 1", got.Cluster)
@@ -313,7 +313,7 @@ func TestClusterErrors(t *testing.T) {
 			t.Errorf("%s: the other cluster has outcome %d, error %v", test.want, got, s.ClusterErr(1))
 		}
 		if w.build(t).ClusterErr(0) != s.ClusterErr(0) {
-			t.Errorf("%s: the error is gone without a change", test.want)
+			t.Errorf("%s: the error disappears without a change", test.want)
 		}
 	}
 	w := newWorld(zone("a", 1, endpoints(0, 1)))

@@ -42,7 +42,7 @@ func TestClock(t *testing.T) {
 			}
 			pass(coarseTicks * coarseTick)
 			if c.coarse.Load() != 0 || c.timer.Stop() {
-				t.Fatal("it is still coarse when nobody reads it")
+				t.Fatal("still coarse without readings")
 			}
 		}
 	})

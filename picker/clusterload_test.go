@@ -81,7 +81,7 @@ func TestClusterLoadForget(t *testing.T) {
 	c.Retain(&Leaf{})
 	c.Retain(&Leaf{})
 	if c.Locality(id) != l || c.Forget(id, l.Snapshot()) {
-		t.Error("a locality that was asked for again was forgotten")
+		t.Error("a reused locality was forgotten")
 	}
 	c.Retain(&Leaf{})
 	if !c.Forget(id, l.Snapshot()) || !c.ForgetDrop("x", 1) {

@@ -47,11 +47,11 @@ func TestDestinations(t *testing.T) {
 			_, cluster, outcome := s.Match(bg, path, rng.Uint64())
 			key := fmt.Sprint(cluster, outcome)
 			if got[key] = true; !want[key] {
-				t.Fatalf("path %q comes to %s, which is not among %v: %+v", path, key, want, routes)
+				t.Fatalf("path %q leads to %s, which is not among %v: %+v", path, key, want, routes)
 			}
 		}
 		if len(got) < len(want) && len(routes) < 6 { // a chance of one in 64 · 3 or more
-			t.Fatalf("path %q comes to %v, and never to others of %v: %+v", path, got, want, routes)
+			t.Fatalf("path %q leads to %v, never to the rest of %v: %+v", path, got, want, routes)
 		}
 	}
 	if sum < tables*5/4 {

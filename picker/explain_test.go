@@ -196,11 +196,11 @@ func TestExplainPicks(t *testing.T) {
 		for r, k := range got {
 			seen[r.Outcome] += k
 			if odds[r] == 0 {
-				t.Fatalf("seed %d: picks come to %+v, which the explanation calls impossible", seed, r)
+				t.Fatalf("seed %d: pick %+v is impossible by the explanation", seed, r)
 			}
 		}
 		if z := chiSquare(odds, got, n); z > 5 {
-			t.Errorf("seed %d: results %v are %.1f deviations away from what is expected: %v", seed, got, z, odds)
+			t.Errorf("seed %d: results %v are %.1f deviations away from the expected odds: %v", seed, got, z, odds)
 		}
 	}
 	for _, o := range []Outcome{Picked, Queue, Failed, Dropped, Overloaded, NoRoute, NotForwarding, Delegate} {

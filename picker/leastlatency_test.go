@@ -150,7 +150,7 @@ func TestLeastLatencyAvoidsSlow(t *testing.T) {
 			return 5 * time.Millisecond
 		})[0]
 		if share > .03 {
-			t.Errorf("an endpoint that takes %v for what others do in 5 ms has a share of %.3f, want less than a third of .1", takes, share)
+			t.Errorf("an endpoint that takes %v instead of 5 ms has a share of %.3f, want less than a third of .1", takes, share)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestLeastLatencyMended(t *testing.T) {
 		}
 		w.play(t, 40000, even)
 		if share := w.play(t, 10000, even)[0]; share < .2 || share > .3 {
-			t.Errorf("%v and 40 s after it was mended it has a share of %.3f, want about .25", pause, share)
+			t.Errorf("%v and 40 s after its recovery it has a share of %.3f, want about .25", pause, share)
 		}
 	}
 }

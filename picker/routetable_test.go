@@ -212,7 +212,7 @@ func TestRouteCases(t *testing.T) {
 			test.routes[i].Clusters = []WeightedCluster{{Name: "c", Weight: 1}}
 		}
 		if got := slowMatch(test.routes, test.path, test.headers, 0); got != test.want {
-			t.Errorf("%s: the oracle says %d, want %d", test.name, got, test.want)
+			t.Errorf("%s: the oracle returns %d, want %d", test.name, got, test.want)
 		}
 		table, err := newRouteTable(test.routes, map[string]int32{"c": 0})
 		if err != nil {

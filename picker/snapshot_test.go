@@ -305,7 +305,7 @@ func TestAdmit(t *testing.T) {
 		}
 		// A pick with the same word has the same outcome, apart from its counts.
 		if want := s.PickCluster(bg, -1, 0, r); want.Outcome != got.Outcome && (got.Outcome != Picked || want.Outcome != Overloaded) {
-			t.Fatalf("Admit says %+v, and a pick %+v", got, want)
+			t.Fatalf("Admit = %+v, and a pick %+v", got, want)
 		} else if want.Outcome == Dropped && want.Index != got.Index {
 			t.Fatalf("Admit drops by category %d, and a pick by %d", got.Index, want.Index)
 		} else if want.Outcome == Picked {

@@ -196,7 +196,7 @@ func TestSlowStartEnds(t *testing.T) {
 		t.Errorf("InSlowStart = %t, error %v", s.InSlowStart(0), s.ClusterErr(0))
 	}
 	if s := w.build(t); !s.InSlowStart(0) || s.InSlowStart(1) || s.InSlowStart(-1) {
-		t.Error("what is taken over does not say that it is warming")
+		t.Error("a reused group does not report slow start")
 	}
 	w.env.Now = 1100
 	w.states[0].Version++

@@ -228,7 +228,7 @@ func TestHostsWithSameKey(t *testing.T) {
 		want := []int{1, 3, 0}
 		for host := range r.Walk(slowPoint("x", 0, fn)) {
 			if host != want[0] {
-				t.Errorf("the walk comes to host %d, want %d", host, want[0])
+				t.Errorf("the walk has host %d, want %d", host, want[0])
 			}
 			if want = want[1:]; len(want) == 0 {
 				break

@@ -71,7 +71,7 @@ func TestSurge(t *testing.T) {
 	})
 	r := played(t, f, row(t, "ours round_robin"))
 	if r.Delivered > .4 || r.Recovery != -1 && r.Recovery < 3 || r.Attempts < 1.3 { // .23 ± .01 is delivered, with 1.89 ± .01
-		t.Errorf("%v of what servers can do is delivered with %v attempts, and it takes %v s to recover", r.Delivered, r.Attempts, r.Recovery)
+		t.Errorf("delivered %v of the capacity with %v attempts, recovered after %v s", r.Delivered, r.Attempts, r.Recovery)
 	}
 	for _, name := range []string{limited, adaptiveFixed} {
 		r = played(t, f, row(t, "ours "+name))
@@ -82,7 +82,7 @@ func TestSurge(t *testing.T) {
 			rpcs, failed = rpcs+p.RPCs, failed+p.Failed
 		}
 		if r.Delivered < .5 || failed*5 > rpcs { // .83 ± .02 and .78 ± .04 are delivered
-			t.Errorf("%s: %v of what servers can do is delivered, and of %d RPCs %d fail a second later", name, r.Delivered, rpcs, failed)
+			t.Errorf("%s: delivered %v of the capacity; of %d RPCs %d fail a second later", name, r.Delivered, rpcs, failed)
 		}
 	}
 }
@@ -140,6 +140,6 @@ func TestRecovery(t *testing.T) {
 	}
 	calls[690].failed, calls[691].failed = true, true
 	if r := score(f, 1, work, calls, []*Server{newServer(c, 0, 1, 0, 1)}); r.Recovery != -1 {
-		t.Errorf("recovery %v of what fails until the end, want -1", r.Recovery)
+		t.Errorf("recovery %v without a recovery, want -1", r.Recovery)
 	}
 }

@@ -90,7 +90,7 @@ func TestRegret(t *testing.T) {
 	}
 	list[5].Doubt = .3 // it may be chance
 	if v := r.Verdicts(); v[0].Lost() || v[0].Worse != nil {
-		t.Error("lost by what may be chance")
+		t.Error("lost by an insignificant difference")
 	}
 	list[6].Goodput, list[7].Goodput = .9, .9 // goodput comes first
 	if v := r.Verdicts(); v[0].Lost() || !better(v[0].Ours, v[0].Stock) {

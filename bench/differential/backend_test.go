@@ -148,7 +148,7 @@ func (f *fleet) act(ctx context.Context, s grpc.ServerStream, script []string, n
 			return status.Errorf(codes.Internal, "script %q: %v", script[0], err)
 		}
 		s.SetTrailer(metadata.Pairs("x-failed-by", backend))
-		return status.Error(codes.Code(n), "as the script says")
+		return status.Error(codes.Code(n), "scripted failure")
 	}
 	switch {
 	case word == earlyHeaders:

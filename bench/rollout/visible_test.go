@@ -55,7 +55,7 @@ func TestHandedOverShows(t *testing.T) {
 		}
 	}
 	if strings.Contains(text, "Routes</h2>") || strings.Contains(text, "<b>"+name) {
-		t.Errorf("the page has what stock's channels have not: %s", text)
+		t.Errorf("the page has fields that stock's channels lack: %s", text)
 	}
 	var d debug.Document
 	if err := json.Unmarshal([]byte(get(t, page, of+"&format=json")), &d); err != nil || len(d.Channels) != 1 || *d.Channels[0].Rollout != *s.Rollout {

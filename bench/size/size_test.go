@@ -16,7 +16,7 @@ func BenchmarkBinary(b *testing.B) {
 		for _, impl := range []string{"round_robin", "stock", "ours"} {
 			b.Run("impl="+impl+"/tags="+tags, func(b *testing.B) {
 				if testing.Short() && tags != "none" {
-					b.Skip("compiles gRPC and xDS anew")
+					b.Skip("compiles gRPC and xDS")
 				}
 				b.ReportMetric(float64(build(b, impl, tags)), "B/binary")
 				b.ReportMetric(0, "ns/op") // the time of the linker is irrelevant

@@ -111,7 +111,7 @@ func TestReport(t *testing.T) {
 		l := NewLoad()
 		cc := inMemory(t, l)
 		if got := *ask(t, cc); got != (Report{}) {
-			t.Fatalf("a server without RPCs says %+v", got)
+			t.Fatalf("report of a server without RPCs: %+v", got)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -123,7 +123,7 @@ func TestReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := *ask(t, cc); got != (Report{}) {
-			t.Errorf("with a stream, after a health check and a probe it says %+v", got)
+			t.Errorf("report with a stream, after a health check and a probe: %+v", got)
 		}
 		ended := make(chan error, 3)
 		for i := range 3 { // they find 0, 1 and 2
@@ -131,7 +131,7 @@ func TestReport(t *testing.T) {
 			synctest.Wait()
 		}
 		if got := ask(t, cc); got.InFlight != 3 || got.LatencyNs != 0 {
-			t.Errorf("with three in flight it says %v", got)
+			t.Errorf("report with three in flight: %v", got)
 		}
 		for range 3 {
 			if err := <-ended; err != nil {
@@ -140,12 +140,12 @@ func TestReport(t *testing.T) {
 		}
 		synctest.Wait() // the server notes the end of an RPC after the client
 		if got := ask(t, cc); got.InFlight != 0 || got.LatencyNs != uint64(10*time.Millisecond) || got.FailingPPM != 0 {
-			t.Errorf("after that it says %v, want the 10 ms of an RPC that found none", got)
+			t.Errorf("latency after that %v, want the 10 ms of an RPC that found none in flight", got)
 		}
 		go func() { ended <- call(ctx, cc, 30*time.Millisecond, codes.OK) }()
 		synctest.Wait()
 		if got := ask(t, cc); got.InFlight != 1 || got.LatencyNs != uint64(20*time.Millisecond) {
-			t.Errorf("with one in flight it says %v, want the 20 ms of an RPC that found one", got)
+			t.Errorf("latency with one in flight %v, want the 20 ms of an RPC that found one", got)
 		}
 		if err := <-ended; err != nil {
 			t.Fatal(err)
@@ -156,7 +156,7 @@ func TestReport(t *testing.T) {
 		}
 		time.Sleep(expiry + time.Second) // of the bubble
 		if got := *ask(t, cc); got != (Report{}) {
-			t.Errorf("what was learned long ago is %+v", got)
+			t.Errorf("expired report: %+v", got)
 		}
 		cancel()
 		_ = stream.CloseSend() // it has ended
@@ -179,7 +179,7 @@ func TestFailures(t *testing.T) {
 		}
 		synctest.Wait() // the server notes the end of an RPC after the client
 		if got := ask(t, cc); got.LatencyNs != uint64(10*time.Millisecond) || got.FailingPPM != 800_000 {
-			t.Errorf("after 1 that succeeded and 8 that failed it says %v", got)
+			t.Errorf("after one success and 8 failures: %v", got)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Millisecond)
 		defer cancel()
@@ -188,11 +188,11 @@ func TestFailures(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := ask(t, cc); got.LatencyNs != uint64(15*time.Millisecond) || got.FailingPPM != 800_000 {
-			t.Errorf("after one whose deadline passed it says %v", got)
+			t.Errorf("after an expired deadline: %v", got)
 		}
 		time.Sleep(3 * time.Second)
 		if got := ask(t, cc); got.FailingPPM != 0 {
-			t.Errorf("3 s later it says %v", got)
+			t.Errorf("3 s later: %v", got)
 		}
 	})
 }
@@ -202,13 +202,13 @@ func TestSettings(t *testing.T) {
 	l.SetWeight(2.5)
 	l.SetGoingAway(true)
 	if got, want := *l.Report(), (Report{Weight: 2.5, GoingAway: true}); got != want {
-		t.Errorf("it says %+v, want %+v", got, want)
+		t.Errorf("report %+v, want %+v", got, want)
 	}
 	l.SetGoingAway(false)
 	for _, w := range []float64{-1, 0, math.NaN(), math.Inf(1)} {
 		l.SetWeight(w)
 		if got := *l.Report(); got != (Report{}) {
-			t.Errorf("with weight %v it says %+v", w, got)
+			t.Errorf("report with weight %v: %+v", w, got)
 		}
 	}
 }
@@ -238,6 +238,6 @@ func TestBufconn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ask(t, cc); got.InFlight > 1 {
-		t.Errorf("it says %v", got)
+		t.Errorf("report %v", got)
 	}
 }

@@ -60,7 +60,7 @@ func (l slowList) checkSince(t *testing.T, what string, before slowList) {
 		t.Fatalf("%s: the differences lead from %v to %v, want %v", what, before.items, got, l.items)
 	}
 	if Equal(l.List, before.List) != slices.Equal(l.items, before.items) {
-		t.Fatalf("%s: whether %v and %v are equal is not known", what, l.items, before.items)
+		t.Fatalf("%s: wrong result of Equal for %v and %v", what, l.items, before.items)
 	}
 }
 
@@ -199,10 +199,10 @@ func TestListShares(t *testing.T) {
 			b.Add(x)
 		}
 		if !b.List().Same(first) {
-			t.Error("what is made of the same items is another list")
+			t.Error("a list of the same items is a new list")
 		}
 	}); got > 0 {
-		t.Errorf("what is the same allocates %v times", got)
+		t.Errorf("an unchanged list allocates %v times", got)
 	}
 	again := Builder[int]{before: first}
 	for range n + maxChunk {

@@ -57,7 +57,7 @@ func TestHalfWritten(t *testing.T) {
 	write(t, files.CertificateFile, chain[:len(chain)-40])
 	certs, err := l.Load(t.Context())
 	if err != nil || len(certs.Identity.Certificate) != 2 {
-		t.Fatalf("%v: what was read before does not stay", err)
+		t.Fatalf("%v: the previous contents are not kept", err)
 	}
 	_, err = NewCertLoader(files).LoadRoots(t.Context())
 	want := fmt.Sprintf("%s: line %d: the PEM block is malformed, or the file ends within it", files.CACertificateFile, 4+bytes.Count(first.pem, []byte("\n")))

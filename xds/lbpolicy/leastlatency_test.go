@@ -108,6 +108,6 @@ func TestLatencyOfUser(t *testing.T) {
 	})
 	list := &clusterv3.LoadBalancingPolicy{Policies: []*clusterv3.LoadBalancingPolicy_Policy{entryOf(&anypb.Any{TypeUrl: peakEWMAURL})}}
 	if _, err := r.Convert(list); err == nil || !strings.Contains(err.Error(), "without its parameters") {
-		t.Errorf("error %v, want one that says that the parameters are missing", err)
+		t.Errorf("error %v, want one about missing parameters", err)
 	}
 }

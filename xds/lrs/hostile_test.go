@@ -168,7 +168,7 @@ func TestCloseBounded(t *testing.T) {
 				load, stop := r.Report("cluster", "service")
 				stop()
 				if load == nil || !load.Unreported {
-					t.Error("Report after Close does not say that nobody reads the counters")
+					t.Error("Report after Close does not return unreported counters")
 				}
 				r.Close()
 			})

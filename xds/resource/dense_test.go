@@ -80,7 +80,7 @@ func sameDecoding(t *testing.T, typ Type, value []byte, m proto.Message) (accept
 	got, gotErr := Decode(typ, value, Options{})
 	if err := proto.Unmarshal(value, m); err != nil {
 		if gotErr == nil {
-			t.Fatalf("%x was accepted, and proto.Unmarshal says %v", value, err)
+			t.Fatalf("%x was accepted, and proto.Unmarshal returns %v", value, err)
 		}
 		return false
 	}
@@ -187,6 +187,6 @@ func TestTooManyFields(t *testing.T) {
 		deep = field(1, string(field(6, string(deep))))
 	}
 	if n := countFields(deep, (&structpb.ListValue{}).ProtoReflect().Descriptor(), maxFields, 0); n > protowire.DefaultRecursionLimit+1 {
-		t.Errorf("%d fields were counted, want those that proto.Unmarshal reads", n)
+		t.Errorf("%d fields were counted, want the number that proto.Unmarshal reads", n)
 	}
 }

@@ -131,7 +131,7 @@ func TestIgnoredFields(t *testing.T) {
 	for name, fields := range ignoredFields {
 		message := messageOf(t, name)
 		if _, ignored := place(t, name); len(ignored()) > 0 {
-			t.Errorf("a resource that asks for nothing has %q ignored", ignored())
+			t.Errorf("a resource without features has %q ignored", ignored())
 		}
 		for _, f := range fields {
 			m, ignored := place(t, name)

@@ -45,7 +45,7 @@ func TestType(t *testing.T) {
 		}
 	}
 	if got := NumTypes.String() + NumTypes.URL(); got != "Type(5)" {
-		t.Errorf("the type that is none is %q", got)
+		t.Errorf("the invalid type is %q", got)
 	}
 	if _, err := Decode(NumTypes, nil, Options{}); err == nil {
 		t.Error("decoded a resource of no type")

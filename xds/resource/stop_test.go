@@ -40,7 +40,7 @@ func TestStopped(t *testing.T) {
 		_, want := Decode(tt.typ, tt.value, Options{})
 		_, got := Decode(tt.typ, tt.value, Options{Stopped: func() bool { calls++; return false }})
 		if calls < tt.calls || (got == nil) != (want == nil) {
-			t.Errorf("%s: asked %d times, want %d at least; error %v, want %v", tt.name, calls, tt.calls, got, want)
+			t.Errorf("%s: called %d times, want at least %d; error %v, want %v", tt.name, calls, tt.calls, got, want)
 		}
 		for _, last := range []int{1, 2, tt.calls} {
 			calls = 0

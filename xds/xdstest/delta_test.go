@@ -241,7 +241,7 @@ func TestServerDelta(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, err = c.ads.Recv(); err != nil || len(resp.GetResources()) != 1 || resp.GetResources()[0].GetName() != "a" {
-		t.Fatalf("%v, %v; want what changed", resp, err)
+		t.Fatalf("%v, %v; want the changes", resp, err)
 	}
 	nack := answerTo(CDS, resp.GetNonce())
 	nack.ErrorDetail = &statuspb.Status{Code: 3, Message: "bad"}

@@ -118,7 +118,7 @@ func TestScripted(t *testing.T) {
 		c.hears("Listener 5 5 0")
 		s.Remove(EDS, "a")
 		if err := s.Resend(EDS, "a"); err == nil {
-			t.Error("resent what is not served")
+			t.Error("resent a resource that is not served")
 		}
 		c.say(nack(request(LDS, "4", "5", "b"), "no"))
 		c.hears("Listener 6 6 1")

@@ -78,7 +78,7 @@ func TestCells(t *testing.T) {
 	for _, c := range list {
 		rows[c.Policy] = true
 		if c.Fleet != "homogeneous" {
-			t.Errorf("%v was not asked for", c)
+			t.Errorf("%v was not requested", c)
 		}
 	}
 	if len(rows) != 3 {

@@ -26,7 +26,7 @@ func TestPagesAreCurrent(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, text) {
-			t.Errorf("%s is not what %s makes of it: run make readme", name, recorded)
+			t.Errorf("%s does not match %s: run make readme", name, recorded)
 		}
 	}
 }

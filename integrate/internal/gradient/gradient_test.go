@@ -149,7 +149,7 @@ func TestBuckets(t *testing.T) {
 		}
 	}
 	if bucket(Forever) != forever || shortest(forever) != Forever || bucket(Forever-1) != forever-1 || bucket(0) != 0 || bucket(-1) != 0 {
-		t.Error("what is too short or too long has a wrong bucket")
+		t.Error("wrong bucket for a very short or long time")
 	}
 	var l latencies
 	if got := l.take(.5); got != 0 {
@@ -203,7 +203,7 @@ func TestTimeouts(t *testing.T) {
 		observe(4, Forever)
 	}
 	if s := c.State(now); s.MinRTT < 9*ms || s.MinRTT > 10*ms {
-		t.Errorf("what RPCs should take is measured by those that time out: %+v", s)
+		t.Errorf("minRTT is measured with RPCs that time out: %+v", s)
 	}
 }
 

@@ -240,7 +240,7 @@ func TestAgainstOracle(t *testing.T) {
 				o.updateWeight(qps, eps, u, cfg.ErrorPenalty, now)
 			}
 			if got, want := w.At(cfg, now), o.getWeight(cfg, now); math.Abs(got-want) > 1e-9*want {
-				t.Fatalf("seed %d, %+v: after %d s the weight is %v, A58 says %v", seed, *cfg, s, got, want)
+				t.Fatalf("seed %d, %+v: after %d s the weight is %v, want %v by A58", seed, *cfg, s, got, want)
 			}
 		}
 	}

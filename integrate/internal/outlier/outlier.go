@@ -36,8 +36,8 @@ type Host struct {
 
 	ok, failed uint32 // of the evaluated interval
 	// multiplier is the factor of the base time for the current ejection, and one less than
-	// that of the next: it is incremented at each ejection and decremented at each sweep
-	// without ejection.
+	// that of the next: it is incremented at each ejection and decremented at each sweep while
+	// the host is not ejected.
 	multiplier uint32
 	ejected    bool
 	since      int64 // of the ejection

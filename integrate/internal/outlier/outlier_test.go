@@ -311,7 +311,7 @@ func TestAgainstOracle(t *testing.T) {
 			o.sweep(w.cfg, w.now, drawer())
 			for i, h := range w.hosts {
 				if h.Ejected() != o.endpoints[i].ejected || h.multiplier != uint32(o.endpoints[i].multiplier) {
-					t.Fatalf("seed %d, step %d, host %d of %d, %+v: ejected %v with multiplier %d, A50 says %v with %d", seed, step, i, len(w.hosts), *w.cfg,
+					t.Fatalf("seed %d, step %d, host %d of %d, %+v: ejected %v with multiplier %d, want %v with %d by A50", seed, step, i, len(w.hosts), *w.cfg,
 						h.Ejected(), h.multiplier, o.endpoints[i].ejected, o.endpoints[i].multiplier)
 				}
 			}

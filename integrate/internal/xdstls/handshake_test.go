@@ -366,6 +366,6 @@ func TestAddressesCostNothing(t *testing.T) {
 	same := c.current.Load()
 	c.Update(&picker.TLS{SystemRoots: true})
 	if first != nil || same == nil || c.current.Load() != same {
-		t.Error("an update that says the same makes other settings")
+		t.Error("an unchanged update replaces the settings")
 	}
 }

@@ -231,7 +231,7 @@ func TestStockServer(t *testing.T) {
 	cc := m.dial(creds)
 	var p peer.Peer
 	if err := call(cc, grpc.WaitForReady(true), grpc.Peer(&p)); err != nil {
-		t.Fatalf("%v; the server says %v", err, m.serverTrouble.Load())
+		t.Fatalf("%v; the server's error: %v", err, m.serverTrouble.Load())
 	}
 	if info, ok := p.AuthInfo.(credentials.TLSInfo); !ok || info.SPIFFEID.String() != "spiffe://td.test/server" || info.SecurityLevel != credentials.PrivacyAndIntegrity {
 		t.Errorf("the server is %+v", p.AuthInfo)

@@ -46,7 +46,7 @@ func TestDeadlineTimerSuspended(t *testing.T) {
 		}
 		time.Sleep(time.Hour - 1)
 		if synctest.Wait(); called.Load() {
-			t.Error("called before the last part is over")
+			t.Error("called before the last part has expired")
 		}
 		time.Sleep(time.Nanosecond)
 		if synctest.Wait(); !called.Load() {
