@@ -218,7 +218,7 @@ func (l *layout) insert(before *layout, index, weight uint32) {
 }
 
 // previous returns the endpoint whose turn in class k comes before that of index, which need
-// not be in the class: the next lower endpoint, or the last one if there is none. It searches
+// not be in the class: the next lower endpoint, or otherwise the last one. It searches
 // backwards from the index and forwards from the first endpoint at the same time, so the search
 // is short both in a large class and in a small one.
 func (l *layout) previous(k, index uint32) uint32 {

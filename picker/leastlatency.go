@@ -9,7 +9,7 @@ import "errors"
 // cost is the recent latency times the RPCs in flight, including the new one (Timing.Cost).
 //
 // Least request compares only RPCs in flight. If there are many clients, each has few RPCs in
-// flight, mostly none, so these counts carry little information. Latencies of the last ten
+// flight, mostly zero, so these counts carry little information. Latencies of the last ten
 // seconds reflect the RPCs of the whole fleet. Least latency gains nothing if servers are
 // equal, and a sequence is better if all RPCs take the same time. bench/README.md lists the
 // fleets in which it wins and loses. A stream looks like a hanging RPC: its endpoint appears

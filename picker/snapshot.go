@@ -149,8 +149,8 @@ func (s *Snapshot) Match(ctx context.Context, method string, r uint64) (route, c
 }
 
 // PickCluster is the second half of Pick: it picks an endpoint of a known cluster. r may be the
-// word passed to Match. route has the hash policies, for clusters whose policy hashes; -1 means
-// none.
+// word passed to Match. route has the hash policies, for clusters whose policy hashes; -1 if
+// unknown.
 //
 // An RPC that has to wait, or fails for lack of an endpoint, is neither dropped nor rejected:
 // it will be picked again, and drops are drawn once per RPC (T-DROP-4). Drops apply before the

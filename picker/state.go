@@ -23,8 +23,8 @@ type ClusterState struct {
 	// changes. Build reuses a cluster of the previous snapshot with the same name and Version.
 	Version uint64
 
-	// Leaf and Priority are the indexes of the active priority (A56). If there is none, Leaf is
-	// -1: RPCs fail if Failed is set, otherwise they wait.
+	// Leaf and Priority are the indexes of the active priority (A56). Without one, Leaf is -1:
+	// RPCs fail if Failed is set, otherwise they wait.
 	Leaf, Priority int
 	Failed         bool
 

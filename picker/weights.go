@@ -79,7 +79,7 @@ func (e *EndpointState) SetWeight(w float64) {
 func (e *EndpointState) reportedWeight() float64 { return float64(e.weight) }
 
 // Bounds of reported weights relative to their mean, as in gRPC C++ (T-WRR-1). Without them one
-// endpoint could get all RPCs, or none.
+// endpoint could get all RPCs.
 const (
 	minReported = .01
 	maxReported = 10

@@ -13,7 +13,7 @@ import (
 // target is the service that the demo calls.
 const target = "demo.xdslb.test"
 
-// fleet is what the client is connected to: a control plane and nine backends
+// fleet is the other side of the client: a control plane and nine backends
 // in three localities over two priorities.
 type fleet struct {
 	control    *xdstest.Server

@@ -101,7 +101,7 @@ func (s *Channel) update(policy string, config json.RawMessage, state resolver.S
 		if s.policy == nil {
 			s.policy = b.Build(s, balancer.BuildOptions{Target: s.target, DialCreds: insecure.NewCredentials()})
 		}
-		// ErrBadResolverState requests another resolution; there is none here.
+		// ErrBadResolverState requests another resolution; not supported here.
 		if err := s.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: state, BalancerConfig: parsed}); err != nil && !errors.Is(err, balancer.ErrBadResolverState) {
 			s.fail(err)
 		}

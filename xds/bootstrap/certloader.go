@@ -270,7 +270,7 @@ func whole(text []byte) error {
 }
 
 // Verify verifies a server's certificate chain, the server's own first. system selects the
-// system's roots if there are no others; otherwise Verify then fails. It does not check the
+// system's roots if there are no other roots; otherwise Verify then fails. It does not check the
 // names in the certificate, except for the trust domain.
 func (r Roots) Verify(chain []*x509.Certificate, system bool) error {
 	if len(chain) == 0 {

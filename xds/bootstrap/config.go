@@ -77,8 +77,8 @@ type Server struct {
 	// ResourceTimerIsTransientError means that the server reports absent resources, so that a
 	// timeout for a resource is a connectivity problem (A88).
 	ResourceTimerIsTransientError bool
-	// Delta selects the incremental variant of ADS. The feature is xdslb's own; gRPC defines
-	// none.
+	// Delta selects the incremental variant of ADS. The feature is xdslb's own; gRPC does not
+	// define one.
 	Delta bool
 
 	channelCreds creds[ChannelBuilder]

@@ -38,7 +38,7 @@ func (c *Changes) plus(later *Changes) *Changes {
 }
 
 // String returns the changes as a list, such as "routes, +2 -1 endpoints, 3 weights";
-// "nothing" if there are none.
+// "nothing" if it is empty.
 func (c Changes) String() string {
 	var list []string
 	plusMinus := func(added, removed int, what string) {

@@ -1,7 +1,7 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Command benchdiff compares the working tree's hot benchmarks with those of another commit, on
+// Command benchdiff compares the working tree's hot benchmarks with another commit, on
 // the current machine, and exits with 1 if the working tree is worse: a significant increase of
 // time, or an additional allocation. It exits with 2 if the comparison fails.
 //

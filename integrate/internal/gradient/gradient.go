@@ -21,7 +21,7 @@
 //
 // The initial limit is Min. It is also Min during a measurement if Pins is set, and is then
 // restored. With a FixedRTT there are no measurements. The formulas, the limits of the gradient
-// and the five times are those of Envoy:
+// and the five times are Envoy's:
 // https://www.envoyproxy.io/docs/envoy/latest/configuration/http/http_filters/adaptive_concurrency_filter
 //
 // # Differences

@@ -104,7 +104,7 @@ func (c *Cluster) VerifiesHostnames() bool {
 // DemandsTLS reports whether the cluster currently has TLS settings.
 func (c *Cluster) DemandsTLS() bool { return c != nil && c.current.Load() != nil }
 
-// A Host is the hostname of an address's endpoint (A101), empty if the endpoint has none.
+// A Host is the hostname of an address's endpoint (A101), empty for an endpoint without one.
 // Handshakes read it when they start, so a change takes effect without a new SubConn.
 type Host struct{ name atomic.Pointer[string] }
 

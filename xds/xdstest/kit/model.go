@@ -39,7 +39,7 @@ type Model struct {
 	// Run runs a history in a bubble of testing/synctest. It draws the initial state from
 	// Trial.Rand, and ranges over Trial.Steps.
 	Run func(t *Trial)
-	// Seeds are histories that once found a defect. They run first, unless flags select others.
+	// Seeds are histories that once found a defect. They run first, unless flags select other ones.
 	Seeds []uint64
 	// Draw returns the steps of a history; nil draws Steps numbers.
 	Draw func(seed uint64) []uint64

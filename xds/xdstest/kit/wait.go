@@ -9,7 +9,7 @@ import (
 )
 
 // WaitFor waits until cond returns true, and returns the time taken. After a minute it fails
-// the test with the description what. It polls every millisecond, for conditions without an
+// the test with the given description. It polls every millisecond, for conditions without an
 // event and outside of bubbles of testing/synctest.
 func WaitFor(t testing.TB, what string, cond func() bool) time.Duration {
 	t.Helper()
