@@ -83,7 +83,7 @@ var watchCommand = command{
 			if err != nil {
 				return false, err
 			}
-			opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Delta: boot.delta, Linger: -1})
+			opts, err := integrate.DialOptions(integrate.Config{Bootstrap: text, Delta: boot.delta, Linger: -1, Logger: silent})
 			if err != nil {
 				return false, err
 			}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"time"
 
@@ -64,7 +65,7 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	if err != nil {
 		return nil, err
 	}
-	client := xds.Acquire(cfg, xds.Options{Filter: perrpc.FilterType, Delta: delta, Linger: -1, ResourceTimeout: timeout})
+	client := xds.Acquire(cfg, xds.Options{Filter: perrpc.FilterType, Delta: delta, Linger: -1, ResourceTimeout: timeout, Logger: silent})
 	defer client.Release()
 	defer client.Watch(listener, authority, keep{})()
 	ctx, cancel := context.WithTimeout(e.ctx, timeout)
@@ -86,6 +87,9 @@ func (e *env) fetch(boot []byte, target string, delta bool, timeout time.Duratio
 	js, err := protojson.MarshalOptions{Multiline: true, Resolver: offline.LinkedTypes{}}.Marshal(status)
 	return js, errors.Join(err, unserved)
 }
+
+// silent discards the log: commands print its problems themselves.
+var silent = slog.New(slog.DiscardHandler)
 
 // keep is a Watcher that keeps a target subscribed.
 type keep struct{}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -511,4 +512,22 @@ func TestExplainDrops(t *testing.T) {
 	}
 	wantCall(t, exitFinding, []string{"explain", "orders", "/a/b", "-b", w.bootstrap}, "100 % are dropped")
 	wantCall(t, exitFinding, []string{"pick", "orders", "-n", "10", "-b", w.bootstrap}, "100 % of the RPCs are dropped")
+}
+
+// TestNoLog: commands with a client of their own print problems once, without log lines in between.
+func TestNoLog(t *testing.T) {
+	w := newWorld(t)
+	r := xdstest.Service("orders", xdstest.Locality{Endpoints: xdstest.BackendEndpoints(w.backends...)})
+	r.Clusters[0].LbPolicy = 99 // invalid
+	if err := w.control.Update(r); err != nil {
+		t.Fatal(err)
+	}
+	var logged bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	wantCall(t, exitFinding, []string{"watch", "orders", "-once", "-interval", "10ms", "-timeout", "1m", "-b", w.bootstrap}, "NACKED", "lbPolicy 99")
+	wantCall(t, exitOK, []string{"dump", "orders", "-b", w.bootstrap}, "NACKED")
+	if text := logged.String(); strings.Contains(text, "lbPolicy") {
+		t.Errorf("the log has %s", text)
+	}
 }
