@@ -55,7 +55,7 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		t.absentLocked(sub, err)
 		return
 	}
-	p.core.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	p.cache.failLocked(e, failure{state: TimedOut, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
 }
 
@@ -70,7 +70,7 @@ func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
 	sub.received = false
 	// grpc-go's wording, which users match on (D5).
 	err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, t.typ.String()+"Resource", p.cfg.URI)
-	message := "xdslb: an xDS server has deleted a resource"
+	message := "xdslb: xDS server deleted a resource"
 	if e.value != nil && !t.deletionCounts() {
 		message += "; keeping the last version"
 	}
@@ -81,7 +81,7 @@ func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
 // absentLocked is called when the server does not have a resource.
 func (t *subscriptions) absentLocked(sub *subscription, err error) (changed bool) {
 	e, p := sub.entry, t.peer
-	p.core.logLocked(slog.LevelWarn, "xdslb: an xDS server does not send a resource", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
+	p.core.logLocked(slog.LevelWarn, "xdslb: resource not received from xDS server", fact{server: p.cfg, typ: t.typ, name: e.key.name, err: err})
 	return p.cache.failLocked(e, failure{state: DoesNotExist, err: err, drop: t.deletionCounts(), kind: eventlog.Missing, from: p.cfg})
 }
 

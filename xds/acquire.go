@@ -36,7 +36,7 @@ func Acquire(cfg *bootstrap.Config, opts Options) *Client {
 		loggerOr(opts.Logger).Info("xdslb: another client of the same xDS servers, since an option differs", "option", differs, "node", c.NodeID())
 	}
 	if c.shareLogger(opts.Logger) {
-		opts.Logger.Info("xdslb: the client of these xDS servers is shared, and writes to the Logger that it was given first", "node", c.NodeID())
+		opts.Logger.Info("xdslb: the client of these xDS servers is shared and uses its first Logger", "node", c.NodeID())
 	}
 	return c
 }

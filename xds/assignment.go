@@ -149,7 +149,7 @@ func (a *assignment) emptyLocked(e *entry) (missing error) {
 		}
 	}
 	if missing != nil {
-		missing = fmt.Errorf("%w; without it there is no endpoint, and those from before stay in use", missing)
+		missing = fmt.Errorf("%w; the previous endpoints stay in use, since there would be none without it", missing)
 	}
 	return missing
 }
@@ -176,12 +176,12 @@ func (c *cache) mergeLocked(e *entry) (changed bool) {
 	}
 	value, omitted := a.merger.Merge(a.inUse, members)
 	if note == nil && omitted > 0 {
-		note = fmt.Errorf("xds: %v resource %q: %d endpoints of collections are left out, since another one before them has their address", e.key.typ, e.key.name, omitted)
+		note = fmt.Errorf("xds: %v resource %q: %d endpoints of collections ignored, since an earlier one has the same address", e.key.typ, e.key.name, omitted)
 	}
 	changed = e.value != any(value) || (note == nil) != (a.note == nil) || note != nil && note.Error() != a.note.Error()
 	if omitted > 0 && changed {
 		// The number is not part of an error, so that lines with other numbers are repeats.
-		c.core.logLocked(slog.LevelWarn, "xdslb: endpoints of collections are left out, since another one before them has their address", fact{server: e.from, typ: e.key.typ, name: e.key.name},
+		c.core.logLocked(slog.LevelWarn, "xdslb: duplicate endpoints of collections ignored", fact{server: e.from, typ: e.key.typ, name: e.key.name},
 			slog.Int("endpoints", omitted))
 	}
 	a.note, e.value = note, value

@@ -128,7 +128,7 @@ func (a *authority) checkLocked() {
 			break
 		}
 		next := a.chain[len(a.servers)]
-		a.core.logLocked(slog.LevelWarn, "xdslb: falling back from an xDS server to the next", fact{server: last.cfg, typ: noType, err: last.err},
+		a.core.logLocked(slog.LevelWarn, "xdslb: falling back to the next xDS server", fact{server: last.cfg, typ: noType, err: last.err},
 			slog.String("next", next.URI))
 		recordLocked(newEvent(eventlog.Fallback, last.cfg, last.err), maps.Keys(a.entries))
 		a.useNextServerLocked()
@@ -171,7 +171,7 @@ func (a *authority) respondedLocked(p *peer) {
 	s := a.servers[i]
 	recordLocked(newEvent(eventlog.Return, s.cfg, nil), maps.Keys(a.entries))
 	for _, lower := range a.servers[i+1:] {
-		a.core.logLocked(slog.LevelInfo, "xdslb: an xDS server is back, leaving the one after it", fact{server: s.cfg, typ: noType},
+		a.core.logLocked(slog.LevelInfo, "xdslb: xDS server recovered, leaving its fallback", fact{server: s.cfg, typ: noType},
 			slog.String("left", lower.cfg.URI))
 		delete(lower.users, a)
 		for e := range a.entries {

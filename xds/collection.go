@@ -139,7 +139,7 @@ func (c *cache) checkCollectionsLocked(v any) error {
 		case err != nil:
 			return e.Collections[i].Refuse(e.Name, "must be of an authority that the bootstrap has")
 		case !src.collectionsLocked():
-			return e.Collections[i].Refuse(e.Name, "must not be a glob collection, for its xDS server is spoken to in state of the world, and glob collections need incremental ADS, for which the server feature xdslb.delta_ads asks")
+			return e.Collections[i].Refuse(e.Name, "must not be a glob collection, since its xDS server does not use incremental ADS; the server feature xdslb.delta_ads requests that")
 		}
 	}
 	return nil

@@ -195,7 +195,7 @@ func TestCollectionHostile(t *testing.T) {
 		_, cp, w := servingCollections(t, Options{})
 		cp.join("b", 2, 4) // 2 is in a, too
 		note := w.cluster(t, "svc").Leaves[0].ResolutionNote
-		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3 4" || note == nil || !strings.Contains(note.Error(), "1 endpoints of collections are left out") {
+		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3 4" || note == nil || !strings.Contains(note.Error(), "1 endpoints of collections ignored") {
 			t.Errorf("endpoints %q, note %v", got, note)
 		}
 		cp.part("a", 2)

@@ -81,7 +81,7 @@ func TestCollectionNeverComes(t *testing.T) {
 					check("svc", "not found")
 					return
 				}
-				check("svc 1", "those from before stay in use")
+				check("svc 1", "the previous endpoints stay in use")
 				cp.mustDelta().Send(eds.URL(), "3", endpointsAt("svc", 3)) // it changes its mind
 				check("svc 3", "nil")
 				cp.mustDelta().Send(eds.URL(), "4", collected("svc", "a", "b"))

@@ -62,7 +62,7 @@ func TestCollectionVariant(t *testing.T) {
 		cp.Serve(true, false)
 		advance(time.Minute)
 		w.serves(t, "svc", "svc 1 2 3")
-		if s := h.status(xdstest.Glob("", "a")); s.State != Unknown || !strings.Contains(s.Err.Error(), "state of the world") {
+		if s := h.status(xdstest.Glob("", "a")); s.State != Unknown || !strings.Contains(s.Err.Error(), "does not use incremental ADS") {
 			t.Errorf("collection %+v", s)
 		}
 		cp.Serve(false, true)

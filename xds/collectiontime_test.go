@@ -92,10 +92,10 @@ func TestCollectionLog(t *testing.T) {
 			cp.join("b", 100+p)
 		}
 		note := w.cluster(t, "svc").Leaves[0].ResolutionNote
-		if note == nil || !strings.Contains(note.Error(), "30 endpoints of collections are left out") {
+		if note == nil || !strings.Contains(note.Error(), "30 endpoints of collections ignored") {
 			t.Errorf("note %v", note)
 		}
-		if lines := book.With("collections are left out"); len(lines) != 1 {
+		if lines := book.With("duplicate endpoints of collections ignored"); len(lines) != 1 {
 			t.Errorf("%d lines in no time: %q", len(lines), lines)
 		}
 	})

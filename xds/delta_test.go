@@ -176,7 +176,7 @@ func TestDeltaRemoved(t *testing.T) {
 			h, cp := only(t, Options{}, deltaFeature)
 			w := h.watch("svc")
 			cp.mustDelta().Remove(lds.URL(), "svc")
-			w.fails(t, `Listener resource "svc" not found`, "says that it does not exist")
+			w.fails(t, `Listener resource "svc" not found`, "reports that it does not exist")
 		})
 	})
 }

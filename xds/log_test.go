@@ -36,7 +36,7 @@ func TestLog(t *testing.T) {
 		one.send(lds, "8")
 		book.WantOne(t, "WARN", "deleted", "keeping the last version", "type=Listener", "resource=svc", "server=passthrough:///one")
 		one.send(lds, "9", targetOf("svc", 1)[0])
-		book.WantOne(t, "INFO", "is back", "type=Listener", "resource=svc", "version=9")
+		book.WantOne(t, "INFO", "exists again", "type=Listener", "resource=svc", "version=9")
 
 		one.hangUp(nil)
 		book.WantOne(t, "INFO", "stream", "ended", "server=passthrough:///one")
@@ -50,8 +50,8 @@ func TestLog(t *testing.T) {
 		}
 		one.refuse(nil)
 		advance(10 * time.Minute)
-		book.WantOne(t, "INFO", "is back, leaving", "server=passthrough:///one", "left=passthrough:///two")
-		book.WantOne(t, "WARN", "does not send", "type=Listener", "resource=new", "server=passthrough:///one")
+		book.WantOne(t, "INFO", "recovered, leaving", "server=passthrough:///one", "left=passthrough:///two")
+		book.WantOne(t, "WARN", "not received", "type=Listener", "resource=new", "server=passthrough:///one")
 	})
 }
 
@@ -133,7 +133,7 @@ func TestLogStorm(t *testing.T) {
 		advance(time.Minute) // there are no endpoints for any of them
 		cp.refuse(errRefused)
 		advance(10 * time.Second)
-		if got := book.With("does not send a resource"); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m0s") {
+		if got := book.With("not received"); len(got) != eventlog.MaxSimilar || !strings.Contains(got[eventlog.MaxSimilar-1], "similar_suppressed_for=1m0s") {
 			t.Errorf("%d lines, the last is %q", len(got), got[len(got)-1])
 		}
 		if len(book.With("does not keep up")) > 0 || len(book.With("cannot be reached")) == 0 {
@@ -143,7 +143,7 @@ func TestLogStorm(t *testing.T) {
 		cp.serve(listenerTo("more", "more"), routesTo("more", "missing"))
 		h.watch("more")
 		advance(time.Minute)
-		book.WantOne(t, "does not send a resource", "missing", fmt.Sprint("suppressed_similar=", n-eventlog.MaxSimilar))
+		book.WantOne(t, "not received", "missing", fmt.Sprint("suppressed_similar=", n-eventlog.MaxSimilar))
 	})
 }
 
@@ -188,7 +188,7 @@ func TestLoggerIsShared(t *testing.T) {
 		c.unlock()
 		synctest.Wait()
 		books[0].WantOne(t, "the message")
-		if got := books[1].With(""); len(got) != 1 || !strings.Contains(got[0], "given first") {
+		if got := books[1].With(""); len(got) != 1 || !strings.Contains(got[0], "its first Logger") {
 			t.Errorf("on the other Logger: %q, want one line that says where the others are", got)
 		}
 		for _, c := range clients {

@@ -225,7 +225,7 @@ func (m *dependencyManager) boundHashesLocked() {
 	if halvings == m.halvings {
 		return
 	}
-	m.core.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables of a target are halved, to stay within Options.MaxHashBytes",
+	m.core.logLocked(slog.LevelWarn, "xdslb: hash rings and Maglev tables halved to stay within Options.MaxHashBytes",
 		fact{typ: resource.ListenerType, name: m.key.listener}, slog.Int("times", int(halvings)), slog.Uint64("bytes", m.core.opts.MaxHashBytes))
 	m.halvings = halvings
 	for _, c := range m.clusters {

@@ -152,13 +152,13 @@ func (w *sotwType) refuseGlobsLocked(t *subscriptions) {
 			continue
 		}
 		refused++
-		err := fmt.Errorf("xds: %v collection %q: xDS server %q is spoken to in state of the world, and glob collections need incremental ADS", t.typ, e.key.name, p.cfg.URI)
+		err := fmt.Errorf("xds: %v collection %q: xDS server %q does not use incremental ADS, which glob collections require", t.typ, e.key.name, p.cfg.URI)
 		// The error is transient since another stream may have the collection. Until then an
 		// assignment with unknown collections does not replace the one in use.
 		p.cache.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})
 	}
 	if refused > 0 {
-		p.core.logLocked(slog.LevelWarn, "xdslb: endpoints in collections are not updated, since an xDS server does not implement incremental ADS at present", fact{server: p.cfg, typ: t.typ},
+		p.core.logLocked(slog.LevelWarn, "xdslb: collections are not updated: xDS server does not implement incremental ADS", fact{server: p.cfg, typ: t.typ},
 			slog.Int("collections", refused))
 	}
 }

@@ -21,7 +21,7 @@ func (t *subscriptions) liveLocked(sub *subscription, ttl time.Duration) {
 	version := e.version
 	p.core.startLocked(&e.ttlTimer, ttl, func() {
 		expired := t.expired(e.key.name, version, ttl)
-		p.core.logLocked(slog.LevelWarn, "xdslb: the time to live of a resource is over", expired)
+		p.core.logLocked(slog.LevelWarn, "xdslb: resource TTL expired", expired)
 		sub.received, t.lapsed = false, true
 		p.cache.failLocked(e, failure{state: DoesNotExist, err: expired.err, drop: true, lapsed: true, kind: eventlog.Deleted, from: p.cfg})
 		p.notify() // the server may be pausing while no resource is missing
@@ -59,7 +59,7 @@ const lapsePause = 10 * time.Millisecond
 // lapseLocked commits a collection without the members that have expired.
 func (t *subscriptions) lapseLocked(sub *subscription, first fact) {
 	e := sub.entry
-	t.peer.core.logLocked(slog.LevelWarn, "xdslb: the time to live of members of a collection is over", first, slog.Int("members", e.collection.lapsed))
+	t.peer.core.logLocked(slog.LevelWarn, "xdslb: TTL of collection members expired", first, slog.Int("members", e.collection.lapsed))
 	e.collection.lapsed = 0
 	t.commitLocked(sub, e.version, e.updated)
 }

@@ -83,7 +83,7 @@ func TestOneUnimplemented(t *testing.T) {
 		if got := ports(w.cluster(t, "svc")); got != "svc 1 2 3" || cp.current() == nil {
 			t.Errorf("endpoints %q meanwhile", got)
 		}
-		if lines := book.With("WARN", "does not implement incremental ADS at present"); len(lines) == 0 {
+		if lines := book.With("WARN", "does not implement incremental ADS"); len(lines) == 0 {
 			t.Error("no warning")
 		}
 		streams := cp.opened()
