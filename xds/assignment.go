@@ -36,7 +36,7 @@ type assignment struct {
 	inUse  *resource.Endpoints
 	uses   []*entry
 	merger resource.Merger
-	note   error // what is wrong with the value in use
+	note   error // error about the value in use
 	held   error // why latest is not in use although its collections are known
 
 	settling bool
@@ -231,7 +231,7 @@ func readinessOfLocked(entries []*entry) readiness {
 	return r
 }
 
-// noteLocked returns what is wrong with the value in use, nil if nothing is.
+// noteLocked returns the error about the value in use, nil if there is none.
 func (e *entry) noteLocked() error {
 	var note error
 	if e.assigned != nil {

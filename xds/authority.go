@@ -46,7 +46,7 @@ type authority struct {
 	cache   *cache
 	pool    *pool
 	chain   []*bootstrap.Server
-	servers []*server // those in use: a prefix of chain
+	servers []*server // the servers in use: a prefix of chain
 	entries map[*entry]struct{}
 }
 

@@ -159,8 +159,8 @@ func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release fun
 
 // Events returns the latest events of a target, oldest first, up to [eventlog.Size]. It is
 // empty if the target is not watched. Shared events are in the journal of each target that they
-// concern: an event about a resource in those of the targets that depend on it, an event about a
-// server in those of the targets with resources from it. Repeated events, as while a server
+// concern: an event about a resource in the targets that depend on it, an event about a
+// server in the targets with resources from it. Repeated events, as while a server
 // cannot be reached, are one event.
 func (c *Client) Events(listener, authority string) []eventlog.Event {
 	c.mu.Lock()

@@ -14,7 +14,7 @@ import (
 // cluster is the state of a cluster that the routes of a target name.
 type cluster struct {
 	name      string
-	plans     int32     // number of plans that name it, of those that the manager holds
+	plans     int32     // number of plans in use that name it
 	position  int32     // in the published plan, if the cluster is part of it
 	stale     bool      // a resource that it uses has changed
 	readiness readiness // of the version in use; waiting if there is none
@@ -176,7 +176,7 @@ func (m *dependencyManager) endpointsLocked(c *resource.Cluster) *entry {
 	return m.useLocked(resource.EndpointsType, c.EDSService)
 }
 
-// noteLocked returns what is wrong with a leaf in use (A74, A88).
+// noteLocked returns the error about a leaf in use (A74, A88).
 func (l *leaf) noteLocked(cds *entry) error {
 	note := l.endpoints.noteLocked()
 	switch {

@@ -21,7 +21,7 @@ import (
 // and all other members in use, and makes the state Nacked. A server reports a collection without
 // members as deleted. Like other deletions of endpoints, that alone removes no member.
 
-// collection holds the members of a glob collection: those of one server.
+// collection holds the members of a glob collection, all of one server.
 type collection struct {
 	members map[string]*member // by name
 	list    resource.MemberList

@@ -22,7 +22,7 @@ import (
 )
 
 // delta is the incremental variant: requests say which names come and go, responses
-// have the resources that changed, each with a version, and the names of those that
+// have the resources that changed, each with a version, and the names of resources that
 // are gone.
 //
 // A server processes every request, whatever its nonce, so subscriptions depend on the order of
@@ -174,7 +174,7 @@ func (d *deltaType) answerLocked(t *subscriptions, node *corev3.Node) request {
 type changes struct {
 	subscribe, unsubscribe []string
 	versions               map[string]string // that the client has, in the first request of a stream
-	awaited                []*subscription   // those that wait for an answer
+	awaited                []*subscription   // subscriptions that wait for an answer
 	size                   int               // approximate bytes of names and versions
 }
 
@@ -188,8 +188,8 @@ func (c *changes) room(n int) bool {
 	return true
 }
 
-// changesLocked returns the difference between the subscriptions that the server has and those that
-// are wanted. Names for which there is no room are left to the next request.
+// changesLocked returns the difference between the subscriptions of the server and the wanted
+// ones. Names for which there is no room are left to the next request.
 func (d *deltaType) changesLocked(t *subscriptions) (c changes) {
 	claims := !t.sent && !t.peer.exhausted && t.claimsLocked()
 	for name := range d.changed {

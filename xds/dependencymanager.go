@@ -40,7 +40,7 @@ type dependencyManager struct {
 	leaves   map[string]*leaf    // of clusters
 	root     cluster             // stands for the plans: uses Listener and RouteConfigurations
 
-	stale   []*cluster // marked since their last evaluation; those without a plan are skipped
+	stale   []*cluster // marked since their last evaluation, including clusters without a plan
 	looking *cluster   // the one that is being evaluated
 	look    uint64     // its number
 

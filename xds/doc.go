@@ -181,7 +181,7 @@
 //   - Client.Resources returns the resources: the state, the version in use, and
 //     the version that was rejected (A40). Package csds serves it.
 //   - Client.Servers returns the servers: whether they are connected, failures, and messages, bytes,
-//     valid and invalid resources, requests and NACKs by type (A78). Counts are those of the
+//     valid and invalid resources, requests and NACKs by type (A78). Counts are for the
 //     client, even if it has left a server and returned.
 //   - Client.Events returns the latest 64 events of a target.
 //   - picker.Config.Received is the arrival of the latest resource of a configuration.
@@ -238,7 +238,7 @@
 // Memory is that of the decoded resources. Their bytes are not kept, only a 128-bit hash, unless
 // [KeepBytes] was called, which costs one copy of the bytes: with 10,000 endpoints that
 // have an address and a weight, a client holds 49 bytes for each without, and 77 with it, 27
-// of them those received (BenchmarkKeepBytes). A journal has 64 events of 96 bytes at most, which
+// of them as received (BenchmarkKeepBytes). A journal has 64 events of 96 bytes at most, which
 // targets share, and their texts, each of which is cut at 1 KiB.
 //
 // # Sources

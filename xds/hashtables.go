@@ -33,7 +33,7 @@ type hashNeed struct {
 	kind   picker.PolicyKind
 }
 
-// hashNeedOf returns the need of a policy for endpoints: *resource.Endpoints, those of DNS, or nil.
+// hashNeedOf returns the need of a policy for endpoints: *resource.Endpoints, *addresses, or nil.
 func hashNeedOf(p *picker.Policy, endpoints any) hashNeed {
 	if !p.Hashes() || p.Ring == nil {
 		return hashNeed{}

@@ -33,15 +33,15 @@ type Watcher interface {
 // Options configure a Client. The zero value is ready to use; package integrate has other
 // defaults for Linger and DropDeleted.
 type Options struct {
-	// DialOptions are added to those of the bootstrap for connections to
+	// DialOptions are added to the options of the bootstrap for connections to
 	// control planes. They must not be modified; see Acquire about sharing a Client.
 	DialOptions []grpc.DialOption
 	// Policies converts the load balancing policies of clusters (A52); nil
-	// means those of package lbpolicy.
+	// means the registry of package lbpolicy.
 	Policies *lbpolicy.Registry
 	// DNS resolves the names of LOGICAL_DNS clusters; nil means gRPC's "dns".
 	DNS resolver.Builder
-	// Filter returns HTTP filters in addition to those of package resource; see
+	// Filter returns HTTP filters in addition to the ones of package resource; see
 	// resource.Options. It may be nil.
 	Filter func(message string) *resource.FilterType
 

@@ -14,7 +14,7 @@ import (
 )
 
 // This file determines the origin of RPCs, for policies that depend on zones: the locality of the
-// client is that of the bootstrap, and the zones of its fleet are those of the EDS resource that
+// client is that of the bootstrap, and the zones of its fleet are in the EDS resource that
 // Options.LocalCluster names.
 
 // origin caches the origin for all leaves of a Client.

@@ -24,7 +24,7 @@ type pieces struct {
 	faults  faults // any makes the answer a NACK (A46)
 	seen    map[string]struct{}
 
-	// latest has the places of the latest response of the type, and places those of this one; nil
+	// latest has the places of the latest response of the type, and places the ones of this response; nil
 	// if responses are not compared by place. A place of this response has a subscription if the
 	// resource is unchanged. next is the index of the first candidate in latest.
 	latest, places []place
@@ -45,7 +45,7 @@ type item struct {
 	heartbeat bool
 
 	skip  bool // not subscribed to
-	known bool // value and err are those of the cache
+	known bool // value and err are from the cache
 	prev  any  // the version in the cache, if there is one
 	value any
 	raw   []byte // a copy of bytes, if the client keeps them; that of the cache if known

@@ -19,9 +19,9 @@ type pool struct {
 	known map[string]*bootstrap.Server // all servers of the bootstrap
 	order []*bootstrap.Server          // the same, in order
 
-	servers   map[string]*server   // those with a stream, or trying to open one
-	relations map[string]*relation // those that have been used
-	channels  map[string]*channel  // those in use
+	servers   map[string]*server   // with a stream, or trying to open one
+	relations map[string]*relation // of all servers that have been used
+	channels  map[string]*channel  // in use
 }
 
 func newPool(core *core, cache *cache) *pool {

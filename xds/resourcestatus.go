@@ -72,7 +72,7 @@ func (s *ResourceStatus) Kind() ResourceKind {
 	return ResourceKind{s.Type, s.Authority, s.State, !s.Updated.IsZero()}
 }
 
-// statusesLocked returns the status of about n entries, without those of DNS names.
+// statusesLocked returns the status of about n entries, without DNS names.
 func statusesLocked(entries iter.Seq[*entry], n int) []ResourceStatus {
 	all := make([]ResourceStatus, 0, n)
 	for e := range entries {

@@ -122,7 +122,7 @@ func (r *response) wants(name string) bool {
 	return r.t.subs[name] != nil
 }
 
-// compare marks the resources that are not subscribed to, which are skipped (A27-LDS-2), and those
+// compare marks the resources that are not subscribed to, which are skipped (A27-LDS-2), and resources
 // whose latest version, valid or invalid, is in the cache.
 func (r *response) compare() {
 	core := r.t.peer.core
@@ -221,7 +221,7 @@ func (r *response) effectLocked(apply func()) {
 	t := r.t
 	t.heard = true
 	t.round++
-	r.invalid = r.faults.n // those without a name, or with a name that is not the first
+	r.invalid = r.faults.n // resources without a name, or with a repeated name
 	apply()
 	t.counts.Invalid += uint64(r.invalid)
 	r.applyErrorsLocked()

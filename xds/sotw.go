@@ -110,7 +110,7 @@ func (w *sotwType) requestLocked(t *subscriptions, node *corev3.Node) (request, 
 }
 
 // namesLocked returns the names for the request that is about to be sent, without
-// those that are not wanted any more, and the subscriptions that wait for an answer.
+// the names that are not wanted any more, and the subscriptions that wait for an answer.
 func (w *sotwType) namesLocked(t *subscriptions) (names []string, awaited []*subscription) {
 	if t.whole && w.names != nil {
 		return w.names, nil

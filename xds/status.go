@@ -15,7 +15,7 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// Clients returns the clients of the process, oldest first: those in use, and those that linger.
+// Clients returns the clients of the process, oldest first, including clients that linger.
 // They belong to the callers of Acquire, and must not be released by the caller of Clients.
 func Clients() []*Client {
 	registry.mu.Lock()
@@ -90,7 +90,7 @@ func (c *Client) TargetResources(listener, authority string) iter.Seq[ResourceSt
 }
 
 // Servers returns the servers of the bootstrap that the client has used, in the order of the
-// bootstrap; those of authorities follow, by the names of the authorities.
+// bootstrap; servers of authorities follow, by the names of the authorities.
 func (c *Client) Servers() []ServerStatus {
 	c.mu.Lock()
 	defer c.mu.Unlock()

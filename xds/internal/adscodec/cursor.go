@@ -46,14 +46,14 @@ func (p *framePool) Put(b *[]byte) {
 }
 
 // cursor reads bytes from several buffers, in O(bytes) even if the buffers are small. Its results
-// alias the buffers, except for those that extend over several buffers.
+// alias the buffers, except for results that extend over several buffers.
 type cursor struct {
-	head   []byte          // what has not been read of the first buffer
+	head   []byte          // the unread part of the first buffer
 	rest   mem.BufferSlice // the next ones
 	left   uint64          // bytes in all
-	copied []byte          // has what crosses, the last one of chunks
+	copied []byte          // results that extend over several buffers, the last one of chunks
 	chunks mem.BufferSlice
-	small  [2 * 10]byte // has what peek returns of several buffers
+	small  [2 * 10]byte // result of peek from several buffers
 }
 
 func newCursor(data mem.BufferSlice) cursor {
