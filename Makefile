@@ -105,7 +105,7 @@ chaos: ## Run SCENARIOS random scenarios of faults, half a minute of virtual tim
 
 .PHONY: model
 model: ## Run RUNS random histories of the balancer against a model.
-	$(GO) test -timeout 0 -run 'TestModel$$' ./integrate -model.runs $(RUNS)
+	$(GO) test -timeout 0 -run 'TestModel$$' ./integrate/internal/balancer -model.runs $(RUNS)
 
 .PHONY: differential
 differential: ## Compare with stock xDS in SEEDS random worlds (default 300), from seed FROM.
@@ -117,7 +117,7 @@ hostile: ## Measure the cost of misbehaving control planes: the table of xds/SEC
 
 .PHONY: soak
 soak: ## Keep 50 channels busy for DURATION, and print heap, goroutines and picks.
-	$(GO) test -timeout 0 -v -run 'TestSoak$$' ./integrate -soak $(DURATION)
+	$(GO) test -timeout 0 -v -run 'TestSoak$$' ./integrate/internal/balancer -soak $(DURATION)
 
 .PHONY: bench
 bench: ## Run the scoreboard: ours, stock xDS, round_robin and other libraries.
@@ -160,4 +160,4 @@ portable: ## Build for every system in PLATFORMS, and run the tests with 32 bits
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZTIME.
-	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./integrate
+	@GO='$(GO)' FUZZTIME=$(FUZZTIME) .ci/fuzz ./fuzz ./integrate/internal/balancer

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
@@ -164,8 +165,8 @@ func (c Config) withDefaults() *Config {
 }
 
 // options returns the options of a channel's balancer.
-func (c Config) options() *options {
-	return options{
+func (c *Config) options() *balancer.Options {
+	return balancer.Options{
 		FailoverTimeout:        c.FailoverTimeout,
 		RetireAfter:            c.RetireAfter,
 		OverprovisioningFactor: c.OverprovisioningFactor,
@@ -173,7 +174,7 @@ func (c Config) options() *options {
 		ReconnectOnTLSChange:   c.ReconnectOnTLSChange,
 		HealthChecks:           c.HealthCheckService != "",
 		Logger:                 c.Logger,
-	}.withDefaults()
+	}.WithDefaults()
 }
 
 // bootstrap reads the bootstrap.

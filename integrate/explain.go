@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
@@ -46,11 +47,11 @@ func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanat
 // explain explains an RPC of the resolver's channel.
 func (r *xdsResolver) explain(ctx context.Context, method string) (*report.Explanation, error) {
 	if b := r.balancer.Load(); b != nil {
-		x, err := lookRPC(ctx, b, method)
+		x, err := balancer.Explain(ctx, b, method)
 		switch {
 		case err == nil:
 			return x, nil
-		case err != errNoConfiguration:
+		case err != balancer.ErrNoConfiguration:
 			return nil, fmt.Errorf("xdslb: channel %q cannot be served: %w", r.Link.Target, err)
 		}
 	}

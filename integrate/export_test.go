@@ -5,6 +5,8 @@ package integrate
 
 import (
 	"google.golang.org/grpc"
+
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 )
 
 // NewClientWith is NewClient with a configuration, such as one without Linger.
@@ -14,4 +16,4 @@ func NewClientWith(cfg Config, target string, opts ...grpc.DialOption) (*grpc.Cl
 
 // ForgetWeightsNoted has the next configuration that has weights logged again, as in a new
 // process: another test may have had it logged.
-func ForgetWeightsNoted() { weightsNoted.Store(false) }
+func ForgetWeightsNoted() { balancer.WeightsNoted.Store(false) }

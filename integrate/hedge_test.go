@@ -115,7 +115,7 @@ func TestHedgedLosers(t *testing.T) {
 	for name, policy := range map[string][]xdstest.ClusterOption{
 		"ROUND_ROBIN":   nil,
 		"least latency": {xdstest.Policies(xdstest.TypedStruct("xdslb_least_latency", nil))},
-		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct("xdslb_model.prompt", nil)))},
+		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			net := xdstest.NewNetwork()

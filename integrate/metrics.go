@@ -6,6 +6,7 @@ package integrate
 import (
 	"google.golang.org/grpc/stats"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/xds"
 )
@@ -43,7 +44,7 @@ func (r *xdsResolver) Gauges(emit metric.Emit) *xds.Client {
 	if b == nil {
 		return nil
 	}
-	lookGauges(b, emit)
+	balancer.Gauges(b, emit)
 	return r.Client
 }
 

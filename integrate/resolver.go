@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
@@ -28,7 +29,7 @@ import (
 // scheme "xds" too and the last one wins, which is why NewClient and
 // DialOptions carry the resolver with them (D11); "xdslb" is ours alone.
 func init() {
-	registerPolicies()
+	balancer.Register()
 	rollout.Register(&resolverBuilder{scheme: "xds", opts: Config{}.withDefaults()})
 	resolver.Register(&resolverBuilder{scheme: "xdslb", opts: Config{}.withDefaults()})
 }
@@ -77,7 +78,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		return nil, fmt.Errorf("xds: target %q: %w", target.URL.String(), err)
 	}
 	r := &xdsResolver{opts: b.opts, cc: cc, started: make(chan struct{})}
-	r.source = source{
+	r.Source = balancer.Source{
 		Options:   b.opts.options(),
 		Bootstrap: boot,
 		Client:    b.opts.acquire(boot),
@@ -86,8 +87,8 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 		Node:      boot.Node().GetId(),
 		Configure: r.configure,
 		Watch:     r.watch,
-		StartMetrics: func(b *lb) *metric.Channel {
-			return channelmetrics.Start(target.String(), opts.MetricsRecorder, func(to *metric.Channel) { lookCounts(b, to) })
+		StartMetrics: func(b *balancer.Balancer) *metric.Channel {
+			return channelmetrics.Start(target.String(), opts.MetricsRecorder, func(to *metric.Channel) { balancer.Counts(b, to) })
 		},
 	}
 	r.Link = perrpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, perrpc.ChannelOptions{
@@ -142,12 +143,12 @@ func noteSchemes(logger *slog.Logger) {
 // xdsResolver is a channel's membership in the XdsClient, and the source of
 // its LB policy's configuration.
 type xdsResolver struct {
-	source
+	balancer.Source
 	opts     *Config
 	cc       resolver.ClientConn
-	balancer atomic.Pointer[lb] // nil until gRPC has made it
-	started  chan struct{}      // closed once balancer is not nil any more, or never will be
-	starting sync.Once          // closes started
+	balancer atomic.Pointer[balancer.Balancer] // nil until gRPC has made it
+	started  chan struct{}                     // closed once balancer is not nil any more, or never will be
+	starting sync.Once                         // closes started
 
 	mu   sync.Mutex // orders what gRPC is told
 	sent string     // the service config that gRPC has
@@ -167,14 +168,14 @@ func (r *xdsResolver) configure(methods []methodconfig.Config) {
 	// which ours does not.
 	_ = r.cc.UpdateState(resolver.State{
 		ServiceConfig: r.cc.ParseServiceConfig(serviceConfig),
-		Attributes:    withSource(&r.source),
+		Attributes:    balancer.WithSource(&r.Source),
 	})
 }
 
 // serviceConfig is what gRPC is told of a channel: the LB policy, always the
 // same, the service whose health counts, and what is known of methods.
 func (c *Config) serviceConfig(methods []methodconfig.Config) string {
-	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{policyName: struct{}{}}}, "methodConfig": methods}
+	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{balancer.PolicyName: struct{}{}}}, "methodConfig": methods}
 	if c.HealthCheckService != "" {
 		sc["healthCheckConfig"] = map[string]any{"serviceName": c.HealthCheckService}
 	}
@@ -192,7 +193,7 @@ func (c *Config) serviceConfig(methods []methodconfig.Config) string {
 func (r *xdsResolver) waiting() error { return r.Client.Waiting(r.Listener, r.Authority) }
 
 // watch starts the target's configuration flowing to b.
-func (r *xdsResolver) watch(b *lb) (stop func()) {
+func (r *xdsResolver) watch(b *balancer.Balancer) (stop func()) {
 	r.balancer.Store(b)
 	r.start()
 	return r.Client.Watch(r.Listener, r.Authority, b)

@@ -4,7 +4,6 @@
 package integrate
 
 import (
-	"errors"
 	"net/url"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/serviceconfig"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
 )
@@ -57,7 +57,7 @@ func TestResolverState(t *testing.T) {
 	if len(s.Addresses)+len(s.Endpoints) != 0 {
 		t.Errorf("addresses: %+v", s)
 	}
-	if source := sourceOf(s); source == nil || source != &r.(*xdsResolver).source || source.Client == nil || source.Listener != "svc:80" || source.Authority != "svc:80" {
+	if source := balancer.SourceOf(s); source == nil || source != &r.(*xdsResolver).Source || source.Client == nil || source.Listener != "svc:80" || source.Authority != "svc:80" {
 		t.Errorf("source of the configuration: %+v", source)
 	}
 	if !strings.Contains(cc.configs[0], `"loadBalancingConfig"`) || strings.Contains(cc.configs[0], "svc") {
@@ -107,42 +107,6 @@ func TestWhoSharesClient(t *testing.T) {
 			t.Errorf("another %s: the channels share an XdsClient: %v, want %v", tt.name, client == first, tt.shares)
 		} else if again := clientOf(cfg); again != client {
 			t.Errorf("another %s: channels with the same Config have different XdsClients", tt.name)
-		}
-	}
-}
-
-// TestForgetMethodConfigs: once the target cannot be served, gRPC is told of no
-// timeouts and retries of its former routes; and of those of the next ones.
-func TestForgetMethodConfigs(t *testing.T) {
-	builder, err := NewBuilder(Config{Linger: -1, Bootstrap: []byte(`{"xds_servers": [{"server_uri": "passthrough:///nowhere", "channel_creds": [{"type": "insecure"}]}]}`)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	cc := &stateCC{}
-	r, err := builder.Build(resolver.Target{URL: url.URL{Scheme: "xds", Path: "/svc:80"}}, cc, resolver.BuildOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	b, _ := newTestLB(t, Config{})
-	b.src = &r.(*xdsResolver).source
-	limit := 77 * time.Millisecond
-	cfg := configOf(clusterOf("c", prio(eps(1))))
-	cfg.Routes[0].Timeout = &limit
-	for _, step := range []struct {
-		update func()
-		want   bool
-	}{
-		{func() { b.Update(cfg) }, true},
-		{func() { b.Error(errors.New("deleted")) }, false},
-		{func() { b.Update(cfg) }, true},
-		{func() { b.Error(errors.New("deleted")); b.Update(cfg) }, true},
-		{func() { b.Update(cfg); b.Error(errors.New("deleted")) }, false},
-	} {
-		step.update()
-		b.calm()
-		if last := cc.configs[len(cc.configs)-1]; strings.Contains(last, `"timeout":"0.077`) != step.want {
-			t.Errorf("after %d service configs the last is %s, want a timeout: %v", len(cc.configs), last, step.want)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
@@ -82,7 +83,7 @@ func (r *xdsResolver) status(detailed bool) report.TargetStatus {
 	}
 	var events []eventlog.Event
 	if b := r.balancer.Load(); b != nil {
-		events = lookStatus(b, &s, detailed)
+		events = balancer.Status(b, &s, detailed)
 	}
 	if s.Since.IsZero() {
 		if err := r.waiting(); err != nil {

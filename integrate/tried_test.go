@@ -42,7 +42,7 @@ func TestRetryElsewhere(t *testing.T) {
 		"LEAST_REQUEST": {xdstest.LeastRequest(2)},
 		"RING_HASH":     {xdstest.RingHash(1024, 4096)},
 		"MAGLEV":        {xdstest.Policies(&maglevv3.Maglev{})},
-		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct("xdslb_model.prompt", nil)))},
+		"custom":        {xdstest.Policies(xdstest.WrrLocality(xdstest.TypedStruct(customPolicy, nil)))},
 	} {
 		for _, byHeader := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, by header %t", name, byHeader), func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/connectivity"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/link"
 )
 
@@ -95,20 +96,11 @@ func (r *xdsResolver) waitReady(ctx context.Context, method string) (again bool,
 	if b == nil {
 		return true, nil
 	}
-	for {
-		published := b.nextPublication()
-		if published == nil {
-			return true, nil
-		}
-		if lookReady(ctx, b, method) {
-			return false, nil
-		}
-		select {
-		case <-published:
-		case <-ctx.Done():
-			return false, r.notReady(ctx, method, lookMissing(ctx, b, method))
-		}
+	closed, err := balancer.AwaitReady(ctx, b, method)
+	if err != nil {
+		return false, r.notReady(ctx, method, balancer.Missing(ctx, b, method))
 	}
+	return closed, nil
 }
 
 // notReady returns the error of WaitReady when ctx has ended.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/resolver"
 
+	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/offline"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/integrate/report"
@@ -64,7 +65,7 @@ func ExplainWhatIf(ctx context.Context, w WhatIf) (*report.Explanation, error) {
 		return nil, err
 	}
 	defer s.Close()
-	x, err := lookRPC(ctx, s.lb, w.Method)
+	x, err := balancer.Explain(ctx, s.Balancer, w.Method)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func InspectWhatIf(w WhatIf) (*report.TargetStatus, error) {
 		return nil, err
 	}
 	defer s.Close()
-	return s.inspect(w.Target), nil
+	return s.Inspect(w.Target), nil
 }
 
 // InspectTargets is InspectWhatIf for several targets of the same resources, which are read
@@ -100,7 +101,7 @@ func InspectTargets(w WhatIf, targets []string) ([]report.TargetStatus, error) {
 			list[i] = report.TargetStatus{Target: target, Error: err.Error()}
 			continue
 		}
-		list[i] = *s.inspect(target)
+		list[i] = *s.Inspect(target)
 		s.Close()
 	}
 	return list, nil
@@ -118,11 +119,11 @@ func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*report.Picks, error) 
 		return nil, err
 	}
 	defer s.Close()
-	return s.picks(ctx, w.Method, rpcs), ctx.Err()
+	return s.Picks(ctx, w.Method, rpcs), ctx.Err()
 }
 
 // simulate returns a balancer with the resources of w.
-func (w *WhatIf) simulate() (*simulation, error) {
+func (w *WhatIf) simulate() (*balancer.Simulation, error) {
 	f, err := w.open()
 	if err != nil {
 		return nil, err
@@ -174,7 +175,7 @@ func (w *WhatIf) open() (f *file, err error) {
 func (f *file) close() { f.client.Release() }
 
 // simulate returns a balancer with the configuration of a target.
-func (f *file) simulate(w *WhatIf) (*simulation, error) {
+func (f *file) simulate(w *WhatIf) (*balancer.Simulation, error) {
 	listener, authority, err := w.names(f.boot)
 	if err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func (f *file) simulate(w *WhatIf) (*simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	return simulate(cfg, w.options().options(), w.States)
+	return balancer.Simulate(cfg, w.options().options(), w.States)
 }
 
 // names returns the names of the listener and of the authority.

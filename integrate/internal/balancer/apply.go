@@ -1,0 +1,159 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
+	"github.com/xdslb/xdslb/xds/eventlog"
+)
+
+// targetState is the configuration in force.
+type targetState struct {
+	cfg     *picker.Config // nil while the target cannot be served
+	fatal   error          // why it cannot be
+	applied time.Time      // when cfg was, or fatal
+	plans   *perrpc.Plans  // of cfg
+	needs                  // of cfg
+}
+
+// needs are what routes need to know of endpoints besides their connections.
+type needs struct {
+	rewrites   bool // a route rewrites authorities (A81)
+	sessions   bool // a route has session affinity (A55)
+	avoidHosts bool // attempts of a route avoid endpoints that were tried
+}
+
+// Update implements xds.Watcher: a new configuration of the target. If gRPC has
+// to be told something of methods, that comes first, so that no RPC is made by the
+// new configuration and the old service config.
+func (b *Balancer) Update(cfg *picker.Config) {
+	b.lock()
+	defer b.unlock()
+	var tell func()
+	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !methodconfig.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
+		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Link.HasInterceptors()})
+		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
+			tell = func() { b.src.Configure(methods) }
+		}
+		b.rpcs = rpcConfig{methods, plans}
+	}
+	b.latest = cfg
+	plans := b.rpcs.plans
+	b.callThen(tell, func() { b.apply(cfg, plans) })
+}
+
+// rpcConfig is what a configuration's routes say about RPCs besides where they go:
+// through gRPC's service config as far as that goes, the rest to interceptors.
+type rpcConfig struct {
+	methods []methodconfig.Config
+	plans   *perrpc.Plans
+}
+
+// apply takes over a configuration. It costs what has changed, and one comparison of
+// pointers for each cluster.
+func (b *Balancer) apply(cfg *picker.Config, plans *perrpc.Plans) {
+	rerouted := b.cfg == nil || !persistent.SameSlice(b.cfg.Routes, cfg.Routes)
+	changes := &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
+	received := cfg.Clusters
+	changed, gone := b.relist(received, changes)
+	cfg = b.adapt.config(&b.list, cfg, changed)
+	b.adapt.noteWeights(cfg, changed)
+	for _, i := range changed {
+		b.rec.recordZones(b.list.all[i].cfg, cfg.Clusters[i])
+	}
+	b.rec.recordIgnored(cfg, changed)
+	b.cfg, b.fatal = cfg, nil
+	needs := b.needs
+	if rerouted {
+		b.list.reroute()
+		needs.rewrites = slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.AutoHostRewrite })
+	}
+	if b.plans != plans {
+		needs.sessions, needs.avoidHosts = plans.HasSessions(), plans.AvoidHosts()
+	}
+	b.plans = plans
+	if needs != b.needs {
+		b.needs = needs
+		b.list.markAll()
+	}
+	for _, i := range changed {
+		c := b.list.all[i]
+		b.take(c, c.update(cfg.Clusters[i], changes, b.slow()))
+		c.received = received[i]
+	}
+	b.list.follow(received, cfg.Clusters)
+	// Last, so that the counters of a leaf that another cluster has now are never without
+	// a user: they know of the RPCs in flight.
+	for _, c := range gone {
+		c.close(changes)
+	}
+	b.rec.record(eventlog.Event{Kind: eventlog.ConfigurationApplied, Changes: changes}, nil)
+	b.applied = time.Now()
+	b.out.publish = true
+}
+
+// relist makes the list parallel to the clusters of a configuration, with the cluster
+// of before where there is one of the name. It returns the indexes of those that have changed
+// or are new, and those that are gone, which the caller closes.
+func (b *Balancer) relist(clusters []*picker.Cluster, changes *eventlog.Changes) (changed []int, gone map[string]*cluster) {
+	changed = b.list.differing(clusters)
+	renamed := func(i int) bool { return b.list.received[i].Name != clusters[i].Name }
+	if len(clusters) == len(b.list.received) && !slices.ContainsFunc(changed, renamed) {
+		return changed, nil
+	}
+	next := make(map[string]*cluster, len(clusters))
+	all := make([]*cluster, len(clusters))
+	for i, cc := range clusters {
+		c := b.clusters[cc.Name]
+		if c == nil {
+			c = b.newCluster()
+			changes.ClustersAdded++
+		}
+		all[i], next[cc.Name] = c, c
+		delete(b.clusters, cc.Name)
+	}
+	b.list.set(all)
+	gone, b.clusters = b.clusters, next
+	changes.ClustersRemoved = len(gone)
+	return b.list.differing(clusters), gone
+}
+
+// sameRPCConfig reports whether two configurations have the same routes and
+// filters.
+func sameRPCConfig(a, b *picker.Config) bool {
+	return persistent.SameSlice(a.Routes, b.Routes) && persistent.SameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
+}
+
+// Error implements xds.Watcher: the target cannot be served. After that gRPC is told
+// that methods have no timeouts and retries any more.
+func (b *Balancer) Error(err error) {
+	b.lock()
+	defer b.unlock()
+	b.callThen(nil, func() {
+		b.cfg, b.fatal = nil, b.id.failure("", err.Error(), ReasonTarget)
+		b.applied = time.Now()
+		b.rec.record(eventlog.Event{Kind: eventlog.TargetFailed, Error: err.Error()}, nil)
+		b.closeClusters()
+		b.out.publish = true
+	})
+	if b.rpcs.methods != nil {
+		b.callThen(func() { b.src.Configure(nil) }, func() {})
+	}
+	b.latest, b.rpcs = nil, rpcConfig{}
+}
+
+func (b *Balancer) closeClusters() {
+	for _, c := range b.list.all {
+		c.close(new(eventlog.Changes))
+	}
+	clear(b.clusters)
+	b.list.clear()
+}

@@ -1,0 +1,170 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/integrate/internal/serial"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds"
+)
+
+// PolicyName is the name of the LB policy that the resolver's service config names. It
+// works with our resolver only, which hands it the configuration's source.
+const PolicyName = "xdslb_experimental"
+
+// Register registers the LB policy of xDS channels, and those for channels without xDS.
+func Register() {
+	balancer.Register(balancerBuilder{})
+	for name := range standalonePolicies {
+		balancer.Register(standaloneBuilder{name})
+	}
+}
+
+var _ xds.Watcher = (*Balancer)(nil)
+
+type balancerBuilder struct{}
+
+func (balancerBuilder) Name() string { return PolicyName }
+
+func (balancerBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	return newBalancer(cc, opts)
+}
+
+func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	return struct {
+		serviceconfig.LoadBalancingConfig
+	}{}, nil
+}
+
+// Balancer is the LB policy: it follows the target's configuration, owns the
+// SubConns, and publishes snapshots.
+//
+// It is the top of a tree of clusters, priorities and endpoints. Events (configurations, SubConn
+// states, timers, calls of child policies) enter here, take the mutex and are passed down by
+// call. What they changed comes back as a result (change.go), and settle acts on it. Picks take
+// no lock. gRPC's ClientConn is called with the mutex held, which is safe because gRPC calls back
+// from goroutines of its own only; no code of the user runs under the mutex.
+type Balancer struct {
+	channel
+	targetState
+	publisher
+	adapt     adaptation
+	src       *Source // nil without xDS
+	stopWatch func()
+	clusters  map[string]*cluster
+	latest    *picker.Config // the latest configuration, which may not be in force yet
+	rpcs      rpcConfig      // of latest
+	watch     callWatch      // whether RPCs are counted by endpoint
+}
+
+func newBalancer(cc balancer.ClientConn, opts balancer.BuildOptions) *Balancer {
+	b := &Balancer{channel: channel{rt: serial.New(), cc: cc, buildOpts: opts}, clusters: map[string]*cluster{}}
+	b.adapt = adaptation{channel: &b.channel, subsetSeed: rand.Uint64()}
+	b.publisher.init(&b.channel, &b.targetState)
+	b.rec.init()
+	return b
+}
+
+// UpdateClientConnState comes once with the channel's source, and again only
+// if the resolver's state changes.
+func (b *Balancer) UpdateClientConnState(s balancer.ClientConnState) error {
+	src := SourceOf(s.ResolverState)
+	if src == nil {
+		return errors.New("xdslb: this LB policy works with xdslb's resolver only")
+	}
+	b.lock()
+	if b.rt.Closed() || b.src != nil {
+		b.unlock()
+		return nil
+	}
+	b.src, b.client, b.bootstrap = src, src.Client, src.Bootstrap
+	b.id = identity{link: src.Link, listener: src.Listener, authority: src.Authority, node: src.Node}
+	b.setOptions(src.Options)
+	b.rec.target = b.buildOpts.Target.String()
+	b.rec.channel = []slog.Attr{slog.String("target", src.Link.Target), slog.String("node", src.Node)}
+	b.announce(connectivity.Connecting)
+	b.unlock()
+	metrics := src.StartMetrics(b)
+	b.lock()
+	b.rec.metrics = metrics
+	b.unlock()
+	stop := src.Watch(b)
+	b.lock()
+	b.stopWatch = stop
+	closed := b.rt.Closed()
+	b.unlock()
+	if closed {
+		src.Link.AfterWaiting(stop)
+		metrics.Stop()
+	}
+	return nil
+}
+
+// setOptions sets the channel's options.
+func (b *Balancer) setOptions(opts *Options) {
+	b.opts = opts
+	b.rec.logger.Store(opts.Logger)
+}
+
+// ResolverError is called only if another resolver is in use.
+func (b *Balancer) ResolverError(err error) { b.Error(err) }
+
+// UpdateSubConnState is never called: SubConns have listeners.
+func (b *Balancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
+
+// ExitIdle is called when the user wants the channel connected. Clusters that
+// wait for RPCs connect to one endpoint each; the others are at it anyway. A channel that
+// was woken for an RPC is left to that RPC.
+func (b *Balancer) ExitIdle() {
+	b.lock()
+	defer b.unlock()
+	if b.rt.Closed() || b.src != nil && b.src.Link.TakeWake() {
+		return
+	}
+	for _, c := range b.clusters {
+		if c.status() == picker.Idle {
+			c.inUse.connectOneIdle()
+			b.follow(c)
+		}
+	}
+	b.out.publish = true
+}
+
+// Close releases everything. gRPC closes the SubConns with the channel; those
+// of a channel that goes idle are closed here.
+func (b *Balancer) Close() {
+	b.lock()
+	b.rt.Close()
+	b.closeClusters()
+	b.publisher.close()
+	b.rec.log.Close()
+	serial.Halt(&b.watch.timer)
+	stop, metrics := b.stopWatch, b.rec.metrics
+	b.unlock()
+	if stop != nil {
+		b.src.Link.AfterWaiting(stop)
+		metrics.Stop()
+	}
+}
+
+// connectIdle connects an endpoint of a cluster that is IDLE, as an RPC to it would. It
+// publishes nothing if no endpoint begins to connect, as with a child policy: a publication
+// would wake WaitReady for nothing.
+func (b *Balancer) connectIdle(cluster string) {
+	b.lock()
+	defer b.unlock()
+	if c := b.clusters[cluster]; !b.rt.Closed() && c != nil && c.status() == picker.Idle {
+		c.inUse.connectOneIdle()
+		b.follow(c)
+	}
+}

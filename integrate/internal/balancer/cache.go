@@ -1,0 +1,46 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import "github.com/xdslb/xdslb/picker"
+
+// buildCache computes picks and state if they are out of date: O(endpoints).
+func (p *priority) buildCache() {
+	if p.state != nil && !p.stale {
+		return
+	}
+	n := p.size()
+	p.stale, p.connectable = false, nil
+	if p.leaf.onDemand() {
+		p.connectable = make([]*endpoint, 0, n)
+	}
+	p.picks = make([]pick, 0, n)
+	p.state = make([]picker.LocalityState, 0, len(p.localities))
+	for _, l := range p.localities {
+		for _, e := range l.endpoints {
+			p.picks = append(p.picks, pick{e.conn.subConn(), e.done})
+			if p.connectable != nil {
+				p.connectable = append(p.connectable, e)
+			}
+		}
+		p.state = append(p.state, picker.LocalityState{Load: l.load, Endpoints: l.endpoints})
+	}
+}
+
+// tellVersions tells the localities' states their versions.
+func (p *priority) tellVersions() {
+	for i, l := range p.localities {
+		p.state[i].Version = l.version
+	}
+}
+
+// tellUtilizations tells the localities' states how busy they are.
+func (p *priority) tellUtilizations() {
+	if p.leaf.cfg.Policy.LoadAware == nil {
+		return
+	}
+	for i, l := range p.localities {
+		p.state[i].Utilization, p.state[i].Stale = l.busy.Value, l.busy.stale
+	}
+}

@@ -1,0 +1,84 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import "time"
+
+// This file is how a change travels up the balancer's tree. Events enter at the top and are
+// passed down by call. Endpoints, connections and child policies mark what they changed in the
+// tally of their priority. At the end of the event the owners follow the marks: the priority
+// settles its phase, the cluster its choice of a priority, and the balancer publishes.
+
+// entry is how the lower layers of a cluster have later events enter at the top: states of
+// SubConns, timers, calls of child policies.
+type entry interface {
+	// do takes the mutex and runs f, unless the balancer is closed, and ends the event. The
+	// caller must not hold the mutex.
+	do(f func())
+	// end is do for what has to happen after the balancer is closed as well.
+	end(f func())
+	// after runs f as an event when a timer expires, unless the timer is stopped or replaced in
+	// its slot by then. The caller holds the mutex.
+	after(d time.Duration, slot **time.Timer, f func())
+}
+
+// mark is a set of changes of a priority's endpoints.
+type mark uint8
+
+const (
+	grew      mark = 1 << iota // an endpoint became READY
+	states                     // an endpoint changed its state otherwise
+	phased                     // the priority changed its phase by a timer
+	picks                      // picks are to see something else of the priority
+	pickers                    // a child policy has another picker
+	connError                  // the latest connection error has another text
+)
+
+// tally is the sum of a priority's endpoints, and what changed of them in an event. Endpoints,
+// connections and child policies write it, the priority and the cluster read it.
+type tally struct {
+	counts       [4]int // endpoints by picker.Connectivity, without the drained ones
+	needsConnect bool   // endpoints were added that have not been asked to connect
+	stale        bool   // what was built of the endpoints and their connections is out of date
+	phase        phase
+	marks        mark
+	place        int32     // of the priority in cluster.order; -1 once it is in none
+	changed      *[]*tally // the cluster's list of tallies with marks
+}
+
+// note adds marks.
+func (t *tally) note(m mark) {
+	if t.marks == 0 {
+		*t.changed = append(*t.changed, t)
+	}
+	t.marks |= m
+	t.stale = t.stale || m&picks != 0
+}
+
+// invalidate follows a change of the set of endpoints.
+func (t *tally) invalidate() { t.needsConnect, t.stale = true, true }
+
+// change is a set of consequences of an event for a cluster.
+type change uint8
+
+const (
+	render   change = 1 << iota // the next publication has to render the cluster
+	announce                    // the channel's state may be announced before it is published
+	grown                       // a publication is due: one more endpoint is READY, and nothing else changed
+	publish                     // a publication is due
+	urgent                      // the publication must not be delayed
+	wake                        // RPCs that wait are to pick again, since a child policy has another picker
+)
+
+// An outbox collects what lower layers leave for the end of an event: see lb.settle.
+type outbox struct {
+	// closing shuts down the connections that have no endpoint any more, once no published
+	// snapshot leads to them.
+	closing []func()
+	// repick is set when SubConns left READY since gRPC got its latest picker: RPCs that picked
+	// one of them wait for a new one.
+	repick  bool
+	publish bool // a publication is due
+	wake    bool // as the change wake, of a cluster that is not known
+}

@@ -1,0 +1,139 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"log/slog"
+	"math"
+	"slices"
+	"sync/atomic"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
+)
+
+// adaptation makes the configuration of a channel from one that all channels share.
+type adaptation struct {
+	*channel
+	subsetSeed uint64 // random: the endpoints that the channel keeps of a large set depend on it (A68)
+}
+
+// config returns the configuration that this channel makes of one that all
+// channels share: without endpoint weights if it is to ignore them (D2), with its own
+// share of the endpoints where the policy wants a subset (A68), and without the
+// endpoints that its credentials would connect to in the clear against A29.
+// A cluster that is the same as before stays the same; changed are the indexes of the others.
+func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int) *picker.Config {
+	clusters, copied := cfg.Clusters, false
+	if !persistent.SameSlice(list.own, list.received) {
+		clusters, copied = slices.Clone(list.own), true
+	}
+	for _, i := range changed {
+		cc := cfg.Clusters[i]
+		if slices.ContainsFunc(cc.Leaves, a.needsOwn) {
+			cc = a.cluster(cc)
+			if !copied {
+				clusters, copied = slices.Clone(clusters), true
+			}
+		}
+		if copied {
+			clusters[i] = cc
+		}
+	}
+	if !copied {
+		return cfg
+	}
+	out := *cfg
+	out.Clusters = clusters
+	return &out
+}
+
+// needsOwn reports whether the leaf is not taken as it is.
+func (a *adaptation) needsOwn(l picker.Leaf) bool {
+	return a.opts.IgnoreEndpointWeights && weighs(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l)
+}
+
+// weighs reports whether a policy goes by endpoint weights and can do without: rings
+// and Maglev tables cannot.
+func weighs(p *picker.Policy) bool {
+	return p.Kind == picker.PolicyEDF || p.Kind == picker.PolicyLeastRequest && !p.Least.IgnoreWeights ||
+		p.Kind == picker.PolicyLeastLatency && !p.Latency.IgnoreWeights
+}
+
+// ignoreWeights makes a policy that weighs endpoints the same without weights.
+func ignoreWeights(p *picker.Policy) {
+	switch p.Kind {
+	case picker.PolicyEDF:
+		p.Kind = picker.PolicyRoundRobin
+	case picker.PolicyLeastRequest:
+		least := *p.Least
+		least.IgnoreWeights = true
+		p.Least = &least
+	case picker.PolicyLeastLatency:
+		latency := *p.Latency
+		latency.IgnoreWeights = true
+		p.Latency = &latency
+	}
+}
+
+func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
+	out := *cc
+	out.Leaves = slices.Clone(cc.Leaves)
+	for i := range out.Leaves {
+		l := &out.Leaves[i]
+		if a.refuses(l) {
+			a.refuse(l)
+		}
+		if a.opts.IgnoreEndpointWeights && weighs(&l.Policy) {
+			ignoreWeights(&l.Policy)
+		}
+		if n := l.Policy.Subset; n > 0 {
+			l.Priorities = slices.Clone(l.Priorities)
+			for k := range l.Priorities {
+				l.Priorities[k] = l.Priorities[k].Subset(int(min(n, math.MaxInt32)), a.subsetSeed)
+			}
+		}
+	}
+	return &out
+}
+
+// WeightsNoted says that noteWeights has logged its line.
+var WeightsNoted atomic.Bool
+
+// noteWeights logs, once in the process, that endpoint weights count where
+// grpc-go's own xDS ignores them (D2, A27-EDSP-5): who comes from there sees traffic
+// move. It looks at clusters that have changed.
+func (a *adaptation) noteWeights(cfg *picker.Config, changed []int) {
+	if a.standalone || a.simulated || WeightsNoted.Load() {
+		return
+	}
+	for _, i := range changed {
+		if cc := cfg.Clusters[i]; weightsCount(cc) && !WeightsNoted.Swap(true) {
+			a.rec.write(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
+				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
+			return
+		}
+	}
+}
+
+// weightsCount reports whether endpoint weights make a difference to a cluster that
+// could do without.
+func weightsCount(cc *picker.Cluster) bool {
+	for i := range cc.Leaves {
+		l := &cc.Leaves[i]
+		if !weighs(&l.Policy) {
+			continue
+		}
+		for _, p := range l.Priorities {
+			for _, loc := range p.Localities {
+				for _, e := range loc.Endpoints.All() {
+					if e.Weight != loc.Endpoints.At(0).Weight {
+						return true
+					}
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,234 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"errors"
+	"log/slog"
+
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/serviceconfig"
+)
+
+// child is a balancer of grpc-go's registry that picks the endpoints of a group
+// (A52, D10), and the ClientConn that it sees.
+//
+// It is called without the balancer's mutex, as it may call back at once, and
+// one call at a time, in the order of Runtime.Call. Its own calls may come from
+// anywhere. The Close of a balancer need not shut its SubConns down; ours does it
+// for it.
+//
+// All fields but policy are guarded by the balancer's mutex. policy is touched only
+// by calls of Runtime.Call.
+type child struct {
+	balancer.ClientConn // the channel's
+
+	leaf   *common
+	owner  childOwner
+	name   string
+	policy balancer.Balancer // nil before the first update
+
+	targets map[string]target // by address
+	conns   map[*childSubConn]struct{}
+	// unknown counts what is picked of addresses that are no endpoint's; nil while
+	// there are none.
+	unknown *endpoint
+	state   balancer.State
+	closed  bool
+	// awaitingState says that the child has not said, since it got its latest
+	// list, what it makes of it: it may still claim connections that there are.
+	awaitingState bool
+}
+
+// childOwner is the group of a child, as the child and its SubConns see it.
+type childOwner interface {
+	// covers reports whether a locality's endpoints belong to the group.
+	covers(l *locality) bool
+	// home returns one of the group's localities.
+	home() *locality
+	// onChildState follows a new state of one of the group's children.
+	onChildState(c *child)
+	// shutdownUnclaimed shuts down the connections of the group's endpoints that no child has.
+	// It does nothing and returns false if the child is not the one in use.
+	shutdownUnclaimed(c *child) bool
+	// onChildClosed follows the end of a child, with its connections.
+	onChildClosed(c *child)
+}
+
+// target is what an address leads to.
+type target struct {
+	endpoint  *endpoint
+	exclusive bool // the endpoint has no other address
+	hostname  string
+}
+
+var errClosed = errors.New("xdslb: the LB policy is closed")
+
+func newChild(leaf *common, owner childOwner, name string) *child {
+	return &child{
+		ClientConn: leaf.cc,
+		leaf:       leaf,
+		owner:      owner,
+		name:       name,
+		conns:      map[*childSubConn]struct{}{},
+		state: balancer.State{
+			ConnectivityState: connectivity.Connecting,
+			Picker:            base.NewErrPicker(balancer.ErrNoSubConnAvailable),
+		},
+	}
+}
+
+// update gives the child another list of endpoints and configuration. list is
+// called later, without the mutex.
+func (c *child) update(targets map[string]target, config []byte, list func() resolver.State) {
+	c.retarget(targets)
+	c.leaf.rt.Call(func() {
+		closed := true
+		c.leaf.entry.do(func() { closed, c.awaitingState = c.closed, true })
+		if closed {
+			return
+		}
+		parsed, err := c.buildPolicy(config)
+		if err == nil {
+			err = c.policy.UpdateClientConnState(balancer.ClientConnState{ResolverState: list(), BalancerConfig: parsed})
+		}
+		c.leaf.entry.do(func() { c.onUpdated(err) })
+	})
+}
+
+// onUpdated follows the end of an update, which the policy rejected if err is not nil.
+func (c *child) onUpdated(err error) {
+	if err != nil {
+		c.leaf.rec.write(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.leaf.cluster,
+			slog.String("policy", c.name), slog.String("error", err.Error()))
+	}
+	if c.policy == nil {
+		c.onState(balancer.State{ConnectivityState: connectivity.TransientFailure, Picker: base.NewErrPicker(err)})
+	}
+	c.shutdownUnclaimed()
+}
+
+// retarget makes the child's connections serve the endpoints that have their
+// addresses now: one that moved to another locality is another endpoint. Connections are
+// replaced if they are verified by hostnames and theirs have changed.
+func (c *child) retarget(targets map[string]target) {
+	c.targets = targets
+	for h := range c.conns {
+		h.retarget()
+		if own := h.conn.Load(); own != nil && own.setHostnames(c.hostnameOf) {
+			own.replace(nil)
+		}
+	}
+}
+
+// buildPolicy builds the policy if it is not, and parses its configuration, which
+// was found valid when the resource was accepted.
+func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingConfig, err error) {
+	builder := balancer.Get(c.name)
+	if builder == nil {
+		return nil, errors.New("no such balancer is registered")
+	}
+	if parser, ok := builder.(balancer.ConfigParser); ok {
+		if parsed, err = parser.ParseConfig(config); err != nil {
+			return nil, err
+		}
+	}
+	if c.policy == nil {
+		if p := builder.Build(c, xdstls.Owned(c.leaf.buildOpts, c.leaf.security)); p != nil {
+			c.policy = p
+		} else {
+			return nil, errors.New("it could not be built")
+		}
+	}
+	return parsed, nil
+}
+
+// exitIdle asks the child to connect.
+func (c *child) exitIdle() {
+	c.leaf.rt.Call(func() {
+		if c.policy != nil {
+			c.policy.ExitIdle()
+		}
+	})
+}
+
+// close ends the child and, once it has ended, the connections that it still
+// has.
+func (c *child) close() {
+	if c.closed {
+		return
+	}
+	c.closed = true
+	c.leaf.rt.Call(func() {
+		if c.policy != nil {
+			c.policy.Close()
+		}
+		c.leaf.entry.end(c.onClosed)
+	})
+}
+
+// onClosed follows the end of the policy.
+func (c *child) onClosed() {
+	for h := range c.conns {
+		h.shutdown()
+	}
+	if c.leaf.rt.Closed() {
+		return
+	}
+	c.owner.onChildClosed(c)
+	c.leaf.out.publish = true
+}
+
+// UpdateState implements balancer.ClientConn.
+func (c *child) UpdateState(s balancer.State) {
+	c.leaf.entry.do(func() { c.onState(s) })
+}
+
+func (c *child) onState(s balancer.State) {
+	if c.closed {
+		return
+	}
+	c.state = s
+	c.owner.onChildState(c)
+	c.shutdownUnclaimed()
+}
+
+// shutdownUnclaimed shuts down connections that were there before the child,
+// or came with endpoints from elsewhere, once the child has had the chance to claim
+// them.
+func (c *child) shutdownUnclaimed() {
+	if !c.awaitingState || c.closed || c.state.ConnectivityState == connectivity.Connecting {
+		return
+	}
+	if c.owner.shutdownUnclaimed(c) {
+		c.awaitingState = false
+		c.leaf.out.publish = true
+	}
+}
+
+// ResolveNow implements balancer.ClientConn.
+func (c *child) ResolveNow(o resolver.ResolveNowOptions) { c.leaf.cc.ResolveNow(o) }
+
+// RemoveSubConn implements balancer.ClientConn.
+func (c *child) RemoveSubConn(sc balancer.SubConn) { sc.Shutdown() }
+
+// UpdateAddresses implements balancer.ClientConn.
+func (c *child) UpdateAddresses(sc balancer.SubConn, addrs []resolver.Address) {
+	sc.UpdateAddresses(addrs)
+}
+
+// NewSubConn implements balancer.ClientConn.
+func (c *child) NewSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (sc balancer.SubConn, err error) {
+	err = errClosed
+	c.leaf.entry.do(func() {
+		if !c.closed {
+			sc, err = c.newSubConn(addrs, opts)
+		}
+	})
+	return sc, err
+}

@@ -1,0 +1,481 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/base"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/experimental/balancer/weight"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/ringhash"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// breakerOf returns the circuit breaker of the only cluster.
+func breakerOf(b *testLB) *picker.Breaker { return b.clusters["c"].leaves[0].breaker.Breaker }
+
+// TestCustomSeesEndpoints: a custom policy sees the endpoints of its group, not
+// those that are drained, with locality, weights, host name and metadata; one
+// child for each locality under wrr_locality (A52-W-1, A52-W-3), one for all
+// without.
+func TestCustomSeesEndpoints(t *testing.T) {
+	list := eps(1, 2, 3)
+	list[0].Weight = 3
+	list[0].Extra = &picker.EndpointExtra{Hostname: "one.example", HashKey: "k1", Metadata: picker.Metadata{"f": {"x": true}}}
+	list[2].Health = picker.Draining
+	p := prio(list, eps(4))
+	p.Localities[0].Weight, p.Localities[1].Weight = 1, 2
+	for _, flat := range []bool{false, true} {
+		built()
+		b, _ := newTestLB(t, Config{})
+		b.set(configOf(customOf(flat, stubA, `{"N":1}`, p)))
+		children := built()
+		want := [][]int{{1, 2}, {4}}
+		if flat {
+			want = [][]int{{1, 2, 4}}
+		}
+		if len(children) != len(want) {
+			t.Fatalf("flat %v: %d children, want %d", flat, len(children), len(want))
+		}
+		for i, s := range children {
+			var addrs []string
+			for _, n := range want[i] {
+				addrs = append(addrs, addr(n).String())
+			}
+			if !slices.Equal(s.addrs, addrs) || s.state.BalancerConfig.(stubConfig).N != 1 {
+				t.Errorf("flat %v: child %d has %v, want %v", flat, i, s.addrs, addrs)
+			}
+			if got := len(s.state.ResolverState.Addresses); got != len(addrs) {
+				t.Errorf("flat %v: child %d has %d addresses, want %d", flat, i, got, len(addrs))
+			}
+		}
+		e := children[0].state.ResolverState.Endpoints[0]
+		want0 := &EndpointInfo{
+			Locality: picker.LocalityID{Zone: "0"}, LocalityWeight: 1, Weight: 3,
+			Hostname: "one.example", Metadata: list[0].Extra.Metadata,
+		}
+		if info := EndpointInfoOf(e); !want0.Equal(info) {
+			t.Errorf("flat %v: EndpointInfoOf() = %+v, want %+v", flat, info, want0)
+		}
+		if info := EndpointInfoOf(resolver.Endpoint{Attributes: children[0].state.ResolverState.Addresses[0].BalancerAttributes}); !want0.Equal(info) {
+			t.Errorf("flat %v: the address has %+v, want %+v", flat, info, want0)
+		}
+		if k := ringhash.HashKey(e); k != "k1" {
+			t.Errorf("flat %v: hash key %q, want k1", flat, k)
+		}
+		share := (uint64(1<<31) / 3) * (uint64(3<<31) / 5) >> 31 // A113: 1 of 3, 3 of 5
+		if w := weight.FromEndpoint(e).Weight; uint64(w) != share {
+			t.Errorf("flat %v: weight %d, want %d", flat, w, share)
+		}
+	}
+}
+
+// TestCustomPicks: RPCs are drawn by locality weight, picked by the child, and
+// counted at breaker, child and endpoint.
+func TestCustomPicks(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	p := prio(eps(1, 2), eps(3))
+	p.Localities[1].Weight = 3
+	b.set(configOf(customOf(false, stubA, `{}`, p)))
+	children := built()
+	wantPick(t, b)
+	b.to(cc.conn(t, 1), ready)
+	wantPick(t, b, 1)
+	b.to(cc.conn(t, 2), ready)
+	b.to(cc.conn(t, 3), ready)
+	b.flush()
+	const n = 4000
+	got := map[string]int{}
+	for range n {
+		a, err := b.pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[a]++
+	}
+	for i, share := range []float64{1. / 8, 1. / 8, 3. / 4} {
+		if k := got[addr(i+1).String()]; float64(k) < n*share*0.8 || float64(k) > n*share*1.2 {
+			t.Errorf("endpoint %d got %d of %d picks, want %.0f", i+1, k, n, n*share)
+		}
+	}
+	for i, s := range children {
+		if s.picks == 0 || s.dones != s.picks {
+			t.Errorf("child %d: %d picks, %d ended", i, s.picks, s.dones)
+		}
+	}
+	if k := breakerOf(b).InFlight(); k != 0 {
+		t.Errorf("%d RPCs in flight after all have ended", k)
+	}
+	b.to(cc.conn(t, 3), failure)
+	wantPick(t, b, 1, 2)
+	if cc.duplicate != "" {
+		t.Errorf("%s was connected twice", cc.duplicate)
+	}
+}
+
+// TestCustomUpdateInPlace: a change of the configuration, of endpoints or of
+// weights reaches the child that there is, and connections stay (A52-W-4). What
+// is the same is not passed on.
+func TestCustomUpdateInPlace(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	same := prio(eps(1, 2))
+	b.set(configOf(customOf(false, stubA, `{"N":1}`, same)))
+	s := one(t)
+	b.to(cc.conn(t, 1), ready)
+	b.set(configOf(customOf(false, stubA, `{"N":2}`, same)))
+	if n := s.state.BalancerConfig.(stubConfig).N; n != 2 {
+		t.Errorf("N = %d after the update, want 2", n)
+	}
+	s.state = balancer.ClientConnState{}
+	b.set(configOf(customOf(false, stubA, `{"N":2}`, same)))
+	if s.state.BalancerConfig != nil {
+		t.Error("the child was updated although nothing had changed")
+	}
+	p := prio(nil, nil)
+	p.Localities[0].Weight, p.Localities[0].Endpoints = 7, same.Localities[0].Endpoints
+	b.set(configOf(customOf(false, stubA, `{"N":2}`, p)))
+	if w := EndpointInfoOf(s.state.ResolverState.Endpoints[0]).LocalityWeight; w != 7 {
+		t.Errorf("locality weight %d, want 7", w)
+	}
+	b.set(configOf(customOf(false, stubA, `{"N":2}`, prio(eps(1, 3)))))
+	b.flush()
+	if cc.has(2) || !cc.has(3) || cc.opened != 3 || cc.closed != 1 {
+		t.Errorf("opened %d, closed %d; want 3, 1", cc.opened, cc.closed)
+	}
+	wantPick(t, b, 1)
+	if more := built(); len(more) != 0 || s.closed {
+		t.Error("the child was replaced")
+	}
+}
+
+// TestCustomGracefulSwitch: another policy takes over once it is READY, or the
+// old one is not; the third makes the second superfluous.
+func TestCustomGracefulSwitch(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	list := eps(1)
+	b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
+	a := one(t)
+	b.to(cc.conn(t, 1), ready)
+	first := cc.conn(t, 1)
+	wantPick(t, b, 1)
+
+	b.set(configOf(customOf(false, stubB, `{}`, prio(list))))
+	next := one(t)
+	second := cc.conn(t, 1)
+	if second == first {
+		t.Fatal("the next child has no connection of its own")
+	}
+	wantPick(t, b, 1)
+	if a.closed || next.picks > 0 {
+		t.Fatal("the next child took over before it was READY")
+	}
+	b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
+	third := one(t)
+	if !next.closed || a.closed {
+		t.Fatal("a child that never served was not replaced")
+	}
+	b.to(cc.conn(t, 1), ready)
+	wantPick(t, b, 1)
+	b.flush()
+	if !a.closed || third.picks == 0 || !first.shut || !second.shut {
+		t.Error("the child that is READY did not take over, or left connections behind")
+	}
+
+	b.to(cc.conn(t, 1), connecting) // not READY: no reason to wait for the next
+	b.set(configOf(customOf(false, stubB, `{}`, prio(list))))
+	fourth := one(t)
+	if !third.closed {
+		t.Error("a child that is not READY was kept")
+	}
+	b.to(cc.conn(t, 1), ready)
+	wantPick(t, b, 1)
+	if fourth.picks == 0 {
+		t.Error("the last child does not serve")
+	}
+	b.flush()
+	if open := len(cc.conns); open != 1 || cc.opened-cc.closed != 1 {
+		t.Errorf("%d connections are open, want 1", cc.opened-cc.closed)
+	}
+	if k := breakerOf(b).InFlight(); k != 0 {
+		t.Errorf("%d RPCs in flight after all have ended", k)
+	}
+}
+
+// TestPolicyChangeKeepsConnections: connections survive a change from a policy
+// that the snapshot has to a child's and back, and one between pick_first and a
+// custom policy.
+func TestPolicyChangeKeepsConnections(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	list := eps(1, 2)
+	b.set(configOf(clusterOf("c", prio(list))))
+	b.to(cc.conn(t, 1), ready)
+	b.to(cc.conn(t, 2), connecting)
+	for range 3 {
+		b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
+		wantPick(t, b, 1)
+		b.set(configOf(clusterOf("c", prio(list))))
+		wantPick(t, b, 1)
+		if cc.opened != 2 || cc.closed != 0 {
+			t.Fatalf("opened %d, closed %d; want 2, 0", cc.opened, cc.closed)
+		}
+	}
+	b.to(cc.conn(t, 2), ready)
+	wantPick(t, b, 1, 2)
+	b.to(cc.conn(t, 1), idle) // the listener found its way back
+	wantPick(t, b, 2)
+	if n := cc.conn(t, 1).connects; n < 2 {
+		t.Errorf("endpoint 1 was asked to connect %d times, want twice", n)
+	}
+	for _, s := range built() {
+		if !s.closed {
+			t.Error("a child was left behind")
+		}
+	}
+	first := clusterOf("c", prio(list))
+	first.Leaves[0].Policy = picker.Policy{Kind: picker.PolicyPickFirst, First: &picker.PickFirst{}}
+	b.to(cc.conn(t, 1), ready)
+	b.set(configOf(first))
+	wantPick(t, b, 1)
+	if cc.opened != 2 || cc.closed != 1 || cc.has(2) {
+		t.Errorf("opened %d, closed %d, want 2, 1: pick_first needs one connection", cc.opened, cc.closed)
+	}
+	b.set(configOf(clusterOf("c", prio(list))))
+	wantPick(t, b, 1)
+	wantConns(t, b, cc, 1, 2)
+	b.set(configOf(customOf(false, stubA, `{}`, prio(list))))
+	wantPick(t, b, 1)
+	if cc.opened != 3 || cc.closed != 1 {
+		t.Errorf("opened %d, closed %d, want 3, 1", cc.opened, cc.closed)
+	}
+}
+
+// TestCustomMoves: an endpoint that moves to another locality, and so to another
+// child, keeps its connection.
+func TestCustomMoves(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1, 2), eps(3)))))
+	for n := 1; n <= 3; n++ {
+		b.to(cc.conn(t, n), ready)
+	}
+	wantPick(t, b, 1, 2, 3)
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1), eps(3, 2)))))
+	wantPick(t, b, 1, 2, 3)
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(3, 2, 1)))))
+	wantPick(t, b, 1, 2, 3)
+	if cc.opened != 3 || cc.closed != 0 {
+		t.Errorf("opened %d, closed %d; want 3, 0", cc.opened, cc.closed)
+	}
+	b.to(cc.conn(t, 2), failure)
+	wantPick(t, b, 1, 3)
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(3)))))
+	wantPick(t, b, 3)
+	if cc.closed != 2 {
+		t.Errorf("%d connections were closed, want 2", cc.closed)
+	}
+}
+
+// TestCustomPriorities is A56 with children: those of a lower priority are built
+// when the higher one has failed, kept while it is back, and closed in the end.
+func TestCustomPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		built()
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)), prio(eps(2)))))
+		one(t)
+		b.to(cc.conn(t, 1), failure)
+		low := one(t)
+		b.to(cc.conn(t, 2), ready)
+		wantPick(t, b, 2)
+		b.to(cc.conn(t, 1), ready)
+		wantPick(t, b, 1)
+		pass(14 * time.Minute)
+		if low.closed {
+			t.Fatal("the lower priority was closed at once")
+		}
+		b.to(cc.conn(t, 1), failure)
+		wantPick(t, b, 2)
+		b.to(cc.conn(t, 1), ready)
+		pass(16 * time.Minute)
+		if !low.closed || cc.has(2) {
+			t.Error("the lower priority was kept for ever")
+		}
+		b.to(cc.conn(t, 1), connecting) // hangs: the timer runs
+		pass(11 * time.Second)
+		one(t)
+		b.to(cc.conn(t, 2), ready)
+		wantPick(t, b, 2)
+	})
+}
+
+// TestCustomIdle: a child that is IDLE connects when an RPC wants it to.
+func TestCustomIdle(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(customOf(true, stubA, `{"Lazy":true}`, prio(eps(1)), prio(eps(2)))))
+	s := one(t)
+	if cc.opened != 0 || s.idled != 0 {
+		t.Fatal("the child was woken without an RPC")
+	}
+	idle := b.list.all[0].inUse.groups[0].childPicker.Load()
+	wantPick(t, b)
+	wantPick(t, b)
+	idle.exitIdle() // for an RPC that has had it, and is late
+	b.calm()
+	if s.idled != 1 {
+		t.Fatalf("the child was woken %d times, want once", s.idled)
+	}
+	if k := breakerOf(b).InFlight(); k != 0 {
+		t.Errorf("%d RPCs in flight while all wait", k)
+	}
+	b.to(cc.conn(t, 1), ready)
+	wantPick(t, b, 1)
+	if cc.has(2) {
+		t.Error("the lower priority connects")
+	}
+}
+
+// errPicker fails as it is told.
+func reportState(s *stub, state connectivity.State, err error) {
+	s.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: base.NewErrPicker(err)})
+}
+
+// TestCustomErrors: what a child's picker says reaches gRPC: statuses are final,
+// other errors fail RPCs that do not wait, and RPCs that wait have another look
+// when there is another picker, also one in the same state.
+func TestCustomErrors(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)))))
+	s := one(t)
+	s.mute = true
+	drop, plain := status.Error(codes.ResourceExhausted, "dropped"), errors.New("no")
+	for _, state := range []connectivity.State{ready, failure, ready} {
+		for _, err := range []error{drop, plain, balancer.ErrNoSubConnAvailable} {
+			reportState(s, state, err)
+			b.flush()
+			if _, got := b.pick(); !errors.Is(got, err) {
+				t.Errorf("%v: Pick() error = %v, want %v", state, got, err)
+			}
+		}
+	}
+	if k := breakerOf(b).InFlight(); k != 0 {
+		t.Errorf("%d RPCs in flight, want none", k)
+	}
+	before := cc.announced
+	reportState(s, ready, plain)
+	if cc.announced != before+1 {
+		t.Errorf("RPCs that waited were woken %d times, want once", cc.announced-before)
+	}
+	reportState(s, ready, plain)
+	if cc.announced != before+1 {
+		t.Error("gRPC was called although no RPC waits")
+	}
+	if cc.state != ready {
+		t.Errorf("the channel is %v, want READY", cc.state)
+	}
+	before = cc.announced
+	b.to(cc.conn(t, 1), ready)
+	b.to(cc.conn(t, 1), idle)
+	b.flush()
+	if cc.announced != before+1 {
+		t.Error("gRPC was not told that a connection was lost, for which picked RPCs wait")
+	}
+}
+
+// TestCustomUnregistered: a policy that is not in gRPC's registry fails the
+// cluster with an error that names it; the resource should have been refused.
+func TestCustomUnregistered(t *testing.T) {
+	b, _ := newTestLB(t, Config{})
+	b.set(configOf(customOf(false, "xdslb_test.None", `{}`, prio(eps(1)))))
+	b.flush()
+	if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "no such balancer") {
+		t.Errorf("Pick() error = %v, want one that says what is missing", err)
+	}
+}
+
+// TestCustomOtherAddress: a child may connect to addresses of its own. What is
+// picked there is counted at the locality and passes the breaker like any other.
+func TestCustomOtherAddress(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1)))))
+	s := one(t)
+	b.to(cc.conn(t, 1), ready)
+	done := s.enter()
+	s.mu.Lock()
+	s.addrs = []string{addr(9).String()}
+	s.mu.Unlock()
+	s.open(addr(9).String())
+	done()
+	b.to(cc.conn(t, 9), ready)
+	wantPick(t, b, 9)
+	res, err := b.picker.Pick(balancer.PickInfo{Ctx: context.Background()})
+	if err != nil || breakerOf(b).InFlight() != 1 {
+		t.Fatalf("Pick() = %v, %d in flight, want 1", err, breakerOf(b).InFlight())
+	}
+	res.Done(balancer.DoneInfo{})
+	if k := breakerOf(b).InFlight(); k != 0 {
+		t.Errorf("%d RPCs in flight after all have ended", k)
+	}
+	b.Close()
+	b.calm()
+	if cc.opened != cc.closed {
+		t.Errorf("opened %d, closed %d; want all closed", cc.opened, cc.closed)
+	}
+}
+
+// TestCustomClose: with the policy all children end, and their connections.
+func TestCustomClose(t *testing.T) {
+	built()
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(customOf(false, stubA, `{}`, prio(eps(1, 2), eps(3)))))
+	b.to(cc.conn(t, 1), ready)
+	b.set(configOf(customOf(false, stubB, `{}`, prio(eps(1, 2), eps(3)))))
+	children := built()
+	b.Close()
+	b.calm()
+	for i, s := range children {
+		if !s.closed {
+			t.Errorf("child %d was not closed", i)
+		}
+	}
+	if cc.opened != cc.closed || len(children) != 4 {
+		t.Errorf("opened %d, closed %d, %d children", cc.opened, cc.closed, len(children))
+	}
+}
+
+// TestA113Weights: shares of endpoints are localities' and endpoints' normalised
+// weights multiplied in 31 bits, at least 1, without overflow.
+func TestA113Weights(t *testing.T) {
+	p := prio(eps(1, 2), eps(3))
+	const most = 1<<32 - 2
+	p.Localities[0].Weight, p.Localities[1].Weight = most, 1
+	edit(&p, 0, func(e *picker.Endpoint) { e.Weight = most })
+	state := stateOf(p.Localities, p.Localities)
+	var got []string
+	for _, e := range state.Endpoints {
+		got = append(got, fmt.Sprint(weight.FromEndpoint(e).Weight))
+	}
+	if want := []string{"2147483646", "1", "1"}; !slices.Equal(got, want) {
+		t.Errorf("weights %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,334 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// childSubConn is a SubConn as a child policy sees it. A pick's SubConn leads back
+// to the endpoint by a type assertion.
+//
+// The first that is made for an endpoint with one address gets the endpoint's own
+// connection: the one that the endpoint came with if that is of use, so that
+// connections survive a change of policy and a move between localities. Others
+// have one besides it: those of a second child while the policy is switched, of
+// endpoints with several addresses, and second ones to the same address.
+//
+// A connection can be taken away, with an endpoint that moves out of the group. The
+// policy sees that as one that was lost. If it asks for another it gets one where the
+// endpoint has come back, and else hears that it has failed.
+//
+// Picks read conn, endpoint and ready. The balancer's mutex guards the rest.
+type childSubConn struct {
+	balancer.SubConn // of its first connection; all methods are below
+
+	child    *child
+	addrs    []resolver.Address
+	opts     balancer.NewSubConnOptions
+	conn     atomic.Pointer[conn]     // nil while there is none
+	endpoint atomic.Pointer[endpoint] // that picks count for
+	ready    atomic.Bool              // conn is READY
+
+	// inherited says that conn was connected, or connecting, before the policy
+	// asked for it: the policy takes it for IDLE, and hears nothing until Connect.
+	inherited bool
+	toldMoved bool // the policy was told that there is no other connection
+	shutDown  bool // by the policy, or with it
+
+	// What the policy has on conn while that is READY.
+	healthListener func(balancer.SubConnState)
+	hasProducer    bool
+}
+
+// newSubConn makes a SubConn for the child.
+func (c *child) newSubConn(addrs []resolver.Address, opts balancer.NewSubConnOptions) (balancer.SubConn, error) {
+	h := &childSubConn{child: c, addrs: addrs, opts: opts}
+	if h.opts.StateListener == nil {
+		h.opts.StateListener = func(s balancer.SubConnState) { c.policy.UpdateSubConnState(h, s) }
+	}
+	e := h.target().endpoint
+	if e == nil {
+		e = c.unknownAddress()
+	}
+	h.endpoint.Store(e)
+	if err := h.attach(); err != nil {
+		return nil, err
+	}
+	h.SubConn = h.conn.Load().subConn()
+	c.conns[h] = struct{}{}
+	return h, nil
+}
+
+// target returns what the SubConn is for, as the child was told.
+func (h *childSubConn) target() target {
+	if len(h.addrs) != 1 {
+		return target{}
+	}
+	t := h.child.targets[h.addrs[0].Addr]
+	t.exclusive = t.exclusive && h.addrs[0].Attributes == nil && h.addrs[0].ServerName == ""
+	return t
+}
+
+// retarget makes the connection serve the endpoint that has its address now.
+func (h *childSubConn) retarget() {
+	t := h.target()
+	if t.endpoint == nil {
+		return
+	}
+	h.onReturn()
+	if old := h.endpoint.Load(); old != t.endpoint {
+		h.endpoint.Store(t.endpoint)
+		if c := h.conn.Load(); c != nil {
+			if old.conn == c {
+				old.conn = nil
+			}
+			c.endpoint = t.endpoint
+			c.followDraining(nil) // the old one drained: the endpoint had moved
+		}
+	}
+	if t.exclusive && t.endpoint.conn == nil {
+		h.becomeOwn()
+	}
+}
+
+// unknownAddress returns what counts the RPCs to addresses that are no endpoint's.
+func (c *child) unknownAddress() *endpoint {
+	if c.unknown == nil {
+		c.unknown = newEndpoint(c.owner.home())
+	}
+	return c.unknown
+}
+
+// attach gives the SubConn a connection: that of the endpoint if the balancer has one
+// of use, else a new one.
+func (h *childSubConn) attach() error {
+	e, t := h.endpoint.Load(), h.target()
+	exclusive := t.exclusive && t.endpoint == e
+	if own := e.conn; exclusive && own != nil && own.child == nil {
+		if own.state == picker.Ready || own.state == picker.Connecting {
+			own.claim(h)
+			h.inherited = true
+			return nil
+		}
+		own.shutdown()
+		h.child.leaf.out.publish = true
+	}
+	c := &conn{leaf: h.child.leaf, endpoint: e, child: h}
+	if err := c.dialFor(h); err != nil {
+		return err
+	}
+	h.conn.Store(c)
+	if exclusive && e.conn == nil {
+		e.conn = c
+	}
+	return nil
+}
+
+// dialFor makes a SubConn, which is IDLE, by the addresses of a child's SubConn.
+func (c *conn) dialFor(h *childSubConn) error {
+	c.state = picker.Idle
+	opts := h.opts
+	opts.StateListener = c.listen
+	sc, err := c.leaf.cc.NewSubConn(c.secured(h.addrs, h.child.hostnameOf), opts)
+	if err == nil {
+		c.sc = sc
+	}
+	return err
+}
+
+// becomeOwn makes the connection the own one of its endpoint, instead of the one
+// that the endpoint has: of pick_first the one that it selected.
+func (h *childSubConn) becomeOwn() {
+	e, c := h.endpoint.Load(), h.conn.Load()
+	if c == nil || e.conn == c {
+		return
+	}
+	if e.conn != nil && e.conn.child == nil {
+		e.conn.shutdown()
+	}
+	e.conn = c
+}
+
+// onState follows a state of the connection.
+func (h *childSubConn) onState(s balancer.SubConnState) {
+	if ready := s.ConnectivityState == connectivity.Ready; h.ready.Swap(ready) != ready && ready {
+		h.child.leaf.out.wake = true // the child's picker may have it still, or again
+	} else if !ready {
+		h.forget()
+	}
+	if h.shutDown || s.ConnectivityState == connectivity.Shutdown {
+		return
+	}
+	if h.inherited {
+		h.inherited = s.ConnectivityState != connectivity.Idle
+		return
+	}
+	if s.ConnectivityState == connectivity.Ready && h.endpoint.Load().Ejected {
+		s = ejection
+	}
+	h.notify(s)
+}
+
+// forget notes that gRPC has ended what the policy had on the connection.
+func (h *childSubConn) forget() { h.healthListener, h.hasProducer = nil, false }
+
+// ejection is what a child hears of a READY connection whose endpoint is ejected.
+var ejection = balancer.SubConnState{
+	ConnectivityState: connectivity.TransientFailure,
+	ConnectionError:   errors.New("ejected by outlier detection"),
+}
+
+// onEjection follows outlier detection's ejecting the endpoint, or letting it
+// return (A50).
+func (h *childSubConn) onEjection() {
+	if !h.inherited && h.ready.Load() {
+		h.onState(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+	}
+}
+
+// failedBefore is what a child hears of an inherited connection that has failed before
+// the child asked it to connect.
+var failedBefore = balancer.SubConnState{
+	ConnectivityState: connectivity.TransientFailure,
+	ConnectionError:   errors.New("the connection failed before it was asked for"),
+}
+
+// moved is what a child hears of an endpoint that has left the group.
+var moved = balancer.SubConnState{
+	ConnectivityState: connectivity.TransientFailure,
+	ConnectionError:   errors.New("the endpoint has moved to another locality or priority"),
+}
+
+// onReturn follows the return of the endpoint to the group.
+func (h *childSubConn) onReturn() {
+	if h.toldMoved {
+		h.toldMoved = false
+		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
+	}
+}
+
+// onLost follows the loss of the connection to an endpoint that has moved. The child
+// hears of it after the list of endpoints that the same update may have for it, by
+// which it shuts down what it does not need; a child that is being replaced gets none.
+func (h *childSubConn) onLost() {
+	l := h.child.leaf
+	h.conn.Store(nil)
+	h.ready.Store(false)
+	h.forget()
+	h.inherited = false
+	l.rt.Call(func() {
+		l.entry.do(func() {
+			if h.conn.Load() == nil && !h.shutDown && !h.child.closed {
+				h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
+			}
+		})
+	})
+}
+
+// notify tells the child a state, unless it is closed by then.
+func (h *childSubConn) notify(s balancer.SubConnState) {
+	l := h.child.leaf
+	l.rt.Call(func() {
+		closed := true
+		l.entry.do(func() { closed = h.child.closed })
+		if !closed {
+			h.opts.StateListener(s)
+		}
+	})
+}
+
+// Connect implements balancer.SubConn.
+func (h *childSubConn) Connect() { h.child.leaf.entry.do(h.connect) }
+
+func (h *childSubConn) connect() {
+	switch {
+	case h.shutDown || h.child.closed:
+		return
+	case h.conn.Load() != nil:
+	case h.target().endpoint == nil:
+		h.toldMoved = true
+		h.notify(moved)
+		return
+	case h.attach() != nil:
+		return
+	}
+	c, inherited := h.conn.Load(), h.inherited
+	h.inherited = false
+	switch {
+	case inherited && c.state == picker.Ready:
+		h.onState(balancer.SubConnState{ConnectivityState: connectivity.Ready})
+	case inherited && c.state == picker.Connecting:
+		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
+	case inherited && c.state == picker.TransientFailure:
+		h.notify(failedBefore) // IDLE follows when the back-off is over
+	default:
+		c.asked = c.state == picker.Idle
+		c.sc.Connect()
+	}
+}
+
+// Shutdown implements balancer.SubConn.
+func (h *childSubConn) Shutdown() {
+	l := h.child.leaf
+	l.entry.end(func() {
+		h.shutdown()
+		l.out.publish = true
+	})
+}
+
+func (h *childSubConn) shutdown() {
+	if h.shutDown {
+		return
+	}
+	if c := h.conn.Load(); c != nil {
+		c.shutdown()
+	}
+	h.conn.Store(nil)
+	h.ready.Store(false)
+	delete(h.child.conns, h)
+	if !h.child.closed {
+		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Shutdown})
+	}
+	h.shutDown = true
+}
+
+// UpdateAddresses implements balancer.SubConn.
+func (h *childSubConn) UpdateAddresses(addrs []resolver.Address) {
+	h.child.leaf.entry.do(func() {
+		h.addrs = addrs
+		c := h.conn.Load()
+		if c == nil {
+			return
+		}
+		c.subConn().UpdateAddresses(c.secured(addrs, h.child.hostnameOf))
+		if other := c.other(); other != nil {
+			other.subConn().UpdateAddresses(other.secured(addrs, h.child.hostnameOf))
+		}
+	})
+}
+
+// GetOrBuildProducer implements balancer.SubConn.
+func (h *childSubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Producer, func()) {
+	h.child.leaf.entry.do(func() { h.hasProducer = true })
+	if sc := h.conn.Load().subConn(); sc != nil {
+		return sc.GetOrBuildProducer(b)
+	}
+	return h.SubConn.GetOrBuildProducer(b)
+}
+
+// RegisterHealthListener implements balancer.SubConn.
+func (h *childSubConn) RegisterHealthListener(listener func(balancer.SubConnState)) {
+	h.child.leaf.entry.do(func() { h.healthListener = listener })
+	if sc := h.conn.Load().subConn(); sc != nil {
+		sc.RegisterHealthListener(listener)
+	}
+}

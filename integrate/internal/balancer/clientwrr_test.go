@@ -1,0 +1,272 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// weighed returns c with client-side weighted round robin, A58's defaults but for an
+// expiration of 60 s.
+func weighed(c *picker.Cluster) *picker.Cluster {
+	c.Leaves[0].Policy = picker.Policy{Kind: picker.PolicyClientWRR, Flat: true, WRR: &picker.ClientWRR{
+		Blackout: 10 * time.Second, Expiration: 60 * time.Second, UpdatePeriod: time.Second, ErrorPenalty: 1,
+	}}
+	return c
+}
+
+// TestReports: weights follow what endpoints report at the end of RPCs, from the end
+// of the blackout period on, at each update period, until they expire; one that is
+// unknown counts as the mean (A58, T-WRR-3).
+func TestReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2), eps(3))))))
+		for n := 1; n <= 3; n++ {
+			cc.conn(t, n).to(ready)
+		}
+		pass(500 * time.Millisecond)
+		b.wantShares(t, 1, 1, 1)
+		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+		pass(9 * time.Second) // 9.5 s
+		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+		b.wantShares(t, 1, 1, 1)
+		pass(2 * time.Second) // 11.5 s: the blackout was over at 10.5 s
+		b.wantShares(t, 2, 4, 3)
+		b.serve(t, 30, map[int]float64{1: 1, 2: 0.25, 3: 0.25})
+		b.wantShares(t, 2, 4, 3) // until the next update
+		pass(time.Second)        // 12.5 s
+		b.wantShares(t, 1, 4, 2.5)
+		pass(10 * time.Second) // 22.5 s
+		b.wantShares(t, 1, 4, 4)
+		pass(40 * time.Second) // 62.5 s
+		b.serve(t, 30, map[int]float64{2: 0.5})
+		pass(10 * time.Second)   // 72.5 s: reports 1 and 3 expired at 71.5 s
+		b.wantShares(t, 1, 1, 1) // fewer than two are known
+		b.serve(t, 30, map[int]float64{1: 0.25})
+		pass(9 * time.Second) // 81.5 s: another blackout
+		b.wantShares(t, 1, 1, 1)
+		pass(2 * time.Second) // 83.5 s
+		b.wantShares(t, 4, 2, 3)
+	})
+}
+
+// TestUnreportedErrors: a backend that refuses RPCs at once, uses next to no CPU for that
+// and reports no errors gets no more than its fair share, and less once the client has seen
+// enough of it; errors that speak of the request change nothing; a new connection begins
+// anew.
+func TestUnreportedErrors(t *testing.T) {
+	for code, want := range map[codes.Code][]float64{
+		codes.Unavailable: {1 / 1.02, 1 / 0.5, 1 / 0.5},
+		codes.NotFound:    {1 / 0.02, 1 / 0.5, 1 / 0.5},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{})
+			b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2, 3))))))
+			for n := 1; n <= 3; n++ {
+				cc.conn(t, n).to(ready)
+			}
+			b.flush()
+			serve := func() {
+				for range 3000 {
+					res, err := b.picker.Pick(pickInfo())
+					if err != nil {
+						t.Fatal(err)
+					}
+					info := endedOK
+					report := &orcav3.OrcaLoadReport{RpsFractional: 100, CpuUtilization: 0.5}
+					if res.SubConn.(*fakeConn).addr == addr(1).String() {
+						info.Err, report.CpuUtilization = status.Error(code, "refused"), 0.02
+					}
+					info.ServerLoad = report
+					res.Done(info)
+				}
+			}
+			serve()
+			pass(11 * time.Second)
+			serve()
+			pass(time.Second)
+			b.wantShares(t, want...)
+
+			cc.conn(t, 1).to(idle)
+			cc.conn(t, 1).to(ready)
+			b.flush()
+			b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.5, 3: 0.5})
+			pass(11 * time.Second)
+			b.wantShares(t, 1, 1, 1)
+		})
+	}
+}
+
+// TestWeightSurvives is T-WRR-5: a weight stays with its endpoint when the order, the
+// locality or the weights of the configuration change, and when it moves to another
+// priority and back; a new connection has its blackout period.
+func TestWeightSurvives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		update := func(prios ...picker.Priority) {
+			b.Update(configOf(weighed(clusterOf("c", prios...))))
+			b.flush()
+		}
+		update(prio(eps(1, 2)))
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		b.flush()
+		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+		pass(11500 * time.Millisecond)
+		b.wantShares(t, 1, 2)
+		update(prio(eps(2, 1)))
+		b.wantShares(t, 1, 2)
+		update(prio(eps(2), eps(1)))
+		b.wantShares(t, 1, 2)
+		update(prio(eps(2)), prio(eps(1)))
+		b.wantShares(t, 0, 1)
+		update(prio(eps(1, 2)))
+		b.wantShares(t, 1, 2)
+		cc.conn(t, 1).to(idle)
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		b.wantShares(t, 1, 1)
+		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+		pass(11500 * time.Millisecond)
+		b.wantShares(t, 1, 2)
+
+		plain := configOf(clusterOf("c", prio(eps(1, 2))))
+		b.Update(plain)
+		b.flush()
+		b.wantShares(t, 1, 1)
+		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+		for e := range b.clusters["c"].leaves[0].endpoints {
+			if e.observers.Load() != nil {
+				t.Error("endpoints go on listening to reports under another policy")
+			}
+		}
+		update(prio(eps(1, 2)))
+		b.wantShares(t, 1, 1)
+	})
+}
+
+// TestUpdatePeriod: the timer runs only while weights matter, and a period in which no
+// weight changes publishes nothing.
+func TestUpdatePeriod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2))))))
+		running := func(want bool) {
+			t.Helper()
+			b.flush()
+			b.lock()
+			defer b.unlock()
+			if got := b.clusters["c"].weightTimer != nil; got != want {
+				t.Errorf("the timer runs: %v, want %v", got, want)
+			}
+		}
+		running(false)
+		cc.conn(t, 1).to(ready)
+		running(false)
+		cc.conn(t, 2).to(ready)
+		running(true)
+		pass(100 * time.Millisecond)
+		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+		for period := range 30 {
+			before := b.picker.current.Load()
+			pass(time.Second)
+			b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+			if published, want := b.picker.current.Load() != before, period == 10; published != want {
+				t.Errorf("period %d published: %v, want %v", period, published, want)
+			}
+		}
+		cc.conn(t, 2).to(failure)
+		running(false)
+		cc.conn(t, 2).to(ready)
+		running(true)
+		b.Update(configOf(clusterOf("c", prio(eps(1, 2)))))
+		running(false)
+	})
+}
+
+// TestUpdatePeriodEmpty: the period may end between an update that takes all
+// endpoints away and its publication.
+func TestUpdatePeriodEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(weighed(clusterOf("c", prio(eps(1, 2))))))
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		b.flush()
+		pass(time.Second - publishPause/2)
+		b.flush() // the next publication has to wait
+		b.Update(configOf(weighed(clusterOf("c"))))
+		pass(2 * publishPause)
+		if got, err := b.pick(); err == nil {
+			t.Errorf("a cluster without endpoints: picked %s", got)
+		}
+	})
+}
+
+// TestOutOfBand: the stream of reports is there while the connection is READY and the
+// policy wants it, one on each connection, and is made anew if the period changes;
+// reports of RPCs do not count then (A58).
+func TestOutOfBand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		update := func(period time.Duration, prios ...picker.Priority) {
+			c := weighed(clusterOf("c", prios...))
+			c.Leaves[0].Policy.WRR.OutOfBand = period > 0
+			c.Leaves[0].Policy.WRR.OOBPeriod = period
+			b.Update(configOf(c))
+			b.flush()
+		}
+		want := func(open, opened int) {
+			t.Helper()
+			synctest.Wait()
+			cc.mu.Lock()
+			defer cc.mu.Unlock()
+			if cc.streams != open || cc.streamed != opened {
+				t.Errorf("%d streams are open of %d, want %d of %d", cc.streams, cc.streamed, open, opened)
+			}
+		}
+		update(time.Second, prio(eps(1, 2)))
+		want(0, 0)
+		cc.conn(t, 1).to(ready)
+		want(1, 1)
+		cc.conn(t, 2).to(ready)
+		want(2, 2)
+		update(time.Second, prio(eps(1), eps(2)))
+		want(2, 2)
+		update(2*time.Second, prio(eps(1), eps(2)))
+		want(2, 4)
+		cc.conn(t, 1).to(idle)
+		want(1, 4)
+		cc.conn(t, 1).to(ready)
+		want(2, 5)
+		b.serve(t, 30, map[int]float64{1: 0.5, 2: 0.25})
+		pass(12 * time.Second)
+		b.wantShares(t, 1, 1)
+		update(2*time.Second, prio(eps(1)))
+		want(1, 5)
+		update(0, prio(eps(1)))
+		want(0, 5)
+		update(time.Second, prio(eps(1)))
+		want(1, 6)
+		b.Update(configOf(clusterOf("c", prio(eps(1)))))
+		want(0, 6)
+		update(time.Second, prio(eps(1)))
+		want(1, 7)
+		b.set(configOf(customOf(true, stubA, `{}`, prio(eps(1, 2))))) // 2 is not READY, their policy is
+		want(0, 7)
+		update(time.Second, prio(eps(1, 2)))
+		want(1, 8)
+		b.Close()
+		want(0, 8)
+	})
+}

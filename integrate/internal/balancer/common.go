@@ -1,0 +1,58 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"sync/atomic"
+
+	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// common is the part of a leaf that its priorities, endpoints and connections share. A
+// connection never leaves its leaf.
+type common struct {
+	*channel
+	entry       entry
+	cluster     string // its name
+	cfg         *picker.Leaf
+	name        string          // cfg's; never changes
+	security    *xdstls.Cluster // nil without xDS
+	breaker     *counters.Breaker
+	load        *picker.ClusterLoad
+	stopReports func()                          // ends load reporting
+	metrics     atomic.Pointer[metricNames]     // that load reports pass on
+	wrr         atomic.Pointer[wrrConfig]       // nil unless the policy is PolicyClientWRR
+	loadAware   atomic.Pointer[loadAwareConfig] // nil unless the policy is load-aware
+	rejected    *rejections                     // see rejections; nil until they are needed
+	lastErr     error                           // of the latest connection attempt that failed
+	errs        map[*endpoint]error             // why those in TRANSIENT_FAILURE are
+	// replacements has, for a connection with a replacement, that one, and the other way
+	// around; nil if there are none. See conn.
+	replacements map[*conn]*conn
+	// replacementFailed is set once it is logged that the latest TLS settings do not work.
+	replacementFailed bool
+	// hosts has the hostnames of connections by their addresses, for handshakes; nil unless the
+	// channel has xDS credentials.
+	hosts map[*conn]map[string]*xdstls.Host
+}
+
+// noteError records the latest connection error of an endpoint of a priority.
+func (l *common) noteError(t *tally, err error) {
+	was := l.lastErr
+	l.lastErr = err
+	if was != nil && err != nil && was.Error() != err.Error() {
+		t.note(connError)
+	}
+}
+
+// delegates reports whether child policies connect the endpoints: see group.
+func (l *common) delegates() bool {
+	k := l.cfg.Policy.Kind
+	return k == picker.PolicyCustom || k == picker.PolicyPickFirst
+}
+
+// onDemand reports whether the endpoints connect only when an RPC asks for them.
+func (l *common) onDemand() bool { return l.cfg.Policy.Hashes() }

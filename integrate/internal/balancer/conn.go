@@ -1,0 +1,237 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// conn is one connection: a SubConn, the state in which gRPC reported it last,
+// the endpoint that it serves, and its owner, who decides when it connects. It goes
+// IDLE, CONNECTING, READY and TRANSIENT_FAILURE, as gRPC says, under either owner.
+//
+//	     newConn                                  childSubConn.attach
+//	        │                                             │
+//	        ▼                  claim                      ▼
+//	┌───────────────┐ ─────────────────────────► ┌─────────────────┐
+//	│ the balancer's│                            │ a child policy's│
+//	│ child == nil  │ ◄───────────────────────── │ child != nil    │
+//	└───────────────┘          surrender         └─────────────────┘
+//	        │                                             │
+//	        └──────────────────► shutdown ◄───────────────┘
+//
+// An endpoint has at most one connection of its own, endpoint.conn, which it keeps
+// across updates, also when the address moves to another locality and so becomes
+// another endpoint: moveTo re-points the connection. A child policy may hold
+// connections besides, which end with it: second ones to the same endpoint, those
+// of endpoints with several addresses, and those to addresses of its own.
+//
+// Under either owner, another connection may be made to take its place (replace.go):
+//
+//	            replace                     READY
+//	in force ────────────► in force,      ────────► the replacement is in force,
+//	   ▲                   has a replacement        the other is shut down
+//	   └────────────────────────┘
+//	    abandon: it is lost, drained, or gets other settings again
+//
+// A replacement has neither endpoint nor owner of its own: those of the one in force
+// will be its own, whatever becomes of them until then.
+//
+// Few connections have a replacement at any time, so that common.replacements has them, and
+// not each connection a field. The same holds for hostnames (common.hosts).
+//
+// The balancer's mutex guards all fields and methods.
+type conn struct {
+	leaf     *common       // never changes
+	sc       connector     // gRPC's SubConn, or a multiAddress; never changes
+	endpoint *endpoint     // nil after shutdown, and of a replacement
+	child    *childSubConn // the owner, as its policy sees the SubConn; nil is the balancer
+
+	state       picker.Connectivity // as last reported
+	asked       bool                // by a child policy to connect, and gRPC has not said yet that it does
+	replacement bool                // for other
+	outdated    bool                // made with settings that have changed, and not replaced as it drains
+}
+
+// connector is what a connection is made by.
+type connector interface {
+	Connect()  // needs the balancer's mutex
+	Shutdown() // takes it
+}
+
+// newConn makes a connection of the balancer's own to an endpoint.
+func newConn(e *endpoint, cfg *picker.Endpoint) (*conn, error) {
+	c := &conn{leaf: e.loc.leaf, endpoint: e}
+	if err := c.dial(cfg); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// dial starts to connect to the endpoint, or to that of the connection which it is to
+// replace, by addresses of the balancer's own.
+func (c *conn) dial(cfg *picker.Endpoint) error {
+	l := c.leaf
+	c.state = picker.Connecting
+	if multiAddressed(cfg) {
+		c.sc = newMultiAddress(c, cfg)
+		return nil
+	}
+	sc, err := l.cc.NewSubConn(c.secured(l.addressesOf(cfg), hostnameFor(cfg)), balancer.NewSubConnOptions{StateListener: c.listen})
+	if err != nil { // only while the channel is closing
+		return err
+	}
+	c.sc = sc
+	sc.Connect()
+	return nil
+}
+
+// target returns the endpoint that the connection serves, or is to serve; nil after
+// shutdown.
+func (c *conn) target() *endpoint {
+	if c.replacement {
+		return c.other().endpoint
+	}
+	return c.endpoint
+}
+
+// listen is the SubConn's state listener. It takes the mutex.
+func (c *conn) listen(s balancer.SubConnState) {
+	c.leaf.entry.do(func() {
+		if c.target() != nil {
+			c.onState(s)
+		}
+	})
+}
+
+// onState follows a state of the SubConn: the owner hears of it.
+func (c *conn) onState(s balancer.SubConnState) {
+	l := c.leaf
+	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
+	c.state, c.asked = kernelState(s.ConnectivityState), false
+	if c.replacement {
+		c.onReplacementState(s)
+		return
+	}
+	c.endpoint.recordState(s, lost)
+	// What connects after this is by the latest settings.
+	abandoned := c.state != picker.Ready && !c.mayBeConnecting() && c.abandon()
+	switch e := c.endpoint; {
+	case c.child != nil:
+		c.child.onState(s)
+	case c.leaf.delegates():
+		// It waits for the child policy that was switched to, which may claim it.
+	case s.ConnectivityState == connectivity.Ready && l.checksHealth() && !c.multiAddress():
+		c.checkHealth()
+		e.observe(connectivity.Connecting, nil)
+	default:
+		e.observe(s.ConnectivityState, s.ConnectionError)
+	}
+	if lost { // RPCs that have picked it wait for a new picker
+		l.out.repick = true
+	}
+	if lost || abandoned {
+		l.out.publish = true
+	}
+}
+
+// checkHealth has the health listener say whether a connected endpoint is READY
+// (A17). pick_first does so itself for endpoints with several addresses.
+func (c *conn) checkHealth() {
+	listener := func(s balancer.SubConnState) {
+		c.leaf.entry.do(func() {
+			switch {
+			case c.target() == nil:
+			case c.replacement:
+				if s.ConnectivityState == connectivity.Ready {
+					c.takeOver(s)
+				}
+			case c.child == nil && !c.leaf.delegates():
+				c.endpoint.observe(s.ConnectivityState, s.ConnectionError)
+			}
+		})
+	}
+	sc := c.subConn()
+	c.leaf.rt.Call(func() { sc.RegisterHealthListener(listener) })
+}
+
+// connect connects anew after the SubConn went IDLE.
+func (c *conn) connect() {
+	c.state = picker.Connecting
+	c.sc.Connect()
+}
+
+// claim hands a connection of the balancer's own to a child policy.
+func (c *conn) claim(h *childSubConn) {
+	c.child = h
+	h.conn.Store(c)
+	h.ready.Store(c.state == picker.Ready)
+}
+
+// surrender takes a connection back from its child policy, which sees that as its
+// being lost: it would go on to pick it.
+func (c *conn) surrender() {
+	h := c.child
+	c.child = nil
+	h.onLost()
+}
+
+// moveTo makes another endpoint of the same addresses, which is new, the one that
+// the connection serves. A child policy keeps it if the endpoint is in its group,
+// and else loses it, but for what pick_first has chosen of several addresses.
+func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
+	stays := c.child != nil && c.child.child.owner.covers(e.loc)
+	if c.child != nil && !stays && multiAddressed(cfg) {
+		return
+	}
+	c.endpoint.conn = nil
+	c.endpoint, e.conn = e, c
+	switch {
+	case stays:
+		c.child.endpoint.Store(e)
+	case c.child != nil:
+		c.surrender()
+	}
+}
+
+// shutdown ends the connection once no published snapshot leads to it. Its endpoint
+// is left without one, if it was the endpoint's own.
+func (c *conn) shutdown() {
+	c.abandon()
+	if e := c.endpoint; e.conn == c {
+		e.conn = nil
+		e.stopOOB()
+		e.loc.tally.note(picks)
+	}
+	c.endpoint, c.child = nil, nil
+	c.end()
+}
+
+// end shuts the SubConn down with the next publication.
+func (c *conn) end() {
+	l := c.leaf
+	delete(l.hosts, c)
+	l.out.closing = append(l.out.closing, c.sc.Shutdown)
+}
+
+// multiAddress reports whether the endpoint has several addresses, among which
+// pick_first chooses.
+func (c *conn) multiAddress() bool {
+	_, ok := c.sc.(*multiAddress)
+	return ok
+}
+
+// subConn returns the SubConn that picks use; nil if there is none yet.
+func (c *conn) subConn() balancer.SubConn {
+	if c == nil {
+		return nil
+	}
+	if m, ok := c.sc.(*multiAddress); ok {
+		return m.chosen
+	}
+	return c.sc.(balancer.SubConn)
+}

@@ -1,0 +1,147 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// kernelState returns a state of gRPC's in the kernel's terms.
+func kernelState(s connectivity.State) picker.Connectivity {
+	switch s {
+	case connectivity.Ready:
+		return picker.Ready
+	case connectivity.Idle:
+		return picker.Idle
+	case connectivity.Connecting:
+		return picker.Connecting
+	default:
+		return picker.TransientFailure
+	}
+}
+
+// grpcState returns a state of the kernel's in gRPC's terms.
+func grpcState(s picker.Connectivity) connectivity.State {
+	return [...]connectivity.State{
+		picker.Idle: connectivity.Idle, picker.Connecting: connectivity.Connecting,
+		picker.Ready: connectivity.Ready, picker.TransientFailure: connectivity.TransientFailure,
+	}[s]
+}
+
+// stateName returns gRPC's name of a state.
+func stateName(s picker.Connectivity) string {
+	return grpcState(s).String()
+}
+
+// ejected returns how many endpoints are ejected: O(endpoints).
+func (p *priority) ejected() (n int) {
+	for e := range p.endpoints {
+		if e.Ejected {
+			n++
+		}
+	}
+	return n
+}
+
+// trouble says what else is known of a priority without an endpoint to pick, and the
+// reason of the failure, which is another if it is TLS. O(endpoints).
+func (p *priority) trouble(reason string) (msg, is string) {
+	if note := p.leaf.cfg.ResolutionNote; note != nil {
+		msg += fmt.Sprintf(" (%v)", note)
+	}
+	if n := p.ejected(); n > 0 {
+		msg += fmt.Sprintf("; %d of its endpoints are ejected as outliers", n)
+	}
+	if err := p.leaf.lastErr; err != nil {
+		msg += fmt.Sprintf("; latest connection error: %v", err)
+		if strings.Contains(err.Error(), "authentication handshake failed") { // gRPC's words
+			reason = ReasonTLS
+		}
+	}
+	return msg, reason
+}
+
+// connectivity aggregates the states of the priority's endpoints: as
+// weighted_target over round_robin would, or by the rules of ring_hash
+// (T-RING-7). Only one that connects on demand, or one of custom children, is ever
+// IDLE.
+func (p *priority) connectivity() picker.Connectivity {
+	if p.leaf.delegates() {
+		return p.groupState()
+	}
+	if p.leaf.onDemand() {
+		state, _ := p.onDemandState()
+		return state
+	}
+	switch {
+	case p.counts[picker.Ready] > 0:
+		return picker.Ready
+	case p.counts[picker.Ready]+p.counts[picker.Connecting]+p.counts[picker.Idle] > 0:
+		return picker.Connecting
+	default:
+		return picker.TransientFailure
+	}
+}
+
+// takesRPCs reports whether a priority in a state gets RPCs: one that is IDLE does,
+// since that is what connects it.
+func takesRPCs(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
+
+// groupState aggregates the groups' states as weighted_target does. A group that is
+// still to be made is connecting.
+func (p *priority) groupState() picker.Connectivity {
+	var has [4]bool
+	for i, l := range p.localities {
+		switch {
+		case i < len(p.groups) && p.groups[i] != nil:
+			has[p.groups[i].state] = true
+		case l.usable() && !(p.leaf.cfg.Policy.Flat && len(p.groups) > 0 && p.groups[0] != nil):
+			has[picker.Connecting] = true
+		}
+	}
+	for _, s := range []picker.Connectivity{picker.Ready, picker.Connecting, picker.Idle} {
+		if has[s] {
+			return s
+		}
+	}
+	return picker.TransientFailure
+}
+
+// onDemandState is the state of a priority that connects on demand, and whether one of
+// its endpoints has to be connected for it ever to get better (T-RING-7): it may
+// get no RPCs.
+func (p *priority) onDemandState() (state picker.Connectivity, connectOne bool) {
+	return picker.RingState(p.counts[picker.Idle], p.counts[picker.Connecting], p.counts[picker.Ready], p.counts[picker.TransientFailure])
+}
+
+// health is how much of the load the priority can take: the part of its endpoints
+// that have not failed, times the factor. Endpoints that still connect for the
+// first time count as healthy, so that start-up moves nothing.
+func (p *priority) health() uint64 {
+	total := uint64(p.counts[picker.Idle] + p.counts[picker.Connecting] + p.counts[picker.Ready] + p.counts[picker.TransientFailure])
+	up := total - uint64(p.counts[picker.TransientFailure])
+	if total == 0 {
+		return 0
+	}
+	return min(up*shareScale/total*uint64(p.leaf.opts.OverprovisioningFactor)/100, shareScale)
+}
+
+// mayOverflow reports whether the priority may share its load. What places RPCs by
+// their hash would place them elsewhere, and children know one priority, as localities do
+// that get RPCs by their load.
+func (p *priority) mayOverflow() bool {
+	if p.leaf.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat || p.leaf.cfg.Policy.LoadAware != nil {
+		return false
+	}
+	switch p.leaf.cfg.Policy.Kind {
+	case picker.PolicyEDF, picker.PolicyRoundRobin, picker.PolicyLeastRequest, picker.PolicyLeastLatency:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,59 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"log/slog"
+
+	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// acquireCounters acquires what the leaf counts its RPCs with.
+func (l *common) acquireCounters() {
+	if l.simulated {
+		l.breaker = counters.NewBreaker()
+	} else {
+		l.breaker = counters.AcquireBreaker(l.cfg.Name, l.cfg.Service)
+	}
+	l.load, l.stopReports = &picker.ClusterLoad{Unreported: true}, func() {}
+	if server := l.cfg.Load.Server; server != "" && l.client != nil {
+		load, stop, err := counters.ReportLoad(l.client, l.bootstrap, server, l.cfg.Name, l.cfg.Service)
+		if err != nil {
+			l.rec.write(slog.LevelError, "xdslb: a cluster's load is not reported", l.cfg.Name, slog.String("server", server), slog.String("error", err.Error()))
+			return
+		}
+		l.load, l.stopReports = load, stop
+	}
+}
+
+// loadObserver returns what collects the ORCA reports of a locality's endpoints, or
+// nil if no load is reported.
+func (l *common) loadObserver(id picker.LocalityID) *observers {
+	if l.load.Unreported || l.cfg.Load.Server == "" {
+		return nil
+	}
+	return &observers{orca: &orcaRecorder{l.load.Metrics(id), &l.metrics}}
+}
+
+// releaseCounters gives back what acquireCounters acquired. RPCs under way may go
+// on counting.
+func (l *common) releaseCounters() { l.heldCounters()() }
+
+// heldCounters returns what gives back the counters that the leaf has now.
+func (l *common) heldCounters() (release func()) {
+	cfg, load, breaker, stop := l.cfg, l.load, l.breaker, l.stopReports
+	return func() {
+		l.rec.retire(load, cfg)
+		breaker.Unref()
+		stop()
+	}
+}
+
+func (l *common) dropCounters() (drops []*picker.Counter, overload *picker.Counter) {
+	for _, d := range l.cfg.Drops {
+		drops = append(drops, l.load.Drop(d.Category))
+	}
+	return drops, l.load.Overload()
+}

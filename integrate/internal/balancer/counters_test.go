@@ -1,0 +1,52 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"testing"
+
+	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestBreakerKeepsCount: a circuit breaker knows of RPCs in flight when the cluster
+// changes its LRS server, and when it leaves the routes for a while (T-CB-2).
+func TestBreakerKeepsCount(t *testing.T) {
+	limited := func(server string) *picker.Cluster {
+		c := clusterOf("keeps", prio(eps(1)))
+		c.Leaves[0].MaxRequests, c.Leaves[0].Load.Server = 1, server
+		return c
+	}
+	for name, changes := range map[string][]*picker.Cluster{
+		"another LRS server": {limited("a"), limited("b")},
+		"reports are off":    {limited("a"), limited("")},
+		"gone and back":      {limited("a"), clusterOf("other", prio(eps(2))), limited("a")},
+	} {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(changes[0]))
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		res, err := b.picker.Pick(pickInfo())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range changes[1:] {
+			b.Update(configOf(c))
+			b.flush()
+		}
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		if _, err := b.pick(); err == nil {
+			t.Errorf("%s: max_requests is 1, one RPC is in flight, and another was admitted", name)
+		}
+		res.Done(endedOK)
+		wantPick(t, b, 1)
+		b.Close()
+	}
+	counters.Breakers(func(cluster, _ string, _ *counters.Breaker) {
+		if cluster == "keeps" {
+			t.Error("the breaker is kept without users or RPCs in flight")
+		}
+	})
+}

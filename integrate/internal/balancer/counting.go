@@ -1,0 +1,24 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import "github.com/xdslb/xdslb/picker"
+
+// A counting is what endpoints count for their policy. One that comes to count something else
+// becomes another endpoint, since the end of an RPC cannot tell how its beginning was counted.
+type counting struct {
+	inFlight bool // the RPCs in flight
+	timed    bool // their times
+}
+
+func countingOf(p *picker.Policy) counting { return counting{p.CountsInFlight(), p.TimesRPCs()} }
+
+// binding returns the binding of a locality whose endpoints count so. It asks for a clock if
+// RPCs are timed.
+func (c counting) binding(load *picker.Load, breaker *picker.Breaker, clock func() *picker.Clock) *picker.Binding {
+	if c.timed {
+		return picker.NewTimedBinding(load, breaker, clock())
+	}
+	return picker.NewBinding(load, breaker, c.inFlight)
+}

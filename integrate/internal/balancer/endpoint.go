@@ -1,0 +1,293 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
+)
+
+// endpoint is the live side of one picker.Endpoint: its connection, and the state
+// that survives snapshots (D9). It belongs to exactly one locality, whose
+// counters its RPCs go to.
+//
+// The embedded Connectivity is what picks and priorities go by. The balancer
+// derives it from the connection (endpoint.observe), or a child policy says it for all
+// endpoints of its group (group.propagateState).
+//
+// The embedded Draining mirrors the configuration, or says that the endpoint is in none
+// any more: it gets no new RPC or connection and does not count for its priority's
+// state.
+//
+// All fields but observers and what picks count with are guarded by the balancer's
+// mutex, and so are all methods but finish.
+type endpoint struct {
+	picker.EndpointState
+
+	loc       *locality
+	conn      *conn // nil while there is none
+	done      func(balancer.DoneInfo)
+	observers atomic.Pointer[observers] // nil for most
+}
+
+func newEndpoint(loc *locality) *endpoint {
+	e := &endpoint{loc: loc}
+	e.observers.Store(loc.observers)
+	loc.leaf.addObservers(e)
+	e.Bind(loc.binding)
+	e.done = e.finish
+	return e
+}
+
+// finish is the pre-bound Done of every pick of the endpoint: one call per
+// pick, no per-RPC state (D9).
+func (e *endpoint) finish(info balancer.DoneInfo) {
+	result := perrpc.Result(&info)
+	if o := e.observers.Load(); o != nil {
+		o.onDone(&info, result)
+	}
+	if e.TimesRPCs() {
+		e.FinishTimed(result)
+		return
+	}
+	e.Finish(result)
+}
+
+// connect asks for a connection to the endpoint if there is none, or if it went
+// IDLE. An endpoint that is drained gets no new one (A27-CLA-8), and keeps the one it
+// has while that is READY.
+func (e *endpoint) connect(cfg *picker.Endpoint) {
+	switch {
+	case e.Draining:
+	case e.conn == nil:
+		c, err := newConn(e, cfg)
+		if err != nil {
+			return
+		}
+		e.conn = c
+		e.loc.tally.stale = true
+		e.setState(picker.Connecting)
+	case e.Connectivity == picker.Idle:
+		e.setState(picker.Connecting)
+		e.conn.connect()
+	}
+}
+
+// takeOver takes the connection of an endpoint with the same address, whose
+// counters were others, and what was known of it. derived is whether its state was that of its
+// connection: the states of endpoints of child policies are their groups', which may differ.
+func (e *endpoint) takeOver(from *endpoint, derived bool, cfg *picker.Endpoint) {
+	if err, failed := from.loc.leaf.errs[from]; failed {
+		from.forgetError()
+		e.rememberError(err)
+	}
+	from.Draining = true
+	if from.conn != nil {
+		from.conn.moveTo(e, cfg)
+	}
+	e.takeObservations(from)
+	if derived {
+		e.Connectivity = from.Connectivity
+		e.loc.changed()
+	} else {
+		e.resume()
+	}
+}
+
+// resume makes the state of an endpoint that came from a child policy that of its
+// connection. The priority's counts have to be taken anew after it.
+func (e *endpoint) resume() {
+	e.Connectivity, e.StateSince = picker.Idle, e.loc.leaf.rt.Now()
+	e.loc.changed()
+	e.forgetError()
+	e.ResetConnectRequest()
+	c := e.conn
+	if c == nil || c.child != nil {
+		return
+	}
+	if e.Draining && c.state != picker.Ready {
+		e.disconnect()
+		return
+	}
+	if c.state == picker.Idle && !e.loc.leaf.onDemand() {
+		c.connect()
+	}
+	if e.Connectivity = c.state; c.state == picker.Ready {
+		if e.loc.leaf.checksHealth() {
+			e.Connectivity = picker.Connecting
+			c.checkHealth()
+		} else {
+			e.onReady()
+		}
+	}
+}
+
+// disconnect shuts the connection down, unless a child policy has it: that will.
+func (e *endpoint) disconnect() {
+	if e.conn != nil && e.conn.child == nil {
+		e.conn.shutdown()
+		e.ResetConnectRequest()
+	}
+	e.forgetError()
+	e.Connectivity = picker.Idle
+	e.loc.changed()
+}
+
+// rememberError notes why the endpoint cannot be connected.
+func (e *endpoint) rememberError(err error) {
+	l := e.loc.leaf
+	if l.errs == nil {
+		l.errs = map[*endpoint]error{}
+	}
+	l.errs[e] = err
+}
+
+// forgetError forgets that, once it is no longer so or the endpoint is another.
+func (e *endpoint) forgetError() { delete(e.loc.leaf.errs, e) }
+
+// remove disconnects an endpoint that is in no configuration any more.
+func (e *endpoint) remove() {
+	e.Draining = true
+	e.disconnect()
+}
+
+// setState moves the endpoint to a state and keeps its priority's counts.
+func (e *endpoint) setState(to picker.Connectivity) {
+	if e.Connectivity == to {
+		return
+	}
+	was := e.Connectivity
+	e.count(-1)
+	e.Connectivity, e.StateSince = to, e.loc.leaf.rt.Now()
+	e.loc.changed()
+	e.count(+1)
+	if to == picker.Ready {
+		e.loc.tally.note(grew)
+	} else {
+		e.loc.tally.note(states)
+	}
+	if was == picker.TransientFailure {
+		e.forgetError()
+	}
+	if to == picker.Idle {
+		e.ResetConnectRequest()
+	}
+	if to == picker.Ready {
+		e.onReady()
+		return
+	}
+	e.stopOOB()
+	if was == picker.Ready { // RPCs may have picked it since, and wait for a new picker
+		e.loc.leaf.out.repick = true
+	}
+}
+
+// count adds the endpoint, or takes it away, n being +1 or -1, among those of
+// its priority.
+func (e *endpoint) count(n int) {
+	if !e.Draining {
+		e.loc.tally.counts[e.effectiveState()] += n
+	}
+}
+
+// recordState records that the connection of an endpoint was lost, or could not be made.
+func (e *endpoint) recordState(s balancer.SubConnState, lost bool) {
+	kind := eventlog.ConnectionLost
+	if !lost {
+		if s.ConnectivityState != connectivity.TransientFailure {
+			return
+		}
+		kind = eventlog.ConnectionFailed
+	}
+	l := e.loc.leaf
+	l.rec.recordConnection(kind, l.cluster, l.name, e.addr, s.ConnectionError)
+}
+
+// addr returns the endpoint's first address, or "" if no configuration has it any more:
+// O(endpoints of the locality).
+func (e *endpoint) addr() string {
+	if i := slices.Index(e.loc.endpoints, e); i >= 0 {
+		return e.loc.cfg.At(i).Addr.String()
+	}
+	return ""
+}
+
+// effectiveState is what the endpoint counts as: one that is connected and ejected
+// has failed (A50).
+func (e *endpoint) effectiveState() picker.Connectivity {
+	if e.Ejected && e.Connectivity == picker.Ready {
+		return picker.TransientFailure
+	}
+	return e.Connectivity
+}
+
+// serves reports whether the endpoint gets RPCs.
+func (e *endpoint) serves() bool { return e.effectiveState() == picker.Ready && !e.Draining }
+
+// observe follows the connectivity of an endpoint whose connection is the
+// balancer's own.
+//
+// TRANSIENT_FAILURE is sticky: until the connection is READY again its
+// attempts do not count as CONNECTING, so that a set of dead endpoints reads
+// as failed and the next priority gets its turn (T-LOC-1, A62).
+func (e *endpoint) observe(s connectivity.State, err error) {
+	was := e.Connectivity
+	switch {
+	case s == connectivity.Ready:
+		e.setState(picker.Ready)
+	case e.Draining:
+		if e.disconnect(); was != e.Connectivity {
+			e.loc.tally.note(states)
+		}
+	case s == connectivity.TransientFailure:
+		e.setState(picker.TransientFailure)
+		e.rememberError(err)
+		e.loc.leaf.noteError(e.loc.tally, err)
+	case s == connectivity.Idle && was != picker.TransientFailure && e.loc.leaf.onDemand():
+		e.setState(picker.Idle)
+	default:
+		if s == connectivity.Idle { // the connection was lost, or its back-off is over
+			e.conn.connect()
+		}
+		if was != picker.TransientFailure {
+			e.setState(picker.Connecting)
+		}
+	}
+}
+
+// configure follows a change of the endpoint's configuration.
+func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoint) {
+	noteEndpoint(changes, was, cfg)
+	drained := e.Draining
+	e.Draining = cfg.Health == picker.Draining
+	switch {
+	case drained && !e.Draining && e.conn == nil:
+		e.loc.tally.needsConnect = true // it was not asked to connect
+	case e.Draining && e.conn != nil && e.conn.child == nil && e.conn.state != picker.Ready:
+		e.disconnect()
+	case e.conn != nil:
+		e.conn.followDraining(cfg)
+	}
+	if hostname(was) != hostname(cfg) {
+		e.renameConn(cfg)
+	}
+	if !multiAddressed(cfg) || e.conn == nil || was.Addr == cfg.Addr && slices.Equal(was.Extra.Addrs, cfg.Extra.Addrs) {
+		return
+	}
+	for _, c := range []*conn{e.conn, e.conn.other()} {
+		if c == nil {
+			continue
+		}
+		if m, ok := c.sc.(*multiAddress); ok {
+			m.update(cfg) // in another order
+		}
+	}
+}

@@ -1,0 +1,166 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
+)
+
+// ErrorDomain is the domain of the google.rpc.ErrorInfo. Package integrate describes it and the
+// reasons.
+const ErrorDomain = "xdslb"
+
+// The reasons of the ErrorInfo.
+const (
+	ReasonDropped       = "DROPPED"
+	ReasonBreaker       = "BREAKER"
+	ReasonNoRoute       = "NO_ROUTE"
+	ReasonNotForwarding = "NOT_FORWARDING"
+	ReasonAdmission     = "ADMISSION"
+	ReasonConcurrency   = "CONCURRENCY"
+	ReasonNoEndpoints   = "NO_ENDPOINTS"
+	ReasonTLS           = "TLS"
+	ReasonCluster       = "CLUSTER"
+	ReasonTarget        = "TARGET"
+)
+
+// identity is what errors mention of a channel. It is zero without xDS.
+type identity struct {
+	link                      *perrpc.Channel
+	listener, authority, node string
+}
+
+// refusal returns the status of RPCs that are refused for good. more are keys and values of the
+// ErrorInfo. It takes some microseconds, so it is made once for each change.
+func (id *identity) refusal(text, reason string, more ...string) error {
+	st, err := status.New(codes.Unavailable, id.text(text)).WithDetails(id.info(reason, more))
+	if err != nil { // an ErrorInfo always encodes, and the code is not OK
+		return status.Error(codes.Unavailable, id.text(text))
+	}
+	return st.Err()
+}
+
+// info returns the ErrorInfo of a reason.
+func (id *identity) info(reason string, more []string) *errdetails.ErrorInfo {
+	info := &errdetails.ErrorInfo{Reason: reason, Domain: ErrorDomain, Metadata: map[string]string{}}
+	if id.link != nil {
+		more = append(more, "target", id.link.Target, "listener", id.listener, "authority", id.authority, "node", id.node)
+	}
+	for pair := range slices.Chunk(more, 2) {
+		if pair[1] != "" {
+			info.Metadata[pair[0]] = strings.ToValidUTF8(pair[1], "\ufffd")
+		}
+	}
+	return info
+}
+
+// text adds the node to a text that lacks it, by which the control plane's log
+// knows the client.
+func (id *identity) text(text string) string {
+	if id.node == "" || strings.Contains(text, "[xDS node id: ") {
+		return text
+	}
+	return fmt.Sprintf("[xDS node id: %s]: %s", id.node, text)
+}
+
+// plainError is an error that is never taken for a gRPC status, whatever it
+// quotes: as a status it would end wait-for-ready RPCs, which are to wait.
+type plainError string
+
+func (e plainError) Error() string { return string(e) }
+
+// failure returns a plainError about a cluster, or the target (""). The interceptors know its
+// ErrorInfo from then on.
+func (id *identity) failure(about, text, reason string, more ...string) plainError {
+	text = id.text(text)
+	if id.link != nil {
+		id.link.NoteFailure(about, text, id.info(reason, more))
+	}
+	return plainError(text)
+}
+
+// routeErrors are the statuses of RPCs that routes do not lead anywhere. They are made
+// once for a list of routes.
+type routeErrors struct {
+	of            []picker.Route
+	noRoute       error
+	notForwarding map[int32]error // by route, of those that do not forward
+	stale         error           // of RPCs whose route did not forward, and is gone
+}
+
+// notForwardingErr returns the status of RPCs of a route, which may be one of an earlier
+// list if an interceptor has chosen it.
+func (r *routeErrors) notForwardingErr(route int32) error {
+	if err := r.notForwarding[route]; err != nil {
+		return err
+	}
+	return r.stale
+}
+
+// routeErrors returns those of a list of routes; was are those of an earlier list, or nil.
+func (id *identity) routeErrors(was *routeErrors, routes []picker.Route) *routeErrors {
+	if was != nil && persistent.SameSlice(was.of, routes) {
+		return was
+	}
+	r := &routeErrors{of: routes, notForwarding: map[int32]error{}}
+	where := ""
+	if id.link != nil {
+		where = fmt.Sprintf(" in the virtual host of Listener %q for authority %q", id.listener, id.authority)
+	}
+	r.noRoute = id.refusal(fmt.Sprintf("xds: no matching route found among the %d%s", len(routes), where), ReasonNoRoute)
+	r.stale = id.refusal(fmt.Sprintf("xds: the route that matched%s does not forward RPCs", where), ReasonNotForwarding)
+	for i := range routes {
+		if len(routes[i].Clusters) == 0 {
+			name := routeName(routes, i)
+			r.notForwarding[int32(i)] = id.refusal(fmt.Sprintf("xds: the route that matches (%s%s) does not forward RPCs", name, where),
+				ReasonNotForwarding, "route", name)
+		}
+	}
+	return r
+}
+
+// routeName names a route: by its number, and its name if it has one.
+func routeName(routes []picker.Route, i int) string {
+	if name := routes[i].Name; name != "" {
+		return fmt.Sprintf("%d, %q", i, name)
+	}
+	return fmt.Sprint(i)
+}
+
+// rejections are the statuses of RPCs that a leaf drops or its breaker refuses, made once for
+// all configurations of the leaf that say the same of these.
+type rejections struct {
+	service  string
+	limit    uint32
+	of       []picker.Drop
+	drops    []error // by drop category
+	overload error
+}
+
+// rejections returns those of the leaf's configuration.
+func (l *common) rejections() *rejections {
+	name, service, limit := l.cfg.Name, l.cfg.Service, l.cfg.MaxRequests
+	if r := l.rejected; r != nil && r.service == service && r.limit == limit && slices.Equal(r.of, l.cfg.Drops) {
+		return r
+	}
+	r := &rejections{service: service, limit: limit, of: l.cfg.Drops}
+	for _, d := range l.cfg.Drops {
+		r.drops = append(r.drops, l.id.refusal(fmt.Sprintf("xds: RPC is dropped by category %q of cluster %q", d.Category, name),
+			ReasonDropped, "cluster", name, "service", service, "category", d.Category))
+	}
+	r.overload = l.id.refusal(fmt.Sprintf("xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, limit, service),
+		ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(limit))
+	l.rejected = r
+	return r
+}

@@ -1,0 +1,240 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
+	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// explained explains an RPC of /s/m.
+func (b *testLB) explained(t testing.TB, ctx context.Context) *report.Explanation {
+	t.Helper()
+	x, err := Explain(ctx, b.Balancer, "/s/m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// onlyCluster is the explanation of the only cluster of the last route.
+func onlyCluster(t testing.TB, x *report.Explanation) *report.RouteTarget {
+	t.Helper()
+	r := &x.Routes[len(x.Routes)-1]
+	if len(r.Clusters) != 1 {
+		t.Fatalf("%d clusters are explained:\n%v", len(r.Clusters), x)
+	}
+	return &r.Clusters[0]
+}
+
+// endpointIn returns the status of the endpoint with an address.
+func endpointIn(c *report.RouteTarget, address string) *report.EndpointStatus {
+	for _, l := range c.Status.Localities() {
+		for k := range l.Endpoints {
+			if e := &l.Endpoints[k]; e.Address == address || slices.Contains(e.More, address) {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// cookie returns a context whose RPC is of a session with an endpoint.
+func cookie(n int, cluster string) context.Context {
+	value := base64Of(addr(n).String() + ";cluster:" + cluster)
+	return metadata.AppendToOutgoingContext(context.Background(), "cookie", "s="+value)
+}
+
+// TestExplainNotInSubset: endpoints that the channel leaves to others are named.
+func TestExplainNotInSubset(t *testing.T) {
+	c := clusterOf("c", prio(eps(1, 2, 3, 4, 5)))
+	c.Leaves[0].Policy.Subset = 2
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(c))
+	got := onlyCluster(t, b.explained(t, context.Background()))
+	var want []string
+	for n := 1; n <= 5; n++ {
+		if !cc.has(n) {
+			want = append(want, addr(n).String())
+		}
+	}
+	if !slices.Equal(got.Status.NotInSubset, want) || len(want) != 3 {
+		t.Errorf("not in the subset are %v, want %v", got.Status.NotInSubset, want)
+	}
+}
+
+// TestExplainOutcomes: what becomes of RPCs.
+func TestExplainOutcomes(t *testing.T) {
+	up := func(t *testing.T, b *testLB, cc *fakeCC) { b.to(cc.conn(t, 1), ready) }
+	down := func(t *testing.T, b *testLB, cc *fakeCC) { b.to(cc.conn(t, 1), failure) }
+	with := func(change func(*picker.Leaf)) *picker.Config {
+		c := clusterOf("c", prio(eps(1)))
+		change(&c.Leaves[0])
+		return configOf(c)
+	}
+	routed := func(r picker.Route) *picker.Config {
+		cfg := with(func(*picker.Leaf) {})
+		cfg.Routes = []picker.Route{r}
+		return cfg
+	}
+	rows := []struct {
+		name string
+		cfg  *picker.Config
+		do   func(t *testing.T, b *testLB, cc *fakeCC)
+		want string // in the text
+	}{
+		{"picked", with(func(*picker.Leaf) {}), up, `100 % get an endpoint\n`},
+		{"waits", with(func(*picker.Leaf) {}), nil, `100 % wait\n`},
+		{"fails", with(func(*picker.Leaf) {}), down, `100 % fail with UNAVAILABLE(.|\n)*failure: xds: cluster "c": no endpoint of priority 0 is reachable`},
+		{"delegated", configOf(customOf(true, stubA, `{}`, prio(eps(1)))), up, `100 % go to a child policy, which picks the endpoint\n(.|\n)*xdslb_test.A,\s+READY\n.*10.0.0.1:80, READY, picked by the child policy\n`},
+		{"waits for one", configOf(ring(clusterOf("c", prio(eps(1))))), nil, `100 % wait\n(.|\n)*10.0.0.1:80 0 %, IDLE, 100 % of RPCs wait for it`},
+		{"dropped", with(func(l *picker.Leaf) {
+			l.Drops = []picker.Drop{{Category: "a", PerMillion: 500000}, {Category: "b", PerMillion: 500000}}
+		}), up, `25 % get an endpoint\n.*75 % are dropped\n(.|\n)*drops: 50 % as "a"\n.*drops: 25 % as "b"`},
+		{"breaker", with(func(l *picker.Leaf) { l.MaxRequests = 0 }), up, `0 of 0 RPCs in flight, at its limit`},
+		{"no endpoints", configOf(clusterOf("c")), nil, `failure: xds: cluster "c": no targets to pick from`},
+		{"cluster error", configOf(&picker.Cluster{Name: "c", Err: plainError("no such resource")}), nil, `failure: xds: cluster "c": no such resource`},
+		{"no route", routed(picker.Route{Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/x/y"}}), nil, `route 0: no match: its path is "/x/y"\n.*no route: 100 % of RPCs fail`},
+		{"not forwarding", routed(picker.Route{Name: "n"}), nil, `Route 0 "n"\n.*does not forward`},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{})
+			b.set(row.cfg)
+			if row.do != nil {
+				row.do(t, b, cc)
+			}
+			b.flush()
+			if text := b.explained(t, context.Background()).String(); !regexp.MustCompile(row.want).MatchString(text) {
+				t.Errorf("the explanation lacks %q:\n%s", row.want, text)
+			}
+		})
+	}
+}
+
+// TestExplainPriorities: why each priority is in use or not, from start-up over a failover
+// and back.
+func TestExplainPriorities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		in := func(zone string, numbers ...int) picker.Priority {
+			p := prio(eps(numbers...))
+			p.Localities[0].ID.Zone = zone
+			return p
+		}
+		b.Update(configOf(clusterOf("c", in("a", 1, 2), in("b", 3), in("c", 4))))
+		want := func(when string, reasons ...string) {
+			t.Helper()
+			b.flush()
+			for i, p := range onlyCluster(t, b.explained(t, context.Background())).Status.Leaves[0].Priorities {
+				if !regexp.MustCompile("^" + reasons[i] + "$").MatchString(p.Reason) {
+					t.Errorf("%s: priority %d: %s, want %s", when, i, p.Reason, reasons[i])
+				}
+			}
+		}
+		pass(4 * time.Second)
+		want("at the start", "in use: it has 6s to connect until the next gets its turn", "not needed: nothing was connected", "not needed: nothing was connected")
+		cc.conn(t, 1).to(failure)
+		pass(7 * time.Second)
+		want("after 11 s", "failed: it has not connected in time, and still tries", "in use: it has 9s to connect .*", "not needed: .*")
+		cc.conn(t, 2).to(failure)
+		cc.conn(t, 3).to(ready)
+		want("failed over", "failed: no endpoint can be reached", "in use: the first that can serve", "not needed: .*")
+		cc.conn(t, 1).to(ready)
+		pass(time.Minute)
+		want("back", "in use: the first that can serve", "not needed; its connections are kept for another 14m0s", "not needed: .*")
+		cc.conn(t, 1).to(failure)
+		cc.conn(t, 3).to(failure)
+		cc.conn(t, 4).to(failure)
+		want("all down", "failed: .*", "failed: .*", "in use, since none can serve: the last")
+		cc.conn(t, 3).to(ready)
+		b.Update(configOf(clusterOf("c", in("d"), in("e", 9), in("b", 3))))
+		want("a new one on top", "no endpoints", "connecting, with 10s left .*", "in use: the first that can serve")
+	})
+}
+
+func base64Of(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+
+// hashOf returns a hash that belongs to endpoint n on the ring of endpoints 1 and 2.
+func hashOf(t *testing.T, n int) uint64 {
+	b, _ := newTestLB(t, Config{})
+	b.set(configOf(ring(clusterOf("c", prio(eps(1, 2))))))
+	for hash := uint64(0); ; hash += 1 << 56 {
+		if onlyCluster(t, b.explained(t, metadatautil.WithHash(context.Background(), hash))).Hash.Places[0].Order[0] == addr(n).String() {
+			return hash
+		}
+	}
+}
+
+// TestExplainSession: an RPC of a session goes to its endpoint, in its cluster, unless that
+// cannot be reached; without interceptors there are no sessions.
+func TestExplainSession(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	cfg := configOf(clusterOf("c", prio(eps(1, 2))), clusterOf("d", prio(eps(3, 4))))
+	cfg.Routes[0].Clusters = append(cfg.Routes[0].Clusters, picker.WeightedCluster{Name: "d", Weight: 9})
+	cfg.Filters = []picker.Filter{{Name: "session", Config: &resource.Session{Cookie: "s", Path: "/"}}}
+	b.take(cfg)
+	for n := 1; n <= 4; n++ {
+		cc.conn(t, n).to(ready)
+	}
+	want := func(ctx context.Context, shares map[int]float64) {
+		t.Helper()
+		b.flush()
+		r := b.explained(t, ctx).Routes[0]
+		for n := 1; n <= 4; n++ {
+			got := 0.
+			for i := range r.Clusters {
+				if e := endpointIn(&r.Clusters[i], addr(n).String()); e != nil {
+					got += r.Clusters[i].Share * e.Share
+				}
+			}
+			if math.Abs(got-shares[n]) > 1e-9 {
+				t.Errorf("endpoint %d gets %v, want %v:\n%+v", n, got, shares[n], r)
+			}
+		}
+	}
+	want(context.Background(), map[int]float64{1: .05, 2: .05, 3: .45, 4: .45})
+	want(cookie(2, "c"), map[int]float64{2: 1})
+	want(cookie(4, "d"), map[int]float64{4: 1})
+	want(cookie(4, "e"), map[int]float64{1: .05, 2: .05, 4: .9})
+	cc.conn(t, 4).to(failure)
+	want(cookie(4, "d"), map[int]float64{3: 1})
+}
+
+// TestExplainShares: priorities that share the load are in use both, with their shares.
+func TestExplainShares(t *testing.T) {
+	b, cc := newTestLB(t, Config{OverprovisioningFactor: 100})
+	p, q := prio(eps(1, 2)), prio(eps(3))
+	q.Localities[0].ID.Zone = "q"
+	b.Update(configOf(clusterOf("c", p, q)))
+	cc.conn(t, 1).to(ready)
+	cc.conn(t, 2).to(failure)
+	cc.conn(t, 3).to(ready)
+	b.flush()
+	c := onlyCluster(t, b.explained(t, context.Background()))
+	for i, want := range []string{"0.5 shares the load, since too many endpoints have failed", "0.5 shares the load, since too many endpoints have failed"} {
+		if got := fmt.Sprint(c.Status.Leaves[0].Priorities[i].Share, " ", c.Status.Leaves[0].Priorities[i].Reason); got != want {
+			t.Errorf("priority %d: %s, want %s", i, got, want)
+		}
+	}
+	for n, want := range []float64{1: .5, 2: 0, 3: .5} {
+		if e := endpointIn(c, addr(n).String()); n > 0 && (e == nil || math.Abs(e.Share-want) > 1e-6) {
+			t.Errorf("endpoint %d: %+v, want a share of %v", n, e, want)
+		}
+	}
+}

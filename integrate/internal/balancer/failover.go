@@ -1,0 +1,163 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"slices"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is how a cluster follows its priorities and chooses one (A56).
+
+// follow handles the marks of an event and returns what follows from them. Marks that are made
+// meanwhile are of priorities that choose activates; it has looked at those.
+func (c *cluster) follow(f *followed) (ch change) {
+	used, growing := c.inUse, true
+	var seen mark
+	for _, t := range c.changed[:len(c.changed):len(c.changed)] {
+		if t.place < 0 {
+			continue
+		}
+		p, m := c.order[t.place], t.marks
+		seen |= m
+		switch {
+		case m&(grew|states) != 0:
+			p.observe()
+			ch |= c.choose()
+			if c.uses(p) || f.sessions {
+				ch |= render | announce
+			}
+			growing = growing && p == c.inUse
+		case m&phased != 0:
+			ch |= c.choose()
+		}
+		if m&pickers != 0 && p == c.inUse {
+			ch |= wake
+		}
+		if m&connError != 0 {
+			c.awaitFailure(p.leaf)
+		}
+	}
+	switch seen & (grew | states | phased) {
+	case 0:
+	case grew:
+		if growing && c.inUse == used && c.onlyGrows() {
+			ch |= grown
+			break
+		}
+		fallthrough
+	default:
+		ch |= publish
+	}
+	if ch&(grown|publish) != 0 && c.overdue(f.slow) {
+		ch |= urgent
+	}
+	if c.clearMarks()&picks != 0 {
+		ch |= render | publish
+	}
+	return ch
+}
+
+// followed is what a cluster has to know of the balancer to follow an event.
+type followed struct {
+	sessions bool // a route has session affinity
+	slow     bool // publications take long
+}
+
+// choose settles which priority is used: that of A56, except that while it is still
+// connecting the one in use before stays in use as long as it is READY, or one above it
+// that is. An update that puts a new priority on top takes no traffic from
+// where it can be served.
+//
+// Priorities below the chosen one are retired, unless they share its load.
+func (c *cluster) choose() (ch change) {
+	i := c.choosePriority()
+	chosen := i >= 0 && takesRPCs(c.order[i].connectivity())
+	if prev := c.inUse; !chosen && prev != nil && prev.connectivity() == picker.Ready {
+		i = slices.IndexFunc(c.order, func(p *priority) bool { return p.connectivity() == picker.Ready })
+		c.order[i].activate() // an update may have moved it above
+	}
+	var inUse *priority
+	var shares []loadShare
+	if i >= 0 {
+		inUse = c.order[i]
+		var sharing int
+		shares, sharing = c.shareLoad(i)
+		if chosen {
+			for _, p := range c.order[i+1+sharing:] {
+				p.retire()
+			}
+		}
+	}
+	if inUse != c.inUse {
+		c.rec.recordPriority(c.cfg.Name, slices.Index(c.order, c.inUse), i)
+	}
+	if inUse != c.inUse || !slices.Equal(shares, c.shares) {
+		c.inUse, c.shares = inUse, shares
+		ch = render
+	}
+	return ch
+}
+
+// choosePriority returns the index of the first priority that is READY or IDLE or
+// still has time to become so, activating those that had no chance yet (A56's
+// ChoosePriority). With none of these it is the first that is connecting, else the
+// last; -1 if there are no priorities.
+func (c *cluster) choosePriority() int {
+	for i, p := range c.order {
+		p.activate()
+		if p.phase == trying || takesRPCs(p.connectivity()) {
+			return i
+		}
+	}
+	for i, p := range c.order {
+		if p.connectivity() == picker.Connecting {
+			return i
+		}
+	}
+	return len(c.order) - 1
+}
+
+// promptly is up to how many READY endpoints are published without a pause: a
+// channel that is starting spreads its first RPCs over all of a few backends.
+const promptly = 8
+
+// overdue reports whether RPCs gain enough by what has changed for a publication at
+// once: there is an endpoint to pick and was none, or there are a few more of few,
+// unless publications take long.
+func (c *cluster) overdue(slow bool) bool {
+	if !c.serving && takesRPCs(c.status()) {
+		return true
+	}
+	if c.inUse == nil || slow {
+		return false
+	}
+	n := c.inUse.counts[picker.Ready]
+	return n > c.ready && n <= promptly
+}
+
+// onlyGrows reports whether further READY endpoints of the priority in use change nothing of
+// the cluster but that there are more to pick.
+func (c *cluster) onlyGrows() bool {
+	return c.serving && len(c.shares) == 0 && !c.mayQueueWhileReady()
+}
+
+// failureTextDelay keeps a cluster whose endpoints all fail, each with an error of its
+// own, from being published over and over for that.
+const failureTextDelay = time.Second
+
+// awaitFailure has RPCs that fail get the latest connection error of a leaf, a little later
+// if the state of the cluster does not change with it.
+func (c *cluster) awaitFailure(l *common) {
+	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l {
+		return
+	}
+	c.entry.after(failureTextDelay, &c.failureTimer, func() {
+		if c.inUse != nil && c.status() == picker.TransientFailure {
+			c.inUse.note(picks)
+		}
+	})
+}

@@ -1,0 +1,310 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"bytes"
+	"encoding/json"
+	"iter"
+	"slices"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/balancer/pickfirst"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
+)
+
+// group is a set of endpoints that one child policy connects: those of a
+// locality, or of a whole priority whose policy is flat. Custom policies pick
+// among them too (A52); with pick_first the snapshot does, since there is but one
+// to pick from (A62).
+//
+// To the rest of the balancer all endpoints of a group are in the state that
+// its child reports, except that pick_first's selected one alone is READY.
+//
+// Another policy takes over gracefully: the old child serves until the new one
+// has something better to offer.
+//
+// The balancer's mutex guards all fields but childPicker, and all methods.
+type group struct {
+	groupKey
+	leaf       *common
+	tally      *tally // of the priority
+	closed     bool
+	first      int         // index of the first locality in the priority
+	localities []*locality // never empty
+	inputs     inputs
+
+	current, next *child // next is nil unless the policy is being switched
+	// childPicker is what picks ask: the current child's picker. Picks read it
+	// without the mutex.
+	childPicker atomic.Pointer[childPicker]
+	state       picker.Connectivity
+	selected    *endpoint // by pick_first; nil while it is not READY
+}
+
+// groupKey says what makes a group another one.
+type groupKey struct {
+	kind     picker.PolicyKind
+	flat     bool
+	locality picker.LocalityID // zero if flat
+	// What the endpoints' RPCs are counted with.
+	breaker *counters.Breaker
+	load    *picker.ClusterLoad
+}
+
+// childPicker is a state of a child as picks see it.
+type childPicker struct {
+	balancer.Picker
+	child             *child
+	idle              bool
+	exitIdleRequested atomic.Bool // to leave IDLE
+}
+
+// covers implements childOwner.
+func (g *group) covers(l *locality) bool {
+	return !g.closed && l.tally == g.tally && (g.flat || l.id == g.locality)
+}
+
+// home implements childOwner.
+func (g *group) home() *locality { return g.localities[0] }
+
+// shutdownUnclaimed implements childOwner.
+func (g *group) shutdownUnclaimed(c *child) bool {
+	if g.current != c {
+		return false
+	}
+	for e := range g.endpoints {
+		if own := e.conn; own != nil && own.child == nil {
+			own.shutdown()
+		}
+	}
+	return true
+}
+
+// onChildClosed implements childOwner. Endpoints may be left without a connection of their own,
+// which the child in use has to them.
+func (g *group) onChildClosed(c *child) {
+	if current := g.current; current != c && !current.closed {
+		current.retarget(current.targets)
+	}
+}
+
+// endpoints visits the endpoints of the group with their configuration.
+func (g *group) endpoints(yield func(*endpoint, *picker.Endpoint) bool) {
+	for _, l := range g.localities {
+		for i, e := range l.endpoints {
+			if !yield(e, l.cfg.At(i)) {
+				return
+			}
+		}
+	}
+}
+
+// update passes the configuration of the priority on to its child if it changed:
+// O(endpoints) then.
+func (g *group) update(cfg *picker.Priority) {
+	name, config := childPolicy(&g.leaf.cfg.Policy)
+	in := inputs{name, config, cfg.Localities, cfg.Localities[g.first : g.first+len(g.localities)]}
+	if g.inputs.same(&in) {
+		return
+	}
+	g.inputs = in
+	c := g.next
+	if c == nil {
+		c = g.current
+	}
+	if c == nil || c.name != name {
+		c = newChild(g.leaf, g, name)
+		g.switchTo(c)
+	}
+	targets := g.targets()
+	if c != g.current {
+		g.current.retarget(targets)
+	}
+	c.update(targets, config, func() resolver.State { return stateOf(in.all, in.ours) })
+	if g.kind == picker.PolicyPickFirst {
+		g.publishSelected()
+	}
+}
+
+// switchTo makes a child the one that updates go to.
+func (g *group) switchTo(c *child) {
+	switch {
+	case g.current == nil:
+		g.current = c
+		g.publishState()
+	case g.next == nil:
+		g.next = c
+	default:
+		g.next.close()
+		g.next = c
+	}
+}
+
+// targets returns the endpoints that the child is told of, by address.
+func (g *group) targets() map[string]target {
+	m := map[string]target{}
+	for e, cfg := range g.endpoints {
+		if e.Draining {
+			continue
+		}
+		addrs := addressesOf(cfg)
+		for _, a := range addrs {
+			m[a] = target{e, len(addrs) == 1, hostname(cfg)}
+		}
+	}
+	return m
+}
+
+// onChildState follows a new state of one of the group's children. The next one
+// takes over when it has come to something, or the current one is not READY.
+func (g *group) onChildState(c *child) {
+	if g.next != nil {
+		mine, theirs := g.current.state.ConnectivityState, g.next.state.ConnectivityState
+		if mine != connectivity.Ready || c == g.next && theirs != connectivity.Connecting {
+			g.current.close()
+			g.current, g.next = g.next, nil
+		}
+	}
+	if g.next != nil && c == g.next {
+		return
+	}
+	if g.publishState() {
+		g.propagateState()
+		g.tally.note(states)
+	} else {
+		g.tally.note(pickers)
+	}
+}
+
+// publishState shows the current child's state and picker to picks. It reports
+// whether the endpoints' states changed.
+func (g *group) publishState() (changed bool) {
+	c, was, selected := g.current, g.state, g.selected
+	g.state = kernelState(c.state.ConnectivityState)
+	if was == picker.TransientFailure && g.state == picker.Connecting && !g.flat {
+		g.state = was // T-LOC-1, as weighted_target has it
+	}
+	g.childPicker.Store(&childPicker{Picker: c.state.Picker, child: c, idle: g.state == picker.Idle})
+	if g.kind == picker.PolicyPickFirst {
+		g.publishSelected()
+	}
+	return g.state != was || g.selected != selected
+}
+
+// publishSelected follows gRPC's own pick_first, which connects to the endpoints in
+// order, by Happy Eyeballs (A61), and settles for one (A62). Its picker says
+// which; RPCs do not go through it.
+//
+// When the connection is lost pick_first is IDLE until an RPC has it start over.
+// One of several, each for a locality, does so at once: RPCs go to those that
+// are READY, and none would ask it to.
+func (g *group) publishSelected() {
+	g.selected = nil
+	switch g.state {
+	case picker.Ready:
+		res, err := g.current.state.Picker.Pick(balancer.PickInfo{})
+		if h, ok := res.SubConn.(*childSubConn); ok && err == nil && h.ready.Load() {
+			h.becomeOwn()
+			g.selected = h.endpoint.Load()
+			g.tally.stale = true
+		} else {
+			g.state = picker.Connecting // its connection has moved away
+		}
+	case picker.TransientFailure:
+		if g.current.state.ConnectivityState == connectivity.TransientFailure {
+			_, err := g.current.state.Picker.Pick(balancer.PickInfo{})
+			g.leaf.noteError(g.tally, err)
+		}
+	case picker.Idle:
+		if !g.flat {
+			g.state = picker.Connecting
+			g.current.exitIdle()
+		}
+	}
+}
+
+// propagateState puts the group's endpoints into its state.
+func (g *group) propagateState() {
+	for e := range g.endpoints {
+		if g.state == picker.Ready && g.selected != nil && g.selected != e {
+			e.setState(picker.Idle)
+		} else {
+			e.setState(g.state)
+		}
+	}
+}
+
+// onEjection has the children hear that outlier detection has ejected an endpoint,
+// or let it return (A50).
+func (g *group) onEjection(e *endpoint) {
+	for h := range g.subConns(e) {
+		h.onEjection()
+	}
+}
+
+// subConns visits the SubConns that the children have to an endpoint.
+func (g *group) subConns(e *endpoint) iter.Seq[*childSubConn] {
+	return func(yield func(*childSubConn) bool) {
+		for c := range g.children {
+			for h := range c.conns {
+				if h.endpoint.Load() == e && !yield(h) {
+					return
+				}
+			}
+		}
+	}
+}
+
+func (g *group) children(yield func(*child) bool) {
+	for _, c := range []*child{g.current, g.next} {
+		if c != nil && !yield(c) {
+			return
+		}
+	}
+}
+
+// close ends the group. Its connections are closed when its children have
+// ended.
+func (g *group) close() {
+	g.closed = true
+	for c := range g.children {
+		c.close()
+	}
+}
+
+// childPolicy returns the policy of a group by its name in gRPC's registry.
+func childPolicy(p *picker.Policy) (name string, config json.RawMessage) {
+	switch {
+	case p.Kind == picker.PolicyCustom:
+		return p.Custom.Name, p.Custom.Config
+	case p.First != nil && p.First.Shuffle:
+		return pickfirst.Name, json.RawMessage(`{"shuffleAddressList":true}`)
+	default:
+		return pickfirst.Name, json.RawMessage(`{}`)
+	}
+}
+
+// inputs are what a child's endpoints and configuration are made of.
+type inputs struct {
+	name   string
+	config json.RawMessage
+	all    []picker.Locality // of the priority, for the weights
+	ours   []picker.Locality
+}
+
+// same reports whether two inputs tell the child the same.
+func (in *inputs) same(as *inputs) bool {
+	return in.name == as.name && bytes.Equal(in.config, as.config) &&
+		slices.EqualFunc(in.all, as.all, func(a, b picker.Locality) bool { return a.ID == b.ID && a.Weight == b.Weight }) &&
+		slices.EqualFunc(in.ours, as.ours, func(a, b picker.Locality) bool {
+			return a.Endpoints.Same(b.Endpoints) && persistent.SameMap(a.Metadata, b.Metadata)
+		})
+}

@@ -1,0 +1,73 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+
+	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is Envoy's load_aware_locality: endpoints report their utilization, at the end of
+// RPCs or out of band, and once per update period localities get their shares by it.
+
+// loadAwareConfig is how the endpoints of a leaf are asked. It is immutable.
+type loadAwareConfig struct {
+	*picker.LoadAware
+	rule *orcaweight.Utilization
+}
+
+// utilization is where what an endpoint reports becomes its utilization. It implements
+// orca.OOBListener.
+type utilization struct {
+	orcaweight.Sample
+	leaf *common
+	oob  oobReports // guarded by the balancer's mutex
+}
+
+// onDone takes note of a report at the end of an RPC.
+func (u *utilization) onDone(load any) {
+	report, ok := load.(*orcav3.OrcaLoadReport)
+	if how := u.leaf.loadAware.Load(); ok && report != nil && how != nil && !how.OutOfBand {
+		u.Report(how.rule.Of(report), u.leaf.rt.Now())
+	}
+}
+
+// OnLoadReport takes note of a report out of band.
+func (u *utilization) OnLoadReport(report *orcav3.OrcaLoadReport) {
+	if how := u.leaf.loadAware.Load(); how != nil && how.OutOfBand {
+		u.Report(how.rule.Of(report), u.leaf.rt.Now())
+	}
+}
+
+// busyness is how busy a locality is.
+type busyness struct {
+	orcaweight.Smoothed
+	stale bool // no endpoint has reported within the expiration period
+}
+
+// updateLoadAware follows a change of the configuration.
+func (l *leaf) updateLoadAware() {
+	was, cfg := l.loadAware.Load(), l.cfg.Policy.LoadAware
+	if cfg == nil {
+		if was != nil {
+			l.loadAware.Store(nil)
+			for e := range l.endpoints {
+				e.updateObservers(func(t *observers) {
+					if t.util != nil {
+						t.util.oob.end(l.rt)
+					}
+					t.util = nil
+				})
+				e.loc.busy = busyness{}
+			}
+		}
+		return
+	}
+	l.loadAware.Store(&loadAwareConfig{cfg, orcaweight.NewUtilization(cfg.UtilizationFrom)})
+	if was == nil || was.OutOfBand != cfg.OutOfBand || was.OOBPeriod != cfg.OOBPeriod {
+		l.askAnew()
+	}
+}

@@ -1,0 +1,51 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// locality is the live side of one picker.Locality.
+type locality struct {
+	leaf      *common
+	tally     *tally // of the priority
+	id        picker.LocalityID
+	cfg       picker.EndpointList
+	load      *picker.Load
+	observers *observers // of the endpoints, to begin with
+	counted   counting   // by the endpoints
+	binding   *picker.Binding
+	endpoints endpoints // parallel to cfg
+	busy      busyness
+	version   uint64 // of endpoints and all that snapshots read of them: see changed
+}
+
+// changed notes that something is another that snapshots read of the locality's endpoints and
+// that is no configuration (picker.LocalityState.Version):
+//
+//	which they are                       matchLocalities, matchEndpoints, reconciler.finish
+//	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect, takeOver
+//	Ejected                              leaf.sweep, updateDetection, takeObservations
+//	the weight that reports amount to    priority.updateWeights, leaf.updateWRR, takeObservations
+//
+// What is not noted picks do not see. TestModel compares each snapshot with one that is made by
+// looking at all endpoints, and so does picker under the build tag invariants.
+func (l *locality) changed() {
+	l.leaf.localityVersion++
+	l.version = l.leaf.localityVersion
+}
+
+// endpoints implements picker.EndpointStates.
+type endpoints []*endpoint
+
+func (es endpoints) Len() int                          { return len(es) }
+func (es endpoints) State(i int) *picker.EndpointState { return &es[i].EndpointState }
+
+// usable reports whether an endpoint of the locality is not draining.
+func (l *locality) usable() bool {
+	return slices.ContainsFunc(l.endpoints, func(e *endpoint) bool { return !e.Draining })
+}

@@ -1,0 +1,197 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/integrate/report"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A detail adds to the status of a cluster its localities and endpoints, what picks come to,
+// and why. The balancer's mutex guards all that it reads.
+type detail struct {
+	c         *cluster
+	kernel    *picker.ClusterExplanation // what a pick comes to, by the published snapshot
+	rpc       bool                       // kernel is for a certain RPC: only the priority in use matters
+	inSession bool                       // the RPC's session has chosen the endpoint
+	now       int64
+	// By kernel: the share of each endpoint, and the index of each locality.
+	shares map[*endpoint]picker.EndpointShare
+	places map[*locality]int
+}
+
+func newDetail(c *cluster, kernel *picker.ClusterExplanation, rpc bool) *detail {
+	d := &detail{c: c, kernel: kernel, rpc: rpc, now: c.rt.Now(), shares: map[*endpoint]picker.EndpointShare{}, places: map[*locality]int{}}
+	index := 0
+	for i := range c.state.Localities {
+		for _, e := range c.state.Localities[i].Endpoints.(endpoints) {
+			d.places[e.loc] = i
+			if index < len(kernel.Endpoints) {
+				d.shares[e] = kernel.Endpoints[index]
+			}
+			index++
+		}
+	}
+	return d
+}
+
+// fill adds the detail to the cluster's status.
+func (d *detail) fill(s *report.ClusterStatus) {
+	for i, l := range d.c.leaves {
+		if r := d.c.received; l.cfg.Policy.Subset > 0 && r != nil && i < len(r.Leaves) && len(l.cfg.Priorities) > 0 {
+			s.NotInSubset = append(s.NotInSubset, explain.NotInSubset(&r.Leaves[i], l.cfg)...)
+		}
+		leaf := &s.Leaves[i]
+		leaf.PolicyText = explain.PolicyText(&l.cfg.Policy)
+		for _, u := range l.cfg.Unhealthy {
+			leaf.Unhealthy = append(leaf.Unhealthy, report.UnhealthyEndpoint{Address: u.Addr.String(), Health: u.Health})
+		}
+		for k := range leaf.Drops {
+			if d.rpc && i == d.c.state.Leaf && k < len(d.kernel.Drops) {
+				leaf.Drops[k].Probability = d.kernel.Drops[k]
+			}
+		}
+		for k, p := range l.priorities {
+			d.priority(&leaf.Priorities[k], p, s.Zones)
+		}
+	}
+}
+
+func (d *detail) priority(s *report.PriorityStatus, p *priority, zones *report.ZonesStatus) {
+	for _, share := range d.c.shares {
+		if share.p == p {
+			s.Share = float64(share.part) / shareScale
+		}
+	}
+	s.Reason = whyUsed(d.c, p, s)
+	switch {
+	case d.rpc && p != d.c.inUse:
+	case d.rpc && d.c.state.Leaf >= 0:
+		// The localities of the snapshot, which an update may have replaced since.
+		leaf := &d.c.effective.Leaves[d.c.state.Leaf]
+		shown := shownPriority{policy: &leaf.Policy, used: true, zones: zones}
+		for i := range d.c.state.Localities {
+			shown.localities = append(shown.localities, shownLocality{&leaf.Priorities[d.c.state.Priority].Localities[i], d.c.state.Localities[i].Endpoints.(endpoints), i})
+		}
+		s.Localities = d.localities(&shown)
+	default:
+		shown := shownPriority{policy: &p.leaf.cfg.Policy, used: s.InUse, zones: zones}
+		for i, l := range p.localities {
+			at, published := d.places[l]
+			if !published {
+				at = -1
+			}
+			shown.localities = append(shown.localities, shownLocality{&p.cfg.Localities[i], l.endpoints, at})
+		}
+		s.Localities = d.localities(&shown)
+	}
+}
+
+// shownPriority is a priority whose localities are shown.
+type shownPriority struct {
+	policy     *picker.Policy
+	localities []shownLocality
+	used       bool
+	zones      *report.ZonesStatus
+	reported   int // READY endpoints that have a weight of their reports (A58)
+}
+
+type shownLocality struct {
+	cfg  *picker.Locality
+	list endpoints
+	at   int // index in the publication; -1 if it is not published
+}
+
+// localities returns the status of the localities.
+func (d *detail) localities(p *shownPriority) (all []report.LocalityStatus) {
+	for _, l := range p.localities {
+		for _, e := range l.list {
+			if e.Connectivity == picker.Ready && e.ReportedWeight() > 0 {
+				p.reported++
+			}
+		}
+	}
+	for i := range p.localities {
+		all = append(all, d.locality(p, &p.localities[i]))
+	}
+	return all
+}
+
+func (d *detail) locality(p *shownPriority, l *shownLocality) report.LocalityStatus {
+	id := l.cfg.ID
+	out := report.LocalityStatus{Region: id.Region, Zone: id.Zone, SubZone: id.SubZone, Weight: l.cfg.Weight, Endpoints: make([]report.EndpointStatus, len(l.list))}
+	delegated, passedBy := 0., false
+	if l.at >= 0 {
+		group := l.at // index of the first locality of the group
+		if p.policy.Flat {
+			group = 0
+		}
+		if group < len(d.kernel.Localities) {
+			delegated = d.kernel.Localities[group]
+		}
+		if groups := d.c.view.groups; p.used && group < len(groups) && groups[group] != nil && groups[group].current != nil {
+			out.Child = fmt.Sprintf("%s, %s", groups[group].current.name, stateName(groups[group].state))
+		}
+		passedBy = p.zones != nil && p.zones.InForce && l.at < len(p.zones.Localities) && p.zones.Localities[l.at].Share == 0
+	}
+	if !p.policy.Flat {
+		out.Share = delegated
+	}
+	// A child in TRANSIENT_FAILURE is asked, and may know better.
+	childPicks := p.used && (delegated > 0 || p.policy.Kind == picker.PolicyCustom && (!d.rpc || d.kernel.Fails > 0))
+	for i, e := range l.list {
+		out.Endpoints[i] = d.endpoint(p, e, l.cfg.Endpoints.At(i), childPicks, passedBy)
+		out.Share += out.Endpoints[i].Share
+	}
+	return out
+}
+
+// addr returns the first address of the published endpoint with an index.
+func (d *detail) addr(i int) string {
+	if d.c.state.Leaf >= 0 {
+		for _, l := range d.c.effective.Leaves[d.c.state.Leaf].Priorities[d.c.state.Priority].Localities {
+			if i < l.Endpoints.Len() {
+				return l.Endpoints.At(i).Addr.String()
+			}
+			i -= l.Endpoints.Len()
+		}
+	}
+	return "?"
+}
+
+// whyUsed returns why a priority is in use or not.
+func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
+	left := explain.Brief(time.Duration(p.deadline - c.rt.Now())) // of its timer
+	inUse := slices.Index(c.order, c.inUse)
+	switch {
+	case s.Share > 0:
+		return "shares the load, since too many endpoints have failed"
+	case p == c.inUse && takesRPCs(p.connectivity()):
+		return "in use: the first that can serve"
+	case p == c.inUse && p.phase == trying:
+		return fmt.Sprintf("in use: it has %s to connect until the next gets its turn", left)
+	case p == c.inUse && p.connectivity() == picker.Connecting:
+		return "in use, since none can serve: the first that is connecting"
+	case p == c.inUse:
+		return "in use, since none can serve: the last"
+	case p.counts == [4]int{} && s.Priority < inUse:
+		return "no endpoints"
+	case p.phase == trying:
+		return fmt.Sprintf("connecting, with %s left until it counts as failed; one that was in use serves meanwhile", left)
+	case p.phase == failed && p.connectivity() == picker.Connecting:
+		return "failed: it has not connected in time, and still tries"
+	case p.phase == failed:
+		return "failed: no endpoint can be reached"
+	case p.phase == retired:
+		return fmt.Sprintf("not needed; its connections are kept for another %s", left)
+	case p.phase == dormant:
+		return "not needed: nothing was connected"
+	}
+	return "not in use"
+}

@@ -1,0 +1,107 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"slices"
+
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Counts folds the counters of the channel, and those of the XdsClient, which is shared.
+func Counts(b *Balancer, to *metric.Channel) {
+	own, shared := to.Count, to.CountShared
+	link := b.src.Link
+	budget, throttle := link.Unmade()
+	metric.Fold(own, metric.NoRoute, b, "", b.picker.noRoute.Load(), b.rec.target)
+	metric.Fold(own, metric.Retries, link, "", link.Retries(), b.rec.target)
+	metric.Fold(own, metric.Hedges, link, "", link.Hedges(), b.rec.target)
+	metric.Fold(own, metric.RetryRejections, link, "", budget, b.rec.target, "budget")
+	metric.Fold(own, metric.RetryRejections, link, "", throttle, b.rec.target, "throttle")
+	metric.Fold(own, metric.Refused, link, "", link.Refused(), b.rec.target)
+	metric.Fold(own, metric.ConcurrencyRefused, link, "", link.Unsent(), b.rec.target)
+	channelmetrics.FoldClient(shared, b.src.Client, b.rec.target)
+	foldClusters(b, to)
+}
+
+// foldClusters folds the counters of clusters.
+func foldClusters(b *Balancer, to *metric.Channel) {
+	b.lock()
+	defer b.unlock()
+	for _, c := range b.clusters {
+		for _, l := range c.leaves {
+			channelmetrics.FoldLoad(to, l.cfg, l.load)
+		}
+	}
+	for load, cfg := range b.rec.retired {
+		channelmetrics.FoldLoad(to, cfg, load)
+	}
+	clear(b.rec.retired)
+}
+
+// Gauges emits the gauges of the channel. O(endpoints).
+func Gauges(b *Balancer, emit metric.Emit) {
+	target, link := b.rec.target, b.src.Link
+	emit(metric.Channels, 1, target)
+	missing := int64(0)
+	if len(link.Unapplied(b.picker.table())) > 0 {
+		missing = 1
+	}
+	emit(metric.MissingInterceptors, missing, target)
+	if t := link.Current(); t != nil {
+		for _, c := range t.Plans.Concurrencies() {
+			emit(metric.ConcurrencyLimit, int64(c.Limit), target, c.Cluster)
+		}
+	}
+	b.lock()
+	defer b.unlock()
+	for name, c := range b.clusters {
+		emit(metric.Priority, int64(slices.Index(c.order, c.inUse)), target, name)
+		endpointGauges(c, target, emit)
+	}
+}
+
+// stateLabels are the values of the label xdslb.state.
+var stateLabels = [...]string{picker.Idle: "idle", picker.Connecting: "connecting", picker.Ready: "ready", picker.TransientFailure: "transient_failure"}
+
+// endpointGauges emits how many endpoints the cluster has in which state, and how many
+// are excluded and why: O(endpoints).
+func endpointGauges(c *cluster, target string, emit metric.Emit) {
+	for i, l := range c.leaves {
+		var states [len(stateLabels)]int64
+		var draining, ejected, unused int64
+		for _, p := range l.priorities {
+			used := c.uses(p)
+			for e := range p.endpoints {
+				states[e.Connectivity]++
+				switch {
+				case e.Draining:
+					draining++
+				case e.Ejected:
+					ejected++
+				case !used:
+					unused++
+				}
+			}
+		}
+		for s, n := range states {
+			emit(metric.Endpoints, n, target, l.cfg.Name, stateLabels[s])
+		}
+		left := 0
+		if l.cfg.Policy.Subset > 0 && len(l.cfg.Priorities) > 0 { // otherwise the credentials refuse the leaf
+			for _, n := range explain.LeftOut(&c.received.Leaves[i], l.cfg) {
+				left += n
+			}
+		}
+		for _, r := range []struct {
+			reason string
+			n      int64
+		}{{"draining", draining}, {"ejected", ejected}, {"priority", unused}, {"subset", int64(left)}} {
+			emit(metric.EndpointsExcluded, r.n, target, l.cfg.Name, r.reason)
+		}
+	}
+}

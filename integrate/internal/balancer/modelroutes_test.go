@@ -1,0 +1,256 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is routes that share RPCs among clusters, by headers and fractions, and change
+// while RPCs are bound: trips. They are flights (see modelflights_test.go) of which the model
+// knows where they may go (A31, A60, D13), and what their session is with in the end (A55).
+
+// crossroad is a route for trips.
+type crossroad struct {
+	header   string // that it is for; empty is any
+	fraction *uint32
+	clusters []picker.WeightedCluster
+}
+
+// randomCrossing draws the routes for trips.
+func randomCrossing(rng *rand.Rand) (list []crossroad) {
+	for range 1 + rng.IntN(3) {
+		r := crossroad{header: []string{"", "", "1", "2"}[rng.IntN(4)]}
+		if rng.IntN(3) == 0 {
+			f := []uint32{0, 5e5, 1e6}[rng.IntN(3)]
+			r.fraction = &f
+		}
+		for _, name := range []string{"a", "b"} {
+			if rng.IntN(3) > 0 {
+				r.clusters = append(r.clusters, picker.WeightedCluster{Name: name, Weight: 1 + rng.Uint32N(3)})
+			}
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// routes are those for trips, as they are sent. Clusters that are not routed are no destination.
+func (p *plane) routes() (list []picker.Route) {
+	p.sentCrossing = nil
+	for _, r := range p.crossing {
+		r.clusters = slices.DeleteFunc(slices.Clone(r.clusters), func(to picker.WeightedCluster) bool {
+			return !slices.ContainsFunc(p.clusters, func(c *planeCluster) bool { return c.routed && c.name == to.Name })
+		})
+		p.sentCrossing = append(p.sentCrossing, r)
+		route := picker.Route{Path: picker.StringMatch{Kind: picker.MatchPrefix, Value: "/x/"}, Fraction: r.fraction, Clusters: r.clusters, AutoHostRewrite: p.rewrites}
+		if r.header != "" {
+			route.Headers = []picker.HeaderMatch{{Name: "x", String: picker.StringMatch{Kind: picker.MatchExact, Value: r.header}}}
+		}
+		if p.attempts {
+			route.Hedge, route.Retry = true, &hedgedSoon
+		}
+		list = append(list, route)
+	}
+	return list
+}
+
+// hedgedSoon is the retry policy of trips, the second attempts of which are made soon.
+var hedgedSoon = func() picker.RetryPolicy {
+	p := hedged
+	p.PerTryTimeout = 200 * time.Millisecond
+	return p
+}()
+
+// trip is what the model knows of a flight by these routes.
+type trip struct {
+	header  string
+	cluster string // of the cookie
+	host    int    // the cookie's endpoint; 0 is no cookie
+	cookie  string
+	begun   []crossroad
+	bound   bool // by its interceptor, for certain
+	// unserved says that no route may have served it when it began. It has no plan then.
+	unserved bool
+	// blind says that a pick has found no Plans, and has looked for no Call: see Call.Done.
+	blind   bool
+	session bool     // a filter of its route reads the cookie
+	settled []string // where its first pick may have settled that it goes, "" being nowhere; nil before
+	legs    map[string]*leg
+}
+
+// depart begins some trips.
+func (t *trial) depart() {
+	if !t.plane.overload.none() || len(t.sky.flights) > 20 {
+		return
+	}
+	t.rest()
+	n := 1 + t.Rand.IntN(6)
+	t.Logf("%d trips by %+v", n, t.plane.sentCrossing)
+	for range n {
+		t.embark()
+	}
+}
+
+// embark begins a trip.
+func (t *trial) embark() {
+	v := &trip{
+		header: []string{"", "1", "2"}[t.Rand.IntN(3)], begun: t.plane.sentCrossing, session: t.plane.sessions,
+		bound: t.plane.sessions || t.plane.attempts, legs: map[string]*leg{},
+	}
+	v.unserved = slices.Contains(v.destinations(v.begun, false), "")
+	f := &flight{cluster: "x", trip: v}
+	ctx, cancel := context.WithCancel(context.Background())
+	f.cancel = cancel
+	if v.header != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "x", v.header)
+	}
+	if t.Rand.IntN(2) == 0 {
+		c := t.plane.clusters[t.Rand.IntN(len(t.plane.clusters))]
+		v.cluster, v.host = c.name, c.leaves[t.Rand.IntN(len(c.leaves))].first+t.Rand.IntN(endpointsPerLeaf)
+		v.cookie = fmt.Sprintf("%v;cluster:%s", addr(v.host), c.name)
+		ctx = metadata.AppendToOutgoingContext(ctx, "cookie", "c="+base64.StdEncoding.EncodeToString([]byte(v.cookie)))
+	}
+	var reply any
+	if t.Rand.IntN(2) == 0 {
+		reply = &emptypb.Empty{} // may be hedged
+	}
+	t.sky.mu.Lock()
+	t.sky.flights = append(t.sky.flights, f)
+	t.sky.mu.Unlock()
+	go t.sky.fly(ctx, f, tableIn(t.lb), reply)
+}
+
+// destinations returns where an RPC may go by some routes; "" is that no cluster serves it.
+func (v *trip) destinations(by []crossroad, session bool) (names []string) {
+	for _, r := range by {
+		if r.header != "" && r.header != v.header || r.fraction != nil && *r.fraction == 0 {
+			continue
+		}
+		names = append(names, r.destinations(v, session)...)
+		if r.fraction == nil || *r.fraction == 1e6 {
+			return names
+		}
+	}
+	return append(names, "")
+}
+
+// destinations are those of one route: the cluster of the cookie if it leads there (A60).
+func (r *crossroad) destinations(v *trip, session bool) (names []string) {
+	for _, c := range r.clusters {
+		if session && c.Name == v.cluster {
+			return []string{c.Name}
+		}
+		names = append(names, c.Name)
+	}
+	if names == nil {
+		names = []string{""}
+	}
+	return names
+}
+
+// allowed returns where a pick of the trip may go now. The first one settles it, for what the
+// model cannot know of what was drawn.
+func (t *trial) allowed(v *trip) []string {
+	now, session := t.plane.sentCrossing, v.session && v.host > 0
+	switch {
+	case !hasPlans(t.lb):
+		return v.destinations(now, false)
+	case !v.bound:
+		return append(v.destinations(now, false), v.destinations(v.begun, false)...)
+	}
+	if v.settled == nil {
+		by := v.begun
+		if slices.ContainsFunc(by, func(r crossroad) bool { return r.header != "" }) {
+			by = now
+		}
+		v.settled = v.destinations(by, session)
+	}
+	names := slices.Clone(v.settled)
+	if v.unserved || slices.ContainsFunc(names, t.isGone) {
+		names = append(names, v.destinations(now, false)...)
+		names = append(names, v.destinations(now, session)...)
+	}
+	return names
+}
+
+// isGone reports whether the routes do not lead to a cluster any more.
+func (t *trial) isGone(cluster string) bool { return cluster != "" && !t.clusterNamed(cluster).routed }
+
+// follow judges where an attempt of a trip has gone, or that it has gone nowhere.
+func (t *trial) follow(l *leg, conn *modelConn, err error) {
+	v := l.of.trip
+	v.blind = v.blind || !hasPlans(t.lb)
+	first, may := v.settled == nil, t.allowed(v)
+	settle := func(name string) {
+		v.settled = slices.DeleteFunc(v.settled, func(n string) bool { return n != name && !t.isGone(n) })
+	}
+	if err != nil {
+		r := reasonOf(err)
+		if r != ReasonNoRoute && r != ReasonNotForwarding {
+			return
+		}
+		if !slices.Contains(may, "") {
+			t.Fatalf("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, has no route by %+v: %v", v.header, v.cookie, v.begun, v.bound, v.settled, t.plane.sentCrossing, err)
+		}
+		settle("")
+		return
+	}
+	leaf := t.leafOf(conn.number)
+	c := t.clusterOf(leaf)
+	if !slices.Contains(may, c.name) {
+		t.Fatalf("a trip with header %q, cookie %q by %+v, bound %v and settled for %q, went to %v, of cluster %s, by %+v; want one of %q",
+			v.header, v.cookie, v.begun, v.bound, v.settled, conn, c.name, t.plane.sentCrossing, may)
+	}
+	settle(c.name)
+	_, e := c.find(conn.number)
+	if l.sure = !v.unserved && !leaf.switched && !leaf.sluggish && t.plane.sessions; e == nil || delegates(&leaf.sent) {
+		return
+	}
+	l.upstream = e.Addr.String()
+	if multiAddressed(e) {
+		l.upstream += "," + e.Extra.Addrs[0].String()
+	}
+	l.upstream += ";cluster:" + c.name
+	if first && l.sure && v.session && v.cluster == c.name {
+		t.checkSession(&modelRPC{id: l.rpc.id, cluster: c.name, host: v.host, conn: conn}, c)
+	}
+}
+
+// checkTrip checks the cookie of a trip that has ended well: its session is with the endpoint
+// that has answered.
+func (t *trial) checkTrip(f *flight) {
+	v := f.trip
+	if f.err != nil || v.blind || len(f.header.Get("leg")) == 0 {
+		return
+	}
+	l, got := v.legs[f.header.Get("leg")[0]], ""
+	if lines := f.header.Get("set-cookie"); len(lines) > 0 {
+		c, err := http.ParseSetCookie(lines[0])
+		if err != nil || len(lines) > 1 {
+			t.Fatalf("a trip ends with the cookies %q: %v", lines, err)
+		}
+		text, _ := base64.StdEncoding.DecodeString(c.Value)
+		got = string(text)
+	}
+	want := l.upstream
+	if want == v.cookie || !v.session {
+		want = ""
+	}
+	if got != want && (l.sure || got != "") {
+		t.Fatalf("a trip with the cookie %q was answered by %v (%s), and its cookie is %q, want %q", v.cookie, l.rpc.conn, strings.TrimSpace(l.upstream), got, want)
+	}
+}

@@ -1,0 +1,57 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"log/slog"
+	"slices"
+
+	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file has the notices about configurations that a channel logs.
+
+// recordZones logs that a cluster asks for zone-aware routing and does not get it, since the
+// zones of the own fleet are not known. was is the cluster's previous configuration, nil if
+// there is none; nothing is logged again that was logged for it.
+func (r *recorder) recordZones(was, is *picker.Cluster) {
+	for i := range is.Leaves {
+		l := &is.Leaves[i]
+		if l.Origin == nil || hadOrigin(was, l) {
+			continue
+		}
+		if l.Policy.LoadAware != nil && l.Origin.Locality == (picker.LocalityID{}) {
+			r.write(slog.LevelWarn, "xdslb: a cluster asks for load-aware localities, and no locality is preferred as the own one, "+
+				"since the node of the bootstrap has no locality", is.Name)
+		}
+		if l.Policy.ZoneAware != nil && l.Origin.Err != nil {
+			r.write(slog.LevelWarn, "xdslb: a cluster asks for zone-aware routing, and is balanced as without it, since the zones of the own fleet are not known. "+
+				"It takes the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints", is.Name,
+				slog.String("error", l.Origin.Err.Error()))
+		}
+	}
+}
+
+// hadOrigin reports whether a cluster's configuration has the same origin for a leaf as the
+// next one.
+func hadOrigin(was *picker.Cluster, next *picker.Leaf) bool {
+	return was != nil && slices.ContainsFunc(was.Leaves, func(l picker.Leaf) bool {
+		o := l.Origin
+		return l.Name == next.Name && o != nil && (o == next.Origin || o.Err != nil && next.Origin.Err != nil && o.Err.Error() == next.Origin.Err.Error())
+	})
+}
+
+// recordIgnored logs the unsupported features of a configuration that the log does not have
+// yet. The clusters are the indexes of those that have changed: O(clusters).
+func (r *recorder) recordIgnored(cfg *picker.Config, clusters []int) {
+	r.recordUnsupported("", cfg.Ignored)
+	sessions := explain.HasSessions(cfg)
+	for _, i := range clusters {
+		for k := range cfg.Clusters[i].Leaves {
+			l := &cfg.Clusters[i].Leaves[k]
+			r.recordUnsupported(l.Name, explain.UnsupportedOf(l, sessions))
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"cmp"
+	"math"
+	"strings"
+	"sync/atomic"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
+	_ "google.golang.org/grpc/orca" // decodes the reports in trailers, once per RPC (A51)
+
+	"github.com/xdslb/xdslb/integrate/internal/outlier"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// observers are who else hears how the RPCs of an endpoint end, besides its counters.
+// Most endpoints have none, and their RPCs look no further than a nil pointer. They
+// are immutable; endpoints may share them.
+type observers struct {
+	orca  *orcaRecorder  // of the locality, if its load is reported (A85)
+	host  *outlier.Host  // if outliers are detected (A50)
+	wrr   *wrrWeight     // if RPCs go by what endpoints report (A58)
+	util  *utilization   // if localities get RPCs by what their endpoints report
+	calls *endpointCalls // while somebody watches the channel
+}
+
+// onDone passes on the end of an RPC. An RPC that was never sent says nothing of
+// the endpoint, and one that was canceled as the loser of a race nothing of success.
+func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
+	if t.host != nil && (result == picker.CallOK || result == picker.CallFailed) {
+		t.host.Count(result == picker.CallOK)
+	}
+	if t.calls != nil {
+		t.calls.count(result)
+	}
+	if t.wrr != nil {
+		t.wrr.onDone(info, result)
+	}
+	if info.ServerLoad == nil {
+		return
+	}
+	if t.orca != nil {
+		t.orca.onDone(info.ServerLoad)
+	}
+	if t.util != nil {
+		t.util.onDone(info.ServerLoad)
+	}
+}
+
+// addObservers gives an endpoint the observers that the leaf's configuration asks
+// for.
+func (l *common) addObservers(e *endpoint) {
+	detects, weighs, utilizes := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.cfg.Policy.LoadAware != nil
+	watched := l.watched
+	if !detects && !weighs && !utilizes && !watched {
+		return
+	}
+	e.updateObservers(func(t *observers) {
+		if detects && t.host == nil {
+			t.host = new(outlier.Host)
+		}
+		if weighs && t.wrr == nil {
+			t.wrr = &wrrWeight{leaf: l}
+		}
+		if utilizes && t.util == nil {
+			t.util = &utilization{leaf: l}
+		}
+		if watched && t.calls == nil {
+			t.calls = new(endpointCalls)
+		}
+	})
+}
+
+// takeObservations takes over what was known of the endpoint when it was another
+// one.
+func (e *endpoint) takeObservations(from *endpoint) {
+	e.Ejected, e.StateSince = from.Ejected, from.StateSince
+	e.loc.changed()
+	was := from.observers.Load()
+	if was == nil || was.host == nil && was.wrr == nil && was.util == nil && was.calls == nil {
+		return
+	}
+	e.updateObservers(func(t *observers) {
+		t.host, t.wrr, t.util = cmp.Or(was.host, t.host), cmp.Or(was.wrr, t.wrr), cmp.Or(was.util, t.util)
+		t.calls = cmp.Or(was.calls, t.calls)
+	})
+	if was.wrr != nil {
+		e.SetWeight(was.wrr.published) // changed, as is the rest
+	}
+}
+
+// updateObservers changes who hears of the endpoint's RPCs.
+func (e *endpoint) updateObservers(change func(*observers)) {
+	var next observers
+	if t := e.observers.Load(); t != nil {
+		next = *t
+	}
+	change(&next)
+	if next == (observers{}) {
+		e.observers.Store(nil)
+		return
+	}
+	e.observers.Store(&next)
+}
+
+// orcaRecorder is where the endpoints of a locality leave what backends say about
+// their load at the end of RPCs.
+type orcaRecorder struct {
+	metrics *picker.Metrics
+	wanted  *atomic.Pointer[metricNames] // the leaf's; nil inside is none
+}
+
+// metricNames says which metrics a cluster's load reports pass on (A85).
+type metricNames struct {
+	cpu, mem, application bool
+	allNamed              bool
+	named                 map[string]bool
+}
+
+const namedPrefix = "named_metrics."
+
+// newMetricNames reads CDS's lrs_report_endpoint_metrics. Names that it does
+// not know are ignored.
+func newMetricNames(names []string) *metricNames {
+	if len(names) == 0 {
+		return nil
+	}
+	m := &metricNames{named: map[string]bool{}}
+	for _, name := range names {
+		switch key, named := strings.CutPrefix(name, namedPrefix); {
+		case named && key == "*":
+			m.allNamed = true
+		case named:
+			m.named[key] = true
+		case name == "cpu_utilization":
+			m.cpu = true
+		case name == "mem_utilization":
+			m.mem = true
+		case name == "application_utilization":
+			m.application = true
+		}
+	}
+	return m
+}
+
+// onDone adds a report to the sums, as far as the cluster wants it. Utilizations
+// that are not positive were not set. What is not a finite number is left out: one
+// backend could spoil the sum of all.
+func (s *orcaRecorder) onDone(load any) {
+	report, ok := load.(*orcav3.OrcaLoadReport)
+	wanted := s.wanted.Load()
+	if !ok || report == nil || wanted == nil {
+		return
+	}
+	for _, u := range []struct {
+		wanted bool
+		name   string
+		value  float64
+	}{
+		{wanted.cpu, "cpu_utilization", report.GetCpuUtilization()},
+		{wanted.mem, "mem_utilization", report.GetMemUtilization()},
+		{wanted.application, "application_utilization", report.GetApplicationUtilization()},
+	} {
+		if u.wanted && u.value > 0 && finite(u.value) {
+			s.metrics.Add(u.name, u.value)
+		}
+	}
+	for key, value := range report.GetNamedMetrics() {
+		if (wanted.allNamed || wanted.named[key]) && finite(value) {
+			s.metrics.Add(namedPrefix+key, value)
+		}
+	}
+}
+
+func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }

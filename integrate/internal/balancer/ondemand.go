@@ -1,0 +1,35 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is about priorities whose endpoints are not connected before they
+// are needed, since RPCs come to each by their hash (A42, A61).
+
+// requestConnect connects an endpoint that an RPC was to go to. Of the RPCs that ask for
+// the same one, only the first after it became IDLE costs more than a load; none
+// takes the mutex.
+func requestConnect(e *endpoint) {
+	if e.RequestConnect() {
+		go e.loc.leaf.entry.do(e.connectRequested)
+	}
+}
+
+// connectRequested connects the endpoint, unless it has left its locality or waits for no RPCs
+// any more.
+func (e *endpoint) connectRequested() {
+	l, i := e.loc, slices.Index(e.loc.endpoints, e)
+	if i < 0 || l.tally.phase == dormant || l.leaf.delegates() {
+		e.ResetConnectRequest()
+		return
+	}
+	if e.connect(l.cfg.At(i)); e.Connectivity == picker.Idle { // it is drained
+		e.ResetConnectRequest()
+	}
+}

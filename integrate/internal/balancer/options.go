@@ -1,0 +1,31 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"cmp"
+	"log/slog"
+	"time"
+)
+
+// Options are the options of one channel: fields of integrate.Config, which documents them.
+type Options struct {
+	FailoverTimeout        time.Duration
+	RetireAfter            time.Duration
+	OverprovisioningFactor uint32
+	IgnoreEndpointWeights  bool
+	ReconnectOnTLSChange   bool
+	HealthChecks           bool // HealthCheckService is set
+	Logger                 *slog.Logger
+}
+
+// WithDefaults returns the options with the defaults in place of zero values.
+func (o Options) WithDefaults() *Options {
+	o.FailoverTimeout = cmp.Or(o.FailoverTimeout, 10*time.Second)
+	o.RetireAfter = cmp.Or(o.RetireAfter, 15*time.Minute)
+	if o.OverprovisioningFactor > 0 {
+		o.OverprovisioningFactor = max(o.OverprovisioningFactor, 100)
+	}
+	return &o
+}

@@ -1,0 +1,334 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// detecting returns c with outlier detection: who fails more than half of ten
+// RPCs or more in 10 s is out for 15 s.
+func detecting(c *picker.Cluster) *picker.Cluster {
+	c.Leaves[0].Outlier = &picker.OutlierDetection{
+		Interval: 10 * time.Second, BaseEjectionTime: 15 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 100,
+		FailurePercentage: &picker.FailurePercentage{Threshold: 50, Enforcement: 100, RequestVolume: 10},
+	}
+	return c
+}
+
+// TestEjection: an endpoint whose RPCs fail is ejected at the end of the interval,
+// gets no RPCs, keeps its connection (T-OD-2), and returns once its time is over;
+// those that fail in the next interval are out for twice as long (A50).
+func TestEjection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2, 3))))))
+		for n := 1; n <= 3; n++ {
+			cc.conn(t, n).to(ready)
+		}
+		pass(9 * time.Second)
+		b.load(t, 60, 1)
+		wantPick(t, b, 1, 2, 3)
+		pass(2 * time.Second) // 11 s
+		wantPick(t, b, 2, 3)
+		b.load(t, 60)
+		pass(18 * time.Second) // 29 s
+		wantPick(t, b, 2, 3)
+		pass(2 * time.Second) // 31 s: 15 s were over at 25 s
+		counts := map[string]int{}
+		for range 30 {
+			a, err := b.pick()
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[a]++
+		}
+		if counts[addr(1).String()] != 10 {
+			t.Errorf("of 30 RPCs after its return the endpoint got %d, want 10", counts[addr(1).String()])
+		}
+		b.load(t, 60, 1)
+		pass(10 * time.Second) // 41 s: ejected at 40 s, for 30 s
+		wantPick(t, b, 2, 3)
+		pass(38 * time.Second) // 79 s
+		wantPick(t, b, 2, 3)
+		pass(2 * time.Second)
+		b.load(t, 60)
+		wantPick(t, b, 1, 2, 3)
+		if cc.opened != 3 || cc.closed != 0 || cc.conn(t, 1).connects != 1 {
+			t.Errorf("opened %d connections, closed %d, connected %d times; want 3, 0, 1", cc.opened, cc.closed, cc.conn(t, 1).connects)
+		}
+	})
+}
+
+// TestOutcomes: what counts is whether the status is OK (T-OD-3); an RPC that was
+// never sent counts as neither.
+func TestOutcomes(t *testing.T) {
+	for _, tt := range []struct {
+		failed, void int
+		ejects       bool
+	}{{10, 0, true}, {10, 100, true}, {9, 100, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{})
+			b.Update(configOf(detecting(clusterOf("c", prio(eps(1))))))
+			cc.conn(t, 1).to(ready)
+			b.load(t, tt.failed, 1)
+			for range tt.void {
+				res, _ := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+				res.Done(balancer.DoneInfo{}) // the connection had gone
+			}
+			pass(11 * time.Second)
+			if _, err := b.pick(); (err != nil) != tt.ejects {
+				t.Errorf("%d failures and %d RPCs that were not sent: Pick() = %v, want an ejection: %v", tt.failed, tt.void, err, tt.ejects)
+			}
+		})
+	}
+}
+
+// TestEjectedPriority: a priority whose endpoints are all ejected has failed, so the
+// next one is used, until one returns (A50, A75); the channel stays READY.
+func TestEjectedPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2)), prio(eps(3))))))
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		b.load(t, 40, 1, 2)
+		pass(11 * time.Second)
+		wantPick(t, b) // the next one connects
+		cc.conn(t, 3).to(ready)
+		wantPick(t, b, 3)
+		if cc.state != ready {
+			t.Errorf("channel is %v, want READY", cc.state)
+		}
+		b.load(t, 40, 3)
+		pass(10 * time.Second) // 21 s
+		b.flush()
+		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "1 of its endpoints are ejected") {
+			t.Errorf("Pick() with all endpoints ejected = %v, want an error that says so", err)
+		}
+		pass(10 * time.Second) // 31 s
+		wantPick(t, b, 1, 2)
+		if cc.closed != 0 {
+			t.Errorf("closed %d connections, want none", cc.closed)
+		}
+	})
+}
+
+// TestDetectionTimer: a change of the configuration keeps the time that has passed
+// of the interval, one that takes away the time left has the timer run at once, and
+// interval 0 does not run without a pause (T-OD-2).
+func TestDetectionTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		update := func(interval time.Duration) {
+			c := detecting(clusterOf("c", prio(eps(1, 2))))
+			c.Leaves[0].Outlier.Interval = interval
+			c.Leaves[0].Outlier.BaseEjectionTime = 0
+			b.Update(configOf(c))
+		}
+		update(10 * time.Second)
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		pass(6 * time.Second)
+		b.load(t, 40, 1)
+		for range 5 { // the same interval
+			update(10 * time.Second)
+		}
+		pass(3900 * time.Millisecond)
+		wantPick(t, b, 1, 2)
+		pass(200 * time.Millisecond) // 10.1 s
+		wantPick(t, b, 2)
+
+		pass(20 * time.Second) // 30.1 s; back since 20 s
+		b.load(t, 40, 1)
+		pass(6 * time.Second)   // 36.1 s
+		update(8 * time.Second) // since 30 s
+		pass(1800 * time.Millisecond)
+		wantPick(t, b, 1, 2)
+		pass(200 * time.Millisecond) // 38.1 s
+		wantPick(t, b, 2)
+
+		pass(12 * time.Second) // 50.1 s; back since 46 s
+		b.load(t, 40, 1)
+		update(time.Second) // over since 47 s
+		pass(10 * time.Millisecond)
+		wantPick(t, b, 2)
+		update(0)
+		pass(time.Second) // would never end
+		wantPick(t, b, 1, 2)
+	})
+}
+
+// TestDetectionOff: a configuration without algorithms lets all endpoints return at
+// once and counts nothing; one that is switched on starts anew.
+func TestDetectionOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		off := map[string]*picker.OutlierDetection{"absent": nil, "no algorithm": {Interval: time.Second}}
+		for name, outlier := range off {
+			b.Update(configOf(detecting(clusterOf("c", prio(eps(1, 2))))))
+			cc.conn(t, 1).to(ready)
+			cc.conn(t, 2).to(ready)
+			b.load(t, 40, 1)
+			pass(11 * time.Second)
+			wantPick(t, b, 2)
+			c := clusterOf("c", prio(eps(1, 2)))
+			c.Leaves[0].Outlier = outlier
+			b.Update(configOf(c))
+			counts := b.shares(t, 20)
+			if counts[1] != 10 {
+				t.Errorf("%s: the endpoint that was ejected gets %d of 20 RPCs, want 10", name, counts[1])
+			}
+			for e := range b.clusters["c"].leaves[0].endpoints {
+				if e.observers.Load() != nil {
+					t.Errorf("%s: endpoints go on counting", name)
+				}
+			}
+			pass(time.Minute)
+		}
+	})
+}
+
+// TestEjectionSurvives: an ejected endpoint stays so while it is configured,
+// wherever it moves, and is a new one if it was not for a while.
+func TestEjectionSurvives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		update := func(prios ...picker.Priority) { b.Update(configOf(detecting(clusterOf("c", prios...)))) }
+		update(prio(eps(1, 2)))
+		cc.conn(t, 1).to(ready)
+		cc.conn(t, 2).to(ready)
+		b.load(t, 40, 1)
+		pass(11 * time.Second)
+		wantPick(t, b, 2)
+		update(prio(eps(2), eps(1))) // to another locality
+		wantPick(t, b, 2)
+		update(prio(eps(1)), prio(eps(2))) // to another priority
+		wantPick(t, b, 2)
+		update(prio(eps(1, 2)))
+		cc.conn(t, 1).to(idle) // to another connection
+		cc.conn(t, 1).to(ready)
+		wantPick(t, b, 2)
+		pass(10 * time.Second) // 21 s
+		wantPick(t, b, 2)
+		pass(10 * time.Second) // 31 s
+		b.load(t, 20)
+		if counts := b.shares(t, 20); counts[1] != 10 {
+			t.Errorf("after its time the endpoint gets %d of 20 RPCs, want 10", counts[1])
+		}
+
+		b.load(t, 100, 1)
+		pass(10 * time.Second)
+		wantPick(t, b, 2)
+		update(prio(eps(2)))
+		update(prio(eps(1, 2)))
+		cc.conn(t, 1).to(ready)
+		b.flush()
+		if counts := b.shares(t, 20); counts[1] != 10 {
+			t.Errorf("an endpoint that was removed and added gets %d of 20 RPCs, want 10", counts[1])
+		}
+	})
+}
+
+// TestCounts: the counts of priorities, which are kept step by step, are what
+// counting anew yields, through random updates, states and ejections.
+func TestCounts(t *testing.T) {
+	steps := 20_000
+	if testing.Short() {
+		steps = 2000
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const seed = 50
+		rng := rand.New(rand.NewPCG(seed, 2026))
+		b, cc := newTestLB(t, Config{})
+		for step := range steps {
+			switch rng.IntN(4) {
+			case 0:
+				c := clusterOf("c", randomSplit(rng, rng.Perm(12)[:1+rng.IntN(11)])...)
+				if rng.IntN(4) > 0 {
+					detecting(c)
+				}
+				b.Update(configOf(c))
+			case 1:
+				for _, l := range b.live() {
+					for e := range l.endpoints {
+						if t := e.observers.Load(); t != nil && rng.IntN(2) == 0 {
+							for range 10 {
+								l.breaker.Acquire(math.MaxUint32)
+								e.Begin()
+								e.done(balancer.DoneInfo{Err: errors.New("failed")})
+							}
+						}
+					}
+				}
+			case 2:
+				pass(time.Duration(rng.IntN(20)) * time.Second)
+			case 3:
+				for n := range 12 {
+					switch sc := cc.find(n); {
+					case sc == nil: // SubConns are closed in the background
+					case rng.IntN(2) == 0:
+						sc.to(ready)
+					case rng.IntN(4) == 0:
+						sc.to(failure)
+					}
+				}
+			}
+			synctest.Wait()
+			b.lock()
+			for _, l := range b.live() {
+				for i, p := range l.priorities {
+					kept := p.counts
+					if p.recount(); p.counts != kept {
+						t.Errorf("seed %d, step %d: priority %d counts %v, has %v", seed, step, i, kept, p.counts)
+					}
+				}
+			}
+			b.unlock()
+		}
+	})
+}
+
+// TestCustomEjection: a custom policy is told that an endpoint which outlier
+// detection ejects has failed (A50), and that it is READY when its time is over;
+// the connection stays.
+func TestCustomEjection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		built()
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(detecting(customOf(true, stubA, `{}`, prio(eps(1, 2, 3))))))
+		for n := 1; n <= 3; n++ {
+			b.to(cc.conn(t, n), ready)
+		}
+		b.flush()
+		b.load(t, 60, 1)
+		pass(11 * time.Second)
+		wantPick(t, b, 2, 3)
+		b.load(t, 60)
+		pass(20 * time.Second)
+		b.flush()
+		seen := map[string]bool{}
+		for range 6 {
+			a, err := b.pick()
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[a] = true
+		}
+		if len(seen) != 3 || cc.opened != 3 || cc.closed != 0 {
+			t.Errorf("picked %v, opened %d, closed %d; want all three, 3, 0", seen, cc.opened, cc.closed)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is Envoy's overprovisioning, which gRPC does without (A27-EDSP-4) and
+// Config.OverprovisioningFactor turns on: a priority that has lost more endpoints
+// than the others can make up for shares the load with the next one, before it is
+// lost altogether.
+
+// A loadShare is how much of the load a priority takes, in units of 1/shareScale.
+type loadShare struct {
+	p    *priority
+	part uint64
+}
+
+const shareScale = 1 << 24
+
+// shareLoad returns how the i-th priority, if it is READY, shares the load with
+// those after it in the same leaf, and starts those that are needed: nil if it
+// takes all. sharing is how many were needed.
+func (c *cluster) shareLoad(i int) (shares []loadShare, sharing int) {
+	p := c.order[i]
+	if !p.mayOverflow() || p.connectivity() != picker.Ready {
+		return nil, 0
+	}
+	left := uint64(shareScale)
+	for _, q := range c.order[i:] {
+		if q.leaf != p.leaf || left == 0 {
+			break
+		}
+		if q != p {
+			q.activate()
+			sharing++
+		}
+		if q.connectivity() == picker.Ready {
+			part := min(q.health(), left)
+			shares = append(shares, loadShare{q, part})
+			left -= part
+		} else if q.phase == trying {
+			break // it may still come up
+		}
+	}
+	if len(shares) < 2 {
+		shares = nil
+	}
+	return shares, sharing
+}
+
+// mergeShares makes one priority of those that share the load, and the cluster as
+// it would be if it had it: localities keep their weight within their priority.
+func (c *cluster) mergeShares() (*priority, *picker.Cluster) {
+	p := c.shares[0].p
+	k := c.leafIndex(p.leaf)
+	merged := *c.cfg
+	merged.Leaves = slices.Clone(merged.Leaves)
+	all := &priority{leaf: p.leaf, index: len(merged.Leaves[k].Priorities)}
+	var cfg picker.Priority
+	for _, s := range c.shares {
+		var sum uint64 // over the localities that get any of it
+		for i, l := range s.p.localities {
+			if slices.ContainsFunc(l.endpoints, (*endpoint).serves) {
+				sum += uint64(s.p.cfg.Localities[i].Weight)
+			}
+		}
+		for _, l := range s.p.cfg.Localities {
+			l.Weight = uint32(min(max(uint64(l.Weight)*s.part/sum, 1), shareScale))
+			cfg.Localities = append(cfg.Localities, l)
+		}
+		all.localities = append(all.localities, s.p.localities...)
+	}
+	leaf := &merged.Leaves[k]
+	leaf.Priorities = append(slices.Clip(leaf.Priorities), cfg)
+	return all, &merged
+}

@@ -1,0 +1,226 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// firstOf is clusterOf with pick_first.
+func firstOf(flat, shuffle bool, prios ...picker.Priority) *picker.Cluster {
+	c := clusterOf("c", prios...)
+	c.Leaves[0].Policy = picker.Policy{Kind: picker.PolicyPickFirst, Flat: flat, First: &picker.PickFirst{Shuffle: shuffle}}
+	return c
+}
+
+// wantConns checks which endpoints, of those below 10, have a SubConn.
+func wantConns(t *testing.T, b *testLB, cc *fakeCC, numbers ...int) {
+	t.Helper()
+	b.flush()
+	if got := cc.open(10); !slices.Equal(got, numbers) {
+		t.Fatalf("endpoints %v have connections, want %v", got, numbers)
+	}
+}
+
+// TestPickFirst is A62: endpoints are tried in order, the first that is READY is
+// kept alone, a failure of all sticks until one is READY, and after the
+// connection is lost it starts from the top.
+func TestPickFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(firstOf(true, false, prio(eps(1, 2), eps(3)))))
+		wantConns(t, b, cc, 1)
+		b.to(cc.conn(t, 1), connecting)
+		b.to(cc.conn(t, 1), failure)
+		wantConns(t, b, cc, 1, 2)
+		wantPick(t, b)
+		b.to(cc.conn(t, 2), connecting)
+		pass(300 * time.Millisecond) // Happy Eyeballs: 250 ms (A61)
+		wantConns(t, b, cc, 1, 2, 3)
+		b.to(cc.conn(t, 3), connecting)
+		b.to(cc.conn(t, 3), ready)
+		wantConns(t, b, cc, 3)
+		wantPick(t, b, 3)
+		if e := b.clusters["c"].inUse.localities[1].endpoints[0]; e.Connectivity != picker.Ready {
+			t.Errorf("endpoint 3 is %v, want READY: its locality gets the RPCs", e.Connectivity)
+		}
+
+		b.to(cc.conn(t, 3), idle)
+		b.flush()
+		if cc.state != idle || cc.opened != 3 {
+			t.Errorf("the channel is %v without a connection, %d SubConns made, want IDLE and 3", cc.state, cc.opened)
+		}
+		wantPick(t, b)
+		b.calm()
+		for _, n := range []int{1, 2, 3} {
+			b.to(cc.conn(t, n), connecting)
+			b.to(cc.conn(t, n), failure)
+		}
+		b.flush()
+		if _, err := b.pick(); err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Errorf("Pick() error = %v with all endpoints down, want the connection's", err)
+		}
+		for _, n := range []int{1, 2, 3} {
+			b.to(cc.conn(t, n), idle) // back-off is over
+			b.to(cc.conn(t, n), connecting)
+		}
+		b.flush()
+		if _, err := b.pick(); err == nil || err == balancer.ErrNoSubConnAvailable {
+			t.Errorf("Pick() error = %v while failed endpoints connect, want the failure to stick", err)
+		}
+		b.to(cc.conn(t, 2), ready)
+		wantConns(t, b, cc, 2)
+		wantPick(t, b, 2)
+	})
+}
+
+// TestPickFirstUpdates: an endpoint that is in the old list and the new, wherever,
+// keeps its connection (T-PF); one that is not is replaced from the top.
+func TestPickFirstUpdates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(firstOf(true, false, prio(eps(1, 2)))))
+		b.to(cc.conn(t, 1), connecting)
+		b.to(cc.conn(t, 1), ready)
+		wantPick(t, b, 1)
+		for _, p := range []picker.Priority{prio(eps(2, 3, 1)), prio(eps(3), eps(2, 1)), prio(eps(1))} {
+			b.set(configOf(firstOf(true, false, p)))
+			wantPick(t, b, 1)
+			wantConns(t, b, cc, 1)
+		}
+		b.set(configOf(firstOf(true, false, prio(eps(4, 5)))))
+		wantConns(t, b, cc, 4)
+		b.to(cc.conn(t, 4), connecting)
+		b.to(cc.conn(t, 4), ready)
+		wantPick(t, b, 4)
+		drained := eps(4, 5)
+		drained[0].Health = picker.Draining
+		b.set(configOf(firstOf(true, false, prio(drained))))
+		wantConns(t, b, cc, 5)
+		if cc.opened != 3 || cc.closed != 2 || cc.duplicate != "" {
+			t.Errorf("opened %d, closed %d, twice %q; want 3, 2, none", cc.opened, cc.closed, cc.duplicate)
+		}
+	})
+}
+
+// TestPickFirstLocalities: under wrr_locality each locality has a pick_first of
+// its own, and RPCs are drawn by locality weight; an endpoint that moves to
+// another keeps its connection.
+func TestPickFirstLocalities(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	p := prio(eps(1, 2), eps(3, 4))
+	p.Localities[1].Weight = 3
+	b.set(configOf(firstOf(false, false, p)))
+	wantConns(t, b, cc, 1, 3)
+	b.to(cc.conn(t, 3), ready)
+	wantPick(t, b, 3)
+	b.to(cc.conn(t, 1), ready)
+	b.flush()
+	got := map[string]int{}
+	for range 4000 {
+		a, err := b.pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[a]++
+	}
+	if n := got[addr(1).String()]; n < 800 || n > 1200 || n+got[addr(3).String()] != 4000 { // seven deviations are 192
+		t.Errorf("picks = %v, want 1000 and 3000", got)
+	}
+	b.set(configOf(firstOf(false, false, prio(eps(4, 2), eps(3, 1)))))
+	wantPick(t, b, 3) // the second locality has one that is READY
+	b.to(cc.conn(t, 4), ready)
+	wantPick(t, b, 3, 4)
+	wantConns(t, b, cc, 3, 4)
+}
+
+// TestPickFirstPriorities: a failed list fails over to the next priority (A56).
+func TestPickFirstPriorities(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.set(configOf(firstOf(true, false, prio(eps(1)), prio(eps(2)))))
+	wantConns(t, b, cc, 1)
+	b.to(cc.conn(t, 1), failure)
+	wantConns(t, b, cc, 1, 2)
+	b.to(cc.conn(t, 2), ready)
+	wantPick(t, b, 2)
+	b.to(cc.conn(t, 1), ready)
+	wantPick(t, b, 1)
+}
+
+// TestPickFirstAddresses: endpoints' addresses are tried in order, and that which
+// answers is the endpoint's (A61).
+func TestPickFirstAddresses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		list := eps(1, 3)
+		list[0].Extra = &picker.EndpointExtra{Addrs: []netip.AddrPort{addr(2)}}
+		b.set(configOf(clusterOf("c", prio(list)))) // with several addresses already
+		b.set(configOf(firstOf(true, false, prio(list))))
+		b.to(cc.conn(t, 1), failure)
+		b.to(cc.conn(t, 2), ready)
+		wantPick(t, b, 2)
+		wantConns(t, b, cc, 2)
+		if e := b.clusters["c"].inUse.localities[0].endpoints[0]; e.Connectivity != picker.Ready {
+			t.Errorf("the endpoint is %v, want READY", e.Connectivity)
+		}
+		b.to(cc.conn(t, 2), idle)
+		wantPick(t, b)
+		b.calm()
+		b.to(cc.conn(t, 1), ready)
+		wantPick(t, b, 1)
+		b.set(configOf(clusterOf("c", prio(list))))
+		if e := b.clusters["c"].inUse.localities[0].endpoints[0]; !e.conn.multiAddress() {
+			t.Error("the endpoint's addresses are not tried in turn after the change of policy")
+		}
+		b.set(configOf(clusterOf("c", prio(eps(9)))))
+		b.flush()
+		wantConns(t, b, cc, 9)
+	})
+}
+
+// TestWeightedShuffle is A113 (T-PF-1): with shuffle_address_list an endpoint comes
+// first with a chance in proportion to locality weight and share of its locality.
+func TestWeightedShuffle(t *testing.T) {
+	p := prio(eps(1, 2), eps(3))
+	p.Localities[0].Weight, p.Localities[1].Weight = 2, 1
+	edit(&p, 0, func(e *picker.Endpoint) { e.Weight = 3 })
+	const n = 3000
+	first := map[int]int{}
+	for range n {
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(firstOf(true, true, p)))
+		first[cc.open(4)[0]]++
+		b.Close()
+	}
+	for i, share := range map[int]float64{1: 1. / 2, 2: 1. / 6, 3: 1. / 3} {
+		want := share * n
+		if sigma := math.Sqrt(want * (1 - share)); math.Abs(float64(first[i])-want) > 7*sigma {
+			t.Errorf("endpoint %d came first %d times of %d, want about %.0f", i, first[i], n, want)
+		}
+	}
+}
+
+// TestPickFirstEjection: outlier detection leaves pick_first alone, which has no
+// other endpoint to send RPCs to.
+func TestPickFirstEjection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.set(configOf(detecting(firstOf(true, false, prio(eps(1, 2))))))
+		b.to(cc.conn(t, 1), ready)
+		b.flush()
+		b.load(t, 60, 1)
+		pass(11 * time.Second)
+		wantPick(t, b, 1)
+	})
+}

@@ -1,0 +1,177 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+const (
+	ready      = connectivity.Ready
+	connecting = connectivity.Connecting
+	idle       = connectivity.Idle
+	failure    = connectivity.TransientFailure
+)
+
+// wantPick checks that picks go to one of the endpoints, or queue if none is
+// given.
+func wantPick(t *testing.T, b *testLB, numbers ...int) {
+	t.Helper()
+	b.flush()
+	for range 20 {
+		got, err := b.pick()
+		if len(numbers) == 0 {
+			if !errors.Is(err, balancer.ErrNoSubConnAvailable) {
+				t.Fatalf("Pick() = %q, %v, want ErrNoSubConnAvailable", got, err)
+			}
+			return
+		}
+		if err != nil {
+			t.Fatalf("Pick() failed: %v", err)
+		}
+		found := false
+		for _, n := range numbers {
+			found = found || addr(n).String() == got
+		}
+		if !found {
+			t.Fatalf("Pick() = %s, want one of endpoints %v", got, numbers)
+		}
+	}
+}
+
+// TestFailoverAtOnce: a priority whose endpoints have all failed is given up
+// without waiting for the timer, lower ones connect only then (A56 lazy
+// creation, A27-EDSP-2), and the higher one gets the traffic back as soon as it is
+// READY.
+func TestFailoverAtOnce(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.Update(configOf(clusterOf("c", prio(eps(1, 2)), prio(eps(3)))))
+	wantPick(t, b)
+	if cc.has(3) {
+		t.Fatal("priority 1 connects while priority 0 may still come up")
+	}
+	cc.conn(t, 1).to(failure)
+	if cc.has(3) {
+		t.Fatal("priority 1 connects after one failure of two in priority 0")
+	}
+	cc.conn(t, 2).to(failure)
+	wantPick(t, b) // P1 is connecting: wait, do not fail
+	cc.conn(t, 3).to(ready)
+	wantPick(t, b, 3)
+	cc.conn(t, 2).to(connecting) // sticky failure: P0 is still down
+	wantPick(t, b, 3)
+	cc.conn(t, 2).to(ready)
+	wantPick(t, b, 2)
+	if !cc.has(3) {
+		t.Error("the connections of priority 1 were closed at once, want them kept for 15 minutes")
+	}
+}
+
+// TestFailoverTimer is T-PRIO-1: a priority that hangs in CONNECTING gets 10 s,
+// when it leaves READY again, and its lower ones are kept 15 minutes (A56).
+func TestFailoverTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
+		cc.conn(t, 1).to(connecting)
+		pass(9900 * time.Millisecond)
+		if cc.has(2) {
+			t.Fatal("failover before the timeout")
+		}
+		pass(200 * time.Millisecond)
+		cc.conn(t, 2).to(ready)
+		wantPick(t, b, 2)
+		cc.conn(t, 1).to(ready)
+		wantPick(t, b, 1)
+
+		// P0 loses its connection: it was READY, so it gets the time anew.
+		cc.conn(t, 1).to(idle)
+		wantPick(t, b)
+		pass(11 * time.Second)
+		wantPick(t, b, 2) // P1 was only deactivated: used at once
+		cc.conn(t, 1).to(ready)
+		wantPick(t, b, 1)
+		pass(14 * time.Minute)
+		if !cc.has(2) {
+			t.Fatal("a deactivated priority was closed before its time")
+		}
+		pass(2 * time.Minute)
+		if cc.has(2) {
+			t.Fatal("a deactivated priority is kept for ever")
+		}
+		wantPick(t, b, 1)
+	})
+}
+
+// TestFirstConnectingPriority is T-PRIO-2: with no priority READY and no timer
+// pending RPCs wait for the first that is connecting, and fail only if all
+// have failed.
+func TestFirstConnectingPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		b.Update(configOf(clusterOf("c", prio(eps(1)), prio(eps(2)))))
+		pass(11 * time.Second) // P0 hangs
+		cc.conn(t, 2).to(failure)
+		wantPick(t, b)
+		cc.conn(t, 1).to(failure)
+		b.flush()
+		_, err := b.pick()
+		if err == nil || !strings.Contains(err.Error(), "connection refused") {
+			t.Fatalf("Pick() error = %v, want the latest connection error", err)
+		}
+		if _, ok := status.FromError(err); ok {
+			t.Fatalf("Pick() error %v is a status, so that wait-for-ready RPCs do not wait", err)
+		}
+	})
+}
+
+// TestNewTopPriority: an update that puts a priority above the one in use
+// leaves the traffic where it is until the new one is READY.
+func TestNewTopPriority(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	low := picker.Locality{ID: picker.LocalityID{Zone: "low"}, Weight: 1, Endpoints: picker.ListOf(eps(1)...)}
+	top := picker.Locality{ID: picker.LocalityID{Zone: "top"}, Weight: 1, Endpoints: picker.ListOf(eps(2)...)}
+	b.Update(configOf(clusterOf("c", picker.Priority{Localities: []picker.Locality{low}})))
+	cc.conn(t, 1).to(ready)
+	wantPick(t, b, 1)
+	b.Update(configOf(clusterOf("c", picker.Priority{Localities: []picker.Locality{top}}, picker.Priority{Localities: []picker.Locality{low}})))
+	wantPick(t, b, 1)
+	cc.conn(t, 2).to(connecting)
+	wantPick(t, b, 1)
+	cc.conn(t, 2).to(ready)
+	wantPick(t, b, 2)
+	if cc.opened != 2 || cc.closed != 0 {
+		t.Errorf("opened %d and closed %d connections, want 2 and 0", cc.opened, cc.closed)
+	}
+}
+
+// TestEmptyPriority: priorities without usable endpoints have failed from the
+// start (A27-CLA-7), and a cluster with none at all fails RPCs (A27-CLA-1).
+func TestEmptyPriority(t *testing.T) {
+	b, cc := newTestLB(t, Config{})
+	b.Update(configOf(clusterOf("c", prio(eps()), prio(eps(1)))))
+	cc.conn(t, 1).to(ready)
+	wantPick(t, b, 1)
+	b.Update(configOf(clusterOf("c")))
+	b.flush()
+	if _, err := b.pick(); err == nil || errors.Is(err, balancer.ErrNoSubConnAvailable) {
+		t.Fatalf("Pick() without endpoints = %v, want an error that says so", err)
+	}
+	if cc.state != failure {
+		t.Errorf("channel is %v, want TRANSIENT_FAILURE", cc.state)
+	}
+	if cc.has(1) {
+		t.Error("the connection to an endpoint that is gone is still open")
+	}
+}

@@ -1,0 +1,298 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/xdslb/xdslb/integrate/internal/serial"
+	"github.com/xdslb/xdslb/integrate/probe"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A prober asks the endpoints of a group for their load (picker.PolicyPrequal), over the
+// connections that they have, and puts the answers into the group's pool. It asks when
+// RPCs are picked, and else does nothing:
+//
+//	a pick wants probes ──wake──► round ──► ask, a goroutine for each ──► answered ──► pool
+//	                                ▲│
+//	                                └┘ timer, while probes come too fast
+//
+// Its life: cluster.followProbes makes it for a pool that has none, and has it follow the
+// groups that are published; it closes it when the pool is of no group any more.
+// That cancels the probes that are on their way.
+//
+// The mutex comes after the balancer's and before the pool's. It is not held while a probe
+// is sent.
+type prober struct {
+	rt      *serial.Runtime
+	rec     *recorder
+	cluster string
+	pool    *picker.ProbePool
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	mu      sync.Mutex
+	cfg     picker.Prequal
+	group   *picker.ProbeGroup // followed last
+	targets []*probeTarget     // by index in group
+	byState map[*picker.EndpointState]*probeTarget
+	flying  int     // probes on their way
+	tokens  float64 // probes that may be sent before more time passes
+	filled  int64   // when tokens were added last
+	later   bool    // a timer calls round
+	expires bool    // a timer calls expire
+	silence bool    // it is logged that endpoints do not answer
+
+	sent, failed uint64 // probes
+}
+
+// A probeTarget is an endpoint that is asked. The prober's mutex guards all fields but those
+// that never change.
+type probeTarget struct {
+	state   *picker.EndpointState
+	sc      balancer.SubConn
+	conn    *probeConn
+	release func() // of conn
+
+	busy     bool  // a probe is on its way
+	answered bool  // it ever was
+	silent   bool  // it does not answer probes
+	failures int   // since the last answer
+	notUntil int64 // it is not asked before, as of Runtime.Now
+}
+
+const (
+	maxFlying     = 16                    // probes of a pool on their way, besides those of synchronous RPCs
+	silentAfter   = 3                     // failures of an endpoint that has never answered
+	firstBackoff  = 50 * time.Millisecond // after a failure; doubles
+	maxBackoff    = 10 * time.Second
+	silentBackoff = 30 * time.Second // for one that says that it does not know probes
+	awayBackoff   = time.Second      // for one that is going away
+)
+
+// close ends the prober. Probes that are on their way end soon.
+func (p *prober) close() {
+	p.cancel()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range p.targets {
+		t.release()
+	}
+	p.targets, p.byState, p.group = nil, nil, nil
+}
+
+// follow makes the endpoints of a group those that are asked, over the connections that
+// picks lead to: O(endpoints) if the group is another.
+func (p *prober) follow(g *picker.ProbeGroup, policy *picker.Policy, picks []pick) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.group == g {
+		return
+	}
+	olds := p.byState
+	p.group, p.cfg = g, *policy.Prequal
+	p.targets, p.byState = make([]*probeTarget, g.Len()), make(map[*picker.EndpointState]*probeTarget, g.Len())
+	for k := range p.targets {
+		state, index := g.Endpoint(k)
+		t := olds[state]
+		if sc := picks[index].sc; t == nil || t.sc != sc {
+			t = newProbeTarget(state, sc)
+		} else {
+			delete(olds, state)
+		}
+		p.targets[k], p.byState[state] = t, t
+	}
+	for _, t := range olds {
+		t.release()
+	}
+	g.Adopt(p.rt.Now())
+}
+
+func newProbeTarget(state *picker.EndpointState, sc balancer.SubConn) *probeTarget {
+	conn, release := sc.GetOrBuildProducer(probeProducer)
+	return &probeTarget{state: state, sc: sc, conn: conn.(*probeConn), release: release}
+}
+
+// round sends the probes that picks want, as far as it may.
+func (p *prober) round() {
+	p.mu.Lock()
+	if p.ctx.Err() != nil || p.later {
+		p.mu.Unlock()
+		return
+	}
+	now := p.rt.Now()
+	p.refillLocked(now)
+	if p.tokens < 1 {
+		p.later = true
+		time.AfterFunc(time.Duration(math.Ceil((1-p.tokens)/float64(p.cfg.MaxProbesPerSecond)*float64(time.Second))), func() {
+			p.mu.Lock()
+			p.later = false
+			p.mu.Unlock()
+			p.round()
+		})
+		p.mu.Unlock()
+		return
+	}
+	limit := min(int(p.tokens), maxFlying-p.flying)
+	p.mu.Unlock()
+
+	n := p.pool.Demand(limit)
+
+	p.mu.Lock()
+	asked := p.drawLocked(n, now)
+	p.tokens -= float64(len(asked))
+	p.flying += len(asked)
+	p.mu.Unlock()
+	for _, t := range asked {
+		go func() {
+			p.ask(p.ctx, t)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.flying--
+		}()
+	}
+}
+
+// refillLocked adds the probes that may be sent as time has passed.
+func (p *prober) refillLocked(now int64) {
+	p.tokens = min(p.tokens+float64(now-p.filled)*float64(p.cfg.MaxProbesPerSecond)/float64(time.Second), maxFlying)
+	p.filled = now
+}
+
+// drawLocked returns up to n random endpoints, each once, that may be asked, and marks them
+// as busy.
+func (p *prober) drawLocked(n int, now int64) []*probeTarget {
+	var list []*probeTarget
+	for range 3 * n { // some may not be asked
+		if len(list) == n || len(p.targets) == 0 {
+			break
+		}
+		if t := p.targets[rand.IntN(len(p.targets))]; !t.busy && now >= t.notUntil {
+			t.busy = true
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
+// ask probes an endpoint that is marked as busy, and takes note of the answer. ok says
+// that there is one.
+func (p *prober) ask(ctx context.Context, t *probeTarget) (r picker.ProbeReport, ok bool) {
+	p.mu.Lock()
+	timeout := p.cfg.ProbeTimeout
+	p.sent++
+	p.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	r, err := t.conn.ask(ctx)
+	if err != nil {
+		p.onFailure(ctx, t, err)
+		return r, false
+	}
+	p.onAnswer(t, r)
+	return r, true
+}
+
+// onAnswer takes note of an answer.
+func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
+	now := p.rt.Now()
+	p.mu.Lock()
+	t.busy, t.answered, t.silent, t.failures, t.notUntil = false, true, false, 0, 0
+	if r.GoingAway {
+		t.notUntil = now + int64(awayBackoff)
+	}
+	current := p.byState[t.state] == t
+	expires := p.expires
+	p.expires = p.expires || current
+	p.mu.Unlock()
+	if !current {
+		return
+	}
+	p.pool.Answer(t.state, r, now)
+	if !expires {
+		p.expire()
+	}
+}
+
+// onFailure takes note that an endpoint did not answer. One that says that it does not know
+// probes, or has never answered, is silent: it is picked without. One that used to
+// answer is just not known at the moment.
+func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
+	now, code := p.rt.Now(), status.Code(err)
+	p.mu.Lock()
+	t.busy = false
+	if p.ctx.Err() != nil || code == codes.Canceled && ctx.Err() == context.Canceled {
+		p.mu.Unlock()
+		return
+	}
+	p.failed++
+	t.failures++
+	t.notUntil = now + int64(min(firstBackoff<<min(t.failures-1, 16), maxBackoff))
+	if code == codes.Unimplemented || code == codes.PermissionDenied || code == codes.Unauthenticated {
+		t.silent, t.notUntil = true, now+int64(silentBackoff)
+	} else if !t.answered && t.failures >= silentAfter {
+		t.silent = true
+	}
+	silent := t.silent && p.byState[t.state] == t
+	first := silent && !p.silence
+	p.silence = p.silence || silent
+	p.mu.Unlock()
+	if silent {
+		p.pool.SetSilent(t.state, true, now)
+	}
+	if first {
+		p.rec.write(slog.LevelWarn, msgSilence, p.cluster, slog.String("error", err.Error()))
+	}
+}
+
+// expire removes answers that are too old, and has itself called when the next will
+// be.
+func (p *prober) expire() {
+	next := p.pool.Expire(p.rt.Now())
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.expires = next > 0 && p.ctx.Err() == nil; p.expires {
+		time.AfterFunc(next, p.expire)
+	}
+}
+
+// A probeConn asks over a connection. It is gRPC's producer of the connection.
+type probeConn struct{ cc grpc.ClientConnInterface }
+
+// probeProducer makes the probeConn of a connection.
+var probeProducer balancer.ProducerBuilder = probeConnBuilder{}
+
+type probeConnBuilder struct{}
+
+// Build implements balancer.ProducerBuilder.
+func (probeConnBuilder) Build(cc any) (balancer.Producer, func()) {
+	return &probeConn{cc.(grpc.ClientConnInterface)}, func() {}
+}
+
+// ask makes one probe.
+func (c *probeConn) ask(ctx context.Context) (picker.ProbeReport, error) {
+	var r probe.Report
+	if err := c.cc.Invoke(ctx, probe.Method, &emptypb.Empty{}, &r); err != nil {
+		return picker.ProbeReport{}, err
+	}
+	return picker.ProbeReport{
+		InFlight:  int(min(r.InFlight, math.MaxInt32)), // an int may have 32 bits
+		Latency:   time.Duration(min(r.LatencyNs, math.MaxInt64)),
+		Failing:   float64(min(r.FailingPPM, 1e6)) / 1e6,
+		Weight:    r.Weight,
+		GoingAway: r.GoingAway,
+	}, nil
+}

@@ -1,0 +1,67 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file has the probers of a cluster follow what is published.
+
+// followProbes has the endpoints of the cluster asked that the i-th cluster of a snapshot
+// goes by. The snapshot is about to be published.
+func (c *cluster) followProbes(s *picker.Snapshot, i int) {
+	asks := c.inUse != nil && c.inUse.leaf.cfg.Policy.Kind == picker.PolicyPrequal
+	if !asks && c.probers == nil {
+		return
+	}
+	olds := c.probers
+	c.probers = nil
+	for _, g := range s.ProbeGroups(i) {
+		p := olds[g.Pool]
+		if p == nil {
+			p = c.newProber(g.Pool)
+		}
+		if c.probers == nil {
+			c.probers = map[*picker.ProbePool]*prober{}
+		}
+		c.probers[g.Pool] = p
+		p.follow(g, &c.inUse.leaf.cfg.Policy, c.view.picks)
+	}
+	for pool, p := range olds { // which may be published, and so stays as it is
+		if c.probers[pool] == nil {
+			p.close()
+		}
+	}
+}
+
+// closeProbers ends all probes of the cluster.
+func (c *cluster) closeProbers() {
+	for _, p := range c.probers {
+		p.close()
+	}
+	c.probers = nil
+}
+
+func (c *cluster) newProber(pool *picker.ProbePool) *prober {
+	p := &prober{rt: c.rt, rec: &c.rec, cluster: c.cfg.Name, pool: pool, tokens: maxFlying}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	pool.Serve(func() { go p.round() })
+	if c.standalone && c.asksForEach() {
+		c.rec.write(slog.LevelWarn, msgAsynchronous, c.cfg.Name)
+	}
+	return p
+}
+
+// asksForEach reports whether RPCs of the cluster ask endpoints themselves.
+func (c *cluster) asksForEach() bool {
+	if c.inUse == nil {
+		return false
+	}
+	p := c.inUse.leaf.cfg.Policy.Prequal
+	return p != nil && p.Synchronous > 0
+}

@@ -1,0 +1,259 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/internal/serial"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// While changes keep coming, snapshots are at least publishPause apart, and eight
+// times as long as the last one took, so that a storm (10,000 endpoints coming
+// up) leaves the processor to others; but never so far that its last change is
+// late by more than maxPublishPause.
+//
+// A publication copies what picks read of all endpoints of a cluster. So further ones of a
+// large priority that become READY, where many are already, are gathered for longer:
+// until they are half as many as picks have, or for growthPause for each endpoint that is
+// copied, at most maxGrowthPause. Whatever else changes does not wait for that.
+const (
+	publishPause    = time.Millisecond
+	maxPublishPause = 15 * time.Millisecond
+	growthPause     = 2500 * time.Nanosecond
+	maxGrowthPause  = 250 * time.Millisecond
+)
+
+// A publisher makes changes visible to picks and tells gRPC the channel's state, at once or
+// after a pause.
+type publisher struct {
+	*channel
+	*targetState
+	picker stablePicker
+	list   clusterList // parallel to cfg.Clusters
+
+	// What an event changed, until settle.
+	grown  []*cluster // one more endpoint is READY, and nothing else changed
+	early  []*cluster // the channel's state may be announced before it is published
+	urgent bool       // a cluster became READY that the snapshot calls otherwise
+
+	announced   connectivity.State // what gRPC was last told
+	nextPublish time.Time
+	publishTime time.Duration  // that the last publication took
+	pending     *time.Timer    // runs while a publication is due
+	publishDue  time.Time      // when pending is
+	publication chan struct{}  // closed by the next one; nil unless somebody waits for it
+	closing     sync.WaitGroup // of connections
+
+	version   uint64       // of the latest cluster that changed
+	routeErrs *routeErrors // of cfg, or an earlier one
+	channelID uint64       // random: what hash policies by channel id hash (A42)
+	// randomHashes are those of RPCs that have nothing to hash (A42). It has its own locks.
+	randomHashes randomHashes
+}
+
+func (p *publisher) init(ch *channel, t *targetState) {
+	p.channel, p.targetState = ch, t
+	p.announced = connectivity.Shutdown // nothing yet
+	p.channelID = rand.Uint64()
+	p.picker.current.Store(&published{})
+}
+
+// take records what follows from an event for a cluster, until settle.
+func (p *publisher) take(c *cluster, ch change) {
+	if ch&render != 0 {
+		p.list.mark(c)
+	}
+	if ch&announce != 0 {
+		p.early = append(p.early, c)
+	}
+	if ch&grown != 0 {
+		p.grown = append(p.grown, c)
+	}
+	p.urgent = p.urgent || ch&urgent != 0
+	p.out.publish = p.out.publish || ch&publish != 0
+	p.out.wake = p.out.wake || ch&wake != 0
+}
+
+// settle ends an event: it acts on what the event changed.
+func (p *publisher) settle() {
+	if p.rt.Closed() {
+		p.shutDown()
+		return
+	}
+	for _, c := range p.early {
+		p.announceEarly(c)
+	}
+	if p.out.wake {
+		p.repick()
+	}
+	if p.out.publish {
+		p.publishBy(p.nextPublish)
+	} else {
+		for _, c := range p.grown {
+			p.publishGrowth(c)
+		}
+	}
+	p.early, p.grown, p.out.wake, p.out.publish = p.early[:0], p.grown[:0], false, false
+}
+
+// repick has gRPC pick again for RPCs that wait for a child policy.
+func (p *publisher) repick() {
+	if p.picker.waiting.Swap(false) {
+		p.announce(p.announced)
+	}
+	if p.out.repick { // a connection that was lost may be in the snapshot
+		p.out.publish = true
+	}
+}
+
+// slow reports whether publications take long.
+func (p *publisher) slow() bool { return p.publishTime > publishPause/8 }
+
+// publishBy publishes at once if that is urgent, else at the time that is due, if no
+// earlier one is set.
+func (p *publisher) publishBy(due time.Time) {
+	wait := time.Until(due)
+	switch {
+	case p.urgent || wait <= 0 && p.pending == nil:
+		p.publish()
+	case p.pending == nil || due.Before(p.publishDue):
+		serial.Halt(&p.pending)
+		p.publishDue = due
+		p.rt.After(wait, &p.pending, p.publish)
+	}
+}
+
+// publishGrowth publishes that one more endpoint of a priority in use is READY.
+func (p *publisher) publishGrowth(c *cluster) {
+	n, size := c.inUse.counts[picker.Ready], 0
+	for _, k := range c.inUse.counts {
+		size += k
+	}
+	due := p.nextPublish
+	if pause := min(time.Duration(size)*growthPause, maxGrowthPause); pause > maxPublishPause && 2*(n-c.ready) < c.ready {
+		due = due.Add(pause - maxPublishPause)
+	}
+	p.publishBy(due)
+}
+
+// publish makes all changes visible to picks: one snapshot, one store.
+func (p *publisher) publish() {
+	serial.Halt(&p.pending)
+	p.urgent = false
+	begin := time.Now()
+	defer func() {
+		end := time.Now()
+		p.publishTime = end.Sub(begin)
+		p.rec.measurePublication(p.publishTime, end, p.cfg)
+		p.nextPublish = end.Add(min(max(8*p.publishTime, publishPause), maxPublishPause))
+	}()
+	prev := p.picker.current.Load()
+	next, helps := p.render(prev)
+	p.picker.current.Store(next)
+	p.notify()
+	if p.id.link != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !p.id.link.Published()) {
+		// The first RPCs find their method configs in place.
+		p.rt.Call(func() { p.id.link.Publish(p.picker.table) })
+	}
+	p.shutDown()
+
+	state := p.connectivity()
+	// RPCs wait inside gRPC for a new picker in two cases: a pick told them
+	// to, or the connection they were given went away in between. The picker
+	// is the same object for ever; announcing it again wakes them.
+	waiting := p.out.repick
+	p.out.repick = false
+	if helps && p.picker.waiting.Swap(false) {
+		waiting = true
+	}
+	if waiting || state != p.announced {
+		p.announce(state)
+	}
+}
+
+// announceEarly tells gRPC what the channel's state has become by a change of a cluster
+// that is published after a pause, when it may be another: from IDLE a channel comes to READY
+// by way of CONNECTING (gRPC's connectivity-semantics-and-api.md), however fast it connects.
+// Picks go by the snapshot that there is. So two states do wait for the next one: READY, and
+// what follows TRANSIENT_FAILURE, since RPCs would still wait or fail.
+func (p *publisher) announceEarly(c *cluster) {
+	if !c.counted || !p.list.has(c) || p.fatal != nil || p.announced == connectivity.TransientFailure {
+		return
+	}
+	s := grpcState(p.list.bestWith(c))
+	if s == p.announced || s == connectivity.Ready {
+		return
+	}
+	if later := !p.urgent && (p.pending != nil || time.Until(p.nextPublish) > 0); later {
+		p.announce(s)
+	}
+}
+
+func (p *publisher) announce(state connectivity.State) {
+	p.announced = state
+	p.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &p.picker})
+}
+
+// connectivity is the channel's state: that of its best cluster (A31).
+func (p *publisher) connectivity() connectivity.State {
+	if p.fatal != nil {
+		return connectivity.TransientFailure
+	}
+	if p.cfg == nil {
+		return connectivity.Connecting
+	}
+	return grpcState(p.list.best())
+}
+
+// nextPublication returns a channel that is closed by the next publication, or when the
+// balancer is closed; nil if it is.
+func (p *publisher) nextPublication() <-chan struct{} {
+	p.rt.Lock()
+	defer p.rt.Unlock()
+	if p.rt.Closed() {
+		return nil
+	}
+	if p.publication == nil {
+		p.publication = make(chan struct{})
+	}
+	return p.publication
+}
+
+// notify wakes the goroutines that wait for a publication.
+func (p *publisher) notify() {
+	if p.publication != nil {
+		close(p.publication)
+		p.publication = nil
+	}
+}
+
+// shutDown shuts connections down on a goroutine of its own: closing one whose peer
+// takes nothing any more keeps gRPC waiting for 5 s, and neither configurations nor
+// the states of other connections are to wait for that.
+func (p *publisher) shutDown() {
+	if len(p.out.closing) == 0 {
+		return
+	}
+	pending := p.out.closing
+	p.out.closing, p.out.repick = nil, true
+	p.closing.Go(func() {
+		for _, shut := range pending {
+			shut()
+		}
+	})
+}
+
+// close ends publications.
+func (p *publisher) close() {
+	serial.Halt(&p.pending)
+	p.shutDown()
+	p.notify()
+}

@@ -1,0 +1,223 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/explain"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/outlier"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/eventlog"
+)
+
+// A recorder is where the events of a channel enter its journal, its log and its metrics.
+// The balancer's mutex guards it.
+type recorder struct {
+	journal  eventlog.Journal
+	log      *eventlog.Log
+	logger   atomic.Pointer[slog.Logger] // of the log; nil is the process's
+	channel  []slog.Attr                 // of all lines: target and node
+	target   string                      // as metrics have it; empty without xDS
+	metrics  *metric.Channel             // nil if the channel has no recorder of metrics
+	failed   bool                        // the target, since it was last served
+	start    time.Time                   // of the channel
+	received time.Time                   // of the latest configuration whose latency was measured
+	// retired are counters that no leaf has any more, with its configuration, until metrics
+	// have been read.
+	retired map[*picker.ClusterLoad]*picker.Leaf
+	// unsupported has the unsupported features that were logged.
+	unsupported map[string]bool
+}
+
+// init makes the recorder ready.
+func (r *recorder) init() {
+	r.start = time.Now()
+	r.log = eventlog.NewLog(r.logger.Load)
+	r.retired = map[*picker.ClusterLoad]*picker.Leaf{}
+}
+
+// retire keeps counters that no leaf has any more until metrics have been read.
+func (r *recorder) retire(load *picker.ClusterLoad, cfg *picker.Leaf) {
+	if r.metrics != nil {
+		r.retired[load] = cfg
+	}
+}
+
+// write writes a line about a cluster, or about the channel if that is empty. Repeats of a
+// line, which have the same message and cluster, are suppressed; it then returns for how
+// long. The Logger is called without the balancer's mutex.
+func (r *recorder) write(level slog.Level, message, cluster string, attrs ...slog.Attr) (suppressed time.Duration) {
+	return r.log.Write(r.line(level, message, cluster, attrs))
+}
+
+func (r *recorder) line(level slog.Level, message, cluster string, attrs []slog.Attr) eventlog.Line {
+	about := slices.Clip(r.channel)
+	if cluster != "" {
+		about = append(about, slog.String("cluster", cluster))
+	}
+	return eventlog.Line{Level: level, Message: message, About: cluster, Attrs: append(about, attrs...)}
+}
+
+// topic is a state of the channel, or of one of its clusters, that lines report.
+type topic struct{ name, cluster string }
+
+const (
+	topicServed   = "served"   // whether the target is
+	topicFailed   = "failed"   // whether RPCs of a cluster fail
+	topicPriority = "priority" // which one a cluster uses
+)
+
+// writeState writes a line about a topic. The latest line about a topic is always right: see
+// [eventlog.Log.WriteState].
+func (r *recorder) writeState(of topic, state string, level slog.Level, message string, attrs ...slog.Attr) {
+	r.log.WriteState(of, state, r.line(level, message, of.cluster, attrs))
+}
+
+// forget forgets the topics of a cluster that is removed.
+func (r *recorder) forget(cluster string) {
+	r.log.EndState(topic{topicFailed, cluster})
+	r.log.EndState(topic{topicPriority, cluster})
+}
+
+// msgSilence and msgAsynchronous are messages of probers.
+const (
+	msgSilence = "xdslb: endpoints do not answer probes, and are picked by the latency of RPCs; their servers need integrate/probe.Register"
+
+	msgAsynchronous = "xdslb: xdslb_prequal is asynchronous on a channel without xDS: nothing there could have RPCs wait for answers"
+)
+
+// Messages of events. Programs may match them.
+const (
+	msgTargetFailed = "xdslb: the target cannot be served"
+	msgServedAgain  = "xdslb: the target is served again"
+	msgFailover     = "xdslb: a cluster fails over to a lower priority"
+	msgUnavailable  = "xdslb: RPCs of a cluster fail"
+	msgRecovered    = "xdslb: RPCs of a cluster do not fail any more"
+	msgFailback     = "xdslb: a cluster returns to a higher priority"
+	msgEjected      = "xdslb: an endpoint is ejected as an outlier"
+)
+
+// record adds an event of now to the journal, and logs those that an operator wants to know
+// of. Single connections are not among them: a fleet that restarts would fill the log.
+// endpoint returns the address of the endpoint that the event is about, if any. It is called
+// unless the event is merged into an earlier one.
+func (r *recorder) record(ev eventlog.Event, endpoint func() string) {
+	ev.Time = time.Now()
+	ev.Error = eventlog.Cut(ev.Error)
+	switch ev.Kind {
+	case eventlog.TargetFailed:
+		r.failed = true
+		r.writeState(topic{name: topicServed}, msgTargetFailed, slog.LevelWarn, msgTargetFailed, slog.String("error", ev.Error))
+	case eventlog.ConfigurationApplied:
+		if r.failed {
+			r.failed = false
+			r.writeState(topic{name: topicServed}, msgServedAgain, slog.LevelInfo, msgServedAgain)
+		}
+	case eventlog.ClusterFailed:
+		r.writeState(topic{topicFailed, ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", ev.Error))
+	case eventlog.ClusterRecovered:
+		r.writeState(topic{topicFailed, ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
+	case eventlog.EndpointEjected:
+		r.write(slog.LevelInfo, msgEjected, ev.Cluster)
+	}
+	if r.journal.Add(&ev) && endpoint != nil {
+		ev.Endpoint = endpoint()
+	}
+}
+
+// recordConnection records that the connection of an endpoint was lost, or failed.
+func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, endpoint func() string, err error) {
+	m := metric.ConnectionsLost
+	if kind == eventlog.ConnectionFailed {
+		m = metric.ConnectionsFailed
+	}
+	r.metrics.Count(m, 1, r.target, leaf)
+	r.record(eventlog.Event{Kind: kind, Cluster: cluster, Error: explain.ErrorText(err)}, endpoint)
+}
+
+// recordPriority records that a cluster uses another priority. Priorities are counted over
+// all leaves of the cluster; -1 is none.
+func (r *recorder) recordPriority(cluster string, from, to int) {
+	r.record(eventlog.Event{Kind: eventlog.PriorityChanged, Cluster: cluster, Change: fmt.Sprintf("priority %s to %s", priorityName(from), priorityName(to))}, nil)
+	of := topic{topicPriority, cluster}
+	if from >= 0 {
+		direction := "up"
+		if to < 0 || to > from {
+			direction = "down"
+		}
+		r.metrics.Count(metric.PriorityChanges, 1, r.target, cluster, direction)
+	}
+	if from < 0 || to < 0 { // the first priority is no failover, and RPCs that fail have a line of their own
+		r.log.EndState(of)
+		return
+	}
+	level, message := slog.LevelInfo, msgFailback
+	if to > from {
+		level, message = slog.LevelWarn, msgFailover
+	}
+	r.writeState(of, priorityName(to), level, message, slog.Int("from_priority", from), slog.Int("to_priority", to))
+}
+
+func priorityName(i int) string {
+	if i < 0 {
+		return "none"
+	}
+	return fmt.Sprint(i)
+}
+
+const msgUnsupported = "xdslb: the configuration asks for what no gRPC client does, and it has no effect. integrate/docs/supported.md has what to use instead; " +
+	"leave it out if it is for others"
+
+// maxUnsupported is how many unsupported features a channel remembers as logged.
+const maxUnsupported = 256
+
+// recordUnsupported logs unsupported features of a listener and its routes, or of a cluster,
+// that were not logged before. If several clusters have the same, the first is logged.
+func (r *recorder) recordUnsupported(cluster string, features []string) {
+	var added []string
+	for _, f := range features {
+		if !r.unsupported[f] {
+			added = append(added, f)
+		}
+	}
+	if len(added) == 0 || len(r.unsupported) >= maxUnsupported ||
+		r.write(slog.LevelWarn, msgUnsupported, cluster, slog.String("ignored", strings.Join(added, "; "))) > 0 {
+		return
+	}
+	if r.unsupported == nil {
+		r.unsupported = map[string]bool{}
+	}
+	for _, f := range added {
+		r.unsupported[f] = true
+	}
+}
+
+// measurePublication records the duration of a publication that ended just now, and the latency
+// of the configuration, which may be nil, if it is a new one.
+func (r *recorder) measurePublication(took time.Duration, now time.Time, cfg *picker.Config) {
+	r.metrics.Observe(metric.PublicationDuration, []float64{took.Seconds()}, r.target)
+	if cfg == nil || !cfg.Received.After(r.received) {
+		return
+	}
+	r.received = cfg.Received
+	if r.received.After(r.start) { // else it was there before the channel
+		r.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(r.received).Seconds()}, r.target)
+	}
+}
+
+// countOutliers records the findings of a sweep.
+func (r *recorder) countOutliers(found outlier.Findings) {
+	for method, v := range map[string]outlier.Verdicts{"success_rate": found.SuccessRate, "failure_percentage": found.FailurePercentage} {
+		r.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), r.target, method)
+		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), r.target, method, "max_ejection_overflow")
+		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Spared), r.target, method, "enforcement_percentage")
+	}
+}

@@ -1,0 +1,140 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"fmt"
+	"log/slog"
+
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/picker/persistent"
+)
+
+// render builds what picks read. It reports whether anything changed that can
+// help an RPC that waits: another configuration, a cluster that became READY or
+// failed, or another endpoint of one whose RPCs wait for a certain one.
+func (p *publisher) render(prev *published) (next *published, helps bool) {
+	next = &published{Table: perrpc.Table{Err: p.fatal, Channel: p.id.link}}
+	if p.cfg == nil {
+		return next, p.fatal != nil
+	}
+	helps = prev.Config != p.cfg
+	p.routeErrs = p.id.routeErrors(p.routeErrs, p.cfg.Routes)
+	next.Config, next.Plans, next.rewrites, next.routeErrs = p.cfg, p.plans, p.rewrites, p.routeErrs
+	next.plain = !p.rewrites && metric.UpdateLabels == nil
+	changed, whole := p.list.begin()
+	for _, c := range changed {
+		status := c.status()
+		helps = helps || c.dirty && (status == picker.TransientFailure || c.mayQueue || c.mayQueueWhileReady() || p.sessions || status == picker.Ready && !c.serving)
+		if c.dirty {
+			p.version++
+			c.refresh(p.version, p.needs)
+			c.dirty = false
+		}
+		p.list.count(c, c.status())
+		c.rendered()
+	}
+	var err error
+	if next.Snapshot, err = p.build(prev, changed, whole); err != nil {
+		// xds validates what it hands over, so this is a defect of ours. The
+		// last good snapshot stays in force.
+		p.rec.write(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
+		if prev.Snapshot != nil {
+			return prev, false
+		}
+		return &published{Table: perrpc.Table{Err: p.id.failure("", fmt.Sprintf("xds: %v", err), ReasonTarget)}}, true
+	}
+	next.Budgets = p.budgets(prev, changed, whole)
+	if !whole && prev.Ask != nil {
+		next.Ask = next.ask
+	}
+	items := make([]*persistent.Item[clusterView], len(changed))
+	changes := make([]persistent.Change[clusterView], len(changed))
+	for i, c := range changed {
+		items[i] = next.view(c)
+		changes[i] = persistent.Change[clusterView]{Index: c.index, Item: items[i]}
+		c.scheduleWeights()
+		c.scheduleLoads()
+		c.scheduleSlowStart(next.Snapshot.InSlowStart(c.index))
+	}
+	if whole {
+		next.clusters.Set(items)
+	} else {
+		next.clusters.Follow(&prev.clusters, changes)
+	}
+	p.list.done()
+	return next, helps
+}
+
+// view returns what picks need of a cluster that has changed, and has p ask its endpoints if
+// RPCs do.
+func (p *published) view(c *cluster) *persistent.Item[clusterView] {
+	item := &persistent.Item[clusterView]{Value: c.view}
+	view := &item.Value
+	if err := p.Snapshot.ClusterErr(c.index); err != nil {
+		name := c.cfg.Name
+		view.failed = c.id.failure(name, fmt.Sprintf("xds: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
+	}
+	c.followProbes(p.Snapshot, c.index)
+	if c.probers != nil && c.asksForEach() {
+		view.probers, p.Ask = c.probers, p.ask
+	}
+	return item
+}
+
+// budgets returns what limits retries by cluster: the same list as before, unless the
+// configuration or the leaf in use of a cluster makes it another.
+func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (list []*perrpc.Budget) {
+	if !whole {
+		list = prev.Budgets
+	}
+	copied := false
+	for _, c := range changed {
+		budget, was := c.retryBudget(), (*perrpc.Budget)(nil)
+		if list != nil {
+			was = list[c.index]
+		}
+		if budget == was || budget != nil && was != nil && *budget == *was {
+			continue
+		}
+		if !copied {
+			list = append(make([]*perrpc.Budget, 0, len(p.list.all)), list...)[:len(p.list.all)]
+			copied = true
+		}
+		list[c.index] = budget
+	}
+	return list
+}
+
+// build compiles what has changed since the latest snapshot.
+func (p *publisher) build(prev *published, changed []*cluster, whole bool) (*picker.Snapshot, error) {
+	if !whole {
+		changes := make([]picker.ClusterChange, len(changed))
+		for i, c := range changed {
+			changes[i] = picker.ClusterChange{Index: c.index, Cluster: c.effective, State: &c.state}
+		}
+		return picker.Rebuild(prev.Snapshot, changes, p.env()), nil
+	}
+	states := make([]picker.ClusterState, len(p.list.all))
+	effective := *p.cfg
+	effective.Clusters = make([]*picker.Cluster, len(p.list.all))
+	for i, c := range p.list.all {
+		states[i], effective.Clusters[i] = c.state, c.effective
+	}
+	return picker.Build(prev.Snapshot, &effective, states, p.env())
+}
+
+// env is what the channel's snapshots know of the channel and its RPCs.
+func (p *publisher) env() picker.Env {
+	return picker.Env{
+		Header:       metadatautil.OutgoingValues,
+		RequestHash:  metadatautil.Hash,
+		RandomHashes: &p.randomHashes,
+		ChannelID:    p.channelID,
+		Now:          p.rt.Now(),
+	}
+}

@@ -1,0 +1,198 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"log/slog"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file replaces connections whose cluster has other TLS settings than they were
+// made with (Config.ReconnectOnTLSChange), or whose endpoint has another hostname, by which
+// they were verified (auto_host_sni): another connection is made, takes the place
+// of the first when it is READY, and only then the first is shut down, which lets its
+// RPCs finish. See conn for the states.
+
+// replaceConns replaces the leaf's connections, those of child policies among them.
+func (l *leaf) replaceConns() {
+	l.replacementFailed = false
+	seen := map[*conn]bool{}
+	for _, p := range l.priorities {
+		for _, loc := range p.localities {
+			for i, e := range loc.endpoints {
+				if e.conn != nil {
+					seen[e.conn] = true
+					e.conn.replace(loc.cfg.At(i))
+				}
+			}
+		}
+	}
+	// The others that children have, those of endpoints that the same update removed among
+	// them: a child that still has the address keeps the connection.
+	for _, p := range l.priorities {
+		for g := range p.liveGroups {
+			for c := range g.children {
+				for h := range c.conns {
+					if own := h.conn.Load(); own != nil && !seen[own] {
+						own.replace(nil)
+					}
+				}
+			}
+		}
+	}
+}
+
+// replace makes a connection by the latest settings, to take the place of this one. One
+// that is not connected needs none, as its next attempt is by these settings. One that
+// still connects may be by the old ones. A draining endpoint gets no new connection
+// (A27-CLA-8); it is replaced if the endpoint comes back. cfg is the endpoint's; the
+// connections of child policies have addresses of their own.
+func (c *conn) replace(cfg *picker.Endpoint) {
+	c.abandon()
+	if c.outdated = c.endpoint.Draining; c.outdated || !c.mayBeConnecting() && c.state != picker.Ready {
+		return
+	}
+	next := &conn{leaf: c.leaf, replacement: true}
+	c.pair(next)
+	var err error
+	if c.child != nil {
+		if err = next.dialFor(c.child); err == nil {
+			next.connect()
+		}
+	} else {
+		err = next.dial(cfg)
+	}
+	if err != nil { // only while the channel is closing
+		c.part()
+	}
+}
+
+// other returns the connection's replacement, or what the connection is to replace; nil
+// if there is neither.
+func (c *conn) other() *conn { return c.leaf.replacements[c] }
+
+// pair makes next the connection's replacement.
+func (c *conn) pair(next *conn) {
+	if c.leaf.replacements == nil {
+		c.leaf.replacements = map[*conn]*conn{}
+	}
+	c.leaf.replacements[c], c.leaf.replacements[next] = next, c
+}
+
+// part ends that one of two connections replaces the other.
+func (c *conn) part() {
+	other := c.other()
+	delete(c.leaf.replacements, other)
+	delete(c.leaf.replacements, c)
+	if len(c.leaf.replacements) == 0 {
+		c.leaf.replacements = nil // it may have been large
+	}
+	c.replacement, other.replacement = false, false
+}
+
+// mayBeConnecting reports whether a handshake may be under way, or about to begin.
+// pick_first calls it TRANSIENT_FAILURE until one of several addresses is READY.
+func (c *conn) mayBeConnecting() bool {
+	return c.asked || c.state == picker.Connecting || c.state == picker.TransientFailure && c.multiAddress()
+}
+
+// abandon gives the replacement up, if there is one. It is shut down with the next
+// publication.
+func (c *conn) abandon() (had bool) {
+	c.outdated = false
+	next := c.other()
+	if next == nil {
+		return false
+	}
+	c.part()
+	next.end()
+	return true
+}
+
+// followDraining gives the replacement up when the endpoint begins to drain, and makes
+// it when that is over.
+func (c *conn) followDraining(cfg *picker.Endpoint) {
+	switch draining := c.endpoint.Draining; {
+	case draining && c.abandon():
+		c.outdated = true
+	case !draining && c.outdated:
+		c.replace(cfg)
+	}
+}
+
+// onReplacementState follows a state of a replacement. As long as it does not
+// connect, and as long as its backend is not healthy (A17), the other stays in force.
+func (c *conn) onReplacementState(s balancer.SubConnState) {
+	old := c.other()
+	switch s.ConnectivityState {
+	case connectivity.Ready:
+		if c.leaf.checksHealth() && old.child == nil && !c.multiAddress() && !c.leaf.delegates() {
+			c.checkHealth()
+			return
+		}
+		c.takeOver(s)
+	case connectivity.Idle:
+		c.connect()
+	case connectivity.TransientFailure:
+		c.leaf.noteReplacementFailed(s.ConnectionError)
+	}
+}
+
+// takeOver puts a replacement that is READY into the other's place, and shuts the other
+// down. A child policy does not notice, unless it has a producer on the connection, which
+// ends with it: it sees a connection that was lost and is there again.
+func (c *conn) takeOver(s balancer.SubConnState) {
+	old := c.other()
+	c.part()
+	e, h := old.endpoint, old.child
+	c.endpoint, c.child = e, h
+	old.endpoint, old.child = nil, nil
+	if e.conn == old {
+		e.conn = c
+		e.loc.tally.note(picks)
+	}
+	old.end()
+	switch {
+	case h != nil:
+		h.conn.Store(c)
+		c.onTakenOver(old.state == picker.Ready, s)
+	case c.leaf.delegates():
+	case e.Connectivity == picker.Ready:
+		e.startOOB()
+	default:
+		e.observe(connectivity.Ready, nil)
+	}
+	c.leaf.out.publish = true
+}
+
+// onTakenOver follows the coming into force of a connection of a child policy. ready
+// says that the one before was READY.
+func (c *conn) onTakenOver(ready bool, s balancer.SubConnState) {
+	h := c.child
+	switch listener := h.healthListener; {
+	case !ready:
+		h.onState(s)
+	case h.hasProducer:
+		h.inherited = true
+		h.forget()
+		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Idle})
+	case listener != nil:
+		sc := c.subConn()
+		c.leaf.rt.Call(func() { sc.RegisterHealthListener(listener) })
+	}
+}
+
+// noteReplacementFailed logs, once after each change, that the settings do not work.
+func (l *common) noteReplacementFailed(err error) {
+	if l.replacementFailed {
+		return
+	}
+	l.replacementFailed = true
+	l.rec.write(slog.LevelWarn, "xdslb: a cluster has other TLS settings or hostnames, by which a backend cannot be connected to: "+
+		"its connection by the old settings stays in use, and the new ones are tried again", l.name, slog.String("error", err.Error()))
+}

@@ -1,0 +1,105 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"slices"
+
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/xdstls"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// newSecurity returns how a cluster's connections are secured; nil without xDS. Those
+// of channels without xDS credentials get it too: wrapped credentials do not say that
+// they use xDS, and are not to fall back for that.
+func (ch *channel) newSecurity(cluster string) *xdstls.Cluster {
+	if ch.bootstrap == nil {
+		return nil
+	}
+	return xdstls.NewCluster(cluster, ch.bootstrap.CertProviders, ch.usesXDS())
+}
+
+// secured returns addresses whose connections are secured as the endpoint's cluster demands.
+// hostname returns the hostname of an address's endpoint, if it has an endpoint.
+func (c *conn) secured(addrs []resolver.Address, hostname func(addr string) (string, bool)) []resolver.Address {
+	security := c.leaf.security
+	addrs = slices.Clone(addrs)
+	for i := range addrs {
+		a := &addrs[i]
+		if !security.Hostnames() {
+			security.Secure(a, nil)
+			continue
+		}
+		h := c.host(a.Addr)
+		if name, ok := hostname(a.Addr); ok {
+			h.Set(name)
+		}
+		security.Secure(a, h)
+	}
+	return addrs
+}
+
+// host returns the hostname of an address of the connection.
+func (c *conn) host(addr string) *xdstls.Host {
+	l := c.leaf
+	if l.hosts == nil {
+		l.hosts = map[*conn]map[string]*xdstls.Host{}
+	}
+	if l.hosts[c] == nil {
+		l.hosts[c] = make(map[string]*xdstls.Host, 1)
+	}
+	h := l.hosts[c][addr]
+	if h == nil {
+		h = new(xdstls.Host)
+		l.hosts[c][addr] = h
+	}
+	return h
+}
+
+// setHostnames has the handshakes of the connection and of its replacement use other hostnames
+// from now on. It reports whether one has changed by which the connection is to be made, so
+// that it needs a replacement.
+func (c *conn) setHostnames(hostname func(addr string) (string, bool)) (outdated bool) {
+	for _, c := range []*conn{c, c.other()} {
+		if c == nil {
+			continue
+		}
+		for addr, h := range c.leaf.hosts[c] {
+			if name, ok := hostname(addr); ok && h.Set(name) {
+				outdated = true
+			}
+		}
+	}
+	return outdated && c.leaf.security.VerifiesHostnames()
+}
+
+// hostnameOf returns the hostname of the endpoint with an address. It reports false if the
+// child has no such endpoint, or if the endpoint is draining.
+func (c *child) hostnameOf(addr string) (hostname string, ok bool) {
+	t, ok := c.targets[addr]
+	return t.hostname, ok
+}
+
+// hostname returns the endpoint's hostname; empty for most.
+func hostname(cfg *picker.Endpoint) string {
+	if cfg.Extra == nil {
+		return ""
+	}
+	return cfg.Extra.Hostname
+}
+
+// hostnameFor returns hostname for each address of the endpoint.
+func hostnameFor(cfg *picker.Endpoint) func(addr string) (string, bool) {
+	return func(string) (string, bool) { return hostname(cfg), true }
+}
+
+// renameConn follows a change of the endpoint's hostname. The connections of child policies
+// follow with the child's next list of endpoints (child.retarget).
+func (e *endpoint) renameConn(cfg *picker.Endpoint) {
+	if c := e.conn; c != nil && c.child == nil && c.setHostnames(hostnameFor(cfg)) {
+		c.replace(cfg)
+	}
+}

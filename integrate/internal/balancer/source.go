@@ -1,0 +1,47 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"google.golang.org/grpc/attributes"
+	"google.golang.org/grpc/resolver"
+
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/xds"
+	"github.com/xdslb/xdslb/xds/bootstrap"
+)
+
+// A source connects a channel's balancer with its resolver: the channel's membership in an
+// XdsClient, and the names by which that knows the channel. The resolver fills it in and does
+// not change it afterwards.
+type Source struct {
+	Options   *Options
+	Bootstrap *bootstrap.Config
+	Client    *xds.Client
+	Link      *perrpc.Channel
+	Listener  string
+	Authority string
+	Node      string // its id, as control planes know the client
+
+	// Configure passes method configurations to gRPC, in a service config. It is called
+	// without the balancer's mutex.
+	Configure func([]methodconfig.Config)
+	// StartMetrics starts recording the channel's metrics, if it has a recorder.
+	StartMetrics func(*Balancer) *metric.Channel
+	// Watch starts to pass the target's configurations to the balancer, until stop is called.
+	Watch func(*Balancer) (stop func())
+}
+
+type sourceKey struct{}
+
+// WithSource returns attributes by which a balancer finds its source.
+func WithSource(s *Source) *attributes.Attributes { return attributes.New(sourceKey{}, s) }
+
+// SourceOf returns the source in a resolver's state; nil if the state is another resolver's.
+func SourceOf(s resolver.State) *Source {
+	src, _ := s.Attributes.Value(sourceKey{}).(*Source)
+	return src
+}

@@ -1,0 +1,228 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net/netip"
+	"strings"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/experimental/balancer/weight"
+	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/resolver/ringhash"
+	"google.golang.org/grpc/serviceconfig"
+
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/lbpolicy"
+)
+
+// The LB policies for channels without xDS. Package integrate describes them.
+const (
+	WeightedRoundRobin = "xdslb_weighted_round_robin"
+	RingHash           = "xdslb_ring_hash"
+	LeastRequest       = "xdslb_least_request"
+	LeastLatency       = "xdslb_least_latency"
+	Prequal            = lbpolicy.NamePrequal
+)
+
+// standalonePolicies read the parameters of each policy.
+var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error){
+	WeightedRoundRobin: func(json.RawMessage) (picker.Policy, error) {
+		return picker.Policy{Flat: true}, nil
+	},
+	RingHash: func(js json.RawMessage) (picker.Policy, error) {
+		p := struct {
+			MinRingSize, MaxRingSize        uint64
+			RequestHashHeader, HashFunction string
+		}{1024, 4096, "", "XXH3"}
+		if err := json.Unmarshal(js, &p); err != nil {
+			return picker.Policy{}, err
+		}
+		header := strings.ToLower(p.RequestHashHeader) // as metadata is
+		switch {
+		case p.MinRingSize == 0 || p.MinRingSize > p.MaxRingSize || p.MaxRingSize > maxRingSize:
+			return picker.Policy{}, fmt.Errorf("ring sizes %d to %d: must be 1 to %d, in order", p.MinRingSize, p.MaxRingSize, maxRingSize)
+		case p.HashFunction != "XXH3" && p.HashFunction != "XX_HASH":
+			return picker.Policy{}, fmt.Errorf("hashFunction %q: must be XXH3 or XX_HASH", p.HashFunction)
+		case strings.HasSuffix(header, "-bin"):
+			return picker.Policy{}, fmt.Errorf("requestHashHeader %q: must not be binary", p.RequestHashHeader)
+		}
+		return picker.Policy{Kind: picker.PolicyRingHash, Flat: true, Ring: &picker.RingPolicy{
+			MinSize: p.MinRingSize, MaxSize: p.MaxRingSize, RequestHeader: header, XXH64: p.HashFunction == "XX_HASH",
+		}}, nil
+	},
+	LeastRequest: func(js json.RawMessage) (picker.Policy, error) {
+		p := struct{ ChoiceCount uint32 }{2}
+		if err := json.Unmarshal(js, &p); err != nil {
+			return picker.Policy{}, err
+		}
+		if p.ChoiceCount < 2 {
+			return picker.Policy{}, fmt.Errorf("choiceCount %d: must be at least 2", p.ChoiceCount)
+		}
+		return picker.Policy{Kind: picker.PolicyLeastRequest, Flat: true, Least: &picker.LeastRequest{Choices: min(p.ChoiceCount, 10)}}, nil
+	},
+	LeastLatency: func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.LeastLatency(js) },
+	Prequal:      func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.Prequal(js) },
+}
+
+const maxRingSize = 8 << 20 // entries that may be asked for (A42); snapshots make 4096 of more
+
+// standaloneBuilder makes one of the policies that work without xDS.
+type standaloneBuilder struct{ name string }
+
+func (s standaloneBuilder) Name() string { return s.name }
+
+// standaloneConfig is the parsed configuration of such a policy.
+type standaloneConfig struct {
+	serviceconfig.LoadBalancingConfig
+	policy picker.Policy
+}
+
+// ParseConfig implements balancer.ConfigParser.
+func (s standaloneBuilder) ParseConfig(js json.RawMessage) (serviceconfig.LoadBalancingConfig, error) {
+	policy, err := standalonePolicies[s.name](js)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.name, err)
+	}
+	return &standaloneConfig{policy: policy}, nil
+}
+
+func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOptions) balancer.Balancer {
+	b := newBalancer(cc, opts)
+	b.setOptions(Options{}.WithDefaults())
+	b.rec.channel = []slog.Attr{slog.String("target", opts.Target.URL.String())}
+	b.standalone = true
+	return &standalone{Balancer: b, name: opts.Target.Endpoint()}
+}
+
+// standalone is an LB policy that gets its endpoints from the channel's resolver:
+// it makes them the one cluster of a configuration, and leaves the rest to lb.
+type standalone struct {
+	*Balancer
+	name string
+	book addressBook
+}
+
+// UpdateClientConnState implements balancer.Balancer.
+func (s *standalone) UpdateClientConnState(ccs balancer.ClientConnState) error {
+	config, ok := ccs.BalancerConfig.(*standaloneConfig)
+	if !ok {
+		return fmt.Errorf("xdslb: LB config has type %T", ccs.BalancerConfig)
+	}
+	book, endpoints := s.book.enter(ccs.ResolverState.Endpoints)
+	if len(endpoints) == 0 {
+		s.Error(errors.New("the resolver has no endpoints"))
+		return balancer.ErrBadResolverState
+	}
+	s.book = book
+	s.lock()
+	s.resolved = book.resolved
+	s.unlock()
+	s.Update(&picker.Config{
+		Routes: []picker.Route{{Clusters: []picker.WeightedCluster{{Name: s.name, Weight: 1}}}},
+		Clusters: []*picker.Cluster{{Name: s.name, Leaves: []picker.Leaf{{
+			Name:        s.name,
+			Policy:      config.policy,
+			MaxRequests: math.MaxUint32,
+			Priorities:  []picker.Priority{{Localities: []picker.Locality{{Weight: 1, Endpoints: picker.ListOf(endpoints...)}}}},
+		}}}},
+	})
+	return nil
+}
+
+// ResolverError implements balancer.Balancer: the last good endpoints stay.
+func (s *standalone) ResolverError(err error) {
+	s.lock()
+	served := s.cfg != nil
+	s.unlock()
+	if !served {
+		s.Error(err)
+	}
+}
+
+// enter returns the book of a list of endpoints, in which those that are in the
+// receiver keep what they have, and the endpoints as the kernel knows them.
+// Addresses that come again are left out.
+func (a addressBook) enter(list []resolver.Endpoint) (addressBook, []picker.Endpoint) {
+	next := addressBook{made: a.made}
+	endpoints := make([]picker.Endpoint, 0, len(list))
+	for _, ep := range list {
+		var out picker.Endpoint
+		var extra picker.EndpointExtra
+		for _, addr := range ep.Addresses {
+			switch key, fresh := next.add(&a, addr); {
+			case !fresh:
+			case !out.Addr.IsValid():
+				out.Addr, extra.HashKey = key, addr.Addr
+			default:
+				extra.Addrs = append(extra.Addrs, key)
+			}
+		}
+		if !out.Addr.IsValid() {
+			continue
+		}
+		if key := ringhash.HashKey(ep); key != "" {
+			extra.HashKey = key
+		}
+		if extra.HashKey != out.Addr.String() || len(extra.Addrs) > 0 {
+			out.Extra = &extra
+		}
+		out.Weight = max(weight.FromEndpoint(ep).Weight, 1)
+		endpoints = append(endpoints, out)
+	}
+	return next, endpoints
+}
+
+// addressBook gives the addresses of a resolver, which may be names, sockets or
+// whatever the channel's dialer knows, the form that the kernel has for
+// addresses. Those that are an IP address and a port keep it; others get one that
+// nobody has, from the range reserved for discarding (RFC 6666).
+type addressBook struct {
+	made  uint64 // addresses made up so far
+	byKey map[netip.AddrPort]resolver.Address
+	keys  map[addressName]netip.AddrPort
+}
+
+// addressName is what tells addresses apart. Attributes do not: connections
+// survive their change.
+type addressName struct{ addr, serverName string }
+
+// add enters an address under the key that it had in old, if any. It reports
+// whether it is new to the book.
+func (a *addressBook) add(old *addressBook, addr resolver.Address) (key netip.AddrPort, fresh bool) {
+	name := addressName{addr.Addr, addr.ServerName}
+	if key, ok := a.keys[name]; ok {
+		return key, false
+	}
+	key, ok := old.keys[name]
+	if !ok {
+		key = a.key(name)
+	}
+	if a.keys == nil {
+		a.byKey, a.keys = map[netip.AddrPort]resolver.Address{}, map[addressName]netip.AddrPort{}
+	}
+	a.keys[name], a.byKey[key] = key, addr
+	return key, true
+}
+
+func (a *addressBook) key(name addressName) netip.AddrPort {
+	if name.serverName == "" {
+		if key, err := netip.ParseAddrPort(name.addr); err == nil && key.String() == name.addr {
+			return key
+		}
+	}
+	a.made++
+	ip := netip.MustParseAddr("100::").As16()
+	binary.BigEndian.PutUint64(ip[8:], a.made)
+	return netip.AddrPortFrom(netip.AddrFrom16(ip), 1)
+}
+
+// resolved returns the address that a key stands for.
+func (a addressBook) resolved(key netip.AddrPort) resolver.Address { return a.byKey[key] }

@@ -1,0 +1,260 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/internal/counters"
+	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// testLB is an LB policy on a fake ClientConn, and what tests do with it: give it a
+// configuration, wait until it has come to rest, and make RPCs.
+type testLB struct{ *Balancer }
+
+// newTestLB returns an LB policy on a fake ClientConn.
+func newTestLB(t testing.TB, opts Config) (*testLB, *fakeCC) {
+	cc := newFakeCC()
+	b := balancerBuilder{}.Build(cc, balancer.BuildOptions{}).(*Balancer)
+	cc.b = b
+	b.setOptions(opts.options())
+	t.Cleanup(func() {
+		b.Close()
+		counters.ForgetUnused() // the next test may use the same names
+	})
+	return &testLB{b}, cc
+}
+
+// set is Update, and waits for what children make of it.
+func (b *testLB) set(cfg *picker.Config) {
+	b.Update(cfg)
+	b.calm()
+}
+
+// take applies a configuration with its plans, as Update does with a resolver of
+// ours.
+func (b *testLB) take(cfg *picker.Config) {
+	_, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.plans})
+	b.lock()
+	defer b.unlock()
+	b.apply(cfg, plans)
+}
+
+// to moves a SubConn to a state, and waits for what children make of it.
+func (b *testLB) to(sc *fakeConn, s connectivity.State) {
+	sc.to(s)
+	b.calm()
+}
+
+// flush publishes what is pending, once everything has come to rest.
+func (b *testLB) flush() {
+	b.calm()
+	b.lock()
+	b.publish()
+	b.unlock()
+	b.calm()
+}
+
+// calm waits until all calls of other LB policies have been made, and everything
+// that was to be closed is.
+func (b *testLB) calm() {
+	for rested := false; !rested; {
+		for b.talks() {
+			runtime.Gosched()
+		}
+		resume := b.holdPublication()
+		b.closing.Wait()
+		resume()
+		rested = !b.talks()
+	}
+}
+
+// holdPublication puts off the publication that is due, if there is one, until resume
+// is called. A publication closes connections, and so adds to closing, which nobody
+// may while it is waited for.
+func (b *testLB) holdPublication() (resume func()) {
+	for {
+		b.lock()
+		due, closed := b.pending, b.rt.Closed()
+		held := due != nil && due.Stop()
+		b.unlock()
+		switch {
+		case due == nil || closed:
+			return func() {}
+		case held:
+			return func() {
+				b.lock()
+				defer b.unlock()
+				if b.pending == due && !b.rt.Closed() {
+					due.Reset(max(time.Until(b.nextPublish), 1))
+				}
+			}
+		}
+		runtime.Gosched() // it is under way
+	}
+}
+
+// talks reports whether calls of other LB policies are to be made, or lines written.
+func (b *testLB) talks() bool {
+	b.lock()
+	defer b.unlock()
+	return !b.rt.Idle() || !b.rec.log.Idle()
+}
+
+// pick picks once and returns the address picked.
+func (b *testLB) pick() (string, error) {
+	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+	if err != nil {
+		return "", err
+	}
+	res.Done(balancer.DoneInfo{BytesReceived: true})
+	return res.SubConn.(*fakeConn).addr, nil
+}
+
+// pickHash picks for an RPC with a hash.
+func (b *testLB) pickHash(hash uint64) (string, error) {
+	res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: metadatautil.WithHash(context.Background(), hash)})
+	if err != nil {
+		return "", err
+	}
+	res.Done(balancer.DoneInfo{BytesReceived: true})
+	return res.SubConn.(*fakeConn).addr, nil
+}
+
+// serve makes n RPCs, at the end of which endpoint i, of those given, reports 100
+// queries per second and the utilization.
+func (b *testLB) serve(t *testing.T, n int, utilization map[int]float64) {
+	t.Helper()
+	for range n {
+		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := balancer.DoneInfo{BytesReceived: true}
+		for i, u := range utilization {
+			if res.SubConn.(*fakeConn).addr == addr(i).String() {
+				info.ServerLoad = &orcav3.OrcaLoadReport{RpsFractional: 100, ApplicationUtilization: u}
+			}
+		}
+		res.Done(info)
+	}
+}
+
+// load makes n RPCs, of which those on the given endpoints fail.
+func (b *testLB) load(t *testing.T, n int, failing ...int) {
+	t.Helper()
+	b.flush()
+	for range n {
+		res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := balancer.DoneInfo{BytesReceived: true}
+		for _, f := range failing {
+			if res.SubConn.(*fakeConn).addr == addr(f).String() {
+				info.Err = errors.New("failed")
+			}
+		}
+		res.Done(info)
+	}
+}
+
+// shares makes n RPCs and counts them by endpoint.
+func (b *testLB) shares(t *testing.T, n int) map[int]int {
+	t.Helper()
+	b.flush()
+	byAddr := map[string]int{}
+	for range n {
+		a, err := b.pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		byAddr[a]++
+	}
+	counts := map[int]int{}
+	for i := range 100 {
+		counts[i] = byAddr[addr(i).String()]
+	}
+	return counts
+}
+
+// share picks often and returns how much of it went to endpoints below n.
+func (b *testLB) share(t *testing.T, n int) float64 {
+	t.Helper()
+	b.flush()
+	const picks = 20_000
+	below := map[string]bool{}
+	for i := range n {
+		below[addr(i).String()] = true
+	}
+	hits := 0
+	for range picks {
+		got, err := b.pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if below[got] {
+			hits++
+		}
+	}
+	return float64(hits) / picks
+}
+
+// wantShares checks that picks are shared as the weights, of endpoints 1, 2 and so
+// on, say; without publishing anything.
+func (b *testLB) wantShares(t *testing.T, weights ...float64) {
+	t.Helper()
+	const n = 6000
+	got, sum := map[string]int{}, 0.
+	for range n {
+		a, err := b.pick()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[a]++
+	}
+	for _, w := range weights {
+		sum += w
+	}
+	for i, w := range weights {
+		share := float64(got[addr(i+1).String()]) / n
+		if math.Abs(share-w/sum) > 0.02 {
+			t.Errorf("endpoint %d of weight %v in %v gets %.3f of all RPCs, want %.3f", i+1, w, weights, share, w/sum)
+		}
+	}
+}
+
+// live returns the leaves of all clusters.
+func (b *testLB) live() (leaves []*leaf) {
+	for _, c := range b.clusters {
+		leaves = append(leaves, c.leaves...)
+	}
+	return leaves
+}
+
+// bind returns the context that an RPC of /s/m has behind the interceptors.
+func (b *testLB) bind(ctx context.Context) context.Context {
+	s := b.picker.current.Load()
+	if s.Plans == nil {
+		return ctx
+	}
+	_ = perrpc.Unary(ctx, &s.Table, "/s/m", nil, nil, nil, func(inner context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+		ctx = inner
+		return nil
+	})
+	return ctx
+}

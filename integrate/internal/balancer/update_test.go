@@ -1,0 +1,165 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/connectivity"
+
+	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestManyLocalities: an update of a cluster costs time proportional to its localities.
+func TestManyLocalities(t *testing.T) {
+	// updating returns what updates a cluster twice, each time with all localities
+	// in the opposite order.
+	updating := func(n int) func() time.Duration {
+		b, _ := newTestLB(t, Config{})
+		localities := make([][]picker.Endpoint, n)
+		forth, back := prio(localities...), prio(localities...)
+		for i := range n {
+			back.Localities[i].ID = forth.Localities[n-1-i].ID
+		}
+		b.Update(configOf(clusterOf("c", forth)))
+		return func() time.Duration {
+			start := time.Now()
+			b.Update(configOf(clusterOf("c", back)))
+			b.Update(configOf(clusterOf("c", forth)))
+			return time.Since(start)
+		}
+	}
+	updateFew, updateMany := updating(500), updating(5000)
+	// The least of several times; of as many as it takes, since others may have kept
+	// the machine from the long ones.
+	few, many := time.Hour, time.Hour
+	for round := 0; round < 3 || round < 1000 && many > 50*few; round++ {
+		few, many = min(few, updateFew()), min(many, updateMany())
+	}
+	if many > 50*few {
+		t.Errorf("an update of 5000 localities takes %v, one of 500 %v", many, few)
+	}
+}
+
+// world draws configurations: routes of all kinds to some of the clusters, and
+// clusters of which some are those of the configuration before.
+type world struct {
+	rng      *rand.Rand
+	clusters map[string]*picker.Cluster
+}
+
+func (w *world) next() *picker.Config {
+	cfg := &picker.Config{}
+	named := map[string]bool{}
+	to := func() picker.WeightedCluster {
+		name := fmt.Sprint("c", w.rng.IntN(6))
+		if !named[name] {
+			named[name] = true
+			if w.clusters[name] == nil || w.rng.IntN(3) == 0 {
+				w.clusters[name] = clusterOf(name, prio(eps(w.rng.Perm(12)[:1+w.rng.IntN(4)]...)))
+			}
+			cfg.Clusters = append(cfg.Clusters, w.clusters[name])
+		}
+		return picker.WeightedCluster{Name: name, Weight: 1 + w.rng.Uint32N(9)}
+	}
+	second := time.Second
+	for range w.rng.IntN(3) {
+		half := uint32(500_000)
+		r := picker.Route{Fraction: &half, Clusters: []picker.WeightedCluster{to()}}
+		if w.rng.IntN(2) == 0 {
+			r.Timeout = &second // takes an interceptor
+		}
+		cfg.Routes = append(cfg.Routes, r)
+	}
+	last := picker.Route{}
+	for range 1 + w.rng.IntN(3) {
+		last.Clusters = append(last.Clusters, to())
+	}
+	cfg.Routes = append(cfg.Routes, last)
+	return cfg
+}
+
+// TestUpdatesUnderLoad: while routes and clusters change at random, 10⁵ times, no
+// RPC fails, whether an interceptor chose its cluster before the change or its
+// pick after; an RPC may have to wait for another pick, as it has in gRPC for a
+// connection that is not there yet (A31, T-WATCH-1, T-WATCH-6).
+func TestUpdatesUnderLoad(t *testing.T) {
+	updates := 100_000
+	if testing.Short() {
+		updates = 5_000
+	}
+	const seed = 31
+	b, cc := newTestLB(t, Config{})
+	b.src = &Source{Link: perrpc.NewChannel(link.Options{}, perrpc.ChannelOptions{Intercepted: true}), Configure: func([]methodconfig.Config) {}}
+	t.Cleanup(b.src.Link.Close)
+	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
+	step := func() {
+		b.Update(w.next())
+		cc.mu.Lock()
+		conns := make([]*fakeConn, 0, len(cc.conns))
+		for _, sc := range cc.conns {
+			conns = append(conns, sc)
+		}
+		cc.mu.Unlock()
+		for _, sc := range conns {
+			sc.to(connectivity.Ready)
+		}
+		b.flush()
+	}
+	step()
+
+	var stop atomic.Bool
+	var rpcs, planned, waits atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for !stop.Load() {
+				ctx := context.Background()
+				if bound := b.bind(ctx); bound != ctx {
+					ctx = bound
+					planned.Add(1)
+					runtime.Gosched() // the route may change now
+				}
+				res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: ctx})
+				for errors.Is(err, balancer.ErrNoSubConnAvailable) && !stop.Load() {
+					waits.Add(1)
+					runtime.Gosched()
+					res, err = b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: ctx})
+				}
+				switch {
+				case err == nil:
+					res.Done(balancer.DoneInfo{BytesReceived: true})
+					rpcs.Add(1)
+				case !errors.Is(err, balancer.ErrNoSubConnAvailable):
+					t.Errorf("an RPC failed after %d: %v", rpcs.Load(), err)
+					return
+				}
+				// Or two of these would have two processors to themselves, and
+				// an update would wait for their time slices.
+				runtime.Gosched()
+			}
+		})
+	}
+	for range updates {
+		step()
+	}
+	stop.Store(true)
+	wg.Wait()
+	t.Logf("seed %d: %d updates, %d RPCs, %d of them planned, %d picks that had to wait", seed, updates, rpcs.Load(), planned.Load(), waits.Load())
+	if planned.Load() == 0 {
+		t.Error("no RPC went through an interceptor")
+	}
+}

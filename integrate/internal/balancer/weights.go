@@ -1,0 +1,282 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"time"
+
+	orcav3 "github.com/cncf/xds/go/xds/data/orca/v3"
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/orca"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
+	"github.com/xdslb/xdslb/integrate/internal/metric"
+	"github.com/xdslb/xdslb/integrate/internal/orcaweight"
+	"github.com/xdslb/xdslb/integrate/internal/serial"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file is client-side weighted round robin (A58): reports of endpoints become
+// weights as they come, at the end of RPCs or out of band, and the snapshot learns
+// of them once per update period.
+
+// wrrConfig is how the endpoints of a leaf are weighed. It is immutable.
+type wrrConfig struct {
+	*picker.ClientWRR
+	rule *orcaweight.Rule
+}
+
+// wrrWeight is where what an endpoint reports becomes its weight. It implements
+// orca.OOBListener.
+type wrrWeight struct {
+	orcaweight.Weight
+	failures orcaweight.Failures
+
+	leaf *common
+
+	// Guarded by the balancer's mutex.
+	published float64 // what the snapshots know
+	oob       oobReports
+}
+
+// onDone takes note of the end of an RPC, and of the report that came with it.
+func (w *wrrWeight) onDone(info *balancer.DoneInfo, result picker.CallResult) {
+	if result == picker.CallOK || result == picker.CallFailed {
+		w.failures.Count(result == picker.CallFailed && serverFault(info.Err))
+	}
+	if info.ServerLoad == nil {
+		return
+	}
+	report, ok := info.ServerLoad.(*orcav3.OrcaLoadReport)
+	if how := w.leaf.wrr.Load(); ok && report != nil && how != nil && !how.OutOfBand {
+		w.report(how, report)
+	}
+}
+
+// serverFault reports whether the error of an RPC that failed speaks of the server rather
+// than of the request. Nil is a connection that was lost.
+func serverFault(err error) bool {
+	if err == nil {
+		return true
+	}
+	switch status.Code(err) {
+	case codes.Unavailable, codes.ResourceExhausted, codes.Internal, codes.Unknown, codes.DataLoss:
+		return true
+	}
+	return false
+}
+
+// connect says that the endpoint has become READY, and may be another process.
+func (w *wrrWeight) connect() {
+	w.Connect()
+	w.failures.Reset()
+}
+
+func (w *wrrWeight) report(how *wrrConfig, report *orcav3.OrcaLoadReport) {
+	w.Report(how.ClientWRR, how.rule.Weight(report, w.failures.Part()), w.leaf.rt.Now())
+}
+
+// OnLoadReport takes note of a report out of band.
+func (w *wrrWeight) OnLoadReport(report *orcav3.OrcaLoadReport) {
+	if how := w.leaf.wrr.Load(); how != nil && how.OutOfBand {
+		w.report(how, report)
+	}
+}
+
+// updateWRR follows a change of the configuration.
+func (l *leaf) updateWRR() {
+	was := l.wrr.Load()
+	if l.cfg.Policy.Kind != picker.PolicyClientWRR {
+		if was != nil {
+			l.wrr.Store(nil)
+			for e := range l.endpoints {
+				e.updateObservers(func(t *observers) {
+					if t.wrr != nil {
+						t.wrr.oob.end(l.rt)
+					}
+					t.wrr = nil
+				})
+				e.SetWeight(0)
+				e.loc.changed()
+			}
+		}
+		return
+	}
+	cfg := l.cfg.Policy.WRR
+	l.wrr.Store(&wrrConfig{cfg, orcaweight.NewRule(cfg)})
+	if was == nil || was.OutOfBand != cfg.OutOfBand || was.OOBPeriod != cfg.OOBPeriod {
+		l.askAnew()
+	}
+}
+
+// askAnew has the endpoints say what the configuration asks for by now, and how it does.
+func (l *leaf) askAnew() {
+	for _, p := range l.priorities {
+		for e := range p.endpoints {
+			l.addObservers(e)
+			e.stopOOB()
+			if e.Connectivity == picker.Ready && p.groups == nil { // else see closeGroups
+				e.startOOB()
+			}
+		}
+	}
+}
+
+// startOOB asks for reports out of band of an endpoint that is READY, if the policy
+// wants them. They come over the endpoint's connection, whichever of its addresses
+// that leads to (T-WRR-5), until stopOOB.
+func (e *endpoint) startOOB() {
+	l := e.loc.leaf
+	t, how := e.observers.Load(), l.wrr.Load()
+	if t == nil {
+		return
+	}
+	if t.wrr != nil && how != nil && how.OutOfBand {
+		t.wrr.oob.start(l.rt, e.conn.subConn(), t.wrr, how.OOBPeriod)
+	}
+	if how := l.loadAware.Load(); t.util != nil && how != nil && how.OutOfBand {
+		t.util.oob.start(l.rt, e.conn.subConn(), t.util, how.OOBPeriod)
+	}
+}
+
+// stopOOB ends reports out of band.
+func (e *endpoint) stopOOB() {
+	t, rt := e.observers.Load(), e.loc.leaf.rt
+	if t == nil {
+		return
+	}
+	if t.wrr != nil {
+		t.wrr.oob.end(rt)
+	}
+	if t.util != nil {
+		t.util.oob.end(rt)
+	}
+}
+
+// oobReports are the reports out of band of one endpoint to one listener: none, from start
+// on, and none again from end on. Those of the same connection share a stream.
+type oobReports struct {
+	stop func() // nil while there are none
+}
+
+// start asks for reports, instead of those that there are.
+func (o *oobReports) start(rt *serial.Runtime, conn balancer.SubConn, listener orca.OOBListener, period time.Duration) {
+	o.end(rt)
+	if conn == nil {
+		return
+	}
+	var stop func()
+	rt.Call(func() {
+		stop = orca.RegisterOOBListener(conn, listener, orca.OOBListenerOptions{ReportInterval: period})
+	})
+	o.stop = func() { stop() }
+}
+
+// end ends reports.
+func (o *oobReports) end(rt *serial.Runtime) {
+	if o.stop != nil {
+		rt.Call(o.stop)
+		o.stop = nil
+	}
+}
+
+// onReady starts what counts from an endpoint's becoming READY: slow start, the
+// blackout period of its weight, reports out of band.
+func (e *endpoint) onReady() {
+	e.StateSince = e.loc.leaf.rt.Now()
+	e.loc.changed()
+	if t := e.observers.Load(); t != nil && t.wrr != nil {
+		t.wrr.connect()
+	}
+	e.startOOB()
+}
+
+// updateWeights tells the endpoints' states their weights of the moment, and reports
+// whether one changed that picks look at. O(endpoints).
+func (p *priority) updateWeights() (changed bool) {
+	how := p.leaf.wrr.Load()
+	if how == nil {
+		return false
+	}
+	now := p.leaf.rt.Now()
+	p.measureWeights(how, now)
+	for e := range p.endpoints {
+		if e.Connectivity != picker.Ready {
+			continue
+		}
+		w := e.observers.Load().wrr
+		if weight := w.At(how.ClientWRR, now); weight != w.published {
+			w.published, changed = weight, true
+			e.SetWeight(weight)
+			e.loc.changed()
+		}
+	}
+	return changed
+}
+
+// updateUtilizations adds what the endpoints of each locality have reported to its
+// utilization, and reports whether that makes a difference. It is to be called once per
+// update period. O(endpoints).
+func (p *priority) updateUtilizations() (changed bool) {
+	how := p.leaf.loadAware.Load()
+	if how == nil {
+		return false
+	}
+	now := p.leaf.rt.Now()
+	for _, l := range p.localities {
+		sum, reporting := 0., 0.
+		for _, e := range l.endpoints {
+			if t := e.observers.Load(); e.serves() && t != nil && t.util != nil {
+				if u := t.util.At(how.Expiration, now); u > 0 {
+					sum, reporting = sum+u, reporting+1
+				}
+			}
+		}
+		was := l.busy
+		if l.busy.stale = reporting == 0; !l.busy.stale {
+			l.busy.Add(sum/reporting, how.UpdatePeriod, how.Smoothing)
+		}
+		changed = changed || l.busy != was
+	}
+	return changed
+}
+
+// measureWeights records the weights that READY endpoints have at an update of them, if the
+// channel has a recorder: O(endpoints).
+func (p *priority) measureWeights(how *wrrConfig, now int64) {
+	b := p.leaf
+	if b.rec.metrics == nil {
+		return
+	}
+	for _, l := range p.localities {
+		var weights []float64
+		var usable, stale int
+		for _, e := range l.endpoints {
+			if e.Connectivity != picker.Ready {
+				continue
+			}
+			w := e.observers.Load().wrr
+			weight := w.At(how.ClientWRR, now)
+			switch {
+			case weight > 0:
+				usable++
+			case w.Expired(how.ClientWRR, now):
+				stale++
+			}
+			weights = append(weights, weight)
+		}
+		if len(weights) == 0 {
+			continue
+		}
+		labels := []string{b.rec.target, channelmetrics.LocalityName(l.id), p.leaf.name}
+		b.rec.metrics.Observe(metric.WRRWeights, weights, labels...)
+		if usable < 2 {
+			b.rec.metrics.Count(metric.WRRFallback, 1, labels...)
+		}
+		b.rec.metrics.Count(metric.WRRNotYetUsable, int64(len(weights)-usable-stale), labels...)
+		b.rec.metrics.Count(metric.WRRStale, int64(stale), labels...)
+	}
+}

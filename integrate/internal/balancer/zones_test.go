@@ -1,0 +1,105 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// TestZonesLoggedOnce: that the zones of the fleet are not known is no news as long as the
+// reason is the same, however often the cluster changes.
+func TestZonesLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		b, _ := newTestLB(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		update := func(text string, n int) {
+			c := clusterOf("c", prio(eps(1, n)))
+			c.Leaves[0].Policy.ZoneAware = &picker.ZoneAware{Enabled: 1}
+			c.Leaves[0].Origin = &picker.Origin{Err: errors.New(text)}
+			b.Update(configOf(c))
+			pass(2 * time.Minute) // equal lines are left out for one
+			b.calm()
+		}
+		for i, step := range []struct {
+			text  string
+			lines int
+		}{{"missing", 1}, {"missing", 1}, {"invalid", 2}, {"invalid", 2}, {"missing", 3}} {
+			update(step.text, 2+i)
+			if n := strings.Count(log.String(), "asks for zone-aware routing"); n != step.lines {
+				t.Errorf("step %d: %d lines, want %d:\n%s", i, n, step.lines, log.String())
+			}
+		}
+	})
+}
+
+// TestNoOwnLocalityIsLogged is the same for load-aware localities, which do without.
+func TestNoOwnLocalityIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		b, _ := newTestLB(t, Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for range 3 {
+			c := byLoad(clusterOf("c", prio(eps(1), eps(2))))
+			c.Leaves[0].Origin = noOrigin
+			b.Update(configOf(c))
+			pass(2 * time.Minute)
+			b.calm()
+		}
+		if n := strings.Count(log.String(), "the node of the bootstrap has no locality"); n != 1 {
+			t.Errorf("%d lines, want 1:\n%s", n, log.String())
+		}
+	})
+}
+
+var noOrigin = &picker.Origin{}
+
+// TestZonesAndSharedLoad: priorities that share the load (Envoy's overprovisioning) do so by
+// the weights of localities; with load-aware localities they do not.
+func TestZonesAndSharedLoad(t *testing.T) {
+	for _, loadAware := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			b, cc := newTestLB(t, Config{OverprovisioningFactor: 140})
+			c := clusterOf("c", prio(eps(1, 2), eps(3, 4)), prio(eps(5), eps(6)))
+			if loadAware {
+				byLoad(c)
+			} else {
+				c.Leaves[0].Policy.ZoneAware = &picker.ZoneAware{Enabled: 1}
+				own := picker.LocalityID{Zone: "0"}
+				c.Leaves[0].Origin = &picker.Origin{Locality: own, Fleet: []picker.FleetZone{{ID: own, Endpoints: 1}, {ID: picker.LocalityID{Zone: "1"}, Endpoints: 1}}}
+			}
+			b.Update(configOf(c))
+			for n := 1; n <= 4; n++ {
+				cc.conn(t, n).to(ready)
+			}
+			b.flush()
+			if loadAware {
+				b.wantZones(t, .97, .03)
+			} else {
+				b.wantZones(t, 1, 0)
+			}
+			for _, n := range []int{2, 3, 4} {
+				cc.conn(t, n).to(failure)
+			}
+			b.flush()
+			r := b.routing()
+			if !loadAware {
+				cc.conn(t, 5).to(ready)
+				cc.conn(t, 6).to(ready)
+				b.flush()
+				r = b.routing()
+				if r.InForce || len(b.clusters["c"].shares) != 2 {
+					t.Errorf("routing %+v, %d shares", r, len(b.clusters["c"].shares))
+				}
+			} else if !r.InForce || b.clusters["c"].order[1].phase != dormant || r.Localities[0].Share != 1 || !strings.HasPrefix(r.Reason, "all stay") {
+				t.Errorf("routing %+v, priority 1 is %v", r, b.clusters["c"].order[1].phase)
+			}
+		})
+	}
+}
