@@ -11,9 +11,8 @@ import (
 )
 
 // A Channel is a channel of the process that has a resolver of this package, or that the
-// environment has this package hand to google.golang.org/grpc/xds. One that is idle has no
-// resolver. It is comparable, and good for as long as the channel does not go idle;
-// after that it goes on to say what the channel was last at.
+// environment has handed to google.golang.org/grpc/xds. It is comparable. It is valid until the
+// channel goes idle or is closed; its methods then return the last state.
 type Channel struct {
 	link     *link.Link
 	resolver channelResolver
@@ -25,8 +24,8 @@ type channelResolver interface {
 	explain(ctx context.Context, method string) (*report.Explanation, error)
 }
 
-// Channels returns the channels of the process that are not idle, in the order in which
-// their resolvers were made. It connects nothing.
+// Channels returns the channels of the process that are not idle, in the order in which their
+// resolvers were built. It connects nothing.
 func Channels() []Channel {
 	var all []Channel
 	for _, l := range link.All() {
@@ -37,8 +36,8 @@ func Channels() []Channel {
 	return all
 }
 
-// Number identifies the channel in the process: TargetStatus.Channel. It is above 0, and
-// another one after the channel was idle.
+// Number identifies the channel in the process: TargetStatus.Channel. It is above 0, and changes
+// when the channel goes idle.
 func (c Channel) Number() int64 { return c.link.Number() }
 
 // Target returns the channel's target.
@@ -49,12 +48,13 @@ func (c Channel) Status() report.TargetStatus { return c.resolver.status(false) 
 
 // Inspect returns the channel's status with each route and endpoint.
 //
-// It has the RPCs of the channel counted by endpoint for a minute from then on, which costs
-// each RPC an atomic addition when it ends, and less than 100 bytes for each endpoint. It
-// takes the channel's mutex for O(endpoints), and O(entries) of hash rings and tables: RPCs go on, updates wait. Of a channel that is stock's it is Status.
+// The RPCs of the channel are counted by endpoint for a minute from then on, which costs each RPC
+// an atomic addition when it ends, and less than 100 bytes for each endpoint. Inspect takes the
+// channel's mutex for O(endpoints), and O(entries) of hash rings and tables: RPCs go on, updates
+// wait. For a channel that was handed over, it is Status.
 func (c Channel) Inspect() report.TargetStatus { return c.resolver.status(true) }
 
-// Explain explains an RPC of the channel: see the function of that name.
+// Explain explains an RPC of the channel: see the function Explain.
 func (c Channel) Explain(ctx context.Context, method string) (*report.Explanation, error) {
 	if err := checkMethod(method); err != nil {
 		return nil, err

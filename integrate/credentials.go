@@ -13,29 +13,26 @@ import (
 
 // CredentialsOptions are what [NewCredentials] needs.
 type CredentialsOptions struct {
-	// Fallback secures connections to clusters for which the control plane asks for no
-	// TLS, and all connections of channels without xDS, for instance
-	// insecure.NewCredentials(). It is required. It is never used because something
-	// went wrong with what the control plane asks for.
+	// Fallback secures connections to clusters without TLS settings, and all connections of
+	// channels without xDS, for instance insecure.NewCredentials(). It is required. It is never
+	// used because TLS settings cannot be applied.
 	Fallback credentials.TransportCredentials
 }
 
-// NewCredentials returns credentials that secure the connections of xDS channels as
-// the control plane says (A29): what google.golang.org/grpc/credentials/xds is for
-// google.golang.org/grpc/xds. On channels of the latter they are the former, so that
-// one value serves while a program moves from one to the other, and back.
+// NewCredentials returns credentials that secure the connections of xDS channels by the TLS settings
+// of clusters (A29), as google.golang.org/grpc/credentials/xds does for google.golang.org/grpc/xds.
+// On channels of that package they behave as its credentials, so that a program can move from one
+// package to the other, and back, with one value.
 //
-// Certificates come from the bootstrap's certificate_providers: "file_watcher", which
-// is built in, and the plugins that the program registers with
-// google.golang.org/grpc/credentials/tls/certprovider. Servers are verified by the
-// names that the Cluster resource lists, by trust domains if the provider has a SPIFFE
-// bundle map (A87), by the system's roots if the resource says so (A82), and by the
-// SNI (A101). An update of a cluster changes what connections do that are made after
-// it; those that there are stay as they are.
+// Certificates come from the bootstrap's certificate_providers: the built-in "file_watcher", and
+// plugins registered with google.golang.org/grpc/credentials/tls/certprovider. Servers are verified
+// by the names in the Cluster resource, by trust domains if the provider has a SPIFFE bundle map
+// (A87), by the system's roots if the resource demands it (A82), and by the SNI (A101). An update
+// of a cluster applies to new connections; existing ones stay unchanged.
 //
-// Pass them to the channel unwrapped: the balancer recognizes them by their type. A wrapper
-// without a method UsesXDS still gets TLS, but no auto_host_sni. A wrapper that has one is taken
-// for another package's xDS credentials, and clusters with TLS fail.
+// Pass them to the channel unwrapped: the balancer recognizes them by their type. A wrapper without
+// a method UsesXDS gets TLS, but no auto_host_sni. A wrapper with that method is treated as another
+// package's xDS credentials, and clusters with TLS settings fail.
 func NewCredentials(o CredentialsOptions) (credentials.TransportCredentials, error) {
 	if o.Fallback == nil {
 		return nil, errors.New("xdslb: CredentialsOptions.Fallback is required: insecure.NewCredentials() if clusters without TLS are to be connected to in the clear")

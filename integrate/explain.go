@@ -15,24 +15,23 @@ import (
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
-// Explanation is where an RPC would go, and why nowhere else.
+// Explanation is the result of [Explain].
 type Explanation = report.Explanation
 
-// Explain says where an RPC of a method ("/package.Service/Method") would go if it were
-// made now with ctx, and why nowhere else: the route that matches and what fails of those
-// before, the cluster, the priority, each endpoint with its share or the reason that it is
-// out, and what is done for the RPC besides. Headers are those of the outgoing metadata in
-// ctx, as the pick sees them; interceptors that would add others are not run.
+// Explain returns where an RPC of a method ("/package.Service/Method") would go if it were made now
+// with ctx, and why: the route that matches, and the condition that excludes each earlier route;
+// the cluster; the priority; each endpoint with its share, or the reason that it is not picked; and
+// the timeout, retries and filters. Headers are the outgoing metadata of ctx, as in picks.
+// Interceptors are not run.
 //
-// It changes nothing: nothing is counted, drawn or connected. Where a pick draws, the
-// explanation has probabilities. It goes by what picks read; Pending says that changes wait
-// to be published, which takes 15 ms at most.
+// It changes nothing: it counts, draws and connects nothing. Random decisions appear as
+// probabilities. The explanation is of the latest publication; Pending is set if changes wait for
+// the next one, for at most 15 ms.
 //
-// A channel that is idle, that is not ours or that has no configuration is an error. One
-// without our interceptors that was never asked for before is found by its service config,
-// which changes for a while: see StatusOf. The cost is, for each route that the RPC may take,
-// O(endpoints of the priorities in use of its clusters), with the channel's mutex held: RPCs
-// go on, updates wait.
+// It fails if the channel is idle, has no configuration, or has another package's resolver. The
+// first call for a channel without interceptors changes service configs: see StatusOf. For each
+// route that the RPC may take, it costs O(endpoints of the priorities in use of its clusters), with
+// the channel's mutex held: RPCs go on, updates wait.
 func Explain(ctx context.Context, cc *grpc.ClientConn, method string) (*Explanation, error) {
 	if err := checkMethod(method); err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func (r *xdsResolver) explain(ctx context.Context, method string) (*report.Expla
 	return nil, fmt.Errorf("xdslb: channel %q has no configuration yet", r.Link.Target)
 }
 
-// checkMethod says what is wrong with the name of a method.
+// checkMethod validates the name of a method.
 func checkMethod(method string) error {
 	if !strings.HasPrefix(method, "/") {
 		return fmt.Errorf("xdslb: method %q does not begin with a slash: want /package.Service/Method", method)
@@ -69,7 +68,7 @@ func checkMethod(method string) error {
 	return nil
 }
 
-// whyNoResolver says why a channel has no resolver of ours.
+// whyNoResolver returns why a channel has no resolver of this package.
 func whyNoResolver(cc *grpc.ClientConn) error {
 	target := cc.CanonicalTarget()
 	switch {

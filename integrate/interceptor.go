@@ -11,38 +11,36 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 )
 
-// UnaryInterceptor applies what the route of a unary RPC says besides where the
-// RPC goes, as far as gRPC's service config cannot: timeouts and retries of
-// routes that match by header or fraction, and HTTP filters. [DialOptions] and
-// [NewClient] install it; it is exported for channels whose interceptors are put
-// together elsewhere, where it should come last (see [DialOptions]). It serves any
-// channel that has a resolver of this package, and lets RPCs of others pass. With
-// nothing to do it costs a map look-up or two at most and allocates nothing.
+// UnaryInterceptor applies the settings of a unary RPC's route that gRPC's service config cannot
+// express: timeouts and retries of routes that match by header or fraction, and HTTP filters.
+// [DialOptions] and [NewClient] install it. It is exported for channels whose interceptors are
+// composed elsewhere; it should come last (see [DialOptions]). It serves any channel with a
+// resolver of this package, and passes RPCs of other channels on. An RPC without such settings
+// costs one or two map look-ups and no allocation.
 //
-// An RPC is one RPC to its options, whatever attempts it takes: [grpc.OnFinish] is
-// called once, also if a filter ends the RPC, and [grpc.Header], [grpc.Trailer] and
-// [grpc.Peer] are those of the last attempt that had a stream. Statistics handlers and interceptors
-// that come behind see each attempt. [grpc.WithMaxCallAttempts] and
-// [grpc.MaxRetryRPCBufferSize] limit its retries as they limit gRPC's own: an RPC is not
-// retried if its request has more than 256 KiB, or what the option says, before
-// compression, or if its size is unknown. Any codec may encode it.
+// To its call options an RPC is one RPC, with any number of attempts: [grpc.OnFinish] is called
+// once, also if a filter ends the RPC, and [grpc.Header], [grpc.Trailer] and [grpc.Peer] get the
+// values of the last attempt with a stream. Statistics handlers and later interceptors see each
+// attempt. [grpc.WithMaxCallAttempts] and [grpc.MaxRetryRPCBufferSize] limit the retries as they
+// limit gRPC's own: an RPC is not retried if its request, before compression, has more than 256
+// KiB, or the limit of the option, or an unknown size. Any codec may encode it.
 //
-// Where a route asks for hedging, and the application declares the method safe (see
-// [Config.Idempotent]), a second attempt is made while the first takes long. What is said of
-// the last attempt above is then said of the one that decides the RPC. A call option that
-// embeds one of gRPC's is told by each attempt, perhaps by two at a time.
+// If a route asks for hedging, and the method is declared safe (see [Config.Idempotent]), a second
+// attempt is made while the first is slow. Headers, trailers and peers are then those of the
+// attempt that decides the RPC. A call option that embeds one of gRPC's gets the values of each
+// attempt, perhaps of two at the same time.
 //
-// A channel wants this and [StreamInterceptor]. With one of them only, RPCs of the
-// other kind go where their routes say, without the rest. That is not logged: a
-// pick cannot tell which kind an RPC is of.
+// A channel needs this and [StreamInterceptor]. With one of them, RPCs of the other kind are
+// routed, but lack the settings above. That is not logged: a pick does not know the kind of an
+// RPC.
 func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return perrpc.UnaryInterceptor(ctx, method, req, reply, cc, invoker, opts...)
 }
 
-// StreamInterceptor is what [UnaryInterceptor] is, for streams. A stream is retried until
-// it has response headers, has sent more than [grpc.MaxRetryRPCBufferSize], or 256 KiB, or
-// is asked for its context or trailer. Until then its messages are kept as they are,
-// to be sent again; afterwards a message costs an atomic load.
+// StreamInterceptor is [UnaryInterceptor] for streams. A stream may be retried until it has response
+// headers, has sent more than [grpc.MaxRetryRPCBufferSize] (256 KiB by default), or its Context or
+// Trailer is called. Until then its messages are kept, without a copy, to be sent again;
+// afterwards a message costs an atomic load.
 func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return perrpc.StreamInterceptor(ctx, desc, cc, method, streamer, opts...)
 }

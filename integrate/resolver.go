@@ -25,25 +25,24 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// init registers what gRPC finds by name. The stock xDS package registers the
-// scheme "xds" too and the last one wins, which is why NewClient and
-// DialOptions carry the resolver with them (D11); "xdslb" is ours alone.
+// init registers the LB policies and the schemes. grpc-go's xDS package registers scheme xds too,
+// and the last one wins, so NewClient and DialOptions pass the resolver to the channel (D11). No
+// other package registers scheme xdslb.
 func init() {
 	balancer.Register()
 	rollout.Register(&resolverBuilder{scheme: "xds", opts: Config{}.withDefaults()})
 	resolver.Register(&resolverBuilder{scheme: "xdslb", opts: Config{}.withDefaults()})
 }
 
-// resolverBuilder makes the resolver. Without a bootstrap it reads that of
-// the environment when the channel starts to connect.
+// resolverBuilder builds the resolver. Without a bootstrap it reads that of the environment when
+// the channel starts to connect.
 type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
-	// bootstrapErr is why there is none, where channels may be stock's and not need it.
+	// bootstrapErr is the error of the bootstrap, which channels that are handed over do not need.
 	bootstrapErr error
-	// intercepted says that the channels have our interceptors: DialOptions
-	// made the builder.
+	// intercepted reports whether the channels have the interceptors: DialOptions made the builder.
 	intercepted bool
 }
 
@@ -53,9 +52,8 @@ func (b *resolverBuilder) Scheme() string { return b.scheme }
 // XDSLB implements rollout.Ours.
 func (b *resolverBuilder) XDSLB() {}
 
-// Build implements resolver.Builder: it joins the XdsClient and tells gRPC
-// which LB policy to use. Configurations reach that policy directly, not
-// through gRPC (D7).
+// Build implements resolver.Builder: it acquires the XdsClient and names the LB policy in a service
+// config. Configurations reach that policy directly, not through gRPC (D7).
 func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	if v := rollout.HandedOver(target, b.opts.Logger); v != nil {
 		return b.buildStock(v, target, cc, opts)
@@ -99,7 +97,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	return r, nil
 }
 
-// acquire joins the XdsClient of the configuration.
+// acquire acquires the XdsClient of the configuration.
 func (c *Config) acquire(boot *bootstrap.Config) *xds.Client {
 	return xds.Acquire(boot, c.clientOptions())
 }
@@ -131,7 +129,7 @@ func (c *Config) clientOptions() xds.Options {
 
 var schemesNoted atomic.Bool
 
-// noteSchemes logs once that a builder does not serve scheme xdslb.
+// noteSchemes logs once that a resolver of NewBuilder does not serve scheme xdslb.
 func noteSchemes(logger *slog.Logger) {
 	if schemesNoted.Swap(true) {
 		return
@@ -140,22 +138,20 @@ func noteSchemes(logger *slog.Logger) {
 		"its builder serves scheme xds only. Use integrate.DialOptions, which serve both, or targets of scheme xds.")
 }
 
-// xdsResolver is a channel's membership in the XdsClient, and the source of
-// its LB policy's configuration.
+// xdsResolver is a channel's resolver, and the source of its LB policy's configurations.
 type xdsResolver struct {
 	balancer.Source
 	opts     *Config
 	cc       resolver.ClientConn
 	balancer atomic.Pointer[balancer.Balancer] // nil until gRPC has made it
-	started  chan struct{}                     // closed once balancer is not nil any more, or never will be
+	started  chan struct{}                     // closed once balancer is set, or the resolver is closed
 	starting sync.Once                         // closes started
 
-	mu   sync.Mutex // orders what gRPC is told
-	sent string     // the service config that gRPC has
+	mu   sync.Mutex // orders service configs
+	sent string     // the latest service config
 }
 
-// configure tells gRPC what routes say about timeouts and retries, as far as it
-// can be said in a service config.
+// configure sends gRPC a service config with the timeouts and retries of methods.
 func (r *xdsResolver) configure(methods []methodconfig.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,16 +160,15 @@ func (r *xdsResolver) configure(methods []methodconfig.Config) {
 		return
 	}
 	r.sent = serviceConfig
-	// gRPC asks for another resolution if the LB policy refuses the state,
-	// which ours does not.
+	// gRPC calls ResolveNow if the LB policy rejects the state, which this one never does.
 	_ = r.cc.UpdateState(resolver.State{
 		ServiceConfig: r.cc.ParseServiceConfig(serviceConfig),
 		Attributes:    balancer.WithSource(&r.Source),
 	})
 }
 
-// serviceConfig is what gRPC is told of a channel: the LB policy, always the
-// same, the service whose health counts, and what is known of methods.
+// serviceConfig returns the service config of a channel: the LB policy, the service for health
+// checks, and the method configurations.
 func (c *Config) serviceConfig(methods []methodconfig.Config) string {
 	sc := map[string]any{"loadBalancingConfig": []any{map[string]any{balancer.PolicyName: struct{}{}}}, "methodConfig": methods}
 	if c.HealthCheckService != "" {
@@ -189,27 +184,27 @@ func (c *Config) serviceConfig(methods []methodconfig.Config) string {
 	return string(js)
 }
 
-// waiting says what the target's first configuration waits for.
+// waiting returns what the target's first configuration waits for.
 func (r *xdsResolver) waiting() error { return r.Client.Waiting(r.Listener, r.Authority) }
 
-// watch starts the target's configuration flowing to b.
+// watch starts to pass the target's configurations to b.
 func (r *xdsResolver) watch(b *balancer.Balancer) (stop func()) {
 	r.balancer.Store(b)
 	r.start()
 	return r.Client.Watch(r.Listener, r.Authority, b)
 }
 
-// start lets those go on who wait for the LB policy.
+// start wakes the goroutines that wait for the LB policy.
 func (r *xdsResolver) start() {
 	r.starting.Do(func() {
-		if r.started != nil { // in tests it may be
+		if r.started != nil { // it may be in tests
 			close(r.started)
 		}
 	})
 }
 
-// ResolveNow implements resolver.Resolver. xDS resources are pushed; only the
-// names of LOGICAL_DNS clusters can be looked up again.
+// ResolveNow implements resolver.Resolver. xDS resources are pushed; only the names of LOGICAL_DNS
+// clusters are looked up again.
 func (r *xdsResolver) ResolveNow(resolver.ResolveNowOptions) { r.Client.ResolveNow() }
 
 // Close implements resolver.Resolver.

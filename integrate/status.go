@@ -20,7 +20,7 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// concurrencyStatus is the status of one.
+// concurrencyStatus returns the status of an adaptive concurrency filter.
 func concurrencyStatus(c *perrpc.ConcurrencyState) report.ConcurrencyStatus {
 	s := report.ConcurrencyStatus{
 		Filter: c.Filter, Cluster: c.Cluster, Limit: c.Limit, InFlight: c.InFlight, Refused: c.Refused,
@@ -35,23 +35,23 @@ func concurrencyStatus(c *perrpc.ConcurrencyState) report.ConcurrencyStatus {
 // TargetStatus is the status of a channel.
 type TargetStatus = report.TargetStatus
 
-// Status returns the status of each channel of the process that has a resolver of this
-// package, or was handed to stock's by the environment, and is not idle, in the order in
-// which the resolvers were made. It connects nothing. Each takes the channel's mutex for
+// Status returns the status of each channel of the process that is not idle and has a resolver of
+// this package, or was handed to google.golang.org/grpc/xds by the environment, in the order in
+// which the resolvers were built. It connects nothing. It takes the mutex of each channel for
 // O(endpoints).
 func Status() []TargetStatus {
-	all := []report.TargetStatus{}
+	all := []TargetStatus{}
 	for _, c := range Channels() {
 		all = append(all, c.Status())
 	}
 	return all
 }
 
-// StatusOf returns the status of a channel. It fails if the channel's resolver is not of
-// this package, unless the environment has it so. It does not connect a channel that is idle; of a channel of scheme xds that is
-// idle, or has just begun to connect, nobody can tell whose resolver it is to have. It takes the channel's mutex for
-// O(endpoints). Service configs of channels without interceptors of ours change twice, once
-// each, when such a channel is asked for the first time: their RPCs do not notice.
+// StatusOf returns the status of a channel. It fails if the channel's resolver is another
+// package's, unless the environment has handed the channel over. It does not connect an idle
+// channel, whose status is all but empty: it has no resolver yet, so it may become another
+// package's. It takes the channel's mutex for O(endpoints). The first call for a channel without
+// interceptors changes the service configs of such channels twice, which RPCs do not notice.
 func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	state := cc.GetState()
 	if r := resolverOf(cc); r != nil {
@@ -62,7 +62,7 @@ func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 		s.Connectivity = state.String()
 		return s, nil
 	}
-	bare := report.TargetStatus{Time: time.Now(), Target: cc.CanonicalTarget(), Connectivity: state.String()}
+	bare := TargetStatus{Time: time.Now(), Target: cc.CanonicalTarget(), Connectivity: state.String()}
 	switch {
 	case !usesXDS(cc.CanonicalTarget()):
 		return bare, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errForeign)
@@ -135,8 +135,8 @@ func mergeEvents(channel, client []eventlog.Event) []eventlog.Event {
 	return all
 }
 
-// resolverOf returns the resolver of a channel, or nil if that is not ours, or the
-// channel is idle and has none. It does not connect the channel.
+// resolverOf returns the resolver of a channel; nil if the channel is idle, or the resolver is
+// another package's. It does not connect the channel.
 func resolverOf(cc *grpc.ClientConn) *xdsResolver {
 	l := link.Of(cc)
 	if l == nil {

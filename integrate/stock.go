@@ -23,12 +23,12 @@ import (
 	"github.com/xdslb/xdslb/integrate/report"
 )
 
-// buildStock hands a channel to stock's resolver.
+// buildStock builds grpc-go's resolver for a channel that is handed over.
 func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Target, cc resolver.ClientConn, opts resolver.BuildOptions) (resolver.Resolver, error) {
 	name, why := target.String(), v.Why()
 	stock := rollout.Stock()
 	if _, again := cc.(*stockConn); again || stock == nil {
-		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and nobody else has scheme xds: import google.golang.org/grpc/xds to have it served by that, or change the variable", name, why)
+		return nil, fmt.Errorf("xdslb: target %q is not xdslb's, since %s, and no other package has scheme xds: import google.golang.org/grpc/xds, or change the variable", name, why)
 	}
 	r := &stockResolver{why: why, rollout: v}
 	r.link = link.New(link.Options{Target: name, Canonical: name, Aside: true, Resolver: r})
@@ -51,13 +51,13 @@ func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Ta
 	return r, nil
 }
 
-// stockResolver is stock's resolver of a channel that was handed over. It lives as long as
-// that, until the channel is idle or closed; the next one is decided about anew.
+// stockResolver is grpc-go's resolver of a channel that was handed over. When the channel leaves
+// idle mode, the environment is read again.
 type stockResolver struct {
 	resolver.Resolver
 	why     string
 	rollout *report.RolloutStatus
-	link    *link.Link // stands aside
+	link    *link.Link // made with Options.Aside
 	metrics *metric.Channel
 }
 
@@ -68,8 +68,8 @@ func (r *stockResolver) Close() {
 	r.Resolver.Close()
 }
 
-// stockConn has stock's service configs name the link, by which interceptors know whose
-// the channel is. RPCs do not look at it: stock has a config selector.
+// stockConn adds the link's entry to grpc-go's service configs, by which the interceptors know that
+// the channel was handed over. It has no effect on RPCs: grpc-go's resolver has a config selector.
 type stockConn struct {
 	resolver.ClientConn
 	link *link.Link
@@ -99,17 +99,17 @@ func (r *stockResolver) status(bool) report.TargetStatus {
 	return s
 }
 
-// explain explains nothing: stock says nobody what it does.
+// explain fails: grpc-go does not reveal its decisions.
 func (r *stockResolver) explain(context.Context, string) (*report.Explanation, error) {
 	return nil, r.notOurs(r.link.Target)
 }
 
-// notOurs is the error of what only channels of ours do.
+// notOurs returns the error of functions for channels of this package.
 func (r *stockResolver) notOurs(target string) error {
 	return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.why)
 }
 
-// stockResolverOf returns stock's resolver of a channel that was handed over, or nil.
+// stockResolverOf returns the resolver of a channel that was handed over; nil for other channels.
 func stockResolverOf(cc *grpc.ClientConn) *stockResolver {
 	if l := link.Aside(cc); l != nil {
 		return l.Resolver.(*stockResolver)

@@ -14,25 +14,24 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/link"
 )
 
-// WaitReady waits until an RPC of a method ("/package.Service/Method") would be sent to an
-// endpoint at once: until each cluster that the RPC may go to has an endpoint to pick. It
-// connects the channel if that is idle, and one endpoint of a cluster whose endpoints
-// connect on demand (ring_hash); an RPC of a certain hash may still wait for its own.
+// WaitReady waits until an RPC of a method ("/package.Service/Method") would be sent to an endpoint
+// at once: until each cluster that the RPC may go to has an endpoint to pick. It connects an idle
+// channel, and one endpoint of a cluster whose endpoints connect on demand (ring_hash); RPCs with
+// other hashes may still wait for their endpoints.
 //
-// Outgoing metadata of ctx counts for routes as it does for RPCs. Where a route has several
-// clusters, or is for a fraction of RPCs, all that an RPC may lead to count. An RPC that
-// would be dropped, refused by the circuit breaker, or ended by a fault counts as ready: it
-// is answered. No counter moves. HTTP filters and interceptors that change headers are not
-// asked.
+// Routes are matched with the outgoing metadata of ctx. If a route has several clusters, or is for
+// a fraction of RPCs, all clusters that an RPC may go to must be ready. RPCs that would be dropped,
+// refused by the circuit breaker, or ended by an injected fault count as ready. No counter
+// changes. HTTP filters and interceptors that change headers are not run.
 //
-// If ctx ends before, the error, which wraps ctx.Err(), says what is missing: a resource
-// and the server that should send it, a route, or a cluster and what is wrong with its
-// endpoints. It fails at once for channels whose resolver is not of this package, or could
-// not be made, and for those that are closed. Of a channel that the environment has handed to
-// stock's xDS it waits for the state READY, which may be that of another cluster.
+// If ctx ends first, the error wraps ctx.Err() and names the missing part: a resource and the
+// server that should send it, a route, or a cluster and the states of its endpoints. WaitReady
+// fails at once if the resolver is another package's or could not be built, and if the channel is
+// closed. For a channel that the environment has handed to google.golang.org/grpc/xds it waits for
+// the state READY, which may be due to another cluster.
 //
-// A channel that was ready may cease to be. Do not tie a program's own readiness to it for
-// longer than its start: an outage of backends would take down whoever calls them.
+// A channel may become unready later. Use WaitReady for a program's start, not for its readiness
+// probe: an outage of backends would take down their callers.
 func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 	for {
 		r := resolverOf(cc)
@@ -53,7 +52,7 @@ func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 	}
 }
 
-// awaitResolver waits until a channel without a resolver of ours may have one: again is
+// awaitResolver waits until a channel without a resolver of this package may have one; again is
 // true then.
 func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err error) {
 	state := cc.GetState()
@@ -63,7 +62,7 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 		return false, fmt.Errorf("xdslb: channel %q is closed", cc.Target())
 	case stock != nil && state == connectivity.Ready:
 		return false, nil
-	case stock != nil: // it may get ready
+	case stock != nil: // it may become READY
 		cc.Connect()
 	case !usesXDS(cc.CanonicalTarget()):
 		return false, fmt.Errorf("xdslb: channel %q: %w", cc.Target(), errForeign)
@@ -84,8 +83,8 @@ func awaitResolver(ctx context.Context, cc *grpc.ClientConn) (again bool, err er
 	return true, nil
 }
 
-// waitReady is WaitReady for a channel that has a resolver. again is true if the resolver
-// was closed: the channel may have another one.
+// waitReady is WaitReady for a channel with a resolver. again is true if the resolver was closed,
+// since the channel may get another one.
 func (r *xdsResolver) waitReady(ctx context.Context, method string) (again bool, err error) {
 	select {
 	case <-r.started:

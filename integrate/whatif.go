@@ -25,37 +25,37 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// WhatIf is a question to ExplainWhatIf.
+// WhatIf describes a supposed channel for [ExplainWhatIf], [InspectWhatIf] and [PickWhatIf].
 type WhatIf struct {
-	// Target is that of the channel, such as "xds:///orders:8080", and Method the RPC's.
+	// Target is the channel's target, such as "xds:///orders:8080", and Method the RPC's method.
 	Target, Method string
-	// Authority is the channel's, by which the virtual host is chosen; "" is what the
-	// target names.
+	// Authority is the channel's authority, which selects the virtual host; the default is the
+	// target's endpoint name.
 	Authority string
-	// Resources is JSON with the target's resources, in protobuf's mapping. Resources are
-	// all objects whose "@type" is one of the four types, however deep: those of a
-	// DiscoveryResponse, of a dump by CSDS, or of a plain list. Members of collections (LEDS)
-	// have the name of the object that they are in, as in a dump or a discovery.v3.Resource.
-	// Those in lists named lds, rds, cds and eds, or listeners, routes, clusters and
-	// endpoints, may omit their type. Several documents may follow each other.
+	// Resources is JSON with the target's resources, in protobuf's mapping: all objects whose
+	// "@type" is one of the four resource types, at any depth, so that DiscoveryResponses, dumps
+	// by CSDS and plain lists work. Members of collections (LEDS) have the name of the enclosing
+	// object, as in a dump or a discovery.v3.Resource. Objects in lists named lds, rds, cds and
+	// eds, or listeners, routes, clusters and endpoints, may omit the type. Several documents may
+	// follow each other.
 	Resources []byte
-	// States are those of the endpoints by their first address; the others are READY.
+	// States has the states of endpoints by their first address; the default is READY.
 	States map[netip.AddrPort]connectivity.State
-	// Config is that of the channel. Only the fields that picks depend on are used: Policies,
-	// IgnoreEndpointWeights, LocalCluster, the bounds of hash tables, and the Bootstrap, if it
-	// is set, for certificate providers, trusted_xds_server and the locality of the node.
+	// Config is the channel's configuration. Only the fields that affect picks are used: Policies,
+	// IgnoreEndpointWeights, LocalCluster, MaxHashBytes, and the Bootstrap, if it is set, for
+	// certificate providers, trusted_xds_server and the locality of the node.
 	Config Config
 }
 
-// ExplainWhatIf explains an RPC by resources from a file, as Explain does by those of a
-// channel. An XdsClient reads the resources and a balancer applies them, but there is no
-// control plane, and no backend is connected to. Endpoints have been in their states for long
-// and have nothing in flight, none is ejected, and policies that depend on the channel's id,
-// or on a random subset (A68), pick as for some channel. Priorities that can serve by States
-// are used, and those that are CONNECTING if none can, as after the failover time.
+// ExplainWhatIf explains an RPC by resources from a file, as Explain does for a channel. An
+// XdsClient reads the resources and a balancer applies them, without a control plane and without
+// connections to backends. Endpoints have been in their states for a long time, have no RPCs in
+// flight, and none is ejected. Policies that depend on the channel's id, or on a random subset
+// (A68), pick as for some channel. Failover times have expired: the priority in use is the first
+// that can serve by States, or the first that is CONNECTING if none can.
 //
-// A resource that is missing or invalid is what it would be from a server that had sent no
-// other version: an error, or the failure of the cluster that needs it.
+// A missing or invalid resource has the same effect as from a server that never sent another
+// version: an error, or the failure of the cluster that depends on it.
 func ExplainWhatIf(ctx context.Context, w WhatIf) (*report.Explanation, error) {
 	if err := checkMethod(w.Method); err != nil {
 		return nil, err
@@ -84,8 +84,9 @@ func InspectWhatIf(w WhatIf) (*report.TargetStatus, error) {
 	return s.Inspect(w.Target), nil
 }
 
-// InspectTargets is InspectWhatIf for several targets of the same resources, which are read
-// once. A target that cannot be served has an Error. Target and Authority of w are not used.
+// InspectTargets is InspectWhatIf for several targets of the same resources, which are read once.
+// The status of a target that cannot be served has an Error. Target and Authority of w are not
+// used.
 func InspectTargets(w WhatIf, targets []string) ([]report.TargetStatus, error) {
 	f, err := w.open()
 	if err != nil {
@@ -107,9 +108,9 @@ func InspectTargets(w WhatIf, targets []string) ([]report.TargetStatus, error) {
 	return list, nil
 }
 
-// PickWhatIf makes so many picks by resources from a file, each RPC ending before the next
-// begins. A policy that hashes gets a random hash with each, unless ctx has one, or a header
-// that is hashed: see ExplainWhatIf. It ends early if ctx does.
+// PickWhatIf makes a number of picks by resources from a file; see ExplainWhatIf. Each RPC ends
+// before the next begins. Policies that hash get a random hash for each RPC, unless ctx has a hash,
+// or a header that is hashed. It returns early if ctx ends.
 func PickWhatIf(ctx context.Context, w WhatIf, rpcs int) (*report.Picks, error) {
 	if err := checkMethod(w.Method); err != nil {
 		return nil, err
@@ -180,7 +181,7 @@ func (f *file) simulate(w *WhatIf) (*balancer.Simulation, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // for defects of ours
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // in case of a defect
 	defer cancel()
 	cfg, err := f.client.Fetch(ctx, listener, authority)
 	if err != nil {
@@ -209,7 +210,7 @@ func (w *WhatIf) names(boot *bootstrap.Config) (listener, authority string, err 
 	return listener, authority, err
 }
 
-// noDNS is a resolver that looks nothing up, for LOGICAL_DNS clusters.
+// noDNS is a resolver for LOGICAL_DNS clusters that looks no names up.
 type noDNS struct{}
 
 // Scheme implements resolver.Builder.

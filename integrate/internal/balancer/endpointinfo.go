@@ -12,8 +12,7 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// EndpointInfo is what EDS says about an endpoint. It must not be written, nor
-// what it refers to.
+// EndpointInfo is integrate.EndpointInfo, which documents it.
 type EndpointInfo struct {
 	Locality         picker.LocalityID
 	LocalityWeight   uint32          // within the priority; ≥ 1
