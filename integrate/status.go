@@ -145,13 +145,3 @@ func resolverOf(cc *grpc.ClientConn) *xdsResolver {
 	r, _ := l.Resolver.(*xdsResolver)
 	return r
 }
-
-// resolversOf returns those of a kind that some links have.
-func resolversOf[R channelResolver](links []*link.Link) (all []R) {
-	for _, l := range links {
-		if r, ok := l.Resolver.(R); ok {
-			all = append(all, r)
-		}
-	}
-	return all
-}
