@@ -53,7 +53,6 @@ func TestArrows(t *testing.T) {
 		{"integrate/internal/counters", below(rule{internal + "perrpc", "it counts picks"}, rule{internal + "metric", "package channelmetrics reads the counters"})},
 		{"integrate/internal/perrpc", below(rule{internal + "explain", "it explains what it does in its own types"}, rule{internal + "channelmetrics", "that reads links"})},
 		{"integrate/internal/rollout", below(rule{internal + "explain", "it decides by the environment only"})},
-		{"integrate/internal/serial", []rule{{mod, "it knows nothing of what it runs"}}},
 		{"integrate/internal/shadowing", []rule{{internal + "balancer", "it connects nothing, and needs no balancer"}}},
 		{"integrate/report", []rule{{internal, "it is plain data"}, {mod + "picker", "it is plain data"}, {"google.golang.org/grpc", "it is plain data"}}},
 		{"integrate/probe", []rule{

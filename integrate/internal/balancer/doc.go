@@ -13,6 +13,22 @@
 // A pick's Done is bound to the endpoint when the endpoint is created. It holds no snapshot, so
 // a stream that lasts for days keeps no previous ring alive (D9).
 //
+// # Events
+//
+// Events are configurations, SubConn states, timers and calls of child policies. They enter at the
+// top, take the mutex and are passed down the tree by call: Balancer, cluster, leaf, priority, and
+// below these endpoints with their connections, or groups with their child policies. Lower layers
+// get at the top by an entry only, which is the cluster's (entry.go).
+//
+// A change goes up in the other direction (change.go). Endpoints, connections and child policies
+// mark what they changed in the tally of their priority. At the end of the event cluster.follow
+// has the marked priorities settle their phases, chooses a priority, and returns what follows
+// for the balancer. publisher.settle then acts on that: it tells gRPC the channel's state, and
+// publishes at once or sets a timer.
+//
+// What endpoints and connections share lies below them: common for a leaf, channel for the whole
+// balancer.
+//
 // # Priorities
 //
 // A cluster chooses a priority whenever the state of one changes. The choice is A56's
