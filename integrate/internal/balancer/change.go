@@ -71,7 +71,7 @@ const (
 	wake                        // RPCs that wait are to pick again, since a child policy has another picker
 )
 
-// An outbox collects what lower layers leave for the end of an event: see lb.settle.
+// An outbox collects what lower layers leave for the end of an event: see publisher.settle.
 type outbox struct {
 	// closing shuts down the connections that have no endpoint any more, once no published
 	// snapshot leads to them.

@@ -103,7 +103,7 @@ func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOpti
 }
 
 // standalone is an LB policy that gets its endpoints from the channel's resolver:
-// it makes them the one cluster of a configuration, and leaves the rest to lb.
+// it makes them the one cluster of a configuration, and leaves the rest to Balancer.
 type standalone struct {
 	*Balancer
 	name string
