@@ -62,6 +62,35 @@ func TestWaitForReadyGetsPlan(t *testing.T) {
 	})
 }
 
+// TestWaitKeepsPrevious: an RPC that waits for its first configuration while the channel gets another
+// resolver keeps what the previous resolver uses of the client, until the RPC has a configuration.
+func TestWaitKeepsPrevious(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, second := NewChannel(link.Options{}, ChannelOptions{}), NewChannel(link.Options{}, ChannelOptions{})
+		defer second.Close()
+		cc := new(grpc.ClientConn)
+		first.Bind(cc, 5)
+		passed, released := false, false
+		go func() {
+			_ = UnaryInterceptor(t.Context(), "/s/m", nil, nil, cc, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				passed = true
+				return nil
+			})
+		}()
+		synctest.Wait()
+		second.Bind(cc, 5)
+		first.Close()
+		first.AfterWaiting(func() { released = true })
+		if synctest.Wait(); passed || released {
+			t.Errorf("with another resolver, the RPC passed: %v, and the previous resolver released the client: %v; want neither", passed, released)
+		}
+		second.Publish(func() *Table { return limitedTable(t, second) })
+		if synctest.Wait(); !passed || !released {
+			t.Errorf("after a configuration, the RPC passed: %v, and the previous resolver released the client: %v; want both", passed, released)
+		}
+	})
+}
+
 // limitedTable has one route, whose RPCs interceptors give a timeout.
 func limitedTable(t *testing.T, l *Channel) *Table {
 	t.Helper()
