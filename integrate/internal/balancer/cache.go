@@ -5,7 +5,7 @@ package balancer
 
 import "github.com/xdslb/xdslb/picker"
 
-// buildCache computes picks and state if they are out of date: O(endpoints).
+// buildCache computes results and state if they are out of date: O(endpoints).
 func (p *priority) buildCache() {
 	if p.state != nil && !p.stale {
 		return
@@ -15,11 +15,11 @@ func (p *priority) buildCache() {
 	if p.leaf.onDemand() {
 		p.connectable = make([]*endpoint, 0, n)
 	}
-	p.picks = make([]pick, 0, n)
+	p.results = make([]result, 0, n)
 	p.state = make([]picker.LocalityState, 0, len(p.localities))
 	for _, l := range p.localities {
 		for _, e := range l.endpoints {
-			p.picks = append(p.picks, pick{e.conn.subConn(), e.done})
+			p.results = append(p.results, result{e.conn.subConn(), e.done})
 			if p.connectable != nil {
 				p.connectable = append(p.connectable, e)
 			}

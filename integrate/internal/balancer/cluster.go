@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate/internal/channelmetrics"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
@@ -48,11 +48,11 @@ type cluster struct {
 
 	// What picks see of the cluster. Unless dirty they are up to date, and
 	// the version in state lets picker.Build take over what it made of them.
-	dirty          bool // see clusterList.mark
-	view           clusterView
-	state          picker.ClusterState
-	effective      *picker.Cluster       // what state is of: cfg, unless the load is shared
-	authorityPicks []balancer.PickResult // as last in view
+	dirty       bool // see clusterList.mark
+	view        clusterView
+	state       picker.ClusterState
+	effective   *picker.Cluster // what state is of: cfg, unless the load is shared
+	authorities []metadata.MD   // as last in view
 }
 
 // update takes over a new configuration of the cluster.

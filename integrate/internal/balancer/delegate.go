@@ -13,27 +13,29 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// delegate lets the child of a group pick (A52). The snapshot has drawn the
-// group, and has the RPC through the drops and the circuit breaker.
-func (p *stablePicker) delegate(info balancer.PickInfo, s *published, res picker.Result, call *perrpc.Call) (balancer.PickResult, error) {
-	g := s.cluster(res.Cluster).groups[res.Index]
+// delegate has the child policy of a group pick (A52). The snapshot has drawn the group, and has
+// applied drops and circuit breaker.
+func (p *stablePicker) delegate(k *pick, c *clusterView) (balancer.PickResult, error) {
+	g := c.groups[k.res.Index]
 	childPicker := g.childPicker.Load()
-	var tried *perrpc.Tried
-	if call != nil {
-		tried = call.Tried()
-	}
-	result, h, err := childPicker.pick(info)
-	if err == nil && tried != nil {
-		result, h = s.cluster(res.Cluster).repick(info, tried, g, result, h)
-	}
+	result, h, err := childPicker.pick(k.info)
 	if err != nil {
-		s.Snapshot.Cancel(res)
-		return result, p.childErr(s, g, childPicker, err)
+		k.s.Snapshot.Cancel(k.res)
+		return result, p.childErr(k.s, g, childPicker, err)
 	}
-	e := h.begin(&result)
-	s.rewriteAuthority(&result, res, e)
-	s.cluster(res.Cluster).labelEndpoint(info.Ctx, e)
+	if tried := k.call.Tried(); tried != nil {
+		result, h = c.repick(k.info, tried, g, result, h)
+	}
+	k.begin(c, h, &result)
 	return result, nil
+}
+
+// begin begins an RPC that a child policy has picked for.
+func (k *pick) begin(c *clusterView, h *childSubConn, result *balancer.PickResult) {
+	e := h.begin(result)
+	if i, ok := c.indexes[e]; ok {
+		k.add(result, c.destination(i, nil))
+	}
 }
 
 // pick picks by the child's picker. A SubConn that is not the child's, or is not
@@ -49,9 +51,7 @@ func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childS
 			return result, h, nil
 		}
 	}
-	if result.Done != nil {
-		result.Done(balancer.DoneInfo{})
-	}
+	giveUp(result, nil)
 	return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
 }
 
@@ -72,37 +72,32 @@ func (h *childSubConn) begin(r *balancer.PickResult) (e *endpoint) {
 	return e
 }
 
-// pickFailed lets a child in TRANSIENT_FAILURE say why (T-LOC-1). It may still pick,
-// if it knows better; that RPC is admitted like any other.
-func (p *stablePicker) pickFailed(info balancer.PickInfo, s *published, res picker.Result, r uint64) (balancer.PickResult, error) {
-	c := s.cluster(res.Cluster)
+// failed lets a child policy in TRANSIENT_FAILURE return its error (T-LOC-1). It may still pick. That
+// RPC is subject to drops and circuit breaker like any other.
+func (p *stablePicker) failed(k *pick, c *clusterView) (balancer.PickResult, error) {
 	for _, g := range c.groups {
 		if g == nil || g.kind != picker.PolicyCustom {
 			continue
 		}
 		childPicker := g.childPicker.Load()
-		result, h, err := childPicker.pick(info)
+		result, h, err := childPicker.pick(k.info)
 		if err != nil {
-			return result, p.childErr(s, g, childPicker, err)
+			return result, p.childErr(k.s, g, childPicker, err)
 		}
-		if err := c.refusal(s.Snapshot.Admit(res.Cluster, r)); err != nil {
-			if result.Done != nil {
-				result.Done(balancer.DoneInfo{Err: err})
-			}
+		if err := c.rejections.status(k.s.Snapshot.Admit(k.res.Cluster, k.r)); err != nil {
+			giveUp(result, err)
 			return balancer.PickResult{}, err
 		}
-		e := h.begin(&result)
-		s.rewriteAuthority(&result, res, e)
-		c.labelEndpoint(info.Ctx, e)
+		k.begin(c, h, &result)
 		return result, nil
 	}
-	return balancer.PickResult{}, p.wait(s, c.failed)
+	return balancer.PickResult{}, p.wait(k.s, c.failed)
 }
 
-// childErr returns the error of an RPC that a child did not pick for: a status is
-// final, and any other lets the RPC wait for another picker of the child.
+// childErr returns the error of an RPC that a child policy did not pick for. A status is final. With
+// any other error the RPC waits for another picker of the child.
 func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker, err error) error {
-	if _, final := status.FromError(err); final && err != nil {
+	if _, final := status.FromError(err); final {
 		return err
 	}
 	childPicker.exitIdle()
@@ -114,6 +109,42 @@ func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker
 		err = nil
 	}
 	return p.wait(s, err)
+}
+
+// maxRepicks is how often a child policy, which cannot be told what to avoid, is asked for
+// another endpoint.
+const maxRepicks = 10
+
+// repick returns what the child of group g picked, unless that was tried and the child, or
+// that of another group, has something that was not.
+func (c *clusterView) repick(info balancer.PickInfo, tried *perrpc.Tried, g *group, result balancer.PickResult, h *childSubConn) (balancer.PickResult, *childSubConn) {
+	if !tried.Has(result.SubConn) {
+		return result, h
+	}
+	for _, other := range append([]*group{g}, c.groups...) {
+		if other == nil {
+			continue
+		}
+		for range maxRepicks {
+			again, of, err := other.childPicker.Load().pick(info)
+			if err != nil {
+				break
+			}
+			if !tried.Has(again.SubConn) {
+				giveUp(result, nil)
+				return again, of
+			}
+			giveUp(again, nil)
+		}
+	}
+	return result, h
+}
+
+// giveUp ends a pick of a child policy that is not used.
+func giveUp(r balancer.PickResult, err error) {
+	if r.Done != nil {
+		r.Done(balancer.DoneInfo{Err: err})
+	}
 }
 
 // exitIdleAll asks children that are IDLE to connect, because an RPC wants them

@@ -148,6 +148,17 @@ type rejections struct {
 	overload error
 }
 
+// status returns the status of an RPC that is dropped or that the circuit breaker refuses, or nil.
+func (r *rejections) status(res picker.Result) error {
+	switch res.Outcome {
+	case picker.Dropped:
+		return r.drops[res.Index]
+	case picker.Overloaded:
+		return r.overload
+	}
+	return nil
+}
+
 // rejections returns those of the leaf's configuration.
 func (l *common) rejections() *rejections {
 	name, service, limit := l.cfg.Name, l.cfg.Service, l.cfg.MaxRequests

@@ -131,7 +131,7 @@ func pickInSession(c *cluster, session *report.SessionStatus, kernel *picker.Clu
 	for _, h := range session.Hosts {
 		addrs = append(addrs, netip.MustParseAddrPort(h))
 	}
-	i, h := c.view.hosts.find(addrs)
+	h := c.view.hosts.find(addrs)
 	if h == nil {
 		return false
 	}
@@ -144,11 +144,12 @@ func pickInSession(c *cluster, session *report.SessionStatus, kernel *picker.Clu
 	default:
 		return false
 	}
-	if int(i) < len(kernel.Endpoints) {
-		e.Weight = kernel.Endpoints[i].Weight
+	shares := make([]picker.EndpointShare, len(kernel.Endpoints))
+	if h.outside == nil && int(h.index) < len(shares) {
+		e.Weight = kernel.Endpoints[h.index].Weight
+		shares[h.index] = e
 	}
-	kernel.Endpoints, kernel.Localities = make([]picker.EndpointShare, i+1), nil
-	kernel.Endpoints[i] = e
+	kernel.Endpoints, kernel.Localities = shares, nil
 	kernel.Picked, kernel.Delegated, kernel.Waits, kernel.Fails = e.Share, 0, e.Waits, 0
 	return true
 }

@@ -178,7 +178,7 @@ type publishedCluster struct {
 
 func newPublishedCluster(view *clusterView, localities []picker.LocalityState) *publishedCluster {
 	p := &publishedCluster{view: view, groups: slices.Clone(view.groups), connectable: slices.Clone(view.connectable), localities: localities}
-	for _, k := range view.picks {
+	for _, k := range view.results {
 		p.picks = append(p.picks, k.sc)
 	}
 	for _, l := range localities {
@@ -197,7 +197,7 @@ func endpointStates(list picker.EndpointStates) (all []*picker.EndpointState) {
 // same reports whether it is what it was.
 func (p *publishedCluster) same() bool {
 	return slices.Equal(p.groups, p.view.groups) && slices.Equal(p.connectable, p.view.connectable) &&
-		slices.EqualFunc(p.picks, p.view.picks, func(sc balancer.SubConn, k pick) bool { return sc == k.sc }) &&
+		slices.EqualFunc(p.picks, p.view.results, func(sc balancer.SubConn, k result) bool { return sc == k.sc }) &&
 		slices.EqualFunc(p.endpoints, p.localities, func(e []*picker.EndpointState, l picker.LocalityState) bool {
 			return slices.Equal(e, endpointStates(l.Endpoints))
 		})

@@ -85,7 +85,7 @@ type trip struct {
 	bound   bool // by its interceptor, for certain
 	// unserved says that no route may have served it when it began. It has no plan then.
 	unserved bool
-	// blind says that a pick has found no Plans, and has looked for no Call: see Call.Done.
+	// blind says that a pick has found no Plans, and has looked for no Call: see Call.Picked.
 	blind   bool
 	session bool     // a filter of its route reads the cookie
 	settled []string // where its first pick may have settled that it goes, "" being nowhere; nil before

@@ -100,7 +100,7 @@ func (t *trial) pick(r *modelRPC) {
 		if !ok || conn == nil {
 			t.Fatalf("%v picked the SubConn %v, which gRPC has not made", r, res.SubConn)
 		}
-		r.waiting, r.conn, r.done, r.authority = false, conn, res.Done, authorityOf(res)
+		r.waiting, r.conn, r.done, r.authority = false, conn, res.Done, strings.Join(res.Metadata[authorityKey], ",")
 		r.made++
 		r.hedged = r.attempts != nil && hasPlans(t.lb)
 		if r.done == nil {

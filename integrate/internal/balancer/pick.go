@@ -4,13 +4,14 @@
 package balancer
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync/atomic"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
@@ -33,23 +34,14 @@ type published struct {
 	clusters  persistent.Slice[clusterView] // parallel to Config.Clusters
 	routeErrs *routeErrors                  // nil without a Config
 	rewrites  bool                          // a route rewrites authorities
-	plain     bool                          // what is picked is all there is to a pick: no authority, no labels
+	plain     bool                          // picks add neither authorities nor labels
 }
-
-// pick is what a pick of an endpoint comes to.
-type pick struct {
-	sc   balancer.SubConn
-	done func(balancer.DoneInfo)
-}
-
-func (p *pick) result() balancer.PickResult { return balancer.PickResult{SubConn: p.sc, Done: p.done} }
 
 // table returns what interceptors go by.
 func (p *stablePicker) table() *perrpc.Table { return &p.current.Load().Table }
 
-// Pick implements balancer.Picker. It binds the RPC to a cluster, or finds that an
-// interceptor did, picks from the snapshot, and looks up what the outcome is in
-// gRPC's terms; it starts again only if a publication came in between.
+// Pick implements balancer.Picker. It picks from the snapshot, for the route and cluster that an
+// interceptor has bound the RPC to, if one has. It starts again if there is a publication meanwhile.
 func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	for {
 		s := p.current.Load()
@@ -68,18 +60,18 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 			call = perrpc.CallOf(info.Ctx, &s.Table, info.FullMethodName)
 		}
 		var res picker.Result
+		var outside *host
 		if call == nil {
 			res = s.Snapshot.Pick(info.Ctx, info.FullMethodName, r)
-			if res.Outcome == picker.Picked && s.plain {
-				if c, current := s.clusters.Latest(int(res.Cluster)); current {
-					return c.picks[res.Index].result(), nil
-				}
-			}
 		} else {
-			res = s.pickBound(info, call, r)
+			res, outside = s.pickBound(info, call, r)
 		}
-		result, err := p.lookUp(info, s, call, res, r)
-		if err != errPickAgain {
+		if res.Outcome == picker.Picked && s.plain && !call.Records() {
+			if c, current := s.clusters.Latest(int(res.Cluster)); current {
+				return balancer.PickResult{SubConn: c.results[res.Index].sc, Done: c.results[res.Index].done}, nil
+			}
+		}
+		if result, err := p.finish(&pick{s, info, call, r, res, outside}); err != errPickAgain {
 			return result, err
 		}
 	}
@@ -89,17 +81,17 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 // never leaves Pick.
 var errPickAgain = errors.New("xdslb: pick again")
 
-// pickBound picks for an RPC whose route was chosen by an interceptor: the
-// endpoint of its session, if it has one, or any of its cluster.
-func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint64) picker.Result {
+// pickBound picks for an RPC that an interceptor has bound: the endpoint of its session, if it has
+// one, or the endpoint that answered a probe best, or any endpoint of its cluster. outside replaces
+// the endpoint at res.Index if its priority is not in use.
+func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint64) (res picker.Result, outside *host) {
 	route, cluster, outcome := call.Bound(&s.Table, info.Ctx, info.FullMethodName)
 	if outcome != picker.Picked {
-		return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}
+		return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}, nil
 	}
-	var res picker.Result
 	found := false
 	if session := call.Session(); session != nil {
-		res, found = s.pickForSession(session, route, cluster, r)
+		res, outside, found = s.pickForSession(session, route, cluster, r)
 	}
 	if chosen := call.TakeChosen(); chosen != nil && !found {
 		res, found = s.Snapshot.PickProbed(route, cluster, chosen, r)
@@ -108,106 +100,97 @@ func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint6
 		res = s.Snapshot.PickCluster(info.Ctx, route, cluster, r)
 	}
 	if tried := call.Tried(); tried != nil {
-		res = s.avoidTried(tried, res)
+		return s.avoidTried(tried, res, outside)
 	}
-	return res
+	return res, outside
 }
 
-// lookUp returns an outcome in gRPC's terms, and lets the RPC's Call know. A
-// status ends the RPC; any other error lets it wait if it is wait-for-ready.
+// A pick is an RPC's outcome in one publication.
+type pick struct {
+	s       *published
+	info    balancer.PickInfo
+	call    *perrpc.Call // nil if no interceptor has bound the RPC
+	r       uint64
+	res     picker.Result
+	outside *host // see pickBound
+}
+
+// finish is the second half of Pick, if there is more to do than to return a connection.
 //
 //go:noinline
-func (p *stablePicker) lookUp(info balancer.PickInfo, s *published, call *perrpc.Call, res picker.Result, r uint64) (result balancer.PickResult, err error) {
-	switch c := s.clusterOf(res); res.Outcome {
-	case picker.Picked:
-		result = s.result(res)
-		c.label(info.Ctx, res.Index)
-	case picker.PickedConnect:
-		requestConnect(c.connectable[s.Snapshot.ConnectIndex(res, r)])
-		result = s.result(res)
-		c.label(info.Ctx, res.Index)
-	case picker.QueueConnect:
-		requestConnect(c.connectable[res.Index])
-		err = p.wait(s, nil)
-	case picker.Queue:
-		exitIdleAll(c.groups)
-		err = p.wait(s, nil)
-	case picker.Delegate:
-		result, err = p.delegate(info, s, res, call)
-	case picker.Failed:
-		result, err = p.pickFailed(info, s, res, r)
-	case picker.Dropped, picker.Overloaded:
-		err = c.refusal(res)
-	case picker.NotForwarding:
-		err = s.routeErrs.notForwardingErr(res.Route)
-	default:
-		p.noRoute.Add(1)
-		err = s.routeErrs.noRoute
-	}
-	if call != nil {
-		s.recordPick(info.Ctx, call, res, result.SubConn, err)
-		if err == nil {
-			result.Done = call.Done(info.Ctx, result.Done)
-		}
+func (p *stablePicker) finish(k *pick) (balancer.PickResult, error) {
+	result, err := p.outcome(k)
+	switch {
+	case k.call == nil:
+	case err != nil:
+		k.call.Failed(err)
+	case k.call.Records():
+		k.call.Picked(k.info.Ctx, k.s.Config.Clusters[k.res.Cluster].Name, k.endpoint(), &result)
 	}
 	return result, err
 }
 
-// refusal returns the status of an RPC that is dropped or that the circuit breaker
-// refuses, or nil.
-func (c *clusterView) refusal(res picker.Result) error {
-	switch res.Outcome {
-	case picker.Dropped:
-		return c.rejections.drops[res.Index]
-	case picker.Overloaded:
-		return c.rejections.overload
+// outcome returns the outcome in gRPC's terms. A status ends the RPC. With any other error the RPC
+// waits if it is wait-for-ready.
+func (p *stablePicker) outcome(k *pick) (result balancer.PickResult, err error) {
+	c := k.view()
+	switch k.res.Outcome {
+	case picker.Picked:
+		return k.picked(c), nil
+	case picker.PickedConnect:
+		requestConnect(c.connectable[k.s.Snapshot.ConnectIndex(k.res, k.r)])
+		return k.picked(c), nil
+	case picker.QueueConnect:
+		requestConnect(c.connectable[k.res.Index])
+		return result, p.wait(k.s, nil)
+	case picker.Queue:
+		exitIdleAll(c.groups)
+		return result, p.wait(k.s, nil)
+	case picker.Delegate:
+		return p.delegate(k, c)
+	case picker.Failed:
+		return p.failed(k, c)
+	case picker.Dropped, picker.Overloaded:
+		return result, c.rejections.status(k.res)
+	case picker.NotForwarding:
+		return result, k.s.routeErrs.notForwardingErr(k.res.Route)
+	default:
+		p.noRoute.Add(1)
+		return result, k.s.routeErrs.noRoute
 	}
-	return nil
+}
+
+// view returns the view of the outcome's cluster, or nil if it has none.
+func (k *pick) view() *clusterView {
+	if k.res.Cluster < 0 {
+		return nil
+	}
+	return k.s.cluster(k.res.Cluster)
+}
+
+// picked returns the result of an endpoint that was picked, for an attempt that it labels.
+func (k *pick) picked(c *clusterView) balancer.PickResult {
+	t := c.destination(k.res.Index, k.outside)
+	result := balancer.PickResult{SubConn: t.sc, Done: t.done}
+	k.add(&result, t)
+	return result
+}
+
+// add labels the attempt, and adds the authority to its result if the RPC's route rewrites it (A81).
+func (k *pick) add(result *balancer.PickResult, t destination) {
+	if t.labels != nil {
+		metric.UpdateLabels(k.info.Ctx, t.labels)
+	}
+	if k.s.rewrites && t.authority != nil && k.res.Route >= 0 && k.s.Config.Routes[k.res.Route].AutoHostRewrite {
+		if result.Metadata != nil {
+			t.authority = metadata.Join(result.Metadata, t.authority)
+		}
+		result.Metadata = t.authority
+	}
 }
 
 // cluster returns the view of a cluster by its index.
 func (s *published) cluster(i int32) *clusterView { return s.clusters.At(int(i)) }
-
-// clusterOf returns the view of the outcome's cluster, or nil if it has none.
-func (s *published) clusterOf(res picker.Result) *clusterView {
-	if res.Cluster < 0 {
-		return nil
-	}
-	return s.cluster(res.Cluster)
-}
-
-// recordPick tells an RPC's Call that a pick failed, or which connection was picked, and
-// its session which endpoint.
-func (s *published) recordPick(ctx context.Context, call *perrpc.Call, res picker.Result, sc balancer.SubConn, err error) {
-	if err != nil {
-		call.Failed(err)
-		return
-	}
-	if tried := call.Tried(); tried != nil {
-		tried.Add(sc)
-	}
-	if call.Session() == nil {
-		return
-	}
-	var e *picker.Endpoint // nil where children connect the endpoints
-	if c := s.cluster(res.Cluster); c.hosts != nil && (res.Outcome == picker.Picked || res.Outcome == picker.PickedConnect) {
-		e = c.hosts.list[res.Index].cfg
-	}
-	call.Picked(ctx, s.Config.Clusters[res.Cluster].Name, e)
-}
-
-// result is what a pick of an endpoint returns: with the endpoint's hostname as
-// the authority if the route says so (A81).
-func (s *published) result(res picker.Result) balancer.PickResult {
-	c := s.cluster(res.Cluster)
-	if other := c.hosts.other(res.Index); other != nil {
-		return c.otherResult(other, c.hosts.list[res.Index].cfg, s.rewritten(res))
-	}
-	if s.rewritten(res) {
-		return c.authorityPicks[res.Index]
-	}
-	return c.picks[res.Index].result()
-}
 
 // wait returns the error that lets an RPC wait for another snapshot: err, with
 // which RPCs that do not wait fail, or that of an RPC that is queued in any case.

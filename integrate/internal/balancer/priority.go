@@ -27,10 +27,10 @@ type priority struct {
 	deadline    int64       // when timer is due, as of Runtime.Now
 	next        int         // where the search for an endpoint to connect goes on
 
-	// picks is what a pick of each endpoint returns, localities
+	// results is what a pick of each endpoint returns, localities
 	// concatenated; see buildCache. It is immutable once published.
-	picks       []pick
-	connectable []*endpoint            // parallel to picks if the endpoints connect on demand
+	results     []result
+	connectable []*endpoint            // parallel to results if the endpoints connect on demand
 	state       []picker.LocalityState // for Build
 }
 

@@ -96,7 +96,7 @@ func (p *prober) close() {
 
 // follow makes the endpoints of a group those that are asked, over the connections that
 // picks lead to: O(endpoints) if the group is another.
-func (p *prober) follow(g *picker.ProbeGroup, policy *picker.Policy, picks []pick) {
+func (p *prober) follow(g *picker.ProbeGroup, policy *picker.Policy, results []result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.group == g {
@@ -108,7 +108,7 @@ func (p *prober) follow(g *picker.ProbeGroup, policy *picker.Policy, picks []pic
 	for k := range p.targets {
 		state, index := g.Endpoint(k)
 		t := olds[state]
-		if sc := picks[index].sc; t == nil || t.sc != sc {
+		if sc := results[index].sc; t == nil || t.sc != sc {
 			t = newProbeTarget(state, sc)
 		} else {
 			delete(olds, state)

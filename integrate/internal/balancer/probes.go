@@ -30,7 +30,7 @@ func (c *cluster) followProbes(s *picker.Snapshot, i int) {
 			c.probers = map[*picker.ProbePool]*prober{}
 		}
 		c.probers[g.Pool] = p
-		p.follow(g, &c.inUse.leaf.cfg.Policy, c.view.picks)
+		p.follow(g, &c.inUse.leaf.cfg.Policy, c.view.results)
 	}
 	for pool, p := range olds { // which may be published, and so stays as it is
 		if c.probers[pool] == nil {

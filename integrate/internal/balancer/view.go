@@ -7,35 +7,37 @@ import (
 	"fmt"
 	"slices"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
 	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
-	"google.golang.org/grpc/balancer"
-	"google.golang.org/grpc/metadata"
 )
 
 // This file renders what picks see of a cluster.
 
-// clusterView is what a published snapshot needs of a cluster besides the
-// picker's part: outcomes in, gRPC's terms out. It is immutable.
+// clusterView is what picks read of a cluster besides the picker's part, which has the outcomes: what
+// these are for gRPC. It is immutable.
 type clusterView struct {
-	status         picker.Connectivity
-	failed         error                         // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
-	rejections     *rejections                   // statuses, so that they are final (T-DROP-3); nil while no priority is in use
-	picks          []pick                        // by endpoint index
-	authorityPicks []balancer.PickResult         // parallel to picks, for routes that rewrite authorities; nil if there are none
-	indexes        map[*endpoint]int32           // of authorityPicks and labels, where children pick
-	labels         []map[string]string           // of attempts, by endpoint index; nil unless they are labeled
-	hosts          *hosts                        // nil unless sessions or attempts need them
-	probers        map[*picker.ProbePool]*prober // nil unless RPCs ask endpoints themselves
+	status     picker.Connectivity
+	failed     error                         // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
+	rejections *rejections                   // statuses, so that they are final (T-DROP-3); nil while no priority is in use
+	results    []result                      // by endpoint index
+	hosts      *hosts                        // nil unless sessions or attempts need them
+	probers    map[*picker.ProbePool]*prober // nil unless RPCs ask endpoints themselves
 	// connectable are what an RPC may connect, by endpoint index; nil if endpoints
 	// connect by themselves.
 	connectable []*endpoint
 	// groups are those whose children connect the endpoints, by locality
 	// index; nil if there are none.
 	groups []*group
+	// authorities and labels are parallel to results. Authorities are nil unless a route rewrites
+	// them, and for endpoints without a hostname. Labels are nil unless attempts are labeled.
+	authorities []metadata.MD
+	labels      []map[string]string
+	indexes     map[*endpoint]int32 // of both, where child policies pick; nil if not needed
 }
 
 // refresh computes view and state: O(endpoints of the priority in use) after a change of the
@@ -66,14 +68,16 @@ func (c *cluster) renderPriority(p *priority, n needs) {
 	l := p.leaf
 	p.updateWeights()
 	p.buildCache()
-	c.view.picks, c.view.connectable, c.view.groups = p.picks, p.connectable, p.groups
+	c.view.results, c.view.connectable, c.view.groups = p.results, p.connectable, p.groups
 	if n.rewrites {
-		c.rewriteAuthorities(p)
+		c.authorities = viewAuthorities(p, c.authorities)
+		c.view.authorities = c.authorities
 	}
-	c.labelAttempts(p)
+	c.view.addLabels(p)
+	c.view.addIndexes(p)
 	leaf := c.leafIndex(l)
 	if (n.sessions || n.avoidHosts) && !l.delegates() {
-		c.view.hosts = findHosts(p, c.leaves[leaf].priorities, n.sessions)
+		c.view.hosts = viewHosts(p, c.leaves[leaf].priorities, n)
 	}
 	c.view.rejections = l.rejections()
 	c.state.Leaf, c.state.Priority = leaf, p.index
@@ -157,54 +161,27 @@ func (c *cluster) failureText() (msg, reason string) {
 	return msg, reason
 }
 
-// rewriteAuthorities fills in what picks by routes that rewrite authorities return: those of
-// endpoints with a hostname tell gRPC to make it the RPC's :authority. gRPC has
-// the channel's credentials check that, and lets grpc.CallAuthority take
-// precedence. O(endpoints).
-func (c *cluster) rewriteAuthorities(p *priority) {
-	old := c.authorityPicks
-	c.view.authorityPicks = make([]balancer.PickResult, 0, len(p.picks))
-	for _, l := range p.localities {
-		for i := range l.endpoints {
-			k := len(c.view.authorityPicks)
-			res := p.picks[k].result()
-			if extra := l.cfg.At(i).Extra; extra != nil && extra.Hostname != "" {
-				if k < len(old) && authorityOf(old[k]) == extra.Hostname {
-					res.Metadata = old[k].Metadata
-				} else {
-					res.Metadata = metadata.MD{authorityKey: {extra.Hostname}}
-				}
-			}
-			c.view.authorityPicks = append(c.view.authorityPicks, res)
-		}
-	}
-	c.authorityPicks = c.view.authorityPicks
-	c.indexEndpoints(p)
-}
-
-// indexEndpoints fills in the indexes of endpoints that children pick. O(endpoints).
-func (c *cluster) indexEndpoints(p *priority) {
-	if !p.leaf.delegates() || c.view.indexes != nil {
-		return
-	}
-	c.view.indexes = make(map[*endpoint]int32, len(p.picks))
-	for e := range p.endpoints {
-		c.view.indexes[e] = int32(len(c.view.indexes))
-	}
-}
-
-// labelAttempts fills in the labels of attempts to each endpoint, if package
-// attemptlabels is linked: O(endpoints).
-func (c *cluster) labelAttempts(p *priority) {
+// addLabels adds the labels of a priority, if attempts are labeled: O(endpoints).
+func (c *clusterView) addLabels(p *priority) {
 	if metric.UpdateLabels == nil {
 		return
 	}
-	c.view.labels = make([]map[string]string, 0, len(p.picks))
+	c.labels = make([]map[string]string, 0, len(p.results))
 	for _, l := range p.localities {
-		labels := labelsOf(l)
+		labels := viewLabels(l)
 		for range l.endpoints {
-			c.view.labels = append(c.view.labels, labels)
+			c.labels = append(c.labels, labels)
 		}
 	}
-	c.indexEndpoints(p)
+}
+
+// addIndexes adds the indexes of endpoints that child policies pick, if picks need them: O(endpoints).
+func (c *clusterView) addIndexes(p *priority) {
+	if !p.leaf.delegates() || c.authorities == nil && c.labels == nil {
+		return
+	}
+	c.indexes = make(map[*endpoint]int32, len(p.results))
+	for e := range p.endpoints {
+		c.indexes[e] = int32(len(c.indexes))
+	}
 }

@@ -304,12 +304,32 @@ func (c *Call) TakeChosen() *picker.EndpointState {
 	return c.chosen.Swap(nil)
 }
 
-// Picked records the endpoint that a pick of an RPC with a session chose, or nil if it has no
-// sessions. ctx is that of the attempt. Attempts of a hedged RPC have their own endpoints, and the
-// session is with that of the attempt that decides the RPC.
-func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
+// Records reports whether Picked has to be called for picks for the RPC. A nil Call records nothing.
+func (c *Call) Records() bool {
+	return c != nil && (c.tried != nil || c.session != nil || c.plan != nil && c.plan.hedge)
+}
+
+// Picked records the result of a pick for an attempt of the RPC: its connection, and for a session its
+// endpoint, which is nil if there are no sessions with it. ctx is the attempt's. Attempts of a hedged
+// RPC have their own endpoints, and the session is with that of the attempt that decides the RPC. Their
+// Done marks attempts that lost: see Result.
+//
+// A pick that finds no Plans looks for no Call. So an attempt that waits for its pick while an update
+// removes the target's last Plans, and loses, counts as canceled, which is a failure. That is at most
+// one attempt for each such RPC. Looking for the Call would cost all picks of targets without Plans.
+func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint, result *balancer.PickResult) {
+	if c.tried != nil {
+		c.tried.Add(result.SubConn)
+	}
+	hedged := c.plan != nil && c.plan.hedge
+	if hedged {
+		result.Done = markLost(ctx, result.Done)
+	}
+	if c.session == nil {
+		return
+	}
 	at := &c.session.picked
-	if c.plan != nil && c.plan.hedge {
+	if hedged {
 		if own, ok := ctx.Value(attemptKey{c}).(*attempt); ok {
 			at = &own.picked
 		}
@@ -319,19 +339,6 @@ func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint) {
 		return
 	}
 	at.Store(&upstream{cluster, e})
-}
-
-// Done returns the function that is called when an attempt at the RPC ends: done, for which Result
-// recognizes attempts that lost. ctx is the attempt's. It allocates only for RPCs that are hedged.
-//
-// A pick that finds no Plans looks for no Call. So an attempt that waits for its pick while an update
-// removes the target's last Plans, and loses, counts as canceled, which is a failure. That is at most
-// one attempt for each such RPC. Looking for the Call would cost all picks of targets without Plans.
-func (c *Call) Done(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {
-	if c.plan == nil || !c.plan.hedge {
-		return done
-	}
-	return markLost(ctx, done)
 }
 
 // clusterIn returns the index of the match's cluster in a table, or -1 if the configuration no

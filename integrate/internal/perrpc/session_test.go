@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
@@ -80,8 +81,8 @@ func TestSessionNested(t *testing.T) {
 	endpoint := func(s string) *picker.Endpoint { return &picker.Endpoint{Addr: netip.MustParseAddrPort(s)} }
 	ctx := context.WithValue(t.Context(), callKey{}, outer)
 	err := hedge(ctx, p.retry, new(emptypb.Empty), new(wrapperspb.Int32Value), nil, func(ctx context.Context, _, _ proto.Message, _ []grpc.CallOption) error {
-		outer.Picked(ctx, "c", endpoint("10.0.0.1:80"))
-		nested.Picked(ctx, "c", endpoint("10.0.0.2:80"))
+		outer.Picked(ctx, "c", endpoint("10.0.0.1:80"), new(balancer.PickResult))
+		nested.Picked(ctx, "c", endpoint("10.0.0.2:80"), new(balancer.PickResult))
 		return nil
 	})
 	if err != nil {

@@ -1,0 +1,107 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package balancer
+
+import (
+	"math/rand/v2"
+
+	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file picks the endpoint of a session (A55), and moves attempts from endpoints that earlier
+// attempts were given, as Envoy's previous_hosts does. A pick is made as for any RPC. Only if it
+// returns an endpoint that was tried, which is rare among many, the RPC moves to another endpoint.
+//
+// Envoy picks again, host_selection_retry_max_attempts times, and then takes what it gets. Here
+// another endpoint is found if one is READY, at the cost of a look at each endpoint.
+
+// pickForSession picks the endpoint of an RPC's session, if that is READY, or lets the RPC wait if the
+// endpoint is about to be. Otherwise ok is false, and the RPC may go to any endpoint.
+func (s *published) pickForSession(session *perrpc.Session, route, cluster int32, r uint64) (res picker.Result, outside *host, ok bool) {
+	c := s.cluster(cluster)
+	h := c.hosts.find(session.Hosts)
+	if h == nil {
+		return res, nil, false
+	}
+	switch h.state {
+	case picker.Ready:
+		res = s.Snapshot.Admit(cluster, r)
+		res.Route = route
+		switch res.Outcome {
+		case picker.Picked:
+			h.Begin()
+			if h.outside != nil {
+				return res, h, true
+			}
+			res.Index = h.index
+			return res, nil, true
+		case picker.Dropped, picker.Overloaded:
+			return res, nil, true
+		}
+	case picker.Connecting:
+		return picker.Result{Outcome: picker.Queue, Route: route, Cluster: cluster}, nil, true
+	case picker.Idle:
+		if c.connectable != nil && h.cfg.Health != picker.Draining {
+			return picker.Result{Outcome: picker.QueueConnect, Route: route, Cluster: cluster, Index: h.index}, nil, true
+		}
+	}
+	return res, nil, false
+}
+
+// avoidTried moves an RPC from an endpoint that was tried to one that was not, if one is READY.
+func (s *published) avoidTried(tried *perrpc.Tried, res picker.Result, outside *host) (picker.Result, *host) {
+	if res.Outcome != picker.Picked && res.Outcome != picker.PickedConnect {
+		return res, outside
+	}
+	c := s.cluster(res.Cluster)
+	if c.hosts == nil {
+		return res, outside
+	}
+	from := outside
+	if outside == nil {
+		from = &c.hosts.list[res.Index]
+	}
+	if !tried.Has(c.destination(res.Index, outside).sc) {
+		return res, outside
+	}
+	if i := c.untried(tried, from.locality); i >= 0 {
+		from.MoveTo(c.hosts.list[i].EndpointState)
+		res.Index, outside = i, nil
+	}
+	return res, outside
+}
+
+// endpoint returns the endpoint that was picked, for the session of the RPC. It is nil without
+// sessions, and where child policies pick.
+func (k *pick) endpoint() *picker.Endpoint {
+	switch c := k.view(); {
+	case k.outside != nil:
+		return k.outside.cfg
+	case c.hosts != nil && (k.res.Outcome == picker.Picked || k.res.Outcome == picker.PickedConnect):
+		return c.hosts.list[k.res.Index].cfg
+	}
+	return nil
+}
+
+// untried draws an endpoint that was not tried, by weight, from a locality if that has any. It
+// returns -1 if there is none. O(endpoints); does not allocate.
+func (c *clusterView) untried(tried *perrpc.Tried, locality int32) int32 {
+	drawn, total, near := int32(-1), uint64(0), false
+	for i := range c.results {
+		h := &c.hosts.list[i]
+		same := h.locality == locality
+		if h.state != picker.Ready || h.cfg.Health == picker.Draining || near && !same || tried.Has(c.results[i].sc) {
+			continue
+		}
+		if same && !near {
+			near, total = true, 0
+		}
+		weight := uint64(max(h.cfg.Weight, 1))
+		if total += weight; rand.Uint64N(total) < weight {
+			drawn = int32(i)
+		}
+	}
+	return drawn
+}
