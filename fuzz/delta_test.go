@@ -160,7 +160,7 @@ func (o *deltaOutcome) note(cfg *picker.Config) {
 				}
 			}
 			o.endpoints, o.unhealthy = max(o.endpoints, n), o.unhealthy || len(l.Unhealthy) > 0
-			o.twice = o.twice || l.ResolutionNote != nil && strings.Contains(l.ResolutionNote.Error(), "are left out")
+			o.twice = o.twice || l.ResolutionNote != nil && strings.Contains(l.ResolutionNote.Error(), "has the same address")
 		}
 	}
 }
