@@ -133,7 +133,7 @@ func (a *attemptLog) end(at *loggedAttempt, err error) {
 }
 
 // mayBePlain reports whether a pick between two times may have found that no route asks for
-// interceptors. An attempt that is lost counts as failed then: see perrpc.Call.Picked.
+// interceptors. An attempt that is lost counts as failed then: see rpc.Call.Picked.
 func (o *oracle) mayBePlain(begin, sent time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/link"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 	"github.com/xdslb/xdslb/xds/lbpolicy"
@@ -332,9 +332,9 @@ func (t RetryThrottling) check() error {
 }
 
 // throttle returns the Throttle of a new channel, or nil.
-func (t RetryThrottling) throttle() *perrpc.Throttle {
+func (t RetryThrottling) throttle() *rpc.Throttle {
 	if t.MaxTokens == 0 {
 		return nil
 	}
-	return perrpc.NewThrottle(t.MaxTokens, t.TokenRatio)
+	return rpc.NewThrottle(t.MaxTokens, t.TokenRatio)
 }

@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 )
 
 // HTTPFilter is a kind of HTTP filter (A39) that [RegisterHTTPFilter] adds to the built-in ones: the
@@ -53,5 +53,5 @@ func RegisterHTTPFilter(f HTTPFilter) {
 	case (f.Override == "") != (f.ParseOverride == nil):
 		panic("xdslb: an HTTPFilter needs both or neither of Override and ParseOverride")
 	}
-	perrpc.RegisterHTTPFilter(perrpc.HTTPFilter(f))
+	rpc.RegisterHTTPFilter(rpc.HTTPFilter(f))
 }

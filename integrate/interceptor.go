@@ -8,7 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 )
 
 // UnaryInterceptor applies the settings of a unary RPC's route that gRPC's service config cannot
@@ -34,7 +34,7 @@ import (
 // routed, but lack the settings above. That is not logged: a pick does not know the kind of an
 // RPC.
 func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	return perrpc.UnaryInterceptor(ctx, method, req, reply, cc, invoker, opts...)
+	return rpc.UnaryInterceptor(ctx, method, req, reply, cc, invoker, opts...)
 }
 
 // StreamInterceptor is [UnaryInterceptor] for streams. A stream may be retried until it has response
@@ -42,5 +42,5 @@ func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *gr
 // Trailer is called. Until then its messages are kept, without a copy, to be sent again;
 // afterwards a message costs an atomic load.
 func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	return perrpc.StreamInterceptor(ctx, desc, cc, method, streamer, opts...)
+	return rpc.StreamInterceptor(ctx, desc, cc, method, streamer, opts...)
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
 	"github.com/xdslb/xdslb/integrate/internal/rollout"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -89,7 +89,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 			return channelmetrics.Start(target.String(), opts.MetricsRecorder, func(to *metric.Channel) { balancer.Counts(b, to) })
 		},
 	}
-	r.Link = perrpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, perrpc.ChannelOptions{
+	r.Link = rpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, rpc.ChannelOptions{
 		Waiting: r.waiting, Intercepted: b.intercepted, Logger: b.opts.Logger, Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
 	r.Link.Register() // whoever finds it may use all of r
@@ -114,7 +114,7 @@ func (c Config) XdsClient() (*bootstrap.Config, xds.Options, error) {
 func (c *Config) clientOptions() xds.Options {
 	return xds.Options{
 		DialOptions:     c.ControlPlaneDialOptions,
-		Filter:          perrpc.FilterType,
+		Filter:          rpc.FilterType,
 		Policies:        c.Policies,
 		LocalCluster:    c.LocalCluster,
 		DropDeleted:     !c.KeepDeleted,

@@ -15,13 +15,13 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/balancer"
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/link"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // concurrencyStatus returns the status of an adaptive concurrency filter.
-func concurrencyStatus(c *perrpc.ConcurrencyState) report.ConcurrencyStatus {
+func concurrencyStatus(c *rpc.ConcurrencyState) report.ConcurrencyStatus {
 	s := report.ConcurrencyStatus{
 		Filter: c.Filter, Cluster: c.Cluster, Limit: c.Limit, InFlight: c.InFlight, Refused: c.Refused,
 		MinRTT: c.MinRTT.Seconds(), SampleRTT: c.SampleRTT.Seconds(), Measuring: c.Measuring, TimesOut: c.TimesOut(),

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 	"github.com/xdslb/xdslb/xds/eventlog"
@@ -20,7 +20,7 @@ type targetState struct {
 	cfg     *picker.Config // nil while the target cannot be served
 	fatal   error          // why it cannot be
 	applied time.Time      // when cfg was, or fatal
-	plans   *perrpc.Plans  // of cfg
+	plans   *rpc.Plans     // of cfg
 	needs                  // of cfg
 }
 
@@ -38,8 +38,8 @@ func (b *Balancer) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
 	var tell func()
-	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !methodconfig.SameRetryLimits(b.latest, cfg) || !perrpc.SameAsking(b.latest, cfg)) {
-		methods, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Link.HasInterceptors()})
+	if (b.src != nil || b.simulated) && (b.latest == nil || !sameRPCConfig(b.latest, cfg) || !methodconfig.SameRetryLimits(b.latest, cfg) || !rpc.SameAsking(b.latest, cfg)) {
+		methods, plans := rpc.Compile(cfg, rpc.CompileOptions{Before: b.rpcs.plans, Intercepted: b.simulated || b.src.Link.HasInterceptors()})
 		if !b.simulated && !reflect.DeepEqual(methods, b.rpcs.methods) {
 			tell = func() { b.src.Configure(methods) }
 		}
@@ -54,12 +54,12 @@ func (b *Balancer) Update(cfg *picker.Config) {
 // through gRPC's service config as far as that goes, the rest to interceptors.
 type rpcConfig struct {
 	methods []methodconfig.Config
-	plans   *perrpc.Plans
+	plans   *rpc.Plans
 }
 
 // apply takes over a configuration. It costs what has changed, and one comparison of
 // pointers for each cluster.
-func (b *Balancer) apply(cfg *picker.Config, plans *perrpc.Plans) {
+func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 	rerouted := b.cfg == nil || !persistent.SameSlice(b.cfg.Routes, cfg.Routes)
 	changes := &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
 	received := cfg.Clusters

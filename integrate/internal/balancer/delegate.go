@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/status"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -117,7 +117,7 @@ const maxRepicks = 10
 
 // repick returns what the child of group g picked, unless that was tried and the child, or
 // that of another group, has something that was not.
-func (c *clusterView) repick(info balancer.PickInfo, tried *perrpc.Tried, g *group, result balancer.PickResult, h *childSubConn) (balancer.PickResult, *childSubConn) {
+func (c *clusterView) repick(info balancer.PickInfo, tried *rpc.Tried, g *group, result balancer.PickResult, h *childSubConn) (balancer.PickResult, *childSubConn) {
 	if !tried.Has(result.SubConn) {
 		return result, h
 	}

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/balancer"
 	"google.golang.org/grpc/connectivity"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -50,7 +50,7 @@ func newEndpoint(loc *locality) *endpoint {
 // finish is the pre-bound Done of every pick of the endpoint: one call per
 // pick, no per-RPC state (D9).
 func (e *endpoint) finish(info balancer.DoneInfo) {
-	result := perrpc.Result(&info)
+	result := rpc.Result(&info)
 	if o := e.observers.Load(); o != nil {
 		o.onDone(&info, result)
 	}

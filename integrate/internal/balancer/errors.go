@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -37,7 +37,7 @@ const (
 
 // identity is what errors mention of a channel. It is zero without xDS.
 type identity struct {
-	link                      *perrpc.Channel
+	link                      *rpc.Channel
 	listener, authority, node string
 }
 

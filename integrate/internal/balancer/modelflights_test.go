@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 )
 
 // This file is RPCs as the interceptor makes them, attempt by attempt.
@@ -131,7 +131,7 @@ func (c *planeCluster) asks() bool {
 }
 
 // fly makes the RPC.
-func (s *sky) fly(ctx context.Context, f *flight, table *perrpc.Table, reply any) {
+func (s *sky) fly(ctx context.Context, f *flight, table *rpc.Table, reply any) {
 	invoker := func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 		return s.attempt(ctx, method, f, opts)
 	}
@@ -139,7 +139,7 @@ func (s *sky) fly(ctx context.Context, f *flight, table *perrpc.Table, reply any
 	if method := "/" + f.cluster + "/m"; table.Plans == nil {
 		err = s.attempt(ctx, method, f, nil)
 	} else {
-		err = perrpc.Unary(ctx, table, method, &emptypb.Empty{}, reply, nil, invoker, grpc.Header(&f.header))
+		err = rpc.Unary(ctx, table, method, &emptypb.Empty{}, reply, nil, invoker, grpc.Header(&f.header))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,7 +181,7 @@ func (t *trial) control() bool {
 	s.mu.Unlock()
 	for _, l := range left {
 		if l.rpc != nil && !l.over {
-			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == perrpc.ErrLost
+			l.rpc.lost = l.rpc.hedged && context.Cause(l.ctx) == rpc.ErrLost
 			t.release(l.rpc, balancer.DoneInfo{Err: status.FromContextError(l.ctx.Err()).Err(), BytesSent: true})
 		}
 		l.over = true

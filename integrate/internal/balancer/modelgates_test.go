@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/resource"
 )
@@ -71,7 +71,7 @@ func (o *overload) filters() (list []picker.Filter) {
 // has it. It lives from the update that brings its configuration to the one that lacks it.
 type gate struct {
 	gateKey
-	plans           *perrpc.Plans // some that have it; nil before there were any
+	plans           *rpc.Plans // some that have it; nil before there were any
 	inFlight        int
 	rpcs, successes uint32
 	refused         uint64
@@ -177,7 +177,7 @@ func (g *gate) check(t *trial) {
 	}
 }
 
-func (g *gate) admissionState(t *trial) perrpc.AdmissionState {
+func (g *gate) admissionState(t *trial) rpc.AdmissionState {
 	s, ok := g.plans.Admission("admission", &g.admission)
 	if !ok {
 		t.Fatalf("the plans lack admission control")
@@ -185,7 +185,7 @@ func (g *gate) admissionState(t *trial) perrpc.AdmissionState {
 	return s
 }
 
-func (g *gate) concurrencyState(t *trial) perrpc.ConcurrencyState {
+func (g *gate) concurrencyState(t *trial) rpc.ConcurrencyState {
 	s, ok := g.plans.Concurrency("concurrency", g.cluster, &g.concurrency)
 	if !ok {
 		t.Fatalf("the plans lack adaptive concurrency for %s", g.cluster)

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/resolver"
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/bootstrap"
@@ -86,7 +86,7 @@ func inSessionWith(ctx context.Context, b balancer.Balancer, method string, host
 	if table.Plans == nil {
 		return ctx
 	}
-	ctx, call := perrpc.Bind(ctx, table, method)
+	ctx, call := rpc.Bind(ctx, table, method)
 	if call != nil {
 		call.StartSession([]netip.AddrPort{host})
 	}
@@ -100,12 +100,12 @@ func avoidingTried(ctx context.Context, b balancer.Balancer, method string) (of 
 	if table.Plans == nil {
 		return ctx, false
 	}
-	ctx, call := perrpc.Bind(ctx, table, method)
+	ctx, call := rpc.Bind(ctx, table, method)
 	return ctx, call != nil && call.Tried() != nil
 }
 
 // tableIn is what RPCs that begin go by.
-func tableIn(b balancer.Balancer) *perrpc.Table { return b.(*Balancer).picker.table() }
+func tableIn(b balancer.Balancer) *rpc.Table { return b.(*Balancer).picker.table() }
 
 // hasPlans reports whether picks look for what interceptors have bound. If the routes stop
 // asking for anything they do not, and an attempt that loses is a failure.

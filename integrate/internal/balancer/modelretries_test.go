@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -155,5 +155,5 @@ func callAsIntercepted(b balancer.Balancer, method string, attempt func(ctx cont
 	if table.Plans == nil {
 		return attempt(context.Background(), method)
 	}
-	return perrpc.Unary(context.Background(), table, method, &emptypb.Empty{}, nil, nil, invoker)
+	return rpc.Unary(context.Background(), table, method, &emptypb.Empty{}, nil, nil, invoker)
 }

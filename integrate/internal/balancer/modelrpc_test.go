@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 )
 
 // modelRPC is an RPC from its first pick to its end, as gRPC makes it: it picks,
@@ -140,7 +140,7 @@ func (r *modelRPC) again() bool { return r.attempts != nil && r.made < hedged.Ma
 // interceptor cancels it.
 func (t *trial) loses(r *modelRPC) {
 	r.lost = r.hedged
-	r.lose(perrpc.ErrLost)
+	r.lose(rpc.ErrLost)
 	t.release(r, balancer.DoneInfo{Err: status.Error(codes.Canceled, context.Canceled.Error()), BytesSent: true})
 }
 

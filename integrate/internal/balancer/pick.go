@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -30,7 +30,7 @@ type stablePicker struct {
 // published is what a pick reads: the snapshot, and what its outcomes mean to
 // gRPC. It is immutable.
 type published struct {
-	perrpc.Table
+	rpc.Table
 	clusters  persistent.Slice[clusterView] // parallel to Config.Clusters
 	routeErrs *routeErrors                  // nil without a Config
 	rewrites  bool                          // a route rewrites authorities
@@ -38,7 +38,7 @@ type published struct {
 }
 
 // table returns what interceptors go by.
-func (p *stablePicker) table() *perrpc.Table { return &p.current.Load().Table }
+func (p *stablePicker) table() *rpc.Table { return &p.current.Load().Table }
 
 // Pick implements balancer.Picker. It picks from the snapshot, for the route and cluster that an
 // interceptor has bound the RPC to, if one has. It starts again if there is a publication meanwhile.
@@ -55,9 +55,9 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 		if s.Snapshot.NeedsRandom() {
 			r = rand.Uint64()
 		}
-		var call *perrpc.Call
+		var call *rpc.Call
 		if s.Plans != nil {
-			call = perrpc.CallOf(info.Ctx, &s.Table, info.FullMethodName)
+			call = rpc.CallOf(info.Ctx, &s.Table, info.FullMethodName)
 		}
 		var res picker.Result
 		var outside *host
@@ -84,7 +84,7 @@ var errPickAgain = errors.New("xdslb: pick again")
 // pickBound picks for an RPC that an interceptor has bound: the endpoint of its session, if it has
 // one, or the endpoint that answered a probe best, or any endpoint of its cluster. outside replaces
 // the endpoint at res.Index if its priority is not in use.
-func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint64) (res picker.Result, outside *host) {
+func (s *published) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) (res picker.Result, outside *host) {
 	route, cluster, outcome := call.Bound(&s.Table, info.Ctx, info.FullMethodName)
 	if outcome != picker.Picked {
 		return picker.Result{Outcome: outcome, Route: route, Cluster: cluster}, nil
@@ -109,7 +109,7 @@ func (s *published) pickBound(info balancer.PickInfo, call *perrpc.Call, r uint6
 type pick struct {
 	s       *published
 	info    balancer.PickInfo
-	call    *perrpc.Call // nil if no interceptor has bound the RPC
+	call    *rpc.Call // nil if no interceptor has bound the RPC
 	r       uint64
 	res     picker.Result
 	outside *host // see pickBound

@@ -6,7 +6,7 @@ package balancer
 import (
 	"math/rand/v2"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -19,7 +19,7 @@ import (
 
 // pickForSession picks the endpoint of an RPC's session, if that is READY, or lets the RPC wait if the
 // endpoint is about to be. Otherwise ok is false, and the RPC may go to any endpoint.
-func (s *published) pickForSession(session *perrpc.Session, route, cluster int32, r uint64) (res picker.Result, outside *host, ok bool) {
+func (s *published) pickForSession(session *rpc.Session, route, cluster int32, r uint64) (res picker.Result, outside *host, ok bool) {
 	c := s.cluster(cluster)
 	h := c.hosts.find(session.Hosts)
 	if h == nil {
@@ -51,7 +51,7 @@ func (s *published) pickForSession(session *perrpc.Session, route, cluster int32
 }
 
 // avoidTried moves an RPC from an endpoint that was tried to one that was not, if one is READY.
-func (s *published) avoidTried(tried *perrpc.Tried, res picker.Result, outside *host) (picker.Result, *host) {
+func (s *published) avoidTried(tried *rpc.Tried, res picker.Result, outside *host) (picker.Result, *host) {
 	if res.Outcome != picker.Picked && res.Outcome != picker.PickedConnect {
 		return res, outside
 	}
@@ -87,7 +87,7 @@ func (k *pick) endpoint() *picker.Endpoint {
 
 // untried draws an endpoint that was not tried, by weight, from a locality if that has any. It
 // returns -1 if there is none. O(endpoints); does not allocate.
-func (c *clusterView) untried(tried *perrpc.Tried, locality int32) int32 {
+func (c *clusterView) untried(tried *rpc.Tried, locality int32) int32 {
 	drawn, total, near := int32(-1), uint64(0), false
 	for i := range c.results {
 		h := &c.hosts.list[i]

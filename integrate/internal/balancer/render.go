@@ -9,7 +9,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
 )
@@ -18,7 +18,7 @@ import (
 // help an RPC that waits: another configuration, a cluster that became READY or
 // failed, or another endpoint of one whose RPCs wait for a certain one.
 func (p *publisher) render(prev *published) (next *published, helps bool) {
-	next = &published{Table: perrpc.Table{Err: p.fatal, Channel: p.id.link}}
+	next = &published{Table: rpc.Table{Err: p.fatal, Channel: p.id.link}}
 	if p.cfg == nil {
 		return next, p.fatal != nil
 	}
@@ -46,7 +46,7 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 		if prev.Snapshot != nil {
 			return prev, false
 		}
-		return &published{Table: perrpc.Table{Err: p.id.failure("", fmt.Sprintf("xds: %v", err), ReasonTarget)}}, true
+		return &published{Table: rpc.Table{Err: p.id.failure("", fmt.Sprintf("xds: %v", err), ReasonTarget)}}, true
 	}
 	next.Budgets = p.budgets(prev, changed, whole)
 	if !whole && prev.Ask != nil {
@@ -88,13 +88,13 @@ func (p *published) view(c *cluster) *persistent.Item[clusterView] {
 
 // budgets returns what limits retries by cluster: the same list as before, unless the
 // configuration or the leaf in use of a cluster makes it another.
-func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (list []*perrpc.Budget) {
+func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (list []*rpc.Budget) {
 	if !whole {
 		list = prev.Budgets
 	}
 	copied := false
 	for _, c := range changed {
-		budget, was := c.retryBudget(), (*perrpc.Budget)(nil)
+		budget, was := c.retryBudget(), (*rpc.Budget)(nil)
 		if list != nil {
 			was = list[c.index]
 		}
@@ -102,7 +102,7 @@ func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (li
 			continue
 		}
 		if !copied {
-			list = append(make([]*perrpc.Budget, 0, len(p.list.all)), list...)[:len(p.list.all)]
+			list = append(make([]*rpc.Budget, 0, len(p.list.all)), list...)[:len(p.list.all)]
 			copied = true
 		}
 		list[c.index] = budget

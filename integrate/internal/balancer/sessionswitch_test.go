@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -47,7 +47,7 @@ func TestSessionPolicySwitch(t *testing.T) {
 				}
 				cookieAfter := func(between func()) []string {
 					var header metadata.MD
-					err := perrpc.Unary(t.Context(), tableIn(b), "/c/m", nil, nil, nil, func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+					err := rpc.Unary(t.Context(), tableIn(b), "/c/m", nil, nil, nil, func(ctx context.Context, method string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
 						for attempt := range 2 {
 							if attempt > 0 {
 								between()

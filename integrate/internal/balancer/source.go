@@ -9,7 +9,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/xds"
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
@@ -21,7 +21,7 @@ type Source struct {
 	Options   *Options
 	Bootstrap *bootstrap.Config
 	Client    *xds.Client
-	Link      *perrpc.Channel
+	Link      *rpc.Channel
 	Listener  string
 	Authority string
 	Node      string // its id, as control planes know the client

@@ -11,9 +11,9 @@ import (
 )
 
 // This file is the synchronous mode of xdslb_prequal: an RPC asks a few endpoints and goes by
-// the answers of all but the last. Interceptors wait for that (perrpc's asking.go).
+// the answers of all but the last. Interceptors wait for that (rpc's asking.go).
 
-// ask is perrpc.Table.Ask.
+// ask is rpc.Table.Ask.
 func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointState {
 	probers := s.cluster(cluster).probers
 	if probers == nil {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/counters"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -48,7 +48,7 @@ func (b *testLB) set(cfg *picker.Config) {
 // take applies a configuration with its plans, as Update does with a resolver of
 // ours.
 func (b *testLB) take(cfg *picker.Config) {
-	_, plans := perrpc.Compile(cfg, perrpc.CompileOptions{Before: b.plans})
+	_, plans := rpc.Compile(cfg, rpc.CompileOptions{Before: b.plans})
 	b.lock()
 	defer b.unlock()
 	b.apply(cfg, plans)
@@ -252,7 +252,7 @@ func (b *testLB) bind(ctx context.Context) context.Context {
 	if s.Plans == nil {
 		return ctx
 	}
-	_ = perrpc.Unary(ctx, &s.Table, "/s/m", nil, nil, nil, func(inner context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
+	_ = rpc.Unary(ctx, &s.Table, "/s/m", nil, nil, nil, func(inner context.Context, _ string, _, _ any, _ *grpc.ClientConn, _ ...grpc.CallOption) error {
 		ctx = inner
 		return nil
 	})

@@ -19,7 +19,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/link"
 	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 )
 
@@ -103,7 +103,7 @@ func TestUpdatesUnderLoad(t *testing.T) {
 	}
 	const seed = 31
 	b, cc := newTestLB(t, Config{})
-	b.src = &Source{Link: perrpc.NewChannel(link.Options{}, perrpc.ChannelOptions{Intercepted: true}), Configure: func([]methodconfig.Config) {}}
+	b.src = &Source{Link: rpc.NewChannel(link.Options{}, rpc.ChannelOptions{Intercepted: true}), Configure: func([]methodconfig.Config) {}}
 	t.Cleanup(b.src.Link.Close)
 	w := &world{rand.New(rand.NewPCG(seed, 7)), map[string]*picker.Cluster{}}
 	step := func() {

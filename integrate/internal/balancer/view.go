@@ -11,7 +11,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metric"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
@@ -110,12 +110,12 @@ func (c *cluster) recordFailure() {
 }
 
 // retryBudget is what limits the retries of the cluster's RPCs; nil is nothing.
-func (c *cluster) retryBudget() *perrpc.Budget {
+func (c *cluster) retryBudget() *rpc.Budget {
 	if c.inUse == nil || c.inUse.leaf.cfg.Retries == nil {
 		return nil
 	}
 	l := c.inUse.leaf
-	return &perrpc.Budget{Limit: l.cfg.Retries, InFlight: l.breaker.Breaker, Active: &l.breaker.Retries}
+	return &rpc.Budget{Limit: l.cfg.Retries, InFlight: l.breaker.Breaker, Active: &l.breaker.Retries}
 }
 
 // failure explains why no endpoint can be picked.

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 )
@@ -17,13 +17,13 @@ import (
 type RPC struct {
 	report.Explanation
 	ctx         context.Context
-	table       *perrpc.Table
+	table       *rpc.Table
 	intercepted bool // interceptors apply what routes ask for
 }
 
 // NewRPC explains the routes of an RPC by a publication. No code of the application must be
 // behind ctx: see metadatautil.Detached.
-func NewRPC(ctx context.Context, table *perrpc.Table, method string) *RPC {
+func NewRPC(ctx context.Context, table *rpc.Table, method string) *RPC {
 	x := &RPC{ctx: ctx, table: table, intercepted: table.Channel == nil || table.Channel.HasInterceptors()}
 	x.Method, x.Time = method, time.Now().Round(0).UTC()
 	if table.Channel != nil {
@@ -31,7 +31,7 @@ func NewRPC(ctx context.Context, table *perrpc.Table, method string) *RPC {
 	}
 	var checks []picker.RouteCheck
 	checks, x.NoRoute = table.Snapshot.ExplainRoutes(ctx, method)
-	inServiceConfig := perrpc.InServiceConfig(table)
+	inServiceConfig := rpc.InServiceConfig(table)
 	for i := range checks {
 		c := &checks[i]
 		cfg := &table.Config.Routes[c.Route]
@@ -46,7 +46,7 @@ func NewRPC(ctx context.Context, table *perrpc.Table, method string) *RPC {
 }
 
 // NotApplied returns what a configuration asks for and the channel does not do.
-func NotApplied(t *perrpc.Table) []string {
+func NotApplied(t *rpc.Table) []string {
 	return append(t.Channel.Unapplied(t), Unsupported(t.Config)...)
 }
 
@@ -62,7 +62,7 @@ func (x *RPC) route(r *report.RouteStatus, inServiceConfig bool) {
 			r.AppliedBy = "nothing: the channel lacks xdslb's interceptors"
 		}
 	}
-	if p := perrpc.Explain(x.ctx, x.table, x.Method, r.Index); p.Cookie != "" && x.intercepted {
+	if p := rpc.Explain(x.ctx, x.table, x.Method, r.Index); p.Cookie != "" && x.intercepted {
 		r.Session = &report.SessionStatus{Cookie: p.Cookie, Cluster: p.Cluster}
 		for _, a := range p.Hosts {
 			r.Session.Hosts = append(r.Session.Hosts, a.String())
@@ -113,7 +113,7 @@ func (x *RPC) targets(r *report.RouteStatus) []picker.ClusterShare {
 
 // filters explains the filters for a cluster of a route.
 func (x *RPC) filters(route int, cluster string) (list []report.FilterStatus) {
-	for _, f := range perrpc.ExplainFilters(x.table, route, cluster) {
+	for _, f := range rpc.ExplainFilters(x.table, route, cluster) {
 		s := report.FilterStatus{Name: f.Name, Type: f.Type, From: f.From, Disabled: f.Disabled}
 		if a, ok := x.table.Plans.Admission(f.Name, f.Config); ok && !f.Disabled {
 			s.State = a.String()

@@ -12,7 +12,7 @@ import (
 )
 
 // Unsupported returns a phrase for each feature of a configuration that no channel supports (D15).
-// perrpc reports the features that a channel lacks for want of interceptors. O(clusters).
+// rpc reports the features that a channel lacks for want of interceptors. O(clusters).
 func Unsupported(cfg *picker.Config) []string {
 	if cfg == nil {
 		return nil

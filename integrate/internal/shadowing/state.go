@@ -13,7 +13,7 @@ import (
 
 	"github.com/xdslb/xdslb/integrate/internal/explain"
 	"github.com/xdslb/xdslb/integrate/internal/metadatautil"
-	"github.com/xdslb/xdslb/integrate/internal/perrpc"
+	"github.com/xdslb/xdslb/integrate/internal/rpc"
 	"github.com/xdslb/xdslb/integrate/report"
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/picker/persistent"
@@ -142,8 +142,8 @@ func (s *state) explain(target string, c *call) string {
 	if s == nil || s.snapshot == nil {
 		return fmt.Sprint("the target cannot be served: ", s.err)
 	}
-	_, plans := perrpc.Compile(s.cfg, perrpc.CompileOptions{})
-	x := explain.NewRPC(c.ctx, &perrpc.Table{Snapshot: s.snapshot, Config: s.cfg, Plans: plans}, c.method)
+	_, plans := rpc.Compile(s.cfg, rpc.CompileOptions{})
+	x := explain.NewRPC(c.ctx, &rpc.Table{Snapshot: s.snapshot, Config: s.cfg, Plans: plans}, c.method)
 	x.Target = target
 	x.Clusters(func(*report.RouteTarget, *report.SessionStatus, *picker.ClusterExplanation) bool { return false })
 	return x.String()

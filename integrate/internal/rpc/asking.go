@@ -1,0 +1,51 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"slices"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// This file finds the clusters whose endpoints are asked for their load for each unary RPC
+// (picker.Prequal.Synchronous). See Call.ask.
+
+// asks reports whether RPCs to the cluster ask endpoints for their load.
+func asks(c *picker.Cluster) bool {
+	return slices.ContainsFunc(c.Leaves, func(l picker.Leaf) bool {
+		return l.Policy.Kind == picker.PolicyPrequal && l.Policy.Prequal != nil && l.Policy.Prequal.Synchronous > 0
+	})
+}
+
+// SameAsking reports whether the RPCs of two configurations with the same routes ask endpoints of
+// the same clusters. O(clusters).
+func SameAsking(a, b *picker.Config) bool {
+	return slices.EqualFunc(a.Clusters, b.Clusters, func(a, b *picker.Cluster) bool {
+		return a == b || asks(a) == asks(b) && (a.Name == b.Name || !asks(a))
+	})
+}
+
+// asking returns the names of the clusters whose endpoints are asked, or nil.
+func asking(cfg *picker.Config) map[string]bool {
+	var names map[string]bool
+	for _, c := range cfg.Clusters {
+		if asks(c) {
+			if names == nil {
+				names = map[string]bool{}
+			}
+			names[c.Name] = true
+		}
+	}
+	return names
+}
+
+// ask marks the plans of a route if any of its clusters is among the names.
+func (r *routePlans) ask(route *picker.Route, names map[string]bool) {
+	if names != nil && slices.ContainsFunc(route.Clusters, func(c picker.WeightedCluster) bool { return names[c.Name] }) {
+		for _, p := range r.plans() {
+			p.asks = true
+		}
+	}
+}

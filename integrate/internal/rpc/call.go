@@ -1,0 +1,352 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// callKey is the context key of an RPC's *Call.
+type callKey struct{}
+
+// A Call is an RPC whose route was chosen by an interceptor. It lives as long as the RPC and holds
+// no Snapshot (D9).
+//
+// Bind creates it and matches a route, whose plan is applied. The first pick settles the cluster of
+// the RPC: that of the route, unless an interceptor of the application behind ours has changed the
+// headers so that another route matches (D13). The picks of the RPC's other attempts use the same
+// cluster (A31).
+type Call struct {
+	at     atomic.Pointer[Channel] // nil in tests
+	method string                  // channel and method tell the RPC from those made with its context
+	random uint64                  // the RPC's word for Match
+	plan   *plan
+	// matched is the match of the interceptor. settled is the match of the first pick, which
+	// may be another one; nil before.
+	matched match
+	settled atomic.Pointer[match]
+	// filtered is the route that matches behind the HTTP filters, which may change headers
+	// without changing the route.
+	filtered atomic.Int32
+	session  *Session // nil if there is none (A55)
+	tried    *Tried   // nil unless attempts avoid endpoints
+	// chosen is the endpoint that the next pick prefers.
+	chosen atomic.Pointer[picker.EndpointState]
+	ended  atomic.Bool // by a pick, or by the client before there was one
+}
+
+// A match is the result of a routing decision.
+type match struct {
+	plans   *Plans // that route is an index of
+	route   int32
+	cluster int32  // its index at that time; -1 unless outcome is Picked
+	name    string // of the cluster
+	outcome picker.Outcome
+}
+
+// matchOf matches an RPC.
+func matchOf(ctx context.Context, t *Table, method string, random uint64) match {
+	m := match{plans: t.Plans}
+	m.route, m.cluster, m.outcome = t.Snapshot.Match(ctx, method, random)
+	if m.outcome == picker.Picked {
+		m.name = t.Config.Clusters[m.cluster].Name
+	}
+	return m
+}
+
+// Bind chooses the RPC's route and cluster, and returns a context that passes them to its picks. It
+// returns a nil Call if there is nothing to do for the RPC.
+//
+// An RPC that no cluster serves is bound too, if RPCs are drawn between routes: its pick would draw
+// again, and fewer RPCs fail than the route's fraction.
+func Bind(ctx context.Context, t *Table, method string) (context.Context, *Call) {
+	random := rand.Uint64()
+	m := matchOf(ctx, t, method, random)
+	plan := t.Plans.plan(&m, method)
+	if plan == nil {
+		return unbind(ctx, t, method), nil
+	}
+	var c *Call
+	if plan.otherHosts {
+		both := new(struct { // one allocation
+			Call
+			Tried
+		})
+		c, both.tried = &both.Call, &both.Tried
+	} else {
+		c = new(Call)
+	}
+	c.method, c.random, c.plan, c.matched = method, random, plan, m
+	c.at.Store(t.Channel)
+	c.filtered.Store(m.route)
+	return context.WithValue(ctx, callKey{}, c), c
+}
+
+// unbind returns the context of an RPC without Call, which must not find the Call of another RPC of
+// the same method.
+func unbind(ctx context.Context, t *Table, method string) context.Context {
+	if c := callIn(ctx); c == nil || c.method != method || !c.isOf(t.Channel) {
+		return ctx
+	}
+	return context.WithValue(ctx, callKey{}, (*Call)(nil))
+}
+
+// callIn returns the Call of the innermost RPC that interceptors have bound, or nil.
+func callIn(ctx context.Context) *Call {
+	c, _ := ctx.Value(callKey{}).(*Call)
+	return c
+}
+
+// CallOf returns the Call of an RPC that picks from t, or nil if no interceptor chose its route. The
+// Call in the context may be that of an RPC on whose behalf this one is made.
+func CallOf(ctx context.Context, t *Table, method string) *Call {
+	if c := callIn(ctx); c != nil && c.method == method && c.isOf(t.Channel) {
+		return c
+	}
+	if t.Channel != nil {
+		t.Channel.warnUnapplied(t)
+	}
+	return nil
+}
+
+// channel returns the RPC's Channel. A nil Call has none.
+func (c *Call) channel() *Channel {
+	if c == nil {
+		return nil
+	}
+	return c.at.Load()
+}
+
+// isOf reports whether the RPC is one of the channel. gRPC does not count an RPC that is in an
+// interceptor, during a backoff for instance, so the channel may have become idle meanwhile. It has
+// another Channel then, which the RPC takes over. An RPC of another channel is taken for one of this
+// channel only if both have the same target, the RPC is made with the context of an RPC of the other
+// channel, and this channel has no interceptor of ours.
+func (c *Call) isOf(ch *Channel) bool {
+	was := c.at.Load()
+	if was == ch {
+		return true
+	}
+	if was == nil || ch == nil || !ch.Succeeds(was.Link) {
+		return false
+	}
+	c.at.Store(ch)
+	return true
+}
+
+// Session returns the RPC's session, or nil if it has none.
+func (c *Call) Session() *Session {
+	if c == nil {
+		return nil
+	}
+	return c.session
+}
+
+// StartSession makes the RPC one of a session with the endpoint that has these addresses, or,
+// without any, of a session that its first pick begins.
+func (c *Call) StartSession(hosts []netip.AddrPort) *Session {
+	c.session = &Session{Hosts: hosts}
+	return c.session
+}
+
+// Tried returns the connections that the RPC's attempts were given and further attempts avoid, or
+// nil if they avoid none.
+func (c *Call) Tried() *Tried {
+	if c == nil {
+		return nil
+	}
+	return c.tried
+}
+
+// Failed records that a pick failed. A status ends the RPC (T-DROP-3, A32).
+func (c *Call) Failed(err error) {
+	if _, ok := status.FromError(err); ok {
+		c.ended.Store(true)
+	}
+}
+
+// final reports whether an RPC that has failed must not be retried, because a pick ended it, or
+// because it was never picked for.
+func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.settled.Load() == nil) }
+
+// refusedUnsent reports whether a filter of the client has refused the RPC before it was picked
+// for.
+func (c *Call) refusedUnsent() bool { return c != nil && c.ended.Load() && c.settled.Load() == nil }
+
+// Bound returns the route and the cluster for the RPC's picks from t. If the outcome is not Picked,
+// no cluster serves the RPC. The RPC is matched again if an update has removed its cluster. If an
+// update has only changed the routes, the route is the one that matches now.
+func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, cluster int32, outcome picker.Outcome) {
+	m := c.settled.Load()
+	if m == nil {
+		m = c.settle(t, ctx, method)
+	}
+	if m.outcome != picker.Picked {
+		return m.route, -1, m.outcome
+	}
+	cluster = m.clusterIn(t)
+	if cluster >= 0 && t.Plans == m.plans {
+		return m.route, cluster, picker.Picked
+	}
+	route, now, outcome := t.Snapshot.Match(ctx, method, c.random)
+	if cluster >= 0 {
+		return route, cluster, picker.Picked
+	}
+	return route, now, outcome
+}
+
+// settle decides the cluster of the RPC, at its first pick. It matches again only if routes match
+// by headers. The random word is the same, so another outcome means that the headers or the routes
+// have changed.
+func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
+	m := &c.matched
+	if m.plans.byHeader {
+		now := matchOf(ctx, t, method, c.random)
+		if now.plans != m.plans || now.route != c.filtered.Load() {
+			if ch := c.channel(); ch != nil && now.plans == m.plans {
+				ch.warnOrder()
+			}
+			other := now
+			if other.outcome == picker.Picked {
+				c.keepCluster(&other, &t.Config.Routes[other.route])
+			}
+			m = &other
+		}
+	}
+	if !c.settled.CompareAndSwap(nil, m) {
+		return c.settled.Load() // attempts of the application's own, side by side
+	}
+	return m
+}
+
+// afterFilters records the route that matches behind the HTTP filters, if they could have changed it.
+func (c *Call) afterFilters(ctx context.Context) {
+	ch := c.channel()
+	if ch == nil || !c.matched.plans.byHeader {
+		return
+	}
+	if t := ch.Current(); t != nil && t.Plans == c.matched.plans {
+		route, _, _ := t.Snapshot.Match(ctx, c.method, c.random)
+		c.filtered.Store(route)
+	}
+}
+
+// keepCluster changes a match to the session's cluster, if its route leads there.
+func (c *Call) keepCluster(m *match, r *picker.Route) {
+	if c.session != nil && c.session.leadsTo(r) {
+		m.name = c.session.cluster
+	}
+}
+
+// clusterIn returns the index of the RPC's cluster in a table, or -1 if it has none there.
+func (c *Call) clusterIn(t *Table) int32 {
+	m := c.settled.Load()
+	if m == nil {
+		m = &c.matched
+	}
+	if m.outcome != picker.Picked {
+		return -1
+	}
+	return m.clusterIn(t)
+}
+
+// budget returns the budget of the RPC's cluster, or nil if its retries are not limited.
+func (c *Call) budget() *Budget {
+	ch := c.channel()
+	if ch == nil {
+		return nil
+	}
+	t := ch.Current()
+	if t == nil || t.Budgets == nil || c.settled.Load() == nil {
+		return nil
+	}
+	if i := c.clusterIn(t); i >= 0 {
+		return t.Budgets[i]
+	}
+	return nil
+}
+
+// ask asks some endpoints of the RPC's cluster for their load, so that the next pick takes the best
+// (picker.Prequal.Synchronous). A pick must not wait for the answers. An RPC whose session has an
+// endpoint does not ask. Each attempt of our retries asks; further attempts of gRPC use the first
+// answers.
+func (c *Call) ask(ctx context.Context) *picker.EndpointState {
+	ch := c.channel()
+	if ch == nil || c.session != nil && len(c.session.Hosts) > 0 {
+		return nil
+	}
+	t := ch.Current()
+	if t == nil || t.Ask == nil {
+		return nil
+	}
+	cluster := c.clusterIn(t)
+	if cluster < 0 {
+		return nil
+	}
+	return t.Ask(ctx, cluster)
+}
+
+// TakeChosen returns the endpoint that answered best, to the first pick since, or nil.
+func (c *Call) TakeChosen() *picker.EndpointState {
+	if c.chosen.Load() == nil { // saves most picks a write
+		return nil
+	}
+	return c.chosen.Swap(nil)
+}
+
+// Records reports whether Picked has to be called for picks for the RPC. A nil Call records nothing.
+func (c *Call) Records() bool {
+	return c != nil && (c.tried != nil || c.session != nil || c.plan != nil && c.plan.hedge)
+}
+
+// Picked records the result of a pick for an attempt of the RPC: its connection, and for a session its
+// endpoint, which is nil if there are no sessions with it. ctx is the attempt's. Attempts of a hedged
+// RPC have their own endpoints, and the session is with that of the attempt that decides the RPC. Their
+// Done marks attempts that lost: see Result.
+//
+// A pick that finds no Plans looks for no Call. So an attempt that waits for its pick while an update
+// removes the target's last Plans, and loses, counts as canceled, which is a failure. That is at most
+// one attempt for each such RPC. Looking for the Call would cost all picks of targets without Plans.
+func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint, result *balancer.PickResult) {
+	if c.tried != nil {
+		c.tried.Add(result.SubConn)
+	}
+	hedged := c.plan != nil && c.plan.hedge
+	if hedged {
+		result.Done = markLost(ctx, result.Done)
+	}
+	if c.session == nil {
+		return
+	}
+	at := &c.session.picked
+	if hedged {
+		if own, ok := ctx.Value(attemptKey{c}).(*attempt); ok {
+			at = &own.picked
+		}
+	}
+	if e == nil {
+		at.Store(nil) // forget an earlier attempt's
+		return
+	}
+	at.Store(&upstream{cluster, e})
+}
+
+// clusterIn returns the index of the match's cluster in a table, or -1 if the configuration no
+// longer has it.
+func (m *match) clusterIn(t *Table) int32 {
+	clusters := t.Config.Clusters
+	if i := int(m.cluster); i < len(clusters) && clusters[i].Name == m.name {
+		return m.cluster
+	}
+	return int32(slices.IndexFunc(clusters, func(c *picker.Cluster) bool { return c.Name == m.name }))
+}

@@ -1,0 +1,211 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// Hedging makes another attempt at a unary RPC, at another endpoint, while an attempt takes longer
+// than the policy's per_try_timeout (Envoy's hedge_on_per_try_timeout; A6 has the same for a fixed
+// delay). The first good answer is the RPC's, and the other attempts are canceled. Attempts count as
+// those of retries do, and the codes and the backoff of the retry policy decide about an attempt that
+// fails: a fatal code ends the RPC, and another one is followed by a further attempt. A server's
+// pushback delays further attempts, or stops them.
+
+// hedges reports whether a route's unary RPCs are hedged.
+func hedges(r *picker.Route) bool { return r.Hedge && r.Retry != nil }
+
+// mayHedge reports whether the application declares that RPCs of a method may be made twice at the
+// same time, and logs once that it does not.
+func mayHedge(ch *Channel, method string) bool {
+	if idempotent(method) || ch != nil && ch.Idempotent != nil && ch.Idempotent(method) {
+		return true
+	}
+	if ch != nil {
+		link.WarnOnce(ch.Logger, ch.Target, "hedge", "RPCs are not hedged as their route says, because nothing declares that their method may be called twice. "+
+			"Give the method the option idempotency_level, or set integrate.Config.Idempotent.", "method", method)
+	}
+	return false
+}
+
+// idempotent reports whether a method's descriptor says that it is.
+func idempotent(method string) bool {
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service).Append(protoreflect.Name(name)))
+	if err != nil {
+		return false
+	}
+	o, ok := d.Options().(*descriptorpb.MethodOptions)
+	return ok && o.GetIdempotencyLevel() != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN
+}
+
+// hedge makes attempts side by side. RPCs that cannot be hedged, because their messages are not
+// proto.Messages or larger than gRPC would keep, are retried.
+func (r unaryRPC) hedge() error {
+	req, ok := r.req.(proto.Message)
+	reply, both := r.reply.(proto.Message)
+	if !ok || !both || wireSize(r.req, r.opts) > bufferSize(r.opts) {
+		return r.retry()
+	}
+	ctx, cancel := context.WithCancelCause(r.ctx)
+	defer cancel(nil)
+	policy := r.call.plan.retry
+	race := &race{
+		retries: newRetries(r.ctx, policy), rpc: r, ctx: ctx, req: req, reply: reply, replies: reply.ProtoReflect().Type(),
+		ended: make(chan *attempt, policy.MaxAttempts), timer: time.NewTimer(policy.PerTryTimeout),
+	}
+	defer race.timer.Stop()
+	race.launch()
+	winner, err := race.run()
+	cancel(ErrLost)
+	race.settle(winner)
+	return err
+}
+
+// A race is the attempts at one hedged RPC. One goroutine owns it. Each attempt runs in another
+// goroutine, which ends with its attempt.
+type race struct {
+	retries
+	rpc     unaryRPC
+	ctx     context.Context // of the attempts
+	req     proto.Message
+	reply   proto.Message
+	replies protoreflect.MessageType // of reply, which the first attempt owns until it ends
+	timer   *time.Timer              // for the next attempt
+	ended   chan *attempt            // has room for all
+	active  int
+	stopped bool     // there are to be no more attempts
+	first   bool     // the first attempt has ended
+	last    *attempt // the latest that ended and had a stream
+}
+
+// attemptKey is the context key of a hedged RPC's *attempt, if the RPC has a session.
+type attemptKey struct{ of *Call }
+
+// launch starts an attempt. The first one has the application's request and reply. The others, which
+// may go on when the RPC has returned, have copies.
+func (r *race) launch() {
+	a, rpc := &attempt{reply: r.reply}, r.rpc
+	rpc.ctx, rpc.opts = r.ctx, r.begin(a, rpc.opts)
+	if a.number > 1 {
+		rpc.req, a.reply = proto.Clone(r.req), r.replies.New().Interface()
+		rpc.reply = a.reply
+	}
+	if r.call.Session() != nil {
+		rpc.ctx = context.WithValue(rpc.ctx, attemptKey{r.call}, a)
+	}
+	r.active++
+	go func() {
+		a.err = rpc.attempt()
+		a.release()
+		r.ended <- a
+	}()
+}
+
+// run makes attempts until one decides the RPC, which it returns with the error of the RPC. Without
+// active attempts, an error alone may end the RPC.
+func (r *race) run() (winner *attempt, err error) {
+	for {
+		select {
+		case <-r.timer.C:
+			if !r.again() {
+				return nil, r.failure
+			}
+		case a := <-r.ended:
+			again, err := r.end(a)
+			if err != nil || a.err == nil {
+				return a, err
+			}
+			if again > 0 {
+				r.timer.Reset(again)
+			}
+		case <-r.rpc.ctx.Done():
+			if r.active == 0 {
+				return nil, status.FromContextError(r.rpc.ctx.Err()).Err()
+			}
+			a := <-r.ended // attempts end with the context
+			_, _ = r.end(a)
+			return a, a.err
+		}
+	}
+}
+
+// again launches a further attempt, if there may be one. It returns false if that ends the RPC.
+func (r *race) again() bool {
+	if r.stopped || r.made >= r.maxAttempts() {
+		return true
+	}
+	if !r.acquire() {
+		r.timer.Reset(r.policy.PerTryTimeout)
+		return r.active > 0
+	}
+	r.count()
+	if ch := r.call.channel(); r.active > 0 && ch != nil {
+		ch.hedges.Add(1)
+	}
+	r.launch()
+	r.timer.Reset(r.policy.PerTryTimeout)
+	return true
+}
+
+// end records an attempt that has ended. It returns the error of the RPC, or when another attempt is
+// to be made. 0 means that active attempts decide.
+func (r *race) end(a *attempt) (again time.Duration, err error) {
+	r.active--
+	r.first = r.first || a.number == 1
+	if a.hasStream() {
+		r.last = a
+	}
+	if a.err == nil {
+		return 0, nil
+	}
+	again, err = r.after(a.err, len(a.header) > 0, a.trailer)
+	if err != nil {
+		// A refusal by a pick, a pushback or the limit ends further attempts, but not active ones.
+		r.stopped = r.stopped || r.call.final() || slices.Contains(r.policy.On, uint32(status.Code(a.err))) && len(a.header) == 0
+		if r.stopped && r.active > 0 {
+			return 0, nil
+		}
+		return 0, err
+	}
+	switch {
+	case !r.stopped:
+		return max(again, 1), nil
+	case r.active > 0:
+		return 0, nil
+	}
+	return 0, a.err
+}
+
+// settle gives the results of the winner, which may be nil, to the application, after the first
+// attempt has ended, which may use the application's messages until then.
+func (r *race) settle(winner *attempt) {
+	for !r.first {
+		r.first = (<-r.ended).number == 1
+	}
+	if session := r.call.Session(); session != nil && winner != nil {
+		session.picked.Store(winner.picked.Load())
+	}
+	if winner != nil && winner.err == nil {
+		r.throttle().succeed()
+		if winner.number > 1 {
+			proto.Reset(r.reply)
+			proto.Merge(r.reply, winner.reply)
+		}
+	}
+	r.last.store(r.rpc.opts)
+}

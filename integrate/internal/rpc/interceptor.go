@@ -1,0 +1,218 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"slices"
+
+	"google.golang.org/grpc"
+)
+
+// UnaryInterceptor is integrate.UnaryInterceptor.
+func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	t, err := tableOf(ctx, cc, opts)
+	switch {
+	case err != nil:
+		finish(opts, err)
+		return err
+	case t == nil:
+		return invoker(ctx, method, req, reply, cc, opts...)
+	case t.Plans.skips(method):
+		ch := t.Channel // the RPC holds no Snapshot (D9)
+		return ch.withInfo(invoker(ctx, method, req, reply, cc, opts...))
+	default:
+		return Unary(ctx, t, method, req, reply, cc, invoker, opts...)
+	}
+}
+
+// A unaryRPC is a unary RPC on its way through these stages, each of which calls the next one:
+//
+//	Unary     binds it to a route and cluster (Bind), and applies the route's timeout
+//	filter    runs the HTTP filters, one after the other
+//	attempts  makes one attempt, or several: side by side (hedge), or one after the other (retry)
+//	attempt   asks endpoints for their load (Call.ask), and has gRPC pick and send
+//
+// HTTP filters may replace everything that a grpc.UnaryInvoker gets. Each further attempt of a hedged
+// RPC has messages, a context and options of its own.
+type unaryRPC struct {
+	call    *Call
+	invoker grpc.UnaryInvoker
+
+	ctx        context.Context
+	method     string
+	req, reply any
+	cc         *grpc.ClientConn
+	opts       []grpc.CallOption
+}
+
+// Unary is the first stage, for a table with Plans. OnFinish is called once, whether or not the RPC reaches gRPC, and however
+// many attempts are made.
+func Unary(ctx context.Context, t *Table, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	ctx, call := Bind(ctx, t, method)
+	ch := t.Channel
+	if call == nil || !call.plan.needed() {
+		return ch.withInfo(invoker(ctx, method, req, reply, cc, opts...))
+	}
+	if d := call.plan.timeout; d > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, d)
+		defer cancel()
+	}
+	r := unaryRPC{call, invoker, ctx, method, req, reply, cc, withoutOnFinish(opts)}
+	err := ch.withInfo(r.filter(0))
+	finish(opts, err)
+	return err
+}
+
+// filter runs the HTTP filters from index i on.
+func (r unaryRPC) filter(i int) error {
+	filters := r.call.plan.filters
+	for i < len(filters) && filters[i].unary == nil {
+		i++
+	}
+	if i == len(filters) {
+		return r.attempts()
+	}
+	call, invoker, next := r.call, r.invoker, i+1
+	return filters[i].unary(r.ctx, r.method, r.req, r.reply, r.cc, func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, opts ...grpc.CallOption) error {
+		return unaryRPC{call, invoker, ctx, method, req, reply, cc, opts}.filter(next)
+	}, r.opts...)
+}
+
+// attempts makes the attempts that the route's retry policy allows. It calls OnFinish options that
+// filters have added.
+func (r unaryRPC) attempts() (err error) {
+	p := r.call.plan
+	if len(p.filters) > 0 {
+		r.call.afterFilters(r.ctx)
+		opts := r.opts
+		r.opts = withoutOnFinish(opts)
+		defer func() { finish(opts, err) }()
+	}
+	switch {
+	case p.retry == nil:
+		return r.attempt()
+	case p.hedge && mayHedge(r.call.channel(), r.call.method):
+		return r.hedge()
+	default:
+		return r.retry()
+	}
+}
+
+// attempt makes one attempt.
+func (r unaryRPC) attempt() error {
+	if r.call.plan.asks {
+		r.call.chosen.Store(r.call.ask(r.ctx))
+	}
+	return r.invoker(r.ctx, r.method, r.req, r.reply, r.cc, r.opts...)
+}
+
+// StreamInterceptor is integrate.StreamInterceptor.
+func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	t, err := tableOf(ctx, cc, opts)
+	switch {
+	case err != nil:
+		finish(opts, err)
+		return nil, err
+	case t == nil:
+		return streamer(ctx, desc, cc, method, opts...)
+	case t.Plans.skips(method):
+		ch := t.Channel
+		s, err := streamer(ctx, desc, cc, method, opts...)
+		return s, ch.withInfo(err)
+	default:
+		return stream(ctx, t, desc, cc, method, streamer, opts)
+	}
+}
+
+// A streamRPC is a stream on its way through the stages, which are those of a unaryRPC. Streams are
+// not hedged, and ask no endpoints.
+type streamRPC struct {
+	call     *Call
+	streamer grpc.Streamer
+
+	ctx    context.Context
+	desc   *grpc.StreamDesc
+	cc     *grpc.ClientConn
+	method string
+	opts   []grpc.CallOption
+}
+
+// stream is the first stage. It calls OnFinish for streams that do not reach gRPC.
+func stream(ctx context.Context, t *Table, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts []grpc.CallOption) (grpc.ClientStream, error) {
+	ctx, call := Bind(ctx, t, method)
+	ch := t.Channel
+	if call == nil || !call.plan.needed() {
+		s, err := streamer(ctx, desc, cc, method, opts...)
+		return s, ch.withInfo(err)
+	}
+	started := false
+	start := func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		started = true
+		return streamer(ctx, desc, cc, method, opts...)
+	}
+	inner, cancel := opts, func() {}
+	if d := call.plan.timeout; d > 0 {
+		ctx, cancel = context.WithTimeout(ctx, d)
+		inner = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { cancel() }))
+	}
+	s, err := streamRPC{call, start, ctx, desc, cc, method, inner}.filter(0)
+	if err != nil {
+		err = ch.withInfo(err)
+		cancel()
+		if !started {
+			finish(opts, err)
+		}
+	}
+	return s, err
+}
+
+// filter runs the HTTP filters from index i on, and then makes the attempts.
+func (r streamRPC) filter(i int) (grpc.ClientStream, error) {
+	p := r.call.plan
+	for i < len(p.filters) && p.filters[i].stream == nil {
+		i++
+	}
+	if i < len(p.filters) {
+		call, streamer, next := r.call, r.streamer, i+1
+		return p.filters[i].stream(r.ctx, r.desc, r.cc, r.method, func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return streamRPC{call, streamer, ctx, desc, cc, method, opts}.filter(next)
+		}, r.opts...)
+	}
+	if len(p.filters) > 0 {
+		r.call.afterFilters(r.ctx)
+	}
+	if p.retry != nil {
+		return r.retry()
+	}
+	return r.attempt()
+}
+
+// attempt makes one attempt.
+func (r streamRPC) attempt() (grpc.ClientStream, error) {
+	return r.streamer(r.ctx, r.desc, r.cc, r.method, r.opts...)
+}
+
+// withoutOnFinish returns the options without OnFinish, which the caller calls.
+func withoutOnFinish(opts []grpc.CallOption) []grpc.CallOption {
+	if !slices.ContainsFunc(opts, isOnFinish) {
+		return opts
+	}
+	return slices.DeleteFunc(slices.Clone(opts), isOnFinish)
+}
+
+func isOnFinish(o grpc.CallOption) bool {
+	_, ok := o.(grpc.OnFinishCallOption)
+	return ok
+}
+
+// finish calls the OnFinish of the options.
+func finish(opts []grpc.CallOption, err error) {
+	for _, o := range opts {
+		if o, ok := o.(grpc.OnFinishCallOption); ok {
+			o.OnFinish(err)
+		}
+	}
+}

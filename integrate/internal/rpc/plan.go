@@ -1,0 +1,281 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// A plan has the settings of interceptors for the RPCs of one route and cluster.
+type plan struct {
+	timeout time.Duration       // 0 is none
+	retry   *picker.RetryPolicy // nil is none
+	hedge   bool                // by retry, of unary RPCs
+	filters []interceptor
+	session bool // one of the filters is stateful session affinity
+	// otherHosts reports that picks for further attempts avoid endpoints, also for the attempts
+	// of gRPC.
+	otherHosts bool
+	asks       bool // a unary RPC may ask endpoints for their load first
+}
+
+// Plans has the plans of a target's routes. Only routes that need an interceptor have an entry,
+// unless RPCs are drawn between routes: the pick of an RPC whose route has no entry would draw
+// again, with other probabilities.
+type Plans struct {
+	routes   []*routePlans
+	deep     map[int32]*routePlans // of routes whose paths of more than two parts have others
+	onlyDeep bool                  // no other RPCs need an interceptor
+	drawn    bool                  // a route is for a fraction of RPCs
+	byHeader bool                  // a route looks at headers
+	// Settings that are not applied on a channel without interceptors.
+	filters           []string // names
+	timeouts, retries int      // of that many routes
+	others            int      // that many routes have retries avoid endpoints
+	asking            bool     // endpoints are asked for each RPC
+
+	kept
+}
+
+// kept is the state of filters, which the plans of the next configuration take over.
+type kept struct {
+	admissions    map[admissionKey]*admission
+	concurrencies map[concurrencyKey]*concurrency
+}
+
+// keep returns the value of a key in now, or else the one in before, or else a new one.
+func keep[K comparable, V any](now, before map[K]*V, key K, fresh func(K) *V) *V {
+	v := now[key]
+	if v == nil {
+		if v = before[key]; v == nil {
+			v = fresh(key)
+		}
+		now[key] = v
+	}
+	return v
+}
+
+// plan returns the plan for an RPC, or nil if it needs none.
+func (p *Plans) plan(m *match, method string) *plan {
+	switch {
+	case m.outcome == picker.Picked:
+		r := p.routes[m.route]
+		if p.deep != nil && methodconfig.IsDeep(method) {
+			if deep := p.deep[m.route]; deep != nil {
+				r = deep
+			}
+		}
+		if r != nil {
+			return r.of(m.name)
+		}
+	case p.drawn:
+		return new(plan) // the RPC fails, and nothing is done for it
+	}
+	return nil
+}
+
+// routePlans are the plans of a route. Most routes have one plan. Weighted clusters that override
+// filters (A39) have one more for each of their entries.
+type routePlans struct {
+	all       *plan
+	byCluster map[string][]weightedPlan // nil if no entry overrides anything
+}
+
+// weightedPlan is the plan of an entry of weighted_clusters, and the entry's weight.
+type weightedPlan struct {
+	plan   *plan
+	weight uint32 // above 0
+}
+
+// of returns the plan for an RPC to a cluster. If the route names the cluster twice, with different
+// overrides, the entry is drawn by weight.
+func (r *routePlans) of(cluster string) *plan {
+	entries := r.byCluster[cluster]
+	switch len(entries) {
+	case 0:
+		return r.all
+	case 1:
+		return entries[0].plan
+	}
+	sum := uint64(0)
+	for _, e := range entries {
+		sum += uint64(e.weight)
+	}
+	n, i := rand.Uint64N(sum), 0
+	for n >= uint64(entries[i].weight) {
+		n -= uint64(entries[i].weight)
+		i++
+	}
+	return entries[i].plan
+}
+
+// plans returns all plans of the route.
+func (r *routePlans) plans() []*plan {
+	list := []*plan{r.all}
+	for _, entries := range r.byCluster {
+		for _, e := range entries {
+			list = append(list, e.plan)
+		}
+	}
+	return list
+}
+
+// A planner makes the plans of a configuration.
+type planner struct {
+	cfg *picker.Config
+	kept
+	before kept
+}
+
+// plansFor makes the plans of a route.
+func (p *planner) plansFor(r *picker.Route, inServiceConfig bool) *routePlans {
+	rp := &routePlans{all: p.planFor(r, &picker.WeightedCluster{}, inServiceConfig)}
+	for i := range r.Clusters {
+		if len(r.Clusters[i].Overrides) == 0 {
+			continue
+		}
+		if rp.byCluster == nil {
+			rp.byCluster = map[string][]weightedPlan{}
+		}
+		rp.byCluster[r.Clusters[i].Name] = nil
+	}
+	for i := range r.Clusters {
+		c := &r.Clusters[i]
+		if entries, overridden := rp.byCluster[c.Name]; overridden && c.Weight > 0 {
+			rp.byCluster[c.Name] = append(entries, weightedPlan{p.planFor(r, c, inServiceConfig), c.Weight})
+		}
+	}
+	return rp
+}
+
+// Compile returns the settings of a configuration's routes: as method configs, as far as gRPC's
+// service config can express them, and as plans for interceptors. O(routes²) in the worst case.
+func Compile(cfg *picker.Config, opts CompileOptions) ([]methodconfig.Config, *Plans) {
+	methods, inServiceConfig, notDeep := methodconfig.Compile(cfg, opts.Intercepted)
+	return methods, makePlans(cfg, inServiceConfig, notDeep, opts)
+}
+
+// CompileOptions are the inputs of Compile besides the configuration.
+type CompileOptions struct {
+	// Before are the previous plans, whose filters keep their state. May be nil.
+	Before *Plans
+	// Intercepted reports that the channel has interceptors. Without them, gRPC's method
+	// configs apply to deep paths.
+	Intercepted bool
+}
+
+// makePlans returns the plans for cfg, or nil if no RPC needs an interceptor. gRPC retries the RPCs
+// of routes that the service config expresses, and applies their timeouts unless they have filters,
+// whose time counts. An RPC that gRPC may retry still keeps its cluster.
+func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts CompileOptions) *Plans {
+	p := &Plans{
+		routes:   make([]*routePlans, len(cfg.Routes)),
+		drawn:    slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil && *r.Fraction%1e6 != 0 }),
+		byHeader: slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return len(r.Headers) > 0 }),
+
+		kept: kept{map[admissionKey]*admission{}, map[concurrencyKey]*concurrency{}},
+	}
+	planner := planner{cfg: cfg, kept: p.kept}
+	if opts.Before != nil {
+		planner.before = opts.Before.kept
+	}
+	needed, names := false, asking(cfg)
+	for i := range cfg.Routes {
+		r := &cfg.Routes[i]
+		rp := planner.plansFor(r, inServiceConfig[i])
+		rp.ask(r, names)
+		need := r.Retry != nil || slices.ContainsFunc(rp.plans(), (*plan).needed)
+		if need || p.drawn {
+			p.routes[i] = rp
+		}
+		if len(r.Clusters) > 0 {
+			p.count(rp, inServiceConfig[i])
+		}
+		needed = needed || need
+		if !notDeep[i] {
+			continue
+		}
+		deep := planner.plansFor(r, false)
+		deep.ask(r, names)
+		if slices.ContainsFunc(deep.plans(), (*plan).needed) {
+			if p.deep == nil {
+				p.deep = map[int32]*routePlans{}
+			}
+			p.deep[int32(i)] = deep
+		}
+	}
+	if !needed && p.deep == nil {
+		return nil
+	}
+	p.onlyDeep = !needed && !p.drawn
+	return p
+}
+
+// skips reports whether no RPC of a method needs an interceptor. A nil Plans skips all.
+func (p *Plans) skips(method string) bool {
+	return p == nil || p.onlyDeep && !methodconfig.IsDeep(method)
+}
+
+// count adds the settings of a route that are not applied on a channel without interceptors.
+func (p *Plans) count(r *routePlans, inServiceConfig bool) {
+	if !inServiceConfig && r.all.timeout > 0 {
+		p.timeouts++
+	}
+	if r.all.retry != nil {
+		p.retries++
+	}
+	if r.all.otherHosts {
+		p.others++
+	}
+	for _, plan := range r.plans() {
+		p.asking = p.asking || plan.asks
+		for _, f := range plan.filters {
+			if !slices.Contains(p.filters, f.name) {
+				p.filters = append(p.filters, f.name)
+			}
+		}
+	}
+	slices.Sort(p.filters)
+}
+
+func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceConfig bool) *plan {
+	cfg, p := m.cfg, &plan{}
+	for i := range cfg.Filters {
+		if in, ok := m.interceptorFor(&cfg.Filters[i], r, c); ok {
+			p.filters = append(p.filters, in)
+			p.session = p.session || in.session
+		}
+	}
+	p.otherHosts = r.Retry != nil && r.Retry.OtherHosts || hedges(r)
+	p.hedge = hedges(r)
+	if !inServiceConfig {
+		p.retry = r.Retry
+	}
+	if !inServiceConfig || len(p.filters) > 0 {
+		p.timeout = methodconfig.Timeout(cfg, r)
+	}
+	return p
+}
+
+// needed reports whether an interceptor has to apply the plan. Otherwise a Call is all that the RPC
+// needs.
+func (p *plan) needed() bool {
+	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks
+}
+
+// HasSessions reports whether a route's RPCs may belong to sessions (A55).
+func (p *Plans) HasSessions() bool { return p.any(func(p *plan) bool { return p.session }) }
+
+// AvoidHosts reports whether a route's RPCs avoid endpoints that were tried.
+func (p *Plans) AvoidHosts() bool { return p.any(func(p *plan) bool { return p.otherHosts }) }
+
+// any reports whether the condition holds for some plan.
+func (p *Plans) any(is func(*plan) bool) bool {
+	return p != nil && slices.ContainsFunc(p.routes, func(r *routePlans) bool { return r != nil && slices.ContainsFunc(r.plans(), is) })
+}

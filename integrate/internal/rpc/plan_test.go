@@ -1,0 +1,165 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"reflect"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/balancer"
+
+	"github.com/xdslb/xdslb/integrate/internal/methodconfig"
+	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/resource"
+)
+
+// TestPlanOfEntry: of a cluster that a route names twice, an override of a filter is
+// for the RPCs of its own entry, which are as many as that has weight (A39).
+func TestPlanOfEntry(t *testing.T) {
+	abort := &resource.Fault{Abort: &resource.FaultAbort{Chance: resource.Percentage{PerMillion: 1e6}}}
+	off := map[string]any{"fault": resource.FilterOverride{Disabled: true}}
+	r := &picker.Route{Clusters: []picker.WeightedCluster{
+		{Name: "twice", Weight: 1, Overrides: off}, {Name: "twice", Weight: 3}, {Name: "twice", Overrides: off},
+		{Name: "on", Weight: 1},
+		{Name: "off", Weight: 1, Overrides: off},
+	}}
+	cfg := &picker.Config{Routes: []picker.Route{*r}, Filters: []picker.Filter{{Name: "fault", Config: abort}}}
+	plans := (&planner{cfg: cfg}).plansFor(r, true)
+	for cluster, want := range map[string]int{"twice": 3000, "on": 4000, "off": 0} {
+		got := 0
+		for range 4000 {
+			got += len(plans.of(cluster).filters)
+		}
+		// The standard deviation of 3000 is 27.
+		if within := 170; cluster == "twice" && (got < want-within || got > want+within) || cluster != "twice" && got != want {
+			t.Errorf("cluster %q: %d of 4000 RPCs have the filter, want %d", cluster, got, want)
+		}
+	}
+}
+
+// TestPlainRoutes: what other routes ask for costs an RPC nothing: without a plan it gets no
+// Call and allocates nothing, and with one of its own it allocates as much as before and is
+// told of its end by nobody else. A plan is found by index, without a look-up in a map.
+func TestPlainRoutes(t *testing.T) {
+	limit := time.Minute
+	to := func(cluster string) []picker.WeightedCluster {
+		return []picker.WeightedCluster{{Name: cluster, Weight: 1}}
+	}
+	admission := admissionConfig()
+	off := admission
+	off.Enabled = false
+	busy := picker.Route{
+		Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/s/busy"}, Clusters: to("busy"), Hedge: true,
+		Retry:     &picker.RetryPolicy{On: []uint32{14}, MaxAttempts: 3, BaseBackoff: time.Second, MaxBackoff: time.Second, OtherHosts: true},
+		Overrides: map[string]any{"f": resource.FilterOverride{Config: &admission}},
+	}
+	timed := picker.Route{Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/s/timed"}, Headers: []picker.HeaderMatch{{Name: "x", Kind: picker.HeaderPresent}}, Timeout: &limit, Clusters: to("plain")}
+	plain := picker.Route{Clusters: to("plain")}
+	table := func(routes ...picker.Route) *Table {
+		cfg := &picker.Config{
+			Routes:   routes,
+			Clusters: []*picker.Cluster{{Name: "busy", Leaves: []picker.Leaf{{Name: "busy", Retries: &picker.RetryLimit{Percent: 20}}}}, {Name: "plain"}},
+			Filters:  []picker.Filter{{Name: "f", Config: &off}},
+		}
+		snapshot, err := picker.Build(nil, cfg, []picker.ClusterState{{Leaf: -1}, {Leaf: -1}}, picker.Env{Header: func(context.Context, string) []string { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, plans := Compile(cfg, CompileOptions{})
+		return &Table{Snapshot: snapshot, Config: cfg, Plans: plans}
+	}
+	allocs := func(table *Table, method string) float64 {
+		invoker := func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return nil }
+		return testing.AllocsPerRun(1000, func() { _ = Unary(context.Background(), table, method, nil, nil, nil, invoker) })
+	}
+	with, without := table(busy, timed, plain), table(timed, plain)
+	if _, call := Bind(t.Context(), with, "/s/busy"); call == nil || !call.plan.hedge || len(call.plan.filters) != 1 {
+		t.Fatal("the busy route has no plan")
+	}
+	if with.Plans.routes[2] != nil || with.Plans.routes[1].byCluster != nil {
+		t.Errorf("the plain routes have plans %v and %v", with.Plans.routes[2], with.Plans.routes[1].byCluster)
+	}
+	if n := allocs(with, "/s/plain"); n != 0 {
+		t.Errorf("an RPC of a route without a plan allocates %v times", n)
+	}
+	if n, before := allocs(with, "/s/timed"), allocs(without, "/s/timed"); n != before {
+		t.Errorf("an RPC of a route with a timeout allocates %v times, and %v without the other route", n, before)
+	}
+	_, call := Bind(t.Context(), with, "/s/timed")
+	result := balancer.PickResult{Done: func(balancer.DoneInfo) {}}
+	if n := testing.AllocsPerRun(1000, func() { call.Picked(context.Background(), "plain", nil, &result) }); n != 0 || call.Tried() != nil || call.Session() != nil {
+		t.Errorf("a pick for an RPC of a route with a timeout allocates %v times, or goes by attempts or sessions", n)
+	}
+	if table(plain).Plans != nil {
+		t.Error("a target whose filter is off has plans")
+	}
+}
+
+// TestPlansOfLongPaths: with interceptors, a path of more than two parts gets what its
+// route says, and gRPC's service config has nothing else for it (A31, A44).
+func TestPlansOfLongPaths(t *testing.T) {
+	second, minute := time.Second, time.Minute
+	prefix := func(p string, timeout *time.Duration) picker.Route {
+		return picker.Route{Path: picker.StringMatch{Value: p}, Timeout: timeout, Clusters: []picker.WeightedCluster{{Name: "c", Weight: 1}}}
+	}
+	exact := func(p string, timeout *time.Duration) picker.Route {
+		r := prefix(p, timeout)
+		r.Path.Kind = picker.MatchExact
+		return r
+	}
+	byHeader := func(r picker.Route) picker.Route {
+		r.Headers = []picker.HeaderMatch{{Name: "x"}}
+		return r
+	}
+	retried := func(r picker.Route) picker.Route {
+		r.Retry = &picker.RetryPolicy{MaxAttempts: 2}
+		return r
+	}
+	for _, tt := range []struct {
+		name                   string
+		routes                 []picker.Route
+		names                  []string // "service/method", as the service config has them
+		inServiceConfig, plans []bool   // plans are for long paths
+		onlyDeep               bool
+	}{
+		{"a service", []picker.Route{prefix("/s/", &second)}, []string{"s/"}, []bool{true}, []bool{true}, true},
+		{"a service, and nothing for the rest", []picker.Route{prefix("/s/", &second), prefix("", nil)},
+			[]string{"s/"}, []bool{true, false}, []bool{true, false}, true},
+		{"a service like the rest", []picker.Route{prefix("/s/", &second), prefix("", &second)},
+			[]string{"s/", "/"}, []bool{true, true}, []bool{false, false}, false},
+		{"a service without timeout", []picker.Route{prefix("/s/", nil), prefix("", &second)},
+			nil, []bool{true, false}, []bool{false, false}, false},
+		{"methods and the rest", []picker.Route{exact("/s/m", &minute), prefix("", &second)},
+			[]string{"s/m", "/"}, []bool{true, true}, []bool{false, false}, false},
+		{"services", []picker.Route{prefix("/s/", &second), prefix("/t/", &minute)},
+			[]string{"s/", "t/"}, []bool{true, true}, []bool{true, true}, true},
+		{"a header of a service with the same retries", []picker.Route{retried(byHeader(prefix("/s/", nil))), retried(prefix("/s/", nil))},
+			[]string{"s/"}, []bool{true, true}, []bool{true, true}, false},
+		{"a long path before its service", []picker.Route{exact("/s/a/b", &minute), prefix("/s/", &second)},
+			[]string{"s/"}, []bool{false, true}, []bool{false, true}, false},
+		{"a long prefix with the same retries", []picker.Route{retried(prefix("/s/a/", nil)), retried(prefix("/s/", nil))},
+			[]string{"s/"}, []bool{false, true}, []bool{false, true}, false},
+	} {
+		methods, inServiceConfig, notDeep := methodconfig.Compile(&picker.Config{Routes: tt.routes}, true)
+		var names []string
+		for _, m := range methods {
+			names = append(names, m.Name[0]["service"]+"/"+m.Name[0]["method"])
+		}
+		if !reflect.DeepEqual(names, tt.names) || !reflect.DeepEqual(inServiceConfig, tt.inServiceConfig) {
+			t.Errorf("%s: method configs %q for routes %v, want %q for %v", tt.name, names, inServiceConfig, tt.names, tt.inServiceConfig)
+		}
+		plans := makePlans(&picker.Config{Routes: tt.routes}, inServiceConfig, notDeep, CompileOptions{})
+		for i, want := range tt.plans {
+			if has := plans != nil && plans.deep[int32(i)] != nil; has != want {
+				t.Errorf("%s: route %d has a plan of its own for long paths: %t, want %t", tt.name, i, has, want)
+			}
+		}
+		if plans != nil && plans.onlyDeep != tt.onlyDeep {
+			t.Errorf("%s: only long paths have plans: %t, want %t", tt.name, plans.onlyDeep, tt.onlyDeep)
+		}
+	}
+}

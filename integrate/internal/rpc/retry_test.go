@@ -1,0 +1,167 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/xdslb/xdslb/integrate/internal/link"
+	"github.com/xdslb/xdslb/picker"
+)
+
+// retryUnary retries an RPC whose attempts are calls of attempt.
+func retryUnary(ctx context.Context, policy *picker.RetryPolicy, req any, opts []grpc.CallOption, attempt func(context.Context, []grpc.CallOption) error) error {
+	invoker := func(ctx context.Context, _ string, _, _ any, _ *grpc.ClientConn, opts ...grpc.CallOption) error {
+		return attempt(ctx, opts)
+	}
+	return unaryRPC{call: &Call{plan: &plan{retry: policy}}, invoker: invoker, ctx: ctx, req: req, opts: opts}.retry()
+}
+
+// TestRetryUnary is A44 and A6: attempts up to the limit, for the codes of the
+// policy only, no more after response headers, and as the server pushes back.
+func TestRetryUnary(t *testing.T) {
+	policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 4, BaseBackoff: time.Second, MaxBackoff: 2 * time.Second}
+	unavailable := status.Error(codes.Unavailable, "x")
+	tests := []struct {
+		name     string
+		errs     []error
+		header   bool
+		pushback string
+		attempts int
+		atLeast  time.Duration
+		code     codes.Code
+	}{
+		{name: "success", errs: []error{nil}, attempts: 1},
+		{name: "success in the end", errs: []error{unavailable, unavailable, nil}, attempts: 3},
+		{name: "limit", errs: []error{unavailable, unavailable, unavailable, unavailable, nil}, attempts: 4, code: codes.Unavailable},
+		{name: "another code", errs: []error{status.Error(codes.Internal, "x"), nil}, attempts: 1, code: codes.Internal},
+		{name: "headers", errs: []error{unavailable, nil}, header: true, attempts: 1, code: codes.Unavailable},
+		{name: "pushback", errs: []error{unavailable, nil}, pushback: "5000", attempts: 2, atLeast: 5 * time.Second},
+		{name: "do not retry", errs: []error{unavailable, nil}, pushback: "-1", attempts: 1, code: codes.Unavailable},
+	}
+	for _, tt := range tests {
+		synctest.Test(t, func(t *testing.T) {
+			attempts, begin := 0, time.Now()
+			err := retryUnary(t.Context(), policy, new(emptypb.Empty), nil, func(_ context.Context, opts []grpc.CallOption) error {
+				for _, o := range opts {
+					switch o := o.(type) {
+					case grpc.HeaderCallOption:
+						if tt.header {
+							*o.HeaderAddr = metadata.Pairs("k", "v")
+						}
+					case grpc.TrailerCallOption:
+						if tt.pushback != "" {
+							*o.TrailerAddr = metadata.Pairs(pushbackKey, tt.pushback)
+						}
+					}
+				}
+				attempts++
+				return tt.errs[attempts-1]
+			})
+			if attempts != tt.attempts || status.Code(err) != tt.code {
+				t.Errorf("%s: %d attempts and %v, want %d and %v", tt.name, attempts, err, tt.attempts, tt.code)
+			}
+			if took := time.Since(begin); took < tt.atLeast || took > 7*time.Second {
+				t.Errorf("%s: took %v", tt.name, took)
+			}
+		})
+	}
+}
+
+// TestRetryBackoff: the time between attempts is what the policy says, longer or
+// shorter by up to a fifth, twice as much each time up to the maximum (A6, A44).
+func TestRetryBackoff(t *testing.T) {
+	policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 5, BaseBackoff: time.Second, MaxBackoff: 3 * time.Second}
+	want := []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 3 * time.Second}
+	shorter, longer := 0, 0
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			last, attempts := time.Now(), 0
+			_ = retryUnary(t.Context(), policy, new(emptypb.Empty), nil, func(context.Context, []grpc.CallOption) error {
+				if attempts++; attempts > 1 {
+					mean := want[attempts-2]
+					wait := time.Since(last)
+					if wait < mean*8/10 || wait > mean*12/10 {
+						t.Errorf("%v before attempt %d, want %v or a fifth more or less", wait, attempts, mean)
+					}
+					if wait < mean {
+						shorter++
+					} else {
+						longer++
+					}
+				}
+				last = time.Now()
+				return status.Error(codes.Unavailable, "x")
+			})
+		}
+	})
+	if shorter < 50 || longer < 50 {
+		t.Errorf("of 200 back-offs %d are shorter than the policy's and %d longer; want half each", shorter, longer)
+	}
+}
+
+// TestRetryOptions: an application's grpc.WithMaxCallAttempts and
+// grpc.MaxRetryRPCBufferSize limit our retries as they do gRPC's.
+func TestRetryOptions(t *testing.T) {
+	policy := &picker.RetryPolicy{On: []uint32{uint32(codes.Unavailable)}, MaxAttempts: 4, BaseBackoff: time.Second, MaxBackoff: time.Second}
+	large := wrapperspb.Bytes(make([]byte, 256<<10))
+	for _, tt := range []struct {
+		name        string
+		maxAttempts int
+		req         any
+		opts        []grpc.CallOption
+		attempts    int
+	}{
+		{name: "gRPC's defaults", maxAttempts: 5, req: wrapperspb.String("x"), attempts: 4},
+		{name: "fewer attempts", maxAttempts: 2, req: wrapperspb.String("x"), attempts: 2},
+		{name: "no buffer", maxAttempts: 5, req: wrapperspb.String("x"), opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(0)}, attempts: 1},
+		{name: "no buffer, and no proto.Message", maxAttempts: 5, req: "x", opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(0)}, attempts: 1},
+		{name: "a large request", maxAttempts: 5, req: large, attempts: 1},
+		{name: "a larger buffer", maxAttempts: 5, req: large, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(1 << 20)}, attempts: 4},
+		{name: "the last option counts", maxAttempts: 5, req: large, opts: []grpc.CallOption{grpc.MaxRetryRPCBufferSize(0), grpc.MaxRetryRPCBufferSize(1 << 20)}, attempts: 4},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := NewChannel(link.Options{}, ChannelOptions{})
+			defer l.Close()
+			l.Bind(new(grpc.ClientConn), tt.maxAttempts)
+			ctx := context.WithValue(t.Context(), callKey{}, settledCall(l))
+			attempts := 0
+			_ = retryUnary(ctx, policy, tt.req, tt.opts, func(context.Context, []grpc.CallOption) error {
+				attempts++
+				return status.Error(codes.Unavailable, "x")
+			})
+			if attempts != tt.attempts {
+				t.Errorf("%s: %d attempts, want %d", tt.name, attempts, tt.attempts)
+			}
+		})
+	}
+}
+
+// settledCall is a Call whose RPC was picked for.
+func settledCall(l *Channel) *Call {
+	c := new(Call)
+	c.at.Store(l)
+	c.settled.Store(&c.matched)
+	return c
+}
+
+// TestRetryLongBackoff: a back-off near the limit of a time.Duration does not overflow.
+func TestRetryLongBackoff(t *testing.T) {
+	for range 100 {
+		if got := jitter(math.MaxInt64); got < 100*365*24*time.Hour {
+			t.Fatalf("a back-off of %v became %v", time.Duration(math.MaxInt64), got)
+		}
+	}
+}

@@ -1,0 +1,163 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package rpc
+
+import (
+	"context"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	"github.com/xdslb/xdslb/integrate/internal/link"
+)
+
+// waiting are the RPCs that wait for a channel's configuration.
+type waiting struct {
+	mu      sync.Mutex
+	event   chan struct{} // closed, and replaced, by Publish; closed for good by Close
+	closed  bool
+	rpcs    int
+	release []func() // deferred by AfterWaiting
+}
+
+// wake lets RPCs that wait continue, for good if the channel is closed.
+func (w *waiting) wake(closed bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	w.closed = closed
+	close(w.event)
+	if !closed {
+		w.event = make(chan struct{})
+	}
+}
+
+// next returns a channel that the next call of wake closes.
+func (w *waiting) next() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.event
+}
+
+// enter records that an RPC waits.
+func (w *waiting) enter() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rpcs++
+}
+
+// leave undoes enter. A nil Channel has nothing to undo.
+func (ch *Channel) leave() {
+	if ch == nil {
+		return
+	}
+	w := &ch.waiting
+	w.mu.Lock()
+	var release []func()
+	if w.rpcs--; w.rpcs == 0 {
+		release, w.release = w.release, nil
+	}
+	w.mu.Unlock()
+	for _, f := range release {
+		f()
+	}
+}
+
+// AfterWaiting calls release, which releases what the resolver or the LB policy uses of the client,
+// once these are closed: now, or when no RPC waits for the first configuration any more. The next
+// resolver of these RPCs uses the same.
+func (w *waiting) AfterWaiting(release func()) {
+	w.mu.Lock()
+	wait := w.rpcs > 0
+	if wait {
+		w.release = append(w.release, release)
+	}
+	w.mu.Unlock()
+	if !wait {
+		release()
+	}
+}
+
+// channelOf returns the Channel of an RPC's channel, or nil if RPCs of the channel pass. See
+// link.Find.
+func channelOf(ctx context.Context, cc *grpc.ClientConn) *Channel {
+	l := link.Find(ctx, cc)
+	if l == nil {
+		return nil
+	}
+	ch, _ := l.Interceptors.(*Channel)
+	return ch
+}
+
+// tableOf returns the table that the channel's picks read at the moment, or nil if RPCs of the
+// channel pass. It waits for a first configuration. An RPC that is wait-for-ready waits also while
+// the target cannot be served, since until then its route is unknown. If ctx ends before, the error
+// says what the RPC waited for.
+func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
+	ch := channelOf(ctx, cc)
+	if ch == nil {
+		return nil, nil
+	}
+	if t := ch.Current(); t != nil && t.Snapshot != nil {
+		return t, nil
+	}
+	return waitForTable(ctx, cc, opts)
+}
+
+// waitForTable is the slow path of tableOf. The channel may become idle meanwhile, since gRPC does
+// not count the RPC yet. The RPC wakes the channel, and also holds the previous Channel, whose
+// resources of the client the next resolver takes over.
+func waitForTable(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
+	var last, previous *Channel
+	defer func() { last.leave(); previous.leave() }()
+	for {
+		ch := channelOf(ctx, cc)
+		if ch == nil {
+			return nil, nil
+		}
+		event := ch.waiting.next()
+		t := ch.Current()
+		if t != nil && (t.Snapshot != nil || !waitsForReady(opts)) {
+			return t, nil // without a Snapshot, the pick returns the error
+		}
+		if ch != last {
+			ch.enter()
+			previous.leave()
+			last, previous = ch, last
+		}
+		select {
+		case <-event:
+		case <-ctx.Done():
+			return nil, ch.withInfo(ch.waitErr(ctx, t))
+		}
+	}
+}
+
+// waitErr returns the error of an RPC that ended while it waited for a configuration.
+func (ch *Channel) waitErr(ctx context.Context, t *Table) error {
+	code := status.FromContextError(ctx.Err()).Code()
+	if t != nil && t.Err != nil {
+		return status.Errorf(code, "latest balancer error: %v", t.Err) // gRPC's words
+	}
+	if ch.Waiting != nil {
+		if err := ch.Waiting(); err != nil {
+			return status.Errorf(code, "%v: %v", ctx.Err(), err)
+		}
+	}
+	return status.Errorf(code, "xds: %v while waiting for a first configuration", ctx.Err())
+}
+
+// waitsForReady reports whether an RPC is wait-for-ready.
+func waitsForReady(opts []grpc.CallOption) bool {
+	wait := false
+	for _, o := range opts {
+		if o, ok := o.(grpc.FailFastCallOption); ok {
+			wait = !o.FailFast
+		}
+	}
+	return wait
+}
