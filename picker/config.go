@@ -460,12 +460,35 @@ type SlowStart struct {
 
 // OutlierDetection is the configuration of A50, with defaults filled in.
 type OutlierDetection struct {
-	Interval           time.Duration      // between evaluations of all endpoints
-	BaseEjectionTime   time.Duration      // of the first ejection; each further one is longer by this time
-	MaxEjectionTime    time.Duration      // maximum ejection time, unless BaseEjectionTime is longer
-	MaxEjectionPercent uint32             // maximum percentage of endpoints that are ejected at a time
-	SuccessRate        *SuccessRate       // nil means off
-	FailurePercentage  *FailurePercentage // nil means off
+	Interval           time.Duration      // between two evaluations of all endpoints
+	BaseEjectionTime   time.Duration      // of a first ejection; each further one lasts this much longer
+	MaxEjectionTime    time.Duration      // longest ejection, unless BaseEjectionTime is longer
+	MaxEjectionPercent uint32             // percent of the endpoints that may be ejected at a time
+	SuccessRate        *SuccessRate       // nil is off
+	FailurePercentage  *FailurePercentage // nil is off
+
+	// The detectors of consecutive failures are Envoy's. Nil is off.
+	Consecutive5xx         *Consecutive // failures that Envoy maps to an HTTP status of 500 or above
+	ConsecutiveGateway     *Consecutive // failures that Envoy maps to 502, 503 or 504
+	ConsecutiveLocalOrigin *Consecutive // failures without a response, if SplitLocalOrigin is set
+	// SplitLocalOrigin keeps failures without a response out of the other two detectors.
+	SplitLocalOrigin bool
+}
+
+// Detects reports whether the configuration has a detector that is on.
+func (o *OutlierDetection) Detects() bool {
+	return o != nil && (o.SuccessRate != nil || o.FailurePercentage != nil || o.DetectsConsecutive())
+}
+
+// DetectsConsecutive reports whether a detector of consecutive failures is on.
+func (o *OutlierDetection) DetectsConsecutive() bool {
+	return o.Consecutive5xx != nil || o.ConsecutiveGateway != nil || o.ConsecutiveLocalOrigin != nil
+}
+
+// Consecutive ejects endpoints at the moment of the last of some consecutive failures.
+type Consecutive struct {
+	Failures    uint32 // above 0
+	Enforcement uint32 // probability, in percent, that the endpoint is ejected
 }
 
 // SuccessRate ejects endpoints whose success rate is far below the mean (A50).

@@ -112,7 +112,15 @@ func TestOutlierDetection(t *testing.T) {
 	}{
 		{`"altStatName": "x"`, nil},
 		{`"outlierDetection": {}`, &defaults},
-		{`"outlierDetection": {"consecutive5xx": 3, "enforcingConsecutive5xx": 300, "enforcingSuccessRate": 0}`, with(func(o *picker.OutlierDetection) { o.SuccessRate = nil })},
+		{`"outlierDetection": {"enforcingConsecutive5xx": 300, "enforcingSuccessRate": 0}`, with(func(o *picker.OutlierDetection) { o.SuccessRate = nil })},
+		{`"outlierDetection": {"consecutive5xx": 3, "consecutiveGatewayFailure": 4, "consecutiveLocalOriginFailure": 5}`, with(func(o *picker.OutlierDetection) {
+			o.Consecutive5xx = &picker.Consecutive{Failures: 3, Enforcement: 100}
+		})},
+		{`"outlierDetection": {"consecutive5xx": 3, "enforcingConsecutive5xx": 0, "consecutiveGatewayFailure": 4, "enforcingConsecutiveGatewayFailure": 7, "consecutiveLocalOriginFailure": 5, "splitExternalLocalOriginErrors": true}`, with(func(o *picker.OutlierDetection) {
+			o.ConsecutiveGateway = &picker.Consecutive{Failures: 4, Enforcement: 7}
+			o.ConsecutiveLocalOrigin = &picker.Consecutive{Failures: 5, Enforcement: 100}
+			o.SplitLocalOrigin = true
+		})},
 		{`"outlierDetection": {"baseEjectionTime": "400s"}`, with(func(o *picker.OutlierDetection) {
 			o.BaseEjectionTime, o.MaxEjectionTime = 400*time.Second, 400*time.Second
 		})},

@@ -14,8 +14,9 @@ import (
 )
 
 // outlierDetection converts an outlier detection and adds the defaults (A50). The success rate
-// algorithm is on unless disabled, the failure percentage algorithm is off unless enabled. The
-// fields of Envoy's other algorithms are ignored.
+// algorithm is on unless disabled, the failure percentage algorithm is off unless enabled. Envoy's
+// detectors of consecutive failures, which A50 ignores, are on if their number of failures is set:
+// Envoy's default of 5 does not apply.
 func outlierDetection(m *clusterv3.OutlierDetection, p *path) *picker.OutlierDetection {
 	if m == nil {
 		return nil
@@ -60,6 +61,20 @@ func outlierDetection(m *clusterv3.OutlierDetection, p *path) *picker.OutlierDet
 			MinimumHosts:  number(m.GetFailurePercentageMinimumHosts(), 5),
 			RequestVolume: number(m.GetFailurePercentageRequestVolume(), 50),
 		}
+	}
+	consecutive := func(failures *wrapperspb.UInt32Value, enforcement *wrapperspb.UInt32Value, otherwise uint32, field string) *picker.Consecutive {
+		if failures.GetValue() == 0 {
+			return nil
+		}
+		if n := percent(enforcement, otherwise, field); n != 0 {
+			return &picker.Consecutive{Failures: failures.GetValue(), Enforcement: n}
+		}
+		return nil
+	}
+	o.Consecutive5xx = consecutive(m.GetConsecutive_5Xx(), m.GetEnforcingConsecutive_5Xx(), 100, "enforcing_consecutive_5xx")
+	o.ConsecutiveGateway = consecutive(m.GetConsecutiveGatewayFailure(), m.GetEnforcingConsecutiveGatewayFailure(), 0, "enforcing_consecutive_gateway_failure")
+	if o.SplitLocalOrigin = m.GetSplitExternalLocalOriginErrors(); o.SplitLocalOrigin {
+		o.ConsecutiveLocalOrigin = consecutive(m.GetConsecutiveLocalOriginFailure(), m.GetEnforcingConsecutiveLocalOriginFailure(), 100, "enforcing_consecutive_local_origin_failure")
 	}
 	return o
 }

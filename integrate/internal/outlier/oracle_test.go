@@ -41,7 +41,7 @@ func (o *oracle) sweep(cfg *picker.OutlierDetection, now int64, draw func(uint32
 		if with := o.with(r.RequestVolume); len(with) >= int(r.MinimumHosts) {
 			mean, stdev := meanAndDeviation(with)
 			for _, e := range with {
-				if mean-stdev*(float64(r.StdevFactor)/1000)-e.success() > 1e-12 {
+				if mean-stdev*(float64(r.StdevFactor)/1000)-e.success() > 1e-12 || e.success() == 0 && mean > 0 { // the latter is grpc/proposal#523
 					o.eject(e, cfg, r.Enforcement, now, draw)
 				}
 			}

@@ -41,7 +41,21 @@ type Host struct {
 	multiplier uint32
 	ejected    bool
 	since      int64 // of the ejection
+	cause      Cause // of the ejection
+
+	runs runs
 }
+
+// Cause is the reason for an ejection.
+type Cause struct {
+	By Detector
+	// Value is what the detector measured: the success rate or failure percentage, in percent, or
+	// the number of consecutive failures.
+	Value float64
+}
+
+// Cause returns the reason for the present or latest ejection.
+func (h *Host) Cause() Cause { return h.cause }
 
 // Count counts an RPC that has ended. One atomic addition; does not allocate.
 func (h *Host) Count(ok bool) {
@@ -66,7 +80,7 @@ func (h *Host) Until(cfg *picker.OutlierDetection) int64 {
 // ejection with an enforcement percentage takes one draw. It returns the outliers it found.
 // O(hosts).
 func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n uint32) uint32) Findings {
-	s := sweep{cfg: cfg, hosts: hosts, now: now, draw: draw}
+	s := sweep{ejection: ejection{cfg: cfg, total: len(hosts), now: now, draw: draw}, hosts: hosts}
 	for _, h := range hosts {
 		calls := h.calls.Swap(0)
 		h.ok, h.failed = uint32(calls), uint32(calls>>32)
@@ -91,11 +105,10 @@ func Sweep(cfg *picker.OutlierDetection, hosts []*Host, now int64, draw func(n u
 	return s.found
 }
 
-// Findings are the outliers that a sweep found among the hosts that were not ejected, by
-// algorithm.
-type Findings struct{ SuccessRate, FailurePercentage Verdicts }
+// Findings count the outliers among the hosts that were not ejected, by detector.
+type Findings [NumDetectors]Verdicts
 
-// Verdicts count the outliers found by an algorithm.
+// Verdicts count the outliers found by a detector.
 type Verdicts struct {
 	Ejected  int
 	Overflow int // not ejected because of the maximum ejection percentage
@@ -114,12 +127,9 @@ func (h *Host) term(cfg *picker.OutlierDetection) int64 {
 
 // sweep is the state of one run.
 type sweep struct {
-	cfg     *picker.OutlierDetection
-	hosts   []*Host
-	ejected int
-	now     int64
-	draw    func(n uint32) uint32
-	found   Findings
+	ejection
+	hosts []*Host
+	found Findings
 }
 
 // total returns the host's RPCs in the interval.
@@ -137,7 +147,8 @@ func (s *sweep) busy(volume uint32) []*Host {
 }
 
 // bySuccessRate ejects hosts whose success rate is far below the mean, in units of the standard
-// deviation of all.
+// deviation of all hosts, and hosts without any success unless all hosts are: several hosts that
+// fail all RPCs raise the deviation so much that the first rule misses them (grpc/proposal#523).
 func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 	hosts := s.busy(cfg.RequestVolume)
 	if uint64(len(hosts)) < uint64(cfg.MinimumHosts) {
@@ -156,8 +167,8 @@ func (s *sweep) bySuccessRate(cfg *picker.SuccessRate) {
 	const rounding = 1e-12
 	required := mean - math.Sqrt(variance)*float64(cfg.StdevFactor)/1000 - rounding
 	for _, h := range hosts {
-		if rate(h) < required {
-			s.eject(h, cfg.Enforcement, &s.found.SuccessRate)
+		if rate(h) < required || h.ok == 0 && mean > 0 {
+			s.eject(h, cfg.Enforcement, Cause{SuccessRate, 100 * rate(h)}, &s.found)
 		}
 	}
 }
@@ -170,24 +181,34 @@ func (s *sweep) byFailurePercentage(cfg *picker.FailurePercentage) {
 	}
 	for _, h := range hosts {
 		if 100*uint64(h.failed) > uint64(cfg.Threshold)*h.total() {
-			s.eject(h, cfg.Enforcement, &s.found.FailurePercentage)
+			s.eject(h, cfg.Enforcement, Cause{FailurePercentage, 100 * float64(h.failed) / float64(h.total())}, &s.found)
 		}
 	}
 }
 
-// eject ejects a host, unless it is already ejected, too many are, or the draw spares it. The
-// percentage of ejected hosts is checked before the ejection: 10 % of 5 hosts is one, and 0 %
-// is zero (T-OD-1).
-func (s *sweep) eject(h *Host, enforcement uint32, v *Verdicts) {
+// ejection holds the inputs of decisions about ejections.
+type ejection struct {
+	cfg     *picker.OutlierDetection
+	total   int // hosts of the cluster
+	ejected int // hosts that are ejected
+	now     int64
+	draw    func(n uint32) uint32
+}
+
+// eject ejects a host unless it is ejected already, too many hosts are, or the draw spares it. The
+// share of ejected hosts is compared before the ejection: 10 % of 5 hosts is one, and 0 % is none
+// (T-OD-1).
+func (s *ejection) eject(h *Host, enforcement uint32, cause Cause, found *Findings) {
+	v := &found[cause.By]
 	switch {
 	case h.ejected:
-	case 100*uint64(s.ejected) >= uint64(s.cfg.MaxEjectionPercent)*uint64(len(s.hosts)):
+	case 100*uint64(s.ejected) >= uint64(s.cfg.MaxEjectionPercent)*uint64(s.total):
 		v.Overflow++
 	case s.draw(100) >= enforcement:
 		v.Spared++
 	default:
 		v.Ejected++
-		h.ejected, h.since = true, s.now
+		h.ejected, h.since, h.cause = true, s.now, cause
 		h.multiplier++
 		s.ejected++
 	}

@@ -1,0 +1,196 @@
+// Copyright 2026 The xdslb Authors
+// SPDX-License-Identifier: Apache-2.0
+
+package outlier
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/xdslb/xdslb/picker"
+)
+
+// envoyStatus is the table of Envoy's documentation of gRPC statuses
+// (source/common/grpc/status.cc, grpcToHttpStatus).
+var envoyStatus = map[codes.Code]int{
+	codes.OK: 200, codes.Canceled: 499, codes.Unknown: 500, codes.InvalidArgument: 400, codes.DeadlineExceeded: 504,
+	codes.NotFound: 404, codes.AlreadyExists: 409, codes.PermissionDenied: 403, codes.ResourceExhausted: 429,
+	codes.FailedPrecondition: 400, codes.Aborted: 409, codes.OutOfRange: 400, codes.Unimplemented: 501, codes.Internal: 500,
+	codes.Unavailable: 503, codes.DataLoss: 500, codes.Unauthenticated: 401, codes.Code(99): 500,
+}
+
+func TestServerError(t *testing.T) {
+	for code, status := range envoyStatus {
+		failed, gateway := serverError(code)
+		if failed != (status >= 500) || gateway != (status >= 502 && status <= 504) {
+			t.Errorf("serverError(%v) = %t, %t, want those of HTTP status %d", code, failed, gateway, status)
+		}
+	}
+}
+
+// slowRuns is the oracle: each detector looks at the whole history.
+type slowRuns struct {
+	cfg     *picker.OutlierDetection
+	history [NumDetectors][]bool // failures since the latest ejection or success, by detector
+}
+
+func (s *slowRuns) count(code codes.Code, answered bool) (found Detectors) {
+	status := envoyStatus[code]
+	if !answered && status != 503 && status != 504 {
+		return 0
+	}
+	thresholds := map[Detector]*picker.Consecutive{
+		Consecutive5xx: s.cfg.Consecutive5xx, ConsecutiveGatewayFailure: s.cfg.ConsecutiveGateway,
+		ConsecutiveLocalOriginFailure: s.cfg.ConsecutiveLocalOrigin,
+	}
+	for d, c := range thresholds {
+		local := !answered && s.cfg.SplitLocalOrigin
+		var counts, failed bool
+		switch d {
+		case Consecutive5xx:
+			counts, failed = !local, status >= 500
+		case ConsecutiveGatewayFailure:
+			counts, failed = !local, status >= 502 && status <= 504
+		case ConsecutiveLocalOriginFailure:
+			counts, failed = local || answered, local
+		}
+		if !counts || c == nil {
+			continue
+		}
+		if !failed {
+			s.history[d] = nil
+		} else if s.history[d] = append(s.history[d], true); len(s.history[d]) == int(c.Failures) {
+			s.history[d] = nil
+			found |= 1 << d
+		}
+	}
+	return found
+}
+
+func TestCountRun(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	var statuses []codes.Code
+	for code := range envoyStatus {
+		statuses = append(statuses, code)
+	}
+	var times [NumDetectors]int
+	for range 300 {
+		detector := func() *picker.Consecutive {
+			if r.IntN(4) == 0 {
+				return nil
+			}
+			return &picker.Consecutive{Failures: 1 + r.Uint32N(4), Enforcement: 100}
+		}
+		cfg := &picker.OutlierDetection{Consecutive5xx: detector(), ConsecutiveGateway: detector(), SplitLocalOrigin: r.IntN(2) == 0}
+		if cfg.SplitLocalOrigin {
+			cfg.ConsecutiveLocalOrigin = detector()
+		}
+		h, oracle := new(Host), &slowRuns{cfg: cfg}
+		failing := r.IntN(100)
+		for i := range 200 {
+			code, answered := codes.OK, true
+			if r.IntN(100) < failing {
+				code, answered = statuses[r.IntN(len(statuses))], r.IntN(2) == 0
+			}
+			if code == codes.OK {
+				answered = true
+			}
+			got, want := h.CountRun(cfg, code, answered), oracle.count(code, answered)
+			if got != want {
+				t.Fatalf("RPC %d: CountRun(%v, answered %t) = %b, want %b with %+v", i, code, answered, got, want, cfg)
+			}
+			for d := range NumDetectors {
+				times[d] += int(got >> d & 1)
+			}
+		}
+	}
+	for d := Consecutive5xx; d < NumDetectors; d++ {
+		if times[d] < 100 {
+			t.Errorf("%v found %d outliers only", d, times[d])
+		}
+	}
+}
+
+// Each failure counts once, whichever goroutines report it.
+func TestCountRunConcurrent(t *testing.T) {
+	cfg := &picker.OutlierDetection{Consecutive5xx: &picker.Consecutive{Failures: 7, Enforcement: 100}}
+	h := new(Host)
+	var found atomic.Int64
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 700 {
+				if h.CountRun(cfg, codes.Internal, true) != 0 {
+					found.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if found.Load() != 800 {
+		t.Errorf("5600 failures completed %d runs of 7, want 800", found.Load())
+	}
+}
+
+func TestEject(t *testing.T) {
+	cfg := &picker.OutlierDetection{
+		MaxEjectionPercent: 50, BaseEjectionTime: 30e9, MaxEjectionTime: 300e9,
+		Consecutive5xx:     &picker.Consecutive{Failures: 5, Enforcement: 100},
+		ConsecutiveGateway: &picker.Consecutive{Failures: 3, Enforcement: 10},
+	}
+	draw := func(n uint32) uint32 { return 50 }
+	both := Detectors(1<<Consecutive5xx | 1<<ConsecutiveGatewayFailure)
+	h := new(Host)
+	found := Eject(cfg, h, both, 0, 4, 100, draw)
+	if !h.Ejected() || h.Cause() != (Cause{Consecutive5xx, 5}) || found[Consecutive5xx].Ejected != 1 || found[ConsecutiveGatewayFailure].Spared != 1 {
+		t.Errorf("Eject: %+v, cause %+v, findings %+v", h.Ejected(), h.Cause(), found)
+	}
+	if until := h.Until(cfg); until != 100+30e9 {
+		t.Errorf("ejected until %d, want for the base time", until)
+	}
+	if found := Eject(cfg, h, both, 1, 4, 200, draw); found != (Findings{}) {
+		t.Errorf("an ejected host was judged: %+v", found)
+	}
+	other := new(Host)
+	if found := Eject(cfg, other, both, 2, 4, 200, draw); other.Ejected() || found[Consecutive5xx].Overflow != 1 {
+		t.Errorf("with half of the hosts ejected: %+v", found)
+	}
+	Sweep(cfg, []*Host{h, other}, 100+30e9+1, draw)
+	if h.Ejected() {
+		t.Error("the sweep after the ejection time did not end the ejection")
+	}
+}
+
+// Hosts that fail everything are found even if they are too many for the standard deviation.
+func TestSuccessRateZero(t *testing.T) {
+	w := newWorld(5, picker.OutlierDetection{MaxEjectionPercent: 100, SuccessRate: &picker.SuccessRate{StdevFactor: 1900, Enforcement: 100, MinimumHosts: 5, RequestVolume: 100}})
+	for i := range w.hosts {
+		if i < 2 {
+			w.calls(i, 0, 100)
+		} else {
+			w.calls(i, 100, 0)
+		}
+	}
+	w.sweep()
+	w.want(t, 0, 1)
+	if c := w.hosts[0].Cause(); c != (Cause{SuccessRate, 0}) {
+		t.Errorf("cause %+v", c)
+	}
+}
+
+func BenchmarkCountRun(b *testing.B) {
+	cfg := &picker.OutlierDetection{Consecutive5xx: &picker.Consecutive{Failures: 5, Enforcement: 100}}
+	for name, code := range map[string]codes.Code{"success": codes.OK, "failure": codes.Internal} {
+		b.Run("result="+name, func(b *testing.B) {
+			h := new(Host)
+			b.ReportAllocs()
+			for b.Loop() {
+				h.CountRun(cfg, code, true)
+			}
+		})
+	}
+}
