@@ -120,6 +120,7 @@ type ads struct {
 	onRequest func(stream int64, req *discoveryv3.DiscoveryRequest)
 
 	onDeltaRequest func(stream int64, req *discoveryv3.DeltaDiscoveryRequest)
+	single         bool // Options.SingleStream
 
 	mu      sync.Mutex // acquired before store.mu
 	total   int
@@ -129,6 +130,7 @@ type ads struct {
 
 func (a *ads) init(store *store, events *events, opts *Options) {
 	a.store, a.events, a.onRequest, a.onDeltaRequest = store, events, opts.OnRequest, opts.OnDeltaRequest
+	a.single = opts.SingleStream
 	a.checker = NewChecker(nil)
 	a.streams, a.stats = make(map[*adsStream]bool), make(map[string]Stats)
 }
@@ -157,6 +159,11 @@ func (a *ads) begin(ctx context.Context) (_ context.Context, st *adsStream, end 
 	a.mu.Lock()
 	a.total++
 	st.number = int64(a.total)
+	if a.single {
+		for other := range a.streams {
+			other.cancel(nil)
+		}
+	}
 	a.streams[st] = true
 	a.mu.Unlock()
 	a.events.notify()

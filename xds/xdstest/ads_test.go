@@ -5,6 +5,7 @@ package xdstest_test
 
 import (
 	"context"
+	"io"
 	"testing"
 
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
@@ -134,5 +135,44 @@ func TestProtocol(t *testing.T) {
 	s.BreakStreams()
 	if _, err := c.Recv(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream ended with %v, want UNAVAILABLE", err)
+	}
+}
+
+// With SingleStream, a stream ends in order when another one opens, in both ADS variants.
+func TestSingleStream(t *testing.T) {
+	leak.Check(t)
+	ctx := testContext(t)
+	s := xdstest.New(t, xdstest.Options{SingleStream: true})
+	set(t, s, xdstest.Service("a"))
+	first := dialRaw(t, ctx, s)
+	first.send(xdstest.CDS, nil, "", "a")
+	first.receive(1)
+	second := dialRaw(t, ctx, s)
+	second.send(xdstest.CDS, nil, "", "a")
+	second.receive(1)
+	if _, err := first.Recv(); err != io.EOF {
+		t.Errorf("the first stream ended with %v, want EOF", err)
+	}
+	cc, err := grpc.NewClient(s.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cc.Close() })
+	delta, err := discoveryv3.NewAggregatedDiscoveryServiceClient(cc).DeltaAggregatedResources(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := delta.Send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: xdstest.CDS, ResourceNamesSubscribe: []string{"a"}}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := delta.Recv(); err != nil || len(resp.GetResources()) != 1 {
+		t.Fatalf("received %v, %v", resp, err)
+	}
+	if _, err := second.Recv(); err != io.EOF {
+		t.Errorf("the second stream ended with %v, want EOF", err)
+	}
+	dialRaw(t, ctx, s).send(xdstest.CDS, nil, "", "a")
+	if _, err := delta.Recv(); err != io.EOF {
+		t.Errorf("the incremental stream ended with %v, want EOF", err)
 	}
 }

@@ -29,6 +29,9 @@ type Options struct {
 	// LoadInterval is the interval of load reports. The default is one second. See
 	// Loads.Configure for more.
 	LoadInterval time.Duration
+	// SingleStream has each new ADS stream end the previous one in order, whichever client opened
+	// it, as Istio's agent does.
+	SingleStream bool
 }
 
 // A Server is a control plane: ADS and LRS on one address.
