@@ -27,6 +27,7 @@ type common struct {
 	wrr         atomic.Pointer[wrrConfig]       // nil unless the policy is PolicyClientWRR
 	loadAware   atomic.Pointer[loadAwareConfig] // nil unless the policy is load-aware
 	rejected    *rejections                     // see rejections; nil until they are needed
+	consecutive *consecutive                    // nil unless consecutive failures are detected
 	lastErr     error                           // of the latest connection attempt that failed
 	errs        map[*endpoint]error             // why those in TRANSIENT_FAILURE are
 	// replacements has, for a connection with a replacement, that one, and the other way

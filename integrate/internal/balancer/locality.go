@@ -29,7 +29,7 @@ type locality struct {
 //
 //	which they are                       matchLocalities, matchEndpoints, reconciler.finish
 //	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect, takeOver
-//	Ejected                              leaf.sweep, updateDetection, takeObservations
+//	Ejected                              leaf.applyEjections, updateDetection, takeObservations
 //	the weight that reports amount to    priority.updateWeights, leaf.updateWRR, takeObservations
 //
 // What is not noted picks do not see. TestModel compares each snapshot with one that is made by

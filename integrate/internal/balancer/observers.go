@@ -21,11 +21,12 @@ import (
 // Most endpoints have none, and their RPCs look no further than a nil pointer. They
 // are immutable; endpoints may share them.
 type observers struct {
-	orca  *orcaRecorder  // of the locality, if its load is reported (A85)
-	host  *outlier.Host  // if outliers are detected (A50)
-	wrr   *wrrWeight     // if RPCs go by what endpoints report (A58)
-	util  *utilization   // if localities get RPCs by what their endpoints report
-	calls *endpointCalls // while somebody watches the channel
+	orca        *orcaRecorder  // of the locality, if its load is reported (A85)
+	host        *outlier.Host  // if outliers are detected (A50)
+	consecutive *consecutive   // if consecutive failures are, too
+	wrr         *wrrWeight     // if RPCs go by what endpoints report (A58)
+	util        *utilization   // if localities get RPCs by what their endpoints report
+	calls       *endpointCalls // while somebody watches the channel
 }
 
 // onDone passes on the end of an RPC. An RPC that was never sent says nothing of
@@ -33,6 +34,9 @@ type observers struct {
 func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.host != nil && (result == picker.CallOK || result == picker.CallFailed) {
 		t.host.Count(result == picker.CallOK)
+		if t.consecutive != nil {
+			t.consecutive.count(t.host, info.Err, info.BytesReceived)
+		}
 	}
 	if t.calls != nil {
 		t.calls.count(result)
@@ -61,7 +65,7 @@ func (l *common) addObservers(e *endpoint) {
 	}
 	e.updateObservers(func(t *observers) {
 		if detects && t.host == nil {
-			t.host = new(outlier.Host)
+			t.host, t.consecutive = new(outlier.Host), l.consecutive
 		}
 		if weighs && t.wrr == nil {
 			t.wrr = &wrrWeight{leaf: l}

@@ -7,10 +7,11 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/xdslb/xdslb/integrate/internal/outlier"
 	"github.com/xdslb/xdslb/integrate/internal/serial"
 	"github.com/xdslb/xdslb/picker"
-	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
 // detector runs A50's interval timer for one leaf: outliers are told by all
@@ -23,16 +24,30 @@ type detector struct {
 	began time.Time
 }
 
+// consecutive detects consecutive failures at the end of RPCs, as in Envoy. It is immutable, and
+// shared by the endpoints of a leaf.
+type consecutive struct {
+	cfg *picker.OutlierDetection
+	// found is called without the mutex when RPCs of a host have failed often enough.
+	found func(*outlier.Host, outlier.Detectors)
+}
+
+// count counts an RPC that has been sent and has ended with err. answered is whether the server sent
+// a response.
+func (c *consecutive) count(h *outlier.Host, err error, answered bool) {
+	if by := h.CountRun(c.cfg, status.Code(err), answered); by != 0 {
+		c.found(h, by)
+	}
+}
+
 // minInterval keeps an interval of 0, which A50 allows, from keeping a processor
 // busy (T-OD-2).
 const minInterval = 10 * time.Millisecond
 
-// detects reports whether the configuration has outliers detected. Without an
-// algorithm nothing is counted either. pick_first takes no notice: it has but one
-// endpoint (A61).
+// detects reports whether outliers are detected. Without a detector nothing is counted either.
+// pick_first ignores outlier detection: it has only one endpoint (A61).
 func (l *common) detects() bool {
-	o := l.cfg.Outlier
-	return o != nil && (o.SuccessRate != nil || o.FailurePercentage != nil) && l.cfg.Policy.Kind != picker.PolicyPickFirst
+	return l.cfg.Outlier.Detects() && l.cfg.Policy.Kind != picker.PolicyPickFirst
 }
 
 // updateDetection follows a change of the configuration. Counts of priorities have to be
@@ -42,12 +57,13 @@ func (l *leaf) updateDetection() {
 	if !l.detects() {
 		if !d.began.IsZero() {
 			d.stop()
+			l.consecutive = nil
 			for _, p := range l.priorities {
 				for e := range p.endpoints {
 					e.Ejected = false
 					e.loc.changed()
 					p.onEjection(e)
-					e.updateObservers(func(t *observers) { t.host = nil })
+					e.updateObservers(func(t *observers) { t.host, t.consecutive = nil, nil })
 				}
 			}
 		}
@@ -59,6 +75,7 @@ func (l *leaf) updateDetection() {
 			l.addObservers(e)
 		}
 	}
+	l.updateConsecutive()
 	if interval := max(l.cfg.Outlier.Interval, minInterval); interval != d.interval {
 		l.await(interval)
 	}
@@ -77,8 +94,50 @@ func (d *detector) stop() {
 	*d = detector{}
 }
 
-// sweep judges the endpoints, once per interval. Ejections close no connection
-// (T-OD-2): they change what the endpoint counts as. O(endpoints).
+// updateConsecutive follows a change of the detectors of consecutive failures: O(endpoints) if the
+// configuration differs.
+func (l *leaf) updateConsecutive() {
+	was := l.consecutive
+	switch {
+	case !l.cfg.Outlier.DetectsConsecutive():
+		l.consecutive = nil
+	case was == nil || was.cfg != l.cfg.Outlier:
+		l.consecutive = &consecutive{l.cfg.Outlier, l.found}
+	}
+	if l.consecutive != was {
+		for e := range l.endpoints {
+			e.updateObservers(func(t *observers) { t.consecutive = l.consecutive })
+		}
+	}
+}
+
+// found starts a decision about a host whose RPCs have failed often enough. RPCs do not wait for it.
+func (l *leaf) found(h *outlier.Host, by outlier.Detectors) {
+	go l.entry.do(func() { l.decide(h, by) })
+}
+
+// decide ejects the endpoint of a host, if it is still in the leaf and the configuration permits it:
+// O(endpoints).
+func (l *leaf) decide(h *outlier.Host, by outlier.Detectors) {
+	if !l.detects() {
+		return
+	}
+	ejected, total, here := 0, 0, false
+	for e := range l.endpoints {
+		o := e.observers.Load()
+		here = here || o.host == h
+		total++
+		if o.host.Ejected() {
+			ejected++
+		}
+	}
+	if here {
+		l.rec.countOutliers(outlier.Eject(l.cfg.Outlier, h, by, ejected, total, l.rt.Now(), rand.Uint32N))
+		l.applyEjections()
+	}
+}
+
+// sweep evaluates the endpoints, once per interval. O(endpoints).
 func (l *leaf) sweep() {
 	d := &l.detector
 	d.began = time.Now()
@@ -87,27 +146,24 @@ func (l *leaf) sweep() {
 		hosts = append(hosts, e.observers.Load().host)
 	}
 	l.rec.countOutliers(outlier.Sweep(l.cfg.Outlier, hosts, l.rt.Now(), rand.Uint32N))
-	for _, p := range l.priorities {
-		for e := range p.endpoints {
-			if out := e.observers.Load().host.Ejected(); out != e.Ejected {
-				p.note(states)
-				e.count(-1)
-				e.Ejected = out
-				e.loc.changed()
-				e.count(+1)
-				p.onEjection(e)
-				l.recordEjection(e)
-			}
-		}
-	}
+	l.applyEjections()
 	l.await(d.interval)
 }
 
-// recordEjection records that an endpoint was ejected, or returned.
-func (l *common) recordEjection(e *endpoint) {
-	ev := eventlog.Event{Kind: eventlog.EndpointReturned, Cluster: l.cluster}
-	if e.Ejected {
-		ev.Kind = eventlog.EndpointEjected
+// applyEjections has endpoints follow their hosts, which were ejected or have returned. Ejections
+// close no connection (T-OD-2): they change what the endpoint counts as. O(endpoints).
+func (l *leaf) applyEjections() {
+	for _, p := range l.priorities {
+		for e := range p.endpoints {
+			if h := e.observers.Load().host; h.Ejected() != e.Ejected {
+				p.note(states)
+				e.count(-1)
+				e.Ejected = h.Ejected()
+				e.loc.changed()
+				e.count(+1)
+				p.onEjection(e)
+				l.rec.recordEjection(l.cluster, e.addr(), e.Ejected, h.Cause())
+			}
+		}
 	}
-	l.rec.record(ev, e.addr)
 }

@@ -6,6 +6,7 @@ package balancer
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/balancer"
 
 	"github.com/xdslb/xdslb/picker"
+	"github.com/xdslb/xdslb/xds/xdstest/kit"
 )
 
 // detecting returns c with outlier detection: who fails more than half of ten
@@ -330,5 +332,71 @@ func TestCustomEjection(t *testing.T) {
 		if len(seen) != 3 || cc.opened != 3 || cc.closed != 0 {
 			t.Errorf("picked %v, opened %d, closed %d; want all three, 3, 0", seen, cc.opened, cc.closed)
 		}
+	})
+}
+
+// TestConsecutiveFailures: an endpoint is ejected when the last of some consecutive RPCs has failed,
+// before the interval ends, and returns like others. A change of the detectors applies to
+// connected endpoints, and each ejection and return is logged.
+func TestConsecutiveFailures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log kit.Logs
+		b, cc := newTestLB(t, Config{Logger: slog.New(&log)})
+		with := func(failures uint32) *picker.Config {
+			c := detecting(clusterOf("c", prio(eps(1, 2, 3))))
+			c.Leaves[0].Outlier.FailurePercentage = nil
+			c.Leaves[0].Outlier.MaxEjectionPercent = 34
+			if failures > 0 {
+				c.Leaves[0].Outlier.Consecutive5xx = &picker.Consecutive{Failures: failures, Enforcement: 100}
+			}
+			return configOf(c)
+		}
+		b.Update(with(4))
+		for n := 1; n <= 3; n++ {
+			cc.conn(t, n).to(ready)
+		}
+		b.load(t, 9, 1) // three each
+		b.load(t, 3)    // and one success
+		b.load(t, 9, 1)
+		pass(time.Second)
+		if log.With("ejected") != nil {
+			t.Fatal("three failures ejected an endpoint")
+		}
+		b.load(t, 3, 1)
+		pass(time.Second)
+		wantPick(t, b, 2, 3)
+		if lines := log.With("ejected as an outlier"); len(lines) != 1 || !strings.Contains(lines[0], "endpoint="+addr(1).String()) ||
+			!strings.Contains(lines[0], "detector=consecutive_5xx value=4") {
+			t.Errorf("logged %q", lines)
+		}
+		b.load(t, 8, 2) // a third of the endpoints may be ejected, and is; the second is the next
+		pass(time.Second)
+		wantPick(t, b, 3)
+		b.load(t, 4, 3) // two thirds are ejected
+		pass(time.Second)
+		wantPick(t, b, 3)
+		pass(17 * time.Second)
+		b.load(t, 9)
+		wantPick(t, b, 1, 2, 3)
+		if lines := log.With("ejected endpoint returned"); len(lines) != 2 {
+			t.Errorf("logged %q, want two returns", lines)
+		}
+
+		b.Update(with(2))
+		b.load(t, 6, 3)
+		pass(time.Second)
+		wantPick(t, b, 1, 2)
+		b.Update(with(0))
+		wantPick(t, b, 1, 2, 3)
+		for e := range b.clusters["c"].leaves[0].endpoints {
+			if e.observers.Load() != nil {
+				t.Error("endpoints still count RPCs")
+			}
+		}
+
+		b.Update(with(1))
+		b.load(t, 3, 1)
+		b.Close() // while the decision is due
+		pass(time.Minute)
 	})
 }

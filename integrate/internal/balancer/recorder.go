@@ -102,7 +102,8 @@ const (
 	msgUnavailable  = "xdslb: RPCs of a cluster fail"
 	msgRecovered    = "xdslb: RPCs of a cluster do not fail any more"
 	msgFailback     = "xdslb: a cluster returns to a higher priority"
-	msgEjected      = "xdslb: an endpoint is ejected as an outlier"
+	msgEjected      = "xdslb: endpoint ejected as an outlier"
+	msgReturned     = "xdslb: ejected endpoint returned"
 )
 
 // record adds an event of now to the journal, and logs those that an operator wants to know
@@ -125,8 +126,6 @@ func (r *recorder) record(ev eventlog.Event, endpoint func() string) {
 		r.writeState(topic{topicFailed, ev.Cluster}, msgUnavailable, slog.LevelWarn, msgUnavailable, slog.String("error", ev.Error))
 	case eventlog.ClusterRecovered:
 		r.writeState(topic{topicFailed, ev.Cluster}, msgRecovered, slog.LevelInfo, msgRecovered)
-	case eventlog.EndpointEjected:
-		r.write(slog.LevelInfo, msgEjected, ev.Cluster)
 	}
 	if r.journal.Add(&ev) && endpoint != nil {
 		ev.Endpoint = endpoint()
@@ -213,11 +212,26 @@ func (r *recorder) measurePublication(took time.Duration, now time.Time, cfg *pi
 	}
 }
 
-// countOutliers records the findings of a sweep.
+// countOutliers records the findings of outlier detection.
 func (r *recorder) countOutliers(found outlier.Findings) {
-	for method, v := range map[string]outlier.Verdicts{"success_rate": found.SuccessRate, "failure_percentage": found.FailurePercentage} {
+	for d, v := range found {
+		method := outlier.Detector(d).String()
 		r.metrics.Count(metric.EjectionsEnforced, int64(v.Ejected), r.target, method)
 		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Overflow), r.target, method, "max_ejection_overflow")
 		r.metrics.Count(metric.EjectionsUnenforced, int64(v.Spared), r.target, method, "enforcement_percentage")
 	}
+}
+
+// recordEjection records that outlier detection ejected an endpoint, or that it returned.
+func (r *recorder) recordEjection(cluster, endpoint string, ejected bool, cause outlier.Cause) {
+	ev, message := eventlog.Event{Kind: eventlog.EndpointReturned, Cluster: cluster}, msgReturned
+	attrs := []slog.Attr{slog.String("endpoint", endpoint)}
+	if ejected {
+		ev.Kind, ev.Error, message = eventlog.EndpointEjected, cause.String(), msgEjected
+		attrs = append(attrs, slog.String("detector", cause.By.String()), slog.Float64("value", cause.Value))
+	}
+	line := r.line(slog.LevelInfo, message, cluster, attrs)
+	line.About = cluster + " " + endpoint // endpoints do not suppress each other's lines
+	r.log.Write(line)
+	r.record(ev, func() string { return endpoint })
 }

@@ -20,6 +20,7 @@
 package outlier
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 
@@ -52,6 +53,14 @@ type Cause struct {
 	// Value is what the detector measured: the success rate or failure percentage, in percent, or
 	// the number of consecutive failures.
 	Value float64
+}
+
+// String returns the cause as in "success_rate: 12.5 %".
+func (c Cause) String() string {
+	if c.By >= Consecutive5xx {
+		return fmt.Sprintf("%v: %v consecutive failures", c.By, c.Value)
+	}
+	return fmt.Sprintf("%v: %.4g %%", c.By, c.Value)
 }
 
 // Cause returns the reason for the present or latest ejection.
