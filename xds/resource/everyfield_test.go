@@ -121,11 +121,10 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 	"envoy.config.cluster.v3.OutlierDetection": {
 		done: "interval base_ejection_time max_ejection_percent max_ejection_time enforcing_success_rate success_rate_minimum_hosts " +
 			"success_rate_request_volume success_rate_stdev_factor failure_percentage_threshold enforcing_failure_percentage " +
-			"failure_percentage_minimum_hosts failure_percentage_request_volume",
-		// The other fields of the group apply only with these.
-		named: "consecutive_5xx enforcing_consecutive_5xx consecutive_gateway_failure enforcing_consecutive_gateway_failure " +
-			"split_external_local_origin_errors consecutive_local_origin_failure enforcing_consecutive_local_origin_failure " +
-			"enforcing_local_origin_success_rate enforcing_failure_percentage_local_origin",
+			"failure_percentage_minimum_hosts failure_percentage_request_volume " +
+			"consecutive_5xx enforcing_consecutive_5xx consecutive_gateway_failure enforcing_consecutive_gateway_failure " +
+			"split_external_local_origin_errors consecutive_local_origin_failure enforcing_consecutive_local_origin_failure",
+		named: "enforcing_local_origin_success_rate enforcing_failure_percentage_local_origin",
 		none: "max_ejection_time_jitter successful_active_health_check_uneject_host",
 	},
 	"envoy.config.endpoint.v3.ClusterLoadAssignment": {done: "cluster_name endpoints policy", documented: "named_endpoints"},

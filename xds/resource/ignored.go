@@ -147,11 +147,8 @@ func (l *problems) ignoreOf(m *clusterv3.Cluster) {
 	}
 	o := m.GetOutlierDetection()
 	for name, asked := range map[string]bool{
-		// In Envoy, the first is enforced by default, and the second is not.
-		"consecutive_5xx": o.GetConsecutive_5Xx().GetValue() > 0 &&
-			(o.GetEnforcingConsecutive_5Xx() == nil || o.GetEnforcingConsecutive_5Xx().GetValue() > 0),
-		"consecutive_gateway_failure":        o.GetEnforcingConsecutiveGatewayFailure().GetValue() > 0,
-		"split_external_local_origin_errors": o.GetSplitExternalLocalOriginErrors(),
+		"enforcing_local_origin_success_rate":       o.GetSplitExternalLocalOriginErrors() && o.GetEnforcingLocalOriginSuccessRate().GetValue() > 0,
+		"enforcing_failure_percentage_local_origin": o.GetSplitExternalLocalOriginErrors() && o.GetEnforcingFailurePercentageLocalOrigin().GetValue() > 0,
 	} {
 		if asked {
 			l.ignore("OutlierDetection." + name)

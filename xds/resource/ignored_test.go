@@ -171,8 +171,8 @@ func TestIgnoredRules(t *testing.T) {
 		{new(routev3.RouteConfiguration), `{"name": "r", "virtual_hosts": [{"domains": ["*"], "routes": [{"match": {"prefix": "", "query_parameters": [{"name": "x"}]}, "route": {"cluster": "c"}}]}]}`, "routes with RouteMatch.query_parameters"},
 		{new(clusterv3.Cluster), cluster(`"common_lb_config": {"healthy_panic_threshold": {}}, "dns_lookup_family": "V4_ONLY"`), ""},
 		{new(clusterv3.Cluster), cluster(`"common_lb_config": {"healthy_panic_threshold": {"value": 50}, "consistent_hashing_lb_config": {"use_hostname_for_hashing": true}}`), "CommonLbConfig.healthy_panic_threshold; ConsistentHashingLbConfig.use_hostname_for_hashing"},
-		{new(clusterv3.Cluster), cluster(`"outlier_detection": {"consecutive_5xx": 5, "enforcing_consecutive_5xx": 0, "consecutive_gateway_failure": 5, "always_eject_one_host": false}`), ""},
-		{new(clusterv3.Cluster), cluster(`"outlier_detection": {"consecutive_5xx": 5, "enforcing_consecutive_gateway_failure": 100, "split_external_local_origin_errors": true}`), "OutlierDetection.consecutive_5xx; OutlierDetection.consecutive_gateway_failure; OutlierDetection.split_external_local_origin_errors"},
+		{new(clusterv3.Cluster), cluster(`"outlier_detection": {"consecutive_5xx": 5, "enforcing_local_origin_success_rate": 100, "always_eject_one_host": false}`), ""},
+		{new(clusterv3.Cluster), cluster(`"outlier_detection": {"enforcing_local_origin_success_rate": 100, "enforcing_failure_percentage_local_origin": 1, "split_external_local_origin_errors": true}`), "OutlierDetection.enforcing_failure_percentage_local_origin; OutlierDetection.enforcing_local_origin_success_rate"},
 		{new(clusterv3.Cluster), `{"name": "c", "type": "LOGICAL_DNS", "dns_lookup_family": "V4_ONLY", "dns_resolution_config": {}, "load_assignment": {"endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"socket_address": {"address": "x", "port_value": 1}}}}]}]}}`, "Cluster.dns_lookup_family; Cluster.typed_dns_resolver_config"},
 	} {
 		fromText(t, tt.resource, tt.text)

@@ -93,6 +93,17 @@ func FailurePercentage() *clusterv3.Cluster {
 	return c
 }
 
+// ConsecutiveErrors ejects an endpoint as soon as five RPCs in a row fail as if with an HTTP status of
+// 500 or above. The success rate is not evaluated.
+func ConsecutiveErrors() *clusterv3.Cluster {
+	c := eds("orders")
+	c.OutlierDetection = &clusterv3.OutlierDetection{
+		Interval: seconds(10), BaseEjectionTime: seconds(30), MaxEjectionPercent: number(50),
+		Consecutive_5Xx: number(5), EnforcingSuccessRate: number(0),
+	}
+	return c
+}
+
 // TLS secures connections by the certificate provider "default" of the bootstrap, and accepts servers
 // whose certificate has a certain SPIFFE id.
 func TLS() *clusterv3.Cluster {

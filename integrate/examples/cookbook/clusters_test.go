@@ -66,6 +66,7 @@ var clusterRecipes = []recipe{
 		wantEjected(w, 5)
 	}},
 	{"FailurePercentage", "`outlier_detection`: success rate, failure percentage", FailurePercentage(), func(w *world) { wantEjected(w, 4) }},
+	{"ConsecutiveErrors", "`outlier_detection`: `consecutive_5xx`, `consecutive_gateway_failure`", ConsecutiveErrors(), func(w *world) { wantEjected(w, 4) }},
 	{"TLS", "`transport_socket`: TLS", TLS(), func(w *world) {
 		roots := filepath.Join(w.TempDir(), "roots.pem")
 		certs := listenTLS(w, "10.0.1.1:80", "spiffe://shop.example/ns/shop/sa/orders")

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/balancer"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/xdslb/xdslb/picker"
 	"github.com/xdslb/xdslb/xds/xdstest/kit"
@@ -398,5 +400,47 @@ func TestConsecutiveFailures(t *testing.T) {
 		b.load(t, 3, 1)
 		b.Close() // while the decision is due
 		pass(time.Minute)
+	})
+}
+
+// TestFailingFast: with consecutive_5xx of 5, at least 99.5 % of RPCs succeed while 3 of 30 servers
+// fail at once, although a server that fails fast gets no fewer RPCs than others.
+func TestFailingFast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, cc := newTestLB(t, Config{})
+		list := make([]int, 30)
+		for i := range list {
+			list[i] = i
+		}
+		c := clusterOf("c", prio(eps(list...)))
+		c.Leaves[0].Outlier = &picker.OutlierDetection{
+			Interval: 10 * time.Second, BaseEjectionTime: 30 * time.Second, MaxEjectionTime: 300 * time.Second, MaxEjectionPercent: 10,
+			Consecutive5xx: &picker.Consecutive{Failures: 5, Enforcement: 100},
+		}
+		b.Update(configOf(c))
+		for _, n := range list {
+			cc.conn(t, n).to(ready)
+		}
+		b.flush()
+		const rpcs = 20000
+		failed := 0
+		for range rpcs {
+			res, err := b.picker.Pick(balancer.PickInfo{FullMethodName: "/s/m", Ctx: context.Background()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			info := balancer.DoneInfo{BytesReceived: true}
+			for _, n := range list[:3] {
+				if res.SubConn.(*fakeConn).addr == addr(n).String() {
+					info.Err = status.Error(codes.Unavailable, "overloaded")
+					failed++
+				}
+			}
+			res.Done(info)
+			pass(6 * time.Millisecond)
+		}
+		if failed < 15 || failed > rpcs/200 {
+			t.Errorf("%d of %d RPCs failed, want 15 to %d", failed, rpcs, rpcs/200)
+		}
 	})
 }
