@@ -125,7 +125,7 @@ var everyField = map[protoreflect.FullName]fieldsOf{
 			"consecutive_5xx enforcing_consecutive_5xx consecutive_gateway_failure enforcing_consecutive_gateway_failure " +
 			"split_external_local_origin_errors consecutive_local_origin_failure enforcing_consecutive_local_origin_failure",
 		named: "enforcing_local_origin_success_rate enforcing_failure_percentage_local_origin",
-		none: "max_ejection_time_jitter successful_active_health_check_uneject_host",
+		none:  "max_ejection_time_jitter successful_active_health_check_uneject_host",
 	},
 	"envoy.config.endpoint.v3.ClusterLoadAssignment": {done: "cluster_name endpoints policy", documented: "named_endpoints"},
 	"envoy.config.endpoint.v3.ClusterLoadAssignment.Policy": {
