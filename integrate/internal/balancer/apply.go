@@ -24,16 +24,16 @@ type targetState struct {
 	needs                  // of cfg
 }
 
-// needs are what routes need to know of endpoints besides their connections.
+// needs lists the endpoint data that routes require besides the connections.
 type needs struct {
 	rewrites   bool // a route rewrites authorities (A81)
 	sessions   bool // a route has session affinity (A55)
 	avoidHosts bool // attempts of a route avoid endpoints that were tried
 }
 
-// Update implements xds.Watcher: a new configuration of the target. If gRPC has
-// to be told something of methods, that comes first, so that no RPC is made by the
-// new configuration and the old service config.
+// Update implements xds.Watcher: it applies a new configuration of the target. The service
+// config is updated first if it changes, so that no RPC combines the new configuration with the
+// old service config.
 func (b *Balancer) Update(cfg *picker.Config) {
 	b.lock()
 	defer b.unlock()
@@ -50,15 +50,16 @@ func (b *Balancer) Update(cfg *picker.Config) {
 	b.callThen(tell, func() { b.apply(cfg, plans) })
 }
 
-// rpcConfig is what a configuration's routes say about RPCs besides where they go:
-// through gRPC's service config as far as that goes, the rest to interceptors.
+// rpcConfig is the part of a configuration's routes that applies to RPCs regardless of their
+// destination. gRPC's service config carries as much of it as it can express, the interceptors
+// carry the rest.
 type rpcConfig struct {
 	methods []methodconfig.Config
 	plans   *rpc.Plans
 }
 
-// apply takes over a configuration. It costs what has changed, and one comparison of
-// pointers for each cluster.
+// apply makes cfg the current configuration. The cost is proportional to the changes, plus one
+// comparison of pointers for each cluster.
 func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 	rerouted := b.cfg == nil || !persistent.SameSlice(b.cfg.Routes, cfg.Routes)
 	changes := &eventlog.Changes{Routes: b.cfg == nil || !sameRPCConfig(b.cfg, cfg)}
@@ -100,9 +101,9 @@ func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 	b.out.publish = true
 }
 
-// relist makes the list parallel to the clusters of a configuration, with the cluster
-// of before where there is one of the name. It returns the indexes of those that have changed
-// or are new, and those that are gone, which the caller closes.
+// relist makes the list parallel to the clusters of a configuration, reusing existing clusters
+// by name. It returns the indexes of the clusters that are new or changed, and the removed
+// clusters, which the caller closes.
 func (b *Balancer) relist(clusters []*picker.Cluster, changes *eventlog.Changes) (changed []int, gone map[string]*cluster) {
 	changed = b.list.differing(clusters)
 	renamed := func(i int) bool { return b.list.received[i].Name != clusters[i].Name }
@@ -132,8 +133,8 @@ func sameRPCConfig(a, b *picker.Config) bool {
 	return persistent.SameSlice(a.Routes, b.Routes) && persistent.SameSlice(a.Filters, b.Filters) && a.MaxStreamDuration == b.MaxStreamDuration
 }
 
-// Error implements xds.Watcher: the target cannot be served. After that gRPC is told
-// that methods have no timeouts and retries any more.
+// Error implements xds.Watcher: the target cannot be served. It also removes the timeouts and
+// retry policies of methods from gRPC's service config.
 func (b *Balancer) Error(err error) {
 	b.lock()
 	defer b.unlock()

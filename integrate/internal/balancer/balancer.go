@@ -22,7 +22,7 @@ import (
 // works with our resolver only, which hands it the configuration's source.
 const PolicyName = "xdslb_experimental"
 
-// Register registers the LB policy of xDS channels, and those for channels without xDS.
+// Register registers the LB policies of channels with and without xDS.
 func Register() {
 	balancer.Register(balancerBuilder{})
 	for name := range standalonePolicies {
@@ -46,14 +46,14 @@ func (balancerBuilder) ParseConfig(json.RawMessage) (serviceconfig.LoadBalancing
 	}{}, nil
 }
 
-// Balancer is the LB policy: it follows the target's configuration, owns the
-// SubConns, and publishes snapshots.
+// Balancer is the LB policy: it follows the target's configuration, owns the SubConns, and
+// publishes snapshots.
 //
-// It is the top of a tree of clusters, priorities and endpoints. Events (configurations, SubConn
-// states, timers, calls of child policies) enter here, take the mutex and are passed down by
-// call. What they changed comes back as a result (change.go), and settle acts on it. Picks take
-// no lock. gRPC's ClientConn is called with the mutex held, which is safe because gRPC calls back
-// from goroutines of its own only; no code of the user runs under the mutex.
+// It is the top of a tree of clusters, priorities and endpoints. Events (configurations,
+// SubConn states, timers, calls of child policies) enter here, take the mutex and are passed
+// down by call. Their effects are returned as a result (change.go), which settle acts on. Picks
+// take no lock. gRPC's ClientConn is called with the mutex held, which is safe because gRPC
+// calls back from its own goroutines only. No user code runs under the mutex.
 type Balancer struct {
 	channel
 	targetState
@@ -122,9 +122,9 @@ func (b *Balancer) ResolverError(err error) { b.Error(err) }
 // UpdateSubConnState is never called: SubConns have listeners.
 func (b *Balancer) UpdateSubConnState(balancer.SubConn, balancer.SubConnState) {}
 
-// ExitIdle is called when the user wants the channel connected. Clusters that
-// wait for RPCs connect to one endpoint each; the others are at it anyway. A channel that
-// was woken for an RPC is left to that RPC.
+// ExitIdle is called when the user wants the channel connected. Clusters that wait for RPCs
+// connect to one endpoint each; the remaining clusters are already connecting. If the channel
+// left idle mode because of an RPC, that RPC makes the connection.
 func (b *Balancer) ExitIdle() {
 	b.lock()
 	defer b.unlock()
@@ -140,8 +140,8 @@ func (b *Balancer) ExitIdle() {
 	b.out.publish = true
 }
 
-// Close releases everything. gRPC closes the SubConns with the channel; those
-// of a channel that goes idle are closed here.
+// Close releases all resources. gRPC closes the SubConns when the channel is closed; Close
+// shuts them down if the channel only becomes idle.
 func (b *Balancer) Close() {
 	b.lock()
 	b.rt.Close()

@@ -28,14 +28,14 @@ func (p *priority) buildCache() {
 	}
 }
 
-// tellVersions tells the localities' states their versions.
+// tellVersions sets the versions in the states of the localities.
 func (p *priority) tellVersions() {
 	for i, l := range p.localities {
 		p.state[i].Version = l.version
 	}
 }
 
-// tellUtilizations tells the localities' states how busy they are.
+// tellUtilizations sets the utilization in the states of the localities.
 func (p *priority) tellUtilizations() {
 	if p.leaf.cfg.Policy.LoadAware == nil {
 		return

@@ -5,10 +5,10 @@ package balancer
 
 import "time"
 
-// This file is how a change travels up the balancer's tree. Events enter at the top and are
-// passed down by call. Endpoints, connections and child policies mark what they changed in the
-// tally of their priority. At the end of the event the owners follow the marks: the priority
-// settles its phase, the cluster its choice of a priority, and the balancer publishes.
+// This file defines how a change is returned up the balancer's tree. Events enter at the top
+// and are passed down by call. Endpoints, connections and child policies mark their changes in
+// the tally of their priority. At the end of the event the owners handle the marks: the
+// priority updates its phase, the cluster chooses a priority, and the balancer publishes.
 
 // entry is how the lower layers of a cluster have later events enter at the top: states of
 // SubConns, timers, calls of child policies.
@@ -16,7 +16,7 @@ type entry interface {
 	// do takes the mutex and runs f, unless the balancer is closed, and ends the event. The
 	// caller must not hold the mutex.
 	do(f func())
-	// end is do for what has to happen after the balancer is closed as well.
+	// end is like do, for events that must also be handled after the balancer is closed.
 	end(f func())
 	// after runs f as an event when a timer expires, unless the timer is stopped or replaced in
 	// its slot by then. The caller holds the mutex.
@@ -35,15 +35,15 @@ const (
 	connError                  // the latest connection error has another text
 )
 
-// tally is the sum of a priority's endpoints, and what changed of them in an event. Endpoints,
+// tally sums up a priority's endpoints and the changes that an event made to them. Endpoints,
 // connections and child policies write it, the priority and the cluster read it.
 type tally struct {
 	counts       [4]int // endpoints by picker.Connectivity, without the drained ones
 	needsConnect bool   // endpoints were added that have not been asked to connect
-	stale        bool   // what was built of the endpoints and their connections is out of date
+	stale        bool   // the data built from the endpoints and their connections is out of date
 	phase        phase
 	marks        mark
-	place        int32     // of the priority in cluster.order; -1 once it is in none
+	place        int32     // of the priority in cluster.order; -1 if it is not listed
 	changed      *[]*tally // the cluster's list of tallies with marks
 }
 
@@ -71,7 +71,8 @@ const (
 	wake                        // RPCs that wait are to pick again, since a child policy has another picker
 )
 
-// An outbox collects what lower layers leave for the end of an event: see publisher.settle.
+// An outbox collects actions that lower layers defer to the end of an event: see
+// publisher.settle.
 type outbox struct {
 	// closing shuts down the connections that have no endpoint any more, once no published
 	// snapshot leads to them.

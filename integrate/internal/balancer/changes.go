@@ -11,7 +11,7 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// noteLeaf counts what differs between two configurations of a leaf, but for its
+// noteLeaf counts the differences between two configurations of a leaf, except for its
 // endpoints, which the reconciler counts.
 func noteLeaf(c *eventlog.Changes, was, is *picker.Leaf) {
 	count := func(n *int, differs bool) {
@@ -42,7 +42,7 @@ func otherLocalities(was, is []picker.Priority) bool {
 	return false
 }
 
-// noteEndpoint counts what differs between two configurations of an endpoint.
+// noteEndpoint counts the differences between two configurations of an endpoint.
 func noteEndpoint(c *eventlog.Changes, was, is *picker.Endpoint) {
 	if was.Weight != is.Weight {
 		c.Weights++

@@ -15,8 +15,8 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// channel is what all layers of a channel's balancer share. The balancer sets it up before the
-// first configuration. Its mutex guards what changes later.
+// channel is shared by all layers of a channel's balancer. The balancer sets it up before the
+// first configuration. Its mutex guards the fields that change later.
 type channel struct {
 	rt  *serial.Runtime
 	out outbox
@@ -26,7 +26,7 @@ type channel struct {
 	cc        balancer.ClientConn
 	buildOpts balancer.BuildOptions // for child policies
 	opts      *Options
-	// client and bootstrap are those of the source; nil without xDS.
+	// client and bootstrap come from the source; nil without xDS.
 	client    *xds.Client
 	bootstrap *bootstrap.Config
 
@@ -35,9 +35,9 @@ type channel struct {
 
 	// resolved returns the resolver's address for an endpoint's; nil with xDS.
 	resolved func(netip.AddrPort) resolver.Address
-	clock    *picker.Clock // of RPCs that are timed; nil if none have been
+	clock    *picker.Clock // for the times of RPCs; nil until one is timed
 	watched  bool          // RPCs are counted by endpoint
-	// localityVersion is that of the latest locality of which something changed.
+	// localityVersion is the version of the most recently changed locality.
 	localityVersion uint64
 }
 

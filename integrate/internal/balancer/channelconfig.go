@@ -19,11 +19,11 @@ type adaptation struct {
 	subsetSeed uint64 // random: the endpoints that the channel keeps of a large set depend on it (A68)
 }
 
-// config returns the configuration that this channel makes of one that all
-// channels share: without endpoint weights if it is to ignore them (D2), with its own
-// share of the endpoints where the policy wants a subset (A68), and without the
-// endpoints that its credentials would connect to in the clear against A29.
-// A cluster that is the same as before stays the same; changed are the indexes of the others.
+// config adapts a configuration, which all channels share, to this channel: it removes endpoint
+// weights if they are to be ignored (D2), selects a subset of the endpoints if the policy
+// requires it (A68), and removes endpoints that its credentials would connect to in plaintext
+// contrary to A29. Unchanged clusters are reused; changed holds the indexes of the changed
+// clusters.
 func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int) *picker.Config {
 	clusters, copied := cfg.Clusters, false
 	if !persistent.SameSlice(list.own, list.received) {
@@ -98,12 +98,12 @@ func (a *adaptation) cluster(cc *picker.Cluster) *picker.Cluster {
 	return &out
 }
 
-// WeightsNoted says that noteWeights has logged its line.
+// WeightsNoted reports whether noteWeights has logged its line.
 var WeightsNoted atomic.Bool
 
-// noteWeights logs, once in the process, that endpoint weights count where
-// grpc-go's own xDS ignores them (D2, A27-EDSP-5): who comes from there sees traffic
-// move. It looks at clusters that have changed.
+// noteWeights logs, once per process, that endpoint weights are used, since grpc-go's own xDS
+// ignores them (D2, A27-EDSP-5) and traffic shifts after a migration. Only changed clusters are
+// examined.
 func (a *adaptation) noteWeights(cfg *picker.Config, changed []int) {
 	if a.standalone || a.simulated || WeightsNoted.Load() {
 		return

@@ -35,13 +35,13 @@ type child struct {
 
 	targets map[string]target // by address
 	conns   map[*childSubConn]struct{}
-	// unknown counts what is picked of addresses that are no endpoint's; nil while
-	// there are none.
+	// unknown counts the RPCs to addresses without an endpoint; nil if there are no such
+	// addresses.
 	unknown *endpoint
 	state   balancer.State
 	closed  bool
-	// awaitingState says that the child has not said, since it got its latest
-	// list, what it makes of it: it may still claim connections that there are.
+	// awaitingState is set while the child has not reported a state since its latest list of
+	// endpoints: it may still claim existing connections.
 	awaitingState bool
 }
 
@@ -60,7 +60,7 @@ type childOwner interface {
 	onChildClosed(c *child)
 }
 
-// target is what an address leads to.
+// target is the endpoint, or connection, that an address belongs to.
 type target struct {
 	endpoint  *endpoint
 	exclusive bool // the endpoint has no other address

@@ -14,18 +14,18 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// childSubConn is a SubConn as a child policy sees it. A pick's SubConn leads back
-// to the endpoint by a type assertion.
+// childSubConn is a SubConn as a child policy sees it. The endpoint of a pick is found from its
+// SubConn by a type assertion.
 //
-// The first that is made for an endpoint with one address gets the endpoint's own
-// connection: the one that the endpoint came with if that is of use, so that
-// connections survive a change of policy and a move between localities. Others
-// have one besides it: those of a second child while the policy is switched, of
-// endpoints with several addresses, and second ones to the same address.
+// The first childSubConn that is made for an endpoint with one address gets the endpoint's
+// existing connection if that is usable, so that connections survive a change of policy and a
+// move between localities. All further childSubConns have a connection of their own: those of a
+// second child while the policy is switched, of endpoints with several addresses, and
+// duplicates for the same address.
 //
-// A connection can be taken away, with an endpoint that moves out of the group. The
-// policy sees that as one that was lost. If it asks for another it gets one where the
-// endpoint has come back, and else hears that it has failed.
+// A connection is taken away if its endpoint leaves the group. The policy sees a lost
+// connection. If it connects again, it gets a connection if the endpoint has returned, and
+// TRANSIENT_FAILURE otherwise.
 //
 // Picks read conn, endpoint and ready. The balancer's mutex guards the rest.
 type childSubConn struct {
@@ -34,17 +34,17 @@ type childSubConn struct {
 	child    *child
 	addrs    []resolver.Address
 	opts     balancer.NewSubConnOptions
-	conn     atomic.Pointer[conn]     // nil while there is none
+	conn     atomic.Pointer[conn]     // nil if not connected
 	endpoint atomic.Pointer[endpoint] // that picks count for
 	ready    atomic.Bool              // conn is READY
 
-	// inherited says that conn was connected, or connecting, before the policy
-	// asked for it: the policy takes it for IDLE, and hears nothing until Connect.
+	// inherited is set if conn was connected, or connecting, before the policy requested it:
+	// the policy considers it IDLE, and gets no states until it calls Connect.
 	inherited bool
-	toldMoved bool // the policy was told that there is no other connection
+	toldMoved bool // the policy was notified that no connection is available
 	shutDown  bool // by the policy, or with it
 
-	// What the policy has on conn while that is READY.
+	// The policy's registrations with conn while it is READY.
 	healthListener func(balancer.SubConnState)
 	hasProducer    bool
 }
@@ -68,7 +68,7 @@ func (c *child) newSubConn(addrs []resolver.Address, opts balancer.NewSubConnOpt
 	return h, nil
 }
 
-// target returns what the SubConn is for, as the child was told.
+// target returns the target of the SubConn in the child's latest list of endpoints.
 func (h *childSubConn) target() target {
 	if len(h.addrs) != 1 {
 		return target{}
@@ -100,7 +100,7 @@ func (h *childSubConn) retarget() {
 	}
 }
 
-// unknownAddress returns what counts the RPCs to addresses that are no endpoint's.
+// unknownAddress returns the endpoint that counts RPCs to addresses without an endpoint.
 func (c *child) unknownAddress() *endpoint {
 	if c.unknown == nil {
 		c.unknown = newEndpoint(c.owner.home())
@@ -178,10 +178,10 @@ func (h *childSubConn) onState(s balancer.SubConnState) {
 	h.notify(s)
 }
 
-// forget notes that gRPC has ended what the policy had on the connection.
+// forget records that gRPC has dropped the policy's registrations with the connection.
 func (h *childSubConn) forget() { h.healthListener, h.hasProducer = nil, false }
 
-// ejection is what a child hears of a READY connection whose endpoint is ejected.
+// ejection is the state reported to a child for a READY connection whose endpoint is ejected.
 var ejection = balancer.SubConnState{
 	ConnectivityState: connectivity.TransientFailure,
 	ConnectionError:   errors.New("ejected by outlier detection"),
@@ -195,14 +195,14 @@ func (h *childSubConn) onEjection() {
 	}
 }
 
-// failedBefore is what a child hears of an inherited connection that has failed before
-// the child asked it to connect.
+// failedBefore is the state reported to a child for an inherited connection that failed before
+// the child called Connect.
 var failedBefore = balancer.SubConnState{
 	ConnectivityState: connectivity.TransientFailure,
 	ConnectionError:   errors.New("the connection failed before it was asked for"),
 }
 
-// moved is what a child hears of an endpoint that has left the group.
+// moved is the state reported to a child for an endpoint that has left the group.
 var moved = balancer.SubConnState{
 	ConnectivityState: connectivity.TransientFailure,
 	ConnectionError:   errors.New("the endpoint has moved to another locality or priority"),
@@ -216,9 +216,9 @@ func (h *childSubConn) onReturn() {
 	}
 }
 
-// onLost follows the loss of the connection to an endpoint that has moved. The child
-// hears of it after the list of endpoints that the same update may have for it, by
-// which it shuts down what it does not need; a child that is being replaced gets none.
+// onLost handles the loss of the connection to an endpoint that has moved. The child is
+// notified after it has received the list of endpoints that the same update may bring, since it
+// shuts down unneeded SubConns then; a child that is being replaced gets no list.
 func (h *childSubConn) onLost() {
 	l := h.child.leaf
 	h.conn.Store(nil)
@@ -234,7 +234,7 @@ func (h *childSubConn) onLost() {
 	})
 }
 
-// notify tells the child a state, unless it is closed by then.
+// notify reports a state to the child, unless the child is closed first.
 func (h *childSubConn) notify(s balancer.SubConnState) {
 	l := h.child.leaf
 	l.rt.Call(func() {

@@ -29,7 +29,7 @@ type cluster struct {
 	received *picker.Cluster // that cfg was made of: see adaptation.config
 	leaves   []*leaf         // parallel to cfg.Leaves
 	order    []*priority     // of all leaves, highest first
-	inUse    *priority       // nil while none is
+	inUse    *priority       // nil if no priority is in use
 	shares   []loadShare     // inUse's first; nil if it takes all
 
 	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy asks endpoints
@@ -46,12 +46,12 @@ type cluster struct {
 	ready           int                 // endpoints of the priority in use that were READY
 	mayQueue        bool                // see mayQueueWhileReady
 
-	// What picks see of the cluster. Unless dirty they are up to date, and
-	// the version in state lets picker.Build take over what it made of them.
+	// The state that picks read. Unless dirty it is up to date, and the version in state lets
+	// picker.Build reuse its results.
 	dirty       bool // see clusterList.mark
 	view        clusterView
 	state       picker.ClusterState
-	effective   *picker.Cluster // what state is of: cfg, unless the load is shared
+	effective   *picker.Cluster // the configuration that state is for: cfg, unless the load is shared
 	authorities []metadata.MD   // as last in view
 }
 
@@ -106,9 +106,8 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf, changes *eventlog.Cha
 		}}
 		l.acquireCounters()
 	case l.cfg.Service != cfg.Service || l.cfg.Load.Server != cfg.Load.Server:
-		// Breaker and load reports belong to the pair of names. Those that stay
-		// the same are acquired again before they are released, and so know of
-		// the RPCs under way.
+		// Breaker and load reports belong to the pair of names. Unchanged counters are acquired
+		// again before they are released, so that they keep counting the RPCs in flight.
 		release := l.heldCounters()
 		l.cfg = cfg
 		l.acquireCounters()
@@ -145,7 +144,7 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf, changes *eventlog.Cha
 	return l
 }
 
-// clearMarks clears the marks and returns those of priorities that are in the cluster.
+// clearMarks clears the marks and returns the marks of priorities that are in the cluster.
 func (c *cluster) clearMarks() (all mark) {
 	for _, t := range c.changed {
 		if t.place >= 0 {
@@ -170,8 +169,8 @@ func (c *cluster) status() picker.Connectivity {
 	}
 }
 
-// mayQueueWhileReady reports whether RPCs may wait for a certain endpoint of the
-// cluster, whatever the state of others.
+// mayQueueWhileReady reports whether RPCs may wait for a specific endpoint of the cluster,
+// whatever the state of the other endpoints.
 func (c *cluster) mayQueueWhileReady() bool {
 	return c.inUse != nil && (c.inUse.leaf.onDemand() || c.inUse.leaf.delegates())
 }
@@ -193,7 +192,7 @@ func (c *cluster) close(changes *eventlog.Changes) {
 	}
 }
 
-// uses reports whether a priority is in use, alone or with others.
+// uses reports whether a priority is in use, alone or sharing the load.
 func (c *cluster) uses(p *priority) bool {
 	return p == c.inUse || slices.ContainsFunc(c.shares, func(s loadShare) bool { return s.p == p })
 }

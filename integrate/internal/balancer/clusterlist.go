@@ -10,8 +10,8 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// clusterList is the clusters of a target in the order of its configuration, and what of
-// them the next publication is about.
+// clusterList is the clusters of a target in the order of its configuration, with the set of
+// clusters that the next publication has to render.
 //
 //	         mark                   set, reroute, clear
 //	nothing ──────► some clusters ───────────────────────► everything
@@ -26,11 +26,11 @@ import (
 // The balancer's mutex guards all fields and methods.
 type clusterList struct {
 	all []*cluster // parallel to the configuration's
-	// What the clusters of all have been made of, as it came and as the channel has it: see
-	// adaptation.config. Parallel to all, with nil for one that is new; a single slice if
-	// the channel takes all as they come. Immutable.
+	// The configurations of all clusters, as received and as adapted for the channel: see
+	// adaptation.config. Parallel to all, with nil for a new cluster. Both are the same slice
+	// if nothing had to be adapted. Immutable.
 	received, own []*picker.Cluster
-	whole         bool       // the names or the routes are not those of the latest snapshot
+	whole         bool       // the names or the routes differ from those of the latest snapshot
 	changed       []*cluster // that have, since the latest publication; some may be gone
 	statuses      [4]int     // how many were published in each picker.Connectivity
 }
@@ -46,7 +46,7 @@ func (l *clusterList) set(all []*cluster) {
 	l.follow(received, own)
 }
 
-// follow says what the clusters are made of now.
+// follow records the configurations of the clusters.
 func (l *clusterList) follow(received, own []*picker.Cluster) {
 	if !persistent.SameSlice(received, own) && slices.Equal(received, own) {
 		own = received
@@ -54,8 +54,8 @@ func (l *clusterList) follow(received, own []*picker.Cluster) {
 	l.received, l.own = received, own
 }
 
-// differing returns the indexes of the clusters that are others than those of the list, or
-// all if that is empty. One comparison for each.
+// differing returns the indexes of the clusters that differ from those of the list, or all
+// indexes if the list is empty. It makes one comparison for each cluster.
 func (l *clusterList) differing(clusters []*picker.Cluster) (indexes []int) {
 	for i, c := range clusters {
 		if i >= len(l.received) || c != l.received[i] {
@@ -86,8 +86,8 @@ func (l *clusterList) markAll() {
 	}
 }
 
-// begin returns the clusters that a publication is to render: those that have changed,
-// or all of them, if whole is true.
+// begin returns the clusters that a publication is to render: the changed clusters, or all of
+// them if whole is true.
 func (l *clusterList) begin() (changed []*cluster, whole bool) {
 	for _, c := range l.changed {
 		if l.has(c) && !l.whole {

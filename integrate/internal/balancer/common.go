@@ -29,9 +29,9 @@ type common struct {
 	rejected    *rejections                     // see rejections; nil until they are needed
 	consecutive *consecutive                    // nil unless consecutive failures are detected
 	lastErr     error                           // of the latest connection attempt that failed
-	errs        map[*endpoint]error             // why those in TRANSIENT_FAILURE are
-	// replacements has, for a connection with a replacement, that one, and the other way
-	// around; nil if there are none. See conn.
+	errs        map[*endpoint]error             // the errors of endpoints in TRANSIENT_FAILURE
+	// replacements maps a connection to its replacement, and a replacement to the connection
+	// that it replaces; nil if there are no replacements. See conn.
 	replacements map[*conn]*conn
 	// replacementFailed is set once it is logged that the latest TLS settings do not work.
 	replacementFailed bool

@@ -10,9 +10,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// conn is one connection: a SubConn, the state in which gRPC reported it last,
-// the endpoint that it serves, and its owner, who decides when it connects. It goes
-// IDLE, CONNECTING, READY and TRANSIENT_FAILURE, as gRPC says, under either owner.
+// conn is one connection: a SubConn, the state that gRPC reported last, the endpoint that it
+// serves, and its owner, who decides when it connects. Its states are IDLE, CONNECTING, READY
+// and TRANSIENT_FAILURE, as reported by gRPC, under either owner.
 //
 //	     newConn                                  childSubConn.attach
 //	        │                                             │
@@ -24,25 +24,26 @@ import (
 //	        │                                             │
 //	        └──────────────────► shutdown ◄───────────────┘
 //
-// An endpoint has at most one connection of its own, endpoint.conn, which it keeps
-// across updates, also when the address moves to another locality and so becomes
-// another endpoint: moveTo re-points the connection. A child policy may hold
-// connections besides, which end with it: second ones to the same endpoint, those
-// of endpoints with several addresses, and those to addresses of its own.
+// An endpoint has at most one connection of its own, endpoint.conn, which it keeps across
+// updates. If the address moves to another locality, the endpoint there is a new one, and
+// moveTo assigns the connection to it. A child policy may hold additional connections, which
+// are closed with the child: duplicates for an endpoint, connections of endpoints with several
+// addresses, and connections to addresses that the policy supplies.
 //
-// Under either owner, another connection may be made to take its place (replace.go):
+// Under either owner, a replacement may be made for the connection (replace.go):
 //
 //	            replace                     READY
 //	in force ────────────► in force,      ────────► the replacement is in force,
-//	   ▲                   has a replacement        the other is shut down
+//	   ▲                   has a replacement        the previous one is shut down
 //	   └────────────────────────┘
-//	    abandon: it is lost, drained, or gets other settings again
+//	    abandon: it is lost, drained, or its settings change again
 //
-// A replacement has neither endpoint nor owner of its own: those of the one in force
-// will be its own, whatever becomes of them until then.
+// A replacement has neither endpoint nor owner until it is READY. Then it gets the endpoint and
+// the owner that the replaced connection has at that time.
 //
-// Few connections have a replacement at any time, so that common.replacements has them, and
-// not each connection a field. The same holds for hostnames (common.hosts).
+// Few connections have a replacement at any time, so replacements are kept in
+// common.replacements rather than in a field of each connection. The same holds for hostnames
+// (common.hosts).
 //
 // The balancer's mutex guards all fields and methods.
 type conn struct {
@@ -57,7 +58,7 @@ type conn struct {
 	outdated    bool                // made with settings that have changed, and not replaced as it drains
 }
 
-// connector is what a connection is made by.
+// connector creates connections.
 type connector interface {
 	Connect()  // needs the balancer's mutex
 	Shutdown() // takes it
@@ -118,7 +119,7 @@ func (c *conn) onState(s balancer.SubConnState) {
 		return
 	}
 	c.endpoint.recordState(s, lost)
-	// What connects after this is by the latest settings.
+	// Later attempts to connect use the latest settings.
 	abandoned := c.state != picker.Ready && !c.mayBeConnecting() && c.abandon()
 	switch e := c.endpoint; {
 	case c.child != nil:
@@ -159,7 +160,7 @@ func (c *conn) checkHealth() {
 	c.leaf.rt.Call(func() { sc.RegisterHealthListener(listener) })
 }
 
-// connect connects anew after the SubConn went IDLE.
+// connect reconnects after the SubConn went IDLE.
 func (c *conn) connect() {
 	c.state = picker.Connecting
 	c.sc.Connect()
@@ -180,9 +181,9 @@ func (c *conn) surrender() {
 	h.onLost()
 }
 
-// moveTo makes another endpoint of the same addresses, which is new, the one that
-// the connection serves. A child policy keeps it if the endpoint is in its group,
-// and else loses it, but for what pick_first has chosen of several addresses.
+// moveTo assigns the connection to e, a new endpoint with the same addresses. A child policy
+// keeps the connection if e is in its group, and loses it otherwise, unless pick_first has
+// selected it among several addresses.
 func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
 	stays := c.child != nil && c.child.child.owner.covers(e.loc)
 	if c.child != nil && !stays && multiAddressed(cfg) {
@@ -225,7 +226,7 @@ func (c *conn) multiAddress() bool {
 	return ok
 }
 
-// subConn returns the SubConn that picks use; nil if there is none yet.
+// subConn returns the SubConn that picks use, or nil if it does not exist yet.
 func (c *conn) subConn() balancer.SubConn {
 	if c == nil {
 		return nil

@@ -49,8 +49,8 @@ func (p *priority) ejected() (n int) {
 	return n
 }
 
-// trouble says what else is known of a priority without an endpoint to pick, and the
-// reason of the failure, which is another if it is TLS. O(endpoints).
+// trouble returns the details of a priority without an endpoint to pick, and the reason of the
+// failure, which differs if TLS failed. O(endpoints).
 func (p *priority) trouble(reason string) (msg, is string) {
 	if note := p.leaf.cfg.ResolutionNote; note != nil {
 		msg += fmt.Sprintf(" (%v)", note)
@@ -89,8 +89,8 @@ func (p *priority) connectivity() picker.Connectivity {
 	}
 }
 
-// takesRPCs reports whether a priority in a state gets RPCs: one that is IDLE does,
-// since that is what connects it.
+// takesRPCs reports whether a priority in a state gets RPCs. An IDLE priority does, because
+// RPCs make it connect.
 func takesRPCs(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
 
 // groupState aggregates the groups' states as weighted_target does. A group that is
@@ -132,9 +132,9 @@ func (p *priority) health() uint64 {
 	return min(up*shareScale/total*uint64(p.leaf.opts.OverprovisioningFactor)/100, shareScale)
 }
 
-// mayOverflow reports whether the priority may share its load. What places RPCs by
-// their hash would place them elsewhere, and children know one priority, as localities do
-// that get RPCs by their load.
+// mayOverflow reports whether the priority may share its load. Policies that place RPCs by hash
+// would change their placement. Child policies, and localities that get RPCs by their load,
+// support only one priority.
 func (p *priority) mayOverflow() bool {
 	if p.leaf.opts.OverprovisioningFactor == 0 || p.leaf.cfg.Policy.Flat || p.leaf.cfg.Policy.LoadAware != nil {
 		return false

@@ -10,7 +10,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// acquireCounters acquires what the leaf counts its RPCs with.
+// acquireCounters acquires the leaf's counters of RPCs.
 func (l *common) acquireCounters() {
 	if l.simulated {
 		l.breaker = counters.NewBreaker()
@@ -28,8 +28,8 @@ func (l *common) acquireCounters() {
 	}
 }
 
-// loadObserver returns what collects the ORCA reports of a locality's endpoints, or
-// nil if no load is reported.
+// loadObserver returns the collector of ORCA reports for a locality's endpoints, or nil if load
+// is not reported.
 func (l *common) loadObserver(id picker.LocalityID) *observers {
 	if l.load.Unreported || l.cfg.Load.Server == "" {
 		return nil
@@ -37,11 +37,11 @@ func (l *common) loadObserver(id picker.LocalityID) *observers {
 	return &observers{orca: &orcaRecorder{l.load.Metrics(id), &l.metrics}}
 }
 
-// releaseCounters gives back what acquireCounters acquired. RPCs under way may go
-// on counting.
+// releaseCounters releases the counters of acquireCounters. RPCs in flight continue to be
+// counted.
 func (l *common) releaseCounters() { l.heldCounters()() }
 
-// heldCounters returns what gives back the counters that the leaf has now.
+// heldCounters returns a function that releases the leaf's current counters.
 func (l *common) heldCounters() (release func()) {
 	cfg, load, breaker, stop := l.cfg, l.load, l.breaker, l.stopReports
 	return func() {

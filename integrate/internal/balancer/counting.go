@@ -5,8 +5,8 @@ package balancer
 
 import "github.com/xdslb/xdslb/picker"
 
-// A counting is what endpoints count for their policy. One that comes to count something else
-// becomes another endpoint, since the end of an RPC cannot tell how its beginning was counted.
+// A counting is the set of counters of an endpoint. If the set changes, a new endpoint replaces
+// the endpoint, so that the end of each RPC is counted where its start was.
 type counting struct {
 	inFlight bool // the RPCs in flight
 	timed    bool // their times

@@ -38,8 +38,8 @@ func (k *pick) begin(c *clusterView, h *childSubConn, result *balancer.PickResul
 	}
 }
 
-// pick picks by the child's picker. A SubConn that is not the child's, or is not
-// READY, is none: gRPC would have the RPC wait for another picker, and not say so.
+// pick picks by the child's picker. A SubConn that is not the child's, or is not READY, is an
+// error: gRPC would let the RPC wait for another picker silently.
 func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childSubConn, error) {
 	result, err := s.Pick(info)
 	if err != nil {
@@ -55,8 +55,8 @@ func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childS
 	return balancer.PickResult{}, nil, balancer.ErrNoSubConnAvailable
 }
 
-// begin counts the beginning of an RPC that the child has picked for, and has its end
-// told to both.
+// begin counts the start of an RPC that the child has picked for, and arranges that its end is
+// reported to both the child and the counters.
 func (h *childSubConn) begin(r *balancer.PickResult) (e *endpoint) {
 	e = h.endpoint.Load()
 	e.Begin()
@@ -111,12 +111,12 @@ func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker
 	return p.wait(s, err)
 }
 
-// maxRepicks is how often a child policy, which cannot be told what to avoid, is asked for
-// another endpoint.
+// maxRepicks limits how often a child policy is asked to pick again. There is no way to exclude
+// endpoints from its picks.
 const maxRepicks = 10
 
-// repick returns what the child of group g picked, unless that was tried and the child, or
-// that of another group, has something that was not.
+// repick returns the pick of the child of group g, or another pick if its endpoint was tried
+// and the child, or the child of another group, has an untried endpoint.
 func (c *clusterView) repick(info balancer.PickInfo, tried *rpc.Tried, g *group, result balancer.PickResult, h *childSubConn) (balancer.PickResult, *childSubConn) {
 	if !tried.Has(result.SubConn) {
 		return result, h
@@ -147,8 +147,8 @@ func giveUp(r balancer.PickResult, err error) {
 	}
 }
 
-// exitIdleAll asks children that are IDLE to connect, because an RPC wants them
-// to. The first RPC that does takes the balancer's mutex, others an atomic load.
+// exitIdleAll asks IDLE children to connect, because an RPC requires a connection. The first
+// such RPC takes the balancer's mutex, later RPCs only load an atomic.
 func exitIdleAll(groups []*group) {
 	for _, g := range groups {
 		if g != nil {

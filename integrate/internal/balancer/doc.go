@@ -5,8 +5,8 @@
 // the SubConns, and publishes the snapshots that picks read.
 //
 // A configuration goes from the XdsClient straight to the balancer, without JSON, attributes or
-// the resolver (D7). Endpoints of the previous configuration are matched with those of the next,
-// and keep their connections; one atomic store publishes the result. An RPC's path is
+// the resolver (D7). Endpoints of the previous configuration are matched with those of the
+// next, and keep their connections; one atomic store publishes the result. An RPC's path is
 //
 //	StablePicker.Pick -> picker.Snapshot.Pick -> a prebuilt balancer.PickResult
 //
@@ -15,67 +15,67 @@
 //
 // # Events
 //
-// Events are configurations, SubConn states, timers and calls of child policies. They enter at the
-// top, take the mutex and are passed down the tree by call: Balancer, cluster, leaf, priority, and
-// below these endpoints with their connections, or groups with their child policies. Lower layers
-// get at the top by an entry only, which is the cluster's (entry.go).
+// Events are configurations, SubConn states, timers and calls of child policies. They enter at
+// the top, take the mutex and are passed down the tree by call: Balancer, cluster, leaf,
+// priority, and below these endpoints with their connections, or groups with their child
+// policies. Lower layers reach the top only through the cluster's entry (entry.go).
 //
-// A change goes up in the other direction (change.go). Endpoints, connections and child policies
-// mark what they changed in the tally of their priority. At the end of the event cluster.follow
-// has the marked priorities settle their phases, chooses a priority, and returns what follows
-// for the balancer. publisher.settle then acts on that: it tells gRPC the channel's state, and
-// publishes at once or sets a timer.
+// Changes are returned in the other direction (change.go). Endpoints, connections and child
+// policies mark their changes in the tally of their priority. At the end of the event
+// cluster.follow updates the phases of the marked priorities, chooses a priority, and returns a
+// change to the balancer. publisher.settle acts on the change: it tells gRPC the channel's
+// state, and publishes at once or sets a timer.
 //
-// What endpoints and connections share lies below them: common for a leaf, channel for the whole
-// balancer.
+// Data that endpoints and connections share is below them: common for a leaf, channel for the
+// whole balancer.
 //
 // # Priorities
 //
 // A cluster chooses a priority whenever the state of one changes. The choice is A56's
 // ChoosePriority: the first priority that is READY, IDLE, or has time left to connect, with all
 // priorities above it activated. It departs from A56 in one case: while the chosen priority is
-// still connecting, the previous one stays in use if it is READY, or is replaced by a higher one
-// that is READY. Once the chosen priority takes RPCs, the priorities below it that do not share
-// its load are retired: their connections are kept for Options.RetireAfter.
+// still connecting, the previous one stays in use if it is READY, or is replaced by a higher
+// one that is READY. Once the chosen priority takes RPCs, the priorities below it that do not
+// share its load are retired: their connections are kept for Options.RetireAfter.
 //
 // # Child policies
 //
 // Child policies are balancers of gRPC's registry that connect the endpoints themselves: custom
-// policies (A52), and gRPC's pick_first (A62, D10). A priority has a group for each locality, or
-// one for all; a group has a child, and a second one while the policy is switched. With
+// policies (A52), and gRPC's pick_first (A62, D10). A priority has a group for each locality,
+// or one for all; a group has a child, and a second one while the policy is switched. With
 // pick_first the snapshot picks the one endpoint that the child has selected.
 //
 // # Concurrency
 //
-// One mutex per channel serialises everything that changes the balancer. Picks do not take it,
-// except that the first RPC which asks an IDLE child policy to connect does.
+// One mutex per channel serialises all changes to the balancer. Picks do not take it, except
+// for the first RPC that asks an IDLE child policy to connect.
 //
-// gRPC's ClientConn and SubConns are called with the mutex held, but for Shutdown and the
-// registration of listeners: gRPC calls back on goroutines of its own. Child policies, pick_first
-// and the resolver may call back before they return, so they are called without the mutex, in
-// order, from a queue.
+// gRPC's ClientConn and SubConns are called with the mutex held, except for Shutdown and the
+// registration of listeners, because gRPC calls back on its own goroutines. Child policies,
+// pick_first and the resolver may call back before they return, so they are called without the
+// mutex, in order, from a queue.
 //
-// Goroutines are started for the queue while it is not empty, one at a time; for lines of the log
-// (package eventlog); for SubConns that are shut down, which may take 5 s; for an endpoint that
-// an RPC asks to connect; for the last report of a load reporter; and for probes.
+// Goroutines are started for the queue while it is not empty, one at a time; for lines of the
+// log (package eventlog); for SubConns that are shut down, which may take 5 s; for an endpoint
+// that an RPC asks to connect; for the last report of a load reporter; and for probes.
 //
 // Timers take the mutex and stop with the balancer. Configurations arrive on a goroutine of the
 // XdsClient. Cancelling the watch does not wait for that goroutine; a closed balancer ignores
-// what it still delivers.
+// later updates.
 //
 // # Cost
 //
-// A SubConn's state change is O(priorities). Publications are at least 1 ms apart in a storm, and
-// O(endpoints of the clusters that changed), so n endpoints that become READY cost O(n). An
+// A SubConn's state change is O(priorities). Publications are at least 1 ms apart in a storm,
+// and O(endpoints of the clusters that changed), so n endpoints that become READY cost O(n). An
 // update is one pass over the endpoints of the clusters that changed; localities whose lists of
 // endpoints are unchanged are skipped.
 //
 // # Why not a tree of LB policies
 //
-// gRPC's own xDS is a tree of nine policies that pass pickers up and JSON down. Each level costs
-// every RPC an indirection and every update a pass over all endpoints. Flattened, a pick is a walk
-// over slices of one snapshot, route and cluster cannot disagree (D6), and a change is compared
-// once.
+// gRPC's own xDS is a tree of nine policies that pass pickers up and JSON down. Each level
+// costs every RPC an indirection and every update a pass over all endpoints. Flattened, a pick
+// is a walk over slices of one snapshot, route and cluster cannot disagree (D6), and a change
+// is compared once.
 //
 // Sources: gRFC A27, A28, A31, A32, A33, A39, A44, A50, A51, A55, A56, A58, A60, A61, A75, A81,
 // A114, A115; requirements are cited by id in the code.

@@ -15,25 +15,24 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// endpoint is the live side of one picker.Endpoint: its connection, and the state
-// that survives snapshots (D9). It belongs to exactly one locality, whose
-// counters its RPCs go to.
+// endpoint is the live counterpart of a picker.Endpoint: its connection, and the state that
+// survives snapshots (D9). It belongs to exactly one locality, whose counters count its RPCs.
 //
-// The embedded Connectivity is what picks and priorities go by. The balancer
-// derives it from the connection (endpoint.observe), or a child policy says it for all
-// endpoints of its group (group.propagateState).
+// Picks and priorities use the embedded Connectivity. The balancer derives it from the
+// connection (endpoint.observe), or a child policy reports it for all endpoints of its group
+// (group.propagateState).
 //
-// The embedded Draining mirrors the configuration, or says that the endpoint is in none
-// any more: it gets no new RPC or connection and does not count for its priority's
+// The embedded Draining mirrors the configuration, or is set once the endpoint has been removed
+// from it: the endpoint gets no new RPC or connection and does not count for its priority's
 // state.
 //
-// All fields but observers and what picks count with are guarded by the balancer's
-// mutex, and so are all methods but finish.
+// The balancer's mutex guards all methods but finish and all fields but observers and those
+// that picks count with.
 type endpoint struct {
 	picker.EndpointState
 
 	loc       *locality
-	conn      *conn // nil while there is none
+	conn      *conn // nil if there is no connection
 	done      func(balancer.DoneInfo)
 	observers atomic.Pointer[observers] // nil for most
 }
@@ -61,9 +60,9 @@ func (e *endpoint) finish(info balancer.DoneInfo) {
 	e.Finish(result)
 }
 
-// connect asks for a connection to the endpoint if there is none, or if it went
-// IDLE. An endpoint that is drained gets no new one (A27-CLA-8), and keeps the one it
-// has while that is READY.
+// connect requests a connection to the endpoint if it has none, or if the connection went IDLE.
+// A draining endpoint gets no new connection (A27-CLA-8), and keeps its connection while that
+// is READY.
 func (e *endpoint) connect(cfg *picker.Endpoint) {
 	switch {
 	case e.Draining:
@@ -81,9 +80,9 @@ func (e *endpoint) connect(cfg *picker.Endpoint) {
 	}
 }
 
-// takeOver takes the connection of an endpoint with the same address, whose
-// counters were others, and what was known of it. derived is whether its state was that of its
-// connection: the states of endpoints of child policies are their groups', which may differ.
+// takeOver takes the connection and the observations of an endpoint with the same address,
+// whose counters differ. derived reports whether its state was the state of its connection.
+// Endpoints of child policies have the state of their group, which may differ.
 func (e *endpoint) takeOver(from *endpoint, derived bool, cfg *picker.Endpoint) {
 	if err, failed := from.loc.leaf.errs[from]; failed {
 		from.forgetError()
@@ -102,8 +101,8 @@ func (e *endpoint) takeOver(from *endpoint, derived bool, cfg *picker.Endpoint) 
 	}
 }
 
-// resume makes the state of an endpoint that came from a child policy that of its
-// connection. The priority's counts have to be taken anew after it.
+// resume sets the state of an endpoint that came from a child policy to the state of its
+// connection. The priority's counts must be recomputed afterwards.
 func (e *endpoint) resume() {
 	e.Connectivity, e.StateSince = picker.Idle, e.loc.leaf.rt.Now()
 	e.loc.changed()
@@ -190,8 +189,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 	}
 }
 
-// count adds the endpoint, or takes it away, n being +1 or -1, among those of
-// its priority.
+// count adds the endpoint to the counts of its priority, or removes it, n being +1 or -1.
 func (e *endpoint) count(n int) {
 	if !e.Draining {
 		e.loc.tally.counts[e.effectiveState()] += n
@@ -220,8 +218,8 @@ func (e *endpoint) addr() string {
 	return ""
 }
 
-// effectiveState is what the endpoint counts as: one that is connected and ejected
-// has failed (A50).
+// effectiveState returns the state that the endpoint counts as. A connected endpoint that is
+// ejected counts as failed (A50).
 func (e *endpoint) effectiveState() picker.Connectivity {
 	if e.Ejected && e.Connectivity == picker.Ready {
 		return picker.TransientFailure

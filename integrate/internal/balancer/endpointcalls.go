@@ -17,7 +17,7 @@ const watchTime = time.Minute
 // endpointCalls counts the RPCs of an endpoint that have ended, while somebody watches.
 type endpointCalls struct{ ok, failed atomic.Uint64 }
 
-// count counts an RPC. One that was never sent is none of the endpoint's.
+// count counts an RPC. An RPC that was never sent is ignored.
 func (c *endpointCalls) count(r picker.CallResult) {
 	switch r {
 	case picker.CallOK:
@@ -27,13 +27,13 @@ func (c *endpointCalls) count(r picker.CallResult) {
 	}
 }
 
-// callWatch says whether the RPCs of a channel are counted by endpoint:
+// callWatch controls whether the RPCs of a channel are counted by endpoint:
 //
 //	       watchCalls                 watchCalls
 //	off ──────────────────► on, timer ◄───┐
 //	 ▲                          │ └───────┘
 //	 └──────────────────────────┘
-//	   watchTime without a look
+//	   watchTime without a status request
 //
 // The balancer's mutex guards it.
 type callWatch struct {

@@ -39,9 +39,8 @@ func (i *EndpointInfo) Equal(other any) bool {
 		persistent.SameMap(i.LocalityMetadata, o.LocalityMetadata) && persistent.SameMap(i.Metadata, o.Metadata))
 }
 
-// stateOf returns the resolver state of a child: the endpoints of its localities,
-// which are some of those of a priority, without those that are drained.
-// O(endpoints), in time and allocations.
+// stateOf returns the resolver state of a child: the endpoints of its localities, which are a
+// subset of a priority's, without draining endpoints. O(endpoints), in time and allocations.
 func stateOf(all, ours []picker.Locality) resolver.State {
 	var state resolver.State
 	var total uint64

@@ -7,7 +7,7 @@ import "time"
 
 // This file is where events enter the balancer and end.
 
-// lock begins an event. unlock ends it and acts on what it changed.
+// lock begins an event. unlock ends the event and acts on its changes.
 func (b *Balancer) lock() { b.rt.Lock() }
 
 func (b *Balancer) unlock() {
@@ -67,7 +67,7 @@ func (n *clusterEntry) after(d time.Duration, slot **time.Timer, f func()) {
 	})
 }
 
-// follow has a cluster follow what an event marked.
+// follow has a cluster handle the marks of an event.
 func (b *Balancer) follow(c *cluster) {
 	b.take(c, c.follow(&followed{sessions: b.sessions, slow: b.slow()}))
 }

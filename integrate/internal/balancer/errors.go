@@ -35,7 +35,7 @@ const (
 	ReasonTarget        = "TARGET"
 )
 
-// identity is what errors mention of a channel. It is zero without xDS.
+// identity identifies a channel in errors. It is zero without xDS.
 type identity struct {
 	link                      *rpc.Channel
 	listener, authority, node string
@@ -65,8 +65,8 @@ func (id *identity) info(reason string, more []string) *errdetails.ErrorInfo {
 	return info
 }
 
-// text adds the node to a text that lacks it, by which the control plane's log
-// knows the client.
+// text adds the node to a text that lacks it. The control plane's log identifies the client by
+// its node.
 func (id *identity) text(text string) string {
 	if id.node == "" || strings.Contains(text, "[xDS node id: ") {
 		return text
@@ -95,7 +95,7 @@ func (id *identity) failure(about, text, reason string, more ...string) plainErr
 type routeErrors struct {
 	of            []picker.Route
 	noRoute       error
-	notForwarding map[int32]error // by route, of those that do not forward
+	notForwarding map[int32]error // by route, of routes that do not forward
 	stale         error           // of RPCs whose route did not forward, and is gone
 }
 
@@ -108,7 +108,8 @@ func (r *routeErrors) notForwardingErr(route int32) error {
 	return r.stale
 }
 
-// routeErrors returns those of a list of routes; was are those of an earlier list, or nil.
+// routeErrors returns the errors of a list of routes; was holds the errors of the previous
+// list, or is nil.
 func (id *identity) routeErrors(was *routeErrors, routes []picker.Route) *routeErrors {
 	if was != nil && persistent.SameSlice(was.of, routes) {
 		return was
@@ -159,7 +160,7 @@ func (r *rejections) status(res picker.Result) error {
 	return nil
 }
 
-// rejections returns those of the leaf's configuration.
+// rejections returns the rejections of the leaf's configuration.
 func (l *common) rejections() *rejections {
 	name, service, limit := l.cfg.Name, l.cfg.Service, l.cfg.MaxRequests
 	if r := l.rejected; r != nil && r.service == service && r.limit == limit && slices.Equal(r.of, l.cfg.Drops) {

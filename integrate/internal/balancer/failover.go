@@ -12,8 +12,9 @@ import (
 
 // This file is how a cluster follows its priorities and chooses one (A56).
 
-// follow handles the marks of an event and returns what follows from them. Marks that are made
-// meanwhile are of priorities that choose activates; it has looked at those.
+// follow handles the marks of an event and returns the change that follows from them. Marks
+// made meanwhile belong to priorities that choose activates, and choose has taken them into
+// account.
 func (c *cluster) follow(f *followed) (ch change) {
 	used, growing := c.inUse, true
 	var seen mark
@@ -61,7 +62,7 @@ func (c *cluster) follow(f *followed) (ch change) {
 	return ch
 }
 
-// followed is what a cluster has to know of the balancer to follow an event.
+// followed is the state of the balancer that a cluster reads to handle an event.
 type followed struct {
 	sessions bool // a route has session affinity
 	slow     bool // publications take long
@@ -102,10 +103,10 @@ func (c *cluster) choose() (ch change) {
 	return ch
 }
 
-// choosePriority returns the index of the first priority that is READY or IDLE or
-// still has time to become so, activating those that had no chance yet (A56's
-// ChoosePriority). With none of these it is the first that is connecting, else the
-// last; -1 if there are no priorities.
+// choosePriority returns the index of the first priority that is READY or IDLE or still has
+// time to connect, activating dormant priorities on the way (A56's ChoosePriority). If there is
+// no such priority it returns the first that is connecting, or else the last; -1 if there are
+// no priorities.
 func (c *cluster) choosePriority() int {
 	for i, p := range c.order {
 		p.activate()
@@ -125,9 +126,9 @@ func (c *cluster) choosePriority() int {
 // channel that is starting spreads its first RPCs over all of a few backends.
 const promptly = 8
 
-// overdue reports whether RPCs gain enough by what has changed for a publication at
-// once: there is an endpoint to pick and was none, or there are a few more of few,
-// unless publications take long.
+// overdue reports whether RPCs benefit enough from the changes to publish at once: the first
+// endpoint can be picked, or the number of endpoints is small and has grown, unless
+// publications are slow.
 func (c *cluster) overdue(slow bool) bool {
 	if !c.serving && takesRPCs(c.status()) {
 		return true

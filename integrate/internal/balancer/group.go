@@ -20,16 +20,14 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// group is a set of endpoints that one child policy connects: those of a
-// locality, or of a whole priority whose policy is flat. Custom policies pick
-// among them too (A52); with pick_first the snapshot does, since there is but one
-// to pick from (A62).
+// group is a set of endpoints that one child policy connects: the endpoints of a locality, or
+// of a whole priority whose policy is flat. Custom policies also pick among them (A52); with
+// pick_first the snapshot picks, since there is only one endpoint to pick (A62).
 //
-// To the rest of the balancer all endpoints of a group are in the state that
-// its child reports, except that pick_first's selected one alone is READY.
+// To the rest of the balancer all endpoints of a group have the state that its child reports,
+// except that with pick_first only the selected endpoint is READY.
 //
-// Another policy takes over gracefully: the old child serves until the new one
-// has something better to offer.
+// A change of policy is graceful: the old child serves until the new child has a better state.
 //
 // The balancer's mutex guards all fields but childPicker, and all methods.
 type group struct {
@@ -42,19 +40,18 @@ type group struct {
 	inputs     inputs
 
 	current, next *child // next is nil unless the policy is being switched
-	// childPicker is what picks ask: the current child's picker. Picks read it
-	// without the mutex.
+	// childPicker is the picker of the current child. Picks read it without the mutex.
 	childPicker atomic.Pointer[childPicker]
 	state       picker.Connectivity
 	selected    *endpoint // by pick_first; nil while it is not READY
 }
 
-// groupKey says what makes a group another one.
+// groupKey identifies a group: a different key means a different group.
 type groupKey struct {
 	kind     picker.PolicyKind
 	flat     bool
 	locality picker.LocalityID // zero if flat
-	// What the endpoints' RPCs are counted with.
+	// The counters of the endpoints' RPCs.
 	breaker *counters.Breaker
 	load    *picker.ClusterLoad
 }
@@ -148,7 +145,7 @@ func (g *group) switchTo(c *child) {
 	}
 }
 
-// targets returns the endpoints that the child is told of, by address.
+// targets returns the endpoints in the child's latest list, by address.
 func (g *group) targets() map[string]target {
 	m := map[string]target{}
 	for e, cfg := range g.endpoints {
@@ -199,13 +196,13 @@ func (g *group) publishState() (changed bool) {
 	return g.state != was || g.selected != selected
 }
 
-// publishSelected follows gRPC's own pick_first, which connects to the endpoints in
-// order, by Happy Eyeballs (A61), and settles for one (A62). Its picker says
-// which; RPCs do not go through it.
+// publishSelected follows gRPC's own pick_first, which connects to the endpoints in order, by
+// Happy Eyeballs (A61), and selects one (A62). Its picker returns the selected one; RPCs do not
+// use that picker.
 //
-// When the connection is lost pick_first is IDLE until an RPC has it start over.
-// One of several, each for a locality, does so at once: RPCs go to those that
-// are READY, and none would ask it to.
+// When the connection is lost pick_first is IDLE until an RPC makes it start over. If each
+// locality has a pick_first, it starts over at once: RPCs go to READY localities, so no RPC
+// would trigger it.
 func (g *group) publishSelected() {
 	g.selected = nil
 	switch g.state {
@@ -292,7 +289,7 @@ func childPolicy(p *picker.Policy) (name string, config json.RawMessage) {
 	}
 }
 
-// inputs are what a child's endpoints and configuration are made of.
+// inputs are the sources of a child's endpoints and configuration.
 type inputs struct {
 	name   string
 	config json.RawMessage

@@ -9,12 +9,12 @@ import (
 	"sync/atomic"
 )
 
-// randomHashes are the random hashes of RPCs that had to wait for an endpoint: those of a
-// channel. Each is kept to the end of its RPC, whose picks and gRPC's further attempts have
-// it, too (T-RING-6).
+// randomHashes are the random hashes of a channel's RPCs that had to wait for an endpoint. Each
+// is kept until its RPC ends, so that later picks and gRPC's further attempts use the same hash
+// (T-RING-6).
 //
-// gRPC's picks have nothing to tell an RPC by but its context. That one's Done channel is made
-// by gRPC for each RPC, and is the same for all attempts at it.
+// The context is the only identity of an RPC in gRPC's picks. gRPC makes the context's Done
+// channel for each RPC, and it is the same for all attempts.
 type randomHashes struct {
 	count  atomic.Int64
 	byDone sync.Map // <-chan struct{} to uint64
@@ -30,8 +30,8 @@ func (h *randomHashes) Of(ctx context.Context, drawn uint64) uint64 {
 	return drawn
 }
 
-// Keep implements picker.RandomHashes. An RPC that never ends, which gRPC has none of, draws
-// anew for each pick.
+// Keep implements picker.RandomHashes. An RPC that cannot end, which gRPC never makes, gets a
+// new hash for each pick.
 func (h *randomHashes) Keep(ctx context.Context, hash uint64) {
 	done := ctx.Done()
 	if done == nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A result is what a pick of an endpoint returns: its connection, and its Done.
+// A result is returned by picks of an endpoint: its connection, and its Done.
 type result struct {
 	sc   balancer.SubConn
 	done func(balancer.DoneInfo)
 }
 
-// A destination is an endpoint's result, and what some attempts need besides.
+// A destination is an endpoint's result, with the data that certain attempts need in addition.
 type destination struct {
 	result
 	authority metadata.MD       // nil unless a route rewrites authorities, and the endpoint has a hostname
@@ -43,12 +43,13 @@ func (c *clusterView) destination(index int32, outside *host) destination {
 	return t
 }
 
-// hosts are a cluster's endpoints for RPCs of sessions (A55), and for attempts that avoid some. Other
-// targets have none.
+// hosts are a cluster's endpoints for RPCs of sessions (A55), and for attempts that avoid
+// certain endpoints. Targets without such RPCs have no hosts.
 type hosts struct {
 	list []host // by endpoint index
-	// byAddr are the hosts that sessions may go to, by each of their addresses: those of the list,
-	// and others of the leaf that are READY (A75). It is nil without sessions.
+	// byAddr are the hosts that sessions may go to, by each of their addresses: all hosts of
+	// the list, and READY hosts from other priorities of the leaf (A75). It is nil without
+	// sessions.
 	byAddr map[netip.AddrPort]*host
 }
 
@@ -62,8 +63,8 @@ type host struct {
 	outside  *destination // instead of the index, if the endpoint's priority is not in use
 }
 
-// viewHosts returns the hosts of a priority, with sessions also those of all priorities of its leaf:
-// O(endpoints).
+// viewHosts returns the hosts of a priority, and with sessions also the hosts of all priorities
+// of its leaf: O(endpoints).
 func viewHosts(p *priority, all []*priority, n needs) *hosts {
 	h := &hosts{list: make([]host, 0, p.size())}
 	for k, l := range p.localities {

@@ -19,7 +19,7 @@ type loadAwareConfig struct {
 	rule *orcaweight.Utilization
 }
 
-// utilization is where what an endpoint reports becomes its utilization. It implements
+// utilization converts the load reports of an endpoint to its utilization. It implements
 // orca.OOBListener.
 type utilization struct {
 	orcaweight.Sample
@@ -27,7 +27,7 @@ type utilization struct {
 	oob  oobReports // guarded by the balancer's mutex
 }
 
-// onDone takes note of a report at the end of an RPC.
+// onDone records a report received at the end of an RPC.
 func (u *utilization) onDone(load any) {
 	report, ok := load.(*orcav3.OrcaLoadReport)
 	if how := u.leaf.loadAware.Load(); ok && report != nil && how != nil && !how.OutOfBand {
@@ -35,7 +35,7 @@ func (u *utilization) onDone(load any) {
 	}
 }
 
-// OnLoadReport takes note of a report out of band.
+// OnLoadReport records an out-of-band report.
 func (u *utilization) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	if how := u.leaf.loadAware.Load(); how != nil && how.OutOfBand {
 		u.Report(how.rule.Of(report), u.leaf.rt.Now())

@@ -24,16 +24,16 @@ type locality struct {
 	version   uint64 // of endpoints and all that snapshots read of them: see changed
 }
 
-// changed notes that something is another that snapshots read of the locality's endpoints and
-// that is no configuration (picker.LocalityState.Version):
+// changed records a change that affects snapshots but is not part of the configuration
+// (picker.LocalityState.Version):
 //
-//	which they are                       matchLocalities, matchEndpoints, reconciler.finish
+//	which endpoints there are            matchLocalities, matchEndpoints, reconciler.finish
 //	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect, takeOver
 //	Ejected                              leaf.applyEjections, updateDetection, takeObservations
 //	the weight that reports amount to    priority.updateWeights, leaf.updateWRR, takeObservations
 //
-// What is not noted picks do not see. TestModel compares each snapshot with one that is made by
-// looking at all endpoints, and so does picker under the build tag invariants.
+// Picks do not see changes that are not recorded here. TestModel compares each snapshot with a
+// snapshot built from all endpoints, and so does picker under the build tag invariants.
 func (l *locality) changed() {
 	l.leaf.localityVersion++
 	l.version = l.leaf.localityVersion

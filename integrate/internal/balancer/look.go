@@ -21,8 +21,8 @@ import (
 // The functions of the look files read the balancer for Status, Explain, WaitReady and
 // metrics, and fill plain structs. The balancer's other files do not call them.
 
-// Status adds what the balancer knows to the status of its channel, with each route and
-// endpoint if detailed is set, and returns the channel's events. O(endpoints).
+// Status adds the balancer's state to the status of its channel, with each route and endpoint
+// if detailed is set, and returns the channel's events. O(endpoints).
 func Status(b *Balancer, s *report.TargetStatus, detailed bool) []eventlog.Event {
 	b.lock()
 	defer b.unlock()
@@ -107,7 +107,7 @@ func Explain(ctx context.Context, b *Balancer, method string) (*report.Explanati
 	}
 }
 
-// lookTarget explains what becomes of an RPC in the cluster.
+// lookTarget explains how the cluster handles an RPC.
 func lookTarget(c *cluster, out *report.RouteTarget, session *report.SessionStatus, kernel *picker.ClusterExplanation) {
 	inSession := session != nil && pickInSession(c, session, kernel)
 	failure := c.view.failed
@@ -124,8 +124,8 @@ func lookTarget(c *cluster, out *report.RouteTarget, session *report.SessionStat
 	out.Status, out.Hash = &status, explain.Hash(kernel.Hash, d.addr)
 }
 
-// pickInSession changes what picks come to for an RPC of a session, as pickForSession does. It
-// reports whether the session decides.
+// pickInSession changes the explained outcome for an RPC of a session, as pickForSession does.
+// It reports whether the session decides.
 func pickInSession(c *cluster, session *report.SessionStatus, kernel *picker.ClusterExplanation) bool {
 	var addrs []netip.AddrPort
 	for _, h := range session.Hosts {

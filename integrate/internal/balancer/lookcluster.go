@@ -82,7 +82,7 @@ func lookPriority(p *priority, number int) report.PriorityStatus {
 	return s
 }
 
-// lookProbes returns the status of the cluster's probes, or nil if there are none.
+// lookProbes returns the status of the cluster's probes, or nil if it does not probe.
 func lookProbes(c *cluster) *report.ProbeStatus {
 	if c.probers == nil {
 		return nil

@@ -13,11 +13,11 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A detail adds to the status of a cluster its localities and endpoints, what picks come to,
-// and why. The balancer's mutex guards all that it reads.
+// A detail adds the localities and endpoints of a cluster to its status, with the outcome of
+// picks and its reason. The balancer's mutex guards all data that it reads.
 type detail struct {
 	c         *cluster
-	kernel    *picker.ClusterExplanation // what a pick comes to, by the published snapshot
+	kernel    *picker.ClusterExplanation // the outcome of a pick by the published snapshot
 	rpc       bool                       // kernel is for a certain RPC: only the priority in use matters
 	inSession bool                       // the RPC's session has chosen the endpoint
 	now       int64

@@ -12,8 +12,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// endpoint returns the status of an endpoint. childPicks says that a child policy may pick it,
-// and passedBy that its locality gets no RPCs, for its zone.
+// endpoint returns the status of an endpoint. childPicks is set if a child policy may pick it,
+// and passedBy if its locality gets no RPCs because of its zone.
 func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, childPicks, passedBy bool) report.EndpointStatus {
 	share := d.shares[e]
 	out := report.EndpointStatus{
@@ -34,7 +34,7 @@ func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, c
 		out.WeightFrom = explain.WeightSource(p.policy, &e.EndpointState, p.reported)
 		out.SlowStart = explain.SlowStart(p.policy, &e.EndpointState, d.now)
 	}
-	// Others may just be better at the moment, by what endpoints say.
+	// Other endpoints may just have less load at the moment, by their reports.
 	others := p.policy.Kind == picker.PolicyPrequal && share.Weight > 0
 	if share.Share == 0 && share.Waits == 0 && !others && !childPicks {
 		out.Out = d.whyOut(p, e, cfg, passedBy)
@@ -93,8 +93,8 @@ func (d *detail) whyOut(p *shownPriority, e *endpoint, cfg *picker.Endpoint, pas
 	return "READY since the latest publication only"
 }
 
-// ejectionText says until when an endpoint is ejected: the first sweep after that lets it
-// return.
+// ejectionText returns until when an endpoint is ejected: it returns at the first sweep after
+// that time.
 func (d *detail) ejectionText(e *endpoint) string {
 	cfg := e.loc.leaf.cfg.Outlier
 	o := e.observers.Load()

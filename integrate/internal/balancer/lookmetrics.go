@@ -12,7 +12,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Counts folds the counters of the channel, and those of the XdsClient, which is shared.
+// Counts adds the counters of the channel and of the XdsClient, which is shared, to a channel's
+// metrics.
 func Counts(b *Balancer, to *metric.Channel) {
 	own, shared := to.Count, to.CountShared
 	link := b.src.Link

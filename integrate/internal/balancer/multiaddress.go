@@ -36,7 +36,7 @@ func newMultiAddress(c *conn, cfg *picker.Endpoint) *multiAddress {
 	return m
 }
 
-// update tells pick_first the addresses, in their order.
+// update passes the addresses to pick_first, in their order.
 func (m *multiAddress) update(cfg *picker.Endpoint) {
 	state := balancer.ClientConnState{ResolverState: resolver.State{
 		Endpoints: []resolver.Endpoint{{Addresses: m.conn.secured(m.conn.leaf.addressesOf(cfg), hostnameFor(cfg))}},

@@ -13,9 +13,9 @@ import (
 
 // This file has the notices about configurations that a channel logs.
 
-// recordZones logs that a cluster asks for zone-aware routing and does not get it, since the
-// zones of the own fleet are not known. was is the cluster's previous configuration, nil if
-// there is none; nothing is logged again that was logged for it.
+// recordZones logs that a cluster requests zone-aware routing but does not get it, since the
+// zones of the local cluster are unknown. was is the cluster's previous configuration, nil if
+// there is none. It logs nothing if the line was logged for that configuration.
 func (r *recorder) recordZones(was, is *picker.Cluster) {
 	for i := range is.Leaves {
 		l := &is.Leaves[i]
@@ -43,8 +43,8 @@ func hadOrigin(was *picker.Cluster, next *picker.Leaf) bool {
 	})
 }
 
-// recordIgnored logs the unsupported features of a configuration that the log does not have
-// yet. The clusters are the indexes of those that have changed: O(clusters).
+// recordIgnored logs the unsupported features of a configuration that have not been logged yet.
+// clusters holds the indexes of the changed clusters: O(clusters).
 func (r *recorder) recordIgnored(cfg *picker.Config, clusters []int) {
 	r.recordUnsupported("", cfg.Ignored)
 	sessions := explain.HasSessions(cfg)

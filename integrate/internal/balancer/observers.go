@@ -17,9 +17,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// observers are who else hears how the RPCs of an endpoint end, besides its counters.
-// Most endpoints have none, and their RPCs look no further than a nil pointer. They
-// are immutable; endpoints may share them.
+// observers receive the ends of an endpoint's RPCs, in addition to its counters. Most endpoints
+// have no observers, which costs their RPCs one nil check. Observers are immutable; endpoints
+// may share them.
 type observers struct {
 	orca        *orcaRecorder  // of the locality, if its load is reported (A85)
 	host        *outlier.Host  // if outliers are detected (A50)
@@ -29,8 +29,9 @@ type observers struct {
 	calls       *endpointCalls // while somebody watches the channel
 }
 
-// onDone passes on the end of an RPC. An RPC that was never sent says nothing of
-// the endpoint, and one that was canceled as the loser of a race nothing of success.
+// onDone reports the end of an RPC to the observers. An RPC that was never sent is ignored, and
+// a hedged attempt that was canceled in favor of another attempt does not count as success or
+// failure.
 func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if t.host != nil && (result == picker.CallOK || result == picker.CallFailed) {
 		t.host.Count(result == picker.CallOK)
@@ -79,8 +80,7 @@ func (l *common) addObservers(e *endpoint) {
 	})
 }
 
-// takeObservations takes over what was known of the endpoint when it was another
-// one.
+// takeObservations takes over the observations of the endpoint that this endpoint replaces.
 func (e *endpoint) takeObservations(from *endpoint) {
 	e.Ejected, e.StateSince = from.Ejected, from.StateSince
 	e.loc.changed()
@@ -97,7 +97,7 @@ func (e *endpoint) takeObservations(from *endpoint) {
 	}
 }
 
-// updateObservers changes who hears of the endpoint's RPCs.
+// updateObservers changes the observers of the endpoint's RPCs.
 func (e *endpoint) updateObservers(change func(*observers)) {
 	var next observers
 	if t := e.observers.Load(); t != nil {
@@ -111,14 +111,13 @@ func (e *endpoint) updateObservers(change func(*observers)) {
 	e.observers.Store(&next)
 }
 
-// orcaRecorder is where the endpoints of a locality leave what backends say about
-// their load at the end of RPCs.
+// orcaRecorder sums up the load that the backends of a locality report at the end of RPCs.
 type orcaRecorder struct {
 	metrics *picker.Metrics
-	wanted  *atomic.Pointer[metricNames] // the leaf's; nil inside is none
+	wanted  *atomic.Pointer[metricNames] // the leaf's; nil inside if there are no metrics
 }
 
-// metricNames says which metrics a cluster's load reports pass on (A85).
+// metricNames selects the metrics that a cluster's load reports forward (A85).
 type metricNames struct {
 	cpu, mem, application bool
 	allNamed              bool
@@ -151,9 +150,9 @@ func newMetricNames(names []string) *metricNames {
 	return m
 }
 
-// onDone adds a report to the sums, as far as the cluster wants it. Utilizations
-// that are not positive were not set. What is not a finite number is left out: one
-// backend could spoil the sum of all.
+// onDone adds a report to the sums, limited to the selected metrics. Utilizations that are not
+// positive were not set. Numbers that are not finite are skipped, because one backend could
+// spoil the sum for all of them.
 func (s *orcaRecorder) onDone(load any) {
 	report, ok := load.(*orcav3.OrcaLoadReport)
 	wanted := s.wanted.Load()

@@ -12,9 +12,9 @@ import (
 // This file is about priorities whose endpoints are not connected before they
 // are needed, since RPCs come to each by their hash (A42, A61).
 
-// requestConnect connects an endpoint that an RPC was to go to. Of the RPCs that ask for
-// the same one, only the first after it became IDLE costs more than a load; none
-// takes the mutex.
+// requestConnect connects an endpoint that was picked for an RPC. Of the RPCs that pick the
+// same endpoint, only the first after it became IDLE costs more than a load. RPCs never take
+// the mutex.
 func requestConnect(e *endpoint) {
 	if e.RequestConnect() {
 		go e.loc.leaf.entry.do(e.connectRequested)

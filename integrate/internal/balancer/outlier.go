@@ -14,8 +14,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// detector runs A50's interval timer for one leaf: outliers are told by all
-// endpoints of a cluster, whatever their priority (A75).
+// detector runs A50's interval timer for one leaf. Outliers are detected among all endpoints of
+// a cluster, whatever their priority (A75).
 type detector struct {
 	timer    *time.Timer
 	interval time.Duration // that timer runs for
@@ -50,8 +50,8 @@ func (l *common) detects() bool {
 	return l.cfg.Outlier.Detects() && l.cfg.Policy.Kind != picker.PolicyPickFirst
 }
 
-// updateDetection follows a change of the configuration. Counts of priorities have to be
-// taken anew after it.
+// updateDetection applies a change of the configuration. The counts of priorities must be
+// recomputed afterwards.
 func (l *leaf) updateDetection() {
 	d := &l.detector
 	if !l.detects() {

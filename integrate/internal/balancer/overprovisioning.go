@@ -9,10 +9,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is Envoy's overprovisioning, which gRPC does without (A27-EDSP-4) and
-// Config.OverprovisioningFactor turns on: a priority that has lost more endpoints
-// than the others can make up for shares the load with the next one, before it is
-// lost altogether.
+// This file implements Envoy's overprovisioning, which gRPC does not have (A27-EDSP-4) and
+// Config.OverprovisioningFactor enables: a priority that has lost more endpoints than the
+// remaining ones can make up for shares the load with the next priority, before it fails
+// altogether.
 
 // A loadShare is how much of the load a priority takes, in units of 1/shareScale.
 type loadShare struct {
@@ -22,9 +22,9 @@ type loadShare struct {
 
 const shareScale = 1 << 24
 
-// shareLoad returns how the i-th priority, if it is READY, shares the load with
-// those after it in the same leaf, and starts those that are needed: nil if it
-// takes all. sharing is how many were needed.
+// shareLoad returns how the i-th priority, if it is READY, shares the load with the following
+// priorities of the same leaf, and starts the priorities that are needed. The result is nil if
+// the i-th priority takes all the load. sharing is the number of priorities needed.
 func (c *cluster) shareLoad(i int) (shares []loadShare, sharing int) {
 	p := c.order[i]
 	if !p.mayOverflow() || p.connectivity() != picker.Ready {
@@ -53,8 +53,8 @@ func (c *cluster) shareLoad(i int) (shares []loadShare, sharing int) {
 	return shares, sharing
 }
 
-// mergeShares makes one priority of those that share the load, and the cluster as
-// it would be if it had it: localities keep their weight within their priority.
+// mergeShares merges the priorities that share the load into one, and returns it with the
+// cluster's configuration adapted to it: localities keep their weight within their priority.
 func (c *cluster) mergeShares() (*priority, *picker.Cluster) {
 	p := c.shares[0].p
 	k := c.leafIndex(p.leaf)

@@ -17,18 +17,17 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// stablePicker is the one picker that gRPC ever sees of a channel (D8). What
-// it picks from is swapped under it.
+// stablePicker is the only picker of a channel that gRPC gets (D8). Its snapshot is replaced
+// atomically.
 type stablePicker struct {
 	current atomic.Pointer[published]
-	// waiting says that an RPC was told to wait since gRPC last saw a new
-	// picker.
+	// waiting is set if an RPC was queued since gRPC last got a picker.
 	waiting atomic.Bool
 	noRoute atomic.Uint64 // RPCs that no route matched
 }
 
-// published is what a pick reads: the snapshot, and what its outcomes mean to
-// gRPC. It is immutable.
+// published is the data that a pick reads: the snapshot, and the gRPC results of its outcomes.
+// It is immutable.
 type published struct {
 	rpc.Table
 	clusters  persistent.Slice[clusterView] // parallel to Config.Clusters
@@ -37,7 +36,7 @@ type published struct {
 	plain     bool                          // picks add neither authorities nor labels
 }
 
-// table returns what interceptors go by.
+// table returns the configuration of the interceptors.
 func (p *stablePicker) table() *rpc.Table { return &p.current.Load().Table }
 
 // Pick implements balancer.Picker. It picks from the snapshot, for the route and cluster that an
@@ -77,8 +76,8 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 	}
 }
 
-// errPickAgain says that a publication came while an RPC was to wait for one. It
-// never leaves Pick.
+// errPickAgain means that a publication came while an RPC was about to wait for one. Pick never
+// returns it.
 var errPickAgain = errors.New("xdslb: pick again")
 
 // pickBound picks for an RPC that an interceptor has bound: the endpoint of its session, if it has
@@ -160,7 +159,7 @@ func (p *stablePicker) outcome(k *pick) (result balancer.PickResult, err error) 
 	}
 }
 
-// view returns the view of the outcome's cluster, or nil if it has none.
+// view returns the view of the outcome's cluster, or nil if the outcome has no cluster.
 func (k *pick) view() *clusterView {
 	if k.res.Cluster < 0 {
 		return nil
@@ -192,10 +191,10 @@ func (k *pick) add(result *balancer.PickResult, t destination) {
 // cluster returns the view of a cluster by its index.
 func (s *published) cluster(i int32) *clusterView { return s.clusters.At(int(i)) }
 
-// wait returns the error that lets an RPC wait for another snapshot: err, with
-// which RPCs that do not wait fail, or that of an RPC that is queued in any case.
-// The flag is raised before the snapshot is looked at again: a publication that
-// does not see the flag is one that this pick sees, and errPickAgain says so.
+// wait returns the error that makes an RPC wait for another snapshot: err, which fails RPCs
+// that are not wait-for-ready, or ErrNoSubConnAvailable if the RPC is queued in any case. The
+// flag is set before the snapshot is loaded again. If a publication does not see the flag, this
+// pick sees its snapshot, and wait returns errPickAgain.
 func (p *stablePicker) wait(s *published, err error) error {
 	p.waiting.Store(true)
 	switch {

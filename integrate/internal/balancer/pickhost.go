@@ -10,12 +10,13 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file picks the endpoint of a session (A55), and moves attempts from endpoints that earlier
-// attempts were given, as Envoy's previous_hosts does. A pick is made as for any RPC. Only if it
-// returns an endpoint that was tried, which is rare among many, the RPC moves to another endpoint.
+// This file picks the endpoint of a session (A55), and excludes endpoints that earlier attempts
+// used, as Envoy's previous_hosts does. The pick itself is the same as for any RPC. Only if it
+// returns a tried endpoint, which is rare among many, another endpoint is picked.
 //
-// Envoy picks again, host_selection_retry_max_attempts times, and then takes what it gets. Here
-// another endpoint is found if one is READY, at the cost of a look at each endpoint.
+// Envoy picks again, host_selection_retry_max_attempts times, and then accepts any host. This
+// implementation finds an untried endpoint if one is READY, at the cost of examining each
+// endpoint.
 
 // pickForSession picks the endpoint of an RPC's session, if that is READY, or lets the RPC wait if the
 // endpoint is about to be. Otherwise ok is false, and the RPC may go to any endpoint.
@@ -85,8 +86,8 @@ func (k *pick) endpoint() *picker.Endpoint {
 	return nil
 }
 
-// untried draws an endpoint that was not tried, by weight, from a locality if that has any. It
-// returns -1 if there is none. O(endpoints); does not allocate.
+// untried draws an untried endpoint by weight, from the given locality if it has any. It
+// returns -1 if there is no such endpoint. O(endpoints); does not allocate.
 func (c *clusterView) untried(tried *rpc.Tried, locality int32) int32 {
 	drawn, total, near := int32(-1), uint64(0), false
 	for i := range c.results {

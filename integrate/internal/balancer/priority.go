@@ -20,15 +20,15 @@ type priority struct {
 	index      int // within the leaf
 	cfg        *picker.Priority
 	localities []*locality
-	groups     []*group // by index of their first locality, nil inside where there is none yet; nil unless children connect
+	groups     []*group // by index of their first locality, nil inside for missing groups; nil unless children connect
 
 	phaseBefore phase       // that a retired priority goes back to: serving or failed
 	timer       *time.Timer // runs while trying, and while retired
 	deadline    int64       // when timer is due, as of Runtime.Now
 	next        int         // where the search for an endpoint to connect goes on
 
-	// results is what a pick of each endpoint returns, localities
-	// concatenated; see buildCache. It is immutable once published.
+	// results are the results of picks of each endpoint, with the localities concatenated; see
+	// buildCache. It is immutable once published.
 	results     []result
 	connectable []*endpoint            // parallel to results if the endpoints connect on demand
 	state       []picker.LocalityState // for Build
@@ -104,8 +104,8 @@ func (p *priority) connectEndpoints() {
 // their connections, gone, or be new, and the policy may be another.
 func (p *priority) afterUpdate() {
 	if p.phase == dormant && p.hasConn() {
-		// Connections that moved here are kept like those of a priority that
-		// was in use before.
+		// Connections that moved here are kept like connections of a priority that was in use
+		// before.
 		p.enter(serving)
 		p.retire()
 	}
@@ -189,9 +189,9 @@ func (p *priority) stop() {
 	p.invalidate()
 }
 
-// observe follows a change of the endpoints' states (T-PRIO-1): READY, IDLE and
-// TRANSIENT_FAILURE end the failover time, and a priority that served and is
-// connecting gets it anew.
+// observe handles a change of the endpoints' states (T-PRIO-1): READY, IDLE and
+// TRANSIENT_FAILURE stop the failover timer, and a priority that served and is connecting again
+// restarts it.
 func (p *priority) observe() {
 	if p.phase == dormant {
 		return

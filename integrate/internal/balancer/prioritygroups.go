@@ -36,9 +36,9 @@ func (p *priority) syncGroups() {
 	p.note(picks)
 }
 
-// syncGroup fills in the group of some localities: that of before, which it takes
-// out of olds, or a new one. There is none if all endpoints are draining, or, yet, if
-// the priority is retired.
+// syncGroup sets the group of a range of localities: the previous group, which it removes from
+// olds, or a new one. There is no group if all endpoints are draining, or if the priority is
+// retired and had no group.
 func (p *priority) syncGroup(olds []*group, first int, members []*locality) {
 	key := groupKey{kind: p.leaf.cfg.Policy.Kind, flat: p.leaf.cfg.Policy.Flat, breaker: p.leaf.breaker, load: p.leaf.load}
 	if !key.flat {
@@ -99,9 +99,9 @@ func (p *priority) closeGroups() {
 	p.recount()
 }
 
-// handBack ends a group, and makes the endpoints' own connections the balancer's.
-// Those of endpoints with several addresses end with the group: they are not what
-// the balancer would make.
+// handBack ends a group, and returns the endpoints' own connections to the balancer. The
+// connections of endpoints with several addresses are closed with the group, because the
+// balancer makes no such connections.
 func (p *priority) handBack(g *group) {
 	g.close()
 	for _, l := range p.localities {
@@ -120,8 +120,8 @@ func (p *priority) handBack(g *group) {
 	}
 }
 
-// onEjection tells the child policies, if they connect the endpoint, that it was
-// ejected, or returned.
+// onEjection notifies the child policies, if they connect the endpoint, that it was ejected, or
+// returned.
 func (p *priority) onEjection(e *endpoint) {
 	for g := range p.liveGroups {
 		if g.covers(e.loc) {

@@ -22,20 +22,19 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A prober asks the endpoints of a group for their load (picker.PolicyPrequal), over the
-// connections that they have, and puts the answers into the group's pool. It asks when
-// RPCs are picked, and else does nothing:
+// A prober queries the load of a group's endpoints (picker.PolicyPrequal), over their existing
+// connections, and puts the reports into the group's pool. It is idle unless RPCs are picked:
 //
 //	a pick wants probes ──wake──► round ──► ask, a goroutine for each ──► answered ──► pool
 //	                                ▲│
 //	                                └┘ timer, while probes come too fast
 //
-// Its life: cluster.followProbes makes it for a pool that has none, and has it follow the
-// groups that are published; it closes it when the pool is of no group any more.
-// That cancels the probes that are on their way.
+// Its lifetime: cluster.followProbes creates it for a pool without a prober, and updates it
+// with the published groups; it closes the prober when no group has its pool any more. Closing
+// cancels the probes in flight.
 //
-// The mutex comes after the balancer's and before the pool's. It is not held while a probe
-// is sent.
+// The mutex comes after the balancer's and before the pool's. It is not held while a probe is
+// sent.
 type prober struct {
 	rt      *serial.Runtime
 	rec     *recorder
@@ -59,8 +58,8 @@ type prober struct {
 	sent, failed uint64 // probes
 }
 
-// A probeTarget is an endpoint that is asked. The prober's mutex guards all fields but those
-// that never change.
+// A probeTarget is an endpoint that is probed. The prober's mutex guards all fields but the
+// immutable ones.
 type probeTarget struct {
 	state   *picker.EndpointState
 	sc      balancer.SubConn
@@ -75,11 +74,11 @@ type probeTarget struct {
 }
 
 const (
-	maxFlying     = 16                    // probes of a pool on their way, besides those of synchronous RPCs
+	maxFlying     = 16                    // probes of a pool in flight, besides probes of synchronous RPCs
 	silentAfter   = 3                     // failures of an endpoint that has never answered
 	firstBackoff  = 50 * time.Millisecond // after a failure; doubles
 	maxBackoff    = 10 * time.Second
-	silentBackoff = 30 * time.Second // for one that says that it does not know probes
+	silentBackoff = 30 * time.Second // for endpoints that do not implement probes
 	awayBackoff   = time.Second      // for one that is going away
 )
 
@@ -94,8 +93,8 @@ func (p *prober) close() {
 	p.targets, p.byState, p.group = nil, nil, nil
 }
 
-// follow makes the endpoints of a group those that are asked, over the connections that
-// picks lead to: O(endpoints) if the group is another.
+// follow makes the endpoints of a group the targets of probes, over the connections that picks
+// use: O(endpoints) if the group has changed.
 func (p *prober) follow(g *picker.ProbeGroup, policy *picker.Policy, results []result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,8 +187,8 @@ func (p *prober) drawLocked(n int, now int64) []*probeTarget {
 	return list
 }
 
-// ask probes an endpoint that is marked as busy, and takes note of the answer. ok says
-// that there is one.
+// ask probes an endpoint that is marked as busy, and records the answer. ok reports whether
+// there was an answer.
 func (p *prober) ask(ctx context.Context, t *probeTarget) (r picker.ProbeReport, ok bool) {
 	p.mu.Lock()
 	timeout := p.cfg.ProbeTimeout
@@ -206,7 +205,7 @@ func (p *prober) ask(ctx context.Context, t *probeTarget) (r picker.ProbeReport,
 	return r, true
 }
 
-// onAnswer takes note of an answer.
+// onAnswer records an answer.
 func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
 	now := p.rt.Now()
 	p.mu.Lock()
@@ -227,9 +226,9 @@ func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
 	}
 }
 
-// onFailure takes note that an endpoint did not answer. One that says that it does not know
-// probes, or has never answered, is silent: it is picked without. One that used to
-// answer is just not known at the moment.
+// onFailure records that an endpoint did not answer. An endpoint that does not implement
+// probes, or has never answered, is silent: it is picked without probes. The load of any other
+// endpoint is considered unknown for the moment.
 func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
 	now, code := p.rt.Now(), status.Code(err)
 	p.mu.Lock()

@@ -10,7 +10,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file has the probers of a cluster follow what is published.
+// This file updates the probers of a cluster after a publication.
 
 // followProbes has the endpoints of the cluster asked that the i-th cluster of a snapshot
 // goes by. The snapshot is about to be published.

@@ -15,15 +15,16 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// While changes keep coming, snapshots are at least publishPause apart, and eight
-// times as long as the last one took, so that a storm (10,000 endpoints coming
-// up) leaves the processor to others; but never so far that its last change is
-// late by more than maxPublishPause.
+// During continuous changes, snapshots are at least publishPause apart, and eight times as long
+// as the last one took, so that a storm (10,000 endpoints becoming READY) leaves processor time
+// for other work. The pause is limited so that the last change is published at most
+// maxPublishPause late.
 //
-// A publication copies what picks read of all endpoints of a cluster. So further ones of a
-// large priority that become READY, where many are already, are gathered for longer:
-// until they are half as many as picks have, or for growthPause for each endpoint that is
-// copied, at most maxGrowthPause. Whatever else changes does not wait for that.
+// A publication copies the data of all endpoints of a cluster that picks read. Therefore
+// further endpoints of a large priority that become READY are published in batches once many
+// are READY: a batch is complete when it is half as large as the published number, or after
+// growthPause for each endpoint that is copied, at most maxGrowthPause. Other changes do not
+// wait for the batch.
 const (
 	publishPause    = time.Millisecond
 	maxPublishPause = 15 * time.Millisecond
@@ -31,20 +32,20 @@ const (
 	maxGrowthPause  = 250 * time.Millisecond
 )
 
-// A publisher makes changes visible to picks and tells gRPC the channel's state, at once or
-// after a pause.
+// A publisher makes changes visible to picks and reports the channel's state to gRPC, at once
+// or after a pause.
 type publisher struct {
 	*channel
 	*targetState
 	picker stablePicker
 	list   clusterList // parallel to cfg.Clusters
 
-	// What an event changed, until settle.
+	// The changes of an event, until settle.
 	grown  []*cluster // one more endpoint is READY, and nothing else changed
 	early  []*cluster // the channel's state may be announced before it is published
 	urgent bool       // a cluster became READY that the snapshot calls otherwise
 
-	announced   connectivity.State // what gRPC was last told
+	announced   connectivity.State // the state last reported to gRPC
 	nextPublish time.Time
 	publishTime time.Duration  // that the last publication took
 	pending     *time.Timer    // runs while a publication is due
@@ -54,8 +55,8 @@ type publisher struct {
 
 	version   uint64       // of the latest cluster that changed
 	routeErrs *routeErrors // of cfg, or an earlier one
-	channelID uint64       // random: what hash policies by channel id hash (A42)
-	// randomHashes are those of RPCs that have nothing to hash (A42). It has its own locks.
+	channelID uint64       // random: the hash of policies that hash the channel id (A42)
+	// randomHashes are the hashes of RPCs without a value to hash (A42). It has its own locks.
 	randomHashes randomHashes
 }
 
@@ -66,7 +67,7 @@ func (p *publisher) init(ch *channel, t *targetState) {
 	p.picker.current.Store(&published{})
 }
 
-// take records what follows from an event for a cluster, until settle.
+// take records the change of a cluster after an event, until settle.
 func (p *publisher) take(c *cluster, ch change) {
 	if ch&render != 0 {
 		p.list.mark(c)
@@ -82,7 +83,7 @@ func (p *publisher) take(c *cluster, ch change) {
 	p.out.wake = p.out.wake || ch&wake != 0
 }
 
-// settle ends an event: it acts on what the event changed.
+// settle ends an event: it acts on the recorded changes.
 func (p *publisher) settle() {
 	if p.rt.Closed() {
 		p.shutDown()
@@ -166,9 +167,9 @@ func (p *publisher) publish() {
 	p.shutDown()
 
 	state := p.connectivity()
-	// RPCs wait inside gRPC for a new picker in two cases: a pick told them
-	// to, or the connection they were given went away in between. The picker
-	// is the same object for ever; announcing it again wakes them.
+	// RPCs wait inside gRPC for a new picker in two cases: a pick queued them, or the
+	// connection that they were given was lost in between. The picker is always the same
+	// object; passing it to gRPC again wakes the RPCs.
 	waiting := p.out.repick
 	p.out.repick = false
 	if helps && p.picker.waiting.Swap(false) {
@@ -179,11 +180,11 @@ func (p *publisher) publish() {
 	}
 }
 
-// announceEarly tells gRPC what the channel's state has become by a change of a cluster
-// that is published after a pause, when it may be another: from IDLE a channel comes to READY
-// by way of CONNECTING (gRPC's connectivity-semantics-and-api.md), however fast it connects.
-// Picks go by the snapshot that there is. So two states do wait for the next one: READY, and
-// what follows TRANSIENT_FAILURE, since RPCs would still wait or fail.
+// announceEarly reports the channel's state to gRPC when it may have changed because of a
+// cluster that is published after a pause: a channel goes from IDLE to READY through CONNECTING
+// (gRPC's connectivity-semantics-and-api.md), however fast it connects. Picks use the current
+// snapshot. So two changes are reported only with the next snapshot: to READY, and from
+// TRANSIENT_FAILURE, since RPCs would still wait or fail.
 func (p *publisher) announceEarly(c *cluster) {
 	if !c.counted || !p.list.has(c) || p.fatal != nil || p.announced == connectivity.TransientFailure {
 		return

@@ -11,12 +11,11 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// This file carries a cluster from one configuration to the next. The rule it
-// keeps: an endpoint that is in both is the same endpoint, with its connection,
-// whatever else moves around it. Chunks that both have are passed over, and
-// endpoints of others are compared in place first, so that an update which leaves
-// the order alone costs one pass over these; only what is left over on either side
-// goes through a map.
+// This file carries a cluster from one configuration to the next, with one invariant: an
+// endpoint in both configurations is the same endpoint, with its connection, even if everything
+// around it moves. Chunks that both configurations share are skipped. Endpoints of the
+// remaining chunks are compared in place first, so that an update which keeps the order costs
+// one pass over them. Only endpoints left over on either side are matched through a map.
 
 // reconciler carries the endpoints of one leaf over to a new configuration.
 type reconciler struct {
@@ -25,7 +24,7 @@ type reconciler struct {
 	changed *[]*tally     // the cluster's, for new priorities
 	left    []oldEndpoint // without a place yet
 	open    []slot        // without an endpoint yet
-	moved   bool          // more than weights has changed, so that states are to be counted anew
+	moved   bool          // more than weights has changed, so that states must be counted again
 }
 
 type oldEndpoint struct {
@@ -41,9 +40,8 @@ type slot struct {
 	i   int
 }
 
-// matchPriorities makes the leaf's priorities those of its new configuration. A
-// priority continues an old one that shares a locality with it, that of the same
-// index first (T-PRIO-5).
+// matchPriorities makes the leaf's priorities match its new configuration. A priority continues
+// an old one that shares a locality with it, preferably the one at the same index (T-PRIO-5).
 func (m *reconciler) matchPriorities(l *leaf) {
 	olds := l.priorities
 	byLocality := map[picker.LocalityID][]int{} // indexes of olds
@@ -108,8 +106,8 @@ func (m *reconciler) matchLocalities(p *priority) {
 		load := p.leaf.load.Locality(cfg.ID)
 		k, ok := byID[cfg.ID]
 		if !ok || olds[k] == nil || olds[k].load != load || olds[k].counted != counted {
-			// Endpoints that come from elsewhere are other ones: what their
-			// RPCs are counted with is settled when they are made.
+			// Endpoints that move here from another locality are created again, because the
+			// counters of an endpoint's RPCs are fixed when it is created.
 			l := &locality{
 				leaf: m.leaf, tally: &p.tally, id: cfg.ID, cfg: cfg.Endpoints, load: load, observers: p.leaf.loadObserver(cfg.ID), counted: counted,
 				binding:   counted.binding(load, p.leaf.breaker.Breaker, m.leaf.rpcClock),
@@ -166,7 +164,7 @@ func (m *reconciler) matchEndpoints(p *priority, l *locality, cfg picker.Endpoin
 }
 
 // rearrange makes the endpoints of a locality parallel to its configuration, which was
-// another set: those that are in their place stay, and the others are left.
+// different before: endpoints that are in place stay, and the remaining ones are left over.
 func (m *reconciler) rearrange(p *priority, l *locality, was picker.EndpointList) {
 	old := l.endpoints
 	l.endpoints = make([]*endpoint, l.cfg.Len())
@@ -207,8 +205,8 @@ func sameSet(a, b picker.EndpointList) bool {
 	return true
 }
 
-// finish fills the open places, with old endpoints of the same address where
-// there are any, and removes the old ones that found none.
+// finish fills the open places with left-over endpoints of the same address, or with new ones,
+// and removes the endpoints that are still left over.
 func (m *reconciler) finish() {
 	byAddr := make(map[addrKey]*oldEndpoint, min(len(m.left), len(m.open)))
 	if len(m.open) > 0 {

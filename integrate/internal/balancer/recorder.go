@@ -106,8 +106,8 @@ const (
 	msgReturned     = "xdslb: ejected endpoint returned"
 )
 
-// record adds an event of now to the journal, and logs those that an operator wants to know
-// of. Single connections are not among them: a fleet that restarts would fill the log.
+// record adds an event with the current time to the journal, and logs events of interest to an
+// operator. Single connections are not logged, because a restart of a fleet would fill the log.
 // endpoint returns the address of the endpoint that the event is about, if any. It is called
 // unless the event is merged into an earlier one.
 func (r *recorder) record(ev eventlog.Event, endpoint func() string) {
@@ -142,8 +142,8 @@ func (r *recorder) recordConnection(kind eventlog.Kind, cluster, leaf string, en
 	r.record(eventlog.Event{Kind: kind, Cluster: cluster, Error: explain.ErrorText(err)}, endpoint)
 }
 
-// recordPriority records that a cluster uses another priority. Priorities are counted over
-// all leaves of the cluster; -1 is none.
+// recordPriority records that a cluster uses another priority. Priorities are counted over all
+// leaves of the cluster; -1 means no priority.
 func (r *recorder) recordPriority(cluster string, from, to int) {
 	r.record(eventlog.Event{Kind: eventlog.PriorityChanged, Cluster: cluster, Change: fmt.Sprintf("priority %s to %s", priorityName(from), priorityName(to))}, nil)
 	of := topic{topicPriority, cluster}

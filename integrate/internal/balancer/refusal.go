@@ -12,7 +12,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// usesXDS reports whether the channel's credentials go by what clusters say about TLS.
+// usesXDS reports whether the channel's credentials use the TLS configuration of clusters.
 func (b *channel) usesXDS() bool { return xdstls.UsesXDS(&b.buildOpts) }
 
 // refuses reports whether the channel's credentials cannot give a leaf the TLS that it
@@ -21,7 +21,7 @@ func (b *channel) refuses(l *picker.Leaf) bool {
 	return l.TLS != nil && xdstls.UsesForeign(&b.buildOpts)
 }
 
-// refuse takes away the endpoints of a leaf that refuses names, and says why.
+// refuse removes the endpoints of a leaf whose names are refused, and sets the reason.
 func (b *channel) refuse(l *picker.Leaf) {
 	const why = "the channel's credentials (%T) use xDS, and cannot carry out xdslb's TLS settings: use integrate.NewCredentials, and pass them to the channel unwrapped"
 	l.Priorities, l.Outlier = nil, nil

@@ -14,9 +14,9 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// render builds what picks read. It reports whether anything changed that can
-// help an RPC that waits: another configuration, a cluster that became READY or
-// failed, or another endpoint of one whose RPCs wait for a certain one.
+// render builds the data that picks read. It reports whether a change can help a waiting RPC:
+// another configuration, a cluster that became READY or failed, or another endpoint of a
+// cluster whose RPCs wait for a specific one.
 func (p *publisher) render(prev *published) (next *published, helps bool) {
 	next = &published{Table: rpc.Table{Err: p.fatal, Channel: p.id.link}}
 	if p.cfg == nil {
@@ -40,8 +40,8 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 	}
 	var err error
 	if next.Snapshot, err = p.build(prev, changed, whole); err != nil {
-		// xds validates what it hands over, so this is a defect of ours. The
-		// last good snapshot stays in force.
+		// Package xds validates its configurations, so this is a bug. The last good snapshot
+		// stays in force.
 		p.rec.write(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
 		if prev.Snapshot != nil {
 			return prev, false
@@ -70,8 +70,8 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 	return next, helps
 }
 
-// view returns what picks need of a cluster that has changed, and has p ask its endpoints if
-// RPCs do.
+// view returns the view of a cluster that has changed, and records that p probes its endpoints
+// if the cluster's RPCs do.
 func (p *published) view(c *cluster) *persistent.Item[clusterView] {
 	item := &persistent.Item[clusterView]{Value: c.view}
 	view := &item.Value
@@ -86,8 +86,8 @@ func (p *published) view(c *cluster) *persistent.Item[clusterView] {
 	return item
 }
 
-// budgets returns what limits retries by cluster: the same list as before, unless the
-// configuration or the leaf in use of a cluster makes it another.
+// budgets returns the retry limits by cluster: the previous list, unless the configuration or
+// the leaf in use of a cluster changes it.
 func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (list []*rpc.Budget) {
 	if !whole {
 		list = prev.Budgets
@@ -110,7 +110,7 @@ func (p *publisher) budgets(prev *published, changed []*cluster, whole bool) (li
 	return list
 }
 
-// build compiles what has changed since the latest snapshot.
+// build compiles the changes since the latest snapshot.
 func (p *publisher) build(prev *published, changed []*cluster, whole bool) (*picker.Snapshot, error) {
 	if !whole {
 		changes := make([]picker.ClusterChange, len(changed))
@@ -128,7 +128,7 @@ func (p *publisher) build(prev *published, changed []*cluster, whole bool) (*pic
 	return picker.Build(prev.Snapshot, &effective, states, p.env())
 }
 
-// env is what the channel's snapshots know of the channel and its RPCs.
+// env returns the data of the channel and its RPCs that its snapshots use.
 func (p *publisher) env() picker.Env {
 	return picker.Env{
 		Header:       metadatautil.OutgoingValues,

@@ -18,7 +18,7 @@ import (
 // of the first when it is READY, and only then the first is shut down, which lets its
 // RPCs finish. See conn for the states.
 
-// replaceConns replaces the leaf's connections, those of child policies among them.
+// replaceConns replaces the leaf's connections, including the connections of child policies.
 func (l *leaf) replaceConns() {
 	l.replacementFailed = false
 	seen := map[*conn]bool{}
@@ -32,8 +32,8 @@ func (l *leaf) replaceConns() {
 			}
 		}
 	}
-	// The others that children have, those of endpoints that the same update removed among
-	// them: a child that still has the address keeps the connection.
+	// The connections of children, including connections of endpoints that the same update
+	// removed: a child that still has the address keeps the connection.
 	for _, p := range l.priorities {
 		for g := range p.liveGroups {
 			for c := range g.children {
@@ -47,11 +47,11 @@ func (l *leaf) replaceConns() {
 	}
 }
 
-// replace makes a connection by the latest settings, to take the place of this one. One
-// that is not connected needs none, as its next attempt is by these settings. One that
-// still connects may be by the old ones. A draining endpoint gets no new connection
-// (A27-CLA-8); it is replaced if the endpoint comes back. cfg is the endpoint's; the
-// connections of child policies have addresses of their own.
+// replace makes a connection by the latest settings, to replace this one. An idle or failed
+// connection needs no replacement, as its next attempt uses the latest settings. A connection
+// that is still connecting may use the old ones. A draining endpoint gets no new connection
+// (A27-CLA-8); its connection is replaced if the endpoint comes back. cfg is the endpoint's;
+// the connections of child policies have addresses of their own.
 func (c *conn) replace(cfg *picker.Endpoint) {
 	c.abandon()
 	if c.outdated = c.endpoint.Draining; c.outdated || !c.mayBeConnecting() && c.state != picker.Ready {
@@ -72,8 +72,8 @@ func (c *conn) replace(cfg *picker.Endpoint) {
 	}
 }
 
-// other returns the connection's replacement, or what the connection is to replace; nil
-// if there is neither.
+// other returns the connection's replacement, or the connection that it is to replace; nil if
+// there is neither.
 func (c *conn) other() *conn { return c.leaf.replacements[c] }
 
 // pair makes next the connection's replacement.
@@ -170,8 +170,8 @@ func (c *conn) takeOver(s balancer.SubConnState) {
 	c.leaf.out.publish = true
 }
 
-// onTakenOver follows the coming into force of a connection of a child policy. ready
-// says that the one before was READY.
+// onTakenOver is called when the replacement of a child policy's connection is in force. ready
+// reports whether the previous connection was READY.
 func (c *conn) onTakenOver(ready bool, s balancer.SubConnState) {
 	h := c.child
 	switch listener := h.healthListener; {

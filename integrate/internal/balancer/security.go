@@ -12,9 +12,9 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// newSecurity returns how a cluster's connections are secured; nil without xDS. Those
-// of channels without xDS credentials get it too: wrapped credentials do not say that
-// they use xDS, and are not to fall back for that.
+// newSecurity returns how a cluster's connections are secured; nil without xDS. Channels
+// without xDS credentials get it too: wrapped credentials do not report that they use xDS, and
+// must not fall back for that reason.
 func (ch *channel) newSecurity(cluster string) *xdstls.Cluster {
 	if ch.bootstrap == nil {
 		return nil

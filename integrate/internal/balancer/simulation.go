@@ -31,7 +31,7 @@ import (
 // So the same configuration and states lead to the same result.
 type Simulation struct {
 	*Balancer
-	states map[netip.AddrPort]connectivity.State // of endpoints by their first address; others are READY
+	states map[netip.AddrPort]connectivity.State // of endpoints by their first address; all endpoints not listed are READY
 
 	mu     sync.Mutex
 	events []func()                      // that are due; guarded by mu
@@ -126,9 +126,9 @@ func (s *Simulation) finishCallbacks() {
 	}
 }
 
-// advance does what RPCs and time would do next, and reports whether anything is left to do:
-// endpoints that connect on demand are connected, and a priority that is neither READY nor
-// IDLE runs out of its failover time.
+// advance simulates the next RPCs and timers, and reports whether anything is left to do: it
+// connects endpoints that connect on demand, and expires the failover timer of a priority that
+// is neither READY nor IDLE.
 func (s *Simulation) advance() bool {
 	s.lock()
 	defer s.unlock()
@@ -153,8 +153,8 @@ func (s *Simulation) advance() bool {
 	return false
 }
 
-// connectAll connects the endpoints of a priority that wait for an RPC, and those that drain,
-// which were connected before they did. It reports whether there were any.
+// connectAll connects the endpoints of a priority that wait for an RPC, and draining endpoints,
+// which were connected before they drained. It reports whether there were any.
 func (s *Simulation) connectAll(p *priority) (found bool) {
 	if p.leaf.delegates() {
 		found = p.connectivity() == picker.Idle && !s.woken[p]
@@ -262,7 +262,7 @@ func addPicks(p *report.Picks, c *cluster, counts map[*endpoint]int) {
 	}
 }
 
-// simulatedChannel is what the balancer sees of gRPC.
+// simulatedChannel implements the part of gRPC's channel that the balancer uses.
 type simulatedChannel struct {
 	balancer.ClientConn // for methods that gRPC may add
 	s                   *Simulation

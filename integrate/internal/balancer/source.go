@@ -15,8 +15,8 @@ import (
 )
 
 // A source connects a channel's balancer with its resolver: the channel's membership in an
-// XdsClient, and the names by which that knows the channel. The resolver fills it in and does
-// not change it afterwards.
+// XdsClient, and the names under which the client lists the channel. The resolver fills it in
+// and does not change it afterwards.
 type Source struct {
 	Options   *Options
 	Bootstrap *bootstrap.Config

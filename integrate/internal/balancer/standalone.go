@@ -147,9 +147,9 @@ func (s *standalone) ResolverError(err error) {
 	}
 }
 
-// enter returns the book of a list of endpoints, in which those that are in the
-// receiver keep what they have, and the endpoints as the kernel knows them.
-// Addresses that come again are left out.
+// enter returns the book of a list of endpoints, with the entries of the receiver for the
+// endpoints that it has, and the endpoints in the kernel's form. Duplicate addresses are
+// skipped.
 func (a addressBook) enter(list []resolver.Endpoint) (addressBook, []picker.Endpoint) {
 	next := addressBook{made: a.made}
 	endpoints := make([]picker.Endpoint, 0, len(list))
@@ -180,18 +180,18 @@ func (a addressBook) enter(list []resolver.Endpoint) (addressBook, []picker.Endp
 	return next, endpoints
 }
 
-// addressBook gives the addresses of a resolver, which may be names, sockets or
-// whatever the channel's dialer knows, the form that the kernel has for
-// addresses. Those that are an IP address and a port keep it; others get one that
-// nobody has, from the range reserved for discarding (RFC 6666).
+// addressBook translates the addresses of a resolver, which may be names, sockets or any form
+// that the channel's dialer supports, to the form that the kernel has for addresses. IP
+// addresses with a port are kept; other addresses get an unused address from the range reserved
+// for discarding (RFC 6666).
 type addressBook struct {
 	made  uint64 // addresses made up so far
 	byKey map[netip.AddrPort]resolver.Address
 	keys  map[addressName]netip.AddrPort
 }
 
-// addressName is what tells addresses apart. Attributes do not: connections
-// survive their change.
+// addressName identifies an address. Attributes are not part of it: connections survive their
+// change.
 type addressName struct{ addr, serverName string }
 
 // add enters an address under the key that it had in old, if any. It reports

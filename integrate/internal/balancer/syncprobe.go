@@ -29,9 +29,9 @@ func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointStat
 	return nil
 }
 
-// choose asks endpoints of a group, and returns the best of all but the last that answers, or
-// nil: if none does in time, or probes come too fast. The last answer goes to the pool, like
-// all. An endpoint that answers no probes is chosen for its share of the RPCs.
+// choose probes endpoints of a group, and returns the best of all but the last that answers, or
+// nil: if no endpoint answers in time, or probes come too fast. The last answer also goes to
+// the pool. An endpoint that does not implement probes is chosen for its share of the RPCs.
 func (p *prober) choose(ctx context.Context, g *picker.ProbeGroup) *picker.EndpointState {
 	asked, silent := p.drawFor()
 	if silent != nil {
@@ -68,8 +68,8 @@ wait:
 	return nil
 }
 
-// drawFor draws the endpoints that an RPC asks. If the first that comes up answers no probes,
-// it is what the RPC is for.
+// drawFor draws the endpoints to probe for an RPC. If the first one drawn does not implement
+// probes, the RPC goes to it.
 func (p *prober) drawFor() (asked []*probeTarget, silent *picker.EndpointState) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

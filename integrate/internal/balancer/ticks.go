@@ -10,8 +10,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file has the timers of a cluster that have it rendered again while picks go by what
-// changes with time.
+// This file has the timers that render a cluster again while its picks depend on time.
 
 // scheduleWeights keeps a timer of the update period running while weights matter: the
 // cluster picks by them, and has two endpoints to choose from.
@@ -26,8 +25,8 @@ func (c *cluster) scheduleWeights() {
 }
 
 // updateEvery keeps a timer running that updates the priority in use after a period, and has
-// the cluster compiled anew if that reports a change; then it is scheduled again. A period of
-// 0 is never.
+// the cluster compiled again if that reports a change; then it is rescheduled. A period of 0
+// means never.
 func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update func(*priority) (changed bool), schedule func(*cluster)) {
 	if period == 0 {
 		serial.Halt(timer)
@@ -41,18 +40,16 @@ func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update f
 	}
 }
 
-// While endpoints are in their slow start, their share is what it was when the
-// snapshot was built: twenty builds per window follow the curve closely, as long as
-// they are neither so close that they cost anything nor so far apart that one sees
-// the steps.
+// While endpoints are in slow start, their share is fixed when the snapshot is built: twenty
+// builds per window follow the curve closely. The interval is bounded below by the cost of a
+// build, and above so that the steps remain invisible.
 const (
 	slowStartSteps   = 20
 	minSlowStartStep = 100 * time.Millisecond
 	maxSlowStartStep = time.Second
 )
 
-// scheduleSlowStart has the cluster compiled anew every so often while endpoints are
-// in their slow start.
+// scheduleSlowStart has the cluster compiled periodically while endpoints are in slow start.
 func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 	if !inSlowStart {
 		serial.Halt(&c.slowStartTimer)

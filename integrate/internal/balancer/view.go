@@ -16,10 +16,10 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// This file renders what picks see of a cluster.
+// This file renders the data of a cluster that picks read.
 
-// clusterView is what picks read of a cluster besides the picker's part, which has the outcomes: what
-// these are for gRPC. It is immutable.
+// clusterView is the data of a cluster that picks read besides the picker's part. The picker's
+// part has the outcomes, clusterView has their gRPC results. It is immutable.
 type clusterView struct {
 	status     picker.Connectivity
 	failed     error                         // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
@@ -27,11 +27,11 @@ type clusterView struct {
 	results    []result                      // by endpoint index
 	hosts      *hosts                        // nil unless sessions or attempts need them
 	probers    map[*picker.ProbePool]*prober // nil unless RPCs ask endpoints themselves
-	// connectable are what an RPC may connect, by endpoint index; nil if endpoints
-	// connect by themselves.
+	// connectable are the endpoints that an RPC may connect, by endpoint index; nil if
+	// endpoints connect by themselves.
 	connectable []*endpoint
-	// groups are those whose children connect the endpoints, by locality
-	// index; nil if there are none.
+	// groups are the groups whose children connect the endpoints, by locality index; nil if
+	// there are no groups.
 	groups []*group
 	// authorities and labels are parallel to results. Authorities are nil unless a route rewrites
 	// them, and for endpoints without a hostname. Labels are nil unless attempts are labeled.
@@ -109,7 +109,7 @@ func (c *cluster) recordFailure() {
 	c.rec.record(ev, nil)
 }
 
-// retryBudget is what limits the retries of the cluster's RPCs; nil is nothing.
+// retryBudget returns the limit of the cluster's retries; nil means unlimited.
 func (c *cluster) retryBudget() *rpc.Budget {
 	if c.inUse == nil || c.inUse.leaf.cfg.Retries == nil {
 		return nil
@@ -128,8 +128,8 @@ func (c *cluster) failure() error {
 	return c.id.failure(c.cfg.Name, msg, reason, more...)
 }
 
-// failureText says why no endpoint can be picked, in grpc-go's terms where users may know
-// them, and which reason that is. O(endpoints).
+// failureText returns why no endpoint can be picked, in grpc-go's terms where users may know
+// them, and the reason code. O(endpoints).
 func (c *cluster) failureText() (msg, reason string) {
 	p := c.inUse
 	reason = ReasonNoEndpoints

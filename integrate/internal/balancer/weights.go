@@ -29,7 +29,7 @@ type wrrConfig struct {
 	rule *orcaweight.Rule
 }
 
-// wrrWeight is where what an endpoint reports becomes its weight. It implements
+// wrrWeight converts the load reports of an endpoint to its weight. It implements
 // orca.OOBListener.
 type wrrWeight struct {
 	orcaweight.Weight
@@ -38,11 +38,11 @@ type wrrWeight struct {
 	leaf *common
 
 	// Guarded by the balancer's mutex.
-	published float64 // what the snapshots know
+	published float64 // the weight in the snapshots
 	oob       oobReports
 }
 
-// onDone takes note of the end of an RPC, and of the report that came with it.
+// onDone records the end of an RPC, and the report that came with it.
 func (w *wrrWeight) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	if result == picker.CallOK || result == picker.CallFailed {
 		w.failures.Count(result == picker.CallFailed && serverFault(info.Err))
@@ -69,7 +69,7 @@ func serverFault(err error) bool {
 	return false
 }
 
-// connect says that the endpoint has become READY, and may be another process.
+// connect records that the endpoint has become READY, and may be another process.
 func (w *wrrWeight) connect() {
 	w.Connect()
 	w.failures.Reset()
@@ -79,7 +79,7 @@ func (w *wrrWeight) report(how *wrrConfig, report *orcav3.OrcaLoadReport) {
 	w.Report(how.ClientWRR, how.rule.Weight(report, w.failures.Part()), w.leaf.rt.Now())
 }
 
-// OnLoadReport takes note of a report out of band.
+// OnLoadReport records an out-of-band report.
 func (w *wrrWeight) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	if how := w.leaf.wrr.Load(); how != nil && how.OutOfBand {
 		w.report(how, report)
@@ -112,7 +112,7 @@ func (l *leaf) updateWRR() {
 	}
 }
 
-// askAnew has the endpoints say what the configuration asks for by now, and how it does.
+// askAnew requests out-of-band reports from the endpoints by the current configuration.
 func (l *leaf) askAnew() {
 	for _, p := range l.priorities {
 		for e := range p.endpoints {
@@ -156,13 +156,13 @@ func (e *endpoint) stopOOB() {
 	}
 }
 
-// oobReports are the reports out of band of one endpoint to one listener: none, from start
-// on, and none again from end on. Those of the same connection share a stream.
+// oobReports are the out-of-band reports of one endpoint to one listener, from start until end.
+// Registrations for the same connection share a stream.
 type oobReports struct {
-	stop func() // nil while there are none
+	stop func() // nil if there are no reports
 }
 
-// start asks for reports, instead of those that there are.
+// start requests reports, replacing the current registration.
 func (o *oobReports) start(rt *serial.Runtime, conn balancer.SubConn, listener orca.OOBListener, period time.Duration) {
 	o.end(rt)
 	if conn == nil {
@@ -183,8 +183,8 @@ func (o *oobReports) end(rt *serial.Runtime) {
 	}
 }
 
-// onReady starts what counts from an endpoint's becoming READY: slow start, the
-// blackout period of its weight, reports out of band.
+// onReady starts the periods that begin when an endpoint becomes READY: slow start, the
+// blackout period of its weight, and out-of-band reports.
 func (e *endpoint) onReady() {
 	e.StateSince = e.loc.leaf.rt.Now()
 	e.loc.changed()
@@ -194,8 +194,8 @@ func (e *endpoint) onReady() {
 	e.startOOB()
 }
 
-// updateWeights tells the endpoints' states their weights of the moment, and reports
-// whether one changed that picks look at. O(endpoints).
+// updateWeights sets the current weights in the endpoints' states, and reports whether a weight
+// changed that picks use. O(endpoints).
 func (p *priority) updateWeights() (changed bool) {
 	how := p.leaf.wrr.Load()
 	if how == nil {
@@ -217,9 +217,9 @@ func (p *priority) updateWeights() (changed bool) {
 	return changed
 }
 
-// updateUtilizations adds what the endpoints of each locality have reported to its
-// utilization, and reports whether that makes a difference. It is to be called once per
-// update period. O(endpoints).
+// updateUtilizations adds the reports of each locality's endpoints to its utilization, and
+// reports whether that makes a difference. It must be called once per update period.
+// O(endpoints).
 func (p *priority) updateUtilizations() (changed bool) {
 	how := p.leaf.loadAware.Load()
 	if how == nil {
