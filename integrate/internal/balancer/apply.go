@@ -15,11 +15,11 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// targetState is the configuration in force.
+// targetState is the current configuration.
 type targetState struct {
 	cfg     *picker.Config // nil while the target cannot be served
-	fatal   error          // why it cannot be
-	applied time.Time      // when cfg was, or fatal
+	fatal   error          // the reason
+	applied time.Time      // when cfg or fatal was set
 	plans   *rpc.Plans     // of cfg
 	needs                  // of cfg
 }
@@ -28,7 +28,7 @@ type targetState struct {
 type needs struct {
 	rewrites   bool // a route rewrites authorities (A81)
 	sessions   bool // a route has session affinity (A55)
-	avoidHosts bool // attempts of a route avoid endpoints that were tried
+	avoidHosts bool // attempts of a route avoid endpoints that were already tried
 }
 
 // Update implements xds.Watcher: it applies a new configuration of the target. The service
@@ -91,8 +91,8 @@ func (b *Balancer) apply(cfg *picker.Config, plans *rpc.Plans) {
 		c.received = received[i]
 	}
 	b.list.follow(received, cfg.Clusters)
-	// Last, so that the counters of a leaf that another cluster has now are never without
-	// a user: they know of the RPCs in flight.
+	// Last, so that counters of a leaf that has moved to another cluster are never without a
+	// user: they count the RPCs in flight.
 	for _, c := range gone {
 		c.close(changes)
 	}

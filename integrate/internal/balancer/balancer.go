@@ -18,8 +18,8 @@ import (
 	"github.com/xdslb/xdslb/xds"
 )
 
-// PolicyName is the name of the LB policy that the resolver's service config names. It
-// works with our resolver only, which hands it the configuration's source.
+// PolicyName is the name of the LB policy in the resolver's service config. The policy works
+// only with the resolver of package integrate, which passes it the configuration's source.
 const PolicyName = "xdslb_experimental"
 
 // Register registers the LB policies of channels with and without xDS.
@@ -75,8 +75,8 @@ func newBalancer(cc balancer.ClientConn, opts balancer.BuildOptions) *Balancer {
 	return b
 }
 
-// UpdateClientConnState comes once with the channel's source, and again only
-// if the resolver's state changes.
+// UpdateClientConnState is called once with the channel's source, and again only if the
+// resolver's state changes.
 func (b *Balancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	src := SourceOf(s.ResolverState)
 	if src == nil {
@@ -157,9 +157,9 @@ func (b *Balancer) Close() {
 	}
 }
 
-// connectIdle connects an endpoint of a cluster that is IDLE, as an RPC to it would. It
-// publishes nothing if no endpoint begins to connect, as with a child policy: a publication
-// would wake WaitReady for nothing.
+// connectIdle connects an endpoint of an IDLE cluster, as an RPC to the cluster would. It does
+// not publish if no endpoint starts to connect, as with a child policy: a publication would
+// wake WaitReady for nothing.
 func (b *Balancer) connectIdle(cluster string) {
 	b.lock()
 	defer b.unlock()

@@ -10,16 +10,16 @@ import "time"
 // the tally of their priority. At the end of the event the owners handle the marks: the
 // priority updates its phase, the cluster chooses a priority, and the balancer publishes.
 
-// entry is how the lower layers of a cluster have later events enter at the top: states of
-// SubConns, timers, calls of child policies.
+// entry is how the lower layers of a cluster start later events at the top: states of SubConns,
+// timers, calls of child policies.
 type entry interface {
 	// do takes the mutex and runs f, unless the balancer is closed, and ends the event. The
 	// caller must not hold the mutex.
 	do(f func())
 	// end is like do, for events that must also be handled after the balancer is closed.
 	end(f func())
-	// after runs f as an event when a timer expires, unless the timer is stopped or replaced in
-	// its slot by then. The caller holds the mutex.
+	// after runs f as an event when a timer expires, unless the timer is stopped, or replaced
+	// in its slot, before. The caller holds the mutex.
 	after(d time.Duration, slot **time.Timer, f func())
 }
 
@@ -28,18 +28,18 @@ type mark uint8
 
 const (
 	grew      mark = 1 << iota // an endpoint became READY
-	states                     // an endpoint changed its state otherwise
+	states                     // an endpoint changed its state in any other way
 	phased                     // the priority changed its phase by a timer
-	picks                      // picks are to see something else of the priority
-	pickers                    // a child policy has another picker
-	connError                  // the latest connection error has another text
+	picks                      // the data that picks read has changed
+	pickers                    // a child policy has a new picker
+	connError                  // the text of the latest connection error has changed
 )
 
 // tally sums up a priority's endpoints and the changes that an event made to them. Endpoints,
 // connections and child policies write it, the priority and the cluster read it.
 type tally struct {
-	counts       [4]int // endpoints by picker.Connectivity, without the drained ones
-	needsConnect bool   // endpoints were added that have not been asked to connect
+	counts       [4]int // endpoints by picker.Connectivity, without draining ones
+	needsConnect bool   // endpoints were added and do not connect yet
 	stale        bool   // the data built from the endpoints and their connections is out of date
 	phase        phase
 	marks        mark
@@ -56,7 +56,7 @@ func (t *tally) note(m mark) {
 	t.stale = t.stale || m&picks != 0
 }
 
-// invalidate follows a change of the set of endpoints.
+// invalidate is called when the set of endpoints changes.
 func (t *tally) invalidate() { t.needsConnect, t.stale = true, true }
 
 // change is a set of consequences of an event for a cluster.
@@ -68,18 +68,18 @@ const (
 	grown                       // a publication is due: one more endpoint is READY, and nothing else changed
 	publish                     // a publication is due
 	urgent                      // the publication must not be delayed
-	wake                        // RPCs that wait are to pick again, since a child policy has another picker
+	wake                        // waiting RPCs must pick again, since a child policy has a new picker
 )
 
 // An outbox collects actions that lower layers defer to the end of an event: see
 // publisher.settle.
 type outbox struct {
-	// closing shuts down the connections that have no endpoint any more, once no published
-	// snapshot leads to them.
+	// closing shuts down the connections without an endpoint, once no published snapshot uses
+	// them.
 	closing []func()
 	// repick is set when SubConns left READY since gRPC got its latest picker: RPCs that picked
-	// one of them wait for a new one.
+	// such a SubConn wait for a new picker.
 	repick  bool
 	publish bool // a publication is due
-	wake    bool // as the change wake, of a cluster that is not known
+	wake    bool // like the change wake, for an unknown cluster
 }

@@ -33,7 +33,7 @@ type channel struct {
 	standalone bool // without xDS
 	simulated  bool // shares no counters with channels, and logs nothing once per process
 
-	// resolved returns the resolver's address for an endpoint's; nil with xDS.
+	// resolved returns the resolver's address for an endpoint's address; nil with xDS.
 	resolved func(netip.AddrPort) resolver.Address
 	clock    *picker.Clock // for the times of RPCs; nil until one is timed
 	watched  bool          // RPCs are counted by endpoint
@@ -42,7 +42,7 @@ type channel struct {
 }
 
 // checksHealth reports whether connections are READY only once gRPC's health listener reports
-// it. Without xDS the service config, which is the user's, decides whether that asks the
+// READY. Without xDS the user's service config decides whether health checks are sent to the
 // backend.
 func (ch *channel) checksHealth() bool { return ch.standalone || ch.opts.HealthChecks }
 
@@ -67,8 +67,8 @@ func (ch *channel) addressesOf(cfg *picker.Endpoint) []resolver.Address {
 	return addrs
 }
 
-// rpcClock returns the clock that the channel's RPCs are timed by, which is made when a policy
-// first needs it. After the channel is closed it stops by itself.
+// rpcClock returns the clock that times the channel's RPCs. It is made when a policy first
+// needs it, and stops by itself after the channel is closed.
 func (ch *channel) rpcClock() *picker.Clock {
 	if ch.clock == nil {
 		ch.clock = picker.NewClock(ch.rt.Now)

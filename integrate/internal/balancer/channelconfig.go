@@ -13,10 +13,10 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// adaptation makes the configuration of a channel from one that all channels share.
+// adaptation derives the configuration of a channel from the one that all channels share.
 type adaptation struct {
 	*channel
-	subsetSeed uint64 // random: the endpoints that the channel keeps of a large set depend on it (A68)
+	subsetSeed uint64 // random: selects the endpoints that the channel keeps of a large set (A68)
 }
 
 // config adapts a configuration, which all channels share, to this channel: it removes endpoint
@@ -49,19 +49,19 @@ func (a *adaptation) config(list *clusterList, cfg *picker.Config, changed []int
 	return &out
 }
 
-// needsOwn reports whether the leaf is not taken as it is.
+// needsOwn reports whether the leaf must be adapted.
 func (a *adaptation) needsOwn(l picker.Leaf) bool {
 	return a.opts.IgnoreEndpointWeights && weighs(&l.Policy) || l.Policy.Subset > 0 || a.refuses(&l)
 }
 
-// weighs reports whether a policy goes by endpoint weights and can do without: rings
-// and Maglev tables cannot.
+// weighs reports whether a policy uses endpoint weights and could ignore them: ring hash and
+// Maglev could not.
 func weighs(p *picker.Policy) bool {
 	return p.Kind == picker.PolicyEDF || p.Kind == picker.PolicyLeastRequest && !p.Least.IgnoreWeights ||
 		p.Kind == picker.PolicyLeastLatency && !p.Latency.IgnoreWeights
 }
 
-// ignoreWeights makes a policy that weighs endpoints the same without weights.
+// ignoreWeights changes a policy that weighs endpoints into its unweighted equivalent.
 func ignoreWeights(p *picker.Policy) {
 	switch p.Kind {
 	case picker.PolicyEDF:
@@ -117,8 +117,7 @@ func (a *adaptation) noteWeights(cfg *picker.Config, changed []int) {
 	}
 }
 
-// weightsCount reports whether endpoint weights make a difference to a cluster that
-// could do without.
+// weightsCount reports whether ignoring endpoint weights would make a difference to a cluster.
 func weightsCount(cc *picker.Cluster) bool {
 	for i := range cc.Leaves {
 		l := &cc.Leaves[i]

@@ -15,16 +15,15 @@ import (
 	"google.golang.org/grpc/serviceconfig"
 )
 
-// child is a balancer of grpc-go's registry that picks the endpoints of a group
-// (A52, D10), and the ClientConn that it sees.
+// child is a balancer of grpc-go's registry that picks the endpoints of a group (A52, D10), and
+// the ClientConn that it sees.
 //
-// It is called without the balancer's mutex, as it may call back at once, and
-// one call at a time, in the order of Runtime.Call. Its own calls may come from
-// anywhere. The Close of a balancer need not shut its SubConns down; ours does it
-// for it.
+// The balancer is called without the mutex, as it may call back at once. Calls are made one at
+// a time, in the order of Runtime.Call. Its own calls may come from any goroutine. A balancer
+// need not shut its SubConns down when it is closed; child shuts them down.
 //
-// All fields but policy are guarded by the balancer's mutex. policy is touched only
-// by calls of Runtime.Call.
+// The balancer's mutex guards all fields but policy. Only functions passed to Runtime.Call
+// access policy.
 type child struct {
 	balancer.ClientConn // the channel's
 
@@ -45,18 +44,18 @@ type child struct {
 	awaitingState bool
 }
 
-// childOwner is the group of a child, as the child and its SubConns see it.
+// childOwner is the group of a child, as seen by the child and its SubConns.
 type childOwner interface {
 	// covers reports whether a locality's endpoints belong to the group.
 	covers(l *locality) bool
 	// home returns one of the group's localities.
 	home() *locality
-	// onChildState follows a new state of one of the group's children.
+	// onChildState is called when one of the group's children reports a state.
 	onChildState(c *child)
-	// shutdownUnclaimed shuts down the connections of the group's endpoints that no child has.
-	// It does nothing and returns false if the child is not the one in use.
+	// shutdownUnclaimed shuts down the connections of the group's endpoints that no child has
+	// claimed. It does nothing and returns false if the child is not the current one.
 	shutdownUnclaimed(c *child) bool
-	// onChildClosed follows the end of a child, with its connections.
+	// onChildClosed is called after a child and its connections are closed.
 	onChildClosed(c *child)
 }
 
@@ -83,8 +82,8 @@ func newChild(leaf *common, owner childOwner, name string) *child {
 	}
 }
 
-// update gives the child another list of endpoints and configuration. list is
-// called later, without the mutex.
+// update passes a new list of endpoints and a configuration to the child. list is called later,
+// without the mutex.
 func (c *child) update(targets map[string]target, config []byte, list func() resolver.State) {
 	c.retarget(targets)
 	c.leaf.rt.Call(func() {
@@ -101,7 +100,7 @@ func (c *child) update(targets map[string]target, config []byte, list func() res
 	})
 }
 
-// onUpdated follows the end of an update, which the policy rejected if err is not nil.
+// onUpdated is called after an update. err is not nil if the policy rejected it.
 func (c *child) onUpdated(err error) {
 	if err != nil {
 		c.leaf.rec.write(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.leaf.cluster,
@@ -113,9 +112,9 @@ func (c *child) onUpdated(err error) {
 	c.shutdownUnclaimed()
 }
 
-// retarget makes the child's connections serve the endpoints that have their
-// addresses now: one that moved to another locality is another endpoint. Connections are
-// replaced if they are verified by hostnames and theirs have changed.
+// retarget assigns the child's connections to the endpoints that have their addresses now: an
+// address that moved to another locality belongs to a new endpoint. Connections are replaced if
+// they are verified by hostnames and their hostnames have changed.
 func (c *child) retarget(targets map[string]target) {
 	c.targets = targets
 	for h := range c.conns {
@@ -126,8 +125,8 @@ func (c *child) retarget(targets map[string]target) {
 	}
 }
 
-// buildPolicy builds the policy if it is not, and parses its configuration, which
-// was found valid when the resource was accepted.
+// buildPolicy builds the policy if necessary, and parses its configuration, which was validated
+// when the resource was accepted.
 func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingConfig, err error) {
 	builder := balancer.Get(c.name)
 	if builder == nil {
@@ -157,8 +156,7 @@ func (c *child) exitIdle() {
 	})
 }
 
-// close ends the child and, once it has ended, the connections that it still
-// has.
+// close closes the child and then its remaining connections.
 func (c *child) close() {
 	if c.closed {
 		return
@@ -172,7 +170,7 @@ func (c *child) close() {
 	})
 }
 
-// onClosed follows the end of the policy.
+// onClosed is called after the policy is closed.
 func (c *child) onClosed() {
 	for h := range c.conns {
 		h.shutdown()
@@ -198,9 +196,8 @@ func (c *child) onState(s balancer.State) {
 	c.shutdownUnclaimed()
 }
 
-// shutdownUnclaimed shuts down connections that were there before the child,
-// or came with endpoints from elsewhere, once the child has had the chance to claim
-// them.
+// shutdownUnclaimed shuts down connections that existed before the child, or came with
+// endpoints from another locality, once the child has had the chance to claim them.
 func (c *child) shutdownUnclaimed() {
 	if !c.awaitingState || c.closed || c.state.ConnectivityState == connectivity.Connecting {
 		return

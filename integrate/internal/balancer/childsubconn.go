@@ -29,20 +29,20 @@ import (
 //
 // Picks read conn, endpoint and ready. The balancer's mutex guards the rest.
 type childSubConn struct {
-	balancer.SubConn // of its first connection; all methods are below
+	balancer.SubConn // of its first connection; all its methods are overridden below
 
 	child    *child
 	addrs    []resolver.Address
 	opts     balancer.NewSubConnOptions
 	conn     atomic.Pointer[conn]     // nil if not connected
-	endpoint atomic.Pointer[endpoint] // that picks count for
+	endpoint atomic.Pointer[endpoint] // that counts the picks
 	ready    atomic.Bool              // conn is READY
 
 	// inherited is set if conn was connected, or connecting, before the policy requested it:
 	// the policy considers it IDLE, and gets no states until it calls Connect.
 	inherited bool
 	toldMoved bool // the policy was notified that no connection is available
-	shutDown  bool // by the policy, or with it
+	shutDown  bool // by the policy, or when the child is closed
 
 	// The policy's registrations with conn while it is READY.
 	healthListener func(balancer.SubConnState)
@@ -78,7 +78,7 @@ func (h *childSubConn) target() target {
 	return t
 }
 
-// retarget makes the connection serve the endpoint that has its address now.
+// retarget assigns the connection to the endpoint that has its address now.
 func (h *childSubConn) retarget() {
 	t := h.target()
 	if t.endpoint == nil {
@@ -108,8 +108,8 @@ func (c *child) unknownAddress() *endpoint {
 	return c.unknown
 }
 
-// attach gives the SubConn a connection: that of the endpoint if the balancer has one
-// of use, else a new one.
+// attach gives the SubConn a connection: the endpoint's if it is owned by the balancer and
+// usable, otherwise a new one.
 func (h *childSubConn) attach() error {
 	e, t := h.endpoint.Load(), h.target()
 	exclusive := t.exclusive && t.endpoint == e
@@ -133,7 +133,7 @@ func (h *childSubConn) attach() error {
 	return nil
 }
 
-// dialFor makes a SubConn, which is IDLE, by the addresses of a child's SubConn.
+// dialFor makes an IDLE SubConn with the addresses of a child's SubConn.
 func (c *conn) dialFor(h *childSubConn) error {
 	c.state = picker.Idle
 	opts := h.opts
@@ -145,8 +145,8 @@ func (c *conn) dialFor(h *childSubConn) error {
 	return err
 }
 
-// becomeOwn makes the connection the own one of its endpoint, instead of the one
-// that the endpoint has: of pick_first the one that it selected.
+// becomeOwn makes the connection the endpoint's own, replacing the previous one. It is used for
+// the connection that pick_first selected.
 func (h *childSubConn) becomeOwn() {
 	e, c := h.endpoint.Load(), h.conn.Load()
 	if c == nil || e.conn == c {
@@ -158,10 +158,10 @@ func (h *childSubConn) becomeOwn() {
 	e.conn = c
 }
 
-// onState follows a state of the connection.
+// onState handles a state of the connection.
 func (h *childSubConn) onState(s balancer.SubConnState) {
 	if ready := s.ConnectivityState == connectivity.Ready; h.ready.Swap(ready) != ready && ready {
-		h.child.leaf.out.wake = true // the child's picker may have it still, or again
+		h.child.leaf.out.wake = true // the child's picker may still return it
 	} else if !ready {
 		h.forget()
 	}
@@ -187,8 +187,7 @@ var ejection = balancer.SubConnState{
 	ConnectionError:   errors.New("ejected by outlier detection"),
 }
 
-// onEjection follows outlier detection's ejecting the endpoint, or letting it
-// return (A50).
+// onEjection is called when outlier detection ejects the endpoint, or lets it return (A50).
 func (h *childSubConn) onEjection() {
 	if !h.inherited && h.ready.Load() {
 		h.onState(balancer.SubConnState{ConnectivityState: connectivity.Ready})
@@ -208,7 +207,7 @@ var moved = balancer.SubConnState{
 	ConnectionError:   errors.New("the endpoint has moved to another locality or priority"),
 }
 
-// onReturn follows the return of the endpoint to the group.
+// onReturn is called when the endpoint returns to the group.
 func (h *childSubConn) onReturn() {
 	if h.toldMoved {
 		h.toldMoved = false
@@ -269,7 +268,7 @@ func (h *childSubConn) connect() {
 	case inherited && c.state == picker.Connecting:
 		h.notify(balancer.SubConnState{ConnectivityState: connectivity.Connecting})
 	case inherited && c.state == picker.TransientFailure:
-		h.notify(failedBefore) // IDLE follows when the back-off is over
+		h.notify(failedBefore) // IDLE follows when the backoff ends
 	default:
 		c.asked = c.state == picker.Idle
 		c.sc.Connect()

@@ -16,8 +16,8 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// cluster is the live side of one picker.Cluster: its leaves' priorities in
-// one list, and which of them is in use (A56).
+// cluster is the live counterpart of a picker.Cluster: its leaves' priorities in one list, and
+// the priority in use (A56).
 //
 // The balancer's mutex guards all fields and methods.
 type cluster struct {
@@ -26,17 +26,17 @@ type cluster struct {
 	changed  []*tally // with marks that follow has not handled
 	index    int      // in the list
 	cfg      *picker.Cluster
-	received *picker.Cluster // that cfg was made of: see adaptation.config
+	received *picker.Cluster // the source of cfg: see adaptation.config
 	leaves   []*leaf         // parallel to cfg.Leaves
 	order    []*priority     // of all leaves, highest first
 	inUse    *priority       // nil if no priority is in use
-	shares   []loadShare     // inUse's first; nil if it takes all
+	shares   []loadShare     // starting with inUse's; nil if inUse takes all the load
 
-	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy asks endpoints
+	probers map[*picker.ProbePool]*prober // immutable; nil unless the policy probes endpoints
 
 	weightTimer    *time.Timer // runs while weights may change (A58)
 	loadTimer      *time.Timer // runs while utilizations may change
-	slowStartTimer *time.Timer // runs while endpoints are in their slow start
+	slowStartTimer *time.Timer // runs while endpoints are in slow start
 	failureTimer   *time.Timer // runs until RPCs fail with the latest connection error
 
 	// As published.
@@ -52,10 +52,10 @@ type cluster struct {
 	view        clusterView
 	state       picker.ClusterState
 	effective   *picker.Cluster // the configuration that state is for: cfg, unless the load is shared
-	authorities []metadata.MD   // as last in view
+	authorities []metadata.MD   // as in the latest view
 }
 
-// update takes over a new configuration of the cluster.
+// update applies a new configuration of the cluster.
 func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bool) change {
 	old := make(map[string]*leaf, len(c.leaves))
 	for _, l := range c.leaves {
@@ -82,14 +82,14 @@ func (c *cluster) update(cfg *picker.Cluster, changes *eventlog.Changes, slow bo
 		p.afterUpdate()
 	}
 	c.choose()
-	c.clearMarks() // all priorities have been looked at
+	c.clearMarks() // all priorities have been checked
 	if c.overdue(slow) {
 		return render | publish | urgent
 	}
 	return render | publish
 }
 
-// updateLeaf returns the live side of cfg, made from prev where there is one.
+// updateLeaf returns the live counterpart of cfg, derived from prev if that is not nil.
 func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf, changes *eventlog.Changes) *leaf {
 	l := prev
 	var was *picker.Leaf
@@ -133,10 +133,10 @@ func (c *cluster) updateLeaf(prev *leaf, cfg *picker.Leaf, changes *eventlog.Cha
 			p.recount()
 		}
 		if rehashed {
-			p.invalidate() // endpoints may be IDLE that are to connect now
+			p.invalidate() // IDLE endpoints may have to connect now
 		}
 	}
-	if c.rec.metrics != nil { // before localities are forgotten
+	if c.rec.metrics != nil { // before localities are removed
 		channelmetrics.FoldLoad(c.rec.metrics, l.cfg, l.load)
 	}
 	l.load.Retain(cfg)
@@ -175,7 +175,7 @@ func (c *cluster) mayQueueWhileReady() bool {
 	return c.inUse != nil && (c.inUse.leaf.onDemand() || c.inUse.leaf.delegates())
 }
 
-// close releases everything the cluster has.
+// close releases all resources of the cluster.
 func (c *cluster) close(changes *eventlog.Changes) {
 	serial.Halt(&c.weightTimer)
 	serial.Halt(&c.loadTimer)

@@ -31,11 +31,11 @@ type clusterList struct {
 	// if nothing had to be adapted. Immutable.
 	received, own []*picker.Cluster
 	whole         bool       // the names or the routes differ from those of the latest snapshot
-	changed       []*cluster // that have, since the latest publication; some may be gone
-	statuses      [4]int     // how many were published in each picker.Connectivity
+	changed       []*cluster // changed since the latest publication; some may have been removed
+	statuses      [4]int     // number of clusters published in each picker.Connectivity
 }
 
-// set makes other clusters, or another order, the list.
+// set replaces the list.
 func (l *clusterList) set(all []*cluster) {
 	received, own := make([]*picker.Cluster, len(all)), make([]*picker.Cluster, len(all))
 	for i, c := range all {
@@ -65,13 +65,13 @@ func (l *clusterList) differing(clusters []*picker.Cluster) (indexes []int) {
 	return indexes
 }
 
-// reroute follows another list of routes.
+// reroute records that the routes have changed.
 func (l *clusterList) reroute() { l.whole = true }
 
-// clear takes all clusters out.
+// clear removes all clusters.
 func (l *clusterList) clear() { *l = clusterList{whole: true} }
 
-// mark lists a cluster as changed. It may be in no list yet.
+// mark lists a cluster as changed. The cluster may not be in the list yet.
 func (l *clusterList) mark(c *cluster) {
 	if !c.dirty {
 		c.dirty = true
@@ -105,7 +105,7 @@ func (l *clusterList) begin() (changed []*cluster, whole bool) {
 	return changed, l.whole
 }
 
-// has reports whether a cluster is in the list: one that has changed may have gone.
+// has reports whether a cluster is in the list: a changed cluster may have been removed.
 func (l *clusterList) has(c *cluster) bool { return c.index < len(l.all) && l.all[c.index] == c }
 
 // count counts a cluster by the status that is being published.
@@ -117,14 +117,14 @@ func (l *clusterList) count(c *cluster, status picker.Connectivity) {
 	l.statuses[status]++
 }
 
-// done follows a publication that has come into force. Without it the next one is of
-// everything again, if this one was.
+// done records that a publication is in force. If done is not called, the next publication
+// renders everything again if this one did.
 func (l *clusterList) done() { l.whole = false }
 
 // best returns the status of the best cluster as published (A31).
 func (l *clusterList) best() picker.Connectivity { return bestOf(l.statuses) }
 
-// bestWith is best with a cluster, which has been counted, as it is now.
+// bestWith is like best, with the current status of one cluster, which has been counted.
 func (l *clusterList) bestWith(c *cluster) picker.Connectivity {
 	statuses := l.statuses
 	statuses[c.publishedStatus]--

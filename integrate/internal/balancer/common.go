@@ -23,7 +23,7 @@ type common struct {
 	breaker     *counters.Breaker
 	load        *picker.ClusterLoad
 	stopReports func()                          // ends load reporting
-	metrics     atomic.Pointer[metricNames]     // that load reports pass on
+	metrics     atomic.Pointer[metricNames]     // forwarded by load reports
 	wrr         atomic.Pointer[wrrConfig]       // nil unless the policy is PolicyClientWRR
 	loadAware   atomic.Pointer[loadAwareConfig] // nil unless the policy is load-aware
 	rejected    *rejections                     // see rejections; nil until they are needed
@@ -33,7 +33,7 @@ type common struct {
 	// replacements maps a connection to its replacement, and a replacement to the connection
 	// that it replaces; nil if there are no replacements. See conn.
 	replacements map[*conn]*conn
-	// replacementFailed is set once it is logged that the latest TLS settings do not work.
+	// replacementFailed is set once it has been logged that the latest TLS settings fail.
 	replacementFailed bool
 	// hosts has the hostnames of connections by their addresses, for handshakes; nil unless the
 	// channel has xDS credentials.
@@ -55,5 +55,5 @@ func (l *common) delegates() bool {
 	return k == picker.PolicyCustom || k == picker.PolicyPickFirst
 }
 
-// onDemand reports whether the endpoints connect only when an RPC asks for them.
+// onDemand reports whether endpoints connect only when an RPC needs them.
 func (l *common) onDemand() bool { return l.cfg.Policy.Hashes() }

@@ -50,12 +50,12 @@ type conn struct {
 	leaf     *common       // never changes
 	sc       connector     // gRPC's SubConn, or a multiAddress; never changes
 	endpoint *endpoint     // nil after shutdown, and of a replacement
-	child    *childSubConn // the owner, as its policy sees the SubConn; nil is the balancer
+	child    *childSubConn // the owner, as its policy sees the SubConn; nil if the balancer is the owner
 
 	state       picker.Connectivity // as last reported
-	asked       bool                // by a child policy to connect, and gRPC has not said yet that it does
-	replacement bool                // for other
-	outdated    bool                // made with settings that have changed, and not replaced as it drains
+	asked       bool                // a child policy called Connect, and gRPC has not reported CONNECTING yet
+	replacement bool                // of the connection that other returns
+	outdated    bool                // made with settings that have changed, and not replaced because it drains
 }
 
 // connector creates connections.
@@ -64,7 +64,7 @@ type connector interface {
 	Shutdown() // takes it
 }
 
-// newConn makes a connection of the balancer's own to an endpoint.
+// newConn makes a connection to an endpoint that the balancer owns.
 func newConn(e *endpoint, cfg *picker.Endpoint) (*conn, error) {
 	c := &conn{leaf: e.loc.leaf, endpoint: e}
 	if err := c.dial(cfg); err != nil {
@@ -73,8 +73,8 @@ func newConn(e *endpoint, cfg *picker.Endpoint) (*conn, error) {
 	return c, nil
 }
 
-// dial starts to connect to the endpoint, or to that of the connection which it is to
-// replace, by addresses of the balancer's own.
+// dial starts to connect to the endpoint, or to the endpoint of the connection that it
+// replaces, with the balancer's addresses.
 func (c *conn) dial(cfg *picker.Endpoint) error {
 	l := c.leaf
 	c.state = picker.Connecting
@@ -91,8 +91,7 @@ func (c *conn) dial(cfg *picker.Endpoint) error {
 	return nil
 }
 
-// target returns the endpoint that the connection serves, or is to serve; nil after
-// shutdown.
+// target returns the endpoint that the connection serves, or will serve; nil after shutdown.
 func (c *conn) target() *endpoint {
 	if c.replacement {
 		return c.other().endpoint
@@ -109,7 +108,7 @@ func (c *conn) listen(s balancer.SubConnState) {
 	})
 }
 
-// onState follows a state of the SubConn: the owner hears of it.
+// onState handles a state of the SubConn and notifies the owner.
 func (c *conn) onState(s balancer.SubConnState) {
 	l := c.leaf
 	lost := c.state == picker.Ready && s.ConnectivityState != connectivity.Ready
@@ -125,14 +124,14 @@ func (c *conn) onState(s balancer.SubConnState) {
 	case c.child != nil:
 		c.child.onState(s)
 	case c.leaf.delegates():
-		// It waits for the child policy that was switched to, which may claim it.
+		// It waits until the new child policy, which may claim it, has been updated.
 	case s.ConnectivityState == connectivity.Ready && l.checksHealth() && !c.multiAddress():
 		c.checkHealth()
 		e.observe(connectivity.Connecting, nil)
 	default:
 		e.observe(s.ConnectivityState, s.ConnectionError)
 	}
-	if lost { // RPCs that have picked it wait for a new picker
+	if lost { // RPCs that picked it wait for a new picker
 		l.out.repick = true
 	}
 	if lost || abandoned {
@@ -140,8 +139,8 @@ func (c *conn) onState(s balancer.SubConnState) {
 	}
 }
 
-// checkHealth has the health listener say whether a connected endpoint is READY
-// (A17). pick_first does so itself for endpoints with several addresses.
+// checkHealth lets the health listener decide whether a connected endpoint is READY (A17).
+// pick_first does so itself for endpoints with several addresses.
 func (c *conn) checkHealth() {
 	listener := func(s balancer.SubConnState) {
 		c.leaf.entry.do(func() {
@@ -166,15 +165,15 @@ func (c *conn) connect() {
 	c.sc.Connect()
 }
 
-// claim hands a connection of the balancer's own to a child policy.
+// claim transfers a connection from the balancer to a child policy.
 func (c *conn) claim(h *childSubConn) {
 	c.child = h
 	h.conn.Store(c)
 	h.ready.Store(c.state == picker.Ready)
 }
 
-// surrender takes a connection back from its child policy, which sees that as its
-// being lost: it would go on to pick it.
+// surrender takes a connection back from its child policy. The policy sees it as lost, so that
+// it does not pick it any more.
 func (c *conn) surrender() {
 	h := c.child
 	c.child = nil
@@ -199,8 +198,8 @@ func (c *conn) moveTo(e *endpoint, cfg *picker.Endpoint) {
 	}
 }
 
-// shutdown ends the connection once no published snapshot leads to it. Its endpoint
-// is left without one, if it was the endpoint's own.
+// shutdown closes the connection once no published snapshot uses it. If it was its endpoint's
+// own, the endpoint has no connection afterwards.
 func (c *conn) shutdown() {
 	c.abandon()
 	if e := c.endpoint; e.conn == c {

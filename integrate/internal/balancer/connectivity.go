@@ -12,7 +12,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// kernelState returns a state of gRPC's in the kernel's terms.
+// kernelState converts a gRPC state to the kernel's.
 func kernelState(s connectivity.State) picker.Connectivity {
 	switch s {
 	case connectivity.Ready:
@@ -26,7 +26,7 @@ func kernelState(s connectivity.State) picker.Connectivity {
 	}
 }
 
-// grpcState returns a state of the kernel's in gRPC's terms.
+// grpcState converts a kernel state to gRPC's.
 func grpcState(s picker.Connectivity) connectivity.State {
 	return [...]connectivity.State{
 		picker.Idle: connectivity.Idle, picker.Connecting: connectivity.Connecting,
@@ -39,7 +39,7 @@ func stateName(s picker.Connectivity) string {
 	return grpcState(s).String()
 }
 
-// ejected returns how many endpoints are ejected: O(endpoints).
+// ejected returns the number of ejected endpoints: O(endpoints).
 func (p *priority) ejected() (n int) {
 	for e := range p.endpoints {
 		if e.Ejected {
@@ -60,17 +60,16 @@ func (p *priority) trouble(reason string) (msg, is string) {
 	}
 	if err := p.leaf.lastErr; err != nil {
 		msg += fmt.Sprintf("; latest connection error: %v", err)
-		if strings.Contains(err.Error(), "authentication handshake failed") { // gRPC's words
+		if strings.Contains(err.Error(), "authentication handshake failed") { // gRPC's text
 			reason = ReasonTLS
 		}
 	}
 	return msg, reason
 }
 
-// connectivity aggregates the states of the priority's endpoints: as
-// weighted_target over round_robin would, or by the rules of ring_hash
-// (T-RING-7). Only one that connects on demand, or one of custom children, is ever
-// IDLE.
+// connectivity aggregates the states of the priority's endpoints, as weighted_target over
+// round_robin does, or by the rules of ring_hash (T-RING-7). Only a priority that connects on
+// demand, or has custom children, is ever IDLE.
 func (p *priority) connectivity() picker.Connectivity {
 	if p.leaf.delegates() {
 		return p.groupState()
@@ -93,8 +92,8 @@ func (p *priority) connectivity() picker.Connectivity {
 // RPCs make it connect.
 func takesRPCs(s picker.Connectivity) bool { return s == picker.Ready || s == picker.Idle }
 
-// groupState aggregates the groups' states as weighted_target does. A group that is
-// still to be made is connecting.
+// groupState aggregates the groups' states as weighted_target does. A group that does not exist
+// yet counts as connecting.
 func (p *priority) groupState() picker.Connectivity {
 	var has [4]bool
 	for i, l := range p.localities {
@@ -113,16 +112,15 @@ func (p *priority) groupState() picker.Connectivity {
 	return picker.TransientFailure
 }
 
-// onDemandState is the state of a priority that connects on demand, and whether one of
-// its endpoints has to be connected for it ever to get better (T-RING-7): it may
-// get no RPCs.
+// onDemandState returns the state of a priority that connects on demand, and whether the
+// priority must connect an endpoint itself to recover (T-RING-7), since it may get no RPCs.
 func (p *priority) onDemandState() (state picker.Connectivity, connectOne bool) {
 	return picker.RingState(p.counts[picker.Idle], p.counts[picker.Connecting], p.counts[picker.Ready], p.counts[picker.TransientFailure])
 }
 
-// health is how much of the load the priority can take: the part of its endpoints
-// that have not failed, times the factor. Endpoints that still connect for the
-// first time count as healthy, so that start-up moves nothing.
+// health returns the share of the load that the priority can take: the fraction of its
+// endpoints that have not failed, times the factor. Endpoints that still connect for the first
+// time count as healthy, so that start-up shifts no load.
 func (p *priority) health() uint64 {
 	total := uint64(p.counts[picker.Idle] + p.counts[picker.Connecting] + p.counts[picker.Ready] + p.counts[picker.TransientFailure])
 	up := total - uint64(p.counts[picker.TransientFailure])

@@ -5,8 +5,9 @@ package balancer
 
 import "github.com/xdslb/xdslb/picker"
 
-// A counting is the set of counters of an endpoint. If the set changes, a new endpoint replaces
-// the endpoint, so that the end of each RPC is counted where its start was.
+// A counting selects what is counted for each endpoint, as its policy requires. If the
+// selection changes, a new endpoint replaces the endpoint, so that the end of each RPC is
+// counted in the same way as its start.
 type counting struct {
 	inFlight bool // the RPCs in flight
 	timed    bool // their times
@@ -14,8 +15,8 @@ type counting struct {
 
 func countingOf(p *picker.Policy) counting { return counting{p.CountsInFlight(), p.TimesRPCs()} }
 
-// binding returns the binding of a locality whose endpoints count so. It asks for a clock if
-// RPCs are timed.
+// binding returns the binding of a locality with this counting. It requests a clock if RPCs are
+// timed.
 func (c counting) binding(load *picker.Load, breaker *picker.Breaker, clock func() *picker.Clock) *picker.Binding {
 	if c.timed {
 		return picker.NewTimedBinding(load, breaker, clock())

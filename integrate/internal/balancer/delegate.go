@@ -13,8 +13,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// delegate has the child policy of a group pick (A52). The snapshot has drawn the group, and has
-// applied drops and circuit breaker.
+// delegate lets the child policy of a group pick (A52). The snapshot has drawn the group, and
+// has applied drops and circuit breaker.
 func (p *stablePicker) delegate(k *pick, c *clusterView) (balancer.PickResult, error) {
 	g := c.groups[k.res.Index]
 	childPicker := g.childPicker.Load()
@@ -30,7 +30,7 @@ func (p *stablePicker) delegate(k *pick, c *clusterView) (balancer.PickResult, e
 	return result, nil
 }
 
-// begin begins an RPC that a child policy has picked for.
+// begin starts an RPC that a child policy has picked for.
 func (k *pick) begin(c *clusterView, h *childSubConn, result *balancer.PickResult) {
 	e := h.begin(result)
 	if i, ok := c.indexes[e]; ok {
@@ -38,8 +38,9 @@ func (k *pick) begin(c *clusterView, h *childSubConn, result *balancer.PickResul
 	}
 }
 
-// pick picks by the child's picker. A SubConn that is not the child's, or is not READY, is an
-// error: gRPC would let the RPC wait for another picker silently.
+// pick picks by the child's picker. If the SubConn is not the child's, or is not READY, it
+// returns ErrNoSubConnAvailable. gRPC itself would let the RPC wait without reporting that to
+// the child.
 func (s *childPicker) pick(info balancer.PickInfo) (balancer.PickResult, *childSubConn, error) {
 	result, err := s.Pick(info)
 	if err != nil {
@@ -72,8 +73,8 @@ func (h *childSubConn) begin(r *balancer.PickResult) (e *endpoint) {
 	return e
 }
 
-// failed lets a child policy in TRANSIENT_FAILURE return its error (T-LOC-1). It may still pick. That
-// RPC is subject to drops and circuit breaker like any other.
+// failed lets a child policy in TRANSIENT_FAILURE return its error (T-LOC-1). The child may
+// still pick an endpoint; the RPC is then subject to drops and circuit breaker like any other.
 func (p *stablePicker) failed(k *pick, c *clusterView) (balancer.PickResult, error) {
 	for _, g := range c.groups {
 		if g == nil || g.kind != picker.PolicyCustom {
@@ -94,8 +95,8 @@ func (p *stablePicker) failed(k *pick, c *clusterView) (balancer.PickResult, err
 	return balancer.PickResult{}, p.wait(k.s, c.failed)
 }
 
-// childErr returns the error of an RPC that a child policy did not pick for. A status is final. With
-// any other error the RPC waits for another picker of the child.
+// childErr returns the error of an RPC for which a child policy returned an error. A status is
+// final. With any other error the RPC waits for another picker of the child.
 func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker, err error) error {
 	if _, final := status.FromError(err); final {
 		return err
@@ -111,8 +112,8 @@ func (p *stablePicker) childErr(s *published, g *group, childPicker *childPicker
 	return p.wait(s, err)
 }
 
-// maxRepicks limits how often a child policy is asked to pick again. There is no way to exclude
-// endpoints from its picks.
+// maxRepicks limits how often a child policy is asked to pick again. Picks of child policies
+// cannot exclude endpoints.
 const maxRepicks = 10
 
 // repick returns the pick of the child of group g, or another pick if its endpoint was tried
@@ -140,7 +141,7 @@ func (c *clusterView) repick(info balancer.PickInfo, tried *rpc.Tried, g *group,
 	return result, h
 }
 
-// giveUp ends a pick of a child policy that is not used.
+// giveUp ends an unused pick of a child policy.
 func giveUp(r balancer.PickResult, err error) {
 	if r.Done != nil {
 		r.Done(balancer.DoneInfo{Err: err})

@@ -129,7 +129,7 @@ func (e *endpoint) resume() {
 	}
 }
 
-// disconnect shuts the connection down, unless a child policy has it: that will.
+// disconnect shuts the connection down, unless a child policy owns it.
 func (e *endpoint) disconnect() {
 	if e.conn != nil && e.conn.child == nil {
 		e.conn.shutdown()
@@ -140,7 +140,7 @@ func (e *endpoint) disconnect() {
 	e.loc.changed()
 }
 
-// rememberError notes why the endpoint cannot be connected.
+// rememberError records why the endpoint cannot be connected.
 func (e *endpoint) rememberError(err error) {
 	l := e.loc.leaf
 	if l.errs == nil {
@@ -149,16 +149,16 @@ func (e *endpoint) rememberError(err error) {
 	l.errs[e] = err
 }
 
-// forgetError forgets that, once it is no longer so or the endpoint is another.
+// forgetError removes the recorded error.
 func (e *endpoint) forgetError() { delete(e.loc.leaf.errs, e) }
 
-// remove disconnects an endpoint that is in no configuration any more.
+// remove disconnects an endpoint that has been removed from the configuration.
 func (e *endpoint) remove() {
 	e.Draining = true
 	e.disconnect()
 }
 
-// setState moves the endpoint to a state and keeps its priority's counts.
+// setState changes the endpoint's state and updates its priority's counts.
 func (e *endpoint) setState(to picker.Connectivity) {
 	if e.Connectivity == to {
 		return
@@ -184,7 +184,7 @@ func (e *endpoint) setState(to picker.Connectivity) {
 		return
 	}
 	e.stopOOB()
-	if was == picker.Ready { // RPCs may have picked it since, and wait for a new picker
+	if was == picker.Ready { // RPCs may have picked it, and wait for a new picker
 		e.loc.leaf.out.repick = true
 	}
 }
@@ -209,7 +209,7 @@ func (e *endpoint) recordState(s balancer.SubConnState, lost bool) {
 	l.rec.recordConnection(kind, l.cluster, l.name, e.addr, s.ConnectionError)
 }
 
-// addr returns the endpoint's first address, or "" if no configuration has it any more:
+// addr returns the endpoint's first address, or "" if it is not in the configuration any more:
 // O(endpoints of the locality).
 func (e *endpoint) addr() string {
 	if i := slices.Index(e.loc.endpoints, e); i >= 0 {
@@ -230,12 +230,11 @@ func (e *endpoint) effectiveState() picker.Connectivity {
 // serves reports whether the endpoint gets RPCs.
 func (e *endpoint) serves() bool { return e.effectiveState() == picker.Ready && !e.Draining }
 
-// observe follows the connectivity of an endpoint whose connection is the
-// balancer's own.
+// observe updates the connectivity of an endpoint whose connection the balancer owns.
 //
-// TRANSIENT_FAILURE is sticky: until the connection is READY again its
-// attempts do not count as CONNECTING, so that a set of dead endpoints reads
-// as failed and the next priority gets its turn (T-LOC-1, A62).
+// TRANSIENT_FAILURE is sticky: until the connection is READY again its attempts do not count as
+// CONNECTING, so that a set of unreachable endpoints counts as failed and the next priority is
+// tried (T-LOC-1, A62).
 func (e *endpoint) observe(s connectivity.State, err error) {
 	was := e.Connectivity
 	switch {
@@ -252,7 +251,7 @@ func (e *endpoint) observe(s connectivity.State, err error) {
 	case s == connectivity.Idle && was != picker.TransientFailure && e.loc.leaf.onDemand():
 		e.setState(picker.Idle)
 	default:
-		if s == connectivity.Idle { // the connection was lost, or its back-off is over
+		if s == connectivity.Idle { // the connection was lost, or its backoff has ended
 			e.conn.connect()
 		}
 		if was != picker.TransientFailure {
@@ -261,14 +260,14 @@ func (e *endpoint) observe(s connectivity.State, err error) {
 	}
 }
 
-// configure follows a change of the endpoint's configuration.
+// configure applies a change of the endpoint's configuration.
 func (e *endpoint) configure(changes *eventlog.Changes, was, cfg *picker.Endpoint) {
 	noteEndpoint(changes, was, cfg)
 	drained := e.Draining
 	e.Draining = cfg.Health == picker.Draining
 	switch {
 	case drained && !e.Draining && e.conn == nil:
-		e.loc.tally.needsConnect = true // it was not asked to connect
+		e.loc.tally.needsConnect = true // it has not been connected
 	case e.Draining && e.conn != nil && e.conn.child == nil && e.conn.state != picker.Ready:
 		e.disconnect()
 	case e.conn != nil:

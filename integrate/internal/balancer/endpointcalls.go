@@ -11,10 +11,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// watchTime is for how long the RPCs of endpoints are counted after the latest look.
+// watchTime is how long the RPCs of endpoints are counted after the latest status request.
 const watchTime = time.Minute
 
-// endpointCalls counts the RPCs of an endpoint that have ended, while somebody watches.
+// endpointCalls counts the finished RPCs of an endpoint while the channel is watched.
 type endpointCalls struct{ ok, failed atomic.Uint64 }
 
 // count counts an RPC. An RPC that was never sent is ignored.
@@ -37,14 +37,13 @@ func (c *endpointCalls) count(r picker.CallResult) {
 //
 // The balancer's mutex guards it.
 type callWatch struct {
-	since time.Time // zero is off
+	since time.Time // zero means off
 	timer *time.Timer
 }
 
 func (w *callWatch) on() bool { return !w.since.IsZero() }
 
-// watchCalls has RPCs counted by endpoint for a while: O(endpoints) if they are not
-// already.
+// watchCalls counts RPCs by endpoint for a while: O(endpoints) unless they are counted already.
 func watchCalls(b *Balancer) {
 	if !b.watch.on() {
 		b.watch.since, b.watched = time.Now(), true
@@ -54,7 +53,7 @@ func watchCalls(b *Balancer) {
 	b.rt.After(watchTime, &b.watch.timer, func() { unwatchCalls(b) })
 }
 
-// unwatchCalls ends the counting.
+// unwatchCalls stops counting.
 func unwatchCalls(b *Balancer) {
 	serial.Halt(&b.watch.timer)
 	b.watch.since, b.watched = time.Time{}, false

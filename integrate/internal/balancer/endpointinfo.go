@@ -30,8 +30,8 @@ func EndpointInfoOf(e resolver.Endpoint) *EndpointInfo {
 	return info
 }
 
-// Equal lets attributes be compared. Metadata is compared by identity, which
-// updates that leave it alone keep.
+// Equal makes attributes comparable. Metadata is compared by identity, which updates preserve
+// if the metadata is unchanged.
 func (i *EndpointInfo) Equal(other any) bool {
 	o, ok := other.(*EndpointInfo)
 	return ok && (i == o || i != nil && o != nil &&

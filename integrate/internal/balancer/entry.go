@@ -5,7 +5,7 @@ package balancer
 
 import "time"
 
-// This file is where events enter the balancer and end.
+// This file has the entry and exit of the balancer's events.
 
 // lock begins an event. unlock ends the event and acts on its changes.
 func (b *Balancer) lock() { b.rt.Lock() }
@@ -15,7 +15,7 @@ func (b *Balancer) unlock() {
 	b.rt.Unlock()
 }
 
-// after starts a timer in slot, which is an event when it expires.
+// after starts a timer in slot. Its expiry is an event.
 func (b *Balancer) after(d time.Duration, slot **time.Timer, f func()) {
 	b.rt.After(d, slot, func() {
 		f()
@@ -23,7 +23,7 @@ func (b *Balancer) after(d time.Duration, slot **time.Timer, f func()) {
 	})
 }
 
-// callThen is CallThen for a function that is an event.
+// callThen is CallThen for a function that runs as an event.
 func (b *Balancer) callThen(first, f func()) {
 	b.rt.CallThen(first, func() {
 		f()
@@ -37,7 +37,7 @@ type clusterEntry struct {
 	c *cluster
 }
 
-// newCluster returns a cluster whose events enter here.
+// newCluster returns a cluster whose events enter at b.
 func (b *Balancer) newCluster() *cluster {
 	c := &cluster{channel: &b.channel}
 	c.entry = &clusterEntry{b, c}

@@ -41,8 +41,8 @@ type identity struct {
 	listener, authority, node string
 }
 
-// refusal returns the status of RPCs that are refused for good. more are keys and values of the
-// ErrorInfo. It takes some microseconds, so it is made once for each change.
+// refusal returns the status of permanently refused RPCs. more are keys and values of the
+// ErrorInfo. It takes some microseconds, so it is called once for each change.
 func (id *identity) refusal(text, reason string, more ...string) error {
 	st, err := status.New(codes.Unavailable, id.text(text)).WithDetails(id.info(reason, more))
 	if err != nil { // an ErrorInfo always encodes, and the code is not OK
@@ -74,14 +74,14 @@ func (id *identity) text(text string) string {
 	return fmt.Sprintf("[xDS node id: %s]: %s", id.node, text)
 }
 
-// plainError is an error that is never taken for a gRPC status, whatever it
-// quotes: as a status it would end wait-for-ready RPCs, which are to wait.
+// plainError is an error that gRPC never treats as a status, even if it wraps one: a status
+// would fail wait-for-ready RPCs, which must wait.
 type plainError string
 
 func (e plainError) Error() string { return string(e) }
 
-// failure returns a plainError about a cluster, or the target (""). The interceptors know its
-// ErrorInfo from then on.
+// failure returns a plainError about a cluster, or about the target (""). It registers the
+// error's ErrorInfo with the interceptors.
 func (id *identity) failure(about, text, reason string, more ...string) plainError {
 	text = id.text(text)
 	if id.link != nil {
@@ -90,17 +90,17 @@ func (id *identity) failure(about, text, reason string, more ...string) plainErr
 	return plainError(text)
 }
 
-// routeErrors are the statuses of RPCs that routes do not lead anywhere. They are made
-// once for a list of routes.
+// routeErrors are the statuses of RPCs whose route has no destination. They are made once for a
+// list of routes.
 type routeErrors struct {
 	of            []picker.Route
 	noRoute       error
 	notForwarding map[int32]error // by route, of routes that do not forward
-	stale         error           // of RPCs whose route did not forward, and is gone
+	stale         error           // of RPCs whose route did not forward, and has been removed
 }
 
-// notForwardingErr returns the status of RPCs of a route, which may be one of an earlier
-// list if an interceptor has chosen it.
+// notForwardingErr returns the status of RPCs of a route, which may belong to an earlier list
+// if an interceptor has chosen it.
 func (r *routeErrors) notForwardingErr(route int32) error {
 	if err := r.notForwarding[route]; err != nil {
 		return err
@@ -140,7 +140,7 @@ func routeName(routes []picker.Route, i int) string {
 }
 
 // rejections are the statuses of RPCs that a leaf drops or its breaker refuses, made once for
-// all configurations of the leaf that say the same of these.
+// all configurations of the leaf with the same drops and breaker.
 type rejections struct {
 	service  string
 	limit    uint32
@@ -149,7 +149,8 @@ type rejections struct {
 	overload error
 }
 
-// status returns the status of an RPC that is dropped or that the circuit breaker refuses, or nil.
+// status returns the status of an RPC that was dropped or that the circuit breaker refused, or
+// nil.
 func (r *rejections) status(res picker.Result) error {
 	switch res.Outcome {
 	case picker.Dropped:

@@ -10,7 +10,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is how a cluster follows its priorities and chooses one (A56).
+// This file has a cluster's reaction to its priorities, and its choice among them (A56).
 
 // follow handles the marks of an event and returns the change that follows from them. Marks
 // made meanwhile belong to priorities that choose activates, and choose has taken them into
@@ -68,10 +68,10 @@ type followed struct {
 	slow     bool // publications take long
 }
 
-// choose settles which priority is used: that of A56, except that while it is still
-// connecting the one in use before stays in use as long as it is READY, or one above it
-// that is. An update that puts a new priority on top takes no traffic from
-// where it can be served.
+// choose selects the priority to use. It follows A56, except that while A56's choice is still
+// connecting, the previous priority stays in use if it is READY, or a higher READY priority is
+// used. Therefore an update that adds a new priority at the top moves no traffic away from
+// READY endpoints.
 //
 // Priorities below the chosen one are retired, unless they share its load.
 func (c *cluster) choose() (ch change) {
@@ -79,7 +79,7 @@ func (c *cluster) choose() (ch change) {
 	chosen := i >= 0 && takesRPCs(c.order[i].connectivity())
 	if prev := c.inUse; !chosen && prev != nil && prev.connectivity() == picker.Ready {
 		i = slices.IndexFunc(c.order, func(p *priority) bool { return p.connectivity() == picker.Ready })
-		c.order[i].activate() // an update may have moved it above
+		c.order[i].activate() // an update may have moved it up
 	}
 	var inUse *priority
 	var shares []loadShare
@@ -122,8 +122,8 @@ func (c *cluster) choosePriority() int {
 	return len(c.order) - 1
 }
 
-// promptly is up to how many READY endpoints are published without a pause: a
-// channel that is starting spreads its first RPCs over all of a few backends.
+// promptly is the number of READY endpoints up to which each new one is published without a
+// pause: a channel that is starting spreads its first RPCs over all of a few backends.
 const promptly = 8
 
 // overdue reports whether RPCs benefit enough from the changes to publish at once: the first
@@ -140,17 +140,17 @@ func (c *cluster) overdue(slow bool) bool {
 	return n > c.ready && n <= promptly
 }
 
-// onlyGrows reports whether further READY endpoints of the priority in use change nothing of
-// the cluster but that there are more to pick.
+// onlyGrows reports whether a further READY endpoint of the priority in use only adds to the
+// endpoints to pick from.
 func (c *cluster) onlyGrows() bool {
 	return c.serving && len(c.shares) == 0 && !c.mayQueueWhileReady()
 }
 
-// failureTextDelay keeps a cluster whose endpoints all fail, each with an error of its
-// own, from being published over and over for that.
+// failureTextDelay limits how often a cluster is published whose endpoints all fail with
+// different errors.
 const failureTextDelay = time.Second
 
-// awaitFailure has RPCs that fail get the latest connection error of a leaf, a little later
+// awaitFailure publishes the latest connection error of a leaf for failing RPCs, after a delay
 // if the state of the cluster does not change with it.
 func (c *cluster) awaitFailure(l *common) {
 	if c.failureTimer != nil || c.inUse == nil || c.inUse.leaf != l {

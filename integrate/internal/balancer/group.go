@@ -43,7 +43,7 @@ type group struct {
 	// childPicker is the picker of the current child. Picks read it without the mutex.
 	childPicker atomic.Pointer[childPicker]
 	state       picker.Connectivity
-	selected    *endpoint // by pick_first; nil while it is not READY
+	selected    *endpoint // by pick_first; nil unless it is READY
 }
 
 // groupKey identifies a group: a different key means a different group.
@@ -56,7 +56,7 @@ type groupKey struct {
 	load    *picker.ClusterLoad
 }
 
-// childPicker is a state of a child as picks see it.
+// childPicker is the state of a child that picks use.
 type childPicker struct {
 	balancer.Picker
 	child             *child
@@ -85,8 +85,8 @@ func (g *group) shutdownUnclaimed(c *child) bool {
 	return true
 }
 
-// onChildClosed implements childOwner. Endpoints may be left without a connection of their own,
-// which the child in use has to them.
+// onChildClosed implements childOwner. Endpoints that lost their own connection get the
+// connection of the child in use.
 func (g *group) onChildClosed(c *child) {
 	if current := g.current; current != c && !current.closed {
 		current.retarget(current.targets)
@@ -104,8 +104,8 @@ func (g *group) endpoints(yield func(*endpoint, *picker.Endpoint) bool) {
 	}
 }
 
-// update passes the configuration of the priority on to its child if it changed:
-// O(endpoints) then.
+// update passes the configuration of the priority on to its child if it changed, at a cost of
+// O(endpoints).
 func (g *group) update(cfg *picker.Priority) {
 	name, config := childPolicy(&g.leaf.cfg.Policy)
 	in := inputs{name, config, cfg.Localities, cfg.Localities[g.first : g.first+len(g.localities)]}
@@ -131,7 +131,7 @@ func (g *group) update(cfg *picker.Priority) {
 	}
 }
 
-// switchTo makes a child the one that updates go to.
+// switchTo directs updates to a child.
 func (g *group) switchTo(c *child) {
 	switch {
 	case g.current == nil:
@@ -160,8 +160,8 @@ func (g *group) targets() map[string]target {
 	return m
 }
 
-// onChildState follows a new state of one of the group's children. The next one
-// takes over when it has come to something, or the current one is not READY.
+// onChildState handles a state of one of the group's children. The next child takes over when
+// it leaves CONNECTING, or when the current one is not READY.
 func (g *group) onChildState(c *child) {
 	if g.next != nil {
 		mine, theirs := g.current.state.ConnectivityState, g.next.state.ConnectivityState
@@ -181,13 +181,13 @@ func (g *group) onChildState(c *child) {
 	}
 }
 
-// publishState shows the current child's state and picker to picks. It reports
-// whether the endpoints' states changed.
+// publishState makes the current child's state and picker visible to picks. It reports whether
+// the endpoints' states changed.
 func (g *group) publishState() (changed bool) {
 	c, was, selected := g.current, g.state, g.selected
 	g.state = kernelState(c.state.ConnectivityState)
 	if was == picker.TransientFailure && g.state == picker.Connecting && !g.flat {
-		g.state = was // T-LOC-1, as weighted_target has it
+		g.state = was // T-LOC-1, as in weighted_target
 	}
 	g.childPicker.Store(&childPicker{Picker: c.state.Picker, child: c, idle: g.state == picker.Idle})
 	if g.kind == picker.PolicyPickFirst {
@@ -228,7 +228,7 @@ func (g *group) publishSelected() {
 	}
 }
 
-// propagateState puts the group's endpoints into its state.
+// propagateState sets the state of the group's endpoints to its own.
 func (g *group) propagateState() {
 	for e := range g.endpoints {
 		if g.state == picker.Ready && g.selected != nil && g.selected != e {
@@ -239,15 +239,15 @@ func (g *group) propagateState() {
 	}
 }
 
-// onEjection has the children hear that outlier detection has ejected an endpoint,
-// or let it return (A50).
+// onEjection notifies the children that outlier detection has ejected an endpoint, or let it
+// return (A50).
 func (g *group) onEjection(e *endpoint) {
 	for h := range g.subConns(e) {
 		h.onEjection()
 	}
 }
 
-// subConns visits the SubConns that the children have to an endpoint.
+// subConns visits the children's SubConns for an endpoint.
 func (g *group) subConns(e *endpoint) iter.Seq[*childSubConn] {
 	return func(yield func(*childSubConn) bool) {
 		for c := range g.children {
@@ -268,8 +268,7 @@ func (g *group) children(yield func(*child) bool) {
 	}
 }
 
-// close ends the group. Its connections are closed when its children have
-// ended.
+// close closes the group. Its connections are closed after its children.
 func (g *group) close() {
 	g.closed = true
 	for c := range g.children {
@@ -297,7 +296,7 @@ type inputs struct {
 	ours   []picker.Locality
 }
 
-// same reports whether two inputs tell the child the same.
+// same reports whether two inputs are the same to the child.
 func (in *inputs) same(as *inputs) bool {
 	return in.name == as.name && bytes.Equal(in.config, as.config) &&
 		slices.EqualFunc(in.all, as.all, func(a, b picker.Locality) bool { return a.ID == b.ID && a.Weight == b.Weight }) &&

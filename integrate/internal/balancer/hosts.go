@@ -107,7 +107,7 @@ func viewHosts(p *priority, all []*priority, n needs) *hosts {
 	return h
 }
 
-// admitSessions lets RPCs find a host by its addresses, if sessions may go to endpoints of its health.
+// admitSessions adds a host to byAddr if sessions may use endpoints of its health.
 func (h *hosts) admitSessions(it *host, allowed picker.OverrideHosts) {
 	if draining := it.cfg.Health == picker.Draining; draining && !allowed.Draining || !draining && allowed.NotHealthy {
 		return
@@ -136,9 +136,9 @@ func (h *hosts) find(addrs []netip.AddrPort) *host {
 
 const authorityKey = ":authority"
 
-// viewAuthorities returns the metadata by which gRPC makes an endpoint's hostname the RPC's
-// :authority (A81), by endpoint index. gRPC has the channel's credentials check it, and prefers
-// grpc.CallAuthority. It takes over old ones with the same hostnames. O(endpoints).
+// viewAuthorities returns, by endpoint index, the metadata that makes gRPC use an endpoint's
+// hostname as the RPC's :authority (A81). The channel's credentials check it, and
+// grpc.CallAuthority takes precedence. Metadata of unchanged hostnames is reused. O(endpoints).
 func viewAuthorities(p *priority, old []metadata.MD) []metadata.MD {
 	all := make([]metadata.MD, 0, len(p.results))
 	for _, l := range p.localities {
@@ -153,7 +153,7 @@ func viewAuthorities(p *priority, old []metadata.MD) []metadata.MD {
 	return all
 }
 
-// authorityOf returns the metadata for an endpoint, or was if it is the same.
+// authorityOf returns the metadata for an endpoint, or was if that is the same.
 func authorityOf(cfg *picker.Endpoint, was metadata.MD) metadata.MD {
 	if cfg.Extra == nil || cfg.Extra.Hostname == "" {
 		return nil

@@ -5,7 +5,7 @@ package balancer
 
 import "github.com/xdslb/xdslb/xds/eventlog"
 
-// leaf is the live side of one picker.Leaf.
+// leaf is the live counterpart of a picker.Leaf.
 type leaf struct {
 	common
 	priorities []*priority
@@ -23,7 +23,7 @@ func (l *leaf) endpoints(yield func(*endpoint) bool) {
 	}
 }
 
-// close releases everything the leaf has.
+// close releases all resources of the leaf.
 func (l *leaf) close(changes *eventlog.Changes) {
 	l.detector.stop()
 	l.rt.Call(l.security.Close)

@@ -10,10 +10,11 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is Envoy's load_aware_locality: endpoints report their utilization, at the end of
-// RPCs or out of band, and once per update period localities get their shares by it.
+// This file implements Envoy's load_aware_locality: endpoints report their utilization, at the
+// end of RPCs or out of band, and once per update period the shares of localities are computed
+// from it.
 
-// loadAwareConfig is how the endpoints of a leaf are asked. It is immutable.
+// loadAwareConfig defines how the endpoints of a leaf report. It is immutable.
 type loadAwareConfig struct {
 	*picker.LoadAware
 	rule *orcaweight.Utilization
@@ -42,13 +43,13 @@ func (u *utilization) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	}
 }
 
-// busyness is how busy a locality is.
+// busyness is the utilization of a locality.
 type busyness struct {
 	orcaweight.Smoothed
 	stale bool // no endpoint has reported within the expiration period
 }
 
-// updateLoadAware follows a change of the configuration.
+// updateLoadAware applies a change of the configuration.
 func (l *leaf) updateLoadAware() {
 	was, cfg := l.loadAware.Load(), l.cfg.Policy.LoadAware
 	if cfg == nil {

@@ -9,19 +9,19 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// locality is the live side of one picker.Locality.
+// locality is the live counterpart of a picker.Locality.
 type locality struct {
 	leaf      *common
 	tally     *tally // of the priority
 	id        picker.LocalityID
 	cfg       picker.EndpointList
 	load      *picker.Load
-	observers *observers // of the endpoints, to begin with
-	counted   counting   // by the endpoints
+	observers *observers // the initial observers of endpoints
+	counted   counting   // for each endpoint
 	binding   *picker.Binding
 	endpoints endpoints // parallel to cfg
 	busy      busyness
-	version   uint64 // of endpoints and all that snapshots read of them: see changed
+	version   uint64 // of the endpoints and all their data in snapshots: see changed
 }
 
 // changed records a change that affects snapshots but is not part of the configuration

@@ -55,7 +55,7 @@ func Status(b *Balancer, s *report.TargetStatus, detailed bool) []eventlog.Event
 	}
 	for name, c := range b.clusters {
 		var routing *picker.LocalityRouting
-		kernel := &picker.ClusterExplanation{} // empty if the cluster is yet to be published
+		kernel := &picker.ClusterExplanation{} // empty if the cluster has not been published yet
 		if i, ok := indexes[name]; ok {
 			routing = p.Snapshot.LocalityRouting(i)
 			if detailed {
@@ -87,8 +87,8 @@ func Explain(ctx context.Context, b *Balancer, method string) (*report.Explanati
 		}
 		x := explain.NewRPC(ctx, &s.Table, method)
 		b.lock()
-		// A later publication has other clusters to explain. While publications follow each
-		// other fast, this one is explained as far as the balancer still has its clusters.
+		// A later publication has different clusters to explain. If publications follow each
+		// other quickly, this one is explained as far as the balancer still has its clusters.
 		if b.picker.current.Load() != s && tries < 3 {
 			b.unlock()
 			continue

@@ -11,7 +11,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// lookCluster returns the cluster's status. r is how a locality is chosen, nil if not by zones.
+// lookCluster returns the cluster's status. r describes the choice of a locality; it is nil if
+// zones are not used.
 func lookCluster(c *cluster, r *picker.LocalityRouting) report.ClusterStatus {
 	s := report.ClusterStatus{Name: c.cfg.Name, State: stateName(c.status()), Priority: slices.Index(c.order, c.inUse)}
 	if c.inUse == nil {
@@ -23,7 +24,7 @@ func lookCluster(c *cluster, r *picker.LocalityRouting) report.ClusterStatus {
 	s.Zones = explain.Zones(r)
 	first := 0
 	for i, l := range c.leaves {
-		var left []int // endpoints of each priority that are not in the channel's subset
+		var left []int // endpoints of each priority outside of the channel's subset
 		if c.received != nil && c.received != c.cfg && i < len(c.received.Leaves) {
 			left = explain.LeftOut(&c.received.Leaves[i], &c.cfg.Leaves[i])
 		}
@@ -33,8 +34,8 @@ func lookCluster(c *cluster, r *picker.LocalityRouting) report.ClusterStatus {
 	return s
 }
 
-// lookLeaf returns the leaf's status. first is the number of its first priority, and left how
-// many endpoints of each are not in the channel's subset.
+// lookLeaf returns the leaf's status. first is the number of its first priority, and left the
+// number of endpoints of each priority outside of the channel's subset.
 func lookLeaf(c *cluster, l *leaf, first int, left []int) report.LeafStatus {
 	s := report.LeafStatus{
 		Name: l.cfg.Name, Service: l.cfg.Service, Policy: explain.PolicyName(&l.cfg.Policy), TLS: explain.TLS(l.cfg.TLS, c.usesXDS()),

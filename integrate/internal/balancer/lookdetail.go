@@ -18,10 +18,10 @@ import (
 type detail struct {
 	c         *cluster
 	kernel    *picker.ClusterExplanation // the outcome of a pick by the published snapshot
-	rpc       bool                       // kernel is for a certain RPC: only the priority in use matters
+	rpc       bool                       // kernel is for a specific RPC: only the priority in use matters
 	inSession bool                       // the RPC's session has chosen the endpoint
 	now       int64
-	// By kernel: the share of each endpoint, and the index of each locality.
+	// From kernel: the share of each endpoint, and the index of each locality.
 	shares map[*endpoint]picker.EndpointShare
 	places map[*locality]int
 }
@@ -73,7 +73,7 @@ func (d *detail) priority(s *report.PriorityStatus, p *priority, zones *report.Z
 	switch {
 	case d.rpc && p != d.c.inUse:
 	case d.rpc && d.c.state.Leaf >= 0:
-		// The localities of the snapshot, which an update may have replaced since.
+		// The localities of the snapshot, which an update may have replaced already.
 		leaf := &d.c.effective.Leaves[d.c.state.Leaf]
 		shown := shownPriority{policy: &leaf.Policy, used: true, zones: zones}
 		for i := range d.c.state.Localities {
@@ -99,7 +99,7 @@ type shownPriority struct {
 	localities []shownLocality
 	used       bool
 	zones      *report.ZonesStatus
-	reported   int // READY endpoints that have a weight of their reports (A58)
+	reported   int // READY endpoints with a weight from their reports (A58)
 }
 
 type shownLocality struct {
@@ -143,7 +143,7 @@ func (d *detail) locality(p *shownPriority, l *shownLocality) report.LocalitySta
 	if !p.policy.Flat {
 		out.Share = delegated
 	}
-	// A child in TRANSIENT_FAILURE is asked, and may know better.
+	// A child in TRANSIENT_FAILURE also gets picks, and may return an endpoint.
 	childPicks := p.used && (delegated > 0 || p.policy.Kind == picker.PolicyCustom && (!d.rpc || d.kernel.Fails > 0))
 	for i, e := range l.list {
 		out.Endpoints[i] = d.endpoint(p, e, l.cfg.Endpoints.At(i), childPicks, passedBy)
@@ -152,7 +152,7 @@ func (d *detail) locality(p *shownPriority, l *shownLocality) report.LocalitySta
 	return out
 }
 
-// addr returns the first address of the published endpoint with an index.
+// addr returns the first address of a published endpoint by its index.
 func (d *detail) addr(i int) string {
 	if d.c.state.Leaf >= 0 {
 		for _, l := range d.c.effective.Leaves[d.c.state.Leaf].Priorities[d.c.state.Priority].Localities {
@@ -165,7 +165,7 @@ func (d *detail) addr(i int) string {
 	return "?"
 }
 
-// whyUsed returns why a priority is in use or not.
+// whyUsed returns why a priority is in use or is not.
 func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
 	left := explain.Brief(time.Duration(p.deadline - c.rt.Now())) // of its timer
 	inUse := slices.Index(c.order, c.inUse)

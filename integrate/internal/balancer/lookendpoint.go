@@ -30,7 +30,7 @@ func (d *detail) endpoint(p *shownPriority, e *endpoint, cfg *picker.Endpoint, c
 	if o := e.observers.Load(); o != nil && o.calls != nil {
 		out.OK, out.FailedRPCs = o.calls.ok.Load(), o.calls.failed.Load()
 	}
-	if share.Weight > 0 && !p.policy.Hashes() { // A113 makes large numbers of theirs
+	if share.Weight > 0 && !p.policy.Hashes() { // A113 scales the weights of hash policies to large numbers
 		out.WeightFrom = explain.WeightSource(p.policy, &e.EndpointState, p.reported)
 		out.SlowStart = explain.SlowStart(p.policy, &e.EndpointState, d.now)
 	}
@@ -58,7 +58,7 @@ func lastError(e *endpoint) error {
 	if err := l.errs[e]; err != nil {
 		return err
 	}
-	return l.lastErr // the latest of the cluster: child policies tell no more
+	return l.lastErr // the latest of the cluster: child policies report no others
 }
 
 // whyOut returns why an endpoint cannot be picked.

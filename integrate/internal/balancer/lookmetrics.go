@@ -29,7 +29,7 @@ func Counts(b *Balancer, to *metric.Channel) {
 	foldClusters(b, to)
 }
 
-// foldClusters folds the counters of clusters.
+// foldClusters adds the counters of clusters.
 func foldClusters(b *Balancer, to *metric.Channel) {
 	b.lock()
 	defer b.unlock()
@@ -69,8 +69,8 @@ func Gauges(b *Balancer, emit metric.Emit) {
 // stateLabels are the values of the label xdslb.state.
 var stateLabels = [...]string{picker.Idle: "idle", picker.Connecting: "connecting", picker.Ready: "ready", picker.TransientFailure: "transient_failure"}
 
-// endpointGauges emits how many endpoints the cluster has in which state, and how many
-// are excluded and why: O(endpoints).
+// endpointGauges emits the number of endpoints of the cluster by state, and the number of
+// excluded endpoints by reason: O(endpoints).
 func endpointGauges(c *cluster, target string, emit metric.Emit) {
 	for i, l := range c.leaves {
 		var states [len(stateLabels)]int64

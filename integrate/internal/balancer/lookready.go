@@ -34,8 +34,8 @@ func AwaitReady(ctx context.Context, b *Balancer, method string) (closed bool, e
 	}
 }
 
-// isReady reports whether RPCs of the method would be sent by the latest publication.
-// Clusters that are IDLE are asked to connect, as an RPC would.
+// isReady reports whether RPCs of the method would be sent by the latest publication. IDLE
+// clusters are connected, as by an RPC.
 func isReady(ctx context.Context, b *Balancer, method string) bool {
 	s := b.picker.current.Load()
 	if s.Snapshot == nil {

@@ -12,18 +12,18 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// multiAddress stands for the SubConn of an endpoint that has several addresses:
-// gRPC's own pick_first chooses among them, by Happy Eyeballs (A61). Endpoints with
-// one address, which is nearly all, do without.
+// multiAddress implements the SubConn of an endpoint that has several addresses: gRPC's own
+// pick_first chooses among them, by Happy Eyeballs (A61). Endpoints with one address, which is
+// nearly all of them, do not need it.
 //
-// pick_first is called without the balancer's mutex, since it calls back at
-// once; Runtime.Call keeps the calls in order.
+// pick_first is called without the balancer's mutex, since it calls back immediately;
+// Runtime.Call keeps the calls in order.
 type multiAddress struct {
 	balancer.ClientConn // the channel's, as pick_first sees it
 
 	conn      *conn
 	pickFirst balancer.Balancer // touched by calls of Runtime.Call only
-	chosen    balancer.SubConn  // nil until an address was READY
+	chosen    balancer.SubConn  // nil until an address has been READY
 }
 
 // newMultiAddress starts connecting.
@@ -70,7 +70,7 @@ func (m *multiAddress) onState(s balancer.State) {
 	if e == nil {
 		return
 	}
-	// Only these states' pickers are asked: that of IDLE would call back.
+	// Only the pickers of these states are called: the picker of IDLE would call back.
 	var err error
 	if s.ConnectivityState == connectivity.Ready || s.ConnectivityState == connectivity.TransientFailure {
 		var res balancer.PickResult

@@ -56,8 +56,7 @@ func (t *observers) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	}
 }
 
-// addObservers gives an endpoint the observers that the leaf's configuration asks
-// for.
+// addObservers adds the observers that the leaf's configuration requires to an endpoint.
 func (l *common) addObservers(e *endpoint) {
 	detects, weighs, utilizes := l.detects(), l.cfg.Policy.Kind == picker.PolicyClientWRR, l.cfg.Policy.LoadAware != nil
 	watched := l.watched
@@ -93,7 +92,7 @@ func (e *endpoint) takeObservations(from *endpoint) {
 		t.calls = cmp.Or(was.calls, t.calls)
 	})
 	if was.wrr != nil {
-		e.SetWeight(was.wrr.published) // changed, as is the rest
+		e.SetWeight(was.wrr.published) // marked as changed, like the rest
 	}
 }
 
@@ -126,8 +125,7 @@ type metricNames struct {
 
 const namedPrefix = "named_metrics."
 
-// newMetricNames reads CDS's lrs_report_endpoint_metrics. Names that it does
-// not know are ignored.
+// newMetricNames parses CDS's lrs_report_endpoint_metrics. Unknown names are ignored.
 func newMetricNames(names []string) *metricNames {
 	if len(names) == 0 {
 		return nil

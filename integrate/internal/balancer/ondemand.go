@@ -9,8 +9,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is about priorities whose endpoints are not connected before they
-// are needed, since RPCs come to each by their hash (A42, A61).
+// This file handles priorities whose endpoints are not connected before they are needed, since
+// the hash of an RPC selects the endpoint (A42, A61).
 
 // requestConnect connects an endpoint that was picked for an RPC. Of the RPCs that pick the
 // same endpoint, only the first after it became IDLE costs more than a load. RPCs never take
@@ -21,15 +21,15 @@ func requestConnect(e *endpoint) {
 	}
 }
 
-// connectRequested connects the endpoint, unless it has left its locality or waits for no RPCs
-// any more.
+// connectRequested connects the endpoint, unless it has left its locality or no longer waits
+// for RPCs.
 func (e *endpoint) connectRequested() {
 	l, i := e.loc, slices.Index(e.loc.endpoints, e)
 	if i < 0 || l.tally.phase == dormant || l.leaf.delegates() {
 		e.ResetConnectRequest()
 		return
 	}
-	if e.connect(l.cfg.At(i)); e.Connectivity == picker.Idle { // it is drained
+	if e.connect(l.cfg.At(i)); e.Connectivity == picker.Idle { // it is draining
 		e.ResetConnectRequest()
 	}
 }

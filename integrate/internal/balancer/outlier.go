@@ -18,9 +18,9 @@ import (
 // a cluster, whatever their priority (A75).
 type detector struct {
 	timer    *time.Timer
-	interval time.Duration // that timer runs for
-	// began is when detection was switched on, or last ran; zero while it is off.
-	// A change of the interval counts from here.
+	interval time.Duration // of the running timer
+	// began is when detection was enabled, or last ran; zero if disabled. A change of the
+	// interval counts from this time.
 	began time.Time
 }
 

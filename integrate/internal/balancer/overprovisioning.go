@@ -14,7 +14,7 @@ import (
 // remaining ones can make up for shares the load with the next priority, before it fails
 // altogether.
 
-// A loadShare is how much of the load a priority takes, in units of 1/shareScale.
+// A loadShare is the part of the load that a priority takes, in units of 1/shareScale.
 type loadShare struct {
 	p    *priority
 	part uint64
@@ -44,7 +44,7 @@ func (c *cluster) shareLoad(i int) (shares []loadShare, sharing int) {
 			shares = append(shares, loadShare{q, part})
 			left -= part
 		} else if q.phase == trying {
-			break // it may still come up
+			break // it may still become READY
 		}
 	}
 	if len(shares) < 2 {
@@ -63,7 +63,7 @@ func (c *cluster) mergeShares() (*priority, *picker.Cluster) {
 	all := &priority{leaf: p.leaf, index: len(merged.Leaves[k].Priorities)}
 	var cfg picker.Priority
 	for _, s := range c.shares {
-		var sum uint64 // over the localities that get any of it
+		var sum uint64 // over the localities that get a part of it
 		for i, l := range s.p.localities {
 			if slices.ContainsFunc(l.endpoints, (*endpoint).serves) {
 				sum += uint64(s.p.cfg.Localities[i].Weight)

@@ -39,8 +39,9 @@ type published struct {
 // table returns the configuration of the interceptors.
 func (p *stablePicker) table() *rpc.Table { return &p.current.Load().Table }
 
-// Pick implements balancer.Picker. It picks from the snapshot, for the route and cluster that an
-// interceptor has bound the RPC to, if one has. It starts again if there is a publication meanwhile.
+// Pick implements balancer.Picker. It picks from the snapshot, for the route and cluster that
+// an interceptor has bound the RPC to, if any. It starts again if there is a publication
+// meanwhile.
 func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error) {
 	for {
 		s := p.current.Load()
@@ -80,8 +81,8 @@ func (p *stablePicker) Pick(info balancer.PickInfo) (balancer.PickResult, error)
 // returns it.
 var errPickAgain = errors.New("xdslb: pick again")
 
-// pickBound picks for an RPC that an interceptor has bound: the endpoint of its session, if it has
-// one, or the endpoint that answered a probe best, or any endpoint of its cluster. outside replaces
+// pickBound picks for an RPC that an interceptor has bound: the endpoint of its session, or the
+// endpoint that answered a probe best, or else any endpoint of its cluster. outside replaces
 // the endpoint at res.Index if its priority is not in use.
 func (s *published) pickBound(info balancer.PickInfo, call *rpc.Call, r uint64) (res picker.Result, outside *host) {
 	route, cluster, outcome := call.Bound(&s.Table, info.Ctx, info.FullMethodName)
@@ -114,7 +115,7 @@ type pick struct {
 	outside *host // see pickBound
 }
 
-// finish is the second half of Pick, if there is more to do than to return a connection.
+// finish is the second half of Pick, for results that are more than a connection.
 //
 //go:noinline
 func (p *stablePicker) finish(k *pick) (balancer.PickResult, error) {
@@ -167,7 +168,7 @@ func (k *pick) view() *clusterView {
 	return k.s.cluster(k.res.Cluster)
 }
 
-// picked returns the result of an endpoint that was picked, for an attempt that it labels.
+// picked returns the result of the picked endpoint, and labels the attempt.
 func (k *pick) picked(c *clusterView) balancer.PickResult {
 	t := c.destination(k.res.Index, k.outside)
 	result := balancer.PickResult{SubConn: t.sc, Done: t.done}

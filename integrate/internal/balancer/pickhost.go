@@ -18,8 +18,8 @@ import (
 // implementation finds an untried endpoint if one is READY, at the cost of examining each
 // endpoint.
 
-// pickForSession picks the endpoint of an RPC's session, if that is READY, or lets the RPC wait if the
-// endpoint is about to be. Otherwise ok is false, and the RPC may go to any endpoint.
+// pickForSession picks the endpoint of an RPC's session if it is READY, or makes the RPC wait
+// if the endpoint is connecting. Otherwise ok is false, and the RPC may go to any endpoint.
 func (s *published) pickForSession(session *rpc.Session, route, cluster int32, r uint64) (res picker.Result, outside *host, ok bool) {
 	c := s.cluster(cluster)
 	h := c.hosts.find(session.Hosts)
@@ -51,7 +51,7 @@ func (s *published) pickForSession(session *rpc.Session, route, cluster int32, r
 	return res, nil, false
 }
 
-// avoidTried moves an RPC from an endpoint that was tried to one that was not, if one is READY.
+// avoidTried replaces a tried endpoint by an untried one, if one is READY.
 func (s *published) avoidTried(tried *rpc.Tried, res picker.Result, outside *host) (picker.Result, *host) {
 	if res.Outcome != picker.Picked && res.Outcome != picker.PickedConnect {
 		return res, outside
@@ -74,8 +74,8 @@ func (s *published) avoidTried(tried *rpc.Tried, res picker.Result, outside *hos
 	return res, outside
 }
 
-// endpoint returns the endpoint that was picked, for the session of the RPC. It is nil without
-// sessions, and where child policies pick.
+// endpoint returns the picked endpoint, for the session of the RPC. It is nil without sessions,
+// and if child policies pick.
 func (k *pick) endpoint() *picker.Endpoint {
 	switch c := k.view(); {
 	case k.outside != nil:

@@ -10,7 +10,7 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// priority is the live side of one picker.Priority of one leaf. Its endpoints are
+// priority is the live counterpart of a picker.Priority of one leaf. Its endpoints are
 // connected by the balancer, or by the child policies of its groups.
 //
 // The balancer's mutex guards all fields and methods.
@@ -22,15 +22,15 @@ type priority struct {
 	localities []*locality
 	groups     []*group // by index of their first locality, nil inside for missing groups; nil unless children connect
 
-	phaseBefore phase       // that a retired priority goes back to: serving or failed
+	phaseBefore phase       // the phase to which a retired priority returns: serving or failed
 	timer       *time.Timer // runs while trying, and while retired
-	deadline    int64       // when timer is due, as of Runtime.Now
-	next        int         // where the search for an endpoint to connect goes on
+	deadline    int64       // when timer expires, in the time of Runtime.Now
+	next        int         // where the search for an endpoint to connect continues
 
 	// results are the results of picks of each endpoint, with the localities concatenated; see
 	// buildCache. It is immutable once published.
 	results     []result
-	connectable []*endpoint            // parallel to results if the endpoints connect on demand
+	connectable []*endpoint            // parallel to results if endpoints connect on demand
 	state       []picker.LocalityState // for Build
 }
 
@@ -39,7 +39,7 @@ func newPriority(l *common, changed *[]*tally) *priority {
 	return &priority{leaf: l, tally: tally{changed: changed}}
 }
 
-// phase is where a priority is in its life (A56):
+// phase is the state of a priority in its life cycle (A56):
 //
 //	dormant ──activate──► trying ──READY, IDLE──► serving
 //	                        │ ▲                    │   ▲
@@ -48,17 +48,16 @@ func newPriority(l *common, changed *[]*tally) *priority {
 //	                      failed ◄─────failure─────┘   │
 //	                        └──────────────────────────┘
 //
-// A higher priority that serves retires this one, whatever it is in. It keeps its
-// connections, and resumes when it is activated again, or is dormant after
-// Config.RetireAfter.
+// A higher priority that serves retires this one, whatever its phase. It keeps its connections,
+// and resumes when it is activated again, or becomes dormant after Config.RetireAfter.
 type phase uint8
 
 const (
-	dormant phase = iota // no endpoint was asked to connect
+	dormant phase = iota // no endpoint has been connected
 	trying               // it has the failover time to connect
 	serving              // READY or IDLE: it gets RPCs
-	failed               // it has failed since it last served, or not connected in time
-	retired              // it is not needed, and keeps its connections for a while
+	failed               // it has failed since it last served, or did not connect in time
+	retired              // it is not needed, and keeps its connections for a limited time
 )
 
 // String returns the phase's name.
@@ -66,9 +65,8 @@ func (p phase) String() string {
 	return [...]string{"dormant", "trying", "serving", "failed", "retired"}[p]
 }
 
-// activate makes the priority one that may be used: it starts to connect, or comes
-// back from retirement. Endpoints that were not asked to connect are, if they are
-// not to wait for RPCs.
+// activate makes the priority eligible: it starts to connect, or returns from retirement.
+// Endpoints that were not connected before are connected, unless they wait for RPCs.
 func (p *priority) activate() {
 	switch p.phase {
 	case dormant:
@@ -84,8 +82,8 @@ func (p *priority) activate() {
 	}
 }
 
-// connectEndpoints asks all endpoints to connect that are not to wait for RPCs, or
-// has child policies do so.
+// connectEndpoints connects all endpoints that do not wait for RPCs, or makes the child
+// policies connect them.
 func (p *priority) connectEndpoints() {
 	p.needsConnect = false
 	if p.leaf.delegates() {
@@ -100,8 +98,8 @@ func (p *priority) connectEndpoints() {
 	p.stale = true
 }
 
-// afterUpdate settles the priority after an update: endpoints may have come with
-// their connections, gone, or be new, and the policy may be another.
+// afterUpdate settles the priority after an update: endpoints may have been added or removed,
+// or may have brought their connections, and the policy may have changed.
 func (p *priority) afterUpdate() {
 	if p.phase == dormant && p.hasConn() {
 		// Connections that moved here are kept like connections of a priority that was in use
@@ -122,7 +120,7 @@ func (p *priority) afterUpdate() {
 	p.observe()
 }
 
-// active reports whether the priority is in use, or was tried.
+// active reports whether the priority is in use, or has been tried.
 func (p *priority) active() bool { return p.phase != dormant && p.phase != retired }
 
 // hasConn reports whether an endpoint has a connection: O(endpoints).
@@ -135,7 +133,7 @@ func (p *priority) hasConn() bool {
 	return false
 }
 
-// enter moves the priority to a phase, and starts the timer of that.
+// enter moves the priority to a phase, and starts the phase's timer.
 func (p *priority) enter(to phase) {
 	serial.Halt(&p.timer)
 	p.phase = to
@@ -156,14 +154,14 @@ func (p *priority) await(d time.Duration, f func()) {
 	p.leaf.entry.after(d, &p.timer, f)
 }
 
-// giveUp ends the failover time of a priority that is being tried.
+// giveUp handles the end of the failover time of a priority that is being tried.
 func (p *priority) giveUp() {
 	p.phase = failed
 	p.note(phased)
 }
 
-// retire starts the time after which the connections of a priority that is not
-// needed any more are closed (A56).
+// retire starts the timer that closes the connections of a priority that is not needed any more
+// (A56).
 func (p *priority) retire() {
 	if !p.active() {
 		return
@@ -221,8 +219,8 @@ func (p *priority) observe() {
 	}
 }
 
-// close ends a priority that is in no configuration any more; its endpoints are
-// left, with connections of the balancer's own.
+// close removes a priority from the configuration; its endpoints remain, with connections owned
+// by the balancer.
 func (p *priority) close() {
 	p.place = -1
 	p.closeGroups()
@@ -248,7 +246,7 @@ func (p *priority) endpoints(yield func(*endpoint) bool) {
 	}
 }
 
-// size is how many endpoints the priority has.
+// size returns the number of endpoints.
 func (p *priority) size() int {
 	n := 0
 	for _, l := range p.localities {
@@ -257,9 +255,8 @@ func (p *priority) size() int {
 	return n
 }
 
-// connectOneIdle connects an endpoint that is IDLE, or has the children do so. The
-// search goes on where the last one ended, so that n endpoints which fail one after
-// the other cost O(n).
+// connectOneIdle connects an IDLE endpoint, or has the children connect. The search continues
+// where the last one ended, so that n endpoints which fail one after the other cost O(n).
 func (p *priority) connectOneIdle() {
 	for g := range p.liveGroups {
 		if g.state == picker.Idle {

@@ -9,12 +9,12 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is about priorities whose endpoints child policies connect: see group.
+// This file handles priorities whose endpoints are connected by child policies: see group.
 
-// syncGroups brings the priority's groups in line with its configuration:
-// O(endpoints) of the groups that changed.
+// syncGroups updates the priority's groups to its configuration: O(endpoints) of the groups
+// that changed.
 func (p *priority) syncGroups() {
-	olds := slices.Clone(p.groups) // picks read the published one
+	olds := slices.Clone(p.groups) // picks read the published slice
 	p.groups = make([]*group, len(p.localities))
 	if p.leaf.cfg.Policy.Flat && len(p.localities) > 0 {
 		p.syncGroup(olds, 0, p.localities)
@@ -57,7 +57,7 @@ func (p *priority) syncGroup(olds []*group, first int, members []*locality) {
 	for _, l := range members {
 		for _, e := range l.endpoints {
 			if c := e.conn; c != nil && c.child == nil && (c.multiAddress() || e.Draining) {
-				c.shutdown() // the child is to choose among the addresses
+				c.shutdown() // the child must choose among the addresses
 			}
 			if g == nil {
 				e.setState(picker.Connecting)
@@ -70,7 +70,7 @@ func (p *priority) syncGroup(olds []*group, first int, members []*locality) {
 	}
 }
 
-// liveGroups visits the groups that there are.
+// liveGroups visits the existing groups.
 func (p *priority) liveGroups(yield func(*group) bool) {
 	for _, g := range p.groups {
 		if g != nil && !yield(g) {
@@ -79,8 +79,8 @@ func (p *priority) liveGroups(yield func(*group) bool) {
 	}
 }
 
-// closeGroups ends the groups of a priority whose policy the snapshot has itself,
-// and goes on with their connections.
+// closeGroups ends the groups of a priority whose policy the snapshot implements itself, and
+// keeps their connections.
 func (p *priority) closeGroups() {
 	if p.groups == nil {
 		return

@@ -48,12 +48,12 @@ type prober struct {
 	group   *picker.ProbeGroup // followed last
 	targets []*probeTarget     // by index in group
 	byState map[*picker.EndpointState]*probeTarget
-	flying  int     // probes on their way
+	flying  int     // probes in flight
 	tokens  float64 // probes that may be sent before more time passes
 	filled  int64   // when tokens were added last
 	later   bool    // a timer calls round
 	expires bool    // a timer calls expire
-	silence bool    // it is logged that endpoints do not answer
+	silence bool    // it has been logged that endpoints do not answer
 
 	sent, failed uint64 // probes
 }
@@ -66,11 +66,11 @@ type probeTarget struct {
 	conn    *probeConn
 	release func() // of conn
 
-	busy     bool  // a probe is on its way
-	answered bool  // it ever was
+	busy     bool  // a probe is in flight
+	answered bool  // at least once
 	silent   bool  // it does not answer probes
 	failures int   // since the last answer
-	notUntil int64 // it is not asked before, as of Runtime.Now
+	notUntil int64 // no probes before this time of Runtime.Now
 }
 
 const (
@@ -78,11 +78,11 @@ const (
 	silentAfter   = 3                     // failures of an endpoint that has never answered
 	firstBackoff  = 50 * time.Millisecond // after a failure; doubles
 	maxBackoff    = 10 * time.Second
-	silentBackoff = 30 * time.Second // for endpoints that do not implement probes
-	awayBackoff   = time.Second      // for one that is going away
+	silentBackoff = 30 * time.Second // for endpoints that reject probes
+	awayBackoff   = time.Second      // for endpoints that are going away
 )
 
-// close ends the prober. Probes that are on their way end soon.
+// close ends the prober. Probes in flight are canceled.
 func (p *prober) close() {
 	p.cancel()
 	p.mu.Lock()
@@ -125,7 +125,7 @@ func newProbeTarget(state *picker.EndpointState, sc balancer.SubConn) *probeTarg
 	return &probeTarget{state: state, sc: sc, conn: conn.(*probeConn), release: release}
 }
 
-// round sends the probes that picks want, as far as it may.
+// round sends the probes that picks want, within the limits.
 func (p *prober) round() {
 	p.mu.Lock()
 	if p.ctx.Err() != nil || p.later {
@@ -165,17 +165,17 @@ func (p *prober) round() {
 	}
 }
 
-// refillLocked adds the probes that may be sent as time has passed.
+// refillLocked adds tokens for the time that has passed.
 func (p *prober) refillLocked(now int64) {
 	p.tokens = min(p.tokens+float64(now-p.filled)*float64(p.cfg.MaxProbesPerSecond)/float64(time.Second), maxFlying)
 	p.filled = now
 }
 
-// drawLocked returns up to n random endpoints, each once, that may be asked, and marks them
-// as busy.
+// drawLocked returns up to n distinct random endpoints that may be probed, and marks them as
+// busy.
 func (p *prober) drawLocked(n int, now int64) []*probeTarget {
 	var list []*probeTarget
-	for range 3 * n { // some may not be asked
+	for range 3 * n { // some may not be probed
 		if len(list) == n || len(p.targets) == 0 {
 			break
 		}
@@ -226,9 +226,9 @@ func (p *prober) onAnswer(t *probeTarget, r picker.ProbeReport) {
 	}
 }
 
-// onFailure records that an endpoint did not answer. An endpoint that does not implement
-// probes, or has never answered, is silent: it is picked without probes. The load of any other
-// endpoint is considered unknown for the moment.
+// onFailure records that an endpoint did not answer. An endpoint that rejects probes, or has
+// never answered, is silent: it is picked without probes. The load of any other endpoint is
+// considered unknown for the moment.
 func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
 	now, code := p.rt.Now(), status.Code(err)
 	p.mu.Lock()
@@ -257,8 +257,7 @@ func (p *prober) onFailure(ctx context.Context, t *probeTarget, err error) {
 	}
 }
 
-// expire removes answers that are too old, and has itself called when the next will
-// be.
+// expire removes answers that are too old, and schedules its next call.
 func (p *prober) expire() {
 	next := p.pool.Expire(p.rt.Now())
 	p.mu.Lock()
@@ -268,7 +267,7 @@ func (p *prober) expire() {
 	}
 }
 
-// A probeConn asks over a connection. It is gRPC's producer of the connection.
+// A probeConn sends probes over a connection. It is gRPC's producer of the connection.
 type probeConn struct{ cc grpc.ClientConnInterface }
 
 // probeProducer makes the probeConn of a connection.
@@ -281,7 +280,7 @@ func (probeConnBuilder) Build(cc any) (balancer.Producer, func()) {
 	return &probeConn{cc.(grpc.ClientConnInterface)}, func() {}
 }
 
-// ask makes one probe.
+// ask sends one probe.
 func (c *probeConn) ask(ctx context.Context) (picker.ProbeReport, error) {
 	var r probe.Report
 	if err := c.cc.Invoke(ctx, probe.Method, &emptypb.Empty{}, &r); err != nil {

@@ -12,8 +12,8 @@ import (
 
 // This file updates the probers of a cluster after a publication.
 
-// followProbes has the endpoints of the cluster asked that the i-th cluster of a snapshot
-// goes by. The snapshot is about to be published.
+// followProbes probes the endpoints of the cluster, as the i-th cluster of the snapshot
+// requires. The snapshot is about to be published.
 func (c *cluster) followProbes(s *picker.Snapshot, i int) {
 	asks := c.inUse != nil && c.inUse.leaf.cfg.Policy.Kind == picker.PolicyPrequal
 	if !asks && c.probers == nil {
@@ -32,7 +32,7 @@ func (c *cluster) followProbes(s *picker.Snapshot, i int) {
 		c.probers[g.Pool] = p
 		p.follow(g, &c.inUse.leaf.cfg.Policy, c.view.results)
 	}
-	for pool, p := range olds { // which may be published, and so stays as it is
+	for pool, p := range olds { // which may be published, and must not change
 		if c.probers[pool] == nil {
 			p.close()
 		}
@@ -57,7 +57,7 @@ func (c *cluster) newProber(pool *picker.ProbePool) *prober {
 	return p
 }
 
-// asksForEach reports whether RPCs of the cluster ask endpoints themselves.
+// asksForEach reports whether RPCs of the cluster send probes themselves.
 func (c *cluster) asksForEach() bool {
 	if c.inUse == nil {
 		return false

@@ -43,18 +43,18 @@ type publisher struct {
 	// The changes of an event, until settle.
 	grown  []*cluster // one more endpoint is READY, and nothing else changed
 	early  []*cluster // the channel's state may be announced before it is published
-	urgent bool       // a cluster became READY that the snapshot calls otherwise
+	urgent bool       // a cluster is READY and not yet in the snapshot
 
 	announced   connectivity.State // the state last reported to gRPC
 	nextPublish time.Time
-	publishTime time.Duration  // that the last publication took
-	pending     *time.Timer    // runs while a publication is due
-	publishDue  time.Time      // when pending is
-	publication chan struct{}  // closed by the next one; nil unless somebody waits for it
+	publishTime time.Duration  // duration of the last publication
+	pending     *time.Timer    // runs until the next publication is due
+	publishDue  time.Time      // when pending expires
+	publication chan struct{}  // closed by the next publication; nil unless a goroutine waits for it
 	closing     sync.WaitGroup // of connections
 
-	version   uint64       // of the latest cluster that changed
-	routeErrs *routeErrors // of cfg, or an earlier one
+	version   uint64       // of the most recently changed cluster
+	routeErrs *routeErrors // of cfg, or a previous configuration
 	channelID uint64       // random: the hash of policies that hash the channel id (A42)
 	// randomHashes are the hashes of RPCs without a value to hash (A42). It has its own locks.
 	randomHashes randomHashes
@@ -62,7 +62,7 @@ type publisher struct {
 
 func (p *publisher) init(ch *channel, t *targetState) {
 	p.channel, p.targetState = ch, t
-	p.announced = connectivity.Shutdown // nothing yet
+	p.announced = connectivity.Shutdown // no state yet
 	p.channelID = rand.Uint64()
 	p.picker.current.Store(&published{})
 }
@@ -105,12 +105,12 @@ func (p *publisher) settle() {
 	p.early, p.grown, p.out.wake, p.out.publish = p.early[:0], p.grown[:0], false, false
 }
 
-// repick has gRPC pick again for RPCs that wait for a child policy.
+// repick makes gRPC pick again for RPCs that wait for a child policy.
 func (p *publisher) repick() {
 	if p.picker.waiting.Swap(false) {
 		p.announce(p.announced)
 	}
-	if p.out.repick { // a connection that was lost may be in the snapshot
+	if p.out.repick { // the snapshot may contain a lost connection
 		p.out.publish = true
 	}
 }
@@ -118,8 +118,8 @@ func (p *publisher) repick() {
 // slow reports whether publications take long.
 func (p *publisher) slow() bool { return p.publishTime > publishPause/8 }
 
-// publishBy publishes at once if that is urgent, else at the time that is due, if no
-// earlier one is set.
+// publishBy publishes at once if that is urgent, otherwise at the due time, unless an earlier
+// time is set.
 func (p *publisher) publishBy(due time.Time) {
 	wait := time.Until(due)
 	switch {
@@ -132,7 +132,7 @@ func (p *publisher) publishBy(due time.Time) {
 	}
 }
 
-// publishGrowth publishes that one more endpoint of a priority in use is READY.
+// publishGrowth schedules the publication of one more READY endpoint of a priority in use.
 func (p *publisher) publishGrowth(c *cluster) {
 	n, size := c.inUse.counts[picker.Ready], 0
 	for _, k := range c.inUse.counts {
@@ -161,7 +161,7 @@ func (p *publisher) publish() {
 	p.picker.current.Store(next)
 	p.notify()
 	if p.id.link != nil && (next.Snapshot != nil && prev.Snapshot == nil || next.Err != nil && !p.id.link.Published()) {
-		// The first RPCs find their method configs in place.
+		// The method configs are in place before the first RPCs.
 		p.rt.Call(func() { p.id.link.Publish(p.picker.table) })
 	}
 	p.shutDown()
@@ -203,7 +203,7 @@ func (p *publisher) announce(state connectivity.State) {
 	p.cc.UpdateState(balancer.State{ConnectivityState: state, Picker: &p.picker})
 }
 
-// connectivity is the channel's state: that of its best cluster (A31).
+// connectivity returns the channel's state: the state of its best cluster (A31).
 func (p *publisher) connectivity() connectivity.State {
 	if p.fatal != nil {
 		return connectivity.TransientFailure
@@ -215,7 +215,7 @@ func (p *publisher) connectivity() connectivity.State {
 }
 
 // nextPublication returns a channel that is closed by the next publication, or when the
-// balancer is closed; nil if it is.
+// balancer is closed; nil if it is closed already.
 func (p *publisher) nextPublication() <-chan struct{} {
 	p.rt.Lock()
 	defer p.rt.Unlock()
@@ -236,9 +236,9 @@ func (p *publisher) notify() {
 	}
 }
 
-// shutDown shuts connections down on a goroutine of its own: closing one whose peer
-// takes nothing any more keeps gRPC waiting for 5 s, and neither configurations nor
-// the states of other connections are to wait for that.
+// shutDown shuts connections down on a separate goroutine: gRPC takes up to 5 s to close a
+// connection whose peer does not read, and neither configurations nor the states of other
+// connections may wait for that.
 func (p *publisher) shutDown() {
 	if len(p.out.closing) == 0 {
 		return

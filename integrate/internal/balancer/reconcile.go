@@ -28,9 +28,9 @@ type reconciler struct {
 }
 
 type oldEndpoint struct {
-	cfg     *picker.Endpoint // as it was
+	cfg     *picker.Endpoint // previous configuration
 	e       *endpoint
-	derived bool // the state of e was that of its connection
+	derived bool // the state of e was the state of its connection
 	taken   bool
 }
 
@@ -84,15 +84,15 @@ func (m *reconciler) matchPriorities(l *leaf) {
 	}
 }
 
-// offer leaves the endpoints of a locality that is gone to other places.
+// offer makes the endpoints of a removed locality available to other places.
 func (m *reconciler) offer(p *priority, l *locality) {
 	for i, e := range l.endpoints {
 		m.left = append(m.left, oldEndpoint{cfg: l.cfg.At(i), e: e, derived: p.groups == nil})
 	}
 }
 
-// matchLocalities takes over the localities of the priority's last configuration,
-// and in each the endpoints that stayed at their index.
+// matchLocalities takes over the localities of the priority's previous configuration, and in
+// each the endpoints whose index is unchanged.
 func (m *reconciler) matchLocalities(p *priority) {
 	olds := p.localities
 	byID := make(map[picker.LocalityID]int, len(olds)) // indexes of olds
@@ -139,8 +139,8 @@ func (m *reconciler) matchLocalities(p *priority) {
 	}
 }
 
-// matchEndpoints moves a locality from its old list of endpoints to a new one. If only
-// weights and healths differ it costs these.
+// matchEndpoints moves a locality from its old list of endpoints to a new one. If only weights
+// and healths differ, the cost is proportional to the differences.
 func (m *reconciler) matchEndpoints(p *priority, l *locality, cfg picker.EndpointList) {
 	was := l.cfg
 	l.cfg = cfg
@@ -168,7 +168,7 @@ func (m *reconciler) matchEndpoints(p *priority, l *locality, cfg picker.Endpoin
 func (m *reconciler) rearrange(p *priority, l *locality, was picker.EndpointList) {
 	old := l.endpoints
 	l.endpoints = make([]*endpoint, l.cfg.Len())
-	kept, next := 0, 0 // how far old and the new ones are done
+	kept, next := 0, 0 // how far the old and the new list are done
 	for from, to := range l.cfg.Since(was) {
 		copy(l.endpoints[next:to.From], old[kept:from.From])
 		kept, next = from.To, to.To
@@ -190,7 +190,7 @@ func (m *reconciler) rearrange(p *priority, l *locality, was picker.EndpointList
 	copy(l.endpoints[next:], old[kept:])
 }
 
-// sameSet reports whether a and b have the same addresses in the same places.
+// sameSet reports whether a and b have the same addresses at the same indexes.
 func sameSet(a, b picker.EndpointList) bool {
 	for was, is := range b.Since(a) {
 		if was.Len() != is.Len() {
@@ -241,8 +241,8 @@ func (m *reconciler) finish() {
 	}
 }
 
-// addrKey identifies an endpoint by its addresses; their order does not
-// matter to A61, and the first alone is the key of nearly all.
+// addrKey identifies an endpoint by its addresses. A61 ignores their order. Nearly all
+// endpoints have only the first address.
 type addrKey struct {
 	addr netip.AddrPort
 	more string

@@ -18,41 +18,41 @@ import (
 	"github.com/xdslb/xdslb/xds/eventlog"
 )
 
-// A recorder is where the events of a channel enter its journal, its log and its metrics.
-// The balancer's mutex guards it.
+// A recorder writes the events of a channel to its journal, its log and its metrics. The
+// balancer's mutex guards it.
 type recorder struct {
 	journal  eventlog.Journal
 	log      *eventlog.Log
-	logger   atomic.Pointer[slog.Logger] // of the log; nil is the process's
+	logger   atomic.Pointer[slog.Logger] // of the log; nil means the process's
 	channel  []slog.Attr                 // of all lines: target and node
-	target   string                      // as metrics have it; empty without xDS
+	target   string                      // in metrics; empty without xDS
 	metrics  *metric.Channel             // nil if the channel has no recorder of metrics
-	failed   bool                        // the target, since it was last served
+	failed   bool                        // the target has failed since it was last served
 	start    time.Time                   // of the channel
 	received time.Time                   // of the latest configuration whose latency was measured
-	// retired are counters that no leaf has any more, with its configuration, until metrics
-	// have been read.
+	// retired are the counters, with their configuration, that no leaf uses any more, until
+	// metrics are read.
 	retired map[*picker.ClusterLoad]*picker.Leaf
-	// unsupported has the unsupported features that were logged.
+	// unsupported has the unsupported features that have been logged.
 	unsupported map[string]bool
 }
 
-// init makes the recorder ready.
+// init initializes the recorder.
 func (r *recorder) init() {
 	r.start = time.Now()
 	r.log = eventlog.NewLog(r.logger.Load)
 	r.retired = map[*picker.ClusterLoad]*picker.Leaf{}
 }
 
-// retire keeps counters that no leaf has any more until metrics have been read.
+// retire keeps counters that no leaf uses any more until metrics are read.
 func (r *recorder) retire(load *picker.ClusterLoad, cfg *picker.Leaf) {
 	if r.metrics != nil {
 		r.retired[load] = cfg
 	}
 }
 
-// write writes a line about a cluster, or about the channel if that is empty. Repeats of a
-// line, which have the same message and cluster, are suppressed; it then returns for how
+// write writes a line about a cluster, or about the channel if cluster is empty. Repeats of a
+// line, which have the same message and cluster, are suppressed; write then returns for how
 // long. The Logger is called without the balancer's mutex.
 func (r *recorder) write(level slog.Level, message, cluster string, attrs ...slog.Attr) (suppressed time.Duration) {
 	return r.log.Write(r.line(level, message, cluster, attrs))
@@ -66,22 +66,22 @@ func (r *recorder) line(level slog.Level, message, cluster string, attrs []slog.
 	return eventlog.Line{Level: level, Message: message, About: cluster, Attrs: append(about, attrs...)}
 }
 
-// topic is a state of the channel, or of one of its clusters, that lines report.
+// topic is a state of the channel, or of a cluster, that is logged when it changes.
 type topic struct{ name, cluster string }
 
 const (
-	topicServed   = "served"   // whether the target is
+	topicServed   = "served"   // whether the target is served
 	topicFailed   = "failed"   // whether RPCs of a cluster fail
-	topicPriority = "priority" // which one a cluster uses
+	topicPriority = "priority" // the priority that a cluster uses
 )
 
-// writeState writes a line about a topic. The latest line about a topic is always right: see
-// [eventlog.Log.WriteState].
+// writeState writes a line about a topic. The latest line about a topic always has the current
+// state: see [eventlog.Log.WriteState].
 func (r *recorder) writeState(of topic, state string, level slog.Level, message string, attrs ...slog.Attr) {
 	r.log.WriteState(of, state, r.line(level, message, of.cluster, attrs))
 }
 
-// forget forgets the topics of a cluster that is removed.
+// forget removes the topics of a cluster.
 func (r *recorder) forget(cluster string) {
 	r.log.EndState(topic{topicFailed, cluster})
 	r.log.EndState(topic{topicPriority, cluster})
@@ -154,7 +154,7 @@ func (r *recorder) recordPriority(cluster string, from, to int) {
 		}
 		r.metrics.Count(metric.PriorityChanges, 1, r.target, cluster, direction)
 	}
-	if from < 0 || to < 0 { // the first priority is no failover, and RPCs that fail have a line of their own
+	if from < 0 || to < 0 { // the first priority is no failover, and failing RPCs have a line of their own
 		r.log.EndState(of)
 		return
 	}
@@ -179,7 +179,7 @@ const msgUnsupported = "xdslb: the configuration asks for what no gRPC client do
 const maxUnsupported = 256
 
 // recordUnsupported logs unsupported features of a listener and its routes, or of a cluster,
-// that were not logged before. If several clusters have the same, the first is logged.
+// that were not logged before. If several clusters have the same feature, the first is logged.
 func (r *recorder) recordUnsupported(cluster string, features []string) {
 	var added []string
 	for _, f := range features {
@@ -199,7 +199,7 @@ func (r *recorder) recordUnsupported(cluster string, features []string) {
 	}
 }
 
-// measurePublication records the duration of a publication that ended just now, and the latency
+// measurePublication records the duration of a publication that has just ended, and the latency
 // of the configuration, which may be nil, if it is a new one.
 func (r *recorder) measurePublication(took time.Duration, now time.Time, cfg *picker.Config) {
 	r.metrics.Observe(metric.PublicationDuration, []float64{took.Seconds()}, r.target)
@@ -207,7 +207,7 @@ func (r *recorder) measurePublication(took time.Duration, now time.Time, cfg *pi
 		return
 	}
 	r.received = cfg.Received
-	if r.received.After(r.start) { // else it was there before the channel
+	if r.received.After(r.start) { // otherwise it is older than the channel
 		r.metrics.Observe(metric.ConfigurationLatency, []float64{now.Sub(r.received).Seconds()}, r.target)
 	}
 }

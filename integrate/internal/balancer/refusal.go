@@ -15,8 +15,8 @@ import (
 // usesXDS reports whether the channel's credentials use the TLS configuration of clusters.
 func (b *channel) usesXDS() bool { return xdstls.UsesXDS(&b.buildOpts) }
 
-// refuses reports whether the channel's credentials cannot give a leaf the TLS that it
-// demands, though they are to (A29): nothing connects to it then.
+// refuses reports whether the channel's credentials cannot provide the TLS that a leaf
+// requires, although they must (A29). The leaf's endpoints are not connected in this case.
 func (b *channel) refuses(l *picker.Leaf) bool {
 	return l.TLS != nil && xdstls.UsesForeign(&b.buildOpts)
 }
@@ -32,5 +32,5 @@ func (b *channel) refuse(l *picker.Leaf) {
 	}
 }
 
-// refusalsNoted has the targets for which refuse has logged its line.
+// refusalsNoted has the targets for which refuse has logged a line.
 var refusalsNoted sync.Map

@@ -70,8 +70,8 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 	return next, helps
 }
 
-// view returns the view of a cluster that has changed, and records that p probes its endpoints
-// if the cluster's RPCs do.
+// view returns the view of a changed cluster. If the cluster's RPCs send probes, it also sets
+// p.Ask.
 func (p *published) view(c *cluster) *persistent.Item[clusterView] {
 	item := &persistent.Item[clusterView]{Value: c.view}
 	view := &item.Value

@@ -12,11 +12,10 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file replaces connections whose cluster has other TLS settings than they were
-// made with (Config.ReconnectOnTLSChange), or whose endpoint has another hostname, by which
-// they were verified (auto_host_sni): another connection is made, takes the place
-// of the first when it is READY, and only then the first is shut down, which lets its
-// RPCs finish. See conn for the states.
+// This file replaces connections whose cluster has different TLS settings than they were made
+// with (Config.ReconnectOnTLSChange), or whose endpoint has a different hostname than the one
+// verified (auto_host_sni). A new connection takes the place of the old one when it is READY.
+// The old connection is shut down only then, and its RPCs finish. See conn for the states.
 
 // replaceConns replaces the leaf's connections, including the connections of child policies.
 func (l *leaf) replaceConns() {
@@ -84,24 +83,24 @@ func (c *conn) pair(next *conn) {
 	c.leaf.replacements[c], c.leaf.replacements[next] = next, c
 }
 
-// part ends that one of two connections replaces the other.
+// part removes the link between a connection and its replacement.
 func (c *conn) part() {
 	other := c.other()
 	delete(c.leaf.replacements, other)
 	delete(c.leaf.replacements, c)
 	if len(c.leaf.replacements) == 0 {
-		c.leaf.replacements = nil // it may have been large
+		c.leaf.replacements = nil // it may have been large before
 	}
 	c.replacement, other.replacement = false, false
 }
 
-// mayBeConnecting reports whether a handshake may be under way, or about to begin.
-// pick_first calls it TRANSIENT_FAILURE until one of several addresses is READY.
+// mayBeConnecting reports whether a handshake may be in progress, or about to start. pick_first
+// reports TRANSIENT_FAILURE until one of several addresses is READY.
 func (c *conn) mayBeConnecting() bool {
 	return c.asked || c.state == picker.Connecting || c.state == picker.TransientFailure && c.multiAddress()
 }
 
-// abandon gives the replacement up, if there is one. It is shut down with the next
+// abandon drops the replacement, if there is one. The replacement is shut down with the next
 // publication.
 func (c *conn) abandon() (had bool) {
 	c.outdated = false
@@ -114,8 +113,8 @@ func (c *conn) abandon() (had bool) {
 	return true
 }
 
-// followDraining gives the replacement up when the endpoint begins to drain, and makes
-// it when that is over.
+// followDraining drops the replacement when the endpoint starts to drain, and makes it when
+// draining ends.
 func (c *conn) followDraining(cfg *picker.Endpoint) {
 	switch draining := c.endpoint.Draining; {
 	case draining && c.abandon():
@@ -125,8 +124,8 @@ func (c *conn) followDraining(cfg *picker.Endpoint) {
 	}
 }
 
-// onReplacementState follows a state of a replacement. As long as it does not
-// connect, and as long as its backend is not healthy (A17), the other stays in force.
+// onReplacementState handles a state of a replacement. The previous connection stays in force
+// until the replacement is connected and its backend is healthy (A17).
 func (c *conn) onReplacementState(s balancer.SubConnState) {
 	old := c.other()
 	switch s.ConnectivityState {
@@ -143,9 +142,9 @@ func (c *conn) onReplacementState(s balancer.SubConnState) {
 	}
 }
 
-// takeOver puts a replacement that is READY into the other's place, and shuts the other
-// down. A child policy does not notice, unless it has a producer on the connection, which
-// ends with it: it sees a connection that was lost and is there again.
+// takeOver puts a READY replacement into force, and shuts the previous connection down. The
+// change is invisible to a child policy, unless it has a producer on the connection. The
+// producer ends with the connection, so the policy sees a connection that was lost and is back.
 func (c *conn) takeOver(s balancer.SubConnState) {
 	old := c.other()
 	c.part()
@@ -187,7 +186,7 @@ func (c *conn) onTakenOver(ready bool, s balancer.SubConnState) {
 	}
 }
 
-// noteReplacementFailed logs, once after each change, that the settings do not work.
+// noteReplacementFailed logs, once after each change, that the settings fail.
 func (l *common) noteReplacementFailed(err error) {
 	if l.replacementFailed {
 		return

@@ -22,7 +22,7 @@ func (ch *channel) newSecurity(cluster string) *xdstls.Cluster {
 	return xdstls.NewCluster(cluster, ch.bootstrap.CertProviders, ch.usesXDS())
 }
 
-// secured returns addresses whose connections are secured as the endpoint's cluster demands.
+// secured returns addresses whose connections are secured as the endpoint's cluster requires.
 // hostname returns the hostname of an address's endpoint, if it has an endpoint.
 func (c *conn) secured(addrs []resolver.Address, hostname func(addr string) (string, bool)) []resolver.Address {
 	security := c.leaf.security
@@ -59,9 +59,9 @@ func (c *conn) host(addr string) *xdstls.Host {
 	return h
 }
 
-// setHostnames has the handshakes of the connection and of its replacement use other hostnames
-// from now on. It reports whether one has changed by which the connection is to be made, so
-// that it needs a replacement.
+// setHostnames sets the hostnames for handshakes of the connection and of its replacement. It
+// reports whether a hostname has changed that was used to make the connection, so that it needs
+// a replacement.
 func (c *conn) setHostnames(hostname func(addr string) (string, bool)) (outdated bool) {
 	for _, c := range []*conn{c, c.other()} {
 		if c == nil {
@@ -96,8 +96,8 @@ func hostnameFor(cfg *picker.Endpoint) func(addr string) (string, bool) {
 	return func(string) (string, bool) { return hostname(cfg), true }
 }
 
-// renameConn follows a change of the endpoint's hostname. The connections of child policies
-// follow with the child's next list of endpoints (child.retarget).
+// renameConn applies a change of the endpoint's hostname. The connections of child policies are
+// updated with the child's next list of endpoints (child.retarget).
 func (e *endpoint) renameConn(cfg *picker.Endpoint) {
 	if c := e.conn; c != nil && c.child == nil && c.setHostnames(hostnameFor(cfg)) {
 		c.replace(cfg)

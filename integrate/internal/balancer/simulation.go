@@ -25,25 +25,25 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A Simulation is a balancer without a channel: its SubConns connect to nothing, and are in
-// the states that the caller supposes. SubConns report their states in the order in which
-// they were asked to connect, on the goroutine of the caller, and no timer has to expire.
-// So the same configuration and states lead to the same result.
+// A Simulation is a balancer without a channel: its SubConns connect to nothing, and are in the
+// states that the caller specifies. SubConns report their states in the order in which they
+// were asked to connect, on the goroutine of the caller, and no timer has to expire. So the
+// same configuration and states lead to the same result.
 type Simulation struct {
 	*Balancer
 	states map[netip.AddrPort]connectivity.State // of endpoints by their first address; all endpoints not listed are READY
 
 	mu     sync.Mutex
-	events []func()                      // that are due; guarded by mu
+	events []func()                      // due; guarded by mu
 	of     map[string]connectivity.State // by address, of all addresses that are not READY
 	woken  map[*priority]bool            // whose child policies were asked to connect
-	drains bool                          // the SubConn at hand is of an endpoint that drains; guarded by the mutex
+	drains bool                          // the current SubConn belongs to a draining endpoint; guarded by the mutex
 }
 
-// simulatedAge is the time that endpoints have been READY: longer than any slow start.
+// simulatedAge is how long endpoints have been READY: longer than any slow start.
 const simulatedAge = 1000 * time.Hour
 
-// Simulate applies a configuration, and returns once all endpoints are in their states.
+// Simulate applies a configuration, and returns once all endpoints have their states.
 func Simulate(cfg *picker.Config, opts *Options, states map[netip.AddrPort]connectivity.State) (*Simulation, error) {
 	creds, err := xdstls.NewCredentials(insecure.NewCredentials())
 	if err != nil {
@@ -184,7 +184,7 @@ func (s *Simulation) connectAll(p *priority) (found bool) {
 	return found
 }
 
-// age lets time pass: endpoints have been in their states for long.
+// age lets time pass, so that endpoints have been in their states for a long time.
 func (s *Simulation) age() {
 	s.lock()
 	defer s.unlock()
@@ -211,7 +211,8 @@ func (s *Simulation) Inspect(target string) *report.TargetStatus {
 	return status
 }
 
-// picks makes so many picks, each RPC ending before the next begins, until ctx ends.
+// picks makes the given number of picks, each RPC ending before the next begins, until ctx
+// ends.
 func (s *Simulation) Picks(ctx context.Context, method string, rpcs int) *report.Picks {
 	p, at := &report.Picks{}, make([][]*endpoint, len(s.list.all))
 	for i, c := range s.list.all {
@@ -264,7 +265,7 @@ func addPicks(p *report.Picks, c *cluster, counts map[*endpoint]int) {
 
 // simulatedChannel implements the part of gRPC's channel that the balancer uses.
 type simulatedChannel struct {
-	balancer.ClientConn // for methods that gRPC may add
+	balancer.ClientConn // for methods that gRPC may add in the future
 	s                   *Simulation
 }
 
@@ -283,7 +284,7 @@ func (c *simulatedChannel) MetricsRecorder() estats.MetricsRecorder {
 
 // simulatedSubConn is a SubConn that connects to nothing.
 type simulatedSubConn struct {
-	balancer.SubConn // for methods that gRPC may add
+	balancer.SubConn // for methods that gRPC may add in the future
 	s                *Simulation
 	addr             string
 	listener         func(balancer.SubConnState)
@@ -307,7 +308,7 @@ func (sc *simulatedSubConn) RegisterHealthListener(l func(balancer.SubConnState)
 	sc.s.after(func() { l(balancer.SubConnState{ConnectivityState: connectivity.Ready}) })
 }
 
-// GetOrBuildProducer implements balancer.SubConn. Producers get no answer.
+// GetOrBuildProducer implements balancer.SubConn. Producers get no response.
 func (sc *simulatedSubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (balancer.Producer, func()) {
 	return b.Build(noAnswer{})
 }
@@ -315,7 +316,7 @@ func (sc *simulatedSubConn) GetOrBuildProducer(b balancer.ProducerBuilder) (bala
 // Shutdown implements balancer.SubConn.
 func (sc *simulatedSubConn) Shutdown() {}
 
-// noAnswer is a connection to a server that never answers.
+// noAnswer is a connection to a server that never responds.
 type noAnswer struct{}
 
 // Invoke implements grpc.ClientConnInterface.

@@ -24,7 +24,7 @@ type Source struct {
 	Link      *rpc.Channel
 	Listener  string
 	Authority string
-	Node      string // its id, as control planes know the client
+	Node      string // its id, by which control planes identify the client
 
 	// Configure passes method configurations to gRPC, in a service config. It is called
 	// without the balancer's mutex.
@@ -37,7 +37,7 @@ type Source struct {
 
 type sourceKey struct{}
 
-// WithSource returns attributes by which a balancer finds its source.
+// WithSource returns the attributes that pass a source to a balancer.
 func WithSource(s *Source) *attributes.Attributes { return attributes.New(sourceKey{}, s) }
 
 // SourceOf returns the source in a resolver's state; nil if the state is another resolver's.

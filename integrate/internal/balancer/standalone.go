@@ -32,7 +32,7 @@ const (
 	Prequal            = lbpolicy.NamePrequal
 )
 
-// standalonePolicies read the parameters of each policy.
+// standalonePolicies parse the parameters of each policy.
 var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error){
 	WeightedRoundRobin: func(json.RawMessage) (picker.Policy, error) {
 		return picker.Policy{Flat: true}, nil
@@ -45,7 +45,7 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 		if err := json.Unmarshal(js, &p); err != nil {
 			return picker.Policy{}, err
 		}
-		header := strings.ToLower(p.RequestHashHeader) // as metadata is
+		header := strings.ToLower(p.RequestHashHeader) // like metadata
 		switch {
 		case p.MinRingSize == 0 || p.MinRingSize > p.MaxRingSize || p.MaxRingSize > maxRingSize:
 			return picker.Policy{}, fmt.Errorf("ring sizes %d to %d: must be 1 to %d, in order", p.MinRingSize, p.MaxRingSize, maxRingSize)
@@ -72,9 +72,9 @@ var standalonePolicies = map[string]func(json.RawMessage) (picker.Policy, error)
 	Prequal:      func(js json.RawMessage) (picker.Policy, error) { return lbpolicy.Prequal(js) },
 }
 
-const maxRingSize = 8 << 20 // entries that may be asked for (A42); snapshots make 4096 of more
+const maxRingSize = 8 << 20 // entries that a configuration may request (A42); snapshots cap rings at 4096
 
-// standaloneBuilder makes one of the policies that work without xDS.
+// standaloneBuilder builds one of the policies that work without xDS.
 type standaloneBuilder struct{ name string }
 
 func (s standaloneBuilder) Name() string { return s.name }
@@ -102,8 +102,8 @@ func (s standaloneBuilder) Build(cc balancer.ClientConn, opts balancer.BuildOpti
 	return &standalone{Balancer: b, name: opts.Target.Endpoint()}
 }
 
-// standalone is an LB policy that gets its endpoints from the channel's resolver:
-// it makes them the one cluster of a configuration, and leaves the rest to Balancer.
+// standalone is an LB policy that gets its endpoints from the channel's resolver: it wraps them
+// in a configuration with one cluster for Balancer.
 type standalone struct {
 	*Balancer
 	name string
@@ -137,7 +137,7 @@ func (s *standalone) UpdateClientConnState(ccs balancer.ClientConnState) error {
 	return nil
 }
 
-// ResolverError implements balancer.Balancer: the last good endpoints stay.
+// ResolverError implements balancer.Balancer: the last good endpoints stay in use.
 func (s *standalone) ResolverError(err error) {
 	s.lock()
 	served := s.cfg != nil
@@ -185,7 +185,7 @@ func (a addressBook) enter(list []resolver.Endpoint) (addressBook, []picker.Endp
 // addresses with a port are kept; other addresses get an unused address from the range reserved
 // for discarding (RFC 6666).
 type addressBook struct {
-	made  uint64 // addresses made up so far
+	made  uint64 // number of made-up addresses
 	byKey map[netip.AddrPort]resolver.Address
 	keys  map[addressName]netip.AddrPort
 }
@@ -224,5 +224,5 @@ func (a *addressBook) key(name addressName) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom16(ip), 1)
 }
 
-// resolved returns the address that a key stands for.
+// resolved returns the address of a key.
 func (a addressBook) resolved(key netip.AddrPort) resolver.Address { return a.byKey[key] }

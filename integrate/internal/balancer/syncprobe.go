@@ -10,8 +10,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is the synchronous mode of xdslb_prequal: an RPC asks a few endpoints and goes by
-// the answers of all but the last. Interceptors wait for that (rpc's asking.go).
+// This file is the synchronous mode of xdslb_prequal: an RPC probes a few endpoints and uses
+// the answers of all but the last. Interceptors wait for the answers (rpc's asking.go).
 
 // ask is rpc.Table.Ask.
 func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointState {
@@ -30,8 +30,8 @@ func (s *published) ask(ctx context.Context, cluster int32) *picker.EndpointStat
 }
 
 // choose probes endpoints of a group, and returns the best of all but the last that answers, or
-// nil: if no endpoint answers in time, or probes come too fast. The last answer also goes to
-// the pool. An endpoint that does not implement probes is chosen for its share of the RPCs.
+// nil if no endpoint answers in time, or probes come too fast. The last answer also goes to the
+// pool. An endpoint that does not answer probes is chosen for its share of the RPCs.
 func (p *prober) choose(ctx context.Context, g *picker.ProbeGroup) *picker.EndpointState {
 	asked, silent := p.drawFor()
 	if silent != nil {
@@ -68,7 +68,7 @@ wait:
 	return nil
 }
 
-// drawFor draws the endpoints to probe for an RPC. If the first one drawn does not implement
+// drawFor draws the endpoints to probe for an RPC. If the first one drawn does not answer
 // probes, the RPC goes to it.
 func (p *prober) drawFor() (asked []*probeTarget, silent *picker.EndpointState) {
 	p.mu.Lock()
@@ -84,7 +84,7 @@ func (p *prober) drawFor() (asked []*probeTarget, silent *picker.EndpointState) 
 	if d = min(d, len(p.targets)); p.tokens < float64(d) {
 		return nil, nil
 	}
-	// From a random one on, in steps that come by each once before the first again.
+	// From a random endpoint on, in steps that visit each endpoint once before repeating.
 	n := len(p.targets)
 	i, step := rand.IntN(n), coprime(n)
 	for k := 0; k < min(n, 3*d) && len(asked) < d; k++ {

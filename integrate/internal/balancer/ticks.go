@@ -12,8 +12,8 @@ import (
 
 // This file has the timers that render a cluster again while its picks depend on time.
 
-// scheduleWeights keeps a timer of the update period running while weights matter: the
-// cluster picks by them, and has two endpoints to choose from.
+// scheduleWeights keeps a timer of the update period running while weights matter: the cluster
+// uses them, and has at least two endpoints to choose from.
 func (c *cluster) scheduleWeights() {
 	period := time.Duration(0)
 	if c.inUse != nil && c.inUse.counts[picker.Ready] > 1 {
@@ -32,7 +32,7 @@ func (c *cluster) updateEvery(period time.Duration, timer **time.Timer, update f
 		serial.Halt(timer)
 	} else if *timer == nil {
 		c.entry.after(period, timer, func() {
-			if c.inUse != nil && update(c.inUse) { // an update may not be published yet
+			if c.inUse != nil && update(c.inUse) { // an update may not have been published yet
 				c.inUse.note(picks)
 			}
 			schedule(c)
@@ -64,7 +64,7 @@ func (c *cluster) scheduleSlowStart(inSlowStart bool) {
 }
 
 // scheduleLoads keeps a timer of the update period running while utilizations matter: the
-// cluster goes by them, and has two localities to choose from.
+// cluster uses them, and has at least two localities to choose from.
 func (c *cluster) scheduleLoads() {
 	period := time.Duration(0)
 	if c.inUse != nil && c.inUse.counts[picker.Ready] > 0 && len(c.inUse.localities) > 1 {

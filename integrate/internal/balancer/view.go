@@ -18,15 +18,15 @@ import (
 
 // This file renders the data of a cluster that picks read.
 
-// clusterView is the data of a cluster that picks read besides the picker's part. The picker's
-// part has the outcomes, clusterView has their gRPC results. It is immutable.
+// clusterView is the part of a cluster's data that picks read besides the picker's: the picker
+// has the outcomes, clusterView has their gRPC results. It is immutable.
 type clusterView struct {
 	status     picker.Connectivity
 	failed     error                         // for RPCs while no endpoint is reachable; not a status, so that wait-for-ready waits
 	rejections *rejections                   // statuses, so that they are final (T-DROP-3); nil while no priority is in use
 	results    []result                      // by endpoint index
 	hosts      *hosts                        // nil unless sessions or attempts need them
-	probers    map[*picker.ProbePool]*prober // nil unless RPCs ask endpoints themselves
+	probers    map[*picker.ProbePool]*prober // nil unless RPCs send probes themselves
 	// connectable are the endpoints that an RPC may connect, by endpoint index; nil if
 	// endpoints connect by themselves.
 	connectable []*endpoint
@@ -37,7 +37,7 @@ type clusterView struct {
 	// them, and for endpoints without a hostname. Labels are nil unless attempts are labeled.
 	authorities []metadata.MD
 	labels      []map[string]string
-	indexes     map[*endpoint]int32 // of both, where child policies pick; nil if not needed
+	indexes     map[*endpoint]int32 // of both, if child policies pick; nil if not needed
 }
 
 // refresh computes view and state: O(endpoints of the priority in use) after a change of the
@@ -92,7 +92,7 @@ func (c *cluster) leafIndex(of *common) int {
 	return slices.IndexFunc(c.leaves, func(l *leaf) bool { return &l.common == of })
 }
 
-// rendered follows the rendering of the cluster for a publication.
+// rendered is called after the cluster has been rendered for a publication.
 func (c *cluster) rendered() {
 	c.serving, c.ready, c.mayQueue = takesRPCs(c.status()), 0, c.mayQueueWhileReady()
 	if c.inUse != nil {
@@ -100,7 +100,7 @@ func (c *cluster) rendered() {
 	}
 }
 
-// recordFailure records that RPCs of the cluster have begun to fail, or ceased to.
+// recordFailure records that RPCs of the cluster have started to fail, or stopped failing.
 func (c *cluster) recordFailure() {
 	ev := eventlog.Event{Kind: eventlog.ClusterRecovered, Cluster: c.cfg.Name}
 	if c.state.Failed {
@@ -118,7 +118,7 @@ func (c *cluster) retryBudget() *rpc.Budget {
 	return &rpc.Budget{Limit: l.cfg.Retries, InFlight: l.breaker.Breaker, Active: &l.breaker.Retries}
 }
 
-// failure explains why no endpoint can be picked.
+// failure returns why no endpoint can be picked.
 func (c *cluster) failure() error {
 	msg, reason := c.failureText()
 	more := []string{"cluster", c.cfg.Name}

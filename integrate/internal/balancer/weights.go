@@ -19,11 +19,11 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file is client-side weighted round robin (A58): reports of endpoints become
-// weights as they come, at the end of RPCs or out of band, and the snapshot learns
-// of them once per update period.
+// This file is client-side weighted round robin (A58): reports of endpoints become weights on
+// arrival, at the end of RPCs or out of band, and snapshots get the weights once per update
+// period.
 
-// wrrConfig is how the endpoints of a leaf are weighed. It is immutable.
+// wrrConfig defines how the endpoints of a leaf are weighed. It is immutable.
 type wrrConfig struct {
 	*picker.ClientWRR
 	rule *orcaweight.Rule
@@ -56,8 +56,8 @@ func (w *wrrWeight) onDone(info *balancer.DoneInfo, result picker.CallResult) {
 	}
 }
 
-// serverFault reports whether the error of an RPC that failed speaks of the server rather
-// than of the request. Nil is a connection that was lost.
+// serverFault reports whether the error of a failed RPC is due to the server rather than to the
+// request. Nil means a lost connection.
 func serverFault(err error) bool {
 	if err == nil {
 		return true
@@ -86,7 +86,7 @@ func (w *wrrWeight) OnLoadReport(report *orcav3.OrcaLoadReport) {
 	}
 }
 
-// updateWRR follows a change of the configuration.
+// updateWRR applies a change of the configuration.
 func (l *leaf) updateWRR() {
 	was := l.wrr.Load()
 	if l.cfg.Policy.Kind != picker.PolicyClientWRR {
@@ -118,16 +118,16 @@ func (l *leaf) askAnew() {
 		for e := range p.endpoints {
 			l.addObservers(e)
 			e.stopOOB()
-			if e.Connectivity == picker.Ready && p.groups == nil { // else see closeGroups
+			if e.Connectivity == picker.Ready && p.groups == nil { // otherwise see closeGroups
 				e.startOOB()
 			}
 		}
 	}
 }
 
-// startOOB asks for reports out of band of an endpoint that is READY, if the policy
-// wants them. They come over the endpoint's connection, whichever of its addresses
-// that leads to (T-WRR-5), until stopOOB.
+// startOOB requests out-of-band reports from a READY endpoint, if the policy uses them, until
+// stopOOB. They are received over the endpoint's connection, whichever of its addresses it uses
+// (T-WRR-5).
 func (e *endpoint) startOOB() {
 	l := e.loc.leaf
 	t, how := e.observers.Load(), l.wrr.Load()
@@ -142,7 +142,7 @@ func (e *endpoint) startOOB() {
 	}
 }
 
-// stopOOB ends reports out of band.
+// stopOOB stops out-of-band reports.
 func (e *endpoint) stopOOB() {
 	t, rt := e.observers.Load(), e.loc.leaf.rt
 	if t == nil {
@@ -175,7 +175,7 @@ func (o *oobReports) start(rt *serial.Runtime, conn balancer.SubConn, listener o
 	o.stop = func() { stop() }
 }
 
-// end ends reports.
+// end ends the registration.
 func (o *oobReports) end(rt *serial.Runtime) {
 	if o.stop != nil {
 		rt.Call(o.stop)
@@ -244,7 +244,7 @@ func (p *priority) updateUtilizations() (changed bool) {
 	return changed
 }
 
-// measureWeights records the weights that READY endpoints have at an update of them, if the
+// measureWeights records the weights of READY endpoints after an update of the weights, if the
 // channel has a recorder: O(endpoints).
 func (p *priority) measureWeights(how *wrrConfig, now int64) {
 	b := p.leaf
