@@ -23,7 +23,7 @@ import (
 var plain = []string{
 	"bench", "edf", "fuzz", "picker", "ringhash",
 	"integrate/attemptlabels", "integrate/examples", "integrate/probe", "integrate/stockmetrics",
-	"integrate/internal/diagnosis", "integrate/internal/gradient", "integrate/internal/metadatautil",
+	"integrate/internal/balancer", "integrate/internal/diagnosis", "integrate/internal/gradient", "integrate/internal/metadatautil",
 	"integrate/internal/metric", "integrate/internal/orcaweight", "integrate/internal/outlier",
 	"integrate/internal/sanitize", "integrate/internal/xdstls",
 	"xds/bootstrap", "xds/csds", "xds/eventlog", "xds/internal/timing", "xds/lbpolicy", "xds/lrs",

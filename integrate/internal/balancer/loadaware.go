@@ -69,6 +69,6 @@ func (l *leaf) updateLoadAware() {
 	}
 	l.loadAware.Store(&loadAwareConfig{cfg, orcaweight.NewUtilization(cfg.UtilizationFrom)})
 	if was == nil || was.OutOfBand != cfg.OutOfBand || was.OOBPeriod != cfg.OOBPeriod {
-		l.askAnew()
+		l.restartReports()
 	}
 }

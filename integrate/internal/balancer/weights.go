@@ -108,12 +108,13 @@ func (l *leaf) updateWRR() {
 	cfg := l.cfg.Policy.WRR
 	l.wrr.Store(&wrrConfig{cfg, orcaweight.NewRule(cfg)})
 	if was == nil || was.OutOfBand != cfg.OutOfBand || was.OOBPeriod != cfg.OOBPeriod {
-		l.askAnew()
+		l.restartReports()
 	}
 }
 
-// askAnew requests out-of-band reports from the endpoints by the current configuration.
-func (l *leaf) askAnew() {
+// restartReports updates the observers of the endpoints and restarts out-of-band reports with the
+// current configuration.
+func (l *leaf) restartReports() {
 	for _, p := range l.priorities {
 		for e := range p.endpoints {
 			l.addObservers(e)
