@@ -218,7 +218,7 @@ func TestZonesNotKnown(t *testing.T) {
 			t.Errorf("%s got %d of 60 RPCs: %v", host, n, counts)
 		}
 	}
-	const line = "asks for zone-aware routing"
+	const line = "has zone-aware routing"
 	if n := strings.Count(log.String(), line); n != 1 {
 		t.Errorf("logged %d times:\n%s", n, log)
 	}

@@ -80,7 +80,7 @@ func newBalancer(cc balancer.ClientConn, opts balancer.BuildOptions) *Balancer {
 func (b *Balancer) UpdateClientConnState(s balancer.ClientConnState) error {
 	src := SourceOf(s.ResolverState)
 	if src == nil {
-		return errors.New("xdslb: this LB policy works with xdslb's resolver only")
+		return errors.New("xdslb: this LB policy requires xdslb's resolver")
 	}
 	b.lock()
 	if b.rt.Closed() || b.src != nil {

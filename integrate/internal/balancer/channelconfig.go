@@ -110,7 +110,7 @@ func (a *adaptation) noteWeights(cfg *picker.Config, changed []int) {
 	}
 	for _, i := range changed {
 		if cc := cfg.Clusters[i]; weightsCount(cc) && !WeightsNoted.Swap(true) {
-			a.rec.write(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and these count: ROUND_ROBIN and LEAST_REQUEST go by them here, "+
+			a.rec.write(slog.LevelWarn, "xdslb: endpoints of a cluster have different weights, and ROUND_ROBIN and LEAST_REQUEST use them, "+
 				"unlike in google.golang.org/grpc/xds. Config.IgnoreEndpointWeights gives all endpoints of a locality the same share. This is logged once.", cc.Name)
 			return
 		}

@@ -103,7 +103,7 @@ func (c *child) update(targets map[string]target, config []byte, list func() res
 // onUpdated is called after an update. err is not nil if the policy rejected it.
 func (c *child) onUpdated(err error) {
 	if err != nil {
-		c.leaf.rec.write(slog.LevelWarn, "xdslb: an LB policy refuses its endpoints or configuration", c.leaf.cluster,
+		c.leaf.rec.write(slog.LevelWarn, "xdslb: an LB policy rejected its endpoints or configuration", c.leaf.cluster,
 			slog.String("policy", c.name), slog.String("error", err.Error()))
 	}
 	if c.policy == nil {
@@ -141,7 +141,7 @@ func (c *child) buildPolicy(config []byte) (parsed serviceconfig.LoadBalancingCo
 		if p := builder.Build(c, xdstls.Owned(c.leaf.buildOpts, c.leaf.security)); p != nil {
 			c.policy = p
 		} else {
-			return nil, errors.New("it could not be built")
+			return nil, errors.New("its builder returned nil")
 		}
 	}
 	return parsed, nil

@@ -198,7 +198,7 @@ func (h *childSubConn) onEjection() {
 // the child called Connect.
 var failedBefore = balancer.SubConnState{
 	ConnectivityState: connectivity.TransientFailure,
-	ConnectionError:   errors.New("the connection failed before it was asked for"),
+	ConnectionError:   errors.New("the connection failed before Connect was called"),
 }
 
 // moved is the state reported to a child for an endpoint that has left the group.

@@ -148,10 +148,10 @@ func TestExplainPriorities(t *testing.T) {
 			}
 		}
 		pass(4 * time.Second)
-		want("at the start", "in use: it has 6s to connect until the next gets its turn", "not needed: nothing was connected", "not needed: nothing was connected")
+		want("at the start", "in use: it has 6s to connect before the next priority is tried", "not needed: never connected", "not needed: never connected")
 		cc.conn(t, 1).to(failure)
 		pass(7 * time.Second)
-		want("after 11 s", "failed: it has not connected in time, and still tries", "in use: it has 9s to connect .*", "not needed: .*")
+		want("after 11 s", "failed: it did not connect in time, and is still trying", "in use: it has 9s to connect .*", "not needed: .*")
 		cc.conn(t, 2).to(failure)
 		cc.conn(t, 3).to(ready)
 		want("failed over", "failed: no endpoint can be reached", "in use: the first that can serve", "not needed: .*")
@@ -161,7 +161,7 @@ func TestExplainPriorities(t *testing.T) {
 		cc.conn(t, 1).to(failure)
 		cc.conn(t, 3).to(failure)
 		cc.conn(t, 4).to(failure)
-		want("all down", "failed: .*", "failed: .*", "in use, since none can serve: the last")
+		want("all down", "failed: .*", "failed: .*", "in use, since no priority can serve: the last")
 		cc.conn(t, 3).to(ready)
 		b.Update(configOf(clusterOf("c", in("d"), in("e", 9), in("b", 3))))
 		want("a new one on top", "no endpoints", "connecting, with 10s left .*", "in use: the first that can serve")

@@ -175,23 +175,23 @@ func whyUsed(c *cluster, p *priority, s *report.PriorityStatus) string {
 	case p == c.inUse && takesRPCs(p.connectivity()):
 		return "in use: the first that can serve"
 	case p == c.inUse && p.phase == trying:
-		return fmt.Sprintf("in use: it has %s to connect until the next gets its turn", left)
+		return fmt.Sprintf("in use: it has %s to connect before the next priority is tried", left)
 	case p == c.inUse && p.connectivity() == picker.Connecting:
-		return "in use, since none can serve: the first that is connecting"
+		return "in use, since no priority can serve: the first that is connecting"
 	case p == c.inUse:
-		return "in use, since none can serve: the last"
+		return "in use, since no priority can serve: the last"
 	case p.counts == [4]int{} && s.Priority < inUse:
 		return "no endpoints"
 	case p.phase == trying:
-		return fmt.Sprintf("connecting, with %s left until it counts as failed; one that was in use serves meanwhile", left)
+		return fmt.Sprintf("connecting, with %s left until it counts as failed; the previous priority serves meanwhile", left)
 	case p.phase == failed && p.connectivity() == picker.Connecting:
-		return "failed: it has not connected in time, and still tries"
+		return "failed: it did not connect in time, and is still trying"
 	case p.phase == failed:
 		return "failed: no endpoint can be reached"
 	case p.phase == retired:
 		return fmt.Sprintf("not needed; its connections are kept for another %s", left)
 	case p.phase == dormant:
-		return "not needed: nothing was connected"
+		return "not needed: never connected"
 	}
 	return "not in use"
 }

@@ -23,12 +23,12 @@ func (r *recorder) recordZones(was, is *picker.Cluster) {
 			continue
 		}
 		if l.Policy.LoadAware != nil && l.Origin.Locality == (picker.LocalityID{}) {
-			r.write(slog.LevelWarn, "xdslb: a cluster asks for load-aware localities, and no locality is preferred as the own one, "+
+			r.write(slog.LevelWarn, "xdslb: a cluster has load-aware localities, but prefers none of them, "+
 				"since the node of the bootstrap has no locality", is.Name)
 		}
 		if l.Policy.ZoneAware != nil && l.Origin.Err != nil {
-			r.write(slog.LevelWarn, "xdslb: a cluster asks for zone-aware routing, and is balanced as without it, since the zones of the own fleet are not known. "+
-				"It takes the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints", is.Name,
+			r.write(slog.LevelWarn, "xdslb: a cluster has zone-aware routing, but is balanced without it, since the zones of the local cluster are not known. "+
+				"It requires the locality of the node in the bootstrap, and Config.LocalCluster, the name of the EDS resource with the fleet's endpoints", is.Name,
 				slog.String("error", l.Origin.Err.Error()))
 		}
 	}

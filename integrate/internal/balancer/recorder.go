@@ -91,7 +91,7 @@ func (r *recorder) forget(cluster string) {
 const (
 	msgSilence = "xdslb: endpoints do not answer probes, and are picked by the latency of RPCs; their servers need integrate/probe.Register"
 
-	msgAsynchronous = "xdslb: xdslb_prequal is asynchronous on a channel without xDS: nothing there could have RPCs wait for answers"
+	msgAsynchronous = "xdslb: xdslb_prequal is asynchronous on a channel without xDS, which has no interceptor to wait for the answers"
 )
 
 // Messages of events. Programs may match them.
@@ -172,8 +172,8 @@ func priorityName(i int) string {
 	return fmt.Sprint(i)
 }
 
-const msgUnsupported = "xdslb: the configuration asks for what no gRPC client does, and it has no effect. integrate/docs/supported.md has what to use instead; " +
-	"leave it out if it is for others"
+const msgUnsupported = "xdslb: the configuration has a feature that no gRPC client supports, and it is ignored. integrate/docs/supported.md lists alternatives; " +
+	"ignore this line if the feature is meant for other clients"
 
 // maxUnsupported is how many unsupported features a channel remembers as logged.
 const maxUnsupported = 256

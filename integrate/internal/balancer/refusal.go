@@ -23,7 +23,7 @@ func (b *channel) refuses(l *picker.Leaf) bool {
 
 // refuse removes the endpoints of a leaf whose names are refused, and sets the reason.
 func (b *channel) refuse(l *picker.Leaf) {
-	const why = "the channel's credentials (%T) use xDS, and cannot carry out xdslb's TLS settings: use integrate.NewCredentials, and pass them to the channel unwrapped"
+	const why = "the channel's credentials (%T) use xDS, and do not support xdslb's TLS settings: use integrate.NewCredentials, and pass them to the channel unwrapped"
 	l.Priorities, l.Outlier = nil, nil
 	l.ResolutionNote = plainError(fmt.Sprintf("it demands TLS (transport_socket of the Cluster resource), and "+why, xdstls.Of(&b.buildOpts)))
 	if _, noted := refusalsNoted.LoadOrStore(b.buildOpts.Target.URL.String(), true); !noted {

@@ -42,7 +42,7 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 	if next.Snapshot, err = p.build(prev, changed, whole); err != nil {
 		// Package xds validates its configurations, so this is a bug. The last good snapshot
 		// stays in force.
-		p.rec.write(slog.LevelError, "xdslb: the previous configuration stays, since the latest cannot be compiled", "", slog.String("error", err.Error()))
+		p.rec.write(slog.LevelError, "xdslb: the latest configuration cannot be compiled; the previous one stays in force", "", slog.String("error", err.Error()))
 		if prev.Snapshot != nil {
 			return prev, false
 		}

@@ -192,6 +192,6 @@ func (l *common) noteReplacementFailed(err error) {
 		return
 	}
 	l.replacementFailed = true
-	l.rec.write(slog.LevelWarn, "xdslb: a cluster has other TLS settings or hostnames, by which a backend cannot be connected to: "+
-		"its connection by the old settings stays in use, and the new ones are tried again", l.name, slog.String("error", err.Error()))
+	l.rec.write(slog.LevelWarn, "xdslb: a backend cannot be connected with other TLS settings or hostnames of its cluster: "+
+		"the connection with the previous settings stays in use, and the new settings are retried", l.name, slog.String("error", err.Error()))
 }

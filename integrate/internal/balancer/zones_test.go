@@ -33,7 +33,7 @@ func TestZonesLoggedOnce(t *testing.T) {
 			lines int
 		}{{"missing", 1}, {"missing", 1}, {"invalid", 2}, {"invalid", 2}, {"missing", 3}} {
 			update(step.text, 2+i)
-			if n := strings.Count(log.String(), "asks for zone-aware routing"); n != step.lines {
+			if n := strings.Count(log.String(), "has zone-aware routing"); n != step.lines {
 				t.Errorf("step %d: %d lines, want %d:\n%s", i, n, step.lines, log.String())
 			}
 		}
