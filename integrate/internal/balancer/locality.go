@@ -30,7 +30,7 @@ type locality struct {
 //	which endpoints there are            matchLocalities, matchEndpoints, reconciler.finish
 //	Connectivity, StateSince             endpoint.setState, onReady, resume, disconnect, takeOver
 //	Ejected                              leaf.applyEjections, updateDetection, takeObservations
-//	the weight that reports amount to    priority.updateWeights, leaf.updateWRR, takeObservations
+//	the weight derived from reports      priority.updateWeights, leaf.updateWRR, takeObservations
 //
 // Picks do not see changes that are not recorded here. TestModel compares each snapshot with a
 // snapshot built from all endpoints, and so does picker under the build tag invariants.

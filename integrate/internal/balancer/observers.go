@@ -24,9 +24,9 @@ type observers struct {
 	orca        *orcaRecorder  // of the locality, if its load is reported (A85)
 	host        *outlier.Host  // if outliers are detected (A50)
 	consecutive *consecutive   // if consecutive failures are, too
-	wrr         *wrrWeight     // if RPCs go by what endpoints report (A58)
-	util        *utilization   // if localities get RPCs by what their endpoints report
-	calls       *endpointCalls // while somebody watches the channel
+	wrr         *wrrWeight     // if weights depend on load reports (A58)
+	util        *utilization   // if the load of localities depends on their endpoints' reports
+	calls       *endpointCalls // while the channel is watched
 }
 
 // onDone reports the end of an RPC to the observers. An RPC that was never sent is ignored, and
