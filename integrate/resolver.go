@@ -73,7 +73,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	}
 	listener, err := boot.ListenerName(target.URL.Host, target.Endpoint())
 	if err != nil {
-		return nil, fmt.Errorf("xds: target %q: %w", target.URL.String(), err)
+		return nil, fmt.Errorf("xdslb: target %q: %w", target.URL.String(), err)
 	}
 	r := &xdsResolver{opts: b.opts, cc: cc, started: make(chan struct{})}
 	r.Source = balancer.Source{

@@ -50,7 +50,7 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 		// that ask for less than all resources (T-XDS-17).
 		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", t.typ)
 	}
-	err := fmt.Errorf("xds: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeout(p.cfg), hint)
+	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeout(p.cfg), hint)
 	if !p.cfg.ResourceTimerIsTransientError {
 		t.absentLocked(sub, err)
 		return
@@ -69,7 +69,7 @@ func (t *subscriptions) removedLocked(sub *subscription) (changed bool) {
 	e, p := sub.entry, t.peer
 	sub.received = false
 	// grpc-go's wording, which users match on (D5).
-	err := fmt.Errorf("xds: resource %q of type %q has been removed by xDS server %q", e.key.name, t.typ.String()+"Resource", p.cfg.URI)
+	err := fmt.Errorf("xdslb: resource %q of type %q has been removed by xDS server %q", e.key.name, t.typ.String()+"Resource", p.cfg.URI)
 	message := "xdslb: xDS server deleted a resource"
 	if e.value != nil && !t.deletionCounts() {
 		message += "; keeping the last version"

@@ -30,13 +30,13 @@ func flatten(root string, lookup func(name string) *entry) (leaves []string, r r
 	w.visit(root, 1)
 	switch {
 	case w.tooDeep:
-		return nil, ready, fmt.Errorf("xds: aggregate cluster graph of cluster %q exceeds max depth (%d)", root, maxDepth)
+		return nil, ready, fmt.Errorf("xdslb: aggregate cluster graph of cluster %q exceeds max depth (%d)", root, maxDepth)
 	case len(w.leaves) > 0 || w.readiness == waiting:
 		return w.leaves, w.readiness, nil
 	case w.missing != nil:
 		return nil, w.readiness, w.missing
 	}
-	return nil, w.readiness, fmt.Errorf("xds: aggregate cluster graph of cluster %q has no leaf clusters", root)
+	return nil, w.readiness, fmt.Errorf("xdslb: aggregate cluster graph of cluster %q has no leaf clusters", root)
 }
 
 type walk struct {

@@ -176,7 +176,7 @@ func (c *cache) mergeLocked(e *entry) (changed bool) {
 	}
 	value, omitted := a.merger.Merge(a.inUse, members)
 	if note == nil && omitted > 0 {
-		note = fmt.Errorf("xds: %v resource %q: %d endpoints of collections ignored, since an earlier one has the same address", e.key.typ, e.key.name, omitted)
+		note = fmt.Errorf("xdslb: %v resource %q: %d endpoints of collections ignored, since an earlier one has the same address", e.key.typ, e.key.name, omitted)
 	}
 	changed = e.value != any(value) || (note == nil) != (a.note == nil) || note != nil && note.Error() != a.note.Error()
 	if omitted > 0 && changed {

@@ -91,7 +91,7 @@ func (a *authority) waitingLocked(e *entry) error {
 	if was := s.relation.status; was.Err != nil && was.ErrTime.After(e.since) { // possibly not the first time
 		state += fmt.Sprintf(", and last failed %v ago: %v", time.Since(was.ErrTime).Round(time.Millisecond), was.Err)
 	}
-	return fmt.Errorf("xds: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, time.Since(e.since).Round(time.Millisecond), s.cfg.URI, state)
+	return fmt.Errorf("xdslb: waiting for %v resource %q for %v: xDS server %q %s", e.key.typ, e.key.name, time.Since(e.since).Round(time.Millisecond), s.cfg.URI, state)
 }
 
 // collectionsLocked implements source. If the first server has no stream, the wanted variant counts.
@@ -152,13 +152,13 @@ func (a *authority) exhaustedLocked() bool {
 // failureLocked returns why e is not available, with the error of every server of the chain.
 func (a *authority) failureLocked(e *entry) error {
 	if len(a.servers) == 1 {
-		return fmt.Errorf("xds: waiting for %v resource %q: xDS server %q: %w", e.key.typ, e.key.name, a.servers[0].cfg.URI, a.servers[0].err)
+		return fmt.Errorf("xdslb: waiting for %v resource %q: xDS server %q: %w", e.key.typ, e.key.name, a.servers[0].cfg.URI, a.servers[0].err)
 	}
 	var b strings.Builder
 	for _, s := range a.servers {
 		fmt.Fprintf(&b, "; xDS server %q: %v", s.cfg.URI, s.err)
 	}
-	return fmt.Errorf("xds: waiting for %v resource %q%s", e.key.typ, e.key.name, b.String())
+	return fmt.Errorf("xdslb: waiting for %v resource %q%s", e.key.typ, e.key.name, b.String())
 }
 
 // respondedLocked implements serverUser: the servers after p are not needed any more (A71). The

@@ -183,7 +183,7 @@ func (c *cache) watchLocked(e *entry, w watcher, data any) {
 	}
 	e.watchers[w] = data
 	if n := len(e.key.name); n > maxName {
-		c.failLocked(e, failure{state: Unknown, err: fmt.Errorf("xds: a name of %d bytes, want %d at most: %q", n, maxName, eventlog.Cut(e.key.name)), kind: eventlog.Missing})
+		c.failLocked(e, failure{state: Unknown, err: fmt.Errorf("xdslb: a name of %d bytes, want %d at most: %q", n, maxName, eventlog.Cut(e.key.name)), kind: eventlog.Missing})
 		return
 	}
 	if e.source == nil {

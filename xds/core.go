@@ -21,7 +21,7 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-var errClosed = errors.New("xds: the client is closed")
+var errClosed = errors.New("xdslb: the client is closed")
 
 // core is shared by all parts of a Client: the configuration, the mutex, the log, and the
 // context and goroutines that end with the Client. It does not refer to the parts.

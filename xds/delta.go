@@ -414,7 +414,7 @@ func (d *deltaType) deletedLocked(t *subscriptions, sub *subscription) (changed 
 		return t.removedLocked(sub)
 	case t.awaitsLocked(sub):
 		sub.answeredLocked()
-		return t.absentLocked(sub, fmt.Errorf("xds: %v resource %q not found: xDS server %q reports that it does not exist", t.typ, e.key.name, t.peer.cfg.URI))
+		return t.absentLocked(sub, fmt.Errorf("xdslb: %v resource %q not found: xDS server %q reports that it does not exist", t.typ, e.key.name, t.peer.cfg.URI))
 	}
 	return false
 }

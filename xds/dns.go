@@ -48,7 +48,7 @@ func (all *lookups) forgetLocked(e *entry) {
 
 // waitingLocked implements source.
 func (all *lookups) waitingLocked(e *entry) error {
-	return fmt.Errorf("xds: waiting for DNS name %q for %v", e.key.name, time.Since(e.since).Round(time.Millisecond))
+	return fmt.Errorf("xdslb: waiting for DNS name %q for %v", e.key.name, time.Since(e.since).Round(time.Millisecond))
 }
 
 // collectionsLocked implements source.
@@ -110,7 +110,7 @@ func (l *lookup) resolved(list []netip.AddrPort) {
 func (l *lookup) failed(err error) {
 	l.core.mu.Lock()
 	defer l.core.unlock()
-	l.cache.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xds: resolving DNS name %q: %w", l.e.key.name, err), kind: eventlog.ErrorReceived})
+	l.cache.failLocked(l.e, failure{state: ReceivedError, err: fmt.Errorf("xdslb: resolving DNS name %q: %w", l.e.key.name, err), kind: eventlog.ErrorReceived})
 }
 
 // lookupConn receives the results of the resolver.
@@ -157,7 +157,7 @@ func (cc lookupConn) NewAddress(addrs []resolver.Address) {
 // ParseServiceConfig implements resolver.ClientConn. xDS clusters do not use service configs in
 // DNS (A37).
 func (cc lookupConn) ParseServiceConfig(string) *serviceconfig.ParseResult {
-	return &serviceconfig.ParseResult{Err: errors.New("xds: service config is disabled")}
+	return &serviceconfig.ParseResult{Err: errors.New("xdslb: service config is disabled")}
 }
 
 // sameSet reports whether a and b, both without duplicates, are equal but for

@@ -91,7 +91,7 @@ func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 		return nil, e.readinessLocked(), e.err
 	}
 	if listener.Socket {
-		return nil, ready, fmt.Errorf("xds: listener %q is a socket listener, and a client needs one with api_listener", m.key.listener)
+		return nil, ready, fmt.Errorf("xdslb: listener %q is a socket listener, and a client needs one with api_listener", m.key.listener)
 	}
 	routes := listener.RouteConfig
 	if routes == nil {
@@ -102,7 +102,7 @@ func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	}
 	host := routes.Match(m.key.authority)
 	if host == nil {
-		return nil, ready, fmt.Errorf("xds: route configuration %q of listener %q has no virtual host for %q", routes.Name, m.key.listener, m.key.authority)
+		return nil, ready, fmt.Errorf("xdslb: route configuration %q of listener %q has no virtual host for %q", routes.Name, m.key.listener, m.key.authority)
 	}
 	if m.latest == nil || m.latest.listener != listener || m.latest.host != host {
 		m.latest = newPlan(listener, host, cmp.Or(m.active, m.latest))

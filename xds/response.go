@@ -187,7 +187,7 @@ func decode(t resource.Type, data []byte, prev any, opts resource.Options) (any,
 func guard(t resource.Type, decode func() (any, error)) (value any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			value, err = nil, fmt.Errorf("xds: decoding a %v resource panicked: %v", t, p)
+			value, err = nil, fmt.Errorf("xdslb: decoding a %v resource panicked: %v", t, p)
 		}
 	}()
 	return decode()
@@ -309,7 +309,7 @@ func (r *response) applyErrorsLocked() {
 		sub.answeredLocked()
 		sub.round = t.round
 		code := codes.Code(re.GetErrorDetail().GetCode())
-		err := fmt.Errorf("xds: %v resource %q: xDS server %q reports %v: %s", t.typ, sub.entry.key.name, p.cfg.URI, code, eventlog.Cut(re.GetErrorDetail().GetMessage()))
+		err := fmt.Errorf("xdslb: %v resource %q: xDS server %q reports %v: %s", t.typ, sub.entry.key.name, p.cfg.URI, code, eventlog.Cut(re.GetErrorDetail().GetMessage()))
 		data := code == codes.NotFound || code == codes.PermissionDenied
 		p.core.logLocked(slog.LevelWarn, "xdslb: xDS server reports an error for a resource", fact{server: p.cfg, typ: t.typ, name: sub.entry.key.name, err: err})
 		r.changedLocked(sub.entry, p.cache.failLocked(sub.entry, failure{state: ReceivedError, err: err, transient: !data, drop: data && p.cfg.FailOnDataErrors, kind: eventlog.ErrorReceived, from: p.cfg}))

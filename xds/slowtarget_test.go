@@ -147,7 +147,7 @@ func (s *slowTarget) desired() (*plan, readiness) {
 	}
 	host := routes.Match(key.authority)
 	if host == nil {
-		s.err = fmt.Errorf("xds: route configuration %q of listener %q has no virtual host for %q", routes.Name, key.listener, key.authority)
+		s.err = fmt.Errorf("xdslb: route configuration %q of listener %q has no virtual host for %q", routes.Name, key.listener, key.authority)
 		return nil, ready
 	}
 	return newPlan(listener, host, nil), ready

@@ -152,7 +152,7 @@ func (w *sotwType) refuseGlobsLocked(t *subscriptions) {
 			continue
 		}
 		refused++
-		err := fmt.Errorf("xds: %v collection %q: xDS server %q does not use incremental ADS, which glob collections require", t.typ, e.key.name, p.cfg.URI)
+		err := fmt.Errorf("xdslb: %v collection %q: xDS server %q does not use incremental ADS, which glob collections require", t.typ, e.key.name, p.cfg.URI)
 		// The error is transient since another stream may have the collection. Until then an
 		// assignment with unknown collections does not replace the one in use.
 		p.cache.failLocked(e, failure{state: Unknown, err: err, transient: true, kind: eventlog.Missing, from: p.cfg})

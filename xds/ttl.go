@@ -31,7 +31,7 @@ func (t *subscriptions) liveLocked(sub *subscription, ttl time.Duration) {
 
 // expired returns the fact that a resource was not renewed in time.
 func (t *subscriptions) expired(name, version string, ttl time.Duration) fact {
-	err := fmt.Errorf("xds: %v resource %q of xDS server %q was not renewed within its time to live of %v", t.typ, name, t.peer.cfg.URI, ttl)
+	err := fmt.Errorf("xdslb: %v resource %q of xDS server %q was not renewed within its time to live of %v", t.typ, name, t.peer.cfg.URI, ttl)
 	return fact{server: t.peer.cfg, typ: t.typ, name: name, version: version, err: err}
 }
 

@@ -103,7 +103,7 @@ func (b builder) Build(target resolver.Target, cc resolver.ClientConn, opts reso
 	}
 	listener, err := b.boot.ListenerName(target.URL.Host, target.Endpoint())
 	if err != nil {
-		return nil, fmt.Errorf("xds: target %q: %w", target.URL.String(), err)
+		return nil, fmt.Errorf("xdslb: target %q: %w", target.URL.String(), err)
 	}
 	if other, ok := b.comparer.Begin(target.String()); !ok {
 		return nil, fmt.Errorf("xdslb: a Shadow is for one channel, and has %q already", other)

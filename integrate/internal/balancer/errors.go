@@ -119,12 +119,12 @@ func (id *identity) routeErrors(was *routeErrors, routes []picker.Route) *routeE
 	if id.link != nil {
 		where = fmt.Sprintf(" in the virtual host of Listener %q for authority %q", id.listener, id.authority)
 	}
-	r.noRoute = id.refusal(fmt.Sprintf("xds: no matching route found among the %d%s", len(routes), where), ReasonNoRoute)
-	r.stale = id.refusal(fmt.Sprintf("xds: the route that matched%s does not forward RPCs", where), ReasonNotForwarding)
+	r.noRoute = id.refusal(fmt.Sprintf("xdslb: no matching route found among the %d%s", len(routes), where), ReasonNoRoute)
+	r.stale = id.refusal(fmt.Sprintf("xdslb: the route that matched%s does not forward RPCs", where), ReasonNotForwarding)
 	for i := range routes {
 		if len(routes[i].Clusters) == 0 {
 			name := routeName(routes, i)
-			r.notForwarding[int32(i)] = id.refusal(fmt.Sprintf("xds: the route that matches (%s%s) does not forward RPCs", name, where),
+			r.notForwarding[int32(i)] = id.refusal(fmt.Sprintf("xdslb: the route that matches (%s%s) does not forward RPCs", name, where),
 				ReasonNotForwarding, "route", name)
 		}
 	}
@@ -169,10 +169,10 @@ func (l *common) rejections() *rejections {
 	}
 	r := &rejections{service: service, limit: limit, of: l.cfg.Drops}
 	for _, d := range l.cfg.Drops {
-		r.drops = append(r.drops, l.id.refusal(fmt.Sprintf("xds: RPC is dropped by category %q of cluster %q", d.Category, name),
+		r.drops = append(r.drops, l.id.refusal(fmt.Sprintf("xdslb: RPC is dropped by category %q of cluster %q", d.Category, name),
 			ReasonDropped, "cluster", name, "service", service, "category", d.Category))
 	}
-	r.overload = l.id.refusal(fmt.Sprintf("xds: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, limit, service),
+	r.overload = l.id.refusal(fmt.Sprintf("xdslb: circuit breaker of cluster %q: max requests %d exceeded on service %q", name, limit, service),
 		ReasonBreaker, "cluster", name, "service", service, "max_requests", fmt.Sprint(limit))
 	l.rejected = r
 	return r

@@ -100,15 +100,15 @@ func TestExplainOutcomes(t *testing.T) {
 	}{
 		{"picked", with(func(*picker.Leaf) {}), up, `100 % get an endpoint\n`},
 		{"waits", with(func(*picker.Leaf) {}), nil, `100 % wait\n`},
-		{"fails", with(func(*picker.Leaf) {}), down, `100 % fail with UNAVAILABLE(.|\n)*failure: xds: cluster "c": no endpoint of priority 0 is reachable`},
+		{"fails", with(func(*picker.Leaf) {}), down, `100 % fail with UNAVAILABLE(.|\n)*failure: xdslb: cluster "c": no endpoint of priority 0 is reachable`},
 		{"delegated", configOf(customOf(true, stubA, `{}`, prio(eps(1)))), up, `100 % go to a child policy, which picks the endpoint\n(.|\n)*xdslb_test.A,\s+READY\n.*10.0.0.1:80, READY, picked by the child policy\n`},
 		{"waits for one", configOf(ring(clusterOf("c", prio(eps(1))))), nil, `100 % wait\n(.|\n)*10.0.0.1:80 0 %, IDLE, 100 % of RPCs wait for it`},
 		{"dropped", with(func(l *picker.Leaf) {
 			l.Drops = []picker.Drop{{Category: "a", PerMillion: 500000}, {Category: "b", PerMillion: 500000}}
 		}), up, `25 % get an endpoint\n.*75 % are dropped\n(.|\n)*drops: 50 % as "a"\n.*drops: 25 % as "b"`},
 		{"breaker", with(func(l *picker.Leaf) { l.MaxRequests = 0 }), up, `0 of 0 RPCs in flight, at its limit`},
-		{"no endpoints", configOf(clusterOf("c")), nil, `failure: xds: cluster "c": no targets to pick from`},
-		{"cluster error", configOf(&picker.Cluster{Name: "c", Err: plainError("no such resource")}), nil, `failure: xds: cluster "c": no such resource`},
+		{"no endpoints", configOf(clusterOf("c")), nil, `failure: xdslb: cluster "c": no targets to pick from`},
+		{"cluster error", configOf(&picker.Cluster{Name: "c", Err: plainError("no such resource")}), nil, `failure: xdslb: cluster "c": no such resource`},
 		{"no route", routed(picker.Route{Path: picker.StringMatch{Kind: picker.MatchExact, Value: "/x/y"}}), nil, `route 0: no match: its path is "/x/y"\n.*no route: 100 % of RPCs fail`},
 		{"not forwarding", routed(picker.Route{Name: "n"}), nil, `Route 0 "n"\n.*does not forward`},
 	}

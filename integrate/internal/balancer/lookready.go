@@ -102,10 +102,10 @@ func missingOf(c *cluster) string {
 	}
 	p := c.inUse
 	if p == nil {
-		return fmt.Sprintf("xds: cluster %q is %s", c.cfg.Name, stateName(state))
+		return fmt.Sprintf("xdslb: cluster %q is %s", c.cfg.Name, stateName(state))
 	}
 	n := p.counts
-	msg := fmt.Sprintf("xds: cluster %q is %s: of the endpoints of priority %d, %d are connecting, %d idle, %d failed",
+	msg := fmt.Sprintf("xdslb: cluster %q is %s: of the endpoints of priority %d, %d are connecting, %d idle, %d failed",
 		c.cfg.Name, stateName(state), p.index, n[picker.Connecting], n[picker.Idle], n[picker.TransientFailure])
 	about, _ := p.trouble("")
 	return msg + about

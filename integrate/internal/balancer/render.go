@@ -46,7 +46,7 @@ func (p *publisher) render(prev *published) (next *published, helps bool) {
 		if prev.Snapshot != nil {
 			return prev, false
 		}
-		return &published{Table: rpc.Table{Err: p.id.failure("", fmt.Sprintf("xds: %v", err), ReasonTarget)}}, true
+		return &published{Table: rpc.Table{Err: p.id.failure("", fmt.Sprintf("xdslb: %v", err), ReasonTarget)}}, true
 	}
 	next.Budgets = p.budgets(prev, changed, whole)
 	if !whole && prev.Ask != nil {
@@ -77,7 +77,7 @@ func (p *published) view(c *cluster) *persistent.Item[clusterView] {
 	view := &item.Value
 	if err := p.Snapshot.ClusterErr(c.index); err != nil {
 		name := c.cfg.Name
-		view.failed = c.id.failure(name, fmt.Sprintf("xds: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
+		view.failed = c.id.failure(name, fmt.Sprintf("xdslb: cluster %q: %v", name, err), ReasonCluster, "cluster", name)
 	}
 	c.followProbes(p.Snapshot, c.index)
 	if c.probers != nil && c.asksForEach() {

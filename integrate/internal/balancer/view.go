@@ -137,9 +137,9 @@ func (c *cluster) failureText() (msg, reason string) {
 	case c.standalone:
 		msg = "no endpoint is reachable"
 	case c.cfg.Err != nil:
-		return fmt.Sprintf("xds: cluster %q: %v", c.cfg.Name, c.cfg.Err), ReasonCluster
+		return fmt.Sprintf("xdslb: cluster %q: %v", c.cfg.Name, c.cfg.Err), ReasonCluster
 	case p == nil:
-		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from", c.cfg.Name)
+		msg = fmt.Sprintf("xdslb: cluster %q: no targets to pick from", c.cfg.Name)
 		for i := range c.cfg.Leaves {
 			if note := c.cfg.Leaves[i].ResolutionNote; note != nil {
 				msg += fmt.Sprintf("; cluster %q: %v", c.cfg.Leaves[i].Name, note)
@@ -149,9 +149,9 @@ func (c *cluster) failureText() (msg, reason string) {
 			reason = ReasonTLS
 		}
 	case p.counts == [4]int{}:
-		msg = fmt.Sprintf("xds: cluster %q: no targets to pick from in priority %d", c.cfg.Name, p.index)
+		msg = fmt.Sprintf("xdslb: cluster %q: no targets to pick from in priority %d", c.cfg.Name, p.index)
 	default:
-		msg = fmt.Sprintf("xds: cluster %q: no endpoint of priority %d is reachable", c.cfg.Name, p.index)
+		msg = fmt.Sprintf("xdslb: cluster %q: no endpoint of priority %d is reachable", c.cfg.Name, p.index)
 	}
 	if p != nil {
 		var about string

@@ -19,7 +19,7 @@ func TestNotesAreNotRepeated(t *testing.T) {
 	s := &report.TargetStatus{}
 	for i := range n {
 		collection, service := fmt.Sprintf("xdstp://a/LbEndpoint/%d/*", i), fmt.Sprint("e", i)
-		missing := fmt.Sprintf("xds: LbEndpoint resource %q not found", collection)
+		missing := fmt.Sprintf("xdslb: LbEndpoint resource %q not found", collection)
 		invalid := fmt.Sprintf("ClusterLoadAssignment %q: endpoints: must be", service)
 		s.Resources = append(s.Resources, report.ResourceStatus{Type: "LbEndpoint", Name: collection, State: "DOES_NOT_EXIST", Error: missing})
 		note := missing
@@ -42,7 +42,7 @@ func TestNotesAreNotRepeated(t *testing.T) {
 // listed again.
 func TestCauseOfTarget(t *testing.T) {
 	s := &report.TargetStatus{
-		Error:     `xds: Listener resource "a" not found; xDS server s: connection refused`,
+		Error:     `xdslb: Listener resource "a" not found; xDS server s: connection refused`,
 		Resources: []report.ResourceStatus{{Type: "Listener", Name: "a", State: "DOES_NOT_EXIST", Error: `Listener resource "a" not found`}, {Type: "Cluster", Name: "b", State: "NACKED", Error: "bad"}},
 		Servers:   []report.ServerStatus{{URI: "s", InUse: true, Error: "connection refused"}, {URI: "t", InUse: true, Error: "timeout"}},
 	}

@@ -104,7 +104,7 @@ func (a *attempt) store(opts []grpc.CallOption) {
 }
 
 // ErrLost is the end of an attempt that was canceled because another attempt has decided the RPC.
-var ErrLost = status.Error(codes.Canceled, "xds: another attempt at the hedged RPC has decided it")
+var ErrLost = status.Error(codes.Canceled, "xdslb: another attempt at the hedged RPC has decided it")
 
 // markLost returns a done that reports ErrLost if the attempt with this context lost.
 func markLost(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {

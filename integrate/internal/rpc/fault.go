@@ -76,11 +76,11 @@ func faultInterceptor(f *resource.Fault) interceptor {
 }
 
 // errEndedOK reports that a fault ends the RPC with status OK.
-var errEndedOK = errors.New("xds: fault injection ended the RPC with status OK")
+var errEndedOK = errors.New("xdslb: fault injection ended the RPC with status OK")
 
 // errNoMessage replaces errEndedOK where a response message is required. gRPC returns the same code
 // for a server that ends such an RPC with OK and without a message.
-var errNoMessage = status.Error(codes.Internal, "xds: fault injection ended the RPC with status OK, without a response message")
+var errNoMessage = status.Error(codes.Internal, "xdslb: fault injection ended the RPC with status OK, without a response message")
 
 // inject delays and then aborts an RPC, each with its own probability, before anything is sent
 // (A33). active reports whether the RPC counts as an active fault until it ends.
@@ -113,7 +113,7 @@ func inject(ctx context.Context, f *resource.Fault) (active bool, err error) {
 	case code == codes.OK:
 		return true, errEndedOK
 	default:
-		return true, status.Error(code, "xds: RPC aborted by fault injection")
+		return true, status.Error(code, "xdslb: RPC aborted by fault injection")
 	}
 }
 

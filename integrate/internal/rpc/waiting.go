@@ -148,7 +148,7 @@ func (ch *Channel) waitErr(ctx context.Context, t *Table) error {
 			return status.Errorf(code, "%v: %v", ctx.Err(), err)
 		}
 	}
-	return status.Errorf(code, "xds: %v while waiting for a first configuration", ctx.Err())
+	return status.Errorf(code, "xdslb: %v while waiting for a first configuration", ctx.Err())
 }
 
 // waitsForReady reports whether an RPC is wait-for-ready.
