@@ -25,7 +25,7 @@ type channelResolver interface {
 }
 
 // Channels returns the channels of the process that are not idle, in the order in which their
-// resolvers were built. It connects nothing.
+// resolvers were built. It does not connect channels.
 func Channels() []Channel {
 	var all []Channel
 	for _, l := range link.All() {
@@ -48,10 +48,10 @@ func (c Channel) Status() report.TargetStatus { return c.resolver.status(false) 
 
 // Inspect returns the channel's status with each route and endpoint.
 //
-// The RPCs of the channel are counted by endpoint for a minute from then on, which costs each RPC
-// an atomic addition when it ends, and less than 100 bytes for each endpoint. Inspect takes the
-// channel's mutex for O(endpoints), and O(entries) of hash rings and tables: RPCs go on, updates
-// wait. For a channel that was handed over, it is Status.
+// For a minute after the call, the RPCs of the channel are counted by endpoint. This requires
+// an atomic addition when an RPC ends, and less than 100 bytes for each endpoint. Inspect takes
+// the channel's mutex for O(endpoints), and O(entries) of hash rings and tables: RPCs go on,
+// updates wait. For a channel that was handed over, Inspect returns the same as Status.
 func (c Channel) Inspect() report.TargetStatus { return c.resolver.status(true) }
 
 // Explain explains an RPC of the channel: see the function Explain.

@@ -72,18 +72,19 @@ type Config struct {
 	// only (A29): a connection made in plaintext, or to a server name that is not accepted any
 	// more, stays until it is lost.
 	//
-	// An update costs a handshake for each endpoint of the cluster, all at the same time, and
-	// twice the connections until these are done. If the new settings do not work, the previous
-	// connection stays in use, which is logged once; so the option is no way to cut off a
-	// backend. New certificates in the files of a provider are no change of settings. A custom
-	// policy with producers on a connection sees the connection lost and READY again.
+	// An update requires a handshake for each endpoint of the cluster, all at the same time,
+	// and twice the connections until the handshakes are done. If the new settings do not work,
+	// the previous connection stays in use, which is logged once. The option therefore cannot
+	// be used to cut off a backend. New certificates in the files of a provider do not count as
+	// a change of settings. A custom policy with producers on a connection sees the connection
+	// lost and READY again.
 	//
 	// It requires the credentials of [NewCredentials].
 	ReconnectOnTLSChange bool
 	// Linger is how long the XdsClient stays subscribed after its last channel is closed or
 	// idle, so that a channel which leaves idle mode has its configuration at once. The default
-	// is 5 s; a negative value is none. Resources stay in memory for that time, and updates are
-	// received.
+	// is 5 s; a negative value disables lingering. Resources stay in memory for that time, and
+	// updates are received.
 	Linger time.Duration
 	// ResourceTimeout is how long a connected control plane may take to send a resource before
 	// the resource counts as missing (A57). The default is 15 s, or 30 s for servers with the
@@ -96,25 +97,25 @@ type Config struct {
 	// lacks a resource reconnects at once.
 	ReconnectSpread time.Duration
 	// KeepDeleted keeps a Listener or Cluster that the control plane deletes in force until it
-	// sends another, as A88 specifies; so does the environment variable
-	// GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true. By default a deletion is applied, as in
-	// every gRPC today, unless the bootstrap gives the server the feature
+	// sends another version, as A88 specifies. The environment variable
+	// GRPC_EXPERIMENTAL_XDS_DATA_ERROR_HANDLING=true has the same effect. By default a deletion
+	// is applied, as in every gRPC today, unless the bootstrap gives the server the feature
 	// ignore_resource_deletion (A53). If set, resources that are deleted on purpose get RPCs as
 	// long as routes lead to them.
 	KeepDeleted bool
 	// Delta uses the incremental variant of ADS (DeltaAggregatedResources), in which an update
-	// has only the resources that changed. The server feature xdslb.delta_ads in the bootstrap
-	// does so for one server. If a control plane answers UNIMPLEMENTED, the other variant is
-	// used, at the cost of one stream. The default is state of the world.
+	// contains only the resources that changed. The server feature xdslb.delta_ads in the
+	// bootstrap selects it for one server. If a control plane answers UNIMPLEMENTED, the other
+	// variant is used after one failed stream. The default is state of the world.
 	Delta bool
-	// LocalCluster is the name of the EDS resource with the endpoints of the program's own fleet
-	// (Envoy's local_cluster_name). Clusters with zone-aware routing (zone_aware_lb_config) keep
-	// RPCs in their zone as far as that loads all endpoints equally. This requires the zones of
-	// the fleet, and the client's own zone, which is the locality of the bootstrap's node. As
-	// long as these are unknown, such clusters are balanced without zones, which is logged once.
-	// As with any EDS resource, localities without load_balancing_weight and unhealthy endpoints
-	// do not count. It costs a subscription, and O(endpoints of the fleet) for each change. The
-	// default is off.
+	// LocalCluster is the name of the EDS resource with the endpoints of the program's own
+	// fleet (Envoy's local_cluster_name). Clusters with zone-aware routing
+	// (zone_aware_lb_config) keep RPCs in their zone as far as that loads all endpoints
+	// equally. This requires the zones of the fleet, and the client's own zone, which is the
+	// locality of the bootstrap's node. As long as these are unknown, such clusters are
+	// balanced without zones, which is logged once. As with any EDS resource, localities
+	// without load_balancing_weight and unhealthy endpoints do not count. It requires a
+	// subscription, and O(endpoints of the fleet) for each change. The default is off.
 	LocalCluster string
 	// RetryThrottling suspends the retries of a channel while most of its RPCs fail, as
 	// retryThrottling of a service config does (A6); xDS has no such setting. Retries by gRPC
@@ -164,7 +165,7 @@ func (c Config) withDefaults() *Config {
 	return &c
 }
 
-// options returns the options of a channel's balancer.
+// options returns the options for the balancer of a channel.
 func (c *Config) options() *balancer.Options {
 	return balancer.Options{
 		FailoverTimeout:        c.FailoverTimeout,
@@ -220,8 +221,8 @@ func newBuilder(cfg Config) (*resolverBuilder, error) {
 	return b, nil
 }
 
-// noteOtherXDS logs once if another package has scheme xds: the last package to register it wins,
-// which depends on the order of initialization (D11).
+// noteOtherXDS logs once if another package has scheme xds: the last package to register the
+// scheme serves it, which depends on the order of initialization (D11).
 func noteOtherXDS(logger *slog.Logger) {
 	if _, ours := resolver.Get("xds").(*resolverBuilder); !ours && !otherXDSNoted.Swap(true) {
 		link.LoggerOr(logger).Info("xdslb: scheme xds is registered by another package, usually google.golang.org/grpc/xds: channels made without "+
@@ -236,28 +237,28 @@ var otherXDSNoted atomic.Bool
 //
 // A channel without the interceptors lacks:
 //   - timeouts and retries of routes that match by header, by fraction, by a regular expression
-//     or by part of a service's name (the service config has those of other routes), and all
-//     timeouts and retries of RPCs that are made before the first configuration;
-//   - HTTP filters: fault injection, session affinity, and those of [RegisterHTTPFilter];
+//     or by part of a service's name (the service config contains the settings of other routes),
+//     and all timeouts and retries of RPCs that are made before the first configuration;
+//   - HTTP filters: fault injection, session affinity, and filters of [RegisterHTTPFilter];
 //   - retries on the cluster of the first attempt;
 //   - the missing resource in the error of an RPC whose deadline expires before the first
 //     configuration.
 //
-// The options are for targets of the schemes xds and xdslb, which are equivalent. For each RPC of
-// a channel of scheme xds, though, gRPC makes a context with the content type for its own LB
-// policies, which costs four allocations.
+// The options are for targets of the schemes xds and xdslb, which are equivalent. For each RPC
+// of a channel of scheme xds, though, gRPC makes a context with the content type for its own LB
+// policies, which takes four allocations.
 //
 // The options may be used for several channels, but only once for each: otherwise retries and
 // filters are applied twice. They should come last. gRPC calls interceptors in the order of the
 // options, so a later interceptor is called for each attempt of a retried RPC, within the
 // timeout of the route, and is not called for RPCs that a filter ends. Timeout, retries and
 // filters are those of the route that matches the RPC's headers when it reaches these
-// interceptors. If a later interceptor changes headers so that another route matches, that route
-// decides only about the cluster, which is logged once. gRPC uses the last of repeated options
-// such as [Config.Keepalive].
+// interceptors. If a later interceptor changes headers so that another route matches, that
+// route decides only about the cluster, which is logged once. gRPC uses the last of repeated
+// options such as [Config.Keepalive].
 //
-// [grpc.WithDisableRetry] does not disable the retries of the interceptors, which cannot see it.
-// This option disables all retries:
+// [grpc.WithDisableRetry] does not disable the retries of the interceptors, which cannot see
+// it. This option disables all retries:
 //
 //	grpc.WithDefaultCallOptions(grpc.MaxRetryRPCBufferSize(0))
 func DialOptions(cfg Config) ([]grpc.DialOption, error) {
@@ -315,7 +316,7 @@ func usesXDS(target string) bool {
 // retried takes one, and each success returns TokenRatio. There are no retries while the channel
 // has half of its tokens or less.
 type RetryThrottling struct {
-	MaxTokens  float64 `json:"maxTokens"`  // up to 1000; 0 is no throttling
+	MaxTokens  float64 `json:"maxTokens"`  // up to 1000; 0 disables throttling
 	TokenRatio float64 `json:"tokenRatio"` // above 0; thousandths count
 }
 

@@ -11,11 +11,11 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/xdstls"
 )
 
-// CredentialsOptions are what [NewCredentials] needs.
+// CredentialsOptions are the options of [NewCredentials].
 type CredentialsOptions struct {
 	// Fallback secures connections to clusters without TLS settings, and all connections of
 	// channels without xDS, for instance insecure.NewCredentials(). It is required. It is never
-	// used because TLS settings cannot be applied.
+	// used as a replacement for TLS settings that cannot be applied.
 	Fallback credentials.TransportCredentials
 }
 

@@ -5,24 +5,24 @@ package integrate
 
 import "github.com/xdslb/xdslb/integrate/internal/balancer"
 
-// ErrorDomain is the domain of the google.rpc.ErrorInfo in the statuses of RPCs that xdslb ends, for
-// programs that act on the reason:
+// ErrorDomain is the domain of the google.rpc.ErrorInfo in the statuses of RPCs that xdslb
+// ends, for programs that act on the reason:
 //
 //	for _, d := range status.Convert(err).Details() {
 //		if info, ok := d.(*errdetails.ErrorInfo); ok && info.Domain == integrate.ErrorDomain {
 //			switch info.Reason { ...
 //
-// The metadata has, as far as they are known, target, listener, authority, node, cluster, service,
-// priority, route, category, max_requests and filter.
+// The metadata contains target, listener, authority, node, cluster, service, priority, route,
+// category, max_requests and filter, as far as they are known.
 //
-// RPCs that are refused (the first six reasons) always have the ErrorInfo. The other RPCs fail for
-// lack of an endpoint, and gRPC makes their status from a text: the interceptors recognize the text
-// and add the ErrorInfo. Channels without the interceptors have the text only. So does grpc.OnFinish
-// if the interceptors have nothing to do for the RPC, and, rarely, an RPC that fails while the text
-// changes.
+// RPCs that are refused (the first six reasons) always have the ErrorInfo. The other RPCs fail
+// for lack of an endpoint, and gRPC makes their status from a text: the interceptors recognize
+// the text and add the ErrorInfo. Channels without the interceptors get only the text.
+// grpc.OnFinish also gets only the text if the interceptors do not handle the RPC. In rare
+// cases, an RPC that fails while the text changes lacks the ErrorInfo too.
 //
-// A server that returns such an error from its own handler passes the ErrorInfo on to its client, in
-// grpc-status-details-bin.
+// A server that returns such an error from its own handler passes the ErrorInfo on to its
+// client, in grpc-status-details-bin.
 const ErrorDomain = balancer.ErrorDomain
 
 // The reasons of the ErrorInfo.

@@ -18,9 +18,8 @@ import (
 // override that, with the message Override, for a virtual host, a route, or a weighted cluster of
 // a route. The most specific one is used (A39).
 type HTTPFilter struct {
-	// Config and Override are the full names of the messages, such as
-	// "acme.filters.v1.Tenant"; they may be the same. Without Override the
-	// filter cannot be overridden.
+	// Config and Override are the full names of the messages, such as "acme.filters.v1.Tenant";
+	// they may be the same. Without Override the filter cannot be overridden.
 	Config, Override string
 
 	// ParseConfig and ParseOverride validate a configuration and convert it to an immutable
@@ -32,17 +31,17 @@ type HTTPFilter struct {
 
 	// Intercept returns the interceptors for the RPCs of one route and cluster. They are called
 	// in the order of the chain, before anything is sent and outside of retries. A nil
-	// interceptor passes RPCs on. override is nil if there is none. Intercept is called once for
-	// each route, and again when routes or filters change; state that survives such changes
-	// belongs to the result of ParseConfig or to the package.
+	// interceptor passes RPCs on. override is nil if the filter is not overridden. Intercept is
+	// called once for each route, and again when routes or filters change; state that survives
+	// such changes belongs to the result of ParseConfig or to the package.
 	Intercept func(config, override any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor)
 }
 
-// RegisterHTTPFilter registers a filter for all channels of the process. It must be called before
-// channels are made, usually by an init function; resources that were received earlier are not
-// parsed again. A filter replaces an earlier one with the same messages, including the built-in
-// ones other than the router. RegisterHTTPFilter panics if the filter lacks Config, ParseConfig or
-// Intercept, or has only one of Override and ParseOverride.
+// RegisterHTTPFilter registers a filter for all channels of the process. It must be called
+// before channels are made, usually by an init function; resources that were received earlier
+// are not parsed again. A filter replaces an earlier one with the same messages, including the
+// built-in filters other than the router. RegisterHTTPFilter panics if the filter lacks Config,
+// ParseConfig or Intercept, or has only one of Override and ParseOverride.
 //
 // The registry is global because channels with the same bootstrap share one XdsClient, and the
 // validity of a resource cannot depend on the channel.

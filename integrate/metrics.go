@@ -11,13 +11,13 @@ import (
 	"github.com/xdslb/xdslb/xds"
 )
 
-// Metrics returns the names of this module's metrics, xdslb.*, which gRPC's
-// OpenTelemetry plugin records if they are among its MetricsOptions.Metrics:
+// Metrics returns the names of this module's metrics, xdslb.*, which gRPC's OpenTelemetry
+// plugin records if they are among its MetricsOptions.Metrics:
 //
 //	opentelemetry.DefaultMetrics().Join(integrate.Metrics())
 //
-// None is on by default. METRICS.md says what each is, and what it costs. Metrics do not
-// add to what an RPC costs.
+// All are off by default. METRICS.md describes each metric and its cost. Metrics add no cost to
+// an RPC.
 func Metrics() *stats.MetricSet {
 	set := stats.NewMetricSet()
 	for _, m := range metric.All() {
@@ -27,8 +27,8 @@ func Metrics() *stats.MetricSet {
 }
 
 // StockMetricName returns the name under which google.golang.org/grpc/xds has one of this
-// module's metrics, with the same type, unit and labels, or "" if it does not have it. An
-// OpenTelemetry View that renames goes by it; package stockmetrics needs no View.
+// module's metrics, with the same type, unit and labels, or "" if it does not have it. It is
+// for OpenTelemetry Views that rename metrics; package stockmetrics needs no View.
 func StockMetricName(name string) string {
 	for _, m := range metric.All() {
 		if m.Name == name {

@@ -40,9 +40,11 @@ type resolverBuilder struct {
 	scheme    string
 	opts      *Config
 	bootstrap *bootstrap.Config
-	// bootstrapErr is the error of the bootstrap, which channels that are handed over do not need.
+	// bootstrapErr is the error of the bootstrap. Channels that are handed over do not need a
+	// bootstrap.
 	bootstrapErr error
-	// intercepted reports whether the channels have the interceptors: DialOptions made the builder.
+	// intercepted reports whether DialOptions made the builder, so that the channels have the
+	// interceptors.
 	intercepted bool
 }
 
@@ -92,7 +94,7 @@ func (b *resolverBuilder) Build(target resolver.Target, cc resolver.ClientConn, 
 	r.Link = rpc.NewChannel(link.Options{Target: target.URL.String(), Canonical: target.String(), Resolver: r}, rpc.ChannelOptions{
 		Waiting: r.waiting, Intercepted: b.intercepted, Logger: b.opts.Logger, Idempotent: b.opts.Idempotent, Throttle: b.opts.RetryThrottling.throttle(),
 	})
-	r.Link.Register() // whoever finds it may use all of r
+	r.Link.Register() // all fields of r must be set before
 	r.configure(nil)
 	return r, nil
 }
@@ -184,7 +186,7 @@ func (c *Config) serviceConfig(methods []methodconfig.Config) string {
 	return string(js)
 }
 
-// waiting returns what the target's first configuration waits for.
+// waiting returns a description of the missing parts of the target's first configuration.
 func (r *xdsResolver) waiting() error { return r.Client.Waiting(r.Listener, r.Authority) }
 
 // watch starts to pass the target's configurations to b.

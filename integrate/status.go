@@ -35,10 +35,10 @@ func concurrencyStatus(c *rpc.ConcurrencyState) report.ConcurrencyStatus {
 // TargetStatus is the status of a channel.
 type TargetStatus = report.TargetStatus
 
-// Status returns the status of each channel of the process that is not idle and has a resolver of
-// this package, or was handed to google.golang.org/grpc/xds by the environment, in the order in
-// which the resolvers were built. It connects nothing. It takes the mutex of each channel for
-// O(endpoints).
+// Status returns the status of each channel of the process that is not idle and has a resolver
+// of this package, or was handed to google.golang.org/grpc/xds by the environment, in the order
+// in which the resolvers were built. It does not connect channels. It takes the mutex of each
+// channel for O(endpoints).
 func Status() []TargetStatus {
 	all := []TargetStatus{}
 	for _, c := range Channels() {
@@ -47,11 +47,12 @@ func Status() []TargetStatus {
 	return all
 }
 
-// StatusOf returns the status of a channel. It fails if the channel's resolver is another
-// package's, unless the environment has handed the channel over. It does not connect an idle
-// channel, whose status is all but empty: it has no resolver yet, so it may become another
-// package's. It takes the channel's mutex for O(endpoints). The first call for a channel without
-// interceptors changes the service configs of such channels twice, which RPCs do not notice.
+// StatusOf returns the status of a channel. It fails if the channel's resolver belongs to
+// another package, unless the environment has handed the channel over. It does not connect an
+// idle channel. The status of an idle channel is almost empty: the channel has no resolver yet,
+// and may get one of another package. StatusOf takes the channel's mutex for O(endpoints). The
+// first call for a channel without interceptors changes the service configs of such channels
+// twice, which does not affect RPCs.
 func StatusOf(cc *grpc.ClientConn) (TargetStatus, error) {
 	state := cc.GetState()
 	if r := resolverOf(cc); r != nil {
@@ -125,7 +126,7 @@ func (r *xdsResolver) addResources(s *report.TargetStatus) {
 }
 
 // mergeEvents joins the events of a channel and of its XdsClient by time. The channel's own
-// events tell which of the configurations that the XdsClient delivered were applied.
+// events show which of the configurations that the XdsClient delivered were applied.
 func mergeEvents(channel, client []eventlog.Event) []eventlog.Event {
 	client = slices.DeleteFunc(client, func(e eventlog.Event) bool {
 		return e.Kind == eventlog.ConfigurationDelivered || e.Kind == eventlog.TargetFailed

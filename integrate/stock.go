@@ -68,8 +68,9 @@ func (r *stockResolver) Close() {
 	r.Resolver.Close()
 }
 
-// stockConn adds the link's entry to grpc-go's service configs, by which the interceptors know that
-// the channel was handed over. It has no effect on RPCs: grpc-go's resolver has a config selector.
+// stockConn adds the link's entry to grpc-go's service configs. The entry shows the
+// interceptors that the channel was handed over. It has no effect on RPCs: grpc-go's resolver
+// has a config selector.
 type stockConn struct {
 	resolver.ClientConn
 	link *link.Link
@@ -104,7 +105,7 @@ func (r *stockResolver) explain(context.Context, string) (*report.Explanation, e
 	return nil, r.notOurs(r.link.Target)
 }
 
-// notOurs returns the error of functions for channels of this package.
+// notOurs returns the error of functions that support only channels of this package.
 func (r *stockResolver) notOurs(target string) error {
 	return fmt.Errorf("xdslb: channel %q is google.golang.org/grpc/xds's, since %s", target, r.why)
 }

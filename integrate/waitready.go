@@ -14,24 +14,24 @@ import (
 	"github.com/xdslb/xdslb/integrate/internal/link"
 )
 
-// WaitReady waits until an RPC of a method ("/package.Service/Method") would be sent to an endpoint
-// at once: until each cluster that the RPC may go to has an endpoint to pick. It connects an idle
-// channel, and one endpoint of a cluster whose endpoints connect on demand (ring_hash); RPCs with
-// other hashes may still wait for their endpoints.
+// WaitReady waits until an RPC of a method ("/package.Service/Method") would be sent to an
+// endpoint at once: until each cluster that the RPC may go to has an endpoint to pick. It
+// connects an idle channel, and one endpoint of a cluster whose endpoints connect on demand
+// (ring_hash); RPCs with other hashes may still wait for their endpoints.
 //
-// Routes are matched with the outgoing metadata of ctx. If a route has several clusters, or is for
-// a fraction of RPCs, all clusters that an RPC may go to must be ready. RPCs that would be dropped,
-// refused by the circuit breaker, or ended by an injected fault count as ready. No counter
-// changes. HTTP filters and interceptors that change headers are not run.
+// Routes are matched with the outgoing metadata of ctx. If a route has several clusters, or is
+// for a fraction of RPCs, all clusters that an RPC may go to must be ready. RPCs that would be
+// dropped, refused by the circuit breaker, or ended by an injected fault count as ready. No
+// counter changes. HTTP filters and interceptors that change headers are not run.
 //
 // If ctx ends first, the error wraps ctx.Err() and names the missing part: a resource and the
 // server that should send it, a route, or a cluster and the states of its endpoints. WaitReady
-// fails at once if the resolver is another package's or could not be built, and if the channel is
-// closed. For a channel that the environment has handed to google.golang.org/grpc/xds it waits for
-// the state READY, which may be due to another cluster.
+// fails at once if the resolver belongs to another package or could not be built, and if the
+// channel is closed. For a channel that the environment has handed to
+// google.golang.org/grpc/xds it waits for the state READY, which may be due to another cluster.
 //
-// A channel may become unready later. Use WaitReady for a program's start, not for its readiness
-// probe: an outage of backends would take down their callers.
+// A channel may become unready later. Use WaitReady for a program's start, not for its
+// readiness probe: an outage of backends would take down their callers.
 func WaitReady(ctx context.Context, cc *grpc.ClientConn, method string) error {
 	for {
 		r := resolverOf(cc)

@@ -48,11 +48,11 @@ type WhatIf struct {
 }
 
 // ExplainWhatIf explains an RPC by resources from a file, as Explain does for a channel. An
-// XdsClient reads the resources and a balancer applies them, without a control plane and without
-// connections to backends. Endpoints have been in their states for a long time, have no RPCs in
-// flight, and none is ejected. Policies that depend on the channel's id, or on a random subset
-// (A68), pick as for some channel. Failover times have expired: the priority in use is the first
-// that can serve by States, or the first that is CONNECTING if none can.
+// XdsClient reads the resources and a balancer applies them, without a control plane and
+// without connections to backends. Endpoints have been in their states for a long time, have no
+// RPCs in flight, and are not ejected. Policies that depend on the channel's id, or on a random
+// subset (A68), pick as for some channel. Failover times have expired: the priority in use is
+// the first that can serve by States, or the first that is CONNECTING if none can.
 //
 // A missing or invalid resource has the same effect as from a server that never sent another
 // version: an error, or the failure of the cluster that depends on it.
@@ -144,7 +144,7 @@ func (w *WhatIf) options() *Config {
 // file is an XdsClient that reads the resources of a file.
 type file struct {
 	client *xds.Client
-	boot   *bootstrap.Config // the user's; nil is unknown
+	boot   *bootstrap.Config // the user's; nil if unknown
 }
 
 // open starts the XdsClient.
@@ -210,7 +210,7 @@ func (w *WhatIf) names(boot *bootstrap.Config) (listener, authority string, err 
 	return listener, authority, err
 }
 
-// noDNS is a resolver for LOGICAL_DNS clusters that looks no names up.
+// noDNS is a resolver for LOGICAL_DNS clusters. It resolves no names.
 type noDNS struct{}
 
 // Scheme implements resolver.Builder.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package shadow compares where a channel of google.golang.org/grpc/xds sends RPCs with where
-// xdslb would send them: the trial before a roll-out, in which nothing is at stake.
+// xdslb would send them. It is a trial before a roll-out, without any risk.
 //
 //	s, err := shadow.New(integrate.Config{})
 //	cc, err := grpc.NewClient("xds:///orders:8080", append(opts, s.DialOptions()...)...)
@@ -30,18 +30,19 @@ import (
 	"github.com/xdslb/xdslb/xds/bootstrap"
 )
 
-// A Shadow watches a channel of google.golang.org/grpc/xds, and compares where that sends RPCs
-// with where xdslb would. It shares an XdsClient with channels of xdslb that have the same
-// configuration, and subscribes to the target's resources. It connects to no backend.
+// A Shadow watches a channel of google.golang.org/grpc/xds, and compares where that package
+// sends RPCs with where xdslb would send them. It shares an XdsClient with channels of xdslb
+// that have the same configuration, and subscribes to the target's resources. It connects to no
+// backend.
 //
 // It compares the cluster that the route leads to, by the label grpc.lb.backend_service that
-// grpc-go gives an attempt (A89); the shares of the clusters of a weighted route; and whether
-// there is a route at all. The two may get an update at different times, so an RPC is a
-// difference only if no configuration explains it that was in force in the second before the
-// RPC, or comes into force in the second after it. The endpoint is not compared, since it
-// depends on connections.
+// grpc-go gives an attempt (A89); the shares of the clusters of a weighted route; and whether a
+// route matches at all. The two may get an update at different times, so an RPC is a difference
+// only if no configuration explains it that was in force in the second before the RPC, or comes
+// into force in the second after it. The endpoint is not compared, since it depends on
+// connections.
 //
-// It costs an RPC 9 allocations, 0.8 KB and about a microsecond (bench/README.md).
+// Each RPC takes 9 more allocations, 0.8 KB and about a microsecond (bench/README.md).
 //
 // A Shadow is for one channel. It watches while the channel is not idle.
 type Shadow struct {
@@ -65,11 +66,11 @@ const (
 	Shares = shadowing.Shares
 )
 
-// Report is what a Shadow has found so far.
+// Report contains the results of a Shadow so far.
 type Report = shadowing.Report
 
-// New returns a Shadow. It uses the fields of the configuration that are for the XdsClient, and
-// the Logger. It fails if the bootstrap cannot be read.
+// New returns a Shadow. It uses the Logger and the fields of the configuration that configure
+// the XdsClient. It fails if the bootstrap cannot be read.
 func New(cfg integrate.Config) (*Shadow, error) {
 	boot, options, err := cfg.XdsClient()
 	return &Shadow{comparer: shadowing.New(cfg.Logger), boot: boot, options: options}, err
@@ -86,7 +87,7 @@ func (s *Shadow) DialOptions() []grpc.DialOption {
 	}
 }
 
-// Report returns what was found so far.
+// Report returns the results so far.
 func (s *Shadow) Report() Report { return s.comparer.Report() }
 
 // builder builds grpc-go's resolver. The Shadow watches until that resolver is closed.

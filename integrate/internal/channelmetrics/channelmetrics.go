@@ -15,20 +15,20 @@ import (
 )
 
 // Start starts recording the metrics of a channel, if it has a recorder. fold folds the
-// channel's counters; it is nil if there are none. The caller holds no lock.
+// channel's counters; it may be nil. The caller holds no lock.
 func Start(target string, recorder estats.MetricsRecorder, fold func(*metric.Channel)) *metric.Channel {
 	return metric.Start(target, recorder, metric.Source{Fold: fold, TargetGauges: targetGauges, SharedGauges: sharedGauges})
 }
 
 // A Resolver is the resolver of a channel, as its link has it.
 type Resolver interface {
-	// Gauges emits the gauges of the channel. It returns the channel's XdsClient, whose gauges
-	// are emitted once for all channels of a target; nil is none.
+	// Gauges emits the gauges of the channel. It returns the channel's XdsClient, or nil. The
+	// gauges of a client are emitted once for all channels of a target.
 	Gauges(emit metric.Emit) *xds.Client
 }
 
-// targetGauges emits the gauges of the channels of a target. The channels of other targets add
-// nothing to its cost.
+// targetGauges emits the gauges of the channels of a target. Its cost does not depend on the
+// channels of other targets.
 func targetGauges(target string, emit metric.Emit) {
 	clients := map[*xds.Client]bool{nil: true}
 	for _, l := range link.To(target) {

@@ -58,8 +58,8 @@ func clientGauges(c *xds.Client, target string, emit metric.Emit) {
 	}
 }
 
-// cacheState is what the label grpc.xds.cache_state says of resources (A78). States that
-// came after that have A88's names.
+// cacheState returns the value of the label grpc.xds.cache_state for resources (A78). Later
+// states have A88's names.
 func cacheState(kind xds.ResourceKind) string {
 	switch kind.State {
 	case xds.Acked:
@@ -80,8 +80,8 @@ func cacheState(kind xds.ResourceKind) string {
 	}
 }
 
-// ageGauges emits the ages of the resources that a client has in use. A collection has one for
-// all its members, and need not have a version.
+// ageGauges emits the ages of the resources that a client has in use. A collection has one
+// gauge for all its members, and need not have a version.
 func ageGauges(c *xds.Client, emit metric.Emit) {
 	for r := range c.Resources() {
 		member := r.Type == resource.LbEndpointType && resource.GlobOf(r.Name) != ""

@@ -27,7 +27,7 @@ type breakerKey struct{ cluster, service string }
 var breakers = struct {
 	mu     sync.Mutex
 	m      map[breakerKey]*Breaker
-	unused map[*Breaker]struct{} // those of m without refs
+	unused map[*Breaker]struct{} // the entries of m with refs = 0
 }{m: map[breakerKey]*Breaker{}, unused: map[*Breaker]struct{}{}}
 
 // NewBreaker returns a breaker that is not shared.
@@ -49,7 +49,7 @@ func AcquireBreaker(cluster, service string) *Breaker {
 	return b
 }
 
-// Unref gives up one use of the breaker.
+// Unref releases one use of the breaker.
 func (b *Breaker) Unref() {
 	breakers.mu.Lock()
 	defer breakers.mu.Unlock()
@@ -69,8 +69,8 @@ func Breakers(visit func(cluster, service string, b *Breaker)) {
 	}
 }
 
-// forgetIdleLocked forgets breakers without users and RPCs in flight. It is called whenever one
-// is acquired or given up, and before they are visited.
+// forgetIdleLocked removes breakers without users and RPCs in flight. It is called whenever a
+// breaker is acquired or released, and before breakers are visited.
 func forgetIdleLocked() {
 	for b := range breakers.unused {
 		if b.InFlight() == 0 {
@@ -82,7 +82,7 @@ func forgetIdleLocked() {
 	}
 }
 
-// ForgetUnused forgets breakers without users, even if their RPCs never ended: tests leave such
+// ForgetUnused removes breakers without users, even if their RPCs never ended: tests leave such
 // RPCs behind.
 func ForgetUnused() {
 	breakers.mu.Lock()

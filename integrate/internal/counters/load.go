@@ -53,8 +53,8 @@ func ReportLoad(client *xds.Client, boot *bootstrap.Config, server, cluster, ser
 	return load, func() { quit(); r.unref() }, nil
 }
 
-// unref gives up one use. After the last one the final report is sent in the background, so that
-// closing a channel does not wait for a server.
+// unref releases one use. After the last use the final report is sent in the background, so
+// that closing a channel does not wait for a server.
 func (r *reporter) unref() {
 	reporters.mu.Lock()
 	defer reporters.mu.Unlock()

@@ -110,8 +110,8 @@ func newFailing(resources []report.ResourceStatus) failing {
 	return f
 }
 
-// explain reports whether a cluster's note repeats the error of a resource: one of the
-// cluster's own, or one that the note names, such as a collection. O(length of the note).
+// explain reports whether a cluster's note repeats the error of a resource: a resource of the
+// cluster, or a resource that the note names, such as a collection. O(length of the note).
 func (f failing) explain(l *report.LeafStatus) bool {
 	if f.quoted(l, cmp.Or(l.Service, l.Name)) || f.quoted(l, l.Name) {
 		return true

@@ -66,8 +66,8 @@ func PolicyText(p *picker.Policy) string {
 	return text
 }
 
-// TLS returns the TLS settings of a cluster; nil if it has none. inForce reports whether the
-// channel's credentials use them.
+// TLS returns the TLS settings of a cluster, or nil. inForce reports whether the channel's
+// credentials use them.
 func TLS(t *picker.TLS, inForce bool) *report.TLSStatus {
 	if t == nil {
 		return nil

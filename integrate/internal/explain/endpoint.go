@@ -9,8 +9,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// WeightSource returns the origin of the weight that picks use. reported is how many READY
-// endpoints have a weight from their reports (A58).
+// WeightSource returns the origin of the weight that picks use. reported is the number of READY
+// endpoints with a weight from their reports (A58).
 func WeightSource(p *picker.Policy, e *picker.EndpointState, reported int) string {
 	switch {
 	case p.Kind == picker.PolicyRoundRobin, p.Kind == picker.PolicyLeastRequest && p.Least.IgnoreWeights,
@@ -40,7 +40,8 @@ func Brief(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// SlowStart returns the factor of slow start in an endpoint's weight; 0 if there is none.
+// SlowStart returns the factor of slow start in an endpoint's weight, or 0 outside of slow
+// start.
 func SlowStart(p *picker.Policy, e *picker.EndpointState, now int64) float64 {
 	if p.SlowStart == nil || e.Connectivity != picker.Ready || p.Kind == picker.PolicyPickFirst {
 		return 0

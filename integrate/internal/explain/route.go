@@ -74,7 +74,7 @@ func retryStatus(p *picker.RetryPolicy) *report.RetryStatus {
 	return r
 }
 
-// conditionStatus is a condition on a header, for people.
+// conditionStatus describes a condition on a header as text.
 func conditionStatus(m *picker.HeaderMatch) string {
 	text := fmt.Sprintf("header %q ", m.Name)
 	wants := matchText(&m.String)
@@ -105,7 +105,7 @@ func mismatch(r *picker.Route, c *picker.RouteCheck) string {
 	return ""
 }
 
-// matchText says what a matcher wants.
+// matchText describes the strings that a matcher accepts.
 func matchText(m *picker.StringMatch) string {
 	kind := [...]string{picker.MatchPrefix: "begins with", picker.MatchExact: "is", picker.MatchSuffix: "ends with", picker.MatchContains: "contains", picker.MatchRegex: "matches"}[m.Kind]
 	value := m.Value
@@ -119,7 +119,7 @@ func matchText(m *picker.StringMatch) string {
 	return text
 }
 
-// headerText says what an RPC has of a header, and what a route wants of it.
+// headerText describes the values of a header in an RPC, and the values that a route requires.
 func headerText(m *picker.HeaderMatch, values []string) string {
 	has := fmt.Sprintf("header %q is %q", m.Name, strings.Join(values, ","))
 	switch {

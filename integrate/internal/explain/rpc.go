@@ -13,16 +13,16 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// An RPC is an Explanation in the making.
+// An RPC is an Explanation under construction.
 type RPC struct {
 	report.Explanation
 	ctx         context.Context
 	table       *rpc.Table
-	intercepted bool // interceptors apply what routes ask for
+	intercepted bool // interceptors apply the settings of routes
 }
 
-// NewRPC explains the routes of an RPC by a publication. No code of the application must be
-// behind ctx: see metadatautil.Detached.
+// NewRPC explains the routes of an RPC by a publication. ctx must not run code of the
+// application: see metadatautil.Detached.
 func NewRPC(ctx context.Context, table *rpc.Table, method string) *RPC {
 	x := &RPC{ctx: ctx, table: table, intercepted: table.Channel == nil || table.Channel.HasInterceptors()}
 	x.Method, x.Time = method, time.Now().Round(0).UTC()
@@ -45,12 +45,12 @@ func NewRPC(ctx context.Context, table *rpc.Table, method string) *RPC {
 	return x
 }
 
-// NotApplied returns what a configuration asks for and the channel does not do.
+// NotApplied returns the parts of a configuration that the channel does not apply.
 func NotApplied(t *rpc.Table) []string {
 	return append(t.Channel.Unapplied(t), Unsupported(t.Config)...)
 }
 
-// route adds to a route that the RPC may take what is done for the RPC.
+// route adds the settings that apply to the RPC to a route that the RPC may take.
 func (x *RPC) route(r *report.RouteStatus, inServiceConfig bool) {
 	if r.Timeout != "" || r.Retry != nil {
 		switch {
@@ -71,7 +71,7 @@ func (x *RPC) route(r *report.RouteStatus, inServiceConfig bool) {
 }
 
 // Clusters explains the clusters of all routes that the RPC may take. look adds the state of a
-// cluster, and may change what picks come to for the RPC's session. It reports whether the
+// cluster, and may change the result of picks for the RPC's session. It reports whether the
 // balancer has the version of the cluster that is explained.
 func (x *RPC) Clusters(look func(out *report.RouteTarget, session *report.SessionStatus, kernel *picker.ClusterExplanation) bool) {
 	for i := range x.Routes {
@@ -96,8 +96,8 @@ func (x *RPC) Clusters(look func(out *report.RouteTarget, session *report.Sessio
 	}
 }
 
-// targets returns the clusters of a route. If the RPC's session names one of them, that is the
-// only one (A60).
+// targets returns the clusters of a route. If the RPC's session names one of them, it is the
+// only result (A60).
 func (x *RPC) targets(r *report.RouteStatus) []picker.ClusterShare {
 	targets := x.table.Snapshot.ExplainTargets(r.Index)
 	if r.Session == nil {
@@ -125,8 +125,8 @@ func (x *RPC) filters(route int, cluster string) (list []report.FilterStatus) {
 	return list
 }
 
-// Hash returns where the hash of an RPC leads in the cluster; nil if the policy does not hash.
-// addr returns the address of the published endpoint with an index.
+// Hash returns the entry of the cluster's table for the hash of an RPC, or nil if the policy
+// does not hash. addr returns the address of the published endpoint with an index.
 func Hash(h *picker.HashExplanation, addr func(int) string) *report.HashStatus {
 	if h == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// Unsupported returns a phrase for each feature of a configuration that no channel supports (D15).
-// rpc reports the features that a channel lacks for want of interceptors. O(clusters).
+// Unsupported returns a phrase for each feature of a configuration that no channel supports
+// (D15). rpc reports the features that a channel without interceptors lacks. O(clusters).
 func Unsupported(cfg *picker.Config) []string {
 	if cfg == nil {
 		return nil

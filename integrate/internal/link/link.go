@@ -4,16 +4,17 @@
 // Package link finds the resolver of a *grpc.ClientConn, and the state that interceptors have
 // for it.
 //
-// gRPC does not tell a resolver which channel it is for. The resolver and the holder of a
-// *grpc.ClientConn share one thing that differs between channels of the same target: the channel's
-// service config. The resolver adds an entry for a method that does not exist, whose timeout is the
-// number of a [Link], and Of reads it with grpc.ClientConn.GetMethodConfig. The entry stays as
-// long as the resolver. Its retry policy has more attempts than any channel allows; gRPC reduces
-// them to the channel's grpc.WithMaxCallAttempts.
+// A resolver cannot find out which channel it serves. The resolver and the holder of a
+// *grpc.ClientConn share only one thing that differs between channels of the same target: the
+// channel's service config. The resolver adds an entry for a method that does not exist, whose
+// timeout is the number of a [Link], and Of reads it with grpc.ClientConn.GetMethodConfig. The
+// entry stays as long as the resolver. Its retry policy has more attempts than any channel
+// allows; gRPC reduces them to the channel's grpc.WithMaxCallAttempts.
 //
-// An object that resolver and interceptors share by closure cannot replace the entry: one value of
-// DialOptions may serve several channels of one target, NewBuilder and the exported interceptors may
-// be combined by hand, and StatusOf and Explain also serve channels without interceptors.
+// An object that resolver and interceptors share by closure cannot replace the entry: one value
+// of DialOptions may serve several channels of one target, NewBuilder and the exported
+// interceptors may be combined by hand, and StatusOf and Explain also serve channels without
+// interceptors.
 package link
 
 import (
@@ -40,9 +41,9 @@ type Link struct {
 	id     time.Duration
 	cc     atomic.Pointer[grpc.ClientConn] // in linksOf under this key; nil until Bind
 	closed atomic.Bool
-	// maxAttempts is the channel's grpc.WithMaxCallAttempts, known once cc is.
+	// maxAttempts is the channel's grpc.WithMaxCallAttempts, set together with cc.
 	maxAttempts atomic.Int64
-	woken       atomic.Bool // by Wake, whose ExitIdle has not reached the LB policy yet
+	woken       atomic.Bool // set by Wake; the ExitIdle has not reached the LB policy yet
 }
 
 // Options are immutable properties of a link.
@@ -56,7 +57,7 @@ type Options struct {
 	// Interceptors is the state of interceptors for the channel. It is nil if they let all RPCs
 	// of the channel pass.
 	Interceptors any
-	// Aside reports that another package's resolver serves the channel.
+	// Aside reports whether another package's resolver serves the channel.
 	Aside bool
 }
 
@@ -67,9 +68,9 @@ const (
 
 var (
 	lastLink atomic.Int64
-	linksOf  sync.Map // *grpc.ClientConn to *Link, of channels that made an RPC
-	// lastBinding is an entry of linksOf that is found without a look-up: that of the oldest
-	// channel, which is usually the only one.
+	linksOf  sync.Map // *grpc.ClientConn to *Link, for channels that made an RPC
+	// lastBinding is the entry of linksOf that is found without a look-up: the entry of the
+	// oldest channel, which is usually the only channel.
 	lastBinding atomic.Pointer[binding]
 )
 
@@ -104,8 +105,9 @@ func (l *Link) MethodConfig() methodconfig.Config {
 	}
 }
 
-// Bind records that the link is cc's, which makes up to maxAttempts attempts at an RPC. Find calls
-// it. After Close, or if Close is called later, the channel no longer leads to the link.
+// Bind records that cc is the channel of the link and makes up to maxAttempts attempts at an
+// RPC. Find calls it. After Close, or if Close is called later, the channel no longer leads to
+// the link.
 func (l *Link) Bind(cc *grpc.ClientConn, maxAttempts int) {
 	l.maxAttempts.Store(int64(maxAttempts))
 	l.cc.Store(cc)
@@ -137,8 +139,9 @@ func (l *Link) Close() (first bool) {
 // Closed reports whether Close was called.
 func (l *Link) Closed() bool { return l.closed.Load() }
 
-// Succeeds reports whether the link may be of a later resolver of previous's channel, which is so
-// if previous is closed and had the same target. The link takes over its MaxAttempts then.
+// Succeeds reports whether the link may belong to a later resolver of previous's channel. This
+// is the case if previous is closed and had the same target. The link then takes over its
+// MaxAttempts.
 func (l *Link) Succeeds(previous *Link) bool {
 	if !previous.Closed() || previous.Canonical != l.Canonical {
 		return false
@@ -167,13 +170,13 @@ func named(cc *grpc.ClientConn) (l *Link, maxAttempts int) {
 	if m.Timeout == nil || m.RetryPolicy == nil {
 		return nil, 0
 	}
-	// Without a link, the entry is the default for all methods of another resolver.
+	// Without a link, the entry is another resolver's default for all methods.
 	return first(cc.CanonicalTarget(), func(l *Link) bool { return l.id == *m.Timeout }), m.RetryPolicy.MaxAttempts
 }
 
-// Find returns the channel's link for an RPC, or nil if its resolver is of another package. It
-// costs a map look-up at most and does not allocate, except for the first RPC of a channel that is
-// new or idle, which wakes it.
+// Find returns the channel's link for an RPC, or nil if another package's resolver serves the
+// channel. It requires at most a map look-up and does not allocate, except for the first RPC of
+// a channel that is new or idle, which wakes the channel.
 func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 	if b := lastBinding.Load(); b != nil && b.cc == cc {
 		return b.link
@@ -195,7 +198,7 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 			Wake(ctx, cc)
 			awake = true
 		case first(cc.CanonicalTarget(), isAside) != nil:
-			return nil // the other resolver has not told gRPC a service config yet
+			return nil // the other resolver has not sent a service config yet
 		case state != connectivity.Idle && state != connectivity.Connecting:
 			if state == connectivity.Ready {
 				WarnOnce(nil, cc.Target(), "resolver", "the channel has interceptors of xdslb, and a resolver of another package, usually google.golang.org/grpc/xds. "+
@@ -208,8 +211,9 @@ func Find(ctx context.Context, cc *grpc.ClientConn) *Link {
 	}
 }
 
-// Aside returns the link of a channel that another package's resolver serves, or nil. Until that
-// resolver has sent a service config, the link may be that of another channel with the same target.
+// Aside returns the link of a channel that another package's resolver serves, or nil. Until
+// that resolver has sent a service config, the link may belong to another channel with the same
+// target.
 func Aside(cc *grpc.ClientConn) *Link {
 	switch l := Of(cc); {
 	case l == nil:

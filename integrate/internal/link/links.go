@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// registered are the links of resolvers that are not closed, by their targets.
+// registered contains the links of resolvers that are not closed, by target.
 var registered = struct {
 	sync.Mutex
 	byTarget map[string][]*Link
@@ -63,5 +63,5 @@ func first(target string, ok func(*Link) bool) *Link {
 	return nil
 }
 
-// isAside is for first.
+// isAside is a predicate for first.
 func isAside(l *Link) bool { return l.Aside }

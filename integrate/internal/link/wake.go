@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 )
 
-// wakes has the channels that Wake is waking: *grpc.ClientConn to chan struct{}, which is closed at
-// the end.
+// wakes contains the channels that Wake is waking: *grpc.ClientConn to chan struct{}, which is
+// closed at the end.
 var wakes sync.Map
 
 // Wake makes a channel leave idle mode, for an RPC or WaitReady. gRPC offers only Connect for this,
@@ -34,7 +34,7 @@ func Wake(ctx context.Context, cc *grpc.ClientConn) {
 		close(done)
 	}()
 	if cc.GetState() == connectivity.Idle && Of(cc) == nil {
-		cc.Connect() // resolvers usually say what they have to before this returns
+		cc.Connect() // resolvers usually send their first state before this returns
 	}
 }
 

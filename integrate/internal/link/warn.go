@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// warned has the lines that were logged, by target and kind.
+// warned contains the lines that were logged, by target and kind.
 var warned sync.Map
 
 // WarnOnce logs a line about a target, unless a line of the same kind was logged about it before

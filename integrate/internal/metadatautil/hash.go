@@ -22,8 +22,8 @@ func Hash(ctx context.Context) (h uint64, ok bool) {
 	return h, ok
 }
 
-// Detached returns a context with the values of ctx that picks read. Its methods run no code
-// of the application, as those of ctx may.
+// Detached returns a context with the values of ctx that picks read. Its methods run no code of
+// the application, which the methods of ctx may do.
 func Detached(ctx context.Context) context.Context {
 	detached := context.Background()
 	if hash, ok := Hash(ctx); ok {
@@ -34,7 +34,7 @@ func Detached(ctx context.Context) context.Context {
 		return detached
 	}
 	for name := range md {
-		md[name] = OutgoingValues(ctx, name) // picks read the same
+		md[name] = OutgoingValues(ctx, name) // the values that picks read
 	}
 	return metadata.NewOutgoingContext(detached, md)
 }

@@ -2,19 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package methodconfig compiles routes into gRPC's service config, as far as that can express
-// them (D6). gRPC applies the timeouts and retries of a service config by itself, also to streams
-// and on channels without interceptors. Interceptors apply the others.
+// them (D6). gRPC applies the timeouts and retries of a service config by itself, also to
+// streams and on channels without interceptors. Interceptors apply all other settings.
 //
-// Routes and method configs differ in their order: the first route that matches is used, and the
-// most specific method config. A route can therefore be expressed only if its path names a method,
-// a service, or everything, if it has no other condition, and if no earlier route that cannot be
-// expressed matches some of its RPCs with other settings. Routes that earlier routes hide are left
-// out. A route that cannot be expressed itself needs no interceptor if a later route with the same
-// settings is expressed and covers all of its RPCs.
+// Routes and method configs differ in their order: the first route that matches is used, and
+// the most specific method config. A route can therefore be expressed only if its path names a
+// method, a service, or everything, if it has no other condition, and if no earlier route that
+// cannot be expressed matches some of its RPCs with other settings. Routes that are hidden by
+// earlier routes are omitted. A route that cannot be expressed itself needs no interceptor if a
+// later route with the same settings is expressed and covers all of its RPCs.
 //
 // gRPC takes the path prefix "/x/" for a service whose methods have no slash. A path with more
-// parts, such as "/x/pkg.Service/Method", belongs to another service. For such paths, called deep
-// here, the prefix is another route, which cannot be expressed.
+// parts, such as "/x/pkg.Service/Method", belongs to another service. For such paths, called
+// deep here, the prefix is another route, which cannot be expressed.
 package methodconfig
 
 import (
@@ -86,12 +86,12 @@ func Compile(cfg *picker.Config, deep bool) (methods []Config, inServiceConfig, 
 
 // callConfig has the settings of a route's RPCs.
 type callConfig struct {
-	timeout time.Duration // 0 is none
+	timeout time.Duration // 0 means no timeout
 	retry   *picker.RetryPolicy
 }
 
 // Timeout returns the timeout of a route (A31): its own max_stream_duration, or else the
-// listener's. 0 is none.
+// listener's. 0 means no timeout.
 func Timeout(cfg *picker.Config, r *picker.Route) time.Duration {
 	if r.Timeout != nil {
 		return *r.Timeout
@@ -117,15 +117,15 @@ func RetryPolicy(r *picker.RetryPolicy) json.RawMessage {
 	return js
 }
 
-// key tells configurations apart.
+// key returns a string that differs for different configurations.
 func (c callConfig) key() string { return fmt.Sprintf("%d %s", c.timeout, RetryPolicy(c.retry)) }
 
-// scope is the set of RPCs a route is for, as a method config names it if it
-// can: both empty is everything, method empty is a whole service.
+// scope is the set of RPCs of a route, in the form of a method config if possible: both fields
+// empty means all RPCs, and only method empty means a whole service.
 type scope struct {
 	service, method string
 	named           bool   // a method config can name it, and the route has no other condition
-	path            string // what the RPCs' paths begin with, as far as is known
+	path            string // the known prefix of the RPCs' paths
 	exact           bool   // path is all of it
 	config          string
 	deep            bool // only the paths with more than two parts
@@ -152,10 +152,9 @@ func scopeOf(r *picker.Route) scope {
 	return s
 }
 
-// overlaps reports whether a method config for s would be applied to RPCs of an
-// earlier route and should not be: because that route has other settings, or
-// because it has the same retries and needs interceptors for its other RPCs, whose retries would
-// multiply with gRPC's.
+// overlaps reports whether a method config for s would wrongly be applied to RPCs of an earlier
+// route. Either the earlier route has other settings, or it has the same retries and needs
+// interceptors for its other RPCs, whose retries would multiply with gRPC's.
 func (s scope) overlaps(earlier []scope) bool {
 	for _, e := range earlier {
 		if s.meets(e) && (e.config != s.config || e.retried && !s.covers(e)) {
@@ -165,7 +164,7 @@ func (s scope) overlaps(earlier []scope) bool {
 	return false
 }
 
-// meets reports whether an RPC may have the path of both.
+// meets reports whether a path of an RPC may belong to both.
 func (s scope) meets(e scope) bool {
 	if s.service != "" && (e.deep || IsDeep(e.path)) {
 		return false // gRPC looks for another service
@@ -187,7 +186,7 @@ func (s scope) covers(e scope) bool {
 	}
 }
 
-// isService reports whether the scope is a service's.
+// isService reports whether the scope is a whole service.
 func (s scope) isService() bool { return s.service != "" && s.method == "" }
 
 // IsDeep reports whether a path has more than two parts.

@@ -10,8 +10,8 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// retryLimits has the names of the clusters whose retries are limited. Interceptors retry the RPCs
-// of their routes, since gRPC has no limit for a cluster.
+// retryLimits contains the names of the clusters whose retries are limited. Interceptors retry
+// the RPCs of their routes, since gRPC has no limit for a cluster.
 type retryLimits map[string]bool
 
 func retryLimitsOf(cfg *picker.Config) retryLimits {

@@ -11,9 +11,9 @@ import (
 // serverURI is the control plane of Bootstrap's documents. It appears in errors.
 const serverURI = "passthrough:///file"
 
-// Bootstrap returns the bootstrap document of a client that reads the resources. It is the
-// given document, which must be valid, with the control planes replaced. Without one (nil) it
-// has the authorities and the certificate providers that the resources name.
+// Bootstrap returns the bootstrap document of a client that reads the resources: the given
+// document, which must be valid, with the control planes replaced. If document is nil, the
+// result has the authorities and the certificate providers that the resources name.
 func (r *Resources) Bootstrap(document []byte) []byte {
 	var doc struct {
 		Servers     []map[string]any          `json:"xds_servers"`
@@ -45,7 +45,7 @@ func (r *Resources) Bootstrap(document []byte) []byte {
 		}
 		delete(a, "xds_servers")
 	}
-	text, _ := json.Marshal(doc) // strings and what was JSON always encode
+	text, _ := json.Marshal(doc) // strings and decoded JSON always encode
 	return text
 }
 
@@ -54,7 +54,7 @@ var (
 	instance  = regexp.MustCompile(`"instance_?[nN]ame"\s*:\s*"([^"\\]*)"`)
 )
 
-// names returns what an expression finds in the documents.
+// names returns the matches of an expression in the documents.
 func (r *Resources) names(e *regexp.Regexp) (list []string) {
 	for _, m := range e.FindAllSubmatch(r.text, -1) {
 		list = append(list, string(m[1]))

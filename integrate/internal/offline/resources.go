@@ -184,8 +184,8 @@ func canonical(name string) string {
 	return path + "?" + strings.Join(params, "&")
 }
 
-// LinkedTypes resolves the messages that are linked into the program. Other messages keep
-// their type and lose their content, which a client does not read either.
+// LinkedTypes resolves the messages that are linked into the program. Other messages keep their
+// type and lose their content, which a client does not read either.
 type LinkedTypes struct{}
 
 // FindMessageByName implements protoregistry.MessageTypeResolver.

@@ -18,8 +18,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// DialOption returns an option for the channel to the control plane, by which the resources
-// answer the streams of the channel. The channel connects to nothing.
+// DialOption returns an option for the channel to the control plane, with which the resources
+// answer the streams of the channel. The channel makes no connections.
 func (r *Resources) DialOption() grpc.DialOption {
 	return grpc.WithStreamInterceptor(func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, method string, _ grpc.Streamer, _ ...grpc.CallOption) (grpc.ClientStream, error) {
 		if !strings.HasSuffix(method, "/DeltaAggregatedResources") {
@@ -30,8 +30,8 @@ func (r *Resources) DialOption() grpc.DialOption {
 }
 
 // stream is the client's side of an incremental ADS stream. Each request that subscribes to
-// names is answered by one response, which has the resources of these names and an error in
-// the place of the others. So the client need not wait to find out what is missing.
+// names is answered by one response. It contains the resources of these names, and an error for
+// each missing resource, so the client need not wait to detect missing resources.
 type stream struct {
 	ctx       context.Context
 	resources *Resources

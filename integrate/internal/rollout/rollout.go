@@ -1,12 +1,13 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rollout decides by the environment which channels are google.golang.org/grpc/xds's, so
-// that a program can return to that package without a build, or adopt xdslb by degrees.
+// Package rollout reads from the environment which channels are handed to
+// google.golang.org/grpc/xds, called stock here, so that a program can return to that package
+// without a build, or adopt xdslb gradually.
 //
-// XDSLB_DISABLE and XDSLB_ENABLE are lists of patterns, separated by commas. Targets that match a
-// pattern of XDSLB_DISABLE are stock's. If XDSLB_ENABLE is set, so are targets that match none of
-// its patterns. XDSLB_DISABLE wins. An empty variable is not set.
+// XDSLB_DISABLE and XDSLB_ENABLE are lists of patterns, separated by commas. Targets that match
+// a pattern of XDSLB_DISABLE are stock's. If XDSLB_ENABLE is set, targets that do not match any
+// of its patterns are stock's too. XDSLB_DISABLE wins. An empty variable counts as unset.
 //
 // A pattern is matched, by [path.Match], with the channel's target ("xds:///service:port", as
 // [google.golang.org/grpc.ClientConn.CanonicalTarget] returns it) and with the endpoint name in
@@ -14,9 +15,9 @@
 // and 1 match every target; none, false and 0 match no target. White space around a pattern is
 // ignored.
 //
-// A malformed pattern is logged as an error. Targets that the other patterns do not decide about
-// are then stock's if the program links stock, and otherwise stay xdslb's, since they would be
-// without service.
+// A malformed pattern is logged as an error. It may decide about targets that the valid
+// patterns do not decide about. These are stock's if the program links stock. Otherwise they
+// stay xdslb's, since they would be without service.
 package rollout
 
 import (
@@ -46,8 +47,8 @@ type Ours interface {
 	XDSLB()
 }
 
-// Earlier is the resolver builder that had scheme xds before Register; nil if there was none.
-// Tests replace it.
+// Earlier is the resolver builder that had scheme xds before Register, or nil. Tests replace
+// it.
 var Earlier resolver.Builder
 
 // Register registers the builder for scheme xds, which another package may have registered.
@@ -56,8 +57,8 @@ func Register(b Ours) {
 	resolver.Register(b)
 }
 
-// Stock returns the resolver builder of another package for scheme xds, whichever of the two
-// registered first; nil if there is none.
+// Stock returns the resolver builder of another package for scheme xds, or nil. The order in
+// which the two packages registered does not matter.
 func Stock() resolver.Builder {
 	for _, b := range []resolver.Builder{Earlier, resolver.Get("xds")} {
 		if _, ours := b.(Ours); b != nil && !ours {
@@ -72,11 +73,11 @@ func Configured() bool {
 	return patternsOf(Disable).set() || patternsOf(Enable).set()
 }
 
-// patterns are the value of a variable.
+// patterns is the parsed value of a variable.
 type patterns struct {
-	variable, text string // as the environment has it
+	variable, text string // as set in the environment
 	valid          []string
-	malformed      string // the first that is
+	malformed      string // the first malformed pattern
 }
 
 func patternsOf(variable string) patterns {
@@ -94,7 +95,7 @@ func patternsOf(variable string) patterns {
 	return p
 }
 
-// set reports whether there is any.
+// set reports whether the variable contains a pattern.
 func (p patterns) set() bool { return len(p.valid) > 0 || p.malformed != "" }
 
 // match returns the first pattern that matches the target.
@@ -115,7 +116,7 @@ func (p *patterns) match(target resolver.Target) (pattern string, ok bool) {
 	return "", false
 }
 
-// verdictOf returns why a target is stock's; nil if it is xdslb's.
+// verdictOf returns the reason why a target is stock's, or nil if it is xdslb's.
 func verdictOf(target resolver.Target) *report.RolloutStatus {
 	disable, enable := patternsOf(Disable), patternsOf(Enable)
 	if pattern, ok := disable.match(target); ok {
@@ -133,7 +134,7 @@ func verdictOf(target resolver.Target) *report.RolloutStatus {
 	return enable.verdict("", fmt.Sprintf("add a pattern that matches %q to %s, or unset it", target.Endpoint(), Enable))
 }
 
-// verdict returns the verdict of a pattern. step is what to do about it.
+// verdict returns the verdict of a pattern. step is the way to change it.
 func (p *patterns) verdict(pattern, step string) *report.RolloutStatus {
 	return &report.RolloutStatus{
 		Variable: p.variable, Value: p.text, Pattern: pattern, Malformed: pattern != "" && pattern == p.malformed,
@@ -141,8 +142,8 @@ func (p *patterns) verdict(pattern, step string) *report.RolloutStatus {
 	}
 }
 
-// HandedOver returns why a channel is stock's; nil if it is xdslb's. It logs, once for each
-// target and reason, channels that are stock's and malformed patterns.
+// HandedOver returns the reason why a channel is stock's, or nil if it is xdslb's. It logs
+// channels that are stock's and malformed patterns, once for each target and reason.
 func HandedOver(target resolver.Target, logger *slog.Logger) *report.RolloutStatus {
 	v := verdictOf(target)
 	for _, p := range []patterns{patternsOf(Disable), patternsOf(Enable)} {
@@ -191,5 +192,5 @@ func note(logger *slog.Logger, level slog.Level, line, why, target string) {
 	link.LoggerOr(logger).Log(context.Background(), level, line, attrs...)
 }
 
-// notedLines has the lines that note has logged.
+// notedLines contains the lines that note has logged.
 var notedLines sync.Map

@@ -28,32 +28,33 @@ import (
 //
 //	((n - s/threshold) / (n + 1)) ^ (1/aggression)
 //
-// at most max_rejection_probability, and none while fewer RPCs than rps_threshold end. Refused RPCs
-// do not count. Retries happen inside of it: an RPC counts once, whatever attempts it takes, and an
-// RPC that is refused is not retried.
+// at most max_rejection_probability, and 0 while fewer RPCs than rps_threshold end. Refused
+// RPCs do not count. Retries happen inside of it: an RPC counts once, however many attempts it
+// takes, and a refused RPC is not retried.
 //
-// A channel has one admission for each filter and configuration, which its routes share. The plans
-// of the next configuration take it over if they have the same filter.
+// A channel has one admission for each filter and configuration, which its routes share. The
+// plans of the next configuration take it over if they have the same filter.
 //
-// The window is a ring of slots of step each. Counts are kept in the current slot and in the sum of
-// all slots, so that an RPC does not walk the ring. The goroutine that finds an expired slot clears
-// it, while others continue. Any number of goroutines may use an admission without waiting.
+// The window is a ring of slots of step each. Counts are kept in the current slot and in the
+// sum of all slots, so that an RPC does not walk the ring. The goroutine that finds an expired
+// slot clears it, while other goroutines continue. Any number of goroutines may use an
+// admission without waiting.
 type admission struct {
 	cfg  resource.AdmissionControl
 	err  error // of RPCs that are refused
 	born time.Time
 	step time.Duration
 
-	turn    atomic.Int64 // which step is counted in, since born
-	turning atomic.Bool  // somebody moves it
-	since   atomic.Int64 // the step before which nothing is counted
+	turn    atomic.Int64 // the step that is counted in, since born
+	turning atomic.Bool  // a goroutine is advancing turn
+	since   atomic.Int64 // steps before this one are not counted
 	sum     atomic.Uint64
 	slots   []atomic.Uint64 // by step, one more than the window has
 
 	refused atomic.Uint64 // since born
 }
 
-// Counts are RPCs, and in the upper half those of them that were successes.
+// Counts hold the number of RPCs, and in the upper half the number of successes among them.
 const (
 	oneRPC     = 1
 	oneSuccess = 1 << 32
@@ -141,8 +142,8 @@ func (a *admission) admit() error {
 	return a.err
 }
 
-// admissionInterceptor is an admission as an interceptor. RPCs that another filter refuses do not
-// count, since they have no information about servers.
+// admissionInterceptor is an admission as an interceptor. RPCs that another filter refuses do
+// not count, since they carry no information about servers.
 func admissionInterceptor(a *admission) interceptor {
 	admit := func(ctx context.Context) error {
 		err := a.admit()
@@ -209,8 +210,8 @@ func (p *Plans) Admissions() (list []AdmissionState) {
 	return list
 }
 
-// Admission returns the state of a filter with a configuration, if it is admission control and some
-// plan has it.
+// Admission returns the state of a filter with a configuration, if it is admission control and
+// some plan has it.
 func (p *Plans) Admission(filter string, config any) (s AdmissionState, ok bool) {
 	cfg, ok := config.(*resource.AdmissionControl)
 	if !ok || p == nil {

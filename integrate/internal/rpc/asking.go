@@ -9,25 +9,25 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// This file finds the clusters whose endpoints are asked for their load for each unary RPC
+// This file finds the clusters whose endpoints are probed for their load for each unary RPC
 // (picker.Prequal.Synchronous). See Call.ask.
 
-// asks reports whether RPCs to the cluster ask endpoints for their load.
+// asks reports whether RPCs to the cluster probe endpoints for their load.
 func asks(c *picker.Cluster) bool {
 	return slices.ContainsFunc(c.Leaves, func(l picker.Leaf) bool {
 		return l.Policy.Kind == picker.PolicyPrequal && l.Policy.Prequal != nil && l.Policy.Prequal.Synchronous > 0
 	})
 }
 
-// SameAsking reports whether the RPCs of two configurations with the same routes ask endpoints of
-// the same clusters. O(clusters).
+// SameAsking reports whether the RPCs of two configurations with the same routes probe
+// endpoints of the same clusters. O(clusters).
 func SameAsking(a, b *picker.Config) bool {
 	return slices.EqualFunc(a.Clusters, b.Clusters, func(a, b *picker.Cluster) bool {
 		return a == b || asks(a) == asks(b) && (a.Name == b.Name || !asks(a))
 	})
 }
 
-// asking returns the names of the clusters whose endpoints are asked, or nil.
+// asking returns the names of the clusters whose endpoints are probed, or nil.
 func asking(cfg *picker.Config) map[string]bool {
 	var names map[string]bool
 	for _, c := range cfg.Clusters {

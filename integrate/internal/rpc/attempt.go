@@ -35,7 +35,7 @@ type attempt struct {
 	trailer metadata.MD
 	peer    peer.Peer
 	budget  *Budget // nil if the attempt does not count as an active retry
-	// Of hedged RPCs.
+	// set for hedged RPCs only
 	reply  proto.Message
 	err    error
 	picked atomic.Pointer[upstream] // if the RPC has a session
@@ -44,8 +44,8 @@ type attempt struct {
 // untouched is the trailer of an attempt that gRPC has not filled in. No trailer has its key.
 var untouched = metadata.MD{"": nil}
 
-// options returns the call options of the attempt: the application's, except that the results go to
-// the attempt. OnFinish is left out, since an RPC ends once.
+// options returns the call options of the attempt: the application's, except that the results
+// go to the attempt. OnFinish is omitted, since an RPC ends once.
 func (a *attempt) options(opts []grpc.CallOption) []grpc.CallOption {
 	a.trailer = untouched
 	opts = append(slices.DeleteFunc(slices.Clone(opts), perRPC), grpc.Header(&a.header), grpc.Trailer(&a.trailer), grpc.Peer(&a.peer))
@@ -65,7 +65,8 @@ func perRPC(o grpc.CallOption) bool {
 	return false
 }
 
-// release returns the budget once the attempt is no longer an active retry. A nil attempt has none.
+// release returns the budget once the attempt is no longer an active retry. It does nothing on
+// a nil attempt.
 func (a *attempt) release() {
 	if a != nil {
 		a.budget.release()
@@ -79,8 +80,8 @@ func (a *attempt) hasStream() bool {
 	return !not
 }
 
-// store gives the application's options the results of the last attempt that had a stream. Without
-// one, which is nil, they stay as they are, as in gRPC.
+// store copies the results of the last attempt that had a stream to the application's options.
+// If a is nil, no attempt had a stream and the options stay unchanged, as in gRPC.
 func (a *attempt) store(opts []grpc.CallOption) {
 	if a == nil || !a.hasStream() {
 		return
@@ -103,7 +104,8 @@ func (a *attempt) store(opts []grpc.CallOption) {
 	}
 }
 
-// ErrLost is the end of an attempt that was canceled because another attempt has decided the RPC.
+// ErrLost is the error of an attempt that was canceled because another attempt has decided the
+// RPC.
 var ErrLost = status.Error(codes.Canceled, "xdslb: another attempt at the hedged RPC has decided it")
 
 // markLost returns a done that reports ErrLost if the attempt with this context lost.
@@ -116,10 +118,11 @@ func markLost(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.D
 	}
 }
 
-// Result returns what the end of an attempt is for its endpoint. gRPC reports a pick whose
-// connection was closed before its use with an empty DoneInfo, and an RPC whose connection was
-// closed before its message was sent without the error. No RPC succeeds without an answer, though.
-// Attempts that lost are neither successes nor failures, as in Envoy.
+// Result returns the result of an attempt for the statistics of its endpoint. gRPC reports a
+// pick whose connection was closed before its use with an empty DoneInfo, and an RPC whose
+// connection was closed before its message was sent without the error. An RPC without an answer
+// has not succeeded, though. Attempts that lost are neither successes nor failures, as in
+// Envoy.
 func Result(info *balancer.DoneInfo) picker.CallResult {
 	switch {
 	case info.Err == ErrLost:
@@ -134,8 +137,8 @@ func Result(info *balancer.DoneInfo) picker.CallResult {
 	return picker.CallNotSent
 }
 
-// Tried are the connections that an RPC's attempts were given. Any number of goroutines may use it.
-// The zero value is empty, and must not be copied.
+// Tried contains the connections that an RPC's attempts were given. Any number of goroutines
+// may use it. The zero value is empty, and must not be copied.
 type Tried struct {
 	mu    sync.Mutex
 	conns []balancer.SubConn

@@ -19,35 +19,35 @@ import (
 // callKey is the context key of an RPC's *Call.
 type callKey struct{}
 
-// A Call is an RPC whose route was chosen by an interceptor. It lives as long as the RPC and holds
-// no Snapshot (D9).
+// A Call is an RPC whose route was chosen by an interceptor. It lives as long as the RPC and
+// holds no Snapshot (D9).
 //
-// Bind creates it and matches a route, whose plan is applied. The first pick settles the cluster of
-// the RPC: that of the route, unless an interceptor of the application behind ours has changed the
-// headers so that another route matches (D13). The picks of the RPC's other attempts use the same
-// cluster (A31).
+// Bind creates it and matches a route, whose plan is applied. The first pick settles the
+// cluster of the RPC: the cluster of the route, unless a later interceptor of the application
+// has changed the headers so that another route matches (D13). The picks of the RPC's other
+// attempts use the same cluster (A31).
 type Call struct {
 	at     atomic.Pointer[Channel] // nil in tests
-	method string                  // channel and method tell the RPC from those made with its context
-	random uint64                  // the RPC's word for Match
+	method string                  // channel and method distinguish the RPC from RPCs that are made with its context
+	random uint64                  // the RPC's random word for Match
 	plan   *plan
 	// matched is the match of the interceptor. settled is the match of the first pick, which
-	// may be another one; nil before.
+	// may differ; nil before the first pick.
 	matched match
 	settled atomic.Pointer[match]
-	// filtered is the route that matches behind the HTTP filters, which may change headers
+	// filtered is the route that matches after the HTTP filters, which may change headers
 	// without changing the route.
 	filtered atomic.Int32
-	session  *Session // nil if there is none (A55)
+	session  *Session // nil if the RPC has no session (A55)
 	tried    *Tried   // nil unless attempts avoid endpoints
 	// chosen is the endpoint that the next pick prefers.
 	chosen atomic.Pointer[picker.EndpointState]
-	ended  atomic.Bool // by a pick, or by the client before there was one
+	ended  atomic.Bool // by a pick, or by the client before the first pick
 }
 
 // A match is the result of a routing decision.
 type match struct {
-	plans   *Plans // that route is an index of
+	plans   *Plans // contains the plan of route
 	route   int32
 	cluster int32  // its index at that time; -1 unless outcome is Picked
 	name    string // of the cluster
@@ -64,11 +64,11 @@ func matchOf(ctx context.Context, t *Table, method string, random uint64) match 
 	return m
 }
 
-// Bind chooses the RPC's route and cluster, and returns a context that passes them to its picks. It
-// returns a nil Call if there is nothing to do for the RPC.
+// Bind chooses the RPC's route and cluster, and returns a context that passes them to its
+// picks. It returns a nil Call if the RPC needs no interceptor.
 //
-// An RPC that no cluster serves is bound too, if RPCs are drawn between routes: its pick would draw
-// again, and fewer RPCs fail than the route's fraction.
+// An RPC that no cluster serves is bound too, if routes are chosen at random: its pick would
+// choose again, and fewer RPCs would fail than the route's fraction.
 func Bind(ctx context.Context, t *Table, method string) (context.Context, *Call) {
 	random := rand.Uint64()
 	m := matchOf(ctx, t, method, random)
@@ -92,8 +92,8 @@ func Bind(ctx context.Context, t *Table, method string) (context.Context, *Call)
 	return context.WithValue(ctx, callKey{}, c), c
 }
 
-// unbind returns the context of an RPC without Call, which must not find the Call of another RPC of
-// the same method.
+// unbind returns the context of an RPC without Call. The context hides the Call of another RPC
+// of the same method.
 func unbind(ctx context.Context, t *Table, method string) context.Context {
 	if c := callIn(ctx); c == nil || c.method != method || !c.isOf(t.Channel) {
 		return ctx
@@ -119,7 +119,7 @@ func CallOf(ctx context.Context, t *Table, method string) *Call {
 	return nil
 }
 
-// channel returns the RPC's Channel. A nil Call has none.
+// channel returns the RPC's Channel, or nil for a nil Call.
 func (c *Call) channel() *Channel {
 	if c == nil {
 		return nil
@@ -127,11 +127,11 @@ func (c *Call) channel() *Channel {
 	return c.at.Load()
 }
 
-// isOf reports whether the RPC is one of the channel. gRPC does not count an RPC that is in an
-// interceptor, during a backoff for instance, so the channel may have become idle meanwhile. It has
-// another Channel then, which the RPC takes over. An RPC of another channel is taken for one of this
-// channel only if both have the same target, the RPC is made with the context of an RPC of the other
-// channel, and this channel has no interceptor of ours.
+// isOf reports whether the RPC belongs to the channel. gRPC does not count an RPC that is in an
+// interceptor, during a backoff for instance, so the channel may have become idle meanwhile.
+// The channel then has another Channel, which the RPC takes over. An RPC of another channel is
+// mistaken for one of this channel only if both have the same target, the RPC is made with the
+// context of an RPC of the other channel, and this channel has none of our interceptors.
 func (c *Call) isOf(ch *Channel) bool {
 	was := c.at.Load()
 	if was == ch {
@@ -152,15 +152,15 @@ func (c *Call) Session() *Session {
 	return c.session
 }
 
-// StartSession makes the RPC one of a session with the endpoint that has these addresses, or,
-// without any, of a session that its first pick begins.
+// StartSession assigns the RPC to a session with the endpoint that has these addresses. Without
+// addresses, the RPC's first pick begins a session.
 func (c *Call) StartSession(hosts []netip.AddrPort) *Session {
 	c.session = &Session{Hosts: hosts}
 	return c.session
 }
 
-// Tried returns the connections that the RPC's attempts were given and further attempts avoid, or
-// nil if they avoid none.
+// Tried returns the connections that the RPC's attempts were given, which further attempts
+// avoid. It returns nil if attempts avoid no connections.
 func (c *Call) Tried() *Tried {
 	if c == nil {
 		return nil
@@ -176,16 +176,16 @@ func (c *Call) Failed(err error) {
 }
 
 // final reports whether an RPC that has failed must not be retried, because a pick ended it, or
-// because it was never picked for.
+// because it failed before its first pick.
 func (c *Call) final() bool { return c != nil && (c.ended.Load() || c.settled.Load() == nil) }
 
-// refusedUnsent reports whether a filter of the client has refused the RPC before it was picked
-// for.
+// refusedUnsent reports whether a filter of the client has refused the RPC before its first
+// pick.
 func (c *Call) refusedUnsent() bool { return c != nil && c.ended.Load() && c.settled.Load() == nil }
 
-// Bound returns the route and the cluster for the RPC's picks from t. If the outcome is not Picked,
-// no cluster serves the RPC. The RPC is matched again if an update has removed its cluster. If an
-// update has only changed the routes, the route is the one that matches now.
+// Bound returns the route and the cluster for the RPC's picks from t. If the outcome is not
+// Picked, no cluster serves the RPC. The RPC is matched again if an update has removed its
+// cluster. If an update has only changed the routes, the route is the one that matches now.
 func (c *Call) Bound(t *Table, ctx context.Context, method string) (route, cluster int32, outcome picker.Outcome) {
 	m := c.settled.Load()
 	if m == nil {
@@ -229,7 +229,8 @@ func (c *Call) settle(t *Table, ctx context.Context, method string) *match {
 	return m
 }
 
-// afterFilters records the route that matches behind the HTTP filters, if they could have changed it.
+// afterFilters records the route that matches after the HTTP filters, if they could have
+// changed it.
 func (c *Call) afterFilters(ctx context.Context) {
 	ch := c.channel()
 	if ch == nil || !c.matched.plans.byHeader {
@@ -248,7 +249,8 @@ func (c *Call) keepCluster(m *match, r *picker.Route) {
 	}
 }
 
-// clusterIn returns the index of the RPC's cluster in a table, or -1 if it has none there.
+// clusterIn returns the index of the RPC's cluster in a table, or -1 if the table does not
+// contain it.
 func (c *Call) clusterIn(t *Table) int32 {
 	m := c.settled.Load()
 	if m == nil {
@@ -276,10 +278,10 @@ func (c *Call) budget() *Budget {
 	return nil
 }
 
-// ask asks some endpoints of the RPC's cluster for their load, so that the next pick takes the best
-// (picker.Prequal.Synchronous). A pick must not wait for the answers. An RPC whose session has an
-// endpoint does not ask. Each attempt of our retries asks; further attempts of gRPC use the first
-// answers.
+// ask probes some endpoints of the RPC's cluster for their load, so that the next pick takes
+// the best endpoint (picker.Prequal.Synchronous). A pick must not wait for the answers. An RPC
+// whose session has an endpoint does not probe. Each attempt of our retries probes; further
+// attempts of gRPC use the first answers.
 func (c *Call) ask(ctx context.Context) *picker.EndpointState {
 	ch := c.channel()
 	if ch == nil || c.session != nil && len(c.session.Hosts) > 0 {
@@ -296,27 +298,30 @@ func (c *Call) ask(ctx context.Context) *picker.EndpointState {
 	return t.Ask(ctx, cluster)
 }
 
-// TakeChosen returns the endpoint that answered best, to the first pick since, or nil.
+// TakeChosen returns the endpoint with the best answer to the first pick after a probe, and nil
+// to later picks.
 func (c *Call) TakeChosen() *picker.EndpointState {
-	if c.chosen.Load() == nil { // saves most picks a write
+	if c.chosen.Load() == nil { // avoids a write in most picks
 		return nil
 	}
 	return c.chosen.Swap(nil)
 }
 
-// Records reports whether Picked has to be called for picks for the RPC. A nil Call records nothing.
+// Records reports whether Picked has to be called for picks for the RPC. It is false for a nil
+// Call.
 func (c *Call) Records() bool {
 	return c != nil && (c.tried != nil || c.session != nil || c.plan != nil && c.plan.hedge)
 }
 
-// Picked records the result of a pick for an attempt of the RPC: its connection, and for a session its
-// endpoint, which is nil if there are no sessions with it. ctx is the attempt's. Attempts of a hedged
-// RPC have their own endpoints, and the session is with that of the attempt that decides the RPC. Their
-// Done marks attempts that lost: see Result.
+// Picked records the result of a pick for an attempt of the RPC: its connection, and for a
+// session its endpoint, which is nil if it supports no sessions. ctx is the attempt's. Attempts
+// of a hedged RPC have their own endpoints, and the session uses the endpoint of the attempt
+// that decides the RPC. Their Done marks attempts that lost: see Result.
 //
-// A pick that finds no Plans looks for no Call. So an attempt that waits for its pick while an update
-// removes the target's last Plans, and loses, counts as canceled, which is a failure. That is at most
-// one attempt for each such RPC. Looking for the Call would cost all picks of targets without Plans.
+// A pick without Plans does not look up a Call. If an attempt waits for its pick while an
+// update removes the target's last Plans, and the attempt then loses, it counts as canceled,
+// which is a failure. That affects at most one attempt of each such RPC. Looking up the Call
+// would slow down all picks of targets without Plans.
 func (c *Call) Picked(ctx context.Context, cluster string, e *picker.Endpoint, result *balancer.PickResult) {
 	if c.tried != nil {
 		c.tried.Add(result.SubConn)

@@ -21,16 +21,17 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// A concurrency refuses RPCs of a channel to a cluster while the number of RPCs in flight is at a
-// limit, which adapts to their latency (Envoy's adaptive_concurrency; see package gradient).
-// Retries happen inside of it: an RPC counts once, whatever attempts it takes, and an RPC that is
-// refused is not retried. Streams of the client pass and do not count, since the application
-// decides how long they are open. A stream of the server counts until its first message.
+// A concurrency refuses RPCs of a channel to a cluster while the number of RPCs in flight is at
+// a limit, which adapts to their latency (Envoy's adaptive_concurrency; see package gradient).
+// Retries happen inside of it: an RPC counts once, however many attempts it takes, and a
+// refused RPC is not retried. Streams of the client pass and do not count, since the
+// application decides how long they are open. A stream of the server counts until its first
+// message.
 //
-// A channel has one concurrency for each filter, configuration and cluster, which its routes share.
-// Clusters have different servers, with different latencies: a slow cluster would use up the limit
-// of a fast one. The plans of the next configuration take it over if they have the same filter and
-// cluster.
+// A channel has one concurrency for each filter, configuration and cluster, which its routes
+// share. Clusters have different servers, with different latencies: a slow cluster would use up
+// the limit of a fast one. The plans of the next configuration take it over if they have the
+// same filter and cluster.
 //
 // Any number of goroutines may use a concurrency without waiting.
 type concurrency struct {
@@ -86,8 +87,8 @@ func (l clusterLimits) of(cluster string) *concurrency {
 }
 
 // observe records an RPC that has ended. Canceled RPCs are ignored, and so are RPCs without a
-// server and RPCs that were refused, which may be fast. An RPC that timed out took too long,
-// whatever its deadline.
+// server and refused RPCs, which may be fast. An RPC that timed out counts as slow, whatever
+// its deadline.
 func (c *concurrency) observe(began time.Time, err error) {
 	now := time.Now()
 	took := max(now.Sub(began), 1)
@@ -102,12 +103,12 @@ func (c *concurrency) observe(began time.Time, err error) {
 
 // A place is the place of an RPC among those in flight to its cluster.
 type place struct {
-	of    *concurrency // nil if there is no limit for the RPC
+	of    *concurrency // nil if the RPC is not limited
 	call  *Call
 	began time.Time
 }
 
-// placeFor returns the place of an RPC, or the error of an RPC that is refused.
+// placeFor returns the place of an RPC, or the error of a refused RPC.
 func placeFor(ctx context.Context, limits clusterLimits) (p place, err error) {
 	call := callIn(ctx)
 	if call == nil {
@@ -222,8 +223,8 @@ func (p *Plans) Concurrencies() (list []ConcurrencyState) {
 	return list
 }
 
-// Concurrency returns the state of a filter with a configuration for a cluster, if it is adaptive
-// concurrency and some plan has it.
+// Concurrency returns the state of a filter with a configuration for a cluster, if it is
+// adaptive concurrency and some plan has it.
 func (p *Plans) Concurrency(filter, cluster string, config any) (s ConcurrencyState, ok bool) {
 	cfg, ok := config.(*resource.AdaptiveConcurrency)
 	if !ok || p == nil {

@@ -14,21 +14,23 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// Explanation is what interceptors and gRPC do for the RPCs of a route besides the pick.
+// Explanation describes the settings that interceptors and gRPC apply to the RPCs of a route,
+// besides the pick.
 type Explanation struct {
-	Timeout time.Duration       // 0 is none
-	Retry   *picker.RetryPolicy // nil is none
+	Timeout time.Duration       // 0 means no timeout
+	Retry   *picker.RetryPolicy // nil means no retries
 	Cookie  string              // of the session, if there is session affinity (A55)
-	// Hosts and Cluster are what the RPC's cookie names, if it has one; Cluster only if the
-	// route leads there (A60).
+	// Hosts and Cluster are the contents of the RPC's cookie. Cluster is set only if the route
+	// leads there (A60).
 	Hosts   []netip.AddrPort
 	Cluster string
 }
 
-// FilterExplanation is an HTTP filter, as it is for a route and one of its clusters.
+// FilterExplanation describes an HTTP filter for a route and one of its clusters.
 type FilterExplanation struct {
 	Name, Type string
-	// From is whose configuration counts: "listener", "virtual host", "route" or "cluster".
+	// From is the level of the configuration in use: "listener", "virtual host", "route" or
+	// "cluster".
 	From     string
 	Disabled bool
 	Config   any
@@ -41,7 +43,7 @@ func InServiceConfig(t *Table) []bool {
 	return inServiceConfig
 }
 
-// Explain explains what interceptors do for an RPC of a route. It runs no filter, and no code of
+// Explain explains how interceptors treat an RPC of a route. It runs no filter, and no code of
 // users except that of ctx.
 func Explain(ctx context.Context, t *Table, method string, route int) Explanation {
 	r := &t.Config.Routes[route]
@@ -60,8 +62,8 @@ func Explain(ctx context.Context, t *Table, method string, route int) Explanatio
 	return e
 }
 
-// ExplainFilters returns the filters for the RPCs of a route to a cluster, in order. If the route names
-// a cluster twice, they are those of the first entry. "" is no cluster.
+// ExplainFilters returns the filters for the RPCs of a route to a cluster, in order. If the
+// route names a cluster twice, the filters are those of the first entry. "" means no cluster.
 func ExplainFilters(t *Table, route int, cluster string) (list []FilterExplanation) {
 	r, to := &t.Config.Routes[route], &picker.WeightedCluster{}
 	if i := slices.IndexFunc(r.Clusters, func(c picker.WeightedCluster) bool { return c.Name == cluster }); i >= 0 {

@@ -13,9 +13,10 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// This file adds the details to errors that they lose in gRPC. A pick that fails without ending RPCs
-// that wait for ready must not return a status, so gRPC makes a status of its text. An ErrorInfo has
-// the content of the text for programs, and no more, so it is as true wherever the text comes from.
+// This file adds the details to errors that they lose in gRPC. A pick that fails without ending
+// RPCs that wait for ready must not return a status, so gRPC makes a status from its text. An
+// ErrorInfo has the content of the text for programs, and no more, so it is as true wherever
+// the text comes from.
 
 // refusal returns the status of RPCs that a filter refuses, with an ErrorInfo.
 func refusal(code codes.Code, text, reason string, about map[string]string) error {
@@ -26,14 +27,14 @@ func refusal(code codes.Code, text, reason string, about map[string]string) erro
 	return st.Err()
 }
 
-// failures are the texts that picks fail with, and their ErrorInfos. The zero value is empty.
+// failures contains the error texts of picks, and their ErrorInfos. The zero value is empty.
 type failures struct {
 	infos sync.Map            // text to *errdetails.ErrorInfo
-	texts map[string][]string // by what they are about, the one in force first; of NoteFailure
+	texts map[string][]string // by subject, the one in force first; of NoteFailure
 }
 
-// maxNoted is how many texts about a cluster are kept. RPCs that fail as their text changes find a
-// previous one.
+// maxNoted is the number of texts that are kept for a cluster. RPCs that fail while their text
+// changes find a previous one.
 const maxNoted = 4
 
 // NoteFailure attaches an ErrorInfo to the errors of RPCs that quote a text, until the texts about
@@ -60,8 +61,9 @@ func (f *failures) ForgetFailures(about string) {
 	delete(f.texts, about)
 }
 
-// withInfo adds the ErrorInfo to an error that quotes the text of a pick: as it is, if the RPC failed
-// at once, or after gRPC's prefix if the RPC waited. Errors that have details already stay.
+// withInfo adds the ErrorInfo to an error that quotes the text of a pick: the text itself if
+// the RPC failed at once, or the text after gRPC's prefix if the RPC waited. Errors that
+// already have details are not changed.
 func (f *failures) withInfo(err error) error {
 	st, ok := status.FromError(err)
 	if !ok {

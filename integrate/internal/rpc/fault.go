@@ -75,7 +75,7 @@ func faultInterceptor(f *resource.Fault) interceptor {
 	}
 }
 
-// errEndedOK reports that a fault ends the RPC with status OK.
+// errEndedOK is the result of a fault that ends the RPC with status OK.
 var errEndedOK = errors.New("xdslb: fault injection ended the RPC with status OK")
 
 // errNoMessage replaces errEndedOK where a response message is required. gRPC returns the same code
@@ -117,8 +117,8 @@ func inject(ctx context.Context, f *resource.Fault) (active bool, err error) {
 	}
 }
 
-// hit draws whether a fault is injected. Request headers that control the fault may lower the
-// probability, but not raise it.
+// hit decides at random whether a fault is injected. Request headers that control the fault may
+// lower the probability, but not raise it.
 func hit(ctx context.Context, p resource.Percentage, byHeader bool, header string) bool {
 	chance := p.PerMillion
 	if byHeader {
@@ -129,7 +129,7 @@ func hit(ctx context.Context, p resource.Percentage, byHeader bool, header strin
 	return rand.Uint32N(1e6) < chance
 }
 
-// delayTime returns the configured delay, or that of the RPC's header.
+// delayTime returns the configured delay, or the delay in the RPC's header.
 func delayTime(ctx context.Context, d *resource.FaultDelay) (wait time.Duration, ok bool) {
 	if !d.Header {
 		return d.Fixed, true
@@ -138,7 +138,7 @@ func delayTime(ctx context.Context, d *resource.FaultDelay) (wait time.Duration,
 	return time.Duration(ms) * time.Millisecond, ok
 }
 
-// pause waits, or returns the status of an RPC whose context ends before.
+// pause waits, or returns the status of an RPC whose context ends first.
 func pause(ctx context.Context, wait time.Duration) error {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -150,7 +150,7 @@ func pause(ctx context.Context, wait time.Duration) error {
 	}
 }
 
-// abortCode returns the configured status code, or that of the RPC's header.
+// abortCode returns the configured status code, or the code in the RPC's header.
 func abortCode(ctx context.Context, a *resource.FaultAbort) (codes.Code, bool) {
 	if !a.Header {
 		return codes.Code(a.Code), true
@@ -165,7 +165,7 @@ func abortCode(ctx context.Context, a *resource.FaultAbort) (codes.Code, bool) {
 	return 0, false
 }
 
-// headerNumber returns the number in a request header. ok is false if there is none.
+// headerNumber returns the number in a request header. ok is false if the header is absent.
 func headerNumber(ctx context.Context, name string) (n uint64, ok bool) {
 	values := metadatautil.OutgoingValues(ctx, name)
 	if len(values) == 0 {

@@ -20,7 +20,7 @@ type HTTPFilter struct {
 	Intercept                  func(config, override any) (grpc.UnaryClientInterceptor, grpc.StreamClientInterceptor)
 }
 
-// filters are the registered filters, by the names of their messages.
+// filters contains the registered filters, by the names of their messages.
 var filters = struct {
 	mu sync.RWMutex
 	m  map[string]*HTTPFilter
@@ -56,7 +56,7 @@ func FilterType(message string) *resource.FilterType {
 type interceptor struct {
 	unary  grpc.UnaryClientInterceptor
 	stream grpc.StreamClientInterceptor
-	// session reports that the filter is stateful session affinity, which picks implement.
+	// session reports whether the filter is stateful session affinity, which picks implement.
 	session bool
 	name    string // of the filter's instance
 }
@@ -91,15 +91,15 @@ func (p *planner) interceptorFor(f *picker.Filter, r *picker.Route, c *picker.We
 	return in, in.unary != nil || in.stream != nil
 }
 
-// overrideOf returns the most specific override of a filter instance, and its level. The listener's
-// only disables the filter.
+// overrideOf returns the most specific override of a filter instance, and its level. The
+// listener's override can only disable the filter.
 func overrideOf(f *picker.Filter, r *picker.Route, c *picker.WeightedCluster) (o resource.FilterOverride, from string) {
 	for _, level := range []struct {
 		overrides map[string]any
 		name      string
 	}{{c.Overrides, "cluster"}, {r.Overrides, "route"}, {r.HostOverrides, "virtual host"}} {
 		o, found := level.overrides[f.Name].(resource.FilterOverride)
-		if found && (o.Type == "" || o.Type == f.Type) { // else it is of another filter: only the listener knows which one the name stands for
+		if found && (o.Type == "" || o.Type == f.Type) { // otherwise the override belongs to another filter: only the listener has the filter's type
 			return o, level.name
 		}
 	}

@@ -19,12 +19,12 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// Hedging makes another attempt at a unary RPC, at another endpoint, while an attempt takes longer
-// than the policy's per_try_timeout (Envoy's hedge_on_per_try_timeout; A6 has the same for a fixed
-// delay). The first good answer is the RPC's, and the other attempts are canceled. Attempts count as
-// those of retries do, and the codes and the backoff of the retry policy decide about an attempt that
-// fails: a fatal code ends the RPC, and another one is followed by a further attempt. A server's
-// pushback delays further attempts, or stops them.
+// Hedging makes another attempt at a unary RPC, at another endpoint, while an attempt takes
+// longer than the policy's per_try_timeout (Envoy's hedge_on_per_try_timeout; A6 has the same
+// for a fixed delay). The first good answer is the RPC's, and the other attempts are canceled.
+// Attempts count like retries, and the codes and the backoff of the retry policy decide about
+// an attempt that fails: a fatal code ends the RPC, and another code is followed by a further
+// attempt. A server's pushback delays further attempts, or stops them.
 
 // hedges reports whether a route's unary RPCs are hedged.
 func hedges(r *picker.Route) bool { return r.Hedge && r.Retry != nil }
@@ -42,7 +42,7 @@ func mayHedge(ch *Channel, method string) bool {
 	return false
 }
 
-// idempotent reports whether a method's descriptor says that it is.
+// idempotent reports whether a method's descriptor declares it idempotent.
 func idempotent(method string) bool {
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(service).Append(protoreflect.Name(name)))
@@ -76,8 +76,8 @@ func (r unaryRPC) hedge() error {
 	return err
 }
 
-// A race is the attempts at one hedged RPC. One goroutine owns it. Each attempt runs in another
-// goroutine, which ends with its attempt.
+// A race is the state of one hedged RPC and its attempts. One goroutine owns it. Each attempt
+// runs in another goroutine, which ends with its attempt.
 type race struct {
 	retries
 	rpc     unaryRPC
@@ -88,7 +88,7 @@ type race struct {
 	timer   *time.Timer              // for the next attempt
 	ended   chan *attempt            // has room for all
 	active  int
-	stopped bool     // there are to be no more attempts
+	stopped bool     // no more attempts are started
 	first   bool     // the first attempt has ended
 	last    *attempt // the latest that ended and had a stream
 }
@@ -96,8 +96,8 @@ type race struct {
 // attemptKey is the context key of a hedged RPC's *attempt, if the RPC has a session.
 type attemptKey struct{ of *Call }
 
-// launch starts an attempt. The first one has the application's request and reply. The others, which
-// may go on when the RPC has returned, have copies.
+// launch starts an attempt. The first attempt uses the application's request and reply. Further
+// attempts, which may go on after the RPC has returned, use copies.
 func (r *race) launch() {
 	a, rpc := &attempt{reply: r.reply}, r.rpc
 	rpc.ctx, rpc.opts = r.ctx, r.begin(a, rpc.opts)
@@ -144,7 +144,7 @@ func (r *race) run() (winner *attempt, err error) {
 	}
 }
 
-// again launches a further attempt, if there may be one. It returns false if that ends the RPC.
+// again launches a further attempt, if one is allowed. It returns false if that ends the RPC.
 func (r *race) again() bool {
 	if r.stopped || r.made >= r.maxAttempts() {
 		return true
@@ -162,8 +162,8 @@ func (r *race) again() bool {
 	return true
 }
 
-// end records an attempt that has ended. It returns the error of the RPC, or when another attempt is
-// to be made. 0 means that active attempts decide.
+// end records an attempt that has ended. It returns the error of the RPC, or the delay of the
+// next attempt. 0 means that active attempts decide.
 func (r *race) end(a *attempt) (again time.Duration, err error) {
 	r.active--
 	r.first = r.first || a.number == 1
@@ -191,8 +191,8 @@ func (r *race) end(a *attempt) (again time.Duration, err error) {
 	return 0, a.err
 }
 
-// settle gives the results of the winner, which may be nil, to the application, after the first
-// attempt has ended, which may use the application's messages until then.
+// settle copies the results of the winner, which may be nil, to the application, after the
+// first attempt has ended, which may use the application's messages until then.
 func (r *race) settle(winner *attempt) {
 	for !r.first {
 		r.first = (<-r.ended).number == 1

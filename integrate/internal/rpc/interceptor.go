@@ -32,10 +32,10 @@ func UnaryInterceptor(ctx context.Context, method string, req, reply any, cc *gr
 //	Unary     binds it to a route and cluster (Bind), and applies the route's timeout
 //	filter    runs the HTTP filters, one after the other
 //	attempts  makes one attempt, or several: side by side (hedge), or one after the other (retry)
-//	attempt   asks endpoints for their load (Call.ask), and has gRPC pick and send
+//	attempt   probes endpoints for their load (Call.ask), and has gRPC pick and send
 //
-// HTTP filters may replace everything that a grpc.UnaryInvoker gets. Each further attempt of a hedged
-// RPC has messages, a context and options of its own.
+// HTTP filters may replace all arguments of a grpc.UnaryInvoker. Each further attempt of a
+// hedged RPC has messages, a context and options of its own.
 type unaryRPC struct {
 	call    *Call
 	invoker grpc.UnaryInvoker
@@ -47,8 +47,8 @@ type unaryRPC struct {
 	opts       []grpc.CallOption
 }
 
-// Unary is the first stage, for a table with Plans. OnFinish is called once, whether or not the RPC reaches gRPC, and however
-// many attempts are made.
+// Unary is the first stage, for a table with Plans. OnFinish is called once, whether or not the
+// RPC reaches gRPC, and however many attempts are made.
 func Unary(ctx context.Context, t *Table, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	ctx, call := Bind(ctx, t, method)
 	ch := t.Channel
@@ -127,8 +127,8 @@ func StreamInterceptor(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Clie
 	}
 }
 
-// A streamRPC is a stream on its way through the stages, which are those of a unaryRPC. Streams are
-// not hedged, and ask no endpoints.
+// A streamRPC is a stream on its way through the stages, which are the same as for a unaryRPC.
+// Streams are not hedged, and do not probe endpoints.
 type streamRPC struct {
 	call     *Call
 	streamer grpc.Streamer

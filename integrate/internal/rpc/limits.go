@@ -9,20 +9,20 @@ import (
 	"github.com/xdslb/xdslb/picker"
 )
 
-// A Budget bounds how many retries of a cluster's RPCs are active at a time, so that retries add
-// little to the load of a cluster that fails (Envoy's retry_budget and max_retries). A retry is
-// active from its backoff to its end, or until a stream has response headers. A nil Budget is no
-// bound.
+// A Budget bounds how many retries of a cluster's RPCs are active at a time, so that retries
+// add little to the load of a cluster that fails (Envoy's retry_budget and max_retries). A
+// retry is active from its backoff to its end, or until a stream has response headers. A nil
+// Budget has no bound.
 //
-// Envoy's percentage is of all RPCs in flight. Here it is of those that are not retries: 20 % allow
-// 1.2 attempts for each RPC.
+// Envoy's percentage applies to all RPCs in flight. Here it applies to the RPCs that are not
+// retries: 20 % allow 1.2 attempts for each RPC.
 type Budget struct {
 	Limit    *picker.RetryLimit
 	InFlight *picker.Breaker // counts the attempts in flight
 	Active   *atomic.Int64   // retries, in the process
 }
 
-// acquire reports whether there may be another retry, which is active then until release.
+// acquire reports whether another retry is allowed. The retry is then active until release.
 func (b *Budget) acquire() bool {
 	if b == nil {
 		return true
@@ -46,11 +46,11 @@ func (b *Budget) release() {
 	}
 }
 
-// A Throttle is the retryThrottling of A6: each failure that could be retried takes a token, each
-// RPC that succeeds returns a part of a token, and while at most half of the tokens are left there
-// are no retries. It applies to the retries of a channel's interceptors. gRPC has a throttle of its
-// own for the retries of the service config. Any number of goroutines may use it. A nil Throttle
-// throttles nothing.
+// A Throttle is the retryThrottling of A6: each failure that could be retried takes a token,
+// each RPC that succeeds returns a part of a token, and while at most half of the tokens are
+// left, retries are suspended. It applies to the retries of a channel's interceptors. gRPC has
+// a throttle of its own for the retries of the service config. Any number of goroutines may use
+// it. A nil Throttle does not limit retries.
 type Throttle struct {
 	max, ratio int64 // in thousandths of a token
 	tokens     atomic.Int64
@@ -63,10 +63,10 @@ func NewThrottle(maxTokens, tokenRatio float64) *Throttle {
 	return t
 }
 
-// fail takes a token, and reports whether there are to be no retries.
+// fail takes a token, and reports whether retries are suspended.
 func (t *Throttle) fail() (throttled bool) { return t != nil && t.add(-1000) <= t.max/2 }
 
-// throttled reports whether there are to be no retries.
+// throttled reports whether retries are suspended.
 func (t *Throttle) throttled() bool { return t != nil && t.tokens.Load() <= t.max/2 }
 
 // succeed returns a part of a token.

@@ -14,31 +14,31 @@ import (
 
 // A plan has the settings of interceptors for the RPCs of one route and cluster.
 type plan struct {
-	timeout time.Duration       // 0 is none
-	retry   *picker.RetryPolicy // nil is none
-	hedge   bool                // by retry, of unary RPCs
+	timeout time.Duration       // 0 means no timeout
+	retry   *picker.RetryPolicy // nil means no retries
+	hedge   bool                // the retry policy also hedges unary RPCs
 	filters []interceptor
 	session bool // one of the filters is stateful session affinity
-	// otherHosts reports that picks for further attempts avoid endpoints, also for the attempts
-	// of gRPC.
+	// otherHosts reports whether picks for further attempts avoid endpoints, also for the
+	// attempts of gRPC.
 	otherHosts bool
-	asks       bool // a unary RPC may ask endpoints for their load first
+	asks       bool // a unary RPC may probe endpoints for their load first
 }
 
-// Plans has the plans of a target's routes. Only routes that need an interceptor have an entry,
-// unless RPCs are drawn between routes: the pick of an RPC whose route has no entry would draw
-// again, with other probabilities.
+// Plans contains the plans of a target's routes. Only routes that need an interceptor have an
+// entry, unless routes are chosen at random: the pick of an RPC whose route has no entry would
+// choose again, with other probabilities.
 type Plans struct {
 	routes   []*routePlans
-	deep     map[int32]*routePlans // of routes whose paths of more than two parts have others
+	deep     map[int32]*routePlans // of routes with other plans for paths of more than two parts
 	onlyDeep bool                  // no other RPCs need an interceptor
 	drawn    bool                  // a route is for a fraction of RPCs
-	byHeader bool                  // a route looks at headers
+	byHeader bool                  // a route matches by headers
 	// Settings that are not applied on a channel without interceptors.
 	filters           []string // names
-	timeouts, retries int      // of that many routes
-	others            int      // that many routes have retries avoid endpoints
-	asking            bool     // endpoints are asked for each RPC
+	timeouts, retries int      // numbers of routes
+	others            int      // number of routes whose retries avoid endpoints
+	asking            bool     // endpoints are probed for each RPC
 
 	kept
 }
@@ -49,7 +49,7 @@ type kept struct {
 	concurrencies map[concurrencyKey]*concurrency
 }
 
-// keep returns the value of a key in now, or else the one in before, or else a new one.
+// keep returns the value of a key in now, or else its value in before, or else a new value.
 func keep[K comparable, V any](now, before map[K]*V, key K, fresh func(K) *V) *V {
 	v := now[key]
 	if v == nil {
@@ -61,7 +61,7 @@ func keep[K comparable, V any](now, before map[K]*V, key K, fresh func(K) *V) *V
 	return v
 }
 
-// plan returns the plan for an RPC, or nil if it needs none.
+// plan returns the plan for an RPC, or nil if the RPC needs no plan.
 func (p *Plans) plan(m *match, method string) *plan {
 	switch {
 	case m.outcome == picker.Picked:
@@ -75,7 +75,7 @@ func (p *Plans) plan(m *match, method string) *plan {
 			return r.of(m.name)
 		}
 	case p.drawn:
-		return new(plan) // the RPC fails, and nothing is done for it
+		return new(plan) // the RPC fails without further actions
 	}
 	return nil
 }
@@ -93,8 +93,8 @@ type weightedPlan struct {
 	weight uint32 // above 0
 }
 
-// of returns the plan for an RPC to a cluster. If the route names the cluster twice, with different
-// overrides, the entry is drawn by weight.
+// of returns the plan for an RPC to a cluster. If the route names the cluster twice, with
+// different overrides, the entry is chosen at random by weight.
 func (r *routePlans) of(cluster string) *plan {
 	entries := r.byCluster[cluster]
 	switch len(entries) {
@@ -165,7 +165,7 @@ func Compile(cfg *picker.Config, opts CompileOptions) ([]methodconfig.Config, *P
 type CompileOptions struct {
 	// Before are the previous plans, whose filters keep their state. May be nil.
 	Before *Plans
-	// Intercepted reports that the channel has interceptors. Without them, gRPC's method
+	// Intercepted reports whether the channel has interceptors. Without them, gRPC's method
 	// configs apply to deep paths.
 	Intercepted bool
 }
@@ -217,7 +217,7 @@ func makePlans(cfg *picker.Config, inServiceConfig, notDeep []bool, opts Compile
 	return p
 }
 
-// skips reports whether no RPC of a method needs an interceptor. A nil Plans skips all.
+// skips reports whether no RPC of a method needs an interceptor. It is true for a nil Plans.
 func (p *Plans) skips(method string) bool {
 	return p == nil || p.onlyDeep && !methodconfig.IsDeep(method)
 }
@@ -263,8 +263,8 @@ func (m *planner) planFor(r *picker.Route, c *picker.WeightedCluster, inServiceC
 	return p
 }
 
-// needed reports whether an interceptor has to apply the plan. Otherwise a Call is all that the RPC
-// needs.
+// needed reports whether an interceptor has to apply the plan. Otherwise the RPC only needs a
+// Call.
 func (p *plan) needed() bool {
 	return p.timeout > 0 || p.retry != nil || len(p.filters) > 0 || p.asks
 }

@@ -31,7 +31,7 @@ type retries struct {
 	backoff time.Duration
 	failure error   // the latest
 	budget  *Budget // of the next attempt
-	denied  bool    // an attempt was refused by a limit, which is counted once for each RPC
+	denied  bool    // a limit refused an attempt; counted once for each RPC
 }
 
 func newRetries(ctx context.Context, policy *picker.RetryPolicy) retries {
@@ -46,8 +46,8 @@ func (r *retries) begin(a *attempt, opts []grpc.CallOption) []grpc.CallOption {
 	return a.options(opts)
 }
 
-// next returns nil, after a backoff, if there is to be another attempt after one that failed with
-// err, or else the error of the RPC.
+// next returns nil, after a backoff, if another attempt follows one that failed with err, or
+// else the error of the RPC.
 func (r *retries) next(ctx context.Context, a *attempt, err error, headers bool, trailer metadata.MD) error {
 	a.release()
 	wait, err := r.after(err, headers, trailer)
@@ -66,9 +66,9 @@ func (r *retries) next(ctx context.Context, a *attempt, err error, headers bool,
 	return nil
 }
 
-// after returns how long to wait for another attempt after one that failed with err, or the error of
-// the RPC if there is to be none. An attempt that got response headers is final, and so is one that
-// the server does not want repeated, or that a pick ended.
+// after returns how long to wait for another attempt after one that failed with err, or the
+// error of the RPC if no attempt follows. An attempt that got response headers is final, and so
+// is an attempt that the server forbids to repeat, or that a pick ended.
 func (r *retries) after(err error, headers bool, trailer metadata.MD) (wait time.Duration, end error) {
 	r.failure = err
 	if headers || r.call.final() || len(trailer) == 0 && isLocal(err) {
@@ -129,7 +129,8 @@ func (r *retries) throttle() *Throttle {
 	return nil
 }
 
-// maxAttempts is that of the policy, or grpc.WithMaxCallAttempts of the RPC's channel if that is less.
+// maxAttempts returns the policy's number of attempts, or grpc.WithMaxCallAttempts of the RPC's
+// channel if that is less.
 func (r *retries) maxAttempts() int {
 	if ch := r.call.channel(); ch != nil && ch.MaxAttempts() > 0 {
 		return min(r.policy.MaxAttempts, ch.MaxAttempts())
@@ -144,8 +145,8 @@ func (r *retries) count() {
 	}
 }
 
-// isLocal reports whether an RPC with a stream failed because of its request, in which case gRPC
-// neither sends nor retries it. Only the text of the error shows that.
+// isLocal reports whether an RPC with a stream failed because of its request, in which case
+// gRPC neither sends nor retries it. Only the text of the error shows that.
 func isLocal(err error) bool {
 	text := status.Convert(err).Message()
 	return slices.ContainsFunc([]string{
@@ -155,8 +156,8 @@ func isLocal(err error) bool {
 	}, func(words string) bool { return strings.HasPrefix(text, words) })
 }
 
-// pushbackOf returns the delay of the next attempt that the server requests, if it does. again is
-// false if the server wants no other attempt.
+// pushbackOf returns the delay of the next attempt that the server requests, if it does. again
+// is false if the server forbids another attempt.
 func pushbackOf(trailer metadata.MD) (wait time.Duration, pushed, again bool) {
 	values := trailer.Get(pushbackKey)
 	if len(values) == 0 {
@@ -197,8 +198,8 @@ func (r unaryRPC) retry() error {
 	}
 }
 
-// jitter returns a backoff made longer or shorter by up to a fifth (A6). A time.Duration holds a
-// backoff of up to 292 years, and not a fifth more.
+// jitter returns a backoff made longer or shorter by up to a fifth (A6). A time.Duration holds
+// a backoff of up to 292 years, and not a fifth more.
 func jitter(backoff time.Duration) time.Duration {
 	return time.Duration((0.8 + 0.4*rand.Float64()) * float64(min(backoff, math.MaxInt64/2)))
 }

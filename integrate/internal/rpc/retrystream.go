@@ -37,7 +37,7 @@ type retriedStream struct {
 
 	committed atomic.Pointer[streamAttempt] // nil before
 	stored    sync.Once                     // the RPC's options have the results of its last attempt
-	finished  atomic.Bool                   // the RPC's options know of its end
+	finished  atomic.Bool                   // OnFinish of the RPC's options was called
 	// unwatch stops watching the context. It is set before the stream is returned.
 	unwatch func() bool
 
@@ -53,10 +53,10 @@ type streamAttempt struct {
 	grpc.ClientStream
 	attempt
 	receiving sync.Mutex            // held by calls of RecvMsg until the stream is committed
-	heading   sync.Mutex            // likewise of Header, which returns before RecvMsg if there are headers and no message
-	end       atomic.Pointer[error] // of the RPC, if the attempt was the last and failed; until somebody is told
+	heading   sync.Mutex            // held by calls of Header, which returns before RecvMsg if the response has headers and no message
+	end       atomic.Pointer[error] // error of the RPC, if the attempt was the last and failed; nil once it was returned
 	over      atomic.Bool
-	overErr   error // what gRPC says of the end; set before over
+	overErr   error // gRPC's error at the end; set before over
 }
 
 // retry makes attempts until one is committed.
@@ -75,8 +75,8 @@ func (r streamRPC) retry() (grpc.ClientStream, error) {
 	return s, nil
 }
 
-// openLocked makes attempts until one has taken all that was sent so far, or there are to
-// be no more.
+// openLocked makes attempts until an attempt has accepted all messages so far, or no further
+// attempt is allowed.
 func (s *retriedStream) openLocked() error {
 	for {
 		a := new(streamAttempt)
@@ -97,14 +97,14 @@ func (s *retriedStream) openLocked() error {
 	}
 }
 
-// replayLocked repeats what was sent.
+// replayLocked repeats the operations so far on an attempt.
 func (s *retriedStream) replayLocked(a *streamAttempt) error {
 	for _, send := range s.sent {
 		err := send(a.ClientStream)
 		if err == io.EOF {
 			err = a.failure()
 		}
-		if err == io.EOF { // the server wants no more, and is content
+		if err == io.EOF { // the server accepts no more messages, without an error
 			return nil
 		}
 		if err != nil {
@@ -122,7 +122,7 @@ func (a *streamAttempt) failure() error {
 	if header, _ := a.header(); len(header) > 0 {
 		return io.EOF
 	}
-	return a.RecvMsg(new(emptypb.Empty)) // there is no message without headers
+	return a.RecvMsg(new(emptypb.Empty)) // no message comes without headers
 }
 
 // outcome returns the results of an attempt that has ended.
@@ -263,7 +263,7 @@ func (s *retriedStream) ended(a *streamAttempt, err error) error {
 }
 
 // endOf returns, once, the error of the RPC if a was the last attempt and failed before it was
-// committed. Otherwise it returns nil, and a has the error.
+// committed. Otherwise it returns nil.
 func (s *retriedStream) endOf(a *streamAttempt) error {
 	if a.end.Load() == nil {
 		return nil
@@ -297,7 +297,7 @@ func (s *retriedStream) SendMsg(m any) error {
 	for {
 		if a := s.committed.Load(); a != nil {
 			err := a.SendMsg(m)
-			if err == io.EOF { // RecvMsg says how it ended
+			if err == io.EOF { // RecvMsg returns the status
 				return err
 			}
 			return s.ended(a, err)
@@ -355,7 +355,7 @@ func (s *retriedStream) RecvMsg(m any) error {
 		if err == nil || err == io.EOF {
 			return s.ended(s.commit(), err)
 		}
-		_ = s.retry(a, err) // if there is none, a is committed
+		_ = s.retry(a, err) // on failure, a is committed
 	}
 }
 
@@ -379,7 +379,7 @@ func (s *retriedStream) Header() (metadata.MD, error) {
 			s.commit()
 			return nil, nil
 		}
-		_ = s.retry(a, failure) // if there is none, a is committed
+		_ = s.retry(a, failure) // on failure, a is committed
 	}
 }
 

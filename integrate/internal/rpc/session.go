@@ -21,11 +21,11 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// A Session is the session of one RPC (A55): the endpoint of its cookie, and the one that was
-// picked.
+// A Session is the session of one RPC (A55): the endpoint of its cookie, and the endpoint that
+// was picked.
 type Session struct {
-	cookie  string // as decoded: see upstream.cookie; empty if there is none
-	cluster string // that it names (A60)
+	cookie  string // as decoded: see upstream.cookie; empty without a cookie
+	cluster string // in the cookie (A60)
 	// Hosts are the addresses of the endpoint that the cookie names.
 	Hosts  []netip.AddrPort
 	picked atomic.Pointer[upstream] // see Call.Picked
@@ -83,8 +83,8 @@ func sessionInterceptor(cfg *resource.Session, r *picker.Route) interceptor {
 	}
 }
 
-// startSession reads the RPC's cookie, and passes the session to the RPC's picks. It returns nil if
-// there is none.
+// startSession reads the RPC's cookie, and passes the session to the RPC's picks. It returns
+// nil if the RPC has no session.
 func startSession(ctx context.Context, cfg *resource.Session, r *picker.Route, method string) *Session {
 	call, s := callIn(ctx), newSession(ctx, cfg, method)
 	if call == nil || s == nil {
@@ -95,7 +95,7 @@ func startSession(ctx context.Context, cfg *resource.Session, r *picker.Route, m
 	return s
 }
 
-// newSession returns the session of an RPC, or nil if the path of the cookie is not that of the
+// newSession returns the session of an RPC, or nil if the cookie's path does not match the
 // method. An RPC without cookie begins a session.
 func newSession(ctx context.Context, cfg *resource.Session, method string) *Session {
 	if !underPath(method, cfg.Path) {

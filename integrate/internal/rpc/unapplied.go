@@ -52,8 +52,8 @@ func routes(n int) string {
 	return fmt.Sprintf("%d routes that gRPC's service config cannot express", n)
 }
 
-// warnUnapplied logs once which settings are not applied. Picks call it. It costs two loads if there
-// are none, or if they were logged.
+// warnUnapplied logs once which settings are not applied. Picks call it. It requires two loads
+// if all settings are applied, or if they were logged.
 func (ch *Channel) warnUnapplied(t *Table) {
 	if ch.HasInterceptors() || ch.looked.Swap(t.Plans) == t.Plans {
 		return
@@ -66,7 +66,7 @@ func (ch *Channel) warnUnapplied(t *Table) {
 	}
 }
 
-// warnOrder logs that interceptors behind ours change the routes of RPCs.
+// warnOrder logs that interceptors after ours change the routes of RPCs.
 func (ch *Channel) warnOrder() {
 	link.WarnOnce(ch.Logger, ch.Target, "order", "an interceptor changes headers behind those of xdslb, and routes match by headers: RPCs go where their headers say, "+
 		"but with the timeout, the retries and the filters of another route. Put integrate.DialOptions last among the options, or use integrate.NewClient.")

@@ -50,7 +50,7 @@ func (w *waiting) enter() {
 	w.rpcs++
 }
 
-// leave undoes enter. A nil Channel has nothing to undo.
+// leave undoes enter. It does nothing on a nil Channel.
 func (ch *Channel) leave() {
 	if ch == nil {
 		return
@@ -67,9 +67,9 @@ func (ch *Channel) leave() {
 	}
 }
 
-// AfterWaiting calls release, which releases what the resolver or the LB policy uses of the client,
-// once these are closed: now, or when no RPC waits for the first configuration any more. The next
-// resolver of these RPCs uses the same.
+// AfterWaiting calls release, which releases the parts of the client that the resolver or the
+// LB policy uses, once these are closed: now, or when no RPC waits for the first configuration
+// any more. The next resolver of these RPCs uses the same parts.
 func (w *waiting) AfterWaiting(release func()) {
 	w.mu.Lock()
 	wait := w.rpcs > 0
@@ -94,9 +94,9 @@ func channelOf(ctx context.Context, cc *grpc.ClientConn) *Channel {
 }
 
 // tableOf returns the table that the channel's picks read at the moment, or nil if RPCs of the
-// channel pass. It waits for a first configuration. An RPC that is wait-for-ready waits also while
-// the target cannot be served, since until then its route is unknown. If ctx ends before, the error
-// says what the RPC waited for.
+// channel pass. It waits for a first configuration. An RPC that is wait-for-ready waits also
+// while the target cannot be served, since until then its route is unknown. If ctx ends first,
+// the error names the missing part of the configuration.
 func tableOf(ctx context.Context, cc *grpc.ClientConn, opts []grpc.CallOption) (*Table, error) {
 	ch := channelOf(ctx, cc)
 	if ch == nil {

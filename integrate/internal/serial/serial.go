@@ -34,8 +34,8 @@ func (r *Runtime) Lock() { r.mu.Lock() }
 func (r *Runtime) TryLock() bool { return r.mu.TryLock() }
 
 // Unlock releases the mutex and starts the queued calls. They run on a goroutine of their own,
-// since the caller may hold a mutex of the code that is called. There is one such goroutine at
-// a time, so that calls keep their order.
+// since the caller may hold a mutex of the code that is called. Only one such goroutine exists
+// at a time, so that calls keep their order.
 func (r *Runtime) Unlock() {
 	if len(r.calls) > 0 && !r.running {
 		r.running = true
@@ -107,7 +107,7 @@ func (r *Runtime) After(d time.Duration, slot **time.Timer, f func()) {
 	*slot = t
 }
 
-// Halt stops the timer in a slot, if there is one.
+// Halt stops the timer in a slot, if any.
 func Halt(slot **time.Timer) {
 	if *slot != nil {
 		(*slot).Stop()

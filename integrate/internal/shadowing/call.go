@@ -15,19 +15,19 @@ import (
 const (
 	// Settles is how long a difference must last to count.
 	Settles    = time.Second
-	maxPending = 1024 // calls that are kept until then; further ones are not compared
+	maxPending = 1024 // maximum number of pending calls; further calls are not compared
 )
 
-// call is an RPC, and what stock did with it.
+// call is an RPC, and stock's result for it.
 type call struct {
 	ctx     context.Context
 	method  string
 	cluster string // a leaf, or "" if stock found no route
 	at      time.Time
-	shares  *split // of its route, if that is the difference
+	shares  *split // of its route, if the difference is in the shares
 }
 
-// did returns what stock did.
+// did returns a description of stock's result.
 func (c *call) did() string {
 	switch {
 	case c.shares != nil:
@@ -38,8 +38,8 @@ func (c *call) did() string {
 	return fmt.Sprintf("cluster %q", c.cluster)
 }
 
-// Compare compares what stock did with an RPC: the cluster, or "" if it found no route. It
-// allocates nothing if there is no difference.
+// Compare compares stock's result for an RPC: the cluster, or "" if stock found no route. It
+// does not allocate without a difference.
 func (s *Comparer) Compare(ctx context.Context, method, cluster string) {
 	now := s.state.Load()
 	if now == nil {

@@ -1,12 +1,12 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shadowing compares the cluster that google.golang.org/grpc/xds chooses for an RPC with
-// the clusters that xdslb might choose, for package shadow.
+// Package shadowing compares the cluster that google.golang.org/grpc/xds, called stock here,
+// chooses for an RPC with the clusters that xdslb might choose, for package shadow.
 //
 //	comparer.go  receives configurations, counts differences
 //	call.go      one RPC, until its difference is settled
-//	state.go     what a configuration does with an RPC
+//	state.go     the result of a configuration for an RPC
 package shadowing
 
 import (
@@ -42,12 +42,12 @@ const (
 	Shares Kind = "shares"
 )
 
-// Report is what was found so far.
+// Report is a snapshot of the results.
 type Report struct {
-	// Calls is the number of RPCs that were compared: those after the first configuration that
+	// Calls is the number of RPCs that were compared: RPCs after the first configuration that
 	// stock sent, or failed for lack of a route.
 	Calls uint64
-	// Pending is the number of calls whose differences are yet to be settled.
+	// Pending is the number of calls with differences that are not settled.
 	Pending     int
 	Differences map[Kind]uint64
 }
@@ -64,7 +64,7 @@ type Comparer struct {
 	found   map[Kind]uint64
 	noted   map[Kind]bool
 	pending []call      // with differences that are not settled
-	timer   *time.Timer // runs while some are pending
+	timer   *time.Timer // runs while calls are pending
 }
 
 // New returns a Comparer that logs the first difference of each kind.
@@ -72,7 +72,7 @@ func New(logger *slog.Logger) *Comparer {
 	return &Comparer{logger: link.LoggerOr(logger), found: map[Kind]uint64{}, noted: map[Kind]bool{}}
 }
 
-// Begin begins to compare the RPCs of a target. It fails if a target is compared already, and
+// Begin begins to compare the RPCs of a target. It fails if it compares a target already, and
 // returns that target.
 func (s *Comparer) Begin(target string) (other string, ok bool) {
 	s.mu.Lock()
@@ -84,18 +84,18 @@ func (s *Comparer) Begin(target string) (other string, ok bool) {
 	return "", true
 }
 
-// Record has differences counted in the metrics of a channel until End, which stops them.
+// Record counts differences in the metrics of a channel until End, which stops them.
 func (s *Comparer) Record(metrics *metric.Channel) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.metrics = metrics
 }
 
-// End forgets the target and its configurations.
+// End removes the target and its configurations.
 func (s *Comparer) End() {
 	s.mu.Lock()
 	metrics := s.metrics
-	defer metrics.Stop() // with the mutex free
+	defer metrics.Stop() // without the mutex
 	defer s.mu.Unlock()
 	s.target, s.metrics = "", nil
 	s.pending = nil
@@ -106,7 +106,7 @@ func (s *Comparer) End() {
 	}
 }
 
-// Report returns what was found so far.
+// Report returns the results so far.
 func (s *Comparer) Report() Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -127,7 +127,7 @@ func (s *Comparer) Update(cfg *picker.Config) {
 func (s *Comparer) Error(err error) { s.install(&state{err: err}) }
 
 // install makes next the state that RPCs are compared with. Pending RPCs that next explains are
-// no differences: stock had the configuration earlier.
+// no longer differences: stock had the configuration earlier.
 func (s *Comparer) install(next *state) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,27 +19,27 @@ import (
 	"github.com/xdslb/xdslb/picker/persistent"
 )
 
-// state is what a Shadow compares with: a configuration, or why there is none. It is
-// not changed any more, but for the counts of splits.
+// state is the state that a Shadow compares with: a configuration, or the reason why there is
+// no configuration. It is immutable except for the counts of splits.
 type state struct {
 	snapshot *picker.Snapshot // without endpoints; nil if err is set
 	cfg      *picker.Config
 	err      error
-	splits   []*split  // by route; nil where shares are not compared
-	before   []earlier // that were in force a short time ago, the latest first
+	splits   []*split  // by route; nil for routes whose shares are not compared
+	before   []earlier // states that were in force a short time ago, the latest first
 }
 
-// earlier is a state that was in force, without its own before, and when that ended.
+// earlier is a state that was in force, without its own before, and the time when it ended.
 type earlier struct {
 	*state
 	until time.Time
 }
 
-// maxEarlier is how many earlier states are kept at most.
+// maxEarlier is the maximum number of earlier states.
 const maxEarlier = 32
 
-// follow has the state remember last, which was in force until now, and what that remembers.
-// A state that leads RPCs to the same clusters need not be remembered: endpoints change often.
+// follow adds last, which was in force until now, and its earlier states to the state's earlier
+// states. If last leads RPCs to the same clusters, it is not added: endpoints change often.
 func (s *state) follow(last *state) {
 	now := time.Now()
 	if !s.same(last) {
@@ -61,8 +61,8 @@ func (s *state) same(o *state) bool {
 	})
 }
 
-// wasRight reports whether a state that was in force a short time ago does with the call what
-// stock did.
+// wasRight reports whether a state that was in force a short time ago has the same result for
+// the call as stock.
 func (s *state) wasRight(c *call) bool {
 	for _, e := range s.before {
 		if time.Since(e.until) < Settles && e.judge(c) == "" {
@@ -83,7 +83,7 @@ func newState(cfg *picker.Config) (*state, error) {
 		return nil, err
 	}
 	s := &state{snapshot: snapshot, cfg: cfg, splits: make([]*split, len(cfg.Routes))}
-	// A fraction draws another route here than stock has drawn; a filter may be session
+	// A fraction is decided at random, independently of stock; a filter may be session
 	// affinity.
 	if !slices.ContainsFunc(cfg.Routes, func(r picker.Route) bool { return r.Fraction != nil }) && len(cfg.Filters) == 0 {
 		for i := range cfg.Routes {
@@ -93,7 +93,7 @@ func newState(cfg *picker.Config) (*state, error) {
 	return s, nil
 }
 
-// leads reports whether a cluster is, or has, the leaf.
+// leads reports whether leaf is the cluster itself or one of its leaves.
 func (s *state) leads(cluster int32, leaf string) bool {
 	c := s.cfg.Clusters[cluster]
 	if c.Name == leaf {
@@ -107,8 +107,8 @@ func (s *state) leads(cluster int32, leaf string) bool {
 	return false
 }
 
-// judge returns in what the call differs from what xdslb might do with it by this state,
-// or "". O(routes).
+// judge returns the kind of the difference between the call and the possible results of this
+// state, or "" without a difference. O(routes).
 func (s *state) judge(c *call) Kind {
 	switch {
 	case s == nil:
@@ -137,7 +137,7 @@ func (s *state) judge(c *call) Kind {
 	return Cluster
 }
 
-// explain says what xdslb would do with the call.
+// explain describes xdslb's result for the call.
 func (s *state) explain(target string, c *call) string {
 	if s == nil || s.snapshot == nil {
 		return fmt.Sprint("the target cannot be served: ", s.err)
@@ -152,15 +152,15 @@ func (s *state) explain(target string, c *call) string {
 // split counts how stock splits the RPCs of a weighted route.
 type split struct {
 	clusters []picker.WeightedCluster
-	leaves   [][]string // names of each cluster, its own and those of its leaves
+	leaves   [][]string // names of each cluster and of its leaves
 	total    float64    // of the weights
 	calls    atomic.Uint64
 	counts   []atomic.Uint64
 	noted    atomic.Bool
 }
 
-// newSplit returns the split of a route, or nil if that has one cluster, or clusters
-// that cannot be told apart.
+// newSplit returns the split of a route, or nil if the route has one cluster, or clusters that
+// cannot be distinguished.
 func newSplit(cfg *picker.Config, r *picker.Route) *split {
 	if len(r.Clusters) < 2 {
 		return nil
@@ -190,8 +190,8 @@ func newSplit(cfg *picker.Config, r *picker.Route) *split {
 
 const sample = 4096
 
-// count counts an RPC of the route, and looks at the shares now and then. It reports
-// whether they differ from the weights.
+// count counts an RPC of the route, and checks the shares periodically. It reports whether they
+// differ from the weights.
 func (s *split) count(leaf string) (differ bool) {
 	for i, names := range s.leaves {
 		if slices.Contains(names, leaf) {
@@ -202,8 +202,8 @@ func (s *split) count(leaf string) (differ bool) {
 	return false
 }
 
-// differ reports whether a share is off by 6 standard deviations. Counts that move while
-// they are read are a matter of a few RPCs, which count as such.
+// differ reports whether a share deviates by 6 standard deviations. Counts that change while
+// they are read are off by a few RPCs only.
 func (s *split) differ() bool {
 	n := float64(s.calls.Load())
 	for i := range s.counts {
