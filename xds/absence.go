@@ -46,8 +46,8 @@ func (t *subscriptions) expireLocked(sub *subscription) {
 	case e.value != nil:
 		hint = fmt.Sprintf("; the version in the cache is from xDS server %q", e.from.URI)
 	case !t.heard:
-		// The behavior of a go-control-plane SnapshotCache in ADS mode towards clients
-		// that ask for less than all resources (T-XDS-17).
+		// The behavior of a go-control-plane SnapshotCache in ADS mode towards clients that
+		// request only some of the resources (T-XDS-17).
 		hint = fmt.Sprintf("; it has sent no %v response at all on this stream, like a server that waits to be asked for every resource it has", t.typ)
 	}
 	err := fmt.Errorf("xdslb: %v resource %q not found: xDS server %q is connected but has not sent it within %v%s", t.typ, e.key.name, p.cfg.URI, p.core.resourceTimeout(p.cfg), hint)

@@ -19,14 +19,14 @@ var registry = struct {
 }{clients: map[string][]*Client{}}
 
 // Acquire returns the Client of the process for a bootstrap and options, starting it if
-// there is none. Equal options share a Client, and with it streams and resources.
-// Other options have a separate Client, so that none is ignored. Options are
-// equal if all their fields are. Elements of DialOptions are equal only if they are the
-// same value, so a program should create them once. Functions are compared by their code.
+// necessary. Equal options share a Client, and with it streams and resources. Other options
+// have a separate Client, so that no option is ignored. Options are equal if all their fields
+// are. Elements of DialOptions are equal only if they are the same value, so a program should
+// create them once. Functions are compared by their code.
 //
-// Loggers are not compared, since another Client would open another stream to every control plane.
-// A Client uses the first Logger that is not nil of all calls of Acquire that share it. Each other
-// Logger receives one line about that.
+// Loggers are not compared, since another Client would open another stream to every control
+// plane. A Client uses the first Logger that is not nil of all calls of Acquire that share it.
+// Each other Logger receives one line about that.
 //
 // Each call of Acquire requires a call of [Client.Release].
 func Acquire(cfg *bootstrap.Config, opts Options) *Client {
@@ -72,8 +72,9 @@ func loggerOr(l *slog.Logger) *slog.Logger {
 	return l
 }
 
-// shareLogger considers the Logger of another Acquire of an existing client: the first one that is
-// not nil is used. It reports whether that is another one, and the caller should log it.
+// shareLogger considers the Logger of another Acquire of an existing client: the first Logger
+// that is not nil is used. It reports whether l is a different Logger, which the caller should
+// log.
 func (c *Client) shareLogger(l *slog.Logger) (log bool) {
 	if l == nil || c.logger.CompareAndSwap(nil, l) || c.logger.Load() == l {
 		return false

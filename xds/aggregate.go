@@ -13,15 +13,15 @@ import (
 // included (A37, T-SEC-2).
 const maxDepth = 16
 
-// flatten returns the clusters with endpoints below a cluster, in order of
-// priority; for most clusters that is the cluster itself. A cluster that is reached more than once
-// keeps its first place, so a diamond is equivalent to a tree, and a cycle adds nothing
-// (T-WATCH-5). Unavailable clusters are skipped (A74).
+// flatten returns the clusters with endpoints below a cluster, in order of priority; for most
+// clusters that is the cluster itself. A cluster that is reached more than once keeps its first
+// place, so a diamond is equivalent to a tree, and a cycle adds nothing (T-WATCH-5).
+// Unavailable clusters are skipped (A74).
 //
-// r is the lowest readiness in the graph. The error, if there is one, is why there are no leaves.
+// r is the lowest readiness in the graph. If err is not nil, it is the reason why there are no
+// leaves.
 //
-// Each cluster is visited once: O(clusters and edges), however many paths there
-// are.
+// Each cluster is visited once: O(clusters and edges), however many paths there are.
 func flatten(root string, lookup func(name string) *entry) (leaves []string, r readiness, err error) {
 	if c, ok := lookup(root).value.(*resource.Cluster); ok && c.Kind != resource.ClusterAggregate {
 		return []string{root}, ready, nil // no need to walk
@@ -44,7 +44,7 @@ type walk struct {
 	seen      map[string]bool
 	leaves    []string
 	readiness readiness
-	missing   error // why the first cluster that is missing is
+	missing   error // the reason why the first missing cluster is missing
 	tooDeep   bool
 }
 

@@ -28,7 +28,7 @@ type assignment struct {
 	c *cache
 
 	latest *resource.Endpoints // as it was received
-	wanted *resource.Endpoints // the version that wants are of: latest, while the entry is watched
+	wanted *resource.Endpoints // the version that wants belong to: latest, while the entry is watched
 	wants  []*entry            // its collections
 
 	// The parts of the value; nil if the value is outdated, because the entry was not watched, or if
@@ -231,7 +231,7 @@ func readinessOfLocked(entries []*entry) readiness {
 	return r
 }
 
-// noteLocked returns the error about the value in use, nil if there is none.
+// noteLocked returns the error about the value in use, or nil.
 func (e *entry) noteLocked() error {
 	var note error
 	if e.assigned != nil {

@@ -20,7 +20,7 @@ import (
 type cache struct {
 	core    *core
 	entries map[entryKey]*entry
-	// sourceOf returns the source of a key, or why there is none.
+	// sourceOf returns the source of a key, or the reason why the key has no source.
 	sourceOf func(entryKey) (source, error)
 }
 
@@ -139,7 +139,7 @@ func (c *cache) rejectLocked(e *entry, err error, v rejectedVersion) (changed bo
 	return changed
 }
 
-// unreachableLocked records that no server can be asked for a resource for which nothing has been
+// unreachableLocked records that no server can be reached for a resource that has not been
 // received. The state stays Requested.
 func (c *cache) unreachableLocked(e *entry, err error) {
 	e.erred = time.Now()

@@ -28,7 +28,7 @@ type Client struct {
 	pool        *pool
 
 	done  chan struct{}               // closed when all goroutines have ended
-	other atomic.Pointer[slog.Logger] // the latest other Logger; see shareLogger
+	other atomic.Pointer[slog.Logger] // the latest Logger that is not in use; see shareLogger
 
 	counted   map[ResourceKind]int // see CountResources
 	countedAt uint64               // the value of core.changes then
@@ -106,10 +106,10 @@ func (c *Client) Watch(listener, authority string, w Watcher) (cancel func()) {
 	}
 }
 
-// Waiting returns why a target that is watched has no configuration: for which resource of
-// which server it waits, and since when, or its error. It is
-// nil if the target has a configuration, or is not watched. It is for the errors of RPCs
-// that end before there is a configuration.
+// Waiting returns the reason why a target that is watched has no configuration: its error, or
+// the resource and the server that it waits for, and since when. It is nil if the target has a
+// configuration, or is not watched. Errors of RPCs that end before the first configuration
+// contain it.
 func (c *Client) Waiting(listener, authority string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,9 +119,9 @@ func (c *Client) Waiting(listener, authority string) error {
 	return nil
 }
 
-// ResolveNow requests another lookup of the names of all LOGICAL_DNS clusters
-// (A74). It does not wait. gRPC calls it for each
-// connection that fails or is lost, so it costs O(names), whatever the number of resources.
+// ResolveNow requests another lookup of the names of all LOGICAL_DNS clusters (A74). It does
+// not wait. gRPC calls it for each connection that fails or is lost, so it takes only O(names),
+// whatever the number of resources.
 func (c *Client) ResolveNow() {
 	c.mu.Lock()
 	defer c.unlock()

@@ -17,16 +17,16 @@ type cluster struct {
 	plans     int32     // number of plans in use that name it
 	position  int32     // in the published plan, if the cluster is part of it
 	stale     bool      // a resource that it uses has changed
-	readiness readiness // of the version in use; waiting if there is none
+	readiness readiness // of the version in use; waiting without a version
 
 	deps []*dependency // resources that it and its leaves use
 
-	// The version in use: the leaves, or why there are none.
+	// The version in use: the leaves, or the reason why there are no leaves.
 	leaves   []*leaf
 	err      error
 	received arrival // of the latest aggregate that leads to the leaves
 
-	wanted []*leaf // leaves of the wanted version, if that is another one and not ready yet
+	wanted []*leaf // leaves of the wanted version, if it differs and is not ready yet
 
 	// The value, and the leaves that it was made of.
 	value   *picker.Cluster
@@ -46,7 +46,7 @@ func (m *dependencyManager) resolveClusterLocked(c *cluster) {
 	names, r, err := flatten(c.name, func(name string) *entry {
 		e := m.useLocked(resource.ClusterType, name)
 		if c, ok := e.value.(*resource.Cluster); !ok || c.Kind == resource.ClusterAggregate {
-			received = later(received, e.updated) // others are leaves, which have their own
+			received = later(received, e.updated) // all other entries are leaves, which have their own arrival
 		}
 		return e
 	})
@@ -105,7 +105,7 @@ func (c *cluster) assembleLocked(m *dependencyManager) {
 type leaf struct {
 	name      string
 	users     int32     // clusters, each as often as it uses the leaf
-	readiness readiness // of the version in use; waiting if there is none
+	readiness readiness // of the version in use; waiting without a version
 
 	// The version in use. The entry of the endpoints may be the one that an earlier version of the
 	// cluster names.

@@ -55,7 +55,7 @@ func (col *collection) stopLocked() {
 	col.lapsed = 0
 }
 
-// memberLocked returns a member, creating it if there is none.
+// memberLocked returns a member, creating it if necessary.
 func (col *collection) memberLocked(name string) *member {
 	m := col.members[name]
 	if m == nil {
@@ -92,8 +92,8 @@ func (col *collection) clearLocked() {
 	col.list.Clear()
 }
 
-// faultLocked returns the first invalid member, and an error about all of them; nil if there is
-// none. O(members) if there is one.
+// faultLocked returns the first invalid member and an error about all invalid members, or nil.
+// O(members) if a member is invalid.
 func (col *collection) faultLocked() (*member, error) {
 	if col.invalid == 0 {
 		return nil, nil

@@ -35,7 +35,7 @@ type deltaType struct {
 	// subscribed has the names to which the client is subscribed, as seen by the server when it has
 	// read all requests. A name leaves the set only by a request that unsubscribes.
 	subscribed map[string]struct{}
-	// changed has the names whose subscriptions may have to change.
+	// changed contains the names whose subscriptions may have to change.
 	changed map[string]struct{}
 	// left has the times at which requests have unsubscribed from names that rest; swept is
 	// when expired times were last removed. resting has the names that are wanted again, and rest
@@ -276,15 +276,15 @@ func (d *deltaType) restLocked(t *subscriptions, name string) bool {
 	return true
 }
 
-// claimLocked adds the version of a resource that the cache has from this server to the versions
-// that the request claims, so that the server need not send it again, and reports whether it
-// did. A resource with an error is not claimed, since the server could not correct it by
-// sending nothing. The server has to send resources that are not claimed.
+// claimLocked adds the version of a resource that the cache has from this server to the
+// versions that the request claims, so that the server need not send it again, and reports
+// whether it did. A resource with an error is not claimed, since the server could not correct
+// it by sending nothing. The server has to send resources that are not claimed.
 //
-// The names are in the request twice, since the first request subscribes to all of them as well. A
-// version states what the client has and not what it wants, and no state outlives a stream:
-// "the reconnecting client must provide the server with all resource names it is
-// interested in" (xDS protocol, "Incremental xDS").
+// The names are in the request twice, since the first request subscribes to all of them as
+// well. A version states the client's present resources, not the wanted resources, and no state
+// outlives a stream: "the reconnecting client must provide the server with all resource names
+// it is interested in" (xDS protocol, "Incremental xDS").
 func (c *changes) claimLocked(t *subscriptions, sub *subscription) bool {
 	e := sub.entry
 	versions := map[string]string{e.key.name: e.version}

@@ -14,13 +14,13 @@ import (
 // dependencyManager watches the resources that one target depends on, and assembles its
 // configuration from them (A74's XdsDependencyManager).
 //
-// It is driven by state, not by events: a change of a resource marks the clusters that use it as
-// stale (see dependency.go) and notifies the manager, whose goroutine then evaluates the stale
-// clusters. Changes that arrive before that are one evaluation, so nothing is queued, and
-// callbacks cannot be late, repeated or out of order. An evaluation costs O(changes), and a copy of
-// n pointers if one of n clusters has a new value; O(n) if other routes take effect.
+// It is driven by state, not by events: a change of a resource marks the clusters that use it
+// as stale (see dependency.go) and notifies the manager, whose goroutine then evaluates the
+// stale clusters. Changes that arrive earlier share one evaluation, so nothing is queued, and
+// callbacks cannot be late, repeated or out of order. An evaluation takes O(changes), and a
+// copy of n pointers if one of n clusters has a new value; O(n) if other routes take effect.
 //
-// Below it are the cache and core; it has no reference to servers. All fields are guarded by
+// It uses the cache and core, and has no reference to servers. All fields are guarded by
 // core.mu.
 type dependencyManager struct {
 	core   *core
@@ -29,7 +29,7 @@ type dependencyManager struct {
 	key    targetKey
 
 	watches     map[*watch]struct{}
-	lingerTimer timing.Timer // runs while there are none
+	lingerTimer timing.Timer // runs while the target has no watchers
 	closed      bool
 	wake        chan struct{} // holds a token if an evaluation is due
 	// delivered is closed when all changes so far have been evaluated and delivered; nil if they
@@ -49,8 +49,8 @@ type dependencyManager struct {
 	unusedLeaves []*leaf
 
 	latest *plan // the latest that was wanted
-	want   *plan // the one that is wanted; nil if there is none
-	active *plan // the one in use; nil if there is none
+	want   *plan // the wanted plan, or nil
+	active *plan // the plan in use, or nil
 
 	hashes   hashNeeds // of leaves
 	halvings uint8     // how often the largest hash ring or table is halved

@@ -74,8 +74,8 @@ type lookup struct {
 	retry  chan struct{} // holds a token if another lookup was requested
 }
 
-// run owns the resolver, which may call back from Build and at any time until it is closed. So none
-// of its methods is called with mu held.
+// run owns the resolver, which may call back from Build and at any time until it is closed. So its
+// methods are never called with mu held.
 func (l *lookup) run(ctx context.Context) {
 	target := resolver.Target{URL: url.URL{Scheme: "dns", Path: "/" + l.e.key.name}}
 	r, err := l.core.opts.DNS.Build(target, lookupConn{l: l}, resolver.BuildOptions{DisableServiceConfig: true})

@@ -154,7 +154,7 @@
 //
 //   - An assignment takes effect when each of its collections is known, possibly as empty or missing.
 //     Until then the previous assignment stays in use. If that has endpoints, and the new one would
-//     have none because a collection is missing, it stays in use longer, with a note.
+//     have no endpoint because a collection is missing, it stays in use longer, with a note.
 //   - An invalid member leaves the last valid version of that member, and all other members, in use.
 //   - A deleted member is removed at once. A server reports a collection without members as
 //     deleted (xRFC TP1). That removes no known member: they stay in use, with a note, like an

@@ -63,7 +63,7 @@ func (a *addresses) priorities(host string) []picker.Priority {
 // the unsubscription (T-WATCH-3, see subscriptions.beginUnsubscribeLocked).
 type entry struct {
 	key      entryKey
-	source   source // nil if there is none
+	source   source // nil if the entry has no source
 	watchers map[watcher]any
 	since    time.Time    // when the first of watchers was added
 	subs     int          // number of servers that are subscribed to it
@@ -71,7 +71,7 @@ type entry struct {
 
 	state   State
 	entered time.Time // when state last changed
-	value   any       // *resource.Listener etc. or *addresses; immutable; nil if there is none
+	value   any       // *resource.Listener etc. or *addresses; immutable; nil without a version
 	err     error     // nil in state Acked; otherwise why value is nil or outdated
 	erred   time.Time // when err last occurred
 	// transient means that err concerns the connection, not the resource.
@@ -105,8 +105,8 @@ type derived struct {
 type leafInputs struct {
 	cluster   *resource.Cluster
 	server    string         // key of the server to report load to, if any
-	endpoints any            // *resource.Endpoints or *addresses, nil if there are none
-	origin    *picker.Origin // nil unless the policy asks for it
+	endpoints any            // *resource.Endpoints or *addresses, or nil
+	origin    *picker.Origin // nil unless the policy requires it
 	halvings  uint8          // of the largest hash ring or table
 	note      string
 }
@@ -200,7 +200,7 @@ func (e *entry) readinessLocked() readiness {
 func (e *entry) unansweredLocked() bool { return e.value == nil && e.state == Requested }
 
 // uncachedLocked reports whether a server may have a version that the cache lacks (A71): the
-// first one, or a replacement for one whose time to live has expired.
+// first version, or a replacement for an expired version.
 func (e *entry) uncachedLocked() bool { return e.unansweredLocked() || e.lapsed }
 
 // watchedLocked reports whether the entry has watchers.
@@ -227,8 +227,8 @@ func (e *entry) targetsLocked(visit func(target)) {
 	}
 }
 
-// recordLocked records an event about the entry in the journals of the targets that depend on it.
-// from is the server that reported it; nil if none did.
+// recordLocked records an event about the entry in the journals of the targets that depend on
+// it. from is the server that reported it, or nil.
 func (e *entry) recordLocked(kind eventlog.Kind, version string, from *bootstrap.Server, err error) {
 	ev := newEvent(kind, from, err)
 	ev.Type, ev.Resource, ev.Version = eventType(e.key.typ), eventlog.Cut(e.key.name), eventlog.Cut(version)

@@ -8,8 +8,8 @@ import "fmt"
 // maxFaults bounds the text about all faults of a response to a size that a server can log.
 const maxFaults = 8 << 10
 
-// faults are the errors of a response: the text of the first ones, as far as there is room, and
-// the number of all. The zero value is none.
+// faults contains the errors of a response: the text of the first ones, as far as there is
+// room, and the number of all. The zero value contains no errors.
 type faults struct {
 	text []byte
 	kept int // that the text has

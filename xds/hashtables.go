@@ -26,7 +26,7 @@ const (
 	tableSlotBytes = 2
 )
 
-// hashNeed is the need of one leaf for rings or tables; the zero value is none.
+// hashNeed is the need of one leaf for rings or tables. The zero value means no need.
 type hashNeed struct {
 	size   uint64 // of each table or ring
 	tables uint32 // or rings

@@ -30,7 +30,7 @@ func (r *response) handleMembers() (applied bool) {
 	return r.applyMembers()
 }
 
-// collectionOf returns the subscription that a member belongs to, nil if there is none.
+// collectionOf returns the subscription that a member belongs to, or nil.
 func (t *subscriptions) collectionOf(member string) *subscription {
 	return t.subs[resource.GlobOf(member)]
 }

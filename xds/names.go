@@ -22,8 +22,8 @@ func compareKeys(a, b entryKey) int {
 	return cmp.Or(cmp.Compare(a.typ, b.typ), cmp.Compare(a.name, b.name))
 }
 
-// authorityKey identifies an authority: that of an xdstp name, which may be empty,
-// or none, for names of the old style.
+// authorityKey identifies an authority: the authority of an xdstp name, which may be empty, or
+// no authority for names of the old style.
 type authorityKey struct {
 	xdstp bool
 	name  string

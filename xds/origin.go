@@ -66,8 +66,8 @@ func (m *dependencyManager) optional(e *entry) bool {
 	return e.key == entryKey{resource.EndpointsType, canonicalName(m.core.opts.LocalCluster)}
 }
 
-// newOrigin counts the zones of a fleet in its first priority, the only one that Envoy uses too.
-// err is why there are no endpoints, if that is final. O(endpoints).
+// newOrigin counts the zones of a fleet in its first priority, the only priority that Envoy
+// uses too. err is the final reason why there are no endpoints, if any. O(endpoints).
 func newOrigin(node *corev3.Locality, name string, of *resource.Endpoints, err error) *picker.Origin {
 	o := &picker.Origin{Locality: localityOf(node)}
 	switch {

@@ -35,7 +35,7 @@ type serverUser interface {
 	respondedLocked(p *peer)
 }
 
-// notify makes the goroutines of the server check what is due.
+// notify makes the goroutines of the server check for due work.
 func (p *peer) notify() {
 	select {
 	case p.wake <- struct{}{}:

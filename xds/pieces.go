@@ -12,8 +12,8 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// pieces are the resources of a response. Those that are unchanged since the latest response, by
-// their places in it, are in places; all others are in items.
+// pieces contains the resources of a response: in places, by position, the resources that are
+// unchanged since the latest response, and in items all other resources.
 type pieces struct {
 	typ     resource.Type
 	stopped func() bool // reports whether the response is irrelevant

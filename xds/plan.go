@@ -82,8 +82,8 @@ func (m *dependencyManager) lookAtPlansLocked() (want *plan, r readiness, err er
 	return want, r, err
 }
 
-// desiredLocked returns the plan of the present Listener and RouteConfiguration, or why there is
-// none, and whether that is final.
+// desiredLocked returns the plan of the present Listener and RouteConfiguration, or the reason
+// why there is no plan, and whether that is final.
 func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 	e := m.useLocked(resource.ListenerType, m.key.listener)
 	listener, _ := e.value.(*resource.Listener)
@@ -233,9 +233,9 @@ func (m *dependencyManager) boundHashesLocked() {
 	}
 }
 
-// publishLocked makes the active plan the outcome, if anything has changed. It costs O(clusters) if
-// the plan is a new one; otherwise O(evaluated clusters), and a copy of the pointers if any cluster
-// has a new value.
+// publishLocked makes the active plan the outcome, if anything has changed. It takes
+// O(clusters) if the plan is new; otherwise O(evaluated clusters), and a copy of the pointers
+// if any cluster has a new value.
 func (m *dependencyManager) publishLocked() {
 	p, old := m.active, m.config
 	if old == nil || m.published != p {

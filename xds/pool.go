@@ -81,7 +81,7 @@ func (p *pool) closeAllLocked() {
 	}
 }
 
-// relationLocked returns the relation to a server, creating it if there is none.
+// relationLocked returns the relation to a server, creating it if necessary.
 func (p *pool) relationLocked(cfg *bootstrap.Server) *relation {
 	r := p.relations[cfg.Key()]
 	if r == nil {

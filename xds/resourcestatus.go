@@ -34,7 +34,7 @@ type ResourceStatus struct {
 	Watched bool
 	Asked   time.Time // since when it is watched without interruption
 
-	// The version in use; empty if there is none.
+	// The version in use; empty without a version.
 	Version string
 	Updated time.Time // when its content arrived; a new Version with the same content does not count
 	Server  string    // URI of the server that sent it

@@ -316,7 +316,7 @@ func (r *response) applyErrorsLocked() {
 	}
 }
 
-// rejection returns the faults of the response, the zero value if there are none.
+// rejection returns the faults of the response, or the zero value.
 func (r *response) rejection() rejection {
 	if r.faults.n == 0 {
 		return rejection{}

@@ -159,15 +159,15 @@ func (s *session) silentLocked() {
 	}
 }
 
-// wasQuietLocked reports whether the server had nothing to send on the stream. This does not hold
-// for a server that was asked for something since then.
+// wasQuietLocked reports whether the server had nothing to send on the stream. It is false once
+// the server has to send a resource.
 func (s *session) wasQuietLocked() bool {
 	lacking, _ := s.demandLocked()
 	return s.quiet && !lacking
 }
 
 // requestLocked returns the next request that is due on the current stream, and the
-// subscriptions that wait for an answer to it; nil if none is due.
+// subscriptions that wait for an answer to it, or nil.
 func (s *session) requestLocked(node *corev3.Node) (request, []*subscription) {
 	for i := range s.types {
 		if t := &s.types[i]; t.dirty {

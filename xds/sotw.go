@@ -218,8 +218,8 @@ func (p *pieces) addOther(i int, part *adscodec.Part) {
 	p.addChanged(i, item{name: canonicalName(name), version: p.version, sum: xxh3.Hash128(value), ttl: w.TTL, bytes: value})
 }
 
-// deleteLocked deletes the resources that a response of a type whose responses are complete does
-// not have.
+// deleteLocked deletes the resources that are missing in a response of a type whose responses
+// are complete.
 func (w *sotwType) deleteLocked(t *subscriptions, _ message, partial bool) (changed []*entry) {
 	if !complete(t.typ) || partial || t.whole {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"github.com/xdslb/xdslb/xds/resource"
 )
 
-// maxWatcherWait bounds how long slow watchers delay the reading of a stream. Dependency managers
-// keep only the latest state, so reading on costs no memory. A watcher that never returns, or that
-// waits for a resource of this very stream, must not block the server.
+// maxWatcherWait bounds how long slow watchers delay the reading of a stream. Dependency
+// managers keep only the latest state, so reading on requires no memory. A watcher that never
+// returns, or that waits for a resource of the same stream, must not block the server.
 const maxWatcherWait = time.Second
 
 // maxThrottle bounds the pause of a worker after a response.

@@ -9,7 +9,7 @@ import (
 )
 
 // subscriptions is the state of one resource type on one server: the resources that the client
-// wants, and what the server has sent. It outlives streams.
+// wants, and the resources that the server has sent. It outlives streams.
 type subscriptions struct {
 	peer   *peer
 	typ    resource.Type
@@ -30,8 +30,8 @@ type subscriptions struct {
 	// places are the places of resources in the latest response, if it had all of them; nil when one
 	// is dropped.
 	places []place
-	// whole means that the latest response had all resources that are wanted, and none has been
-	// subscribed to since.
+	// whole means that the latest response had all wanted resources, and that no resource has
+	// been subscribed to since.
 	whole bool
 	// lapsed means that the time to live of a resource has expired since the stream was opened (liveLocked).
 	lapsed bool
@@ -44,10 +44,11 @@ type subscriptions struct {
 	protocol protocol // state of the variant in use
 }
 
-// rejection identifies a version that was rejected, and the reason. The zero value is none.
+// rejection identifies a version that was rejected, and the reason. The zero value means that
+// no version was rejected.
 type rejection struct {
 	version, fault string
-	name           string // of the first invalid resource; empty if it has none
+	name           string // of the first invalid resource; empty if it has no name
 	resources      int    // number of invalid resources
 }
 
@@ -71,7 +72,7 @@ type subscription struct {
 	// latest one after response number omitted: see beginUnsubscribeLocked.
 	unsubscribing bool
 	omitted       uint64
-	asked         bool // a request has named it since it was subscribed to
+	asked         bool // a request has named the resource since the subscription
 }
 
 // subscribeLocked subscribes to e, unless it is subscribed to already.
@@ -173,10 +174,11 @@ func (t *subscriptions) knownAsLocked(sub *subscription, own string) {
 	t.aliases[own][name] = struct{}{}
 }
 
-// claimsLocked reports whether the first request of a stream may have the versions of the type
-// that the client has: if the cache has some from this server and none from others, and no server
-// after this one is in use. Otherwise this one has to prove that it is back, and to send again
-// the resources that the other one may send in the meantime (A71).
+// claimsLocked reports whether the first request of a stream may claim the versions of the type
+// that the client has. This requires that the cache has versions from this server and from no
+// other server, and that no later server is in use. Otherwise this server has to prove that it
+// is back, and to send again the resources that the other server may send in the meantime
+// (A71).
 func (t *subscriptions) claimsLocked() (ok bool) {
 	if t.peer.replacedLocked() {
 		return false
@@ -192,9 +194,10 @@ func (t *subscriptions) claimsLocked() (ok bool) {
 	return ok
 }
 
-// awaitsLocked reports whether the server has to send a resource in time: if nothing has been
-// received for it, or it is a collection that could not be subscribed to before, or this server has
-// not sent the version in use since the subscription and no other server is asked any more (A71).
+// awaitsLocked reports whether the server has to send a resource in time. This is the case if
+// no version has been received, or if the resource is a collection that could not be subscribed
+// to before, or if this server has not sent the version in use since the subscription and no
+// other server is in use any more (A71).
 func (t *subscriptions) awaitsLocked(sub *subscription) bool {
 	e, p := sub.entry, t.peer
 	return e.unansweredLocked() || e.state == Unknown && p.variant.collections() ||

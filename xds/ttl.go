@@ -52,8 +52,8 @@ func (t *subscriptions) liveMemberLocked(sub *subscription, name string, m *memb
 	})
 }
 
-// lapsePause is how long an expired member waits for others: each change of a collection costs
-// O(members), and members that were received together expire together.
+// lapsePause is how long an expired member waits for further expired members: each change of a
+// collection takes O(members), and members that were received together expire together.
 const lapsePause = 10 * time.Millisecond
 
 // lapseLocked commits a collection without the members that have expired.

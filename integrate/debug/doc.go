@@ -1,27 +1,29 @@
 // Copyright 2026 The xdslb Authors
 // SPDX-License-Identifier: Apache-2.0
 
-// Package debug provides an HTTP handler that shows the channels of a process, as a page and as JSON:
+// Package debug provides an HTTP handler that shows the channels of a process, as a page and as
+// JSON:
 //
 //	mux.Handle("/debug/xdslb/", debug.Handler())
 //
-// The handler finds all channels of the process that use xdslb, without registration. Idle channels
-// are not listed. A channel that uses google.golang.org/grpc/xds because of an environment variable is
-// listed with the variable, the pattern and the way back. The handler only reads: it accepts GET and
-// HEAD, opens no connections, and changes no configuration. From a request until a minute after it,
-// RPCs of the channel are counted by endpoint (integrate.Channel.Inspect).
+// The handler finds all channels of the process that use xdslb, without registration. Idle
+// channels are not listed. A channel that uses google.golang.org/grpc/xds because of an
+// environment variable is listed with the variable, the pattern and the way back. The handler
+// only reads: it accepts GET and HEAD, opens no connections, and changes no configuration. From
+// a request until a minute after it, RPCs of the channel are counted by endpoint
+// (integrate.Channel.Inspect).
 //
 // # Access
 //
-// The page shows addresses, clusters and certificate authorities. Serve it where metrics and pprof are
-// served: on an address that only operators can reach. Importing the package registers nothing with
-// http.DefaultServeMux.
+// The page shows addresses, clusters and certificate authorities. Serve it where metrics and
+// pprof are served: on an address that only operators can reach. Importing the package
+// registers nothing with http.DefaultServeMux.
 //
 // # URLs
 //
 // The last element of the path, or the parameter format, selects the format:
 //
-//	/debug/xdslb/                    the page: all channels, those with errors first
+//	/debug/xdslb/                    the page: all channels, channels with errors first
 //	/debug/xdslb/?channel=2          the page of one channel
 //	/debug/xdslb/json                a Document; the same as ?format=json
 //	/debug/xdslb/json?channel=2      a Document with one channel
@@ -29,15 +31,15 @@
 //	/debug/xdslb/explain?channel=2&method=/shop.Cart/Add&headers=env:+test
 //	                                 a report.Explanation as JSON
 //
-// Further parameters of the page, such as those for paging and filters, may change. The JSON is
-// stable: fields may be added, but are not removed and keep their meaning. An error is a JSON object
-// with the field "error".
+// Further parameters of the page, such as the parameters for paging and filters, may change.
+// The JSON is stable: fields may be added, but are not removed and keep their meaning. An error
+// is a JSON object with the field "error".
 //
 // # Size
 //
-// The page shows long tables in pages and truncates long names, so it stays below 1 MB whatever the
-// configuration. Invisible characters, and those that change the direction of text, are escaped. The
-// JSON is complete.
+// The page shows long tables in pages and truncates long names, so it stays below 1 MB whatever
+// the configuration. Invisible characters, and characters that change the direction of text,
+// are escaped. The JSON is complete.
 //
 // # Files
 //

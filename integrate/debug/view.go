@@ -31,7 +31,7 @@ const (
 	maxEvents    = 128
 	maxItems     = 8 // in a list within a row
 	maxFindings  = 20
-	maxOpen      = 6 // clusters that show their endpoints if none is selected
+	maxOpen      = 6 // clusters that show their endpoints if the user selects no cluster
 )
 
 // page is the data of the template.
@@ -153,7 +153,7 @@ func (h *handler) page(r *http.Request) (*page, int) {
 	return p, http.StatusOK
 }
 
-// addChannels adds the table of channels, those with the most errors first.
+// addChannels adds the table of channels, with the channels with the most errors first.
 func (p *page) addChannels(q url.Values) {
 	var rows []channelRow
 	for _, c := range integrate.Channels() {

@@ -13,7 +13,7 @@ type RouteStatus struct {
 	Index int    `json:"index"` // in the virtual host
 	Name  string `json:"name,omitempty"`
 	Path  string `json:"path"` // such as `begins with "/"`
-	// Conditions are those on headers, such as `header "env" is "test"`.
+	// Conditions are conditions on headers, such as `header "env" is "test"`.
 	Conditions       []string      `json:"conditions,omitempty"`
 	Fraction         *float64      `json:"fraction,omitempty"`       // of the RPCs that reach the route; nil means all
 	NotForwarding    bool          `json:"not_forwarding,omitempty"` // its RPCs fail (A36)
@@ -58,7 +58,8 @@ type ClusterStatus struct {
 	// TRANSIENT_FAILURE fail with Error, unless they are wait-for-ready.
 	State string `json:"state"`
 	Error string `json:"error,omitempty"`
-	// Priority is the active priority, counted over all leaves (A56); -1 means none.
+	// Priority is the active priority, counted over all leaves (A56); -1 if no priority is
+	// active.
 	Priority int          `json:"priority"`
 	Leaves   []LeafStatus `json:"leaves,omitempty"` // several for an aggregate, in order
 	// Zones is nil unless the active policy considers zones.
@@ -102,15 +103,15 @@ type ProbeStatus struct {
 	// they do not: see TargetStatus.Unapplied.
 	Synchronous bool    `json:"synchronous"`
 	Sent        uint64  `json:"sent"`
-	Failed      uint64  `json:"failed"`    // of those sent
+	Failed      uint64  `json:"failed"`    // number of sent probes that failed
 	Answers     int     `json:"answers"`   // kept
 	Silent      int     `json:"silent"`    // endpoints that do not respond to probes, and are picked by latency
 	HotAbove    float64 `json:"hot_above"` // RPCs in flight per unit of weight
 }
 
 // DropStatus is a drop category of EDS. If the cluster's load is reported, Dropped and
-// LeafStatus.Rejected count the RPCs of all channels of the XdsClient. Otherwise they count those of
-// this channel since the cluster was added to its configuration.
+// LeafStatus.Rejected count the RPCs of all channels of the XdsClient. Otherwise they count the
+// RPCs of this channel since the cluster was added to its configuration.
 type DropStatus struct {
 	Category   string `json:"category"`
 	PerMillion uint32 `json:"per_million"`
@@ -158,7 +159,8 @@ type LocalityStatus struct {
 	Weight  uint32 `json:"weight"`
 	// Share is the expected share of the cluster's RPCs.
 	Share float64 `json:"share"`
-	// Child is the child policy that picks in the locality, and its state; empty if there is none.
+	// Child is the child policy that picks in the locality, and its state; empty without a
+	// child policy.
 	Child     string           `json:"child,omitempty"`
 	Endpoints []EndpointStatus `json:"endpoints"`
 }
@@ -228,7 +230,7 @@ type RetryStatus struct {
 type ZonesStatus struct {
 	InForce bool   `json:"in_force"`
 	Reason  string `json:"reason"` // why the rule is not in force, or its result
-	// Region, Zone and SubZone are those of the bootstrap's node.
+	// Region, Zone and SubZone are the locality of the bootstrap's node.
 	Region  string `json:"region,omitempty"`
 	Zone    string `json:"zone,omitempty"`
 	SubZone string `json:"sub_zone,omitempty"`

@@ -45,7 +45,7 @@ type FilterStatus struct {
 
 // HashStatus is the hash of the RPC, and the endpoints that it selects (A42).
 type HashStatus struct {
-	// Hash is hexadecimal; empty if the RPC has none.
+	// Hash is hexadecimal; empty if the RPC has no hash.
 	Hash    string      `json:"hash,omitempty"`
 	Sources []string    `json:"sources,omitempty"`
 	Places  []HashPlace `json:"places,omitempty"` // by locality, or one for all

@@ -6,14 +6,14 @@ package report
 // Picks are where a number of RPCs went that were picked by resources from a file.
 type Picks struct {
 	RPCs      int              `json:"rpcs"`
-	Endpoints []PickedEndpoint `json:"endpoints"` // those of the priorities in use, in the order of the configuration
-	// Waiting, Failed and NoRoute are the RPCs that got no endpoint; Refused those that drops
-	// or the circuit breaker would not have let through.
+	Endpoints []PickedEndpoint `json:"endpoints"` // of the priorities in use, in the order of the configuration
+	// Waiting, Failed and NoRoute count RPCs without an endpoint. Refused counts RPCs that
+	// drops or the circuit breaker would have ended.
 	Waiting int `json:"waiting"`
 	Failed  int `json:"failed"`
 	NoRoute int `json:"no_route"`
 	Refused int `json:"refused"`
-	// Delegated are those that a child policy would have picked for.
+	// Delegated counts RPCs that a child policy would have picked for.
 	Delegated int `json:"delegated"`
 }
 

@@ -47,7 +47,8 @@ type TargetStatus struct {
 	Authority string `json:"authority,omitempty"` // selects the virtual host
 	Node      string `json:"node,omitempty"`      // its id
 
-	// Since is the time when the configuration came into force; zero while there is none.
+	// Since is the time when the configuration came into force; zero before the first
+	// configuration.
 	Since time.Time `json:"since,omitzero"`
 	// Received is the time when the latest of its resources arrived.
 	Received time.Time `json:"received,omitzero"`
@@ -109,7 +110,7 @@ type ResourceStatus struct {
 	Name  string `json:"name"`
 	State string `json:"state"` // as defined by A40: "ACKED", "NACKED", "REQUESTED" …
 
-	Version string    `json:"version,omitempty"`   // in force; empty means none
+	Version string    `json:"version,omitempty"`   // in force; empty if there is no version
 	Updated time.Time `json:"updated,omitzero"`    // when its content arrived
 	Age     float64   `json:"age,omitempty"`       // seconds since
 	Server  string    `json:"server,omitempty"`    // URI of the server that sent it

@@ -250,7 +250,7 @@ func Counts(n *EndpointCounts) string {
 	return text
 }
 
-// Condition returns the state of an endpoint: that of its connection, DRAINING or EJECTED.
+// Condition returns the state of an endpoint: the state of its connection, DRAINING or EJECTED.
 func Condition(e *EndpointStatus) string {
 	switch {
 	case e.Draining:

@@ -171,7 +171,7 @@ type viewer struct {
 	target   string // shown channels contain it
 	problems bool   // show only channels with findings
 	previous *debug.Document
-	told     time.Time // of the latest printed event
+	told     time.Time // time of the latest printed event
 }
 
 func newViewer(e *env, fs *flag.FlagSet) *viewer {
@@ -220,7 +220,7 @@ func (v *viewer) show(get func(context.Context) (*debug.Document, error)) (found
 	}
 }
 
-// filter removes the channels that are not to be shown, and sorts the others by errors.
+// filter removes the channels that are not shown, and sorts the rest by errors.
 func (v *viewer) filter(d *debug.Document) {
 	d.Channels = slices.DeleteFunc(d.Channels, func(s integrate.TargetStatus) bool {
 		return !strings.Contains(s.Target, v.target) || v.problems && len(diagnosis.Find(&s)) == 0

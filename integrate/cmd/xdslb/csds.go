@@ -23,7 +23,7 @@ import (
 
 // resources requests the CSDS status. In place of channels, the document has the XdsClients of the
 // process with their resources, each followed by the targets of its Listeners with their routes,
-// clusters and endpoints. It has no connection states, since CSDS has none.
+// clusters and endpoints. It has no connection states, since CSDS does not contain them.
 func (p *remote) resources(ctx context.Context) (*debug.Document, error) {
 	creds := insecure.NewCredentials()
 	if cfg, err := p.tls.config(); err != nil {

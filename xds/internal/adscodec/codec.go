@@ -23,9 +23,9 @@ type Codec struct{ encoding.CodecV2 }
 func New() Codec { return Codec{encoding.GetCodecV2(encodingproto.Name)} }
 
 // maxEntries bounds the number of resources, names and errors in a response. The smallest
-// have two bytes, and some hundred times as many in memory, so a response with
-// more than denseEntries must have entryBytes for each of the others. Valid resources have more,
-// since a type URL has 50 bytes.
+// entries have two bytes, and some hundred times as many in memory, so a response with more
+// than denseEntries entries must have entryBytes for each further entry. Valid resources are
+// larger, since a type URL has 50 bytes.
 const (
 	maxEntries   = 1 << 20
 	denseEntries = 1 << 16

@@ -60,7 +60,7 @@ func newCursor(data mem.BufferSlice) cursor {
 	return cursor{rest: data, left: uint64(data.Len())}
 }
 
-// next goes on to the next buffer if this one is at its end.
+// next moves to the next buffer if the current buffer is at its end.
 func (c *cursor) next() {
 	for len(c.head) == 0 && len(c.rest) > 0 {
 		c.head, c.rest = c.rest[0].ReadOnlyData(), c.rest[1:]
@@ -120,7 +120,8 @@ func (c *cursor) field(num protowire.Number, typ protowire.Type, tag int) (field
 		}
 		return c.take(uint64(tag+n) + length)
 	case protowire.StartGroupType:
-		// Only its end says how long it is. No message that is read here has one.
+		// The length of a group is known only at its end. Messages that are read here contain
+		// no groups.
 		all, _ := c.take(c.left)
 		c.head, c.left = all, uint64(len(all))
 		value = all[tag:]
