@@ -35,7 +35,7 @@ type CredentialsOptions struct {
 // package's xDS credentials, and clusters with TLS settings fail.
 func NewCredentials(o CredentialsOptions) (credentials.TransportCredentials, error) {
 	if o.Fallback == nil {
-		return nil, errors.New("xdslb: CredentialsOptions.Fallback is required: insecure.NewCredentials() if clusters without TLS are to be connected to in the clear")
+		return nil, errors.New("xdslb: CredentialsOptions.Fallback is required: use insecure.NewCredentials() to connect to clusters without TLS in plaintext")
 	}
 	return xdstls.NewCredentials(o.Fallback)
 }

@@ -75,7 +75,7 @@ func whyNoResolver(cc *grpc.ClientConn) error {
 	case !strings.HasPrefix(target, "xds:") && !strings.HasPrefix(target, "xdslb:"):
 		return fmt.Errorf("xdslb: channel %q has no xDS: its scheme is neither xds nor xdslb", target)
 	case cc.GetState() == connectivity.Idle:
-		return fmt.Errorf("xdslb: channel %q is idle, so it has no configuration: its Connect, or an RPC, ends that", target)
+		return fmt.Errorf("xdslb: channel %q is idle and has no configuration: call its Connect, or make an RPC", target)
 	case cc.GetState() == connectivity.Shutdown:
 		return fmt.Errorf("xdslb: channel %q is closed", target)
 	}

@@ -40,9 +40,9 @@ func (b *resolverBuilder) buildStock(v *report.RolloutStatus, target resolver.Ta
 		r.link.Close()
 		hint := ""
 		if len(b.opts.Bootstrap) > 0 {
-			hint = "; Config.Bootstrap is not for it: it reads GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG"
+			hint = "; it does not use Config.Bootstrap, but reads GRPC_XDS_BOOTSTRAP or GRPC_XDS_BOOTSTRAP_CONFIG"
 		}
-		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and that says%s: %w", name, why, hint, err)
+		return nil, fmt.Errorf("xdslb: target %q is google.golang.org/grpc/xds's, since %s, and its resolver failed%s: %w", name, why, hint, err)
 	}
 	if xdstls.UsesXDS(&balancer.BuildOptions{DialCreds: opts.DialCreds, CredsBundle: opts.CredsBundle}) {
 		rollout.NoteTLS(original, b.opts.Logger)

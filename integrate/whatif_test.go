@@ -111,7 +111,7 @@ func TestExplainWhatIfResources(t *testing.T) {
 		{"collection", listener + `{"clusters":[` + cluster + `],"endpoints":[` + collected + `]}` + member, "10.0.0.1:80 100 %, READY"},
 		{"bad cluster", listener + `{"clusters":[` + bad + `]}`, `must be EDS or LOGICAL_DNS (it is STATIC)`},
 		{"no listener", `{"cds":[` + cluster + `]}`, `Listener "a" is not among the resources`},
-		{"nothing", `{}`, "there are none"},
+		{"nothing", `{}`, "none found"},
 		{"twice", listener + listener, `Listener "a" occurs twice`},
 		{"no JSON", `{"a":`, "document 1: unexpected EOF"},
 		{"no such field's type", `{"x":{"clusters":[{"name":1}]}}`, "$.x.clusters[0]"},

@@ -135,7 +135,7 @@ func (c *Client) ResolveNow() {
 func (c *Client) Conn(server string) (conn grpc.ClientConnInterface, release func(), err error) {
 	cfg := c.pool.known[server]
 	if cfg == nil {
-		return nil, nil, fmt.Errorf("xdslb: there is no server with key %q in the bootstrap", server)
+		return nil, nil, fmt.Errorf("xdslb: the bootstrap has no server with key %q", server)
 	}
 	c.mu.Lock()
 	if c.ctx.Err() != nil {

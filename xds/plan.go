@@ -91,7 +91,7 @@ func (m *dependencyManager) desiredLocked() (*plan, readiness, error) {
 		return nil, e.readinessLocked(), e.err
 	}
 	if listener.Socket {
-		return nil, ready, fmt.Errorf("xdslb: listener %q is a socket listener, and a client needs one with api_listener", m.key.listener)
+		return nil, ready, fmt.Errorf("xdslb: listener %q is a socket listener: a client requires a listener with api_listener", m.key.listener)
 	}
 	routes := listener.RouteConfig
 	if routes == nil {

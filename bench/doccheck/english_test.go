@@ -21,13 +21,15 @@ import (
 // plain lists the directories whose non-test comments must be in plain English. Subdirectories
 // are included.
 var plain = []string{
-	"bench", "edf", "fuzz", "picker", "ringhash",
-	"integrate/attemptlabels", "integrate/examples", "integrate/probe", "integrate/stockmetrics",
-	"integrate/internal/balancer", "integrate/internal/diagnosis", "integrate/internal/gradient", "integrate/internal/metadatautil",
-	"integrate/internal/metric", "integrate/internal/orcaweight", "integrate/internal/outlier",
-	"integrate/internal/sanitize", "integrate/internal/xdstls",
-	"xds/bootstrap", "xds/csds", "xds/eventlog", "xds/internal/timing", "xds/lbpolicy", "xds/lrs",
-	"xds/resource", "xds/xdstest",
+	"bench", "edf", "fuzz", "picker", "ringhash", "xds",
+	"integrate/attemptlabels", "integrate/cmd", "integrate/debug", "integrate/examples", "integrate/probe",
+	"integrate/report", "integrate/shadow", "integrate/stockmetrics",
+	"integrate/internal/balancer", "integrate/internal/channelmetrics", "integrate/internal/counters", "integrate/internal/diagnosis",
+	"integrate/internal/explain", "integrate/internal/gradient", "integrate/internal/link",
+	"integrate/internal/metadatautil", "integrate/internal/methodconfig", "integrate/internal/metric",
+	"integrate/internal/offline", "integrate/internal/orcaweight", "integrate/internal/outlier",
+	"integrate/internal/rollout", "integrate/internal/rpc", "integrate/internal/sanitize",
+	"integrate/internal/serial", "integrate/internal/shadowing", "integrate/internal/xdstls",
 }
 
 // unclear matches forms that grpc-go and the standard library do not use: sentences that start

@@ -72,7 +72,7 @@ func Parse(text []byte) (*Resources, error) {
 		}
 	}
 	if len(r.byName) == 0 {
-		return nil, errors.New("xdslb: resources: there are none: want objects with @type, or lists named lds, rds, cds and eds")
+		return nil, errors.New("xdslb: resources: none found: want objects with @type, or lists named lds, rds, cds and eds")
 	}
 	return r, nil
 }

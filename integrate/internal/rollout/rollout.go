@@ -148,15 +148,15 @@ func HandedOver(target resolver.Target, logger *slog.Logger) *report.RolloutStat
 	v := verdictOf(target)
 	for _, p := range []patterns{patternsOf(Disable), patternsOf(Enable)} {
 		if p.malformed != "" {
-			note(logger, slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that the other patterns do not decide about "+
-				"go to google.golang.org/grpc/xds if the program links it, and else stay xdslb's", p.verdict(p.malformed, "").Why(), "")
+			note(logger, slog.LevelError, "xdslb: an environment variable for roll-out has a malformed pattern: targets that no other pattern decides about "+
+				"go to google.golang.org/grpc/xds if the program links it, and otherwise stay xdslb's", p.verdict(p.malformed, "").Why(), "")
 		}
 	}
 	switch {
 	case v == nil || v.Malformed && Stock() == nil:
 		return nil
 	case Stock() != nil:
-		note(logger, slog.LevelWarn, "xdslb: the channels of a target are google.golang.org/grpc/xds's, not xdslb's, as the environment has it", v.Why(), target.String())
+		note(logger, slog.LevelWarn, "xdslb: the environment hands the channels of a target to google.golang.org/grpc/xds", v.Why(), target.String())
 	}
 	return v
 }

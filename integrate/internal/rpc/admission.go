@@ -72,7 +72,7 @@ type admissionKey struct {
 
 func newAdmission(key admissionKey) *admission {
 	n := min(key.cfg.Window/time.Second, maxSlots)
-	text := fmt.Sprintf("xdslb: RPC refused by admission control %q, because less than %.4g %% of the RPCs of the last %v succeeded",
+	text := fmt.Sprintf("xdslb: RPC refused by admission control %q: less than %.4g %% of the RPCs of the last %v succeeded",
 		key.filter, 100*key.cfg.Threshold, key.cfg.Window)
 	err := refusal(codes.Unavailable, text, "ADMISSION", map[string]string{"filter": key.filter})
 	return &admission{cfg: key.cfg, err: err, born: time.Now(), step: key.cfg.Window / n, slots: make([]atomic.Uint64, n+1)}

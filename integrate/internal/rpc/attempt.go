@@ -106,7 +106,7 @@ func (a *attempt) store(opts []grpc.CallOption) {
 
 // ErrLost is the error of an attempt that was canceled because another attempt has decided the
 // RPC.
-var ErrLost = status.Error(codes.Canceled, "xdslb: another attempt at the hedged RPC has decided it")
+var ErrLost = status.Error(codes.Canceled, "xdslb: attempt canceled: another attempt decided the hedged RPC")
 
 // markLost returns a done that reports ErrLost if the attempt with this context lost.
 func markLost(ctx context.Context, done func(balancer.DoneInfo)) func(balancer.DoneInfo) {

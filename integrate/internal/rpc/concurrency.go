@@ -47,7 +47,7 @@ type concurrencyKey struct {
 }
 
 func newConcurrency(key concurrencyKey) *concurrency {
-	text := fmt.Sprintf("xdslb: RPC refused by adaptive concurrency %q, because cluster %q has as many RPCs in flight as it should", key.filter, key.cluster)
+	text := fmt.Sprintf("xdslb: RPC refused by adaptive concurrency %q: cluster %q is at its limit of RPCs in flight", key.filter, key.cluster)
 	return &concurrency{
 		Controller: gradient.New(&key.cfg, time.Now()),
 		err:        refusal(codes.Code(key.cfg.Code), text, "CONCURRENCY", map[string]string{"filter": key.filter, "cluster": key.cluster}),

@@ -72,7 +72,7 @@ func TestConcurrency(t *testing.T) {
 			}
 			for range 5 {
 				if err := <-done; err != nil {
-					if refused++; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `adaptive concurrency "f", because cluster "`+cluster+`"`) || len(status.Convert(err).Details()) != 1 {
+					if refused++; status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), `adaptive concurrency "f": cluster "`+cluster+`"`) || len(status.Convert(err).Details()) != 1 {
 						t.Errorf("an RPC is refused with %v", err)
 					}
 				}

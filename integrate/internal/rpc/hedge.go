@@ -36,7 +36,7 @@ func mayHedge(ch *Channel, method string) bool {
 		return true
 	}
 	if ch != nil {
-		link.WarnOnce(ch.Logger, ch.Target, "hedge", "RPCs are not hedged as their route says, because nothing declares that their method may be called twice. "+
+		link.WarnOnce(ch.Logger, ch.Target, "hedge", "RPCs are not hedged as their route requires: the method is not declared idempotent. "+
 			"Give the method the option idempotency_level, or set integrate.Config.Idempotent.", "method", method)
 	}
 	return false

@@ -61,13 +61,13 @@ func (ch *Channel) warnUnapplied(t *Table) {
 	if list := ch.Unapplied(t); len(list) > 0 {
 		p := t.Plans
 		link.WarnOnce(ch.Logger, ch.Target, fmt.Sprintf("lacks %q, %v, %v, %v, %v", p.filters, p.retries > 0, p.timeouts > 0, p.others > 0, p.asking),
-			"some of the configuration is not applied, because the channel has no interceptors of xdslb. "+
+			"some of the configuration is not applied: the channel has no interceptors of xdslb. "+
 				"Make the channel with integrate.NewClient, or with integrate.DialOptions.", "not_applied", strings.Join(list, "; "))
 	}
 }
 
 // warnOrder logs that interceptors after ours change the routes of RPCs.
 func (ch *Channel) warnOrder() {
-	link.WarnOnce(ch.Logger, ch.Target, "order", "an interceptor changes headers behind those of xdslb, and routes match by headers: RPCs go where their headers say, "+
-		"but with the timeout, the retries and the filters of another route. Put integrate.DialOptions last among the options, or use integrate.NewClient.")
+	link.WarnOnce(ch.Logger, ch.Target, "order", "an interceptor after xdslb's changes headers, and routes match by headers: RPCs use the cluster of their new route, "+
+		"but with the timeout, the retries and the filters of the previous route. Put integrate.DialOptions last among the options, or use integrate.NewClient.")
 }

@@ -34,7 +34,7 @@ type Part struct {
 	Value []byte // it must not be used after Free
 }
 
-var errMalformed = errors.New("xdslb: a malformed DiscoveryResponse")
+var errMalformed = errors.New("xdslb: malformed DiscoveryResponse")
 
 // resourcesField is the number of DiscoveryResponse.resources.
 const resourcesField = 2
