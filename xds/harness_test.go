@@ -255,6 +255,8 @@ func arrived(msg proto.Message) message {
 		return msg
 	case *discoveryv3.DeltaDiscoveryResponse:
 		return deltaResponse{msg}
+	case *adscodec.Response:
+		return sotwResponse{msg}
 	}
 	data, err := proto.Marshal(msg)
 	if err != nil {
