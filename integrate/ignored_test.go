@@ -39,7 +39,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 		r := clusters(backends, nil, routes...)
 		if asks {
 			r.Routes[0].VirtualHosts[0].RequestHeadersToRemove = []string{"x"}
-			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{Consecutive_5Xx: wrapperspb.UInt32(5)}
+			r.Clusters[0].OutlierDetection = &clusterv3.OutlierDetection{AlwaysEjectOneHost: wrapperspb.Bool(true)}
 			for _, c := range r.Clusters {
 				c.CommonLbConfig = &clusterv3.Cluster_CommonLbConfig{ConsistentHashingLbConfig: &clusterv3.Cluster_CommonLbConfig_ConsistentHashingLbConfig{UseHostnameForHashing: true}}
 			}
@@ -57,7 +57,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 		want := []string(nil)
 		if asks {
 			want = []string{
-				"ConsistentHashingLbConfig.use_hostname_for_hashing of 2 clusters", `OutlierDetection.consecutive_5xx of cluster "a"`,
+				"ConsistentHashingLbConfig.use_hostname_for_hashing of 2 clusters", `OutlierDetection.always_eject_one_host of cluster "a"`,
 				"VirtualHost.request_headers_to_remove", `retry_priority "envoy.retry_priorities.previous_priorities"`,
 				`session affinity with a policy that picks by itself of cluster "b"`,
 			}
@@ -69,7 +69,7 @@ func TestIgnoredIsLogged(t *testing.T) {
 			return err == nil && slices.Equal(x.NotApplied, want)
 		})
 	}
-	for _, what := range []string{"previous_priorities", "consecutive_5xx", "use_hostname_for_hashing"} {
+	for _, what := range []string{"previous_priorities", "always_eject_one_host", "use_hostname_for_hashing"} {
 		logs.WantOne(t, what)
 		logs.WantOne(t, what, "supported.md")
 	}
