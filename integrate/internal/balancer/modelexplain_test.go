@@ -6,6 +6,7 @@ package balancer
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/balancer"
@@ -53,7 +54,7 @@ func impossible(x *report.Explanation, res balancer.PickResult, err error, behin
 					return ""
 				}
 			}
-			if c.Status != nil && c.Status.LeafInUse() != nil && c.Status.LeafInUse().Refuses() && err != nil && strings.Contains(err.Error(), "circuit breaker") {
+			if c.Status != nil && err != nil && strings.Contains(err.Error(), "circuit breaker") && mayRefuse(x, c.Status) {
 				return ""
 			}
 		}
@@ -72,4 +73,15 @@ func impossible(x *report.Explanation, res balancer.PickResult, err error, behin
 		return "no RPC is refused"
 	}
 	return ""
+}
+
+// mayRefuse reports whether the circuit breaker of the leaf that picks use may be at its limit. The
+// status is at most a few milliseconds ahead of what picks use, so a pending explanation may name
+// the next leaf.
+func mayRefuse(x *report.Explanation, c *report.ClusterStatus) bool {
+	if x.Pending {
+		return slices.ContainsFunc(c.Leaves, func(l report.LeafStatus) bool { return l.Refuses() })
+	}
+	l := c.LeafInUse()
+	return l != nil && l.Refuses()
 }
