@@ -40,32 +40,32 @@ var (
 	}).stock()
 	ServerFailure = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.server_failure", Unit: "{failure}", Labels: []string{target, server},
-		Description: "How often a server that worked could not be reached any more, or ended a stream without a response.",
+		Description: "Failures of a working server: it became unreachable, or ended a stream without a response.",
 	}).stock()
 	UpdatesValid = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.resource_updates_valid", Unit: "{resource}", Labels: []string{target, server, typ},
-		Description: "Resources received that are valid, including those that have not changed.",
+		Description: "Valid resources received, including unchanged ones.",
 	}).stock()
 	UpdatesInvalid = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.resource_updates_invalid", Unit: "{resource}", Labels: []string{target, server, typ},
-		Description: "Resources received that are invalid.",
+		Description: "Invalid resources received.",
 	}).stock()
 
 	WRRFallback = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.wrr.rr_fallback", Unit: "{update}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Updates of weights with fewer than two that can be used, so that all endpoints had the same share.",
+		Description: "Weight updates with fewer than two usable weights, so that all endpoints got the same share.",
 	}).stock()
 	WRRNotYetUsable = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.wrr.endpoint_weight_not_yet_usable", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Endpoints without a report yet or in their blackout period, counted at each update of weights.",
+		Description: "Endpoints without a report, or in their blackout period, counted at each weight update.",
 	}).stock()
 	WRRStale = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.wrr.endpoint_weight_stale", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Endpoints whose latest report is older than the expiration period, counted at each update of weights.",
+		Description: "Endpoints whose latest report has expired, counted at each weight update.",
 	}).stock()
 	WRRWeights = define(Histogram, estats.MetricDescriptor{
 		Name: "xdslb.lb.wrr.endpoint_weights", Unit: "{endpoint}", Labels: []string{target}, OptionalLabels: []string{locality, backend},
-		Description: "Weights of endpoints at each update of weights; 0 if there is none that can be used.",
+		Description: "Endpoint weights at each weight update; 0 if the weight is not usable.",
 	}).stock()
 
 	EjectionsEnforced = define(Count, estats.MetricDescriptor{
@@ -74,7 +74,7 @@ var (
 	}).stock()
 	EjectionsUnenforced = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.outlier_detection.ejections_unenforced", Unit: "{ejection}", Labels: []string{target, method, unenforce},
-		Description: "Outliers that were not ejected, because too many are or because the enforcement percentage spared them.",
+		Description: "Outliers that were not ejected because of the maximum ejection or the enforcement percentage.",
 	}).stock()
 )
 
@@ -82,7 +82,7 @@ var (
 var (
 	NACKs = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.nacks", Unit: "{response}", Labels: []string{server, typ},
-		Description: "Responses that were refused.",
+		Description: "Rejected responses.",
 	})
 	Messages = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.messages", Unit: "{message}", Labels: []string{server, typ},
@@ -90,7 +90,7 @@ var (
 	})
 	Bytes = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.received_size", Unit: "By", Labels: []string{server, typ},
-		Description: "Bytes of ADS responses received, as protobuf.",
+		Description: "Size of the ADS responses received, as protobuf.",
 	})
 	Requests = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.requests", Unit: "{message}", Labels: []string{server, typ},
@@ -102,11 +102,11 @@ var (
 	})
 	ResourceAge = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.resource_age", Unit: "s", Labels: []string{typ, "xdslb.resource_name"},
-		Description: "Time since the content of the resource in use arrived.",
+		Description: "Time since the content of the resource in force arrived.",
 	}).greatest()
 	ConfigurationLatency = define(Histogram, estats.MetricDescriptor{
 		Name: "xdslb.xds_client.configuration_latency", Unit: "s", Labels: []string{target}, Bounds: seconds,
-		Description: "Time from the arrival of an ADS response to the publication of what RPCs go by because of it.",
+		Description: "Time from the arrival of an ADS response until RPCs use it.",
 	})
 )
 
@@ -114,19 +114,19 @@ var (
 var (
 	Picks = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.picks", Unit: "{pick}", Labels: []string{backend, locality},
-		Description: "RPC attempts given to a locality.",
+		Description: "RPC attempts sent to a locality.",
 	})
 	Drops = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.drops", Unit: "{call}", Labels: []string{backend, "xdslb.drop_category"},
-		Description: "RPCs dropped because the control plane asks for it.",
+		Description: "RPCs dropped by the control plane's drop categories.",
 	})
 	BreakerRejections = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.breaker_rejections", Unit: "{call}", Labels: []string{backend},
-		Description: "RPCs refused by a circuit breaker.",
+		Description: "RPCs rejected by a circuit breaker.",
 	})
 	BreakerInFlight = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.lb.breaker_in_flight", Unit: "{attempt}", Labels: []string{backend, "xdslb.eds_service"},
-		Description: "RPC attempts in flight that a circuit breaker counts.",
+		Description: "RPC attempts in flight, as counted by a circuit breaker.",
 	})
 	NoRoute = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.no_route", Unit: "{call}", Labels: []string{target},
@@ -134,31 +134,31 @@ var (
 	})
 	PriorityChanges = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.priority_changes", Unit: "{change}", Labels: []string{target, backend, "xdslb.direction"},
-		Description: "Failovers of a cluster to a lower priority, direction down, and returns to a higher one, direction up.",
+		Description: "Failovers of a cluster to a lower priority (direction down), and returns to a higher one (up).",
 	})
 	Priority = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.lb.priority", Unit: "{priority}", Labels: []string{target, backend},
-		Description: "The priority in use, 0 being the highest, or -1 if there is none.",
+		Description: "The active priority; 0 is the highest, -1 means none.",
 	}).greatest()
 	Endpoints = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.lb.endpoints", Unit: "{endpoint}", Labels: []string{target, backend, "xdslb.state"},
-		Description: "Endpoints by the state of their connection, those that are excluded among them.",
+		Description: "Endpoints by connection state, including excluded ones.",
 	})
 	EndpointsExcluded = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.lb.endpoints_excluded", Unit: "{endpoint}", Labels: []string{target, backend, "xdslb.reason"},
-		Description: "Endpoints that get no RPCs whatever their connection, by the first reason: draining, ejected, priority, subset.",
+		Description: "Endpoints that get no RPCs regardless of their connection, by the first reason: draining, ejected, priority, subset.",
 	})
 	ConnectionsLost = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.connections_lost", Unit: "{disconnection}", Labels: []string{target, backend},
-		Description: "Connections to endpoints that were READY and ended.",
+		Description: "READY connections that were lost.",
 	})
 	ConnectionsFailed = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.lb.connections_failed", Unit: "{attempt}", Labels: []string{target, backend},
-		Description: "Attempts to connect to endpoints that failed.",
+		Description: "Failed connection attempts.",
 	})
 	PublicationDuration = define(Histogram, estats.MetricDescriptor{
 		Name: "xdslb.lb.publication_duration", Unit: "s", Labels: []string{target}, Bounds: seconds,
-		Description: "What it takes to publish what RPCs go by.",
+		Description: "Duration of publishing a snapshot.",
 	})
 )
 
@@ -166,31 +166,31 @@ var (
 var (
 	ShadowDifferences = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.shadow.differences", Unit: "{call}", Labels: []string{target, "xdslb.shadow.kind"},
-		Description: "RPCs for which this module would not have done what stock did, by the kind of the difference.",
+		Description: "RPCs that xdslb would have handled differently from stock, by kind.",
 	})
 	Retries = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.retries", Unit: "{attempt}", Labels: []string{target},
-		Description: "Attempts after the first that the interceptors made.",
+		Description: "Further attempts made by the interceptors.",
 	})
 	Hedges = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.hedges", Unit: "{attempt}", Labels: []string{target},
-		Description: "Retries that were made while other attempts were under way.",
+		Description: "Retries made while other attempts were in flight.",
 	})
 	RetryRejections = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.retry_rejections", Unit: "{attempt}", Labels: []string{target, "xdslb.reason"},
-		Description: "Retries and hedges that were not made for lack of budget, or because the channel's are throttled.",
+		Description: "Retries and hedges suppressed by a budget or by throttling.",
 	})
 	Refused = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.admission_rejections", Unit: "{call}", Labels: []string{target},
-		Description: "RPCs refused by admission control.",
+		Description: "RPCs rejected by admission control.",
 	})
 	ConcurrencyRefused = define(Count, estats.MetricDescriptor{
 		Name: "xdslb.client.concurrency_rejections", Unit: "{call}", Labels: []string{target},
-		Description: "RPCs refused by adaptive concurrency.",
+		Description: "RPCs rejected by adaptive concurrency.",
 	})
 	ConcurrencyLimit = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.concurrency_limit", Unit: "{call}", Labels: []string{target, backend},
-		Description: "RPCs that adaptive concurrency lets be in flight, of all channels together.",
+		Description: "Limit of RPCs in flight by adaptive concurrency, summed over all channels.",
 	})
 	Channels = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels", Unit: "{channel}", Labels: []string{target},
@@ -198,11 +198,11 @@ var (
 	})
 	HandedOver = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels_handed_over", Unit: "{channel}", Labels: []string{target, "xdslb.variable"},
-		Description: "Channels of the target that the environment hands to google.golang.org/grpc/xds, by the variable that decided.",
+		Description: "Channels of the target that use google.golang.org/grpc/xds because of an environment variable, by variable.",
 	})
 	MissingInterceptors = define(Gauge, estats.MetricDescriptor{
 		Name: "xdslb.client.channels_without_interceptors", Unit: "{channel}", Labels: []string{target},
-		Description: "Channels whose configuration asks for what only the interceptors of xdslb do, and which lack them.",
+		Description: "Channels that need xdslb's interceptors to apply their configuration, and lack them.",
 	})
 )
 
